@@ -1,0 +1,65 @@
+# Flags that hold for every target, and the functions that make layers out of folders.
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET default)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
+
+if(CMAKE_CXX_BYTE_ORDER STREQUAL "BIG_ENDIAN")
+  message(FATAL_ERROR "QCCL's formats are little-endian and this machine is not")
+endif()
+
+find_program(QCCL_CCACHE ccache)
+if(QCCL_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${QCCL_CCACHE})
+endif()
+
+# Byte identity across instruction sets: no fused multiply-add behind our back.
+add_library(qccl_flags INTERFACE)
+target_compile_options(qccl_flags INTERFACE -Wall -Wextra -Wno-psabi -ffp-contract=off)
+if(QCCL_SANITIZE)
+  target_compile_options(qccl_flags INTERFACE -fsanitize=${QCCL_SANITIZE} -fno-omit-frame-pointer
+                                              -fno-sanitize-recover=all)
+  target_link_options(qccl_flags INTERFACE -fsanitize=${QCCL_SANITIZE})
+endif()
+
+set_property(GLOBAL PROPERTY QCCL_LAYERS "")
+
+# qccl_layer(FOLDER [LINK libraries...]): every *.cc of src/FOLDER (not *_test.cc) as objects of
+# the library. Tests beside the source become one program, qccl_test_FOLDER.
+function(qccl_layer folder)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  string(REPLACE "/" "_" name ${folder})
+  set(dir ${PROJECT_SOURCE_DIR}/src/${folder})
+  file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  if(NOT sources)
+    return()
+  endif()
+  add_library(qccl_${name} OBJECT ${sources})
+  target_link_libraries(qccl_${name} PUBLIC qccl_flags Threads::Threads ${ARG_LINK})
+  target_include_directories(qccl_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  set_property(GLOBAL APPEND PROPERTY QCCL_LAYERS ${name})
+  set_property(GLOBAL PROPERTY QCCL_FOLDER_${name} ${dir})
+endfunction()
+
+# One test program per layer with tests, linked with the whole library.
+function(qccl_layer_tests)
+  get_property(layers GLOBAL PROPERTY QCCL_LAYERS)
+  foreach(name IN LISTS layers)
+    get_property(dir GLOBAL PROPERTY QCCL_FOLDER_${name})
+    file(GLOB tests CONFIGURE_DEPENDS ${dir}/*_test.cc)
+    if(tests)
+      add_executable(qccl_test_${name} ${tests})
+      target_link_libraries(qccl_test_${name} PRIVATE qccl_internal GTest::gtest_main)
+      gtest_discover_tests(qccl_test_${name} TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
+                           PROPERTIES TIMEOUT 300)
+    endif()
+  endforeach()
+endfunction()

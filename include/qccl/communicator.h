@@ -1,0 +1,183 @@
+// The C++ API: start with init(), call collectives on the Communicator it returns.
+//
+//   auto comm = qccl::init();                        // ranks from the environment
+//   std::vector<float> gradient = ...;
+//   comm.all_reduce(gradient);                       // sum, in place, on every rank
+//   comm.all_reduce(gradient, {.op = qccl::ReduceOp::avg,
+//                              .compression = qccl::minmax({.bits = 4})});
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "qccl/compression.h"
+#include "qccl/error.h"
+#include "qccl/store.h"
+#include "qccl/types.h"
+
+namespace qccl {
+
+using Milliseconds = std::chrono::milliseconds;
+
+// Everything init() can be told. What is not set comes from the environment.
+struct InitOptions {
+  std::optional<int> rank;                       // RANK
+  std::optional<int> world;                      // WORLD_SIZE
+  std::optional<std::string> master_address;     // MASTER_ADDR
+  std::optional<std::uint16_t> master_port;      // MASTER_PORT
+  std::shared_ptr<Store> store;                  // your own rendezvous instead of address and port
+  std::string job;                               // ranks of different jobs on one store do not meet
+  std::optional<Milliseconds> timeout;           // of each operation; QCCL_TIMEOUT, else 300 s
+  std::optional<Milliseconds> init_timeout;      // to find all ranks; QCCL_INIT_TIMEOUT, else 300 s
+  std::optional<TransportChoice> transport;      // QCCL_TRANSPORT, else automatic
+  std::optional<Compression> compression;        // QCCL_COMPRESSION, else none
+};
+
+// Settings of one collective call.
+struct CallOptions {
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;                                  // rank in the group; broadcast only
+  std::optional<Compression> compression;        // wins over the group's; none() turns it off
+  Algorithm algorithm = Algorithm::automatic;
+  std::optional<Milliseconds> timeout;           // of this operation
+};
+
+// Counters since the communicator's context began, of this rank.
+struct Traffic {
+  std::uint64_t payload_bytes_sent = 0;  // codes and data, without frame headers
+  std::uint64_t header_bytes_sent = 0;   // frame headers and control frames
+  std::uint64_t shared_bytes_sent = 0;   // small operations read by neighbours through shared memory
+};
+
+namespace internal {
+struct WorkState;
+class CommunicatorState;
+}  // namespace internal
+
+// An operation in flight. Copies name the same operation; dropping all of them never cancels it.
+// The operation's buffers must stay valid and unmodified until wait() returns or throws.
+class Work {
+ public:
+  Work() = default;
+  explicit Work(std::shared_ptr<internal::WorkState> state) : state_(std::move(state)) {}
+
+  // Blocks until done and drives progress meanwhile. Throws the operation's Error.
+  // With a timeout, throws Error(deadline_exceeded) when it passes; the operation goes on.
+  void wait() const;
+  void wait(Milliseconds timeout) const;
+  bool done() const;
+  // Failure, if the operation ended with one; nothing while it runs or when it succeeded.
+  std::optional<ErrorInfo> error() const;
+  // Calls `callback` once when the operation ends (at once if it has), on whatever thread
+  // ends it: it must not block, throw, or call into the library except to query this Work.
+  void notify(std::function<void()> callback) const;
+
+ private:
+  std::shared_ptr<internal::WorkState> state_;
+};
+
+// A group of ranks with an operation sequence of its own. All members call the same collectives
+// in the same order. A handle: copies name the same group. Thread-safe; calls of one group from
+// several threads need an order that the ranks agree on.
+class Communicator {
+ public:
+  explicit Communicator(std::shared_ptr<internal::CommunicatorState> state) : state_(std::move(state)) {}
+
+  int rank() const;
+  int size() const;
+  const std::string& name() const;
+
+  // Every blocking call: throws Error; on invalid_argument nothing was sent and the group stays
+  // usable, after any other error the group is lost and every later call throws that first error.
+  // Output contents are unspecified after an error. `input == output` works in place.
+
+  // output = input reduced over all ranks. `count` elements each.
+  void all_reduce(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
+  // The root's buffer to everyone's.
+  void broadcast(void* buffer, std::size_t count, DataType type, const CallOptions& = {});
+  // output (size() * count elements) = every rank's input (count elements), in rank order.
+  // In place: input == output + rank() * count elements.
+  void all_gather(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
+  // output (count elements) = this rank's part of the reduction of input (size() * count elements).
+  // In place: output == input + rank() * count elements.
+  void reduce_scatter(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
+  // Returns when all ranks have called it.
+  void barrier(const CallOptions& = {});
+
+  // The same without blocking. Posting order is the operation's order in the group.
+  Work all_reduce_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
+  Work broadcast_async(void* buffer, std::size_t count, DataType type, const CallOptions& = {});
+  Work all_gather_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
+  Work reduce_scatter_async(const void* input, void* output, std::size_t count, DataType type,
+                            const CallOptions& = {});
+  Work barrier_async(const CallOptions& = {});
+
+  // The same for containers of the listed element types.
+  template <class T>
+  void all_reduce(std::vector<T>& buffer, const CallOptions& options = {}) {
+    all_reduce(buffer.data(), buffer.data(), buffer.size(), data_type_of<T>(), options);
+  }
+  template <class T>
+  void all_reduce(std::span<T> buffer, const CallOptions& options = {}) {
+    all_reduce(buffer.data(), buffer.data(), buffer.size(), data_type_of<T>(), options);
+  }
+  template <class T>
+  Work all_reduce_async(std::span<T> buffer, const CallOptions& options = {}) {
+    return all_reduce_async(buffer.data(), buffer.data(), buffer.size(), data_type_of<T>(), options);
+  }
+  template <class T>
+  Work all_reduce_async(std::vector<T>& buffer, const CallOptions& options = {}) {
+    return all_reduce_async(std::span<T>(buffer), options);
+  }
+  template <class T>
+  void broadcast(std::vector<T>& buffer, const CallOptions& options = {}) {
+    broadcast(buffer.data(), buffer.size(), data_type_of<T>(), options);
+  }
+
+  // A group of `ranks` (ranks of this group, in their new order). Every rank in `ranks` calls it
+  // with the same list and name; others need not. The name must not repeat within this group.
+  // Throws invalid_argument if this rank is not in the list. Collective over the new group.
+  Communicator subgroup(const std::vector<int>& ranks, const std::string& name);
+
+  // Compression of later calls that do not say their own.
+  void set_compression(const Compression& compression);
+  // Default timeout of later calls.
+  void set_timeout(Milliseconds timeout);
+
+  // What all_reduce would use now, for reports: the codec after the rules on size, type and
+  // operation, and the algorithm.
+  Compression effective_compression(std::size_t count, DataType type, const CallOptions& = {}) const;
+  Algorithm effective_algorithm(std::size_t count, DataType type, const CallOptions& = {}) const;
+
+  Traffic traffic() const;
+  // Words for people: "rank 1 of 4, shm to 0 2 3, paced at 1 Gbit/s".
+  std::string describe() const;
+
+  // Ends every operation of this group on this rank with Error(aborted), here and, by a poison
+  // message, on the other ranks. Returns when the library holds no span of the caller's memory.
+  void abort(const std::string& reason);
+  // Leaves the job: waits for this rank's operations, then closes connections once every
+  // communicator of the context is closed or destroyed. Later calls throw misuse.
+  void close();
+
+ private:
+  std::shared_ptr<internal::CommunicatorState> state_;
+};
+
+// Joins the job and returns the group of all ranks ("world"). Collective over all ranks.
+// Ranks come from the options, else the environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+// as torchrun and `qccl run` set them), else this process is alone (world of 1).
+// Throws deadline_exceeded naming the ranks that are missing.
+Communicator init(const InitOptions& options = {});
+
+// "0.1.0"
+const char* version();
+
+}  // namespace qccl

@@ -1,0 +1,50 @@
+// What the public API throws. The kind says what the caller can do next; the
+// fields say who, what and where, so that a message never has to be parsed.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string>
+
+namespace qccl {
+
+enum class ErrorKind : std::uint8_t {
+  invalid_argument,    // a value in this call is wrong: mend the call
+  misuse,              // the object can't take this call now (closed, forked child, mismatched calls)
+  peer_lost,           // another rank died or became unreachable
+  deadline_exceeded,   // a rank did not do its part in time
+  aborted,             // this group was aborted or poisoned by an earlier failure
+  corrupt_data,        // bytes from the network failed validation
+  resource_exhausted,  // the operating system refused memory, descriptors or ports
+  unsupported,         // a legal request that this build or machine can't serve
+};
+
+// The kind's name as it stands in messages, for example "peer_lost".
+const char* to_string(ErrorKind kind);
+
+// Everything known about a failure. Fields that do not apply keep their defaults.
+struct ErrorInfo {
+  ErrorKind kind = ErrorKind::misuse;
+  std::string message;               // complete and readable alone
+  int rank = -1;                     // the rank that reports
+  int peer = -1;                     // the rank that is to blame, where one is
+  std::string operation;             // for example "all_reduce"
+  std::uint64_t sequence = 0;        // its number in the group, from 1; 0 if none
+  std::uint64_t received_bytes = 0;  // got so far, of
+  std::uint64_t expected_bytes = 0;  // what the operation needs
+  int os_error = 0;                  // errno, where the system refused something
+};
+
+// Thrown by every public call that can fail. Copies share nothing.
+class Error : public std::exception {
+ public:
+  explicit Error(ErrorInfo info) : info_(std::move(info)) {}
+  const char* what() const noexcept override { return info_.message.c_str(); }
+  ErrorKind kind() const noexcept { return info_.kind; }
+  const ErrorInfo& info() const noexcept { return info_; }
+
+ private:
+  ErrorInfo info_;
+};
+
+}  // namespace qccl

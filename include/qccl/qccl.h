@@ -1,0 +1,8 @@
+// QCCL, the compressed collective communication library: the one header to include.
+#pragma once
+
+#include "qccl/communicator.h"
+#include "qccl/compression.h"
+#include "qccl/error.h"
+#include "qccl/store.h"
+#include "qccl/types.h"

@@ -1,0 +1,45 @@
+// Time as the library sees it. Only SteadyClock reads the system's clock; tests and the
+// simulator advance a ManualClock.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace qccl {
+
+using Nanoseconds = std::chrono::nanoseconds;
+
+// A moment on some Clock, in nanoseconds since that clock's own start.
+using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Nanoseconds>;
+
+inline constexpr TimePoint kForever = TimePoint::max();
+
+// `from` + `duration`, without overflow.
+constexpr TimePoint saturating_add(TimePoint from, Nanoseconds duration) {
+  return duration >= kForever - from ? kForever : from + duration;
+}
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual TimePoint now() const = 0;
+};
+
+// The system's monotonic clock. Thread-safe.
+class SteadyClock final : public Clock {
+ public:
+  TimePoint now() const override;
+};
+
+// Stands still until told. One thread.
+class ManualClock final : public Clock {
+ public:
+  TimePoint now() const override { return now_; }
+  void advance_to(TimePoint time) { now_ = time > now_ ? time : now_; }
+  void advance(Nanoseconds duration) { now_ += duration; }
+
+ private:
+  TimePoint now_{};
+};
+
+}  // namespace qccl

@@ -1,0 +1,82 @@
+// Result<T>: a value or an ErrorInfo. Inside the library nothing throws; the public API turns a
+// failed Result into qccl::Error.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "qccl/error.h"
+
+namespace qccl {
+
+// A failure on its way up. Converts to every Result.
+class [[nodiscard]] Failure {
+ public:
+  explicit Failure(ErrorInfo info) : info_(std::make_unique<ErrorInfo>(std::move(info))) {}
+  Failure(ErrorKind kind, std::string message) : info_(std::make_unique<ErrorInfo>()) {
+    info_->kind = kind;
+    info_->message = std::move(message);
+  }
+  ErrorInfo& info() { return *info_; }
+
+ private:
+  template <class T>
+  friend class Result;
+  std::unique_ptr<ErrorInfo> info_;
+};
+
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}
+  Result(Failure failure) : error_(std::move(failure.info_)) {}
+
+  bool ok() const { return error_ == nullptr; }
+  explicit operator bool() const { return ok(); }
+  T& value() { return *value_; }
+  const T& value() const { return *value_; }
+  T& operator*() { return *value_; }
+  T* operator->() { return &*value_; }
+  const ErrorInfo& error() const { return *error_; }
+  // The failure, to hand on. Only when !ok().
+  Failure failure() { return Failure(std::move(*error_)); }
+  // For the public API: the value, or throws qccl::Error.
+  T take_or_throw() {
+    if (!ok()) throw Error(*error_);
+    return std::move(*value_);
+  }
+
+ private:
+  std::optional<T> value_;
+  std::unique_ptr<ErrorInfo> error_;
+};
+
+template <>
+class [[nodiscard]] Result<void> {
+ public:
+  Result() = default;
+  Result(Failure failure) : error_(std::move(failure.info_)) {}
+
+  bool ok() const { return error_ == nullptr; }
+  explicit operator bool() const { return ok(); }
+  const ErrorInfo& error() const { return *error_; }
+  Failure failure() { return Failure(std::move(*error_)); }
+  void take_or_throw() {
+    if (!ok()) throw Error(*error_);
+  }
+
+ private:
+  std::unique_ptr<ErrorInfo> error_;
+};
+
+using Status = Result<void>;
+
+}  // namespace qccl
+
+// Hands a failed Status or Result on to the caller.
+#define QCCL_TRY(expression)                              \
+  do {                                                    \
+    if (auto qccl_try_status = (expression); !qccl_try_status.ok()) return qccl_try_status.failure(); \
+  } while (false)

@@ -1,0 +1,33 @@
+// Element-wise arithmetic of reductions: pure functions over arrays, dispatched at run time to
+// the widest instruction set (QCCL_SIMD=scalar|avx2|avx512 forces one), the same bytes on all.
+//
+// Any alignment, any n, including 0. `target` may be `a` or `b` or overlap neither. NaN results
+// are canonical (0x7FC00000, or the type's own equivalent). Integers wrap around.
+// min and max: NaN wins, -0 < +0. float16 and bfloat16 are widened exactly and rounded to
+// nearest even once, in narrow().
+#pragma once
+
+#include <cstddef>
+
+#include "qccl/types.h"
+
+namespace qccl::kernels {
+
+// target[i] = a[i] op b[i] in the type itself: float32, float64, int32, int64, uint8.
+// avg adds, like sum: see divide().
+void reduce(DataType type, ReduceOp op, void* target, const void* a, const void* b, std::size_t n);
+
+// target[i] = source[i] as float; for float16 and bfloat16.
+void widen(DataType type, float* target, const void* source, std::size_t n);
+// target[i] = a[i] op float(b[i]); b of float16 or bfloat16.
+void reduce_widened(DataType type, ReduceOp op, float* target, const float* a, const void* b, std::size_t n);
+// target[i] = source[i] rounded to nearest even; for float16 and bfloat16.
+void narrow(DataType type, void* target, const float* source, std::size_t n);
+
+// data[i] /= divisor, for float32 and float64 (true division, so every rank rounds alike).
+void divide(DataType type, void* data, double divisor, std::size_t n);
+
+// Name of the instruction set in use: "scalar", "sse4", "avx2", "avx512", ... for reports.
+const char* simd_target();
+
+}  // namespace qccl::kernels

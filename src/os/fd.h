@@ -1,0 +1,34 @@
+// Owns one file descriptor. Every descriptor is close-on-exec and on the fork list, so that a
+// forked child never keeps a peer's connection alive (see os/fork_list.h).
+#pragma once
+
+#include <utility>
+
+namespace qccl::os {
+
+class Fd {
+ public:
+  Fd() = default;
+  // Takes ownership and puts the descriptor on the fork list. -1 is "none".
+  explicit Fd(int fd);
+  ~Fd() { reset(); }
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace qccl::os

@@ -1,0 +1,43 @@
+// Sleeps until one of many descriptors is ready: epoll, with an eventfd to be woken by.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "os/fd.h"
+
+namespace qccl::os {
+
+// Threads: wake() from any; the rest from one at a time.
+class Poller {
+ public:
+  static Result<Poller> create();
+
+  // Watches `fd` for reading, and for writing if `writable`. Level-triggered. `token` comes back
+  // in ready(). Registering again changes the interest.
+  Status watch(int fd, std::uint64_t token, bool writable = false);
+  void forget(int fd);
+
+  struct Ready {
+    std::uint64_t token;
+    bool readable;  // or closed, or failed: reading tells
+    bool writable;
+  };
+  // Waits until something is ready, wake() is called or `timeout` passes (sub-millisecond
+  // precision where the kernel has epoll_pwait2; zero polls). The span is valid until the next
+  // call; it is empty on timeout and on wake().
+  std::span<const Ready> wait(Nanoseconds timeout);
+
+  // Ends the wait() in progress or the next one. Async-signal-safe.
+  void wake();
+
+ private:
+  Fd epoll_;
+  Fd wake_;
+  std::vector<Ready> ready_;
+};
+
+}  // namespace qccl::os

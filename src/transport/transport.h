@@ -1,0 +1,106 @@
+// The contract of a transport: frames between the ranks of a job, in order per sender, until a
+// peer is lost.
+//
+// A frame here is opaque bytes, at most kMaxFrameBytes: the engine's header (src/wire/frame.h)
+// and a payload of at most one slice. Ranks are world ranks.
+//
+// Threads: every method except wake() is called by one thread at a time (the engine's driver);
+// wake() may be called from any thread. Nothing here blocks except sleep().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/result.h"
+
+namespace qccl {
+
+// A slice is at most 256 KiB of payload; 64 bytes hold the frame header.
+inline constexpr std::size_t kMaxPayloadBytes = 256 * 1024;
+inline constexpr std::size_t kFrameHeaderBytes = 64;
+inline constexpr std::size_t kMaxFrameBytes = kMaxPayloadBytes + kFrameHeaderBytes;
+
+// A received frame. `bytes` stays valid until release(slot); a receiver may hold any number and
+// release them in any order. A transport whose slots run short copies what it delivers.
+struct ReceivedFrame {
+  int peer = -1;
+  ConstBytes bytes;
+  void* slot = nullptr;
+};
+
+// data obeys pacing; control (grants, heartbeats, poison) is exempt.
+enum class TrafficClass : std::uint8_t { data, control };
+
+// A small operation's shared memory (design: the board). Each rank writes its own cell of a
+// group and reads its neighbours'. See engine/board_operation for the protocol.
+inline constexpr std::size_t kBoardPayloadBytes = 2048;
+struct BoardCell {
+  std::uint64_t sequence = 0;  // which board operation of the group this is, from 1
+  std::uint64_t digest = 0;    // fingerprint of the call
+  std::uint32_t payload_bytes = 0;
+  const std::byte* payload = nullptr;  // kBoardPayloadBytes of shared memory; another rank wrote it
+};
+
+class Board {
+ public:
+  virtual ~Board() = default;
+  // Takes a cell of this rank's own for `group`; false if none is free.
+  virtual bool open(std::uint64_t group) = 0;
+  virtual void close(std::uint64_t group) = 0;
+  // Publishes this rank's cell for board operation `sequence`; at most kBoardPayloadBytes.
+  // Overwrites what it published for sequence - 2.
+  virtual void publish(std::uint64_t group, std::uint64_t sequence, std::uint64_t digest, ConstBytes payload) = 0;
+  // What `peer` published for exactly `sequence`; nothing while it has not.
+  virtual std::optional<BoardCell> read(std::uint64_t group, int peer, std::uint64_t sequence) = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // Room for a frame to `peer` of up to `max_bytes`, to be written in place. Empty when there is
+  // none now (or the peer is lost): try again after progress(). At most one reservation at a time.
+  virtual Bytes reserve(int peer, std::size_t max_bytes, TrafficClass traffic) = 0;
+  // Sends the first `actual_bytes` of the reservation (0 gives it back unsent).
+  virtual void commit(std::size_t actual_bytes) = 0;
+
+  // The next frame that has arrived, from any peer.
+  virtual std::optional<ReceivedFrame> receive() = 0;
+  virtual void release(const ReceivedFrame& frame) = 0;
+
+  // Moves bytes without blocking; true if anything moved.
+  virtual bool progress() = 0;
+
+  // A peer found dead since the last call (end of file, reset), each once: its rank and the cause.
+  struct PeerLoss {
+    int peer;
+    std::string cause;
+  };
+  virtual std::optional<PeerLoss> next_loss() = 0;
+
+  // Blocks until a frame may have arrived, a send may go on, a peer is lost, wake() is called, or
+  // `deadline` passes. May return early. The caller tries progress() again in any case.
+  virtual void sleep(TimePoint deadline, const Clock& clock) = 0;
+  // Ends a sleep() of another thread, or the next one.
+  virtual void wake() = 0;
+  // When a paced send could go on; kForever if pacing holds nothing back.
+  virtual TimePoint next_send_time() const { return kForever; }
+
+  // True if the peer shares this host's memory: its frames need no payload checksum.
+  virtual bool is_local(int peer) const = 0;
+  // Null if some rank is not on this host, or this transport has none.
+  virtual Board* board() { return nullptr; }
+  // "shm", "tcp", "sim" for this peer, for reports.
+  virtual const char* kind(int peer) const = 0;
+
+  // True when all that was committed has left this process (or its peer is lost).
+  virtual bool flushed() const = 0;
+  // Closes all connections. Idempotent.
+  virtual void close() = 0;
+};
+
+}  // namespace qccl

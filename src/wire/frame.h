@@ -1,0 +1,68 @@
+// The frame: what every transport carries.
+//
+// | offset | bytes | field            | meaning                                                     |
+// |--------|-------|------------------|-------------------------------------------------------------|
+// | 0      | 4     | magic            | "QCF1"                                                      |
+// | 4      | 2     | kind             | FrameKind                                                   |
+// | 6      | 2     | phase            | data: which of the plan's exchanges                         |
+// | 8      | 8     | group            | group identity                                              |
+// | 16     | 8     | sequence         | operation number in the group, from 1                       |
+// | 24     | 8     | fingerprint      | digest of the call                                          |
+// | 32     | 4     | chunk            |                                                             |
+// | 36     | 4     | slice            | index in the chunk                                          |
+// | 40     | 4     | payload_bytes    | at most kMaxPayloadBytes                                    |
+// | 44     | 4     | epoch            | incarnation of the group                                    |
+// | 48     | 8     | payload_checksum | XXH3-64 of the payload, 0 where the peers share a host      |
+// | 56     | 4     | eager_consumed   | eager bytes taken from the addressee so far, modulo 2^32    |
+// | 60     | 4     | header_checksum  | low half of XXH3-64 of bytes 0..59                          |
+//
+// All integers little-endian. Nothing read from a header sizes an allocation or bounds a loop
+// before decode_header() has accepted it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/result.h"
+
+namespace qccl::wire {
+
+enum class FrameKind : std::uint16_t {
+  data = 1,         // one encoded slice
+  grant = 2,        // payload: GrantEntry list, leave to send
+  request = 3,      // "I have eager data for you but no budget": answer with a grant
+  poison = 4,       // payload: PoisonNote; the group is lost
+  fingerprint = 5,  // payload: CallNote; this is my call of that sequence
+  heartbeat = 6,
+  goodbye = 7,      // this rank leaves in good order
+};
+
+struct FrameHeader {
+  FrameKind kind = FrameKind::data;
+  std::uint16_t phase = 0;
+  std::uint64_t group = 0;
+  std::uint64_t sequence = 0;
+  std::uint64_t fingerprint = 0;
+  std::uint32_t chunk = 0;
+  std::uint32_t slice = 0;
+  std::uint32_t payload_bytes = 0;
+  std::uint32_t epoch = 0;
+  std::uint64_t payload_checksum = 0;
+  std::uint32_t eager_consumed = 0;
+};
+
+inline constexpr std::size_t kHeaderBytes = 64;
+inline constexpr std::uint32_t kPayloadLimit = 256 * 1024;
+
+// Writes the header with its checksum to `target` (kHeaderBytes).
+void encode_header(const FrameHeader& header, std::byte* target);
+
+// Reads and validates kHeaderBytes: magic, kind, payload limit, checksum. CorruptData otherwise.
+// The bytes must not change meanwhile: copy them out of shared memory first.
+Result<FrameHeader> decode_header(const std::byte* source);
+
+// Never 0, so that 0 can say "not checked".
+std::uint64_t payload_checksum(ConstBytes payload);
+
+}  // namespace qccl::wire

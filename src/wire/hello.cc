@@ -1,0 +1,64 @@
+#include "wire/hello.h"
+
+#include <cstring>
+#include <string>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace qccl::wire {
+namespace {
+
+constexpr char kMagic[8] = {'Q', 'C', 'C', 'L', 'H', 'E', 'L', 'O'};
+constexpr std::size_t kChecksumOffset = 56;
+
+}  // namespace
+
+void encode_hello(const Hello& hello, std::byte* target) {
+  std::memset(target, 0, kHelloBytes);
+  std::memcpy(target, kMagic, sizeof(kMagic));
+  store(target + 8, hello.version);
+  store(target + 12, hello.rank);
+  store(target + 16, hello.target);
+  store(target + 20, hello.world);
+  store(target + 24, hello.job);
+  store(target + 32, hello.epoch);
+  store(target + 36, hello.codecs);
+  store(target + kChecksumOffset, static_cast<std::uint64_t>(XXH3_64bits(target, kChecksumOffset)));
+}
+
+Result<Hello> decode_hello(const std::byte* source) {
+  if (std::memcmp(source, kMagic, sizeof(kMagic)) != 0 ||
+      load<std::uint64_t>(source + kChecksumOffset) != XXH3_64bits(source, kChecksumOffset)) {
+    return Failure(ErrorKind::corrupt_data, "not a QCCL handshake");
+  }
+  Hello hello;
+  hello.version = load<std::uint32_t>(source + 8);
+  hello.rank = load<std::uint32_t>(source + 12);
+  hello.target = load<std::uint32_t>(source + 16);
+  hello.world = load<std::uint32_t>(source + 20);
+  hello.job = load<std::uint64_t>(source + 24);
+  hello.epoch = load<std::uint32_t>(source + 32);
+  hello.codecs = load<std::uint32_t>(source + 36);
+  return hello;
+}
+
+Status check_hello(const Hello& own, const Hello& got) {
+  if (got.version != own.version) {
+    return Failure(ErrorKind::unsupported, "rank " + std::to_string(got.rank) + " speaks wire version " +
+                                               std::to_string(got.version) + ", this rank " +
+                                               std::to_string(own.version) + ": install the same QCCL everywhere");
+  }
+  if (got.job != own.job) {
+    return Failure(ErrorKind::misuse, "a rank of another job connected: two jobs share an address");
+  }
+  if (got.world != own.world || got.rank >= own.world || got.target != own.rank || got.rank == own.rank) {
+    return Failure(ErrorKind::misuse, "rank " + std::to_string(got.rank) + " of " + std::to_string(got.world) +
+                                          " connected to rank " + std::to_string(own.rank) + " of " +
+                                          std::to_string(own.world) + " and meant rank " +
+                                          std::to_string(got.target) + ": ranks or world sizes differ");
+  }
+  return {};
+}
+
+}  // namespace qccl::wire

@@ -14,9 +14,9 @@ struct Compression {
   enum class Kind : std::uint8_t { none, cast, minmax };
 
   Kind kind = Kind::none;
-  int bits = 32;                         // minmax: 1..8, 16 or 32
-  std::uint32_t bucket_size = 1024;      // minmax: elements that share one scale, 1..65536
-  DataType wire = DataType::bfloat16;    // cast: bfloat16 or float16
+  int bits = 32;                       // minmax: 1..8, 16 or 32
+  std::uint32_t bucket_size = 1024;    // minmax: elements that share one scale, 1..65536
+  DataType wire = DataType::bfloat16;  // cast: bfloat16 or float16
 
   friend bool operator==(const Compression&, const Compression&) = default;
 

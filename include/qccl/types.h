@@ -58,12 +58,18 @@ std::string_view to_string(Algorithm algorithm);
 template <class T>
 constexpr DataType data_type_of() {
   using U = std::remove_cv_t<T>;
-  if constexpr (std::is_same_v<U, float>) return DataType::float32;
-  else if constexpr (std::is_same_v<U, double>) return DataType::float64;
-  else if constexpr (std::is_same_v<U, float16>) return DataType::float16;
-  else if constexpr (std::is_same_v<U, bfloat16>) return DataType::bfloat16;
-  else if constexpr (std::is_same_v<U, std::int32_t>) return DataType::int32;
-  else if constexpr (std::is_same_v<U, std::int64_t>) return DataType::int64;
+  if constexpr (std::is_same_v<U, float>)
+    return DataType::float32;
+  else if constexpr (std::is_same_v<U, double>)
+    return DataType::float64;
+  else if constexpr (std::is_same_v<U, float16>)
+    return DataType::float16;
+  else if constexpr (std::is_same_v<U, bfloat16>)
+    return DataType::bfloat16;
+  else if constexpr (std::is_same_v<U, std::int32_t>)
+    return DataType::int32;
+  else if constexpr (std::is_same_v<U, std::int64_t>)
+    return DataType::int64;
   else {
     static_assert(std::is_same_v<U, std::uint8_t>, "QCCL has no data type for this element type");
     return DataType::uint8;

@@ -2,12 +2,11 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <string>
 
-#include "base/environment.h"
 #include "base/check.h"
-
-#include <cstdlib>
+#include "base/environment.h"
 
 namespace qccl {
 namespace {

@@ -76,7 +76,7 @@ using Status = Result<void>;
 }  // namespace qccl
 
 // Hands a failed Status or Result on to the caller.
-#define QCCL_TRY(expression)                              \
-  do {                                                    \
+#define QCCL_TRY(expression)                                                                          \
+  do {                                                                                                \
     if (auto qccl_try_status = (expression); !qccl_try_status.ok()) return qccl_try_status.failure(); \
   } while (false)

@@ -33,7 +33,8 @@ void encode_header(const FrameHeader& header, std::byte* target) {
 
 Result<FrameHeader> decode_header(const std::byte* source) {
   if (load<std::uint32_t>(source) != kMagic) {
-    return Failure(ErrorKind::corrupt_data, "frame header does not begin with QCF1: not a QCCL peer, or a damaged stream");
+    return Failure(ErrorKind::corrupt_data,
+                   "frame header does not begin with QCF1: not a QCCL peer, or a damaged stream");
   }
   if (load<std::uint32_t>(source + kChecksumOffset) != header_checksum(source)) {
     return Failure(ErrorKind::corrupt_data, "frame header fails its checksum: the stream is damaged");
@@ -55,9 +56,8 @@ Result<FrameHeader> decode_header(const std::byte* source) {
     return Failure(ErrorKind::corrupt_data, "frame of unknown kind " + std::to_string(kind));
   }
   if (header.payload_bytes > kPayloadLimit) {
-    return Failure(ErrorKind::corrupt_data,
-                   "frame payload of " + std::to_string(header.payload_bytes) + " bytes is over the limit of " +
-                       std::to_string(kPayloadLimit));
+    return Failure(ErrorKind::corrupt_data, "frame payload of " + std::to_string(header.payload_bytes) +
+                                                " bytes is over the limit of " + std::to_string(kPayloadLimit));
   }
   return header;
 }

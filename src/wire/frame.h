@@ -35,7 +35,7 @@ enum class FrameKind : std::uint16_t {
   poison = 4,       // payload: PoisonNote; the group is lost
   fingerprint = 5,  // payload: CallNote; this is my call of that sequence
   heartbeat = 6,
-  goodbye = 7,      // this rank leaves in good order
+  goodbye = 7,  // this rank leaves in good order
 };
 
 struct FrameHeader {

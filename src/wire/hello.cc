@@ -55,8 +55,8 @@ Status check_hello(const Hello& own, const Hello& got) {
   if (got.world != own.world || got.rank >= own.world || got.target != own.rank || got.rank == own.rank) {
     return Failure(ErrorKind::misuse, "rank " + std::to_string(got.rank) + " of " + std::to_string(got.world) +
                                           " connected to rank " + std::to_string(own.rank) + " of " +
-                                          std::to_string(own.world) + " and meant rank " +
-                                          std::to_string(got.target) + ": ranks or world sizes differ");
+                                          std::to_string(own.world) + " and meant rank " + std::to_string(got.target) +
+                                          ": ranks or world sizes differ");
   }
   return {};
 }

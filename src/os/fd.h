@@ -1,7 +1,9 @@
 // Owns one file descriptor. Every descriptor is close-on-exec and on the fork list, so that a
-// forked child never keeps a peer's connection alive (see os/fork_list.h).
+// forked child never keeps a peer's connection alive (see os/fork_list.h). In such a child an
+// inherited Fd's descriptor is already closed, and its destructor does nothing.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 
 namespace qccl::os {
@@ -12,11 +14,12 @@ class Fd {
   // Takes ownership and puts the descriptor on the fork list. -1 is "none".
   explicit Fd(int fd);
   ~Fd() { reset(); }
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)), generation_(other.generation_) {}
   Fd& operator=(Fd&& other) noexcept {
     if (this != &other) {
       reset();
       fd_ = std::exchange(other.fd_, -1);
+      generation_ = other.generation_;
     }
     return *this;
   }
@@ -29,6 +32,7 @@ class Fd {
 
  private:
   int fd_ = -1;
+  std::uint32_t generation_ = 0;  // fork_generation() of the process that opened it
 };
 
 }  // namespace qccl::os

@@ -14,8 +14,13 @@ namespace qccl::os {
 void add_to_fork_list(int fd);
 void remove_from_fork_list(int fd);
 
-// True in a process that was forked after this library was loaded in its parent: everything
-// that talks to peers is off limits there. Cheap.
+// True in a process that was forked by one with listed descriptors (or by such a child): what it
+// inherited can't talk to peers any more. A process that never had any forks clean children,
+// which may use the library on their own. Cheap.
 bool in_forked_child();
+
+// How many such forks lie between this process and the first of its ancestors. What was opened
+// in an earlier generation is closed in this one.
+std::uint32_t fork_generation();
 
 }  // namespace qccl::os

@@ -38,6 +38,7 @@ class Poller {
   Fd epoll_;
   Fd wake_;
   std::vector<Ready> ready_;
+  bool has_pwait2_ = true;
 };
 
 }  // namespace qccl::os

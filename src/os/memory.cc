@@ -1,0 +1,89 @@
+#include "os/memory.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "os/error.h"
+
+namespace qccl::os {
+namespace {
+
+Result<Mapping> map(int fd, std::size_t bytes) {
+  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (address == MAP_FAILED) {
+    return os_failure("can't map " + std::to_string(bytes) + " bytes of shared memory", errno);
+  }
+  return Mapping(Bytes(static_cast<std::byte*>(address), bytes));
+}
+
+// Every page now, so that a full memory limit is an error here and not a SIGBUS later.
+int allocate_pages(int fd, std::size_t bytes) {
+  int result = 0;
+  do result = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes));
+  while (result != 0 && errno == EINTR);
+  return result;
+}
+
+}  // namespace
+
+void Mapping::reset() {
+  if (bytes_.data() != nullptr) ::munmap(bytes_.data(), bytes_.size());
+  bytes_ = {};
+}
+
+Result<SharedMemory> create_shared_memory(const char* name, std::size_t bytes) {
+  const std::string what = "can't get " + std::to_string(bytes) + " bytes of shared memory";
+  if (bytes == 0) return Failure(ErrorKind::invalid_argument, what);
+  Fd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return os_failure(ErrorKind::resource_exhausted, what, errno);
+  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 || allocate_pages(fd.get(), bytes) != 0) {
+    return os_failure(ErrorKind::resource_exhausted, what + " (raise the memory limit or /dev/shm)", errno);
+  }
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return os_failure("can't seal shared memory", errno);
+  }
+  auto mapping = map(fd.get(), bytes);
+  if (!mapping) return mapping.failure();
+  return SharedMemory{std::move(fd), std::move(*mapping)};
+}
+
+Result<Mapping> map_shared_memory(const Fd& fd, std::size_t bytes) {
+  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    return Failure(ErrorKind::corrupt_data, "a peer offered memory that is not sealed against shrinking");
+  }
+  struct stat info{};
+  if (::fstat(fd.get(), &info) != 0) return os_failure("can't size shared memory of a peer", errno);
+  if (bytes == 0 || static_cast<std::uint64_t>(info.st_size) != bytes) {
+    return Failure(ErrorKind::corrupt_data, "a peer offered " + std::to_string(info.st_size) +
+                                                " bytes of shared memory where " + std::to_string(bytes) +
+                                                " were expected");
+  }
+  return map(fd.get(), bytes);
+}
+
+Result<Fd> create_eventfd() {
+  Fd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!fd.valid()) return os_failure("can't create an eventfd", errno);
+  return fd;
+}
+
+void ring_eventfd(const Fd& fd) {
+  const int saved = errno;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(fd.get(), &one, sizeof(one));
+  errno = saved;
+}
+
+bool drain_eventfd(const Fd& fd) {
+  std::uint64_t rung = 0;
+  return ::read(fd.get(), &rung, sizeof(rung)) == sizeof(rung);
+}
+
+}  // namespace qccl::os

@@ -1,0 +1,64 @@
+// Shared memory without a name: a memfd, passed to other processes over a unix socket. Nothing
+// to clean up after a crash.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "os/fd.h"
+
+namespace qccl::os {
+
+// Owns an address range that is mapped read/write and shared; unmaps it.
+class Mapping {
+ public:
+  Mapping() = default;
+  // Takes ownership of a range from mmap().
+  explicit Mapping(Bytes bytes) : bytes_(bytes) {}
+  ~Mapping() { reset(); }
+  Mapping(Mapping&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    if (this != &other) {
+      reset();
+      bytes_ = std::exchange(other.bytes_, {});
+    }
+    return *this;
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  Bytes bytes() const { return bytes_; }
+  std::byte* data() const { return bytes_.data(); }
+  std::size_t size() const { return bytes_.size(); }
+  bool valid() const { return bytes_.data() != nullptr; }
+  void reset();
+
+ private:
+  Bytes bytes_;
+};
+
+struct SharedMemory {
+  Fd fd;
+  Mapping mapping;
+};
+
+// `bytes` of zeroed memory that has all its pages now (running out later would be a SIGBUS) and
+// can neither shrink nor grow. `name` shows in /proc/PID/maps only.
+// ResourceExhausted if the memory is not to be had: says how much was asked for.
+Result<SharedMemory> create_shared_memory(const char* name, std::size_t bytes);
+
+// Maps memory made by another process's create_shared_memory. CorruptData unless the descriptor
+// is a memfd of exactly `bytes` that is sealed against shrinking, so that reads can't fault.
+Result<Mapping> map_shared_memory(const Fd& fd, std::size_t bytes);
+
+// A counter to ring a doorbell with: non-blocking.
+Result<Fd> create_eventfd();
+// Makes the eventfd readable. Async-signal-safe.
+void ring_eventfd(const Fd& fd);
+// Makes it unreadable again; true if it had been rung.
+bool drain_eventfd(const Fd& fd);
+
+}  // namespace qccl::os

@@ -1,0 +1,54 @@
+#include "os/process.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <array>
+#include <algorithm>
+#include <cerrno>
+
+#include "base/check.h"
+#include "os/fd.h"
+
+namespace qccl::os {
+
+int process_id() { return static_cast<int>(::getpid()); }
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return {};
+  return name.data();
+}
+
+std::string boot_id() {
+  const Fd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return {};
+  std::array<char, 64> text{};
+  const auto bytes = ::read(file.get(), text.data(), text.size());
+  if (bytes <= 0) return {};
+  std::string id(text.data(), static_cast<std::size_t>(bytes));
+  while (!id.empty() && id.back() == '\n') id.pop_back();
+  return id;
+}
+
+int available_cpus() {
+  // More than 1024 cores do not fit cpu_set_t: the call fails with EINVAL and the count of
+  // cores online stands in.
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+std::uint64_t random_nonce() {
+  std::uint64_t nonce = 0;
+  ssize_t got = 0;
+  do got = ::getrandom(&nonce, sizeof(nonce), 0);
+  while (got < 0 && errno == EINTR);
+  QCCL_CHECK(got == sizeof(nonce));  // up to 256 bytes never come short (getrandom(2))
+  return nonce;
+}
+
+}  // namespace qccl::os

@@ -1,0 +1,20 @@
+// Facts about this process and host.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace qccl::os {
+
+int process_id();
+// The host's name; empty if the system does not say. Names repeat: use boot_id() to tell hosts apart.
+std::string host_name();
+// Differs between hosts and between boots of one; the same in every container of a host.
+// Empty where the kernel does not tell.
+std::string boot_id();
+// Cores this process may run on, at least 1.
+int available_cpus();
+// 64 bits from the kernel's random generator.
+std::uint64_t random_nonce();
+
+}  // namespace qccl::os

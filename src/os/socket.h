@@ -1,0 +1,77 @@
+// Makes connections: TCP over IPv4 and IPv6, and unix sockets with abstract names. What is sent
+// over them is os/stream.h's business.
+//
+// Every descriptor returned here is non-blocking and close-on-exec. Failures carry the address
+// and the system's words. The only calls that block are connect_tcp() (until its deadline, and
+// while the system resolves a name, which has its own timeout) and wait_ready().
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "os/fd.h"
+#include "os/stream.h"
+
+namespace qccl::os {
+
+// "10.0.0.1:29500", "[fd00::1]:29500", for messages.
+std::string address_text(const std::string& host, std::uint16_t port);
+
+// Listens on a numeric IPv4 or IPv6 address; empty means every interface, both families where
+// the machine has both. Port 0 lets the system choose: see local_port().
+// InvalidArgument for something that is no address; ResourceExhausted if the port is taken.
+Result<Fd> listen_tcp(const std::string& address, std::uint16_t port);
+
+Result<std::uint16_t> local_port(const Fd& socket);
+// Numeric address of the other end, "" if it is gone.
+std::string peer_address(const Fd& socket);
+
+enum class IfRefused { give_up, retry };
+
+// Connects to a name or a numeric address, trying each of its addresses. With retry, a refused
+// or unreachable address is tried again until the deadline: its owner may not be up yet.
+// PeerLost: refused or unreachable. DeadlineExceeded: neither yes nor no in time (with retry: no
+// yes; the message has the last reason). InvalidArgument: the name does not resolve.
+Result<Fd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline, const Clock& clock,
+                       IfRefused if_refused = IfRefused::give_up);
+
+// The next connection that waits at a listener; nothing if none does.
+Result<std::optional<Fd>> accept_connection(const Fd& listener);
+
+// Small frames leave at once (TCP_NODELAY).
+Status set_no_delay(const Fd& socket);
+
+// Stream sockets named in the kernel, not in a file system: gone with their owner. Visible to
+// this network namespace only, and to any user in it: check peer_credentials().
+// ResourceExhausted if the name is taken.
+Result<Fd> listen_unix_abstract(const std::string& name);
+// PeerLost if nobody listens there; ResourceExhausted if the listener's queue is full now.
+Result<Fd> connect_unix_abstract(const std::string& name);
+
+struct PeerCredentials {
+  int process = 0;
+  std::uint32_t user = 0;
+};
+// Who is at the other end of a unix socket, by the kernel's word; and this process.
+Result<PeerCredentials> peer_credentials(const Fd& unix_socket);
+PeerCredentials own_credentials();
+
+// Two connected unix stream sockets.
+struct SocketPair {
+  Fd first, second;
+};
+Result<SocketPair> socket_pair();
+
+// Waits until `socket` can be read (or written), or is closed. False when the deadline passes.
+enum class Direction { read, write };
+Result<bool> wait_ready(const Fd& socket, Direction direction, TimePoint deadline, const Clock& clock);
+
+// Blocking forms of read_some and write_some for handshakes: all bytes, or a failure by the
+// deadline. PeerLost at end of file.
+Status read_exactly(const Fd& socket, Bytes target, TimePoint deadline, const Clock& clock);
+Status write_exactly(const Fd& socket, ConstBytes source, TimePoint deadline, const Clock& clock);
+
+}  // namespace qccl::os

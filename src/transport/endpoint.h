@@ -1,0 +1,60 @@
+// What a concrete transport that sleeps on descriptors adds to the contract, so that several of
+// them (shared memory to some peers, TCP to others) can sleep in one call: see router.h.
+//
+// An endpoint registers its descriptors with the shared Poller under token(index). The owner of
+// the poller sleeps like this, and Endpoint::sleep() does so for one that is used alone:
+//
+//   if every endpoint's arm() says so:   for (ready : poller.wait(timeout)) endpoint.ready(ready);
+//   endpoint.disarm() for every endpoint that was armed
+#pragma once
+
+#include <cstdint>
+
+#include "os/poller.h"
+#include "transport/transport.h"
+
+namespace qccl {
+
+class Endpoint : public Transport {
+ public:
+  // `poller` must outlive the endpoint. Endpoints that share one differ in `token_space`.
+  Endpoint(os::Poller& poller, std::uint8_t token_space) : poller_(poller), token_space_(token_space) {}
+
+  // Announces that this thread is about to sleep: from now on peers ring where they would not
+  // while it spins. False if something is ready already: don't sleep then. Either way, call
+  // disarm() next.
+  virtual bool arm() = 0;
+  virtual void disarm() = 0;
+  // One of this endpoint's descriptors is ready. Remembers or does what is to be done.
+  virtual void ready(const os::Poller::Ready& event) = 0;
+
+  void sleep(TimePoint deadline, const Clock& clock) override {
+    if (arm()) {
+      for (const auto& event : poller_.wait(deadline - clock.now())) {
+        if (token_space_of(event.token) == token_space_) ready(event);
+      }
+    }
+    disarm();
+  }
+  void wake() override { poller_.wake(); }
+
+  std::uint8_t token_space() const { return token_space_; }
+  static std::uint8_t token_space_of(std::uint64_t token) { return static_cast<std::uint8_t>(token >> kIndexBits); }
+
+ protected:
+  // The poller's token of this endpoint's descriptor `index`, and back.
+  std::uint64_t token(std::uint64_t index) const { return std::uint64_t{token_space_} << kIndexBits | index; }
+  static std::uint64_t index_of(std::uint64_t token) { return token & ((std::uint64_t{1} << kIndexBits) - 1); }
+  os::Poller& poller() { return poller_; }
+
+ private:
+  static constexpr int kIndexBits = 56;
+  os::Poller& poller_;
+  std::uint8_t token_space_;
+};
+
+// Who takes which (255 is the poller's own).
+inline constexpr std::uint8_t kShmTokenSpace = 1;
+inline constexpr std::uint8_t kTcpTokenSpace = 2;
+
+}  // namespace qccl

@@ -1,0 +1,90 @@
+#include "transport/router.h"
+
+#include "base/check.h"
+
+namespace qccl {
+
+Router::Router(std::unique_ptr<os::Poller> poller, std::vector<std::unique_ptr<Endpoint>> endpoints,
+               std::vector<int> endpoint_of_rank)
+    : poller_(std::move(poller)), endpoints_(std::move(endpoints)) {
+  endpoint_of_rank_.reserve(endpoint_of_rank.size());
+  for (const int index : endpoint_of_rank) {
+    QCCL_CHECK(index < static_cast<int>(endpoints_.size()));
+    endpoint_of_rank_.push_back(index < 0 ? nullptr : endpoints_[static_cast<std::size_t>(index)].get());
+  }
+  for (std::size_t i = 0; i < endpoints_.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) QCCL_CHECK(endpoints_[i]->token_space() != endpoints_[j]->token_space());
+  }
+}
+
+Bytes Router::reserve(int peer, std::size_t max_bytes, TrafficClass traffic) {
+  Endpoint& target = endpoint(peer);
+  const Bytes room = target.reserve(peer, max_bytes, traffic);
+  reserved_ = &target;
+  return room;
+}
+
+void Router::commit(std::size_t actual_bytes) { reserved_->commit(actual_bytes); }
+
+std::optional<ReceivedFrame> Router::receive() {
+  for (std::size_t tried = 0; tried < endpoints_.size(); ++tried) {
+    Endpoint& source = *endpoints_[next_];
+    if (++next_ == endpoints_.size()) next_ = 0;
+    if (auto frame = source.receive()) return frame;
+  }
+  return std::nullopt;
+}
+
+void Router::release(const ReceivedFrame& frame) { endpoint(frame.peer).release(frame); }
+
+bool Router::progress() {
+  bool moved = false;
+  for (const auto& each : endpoints_) moved |= each->progress();
+  return moved;
+}
+
+std::optional<Transport::PeerLoss> Router::next_loss() {
+  for (const auto& each : endpoints_) {
+    if (auto loss = each->next_loss()) return loss;
+  }
+  return std::nullopt;
+}
+
+void Router::sleep(TimePoint deadline, const Clock& clock) {
+  std::size_t armed = 0;
+  bool may_sleep = true;
+  while (may_sleep && armed < endpoints_.size()) may_sleep = endpoints_[armed++]->arm();
+  if (may_sleep) {
+    for (const auto& event : poller_->wait(deadline - clock.now())) dispatch(event);
+  }
+  while (armed > 0) endpoints_[--armed]->disarm();
+}
+
+void Router::dispatch(const os::Poller::Ready& event) {
+  for (const auto& each : endpoints_) {
+    if (each->token_space() == Endpoint::token_space_of(event.token)) return each->ready(event);
+  }
+}
+
+Board* Router::board() {
+  Endpoint* shared = nullptr;
+  for (Endpoint* each : endpoint_of_rank_) {
+    if (each == nullptr) continue;
+    if (shared != nullptr && shared != each) return nullptr;
+    shared = each;
+  }
+  return shared != nullptr ? shared->board() : nullptr;
+}
+
+bool Router::flushed() const {
+  for (const auto& each : endpoints_) {
+    if (!each->flushed()) return false;
+  }
+  return true;
+}
+
+void Router::close() {
+  for (const auto& each : endpoints_) each->close();
+}
+
+}  // namespace qccl

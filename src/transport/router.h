@@ -1,0 +1,46 @@
+// One Transport out of several endpoints: shared memory to the peers on this host, TCP to the
+// rest. Owns the poller they share.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "os/poller.h"
+#include "transport/endpoint.h"
+
+namespace qccl {
+
+class Router final : public Transport {
+ public:
+  // `endpoint_of_rank[r]` is the index in `endpoints` of the one that reaches world rank r, -1 for
+  // this rank itself. `poller` is the one the endpoints were made with.
+  Router(std::unique_ptr<os::Poller> poller, std::vector<std::unique_ptr<Endpoint>> endpoints,
+         std::vector<int> endpoint_of_rank);
+
+  Bytes reserve(int peer, std::size_t max_bytes, TrafficClass traffic) override;
+  void commit(std::size_t actual_bytes) override;
+  std::optional<ReceivedFrame> receive() override;
+  void release(const ReceivedFrame& frame) override;
+  bool progress() override;
+  std::optional<PeerLoss> next_loss() override;
+  void sleep(TimePoint deadline, const Clock& clock) override;
+  void wake() override { poller_->wake(); }
+  bool is_local(int peer) const override { return endpoint(peer).is_local(peer); }
+  // The endpoint's board if one endpoint reaches every peer.
+  Board* board() override;
+  const char* kind(int peer) const override { return endpoint(peer).kind(peer); }
+  bool flushed() const override;
+  void close() override;
+
+ private:
+  Endpoint& endpoint(int peer) const { return *endpoint_of_rank_[static_cast<std::size_t>(peer)]; }
+  void dispatch(const os::Poller::Ready& event);
+
+  std::unique_ptr<os::Poller> poller_;  // first: the endpoints use it until they are gone
+  std::vector<std::unique_ptr<Endpoint>> endpoints_;
+  std::vector<Endpoint*> endpoint_of_rank_;
+  Endpoint* reserved_ = nullptr;  // whose reservation commit() ends
+  std::size_t next_ = 0;          // the endpoint that receive() asks first
+};
+
+}  // namespace qccl

@@ -1,10 +1,8 @@
-# Dependencies whose packages differ between distributions: Highway and xxHash (header) by hand
-# where there is no CMake package.
+# What the library itself needs. Tests, benchmarks and tools look for theirs where they begin.
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+include(QcclHighway)
 if(NOT TARGET hwy::hwy)
-  find_path(QCCL_HWY_INCLUDE hwy/highway.h REQUIRED)
-  find_library(QCCL_HWY_LIBRARY hwy REQUIRED)
-  add_library(hwy::hwy UNKNOWN IMPORTED)
-  set_target_properties(hwy::hwy PROPERTIES IMPORTED_LOCATION ${QCCL_HWY_LIBRARY}
-                        INTERFACE_INCLUDE_DIRECTORIES ${QCCL_HWY_INCLUDE})
+  message(FATAL_ERROR "Highway is missing: install libhwy-dev")
 endif()
 find_path(QCCL_XXHASH_INCLUDE xxhash.h REQUIRED)

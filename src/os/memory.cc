@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <fstream>
 #include <string>
 
 #include "os/error.h"
@@ -20,6 +22,17 @@ Result<Mapping> map(int fd, std::size_t bytes) {
     return os_failure("can't map " + std::to_string(bytes) + " bytes of shared memory", errno);
   }
   return Mapping(Bytes(static_cast<std::byte*>(address), bytes));
+}
+
+// The kernel kills processes rather than refuse memory it does not have, so we ask first. Memory
+// limits of a container are the container's to enforce. 0: it does not tell.
+std::uint64_t available_bytes() {
+  std::ifstream file("/proc/meminfo");
+  std::uint64_t kibibytes = 0;
+  for (std::string word; file >> word;) {
+    if (word == "MemAvailable:" && file >> kibibytes) return kibibytes * 1024;
+  }
+  return 0;
 }
 
 // Every page now, so that a full memory limit is an error here and not a SIGBUS later.
@@ -40,6 +53,10 @@ void Mapping::reset() {
 Result<SharedMemory> create_shared_memory(const char* name, std::size_t bytes) {
   const std::string what = "can't get " + std::to_string(bytes) + " bytes of shared memory";
   if (bytes == 0) return Failure(ErrorKind::invalid_argument, what);
+  const std::uint64_t available = available_bytes();
+  if (available != 0 && bytes > available) {
+    return Failure(ErrorKind::resource_exhausted, what + ": " + std::to_string(available) + " bytes are available");
+  }
   Fd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return os_failure(ErrorKind::resource_exhausted, what, errno);
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 || allocate_pages(fd.get(), bytes) != 0) {
@@ -58,7 +75,7 @@ Result<Mapping> map_shared_memory(const Fd& fd, std::size_t bytes) {
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     return Failure(ErrorKind::corrupt_data, "a peer offered memory that is not sealed against shrinking");
   }
-  struct stat info{};
+  struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return os_failure("can't size shared memory of a peer", errno);
   if (bytes == 0 || static_cast<std::uint64_t>(info.st_size) != bytes) {
     return Failure(ErrorKind::corrupt_data, "a peer offered " + std::to_string(info.st_size) +

@@ -5,8 +5,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include <array>
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "base/check.h"

@@ -6,13 +6,10 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
-#include <cstring>
 #include <memory>
 
 #include "os/error.h"
@@ -39,8 +36,8 @@ Result<AddressList> resolve(const std::string& host, std::uint16_t port, int fla
   AddressList list(found, &::freeaddrinfo);
   if (status == 0) return list;
   const int error = status == EAI_SYSTEM ? errno : 0;
-  Failure failure(ErrorKind::invalid_argument, "can't find an address for \"" + host + "\": " +
-                                                   (error != 0 ? error_text(error) : ::gai_strerror(status)));
+  Failure failure(ErrorKind::invalid_argument, "can't find an address for \"" + host +
+                                                   "\": " + (error != 0 ? error_text(error) : ::gai_strerror(status)));
   failure.info().os_error = error;
   return failure;
 }
@@ -109,26 +106,6 @@ int poll_milliseconds(Nanoseconds left) {
 }
 
 void pause(Nanoseconds duration) { ::poll(nullptr, 0, poll_milliseconds(duration)); }
-
-struct UnixAddress {
-  sockaddr_un address{};
-  socklen_t bytes = 0;
-};
-
-// A leading zero byte makes the name abstract.
-Result<UnixAddress> abstract_address(const std::string& name) {
-  UnixAddress result;
-  if (name.empty() || name.size() >= sizeof(result.address.sun_path)) {
-    return Failure(ErrorKind::invalid_argument, "unix socket name \"" + name + "\" must have 1 to " +
-                                                    std::to_string(sizeof(result.address.sun_path) - 1) + " bytes");
-  }
-  result.address.sun_family = AF_UNIX;
-  std::memcpy(result.address.sun_path + 1, name.data(), name.size());
-  result.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return result;
-}
-
-const sockaddr* generic(const sockaddr_un& address) { return reinterpret_cast<const sockaddr*>(&address); }
 
 Status move_exactly(const Fd& socket, Direction direction, std::size_t total, TimePoint deadline, const Clock& clock,
                     const auto& move_from) {
@@ -240,44 +217,6 @@ Status set_no_delay(const Fd& socket) {
   const int on = 1;
   if (::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0) return {};
   return os_failure("can't set TCP_NODELAY", errno);
-}
-
-Result<Fd> listen_unix_abstract(const std::string& name) {
-  auto address = abstract_address(name);
-  if (!address) return address.failure();
-  Fd fd(::socket(AF_UNIX, kStream, 0));
-  if (!fd.valid() || ::bind(fd.get(), generic(address->address), address->bytes) != 0 ||
-      ::listen(fd.get(), kBacklog) != 0) {
-    return os_failure("can't listen on unix socket @" + name, errno);
-  }
-  return fd;
-}
-
-Result<Fd> connect_unix_abstract(const std::string& name) {
-  auto address = abstract_address(name);
-  if (!address) return address.failure();
-  Fd fd(::socket(AF_UNIX, kStream, 0));
-  if (!fd.valid() || ::connect(fd.get(), generic(address->address), address->bytes) != 0) {
-    return os_failure("can't connect to unix socket @" + name, errno);
-  }
-  return fd;
-}
-
-Result<PeerCredentials> peer_credentials(const Fd& unix_socket) {
-  ucred credentials{};
-  socklen_t bytes = sizeof(credentials);
-  if (::getsockopt(unix_socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) {
-    return os_failure("can't tell who is at the other end of a unix socket", errno);
-  }
-  return PeerCredentials{credentials.pid, credentials.uid};
-}
-
-PeerCredentials own_credentials() { return {::getpid(), ::getuid()}; }
-
-Result<SocketPair> socket_pair() {
-  int fds[2] = {-1, -1};
-  if (::socketpair(AF_UNIX, kStream, 0, fds) != 0) return os_failure("can't create a socket pair", errno);
-  return SocketPair{Fd(fds[0]), Fd(fds[1])};
 }
 
 Result<bool> wait_ready(const Fd& socket, Direction direction, TimePoint deadline, const Clock& clock) {

@@ -1,5 +1,5 @@
-// Makes connections: TCP over IPv4 and IPv6, and unix sockets with abstract names. What is sent
-// over them is os/stream.h's business.
+// Makes TCP connections over IPv4 and IPv6, and waits for sockets. Unix sockets are
+// os/unix_socket.h's business, what is sent over either os/stream.h's.
 //
 // Every descriptor returned here is non-blocking and close-on-exec. Failures carry the address
 // and the system's words. The only calls that block are connect_tcp() (until its deadline, and
@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "os/fd.h"
 #include "os/stream.h"
+#include "os/unix_socket.h"
 
 namespace qccl::os {
 
@@ -43,27 +44,6 @@ Result<std::optional<Fd>> accept_connection(const Fd& listener);
 
 // Small frames leave at once (TCP_NODELAY).
 Status set_no_delay(const Fd& socket);
-
-// Stream sockets named in the kernel, not in a file system: gone with their owner. Visible to
-// this network namespace only, and to any user in it: check peer_credentials().
-// ResourceExhausted if the name is taken.
-Result<Fd> listen_unix_abstract(const std::string& name);
-// PeerLost if nobody listens there; ResourceExhausted if the listener's queue is full now.
-Result<Fd> connect_unix_abstract(const std::string& name);
-
-struct PeerCredentials {
-  int process = 0;
-  std::uint32_t user = 0;
-};
-// Who is at the other end of a unix socket, by the kernel's word; and this process.
-Result<PeerCredentials> peer_credentials(const Fd& unix_socket);
-PeerCredentials own_credentials();
-
-// Two connected unix stream sockets.
-struct SocketPair {
-  Fd first, second;
-};
-Result<SocketPair> socket_pair();
 
 // Waits until `socket` can be read (or written), or is closed. False when the deadline passes.
 enum class Direction { read, write };

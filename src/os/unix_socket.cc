@@ -1,0 +1,79 @@
+#include "os/unix_socket.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "os/error.h"
+
+namespace qccl::os {
+namespace {
+
+constexpr int kBacklog = 1024;
+constexpr int kStream = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+
+struct UnixAddress {
+  sockaddr_un address{};
+  socklen_t bytes = 0;
+};
+
+// A leading zero byte makes the name abstract.
+Result<UnixAddress> abstract_address(const std::string& name) {
+  UnixAddress result;
+  if (name.empty() || name.size() >= sizeof(result.address.sun_path)) {
+    return Failure(ErrorKind::invalid_argument, "unix socket name \"" + name + "\" must have 1 to " +
+                                                    std::to_string(sizeof(result.address.sun_path) - 1) + " bytes");
+  }
+  result.address.sun_family = AF_UNIX;
+  std::memcpy(result.address.sun_path + 1, name.data(), name.size());
+  result.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return result;
+}
+
+const sockaddr* generic(const sockaddr_un& address) { return reinterpret_cast<const sockaddr*>(&address); }
+
+}  // namespace
+
+Result<Fd> listen_unix_abstract(const std::string& name) {
+  auto address = abstract_address(name);
+  if (!address) return address.failure();
+  Fd fd(::socket(AF_UNIX, kStream, 0));
+  if (!fd.valid() || ::bind(fd.get(), generic(address->address), address->bytes) != 0 ||
+      ::listen(fd.get(), kBacklog) != 0) {
+    return os_failure("can't listen on unix socket @" + name, errno);
+  }
+  return fd;
+}
+
+Result<Fd> connect_unix_abstract(const std::string& name) {
+  auto address = abstract_address(name);
+  if (!address) return address.failure();
+  Fd fd(::socket(AF_UNIX, kStream, 0));
+  if (!fd.valid() || ::connect(fd.get(), generic(address->address), address->bytes) != 0) {
+    return os_failure("can't connect to unix socket @" + name, errno);
+  }
+  return fd;
+}
+
+Result<PeerCredentials> peer_credentials(const Fd& unix_socket) {
+  ucred credentials{};
+  socklen_t bytes = sizeof(credentials);
+  if (::getsockopt(unix_socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) {
+    return os_failure("can't tell who is at the other end of a unix socket", errno);
+  }
+  return PeerCredentials{credentials.pid, credentials.uid};
+}
+
+PeerCredentials own_credentials() { return {::getpid(), ::getuid()}; }
+
+Result<SocketPair> socket_pair() {
+  int fds[2] = {-1, -1};
+  if (::socketpair(AF_UNIX, kStream, 0, fds) != 0) return os_failure("can't create a socket pair", errno);
+  return SocketPair{Fd(fds[0]), Fd(fds[1])};
+}
+
+}  // namespace qccl::os

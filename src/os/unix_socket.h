@@ -1,0 +1,34 @@
+// Connections inside a host: unix stream sockets with abstract names. They can pass descriptors
+// (os/stream.h). Non-blocking and close-on-exec.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "os/fd.h"
+
+namespace qccl::os {
+
+// Stream sockets named in the kernel, not in a file system: gone with their owner. Visible to
+// this network namespace only, and to any user in it: check peer_credentials().
+// ResourceExhausted if the name is taken.
+Result<Fd> listen_unix_abstract(const std::string& name);
+// PeerLost if nobody listens there; ResourceExhausted if the listener's queue is full now.
+Result<Fd> connect_unix_abstract(const std::string& name);
+
+struct PeerCredentials {
+  int process = 0;
+  std::uint32_t user = 0;
+};
+// Who is at the other end of a unix socket, by the kernel's word; and this process.
+Result<PeerCredentials> peer_credentials(const Fd& unix_socket);
+PeerCredentials own_credentials();
+
+// Two connected unix stream sockets.
+struct SocketPair {
+  Fd first, second;
+};
+Result<SocketPair> socket_pair();
+
+}  // namespace qccl::os

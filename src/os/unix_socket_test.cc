@@ -1,0 +1,49 @@
+#include "os/unix_socket.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "os/process.h"
+#include "os/socket.h"
+#include "os/stream.h"
+
+namespace qccl::os {
+namespace {
+
+TEST(UnixSocket, abstract_names_connect_and_tell_the_peers_process) {
+  const std::string name = "qccl-test-" + std::to_string(random_nonce());
+  auto listener = listen_unix_abstract(name);
+  ASSERT_TRUE(listener.ok());
+  auto dialled = connect_unix_abstract(name);
+  ASSERT_TRUE(dialled.ok());
+  auto accepted = accept_connection(*listener);
+  ASSERT_TRUE(accepted.ok() && accepted->has_value());
+  const std::array<std::byte, 1> sent{std::byte{42}};
+  std::array<std::byte, 1> got{};
+  ASSERT_EQ(write_some(dialled->get(), sent).bytes, 1u);
+  ASSERT_EQ(read_some((*accepted)->get(), got).bytes, 1u);
+  EXPECT_EQ(got, sent);
+  auto peer = peer_credentials(**accepted);
+  ASSERT_TRUE(peer.ok());
+  EXPECT_EQ(peer->process, own_credentials().process);
+  EXPECT_EQ(peer->user, own_credentials().user);
+}
+
+TEST(UnixSocket, a_taken_name_and_a_missing_listener_are_told_apart) {
+  const std::string name = "qccl-test-" + std::to_string(random_nonce());
+  EXPECT_EQ(connect_unix_abstract(name).error().kind, ErrorKind::peer_lost);
+  auto listener = listen_unix_abstract(name);
+  ASSERT_TRUE(listener.ok());
+  EXPECT_EQ(listen_unix_abstract(name).error().kind, ErrorKind::resource_exhausted);
+  listener->reset();
+  EXPECT_EQ(connect_unix_abstract(name).error().kind, ErrorKind::peer_lost);
+}
+
+TEST(UnixSocket, a_name_longer_than_the_kernel_takes_is_invalid_argument) {
+  EXPECT_EQ(listen_unix_abstract(std::string(108, 'x')).error().kind, ErrorKind::invalid_argument);
+  EXPECT_TRUE(listen_unix_abstract(std::string(90, 'x') + std::to_string(process_id())).ok());
+}
+
+}  // namespace
+}  // namespace qccl::os

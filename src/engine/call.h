@@ -1,0 +1,49 @@
+// One collective call as the engine sees it: what must agree between ranks (Call), and what is
+// this rank's own business (Post).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "codec/codec.h"
+#include "engine/work_state.h"
+#include "qccl/compression.h"
+#include "qccl/types.h"
+
+namespace qccl::engine {
+
+// Every field must be the same on all ranks of the group.
+struct Call {
+  Collective collective = Collective::barrier;
+  std::uint64_t count = 0;  // elements, as the public call counts them
+  DataType type = DataType::uint8;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  Compression compression;
+  Algorithm algorithm = Algorithm::one_shot;  // never automatic
+  bool board = false;                         // goes through shared memory cells
+
+  std::uint64_t fingerprint() const;
+  // "all_reduce(count=1024, float32, sum, sra, minmax:bits=4,bucket_size=1024)"
+  std::string describe() const;
+};
+
+// A call with its buffers. They stay the caller's, and must stay valid until `work` is done.
+struct Post {
+  std::uint64_t group = 0;
+  Call call;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::shared_ptr<const Codec> codec;  // null: raw
+  Nanoseconds timeout{0};
+  std::shared_ptr<internal::WorkState> work;
+};
+
+// Elements of the caller's input and output buffers on this rank.
+std::uint64_t input_elements(const Call& call, int world);
+std::uint64_t output_elements(const Call& call, int world);
+
+}  // namespace qccl::engine

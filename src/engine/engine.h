@@ -1,0 +1,150 @@
+// The only code that executes collectives: a non-blocking state machine over (operations in
+// flight, transport, clock).
+//
+// Every frame that arrives is held against the operation of its sequence number: past, present,
+// or stored for later. The first failure of a group ends all its operations and is what every
+// later call returns. Frames never touch the caller's memory after an operation ended.
+//
+// Threads: one at a time (whoever holds the driver's token). Completions run outside of progress
+// through take_completed().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/buffer_pool.h"
+#include "engine/call.h"
+#include "engine/group.h"
+#include "engine/mismatch.h"
+#include "engine/operation.h"
+#include "engine/outlet.h"
+#include "transport/transport.h"
+
+namespace qccl::engine {
+
+struct EngineOptions {
+  int rank = 0;   // in the world
+  int world = 1;
+  std::size_t slice_bytes = 256 * 1024;      // of input; at most kMaxPayloadBytes
+  bool checksum = true;                      // of payloads between hosts
+  Nanoseconds peer_timeout = std::chrono::seconds(60);
+  Nanoseconds heartbeat_interval = std::chrono::seconds(1);
+};
+
+// An operation that has ended, to be completed once no lock is held.
+struct Completed {
+  std::shared_ptr<internal::WorkState> work;
+  std::optional<ErrorInfo> failure;
+};
+
+class Engine {
+ public:
+  Engine(Transport& transport, const Clock& clock, EngineOptions options);
+  ~Engine();
+
+  // A group of `ranks` (world ranks, this one among them). InvalidArgument if the id is taken.
+  Status open_group(std::uint64_t id, std::string name, std::vector<int> ranks);
+  void close_group(std::uint64_t id);
+  // Takes a board cell for the group, if the transport has a board with a free one. It is used
+  // only once use_board() says that all members have theirs.
+  bool prepare_board(std::uint64_t id);
+  void use_board(std::uint64_t id, bool use);
+  bool has_board(std::uint64_t id) const;
+
+  // Takes the next sequence number of the group. A refused post completes with the failure.
+  void post(Post post);
+
+  // Moves what can be moved; true if anything did.
+  bool progress();
+  // The next time at which progress() has something to do without any event.
+  TimePoint next_timer() const;
+  bool idle() const { return operations_.empty(); }
+  std::vector<Completed> take_completed() { return std::exchange(completed_, {}); }
+
+  // Fails the group here and, by a poison frame, on its other members.
+  void fail_group(std::uint64_t id, ErrorInfo failure);
+  std::optional<ErrorInfo> group_failure(std::uint64_t id) const;
+  // Tells every peer that this rank leaves in good order.
+  void say_goodbye();
+  // Fails all groups without telling anybody: the process is closing.
+  void shut_down(const ErrorInfo& reason);
+
+  Outlet& outlet() { return outlet_; }
+  const EngineOptions& options() const { return options_; }
+
+ private:
+  struct PeerState {
+    TimePoint last_heard{};
+    bool lost = false;
+    bool departed = false;
+    std::string cause;
+  };
+  // A control frame that could not be sent yet.
+  struct Note {
+    int peer;
+    wire::FrameHeader header;
+    std::vector<std::byte> payload;
+  };
+
+  Group* group(std::uint64_t id);
+  Operation* active(const Group& group, std::uint64_t sequence);
+  std::unique_ptr<Operation> make_operation(Group& group, std::uint64_t sequence, Post post);
+  void refuse(Post& post, ErrorInfo failure);
+
+  bool receive_frames();
+  void on_frame(const ReceivedFrame& frame);
+  bool is_intact(const wire::FrameHeader& header, const ReceivedFrame& frame);
+  // Takes over the frame: handles, keeps or discards it.
+  void on_group_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
+  void on_operation_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
+  void deliver(Operation& operation, int member, const wire::FrameHeader& header, const ReceivedFrame& frame);
+  void keep(std::vector<StoredFrame>& where, const wire::FrameHeader& header, const ReceivedFrame& frame);
+  void discard(const wire::FrameHeader& header, const ReceivedFrame& frame);
+  void replay_stored(Group& group, std::uint64_t sequence);
+
+  bool advance_operations();
+  void complete(Operation& operation, std::optional<ErrorInfo> failure);
+  void sweep_failed_groups();
+  void set_failure(Group& group, ErrorInfo failure, bool tell_peers);
+
+  bool look_for_losses();
+  void lose_peer(int peer, const std::string& cause);
+  void on_goodbye(int peer);
+  void check_timers();
+  void check_deadlines();
+  void check_silent_peers();
+  void send_heartbeats();
+  void queue_note(int peer, wire::FrameHeader header, std::span<const char> text);
+  bool send_notes();
+  void on_poison(Group& group, int peer, ConstBytes payload);
+
+  void on_fingerprint(Group& group, const wire::FrameHeader& header, int peer, ConstBytes payload);
+  Mismatch* begin_mismatch(Group& group, std::uint64_t sequence);
+  void check_mismatches();
+
+  ErrorInfo failure_of(const Operation& operation, ErrorKind kind, const std::string& what) const;
+  ErrorInfo group_error(const Group& group, ErrorKind kind, int peer, const std::string& what) const;
+
+  Transport& transport_;
+  const Clock& clock_;
+  const EngineOptions options_;
+  Outlet outlet_;
+  BufferPool pool_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Group>> groups_;
+  std::vector<std::unique_ptr<Operation>> operations_;  // in posting order
+  std::vector<PeerState> peers_;
+  std::vector<Completed> completed_;
+  std::vector<Note> notes_;
+  std::unordered_map<std::uint64_t, std::vector<StoredFrame>> orphans_;  // of groups not opened yet
+  std::vector<Mismatch> mismatches_;
+  bool sweep_needed_ = false;
+  TimePoint now_{};
+  TimePoint next_heartbeat_{};
+  TimePoint next_deadline_ = kForever;
+};
+
+}  // namespace qccl::engine

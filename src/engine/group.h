@@ -1,0 +1,64 @@
+// A group as its members' engines keep it: who belongs to it, how far its sequence has come, what
+// has been called lately, and what arrived for calls still to come.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/call.h"
+#include "qccl/error.h"
+#include "transport/transport.h"
+#include "wire/frame.h"
+
+namespace qccl::engine {
+
+// Enough of a past call to name it when a late frame does not fit it.
+struct PastCall {
+  std::uint64_t sequence = 0;
+  std::uint64_t fingerprint = 0;
+  Call call;
+};
+
+// A frame for an operation this rank has not posted yet. It keeps its transport slot.
+struct StoredFrame {
+  int peer = 0;  // world rank
+  wire::FrameHeader header;
+  ReceivedFrame frame;
+};
+
+// More than any program posts ahead; a peer that exceeds it is broken.
+inline constexpr std::size_t kMaxStoredFrames = 65536;
+inline constexpr std::size_t kHistory = 1024;
+
+struct Group {
+  std::uint64_t id = 0;
+  std::string name;
+  std::vector<int> ranks;       // world ranks
+  std::vector<int> index_of;    // by world rank: rank in the group, or -1
+  int rank = 0;                 // of this process, in the group
+  std::uint64_t next_sequence = 1;
+  std::uint64_t next_board_sequence = 1;
+  std::optional<ErrorInfo> failure;  // the first one; later calls return it
+  std::vector<PastCall> history;     // the last kHistory calls; sequence s at (s - 1) % kHistory
+  std::vector<StoredFrame> stored;
+  bool has_board = false;
+
+  int world() const { return static_cast<int>(ranks.size()); }
+  int world_rank(int member) const { return ranks[static_cast<std::size_t>(member)]; }
+
+  void remember(PastCall call) {
+    if (history.size() < kHistory) {
+      history.push_back(std::move(call));
+    } else {
+      history[(call.sequence - 1) % kHistory] = std::move(call);
+    }
+  }
+  const PastCall* past(std::uint64_t sequence) const {
+    const std::size_t slot = (sequence - 1) % kHistory;
+    return sequence > 0 && slot < history.size() && history[slot].sequence == sequence ? &history[slot] : nullptr;
+  }
+};
+
+}  // namespace qccl::engine

@@ -1,0 +1,179 @@
+#include "engine/lane_math.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "kernels/reduce.h"
+
+namespace qccl::engine {
+namespace {
+
+bool is_16_bit(DataType type) { return type == DataType::float16 || type == DataType::bfloat16; }
+
+Status check_size(ConstBytes payload, std::size_t bytes) {
+  if (payload.size() == bytes) return {};
+  return Failure(ErrorKind::corrupt_data, fmt::format("a slice of {} bytes came as {}", bytes, payload.size()));
+}
+
+void copy(void* target, const void* source, std::size_t bytes) {
+  if (bytes > 0 && target != source) std::memmove(target, source, bytes);
+}
+
+}  // namespace
+
+bool LaneMath::widens(const MathContext& context) const { return context.codec != nullptr || is_16_bit(context.type); }
+
+// The caller's slice as aligned floats: in place where it already is that.
+const float* LaneMath::as_floats(const MathContext& context, const std::byte* input, std::size_t elements) {
+  const bool aligned = reinterpret_cast<std::uintptr_t>(input) % alignof(float) == 0;
+  if (context.type == DataType::float32 && aligned) return reinterpret_cast<const float*>(input);
+  if (!converted_.valid()) converted_ = context.pool->take();
+  if (is_16_bit(context.type)) {
+    kernels::widen(context.type, converted_.floats(), input, elements);
+  } else {
+    copy(converted_.bytes(), input, elements * sizeof(float));
+  }
+  return converted_.floats();
+}
+
+std::size_t LaneMath::encode(const MathContext& context, const std::byte* input, std::size_t elements, Bytes payload) {
+  if (context.codec == nullptr) {
+    const std::size_t bytes = elements * context.element_size();
+    copy(payload.data(), input, bytes);
+    return bytes;
+  }
+  return context.codec->encode({as_floats(context, input, elements), elements}, payload);
+}
+
+ConstBytes LaneMath::encode_once(const MathContext& context, const std::byte* input, std::size_t elements) {
+  if (context.codec == nullptr) return {input, elements * context.element_size()};
+  if (encoded_is_current_) return encoded();
+  if (!encoded_.valid()) encoded_ = context.pool->take();
+  encoded_bytes_ = encode(context, input, elements, {encoded_.bytes(), kScratchBytes});
+  encoded_is_current_ = true;
+  return encoded();
+}
+
+void LaneMath::write_output(const MathContext& context, const float* values, std::byte* output, std::size_t elements) {
+  if (is_16_bit(context.type)) {
+    kernels::narrow(context.type, output, values, elements);
+  } else {
+    copy(output, values, elements * sizeof(float));
+  }
+}
+
+Status LaneMath::decode(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements) {
+  if (context.codec == nullptr) {
+    QCCL_TRY(check_size(payload, elements * context.element_size()));
+    copy(output, payload.data(), payload.size());
+    return {};
+  }
+  const bool aligned = reinterpret_cast<std::uintptr_t>(output) % alignof(float) == 0;
+  if (context.type == DataType::float32 && aligned) {
+    return context.codec->decode(payload, {reinterpret_cast<float*>(output), elements});
+  }
+  if (!converted_.valid()) converted_ = context.pool->take();
+  QCCL_TRY(context.codec->decode(payload, {converted_.floats(), elements}));
+  write_output(context, converted_.floats(), output, elements);
+  return {};
+}
+
+void LaneMath::begin(int expected) {
+  expected_ = expected;
+  added_ = 0;
+  pending_ = nullptr;
+  encoded_is_current_ = false;
+}
+
+float* LaneMath::accumulator(const MathContext& context) {
+  if (!accumulator_.valid()) accumulator_ = context.pool->take();
+  return accumulator_.floats();
+}
+
+// The first part is only remembered; the last sum goes straight to the output.
+void LaneMath::add_raw(const MathContext& context, const std::byte* part, std::byte* output, std::size_t elements) {
+  ++added_;
+  if (added_ == 1) {
+    pending_ = part;
+    return;
+  }
+  std::byte* target = output;
+  if (added_ < expected_) target = reinterpret_cast<std::byte*>(accumulator(context));
+  kernels::reduce(context.type, context.op, target, pending_, part, elements);
+  pending_ = target;
+}
+
+void LaneMath::add_widened(const MathContext& context, const std::byte* part, std::size_t elements) {
+  float* sum = accumulator(context);
+  ++added_;
+  if (is_16_bit(context.type)) {
+    if (added_ == 1) {
+      kernels::widen(context.type, sum, part, elements);
+    } else {
+      kernels::reduce_widened(context.type, context.op, sum, sum, part, elements);
+    }
+  } else if (added_ == 1) {
+    copy(sum, part, elements * sizeof(float));
+  } else {
+    kernels::reduce(DataType::float32, context.op, sum, sum, part, elements);
+  }
+}
+
+void LaneMath::add_input(const MathContext& context, const std::byte* input, std::byte* output, std::size_t elements) {
+  if (widens(context)) {
+    add_widened(context, input, elements);
+  } else {
+    add_raw(context, input, output, elements);
+  }
+}
+
+Status LaneMath::add_encoded(const MathContext& context, ConstBytes payload, std::size_t elements) {
+  const std::span<float> sum(accumulator(context), elements);
+  ++added_;
+  if (added_ == 1) return context.codec->decode(payload, sum);
+  return context.codec->decode_add(payload, sum, sum);
+}
+
+Status LaneMath::add_quantized_input(const MathContext& context, const std::byte* input, std::size_t elements) {
+  encode_once(context, input, elements);
+  return add_encoded(context, encoded(), elements);
+}
+
+Status LaneMath::add_payload(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements) {
+  if (context.codec != nullptr) return add_encoded(context, payload, elements);
+  QCCL_TRY(check_size(payload, elements * context.element_size()));
+  if (widens(context)) {
+    add_widened(context, payload.data(), elements);
+  } else {
+    add_raw(context, payload.data(), output, elements);
+  }
+  return {};
+}
+
+Status LaneMath::finish_raw(const MathContext& context, std::byte* output, std::size_t elements) {
+  copy(output, pending_, elements * context.element_size());
+  if (context.op == ReduceOp::avg) kernels::divide(context.type, output, context.world, elements);
+  return {};
+}
+
+Status LaneMath::finish(const MathContext& context, std::byte* output, std::size_t elements, bool requantize) {
+  if (!widens(context)) return finish_raw(context, output, elements);
+  float* sum = accumulator(context);
+  if (context.op == ReduceOp::avg) kernels::divide(DataType::float32, sum, context.world, elements);
+  if (!requantize) {
+    write_output(context, sum, output, elements);
+    return {};
+  }
+  if (!encoded_.valid()) encoded_ = context.pool->take();
+  encoded_bytes_ = context.codec->encode({sum, elements}, {encoded_.bytes(), kScratchBytes});
+  return decode(context, encoded(), output, elements);
+}
+
+void LaneMath::release_buffers() {
+  accumulator_.reset();
+  converted_.reset();
+  encoded_.reset();
+}
+
+}  // namespace qccl::engine

@@ -1,0 +1,77 @@
+// The arithmetic of one lane: accumulates the slices of all ranks in plan order, finishes the sum
+// and turns slices into payload bytes and back. Knows element types and codecs, no transport.
+//
+// float32, float64 and integers accumulate in their own type; float16, bfloat16 and everything
+// that is compressed accumulate in float32 and round once. The first contribution is only pointed
+// at, the last one lands in the output, so that two ranks cost one pass.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "engine/buffer_pool.h"
+#include "engine/call.h"
+
+namespace qccl::engine {
+
+// What all lanes of an operation share.
+struct MathContext {
+  DataType type;
+  ReduceOp op;
+  int world;
+  const Codec* codec;  // null: raw
+  BufferPool* pool;
+
+  std::size_t element_size() const { return element_bytes(type); }
+  std::size_t payload_limit(std::size_t elements) const {
+    return codec != nullptr ? codec->max_encoded_bytes(elements) : elements * element_size();
+  }
+};
+
+class LaneMath {
+ public:
+  // Writes `elements` of the caller's buffer as payload; returns the bytes written.
+  std::size_t encode(const MathContext& context, const std::byte* input, std::size_t elements, Bytes payload);
+  // The same into this lane's own memory, once between two begin(), to be sent to several peers.
+  ConstBytes encode_once(const MathContext& context, const std::byte* input, std::size_t elements);
+  ConstBytes encoded() const { return {encoded_.bytes(), encoded_bytes_}; }
+
+  // Payload to the caller's output. CorruptData if it is not `elements` long.
+  Status decode(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements);
+
+  // Accumulation of one slice: begin, then each rank's part in order, then end.
+  // `expected` parts will come; the pointers of the first must stay valid until the second came.
+  void begin(int expected);
+  void add_input(const MathContext& context, const std::byte* input, std::byte* output, std::size_t elements);
+  // As above, through decode(encode(input)), reusing encode_once's bytes if they are this slice's.
+  Status add_quantized_input(const MathContext& context, const std::byte* input, std::size_t elements);
+  Status add_payload(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements);
+  // Averages and writes the output. With `requantize` the output becomes decode(encode(sum)) and
+  // encoded() is what peers must get.
+  Status finish(const MathContext& context, std::byte* output, std::size_t elements, bool requantize);
+
+  void release_buffers();
+
+ private:
+  bool widens(const MathContext& context) const;
+  const float* as_floats(const MathContext& context, const std::byte* input, std::size_t elements);
+  void add_raw(const MathContext& context, const std::byte* part, std::byte* output, std::size_t elements);
+  void add_widened(const MathContext& context, const std::byte* part, std::size_t elements);
+  Status finish_raw(const MathContext& context, std::byte* output, std::size_t elements);
+  float* accumulator(const MathContext& context);
+  Status add_encoded(const MathContext& context, ConstBytes payload, std::size_t elements);
+  void write_output(const MathContext& context, const float* values, std::byte* output, std::size_t elements);
+
+  int expected_ = 0;
+  int added_ = 0;
+  const std::byte* pending_ = nullptr;  // raw: the first part, or the sum so far
+  bool encoded_is_current_ = false;
+  std::size_t encoded_bytes_ = 0;
+  BufferPool::Buffer accumulator_;
+  BufferPool::Buffer converted_;
+  BufferPool::Buffer encoded_;
+};
+
+}  // namespace qccl::engine

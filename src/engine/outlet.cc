@@ -1,0 +1,77 @@
+#include "engine/outlet.h"
+
+#include <cstring>
+
+namespace qccl::engine {
+
+using wire::kHeaderBytes;
+
+Outlet::Outlet(Transport& transport, int world, bool checksum)
+    : transport_(transport), checksum_(checksum), peers_(static_cast<std::size_t>(world)) {}
+
+Bytes Outlet::begin(int peer, std::size_t max_payload, TrafficClass traffic) {
+  frame_ = transport_.reserve(peer, kHeaderBytes + max_payload, traffic);
+  if (frame_.data() == nullptr) return {};
+  target_ = peer;
+  return frame_.subspan(kHeaderBytes, max_payload);
+}
+
+void Outlet::finish(wire::FrameHeader header, std::size_t payload_bytes) {
+  header.payload_bytes = static_cast<std::uint32_t>(payload_bytes);
+  if (checksum_ && payload_bytes > 0 && !transport_.is_local(target_)) {
+    header.payload_checksum = wire::payload_checksum(frame_.subspan(kHeaderBytes, payload_bytes));
+  }
+  Peer& to = peer(target_);
+  header.eager_consumed = to.eager_consumed;
+  to.eager_reported = to.eager_consumed;
+  to.last_sent = now_;
+  wire::encode_header(header, frame_.data());
+  transport_.commit(kHeaderBytes + payload_bytes);
+  counters_.header_bytes += kHeaderBytes;
+  if (header.kind == wire::FrameKind::data) {
+    counters_.payload_bytes += payload_bytes;
+  } else {
+    counters_.header_bytes += payload_bytes;
+  }
+}
+
+bool Outlet::send_control(int peer, wire::FrameHeader header, ConstBytes payload) {
+  const Bytes room = begin(peer, payload.size(), TrafficClass::control);
+  if (room.data() == nullptr) return false;
+  if (!payload.empty()) std::memcpy(room.data(), payload.data(), payload.size());
+  finish(header, payload.size());
+  return true;
+}
+
+bool Outlet::eager_room(int rank, std::size_t bytes) const {
+  const Peer& to = peer(rank);
+  return to.eager_sent - to.eager_returned + static_cast<std::uint32_t>(bytes) <= kEagerBudget;
+}
+
+void Outlet::note_eager_sent(int rank, std::size_t bytes) { peer(rank).eager_sent += static_cast<std::uint32_t>(bytes); }
+
+void Outlet::note_eager_consumed(int rank, std::size_t bytes) {
+  Peer& from = peer(rank);
+  from.eager_consumed += static_cast<std::uint32_t>(bytes);
+  reports_due_ |= from.eager_consumed - from.eager_reported > kEagerBudget / 4;
+}
+
+void Outlet::note_eager_returned(int rank, std::uint32_t consumed) {
+  // Frames of a peer arrive in order, so the newest report is the largest. A report beyond what
+  // was sent would be a lie; the budget then stays as it was.
+  Peer& from = peer(rank);
+  if (from.eager_sent - consumed <= kEagerBudget) from.eager_returned = consumed;
+}
+
+bool Outlet::send_reports() {
+  if (!reports_due_) return false;
+  reports_due_ = false;
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+    const Peer& to = peer(rank);
+    if (to.eager_consumed - to.eager_reported <= kEagerBudget / 4) continue;
+    if (!send_control(rank, {.kind = wire::FrameKind::heartbeat})) reports_due_ = true;
+  }
+  return true;
+}
+
+}  // namespace qccl::engine

@@ -1,0 +1,80 @@
+// The engine's way out: builds frames in the transport's own memory, keeps the eager budget of
+// each peer and counts what is sent.
+//
+// Eager budget: without a grant, at most kEagerBudget bytes per peer may be unconsumed. Every
+// frame carries back how many eager bytes its sender has consumed (modulo 2^32).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "transport/transport.h"
+#include "wire/frame.h"
+
+namespace qccl::engine {
+
+// A stream of at most this many bytes may be sent before its receiver has posted. 64 KiB, where
+// the design first said 8: a grant costs a one-way latency, a third of the time of a 64 KiB
+// operation on loopback TCP.
+inline constexpr std::size_t kEagerStreamBytes = 64 * 1024;
+inline constexpr std::uint32_t kEagerBudget = 1024 * 1024;
+// In a data frame's phase: sent without a grant, counts against the budget.
+inline constexpr std::uint16_t kEagerFlag = 0x8000;
+
+struct TrafficCounters {
+  std::uint64_t payload_bytes = 0;
+  std::uint64_t header_bytes = 0;
+  std::uint64_t board_bytes = 0;
+};
+
+// One thread at a time (the driver).
+class Outlet {
+ public:
+  Outlet(Transport& transport, int world, bool checksum);
+
+  // Room for a frame with up to `max_payload` bytes: returns the payload's part, or data() ==
+  // nullptr if there is none now. Zero-byte payloads return a non-null empty span.
+  Bytes begin(int peer, std::size_t max_payload, TrafficClass traffic);
+  // Completes and sends it; the header's sizes and checksums are filled in here.
+  void finish(wire::FrameHeader header, std::size_t payload_bytes);
+  // A frame without payload in one go; false if there is no room now.
+  bool send_control(int peer, wire::FrameHeader header, ConstBytes payload = {});
+
+  bool eager_room(int peer, std::size_t bytes) const;
+  void note_eager_sent(int peer, std::size_t bytes);
+  // This rank has consumed eager bytes that `peer` had sent.
+  void note_eager_consumed(int peer, std::size_t bytes);
+  // From a header of `peer`: how much of ours it has consumed.
+  void note_eager_returned(int peer, std::uint32_t consumed);
+  // Tells peers of which much was consumed unreported, by a frame that says nothing else.
+  bool send_reports();
+
+  TimePoint last_sent(int peer) const { return peers_[static_cast<std::size_t>(peer)].last_sent; }
+  void set_now(TimePoint now) { now_ = now; }
+
+  Transport& transport() { return transport_; }
+  TrafficCounters& counters() { return counters_; }
+
+ private:
+  struct Peer {
+    std::uint32_t eager_sent = 0;
+    std::uint32_t eager_returned = 0;
+    std::uint32_t eager_consumed = 0;
+    std::uint32_t eager_reported = 0;
+    TimePoint last_sent{};
+  };
+  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+
+  Transport& transport_;
+  const bool checksum_;
+  std::vector<Peer> peers_;
+  TrafficCounters counters_;
+  TimePoint now_{};
+  bool reports_due_ = false;
+  Bytes frame_;
+  int target_ = -1;
+};
+
+}  // namespace qccl::engine

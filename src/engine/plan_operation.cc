@@ -1,0 +1,382 @@
+#include "engine/plan_operation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace qccl::engine {
+namespace {
+
+using plan::Step;
+using plan::StepKind;
+using wire::FrameKind;
+
+bool sends(StepKind kind) {
+  return kind == StepKind::send_input || kind == StepKind::send_result || kind == StepKind::forward;
+}
+
+bool receives(StepKind kind) { return kind == StepKind::recv_reduce || kind == StepKind::recv_copy; }
+
+plan::Request request_of(const Call& call, int world, std::uint64_t slice_elements) {
+  return {.collective = call.collective,
+          .algorithm = call.algorithm,
+          .world = world,
+          .root = call.root,
+          .count = call.count,
+          .bucket_size = call.compression.kind == Compression::Kind::minmax ? call.compression.bucket_size : 1,
+          .slice_elements = slice_elements,
+          .compressed = call.compression.kind != Compression::Kind::none};
+}
+
+}  // namespace
+
+PlanOperation::PlanOperation(const Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet,
+                             BufferPool& pool, std::uint64_t slice_elements)
+    : Operation(group, sequence, std::move(post), posted, outlet, pool),
+      slice_elements_(slice_elements),
+      role_(plan::make_role(request_of(post_.call, group.world(), slice_elements), group.rank)),
+      math_{post_.call.type, post_.call.op, group.world(), post_.codec.get(), &pool} {
+  build_streams();
+  unfinished_lanes_ = lanes_.size();
+}
+
+std::uint64_t PlanOperation::stream_slices(std::uint64_t elements) const {
+  return elements == 0 ? 1 : slice_count(elements, slice_elements_);
+}
+
+bool PlanOperation::is_eager(std::uint64_t elements) const {
+  if (stream_slices(elements) > kWindow) return false;
+  std::uint64_t bytes = 0;
+  for (std::uint64_t slice = 0; slice < stream_slices(elements); ++slice) {
+    bytes += math_.payload_limit(slice_range(elements, slice_elements_, slice).count);
+  }
+  return bytes <= kEagerStreamBytes;
+}
+
+void PlanOperation::build_streams() {
+  lanes_.reserve(role_.lanes.size());
+  for (const plan::Lane& lane : role_.lanes) {
+    LaneRun run;
+    run.lane = &lane;
+    run.slices = stream_slices(lane.count);
+    const bool eager = is_eager(lane.count);
+    for (const Step& step : lane.steps) {
+      run.streams.push_back(sends(step.kind) ? outbound_.size() : inbound_.size());
+      if (step.kind == StepKind::local_reduce || step.kind == StepKind::recv_reduce) ++run.reduced_parts;
+      if (receives(step.kind)) {
+        inbound_.push_back({.peer = step.peers[0], .phase = step.phase, .chunk = lane.chunk, .slices = run.slices,
+                            .eager = eager, .expected_bytes = math_.payload_limit(lane.count)});
+      } else if (sends(step.kind)) {
+        for (const int peer : step.peers) {
+          outbound_.push_back({.peer = peer, .phase = step.phase, .chunk = lane.chunk, .slices = run.slices,
+                               .eager = eager});
+        }
+      }
+    }
+    run.math.begin(run.reduced_parts);
+    lanes_.push_back(std::move(run));
+  }
+}
+
+PlanOperation::Inbound* PlanOperation::inbound(int peer, std::uint16_t phase) {
+  for (Inbound& stream : inbound_) {
+    if (stream.peer == peer && stream.phase == phase) return &stream;
+  }
+  return nullptr;
+}
+
+PlanOperation::Outbound* PlanOperation::outbound(int peer, std::uint16_t phase) {
+  for (Outbound& stream : outbound_) {
+    if (stream.peer == peer && stream.phase == phase) return &stream;
+  }
+  return nullptr;
+}
+
+// ---- frames from peers
+
+Status PlanOperation::on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) {
+  Held held{frame, frame.bytes.subspan(wire::kHeaderBytes), (header.phase & kEagerFlag) != 0};
+  const auto phase = static_cast<std::uint16_t>(header.phase & ~kEagerFlag);
+  Inbound* stream = inbound(peer, phase);
+  const bool fits = stream != nullptr && stream->chunk == header.chunk && stream->received == header.slice &&
+                    stream->received < stream->slices && stream->received - stream->consumed < kWindow &&
+                    (held.eager ? stream->eager : stream->received < stream->granted);
+  if (!fits) {
+    release(held);
+    return Failure(ErrorKind::corrupt_data,
+                   fmt::format("rank {} sent phase {} chunk {} slice {}, which {} does not expect now", peer, phase,
+                               header.chunk, header.slice, post_.call.describe()));
+  }
+  stream->received_bytes += held.payload.size();
+  stream->held[stream->received++ % kWindow] = held;
+  return {};
+}
+
+Status PlanOperation::on_grant(int peer, const wire::FrameHeader& header) {
+  Outbound* stream = outbound(peer, header.phase);
+  if (stream == nullptr || stream->chunk != header.chunk || header.slice > stream->slices) {
+    return Failure(ErrorKind::corrupt_data,
+                   fmt::format("rank {} granted {} slices of phase {} chunk {}, which {} does not send", peer,
+                               header.slice, header.phase, header.chunk, post_.call.describe()));
+  }
+  stream->granted = std::max<std::uint64_t>(stream->granted, header.slice);
+  return {};
+}
+
+Status PlanOperation::on_request(int peer, const wire::FrameHeader& header) {
+  Inbound* stream = inbound(peer, header.phase);
+  if (stream == nullptr || !stream->eager) {
+    return Failure(ErrorKind::corrupt_data, fmt::format("rank {} asked for leave to send phase {}, which {} does not "
+                                                        "receive", peer, header.phase, post_.call.describe()));
+  }
+  stream->eager = false;  // from now on by grants
+  grants_dirty_ = true;
+  return {};
+}
+
+PlanOperation::Held* PlanOperation::next_held(Inbound& from) {
+  return from.consumed < from.received ? &from.held[from.consumed % kWindow] : nullptr;
+}
+
+PlanOperation::Held PlanOperation::take_held(Inbound& from) {
+  grants_dirty_ = true;
+  return std::exchange(from.held[from.consumed++ % kWindow], Held{});
+}
+
+void PlanOperation::release(Held& held) {
+  if (held.frame.peer < 0) return;
+  if (held.eager) outlet_.note_eager_consumed(held.frame.peer, held.payload.size());
+  outlet_.transport().release(held.frame);
+  held = Held{};
+}
+
+void PlanOperation::drop_frames() {
+  for (Inbound& stream : inbound_) {
+    for (Held& held : stream.held) release(held);
+  }
+  for (LaneRun& run : lanes_) {
+    release(run.pending);
+    release(run.received);
+  }
+}
+
+// ---- frames to peers
+
+wire::FrameHeader PlanOperation::header(FrameKind kind, std::uint16_t phase, std::uint32_t chunk,
+                                        std::uint64_t slice) const {
+  return {.kind = kind, .phase = phase, .group = group_.id, .sequence = sequence_, .fingerprint = fingerprint_,
+          .chunk = chunk, .slice = static_cast<std::uint32_t>(slice)};
+}
+
+// Tells senders how far they may go, half a window at a time.
+bool PlanOperation::announce_grants() {
+  if (!grants_dirty_) return false;
+  grants_dirty_ = false;
+  bool moved = false;
+  for (Inbound& stream : inbound_) {
+    if (stream.eager || stream.granted == stream.slices) continue;
+    const std::uint64_t target = std::min<std::uint64_t>(stream.slices, stream.consumed + kWindow);
+    if (target - stream.granted < kWindow / 2 && target != stream.slices) continue;
+    if (outlet_.send_control(group_.world_rank(stream.peer),
+                             header(FrameKind::grant, stream.phase, stream.chunk, target))) {
+      stream.granted = target;
+      moved = true;
+    } else {
+      grants_dirty_ = true;
+    }
+  }
+  return moved;
+}
+
+bool PlanOperation::may_send(Outbound& to, std::size_t bytes, bool& eagerly) {
+  eagerly = false;
+  if (to.sent < to.granted) return true;
+  if (!to.eager || to.requested) return false;
+  const int peer = group_.world_rank(to.peer);
+  if (outlet_.eager_room(peer, bytes)) return eagerly = true;
+  to.requested = outlet_.send_control(peer, header(FrameKind::request, to.phase, to.chunk, to.sent));
+  return false;
+}
+
+// Sends the lane's current slice: `encoded` as it is, or, if that is empty, `source` encoded here.
+bool PlanOperation::send_slice(LaneRun& run, Outbound& to, const std::byte* source, ConstBytes encoded) {
+  const std::size_t elements = slice_length(run);
+  const std::size_t limit = encoded.data() != nullptr ? encoded.size() : math_.payload_limit(elements);
+  bool eagerly = false;
+  if (!may_send(to, limit, eagerly)) return false;
+  const int peer = group_.world_rank(to.peer);
+  const Bytes payload = outlet_.begin(peer, limit, TrafficClass::data);
+  if (payload.data() == nullptr) return false;
+  std::size_t bytes = encoded.size();
+  if (encoded.data() == nullptr) {
+    bytes = run.math.encode(math_, source, elements, payload);
+  } else if (bytes > 0) {
+    std::memcpy(payload.data(), encoded.data(), bytes);
+  }
+  const auto phase = static_cast<std::uint16_t>(to.phase | (eagerly ? kEagerFlag : 0));
+  if (eagerly) outlet_.note_eager_sent(peer, bytes);
+  outlet_.finish(header(FrameKind::data, phase, to.chunk, to.sent), bytes);
+  ++to.sent;
+  return true;
+}
+
+PlanOperation::Outcome PlanOperation::send(LaneRun& run, const Step& step, const std::byte* source) {
+  const std::size_t first = run.streams[run.step];
+  ConstBytes encoded;
+  if (step.kind == StepKind::forward) encoded = run.received.payload;
+  if (step.kind == StepKind::send_result && math_.codec != nullptr) encoded = run.math.encoded();
+  const bool encode_for_all = step.kind == StepKind::send_input && math_.codec != nullptr && step.peers.size() > 1;
+  for (; run.served < step.peers.size(); ++run.served) {
+    if (encode_for_all) encoded = run.math.encode_once(math_, source, slice_length(run));
+    if (!send_slice(run, outbound_[first + run.served], source, encoded)) return Outcome::blocked;
+  }
+  run.served = 0;
+  release(run.received);
+  return Outcome::done;
+}
+
+// ---- slices
+
+std::size_t PlanOperation::slice_length(const LaneRun& run) const {
+  return static_cast<std::size_t>(slice_range(run.lane->count, slice_elements_, run.slice).count);
+}
+
+const std::byte* PlanOperation::input_slice(const LaneRun& run) const {
+  if (post_.input == nullptr) return nullptr;
+  return post_.input + (run.lane->input_begin + run.slice * slice_elements_) * math_.element_size();
+}
+
+std::byte* PlanOperation::output_slice(const LaneRun& run) const {
+  if (post_.output == nullptr) return nullptr;
+  return post_.output + (run.lane->output_begin + run.slice * slice_elements_) * math_.element_size();
+}
+
+bool PlanOperation::is_requantized(const LaneRun& run) const {
+  return math_.codec != nullptr && run.lane->steps.back().kind == StepKind::send_result;
+}
+
+Result<PlanOperation::Outcome> PlanOperation::local_reduce(LaneRun& run, const Step& step) {
+  if (step.quantized && math_.codec != nullptr) {
+    QCCL_TRY(run.math.add_quantized_input(math_, input_slice(run), slice_length(run)));
+  } else {
+    run.math.add_input(math_, input_slice(run), output_slice(run), slice_length(run));
+  }
+  release(run.pending);
+  return Outcome::done;
+}
+
+Result<PlanOperation::Outcome> PlanOperation::recv_reduce(LaneRun& run, const Step& step) {
+  Inbound& from = inbound_[run.streams[run.step]];
+  if (next_held(from) == nullptr) return Outcome::blocked;
+  Held held = take_held(from);
+  const Status added = run.math.add_payload(math_, held.payload, output_slice(run), slice_length(run));
+  release(run.pending);
+  // A raw first part is only pointed at until the second one comes.
+  const bool is_first = step.peers[0] == 0;
+  if (added.ok() && is_first) {
+    run.pending = held;
+  } else {
+    release(held);
+  }
+  if (!added.ok()) return Failure(added.error());
+  return Outcome::done;
+}
+
+Result<PlanOperation::Outcome> PlanOperation::recv_copy(LaneRun& run, const Step& step) {
+  static_cast<void>(step);
+  Inbound& from = inbound_[run.streams[run.step]];
+  if (next_held(from) == nullptr) return Outcome::blocked;
+  Held held = take_held(from);
+  const Status copied = run.math.decode(math_, held.payload, output_slice(run), slice_length(run));
+  const bool forwards = run.step + 1 < run.lane->steps.size();
+  if (copied.ok() && forwards) {
+    run.received = held;
+  } else {
+    release(held);
+  }
+  if (!copied.ok()) return Failure(copied.error());
+  return Outcome::done;
+}
+
+Status PlanOperation::finish_slice(LaneRun& run) {
+  return run.math.finish(math_, output_slice(run), slice_length(run), is_requantized(run));
+}
+
+PlanOperation::Outcome PlanOperation::local_copy(LaneRun& run) {
+  const std::size_t bytes = slice_length(run) * math_.element_size();
+  if (bytes > 0 && output_slice(run) != input_slice(run)) std::memmove(output_slice(run), input_slice(run), bytes);
+  return Outcome::done;
+}
+
+Result<PlanOperation::Outcome> PlanOperation::take(LaneRun& run, const Step& step) {
+  switch (step.kind) {
+    case StepKind::send_input: return send(run, step, input_slice(run));
+    case StepKind::send_result: return send(run, step, output_slice(run));
+    case StepKind::forward: return send(run, step, nullptr);
+    case StepKind::local_reduce: return local_reduce(run, step);
+    case StepKind::recv_reduce: return recv_reduce(run, step);
+    case StepKind::recv_copy: return recv_copy(run, step);
+    case StepKind::local_copy: return local_copy(run);
+    case StepKind::finish: break;
+  }
+  QCCL_TRY(finish_slice(run));
+  return Outcome::done;
+}
+
+void PlanOperation::end_slice(LaneRun& run) {
+  run.step = 0;
+  run.math.begin(run.reduced_parts);
+  if (++run.slice == run.slices) {
+    run.math.release_buffers();
+    --unfinished_lanes_;
+  }
+}
+
+// Runs steps until one blocks or a slice is complete.
+Result<bool> PlanOperation::advance_lane(LaneRun& run) {
+  bool moved = false;
+  while (run.slice < run.slices) {
+    const auto before = run.served;
+    auto outcome = take(run, run.lane->steps[run.step]);
+    if (!outcome.ok()) return outcome.failure();
+    moved |= run.served != before;
+    if (*outcome == Outcome::blocked) return moved;
+    moved = true;
+    if (++run.step == run.lane->steps.size()) {
+      end_slice(run);
+      return true;
+    }
+  }
+  return moved;
+}
+
+Result<bool> PlanOperation::advance() {
+  bool moved = announce_grants();
+  for (LaneRun& run : lanes_) {
+    auto lane_moved = advance_lane(run);
+    if (!lane_moved.ok()) return lane_moved.failure();
+    moved |= *lane_moved;
+  }
+  if (moved) announce_grants();
+  return moved;
+}
+
+Waiting PlanOperation::waiting() const {
+  Waiting result;
+  for (const Inbound& stream : inbound_) {
+    result.received_bytes += stream.received_bytes;
+    result.expected_bytes += stream.expected_bytes;
+    if (stream.received < stream.slices) result.peers.push_back(stream.peer);
+  }
+  if (result.peers.empty()) {
+    for (const Outbound& stream : outbound_) {
+      if (stream.sent < stream.slices) result.peers.push_back(stream.peer);
+    }
+  }
+  std::sort(result.peers.begin(), result.peers.end());
+  result.peers.erase(std::unique(result.peers.begin(), result.peers.end()), result.peers.end());
+  return result;
+}
+
+}  // namespace qccl::engine

@@ -1,0 +1,105 @@
+// An operation that executes a plan: see operation.h.
+#pragma once
+
+#include "engine/operation.h"
+
+namespace qccl::engine {
+
+class PlanOperation final : public Operation {
+ public:
+  // `slice_elements` from codec/slicing.h, the same on all ranks.
+  PlanOperation(const Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet,
+                BufferPool& pool, std::uint64_t slice_elements);
+  ~PlanOperation() override { drop_frames(); }
+
+  Result<bool> advance() override;
+  bool finished() const override { return unfinished_lanes_ == 0; }
+  Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
+  Status on_grant(int peer, const wire::FrameHeader& header) override;
+  Status on_request(int peer, const wire::FrameHeader& header) override;
+  Waiting waiting() const override;
+  void drop_frames() override;
+
+ private:
+  struct Held {
+    ReceivedFrame frame;
+    ConstBytes payload;
+    bool eager = false;
+  };
+  struct Inbound {
+    int peer;  // group rank
+    std::uint16_t phase;
+    std::uint32_t chunk;
+    std::uint64_t slices;
+    bool eager;                    // small enough to come without a grant
+    std::uint64_t received = 0;    // slices, in order
+    std::uint64_t consumed = 0;
+    std::uint64_t granted = 0;     // announced
+    std::uint64_t received_bytes = 0;
+    std::uint64_t expected_bytes;  // upper limit, for reports
+    std::array<Held, kWindow> held{};
+  };
+  struct Outbound {
+    int peer;
+    std::uint16_t phase;
+    std::uint32_t chunk;
+    std::uint64_t slices;
+    bool eager;
+    std::uint64_t sent = 0;
+    std::uint64_t granted = 0;
+    bool requested = false;
+  };
+  struct LaneRun {
+    const plan::Lane* lane;
+    std::vector<std::size_t> streams;  // per step: index of its (first) stream
+    std::uint64_t slices = 0;
+    std::uint64_t slice = 0;
+    std::size_t step = 0;
+    std::size_t served = 0;  // peers of a send step that have their frame
+    int reduced_parts = 0;
+    LaneMath math;
+    Held pending;    // the first part of a raw reduction, only pointed at
+    Held received;   // by recv_copy, for forward
+  };
+  enum class Outcome { done, blocked };
+
+  void build_streams();
+  std::uint64_t stream_slices(std::uint64_t elements) const;
+  bool is_eager(std::uint64_t elements) const;
+  Inbound* inbound(int peer, std::uint16_t phase);
+  Outbound* outbound(int peer, std::uint16_t phase);
+
+  Result<bool> advance_lane(LaneRun& run);
+  void end_slice(LaneRun& run);
+  Result<Outcome> take(LaneRun& run, const plan::Step& step);
+  Outcome send(LaneRun& run, const plan::Step& step, const std::byte* source);
+  bool send_slice(LaneRun& run, Outbound& to, const std::byte* source, ConstBytes encoded);
+  bool may_send(Outbound& to, std::size_t bytes, bool& eagerly);
+  Result<Outcome> local_reduce(LaneRun& run, const plan::Step& step);
+  Result<Outcome> recv_reduce(LaneRun& run, const plan::Step& step);
+  Result<Outcome> recv_copy(LaneRun& run, const plan::Step& step);
+  Status finish_slice(LaneRun& run);
+  Outcome local_copy(LaneRun& run);
+
+  Held* next_held(Inbound& from);
+  Held take_held(Inbound& from);
+  void release(Held& held);
+  bool announce_grants();
+  wire::FrameHeader header(wire::FrameKind kind, std::uint16_t phase, std::uint32_t chunk, std::uint64_t slice) const;
+
+  std::size_t slice_length(const LaneRun& run) const;
+  const std::byte* input_slice(const LaneRun& run) const;
+  std::byte* output_slice(const LaneRun& run) const;
+  bool is_requantized(const LaneRun& run) const;
+
+  const std::uint64_t slice_elements_;
+  const plan::Role role_;
+  MathContext math_;
+  std::vector<Inbound> inbound_;
+  std::vector<Outbound> outbound_;
+  std::vector<LaneRun> lanes_;
+  std::size_t unfinished_lanes_ = 0;
+  bool grants_dirty_ = true;
+};
+
+}  // namespace qccl::engine

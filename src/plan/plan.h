@@ -1,0 +1,76 @@
+// A collective as data. A plan says what each rank (role) does; it is parametric in the slice, so
+// a plan for 1 GiB is as small as one for 1 KiB.
+//
+// A role is a set of lanes. A lane walks the slices of one chunk in order and runs its steps for
+// each slice in order; lanes of a role run independently. Every frame belongs to a stream: all
+// frames from one rank to another in one phase, which are the slices of exactly one chunk.
+// Reductions add ranks 0..N-1 in that order whatever arrives first.
+//
+// Pure functions of the request: every rank builds the same plan and takes its own role.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "codec/geometry.h"
+#include "qccl/types.h"
+
+namespace qccl::plan {
+
+enum class StepKind : std::uint8_t {
+  send_input,     // encode(input slice) to `peers`
+  local_reduce,   // accumulate this rank's input slice
+  recv_reduce,    // accumulate the slice that peers[0] sends in `phase`
+  finish,         // output slice = the accumulated one, averaged and rounded
+  send_result,    // encode(output slice) to `peers`; the output becomes decode(encode(output))
+  recv_copy,      // output slice = the one that peers[0] sends in `phase`
+  forward,        // the frame just received, unchanged, to `peers`
+  local_copy,     // output slice = input slice
+};
+
+struct Step {
+  StepKind kind;
+  std::uint16_t phase = 0;
+  std::vector<int> peers;  // group ranks, in the order in which to serve them
+  // local_reduce: through decode(encode(input)), so that this rank adds what its peers add.
+  bool quantized = false;
+};
+
+// Where a lane's chunk lies in the caller's buffers, in elements.
+struct Lane {
+  std::uint32_t chunk = 0;
+  std::uint64_t input_begin = 0;
+  std::uint64_t output_begin = 0;
+  std::uint64_t count = 0;
+  std::vector<Step> steps;
+};
+
+struct Role {
+  std::vector<Lane> lanes;
+};
+
+// All that a plan depends on. `algorithm` is never automatic here.
+struct Request {
+  Collective collective = Collective::all_reduce;
+  Algorithm algorithm = Algorithm::one_shot;
+  int world = 1;
+  int root = 0;                      // broadcast
+  std::uint64_t count = 0;           // elements, as the public call counts them
+  std::uint32_t bucket_size = 1;     // 1 when nothing is compressed
+  std::uint64_t slice_elements = 0;  // at least 1
+  bool compressed = false;           // reductions only
+};
+
+// What `rank` does. Lanes over empty chunks are left out, except in a barrier, whose frames have
+// no payload.
+Role make_role(const Request& request, int rank);
+
+// The chunks of the request's data, one per owner; what streams carry.
+std::vector<Range> chunks(const Request& request);
+
+// One line a step, for people.
+std::string to_string(const Role& role);
+const char* to_string(StepKind kind);
+
+}  // namespace qccl::plan

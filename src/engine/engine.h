@@ -81,7 +81,6 @@ class Engine {
     TimePoint last_heard{};
     bool lost = false;
     bool departed = false;
-    std::string cause;
   };
   // A control frame that could not be sent yet.
   struct Note {

@@ -40,6 +40,7 @@ struct Group {
   int rank = 0;                 // of this process, in the group
   std::uint64_t next_sequence = 1;
   std::uint64_t next_board_sequence = 1;
+  std::uint64_t finished_board_sequence = 0;
   std::optional<ErrorInfo> failure;  // the first one; later calls return it
   std::vector<PastCall> history;     // the last kHistory calls; sequence s at (s - 1) % kHistory
   std::vector<StoredFrame> stored;

@@ -21,6 +21,8 @@ struct CallNote {
 // How long the exchange of calls may take.
 inline constexpr Nanoseconds kMismatchPatience = std::chrono::seconds(1);
 inline constexpr std::size_t kMaxDescriptionBytes = 256;
+// A poison's message is cut to this, so that it fits a small control frame.
+inline constexpr std::size_t kMaxPoisonText = 1500;
 
 struct Mismatch {
   std::uint64_t group = 0;

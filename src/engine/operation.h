@@ -45,6 +45,8 @@ class Operation {
   // Does what can be done now; true if anything moved. A failure ends the operation.
   virtual Result<bool> advance() = 0;
   virtual bool finished() const = 0;
+  // A peer was seen to make another call with this sequence number.
+  virtual bool has_differing_call() const { return false; }
   // A data frame of this operation from group rank `peer`. Takes over `frame` and releases it
   // when consumed.
   virtual Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) = 0;

@@ -1,0 +1,121 @@
+#include "engine/board_operation.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace qccl::engine {
+
+bool fits_board(const Call& call, int world) {
+  return call.compression.kind == Compression::Kind::none &&
+         input_elements(call, world) <= kBoardPayloadBytes / element_bytes(call.type);
+}
+
+BoardOperation::BoardOperation(Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet,
+                               BufferPool& pool, std::uint64_t board_sequence)
+    : Operation(group, sequence, std::move(post), posted, outlet, pool),
+      owner_(group),
+      board_(*outlet.transport().board()),
+      board_sequence_(board_sequence),
+      math_{post_.call.type, post_.call.op, group.world(), nullptr, &pool} {
+  parts_.reserve(static_cast<std::size_t>(group.world()));
+}
+
+ConstBytes BoardOperation::own_part() const {
+  const Call& call = post_.call;
+  const bool silent = call.collective == Collective::broadcast && call.root != group_.rank;
+  if (silent || call.collective == Collective::barrier) return {};
+  return {post_.input, input_elements(call, group_.world()) * element_bytes(call.type)};
+}
+
+Result<bool> BoardOperation::advance() {
+  if (owner_.finished_board_sequence + 1 != board_sequence_) return false;
+  const bool publishes = !published_;
+  if (publishes) {
+    board_.publish(group_.id, board_sequence_, fingerprint_, own_part());
+    outlet_.counters().board_bytes += own_part().size();
+    published_ = true;
+  }
+  if (!collect()) return publishes;
+  combine();
+  finished_ = true;
+  owner_.finished_board_sequence = board_sequence_;
+  return true;
+}
+
+// Looks for the cells still missing, in rank order; true once it has all.
+bool BoardOperation::collect() {
+  while (parts_.size() < group_.ranks.size()) {
+    const int member = static_cast<int>(parts_.size());
+    if (member == group_.rank) {
+      parts_.push_back(post_.input);
+      continue;
+    }
+    const auto cell = board_.read(group_.id, group_.world_rank(member), board_sequence_);
+    if (!cell) return false;
+    differs_ |= cell->digest != fingerprint_;
+    if (differs_) return false;
+    parts_.push_back(cell->payload);
+  }
+  return true;
+}
+
+void BoardOperation::reduce(std::size_t offset_bytes) {
+  const auto elements = static_cast<std::size_t>(post_.call.count);
+  LaneMath math;
+  math.begin(group_.world());
+  for (const std::byte* part : parts_) {
+    // Sizes agree because the fingerprints do.
+    static_cast<void>(math.add_payload(math_, {part + offset_bytes, elements * math_.element_size()}, post_.output,
+                                       elements));
+  }
+  static_cast<void>(math.finish(math_, post_.output, elements, false));
+}
+
+void BoardOperation::combine() {
+  const Call& call = post_.call;
+  const std::size_t bytes = static_cast<std::size_t>(call.count) * element_bytes(call.type);
+  if (bytes == 0) return;
+  switch (call.collective) {
+    case Collective::all_reduce: return reduce(0);
+    case Collective::reduce_scatter: return reduce(static_cast<std::size_t>(group_.rank) * bytes);
+    case Collective::all_gather:
+      for (std::size_t member = 0; member < parts_.size(); ++member) {
+        std::memmove(post_.output + member * bytes, parts_[member], bytes);
+      }
+      return;
+    case Collective::broadcast:
+      if (call.root != group_.rank) std::memcpy(post_.output, parts_[static_cast<std::size_t>(call.root)], bytes);
+      return;
+    case Collective::barrier: return;
+  }
+}
+
+Status BoardOperation::unexpected(int peer) const {
+  return Failure(ErrorKind::corrupt_data,
+                 fmt::format("rank {} sent a frame of an operation that goes through shared memory", peer));
+}
+
+Status BoardOperation::on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) {
+  if ((header.phase & kEagerFlag) != 0) outlet_.note_eager_consumed(frame.peer, header.payload_bytes);
+  outlet_.transport().release(frame);
+  return unexpected(peer);
+}
+
+Status BoardOperation::on_grant(int peer, const wire::FrameHeader&) { return unexpected(peer); }
+
+Status BoardOperation::on_request(int peer, const wire::FrameHeader&) { return unexpected(peer); }
+
+Waiting BoardOperation::waiting() const {
+  Waiting result;
+  const std::uint64_t part_bytes = input_elements(post_.call, group_.world()) * math_.element_size();
+  result.expected_bytes = part_bytes * group_.ranks.size();
+  result.received_bytes = part_bytes * parts_.size();
+  for (int member = 0; member < group_.world(); ++member) {
+    const bool here = member == group_.rank || board_.read(group_.id, group_.world_rank(member), board_sequence_);
+    if (!here) result.peers.push_back(member);
+  }
+  return result;
+}
+
+}  // namespace qccl::engine

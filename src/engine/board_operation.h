@@ -1,0 +1,50 @@
+// A small operation through shared memory cells instead of frames (transport.h, Board): every
+// rank publishes its input with the call's fingerprint, then reads all cells in rank order.
+//
+// A group's board operations are numbered on their own and run strictly in order. A cell has two
+// generations: publishing number n overwrites n - 2, which nobody reads any more, because this
+// rank finished n - 1, for which every peer had published n - 1, which it does only after it
+// finished n - 2.
+#pragma once
+
+#include "engine/operation.h"
+
+namespace qccl::engine {
+
+// True if every rank's part of `call` fits a cell and nothing is compressed.
+bool fits_board(const Call& call, int world);
+
+class BoardOperation final : public Operation {
+ public:
+  BoardOperation(Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet, BufferPool& pool,
+                 std::uint64_t board_sequence);
+
+  Result<bool> advance() override;
+  bool finished() const override { return finished_; }
+  bool has_differing_call() const override { return differs_; }
+  // Frames of this sequence number come only from ranks that called something else, which the
+  // fingerprint tells before they get here.
+  Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
+  Status on_grant(int peer, const wire::FrameHeader& header) override;
+  Status on_request(int peer, const wire::FrameHeader& header) override;
+  Waiting waiting() const override;
+  void drop_frames() override {}
+
+ private:
+  ConstBytes own_part() const;
+  bool collect();
+  void combine();
+  void reduce(std::size_t offset_bytes);
+  Status unexpected(int peer) const;
+
+  Group& owner_;
+  Board& board_;
+  const std::uint64_t board_sequence_;
+  MathContext math_;
+  bool published_ = false;
+  bool finished_ = false;
+  bool differs_ = false;
+  std::vector<const std::byte*> parts_;  // by group rank, collected in that order
+};
+
+}  // namespace qccl::engine

@@ -1,0 +1,243 @@
+#include "engine/driver.h"
+
+#include <cfenv>
+
+namespace qccl::engine {
+namespace {
+
+// Collectives compute with the default floating-point environment (denormals are numbers), and
+// leave the caller's as it was.
+class DefaultFloatEnvironment {
+ public:
+  DefaultFloatEnvironment() {
+    std::fegetenv(&saved_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~DefaultFloatEnvironment() { std::fesetenv(&saved_); }
+  DefaultFloatEnvironment(const DefaultFloatEnvironment&) = delete;
+  DefaultFloatEnvironment& operator=(const DefaultFloatEnvironment&) = delete;
+
+ private:
+  std::fenv_t saved_;
+};
+
+}  // namespace
+
+Driver::Driver(Engine& engine, Transport& transport, const Clock& clock, DriverOptions options)
+    : engine_(engine), transport_(transport), clock_(clock), options_(options) {}
+
+Driver::~Driver() { stop(); }
+
+void Driver::start() {
+  thread_ = std::thread([this] { progress_thread(); });
+}
+
+void Driver::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  attention_.store(true);
+  transport_.wake();
+  parked_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+// ---- the token
+
+void Driver::give_back() {
+  bool wake_progress = false;
+  bool waiters = false;
+  {
+    const std::lock_guard lock(mutex_);
+    taken_ = false;
+    background_work_ = !engine_.idle() || !inbox_.empty();
+    waiters = wanted_ > 0;
+    wake_progress = background_work_ && !waiters;
+  }
+  if (waiters) released_.notify_all();
+  if (wake_progress) parked_.notify_one();
+}
+
+// With mutex_ held: makes the holder look at the inbox and at wanted_.
+void Driver::call_holder() {
+  attention_.store(true);
+  if (sleeping_.load()) transport_.wake();
+}
+
+bool Driver::run_or_enqueue(Action action, std::unique_lock<std::mutex>& lock) {
+  if (taken_) {
+    inbox_.push_back(std::move(action));
+    call_holder();
+    return false;
+  }
+  taken_ = true;
+  ++drives_;
+  lock.unlock();
+  {
+    const DefaultFloatEnvironment environment;
+    run_inbox();
+    action(engine_);
+    engine_.progress();
+  }
+  complete_all();
+  give_back();
+  return true;
+}
+
+// ---- user threads
+
+void Driver::post(Post post) {
+  std::unique_lock lock(mutex_);
+  run_or_enqueue([post = std::move(post)](Engine& engine) { engine.post(post); }, lock);
+}
+
+void Driver::with_engine(const std::function<void(Engine&)>& action) {
+  std::unique_lock lock(mutex_);
+  std::atomic<bool> ran{false};
+  const auto marked = [&](Engine& engine) {
+    action(engine);
+    ran.store(true);
+  };
+  if (run_or_enqueue(marked, lock)) return;
+  ++wanted_;
+  while (!ran.load()) {
+    if (!taken_) {
+      // The holder left before it saw the action: run the inbox ourselves.
+      taken_ = true;
+      lock.unlock();
+      run_inbox();
+      complete_all();
+      give_back();
+      lock.lock();
+      continue;
+    }
+    released_.wait(lock);
+  }
+  --wanted_;
+}
+
+bool Driver::wait(internal::WorkState& work, TimePoint deadline) {
+  std::unique_lock lock(mutex_);
+  while (!work.done()) {
+    if (!taken_) {
+      taken_ = true;
+      ++drives_;
+      lock.unlock();
+      const bool done = drive_until(work, deadline);
+      give_back();
+      return done;
+    }
+    ++wanted_;
+    call_holder();
+    if (deadline == kForever) {
+      released_.wait(lock);
+    } else {
+      released_.wait_until(lock, deadline);
+    }
+    --wanted_;
+    if (!work.done() && clock_.now() >= deadline) return false;
+  }
+  return true;
+}
+
+// ---- driving
+
+void Driver::run_inbox() {
+  std::vector<Action> actions;
+  {
+    const std::lock_guard lock(mutex_);
+    actions.swap(inbox_);
+  }
+  if (actions.empty()) return;
+  for (const Action& action : actions) action(engine_);
+  notify_waiters();
+}
+
+void Driver::notify_waiters() {
+  bool waiters = false;
+  {
+    const std::lock_guard lock(mutex_);
+    waiters = wanted_ > 0;
+  }
+  if (waiters) released_.notify_all();
+}
+
+// Ends operations outside of the engine, then wakes their waiters.
+void Driver::complete_all() {
+  std::vector<Completed> completed = engine_.take_completed();
+  if (completed.empty()) return;
+  for (Completed& ended : completed) ended.work->complete(std::move(ended.failure));
+  notify_waiters();
+}
+
+bool Driver::drive_until(internal::WorkState& work, TimePoint deadline) {
+  const DefaultFloatEnvironment environment;
+  TimePoint last_moved = clock_.now();
+  run_inbox();
+  while (true) {
+    if (attention_.exchange(false)) run_inbox();
+    const bool moved = engine_.progress();
+    complete_all();
+    if (work.done()) return true;
+    if (moved) {
+      last_moved = TimePoint{};
+      continue;
+    }
+    const TimePoint now = clock_.now();
+    if (last_moved == TimePoint{}) last_moved = now;
+    if (now >= deadline) return false;
+    if (now - last_moved < options_.spin) {
+      if (options_.yield_while_spinning) std::this_thread::yield();
+      continue;
+    }
+    doze(deadline);
+  }
+}
+
+void Driver::doze(TimePoint deadline) {
+  sleeping_.store(true);
+  if (!attention_.load()) transport_.sleep(std::min(deadline, engine_.next_timer()), clock_);
+  sleeping_.store(false);
+}
+
+// ---- the progress thread
+
+void Driver::progress_thread() {
+  while (park()) {
+    drive_in_background();
+    give_back();
+  }
+}
+
+// Waits until there is something to drive and takes the token; false at the end.
+bool Driver::park() {
+  std::unique_lock lock(mutex_);
+  std::uint64_t drives_seen = drives_;
+  while (!stopping_) {
+    if (!taken_ && wanted_ == 0 && (background_work_ || drives_ == drives_seen)) {
+      taken_ = true;
+      return true;
+    }
+    drives_seen = drives_;
+    parked_.wait_for(lock, options_.look_in, [this] { return stopping_ || (background_work_ && !taken_); });
+  }
+  return false;
+}
+
+// Drives until a user thread wants the token or the driver stops.
+void Driver::drive_in_background() {
+  const DefaultFloatEnvironment environment;
+  while (true) {
+    if (attention_.exchange(false)) {
+      const std::lock_guard lock(mutex_);
+      if (stopping_ || wanted_ > 0) return;
+    }
+    run_inbox();
+    const bool moved = engine_.progress();
+    complete_all();
+    if (!moved) doze(kForever);
+  }
+}
+
+}  // namespace qccl::engine

@@ -1,0 +1,91 @@
+// Who runs the engine: exactly one thread at a time, the holder of the driver token.
+//
+// A progress thread lives from start() to stop(). A thread that waits for an operation takes the
+// token from it, so that a blocking call pays no hand-off between threads; it hands the token back
+// when its operation is done. While user threads drive by themselves the progress thread stays
+// parked and only looks in from time to time, so that deaths, poison and heartbeats are dealt with
+// in a process that computes for long.
+//
+// Sleeping is Transport::sleep(), never a futex while holding the token: it sees sockets,
+// doorbells and deadlines. Threads that wait without the token sleep on a condition variable.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace qccl::engine {
+
+struct DriverOptions {
+  // How long a waiting thread polls after the last movement before it sleeps. 0 where local ranks
+  // outnumber cores.
+  Nanoseconds spin = std::chrono::microseconds(50);
+  bool yield_while_spinning = false;
+  // How often the parked progress thread looks in.
+  Nanoseconds look_in = std::chrono::milliseconds(50);
+};
+
+// Thread-safe. The engine, transport and clock outlive it.
+class Driver {
+ public:
+  Driver(Engine& engine, Transport& transport, const Clock& clock, DriverOptions options);
+  ~Driver();
+
+  void start();
+  // Ends the progress thread. Operations in flight stay as they are.
+  void stop();
+
+  // Posts and begins the operation; it goes on without being waited for.
+  void post(Post post);
+  // Drives until `work` is done or `deadline` has come; true if done.
+  bool wait(internal::WorkState& work, TimePoint deadline);
+  // Runs `action` on whatever thread holds the token, and returns when it has run. It must not
+  // block.
+  void with_engine(const std::function<void(Engine&)>& action);
+
+ private:
+  using Action = std::function<void(Engine&)>;
+
+  // Runs the action at once with the token, or leaves it to the holder; true in the first case.
+  bool run_or_enqueue(Action action, std::unique_lock<std::mutex>& lock);
+  void call_holder();
+  void run_inbox();
+  void complete_all();
+  void notify_waiters();
+  bool drive_until(internal::WorkState& work, TimePoint deadline);
+  void doze(TimePoint deadline);
+  void progress_thread();
+  bool park();
+  void drive_in_background();
+  void give_back();
+
+  Engine& engine_;
+  Transport& transport_;
+  const Clock& clock_;
+  const DriverOptions options_;
+
+  std::mutex mutex_;                  // guards what follows, never held while driving
+  std::condition_variable released_;  // the token came free, or an operation ended
+  std::condition_variable parked_;    // the progress thread waits here
+  bool taken_ = false;                // the token
+  int wanted_ = 0;                    // threads that wait for it
+  bool stopping_ = false;
+  bool background_work_ = false;      // operations run that nobody waits for
+  std::uint64_t drives_ = 0;          // times that user threads took the token
+  std::vector<Action> inbox_;         // for the holder to run
+
+  // True while the holder sleeps in the transport. Written by the holder, read by threads that
+  // want its attention; both sides use sequential consistency with `attention_`, so that either
+  // the sleeper sees the request or the requester sees the sleeper.
+  std::atomic<bool> sleeping_{false};
+  std::atomic<bool> attention_{false};
+  std::thread thread_;
+};
+
+}  // namespace qccl::engine

@@ -1,0 +1,400 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "codec/slicing.h"
+#include "engine/board_operation.h"
+#include "engine/plan_operation.h"
+
+namespace qccl::engine {
+
+using wire::FrameHeader;
+using wire::FrameKind;
+
+Engine::Engine(Transport& transport, const Clock& clock, EngineOptions options)
+    : transport_(transport),
+      clock_(clock),
+      options_(options),
+      outlet_(transport, options.world, options.checksum),
+      peers_(static_cast<std::size_t>(options.world)) {
+  now_ = clock.now();
+  next_heartbeat_ = saturating_add(now_, options_.heartbeat_interval);
+  for (PeerState& peer : peers_) peer.last_heard = now_;
+}
+
+Engine::~Engine() {
+  operations_.clear();
+  for (auto& [id, group] : groups_) {
+    for (const StoredFrame& stored : group->stored) transport_.release(stored.frame);
+  }
+  for (auto& [id, frames] : orphans_) {
+    for (const StoredFrame& stored : frames) transport_.release(stored.frame);
+  }
+}
+
+// ---- groups
+
+Group* Engine::group(std::uint64_t id) {
+  const auto found = groups_.find(id);
+  return found == groups_.end() ? nullptr : found->second.get();
+}
+
+Status Engine::open_group(std::uint64_t id, std::string name, std::vector<int> ranks) {
+  if (groups_.contains(id)) {
+    return Failure(ErrorKind::invalid_argument, fmt::format("a group named '{}' exists already", name));
+  }
+  auto created = std::make_unique<Group>();
+  created->id = id;
+  created->name = std::move(name);
+  created->index_of.assign(static_cast<std::size_t>(options_.world), -1);
+  for (std::size_t member = 0; member < ranks.size(); ++member) {
+    created->index_of[static_cast<std::size_t>(ranks[member])] = static_cast<int>(member);
+  }
+  created->ranks = std::move(ranks);
+  created->rank = created->index_of[static_cast<std::size_t>(options_.rank)];
+  Group& opened = *created;
+  groups_.emplace(id, std::move(created));
+  // What arrived before the group existed here belongs to it now.
+  const auto orphans = orphans_.extract(id);
+  if (!orphans.empty()) {
+    for (const StoredFrame& stored : orphans.mapped()) on_group_frame(opened, stored.header, stored.frame);
+  }
+  return {};
+}
+
+void Engine::close_group(std::uint64_t id) {
+  Group* closing = group(id);
+  if (closing == nullptr) return;
+  set_failure(*closing, group_error(*closing, ErrorKind::aborted, -1, "the group was closed"), false);
+  sweep_failed_groups();
+  for (const StoredFrame& stored : closing->stored) discard(stored.header, stored.frame);
+  if (Board* board = transport_.board()) board->close(id);
+  std::erase_if(mismatches_, [id](const Mismatch& mismatch) { return mismatch.group == id; });
+  groups_.erase(id);
+}
+
+bool Engine::prepare_board(std::uint64_t id) {
+  Board* board = transport_.board();
+  return board != nullptr && group(id) != nullptr && board->open(id);
+}
+
+void Engine::use_board(std::uint64_t id, bool use) {
+  Group* target = group(id);
+  if (target == nullptr) return;
+  target->has_board = use;
+  if (Board* board = transport_.board(); board != nullptr && !use) board->close(id);
+}
+
+bool Engine::has_board(std::uint64_t id) const {
+  const auto found = groups_.find(id);
+  return found != groups_.end() && found->second->has_board;
+}
+
+std::optional<ErrorInfo> Engine::group_failure(std::uint64_t id) const {
+  const auto found = groups_.find(id);
+  return found == groups_.end() ? std::nullopt : found->second->failure;
+}
+
+// ---- posting
+
+void Engine::refuse(Post& post, ErrorInfo failure) {
+  if (failure.operation.empty()) failure.operation = to_string(post.call.collective);
+  failure.rank = options_.rank;
+  completed_.push_back({std::move(post.work), std::move(failure)});
+}
+
+void Engine::post(Post post) {
+  Group* target = group(post.group);
+  if (target == nullptr) {
+    return refuse(post, {.kind = ErrorKind::misuse, .message = "QCCL: this communicator is closed"});
+  }
+  if (target->failure) return refuse(post, *target->failure);
+  for (const int rank : target->ranks) {
+    if (!peers_[static_cast<std::size_t>(rank)].departed) continue;
+    const std::string what = fmt::format(
+        "rank {} has left the job (closed its communicator or exited) and can't take part in {}", rank,
+        post.call.describe());
+    set_failure(*target, group_error(*target, ErrorKind::peer_lost, rank, what), true);
+    return refuse(post, *target->failure);
+  }
+  const std::uint64_t sequence = target->next_sequence++;
+  target->remember({sequence, post.call.fingerprint(), post.call});
+  operations_.push_back(make_operation(*target, sequence, std::move(post)));
+  next_deadline_ = std::min(next_deadline_, operations_.back()->deadline());
+  if (!target->stored.empty()) replay_stored(*target, sequence);
+}
+
+std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t sequence, Post post) {
+  now_ = clock_.now();
+  if (post.call.board) {
+    return std::make_unique<BoardOperation>(group, sequence, std::move(post), now_, outlet_, pool_,
+                                            group.next_board_sequence++);
+  }
+  const std::uint64_t slice = slice_elements(post.codec.get(), post.call.type, options_.slice_bytes);
+  return std::make_unique<PlanOperation>(group, sequence, std::move(post), now_, outlet_, pool_, slice);
+}
+
+void Engine::replay_stored(Group& group, std::uint64_t sequence) {
+  std::vector<StoredFrame> due;
+  std::erase_if(group.stored, [&](const StoredFrame& stored) {
+    if (stored.header.sequence > sequence) return false;
+    due.push_back(stored);
+    return true;
+  });
+  for (const StoredFrame& stored : due) on_group_frame(group, stored.header, stored.frame);
+}
+
+// ---- frames
+
+bool Engine::receive_frames() {
+  bool received = false;
+  // Bounded, so that decoding and sending get their turn.
+  for (int i = 0; i < 64; ++i) {
+    const auto frame = transport_.receive();
+    if (!frame) return received;
+    received = true;
+    on_frame(*frame);
+  }
+  return received;
+}
+
+bool Engine::is_intact(const FrameHeader& header, const ReceivedFrame& frame) {
+  if (frame.bytes.size() != wire::kHeaderBytes + header.payload_bytes) {
+    lose_peer(frame.peer, fmt::format("sent a frame of {} bytes that says {}", frame.bytes.size(),
+                                      wire::kHeaderBytes + header.payload_bytes));
+    return false;
+  }
+  if (header.payload_checksum != 0 &&
+      header.payload_checksum != wire::payload_checksum(frame.bytes.subspan(wire::kHeaderBytes))) {
+    lose_peer(frame.peer, "sent a payload that fails its checksum: the network or a machine damages data");
+    return false;
+  }
+  return true;
+}
+
+// The header is copied out before it is checked: the frame may lie in memory that a peer can write.
+void Engine::on_frame(const ReceivedFrame& frame) {
+  std::array<std::byte, wire::kHeaderBytes> copy;
+  if (frame.bytes.size() < copy.size()) {
+    lose_peer(frame.peer, "sent a frame shorter than its header");
+    return transport_.release(frame);
+  }
+  std::memcpy(copy.data(), frame.bytes.data(), copy.size());
+  const auto decoded = wire::decode_header(copy.data());
+  if (!decoded.ok()) {
+    lose_peer(frame.peer, decoded.error().message);
+    return transport_.release(frame);
+  }
+  const FrameHeader& header = decoded.value();
+  if (!is_intact(header, frame)) return transport_.release(frame);
+  peers_[static_cast<std::size_t>(frame.peer)].last_heard = now_;
+  outlet_.note_eager_returned(frame.peer, header.eager_consumed);
+  if (header.kind == FrameKind::heartbeat) return transport_.release(frame);
+  if (header.kind == FrameKind::goodbye) {
+    on_goodbye(frame.peer);
+    return transport_.release(frame);
+  }
+  if (Group* target = group(header.group)) return on_group_frame(*target, header, frame);
+  keep(orphans_[header.group], header, frame);
+}
+
+void Engine::keep(std::vector<StoredFrame>& where, const FrameHeader& header, const ReceivedFrame& frame) {
+  if (where.size() < kMaxStoredFrames) {
+    where.push_back({frame.peer, header, frame});
+    return;
+  }
+  discard(header, frame);
+  lose_peer(frame.peer, fmt::format("sent more than {} frames ahead", kMaxStoredFrames));
+}
+
+void Engine::discard(const FrameHeader& header, const ReceivedFrame& frame) {
+  if (header.kind == FrameKind::data && (header.phase & kEagerFlag) != 0) {
+    outlet_.note_eager_consumed(frame.peer, header.payload_bytes);
+  }
+  transport_.release(frame);
+}
+
+void Engine::on_group_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
+  if (group.index_of[static_cast<std::size_t>(frame.peer)] < 0) {
+    lose_peer(frame.peer, fmt::format("sent a frame of group '{}', of which it is no member", group.name));
+    return discard(header, frame);
+  }
+  if (header.kind == FrameKind::poison) {
+    on_poison(group, frame.peer, frame.bytes.subspan(wire::kHeaderBytes));
+    return discard(header, frame);
+  }
+  if (group.failure) return discard(header, frame);
+  if (header.sequence >= group.next_sequence) return keep(group.stored, header, frame);
+  if (header.kind == FrameKind::fingerprint) {
+    on_fingerprint(group, header, frame.peer, frame.bytes.subspan(wire::kHeaderBytes));
+    return discard(header, frame);
+  }
+  on_operation_frame(group, header, frame);
+}
+
+// A frame of a call that this rank has made: compared with it, then delivered if it is in flight.
+void Engine::on_operation_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
+  Operation* operation = active(group, header.sequence);
+  const PastCall* past = group.past(header.sequence);
+  const bool differs = past != nullptr && past->fingerprint != header.fingerprint;
+  if (differs) begin_mismatch(group, header.sequence);
+  if (differs || operation == nullptr) return discard(header, frame);
+  deliver(*operation, group.index_of[static_cast<std::size_t>(frame.peer)], header, frame);
+}
+
+void Engine::deliver(Operation& operation, int member, const FrameHeader& header, const ReceivedFrame& frame) {
+  Status status;
+  if (header.kind == FrameKind::data) {
+    status = operation.on_data(member, header, frame);
+  } else {
+    status =
+        header.kind == FrameKind::grant ? operation.on_grant(member, header) : operation.on_request(member, header);
+    discard(header, frame);
+  }
+  if (status.ok()) return;
+  set_failure(*group(operation.group().id), failure_of(operation, status.error().kind, status.error().message), true);
+}
+
+Operation* Engine::active(const Group& group, std::uint64_t sequence) {
+  for (const auto& operation : operations_) {
+    if (operation != nullptr && operation->sequence() == sequence && &operation->group() == &group) {
+      return operation.get();
+    }
+  }
+  return nullptr;
+}
+
+// ---- progress
+
+bool Engine::progress() {
+  now_ = clock_.now();
+  outlet_.set_now(now_);
+  bool moved = transport_.progress();
+  moved |= receive_frames();
+  moved |= look_for_losses();
+  moved |= advance_operations();
+  moved |= outlet_.send_reports();
+  if (!notes_.empty()) moved |= send_notes();
+  check_timers();
+  sweep_failed_groups();
+  return moved;
+}
+
+bool Engine::advance_operations() {
+  bool moved = false;
+  bool ended = false;
+  for (auto& operation : operations_) {
+    if (operation->group().failure) continue;
+    auto advanced = operation->advance();
+    if (!advanced.ok()) {
+      set_failure(*group(operation->group().id),
+                  failure_of(*operation, advanced.error().kind, advanced.error().message), true);
+      continue;
+    }
+    moved |= *advanced;
+    if (operation->has_differing_call()) begin_mismatch(*group(operation->group().id), operation->sequence());
+    if (!operation->finished()) continue;
+    complete(*operation, std::nullopt);
+    operation.reset();
+    ended = true;
+  }
+  if (ended) std::erase(operations_, nullptr);
+  return moved || ended;
+}
+
+void Engine::complete(Operation& operation, std::optional<ErrorInfo> failure) {
+  completed_.push_back({operation.work(), std::move(failure)});
+}
+
+void Engine::set_failure(Group& group, ErrorInfo failure, bool tell_peers) {
+  if (group.failure) return;
+  group.failure = std::move(failure);
+  sweep_needed_ = true;
+  if (!tell_peers) return;
+  const std::string text = fmt::format("{}\n{}\n{}", static_cast<int>(group.failure->kind), group.failure->peer,
+                                       group.failure->message.substr(0, kMaxPoisonText));
+  for (const int rank : group.ranks) {
+    if (rank == options_.rank || peers_[static_cast<std::size_t>(rank)].lost) continue;
+    queue_note(rank, {.kind = FrameKind::poison, .group = group.id}, text);
+  }
+}
+
+void Engine::sweep_failed_groups() {
+  if (!sweep_needed_) return;
+  sweep_needed_ = false;
+  for (auto& operation : operations_) {
+    if (!operation->group().failure) continue;
+    operation->drop_frames();
+    complete(*operation, operation->group().failure);
+    operation.reset();
+  }
+  std::erase(operations_, nullptr);
+}
+
+void Engine::fail_group(std::uint64_t id, ErrorInfo failure) {
+  Group* target = group(id);
+  if (target == nullptr) return;
+  failure.rank = options_.rank;
+  set_failure(*target, std::move(failure), true);
+  sweep_failed_groups();
+  send_notes();
+}
+
+void Engine::shut_down(const ErrorInfo& reason) {
+  for (auto& [id, group] : groups_) set_failure(*group, reason, false);
+  sweep_failed_groups();
+}
+
+void Engine::say_goodbye() {
+  for (int peer = 0; peer < options_.world; ++peer) {
+    if (peer == options_.rank || peers_[static_cast<std::size_t>(peer)].lost) continue;
+    queue_note(peer, {.kind = FrameKind::goodbye}, {});
+  }
+  send_notes();
+}
+
+// ---- control frames with text
+
+void Engine::queue_note(int peer, FrameHeader header, std::span<const char> text) {
+  const auto bytes = std::as_bytes(text);
+  notes_.push_back({peer, header, {bytes.begin(), bytes.end()}});
+}
+
+bool Engine::send_notes() {
+  const std::size_t before = notes_.size();
+  std::erase_if(notes_, [this](const Note& note) {
+    return peers_[static_cast<std::size_t>(note.peer)].lost ||
+           outlet_.send_control(note.peer, note.header, note.payload);
+  });
+  return notes_.size() != before;
+}
+
+// ---- errors
+
+ErrorInfo Engine::group_error(const Group& group, ErrorKind kind, int peer, const std::string& what) const {
+  ErrorInfo info;
+  info.kind = kind;
+  info.message = fmt::format("QCCL rank {}, group '{}': {}", options_.rank, group.name, what);
+  info.rank = options_.rank;
+  info.peer = peer;
+  return info;
+}
+
+ErrorInfo Engine::failure_of(const Operation& operation, ErrorKind kind, const std::string& what) const {
+  const Waiting waiting = operation.waiting();
+  const Group& group = operation.group();
+  ErrorInfo info =
+      group_error(group, kind, waiting.peers.empty() ? -1 : group.world_rank(waiting.peers.front()),
+                  fmt::format("{} #{}: {}", operation.call().describe(), operation.sequence(), what));
+  info.operation = to_string(operation.call().collective);
+  info.sequence = operation.sequence();
+  info.received_bytes = waiting.received_bytes;
+  info.expected_bytes = waiting.expected_bytes;
+  return info;
+}
+
+}  // namespace qccl::engine

@@ -1,0 +1,207 @@
+// The part of Engine that deals with what goes wrong: lost and silent peers, missed deadlines,
+// poison, and calls that differ between ranks.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "engine/engine.h"
+
+namespace qccl::engine {
+namespace {
+
+using wire::FrameHeader;
+using wire::FrameKind;
+
+std::string_view as_text(ConstBytes payload) {
+  return {reinterpret_cast<const char*>(payload.data()), payload.size()};
+}
+
+double seconds(Nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
+
+std::string rank_list(const Group& group, const std::vector<int>& members) {
+  std::vector<int> ranks;
+  for (const int member : members) ranks.push_back(group.world_rank(member));
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+std::string progress_text(const Waiting& waiting) {
+  return fmt::format("got {} of {} bytes", waiting.received_bytes, waiting.expected_bytes);
+}
+
+}  // namespace
+
+// ---- peers
+
+bool Engine::look_for_losses() {
+  bool found = false;
+  while (const auto loss = transport_.next_loss()) {
+    lose_peer(loss->peer, loss->cause);
+    found = true;
+  }
+  return found;
+}
+
+void Engine::lose_peer(int peer, const std::string& cause) {
+  PeerState& state = peers_[static_cast<std::size_t>(peer)];
+  if (state.lost) return;
+  state.lost = true;
+  if (state.departed) return;  // it had said goodbye
+  const std::string what = fmt::format("rank {} was lost: {}", peer, cause);
+  for (auto& [id, group] : groups_) {
+    if (group->index_of[static_cast<std::size_t>(peer)] < 0 || group->failure) continue;
+    const auto hit = std::find_if(operations_.begin(), operations_.end(), [&](const auto& operation) {
+      return operation != nullptr && &operation->group() == group.get();
+    });
+    if (hit == operations_.end()) {
+      set_failure(*group, group_error(*group, ErrorKind::peer_lost, peer, what), true);
+      continue;
+    }
+    ErrorInfo failure = failure_of(**hit, ErrorKind::peer_lost,
+                                   fmt::format("{} ({})", what, progress_text((*hit)->waiting())));
+    failure.peer = peer;
+    set_failure(*group, std::move(failure), true);
+  }
+}
+
+void Engine::on_goodbye(int peer) {
+  peers_[static_cast<std::size_t>(peer)].departed = true;
+  for (const auto& operation : operations_) {
+    if (operation == nullptr) continue;
+    const Group& owner = operation->group();
+    const Waiting waiting = operation->waiting();
+    const int member = owner.index_of[static_cast<std::size_t>(peer)];
+    if (std::find(waiting.peers.begin(), waiting.peers.end(), member) == waiting.peers.end()) continue;
+    ErrorInfo failure = failure_of(*operation, ErrorKind::peer_lost,
+                                   fmt::format("rank {} left the job (closed its communicator or exited) before it "
+                                               "did its part ({})",
+                                               peer, progress_text(waiting)));
+    failure.peer = peer;
+    set_failure(*group(owner.id), std::move(failure), true);
+  }
+}
+
+// Payload: kind, blamed rank and message, a line each.
+void Engine::on_poison(Group& group, int peer, ConstBytes payload) {
+  const std::string_view text = as_text(payload);
+  const auto first = text.find('\n');
+  const auto second = first == std::string_view::npos ? first : text.find('\n', first + 1);
+  ErrorInfo failure = group_error(group, ErrorKind::aborted, peer, fmt::format("rank {} failed", peer));
+  if (second != std::string_view::npos) {
+    const int kind = std::atoi(std::string(text.substr(0, first)).c_str());
+    if (kind >= 0 && kind <= static_cast<int>(ErrorKind::unsupported)) failure.kind = static_cast<ErrorKind>(kind);
+    failure.peer = std::atoi(std::string(text.substr(first + 1, second - first - 1)).c_str());
+    if (failure.peer < 0 || failure.peer >= options_.world) failure.peer = peer;
+    failure.message = fmt::format("QCCL rank {}, group '{}': rank {} reports: {}", options_.rank, group.name, peer,
+                                  text.substr(second + 1));
+  }
+  set_failure(group, std::move(failure), false);
+}
+
+// ---- time
+
+TimePoint Engine::next_timer() const {
+  TimePoint next = std::min({next_deadline_, next_heartbeat_, transport_.next_send_time()});
+  for (const Mismatch& mismatch : mismatches_) next = std::min(next, mismatch.deadline);
+  return next;
+}
+
+void Engine::check_timers() {
+  if (!mismatches_.empty()) check_mismatches();
+  if (now_ >= next_deadline_) check_deadlines();
+  if (now_ < next_heartbeat_) return;
+  next_heartbeat_ = saturating_add(now_, options_.heartbeat_interval);
+  send_heartbeats();
+  check_silent_peers();
+}
+
+void Engine::check_deadlines() {
+  next_deadline_ = kForever;
+  for (const auto& operation : operations_) {
+    if (now_ < operation->deadline()) {
+      next_deadline_ = std::min(next_deadline_, operation->deadline());
+      continue;
+    }
+    const Waiting waiting = operation->waiting();
+    const std::string what = fmt::format(
+        "the deadline of {:.3g} s passed while waiting for {} ({}): stopped, too slow, or it did not make this call",
+        seconds(operation->timeout()), rank_list(operation->group(), waiting.peers), progress_text(waiting));
+    set_failure(*group(operation->group().id), failure_of(*operation, ErrorKind::deadline_exceeded, what), true);
+  }
+}
+
+void Engine::send_heartbeats() {
+  for (int peer = 0; peer < options_.world; ++peer) {
+    const PeerState& state = peers_[static_cast<std::size_t>(peer)];
+    if (peer == options_.rank || state.lost || state.departed) continue;
+    if (now_ - outlet_.last_sent(peer) < options_.heartbeat_interval) continue;
+    // Best effort: a peer that takes nothing is found by its own silence.
+    static_cast<void>(outlet_.send_control(peer, {.kind = FrameKind::heartbeat}));
+  }
+}
+
+// A peer that an operation waits for and that has said nothing at all for peer_timeout.
+void Engine::check_silent_peers() {
+  std::vector<std::pair<int, Nanoseconds>> silent;
+  for (const auto& operation : operations_) {
+    for (const int member : operation->waiting().peers) {
+      const int peer = operation->group().world_rank(member);
+      const Nanoseconds silence = now_ - peers_[static_cast<std::size_t>(peer)].last_heard;
+      if (silence >= options_.peer_timeout) silent.emplace_back(peer, silence);
+    }
+  }
+  for (const auto& [peer, silence] : silent) {
+    lose_peer(peer, fmt::format("silent for {:.3g} s: stopped or unreachable", seconds(silence)));
+  }
+}
+
+// ---- calls that differ
+
+Mismatch* Engine::begin_mismatch(Group& group, std::uint64_t sequence) {
+  for (Mismatch& mismatch : mismatches_) {
+    if (mismatch.group == group.id && mismatch.sequence == sequence) return &mismatch;
+  }
+  const PastCall* own = group.past(sequence);
+  if (own == nullptr || group.failure) return nullptr;
+  Mismatch mismatch;
+  mismatch.group = group.id;
+  mismatch.sequence = sequence;
+  mismatch.deadline = saturating_add(now_, kMismatchPatience);
+  mismatch.ranks = group.ranks;
+  mismatch.notes.resize(group.ranks.size());
+  const std::string description = own->call.describe().substr(0, kMaxDescriptionBytes);
+  mismatch.notes[static_cast<std::size_t>(group.rank)] = CallNote{own->fingerprint, description};
+  FrameHeader header{.kind = FrameKind::fingerprint, .group = group.id, .sequence = sequence};
+  header.fingerprint = own->fingerprint;
+  for (const int rank : group.ranks) {
+    if (rank != options_.rank) queue_note(rank, header, description);
+  }
+  mismatches_.push_back(std::move(mismatch));
+  return &mismatches_.back();
+}
+
+void Engine::on_fingerprint(Group& group, const FrameHeader& header, int peer, ConstBytes payload) {
+  Mismatch* mismatch = begin_mismatch(group, header.sequence);
+  if (mismatch == nullptr) return;
+  const auto member = static_cast<std::size_t>(group.index_of[static_cast<std::size_t>(peer)]);
+  mismatch->notes[member] = CallNote{header.fingerprint, std::string(as_text(payload).substr(0, kMaxDescriptionBytes))};
+}
+
+void Engine::check_mismatches() {
+  for (const Mismatch& mismatch : mismatches_) {
+    Group* owner = group(mismatch.group);
+    if (owner == nullptr || (!mismatch.complete() && now_ < mismatch.deadline)) continue;
+    const std::string what = fmt::format(
+        "operation #{} differs between ranks: {}. Every rank must make the same calls of a group in the same order",
+        mismatch.sequence, mismatch.explain());
+    ErrorInfo failure = group_error(*owner, ErrorKind::misuse, mismatch.odd_rank(), what);
+    failure.sequence = mismatch.sequence;
+    set_failure(*owner, std::move(failure), true);
+  }
+  std::erase_if(mismatches_, [this](const Mismatch& mismatch) {
+    const Group* owner = group(mismatch.group);
+    return owner == nullptr || owner->failure.has_value();
+  });
+}
+
+}  // namespace qccl::engine

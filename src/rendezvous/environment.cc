@@ -179,8 +179,4 @@ bool on_one_host(const Membership& membership) {
   return master == "localhost" || master == "::1" || master.starts_with("127.");
 }
 
-std::string rank_text(int rank, int world) {
-  return "rank " + std::to_string(rank) + " of " + std::to_string(world);
-}
-
 }  // namespace qccl::rendezvous

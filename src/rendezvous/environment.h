@@ -40,7 +40,4 @@ Result<Membership> discover_membership(const InitOptions& options, const Environ
 // True where no rank can be on another host: addresses then need not leave this one.
 bool on_one_host(const Membership& membership);
 
-// "rank 0 of 4", as messages begin.
-std::string rank_text(int rank, int world);
-
 }  // namespace qccl::rendezvous

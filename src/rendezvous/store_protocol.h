@@ -10,7 +10,7 @@
 // | get         | 3    | key                 | string; only for keys that exist: wait first        |
 // | add         | 4    | key, i64            | i64, the sum; kept as a decimal string              |
 // | check       | 5    | u64 count, keys     | u8: 0 all exist, 1 not                              |
-// | wait        | 6    | u64 count, keys     | u8: 0 once all exist, 1 cancelled                   |
+// | wait        | 6    | u64 count, keys     | u8: 0 once all exist; 2 (ours only) the server ends |
 // | cancel_wait | 12   | none                | u8: 1, always; the wait's own answer may come first |
 // | ping        | 13   | u32                 | the same u32                                        |
 #pragma once
@@ -40,6 +40,7 @@ inline constexpr std::uint32_t kStoreMagic = 0x3C85F7CE;
 inline constexpr std::uint8_t kReady = 0;
 inline constexpr std::uint8_t kNotReady = 1;
 inline constexpr std::uint8_t kWaitCancelled = 1;
+inline constexpr std::uint8_t kServerEnds = 2;
 
 // What the server accepts. Nothing longer is ever buffered.
 inline constexpr std::size_t kMaxKeyBytes = 4096;
@@ -48,9 +49,9 @@ inline constexpr std::size_t kMaxKeysPerQuery = 64;
 
 struct Request {
   Query query = Query::validate;
-  std::vector<std::string> keys;  // set, get and add have one; check and wait any number
-  std::string value;              // set
-  std::int64_t number = 0;        // add: the delta; validate and ping: the u32
+  std::vector<std::string> keys{};  // set, get and add have one; check and wait any number
+  std::string value{};              // set
+  std::int64_t number = 0;          // add: the delta; validate and ping: the u32
 };
 
 void append_request(std::string& target, const Request& request);

@@ -1,0 +1,279 @@
+// The embedded server and its client, over real sockets of this host.
+#include "rendezvous/tcp_store.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <random>
+#include <thread>
+
+#include "os/socket.h"
+#include "os/stream.h"
+#include "rendezvous/tcp_store_server.h"
+
+namespace qccl::rendezvous {
+namespace {
+
+using namespace std::string_literals;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const SteadyClock kClock;
+
+TimePoint soon(Nanoseconds duration = seconds(20)) { return kClock.now() + duration; }
+
+std::unique_ptr<TcpStoreServer> start_server(std::uint16_t port = 0) {
+  return TcpStoreServer::start("127.0.0.1", port).take_or_throw();
+}
+
+TcpStore client_of(const TcpStoreServer& server, Nanoseconds timeout = seconds(20)) {
+  return TcpStore({.host = "127.0.0.1", .port = server.port(), .deadline = soon(timeout), .clock = &kClock});
+}
+
+// A connection that speaks in bytes.
+class RawClient {
+ public:
+  explicit RawClient(const TcpStoreServer& server)
+      : fd_(os::connect_tcp("127.0.0.1", server.port(), soon(), kClock).take_or_throw()) {}
+
+  void send(const std::string& bytes) {
+    os::write_exactly(fd_, std::as_bytes(std::span(bytes)), soon(), kClock).take_or_throw();
+  }
+  std::string receive(std::size_t bytes) {
+    std::string text(bytes, '\0');
+    os::read_exactly(fd_, std::as_writable_bytes(std::span(text)), soon(), kClock).take_or_throw();
+    return text;
+  }
+  // Blocks until the server has closed the connection; true if it sent nothing before.
+  bool is_dropped() {
+    std::byte byte;
+    os::wait_ready(fd_, os::Direction::read, soon(), kClock).take_or_throw();
+    return os::read_some(fd_.get(), Bytes(&byte, 1)).lost();
+  }
+
+ private:
+  os::Fd fd_;
+};
+
+ErrorKind kind_of_failure(auto&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.kind();
+  }
+  ADD_FAILURE() << "did not throw";
+  return ErrorKind::misuse;
+}
+
+const std::string kIntroduction = "\x00\xCE\xF7\x85\x3C"s;
+
+TEST(TcpStoreServer, answers_byte_for_byte_as_torchs) {
+  auto server = start_server();
+  RawClient client(*server);
+  client.send(kIntroduction);
+  client.send("\x01\x02\0\0\0\0\0\0\0/a\x03\0\0\0\0\0\0\0xyz"s);
+  client.send("\x06\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/a"s);
+  EXPECT_EQ(client.receive(1), "\0"s);
+  client.send("\x03\x02\0\0\0\0\0\0\0/a"s);
+  EXPECT_EQ(client.receive(11), "\x03\0\0\0\0\0\0\0xyz"s);
+  client.send("\x04\x02\0\0\0\0\0\0\0/n\xFE\xFF\xFF\xFF\xFF\xFF\xFF\xFF"s);
+  EXPECT_EQ(client.receive(8), "\xFE\xFF\xFF\xFF\xFF\xFF\xFF\xFF"s);
+  client.send("\x03\x02\0\0\0\0\0\0\0/n"s);
+  EXPECT_EQ(client.receive(10), "\x02\0\0\0\0\0\0\0-2"s);
+  client.send("\x05\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/a\x05\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/b"s);
+  EXPECT_EQ(client.receive(2), "\0\1"s);
+  client.send("\x06\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/b\x0C"s);
+  EXPECT_EQ(client.receive(1), "\1"s);
+  client.send("\x0D\x2A\0\0\0"s);
+  EXPECT_EQ(client.receive(4), "\x2A\0\0\0"s);
+}
+
+TEST(TcpStoreServer, takes_requests_in_single_bytes) {
+  auto server = start_server();
+  RawClient client(*server);
+  for (const char byte : kIntroduction + "\x04\x02\0\0\0\0\0\0\0/n\x07\0\0\0\0\0\0\0"s) client.send(std::string(1, byte));
+  EXPECT_EQ(client.receive(8), "\x07\0\0\0\0\0\0\0"s);
+}
+
+TEST(TcpStoreServer, drops_who_breaks_the_protocol_and_serves_the_rest) {
+  auto server = start_server();
+  auto good = client_of(*server);
+  good.set("key", "value");
+  for (const std::string& bytes : {
+           "GET / HTTP/1.1\r\n\r\n"s,                                 // no introduction
+           "\x01\x02\0\0\0\0\0\0\0/a"s,                               // a request before it
+           "\x00\xCE\xF7\x85\x3D"s,                                   // the wrong number
+           kIntroduction + kIntroduction,                             // twice
+           kIntroduction + "\x02"s,                                   // a query we don't have
+           kIntroduction + "\x03\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF"s,   // a key without end
+           kIntroduction + "\x03\x02\0\0\0\0\0\0\0/z"s,               // get of what does not exist
+           kIntroduction + "\x04\x04\0\0\0\0\0\0\0/key\1\0\0\0\0\0\0\0"s,  // add to a text
+       }) {
+    RawClient bad(*server);
+    bad.send(bytes);
+    EXPECT_TRUE(bad.is_dropped());
+  }
+  EXPECT_EQ(good.get("key", seconds(10)), "value");
+}
+
+TEST(TcpStoreServer, a_crowd_of_silent_strangers_pushes_out_its_oldest_only) {
+  auto server = start_server();
+  auto good = client_of(*server);
+  good.set("key", "value");
+  std::vector<std::unique_ptr<RawClient>> crowd;
+  for (std::size_t i = 0; i <= TcpStoreServer::kMaxStrangers; ++i) crowd.push_back(std::make_unique<RawClient>(*server));
+  EXPECT_TRUE(crowd.front()->is_dropped());
+  auto late = client_of(*server);
+  EXPECT_EQ(late.get("key", seconds(10)), "value");
+  EXPECT_EQ(good.get("key", seconds(10)), "value");
+  crowd.back()->send(kIntroduction + "\x0D\x01\0\0\0"s);
+  EXPECT_EQ(crowd.back()->receive(4), "\x01\0\0\0"s);
+}
+
+TEST(TcpStoreServer, random_bytes_disturb_nobody) {
+  auto server = start_server();
+  auto good = client_of(*server);
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 200; ++round) {
+    std::string bytes = round % 2 == 0 ? kIntroduction : ""s;
+    for (int i = 0; i < 64; ++i) bytes += static_cast<char>(random() % 3 == 0 ? random() : random() % 14);
+    RawClient(*server).send(bytes);
+    EXPECT_EQ(good.add("rounds", 1), round + 1);
+  }
+}
+
+TEST(TcpStoreServer, a_taken_port_is_said_so) {
+  auto server = start_server();
+  auto second = TcpStoreServer::start("127.0.0.1", server->port());
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().kind, ErrorKind::resource_exhausted);
+  EXPECT_NE(second.error().message.find(std::to_string(server->port())), std::string::npos);
+}
+
+TEST(TcpStoreServer, lingers_until_its_clients_have_left) {
+  auto server = start_server();
+  auto client = std::make_unique<TcpStore>(client_of(*server));
+  client->set("key", "last word");
+  std::promise<void> stopping;
+  std::thread stopper([&] {
+    stopping.set_value();
+    server->stop(seconds(20));
+  });
+  stopping.get_future().wait();
+  EXPECT_EQ(client->get("key", seconds(10)), "last word");
+  client.reset();
+  stopper.join();
+}
+
+TEST(TcpStore, keys_and_values_are_bytes_and_large_ones_arrive) {
+  auto server = start_server();
+  auto one = client_of(*server), other = client_of(*server);
+  std::string value(kMaxValueBytes, '\0');
+  for (std::size_t i = 0; i < value.size(); ++i) value[i] = static_cast<char>(i * 31);
+  one.set("with\0zero"s, value);
+  one.set("empty", "");
+  EXPECT_EQ(other.get("with\0zero"s, seconds(10)), value);
+  EXPECT_EQ(other.get("empty", seconds(10)), "");
+}
+
+TEST(TcpStore, add_is_atomic_over_clients) {
+  auto server = start_server();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      auto client = client_of(*server);
+      for (int n = 0; n < 250; ++n) client.add("n", 1);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(client_of(*server).add("n", 0), 1000);
+}
+
+TEST(TcpStore, get_waits_for_another_clients_set) {
+  auto server = start_server();
+  auto waiting = std::async(std::launch::async, [&] { return client_of(*server).get("later", seconds(20)); });
+  auto other = client_of(*server);
+  EXPECT_EQ(other.get("later", milliseconds(0)), std::nullopt);
+  other.set("later", "now");
+  EXPECT_EQ(waiting.get(), "now");
+}
+
+TEST(TcpStore, get_gives_up_after_its_timeout_and_goes_on_working) {
+  auto server = start_server();
+  auto client = client_of(*server);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(client.get("never", milliseconds(1)), std::nullopt);
+  EXPECT_EQ(client.add("n", 3), 3);
+  client.set("never", "came");
+  EXPECT_EQ(client.get("never", milliseconds(0)), "came");
+}
+
+// The key comes up about when its waiter gives up: whatever the order, the stream stays in step.
+TEST(TcpStore, a_wait_cancelled_as_its_key_appears_keeps_the_stream_in_step) {
+  auto server = start_server();
+  auto waiter = client_of(*server), setter = client_of(*server);
+  for (int i = 0; i < 200; ++i) {
+    const std::string key = "key" + std::to_string(i);
+    auto set = std::async(std::launch::async, [&] { setter.set(key, "value"); });
+    const auto value = waiter.get(key, milliseconds(i % 2));
+    EXPECT_EQ(value.value_or("value"), "value");
+    set.get();
+    ASSERT_EQ(waiter.add("n", 1), i + 1);
+  }
+}
+
+TEST(TcpStore, connects_to_a_server_that_starts_later) {
+  const auto port = start_server()->port();
+  auto value = std::async(std::launch::async, [&] {
+    TcpStore early({.host = "127.0.0.1", .port = port, .deadline = soon(), .clock = &kClock});
+    return early.add("n", 1);
+  });
+  auto server = start_server(port);
+  EXPECT_EQ(value.get(), 1);
+}
+
+TEST(TcpStore, no_server_by_the_deadline_names_the_address) {
+  const auto port = start_server()->port();
+  TcpStore client({.host = "127.0.0.1", .port = port, .deadline = soon(milliseconds(50)), .clock = &kClock});
+  try {
+    client.set("key", "value");
+    FAIL() << "reached a server that does not exist";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::deadline_exceeded);
+    const std::string message = error.what();
+    EXPECT_NE(message.find("127.0.0.1:" + std::to_string(port)), std::string::npos) << message;
+    EXPECT_NE(message.find("refused"), std::string::npos) << message;
+    EXPECT_NE(message.find("MASTER_ADDR"), std::string::npos) << message;
+  }
+}
+
+TEST(TcpStore, something_else_that_listens_is_no_store) {
+  auto listener = os::listen_tcp("127.0.0.1", 0).take_or_throw();
+  const auto port = os::local_port(listener).take_or_throw();
+  TcpStore client({.host = "127.0.0.1", .port = port, .deadline = soon(milliseconds(50)), .clock = &kClock});
+  EXPECT_EQ(kind_of_failure([&] { client.add("n", 1); }), ErrorKind::deadline_exceeded);
+}
+
+TEST(TcpStore, waits_for_the_next_server_after_one_that_stopped_in_good_order) {
+  auto server = start_server();
+  auto client = client_of(*server);
+  EXPECT_EQ(client.add("n", 1), 1);
+  auto waiting = std::async(std::launch::async, [&] {
+    return kind_of_failure([&] { client.get("never", seconds(20)); });
+  });
+  server->stop(seconds(20));
+  EXPECT_EQ(waiting.get(), ErrorKind::peer_lost);
+  server = start_server(server->port());
+  EXPECT_EQ(client.add("n", 1), 1);
+}
+
+TEST(TcpStore, refuses_what_the_server_would_drop_it_for) {
+  auto server = start_server();
+  auto client = client_of(*server);
+  EXPECT_EQ(kind_of_failure([&] { client.set(std::string(kMaxKeyBytes, 'k'), ""); }), ErrorKind::invalid_argument);
+  EXPECT_EQ(kind_of_failure([&] { client.set("k", std::string(kMaxValueBytes + 1, 'v')); }),
+            ErrorKind::invalid_argument);
+  EXPECT_EQ(client.add("n", 1), 1);
+}
+
+}  // namespace
+}  // namespace qccl::rendezvous

@@ -5,9 +5,7 @@
 namespace qccl::rendezvous {
 namespace {
 
-Failure corrupt(const std::string& what) {
-  return Failure(ErrorKind::corrupt_data, "not a store request: " + what);
-}
+Failure corrupt(const std::string& what) { return Failure(ErrorKind::corrupt_data, "not a store request: " + what); }
 
 // Takes fields off the front. `short_of_bytes` once the source has ended too early; `bad` says
 // what can never become valid. Either way later fields come out empty.

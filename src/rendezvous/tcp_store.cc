@@ -22,9 +22,10 @@ std::string wire_key(const std::string& key) { return "/" + key; }
 
 Status check_sizes(const std::string& key, std::size_t value_bytes) {
   if (wire_key(key).size() <= kMaxKeyBytes && value_bytes <= kMaxValueBytes) return {};
-  return Failure(ErrorKind::invalid_argument,
-                 "store key of " + std::to_string(key.size()) + " bytes with a value of " + std::to_string(value_bytes) +
-                     ": at most " + std::to_string(kMaxKeyBytes - 1) + " and " + std::to_string(kMaxValueBytes));
+  return Failure(ErrorKind::invalid_argument, "store key of " + std::to_string(key.size()) + " bytes with a value of " +
+                                                  std::to_string(value_bytes) + ": at most " +
+                                                  std::to_string(kMaxKeyBytes - 1) + " and " +
+                                                  std::to_string(kMaxValueBytes));
 }
 
 }  // namespace
@@ -99,8 +100,7 @@ Status TcpStore::send(const Request& request) {
   QCCL_TRY(connect());
   std::string bytes;
   append_request(bytes, request);
-  const auto sent =
-      os::write_exactly(socket_, std::as_bytes(std::span(bytes)), answer_deadline(), *options_.clock);
+  const auto sent = os::write_exactly(socket_, std::as_bytes(std::span(bytes)), answer_deadline(), *options_.clock);
   if (!sent.ok()) return lost(sent.error());
   return {};
 }

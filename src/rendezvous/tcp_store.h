@@ -21,8 +21,8 @@ namespace qccl::rendezvous {
 struct TcpStoreOptions {
   std::string host;  // name or numeric address
   std::uint16_t port = 0;
-  TimePoint deadline = kForever;    // for everything this client does
-  const Clock* clock = nullptr;     // outlives the client
+  TimePoint deadline = kForever;  // for everything this client does
+  const Clock* clock = nullptr;   // outlives the client
 };
 
 class TcpStore final : public Store {

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr std::size_t kMaxUnreadAnswerBytes = 8 * kMaxValueBytes;  // a client that asks and never reads
-constexpr int kAcceptsPerTurn = 64;  // then those who are connected get their turn
+constexpr int kAcceptsPerTurn = 64;                                // then those who are connected get their turn
 constexpr Nanoseconds kLongSleep = std::chrono::hours(1);
 constexpr std::uint64_t kListenerToken = 0;
 
@@ -165,7 +165,8 @@ bool TcpStoreServer::Loop::read(Connection& connection) {
 bool TcpStoreServer::Loop::answer_requests(Id id, Connection& connection) {
   std::size_t taken = 0;
   if (connection.received.empty()) return true;
-  if (!connection.introduced && Query{static_cast<std::uint8_t>(connection.received[0])} != Query::validate) return false;
+  if (!connection.introduced && Query{static_cast<std::uint8_t>(connection.received[0])} != Query::validate)
+    return false;
   for (;;) {
     auto parsed = parse_request(std::string_view(connection.received).substr(taken));
     if (!parsed) return false;

@@ -91,7 +91,8 @@ TEST(TcpStoreServer, answers_byte_for_byte_as_torchs) {
 TEST(TcpStoreServer, takes_requests_in_single_bytes) {
   auto server = start_server();
   RawClient client(*server);
-  for (const char byte : kIntroduction + "\x04\x02\0\0\0\0\0\0\0/n\x07\0\0\0\0\0\0\0"s) client.send(std::string(1, byte));
+  for (const char byte : kIntroduction + "\x04\x02\0\0\0\0\0\0\0/n\x07\0\0\0\0\0\0\0"s)
+    client.send(std::string(1, byte));
   EXPECT_EQ(client.receive(8), "\x07\0\0\0\0\0\0\0"s);
 }
 
@@ -100,13 +101,13 @@ TEST(TcpStoreServer, drops_who_breaks_the_protocol_and_serves_the_rest) {
   auto good = client_of(*server);
   good.set("key", "value");
   for (const std::string& bytes : {
-           "GET / HTTP/1.1\r\n\r\n"s,                                 // no introduction
-           "\x01\x02\0\0\0\0\0\0\0/a"s,                               // a request before it
-           "\x00\xCE\xF7\x85\x3D"s,                                   // the wrong number
-           kIntroduction + kIntroduction,                             // twice
-           kIntroduction + "\x02"s,                                   // a query we don't have
-           kIntroduction + "\x03\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF"s,   // a key without end
-           kIntroduction + "\x03\x02\0\0\0\0\0\0\0/z"s,               // get of what does not exist
+           "GET / HTTP/1.1\r\n\r\n"s,                                      // no introduction
+           "\x01\x02\0\0\0\0\0\0\0/a"s,                                    // a request before it
+           "\x00\xCE\xF7\x85\x3D"s,                                        // the wrong number
+           kIntroduction + kIntroduction,                                  // twice
+           kIntroduction + "\x02"s,                                        // a query we don't have
+           kIntroduction + "\x03\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF"s,        // a key without end
+           kIntroduction + "\x03\x02\0\0\0\0\0\0\0/z"s,                    // get of what does not exist
            kIntroduction + "\x04\x04\0\0\0\0\0\0\0/key\1\0\0\0\0\0\0\0"s,  // add to a text
        }) {
     RawClient bad(*server);
@@ -121,7 +122,8 @@ TEST(TcpStoreServer, a_crowd_of_silent_strangers_pushes_out_its_oldest_only) {
   auto good = client_of(*server);
   good.set("key", "value");
   std::vector<std::unique_ptr<RawClient>> crowd;
-  for (std::size_t i = 0; i <= TcpStoreServer::kMaxStrangers; ++i) crowd.push_back(std::make_unique<RawClient>(*server));
+  for (std::size_t i = 0; i <= TcpStoreServer::kMaxStrangers; ++i)
+    crowd.push_back(std::make_unique<RawClient>(*server));
   EXPECT_TRUE(crowd.front()->is_dropped());
   auto late = client_of(*server);
   EXPECT_EQ(late.get("key", seconds(10)), "value");
@@ -257,9 +259,8 @@ TEST(TcpStore, waits_for_the_next_server_after_one_that_stopped_in_good_order) {
   auto server = start_server();
   auto client = client_of(*server);
   EXPECT_EQ(client.add("n", 1), 1);
-  auto waiting = std::async(std::launch::async, [&] {
-    return kind_of_failure([&] { client.get("never", seconds(20)); });
-  });
+  auto waiting =
+      std::async(std::launch::async, [&] { return kind_of_failure([&] { client.get("never", seconds(20)); }); });
   server->stop(seconds(20));
   EXPECT_EQ(waiting.get(), ErrorKind::peer_lost);
   server = start_server(server->port());

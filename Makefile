@@ -1,0 +1,53 @@
+# QCCL's commands. `make help` lists them; each does its own set-up.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+JOBS ?= $(shell nproc)
+ARGS ?=
+PYTHON := .venv/bin/python
+
+.PHONY: help build demo test lint asan tsan bench clean setup
+
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo '  make demo ARGS="--quick"    the demo in about a minute; ARGS="--help" lists its options'
+	@echo '  make test ARGS="Frame"      only tests whose name contains Frame'
+	@echo '  JOBS=2 make ...             compile and test with so many processes (default: all cores)'
+
+# What every command needs, once: packages by apt-get, Python in .venv. Milliseconds when it is there.
+setup:
+	@scripts/install_packages.sh
+	@scripts/install_python.sh
+
+build/build.ninja: CMakePresets.json scripts/packages.txt requirements.txt | setup
+	@cmake --preset default
+	@touch $@
+
+build: setup build/build.ninja ## Build library, program (build/qccl), tests, benchmarks and Python package
+	@cmake --build --preset default --parallel $(JOBS)
+	@scripts/build_python.sh
+
+demo: build ## Train a small GPT on 4 ranks, uncompressed and compressed; table and plot
+	@$(PYTHON) demo/demo.py $(ARGS)
+
+test: setup ## Everything that CI runs: lint, build, all tests (about 10 minutes at most)
+	@JOBS=$(JOBS) $(PYTHON) scripts/run_tests.py $(ARGS)
+
+lint: setup ## Check layers, kept absences, sizes and formatting
+	@scripts/lint.sh
+
+asan: setup ## Run the C++ tests under address and undefined-behaviour sanitizers
+	@scripts/run_sanitizer.sh asan $(ARGS)
+
+tsan: setup ## Run the C++ tests under the thread sanitizer
+	@scripts/run_sanitizer.sh tsan $(ARGS)
+
+bench: build ## Run the benchmarks; results as JSON in build/bench
+	@scripts/run_benchmarks.sh $(ARGS)
+
+clean: ## Remove everything that was built (.venv stays: rm -r .venv)
+	rm -rf build build-asan build-tsan python/qccl/*.so .pytest_cache .ruff_cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

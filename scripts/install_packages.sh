@@ -13,7 +13,8 @@ if ! command -v dpkg-query >/dev/null; then
 fi
 
 # dpkg-query fails if any package is unknown, and still lists the others.
-installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${wanted[@]}" 2>/dev/null | sed -n 's/^installed //p' || true)
+installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${wanted[@]}" 2>/dev/null |
+  sed -n 's/^installed //p' || true)
 missing=()
 for package in "${wanted[@]}"; do
   grep -qxF -- "$package" <<<"$installed" || missing+=("$package")

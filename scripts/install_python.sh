@@ -41,7 +41,8 @@ torch=$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements.txt)
 
 if ! "${pip[@]}" install --no-deps "$torch+cpu" 2>/dev/null &&
    ! "${pip[@]}" --timeout 15 --retries 1 install --no-deps --index-url "$cpu_index" "$torch+cpu"; then
-  echo "No CPU build of $torch at $cpu_index or in pip's own sources: taking what pip finds, which may be the large CUDA build" >&2
+  echo "Neither pip's own sources nor $cpu_index has a CPU build of $torch." >&2
+  echo "Taking what pip finds, which may be the large CUDA build." >&2
 fi
 "${pip[@]}" install -r requirements.txt
 echo "$key" >"$stamp"

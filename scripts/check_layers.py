@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+"""Checks who may include whom, and what may stand nowhere or in one place only.
+
+    check_layers.py [root]     prints FILE:LINE: [RULE] what is wrong and what to do; exit 1 if any
+
+The tables below are the rules. A new folder under src/ needs a line in MAY_INCLUDE.
+Tests (tests/, *_test.cc) and benchmarks may do anything.
+"""
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from cpp_source import Statement, blank_literals, scan, source_files, without_angles
+
+# Folder (or one file) -> what may be included besides the own folder and include/qccl.
+# "x/" is the files of src/x, but not of its subfolders; "x/y.h" is that one file.
+MAY_INCLUDE = {
+    "include/qccl": [],
+    "src/base": [],
+    "src/os": ["base/"],
+    "src/kernels": ["base/"],
+    "src/wire": ["base/"],
+    "src/codec": ["kernels/", "base/"],
+    "src/plan": ["codec/geometry.h", "base/"],
+    "src/rendezvous": ["os/", "wire/", "base/"],
+    "src/transport/transport.h": ["base/"],  # the contract that engine and sim see
+    "src/transport": ["os/", "base/"],  # what the real transports share
+    "src/transport/sim": ["transport/transport.h", "base/"],
+    "src/transport/shm": ["transport/", "wire/", "os/", "base/"],
+    "src/transport/tcp": ["transport/", "wire/", "os/", "base/"],
+    "src/transport/ucx": ["transport/", "wire/", "os/", "base/"],
+    "src/observe": ["base/"],
+    # kernels/reduce.h: raw data is no codec's work, and the engine adds it.
+    "src/engine": ["plan/", "codec/", "kernels/reduce.h", "wire/", "transport/transport.h", "observe/", "base/"],
+    "src/comm": ["base/", "os/", "kernels/", "codec/", "wire/", "rendezvous/", "plan/", "engine/", "observe/",
+                 "transport/", "transport/sim/", "transport/shm/", "transport/tcp/", "transport/ucx/"],
+    "src/train": [],
+    "bindings": [],
+    "tools": [],
+    "examples": [],
+}  # fmt: skip
+
+# Programs that show what the planner and the codecs do look inside them.
+TOOL_EXTRAS = {"perf": ["plan/", "codec/"], "plan": ["plan/", "codec/"], "codec": ["plan/", "codec/"]}
+
+# Third-party headers that belong to one part of the house.
+THIRD_PARTY = {
+    "hwy/": ("src/kernels",),
+    "gtest/": (),
+    "gmock/": (),
+    "benchmark/": (),
+    "CLI/": ("tools",),
+    "nlohmann/": ("tools", "src/observe"),
+    "torch/": ("bindings/torch",),
+    "c10/": ("bindings/torch",),
+    "ATen/": ("bindings/torch",),
+    "pybind11/": ("bindings/torch",),
+}
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A pattern that may stand only in `allowed` (files or folders), looked for in `within`."""
+
+    rule: str
+    pattern: str
+    within: tuple[str, ...]
+    allowed: tuple[str, ...]
+    advice: str
+
+
+LIBRARY = ("include", "src", "bindings")
+ABSENCES = [
+    Absence("getenv", r"\b(?:secure_)?getenv\s*\(", LIBRARY, ("src/base",),
+            "the environment is read only in src/base: call environment() of base/environment.h"),
+    Absence("errno", r"\berrno\b|<cerrno>|<errno\.h>", LIBRARY, ("src/os",),
+            "errno is seen only in src/os: put the system call there and return a Status"),
+    Absence("intrinsics", r"<(?:[ixepsnt]mm|x86|avx|arm_neon|arm_sve)\w*\.h>|\b_mm(?:256|512)?_\w+", LIBRARY,
+            ("src/kernels",), "SIMD lives in src/kernels: write a kernel there and call it"),
+    Absence("clock", r"\b(?:steady|system|high_resolution)_clock::now\b|\bclock_gettime\b|\bgettimeofday\b"
+            r"|\btime\s*\(\s*(?:nullptr|NULL|0)\s*\)|\b__rdtsc\b|\bstd::clock\s*\(",
+            ("include", "src"), ("src/base/clock.cc",),
+            "time is read only by SteadyClock: take a const Clock& (base/clock.h), so that the simulator can move it"),
+    Absence("printing", r"\bstd::(?:cout|cerr|clog)\b|\b(?:printf|vprintf|puts|putchar|perror)\s*\("
+            r"|\bv?fprintf\s*\(\s*std(?:out|err)\b|\bf(?:puts|write)\s*\([^;]*\bstd(?:out|err)\b"
+            r"|\b(?:fmt|std)::print(?:ln)?\s*\(|\bSTD(?:OUT|ERR)_FILENO\b",
+            ("include", "src"), ("src/base/log.cc",),
+            "the library prints nothing: return what there is to say in a Result, or call log() of base/log.h"),
+    Absence("abort", r"\bstd::(?:abort|exit|_Exit|quick_exit|terminate)\b|(?<![\w.>:~])(?:_exit|_Exit|quick_exit)\s*\("
+            r"|(?<![\w.>:~])::(?:abort|exit)\s*\(|(?<=[;{})])\s*(?:abort\s*\(\s*\)|exit\s*\()"
+            r"|\bassert\s*\(|<cassert>|<assert\.h>",
+            ("include", "src"), ("src/base/log.cc",),
+            "bad input and bad peers are errors, not ends: return a Failure, or QCCL_CHECK for a mistake of our own"),
+]  # fmt: skip
+
+# (file, variable) -> why this mutable global may be.
+FORK_HANDLER = "a pthread_atfork handler has no argument to find its table by"
+MUTABLE_GLOBALS = {
+    ("src/os/fork_list.cc", "listed"): FORK_HANDLER,
+    ("src/os/fork_list.cc", "generation"): FORK_HANDLER,
+    ("src/os/fork_list.cc", "handler_installed"): FORK_HANDLER,
+    ("bindings/torch/world.cc", "registry"): "c10d makes backends by a free function: (store job, rank) -> world",
+}
+
+
+@dataclass(frozen=True)
+class Violation:
+    path: Path
+    line: int
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: [{self.rule}] {self.text}"
+
+
+def is_test(path: Path) -> bool:
+    return path.parts[0] in ("tests", "bench") or path.stem.endswith("_test")
+
+
+def is_below(path: Path, places: tuple[str, ...]) -> bool:
+    return any(path == Path(place) or Path(place) in path.parents for place in places)
+
+
+def layer_of(path: Path) -> str | None:
+    """The file, or the nearest folder above it, that MAY_INCLUDE names."""
+    return next((str(place) for place in (path, *path.parents) if str(place) in MAY_INCLUDE), None)
+
+
+def may_include(path: Path, layer: str, target: str) -> bool:
+    folder = target.rpartition("/")[0]
+    if folder in ("qccl", "") or f"src/{folder}" == path.parent.as_posix():
+        return True
+    allowed = list(MAY_INCLUDE[layer])
+    if layer == "tools":
+        allowed += next((extra for word, extra in TOOL_EXTRAS.items() if path.stem.startswith(word)), [])
+    return f"{folder}/" in allowed or target in allowed
+
+
+def check_include(root: Path, path: Path, target: str) -> str | None:
+    """What is wrong with `#include "target"` in this file, if anything."""
+    layer = layer_of(path)
+    if layer is None:
+        return "this folder is in no layer: add it to MAY_INCLUDE in scripts/check_layers.py"
+    if (root / path.parent / target).is_file():
+        own_folder = path.parent.as_posix().removeprefix("src/")
+        if not str(layer).startswith("src/") or "/" in target:
+            return None
+        return f'write "{own_folder}/{target}": includes name the folder'
+    if not any((root / base / target).is_file() for base in ("include", "src")):
+        return f"{target} is in neither include/ nor src/; other libraries' headers go in <>"
+    if may_include(path, layer, target):
+        return None
+    allowed = ", ".join(["include/qccl", *MAY_INCLUDE[layer]])
+    return f"{layer} may not include {target} (only {allowed}): move the code to a layer that may, or pass it in"
+
+
+def check_angle_include(path: Path, target: str) -> str | None:
+    layer = layer_of(path)
+    if layer == "include/qccl" and ("/" in target or target.endswith(".h")):
+        return f"public headers include standard headers only, not <{target}>: hide it behind the implementation"
+    for prefix, places in THIRD_PARTY.items():
+        if target.startswith(prefix) and not is_below(path, places):
+            return f"<{target}> is for {' and '.join(places) or 'tests and benchmarks'} only"
+    return None
+
+
+def check_includes(root: Path, path: Path, code: str) -> list[Violation]:
+    found = []
+    for match in re.finditer(r"^[ \t]*#[ \t]*include[ \t]*([<\"])([^>\"\n]+)[>\"]", code, re.M):
+        quote, target = match.groups()
+        if quote == "<" or target.startswith(tuple(THIRD_PARTY)):
+            message = check_angle_include(path, target)
+        else:
+            message = check_include(root, path, target)
+        if message:
+            found.append(Violation(path, code.count("\n", 0, match.start()) + 1, "include", message))
+    return found
+
+
+def check_absences(path: Path, code: str) -> list[Violation]:
+    found = []
+    for absence in ABSENCES:
+        if not is_below(path, absence.within) or is_below(path, absence.allowed):
+            continue
+        for match in re.finditer(absence.pattern, code):
+            start = match.start() + len(match.group()) - len(match.group().lstrip())
+            text = f"{' '.join(match.group().split())}: {absence.advice}"
+            found.append(Violation(path, code.count("\n", 0, start) + 1, absence.rule, text))
+    return found
+
+
+NOT_A_VARIABLE = re.compile(
+    r"(?:using|typedef|friend|static_assert|namespace|concept|return|goto|asm|extern \")"
+    r"|(?:template\b.*)?\b(?:class|struct|union|enum|concept|using)\b|.*\boperator\b"
+)
+
+
+def mutable_variable(statement: Statement) -> str | None:
+    """The name of the variable with static storage that this statement defines and may change."""
+    declaration = without_angles(statement.text)
+    if not declaration or NOT_A_VARIABLE.match(declaration):
+        return None
+    declaration = re.split(r"(?<![=!<>])=(?!=)|\{", declaration)[0]
+    words = re.findall(r"\w+", declaration)
+    is_static = bool({"static", "thread_local"} & set(words))
+    if statement.scope != "namespace" and not is_static:
+        return None
+    if "(" in declaration:
+        literal_argument = re.search(r"\w\s*\(\s*(?:[-\d\"'&]|nullptr\b|true\b|false\b)", declaration)
+        if statement.scope != "function" and not literal_argument:
+            return None
+        declaration = declaration.split("(")[0]
+        words = re.findall(r"\w+", declaration)
+    if len(set(words) - {"static", "inline", "extern", "thread_local", "const", "template"}) < 2:
+        return None
+    if "constexpr" in words or re.search(r"\*\s*const\b" if "*" in declaration else r"\bconst\b", declaration):
+        return None
+    return re.findall(r"\w+", declaration.split("[")[0])[-1]
+
+
+def check_globals(path: Path, code: str, exceptions_used: set) -> list[Violation]:
+    if not is_below(path, LIBRARY):
+        return []
+    found = []
+    for statement in scan(code)[0]:
+        name = mutable_variable(statement)
+        if name is None:
+            continue
+        key = (path.as_posix(), name)
+        if key in MUTABLE_GLOBALS:
+            exceptions_used.add(key)
+            continue
+        text = f"{name} is a mutable global: give it an owner, or name it with its reason in MUTABLE_GLOBALS"
+        found.append(Violation(path, statement.line, "mutable-global", text))
+    return found
+
+
+def check_file(root: Path, path: Path, exceptions_used: set) -> list[Violation]:
+    if is_test(path):
+        return []
+    code = blank_literals((root / path).read_text())
+    found = check_includes(root, path, code)
+    found += check_absences(path, code)
+    return found + check_globals(path, code, exceptions_used)
+
+
+def check(root: Path) -> list[Violation]:
+    found = []
+    exceptions_used: set = set()
+    for path in source_files(root):
+        found += check_file(root, path, exceptions_used)
+    for file, name in sorted(MUTABLE_GLOBALS.keys() - exceptions_used):
+        if (root / file).exists():
+            found.append(Violation(Path(file), 1, "mutable-global", f"{name} is gone: remove it from MUTABLE_GLOBALS"))
+    return found
+
+
+def main() -> int:
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent)
+    found = check(root)
+    for violation in found:
+        print(violation)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Checks sizes: lines of at most 120 characters, files of at most 600 lines, functions of at most 70.
+
+check_style.py [root]     prints FILE:LINE: [RULE] what is wrong; exit 1 if any
+"""
+
+import ast
+import sys
+from pathlib import Path
+
+from cpp_source import SUFFIXES, blank_literals, scan
+
+FOLDERS = ("include", "src", "bindings", "tools", "tests", "bench", "examples", "python", "demo", "scripts", "cmake")
+TEXT_SUFFIXES = SUFFIXES | {".py", ".sh", ".cmake", ".txt"}
+MAX_LINE = 120
+MAX_FILE = 600
+MAX_FUNCTION = 70
+
+# Files that may be longer, with the reason: tables.
+LONG_FILES: dict[str, str] = {}
+
+
+def checked_files(root: Path) -> list[Path]:
+    files = [path for folder in FOLDERS for path in (root / folder).rglob("*")] + list(root.glob("*"))
+    hidden = {"__pycache__", "build"}
+    return sorted(
+        path.relative_to(root)
+        for path in files
+        if path.is_file()
+        and (path.suffix in TEXT_SUFFIXES or path.name == "Makefile")
+        and not hidden & set(path.relative_to(root).parts)
+    )
+
+
+def python_functions(text: str) -> list[tuple[int, str, int]]:
+    functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef))
+    return [(node.lineno, node.name, node.end_lineno - node.lineno + 1) for node in functions]
+
+
+def cpp_functions(text: str) -> list[tuple[int, str, int]]:
+    functions = scan(blank_literals(text))[1]
+    return [(function.line, function.head, function.body_lines) for function in functions]
+
+
+def check_file(root: Path, path: Path) -> list[str]:
+    text = (root / path).read_text()
+    lines = text.splitlines()
+    found = [
+        f"{path}:{number}: [line-length] {len(line)} characters, at most {MAX_LINE}: break the line"
+        for number, line in enumerate(lines, 1)
+        if len(line) > MAX_LINE and "://" not in line
+    ]
+    if len(lines) > MAX_FILE and path.as_posix() not in LONG_FILES:
+        found.append(f"{path}:1: [file-length] {len(lines)} lines, at most {MAX_FILE}: split it by idea")
+    functions = []
+    if path.suffix in SUFFIXES:
+        functions = cpp_functions(text)
+    elif path.suffix == ".py":
+        functions = python_functions(text)
+    for line, head, count in functions:
+        if count > MAX_FUNCTION:
+            size = f"{count} lines, at most {MAX_FUNCTION}"
+            found.append(f"{path}:{line}: [function-length] {head[:60]}: {size}: split it")
+    return found
+
+
+def main() -> int:
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent)
+    found = [message for path in checked_files(root) for message in check_file(root, path)]
+    print("\n".join(found), end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""A C++ file as the checks see it: comments and literals blanked, and its scopes and statements.
+
+No parser: it follows braces, parentheses and semicolons, which is enough for code that
+clang-format has laid out. Blanking keeps every line where it was.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+SUFFIXES = {".cc", ".h", ".cpp", ".hpp"}
+SOURCE_FOLDERS = ("include", "src", "bindings", "tools", "tests", "bench", "examples")
+
+_LITERAL = re.compile(
+    r"""//(?:\\\n|[^\n])* | /\*.*?\*/
+      | R"(?P<fence>[^()\\\s]{0,16})\(.*?\)(?P=fence)"
+      | "(?:\\.|[^"\\\n])*" | (?<!\w)'(?:\\.|[^'\\\n])+'""",
+    re.S | re.X,
+)
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.M)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What stands before a `;` or a `{`. Scope is "namespace", "class" or "function"."""
+
+    scope: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Function:
+    line: int
+    head: str
+    body_lines: int
+
+
+def source_files(root: Path) -> list[Path]:
+    """C++ files below the source folders, as paths relative to root, sorted."""
+    files = (path for folder in SOURCE_FOLDERS for path in (root / folder).rglob("*"))
+    return sorted(path.relative_to(root) for path in files if path.suffix in SUFFIXES and path.is_file())
+
+
+def blank_literals(text: str) -> str:
+    """The text with comments and the insides of literals as spaces. #include paths stay."""
+
+    def blank(match: re.Match) -> str:
+        found = match.group()
+        if found[0] == "/":
+            return re.sub(r"[^\n]", " ", found)
+        line_start = text.rfind("\n", 0, match.start()) + 1
+        if re.match(r"\s*#\s*include\b", text[line_start : match.start()]):
+            return found
+        return '"' + re.sub(r"[^\n]", " ", found[1:-1]) + '"'
+
+    return _LITERAL.sub(blank, text)
+
+
+def scan(code: str) -> tuple[list[Statement], list[Function]]:
+    """Statements and functions of a file whose literals are blank."""
+    walker = _Walker()
+    line = 1
+    for character in _DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), code):
+        walker.take(character, line)
+        line += character == "\n"
+    return walker.statements, walker.functions
+
+
+@dataclass
+class _Scope:
+    kind: str  # namespace, class, function or value (a braced initializer)
+    head: str = ""  # what opened it
+    head_line: int = 0
+    open_line: int = 0
+    text: str = ""  # of the statement that is being read
+    line: int = 0
+    parentheses: int = 0
+
+
+class _Walker:
+    def __init__(self):
+        self.statements: list[Statement] = []
+        self.functions: list[Function] = []
+        self._stack = [_Scope("namespace")]
+
+    def take(self, character: str, line: int) -> None:
+        scope = self._stack[-1]
+        if character == "{":
+            self._open(scope, line)
+        elif character == "}":
+            self._close(line)
+        elif character == ";" and scope.parentheses <= 0:
+            self._end_statement(scope)
+            scope.text, scope.parentheses = "", 0
+        else:
+            scope.parentheses += (character == "(") - (character == ")")
+            if not scope.text and not character.isspace():
+                scope.line = line
+            if scope.text or not character.isspace():
+                scope.text += character
+
+    def _end_statement(self, scope: _Scope) -> None:
+        if scope.text and scope.kind != "value":
+            self.statements.append(Statement(scope.kind, scope.line, _plain(scope.text)))
+
+    def _open(self, scope: _Scope, line: int) -> None:
+        kind = _kind_of_block(scope)
+        if scope.kind == "function" and scope.parentheses <= 0:
+            self._end_statement(scope)
+        self._stack.append(_Scope(kind, scope.text, scope.line or line, line))
+
+    def _close(self, line: int) -> None:
+        if len(self._stack) == 1:
+            return
+        closed = self._stack.pop()
+        scope = self._stack[-1]
+        if closed.kind == "function" and scope.kind in ("namespace", "class"):
+            self.functions.append(Function(closed.head_line, _plain(closed.head), line - closed.open_line + 1))
+        if closed.kind == "value" or scope.parentheses > 0:
+            scope.text += "{}"
+        else:
+            scope.text, scope.parentheses = "", 0
+
+
+def _plain(text: str) -> str:
+    """One line, without attributes and access labels."""
+    text = re.sub(r"\[\[.*?\]\]|\balignas\s*\([^()]*\)|\b__attribute__\s*\(\(.*?\)\)", " ", text, flags=re.S)
+    text = re.sub(r"^(?:\s*(?:public|private|protected)\s*:(?!:))+", "", text)
+    return " ".join(text.split())
+
+
+def without_angles(text: str) -> str:
+    """The text without template argument lists."""
+    while (shorter := re.sub(r"<[^<>;{}]*>", " ", text)) != text:
+        text = shorter
+    return text
+
+
+def _kind_of_block(scope: _Scope) -> str:
+    head = without_angles(_plain(scope.text))
+    if scope.kind in ("function", "value"):
+        return "value" if scope.kind == "value" and not re.search(r"[)\]]$", head) else "function"
+    if scope.parentheses > 0:
+        return "function" if re.search(r"[)\]]$", head) else "value"
+    if re.match(r"(?:inline\s+)?namespace\b|extern\s*\"", head):
+        return "namespace"
+    if re.search(r"\b(?:class|struct|union|enum)\b", head) and not re.search(r"[()=]", head):
+        return "class"
+    if re.search(r"\)[\w\s]*:(?!:)(?:.*,)?\s*\w+$", head):
+        return "value"  # a member's braces in a constructor's initializer list
+    is_initializer = re.search(r"(?<![=!<>])=(?!=)", head) and "operator" not in head and not re.search(r"[)\]]$", head)
+    return "function" if ")" in head and not is_initializer else "value"

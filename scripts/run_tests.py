@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Everything that CI runs, step by step, and a summary of what ran.
+
+    run_tests.py [pattern]     with a pattern, only tests whose name contains it (a regular expression)
+
+A failed build ends the run; any other failed step lets the rest go on. Exit 1 if anything failed.
+JOBS sets how many processes compile and test (default: all cores).
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as xml
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REPORTS = ROOT / "build" / "reports"
+JOBS = os.environ.get("JOBS") or str(os.cpu_count())
+PYTHON = str(ROOT / ".venv" / "bin" / "python")
+PYTEST_NOTHING_SELECTED = 5
+TEST_TIMEOUT_SECONDS = "300"  # of one Python test; C++ tests have theirs in CMake
+
+
+@dataclass
+class Step:
+    name: str
+    command: list[str]
+    report: Path | None = None  # JUnit XML that the command writes
+    good_exits: tuple[int, ...] = (0,)
+    ok: bool = False
+    seconds: float = 0
+    passed: int = 0
+    failed: list[str] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)  # name, reason
+
+    def run(self) -> bool:
+        print(f"\n=== {self.name}: {' '.join(self.command)}", flush=True)
+        if self.report:
+            self.report.parent.mkdir(parents=True, exist_ok=True)
+            self.report.unlink(missing_ok=True)
+        start = time.monotonic()
+        self.ok = subprocess.run(self.command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode in self.good_exits
+        self.seconds = time.monotonic() - start
+        if self.report and self.report.exists():
+            self._read_report()
+        return self.ok
+
+    def _read_report(self) -> None:
+        for case in xml.parse(self.report).getroot().iter("testcase"):
+            name = case.get("name", "?")
+            if (skip := case.find("skipped")) is not None or case.get("status") == "disabled":
+                self.skipped.append((name, skip_reason(case, skip)))
+            elif case.find("failure") is not None or case.find("error") is not None:
+                self.failed.append(name)
+            else:
+                self.passed += 1
+
+    def summary(self) -> str:
+        counts = ""
+        if self.report:
+            counts = f"{self.passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"
+        return f"{self.name:20} {'ok' if self.ok else 'FAILED':7} {self.seconds:6.1f} s  {counts}".rstrip()
+
+
+def skip_reason(case: xml.Element, skip: xml.Element | None) -> str:
+    """Why a test was skipped: GoogleTest says it in the output, pytest in the message."""
+    said = re.search(r": Skipped\n(.+)", case.findtext("system-out") or "")
+    if said:
+        return said.group(1).strip()
+    return skip.get("message", "no reason given") if skip is not None else "disabled"
+
+
+def make_steps(pattern: str) -> list[Step]:
+    ctest_report = REPORTS / "ctest.xml"
+    ctest = ["ctest", "--preset", "default", "--parallel", JOBS, "--output-junit", str(ctest_report)]
+    steps = [
+        Step("lint", ["scripts/lint.sh"]),
+        Step("build", ["make", "build", f"JOBS={JOBS}"]),
+        Step("ctest", ctest + (["-R", pattern, "--no-tests=ignore"] if pattern else []), ctest_report),
+    ]
+    for folder in sorted({file.parent for file in (ROOT / "tests").rglob("test_*.py")}):
+        name = folder.relative_to(ROOT).as_posix()
+        report = REPORTS / f"{name.replace('/', '_')}.xml"
+        pytest = [PYTHON, "-m", "pytest", "-q", "--timeout", TEST_TIMEOUT_SECONDS, "--junitxml", str(report), name]
+        if pattern:
+            steps.append(Step(name, [*pytest, "-k", pattern], report, good_exits=(0, PYTEST_NOTHING_SELECTED)))
+        else:
+            steps.append(Step(name, pytest, report))
+    return steps
+
+
+def print_summary(steps: list[Step]) -> bool:
+    print("\n=== make test: what ran")
+    for step in steps:
+        print("  " + step.summary())
+        for name, reason in step.skipped:
+            print(f"      skipped {name}: {reason}")
+        for name in step.failed:
+            print(f"      FAILED {name}")
+    ok = all(step.ok for step in steps)
+    passed = sum(step.passed for step in steps)
+    failed = sum(len(step.failed) for step in steps)
+    skipped = sum(len(step.skipped) for step in steps)
+    seconds = sum(step.seconds for step in steps)
+    broken = [step.name for step in steps if not step.ok]
+    verdict = "PASSED" if ok else f"FAILED ({', '.join(broken)})"
+    print(f"{verdict}: {passed} tests passed, {failed} failed, {skipped} skipped, in {seconds:.0f} s", flush=True)
+    return ok
+
+
+def main() -> int:
+    steps = make_steps(" ".join(sys.argv[1:]))
+    done = []
+    for step in steps:
+        done.append(step)
+        if not step.run() and step.name == "build":
+            break
+    return 0 if print_summary(done) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

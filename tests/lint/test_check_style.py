@@ -1,0 +1,72 @@
+"""scripts/check_style.py finds long lines, files and functions, and no others."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+import check_style  # noqa: E402
+
+
+def problems(root: Path, name: str, text: str) -> list[str]:
+    path = root / "src" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    assert Path("src") / name in check_style.checked_files(root)
+    return check_style.check_file(root, Path("src") / name)
+
+
+def cpp_function(lines: int, head: str = "void f(int a)") -> str:
+    return head + " {\n" + "  if (a) { g(a); }\n" * (lines - 2) + "}\n"
+
+
+def test_line_over_the_limit_is_found(tmp_path):
+    assert problems(tmp_path, "x.cc", "//" + "x" * 118 + "\n") == []
+    found = problems(tmp_path, "x.cc", "\n//" + "x" * 119 + "\n")
+    assert len(found) == 1 and found[0].startswith("src/x.cc:2: [line-length] 121 characters")
+
+
+def test_file_over_the_limit_is_found(tmp_path):
+    assert problems(tmp_path, "x.cc", "\n" * 600) == []
+    assert "[file-length] 601 lines" in problems(tmp_path, "x.cc", "\n" * 601)[0]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "void f(int a)",
+        "template <class T>\nstd::vector<std::pair<T, int>> C<T>::f(int a) const noexcept",
+        "C::C(int a) : b_(a), c_{a}",
+        "auto f(int a) -> std::vector<int>",
+        "struct stat f(int a)",
+        "bool operator<(const S& a, const S& b)",
+    ],
+)
+def test_cpp_function_over_the_limit_is_found(tmp_path, head):
+    assert problems(tmp_path, "x.cc", "namespace n {\n" + cpp_function(70, head) + "}\n") == []
+    found = problems(tmp_path, "x.cc", "namespace n {\n" + cpp_function(71, head) + "}\n")
+    assert len(found) == 1 and "[function-length]" in found[0] and "71 lines" in found[0]
+
+
+def test_method_in_a_class_is_measured_and_the_class_is_not(tmp_path):
+    inside = "class C {\n public:\n" + cpp_function(69) + cpp_function(70) + "};\n"
+    assert problems(tmp_path, "x.h", inside) == []
+    assert len(problems(tmp_path, "x.h", inside + "struct D {\n" + cpp_function(72) + "};\n")) == 1
+
+
+def test_braces_in_comments_and_literals_do_not_count(tmp_path):
+    text = 'void f() {\n  // }\n  g("{", \'{\', R"(}}})");\n' + "  h();\n" * 60 + "}\n" + cpp_function(60)
+    assert problems(tmp_path, "x.cc", text) == []
+
+
+def test_a_table_is_no_function(tmp_path):
+    rows = "constexpr Row kRows[] = {\n" + "    {1, 2},\n" * 90 + "};\n"
+    text = rows + "struct S {\n" + "  int a = 0;\n" * 90 + "};\n"
+    assert problems(tmp_path, "x.cc", text) == []
+
+
+def test_python_function_over_the_limit_is_found(tmp_path):
+    assert problems(tmp_path, "x.py", "def f():\n" + "    pass\n" * 69) == []
+    assert "[function-length] f: 71 lines" in problems(tmp_path, "x.py", "def f():\n" + "    pass\n" * 70)[0]

@@ -49,5 +49,5 @@ bench: build ## Run the benchmarks; results as JSON in build/bench
 	@scripts/run_benchmarks.sh $(ARGS)
 
 clean: ## Remove everything that was built (.venv stays: rm -r .venv)
-	rm -rf build build-asan build-tsan python/qccl/*.so .pytest_cache .ruff_cache
+	rm -rf build build-shared build-asan build-tsan python/qccl/*.so .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

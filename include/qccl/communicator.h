@@ -28,25 +28,25 @@ using Milliseconds = std::chrono::milliseconds;
 
 // Everything init() can be told. What is not set comes from the environment.
 struct InitOptions {
-  std::optional<int> rank;                    // RANK
-  std::optional<int> world;                   // WORLD_SIZE
-  std::optional<std::string> master_address;  // MASTER_ADDR
-  std::optional<std::uint16_t> master_port;   // MASTER_PORT
-  std::shared_ptr<Store> store;               // your own rendezvous instead of address and port
-  std::string job;                            // ranks of different jobs on one store do not meet
-  std::optional<Milliseconds> timeout;        // of each operation; QCCL_TIMEOUT, else 300 s
-  std::optional<Milliseconds> init_timeout;   // to find all ranks; QCCL_INIT_TIMEOUT, else 300 s
-  std::optional<TransportChoice> transport;   // QCCL_TRANSPORT, else automatic
-  std::optional<Compression> compression;     // QCCL_COMPRESSION, else none
+  std::optional<int> rank{};                    // RANK
+  std::optional<int> world{};                   // WORLD_SIZE
+  std::optional<std::string> master_address{};  // MASTER_ADDR
+  std::optional<std::uint16_t> master_port{};   // MASTER_PORT
+  std::shared_ptr<Store> store{};               // your own rendezvous instead of address and port
+  std::string job{};                            // ranks of different jobs on one store do not meet
+  std::optional<Milliseconds> timeout{};        // of each operation; QCCL_TIMEOUT, else 300 s
+  std::optional<Milliseconds> init_timeout{};   // to find all ranks; QCCL_INIT_TIMEOUT, else 300 s
+  std::optional<TransportChoice> transport{};   // QCCL_TRANSPORT, else automatic
+  std::optional<Compression> compression{};     // QCCL_COMPRESSION, else none
 };
 
 // Settings of one collective call.
 struct CallOptions {
   ReduceOp op = ReduceOp::sum;
-  int root = 0;                            // rank in the group; broadcast only
-  std::optional<Compression> compression;  // wins over the group's; none() turns it off
+  int root = 0;                              // rank in the group; broadcast only
+  std::optional<Compression> compression{};  // wins over the group's; none() turns it off
   Algorithm algorithm = Algorithm::automatic;
-  std::optional<Milliseconds> timeout;  // of this operation
+  std::optional<Milliseconds> timeout{};  // of this operation
 };
 
 // Counters since the communicator's context began, of this rank.

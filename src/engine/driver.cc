@@ -92,6 +92,24 @@ void Driver::post(Post post) {
   run_or_enqueue([post = std::move(post)](Engine& engine) { engine.post(post); }, lock);
 }
 
+void Driver::run(Post post) {
+  const auto work = post.work;
+  std::unique_lock lock(mutex_);
+  if (taken_) {
+    run_or_enqueue([post = std::move(post)](Engine& engine) { engine.post(post); }, lock);
+    lock.unlock();
+    wait(*work, kForever);
+    return;
+  }
+  taken_ = true;
+  ++drives_;
+  lock.unlock();
+  run_inbox();
+  engine_.post(std::move(post));
+  drive_until(*work, kForever);
+  give_back();
+}
+
 void Driver::with_engine(const std::function<void(Engine&)>& action) {
   std::unique_lock lock(mutex_);
   std::atomic<bool> ran{false};

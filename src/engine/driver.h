@@ -43,6 +43,8 @@ class Driver {
 
   // Posts and begins the operation; it goes on without being waited for.
   void post(Post post);
+  // Posts and drives until it is done, in this thread where the token is free.
+  void run(Post post);
   // Drives until `work` is done or `deadline` has come; true if done.
   bool wait(internal::WorkState& work, TimePoint deadline);
   // Runs `action` on whatever thread holds the token, and returns when it has run. It must not

@@ -94,9 +94,19 @@ bool Engine::has_board(std::uint64_t id) const {
   return found != groups_.end() && found->second->has_board;
 }
 
-std::optional<ErrorInfo> Engine::group_failure(std::uint64_t id) const {
-  const auto found = groups_.find(id);
-  return found == groups_.end() ? std::nullopt : found->second->failure;
+void Engine::notify_when_quiet(std::uint64_t id, std::shared_ptr<internal::WorkState> work) {
+  quiet_waiters_.emplace_back(id, std::move(work));
+  notify_quiet_groups();
+}
+
+void Engine::notify_quiet_groups() {
+  std::erase_if(quiet_waiters_, [this](const auto& waiter) {
+    const bool busy = std::any_of(operations_.begin(), operations_.end(), [&](const auto& operation) {
+      return operation->group().id == waiter.first;
+    });
+    if (!busy) completed_.push_back({waiter.second, std::nullopt});
+    return !busy;
+  });
 }
 
 // ---- posting
@@ -281,6 +291,7 @@ bool Engine::progress() {
   if (!notes_.empty()) moved |= send_notes();
   check_timers();
   sweep_failed_groups();
+  if (!quiet_waiters_.empty()) notify_quiet_groups();
   return moved;
 }
 

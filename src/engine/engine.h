@@ -67,7 +67,8 @@ class Engine {
 
   // Fails the group here and, by a poison frame, on its other members.
   void fail_group(std::uint64_t id, ErrorInfo failure);
-  std::optional<ErrorInfo> group_failure(std::uint64_t id) const;
+  // Completes `work` once the group has no operation in flight.
+  void notify_when_quiet(std::uint64_t id, std::shared_ptr<internal::WorkState> work);
   // Tells every peer that this rank leaves in good order.
   void say_goodbye();
   // Fails all groups without telling anybody: the process is closing.
@@ -108,6 +109,7 @@ class Engine {
   bool advance_operations();
   void complete(Operation& operation, std::optional<ErrorInfo> failure);
   void sweep_failed_groups();
+  void notify_quiet_groups();
   void set_failure(Group& group, ErrorInfo failure, bool tell_peers);
 
   bool look_for_losses();
@@ -140,6 +142,7 @@ class Engine {
   std::vector<Note> notes_;
   std::unordered_map<std::uint64_t, std::vector<StoredFrame>> orphans_;  // of groups not opened yet
   std::vector<Mismatch> mismatches_;
+  std::vector<std::pair<std::uint64_t, std::shared_ptr<internal::WorkState>>> quiet_waiters_;
   bool sweep_needed_ = false;
   TimePoint now_{};
   TimePoint next_heartbeat_{};

@@ -29,8 +29,9 @@ struct WorkState {
   // Runs `callback` at the end, or at once if that has come.
   void notify(std::function<void()> callback);
 
-  // Keeps alive what drives the operation; set before posting.
-  std::shared_ptr<void> keep_alive;
+  // The comm::Context that drives the operation, for handles that wait; set before posting. Weak:
+  // the last handle may be dropped by the driver itself, which must not destroy its own context.
+  std::weak_ptr<void> context;
 
  private:
   std::atomic<bool> done_{false};

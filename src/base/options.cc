@@ -1,0 +1,85 @@
+#include "base/options.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "base/environment.h"
+
+namespace qccl {
+namespace {
+
+Failure bad_value(const char* name, const std::string& value, const std::string& allowed) {
+  return Failure(ErrorKind::invalid_argument, fmt::format("{}={}: use {}", name, value, allowed));
+}
+
+template <class T>
+Status read_number(const char* name, double minimum, double maximum, double unit, T& target) {
+  const auto text = environment(name);
+  if (!text) return {};
+  double value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || end != text->data() + text->size() || !(value >= minimum && value <= maximum)) {
+    return bad_value(name, *text, fmt::format("a number from {} to {}", minimum, maximum));
+  }
+  target = T(static_cast<std::int64_t>(std::llround(value * unit)));
+  return {};
+}
+
+Status read_transport(TransportChoice& target) {
+  const auto text = environment("QCCL_TRANSPORT");
+  if (!text || *text == "auto") return {};
+  if (*text == "shm") {
+    target = TransportChoice::shm;
+  } else if (*text == "tcp") {
+    target = TransportChoice::tcp;
+  } else {
+    return bad_value("QCCL_TRANSPORT", *text, "auto, shm or tcp");
+  }
+  return {};
+}
+
+Status read_algorithm(Algorithm& target) {
+  const auto text = environment("QCCL_ALGORITHM");
+  if (!text || *text == "auto") return {};
+  if (*text == "one_shot") {
+    target = Algorithm::one_shot;
+  } else if (*text == "sra") {
+    target = Algorithm::sra;
+  } else {
+    return bad_value("QCCL_ALGORITHM", *text, "auto, one_shot or sra");
+  }
+  return {};
+}
+
+// The whole text is checked where the specification is parsed.
+std::optional<std::string> qnccl_specification() {
+  if (environment("RING_ALLREDUCE_VERSION") != "new") return std::nullopt;
+  return fmt::format("minmax:bits={},bucket_size={}", environment("BITS").value_or("8"),
+                     environment("bucket_size").value_or("1024"));
+}
+
+}  // namespace
+
+Result<Options> Options::from_environment() {
+  Options options;
+  QCCL_TRY(read_transport(options.transport));
+  QCCL_TRY(read_algorithm(options.algorithm));
+  options.compression = environment("QCCL_COMPRESSION");
+  options.link_rate = environment("QCCL_LINK_RATE");
+  options.qnccl_compression = qnccl_specification();
+  constexpr double kYear = 365.0 * 24 * 3600;
+  QCCL_TRY(read_number("QCCL_COMPRESSION_MIN_BYTES", 0, 1e15, 1, options.compression_min_bytes));
+  QCCL_TRY(read_number("QCCL_TIMEOUT", 0.001, kYear, 1e9, options.timeout));
+  QCCL_TRY(read_number("QCCL_INIT_TIMEOUT", 0.001, kYear, 1e9, options.init_timeout));
+  QCCL_TRY(read_number("QCCL_PEER_TIMEOUT", 0.1, kYear, 1e9, options.peer_timeout));
+  QCCL_TRY(read_number("QCCL_SLICE_BYTES", 4096, 262144, 1, options.slice_bytes));
+  QCCL_TRY(read_number("QCCL_SPIN_US", 0, 1e6, 1e3, options.spin));
+  int checksum = 1;
+  QCCL_TRY(read_number("QCCL_CHECKSUM", 0, 1, 1, checksum));
+  options.checksum = checksum != 0;
+  return options;
+}
+
+}  // namespace qccl

@@ -1,0 +1,184 @@
+// The public Communicator, Work and init(): each call forwards to the state behind the handle and
+// turns a failed Result into qccl::Error.
+#include "qccl/communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/digest.h"
+#include "comm/communicator_state.h"
+
+namespace qccl {
+namespace {
+
+using internal::CommunicatorState;
+
+constexpr std::uint64_t kWorldGroup = 1;
+
+CommunicatorState::Request all_reduce_request(const void* input, void* output, std::size_t count, DataType type,
+                                              const CallOptions& options) {
+  return {Collective::all_reduce, input, output, count, type, options};
+}
+
+}  // namespace
+
+// ---- Work
+
+void Work::wait() const {
+  if (state_ == nullptr) return;
+  if (!state_->done()) {
+    // A context that is gone has ended all its operations.
+    if (const auto context = std::static_pointer_cast<comm::Context>(state_->context.lock())) {
+      context->usable().take_or_throw();
+      context->driver().wait(*state_, kForever);
+    }
+  }
+  if (state_->failure()) throw Error(*state_->failure());
+}
+
+void Work::wait(Milliseconds timeout) const {
+  if (state_ == nullptr) return;
+  if (!state_->done()) {
+    if (const auto context = std::static_pointer_cast<comm::Context>(state_->context.lock())) {
+      context->usable().take_or_throw();
+      const TimePoint deadline = saturating_add(context->clock().now(), timeout);
+      if (!context->driver().wait(*state_, deadline)) {
+        throw Error({.kind = ErrorKind::deadline_exceeded,
+                     .message = fmt::format("QCCL rank {}: the operation did not end within the {} ms that wait() was "
+                                            "given; it goes on", context->rank(), timeout.count()),
+                     .rank = context->rank()});
+      }
+    }
+  }
+  if (state_->failure()) throw Error(*state_->failure());
+}
+
+bool Work::done() const { return state_ == nullptr || state_->done(); }
+
+std::optional<ErrorInfo> Work::error() const {
+  if (state_ == nullptr || !state_->done()) return std::nullopt;
+  return state_->failure();
+}
+
+void Work::notify(std::function<void()> callback) const {
+  if (state_ == nullptr) return callback();
+  state_->notify(std::move(callback));
+}
+
+// ---- Communicator
+
+int Communicator::rank() const { return state_->rank(); }
+int Communicator::size() const { return state_->size(); }
+const std::string& Communicator::name() const { return state_->name(); }
+
+void Communicator::all_reduce(const void* input, void* output, std::size_t count, DataType type,
+                              const CallOptions& options) {
+  state_->run(all_reduce_request(input, output, count, type, options));
+}
+
+void Communicator::broadcast(void* buffer, std::size_t count, DataType type, const CallOptions& options) {
+  state_->run({Collective::broadcast, buffer, buffer, count, type, options});
+}
+
+void Communicator::all_gather(const void* input, void* output, std::size_t count, DataType type,
+                              const CallOptions& options) {
+  state_->run({Collective::all_gather, input, output, count, type, options});
+}
+
+void Communicator::reduce_scatter(const void* input, void* output, std::size_t count, DataType type,
+                                  const CallOptions& options) {
+  state_->run({Collective::reduce_scatter, input, output, count, type, options});
+}
+
+void Communicator::barrier(const CallOptions& options) {
+  state_->run({Collective::barrier, nullptr, nullptr, 0, DataType::uint8, options});
+}
+
+Work Communicator::all_reduce_async(const void* input, void* output, std::size_t count, DataType type,
+                                    const CallOptions& options) {
+  return Work(state_->post(all_reduce_request(input, output, count, type, options)));
+}
+
+Work Communicator::broadcast_async(void* buffer, std::size_t count, DataType type, const CallOptions& options) {
+  return Work(state_->post({Collective::broadcast, buffer, buffer, count, type, options}));
+}
+
+Work Communicator::all_gather_async(const void* input, void* output, std::size_t count, DataType type,
+                                    const CallOptions& options) {
+  return Work(state_->post({Collective::all_gather, input, output, count, type, options}));
+}
+
+Work Communicator::reduce_scatter_async(const void* input, void* output, std::size_t count, DataType type,
+                                        const CallOptions& options) {
+  return Work(state_->post({Collective::reduce_scatter, input, output, count, type, options}));
+}
+
+Work Communicator::barrier_async(const CallOptions& options) {
+  return Work(state_->post({Collective::barrier, nullptr, nullptr, 0, DataType::uint8, options}));
+}
+
+Communicator Communicator::subgroup(const std::vector<int>& ranks, const std::string& name) {
+  std::vector<int> world_ranks;
+  for (const int member : ranks) {
+    const bool exists = member >= 0 && member < size();
+    if (!exists || std::count(ranks.begin(), ranks.end(), member) != 1) {
+      throw Error({.kind = ErrorKind::invalid_argument,
+                   .message = fmt::format("QCCL group '{}': subgroup '{}': rank {} is {}", this->name(), name, member,
+                                          exists ? "in the list twice" : "no rank of this group"),
+                   .rank = rank()});
+    }
+    world_ranks.push_back(state_->ranks()[static_cast<std::size_t>(member)]);
+  }
+  if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) {
+    throw Error({.kind = ErrorKind::invalid_argument,
+                 .message = fmt::format("QCCL group '{}': subgroup '{}' does not contain the calling rank {}",
+                                        this->name(), name, rank()),
+                 .rank = rank()});
+  }
+  const std::uint64_t id = digest(name, digest(static_cast<std::uint64_t>(world_ranks.size()), state_->id()));
+  return Communicator(CommunicatorState::open(state_->context(), id, name, std::move(world_ranks)).take_or_throw());
+}
+
+void Communicator::set_compression(const Compression& compression) { state_->set_compression(compression); }
+
+void Communicator::set_timeout(Milliseconds timeout) { state_->set_timeout(timeout); }
+
+Compression Communicator::effective_compression(std::size_t count, DataType type, const CallOptions& options) const {
+  return comm::choose_compression(Collective::all_reduce, count, type, size(), options, state_->defaults())
+      .take_or_throw();
+}
+
+Algorithm Communicator::effective_algorithm(std::size_t count, DataType type, const CallOptions& options) const {
+  return comm::make_call(Collective::all_reduce, count, type, size(), options, state_->defaults())
+      .take_or_throw()
+      .algorithm;
+}
+
+Traffic Communicator::traffic() const {
+  Traffic traffic;
+  state_->context()->driver().with_engine([&](engine::Engine& engine) {
+    const engine::TrafficCounters& counters = engine.outlet().counters();
+    traffic = {counters.payload_bytes, counters.header_bytes, counters.board_bytes};
+  });
+  return traffic;
+}
+
+std::string Communicator::describe() const { return state_->context()->describe(); }
+
+void Communicator::abort(const std::string& reason) { state_->abort(reason); }
+
+void Communicator::close() { state_->close(); }
+
+// ---- init
+
+Communicator init(const InitOptions& options) {
+  auto context = comm::Context::create(options).take_or_throw();
+  std::vector<int> everyone;
+  for (int rank = 0; rank < context->world(); ++rank) everyone.push_back(rank);
+  return Communicator(CommunicatorState::open(std::move(context), kWorldGroup, "world", everyone).take_or_throw());
+}
+
+const char* version() { return QCCL_VERSION; }
+
+}  // namespace qccl

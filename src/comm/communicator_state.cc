@@ -1,0 +1,141 @@
+#include "comm/communicator_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "os/fork_list.h"
+
+namespace qccl::internal {
+
+using engine::Post;
+
+CommunicatorState::CommunicatorState(std::shared_ptr<comm::Context> context, std::uint64_t id, std::string name,
+                                     std::vector<int> ranks)
+    : id_(id), name_(std::move(name)), ranks_(std::move(ranks)), context_(std::move(context)) {
+  rank_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), context_->rank()) - ranks_.begin());
+  const comm::Settings& settings = context_->settings();
+  defaults_.compression = settings.compression;
+  defaults_.min_bytes = settings.options.compression_min_bytes;
+  defaults_.algorithm = settings.options.algorithm;
+  timeout_ = settings.options.timeout;
+}
+
+Result<std::shared_ptr<CommunicatorState>> CommunicatorState::open(std::shared_ptr<comm::Context> context,
+                                                                   std::uint64_t id, std::string name,
+                                                                   std::vector<int> ranks) {
+  const auto has_board = context->open_group(id, name, ranks);
+  if (!has_board.ok()) return Failure(has_board.error());
+  std::shared_ptr<CommunicatorState> state(
+      new CommunicatorState(std::move(context), id, std::move(name), std::move(ranks)));
+  state->defaults_.has_board = has_board.value();
+  return state;
+}
+
+CommunicatorState::~CommunicatorState() {
+  if (const auto context = take_context(); context && context->usable().ok()) leave(*context);
+}
+
+std::shared_ptr<comm::Context> CommunicatorState::context() const {
+  const std::lock_guard lock(mutex_);
+  if (context_ == nullptr) {
+    throw Error({.kind = ErrorKind::misuse, .message = fmt::format("QCCL group '{}': this communicator is closed", name_)});
+  }
+  context_->usable().take_or_throw();
+  return context_;
+}
+
+std::shared_ptr<comm::Context> CommunicatorState::take_context() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(context_, nullptr);
+}
+
+// Waits for the group's operations, then closes it.
+void CommunicatorState::leave(comm::Context& context) {
+  const auto last = std::make_shared<WorkState>();
+  context.driver().with_engine([&](engine::Engine& engine) { engine.notify_when_quiet(id_, last); });
+  context.driver().wait(*last, kForever);
+  context.close_group(id_);
+}
+
+void CommunicatorState::close() {
+  if (const auto context = take_context(); context && context->usable().ok()) leave(*context);
+}
+
+comm::GroupDefaults CommunicatorState::defaults() const {
+  const std::lock_guard lock(mutex_);
+  return defaults_;
+}
+
+void CommunicatorState::set_compression(const Compression& compression) {
+  const std::lock_guard lock(mutex_);
+  defaults_.compression = compression;
+}
+
+void CommunicatorState::set_timeout(Milliseconds timeout) {
+  const std::lock_guard lock(mutex_);
+  timeout_ = timeout;
+}
+
+Post CommunicatorState::make_post(const Request& request, const comm::Context& context) {
+  const std::lock_guard lock(mutex_);
+  auto call = comm::make_call(request.collective, request.count, request.type, size(), request.options, defaults_);
+  if (!call.ok()) {
+    ErrorInfo info = call.error();
+    info.message = fmt::format("QCCL rank {}, group '{}': {}", context.rank(), name_, info.message);
+    info.rank = context.rank();
+    info.operation = to_string(request.collective);
+    throw Error(std::move(info));
+  }
+  Post post;
+  post.group = id_;
+  post.call = *call;
+  post.input = static_cast<const std::byte*>(request.input);
+  post.output = static_cast<std::byte*>(request.output);
+  const bool has_data = request.collective != Collective::barrier && request.count > 0;
+  if (has_data && (request.input == nullptr || request.output == nullptr)) {
+    throw Error({.kind = ErrorKind::invalid_argument,
+                 .message = fmt::format("QCCL rank {}, group '{}': {} of {} elements with a null buffer",
+                                        context.rank(), name_, to_string(request.collective), request.count),
+                 .rank = context.rank(),
+                 .operation = std::string(to_string(request.collective))});
+  }
+  if (call->compression.kind != Compression::Kind::none) {
+    if (codec_ == nullptr || !(codec_of_ == call->compression)) {
+      codec_ = make_codec(call->compression).take_or_throw();
+      codec_of_ = call->compression;
+    }
+    post.codec = codec_;
+  }
+  post.timeout = request.options.timeout ? Nanoseconds(*request.options.timeout) : timeout_;
+  post.work = std::make_shared<WorkState>();
+  return post;
+}
+
+void CommunicatorState::run(const Request& request) {
+  const auto context = this->context();
+  Post post = make_post(request, *context);
+  const auto work = post.work;
+  context->driver().run(std::move(post));
+  if (work->failure()) throw Error(*work->failure());
+}
+
+std::shared_ptr<WorkState> CommunicatorState::post(const Request& request) {
+  const auto context = this->context();
+  Post post = make_post(request, *context);
+  auto work = post.work;
+  work->context = context;
+  context->driver().post(std::move(post));
+  return work;
+}
+
+void CommunicatorState::abort(const std::string& reason) {
+  const auto context = this->context();
+  context->driver().with_engine([&](engine::Engine& engine) {
+    engine.fail_group(id_, {.kind = ErrorKind::aborted,
+                            .message = fmt::format("QCCL rank {}, group '{}': aborted: {}", context->rank(), name_,
+                                                   reason)});
+  });
+}
+
+}  // namespace qccl::internal

@@ -1,0 +1,71 @@
+// What a Communicator handle points to: one group of a context.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/choice.h"
+#include "comm/context.h"
+
+namespace qccl::internal {
+
+// Thread-safe. Owned by the user's handles; the destructor waits for this group's operations
+// (each has a deadline) and closes the group.
+class CommunicatorState {
+ public:
+  // Collective over the group.
+  static Result<std::shared_ptr<CommunicatorState>> open(std::shared_ptr<comm::Context> context, std::uint64_t id,
+                                                         std::string name, std::vector<int> ranks);
+  ~CommunicatorState();
+
+  // A call as its buffers and options say; blocking ones throw, others return the Work's state.
+  struct Request {
+    Collective collective;
+    const void* input;
+    void* output;
+    std::size_t count;
+    DataType type;
+    const CallOptions& options;
+  };
+  void run(const Request& request);
+  std::shared_ptr<WorkState> post(const Request& request);
+
+  void abort(const std::string& reason);
+  void close();
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+  const std::string& name() const { return name_; }
+  const std::vector<int>& ranks() const { return ranks_; }
+  std::uint64_t id() const { return id_; }
+  // Throws misuse once closed, and in a forked child.
+  std::shared_ptr<comm::Context> context() const;
+
+  comm::GroupDefaults defaults() const;
+  void set_compression(const Compression& compression);
+  void set_timeout(Milliseconds timeout);
+
+ private:
+  CommunicatorState(std::shared_ptr<comm::Context> context, std::uint64_t id, std::string name,
+                    std::vector<int> ranks);
+  engine::Post make_post(const Request& request, const comm::Context& context);
+  std::shared_ptr<comm::Context> take_context();
+  void leave(comm::Context& context);
+
+  const std::uint64_t id_;
+  const std::string name_;
+  const std::vector<int> ranks_;  // world ranks
+  int rank_ = 0;                  // in the group
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::shared_ptr<comm::Context> context_;
+  comm::GroupDefaults defaults_;
+  Nanoseconds timeout_;
+  Compression codec_of_;  // what `codec_` was made for
+  std::shared_ptr<const Codec> codec_;
+};
+
+}  // namespace qccl::internal

@@ -1,0 +1,74 @@
+// What a process has once per job: rank, connections to every other rank, engine and driver.
+//
+// Owned by shared_ptr from every open communicator; several may live in one process, which is how
+// tests run many ranks under a thread sanitizer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/options.h"
+#include "base/result.h"
+#include "engine/driver.h"
+#include "engine/engine.h"
+#include "qccl/communicator.h"
+#include "rendezvous/environment.h"
+#include "transport/transport.h"
+
+namespace qccl::comm {
+
+// The settings of a job after init()'s options and the environment were joined.
+struct Settings {
+  Options options;
+  Compression compression;  // of groups that do not say their own
+};
+Result<Settings> settle(const InitOptions& init);
+
+class Context {
+ public:
+  // Finds the other ranks, connects to all of them and starts the progress thread. Blocks up to
+  // the init timeout; DeadlineExceeded names the ranks that are missing.
+  static Result<std::shared_ptr<Context>> create(const InitOptions& init);
+
+  // Says goodbye, sends what is queued, closes. In a forked child: nothing.
+  ~Context();
+
+  // Opens a group of world ranks, this one among them, and agrees with its members on the use of
+  // the board. Collective over the group. Returns whether the board is used.
+  Result<bool> open_group(std::uint64_t id, const std::string& name, const std::vector<int>& ranks);
+  void close_group(std::uint64_t id);
+
+  // Misuse in a forked child.
+  Status usable() const;
+
+  int rank() const { return membership_.rank; }
+  int world() const { return membership_.world; }
+  const Settings& settings() const { return settings_; }
+  engine::Driver& driver() { return *core_->driver; }
+  const Clock& clock() const { return clock_; }
+  // "rank 1 of 4, shm to ranks 0, 2, 3, from torchrun's environment"
+  std::string describe() const;
+
+ private:
+  // In order of construction; torn down in reverse. Leaked in a forked child, whose threads are
+  // gone and whose descriptors are closed.
+  struct Core {
+    std::unique_ptr<Transport> transport;
+    std::unique_ptr<engine::Engine> engine;
+    std::unique_ptr<engine::Driver> driver;
+  };
+
+  Context(rendezvous::Membership membership, Settings settings);
+  void start(std::unique_ptr<Transport> transport, int local_ranks);
+  void say_goodbye();
+
+  const rendezvous::Membership membership_;
+  const Settings settings_;
+  SteadyClock clock_;
+  std::unique_ptr<Core> core_;
+};
+
+}  // namespace qccl::comm

@@ -26,7 +26,7 @@ if [ "$(id -u)" -ne 0 ]; then
   if command -v sudo >/dev/null && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
     as_root=(sudo)
   else
-    echo "QCCL needs packages that are not installed, and this user can't install them. Have run, as root:" >&2
+    echo "QCCL needs packages that are not installed, and this user can not install them. As root, run:" >&2
     echo "  apt-get update && apt-get install --no-install-recommends ${missing[*]}" >&2
     exit 1
   fi

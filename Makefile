@@ -14,7 +14,7 @@ help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo '  make demo ARGS="--quick"    the demo in about a minute; ARGS="--help" lists its options'
-	@echo '  make test ARGS="Frame"      only tests whose name contains Frame'
+	@echo '  make test ARGS="Frame"      only tests whose name contains Frame (also asan, tsan; bench: programs)'
 	@echo '  JOBS=2 make ...             compile and test with so many processes (default: all cores)'
 
 # What every command needs, once: packages by apt-get, Python in .venv. Milliseconds when it is there.
@@ -45,7 +45,7 @@ asan: setup ## Run the C++ tests under address and undefined-behaviour sanitizer
 tsan: setup ## Run the C++ tests under the thread sanitizer
 	@scripts/run_sanitizer.sh tsan $(ARGS)
 
-bench: build ## Run the benchmarks; results as JSON in build/bench
+bench: build ## Run the benchmarks; results stay in build/bench
 	@scripts/run_benchmarks.sh $(ARGS)
 
 clean: ## Remove everything that was built (.venv stays: rm -r .venv)

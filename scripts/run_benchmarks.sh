@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# run_benchmarks.sh [options of Google Benchmark]: runs every program in build/bench and leaves
-# its figures beside it, as PROGRAM.json.
+# run_benchmarks.sh [pattern]: runs the programs build/bench/*_bench whose name contains the pattern.
+# What they print stays beside them as NAME.txt, the figures of Google Benchmark as NAME.json.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-programs=$(find build/bench -maxdepth 1 -type f -executable -name '*_bench' | sort)
-if [ -z "$programs" ]; then
-  echo "No benchmarks in build/bench: run make bench" >&2
+mapfile -t programs < <(find build/bench -maxdepth 1 -type f -executable -name "*${1:-}*_bench" 2>/dev/null | sort)
+if [ ${#programs[@]} -eq 0 ]; then
+  echo "build/bench has no benchmark with \"${1:-}\" in its name: bench/ has their sources" >&2
   exit 1
 fi
-for program in $programs; do
+for program in "${programs[@]}"; do
   echo "== ${program##*/}"
-  "$program" --benchmark_out="$program.json" --benchmark_out_format=json "$@"
+  BENCHMARK_OUT="$program.json" BENCHMARK_OUT_FORMAT=json "$program" 2>&1 | tee "$program.txt"
 done

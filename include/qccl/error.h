@@ -28,7 +28,7 @@ struct ErrorInfo {
   std::string message;               // complete and readable alone
   int rank = -1;                     // the rank that reports
   int peer = -1;                     // the rank that is to blame, where one is
-  std::string operation;             // for example "all_reduce"
+  std::string operation = {};        // for example "all_reduce"
   std::uint64_t sequence = 0;        // its number in the group, from 1; 0 if none
   std::uint64_t received_bytes = 0;  // got so far, of
   std::uint64_t expected_bytes = 0;  // what the operation needs

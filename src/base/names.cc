@@ -1,0 +1,65 @@
+// The words of the public enumerations.
+#include "qccl/error.h"
+#include "qccl/types.h"
+
+namespace qccl {
+
+const char* to_string(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::invalid_argument: return "invalid_argument";
+    case ErrorKind::misuse: return "misuse";
+    case ErrorKind::peer_lost: return "peer_lost";
+    case ErrorKind::deadline_exceeded: return "deadline_exceeded";
+    case ErrorKind::aborted: return "aborted";
+    case ErrorKind::corrupt_data: return "corrupt_data";
+    case ErrorKind::resource_exhausted: return "resource_exhausted";
+    case ErrorKind::unsupported: return "unsupported";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(DataType type) {
+  switch (type) {
+    case DataType::float32: return "float32";
+    case DataType::float64: return "float64";
+    case DataType::float16: return "float16";
+    case DataType::bfloat16: return "bfloat16";
+    case DataType::int32: return "int32";
+    case DataType::int64: return "int64";
+    case DataType::uint8: return "uint8";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return "sum";
+    case ReduceOp::avg: return "avg";
+    case ReduceOp::min: return "min";
+    case ReduceOp::max: return "max";
+    case ReduceOp::prod: return "prod";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Collective collective) {
+  switch (collective) {
+    case Collective::all_reduce: return "all_reduce";
+    case Collective::broadcast: return "broadcast";
+    case Collective::all_gather: return "all_gather";
+    case Collective::reduce_scatter: return "reduce_scatter";
+    case Collective::barrier: return "barrier";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::automatic: return "auto";
+    case Algorithm::one_shot: return "one_shot";
+    case Algorithm::sra: return "sra";
+  }
+  return "unknown";
+}
+
+}  // namespace qccl

@@ -1,0 +1,103 @@
+// Compression values as text, checked.
+#include "qccl/compression.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <optional>
+
+#include "qccl/error.h"
+
+namespace qccl {
+namespace {
+
+constexpr std::string_view kAllowed =
+    "none, cast:type=bf16|fp16, minmax:bits=1..8|16|32,bucket_size=1..65536";
+
+[[noreturn]] void refuse(std::string_view spec, const std::string& why) {
+  throw Error({.kind = ErrorKind::invalid_argument,
+               .message = fmt::format("compression '{}': {}; allowed: {}", spec, why, kAllowed)});
+}
+
+void check_minmax(std::string_view spec, int bits, std::int64_t bucket_size) {
+  const bool bits_exist = (bits >= 1 && bits <= 8) || bits == 16 || bits == 32;
+  if (!bits_exist) refuse(spec, fmt::format("bits={} does not exist", bits));
+  if (bucket_size < 1 || bucket_size > 65536) refuse(spec, fmt::format("bucket_size={} is out of range", bucket_size));
+}
+
+std::int64_t parse_number(std::string_view spec, std::string_view key, std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty() || value > 1'000'000'000 || value < 0) {
+    refuse(spec, fmt::format("{}={} is no whole number in range", key, text));
+  }
+  return value;
+}
+
+// Splits off the text up to `separator`.
+std::string_view take_part(std::string_view& rest, char separator) {
+  const auto end = rest.find(separator);
+  const std::string_view part = rest.substr(0, end);
+  rest = end == std::string_view::npos ? std::string_view{} : rest.substr(end + 1);
+  return part;
+}
+
+void set_key(std::string_view spec, std::string_view key, std::string_view value, Compression& target) {
+  if (target.kind == Compression::Kind::minmax && key == "bits") {
+    target.bits = static_cast<int>(parse_number(spec, key, value));
+  } else if (target.kind == Compression::Kind::minmax && key == "bucket_size") {
+    target.bucket_size = static_cast<std::uint32_t>(parse_number(spec, key, value));
+  } else if (target.kind == Compression::Kind::cast && key == "type") {
+    if (value != "bf16" && value != "fp16") refuse(spec, fmt::format("type={} does not exist", value));
+    target.wire = value == "bf16" ? DataType::bfloat16 : DataType::float16;
+  } else {
+    refuse(spec, fmt::format("unknown key '{}'", key));
+  }
+}
+
+Compression defaults_of(std::string_view spec, std::string_view name) {
+  if (name == "none") return none();
+  if (name == "cast") return cast();
+  if (name == "minmax") return minmax();
+  refuse(spec, fmt::format("unknown codec '{}'", name));
+}
+
+}  // namespace
+
+Compression minmax(MinmaxOptions options) {
+  const auto spec = fmt::format("minmax:bits={},bucket_size={}", options.bits, options.bucket_size);
+  check_minmax(spec, options.bits, options.bucket_size);
+  return {.kind = Compression::Kind::minmax, .bits = options.bits, .bucket_size = options.bucket_size};
+}
+
+Compression cast(DataType wire) {
+  if (wire != DataType::bfloat16 && wire != DataType::float16) {
+    refuse("cast", fmt::format("{} is no 16-bit floating type", to_string(wire)));
+  }
+  return {.kind = Compression::Kind::cast, .bits = 16, .bucket_size = 1, .wire = wire};
+}
+
+Compression Compression::parse(std::string_view spec) {
+  std::string_view rest = spec;
+  const std::string_view name = take_part(rest, ':');
+  Compression result = defaults_of(spec, name);
+  if (spec.size() > name.size() && rest.empty()) refuse(spec, "nothing follows the colon");
+  while (!rest.empty()) {
+    std::string_view value = take_part(rest, ',');
+    const std::string_view key = take_part(value, '=');
+    set_key(spec, key, value, result);
+  }
+  if (result.kind == Kind::minmax) check_minmax(spec, result.bits, result.bucket_size);
+  return result;
+}
+
+std::string Compression::to_string() const {
+  switch (kind) {
+    case Kind::none: break;
+    case Kind::cast: return wire == DataType::bfloat16 ? "cast:type=bf16" : "cast:type=fp16";
+    case Kind::minmax: return fmt::format("minmax:bits={},bucket_size={}", bits, bucket_size);
+  }
+  return "none";
+}
+
+}  // namespace qccl

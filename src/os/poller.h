@@ -31,6 +31,9 @@ class Poller {
   // call; it is empty on timeout and on wake().
   std::span<const Ready> wait(Nanoseconds timeout);
 
+  // For another poller to watch this one by: readable when wait() would return at once.
+  int descriptor() const { return epoll_.get(); }
+
   // Ends the wait() in progress or the next one. Async-signal-safe.
   void wake();
 

@@ -215,7 +215,7 @@ Result<std::optional<Fd>> accept_connection(const Fd& listener) {
 
 Status set_no_delay(const Fd& socket) {
   const int on = 1;
-  if (::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0) return {};
+  if (::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0 || errno == EOPNOTSUPP) return {};
   return os_failure("can't set TCP_NODELAY", errno);
 }
 

@@ -42,7 +42,7 @@ Result<Fd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint de
 // The next connection that waits at a listener; nothing if none does.
 Result<std::optional<Fd>> accept_connection(const Fd& listener);
 
-// Small frames leave at once (TCP_NODELAY).
+// Small frames leave at once (TCP_NODELAY); nothing to do for other stream sockets.
 Status set_no_delay(const Fd& socket);
 
 // Waits until `socket` can be read (or written), or is closed. False when the deadline passes.

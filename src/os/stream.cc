@@ -115,6 +115,16 @@ IoResult recv_descriptors(int fd, Bytes target, std::vector<Fd>& descriptors) {
   return result;
 }
 
+void end_stream(int fd, Bytes scratch) {
+  constexpr std::size_t kMostToDiscard = 64 * 1024 * 1024;  // a peer that never stops is cut off
+  ::shutdown(fd, SHUT_WR);
+  IoResult io;
+  for (std::size_t discarded = 0; discarded < kMostToDiscard; discarded += io.bytes) {
+    io = read_some(fd, scratch);
+    if (!io.ok()) return;
+  }
+}
+
 bool peer_closed(int fd) {
   std::byte next;
   const IoResult result = result_of(::recv(fd, &next, 1, MSG_PEEK | MSG_DONTWAIT), true);

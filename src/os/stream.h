@@ -44,6 +44,11 @@ IoResult send_descriptors(int fd, ConstBytes source, std::span<const int> descri
 // Reads like read_some and appends the descriptors that came along to `descriptors`.
 IoResult recv_descriptors(int fd, Bytes target, std::vector<Fd>& descriptors);
 
+// Before closing: says that nothing more comes, and discards what the peer has sent (into
+// `scratch`), because closing a socket with unread bytes resets it and may take our own last
+// bytes along.
+void end_stream(int fd, Bytes scratch);
+
 // True if the peer has closed or reset the connection; reads nothing.
 bool peer_closed(int fd);
 

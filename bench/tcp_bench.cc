@@ -1,0 +1,255 @@
+// What the TCP transport costs over a bare socket, on loopback between two processes.
+//
+//   ping-pong: one small message back and forth, both sides spinning; microseconds one way
+//   duplex:    both sides send as fast as they can at the same time; GB/s in each direction
+//
+// Each is measured in turns (bare, tcp, tcp, bare, ...), because the machine's mood changes from
+// second to second; the medians and the median ratio of neighbours are printed.
+//
+//   tcp_bench [ROUNDS] [MEGABYTES] [NAME]      only measurements whose name begins so
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <vector>
+
+#include "base/clock.h"
+#include "os/fork_list.h"
+#include "os/socket.h"
+#include "transport/tcp/tcp_endpoint.h"
+#include "wire/frame.h"
+
+namespace {
+
+using namespace qccl;
+using namespace std::chrono_literals;
+
+const SteadyClock steady;
+constexpr Nanoseconds kSpin = 50us;  // as long as the engine spins before it sleeps
+
+// Processor time of this process so far: steadier than the wall clock on a machine with company.
+double cpu_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+double seconds_since(TimePoint begin) { return std::chrono::duration<double>(steady.now() - begin).count(); }
+
+[[noreturn]] void fail(const std::string& what) {
+  fmt::print(stderr, "tcp_bench: {}\n", what);
+  std::exit(1);
+}
+
+struct Link {
+  os::Fd near, far;
+};
+
+Link loopback_link() {
+  auto listener = os::listen_tcp("127.0.0.1", 0);
+  if (!listener) fail(listener.error().message);
+  auto dialled = os::connect_tcp("127.0.0.1", os::local_port(*listener).value(), steady.now() + 5s, steady);
+  if (!dialled) fail(dialled.error().message);
+  auto accepted = os::accept_connection(*listener);
+  if (!accepted || !accepted->has_value()) fail("no connection to accept");
+  Link link{std::move(*dialled), std::move(**accepted)};
+  if (!os::set_no_delay(link.near).ok() || !os::set_no_delay(link.far).ok()) fail("no TCP_NODELAY");
+  return link;
+}
+
+// Runs `side` in a child on one end and here on the other; the result is the one from here.
+double between_two_processes(const std::function<double(os::Fd, bool here)>& side) {
+  Link link = loopback_link();
+  os::remove_from_fork_list(link.near.get());
+  os::remove_from_fork_list(link.far.get());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    link.near.reset();
+    side(std::move(link.far), false);
+    ::_exit(0);
+  }
+  link.far.reset();
+  const double result = side(std::move(link.near), true);
+  ::waitpid(child, nullptr, 0);
+  return result;
+}
+
+// ---- bare sockets
+
+bool spin_read(int fd, Bytes target) {
+  for (std::size_t done = 0; done < target.size();) {
+    const auto io = os::read_some(fd, target.subspan(done));
+    if (io.lost()) return false;
+    done += io.bytes;
+  }
+  return true;
+}
+
+double bare_ping_pong(os::Fd fd, bool here, std::size_t bytes, double seconds) {
+  std::vector<std::byte> message(bytes);
+  const auto begin = steady.now();
+  std::size_t trips = 0;
+  while (!here || seconds_since(begin) < seconds) {
+    if (here) os::write_some(fd.get(), message);
+    if (!spin_read(fd.get(), message)) break;
+    if (!here) os::write_some(fd.get(), message);
+    ++trips;
+  }
+  return seconds_since(begin) * 1e6 / static_cast<double>(2 * trips);
+}
+
+double bare_duplex(os::Fd fd, std::size_t total) {
+  std::vector<std::byte> out(256 * 1024), in(256 * 1024);
+  const auto begin = steady.now();
+  std::size_t sent = 0, received = 0;
+  while (sent < total || received < total) {
+    const auto wrote = sent < total
+                           ? os::write_some(fd.get(), ConstBytes(out).first(std::min(out.size(), total - sent)))
+                           : os::IoResult{};
+    const auto got = received < total ? os::read_some(fd.get(), in) : os::IoResult{};
+    if (got.lost() || wrote.lost()) fail("bare connection lost");
+    sent += wrote.bytes;
+    received += got.bytes;
+    if (wrote.bytes > 0 || got.bytes > 0) continue;
+    pollfd entry{fd.get(), static_cast<short>((received < total ? POLLIN : 0) | (sent < total ? POLLOUT : 0)), 0};
+    ::poll(&entry, 1, 1000);
+  }
+  return static_cast<double>(total) / seconds_since(begin) / 1e9;
+}
+
+// ---- the transport
+
+struct Side {
+  Side(os::Fd fd, bool here) : peer(here ? 1 : 0) {
+    auto made = os::Poller::create();
+    if (!made) fail(made.error().message);
+    poller = std::make_unique<os::Poller>(std::move(*made));
+    std::vector<os::Fd> sockets(2);
+    sockets[static_cast<std::size_t>(peer)] = std::move(fd);
+    auto transport = make_tcp_endpoint(*poller, {}, std::move(sockets));
+    if (!transport) fail(transport.error().message);
+    endpoint = std::move(*transport);
+  }
+
+  bool send(std::size_t payload_bytes) {
+    const Bytes room = endpoint->reserve(peer, wire::kHeaderBytes + payload_bytes, TrafficClass::data);
+    if (room.empty()) return false;
+    wire::FrameHeader header;
+    header.payload_bytes = static_cast<std::uint32_t>(payload_bytes);
+    wire::encode_header(header, room.data());
+    endpoint->commit(room.size());
+    return true;
+  }
+
+  // Spins, then sleeps, until a frame came; 0 when the peer is lost.
+  std::size_t wait_frame() {
+    auto idle_since = steady.now();
+    for (;;) {
+      endpoint->progress();
+      if (auto frame = endpoint->receive()) {
+        const std::size_t bytes = frame->bytes.size();
+        endpoint->release(*frame);
+        return bytes;
+      }
+      if (endpoint->next_loss()) return 0;
+      if (steady.now() - idle_since > kSpin) endpoint->sleep(steady.now() + 1s, steady);
+    }
+  }
+
+  int peer;
+  std::unique_ptr<os::Poller> poller;
+  std::unique_ptr<Endpoint> endpoint;
+};
+
+double tcp_ping_pong(os::Fd fd, bool here, std::size_t bytes, double seconds) {
+  Side side(std::move(fd), here);
+  const auto begin = steady.now();
+  std::size_t trips = 0;
+  while (!here || seconds_since(begin) < seconds) {
+    if (here) side.send(bytes);
+    if (side.wait_frame() == 0) break;
+    if (!here) side.send(bytes);
+    ++trips;
+  }
+  return seconds_since(begin) * 1e6 / static_cast<double>(2 * trips);
+}
+
+double tcp_duplex(os::Fd fd, bool here, std::size_t payload_bytes, std::size_t total) {
+  Side side(std::move(fd), here);
+  const auto begin = steady.now();
+  std::size_t sent = 0, received = 0;
+  for (auto moved_at = begin; sent < total || received < total || !side.endpoint->flushed();) {
+    bool moved = side.endpoint->progress();
+    while (auto frame = side.endpoint->receive()) {
+      received += frame->bytes.size() - wire::kHeaderBytes;
+      side.endpoint->release(*frame);
+    }
+    for (; sent < total && side.send(payload_bytes); sent += payload_bytes) moved = true;
+    if (received < total && side.endpoint->next_loss()) fail("connection lost");
+    if (moved)
+      moved_at = steady.now();
+    else if (steady.now() - moved_at > kSpin)
+      side.endpoint->sleep(steady.now() + 10s, steady);
+  }
+  return static_cast<double>(total) / seconds_since(begin) / 1e9;
+}
+
+// ---- in turns
+
+using Measurement = std::function<double(os::Fd, bool)>;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void compare(const char* only, const std::string& name, const char* unit, int rounds, const Measurement& bare,
+             const Measurement& tcp) {
+  if (!name.starts_with(only)) return;
+  std::vector<double> bares, tcps, ratios, cpu_ratios;
+  for (int round = 0; round < rounds; ++round) {
+    const bool bare_first = round % 2 == 0;
+    double b = 0, t = 0, bare_cpu = 0, tcp_cpu = 0;
+    const auto run = [](const Measurement& measurement, double& result, double& cpu) {
+      const double before = cpu_seconds();
+      result = between_two_processes(measurement);
+      cpu = cpu_seconds() - before;
+    };
+    if (bare_first) run(bare, b, bare_cpu);
+    run(tcp, t, tcp_cpu);
+    if (!bare_first) run(bare, b, bare_cpu);
+    bares.push_back(b), tcps.push_back(t), ratios.push_back(t / b), cpu_ratios.push_back(tcp_cpu / bare_cpu);
+  }
+  fmt::print("{:<22} bare {:8.3f} {}   tcp {:8.3f} {}   ratio {:.3f}   cpu ratio {:.3f}\n", name, median(bares), unit,
+             median(tcps), unit, median(ratios), median(cpu_ratios));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 11;
+  const std::size_t megabytes = argc > 2 ? static_cast<std::size_t>(std::atoi(argv[2])) : 512;
+  const double seconds = 0.3;
+  const char* const only = argc > 3 ? argv[3] : "";
+  for (const std::size_t bytes : {64, 4096}) {
+    compare(
+        only, fmt::format("ping-pong {} B", bytes), "us", rounds,
+        [&](os::Fd fd, bool here) { return bare_ping_pong(std::move(fd), here, bytes, seconds); },
+        [&](os::Fd fd, bool here) { return tcp_ping_pong(std::move(fd), here, bytes, seconds); });
+  }
+  for (const std::size_t kibibytes : {256, 64, 16, 2}) {
+    compare(
+        only, fmt::format("duplex {} KiB frames", kibibytes), "GB/s", rounds,
+        [&](os::Fd fd, bool) { return bare_duplex(std::move(fd), megabytes << 20); },
+        [&](os::Fd fd, bool here) { return tcp_duplex(std::move(fd), here, kibibytes * 1024, megabytes << 20); });
+  }
+  return 0;
+}

@@ -1,0 +1,40 @@
+#include "transport/tcp/buffer_pool.h"
+
+#include <new>
+
+#include "base/check.h"
+
+namespace qccl::tcp {
+namespace {
+
+constexpr std::align_val_t kAlignment{alignof(FrameBuffer)};
+
+}  // namespace
+
+BufferPool::~BufferPool() {
+  for (FrameBuffer* buffer : all_) {
+    buffer->~FrameBuffer();
+    ::operator delete(buffer, kAlignment);
+  }
+}
+
+FrameBuffer* BufferPool::take(std::size_t bytes) {
+  QCCL_CHECK(bytes <= kMaxFrameBytes);
+  std::uint8_t size_class = 0;
+  while (kCapacities[size_class] < bytes) ++size_class;
+  FrameBuffer*& head = free_[size_class];
+  if (head != nullptr) return std::exchange(head, head->next);
+  void* memory = ::operator new(sizeof(FrameBuffer) + kCapacities[size_class], kAlignment);
+  auto* const buffer = new (memory) FrameBuffer;
+  buffer->size_class = size_class;
+  all_.push_back(buffer);
+  return buffer;
+}
+
+void BufferPool::give_back(FrameBuffer* buffer) {
+  FrameBuffer*& head = free_[buffer->size_class];
+  buffer->next = head;
+  head = buffer;
+}
+
+}  // namespace qccl::tcp

@@ -1,0 +1,94 @@
+#include "transport/tcp/frame_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace qccl::tcp {
+
+FrameReader::Outcome FrameReader::read(int fd, std::size_t budget, FrameList& frames) {
+  Outcome outcome;
+  while (outcome.bytes < budget) {
+    std::size_t offered = 0;
+    const auto io = read_once(fd, offered);
+    if (io.lost()) outcome.loss = describe_end(io);
+    if (!io.ok()) return outcome;
+    outcome.bytes += io.bytes;
+    std::size_t staged = io.bytes;
+    if (current_ != nullptr) {
+      const std::size_t direct = std::min<std::size_t>(io.bytes, current_->bytes - current_->filled);
+      current_->filled += static_cast<std::uint32_t>(direct);
+      staged -= direct;
+    }
+    if (const auto status = cut(staged, frames); !status.ok()) {
+      outcome.loss = "sent bytes that are no frame: " + status.error().message;
+      return outcome;
+    }
+    if (io.bytes < offered) return outcome;
+  }
+  outcome.drained = false;
+  return outcome;
+}
+
+// Fills the current frame first, then the staging area behind the partial header.
+os::IoResult FrameReader::read_once(int fd, std::size_t& offered) {
+  const Bytes staging = expect_large_ ? staging_.first(kPeekBytes) : staging_;
+  if (current_ != nullptr) {
+    const Bytes rest(current_->data() + current_->filled, current_->bytes - current_->filled);
+    offered = rest.size() + staging.size();
+    return os::read_some(fd, rest, staging);
+  }
+  std::memcpy(staging.data(), header_.data(), header_bytes_);
+  const Bytes target = staging.subspan(header_bytes_);
+  offered = target.size();
+  return os::read_some(fd, target);
+}
+
+// Cuts what stands at the front of the staging area (a partial header and `staged` new bytes).
+Status FrameReader::cut(std::size_t staged, FrameList& frames) {
+  if (current_ != nullptr && current_->filled == current_->bytes) frames.push_back(std::exchange(current_, nullptr));
+  ConstBytes source = staging_.first(std::exchange(header_bytes_, 0) + staged);
+  while (!source.empty()) {
+    if (source.size() < wire::kHeaderBytes) {
+      std::memcpy(header_.data(), source.data(), source.size());
+      header_bytes_ = source.size();
+      return {};
+    }
+    QCCL_TRY(begin_frame(source.data()));
+    source = source.subspan(fill_frame(source, frames));
+  }
+  return {};
+}
+
+Status FrameReader::begin_frame(const std::byte* header) {
+  auto decoded = wire::decode_header(header);
+  if (!decoded) return decoded.failure();
+  current_ = pool_->take(wire::kHeaderBytes + decoded->payload_bytes);
+  current_->bytes = static_cast<std::uint32_t>(wire::kHeaderBytes + decoded->payload_bytes);
+  current_->filled = 0;
+  expect_large_ = decoded->payload_bytes >= kLargePayloadBytes;
+  return {};
+}
+
+std::size_t FrameReader::fill_frame(ConstBytes source, FrameList& frames) {
+  const std::size_t bytes = std::min<std::size_t>(source.size(), current_->bytes);
+  std::memcpy(current_->data(), source.data(), bytes);
+  current_->filled = static_cast<std::uint32_t>(bytes);
+  if (current_->filled == current_->bytes) frames.push_back(std::exchange(current_, nullptr));
+  return bytes;
+}
+
+std::string FrameReader::describe_end(const os::IoResult& io) const {
+  std::string text = os::describe(io);
+  const std::size_t got = current_ != nullptr ? current_->filled : header_bytes_;
+  if (got == 0) return text;
+  const std::size_t want = current_ != nullptr ? current_->bytes : wire::kHeaderBytes;
+  return text + " in the middle of a frame, after " + std::to_string(got) + " of " + std::to_string(want) + " bytes";
+}
+
+void FrameReader::clear() {
+  if (current_ != nullptr) pool_->give_back(std::exchange(current_, nullptr));
+  header_bytes_ = 0;
+}
+
+}  // namespace qccl::tcp

@@ -1,0 +1,55 @@
+// The receiving half of a connection: cuts a stream into frames.
+//
+// Small frames: one read into a staging area (shared by all connections, so that it stays in
+// cache) takes many, and each is copied out. A large payload is read straight into its frame's
+// buffer; the same call takes the beginning of what follows into the staging area.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+#include "os/stream.h"
+#include "transport/tcp/buffer_pool.h"
+#include "wire/frame.h"
+
+namespace qccl::tcp {
+
+inline constexpr std::size_t kStagingBytes = 64 * 1024;
+
+class FrameReader {
+ public:
+  // `staging` (kStagingBytes) is used during read() only.
+  FrameReader(BufferPool& pool, Bytes staging) : pool_(&pool), staging_(staging) {}
+
+  struct Outcome {
+    std::size_t bytes = 0;  // read from the socket
+    bool drained = true;    // the socket had no more just now
+    std::string loss;       // why there will be no more frames; empty while there may be
+  };
+  // Reads about `budget` bytes at most and appends the frames that are complete to `frames`,
+  // also when it reports a loss.
+  Outcome read(int fd, std::size_t budget, FrameList& frames);
+
+  // Drops the frame that is half received.
+  void clear();
+
+ private:
+  static constexpr std::size_t kLargePayloadBytes = 8 * 1024;  // copying it costs more than another read
+  static constexpr std::size_t kPeekBytes = 1024;              // the next header and a small frame
+
+  os::IoResult read_once(int fd, std::size_t& offered);
+  Status cut(std::size_t staged, FrameList& frames);
+  Status begin_frame(const std::byte* header);
+  std::size_t fill_frame(ConstBytes source, FrameList& frames);
+  std::string describe_end(const os::IoResult& io) const;
+
+  BufferPool* pool_;
+  Bytes staging_;
+  FrameBuffer* current_ = nullptr;                      // the frame being received: its header is complete
+  std::array<std::byte, wire::kHeaderBytes> header_{};  // the part of a header that has arrived
+  std::size_t header_bytes_ = 0;                        // 0 while there is a current frame
+  bool expect_large_ = false;                           // the last frame was
+};
+
+}  // namespace qccl::tcp

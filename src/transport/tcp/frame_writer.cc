@@ -1,0 +1,71 @@
+#include "transport/tcp/frame_writer.h"
+
+#include <array>
+#include <utility>
+
+namespace qccl::tcp {
+
+os::IoResult FrameWriter::push(int fd, FrameBuffer* frame, std::uint64_t burst) {
+  const bool first = std::exchange(last_burst_, burst) != burst;
+  if (!queue_.empty() || (!first && frame->bytes < kGatherBytes)) {
+    enqueue(frame);
+    if (!blocked_ && queued_[0] + queued_[1] >= kGatherBytes) return flush(fd);
+    return {};
+  }
+  const auto io = os::write_some(fd, ConstBytes(frame->data(), frame->bytes));
+  if (io.bytes == frame->bytes) {
+    pool_->give_back(frame);
+    return io;
+  }
+  enqueue(frame);
+  front_sent_ = io.bytes;
+  blocked_ = true;
+  return io;
+}
+
+os::IoResult FrameWriter::flush(int fd) {
+  std::array<ConstBytes, os::kMaxWritePieces> pieces;
+  std::size_t count = 0, total = 0;
+  for (FrameBuffer* frame = queue_.front(); frame != nullptr && count < pieces.size() && total < kFlushBytes;
+       frame = frame->next) {
+    const std::size_t sent = count == 0 ? front_sent_ : 0;
+    pieces[count++] = ConstBytes(frame->data() + sent, frame->bytes - sent);
+    total += frame->bytes - sent;
+  }
+  if (count == 0) return {};
+  const auto io = count == 1 ? os::write_some(fd, pieces[0]) : os::write_some(fd, std::span(pieces).first(count));
+  consume(io.bytes);
+  blocked_ = io.bytes < total;
+  return io;
+}
+
+void FrameWriter::consume(std::size_t bytes) {
+  while (bytes > 0) {
+    const std::size_t left = queue_.front()->bytes - front_sent_;
+    if (bytes < left) {
+      front_sent_ += bytes;
+      return;
+    }
+    bytes -= left;
+    drop_front();
+  }
+}
+
+void FrameWriter::enqueue(FrameBuffer* frame) {
+  queued_[static_cast<std::size_t>(frame->traffic)] += frame->bytes;
+  queue_.push_back(frame);
+}
+
+void FrameWriter::drop_front() {
+  FrameBuffer* const frame = queue_.pop_front();
+  queued_[static_cast<std::size_t>(frame->traffic)] -= frame->bytes;
+  front_sent_ = 0;
+  pool_->give_back(frame);
+}
+
+void FrameWriter::clear() {
+  while (!queue_.empty()) drop_front();
+  blocked_ = false;
+}
+
+}  // namespace qccl::tcp

@@ -1,0 +1,56 @@
+// The sending half of a connection: a bounded queue of whole frames that goes out in order, as
+// many frames in one call as fit.
+#pragma once
+
+#include <cstddef>
+
+#include "os/stream.h"
+#include "transport/tcp/buffer_pool.h"
+
+namespace qccl::tcp {
+
+class FrameWriter {
+ public:
+  // `limit_bytes` bounds the data that waits. Control frames have a bound of their own, which a
+  // reader that takes nothing at all can reach.
+  FrameWriter(BufferPool& pool, std::size_t limit_bytes) : pool_(&pool), limit_bytes_(limit_bytes) {}
+
+  // True if a frame of up to `bytes` may join the queue.
+  bool has_room(std::size_t bytes, TrafficClass traffic) const {
+    const std::size_t limit = traffic == TrafficClass::data ? limit_bytes_ : kControlLimitBytes;
+    const std::size_t used = queued_[static_cast<std::size_t>(traffic)];
+    return used == 0 || used + bytes <= limit;
+  }
+
+  // Sends `frame` at once if nothing waits before it, otherwise queues it: the first frame of a
+  // burst leaves without delay, the small ones behind it go together, when enough have gathered
+  // or at the next flush(). Frames of one `burst` number (the caller's) are one burst.
+  os::IoResult push(int fd, FrameBuffer* frame, std::uint64_t burst);
+  // Sends from the queue, at most about kFlushBytes. bytes == 0 if nothing could be sent.
+  os::IoResult flush(int fd);
+
+  bool empty() const { return queue_.empty(); }
+  // Drops everything that waits.
+  void clear();
+
+ private:
+  // A share of one progress() call: more would keep the engine from decoding what has arrived.
+  static constexpr std::size_t kFlushBytes = 512 * 1024;
+  // From here on a call's fixed cost no longer matters.
+  static constexpr std::size_t kGatherBytes = 64 * 1024;
+  static constexpr std::size_t kControlLimitBytes = 512 * 1024;
+
+  void enqueue(FrameBuffer* frame);
+  void drop_front();
+  void consume(std::size_t bytes);
+
+  BufferPool* pool_;
+  std::size_t limit_bytes_;
+  FrameList queue_;
+  std::uint64_t last_burst_ = 0;
+  bool blocked_ = false;            // the socket took less than it was offered
+  std::size_t front_sent_ = 0;      // bytes of the first frame that are gone
+  std::size_t queued_[2] = {0, 0};  // bytes of queued frames, by TrafficClass
+};
+
+}  // namespace qccl::tcp

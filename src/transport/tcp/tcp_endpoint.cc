@@ -1,0 +1,271 @@
+#include "transport/tcp/tcp_endpoint.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "os/socket.h"
+#include "transport/tcp/buffer_pool.h"
+#include "transport/tcp/frame_reader.h"
+#include "transport/tcp/frame_writer.h"
+
+namespace qccl {
+namespace {
+
+using tcp::BufferPool;
+using tcp::FrameBuffer;
+using tcp::FrameList;
+using tcp::FrameReader;
+using tcp::FrameWriter;
+
+// Shares of one progress() call, so that the engine decodes while data is still in cache and no
+// peer starves another.
+constexpr std::size_t kReadBytesPerPeer = kMaxFrameBytes;
+constexpr std::size_t kReadBytesPerCall = 1024 * 1024;
+
+struct Connection {
+  Connection(os::Fd socket, BufferPool& pool, Bytes staging, std::size_t send_queue_bytes)
+      : fd(std::move(socket)), reader(pool, staging), writer(pool, send_queue_bytes) {}
+
+  bool open() const { return fd.valid(); }
+
+  os::Fd fd;
+  FrameReader reader;
+  FrameWriter writer;
+  std::size_t undelivered_bytes = 0;  // in frames that receive() has not handed out
+  bool watched_for_writing = false;
+  bool loss_reported = false;
+  std::string send_failure;  // sending failed: what is left to read comes first, then the loss
+  std::string loss;          // why it was closed, once it was
+};
+
+class TcpEndpoint final : public Endpoint {
+ public:
+  TcpEndpoint(os::Poller& poller, const TcpOptions& options)
+      : Endpoint(poller, options.token_space), options_(options) {}
+  ~TcpEndpoint() override { TcpEndpoint::close(); }
+
+  Status start(std::vector<os::Fd> sockets_by_rank);
+
+  Bytes reserve(int peer, std::size_t max_bytes, TrafficClass traffic) override;
+  void commit(std::size_t actual_bytes) override;
+  std::optional<ReceivedFrame> receive() override;
+  void release(const ReceivedFrame& frame) override { pool_.give_back(static_cast<FrameBuffer*>(frame.slot)); }
+  bool progress() override;
+  std::optional<PeerLoss> next_loss() override;
+  bool arm() override;
+  void disarm() override {}
+  void ready(const os::Poller::Ready&) override {}  // progress() looks at every socket that may be
+  bool is_local(int) const override { return false; }
+  const char* kind(int) const override { return "tcp"; }
+  bool flushed() const override { return unsent_ == 0; }
+  void close() override;
+
+ private:
+  Connection& at(int peer) { return *connections_[static_cast<std::size_t>(peer)]; }
+  os::Poller& watcher() { return own_poller_ ? *own_poller_ : poller(); }
+  bool flush_queues();
+  void after_send(int peer, const os::IoResult& io, bool was_empty);
+  bool read_directly();
+  bool read_ready();
+  std::size_t read_from(int peer);
+  void lose(int peer, std::string cause);
+
+  TcpOptions options_;
+  BufferPool pool_;
+  std::vector<std::byte> staging_ = std::vector<std::byte>(tcp::kStagingBytes);
+  std::vector<std::unique_ptr<Connection>> connections_;  // by rank; null where there is none
+  std::vector<int> open_;                                 // ranks whose connection is open
+  std::optional<os::Poller> own_poller_;                  // with many peers: watches them, is watched by poller()
+  FrameList undelivered_;
+  FrameBuffer* reserved_ = nullptr;
+  std::uint64_t burst_ = 1;  // commits between two progress() calls
+  std::size_t unsent_ = 0;   // connections whose send queue is not empty
+  std::size_t unreported_losses_ = 0;
+  std::size_t next_to_read_ = 0;  // index in open_, where a call that met its limit left off
+};
+
+Status TcpEndpoint::start(std::vector<os::Fd> sockets_by_rank) {
+  connections_.resize(sockets_by_rank.size());
+  for (std::size_t rank = 0; rank < sockets_by_rank.size(); ++rank) {
+    if (!sockets_by_rank[rank].valid()) continue;
+    QCCL_TRY(os::set_no_delay(sockets_by_rank[rank]));
+    connections_[rank] =
+        std::make_unique<Connection>(std::move(sockets_by_rank[rank]), pool_, staging_, options_.send_queue_bytes);
+    open_.push_back(static_cast<int>(rank));
+  }
+  if (static_cast<int>(open_.size()) > options_.max_directly_read) {
+    auto made = os::Poller::create();
+    if (!made) return made.failure();
+    own_poller_ = std::move(*made);
+    QCCL_TRY(poller().watch(own_poller_->descriptor(), token(connections_.size())));
+  }
+  for (const int rank : open_) QCCL_TRY(watcher().watch(at(rank).fd.get(), token(static_cast<std::uint64_t>(rank))));
+  return {};
+}
+
+Bytes TcpEndpoint::reserve(int peer, std::size_t max_bytes, TrafficClass traffic) {
+  QCCL_CHECK(reserved_ == nullptr);
+  Connection& connection = at(peer);
+  if (!connection.open() || !connection.send_failure.empty() || !connection.writer.has_room(max_bytes, traffic))
+    return {};
+  reserved_ = pool_.take(max_bytes);
+  reserved_->peer = peer;
+  reserved_->traffic = traffic;
+  return {reserved_->data(), max_bytes};
+}
+
+void TcpEndpoint::commit(std::size_t actual_bytes) {
+  FrameBuffer* const frame = std::exchange(reserved_, nullptr);
+  const int peer = frame->peer;
+  Connection& connection = at(peer);
+  if (actual_bytes == 0 || !connection.open()) return pool_.give_back(frame);
+  frame->bytes = static_cast<std::uint32_t>(actual_bytes);
+  const bool was_empty = connection.writer.empty();
+  after_send(peer, connection.writer.push(connection.fd.get(), frame, burst_), was_empty);
+}
+
+// Keeps count of the queues, and remembers a failure: what the peer sent before it may still be
+// there to read.
+void TcpEndpoint::after_send(int peer, const os::IoResult& io, bool was_empty) {
+  Connection& connection = at(peer);
+  if (io.error != 0) {
+    connection.send_failure = os::describe(io);
+    connection.writer.clear();
+  }
+  const bool is_empty = connection.writer.empty();
+  if (was_empty && !is_empty) ++unsent_;
+  if (!was_empty && is_empty) --unsent_;
+}
+
+std::optional<ReceivedFrame> TcpEndpoint::receive() {
+  if (undelivered_.empty()) return std::nullopt;
+  FrameBuffer* const frame = undelivered_.pop_front();
+  at(frame->peer).undelivered_bytes -= frame->bytes;
+  return ReceivedFrame{frame->peer, ConstBytes(frame->data(), frame->bytes), frame};
+}
+
+bool TcpEndpoint::progress() {
+  ++burst_;
+  bool moved = unsent_ > 0 && flush_queues();
+  moved |= own_poller_ ? read_ready() : read_directly();
+  return moved;
+}
+
+bool TcpEndpoint::flush_queues() {
+  bool moved = false;
+  for (const int peer : open_) {
+    Connection& connection = at(peer);
+    if (connection.writer.empty()) continue;
+    const auto io = connection.writer.flush(connection.fd.get());
+    after_send(peer, io, false);
+    moved |= io.ok() || io.lost();
+  }
+  return moved;
+}
+
+bool TcpEndpoint::read_directly() {
+  std::size_t bytes = 0;
+  bool lost = false;
+  // A loss takes its rank out of open_: the one behind it waits for the next call.
+  for (std::size_t left = open_.size(); left > 0 && !open_.empty() && bytes < kReadBytesPerCall; --left) {
+    if (next_to_read_ >= open_.size()) next_to_read_ = 0;
+    const std::size_t before = open_.size();
+    bytes += read_from(open_[next_to_read_++]);
+    lost |= open_.size() != before;
+  }
+  return bytes > 0 || lost;
+}
+
+bool TcpEndpoint::read_ready() {
+  std::size_t bytes = 0;
+  const std::size_t open_before = open_.size();
+  for (const auto& event : own_poller_->wait(Nanoseconds::zero())) {
+    if (event.readable && bytes < kReadBytesPerCall) bytes += read_from(static_cast<int>(index_of(event.token)));
+  }
+  return bytes > 0 || open_.size() != open_before;
+}
+
+std::size_t TcpEndpoint::read_from(int peer) {
+  Connection& connection = at(peer);
+  if (!connection.open() || connection.undelivered_bytes >= options_.receive_queue_bytes) return 0;
+  FrameList frames;
+  auto outcome = connection.reader.read(connection.fd.get(), kReadBytesPerPeer, frames);
+  while (!frames.empty()) {
+    FrameBuffer* const frame = frames.pop_front();
+    frame->peer = peer;
+    connection.undelivered_bytes += frame->bytes;
+    undelivered_.push_back(frame);
+  }
+  if (!outcome.loss.empty()) {
+    lose(peer, connection.send_failure.empty() ? std::move(outcome.loss) : std::move(connection.send_failure));
+  }
+  return outcome.bytes;
+}
+
+void TcpEndpoint::lose(int peer, std::string cause) {
+  Connection& connection = at(peer);
+  if (!connection.writer.empty()) --unsent_;
+  connection.writer.clear();
+  connection.reader.clear();
+  connection.loss = std::move(cause);
+  ++unreported_losses_;
+  watcher().forget(connection.fd.get());
+  connection.fd.reset();
+  std::erase(open_, peer);
+}
+
+// A peer's last frames come before the news of its loss.
+std::optional<Transport::PeerLoss> TcpEndpoint::next_loss() {
+  if (unreported_losses_ == 0) return std::nullopt;
+  for (std::size_t rank = 0; rank < connections_.size(); ++rank) {
+    Connection* const connection = connections_[rank].get();
+    if (connection == nullptr || connection->loss.empty() || connection->loss_reported) continue;
+    if (connection->undelivered_bytes > 0) continue;
+    connection->loss_reported = true;
+    --unreported_losses_;
+    return PeerLoss{static_cast<int>(rank), connection->loss};
+  }
+  return std::nullopt;
+}
+
+bool TcpEndpoint::arm() {
+  if (!undelivered_.empty() || unreported_losses_ > 0) return false;
+  if (unsent_ > 0) flush_queues();
+  for (const int peer : open_) {
+    Connection& connection = at(peer);
+    const bool wants_to_write = !connection.writer.empty();
+    if (wants_to_write == connection.watched_for_writing) continue;
+    const auto status = watcher().watch(connection.fd.get(), token(static_cast<std::uint64_t>(peer)), wants_to_write);
+    if (!status.ok()) return false;
+    connection.watched_for_writing = wants_to_write;
+  }
+  return true;
+}
+
+void TcpEndpoint::close() {
+  if (unsent_ > 0) flush_queues();
+  for (const int peer : open_) {
+    Connection& connection = at(peer);
+    os::end_stream(connection.fd.get(), staging_);
+    watcher().forget(connection.fd.get());
+    connection.writer.clear();
+    connection.reader.clear();
+    connection.fd.reset();
+  }
+  open_.clear();
+  unsent_ = 0;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Endpoint>> make_tcp_endpoint(os::Poller& poller, const TcpOptions& options,
+                                                    std::vector<os::Fd> sockets_by_rank) {
+  auto endpoint = std::make_unique<TcpEndpoint>(poller, options);
+  QCCL_TRY(endpoint->start(std::move(sockets_by_rank)));
+  return std::unique_ptr<Endpoint>(std::move(endpoint));
+}
+
+}  // namespace qccl

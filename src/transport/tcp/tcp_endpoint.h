@@ -1,0 +1,34 @@
+// Frames over TCP (or any stream socket): the transport between hosts.
+//
+// Sending: a codec encodes into a pooled frame buffer; commit() hands header and payload to the
+// kernel in one call, or queues the frame behind what still waits. Receiving: see frame_reader.h.
+// Sockets are non-blocking; while the engine spins they are read directly if they are few, and
+// through epoll if they are many.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "os/fd.h"
+#include "os/poller.h"
+#include "transport/endpoint.h"
+
+namespace qccl {
+
+struct TcpOptions {
+  // Per peer: data that waits for the socket, beyond which reserve() says "not now"...
+  std::size_t send_queue_bytes = 4 * kMaxFrameBytes;
+  // ...and frames that wait for receive(), beyond which the socket is not read.
+  std::size_t receive_queue_bytes = 4 * kMaxFrameBytes;
+  // With more peers than this, progress() asks epoll which sockets to read.
+  int max_directly_read = 8;
+  std::uint8_t token_space = kTcpTokenSpace;
+};
+
+// `sockets_by_rank[r]` is the connection to world rank r, handshake done, with nothing read
+// beyond it; an invalid Fd where there is none. Fails if a socket can't be watched.
+Result<std::unique_ptr<Endpoint>> make_tcp_endpoint(os::Poller& poller, const TcpOptions& options,
+                                                    std::vector<os::Fd> sockets_by_rank);
+
+}  // namespace qccl

@@ -1,0 +1,202 @@
+#include "transport/shm/shm_board.h"
+
+#include <bit>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace qccl::shm {
+namespace {
+
+// Calls body(i) for the bits of `mask`, low to high, until it says true; whether it did.
+template <class Body>
+bool any_bit(std::uint64_t mask, Body body) {
+  for (; mask != 0; mask &= mask - 1) {
+    if (body(static_cast<std::uint32_t>(std::countr_zero(mask)))) return true;
+  }
+  return false;
+}
+
+constexpr std::uint64_t bit(std::uint32_t cell) { return std::uint64_t{1} << cell; }
+
+}  // namespace
+
+ShmBoard::ShmBoard(int rank, int world, Area& own, std::vector<Neighbour> neighbours)
+    : rank_(rank),
+      own_(own),
+      neighbours_(std::move(neighbours)),
+      neighbour_of_rank_(static_cast<std::size_t>(world), -1),
+      views_(kBoardCells * neighbours_.size()) {
+  for (std::size_t i = 0; i < neighbours_.size(); ++i) {
+    neighbour_of_rank_[static_cast<std::size_t>(neighbours_[i].rank)] = static_cast<int>(i);
+  }
+}
+
+// ---- opening and closing
+
+std::uint32_t ShmBoard::own_cell(std::uint64_t group) const {
+  if ((open_ & bit(last_cell_)) != 0 && groups_[last_cell_] == group) return last_cell_;
+  const bool found = any_bit(open_, [&](std::uint32_t cell) {
+    if (groups_[cell] != group) return false;
+    last_cell_ = cell;
+    return true;
+  });
+  return found ? last_cell_ : kNoCell;
+}
+
+bool ShmBoard::may_reuse(std::uint32_t cell) const {
+  for (const Neighbour& neighbour : neighbours_) {
+    if (neighbour.lost) continue;
+    // Acquire: pairs with the release in close(), after the neighbour's last read of this cell.
+    const std::uint64_t open = neighbour.area->open.load(std::memory_order_acquire);
+    const bool in_use = any_bit(open, [&](std::uint32_t other) {
+      return neighbour.area->groups[other].load(std::memory_order_relaxed) == groups_[cell];
+    });
+    if (in_use) return false;
+  }
+  return true;
+}
+
+// A group has one cell at most, so that a search finds no old one.
+std::uint32_t ShmBoard::pick_cell(std::uint64_t group) const {
+  std::uint32_t picked = kNoCell;
+  const bool closed_lately = any_bit(known_ & ~open_, [&](std::uint32_t cell) {
+    picked = cell;
+    return groups_[cell] == group;
+  });
+  if (closed_lately) return may_reuse(picked) ? picked : kNoCell;
+  if (~known_ != 0) return static_cast<std::uint32_t>(std::countr_one(known_));
+  const bool reusable = any_bit(~open_, [&](std::uint32_t cell) {
+    picked = cell;
+    return may_reuse(cell);
+  });
+  return reusable ? picked : kNoCell;
+}
+
+bool ShmBoard::open(std::uint64_t group) {
+  if (own_cell(group) != kNoCell) return true;
+  const std::uint32_t cell = pick_cell(group);
+  if (cell == kNoCell) return false;
+  groups_[cell] = group;
+  open_ |= bit(cell);
+  known_ |= bit(cell);
+  for (auto& generation : own_.cells[cell].generations) generation.sequence.store(0, std::memory_order_relaxed);
+  // Release, here and below: who finds the group finds the sequences of this group, or 0.
+  own_.groups[cell].store(group, std::memory_order_release);
+  own_.known.store(known_, std::memory_order_release);
+  own_.open.store(open_, std::memory_order_release);
+  own_.openings.store(own_.openings.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  for (std::size_t i = 0; i < neighbours_.size(); ++i) view(cell, i) = {};
+  return true;
+}
+
+void ShmBoard::close(std::uint64_t group) {
+  const std::uint32_t cell = own_cell(group);
+  if (cell == kNoCell) return;
+  open_ &= ~bit(cell);
+  // Release: pairs with may_reuse() of the neighbours.
+  own_.open.store(open_, std::memory_order_release);
+}
+
+void ShmBoard::forget(int rank) {
+  const int index = neighbour_of_rank_[static_cast<std::size_t>(rank)];
+  if (index >= 0) neighbours_[static_cast<std::size_t>(index)].lost = true;
+}
+
+// ---- publishing and reading
+
+void ShmBoard::publish(std::uint64_t group, std::uint64_t sequence, std::uint64_t digest, ConstBytes payload) {
+  const std::uint32_t cell = own_cell(group);
+  QCCL_CHECK(cell != kNoCell && payload.size() <= kBoardPayloadBytes);
+  Generation& generation = own_.cells[cell].generations[sequence & 1];
+  generation.digest.store(digest, std::memory_order_relaxed);
+  generation.payload_bytes.store(static_cast<std::uint32_t>(payload.size()), std::memory_order_relaxed);
+  if (!payload.empty()) std::memcpy(generation.payload, payload.data(), payload.size());
+  // Release: pairs with the acquire in look().
+  generation.sequence.store(sequence, std::memory_order_release);
+  ring_neighbours(cell, group);
+}
+
+// Only who has the group open can wait for this: others sleep on.
+void ShmBoard::ring_neighbours(std::uint32_t cell, std::uint64_t group) {
+  full_fence();
+  for (std::size_t i = 0; i < neighbours_.size(); ++i) {
+    Neighbour& neighbour = neighbours_[i];
+    if (neighbour.bell.asleep() && find(*neighbour.area, group, view(cell, i))) neighbour.bell.ring();
+  }
+}
+
+// Makes view.cell the cell of `group`, if there is one.
+bool ShmBoard::find(const Area& area, std::uint64_t group, View& view) const {
+  // Acquire, here and below: pairs with the releases in open().
+  if (view.cell != kNoCell && area.groups[view.cell].load(std::memory_order_acquire) == group) return true;
+  view.cell = kNoCell;
+  const std::uint64_t openings = area.openings.load(std::memory_order_acquire);
+  if (view.searched == openings) return false;
+  const bool found = any_bit(area.known.load(std::memory_order_acquire), [&](std::uint32_t cell) {
+    view.cell = cell;
+    return area.groups[cell].load(std::memory_order_acquire) == group;
+  });
+  if (found) return true;
+  view.cell = kNoCell;
+  view.searched = openings;
+  return false;
+}
+
+std::optional<BoardCell> ShmBoard::look(const Area& area, std::uint64_t group, View& view, std::uint64_t sequence) {
+  if (!find(area, group, view)) return std::nullopt;
+  const Generation& generation = area.cells[view.cell].generations[sequence & 1];
+  // Acquire: pairs with the release in publish(); digest, size and payload are there.
+  if (generation.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
+  // The cell may have become another group's between find() and here. That group stored its name
+  // before it published, so whoever saw its sequence sees its name.
+  if (area.groups[view.cell].load(std::memory_order_relaxed) != group) return std::nullopt;
+  BoardCell found;
+  found.sequence = sequence;
+  found.digest = generation.digest.load(std::memory_order_relaxed);
+  found.payload_bytes = generation.payload_bytes.load(std::memory_order_relaxed);
+  found.payload = generation.payload;
+  return found;
+}
+
+std::optional<BoardCell> ShmBoard::read(std::uint64_t group, int peer, std::uint64_t sequence) {
+  const std::uint32_t cell = own_cell(group);
+  QCCL_CHECK(cell != kNoCell);
+  if (peer == rank_) {
+    View own{.cell = cell};
+    return look(own_, group, own, sequence);
+  }
+  const int index = neighbour_of_rank_[static_cast<std::size_t>(peer)];
+  QCCL_CHECK(index >= 0);
+  const Neighbour& neighbour = neighbours_[static_cast<std::size_t>(index)];
+  View& seen = view(cell, static_cast<std::size_t>(index));
+  auto found = look(*neighbour.area, group, seen, sequence);
+  seen.awaited = found ? 0 : sequence;
+  if (found && found->payload_bytes > kBoardPayloadBytes) {
+    fault_ = peer;
+    return std::nullopt;
+  }
+  return found;
+}
+
+bool ShmBoard::awaited_is_there() {
+  bool there = false;
+  any_bit(open_, [&](std::uint32_t cell) {
+    for (std::size_t i = 0; i < neighbours_.size(); ++i) {
+      View& seen = view(cell, i);
+      if (seen.awaited == 0 || !look(*neighbours_[i].area, groups_[cell], seen, seen.awaited)) continue;
+      seen.awaited = 0;
+      there = true;
+    }
+    return false;
+  });
+  return there;
+}
+
+std::optional<int> ShmBoard::take_fault() {
+  const auto taken = fault_;
+  fault_.reset();
+  return taken;
+}
+
+}  // namespace qccl::shm

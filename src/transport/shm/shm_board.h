@@ -1,0 +1,80 @@
+// The board in shared memory (transport.h's Board): cells in each rank's area (area.h).
+//
+// A cell that was closed keeps its last payloads: a neighbour may be about to read them, as a
+// rank ends an operation when it has read all others, not when all others have read it. Its
+// memory is used again only when no neighbour has the same group open.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "transport/shm/area.h"
+#include "transport/shm/bell.h"
+#include "transport/transport.h"
+
+namespace qccl::shm {
+
+// One thread. Owns none of the memory, which must outlive it.
+class ShmBoard final : public Board {
+ public:
+  // A rank whose area this one maps.
+  struct Neighbour {
+    int rank;
+    const Area* area;
+    PeerBell bell;
+    bool lost = false;
+  };
+
+  ShmBoard(int rank, int world, Area& own, std::vector<Neighbour> neighbours);
+
+  // False also if `group` was closed lately and a neighbour has it open, in its former life or in
+  // the next: groups that are to have a board need identities of their own.
+  bool open(std::uint64_t group) override;
+  void close(std::uint64_t group) override;
+  // The group must be open.
+  void publish(std::uint64_t group, std::uint64_t sequence, std::uint64_t digest, ConstBytes payload) override;
+  // The group must be open. Reads this rank's own cell too.
+  std::optional<BoardCell> read(std::uint64_t group, int peer, std::uint64_t sequence) override;
+
+  // For a rank about to sleep: whether something that a read() missed is there now. Says so once
+  // for each, whether it is read then or not.
+  bool awaited_is_there();
+  // A lost neighbour keeps no cell from being used again.
+  void forget(int rank);
+  // The rank of a neighbour whose cell was malformed, once.
+  std::optional<int> take_fault();
+
+ private:
+  // What this rank knows about one neighbour's cell for a group that it has open itself.
+  struct View {
+    std::uint32_t cell = kNoCell;
+    std::uint64_t awaited = 0;        // the sequence that the last read() did not find
+    std::uint64_t searched = kNever;  // the neighbour's `openings` when it had no such cell
+  };
+
+  static constexpr std::uint32_t kNoCell = kBoardCells;
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+  std::uint32_t own_cell(std::uint64_t group) const;
+  bool may_reuse(std::uint32_t cell) const;
+  std::uint32_t pick_cell(std::uint64_t group) const;
+  bool find(const Area& area, std::uint64_t group, View& view) const;
+  std::optional<BoardCell> look(const Area& area, std::uint64_t group, View& view, std::uint64_t sequence);
+  void ring_neighbours(std::uint32_t cell, std::uint64_t group);
+  View& view(std::uint32_t cell, std::size_t neighbour) { return views_[cell * neighbours_.size() + neighbour]; }
+
+  const int rank_;
+  Area& own_;
+  std::vector<Neighbour> neighbours_;
+  std::vector<int> neighbour_of_rank_;  // -1: none (this rank)
+  std::uint64_t open_ = 0;              // as own_.open
+  std::uint64_t known_ = 0;             // as own_.known
+  std::array<std::uint64_t, kBoardCells> groups_{};
+  mutable std::uint32_t last_cell_ = 0;  // where own_cell() looks first
+  std::vector<View> views_;              // [own cell][neighbour]
+  std::optional<int> fault_;
+};
+
+}  // namespace qccl::shm

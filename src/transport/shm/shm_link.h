@@ -1,0 +1,52 @@
+// Sets up the shared memory between ranks of one host, at start-up.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "os/fd.h"
+#include "os/memory.h"
+
+namespace qccl {
+
+// What a rank shows to every other rank of its host: a doorbell and an area (area.h) of 268 KiB.
+// Needed by make_shm_link(), then handed to make_shm_endpoint().
+struct ShmHome {
+  int rank = -1;
+  std::uint32_t large_slots = 0;  // per direction and peer, each 260 KiB
+  os::Fd doorbell;                // eventfd
+  os::Fd area_fd;
+  std::shared_ptr<os::Mapping> area;
+};
+
+// `local_ranks` is how many ranks the host has, the same on all of them: the more, the fewer
+// slots each pair gets (16 up to 8 ranks, at least 4), so that a host of 64 ranks shares 5 GiB
+// and not 17.
+// ResourceExhausted if memory or descriptors are not to be had.
+Result<ShmHome> create_shm_home(int rank, int local_ranks);
+
+// Shared memory with one peer, ready for use.
+struct ShmLink {
+  int peer = -1;
+  std::uint32_t large_slots = 0;
+  os::Fd socket;    // its end of file says that the peer is gone
+  os::Fd doorbell;  // the peer's
+  std::shared_ptr<os::Mapping> pair;
+  std::shared_ptr<os::Mapping> area;  // the peer's
+};
+
+// Exchanges memory and doorbells with `peer` over a connected unix socket on which the peer has
+// been identified, and on which nothing else is said any more. The lower rank makes the memory.
+// Blocks until `deadline`. Ranks that call this for several peers in turn must do so in the same
+// order of pairs, for example each by ascending peer.
+//
+// When one side can't, both fail, with the same kind: they go by TCP then.
+// CorruptData: what the peer sent is no such memory. Unsupported: it was built with another
+// layout. ResourceExhausted: the pair's memory (8.6 MiB with 16 large slots) is not to be had.
+// PeerLost, DeadlineExceeded: no answer.
+Result<ShmLink> make_shm_link(os::Fd unix_socket, const ShmHome& home, int peer, TimePoint deadline,
+                              const Clock& clock);
+
+}  // namespace qccl

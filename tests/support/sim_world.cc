@@ -4,24 +4,39 @@
 #include <numeric>
 
 namespace qccl::testing {
+namespace {
+
+constexpr int kMaxStepsAtOnce = 1'000'000;
+
+}  // namespace
 
 SimWorld::SimWorld(int world, SimOptions options) : network_(world, options.seed, options.link) {
-  std::vector<int> everyone(static_cast<std::size_t>(world));
-  std::iota(everyone.begin(), everyone.end(), 0);
   for (int rank = 0; rank < world; ++rank) {
     engine::EngineOptions engine_options;
     engine_options.rank = rank;
     engine_options.world = world;
     engine_options.slice_bytes = options.slice_bytes;
+    engine_options.peer_timeout = options.peer_timeout;
     engines_.push_back(std::make_unique<engine::Engine>(network_.endpoint(rank), network_.clock(), engine_options));
-    engines_.back()->open_group(kSimGroup, "world", everyone).take_or_throw();
   }
+  if (!options.open_world_group) return;
+  std::vector<int> everyone(static_cast<std::size_t>(world));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  open_group(kSimGroup, "world", everyone);
 }
 
 SimWorld::~SimWorld() = default;
 
-std::shared_ptr<internal::WorkState> SimWorld::post(int rank, const engine::Call& call, const std::byte* input,
-                                                    std::byte* output, Nanoseconds timeout, std::uint64_t group) {
+void SimWorld::open_group(std::uint64_t id, const std::string& name, const std::vector<int>& ranks) {
+  for (const int rank : ranks) open_group_on(rank, id, name, ranks);
+}
+
+void SimWorld::open_group_on(int rank, std::uint64_t id, const std::string& name, const std::vector<int>& ranks) {
+  engine(rank).open_group(id, name, ranks).take_or_throw();
+}
+
+SimWork SimWorld::post(int rank, const engine::Call& call, const std::byte* input, std::byte* output,
+                       Nanoseconds timeout, std::uint64_t group) {
   engine::Post post;
   post.group = group;
   post.call = call;
@@ -35,44 +50,68 @@ std::shared_ptr<internal::WorkState> SimWorld::post(int rank, const engine::Call
   return work;
 }
 
-bool SimWorld::step() {
+bool SimWorld::progress_all() {
   bool moved = false;
   for (int rank = 0; rank < size(); ++rank) {
     if (!network_.running(rank)) continue;
     moved |= engine(rank).progress();
     for (auto& completed : engine(rank).take_completed()) completed.work->complete(std::move(completed.failure));
   }
-  if (moved) return true;
-  if (network_.advance()) return true;
+  return moved;
+}
+
+void SimWorld::step() {
+  if (progress_all() || network_.advance()) return;
   TimePoint next = kForever;
   for (int rank = 0; rank < size(); ++rank) {
     if (network_.running(rank)) next = std::min(next, engine(rank).next_timer());
   }
   network_.clock().advance_to(next);
-  return true;
 }
 
-bool SimWorld::run(const std::vector<std::shared_ptr<internal::WorkState>>& works, Nanoseconds limit) {
-  const TimePoint end = network_.clock().now() + limit;
-  while (!std::all_of(works.begin(), works.end(), [](const auto& work) { return work->done(); })) {
-    if (network_.clock().now() > end) return false;
+bool SimWorld::run_until(const std::function<bool()>& condition, Nanoseconds limit) {
+  const TimePoint end = now() + limit;
+  TimePoint last{};
+  int steps_at_once = 0;  // without time going on: an engine that moves for ever gets nowhere
+  while (!condition()) {
+    steps_at_once = now() == last ? steps_at_once + 1 : 0;
+    if (now() > end || steps_at_once > kMaxStepsAtOnce) return false;
+    last = now();
     step();
   }
   return true;
 }
 
+bool SimWorld::run(const std::vector<SimWork>& works, Nanoseconds limit) {
+  std::size_t first = 0;  // works before it are done
+  return run_until(
+      [&] {
+        while (first < works.size() && works[first]->done()) ++first;
+        return first == works.size();
+      },
+      limit);
+}
+
+void SimWorld::run_for(Nanoseconds duration) {
+  const TimePoint end = now() + duration;
+  run_until([&] { return now() >= end; }, duration);
+}
+
 void SimWorld::settle() {
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int rank = 0; rank < size(); ++rank) {
-      if (network_.running(rank)) moved |= engine(rank).progress();
-    }
-    moved |= network_.advance();
+  while (progress_all() || network_.advance()) {
   }
 }
 
+std::size_t SimWorld::held_frames() {
+  std::size_t held = 0;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (network_.running(rank)) held += network_.held_frames(rank);
+  }
+  return held;
+}
+
 std::optional<ErrorInfo> SimWorld::collective(const engine::Call& call, std::vector<SimBuffers>& buffers) {
-  std::vector<std::shared_ptr<internal::WorkState>> works;
+  std::vector<SimWork> works;
   for (int rank = 0; rank < size(); ++rank) {
     SimBuffers& own = buffers[static_cast<std::size_t>(rank)];
     std::byte* output = own.output.empty() ? own.input.data() : own.output.data();

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,9 +20,11 @@ inline constexpr std::uint64_t kSimGroup = 1;
 
 struct SimOptions {
   std::uint64_t seed = 1;
-  sim::LinkOptions link{.bytes_per_second = 1e9, .latency = std::chrono::microseconds(20),
-                        .jitter = std::chrono::microseconds(30)};
+  sim::LinkOptions link{
+      .bytes_per_second = 1e9, .latency = std::chrono::microseconds(20), .jitter = std::chrono::microseconds(30)};
   std::size_t slice_bytes = 256 * 1024;
+  Nanoseconds peer_timeout = std::chrono::seconds(60);
+  bool open_world_group = true;
 };
 
 // One rank's buffers of a call.
@@ -29,6 +32,9 @@ struct SimBuffers {
   std::vector<std::byte> input;
   std::vector<std::byte> output;  // empty: in place, in `input`
 };
+
+// How an operation ended on one rank: nothing if it has not.
+using SimWork = std::shared_ptr<internal::WorkState>;
 
 class SimWorld {
  public:
@@ -38,21 +44,31 @@ class SimWorld {
   int size() const { return static_cast<int>(engines_.size()); }
   engine::Engine& engine(int rank) { return *engines_[static_cast<std::size_t>(rank)]; }
   sim::Network& network() { return network_; }
+  TimePoint now() { return network_.clock().now(); }
+
+  // Opens the group on all the ranks in it, or on `rank` alone.
+  void open_group(std::uint64_t id, const std::string& name, const std::vector<int>& ranks);
+  void open_group_on(int rank, std::uint64_t id, const std::string& name, const std::vector<int>& ranks);
 
   // Posts a call on one rank; the buffers must live until it is done.
-  std::shared_ptr<internal::WorkState> post(int rank, const engine::Call& call, const std::byte* input,
-                                            std::byte* output, Nanoseconds timeout = std::chrono::seconds(10),
-                                            std::uint64_t group = kSimGroup);
+  SimWork post(int rank, const engine::Call& call, const std::byte* input, std::byte* output,
+               Nanoseconds timeout = std::chrono::seconds(10), std::uint64_t group = kSimGroup);
+  // Every running rank makes what progress it can; then time goes on to the next event.
+  void step();
+  // Runs until the condition holds; false if virtual time reaches `limit` first.
+  bool run_until(const std::function<bool()>& condition, Nanoseconds limit = std::chrono::seconds(100));
   // Runs until all the works are done; false if virtual time reaches `limit` first.
-  bool run(const std::vector<std::shared_ptr<internal::WorkState>>& works,
-           Nanoseconds limit = std::chrono::seconds(100));
+  bool run(const std::vector<SimWork>& works, Nanoseconds limit = std::chrono::seconds(100));
+  void run_for(Nanoseconds duration);
   // One call on all ranks to its end; returns the first failure.
   std::optional<ErrorInfo> collective(const engine::Call& call, std::vector<SimBuffers>& buffers);
   // Lets everything that is on its way arrive.
   void settle();
+  // Frames that running ranks have received and not released.
+  std::size_t held_frames();
 
  private:
-  bool step();
+  bool progress_all();
 
   sim::Network network_;
   std::vector<std::unique_ptr<engine::Engine>> engines_;

@@ -32,12 +32,16 @@ class Endpoint final : public Transport {
       auto* bytes = new std::vector<std::byte>(std::move(link.front().bytes));
       link.pop_front();
       next_peer_ = (peer + 1) % network_.world_;
+      ++network_.held_frames_[static_cast<std::size_t>(rank_)];
       return ReceivedFrame{peer, *bytes, bytes};
     }
     return std::nullopt;
   }
 
-  void release(const ReceivedFrame& frame) override { delete static_cast<std::vector<std::byte>*>(frame.slot); }
+  void release(const ReceivedFrame& frame) override {
+    delete static_cast<std::vector<std::byte>*>(frame.slot);
+    --network_.held_frames_[static_cast<std::size_t>(rank_)];
+  }
 
   bool progress() override { return false; }
 
@@ -74,7 +78,8 @@ Network::Network(int world, std::uint64_t seed, LinkOptions options)
       links_(static_cast<std::size_t>(world) * static_cast<std::size_t>(world)),
       egress_free_(static_cast<std::size_t>(world)),
       dead_(static_cast<std::size_t>(world), false),
-      stopped_(static_cast<std::size_t>(world), false) {
+      stopped_(static_cast<std::size_t>(world), false),
+      held_frames_(static_cast<std::size_t>(world)) {
   for (int rank = 0; rank < world; ++rank) endpoints_.push_back(std::make_unique<Endpoint>(*this, rank));
 }
 
@@ -91,13 +96,15 @@ bool Network::running(int rank) const {
 }
 
 void Network::send(int from, int to, std::vector<std::byte> bytes) {
+  if (tap_) tap_(from, to, bytes);
   const double seconds =
       options_.bytes_per_second > 0 ? static_cast<double>(bytes.size()) / options_.bytes_per_second : 0.0;
   TimePoint& egress = egress_free_[static_cast<std::size_t>(from)];
   egress = std::max(egress, clock_.now()) + Nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
   TimePoint arrival = egress + options_.latency;
   if (options_.jitter.count() > 0) {
-    arrival += Nanoseconds(static_cast<std::int64_t>(random_() % (static_cast<std::uint64_t>(options_.jitter.count()) + 1)));
+    arrival +=
+        Nanoseconds(static_cast<std::int64_t>(random_() % (static_cast<std::uint64_t>(options_.jitter.count()) + 1)));
   }
   auto& flights = link(from, to);
   if (!flights.empty()) arrival = std::max(arrival, flights.back().arrival);

@@ -3,7 +3,7 @@
 //
 // Each ordered pair of ranks is a link with a rate and a latency; a frame arrives at
 //   max(now, when the sender's egress is free) + bytes / rate + latency + seeded jitter,
-// never before an earlier frame of the same link. Faults: kill a rank, stop a rank.
+// never before an earlier frame of the same link. Faults: kill a rank, stop a rank, damage a frame.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@
 namespace qccl::sim {
 
 struct LinkOptions {
-  double bytes_per_second = 0;     // egress of a rank; 0 is infinitely fast
+  double bytes_per_second = 0;  // egress of a rank; 0 is infinitely fast
   Nanoseconds latency{0};
-  Nanoseconds jitter{0};           // uniform in [0, jitter], from the seed
-  std::size_t slots = 64;          // frames in flight per ordered pair before reserve() refuses
+  Nanoseconds jitter{0};   // uniform in [0, jitter], from the seed
+  std::size_t slots = 64;  // frames in flight per ordered pair before reserve() refuses
 };
 
 class Endpoint;
@@ -41,6 +41,12 @@ class Network {
   // The rank neither sends nor takes anything any more; nobody is told.
   void stop(int rank);
   bool running(int rank) const;
+
+  // Sees, and may damage, every frame at the moment it is sent.
+  using Tap = std::function<void(int from, int to, Bytes frame)>;
+  void set_tap(Tap tap) { tap_ = std::move(tap); }
+  // Frames that `rank` received and has not released.
+  std::size_t held_frames(int rank) const { return held_frames_[static_cast<std::size_t>(rank)]; }
 
   // Sets the clock to the next arrival; false if nothing is on its way.
   bool advance();
@@ -63,6 +69,8 @@ class Network {
   std::vector<TimePoint> egress_free_;
   std::vector<bool> dead_;
   std::vector<bool> stopped_;
+  std::vector<std::size_t> held_frames_;
+  Tap tap_;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
 };
 

@@ -1,0 +1,216 @@
+// check_bound() and the codecs' definitions as far as it needs them: see reference.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "support/reference.h"
+
+namespace qccl::testing {
+namespace {
+
+constexpr long double kFloatMax = std::numeric_limits<float>::max();
+
+bool is_quantized(const Compression& compression) {
+  return compression.kind == Compression::Kind::minmax && compression.bits < 32;
+}
+
+long double unit_in_last_place(long double magnitude) {
+  return magnitude < 0x1p-126L ? 0x1p-149L : std::ldexp(1.0L, std::ilogb(magnitude) - 23);
+}
+
+// One chunk, that is one owner's part, of a compressed reduction.
+class ChunkCheck {
+ public:
+  ChunkCheck(const engine::Call& call, const std::vector<ByteVector>& inputs, int owner, std::uint64_t begin,
+             std::uint64_t end)
+      : call_(call), inputs_(inputs), owner_(owner), begin_(begin), end_(end) {}
+
+  // `output` holds the elements from `output_begin` on.
+  std::string check(const ByteVector& output, std::uint64_t output_begin) {
+    const std::uint64_t bucket = is_quantized(call_.compression) ? call_.compression.bucket_size : 1;
+    for (std::uint64_t first = begin_; first < end_; first += bucket) {
+      first_ = first;
+      last_ = std::min(first + bucket, end_);
+      std::string violation = check_bucket(output, output_begin);
+      if (!violation.empty()) return violation;
+    }
+    return {};
+  }
+
+ private:
+  bool one_shot() const { return owner_ < 0; }
+  bool requantizes() const { return call_.collective == Collective::all_reduce && !one_shot(); }
+  bool averages() const { return call_.op == ReduceOp::avg; }
+
+  // What one encoding of rank `rank`'s bucket may do.
+  void add_rank(int rank) {
+    const ByteVector& input = inputs_[static_cast<std::size_t>(rank)];
+    long double minimum = element(call_.type, input, first_);
+    long double maximum = minimum;
+    for (std::uint64_t i = first_; i < last_; ++i) {
+      const long double value = element(call_.type, input, i);
+      exact_[i - first_] += value;
+      magnitude_[i - first_] += std::fabs(value);
+      minimum = std::fmin(minimum, value);
+      maximum = std::fmax(maximum, value);
+      if (!std::isfinite(value)) own_poison_[i - first_] = true;
+      all_poisoned_ |= !std::isfinite(value) && (rank != owner_ || requantizes());
+    }
+    if (rank == owner_) return;
+    const long double largest_magnitude = std::max(std::fabs(minimum), std::fabs(maximum));
+    encoded_bound_ += stated_bound(call_.compression, minimum, maximum);
+    // A float16 on the wire ends at 65504, and a unit of one bit is the whole range.
+    all_poisoned_ |= call_.compression.kind == Compression::Kind::cast && call_.compression.wire == DataType::float16 &&
+                     largest_magnitude >= 65520;
+    may_overflow_ |= call_.compression.bits == 1 && maximum - minimum > kFloatMax;
+  }
+
+  void sum_ranks() {
+    const std::size_t size = last_ - first_;
+    exact_.assign(size, 0);
+    magnitude_.assign(size, 0);
+    own_poison_.assign(size, false);
+    encoded_bound_ = 0;
+    all_poisoned_ = may_overflow_ = false;
+    for (int rank = 0; rank < world(); ++rank) add_rank(rank);
+  }
+
+  // The sum's or average's error before the owner encodes it again.
+  void bound_sums() {
+    error_.assign(exact_.size(), 0);
+    for (std::size_t i = 0; i < exact_.size(); ++i) {
+      const long double most = magnitude_[i] + encoded_bound_;
+      may_overflow_ |= most * (1 + 0x1p-20L) > kFloatMax;
+      error_[i] = encoded_bound_ + static_cast<long double>(world()) * 0x1p-24L * most;
+      if (averages()) {
+        exact_[i] /= world();
+        error_[i] = error_[i] / world() + 0x1p-24L * most / world() + 0x1p-149L;
+      }
+    }
+  }
+
+  void add_result_encoding() {
+    if (!requantizes()) return;
+    long double minimum = std::numeric_limits<long double>::infinity();
+    long double maximum = -minimum;
+    for (std::size_t i = 0; i < exact_.size(); ++i) {
+      minimum = std::min(minimum, exact_[i] - error_[i]);
+      maximum = std::max(maximum, exact_[i] + error_[i]);
+    }
+    const long double bound = stated_bound(call_.compression, minimum, maximum);
+    for (long double& error : error_) error += bound;
+    const bool to_float16 =
+        call_.compression.kind == Compression::Kind::cast && call_.compression.wire == DataType::float16;
+    may_overflow_ |= to_float16 && std::max(std::fabs(minimum), std::fabs(maximum)) >= 65504;
+    may_overflow_ |= call_.compression.bits == 1 && maximum - minimum > kFloatMax;
+    may_overflow_ |= std::max(std::fabs(minimum), std::fabs(maximum)) > kFloatMax;
+  }
+
+  std::string check_bucket(const ByteVector& output, std::uint64_t output_begin) {
+    sum_ranks();
+    bound_sums();
+    add_result_encoding();
+    for (std::uint64_t i = first_; i < last_; ++i) {
+      const std::size_t at = i - first_;
+      const long double value = element(call_.type, output, i - output_begin);
+      const bool poisoned = all_poisoned_ || own_poison_[at];
+      std::string violation = check_element(at, value, poisoned);
+      if (!violation.empty()) return fmt::format("element {}: {}", i, violation);
+    }
+    return {};
+  }
+
+  std::string check_element(std::size_t at, long double value, bool poisoned) const {
+    long double bound = error_[at];
+    bool may_overflow = may_overflow_;
+    if (call_.type != DataType::float32) {
+      bound += half_spacing(call_.type, std::fabs(exact_[at]) + bound) / 2;
+      may_overflow |= std::fabs(exact_[at]) + bound > largest(call_.type);
+    }
+    if (!std::isfinite(value)) {
+      if (poisoned || may_overflow) return {};
+      return fmt::format("{} where all that it depends on is finite (exact {})", value, exact_[at]);
+    }
+    if (poisoned) return fmt::format("{} is a number although a value of its bucket was none", value);
+    const long double error = std::fabs(value - exact_[at]);
+    if (error <= bound) return {};
+    return fmt::format("{} instead of {}: error {} is over the bound {}", value, exact_[at], error, bound);
+  }
+
+  int world() const { return static_cast<int>(inputs_.size()); }
+
+  const engine::Call& call_;
+  const std::vector<ByteVector>& inputs_;
+  const int owner_;  // -1: every rank's part is encoded (one-shot)
+  const std::uint64_t begin_;
+  const std::uint64_t end_;
+  std::uint64_t first_ = 0;  // the bucket
+  std::uint64_t last_ = 0;
+  std::vector<long double> exact_;
+  std::vector<long double> magnitude_;
+  std::vector<long double> error_;
+  std::vector<bool> own_poison_;
+  long double encoded_bound_ = 0;
+  bool all_poisoned_ = false;
+  bool may_overflow_ = false;
+};
+
+}  // namespace
+
+long double stated_bound(const Compression& compression, long double minimum, long double maximum) {
+  const long double most = std::max(std::fabs(minimum), std::fabs(maximum));
+  switch (compression.kind) {
+    case Compression::Kind::none: return 0;
+    case Compression::Kind::cast:
+      return compression.wire == DataType::float16 ? std::max(most * 0x1p-11L, 0x1p-25L)
+                                                   : std::max(most * 0x1p-8L, 0x1p-134L);
+    case Compression::Kind::minmax: break;
+  }
+  if (compression.bits == 32 || !std::isfinite(most)) return 0;
+  const long double levels = std::ldexp(1.0L, compression.bits) - 1;
+  const long double unit = std::max((maximum - minimum) / levels, 0x1p-126L);
+  return unit / 2 + 4 * unit_in_last_place(most);
+}
+
+std::uint64_t stated_bytes(const Compression& compression, DataType type, std::uint64_t elements) {
+  switch (compression.kind) {
+    case Compression::Kind::none: return elements * element_bytes(type);
+    case Compression::Kind::cast: return elements * 2;
+    case Compression::Kind::minmax: break;
+  }
+  if (compression.bits == 32) return elements * 4;
+  const std::uint64_t buckets = (elements + compression.bucket_size - 1) / compression.bucket_size;
+  return buckets * 8 + (elements * static_cast<std::uint64_t>(compression.bits) + 7) / 8;
+}
+
+std::uint64_t chunk_share(const engine::Call& call, int world) {
+  if (call.collective == Collective::reduce_scatter || call.algorithm == Algorithm::one_shot) return call.count;
+  const auto ranks = static_cast<std::uint64_t>(world);
+  const std::uint64_t bucket = call.compression.kind == Compression::Kind::minmax ? call.compression.bucket_size : 1;
+  const std::uint64_t unit = std::lcm<std::uint64_t>(bucket, 64);
+  return ((call.count + ranks - 1) / ranks + unit - 1) / unit * unit;
+}
+
+std::string check_bound(const engine::Call& call, const std::vector<ByteVector>& inputs,
+                        const std::vector<ByteVector>& outputs) {
+  if (call.count == 0) return {};
+  const int world = static_cast<int>(inputs.size());
+  const bool scatters = call.collective == Collective::reduce_scatter;
+  const bool one_shot = !scatters && call.algorithm == Algorithm::one_shot;
+  const std::uint64_t total = scatters ? call.count * static_cast<std::uint64_t>(world) : call.count;
+  const std::uint64_t share = chunk_share(call, world);
+  for (int owner = 0; owner < world; ++owner) {
+    const std::uint64_t begin = std::min(total, static_cast<std::uint64_t>(owner) * share);
+    const std::uint64_t end = std::min(total, begin + share);
+    // All ranks hold the same all_reduce result (checked apart), so the owner's is looked at.
+    ChunkCheck chunk(call, inputs, one_shot ? -1 : owner, begin, end);
+    std::string violation = chunk.check(outputs[static_cast<std::size_t>(owner)], scatters ? begin : 0);
+    if (!violation.empty()) return fmt::format("chunk of rank {}, {}", owner, violation);
+  }
+  return {};
+}
+
+}  // namespace qccl::testing

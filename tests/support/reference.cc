@@ -1,0 +1,144 @@
+#include "support/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+namespace qccl::testing {
+namespace {
+
+template <class T>
+std::vector<T> load_all(const ByteVector& data) {
+  std::vector<T> values(data.size() / sizeof(T));
+  if (!data.empty()) std::memcpy(values.data(), data.data(), data.size());
+  return values;
+}
+
+std::vector<float> load_halves(DataType type, const ByteVector& data) {
+  std::vector<float> values(data.size() / 2);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(element(type, data, i));
+  return values;
+}
+
+template <class T>
+T smaller(T a, T b) {
+  if (a == b) return std::signbit(a) ? a : b;
+  return a < b ? a : b;
+}
+
+template <class T>
+T combine_floats(ReduceOp op, T a, T b) {
+  constexpr T kNan = std::numeric_limits<T>::quiet_NaN();
+  if (std::isnan(a) || std::isnan(b)) return kNan;
+  T result = 0;
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::avg: result = a + b; break;
+    case ReduceOp::prod: result = a * b; break;
+    case ReduceOp::min: result = smaller(a, b); break;
+    case ReduceOp::max: result = -smaller(-a, -b); break;
+  }
+  return std::isnan(result) ? kNan : result;
+}
+
+template <class T>
+T combine_integers(ReduceOp op, T a, T b) {
+  using Wide = unsigned __int128;
+  switch (op) {
+    case ReduceOp::prod: return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
+    case ReduceOp::min: return std::min(a, b);
+    case ReduceOp::max: return std::max(a, b);
+    default: return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
+  }
+}
+
+template <class T>
+std::vector<T> accumulate(ReduceOp op, const std::vector<std::vector<T>>& ranks) {
+  std::vector<T> result = ranks[0];
+  for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      if constexpr (std::is_floating_point_v<T>) {
+        result[i] = combine_floats(op, result[i], ranks[rank][i]);
+      } else {
+        result[i] = combine_integers(op, result[i], ranks[rank][i]);
+      }
+    }
+  }
+  if constexpr (std::is_floating_point_v<T>) {
+    if (op == ReduceOp::avg) {
+      for (T& value : result) value /= static_cast<T>(ranks.size());
+    }
+  }
+  return result;
+}
+
+template <class T>
+ByteVector reduce_as(ReduceOp op, const std::vector<ByteVector>& inputs) {
+  std::vector<std::vector<T>> ranks;
+  for (const ByteVector& input : inputs) ranks.push_back(load_all<T>(input));
+  const std::vector<T> result = accumulate(op, ranks);
+  ByteVector bytes(inputs[0].size());
+  if (!bytes.empty()) std::memcpy(bytes.data(), result.data(), bytes.size());
+  return bytes;
+}
+
+ByteVector reduce_halves(DataType type, ReduceOp op, const std::vector<ByteVector>& inputs) {
+  std::vector<std::vector<float>> ranks;
+  for (const ByteVector& input : inputs) ranks.push_back(load_halves(type, input));
+  const std::vector<float> result = accumulate(op, ranks);
+  ByteVector bytes(inputs[0].size());
+  for (std::size_t i = 0; i < result.size(); ++i) set_element(type, bytes.data(), i, result[i]);
+  return bytes;
+}
+
+}  // namespace
+
+ByteVector reduce_in_rank_order(DataType type, ReduceOp op, const std::vector<ByteVector>& inputs) {
+  switch (type) {
+    case DataType::float32: return reduce_as<float>(op, inputs);
+    case DataType::float64: return reduce_as<double>(op, inputs);
+    case DataType::int32: return reduce_as<std::int32_t>(op, inputs);
+    case DataType::int64: return reduce_as<std::int64_t>(op, inputs);
+    case DataType::uint8: return reduce_as<std::uint8_t>(op, inputs);
+    case DataType::float16:
+    case DataType::bfloat16: break;
+  }
+  return reduce_halves(type, op, inputs);
+}
+
+ByteVector with_plain_nans(DataType type, ByteVector data) {
+  if (!is_floating(type)) return data;
+  for (std::size_t i = 0; i < data.size() / element_bytes(type); ++i) {
+    const long double value = element(type, data, i);
+    if (std::isnan(value)) set_element(type, data.data(), i, value);
+  }
+  return data;
+}
+
+std::vector<ByteVector> expected_outputs(const engine::Call& call, const std::vector<ByteVector>& inputs) {
+  const std::size_t world = inputs.size();
+  const std::size_t bytes = static_cast<std::size_t>(call.count) * element_bytes(call.type);
+  switch (call.collective) {
+    case Collective::barrier: return std::vector<ByteVector>(world);
+    case Collective::broadcast: return std::vector<ByteVector>(world, inputs[static_cast<std::size_t>(call.root)]);
+    case Collective::all_reduce:
+      return std::vector<ByteVector>(world, reduce_in_rank_order(call.type, call.op, inputs));
+    case Collective::all_gather: {
+      ByteVector all;
+      for (const ByteVector& input : inputs) all.insert(all.end(), input.begin(), input.end());
+      return std::vector<ByteVector>(world, all);
+    }
+    case Collective::reduce_scatter: break;
+  }
+  const ByteVector all = reduce_in_rank_order(call.type, call.op, inputs);
+  std::vector<ByteVector> parts;
+  for (std::size_t rank = 0; rank < world; ++rank) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(rank * bytes);
+    parts.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(bytes));
+  }
+  return parts;
+}
+
+}  // namespace qccl::testing

@@ -1,0 +1,44 @@
+// What collectives must give, computed directly from all ranks' inputs: in rank order and bit for
+// bit where nothing is compressed, within the codec's stated bound where something is.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/call.h"
+#include "support/elements.h"
+
+namespace qccl::testing {
+
+// Ranks 0..N-1 added in that order: in the type itself, for 16-bit floats in float32 with one
+// rounding at the end. avg divides once. min and max: NaN wins, -0 < +0. NaN has no payload.
+ByteVector reduce_in_rank_order(DataType type, ReduceOp op, const std::vector<ByteVector>& inputs);
+
+// Replaces NaNs by the one without payload: where nothing is computed, a NaN passes as it is.
+ByteVector with_plain_nans(DataType type, ByteVector data);
+
+// The bits that every rank must hold after an uncompressed call, by rank. A broadcast's inputs are
+// all ranks' buffers before it.
+std::vector<ByteVector> expected_outputs(const engine::Call& call, const std::vector<ByteVector>& inputs);
+
+// Largest error of one encoding of a bucket with these extremes, from the codec's definition.
+long double stated_bound(const Compression& compression, long double minimum, long double maximum);
+
+// Bytes of `elements` on the wire by the codec's definition, for a run that begins with a bucket.
+std::uint64_t stated_bytes(const Compression& compression, DataType type, std::uint64_t elements);
+
+// Elements of a chunk when `count` are shared among `world` ranks (the last ones may get less).
+std::uint64_t chunk_share(const engine::Call& call, int world);
+
+// Holds what each rank got from a compressed all_reduce or reduce_scatter against the exact sum or
+// average and the error that the codec states. The first violation in words, or "".
+//
+// SRA: the bucket bounds of all ranks but the owner, plus the owner's bound on the sum's bucket;
+// reduce_scatter: without the latter; one-shot: the bounds of all ranks. Plus the rounding of a
+// float32 accumulation, N * 2^-24 * sum |x_i|, and of the result's own type. What shares a bucket
+// with a non-finite value must be non-finite, and nothing else may be but by overflow.
+std::string check_bound(const engine::Call& call, const std::vector<ByteVector>& inputs,
+                        const std::vector<ByteVector>& outputs);
+
+}  // namespace qccl::testing

@@ -1,5 +1,7 @@
 #include "transport/router.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace qccl {
@@ -12,6 +14,11 @@ Router::Router(std::unique_ptr<os::Poller> poller, std::vector<std::unique_ptr<E
     QCCL_CHECK(index < static_cast<int>(endpoints_.size()));
     endpoint_of_rank_.push_back(index < 0 ? nullptr : endpoints_[static_cast<std::size_t>(index)].get());
   }
+  std::vector<Endpoint*> in_use;
+  for (Endpoint* each : endpoint_of_rank_) {
+    if (each != nullptr && std::find(in_use.begin(), in_use.end(), each) == in_use.end()) in_use.push_back(each);
+  }
+  if (in_use.size() == 1) reaches_all_ = in_use.front();
   for (std::size_t i = 0; i < endpoints_.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) QCCL_CHECK(endpoints_[i]->token_space() != endpoints_[j]->token_space());
   }
@@ -64,16 +71,6 @@ void Router::dispatch(const os::Poller::Ready& event) {
   for (const auto& each : endpoints_) {
     if (each->token_space() == Endpoint::token_space_of(event.token)) return each->ready(event);
   }
-}
-
-Board* Router::board() {
-  Endpoint* shared = nullptr;
-  for (Endpoint* each : endpoint_of_rank_) {
-    if (each == nullptr) continue;
-    if (shared != nullptr && shared != each) return nullptr;
-    shared = each;
-  }
-  return shared != nullptr ? shared->board() : nullptr;
 }
 
 bool Router::flushed() const {

@@ -27,7 +27,7 @@ class Router final : public Transport {
   void wake() override { poller_->wake(); }
   bool is_local(int peer) const override { return endpoint(peer).is_local(peer); }
   // The endpoint's board if one endpoint reaches every peer.
-  Board* board() override;
+  Board* board() override { return reaches_all_ != nullptr ? reaches_all_->board() : nullptr; }
   const char* kind(int peer) const override { return endpoint(peer).kind(peer); }
   bool flushed() const override;
   void close() override;
@@ -39,8 +39,9 @@ class Router final : public Transport {
   std::unique_ptr<os::Poller> poller_;  // first: the endpoints use it until they are gone
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::vector<Endpoint*> endpoint_of_rank_;
-  Endpoint* reserved_ = nullptr;  // whose reservation commit() ends
-  std::size_t next_ = 0;          // the endpoint that receive() asks first
+  Endpoint* reaches_all_ = nullptr;  // the one that has every peer, if one has
+  Endpoint* reserved_ = nullptr;     // whose reservation commit() ends
+  std::size_t next_ = 0;             // the endpoint that receive() asks first
 };
 
 }  // namespace qccl

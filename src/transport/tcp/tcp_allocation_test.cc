@@ -6,7 +6,7 @@
 #include <new>
 
 #include "transport/tcp/tcp_endpoint.h"
-#include "transport/tcp/tcp_test_support.h"
+#include "transport/tcp/tcp_support_test.h"
 
 namespace {
 

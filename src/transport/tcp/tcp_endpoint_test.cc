@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "transport/tcp/tcp_endpoint.h"
-#include "transport/tcp/tcp_test_support.h"
+#include "transport/tcp/tcp_support_test.h"
 
 namespace qccl::tcp_test {
 namespace {

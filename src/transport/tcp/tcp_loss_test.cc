@@ -6,7 +6,7 @@
 
 #include "os/socket.h"
 #include "transport/tcp/tcp_endpoint.h"
-#include "transport/tcp/tcp_test_support.h"
+#include "transport/tcp/tcp_support_test.h"
 
 namespace qccl::tcp_test {
 namespace {

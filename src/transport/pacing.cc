@@ -1,0 +1,103 @@
+#include "transport/pacing.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <string>
+
+namespace qccl {
+namespace {
+
+constexpr std::uint64_t kNanosecondsPerSecond = 1'000'000'000;
+constexpr std::uint64_t kSmallestBurstBytes = 64 * 1024;
+constexpr Nanoseconds kShortestBurst = std::chrono::milliseconds(1);
+
+struct Unit {
+  std::string_view name;
+  double bytes;
+  bool any_case;
+};
+// Bytes are told from bits by their capital B alone: "mbps" means one or the other to different
+// people, so that it is refused.
+constexpr std::array<Unit, 8> kUnits{{{"bit", 1.0 / 8, true},
+                                      {"kbit", 1e3 / 8, true},
+                                      {"mbit", 1e6 / 8, true},
+                                      {"gbit", 1e9 / 8, true},
+                                      {"B", 1, false},
+                                      {"KB", 1e3, false},
+                                      {"MB", 1e6, false},
+                                      {"GB", 1e9, false}}};
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& letter : result) letter = letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+  return result;
+}
+
+// Bytes per second of one `name`; 0 if there is no such unit.
+double unit_bytes(std::string_view name) {
+  const bool per_second = name.ends_with("/s");
+  if (per_second) name.remove_suffix(2);
+  const bool bytes_per_second = !per_second && name.ends_with("Bps");
+  if (bytes_per_second) name.remove_suffix(2);
+  for (const Unit& unit : kUnits) {
+    if (unit.any_case && !bytes_per_second && lower(name) == unit.name) return unit.bytes;
+    if (!unit.any_case && (per_second || bytes_per_second) && name == unit.name) return unit.bytes;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Result<std::uint64_t> parse_link_rate(std::string_view text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  if (error == std::errc()) {
+    const double rate = number * unit_bytes(text.substr(static_cast<std::size_t>(end - text.data())));
+    if (rate >= 1 && rate <= 1e15) return static_cast<std::uint64_t>(std::llround(rate));
+  }
+  return Failure(ErrorKind::invalid_argument,
+                 "link rate \"" + std::string(text) +
+                     "\" is none: write bits as \"1gbit\", \"2.5gbit\", \"100mbit\" or \"800kbit\", or bytes as "
+                     "\"10MBps\", \"1.25GB/s\" or \"500KB/s\"");
+}
+
+PacedTransport::PacedTransport(std::unique_ptr<Transport> inner, std::uint64_t bytes_per_second, const Clock& clock)
+    : inner_(std::move(inner)),
+      bytes_per_second_(bytes_per_second),
+      saved_at_most_(
+          std::max(kShortestBurst, Nanoseconds(kSmallestBurstBytes * kNanosecondsPerSecond / bytes_per_second))),
+      clock_(clock),
+      balanced_at_(clock.now() - saved_at_most_) {}
+
+Bytes PacedTransport::reserve(int peer, std::size_t max_bytes, TrafficClass traffic) {
+  if (traffic == TrafficClass::data && clock_.now() < balanced_at_) {
+    held_back_ = true;
+    return {};
+  }
+  reserved_ = traffic;
+  return inner_->reserve(peer, max_bytes, traffic);
+}
+
+void PacedTransport::commit(std::size_t actual_bytes) {
+  if (reserved_ == TrafficClass::data) charge(actual_bytes);
+  inner_->commit(actual_bytes);
+}
+
+void PacedTransport::charge(std::size_t bytes) {
+  const std::uint64_t cost = bytes * kNanosecondsPerSecond + fraction_;
+  fraction_ = cost % bytes_per_second_;
+  balanced_at_ = std::max(balanced_at_, clock_.now() - saved_at_most_) +
+                 Nanoseconds(static_cast<std::int64_t>(cost / bytes_per_second_));
+}
+
+TimePoint PacedTransport::next_send_time() const { return held_back_ ? balanced_at_ : kForever; }
+
+// Whoever was held back asks again after the sleep, and is noted again if it must wait on.
+void PacedTransport::sleep(TimePoint deadline, const Clock& clock) {
+  inner_->sleep(std::min(deadline, next_send_time()), clock);
+  if (clock_.now() >= balanced_at_) held_back_ = false;
+}
+
+}  // namespace qccl

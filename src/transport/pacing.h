@@ -1,0 +1,56 @@
+// Holds a process to a link rate (QCCL_LINK_RATE): to leave room for others on a link, and to see
+// on one machine what a slow wire does. Decorates any Transport.
+//
+// A token bucket over the bytes of data frames, headers included, to all peers together; control
+// frames are exempt. A frame may go whenever the balance is not negative, and may drive it
+// negative: frames are never cut, and in the long run the rate is exact. What a pause saves up is
+// at most a millisecond's worth, or 64 KiB where that is more.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "transport/transport.h"
+
+namespace qccl {
+
+// Bytes per second of "1gbit", "2.5gbit", "100mbit", "800kbit" (1000 based, any case, "/s" may
+// follow) or "10MBps", "10MB/s", "1.25GB/s", "500KB/s". InvalidArgument lists these forms.
+Result<std::uint64_t> parse_link_rate(std::string_view text);
+
+// One thread, as Transport says; `clock` must outlive it.
+class PacedTransport final : public Transport {
+ public:
+  PacedTransport(std::unique_ptr<Transport> inner, std::uint64_t bytes_per_second, const Clock& clock);
+
+  Bytes reserve(int peer, std::size_t max_bytes, TrafficClass traffic) override;
+  void commit(std::size_t actual_bytes) override;
+  std::optional<ReceivedFrame> receive() override { return inner_->receive(); }
+  void release(const ReceivedFrame& frame) override { inner_->release(frame); }
+  bool progress() override { return inner_->progress(); }
+  std::optional<PeerLoss> next_loss() override { return inner_->next_loss(); }
+  void sleep(TimePoint deadline, const Clock& clock) override;
+  void wake() override { inner_->wake(); }
+  TimePoint next_send_time() const override;
+  bool is_local(int peer) const override { return inner_->is_local(peer); }
+  // None: it would go around the pacing.
+  Board* board() override { return nullptr; }
+  const char* kind(int peer) const override { return inner_->kind(peer); }
+  bool flushed() const override { return inner_->flushed(); }
+  void close() override { inner_->close(); }
+
+ private:
+  void charge(std::size_t bytes);
+
+  std::unique_ptr<Transport> inner_;
+  std::uint64_t bytes_per_second_;
+  Nanoseconds saved_at_most_;
+  const Clock& clock_;
+  TimePoint balanced_at_;       // when the balance is, or was, zero
+  std::uint64_t fraction_ = 0;  // of a nanosecond, in 1 / bytes_per_second_, still to be charged
+  TrafficClass reserved_ = TrafficClass::data;
+  bool held_back_ = false;  // a reservation was refused, and nobody has slept until it could go on
+};
+
+}  // namespace qccl

@@ -1,0 +1,203 @@
+#include "transport/pacing.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+namespace qccl {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Takes everything at once and remembers it.
+class Sink final : public Transport {
+ public:
+  explicit Sink(ManualClock& manual) : clock_(manual) {}
+  Bytes reserve(int, std::size_t max_bytes, TrafficClass) override {
+    if (full) return {};
+    buffer_.resize(max_bytes);
+    return buffer_;
+  }
+  void commit(std::size_t actual_bytes) override { sent += actual_bytes; }
+  std::optional<ReceivedFrame> receive() override { return std::nullopt; }
+  void release(const ReceivedFrame&) override {}
+  bool progress() override { return false; }
+  std::optional<PeerLoss> next_loss() override { return std::nullopt; }
+  void sleep(TimePoint deadline, const Clock&) override {
+    slept_until = deadline;
+    clock_.advance_to(deadline);
+  }
+  void wake() override {}
+  bool is_local(int) const override { return true; }
+  Board* board() override { return &own_board; }
+  const char* kind(int) const override { return "sink"; }
+  bool flushed() const override { return true; }
+  void close() override {}
+
+  struct NoBoard final : Board {
+    bool open(std::uint64_t) override { return false; }
+    void close(std::uint64_t) override {}
+    void publish(std::uint64_t, std::uint64_t, std::uint64_t, ConstBytes) override {}
+    std::optional<BoardCell> read(std::uint64_t, int, std::uint64_t) override { return std::nullopt; }
+  } own_board;
+  bool full = false;
+  std::uint64_t sent = 0;
+  TimePoint slept_until{};
+
+ private:
+  ManualClock& clock_;
+  std::vector<std::byte> buffer_;
+};
+
+struct Paced {
+  explicit Paced(std::uint64_t bytes_per_second) {
+    clock.advance(1h);
+    auto inner = std::make_unique<Sink>(clock);
+    sink = inner.get();
+    transport = std::make_unique<PacedTransport>(std::move(inner), bytes_per_second, clock);
+  }
+  bool send(std::size_t bytes, TrafficClass traffic = TrafficClass::data) {
+    if (transport->reserve(1, bytes, traffic).empty()) return false;
+    transport->commit(bytes);
+    return true;
+  }
+  // Sends until it is held back.
+  std::uint64_t drain(std::size_t frame_bytes) {
+    const std::uint64_t before = sink->sent;
+    while (send(frame_bytes)) continue;
+    return sink->sent - before;
+  }
+
+  ManualClock clock;
+  Sink* sink = nullptr;
+  std::unique_ptr<PacedTransport> transport;
+};
+
+TEST(LinkRate, reads_bits_and_bytes_per_second) {
+  EXPECT_EQ(parse_link_rate("1gbit").value(), 125'000'000u);
+  EXPECT_EQ(parse_link_rate("2.5gbit").value(), 312'500'000u);
+  EXPECT_EQ(parse_link_rate("100mbit").value(), 12'500'000u);
+  EXPECT_EQ(parse_link_rate("800kbit").value(), 100'000u);
+  EXPECT_EQ(parse_link_rate("16bit").value(), 2u);
+  EXPECT_EQ(parse_link_rate("1Gbit/s").value(), 125'000'000u);
+  EXPECT_EQ(parse_link_rate("10MBps").value(), 10'000'000u);
+  EXPECT_EQ(parse_link_rate("10MB/s").value(), 10'000'000u);
+  EXPECT_EQ(parse_link_rate("1.25GB/s").value(), 1'250'000'000u);
+  EXPECT_EQ(parse_link_rate("500KBps").value(), 500'000u);
+  EXPECT_EQ(parse_link_rate("7B/s").value(), 7u);
+}
+
+TEST(LinkRate, anything_else_is_invalid_argument_that_lists_the_forms) {
+  for (const char* text :
+       {"", "gbit", "1", "1 gbit", "1gbits", "10mbps", "10Mbps", "10MB", "-1gbit", "0gbit", "1e3mbit", "nangbit",
+        "infgbit", "1gbitps", "1bit", "99999999999gbit", "1gbit/s/s", "0x1gbit"}) {
+    const auto rate = parse_link_rate(text);
+    ASSERT_FALSE(rate.ok()) << text;
+    EXPECT_EQ(rate.error().kind, ErrorKind::invalid_argument);
+    EXPECT_NE(rate.error().message.find("\"" + std::string(text) + "\""), std::string::npos);
+    EXPECT_NE(rate.error().message.find("2.5gbit"), std::string::npos);
+    EXPECT_NE(rate.error().message.find("10MBps"), std::string::npos);
+  }
+}
+
+TEST(Pacing, the_long_run_rate_is_exact_within_a_percent_for_any_frame_size_and_rate) {
+  std::mt19937 random(1);
+  for (const std::uint64_t rate :
+       {std::uint64_t{100'000}, std::uint64_t{12'500'000}, std::uint64_t{125'000'000}, std::uint64_t{9'999'999'999}}) {
+    for (const std::size_t largest : {std::size_t{100}, std::size_t{5000}, kMaxFrameBytes}) {
+      Paced paced(rate);
+      const auto begin = paced.clock.now();
+      const double burst = std::max(65536.0, static_cast<double>(rate) / 1000);
+      while (static_cast<double>(paced.sink->sent) < 50 * std::max(burst, static_cast<double>(largest))) {
+        const std::size_t bytes = 64 + random() % (largest - 63);
+        while (!paced.send(bytes)) paced.clock.advance_to(paced.transport->next_send_time());
+      }
+      const double seconds = std::chrono::duration<double>(paced.clock.now() - begin).count();
+      // The last frame is sent, but not yet paid for.
+      const double paid = static_cast<double>(paced.sink->sent) - burst - static_cast<double>(largest) / 2;
+      const double expected = paid / static_cast<double>(rate);
+      EXPECT_NEAR(seconds, expected, 0.01 * expected + static_cast<double>(largest) / static_cast<double>(rate))
+          << rate << " bytes/s, frames up to " << largest;
+    }
+  }
+}
+
+TEST(Pacing, a_pause_saves_up_a_millisecond_or_64_kibibytes) {
+  Paced fast(1'000'000'000);
+  EXPECT_NEAR(static_cast<double>(fast.drain(1000)), 1e6, 1001);
+  fast.clock.advance(1h);
+  EXPECT_NEAR(static_cast<double>(fast.drain(1000)), 1e6, 1001);
+  Paced slow(1'000'000);
+  EXPECT_NEAR(static_cast<double>(slow.drain(1000)), 65536, 1001);
+  slow.clock.advance(1h);
+  EXPECT_NEAR(static_cast<double>(slow.drain(1000)), 65536, 1001);
+}
+
+TEST(Pacing, a_frame_larger_than_the_burst_goes_and_its_debt_is_paid_first) {
+  Paced paced(1'000'000);
+  ASSERT_TRUE(paced.send(kMaxFrameBytes));
+  EXPECT_FALSE(paced.send(64));
+  const auto debt = Nanoseconds((kMaxFrameBytes - 65536) * 1000);
+  EXPECT_EQ(paced.transport->next_send_time(), paced.clock.now() + debt);
+  paced.clock.advance(debt - 1us);
+  EXPECT_FALSE(paced.send(64));
+  paced.clock.advance(1us);
+  EXPECT_TRUE(paced.send(64));
+}
+
+TEST(Pacing, control_is_neither_held_back_nor_charged) {
+  Paced paced(1'000'000);
+  paced.drain(1000);
+  const auto next = paced.transport->next_send_time();
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(paced.send(1000, TrafficClass::control));
+  EXPECT_FALSE(paced.send(1000));
+  EXPECT_EQ(paced.transport->next_send_time(), next);
+}
+
+TEST(Pacing, an_unused_reservation_costs_nothing) {
+  Paced paced(1'000'000);
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_FALSE(paced.transport->reserve(1, kMaxFrameBytes, TrafficClass::data).empty());
+    paced.transport->commit(0);
+  }
+  EXPECT_EQ(paced.drain(65536), 131072u);
+}
+
+TEST(Pacing, nothing_held_back_means_no_send_time) {
+  Paced paced(1'000'000);
+  EXPECT_EQ(paced.transport->next_send_time(), kForever);
+  ASSERT_TRUE(paced.send(kMaxFrameBytes));
+  EXPECT_EQ(paced.transport->next_send_time(), kForever) << "nobody asked yet";
+  paced.clock.advance(1h);
+  paced.sink->full = true;
+  EXPECT_FALSE(paced.send(64)) << "the transport below is full: not ours to time";
+  EXPECT_EQ(paced.transport->next_send_time(), kForever);
+}
+
+TEST(Pacing, a_sleep_ends_when_the_send_that_was_held_back_can_go_on) {
+  Paced paced(1'000'000);
+  paced.drain(1000);
+  const auto next = paced.transport->next_send_time();
+  ASSERT_NE(next, kForever);
+  paced.transport->sleep(kForever, paced.clock);
+  EXPECT_EQ(paced.sink->slept_until, next);
+  EXPECT_EQ(paced.transport->next_send_time(), kForever) << "a sender that gave up must not keep anyone awake";
+  EXPECT_TRUE(paced.send(1000));
+  EXPECT_FALSE(paced.send(1000));
+  const auto earlier = paced.clock.now() + 1us;
+  paced.transport->sleep(earlier, paced.clock);
+  EXPECT_EQ(paced.sink->slept_until, earlier);
+  EXPECT_NE(paced.transport->next_send_time(), kForever);
+}
+
+TEST(Pacing, has_no_board_and_is_otherwise_the_transport_it_paces) {
+  Paced paced(1'000'000);
+  EXPECT_EQ(paced.transport->board(), nullptr);
+  EXPECT_STREQ(paced.transport->kind(1), "sink");
+  EXPECT_TRUE(paced.transport->is_local(1));
+}
+
+}  // namespace
+}  // namespace qccl

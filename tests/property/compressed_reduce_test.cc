@@ -43,12 +43,15 @@ class Compressed : public ::testing::TestWithParam<int> {
 
   const int world_ = GetParam();
   SimWorld fine_{world_, {.seed = 11, .slice_bytes = 4096}};
-  SimWorld coarse_{world_, {.seed = 12, .link = {.latency = std::chrono::microseconds(3),
-                                                 .jitter = std::chrono::milliseconds(2), .slots = 2}}};
+  SimWorld coarse_{
+      world_,
+      {.seed = 12,
+       .link = {.latency = std::chrono::microseconds(3), .jitter = std::chrono::milliseconds(2), .slots = 2}}};
 };
 
 CallOptions options_of(const Compression& codec, std::uint64_t round) {
-  return {.op = round % 3 == 2 ? ReduceOp::avg : ReduceOp::sum, .compression = codec,
+  return {.op = round % 3 == 2 ? ReduceOp::avg : ReduceOp::sum,
+          .compression = codec,
           .algorithm = round % 4 == 3 ? Algorithm::one_shot : Algorithm::sra};
 }
 

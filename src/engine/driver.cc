@@ -65,6 +65,13 @@ void Driver::call_holder() {
   if (sleeping_.load()) transport_.wake();
 }
 
+// With mutex_ held: one thread less wants the token. The progress thread does not take it while
+// somebody wants it, so it has to be told when the last one leaves without it.
+void Driver::leave_queue() {
+  --wanted_;
+  if (wanted_ == 0 && !taken_ && background_work_) parked_.notify_one();
+}
+
 bool Driver::run_or_enqueue(Action action, std::unique_lock<std::mutex>& lock) {
   if (taken_) {
     inbox_.push_back(std::move(action));
@@ -106,7 +113,7 @@ void Driver::run(Post post) {
   lock.unlock();
   run_inbox();
   engine_.post(std::move(post));
-  drive_until(*work, kForever);
+  drive_until([&] { return work->done(); }, kForever);
   give_back();
 }
 
@@ -132,7 +139,7 @@ void Driver::with_engine(const std::function<void(Engine&)>& action) {
     }
     released_.wait(lock);
   }
-  --wanted_;
+  leave_queue();
 }
 
 bool Driver::wait(internal::WorkState& work, TimePoint deadline) {
@@ -142,7 +149,7 @@ bool Driver::wait(internal::WorkState& work, TimePoint deadline) {
       taken_ = true;
       ++drives_;
       lock.unlock();
-      const bool done = drive_until(work, deadline);
+      const bool done = drive_until([&] { return work.done(); }, deadline);
       give_back();
       return done;
     }
@@ -153,10 +160,24 @@ bool Driver::wait(internal::WorkState& work, TimePoint deadline) {
     } else {
       released_.wait_until(lock, deadline);
     }
-    --wanted_;
+    leave_queue();
     if (!work.done() && clock_.now() >= deadline) return false;
   }
   return true;
+}
+
+void Driver::drive_until_flushed(TimePoint deadline) {
+  std::unique_lock lock(mutex_);
+  while (taken_) {
+    ++wanted_;
+    call_holder();
+    released_.wait(lock);
+    leave_queue();
+  }
+  taken_ = true;
+  lock.unlock();
+  drive_until([this] { return engine_.has_no_notes() && transport_.flushed(); }, deadline);
+  give_back();
 }
 
 // ---- driving
@@ -189,7 +210,7 @@ void Driver::complete_all() {
   notify_waiters();
 }
 
-bool Driver::drive_until(internal::WorkState& work, TimePoint deadline) {
+bool Driver::drive_until(const std::function<bool()>& done, TimePoint deadline) {
   const DefaultFloatEnvironment environment;
   TimePoint last_moved = clock_.now();
   run_inbox();
@@ -197,7 +218,7 @@ bool Driver::drive_until(internal::WorkState& work, TimePoint deadline) {
     if (attention_.exchange(false)) run_inbox();
     const bool moved = engine_.progress();
     complete_all();
-    if (work.done()) return true;
+    if (done()) return true;
     if (moved) {
       last_moved = TimePoint{};
       continue;
@@ -238,7 +259,7 @@ bool Driver::park() {
       return true;
     }
     drives_seen = drives_;
-    parked_.wait_for(lock, options_.look_in, [this] { return stopping_ || (background_work_ && !taken_); });
+    parked_.wait_for(lock, options_.look_in, [this] { return stopping_ || (background_work_ && !taken_ && wanted_ == 0); });
   }
   return false;
 }

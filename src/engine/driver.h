@@ -45,6 +45,8 @@ class Driver {
   void post(Post post);
   // Posts and drives until it is done, in this thread where the token is free.
   void run(Post post);
+  // Drives until everything committed has left this process, or `deadline` has come.
+  void drive_until_flushed(TimePoint deadline);
   // Drives until `work` is done or `deadline` has come; true if done.
   bool wait(internal::WorkState& work, TimePoint deadline);
   // Runs `action` on whatever thread holds the token, and returns when it has run. It must not
@@ -57,10 +59,11 @@ class Driver {
   // Runs the action at once with the token, or leaves it to the holder; true in the first case.
   bool run_or_enqueue(Action action, std::unique_lock<std::mutex>& lock);
   void call_holder();
+  void leave_queue();
   void run_inbox();
   void complete_all();
   void notify_waiters();
-  bool drive_until(internal::WorkState& work, TimePoint deadline);
+  bool drive_until(const std::function<bool()>& done, TimePoint deadline);
   void doze(TimePoint deadline);
   void progress_thread();
   bool park();

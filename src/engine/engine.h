@@ -71,6 +71,8 @@ class Engine {
   void notify_when_quiet(std::uint64_t id, std::shared_ptr<internal::WorkState> work);
   // Tells every peer that this rank leaves in good order.
   void say_goodbye();
+  // No control frame waits to be sent.
+  bool has_no_notes() const { return notes_.empty(); }
   // Fails all groups without telling anybody: the process is closing.
   void shut_down(const ErrorInfo& reason);
 

@@ -1,0 +1,214 @@
+#include "comm/context.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <numeric>
+
+#include "base/environment.h"
+#include "comm/choice.h"
+#include "comm/links.h"
+#include "comm/mesh.h"
+#include "os/fork_list.h"
+#include "os/process.h"
+#include "rendezvous/tcp_store.h"
+#include "rendezvous/tcp_store_server.h"
+
+namespace qccl::comm {
+namespace {
+
+using rendezvous::Membership;
+
+// How long a closing context tries to get its last bytes out.
+constexpr Nanoseconds kFlushPatience = std::chrono::seconds(2);
+// How long rank 0 serves the store for ranks that still read from it when the mesh is complete.
+constexpr Nanoseconds kStoreLinger = std::chrono::seconds(5);
+
+Result<Compression> parse_compression(const char* variable, const std::string& text) {
+  try {
+    return Compression::parse(text);
+  } catch (const Error& error) {
+    return Failure(error.kind(), fmt::format("{}: {}", variable, error.what()));
+  }
+}
+
+// The store that ranks meet at, and the server behind it where this rank serves it.
+struct Meeting {
+  std::unique_ptr<rendezvous::TcpStoreServer> server;
+  std::shared_ptr<Store> store;  // null in a world of 1
+  std::string place;
+};
+
+Result<Meeting> open_meeting(const InitOptions& init, const Membership& membership, TimePoint deadline,
+                             const Clock& clock) {
+  Meeting meeting;
+  meeting.store = init.store;
+  if (membership.world == 1 || init.store != nullptr) return meeting;
+  if (membership.hosts_store) {
+    auto server = rendezvous::TcpStoreServer::start("", membership.master_port);
+    if (!server.ok()) return server.failure();
+    meeting.server = std::move(*server);
+  }
+  meeting.place = fmt::format("at {}:{}", membership.master_address, membership.master_port);
+  meeting.store = std::make_shared<rendezvous::TcpStore>(rendezvous::TcpStoreOptions{
+      .host = membership.master_address, .port = membership.master_port, .deadline = deadline, .clock = &clock});
+  return meeting;
+}
+
+engine::DriverOptions driver_options(const Options& options, int local_ranks) {
+  engine::DriverOptions driver;
+  driver.spin = options.spin;
+  driver.yield_while_spinning = local_ranks > os::available_cpus();
+  return driver;
+}
+
+}  // namespace
+
+Result<Settings> settle(const InitOptions& init) {
+  auto options = Options::from_environment();
+  if (!options.ok()) return options.failure();
+  Settings settings{.options = std::move(*options), .compression = none()};
+  Options& chosen = settings.options;
+  if (init.timeout) chosen.timeout = *init.timeout;
+  if (init.init_timeout) chosen.init_timeout = *init.init_timeout;
+  if (init.transport) chosen.transport = *init.transport;
+  if (init.compression) {
+    settings.compression = *init.compression;
+    return settings;
+  }
+  const char* variable = chosen.compression ? "QCCL_COMPRESSION" : "BITS and bucket_size";
+  const auto& text = chosen.compression ? chosen.compression : chosen.qnccl_compression;
+  if (!text) return settings;
+  auto compression = parse_compression(variable, *text);
+  if (!compression.ok()) return compression.failure();
+  settings.compression = *compression;
+  return settings;
+}
+
+Context::Context(Membership membership, Settings settings)
+    : membership_(std::move(membership)), settings_(std::move(settings)), core_(std::make_unique<Core>()) {}
+
+Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
+  auto settings = settle(init);
+  if (!settings.ok()) return settings.failure();
+  auto membership = rendezvous::discover_membership(init, [](const char* name) { return environment(name); });
+  if (!membership.ok()) return membership.failure();
+
+  std::shared_ptr<Context> context(new Context(std::move(*membership), std::move(*settings)));
+  const Membership& own = context->membership_;
+  const Options& options = context->settings_.options;
+  const TimePoint deadline = saturating_add(context->clock_.now(), options.init_timeout);
+  auto meeting = open_meeting(init, own, deadline, context->clock_);
+  if (!meeting.ok()) return meeting.failure();
+
+  MeshOptions mesh;
+  mesh.membership = own;
+  mesh.transport = options.transport;
+  mesh.interface_filter = environment("QCCL_SOCKET_IFNAME").value_or("");
+  mesh.place = meeting->place;
+  mesh.deadline = deadline;
+  mesh.timeout = options.init_timeout;
+  auto links = connect_mesh(meeting->store.get(), mesh, context->clock_);
+  if (!links.ok()) return links.failure();
+  const int local_ranks = links->local_ranks;
+  const LinkOptions link_options{.rank = own.rank, .world = own.world, .transport = options.transport,
+                                 .link_rate = options.link_rate, .deadline = deadline};
+  auto transport = make_transport(std::move(*links), link_options, context->clock_);
+  if (!transport.ok()) return transport.failure();
+  context->start(std::move(*transport), local_ranks);
+  meeting->store.reset();
+  if (meeting->server) meeting->server->stop(kStoreLinger);
+  return context;
+}
+
+void Context::start(std::unique_ptr<Transport> transport, int local_ranks) {
+  core_->transport = std::move(transport);
+  engine::EngineOptions options;
+  options.rank = rank();
+  options.world = world();
+  options.slice_bytes = settings_.options.slice_bytes;
+  options.checksum = settings_.options.checksum;
+  options.peer_timeout = settings_.options.peer_timeout;
+  core_->engine = std::make_unique<engine::Engine>(*core_->transport, clock_, options);
+  core_->driver = std::make_unique<engine::Driver>(*core_->engine, *core_->transport, clock_,
+                                                   driver_options(settings_.options, local_ranks));
+  core_->driver->start();
+}
+
+Context::~Context() {
+  if (os::in_forked_child()) {
+    // The threads and descriptors are the parent's: touch nothing.
+    static_cast<void>(core_.release());
+    return;
+  }
+  if (core_->driver == nullptr) return;
+  say_goodbye();
+  core_->driver->stop();
+  core_->transport->close();
+}
+
+void Context::say_goodbye() {
+  engine::Driver& driver = *core_->driver;
+  const TimePoint deadline = saturating_add(clock_.now(), kFlushPatience);
+  driver.with_engine([](engine::Engine& engine) { engine.say_goodbye(); });
+  driver.drive_until_flushed(deadline);
+}
+
+Status Context::usable() const {
+  if (!os::in_forked_child()) return {};
+  return Failure(ErrorKind::misuse,
+                 fmt::format("QCCL rank {}: this is a forked child of the rank's process, where its connections are "
+                             "closed; start the child before qccl::init(), or call collectives in the parent only",
+                             rank()));
+}
+
+Result<bool> Context::open_group(std::uint64_t id, const std::string& name, const std::vector<int>& ranks) {
+  Status opened;
+  bool board = false;
+  driver().with_engine([&](engine::Engine& engine) {
+    opened = engine.open_group(id, name, ranks);
+    board = opened.ok() && engine.prepare_board(id);
+  });
+  if (!opened.ok()) return opened.failure();
+
+  // The members agree: the board is used if all could take a cell. This is also the barrier after
+  // which every member has opened the group.
+  std::uint8_t all_have_board = board ? 1 : 0;
+  CallOptions minimum;
+  minimum.op = ReduceOp::min;
+  auto call = make_call(Collective::all_reduce, 1, DataType::uint8, static_cast<int>(ranks.size()), minimum, {});
+  if (!call.ok()) return call.failure();
+  engine::Post post;
+  post.group = id;
+  post.call = *call;
+  post.input = post.output = reinterpret_cast<std::byte*>(&all_have_board);
+  post.timeout = settings_.options.init_timeout;
+  post.work = std::make_shared<internal::WorkState>();
+  const auto work = post.work;
+  driver().run(std::move(post));
+  if (work->failure()) {
+    close_group(id);
+    return Failure(*work->failure());
+  }
+  driver().with_engine([&](engine::Engine& engine) { engine.use_board(id, all_have_board == 1); });
+  return all_have_board == 1;
+}
+
+void Context::close_group(std::uint64_t id) {
+  driver().with_engine([id](engine::Engine& engine) { engine.close_group(id); });
+}
+
+std::string Context::describe() const {
+  std::map<std::string, std::vector<int>> by_kind;
+  for (int peer = 0; peer < world(); ++peer) {
+    if (peer != rank()) by_kind[core_->transport->kind(peer)].push_back(peer);
+  }
+  std::string text = fmt::format("rank {} of {} from {}", rank(), world(), membership_.source);
+  for (const auto& [kind, peers] : by_kind) {
+    text += fmt::format(", {} to rank{} {}", kind, peers.size() == 1 ? "" : "s", fmt::join(peers, ", "));
+  }
+  if (settings_.options.link_rate) text += fmt::format(", paced at {}", *settings_.options.link_rate);
+  return text;
+}
+
+}  // namespace qccl::comm

@@ -1,0 +1,98 @@
+#include "comm/links.h"
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "transport/pacing.h"
+#include "transport/router.h"
+#include "transport/shm/shm_endpoint.h"
+#include "transport/tcp/tcp_endpoint.h"
+
+namespace qccl::comm {
+namespace {
+
+// Shared memory with every peer that has a unix socket here, in ascending order as ranks must.
+Result<std::vector<ShmLink>> share_memory(MeshLinks& links, const ShmHome& home, const LinkOptions& options,
+                                          const Clock& clock) {
+  std::vector<ShmLink> shared;
+  for (int peer = 0; peer < options.world; ++peer) {
+    const auto index = static_cast<std::size_t>(peer);
+    if (!links.local[index].valid()) continue;
+    auto link = make_shm_link(std::move(links.local[index]), home, peer, options.deadline, clock);
+    if (link.ok()) {
+      links.tcp[index].reset();
+      shared.push_back(std::move(*link));
+      continue;
+    }
+    const bool has_other_way = links.tcp[index].valid() && (link.error().kind == ErrorKind::resource_exhausted ||
+                                                            link.error().kind == ErrorKind::unsupported);
+    if (!has_other_way) return link.failure();
+    log(LogLevel::warning, fmt::format("rank {}: no shared memory with rank {}, using TCP: {}", options.rank, peer,
+                                       link.error().message));
+  }
+  return shared;
+}
+
+bool has_any(const std::vector<os::Fd>& sockets) {
+  for (const os::Fd& socket : sockets) {
+    if (socket.valid()) return true;
+  }
+  return false;
+}
+
+// The endpoints and which of them reaches each rank.
+struct Endpoints {
+  std::vector<std::unique_ptr<Endpoint>> all;
+  std::vector<int> of_rank;
+};
+
+Status add_shm(Endpoints& endpoints, os::Poller& poller, MeshLinks& links, const LinkOptions& options,
+               const Clock& clock) {
+  if (!has_any(links.local)) return {};
+  auto home = create_shm_home(options.rank, links.local_ranks);
+  if (!home.ok()) return home.failure();
+  auto shared = share_memory(links, *home, options, clock);
+  if (!shared.ok()) return shared.failure();
+  if (shared->empty()) return {};
+  for (const ShmLink& link : *shared) {
+    endpoints.of_rank[static_cast<std::size_t>(link.peer)] = static_cast<int>(endpoints.all.size());
+  }
+  auto endpoint = make_shm_endpoint(poller, options.world, std::move(*home), std::move(*shared));
+  if (!endpoint.ok()) return endpoint.failure();
+  endpoints.all.push_back(std::move(*endpoint));
+  return {};
+}
+
+Status add_tcp(Endpoints& endpoints, os::Poller& poller, MeshLinks& links) {
+  if (!has_any(links.tcp)) return {};
+  for (std::size_t peer = 0; peer < links.tcp.size(); ++peer) {
+    if (links.tcp[peer].valid()) endpoints.of_rank[peer] = static_cast<int>(endpoints.all.size());
+  }
+  auto endpoint = make_tcp_endpoint(poller, TcpOptions{}, std::move(links.tcp));
+  if (!endpoint.ok()) return endpoint.failure();
+  endpoints.all.push_back(std::move(*endpoint));
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> make_transport(MeshLinks links, const LinkOptions& options, const Clock& clock) {
+  auto created = os::Poller::create();
+  if (!created.ok()) return created.failure();
+  auto poller = std::make_unique<os::Poller>(std::move(*created));
+  const auto world = static_cast<std::size_t>(options.world);
+  links.tcp.resize(world);
+  links.local.resize(world);
+  Endpoints endpoints;
+  endpoints.of_rank.assign(world, -1);
+  QCCL_TRY(add_shm(endpoints, *poller, links, options, clock));
+  QCCL_TRY(add_tcp(endpoints, *poller, links));
+  std::unique_ptr<Transport> transport =
+      std::make_unique<Router>(std::move(poller), std::move(endpoints.all), std::move(endpoints.of_rank));
+  if (!options.link_rate) return transport;
+  const auto rate = parse_link_rate(*options.link_rate);
+  if (!rate.ok()) return Failure(rate.error());
+  return std::unique_ptr<Transport>(std::make_unique<PacedTransport>(std::move(transport), rate.value(), clock));
+}
+
+}  // namespace qccl::comm

@@ -1,0 +1,28 @@
+// From connected sockets to one Transport: shared memory where it can be set up, TCP elsewhere,
+// paced if asked. The only code that names concrete transports.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "comm/mesh.h"
+#include "transport/transport.h"
+
+namespace qccl::comm {
+
+struct LinkOptions {
+  int rank = 0;
+  int world = 1;
+  TransportChoice transport = TransportChoice::automatic;
+  std::optional<std::string> link_rate{};  // "1gbit": see transport/pacing.h
+  TimePoint deadline = kForever;           // of setting up shared memory
+};
+
+// Blocks until the ranks of this host have exchanged their memory. Two ranks that can't share
+// memory use TCP between them, unless the transport is shm, where that is an error.
+Result<std::unique_ptr<Transport>> make_transport(MeshLinks links, const LinkOptions& options, const Clock& clock);
+
+}  // namespace qccl::comm

@@ -1,0 +1,40 @@
+// Ranks as threads of one process over the real transports: how sanitizers, which do not see
+// across processes, run whole jobs.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "qccl/qccl.h"
+
+namespace qccl::testing {
+
+// A store in this process. Thread-safe.
+class MemoryStore final : public Store {
+ public:
+  void set(const std::string& key, const std::string& value) override;
+  std::optional<std::string> get(const std::string& key, std::chrono::milliseconds timeout) override;
+  std::int64_t add(const std::string& key, std::int64_t delta) override;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+};
+
+struct ThreadJobOptions {
+  TransportChoice transport = TransportChoice::automatic;
+  Milliseconds timeout{60'000};
+  std::optional<Compression> compression;
+};
+
+// Runs `body` once a rank, each in a thread of its own with its own context, and joins them.
+// Returns what each rank threw: empty strings where all went well.
+std::vector<std::string> run_threads(int world, const ThreadJobOptions& options,
+                                     const std::function<void(Communicator&)>& body);
+
+}  // namespace qccl::testing

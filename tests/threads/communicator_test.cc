@@ -1,0 +1,239 @@
+// The public API over real shared memory and TCP, ranks as threads.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "support/thread_job.h"
+
+namespace qccl::testing {
+namespace {
+
+class Transports : public ::testing::TestWithParam<TransportChoice> {
+ protected:
+  ThreadJobOptions options() const {
+    ThreadJobOptions options;
+    options.transport = GetParam();
+    return options;
+  }
+  void expect_success(int world, const std::function<void(Communicator&)>& body) {
+    const auto failures = run_threads(world, options(), body);
+    for (std::size_t rank = 0; rank < failures.size(); ++rank) {
+      EXPECT_EQ(failures[rank], "") << "rank " << rank << " of " << world;
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, Transports, ::testing::Values(TransportChoice::shm, TransportChoice::tcp),
+                         [](const auto& info) { return info.param == TransportChoice::shm ? "shm" : "tcp"; });
+
+float value(int rank, std::size_t i) { return static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * 13) % 101); }
+
+std::vector<float> input_of(int rank, std::size_t count) {
+  std::vector<float> data(count);
+  for (std::size_t i = 0; i < count; ++i) data[i] = value(rank, i);
+  return data;
+}
+
+float sum_at(int world, std::size_t i) {
+  float sum = 0;
+  for (int rank = 0; rank < world; ++rank) sum += value(rank, i);
+  return sum;
+}
+
+TEST_P(Transports, all_reduce_is_exact_for_small_medium_and_large_tensors) {
+  for (const int world : {1, 2, 3, 5}) {
+    expect_success(world, [](Communicator& comm) {
+      for (const std::size_t count : {0, 1, 7, 512, 513, 20000, 300007}) {
+        auto data = input_of(comm.rank(), count);
+        comm.all_reduce(data);
+        for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(data[i], sum_at(comm.size(), i)) << count << " " << i;
+      }
+    });
+  }
+}
+
+TEST_P(Transports, every_collective_moves_the_right_data) {
+  expect_success(4, [](Communicator& comm) {
+    const int world = comm.size();
+    for (const std::size_t count : {1, 100, 5000, 100003}) {
+      auto buffer = input_of(comm.rank(), count);
+      comm.broadcast(buffer, {.root = 2});
+      EXPECT_EQ(buffer, input_of(2, count));
+
+      const auto own = input_of(comm.rank(), count);
+      std::vector<float> gathered(count * static_cast<std::size_t>(world));
+      comm.all_gather(own.data(), gathered.data(), count, DataType::float32);
+      for (int rank = 0; rank < world; ++rank) {
+        const auto part = input_of(rank, count);
+        EXPECT_EQ(std::memcmp(part.data(), gathered.data() + static_cast<std::size_t>(rank) * count, count * 4), 0);
+      }
+
+      const auto whole = input_of(comm.rank(), count * static_cast<std::size_t>(world));
+      std::vector<float> part(count);
+      comm.reduce_scatter(whole.data(), part.data(), count, DataType::float32);
+      for (std::size_t i = 0; i < count; ++i) {
+        ASSERT_EQ(part[i], sum_at(world, i + static_cast<std::size_t>(comm.rank()) * count));
+      }
+      comm.barrier();
+    }
+  });
+}
+
+TEST_P(Transports, compressed_results_are_the_same_bits_on_every_rank_and_within_the_bound) {
+  expect_success(3, [](Communicator& comm) {
+    constexpr std::size_t kCount = 200'003;
+    for (const int bits : {1, 3, 4, 8, 16, 32}) {
+      auto data = input_of(comm.rank(), kCount);
+      comm.all_reduce(data, {.compression = minmax({.bits = bits})});
+      const double unit = 303.0 / (std::exp2(bits) - 1);
+      for (std::size_t i = 0; i < kCount; ++i) {
+        ASSERT_NEAR(data[i], sum_at(comm.size(), i), 1.5 * unit + 1e-3) << bits << " bits, element " << i;
+      }
+      std::vector<float> everyone(kCount * static_cast<std::size_t>(comm.size()));
+      comm.all_gather(data.data(), everyone.data(), kCount, DataType::float32);
+      for (int rank = 0; rank < comm.size(); ++rank) {
+        EXPECT_EQ(std::memcmp(data.data(), everyone.data() + static_cast<std::size_t>(rank) * kCount, kCount * 4), 0);
+      }
+    }
+  });
+}
+
+TEST_P(Transports, asynchronous_operations_complete_in_any_order_of_waiting) {
+  expect_success(3, [](Communicator& comm) {
+    std::vector<std::vector<float>> buffers;
+    std::vector<Work> works;
+    for (std::size_t k = 0; k < 40; ++k) buffers.push_back(input_of(comm.rank(), 1 + k * 1000));
+    for (auto& buffer : buffers) works.push_back(comm.all_reduce_async(buffer));
+    for (std::size_t k = works.size(); k-- > 0;) works[k].wait();
+    for (const auto& buffer : buffers) {
+      for (std::size_t i = 0; i < buffer.size(); ++i) ASSERT_EQ(buffer[i], sum_at(comm.size(), i));
+    }
+  });
+}
+
+TEST_P(Transports, a_dropped_work_is_not_cancelled) {
+  expect_success(2, [](Communicator& comm) {
+    auto buffer = input_of(comm.rank(), 100'000);
+    static_cast<void>(comm.all_reduce_async(buffer));
+    comm.barrier();
+    comm.close();  // waits for what is in flight
+    for (std::size_t i = 0; i < buffer.size(); ++i) ASSERT_EQ(buffer[i], sum_at(2, i));
+  });
+}
+
+TEST_P(Transports, groups_work_side_by_side_from_several_threads) {
+  expect_success(4, [](Communicator& comm) {
+    const bool low = comm.rank() < 2;
+    Communicator half = comm.subgroup(low ? std::vector<int>{0, 1} : std::vector<int>{2, 3}, low ? "low" : "high");
+    Communicator mirror = comm.subgroup({3, 2, 1, 0}, "mirror");
+    std::thread other([&] {
+      for (int i = 0; i < 30; ++i) {
+        std::vector<float> data(1000, 1.0F);
+        half.all_reduce(data);
+        ASSERT_EQ(data[999], 2.0F);
+      }
+    });
+    std::thread third([&] {
+      for (int i = 0; i < 30; ++i) {
+        std::vector<float> data(50'000, 1.0F);
+        mirror.all_reduce(data);
+        ASSERT_EQ(data[49'999], 4.0F);
+      }
+    });
+    for (int i = 0; i < 30; ++i) {
+      std::vector<std::int32_t> data(10, comm.rank());
+      comm.all_reduce(data, {.op = ReduceOp::max});
+      ASSERT_EQ(data[0], 3);
+    }
+    other.join();
+    third.join();
+    EXPECT_EQ(mirror.rank(), 3 - comm.rank());
+  });
+}
+
+TEST_P(Transports, groups_posted_in_different_orders_by_one_thread_do_not_deadlock) {
+  expect_success(3, [](Communicator& comm) {
+    std::vector<Communicator> groups;
+    for (int g = 0; g < 6; ++g) groups.push_back(comm.subgroup({0, 1, 2}, "group" + std::to_string(g)));
+    std::vector<std::vector<float>> buffers(groups.size(), std::vector<float>(60'000, 1.0F));
+    std::vector<Work> works(groups.size());
+    for (std::size_t k = 0; k < groups.size(); ++k) {
+      const std::size_t g = (k * 5 + static_cast<std::size_t>(comm.rank()) * 2) % groups.size();
+      works[g] = groups[g].all_reduce_async(buffers[g]);
+    }
+    for (std::size_t k = 0; k < groups.size(); ++k) {
+      works[(k + static_cast<std::size_t>(comm.rank())) % groups.size()].wait();
+    }
+    for (const auto& buffer : buffers) ASSERT_EQ(buffer[59'999], 3.0F);
+  });
+}
+
+TEST_P(Transports, a_wrong_argument_throws_and_leaves_the_group_usable) {
+  expect_success(2, [](Communicator& comm) {
+    std::vector<std::int32_t> integers(4, 1);
+    EXPECT_THROW(comm.all_reduce(integers, {.op = ReduceOp::avg}), Error);
+    EXPECT_THROW(comm.broadcast(integers, {.root = 7}), Error);
+    EXPECT_THROW(comm.all_reduce(nullptr, nullptr, 5, DataType::float32), Error);
+    EXPECT_THROW(comm.all_reduce(integers, {.compression = minmax()}), Error);
+    EXPECT_THROW(comm.subgroup({0, 5}, "nobody"), Error);
+    comm.all_reduce(integers);
+    EXPECT_EQ(integers[0], 2);
+  });
+}
+
+TEST_P(Transports, abort_ends_operations_on_all_ranks_with_the_reason) {
+  const auto failures = run_threads(3, options(), [](Communicator& comm) {
+    std::vector<float> data(1'000'000);
+    if (comm.rank() != 1) return comm.all_reduce(data);
+    comm.abort("operator asked");
+    comm.all_reduce(data);
+  });
+  for (const auto& failure : failures) EXPECT_NE(failure.find("operator asked"), std::string::npos) << failure;
+}
+
+TEST_P(Transports, wait_with_a_timeout_gives_up_waiting_and_not_the_operation) {
+  expect_success(2, [](Communicator& comm) {
+    std::vector<float> data(1000, 1.0F);
+    if (comm.rank() == 1) comm.barrier();
+    Work work = comm.rank() == 0 ? comm.barrier_async() : comm.barrier_async();
+    if (comm.rank() == 0) {
+      work.wait();
+      work = comm.barrier_async();
+    }
+    work.wait();
+    comm.all_reduce(data);
+    EXPECT_EQ(data[0], 2.0F);
+  });
+}
+
+TEST_P(Transports, misaligned_buffers_work) {
+  expect_success(2, [](Communicator& comm) {
+    for (const std::size_t offset : {1, 2, 3}) {
+      constexpr std::size_t kCount = 70'001;
+      std::vector<char> storage(kCount * 4 + 8);
+      const auto data = input_of(comm.rank(), kCount);
+      std::memcpy(storage.data() + offset, data.data(), kCount * 4);
+      const CallOptions call{.compression = minmax({.bits = 8})};
+      comm.all_reduce(storage.data() + offset, storage.data() + offset, kCount, DataType::float32);
+      std::vector<float> result(kCount);
+      std::memcpy(result.data(), storage.data() + offset, kCount * 4);
+      for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(result[i], sum_at(2, i));
+      comm.all_reduce(storage.data() + offset, storage.data() + offset, kCount, DataType::float32, call);
+    }
+  });
+}
+
+TEST(Communicator, closed_communicators_say_so) {
+  const auto failures = run_threads(2, {}, [](Communicator& comm) {
+    comm.barrier();
+    comm.close();
+    comm.barrier();
+  });
+  for (const auto& failure : failures) EXPECT_NE(failure.find("closed"), std::string::npos) << failure;
+}
+
+}  // namespace
+}  // namespace qccl::testing

@@ -262,9 +262,8 @@ void report_failure(KeySpace& keys, std::uint64_t generation, const ErrorInfo& f
   static_cast<void>(keys.set(generation_key(generation, "failure"), failure.message));
 }
 
-std::optional<std::string> reported_failure(KeySpace& keys, std::uint64_t generation) {
-  auto reported = keys.get_now(generation_key(generation, "failure"));
-  return reported ? std::move(*reported) : std::nullopt;
+Result<std::optional<std::string>> reported_failure(KeySpace& keys, std::uint64_t generation) {
+  return keys.get_now(generation_key(generation, "failure"));
 }
 
 }  // namespace qccl::rendezvous

@@ -62,6 +62,6 @@ Result<Assembly> assemble(KeySpace& keys, const Participant& self, const StartLi
 // Tells the ranks of a generation that this one failed after the cards were exchanged, best
 // effort; and what the first that did so said.
 void report_failure(KeySpace& keys, std::uint64_t generation, const ErrorInfo& failure);
-std::optional<std::string> reported_failure(KeySpace& keys, std::uint64_t generation);
+Result<std::optional<std::string>> reported_failure(KeySpace& keys, std::uint64_t generation);
 
 }  // namespace qccl::rendezvous

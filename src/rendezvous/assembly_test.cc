@@ -111,9 +111,9 @@ TEST(Assembly, a_missing_rank_is_named_by_rank_0_and_its_verdict_reaches_the_oth
   auto rank_1 = meeting(store, {.rank = 1, .world = 5});
   auto rank_3 = meeting(store, {.rank = 3, .world = 5});
   store.await("qccl/job/0/generation");
-  auto rank_0 = meet(store, {.rank = 0, .world = 5, .timeout = milliseconds(200)});
+  auto rank_0 = meet(store, {.rank = 0, .world = 5, .timeout = milliseconds(1000)});
   expect_failure(rank_0, ErrorKind::deadline_exceeded,
-                 "rank 0 of 5: ranks 2, 4 did not appear within 0.2 s at the test's store");
+                 "rank 0 of 5: ranks 2, 4 did not appear within 1.0 s at the test's store");
   EXPECT_EQ(rank_0.error().rank, 0);
   EXPECT_EQ(rank_0.error().peer, 2);
   expect_failure(rank_1.get(), ErrorKind::deadline_exceeded, "rank 1 of 5: rank 0 gave up: ranks 2, 4 did not appear");

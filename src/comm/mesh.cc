@@ -257,7 +257,7 @@ Failure Mesh::out_of_time() {
   std::string text = fmt::format("not all ranks are connected after {}: ", rendezvous::seconds_text(options_.timeout));
   if (!missing.empty()) {
     text += rendezvous::ranks_text(missing) + " gave their addresses but did not connect to this rank's";
-    for (const auto& address : card_.addresses) text += " " + os::address_text(address, card_.port);
+    for (const auto& address : card_.addresses) text += fmt::format(" {}", os::address_text(address, card_.port));
     text += "; ";
   }
   const auto reasons = dialler_->reasons();

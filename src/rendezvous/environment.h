@@ -16,7 +16,8 @@
 
 namespace qccl::rendezvous {
 
-inline constexpr int kMaxWorld = 4096;
+// Every rank keeps a connection to every other.
+inline constexpr int kMaxWorld = 1024;
 
 struct Membership {
   int rank = 0;

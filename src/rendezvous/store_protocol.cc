@@ -1,62 +1,18 @@
 #include "rendezvous/store_protocol.h"
 
-#include <cstring>
+#include "rendezvous/fields.h"
 
 namespace qccl::rendezvous {
 namespace {
 
-Failure corrupt(const std::string& what) { return Failure(ErrorKind::corrupt_data, "not a store request: " + what); }
+std::vector<std::string> read_keys(FieldReader& reader) {
+  const auto count = reader.count(kMaxKeysPerQuery);
+  std::vector<std::string> keys;
+  for (std::uint64_t i = 0; i < count && reader.good(); ++i) keys.push_back(reader.string(kMaxKeyBytes));
+  return keys;
+}
 
-// Takes fields off the front. `short_of_bytes` once the source has ended too early; `bad` says
-// what can never become valid. Either way later fields come out empty.
-class Reader {
- public:
-  explicit Reader(std::string_view source) : source_(source) {}
-
-  template <class T>
-  T integer() {
-    T value{};
-    const std::string_view field = take(sizeof(T));
-    if (field.size() == sizeof(T)) std::memcpy(&value, field.data(), sizeof(T));
-    return value;
-  }
-
-  std::string string(std::size_t limit) {
-    const auto bytes = integer<std::uint64_t>();
-    if (bytes > limit) bad_ = "a string of " + std::to_string(bytes) + " bytes";
-    if (!bad_.empty()) return {};
-    return std::string(take(static_cast<std::size_t>(bytes)));
-  }
-
-  std::vector<std::string> keys() {
-    const auto count = integer<std::uint64_t>();
-    if (count > kMaxKeysPerQuery) bad_ = std::to_string(count) + " keys";
-    std::vector<std::string> keys;
-    for (std::uint64_t i = 0; i < count && complete() && bad_.empty(); ++i) keys.push_back(string(kMaxKeyBytes));
-    return keys;
-  }
-
-  bool complete() const { return !short_of_bytes_; }
-  const std::string& bad() const { return bad_; }
-  std::size_t taken() const { return taken_; }
-
- private:
-  std::string_view take(std::size_t bytes) {
-    if (short_of_bytes_ || bytes > source_.size() - taken_) {
-      short_of_bytes_ = true;
-      return {};
-    }
-    taken_ += bytes;
-    return source_.substr(taken_ - bytes, bytes);
-  }
-
-  std::string_view source_;
-  std::size_t taken_ = 0;
-  bool short_of_bytes_ = false;
-  std::string bad_;
-};
-
-bool read_fields(Reader& reader, Request& request) {
+bool read_fields(FieldReader& reader, Request& request) {
   switch (request.query) {
     case Query::set:
       request.keys.push_back(reader.string(kMaxKeyBytes));
@@ -68,7 +24,7 @@ bool read_fields(Reader& reader, Request& request) {
       request.number = reader.integer<std::int64_t>();
       return true;
     case Query::check:
-    case Query::wait: request.keys = reader.keys(); return true;
+    case Query::wait: request.keys = read_keys(reader); return true;
     case Query::validate:
     case Query::ping: request.number = reader.integer<std::uint32_t>(); return true;
     case Query::cancel_wait: return true;
@@ -77,11 +33,6 @@ bool read_fields(Reader& reader, Request& request) {
 }
 
 }  // namespace
-
-void append_string(std::string& target, std::string_view text) {
-  append_integer<std::uint64_t>(target, text.size());
-  target.append(text);
-}
 
 void append_request(std::string& target, const Request& request) {
   append_integer(target, request.query);
@@ -102,14 +53,15 @@ void append_request(std::string& target, const Request& request) {
 }
 
 Result<ParsedRequest> parse_request(std::string_view source) {
-  Reader reader(source);
+  FieldReader reader(source);
   ParsedRequest parsed;
   const auto query = reader.integer<std::uint8_t>();
-  if (!reader.complete()) return parsed;
+  if (reader.incomplete()) return parsed;
   parsed.request.query = static_cast<Query>(query);
-  if (!read_fields(reader, parsed.request)) return corrupt("query " + std::to_string(query));
-  if (!reader.bad().empty()) return corrupt(reader.bad());
-  if (reader.complete()) parsed.bytes = reader.taken();
+  if (!read_fields(reader, parsed.request) || reader.malformed()) {
+    return Failure(ErrorKind::corrupt_data, "not a store request (query " + std::to_string(query) + ")");
+  }
+  if (reader.good()) parsed.bytes = reader.taken();
   return parsed;
 }
 

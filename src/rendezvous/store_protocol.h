@@ -63,11 +63,4 @@ struct ParsedRequest {
 // The first request in `source`. CorruptData if no continuation could make it one.
 Result<ParsedRequest> parse_request(std::string_view source);
 
-// Fields, as answers have them.
-template <class T>
-void append_integer(std::string& target, T value) {
-  target.append(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-void append_string(std::string& target, std::string_view text);
-
 }  // namespace qccl::rendezvous

@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "rendezvous/fields.h"
+
 namespace qccl::rendezvous {
 namespace {
 

@@ -14,6 +14,7 @@
 #include "os/socket.h"
 #include "os/stream.h"
 #include "os/thread.h"
+#include "rendezvous/fields.h"
 #include "rendezvous/store_protocol.h"
 #include "rendezvous/store_state.h"
 

@@ -1,0 +1,68 @@
+#include "rendezvous/open_store.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "rendezvous/tcp_store.h"
+
+namespace qccl::rendezvous {
+namespace {
+
+using std::chrono::seconds;
+
+const SteadyClock kClock;
+TimePoint soon() { return kClock.now() + seconds(30); }
+
+std::uint16_t free_port() { return TcpStoreServer::start("127.0.0.1", 0).take_or_throw()->port(); }
+
+Membership member(int rank, std::uint16_t port, bool hosts_store) {
+  Membership membership;
+  membership.rank = rank;
+  membership.world = 2;
+  membership.master_address = "localhost";
+  membership.master_port = port;
+  membership.hosts_store = hosts_store;
+  return membership;
+}
+
+TEST(OpenStore, rank_0_serves_and_the_others_reach_it) {
+  const auto port = free_port();
+  auto rank_1 = open_store(member(1, port, false), nullptr, soon(), kClock).take_or_throw();
+  auto value = std::async(std::launch::async, [&] { return rank_1.store->get("key", seconds(30)); });
+  auto rank_0 = open_store(member(0, port, true), nullptr, soon(), kClock).take_or_throw();
+  ASSERT_NE(rank_0.server, nullptr);
+  EXPECT_EQ(rank_0.place, "at localhost:" + std::to_string(port));
+  rank_0.store->set("key", "value");
+  EXPECT_EQ(value.get(), "value");
+  auto closed = std::async(std::launch::async, [&] { rank_0.close(seconds(30)); });
+  EXPECT_EQ(rank_1.store->get("key", seconds(30)), "value");
+  rank_1.close(seconds(30));
+  closed.get();
+}
+
+TEST(OpenStore, where_the_launcher_serves_rank_0_is_a_client_like_any_other) {
+  auto agent = TcpStoreServer::start("127.0.0.1", 0).take_or_throw();
+  auto rank_0 = open_store(member(0, agent->port(), false), nullptr, soon(), kClock).take_or_throw();
+  EXPECT_EQ(rank_0.server, nullptr);
+  EXPECT_EQ(rank_0.store->add("n", 1), 1);
+}
+
+TEST(OpenStore, a_taken_port_says_what_to_do) {
+  auto other = TcpStoreServer::start("", 0).take_or_throw();
+  auto rank_0 = open_store(member(0, other->port(), true), nullptr, soon(), kClock);
+  ASSERT_FALSE(rank_0.ok());
+  EXPECT_EQ(rank_0.error().kind, ErrorKind::resource_exhausted);
+  EXPECT_NE(rank_0.error().message.find("rank 0 of 2: "), std::string::npos) << rank_0.error().message;
+  EXPECT_NE(rank_0.error().message.find("MASTER_PORT"), std::string::npos) << rank_0.error().message;
+}
+
+TEST(OpenStore, the_programs_own_store_is_taken_as_it_is) {
+  const auto own = std::make_shared<TcpStore>(TcpStoreOptions{"127.0.0.1", 1, soon(), &kClock});
+  auto opened = open_store(member(0, 1, false), own, soon(), kClock).take_or_throw();
+  EXPECT_EQ(opened.store, own);
+  EXPECT_EQ(opened.server, nullptr);
+}
+
+}  // namespace
+}  // namespace qccl::rendezvous

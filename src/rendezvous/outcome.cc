@@ -1,0 +1,68 @@
+#include "rendezvous/outcome.h"
+
+#include "rendezvous/assembly.h"
+#include "rendezvous/environment.h"
+#include "rendezvous/fields.h"
+#include "rendezvous/store_protocol.h"
+
+namespace qccl::rendezvous {
+namespace {
+
+constexpr std::size_t kMaxReasonBytes = 4096;
+constexpr std::size_t kRecordOverhead = 4 + 8 + 8 + 8;  // world, token, two lengths
+constexpr std::size_t kMaxRecordBytes = kRecordOverhead + kMaxWhoBytes + kMaxCardBytes;
+constexpr std::size_t kOutcomeOverhead = 64;
+static_assert(kMaxWorld * (8 + kMaxRecordBytes) + kOutcomeOverhead <= kMaxValueBytes,
+              "all ranks' records fit in one value of the store");
+
+bool known(Outcome::Kind kind) {
+  return kind == Outcome::Kind::complete || kind == Outcome::Kind::failed || kind == Outcome::Kind::superseded;
+}
+
+}  // namespace
+
+std::string encode_record(const Record& record) {
+  std::string bytes;
+  append_integer(bytes, record.world);
+  append_integer(bytes, record.token);
+  append_string(bytes, record.who);
+  append_string(bytes, record.card);
+  return bytes;
+}
+
+Result<Record> decode_record(std::string_view bytes) {
+  FieldReader reader(bytes);
+  Record record;
+  record.world = reader.integer<std::uint32_t>();
+  record.token = reader.integer<std::uint64_t>();
+  record.who = reader.string(kMaxWhoBytes);
+  record.card = reader.string(kMaxCardBytes);
+  if (reader.finished()) return record;
+  return Failure(ErrorKind::corrupt_data, "the store holds a rank's record that this version of QCCL can't read");
+}
+
+std::string encode_outcome(const Outcome& outcome) {
+  std::string bytes;
+  append_integer(bytes, outcome.kind);
+  append_integer(bytes, outcome.nonce);
+  append_integer(bytes, outcome.error);
+  append_string(bytes, std::string_view(outcome.reason).substr(0, kMaxReasonBytes));
+  append_integer<std::uint64_t>(bytes, outcome.records.size());
+  for (const auto& record : outcome.records) append_string(bytes, record);
+  return bytes;
+}
+
+Result<Outcome> decode_outcome(std::string_view bytes) {
+  FieldReader reader(bytes);
+  Outcome outcome;
+  outcome.kind = static_cast<Outcome::Kind>(reader.integer<std::uint8_t>());
+  outcome.nonce = reader.integer<std::uint64_t>();
+  outcome.error = static_cast<ErrorKind>(reader.integer<std::uint8_t>());
+  outcome.reason = reader.string(kMaxReasonBytes);
+  const auto count = reader.count(kMaxWorld);
+  for (std::uint64_t i = 0; i < count && reader.good(); ++i) outcome.records.push_back(reader.string(kMaxRecordBytes));
+  if (reader.finished() && known(outcome.kind) && outcome.error <= ErrorKind::unsupported) return outcome;
+  return Failure(ErrorKind::corrupt_data, "the store holds an outcome that this version of QCCL can't read");
+}
+
+}  // namespace qccl::rendezvous

@@ -14,17 +14,17 @@ namespace qccl {
 
 // What a job is started with. Durations in the environment are seconds, fractions allowed.
 struct Options {
-  TransportChoice transport = TransportChoice::automatic;     // QCCL_TRANSPORT=auto|shm|tcp
-  Algorithm algorithm = Algorithm::automatic;                 // QCCL_ALGORITHM=auto|one_shot|sra
-  std::optional<std::string> compression;                     // QCCL_COMPRESSION, a specification
-  std::uint64_t compression_min_bytes = 64 * 1024;            // QCCL_COMPRESSION_MIN_BYTES
-  std::optional<std::string> link_rate;                       // QCCL_LINK_RATE, for example 1gbit
-  Nanoseconds timeout = std::chrono::seconds(300);            // QCCL_TIMEOUT, of each operation
-  Nanoseconds init_timeout = std::chrono::seconds(300);       // QCCL_INIT_TIMEOUT, to find all ranks
-  Nanoseconds peer_timeout = std::chrono::seconds(60);        // QCCL_PEER_TIMEOUT, silence while waited for
-  std::size_t slice_bytes = 256 * 1024;                       // QCCL_SLICE_BYTES, 4096 to 262144
-  bool checksum = true;                                       // QCCL_CHECKSUM=0|1, payloads between hosts
-  Nanoseconds spin = std::chrono::microseconds(50);           // QCCL_SPIN_US, polling before sleep
+  TransportChoice transport = TransportChoice::automatic;  // QCCL_TRANSPORT=auto|shm|tcp
+  Algorithm algorithm = Algorithm::automatic;              // QCCL_ALGORITHM=auto|one_shot|sra
+  std::optional<std::string> compression;                  // QCCL_COMPRESSION, a specification
+  std::uint64_t compression_min_bytes = 64 * 1024;         // QCCL_COMPRESSION_MIN_BYTES
+  std::optional<std::string> link_rate;                    // QCCL_LINK_RATE, for example 1gbit
+  Nanoseconds timeout = std::chrono::seconds(300);         // QCCL_TIMEOUT, of each operation
+  Nanoseconds init_timeout = std::chrono::seconds(300);    // QCCL_INIT_TIMEOUT, to find all ranks
+  Nanoseconds peer_timeout = std::chrono::seconds(60);     // QCCL_PEER_TIMEOUT, silence while waited for
+  std::size_t slice_bytes = 256 * 1024;                    // QCCL_SLICE_BYTES, 4096 to 262144
+  bool checksum = true;                                    // QCCL_CHECKSUM=0|1, payloads between hosts
+  Nanoseconds spin = std::chrono::microseconds(50);        // QCCL_SPIN_US, polling before sleep
 
   // QNCCL's own variables, read only when RING_ALLREDUCE_VERSION=new; QCCL_COMPRESSION wins.
   // A specification such as "minmax:bits=8,bucket_size=1024".

@@ -14,7 +14,8 @@ constexpr std::uint64_t kRawAlignment = 64;
 
 std::uint64_t slice_elements(const Codec* codec, DataType type, std::size_t target_input_bytes) {
   if (codec == nullptr) {
-    return std::max<std::uint64_t>(kRawAlignment, target_input_bytes / element_bytes(type) / kRawAlignment * kRawAlignment);
+    return std::max<std::uint64_t>(kRawAlignment,
+                                   target_input_bytes / element_bytes(type) / kRawAlignment * kRawAlignment);
   }
   const std::uint64_t bucket = codec->bucket_size();
   const std::uint64_t packed = std::lcm(bucket, kPackGroup);

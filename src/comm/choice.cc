@@ -48,9 +48,8 @@ Status check_arguments(Collective collective, std::uint64_t count, DataType type
                    fmt::format("broadcast: root {} is no rank of a group of {}", options.root, world));
   }
   if (is_reduction(collective) && options.op == ReduceOp::avg && !is_floating(type)) {
-    return Failure(ErrorKind::invalid_argument,
-                   fmt::format("{}: avg of {} is not defined; use sum and divide", to_string(collective),
-                               to_string(type)));
+    return Failure(ErrorKind::invalid_argument, fmt::format("{}: avg of {} is not defined; use sum and divide",
+                                                            to_string(collective), to_string(type)));
   }
   return {};
 }

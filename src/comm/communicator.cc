@@ -46,7 +46,8 @@ void Work::wait(Milliseconds timeout) const {
       if (!context->driver().wait(*state_, deadline)) {
         throw Error({.kind = ErrorKind::deadline_exceeded,
                      .message = fmt::format("QCCL rank {}: the operation did not end within the {} ms that wait() was "
-                                            "given; it goes on", context->rank(), timeout.count()),
+                                            "given; it goes on",
+                                            context->rank(), timeout.count()),
                      .rank = context->rank()});
       }
     }

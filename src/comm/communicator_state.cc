@@ -39,7 +39,8 @@ CommunicatorState::~CommunicatorState() {
 std::shared_ptr<comm::Context> CommunicatorState::context() const {
   const std::lock_guard lock(mutex_);
   if (context_ == nullptr) {
-    throw Error({.kind = ErrorKind::misuse, .message = fmt::format("QCCL group '{}': this communicator is closed", name_)});
+    throw Error(
+        {.kind = ErrorKind::misuse, .message = fmt::format("QCCL group '{}': this communicator is closed", name_)});
   }
   context_->usable().take_or_throw();
   return context_;
@@ -132,9 +133,9 @@ std::shared_ptr<WorkState> CommunicatorState::post(const Request& request) {
 void CommunicatorState::abort(const std::string& reason) {
   const auto context = this->context();
   context->driver().with_engine([&](engine::Engine& engine) {
-    engine.fail_group(id_, {.kind = ErrorKind::aborted,
-                            .message = fmt::format("QCCL rank {}, group '{}': aborted: {}", context->rank(), name_,
-                                                   reason)});
+    engine.fail_group(
+        id_, {.kind = ErrorKind::aborted,
+              .message = fmt::format("QCCL rank {}, group '{}': aborted: {}", context->rank(), name_, reason)});
   });
 }
 

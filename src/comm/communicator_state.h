@@ -49,8 +49,7 @@ class CommunicatorState {
   void set_timeout(Milliseconds timeout);
 
  private:
-  CommunicatorState(std::shared_ptr<comm::Context> context, std::uint64_t id, std::string name,
-                    std::vector<int> ranks);
+  CommunicatorState(std::shared_ptr<comm::Context> context, std::uint64_t id, std::string name, std::vector<int> ranks);
   engine::Post make_post(const Request& request, const comm::Context& context);
   std::shared_ptr<comm::Context> take_context();
   void leave(comm::Context& context);

@@ -11,8 +11,7 @@
 #include "comm/mesh.h"
 #include "os/fork_list.h"
 #include "os/process.h"
-#include "rendezvous/tcp_store.h"
-#include "rendezvous/tcp_store_server.h"
+#include "rendezvous/open_store.h"
 
 namespace qccl::comm {
 namespace {
@@ -30,29 +29,6 @@ Result<Compression> parse_compression(const char* variable, const std::string& t
   } catch (const Error& error) {
     return Failure(error.kind(), fmt::format("{}: {}", variable, error.what()));
   }
-}
-
-// The store that ranks meet at, and the server behind it where this rank serves it.
-struct Meeting {
-  std::unique_ptr<rendezvous::TcpStoreServer> server;
-  std::shared_ptr<Store> store;  // null in a world of 1
-  std::string place;
-};
-
-Result<Meeting> open_meeting(const InitOptions& init, const Membership& membership, TimePoint deadline,
-                             const Clock& clock) {
-  Meeting meeting;
-  meeting.store = init.store;
-  if (membership.world == 1 || init.store != nullptr) return meeting;
-  if (membership.hosts_store) {
-    auto server = rendezvous::TcpStoreServer::start("", membership.master_port);
-    if (!server.ok()) return server.failure();
-    meeting.server = std::move(*server);
-  }
-  meeting.place = fmt::format("at {}:{}", membership.master_address, membership.master_port);
-  meeting.store = std::make_shared<rendezvous::TcpStore>(rendezvous::TcpStoreOptions{
-      .host = membership.master_address, .port = membership.master_port, .deadline = deadline, .clock = &clock});
-  return meeting;
 }
 
 engine::DriverOptions driver_options(const Options& options, int local_ranks) {
@@ -98,27 +74,35 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
   const Membership& own = context->membership_;
   const Options& options = context->settings_.options;
   const TimePoint deadline = saturating_add(context->clock_.now(), options.init_timeout);
-  auto meeting = open_meeting(init, own, deadline, context->clock_);
-  if (!meeting.ok()) return meeting.failure();
-
-  MeshOptions mesh;
-  mesh.membership = own;
-  mesh.transport = options.transport;
-  mesh.interface_filter = environment("QCCL_SOCKET_IFNAME").value_or("");
-  mesh.place = meeting->place;
-  mesh.deadline = deadline;
-  mesh.timeout = options.init_timeout;
-  auto links = connect_mesh(meeting->store.get(), mesh, context->clock_);
+  auto links = context->meet(init.store, deadline);
   if (!links.ok()) return links.failure();
   const int local_ranks = links->local_ranks;
-  const LinkOptions link_options{.rank = own.rank, .world = own.world, .transport = options.transport,
-                                 .link_rate = options.link_rate, .deadline = deadline};
+  const LinkOptions link_options{.rank = own.rank,
+                                 .world = own.world,
+                                 .transport = options.transport,
+                                 .link_rate = options.link_rate,
+                                 .deadline = deadline};
   auto transport = make_transport(std::move(*links), link_options, context->clock_);
   if (!transport.ok()) return transport.failure();
   context->start(std::move(*transport), local_ranks);
-  meeting->store.reset();
-  if (meeting->server) meeting->server->stop(kStoreLinger);
   return context;
+}
+
+// The store is needed only until all ranks are connected.
+Result<MeshLinks> Context::meet(std::shared_ptr<Store> own_store, TimePoint deadline) {
+  MeshOptions mesh;
+  mesh.membership = membership_;
+  mesh.transport = settings_.options.transport;
+  mesh.interface_filter = environment("QCCL_SOCKET_IFNAME").value_or("");
+  mesh.deadline = deadline;
+  mesh.timeout = settings_.options.init_timeout;
+  if (world() == 1) return connect_mesh(nullptr, mesh, clock_);
+  auto meeting = rendezvous::open_store(membership_, std::move(own_store), deadline, clock_);
+  if (!meeting.ok()) return meeting.failure();
+  mesh.place = meeting->place;
+  auto links = connect_mesh(meeting->store.get(), mesh, clock_);
+  meeting->close(kStoreLinger);
+  return links;
 }
 
 void Context::start(std::unique_ptr<Transport> transport, int local_ranks) {

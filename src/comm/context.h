@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "base/result.h"
+#include "comm/mesh.h"
 #include "engine/driver.h"
 #include "engine/engine.h"
 #include "qccl/communicator.h"
@@ -62,6 +63,7 @@ class Context {
   };
 
   Context(rendezvous::Membership membership, Settings settings);
+  Result<MeshLinks> meet(std::shared_ptr<Store> own_store, TimePoint deadline);
   void start(std::unique_ptr<Transport> transport, int local_ranks);
   void say_goodbye();
 

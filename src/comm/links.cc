@@ -27,8 +27,8 @@ Result<std::vector<ShmLink>> share_memory(MeshLinks& links, const ShmHome& home,
     const bool has_other_way = links.tcp[index].valid() && (link.error().kind == ErrorKind::resource_exhausted ||
                                                             link.error().kind == ErrorKind::unsupported);
     if (!has_other_way) return link.failure();
-    log(LogLevel::warning, fmt::format("rank {}: no shared memory with rank {}, using TCP: {}", options.rank, peer,
-                                       link.error().message));
+    log(LogLevel::warning,
+        fmt::format("rank {}: no shared memory with rank {}, using TCP: {}", options.rank, peer, link.error().message));
   }
   return shared;
 }

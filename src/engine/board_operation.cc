@@ -66,8 +66,8 @@ void BoardOperation::reduce(std::size_t offset_bytes) {
   math.begin(group_.world());
   for (const std::byte* part : parts_) {
     // Sizes agree because the fingerprints do.
-    static_cast<void>(math.add_payload(math_, {part + offset_bytes, elements * math_.element_size()}, post_.output,
-                                       elements));
+    static_cast<void>(
+        math.add_payload(math_, {part + offset_bytes, elements * math_.element_size()}, post_.output, elements));
   }
   static_cast<void>(math.finish(math_, post_.output, elements, false));
 }

@@ -259,7 +259,8 @@ bool Driver::park() {
       return true;
     }
     drives_seen = drives_;
-    parked_.wait_for(lock, options_.look_in, [this] { return stopping_ || (background_work_ && !taken_ && wanted_ == 0); });
+    parked_.wait_for(lock, options_.look_in,
+                     [this] { return stopping_ || (background_work_ && !taken_ && wanted_ == 0); });
   }
   return false;
 }

@@ -81,9 +81,9 @@ class Driver {
   bool taken_ = false;                // the token
   int wanted_ = 0;                    // threads that wait for it
   bool stopping_ = false;
-  bool background_work_ = false;      // operations run that nobody waits for
-  std::uint64_t drives_ = 0;          // times that user threads took the token
-  std::vector<Action> inbox_;         // for the holder to run
+  bool background_work_ = false;  // operations run that nobody waits for
+  std::uint64_t drives_ = 0;      // times that user threads took the token
+  std::vector<Action> inbox_;     // for the holder to run
 
   // True while the holder sleeps in the transport. Written by the holder, read by threads that
   // want its attention; both sides use sequential consistency with `attention_`, so that either

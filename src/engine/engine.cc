@@ -101,9 +101,8 @@ void Engine::notify_when_quiet(std::uint64_t id, std::shared_ptr<internal::WorkS
 
 void Engine::notify_quiet_groups() {
   std::erase_if(quiet_waiters_, [this](const auto& waiter) {
-    const bool busy = std::any_of(operations_.begin(), operations_.end(), [&](const auto& operation) {
-      return operation->group().id == waiter.first;
-    });
+    const bool busy = std::any_of(operations_.begin(), operations_.end(),
+                                  [&](const auto& operation) { return operation->group().id == waiter.first; });
     if (!busy) completed_.push_back({waiter.second, std::nullopt});
     return !busy;
   });
@@ -125,9 +124,9 @@ void Engine::post(Post post) {
   if (target->failure) return refuse(post, *target->failure);
   for (const int rank : target->ranks) {
     if (!peers_[static_cast<std::size_t>(rank)].departed) continue;
-    const std::string what = fmt::format(
-        "rank {} has left the job (closed its communicator or exited) and can't take part in {}", rank,
-        post.call.describe());
+    const std::string what =
+        fmt::format("rank {} has left the job (closed its communicator or exited) and can't take part in {}", rank,
+                    post.call.describe());
     set_failure(*target, group_error(*target, ErrorKind::peer_lost, rank, what), true);
     return refuse(post, *target->failure);
   }
@@ -398,9 +397,8 @@ ErrorInfo Engine::group_error(const Group& group, ErrorKind kind, int peer, cons
 ErrorInfo Engine::failure_of(const Operation& operation, ErrorKind kind, const std::string& what) const {
   const Waiting waiting = operation.waiting();
   const Group& group = operation.group();
-  ErrorInfo info =
-      group_error(group, kind, waiting.peers.empty() ? -1 : group.world_rank(waiting.peers.front()),
-                  fmt::format("{} #{}: {}", operation.call().describe(), operation.sequence(), what));
+  ErrorInfo info = group_error(group, kind, waiting.peers.empty() ? -1 : group.world_rank(waiting.peers.front()),
+                               fmt::format("{} #{}: {}", operation.call().describe(), operation.sequence(), what));
   info.operation = to_string(operation.call().collective);
   info.sequence = operation.sequence();
   info.received_bytes = waiting.received_bytes;

@@ -13,9 +13,7 @@ namespace {
 using wire::FrameHeader;
 using wire::FrameKind;
 
-std::string_view as_text(ConstBytes payload) {
-  return {reinterpret_cast<const char*>(payload.data()), payload.size()};
-}
+std::string_view as_text(ConstBytes payload) { return {reinterpret_cast<const char*>(payload.data()), payload.size()}; }
 
 double seconds(Nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -57,8 +55,8 @@ void Engine::lose_peer(int peer, const std::string& cause) {
       set_failure(*group, group_error(*group, ErrorKind::peer_lost, peer, what), true);
       continue;
     }
-    ErrorInfo failure = failure_of(**hit, ErrorKind::peer_lost,
-                                   fmt::format("{} ({})", what, progress_text((*hit)->waiting())));
+    ErrorInfo failure =
+        failure_of(**hit, ErrorKind::peer_lost, fmt::format("{} ({})", what, progress_text((*hit)->waiting())));
     failure.peer = peer;
     set_failure(*group, std::move(failure), true);
   }

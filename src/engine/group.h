@@ -35,9 +35,9 @@ inline constexpr std::size_t kHistory = 1024;
 struct Group {
   std::uint64_t id = 0;
   std::string name;
-  std::vector<int> ranks;       // world ranks
-  std::vector<int> index_of;    // by world rank: rank in the group, or -1
-  int rank = 0;                 // of this process, in the group
+  std::vector<int> ranks;     // world ranks
+  std::vector<int> index_of;  // by world rank: rank in the group, or -1
+  int rank = 0;               // of this process, in the group
   std::uint64_t next_sequence = 1;
   std::uint64_t next_board_sequence = 1;
   std::uint64_t finished_board_sequence = 0;

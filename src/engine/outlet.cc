@@ -48,7 +48,9 @@ bool Outlet::eager_room(int rank, std::size_t bytes) const {
   return to.eager_sent - to.eager_returned + static_cast<std::uint32_t>(bytes) <= kEagerBudget;
 }
 
-void Outlet::note_eager_sent(int rank, std::size_t bytes) { peer(rank).eager_sent += static_cast<std::uint32_t>(bytes); }
+void Outlet::note_eager_sent(int rank, std::size_t bytes) {
+  peer(rank).eager_sent += static_cast<std::uint32_t>(bytes);
+}
 
 void Outlet::note_eager_consumed(int rank, std::size_t bytes) {
   Peer& from = peer(rank);

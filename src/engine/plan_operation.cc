@@ -65,12 +65,16 @@ void PlanOperation::build_streams() {
       run.streams.push_back(sends(step.kind) ? outbound_.size() : inbound_.size());
       if (step.kind == StepKind::local_reduce || step.kind == StepKind::recv_reduce) ++run.reduced_parts;
       if (receives(step.kind)) {
-        inbound_.push_back({.peer = step.peers[0], .phase = step.phase, .chunk = lane.chunk, .slices = run.slices,
-                            .eager = eager, .expected_bytes = math_.payload_limit(lane.count)});
+        inbound_.push_back({.peer = step.peers[0],
+                            .phase = step.phase,
+                            .chunk = lane.chunk,
+                            .slices = run.slices,
+                            .eager = eager,
+                            .expected_bytes = math_.payload_limit(lane.count)});
       } else if (sends(step.kind)) {
         for (const int peer : step.peers) {
-          outbound_.push_back({.peer = peer, .phase = step.phase, .chunk = lane.chunk, .slices = run.slices,
-                               .eager = eager});
+          outbound_.push_back(
+              {.peer = peer, .phase = step.phase, .chunk = lane.chunk, .slices = run.slices, .eager = eager});
         }
       }
     }
@@ -128,7 +132,8 @@ Status PlanOperation::on_request(int peer, const wire::FrameHeader& header) {
   Inbound* stream = inbound(peer, header.phase);
   if (stream == nullptr || !stream->eager) {
     return Failure(ErrorKind::corrupt_data, fmt::format("rank {} asked for leave to send phase {}, which {} does not "
-                                                        "receive", peer, header.phase, post_.call.describe()));
+                                                        "receive",
+                                                        peer, header.phase, post_.call.describe()));
   }
   stream->eager = false;  // from now on by grants
   grants_dirty_ = true;
@@ -165,8 +170,13 @@ void PlanOperation::drop_frames() {
 
 wire::FrameHeader PlanOperation::header(FrameKind kind, std::uint16_t phase, std::uint32_t chunk,
                                         std::uint64_t slice) const {
-  return {.kind = kind, .phase = phase, .group = group_.id, .sequence = sequence_, .fingerprint = fingerprint_,
-          .chunk = chunk, .slice = static_cast<std::uint32_t>(slice)};
+  return {.kind = kind,
+          .phase = phase,
+          .group = group_.id,
+          .sequence = sequence_,
+          .fingerprint = fingerprint_,
+          .chunk = chunk,
+          .slice = static_cast<std::uint32_t>(slice)};
 }
 
 // Tells senders how far they may go, half a window at a time.

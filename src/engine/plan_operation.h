@@ -31,10 +31,10 @@ class PlanOperation final : public Operation {
     std::uint16_t phase;
     std::uint32_t chunk;
     std::uint64_t slices;
-    bool eager;                    // small enough to come without a grant
-    std::uint64_t received = 0;    // slices, in order
+    bool eager;                  // small enough to come without a grant
+    std::uint64_t received = 0;  // slices, in order
     std::uint64_t consumed = 0;
-    std::uint64_t granted = 0;     // announced
+    std::uint64_t granted = 0;  // announced
     std::uint64_t received_bytes = 0;
     std::uint64_t expected_bytes;  // upper limit, for reports
     std::array<Held, kWindow> held{};
@@ -58,8 +58,8 @@ class PlanOperation final : public Operation {
     std::size_t served = 0;  // peers of a send step that have their frame
     int reduced_parts = 0;
     LaneMath math;
-    Held pending;    // the first part of a raw reduction, only pointed at
-    Held received;   // by recv_copy, for forward
+    Held pending;   // the first part of a raw reduction, only pointed at
+    Held received;  // by recv_copy, for forward
   };
   enum class Outcome { done, blocked };
 

@@ -27,7 +27,7 @@ struct LaneState {
   Value received;
 };
 
-using StreamKey = std::tuple<int, int, int>;                 // from, to, phase
+using StreamKey = std::tuple<int, int, int>;               // from, to, phase
 using CellKey = std::tuple<std::uint32_t, std::uint64_t>;  // chunk, slice
 
 class Checker {
@@ -187,10 +187,11 @@ class Checker {
         for (std::uint64_t slice = 0; slice < count; ++slice) {
           const auto got = outputs_[rank].find({chunk, slice});
           if (got != outputs_[rank].end() && got->second == *want) continue;
-          return Failure(ErrorKind::invalid_argument,
-                         fmt::format("rank {} ends with chunk {} slice {} = [{}], not [{}]", rank, chunk, slice,
-                                     got == outputs_[rank].end() ? "nothing" : fmt::format("{}", fmt::join(got->second, " ")),
-                                     fmt::join(*want, " ")));
+          return Failure(
+              ErrorKind::invalid_argument,
+              fmt::format("rank {} ends with chunk {} slice {} = [{}], not [{}]", rank, chunk, slice,
+                          got == outputs_[rank].end() ? "nothing" : fmt::format("{}", fmt::join(got->second, " ")),
+                          fmt::join(*want, " ")));
         }
       }
     }

@@ -15,7 +15,10 @@ std::vector<Role> roles_of(const Request& request) {
 }
 
 Request sra(int world, std::uint64_t count) {
-  return {.collective = Collective::all_reduce, .algorithm = Algorithm::sra, .world = world, .count = count,
+  return {.collective = Collective::all_reduce,
+          .algorithm = Algorithm::sra,
+          .world = world,
+          .count = count,
           .slice_elements = 64};
 }
 
@@ -28,9 +31,14 @@ TEST(Checker, accepts_every_plan_for_worlds_1_to_33_and_ragged_counts) {
         for (const std::uint64_t count : {0, 1, 7, 1023, 4099}) {
           for (const bool compressed : {false, true}) {
             if (collective == Collective::barrier && count != 0) continue;
-            const Request request{.collective = collective, .algorithm = algorithm, .world = world,
-                                  .root = world / 2, .count = count, .bucket_size = compressed ? 100u : 1u,
-                                  .slice_elements = 1600, .compressed = compressed};
+            const Request request{.collective = collective,
+                                  .algorithm = algorithm,
+                                  .world = world,
+                                  .root = world / 2,
+                                  .count = count,
+                                  .bucket_size = compressed ? 100u : 1u,
+                                  .slice_elements = 1600,
+                                  .compressed = compressed};
             const Status status = check(request);
             ASSERT_TRUE(status.ok()) << to_string(collective) << " world " << world << " count " << count << ": "
                                      << status.error().message;

@@ -19,14 +19,14 @@
 namespace qccl::plan {
 
 enum class StepKind : std::uint8_t {
-  send_input,     // encode(input slice) to `peers`
-  local_reduce,   // accumulate this rank's input slice
-  recv_reduce,    // accumulate the slice that peers[0] sends in `phase`
-  finish,         // output slice = the accumulated one, averaged and rounded
-  send_result,    // encode(output slice) to `peers`; the output becomes decode(encode(output))
-  recv_copy,      // output slice = the one that peers[0] sends in `phase`
-  forward,        // the frame just received, unchanged, to `peers`
-  local_copy,     // output slice = input slice
+  send_input,    // encode(input slice) to `peers`
+  local_reduce,  // accumulate this rank's input slice
+  recv_reduce,   // accumulate the slice that peers[0] sends in `phase`
+  finish,        // output slice = the accumulated one, averaged and rounded
+  send_result,   // encode(output slice) to `peers`; the output becomes decode(encode(output))
+  recv_copy,     // output slice = the one that peers[0] sends in `phase`
+  forward,       // the frame just received, unchanged, to `peers`
+  local_copy,    // output slice = input slice
 };
 
 struct Step {

@@ -106,14 +106,17 @@ Status BoardOperation::on_grant(int peer, const wire::FrameHeader&) { return une
 
 Status BoardOperation::on_request(int peer, const wire::FrameHeader&) { return unexpected(peer); }
 
+bool BoardOperation::lacks(int member) const {
+  return member != group_.rank && !board_.read(group_.id, group_.world_rank(member), board_sequence_);
+}
+
 Waiting BoardOperation::waiting() const {
   Waiting result;
   const std::uint64_t part_bytes = input_elements(post_.call, group_.world()) * math_.element_size();
   result.expected_bytes = part_bytes * group_.ranks.size();
   result.received_bytes = part_bytes * parts_.size();
   for (int member = 0; member < group_.world(); ++member) {
-    const bool here = member == group_.rank || board_.read(group_.id, group_.world_rank(member), board_sequence_);
-    if (!here) result.peers.push_back(member);
+    if (lacks(member)) result.peers.push_back(member);
   }
   return result;
 }

@@ -28,6 +28,7 @@ class BoardOperation final : public Operation {
   Status on_grant(int peer, const wire::FrameHeader& header) override;
   Status on_request(int peer, const wire::FrameHeader& header) override;
   Waiting waiting() const override;
+  bool lacks(int member) const override;
   void drop_frames() override {}
 
  private:

@@ -325,8 +325,11 @@ void Engine::set_failure(Group& group, ErrorInfo failure, bool tell_peers) {
   group.failure = std::move(failure);
   sweep_needed_ = true;
   if (!tell_peers) return;
-  const std::string text = fmt::format("{}\n{}\n{}", static_cast<int>(group.failure->kind), group.failure->peer,
-                                       group.failure->message.substr(0, kMaxPoisonText));
+  poison_peers(group, fmt::format("{}\n{}\n{}", static_cast<int>(group.failure->kind), group.failure->peer,
+                                  group.failure->message.substr(0, kMaxPoisonText)));
+}
+
+void Engine::poison_peers(const Group& group, std::string_view text) {
   for (const int rank : group.ranks) {
     if (rank == options_.rank || peers_[static_cast<std::size_t>(rank)].lost) continue;
     queue_note(rank, {.kind = FrameKind::poison, .group = group.id}, text);

@@ -113,11 +113,13 @@ class Engine {
   void sweep_failed_groups();
   void notify_quiet_groups();
   void set_failure(Group& group, ErrorInfo failure, bool tell_peers);
+  void poison_peers(const Group& group, std::string_view text);
 
   bool look_for_losses();
   void lose_peer(int peer, const std::string& cause);
   void on_goodbye(int peer);
   void check_timers();
+  std::vector<int> suspects(const Group& group, const std::vector<int>& members) const;
   void check_deadlines();
   void check_silent_peers();
   void send_heartbeats();

@@ -67,13 +67,12 @@ void Engine::on_goodbye(int peer) {
   for (const auto& operation : operations_) {
     if (operation == nullptr) continue;
     const Group& owner = operation->group();
-    const Waiting waiting = operation->waiting();
     const int member = owner.index_of[static_cast<std::size_t>(peer)];
-    if (std::find(waiting.peers.begin(), waiting.peers.end(), member) == waiting.peers.end()) continue;
+    if (member < 0 || !operation->lacks(member)) continue;
     ErrorInfo failure = failure_of(*operation, ErrorKind::peer_lost,
                                    fmt::format("rank {} left the job (closed its communicator or exited) before it "
                                                "did its part ({})",
-                                               peer, progress_text(waiting)));
+                                               peer, progress_text(operation->waiting())));
     failure.peer = peer;
     set_failure(*group(owner.id), std::move(failure), true);
   }
@@ -93,7 +92,10 @@ void Engine::on_poison(Group& group, int peer, ConstBytes payload) {
     failure.message = fmt::format("QCCL rank {}, group '{}': rank {} reports: {}", options_.rank, group.name, peer,
                                   text.substr(second + 1));
   }
+  if (group.failure) return;
   set_failure(group, std::move(failure), false);
+  // Passed on, so that nobody sees this rank leave without knowing why.
+  poison_peers(group, text);
 }
 
 // ---- time
@@ -113,6 +115,16 @@ void Engine::check_timers() {
   check_silent_peers();
 }
 
+// Of the members waited for, those that have missed a heartbeat; all of them if none or all have.
+std::vector<int> Engine::suspects(const Group& group, const std::vector<int>& members) const {
+  std::vector<int> silent;
+  for (const int member : members) {
+    const auto peer = static_cast<std::size_t>(group.world_rank(member));
+    if (now_ - peers_[peer].last_heard > options_.heartbeat_interval * 5 / 4) silent.push_back(member);
+  }
+  return silent.empty() ? members : silent;
+}
+
 void Engine::check_deadlines() {
   next_deadline_ = kForever;
   for (const auto& operation : operations_) {
@@ -120,11 +132,15 @@ void Engine::check_deadlines() {
       next_deadline_ = std::min(next_deadline_, operation->deadline());
       continue;
     }
+    const Group& owner = operation->group();
     const Waiting waiting = operation->waiting();
+    const std::vector<int> blamed = suspects(owner, waiting.peers);
     const std::string what = fmt::format(
         "the deadline of {:.3g} s passed while waiting for {} ({}): stopped, too slow, or it did not make this call",
-        seconds(operation->timeout()), rank_list(operation->group(), waiting.peers), progress_text(waiting));
-    set_failure(*group(operation->group().id), failure_of(*operation, ErrorKind::deadline_exceeded, what), true);
+        seconds(operation->timeout()), rank_list(owner, blamed), progress_text(waiting));
+    ErrorInfo failure = failure_of(*operation, ErrorKind::deadline_exceeded, what);
+    if (!blamed.empty()) failure.peer = owner.world_rank(blamed.front());
+    set_failure(*group(owner.id), std::move(failure), true);
   }
 }
 

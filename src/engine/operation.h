@@ -53,6 +53,8 @@ class Operation {
   virtual Status on_grant(int peer, const wire::FrameHeader& header) = 0;
   virtual Status on_request(int peer, const wire::FrameHeader& header) = 0;
   virtual Waiting waiting() const = 0;
+  // Frames from or to this member are outstanding, so the operation can't end without it.
+  virtual bool lacks(int member) const = 0;
   // Gives back every frame it holds.
   virtual void drop_frames() = 0;
 

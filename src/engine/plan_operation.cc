@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace qccl::engine {
 namespace {
@@ -372,17 +373,41 @@ Result<bool> PlanOperation::advance() {
   return moved;
 }
 
+// Peers that could have sent and did not, in the earliest phase that lacks something: later phases
+// wait for those themselves.
+std::vector<int> PlanOperation::late_senders() const {
+  std::vector<int> late;
+  int phase = std::numeric_limits<int>::max();
+  for (const Inbound& stream : inbound_) {
+    const std::uint64_t allowed = stream.eager ? stream.slices : stream.granted;
+    if (stream.received >= allowed || stream.phase > phase) continue;
+    if (stream.phase < phase) late.clear();
+    phase = stream.phase;
+    late.push_back(stream.peer);
+  }
+  return late;
+}
+
+bool PlanOperation::lacks(int member) const {
+  const auto outstanding_in = [member](const Inbound& stream) {
+    return stream.peer == member && stream.received < stream.slices;
+  };
+  const auto outstanding_out = [member](const Outbound& stream) {
+    return stream.peer == member && stream.sent < stream.slices;
+  };
+  return std::any_of(inbound_.begin(), inbound_.end(), outstanding_in) ||
+         std::any_of(outbound_.begin(), outbound_.end(), outstanding_out);
+}
+
 Waiting PlanOperation::waiting() const {
   Waiting result;
+  result.peers = late_senders();
   for (const Inbound& stream : inbound_) {
     result.received_bytes += stream.received_bytes;
     result.expected_bytes += stream.expected_bytes;
-    if (stream.received < stream.slices) result.peers.push_back(stream.peer);
   }
-  if (result.peers.empty()) {
-    for (const Outbound& stream : outbound_) {
-      if (stream.sent < stream.slices) result.peers.push_back(stream.peer);
-    }
+  for (const Outbound& stream : outbound_) {
+    if (result.peers.empty() && stream.sent < stream.slices) result.peers.push_back(stream.peer);
   }
   std::sort(result.peers.begin(), result.peers.end());
   result.peers.erase(std::unique(result.peers.begin(), result.peers.end()), result.peers.end());

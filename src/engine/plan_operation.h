@@ -18,6 +18,7 @@ class PlanOperation final : public Operation {
   Status on_grant(int peer, const wire::FrameHeader& header) override;
   Status on_request(int peer, const wire::FrameHeader& header) override;
   Waiting waiting() const override;
+  bool lacks(int member) const override;
   void drop_frames() override;
 
  private:
@@ -81,6 +82,7 @@ class PlanOperation final : public Operation {
   Status finish_slice(LaneRun& run);
   Outcome local_copy(LaneRun& run);
 
+  std::vector<int> late_senders() const;
   Held* next_held(Inbound& from);
   Held take_held(Inbound& from);
   void release(Held& held);

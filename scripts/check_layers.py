@@ -4,7 +4,7 @@
     check_layers.py [root]     prints FILE:LINE: [RULE] what is wrong and what to do; exit 1 if any
 
 The tables below are the rules. A new folder under src/ needs a line in MAY_INCLUDE.
-Tests (tests/, *_test.cc) and benchmarks may do anything.
+Tests (tests/, *_test.cc, test_*.h) and benchmarks may do anything.
 """
 
 import re
@@ -117,7 +117,7 @@ class Violation:
 
 
 def is_test(path: Path) -> bool:
-    return path.parts[0] in ("tests", "bench") or path.stem.endswith("_test")
+    return path.parts[0] in ("tests", "bench") or path.stem.endswith("_test") or path.stem.startswith("test_")
 
 
 def is_below(path: Path, places: tuple[str, ...]) -> bool:

@@ -32,7 +32,7 @@ struct EngineOptions {
   std::size_t slice_bytes = 256 * 1024;  // of input; at most kMaxPayloadBytes
   bool checksum = true;                  // of payloads between hosts
   Nanoseconds peer_timeout = std::chrono::seconds(60);
-  Nanoseconds heartbeat_interval = std::chrono::seconds(1);
+  Nanoseconds heartbeat_interval = std::chrono::milliseconds(250);
 };
 
 // An operation that has ended, to be completed once no lock is held.

@@ -115,12 +115,12 @@ void Engine::check_timers() {
   check_silent_peers();
 }
 
-// Of the members waited for, those that have missed a heartbeat; all of them if none or all have.
+// Of the members waited for, those that have missed heartbeats; all of them if none or all have.
 std::vector<int> Engine::suspects(const Group& group, const std::vector<int>& members) const {
   std::vector<int> silent;
   for (const int member : members) {
     const auto peer = static_cast<std::size_t>(group.world_rank(member));
-    if (now_ - peers_[peer].last_heard > options_.heartbeat_interval * 5 / 4) silent.push_back(member);
+    if (now_ - peers_[peer].last_heard > options_.heartbeat_interval * 5 / 2) silent.push_back(member);
   }
   return silent.empty() ? members : silent;
 }

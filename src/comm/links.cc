@@ -68,7 +68,9 @@ Status add_tcp(Endpoints& endpoints, os::Poller& poller, MeshLinks& links) {
   for (std::size_t peer = 0; peer < links.tcp.size(); ++peer) {
     if (links.tcp[peer].valid()) endpoints.of_rank[peer] = static_cast<int>(endpoints.all.size());
   }
-  auto endpoint = make_tcp_endpoint(poller, TcpOptions{}, std::move(links.tcp));
+  TcpOptions tcp;
+  tcp.on_this_host = std::move(links.on_this_host);
+  auto endpoint = make_tcp_endpoint(poller, tcp, std::move(links.tcp));
   if (!endpoint.ok()) return endpoint.failure();
   endpoints.all.push_back(std::move(*endpoint));
   return {};

@@ -90,7 +90,7 @@ class Transport {
   // When a paced send could go on; kForever if pacing holds nothing back.
   virtual TimePoint next_send_time() const { return kForever; }
 
-  // True if the peer shares this host's memory: its frames need no payload checksum.
+  // True if the peer runs on this host: its frames cross no network and need no payload checksum.
   virtual bool is_local(int peer) const = 0;
   // Null if some rank is not on this host, or this transport has none.
   virtual Board* board() { return nullptr; }

@@ -58,7 +58,10 @@ class TcpEndpoint final : public Endpoint {
   bool arm() override;
   void disarm() override {}
   void ready(const os::Poller::Ready&) override {}  // progress() looks at every socket that may be
-  bool is_local(int) const override { return false; }
+  bool is_local(int peer) const override {
+    const auto rank = static_cast<std::size_t>(peer);
+    return rank < options_.on_this_host.size() && options_.on_this_host[rank];
+  }
   const char* kind(int) const override { return "tcp"; }
   bool flushed() const override { return unsent_ == 0; }
   void close() override;

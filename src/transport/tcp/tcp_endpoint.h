@@ -24,6 +24,8 @@ struct TcpOptions {
   // With more peers than this, progress() asks epoll which sockets to read.
   int max_directly_read = 8;
   std::uint8_t token_space = kTcpTokenSpace;
+  // By rank: the peer runs on this host, so that its bytes cross no network. Empty: none does.
+  std::vector<bool> on_this_host{};
 };
 
 // `sockets_by_rank[r]` is the connection to world rank r, handshake done, with nothing read

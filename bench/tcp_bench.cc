@@ -1,6 +1,7 @@
 // What the TCP transport costs over a bare socket, on loopback between two processes.
 //
 //   ping-pong: one small message back and forth, both sides spinning; microseconds one way
+//   spin:      what one progress() costs while nothing arrives; processor microseconds
 //   duplex:    both sides send as fast as they can at the same time; GB/s in each direction
 //
 // Each is measured in turns (bare, tcp, tcp, bare, ...), because the machine's mood changes from
@@ -128,13 +129,19 @@ double bare_duplex(os::Fd fd, std::size_t total) {
 // ---- the transport
 
 struct Side {
-  Side(os::Fd fd, bool here) : peer(here ? 1 : 0) {
+  // With `idle_peers` connections beside the one in use, read directly or through epoll.
+  Side(os::Fd fd, bool here, std::size_t idle_peers = 0, bool directly = true) : peer(here ? 1 : 0) {
     auto made = os::Poller::create();
     if (!made) fail(made.error().message);
     poller = std::make_unique<os::Poller>(std::move(*made));
     std::vector<os::Fd> sockets(2);
     sockets[static_cast<std::size_t>(peer)] = std::move(fd);
-    auto transport = make_tcp_endpoint(*poller, {}, std::move(sockets));
+    for (std::size_t i = 0; i < idle_peers; ++i) {
+      Link link = loopback_link();
+      sockets.push_back(std::move(link.near));
+      idle.push_back(std::move(link.far));
+    }
+    auto transport = make_tcp_endpoint(*poller, {.max_directly_read = directly ? 1000 : 0}, std::move(sockets));
     if (!transport) fail(transport.error().message);
     endpoint = std::move(*transport);
   }
@@ -165,6 +172,7 @@ struct Side {
   }
 
   int peer;
+  std::vector<os::Fd> idle;
   std::unique_ptr<os::Poller> poller;
   std::unique_ptr<Endpoint> endpoint;
 };
@@ -180,6 +188,14 @@ double tcp_ping_pong(os::Fd fd, bool here, std::size_t bytes, double seconds) {
     ++trips;
   }
   return seconds_since(begin) * 1e6 / static_cast<double>(2 * trips);
+}
+
+double spin_cost(std::size_t peers, bool directly) {
+  constexpr int kCalls = 50'000;
+  Side side(os::Fd(), true, peers, directly);
+  const double before = cpu_seconds();
+  for (int i = 0; i < kCalls; ++i) side.endpoint->progress();
+  return (cpu_seconds() - before) * 1e6 / kCalls;
 }
 
 double tcp_duplex(os::Fd fd, bool here, std::size_t payload_bytes, std::size_t total) {
@@ -244,6 +260,12 @@ int main(int argc, char** argv) {
         only, fmt::format("ping-pong {} B", bytes), "us", rounds,
         [&](os::Fd fd, bool here) { return bare_ping_pong(std::move(fd), here, bytes, seconds); },
         [&](os::Fd fd, bool here) { return tcp_ping_pong(std::move(fd), here, bytes, seconds); });
+  }
+  if (std::string_view("spin").starts_with(only)) {
+    for (const std::size_t peers : {1, 2, 4, 8, 16}) {
+      fmt::print("spin, {:>2} silent peers     direct {:8.3f} us   epoll {:8.3f} us\n", peers, spin_cost(peers, true),
+                 spin_cost(peers, false));
+    }
   }
   for (const std::size_t kibibytes : {256, 64, 16, 2}) {
     compare(

@@ -28,6 +28,9 @@ class Fd {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
+  // True in a forked child of the process that opened it: the descriptor is closed here, and its
+  // number may be another's by now.
+  bool inherited() const;
   void reset();
 
  private:

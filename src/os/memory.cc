@@ -92,6 +92,7 @@ Result<Fd> create_eventfd() {
 }
 
 void ring_eventfd(const Fd& fd) {
+  if (fd.inherited()) return;
   const int saved = errno;
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = ::write(fd.get(), &one, sizeof(one));

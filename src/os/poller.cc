@@ -56,7 +56,9 @@ Status Poller::watch(int fd, std::uint64_t token, bool writable) {
   return os_failure("can't watch descriptor " + std::to_string(fd), errno);
 }
 
-void Poller::forget(int fd) { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+void Poller::forget(int fd) {
+  if (!epoll_.inherited()) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
 
 std::span<const Poller::Ready> Poller::wait(Nanoseconds timeout) {
   timeout = std::max(timeout, Nanoseconds::zero());
@@ -81,6 +83,7 @@ std::span<const Poller::Ready> Poller::wait(Nanoseconds timeout) {
 }
 
 void Poller::wake() {
+  if (wake_.inherited()) return;
   const int saved = errno;
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof(one));

@@ -81,7 +81,7 @@ class TcpEndpoint final : public Endpoint {
   std::vector<std::byte> staging_ = std::vector<std::byte>(tcp::kStagingBytes);
   std::vector<std::unique_ptr<Connection>> connections_;  // by rank; null where there is none
   std::vector<int> open_;                                 // ranks whose connection is open
-  std::optional<os::Poller> own_poller_;                  // with many peers: watches them, is watched by poller()
+  std::optional<os::Poller> own_poller_;                  // with several peers: watches them, is watched by poller()
   FrameList undelivered_;
   FrameBuffer* reserved_ = nullptr;
   std::uint64_t burst_ = 1;  // commits between two progress() calls
@@ -249,10 +249,11 @@ bool TcpEndpoint::arm() {
 }
 
 void TcpEndpoint::close() {
-  if (unsent_ > 0) flush_queues();
+  const bool inherited = !open_.empty() && at(open_.front()).fd.inherited();
+  if (unsent_ > 0 && !inherited) flush_queues();
   for (const int peer : open_) {
     Connection& connection = at(peer);
-    os::end_stream(connection.fd.get(), staging_);
+    if (!inherited) os::end_stream(connection.fd.get(), staging_);
     watcher().forget(connection.fd.get());
     connection.writer.clear();
     connection.reader.clear();

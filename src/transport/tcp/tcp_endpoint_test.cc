@@ -159,7 +159,6 @@ TEST(Tcp, all_that_was_flushed_before_close_arrives) {
   Side a(1, std::move(pair.first)), b(0, std::move(pair.second));
   std::size_t sent = 0;
   while (a.send(kMaxPayloadBytes, sent)) ++sent;
-  ASSERT_TRUE(b.send(10, 0)) << "unread by a: closing must not reset the connection for it";
   std::vector<ReceivedFrame> received;
   for (int step = 0; step < kStepLimit && !a->flushed(); ++step) {
     a->progress();
@@ -167,6 +166,7 @@ TEST(Tcp, all_that_was_flushed_before_close_arrives) {
     while (auto frame = b->receive()) received.push_back(*frame);
   }
   ASSERT_TRUE(a->flushed());
+  ASSERT_TRUE(b.send(10, 0)) << "unread by a: closing must not reset the connection for it";
   a->close();
   a->close();
   EXPECT_FALSE(a.send(10, 0));
@@ -213,7 +213,7 @@ TEST(Tcp, sleep_ends_at_the_deadline_by_wake_and_not_at_all_while_frames_wait) {
   EXPECT_TRUE(a.next_frame().has_value());
 }
 
-TEST(Tcp, frames_of_many_peers_name_their_sender) {
+void exchange_with_many_peers(const TcpOptions& options) {
   constexpr int kPeers = 12;
   std::vector<os::Fd> sockets(kPeers + 1);
   std::vector<std::unique_ptr<Side>> others;
@@ -222,7 +222,7 @@ TEST(Tcp, frames_of_many_peers_name_their_sender) {
     sockets[static_cast<std::size_t>(rank)] = std::move(pair.first);
     others.push_back(std::make_unique<Side>(0, std::move(pair.second)));
   }
-  Side hub(std::move(sockets));
+  Side hub(std::move(sockets), options);
   for (int rank = 1; rank <= kPeers; ++rank) {
     ASSERT_TRUE(others[static_cast<std::size_t>(rank - 1)]->send(20, static_cast<std::uint64_t>(rank)));
     ASSERT_TRUE(hub.send_to(rank, 30, static_cast<std::uint64_t>(rank)));
@@ -247,6 +247,12 @@ TEST(Tcp, frames_of_many_peers_name_their_sender) {
   const auto loss = hub.next_loss();
   ASSERT_TRUE(loss.has_value());
   EXPECT_EQ(loss->peer, 5);
+}
+
+TEST(Tcp, frames_of_many_peers_that_epoll_names_name_their_sender) { exchange_with_many_peers({}); }
+
+TEST(Tcp, frames_of_many_peers_read_directly_name_their_sender) {
+  exchange_with_many_peers({.max_directly_read = 100});
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // How a peer is lost, and what is still delivered then.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <string>
 
@@ -70,6 +72,16 @@ TEST(Tcp, bytes_that_are_no_frame_lose_the_peer_after_the_frames_before_them) {
   EXPECT_TRUE(os::peer_closed(pair.first.get()));
 }
 
+TEST(Tcp, what_waited_for_a_lost_peer_no_longer_counts_as_unsent) {
+  auto pair = unix_pair();
+  Side side(1, std::move(pair.first));
+  while (side.send(kMaxPayloadBytes, 0)) continue;
+  ASSERT_FALSE(side->flushed());
+  write_all(pair.second, std::vector<std::byte>(64, std::byte{'x'}));
+  ASSERT_TRUE(side.next_loss().has_value());
+  EXPECT_TRUE(side->flushed());
+}
+
 TEST(Tcp, a_damaged_header_loses_the_peer_whatever_bit_flips) {
   for (std::size_t position = 0; position < wire::kHeaderBytes; ++position) {
     auto pair = unix_pair();
@@ -128,6 +140,37 @@ TEST(Tcp, a_reservation_outlives_the_loss_of_its_peer) {
   write_frame(room, 0);
   side->commit(100);
   EXPECT_TRUE(side->flushed());
+}
+
+// A DataLoader's worker inherits the endpoint; what it opens may get the same descriptor numbers.
+TEST(Tcp, a_forked_child_that_destroys_the_endpoint_touches_no_socket) {
+  auto pair = unix_pair();
+  Side side(1, std::move(pair.first));
+  ASSERT_TRUE(side.send(kMaxPayloadBytes, 0) && side.send(kMaxPayloadBytes, 1));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    bool intact = true;
+    std::vector<os::SocketPair> own;
+    for (int i = 0; i < 4; ++i) own.push_back(os::socket_pair().take_or_throw());
+    side.endpoint.reset();
+    for (const auto& each : own) intact &= !os::peer_closed(each.first.get()) && !os::peer_closed(each.second.get());
+    ::_exit(intact ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  Side other(0, std::move(pair.second));
+  for (const std::uint64_t sequence : {0, 1}) {
+    std::optional<ReceivedFrame> frame;
+    for (int step = 0; step < kStepLimit && !frame; ++step) {
+      side->progress();
+      other->progress();
+      frame = other->receive();
+    }
+    ASSERT_TRUE(frame.has_value());
+    EXPECT_TRUE(is_frame(frame->bytes, kMaxPayloadBytes, sequence));
+  }
 }
 
 }  // namespace

@@ -31,9 +31,7 @@ std::string check_compression(const std::string& text) {
 
 }  // namespace
 
-void set_usage(CLI::App& app, std::string usage) {
-  app.formatter(std::make_shared<UsageFormatter>(std::move(usage)));
-}
+void set_usage(CLI::App& app, std::string usage) { app.formatter(std::make_shared<UsageFormatter>(std::move(usage))); }
 
 std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, int usage_error) {
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them

@@ -32,9 +32,9 @@ std::string what_happened(int status) {
 
 // What another launcher around this one told its own ranks and these must not believe.
 void forget_outer_launcher() {
-  for (const char* name : {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-                           "TORCHELASTIC_MAX_RESTARTS", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
-                           "ROLE_WORLD_SIZE", "ROLE_NAME"}) {
+  for (const char* name :
+       {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+        "TORCHELASTIC_MAX_RESTARTS", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME"}) {
     ::unsetenv(name);
   }
 }

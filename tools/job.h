@@ -65,8 +65,8 @@ class Job {
   std::vector<pollfd> poll_list_;
 
   std::optional<int> failure_code_;
-  bool told_to_end_ = false;   // SIGTERM was sent, or a signal that ends was passed on
-  bool signal_seen_ = false;   // the user's first signal that ends
+  bool told_to_end_ = false;  // SIGTERM was sent, or a signal that ends was passed on
+  bool signal_seen_ = false;  // the user's first signal that ends
   bool leftovers_told_ = false;
   bool killing_ = false;
   bool terminal_lent_ = false;

@@ -14,12 +14,12 @@
 namespace qccl::tools {
 
 struct LaunchOptions {
-  std::string program = "qccl run";      // begins the launcher's own messages
+  std::string program = "qccl run";  // begins the launcher's own messages
   int ranks = 1;
   bool tag_output = false;
-  std::chrono::milliseconds timeout{0};  // of the whole job; 0: none
+  std::chrono::milliseconds timeout{0};   // of the whole job; 0: none
   std::chrono::milliseconds grace{5000};  // between SIGTERM and SIGKILL
-  Variables variables;                   // for every rank
+  Variables variables;                    // for every rank
 };
 
 // Exit codes of the launcher itself; otherwise it is the first failed rank's.

@@ -12,8 +12,8 @@
 #include "launcher.h"
 #include "perf_gather.h"
 #include "perf_json.h"
-#include "perf_memory.h"
 #include "perf_measure.h"
+#include "perf_memory.h"
 #include "perf_options.h"
 #include "perf_table.h"
 

@@ -10,10 +10,10 @@
 namespace qccl::tools {
 
 struct CheckResult {
-  std::uint64_t wrong = 0;     // elements outside their bound
-  double largest_error = 0;    // against the exact result
-  double largest_bound = 0;    // 0: must be exact
-  std::uint64_t digest = 0;    // of the output's bytes
+  std::uint64_t wrong = 0;   // elements outside their bound
+  double largest_error = 0;  // against the exact result
+  double largest_bound = 0;  // 0: must be exact
+  std::uint64_t digest = 0;  // of the output's bytes
 };
 
 // `output` is where the case placed `rank`'s result. Uncompressed results must be exact, except

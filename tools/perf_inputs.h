@@ -46,9 +46,9 @@ class Inputs {
   bool as_bits_;
   bool powers_;
   std::uint64_t salt_;
-  int active_ranks_;           // the others' whole numbers are 0
-  std::uint32_t largest_;      // whole numbers are in [-largest, largest]
-  double scale_;               // times this
+  int active_ranks_;       // the others' whole numbers are 0
+  std::uint32_t largest_;  // whole numbers are in [-largest, largest]
+  double scale_;           // times this
 };
 
 // `count` outputs of `type` as numbers, or as bits like Inputs::elements.

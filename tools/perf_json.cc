@@ -43,8 +43,10 @@ Json options_object(const PerfOptions& options) {
   Json object;
   object["min_bytes"] = options.min_bytes;
   object["max_bytes"] = options.max_bytes;
-  if (options.step_factor > 1) object["step_factor"] = options.step_factor;
-  else object["step_bytes"] = options.step_bytes;
+  if (options.step_factor > 1)
+    object["step_factor"] = options.step_factor;
+  else
+    object["step_bytes"] = options.step_bytes;
   object["iterations"] = options.iterations;
   object["warmup_iterations"] = options.warmup_iterations;
   object["run_cycles"] = options.run_cycles;

@@ -159,8 +159,7 @@ void Bench::check(const Case& c, Measurement& m) {
   for (int i = 0; i < options_.check_iterations; ++i) {
     const Inputs inputs = prepare(c, m.effective);
     run_collective(communicator_, c, placement, options_.algorithm);
-    const auto results =
-        gather(communicator_, check_output(c, m.effective, inputs, rank, placement.output));
+    const auto results = gather(communicator_, check_output(c, m.effective, inputs, rank, placement.output));
     for (const CheckResult& result : results) {
       m.wrong += result.wrong;
       m.largest_error = std::max(m.largest_error, result.largest_error);

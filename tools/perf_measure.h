@@ -23,8 +23,8 @@ struct Measurement {
   double algbw = 0;  // GB/s, GB = 1e9
   double busbw = 0;
   // Per rank and operation, mean over ranks.
-  double wire_bytes = 0;     // payload, headers and what neighbours read through shared memory
-  double payload_bytes = 0;  // without headers
+  double wire_bytes = 0;                    // payload, headers and what neighbours read through shared memory
+  double payload_bytes = 0;                 // without headers
   std::optional<double> compression_ratio;  // nothing if nothing was sent
   Effective effective;
 

@@ -16,9 +16,10 @@ const Names<Collective> kCollectives = {{"all_reduce", Collective::all_reduce},
                                         {"broadcast", Collective::broadcast},
                                         {"all_gather", Collective::all_gather},
                                         {"reduce_scatter", Collective::reduce_scatter}};
-const Names<DataType> kTypes = {
-    {"uint8", DataType::uint8},   {"int32", DataType::int32},    {"int64", DataType::int64},      {"half", DataType::float16},
-    {"float", DataType::float32}, {"double", DataType::float64}, {"bfloat16", DataType::bfloat16}};
+const Names<DataType> kTypes = {{"uint8", DataType::uint8},      {"int32", DataType::int32},
+                                {"int64", DataType::int64},      {"half", DataType::float16},
+                                {"float", DataType::float32},    {"double", DataType::float64},
+                                {"bfloat16", DataType::bfloat16}};
 const Names<ReduceOp> kOps = {{"sum", ReduceOp::sum},
                               {"prod", ReduceOp::prod},
                               {"min", ReduceOp::min},
@@ -27,8 +28,9 @@ const Names<ReduceOp> kOps = {{"sum", ReduceOp::sum},
 const Names<Algorithm> kAlgorithms = {
     {"auto", Algorithm::automatic}, {"one_shot", Algorithm::one_shot}, {"sra", Algorithm::sra}};
 
-constexpr const char* kFooter = R"(COLLECTIVE is all_reduce, broadcast, all_gather or reduce_scatter. Under the name all_reduce_perf (and
-so on) the program takes nccl-tests' command line as it is. Sizes take K, M or G (binary).
+constexpr const char* kFooter =
+    R"(COLLECTIVE is all_reduce, broadcast, all_gather or reduce_scatter. Under the name all_reduce_perf
+(and so on) the program takes nccl-tests' command line as it is. Sizes take K, M or G (binary).
 
 Columns are nccl-tests'. Behind them, for the out-of-place run: bytes a rank put on the wire per
 operation (mean over ranks, headers included); how many times less payload that is than an
@@ -70,10 +72,14 @@ std::optional<std::uint64_t> parse_size(const std::string& text) {
   if (error != std::errc() || number < 0 || number > 1e18) return std::nullopt;
   const std::string unit(end, text.data() + text.size());
   double factor = 1;
-  if (unit == "K" || unit == "k") factor = 1 << 10;
-  else if (unit == "M" || unit == "m") factor = 1 << 20;
-  else if (unit == "G" || unit == "g") factor = 1 << 30;
-  else if (!unit.empty()) return std::nullopt;
+  if (unit == "K" || unit == "k")
+    factor = 1 << 10;
+  else if (unit == "M" || unit == "m")
+    factor = 1 << 20;
+  else if (unit == "G" || unit == "g")
+    factor = 1 << 30;
+  else if (!unit.empty())
+    return std::nullopt;
   return static_cast<std::uint64_t>(number * factor);
 }
 
@@ -96,9 +102,9 @@ std::optional<int> take_sizes(const Words& words, PerfOptions& options) {
   if (auto code = take_size(words.max_bytes, "maxbytes", options.max_bytes)) return code;
   if (auto code = take_size(words.step_bytes, "stepbytes", options.step_bytes)) return code;
   if (options.min_bytes > options.max_bytes) {
-    return usage_error(fmt::format("invalid sizes for 'minbytes' and 'maxbytes': {} > {}", options.min_bytes,
-                                   options.max_bytes),
-                       kPerfInvalidSizes);
+    return usage_error(
+        fmt::format("invalid sizes for 'minbytes' and 'maxbytes': {} > {}", options.min_bytes, options.max_bytes),
+        kPerfInvalidSizes);
   }
   const bool moves = options.step_factor > 1 ? options.min_bytes > 0 : options.step_bytes > 0;
   if (!moves && options.min_bytes < options.max_bytes) {
@@ -127,8 +133,7 @@ std::optional<int> take_names(const Words& words, PerfOptions& options) {
   std::vector<Algorithm> algorithms;
   if (auto code = take_name(kAlgorithms, words.algorithm, "algorithm", nullptr, algorithms)) return code;
   options.algorithm = algorithms[0];
-  const bool reduces =
-      options.collective == Collective::all_reduce || options.collective == Collective::reduce_scatter;
+  const bool reduces = options.collective == Collective::all_reduce || options.collective == Collective::reduce_scatter;
   if (reduces && options.types.size() == 1 && options.ops.size() == 1 && !accepts(options.types[0], options.ops[0])) {
     return usage_error(fmt::format("avg is for half, float, double and bfloat16, not for {}", words.type));
   }

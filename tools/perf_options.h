@@ -40,7 +40,7 @@ struct PerfOptions {
   std::vector<DataType> types{DataType::float32};
   std::vector<ReduceOp> ops{ReduceOp::sum};
 
-  int ranks = 1;  // to start here, unless a launcher has
+  int ranks = 1;               // to start here, unless a launcher has
   double timeout_seconds = 0;  // of each operation; 0: the library's
   Algorithm algorithm = Algorithm::automatic;
   JobVariables job;

@@ -40,8 +40,7 @@ std::string step_text(const PerfOptions& options) {
 }
 
 std::string placement_text(const Measurement& m) {
-  const std::string times =
-      fmt::format("  {:>7}  {:>6}  {:>6}", fit(m.mean_us, 7), fit(m.algbw, 6), fit(m.busbw, 6));
+  const std::string times = fmt::format("  {:>7}  {:>6}  {:>6}", fit(m.mean_us, 7), fit(m.algbw, 6), fit(m.busbw, 6));
   if (!m.checked) return times + "    N/A";  // one column less, as nccl-tests has it
   // Ranks that hold different bits are wrong even where each is within its bound.
   const std::uint64_t wrong = m.wrong == 0 && !m.same_bits ? 1 : m.wrong;
@@ -90,8 +89,8 @@ std::string header(const PerfOptions& options, const std::vector<RankInfo>& rank
 
 std::string row_text(const PerfOptions& options, const Row& row) {
   const Case& c = row.shape;
-  std::string text = fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:>6}", c.bytes(), c.count, type_name(c.type), op_name(c),
-                                 root_of(c));
+  std::string text =
+      fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:>6}", c.bytes(), c.count, type_name(c.type), op_name(c), root_of(c));
   text += placement_text(row.out_of_place) + placement_text(row.in_place);
   if (options.timestamps) text += fmt::format("{:>21}", time_of_day());
   return text + own_columns(row.out_of_place) + "\n";

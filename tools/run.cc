@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kExitUsage = 2;
 
-constexpr const char* kFooter = R"(Every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as
+constexpr const char* kFooter =
+    R"(Every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as
 torchrun sets them, and OMP_NUM_THREADS=1 unless it is set. Rank 0 reads qccl run's standard input.
 
 The first rank that fails ends the job: the others get SIGTERM, after the grace SIGKILL, and so

@@ -7,8 +7,7 @@
 namespace qccl::tools {
 namespace {
 
-constexpr int kForwarded[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
-                              SIGCONT, SIGTSTP, SIGALRM, SIGWINCH};
+constexpr int kForwarded[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP, SIGALRM, SIGWINCH};
 
 bool is_ignored(int signal) {
   struct sigaction action;
@@ -17,9 +16,7 @@ bool is_ignored(int signal) {
 
 }  // namespace
 
-bool asks_to_end(int signal) {
-  return signal == SIGHUP || signal == SIGINT || signal == SIGQUIT || signal == SIGTERM;
-}
+bool asks_to_end(int signal) { return signal == SIGHUP || signal == SIGINT || signal == SIGQUIT || signal == SIGTERM; }
 
 std::string signal_name(int signal) {
   const char* name = ::sigabbrev_np(signal);

@@ -399,8 +399,8 @@ def test_what_ranks_left_behind_is_ended_with_the_job(own_session):
 
 @pytest.mark.parametrize("own_session", [False, True])
 def test_a_failed_ranks_children_are_ended_with_the_job(own_session):
-    code = SAY_READY + GRANDCHILD.replace("OWN_SESSION", str(own_session)) + "sys.exit(9) if rank == '1' else signal.pause()"
-    with Job(2, code, "--grace", "0.2") as job:
+    code = SAY_READY + GRANDCHILD.replace("OWN_SESSION", str(own_session))
+    with Job(2, code + "sys.exit(9) if rank == '1' else signal.pause()", "--grace", "0.2") as job:
         assert job.end()[0] == 9
         assert job.processes() == []
 

@@ -1,0 +1,391 @@
+"""`qccl perf`: nccl-tests' table, its exit codes, the JSON, and that results are checked."""
+
+import json
+import re
+import socket
+import subprocess
+from dataclasses import dataclass
+
+import pytest
+from program import PROGRAM, environment, run
+
+COLLECTIVES = ["all_reduce", "broadcast", "all_gather", "reduce_scatter"]
+REDUCTIONS = ["all_reduce", "reduce_scatter"]
+TYPES = {"uint8": 1, "int32": 4, "int64": 8, "half": 2, "float": 4, "double": 8, "bfloat16": 2}
+INTEGERS = ["uint8", "int32", "int64"]
+OPS = ["sum", "prod", "min", "max", "avg"]
+
+COLUMN_NAMES = (
+    "#       size         count      type   redop    root"
+    "     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong "
+)
+COLUMN_UNITS = (
+    "#        (B)    (elements)                          "
+    "     (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)         "
+)
+
+
+@dataclass
+class Placement:
+    time: float
+    algbw: float
+    busbw: float
+    wrong: str
+
+
+@dataclass
+class Row:
+    size: int
+    count: int
+    type: str
+    redop: str
+    root: int
+    out_of_place: Placement
+    in_place: Placement
+    wire: int
+    ratio: str
+    max_error: str
+    bound: str
+
+
+def parse_placement(text: str) -> Placement:
+    """'  %7s  %6s  %6s  %6g'."""
+    assert len(text) == 33 and text[:2] == text[9:11] == text[17:19] == text[25:27] == "  ", text
+    return Placement(float(text[2:9]), float(text[11:17]), float(text[19:25]), text[27:33].strip())
+
+
+def parse_row(line: str) -> Row:
+    """By nccl-tests' positions: '%12li  %12li  %8s  %6s  %6s', two placements, then our columns."""
+    fields = line[0:12], line[14:26], line[28:36], line[38:44], line[46:52]
+    assert all(line[at : at + 2] == "  " for at in (12, 26, 36, 44)), line
+    size, count, type_, redop, root = (field.strip() for field in fields)
+    own = line[118:].split()
+    return Row(
+        int(size), int(count), type_, redop, int(root), parse_placement(line[52:85]), parse_placement(line[85:118]),
+        int(own[0]), own[1], own[2], own[3],
+    )  # fmt: skip
+
+
+def rows_of(stdout: str) -> list[Row]:
+    return [parse_row(line) for line in stdout.splitlines() if line and not line.startswith("#")]
+
+
+def perf(*arguments: object, **variables: str) -> list[Row]:
+    """Rows of a run that must succeed with every check passed."""
+    result = run("perf", *arguments, **variables)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "# Out of bounds values : 0 OK\n" in result.stdout
+    rows = rows_of(result.stdout)
+    assert {p.wrong for row in rows for p in (row.out_of_place, row.in_place)} == {"0"}
+    return rows
+
+
+def perf_json(tmp_path, *arguments: object, **variables: str) -> dict:
+    file = tmp_path / "results.json"
+    perf(*arguments, "--json", file, **variables)
+    return json.loads(file.read_text())
+
+
+# ---- the table
+
+
+def test_the_table_is_nccl_tests_table():
+    result = run("perf", "all_reduce", "-b", "4", "-e", "64K", "-f", "16", "-n", 3, "-w", 2, "-g", 2)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[1] == "# Collective test starting: all_reduce_perf"
+    assert lines[2] == (
+        "# nThread 1 nGpus 2 minBytes 4 maxBytes 65536 step: 16(factor) warmup iters: 2 iters: 3 agg iters: 1 "
+        "validation: 1 graph: 0 unalign: 0"
+    )
+    assert lines[4] == "# Using devices"
+    for rank in (0, 1):
+        pattern = rf"#  Rank  {rank} Group  0 Pid +\d+ on +\S+ device  {rank} \[0000:00:00\] CPU"
+        assert re.fullmatch(pattern, lines[5 + rank]), lines[5 + rank]
+    names = next(i for i, line in enumerate(lines) if line.startswith(COLUMN_NAMES))
+    assert lines[names - 1] == f"#{'':62}out-of-place{'':23}in-place{'':10}"
+    assert lines[names + 1].startswith(COLUMN_UNITS)
+    assert [row.size for row in rows_of(result.stdout)] == [4, 64, 1024, 16384]
+    assert lines[-6] == "# Out of bounds values : 0 OK"
+    assert re.fullmatch(r"# Avg bus bandwidth    : [\d.e+-]+ ", lines[-5])
+    assert lines[-4:] == ["#", "# Collective test concluded: all_reduce_perf", "#", ""]
+
+
+def test_only_rank_0_prints():
+    result = run("perf", "all_reduce", "-b", "1K", "-e", "1K", "-n", 1, "-g", 4)
+    assert result.stdout.count("# Collective test starting") == 1
+    assert len(rows_of(result.stdout)) == 1
+    assert result.stderr == ""
+
+
+def test_bandwidths_follow_from_size_and_time(tmp_path):
+    factors = {"all_reduce": 2 * 3 / 4, "broadcast": 1, "all_gather": 3 / 4, "reduce_scatter": 3 / 4}
+    for collective, factor in factors.items():
+        document = perf_json(tmp_path, collective, "-b", "256K", "-e", "256K", "-n", 2, "-g", 4)
+        for entry in document["results"]:
+            assert entry["bytes"] == 262144
+            assert entry["algbw_GBps"] == pytest.approx(262144 / entry["time_us"]["mean"] / 1e3)
+            assert entry["busbw_GBps"] == pytest.approx(entry["algbw_GBps"] * factor)
+
+
+def test_average_is_the_mean_busbw_of_all_rows_and_placements(tmp_path):
+    document = perf_json(tmp_path, "all_reduce", "-b", "64K", "-e", "256K", "-f", 2, "-n", 2, "-g", 2)
+    busbw = [entry["busbw_GBps"] for entry in document["results"]]
+    assert len(busbw) == 6
+    assert document["average_busbw_GBps"] == pytest.approx(sum(busbw) / 6)
+
+
+@pytest.mark.parametrize("type_", ["float", "half", "double"])
+def test_counts_of_all_gather_and_reduce_scatter_are_whole_16_bytes_per_rank(type_):
+    for collective in ("all_gather", "reduce_scatter"):
+        sizes = [4, 4 + 777, 4 + 2 * 777]
+        rows = perf(collective, "-b", 4, "-e", 2000, "-i", 777, "-d", type_, "-n", 1, "-g", 3)
+        per_rank = [size // TYPES[type_] // 3 // (16 // TYPES[type_]) * (16 // TYPES[type_]) for size in sizes]
+        assert [row.count for row in rows] == per_rank
+        assert per_rank[0] == 0
+        assert [row.size for row in rows] == [3 * count * TYPES[type_] for count in per_rank]
+
+
+def test_step_bytes_cycles_roots_and_timestamps():
+    rows = perf("broadcast", "-b", 100, "-e", 300, "-i", 100, "-N", 2, "-r", -1, "-n", 1, "-g", 2, "-d", "uint8")
+    assert [(row.root, row.size) for row in rows] == [(r, s) for r in (0, 1) for s in (100, 200, 300)] * 2
+    assert {row.redop for row in rows} == {"none"}
+    assert perf("all_gather", "-b", 64, "-e", 64, "-n", 1, "-g", 2)[0].root == -1
+    result = run("perf", "all_reduce", "-b", 64, "-e", 64, "-n", 1, "-S", 1)
+    row = next(line for line in result.stdout.splitlines() if not line.startswith("#"))
+    assert re.match(r"  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ", row[118:]), row
+
+
+def test_without_check_wrong_is_not_known():
+    result = run("perf", "all_reduce", "-b", 64, "-e", 64, "-n", 1, "-c", 0, "-g", 2)
+    row = next(line for line in result.stdout.splitlines() if not line.startswith("#"))
+    assert row[77:84] == row[109:116] == "    N/A"
+    assert result.returncode == 0
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_nccl_tests_names_are_the_program(collective):
+    command = [str(PROGRAM.parent / f"{collective}_perf"), *"-b 1K -e 4K -f 2 -n 1 -w 1 -d float -g 2".split()]
+    result = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert f"# Collective test starting: {collective}_perf" in result.stdout
+    assert len(rows_of(result.stdout)) == 3
+
+
+# ---- results
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_every_collective_is_right(collective, world, transport):
+    rows = perf(
+        collective, "-b", 4, "-e", "300K", "-f", 7, "-n", 2, "-c", 2, "-r", world - 1,
+        "-g", world, "--transport", transport,
+    )  # fmt: skip
+    assert len(rows) == 6
+    assert {row.max_error for row in rows} == {row.bound for row in rows} == {"0"}
+
+
+@pytest.mark.parametrize("collective", REDUCTIONS)
+@pytest.mark.parametrize("world", [2, 3])
+def test_every_type_and_operation_is_right(collective, world):
+    rows = perf(collective, "-b", 1000, "-e", 34000, "-i", 33000, "-d", "all", "-o", "all", "-n", 1, "-g", world)
+    combinations = {(t, o) for t in TYPES for o in OPS if not (t in INTEGERS and o == "avg")}
+    assert {(row.type, row.redop) for row in rows} == combinations
+    assert len(rows) == 2 * len(combinations)
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "all_gather"])
+def test_every_type_is_copied_bit_by_bit(collective):
+    rows = perf(collective, "-b", 1000, "-e", 34000, "-i", 33000, "-d", "all", "-n", 1, "-g", 3)
+    assert {row.type for row in rows} == set(TYPES)
+
+
+@pytest.mark.parametrize("algorithm", ["one_shot", "sra"])
+def test_the_algorithm_can_be_chosen(algorithm, tmp_path):
+    flags = ["-b", 4, "-e", "64K", "-f", 32, "-n", 1, "-g", 3, "--algorithm", algorithm]
+    document = perf_json(tmp_path, "all_reduce", *flags)
+    assert {entry["algorithm"] for entry in document["results"]} == {algorithm}
+    perf("broadcast", *flags)
+
+
+# ---- compression
+
+SPECS = {
+    "minmax:bits=8,bucket_size=1024": 32 / (8 + 64 / 1024),
+    "minmax:bits=4,bucket_size=128": 32 / (4 + 64 / 128),
+    "minmax:bits=3,bucket_size=100": 32 / (3 + 64 / 100),
+    "minmax:bits=1,bucket_size=1024": 32 / (1 + 64 / 1024),
+    "cast:type=bf16": 2,
+    "cast:type=fp16": 2,
+}
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("collective", REDUCTIONS)
+def test_compressed_results_are_within_the_bound_and_the_same_on_all_ranks(collective, spec, tmp_path):
+    flags = ["-b", "1200K", "-e", "1200K", "-n", 1, "-c", 2, "-g", 3, "-o", "all"]
+    document = perf_json(tmp_path, collective, *flags, "--compression", spec)
+    for entry in document["results"]:
+        if entry["op"] in ("sum", "avg"):
+            assert entry["compression"] == spec
+            assert 0 < entry["max_abs_error"] <= entry["error_bound"]
+            # Chunk ends round up to whole buckets, so the ratio is a little off the codec's own.
+            assert entry["compression_ratio"] == pytest.approx(SPECS[spec], rel=0.02)
+            assert entry["wire_bytes_per_rank"] > entry["payload_bytes_per_rank"] > 0
+        else:
+            assert entry["compression"] == "none" and entry["max_abs_error"] == 0
+
+
+@pytest.mark.parametrize("type_", ["half", "bfloat16"])
+@pytest.mark.parametrize("algorithm", ["one_shot", "sra"])
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_16_bit_types_are_compressed_within_the_bound(type_, algorithm, transport, tmp_path):
+    document = perf_json(
+        tmp_path, "all_reduce", "-b", "100K", "-e", "300K", "-f", 3, "-n", 1, "-g", 4, "-d", type_,
+        "--algorithm", algorithm, "--transport", transport, "--compression", "minmax:bits=4,bucket_size=64",
+    )  # fmt: skip
+    for entry in document["results"]:
+        assert entry["compression"] == "minmax:bits=4,bucket_size=64" and entry["algorithm"] == algorithm
+        assert 0 < entry["max_abs_error"] <= entry["error_bound"]
+        assert entry["compression_ratio"] == pytest.approx(16 / (4 + 64 / 64), rel=0.02)
+
+
+def test_small_tensors_and_other_types_stay_uncompressed(tmp_path):
+    flags = ["-b", "32K", "-e", "64K", "-f", 2, "-n", 1, "-g", 2, "--compression", "minmax:bits=4"]
+    document = perf_json(tmp_path, "all_reduce", *flags)
+    by_size = {entry["bytes"]: entry["compression"] for entry in document["results"]}
+    assert by_size == {32768: "none", 65536: "minmax:bits=4,bucket_size=1024"}
+    for entry in perf_json(tmp_path, "all_reduce", *flags, "-d", "double")["results"]:
+        assert entry["compression"] == "none" and entry["compression_ratio"] == 1
+
+
+def test_qnccls_variables_turn_compression_on(tmp_path):
+    flags = ["all_reduce", "-b", "64K", "-e", "64K", "-n", 1, "-g", 2]
+    variables = {"BITS": "8", "bucket_size": "512"}
+    on = perf_json(tmp_path, *flags, RING_ALLREDUCE_VERSION="new", **variables)
+    assert on["results"][0]["compression"] == "minmax:bits=8,bucket_size=512"
+    off = perf_json(tmp_path, *flags, **variables)
+    assert off["results"][0]["compression"] == "none"
+
+
+# ---- JSON
+
+
+def test_json_has_the_documented_fields(tmp_path):
+    document = perf_json(
+        tmp_path, "all_reduce", "-b", "4", "-e", "16", "-f", 4, "-n", 3, "-g", 2, "--transport", "tcp",
+        QCCL_TEST_SECRET="do not tell",
+    )  # fmt: skip
+    header = document["header"]
+    assert header["ranks"] == 2 and header["transport"] == "tcp" and header["host"] == socket.gethostname()
+    assert header["version"] == run("version").stdout.split()[1]
+    assert header["options"]["iterations"] == 3
+    assert "do not tell" not in json.dumps(document)
+    assert [(entry["bytes"], entry["in_place"]) for entry in document["results"]] == [
+        (4, False), (4, True), (16, False), (16, True)
+    ]  # fmt: skip
+    for entry in document["results"]:
+        types = {
+            "collective": str, "bytes": int, "count": int, "dtype": str, "op": str, "in_place": bool, "algorithm": str,
+            "compression": str, "time_us": dict, "algbw_GBps": float, "busbw_GBps": float,
+            "wire_bytes_per_rank": float, "max_abs_error": float, "error_bound": float, "wrong": int,
+        }  # fmt: skip
+        for field, kind in types.items():
+            assert isinstance(entry[field], kind), field
+        times = entry["time_us"]
+        assert 0 < times["min"] <= times["median"] <= times["max"]
+        assert times["min"] <= times["mean"] <= times["max"]
+
+
+def test_a_json_file_that_cannot_be_written_is_an_error(tmp_path):
+    result = run("perf", "all_reduce", "-b", 4, "-e", 4, "-n", 1, "--json", tmp_path / "no" / "such" / "folder.json")
+    assert result.returncode == 1 and "can't write" in result.stderr
+
+
+# ---- exit codes
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["-d", "complex"], "uint8 int32 int64 half float double bfloat16 all"),
+        (["-o", "mulsum"], "sum prod min max avg all"),
+        (["-o", "avg", "-d", "int32"], "half, float, double and bfloat16"),
+        (["--algorithm", "ring"], "auto one_shot sra"),
+        (["--transport", "ib"], "auto,shm,tcp"),
+        (["--compression", "minmax:bits=99"], "bits=99"),
+        (["-t", "2"], "use -g"),
+        (["-G", "1"], "CUDA graphs"),
+        (["-m", "4"], "not aggregated"),
+        (["-n", "0"], "--iters"),
+        (["--frobnicate"], "--frobnicate"),
+        (["-r", "2", "-g", "2"], "no rank of 2"),
+    ],
+)
+def test_wrong_flags_are_6_and_say_what_is_allowed(flags, words):
+    result = run("perf", "all_reduce", *flags)
+    assert result.returncode == 6
+    assert words in result.stderr and result.stdout == ""
+
+
+def test_flags_of_nccl_tests_with_their_defaults_are_taken():
+    perf("all_reduce", "-b", 64, "-e", 64, "-n", 1, *"-t 1 -m 1 -p 1 -z 1 -y 0 -G 0 -C 0 -a 3 -R 0 -u 0 -T 60".split())
+
+
+def test_a_missing_or_unknown_collective_is_6_and_lists_them():
+    for arguments in ([], ["all_to_all"]):
+        result = run("perf", *arguments)
+        assert result.returncode == 6 and " ".join(COLLECTIVES) in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["-b", "8", "-e", "4"], "invalid sizes for 'minbytes' and 'maxbytes': 8 > 4"),
+        (["-b", "many"], "invalid size 'many' specified for 'minbytes'"),
+        (["-e", "1T"], "invalid size '1T' specified for 'maxbytes'"),
+        (["-b", "0", "-e", "8", "-f", "2"], "step of 0"),
+    ],
+)
+def test_wrong_sizes_are_255(flags, words):
+    result = run("perf", "all_reduce", *flags)
+    assert result.returncode == 255 and words in result.stderr
+
+
+def test_more_memory_than_there_is_is_refused():
+    result = run("perf", "all_reduce", "-b", "4", "-e", "5000G", "-f", 2, "-g", 2)
+    assert result.returncode == 1 and "lower -e" in result.stderr
+
+
+@pytest.mark.parametrize(("least", "code", "word"), [("1e9", 7, "FAILED"), ("1e-9", 0, "OK")])
+def test_a_bandwidth_below_the_asked_for_is_7(least, code, word):
+    result = run("perf", "all_reduce", "-b", "64K", "-e", "64K", "-n", 1, "-g", 2, NCCL_TESTS_MIN_BW=least)
+    assert result.returncode == code
+    assert re.search(rf"^# Avg bus bandwidth    : \S+ {word}$", result.stdout, re.M)
+
+
+def test_an_operation_that_times_out_is_4():
+    with socket.socket() as reserved:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+        port = str(reserved.getsockname()[1])
+        result = run("perf", "all_reduce", **place, MASTER_PORT=port, QCCL_INIT_TIMEOUT="0.3")
+    assert result.returncode == 4, result.stderr
+    assert "Test failure" in result.stderr
+
+
+# ---- launchers
+
+
+def test_perf_runs_under_a_launcher():
+    result = run("run", "-n", 3, "--", PROGRAM, "perf", "all_reduce", "-b", "1K", "-e", "1K", "-n", 1)
+    assert result.returncode == 0, result.stderr
+    assert len(rows_of(result.stdout)) == 1 and result.stdout.count("#  Rank ") == 3
+
+
+def test_other_ranks_than_the_launchers_are_6():
+    result = run("run", "-n", 2, "--", PROGRAM, "perf", "all_reduce", "-b", "1K", "-e", "1K", "-g", 3)
+    assert result.returncode == 6 and "-g 3" in result.stderr

@@ -1,0 +1,35 @@
+// What the commands' flags have in common.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rank_process.h"
+
+namespace qccl::tools {
+
+// An app whose help begins with `usage`, a whole line without "Usage: ".
+void set_usage(CLI::App& app, std::string usage);
+
+// Exit code if the command line ends here: 0 after --help, else `usage_error` with what is wrong.
+std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, int usage_error);
+
+// Settings that ranks read from their environment.
+struct JobVariables {
+  std::string transport;
+  std::string compression;
+  std::string link_rate;
+
+  // Those that are set, as the library's variables.
+  Variables variables() const;
+};
+
+// --transport, --compression and --link-rate.
+void add_job_flags(CLI::App& app, JobVariables& job);
+
+std::chrono::milliseconds to_milliseconds(double seconds);
+
+}  // namespace qccl::tools

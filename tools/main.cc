@@ -1,0 +1,66 @@
+// The `qccl` program: picks the command. Under one of nccl-tests' names, such as all_reduce_perf,
+// it is `qccl perf all_reduce`.
+#include <fmt/format.h>
+#include <qccl/qccl.h>
+
+#include <string>
+#include <vector>
+
+#include "perf.h"
+#include "run.h"
+
+namespace {
+
+using qccl::tools::perf_main;
+using qccl::tools::run_main;
+
+constexpr int kExitUsage = 2;
+
+constexpr const char* kHelp = R"(QCCL, the compressed collective communication library.
+
+Usage: qccl COMMAND [OPTIONS]
+
+Commands:
+  run       start a program as local ranks of one job
+  perf      time a collective and check its results, with nccl-tests' flags and columns
+  version   print the version
+
+'qccl COMMAND --help' has the flags and examples of a command.
+
+Examples:
+  qccl run -n 4 -- python train.py
+  qccl perf all_reduce -b 4 -e 64M -f 2 -g 4
+  qccl perf all_reduce -b 64M -g 4 --compression minmax:bits=4 --link-rate 1gbit
+)";
+
+int dispatch(const std::string& command, const std::vector<std::string>& arguments) {
+  if (command == "run") return run_main(arguments);
+  if (command == "perf") return perf_main(arguments);
+  if (command == "version" || command == "--version") {
+    fmt::print("qccl {}\n", qccl::version());
+    return 0;
+  }
+  if (command == "help" || command == "--help" || command == "-h") {
+    fmt::print("{}", kHelp);
+    return 0;
+  }
+  fmt::print(stderr, "qccl: there is no command '{}'; there are run, perf and version ('qccl --help')\n", command);
+  return kExitUsage;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<std::string> words(argv, argv + argc);
+  std::string name = words.empty() ? "qccl" : words[0].substr(words[0].rfind('/') + 1);
+  const std::string suffix = "_perf";
+  if (name.ends_with(suffix)) {
+    words[0] = name.substr(0, name.size() - suffix.size());
+    return dispatch("perf", words);
+  }
+  if (words.size() < 2) {
+    fmt::print(stderr, "{}", kHelp);
+    return kExitUsage;
+  }
+  return dispatch(words[1], {words.begin() + 2, words.end()});
+}

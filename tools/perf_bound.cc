@@ -1,0 +1,99 @@
+#include "perf_bound.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "perf_inputs.h"
+#include "plan/plan.h"
+
+namespace qccl::tools {
+namespace {
+
+constexpr std::uint64_t kLeastGroup = 256;
+
+plan::Request request_of(const Case& c, Algorithm algorithm) {
+  plan::Request request;
+  request.collective = c.collective;
+  request.algorithm = algorithm;
+  request.world = c.world;
+  request.root = c.root;
+  request.count = c.count;
+  request.slice_elements = std::max<std::uint64_t>(c.count, 1);
+  return request;
+}
+
+}  // namespace
+
+double Extremes::largest() const { return std::max(std::abs(low), std::abs(high)); }
+
+Extremes extremes_of(std::span<const double> values) {
+  Extremes extremes = {values[0], values[0]};
+  for (const double value : values) {
+    extremes.low = value < extremes.low ? value : extremes.low;
+    extremes.high = value > extremes.high ? value : extremes.high;
+  }
+  return extremes;
+}
+
+ErrorModel::ErrorModel(const Case& c, const Effective& effective)
+    : case_(c), one_shot_(effective.algorithm == Algorithm::one_shot) {
+  codec_ = make_codec(effective.compression).take_or_throw();
+  const std::uint64_t bucket = codec_->bucket_size();
+  group_elements_ = (kLeastGroup + bucket - 1) / bucket * bucket;
+}
+
+std::vector<ErrorModel::Chunk> ErrorModel::chunks(int rank) const {
+  if (case_.collective == Collective::reduce_scatter) {
+    return {{rank, {static_cast<std::uint64_t>(rank) * case_.count, case_.count}, {0, case_.count}}};
+  }
+  plan::Request request = request_of(case_, one_shot_ ? Algorithm::one_shot : Algorithm::sra);
+  request.compressed = true;
+  request.bucket_size = codec_->bucket_size();
+  std::vector<Chunk> chunks;
+  for (const Range& range : plan::chunks(request)) chunks.push_back({static_cast<int>(chunks.size()), range, range});
+  return chunks;
+}
+
+double ErrorModel::codec_bound(double low, double high) const {
+  // Outwards, so that rounding to float does not make the range smaller.
+  const float from = std::nextafter(static_cast<float>(low), -HUGE_VALF);
+  const float to = std::nextafter(static_cast<float>(high), HUGE_VALF);
+  return codec_->error_bound(from, to);
+}
+
+double ErrorModel::bound(int owner, const std::vector<Extremes>& inputs, const Extremes& sum) const {
+  const bool all_reduce = case_.collective == Collective::all_reduce;
+  const bool own_encoded = all_reduce && one_shot_;
+  double e1 = 0;
+  for (int rank = 0; rank < case_.world; ++rank) {
+    const Extremes& input = inputs[static_cast<std::size_t>(rank)];
+    if (rank != owner || own_encoded) e1 += codec_bound(input.low, input.high);
+    e1 += case_.world * 0x1p-23 * input.largest();
+  }
+  Extremes result = sum;
+  if (case_.op == ReduceOp::avg) {
+    result = {sum.low / case_.world, sum.high / case_.world};
+    e1 = e1 / case_.world + result.largest() * 0x1p-23;
+  }
+  const bool narrow = element_bytes(case_.type) == 2;
+  const double rounding = narrow ? std::ldexp(1, -precision_bits(case_.type)) : 0;
+  double total = e1 + rounding * (result.largest() + e1);
+  if (!all_reduce || one_shot_) return total;
+  total += codec_bound(result.low - total, result.high + total);
+  return total + rounding * (result.largest() + total);
+}
+
+std::uint64_t uncompressed_bytes(const Case& c, Algorithm algorithm, int rank) {
+  std::uint64_t elements = 0;
+  for (const plan::Lane& lane : plan::make_role(request_of(c, algorithm), rank).lanes) {
+    for (const plan::Step& step : lane.steps) {
+      const bool sends = step.kind == plan::StepKind::send_input || step.kind == plan::StepKind::send_result ||
+                         step.kind == plan::StepKind::forward;
+      if (sends) elements += lane.count * step.peers.size();
+    }
+  }
+  return elements * element_bytes(c.type);
+}
+
+}  // namespace qccl::tools

@@ -1,0 +1,75 @@
+#include "perf_case.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+namespace qccl::tools {
+
+std::uint64_t Case::input_count() const {
+  return collective == Collective::reduce_scatter ? count * static_cast<std::uint64_t>(world) : count;
+}
+
+std::uint64_t Case::output_count() const {
+  return collective == Collective::all_gather ? count * static_cast<std::uint64_t>(world) : count;
+}
+
+std::uint64_t Case::bytes() const { return std::max(input_count(), output_count()) * element_bytes(type); }
+
+std::uint64_t count_for(Collective collective, std::uint64_t bytes, DataType type, int world) {
+  const std::uint64_t count = bytes / element_bytes(type);
+  if (collective != Collective::all_gather && collective != Collective::reduce_scatter) return count;
+  return count / static_cast<std::uint64_t>(world) & ~(16 / element_bytes(type) - 1);
+}
+
+std::uint64_t bandwidth_bytes(const Case& c) { return c.bytes(); }
+
+double bus_factor(const Case& c) {
+  const double world = c.world;
+  switch (c.collective) {
+    case Collective::all_reduce: return 2 * (world - 1) / world;
+    case Collective::all_gather:
+    case Collective::reduce_scatter: return (world - 1) / world;
+    case Collective::broadcast:
+    case Collective::barrier: break;
+  }
+  return 1;
+}
+
+Buffer::Buffer(std::uint64_t bytes) {
+  constexpr std::uint64_t kPage = 4096;
+  data_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, (bytes / kPage + 1) * kPage)));
+  if (data_ == nullptr) throw std::bad_alloc();
+}
+
+void Buffer::Free::operator()(std::byte* data) const { std::free(data); }
+
+Placement place(const Case& c, int rank, const Buffer& input, const Buffer& output) {
+  const std::uint64_t own = static_cast<std::uint64_t>(rank) * c.count * element_bytes(c.type);
+  if (c.collective == Collective::broadcast) {
+    std::byte* buffer = !c.in_place && rank == c.root ? input.data() : output.data();
+    return {buffer, buffer};
+  }
+  if (!c.in_place) return {input.data(), output.data()};
+  switch (c.collective) {
+    case Collective::all_gather: return {output.data() + own, output.data()};
+    case Collective::reduce_scatter: return {input.data(), input.data() + own};
+    default: return {output.data(), output.data()};
+  }
+}
+
+void run_collective(Communicator& communicator, const Case& c, const Placement& p, Algorithm algorithm) {
+  CallOptions options;
+  options.op = c.op;
+  options.root = c.root;
+  options.algorithm = algorithm;
+  switch (c.collective) {
+    case Collective::all_reduce: return communicator.all_reduce(p.input, p.output, c.count, c.type, options);
+    case Collective::broadcast: return communicator.broadcast(p.output, c.count, c.type, options);
+    case Collective::all_gather: return communicator.all_gather(p.input, p.output, c.count, c.type, options);
+    case Collective::reduce_scatter: return communicator.reduce_scatter(p.input, p.output, c.count, c.type, options);
+    case Collective::barrier: return communicator.barrier(options);
+  }
+}
+
+}  // namespace qccl::tools

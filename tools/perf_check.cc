@@ -1,0 +1,164 @@
+#include "perf_check.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+namespace qccl::tools {
+namespace {
+
+using Bits = std::array<std::uint64_t, kInputBlock>;
+using Values = std::array<double, kInputBlock>;
+
+// result[i] op= other[i]; integers wrap.
+void combine(ReduceOp op, std::span<double> result, std::span<const double> other) {
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    switch (op) {
+      case ReduceOp::sum:
+      case ReduceOp::avg: result[i] += other[i]; break;
+      case ReduceOp::prod: result[i] *= other[i]; break;
+      case ReduceOp::min: result[i] = std::min(result[i], other[i]); break;
+      case ReduceOp::max: result[i] = std::max(result[i], other[i]); break;
+    }
+  }
+}
+
+void combine(ReduceOp op, std::span<std::uint64_t> result, std::span<const std::uint64_t> other) {
+  const auto is_less = [](std::uint64_t a, std::uint64_t b) {
+    return static_cast<std::int64_t>(a) < static_cast<std::int64_t>(b);
+  };
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    switch (op) {
+      case ReduceOp::sum:
+      case ReduceOp::avg: result[i] += other[i]; break;
+      case ReduceOp::prod: result[i] *= other[i]; break;
+      case ReduceOp::min: result[i] = std::min(result[i], other[i], is_less); break;
+      case ReduceOp::max: result[i] = std::max(result[i], other[i], is_less); break;
+    }
+  }
+}
+
+class Checker {
+ public:
+  Checker(const Case& c, const Effective& effective, const Inputs& inputs, int rank, const std::byte* output)
+      : case_(c), effective_(effective), inputs_(inputs), rank_(rank), output_(output) {}
+
+  CheckResult run() {
+    if (case_.is_reduction() && effective_.is_lossy()) {
+      check_lossy();
+    } else {
+      for (std::uint64_t first = 0; first < case_.output_count(); first += kInputBlock) {
+        const std::uint64_t left = case_.output_count() - first;
+        const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(kInputBlock, left));
+        inputs_.as_bits() ? check_bits(first, n) : check_exact(first, n);
+      }
+    }
+    result_.digest = XXH3_64bits(output_, case_.output_count() * element_bytes(case_.type));
+    return result_;
+  }
+
+ private:
+  const std::byte* output_at(std::uint64_t element) const { return output_ + element * element_bytes(case_.type); }
+  // Where in the ranks' inputs output element 0 comes from.
+  std::uint64_t input_begin() const {
+    return case_.collective == Collective::reduce_scatter ? static_cast<std::uint64_t>(rank_) * case_.count : 0;
+  }
+
+  void check_bits(std::uint64_t first, std::size_t n) {
+    Bits expected, got;
+    expect_bits(first, {expected.data(), n});
+    load_elements(case_.type, output_at(first), {got.data(), n});
+    const std::size_t unused = 64 - 8 * element_bytes(case_.type);
+    for (std::size_t i = 0; i < n; ++i) result_.wrong += (expected[i] << unused) != (got[i] << unused);
+  }
+
+  void expect_bits(std::uint64_t first, std::span<std::uint64_t> expected) {
+    if (case_.collective == Collective::broadcast) return inputs_.elements(case_.root, first, expected);
+    if (case_.collective == Collective::all_gather) return expect_gathered(first, expected);
+    Bits other;
+    inputs_.elements(0, input_begin() + first, expected);
+    for (int rank = 1; rank < case_.world; ++rank) {
+      const std::span<std::uint64_t> block(other.data(), expected.size());
+      inputs_.elements(rank, input_begin() + first, block);
+      combine(case_.op, expected, block);
+    }
+  }
+
+  // A block of an all_gather's output may hold the ends of several ranks' inputs.
+  void expect_gathered(std::uint64_t first, std::span<std::uint64_t> expected) {
+    while (!expected.empty()) {
+      const std::uint64_t source = first / case_.count;
+      const std::uint64_t begin = first % case_.count;
+      const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(expected.size(), case_.count - begin));
+      inputs_.elements(static_cast<int>(source), begin, expected.first(n));
+      expected = expected.subspan(n);
+      first += n;
+    }
+  }
+
+  void check_exact(std::uint64_t first, std::size_t n) {
+    Values expected, other, got;
+    const std::span<double> sum(expected.data(), n);
+    inputs_.values(0, input_begin() + first, sum);
+    for (int rank = 1; rank < case_.world; ++rank) {
+      inputs_.values(rank, input_begin() + first, {other.data(), n});
+      combine(case_.op, sum, {other.data(), n});
+    }
+    load_values(case_.type, output_at(first), {got.data(), n});
+    const bool averaged = case_.op == ReduceOp::avg;
+    // An ulp of x is at least |x| 2^-p, so this is at most 2 of them.
+    const double allowed = averaged ? std::ldexp(1, 1 - precision_bits(case_.type)) : 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      const double exact = averaged ? sum[i] / case_.world : sum[i];
+      judge(got[i], exact, std::abs(exact) * allowed);
+    }
+  }
+
+  void judge(double got, double exact, double bound) {
+    const double error = std::abs(got - exact);
+    result_.wrong += !(error <= bound);  // not a number is wrong, too
+    result_.largest_error = !(error <= result_.largest_error) ? error : result_.largest_error;
+    result_.largest_bound = std::max(result_.largest_bound, bound);
+  }
+
+  void check_lossy() {
+    const ErrorModel model(case_, effective_);
+    std::vector<double> sum(model.group_elements()), other(sum.size()), got(sum.size());
+    std::vector<Extremes> extremes(static_cast<std::size_t>(case_.world));
+    for (const ErrorModel::Chunk& chunk : model.chunks(rank_)) {
+      for (std::uint64_t done = 0; done < chunk.input.count; done += sum.size()) {
+        const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(sum.size(), chunk.input.count - done));
+        std::fill_n(sum.begin(), n, 0.0);
+        for (int rank = 0; rank < case_.world; ++rank) {
+          inputs_.values(rank, chunk.input.begin + done, {other.data(), n});
+          extremes[static_cast<std::size_t>(rank)] = extremes_of({other.data(), n});
+          combine(ReduceOp::sum, {sum.data(), n}, {other.data(), n});
+        }
+        const double bound = model.bound(chunk.owner, extremes, extremes_of({sum.data(), n}));
+        load_values(case_.type, output_at(chunk.output.begin + done), {got.data(), n});
+        const double divisor = case_.op == ReduceOp::avg ? case_.world : 1;
+        for (std::size_t i = 0; i < n; ++i) judge(got[i], sum[i] / divisor, bound);
+      }
+    }
+  }
+
+  const Case& case_;
+  const Effective& effective_;
+  const Inputs& inputs_;
+  const int rank_;
+  const std::byte* output_;
+  CheckResult result_;
+};
+
+}  // namespace
+
+CheckResult check_output(const Case& c, const Effective& effective, const Inputs& inputs, int rank,
+                         const std::byte* output) {
+  return Checker(c, effective, inputs, rank, output).run();
+}
+
+}  // namespace qccl::tools

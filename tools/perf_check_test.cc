@@ -1,0 +1,175 @@
+// That the checks of `qccl perf` find what is wrong, and pass what is right.
+#include "perf_check.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <vector>
+
+namespace qccl::tools {
+namespace {
+
+constexpr DataType kTypes[] = {DataType::float32, DataType::float64, DataType::float16, DataType::bfloat16,
+                               DataType::int32,   DataType::int64,   DataType::uint8};
+
+std::vector<std::byte> written(const Inputs& inputs, const Case& c, int rank) {
+  std::vector<std::byte> bytes(c.input_count() * element_bytes(c.type));
+  inputs.write(rank, 0, c.input_count(), bytes.data());
+  return bytes;
+}
+
+Case small_case(Collective collective, DataType type, std::uint64_t count = 5000) {
+  Case c;
+  c.collective = collective;
+  c.type = type;
+  c.world = 3;
+  c.count = count;
+  return c;
+}
+
+// What an all_gather leaves on every rank.
+std::vector<std::byte> gathered(const Inputs& inputs, const Case& c) {
+  std::vector<std::byte> all;
+  for (int rank = 0; rank < c.world; ++rank) {
+    const auto part = written(inputs, c, rank);
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+// A sum of floats, of which an all_reduce over `world` ranks makes this.
+std::vector<float> summed(const Inputs& inputs, const Case& c) {
+  std::vector<float> sum(c.count);
+  for (int rank = 0; rank < c.world; ++rank) {
+    const auto part = written(inputs, c, rank);
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      float x;
+      std::memcpy(&x, part.data() + 4 * i, 4);
+      sum[i] += x;
+    }
+  }
+  return sum;
+}
+
+const std::byte* bytes_of(const std::vector<float>& values) {
+  return reinterpret_cast<const std::byte*>(values.data());
+}
+
+TEST(PerfCheck, gathered_inputs_pass_and_any_flipped_bit_is_one_wrong_element) {
+  for (const DataType type : kTypes) {
+    const Case c = small_case(Collective::all_gather, type);
+    const Inputs inputs(c, false, 7);
+    auto output = gathered(inputs, c);
+    EXPECT_EQ(check_output(c, {}, inputs, 1, output.data()).wrong, 0u) << to_string(type);
+    for (const std::size_t at : {std::size_t{0}, output.size() / 2, output.size() - 1}) {
+      output[at] ^= std::byte{1};
+      EXPECT_EQ(check_output(c, {}, inputs, 1, output.data()).wrong, 1u) << to_string(type);
+      output[at] ^= std::byte{1};
+    }
+  }
+}
+
+TEST(PerfCheck, results_of_another_round_are_wrong) {
+  for (const DataType type : kTypes) {
+    const Case c = small_case(Collective::all_gather, type);
+    const Inputs before(c, false, 7), now(c, false, 8);
+    const auto stale = gathered(before, c);
+    EXPECT_GT(check_output(c, {}, now, 0, stale.data()).wrong, c.output_count() * 9 / 10) << to_string(type);
+  }
+}
+
+TEST(PerfCheck, a_sum_that_is_one_ulp_off_is_wrong) {
+  const Case c = small_case(Collective::all_reduce, DataType::float32);
+  const Inputs inputs(c, false, 1);
+  auto sum = summed(inputs, c);
+  const CheckResult right = check_output(c, {}, inputs, 0, bytes_of(sum));
+  EXPECT_EQ(right.wrong, 0u);
+  EXPECT_EQ(right.largest_error, 0);
+  sum[4999] = std::nextafter(sum[4999], 1e30f);
+  const CheckResult off = check_output(c, {}, inputs, 0, bytes_of(sum));
+  EXPECT_EQ(off.wrong, 1u);
+  EXPECT_GT(off.largest_error, 0);
+  EXPECT_NE(off.digest, right.digest);
+}
+
+TEST(PerfCheck, a_lost_rank_or_nan_is_wrong) {
+  const Case c = small_case(Collective::all_reduce, DataType::float32);
+  const Inputs inputs(c, false, 1);
+  Case fewer = c;
+  fewer.world = 2;
+  const auto lost = summed(inputs, fewer);
+  EXPECT_GT(check_output(c, {}, inputs, 0, bytes_of(lost)).wrong, 4900u);
+  auto sum = summed(inputs, c);
+  sum[17] = NAN;
+  EXPECT_EQ(check_output(c, {}, inputs, 0, bytes_of(sum)).wrong, 1u);
+}
+
+TEST(PerfCheck, averages_may_be_two_ulp_off_and_no_more) {
+  Case c = small_case(Collective::all_reduce, DataType::float32);
+  c.op = ReduceOp::avg;
+  const Inputs inputs(c, false, 1);
+  auto average = summed(inputs, c);
+  for (float& x : average) x /= 3;
+  EXPECT_EQ(check_output(c, {}, inputs, 0, bytes_of(average)).wrong, 0u);
+  average[3] *= 1 + 0x1p-21f;
+  EXPECT_EQ(check_output(c, {}, inputs, 0, bytes_of(average)).wrong, 1u);
+}
+
+TEST(PerfCheck, a_lossy_sum_passes_within_the_bound_and_fails_beyond_it) {
+  const Case c = small_case(Collective::all_reduce, DataType::float32);
+  const Effective effective = {minmax({.bits = 4, .bucket_size = 512}), Algorithm::sra};
+  const Inputs inputs(c, true, 1);
+  auto sum = summed(inputs, c);
+  const CheckResult exact = check_output(c, effective, inputs, 0, bytes_of(sum));
+  EXPECT_EQ(exact.wrong, 0u);
+  EXPECT_LT(exact.largest_error, 1e-6);
+  // Two inputs of range 2 and a sum of range below 6, in 15 steps: about 2/30 + 2/30 + 6/30.
+  EXPECT_GT(exact.largest_bound, 0.2);
+  EXPECT_LT(exact.largest_bound, 0.35);
+  sum[4000] += static_cast<float>(exact.largest_bound) * 0.5f;
+  EXPECT_EQ(check_output(c, effective, inputs, 0, bytes_of(sum)).wrong, 0u);
+  sum[4000] += static_cast<float>(exact.largest_bound) * 0.6f;
+  const CheckResult beyond = check_output(c, effective, inputs, 0, bytes_of(sum));
+  EXPECT_EQ(beyond.wrong, 1u);
+  EXPECT_GT(beyond.largest_error, beyond.largest_bound);
+}
+
+TEST(PerfInputs, parts_written_apart_equal_the_whole) {
+  for (const DataType type : kTypes) {
+    const Case c = small_case(Collective::all_reduce, type, 10000);
+    const Inputs inputs(c, false, 3);
+    const auto whole = written(inputs, c, 1);
+    std::vector<std::byte> part(77 * element_bytes(type));
+    inputs.write(1, 4090, 77, part.data());
+    EXPECT_EQ(std::memcmp(part.data(), whole.data() + 4090 * element_bytes(type), part.size()), 0) << to_string(type);
+  }
+}
+
+TEST(PerfInputs, numbers_survive_their_type) {
+  for (const DataType type : {DataType::float32, DataType::float64, DataType::float16, DataType::bfloat16}) {
+    for (const bool lossy : {false, true}) {
+      const Case c = small_case(Collective::all_reduce, type, 4096);
+      const Inputs inputs(c, lossy, 5);
+      const auto bytes = written(inputs, c, 2);
+      std::vector<double> meant(4096), stored(4096);
+      inputs.values(2, 0, meant);
+      load_values(type, bytes.data(), stored);
+      EXPECT_EQ(meant, stored) << to_string(type);
+      EXPECT_GT(std::set<double>(meant.begin(), meant.end()).size(), 100u) << to_string(type);
+    }
+  }
+}
+
+TEST(PerfInputs, elements_beyond_4_billion_differ_from_those_below) {
+  const Case c = small_case(Collective::all_reduce, DataType::float32);
+  const Inputs inputs(c, true, 5);
+  std::vector<double> low(64), high(64);
+  inputs.values(0, 0, low);
+  inputs.values(0, 1ull << 32, high);
+  EXPECT_NE(low, high);
+}
+
+}  // namespace
+}  // namespace qccl::tools

@@ -1,0 +1,21 @@
+// The results as JSON: a header object and one entry per row and placement.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "perf_table.h"
+
+namespace qccl::tools {
+
+struct PerfReport {
+  std::vector<RankInfo> ranks;
+  std::string description;  // of the communicator
+  std::vector<Row> rows;
+  Verdict verdict;
+};
+
+// Writes the file anew. An empty text if that worked, else why not.
+std::string write_json(const PerfOptions& options, const PerfReport& report);
+
+}  // namespace qccl::tools

@@ -1,0 +1,256 @@
+#include "perf_options.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdio>
+#include <utility>
+
+namespace qccl::tools {
+namespace {
+
+template <class T>
+using Names = std::vector<std::pair<std::string, T>>;
+
+const Names<Collective> kCollectives = {{"all_reduce", Collective::all_reduce},
+                                        {"broadcast", Collective::broadcast},
+                                        {"all_gather", Collective::all_gather},
+                                        {"reduce_scatter", Collective::reduce_scatter}};
+const Names<DataType> kTypes = {{"uint8", DataType::uint8},      {"int32", DataType::int32},
+                                {"int64", DataType::int64},      {"half", DataType::float16},
+                                {"float", DataType::float32},    {"double", DataType::float64},
+                                {"bfloat16", DataType::bfloat16}};
+const Names<ReduceOp> kOps = {{"sum", ReduceOp::sum},
+                              {"prod", ReduceOp::prod},
+                              {"min", ReduceOp::min},
+                              {"max", ReduceOp::max},
+                              {"avg", ReduceOp::avg}};
+const Names<Algorithm> kAlgorithms = {
+    {"auto", Algorithm::automatic}, {"one_shot", Algorithm::one_shot}, {"sra", Algorithm::sra}};
+
+constexpr const char* kFooter =
+    R"(COLLECTIVE is all_reduce, broadcast, all_gather or reduce_scatter. Under the name all_reduce_perf
+(and so on) the program takes nccl-tests' command line as it is. Sizes take K, M or G (binary).
+
+Columns are nccl-tests'. Behind them, for the out-of-place run: bytes a rank put on the wire per
+operation (mean over ranks, headers included); how many times less payload that is than an
+uncompressed run of the same algorithm; the largest error against an exact reduction; the largest
+error that is allowed. Uncompressed results must be exact, averages within 2 ulp; compressed ones
+within the codec's stated bound; and all ranks must hold the same bits. #wrong counts elements.
+
+Exit code: 0; 7 if a result is wrong or the average is below 0.9 NCCL_TESTS_MIN_BW; 6 for wrong
+flags; 255 for wrong sizes; 4 if an operation timed out; 3 for other errors of the library; 1.
+
+Examples:
+  qccl perf all_reduce -b 4 -e 64M -f 2 -g 4
+  qccl perf all_reduce -b 64M -g 4 --compression minmax:bits=4,bucket_size=1024 --link-rate 1gbit
+  qccl perf broadcast -b 1M -e 8M -i 1M -d all -g 2 --transport tcp --json broadcast.json
+  RING_ALLREDUCE_VERSION=new BITS=8 all_reduce_perf -b 4 -e 1G -d float -f 2 -n 5 -w 1 -g 4
+  qccl run -n 4 -- qccl perf all_gather -b 1M
+)";
+
+template <class T>
+std::string list_names(const Names<T>& table, const char* last = nullptr) {
+  std::string text;
+  for (const auto& [name, value] : table) text += (text.empty() ? "" : " ") + name;
+  return last != nullptr ? text + " " + last : text;
+}
+
+// Text as flags take it, before it means anything.
+struct Words {
+  std::string min_bytes, max_bytes, step_bytes;
+  std::string type = "float";
+  std::string op = "sum";
+  std::string algorithm = "auto";
+  int timestamps = 0;
+};
+
+// "32M", "1.5G", "4096".
+std::optional<std::uint64_t> parse_size(const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number < 0 || number > 1e18) return std::nullopt;
+  const std::string unit(end, text.data() + text.size());
+  double factor = 1;
+  if (unit == "K" || unit == "k")
+    factor = 1 << 10;
+  else if (unit == "M" || unit == "m")
+    factor = 1 << 20;
+  else if (unit == "G" || unit == "g")
+    factor = 1 << 30;
+  else if (!unit.empty())
+    return std::nullopt;
+  return static_cast<std::uint64_t>(number * factor);
+}
+
+int usage_error(const std::string& text, int code = kPerfInvalidUsage) {
+  fmt::print(stderr, "qccl perf: {}\n", text);
+  return code;
+}
+
+// Sets `size` unless the text is empty. Exit code if it is no size.
+std::optional<int> take_size(const std::string& text, const char* name, std::uint64_t& size) {
+  if (text.empty()) return std::nullopt;
+  const auto parsed = parse_size(text);
+  if (!parsed) return usage_error(fmt::format("invalid size '{}' specified for '{}'", text, name), kPerfInvalidSizes);
+  size = *parsed;
+  return std::nullopt;
+}
+
+std::optional<int> take_sizes(const Words& words, PerfOptions& options) {
+  if (auto code = take_size(words.min_bytes, "minbytes", options.min_bytes)) return code;
+  if (auto code = take_size(words.max_bytes, "maxbytes", options.max_bytes)) return code;
+  if (auto code = take_size(words.step_bytes, "stepbytes", options.step_bytes)) return code;
+  if (options.min_bytes > options.max_bytes) {
+    return usage_error(
+        fmt::format("invalid sizes for 'minbytes' and 'maxbytes': {} > {}", options.min_bytes, options.max_bytes),
+        kPerfInvalidSizes);
+  }
+  const bool moves = options.step_factor > 1 ? options.min_bytes > 0 : options.step_bytes > 0;
+  if (!moves && options.min_bytes < options.max_bytes) {
+    return usage_error("a step of 0 bytes never gets from minbytes to maxbytes", kPerfInvalidSizes);
+  }
+  return std::nullopt;
+}
+
+// The values that `word` names; exit code if it names none.
+template <class T>
+std::optional<int> take_name(const Names<T>& table, const std::string& word, const char* what, const char* all,
+                             std::vector<T>& values) {
+  values.clear();
+  for (const auto& [name, value] : table) {
+    if (word == name || (all != nullptr && word == all)) values.push_back(value);
+  }
+  if (!values.empty()) return std::nullopt;
+  return usage_error(fmt::format("there is no {} '{}'; there are: {}", what, word, list_names(table, all)));
+}
+
+bool accepts(DataType type, ReduceOp op) { return op != ReduceOp::avg || is_floating(type); }
+
+std::optional<int> take_names(const Words& words, PerfOptions& options) {
+  if (auto code = take_name(kTypes, words.type, "data type", "all", options.types)) return code;
+  if (auto code = take_name(kOps, words.op, "operation", "all", options.ops)) return code;
+  std::vector<Algorithm> algorithms;
+  if (auto code = take_name(kAlgorithms, words.algorithm, "algorithm", nullptr, algorithms)) return code;
+  options.algorithm = algorithms[0];
+  const bool reduces = options.collective == Collective::all_reduce || options.collective == Collective::reduce_scatter;
+  if (reduces && options.types.size() == 1 && options.ops.size() == 1 && !accepts(options.types[0], options.ops[0])) {
+    return usage_error(fmt::format("avg is for half, float, double and bfloat16, not for {}", words.type));
+  }
+  return std::nullopt;
+}
+
+void add_nccl_flags(CLI::App& app, PerfOptions& options, Words& words) {
+  app.add_option("-g,--ngpus,--ranks", options.ranks, "Ranks to start on this machine (default 1)")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("-b,--minbytes", words.min_bytes, "Size to start with (default 32M)");
+  app.add_option("-e,--maxbytes", words.max_bytes, "Size to end at (default 32M)");
+  app.add_option("-i,--stepbytes", words.step_bytes, "Increment between sizes (default 1M)");
+  app.add_option("-f,--stepfactor", options.step_factor, "Factor between sizes, instead of -i (default off)");
+  app.add_option("-n,--iters", options.iterations, "Timed iterations (default 20)")->check(CLI::Range(1, 1000000));
+  app.add_option("-w,--warmup_iters", options.warmup_iterations, "Untimed iterations before (default 1)")
+      ->check(CLI::Range(0, 1000000));
+  app.add_option("-N,--run_cycles", options.run_cycles, "How often to run all sizes; 0: for ever (default 1)")
+      ->check(CLI::Range(0, 1000000));
+  app.add_option("-c,--check", options.check_iterations, "How often to check each result; 0: not (default 1)")
+      ->check(CLI::Range(0, 1000000));
+  app.add_option("-d,--datatype", words.type, fmt::format("{} (default float)", list_names(kTypes, "all")));
+  app.add_option("-o,--op", words.op, fmt::format("{} (default sum)", list_names(kOps, "all")));
+  app.add_option("-r,--root", options.root, "Root of a broadcast; -1: every one in turn (default 0)");
+  app.add_option("-z,--blocking", options.blocking, "1 or 3: a barrier, not timed, after each iteration (default 0)")
+      ->check(CLI::Range(0, 3));
+  app.add_option("-a,--average", options.average, "Time shown: 0 rank 0's, 1 mean, 2 least, 3 largest of all ranks")
+      ->check(CLI::Range(0, 3));
+  app.add_option("-S,--report_timestamps", words.timestamps, "1: end each row with the time of day")
+      ->check(CLI::Range(0, 1));
+  app.add_option("-T,--timeout", options.timeout_seconds, "Seconds until an operation fails; 0: the library's default")
+      ->check(CLI::NonNegativeNumber);
+}
+
+void add_own_flags(CLI::App& app, PerfOptions& options, Words& words) {
+  app.add_option("--algorithm", words.algorithm, list_names(kAlgorithms) + " (default auto)");
+  add_job_flags(app, options.job);
+  app.add_option("-J,--json,--output_file", options.json_file, "Write the results to this file as well");
+}
+
+// A flag of nccl-tests that has one value here, and why.
+struct FixedFlag {
+  const char* names;
+  int value;
+  const char* reason;
+};
+
+constexpr FixedFlag kFixedFlags[] = {
+    {"-t,--nthreads", 1, "a rank is a process of its own: use -g"},
+    {"-m,--agg_iters", 1, "operations are not aggregated"},
+    {"-y,--stream_null", 0, "there are no CUDA streams"},
+    {"-G,--cudagraph", 0, "there are no CUDA graphs"},
+    {"-C,--report_cputime", 0, "an operation's time is what the caller waits"},
+    {"-R,--local_register", 0, "buffers are not registered"},
+    {"-x,--cta_policy", -1, "there are no CTAs"},
+    {"-D,--device_implementation", 0, "there are no device implementations"},
+    {"-V,--device_cta_count", 16, "there are no CTAs"},
+    {"-M,--memory", 0, "memory is not reported"},
+    {"-u,--unalign", 0, "buffers are always aligned"},
+    {"-I,--per_iter_timing", 0, "--json has the least, median and largest time"},
+    {"-K,--per_iter_skip", 0, "use -w"},
+};
+
+// Accepted where the value is the only one there is; otherwise refused with the reason.
+void add_fixed_flags(CLI::App& app) {
+  for (const FixedFlag& flag : kFixedFlags) {
+    const auto check = [&flag](const std::string& text) {
+      if (text == std::to_string(flag.value)) return std::string();
+      return fmt::format("{} is not available here, only {}: {}", text, flag.value, flag.reason);
+    };
+    app.add_option_function<int>(
+           flag.names, [](int) {}, fmt::format("Only {}: {}", flag.value, flag.reason))
+        ->check(CLI::Validator(check, ""))
+        ->group("Flags of nccl-tests with one value");
+  }
+  // One rank to a process leaves nothing to do one after the other.
+  app.add_option_function<int>(
+         "-p,--parallel_init", [](int) {}, "0 or 1: ranks always start in parallel")
+      ->check(CLI::Range(0, 1))
+      ->group("Flags of nccl-tests with one value");
+}
+
+bool is_help(const std::string& word) { return word == "-h" || word == "--help"; }
+
+std::optional<int> take_collective(const std::vector<std::string>& arguments, PerfOptions& options) {
+  if (arguments.empty()) return usage_error("which collective? There are: " + list_names(kCollectives));
+  if (is_help(arguments[0])) return std::nullopt;
+  std::vector<Collective> found;
+  if (auto code = take_name(kCollectives, arguments[0], "collective", nullptr, found)) return code;
+  options.collective = found[0];
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string type_name(DataType type) {
+  for (const auto& [name, value] : kTypes) {
+    if (value == type) return name;
+  }
+  return "?";
+}
+
+std::optional<int> parse_perf_options(const std::vector<std::string>& arguments, PerfOptions& options) {
+  if (auto code = take_collective(arguments, options)) return code;
+  CLI::App app("Times a collective and checks its results, with nccl-tests' flags and columns.", "qccl perf");
+  set_usage(app, "qccl perf COLLECTIVE [OPTIONS]");
+  app.footer(kFooter);
+  Words words;
+  add_nccl_flags(app, options, words);
+  add_own_flags(app, options, words);
+  add_fixed_flags(app);
+  const bool has_collective = !is_help(arguments[0]);
+  if (auto code = parse(app, {arguments.begin() + (has_collective ? 1 : 0), arguments.end()}, kPerfInvalidUsage)) {
+    return code;
+  }
+  options.timestamps = words.timestamps != 0;
+  if (auto code = take_sizes(words, options)) return code;
+  return take_names(words, options);
+}
+
+}  // namespace qccl::tools

@@ -1,0 +1,44 @@
+// Starts one rank: a program in a process group of its own that dies with its launcher.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "descriptor.h"
+#include "signals.h"
+
+namespace qccl::tools {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+struct RankSpec {
+  int rank = 0;
+  std::vector<std::string> command;  // program (looked up in PATH) and arguments
+  Variables environment;             // added to the launcher's own
+  bool pipe_output = false;          // else the launcher's stdout and stderr
+  bool inherit_stdin = false;        // else /dev/null
+};
+
+struct RankProcess {
+  int rank = 0;
+  pid_t pid = -1;     // and its process group
+  Descriptor pidfd;   // readable when the process has ended
+  Descriptor output;  // its stdout and stderr, non-blocking, if piped
+  Descriptor errors;
+};
+
+// Why a program could not be started.
+struct StartFailure {
+  int exit_code = 1;  // 127: no such program; 126: not executable; 1: the system refused
+  std::string message;
+};
+
+// Returns once the program runs, or says why it does not; then nothing is left of it.
+// Single-threaded callers only.
+std::optional<StartFailure> start_rank(const RankSpec& spec, const BlockedSignals& signals, RankProcess& started);
+
+}  // namespace qccl::tools

@@ -1,0 +1,12 @@
+// `qccl run`: starts a program as local ranks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace qccl::tools {
+
+// `arguments` are those behind "run". Returns the process's exit code.
+int run_main(const std::vector<std::string>& arguments);
+
+}  // namespace qccl::tools

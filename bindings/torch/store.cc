@@ -1,0 +1,58 @@
+#include "store.h"
+
+#include <c10/util/Exception.h>
+
+#include <vector>
+
+#include "qccl/error.h"
+
+namespace qccl::torch_binding {
+namespace {
+
+[[noreturn]] void throw_store_failed(const char* call, const std::string& key, const std::string& cause) {
+  ErrorInfo info;
+  info.kind = ErrorKind::peer_lost;
+  info.message = std::string("the rendezvous store failed in ") + call + "(\"" + key + "\"): " + cause;
+  throw Error(std::move(info));
+}
+
+bool answers(c10d::Store& store, const std::string& key) {
+  try {
+    store.check({key});
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+void C10dStore::set(const std::string& key, const std::string& value) {
+  try {
+    store_->set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
+  } catch (const c10::Error& error) {
+    throw_store_failed("set", key, error.what_without_backtrace());
+  }
+}
+
+std::optional<std::string> C10dStore::get(const std::string& key, std::chrono::milliseconds timeout) {
+  try {
+    store_->wait({key}, timeout);
+    const std::vector<std::uint8_t> value = store_->get(key);
+    return std::string(value.begin(), value.end());
+  } catch (const c10::Error& error) {
+    // Stores say in different types that the time is up. One that still answers means only that.
+    if (answers(*store_, key)) return std::nullopt;
+    throw_store_failed("get", key, error.what_without_backtrace());
+  }
+}
+
+std::int64_t C10dStore::add(const std::string& key, std::int64_t delta) {
+  try {
+    return store_->add(key, delta);
+  } catch (const c10::Error& error) {
+    throw_store_failed("add", key, error.what_without_backtrace());
+  }
+}
+
+}  // namespace qccl::torch_binding

@@ -25,7 +25,6 @@ InitOptions init_options(const GroupRequest& request, const std::string& job) {
   options.job = job;
   options.timeout = request.timeout;
   options.init_timeout = request.timeout;
-  options.compression = request.compression;
   return options;
 }
 
@@ -36,7 +35,10 @@ World::World(const GroupRequest& request, const std::string& job)
       global_rank_(request.global_ranks.at(request.rank)),
       global_ranks_(request.global_ranks),
       communicator_(qccl::init(init_options(request, job))),
-      groups_{communicator_} {}
+      groups_{communicator_} {
+  // Not as an option of init(): later groups do not inherit it.
+  if (request.compression) communicator_.set_compression(*request.compression);
+}
 
 Communicator World::subgroup(const GroupRequest& request) {
   std::vector<int> ranks;

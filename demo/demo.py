@@ -52,8 +52,8 @@ def main() -> int:
     result.write_json(arguments.output / "report.json")
     result.draw(arguments.output / "report.png")
     console.print(result.table())
-    console.print(f"Report: {arguments.output / 'report.png'} and {arguments.output / 'report.json'}", highlight=False)
-    console.print(result.conclusion(), highlight=False)
+    print(f"Report: {arguments.output / 'report.png'} and {arguments.output / 'report.json'}")
+    print(result.conclusion())
     return 0
 
 

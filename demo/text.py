@@ -18,7 +18,7 @@ def load(file: str | None) -> tuple[torch.Tensor, torch.Tensor]:
     """Bytes to train on, and the last tenth, to validate with."""
     data = _read(Path(file)) if file else _standard_library()
     if len(data) < _LEAST_BYTES:
-        raise TextError(f"{file or 'the standard library'} has {len(data)} bytes, the demo needs {_LEAST_BYTES} or more")
+        raise TextError(f"{describe(file)}: {len(data)} bytes; the demo needs {_LEAST_BYTES} or more")
     tokens = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     cut = len(tokens) * 9 // 10
     return tokens[:cut], tokens[cut:]

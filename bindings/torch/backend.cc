@@ -181,8 +181,7 @@ Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastO
     check_writable(tensor, "broadcast");
   }
   Call call{c10d::OpType::BROADCAST, {}, {}, {tensor}, {}};
-  const at::Tensor memory =
-      root ? tensor.detach().contiguous() : writable_memory(tensor, false, call.copies);
+  const at::Tensor memory = root ? tensor.detach().contiguous() : writable_memory(tensor, false, call.copies);
   call.memory.push_back(memory);
   const Elements elements = elements_of(memory);
   CallOptions library_options = call_options(options.timeout);
@@ -201,10 +200,8 @@ Backend::Post Backend::gather_post(const at::Tensor& output, const at::Tensor& i
   const at::Tensor source =
       without_overlap(contiguous, target, static_cast<std::size_t>(getRank()) * contiguous.nbytes());
   call.memory.insert(call.memory.end(), {source, target});
-  return [=, from = source.const_data_ptr(), to = target.mutable_data_ptr(),
-          elements = elements_of(source)](Communicator& group) {
-    return group.all_gather_async(from, to, elements.count, elements.type, options);
-  };
+  return [=, from = source.const_data_ptr(), to = target.mutable_data_ptr(), elements = elements_of(source)](
+             Communicator& group) { return group.all_gather_async(from, to, elements.count, elements.type, options); };
 }
 
 Backend::WorkPointer Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,

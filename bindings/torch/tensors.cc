@@ -89,8 +89,8 @@ Elements elements_of(const at::Tensor& tensor) {
 void check_readable(const at::Tensor& tensor, const char* operation) {
   if (!tensor.defined()) throw_bad_argument(operation, "got an undefined tensor");
   if (tensor.layout() != at::kStrided) {
-    C10_THROW_ERROR(NotImplementedError, std::string("qccl: ") + operation +
-                                             " of sparse tensors is not supported by the qccl backend yet");
+    C10_THROW_ERROR(NotImplementedError,
+                    std::string("qccl: ") + operation + " of sparse tensors is not supported by the qccl backend yet");
   }
   if (!tensor.device().is_cpu()) {
     throw_bad_argument(operation, "needs tensors on the CPU, got one on " + tensor.device().str());
@@ -100,8 +100,9 @@ void check_readable(const at::Tensor& tensor, const char* operation) {
 void check_writable(const at::Tensor& tensor, const char* operation) {
   check_readable(tensor, operation);
   if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
-    throw_bad_argument(operation, "can't write a tensor in which several elements share memory (an expanded one); "
-                                  "clone() it first");
+    throw_bad_argument(operation,
+                       "can't write a tensor in which several elements share memory (an expanded one); "
+                       "clone() it first");
   }
 }
 
@@ -119,8 +120,8 @@ at::Tensor& only(std::vector<at::Tensor>& tensors, const char* operation) {
 
 at::Tensor writable_memory(const at::Tensor& tensor, bool keep_values, std::vector<CopyBack>& copies) {
   if (tensor.is_contiguous()) return tensor;
-  const at::Tensor memory = keep_values ? tensor.detach().contiguous()
-                                        : at::empty(tensor.sizes(), tensor.options().requires_grad(false));
+  const at::Tensor memory =
+      keep_values ? tensor.detach().contiguous() : at::empty(tensor.sizes(), tensor.options().requires_grad(false));
   copies.push_back({memory, tensor});
   return memory;
 }

@@ -19,9 +19,9 @@ namespace qccl::torch_binding {
 // What a call needs until its end, and what its future holds then.
 struct Call {
   c10d::OpType type;
-  std::vector<at::Tensor> memory;   // what the library reads and writes
-  std::vector<CopyBack> copies;     // done once the operation has succeeded
-  std::vector<at::Tensor> outputs;  // the future's value
+  std::vector<at::Tensor> memory;                       // what the library reads and writes
+  std::vector<CopyBack> copies;                         // done once the operation has succeeded
+  std::vector<at::Tensor> outputs;                      // the future's value
   std::vector<c10::intrusive_ptr<c10d::Work>> earlier;  // a barrier also waits for these
 };
 

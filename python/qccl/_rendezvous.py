@@ -24,9 +24,8 @@ def agree_on_job(store: Any, rank: int, size: int, timeout: timedelta) -> str:
     ticket = secrets.token_hex(8)
     store.set(f"qccl/ticket/{rank}", ticket)
     if not _wait(store, [f"qccl/job/{ticket}"], deadline):
-        raise dist.DistNetworkError(
-            f"qccl: rank {rank} waited {timeout.total_seconds():.0f} s for rank 0 to start the process group; is it running?"
-        )
+        waited = f"qccl: rank {rank} waited {timeout.total_seconds():.0f} s"
+        raise dist.DistNetworkError(f"{waited} for rank 0 to start the process group; is it running?")
     job = store.get(f"qccl/job/{ticket}").decode()
     store.set(f"qccl/joined/{job}/{rank}", "1")
     return job
@@ -46,9 +45,8 @@ def _invite(store: Any, size: int, deadline: float) -> str:
         missing = [rank for rank in missing if not store.check([f"qccl/joined/{job}/{rank}"])]
         if missing and time.monotonic() >= deadline:
             ranks = ", ".join(map(str, missing))
-            raise dist.DistNetworkError(
-                f"qccl: rank 0 waited {time.monotonic() - started:.0f} s for rank {ranks} of {size} to join the process group"
-            )
+            waited = f"qccl: rank 0 waited {time.monotonic() - started:.0f} s"
+            raise dist.DistNetworkError(f"{waited} for rank {ranks} of {size} to join the process group")
     return job
 
 

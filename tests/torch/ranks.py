@@ -47,11 +47,11 @@ def run_ranks(
     timeout: timedelta = TIMEOUT,
     deadline_seconds: float = DEADLINE_SECONDS,
 ) -> list[Any]:
-    """body(rank, *arguments) on every rank, in a process group of the backend qccl. Fails with the first rank's error."""
+    """body(rank, *arguments) on every rank, in a process group of the backend qccl. Fails if one rank does."""
 
     def with_group(rank: int, store_file: str) -> Any:
-        store = dist.FileStore(store_file, world)
-        dist.init_process_group("qccl", store=store, rank=rank, world_size=world, timeout=timeout, pg_options=pg_options)
+        group = {"store": dist.FileStore(store_file, world), "rank": rank, "world_size": world}
+        dist.init_process_group("qccl", **group, timeout=timeout, pg_options=pg_options)
         value = body(rank, *arguments)
         dist.destroy_process_group()
         return value
@@ -69,7 +69,9 @@ def values_of(outcomes: list[Outcome]) -> list[Any]:
         print(f"--- rank {rank}: {outcome.trace or f'ended with exit code {outcome.exit_code}'}")
     if failed:
         rank, outcome = failed[0]
-        reason = f"{type(outcome.error).__name__}: {outcome.error}" if outcome.error else f"exit code {outcome.exit_code}"
+        reason = f"exit code {outcome.exit_code}"
+        if outcome.error:
+            reason = f"{type(outcome.error).__name__}: {outcome.error}"
         raise AssertionError(f"rank {rank} failed with {reason}")
     return [outcome.value for outcome in outcomes]
 

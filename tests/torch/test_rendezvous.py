@@ -14,7 +14,9 @@ def agree(store, ranks, world, timeout=timedelta(seconds=20)):
 
     def one(rank):
         try:
-            results[rank] = agree_on_job(store, rank, world, timeout)
+            # A TCP client serves one thread at a time, and one that waits would keep the others from answering it.
+            own = store.clone() if isinstance(store, dist.TCPStore) else store
+            results[rank] = agree_on_job(own, rank, world, timeout)
         except Exception as error:
             results[rank] = error
 

@@ -112,7 +112,9 @@ void CompletionPool::work(const std::shared_ptr<State>& state) {
   }
   // What is left belongs to operations that never ended, or to a process that is ending: running
   // the tasks or freeing what they hold could need an interpreter that is gone.
-  if (--state->threads == 0 && state->stopping) new std::deque<Task>(std::move(state->queue));
+  if (--state->threads == 0 && state->stopping && !state->queue.empty()) {
+    new std::deque<Task>(std::move(state->queue));
+  }
   state->changed.notify_all();
 }
 

@@ -11,7 +11,6 @@ variable QCCL_COMPRESSION say; nothing else ever is, and without any of them not
 """
 
 import qccl_autoload
-
 import torch  # noqa: F401  (before the extension, which uses its libraries)
 
 from . import _C

@@ -49,9 +49,9 @@ BackendPointer join_existing(const GroupRequest& request) {
   });
 }
 
-BackendPointer join_new(const GroupRequest& request, const std::string& job) {
+BackendPointer join_new(const GroupRequest& request) {
   return with_torch_errors([&]() -> BackendPointer {
-    auto world = std::make_shared<World>(request, job);
+    auto world = std::make_shared<World>(request);
     WorldRegistry::instance().add(world);
     return c10::make_intrusive<Backend>(world, world->communicator(), request, true);
   });

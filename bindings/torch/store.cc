@@ -2,12 +2,19 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <thread>
 #include <vector>
 
 #include "qccl/error.h"
 
 namespace qccl::torch_binding {
 namespace {
+
+// A c10d client serves one thread at a time, and TCPStore's warns of every wait that times out. So
+// short waits, which are those expected to time out, ask now and then instead.
+constexpr std::chrono::milliseconds kLongestPolling{5000};
+constexpr std::chrono::milliseconds kLongestPause{20};
 
 [[noreturn]] void throw_store_failed(const char* call, const std::string& key, const std::string& cause) {
   ErrorInfo info;
@@ -25,6 +32,16 @@ bool answers(c10d::Store& store, const std::string& key) {
   }
 }
 
+bool poll(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout) {
+  std::chrono::milliseconds waited{0};
+  for (std::chrono::milliseconds pause{1};; pause = std::min(2 * pause, kLongestPause)) {
+    if (store.check({key})) return true;
+    if (waited >= timeout) return false;
+    std::this_thread::sleep_for(pause);
+    waited += pause;
+  }
+}
+
 }  // namespace
 
 void C10dStore::set(const std::string& key, const std::string& value) {
@@ -37,7 +54,11 @@ void C10dStore::set(const std::string& key, const std::string& value) {
 
 std::optional<std::string> C10dStore::get(const std::string& key, std::chrono::milliseconds timeout) {
   try {
-    store_->wait({key}, timeout);
+    if (timeout > kLongestPolling) {
+      store_->wait({key}, timeout);
+    } else if (!poll(*store_, key, timeout)) {
+      return std::nullopt;
+    }
     const std::vector<std::uint8_t> value = store_->get(key);
     return std::string(value.begin(), value.end());
   } catch (const c10::Error& error) {

@@ -17,12 +17,12 @@ c10::intrusive_ptr<c10d::Store> base_of(const c10::intrusive_ptr<c10d::Store>& s
   return store;
 }
 
-InitOptions init_options(const GroupRequest& request, const std::string& job) {
+InitOptions init_options(const GroupRequest& request) {
   InitOptions options;
   options.rank = request.rank;
   options.world = request.size;
   options.store = std::make_shared<C10dStore>(request.store);
-  options.job = job;
+  options.job = "torch/" + request.name;
   options.timeout = request.timeout;
   options.init_timeout = request.timeout;
   return options;
@@ -30,11 +30,11 @@ InitOptions init_options(const GroupRequest& request, const std::string& job) {
 
 }  // namespace
 
-World::World(const GroupRequest& request, const std::string& job)
+World::World(const GroupRequest& request)
     : base_store_(base_of(request.store)),
       global_rank_(request.global_ranks.at(request.rank)),
       global_ranks_(request.global_ranks),
-      communicator_(qccl::init(init_options(request, job))),
+      communicator_(qccl::init(init_options(request))),
       groups_{communicator_} {
   // Not as an option of init(): later groups do not inherit it.
   if (request.compression) communicator_.set_compression(*request.compression);

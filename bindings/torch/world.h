@@ -29,8 +29,8 @@ struct GroupRequest {
 
 class World {
  public:
-  // Joins the job named `job`; collective over the request's ranks. Throws qccl::Error.
-  World(const GroupRequest& request, const std::string& job);
+  // Collective over the request's ranks. Throws qccl::Error.
+  explicit World(const GroupRequest& request);
 
   // A group of some of the ranks; collective over them. Throws qccl::Error.
   Communicator subgroup(const GroupRequest& request);

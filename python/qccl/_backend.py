@@ -9,7 +9,6 @@ from torch.distributed.constants import default_pg_timeout
 
 from . import _C
 from ._api import Options
-from ._rendezvous import agree_on_job
 
 # At the end of the process, for operations that nobody waited for.
 _EXIT_LIMIT = timedelta(seconds=10)
@@ -18,20 +17,18 @@ _EXIT_LIMIT = timedelta(seconds=10)
 def create(backend_options: Any, pg_options: Any) -> Any:
     """The backend of torch's _DistributedBackendOptions. Collective over the group's ranks."""
     options = _options_from(pg_options)
-    rank, size = backend_options.group_rank, backend_options.group_size
     timeout = options.timeout or _chosen(backend_options.timeout)
     request = _C.GroupRequest(
         store=backend_options.store,
-        rank=rank,
-        global_ranks=list(backend_options.global_ranks_in_group) or list(range(size)),
+        rank=backend_options.group_rank,
+        global_ranks=list(backend_options.global_ranks_in_group) or list(range(backend_options.group_size)),
         name=backend_options.group_id,
         timeout_ms=None if timeout is None else max(1, round(timeout.total_seconds() * 1000)),
         compression=options.compression,
     )
     backend = _C.join_existing(request)
     if backend is None:
-        job = agree_on_job(backend_options.store, rank, size, timeout or default_pg_timeout)
-        backend = _C.join_new(request, f"torch/{backend_options.group_id}/{job}")
+        backend = _C.join_new(request)
     return backend
 
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -25,7 +26,10 @@ Backend::Backend(std::shared_ptr<World> world, Communicator group, const GroupRe
       world_(std::move(world)),
       root_(root),
       options_(options_of(request)),
-      group_(std::move(group)) {}
+      group_(std::move(group)),
+      order_(std::make_shared<CompletionOrder>(group_.name())),
+      compression_(request.compression),
+      timeout_(request.timeout) {}
 
 Backend::~Backend() {
   try {
@@ -36,18 +40,56 @@ Backend::~Backend() {
 }
 
 void Backend::setTimeout(std::chrono::milliseconds timeout) {
-  with_torch_errors([&] { group_.set_timeout(timeout); });
   options_->timeout = timeout;
+  const std::lock_guard lock(callback_groups_mutex_);
+  timeout_ = timeout;
+  with_torch_errors([&] {
+    group_.set_timeout(timeout);
+    for (auto& [name, group] : callback_groups_) group.set_timeout(timeout);
+  });
+}
+
+void Backend::set_compression(const Compression& compression) {
+  const std::lock_guard lock(callback_groups_mutex_);
+  compression_ = compression;
+  with_torch_errors([&] {
+    group_.set_compression(compression);
+    for (auto& [name, group] : callback_groups_) group.set_compression(compression);
+  });
 }
 
 void Backend::abort() {
   if (root_) world_->retire();
-  with_torch_errors([&] { group_.abort("this rank's program aborted the process group"); });
+  const std::string reason = "this rank's program aborted the process group";
+  for_each_group([&](const Communicator& group) { world_->abort_group(group, reason); });
 }
 
 void Backend::shutdown() {
   if (root_) world_->retire();
-  with_torch_errors([&] { world_->close_group(group_); });
+  for_each_group([&](const Communicator& group) { world_->close_group(group); });
+}
+
+void Backend::for_each_group(const std::function<void(const Communicator&)>& action) {
+  std::vector<Communicator> groups{group_};
+  {
+    const std::lock_guard lock(callback_groups_mutex_);
+    for (const auto& [name, group] : callback_groups_) groups.push_back(group);
+  }
+  with_torch_errors([&] { std::for_each(groups.begin(), groups.end(), action); });
+}
+
+// The group, or its twin for callbacks of the kind that this thread runs. Ranks make the twin
+// together, the first time such a callback starts a collective.
+Communicator Backend::group_for_this_thread() {
+  const std::string sequence = CompletionOrder::current_sequence();
+  if (sequence.empty()) return group_;
+  const std::lock_guard lock(callback_groups_mutex_);
+  const auto found = callback_groups_.find(sequence);
+  if (found != callback_groups_.end()) return found->second;
+  Communicator twin = world_->twin(group_, group_.name() + ", callbacks of " + sequence);
+  if (compression_) twin.set_compression(*compression_);
+  if (timeout_) twin.set_timeout(*timeout_);
+  return callback_groups_.emplace(sequence, std::move(twin)).first->second;
 }
 
 CallOptions Backend::call_options(std::chrono::milliseconds timeout) const {
@@ -57,28 +99,31 @@ CallOptions Backend::call_options(std::chrono::milliseconds timeout) const {
 }
 
 Backend::WorkPointer Backend::start(Call call, const std::vector<Post>& posts, bool asynchronous) {
-  const bool barrier = call.type == c10d::OpType::BARRIER;
+  Communicator group = with_torch_errors([&] { return group_for_this_thread(); });
+  // Outlives the lock: dropping the last reference to a Work frees tensors, which may need the
+  // interpreter's lock.
+  std::vector<c10::intrusive_ptr<CollectiveWork>> held;
+  std::vector<c10::intrusive_ptr<CollectiveWork>> unfinished;
   std::unique_lock lock(posting_);
-  std::erase_if(in_flight_, [](const auto& weak) {
-    const auto work = weak.lock();
-    return !work || work->isCompleted();
-  });
-  if (barrier) {
-    for (const auto& weak : in_flight_) {
-      if (auto work = weak.lock()) call.earlier.push_back(std::move(work));
-    }
+  for (const auto& weak : in_flight_) {
+    if (auto work = weak.lock()) held.push_back(std::move(work));
   }
+  std::copy_if(held.begin(), held.end(), std::back_inserter(unfinished),
+               [](const auto& work) { return !work->has_results(); });
+  in_flight_.assign(unfinished.begin(), unfinished.end());
+  if (call.type == c10d::OpType::BARRIER) call.earlier = unfinished;
+
   auto work = c10::make_intrusive<CollectiveWork>(getRank(), std::move(call));
   std::vector<qccl::Work> operations;
   with_torch_errors([&] {
-    for (const Post& post : posts) operations.push_back(post(group_));
+    for (const Post& post : posts) operations.push_back(post(group));
   });
   work->posted(std::move(operations), ++sequence_);
   if (asynchronous) in_flight_.emplace_back(work);
   lock.unlock();
 
   if (asynchronous) {
-    work->complete_from(world_->pool());
+    work->complete_from(world_->pool(), order_);
   } else {
     work->wait();
   }

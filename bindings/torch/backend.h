@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -27,6 +28,7 @@ class Backend final : public c10d::Backend {
   ~Backend() override;
 
   Communicator& communicator() { return group_; }
+  void set_compression(const Compression& compression);
 
   const std::string getBackendName() const override { return "qccl"; }
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
@@ -68,6 +70,8 @@ class Backend final : public c10d::Backend {
   // Posts one operation of the library; run in order under the posting lock.
   using Post = std::function<qccl::Work(Communicator&)>;
 
+  Communicator group_for_this_thread();
+  void for_each_group(const std::function<void(const Communicator&)>& action);
   WorkPointer start(Call call, const std::vector<Post>& posts, bool asynchronous);
   CallOptions call_options(std::chrono::milliseconds timeout) const;
   WorkPointer all_reduce_each(c10d::OpType type, const Tensors& tensors, const c10d::AllreduceOptions& options);
@@ -84,7 +88,14 @@ class Backend final : public c10d::Backend {
   std::atomic<std::uint64_t> sequence_ = 0;
 
   std::mutex posting_;  // never held while waiting for anything
-  std::vector<c10::weak_intrusive_ptr<c10d::Work>> in_flight_;
+  std::vector<c10::weak_intrusive_ptr<CollectiveWork>> in_flight_;
+
+  // Collectives that callbacks start, by CompletionOrder::current_sequence().
+  const std::shared_ptr<CompletionOrder> order_;
+  std::mutex callback_groups_mutex_;  // of what follows; held while a group is made
+  std::map<std::string, Communicator> callback_groups_;
+  std::optional<Compression> compression_;
+  std::optional<std::chrono::milliseconds> timeout_;
 };
 
 }  // namespace qccl::torch_binding

@@ -57,17 +57,21 @@ BackendPointer join_new(const GroupRequest& request) {
   });
 }
 
-Communicator& communicator_of(const BackendPointer& backend) {
-  if (auto* own = dynamic_cast<Backend*>(backend.get())) return own->communicator();
+Backend& own(const BackendPointer& backend) {
+  if (auto* own = dynamic_cast<Backend*>(backend.get())) return *own;
   C10_THROW_ERROR(ValueError, "not a process group of the qccl backend but of " + backend->getBackendName());
 }
 
 void set_compression(const BackendPointer& backend, const std::string& spec) {
-  with_torch_errors([&] { communicator_of(backend).set_compression(Compression::parse(spec)); });
+  own(backend).set_compression(with_torch_errors([&] { return Compression::parse(spec); }));
 }
 
 py::dict traffic(const BackendPointer& backend) {
-  const Traffic counters = with_torch_errors([&] { return communicator_of(backend).traffic(); });
+  Traffic counters;
+  {
+    const py::gil_scoped_release released;
+    counters = with_torch_errors([&] { return own(backend).communicator().traffic(); });
+  }
   py::dict result;
   result["payload_bytes_sent"] = counters.payload_bytes_sent;
   result["header_bytes_sent"] = counters.header_bytes_sent;
@@ -76,7 +80,7 @@ py::dict traffic(const BackendPointer& backend) {
 }
 
 std::string describe(const BackendPointer& backend) {
-  return with_torch_errors([&] { return communicator_of(backend).describe(); });
+  return with_torch_errors([&] { return own(backend).communicator().describe(); });
 }
 
 void close_all(std::int64_t limit_ms) {

@@ -1,6 +1,10 @@
 // A collective in flight as torch sees it. It owns the tensors until the operation has ended,
-// whoever drops it. What waits drives the library's progress itself; futures are completed by
-// whichever comes first, a waiting thread or the completion pool, always before wait() returns.
+// whoever drops it.
+//
+// wait() drives the library's progress in the calling thread. A future exists only where one was
+// asked for; it is completed, and its callbacks run, on the completion pool in the group's
+// completion order, and before wait() returns or isCompleted() says true. Asked for after that, it
+// is born completed.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -10,19 +14,22 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "completion_order.h"
 #include "completion_pool.h"
 #include "qccl/communicator.h"
 #include "tensors.h"
 
 namespace qccl::torch_binding {
 
+class CollectiveWork;
+
 // What a call needs until its end, and what its future holds then.
 struct Call {
   c10d::OpType type;
-  std::vector<at::Tensor> memory;                       // what the library reads and writes
-  std::vector<CopyBack> copies;                         // done once the operation has succeeded
-  std::vector<at::Tensor> outputs;                      // the future's value
-  std::vector<c10::intrusive_ptr<c10d::Work>> earlier;  // a barrier also waits for these
+  std::vector<at::Tensor> memory;                           // what the library reads and writes
+  std::vector<CopyBack> copies;                             // done once the operation has succeeded
+  std::vector<at::Tensor> outputs;                          // the future's value
+  std::vector<c10::intrusive_ptr<CollectiveWork>> earlier;  // a barrier also waits for these
 };
 
 class CollectiveWork final : public c10d::Work {
@@ -31,8 +38,13 @@ class CollectiveWork final : public c10d::Work {
 
   // Once, before anything else: the library's operations behind this Work.
   void posted(std::vector<qccl::Work> operations, std::uint64_t sequence);
-  // Keeps the Work alive until its operations have ended, and completes it from the pool then.
-  void complete_from(const std::shared_ptr<CompletionPool>& pool);
+  // Once, of an asynchronous call: keeps the Work alive until its operations have ended, and
+  // completes it from the pool then.
+  void complete_from(std::shared_ptr<CompletionPool> pool, std::shared_ptr<CompletionOrder> order);
+
+  // Until outputs are final, whatever became of the operations; not for callbacks.
+  void wait_for_results();
+  bool has_results() const { return settled_; }
 
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   bool isCompleted() override;
@@ -43,18 +55,32 @@ class CollectiveWork final : public c10d::Work {
   std::uint64_t getSequencenumber() const override;
 
  private:
-  // The operations have ended: copies results to their places and completes the future, whose
-  // callbacks run here. Returns when the future holds its value, in every thread.
+  using Future = c10::ivalue::Future;
+
+  void wait_for_operations(std::chrono::milliseconds timeout) const;
   void settle();
   std::exception_ptr outcome();
-  void wait_for_operations(std::chrono::milliseconds timeout) const;
+  void operations_ended();
+  void give_value(Future& future);
+  void complete_future(bool asked_from_python);
+  c10::intrusive_ptr<Future> observe();
 
   Call call_;
-  std::vector<at::Tensor> outputs_;
+  const std::vector<at::Tensor> outputs_;
   std::vector<qccl::Work> operations_;
   std::uint64_t sequence_ = 0;
-  std::atomic<bool> settled_ = false;  // claims settle(); the future's own lock publishes the result
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::shared_ptr<CompletionPool> pool_;  // null in a synchronous call
+  std::shared_ptr<CompletionOrder> order_;
+
+  std::mutex settling_;                // held while results are copied; never with the interpreter's lock
+  std::atomic<bool> settled_ = false;  // set under settling_: failure_ and the outputs are final
+  std::exception_ptr failure_;
+
+  std::mutex future_mutex_;  // held for moments only, of what follows
+  c10::intrusive_ptr<Future> future_;
+  CompletionOrder::PlacePointer place_;  // of the future
+  bool in_turn_ = false;                 // the pool has taken notice that the operations have ended
+  bool observed_ = false;                // wait() returned or isCompleted() said true before a future was asked for
 };
 
 }  // namespace qccl::torch_binding

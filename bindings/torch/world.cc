@@ -1,6 +1,7 @@
 #include "world.h"
 
 #include <algorithm>
+#include <numeric>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "store.h"
@@ -8,7 +9,7 @@
 namespace qccl::torch_binding {
 namespace {
 
-constexpr std::chrono::milliseconds kStopLimit{5000};
+constexpr std::chrono::milliseconds kStopLimit{2000};
 
 c10::intrusive_ptr<c10d::Store> base_of(const c10::intrusive_ptr<c10d::Store>& store) {
   if (auto prefixed = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store)) {
@@ -60,6 +61,15 @@ Communicator World::subgroup(const GroupRequest& request) {
   return group;
 }
 
+Communicator World::twin(Communicator& group, const std::string& name) {
+  std::vector<int> everyone(static_cast<std::size_t>(group.size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  Communicator twin = group.subgroup(everyone, name);
+  std::lock_guard lock(mutex_);
+  groups_.push_back(twin);
+  return twin;
+}
+
 bool World::covers(const std::vector<std::int64_t>& global_ranks) const {
   return std::all_of(global_ranks.begin(), global_ranks.end(), [this](std::int64_t rank) {
     return std::find(global_ranks_.begin(), global_ranks_.end(), rank) != global_ranks_.end();
@@ -71,12 +81,16 @@ void World::retire() {
   retired_ = true;
 }
 
+World::Groups::iterator World::find_group(const Communicator& group) {
+  return std::find_if(groups_.begin(), groups_.end(),
+                      [&](const Communicator& other) { return other.name() == group.name(); });
+}
+
 void World::close_group(const Communicator& group) {
   std::optional<Communicator> found;
   {
     std::lock_guard lock(mutex_);
-    const auto place = std::find_if(groups_.begin(), groups_.end(),
-                                    [&](const Communicator& other) { return other.name() == group.name(); });
+    const auto place = find_group(group);
     if (place == groups_.end()) return;
     found = *place;
     groups_.erase(place);
@@ -84,24 +98,35 @@ void World::close_group(const Communicator& group) {
   found->close();
 }
 
+void World::abort_group(const Communicator& group, const std::string& reason) {
+  std::optional<Communicator> found;
+  {
+    std::lock_guard lock(mutex_);
+    const auto place = find_group(group);
+    if (place == groups_.end()) return;
+    found = *place;
+  }
+  found->abort(reason);
+}
+
 void World::close_all(std::chrono::milliseconds limit) {
-  std::vector<Communicator> groups;
+  Groups groups;
   {
     std::lock_guard lock(mutex_);
     retired_ = true;
     groups.swap(groups_);
   }
-  if (!pool_->drain(limit)) {
-    for (Communicator& group : groups) group.abort("the process ends while operations are in flight");
-  }
-  pool_->stop(kStopLimit);
+  const bool quiet = pool_->drain(limit);
   for (Communicator& group : groups) {
     try {
+      if (!quiet) group.abort("the process ends while operations are in flight");
       group.close();
     } catch (const Error&) {
-      // The group failed earlier and its operations said so.
+      // The group had failed, and its operations said so.
     }
   }
+  pool_->drain(kStopLimit);
+  pool_->stop(kStopLimit);
 }
 
 WorldRegistry& WorldRegistry::instance() {

@@ -34,6 +34,8 @@ class World {
 
   // A group of some of the ranks; collective over them. Throws qccl::Error.
   Communicator subgroup(const GroupRequest& request);
+  // The ranks of `group` again, with a sequence of operations of its own.
+  Communicator twin(Communicator& group, const std::string& name);
 
   const Communicator& communicator() const { return communicator_; }
   const std::shared_ptr<CompletionPool>& pool() const { return pool_; }
@@ -42,8 +44,9 @@ class World {
   // No further groups: the group that made this world has ended on this rank. It ends at the
   // same place of the program on every rank, so ranks agree on which groups share a world.
   void retire();
-  // Ends a group on this rank: waits for its operations. Nothing if it has ended.
+  // Ends a group on this rank: waits for its operations, or aborts them. Nothing if it was closed.
   void close_group(const Communicator& group);
+  void abort_group(const Communicator& group, const std::string& reason);
   // At the end of the process, with or without destroy_process_group(): gives operations in
   // flight until `limit`, aborts what is left, stops the pool and closes every group.
   void close_all(std::chrono::milliseconds limit);
@@ -56,9 +59,12 @@ class World {
   Communicator communicator_;
   const std::shared_ptr<CompletionPool> pool_ = std::make_shared<CompletionPool>();
 
+  using Groups = std::vector<Communicator>;
+  Groups::iterator find_group(const Communicator& group);
+
   std::mutex mutex_;  // of what follows
   bool retired_ = false;
-  std::vector<Communicator> groups_;
+  Groups groups_;  // open on this rank
   std::unordered_map<std::string, int> uses_of_name_;
 };
 

@@ -16,6 +16,7 @@ _EXIT_LIMIT = timedelta(seconds=10)
 
 def create(backend_options: Any, pg_options: Any) -> Any:
     """The backend of torch's _DistributedBackendOptions. Collective over the group's ranks."""
+    _close_at_end_of_process()
     options = _options_from(pg_options)
     timeout = options.timeout or _chosen(backend_options.timeout)
     request = _C.GroupRequest(
@@ -49,6 +50,13 @@ def _close_at_exit() -> None:
     _C.close_all(round(_EXIT_LIMIT.total_seconds() * 1000))
 
 
-# Threads that run Python callbacks must end before the interpreter does. A forked child has none of them.
-atexit.register(_close_at_exit)
+def _close_at_end_of_process() -> None:
+    """Threads that run Python callbacks must end before the interpreter does, whether or not the groups are destroyed.
+
+    Registered once a process: a forked child has none of its parent's threads, but may make groups of its own.
+    """
+    atexit.unregister(_close_at_exit)
+    atexit.register(_close_at_exit)
+
+
 os.register_at_fork(after_in_child=lambda: atexit.unregister(_close_at_exit))

@@ -1,0 +1,53 @@
+// The order in which the futures of a process group are completed, and their callbacks run: one
+// after the other, as the futures were asked for. Ranks ask for them in the same order, so what
+// callbacks do, further collectives above all, happens in the same order on every rank, whichever
+// operation ended first.
+//
+// A callback may ask for futures of its own and wait for them: while it runs, those are completed
+// by other threads of the pool, again in order. What it leaves behind comes before whatever comes
+// after the callback itself. So the order is that of a tree, depth first.
+//
+// Collectives that callbacks start belong to a sequence of their own, named by current_sequence():
+// they run beside the program's own calls, and could not keep one order with those.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace qccl::torch_binding {
+
+// Thread-safe.
+class CompletionOrder {
+ public:
+  struct Place;
+  using PlacePointer = std::shared_ptr<Place>;
+
+  // `name` is the same on all ranks and in no two groups of a rank.
+  explicit CompletionOrder(std::string name);
+
+  // Behind all places of this order; inside a callback, behind all that this callback took,
+  // whatever its order. `complete` must not throw.
+  PlacePointer take_place(std::function<void()> complete);
+
+  // The place's operation has ended: completes it when its turn has come, and those whose turn
+  // comes thereby. For threads that callbacks may block.
+  static void ended(const PlacePointer& place);
+
+  // For a callback that is about to wait for this place, whose operation has ended and whose turn
+  // may not come before the callback returns: completes it here, unless another thread does
+  // already. Nothing outside callbacks.
+  static void complete_inside_callback(const PlacePointer& place);
+
+  // "" outside callbacks; in one, a name for the callbacks of the same order and depth.
+  static std::string current_sequence();
+
+ private:
+  struct Tree;
+  static void take_turns(Tree& tree, PlacePointer level);
+  static void run(Place& place);
+
+  const std::shared_ptr<Tree> tree_;
+};
+
+}  // namespace qccl::torch_binding

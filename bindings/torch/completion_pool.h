@@ -1,0 +1,45 @@
+// The threads that complete futures. A future's callbacks are the user's code: they may take the
+// interpreter's lock and wait for further collectives, so they never run on the library's
+// progress thread, and no fixed number of threads is enough. One idle thread is always in reserve
+// while a callback runs, up to kMaxThreads.
+//
+// A pool belongs to one World. Its threads share the state, so a pool may be destroyed by one of
+// them. In a forked child the threads do not exist: there every call does nothing.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+namespace qccl::torch_binding {
+
+class CompletionPool {
+ public:
+  using Task = std::function<void()>;
+  static constexpr int kMaxThreads = 64;
+
+  CompletionPool();
+  // Lets queued tasks finish, without waiting for them.
+  ~CompletionPool();
+  CompletionPool(const CompletionPool&) = delete;
+  CompletionPool& operator=(const CompletionPool&) = delete;
+
+  // Announces a task that push() will bring. Starts the first thread.
+  void expect();
+  // Queues an expected task. Never blocks on a task and calls nothing of the user's.
+  void push(Task task);
+  // Waits until every expected task has run; false if `limit` passed first.
+  bool drain(std::chrono::milliseconds limit);
+  // Ends the threads once their tasks are done and waits for them; tasks still queued or pushed
+  // later are kept unrun for the rest of the process. False if `limit` passed first.
+  bool stop(std::chrono::milliseconds limit);
+
+ private:
+  struct State;
+  static void start_thread(const std::shared_ptr<State>& state);
+  static void work(const std::shared_ptr<State>& state);
+
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace qccl::torch_binding

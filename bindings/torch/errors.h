@@ -1,0 +1,32 @@
+// QCCL's errors as torch's, with the text unchanged.
+#pragma once
+
+#include <exception>
+#include <utility>
+
+#include "qccl/error.h"
+
+namespace qccl::torch_binding {
+
+// | qccl kind                                    | torch, in Python                      |
+// |----------------------------------------------|---------------------------------------|
+// | invalid_argument                             | ValueError                            |
+// | unsupported                                  | NotImplementedError                   |
+// | peer_lost, deadline_exceeded, corrupt_data   | torch.distributed.DistNetworkError    |
+// | misuse, aborted, resource_exhausted          | torch.distributed.DistBackendError    |
+std::exception_ptr to_torch(const ErrorInfo& error);
+
+// Calls `function`; a qccl::Error leaves it as torch's exception.
+template <class Function>
+auto with_torch_errors(Function&& function) {
+  try {
+    return std::forward<Function>(function)();
+  } catch (const Error& error) {
+    std::rethrow_exception(to_torch(error.info()));
+  }
+}
+
+// For what the library can't do yet: NotImplementedError "qccl: WHAT is not supported ...".
+[[noreturn]] void throw_not_supported(const char* what);
+
+}  // namespace qccl::torch_binding

@@ -1,0 +1,110 @@
+// The extension module qccl._C: makes backends for torch.distributed and asks them what torch's
+// interface has no words for.
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/version.h>
+
+#include <string>
+
+#include "backend.h"
+#include "errors.h"
+
+namespace qccl::torch_binding {
+namespace {
+
+using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
+
+// c10d's classes have another binary layout in nearly every release.
+void check_torch_version() {
+  const auto found = py::module_::import("torch").attr("__version__").cast<std::string>();
+  if (found == QCCL_TORCH_VERSION) return;
+  const std::string text = "qccl was built for torch " QCCL_TORCH_VERSION " and can't work with torch " + found +
+                           ", which is installed; build qccl again (scripts/build_python.sh or pip install)";
+  PyErr_SetString(PyExc_ImportError, text.c_str());
+  throw py::error_already_set();
+}
+
+GroupRequest make_request(c10::intrusive_ptr<c10d::Store> store, int rank, std::vector<std::int64_t> global_ranks,
+                          std::string name, std::optional<std::int64_t> timeout_ms,
+                          const std::optional<std::string>& compression) {
+  GroupRequest request;
+  request.store = std::move(store);
+  request.rank = rank;
+  request.size = static_cast<int>(global_ranks.size());
+  request.global_ranks = std::move(global_ranks);
+  request.name = std::move(name);
+  if (timeout_ms) request.timeout = std::chrono::milliseconds(*timeout_ms);
+  with_torch_errors([&] {
+    if (compression) request.compression = Compression::parse(*compression);
+  });
+  return request;
+}
+
+// The group as a part of a world this process has joined; null if there is none that holds it.
+BackendPointer join_existing(const GroupRequest& request) {
+  return with_torch_errors([&]() -> BackendPointer {
+    const auto world = WorldRegistry::instance().find(request);
+    if (!world) return nullptr;
+    return c10::make_intrusive<Backend>(world, world->subgroup(request), request, false);
+  });
+}
+
+BackendPointer join_new(const GroupRequest& request) {
+  return with_torch_errors([&]() -> BackendPointer {
+    auto world = std::make_shared<World>(request);
+    WorldRegistry::instance().add(world);
+    return c10::make_intrusive<Backend>(world, world->communicator(), request, true);
+  });
+}
+
+Backend& own(const BackendPointer& backend) {
+  if (auto* own = dynamic_cast<Backend*>(backend.get())) return *own;
+  C10_THROW_ERROR(ValueError, "not a process group of the qccl backend but of " + backend->getBackendName());
+}
+
+void set_compression(const BackendPointer& backend, const std::string& spec) {
+  own(backend).set_compression(with_torch_errors([&] { return Compression::parse(spec); }));
+}
+
+py::dict traffic(const BackendPointer& backend) {
+  Traffic counters;
+  {
+    const py::gil_scoped_release released;
+    counters = with_torch_errors([&] { return own(backend).communicator().traffic(); });
+  }
+  py::dict result;
+  result["payload_bytes_sent"] = counters.payload_bytes_sent;
+  result["header_bytes_sent"] = counters.header_bytes_sent;
+  result["shared_bytes_sent"] = counters.shared_bytes_sent;
+  return result;
+}
+
+std::string describe(const BackendPointer& backend) {
+  return with_torch_errors([&] { return own(backend).communicator().describe(); });
+}
+
+void close_all(std::int64_t limit_ms) {
+  for (const auto& world : WorldRegistry::instance().all()) world->close_all(std::chrono::milliseconds(limit_ms));
+}
+
+}  // namespace
+}  // namespace qccl::torch_binding
+
+PYBIND11_MODULE(_C, module) {
+  using namespace qccl::torch_binding;
+  check_torch_version();
+  using Released = py::call_guard<py::gil_scoped_release>;
+  py::class_<GroupRequest>(module, "GroupRequest")
+      .def(py::init(&make_request), py::kw_only(), py::arg("store"), py::arg("rank"), py::arg("global_ranks"),
+           py::arg("name"), py::arg("timeout_ms"), py::arg("compression"));
+  module.def("join_existing", &join_existing, Released());
+  module.def("join_new", &join_new, Released());
+  module.def("set_compression", &set_compression, Released());
+  module.def("check_compression", [](const std::string& spec) {
+    return with_torch_errors([&] { return qccl::Compression::parse(spec).to_string(); });
+  });
+  module.def("traffic", &traffic);
+  module.def("describe", &describe, Released());
+  module.def("close_all", &close_all, Released());
+  module.def("version", &qccl::version);
+}

@@ -1,0 +1,79 @@
+#include "store.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+#include "qccl/error.h"
+
+namespace qccl::torch_binding {
+namespace {
+
+// A c10d client serves one thread at a time, and TCPStore's warns of every wait that times out. So
+// short waits, which are those expected to time out, ask now and then instead.
+constexpr std::chrono::milliseconds kLongestPolling{5000};
+constexpr std::chrono::milliseconds kLongestPause{20};
+
+[[noreturn]] void throw_store_failed(const char* call, const std::string& key, const std::string& cause) {
+  ErrorInfo info;
+  info.kind = ErrorKind::peer_lost;
+  info.message = std::string("the rendezvous store failed in ") + call + "(\"" + key + "\"): " + cause;
+  throw Error(std::move(info));
+}
+
+bool answers(c10d::Store& store, const std::string& key) {
+  try {
+    store.check({key});
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+bool poll(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout) {
+  std::chrono::milliseconds waited{0};
+  for (std::chrono::milliseconds pause{1};; pause = std::min(2 * pause, kLongestPause)) {
+    if (store.check({key})) return true;
+    if (waited >= timeout) return false;
+    std::this_thread::sleep_for(pause);
+    waited += pause;
+  }
+}
+
+}  // namespace
+
+void C10dStore::set(const std::string& key, const std::string& value) {
+  try {
+    store_->set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
+  } catch (const c10::Error& error) {
+    throw_store_failed("set", key, error.what_without_backtrace());
+  }
+}
+
+std::optional<std::string> C10dStore::get(const std::string& key, std::chrono::milliseconds timeout) {
+  try {
+    if (timeout > kLongestPolling) {
+      store_->wait({key}, timeout);
+    } else if (!poll(*store_, key, timeout)) {
+      return std::nullopt;
+    }
+    const std::vector<std::uint8_t> value = store_->get(key);
+    return std::string(value.begin(), value.end());
+  } catch (const c10::Error& error) {
+    // Stores say in different types that the time is up. One that still answers means only that.
+    if (answers(*store_, key)) return std::nullopt;
+    throw_store_failed("get", key, error.what_without_backtrace());
+  }
+}
+
+std::int64_t C10dStore::add(const std::string& key, std::int64_t delta) {
+  try {
+    return store_->add(key, delta);
+  } catch (const c10::Error& error) {
+    throw_store_failed("add", key, error.what_without_backtrace());
+  }
+}
+
+}  // namespace qccl::torch_binding

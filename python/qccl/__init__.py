@@ -1,0 +1,22 @@
+"""QCCL: compressed collectives for PyTorch over networks where the wire is the bottleneck.
+
+    import torch.distributed as dist
+    import qccl
+
+    dist.init_process_group("qccl", pg_options=qccl.Options(compression="minmax:bits=4"))
+
+Everything of torch.distributed then works as with other backends. Reductions (SUM and AVG) of floating
+point tensors of at least 64 KiB are sent compressed, as the options, set_compression() or the environment
+variable QCCL_COMPRESSION say; nothing else ever is, and without any of them nothing is.
+"""
+
+import qccl_autoload
+import torch  # noqa: F401  (before the extension, which uses its libraries)
+
+from . import _C
+from ._api import Options, Traffic, describe, set_compression, traffic
+
+__version__: str = _C.version()
+__all__ = ["Options", "Traffic", "describe", "set_compression", "traffic", "__version__"]
+
+qccl_autoload.register()

@@ -1,0 +1,72 @@
+"""What torch.distributed has no words for: compression and traffic of a process group."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from . import _C
+
+
+class Options:
+    """Settings of a process group, for the `pg_options` of init_process_group() and new_group().
+
+    compression: what the group's reductions send: "none", "cast:type=bf16", "minmax:bits=4,bucket_size=1024"
+        (keys may be left out). None leaves it to the environment variable QCCL_COMPRESSION, else no compression.
+        All ranks must give the same.
+    timeout: of each operation; wins over the `timeout` of init_process_group() and new_group().
+
+    Raises ValueError, listing what is allowed, for a compression that does not exist.
+    """
+
+    def __init__(self, compression: str | None = None, timeout: timedelta | None = None) -> None:
+        self.compression = None if compression is None else _C.check_compression(compression)
+        self.timeout = timeout
+
+    def __repr__(self) -> str:
+        return f"qccl.Options(compression={self.compression!r}, timeout={self.timeout!r})"
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes this rank has sent since it joined, over all process groups that share its connections."""
+
+    payload_bytes_sent: int
+    """Codes and data, without frame headers."""
+    header_bytes_sent: int
+    """Frame headers and control messages."""
+    shared_bytes_sent: int
+    """Small operations that neighbours on the same host read from shared memory."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """All of it."""
+        return self.payload_bytes_sent + self.header_bytes_sent + self.shared_bytes_sent
+
+
+def set_compression(group: dist.ProcessGroup | None, compression: str) -> None:
+    """Compression of the group's later reductions; None means the default group.
+
+    Call it between the same collectives on every rank: ranks that differ get an error on their next reduction.
+    """
+    _C.set_compression(_backend_of(group), compression)
+
+
+def traffic(group: dist.ProcessGroup | None = None) -> Traffic:
+    """Counters of this rank; None means the default group's."""
+    return Traffic(**_C.traffic(_backend_of(group)))
+
+
+def describe(group: dist.ProcessGroup | None = None) -> str:
+    """The group in words, for logs: rank, peers and how they are reached."""
+    return _C.describe(_backend_of(group))
+
+
+def _backend_of(group: dist.ProcessGroup | None) -> dist.distributed_c10d.Backend:
+    group = group or dist.group.WORLD
+    if group is None:
+        raise ValueError("the default process group is not initialised: call init_process_group first")
+    backend = group._get_backend(torch.device("cpu"))
+    # TORCH_DISTRIBUTED_DEBUG=DETAIL puts a wrapper around every backend.
+    return getattr(backend, "wrapped_pg", backend)

@@ -1,0 +1,62 @@
+"""Makes the backend of a process group when torch asks for it."""
+
+import atexit
+import os
+from datetime import timedelta
+from typing import Any
+
+from torch.distributed.constants import default_pg_timeout
+
+from . import _C
+from ._api import Options
+
+# At the end of the process, for operations that nobody waited for.
+_EXIT_LIMIT = timedelta(seconds=10)
+
+
+def create(backend_options: Any, pg_options: Any) -> Any:
+    """The backend of torch's _DistributedBackendOptions. Collective over the group's ranks."""
+    _close_at_end_of_process()
+    options = _options_from(pg_options)
+    timeout = options.timeout or _chosen(backend_options.timeout)
+    request = _C.GroupRequest(
+        store=backend_options.store,
+        rank=backend_options.group_rank,
+        global_ranks=list(backend_options.global_ranks_in_group) or list(range(backend_options.group_size)),
+        name=backend_options.group_id,
+        timeout_ms=None if timeout is None else max(1, round(timeout.total_seconds() * 1000)),
+        compression=options.compression,
+    )
+    backend = _C.join_existing(request)
+    if backend is None:
+        backend = _C.join_new(request)
+    return backend
+
+
+def _options_from(pg_options: Any) -> Options:
+    if pg_options is None:
+        return Options()
+    if not isinstance(pg_options, Options):
+        raise TypeError(f"pg_options of the qccl backend must be qccl.Options, got {type(pg_options).__name__}")
+    return pg_options
+
+
+def _chosen(timeout: timedelta) -> timedelta | None:
+    """None where it is torch's 30 minutes for everyone who said nothing: QCCL_TIMEOUT and QCCL's default hold then."""
+    return None if timeout == default_pg_timeout else timeout
+
+
+def _close_at_exit() -> None:
+    _C.close_all(round(_EXIT_LIMIT.total_seconds() * 1000))
+
+
+def _close_at_end_of_process() -> None:
+    """Threads that run Python callbacks must end before the interpreter does, whether or not the groups are destroyed.
+
+    Registered once a process: a forked child has none of its parent's threads, but may make groups of its own.
+    """
+    atexit.unregister(_close_at_exit)
+    atexit.register(_close_at_exit)
+
+
+os.register_at_fork(after_in_child=lambda: atexit.unregister(_close_at_exit))

@@ -53,7 +53,7 @@ class Checker {
 
  private:
   std::uint64_t slices(const Lane& lane) const {
-    if (request_.collective == Collective::barrier) return 1;
+    if (lane.count == 0) return 1;  // a frame without payload
     return slice_count(lane.count, request_.slice_elements);
   }
 
@@ -77,17 +77,15 @@ class Checker {
     const CellKey cell{lane.chunk, state.slice};
     switch (step.kind) {
       case StepKind::send_input:
-        if (state.peer == 0) note_encode(rank, cell);
         if (request_.collective == Collective::all_reduce && outputs_[rank].contains(cell)) {
           fail(rank, lane, state, "sends input that its result has overwritten");
         }
-        return send_all(rank, lane, state, step, {rank});
+        return send_all(rank, lane, state, step, {rank}) && note_encode(rank, lane, cell);
       case StepKind::local_reduce: return append(state.accumulator, {rank});
       case StepKind::recv_reduce: return receive(rank, lane, state, step) && append(state.accumulator, state.received);
       case StepKind::finish: return put(rank, lane, state, state.accumulator);
       case StepKind::send_result:
-        if (state.peer == 0) note_encode(rank, cell);
-        return send_all(rank, lane, state, step, outputs_[rank][cell]);
+        return send_all(rank, lane, state, step, outputs_[rank][cell]) && note_encode(rank, lane, cell);
       case StepKind::recv_copy: return receive(rank, lane, state, step) && put(rank, lane, state, state.received);
       case StepKind::forward: return send_all(rank, lane, state, step, state.received);
       case StepKind::local_copy: return put(rank, lane, state, {rank});
@@ -100,13 +98,16 @@ class Checker {
     return true;
   }
 
-  void note_encode(int rank, const CellKey& cell) {
-    if (!encoded_[rank].insert(cell).second && request_.compressed) {
+  bool note_encode(int rank, const Lane& lane, const CellKey& cell) {
+    const bool first = lane.count == 0 || encoded_[rank].insert(cell).second;
+    if (!first && request_.compressed) {
       error_ = fmt::format("rank {} encodes chunk {} slice {} twice", rank, std::get<0>(cell), std::get<1>(cell));
     }
+    return true;
   }
 
   bool put(int rank, const Lane& lane, const LaneState& state, const Value& value) {
+    if (lane.count == 0) return true;
     if (!outputs_[rank].emplace(CellKey{lane.chunk, state.slice}, value).second) {
       fail(rank, lane, state, "writes an output slice twice");
     }

@@ -33,6 +33,11 @@ class RoleBuilder {
   RoleBuilder(const Request& request, int rank) : request_(request), rank_(rank), chunks_(chunks(request)) {}
 
   Role build() {
+    // Without elements there is nothing to compute, but the ranks' calls must still meet.
+    if (request_.count == 0) {
+      barrier();
+      return std::move(role_);
+    }
     switch (request_.collective) {
       case Collective::all_reduce:
         request_.algorithm == Algorithm::one_shot ? all_reduce_one_shot() : all_reduce_sra();
@@ -50,7 +55,7 @@ class RoleBuilder {
  private:
   void add(std::uint32_t chunk, std::uint64_t input_begin, std::uint64_t output_begin, std::vector<Step> steps) {
     const std::uint64_t count = chunks_[chunk].count;
-    if (count == 0 && request_.collective != Collective::barrier) return;
+    if (count == 0 && request_.count > 0) return;
     role_.lanes.push_back({chunk, input_begin, output_begin, count, std::move(steps)});
   }
 

@@ -62,8 +62,8 @@ struct Request {
   bool compressed = false;           // reductions only
 };
 
-// What `rank` does. Lanes over empty chunks are left out, except in a barrier, whose frames have
-// no payload.
+// What `rank` does. Lanes over empty chunks are left out; where the whole call has no elements it
+// is a barrier, whose frames have no payload.
 Role make_role(const Request& request, int rank);
 
 // The chunks of the request's data, one per owner; what streams carry.

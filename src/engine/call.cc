@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/digest.h"
+#include "transport/transport.h"
 
 namespace qccl::engine {
 
@@ -11,15 +12,18 @@ std::uint64_t Call::fingerprint() const {
   for (const std::uint64_t part :
        {count, static_cast<std::uint64_t>(type), static_cast<std::uint64_t>(op), static_cast<std::uint64_t>(root),
         static_cast<std::uint64_t>(algorithm), static_cast<std::uint64_t>(board),
-        static_cast<std::uint64_t>(compression.kind), static_cast<std::uint64_t>(compression.bits),
-        static_cast<std::uint64_t>(compression.bucket_size), static_cast<std::uint64_t>(compression.wire)}) {
+        static_cast<std::uint64_t>(slice_bytes), static_cast<std::uint64_t>(compression.kind),
+        static_cast<std::uint64_t>(compression.bits), static_cast<std::uint64_t>(compression.bucket_size),
+        static_cast<std::uint64_t>(compression.wire)}) {
     value = digest(part, value);
   }
   return value;
 }
 
 std::string Call::describe() const {
-  if (collective == Collective::barrier) return "barrier()";
+  const bool usual = slice_bytes == 0 || slice_bytes == kMaxPayloadBytes;
+  const std::string slices = usual ? "" : fmt::format("slice_bytes={}", slice_bytes);
+  if (collective == Collective::barrier) return fmt::format("barrier({})", slices);
   std::string text = fmt::format("{}(count={}, {}", to_string(collective), count, to_string(type));
   if (collective == Collective::all_reduce || collective == Collective::reduce_scatter) {
     text += fmt::format(", {}", to_string(op));
@@ -27,6 +31,7 @@ std::string Call::describe() const {
   if (collective == Collective::broadcast) text += fmt::format(", root={}", root);
   if (algorithm != Algorithm::one_shot) text += fmt::format(", {}", to_string(algorithm));
   if (compression.kind != Compression::Kind::none) text += ", " + compression.to_string();
+  if (!usual) text += ", " + slices;
   return text + ")";
 }
 

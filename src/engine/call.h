@@ -25,6 +25,7 @@ struct Call {
   Compression compression;
   Algorithm algorithm = Algorithm::one_shot;  // never automatic
   bool board = false;                         // goes through shared memory cells
+  std::size_t slice_bytes = 0;                // set by the engine from its options
 
   std::uint64_t fingerprint() const;
   // "all_reduce(count=1024, float32, sum, sra, minmax:bits=4,bucket_size=1024)"

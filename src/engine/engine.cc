@@ -71,7 +71,7 @@ void Engine::close_group(std::uint64_t id) {
   if (closing == nullptr) return;
   set_failure(*closing, group_error(*closing, ErrorKind::aborted, -1, "the group was closed"), false);
   sweep_failed_groups();
-  for (const StoredFrame& stored : closing->stored) discard(stored.header, stored.frame);
+  discard_all(closing->stored);
   if (Board* board = transport_.board()) board->close(id);
   std::erase_if(mismatches_, [id](const Mismatch& mismatch) { return mismatch.group == id; });
   groups_.erase(id);
@@ -130,6 +130,7 @@ void Engine::post(Post post) {
     set_failure(*target, group_error(*target, ErrorKind::peer_lost, rank, what), true);
     return refuse(post, *target->failure);
   }
+  post.call.slice_bytes = options_.slice_bytes;
   const std::uint64_t sequence = target->next_sequence++;
   target->remember({sequence, post.call.fingerprint(), post.call});
   operations_.push_back(make_operation(*target, sequence, std::move(post)));
@@ -227,6 +228,10 @@ void Engine::discard(const FrameHeader& header, const ReceivedFrame& frame) {
   transport_.release(frame);
 }
 
+void Engine::discard_all(std::vector<StoredFrame>& stored) {
+  for (const StoredFrame& late : std::exchange(stored, {})) discard(late.header, late.frame);
+}
+
 void Engine::on_group_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
   if (group.index_of[static_cast<std::size_t>(frame.peer)] < 0) {
     lose_peer(frame.peer, fmt::format("sent a frame of group '{}', of which it is no member", group.name));
@@ -248,8 +253,8 @@ void Engine::on_group_frame(Group& group, const FrameHeader& header, const Recei
 // A frame of a call that this rank has made: compared with it, then delivered if it is in flight.
 void Engine::on_operation_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
   Operation* operation = active(group, header.sequence);
-  const PastCall* past = group.past(header.sequence);
-  const bool differs = past != nullptr && past->fingerprint != header.fingerprint;
+  const auto own = own_call(group, header.sequence);
+  const bool differs = own && own->fingerprint != header.fingerprint;
   if (differs) begin_mismatch(group, header.sequence);
   if (differs || operation == nullptr) return discard(header, frame);
   deliver(*operation, group.index_of[static_cast<std::size_t>(frame.peer)], header, frame);
@@ -275,6 +280,13 @@ Operation* Engine::active(const Group& group, std::uint64_t sequence) {
     }
   }
   return nullptr;
+}
+
+std::optional<Engine::OwnCall> Engine::own_call(const Group& group, std::uint64_t sequence) {
+  if (const Operation* operation = active(group, sequence))
+    return OwnCall{operation->fingerprint(), &operation->call()};
+  if (const PastCall* past = group.past(sequence)) return OwnCall{past->fingerprint, &past->call};
+  return std::nullopt;
 }
 
 // ---- progress
@@ -346,6 +358,9 @@ void Engine::sweep_failed_groups() {
     operation.reset();
   }
   std::erase(operations_, nullptr);
+  for (auto& [id, group] : groups_) {
+    if (group->failure) discard_all(group->stored);
+  }
 }
 
 void Engine::fail_group(std::uint64_t id, ErrorInfo failure) {

@@ -94,6 +94,12 @@ class Engine {
 
   Group* group(std::uint64_t id);
   Operation* active(const Group& group, std::uint64_t sequence);
+  // This rank's call of that number, in flight or remembered.
+  struct OwnCall {
+    std::uint64_t fingerprint;
+    const Call* call;
+  };
+  std::optional<OwnCall> own_call(const Group& group, std::uint64_t sequence);
   std::unique_ptr<Operation> make_operation(Group& group, std::uint64_t sequence, Post post);
   void refuse(Post& post, ErrorInfo failure);
 
@@ -106,6 +112,7 @@ class Engine {
   void deliver(Operation& operation, int member, const wire::FrameHeader& header, const ReceivedFrame& frame);
   void keep(std::vector<StoredFrame>& where, const wire::FrameHeader& header, const ReceivedFrame& frame);
   void discard(const wire::FrameHeader& header, const ReceivedFrame& frame);
+  void discard_all(std::vector<StoredFrame>& stored);
   void replay_stored(Group& group, std::uint64_t sequence);
 
   bool advance_operations();

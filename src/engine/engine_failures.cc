@@ -175,15 +175,15 @@ Mismatch* Engine::begin_mismatch(Group& group, std::uint64_t sequence) {
   for (Mismatch& mismatch : mismatches_) {
     if (mismatch.group == group.id && mismatch.sequence == sequence) return &mismatch;
   }
-  const PastCall* own = group.past(sequence);
-  if (own == nullptr || group.failure) return nullptr;
+  const auto own = own_call(group, sequence);
+  if (!own || group.failure) return nullptr;
   Mismatch mismatch;
   mismatch.group = group.id;
   mismatch.sequence = sequence;
   mismatch.deadline = saturating_add(now_, kMismatchPatience);
   mismatch.ranks = group.ranks;
   mismatch.notes.resize(group.ranks.size());
-  const std::string description = own->call.describe().substr(0, kMaxDescriptionBytes);
+  const std::string description = own->call->describe().substr(0, kMaxDescriptionBytes);
   mismatch.notes[static_cast<std::size_t>(group.rank)] = CallNote{own->fingerprint, description};
   FrameHeader header{.kind = FrameKind::fingerprint, .group = group.id, .sequence = sequence};
   header.fingerprint = own->fingerprint;

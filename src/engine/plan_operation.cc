@@ -131,7 +131,7 @@ Status PlanOperation::on_grant(int peer, const wire::FrameHeader& header) {
 
 Status PlanOperation::on_request(int peer, const wire::FrameHeader& header) {
   Inbound* stream = inbound(peer, header.phase);
-  if (stream == nullptr || !stream->eager) {
+  if (stream == nullptr) {
     return Failure(ErrorKind::corrupt_data, fmt::format("rank {} asked for leave to send phase {}, which {} does not "
                                                         "receive",
                                                         peer, header.phase, post_.call.describe()));
@@ -180,13 +180,41 @@ wire::FrameHeader PlanOperation::header(FrameKind kind, std::uint16_t phase, std
           .slice = static_cast<std::uint32_t>(slice)};
 }
 
+// Every rank sends something to each peer of its streams at once, so that calls that differ meet:
+// elsewhere its data or its grants, in a broadcast also what follows. Otherwise ranks that name
+// different roots would wait for each other until their deadline.
+bool PlanOperation::announce() {
+  const bool announced = announce_sends();
+  return announce_grants() || announced;
+}
+
+// A root whose data waits for grants asks for them.
+bool PlanOperation::announce_sends() {
+  if (sends_announced_) return false;
+  sends_announced_ = true;
+  if (post_.call.collective != Collective::broadcast || !inbound_.empty()) return false;
+  for (Outbound& stream : outbound_) {
+    if (stream.eager || stream.requested) continue;
+    stream.requested = outlet_.send_control(group_.world_rank(stream.peer),
+                                            header(FrameKind::request, stream.phase, stream.chunk, stream.sent));
+    sends_announced_ &= stream.requested;
+  }
+  return true;
+}
+
+// Eager streams come by themselves, but a broadcast's receiver may have nothing else to send.
+bool PlanOperation::needs_grant(const Inbound& stream) const {
+  if (stream.granted == stream.slices) return false;
+  return !stream.eager || (post_.call.collective == Collective::broadcast && stream.received == 0);
+}
+
 // Tells senders how far they may go, half a window at a time.
 bool PlanOperation::announce_grants() {
   if (!grants_dirty_) return false;
   grants_dirty_ = false;
   bool moved = false;
   for (Inbound& stream : inbound_) {
-    if (stream.eager || stream.granted == stream.slices) continue;
+    if (!needs_grant(stream)) continue;
     const std::uint64_t target = std::min<std::uint64_t>(stream.slices, stream.consumed + kWindow);
     if (target - stream.granted < kWindow / 2 && target != stream.slices) continue;
     if (outlet_.send_control(group_.world_rank(stream.peer),
@@ -363,7 +391,7 @@ Result<bool> PlanOperation::advance_lane(LaneRun& run) {
 }
 
 Result<bool> PlanOperation::advance() {
-  bool moved = announce_grants();
+  bool moved = announce();
   for (LaneRun& run : lanes_) {
     auto lane_moved = advance_lane(run);
     if (!lane_moved.ok()) return lane_moved.failure();

@@ -86,7 +86,10 @@ class PlanOperation final : public Operation {
   Held* next_held(Inbound& from);
   Held take_held(Inbound& from);
   void release(Held& held);
+  bool announce();
   bool announce_grants();
+  bool announce_sends();
+  bool needs_grant(const Inbound& stream) const;
   wire::FrameHeader header(wire::FrameKind kind, std::uint16_t phase, std::uint32_t chunk, std::uint64_t slice) const;
 
   std::size_t slice_length(const LaneRun& run) const;
@@ -102,6 +105,7 @@ class PlanOperation final : public Operation {
   std::vector<LaneRun> lanes_;
   std::size_t unfinished_lanes_ = 0;
   bool grants_dirty_ = true;
+  bool sends_announced_ = false;
 };
 
 }  // namespace qccl::engine

@@ -31,7 +31,7 @@ namespace qccl::wire {
 enum class FrameKind : std::uint16_t {
   data = 1,         // one encoded slice
   grant = 2,        // payload: GrantEntry list, leave to send
-  request = 3,      // "I have eager data for you but no budget": answer with a grant
+  request = 3,      // "I have data for you that needs your leave": answer with a grant
   poison = 4,       // payload: PoisonNote; the group is lost
   fingerprint = 5,  // payload: CallNote; this is my call of that sequence
   heartbeat = 6,

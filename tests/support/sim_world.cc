@@ -15,7 +15,8 @@ SimWorld::SimWorld(int world, SimOptions options) : network_(world, options.seed
     engine::EngineOptions engine_options;
     engine_options.rank = rank;
     engine_options.world = world;
-    engine_options.slice_bytes = options.slice_bytes;
+    const auto& slices = options.slice_bytes_of_rank;
+    engine_options.slice_bytes = slices.empty() ? options.slice_bytes : slices[static_cast<std::size_t>(rank)];
     engine_options.peer_timeout = options.peer_timeout;
     engines_.push_back(std::make_unique<engine::Engine>(network_.endpoint(rank), network_.clock(), engine_options));
   }

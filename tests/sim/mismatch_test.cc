@@ -1,0 +1,246 @@
+// Calls that differ between ranks are an error on every rank, soon, that names both calls and the
+// odd rank; never a hang and never a result.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "support/sim_call.h"
+
+namespace qccl::testing {
+namespace {
+
+using std::chrono::seconds;
+
+struct Pair {
+  const char* what;
+  engine::Call one;
+  engine::Call other;
+};
+
+engine::Call all_reduce(std::uint64_t count, int world, const CallOptions& options = {},
+                        DataType type = DataType::float32) {
+  return make_call(Collective::all_reduce, count, type, world, options);
+}
+
+engine::Call broadcast(std::uint64_t count, int world, int root, Algorithm algorithm = Algorithm::automatic) {
+  return make_call(Collective::broadcast, count, DataType::float32, world, {.root = root, .algorithm = algorithm});
+}
+
+// `count` small enough to travel eagerly, or so large that everything waits for grants.
+std::vector<Pair> differing_calls(int world, std::uint64_t count) {
+  const auto base = all_reduce(count, world);
+  const auto sra = all_reduce(count, world, {.algorithm = Algorithm::sra});
+  const auto gather = make_call(Collective::all_gather, count, DataType::float32, world);
+  const auto scatter = make_call(Collective::reduce_scatter, count, DataType::float32, world);
+  const auto barrier = make_call(Collective::barrier, 0, DataType::uint8, world);
+  std::vector<Pair> pairs = {
+      {"count", base, all_reduce(count - 1, world)},
+      {"no count", base, all_reduce(0, world)},
+      {"type", base, all_reduce(count, world, {}, DataType::int32)},
+      {"operation", base, all_reduce(count, world, {.op = ReduceOp::max})},
+      {"codec", base, all_reduce(count, world, {.compression = minmax({.bits = 4})})},
+      {"bits", all_reduce(count, world, {.compression = minmax({.bits = 5})}),
+       all_reduce(count, world, {.compression = minmax({.bits = 4})})},
+      {"bucket size", all_reduce(count, world, {.compression = minmax({.bits = 4, .bucket_size = 100})}),
+       all_reduce(count, world, {.compression = minmax({.bits = 4, .bucket_size = 200})})},
+      {"algorithm", sra, all_reduce(count, world, {.algorithm = Algorithm::one_shot})},
+      {"collective", base, gather},
+      {"collective of the same size", base, scatter},
+      {"gather and scatter", gather, scatter},
+      {"barrier", base, barrier},
+      {"barrier and nothing", barrier, all_reduce(0, world)},
+      {"nothing of two kinds", all_reduce(0, world), broadcast(0, world, 0)},
+      {"broadcast and all_reduce", broadcast(count, world, 1), base},
+      {"broadcast and barrier", broadcast(count, world, 0), barrier},
+  };
+  for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::sra}) {
+    pairs.push_back({"root 0 and 1", broadcast(count, world, 0, algorithm), broadcast(count, world, 1, algorithm)});
+    pairs.push_back({"root 1 and 0", broadcast(count, world, 1, algorithm), broadcast(count, world, 0, algorithm)});
+    pairs.push_back({"root 2 and 1", broadcast(count, world, 2, algorithm), broadcast(count, world, 1, algorithm)});
+    pairs.push_back({"broadcast count", broadcast(count, world, 1, algorithm), broadcast(1, world, 1, algorithm)});
+  }
+  return pairs;
+}
+
+void expect_named(const ErrorInfo& failure, const Pair& pair, int odd) {
+  EXPECT_EQ(failure.kind, ErrorKind::misuse) << failure.message;
+  EXPECT_EQ(failure.peer, odd) << failure.message;
+  EXPECT_NE(failure.message.find(pair.one.describe()), std::string::npos) << failure.message;
+  EXPECT_NE(failure.message.find(pair.other.describe()), std::string::npos) << failure.message;
+  EXPECT_NE(failure.message.find(fmt::format("rank {} called {}", odd, pair.other.describe())), std::string::npos)
+      << failure.message;
+}
+
+// Rank `odd` makes the other call. Every rank must fail at that call or at the next one, within
+// little more than the second that the exchange of calls may take.
+void expect_error_everywhere(const Pair& pair, int world_size, int odd) {
+  SimWorld world(world_size, {.seed = static_cast<std::uint64_t>(odd) + 7});
+  SimCall majority(world, world_group(world), pair.one);
+  SimCall minority(world, world_group(world), pair.other);
+  for (int rank = 0; rank < world_size; ++rank) (rank == odd ? minority : majority).post(rank);
+  world.run_for(seconds(2));
+  SimCall next(world, world_group(world), make_call(Collective::all_reduce, 10, DataType::float32, world_size));
+  for (int rank = 0; rank < world_size; ++rank) {
+    SCOPED_TRACE(fmt::format("rank {}", rank));
+    const SimCall& first = rank == odd ? minority : majority;
+    ASSERT_TRUE(first.done(rank)) << "hangs";
+    next.post(rank);
+    world.run_for(std::chrono::milliseconds(1));
+    ASSERT_TRUE(next.done(rank)) << "the next call goes on";
+    ASSERT_TRUE(next.failure(rank)) << "the next call succeeds";
+    expect_named(*next.failure(rank), pair, odd);
+    if (first.failure(rank)) expect_named(*first.failure(rank), pair, odd);
+  }
+  world.settle();
+  EXPECT_EQ(world.held_frames(), 0u) << "frames were not given back";
+}
+
+struct Setting {
+  int world;
+  std::uint64_t count;
+};
+
+class Mismatch : public ::testing::TestWithParam<Setting> {};
+
+TEST_P(Mismatch, of_one_rank_is_an_error_everywhere_that_names_both_calls_and_the_rank) {
+  const auto [world, count] = GetParam();
+  for (Pair pair : differing_calls(world, count)) {
+    for (int odd = 0; odd < world; ++odd) {
+      SCOPED_TRACE(fmt::format("{}: rank {} of {} calls {} instead of {}", pair.what, odd, world, pair.other.describe(),
+                               pair.one.describe()));
+      expect_error_everywhere(pair, world, odd);
+      std::swap(pair.one, pair.other);
+      expect_error_everywhere(pair, world, odd);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Simulated, Mismatch, ::testing::Values(Setting{3, 1000}, Setting{5, 1000}, Setting{3, 60000}),
+                         [](const auto& info) {
+                           return fmt::format("world_{}_count_{}", info.param.world, info.param.count);
+                         });
+
+TEST(MismatchOfTwo, names_both_calls_and_blames_nobody) {
+  SimWorld world(2);
+  SimCall sum(world, world_group(world), make_call(Collective::all_reduce, 64, DataType::float32, 2));
+  SimCall max(world, world_group(world),
+              make_call(Collective::all_reduce, 64, DataType::float32, 2, {.op = ReduceOp::max}));
+  sum.post(0);
+  max.post(1);
+  world.run_for(seconds(2));
+  for (const ErrorInfo& failure : {*sum.failure(0), *max.failure(1)}) {
+    EXPECT_EQ(failure.kind, ErrorKind::misuse);
+    EXPECT_EQ(failure.peer, -1) << "no majority";
+    EXPECT_NE(failure.message.find("rank 0 called all_reduce(count=64, float32, sum)"), std::string::npos)
+        << failure.message;
+    EXPECT_NE(failure.message.find("rank 1 called all_reduce(count=64, float32, max)"), std::string::npos)
+        << failure.message;
+  }
+}
+
+TEST(MismatchOfTwo, roots_that_wait_for_nobody_are_an_error_on_both) {
+  for (const std::uint64_t count : {8, 60000}) {
+    for (const bool crossed : {false, true}) {
+      SimWorld world(2);
+      SimCall zero(world, world_group(world), broadcast(count, 2, 0));
+      SimCall one(world, world_group(world), broadcast(count, 2, 1));
+      (crossed ? one : zero).post(0);
+      (crossed ? zero : one).post(1);
+      world.run_for(seconds(2));
+      SimCall next(world, world_group(world), make_call(Collective::barrier, 0, DataType::uint8, 2));
+      next.post_all();
+      world.run_for(std::chrono::milliseconds(1));
+      for (int rank = 0; rank < 2; ++rank) {
+        ASSERT_TRUE(next.done(rank)) << "count " << count << " crossed " << crossed;
+        EXPECT_EQ(next.failure(rank)->kind, ErrorKind::misuse) << next.failure(rank)->message;
+      }
+    }
+  }
+}
+
+TEST(MismatchOfSettings, other_slice_sizes_on_one_rank_are_an_error_that_names_them) {
+  for (const std::uint64_t count : {0, 10, 3000, 60000}) {
+    SimWorld world(3, {.slice_bytes_of_rank = {262144, 4096, 262144}});
+    const auto collective = count == 0 ? Collective::barrier : Collective::all_reduce;
+    SimCall call(world, world_group(world), make_call(collective, count, DataType::float32, 3));
+    call.post_all();
+    world.run_for(seconds(2));
+    for (int rank = 0; rank < 3; ++rank) {
+      ASSERT_TRUE(call.done(rank)) << "hangs";
+      ASSERT_TRUE(call.failure(rank));
+      EXPECT_EQ(call.failure(rank)->kind, ErrorKind::misuse);
+      EXPECT_EQ(call.failure(rank)->peer, 1);
+      EXPECT_NE(call.failure(rank)->message.find("slice_bytes=4096"), std::string::npos) << call.failure(rank)->message;
+    }
+  }
+}
+
+TEST(MismatchOfThree, roots_that_all_differ_are_an_error_everywhere) {
+  SimWorld world(3);
+  std::deque<SimCall> calls;
+  for (int rank = 0; rank < 3; ++rank) {
+    calls.emplace_back(world, world_group(world), broadcast(8, 3, (rank + 1) % 3));
+    calls.back().post(rank);
+  }
+  world.run_for(seconds(2));
+  for (int rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(calls[static_cast<std::size_t>(rank)].done(rank)) << "rank " << rank << " hangs";
+    EXPECT_EQ(calls[static_cast<std::size_t>(rank)].failure(rank)->kind, ErrorKind::misuse);
+  }
+}
+
+TEST(MismatchWithAbsentRank, does_not_wait_for_a_rank_that_has_not_called) {
+  SimWorld world(3);
+  SimCall small(world, world_group(world), make_call(Collective::all_reduce, 10, DataType::float32, 3));
+  SimCall large(world, world_group(world), make_call(Collective::all_reduce, 11, DataType::float32, 3));
+  small.post(0);
+  large.post(1);
+  world.run_for(seconds(2));
+  ASSERT_TRUE(small.done(0) && large.done(1));
+  EXPECT_EQ(small.failure(0)->kind, ErrorKind::misuse);
+  EXPECT_NE(small.failure(0)->message.find("rank 2 did not say"), std::string::npos) << small.failure(0)->message;
+  small.post(2);
+  world.run_for(std::chrono::milliseconds(1));
+  ASSERT_TRUE(small.done(2)) << "the rank that comes late must see the failure";
+  EXPECT_EQ(small.failure(2)->kind, ErrorKind::misuse);
+  world.settle();
+  EXPECT_EQ(world.held_frames(), 0u);
+}
+
+// A rank leaves out one call: its next one has the number of the one it left out.
+TEST(MismatchOfOrder, a_call_left_out_is_an_error_everywhere) {
+  SimWorld world(3);
+  SimCall first(world, world_group(world), make_call(Collective::all_reduce, 10, DataType::float32, 3));
+  SimCall second(world, world_group(world), make_call(Collective::all_gather, 10, DataType::float32, 3));
+  for (const int rank : {0, 2}) first.post(rank);
+  second.post_all();
+  world.run_for(seconds(2));
+  for (int rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(second.done(rank)) << "rank " << rank;
+    ASSERT_TRUE(second.failure(rank));
+    EXPECT_EQ(second.failure(rank)->sequence, 1u);
+    EXPECT_EQ(second.failure(rank)->peer, 1);
+  }
+}
+
+// More operations in flight than past calls are remembered: the oldest must still be compared.
+TEST(MismatchOfMany, is_seen_however_many_operations_are_in_flight) {
+  SimWorld world(2);
+  std::deque<SimCall> calls;
+  const auto sum = make_call(Collective::all_reduce, 16, DataType::float32, 2);
+  const auto max = make_call(Collective::all_reduce, 16, DataType::float32, 2, {.op = ReduceOp::max});
+  for (int i = 0; i < 1500; ++i) {
+    calls.emplace_back(world, world_group(world), sum);
+    calls.back().post(0);
+  }
+  SimCall odd(world, world_group(world), max);
+  odd.post(1);
+  world.run_for(seconds(3));
+  ASSERT_TRUE(calls.front().done(0)) << "hangs";
+  ASSERT_TRUE(calls.front().failure(0)) << "a sum with a maximum gave a result";
+  EXPECT_EQ(calls.front().failure(0)->kind, ErrorKind::misuse);
+  EXPECT_NE(calls.front().failure(0)->message.find(max.describe()), std::string::npos)
+      << calls.front().failure(0)->message;
+}
+
+}  // namespace
+}  // namespace qccl::testing

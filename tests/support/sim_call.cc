@@ -1,0 +1,84 @@
+#include "support/sim_call.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <stdexcept>
+
+#include "support/reference.h"
+
+namespace qccl::testing {
+
+SimGroup world_group(const SimWorld& world) {
+  SimGroup group;
+  group.ranks.resize(static_cast<std::size_t>(world.size()));
+  std::iota(group.ranks.begin(), group.ranks.end(), 0);
+  return group;
+}
+
+SimCall::SimCall(SimWorld& world, SimGroup group, const engine::Call& call, const Data& data)
+    : world_(world), group_(std::move(group)), call_(call) {
+  inputs_ = make_inputs(data.pattern, call.type, engine::input_elements(call, group_.size()), group_.size(), data.seed);
+  for (int member = 0; member < group_.size(); ++member) {
+    buffers_.emplace_back(call, member, group_.size(), inputs_[static_cast<std::size_t>(member)], data.placement);
+  }
+  works_.resize(group_.ranks.size());
+}
+
+void SimCall::post(int member, Nanoseconds timeout) {
+  const auto at = static_cast<std::size_t>(member);
+  works_[at] = world_.post(group_.ranks[at], call_, buffers_[at].input(), buffers_[at].output(), timeout, group_.id);
+}
+
+void SimCall::post_all() {
+  for (int member = 0; member < group_.size(); ++member) post(member);
+}
+
+std::vector<SimWork> SimCall::works() const {
+  std::vector<SimWork> posted;
+  for (const SimWork& work : works_) {
+    if (work != nullptr) posted.push_back(work);
+  }
+  return posted;
+}
+
+const std::optional<ErrorInfo>& SimCall::failure(int member) const {
+  const SimWork& work = works_[static_cast<std::size_t>(member)];
+  if (work == nullptr || !work->done()) throw std::logic_error("the operation has not ended: " + call_.describe());
+  return work->failure();
+}
+
+std::string SimCall::verify() const {
+  std::vector<ByteVector> outputs;
+  for (int member = 0; member < group_.size(); ++member) {
+    const auto at = static_cast<std::size_t>(member);
+    const std::string who = fmt::format("{} on member {}: ", call_.describe(), member);
+    if (works_[at] == nullptr || !works_[at]->done()) return who + "has not ended";
+    if (works_[at]->failure()) return who + works_[at]->failure()->message;
+    if (const auto damage = buffers_[at].damage(); !damage.empty()) return who + damage;
+    outputs.push_back(buffers_[at].result());
+    if (group_.size() == 1) outputs[0] = with_plain_nans(call_.type, outputs[0]);
+  }
+  std::string problem;
+  if (call_.compression.kind == Compression::Kind::none) {
+    auto expected = expected_outputs(call_, inputs_);
+    if (group_.size() == 1) expected[0] = with_plain_nans(call_.type, expected[0]);
+    problem = difference(call_.type, outputs, expected);
+  } else {
+    if (call_.collective == Collective::all_reduce) {
+      problem = difference(call_.type, outputs, std::vector<ByteVector>(outputs.size(), outputs[0]));
+    }
+    if (problem.empty()) problem = check_bound(call_, inputs_, outputs);
+  }
+  return problem.empty() ? "" : call_.describe() + ": " + problem;
+}
+
+std::vector<SimWork> works_of(const std::deque<SimCall>& calls) {
+  std::vector<SimWork> works;
+  for (const SimCall& call : calls) {
+    for (SimWork& work : call.works()) works.push_back(std::move(work));
+  }
+  return works;
+}
+
+}  // namespace qccl::testing

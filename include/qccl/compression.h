@@ -36,7 +36,7 @@ struct MinmaxOptions {
 // As it is: 32 (or 16) bits an element.
 constexpr Compression none() { return {}; }
 
-// QNCCL's max-min quantizer; error at most unit/2 + 4 ulp(max |x|) where unit = range/(2^bits - 1).
+// QNCCL's max-min quantizer; error at most unit/2 + 6 ulp(max |x|) where unit = range/(2^bits - 1).
 // Throws Error(invalid_argument) for bits or bucket sizes that do not exist.
 Compression minmax(MinmaxOptions options = {});
 

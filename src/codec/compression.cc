@@ -3,16 +3,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
-#include <optional>
+#include <vector>
 
 #include "qccl/error.h"
 
 namespace qccl {
 namespace {
 
-constexpr std::string_view kAllowed =
-    "none, cast:type=bf16|fp16, minmax:bits=1..8|16|32,bucket_size=1..65536";
+constexpr std::string_view kAllowed = "none, cast:type=bf16|fp16, minmax:bits=1..8|16|32,bucket_size=1..65536";
 
 [[noreturn]] void refuse(std::string_view spec, const std::string& why) {
   throw Error({.kind = ErrorKind::invalid_argument,
@@ -26,20 +26,23 @@ void check_minmax(std::string_view spec, int bits, std::int64_t bucket_size) {
 }
 
 std::int64_t parse_number(std::string_view spec, std::string_view key, std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty() || value > 1'000'000'000 || value < 0) {
+  std::int64_t value = -1;
+  const char* const end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stopped != end || value < 0 || value > 1'000'000'000) {
     refuse(spec, fmt::format("{}={} is no whole number in range", key, text));
   }
   return value;
 }
 
-// Splits off the text up to `separator`.
-std::string_view take_part(std::string_view& rest, char separator) {
-  const auto end = rest.find(separator);
-  const std::string_view part = rest.substr(0, end);
-  rest = end == std::string_view::npos ? std::string_view{} : rest.substr(end + 1);
-  return part;
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (auto at = text.find(separator); at != std::string_view::npos; at = text.find(separator)) {
+    parts.push_back(text.substr(0, at));
+    text.remove_prefix(at + 1);
+  }
+  parts.push_back(text);
+  return parts;
 }
 
 void set_key(std::string_view spec, std::string_view key, std::string_view value, Compression& target) {
@@ -52,6 +55,18 @@ void set_key(std::string_view spec, std::string_view key, std::string_view value
     target.wire = value == "bf16" ? DataType::bfloat16 : DataType::float16;
   } else {
     refuse(spec, fmt::format("unknown key '{}'", key));
+  }
+}
+
+void set_keys(std::string_view spec, std::string_view settings, Compression& target) {
+  std::vector<std::string_view> seen;
+  for (const std::string_view setting : split(settings, ',')) {
+    const auto equals = setting.find('=');
+    if (equals == std::string_view::npos) refuse(spec, fmt::format("'{}' is not key=value", setting));
+    const std::string_view key = setting.substr(0, equals);
+    if (std::find(seen.begin(), seen.end(), key) != seen.end()) refuse(spec, fmt::format("'{}' comes twice", key));
+    seen.push_back(key);
+    set_key(spec, key, setting.substr(equals + 1), target);
   }
 }
 
@@ -78,15 +93,9 @@ Compression cast(DataType wire) {
 }
 
 Compression Compression::parse(std::string_view spec) {
-  std::string_view rest = spec;
-  const std::string_view name = take_part(rest, ':');
-  Compression result = defaults_of(spec, name);
-  if (spec.size() > name.size() && rest.empty()) refuse(spec, "nothing follows the colon");
-  while (!rest.empty()) {
-    std::string_view value = take_part(rest, ',');
-    const std::string_view key = take_part(value, '=');
-    set_key(spec, key, value, result);
-  }
+  const auto colon = spec.find(':');
+  Compression result = defaults_of(spec, spec.substr(0, colon));
+  if (colon != std::string_view::npos) set_keys(spec, spec.substr(colon + 1), result);
   if (result.kind == Kind::minmax) check_minmax(spec, result.bits, result.bucket_size);
   return result;
 }

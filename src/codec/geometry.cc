@@ -3,37 +3,42 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/check.h"
+
 namespace qccl {
 namespace {
 
 constexpr std::uint64_t kAlignment = 64;  // elements
 
-std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
+std::uint64_t divide_up(std::uint64_t value, std::uint64_t divisor) {
+  return value / divisor + (value % divisor != 0 ? 1 : 0);
 }
 
 }  // namespace
 
 std::vector<Range> chunk_ranges(std::uint64_t count, int world, std::uint32_t bucket_size) {
-  const auto ranks = static_cast<std::uint64_t>(world);
+  QCCL_CHECK(world >= 1 && bucket_size >= 1);
   const std::uint64_t unit = std::lcm<std::uint64_t>(bucket_size, kAlignment);
-  const std::uint64_t share = round_up((count + ranks - 1) / ranks, unit);
+  const std::uint64_t units = divide_up(divide_up(count, static_cast<std::uint64_t>(world)), unit);
+  // Rounding up past the largest count means that one chunk has it all.
+  const std::uint64_t share = units > UINT64_MAX / unit ? count : units * unit;
   std::vector<Range> ranges;
-  ranges.reserve(ranks);
+  ranges.reserve(static_cast<std::size_t>(world));
   std::uint64_t begin = 0;
   for (int rank = 0; rank < world; ++rank) {
-    const std::uint64_t length = std::min(share, count - begin);
-    ranges.push_back({begin, length});
-    begin += length;
+    ranges.push_back({begin, std::min(share, count - begin)});
+    begin += ranges.back().count;
   }
   return ranges;
 }
 
 std::uint64_t slice_count(std::uint64_t chunk_elements, std::uint64_t slice_elements) {
-  return (chunk_elements + slice_elements - 1) / slice_elements;
+  QCCL_CHECK(slice_elements >= 1);
+  return divide_up(chunk_elements, slice_elements);
 }
 
 Range slice_range(std::uint64_t chunk_elements, std::uint64_t slice_elements, std::uint64_t slice_index) {
+  QCCL_CHECK(slice_index < slice_count(chunk_elements, slice_elements));
   const std::uint64_t begin = slice_index * slice_elements;
   return {begin, std::min(slice_elements, chunk_elements - begin)};
 }

@@ -6,24 +6,33 @@
 namespace qccl {
 namespace {
 
-constexpr std::size_t kPayloadLimit = 256 * 1024;  // one frame
-constexpr std::uint64_t kPackGroup = 8;            // codes that share whole bytes
+constexpr std::uint64_t kPackGroup = 8;  // codes that share whole bytes
 constexpr std::uint64_t kRawAlignment = 64;
+
+std::uint64_t raw_slice(std::size_t input_bytes, DataType type) {
+  const std::uint64_t elements = std::min(input_bytes, kMaxSliceBytes) / element_bytes(type);
+  return std::max(kRawAlignment, elements / kRawAlignment * kRawAlignment);
+}
 
 }  // namespace
 
 std::uint64_t slice_elements(const Codec* codec, DataType type, std::size_t target_input_bytes) {
-  if (codec == nullptr) {
-    return std::max<std::uint64_t>(kRawAlignment,
-                                   target_input_bytes / element_bytes(type) / kRawAlignment * kRawAlignment);
-  }
-  const std::uint64_t bucket = codec->bucket_size();
-  const std::uint64_t packed = std::lcm(bucket, kPackGroup);
+  if (codec == nullptr) return raw_slice(target_input_bytes, type);
   const std::uint64_t most = target_input_bytes / sizeof(float);
-  const std::uint64_t unit = packed <= most && codec->max_encoded_bytes(packed) <= kPayloadLimit ? packed : bucket;
-  std::uint64_t elements = std::max(unit, most / unit * unit);
-  while (elements > unit && codec->max_encoded_bytes(elements) > kPayloadLimit) elements -= unit;
-  return elements;
+  const auto fits = [&](std::uint64_t elements) {
+    return elements <= most && codec->max_encoded_bytes(elements) <= kMaxSliceBytes;
+  };
+  const std::uint64_t bucket = codec->bucket_size();
+  const std::uint64_t group = std::lcm(bucket, kPackGroup);
+  const std::uint64_t unit = fits(group) ? group : bucket;
+  // max_encoded_bytes grows with the elements: the largest number of units that fits, by bisection.
+  std::uint64_t least = 1;
+  std::uint64_t beyond = most / unit + 1;
+  while (least + 1 < beyond) {
+    const std::uint64_t middle = least + (beyond - least) / 2;
+    (fits(middle * unit) ? least : beyond) = middle;
+  }
+  return least * unit;
 }
 
 }  // namespace qccl

@@ -9,9 +9,12 @@
 
 namespace qccl {
 
-// Elements of a slice of about `target_input_bytes`. Raw data (no codec): a multiple of 64. With a
-// codec: whole buckets, a multiple of 8 where that is possible, at least one bucket, and never
-// more than encodes into 256 KiB.
+// What a slice may take on the wire: the payload of one frame.
+inline constexpr std::size_t kMaxSliceBytes = 256 * 1024;
+
+// Elements of a slice of about `target_input_bytes` of input (elements of `type` as they are, or float32
+// with a codec), at most kMaxSliceBytes encoded. Raw data (`codec` null): a multiple of 64, at least 64.
+// With a codec: whole buckets, at least one; a multiple of 8 too, where one that is so small exists.
 std::uint64_t slice_elements(const Codec* codec, DataType type, std::size_t target_input_bytes);
 
 }  // namespace qccl

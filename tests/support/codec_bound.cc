@@ -172,7 +172,7 @@ long double stated_bound(const Compression& compression, long double minimum, lo
   if (compression.bits == 32 || !std::isfinite(most)) return 0;
   const long double levels = std::ldexp(1.0L, compression.bits) - 1;
   const long double unit = std::max((maximum - minimum) / levels, 0x1p-126L);
-  return unit / 2 + 4 * unit_in_last_place(most);
+  return unit / 2 + 6 * unit_in_last_place(most);
 }
 
 std::uint64_t stated_bytes(const Compression& compression, DataType type, std::uint64_t elements) {

@@ -1,0 +1,33 @@
+// QNCCL's max-min quantizer: each bucket's range in 2^bits - 1 equal steps.
+//
+// Rule and proof of the bound: kernels/minmax_reference.h. Layout of a slice: kernels/minmax.h, a
+// header of 8 bytes a bucket and then the codes, `bits` bits each: the size is a function of the number of
+// elements alone, and decode() accepts no other.
+// Rounding: to nearest, half up. A bucket with an element that is not finite decodes to NaN.
+// Error: at most unit / 2 + 6 ulp(max |x|), where unit = (maximum - minimum) / (2^bits - 1), at least 2^-126.
+#pragma once
+
+#include "codec/codec.h"
+#include "kernels/minmax.h"
+
+namespace qccl {
+
+class MinmaxCodec final : public Codec {
+ public:
+  // bits 1..8 or 16, bucket_size 1..65536.
+  MinmaxCodec(int bits, std::uint32_t bucket_size) : format_{bits, bucket_size} {}
+
+  std::uint32_t bucket_size() const override { return format_.bucket_size; }
+  std::size_t max_encoded_bytes(std::size_t elements) const override;
+  std::size_t encode(std::span<const float> source, Bytes target) const override;
+  Status decode(ConstBytes source, std::span<float> target) const override;
+  Status decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const override;
+  double error_bound(float minimum, float maximum) const override;
+
+ private:
+  Status check_size(ConstBytes source, std::size_t elements) const;
+
+  const kernels::MinmaxFormat format_;
+};
+
+}  // namespace qccl

@@ -1,0 +1,77 @@
+#include "codec/slicing.h"
+
+#include <numeric>
+
+#include "gtest/gtest.h"
+#include "transport/transport.h"
+#include "wire/frame.h"
+
+namespace qccl {
+namespace {
+
+static_assert(kMaxSliceBytes == kMaxPayloadBytes && kMaxSliceBytes == wire::kPayloadLimit);
+
+constexpr std::size_t kTargets[] = {0, 1, 256, 4096, 65536, 100000, 262144, std::size_t{1} << 30};
+
+TEST(Slicing, raw_slices_are_multiples_of_64_elements_within_target_and_payload) {
+  for (const DataType type : {DataType::uint8, DataType::float16, DataType::float32, DataType::float64}) {
+    for (const std::size_t target : kTargets) {
+      const std::uint64_t elements = slice_elements(nullptr, type, target);
+      EXPECT_EQ(elements % 64, 0u);
+      EXPECT_GE(elements, 64u);
+      EXPECT_LE(elements * element_bytes(type), std::max<std::size_t>(kMaxSliceBytes, 64 * element_bytes(type)));
+      if (elements > 64) {
+        EXPECT_LE(elements * element_bytes(type), target);
+      }
+    }
+  }
+  EXPECT_EQ(slice_elements(nullptr, DataType::float32, 65536), 16384u);
+}
+
+TEST(Slicing, codec_slices_are_whole_buckets_that_fit_a_payload) {
+  for (const int bits : {1, 2, 3, 4, 5, 6, 7, 8, 16, 32}) {
+    for (const std::uint32_t bucket_size : {1u, 2u, 7u, 64u, 1000u, 1001u, 1024u, 9001u, 65535u, 65536u}) {
+      const auto codec = make_codec(minmax({.bits = bits, .bucket_size = bucket_size})).take_or_throw();
+      const std::uint64_t bucket = codec->bucket_size();
+      for (const std::size_t target : kTargets) {
+        const std::uint64_t elements = slice_elements(codec.get(), DataType::float32, target);
+        ASSERT_GE(elements, bucket);
+        ASSERT_EQ(elements % bucket, 0u);
+        ASSERT_LE(codec->max_encoded_bytes(elements), kMaxSliceBytes) << bits << " " << bucket_size << " " << target;
+        if (elements > bucket) {
+          ASSERT_LE(elements * 4, target);
+        }
+        const std::uint64_t group = std::lcm<std::uint64_t>(bucket, 8);
+        if (group * 4 <= target && codec->max_encoded_bytes(group) <= kMaxSliceBytes) {
+          ASSERT_EQ(elements % 8, 0u) << bits << " " << bucket_size << " " << target;
+        }
+      }
+    }
+  }
+}
+
+TEST(Slicing, codec_slices_are_as_long_as_possible) {
+  for (const int bits : {1, 4, 8, 16, 32}) {
+    for (const std::uint32_t bucket_size : {1u, 8u, 64u, 1024u, 65536u}) {
+      const auto codec = make_codec(minmax({.bits = bits, .bucket_size = bucket_size})).take_or_throw();
+      for (const std::size_t target : kTargets) {
+        const std::uint64_t elements = slice_elements(codec.get(), DataType::float32, target);
+        const std::uint64_t more = elements + std::lcm<std::uint64_t>(codec->bucket_size(), 8);
+        EXPECT_TRUE(more * 4 > target || codec->max_encoded_bytes(more) > kMaxSliceBytes)
+            << bits << " " << bucket_size << " " << target << " " << elements;
+      }
+    }
+  }
+}
+
+TEST(Slicing, examples) {
+  const auto codec = make_codec(minmax({.bits = 4, .bucket_size = 1024})).take_or_throw();
+  EXPECT_EQ(slice_elements(codec.get(), DataType::float32, 65536), 16384u);
+  EXPECT_EQ(slice_elements(codec.get(), DataType::bfloat16, 65536), 16384u);
+  // One-element buckets of 8 bits: 9 bytes each, so the payload is the limit.
+  const auto single = make_codec(minmax({.bits = 8, .bucket_size = 1})).take_or_throw();
+  EXPECT_EQ(slice_elements(single.get(), DataType::float32, 262144), 262144u / 9 / 8 * 8);
+}
+
+}  // namespace
+}  // namespace qccl

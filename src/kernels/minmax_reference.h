@@ -1,0 +1,100 @@
+// The specification of max-min quantization, one element at a time. The vector code equals it byte
+// for byte and uses it where vectors do not fit.
+//
+// With D = 2^bits - 1, all in float32, every operation rounded by itself to nearest even:
+//
+//   unit = maximum / D - minimum / D, at most FLT_MAX (one bit can overflow), at least 2^-126
+//          (so that 1 / unit is finite)
+//   code = floor(min((x - minimum) * (1 / unit), D) + 0.5)
+//   y    = minimum + code * unit
+//
+// A minimum of -0 counts as +0. A bucket with an element that is not finite has the header
+// {NaN, NaN}, zero codes, and decodes to NaN; so does any other header that is not finite.
+//
+// Where |minimum| or D * unit is above 2^125, x - minimum or code * unit could overflow. Such a
+// bucket is `wide`: the same rule at a quarter of the scale, with minimum / 4, max(unit / 4, 2^-126)
+// and x / 4, then y = 4 * clamp(y / 4, +-FLT_MAX / 4). Both sides tell it by the header alone.
+//
+// Error: |x - y| <= unit / 2 + 6 ulp(max |x|), ulp of the largest magnitude in the bucket. In such ulps, at
+// most: 1 for x - minimum, 2 for 1 / unit (half an ulp of it, times the range of up to 2 max |x|), 1 for
+// the product, and 1 + 1/2 for the decoder's product and sum. Adding 0.5 and the floor are exact but
+// for products below 0.5. Clamping to D costs no more: it happens only where unit came out too small,
+// by at most 2 / D ulp. Ties of zero range or denormals fall under unit / 2 with unit = 2^-126.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "base/half.h"
+
+namespace qccl::kernels::reference {
+
+struct BucketHeader {
+  float unit = 0;
+  float minimum = 0;
+};
+static_assert(sizeof(BucketHeader) == 8);
+
+inline constexpr float kSmallestUnit = 0x1p-126f;
+inline constexpr float kWideFrom = 0x1p125f;
+inline constexpr float kLargest = std::numeric_limits<float>::max();
+
+constexpr float largest_code(int bits) { return static_cast<float>((1 << bits) - 1); }
+
+enum class BucketKind : std::uint8_t { normal, wide, invalid };
+
+inline BucketKind kind_of(BucketHeader header, float levels) {
+  if (!std::isfinite(header.unit) || !std::isfinite(header.minimum)) return BucketKind::invalid;
+  const bool narrow = std::fabs(header.minimum) <= kWideFrom && std::fabs(header.unit * levels) <= kWideFrom;
+  return narrow ? BucketKind::normal : BucketKind::wide;
+}
+
+// The header of a bucket with these extremes, all elements finite.
+inline BucketHeader make_header(float minimum, float maximum, float levels) {
+  const float unit = maximum / levels - minimum / levels;
+  return {std::max(std::min(unit, kLargest), kSmallestUnit), minimum + 0.0f};
+}
+
+inline BucketHeader invalid_header() { return {canonical_nan(), canonical_nan()}; }
+
+// What a bucket's elements are computed with: the header, or a quarter of it.
+struct Quantizer {
+  BucketKind kind = BucketKind::normal;
+  float levels = 0;
+  float minimum = 0;
+  float unit = 0;
+  float inverse = 0;
+};
+
+inline Quantizer make_quantizer(BucketHeader header, float levels) {
+  Quantizer quantizer{kind_of(header, levels), levels, header.minimum, header.unit};
+  if (quantizer.kind == BucketKind::wide) {
+    quantizer.minimum *= 0.25f;
+    quantizer.unit = std::max(quantizer.unit * 0.25f, kSmallestUnit);
+  }
+  quantizer.inverse = 1.0f / quantizer.unit;
+  return quantizer;
+}
+
+inline std::uint32_t encode_element(const Quantizer& q, float x) {
+  if (q.kind == BucketKind::invalid) return 0;
+  if (q.kind == BucketKind::wide) x *= 0.25f;
+  return static_cast<std::uint32_t>(std::min((x - q.minimum) * q.inverse, q.levels) + 0.5f);
+}
+
+inline float decode_element(const Quantizer& q, std::uint32_t code) {
+  if (q.kind == BucketKind::invalid) return canonical_nan();
+  const float y = q.minimum + static_cast<float>(code) * q.unit;
+  if (q.kind == BucketKind::normal) return y;
+  return std::clamp(y, -kLargest / 4, kLargest / 4) * 4.0f;
+}
+
+inline float add_canonical(float a, float b) {
+  const float sum = a + b;
+  return sum != sum ? canonical_nan() : sum;
+}
+
+}  // namespace qccl::kernels::reference

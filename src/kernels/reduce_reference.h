@@ -1,0 +1,96 @@
+// The specification of reduce.h, one element at a time. The vector code equals it byte for byte
+// and uses it for what is left over at an array's end.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "base/half.h"
+#include "qccl/types.h"
+
+namespace qccl::kernels::reference {
+
+template <class T>
+T load_at(const void* from, std::size_t index) {
+  T value;
+  std::memcpy(&value, static_cast<const char*>(from) + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+template <class T>
+void store_at(void* to, std::size_t index, T value) {
+  std::memcpy(static_cast<char*>(to) + index * sizeof(T), &value, sizeof(T));
+}
+
+template <class T>
+T canonical(T value) {
+  return value != value ? std::numeric_limits<T>::quiet_NaN() : value;
+}
+
+template <class T>
+T combine_floats(ReduceOp op, T a, T b) {
+  if (op == ReduceOp::prod) return canonical(a * b);
+  if (op == ReduceOp::sum || op == ReduceOp::avg) return canonical(a + b);
+  if (a != a || b != b) return std::numeric_limits<T>::quiet_NaN();
+  if (op == ReduceOp::min) return a < b || (a == b && std::signbit(a)) ? a : b;
+  return a > b || (a == b && !std::signbit(a)) ? a : b;
+}
+
+template <class T>
+T combine_integers(ReduceOp op, T a, T b) {
+  const auto x = static_cast<std::uint64_t>(a);
+  const auto y = static_cast<std::uint64_t>(b);
+  if (op == ReduceOp::prod) return static_cast<T>(x * y);
+  if (op == ReduceOp::sum || op == ReduceOp::avg) return static_cast<T>(x + y);
+  return (op == ReduceOp::min) == (a < b) ? a : b;
+}
+
+template <class T>
+T combine(ReduceOp op, T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return combine_floats(op, a, b);
+  } else {
+    return combine_integers(op, a, b);
+  }
+}
+
+inline float widened_at(DataType type, const void* source, std::size_t index) {
+  const auto bits = load_at<std::uint16_t>(source, index);
+  return type == DataType::float16 ? to_float(float16{bits}) : to_float(bfloat16{bits});
+}
+
+inline std::uint16_t narrowed(DataType type, float value) {
+  return type == DataType::float16 ? to_float16(value).bits : to_bfloat16(value).bits;
+}
+
+// Elements [begin, end) of what the functions of the same names in reduce.h do.
+template <class T>
+void reduce(ReduceOp op, void* target, const void* a, const void* b, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) store_at(target, i, combine(op, load_at<T>(a, i), load_at<T>(b, i)));
+}
+
+inline void widen(DataType type, float* target, const void* source, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) store_at(target, i, widened_at(type, source, i));
+}
+
+inline void reduce_widened(DataType type, ReduceOp op, float* target, const float* a, const void* b, std::size_t begin,
+                           std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) {
+    store_at(target, i, combine(op, load_at<float>(a, i), widened_at(type, b, i)));
+  }
+}
+
+inline void narrow(DataType type, void* target, const float* source, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) store_at(target, i, narrowed(type, load_at<float>(source, i)));
+}
+
+template <class T>
+void divide(T divisor, void* data, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) store_at(data, i, canonical(load_at<T>(data, i) / divisor));
+}
+
+}  // namespace qccl::kernels::reference

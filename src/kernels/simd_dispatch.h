@@ -1,0 +1,18 @@
+// Calls the implementation of a kernel for the chosen instruction set. Highway's own choice is
+// a global of a shared library; ours is separate, so that forcing it does not touch other users.
+#pragma once
+
+#include "hwy/highway.h"
+
+namespace qccl::kernels {
+
+// Written once on first use, and by force_simd().
+hwy::ChosenTarget& chosen_simd();
+
+}  // namespace qccl::kernels
+
+#if (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
+#define QCCL_DISPATCH(function) HWY_STATIC_DISPATCH(function)
+#else
+#define QCCL_DISPATCH(function) (*(HWY_DISPATCH_TABLE(function)[::qccl::kernels::chosen_simd().GetIndex()]))
+#endif

@@ -27,8 +27,8 @@ build/build.ninja: CMakePresets.json scripts/packages.txt requirements.txt | set
 	@touch $@
 
 build: setup build/build.ninja ## Build library, program (build/qccl), tests, benchmarks and Python package
+	@JOBS=$(JOBS) scripts/build_python.sh
 	@cmake --build --preset default --parallel $(JOBS)
-	@scripts/build_python.sh
 
 demo: build ## Train a small GPT on 4 ranks, uncompressed and compressed; table and plot
 	@$(PYTHON) demo/demo.py $(ARGS)

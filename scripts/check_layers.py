@@ -101,6 +101,7 @@ MUTABLE_GLOBALS = {
     ("src/os/fork_list.cc", "listed"): FORK_HANDLER,
     ("src/os/fork_list.cc", "generation"): FORK_HANDLER,
     ("src/os/fork_list.cc", "handler_installed"): FORK_HANDLER,
+    ("bindings/torch/completion_order.cc", "current_place"): "whose callbacks this thread runs; torch passes no context",
     ("bindings/torch/world.cc", "registry"): "c10d makes backends by a free function: (store job, rank) -> world",
 }
 

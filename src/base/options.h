@@ -22,7 +22,7 @@ struct Options {
   Nanoseconds timeout = std::chrono::seconds(300);         // QCCL_TIMEOUT, of each operation
   Nanoseconds init_timeout = std::chrono::seconds(300);    // QCCL_INIT_TIMEOUT, to find all ranks
   Nanoseconds peer_timeout = std::chrono::seconds(60);     // QCCL_PEER_TIMEOUT, silence while waited for
-  std::size_t slice_bytes = 256 * 1024;                    // QCCL_SLICE_BYTES, 4096 to 262144
+  std::size_t slice_bytes = 128 * 1024;                    // QCCL_SLICE_BYTES, 4096 to 262144
   bool checksum = true;                                    // QCCL_CHECKSUM=0|1, payloads between hosts
   Nanoseconds spin = std::chrono::microseconds(50);        // QCCL_SPIN_US, polling before sleep
 

@@ -29,7 +29,7 @@ namespace qccl::engine {
 struct EngineOptions {
   int rank = 0;  // in the world
   int world = 1;
-  std::size_t slice_bytes = 256 * 1024;  // of input; at most kMaxPayloadBytes
+  std::size_t slice_bytes = 128 * 1024;  // of input; at most kMaxPayloadBytes
   bool checksum = true;                  // of payloads between hosts
   Nanoseconds peer_timeout = std::chrono::seconds(60);
   Nanoseconds heartbeat_interval = std::chrono::milliseconds(250);

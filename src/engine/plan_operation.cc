@@ -46,11 +46,16 @@ std::uint64_t PlanOperation::stream_slices(std::uint64_t elements) const {
   return elements == 0 ? 1 : slice_count(elements, slice_elements_);
 }
 
+// A stream without elements (a barrier's) has one slice without payload.
+std::size_t PlanOperation::slice_length(std::uint64_t elements, std::uint64_t slice) const {
+  return elements == 0 ? 0 : static_cast<std::size_t>(slice_range(elements, slice_elements_, slice).count);
+}
+
 bool PlanOperation::is_eager(std::uint64_t elements) const {
   if (stream_slices(elements) > kWindow) return false;
   std::uint64_t bytes = 0;
   for (std::uint64_t slice = 0; slice < stream_slices(elements); ++slice) {
-    bytes += math_.payload_limit(slice_range(elements, slice_elements_, slice).count);
+    bytes += math_.payload_limit(slice_length(elements, slice));
   }
   return bytes <= kEagerStreamBytes;
 }
@@ -278,7 +283,7 @@ PlanOperation::Outcome PlanOperation::send(LaneRun& run, const Step& step, const
 // ---- slices
 
 std::size_t PlanOperation::slice_length(const LaneRun& run) const {
-  return static_cast<std::size_t>(slice_range(run.lane->count, slice_elements_, run.slice).count);
+  return slice_length(run.lane->count, run.slice);
 }
 
 const std::byte* PlanOperation::input_slice(const LaneRun& run) const {

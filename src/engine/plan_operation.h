@@ -92,6 +92,7 @@ class PlanOperation final : public Operation {
   bool needs_grant(const Inbound& stream) const;
   wire::FrameHeader header(wire::FrameKind kind, std::uint16_t phase, std::uint32_t chunk, std::uint64_t slice) const;
 
+  std::size_t slice_length(std::uint64_t elements, std::uint64_t slice) const;
   std::size_t slice_length(const LaneRun& run) const;
   const std::byte* input_slice(const LaneRun& run) const;
   std::byte* output_slice(const LaneRun& run) const;

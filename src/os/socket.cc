@@ -219,6 +219,11 @@ Status set_no_delay(const Fd& socket) {
   return os_failure("can't set TCP_NODELAY", errno);
 }
 
+void set_loopback_congestion_control(const Fd& socket) {
+  static constexpr char kReno[] = "reno";  // in every kernel, allowed to everybody
+  static_cast<void>(::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kReno, sizeof(kReno) - 1));
+}
+
 Result<bool> wait_ready(const Fd& socket, Direction direction, TimePoint deadline, const Clock& clock) {
   pollfd entry{};
   entry.fd = socket.get();

@@ -44,6 +44,9 @@ Result<std::optional<Fd>> accept_connection(const Fd& listener);
 
 // Small frames leave at once (TCP_NODELAY); nothing to do for other stream sockets.
 Status set_no_delay(const Fd& socket);
+// For a connection inside this host: the plainest congestion control, because there is no network
+// to control and pacing ones (bbr) cost a timer a burst. Best effort.
+void set_loopback_congestion_control(const Fd& socket);
 
 // Waits until `socket` can be read (or written), or is closed. False when the deadline passes.
 enum class Direction { read, write };

@@ -95,6 +95,7 @@ Status TcpEndpoint::start(std::vector<os::Fd> sockets_by_rank) {
   for (std::size_t rank = 0; rank < sockets_by_rank.size(); ++rank) {
     if (!sockets_by_rank[rank].valid()) continue;
     QCCL_TRY(os::set_no_delay(sockets_by_rank[rank]));
+    if (is_local(static_cast<int>(rank))) os::set_loopback_congestion_control(sockets_by_rank[rank]);
     connections_[rank] =
         std::make_unique<Connection>(std::move(sockets_by_rank[rank]), pool_, staging_, options_.send_queue_bytes);
     open_.push_back(static_cast<int>(rank));

@@ -58,6 +58,7 @@ Status Engine::open_group(std::uint64_t id, std::string name, std::vector<int> r
   created->rank = created->index_of[static_cast<std::size_t>(options_.rank)];
   Group& opened = *created;
   groups_.emplace(id, std::move(created));
+  closed_groups_.erase(id);
   // What arrived before the group existed here belongs to it now.
   const auto orphans = orphans_.extract(id);
   if (!orphans.empty()) {
@@ -75,6 +76,7 @@ void Engine::close_group(std::uint64_t id) {
   if (Board* board = transport_.board()) board->close(id);
   std::erase_if(mismatches_, [id](const Mismatch& mismatch) { return mismatch.group == id; });
   groups_.erase(id);
+  closed_groups_.insert(id);
 }
 
 bool Engine::prepare_board(std::uint64_t id) {
@@ -122,20 +124,14 @@ void Engine::post(Post post) {
     return refuse(post, {.kind = ErrorKind::misuse, .message = "QCCL: this communicator is closed"});
   }
   if (target->failure) return refuse(post, *target->failure);
-  for (const int rank : target->ranks) {
-    if (!peers_[static_cast<std::size_t>(rank)].departed) continue;
-    const std::string what =
-        fmt::format("rank {} has left the job (closed its communicator or exited) and can't take part in {}", rank,
-                    post.call.describe());
-    set_failure(*target, group_error(*target, ErrorKind::peer_lost, rank, what), true);
-    return refuse(post, *target->failure);
-  }
   post.call.slice_bytes = options_.slice_bytes;
   const std::uint64_t sequence = target->next_sequence++;
   target->remember({sequence, post.call.fingerprint(), post.call});
   operations_.push_back(make_operation(*target, sequence, std::move(post)));
   next_deadline_ = std::min(next_deadline_, operations_.back()->deadline());
+  Operation& posted = *operations_.back();
   if (!target->stored.empty()) replay_stored(*target, sequence);
+  if (!target->failure) look_for_absent(posted);
 }
 
 std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t sequence, Post post) {
@@ -174,13 +170,16 @@ bool Engine::receive_frames() {
 
 bool Engine::is_intact(const FrameHeader& header, const ReceivedFrame& frame) {
   if (frame.bytes.size() != wire::kHeaderBytes + header.payload_bytes) {
-    lose_peer(frame.peer, fmt::format("sent a frame of {} bytes that says {}", frame.bytes.size(),
-                                      wire::kHeaderBytes + header.payload_bytes));
+    lose_peer(frame.peer,
+              fmt::format("sent a frame of {} bytes that says {}", frame.bytes.size(),
+                          wire::kHeaderBytes + header.payload_bytes),
+              ErrorKind::corrupt_data);
     return false;
   }
   if (header.payload_checksum != 0 &&
       header.payload_checksum != wire::payload_checksum(frame.bytes.subspan(wire::kHeaderBytes))) {
-    lose_peer(frame.peer, "sent a payload that fails its checksum: the network or a machine damages data");
+    lose_peer(frame.peer, "sent a payload that fails its checksum: the network or a machine damages data",
+              ErrorKind::corrupt_data);
     return false;
   }
   return true;
@@ -190,13 +189,13 @@ bool Engine::is_intact(const FrameHeader& header, const ReceivedFrame& frame) {
 void Engine::on_frame(const ReceivedFrame& frame) {
   std::array<std::byte, wire::kHeaderBytes> copy;
   if (frame.bytes.size() < copy.size()) {
-    lose_peer(frame.peer, "sent a frame shorter than its header");
+    lose_peer(frame.peer, "sent a frame shorter than its header", ErrorKind::corrupt_data);
     return transport_.release(frame);
   }
   std::memcpy(copy.data(), frame.bytes.data(), copy.size());
   const auto decoded = wire::decode_header(copy.data());
   if (!decoded.ok()) {
-    lose_peer(frame.peer, decoded.error().message);
+    lose_peer(frame.peer, decoded.error().message, ErrorKind::corrupt_data);
     return transport_.release(frame);
   }
   const FrameHeader& header = decoded.value();
@@ -209,6 +208,7 @@ void Engine::on_frame(const ReceivedFrame& frame) {
     return transport_.release(frame);
   }
   if (Group* target = group(header.group)) return on_group_frame(*target, header, frame);
+  if (closed_groups_.contains(header.group)) return discard(header, frame);
   keep(orphans_[header.group], header, frame);
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/clock.h"
@@ -84,6 +85,7 @@ class Engine {
     TimePoint last_heard{};
     bool lost = false;
     bool departed = false;
+    std::string loss_cause;
   };
   // A control frame that could not be sent yet.
   struct Note {
@@ -123,7 +125,8 @@ class Engine {
   void poison_peers(const Group& group, std::string_view text);
 
   bool look_for_losses();
-  void lose_peer(int peer, const std::string& cause);
+  void lose_peer(int peer, const std::string& cause, ErrorKind kind = ErrorKind::peer_lost);
+  void look_for_absent(Operation& operation);
   void on_goodbye(int peer);
   void check_timers();
   std::vector<int> suspects(const Group& group, const std::vector<int>& members) const;
@@ -147,6 +150,7 @@ class Engine {
   Outlet outlet_;
   BufferPool pool_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Group>> groups_;
+  std::unordered_set<std::uint64_t> closed_groups_;     // whose late frames belong to nobody
   std::vector<std::unique_ptr<Operation>> operations_;  // in posting order
   std::vector<PeerState> peers_;
   std::vector<Completed> completed_;

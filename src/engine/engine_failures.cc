@@ -40,23 +40,23 @@ bool Engine::look_for_losses() {
   return found;
 }
 
-void Engine::lose_peer(int peer, const std::string& cause) {
+void Engine::lose_peer(int peer, const std::string& cause, ErrorKind kind) {
   PeerState& state = peers_[static_cast<std::size_t>(peer)];
   if (state.lost) return;
   state.lost = true;
+  state.loss_cause = cause;
   if (state.departed) return;  // it had said goodbye
-  const std::string what = fmt::format("rank {} was lost: {}", peer, cause);
+  const std::string what = fmt::format("rank {} {}{}", peer, kind == ErrorKind::peer_lost ? "was lost: " : "", cause);
   for (auto& [id, group] : groups_) {
     if (group->index_of[static_cast<std::size_t>(peer)] < 0 || group->failure) continue;
     const auto hit = std::find_if(operations_.begin(), operations_.end(), [&](const auto& operation) {
       return operation != nullptr && &operation->group() == group.get();
     });
     if (hit == operations_.end()) {
-      set_failure(*group, group_error(*group, ErrorKind::peer_lost, peer, what), true);
+      set_failure(*group, group_error(*group, kind, peer, what), true);
       continue;
     }
-    ErrorInfo failure =
-        failure_of(**hit, ErrorKind::peer_lost, fmt::format("{} ({})", what, progress_text((*hit)->waiting())));
+    ErrorInfo failure = failure_of(**hit, kind, fmt::format("{} ({})", what, progress_text((*hit)->waiting())));
     failure.peer = peer;
     set_failure(*group, std::move(failure), true);
   }
@@ -78,6 +78,22 @@ void Engine::on_goodbye(int peer) {
   }
 }
 
+// A member that is gone may have done its part: a broadcast's root leaves without waiting for anybody.
+void Engine::look_for_absent(Operation& operation) {
+  const Group& owner = operation.group();
+  for (int member = 0; member < owner.world(); ++member) {
+    const int peer = owner.world_rank(member);
+    const PeerState& state = peers_[static_cast<std::size_t>(peer)];
+    if ((!state.departed && !state.lost) || !operation.lacks(member)) continue;
+    const std::string how =
+        state.departed ? "left the job (closed its communicator or exited)" : "was lost: " + state.loss_cause;
+    ErrorInfo failure =
+        failure_of(operation, ErrorKind::peer_lost, fmt::format("rank {} can't take part, it {}", peer, how));
+    failure.peer = peer;
+    return set_failure(*group(owner.id), std::move(failure), true);
+  }
+}
+
 // Payload: kind, blamed rank and message, a line each.
 void Engine::on_poison(Group& group, int peer, ConstBytes payload) {
   const std::string_view text = as_text(payload);
@@ -88,7 +104,7 @@ void Engine::on_poison(Group& group, int peer, ConstBytes payload) {
     const int kind = std::atoi(std::string(text.substr(0, first)).c_str());
     if (kind >= 0 && kind <= static_cast<int>(ErrorKind::unsupported)) failure.kind = static_cast<ErrorKind>(kind);
     failure.peer = std::atoi(std::string(text.substr(first + 1, second - first - 1)).c_str());
-    if (failure.peer < 0 || failure.peer >= options_.world) failure.peer = peer;
+    if (failure.peer < -1 || failure.peer >= options_.world) failure.peer = peer;
     failure.message = fmt::format("QCCL rank {}, group '{}': rank {} reports: {}", options_.rank, group.name, peer,
                                   text.substr(second + 1));
   }

@@ -174,6 +174,23 @@ TEST(MismatchOfSettings, other_slice_sizes_on_one_rank_are_an_error_that_names_t
   }
 }
 
+TEST(MismatchOfFour, without_a_majority_blames_nobody_on_any_rank) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    SimWorld world(4, {.seed = seed});
+    SimCall sum(world, world_group(world), make_call(Collective::all_reduce, 64, DataType::float32, 4));
+    SimCall max(world, world_group(world),
+                make_call(Collective::all_reduce, 64, DataType::float32, 4, {.op = ReduceOp::max}));
+    for (int rank = 0; rank < 4; ++rank) (rank < 2 ? sum : max).post(rank);
+    world.run_for(seconds(2));
+    for (int rank = 0; rank < 4; ++rank) {
+      const ErrorInfo& failure = *(rank < 2 ? sum : max).failure(rank);
+      EXPECT_EQ(failure.peer, -1) << failure.message;
+      EXPECT_NE(failure.message.find("ranks 0, 1 called"), std::string::npos) << failure.message;
+      EXPECT_NE(failure.message.find("ranks 2, 3 called"), std::string::npos) << failure.message;
+    }
+  }
+}
+
 TEST(MismatchOfThree, roots_that_all_differ_are_an_error_everywhere) {
   SimWorld world(3);
   std::deque<SimCall> calls;

@@ -10,6 +10,7 @@
 //   tcp_bench [ROUNDS] [MEGABYTES] [NAME]      only measurements whose name begins so
 #include <fmt/format.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -66,6 +67,14 @@ Link loopback_link() {
   return link;
 }
 
+// Each side on a core of its own, where there are two.
+void pin_to_core(unsigned core) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  ::sched_setaffinity(0, sizeof(one), &one);
+}
+
 // Runs `side` in a child on one end and here on the other; the result is the one from here.
 double between_two_processes(const std::function<double(os::Fd, bool here)>& side) {
   Link link = loopback_link();
@@ -74,10 +83,12 @@ double between_two_processes(const std::function<double(os::Fd, bool here)>& sid
   const pid_t child = ::fork();
   if (child == 0) {
     link.near.reset();
+    pin_to_core(1);
     side(std::move(link.far), false);
     ::_exit(0);
   }
   link.far.reset();
+  pin_to_core(0);
   const double result = side(std::move(link.near), true);
   ::waitpid(child, nullptr, 0);
   return result;

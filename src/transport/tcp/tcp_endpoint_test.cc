@@ -24,7 +24,7 @@ TEST_P(TcpWirings, random_frames_both_ways_arrive_whole_and_in_order) {
   auto pair = GetParam().connect();
   const TcpOptions options{.max_directly_read = GetParam().max_directly_read};
   Side a(1, std::move(pair.first), options), b(0, std::move(pair.second), options);
-  const auto a_sizes = random_sizes(1000, 1), b_sizes = random_sizes(1000, 2);
+  const auto a_sizes = random_sizes(500, 1), b_sizes = random_sizes(500, 2);
   Exchange from_a(a, a_sizes, b_sizes), from_b(b, b_sizes, a_sizes);
   for (int step = 0; step < kStepLimit && !(from_a.done() && from_b.done()); ++step) {
     from_a.step();

@@ -205,8 +205,43 @@ void stream(benchmark::State& state) {
 }
 BENCHMARK(stream)->Arg(64)->Arg(4160)->Arg(65600)->Arg(kMaxFrameBytes)->UseRealTime();
 
-// What the stream is held against: one core copies a frame's bytes. `hot`: always to the same
-// place; else through 16 places, as many bytes as a lane's large slots.
+// What the stream is held against: the same two copies with nothing but a flag per place between
+// them. What remains is what the machine takes to move lines from core to core.
+void bare_stream(benchmark::State& state) {
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  constexpr std::size_t kPlaces = 4;
+  struct alignas(64) Flag {
+    std::atomic<bool> full{false};
+  };
+  std::array<Flag, kPlaces> flags;
+  std::vector<std::byte> places(kPlaces * kMaxFrameBytes, std::byte{1});
+  const auto source = buffer();
+  std::atomic<bool> stop{false};
+  std::thread reader([&, target = buffer()]() mutable {
+    for (std::size_t place = 0;; place = (place + 1) % kPlaces) {
+      while (!flags[place].full.load(std::memory_order_acquire)) {
+        if (stop.load(std::memory_order_relaxed)) return;
+      }
+      std::memcpy(target.data(), places.data() + place * kMaxFrameBytes, bytes);
+      benchmark::ClobberMemory();
+      flags[place].full.store(false, std::memory_order_release);
+    }
+  });
+  std::size_t place = 0;
+  for (auto _ : state) {
+    while (flags[place].full.load(std::memory_order_acquire)) continue;
+    std::memcpy(places.data() + place * kMaxFrameBytes, source.data(), bytes);
+    flags[place].full.store(true, std::memory_order_release);
+    place = (place + 1) % kPlaces;
+  }
+  stop = true;
+  reader.join();
+  state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * bytes));
+}
+BENCHMARK(bare_stream)->Arg(4160)->Arg(65600)->Arg(kMaxFrameBytes)->UseRealTime();
+
+// One core copies a frame's bytes, always to the same place, or through as many bytes as a
+// lane's large slots have.
 void copy(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   const auto places = static_cast<std::size_t>(state.range(1));

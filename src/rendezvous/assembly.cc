@@ -183,6 +183,9 @@ Result<bool> Attempt::close(std::uint64_t generation, const Outcome& outcome) {
   if (!closers) return closers.failure();
   if (*closers != 1) return false;
   QCCL_TRY(keys_.set(generation_key(generation, "outcome"), encode_outcome(outcome)));
+  // A set has no answer; this one's says that it has arrived, so that the store may end now.
+  auto arrived = keys_.add(generation_key(generation, "closed"), 0);
+  if (!arrived) return arrived.failure();
   return true;
 }
 

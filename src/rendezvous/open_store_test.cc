@@ -4,6 +4,8 @@
 
 #include <future>
 
+#include "rendezvous/assembly.h"
+#include "rendezvous/key_space.h"
 #include "rendezvous/tcp_store.h"
 
 namespace qccl::rendezvous {
@@ -39,6 +41,26 @@ TEST(OpenStore, rank_0_serves_and_the_others_reach_it) {
   EXPECT_EQ(rank_1.store->get("key", seconds(30)), "value");
   rank_1.close(seconds(30));
   closed.get();
+}
+
+// Rank 0 gives up and takes its store along at once; rank 1, which waits in it, still learns why.
+TEST(OpenStore, the_reason_for_giving_up_gets_out_before_the_store_ends) {
+  const auto port = free_port();
+  const auto meet = [&](int rank, Nanoseconds timeout) {
+    const StartLimit limit{&kClock, kClock.now() + timeout, timeout};
+    auto opened = open_store(member(rank, port, rank == 0), nullptr, limit.deadline, kClock).take_or_throw();
+    KeySpace keys(*opened.store, "job", 0, kClock);
+    auto result = assemble(keys, {rank, 3, "a test", "card", opened.place}, limit);
+    opened.close(seconds(5));
+    return result;
+  };
+  auto rank_1 = std::async(std::launch::async, meet, 1, seconds(30));
+  EXPECT_FALSE(meet(0, seconds(2)).ok());
+  const auto result = rank_1.get();
+  ASSERT_FALSE(result.ok());
+  EXPECT_NE(result.error().message.find("rank 1 of 3: rank 0 gave up: rank 2 did not appear within 2.0 s"),
+            std::string::npos)
+      << result.error().message;
 }
 
 TEST(OpenStore, where_the_launcher_serves_rank_0_is_a_client_like_any_other) {

@@ -30,7 +30,7 @@ Commands:
 Examples:
   qccl run -n 4 -- python train.py
   qccl perf all_reduce -b 4 -e 64M -f 2 -g 4
-  qccl perf all_reduce -b 64M -g 4 --compression minmax:bits=4 --link-rate 1gbit
+  qccl perf all_reduce -b 64M -e 64M -g 4 --compression minmax:bits=4 --link-rate 1gbit
 )";
 
 int dispatch(const std::string& command, const std::vector<std::string>& arguments) {

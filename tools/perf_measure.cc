@@ -72,8 +72,8 @@ Effective Bench::effective(const Case& c) const {
   if (c.is_reduction()) effective.compression = communicator_.effective_compression(c.count, c.type, call);
   if (c.collective == Collective::all_reduce) {
     effective.algorithm = communicator_.effective_algorithm(c.count, c.type, call);
-  } else if (options_.algorithm != Algorithm::automatic) {
-    effective.algorithm = options_.algorithm;
+  } else if (c.collective == Collective::broadcast) {
+    effective.algorithm = options_.algorithm;  // what automatic became, the library tells for all_reduce only
   }
   return effective;
 }

@@ -43,10 +43,10 @@ flags; 255 for wrong sizes; 4 if an operation timed out; 3 for other errors of t
 
 Examples:
   qccl perf all_reduce -b 4 -e 64M -f 2 -g 4
-  qccl perf all_reduce -b 64M -g 4 --compression minmax:bits=4,bucket_size=1024 --link-rate 1gbit
+  qccl perf all_reduce -b 64M -e 64M -g 4 --compression minmax:bits=4 --link-rate 1gbit
   qccl perf broadcast -b 1M -e 8M -i 1M -d all -g 2 --transport tcp --json broadcast.json
   RING_ALLREDUCE_VERSION=new BITS=8 all_reduce_perf -b 4 -e 1G -d float -f 2 -n 5 -w 1 -g 4
-  qccl run -n 4 -- qccl perf all_gather -b 1M
+  qccl run -n 4 -- qccl perf all_gather -b 1M -e 32M -f 2
 )";
 
 template <class T>
@@ -113,6 +113,24 @@ std::optional<int> take_sizes(const Words& words, PerfOptions& options) {
   return std::nullopt;
 }
 
+bool reduces(const PerfOptions& options) {
+  return options.collective == Collective::all_reduce || options.collective == Collective::reduce_scatter;
+}
+
+// A flag that would change nothing is a mistake.
+std::optional<int> refuse_idle_flags(const PerfOptions& options) {
+  const std::string name(to_string(options.collective));
+  const bool has_choice = options.collective == Collective::all_reduce || options.collective == Collective::broadcast;
+  if (options.algorithm != Algorithm::automatic && !has_choice) {
+    return usage_error(fmt::format("--algorithm is for all_reduce and broadcast; {} has one only", name));
+  }
+  const std::string& compression = options.job.compression;
+  if (!compression.empty() && compression != "none" && !reduces(options)) {
+    return usage_error(fmt::format("--compression is for all_reduce and reduce_scatter, not for {}", name));
+  }
+  return std::nullopt;
+}
+
 // The values that `word` names; exit code if it names none.
 template <class T>
 std::optional<int> take_name(const Names<T>& table, const std::string& word, const char* what, const char* all,
@@ -133,8 +151,8 @@ std::optional<int> take_names(const Words& words, PerfOptions& options) {
   std::vector<Algorithm> algorithms;
   if (auto code = take_name(kAlgorithms, words.algorithm, "algorithm", nullptr, algorithms)) return code;
   options.algorithm = algorithms[0];
-  const bool reduces = options.collective == Collective::all_reduce || options.collective == Collective::reduce_scatter;
-  if (reduces && options.types.size() == 1 && options.ops.size() == 1 && !accepts(options.types[0], options.ops[0])) {
+  if (reduces(options) && options.types.size() == 1 && options.ops.size() == 1 &&
+      !accepts(options.types[0], options.ops[0])) {
     return usage_error(fmt::format("avg is for half, float, double and bfloat16, not for {}", words.type));
   }
   return std::nullopt;
@@ -250,7 +268,8 @@ std::optional<int> parse_perf_options(const std::vector<std::string>& arguments,
   }
   options.timestamps = words.timestamps != 0;
   if (auto code = take_sizes(words, options)) return code;
-  return take_names(words, options);
+  if (auto code = take_names(words, options)) return code;
+  return refuse_idle_flags(options);
 }
 
 }  // namespace qccl::tools

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("QCCL_PROGRAM") or ROOT / "build" / "qccl")
-DEADLINE = 60  # seconds until a test gives up on a process; nothing waits for it to pass
+DEADLINE = 120  # seconds until a test gives up on a process; nothing waits for it to pass
 
 MARK = "QCCL_TEST_JOB"
 
@@ -45,9 +45,12 @@ def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess:
 class Job:
     """A running `qccl run` whose ranks execute Python code. Ends the job with the test."""
 
-    def __init__(self, ranks: int, code: str, *flags: str, stdin: int = subprocess.DEVNULL, **variables: str):
+    def __init__(
+        self, ranks: int, code: str, *flags: str, wrapper: tuple[str, ...] = (), stdin: int = subprocess.DEVNULL,
+        **variables: str,
+    ):  # fmt: skip
         self.mark = uuid.uuid4().hex
-        command = [str(PROGRAM), "run", "-n", str(ranks), *flags, "--", sys.executable, "-c", PREAMBLE + code]
+        command = [*wrapper, str(PROGRAM), "run", "-n", str(ranks), *flags, "--", sys.executable, "-c", PREAMBLE + code]
         self.process = subprocess.Popen(
             command,
             env=environment(**variables, **{MARK: self.mark}),

@@ -207,7 +207,8 @@ def test_the_algorithm_can_be_chosen(algorithm, tmp_path):
     flags = ["-b", 4, "-e", "64K", "-f", 32, "-n", 1, "-g", 3, "--algorithm", algorithm]
     document = perf_json(tmp_path, "all_reduce", *flags)
     assert {entry["algorithm"] for entry in document["results"]} == {algorithm}
-    perf("broadcast", *flags)
+    document = perf_json(tmp_path, "broadcast", *flags)
+    assert {entry["algorithm"] for entry in document["results"]} == {algorithm}
 
 
 # ---- compression
@@ -322,12 +323,23 @@ def test_a_json_file_that_cannot_be_written_is_an_error(tmp_path):
         (["-n", "0"], "--iters"),
         (["--frobnicate"], "--frobnicate"),
         (["-r", "2", "-g", "2"], "no rank of 2"),
+        (["--link-rate", "banana"], "1gbit"),
     ],
 )
 def test_wrong_flags_are_6_and_say_what_is_allowed(flags, words):
     result = run("perf", "all_reduce", *flags)
     assert result.returncode == 6
     assert words in result.stderr and result.stdout == ""
+
+
+def test_flags_that_would_change_nothing_are_6():
+    for collective, flags in (
+        ("all_gather", ["--algorithm", "sra"]),
+        ("reduce_scatter", ["--algorithm", "one_shot"]),
+        ("broadcast", ["--compression", "minmax:bits=4"]),
+    ):
+        result = run("perf", collective, *flags)
+        assert result.returncode == 6 and flags[0] in result.stderr
 
 
 def test_flags_of_nccl_tests_with_their_defaults_are_taken():
@@ -378,6 +390,13 @@ def test_an_operation_that_times_out_is_4():
 
 
 # ---- launchers
+
+
+def test_a_link_rate_paces_the_ranks_and_auto_is_a_transport():
+    flags = ["-b", "1K", "-e", "1K", "-n", 1, "-g", 2]
+    for flag, words in ((["--link-rate", "1gbit"], "paced at 1gbit"), (["--transport", "auto"], "shm to rank 1")):
+        result = run("perf", "all_reduce", *flags, *flag)
+        assert result.returncode == 0 and words in result.stdout, result.stderr
 
 
 def test_perf_runs_under_a_launcher():

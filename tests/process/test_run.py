@@ -6,9 +6,10 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from program import DEADLINE, PREAMBLE, PROGRAM, Job, environment, run, state_of
+from program import DEADLINE, PROGRAM, Job, environment, run, state_of
 
 PYTHON = (sys.executable, "-c")
 SAY_READY = "print('ready', rank);"
@@ -36,12 +37,18 @@ def ready(ranks: int) -> list[str]:
     return [f"ready {rank}" for rank in range(ranks)]
 
 
-def wait_until(condition) -> None:
-    """Asks until `condition` holds; for what the system offers no event for."""
+def wait_until(condition):
+    """Asks until `condition` is true, and returns it; for what the system offers no event for."""
     deadline = time.monotonic() + DEADLINE
-    while not condition():
+    while not (answer := condition()):
         assert time.monotonic() < deadline, "this never became true"
         time.sleep(0.005)
+    return answer
+
+
+def bytes_written(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return int(dict(line.split(": ") for line in lines)["wchar"])
 
 
 # ---- what ranks are given
@@ -195,11 +202,14 @@ def test_much_tagged_output_arrives_complete():
 
 
 def test_a_stalled_reader_of_tagged_output_does_not_keep_the_job_alive():
-    with Job(1, "while True: print('x' * 1000)", "--tag-output", "--timeout", "0.5") as job:
-        # Nobody reads; the launcher ends the rank all the same.
-        wait_until(lambda: len(job.processes()) == 2)
-        returncode, _, err = job.end()
-    assert returncode == 124 and "timeout" in err
+    with Job(1, "while True: print('x' * 1000)", "--tag-output") as job:
+        (watcher,) = wait_until(lambda: job.children(job.pid))
+        (rank,) = wait_until(lambda: job.children(watcher))
+        # More than the pipes hold: nobody reads, and the launcher's own writes have stopped.
+        wait_until(lambda: bytes_written(rank) > 1_000_000)
+        job.process.terminate()
+        wait_until(lambda: state_of(rank) in ("Z", "gone"))
+        assert job.end()[0] == 128 + signal.SIGTERM
 
 
 def test_a_reader_that_leaves_ends_the_ranks_as_sigpipe_would():
@@ -284,8 +294,7 @@ def pid_is_rank(pid: int, rank: int) -> bool:
 
 
 def test_timeout_ends_all_ranks_with_124():
-    with Job(2, SAY_READY + WAIT, "--timeout", "0.4") as job:
-        assert job.read_lines(2) == ready(2)
+    with Job(2, WAIT, "--timeout", "0.4") as job:
         returncode, _, err = job.end()
         assert job.processes() == []
     assert returncode == 124
@@ -293,10 +302,13 @@ def test_timeout_ends_all_ranks_with_124():
 
 
 def test_timeout_kills_ranks_that_ignore_sigterm():
-    with Job(2, IGNORE_TERM + SAY_READY + WAIT_ON, "--timeout", "0.4", "--grace", "0.1") as job:
-        assert job.read_lines(2) == ready(2)
-        assert job.end()[0] == 124
+    # What is ignored at the start stays so: the ranks never hear SIGTERM, however slow they begin.
+    deaf = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
+    with Job(2, WAIT_ON, "--timeout", "0.4", "--grace", "0.1", wrapper=deaf) as job:
+        returncode, _, err = job.end()
         assert job.processes() == []
+    assert returncode == 124
+    assert "still there 0.1 s after they were told to end: killing 0 1" in err
 
 
 @pytest.mark.parametrize("program", ["no-such-program-anywhere", "/no/such/file"])
@@ -360,14 +372,11 @@ def test_a_second_sigint_kills_at_once():
 
 def test_a_signal_that_the_launcher_was_told_to_ignore_stays_ignored():
     code = SAY_READY + "sys.stdin.readline() if rank == '0' else None"
-    command = ["nohup", str(PROGRAM), "run", "-n", "2", "--", *PYTHON, PREAMBLE + code]
-    process = subprocess.Popen(
-        command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    assert sorted(process.stdout.readline() for _ in range(2)) == ["ready 0\n", "ready 1\n"]
-    process.send_signal(signal.SIGHUP)
-    process.communicate("go\n", timeout=DEADLINE)
-    assert process.returncode == 0
+    with Job(2, code, wrapper=("nohup",), stdin=subprocess.PIPE) as job:
+        assert job.read_lines(2) == ready(2)
+        job.process.send_signal(signal.SIGHUP)
+        returncode, _, err = job.end("go\n")
+    assert returncode == 0 and "SIGHUP" not in err
 
 
 def test_stop_and_continue_reach_the_ranks():

@@ -38,7 +38,7 @@ std::uint64_t slice_count(std::uint64_t chunk_elements, std::uint64_t slice_elem
 }
 
 Range slice_range(std::uint64_t chunk_elements, std::uint64_t slice_elements, std::uint64_t slice_index) {
-  QCCL_CHECK(slice_index < slice_count(chunk_elements, slice_elements));
+  if (slice_index >= slice_count(chunk_elements, slice_elements)) return {chunk_elements, 0};
   const std::uint64_t begin = slice_index * slice_elements;
   return {begin, std::min(slice_elements, chunk_elements - begin)};
 }

@@ -20,7 +20,8 @@ struct Range {
 // less or nothing.
 std::vector<Range> chunk_ranges(std::uint64_t count, int world, std::uint32_t bucket_size);
 
-// Slices cut a chunk from its start into pieces of `slice_elements`, the last one shorter.
+// Slices cut a chunk from its start into pieces of `slice_elements`, the last one shorter;
+// past the end they are empty.
 std::uint64_t slice_count(std::uint64_t chunk_elements, std::uint64_t slice_elements);
 Range slice_range(std::uint64_t chunk_elements, std::uint64_t slice_elements, std::uint64_t slice_index);
 

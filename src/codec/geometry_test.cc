@@ -62,6 +62,8 @@ TEST(Geometry, slices_cover_a_chunk_and_the_last_is_shorter) {
   EXPECT_EQ(slice_count(UINT64_MAX, 2), std::uint64_t{1} << 63);
   EXPECT_EQ(slice_range(25, 10, 0), (Range{0, 10}));
   EXPECT_EQ(slice_range(25, 10, 2), (Range{20, 5}));
+  EXPECT_EQ(slice_range(25, 10, 3), (Range{25, 0}));
+  EXPECT_EQ(slice_range(0, 10, 0), (Range{0, 0}));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@
 
 namespace qccl::engine {
 
-// Slices of a stream that may be on their way or waiting: 8 x 256 KiB cover a 2 ms, 10 Gbit/s path.
+// Slices of a stream that may be on their way or waiting: 8 x 128 KiB cover 1 ms at 8 Gbit/s.
 inline constexpr std::size_t kWindow = 8;
 
 // What an operation waits for, in words and numbers, for the error of a missed deadline.

@@ -46,8 +46,14 @@ std::optional<LaneReceiver::Arrival> LaneReceiver::take() {
   if (!valid(item)) return std::nullopt;
   descriptors_.advance();
   const auto of = Lane::class_of(item.slot);
+  if (!leaves_enough(of)) flush();
+  return leaves_enough(of) ? hand_out(item) : hand_out_copy(item);
+}
+
+// Whether a quarter of the class would be left to the sender if one more frame were held.
+bool LaneReceiver::leaves_enough(SlotClass of) const {
   const std::uint32_t left = lane_.slots(of) - with_us_[static_cast<std::size_t>(of)] - 1;
-  return left < lane_.slots(of) / 4 ? hand_out_copy(item) : hand_out(item);
+  return left >= lane_.slots(of) / 4;
 }
 
 // Everything in `item` is what the other process says. No slot or length is used before this.
@@ -85,6 +91,7 @@ void LaneReceiver::release(Holding* holding) {
   if (holding->slot_class == SlotClass::large || batched_ == kReturnBatch) flush();
 }
 
+// Returns the slots that release() held back.
 void LaneReceiver::flush() {
   for (std::size_t i = 0; i < batched_; ++i) {
     by_slot_[batch_[i]].with_us = false;

@@ -59,8 +59,6 @@ class LaneReceiver {
   // Ends the hold of a frame, in any order.
   void release(Holding* holding);
 
-  // Returns slots that were released and held back, to return several at a time.
-  void flush();
   // True once after slots were returned: the sender may have to be rung.
   bool returned() {
     const bool was = returned_;
@@ -77,10 +75,14 @@ class LaneReceiver {
   bool valid(const RingItem& item);
   Arrival hand_out(const RingItem& item);
   Arrival hand_out_copy(const RingItem& item);
+  bool leaves_enough(SlotClass of) const;
+  void flush();
   void return_slot(std::uint16_t slot);
   std::uint32_t& count_with_us(std::uint32_t slot) { return with_us_[static_cast<std::size_t>(Lane::class_of(slot))]; }
 
-  // Small slots are returned by this many, so that a stream of small frames moves few lines.
+  // Small slots are returned by this many, so that a stream of small frames moves few lines. No
+  // sender ever waits for those held back: they count as held, and of what is held a quarter of
+  // the class is kept clear.
   static constexpr std::size_t kReturnBatch = 8;
 
   Lane lane_;

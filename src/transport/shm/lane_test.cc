@@ -109,7 +109,7 @@ TEST_F(LaneTest, slots_released_in_any_order_serve_again) {
     const std::size_t large = send_while_room(kLargeBytes);
     const std::size_t small = send_while_room(64, TrafficClass::control);
     EXPECT_EQ(large, kLarge);
-    EXPECT_EQ(small, kSmallSlots);
+    EXPECT_GT(small, kSmallSlots - 8) << "fewer than a batch of returns is held back";
     std::vector<LaneReceiver::Arrival> held;
     while (auto arrival = receiver_.take()) held.push_back(*arrival);
     ASSERT_EQ(held.size(), large + small);
@@ -117,7 +117,6 @@ TEST_F(LaneTest, slots_released_in_any_order_serve_again) {
     for (std::size_t i = 0; i < small; ++i) ASSERT_TRUE(is_frame(held[large + i].bytes, i));
     std::shuffle(held.begin(), held.end(), random);
     for (const auto& arrival : held) receiver_.release(arrival.holding);
-    receiver_.flush();
   }
 }
 
@@ -245,7 +244,6 @@ TEST_F(LaneTest, frames_of_random_sizes_stay_whole_between_two_threads) {
   for (std::uint64_t i = 0; i < kFrames; ++i) {
     std::optional<LaneReceiver::Arrival> arrival;
     while (!(arrival = receiver_.take())) {
-      receiver_.flush();
       std::this_thread::yield();
     }
     held.emplace_back(*arrival, i);

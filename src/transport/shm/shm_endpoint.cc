@@ -173,7 +173,7 @@ void ShmEndpoint::release(const ReceivedFrame& frame) {
   ring_for_returns(peer);
 }
 
-// A copy in take(), a release or a flush may have returned slots.
+// take() and release() may have returned slots.
 void ShmEndpoint::ring_for_returns(Peer& peer) {
   if (!peer.receiver.returned()) return;
   shm::full_fence();
@@ -184,13 +184,7 @@ bool ShmEndpoint::progress() {
   if (closed_) return false;
   bool arrived = false;
   for (const auto& peer : peers_) {
-    if (peer->state == PeerState::reported) continue;
-    if (peer->receiver.arrived()) {
-      arrived = true;
-    } else {
-      peer->receiver.flush();
-      ring_for_returns(*peer);
-    }
+    if (peer->state != PeerState::reported) arrived |= peer->receiver.arrived();
   }
   check_sockets_now_and_then();
   if (board_) {
@@ -250,10 +244,6 @@ std::optional<Transport::PeerLoss> ShmEndpoint::next_loss() {
 // ---- sleeping
 
 bool ShmEndpoint::arm() {
-  for (const auto& peer : peers_) {
-    peer->receiver.flush();
-    ring_for_returns(*peer);
-  }
   bell_.arm();
   return closed_ || !something_is_there();
 }
@@ -283,8 +273,6 @@ void ShmEndpoint::close() {
   closed_ = true;
   for (const auto& peer : peers_) {
     if (peer->state != PeerState::connected) continue;
-    peer->receiver.flush();
-    ring_for_returns(*peer);
     poller().forget(peer->link.socket.get());
     peer->link.socket.reset();
   }

@@ -12,6 +12,9 @@
 
 namespace qccl {
 
+// Input bytes of a slice; half of the L2 cache holds it and its frames.
+inline constexpr std::size_t kDefaultSliceBytes = 128 * 1024;
+
 // What a job is started with. Durations in the environment are seconds, fractions allowed.
 struct Options {
   TransportChoice transport = TransportChoice::automatic;  // QCCL_TRANSPORT=auto|shm|tcp
@@ -22,7 +25,7 @@ struct Options {
   Nanoseconds timeout = std::chrono::seconds(300);         // QCCL_TIMEOUT, of each operation
   Nanoseconds init_timeout = std::chrono::seconds(300);    // QCCL_INIT_TIMEOUT, to find all ranks
   Nanoseconds peer_timeout = std::chrono::seconds(60);     // QCCL_PEER_TIMEOUT, silence while waited for
-  std::size_t slice_bytes = 128 * 1024;                    // QCCL_SLICE_BYTES, 4096 to 262144
+  std::size_t slice_bytes = kDefaultSliceBytes;            // QCCL_SLICE_BYTES, 4096 to 262144
   bool checksum = true;                                    // QCCL_CHECKSUM=0|1, payloads between hosts
   Nanoseconds spin = std::chrono::microseconds(50);        // QCCL_SPIN_US, polling before sleep
 

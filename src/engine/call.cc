@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/digest.h"
-#include "transport/transport.h"
+#include "base/options.h"
 
 namespace qccl::engine {
 
@@ -21,7 +21,7 @@ std::uint64_t Call::fingerprint() const {
 }
 
 std::string Call::describe() const {
-  const bool usual = slice_bytes == 0 || slice_bytes == kMaxPayloadBytes;
+  const bool usual = slice_bytes == 0 || slice_bytes == kDefaultSliceBytes;
   const std::string slices = usual ? "" : fmt::format("slice_bytes={}", slice_bytes);
   if (collective == Collective::barrier) return fmt::format("barrier({})", slices);
   std::string text = fmt::format("{}(count={}, {}", to_string(collective), count, to_string(type));

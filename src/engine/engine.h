@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/options.h"
 #include "base/result.h"
 #include "engine/buffer_pool.h"
 #include "engine/call.h"
@@ -30,8 +31,8 @@ namespace qccl::engine {
 struct EngineOptions {
   int rank = 0;  // in the world
   int world = 1;
-  std::size_t slice_bytes = 128 * 1024;  // of input; at most kMaxPayloadBytes
-  bool checksum = true;                  // of payloads between hosts
+  std::size_t slice_bytes = kDefaultSliceBytes;  // of input; at most kMaxPayloadBytes
+  bool checksum = true;                          // of payloads between hosts
   Nanoseconds peer_timeout = std::chrono::seconds(60);
   Nanoseconds heartbeat_interval = std::chrono::milliseconds(250);
 };

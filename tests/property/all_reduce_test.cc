@@ -24,7 +24,7 @@ std::vector<std::unique_ptr<SimWorld>> make_networks(int world) {
       SimOptions{.seed = 2,
                  .link = {.latency = std::chrono::microseconds(1), .jitter = std::chrono::milliseconds(1), .slots = 3},
                  .slice_bytes = 65536}));
-  networks.push_back(std::make_unique<SimWorld>(world, SimOptions{.seed = 3}));
+  networks.push_back(std::make_unique<SimWorld>(world, SimOptions{.seed = 3, .slice_bytes = 256 * 1024}));
   return networks;
 }
 

@@ -46,7 +46,8 @@ class Compressed : public ::testing::TestWithParam<int> {
   SimWorld coarse_{
       world_,
       {.seed = 12,
-       .link = {.latency = std::chrono::microseconds(3), .jitter = std::chrono::milliseconds(2), .slots = 2}}};
+       .link = {.latency = std::chrono::microseconds(3), .jitter = std::chrono::milliseconds(2), .slots = 2},
+       .slice_bytes = 256 * 1024}};
 };
 
 CallOptions options_of(const Compression& codec, std::uint64_t round) {

@@ -159,7 +159,7 @@ TEST(MismatchOfTwo, roots_that_wait_for_nobody_are_an_error_on_both) {
 
 TEST(MismatchOfSettings, other_slice_sizes_on_one_rank_are_an_error_that_names_them) {
   for (const std::uint64_t count : {0, 10, 3000, 60000}) {
-    SimWorld world(3, {.slice_bytes_of_rank = {262144, 4096, 262144}});
+    SimWorld world(3, {.slice_bytes_of_rank = {kDefaultSliceBytes, 4096, kDefaultSliceBytes}});
     const auto collective = count == 0 ? Collective::barrier : Collective::all_reduce;
     SimCall call(world, world_group(world), make_call(collective, count, DataType::float32, 3));
     call.post_all();

@@ -22,7 +22,7 @@ struct SimOptions {
   std::uint64_t seed = 1;
   sim::LinkOptions link{
       .bytes_per_second = 1e9, .latency = std::chrono::microseconds(20), .jitter = std::chrono::microseconds(30)};
-  std::size_t slice_bytes = 256 * 1024;
+  std::size_t slice_bytes = kDefaultSliceBytes;
   std::vector<std::size_t> slice_bytes_of_rank{};  // where they differ
   Nanoseconds peer_timeout = std::chrono::seconds(60);
   bool open_world_group = true;

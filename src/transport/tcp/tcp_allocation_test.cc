@@ -21,6 +21,10 @@ void* counted(void* memory) {
 
 // Not inlined, or the compiler warns that free() meets new.
 [[gnu::noinline]] void* operator new(std::size_t bytes) { return counted(std::malloc(bytes)); }
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(bytes);
+}
 [[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
   const auto step = static_cast<std::size_t>(alignment);
   return counted(std::aligned_alloc(step, (bytes + step - 1) / step * step));

@@ -282,9 +282,7 @@ PlanOperation::Outcome PlanOperation::send(LaneRun& run, const Step& step, const
 
 // ---- slices
 
-std::size_t PlanOperation::slice_length(const LaneRun& run) const {
-  return slice_length(run.lane->count, run.slice);
-}
+std::size_t PlanOperation::slice_length(const LaneRun& run) const { return slice_length(run.lane->count, run.slice); }
 
 const std::byte* PlanOperation::input_slice(const LaneRun& run) const {
   if (post_.input == nullptr) return nullptr;

@@ -8,7 +8,6 @@ import socket
 import time
 
 import pytest
-
 from job import free_port, job
 
 TRANSPORTS = ["shm", "tcp"]

@@ -58,8 +58,8 @@ TEST_F(Bell, a_ringer_that_stops_half_way_leaves_the_word_to_others) {
 }
 
 // The argument of bell.h as a race: each round one thread arms and looks, the other publishes and
-// looks. That both miss each other must never happen. (It does without the fences where the two
-// run at the same time: 10 to 1000 times in these rounds.)
+// looks. That both miss each other must never happen. (Without the fences it does, some times in
+// these rounds, where the two run at the same time.)
 TEST_F(Bell, sleeper_and_ringer_never_miss_each_other) {
   constexpr std::uint32_t kRounds = 200'000;
   constexpr std::uint32_t kYieldAfter = 1000;

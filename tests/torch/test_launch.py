@@ -74,7 +74,7 @@ def test_torchrun_restart_does_not_meet_keys_of_the_first_attempt(tmp_path):
         if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and dist.get_rank() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         dist.all_reduce(tensor)
-        print("restart", os.environ["TORCHELASTIC_RESTART_COUNT"], "sum", tensor[0].item(), flush=True)
+        print(f"restart {os.environ['TORCHELASTIC_RESTART_COUNT']} sum {tensor[0].item()}", flush=True)
         dist.destroy_process_group()
         """,
     )

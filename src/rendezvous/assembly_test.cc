@@ -262,6 +262,7 @@ TEST(Assembly, begins_again_when_the_store_is_replaced) {
   });
   TcpStore observer(options);
   observer.add("qccl/job/0/generation", 1);
+  observer.set("qccl/job/0/1/open", "the first server");
   ASSERT_TRUE(observer.get("qccl/job/0/1/card/1", seconds(20)).has_value());
   server->stop(seconds(0));
   server = TcpStoreServer::start("127.0.0.1", options.port).take_or_throw();

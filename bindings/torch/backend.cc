@@ -113,7 +113,7 @@ Backend::WorkPointer Backend::start(Call call, const std::vector<Post>& posts, b
   in_flight_.assign(unfinished.begin(), unfinished.end());
   if (call.type == c10d::OpType::BARRIER) call.earlier = unfinished;
 
-  auto work = c10::make_intrusive<CollectiveWork>(getRank(), std::move(call));
+  auto work = c10::make_intrusive<CollectiveWork>(getRank(), std::move(call), order_, world_->pool());
   std::vector<qccl::Work> operations;
   with_torch_errors([&] {
     for (const Post& post : posts) operations.push_back(post(group));
@@ -123,7 +123,7 @@ Backend::WorkPointer Backend::start(Call call, const std::vector<Post>& posts, b
   lock.unlock();
 
   if (asynchronous) {
-    work->complete_from(world_->pool(), order_);
+    work->complete_from_pool();
   } else {
     work->wait();
   }

@@ -96,6 +96,8 @@ void CompletionOrder::run(Place& place) {
   current_place = outer;
 }
 
+bool CompletionOrder::inside_callback() { return current_place != nullptr; }
+
 std::string CompletionOrder::current_sequence() {
   if (!current_place) return "";
   return current_place->tree->name + "/" + std::to_string(current_place->depth);

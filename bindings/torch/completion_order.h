@@ -1,11 +1,10 @@
-// The order in which the futures of a process group are completed, and their callbacks run: one
-// after the other, as the futures were asked for. Ranks ask for them in the same order, so what
-// callbacks do, further collectives above all, happens in the same order on every rank, whichever
-// operation ended first.
+// The order in which callbacks on futures of a process group run: one after the other, as they
+// were added. Ranks add them in the same order, so what callbacks do, further collectives above
+// all, happens in the same order on every rank, whichever operation ended first.
 //
-// A callback may ask for futures of its own and wait for them: while it runs, those are completed
-// by other threads of the pool, again in order. What it leaves behind comes before whatever comes
-// after the callback itself. So the order is that of a tree, depth first.
+// A callback may start operations, add callbacks to them and wait for those: while it runs, they
+// are completed by other threads of the pool, again in order. What it leaves behind comes before
+// whatever comes after the callback itself. So the order is that of a tree, depth first.
 //
 // Collectives that callbacks start belong to a sequence of their own, named by current_sequence():
 // they run beside the program's own calls, and could not keep one order with those.
@@ -30,14 +29,15 @@ class CompletionOrder {
   // whatever its order. `complete` must not throw.
   PlacePointer take_place(std::function<void()> complete);
 
-  // The place's operation has ended: completes it when its turn has come, and those whose turn
+  // What the place waits for has ended: completes it when its turn has come, and those whose turn
   // comes thereby. For threads that callbacks may block.
   static void ended(const PlacePointer& place);
 
-  // For a callback that is about to wait for this place, whose operation has ended and whose turn
-  // may not come before the callback returns: completes it here, unless another thread does
-  // already. Nothing outside callbacks.
+  // For a callback that is about to wait for this place, which could go ahead but for its turn,
+  // and that may not come before the callback returns: completes it here, unless another thread
+  // does already. Nothing outside callbacks.
   static void complete_inside_callback(const PlacePointer& place);
+  static bool inside_callback();
 
   // "" outside callbacks; in one, a name for the callbacks of the same order and depth.
   static std::string current_sequence();

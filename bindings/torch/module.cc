@@ -8,6 +8,7 @@
 
 #include "backend.h"
 #include "errors.h"
+#include "ordered_future.h"
 
 namespace qccl::torch_binding {
 namespace {
@@ -97,6 +98,14 @@ PYBIND11_MODULE(_C, module) {
   py::class_<GroupRequest>(module, "GroupRequest")
       .def(py::init(&make_request), py::kw_only(), py::arg("store"), py::arg("rank"), py::arg("global_ranks"),
            py::arg("name"), py::arg("timeout_ms"), py::arg("compression"));
+  py::class_<OrderedFuture, torch::jit::PythonFutureWrapper, std::shared_ptr<OrderedFuture>>(module, "Future")
+      .def("then", &OrderedFuture::then)
+      .def("add_done_callback", &OrderedFuture::add_done_callback)
+      .def("wait", &OrderedFuture::wait, Released());
+  py::class_<CollectiveWork, c10::intrusive_ptr<CollectiveWork>, c10d::Work>(module, "Work")
+      .def("get_future", [](const c10::intrusive_ptr<CollectiveWork>& work) {
+        return std::make_shared<OrderedFuture>(work->getFuture(), work->order(), work->pool());
+      });
   module.def("join_existing", &join_existing, Released());
   module.def("join_new", &join_new, Released());
   module.def("set_compression", &set_compression, Released());

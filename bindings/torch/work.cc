@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/jit_type.h>
 #include <ATen/ops/copy.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include <utility>
 
@@ -21,18 +20,21 @@ struct Pending {
 
 }  // namespace
 
-CollectiveWork::CollectiveWork(int rank, Call call)
-    : c10d::Work(rank, call.type), call_(std::move(call)), outputs_(call_.outputs) {}
+CollectiveWork::CollectiveWork(int rank, Call call, std::shared_ptr<CompletionOrder> order,
+                               std::shared_ptr<CompletionPool> pool)
+    : c10d::Work(rank, call.type),
+      call_(std::move(call)),
+      outputs_(call_.outputs),
+      order_(std::move(order)),
+      pool_(std::move(pool)) {}
 
 void CollectiveWork::posted(std::vector<qccl::Work> operations, std::uint64_t sequence) {
   operations_ = std::move(operations);
   sequence_ = sequence;
 }
 
-void CollectiveWork::complete_from(std::shared_ptr<CompletionPool> pool, std::shared_ptr<CompletionOrder> order) {
-  pool->expect();
-  pool_ = std::move(pool);
-  order_ = std::move(order);
+void CollectiveWork::complete_from_pool() {
+  pool_->expect();
   auto pending = std::make_shared<Pending>();
   pending->operations = operations_.size() + 1;
   pending->work = c10::intrusive_ptr<CollectiveWork>::reclaim_copy(this);
@@ -40,8 +42,8 @@ void CollectiveWork::complete_from(std::shared_ptr<CompletionPool> pool, std::sh
   // Work moves on to the pool.
   const auto ended = [pending] {
     if (pending->operations.fetch_sub(1) != 1) return;
-    const auto pool_of_work = pending->work->pool_;
-    pool_of_work->push([work = std::move(pending->work)] { work->operations_ended(); });
+    const auto pool = pending->work->pool_;
+    pool->push([work = std::move(pending->work)] { work->settle(); });
   };
   for (const qccl::Work& operation : operations_) operation.notify(ended);
   ended();
@@ -69,16 +71,32 @@ void CollectiveWork::wait_for_results() {
   settle();
 }
 
-// The operations have ended: brings results to their places, once, and lets go of what the
-// library used.
+// The operations have ended: brings results to their places and lets go of what the library used,
+// then completes the future, whose callbacks run here. Once; returns when all is done but for
+// callbacks that run in another thread.
 void CollectiveWork::settle() {
-  if (settled_) return;
-  const std::lock_guard lock(settling_);
-  if (settled_) return;
-  failure_ = outcome();
-  call_ = Call{call_.type, {}, {}, {}, {}};
-  settled_ = true;
-  finish(failure_);
+  if (!settled_) {
+    const std::lock_guard lock(settling_);
+    if (!settled_) {
+      failure_ = outcome();
+      call_ = Call{call_.type, {}, {}, {}, {}};
+      settled_ = true;
+      finish(failure_);
+    }
+  }
+  c10::intrusive_ptr<Future> future;
+  bool given = false;
+  {
+    const std::lock_guard lock(future_mutex_);
+    future = future_;
+    given = std::exchange(value_given_, true);
+  }
+  if (!future) return;
+  if (given) {
+    future->wait();
+  } else {
+    give_value(*future);
+  }
 }
 
 // The failure of the first operation that failed.
@@ -96,50 +114,18 @@ std::exception_ptr CollectiveWork::outcome() {
   return nullptr;
 }
 
-// ---- Futures
-
-// On the pool.
-void CollectiveWork::operations_ended() {
-  settle();
-  CompletionOrder::PlacePointer place;
-  {
-    const std::lock_guard lock(future_mutex_);
-    in_turn_ = true;
-    place = place_;
-  }
-  if (place) CompletionOrder::ended(place);
-}
-
 c10::intrusive_ptr<c10::ivalue::Future> CollectiveWork::getFuture() {
   const std::lock_guard lock(future_mutex_);
   if (future_) return future_;
   future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
-  if (observed_) {
+  if (settled_) {
+    value_given_ = true;
     give_value(*future_);
-    return future_;
-  }
-  const bool from_python = PyGILState_Check() != 0;
-  place_ = order_->take_place([work = c10::intrusive_ptr<CollectiveWork>::reclaim_copy(this), from_python] {
-    work->complete_future(from_python);
-  });
-  if (in_turn_) {
-    pool_->expect();
-    pool_->push([place = place_] { CompletionOrder::ended(place); });
   }
   return future_;
 }
 
-void CollectiveWork::complete_future(bool asked_from_python) {
-  // A callback that is added to a completed future runs at once, in the thread that adds it, and
-  // so out of order. Who asks for a future in Python adds callbacks before letting go of the
-  // interpreter's lock, so take that once.
-  if (asked_from_python) {
-    const py::gil_scoped_acquire taken;
-  }
-  give_value(*future_);
-}
-
-void CollectiveWork::give_value(Future& future) {
+void CollectiveWork::give_value(Future& future) const {
   try {
     if (failure_) {
       future.setError(failure_);
@@ -151,22 +137,11 @@ void CollectiveWork::give_value(Future& future) {
   }
 }
 
-// What has to be waited for before a caller may see this Work as completed; null if nothing.
-c10::intrusive_ptr<c10::ivalue::Future> CollectiveWork::observe() {
-  const std::lock_guard lock(future_mutex_);
-  if (!future_) observed_ = true;
-  return future_;
-}
-
 // ---- What torch asks
 
 bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
   if (!settled_) wait_for_operations(timeout);
   settle();
-  if (const auto future = observe(); future && !future->completed()) {
-    CompletionOrder::complete_inside_callback(place_);
-    future->wait();
-  }
   if (failure_) std::rethrow_exception(failure_);
   synchronize();
   return true;
@@ -174,8 +149,8 @@ bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
 
 bool CollectiveWork::isCompleted() {
   if (!settled_) return false;
-  const auto future = observe();
-  return !future || future->completed();
+  const std::lock_guard lock(future_mutex_);
+  return !future_ || future_->completed();
 }
 
 bool CollectiveWork::isSuccess() const { return settled_ && !failure_; }

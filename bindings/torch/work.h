@@ -1,10 +1,9 @@
 // A collective in flight as torch sees it. It owns the tensors until the operation has ended,
 // whoever drops it.
 //
-// wait() drives the library's progress in the calling thread. A future exists only where one was
-// asked for; it is completed, and its callbacks run, on the completion pool in the group's
-// completion order, and before wait() returns or isCompleted() says true. Asked for after that, it
-// is born completed.
+// wait() drives the library's progress in the calling thread. The future is completed by the first
+// to notice the end, a waiting thread or the completion pool, and before wait() returns or
+// isCompleted() says true.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -34,17 +33,19 @@ struct Call {
 
 class CollectiveWork final : public c10d::Work {
  public:
-  CollectiveWork(int rank, Call call);
+  CollectiveWork(int rank, Call call, std::shared_ptr<CompletionOrder> order, std::shared_ptr<CompletionPool> pool);
 
   // Once, before anything else: the library's operations behind this Work.
   void posted(std::vector<qccl::Work> operations, std::uint64_t sequence);
   // Once, of an asynchronous call: keeps the Work alive until its operations have ended, and
   // completes it from the pool then.
-  void complete_from(std::shared_ptr<CompletionPool> pool, std::shared_ptr<CompletionOrder> order);
+  void complete_from_pool();
 
   // Until outputs are final, whatever became of the operations; not for callbacks.
   void wait_for_results();
   bool has_results() const { return settled_; }
+  const std::shared_ptr<CompletionOrder>& order() const { return order_; }
+  const std::shared_ptr<CompletionPool>& pool() const { return pool_; }
 
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   bool isCompleted() override;
@@ -60,27 +61,22 @@ class CollectiveWork final : public c10d::Work {
   void wait_for_operations(std::chrono::milliseconds timeout) const;
   void settle();
   std::exception_ptr outcome();
-  void operations_ended();
-  void give_value(Future& future);
-  void complete_future(bool asked_from_python);
-  c10::intrusive_ptr<Future> observe();
+  void give_value(Future& future) const;
 
   Call call_;
   const std::vector<at::Tensor> outputs_;
+  const std::shared_ptr<CompletionOrder> order_;
+  const std::shared_ptr<CompletionPool> pool_;
   std::vector<qccl::Work> operations_;
   std::uint64_t sequence_ = 0;
-  std::shared_ptr<CompletionPool> pool_;  // null in a synchronous call
-  std::shared_ptr<CompletionOrder> order_;
 
-  std::mutex settling_;                // held while results are copied; never with the interpreter's lock
+  std::mutex settling_;                // held while results are copied; never by a thread with the interpreter's lock
   std::atomic<bool> settled_ = false;  // set under settling_: failure_ and the outputs are final
   std::exception_ptr failure_;
 
-  std::mutex future_mutex_;  // held for moments only, of what follows
+  std::mutex future_mutex_;  // of what follows; held for moments only
   c10::intrusive_ptr<Future> future_;
-  CompletionOrder::PlacePointer place_;  // of the future
-  bool in_turn_ = false;                 // the pool has taken notice that the operations have ended
-  bool observed_ = false;                // wait() returned or isCompleted() said true before a future was asked for
+  bool value_given_ = false;  // or being given, by the thread that set this
 };
 
 }  // namespace qccl::torch_binding

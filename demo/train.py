@@ -12,12 +12,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import qccl
-import text
 import torch
 import torch.distributed as dist
-from model import GPT, Shape
 from torch.nn.parallel import DistributedDataParallel
+
+import qccl
+import text
+from model import GPT, Shape
 
 SEED = 20
 SEQUENCES_PER_RANK = 2

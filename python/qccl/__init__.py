@@ -10,8 +10,9 @@ point tensors of at least 64 KiB are sent compressed, as the options, set_compre
 variable QCCL_COMPRESSION say; nothing else ever is, and without any of them nothing is.
 """
 
-import qccl_autoload
 import torch  # noqa: F401  (before the extension, which uses its libraries)
+
+import qccl_autoload
 
 from . import _C
 from ._api import Options, Traffic, describe, set_compression, traffic

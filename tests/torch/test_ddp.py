@@ -1,7 +1,6 @@
 """DistributedDataParallel over the backend."""
 
 import pytest
-import qccl
 import torch
 import torch.distributed as dist
 from ranks import run_ranks
@@ -9,6 +8,8 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
+
+import qccl
 
 WORLD = 2
 STEPS = 12

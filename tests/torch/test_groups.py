@@ -1,10 +1,11 @@
 """Process groups: subgroups, worlds that come and go in one process, options, traffic."""
 
 import pytest
-import qccl
 import torch
 import torch.distributed as dist
 from ranks import run_ranks
+
+import qccl
 
 
 def summed(group=None):

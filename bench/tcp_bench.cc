@@ -1,6 +1,6 @@
 // What the TCP transport costs over a bare socket, on loopback between two processes.
 //
-//   ping-pong: one small message back and forth, both sides spinning; microseconds one way
+//   ping-pong: one small message back and forth, both sides spinning; median microseconds one way
 //   spin:      what one progress() costs while nothing arrives; processor microseconds
 //   duplex:    both sides send as fast as they can at the same time; GB/s in each direction
 //
@@ -95,6 +95,25 @@ double between_two_processes(const std::function<double(os::Fd, bool here)>& sid
   return result;
 }
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// One way of the median round trip: what other processes take from us shows in few trips.
+double ping_pong(bool here, double seconds, const std::function<void()>& send, const std::function<bool()>& wait) {
+  std::vector<double> trips;
+  trips.reserve(1'000'000);
+  const auto begin = steady.now();
+  for (auto sent = begin; !here || seconds_since(begin) < seconds; sent = steady.now()) {
+    if (here) send();
+    if (!wait()) break;
+    if (!here) send();
+    if (here) trips.push_back(seconds_since(sent));
+  }
+  return trips.empty() ? 0 : median(std::move(trips)) * 1e6 / 2;
+}
+
 // ---- bare sockets
 
 bool spin_read(int fd, Bytes target) {
@@ -108,15 +127,8 @@ bool spin_read(int fd, Bytes target) {
 
 double bare_ping_pong(os::Fd fd, bool here, std::size_t bytes, double seconds) {
   std::vector<std::byte> message(bytes);
-  const auto begin = steady.now();
-  std::size_t trips = 0;
-  while (!here || seconds_since(begin) < seconds) {
-    if (here) os::write_some(fd.get(), message);
-    if (!spin_read(fd.get(), message)) break;
-    if (!here) os::write_some(fd.get(), message);
-    ++trips;
-  }
-  return seconds_since(begin) * 1e6 / static_cast<double>(2 * trips);
+  return ping_pong(
+      here, seconds, [&] { os::write_some(fd.get(), message); }, [&] { return spin_read(fd.get(), message); });
 }
 
 double bare_duplex(os::Fd fd, std::size_t total) {
@@ -191,15 +203,8 @@ struct Side {
 
 double tcp_ping_pong(os::Fd fd, bool here, std::size_t bytes, double seconds) {
   Side side(std::move(fd), here);
-  const auto begin = steady.now();
-  std::size_t trips = 0;
-  while (!here || seconds_since(begin) < seconds) {
-    if (here) side.send(bytes);
-    if (side.wait_frame() == 0) break;
-    if (!here) side.send(bytes);
-    ++trips;
-  }
-  return seconds_since(begin) * 1e6 / static_cast<double>(2 * trips);
+  return ping_pong(
+      here, seconds, [&] { side.send(bytes); }, [&] { return side.wait_frame() != 0; });
 }
 
 double spin_cost(std::size_t peers, bool directly) {
@@ -233,11 +238,6 @@ double tcp_duplex(os::Fd fd, bool here, std::size_t payload_bytes, std::size_t t
 // ---- in turns
 
 using Measurement = std::function<double(os::Fd, bool)>;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 void compare(const char* only, const std::string& name, const char* unit, int rounds, const Measurement& bare,
              const Measurement& tcp) {

@@ -253,8 +253,9 @@ void Engine::on_group_frame(Group& group, const FrameHeader& header, const Recei
 // A frame of a call that this rank has made: compared with it, then delivered if it is in flight.
 void Engine::on_operation_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
   Operation* operation = active(group, header.sequence);
-  const auto own = own_call(group, header.sequence);
-  const bool differs = own && own->fingerprint != header.fingerprint;
+  const PastCall* past = operation == nullptr ? group.past(header.sequence) : nullptr;
+  const bool differs = operation != nullptr ? operation->fingerprint() != header.fingerprint
+                                            : past != nullptr && past->fingerprint != header.fingerprint;
   if (differs) begin_mismatch(group, header.sequence);
   if (differs || operation == nullptr) return discard(header, frame);
   deliver(*operation, group.index_of[static_cast<std::size_t>(frame.peer)], header, frame);

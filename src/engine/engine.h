@@ -130,7 +130,7 @@ class Engine {
   void look_for_absent(Operation& operation);
   void on_goodbye(int peer);
   void check_timers();
-  std::vector<int> suspects(const Group& group, const std::vector<int>& members) const;
+  std::vector<int> suspects(const Group& group, const std::vector<int>& waited_for) const;
   void check_deadlines();
   void check_silent_peers();
   void send_heartbeats();

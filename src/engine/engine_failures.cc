@@ -131,14 +131,20 @@ void Engine::check_timers() {
   check_silent_peers();
 }
 
-// Of the members waited for, those that have missed heartbeats; all of them if none or all have.
-std::vector<int> Engine::suspects(const Group& group, const std::vector<int>& members) const {
-  std::vector<int> silent;
-  for (const int member : members) {
+// Who is to blame for a wait: the silent of the members waited for; if all of them live, the silent
+// of the group, for whom those may wait in turn; if there are none, all that are waited for.
+std::vector<int> Engine::suspects(const Group& group, const std::vector<int>& waited_for) const {
+  const auto is_silent = [&](int member) {
     const auto peer = static_cast<std::size_t>(group.world_rank(member));
-    if (now_ - peers_[peer].last_heard > options_.heartbeat_interval * 5 / 2) silent.push_back(member);
+    return member != group.rank && now_ - peers_[peer].last_heard > options_.heartbeat_interval * 5 / 2;
+  };
+  std::vector<int> silent;
+  std::copy_if(waited_for.begin(), waited_for.end(), std::back_inserter(silent), is_silent);
+  if (!silent.empty()) return silent;
+  for (int member = 0; member < group.world(); ++member) {
+    if (is_silent(member)) silent.push_back(member);
   }
-  return silent.empty() ? members : silent;
+  return silent.empty() ? waited_for : silent;
 }
 
 void Engine::check_deadlines() {

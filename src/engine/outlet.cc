@@ -6,6 +6,13 @@ namespace qccl::engine {
 
 using wire::kHeaderBytes;
 
+namespace {
+
+// With its header, so that frames of few bytes can't come in any number.
+std::uint32_t eager_cost(std::size_t payload_bytes) { return static_cast<std::uint32_t>(payload_bytes + kHeaderBytes); }
+
+}  // namespace
+
 Outlet::Outlet(Transport& transport, int world, bool checksum)
     : transport_(transport), checksum_(checksum), peers_(static_cast<std::size_t>(world)) {}
 
@@ -43,18 +50,18 @@ bool Outlet::send_control(int peer, wire::FrameHeader header, ConstBytes payload
   return true;
 }
 
-bool Outlet::eager_room(int rank, std::size_t bytes) const {
+bool Outlet::eager_room(int rank, std::size_t payload_bytes) const {
   const Peer& to = peer(rank);
-  return to.eager_sent - to.eager_returned + static_cast<std::uint32_t>(bytes) <= kEagerBudget;
+  return to.eager_sent - to.eager_returned + eager_cost(payload_bytes) <= kEagerBudget;
 }
 
-void Outlet::note_eager_sent(int rank, std::size_t bytes) {
-  peer(rank).eager_sent += static_cast<std::uint32_t>(bytes);
+void Outlet::note_eager_sent(int rank, std::size_t payload_bytes) {
+  peer(rank).eager_sent += eager_cost(payload_bytes);
 }
 
-void Outlet::note_eager_consumed(int rank, std::size_t bytes) {
+void Outlet::note_eager_consumed(int rank, std::size_t payload_bytes) {
   Peer& from = peer(rank);
-  from.eager_consumed += static_cast<std::uint32_t>(bytes);
+  from.eager_consumed += eager_cost(payload_bytes);
   reports_due_ |= from.eager_consumed - from.eager_reported > kEagerBudget / 4;
 }
 

@@ -1,8 +1,8 @@
 // The engine's way out: builds frames in the transport's own memory, keeps the eager budget of
 // each peer and counts what is sent.
 //
-// Eager budget: without a grant, at most kEagerBudget bytes per peer may be unconsumed. Every
-// frame carries back how many eager bytes its sender has consumed (modulo 2^32).
+// Eager budget: without a grant, at most kEagerBudget bytes of frames per peer may be unconsumed.
+// Every frame carries back how many eager bytes its sender has consumed (modulo 2^32).
 #pragma once
 
 #include <cstdint>
@@ -41,10 +41,11 @@ class Outlet {
   // A frame without payload in one go; false if there is no room now.
   bool send_control(int peer, wire::FrameHeader header, ConstBytes payload = {});
 
-  bool eager_room(int peer, std::size_t bytes) const;
-  void note_eager_sent(int peer, std::size_t bytes);
-  // This rank has consumed eager bytes that `peer` had sent.
-  void note_eager_consumed(int peer, std::size_t bytes);
+  // Of one frame each, by its payload.
+  bool eager_room(int peer, std::size_t payload_bytes) const;
+  void note_eager_sent(int peer, std::size_t payload_bytes);
+  // This rank has consumed an eager frame that `peer` had sent.
+  void note_eager_consumed(int peer, std::size_t payload_bytes);
   // From a header of `peer`: how much of ours it has consumed.
   void note_eager_returned(int peer, std::uint32_t consumed);
   // Tells peers of which much was consumed unreported, by a frame that says nothing else.

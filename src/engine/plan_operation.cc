@@ -437,8 +437,9 @@ Waiting PlanOperation::waiting() const {
     result.received_bytes += stream.received_bytes;
     result.expected_bytes += stream.expected_bytes;
   }
+  const bool only_sends = result.peers.empty();
   for (const Outbound& stream : outbound_) {
-    if (result.peers.empty() && stream.sent < stream.slices) result.peers.push_back(stream.peer);
+    if (only_sends && stream.sent < stream.slices) result.peers.push_back(stream.peer);
   }
   std::sort(result.peers.begin(), result.peers.end());
   result.peers.erase(std::unique(result.peers.begin(), result.peers.end()), result.peers.end());

@@ -105,7 +105,8 @@ class RoleBuilder {
 
   void broadcast_one_shot() {
     if (rank_ != request_.root) return add_in_place(0, {{StepKind::recv_copy, 0, {request_.root}}});
-    if (request_.world > 1) add_in_place(0, {{StepKind::send_input, 0, others(rank_, request_.world)}});
+    // A lane for each, so that a slow receiver holds up nobody else.
+    for (const int peer : others(rank_, request_.world)) add_in_place(0, {{StepKind::send_input, 0, {peer}}});
   }
 
   // Phase 0: the root gives every rank one chunk; phase 1: that rank passes it on to the rest.

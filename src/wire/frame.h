@@ -13,7 +13,7 @@
 // | 40     | 4     | payload_bytes    | at most kMaxPayloadBytes                                    |
 // | 44     | 4     | epoch            | incarnation of the group                                    |
 // | 48     | 8     | payload_checksum | XXH3-64 of the payload, 0 where the peers share a host      |
-// | 56     | 4     | eager_consumed   | eager bytes taken from the addressee so far, modulo 2^32    |
+// | 56     | 4     | eager_consumed   | bytes of eager frames taken from the addressee, modulo 2^32 |
 // | 60     | 4     | header_checksum  | low half of XXH3-64 of bytes 0..59                          |
 //
 // All integers little-endian. Nothing read from a header sizes an allocation or bounds a loop

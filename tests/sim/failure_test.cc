@@ -162,6 +162,86 @@ TEST(StoppedRank, is_named_at_the_deadline_with_the_bytes_that_came) {
   }
 }
 
+// At any moment of an operation that all depend on: whoever fails names the stopped rank.
+TEST(StoppedRank, at_any_moment_is_the_one_that_is_named) {
+  int failures = 0;
+  for (int moment = 0; moment < 40; ++moment) {
+    const int victim = moment % 4;
+    SimWorld world(4, {.seed = static_cast<std::uint64_t>(moment), .slice_bytes = 16384});
+    SimCall call(world, world_group(world), all_reduce(200000, 4));
+    for (int rank = 0; rank < 4; ++rank) call.post(rank, seconds(3));
+    world.run_for(std::chrono::microseconds(60 * moment));
+    world.network().stop(victim);
+    world.run_for(seconds(4));
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == victim) continue;
+      SCOPED_TRACE(fmt::format("moment {}, rank {} of 4, rank {} stops", moment, rank, victim));
+      ASSERT_TRUE(call.done(rank)) << "hangs";
+      if (!call.failure(rank)) continue;
+      ++failures;
+      EXPECT_EQ(call.failure(rank)->kind, ErrorKind::deadline_exceeded);
+      EXPECT_EQ(call.failure(rank)->peer, victim) << call.failure(rank)->message;
+    }
+  }
+  EXPECT_GT(failures, 50) << "the test meant to hit running operations";
+}
+
+// One bucket holds everything, so rank 0 owns it all and rank 1 waits for nobody but rank 0.
+TEST(StoppedRank, is_named_by_ranks_that_wait_for_another_one) {
+  SimWorld world(3);
+  const CallOptions options{.compression = minmax({.bits = 4, .bucket_size = 65536}), .algorithm = Algorithm::sra};
+  SimCall call(world, world_group(world), all_reduce(1000, 3, options));
+  world.network().stop(2);
+  call.post(1, seconds(5));
+  world.run_for(seconds(1));
+  call.post(0, seconds(5));
+  world.run_for(seconds(6));
+  for (const int rank : {0, 1}) {
+    ASSERT_TRUE(call.done(rank)) << "hangs";
+    EXPECT_EQ(call.failure(rank)->kind, ErrorKind::deadline_exceeded);
+    EXPECT_EQ(call.failure(rank)->peer, 2) << call.failure(rank)->message;
+    EXPECT_TRUE(contains(call.failure(rank)->message, "rank 2")) << call.failure(rank)->message;
+  }
+}
+
+// A root waits for one receiver's leave; the others must not wait with it, nor be blamed.
+TEST(StoppedRank, that_receives_a_broadcast_holds_up_nobody_else) {
+  for (const int victim : {1, 2, 3}) {
+    SimWorld world(4, {.slice_bytes = 16384});
+    SimCall call(world, world_group(world),
+                 make_call(Collective::broadcast, 400000, DataType::float32, 4, {.algorithm = Algorithm::one_shot}));
+    world.network().stop(victim);
+    for (int rank = 0; rank < 4; ++rank) call.post(rank, seconds(5));
+    world.run_for(seconds(6));
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == victim) continue;
+      SCOPED_TRACE(fmt::format("rank {}, rank {} stopped", rank, victim));
+      ASSERT_TRUE(call.done(rank));
+      EXPECT_EQ(call.failure(rank).has_value(), rank == 0) << "only the root's part is not done";
+    }
+    EXPECT_EQ(call.failure(0)->kind, ErrorKind::deadline_exceeded);
+    EXPECT_EQ(call.failure(0)->peer, victim) << call.failure(0)->message;
+  }
+}
+
+TEST(StoppedRank, of_a_split_broadcast_is_named_by_everybody_who_fails) {
+  for (const int victim : {0, 1, 2, 3}) {
+    SimWorld world(4, {.slice_bytes = 16384});
+    SimCall call(world, world_group(world),
+                 make_call(Collective::broadcast, 400000, DataType::float32, 4, {.algorithm = Algorithm::sra}));
+    world.network().stop(victim);
+    for (int rank = 0; rank < 4; ++rank) call.post(rank, seconds(5));
+    world.run_for(seconds(6));
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == victim) continue;
+      SCOPED_TRACE(fmt::format("rank {}, rank {} stopped", rank, victim));
+      ASSERT_TRUE(call.done(rank) && call.failure(rank));
+      EXPECT_EQ(call.failure(rank)->kind, ErrorKind::deadline_exceeded);
+      EXPECT_EQ(call.failure(rank)->peer, victim) << call.failure(rank)->message;
+    }
+  }
+}
+
 TEST(StoppedRank, bytes_got_and_expected_are_those_of_the_operation) {
   SimWorld world(3);
   SimCall call(world, world_group(world), make_call(Collective::all_gather, 1000, DataType::float32, 3));

@@ -134,6 +134,34 @@ TEST(FastRanks, run_ahead_of_a_slow_one_and_all_ends_right) {
   }
 }
 
+// A root's small broadcasts end when they are sent: a loop of them runs far ahead of a rank that computes.
+TEST(FastRanks, may_broadcast_any_number_of_times_to_a_slow_one) {
+  constexpr int kCalls = 80000;
+  SimWorld world(2, {.link = {.latency = std::chrono::microseconds(5)}});
+  const auto call = make_call(Collective::broadcast, 1, DataType::float32, 2);
+  const float sent = 17;
+  float received = 0;
+  std::byte* source = reinterpret_cast<std::byte*>(const_cast<float*>(&sent));
+  std::vector<SimWork> works;
+  for (int i = 0; i < kCalls; ++i) {
+    works.push_back(world.post(0, call, source, source, std::chrono::hours(1)));
+    world.run_until([&] { return works.back()->done(); }, std::chrono::microseconds(20));
+    if (!works.back()->done()) break;  // as a blocking loop would wait here
+  }
+  world.settle();
+  ASSERT_FALSE(works.back()->done() && works.back()->failure()) << works.back()->failure()->message;
+  const std::size_t ahead = works.size();
+  for (std::size_t i = 0; i < ahead; ++i) {
+    auto* target = reinterpret_cast<std::byte*>(&received);
+    works.push_back(world.post(1, call, target, target, std::chrono::hours(1)));
+    received = 0;
+    world.run_until([&] { return works.back()->done(); });
+    ASSERT_FALSE(works.back()->failure()) << works.back()->failure()->message;
+    ASSERT_EQ(received, sent) << "call " << i;
+  }
+  ASSERT_TRUE(world.run(works));
+}
+
 TEST(FramesOfAGroupNotOpenedYet, wait_for_it) {
   SimWorld world(3);
   const SimGroup late{77, {0, 1, 2}};

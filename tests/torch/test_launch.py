@@ -43,7 +43,7 @@ TRAINING = """
     everyone = [torch.empty_like(gradients) for _ in range(dist.get_world_size())]
     dist.all_gather(everyone, gradients)
     assert all(torch.equal(gradients, other) for other in everyone)
-    print("trained on", dist.get_world_size(), "ranks", flush=True)
+    print(f"trained on {dist.get_world_size()} ranks", flush=True)
     dist.destroy_process_group()
 """
 

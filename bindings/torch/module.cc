@@ -2,7 +2,6 @@
 // interface has no words for.
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/version.h>
 
 #include <string>
 
@@ -14,15 +13,6 @@ namespace qccl::torch_binding {
 namespace {
 
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
-
-// c10d's classes have another binary layout in nearly every release.
-void check_torch_version() {
-  const auto found = py::module_::import("torch").attr("__version__").cast<std::string>();
-  if (found == QCCL_TORCH_VERSION) return;
-  const std::string text = "qccl was built for torch " QCCL_TORCH_VERSION " and can't work with torch " + found +
-                           ", which is installed; build qccl again (scripts/build_python.sh or pip install)";
-  throw py::import_error(text);
-}
 
 GroupRequest make_request(c10::intrusive_ptr<c10d::Store> store, int rank, std::vector<std::int64_t> global_ranks,
                           std::string name, std::optional<std::int64_t> timeout_ms,
@@ -92,7 +82,6 @@ void close_all(std::int64_t limit_ms) {
 
 PYBIND11_MODULE(_C, module) {
   using namespace qccl::torch_binding;
-  check_torch_version();
   using Released = py::call_guard<py::gil_scoped_release>;
   py::class_<GroupRequest>(module, "GroupRequest")
       .def(py::init(&make_request), py::kw_only(), py::arg("store"), py::arg("rank"), py::arg("global_ranks"),

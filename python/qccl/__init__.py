@@ -10,12 +10,14 @@ point tensors of at least 64 KiB are sent compressed, as the options, set_compre
 variable QCCL_COMPRESSION say; nothing else ever is, and without any of them nothing is.
 """
 
-import torch  # noqa: F401  (before the extension, which uses its libraries)
-
 import qccl_autoload
 
-from . import _C
-from ._api import Options, Traffic, describe, set_compression, traffic
+from ._check import check_extension
+
+check_extension()
+
+from . import _C  # noqa: E402
+from ._api import Options, Traffic, describe, set_compression, traffic  # noqa: E402
 
 __version__: str = _C.version()
 __all__ = ["Options", "Traffic", "describe", "set_compression", "traffic", "__version__"]

@@ -32,7 +32,7 @@ def torchrun(*arguments):
 
 
 TRAINING = """
-    import torch, torch.distributed as dist
+    import os, torch, torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
     dist.init_process_group("qccl")
     torch.manual_seed(0)
@@ -74,7 +74,8 @@ def test_torchrun_restart_does_not_meet_keys_of_the_first_attempt(tmp_path):
         if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and dist.get_rank() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         dist.all_reduce(tensor)
-        print(f"restart {os.environ['TORCHELASTIC_RESTART_COUNT']} sum {tensor[0].item()}", flush=True)
+        restart = os.environ["TORCHELASTIC_RESTART_COUNT"]
+        os.write(1, f"restart {restart} sum {tensor[0].item()}\\n".encode())
         dist.destroy_process_group()
         """,
     )

@@ -35,6 +35,7 @@ class RawClient {
  public:
   explicit RawClient(const TcpStoreServer& server)
       : fd_(os::connect_tcp("127.0.0.1", server.port(), soon(), kClock).take_or_throw()) {}
+  explicit RawClient(os::Fd fd) : fd_(std::move(fd)) {}
 
   void send(const std::string& bytes) {
     os::write_exactly(fd_, std::as_bytes(std::span(bytes)), soon(), kClock).take_or_throw();
@@ -209,18 +210,22 @@ TEST(TcpStore, get_gives_up_after_its_timeout_and_goes_on_working) {
   EXPECT_EQ(client.get("never", milliseconds(0)), "came");
 }
 
-// The key comes up about when its waiter gives up: whatever the order, the stream stays in step.
-TEST(TcpStore, a_wait_cancelled_as_its_key_appears_keeps_the_stream_in_step) {
-  auto server = start_server();
-  auto waiter = client_of(*server), setter = client_of(*server);
-  for (int i = 0; i < 200; ++i) {
-    const std::string key = "key" + std::to_string(i);
-    auto set = std::async(std::launch::async, [&] { setter.set(key, "value"); });
-    const auto value = waiter.get(key, milliseconds(i % 2));
-    EXPECT_EQ(value.value_or("value"), "value");
-    set.get();
-    ASSERT_EQ(waiter.add("n", 1), i + 1);
-  }
+// A server played by hand, whose answer to the wait crosses the client's cancellation.
+TEST(TcpStore, a_key_that_appears_as_its_wait_is_cancelled_is_found) {
+  auto listener = os::listen_tcp("127.0.0.1", 0).take_or_throw();
+  TcpStore client(
+      {.host = "127.0.0.1", .port = os::local_port(listener).take_or_throw(), .deadline = soon(), .clock = &kClock});
+  auto value = std::async(std::launch::async, [&] { return client.get("k", milliseconds(1)); });
+  os::wait_ready(listener, os::Direction::read, soon(), kClock).take_or_throw();
+  RawClient peer(std::move(*os::accept_connection(listener).take_or_throw()));
+  peer.receive(kIntroduction.size() + 22);  // and the check of "/qccl"
+  peer.send("\1"s);
+  EXPECT_EQ(peer.receive(19), "\x06\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/k"s);
+  EXPECT_EQ(peer.receive(1), "\x0C"s);
+  peer.send("\0\1"s);
+  EXPECT_EQ(peer.receive(11), "\x03\x02\0\0\0\0\0\0\0/k"s);
+  peer.send("\x01\0\0\0\0\0\0\0v"s);
+  EXPECT_EQ(value.get(), "v");
 }
 
 TEST(TcpStore, connects_to_a_server_that_starts_later) {
@@ -255,16 +260,35 @@ TEST(TcpStore, something_else_that_listens_is_no_store) {
   EXPECT_EQ(kind_of_failure([&] { client.add("n", 1); }), ErrorKind::deadline_exceeded);
 }
 
-TEST(TcpStore, waits_for_the_next_server_after_one_that_stopped_in_good_order) {
+TEST(TcpStore, waits_long_for_the_next_server_after_one_that_ended_in_good_order) {
+  ManualClock time;
   auto server = start_server();
-  auto client = client_of(*server);
+  TcpStore client({.host = "127.0.0.1", .port = server->port(), .deadline = TimePoint() + seconds(60), .clock = &time});
   EXPECT_EQ(client.add("n", 1), 1);
   auto waiting =
       std::async(std::launch::async, [&] { return kind_of_failure([&] { client.get("never", seconds(20)); }); });
   server->stop(seconds(20));
   EXPECT_EQ(waiting.get(), ErrorKind::peer_lost);
+  time.advance(TcpStore::kVanishedLimit * 2);
   server = start_server(server->port());
   EXPECT_EQ(client.add("n", 1), 1);
+}
+
+TEST(TcpStore, a_server_that_vanished_is_not_looked_for_long) {
+  ManualClock time;
+  auto server = start_server();
+  TcpStore client({.host = "127.0.0.1", .port = server->port(), .deadline = TimePoint() + seconds(60), .clock = &time});
+  EXPECT_EQ(client.add("n", 1), 1);
+  server.reset();
+  EXPECT_EQ(kind_of_failure([&] { client.add("n", 1); }), ErrorKind::peer_lost);
+  time.advance(TcpStore::kVanishedLimit);
+  try {
+    client.add("n", 1);
+    FAIL() << "reached a server that does not exist";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::peer_lost);
+    EXPECT_NE(std::string(error.what()).find("vanished"), std::string::npos) << error.what();
+  }
 }
 
 TEST(TcpStore, refuses_what_the_server_would_drop_it_for) {

@@ -86,6 +86,7 @@ class Mesh {
   std::vector<bool> expects_local_;
   MeshLinks links_;
   TimePoint next_look_{};
+  bool told_by_another_ = false;  // this rank's failure is one that the store already has
 };
 
 Result<MeshLinks> Mesh::connect() {
@@ -96,7 +97,7 @@ Result<MeshLinks> Mesh::connect() {
   if (status.ok()) status = connect_all();
   if (status.ok()) return std::move(links_);
   Failure failure = named(status.error());
-  rendezvous::report_failure(keys_, assembly_.generation, failure.info());
+  if (!told_by_another_) rendezvous::report_failure(keys_, assembly_.generation, failure.info());
   return failure;
 }
 
@@ -246,6 +247,7 @@ Status Mesh::look_for_failures() {
   auto reported = rendezvous::reported_failure(keys_, assembly_.generation);
   if (!reported) next_look_ = kForever;
   if (!reported || !*reported) return {};
+  told_by_another_ = true;
   return Failure(ErrorKind::peer_lost, "the job can't start: " + **reported);
 }
 

@@ -210,6 +210,7 @@ TEST(Mesh, one_ranks_failure_reaches_those_it_was_connected_to) {
   const Mute rank_0(host, 0, 3, true);
   expect_failure(rank_2.get(), ErrorKind::deadline_exceeded, "rank 2 of 3: not all ranks are connected after 1.5 s");
   expect_failure(rank_1.get(), ErrorKind::peer_lost, "rank 1 of 3: the job can't start: rank 2 of 3: not all ranks");
+  EXPECT_TRUE(host.value("1/failure").starts_with("rank 2 of 3: not all ranks"));
 }
 
 TEST(Mesh, one_ranks_failure_reaches_those_it_was_not_connected_to) {

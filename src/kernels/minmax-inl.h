@@ -1,7 +1,7 @@
 // minmax.h in vectors. Per target.
 //
-// A slice is worked off in blocks of kBlock elements, cut where buckets end. Codes of 8 and 16 bits
-// are written and read in place; narrower ones go through a block of one byte each (pack-inl.h).
+// A slice is worked off in blocks of kBlock elements, cut where buckets end. Codes that minmax_codes-inl.h
+// has a layout for are written and read in place; others go through a block of one byte each (pack-inl.h).
 
 #if defined(QCCL_KERNELS_MINMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_MINMAX_INL_H_
@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "hwy/highway.h"
+#include "kernels/minmax_codes-inl.h"
 #include "kernels/minmax_reference.h"
 #include "kernels/pack-inl.h"
 
@@ -21,13 +22,8 @@ namespace qccl::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-using ValueTag = hn::ScalableTag<float>;
-using IntegerTag = hn::RebindToSigned<ValueTag>;
-using Values = hn::Vec<ValueTag>;
-using Integers = hn::Vec<IntegerTag>;
 using reference::BucketHeader;
 using reference::BucketKind;
-using reference::Quantizer;
 
 inline constexpr std::size_t kBlock = 1024;  // 4 KiB of floats: stays in L1 between two passes
 static_assert(kBlock % kCodesPerVector == 0);
@@ -90,167 +86,156 @@ HWY_INLINE BucketHeader header_of(const float* source, std::size_t n, float leve
 
 // ---- Encoding the elements of one bucket.
 
-// Integers of values that are in [0, 65536): without the checks for what does not fit.
-HWY_INLINE Integers truncate(Values v) {
-#if HWY_ARCH_X86 && HWY_MAX_BYTES == 64
-  return Integers{_mm512_cvttps_epi32(v.raw)};
-#elif HWY_ARCH_X86 && HWY_MAX_BYTES == 32
-  return Integers{_mm256_cvttps_epi32(v.raw)};
-#elif HWY_ARCH_X86
-  return Integers{_mm_cvttps_epi32(v.raw)};
-#else
-  return hn::ConvertTo(IntegerTag(), v);
-#endif
-}
-
-// Stores four vectors of codes as bytes, in order.
-HWY_INLINE void store_codes(Integers a, Integers b, Integers c, Integers e, std::byte* to) {
-#if HWY_ARCH_X86 && HWY_MAX_BYTES == 64
-  const __m512i bytes = _mm512_packus_epi16(_mm512_packs_epi32(a.raw, b.raw), _mm512_packs_epi32(c.raw, e.raw));
-  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  _mm512_storeu_si512(to, _mm512_permutexvar_epi32(order, bytes));
-#elif HWY_ARCH_X86 && HWY_MAX_BYTES == 32
-  const __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(a.raw, b.raw), _mm256_packs_epi32(c.raw, e.raw));
-  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permutevar8x32_epi32(bytes, order));
-#elif HWY_ARCH_X86
-  const __m128i bytes = _mm_packus_epi16(_mm_packs_epi32(a.raw, b.raw), _mm_packs_epi32(c.raw, e.raw));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
-#else
-  const hn::Rebind<std::uint8_t, ValueTag> d;
-  const std::size_t lanes = hn::Lanes(d);
-  auto* bytes = reinterpret_cast<std::uint8_t*>(to);
-  hn::StoreU(hn::DemoteTo(d, a), d, bytes);
-  hn::StoreU(hn::DemoteTo(d, b), d, bytes + lanes);
-  hn::StoreU(hn::DemoteTo(d, c), d, bytes + 2 * lanes);
-  hn::StoreU(hn::DemoteTo(d, e), d, bytes + 3 * lanes);
-#endif
-}
-
-HWY_INLINE void store_codes_16(Integers codes, std::byte* to) {
-  const hn::Rebind<std::uint16_t, ValueTag> d;
-  hn::StoreU(hn::DemoteTo(d, codes), d, reinterpret_cast<std::uint16_t*>(to));
-}
-
-// The rule of encode_element() for buckets that are not wide.
+// The rule of encode_element() for buckets that are not wide; clamping to D is left to storing.
 struct EncodeLanes {
-  Values minimum, inverse, levels, half;
+  Values minimum, inverse, half;
   explicit HWY_INLINE EncodeLanes(const Quantizer& q)
       : minimum(hn::Set(ValueTag(), q.minimum)),
         inverse(hn::Set(ValueTag(), q.inverse)),
-        levels(hn::Set(ValueTag(), q.levels)),
         half(hn::Set(ValueTag(), 0.5f)) {}
   HWY_INLINE Integers operator()(const float* x) const {
-    const Values scaled = hn::Mul(hn::Sub(hn::LoadU(ValueTag(), x), minimum), inverse);
-    return truncate(hn::Add(hn::Min(scaled, levels), half));
+    return truncate(hn::Add(hn::Mul(hn::Sub(hn::LoadU(ValueTag(), x), minimum), inverse), half));
   }
 };
 
-template <std::size_t kCodeBytes>
-HWY_INLINE void store_code(std::byte* codes, std::size_t index, std::uint32_t code) {
-  std::memcpy(codes + index * kCodeBytes, &code, kCodeBytes);
-}
-
-template <std::size_t kCodeBytes>
+template <class Codes>
 HWY_INLINE void encode_run(const Quantizer& q, const float* source, std::size_t n, std::byte* codes) {
   std::size_t i = 0;
   if (q.kind == BucketKind::normal) {
     const EncodeLanes encode(q);
     const std::size_t lanes = hn::Lanes(ValueTag());
-    if constexpr (kCodeBytes == 1) {
-      for (; i + 4 * lanes <= n; i += 4 * lanes) {
-        store_codes(encode(source + i), encode(source + i + lanes), encode(source + i + 2 * lanes),
-                    encode(source + i + 3 * lanes), codes + i);
-      }
-    } else {
-      for (; i + lanes <= n; i += lanes) store_codes_16(encode(source + i), codes + i * kCodeBytes);
+    for (; i + 4 * lanes <= n; i += 4 * lanes) {
+      Codes::store(encode(source + i), encode(source + i + lanes), encode(source + i + 2 * lanes),
+                   encode(source + i + 3 * lanes), static_cast<std::uint32_t>(q.levels), codes + i * Codes::kBits / 8);
     }
   }
-  for (; i < n; ++i) store_code<kCodeBytes>(codes, i, reference::encode_element(q, source[i]));
+  for (; i < n; ++i) Codes::store_one(codes, i, reference::encode_element(q, source[i]));
 }
 
 // ---- Decoding the elements of one bucket.
 
-template <std::size_t kCodeBytes>
-HWY_INLINE Integers load_codes(const std::byte* codes) {
-  using Code = std::conditional_t<kCodeBytes == 1, std::uint8_t, std::uint16_t>;
-  const hn::Rebind<Code, ValueTag> d;
-  return hn::PromoteTo(IntegerTag(), hn::LoadU(d, reinterpret_cast<const Code*>(codes)));
-}
-
-template <std::size_t kCodeBytes>
-HWY_INLINE std::uint32_t load_code(const std::byte* codes, std::size_t index) {
-  std::uint32_t code = 0;
-  std::memcpy(&code, codes + index * kCodeBytes, kCodeBytes);
-  return code;
-}
-
 // What becomes of a decoded value: the value itself,
 struct Assign {
-  HWY_INLINE Values operator()(Values y, std::size_t) const { return y; }
-  HWY_INLINE float operator()(float y, std::size_t) const { return y; }
+  template <int kSlot>
+  HWY_INLINE Values take(Values y, std::size_t) {
+    return y;
+  }
+  HWY_INLINE float take(float y, std::size_t) { return y; }
+  HWY_INLINE void end(float*, std::size_t) {}
   HWY_INLINE Assign from(std::size_t) const { return *this; }
 };
 
-// or its sum with the addend.
+// or its sum with the addend. Sums that are NaN are made canonical at the end of a run that has one. Each
+// slot remembers by itself whether it saw one, so that they need not wait for each other.
 struct AddTo {
   const float* addend;
-  HWY_INLINE Values operator()(Values y, std::size_t index) const {
+  Values zeros0 = hn::Zero(ValueTag());  // 0 * sum: NaN where a sum was not finite
+  Values zeros1 = hn::Zero(ValueTag());
+  Values zeros2 = hn::Zero(ValueTag());
+  Values zeros3 = hn::Zero(ValueTag());
+
+  template <int kSlot>
+  HWY_INLINE Values take(Values y, std::size_t index) {
     const ValueTag d;
     const Values sum = hn::Add(hn::LoadU(d, addend + index), y);
-    return hn::IfThenElse(hn::IsNaN(sum), hn::Set(d, canonical_nan()), sum);
+    Values& zeros = kSlot == 0 ? zeros0 : kSlot == 1 ? zeros1 : kSlot == 2 ? zeros2 : zeros3;
+    zeros = hn::MulAdd(sum, hn::Zero(d), zeros);
+    return sum;
   }
-  HWY_INLINE float operator()(float y, std::size_t index) const { return reference::add_canonical(addend[index], y); }
-  HWY_INLINE AddTo from(std::size_t index) const { return {addend + index}; }
+  HWY_INLINE float take(float y, std::size_t index) { return reference::add_canonical(addend[index], y); }
+  HWY_INLINE void end(float* target, std::size_t n) {
+    const ValueTag d;
+    const Values zeros = hn::Add(hn::Add(zeros0, zeros1), hn::Add(zeros2, zeros3));
+    if (hn::AllFalse(d, hn::IsNaN(zeros))) return;
+    for (std::size_t i = 0; i < n; ++i) target[i] = target[i] != target[i] ? canonical_nan() : target[i];
+  }
+  HWY_INLINE AddTo from(std::size_t index) const { return AddTo{addend + index}; }
 };
 
-template <std::size_t kCodeBytes, class Finish>
+template <class Codes, class Finish>
 HWY_INLINE void decode_run(const Quantizer& q, const std::byte* codes, std::size_t n, float* target, Finish finish) {
   std::size_t i = 0;
   if (q.kind == BucketKind::normal) {
     const ValueTag d;
     const std::size_t lanes = hn::Lanes(d);
-    const Values minimum = hn::Set(d, q.minimum);
-    const Values unit = hn::Set(d, q.unit);
-    const auto decode = [&](std::size_t at) HWY_ATTR {
-      const Values code = hn::ConvertTo(d, load_codes<kCodeBytes>(codes + at * kCodeBytes));
-      return finish(hn::Add(minimum, hn::Mul(code, unit)), at);
-    };
-    for (; i + 2 * lanes <= n; i += 2 * lanes) {
-      const Values first = decode(i);
-      const Values second = decode(i + lanes);
-      hn::StoreU(first, d, target + i);
-      hn::StoreU(second, d, target + i + lanes);
+    const typename Codes::Decoder decode(q);
+    for (; i + 4 * lanes <= n; i += 4 * lanes) {
+      const std::size_t at[] = {i, i + lanes, i + 2 * lanes, i + 3 * lanes};
+      const Values y0 = finish.template take<0>(decode(codes, at[0]), at[0]);
+      const Values y1 = finish.template take<1>(decode(codes, at[1]), at[1]);
+      const Values y2 = finish.template take<2>(decode(codes, at[2]), at[2]);
+      const Values y3 = finish.template take<3>(decode(codes, at[3]), at[3]);
+      hn::StoreU(y0, d, target + at[0]);
+      hn::StoreU(y1, d, target + at[1]);
+      hn::StoreU(y2, d, target + at[2]);
+      hn::StoreU(y3, d, target + at[3]);
     }
-    for (; i + lanes <= n; i += lanes) hn::StoreU(decode(i), d, target + i);
+    for (; i + lanes <= n; i += lanes) hn::StoreU(finish.template take<0>(decode(codes, i), i), d, target + i);
+    finish.end(target, i);
   }
-  for (; i < n; ++i) target[i] = finish(reference::decode_element(q, load_code<kCodeBytes>(codes, i)), i);
+  for (; i < n; ++i) target[i] = finish.take(reference::decode_element(q, Codes::load_one(codes, i)), i);
 }
 
 // ---- Whole slices.
 
-template <std::size_t kCodeBytes>
+// Headers and quantizers of a slice's buckets, each made one bucket ahead: the chain of reductions and divisions
+// that ends in a quantizer then overlaps with the encoding of the bucket before.
+class BucketAhead {
+ public:
+  HWY_INLINE BucketAhead(MinmaxFormat format, const float* source, std::size_t n, std::byte* headers)
+      : levels_(reference::largest_code(format.bits)),
+        bucket_size_(format.bucket_size),
+        source_(source),
+        left_(n),
+        headers_(headers) {
+    prepare();
+  }
+  // The quantizer of the next bucket, whose header it writes. The bucket begins at `begin`; sets its end.
+  HWY_INLINE Quantizer next(std::size_t begin, std::size_t& end) {
+    const Quantizer quantizer = quantizer_;
+    std::memcpy(headers_, &header_, sizeof(header_));
+    headers_ += kBucketHeaderBytes;
+    end = begin + size_;
+    source_ += size_;
+    left_ -= size_;
+    prepare();
+    return quantizer;
+  }
+
+ private:
+  HWY_INLINE void prepare() {
+    size_ = std::min(left_, bucket_size_);
+    if (size_ == 0) return;
+    header_ = header_of(source_, size_, levels_);
+    quantizer_ = reference::make_quantizer(header_, levels_);
+  }
+
+  const float levels_;
+  const std::size_t bucket_size_;
+  const float* source_;
+  std::size_t left_;
+  std::byte* headers_;
+  std::size_t size_ = 0;
+  BucketHeader header_;
+  Quantizer quantizer_;
+};
+
+template <class Codes>
 HWY_INLINE void encode_slice(MinmaxFormat format, const float* source, std::size_t n, std::byte* target) {
-  const float levels = reference::largest_code(format.bits);
   const std::byte* const limit = target + minmax_encoded_bytes(format, n);
   std::byte* packed = target + minmax_header_bytes(format, n);
-  const bool in_place = format.bits == 8 * static_cast<int>(kCodeBytes);
-  alignas(64) std::byte block_codes[kBlock * kCodeBytes];
+  const bool in_place = format.bits == Codes::kBits;
+  alignas(64) std::byte block_codes[kBlock * Codes::kBits / 8];
+  BucketAhead buckets(format, source, n, target);
   Quantizer quantizer;
   std::size_t bucket_end = 0;
   for (std::size_t block = 0; block < n; block += kBlock) {
     const std::size_t block_end = std::min(n, block + kBlock);
-    std::byte* codes = in_place ? packed + block * kCodeBytes : block_codes;
+    std::byte* codes = in_place ? packed + block * Codes::kBits / 8 : block_codes;
     for (std::size_t at = block; at < block_end;) {
-      if (at == bucket_end) {
-        bucket_end = std::min<std::size_t>(n, at + format.bucket_size);
-        const BucketHeader header = header_of(source + at, bucket_end - at, levels);
-        std::memcpy(target, &header, sizeof(header));
-        target += kBucketHeaderBytes;
-        quantizer = reference::make_quantizer(header, levels);
-      }
+      if (at == bucket_end) quantizer = buckets.next(at, bucket_end);
       const std::size_t end = std::min(bucket_end, block_end);
-      encode_run<kCodeBytes>(quantizer, source + at, end - at, codes + (at - block) * kCodeBytes);
+      encode_run<Codes>(quantizer, source + at, end - at, codes + (at - block) * Codes::kBits / 8);
       at = end;
     }
     if (in_place) continue;
@@ -262,19 +247,19 @@ HWY_INLINE void encode_slice(MinmaxFormat format, const float* source, std::size
   }
 }
 
-template <std::size_t kCodeBytes, class Finish>
+template <class Codes, class Finish>
 HWY_INLINE void decode_slice(MinmaxFormat format, const std::byte* source, std::size_t n, float* target,
                              Finish finish) {
   const float levels = reference::largest_code(format.bits);
   const std::byte* const limit = source + minmax_encoded_bytes(format, n);
   const std::byte* packed = source + minmax_header_bytes(format, n);
-  const bool in_place = format.bits == 8 * static_cast<int>(kCodeBytes);
-  alignas(64) std::byte block_codes[kBlock * kCodeBytes];
+  const bool in_place = format.bits == Codes::kBits;
+  alignas(64) std::byte block_codes[kBlock * Codes::kBits / 8];
   Quantizer quantizer;
   std::size_t bucket_end = 0;
   for (std::size_t block = 0; block < n; block += kBlock) {
     const std::size_t block_end = std::min(n, block + kBlock);
-    const std::byte* codes = in_place ? packed + block * kCodeBytes : block_codes;
+    const std::byte* codes = in_place ? packed + block * Codes::kBits / 8 : block_codes;
     if (!in_place) {
       unpack_codes(format.bits,
                    reinterpret_cast<const std::uint8_t*>(packed) + block / 8 * static_cast<std::size_t>(format.bits),
@@ -290,26 +275,34 @@ HWY_INLINE void decode_slice(MinmaxFormat format, const std::byte* source, std::
         quantizer = reference::make_quantizer(header, levels);
       }
       const std::size_t end = std::min(bucket_end, block_end);
-      decode_run<kCodeBytes>(quantizer, codes + (at - block) * kCodeBytes, end - at, target + at, finish.from(at));
+      decode_run<Codes>(quantizer, codes + (at - block) * Codes::kBits / 8, end - at, target + at, finish.from(at));
       at = end;
     }
   }
 }
 
+// Calls use(codes) with the layout for the format.
+template <class Use>
+HWY_INLINE void with_codes(MinmaxFormat format, Use use) {
+  if (format.bits == 16) return use(WordCodes());
+#if HWY_ARCH_X86 && HWY_MAX_BYTES >= 32
+  if (format.bits == 4 && format.bucket_size % 2 == 0) return use(NibbleCodes());
+#endif
+  use(ByteCodes());
+}
+
 void minmax_encode(MinmaxFormat format, const float* source, std::size_t n, std::byte* target) {
-  if (format.bits == 16) return encode_slice<2>(format, source, n, target);
-  encode_slice<1>(format, source, n, target);
+  with_codes(format, [=](auto codes) HWY_ATTR { encode_slice<decltype(codes)>(format, source, n, target); });
 }
 
 void minmax_decode(MinmaxFormat format, const std::byte* source, float* target, std::size_t n) {
-  if (format.bits == 16) return decode_slice<2>(format, source, n, target, Assign());
-  decode_slice<1>(format, source, n, target, Assign());
+  with_codes(format, [=](auto codes) HWY_ATTR { decode_slice<decltype(codes)>(format, source, n, target, Assign()); });
 }
 
 void minmax_decode_add(MinmaxFormat format, const std::byte* source, const float* addend, float* target,
                        std::size_t n) {
-  if (format.bits == 16) return decode_slice<2>(format, source, n, target, AddTo{addend});
-  decode_slice<1>(format, source, n, target, AddTo{addend});
+  with_codes(format,
+             [=](auto codes) HWY_ATTR { decode_slice<decltype(codes)>(format, source, n, target, AddTo{addend}); });
 }
 
 }  // namespace qccl::kernels::HWY_NAMESPACE

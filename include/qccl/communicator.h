@@ -49,6 +49,19 @@ struct CallOptions {
   std::optional<Milliseconds> timeout{};  // of this operation
 };
 
+// Settings of one message.
+struct MessageOptions {
+  int tag = 0;                            // not negative; a recv takes messages of its own tag only
+  std::optional<Milliseconds> timeout{};  // of this operation
+};
+
+// One buffer of a coalesced call; see the collective for the elements it holds.
+struct CallBuffers {
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::size_t count = 0;
+};
+
 // Counters since the communicator's context began, of this rank.
 struct Traffic {
   std::uint64_t payload_bytes_sent = 0;  // codes and data, without frame headers
@@ -75,6 +88,8 @@ class Work {
   bool done() const;
   // Failure, if the operation ended with one; nothing while it runs or when it succeeded.
   std::optional<ErrorInfo> error() const;
+  // The rank that the message of a finished recv came from; -1 for all else.
+  int source() const;
   // Calls `callback` once when the operation ends (at once if it has), on whatever thread
   // ends it: it must not block, throw, or call into the library except to query this Work.
   void notify(std::function<void()> callback) const;
@@ -118,6 +133,45 @@ class Communicator {
   Work reduce_scatter_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
   Work barrier_async(const CallOptions& = {});
 
+  // Several buffers, each as its own operation, as one call with one Work.
+  void all_reduce_coalesced(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
+  void all_gather_coalesced(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
+  void reduce_scatter_coalesced(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
+  Work all_reduce_coalesced_async(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
+  Work all_gather_coalesced_async(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
+  Work reduce_scatter_coalesced_async(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
+
+  // Messages from one rank to another, in an order of their own beside the collectives': between
+  // two ranks the first send of a tag meets the first recv of that tag. Count and type must be
+  // equal, else both ranks fail. A send may end before its recv is called (up to 64 KiB, within a
+  // budget) and must not count on it; one to this rank itself ends when it is received.
+  void send(const void* data, std::size_t count, DataType type, int to, const MessageOptions& = {});
+  // `from` may be kAnySource: the earliest message of that tag. Returns the rank it came from.
+  int recv(void* data, std::size_t count, DataType type, int from, const MessageOptions& = {});
+  Work send_async(const void* data, std::size_t count, DataType type, int to, const MessageOptions& = {});
+  Work recv_async(void* data, std::size_t count, DataType type, int from, const MessageOptions& = {});
+  // Both at once, so that ranks may exchange in any pattern. Returns the rank received from.
+  struct Outgoing {
+    const void* data;
+    std::size_t count;
+    DataType type;
+    int to;
+  };
+  struct Incoming {
+    void* data;
+    std::size_t count;
+    DataType type;
+    int from;
+  };
+  int sendrecv(const Outgoing& outgoing, const Incoming& incoming, const MessageOptions& = {});
+
+  // From group_start() on, calls of this thread on any communicator of this context are only
+  // recorded: they return at once (recv: -1), their Works can't be waited for yet. group_end()
+  // posts all of them before any moves, and returns one Work for them; it ends when all have ended
+  // and with the first failure. A recorded call that throws ends the group; nothing of it is posted.
+  void group_start();
+  Work group_end();
+
   // The same for containers of the listed element types.
   template <class T>
   void all_reduce(std::vector<T>& buffer, const CallOptions& options = {}) {
@@ -138,6 +192,28 @@ class Communicator {
   template <class T>
   void broadcast(std::vector<T>& buffer, const CallOptions& options = {}) {
     broadcast(buffer.data(), buffer.size(), data_type_of<T>(), options);
+  }
+
+  template <class T>
+  void send(const std::vector<T>& data, int to, const MessageOptions& options = {}) {
+    send(data.data(), data.size(), data_type_of<T>(), to, options);
+  }
+  template <class T>
+  int recv(std::vector<T>& data, int from, const MessageOptions& options = {}) {
+    return recv(data.data(), data.size(), data_type_of<T>(), from, options);
+  }
+  template <class T>
+  Work send_async(const std::vector<T>& data, int to, const MessageOptions& options = {}) {
+    return send_async(data.data(), data.size(), data_type_of<T>(), to, options);
+  }
+  template <class T>
+  Work recv_async(std::vector<T>& data, int from, const MessageOptions& options = {}) {
+    return recv_async(data.data(), data.size(), data_type_of<T>(), from, options);
+  }
+  template <class T>
+  int sendrecv(const std::vector<T>& out, int to, std::vector<T>& in, int from, const MessageOptions& options = {}) {
+    return sendrecv({out.data(), out.size(), data_type_of<T>(), to}, {in.data(), in.size(), data_type_of<T>(), from},
+                    options);
   }
 
   // A group of `ranks` (ranks of this group, in their new order). Every rank in `ranks` calls it

@@ -27,6 +27,9 @@ enum class Collective : std::uint8_t { all_reduce, broadcast, all_gather, reduce
 // one_shot: every rank sends all it has to every rank. sra: scatter-reduce, then all-gather.
 enum class Algorithm : std::uint8_t { automatic, one_shot, sra };
 
+// In place of the rank to receive from: whoever's message comes first.
+inline constexpr int kAnySource = -1;
+
 // automatic: shared memory between ranks of one host, TCP between hosts.
 enum class TransportChoice : std::uint8_t { automatic, shm, tcp };
 

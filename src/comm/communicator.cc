@@ -21,12 +21,39 @@ CommunicatorState::Request all_reduce_request(const void* input, void* output, s
   return {Collective::all_reduce, input, output, count, type, options};
 }
 
+std::vector<CommunicatorState::Request> requests_of(Collective collective, std::span<const CallBuffers> buffers,
+                                                    DataType type, const CallOptions& options) {
+  std::vector<CommunicatorState::Request> requests;
+  requests.reserve(buffers.size());
+  for (const CallBuffers& each : buffers) {
+    requests.push_back({collective, each.input, each.output, each.count, type, options});
+  }
+  return requests;
+}
+
+CommunicatorState::MessageRequest send_request(const void* data, std::size_t count, DataType type, int to,
+                                               const MessageOptions& options) {
+  return {data, nullptr, false, count, type, to, options};
+}
+
+CommunicatorState::MessageRequest recv_request(void* data, std::size_t count, DataType type, int from,
+                                               const MessageOptions& options) {
+  return {nullptr, data, true, count, type, from, options};
+}
+
+// A call that group_end() has not posted can't be waited for.
+void check_posted(const internal::WorkState& work) {
+  if (!work.held_back()) return;
+  throw Error({.kind = ErrorKind::misuse, .message = "QCCL: wait() for a call that awaits its group_end()"});
+}
+
 }  // namespace
 
 // ---- Work
 
 void Work::wait() const {
   if (state_ == nullptr) return;
+  check_posted(*state_);
   if (!state_->done()) {
     // A context that is gone has ended all its operations.
     if (const auto context = std::static_pointer_cast<comm::Context>(state_->context.lock())) {
@@ -39,6 +66,7 @@ void Work::wait() const {
 
 void Work::wait(Milliseconds timeout) const {
   if (state_ == nullptr) return;
+  check_posted(*state_);
   if (!state_->done()) {
     if (const auto context = std::static_pointer_cast<comm::Context>(state_->context.lock())) {
       context->usable().take_or_throw();
@@ -61,6 +89,8 @@ std::optional<ErrorInfo> Work::error() const {
   if (state_ == nullptr || !state_->done()) return std::nullopt;
   return state_->failure();
 }
+
+int Work::source() const { return state_ == nullptr || !state_->done() ? -1 : state_->source(); }
 
 void Work::notify(std::function<void()> callback) const {
   if (state_ == nullptr) return callback();
@@ -118,6 +148,64 @@ Work Communicator::reduce_scatter_async(const void* input, void* output, std::si
 Work Communicator::barrier_async(const CallOptions& options) {
   return Work(state_->post({Collective::barrier, nullptr, nullptr, 0, DataType::uint8, options}));
 }
+
+void Communicator::all_reduce_coalesced(std::span<const CallBuffers> buffers, DataType type,
+                                        const CallOptions& options) {
+  state_->run(requests_of(Collective::all_reduce, buffers, type, options));
+}
+
+void Communicator::all_gather_coalesced(std::span<const CallBuffers> buffers, DataType type,
+                                        const CallOptions& options) {
+  state_->run(requests_of(Collective::all_gather, buffers, type, options));
+}
+
+void Communicator::reduce_scatter_coalesced(std::span<const CallBuffers> buffers, DataType type,
+                                            const CallOptions& options) {
+  state_->run(requests_of(Collective::reduce_scatter, buffers, type, options));
+}
+
+Work Communicator::all_reduce_coalesced_async(std::span<const CallBuffers> buffers, DataType type,
+                                              const CallOptions& options) {
+  return Work(state_->post(requests_of(Collective::all_reduce, buffers, type, options)));
+}
+
+Work Communicator::all_gather_coalesced_async(std::span<const CallBuffers> buffers, DataType type,
+                                              const CallOptions& options) {
+  return Work(state_->post(requests_of(Collective::all_gather, buffers, type, options)));
+}
+
+Work Communicator::reduce_scatter_coalesced_async(std::span<const CallBuffers> buffers, DataType type,
+                                                  const CallOptions& options) {
+  return Work(state_->post(requests_of(Collective::reduce_scatter, buffers, type, options)));
+}
+
+// ---- messages and calls in groups
+
+void Communicator::send(const void* data, std::size_t count, DataType type, int to, const MessageOptions& options) {
+  state_->run(send_request(data, count, type, to, options));
+}
+
+int Communicator::recv(void* data, std::size_t count, DataType type, int from, const MessageOptions& options) {
+  return state_->run(recv_request(data, count, type, from, options));
+}
+
+Work Communicator::send_async(const void* data, std::size_t count, DataType type, int to,
+                              const MessageOptions& options) {
+  return Work(state_->post(send_request(data, count, type, to, options)));
+}
+
+Work Communicator::recv_async(void* data, std::size_t count, DataType type, int from, const MessageOptions& options) {
+  return Work(state_->post(recv_request(data, count, type, from, options)));
+}
+
+int Communicator::sendrecv(const Outgoing& outgoing, const Incoming& incoming, const MessageOptions& options) {
+  return state_->run(send_request(outgoing.data, outgoing.count, outgoing.type, outgoing.to, options),
+                     recv_request(incoming.data, incoming.count, incoming.type, incoming.from, options));
+}
+
+void Communicator::group_start() { state_->group_start(); }
+
+Work Communicator::group_end() { return Work(state_->group_end()); }
 
 Communicator Communicator::subgroup(const std::vector<int>& ranks, const std::string& name) {
   std::vector<int> world_ranks;

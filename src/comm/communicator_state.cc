@@ -78,6 +78,14 @@ void CommunicatorState::set_timeout(Milliseconds timeout) {
   timeout_ = timeout;
 }
 
+Error CommunicatorState::wrong_argument(const comm::Context& context, std::string operation,
+                                        const std::string& what) const {
+  return Error({.kind = ErrorKind::invalid_argument,
+                .message = fmt::format("QCCL rank {}, group '{}': {}: {}", context.rank(), name_, operation, what),
+                .rank = context.rank(),
+                .operation = std::move(operation)});
+}
+
 Post CommunicatorState::make_post(const Request& request, const comm::Context& context) {
   const std::lock_guard lock(mutex_);
   auto call = comm::make_call(request.collective, request.count, request.type, size(), request.options, defaults_);
@@ -95,11 +103,8 @@ Post CommunicatorState::make_post(const Request& request, const comm::Context& c
   post.output = static_cast<std::byte*>(request.output);
   const bool has_data = request.collective != Collective::barrier && request.count > 0;
   if (has_data && (request.input == nullptr || request.output == nullptr)) {
-    throw Error({.kind = ErrorKind::invalid_argument,
-                 .message = fmt::format("QCCL rank {}, group '{}': {} of {} elements with a null buffer",
-                                        context.rank(), name_, to_string(request.collective), request.count),
-                 .rank = context.rank(),
-                 .operation = std::string(to_string(request.collective))});
+    throw wrong_argument(context, std::string(to_string(request.collective)),
+                         fmt::format("{} elements with a null buffer", request.count));
   }
   if (call->compression.kind != Compression::Kind::none) {
     if (codec_ == nullptr || !(codec_of_ == call->compression)) {
@@ -115,7 +120,8 @@ Post CommunicatorState::make_post(const Request& request, const comm::Context& c
 
 void CommunicatorState::run(const Request& request) {
   const auto context = this->context();
-  Post post = make_post(request, *context);
+  Post post = prepare(request, *context);
+  if (context->recorder().record(post)) return;
   const auto work = post.work;
   context->driver().run(std::move(post));
   if (work->failure()) throw Error(*work->failure());
@@ -123,10 +129,13 @@ void CommunicatorState::run(const Request& request) {
 
 std::shared_ptr<WorkState> CommunicatorState::post(const Request& request) {
   const auto context = this->context();
-  Post post = make_post(request, *context);
+  return begin(prepare(request, *context), context);
+}
+
+std::shared_ptr<WorkState> CommunicatorState::begin(Post post, const std::shared_ptr<comm::Context>& context) {
   auto work = post.work;
   work->context = context;
-  context->driver().post(std::move(post));
+  if (!context->recorder().record(post)) context->driver().post(std::move(post));
   return work;
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,31 @@ class CommunicatorState {
     DataType type;
     const CallOptions& options;
   };
+  // Between group_start() and group_end() of the calling thread both only record the call.
   void run(const Request& request);
   std::shared_ptr<WorkState> post(const Request& request);
+
+  // The same for a send or a recv.
+  struct MessageRequest {
+    const void* input;  // of a send, else null
+    void* output;       // of a recv
+    bool incoming;
+    std::size_t count;
+    DataType type;
+    int peer;
+    const MessageOptions& options;
+  };
+  // The rank the message came from; -1 for a send, or where the call was only recorded.
+  int run(const MessageRequest& request);
+  std::shared_ptr<WorkState> post(const MessageRequest& request);
+  // Both at once; the rank the second one's message came from.
+  int run(const MessageRequest& send, const MessageRequest& receive);
+  // All as one.
+  void run(std::span<const Request> requests);
+  std::shared_ptr<WorkState> post(std::span<const Request> requests);
+
+  void group_start();
+  std::shared_ptr<WorkState> group_end();
 
   void abort(const std::string& reason);
   void close();
@@ -51,6 +75,21 @@ class CommunicatorState {
  private:
   CommunicatorState(std::shared_ptr<comm::Context> context, std::uint64_t id, std::string name, std::vector<int> ranks);
   engine::Post make_post(const Request& request, const comm::Context& context);
+  engine::Post make_post(const MessageRequest& request, const comm::Context& context);
+  // A wrong call among those recorded ends the recording.
+  template <class AnyRequest>
+  engine::Post prepare(const AnyRequest& request, comm::Context& context) {
+    try {
+      return make_post(request, context);
+    } catch (...) {
+      context.recorder().cancel();
+      throw;
+    }
+  }
+  std::shared_ptr<WorkState> begin(engine::Post post, const std::shared_ptr<comm::Context>& context);
+  template <class AnyRequest>
+  std::vector<engine::Post> prepare_all(std::span<const AnyRequest> requests, comm::Context& context);
+  Error wrong_argument(const comm::Context& context, std::string operation, const std::string& what) const;
   std::shared_ptr<comm::Context> take_context();
   void leave(comm::Context& context);
 

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "base/result.h"
+#include "comm/call_recorder.h"
 #include "comm/mesh.h"
 #include "engine/driver.h"
 #include "engine/engine.h"
@@ -49,6 +50,7 @@ class Context {
   int world() const { return membership_.world; }
   const Settings& settings() const { return settings_; }
   engine::Driver& driver() { return *core_->driver; }
+  CallRecorder& recorder() { return recorder_; }
   const Clock& clock() const { return clock_; }
   // "rank 1 of 4, shm to ranks 0, 2, 3, from torchrun's environment"
   std::string describe() const;
@@ -70,6 +72,7 @@ class Context {
   const rendezvous::Membership membership_;
   const Settings settings_;
   SteadyClock clock_;
+  CallRecorder recorder_;
   std::unique_ptr<Core> core_;
 };
 

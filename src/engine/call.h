@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
@@ -32,10 +33,18 @@ struct Call {
   std::string describe() const;
 };
 
+// What makes a call a message: send or recv, of call.count elements of call.type.
+struct Message {
+  bool incoming = false;
+  int peer = 0;  // group rank; kAnySource for one that takes a message of any
+  int tag = 0;
+};
+
 // A call with its buffers. They stay the caller's, and must stay valid until `work` is done.
 struct Post {
   std::uint64_t group = 0;
   Call call;
+  std::optional<Message> message{};  // instead of a collective
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::shared_ptr<const Codec> codec;  // null: raw

@@ -99,22 +99,44 @@ void Driver::post(Post post) {
   run_or_enqueue([post = std::move(post)](Engine& engine) { engine.post(post); }, lock);
 }
 
-void Driver::run(Post post) {
-  const auto work = post.work;
+void Driver::post(std::vector<Post> posts) {
+  std::unique_lock lock(mutex_);
+  run_or_enqueue(
+      [posts = std::move(posts)](Engine& engine) {
+        for (const Post& post : posts) engine.post(post);
+      },
+      lock);
+}
+
+template <class Posting>
+void Driver::run_until_done(Posting posting, internal::WorkState& work) {
   std::unique_lock lock(mutex_);
   if (taken_) {
-    run_or_enqueue([post = std::move(post)](Engine& engine) { engine.post(post); }, lock);
+    run_or_enqueue(std::move(posting), lock);
     lock.unlock();
-    wait(*work, kForever);
+    wait(work, kForever);
     return;
   }
   taken_ = true;
   ++drives_;
   lock.unlock();
   run_inbox();
-  engine_.post(std::move(post));
-  drive_until([&] { return work->done(); }, kForever);
+  posting(engine_);
+  drive_until([&] { return work.done(); }, kForever);
   give_back();
+}
+
+void Driver::run(Post post) {
+  const auto work = post.work;
+  run_until_done([post = std::move(post)](Engine& engine) mutable { engine.post(std::move(post)); }, *work);
+}
+
+void Driver::run(std::vector<Post> posts, internal::WorkState& work) {
+  run_until_done(
+      [posts = std::move(posts)](Engine& engine) mutable {
+        for (Post& post : posts) engine.post(std::move(post));
+      },
+      work);
 }
 
 void Driver::with_engine(const std::function<void(Engine&)>& action) {

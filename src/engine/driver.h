@@ -45,6 +45,9 @@ class Driver {
   void post(Post post);
   // Posts and drives until it is done, in this thread where the token is free.
   void run(Post post);
+  // The same for several, which are all posted before any of them moves; run() ends with `work`.
+  void post(std::vector<Post> posts);
+  void run(std::vector<Post> posts, internal::WorkState& work);
   // Drives until everything committed has left this process, or `deadline` has come.
   void drive_until_flushed(TimePoint deadline);
   // Drives until `work` is done or `deadline` has come; true if done.
@@ -58,6 +61,9 @@ class Driver {
 
   // Runs the action at once with the token, or leaves it to the holder; true in the first case.
   bool run_or_enqueue(Action action, std::unique_lock<std::mutex>& lock);
+  // Runs the action, at once with the token, and drives until the work is done.
+  template <class Posting>
+  void run_until_done(Posting posting, internal::WorkState& work);
   void call_holder();
   void leave_queue();
   void run_inbox();

@@ -8,6 +8,7 @@
 
 #include "codec/slicing.h"
 #include "engine/board_operation.h"
+#include "engine/mailbox.h"
 #include "engine/plan_operation.h"
 
 namespace qccl::engine {
@@ -30,11 +31,25 @@ Engine::~Engine() {
   operations_.clear();
   for (auto& [id, group] : groups_) {
     for (const StoredFrame& stored : group->stored) transport_.release(stored.frame);
+    if (group->mailbox != nullptr) group->mailbox->drop_frames();
   }
   for (auto& [id, frames] : orphans_) {
     for (const StoredFrame& stored : frames) transport_.release(stored.frame);
   }
 }
+
+namespace {
+
+std::string name_of(const Post& post) {
+  if (!post.message) return std::string(to_string(post.call.collective));
+  return post.message->incoming ? "recv" : "send";
+}
+
+bool is_message_frame(FrameKind kind) {
+  return kind == FrameKind::message || kind == FrameKind::message_data || kind == FrameKind::message_grant;
+}
+
+}  // namespace
 
 // ---- groups
 
@@ -113,7 +128,7 @@ void Engine::notify_quiet_groups() {
 // ---- posting
 
 void Engine::refuse(Post& post, ErrorInfo failure) {
-  if (failure.operation.empty()) failure.operation = to_string(post.call.collective);
+  if (failure.operation.empty()) failure.operation = name_of(post);
   failure.rank = options_.rank;
   completed_.push_back({std::move(post.work), std::move(failure)});
 }
@@ -124,6 +139,7 @@ void Engine::post(Post post) {
     return refuse(post, {.kind = ErrorKind::misuse, .message = "QCCL: this communicator is closed"});
   }
   if (target->failure) return refuse(post, *target->failure);
+  if (post.message) return post_message(*target, std::move(post));
   post.call.slice_bytes = options_.slice_bytes;
   const std::uint64_t sequence = target->next_sequence++;
   target->remember({sequence, post.call.fingerprint(), post.call});
@@ -208,7 +224,7 @@ void Engine::on_frame(const ReceivedFrame& frame) {
     return transport_.release(frame);
   }
   if (Group* target = group(header.group)) return on_group_frame(*target, header, frame);
-  if (closed_groups_.contains(header.group)) return discard(header, frame);
+  if (closed_groups_.contains(header.group)) return outlet_.consume(header, frame);
   keep(orphans_[header.group], header, frame);
 }
 
@@ -217,35 +233,29 @@ void Engine::keep(std::vector<StoredFrame>& where, const FrameHeader& header, co
     where.push_back({frame.peer, header, frame});
     return;
   }
-  discard(header, frame);
+  outlet_.consume(header, frame);
   lose_peer(frame.peer, fmt::format("sent more than {} frames ahead", kMaxStoredFrames));
 }
 
-void Engine::discard(const FrameHeader& header, const ReceivedFrame& frame) {
-  if (header.kind == FrameKind::data && (header.phase & kEagerFlag) != 0) {
-    outlet_.note_eager_consumed(frame.peer, header.payload_bytes);
-  }
-  transport_.release(frame);
-}
-
 void Engine::discard_all(std::vector<StoredFrame>& stored) {
-  for (const StoredFrame& late : std::exchange(stored, {})) discard(late.header, late.frame);
+  for (const StoredFrame& late : std::exchange(stored, {})) outlet_.consume(late.header, late.frame);
 }
 
 void Engine::on_group_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
   if (group.index_of[static_cast<std::size_t>(frame.peer)] < 0) {
     lose_peer(frame.peer, fmt::format("sent a frame of group '{}', of which it is no member", group.name));
-    return discard(header, frame);
+    return outlet_.consume(header, frame);
   }
   if (header.kind == FrameKind::poison) {
     on_poison(group, frame.peer, frame.bytes.subspan(wire::kHeaderBytes));
-    return discard(header, frame);
+    return outlet_.consume(header, frame);
   }
-  if (group.failure) return discard(header, frame);
+  if (group.failure) return outlet_.consume(header, frame);
+  if (is_message_frame(header.kind)) return on_message_frame(group, header, frame);
   if (header.sequence >= group.next_sequence) return keep(group.stored, header, frame);
   if (header.kind == FrameKind::fingerprint) {
     on_fingerprint(group, header, frame.peer, frame.bytes.subspan(wire::kHeaderBytes));
-    return discard(header, frame);
+    return outlet_.consume(header, frame);
   }
   on_operation_frame(group, header, frame);
 }
@@ -257,18 +267,18 @@ void Engine::on_operation_frame(Group& group, const FrameHeader& header, const R
   const bool differs = operation != nullptr ? operation->fingerprint() != header.fingerprint
                                             : past != nullptr && past->fingerprint != header.fingerprint;
   if (differs) begin_mismatch(group, header.sequence);
-  if (differs || operation == nullptr) return discard(header, frame);
+  if (differs || operation == nullptr) return outlet_.consume(header, frame);
   deliver(*operation, group.index_of[static_cast<std::size_t>(frame.peer)], header, frame);
 }
 
 void Engine::deliver(Operation& operation, int member, const FrameHeader& header, const ReceivedFrame& frame) {
   Status status;
-  if (header.kind == FrameKind::data) {
+  if (header.kind == FrameKind::data || header.kind == FrameKind::message_data) {
     status = operation.on_data(member, header, frame);
   } else {
     status =
-        header.kind == FrameKind::grant ? operation.on_grant(member, header) : operation.on_request(member, header);
-    discard(header, frame);
+        header.kind == FrameKind::request ? operation.on_request(member, header) : operation.on_grant(member, header);
+    outlet_.consume(header, frame);
   }
   if (status.ok()) return;
   set_failure(*group(operation.group().id), failure_of(operation, status.error().kind, status.error().message), true);
@@ -276,7 +286,8 @@ void Engine::deliver(Operation& operation, int member, const FrameHeader& header
 
 Operation* Engine::active(const Group& group, std::uint64_t sequence) {
   for (const auto& operation : operations_) {
-    if (operation != nullptr && operation->sequence() == sequence && &operation->group() == &group) {
+    if (operation == nullptr || operation->is_message()) continue;
+    if (operation->sequence() == sequence && &operation->group() == &group) {
       return operation.get();
     }
   }
@@ -355,12 +366,14 @@ void Engine::sweep_failed_groups() {
   for (auto& operation : operations_) {
     if (!operation->group().failure) continue;
     operation->drop_frames();
-    complete(*operation, operation->group().failure);
+    complete(*operation, operation->finished() ? std::nullopt : operation->group().failure);
     operation.reset();
   }
   std::erase(operations_, nullptr);
   for (auto& [id, group] : groups_) {
-    if (group->failure) discard_all(group->stored);
+    if (!group->failure) continue;
+    discard_all(group->stored);
+    if (group->mailbox != nullptr) group->mailbox->drop_frames();
   }
 }
 
@@ -417,8 +430,8 @@ ErrorInfo Engine::failure_of(const Operation& operation, ErrorKind kind, const s
   const Waiting waiting = operation.waiting();
   const Group& group = operation.group();
   ErrorInfo info = group_error(group, kind, waiting.peers.empty() ? -1 : group.world_rank(waiting.peers.front()),
-                               fmt::format("{} #{}: {}", operation.call().describe(), operation.sequence(), what));
-  info.operation = to_string(operation.call().collective);
+                               fmt::format("{} #{}: {}", operation.describe(), operation.sequence(), what));
+  info.operation = operation.name();
   info.sequence = operation.sequence();
   info.received_bytes = waiting.received_bytes;
   info.expected_bytes = waiting.expected_bytes;

@@ -1,6 +1,9 @@
 // The only code that executes collectives: a non-blocking state machine over (operations in
 // flight, transport, clock).
 //
+// Messages (send, recv) are operations too, but matched by their mailbox instead of a common
+// number: see mailbox.h.
+//
 // Every frame that arrives is held against the operation of its sequence number: past, present,
 // or stored for later. The first failure of a group ends all its operations and is what every
 // later call returns. Frames never touch the caller's memory after an operation ended.
@@ -106,6 +109,11 @@ class Engine {
   std::unique_ptr<Operation> make_operation(Group& group, std::uint64_t sequence, Post post);
   void refuse(Post& post, ErrorInfo failure);
 
+  // ---- messages (engine_messages.cc)
+  Mailbox& mailbox(Group& group);
+  void post_message(Group& group, Post post);
+  void on_message_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
+
   bool receive_frames();
   void on_frame(const ReceivedFrame& frame);
   bool is_intact(const wire::FrameHeader& header, const ReceivedFrame& frame);
@@ -114,7 +122,6 @@ class Engine {
   void on_operation_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
   void deliver(Operation& operation, int member, const wire::FrameHeader& header, const ReceivedFrame& frame);
   void keep(std::vector<StoredFrame>& where, const wire::FrameHeader& header, const ReceivedFrame& frame);
-  void discard(const wire::FrameHeader& header, const ReceivedFrame& frame);
   void discard_all(std::vector<StoredFrame>& stored);
   void replay_stored(Group& group, std::uint64_t sequence);
 

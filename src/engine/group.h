@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "wire/frame.h"
 
 namespace qccl::engine {
+
+class Mailbox;
 
 // Enough of a past call to name it when a late frame does not fit it.
 struct PastCall {
@@ -45,6 +48,7 @@ struct Group {
   std::vector<PastCall> history;     // the last kHistory calls; sequence s at (s - 1) % kHistory
   std::vector<StoredFrame> stored;
   bool has_board = false;
+  std::unique_ptr<Mailbox> mailbox;  // from the first message on
 
   int world() const { return static_cast<int>(ranks.size()); }
   int world_rank(int member) const { return ranks[static_cast<std::size_t>(member)]; }

@@ -42,6 +42,12 @@ class Operation {
         pool_(pool) {}
   virtual ~Operation() = default;
 
+  // Messages are numbered apart from collectives.
+  virtual bool is_message() const { return false; }
+  // "all_reduce", "send"
+  virtual std::string name() const { return std::string(to_string(call().collective)); }
+  // The call in words: see Call::describe().
+  virtual std::string describe() const { return call().describe(); }
   // Does what can be done now; true if anything moved. A failure ends the operation.
   virtual Result<bool> advance() = 0;
   virtual bool finished() const = 0;

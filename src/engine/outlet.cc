@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "wire/envelope.h"
+
 namespace qccl::engine {
 
 using wire::kHeaderBytes;
@@ -10,6 +12,12 @@ namespace {
 
 // With its header, so that frames of few bytes can't come in any number.
 std::uint32_t eager_cost(std::size_t payload_bytes) { return static_cast<std::uint32_t>(payload_bytes + kHeaderBytes); }
+
+// How much of a payload is no data of the caller.
+std::size_t described_bytes(wire::FrameKind kind, std::size_t payload_bytes) {
+  if (kind == wire::FrameKind::data || kind == wire::FrameKind::message_data) return 0;
+  return kind == wire::FrameKind::message ? wire::kEnvelopeBytes : payload_bytes;
+}
 
 }  // namespace
 
@@ -35,11 +43,9 @@ void Outlet::finish(wire::FrameHeader header, std::size_t payload_bytes) {
   wire::encode_header(header, frame_.data());
   transport_.commit(kHeaderBytes + payload_bytes);
   counters_.header_bytes += kHeaderBytes;
-  if (header.kind == wire::FrameKind::data) {
-    counters_.payload_bytes += payload_bytes;
-  } else {
-    counters_.header_bytes += payload_bytes;
-  }
+  const std::size_t described = described_bytes(header.kind, payload_bytes);
+  counters_.header_bytes += described;
+  counters_.payload_bytes += payload_bytes - described;
 }
 
 bool Outlet::send_control(int peer, wire::FrameHeader header, ConstBytes payload) {
@@ -63,6 +69,12 @@ void Outlet::note_eager_consumed(int rank, std::size_t payload_bytes) {
   Peer& from = peer(rank);
   from.eager_consumed += eager_cost(payload_bytes);
   reports_due_ |= from.eager_consumed - from.eager_reported > kEagerBudget / 4;
+}
+
+void Outlet::consume(const wire::FrameHeader& header, const ReceivedFrame& frame) {
+  const bool has_budget = header.kind == wire::FrameKind::data || header.kind == wire::FrameKind::message;
+  if (has_budget && (header.phase & kEagerFlag) != 0) note_eager_consumed(frame.peer, header.payload_bytes);
+  transport_.release(frame);
 }
 
 void Outlet::note_eager_returned(int rank, std::uint32_t consumed) {

@@ -19,7 +19,7 @@ namespace qccl::engine {
 // operation on loopback TCP.
 inline constexpr std::size_t kEagerStreamBytes = 64 * 1024;
 inline constexpr std::uint32_t kEagerBudget = 1024 * 1024;
-// In a data frame's phase: sent without a grant, counts against the budget.
+// In a data or message frame's phase: sent without a grant, counts against the budget.
 inline constexpr std::uint16_t kEagerFlag = 0x8000;
 
 struct TrafficCounters {
@@ -46,6 +46,8 @@ class Outlet {
   void note_eager_sent(int peer, std::size_t payload_bytes);
   // This rank has consumed an eager frame that `peer` had sent.
   void note_eager_consumed(int peer, std::size_t payload_bytes);
+  // Gives back a frame that is done with; one sent eagerly leaves its sender's budget.
+  void consume(const wire::FrameHeader& header, const ReceivedFrame& frame);
   // From a header of `peer`: how much of ours it has consumed.
   void note_eager_returned(int peer, std::uint32_t consumed);
   // Tells peers of which much was consumed unreported, by a frame that says nothing else.

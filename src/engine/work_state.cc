@@ -1,5 +1,7 @@
 #include "engine/work_state.h"
 
+#include <utility>
+
 namespace qccl::internal {
 
 void WorkState::complete(std::optional<ErrorInfo> failure) {
@@ -11,6 +13,16 @@ void WorkState::complete(std::optional<ErrorInfo> failure) {
     callbacks.swap(callbacks_);
   }
   for (const auto& callback : callbacks) callback();
+  if (whole_ != nullptr) std::exchange(whole_, nullptr)->complete_part(failure_);
+}
+
+void WorkState::complete_part(const std::optional<ErrorInfo>& failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure && !parts_failure_) parts_failure_ = failure;
+    if (--parts_left_ > 0) return;
+  }
+  complete(std::exchange(parts_failure_, std::nullopt));
 }
 
 void WorkState::notify(std::function<void()> callback) {

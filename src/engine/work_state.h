@@ -23,8 +23,22 @@ struct WorkState {
   // Only after done().
   const std::optional<ErrorInfo>& failure() const { return failure_; }
 
+  // The group rank a message came from, -1 if there is none. Only after done().
+  int source() const { return source_; }
+  // Before complete().
+  void set_source(int rank) { source_ = rank; }
+
   // Marks the end and runs the callbacks, outside the lock.
   void complete(std::optional<ErrorInfo> failure);
+
+  // One work for several operations: it ends when `parts` others, which join it, have ended, with
+  // the failure of the first that failed. Before any of them is posted.
+  void expect_parts(std::size_t parts) { parts_left_ = parts; }
+  void join(std::shared_ptr<WorkState> whole) { whole_ = std::move(whole); }
+
+  // A call that is recorded can't be waited for until it is posted.
+  void set_held_back(bool held_back) { held_back_.store(held_back, std::memory_order_release); }
+  bool held_back() const { return held_back_.load(std::memory_order_acquire); }
 
   // Runs `callback` at the end, or at once if that has come.
   void notify(std::function<void()> callback);
@@ -34,10 +48,17 @@ struct WorkState {
   std::weak_ptr<void> context;
 
  private:
+  void complete_part(const std::optional<ErrorInfo>& failure);
+
   std::atomic<bool> done_{false};
   std::optional<ErrorInfo> failure_;
+  int source_ = -1;
   std::mutex mutex_;
   std::vector<std::function<void()>> callbacks_;  // guarded by mutex_
+  std::atomic<bool> held_back_{false};            // release and acquire: the thread that waits may be another
+  std::shared_ptr<WorkState> whole_;              // that this is a part of
+  std::size_t parts_left_ = 0;                    // guarded by mutex_, as what follows
+  std::optional<ErrorInfo> parts_failure_;        // the first
 };
 
 }  // namespace qccl::internal

@@ -6,10 +6,11 @@
 // | 4      | 2     | kind             | FrameKind                                                   |
 // | 6      | 2     | phase            | data: which of the plan's exchanges                         |
 // | 8      | 8     | group            | group identity                                              |
-// | 16     | 8     | sequence         | operation number in the group, from 1                       |
+// | 16     | 8     | sequence         | operation number in the group, from 1; of a message: its    |
+// |        |       |                  | number among those from its sender to its receiver          |
 // | 24     | 8     | fingerprint      | digest of the call                                          |
 // | 32     | 4     | chunk            |                                                             |
-// | 36     | 4     | slice            | index in the chunk                                          |
+// | 36     | 4     | slice            | index in the chunk; in a message frame: how many follow     |
 // | 40     | 4     | payload_bytes    | at most kMaxPayloadBytes                                    |
 // | 44     | 4     | epoch            | incarnation of the group                                    |
 // | 48     | 8     | payload_checksum | XXH3-64 of the payload, 0 where the peers share a host      |
@@ -35,7 +36,10 @@ enum class FrameKind : std::uint16_t {
   poison = 4,       // payload: PoisonNote; the group is lost
   fingerprint = 5,  // payload: CallNote; this is my call of that sequence
   heartbeat = 6,
-  goodbye = 7,  // this rank leaves in good order
+  goodbye = 7,        // this rank leaves in good order
+  message = 8,        // payload: Envelope, and all of the data where the eager flag is set
+  message_data = 9,   // one slice of a message's data
+  message_grant = 10  // leave to send slices of a message up to `slice`
 };
 
 struct FrameHeader {

@@ -51,6 +51,21 @@ SimWork SimWorld::post(int rank, const engine::Call& call, const std::byte* inpu
   return work;
 }
 
+SimWork SimWorld::post_message(int rank, const engine::Message& message, const SimMessage& of) {
+  engine::Post post;
+  post.group = of.group;
+  post.call.count = of.count;
+  post.call.type = of.type;
+  post.message = message;
+  post.input = of.data;
+  post.output = of.data;
+  post.timeout = of.timeout;
+  post.work = std::make_shared<internal::WorkState>();
+  auto work = post.work;
+  engine(rank).post(std::move(post));
+  return work;
+}
+
 bool SimWorld::progress_all() {
   bool moved = false;
   for (int rank = 0; rank < size(); ++rank) {

@@ -34,6 +34,15 @@ struct SimBuffers {
   std::vector<std::byte> output;  // empty: in place, in `input`
 };
 
+// What a send or a recv is about.
+struct SimMessage {
+  std::uint64_t count;
+  DataType type;
+  std::byte* data;
+  Nanoseconds timeout = std::chrono::seconds(10);
+  std::uint64_t group = kSimGroup;
+};
+
 // How an operation ended on one rank: nothing if it has not.
 using SimWork = std::shared_ptr<internal::WorkState>;
 
@@ -54,6 +63,8 @@ class SimWorld {
   // Posts a call on one rank; the buffers must live until it is done.
   SimWork post(int rank, const engine::Call& call, const std::byte* input, std::byte* output,
                Nanoseconds timeout = std::chrono::seconds(10), std::uint64_t group = kSimGroup);
+  // Posts a send or a recv on one rank.
+  SimWork post_message(int rank, const engine::Message& message, const SimMessage& of);
   // Every running rank makes what progress it can; then time goes on to the next event.
   void step();
   // Runs until the condition holds; false if virtual time reaches `limit` first.

@@ -6,28 +6,13 @@
 #include <numeric>
 #include <thread>
 
-#include "support/thread_job.h"
+#include "support/transports.h"
 
 namespace qccl::testing {
 namespace {
 
-class Transports : public ::testing::TestWithParam<TransportChoice> {
- protected:
-  ThreadJobOptions options() const {
-    ThreadJobOptions options;
-    options.transport = GetParam();
-    return options;
-  }
-  void expect_success(int world, const std::function<void(Communicator&)>& body) {
-    const auto failures = run_threads(world, options(), body);
-    for (std::size_t rank = 0; rank < failures.size(); ++rank) {
-      EXPECT_EQ(failures[rank], "") << "rank " << rank << " of " << world;
-    }
-  }
-};
-
 INSTANTIATE_TEST_SUITE_P(All, Transports, ::testing::Values(TransportChoice::shm, TransportChoice::tcp),
-                         [](const auto& info) { return info.param == TransportChoice::shm ? "shm" : "tcp"; });
+                         transport_name);
 
 float value(int rank, std::size_t i) { return static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * 13) % 101); }
 

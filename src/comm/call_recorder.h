@@ -1,0 +1,41 @@
+// Calls between group_start() and group_end(): kept back, by thread, to be posted together.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/call.h"
+
+namespace qccl::comm {
+
+// Thread-safe; each thread sees its own recording.
+class CallRecorder {
+ public:
+  // What a thread has recorded, and the work that ends with the last of it.
+  struct Recording {
+    std::vector<engine::Post> posts;
+    std::shared_ptr<internal::WorkState> work;
+  };
+
+  // False if the thread records already.
+  bool start();
+  // The recording, which ends here; its work is null if there was none.
+  Recording end();
+  // Forgets what the thread has recorded, if it does.
+  void cancel() { static_cast<void>(end()); }
+  // The work of the recording of this thread, null if there is none.
+  std::shared_ptr<internal::WorkState> work();
+  // Takes the call over if the thread records.
+  bool record(engine::Post& post);
+
+ private:
+  std::atomic<int> recordings_{0};  // so that calls outside of all groups pay for one load
+  std::mutex mutex_;
+  std::unordered_map<std::thread::id, Recording> by_thread_;  // guarded by mutex_
+};
+
+}  // namespace qccl::comm

@@ -1,0 +1,58 @@
+// The part of Engine that deals with messages: send and recv.
+#include <fmt/format.h>
+
+#include "engine/engine.h"
+#include "engine/mailbox.h"
+
+namespace qccl::engine {
+
+using wire::FrameHeader;
+using wire::FrameKind;
+
+Mailbox& Engine::mailbox(Group& group) {
+  if (group.mailbox == nullptr) group.mailbox = std::make_unique<Mailbox>(group, outlet_);
+  return *group.mailbox;
+}
+
+void Engine::post_message(Group& group, Post post) {
+  now_ = clock_.now();
+  Mailbox& box = mailbox(group);
+  const std::uint64_t number = box.next_post();
+  Status matched;
+  if (post.message->incoming) {
+    auto receive = std::make_unique<RecvOperation>(group, number, std::move(post), now_, outlet_, pool_);
+    matched = box.look_for_arrival(*receive);
+    operations_.push_back(std::move(receive));
+  } else {
+    operations_.push_back(
+        std::make_unique<SendOperation>(group, number, std::move(post), now_, outlet_, pool_, options_.slice_bytes));
+  }
+  Operation& posted = *operations_.back();
+  next_deadline_ = std::min(next_deadline_, posted.deadline());
+  if (!matched.ok()) {
+    return set_failure(group, failure_of(posted, matched.error().kind, matched.error().message), true);
+  }
+  look_for_absent(posted);
+}
+
+void Engine::on_message_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
+  const int member = group.index_of[static_cast<std::size_t>(frame.peer)];
+  Mailbox& box = mailbox(group);
+  if (header.kind == FrameKind::message) {
+    const Status status = box.on_message(member, header, frame);
+    if (status.ok()) return;
+    return set_failure(group, group_error(group, status.error().kind, frame.peer, status.error().message), true);
+  }
+  Operation* operation = header.kind == FrameKind::message_data
+                             ? static_cast<Operation*>(box.receiver(member, header.sequence))
+                             : box.sender(member, header.sequence);
+  if (operation != nullptr) return deliver(*operation, member, header, frame);
+  outlet_.consume(header, frame);
+  set_failure(group,
+              group_error(group, ErrorKind::corrupt_data, frame.peer,
+                          fmt::format("rank {} sent a frame of message {}, which is not under way", frame.peer,
+                                      header.sequence)),
+              true);
+}
+
+}  // namespace qccl::engine

@@ -1,0 +1,109 @@
+// The two halves of a message: see mailbox.h for how they meet.
+//
+// A small message travels with its envelope, within the eager budget of its receiver; the data of
+// others follows in slices once the receiver, having matched the envelope with a recv, grants it.
+#pragma once
+
+#include "engine/operation.h"
+#include "wire/envelope.h"
+
+namespace qccl::engine {
+
+class Mailbox;
+
+// What both halves have in common. Registers with the mailbox for as long as it lives.
+class MessageOperation : public Operation {
+ public:
+  // `number` is this rank's count of sends and receives in the group, for people.
+  MessageOperation(Group& group, std::uint64_t number, Post post, TimePoint posted, Outlet& outlet, BufferPool& pool);
+
+  bool is_message() const override { return true; }
+  Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
+  Status on_grant(int peer, const wire::FrameHeader& header) override;
+  Status on_request(int peer, const wire::FrameHeader& header) override;
+  void drop_frames() override {}
+
+  int tag() const { return post_.message->tag; }
+  std::size_t bytes() const { return static_cast<std::size_t>(call().count) * element_bytes(call().type); }
+
+ protected:
+  wire::FrameHeader header(wire::FrameKind kind, std::uint64_t channel_number, std::uint64_t slice) const;
+  Status unexpected(int peer, const wire::FrameHeader& header) const;
+
+  Mailbox& mailbox_;
+};
+
+class SendOperation final : public MessageOperation {
+ public:
+  // `slice_bytes` of the frames that carry a large message.
+  SendOperation(Group& group, std::uint64_t number, Post post, TimePoint posted, Outlet& outlet, BufferPool& pool,
+                std::size_t slice_bytes);
+  ~SendOperation() override;
+
+  Result<bool> advance() override;
+  bool finished() const override { return announced_ && sent_ == slices_; }
+  Status on_grant(int peer, const wire::FrameHeader& header) override;
+  std::string name() const override { return "send"; }
+  std::string describe() const override;
+  Waiting waiting() const override;
+  bool lacks(int member) const override { return member == to() && !finished(); }
+
+  int to() const { return post_.message->peer; }
+  // Its place among the messages from this rank to to().
+  std::uint64_t channel_number() const { return channel_number_; }
+  const std::byte* data() const { return post_.input; }
+  wire::Envelope envelope() const { return {call().count, tag(), call().type}; }
+  // A message to this rank itself, copied by the receiving half.
+  void note_taken() { sent_ = slices_; }
+
+ private:
+  bool announce();
+  bool send_with_data(int peer);
+  bool send_slice();
+
+  const std::uint64_t channel_number_;
+  const std::size_t slice_bytes_;
+  std::uint64_t slices_;  // 0 once the data went with the envelope
+  bool announced_ = false;
+  bool answered_ = false;
+  std::uint64_t granted_ = 0;
+  std::uint64_t sent_ = 0;
+};
+
+class RecvOperation final : public MessageOperation {
+ public:
+  RecvOperation(Group& group, std::uint64_t number, Post post, TimePoint posted, Outlet& outlet, BufferPool& pool);
+  ~RecvOperation() override;
+
+  Result<bool> advance() override;
+  bool finished() const override { return source_ >= 0 && received_ == slices_; }
+  Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
+  std::string name() const override { return "recv"; }
+  std::string describe() const override;
+  Waiting waiting() const override;
+  bool lacks(int member) const override;
+
+  // Would take a message of `source` with this tag.
+  bool matches(int source, int tag) const;
+  int wanted_source() const { return post_.message->peer; }
+  // The one it takes, -1 before it was found.
+  int source() const { return source_; }
+  std::uint64_t channel_number() const { return channel_number_; }
+
+  // Takes a message whose data is here: from this rank itself or beside its envelope.
+  Status take(int source, const wire::Envelope& envelope, const std::byte* data);
+  // Takes a message whose data comes in `slices` frames.
+  Status take_in_slices(int source, const wire::Envelope& envelope, std::uint64_t channel_number, std::uint64_t slices);
+
+ private:
+  Status check(int source, const wire::Envelope& envelope);
+
+  int source_ = -1;
+  std::uint64_t channel_number_ = 0;
+  std::uint64_t slices_ = 0;
+  std::uint64_t granted_ = 0;
+  std::uint64_t received_ = 0;
+  std::size_t received_bytes_ = 0;
+};
+
+}  // namespace qccl::engine

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs what is missing of packages.txt with apt-get, through sudo where needed.
-# Says nothing and takes milliseconds when nothing is missing.
+# install_packages.sh [LIST]: installs what is missing of the packages in LIST (scripts/packages.txt) with apt-get,
+# through sudo where needed. Says nothing and takes milliseconds when nothing is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-mapfile -t wanted < <(sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' scripts/packages.txt)
+mapfile -t wanted < <(sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' "${1:-scripts/packages.txt}")
 
 if ! command -v dpkg-query >/dev/null; then
   echo "This is no Debian or Ubuntu, so nothing was installed. QCCL needs what these packages hold:" >&2

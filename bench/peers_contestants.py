@@ -1,0 +1,130 @@
+"""The libraries that bench/peers compares, and how each is started on a network so that it uses just that network.
+
+Pinning: MPI ranks sit on a core each where there are enough, as both MPIs do best; QCCL and gloo, whose processes have
+threads of their own, are left to the system. MPI's ranks yield while they wait where there are too few cores.
+"""
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+
+from peers_networks import ROOT, SHARED_MEMORY, Network
+
+BUILD = ROOT / "build" / "bench"
+PORT = "29500"  # the hosts of a shaped network are new: all their ports are free
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Processes to start. Rank 0 prints its measurements to the standard output of one of them."""
+
+    commands: list[list[str]]
+    environments: list[dict[str, str]]
+
+
+def launch_ranks(net: Network, program: list[str], environment: dict[str, str]) -> Launch:
+    """Ranks that find each other by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT."""
+    if not net.shaped:
+        return Launch([[str(ROOT / "build/qccl"), "run", "-n", str(net.ranks), "--", *program]], [environment])
+    job = {"WORLD_SIZE": str(net.ranks), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "OMP_NUM_THREADS": "1",
+           "MASTER_ADDR": net.address(1), "MASTER_PORT": PORT}
+    ranks = range(net.ranks)
+    return Launch([net.on_host(rank + 1, program) for rank in ranks],
+                  [environment | job | {"RANK": str(rank)} for rank in ranks])
+
+
+def launch_qccl(net: Network, work: list[str], compression: str) -> Launch:
+    transport = "shm" if net.name == SHARED_MEMORY else "tcp"
+    environment = {"QCCL_TRANSPORT": transport, "QCCL_COMPRESSION": compression, "QCCL_COMPRESSION_MIN_BYTES": "0"}
+    return launch_ranks(net, [str(BUILD / "peers_qccl"), *work], environment)
+
+
+def launch_gloo(net: Network, work: list[str]) -> Launch:
+    program = [str(ROOT / ".venv/bin/python"), str(ROOT / "bench/peers_gloo.py"), *work]
+    return launch_ranks(net, program, {"GLOO_SOCKET_IFNAME": net.interface})
+
+
+def hosts(net: Network) -> str:
+    return ",".join(net.address(rank + 1) for rank in range(net.ranks))
+
+
+def launch_openmpi(net: Network, work: list[str]) -> Launch:
+    command = ["mpirun.openmpi", "--oversubscribe", "--mca", "pml", "ob1"]
+    command += ["--bind-to", "core" if net.ranks <= (os.cpu_count() or 1) and not net.shaped else "none"]
+    if net.name == SHARED_MEMORY:
+        command += ["--mca", "btl", "vader,self"]
+    else:
+        command += ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", net.interface]
+    if net.shaped:
+        command += ["--mca", "plm_rsh_agent", net.agent, "--mca", "oob_tcp_if_include", net.interface]
+        command += ["--host", hosts(net)]
+        if net.ranks > (os.cpu_count() or 1):  # a host seems to have all cores, but shares them with the others
+            command += ["--mca", "mpi_yield_when_idle", "1"]
+    command += ["-n", str(net.ranks), str(BUILD / "peers_mpi.openmpi"), *work]
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return Launch([net.on_host(1, command)], [root])
+
+
+def launch_mpich(net: Network, work: list[str]) -> Launch:
+    """Debian builds MPICH on UCX (until 12) or on libfabric, so the variables of both say what to use."""
+    command = ["mpirun.mpich"]
+    environment = {}
+    if net.ranks <= (os.cpu_count() or 1) and not net.shaped:
+        command += ["-bind-to", "core"]
+    if net.name != SHARED_MEMORY:
+        environment = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": net.interface,
+                       "FI_PROVIDER": "tcp", "FI_TCP_IFACE": net.interface}
+    if net.shaped:
+        command += ["-launcher", "ssh", "-launcher-exec", net.agent, "-iface", net.interface, "-hosts", hosts(net)]
+    command += ["-n", str(net.ranks), str(BUILD / "peers_mpi.mpich"), *work]
+    return Launch([net.on_host(1, command)], [environment])
+
+
+def is_qccl(name: str) -> bool:
+    return name.split(":")[0] == "qccl"
+
+
+def compression(name: str) -> str:
+    """The codec in a name such as qccl:minmax:bits=8."""
+    return name.partition(":")[2] or "none"
+
+
+PEERS = {"openmpi": launch_openmpi, "mpich": launch_mpich, "gloo": launch_gloo}
+
+
+def launch(name: str, net: Network, work: list[str]) -> Launch:
+    """What to start for the contestant; `work` is the command line of a rank."""
+    return launch_qccl(net, work, compression(name)) if is_qccl(name) else PEERS[name](net, work)
+
+
+def contestant(name: str) -> str:
+    """Checks a name given by hand."""
+    if name not in PEERS and not re.fullmatch(r"qccl(:.+)?", name):
+        raise ValueError(f"'{name}' is neither one of {', '.join(PEERS)} nor qccl nor qccl:CODEC")
+    return name
+
+
+def prepare(names: list[str]) -> None:
+    """Installs and compiles what the contestants need."""
+    mpis = [name for name in names if name in ("openmpi", "mpich")]
+    if mpis:
+        subprocess.run([ROOT / "scripts/install_packages.sh", "bench/peers_packages.txt"], check=True)
+    if (ROOT / "build/build.ninja").exists() and (ROOT / ".venv/bin/python").exists():
+        targets = ["--target", "qccl_program", "peers_qccl"]
+        subprocess.run(["cmake", "--build", ROOT / "build", *targets], check=True, stdout=subprocess.DEVNULL)
+    else:
+        subprocess.run(["make", "-C", ROOT, "build"], check=True)
+    for name in mpis:
+        source, target = ROOT / "bench/peers_mpi.c", BUILD / f"peers_mpi.{name}"
+        subprocess.run([f"mpicc.{name}", "-std=gnu11", "-O2", "-o", target, source], check=True)
+
+
+def versions(names: list[str]) -> dict[str, str]:
+    """What was compared."""
+    asked = {"openmpi": ["mpirun.openmpi", "--version"], "mpich": ["mpichversion"],
+             "gloo": [str(ROOT / ".venv/bin/python"), "-c", "import torch; print('torch', torch.__version__)"],
+             "qccl": [str(ROOT / "build/qccl"), "version"]}
+    return {name: subprocess.check_output(asked[name], text=True).splitlines()[0].strip()
+            for name in sorted({name.split(":")[0] for name in names})}
+

@@ -1,0 +1,51 @@
+"""gloo, as torch has it, as a contestant of bench/peers.
+
+torch's package has no gloo to compile against, so this one is called from Python: it pays some microseconds a
+call that the contestants in C do not pay. What is timed, and how, is what peers_sweep.h says.
+"""
+
+import json
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+
+def timed_batch(buffer: torch.Tensor, value: float, batch: int) -> float:
+    if batch == 1:
+        buffer.fill_(value)
+    dist.barrier()
+    start = time.perf_counter()
+    for _ in range(batch):
+        if batch > 1:
+            buffer.fill_(value)
+        dist.all_reduce(buffer)
+    return (time.perf_counter() - start) / batch
+
+
+def measure(size: int, warmup: int, samples: int, batch: int) -> None:
+    rank, world = dist.get_rank(), dist.get_world_size()
+    buffer = torch.empty(size // 4)
+    seconds = [timed_batch(buffer, rank + 1, batch) for _ in range(warmup + samples)][warmup:]
+    expected = world * (world + 1) / 2
+    if not bool((buffer == expected).all()):
+        sys.exit(f"rank {rank}: not all of {buffer.numel()} elements are {expected}")
+    slowest = torch.tensor(seconds, dtype=torch.float64)
+    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    if rank == 0:
+        print("ROW " + json.dumps({"bytes": size, "samples": slowest.tolist()}), flush=True)
+
+
+def main() -> None:
+    if len(sys.argv) < 3 or sys.argv[1] != "all_reduce":
+        sys.exit("usage: peers_gloo.py all_reduce BYTES:WARMUP:SAMPLES:BATCH ...")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    for what in sys.argv[2:]:
+        measure(*map(int, what.split(":")))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+/* What every contestant of bench/peers written in C or C++ runs, so that all are timed alike.
+
+   PROGRAM COLLECTIVE BYTES:WARMUP:SAMPLES:BATCH ...
+
+   A sample is the mean time of BATCH blocking calls, the slowest rank's. Every call finds its buffer just written by this
+   rank. Calls of a batch of one follow a barrier, and the writing is not timed. Longer batches are for sizes so
+   small that a barrier would cost more than the call: there the calls follow each other, and the writing (a few
+   nanoseconds) is within the time. Rank 0 prints a line of JSON for each size; a wrong result ends the program. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct contestant {
+  void* state;
+  int rank;
+  int world;
+  void (*barrier)(void* state);
+  /* values[i] = the largest values[i] of all ranks */
+  void (*maximum)(void* state, double* values, size_t count);
+  /* buffer = the sum of all ranks' buffers, in place */
+  void (*all_reduce)(void* state, float* buffer, size_t count);
+};
+
+struct measurement {
+  size_t bytes;
+  int warmup, samples, batch;
+};
+
+static double seconds_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void fill(const struct contestant* self, float* buffer, size_t count) {
+  const float value = (float)(self->rank + 1);
+  for (size_t i = 0; i < count; ++i) buffer[i] = value;
+}
+
+static double timed_batch(const struct contestant* self, float* buffer, size_t count, int batch) {
+  if (batch == 1) fill(self, buffer, count);
+  self->barrier(self->state);
+  const double start = seconds_now();
+  for (int call = 0; call < batch; ++call) {
+    if (batch > 1) fill(self, buffer, count);
+    self->all_reduce(self->state, buffer, count);
+  }
+  return (seconds_now() - start) / batch;
+}
+
+static void check(const struct contestant* self, const float* buffer, size_t count) {
+  const float expected = (float)(self->world * (self->world + 1) / 2);
+  for (size_t i = 0; i < count; ++i) {
+    if (buffer[i] == expected) continue;
+    fprintf(stderr, "rank %d: element %zu of %zu is %g, not %g\n", self->rank, i, count, buffer[i], expected);
+    exit(3);
+  }
+}
+
+static void measure(const struct contestant* self, const struct measurement* what, float* buffer) {
+  const size_t count = what->bytes / sizeof(float);
+  double* samples = (double*)calloc((size_t)what->samples, sizeof(double));
+  if (samples == NULL) exit(4);
+  for (int i = 0; i < what->warmup; ++i) timed_batch(self, buffer, count, what->batch);
+  for (int i = 0; i < what->samples; ++i) samples[i] = timed_batch(self, buffer, count, what->batch);
+  check(self, buffer, count);
+  self->maximum(self->state, samples, (size_t)what->samples);
+  if (self->rank == 0) {
+    printf("ROW {\"bytes\": %zu, \"samples\": [", what->bytes);
+    for (int i = 0; i < what->samples; ++i) printf("%s%.9f", i > 0 ? ", " : "", samples[i]);
+    printf("]}\n");
+    fflush(stdout);
+  }
+  free(samples);
+}
+
+/* Runs the command line; the exit code. */
+static int sweep(const struct contestant* self, int argc, char** argv) {
+  if (argc < 3 || strcmp(argv[1], "all_reduce") != 0) {
+    fprintf(stderr, "usage: %s all_reduce BYTES:WARMUP:SAMPLES:BATCH ...\n", argv[0]);
+    return 2;
+  }
+  for (int i = 2; i < argc; ++i) {
+    struct measurement what;
+    if (sscanf(argv[i], "%zu:%d:%d:%d", &what.bytes, &what.warmup, &what.samples, &what.batch) != 4) {
+      fprintf(stderr, "%s: '%s' is no BYTES:WARMUP:SAMPLES:BATCH\n", argv[0], argv[i]);
+      return 2;
+    }
+    float* buffer = (float*)aligned_alloc(4096, (what.bytes + 4095) / 4096 * 4096);
+    if (buffer == NULL) {
+      fprintf(stderr, "rank %d: no memory for %zu bytes\n", self->rank, what.bytes);
+      return 4;
+    }
+    measure(self, &what, buffer);
+    free(buffer);
+  }
+  return 0;
+}

@@ -36,7 +36,7 @@ def launch_ranks(net: Network, program: list[str], environment: dict[str, str]) 
 
 def launch_qccl(net: Network, work: list[str], compression: str) -> Launch:
     transport = "shm" if net.name == SHARED_MEMORY else "tcp"
-    environment = {"QCCL_TRANSPORT": transport, "QCCL_COMPRESSION": compression, "QCCL_COMPRESSION_MIN_BYTES": "0"}
+    environment = {"QCCL_TRANSPORT": transport, "QCCL_COMPRESSION": compression}
     return launch_ranks(net, [str(BUILD / "peers_qccl"), *work], environment)
 
 

@@ -2,8 +2,8 @@
 
    PROGRAM COLLECTIVE BYTES:WARMUP:SAMPLES:BATCH ...
 
-   A sample is the mean time of BATCH blocking calls, the slowest rank's. Every call finds its buffer just written by this
-   rank. Calls of a batch of one follow a barrier, and the writing is not timed. Longer batches are for sizes so
+   A sample is the mean time of BATCH blocking calls, the slowest rank's. Every call finds its buffer just written by
+   this rank. Calls of a batch of one follow a barrier, and the writing is not timed. Longer batches are for sizes so
    small that a barrier would cost more than the call: there the calls follow each other, and the writing (a few
    nanoseconds) is within the time. Rank 0 prints a line of JSON for each size; a wrong result ends the program. */
 #pragma once

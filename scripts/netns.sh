@@ -2,7 +2,7 @@
 # A cluster of network namespaces on this machine, every host's link shaped to a rate. Needs root.
 #
 #   netns.sh check                    exit 0 if this machine permits it, else 1 and the reason
-#   netns.sh up NAME HOSTS RATE       hosts 10.77.0.1 .. 10.77.0.HOSTS on one bridge; RATE as tc says it (1gbit, 100mbit)
+#   netns.sh up NAME HOSTS RATE       hosts 10.77.0.1 .. 10.77.0.HOSTS on one bridge; RATE as tc says it, say 1gbit
 #   netns.sh exec NAME HOST CMD...    runs CMD on host HOST (1 ..), whose interface is eth0 and whose name is hostHOST
 #   netns.sh agent NAME HOST CMD...   the same as ssh would do it, for MPI's launchers: HOST is a name or an address,
 #                                     a shell reads CMD, options before HOST are ignored

@@ -1,25 +1,14 @@
 #include "engine/driver.h"
 
-#include <cfenv>
+#include "kernels/float_environment.h"
 
 namespace qccl::engine {
 namespace {
 
-// Collectives compute with the default floating-point environment (denormals are numbers), and
-// leave the caller's as it was.
-class DefaultFloatEnvironment {
- public:
-  DefaultFloatEnvironment() {
-    std::fegetenv(&saved_);
-    std::fesetenv(FE_DFL_ENV);
-  }
-  ~DefaultFloatEnvironment() { std::fesetenv(&saved_); }
-  DefaultFloatEnvironment(const DefaultFloatEnvironment&) = delete;
-  DefaultFloatEnvironment& operator=(const DefaultFloatEnvironment&) = delete;
+using kernels::DefaultFloatEnvironment;
 
- private:
-  std::fenv_t saved_;
-};
+// Looks at the board before the first full round of progress: some microseconds.
+constexpr int kBoardTries = 256;
 
 }  // namespace
 

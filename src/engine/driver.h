@@ -69,6 +69,7 @@ class Driver {
   void run_inbox();
   void complete_all();
   void notify_waiters();
+  bool run_on_board(const internal::WorkState& work);
   bool drive_until(const std::function<bool()>& done, TimePoint deadline);
   void doze(TimePoint deadline);
   void progress_thread();

@@ -142,20 +142,21 @@ void Engine::post(Post post) {
   if (post.message) return post_message(*target, std::move(post));
   post.call.slice_bytes = options_.slice_bytes;
   const std::uint64_t sequence = target->next_sequence++;
-  target->remember({sequence, post.call.fingerprint(), post.call});
   operations_.push_back(make_operation(*target, sequence, std::move(post)));
-  next_deadline_ = std::min(next_deadline_, operations_.back()->deadline());
   Operation& posted = *operations_.back();
+  target->remember({sequence, posted.fingerprint(), posted.call()});
+  next_deadline_ = std::min(next_deadline_, posted.deadline());
   if (!target->stored.empty()) replay_stored(*target, sequence);
   if (!target->failure) look_for_absent(posted);
 }
 
 std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t sequence, Post post) {
-  now_ = clock_.now();
   if (post.call.board) {
-    return std::make_unique<BoardOperation>(group, sequence, std::move(post), now_, outlet_, pool_,
+    has_unstarted_ = true;
+    return std::make_unique<BoardOperation>(group, sequence, std::move(post), kForever, outlet_, pool_,
                                             group.next_board_sequence++);
   }
+  now_ = clock_.now();
   const std::uint64_t slice = slice_elements(post.codec.get(), post.call.type, options_.slice_bytes);
   return std::make_unique<PlanOperation>(group, sequence, std::move(post), now_, outlet_, pool_, slice);
 }
@@ -306,6 +307,7 @@ std::optional<Engine::OwnCall> Engine::own_call(const Group& group, std::uint64_
 bool Engine::progress() {
   now_ = clock_.now();
   outlet_.set_now(now_);
+  if (has_unstarted_) start_operations();
   bool moved = transport_.progress();
   moved |= receive_frames();
   moved |= look_for_losses();
@@ -316,6 +318,16 @@ bool Engine::progress() {
   sweep_failed_groups();
   if (!quiet_waiters_.empty()) notify_quiet_groups();
   return moved;
+}
+
+// Reading the clock takes a tenth of a small operation, which is mostly done before it gets here.
+void Engine::start_operations() {
+  has_unstarted_ = false;
+  for (const auto& operation : operations_) {
+    if (operation->deadline() != kForever) continue;
+    operation->start(now_);
+    next_deadline_ = std::min(next_deadline_, operation->deadline());
+  }
 }
 
 bool Engine::advance_operations() {

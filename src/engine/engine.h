@@ -65,6 +65,10 @@ class Engine {
 
   // Moves what can be moved; true if anything did.
   bool progress();
+  // The only operation in flight goes through the board.
+  bool is_alone_on_board() const { return operations_.size() == 1 && operations_.front()->call().board; }
+  // The part of progress() that takes the steps of operations, for one alone on the board.
+  bool advance_operations();
   // The next time at which progress() has something to do without any event.
   TimePoint next_timer() const;
   bool idle() const { return operations_.empty(); }
@@ -125,7 +129,6 @@ class Engine {
   void discard_all(std::vector<StoredFrame>& stored);
   void replay_stored(Group& group, std::uint64_t sequence);
 
-  bool advance_operations();
   void complete(Operation& operation, std::optional<ErrorInfo> failure);
   void sweep_failed_groups();
   void notify_quiet_groups();
@@ -139,6 +142,7 @@ class Engine {
   void check_timers();
   std::vector<int> suspects(const Group& group, const std::vector<int>& waited_for) const;
   void check_deadlines();
+  void start_operations();
   void check_silent_peers();
   void send_heartbeats();
   void queue_note(int peer, wire::FrameHeader header, std::span<const char> text);
@@ -170,6 +174,7 @@ class Engine {
   TimePoint now_{};
   TimePoint next_heartbeat_{};
   TimePoint next_deadline_ = kForever;
+  bool has_unstarted_ = false;  // operations whose deadline does not count yet
 };
 
 }  // namespace qccl::engine

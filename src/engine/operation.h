@@ -68,6 +68,8 @@ class Operation {
   std::uint64_t fingerprint() const { return fingerprint_; }
   const Call& call() const { return post_.call; }
   TimePoint deadline() const { return deadline_; }
+  // The deadline counts from `now`: for one that was made without looking at the clock.
+  void start(TimePoint now) { deadline_ = saturating_add(now, post_.timeout); }
   Nanoseconds timeout() const { return post_.timeout; }
   const Group& group() const { return group_; }
   const std::shared_ptr<internal::WorkState>& work() const { return post_.work; }
@@ -77,7 +79,7 @@ class Operation {
   const std::uint64_t sequence_;
   const std::uint64_t fingerprint_;
   const Post post_;
-  const TimePoint deadline_;
+  TimePoint deadline_;
   Outlet& outlet_;
   BufferPool& pool_;
 };

@@ -32,8 +32,11 @@ MAY_INCLUDE = {
     "src/transport/tcp": ["transport/", "wire/", "os/", "base/"],
     "src/transport/ucx": ["transport/", "wire/", "os/", "base/"],
     "src/observe": ["base/"],
-    # kernels/reduce.h: raw data is no codec's work, and the engine adds it.
-    "src/engine": ["plan/", "codec/", "kernels/reduce.h", "wire/", "transport/transport.h", "observe/", "base/"],
+    # kernels: raw data is no codec's work, the engine adds it, in the floating-point environment that it sets.
+    "src/engine": [
+        *("plan/", "codec/", "kernels/reduce.h", "kernels/float_environment.h"),
+        *("wire/", "transport/transport.h", "observe/", "base/"),
+    ],
     "src/comm": ["base/", "os/", "kernels/", "codec/", "wire/", "rendezvous/", "plan/", "engine/", "observe/",
                  "transport/", "transport/sim/", "transport/shm/", "transport/tcp/", "transport/ucx/"],
     "src/train": [],

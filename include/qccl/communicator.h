@@ -217,9 +217,16 @@ class Communicator {
   }
 
   // A group of `ranks` (ranks of this group, in their new order). Every rank in `ranks` calls it
-  // with the same list and name; others need not. The name must not repeat within this group.
+  // with the same list and name; others need not. The n-th call with a list and name on one rank
+  // meets the n-th on the others. Begins with the job's settings.
   // Throws invalid_argument if this rank is not in the list. Collective over the new group.
   Communicator subgroup(const std::vector<int>& ranks, const std::string& name);
+  // The group of all ranks that gave the same colour, in the order of their keys, equal keys in
+  // the order of ranks here. Nothing for a rank with a negative colour. Begins with the job's
+  // settings. Collective over this group, and in its sequence.
+  std::optional<Communicator> split(int colour, int key = 0);
+  // The same ranks and settings with a sequence of their own. Collective over this group.
+  Communicator dup();
 
   // Compression of later calls that do not say their own.
   void set_compression(const Compression& compression);

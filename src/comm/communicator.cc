@@ -4,9 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
-#include "base/digest.h"
 #include "comm/communicator_state.h"
 
 namespace qccl {
@@ -207,27 +204,19 @@ void Communicator::group_start() { state_->group_start(); }
 
 Work Communicator::group_end() { return Work(state_->group_end()); }
 
+// ---- other groups
+
 Communicator Communicator::subgroup(const std::vector<int>& ranks, const std::string& name) {
-  std::vector<int> world_ranks;
-  for (const int member : ranks) {
-    const bool exists = member >= 0 && member < size();
-    if (!exists || std::count(ranks.begin(), ranks.end(), member) != 1) {
-      throw Error({.kind = ErrorKind::invalid_argument,
-                   .message = fmt::format("QCCL group '{}': subgroup '{}': rank {} is {}", this->name(), name, member,
-                                          exists ? "in the list twice" : "no rank of this group"),
-                   .rank = rank()});
-    }
-    world_ranks.push_back(state_->ranks()[static_cast<std::size_t>(member)]);
-  }
-  if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) {
-    throw Error({.kind = ErrorKind::invalid_argument,
-                 .message = fmt::format("QCCL group '{}': subgroup '{}' does not contain the calling rank {}",
-                                        this->name(), name, rank()),
-                 .rank = rank()});
-  }
-  const std::uint64_t id = digest(name, digest(static_cast<std::uint64_t>(world_ranks.size()), state_->id()));
-  return Communicator(CommunicatorState::open(state_->context(), id, name, std::move(world_ranks)).take_or_throw());
+  return Communicator(state_->subgroup(ranks, name));
 }
+
+std::optional<Communicator> Communicator::split(int colour, int key) {
+  auto part = state_->split(colour, key);
+  if (part == nullptr) return std::nullopt;
+  return Communicator(std::move(part));
+}
+
+Communicator Communicator::dup() { return Communicator(state_->dup()); }
 
 void Communicator::set_compression(const Compression& compression) { state_->set_compression(compression); }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "comm/choice.h"
@@ -57,6 +58,11 @@ class CommunicatorState {
   void group_start();
   std::shared_ptr<WorkState> group_end();
 
+  // Groups made of this one's ranks: see Communicator. split() gives null for no colour.
+  std::shared_ptr<CommunicatorState> subgroup(const std::vector<int>& members, const std::string& name);
+  std::shared_ptr<CommunicatorState> split(int colour, int key);
+  std::shared_ptr<CommunicatorState> dup();
+
   void abort(const std::string& reason);
   void close();
 
@@ -91,6 +97,9 @@ class CommunicatorState {
   std::vector<engine::Post> prepare_all(std::span<const AnyRequest> requests, comm::Context& context);
   Error wrong_argument(const comm::Context& context, std::string operation, const std::string& what) const;
   std::shared_ptr<comm::Context> take_context();
+  std::shared_ptr<CommunicatorState> open_child(std::uint64_t id, std::string name, const std::vector<int>& members);
+  std::uint64_t next_child_id();
+  void refuse_recording(comm::Context& context) const;
   void leave(comm::Context& context);
 
   const std::uint64_t id_;
@@ -104,6 +113,8 @@ class CommunicatorState {
   Nanoseconds timeout_;
   Compression codec_of_;  // what `codec_` was made for
   std::shared_ptr<const Codec> codec_;
+  std::uint64_t children_ = 0;                                  // by split() and dup(), alike on all ranks
+  std::unordered_map<std::uint64_t, std::uint64_t> subgroups_;  // how many of a list and name, by digest
 };
 
 }  // namespace qccl::internal

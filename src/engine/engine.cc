@@ -73,10 +73,10 @@ Status Engine::open_group(std::uint64_t id, std::string name, std::vector<int> r
   created->rank = created->index_of[static_cast<std::size_t>(options_.rank)];
   Group& opened = *created;
   groups_.emplace(id, std::move(created));
-  closed_groups_.erase(id);
   // What arrived before the group existed here belongs to it now.
   const auto orphans = orphans_.extract(id);
   if (!orphans.empty()) {
+    orphan_frames_ -= orphans.mapped().size();
     for (const StoredFrame& stored : orphans.mapped()) on_group_frame(opened, stored.header, stored.frame);
   }
   return {};
@@ -91,7 +91,7 @@ void Engine::close_group(std::uint64_t id) {
   if (Board* board = transport_.board()) board->close(id);
   std::erase_if(mismatches_, [id](const Mismatch& mismatch) { return mismatch.group == id; });
   groups_.erase(id);
-  closed_groups_.insert(id);
+  closed_groups_.add(id);
 }
 
 bool Engine::prepare_board(std::uint64_t id) {
@@ -226,14 +226,13 @@ void Engine::on_frame(const ReceivedFrame& frame) {
   }
   if (Group* target = group(header.group)) return on_group_frame(*target, header, frame);
   if (closed_groups_.contains(header.group)) return outlet_.consume(header, frame);
-  keep(orphans_[header.group], header, frame);
+  keep(orphans_[header.group], orphan_frames_, header, frame);
+  orphan_frames_ += orphan_frames_ < kMaxStoredFrames ? 1 : 0;
 }
 
-void Engine::keep(std::vector<StoredFrame>& where, const FrameHeader& header, const ReceivedFrame& frame) {
-  if (where.size() < kMaxStoredFrames) {
-    where.push_back({frame.peer, header, frame});
-    return;
-  }
+void Engine::keep(std::vector<StoredFrame>& where, std::size_t kept, const FrameHeader& header,
+                  const ReceivedFrame& frame) {
+  if (kept < kMaxStoredFrames) return where.push_back({frame.peer, header, frame});
   outlet_.consume(header, frame);
   lose_peer(frame.peer, fmt::format("sent more than {} frames ahead", kMaxStoredFrames));
 }
@@ -253,7 +252,7 @@ void Engine::on_group_frame(Group& group, const FrameHeader& header, const Recei
   }
   if (group.failure) return outlet_.consume(header, frame);
   if (is_message_frame(header.kind)) return on_message_frame(group, header, frame);
-  if (header.sequence >= group.next_sequence) return keep(group.stored, header, frame);
+  if (header.sequence >= group.next_sequence) return keep(group.stored, group.stored.size(), header, frame);
   if (header.kind == FrameKind::fingerprint) {
     on_fingerprint(group, header, frame.peer, frame.bytes.subspan(wire::kHeaderBytes));
     return outlet_.consume(header, frame);

@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "base/clock.h"
@@ -125,7 +124,9 @@ class Engine {
   void on_group_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
   void on_operation_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
   void deliver(Operation& operation, int member, const wire::FrameHeader& header, const ReceivedFrame& frame);
-  void keep(std::vector<StoredFrame>& where, const wire::FrameHeader& header, const ReceivedFrame& frame);
+  // For later, if not too many are kept already.
+  void keep(std::vector<StoredFrame>& where, std::size_t kept, const wire::FrameHeader& header,
+            const ReceivedFrame& frame);
   void discard_all(std::vector<StoredFrame>& stored);
   void replay_stored(Group& group, std::uint64_t sequence);
 
@@ -162,12 +163,13 @@ class Engine {
   Outlet outlet_;
   BufferPool pool_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Group>> groups_;
-  std::unordered_set<std::uint64_t> closed_groups_;     // whose late frames belong to nobody
+  ClosedGroups closed_groups_;                          // whose late frames belong to nobody
   std::vector<std::unique_ptr<Operation>> operations_;  // in posting order
   std::vector<PeerState> peers_;
   std::vector<Completed> completed_;
   std::vector<Note> notes_;
   std::unordered_map<std::uint64_t, std::vector<StoredFrame>> orphans_;  // of groups not opened yet
+  std::size_t orphan_frames_ = 0;
   std::vector<Mismatch> mismatches_;
   std::vector<std::pair<std::uint64_t, std::shared_ptr<internal::WorkState>>> quiet_waiters_;
   bool sweep_needed_ = false;

@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "engine/call.h"
@@ -34,6 +36,25 @@ struct StoredFrame {
 // More than any program posts ahead; a peer that exceeds it is broken.
 inline constexpr std::size_t kMaxStoredFrames = 65536;
 inline constexpr std::size_t kHistory = 1024;
+
+// The groups that were closed last, by identities that are never used again. A frame of one that
+// was forgotten is kept as that of a group still to be opened, of which there are few enough.
+class ClosedGroups {
+ public:
+  void add(std::uint64_t id) {
+    if (!known_.insert(id).second) return;
+    if (order_.size() < kRemembered) return order_.push_back(id);
+    known_.erase(std::exchange(order_[next_], id));
+    next_ = (next_ + 1) % kRemembered;
+  }
+  bool contains(std::uint64_t id) const { return known_.contains(id); }
+
+ private:
+  static constexpr std::size_t kRemembered = 1024;
+  std::vector<std::uint64_t> order_;  // a ring once it is full
+  std::size_t next_ = 0;
+  std::unordered_set<std::uint64_t> known_;
+};
 
 struct Group {
   std::uint64_t id = 0;

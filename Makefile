@@ -8,7 +8,7 @@ JOBS ?= $(shell nproc)
 ARGS ?=
 PYTHON := .venv/bin/python
 
-.PHONY: help build demo test lint asan tsan bench clean setup
+.PHONY: help build demo test lint asan tsan soak bench clean setup
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' Makefile
@@ -44,6 +44,9 @@ asan: setup ## Run the C++ tests under address and undefined-behaviour sanitizer
 
 tsan: setup ## Run the C++ tests under the thread sanitizer
 	@scripts/run_sanitizer.sh tsan $(ARGS)
+
+soak: build ## Run 10,000 random programs of mixed operations (a part of them is in `make test`)
+	@RANDOM_PROGRAMS=10000 build/tests/qccl_test_threads --gtest_filter='*RandomPrograms*'
 
 bench: build ## Run the benchmarks; results stay in build/bench
 	@scripts/run_benchmarks.sh $(ARGS)

@@ -98,6 +98,24 @@ class Work {
   std::shared_ptr<internal::WorkState> state_;
 };
 
+// `size()` elements of memory from Communicator::allocate(), zeroed. Copies name the same memory, which is freed with
+// the last of them.
+template <class T>
+class SharedBuffer {
+ public:
+  SharedBuffer(std::shared_ptr<void> memory, std::size_t size) : memory_(std::move(memory)), size_(size) {}
+  T* data() const { return static_cast<T*>(memory_.get()); }
+  std::size_t size() const { return size_; }
+  T& operator[](std::size_t index) const { return data()[index]; }
+  T* begin() const { return data(); }
+  T* end() const { return data() + size_; }
+  operator std::span<T>() const { return {data(), size_}; }
+
+ private:
+  std::shared_ptr<void> memory_;
+  std::size_t size_;
+};
+
 // A group of ranks with an operation sequence of its own. All members call the same collectives
 // in the same order. A handle: copies name the same group. Thread-safe; calls of one group from
 // several threads need an order that the ranks agree on.
@@ -227,6 +245,16 @@ class Communicator {
   std::optional<Communicator> split(int colour, int key = 0);
   // The same ranks and settings with a sequence of their own. Collective over this group.
   Communicator dup();
+
+  // Memory that every rank of this group maps, where all run on one host: all_reduce in place of it, or of the same
+  // part of it on every rank, then reduces it where it lies, several times as fast. Ordinary memory where that can't be
+  // had (QCCL_LOG=warning says why). To be passed by all ranks or by none: a call in which only some do fails on all.
+  // Collective over the group; ranks that ask for different sizes get invalid_argument.
+  template <class T>
+  SharedBuffer<T> allocate(std::size_t count) {
+    return {allocate_bytes(count * sizeof(T)), count};
+  }
+  std::shared_ptr<void> allocate_bytes(std::size_t bytes);
 
   // Compression of later calls that do not say their own.
   void set_compression(const Compression& compression);

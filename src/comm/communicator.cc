@@ -218,6 +218,10 @@ std::optional<Communicator> Communicator::split(int colour, int key) {
 
 Communicator Communicator::dup() { return Communicator(state_->dup()); }
 
+std::shared_ptr<void> Communicator::allocate_bytes(std::size_t bytes) {
+  return state_->regions().allocate(*state_, bytes);
+}
+
 void Communicator::set_compression(const Compression& compression) { state_->set_compression(compression); }
 
 void Communicator::set_timeout(Milliseconds timeout) { state_->set_timeout(timeout); }

@@ -113,9 +113,25 @@ Post CommunicatorState::make_post(const Request& request, const comm::Context& c
     }
     post.codec = codec_;
   }
+  find_region(post, request);
   post.timeout = request.options.timeout ? Nanoseconds(*request.options.timeout) : timeout_;
   post.work = std::make_shared<WorkState>();
   return post;
+}
+
+// An all_reduce in place of a shared buffer goes without frames, unless it is small or the call wants otherwise.
+void CommunicatorState::find_region(Post& post, const Request& request) {
+  const engine::Call& call = post.call;
+  const bool suits = call.collective == Collective::all_reduce && post.input == post.output && !call.board &&
+                     call.compression.kind == Compression::Kind::none &&
+                     request.options.algorithm == Algorithm::automatic && defaults_.algorithm == Algorithm::automatic;
+  if (!suits || call.count == 0) return;
+  auto place = regions_.find(request.output, request.count * element_bytes(request.type), rank_);
+  if (!place) return;
+  post.call.algorithm = Algorithm::one_shot;
+  post.call.region = place->region->id;
+  post.call.region_offset = place->offset;
+  post.region = std::move(place->region);
 }
 
 void CommunicatorState::run(const Request& request) {

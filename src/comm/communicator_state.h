@@ -11,6 +11,7 @@
 
 #include "comm/choice.h"
 #include "comm/context.h"
+#include "comm/shared_regions.h"
 
 namespace qccl::internal {
 
@@ -74,6 +75,7 @@ class CommunicatorState {
   // Throws misuse once closed, and in a forked child.
   std::shared_ptr<comm::Context> context() const;
 
+  SharedRegions& regions() { return regions_; }
   comm::GroupDefaults defaults() const;
   void set_compression(const Compression& compression);
   void set_timeout(Milliseconds timeout);
@@ -95,6 +97,7 @@ class CommunicatorState {
   std::shared_ptr<WorkState> begin(engine::Post post, const std::shared_ptr<comm::Context>& context);
   template <class AnyRequest>
   std::vector<engine::Post> prepare_all(std::span<const AnyRequest> requests, comm::Context& context);
+  void find_region(engine::Post& post, const Request& request);
   Error wrong_argument(const comm::Context& context, std::string operation, const std::string& what) const;
   std::shared_ptr<comm::Context> take_context();
   std::shared_ptr<CommunicatorState> open_child(std::uint64_t id, std::string name, const std::vector<int>& members);
@@ -106,6 +109,7 @@ class CommunicatorState {
   const std::string name_;
   const std::vector<int> ranks_;  // world ranks
   int rank_ = 0;                  // in the group
+  SharedRegions regions_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::shared_ptr<comm::Context> context_;

@@ -12,11 +12,12 @@ bool fits_board(const Call& call, int world) {
 }
 
 BoardOperation::BoardOperation(Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet,
-                               BufferPool& pool, std::uint64_t board_sequence)
+                               BufferPool& pool, std::uint64_t board_sequence, std::uint64_t rounds)
     : Operation(group, sequence, std::move(post), posted, outlet, pool),
       owner_(group),
       board_(*outlet.transport().board()),
       board_sequence_(board_sequence),
+      rounds_(rounds),
       math_{post_.call.type, post_.call.op, group.world(), nullptr, &pool} {
   parts_.reserve(static_cast<std::size_t>(group.world()));
 }
@@ -29,17 +30,19 @@ ConstBytes BoardOperation::own_part() const {
 }
 
 Result<bool> BoardOperation::advance() {
-  if (owner_.finished_board_sequence + 1 != board_sequence_) return false;
+  if (owner_.finished_board_sequence + 1 != board_sequence_ + round_) return false;
   const bool publishes = !published_;
   if (publishes) {
-    board_.publish(group_.id, board_sequence_, fingerprint_, own_part());
+    board_.publish(group_.id, board_sequence_ + round_, fingerprint_, own_part());
     outlet_.counters().board_bytes += own_part().size();
     published_ = true;
   }
   if (!collect()) return publishes;
-  combine();
-  finished_ = true;
-  owner_.finished_board_sequence = board_sequence_;
+  if (!combine()) return true;
+  owner_.finished_board_sequence = board_sequence_ + round_;
+  parts_.clear();
+  published_ = false;
+  finished_ = ++round_ == rounds_;
   return true;
 }
 
@@ -51,7 +54,7 @@ bool BoardOperation::collect() {
       parts_.push_back(post_.input);
       continue;
     }
-    const auto cell = board_.read(group_.id, group_.world_rank(member), board_sequence_);
+    const auto cell = board_.read(group_.id, group_.world_rank(member), board_sequence_ + round_);
     if (!cell) return false;
     differs_ |= cell->digest != fingerprint_;
     if (differs_) return false;
@@ -72,7 +75,12 @@ void BoardOperation::reduce(std::size_t offset_bytes) {
   static_cast<void>(math.finish(math_, post_.output, elements, false));
 }
 
-void BoardOperation::combine() {
+bool BoardOperation::combine() {
+  combine_parts();
+  return true;
+}
+
+void BoardOperation::combine_parts() {
   const Call& call = post_.call;
   const std::size_t bytes = static_cast<std::size_t>(call.count) * element_bytes(call.type);
   if (bytes == 0) return;
@@ -107,7 +115,7 @@ Status BoardOperation::on_grant(int peer, const wire::FrameHeader&) { return une
 Status BoardOperation::on_request(int peer, const wire::FrameHeader&) { return unexpected(peer); }
 
 bool BoardOperation::lacks(int member) const {
-  return member != group_.rank && !board_.read(group_.id, group_.world_rank(member), board_sequence_);
+  return member != group_.rank && !board_.read(group_.id, group_.world_rank(member), board_sequence_ + round_);
 }
 
 Waiting BoardOperation::waiting() const {

@@ -14,10 +14,11 @@ namespace qccl::engine {
 // True if every rank's part of `call` fits a cell and nothing is compressed.
 bool fits_board(const Call& call, int world);
 
-class BoardOperation final : public Operation {
+class BoardOperation : public Operation {
  public:
+  // Meets `rounds` times, under the numbers from `board_sequence` on.
   BoardOperation(Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet, BufferPool& pool,
-                 std::uint64_t board_sequence);
+                 std::uint64_t board_sequence, std::uint64_t rounds = 1);
 
   Result<bool> advance() override;
   bool finished() const override { return finished_; }
@@ -31,17 +32,27 @@ class BoardOperation final : public Operation {
   bool lacks(int member) const override;
   void drop_frames() override {}
 
+ protected:
+  // What this rank shows in a round.
+  virtual ConstBytes own_part() const;
+  // Called when all ranks have shown their parts of a round, again and again until it says true: all done.
+  virtual bool combine();
+
+  std::uint64_t round() const { return round_; }
+  const MathContext& math() const { return math_; }
+
  private:
-  ConstBytes own_part() const;
   bool collect();
-  void combine();
+  void combine_parts();
   void reduce(std::size_t offset_bytes);
   Status unexpected(int peer) const;
 
   Group& owner_;
   Board& board_;
   const std::uint64_t board_sequence_;
+  const std::uint64_t rounds_;
   MathContext math_;
+  std::uint64_t round_ = 0;
   bool published_ = false;
   bool finished_ = false;
   bool differs_ = false;

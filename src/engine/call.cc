@@ -17,6 +17,7 @@ std::uint64_t Call::fingerprint() const {
         static_cast<std::uint64_t>(compression.wire)}) {
     value = digest(part, value);
   }
+  if (region != 0) value = digest(region_offset, digest(region, value));
   return value;
 }
 
@@ -31,6 +32,7 @@ std::string Call::describe() const {
   if (collective == Collective::broadcast) text += fmt::format(", root={}", root);
   if (algorithm != Algorithm::one_shot) text += fmt::format(", {}", to_string(algorithm));
   if (compression.kind != Compression::Kind::none) text += ", " + compression.to_string();
+  if (region != 0) text += fmt::format(", byte {} of shared buffer {}", region_offset, region);
   if (!usual) text += ", " + slices;
   return text + ")";
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "codec/codec.h"
@@ -26,11 +27,20 @@ struct Call {
   Compression compression;
   Algorithm algorithm = Algorithm::one_shot;  // never automatic
   bool board = false;                         // goes through shared memory cells
+  std::uint64_t region = 0;                   // reduces a SharedRegion in place; 0: none
+  std::uint64_t region_offset = 0;            // bytes
   std::size_t slice_bytes = 0;                // set by the engine from its options
 
   std::uint64_t fingerprint() const;
   // "all_reduce(count=1024, float32, sum, sra, minmax:bits=4,bucket_size=1024)"
   std::string describe() const;
+};
+
+// A buffer of the same size on every rank of a group, which all of them map.
+struct SharedRegion {
+  std::uint64_t id = 0;  // the same on all ranks; from 1
+  std::size_t bytes = 0;
+  std::vector<std::shared_ptr<std::byte>> of_member;  // by group rank
 };
 
 // What makes a call a message: send or recv, of call.count elements of call.type.
@@ -48,6 +58,7 @@ struct Post {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::shared_ptr<const Codec> codec;  // null: raw
+  std::shared_ptr<const SharedRegion> region{};
   Nanoseconds timeout{0};
   std::shared_ptr<internal::WorkState> work;
 };

@@ -10,6 +10,7 @@
 #include "engine/board_operation.h"
 #include "engine/mailbox.h"
 #include "engine/plan_operation.h"
+#include "engine/shared_operation.h"
 
 namespace qccl::engine {
 
@@ -151,6 +152,12 @@ void Engine::post(Post post) {
 }
 
 std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t sequence, Post post) {
+  if (post.region != nullptr) {
+    has_unstarted_ = true;
+    const std::uint64_t first =
+        std::exchange(group.next_board_sequence, group.next_board_sequence + SharedOperation::kRounds);
+    return std::make_unique<SharedOperation>(group, sequence, std::move(post), kForever, outlet_, pool_, first);
+  }
   if (post.call.board) {
     has_unstarted_ = true;
     return std::make_unique<BoardOperation>(group, sequence, std::move(post), kForever, outlet_, pool_,

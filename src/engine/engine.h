@@ -58,6 +58,8 @@ class Engine {
   bool prepare_board(std::uint64_t id);
   void use_board(std::uint64_t id, bool use);
   bool has_board(std::uint64_t id) const;
+  // Where all ranks of the world can share memory; else null. Lives as long as the transport.
+  SharedHeap* heap() { return transport_.heap(); }
 
   // Takes the next sequence number of the group. A refused post completes with the failure.
   void post(Post post);
@@ -65,7 +67,7 @@ class Engine {
   // Moves what can be moved; true if anything did.
   bool progress();
   // The only operation in flight goes through the board.
-  bool is_alone_on_board() const { return operations_.size() == 1 && operations_.front()->call().board; }
+  bool is_alone_on_board() const { return operations_.size() == 1 && operations_.front()->is_on_board(); }
   // The part of progress() that takes the steps of operations, for one alone on the board.
   bool advance_operations();
   // The next time at which progress() has something to do without any event.

@@ -16,8 +16,8 @@
 namespace qccl::os {
 namespace {
 
-Result<Mapping> map(int fd, std::size_t bytes) {
-  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+Result<Mapping> map(int fd, std::size_t bytes, std::uint64_t offset = 0, int flags = 0) {
+  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flags, fd, static_cast<off_t>(offset));
   if (address == MAP_FAILED) {
     return os_failure("can't map " + std::to_string(bytes) + " bytes of shared memory", errno);
   }
@@ -36,12 +36,26 @@ std::uint64_t available_bytes() {
 }
 
 // Every page now, so that a full memory limit is an error here and not a SIGBUS later.
-int allocate_pages(int fd, std::size_t bytes) {
+int allocate_pages(int fd, std::size_t bytes, std::uint64_t offset = 0) {
   int result = 0;
-  do result = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes));
+  do result = ::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
   while (result != 0 && errno == EINTR);
   return result;
 }
+
+Status ask_for(std::size_t bytes, const std::string& what) {
+  if (bytes == 0) return Failure(ErrorKind::invalid_argument, what);
+  const std::uint64_t available = available_bytes();
+  if (available == 0 || bytes <= available) return {};
+  return Failure(ErrorKind::resource_exhausted, what + ": " + std::to_string(available) + " bytes are available");
+}
+
+Status seal(const Fd& fd) {
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) return {};
+  return os_failure("can't seal shared memory", errno);
+}
+
+constexpr const char* kRaiseLimit = " (raise the memory limit or /dev/shm)";
 
 }  // namespace
 
@@ -52,25 +66,21 @@ void Mapping::reset() {
 
 Result<SharedMemory> create_shared_memory(const char* name, std::size_t bytes) {
   const std::string what = "can't get " + std::to_string(bytes) + " bytes of shared memory";
-  if (bytes == 0) return Failure(ErrorKind::invalid_argument, what);
-  const std::uint64_t available = available_bytes();
-  if (available != 0 && bytes > available) {
-    return Failure(ErrorKind::resource_exhausted, what + ": " + std::to_string(available) + " bytes are available");
-  }
+  QCCL_TRY(ask_for(bytes, what));
   Fd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return os_failure(ErrorKind::resource_exhausted, what, errno);
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 || allocate_pages(fd.get(), bytes) != 0) {
-    return os_failure(ErrorKind::resource_exhausted, what + " (raise the memory limit or /dev/shm)", errno);
+    return os_failure(ErrorKind::resource_exhausted, what + kRaiseLimit, errno);
   }
-  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return os_failure("can't seal shared memory", errno);
-  }
+  QCCL_TRY(seal(fd));
   auto mapping = map(fd.get(), bytes);
   if (!mapping) return mapping.failure();
   return SharedMemory{std::move(fd), std::move(*mapping)};
 }
 
-Result<Mapping> map_shared_memory(const Fd& fd, std::size_t bytes) {
+namespace {
+
+Status check_memory(const Fd& fd, std::uint64_t bytes) {
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     return Failure(ErrorKind::corrupt_data, "a peer offered memory that is not sealed against shrinking");
@@ -82,7 +92,46 @@ Result<Mapping> map_shared_memory(const Fd& fd, std::size_t bytes) {
                                                 " bytes of shared memory where " + std::to_string(bytes) +
                                                 " were expected");
   }
+  return {};
+}
+
+}  // namespace
+
+Result<Mapping> map_shared_memory(const Fd& fd, std::size_t bytes) {
+  QCCL_TRY(check_memory(fd, bytes));
   return map(fd.get(), bytes);
+}
+
+// ---- heaps
+
+Result<Fd> create_shared_heap(const char* name, std::uint64_t bytes) {
+  Fd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid() || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
+    return os_failure(ErrorKind::resource_exhausted, "can't make a heap of shared memory", errno);
+  }
+  QCCL_TRY(seal(fd));
+  return fd;
+}
+
+Status commit_pages(const Fd& heap, std::uint64_t offset, std::size_t bytes) {
+  const std::string what = "can't get " + std::to_string(bytes) + " bytes of shared memory";
+  QCCL_TRY(ask_for(bytes, what));
+  if (allocate_pages(heap.get(), bytes, offset) == 0) return {};
+  const int error = errno;
+  discard_pages(heap, offset, bytes);
+  return os_failure(ErrorKind::resource_exhausted, what + kRaiseLimit, error);
+}
+
+void discard_pages(const Fd& heap, std::uint64_t offset, std::size_t bytes) {
+  if (heap.inherited()) return;
+  ::fallocate(heap.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+              static_cast<off_t>(bytes));
+}
+
+Status check_shared_heap(const Fd& heap, std::uint64_t bytes) { return check_memory(heap, bytes); }
+
+Result<Mapping> map_shared_range(const Fd& heap, std::uint64_t offset, std::size_t bytes) {
+  return map(heap.get(), bytes, offset, MAP_POPULATE);
 }
 
 Result<Fd> create_eventfd() {

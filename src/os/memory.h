@@ -54,6 +54,17 @@ Result<SharedMemory> create_shared_memory(const char* name, std::size_t bytes);
 // is a memfd of exactly `bytes` that is sealed against shrinking, so that reads can't fault.
 Result<Mapping> map_shared_memory(const Fd& fd, std::size_t bytes);
 
+// A heap of `bytes` in which no page exists yet and which can neither shrink nor grow.
+Result<Fd> create_shared_heap(const char* name, std::uint64_t bytes);
+// Gives the range of a heap its pages now. ResourceExhausted if the memory is not to be had.
+Status commit_pages(const Fd& heap, std::uint64_t offset, std::size_t bytes);
+// Takes the pages of the range back; who still maps it reads zeros.
+void discard_pages(const Fd& heap, std::uint64_t offset, std::size_t bytes);
+// CorruptData unless the descriptor is a heap of exactly `bytes` made by create_shared_heap().
+Status check_shared_heap(const Fd& heap, std::uint64_t bytes);
+// Maps a range of a heap that was checked; `offset` is a multiple of the page size.
+Result<Mapping> map_shared_range(const Fd& heap, std::uint64_t offset, std::size_t bytes);
+
 // A counter to ring a doorbell with: non-blocking.
 Result<Fd> create_eventfd();
 // Makes the eventfd readable. Async-signal-safe.

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -58,6 +59,24 @@ class Board {
   virtual std::optional<BoardCell> read(std::uint64_t group, int peer, std::uint64_t sequence) = 0;
 };
 
+// Memory that all ranks of this host map (design: shared buffers). A handle outlives the transport and may be
+// dropped by any thread; freeing is local, and a peer that still maps freed memory reads zeros.
+class SharedHeap {
+ public:
+  using Memory = std::shared_ptr<std::byte>;
+  struct Block {
+    std::uint64_t offset = 0;  // names it to the peers
+    Memory memory;             // aligned to a page, zeroed
+  };
+
+  // All by any thread.
+  virtual ~SharedHeap() = default;
+  // A block of this rank's own. ResourceExhausted.
+  virtual Result<Block> allocate(std::size_t bytes) = 0;
+  // The peer's block of that offset and size.
+  virtual Result<Memory> map(int peer, std::uint64_t offset, std::size_t bytes) = 0;
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -94,6 +113,8 @@ class Transport {
   virtual bool is_local(int peer) const = 0;
   // Null if some rank is not on this host, or this transport has none.
   virtual Board* board() { return nullptr; }
+  // The same.
+  virtual SharedHeap* heap() { return nullptr; }
   // "shm", "tcp", "sim" for this peer, for reports.
   virtual const char* kind(int peer) const = 0;
 

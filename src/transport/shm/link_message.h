@@ -15,9 +15,9 @@
 // | 48     | 16    | zero        |                                                             |
 //
 //   lower rank                                        higher rank
-//   offer    + pair memory, its doorbell, its area ->
-//                                                 <-  answer + its doorbell, its area
-//   accepted                                      ->
+//   offer    + pair memory, its doorbell, area, heap ->
+//                                                   <-  answer + its doorbell, area, heap
+//   accepted                                        ->
 //
 // Either may say `refused` instead of its next message; both then go without shared memory.
 #pragma once

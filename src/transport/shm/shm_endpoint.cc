@@ -13,6 +13,7 @@
 #include "transport/shm/lane_sender.h"
 #include "transport/shm/layout.h"
 #include "transport/shm/shm_board.h"
+#include "transport/shm/shm_heap.h"
 
 namespace qccl {
 namespace {
@@ -69,6 +70,7 @@ class ShmEndpoint final : public Endpoint {
   void ready(const os::Poller::Ready& event) override;
   bool is_local(int peer) const override { return peer_of_rank_[static_cast<std::size_t>(peer)] != nullptr; }
   Board* board() override { return board_ ? &*board_ : nullptr; }
+  SharedHeap* heap() override { return heap_ ? &*heap_ : nullptr; }
   const char* kind(int) const override { return "shm"; }
   // What was committed lies in memory that outlives this process.
   bool flushed() const override { return true; }
@@ -76,6 +78,7 @@ class ShmEndpoint final : public Endpoint {
 
  private:
   std::vector<shm::ShmBoard::Neighbour> neighbours() const;
+  std::vector<std::shared_ptr<os::Fd>> heaps() const;
   Peer* find(int rank) const { return peer_of_rank_[static_cast<std::size_t>(rank)]; }
   bool something_is_there();
   void ring_for_returns(Peer& peer);
@@ -91,6 +94,7 @@ class ShmEndpoint final : public Endpoint {
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<Peer*> peer_of_rank_;
   std::optional<shm::ShmBoard> board_;  // if the peers are all other ranks
+  std::optional<shm::ShmHeap> heap_;    // the same
   bool closed_ = false;
   Peer* reserved_ = nullptr;  // whose reservation commit() ends
   std::size_t next_ = 0;      // the peer that receive() asks first
@@ -110,6 +114,7 @@ ShmEndpoint::ShmEndpoint(os::Poller& poller, int world, ShmHome home, std::vecto
   }
   if (static_cast<int>(peers_.size()) == world - 1) {
     board_.emplace(home_.rank, world, area_in(*home_.area), neighbours());
+    heap_.emplace(home_.rank, heaps());
   }
 }
 
@@ -119,6 +124,13 @@ std::vector<shm::ShmBoard::Neighbour> ShmEndpoint::neighbours() const {
     found.push_back({.rank = peer->link.peer, .area = &area_in(*peer->link.area), .bell = peer->bell});
   }
   return found;
+}
+
+std::vector<std::shared_ptr<os::Fd>> ShmEndpoint::heaps() const {
+  std::vector<std::shared_ptr<os::Fd>> of_rank(peer_of_rank_.size());
+  of_rank[static_cast<std::size_t>(home_.rank)] = home_.heap;
+  for (const auto& peer : peers_) of_rank[static_cast<std::size_t>(peer->link.peer)] = peer->link.heap;
+  return of_rank;
 }
 
 Status ShmEndpoint::watch() {

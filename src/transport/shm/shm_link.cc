@@ -49,7 +49,7 @@ class Conversation {
   Status offer();
   Status accept();
   Status map_pair(const os::Fd& fd);
-  Status take_over(os::Fd doorbell, const os::Fd& area);
+  Status take_over(os::Fd doorbell, const os::Fd& area, os::Fd heap);
   Status say(LinkMessageKind kind, std::initializer_list<int> descriptors = {});
   Result<LinkMessage> hear(LinkMessageKind kind, std::size_t descriptors);
   Status read_message(std::byte* target);
@@ -67,19 +67,21 @@ Status Conversation::offer() {
   auto pair = os::create_shared_memory("qccl-pair", shm::pair_bytes(link_.large_slots));
   if (!pair) return refuse(pair.failure());
   link_.pair = share(std::move(pair->mapping));
-  QCCL_TRY(say(LinkMessageKind::offer, {pair->fd.get(), home_.doorbell.get(), home_.area_fd.get()}));
-  QCCL_TRY(hear(LinkMessageKind::answer, 2));
-  if (auto taken = take_over(std::move(received_[0]), received_[1]); !taken) return refuse(taken.failure());
+  QCCL_TRY(say(LinkMessageKind::offer, {pair->fd.get(), home_.doorbell.get(), home_.area_fd.get(), home_.heap->get()}));
+  QCCL_TRY(hear(LinkMessageKind::answer, 3));
+  if (auto taken = take_over(std::move(received_[0]), received_[1], std::move(received_[2])); !taken)
+    return refuse(taken.failure());
   return say(LinkMessageKind::accepted);
 }
 
 Status Conversation::accept() {
-  auto offered = hear(LinkMessageKind::offer, 3);
+  auto offered = hear(LinkMessageKind::offer, 4);
   if (!offered) return offered.failure();
   link_.large_slots = offered->large_slots;
   if (auto mapped = map_pair(received_[0]); !mapped) return refuse(mapped.failure());
-  if (auto taken = take_over(std::move(received_[1]), received_[2]); !taken) return refuse(taken.failure());
-  QCCL_TRY(say(LinkMessageKind::answer, {home_.doorbell.get(), home_.area_fd.get()}));
+  if (auto taken = take_over(std::move(received_[1]), received_[2], std::move(received_[3])); !taken)
+    return refuse(taken.failure());
+  QCCL_TRY(say(LinkMessageKind::answer, {home_.doorbell.get(), home_.area_fd.get(), home_.heap->get()}));
   QCCL_TRY(hear(LinkMessageKind::accepted, 0));
   return {};
 }
@@ -91,10 +93,12 @@ Status Conversation::map_pair(const os::Fd& fd) {
   return {};
 }
 
-Status Conversation::take_over(os::Fd doorbell, const os::Fd& area) {
+Status Conversation::take_over(os::Fd doorbell, const os::Fd& area, os::Fd heap) {
   auto mapping = os::map_shared_memory(area, sizeof(shm::Area));
   if (!mapping) return mapping.failure();
+  QCCL_TRY(os::check_shared_heap(heap, shm::kHeapBytes));
   link_.area = share(std::move(*mapping));
+  link_.heap = std::make_shared<os::Fd>(std::move(heap));
   link_.doorbell = std::move(doorbell);
   return {};
 }
@@ -167,12 +171,15 @@ Result<ShmHome> create_shm_home(int rank, int local_ranks) {
   if (!doorbell) return doorbell.failure();
   auto area = os::create_shared_memory("qccl-area", sizeof(shm::Area));
   if (!area) return area.failure();
+  auto heap = os::create_shared_heap("qccl-heap", shm::kHeapBytes);
+  if (!heap) return heap.failure();
   ShmHome home;
   home.rank = rank;
   home.large_slots = large_slots_for(local_ranks);
   home.doorbell = std::move(*doorbell);
   home.area_fd = std::move(area->fd);
   home.area = share(std::move(area->mapping));
+  home.heap = std::make_shared<os::Fd>(std::move(*heap));
   return home;
 }
 

@@ -11,7 +11,7 @@
 
 namespace qccl {
 
-// What a rank shows to every other rank of its host: a doorbell and an area (area.h) of 268 KiB.
+// What a rank shows to every other rank of its host: a doorbell, an area (area.h) of 268 KiB and an empty heap.
 // Needed by make_shm_link(), then handed to make_shm_endpoint().
 struct ShmHome {
   int rank = -1;
@@ -19,6 +19,7 @@ struct ShmHome {
   os::Fd doorbell;                // eventfd
   os::Fd area_fd;
   std::shared_ptr<os::Mapping> area;
+  std::shared_ptr<os::Fd> heap;  // shm_heap.h
 };
 
 // `local_ranks` is how many ranks the host has, the same on all of them: the more, the fewer
@@ -35,6 +36,7 @@ struct ShmLink {
   os::Fd doorbell;  // the peer's
   std::shared_ptr<os::Mapping> pair;
   std::shared_ptr<os::Mapping> area;  // the peer's
+  std::shared_ptr<os::Fd> heap;       // the peer's
 };
 
 // Exchanges memory and doorbells with `peer` over a connected unix socket on which the peer has

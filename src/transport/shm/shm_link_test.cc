@@ -130,7 +130,7 @@ TEST_F(ShmLinkTest, another_layout_is_unsupported) {
 TEST_F(ShmLinkTest, a_message_for_another_rank_is_refused) {
   const ShmHome stranger = home(0);
   peer_says({LinkMessageKind::offer, 0, 2, 16, {}},
-            {stranger.area_fd.get(), stranger.doorbell.get(), stranger.area_fd.get()});
+            {stranger.area_fd.get(), stranger.doorbell.get(), stranger.area_fd.get(), stranger.heap->get()});
   EXPECT_EQ(failure_of(1).kind, ErrorKind::corrupt_data);
 }
 
@@ -147,7 +147,8 @@ TEST_F(ShmLinkTest, a_message_out_of_turn_is_refused) {
 
 TEST_F(ShmLinkTest, memory_of_another_size_is_refused) {
   const ShmHome low = home(0);
-  peer_says({LinkMessageKind::offer, 0, 1, 16, {}}, {low.area_fd.get(), low.doorbell.get(), low.area_fd.get()});
+  peer_says({LinkMessageKind::offer, 0, 1, 16, {}},
+            {low.area_fd.get(), low.doorbell.get(), low.area_fd.get(), low.heap->get()});
   const auto error = failure_of(1);
   EXPECT_EQ(error.kind, ErrorKind::corrupt_data);
   EXPECT_NE(error.message.find("bytes of shared memory where"), std::string::npos) << error.message;
@@ -157,7 +158,14 @@ TEST_F(ShmLinkTest, an_unsealed_area_is_refused) {
   const os::Fd unsealed(::memfd_create("test", MFD_CLOEXEC));
   ASSERT_EQ(::ftruncate(unsealed.get(), sizeof(Area)), 0);
   const ShmHome high = home(1);
-  peer_says({LinkMessageKind::answer, 1, 0, 16, {}}, {high.doorbell.get(), unsealed.get()});
+  peer_says({LinkMessageKind::answer, 1, 0, 16, {}}, {high.doorbell.get(), unsealed.get(), high.heap->get()});
+  EXPECT_EQ(failure_of(0).kind, ErrorKind::corrupt_data);
+  EXPECT_EQ(peer_hears().kind, LinkMessageKind::refused);
+}
+
+TEST_F(ShmLinkTest, a_heap_of_another_size_is_refused) {
+  const ShmHome high = home(1);
+  peer_says({LinkMessageKind::answer, 1, 0, 16, {}}, {high.doorbell.get(), high.area_fd.get(), high.area_fd.get()});
   EXPECT_EQ(failure_of(0).kind, ErrorKind::corrupt_data);
   EXPECT_EQ(peer_hears().kind, LinkMessageKind::refused);
 }

@@ -1,0 +1,134 @@
+#include "comm/shared_regions.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "base/log.h"
+#include "comm/communicator_state.h"
+
+namespace qccl::internal {
+namespace {
+
+using engine::SharedRegion;
+
+constexpr std::size_t kAlignment = 64;
+
+std::shared_ptr<void> ordinary_memory(std::size_t bytes) {
+  const std::size_t size = (bytes + kAlignment) / kAlignment * kAlignment;
+  void* const memory = std::aligned_alloc(kAlignment, size);
+  if (memory == nullptr) throw std::bad_alloc();
+  std::memset(memory, 0, size);
+  return {memory, std::free};
+}
+
+// What a rank tells the others of its block.
+struct Offer {
+  std::int64_t bytes;
+  std::int64_t offset;  // in its heap; kNone if it has none
+};
+constexpr std::int64_t kNone = -1;
+
+void warn(const comm::Context& context, const ErrorInfo& cause) {
+  log(LogLevel::warning,
+      fmt::format("rank {}: a shared buffer becomes ordinary memory: {}", context.rank(), cause.message));
+}
+
+SharedHeap::Block allocate_block(comm::Context& context, SharedHeap* heap, std::size_t bytes, Offer& offer) {
+  if (heap == nullptr) return {};
+  auto block = heap->allocate(bytes);
+  if (!block.ok()) {
+    warn(context, block.error());
+    return {};
+  }
+  offer.offset = static_cast<std::int64_t>(block->offset);
+  return std::move(*block);
+}
+
+std::vector<Offer> exchange(CommunicatorState& group, const Offer& own) {
+  std::vector<Offer> offers(static_cast<std::size_t>(group.size()));
+  group.run(CommunicatorState::Request{Collective::all_gather, &own, offers.data(), 2, DataType::int64, CallOptions{}});
+  for (std::size_t rank = 0; rank < offers.size(); ++rank) {
+    if (offers[rank].bytes == own.bytes) continue;
+    throw Error(
+        {.kind = ErrorKind::invalid_argument,
+         .message = fmt::format("QCCL group '{}': allocate: rank {} asks for {} bytes, rank {} for {}; all ranks "
+                                "must ask for the same",
+                                group.name(), group.rank(), own.bytes, rank, offers[rank].bytes),
+         .operation = "allocate"});
+  }
+  return offers;
+}
+
+// Maps what the others offer; nothing if some rank has nothing or can't be mapped.
+bool map_all(comm::Context& context, const CommunicatorState& group, SharedHeap* heap, const std::vector<Offer>& offers,
+             SharedRegion& region) {
+  for (std::size_t member = 0; member < offers.size(); ++member) {
+    if (offers[member].offset == kNone) return false;
+    if (region.of_member[member] != nullptr) continue;
+    auto mapped = heap->map(group.ranks()[member], static_cast<std::uint64_t>(offers[member].offset), region.bytes);
+    if (!mapped.ok()) {
+      warn(context, mapped.error());
+      return false;
+    }
+    region.of_member[member] = std::move(*mapped);
+  }
+  return true;
+}
+
+bool all_agree(CommunicatorState& group, bool own) {
+  std::uint8_t all = own ? 1 : 0;
+  CallOptions minimum;
+  minimum.op = ReduceOp::min;
+  group.run(CommunicatorState::Request{Collective::all_reduce, &all, &all, 1, DataType::uint8, minimum});
+  return all == 1;
+}
+
+}  // namespace
+
+std::shared_ptr<const SharedRegion> SharedRegions::share(CommunicatorState& group, std::size_t bytes) {
+  const auto context = group.context();
+  SharedHeap* heap = nullptr;
+  context->driver().with_engine(
+      [&](engine::Engine& engine) { heap = engine.has_board(group.id()) ? engine.heap() : nullptr; });
+  Offer offer{static_cast<std::int64_t>(bytes), kNone};
+  SharedHeap::Block block = allocate_block(*context, heap, bytes, offer);
+  const std::vector<Offer> offers = exchange(group, offer);
+  auto region = std::make_shared<SharedRegion>();
+  region->id = ++made_;
+  region->bytes = bytes;
+  region->of_member.resize(offers.size());
+  region->of_member[static_cast<std::size_t>(group.rank())] = std::move(block.memory);
+  const bool mapped = map_all(*context, group, heap, offers, *region);
+  if (!all_agree(group, mapped)) return nullptr;
+  return region;
+}
+
+std::shared_ptr<void> SharedRegions::allocate(CommunicatorState& group, std::size_t bytes) {
+  if (group.size() == 1 || bytes == 0) return ordinary_memory(bytes);
+  auto region = share(group, bytes);
+  if (region == nullptr) return ordinary_memory(bytes);
+  const std::lock_guard lock(mutex_);
+  regions_.push_back(region);
+  std::byte* const own = region->of_member[static_cast<std::size_t>(group.rank())].get();
+  return {std::const_pointer_cast<SharedRegion>(std::move(region)), own};
+}
+
+std::optional<SharedRegions::Place> SharedRegions::find(const void* begin, std::size_t bytes, int rank) {
+  const std::lock_guard lock(mutex_);
+  if (regions_.empty()) return std::nullopt;
+  std::erase_if(regions_, [](const auto& region) { return region.expired(); });
+  const auto address = reinterpret_cast<std::uintptr_t>(begin);
+  for (const auto& candidate : regions_) {
+    auto region = candidate.lock();
+    if (region == nullptr || bytes > region->bytes) continue;
+    const auto base = reinterpret_cast<std::uintptr_t>(region->of_member[static_cast<std::size_t>(rank)].get());
+    if (address < base || address - base > region->bytes - bytes) continue;
+    return Place{std::move(region), address - base};
+  }
+  return std::nullopt;
+}
+
+}  // namespace qccl::internal

@@ -1,0 +1,33 @@
+// all_reduce in place of a buffer that every rank of the group maps (SharedRegion): each rank reduces its own chunk
+// over all ranks' buffers, in rank order, and writes the result into all of them. Nothing goes through slots. The ranks
+// meet on the board before, so that all inputs are there, and after, so that all results are.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "codec/geometry.h"
+#include "engine/board_operation.h"
+#include "engine/lane_math.h"
+
+namespace qccl::engine {
+
+class SharedOperation final : public BoardOperation {
+ public:
+  static constexpr std::uint64_t kRounds = 2;
+  // post.region is set; post.call.region_offset says where the call's buffer begins in it.
+  SharedOperation(Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet, BufferPool& pool,
+                  std::uint64_t board_sequence);
+
+ private:
+  ConstBytes own_part() const override { return {}; }
+  bool combine() override;
+  void reduce_slice(std::uint64_t first, std::size_t elements);
+  std::byte* buffer(int member, std::uint64_t element) const;
+
+  const Range chunk_;  // of this rank
+  std::uint64_t done_ = 0;
+  LaneMath lane_;
+};
+
+}  // namespace qccl::engine

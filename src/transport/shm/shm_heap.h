@@ -1,0 +1,28 @@
+// The heap of a rank: memory that its neighbours on the host can map, block by block. Blocks lie one behind the
+// other in a memfd that was passed when the ranks met; an offset is never used twice, so that a neighbour that still
+// maps a freed block does not see a later one.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "os/fd.h"
+#include "transport/transport.h"
+
+namespace qccl::shm {
+
+class ShmHeap final : public SharedHeap {
+ public:
+  // `of_rank[r]`: the heap of world rank r; this rank's own is `of_rank[rank]`.
+  ShmHeap(int rank, std::vector<std::shared_ptr<os::Fd>> of_rank) : rank_(rank), of_rank_(std::move(of_rank)) {}
+
+  Result<Block> allocate(std::size_t bytes) override;
+  Result<Memory> map(int peer, std::uint64_t offset, std::size_t bytes) override;
+
+ private:
+  const int rank_;
+  const std::vector<std::shared_ptr<os::Fd>> of_rank_;
+  std::atomic<std::uint64_t> next_{0};
+};
+
+}  // namespace qccl::shm

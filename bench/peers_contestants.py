@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from peers_networks import ROOT, SHARED_MEMORY, Network
 
 BUILD = ROOT / "build" / "bench"
+SHARED = "shared"  # qccl:shared: uncompressed, in buffers from Communicator::allocate()
 PORT = "29500"  # the hosts of a shaped network are new: all their ports are free
 
 
@@ -36,8 +37,9 @@ def launch_ranks(net: Network, program: list[str], environment: dict[str, str]) 
 
 def launch_qccl(net: Network, work: list[str], compression: str) -> Launch:
     transport = "shm" if net.name == SHARED_MEMORY else "tcp"
-    environment = {"QCCL_TRANSPORT": transport, "QCCL_COMPRESSION": compression}
-    return launch_ranks(net, [str(BUILD / "peers_qccl"), *work], environment)
+    shared = ["--shared-buffers"] if compression == SHARED else []
+    environment = {"QCCL_TRANSPORT": transport, "QCCL_COMPRESSION": "none" if shared else compression}
+    return launch_ranks(net, [str(BUILD / "peers_qccl"), *shared, *work], environment)
 
 
 def launch_gloo(net: Network, work: list[str]) -> Launch:
@@ -101,7 +103,7 @@ def launch(name: str, net: Network, work: list[str]) -> Launch:
 def contestant(name: str) -> str:
     """Checks a name given by hand."""
     if name not in PEERS and not re.fullmatch(r"qccl(:.+)?", name):
-        raise ValueError(f"'{name}' is neither one of {', '.join(PEERS)} nor qccl nor qccl:CODEC")
+        raise ValueError(f"'{name}' is neither one of {', '.join(PEERS)} nor qccl, qccl:shared or qccl:CODEC")
     return name
 
 

@@ -1,11 +1,25 @@
-// QCCL through its C++ API as a contestant of bench/peers. Compression and transport come from the environment.
+// QCCL through its C++ API as a contestant of bench/peers. Compression and transport come from the environment; with
+// --shared-buffers in front of the rest, the buffers come from Communicator::allocate().
 #include <qccl/qccl.h>
+
+#include <cstring>
 
 #include "peers_sweep.h"
 
 namespace {
 
-qccl::Communicator& communicator(void* state) { return *static_cast<qccl::Communicator*>(state); }
+struct State {
+  qccl::Communicator world;
+  std::shared_ptr<void> buffer;
+};
+
+qccl::Communicator& communicator(void* state) { return static_cast<State*>(state)->world; }
+
+float* allocate(void* state, std::size_t bytes) {
+  auto& buffer = static_cast<State*>(state)->buffer;
+  buffer = communicator(state).allocate_bytes(bytes);
+  return static_cast<float*>(buffer.get());
+}
 
 void barrier(void* state) { communicator(state).barrier(); }
 
@@ -21,10 +35,12 @@ void all_reduce(void* state, float* buffer, std::size_t count) {
 
 int main(int argc, char** argv) {
   try {
-    qccl::Communicator world = qccl::init();
-    const contestant self = {&world, world.rank(), world.size(), barrier, maximum, all_reduce};
-    const int code = sweep(&self, argc, argv);
-    world.close();
+    const bool shared = argc > 1 && std::strcmp(argv[1], "--shared-buffers") == 0;
+    State state{qccl::init(), nullptr};
+    const contestant self = {&state,  state.world.rank(), state.world.size(),         barrier,
+                             maximum, all_reduce,         shared ? allocate : nullptr};
+    const int code = sweep(&self, argc - (shared ? 1 : 0), argv + (shared ? 1 : 0));
+    state.world.close();
     return code;
   } catch (const qccl::Error& error) {
     std::fprintf(stderr, "peers_qccl: %s\n", error.what());

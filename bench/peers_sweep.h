@@ -24,6 +24,8 @@ struct contestant {
   void (*maximum)(void* state, double* values, size_t count);
   /* buffer = the sum of all ranks' buffers, in place */
   void (*all_reduce)(void* state, float* buffer, size_t count);
+  /* Memory to measure in; NULL: the C library's. What it returned is valid until it is called again. */
+  float* (*allocate)(void* state, size_t bytes);
 };
 
 struct measurement {
@@ -91,13 +93,15 @@ static int sweep(const struct contestant* self, int argc, char** argv) {
       fprintf(stderr, "%s: '%s' is no BYTES:WARMUP:SAMPLES:BATCH\n", argv[0], argv[i]);
       return 2;
     }
-    float* buffer = (float*)aligned_alloc(4096, (what.bytes + 4095) / 4096 * 4096);
+    const size_t pages = (what.bytes + 4095) / 4096 * 4096;
+    float* own = self->allocate == NULL ? (float*)aligned_alloc(4096, pages) : NULL;
+    float* buffer = self->allocate == NULL ? own : self->allocate(self->state, pages);
     if (buffer == NULL) {
       fprintf(stderr, "rank %d: no memory for %zu bytes\n", self->rank, what.bytes);
       return 4;
     }
     measure(self, &what, buffer);
-    free(buffer);
+    free(own);
   }
   return 0;
 }

@@ -8,15 +8,19 @@
 namespace qccl::engine {
 
 std::uint64_t Call::fingerprint() const {
-  std::uint64_t value = digest(static_cast<std::uint64_t>(collective), 0x7143434CULL);
-  for (const std::uint64_t part :
-       {count, static_cast<std::uint64_t>(type), static_cast<std::uint64_t>(op), static_cast<std::uint64_t>(root),
-        static_cast<std::uint64_t>(algorithm), static_cast<std::uint64_t>(board),
-        static_cast<std::uint64_t>(slice_bytes), static_cast<std::uint64_t>(compression.kind),
-        static_cast<std::uint64_t>(compression.bits), static_cast<std::uint64_t>(compression.bucket_size),
-        static_cast<std::uint64_t>(compression.wire)}) {
-    value = digest(part, value);
-  }
+  const std::uint64_t parts[] = {static_cast<std::uint64_t>(collective),
+                                 count,
+                                 static_cast<std::uint64_t>(type),
+                                 static_cast<std::uint64_t>(op),
+                                 static_cast<std::uint64_t>(root),
+                                 static_cast<std::uint64_t>(algorithm),
+                                 static_cast<std::uint64_t>(board),
+                                 static_cast<std::uint64_t>(slice_bytes),
+                                 static_cast<std::uint64_t>(compression.kind),
+                                 static_cast<std::uint64_t>(compression.bits),
+                                 static_cast<std::uint64_t>(compression.bucket_size),
+                                 static_cast<std::uint64_t>(compression.wire)};
+  std::uint64_t value = digest({reinterpret_cast<const char*>(parts), sizeof(parts)}, 0x7143434CULL);
   if (region != 0) value = digest(region_offset, digest(region, value));
   return value;
 }

@@ -38,7 +38,7 @@ enum class TrafficClass : std::uint8_t { data, control };
 
 // A small operation's shared memory (design: the board). Each rank writes its own cell of a
 // group and reads its neighbours'. See engine/board_operation for the protocol.
-inline constexpr std::size_t kBoardPayloadBytes = 2048;
+inline constexpr std::size_t kBoardPayloadBytes = 8192;
 struct BoardCell {
   std::uint64_t sequence = 0;  // which board operation of the group this is, from 1
   std::uint64_t digest = 0;    // fingerprint of the call

@@ -83,10 +83,7 @@ def digest(values):
 
 
 def fingerprint(*parts):
-    value = 0x7143434C
-    for part in parts:
-        value = xxhash.xxh3_64_intdigest(struct.pack("<Q", part), value)
-    return hex(value)
+    return hex(xxhash.xxh3_64_intdigest(struct.pack(f"<{len(parts)}Q", *parts), 0x7143434C))
 
 
 def frame(*fields):

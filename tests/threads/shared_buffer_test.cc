@@ -11,7 +11,6 @@
 namespace qccl::testing {
 namespace {
 
-
 // Any bits: NaN, infinities and denormals among them.
 template <class T>
 void fill(std::span<T> data, int rank) {

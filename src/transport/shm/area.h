@@ -1,17 +1,17 @@
 // The area of a rank: memory of its own that every other rank of the host maps. It holds the
 // rank's sleep word and its cells of the board.
 //
-// | offset | bytes     | what                                                                 |
-// |--------|-----------|----------------------------------------------------------------------|
-// | 0      | 4         | sleep word (bell.h): the owner and whoever rings it                  |
-// | 4      | 60        | zero                                                                 |
-// | 64     | 8         | openings: how often the owner has opened a cell                      |
-// | 72     | 8         | known: bit i set once cell i was opened; its group can be looked up  |
-// | 80     | 8         | open: bit i set while the owner takes part in cell i's group         |
-// | 88     | 40        | zero                                                                 |
-// | 128    | 64 x 8    | group of each cell                                                   |
-// | 640    | 3456      | zero                                                                 |
-// | 4096   | 64 x 4224 | cells: two generations, for even and for odd sequences               |
+// | offset | bytes      | what                                                                 |
+// |--------|------------|----------------------------------------------------------------------|
+// | 0      | 4          | sleep word (bell.h): the owner and whoever rings it                  |
+// | 4      | 60         | zero                                                                 |
+// | 64     | 8          | openings: how often the owner has opened a cell                      |
+// | 72     | 8          | known: bit i set once cell i was opened; its group can be looked up  |
+// | 80     | 8          | open: bit i set while the owner takes part in cell i's group         |
+// | 88     | 40         | zero                                                                 |
+// | 128    | 64 x 8     | group of each cell                                                   |
+// | 640    | 3456       | zero                                                                 |
+// | 4096   | 64 x 16512 | cells: two generations, for even and for odd sequences               |
 //
 // Generation of a cell: a small payload lies in the line of its header.
 //
@@ -19,10 +19,10 @@
 // |--------|-------|---------------------------------------------------------|
 // | 0      | 8     | sequence published last, 0 if none                      |
 // | 8      | 8     | digest of the call                                      |
-// | 16     | 4     | payload_bytes, at most 2048                             |
+// | 16     | 4     | payload_bytes, at most 8192                             |
 // | 20     | 12    | zero                                                    |
-// | 32     | 2048  | payload                                                 |
-// | 2080   | 32    | zero                                                    |
+// | 32     | 8192  | payload                                                 |
+// | 8224   | 32    | zero                                                    |
 //
 // Only the owner writes, the sleep word excepted.
 #pragma once
@@ -60,10 +60,10 @@ struct Area {
   alignas(kPageBytes) Cell cells[kBoardCells];
 };
 
-static_assert(sizeof(Generation) == 2112 && offsetof(Generation, payload_bytes) == 16);
-static_assert(offsetof(Generation, payload) == 32 && sizeof(Cell) == 4224);
+static_assert(sizeof(Generation) == 8256 && offsetof(Generation, payload_bytes) == 16);
+static_assert(offsetof(Generation, payload) == 32 && sizeof(Cell) == 16512);
 static_assert(offsetof(Area, openings) == 64 && offsetof(Area, known) == 72 && offsetof(Area, open) == 80);
 static_assert(offsetof(Area, groups) == 128 && offsetof(Area, cells) == 4096);
-static_assert(sizeof(Area) == 67 * kPageBytes);
+static_assert(sizeof(Area) == 259 * kPageBytes);
 
 }  // namespace qccl::shm

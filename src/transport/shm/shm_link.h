@@ -11,7 +11,7 @@
 
 namespace qccl {
 
-// What a rank shows to every other rank of its host: a doorbell, an area (area.h) of 268 KiB and an empty heap.
+// What a rank shows to every other rank of its host: a doorbell, an area (area.h) of 1 MiB and an empty heap.
 // Needed by make_shm_link(), then handed to make_shm_endpoint().
 struct ShmHome {
   int rank = -1;

@@ -6,11 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "doctor.h"
 #include "perf.h"
 #include "run.h"
 
 namespace {
 
+using qccl::tools::doctor_main;
 using qccl::tools::perf_main;
 using qccl::tools::run_main;
 
@@ -23,12 +25,14 @@ Usage: qccl COMMAND [OPTIONS]
 Commands:
   run       start a program as local ranks of one job
   perf      time a collective and check its results, with nccl-tests' flags and columns
+  doctor    say what is here, what would be done, what is wrong and how to mend it
   version   print the version
 
 'qccl COMMAND --help' has the flags and examples of a command.
 
 Examples:
   qccl run -n 4 -- python train.py
+  qccl doctor
   qccl perf all_reduce -b 4 -e 64M -f 2 -g 4
   qccl perf all_reduce -b 64M -e 64M -g 4 --compression minmax:bits=4 --link-rate 1gbit
 )";
@@ -36,6 +40,7 @@ Examples:
 int dispatch(const std::string& command, const std::vector<std::string>& arguments) {
   if (command == "run") return run_main(arguments);
   if (command == "perf") return perf_main(arguments);
+  if (command == "doctor") return doctor_main(arguments);
   if (command == "version" || command == "--version") {
     fmt::print("qccl {}\n", qccl::version());
     return 0;
@@ -44,7 +49,8 @@ int dispatch(const std::string& command, const std::vector<std::string>& argumen
     fmt::print("{}", kHelp);
     return 0;
   }
-  fmt::print(stderr, "qccl: there is no command '{}'; there are run, perf and version ('qccl --help')\n", command);
+  fmt::print(stderr, "qccl: there is no command '{}'; there are run, perf, doctor and version ('qccl --help')\n",
+             command);
   return kExitUsage;
 }
 

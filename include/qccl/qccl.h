@@ -3,6 +3,7 @@
 
 #include "qccl/communicator.h"
 #include "qccl/compression.h"
+#include "qccl/diagnostics.h"
 #include "qccl/error.h"
 #include "qccl/store.h"
 #include "qccl/types.h"

@@ -1,0 +1,63 @@
+#include "os/limits.h"
+
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+namespace qccl::os {
+namespace {
+
+Limit limit_of(int resource) {
+  rlimit limit{};
+  if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return {};
+  const auto value = [](rlim_t bound) { return bound == RLIM_INFINITY ? kUnlimited : std::uint64_t{bound}; };
+  return {value(limit.rlim_cur), value(limit.rlim_max)};
+}
+
+}  // namespace
+
+Limit open_files_limit() { return limit_of(RLIMIT_NOFILE); }
+Limit locked_memory_limit() { return limit_of(RLIMIT_MEMLOCK); }
+
+std::uint64_t open_file_count() {
+  std::error_code failed;
+  std::uint64_t count = 0;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", failed), end; !failed && entry != end;
+       entry.increment(failed)) {
+    ++count;
+  }
+  return count;
+}
+
+int online_cpus() { return std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))); }
+
+std::string allowed_cpus() {
+  const std::string key = "Cpus_allowed_list:";
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with(key)) continue;
+    const auto begin = line.find_first_not_of(" \t", key.size());
+    return begin == std::string::npos ? std::string() : line.substr(begin);
+  }
+  return {};
+}
+
+std::uint64_t free_bytes(const char* folder) {
+  struct statvfs space {};
+  if (::statvfs(folder, &space) != 0) return 0;
+  return std::uint64_t{space.f_bavail} * space.f_frsize;
+}
+
+std::optional<std::string> system_value(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  if (!std::getline(file, line)) return std::nullopt;
+  return line;
+}
+
+}  // namespace qccl::os

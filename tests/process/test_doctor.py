@@ -1,0 +1,101 @@
+"""`qccl doctor` end to end: what it says where all is well, and of each thing that can be wrong."""
+
+import re
+
+import pytest
+from job import free_port
+from program import PROGRAM, run
+
+
+def lines_of(text: str) -> dict[str, str]:
+    """Topic -> text; of repeated topics the last."""
+    return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in text.splitlines() if re.search(r"\S\s{2,}\S", line))
+
+
+def doctor(*flags: object, ranks: int = 1, **variables: str):
+    if ranks == 1:
+        return run("doctor", *flags, **variables)
+    return run("run", "-n", ranks, "--", PROGRAM, "doctor", *flags, **variables)
+
+
+def test_alone_it_says_what_is_here_and_that_nothing_is_wrong():
+    done = doctor()
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = lines_of(done.stdout)
+    for topic in ("version", "rank", "rendezvous", "host", "cores", "SIMD", "interfaces", "shared memory",
+                  "locked memory", "open files", "congestion control"):  # fmt: skip
+        assert topic in said
+    assert said["rank"] == "0 of 1, from a single process" or said["rank"].startswith("0 of 1")
+    assert "BROKEN" not in done.stdout
+
+
+def test_rank_0_prints_who_reaches_whom_by_what():
+    done = doctor(ranks=2)
+    assert done.returncode == 0, done.stdout + done.stderr
+    reached = [line for line in done.stdout.splitlines() if line.startswith("reached")]
+    assert [re.search(r"rank (\d) of 2", line)[1] for line in reached] == ["0", "1"]
+    assert "shm to rank 1" in reached[0] and "shm to rank 0" in reached[1]
+    assert done.stdout.count("version") == 1
+    assert "tcp to rank 1" in doctor(ranks=2, QCCL_TRANSPORT="tcp").stdout
+
+
+def test_choices_follow_size_and_compression():
+    said = lines_of(doctor(ranks=2, QCCL_COMPRESSION="minmax:bits=4").stdout)
+    small, large = said["all_reduce 8"], said["all_reduce 67108864"]
+    assert small.startswith("one_shot, none") and "too small to compress" in small
+    assert "minmax:bits=4" in large and "as QCCL_COMPRESSION asks" in large
+    assert "compress" not in lines_of(doctor(ranks=2).stdout)["all_reduce 67108864"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "complaint", "remedy"),
+    [
+        ({"RANK": "0"}, "BROKEN  rank: ", "docs/options.md"),
+        ({"QCCL_COMPRESSION": "zip"}, "BROKEN  settings: QCCL_COMPRESSION", "correct the variable"),
+        ({"QCCL_TIMEOUT": "soon"}, "BROKEN  settings: QCCL_TIMEOUT=soon", "correct the variable"),
+    ],
+)
+def test_wrong_settings_are_broken_with_a_remedy(variables, complaint, remedy):
+    done = doctor(**variables)
+    assert done.returncode == 1
+    assert complaint in done.stdout
+    assert remedy in done.stdout
+
+
+def test_an_interface_filter_that_matches_nothing_is_broken():
+    done = doctor(ranks=2, QCCL_SOCKET_IFNAME="=nosuch0")
+    assert done.returncode == 1
+    assert 'no interface that is up passes the filter "=nosuch0"' in done.stdout
+    assert "QCCL_SOCKET_IFNAME" in done.stdout.partition("mend:")[2]
+
+
+def test_a_master_that_does_not_exist_is_broken():
+    done = doctor(RANK="0", WORLD_SIZE="2", MASTER_ADDR="no-such-host.invalid", MASTER_PORT="29500")
+    assert done.returncode == 1
+    assert "BROKEN  route: " in done.stdout and "MASTER_ADDR" in done.stdout
+
+
+def test_ranks_that_do_not_come_are_named():
+    done = doctor("--timeout", 0.5, RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+    assert done.returncode == 1
+    assert re.search(r"BROKEN  the job: .*rank 1", done.stdout)
+
+
+def test_an_instruction_set_that_is_not_there_is_a_warning_of_every_rank():
+    done = doctor(ranks=2, QCCL_SIMD="abacus")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for rank in (0, 1):
+        assert f"WARNING rank {rank}: SIMD: QCCL_SIMD=abacus" in done.stdout
+
+
+def test_too_few_descriptors_are_broken():
+    command = f"ulimit -n 40; exec {PROGRAM} doctor"
+    done = run("run", "-n", 16, "--", "sh", "-c", command)
+    assert done.returncode == 1
+    assert "BROKEN  open files: 40 may be open" in done.stdout
+    assert "ulimit -n" in done.stdout.partition("mend:")[2]
+
+
+def test_help_has_examples_and_unknown_flags_are_refused():
+    assert "qccl run -n 4 -- qccl doctor" in run("doctor", "--help").stdout
+    assert run("doctor", "--cure").returncode == 2

@@ -1,0 +1,153 @@
+#include "doctor.h"
+
+#include <fmt/format.h>
+#include <qccl/qccl.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+
+#include "command_line.h"
+
+namespace qccl::tools {
+namespace {
+
+using Level = Finding::Level;
+
+constexpr int kExitBroken = 1;
+constexpr int kExitUsage = 2;
+
+// What a rank tells rank 0 fits this, or is cut.
+constexpr std::size_t kReportBytes = 4096;
+
+constexpr const char* kFooter =
+    R"(Prints what qccl::init() would take here and use, then joins the job, has all ranks add something up
+and prints who is reached by what and what all_reduce would do at some sizes. Under a launcher rank 0
+prints for all: the others' warnings and faults carry their rank.
+
+Exit code: 0; 1 if something is broken; 2 for wrong flags. Warnings do not change it.
+
+Examples:
+  qccl doctor                                    this machine and this process
+  qccl run -n 4 -- qccl doctor                   four ranks of one host
+  torchrun --nnodes 2 ... --no-python qccl doctor      before a job, with the job's own launcher
+  QCCL_COMPRESSION=minmax:bits=4 qccl run -n 2 -- qccl doctor
+)";
+
+std::string line(const std::string& topic, const std::string& text) { return fmt::format("{:<21}{}\n", topic, text); }
+
+// Findings above facts, with what to do; each line begins with `who`.
+std::string complaints(const std::vector<Finding>& findings, const std::string& who) {
+  std::string text;
+  for (const Finding& finding : findings) {
+    if (finding.level == Level::fact) continue;
+    text += fmt::format("{} {}{}: {}\n    mend: {}\n", finding.level == Level::broken ? "BROKEN " : "WARNING", who,
+                        finding.topic, finding.text, finding.remedy);
+  }
+  return text;
+}
+
+bool any_broken(const std::vector<Finding>& findings) {
+  return std::any_of(findings.begin(), findings.end(), [](const Finding& f) { return f.level == Level::broken; });
+}
+
+void print_facts(const std::vector<Finding>& findings) {
+  fmt::print("{}", line("version", version()));
+  for (const Finding& finding : findings) {
+    if (finding.level == Level::fact) fmt::print("{}", line(finding.topic, finding.text));
+  }
+}
+
+// One text of every rank, in rank order, at all ranks.
+std::vector<std::string> gather(Communicator& world, const std::string& own) {
+  std::vector<char> mine(kReportBytes, '\0');
+  std::copy_n(own.begin(), std::min(own.size(), kReportBytes - 1), mine.begin());
+  std::vector<char> all(kReportBytes * static_cast<std::size_t>(world.size()));
+  world.all_gather(mine.data(), all.data(), kReportBytes, DataType::uint8);
+  std::vector<std::string> texts;
+  for (std::size_t begin = 0; begin < all.size(); begin += kReportBytes) texts.emplace_back(all.data() + begin);
+  return texts;
+}
+
+// Why all_reduce does what it would do.
+std::string reason(Algorithm algorithm, const Compression& chosen, const Compression& set, int ranks) {
+  std::string why = "by QCCL_ALGORITHM or the group's layout";
+  if (ranks == 1) return "one rank: a copy";
+  if (algorithm == Algorithm::one_shot) why = "latency decides: everyone sends all it has at once";
+  if (algorithm == Algorithm::sra) why = fmt::format("bytes decide: each sends 2 x {}/{} of them", ranks - 1, ranks);
+  if (set == none()) return why;
+  return why + (chosen == none() ? "; too small to compress" : "; as QCCL_COMPRESSION asks");
+}
+
+void print_choices(const Communicator& world) {
+  constexpr std::size_t kLarge = std::size_t{1} << 26;
+  const Compression set = world.effective_compression(kLarge / 4, DataType::float32);
+  for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 12, std::size_t{1} << 18, kLarge}) {
+    const std::size_t count = bytes / 4;
+    const Algorithm algorithm = world.effective_algorithm(count, DataType::float32);
+    const Compression codec = world.effective_compression(count, DataType::float32);
+    fmt::print("{}", line(fmt::format("all_reduce {}", bytes),
+                          fmt::format("{}, {} ({})", to_string(algorithm), codec.to_string(),
+                                      reason(algorithm, codec, set, world.size()))));
+  }
+}
+
+// An operation on every path that a job takes: small and large enough for frames.
+bool adds_up(Communicator& world) {
+  for (const std::size_t count : {std::size_t{1}, std::size_t{1} << 16}) {
+    std::vector<std::int32_t> values(count, world.rank());
+    world.all_reduce(values);
+    const std::int32_t expected = world.size() * (world.size() - 1) / 2;
+    if (std::any_of(values.begin(), values.end(), [=](std::int32_t value) { return value != expected; })) return false;
+  }
+  return true;
+}
+
+int examine_job(const std::vector<Finding>& findings, double timeout) {
+  Communicator world = init({.timeout = to_milliseconds(timeout), .init_timeout = to_milliseconds(timeout)});
+  const std::string who = world.size() == 1 ? "" : fmt::format("rank {}: ", world.rank());
+  const bool right = adds_up(world);
+  const auto told = gather(world, complaints(findings, who));
+  const auto reached = gather(world, world.describe());
+  if (world.rank() == 0) {
+    print_facts(findings);
+    print_choices(world);
+    for (const std::string& text : reached) fmt::print("{}", line("reached", text));
+    for (const std::string& text : told) fmt::print("{}", text);
+    const bool complained = std::any_of(told.begin(), told.end(), [](const auto& text) { return !text.empty(); });
+    if (right && !complained) fmt::print("Nothing is wrong.\n");
+    std::fflush(stdout);
+  }
+  if (!right) fmt::print(stderr, "BROKEN  rank {}: a sum over all ranks is wrong: report this\n", world.rank());
+  world.close();
+  return right ? 0 : kExitBroken;
+}
+
+}  // namespace
+
+int doctor_main(const std::vector<std::string>& arguments) {
+  CLI::App app("Says what QCCL sees here, what it would do, what is wrong and how to mend it.", "qccl doctor");
+  set_usage(app, "qccl doctor [OPTIONS]");
+  app.footer(kFooter);
+  double timeout = 20;
+  app.add_option("--timeout", timeout, "Seconds to wait for the other ranks")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  if (const auto code = parse(app, arguments, kExitUsage)) return *code;
+
+  const std::vector<Finding> findings = diagnose();
+  if (any_broken(findings)) {  // joining would fail, or fail the others
+    print_facts(findings);
+    fmt::print("{}", complaints(findings, ""));
+    return kExitBroken;
+  }
+  try {
+    return examine_job(findings, timeout);
+  } catch (const Error& error) {
+    print_facts(findings);
+    fmt::print("{}BROKEN  the job: {}\n", complaints(findings, ""), error.what());
+    return kExitBroken;
+  }
+}
+
+}  // namespace qccl::tools

@@ -1,7 +1,6 @@
 """The libraries that bench/peers compares, and how each is started on a network so that it uses just that network.
 
-Pinning: MPI ranks sit on a core each where there are enough, as both MPIs do best; QCCL and gloo, whose processes have
-threads of their own, are left to the system. MPI's ranks yield while they wait where there are too few cores.
+All are bound alike: a rank to a core, or none. Open MPI's ranks yield while they wait where there are too few cores.
 """
 
 import os
@@ -26,6 +25,9 @@ class Launch:
 
 def launch_ranks(net: Network, program: list[str], environment: dict[str, str]) -> Launch:
     """Ranks that find each other by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT."""
+    if net.bind:
+        cases = " ".join(f"{rank}) core={core};;" for rank, core in enumerate(sorted(os.sched_getaffinity(0))))
+        program = ["sh", "-c", f'case $LOCAL_RANK in {cases} esac; exec taskset -c "$core" "$@"', "sh", *program]
     if not net.shaped:
         return Launch([[str(ROOT / "build/qccl"), "run", "-n", str(net.ranks), "--", *program]], [environment])
     job = {"WORLD_SIZE": str(net.ranks), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "OMP_NUM_THREADS": "1",
@@ -53,7 +55,7 @@ def hosts(net: Network) -> str:
 
 def launch_openmpi(net: Network, work: list[str]) -> Launch:
     command = ["mpirun.openmpi", "--oversubscribe", "--mca", "pml", "ob1"]
-    command += ["--bind-to", "core" if net.ranks <= (os.cpu_count() or 1) and not net.shaped else "none"]
+    command += ["--bind-to", "core" if net.bind else "none"]
     if net.name == SHARED_MEMORY:
         command += ["--mca", "btl", "vader,self"]
     else:
@@ -72,7 +74,7 @@ def launch_mpich(net: Network, work: list[str]) -> Launch:
     """Debian builds MPICH on UCX (until 12) or on libfabric, so the variables of both say what to use."""
     command = ["mpirun.mpich"]
     environment = {}
-    if net.ranks <= (os.cpu_count() or 1) and not net.shaped:
+    if net.bind:
         command += ["-bind-to", "core"]
     if net.name != SHARED_MEMORY:
         environment = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": net.interface,

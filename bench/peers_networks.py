@@ -20,6 +20,7 @@ class Network:
 
     name: str  # shm, tcp or a rate as tc says it
     ranks: int
+    bind: bool = False  # each rank to a core of its own
     cluster: str = ""  # of scripts/netns.sh
     agent: str = ""  # a program that runs a command on a host as ssh would
 
@@ -57,10 +58,10 @@ def refusal(name: str) -> str | None:
 
 
 @contextlib.contextmanager
-def network(name: str, ranks: int) -> Iterator[Network]:
-    """Sets it up for so many ranks and removes it again."""
+def network(name: str, ranks: int, bind: bool) -> Iterator[Network]:
+    """Sets it up for so many ranks and removes it again. They are bound where that is asked for and cores suffice."""
     if name in (SHARED_MEMORY, LOOPBACK):
-        yield Network(name, ranks)
+        yield Network(name, ranks, bind and ranks <= len(os.sched_getaffinity(0)))
         return
     cluster = f"peers{os.getpid()}"
     with tempfile.TemporaryDirectory(prefix="qccl-peers-") as folder:
@@ -69,7 +70,7 @@ def network(name: str, ranks: int) -> Iterator[Network]:
         agent.chmod(0o755)
         subprocess.run([NETNS, "up", cluster, str(ranks), name], check=True)
         try:
-            yield Network(name, ranks, cluster, str(agent))
+            yield Network(name, ranks, cluster=cluster, agent=str(agent))
         finally:
             subprocess.run([NETNS, "down", cluster], check=True)
 

@@ -1,6 +1,8 @@
 // The extension module qccl._C: makes backends for torch.distributed and asks them what torch's
 // interface has no words for.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/ScalarType.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <string>
@@ -69,6 +71,21 @@ py::dict traffic(const BackendPointer& backend) {
   return result;
 }
 
+// A tensor in memory from Communicator::allocate().
+at::Tensor empty(const BackendPointer& backend, const std::vector<std::int64_t>& size, at::ScalarType type) {
+  std::size_t bytes = c10::elementSize(type);
+  for (const std::int64_t extent : size) {
+    if (extent < 0) C10_THROW_ERROR(ValueError, "a tensor can't have the extent " + std::to_string(extent));
+    if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(extent), &bytes)) {
+      C10_THROW_ERROR(ValueError, "a tensor can't be so large");
+    }
+  }
+  std::shared_ptr<void> memory = with_torch_errors([&] { return own(backend).communicator().allocate_bytes(bytes); });
+  void* const data = memory.get();
+  return at::from_blob(
+      data, size, [memory = std::move(memory)](void*) mutable { memory.reset(); }, at::TensorOptions(type));
+}
+
 std::string describe(const BackendPointer& backend) {
   return with_torch_errors([&] { return own(backend).communicator().describe(); });
 }
@@ -100,6 +117,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("check_compression", [](const std::string& spec) {
     return with_torch_errors([&] { return qccl::Compression::parse(spec).to_string(); });
   });
+  module.def("empty", &empty, Released());
   module.def("traffic", &traffic);
   module.def("describe", &describe, Released());
   module.def("close_all", &close_all, Released());

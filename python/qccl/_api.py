@@ -59,7 +59,9 @@ def traffic(group: dist.ProcessGroup | None = None) -> Traffic:
     return Traffic(**_C.traffic(_backend_of(group)))
 
 
-def empty(*size: int | Sequence[int], dtype: torch.dtype | None = None, group: dist.ProcessGroup | None = None) -> torch.Tensor:
+def empty(
+    *size: int | Sequence[int], dtype: torch.dtype | None = None, group: dist.ProcessGroup | None = None
+) -> torch.Tensor:
     """A tensor, of zeros, that all ranks of the group map where they run on one host; elsewhere an ordinary one.
 
     all_reduce of it, or of the same slice of it on every rank, then happens where the tensor lies, without copies:

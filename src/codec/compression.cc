@@ -19,10 +19,12 @@ constexpr std::string_view kAllowed = "none, cast:type=bf16|fp16, minmax:bits=1.
                .message = fmt::format("compression '{}': {}; allowed: {}", spec, why, kAllowed)});
 }
 
-void check_minmax(std::string_view spec, int bits, std::int64_t bucket_size) {
+// What is wrong with it, or "".
+std::string minmax_fault(int bits, std::int64_t bucket_size) {
   const bool bits_exist = (bits >= 1 && bits <= 8) || bits == 16 || bits == 32;
-  if (!bits_exist) refuse(spec, fmt::format("bits={} does not exist", bits));
-  if (bucket_size < 1 || bucket_size > 65536) refuse(spec, fmt::format("bucket_size={} is out of range", bucket_size));
+  if (!bits_exist) return fmt::format("bits={} does not exist", bits);
+  if (bucket_size < 1 || bucket_size > 65536) return fmt::format("bucket_size={} is out of range", bucket_size);
+  return {};
 }
 
 std::int64_t parse_number(std::string_view spec, std::string_view key, std::string_view text) {
@@ -80,9 +82,9 @@ Compression defaults_of(std::string_view spec, std::string_view name) {
 }  // namespace
 
 Compression minmax(MinmaxOptions options) {
-  const auto spec = fmt::format("minmax:bits={},bucket_size={}", options.bits, options.bucket_size);
-  check_minmax(spec, options.bits, options.bucket_size);
-  return {.kind = Compression::Kind::minmax, .bits = options.bits, .bucket_size = options.bucket_size};
+  const Compression made{.kind = Compression::Kind::minmax, .bits = options.bits, .bucket_size = options.bucket_size};
+  if (const auto fault = minmax_fault(made.bits, made.bucket_size); !fault.empty()) refuse(made.to_string(), fault);
+  return made;
 }
 
 Compression cast(DataType wire) {
@@ -96,7 +98,8 @@ Compression Compression::parse(std::string_view spec) {
   const auto colon = spec.find(':');
   Compression result = defaults_of(spec, spec.substr(0, colon));
   if (colon != std::string_view::npos) set_keys(spec, spec.substr(colon + 1), result);
-  if (result.kind == Kind::minmax) check_minmax(spec, result.bits, result.bucket_size);
+  if (result.kind != Kind::minmax) return result;
+  if (const auto fault = minmax_fault(result.bits, result.bucket_size); !fault.empty()) refuse(spec, fault);
   return result;
 }
 

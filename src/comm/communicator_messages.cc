@@ -44,7 +44,7 @@ std::shared_ptr<WorkState> join(const std::vector<Post>& posts, std::shared_ptr<
 
 }  // namespace
 
-Post CommunicatorState::make_post(const MessageRequest& request, const comm::Context& context) {
+Post CommunicatorState::make_post(const MessageRequest& request, comm::Context& context) {
   if (const std::string problem = obstacle(request, size()); !problem.empty()) {
     throw wrong_argument(context, request.incoming ? "recv" : "send", problem);
   }
@@ -57,7 +57,7 @@ Post CommunicatorState::make_post(const MessageRequest& request, const comm::Con
   post.output = static_cast<std::byte*>(request.output);
   const std::lock_guard lock(mutex_);
   post.timeout = request.options.timeout ? Nanoseconds(*request.options.timeout) : timeout_;
-  post.work = std::make_shared<WorkState>();
+  post.work = context.make_work();
   return post;
 }
 
@@ -82,7 +82,7 @@ int CommunicatorState::run(const MessageRequest& send, const MessageRequest& rec
   std::vector<Post> posts = prepare_all<MessageRequest>(requests, *context);
   if (posts.empty()) return kAnySource;
   const auto received = posts.back().work;
-  const auto whole = join(posts, std::make_shared<WorkState>());
+  const auto whole = join(posts, context->make_work());
   context->driver().run(std::move(posts), *whole);
   throw_failure(*whole);
   return received->source();
@@ -105,7 +105,7 @@ std::vector<Post> CommunicatorState::prepare_all(std::span<const AnyRequest> req
 void CommunicatorState::run(std::span<const Request> requests) {
   const auto context = this->context();
   std::vector<Post> posts = prepare_all(requests, *context);
-  const auto whole = join(posts, std::make_shared<WorkState>());
+  const auto whole = join(posts, context->make_work());
   context->driver().run(std::move(posts), *whole);
   throw_failure(*whole);
 }
@@ -116,7 +116,7 @@ std::shared_ptr<WorkState> CommunicatorState::post(std::span<const Request> requ
   const auto recorded = context->recorder().work();
   std::vector<Post> posts = prepare_all(requests, *context);
   if (recorded != nullptr) return recorded;
-  auto whole = std::make_shared<WorkState>();
+  auto whole = context->make_work();
   whole->context = context;
   join(posts, whole);
   context->driver().post(std::move(posts));

@@ -86,7 +86,7 @@ Error CommunicatorState::wrong_argument(const comm::Context& context, std::strin
                 .operation = std::move(operation)});
 }
 
-Post CommunicatorState::make_post(const Request& request, const comm::Context& context) {
+Post CommunicatorState::make_post(const Request& request, comm::Context& context) {
   const std::lock_guard lock(mutex_);
   auto call = comm::make_call(request.collective, request.count, request.type, size(), request.options, defaults_);
   if (!call.ok()) {
@@ -115,7 +115,7 @@ Post CommunicatorState::make_post(const Request& request, const comm::Context& c
   }
   find_region(post, request);
   post.timeout = request.options.timeout ? Nanoseconds(*request.options.timeout) : timeout_;
-  post.work = std::make_shared<WorkState>();
+  post.work = context.make_work();
   return post;
 }
 

@@ -82,8 +82,8 @@ class CommunicatorState {
 
  private:
   CommunicatorState(std::shared_ptr<comm::Context> context, std::uint64_t id, std::string name, std::vector<int> ranks);
-  engine::Post make_post(const Request& request, const comm::Context& context);
-  engine::Post make_post(const MessageRequest& request, const comm::Context& context);
+  engine::Post make_post(const Request& request, comm::Context& context);
+  engine::Post make_post(const MessageRequest& request, comm::Context& context);
   // A wrong call among those recorded ends the recording.
   template <class AnyRequest>
   engine::Post prepare(const AnyRequest& request, comm::Context& context) {

@@ -16,6 +16,7 @@
 #include "comm/mesh.h"
 #include "engine/driver.h"
 #include "engine/engine.h"
+#include "engine/work_pool.h"
 #include "qccl/communicator.h"
 #include "rendezvous/environment.h"
 #include "transport/transport.h"
@@ -51,6 +52,7 @@ class Context {
   const Settings& settings() const { return settings_; }
   engine::Driver& driver() { return *core_->driver; }
   CallRecorder& recorder() { return recorder_; }
+  std::shared_ptr<internal::WorkState> make_work() { return works_.make(); }
   const Clock& clock() const { return clock_; }
   // "rank 1 of 4, shm to ranks 0, 2, 3, from torchrun's environment"
   std::string describe() const;
@@ -73,6 +75,7 @@ class Context {
   const Settings settings_;
   SteadyClock clock_;
   CallRecorder recorder_;
+  engine::WorkPool works_;
   std::unique_ptr<Core> core_;
 };
 

@@ -18,8 +18,22 @@ BoardOperation::BoardOperation(Group& group, std::uint64_t sequence, Post post, 
       board_(*outlet.transport().board()),
       board_sequence_(board_sequence),
       rounds_(rounds),
-      math_{post_.call.type, post_.call.op, group.world(), nullptr, &pool} {
+      math_(math_context()) {
   parts_.reserve(static_cast<std::size_t>(group.world()));
+}
+
+MathContext BoardOperation::math_context() const {
+  return {post_.call.type, post_.call.op, group_.world(), nullptr, &pool_};
+}
+
+void BoardOperation::restart(std::uint64_t sequence, Post post, TimePoint posted, std::uint64_t board_sequence) {
+  Operation::restart(sequence, std::move(post), posted);
+  board_sequence_ = board_sequence;
+  math_ = math_context();
+  round_ = 0;
+  published_ = false;
+  finished_ = false;
+  parts_.clear();
 }
 
 ConstBytes BoardOperation::own_part() const {

@@ -20,6 +20,11 @@ class BoardOperation : public Operation {
   BoardOperation(Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet, BufferPool& pool,
                  std::uint64_t board_sequence, std::uint64_t rounds = 1);
 
+  bool serves(const Group& group, const Post& post) const override {
+    return &group == &group_ && !post.message && post.region == nullptr && post.call.board;
+  }
+  void restart(std::uint64_t sequence, Post post, TimePoint posted, std::uint64_t board_sequence);
+
   Result<bool> advance() override;
   bool finished() const override { return finished_; }
   bool has_differing_call() const override { return differs_; }
@@ -42,6 +47,7 @@ class BoardOperation : public Operation {
   const MathContext& math() const { return math_; }
 
  private:
+  MathContext math_context() const;
   bool collect();
   void combine_parts();
   void reduce(std::size_t offset_bytes);
@@ -49,7 +55,7 @@ class BoardOperation : public Operation {
 
   Group& owner_;
   Board& board_;
-  const std::uint64_t board_sequence_;
+  std::uint64_t board_sequence_;
   const std::uint64_t rounds_;
   MathContext math_;
   std::uint64_t round_ = 0;

@@ -31,6 +31,7 @@ struct Call {
   std::uint64_t region_offset = 0;            // bytes
   std::size_t slice_bytes = 0;                // set by the engine from its options
 
+  friend bool operator==(const Call&, const Call&) = default;
   std::uint64_t fingerprint() const;
   // "all_reduce(count=1024, float32, sum, sra, minmax:bits=4,bucket_size=1024)"
   std::string describe() const;

@@ -61,9 +61,9 @@ void Driver::leave_queue() {
   if (wanted_ == 0 && !taken_ && background_work_) parked_.notify_one();
 }
 
-bool Driver::run_or_enqueue(Action action, std::unique_lock<std::mutex>& lock) {
+bool Driver::run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock) {
   if (taken_) {
-    inbox_.push_back(std::move(action));
+    inbox_.push_back(std::move(entry));
     call_holder();
     return false;
   }
@@ -73,7 +73,7 @@ bool Driver::run_or_enqueue(Action action, std::unique_lock<std::mutex>& lock) {
   {
     const DefaultFloatEnvironment environment;
     run_inbox();
-    action(engine_);
+    entry.run(engine_);
     engine_.progress();
   }
   complete_all();
@@ -85,23 +85,24 @@ bool Driver::run_or_enqueue(Action action, std::unique_lock<std::mutex>& lock) {
 
 void Driver::post(Post post) {
   std::unique_lock lock(mutex_);
-  run_or_enqueue([post = std::move(post)](Engine& engine) { engine.post(post); }, lock);
+  run_or_enqueue({.post = std::move(post)}, lock);
+}
+
+Driver::Entry Driver::all_of(std::vector<Post> posts) {
+  return {.action = [posts = std::move(posts)](Engine& engine) {
+    for (const Post& post : posts) engine.post(post);
+  }};
 }
 
 void Driver::post(std::vector<Post> posts) {
   std::unique_lock lock(mutex_);
-  run_or_enqueue(
-      [posts = std::move(posts)](Engine& engine) {
-        for (const Post& post : posts) engine.post(post);
-      },
-      lock);
+  run_or_enqueue(all_of(std::move(posts)), lock);
 }
 
-template <class Posting>
-void Driver::run_until_done(Posting posting, internal::WorkState& work) {
+void Driver::run_until_done(Entry entry, internal::WorkState& work) {
   std::unique_lock lock(mutex_);
   if (taken_) {
-    run_or_enqueue(std::move(posting), lock);
+    run_or_enqueue(std::move(entry), lock);
     lock.unlock();
     wait(work, kForever);
     return;
@@ -110,23 +111,17 @@ void Driver::run_until_done(Posting posting, internal::WorkState& work) {
   ++drives_;
   lock.unlock();
   run_inbox();
-  posting(engine_);
+  entry.run(engine_);
   drive_until([&] { return work.done(); }, kForever);
   give_back();
 }
 
 void Driver::run(Post post) {
   const auto work = post.work;
-  run_until_done([post = std::move(post)](Engine& engine) mutable { engine.post(std::move(post)); }, *work);
+  run_until_done({.post = std::move(post)}, *work);
 }
 
-void Driver::run(std::vector<Post> posts, internal::WorkState& work) {
-  run_until_done(
-      [posts = std::move(posts)](Engine& engine) mutable {
-        for (Post& post : posts) engine.post(std::move(post));
-      },
-      work);
-}
+void Driver::run(std::vector<Post> posts, internal::WorkState& work) { run_until_done(all_of(std::move(posts)), work); }
 
 void Driver::with_engine(const std::function<void(Engine&)>& action) {
   std::unique_lock lock(mutex_);
@@ -135,7 +130,7 @@ void Driver::with_engine(const std::function<void(Engine&)>& action) {
     action(engine);
     ran.store(true);
   };
-  if (run_or_enqueue(marked, lock)) return;
+  if (run_or_enqueue({.action = marked}, lock)) return;
   ++wanted_;
   while (!ran.load()) {
     if (!taken_) {
@@ -193,14 +188,19 @@ void Driver::drive_until_flushed(TimePoint deadline) {
 
 // ---- driving
 
+void Driver::Entry::run(Engine& engine) {
+  if (post) return engine.post(std::move(*post));
+  action(engine);
+}
+
 void Driver::run_inbox() {
-  std::vector<Action> actions;
   {
     const std::lock_guard lock(mutex_);
-    actions.swap(inbox_);
+    running_.swap(inbox_);
   }
-  if (actions.empty()) return;
-  for (const Action& action : actions) action(engine_);
+  if (running_.empty()) return;
+  for (Entry& entry : running_) entry.run(engine_);
+  running_.clear();
   notify_waiters();
 }
 
@@ -215,9 +215,10 @@ void Driver::notify_waiters() {
 
 // Ends operations outside of the engine, then wakes their waiters.
 void Driver::complete_all() {
-  std::vector<Completed> completed = engine_.take_completed();
-  if (completed.empty()) return;
-  for (Completed& ended : completed) ended.work->complete(std::move(ended.failure));
+  engine_.take_completed(completed_);
+  if (completed_.empty()) return;
+  for (Completed& ended : completed_) ended.work->complete(std::move(ended.failure));
+  completed_.clear();
   notify_waiters();
 }
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -58,12 +59,18 @@ class Driver {
 
  private:
   using Action = std::function<void(Engine&)>;
+  // What the holder is to do: post a call, which needs no memory, or anything else.
+  struct Entry {
+    std::optional<Post> post{};
+    Action action{};
+    void run(Engine& engine);
+  };
 
-  // Runs the action at once with the token, or leaves it to the holder; true in the first case.
-  bool run_or_enqueue(Action action, std::unique_lock<std::mutex>& lock);
-  // Runs the action, at once with the token, and drives until the work is done.
-  template <class Posting>
-  void run_until_done(Posting posting, internal::WorkState& work);
+  // Runs the entry at once with the token, or leaves it to the holder; true in the first case.
+  bool run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock);
+  static Entry all_of(std::vector<Post> posts);
+  // Runs the entry, at once with the token, and drives until the work is done.
+  void run_until_done(Entry entry, internal::WorkState& work);
   void call_holder();
   void leave_queue();
   void run_inbox();
@@ -90,7 +97,11 @@ class Driver {
   bool stopping_ = false;
   bool background_work_ = false;  // operations run that nobody waits for
   std::uint64_t drives_ = 0;      // times that user threads took the token
-  std::vector<Action> inbox_;     // for the holder to run
+  std::vector<Entry> inbox_;      // for the holder to run
+
+  // The holder's own; they keep their memory.
+  std::vector<Entry> running_;
+  std::vector<Completed> completed_;
 
   // True while the holder sleeps in the transport. Written by the holder, read by threads that
   // want its attention; both sides use sequential consistency with `attention_`, so that either

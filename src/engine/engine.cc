@@ -91,6 +91,7 @@ void Engine::close_group(std::uint64_t id) {
   discard_all(closing->stored);
   if (Board* board = transport_.board()) board->close(id);
   std::erase_if(mismatches_, [id](const Mismatch& mismatch) { return mismatch.group == id; });
+  retired_.forget(*closing);
   groups_.erase(id);
   closed_groups_.add(id);
 }
@@ -156,26 +157,38 @@ std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t se
     has_unstarted_ = true;
     const std::uint64_t first =
         std::exchange(group.next_board_sequence, group.next_board_sequence + SharedOperation::kRounds);
-    return std::make_unique<SharedOperation>(group, sequence, std::move(post), kForever, outlet_, pool_, first);
+    return reuse_or_make<SharedOperation>(
+        group, post, [&](SharedOperation& retired) { retired.restart(sequence, std::move(post), kForever, first); },
+        [&] {
+          return std::make_unique<SharedOperation>(group, sequence, std::move(post), kForever, outlet_, pool_, first);
+        });
   }
   if (post.call.board) {
     has_unstarted_ = true;
-    return std::make_unique<BoardOperation>(group, sequence, std::move(post), kForever, outlet_, pool_,
-                                            group.next_board_sequence++);
+    const std::uint64_t number = group.next_board_sequence++;
+    return reuse_or_make<BoardOperation>(
+        group, post, [&](BoardOperation& retired) { retired.restart(sequence, std::move(post), kForever, number); },
+        [&] {
+          return std::make_unique<BoardOperation>(group, sequence, std::move(post), kForever, outlet_, pool_, number);
+        });
   }
   now_ = clock_.now();
-  const std::uint64_t slice = slice_elements(post.codec.get(), post.call.type, options_.slice_bytes);
-  return std::make_unique<PlanOperation>(group, sequence, std::move(post), now_, outlet_, pool_, slice);
+  return reuse_or_make<PlanOperation>(
+      group, post, [&](PlanOperation& retired) { retired.restart(sequence, std::move(post), now_); },
+      [&] {
+        const std::uint64_t slice = slice_elements(post.codec.get(), post.call.type, options_.slice_bytes);
+        return std::make_unique<PlanOperation>(group, sequence, std::move(post), now_, outlet_, pool_, slice);
+      });
 }
 
 void Engine::replay_stored(Group& group, std::uint64_t sequence) {
-  std::vector<StoredFrame> due;
+  due_.clear();
   std::erase_if(group.stored, [&](const StoredFrame& stored) {
     if (stored.header.sequence > sequence) return false;
-    due.push_back(stored);
+    due_.push_back(stored);
     return true;
   });
-  for (const StoredFrame& stored : due) on_group_frame(group, stored.header, stored.frame);
+  for (const StoredFrame& stored : due_) on_group_frame(group, stored.header, stored.frame);
 }
 
 // ---- frames
@@ -351,7 +364,7 @@ bool Engine::advance_operations() {
     if (operation->has_differing_call()) begin_mismatch(*group(operation->group().id), operation->sequence());
     if (!operation->finished()) continue;
     complete(*operation, std::nullopt);
-    operation.reset();
+    retired_.put(std::move(operation));
     ended = true;
   }
   if (ended) std::erase(operations_, nullptr);

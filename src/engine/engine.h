@@ -26,6 +26,7 @@
 #include "engine/mismatch.h"
 #include "engine/operation.h"
 #include "engine/outlet.h"
+#include "engine/retired_operations.h"
 #include "transport/transport.h"
 
 namespace qccl::engine {
@@ -73,7 +74,8 @@ class Engine {
   // The next time at which progress() has something to do without any event.
   TimePoint next_timer() const;
   bool idle() const { return operations_.empty(); }
-  std::vector<Completed> take_completed() { return std::exchange(completed_, {}); }
+  // `into` is empty, and lends its memory to what ends next.
+  void take_completed(std::vector<Completed>& into) { completed_.swap(into); }
 
   // Fails the group here and, by a poison frame, on its other members.
   void fail_group(std::uint64_t id, ErrorInfo failure);
@@ -112,6 +114,15 @@ class Engine {
   };
   std::optional<OwnCall> own_call(const Group& group, std::uint64_t sequence);
   std::unique_ptr<Operation> make_operation(Group& group, std::uint64_t sequence, Post post);
+  // A retired operation of that kind, restarted, or a new one.
+  template <class Kind, class Restart, class Make>
+  std::unique_ptr<Kind> reuse_or_make(const Group& group, const Post& post, Restart restart, Make make) {
+    std::unique_ptr<Operation> retired = retired_.take(group, post);
+    if (retired == nullptr) return make();
+    std::unique_ptr<Kind> reused(static_cast<Kind*>(retired.release()));
+    restart(*reused);
+    return reused;
+  }
   void refuse(Post& post, ErrorInfo failure);
 
   // ---- messages (engine_messages.cc)
@@ -167,6 +178,8 @@ class Engine {
   std::unordered_map<std::uint64_t, std::unique_ptr<Group>> groups_;
   ClosedGroups closed_groups_;                          // whose late frames belong to nobody
   std::vector<std::unique_ptr<Operation>> operations_;  // in posting order
+  RetiredOperations retired_;
+  std::vector<StoredFrame> due_;  // by replay_stored()
   std::vector<PeerState> peers_;
   std::vector<Completed> completed_;
   std::vector<Note> notes_;

@@ -178,6 +178,12 @@ void Engine::send_heartbeats() {
 
 // A peer that an operation waits for and that has said nothing at all for peer_timeout.
 void Engine::check_silent_peers() {
+  bool any = false;
+  for (int peer = 0; peer < options_.world; ++peer) {
+    const PeerState& state = peers_[static_cast<std::size_t>(peer)];
+    any |= peer != options_.rank && !state.lost && now_ - state.last_heard >= options_.peer_timeout;
+  }
+  if (!any) return;
   std::vector<std::pair<int, Nanoseconds>> silent;
   for (const auto& operation : operations_) {
     for (const int member : operation->waiting().peers) {

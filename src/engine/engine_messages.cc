@@ -20,12 +20,18 @@ void Engine::post_message(Group& group, Post post) {
   const std::uint64_t number = box.next_post();
   Status matched;
   if (post.message->incoming) {
-    auto receive = std::make_unique<RecvOperation>(group, number, std::move(post), now_, outlet_, pool_);
+    auto receive = reuse_or_make<RecvOperation>(
+        group, post, [&](RecvOperation& retired) { retired.restart(number, std::move(post), now_); },
+        [&] { return std::make_unique<RecvOperation>(group, number, std::move(post), now_, outlet_, pool_); });
     matched = box.look_for_arrival(*receive);
     operations_.push_back(std::move(receive));
   } else {
-    operations_.push_back(
-        std::make_unique<SendOperation>(group, number, std::move(post), now_, outlet_, pool_, options_.slice_bytes));
+    operations_.push_back(reuse_or_make<SendOperation>(
+        group, post, [&](SendOperation& retired) { retired.restart(number, std::move(post), now_); },
+        [&] {
+          return std::make_unique<SendOperation>(group, number, std::move(post), now_, outlet_, pool_,
+                                                 options_.slice_bytes);
+        }));
   }
   Operation& posted = *operations_.back();
   next_deadline_ = std::min(next_deadline_, posted.deadline());

@@ -48,12 +48,30 @@ Status MessageOperation::on_request(int peer, const FrameHeader& header) { retur
 
 SendOperation::SendOperation(Group& group, std::uint64_t number, Post post, TimePoint posted, Outlet& outlet,
                              BufferPool& pool, std::size_t slice_bytes)
-    : MessageOperation(group, number, std::move(post), posted, outlet, pool),
-      channel_number_(mailbox_.add(*this)),
-      slice_bytes_(slice_bytes),
-      slices_(std::max<std::uint64_t>(1, (bytes() + slice_bytes - 1) / slice_bytes)) {}
+    : MessageOperation(group, number, std::move(post), posted, outlet, pool), slice_bytes_(slice_bytes) {
+  begin();
+}
 
 SendOperation::~SendOperation() { mailbox_.remove(*this); }
+
+void SendOperation::begin() {
+  channel_number_ = mailbox_.add(*this);
+  slices_ = std::max<std::uint64_t>(1, (bytes() + slice_bytes_ - 1) / slice_bytes_);
+  announced_ = false;
+  answered_ = false;
+  granted_ = 0;
+  sent_ = 0;
+}
+
+void SendOperation::retire() {
+  mailbox_.remove(*this);
+  Operation::retire();
+}
+
+void SendOperation::restart(std::uint64_t number, Post post, TimePoint posted) {
+  Operation::restart(number, std::move(post), posted);
+  begin();
+}
 
 std::string SendOperation::describe() const {
   const std::string peer = fmt::format("to={}", to());
@@ -143,6 +161,22 @@ RecvOperation::RecvOperation(Group& group, std::uint64_t number, Post post, Time
 }
 
 RecvOperation::~RecvOperation() { mailbox_.remove(*this); }
+
+void RecvOperation::retire() {
+  mailbox_.remove(*this);
+  Operation::retire();
+}
+
+void RecvOperation::restart(std::uint64_t number, Post post, TimePoint posted) {
+  Operation::restart(number, std::move(post), posted);
+  source_ = -1;
+  channel_number_ = 0;
+  slices_ = 0;
+  granted_ = 0;
+  received_ = 0;
+  received_bytes_ = 0;
+  mailbox_.add(*this);
+}
 
 std::string RecvOperation::describe() const {
   const std::string peer = wanted_source() == kAnySource ? "from any" : fmt::format("from={}", wanted_source());

@@ -18,6 +18,9 @@ class MessageOperation : public Operation {
   MessageOperation(Group& group, std::uint64_t number, Post post, TimePoint posted, Outlet& outlet, BufferPool& pool);
 
   bool is_message() const override { return true; }
+  bool serves(const Group& group, const Post& post) const override {
+    return &group == &group_ && post.message && post.message->incoming == post_.message->incoming;
+  }
   Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
   Status on_grant(int peer, const wire::FrameHeader& header) override;
   Status on_request(int peer, const wire::FrameHeader& header) override;
@@ -39,6 +42,8 @@ class SendOperation final : public MessageOperation {
   SendOperation(Group& group, std::uint64_t number, Post post, TimePoint posted, Outlet& outlet, BufferPool& pool,
                 std::size_t slice_bytes);
   ~SendOperation() override;
+  void retire() override;
+  void restart(std::uint64_t number, Post post, TimePoint posted);
 
   Result<bool> advance() override;
   bool finished() const override { return announced_ && sent_ == slices_; }
@@ -57,13 +62,14 @@ class SendOperation final : public MessageOperation {
   void note_taken() { sent_ = slices_; }
 
  private:
+  void begin();
   bool announce();
   bool send_with_data(int peer);
   bool send_slice();
 
-  const std::uint64_t channel_number_;
   const std::size_t slice_bytes_;
-  std::uint64_t slices_;  // 0 once the data went with the envelope
+  std::uint64_t channel_number_ = 0;
+  std::uint64_t slices_ = 0;  // 0 once the data went with the envelope
   bool announced_ = false;
   bool answered_ = false;
   std::uint64_t granted_ = 0;
@@ -74,6 +80,8 @@ class RecvOperation final : public MessageOperation {
  public:
   RecvOperation(Group& group, std::uint64_t number, Post post, TimePoint posted, Outlet& outlet, BufferPool& pool);
   ~RecvOperation() override;
+  void retire() override;
+  void restart(std::uint64_t number, Post post, TimePoint posted);
 
   Result<bool> advance() override;
   bool finished() const override { return source_ >= 0 && received_ == slices_; }

@@ -42,6 +42,16 @@ class Operation {
         pool_(pool) {}
   virtual ~Operation() = default;
 
+  // Whether a retired one can do this call, which it then begins by restart(). Each kind has its
+  // own way to restart.
+  virtual bool serves(const Group& group, const Post& post) const = 0;
+  // It has ended well, and holds nothing of the caller's from now on.
+  virtual void retire() {
+    post_.work.reset();
+    post_.codec.reset();
+    post_.region.reset();
+  }
+
   // Messages are numbered apart from collectives.
   virtual bool is_message() const { return false; }
   // "all_reduce", "send"
@@ -76,10 +86,18 @@ class Operation {
   const std::shared_ptr<internal::WorkState>& work() const { return post_.work; }
 
  protected:
+  // The call is the same as before, or does not matter to this kind of operation.
+  void restart(std::uint64_t sequence, Post post, TimePoint posted) {
+    sequence_ = sequence;
+    if (!(post.call == post_.call)) fingerprint_ = post.call.fingerprint();
+    post_ = std::move(post);
+    start(posted);
+  }
+
   const Group& group_;
-  const std::uint64_t sequence_;
-  const std::uint64_t fingerprint_;
-  const Post post_;
+  std::uint64_t sequence_;
+  std::uint64_t fingerprint_;
+  Post post_;
   TimePoint deadline_;
   Outlet& outlet_;
   BufferPool& pool_;

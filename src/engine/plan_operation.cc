@@ -37,9 +37,33 @@ PlanOperation::PlanOperation(const Group& group, std::uint64_t sequence, Post po
     : Operation(group, sequence, std::move(post), posted, outlet, pool),
       slice_elements_(slice_elements),
       role_(plan::make_role(request_of(post_.call, group.world(), slice_elements), group.rank)),
-      math_{post_.call.type, post_.call.op, group.world(), post_.codec.get(), &pool} {
+      math_(math_context()) {
   build_streams();
+  unused_inbound_ = inbound_;
+  unused_outbound_ = outbound_;
+  begin();
+}
+
+MathContext PlanOperation::math_context() const {
+  return {post_.call.type, post_.call.op, group_.world(), post_.codec.get(), &pool_};
+}
+
+void PlanOperation::begin() {
+  for (LaneRun& run : lanes_) {
+    run.slice = 0;
+    run.math.begin(run.reduced_parts);
+  }
   unfinished_lanes_ = lanes_.size();
+  grants_dirty_ = true;
+  sends_announced_ = false;
+}
+
+void PlanOperation::restart(std::uint64_t sequence, Post post, TimePoint posted) {
+  Operation::restart(sequence, std::move(post), posted);
+  math_ = math_context();
+  inbound_ = unused_inbound_;
+  outbound_ = unused_outbound_;
+  begin();
 }
 
 std::uint64_t PlanOperation::stream_slices(std::uint64_t elements) const {
@@ -84,7 +108,6 @@ void PlanOperation::build_streams() {
         }
       }
     }
-    run.math.begin(run.reduced_parts);
     lanes_.push_back(std::move(run));
   }
 }

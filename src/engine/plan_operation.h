@@ -12,6 +12,11 @@ class PlanOperation final : public Operation {
                 BufferPool& pool, std::uint64_t slice_elements);
   ~PlanOperation() override { drop_frames(); }
 
+  bool serves(const Group& group, const Post& post) const override {
+    return &group == &group_ && !post.message && post.call == call();
+  }
+  void restart(std::uint64_t sequence, Post post, TimePoint posted);
+
   Result<bool> advance() override;
   bool finished() const override { return unfinished_lanes_ == 0; }
   Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
@@ -64,7 +69,9 @@ class PlanOperation final : public Operation {
   };
   enum class Outcome { done, blocked };
 
+  MathContext math_context() const;
   void build_streams();
+  void begin();
   std::uint64_t stream_slices(std::uint64_t elements) const;
   bool is_eager(std::uint64_t elements) const;
   Inbound* inbound(int peer, std::uint16_t phase);
@@ -103,6 +110,8 @@ class PlanOperation final : public Operation {
   MathContext math_;
   std::vector<Inbound> inbound_;
   std::vector<Outbound> outbound_;
+  std::vector<Inbound> unused_inbound_;  // as they were before anything moved
+  std::vector<Outbound> unused_outbound_;
   std::vector<LaneRun> lanes_;
   std::size_t unfinished_lanes_ = 0;
   bool grants_dirty_ = true;

@@ -19,6 +19,14 @@ class SharedOperation final : public BoardOperation {
   SharedOperation(Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet, BufferPool& pool,
                   std::uint64_t board_sequence);
 
+  bool serves(const Group& group, const Post& post) const override {
+    return &group == &this->group() && !post.message && post.region != nullptr && post.call == call();
+  }
+  void restart(std::uint64_t sequence, Post post, TimePoint posted, std::uint64_t board_sequence) {
+    BoardOperation::restart(sequence, std::move(post), posted, board_sequence);
+    done_ = 0;
+  }
+
  private:
   ConstBytes own_part() const override { return {}; }
   bool combine() override;

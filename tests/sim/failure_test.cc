@@ -371,7 +371,9 @@ TEST(Abort, poisons_every_rank_with_its_reason) {
   SimCall call(world, world_group(world), all_reduce(400000, 4));
   begin(world, call, milliseconds(1));
   world.engine(1).fail_group(kSimGroup, {.kind = ErrorKind::aborted, .message = "aborted: the loss is NaN"});
-  for (auto& completed : world.engine(1).take_completed()) completed.work->complete(std::move(completed.failure));
+  std::vector<engine::Completed> ended;
+  world.engine(1).take_completed(ended);
+  for (auto& completed : ended) completed.work->complete(std::move(completed.failure));
   EXPECT_TRUE(call.done(1)) << "here at once";
   world.run_for(milliseconds(5));
   SimCall next(world, world_group(world), all_reduce(10, 4));

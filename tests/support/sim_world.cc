@@ -71,7 +71,9 @@ bool SimWorld::progress_all() {
   for (int rank = 0; rank < size(); ++rank) {
     if (!network_.running(rank)) continue;
     moved |= engine(rank).progress();
-    for (auto& completed : engine(rank).take_completed()) completed.work->complete(std::move(completed.failure));
+    std::vector<engine::Completed> ended;
+    engine(rank).take_completed(ended);
+    for (auto& completed : ended) completed.work->complete(std::move(completed.failure));
   }
   return moved;
 }

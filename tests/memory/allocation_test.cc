@@ -1,0 +1,104 @@
+// The promise that a warm data path does not allocate: this program counts every allocation, of
+// the library as of the test.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "support/transports.h"
+
+namespace {
+
+std::atomic<std::size_t> allocations{0};
+std::atomic<std::size_t> live{0};
+
+void* counted(void* memory) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  live.fetch_add(1, std::memory_order_relaxed);
+  return memory != nullptr ? memory : throw std::bad_alloc();
+}
+
+void forget(void* memory) {
+  if (memory != nullptr) live.fetch_sub(1, std::memory_order_relaxed);
+  std::free(memory);
+}
+
+}  // namespace
+
+// Not inlined, or the compiler warns that free() meets new.
+[[gnu::noinline]] void* operator new(std::size_t bytes) { return counted(std::malloc(bytes)); }
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  const auto step = static_cast<std::size_t>(alignment);
+  return counted(std::aligned_alloc(step, (bytes + step - 1) / step * step));
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { forget(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { forget(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { forget(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { forget(memory); }
+
+namespace qccl::testing {
+namespace {
+
+class Memory : public Transports {};
+INSTANTIATE_TEST_SUITE_P(All, Memory, ::testing::Values(TransportChoice::shm, TransportChoice::tcp), transport_name);
+
+// One call of each kind and size class; ten of them.
+class Calls {
+ public:
+  explicit Calls(Communicator& comm)
+      : comm_(comm), other_(1 - comm.rank()), small_(100, 1.0F), large_(100'000, 1.0F), whole_(200'000, 1.0F) {}
+
+  static constexpr int kCalls = 10;
+
+  void make_all() {
+    comm_.all_reduce(small_, {.op = ReduceOp::max});
+    comm_.all_reduce(large_, {.op = ReduceOp::max});
+    comm_.all_reduce(large_, {.op = ReduceOp::avg, .compression = minmax({.bits = 4})});
+    comm_.broadcast(large_, {.root = 1});
+    comm_.all_gather(large_.data(), whole_.data(), large_.size(), DataType::float32);
+    comm_.reduce_scatter(whole_.data(), large_.data(), large_.size(), DataType::float32, {.op = ReduceOp::max});
+    comm_.barrier();
+    const Work reduced = comm_.all_reduce_async(small_, {.op = ReduceOp::max, .algorithm = Algorithm::sra});
+    exchange(small_);
+    exchange(large_);
+    reduced.wait();
+  }
+
+ private:
+  // Rank 0 sends first, rank 1 receives from anyone.
+  void exchange(std::vector<float>& data) {
+    if (comm_.rank() == 0) comm_.send(data, other_);
+    if (comm_.rank() == 1) comm_.recv(data, kAnySource);
+  }
+
+  Communicator& comm_;
+  const int other_;
+  std::vector<float> small_;
+  std::vector<float> large_;
+  std::vector<float> whole_;
+};
+
+TEST_P(Memory, of_a_warm_data_path_is_not_allocated_in_ten_thousand_calls) {
+  std::size_t made = 0;
+  std::size_t left = 0;
+  expect_success(2, [&](Communicator& comm) {
+    Calls calls(comm);
+    // A group remembers its last 1024 calls.
+    for (int i = 0; i < 200; ++i) calls.make_all();
+    comm.barrier();
+    const std::size_t before = allocations.load();
+    const std::size_t live_before = live.load();
+    comm.barrier();
+    for (int i = 0; i < 10'000 / Calls::kCalls; ++i) calls.make_all();
+    comm.barrier();
+    if (comm.rank() == 0) made = allocations.load() - before;
+    if (comm.rank() == 0) left = live.load() - live_before;
+    comm.barrier();
+  });
+  EXPECT_EQ(made, 0u);
+  EXPECT_EQ(left, 0u);
+}
+
+}  // namespace
+}  // namespace qccl::testing

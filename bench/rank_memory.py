@@ -22,8 +22,13 @@ def memory_of(pid: str) -> dict[str, int] | None:
     return {field: found.get(field, 0) for field in FIELDS} | {"Anonymous": found.get("Anonymous", 0)}
 
 
-def children_of(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+def leaves_of(pid: str) -> list[str]:
+    """The processes below this one that have none below them: the ranks."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [leaf for child in children for leaf in leaves_of(child) or [child]]
 
 
 def main() -> None:
@@ -34,14 +39,15 @@ def main() -> None:
     job = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     greatest: dict[str, dict[str, int]] = {}
     while job.poll() is None:
-        for pid in children_of(job.pid):
+        for pid in leaves_of(str(job.pid)):
             for field, kib in (memory_of(pid) or {}).items():
                 own = greatest.setdefault(pid, {})
                 own[field] = max(own.get(field, 0), kib)
-        time.sleep(0.2)
+        time.sleep(1)
     for field in (*FIELDS, "Anonymous"):
         values = [own[field] / 1024 for own in greatest.values()]
-        print(f"{ranks} ranks, {transport}, {field:13} largest {max(values):7.1f} MiB, mean {sum(values) / len(values):7.1f}")
+        mean = sum(values) / len(values)
+        print(f"{ranks} ranks, {transport}, {field:13} largest {max(values):7.1f} MiB, mean {mean:7.1f}")
     sys.exit(job.returncode)
 
 

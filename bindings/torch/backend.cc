@@ -138,14 +138,13 @@ Backend::WorkPointer Backend::all_reduce_each(c10d::OpType type, const Tensors& 
   std::vector<Post> posts;
   for (const at::Tensor& tensor : tensors) {
     check_writable(tensor, "all_reduce");
-    const Reduction reduction = reduction_of(tensor, options.reduceOp, "all_reduce");
     CallOptions library_options = call_options(options.timeout);
-    library_options.op = reduction.op;
+    const DataType type = reduction_of(tensor, options.reduceOp, "all_reduce", library_options);
     const at::Tensor memory = writable_memory(tensor, true, call.copies);
     call.memory.push_back(memory);
     void* data = memory.mutable_data_ptr();
     posts.push_back([=, count = static_cast<std::size_t>(memory.numel())](Communicator& group) {
-      return group.all_reduce_async(data, data, count, reduction.type, library_options);
+      return group.all_reduce_async(data, data, count, type, library_options);
     });
   }
   return start(std::move(call), posts, options.asyncOp);
@@ -162,9 +161,8 @@ Backend::WorkPointer Backend::allreduce_coalesced(Tensors& tensors, const c10d::
 
 Backend::Post Backend::scatter_post(const at::Tensor& output, const at::Tensor& input, const CallOptions& options,
                                     const c10d::ReduceOp& op, Call& call) const {
-  const Reduction reduction = reduction_of(output, op, "reduce_scatter");
   CallOptions library_options = options;
-  library_options.op = reduction.op;
+  const DataType type = reduction_of(output, op, "reduce_scatter", library_options);
   const at::Tensor target = writable_memory(output, false, call.copies);
   const std::size_t offset = static_cast<std::size_t>(getRank()) * target.nbytes();
   at::Tensor source = input.detach().contiguous();
@@ -174,7 +172,7 @@ Backend::Post Backend::scatter_post(const at::Tensor& output, const at::Tensor& 
   call.memory.insert(call.memory.end(), {source, target});
   return [=, from = source.const_data_ptr(), to = target.mutable_data_ptr(),
           count = static_cast<std::size_t>(target.numel())](Communicator& group) {
-    return group.reduce_scatter_async(from, to, count, reduction.type, library_options);
+    return group.reduce_scatter_async(from, to, count, type, library_options);
   };
 }
 

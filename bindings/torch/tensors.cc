@@ -20,8 +20,13 @@ std::optional<DataType> library_type(at::ScalarType type) {
     case at::kBFloat16: return DataType::bfloat16;
     case at::kInt: return DataType::int32;
     case at::kLong: return DataType::int64;
-    case at::kByte:
-    case at::kBool: return DataType::uint8;
+    case at::kChar: return DataType::int8;
+    case at::kShort: return DataType::int16;
+    case at::kByte: return DataType::uint8;
+    case at::kUInt16: return DataType::uint16;
+    case at::kUInt32: return DataType::uint32;
+    case at::kUInt64: return DataType::uint64;
+    case at::kBool: return DataType::boolean;
     default: return std::nullopt;
   }
 }
@@ -41,28 +46,27 @@ const char* name_of(const c10d::ReduceOp& op) {
   }
 }
 
-// Of values 0 and 1: or is the larger, and is the smaller.
-std::optional<ReduceOp> boolean_op(const c10d::ReduceOp& op) {
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM:
-    case c10d::ReduceOp::MAX:
-    case c10d::ReduceOp::BOR: return ReduceOp::max;
-    case c10d::ReduceOp::PRODUCT:
-    case c10d::ReduceOp::MIN:
-    case c10d::ReduceOp::BAND: return ReduceOp::min;
-    default: return std::nullopt;
-  }
-}
-
-std::optional<ReduceOp> number_op(const c10d::ReduceOp& op) {
+std::optional<ReduceOp> library_op(const c10d::ReduceOp& op) {
   switch (op.op_) {
     case c10d::ReduceOp::SUM: return ReduceOp::sum;
     case c10d::ReduceOp::AVG: return ReduceOp::avg;
     case c10d::ReduceOp::PRODUCT: return ReduceOp::prod;
     case c10d::ReduceOp::MIN: return ReduceOp::min;
     case c10d::ReduceOp::MAX: return ReduceOp::max;
+    case c10d::ReduceOp::BAND: return ReduceOp::bit_and;
+    case c10d::ReduceOp::BOR: return ReduceOp::bit_or;
+    case c10d::ReduceOp::BXOR: return ReduceOp::bit_xor;
+    case c10d::ReduceOp::PREMUL_SUM: return ReduceOp::premul_sum;
     default: return std::nullopt;
   }
+}
+
+// What a PREMUL_SUM multiplies by: a number, or a tensor of one element.
+double factor_of(const c10d::ReduceOp& op) {
+  if (op.op_ != c10d::ReduceOp::PREMUL_SUM || !op.supplement_) return 1;
+  const auto* supplement = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  if (supplement == nullptr) return 1;
+  return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>() : supplement->double_factor;
 }
 
 }  // namespace
@@ -71,13 +75,17 @@ void throw_bad_argument(const char* operation, const std::string& problem) {
   C10_THROW_ERROR(ValueError, std::string("qccl: ") + operation + ": " + problem);
 }
 
-Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* operation) {
+DataType reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* operation,
+                      CallOptions& options) {
   const auto type = library_type(tensor.scalar_type());
-  const bool boolean = tensor.scalar_type() == at::kBool;
-  const auto library_op = boolean ? boolean_op(op) : number_op(op);
-  if (type && library_op) return {*type, *library_op};
-  C10_THROW_ERROR(NotImplementedError, std::string("qccl: ") + operation + " with " + name_of(op) + " of " +
-                                           name_of(tensor) + " is not supported by the qccl backend yet");
+  const auto chosen = library_op(op);
+  if (!type || !chosen) {
+    C10_THROW_ERROR(NotImplementedError, std::string("qccl: ") + operation + " with " + name_of(op) + " of " +
+                                             name_of(tensor) + " is not supported by the qccl backend yet");
+  }
+  options.op = *chosen;
+  options.premul_factor = factor_of(op);
+  return *type;
 }
 
 Elements elements_of(const at::Tensor& tensor) {

@@ -7,17 +7,13 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
-#include "qccl/types.h"
+#include "qccl/communicator.h"
 
 namespace qccl::torch_binding {
 
-// What a reduction works on. ValueError or NotImplementedError, naming the type, where the
-// library has no such arithmetic. Booleans reduce as bytes that stay 0 or 1.
-struct Reduction {
-  DataType type;
-  ReduceOp op;
-};
-Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* operation);
+// What a reduction works on: the tensor's type, and into `options` the operation.
+// NotImplementedError, naming both, where the library has no such type or operation.
+DataType reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* operation, CallOptions& options);
 
 // A tensor's memory for collectives that only move it: any element type, as bytes where the
 // library has no name for it.

@@ -43,6 +43,7 @@ struct InitOptions {
 // Settings of one collective call.
 struct CallOptions {
   ReduceOp op = ReduceOp::sum;
+  double premul_factor = 1;                  // premul_sum: times this rank's input; ranks may differ
   int root = 0;                              // rank in the group; broadcast only
   std::optional<Compression> compression{};  // wins over the group's; none() turns it off
   Algorithm algorithm = Algorithm::automatic;
@@ -207,9 +208,28 @@ class Communicator {
   Work all_reduce_async(std::vector<T>& buffer, const CallOptions& options = {}) {
     return all_reduce_async(std::span<T>(buffer), options);
   }
+
+  // What only moves data takes elements of any size: bytes, as DataType::uint8 with the size in
+  // bytes as count, which is what these do for trivially copyable T without a DataType.
+  template <class T>
+  void broadcast(std::span<T> buffer, const CallOptions& options = {}) {
+    const Moved elements = moved<T>(buffer.size());
+    broadcast(buffer.data(), elements.count, elements.type, options);
+  }
   template <class T>
   void broadcast(std::vector<T>& buffer, const CallOptions& options = {}) {
-    broadcast(buffer.data(), buffer.size(), data_type_of<T>(), options);
+    broadcast(std::span<T>(buffer), options);
+  }
+  // `output` has size() times as many elements as `input`, or invalid_argument is thrown.
+  template <class T>
+  void all_gather(std::span<const T> input, std::span<T> output, const CallOptions& options = {}) {
+    check_parts(output.size(), input.size());
+    const Moved elements = moved<T>(input.size());
+    all_gather(input.data(), output.data(), elements.count, elements.type, options);
+  }
+  template <class T>
+  void all_gather(const std::vector<T>& input, std::vector<T>& output, const CallOptions& options = {}) {
+    all_gather(std::span<const T>(input), std::span<T>(output), options);
   }
 
   template <class T>
@@ -278,6 +298,9 @@ class Communicator {
   void close();
 
  private:
+  // Throws invalid_argument unless `whole` elements are `part` of every rank.
+  void check_parts(std::size_t whole, std::size_t part) const;
+
   std::shared_ptr<internal::CommunicatorState> state_;
 };
 

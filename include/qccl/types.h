@@ -16,11 +16,28 @@ struct bfloat16 {
   std::uint16_t bits;
 };
 
-enum class DataType : std::uint8_t { float32, float64, float16, bfloat16, int32, int64, uint8 };
+// boolean is a byte: any value but 0 is true, results are 0 or 1.
+enum class DataType : std::uint8_t {
+  float32,
+  float64,
+  float16,
+  bfloat16,
+  int32,
+  int64,
+  uint8,
+  int8,
+  int16,
+  uint16,
+  uint32,
+  uint64,
+  boolean
+};
 
-// avg is the fp32 sum divided by the group's size, for floating types only.
-// min and max: NaN wins over every number, and -0 < +0.
-enum class ReduceOp : std::uint8_t { sum, avg, min, max, prod };
+// Integers wrap around. Of booleans sum and max are or, prod and min are and.
+// avg is the fp32 sum divided by the group's size. premul_sum adds each rank's input times that
+// rank's CallOptions::premul_factor, a product in fp32 (float64: in double) rounded to the type.
+// min and max: NaN wins over every number, and -0 < +0. Which types allow which: see supports().
+enum class ReduceOp : std::uint8_t { sum, avg, min, max, prod, bit_and, bit_or, bit_xor, premul_sum };
 
 enum class Collective : std::uint8_t { all_reduce, broadcast, all_gather, reduce_scatter, barrier };
 
@@ -35,13 +52,19 @@ enum class TransportChoice : std::uint8_t { automatic, shm, tcp };
 
 constexpr std::size_t element_bytes(DataType type) {
   switch (type) {
-    case DataType::float32:
-    case DataType::int32: return 4;
     case DataType::float64:
-    case DataType::int64: return 8;
+    case DataType::int64:
+    case DataType::uint64: return 8;
+    case DataType::float32:
+    case DataType::int32:
+    case DataType::uint32: return 4;
     case DataType::float16:
-    case DataType::bfloat16: return 2;
-    case DataType::uint8: return 1;
+    case DataType::bfloat16:
+    case DataType::int16:
+    case DataType::uint16: return 2;
+    case DataType::int8:
+    case DataType::uint8:
+    case DataType::boolean: return 1;
   }
   return 0;
 }
@@ -51,31 +74,68 @@ constexpr bool is_floating(DataType type) {
          type == DataType::bfloat16;
 }
 
-// Names as users write them: "float32", "sum", "all_reduce", "sra", "shm".
+// avg and premul_sum are for floating types, bitwise operations for integers and booleans, the rest for all.
+constexpr bool supports(DataType type, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::avg:
+    case ReduceOp::premul_sum: return is_floating(type);
+    case ReduceOp::bit_and:
+    case ReduceOp::bit_or:
+    case ReduceOp::bit_xor: return !is_floating(type);
+    default: return true;
+  }
+}
+
+// Names as users write them: "float32", "bool", "sum", "band", "premul_sum", "all_reduce", "sra".
 std::string_view to_string(DataType type);
 std::string_view to_string(ReduceOp op);
 std::string_view to_string(Collective collective);
 std::string_view to_string(Algorithm algorithm);
 
-// DataType of a C++ element type; only the listed types have one.
+namespace internal {
+template <class T>
+constexpr DataType integer_type() {
+  constexpr bool kSigned = std::is_signed_v<T>;
+  if constexpr (sizeof(T) == 1) return kSigned ? DataType::int8 : DataType::uint8;
+  if constexpr (sizeof(T) == 2) return kSigned ? DataType::int16 : DataType::uint16;
+  if constexpr (sizeof(T) == 4) return kSigned ? DataType::int32 : DataType::uint32;
+  return kSigned ? DataType::int64 : DataType::uint64;
+}
+}  // namespace internal
+
+// True for bool, every integer up to 64 bits, float, double, float16 and bfloat16.
+template <class T>
+inline constexpr bool has_data_type =
+    (std::is_integral_v<T> && sizeof(T) <= 8) || std::is_same_v<std::remove_cv_t<T>, float> ||
+    std::is_same_v<std::remove_cv_t<T>, double> || std::is_same_v<std::remove_cv_t<T>, float16> ||
+    std::is_same_v<std::remove_cv_t<T>, bfloat16>;
+
+// DataType of a C++ element type that has one.
 template <class T>
 constexpr DataType data_type_of() {
+  static_assert(has_data_type<T>, "QCCL has no data type for this element type");
   using U = std::remove_cv_t<T>;
-  if constexpr (std::is_same_v<U, float>)
-    return DataType::float32;
-  else if constexpr (std::is_same_v<U, double>)
-    return DataType::float64;
-  else if constexpr (std::is_same_v<U, float16>)
-    return DataType::float16;
-  else if constexpr (std::is_same_v<U, bfloat16>)
-    return DataType::bfloat16;
-  else if constexpr (std::is_same_v<U, std::int32_t>)
-    return DataType::int32;
-  else if constexpr (std::is_same_v<U, std::int64_t>)
-    return DataType::int64;
-  else {
-    static_assert(std::is_same_v<U, std::uint8_t>, "QCCL has no data type for this element type");
-    return DataType::uint8;
+  if constexpr (std::is_same_v<U, float>) return DataType::float32;
+  if constexpr (std::is_same_v<U, double>) return DataType::float64;
+  if constexpr (std::is_same_v<U, float16>) return DataType::float16;
+  if constexpr (std::is_same_v<U, bfloat16>) return DataType::bfloat16;
+  if constexpr (std::is_same_v<U, bool>) return DataType::boolean;
+  return internal::integer_type<U>();
+}
+
+// `count` elements as collectives take them that only move data, which need no DataType: elements
+// of any other trivially copyable T go as bytes.
+struct Moved {
+  DataType type;
+  std::size_t count;
+};
+template <class T>
+constexpr Moved moved(std::size_t count) {
+  static_assert(std::is_trivially_copyable_v<T>, "only trivially copyable elements can be sent");
+  if constexpr (has_data_type<T>) {
+    return {data_type_of<T>(), count};
+  } else {
+    return {DataType::uint8, count * sizeof(T)};
   }
 }
 

@@ -27,6 +27,12 @@ std::string_view to_string(DataType type) {
     case DataType::int32: return "int32";
     case DataType::int64: return "int64";
     case DataType::uint8: return "uint8";
+    case DataType::int8: return "int8";
+    case DataType::int16: return "int16";
+    case DataType::uint16: return "uint16";
+    case DataType::uint32: return "uint32";
+    case DataType::uint64: return "uint64";
+    case DataType::boolean: return "bool";
   }
   return "unknown";
 }
@@ -38,6 +44,10 @@ std::string_view to_string(ReduceOp op) {
     case ReduceOp::min: return "min";
     case ReduceOp::max: return "max";
     case ReduceOp::prod: return "prod";
+    case ReduceOp::bit_and: return "band";
+    case ReduceOp::bit_or: return "bor";
+    case ReduceOp::bit_xor: return "bxor";
+    case ReduceOp::premul_sum: return "premul_sum";
   }
   return "unknown";
 }

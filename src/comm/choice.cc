@@ -17,14 +17,14 @@ bool is_compressible_type(DataType type) {
   return type == DataType::float32 || type == DataType::float16 || type == DataType::bfloat16;
 }
 
-bool is_summing(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::avg; }
+bool is_summing(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum; }
 
 // Why a codec can't serve this call; empty if it can.
 std::string obstacle(Collective collective, DataType type, ReduceOp op) {
   if (!is_reduction(collective)) {
     return fmt::format("{} can't be compressed, only all_reduce and reduce_scatter can", to_string(collective));
   }
-  if (!is_summing(op)) return fmt::format("a {} reduction can't be compressed, only sum and avg can", to_string(op));
+  if (!is_summing(op)) return fmt::format("a {} reduction can't be compressed, only sum, avg and premul_sum can", to_string(op));
   if (!is_compressible_type(type)) {
     return fmt::format("{} can't be compressed, only float32, float16 and bfloat16 can", to_string(type));
   }
@@ -34,6 +34,15 @@ std::string obstacle(Collective collective, DataType type, ReduceOp op) {
 // Largest operation that goes one-shot. Two ranks: what fits the eager limit, measured as the
 // crossing on loopback TCP; more ranks send to everybody, so their share shrinks.
 std::uint64_t one_shot_limit(int world) { return 2 * 64 * 1024 / static_cast<std::uint64_t>(world); }
+
+// "sum, min, max, ..."
+std::string supported_ops(DataType type) {
+  std::string names;
+  for (auto op = ReduceOp::sum; op <= ReduceOp::premul_sum; op = static_cast<ReduceOp>(static_cast<int>(op) + 1)) {
+    if (supports(type, op)) names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(op));
+  }
+  return names;
+}
 
 Status check_arguments(Collective collective, std::uint64_t count, DataType type, int world,
                        const CallOptions& options) {
@@ -47,9 +56,12 @@ Status check_arguments(Collective collective, std::uint64_t count, DataType type
     return Failure(ErrorKind::invalid_argument,
                    fmt::format("broadcast: root {} is no rank of a group of {}", options.root, world));
   }
-  if (is_reduction(collective) && options.op == ReduceOp::avg && !is_floating(type)) {
-    return Failure(ErrorKind::invalid_argument, fmt::format("{}: avg of {} is not defined; use sum and divide",
-                                                            to_string(collective), to_string(type)));
+  if (is_reduction(collective) && !supports(type, options.op)) {
+    const bool could_divide = options.op == ReduceOp::avg && type != DataType::boolean;
+    return Failure(ErrorKind::invalid_argument,
+                   fmt::format("{}: {} of {} is not defined{}; {} has {}", to_string(collective), to_string(options.op),
+                               to_string(type), could_divide ? " (use sum and divide)" : "", to_string(type),
+                               supported_ops(type)));
   }
   return {};
 }

@@ -204,6 +204,14 @@ void Communicator::group_start() { state_->group_start(); }
 
 Work Communicator::group_end() { return Work(state_->group_end()); }
 
+void Communicator::check_parts(std::size_t whole, std::size_t part) const {
+  if (whole == part * static_cast<std::size_t>(size())) return;
+  throw Error({.kind = ErrorKind::invalid_argument,
+               .message = fmt::format("QCCL group '{}': the larger buffer must have {} x {} elements, it has {}", name(),
+                                      size(), part, whole),
+               .rank = rank()});
+}
+
 // ---- other groups
 
 Communicator Communicator::subgroup(const std::vector<int>& ranks, const std::string& name) {

@@ -101,6 +101,7 @@ Post CommunicatorState::make_post(const Request& request, comm::Context& context
   post.call = *call;
   post.input = static_cast<const std::byte*>(request.input);
   post.output = static_cast<std::byte*>(request.output);
+  post.premul_factor = request.options.premul_factor;
   const bool has_data = request.collective != Collective::barrier && request.count > 0;
   if (has_data && (request.input == nullptr || request.output == nullptr)) {
     throw wrong_argument(context, std::string(to_string(request.collective)),
@@ -119,11 +120,12 @@ Post CommunicatorState::make_post(const Request& request, comm::Context& context
   return post;
 }
 
-// An all_reduce in place of a shared buffer goes without frames, unless it is small or the call wants otherwise.
+// An all_reduce in place of a shared buffer goes without frames, unless it is small or the call wants otherwise, or
+// it is a premul_sum: no rank knows another's factor.
 void CommunicatorState::find_region(Post& post, const Request& request) {
   const engine::Call& call = post.call;
   const bool suits = call.collective == Collective::all_reduce && post.input == post.output && !call.board &&
-                     call.compression.kind == Compression::Kind::none &&
+                     call.compression.kind == Compression::Kind::none && call.op != ReduceOp::premul_sum &&
                      request.options.algorithm == Algorithm::automatic && defaults_.algorithm == Algorithm::automatic;
   if (!suits || call.count == 0) return;
   auto place = regions_.find(request.output, request.count * element_bytes(request.type), rank_);

@@ -23,7 +23,7 @@ BoardOperation::BoardOperation(Group& group, std::uint64_t sequence, Post post, 
 }
 
 MathContext BoardOperation::math_context() const {
-  return {post_.call.type, post_.call.op, group_.world(), nullptr, &pool_};
+  return {post_.call.type, post_.call.op, group_.world(), nullptr, &pool_, post_.premul_factor};
 }
 
 void BoardOperation::restart(std::uint64_t sequence, Post post, TimePoint posted, std::uint64_t board_sequence) {
@@ -34,21 +34,27 @@ void BoardOperation::restart(std::uint64_t sequence, Post post, TimePoint posted
   published_ = false;
   finished_ = false;
   parts_.clear();
+  lane_.begin(group_.world());
 }
 
-ConstBytes BoardOperation::own_part() const {
+const std::byte* BoardOperation::own_input() {
+  return lane_.own_input(math_, post_.input, input_elements(post_.call, group_.world()));
+}
+
+ConstBytes BoardOperation::own_part() {
   const Call& call = post_.call;
   const bool silent = call.collective == Collective::broadcast && call.root != group_.rank;
   if (silent || call.collective == Collective::barrier) return {};
-  return {post_.input, input_elements(call, group_.world()) * element_bytes(call.type)};
+  return {own_input(), input_elements(call, group_.world()) * element_bytes(call.type)};
 }
 
 Result<bool> BoardOperation::advance() {
   if (owner_.finished_board_sequence + 1 != board_sequence_ + round_) return false;
   const bool publishes = !published_;
   if (publishes) {
-    board_.publish(group_.id, board_sequence_ + round_, fingerprint_, own_part());
-    outlet_.counters().board_bytes += own_part().size();
+    const ConstBytes own = own_part();
+    board_.publish(group_.id, board_sequence_ + round_, fingerprint_, own);
+    outlet_.counters().board_bytes += own.size();
     published_ = true;
   }
   if (!collect()) return publishes;
@@ -65,7 +71,7 @@ bool BoardOperation::collect() {
   while (parts_.size() < group_.ranks.size()) {
     const int member = static_cast<int>(parts_.size());
     if (member == group_.rank) {
-      parts_.push_back(post_.input);
+      parts_.push_back(own_input());
       continue;
     }
     const auto cell = board_.read(group_.id, group_.world_rank(member), board_sequence_ + round_);
@@ -79,14 +85,14 @@ bool BoardOperation::collect() {
 
 void BoardOperation::reduce(std::size_t offset_bytes) {
   const auto elements = static_cast<std::size_t>(post_.call.count);
-  LaneMath math;
-  math.begin(group_.world());
+  lane_.begin(group_.world());
   for (const std::byte* part : parts_) {
     // Sizes agree because the fingerprints do.
     static_cast<void>(
-        math.add_payload(math_, {part + offset_bytes, elements * math_.element_size()}, post_.output, elements));
+        lane_.add_payload(math_, {part + offset_bytes, elements * math_.element_size()}, post_.output, elements));
   }
-  static_cast<void>(math.finish(math_, post_.output, elements, false));
+  static_cast<void>(lane_.finish(math_, post_.output, elements, false));
+  lane_.release_buffers();
 }
 
 bool BoardOperation::combine() {

@@ -39,7 +39,7 @@ class BoardOperation : public Operation {
 
  protected:
   // What this rank shows in a round.
-  virtual ConstBytes own_part() const;
+  virtual ConstBytes own_part();
   // Called when all ranks have shown their parts of a round, again and again until it says true: all done.
   virtual bool combine();
 
@@ -48,6 +48,7 @@ class BoardOperation : public Operation {
 
  private:
   MathContext math_context() const;
+  const std::byte* own_input();
   bool collect();
   void combine_parts();
   void reduce(std::size_t offset_bytes);
@@ -58,6 +59,7 @@ class BoardOperation : public Operation {
   std::uint64_t board_sequence_;
   const std::uint64_t rounds_;
   MathContext math_;
+  LaneMath lane_;
   std::uint64_t round_ = 0;
   bool published_ = false;
   bool finished_ = false;

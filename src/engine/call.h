@@ -58,6 +58,7 @@ struct Post {
   std::optional<Message> message{};  // instead of a collective
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
+  double premul_factor = 1;            // premul_sum: times the input; ranks may differ
   std::shared_ptr<const Codec> codec;  // null: raw
   std::shared_ptr<const SharedRegion> region{};
   Nanoseconds timeout{0};

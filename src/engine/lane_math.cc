@@ -37,6 +37,14 @@ const float* LaneMath::as_floats(const MathContext& context, const std::byte* in
   return converted_.floats();
 }
 
+const std::byte* LaneMath::own_input(const MathContext& context, const std::byte* input, std::size_t elements) {
+  if (context.op != ReduceOp::premul_sum || elements == 0) return input;
+  if (!scaled_.valid()) scaled_ = context.pool->take();
+  if (!scaled_is_current_) kernels::scale(context.type, scaled_.bytes(), input, context.premul_factor, elements);
+  scaled_is_current_ = true;
+  return scaled_.bytes();
+}
+
 std::size_t LaneMath::encode(const MathContext& context, const std::byte* input, std::size_t elements, Bytes payload) {
   if (context.codec == nullptr) {
     const std::size_t bytes = elements * context.element_size();
@@ -84,6 +92,7 @@ void LaneMath::begin(int expected) {
   added_ = 0;
   pending_ = nullptr;
   encoded_is_current_ = false;
+  scaled_is_current_ = false;
 }
 
 float* LaneMath::accumulator(const MathContext& context) {
@@ -152,7 +161,11 @@ Status LaneMath::add_payload(const MathContext& context, ConstBytes payload, std
 }
 
 Status LaneMath::finish_raw(const MathContext& context, std::byte* output, std::size_t elements) {
-  copy(output, pending_, elements * context.element_size());
+  if (context.type == DataType::boolean && added_ == 1) {  // nothing has made them 0 or 1 yet
+    kernels::reduce(context.type, ReduceOp::bit_or, output, pending_, pending_, elements);
+  } else {
+    copy(output, pending_, elements * context.element_size());
+  }
   if (context.op == ReduceOp::avg) kernels::divide(context.type, output, context.world, elements);
   return {};
 }
@@ -171,6 +184,7 @@ Status LaneMath::finish(const MathContext& context, std::byte* output, std::size
 }
 
 void LaneMath::release_buffers() {
+  scaled_.reset();
   accumulator_.reset();
   converted_.reset();
   encoded_.reset();

@@ -23,6 +23,7 @@ struct MathContext {
   int world;
   const Codec* codec;  // null: raw
   BufferPool* pool;
+  double premul_factor = 1;
 
   std::size_t element_size() const { return element_bytes(type); }
   std::size_t payload_limit(std::size_t elements) const {
@@ -32,6 +33,10 @@ struct MathContext {
 
 class LaneMath {
  public:
+  // This rank's slice as collectives take it: premul_sum's is multiplied first, into this lane's
+  // own memory, once between two begin().
+  const std::byte* own_input(const MathContext& context, const std::byte* input, std::size_t elements);
+
   // Writes `elements` of the caller's buffer as payload; returns the bytes written.
   std::size_t encode(const MathContext& context, const std::byte* input, std::size_t elements, Bytes payload);
   // The same into this lane's own memory, once between two begin(), to be sent to several peers.
@@ -69,6 +74,8 @@ class LaneMath {
   const std::byte* pending_ = nullptr;  // raw: the first part, or the sum so far
   bool encoded_is_current_ = false;
   std::size_t encoded_bytes_ = 0;
+  bool scaled_is_current_ = false;
+  BufferPool::Buffer scaled_;
   BufferPool::Buffer accumulator_;
   BufferPool::Buffer converted_;
   BufferPool::Buffer encoded_;

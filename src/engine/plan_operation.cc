@@ -45,7 +45,7 @@ PlanOperation::PlanOperation(const Group& group, std::uint64_t sequence, Post po
 }
 
 MathContext PlanOperation::math_context() const {
-  return {post_.call.type, post_.call.op, group_.world(), post_.codec.get(), &pool_};
+  return {post_.call.type, post_.call.op, group_.world(), post_.codec.get(), &pool_, post_.premul_factor};
 }
 
 void PlanOperation::begin() {
@@ -307,9 +307,10 @@ PlanOperation::Outcome PlanOperation::send(LaneRun& run, const Step& step, const
 
 std::size_t PlanOperation::slice_length(const LaneRun& run) const { return slice_length(run.lane->count, run.slice); }
 
-const std::byte* PlanOperation::input_slice(const LaneRun& run) const {
+const std::byte* PlanOperation::input_slice(LaneRun& run) {
   if (post_.input == nullptr) return nullptr;
-  return post_.input + (run.lane->input_begin + run.slice * slice_elements_) * math_.element_size();
+  const std::byte* at = post_.input + (run.lane->input_begin + run.slice * slice_elements_) * math_.element_size();
+  return run.math.own_input(math_, at, slice_length(run));
 }
 
 std::byte* PlanOperation::output_slice(const LaneRun& run) const {

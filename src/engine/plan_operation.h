@@ -101,7 +101,7 @@ class PlanOperation final : public Operation {
 
   std::size_t slice_length(std::uint64_t elements, std::uint64_t slice) const;
   std::size_t slice_length(const LaneRun& run) const;
-  const std::byte* input_slice(const LaneRun& run) const;
+  const std::byte* input_slice(LaneRun& run);
   std::byte* output_slice(const LaneRun& run) const;
   bool is_requantized(const LaneRun& run) const;
 

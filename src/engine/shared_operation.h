@@ -28,7 +28,7 @@ class SharedOperation final : public BoardOperation {
   }
 
  private:
-  ConstBytes own_part() const override { return {}; }
+  ConstBytes own_part() override { return {}; }
   bool combine() override;
   void reduce_slice(std::uint64_t first, std::size_t elements);
   std::byte* buffer(int member, std::uint64_t element) const;

@@ -28,7 +28,6 @@ HWY_INLINE V canonical(V value) {
 }
 
 struct SumLanes {
-  static constexpr ReduceOp kOp = ReduceOp::sum;
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
     return canonical(hn::Add(a, b));
@@ -36,7 +35,6 @@ struct SumLanes {
 };
 
 struct ProductLanes {
-  static constexpr ReduceOp kOp = ReduceOp::prod;
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
     return canonical(hn::Mul(a, b));
@@ -45,7 +43,6 @@ struct ProductLanes {
 
 // The lesser, where equal numbers are the same bits but for zeros: -0 | +0 is -0.
 struct MinLanes {
-  static constexpr ReduceOp kOp = ReduceOp::min;
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
     if constexpr (!std::is_floating_point_v<hn::TFromV<V>>) {
@@ -59,7 +56,6 @@ struct MinLanes {
 };
 
 struct MaxLanes {
-  static constexpr ReduceOp kOp = ReduceOp::max;
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
     if constexpr (!std::is_floating_point_v<hn::TFromV<V>>) {
@@ -72,8 +68,40 @@ struct MaxLanes {
   }
 };
 
+struct AndLanes {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::And(a, b);
+  }
+};
+
+struct OrLanes {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::Or(a, b);
+  }
+};
+
+struct XorLanes {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::Xor(a, b);
+  }
+};
+
+// A bitwise operation on bytes that are 0 or not.
+template <class Op>
+struct TruthLanes {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    const V one = hn::Set(hn::DFromV<V>(), 1);
+    return Op()(hn::Min(a, one), hn::Min(b, one));
+  }
+};
+
+// Whole pairs of vectors; returns how many elements those are. The rest is the reference's.
 template <class T, class Op>
-HWY_INLINE void combine_arrays(Op op, void* target, const void* a, const void* b, std::size_t n) {
+HWY_INLINE std::size_t combine_arrays(Op op, void* target, const void* a, const void* b, std::size_t n) {
   const hn::ScalableTag<T> d;
   const std::size_t lanes = hn::Lanes(d);
   auto* to = static_cast<T*>(target);
@@ -86,32 +114,82 @@ HWY_INLINE void combine_arrays(Op op, void* target, const void* a, const void* b
     hn::StoreU(first, d, to + i);
     hn::StoreU(second, d, to + i + lanes);
   }
-  reference::reduce<T>(Op::kOp, target, a, b, i, n);
+  return i;
 }
 
 template <class T>
-void reduce_typed(ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
+void reduce_floats(ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
+  std::size_t done = 0;
   switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::avg: return combine_arrays<T>(SumLanes(), target, a, b, n);
-    case ReduceOp::min: return combine_arrays<T>(MinLanes(), target, a, b, n);
-    case ReduceOp::max: return combine_arrays<T>(MaxLanes(), target, a, b, n);
-    case ReduceOp::prod:
-      if constexpr (sizeof(T) == 1) {
-        return reference::reduce<T>(op, target, a, b, 0, n);  // no instruction set multiplies bytes
-      } else {
-        return combine_arrays<T>(ProductLanes(), target, a, b, n);
-      }
+    case ReduceOp::min: done = combine_arrays<T>(MinLanes(), target, a, b, n); break;
+    case ReduceOp::max: done = combine_arrays<T>(MaxLanes(), target, a, b, n); break;
+    case ReduceOp::prod: done = combine_arrays<T>(ProductLanes(), target, a, b, n); break;
+    default: done = combine_arrays<T>(SumLanes(), target, a, b, n); break;
   }
+  reference::reduce<T>(op, target, a, b, done, n);
+}
+
+// The same for integers of every width.
+std::size_t combine_bits(ReduceOp op, void* target, const void* a, const void* b, std::size_t bytes) {
+  if (op == ReduceOp::bit_and) return combine_arrays<std::uint8_t>(AndLanes(), target, a, b, bytes);
+  if (op == ReduceOp::bit_or) return combine_arrays<std::uint8_t>(OrLanes(), target, a, b, bytes);
+  return combine_arrays<std::uint8_t>(XorLanes(), target, a, b, bytes);
+}
+
+// min and max, the only ones that ask for the sign.
+template <class T>
+void reduce_by_order(ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
+  const std::size_t done = op == ReduceOp::min ? combine_arrays<T>(MinLanes(), target, a, b, n)
+                                               : combine_arrays<T>(MaxLanes(), target, a, b, n);
+  reference::reduce<T>(op, target, a, b, done, n);
+}
+
+template <class T>
+void reduce_integers(ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
+  static_assert(std::is_unsigned_v<T>);
+  std::size_t done = 0;
+  if (reference::adds(op)) {
+    done = combine_arrays<T>(SumLanes(), target, a, b, n);
+  } else if (op != ReduceOp::prod) {
+    done = combine_bits(op, target, a, b, n * sizeof(T)) / sizeof(T);
+  } else if constexpr (sizeof(T) > 1) {  // no instruction set multiplies bytes
+    done = combine_arrays<T>(ProductLanes(), target, a, b, n);
+  }
+  reference::reduce<T>(op, target, a, b, done, n);
+}
+
+template <class Signed>
+void reduce_integers(bool is_signed, ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
+  using Unsigned = std::make_unsigned_t<Signed>;
+  if (op != ReduceOp::min && op != ReduceOp::max) return reduce_integers<Unsigned>(op, target, a, b, n);
+  if (is_signed) return reduce_by_order<Signed>(op, target, a, b, n);
+  reduce_by_order<Unsigned>(op, target, a, b, n);
+}
+
+void reduce_booleans(ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
+  using Byte = std::uint8_t;
+  std::size_t done = 0;
+  switch (reference::logical(op)) {
+    case ReduceOp::bit_and: done = combine_arrays<Byte>(TruthLanes<AndLanes>(), target, a, b, n); break;
+    case ReduceOp::bit_or: done = combine_arrays<Byte>(TruthLanes<OrLanes>(), target, a, b, n); break;
+    default: done = combine_arrays<Byte>(TruthLanes<XorLanes>(), target, a, b, n); break;
+  }
+  reference::reduce_booleans(op, target, a, b, done, n);
 }
 
 void reduce(DataType type, ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
   switch (type) {
-    case DataType::float32: return reduce_typed<float>(op, target, a, b, n);
-    case DataType::float64: return reduce_typed<double>(op, target, a, b, n);
-    case DataType::int32: return reduce_typed<std::int32_t>(op, target, a, b, n);
-    case DataType::int64: return reduce_typed<std::int64_t>(op, target, a, b, n);
-    case DataType::uint8: return reduce_typed<std::uint8_t>(op, target, a, b, n);
+    case DataType::float32: return reduce_floats<float>(op, target, a, b, n);
+    case DataType::float64: return reduce_floats<double>(op, target, a, b, n);
+    case DataType::int8:
+    case DataType::uint8: return reduce_integers<std::int8_t>(type == DataType::int8, op, target, a, b, n);
+    case DataType::int16:
+    case DataType::uint16: return reduce_integers<std::int16_t>(type == DataType::int16, op, target, a, b, n);
+    case DataType::int32:
+    case DataType::uint32: return reduce_integers<std::int32_t>(type == DataType::int32, op, target, a, b, n);
+    case DataType::int64:
+    case DataType::uint64: return reduce_integers<std::int64_t>(type == DataType::int64, op, target, a, b, n);
+    case DataType::boolean: return reduce_booleans(op, target, a, b, n);
     case DataType::float16:
     case DataType::bfloat16: return;  // reduce.h: widened first
   }
@@ -165,13 +243,11 @@ HWY_INLINE std::size_t combine_widened(Op op, float* target, const float* a, con
 template <class Lanes>
 std::size_t combine_widened(ReduceOp op, float* target, const float* a, const void* b, std::size_t n) {
   switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::avg: return combine_widened<Lanes>(SumLanes(), target, a, b, n);
     case ReduceOp::min: return combine_widened<Lanes>(MinLanes(), target, a, b, n);
     case ReduceOp::max: return combine_widened<Lanes>(MaxLanes(), target, a, b, n);
     case ReduceOp::prod: return combine_widened<Lanes>(ProductLanes(), target, a, b, n);
+    default: return combine_widened<Lanes>(SumLanes(), target, a, b, n);
   }
-  return 0;
 }
 
 void reduce_widened(DataType type, ReduceOp op, float* target, const float* a, const void* b, std::size_t n) {
@@ -195,6 +271,39 @@ void divide_typed(void* data, T divisor, std::size_t n) {
 void divide(DataType type, void* data, double divisor, std::size_t n) {
   if (type == DataType::float32) return divide_typed<float>(data, static_cast<float>(divisor), n);
   if (type == DataType::float64) return divide_typed<double>(data, divisor, n);
+}
+
+template <class T>
+void scale_typed(T factor, void* target, const void* source, std::size_t n) {
+  const hn::ScalableTag<T> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto* from = static_cast<const T*>(source);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(canonical(hn::Mul(hn::LoadU(d, from + i), hn::Set(d, factor))), d, static_cast<T*>(target) + i);
+  }
+  reference::scale<T>(factor, target, source, i, n);
+}
+
+template <class Lanes>
+std::size_t scale_halves(float factor, void* target, const void* source, std::size_t n) {
+  const FloatTag d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto* from = static_cast<const std::uint16_t*>(source);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    Lanes::store(hn::Mul(Lanes::load(from + i), hn::Set(d, factor)), static_cast<std::uint16_t*>(target) + i);
+  }
+  return i;
+}
+
+void scale(DataType type, void* target, const void* source, double factor, std::size_t n) {
+  const auto narrow_factor = static_cast<float>(factor);
+  if (type == DataType::float32) return scale_typed<float>(narrow_factor, target, source, n);
+  if (type == DataType::float64) return scale_typed<double>(factor, target, source, n);
+  const std::size_t done = type == DataType::float16 ? scale_halves<Float16Lanes>(narrow_factor, target, source, n)
+                                                     : scale_halves<BFloat16Lanes>(narrow_factor, target, source, n);
+  reference::scale_halves(type, narrow_factor, target, source, done, n);
 }
 
 }  // namespace qccl::kernels::HWY_NAMESPACE

@@ -21,6 +21,7 @@ HWY_EXPORT(widen);
 HWY_EXPORT(reduce_widened);
 HWY_EXPORT(narrow);
 HWY_EXPORT(divide);
+HWY_EXPORT(scale);
 
 }  // namespace
 
@@ -41,6 +42,10 @@ void narrow(DataType type, void* target, const float* source, std::size_t n) {
 }
 
 void divide(DataType type, void* data, double divisor, std::size_t n) { QCCL_DISPATCH(divide)(type, data, divisor, n); }
+
+void scale(DataType type, void* target, const void* source, double factor, std::size_t n) {
+  QCCL_DISPATCH(scale)(type, target, source, factor, n);
+}
 
 }  // namespace qccl::kernels
 #endif  // HWY_ONCE

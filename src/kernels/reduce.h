@@ -3,7 +3,7 @@
 //
 // Any alignment, any n, including 0. `target` may be `a` or `b` or overlap neither. NaN results
 // are canonical (0x7FC00000, or the type's own equivalent). Integers wrap around.
-// min and max: NaN wins, -0 < +0. float16 and bfloat16 are widened exactly and rounded to
+// min and max: NaN wins, -0 < +0. Booleans are bytes that are 0 or not; results are 0 or 1. float16 and bfloat16 are widened exactly and rounded to
 // nearest even once, in narrow().
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace qccl::kernels {
 
-// target[i] = a[i] op b[i] in the type itself: float32, float64, int32, int64, uint8.
-// avg adds, like sum: see divide().
+// target[i] = a[i] op b[i] in the type itself, for every type but float16 and bfloat16 and every
+// operation that it supports(). avg and premul_sum add, like sum: see divide() and scale().
 void reduce(DataType type, ReduceOp op, void* target, const void* a, const void* b, std::size_t n);
 
 // target[i] = source[i] as float; for float16 and bfloat16.
@@ -26,6 +26,9 @@ void narrow(DataType type, void* target, const float* source, std::size_t n);
 
 // data[i] /= divisor, for float32 and float64 (true division, so every rank rounds alike).
 void divide(DataType type, void* data, double divisor, std::size_t n);
+
+// target[i] = source[i] * factor, for floating types: in fp32 (float64: in double), rounded to the type.
+void scale(DataType type, void* target, const void* source, double factor, std::size_t n);
 
 // Name of the instruction set in use: "scalar", "sse4", "avx2", "avx512", ... for reports.
 const char* simd_target();

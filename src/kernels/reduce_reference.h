@@ -31,10 +31,20 @@ T canonical(T value) {
   return value != value ? std::numeric_limits<T>::quiet_NaN() : value;
 }
 
+constexpr bool adds(ReduceOp op) {
+  return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum;
+}
+
+// The bitwise operation that booleans' `op` is.
+constexpr ReduceOp logical(ReduceOp op) {
+  if (op == ReduceOp::bit_xor) return op;
+  return op == ReduceOp::prod || op == ReduceOp::min || op == ReduceOp::bit_and ? ReduceOp::bit_and : ReduceOp::bit_or;
+}
+
 template <class T>
 T combine_floats(ReduceOp op, T a, T b) {
   if (op == ReduceOp::prod) return canonical(a * b);
-  if (op == ReduceOp::sum || op == ReduceOp::avg) return canonical(a + b);
+  if (adds(op)) return canonical(a + b);
   if (a != a || b != b) return std::numeric_limits<T>::quiet_NaN();
   if (op == ReduceOp::min) return a < b || (a == b && std::signbit(a)) ? a : b;
   return a > b || (a == b && !std::signbit(a)) ? a : b;
@@ -45,7 +55,10 @@ T combine_integers(ReduceOp op, T a, T b) {
   const auto x = static_cast<std::uint64_t>(a);
   const auto y = static_cast<std::uint64_t>(b);
   if (op == ReduceOp::prod) return static_cast<T>(x * y);
-  if (op == ReduceOp::sum || op == ReduceOp::avg) return static_cast<T>(x + y);
+  if (adds(op)) return static_cast<T>(x + y);
+  if (op == ReduceOp::bit_and) return static_cast<T>(x & y);
+  if (op == ReduceOp::bit_or) return static_cast<T>(x | y);
+  if (op == ReduceOp::bit_xor) return static_cast<T>(x ^ y);
   return (op == ReduceOp::min) == (a < b) ? a : b;
 }
 
@@ -73,6 +86,14 @@ void reduce(ReduceOp op, void* target, const void* a, const void* b, std::size_t
   for (std::size_t i = begin; i < end; ++i) store_at(target, i, combine(op, load_at<T>(a, i), load_at<T>(b, i)));
 }
 
+inline void reduce_booleans(ReduceOp op, void* target, const void* a, const void* b, std::size_t begin,
+                            std::size_t end) {
+  const auto truth = [](const void* from, std::size_t i) { return std::uint8_t{load_at<std::uint8_t>(from, i) != 0}; };
+  for (std::size_t i = begin; i < end; ++i) {
+    store_at(target, i, combine_integers<std::uint8_t>(logical(op), truth(a, i), truth(b, i)));
+  }
+}
+
 inline void widen(DataType type, float* target, const void* source, std::size_t begin, std::size_t end) {
   for (std::size_t i = begin; i < end; ++i) store_at(target, i, widened_at(type, source, i));
 }
@@ -91,6 +112,18 @@ inline void narrow(DataType type, void* target, const float* source, std::size_t
 template <class T>
 void divide(T divisor, void* data, std::size_t begin, std::size_t end) {
   for (std::size_t i = begin; i < end; ++i) store_at(data, i, canonical(load_at<T>(data, i) / divisor));
+}
+
+template <class T>
+void scale(T factor, void* target, const void* source, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) store_at(target, i, canonical(load_at<T>(source, i) * factor));
+}
+
+inline void scale_halves(DataType type, float factor, void* target, const void* source, std::size_t begin,
+                         std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) {
+    store_at(target, i, narrowed(type, canonical(widened_at(type, source, i) * factor)));
+  }
 }
 
 }  // namespace qccl::kernels::reference

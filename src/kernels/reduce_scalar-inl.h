@@ -11,6 +11,12 @@ void reduce(DataType type, ReduceOp op, void* target, const void* a, const void*
     case DataType::int32: return reference::reduce<std::int32_t>(op, target, a, b, 0, n);
     case DataType::int64: return reference::reduce<std::int64_t>(op, target, a, b, 0, n);
     case DataType::uint8: return reference::reduce<std::uint8_t>(op, target, a, b, 0, n);
+    case DataType::int8: return reference::reduce<std::int8_t>(op, target, a, b, 0, n);
+    case DataType::int16: return reference::reduce<std::int16_t>(op, target, a, b, 0, n);
+    case DataType::uint16: return reference::reduce<std::uint16_t>(op, target, a, b, 0, n);
+    case DataType::uint32: return reference::reduce<std::uint32_t>(op, target, a, b, 0, n);
+    case DataType::uint64: return reference::reduce<std::uint64_t>(op, target, a, b, 0, n);
+    case DataType::boolean: return reference::reduce_booleans(op, target, a, b, 0, n);
     case DataType::float16:
     case DataType::bfloat16: return;  // reduce.h: widened first
   }
@@ -31,6 +37,12 @@ void narrow(DataType type, void* target, const float* source, std::size_t n) {
 void divide(DataType type, void* data, double divisor, std::size_t n) {
   if (type == DataType::float32) return reference::divide<float>(static_cast<float>(divisor), data, 0, n);
   if (type == DataType::float64) return reference::divide<double>(divisor, data, 0, n);
+}
+
+void scale(DataType type, void* target, const void* source, double factor, std::size_t n) {
+  if (type == DataType::float32) return reference::scale<float>(static_cast<float>(factor), target, source, 0, n);
+  if (type == DataType::float64) return reference::scale<double>(factor, target, source, 0, n);
+  reference::scale_halves(type, static_cast<float>(factor), target, source, 0, n);
 }
 
 }  // namespace qccl::kernels::HWY_NAMESPACE

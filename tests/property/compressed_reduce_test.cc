@@ -51,7 +51,8 @@ class Compressed : public ::testing::TestWithParam<int> {
 };
 
 CallOptions options_of(const Compression& codec, std::uint64_t round) {
-  return {.op = round % 3 == 2 ? ReduceOp::avg : ReduceOp::sum,
+  constexpr ReduceOp kSums[] = {ReduceOp::sum, ReduceOp::premul_sum, ReduceOp::avg};
+  return {.op = kSums[round % 3],
           .compression = codec,
           .algorithm = round % 4 == 3 ? Algorithm::one_shot : Algorithm::sra};
 }

@@ -80,14 +80,17 @@ class Round {
     const SimGroup& group = random_.pick(groups_);
     const auto collective = static_cast<Collective>(random_.below(5));
     CallOptions options;
-    auto type = static_cast<DataType>(random_.below(7));
+    auto type = kTypes[random_.below(kTypes.size())];
     const bool reduces = collective == Collective::all_reduce || collective == Collective::reduce_scatter;
     if (collective == Collective::broadcast) options.root = static_cast<int>(random_.below(group.ranks.size()));
-    if (reduces) options.op = static_cast<ReduceOp>(random_.below(5));
-    if (reduces && options.op == ReduceOp::avg && !is_floating(type)) type = DataType::float32;
+    if (reduces) {
+      do {
+        options.op = kOps[random_.below(kOps.size())];
+      } while (!supports(type, options.op));
+    }
     if (reduces && random_.below(3) == 0) {
       options.compression = draw_codec();
-      options.op = random_.below(2) == 0 ? ReduceOp::sum : ReduceOp::avg;
+      options.op = random_.pick(std::vector<ReduceOp>{ReduceOp::sum, ReduceOp::avg, ReduceOp::premul_sum});
       type = random_.pick(std::vector<DataType>{DataType::float32, DataType::float16, DataType::bfloat16});
     }
     options.algorithm = static_cast<Algorithm>(random_.below(3));

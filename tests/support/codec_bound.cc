@@ -202,11 +202,12 @@ std::string check_bound(const engine::Call& call, const std::vector<ByteVector>&
   const bool one_shot = !scatters && call.algorithm == Algorithm::one_shot;
   const std::uint64_t total = scatters ? call.count * static_cast<std::uint64_t>(world) : call.count;
   const std::uint64_t share = chunk_share(call, world);
+  const std::vector<ByteVector> added = contributions(call, inputs);
   for (int owner = 0; owner < world; ++owner) {
     const std::uint64_t begin = std::min(total, static_cast<std::uint64_t>(owner) * share);
     const std::uint64_t end = std::min(total, begin + share);
     // All ranks hold the same all_reduce result (checked apart), so the owner's is looked at.
-    ChunkCheck chunk(call, inputs, one_shot ? -1 : owner, begin, end);
+    ChunkCheck chunk(call, added, one_shot ? -1 : owner, begin, end);
     std::string violation = chunk.check(outputs[static_cast<std::size_t>(owner)], scatters ? begin : 0);
     if (!violation.empty()) return fmt::format("chunk of rank {}, {}", owner, violation);
   }

@@ -70,7 +70,13 @@ long double element(DataType type, const std::byte* data, std::size_t i) {
     case DataType::bfloat16: return half_value(half_of(type), load_as<std::uint16_t>(data, i));
     case DataType::int32: return load_as<std::int32_t>(data, i);
     case DataType::int64: return static_cast<long double>(load_as<std::int64_t>(data, i));
-    case DataType::uint8: return load_as<std::uint8_t>(data, i);
+    case DataType::int8: return load_as<std::int8_t>(data, i);
+    case DataType::int16: return load_as<std::int16_t>(data, i);
+    case DataType::uint16: return load_as<std::uint16_t>(data, i);
+    case DataType::uint32: return load_as<std::uint32_t>(data, i);
+    case DataType::uint64: return static_cast<long double>(load_as<std::uint64_t>(data, i));
+    case DataType::uint8:
+    case DataType::boolean: return load_as<std::uint8_t>(data, i);
   }
   return 0;
 }
@@ -84,7 +90,13 @@ void set_element(DataType type, std::byte* data, std::size_t i, long double valu
     case DataType::bfloat16: return store_as(data, i, half_bits(half_of(type), static_cast<double>(value)));
     case DataType::int32: return store_as(data, i, static_cast<std::int32_t>(value));
     case DataType::int64: return store_as(data, i, static_cast<std::int64_t>(value));
-    case DataType::uint8: return store_as(data, i, static_cast<std::uint8_t>(value));
+    case DataType::int8: return store_as(data, i, static_cast<std::int8_t>(value));
+    case DataType::int16: return store_as(data, i, static_cast<std::int16_t>(value));
+    case DataType::uint16: return store_as(data, i, static_cast<std::uint16_t>(value));
+    case DataType::uint32: return store_as(data, i, static_cast<std::uint32_t>(value));
+    case DataType::uint64: return store_as(data, i, static_cast<std::uint64_t>(value));
+    case DataType::uint8:
+    case DataType::boolean: return store_as(data, i, static_cast<std::uint8_t>(value));
   }
 }
 

@@ -34,11 +34,10 @@ T combine_floats(ReduceOp op, T a, T b) {
   if (std::isnan(a) || std::isnan(b)) return kNan;
   T result = 0;
   switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::avg: result = a + b; break;
     case ReduceOp::prod: result = a * b; break;
     case ReduceOp::min: result = smaller(a, b); break;
     case ReduceOp::max: result = -smaller(-a, -b); break;
+    default: result = a + b; break;
   }
   return std::isnan(result) ? kNan : result;
 }
@@ -50,6 +49,9 @@ T combine_integers(ReduceOp op, T a, T b) {
     case ReduceOp::prod: return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
     case ReduceOp::min: return std::min(a, b);
     case ReduceOp::max: return std::max(a, b);
+    case ReduceOp::bit_and: return static_cast<T>(a & b);
+    case ReduceOp::bit_or: return static_cast<T>(a | b);
+    case ReduceOp::bit_xor: return static_cast<T>(a ^ b);
     default: return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
   }
 }
@@ -93,7 +95,47 @@ ByteVector reduce_halves(DataType type, ReduceOp op, const std::vector<ByteVecto
   return bytes;
 }
 
+// All ranks at once: how many hold true.
+ByteVector reduce_booleans(ReduceOp op, const std::vector<ByteVector>& inputs) {
+  ByteVector result(inputs[0].size());
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    std::size_t trues = 0;
+    for (const ByteVector& input : inputs) trues += input[i] != std::byte{0};
+    const bool all = trues == inputs.size();
+    const bool is_all = op == ReduceOp::prod || op == ReduceOp::min || op == ReduceOp::bit_and;
+    const bool is_odd = op == ReduceOp::bit_xor;
+    result[i] = std::byte{is_odd ? trues % 2 != 0 : is_all ? all : trues > 0};
+  }
+  return result;
+}
+
+template <class T>
+void scale(DataType type, double factor, ByteVector& data) {
+  for (std::size_t i = 0; i < data.size() / element_bytes(type); ++i) {
+    const T product = static_cast<T>(element(type, data, i)) * static_cast<T>(factor);
+    set_element(type, data.data(), i, product);
+  }
+}
+
 }  // namespace
+
+double premul_factor_of(int member) {
+  constexpr double kFactors[] = {0.1, -3, 0.5, 1, 1.0 / 3};
+  return kFactors[member % 5];
+}
+
+std::vector<ByteVector> contributions(const engine::Call& call, const std::vector<ByteVector>& inputs) {
+  std::vector<ByteVector> result = inputs;
+  for (std::size_t rank = 0; call.op == ReduceOp::premul_sum && rank < inputs.size(); ++rank) {
+    const double factor = premul_factor_of(static_cast<int>(rank));
+    if (call.type == DataType::float64) {
+      scale<double>(call.type, factor, result[rank]);
+    } else {
+      scale<float>(call.type, factor, result[rank]);
+    }
+  }
+  return result;
+}
 
 ByteVector reduce_in_rank_order(DataType type, ReduceOp op, const std::vector<ByteVector>& inputs) {
   switch (type) {
@@ -102,6 +144,12 @@ ByteVector reduce_in_rank_order(DataType type, ReduceOp op, const std::vector<By
     case DataType::int32: return reduce_as<std::int32_t>(op, inputs);
     case DataType::int64: return reduce_as<std::int64_t>(op, inputs);
     case DataType::uint8: return reduce_as<std::uint8_t>(op, inputs);
+    case DataType::int8: return reduce_as<std::int8_t>(op, inputs);
+    case DataType::int16: return reduce_as<std::int16_t>(op, inputs);
+    case DataType::uint16: return reduce_as<std::uint16_t>(op, inputs);
+    case DataType::uint32: return reduce_as<std::uint32_t>(op, inputs);
+    case DataType::uint64: return reduce_as<std::uint64_t>(op, inputs);
+    case DataType::boolean: return reduce_booleans(op, inputs);
     case DataType::float16:
     case DataType::bfloat16: break;
   }
@@ -124,7 +172,7 @@ std::vector<ByteVector> expected_outputs(const engine::Call& call, const std::ve
     case Collective::barrier: return std::vector<ByteVector>(world);
     case Collective::broadcast: return std::vector<ByteVector>(world, inputs[static_cast<std::size_t>(call.root)]);
     case Collective::all_reduce:
-      return std::vector<ByteVector>(world, reduce_in_rank_order(call.type, call.op, inputs));
+      return std::vector<ByteVector>(world, reduce_in_rank_order(call.type, call.op, contributions(call, inputs)));
     case Collective::all_gather: {
       ByteVector all;
       for (const ByteVector& input : inputs) all.insert(all.end(), input.begin(), input.end());
@@ -132,7 +180,7 @@ std::vector<ByteVector> expected_outputs(const engine::Call& call, const std::ve
     }
     case Collective::reduce_scatter: break;
   }
-  const ByteVector all = reduce_in_rank_order(call.type, call.op, inputs);
+  const ByteVector all = reduce_in_rank_order(call.type, call.op, contributions(call, inputs));
   std::vector<ByteVector> parts;
   for (std::size_t rank = 0; rank < world; ++rank) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(rank * bytes);

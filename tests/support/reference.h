@@ -11,8 +11,16 @@
 
 namespace qccl::testing {
 
+// The factor of a group's rank in every premul_sum of the tests.
+double premul_factor_of(int member);
+
+// What each rank contributes: its input, which a premul_sum multiplies in float32 (float64: in
+// double) and rounds to the type.
+std::vector<ByteVector> contributions(const engine::Call& call, const std::vector<ByteVector>& inputs);
+
 // Ranks 0..N-1 added in that order: in the type itself, for 16-bit floats in float32 with one
 // rounding at the end. avg divides once. min and max: NaN wins, -0 < +0. NaN has no payload.
+// Booleans are bytes that are 0 or not, and become 0 or 1.
 ByteVector reduce_in_rank_order(DataType type, ReduceOp op, const std::vector<ByteVector>& inputs);
 
 // Replaces NaNs by the one without payload: where nothing is computed, a NaN passes as it is.

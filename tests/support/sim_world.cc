@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "support/reference.h"
+
 namespace qccl::testing {
 namespace {
 
@@ -33,6 +35,7 @@ void SimWorld::open_group(std::uint64_t id, const std::string& name, const std::
 }
 
 void SimWorld::open_group_on(int rank, std::uint64_t id, const std::string& name, const std::vector<int>& ranks) {
+  groups_[id] = ranks;
   engine(rank).open_group(id, name, ranks).take_or_throw();
 }
 
@@ -43,6 +46,9 @@ SimWork SimWorld::post(int rank, const engine::Call& call, const std::byte* inpu
   post.call = call;
   post.input = input;
   post.output = output;
+  const std::vector<int>& members = groups_[group];
+  post.premul_factor =
+      premul_factor_of(static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin()));
   post.codec = make_codec(call.compression).take_or_throw();
   post.timeout = timeout;
   post.work = std::make_shared<internal::WorkState>();

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -60,7 +61,7 @@ class SimWorld {
   void open_group(std::uint64_t id, const std::string& name, const std::vector<int>& ranks);
   void open_group_on(int rank, std::uint64_t id, const std::string& name, const std::vector<int>& ranks);
 
-  // Posts a call on one rank; the buffers must live until it is done.
+  // Posts a call on one rank; the buffers must live until it is done. Factors are premul_factor_of()'s.
   SimWork post(int rank, const engine::Call& call, const std::byte* input, std::byte* output,
                Nanoseconds timeout = std::chrono::seconds(10), std::uint64_t group = kSimGroup);
   // Posts a send or a recv on one rank.
@@ -83,6 +84,7 @@ class SimWorld {
   bool progress_all();
 
   sim::Network network_;
+  std::map<std::uint64_t, std::vector<int>> groups_;  // world ranks of those opened
   std::vector<std::unique_ptr<engine::Engine>> engines_;
 };
 

@@ -88,6 +88,8 @@ std::vector<ByteVector> make_inputs(Pattern pattern, DataType type, std::uint64_
     input.resize(count * element_bytes(type));
     if (!is_floating(type)) {
       for (std::byte& byte : input) byte = static_cast<std::byte>(random.next() >> 56);
+      // Half of the booleans false, the others any byte.
+      for (std::byte& byte : input) byte = type == DataType::boolean && random.below(2) == 0 ? std::byte{0} : byte;
       continue;
     }
     for (std::uint64_t i = 0; i < count; ++i) set_element(type, input.data(), i, draw(pattern, type, random));

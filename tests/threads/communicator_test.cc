@@ -6,6 +6,8 @@
 #include <numeric>
 #include <thread>
 
+#include "support/reference.h"
+#include "support/test_data.h"
 #include "support/transports.h"
 
 namespace qccl::testing {
@@ -38,6 +40,60 @@ TEST_P(Transports, all_reduce_is_exact_for_small_medium_and_large_tensors) {
       }
     });
   }
+}
+
+// Small operations take the board where there is one, large ones frames.
+TEST_P(Transports, every_type_and_operation_equals_the_reduction_in_rank_order) {
+  constexpr int kWorld = 3;
+  expect_success(kWorld, [](Communicator& comm) {
+    const auto rank = static_cast<std::size_t>(comm.rank());
+    for (const DataType type : kTypes) {
+      for (const ReduceOp op : kOps) {
+        if (!supports(type, op)) continue;
+        for (const std::size_t count : {5, 7001}) {
+          const engine::Call call{.collective = Collective::all_reduce, .count = count, .type = type, .op = op};
+          const auto inputs = make_inputs(Pattern::with_nan, type, count, kWorld, count);
+          ByteVector output(inputs[rank].size());
+          comm.all_reduce(inputs[rank].data(), output.data(), count, type,
+                          {.op = op, .premul_factor = premul_factor_of(comm.rank())});
+          EXPECT_EQ(output, expected_outputs(call, inputs)[rank]) << call.describe();
+        }
+      }
+    }
+  });
+}
+
+struct Particle {
+  double position[3];
+  std::int16_t charge;
+  bool operator==(const Particle&) const = default;
+};
+
+std::vector<Particle> particles_of(int rank, std::size_t count) {
+  std::vector<Particle> particles(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const double x = value(rank, i);
+    particles[i] = {{x, -x, 1 / (x + 1)}, static_cast<std::int16_t>(rank)};
+  }
+  return particles;
+}
+
+TEST_P(Transports, data_of_any_element_size_moves) {
+  expect_success(3, [](Communicator& comm) {
+    for (const std::size_t count : {1, 9001}) {
+      auto particles = particles_of(comm.rank(), count);
+      comm.broadcast(particles, {.root = 1});
+      EXPECT_EQ(particles, particles_of(1, count));
+      std::vector<Particle> gathered(3 * count);
+      comm.all_gather(particles_of(comm.rank(), count), gathered);
+      for (int rank = 0; rank < 3; ++rank) {
+        const auto part = particles_of(rank, count);
+        EXPECT_TRUE(std::equal(part.begin(), part.end(), gathered.begin() + rank * static_cast<std::ptrdiff_t>(count)));
+      }
+      gathered.pop_back();
+      EXPECT_THROW(comm.all_gather(particles, gathered), Error);
+    }
+  });
 }
 
 TEST_P(Transports, every_collective_moves_the_right_data) {

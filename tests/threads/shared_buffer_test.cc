@@ -100,6 +100,15 @@ TEST_P(Transports, many_shared_buffers_come_and_go_between_other_calls) {
   });
 }
 
+TEST_P(Transports, a_premul_sum_of_a_shared_buffer_takes_every_ranks_factor) {
+  expect_success(3, [](Communicator& comm) {
+    auto buffer = comm.allocate<float>(50'000);
+    std::fill(buffer.begin(), buffer.end(), 2.0F);
+    comm.all_reduce(std::span<float>(buffer), {.op = ReduceOp::premul_sum, .premul_factor = comm.rank() + 0.5});
+    for (const float value : buffer) ASSERT_EQ(value, 2 * (0.5F + 1.5F + 2.5F));
+  });
+}
+
 TEST_P(Transports, a_compressed_all_reduce_of_a_shared_buffer_is_compressed) {
   expect_success(2, [](Communicator& comm) {
     auto buffer = comm.allocate<float>(100'000);

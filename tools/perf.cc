@@ -89,7 +89,7 @@ class Session {
   void run_ops(Case c) {
     if (!c.is_reduction()) return run_roots(c);
     for (const ReduceOp op : options_.ops) {
-      if (op == ReduceOp::avg && !is_floating(c.type)) continue;  // only where -d or -o is "all"
+      if (!supports(c.type, op)) continue;  // only where -d or -o is "all"
       c.op = op;
       run_sizes(c);
     }

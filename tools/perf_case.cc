@@ -61,6 +61,7 @@ Placement place(const Case& c, int rank, const Buffer& input, const Buffer& outp
 void run_collective(Communicator& communicator, const Case& c, const Placement& p, Algorithm algorithm) {
   CallOptions options;
   options.op = c.op;
+  options.premul_factor = premul_factor_of(communicator.rank());
   options.root = c.root;
   options.algorithm = algorithm;
   switch (c.collective) {

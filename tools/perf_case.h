@@ -60,6 +60,9 @@ struct Placement {
 // rank: out of place, the root's buffer is the input and the others' the output.
 Placement place(const Case& c, int rank, const Buffer& input, const Buffer& output);
 
+// A rank's factor in premul_sum, as nccl-tests has it: products are exact.
+constexpr double premul_factor_of(int rank) { return rank % 2 == 0 ? 1 : 2; }
+
 // Blocks; throws qccl::Error.
 void run_collective(Communicator& communicator, const Case& c, const Placement& placement, Algorithm algorithm);
 

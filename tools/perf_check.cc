@@ -14,30 +14,29 @@ namespace {
 using Bits = std::array<std::uint64_t, kInputBlock>;
 using Values = std::array<double, kInputBlock>;
 
-// result[i] op= other[i]; integers wrap.
+// result[i] op= other[i].
 void combine(ReduceOp op, std::span<double> result, std::span<const double> other) {
   for (std::size_t i = 0; i < result.size(); ++i) {
     switch (op) {
-      case ReduceOp::sum:
-      case ReduceOp::avg: result[i] += other[i]; break;
       case ReduceOp::prod: result[i] *= other[i]; break;
       case ReduceOp::min: result[i] = std::min(result[i], other[i]); break;
       case ReduceOp::max: result[i] = std::max(result[i], other[i]); break;
+      default: result[i] += other[i]; break;
     }
   }
 }
 
-void combine(ReduceOp op, std::span<std::uint64_t> result, std::span<const std::uint64_t> other) {
-  const auto is_less = [](std::uint64_t a, std::uint64_t b) {
-    return static_cast<std::int64_t>(a) < static_cast<std::int64_t>(b);
-  };
+// Of integers that wrap, extended by their sign to 64 bits.
+void combine(DataType type, ReduceOp op, std::span<std::uint64_t> result, std::span<const std::uint64_t> other) {
+  // Signed numbers have the order of unsigned ones once their sign bit is turned.
+  const std::uint64_t turn = is_signed_integer(type) ? std::uint64_t{1} << 63 : 0;
   for (std::size_t i = 0; i < result.size(); ++i) {
+    const bool is_less = (result[i] ^ turn) < (other[i] ^ turn);
     switch (op) {
-      case ReduceOp::sum:
-      case ReduceOp::avg: result[i] += other[i]; break;
       case ReduceOp::prod: result[i] *= other[i]; break;
-      case ReduceOp::min: result[i] = std::min(result[i], other[i], is_less); break;
-      case ReduceOp::max: result[i] = std::max(result[i], other[i], is_less); break;
+      case ReduceOp::min: result[i] = is_less ? result[i] : other[i]; break;
+      case ReduceOp::max: result[i] = is_less ? other[i] : result[i]; break;
+      default: result[i] += other[i]; break;
     }
   }
 }
@@ -84,7 +83,7 @@ class Checker {
     for (int rank = 1; rank < case_.world; ++rank) {
       const std::span<std::uint64_t> block(other.data(), expected.size());
       inputs_.elements(rank, input_begin() + first, block);
-      combine(case_.op, expected, block);
+      combine(case_.type, case_.op, expected, block);
     }
   }
 
@@ -103,9 +102,9 @@ class Checker {
   void check_exact(std::uint64_t first, std::size_t n) {
     Values expected, other, got;
     const std::span<double> sum(expected.data(), n);
-    inputs_.values(0, input_begin() + first, sum);
+    inputs_.contributions(0, input_begin() + first, sum);
     for (int rank = 1; rank < case_.world; ++rank) {
-      inputs_.values(rank, input_begin() + first, {other.data(), n});
+      inputs_.contributions(rank, input_begin() + first, {other.data(), n});
       combine(case_.op, sum, {other.data(), n});
     }
     load_values(case_.type, output_at(first), {got.data(), n});
@@ -134,7 +133,7 @@ class Checker {
         const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(sum.size(), chunk.input.count - done));
         std::fill_n(sum.begin(), n, 0.0);
         for (int rank = 0; rank < case_.world; ++rank) {
-          inputs_.values(rank, chunk.input.begin + done, {other.data(), n});
+          inputs_.contributions(rank, chunk.input.begin + done, {other.data(), n});
           extremes[static_cast<std::size_t>(rank)] = extremes_of({other.data(), n});
           combine(ReduceOp::sum, {sum.data(), n}, {other.data(), n});
         }

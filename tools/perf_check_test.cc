@@ -12,7 +12,8 @@ namespace qccl::tools {
 namespace {
 
 constexpr DataType kTypes[] = {DataType::float32, DataType::float64, DataType::float16, DataType::bfloat16,
-                               DataType::int32,   DataType::int64,   DataType::uint8};
+                               DataType::int32,   DataType::int64,   DataType::uint8,   DataType::int8,
+                               DataType::uint32,  DataType::uint64};
 
 std::vector<std::byte> written(const Inputs& inputs, const Case& c, int rank) {
   std::vector<std::byte> bytes(c.input_count() * element_bytes(c.type));
@@ -115,6 +116,49 @@ TEST(PerfCheck, averages_may_be_two_ulp_off_and_no_more) {
   EXPECT_EQ(check_output(c, {}, inputs, 0, bytes_of(average)).wrong, 0u);
   average[3] *= 1 + 0x1p-21f;
   EXPECT_EQ(check_output(c, {}, inputs, 0, bytes_of(average)).wrong, 1u);
+}
+
+TEST(PerfCheck, a_premul_sum_without_its_factors_is_wrong) {
+  Case c = small_case(Collective::all_reduce, DataType::float32);
+  c.op = ReduceOp::premul_sum;
+  const Inputs inputs(c, false, 1);
+  std::vector<float> sum(c.count);
+  for (int rank = 0; rank < c.world; ++rank) {
+    std::vector<double> input(c.count);
+    inputs.values(rank, 0, input);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<float>(input[i] * (rank == 1 ? 2 : 1));
+  }
+  EXPECT_EQ(check_output(c, {}, inputs, 0, bytes_of(sum)).wrong, 0u);
+  const auto plain = summed(inputs, c);
+  EXPECT_GT(check_output(c, {}, inputs, 0, bytes_of(plain)).wrong, 4900u);
+}
+
+TEST(PerfCheck, unsigned_and_signed_integers_have_their_own_order) {
+  const auto wrong = [](DataType type, ReduceOp op, std::size_t bytes, auto choose) {
+    Case c = small_case(Collective::all_reduce, type, 3000);
+    c.op = op;
+    c.world = 2;
+    const Inputs inputs(c, false, 9);
+    std::vector<std::uint64_t> a(c.count), b(c.count);
+    inputs.elements(0, 0, a);
+    inputs.elements(1, 0, b);
+    std::vector<std::byte> output(c.count * bytes);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const std::uint64_t chosen = choose(a[i], b[i]);
+      std::memcpy(output.data() + i * bytes, &chosen, bytes);
+    }
+    return check_output(c, {}, inputs, 0, output.data()).wrong;
+  };
+  const auto as_signed = [](std::uint64_t a, std::uint64_t b) {
+    return static_cast<std::int64_t>(a) < static_cast<std::int64_t>(b) ? a : b;
+  };
+  const auto as_unsigned = [](std::uint64_t a, std::uint64_t b) { return a < b ? a : b; };
+  EXPECT_EQ(wrong(DataType::int64, ReduceOp::min, 8, as_signed), 0u);
+  EXPECT_EQ(wrong(DataType::uint64, ReduceOp::min, 8, as_unsigned), 0u);
+  EXPECT_EQ(wrong(DataType::int8, ReduceOp::min, 1, as_signed), 0u);
+  EXPECT_EQ(wrong(DataType::uint32, ReduceOp::min, 4, as_unsigned), 0u);
+  EXPECT_GT(wrong(DataType::uint64, ReduceOp::min, 8, as_signed), 1000u);
+  EXPECT_GT(wrong(DataType::int8, ReduceOp::min, 1, as_unsigned), 1000u);
 }
 
 TEST(PerfCheck, a_lossy_sum_passes_within_the_bound_and_fails_beyond_it) {

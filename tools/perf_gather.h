@@ -3,8 +3,7 @@
 
 #include <qccl/qccl.h>
 
-#include <cstring>
-#include <type_traits>
+#include <span>
 #include <vector>
 
 namespace qccl::tools {
@@ -12,9 +11,8 @@ namespace qccl::tools {
 // Every rank's `mine`, in rank order. Collective.
 template <class T>
 std::vector<T> gather(Communicator& communicator, const T& mine) {
-  static_assert(std::is_trivially_copyable_v<T>);
   std::vector<T> all(static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather(&mine, all.data(), sizeof(T), DataType::uint8);
+  communicator.all_gather(std::span<const T>(&mine, 1), std::span<T>(all));
   return all;
 }
 
@@ -22,7 +20,7 @@ std::vector<T> gather(Communicator& communicator, const T& mine) {
 inline std::vector<std::vector<double>> gather(Communicator& communicator, const std::vector<double>& mine) {
   const auto world = static_cast<std::size_t>(communicator.size());
   std::vector<double> flat(mine.size() * world);
-  communicator.all_gather(mine.data(), flat.data(), mine.size(), DataType::float64);
+  communicator.all_gather(mine, flat);
   std::vector<std::vector<double>> all;
   for (std::size_t rank = 0; rank < world; ++rank) {
     const auto begin = flat.begin() + static_cast<std::ptrdiff_t>(rank * mine.size());

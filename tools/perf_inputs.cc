@@ -119,15 +119,16 @@ int precision_bits(DataType type) {
   }
 }
 
-Inputs::Inputs(const Case& c, bool lossy, std::uint64_t salt) : type_(c.type), salt_(salt) {
+Inputs::Inputs(const Case& c, bool lossy, std::uint64_t salt) : type_(c.type), op_(c.op), salt_(salt) {
   as_bits_ = !c.is_reduction() || !is_floating(c.type);
-  powers_ = c.op == ReduceOp::prod;
   // 30 bits of a double are more than a float holds, so a sum in floats would be found out.
   const int bits = std::min(precision_bits(c.type), 30);
   const std::uint32_t exact_limit = 1u << bits;  // whole numbers up to here are exact
-  const bool adds = c.op == ReduceOp::sum || c.op == ReduceOp::avg;
-  active_ranks_ = adds && !lossy ? std::min(c.world, static_cast<int>(exact_limit)) : c.world;
-  largest_ = adds && !lossy ? exact_limit / static_cast<std::uint32_t>(active_ranks_) : exact_limit - 1;
+  const bool multiplies = c.op == ReduceOp::premul_sum;
+  const bool adds = c.op == ReduceOp::sum || c.op == ReduceOp::avg || multiplies;
+  const std::uint32_t sum_limit = multiplies ? exact_limit / 2 : exact_limit;  // factors are at most 2
+  active_ranks_ = adds && !lossy ? std::min(c.world, static_cast<int>(sum_limit)) : c.world;
+  largest_ = adds && !lossy ? sum_limit / static_cast<std::uint32_t>(active_ranks_) : exact_limit - 1;
   scale_ = lossy ? std::ldexp(1, -bits) : 1;
 }
 
@@ -138,16 +139,28 @@ std::uint32_t Inputs::seed(int rank) const {
 
 void Inputs::elements(int rank, std::uint64_t first, std::span<std::uint64_t> target) const {
   const std::uint32_t start = seed(rank);
-  const auto wide = [](std::uint32_t h) { return static_cast<std::uint64_t>(h) << 32 | mix(h + 1); };
-  const auto narrow = [](std::uint32_t h) { return static_cast<std::uint64_t>(static_cast<std::int32_t>(h)); };
-  if (element_bytes(type_) == 8) return generate(start, first, target, wide);
-  if (type_ == DataType::int32) return generate(start, first, target, narrow);
-  const std::uint32_t mask = element_bytes(type_) == 4 ? ~0u : (1u << 8 * element_bytes(type_)) - 1;
-  generate(start, first, target, [mask](std::uint32_t h) { return static_cast<std::uint64_t>(h & mask); });
+  if (element_bytes(type_) == 8) {
+    return generate(start, first, target,
+                    [](std::uint32_t h) { return static_cast<std::uint64_t>(h) << 32 | mix(h + 1); });
+  }
+  const auto unused = static_cast<int>(32 - 8 * element_bytes(type_));
+  if (is_signed_integer(type_)) {
+    return generate(start, first, target, [unused](std::uint32_t h) {
+      return static_cast<std::uint64_t>(static_cast<std::int32_t>(h << unused) >> unused);
+    });
+  }
+  generate(start, first, target,
+           [unused](std::uint32_t h) { return static_cast<std::uint64_t>(h << unused >> unused); });
 }
 
 void Inputs::values(int rank, std::uint64_t first, std::span<double> target) const {
-  powers_ ? powers(rank, first, target) : whole_numbers(rank, first, target);
+  op_ == ReduceOp::prod ? powers(rank, first, target) : whole_numbers(rank, first, target);
+}
+
+void Inputs::contributions(int rank, std::uint64_t first, std::span<double> target) const {
+  values(rank, first, target);
+  if (op_ != ReduceOp::premul_sum) return;
+  for (double& value : target) value *= premul_factor_of(rank);
 }
 
 void Inputs::whole_numbers(int rank, std::uint64_t first, std::span<double> target) const {
@@ -198,11 +211,11 @@ void load_values(DataType type, const std::byte* source, std::span<double> targe
 }
 
 void load_elements(DataType type, const std::byte* source, std::span<std::uint64_t> target) {
-  if (type == DataType::int32) return widen<std::int32_t>(source, target);
+  const bool extends = is_signed_integer(type);
   switch (element_bytes(type)) {
-    case 1: return widen<std::uint8_t>(source, target);
-    case 2: return widen<std::uint16_t>(source, target);
-    case 4: return widen<std::uint32_t>(source, target);
+    case 1: return extends ? widen<std::int8_t>(source, target) : widen<std::uint8_t>(source, target);
+    case 2: return extends ? widen<std::int16_t>(source, target) : widen<std::uint16_t>(source, target);
+    case 4: return extends ? widen<std::int32_t>(source, target) : widen<std::uint32_t>(source, target);
     default: return widen<std::uint64_t>(source, target);
   }
 }

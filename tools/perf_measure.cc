@@ -43,14 +43,15 @@ double combine_ranks(const std::vector<double>& values, int average) {
   }
 }
 
-// In place, each iteration multiplies sums by the world's size. How many there can be before
+// In place, each iteration multiplies sums by the world's size, at most twice that. How many there can be before
 // numbers leave the range of the type and the data is no longer like data.
 int iterations_in_range(const Case& c) {
-  const bool grows = c.in_place && c.is_reduction() && c.op == ReduceOp::sum && is_floating(c.type) && c.world > 1;
+  const bool sums = c.op == ReduceOp::sum || c.op == ReduceOp::premul_sum;
+  const bool grows = c.in_place && c.is_reduction() && sums && is_floating(c.type) && c.world > 1;
   if (!grows) return std::numeric_limits<int>::max();
   // Inputs are at most 2^11 (half), 2^24 (float), 2^30 (double).
   const double room = c.type == DataType::float16 ? 4 : c.type == DataType::float64 ? 900 : 96;
-  return std::max(1, static_cast<int>(room / std::log2(c.world)));
+  return std::max(1, static_cast<int>(room / std::log2(c.op == ReduceOp::premul_sum ? 2 * c.world : c.world)));
 }
 
 }  // namespace

@@ -16,15 +16,13 @@ const Names<Collective> kCollectives = {{"all_reduce", Collective::all_reduce},
                                         {"broadcast", Collective::broadcast},
                                         {"all_gather", Collective::all_gather},
                                         {"reduce_scatter", Collective::reduce_scatter}};
-const Names<DataType> kTypes = {{"uint8", DataType::uint8},      {"int32", DataType::int32},
-                                {"int64", DataType::int64},      {"half", DataType::float16},
-                                {"float", DataType::float32},    {"double", DataType::float64},
-                                {"bfloat16", DataType::bfloat16}};
-const Names<ReduceOp> kOps = {{"sum", ReduceOp::sum},
-                              {"prod", ReduceOp::prod},
-                              {"min", ReduceOp::min},
-                              {"max", ReduceOp::max},
-                              {"avg", ReduceOp::avg}};
+const Names<DataType> kTypes = {{"int8", DataType::int8},      {"uint8", DataType::uint8},
+                                {"int32", DataType::int32},    {"uint32", DataType::uint32},
+                                {"int64", DataType::int64},    {"uint64", DataType::uint64},
+                                {"half", DataType::float16},   {"float", DataType::float32},
+                                {"double", DataType::float64}, {"bfloat16", DataType::bfloat16}};
+const Names<ReduceOp> kOps = {{"sum", ReduceOp::sum}, {"prod", ReduceOp::prod}, {"min", ReduceOp::min},
+                              {"max", ReduceOp::max}, {"avg", ReduceOp::avg},   {"mulsum", ReduceOp::premul_sum}};
 const Names<Algorithm> kAlgorithms = {
     {"auto", Algorithm::automatic}, {"one_shot", Algorithm::one_shot}, {"sra", Algorithm::sra}};
 
@@ -54,6 +52,14 @@ std::string list_names(const Names<T>& table, const char* last = nullptr) {
   std::string text;
   for (const auto& [name, value] : table) text += (text.empty() ? "" : " ") + name;
   return last != nullptr ? text + " " + last : text;
+}
+
+template <class T>
+std::string name_in(const Names<T>& table, T value) {
+  for (const auto& [name, named] : table) {
+    if (named == value) return name;
+  }
+  return "?";
 }
 
 // Text as flags take it, before it means anything.
@@ -143,8 +149,6 @@ std::optional<int> take_name(const Names<T>& table, const std::string& word, con
   return usage_error(fmt::format("there is no {} '{}'; there are: {}", what, word, list_names(table, all)));
 }
 
-bool accepts(DataType type, ReduceOp op) { return op != ReduceOp::avg || is_floating(type); }
-
 std::optional<int> take_names(const Words& words, PerfOptions& options) {
   if (auto code = take_name(kTypes, words.type, "data type", "all", options.types)) return code;
   if (auto code = take_name(kOps, words.op, "operation", "all", options.ops)) return code;
@@ -152,8 +156,8 @@ std::optional<int> take_names(const Words& words, PerfOptions& options) {
   if (auto code = take_name(kAlgorithms, words.algorithm, "algorithm", nullptr, algorithms)) return code;
   options.algorithm = algorithms[0];
   if (reduces(options) && options.types.size() == 1 && options.ops.size() == 1 &&
-      !accepts(options.types[0], options.ops[0])) {
-    return usage_error(fmt::format("avg is for half, float, double and bfloat16, not for {}", words.type));
+      !supports(options.types[0], options.ops[0])) {
+    return usage_error(fmt::format("{} is for half, float, double and bfloat16, not for {}", words.op, words.type));
   }
   return std::nullopt;
 }
@@ -246,12 +250,9 @@ std::optional<int> take_collective(const std::vector<std::string>& arguments, Pe
 
 }  // namespace
 
-std::string type_name(DataType type) {
-  for (const auto& [name, value] : kTypes) {
-    if (value == type) return name;
-  }
-  return "?";
-}
+std::string type_name(DataType type) { return name_in(kTypes, type); }
+
+std::string op_name(ReduceOp op) { return name_in(kOps, op); }
 
 std::optional<int> parse_perf_options(const std::vector<std::string>& arguments, PerfOptions& options) {
   if (auto code = take_collective(arguments, options)) return code;

@@ -51,7 +51,8 @@ struct PerfOptions {
 // line ends here (help, or something is wrong: the message says what is allowed).
 std::optional<int> parse_perf_options(const std::vector<std::string>& arguments, PerfOptions& options);
 
-// "float", "half": nccl-tests' names.
+// "float", "half"; "sum", "mulsum": nccl-tests' names.
 std::string type_name(DataType type);
+std::string op_name(ReduceOp op);
 
 }  // namespace qccl::tools

@@ -68,7 +68,7 @@ std::string fit(double number, int width) {
   return fmt::format("{:.0e}", number);
 }
 
-std::string op_name(const Case& c) { return c.is_reduction() ? std::string(to_string(c.op)) : "none"; }
+std::string op_name(const Case& c) { return c.is_reduction() ? op_name(c.op) : "none"; }
 
 int root_of(const Case& c) { return c.collective == Collective::broadcast ? c.root : -1; }
 

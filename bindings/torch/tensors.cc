@@ -75,8 +75,7 @@ void throw_bad_argument(const char* operation, const std::string& problem) {
   C10_THROW_ERROR(ValueError, std::string("qccl: ") + operation + ": " + problem);
 }
 
-DataType reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* operation,
-                      CallOptions& options) {
+DataType reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* operation, CallOptions& options) {
   const auto type = library_type(tensor.scalar_type());
   const auto chosen = library_op(op);
   if (!type || !chosen) {

@@ -234,23 +234,29 @@ class Communicator {
 
   template <class T>
   void send(const std::vector<T>& data, int to, const MessageOptions& options = {}) {
-    send(data.data(), data.size(), data_type_of<T>(), to, options);
+    const Moved elements = moved<T>(data.size());
+    send(data.data(), elements.count, elements.type, to, options);
   }
   template <class T>
   int recv(std::vector<T>& data, int from, const MessageOptions& options = {}) {
-    return recv(data.data(), data.size(), data_type_of<T>(), from, options);
+    const Moved elements = moved<T>(data.size());
+    return recv(data.data(), elements.count, elements.type, from, options);
   }
   template <class T>
   Work send_async(const std::vector<T>& data, int to, const MessageOptions& options = {}) {
-    return send_async(data.data(), data.size(), data_type_of<T>(), to, options);
+    const Moved elements = moved<T>(data.size());
+    return send_async(data.data(), elements.count, elements.type, to, options);
   }
   template <class T>
   Work recv_async(std::vector<T>& data, int from, const MessageOptions& options = {}) {
-    return recv_async(data.data(), data.size(), data_type_of<T>(), from, options);
+    const Moved elements = moved<T>(data.size());
+    return recv_async(data.data(), elements.count, elements.type, from, options);
   }
   template <class T>
   int sendrecv(const std::vector<T>& out, int to, std::vector<T>& in, int from, const MessageOptions& options = {}) {
-    return sendrecv({out.data(), out.size(), data_type_of<T>(), to}, {in.data(), in.size(), data_type_of<T>(), from},
+    const Moved outgoing = moved<T>(out.size());
+    const Moved incoming = moved<T>(in.size());
+    return sendrecv({out.data(), outgoing.count, outgoing.type, to}, {in.data(), incoming.count, incoming.type, from},
                     options);
   }
 

@@ -24,7 +24,9 @@ std::string obstacle(Collective collective, DataType type, ReduceOp op) {
   if (!is_reduction(collective)) {
     return fmt::format("{} can't be compressed, only all_reduce and reduce_scatter can", to_string(collective));
   }
-  if (!is_summing(op)) return fmt::format("a {} reduction can't be compressed, only sum, avg and premul_sum can", to_string(op));
+  if (!is_summing(op)) {
+    return fmt::format("a {} reduction can't be compressed, only sum, avg and premul_sum can", to_string(op));
+  }
   if (!is_compressible_type(type)) {
     return fmt::format("{} can't be compressed, only float32, float16 and bfloat16 can", to_string(type));
   }

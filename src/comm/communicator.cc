@@ -207,8 +207,8 @@ Work Communicator::group_end() { return Work(state_->group_end()); }
 void Communicator::check_parts(std::size_t whole, std::size_t part) const {
   if (whole == part * static_cast<std::size_t>(size())) return;
   throw Error({.kind = ErrorKind::invalid_argument,
-               .message = fmt::format("QCCL group '{}': the larger buffer must have {} x {} elements, it has {}", name(),
-                                      size(), part, whole),
+               .message = fmt::format("QCCL group '{}': the larger buffer must have {} x {} elements, it has {}",
+                                      name(), size(), part, whole),
                .rank = rank()});
 }
 

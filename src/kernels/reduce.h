@@ -3,8 +3,8 @@
 //
 // Any alignment, any n, including 0. `target` may be `a` or `b` or overlap neither. NaN results
 // are canonical (0x7FC00000, or the type's own equivalent). Integers wrap around.
-// min and max: NaN wins, -0 < +0. Booleans are bytes that are 0 or not; results are 0 or 1. float16 and bfloat16 are widened exactly and rounded to
-// nearest even once, in narrow().
+// min and max: NaN wins, -0 < +0. Booleans are bytes that are 0 or not; results are 0 or 1.
+// float16 and bfloat16 are widened exactly and rounded to nearest even once, in narrow().
 #pragma once
 
 #include <cstddef>

@@ -31,9 +31,7 @@ T canonical(T value) {
   return value != value ? std::numeric_limits<T>::quiet_NaN() : value;
 }
 
-constexpr bool adds(ReduceOp op) {
-  return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum;
-}
+constexpr bool adds(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum; }
 
 // The bitwise operation that booleans' `op` is.
 constexpr ReduceOp logical(ReduceOp op) {

@@ -27,8 +27,8 @@ constexpr std::array kFloatOps = {ReduceOp::sum, ReduceOp::avg,  ReduceOp::min,
 constexpr std::array kIntegerOps = {ReduceOp::sum,     ReduceOp::min,    ReduceOp::max,    ReduceOp::prod,
                                     ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor};
 constexpr char kCanary = 0x5A;
-constexpr std::array<std::uint64_t, 8> kCorners = {
-    0, 1, ~std::uint64_t{0}, 0x80, 0x8000, 0x80000000, 0x8000000000000000, 0x7FFFFFFFFFFFFFFF};
+constexpr std::array<std::uint64_t, 8> kCorners = {0,      1,          ~std::uint64_t{0},  0x80,
+                                                   0x8000, 0x80000000, 0x8000000000000000, 0x7FFFFFFFFFFFFFFF};
 
 using Memory = std::vector<char>;
 
@@ -250,7 +250,8 @@ TEST(Reduce, bitwise_operations_of_every_width) {
     EXPECT_EQ(reduced_integer<std::uint8_t>(DataType::uint8, ReduceOp::bit_and, 0xF5, 0x3C), 0x34);
     EXPECT_EQ(reduced_integer<std::int16_t>(DataType::int16, ReduceOp::bit_or, 0x0F00, 0x00F1), 0x0FF1);
     EXPECT_EQ(reduced_integer<std::int32_t>(DataType::int32, ReduceOp::bit_xor, -1, 0x55555555), ~0x55555555);
-    EXPECT_EQ(reduced_integer<std::uint64_t>(DataType::uint64, ReduceOp::bit_xor, 0xFF00FF0012345678ull, 0xFF00FF0000000000ull),
+    EXPECT_EQ(reduced_integer<std::uint64_t>(DataType::uint64, ReduceOp::bit_xor, 0xFF00FF0012345678ull,
+                                             0xFF00FF0000000000ull),
               0x12345678ull);
   });
 }

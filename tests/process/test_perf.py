@@ -11,9 +11,9 @@ from program import PROGRAM, environment, run
 
 COLLECTIVES = ["all_reduce", "broadcast", "all_gather", "reduce_scatter"]
 REDUCTIONS = ["all_reduce", "reduce_scatter"]
-TYPES = {"uint8": 1, "int32": 4, "int64": 8, "half": 2, "float": 4, "double": 8, "bfloat16": 2}
-INTEGERS = ["uint8", "int32", "int64"]
-OPS = ["sum", "prod", "min", "max", "avg"]
+INTEGERS = {"int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8}
+TYPES = INTEGERS | {"half": 2, "float": 4, "double": 8, "bfloat16": 2}
+OPS = ["sum", "prod", "min", "max", "avg", "mulsum"]
 
 COLUMN_NAMES = (
     "#       size         count      type   redop    root"
@@ -191,7 +191,7 @@ def test_every_collective_is_right(collective, world, transport):
 @pytest.mark.parametrize("world", [2, 3])
 def test_every_type_and_operation_is_right(collective, world):
     rows = perf(collective, "-b", 1000, "-e", 34000, "-i", 33000, "-d", "all", "-o", "all", "-n", 1, "-g", world)
-    combinations = {(t, o) for t in TYPES for o in OPS if not (t in INTEGERS and o == "avg")}
+    combinations = {(t, o) for t in TYPES for o in OPS if not (t in INTEGERS and o in ("avg", "mulsum"))}
     assert {(row.type, row.redop) for row in rows} == combinations
     assert len(rows) == 2 * len(combinations)
 
@@ -229,7 +229,7 @@ def test_compressed_results_are_within_the_bound_and_the_same_on_all_ranks(colle
     flags = ["-b", "1200K", "-e", "1200K", "-n", 1, "-c", 2, "-g", 3, "-o", "all"]
     document = perf_json(tmp_path, collective, *flags, "--compression", spec)
     for entry in document["results"]:
-        if entry["op"] in ("sum", "avg"):
+        if entry["op"] in ("sum", "avg", "mulsum"):
             assert entry["compression"] == spec
             assert 0 < entry["max_abs_error"] <= entry["error_bound"]
             # Chunk ends round up to whole buckets, so the ratio is a little off the codec's own.
@@ -311,9 +311,10 @@ def test_a_json_file_that_cannot_be_written_is_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["-d", "complex"], "uint8 int32 int64 half float double bfloat16 all"),
-        (["-o", "mulsum"], "sum prod min max avg all"),
-        (["-o", "avg", "-d", "int32"], "half, float, double and bfloat16"),
+        (["-d", "complex"], "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 all"),
+        (["-o", "median"], "sum prod min max avg mulsum all"),
+        (["-o", "avg", "-d", "int32"], "avg is for half, float, double and bfloat16"),
+        (["-o", "mulsum", "-d", "uint64"], "mulsum is for half, float, double and bfloat16"),
         (["--algorithm", "ring"], "auto one_shot sra"),
         (["--transport", "ib"], "auto,shm,tcp"),
         (["--compression", "minmax:bits=99"], "bits=99"),

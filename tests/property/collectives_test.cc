@@ -9,7 +9,6 @@
 namespace qccl::testing {
 namespace {
 
-
 class Collectives : public ::testing::TestWithParam<int> {
  protected:
   void expect_reference(const engine::Call& call, std::uint64_t round) {
@@ -111,8 +110,8 @@ TEST(Operations, that_a_type_does_not_have_are_refused_with_what_it_has) {
         ASSERT_EQ(call.ok(), supports(type, op));
         if (call.ok()) continue;
         EXPECT_EQ(call.error().kind, ErrorKind::invalid_argument);
-        const std::string list = is_floating(type) ? "has sum, avg, min, max, prod, premul_sum"
-                                                   : "has sum, min, max, prod, band, bor, bxor";
+        const std::string list =
+            is_floating(type) ? "has sum, avg, min, max, prod, premul_sum" : "has sum, min, max, prod, band, bor, bxor";
         EXPECT_NE(call.error().message.find(fmt::format("{} of {} is not defined", to_string(op), to_string(type))),
                   std::string::npos)
             << call.error().message;

@@ -52,9 +52,8 @@ class Compressed : public ::testing::TestWithParam<int> {
 
 CallOptions options_of(const Compression& codec, std::uint64_t round) {
   constexpr ReduceOp kSums[] = {ReduceOp::sum, ReduceOp::premul_sum, ReduceOp::avg};
-  return {.op = kSums[round % 3],
-          .compression = codec,
-          .algorithm = round % 4 == 3 ? Algorithm::one_shot : Algorithm::sra};
+  return {
+      .op = kSums[round % 3], .compression = codec, .algorithm = round % 4 == 3 ? Algorithm::one_shot : Algorithm::sra};
 }
 
 TEST_P(Compressed, all_reduce_is_within_the_stated_bound_for_every_codec) {

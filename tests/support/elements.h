@@ -13,13 +13,13 @@ namespace qccl::testing {
 
 using ByteVector = std::vector<std::byte>;
 
-inline constexpr std::array kTypes = {
-    DataType::float32, DataType::float64, DataType::float16, DataType::bfloat16, DataType::int32,
-    DataType::int64,   DataType::uint8,   DataType::int8,    DataType::int16,    DataType::uint16,
-    DataType::uint32,  DataType::uint64,  DataType::boolean};
-inline constexpr std::array kOps = {ReduceOp::sum,     ReduceOp::avg,    ReduceOp::min,
-                                    ReduceOp::max,     ReduceOp::prod,   ReduceOp::bit_and,
-                                    ReduceOp::bit_or,  ReduceOp::bit_xor, ReduceOp::premul_sum};
+inline constexpr std::array kTypes = {DataType::float32, DataType::float64, DataType::float16, DataType::bfloat16,
+                                      DataType::int32,   DataType::int64,   DataType::uint8,   DataType::int8,
+                                      DataType::int16,   DataType::uint16,  DataType::uint32,  DataType::uint64,
+                                      DataType::boolean};
+inline constexpr std::array kOps = {ReduceOp::sum,    ReduceOp::avg,     ReduceOp::min,
+                                    ReduceOp::max,    ReduceOp::prod,    ReduceOp::bit_and,
+                                    ReduceOp::bit_or, ReduceOp::bit_xor, ReduceOp::premul_sum};
 
 // The exact value of element `i`. 64-bit integers fit the 64-bit mantissa of a long double.
 long double element(DataType type, const std::byte* data, std::size_t i);

@@ -51,7 +51,11 @@ TEST_P(Transports, every_type_and_operation_equals_the_reduction_in_rank_order) 
       for (const ReduceOp op : kOps) {
         if (!supports(type, op)) continue;
         for (const std::size_t count : {5, 7001}) {
-          const engine::Call call{.collective = Collective::all_reduce, .count = count, .type = type, .op = op};
+          engine::Call call;
+          call.collective = Collective::all_reduce;
+          call.count = count;
+          call.type = type;
+          call.op = op;
           const auto inputs = make_inputs(Pattern::with_nan, type, count, kWorld, count);
           ByteVector output(inputs[rank].size());
           comm.all_reduce(inputs[rank].data(), output.data(), count, type,
@@ -90,6 +94,11 @@ TEST_P(Transports, data_of_any_element_size_moves) {
         const auto part = particles_of(rank, count);
         EXPECT_TRUE(std::equal(part.begin(), part.end(), gathered.begin() + rank * static_cast<std::ptrdiff_t>(count)));
       }
+      const int next = (comm.rank() + 1) % 3, previous = (comm.rank() + 2) % 3;
+      particles = particles_of(comm.rank(), count);
+      std::vector<Particle> received(count);
+      EXPECT_EQ(comm.sendrecv(particles, next, received, previous), previous);
+      EXPECT_EQ(received, particles_of(previous, count));
       gathered.pop_back();
       EXPECT_THROW(comm.all_gather(particles, gathered), Error);
     }

@@ -6,7 +6,8 @@ import torch.distributed as dist
 from ranks import run_ranks
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-INTEGERS = (torch.int32, torch.int64, torch.uint8)
+INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
+INTEGERS += (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 TRANSPORTS = ("shm", "tcp")
 
 
@@ -39,9 +40,51 @@ def test_all_reduce_of_every_type_and_operation(world, transport):
                 for count in (0, 1, 5, 70_000):
                     tensor = values(rank, count, dtype)
                     dist.all_reduce(tensor, op)
-                    torch.testing.assert_close(tensor, reduced(op, world, count, dtype), msg=f"{dtype} {op} {count}")
+                    wanted = reduced(op, world, count, dtype)
+                    # As doubles: torch does not compare every unsigned type.
+                    torch.testing.assert_close(tensor.double(), wanted.double(), msg=f"{dtype} {op} {count}")
 
     run_ranks(body, world, environment={"QCCL_TRANSPORT": transport})
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_bitwise_operations_of_every_integer(transport):
+    results = {dist.ReduceOp.BAND: 0b1000, dist.ReduceOp.BOR: 0b1110, dist.ReduceOp.BXOR: 0b0110}
+
+    def body(rank):
+        for dtype in INTEGERS:
+            for count in (3, 20_000):
+                for op, wanted in results.items():
+                    tensor = torch.full((count,), 0b1100 if rank == 0 else 0b1010).to(dtype)
+                    dist.all_reduce(tensor, op)
+                    assert tensor.tolist() == [wanted] * count, f"{dtype} {op}"
+        whole = torch.tensor([0b01, 0b11]) << rank
+        part = torch.zeros(1, dtype=torch.int64)
+        dist.reduce_scatter_tensor(part, whole, dist.ReduceOp.BXOR)
+        assert part.item() == (0b11, 0b101)[rank]
+        with pytest.raises(ValueError, match="bor of float32 is not defined.*has sum, avg"):
+            dist.all_reduce(torch.ones(3), dist.ReduceOp.BOR)
+
+    run_ranks(body, environment={"QCCL_TRANSPORT": transport})
+
+
+def test_premul_sum_multiplies_by_each_ranks_own_number_or_tensor():
+    def body(rank):
+        for dtype in FLOATS:
+            for count in (3, 20_000):
+                tensor = torch.full((count,), 4.0, dtype=dtype)
+                dist.all_reduce(tensor, dist._make_nccl_premul_sum((0.5, -3.0)[rank]))
+                assert tensor.tolist() == [-10.0] * count, dtype
+                tensor = torch.full((count,), 4.0, dtype=dtype)
+                dist.all_reduce(tensor, dist._make_nccl_premul_sum(torch.tensor([0.25 * (rank + 1)])))
+                assert tensor.tolist() == [3.0] * count, dtype
+        part = torch.zeros(2)
+        dist.reduce_scatter_tensor(part, torch.arange(4.0), dist._make_nccl_premul_sum(2.0))
+        assert part.tolist() == [[0, 4], [8, 12]][rank]
+        with pytest.raises(ValueError, match="premul_sum of int64 is not defined"):
+            dist.all_reduce(torch.ones(3, dtype=torch.int64), dist._make_nccl_premul_sum(2.0))
+
+    run_ranks(body)
 
 
 def test_booleans_stay_zero_or_one():
@@ -57,6 +100,13 @@ def test_booleans_stay_zero_or_one():
             assert result(any_op) == [False, True, True, True]
         for all_op in (dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN, dist.ReduceOp.BAND):
             assert result(all_op) == [False, True, False, False]
+        assert result(dist.ReduceOp.BXOR) == [False, False, True, True]
+        with pytest.raises(ValueError, match="avg of bool"):
+            result(dist.ReduceOp.AVG)
+
+        odd = torch.tensor([0, 2, 255], dtype=torch.uint8).view(torch.bool)
+        dist.all_reduce(odd)
+        assert odd.view(torch.uint8).tolist() == [0, 1, 1]
 
     run_ranks(body)
 
@@ -255,8 +305,7 @@ def test_calls_that_do_not_exist_yet_say_so():
             "scatter": lambda: dist.scatter(one, two if rank == 0 else None, 0),
             "all_to_all": lambda: dist.all_to_all([torch.ones(1), torch.ones(1)], two),
             "all_to_all_single": lambda: dist.all_to_all_single(torch.ones(2), torch.ones(2)),
-            "all_reduce with BXOR": lambda: dist.all_reduce(torch.ones(1, dtype=torch.int32), dist.ReduceOp.BXOR),
-            "all_reduce with SUM of torch.Short": lambda: dist.all_reduce(torch.ones(1, dtype=torch.int16)),
+            "all_reduce with SUM of torch.Float8_e4m3fn": lambda: dist.all_reduce(one.to(torch.float8_e4m3fn)),
             "sparse tensors": lambda: dist.all_reduce(torch.eye(3).to_sparse()),
         }
         for name, call in calls.items():

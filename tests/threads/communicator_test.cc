@@ -67,6 +67,18 @@ TEST_P(Transports, every_type_and_operation_equals_the_reduction_in_rank_order) 
   });
 }
 
+TEST_P(Transports, a_repeated_premul_sum_takes_each_calls_own_factor_and_data) {
+  expect_success(2, [](Communicator& comm) {
+    for (const std::size_t count : {3, 20'000}) {
+      for (int round = 1; round <= 5; ++round) {
+        std::vector<float> data(count, static_cast<float>(round));
+        comm.all_reduce(data, {.op = ReduceOp::premul_sum, .premul_factor = static_cast<double>(round + comm.rank())});
+        EXPECT_EQ(data, std::vector<float>(count, static_cast<float>(round * (2 * round + 1))));
+      }
+    }
+  });
+}
+
 struct Particle {
   double position[3];
   std::int16_t charge;

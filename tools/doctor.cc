@@ -84,7 +84,7 @@ void print_choices(const Communicator& world) {
   const Compression set = world.effective_compression(kLarge / 4, DataType::float32);
   for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 12, std::size_t{1} << 18, kLarge}) {
     const std::size_t count = bytes / 4;
-    const Algorithm algorithm = world.effective_algorithm(count, DataType::float32);
+    const Algorithm algorithm = world.effective_algorithm(Collective::all_reduce, count, DataType::float32);
     const Compression codec = world.effective_compression(count, DataType::float32);
     fmt::print("{}", line(fmt::format("all_reduce {}", bytes),
                           fmt::format("{}, {} ({})", to_string(algorithm), codec.to_string(),

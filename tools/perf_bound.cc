@@ -37,7 +37,7 @@ Extremes extremes_of(std::span<const double> values) {
 }
 
 ErrorModel::ErrorModel(const Case& c, const Effective& effective)
-    : case_(c), one_shot_(effective.algorithm == Algorithm::one_shot) {
+    : case_(c), algorithm_(effective.algorithm), one_shot_(effective.algorithm == Algorithm::one_shot) {
   codec_ = make_codec(effective.compression).take_or_throw();
   const std::uint64_t bucket = codec_->bucket_size();
   group_elements_ = (kLeastGroup + bucket - 1) / bucket * bucket;
@@ -47,7 +47,9 @@ std::vector<ErrorModel::Chunk> ErrorModel::chunks(int rank) const {
   if (case_.collective == Collective::reduce_scatter) {
     return {{rank, {static_cast<std::uint64_t>(rank) * case_.count, case_.count}, {0, case_.count}}};
   }
-  plan::Request request = request_of(case_, one_shot_ ? Algorithm::one_shot : Algorithm::sra);
+  // Of partial sums any rank's bound is everybody's, and every chunk starts with a bucket.
+  if (adds_partial_sums()) return {{0, {0, case_.count}, {0, case_.count}}};
+  plan::Request request = request_of(case_, algorithm_);
   request.compressed = true;
   request.bucket_size = codec_->bucket_size();
   std::vector<Chunk> chunks;
@@ -62,11 +64,29 @@ double ErrorModel::codec_bound(double low, double high) const {
   return codec_->error_bound(from, to);
 }
 
+bool ErrorModel::adds_partial_sums() const {
+  return algorithm_ == Algorithm::ring || algorithm_ == Algorithm::tree || algorithm_ == Algorithm::hierarchical;
+}
+
+double ErrorModel::hop_bound(const std::vector<Extremes>& inputs) const {
+  Extremes sums;
+  for (const Extremes& input : inputs) {
+    sums.low += std::min(0.0, input.low);
+    sums.high += std::max(0.0, input.high);
+  }
+  double error = 0;
+  for (int rank = 0; rank < case_.world; ++rank) {
+    error += codec_bound(sums.low - error, sums.high + error) + case_.world * 0x1p-23 * sums.largest();
+  }
+  return error;
+}
+
 double ErrorModel::bound(int owner, const std::vector<Extremes>& inputs, const Extremes& sum) const {
   const bool all_reduce = case_.collective == Collective::all_reduce;
   const bool own_encoded = all_reduce && one_shot_;
   double e1 = 0;
-  for (int rank = 0; rank < case_.world; ++rank) {
+  if (adds_partial_sums()) e1 = hop_bound(inputs);
+  for (int rank = 0; rank < case_.world && !adds_partial_sums(); ++rank) {
     const Extremes& input = inputs[static_cast<std::size_t>(rank)];
     if (rank != owner || own_encoded) e1 += codec_bound(input.low, input.high);
     e1 += case_.world * 0x1p-23 * input.largest();
@@ -79,7 +99,7 @@ double ErrorModel::bound(int owner, const std::vector<Extremes>& inputs, const E
   const bool narrow = element_bytes(case_.type) == 2;
   const double rounding = narrow ? std::ldexp(1, -precision_bits(case_.type)) : 0;
   double total = e1 + rounding * (result.largest() + e1);
-  if (!all_reduce || one_shot_) return total;
+  if (!all_reduce || one_shot_ || adds_partial_sums()) return total;
   total += codec_bound(result.low - total, result.high + total);
   return total + rounding * (result.largest() + total);
 }

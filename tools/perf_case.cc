@@ -29,8 +29,12 @@ double bus_factor(const Case& c) {
   switch (c.collective) {
     case Collective::all_reduce: return 2 * (world - 1) / world;
     case Collective::all_gather:
-    case Collective::reduce_scatter: return (world - 1) / world;
+    case Collective::reduce_scatter:
+    case Collective::gather:
+    case Collective::scatter:
+    case Collective::all_to_all: return (world - 1) / world;
     case Collective::broadcast:
+    case Collective::reduce:
     case Collective::barrier: break;
   }
   return 1;
@@ -69,6 +73,10 @@ void run_collective(Communicator& communicator, const Case& c, const Placement& 
     case Collective::broadcast: return communicator.broadcast(p.output, c.count, c.type, options);
     case Collective::all_gather: return communicator.all_gather(p.input, p.output, c.count, c.type, options);
     case Collective::reduce_scatter: return communicator.reduce_scatter(p.input, p.output, c.count, c.type, options);
+    case Collective::reduce: return communicator.reduce(p.input, p.output, c.count, c.type, options);
+    case Collective::gather: return communicator.gather(p.input, p.output, c.count, c.type, options);
+    case Collective::scatter: return communicator.scatter(p.input, p.output, c.count, c.type, options);
+    case Collective::all_to_all: return communicator.all_to_all(p.input, p.output, c.count, c.type, options);
     case Collective::barrier: return communicator.barrier(options);
   }
 }

@@ -19,7 +19,7 @@ struct Case {
   std::uint64_t count = 0;  // elements, as the public call counts them
   bool in_place = false;
 
-  bool is_reduction() const { return collective == Collective::all_reduce || collective == Collective::reduce_scatter; }
+  bool is_reduction() const { return qccl::is_reduction(collective); }
   // Elements of a rank's input and output.
   std::uint64_t input_count() const;
   std::uint64_t output_count() const;

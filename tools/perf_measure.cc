@@ -71,11 +71,7 @@ Effective Bench::effective(const Case& c) const {
   call.op = c.op;
   call.algorithm = options_.algorithm;
   if (c.is_reduction()) effective.compression = communicator_.effective_compression(c.count, c.type, call);
-  if (c.collective == Collective::all_reduce) {
-    effective.algorithm = communicator_.effective_algorithm(c.count, c.type, call);
-  } else if (c.collective == Collective::broadcast) {
-    effective.algorithm = options_.algorithm;  // what automatic became, the library tells for all_reduce only
-  }
+  effective.algorithm = communicator_.effective_algorithm(c.collective, c.count, c.type, call);
   return effective;
 }
 

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <utility>
+
+#include "plan/plan.h"
 
 namespace qccl::tools {
 namespace {
@@ -23,8 +26,13 @@ const Names<DataType> kTypes = {{"int8", DataType::int8},      {"uint8", DataTyp
                                 {"double", DataType::float64}, {"bfloat16", DataType::bfloat16}};
 const Names<ReduceOp> kOps = {{"sum", ReduceOp::sum}, {"prod", ReduceOp::prod}, {"min", ReduceOp::min},
                               {"max", ReduceOp::max}, {"avg", ReduceOp::avg},   {"mulsum", ReduceOp::premul_sum}};
-const Names<Algorithm> kAlgorithms = {
-    {"auto", Algorithm::automatic}, {"one_shot", Algorithm::one_shot}, {"sra", Algorithm::sra}};
+const Names<Algorithm> kAlgorithms = {{"auto", Algorithm::automatic},
+                                      {"one_shot", Algorithm::one_shot},
+                                      {"sra", Algorithm::sra},
+                                      {"ring", Algorithm::ring},
+                                      {"tree", Algorithm::tree},
+                                      {"binomial", Algorithm::binomial},
+                                      {"hierarchical", Algorithm::hierarchical}};
 
 constexpr const char* kFooter =
     R"(COLLECTIVE is all_reduce, broadcast, all_gather or reduce_scatter. Under the name all_reduce_perf
@@ -119,16 +127,16 @@ std::optional<int> take_sizes(const Words& words, PerfOptions& options) {
   return std::nullopt;
 }
 
-bool reduces(const PerfOptions& options) {
-  return options.collective == Collective::all_reduce || options.collective == Collective::reduce_scatter;
-}
+bool reduces(const PerfOptions& options) { return is_reduction(options.collective); }
 
 // A flag that would change nothing is a mistake.
 std::optional<int> refuse_idle_flags(const PerfOptions& options) {
   const std::string name(to_string(options.collective));
-  const bool has_choice = options.collective == Collective::all_reduce || options.collective == Collective::broadcast;
-  if (options.algorithm != Algorithm::automatic && !has_choice) {
-    return usage_error(fmt::format("--algorithm is for all_reduce and broadcast; {} has one only", name));
+  const auto all = plan::algorithms_of(options.collective);
+  if (options.algorithm != Algorithm::automatic && std::find(all.begin(), all.end(), options.algorithm) == all.end()) {
+    std::string names;
+    for (const Algorithm algorithm : all) names += fmt::format(" {}", to_string(algorithm));
+    return usage_error(fmt::format("--algorithm {}: {} has only{}", to_string(options.algorithm), name, names));
   }
   const std::string& compression = options.job.compression;
   if (!compression.empty() && compression != "none" && !reduces(options)) {

@@ -44,7 +44,7 @@ struct InitOptions {
 struct CallOptions {
   ReduceOp op = ReduceOp::sum;
   double premul_factor = 1;                  // premul_sum: times this rank's input; ranks may differ
-  int root = 0;                              // rank in the group; broadcast only
+  int root = 0;                              // rank in the group; broadcast, reduce, gather, scatter
   std::optional<Compression> compression{};  // wins over the group's; none() turns it off
   Algorithm algorithm = Algorithm::automatic;
   std::optional<Milliseconds> timeout{};  // of this operation
@@ -134,7 +134,8 @@ class Communicator {
 
   // output = input reduced over all ranks. `count` elements each.
   void all_reduce(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
-  // The root's buffer to everyone's.
+  // The root's buffer to everyone's. Compressed, the root's becomes what the others decode; so does
+  // a rank's own part in all_gather.
   void broadcast(void* buffer, std::size_t count, DataType type, const CallOptions& = {});
   // output (size() * count elements) = every rank's input (count elements), in rank order.
   // In place: input == output + rank() * count elements.
@@ -142,15 +143,47 @@ class Communicator {
   // output (count elements) = this rank's part of the reduction of input (size() * count elements).
   // In place: output == input + rank() * count elements.
   void reduce_scatter(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
+  // As all_reduce, for the root's output alone; the others' is not written and may be null.
+  void reduce(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
+  // The root's output (size() * count elements) = every rank's input (count elements), in rank
+  // order. In place on the root: input == output + root * count elements.
+  void gather(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
+  // output (count elements) = this rank's part of the root's input (size() * count elements).
+  // In place on the root: output == input + root * count elements.
+  void scatter(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
+  // output (size() * count elements) = every rank's part for this one, in rank order; input is
+  // this rank's part for each rank. Not in place.
+  void all_to_all(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
   // Returns when all ranks have called it.
   void barrier(const CallOptions& = {});
+
+  // The same with a count for each rank, 0 allowed, its parts packed in rank order. `counts` is the
+  // same list of size() counts on all ranks; of all_to_all_v only what one rank sends another must
+  // be what that one receives from it, and calls where it is not fail with both counts.
+  using Counts = std::span<const std::size_t>;
+  void all_gather_v(const void* input, void* output, Counts counts, DataType type, const CallOptions& = {});
+  void reduce_scatter_v(const void* input, void* output, Counts counts, DataType type, const CallOptions& = {});
+  void gather_v(const void* input, void* output, Counts counts, DataType type, const CallOptions& = {});
+  void scatter_v(const void* input, void* output, Counts counts, DataType type, const CallOptions& = {});
+  void all_to_all_v(const void* input, Counts sends, void* output, Counts receives, DataType type,
+                    const CallOptions& = {});
 
   // The same without blocking. Posting order is the operation's order in the group.
   Work all_reduce_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
   Work broadcast_async(void* buffer, std::size_t count, DataType type, const CallOptions& = {});
   Work all_gather_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
   Work reduce_scatter_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
+  Work reduce_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
+  Work gather_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
+  Work scatter_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
+  Work all_to_all_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
   Work barrier_async(const CallOptions& = {});
+  Work all_gather_v_async(const void* input, void* output, Counts counts, DataType type, const CallOptions& = {});
+  Work reduce_scatter_v_async(const void* input, void* output, Counts counts, DataType type, const CallOptions& = {});
+  Work gather_v_async(const void* input, void* output, Counts counts, DataType type, const CallOptions& = {});
+  Work scatter_v_async(const void* input, void* output, Counts counts, DataType type, const CallOptions& = {});
+  Work all_to_all_v_async(const void* input, Counts sends, void* output, Counts receives, DataType type,
+                          const CallOptions& = {});
 
   // Several buffers, each as its own operation, as one call with one Work.
   void all_reduce_coalesced(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
@@ -287,10 +320,10 @@ class Communicator {
   // Default timeout of later calls.
   void set_timeout(Milliseconds timeout);
 
-  // What all_reduce would use now, for reports: the codec after the rules on size, type and
-  // operation, and the algorithm.
+  // What a call would use now, for reports: the codec of an all_reduce after the rules on size, type
+  // and operation, and the algorithm.
   Compression effective_compression(std::size_t count, DataType type, const CallOptions& = {}) const;
-  Algorithm effective_algorithm(std::size_t count, DataType type, const CallOptions& = {}) const;
+  Algorithm effective_algorithm(Collective collective, std::size_t count, DataType type, const CallOptions& = {}) const;
 
   Traffic traffic() const;
   // Words for people: "rank 1 of 4, shm to 0 2 3, paced at 1 Gbit/s".

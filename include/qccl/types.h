@@ -39,10 +39,33 @@ enum class DataType : std::uint8_t {
 // min and max: NaN wins over every number, and -0 < +0. Which types allow which: see supports().
 enum class ReduceOp : std::uint8_t { sum, avg, min, max, prod, bit_and, bit_or, bit_xor, premul_sum };
 
-enum class Collective : std::uint8_t { all_reduce, broadcast, all_gather, reduce_scatter, barrier };
+enum class Collective : std::uint8_t {
+  all_reduce,
+  broadcast,
+  all_gather,
+  reduce_scatter,
+  barrier,
+  reduce,
+  gather,
+  scatter,
+  all_to_all
+};
 
-// one_shot: every rank sends all it has to every rank. sra: scatter-reduce, then all-gather.
-enum class Algorithm : std::uint8_t { automatic, one_shot, sra };
+constexpr bool is_reduction(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce ||
+         collective == Collective::reduce_scatter;
+}
+// One rank, the root, has or gets what is special.
+constexpr bool is_rooted(Collective collective) {
+  return collective == Collective::broadcast || collective == Collective::reduce || collective == Collective::gather ||
+         collective == Collective::scatter;
+}
+
+// one_shot: everything goes straight to whom it is for, at once. sra: scatter-reduce, then gather.
+// ring: from neighbour to neighbour. tree: two binary trees, half the data each. binomial: a tree
+// from or to the root. pairwise: one receiver after the other. hierarchical: inside each host,
+// then between hosts. Compressed, ring and tree round at every hop; see tools/perf_bound.h.
+enum class Algorithm : std::uint8_t { automatic, one_shot, sra, ring, tree, binomial, pairwise, hierarchical };
 
 // In place of the rank to receive from: whoever's message comes first.
 inline constexpr int kAnySource = -1;

@@ -59,6 +59,10 @@ std::string_view to_string(Collective collective) {
     case Collective::all_gather: return "all_gather";
     case Collective::reduce_scatter: return "reduce_scatter";
     case Collective::barrier: return "barrier";
+    case Collective::reduce: return "reduce";
+    case Collective::gather: return "gather";
+    case Collective::scatter: return "scatter";
+    case Collective::all_to_all: return "all_to_all";
   }
   return "unknown";
 }
@@ -68,6 +72,11 @@ std::string_view to_string(Algorithm algorithm) {
     case Algorithm::automatic: return "auto";
     case Algorithm::one_shot: return "one_shot";
     case Algorithm::sra: return "sra";
+    case Algorithm::ring: return "ring";
+    case Algorithm::tree: return "tree";
+    case Algorithm::binomial: return "binomial";
+    case Algorithm::pairwise: return "pairwise";
+    case Algorithm::hierarchical: return "hierarchical";
   }
   return "unknown";
 }

@@ -43,13 +43,28 @@ Status read_transport(TransportChoice& target) {
 Status read_algorithm(Algorithm& target) {
   const auto text = environment("QCCL_ALGORITHM");
   if (!text || *text == "auto") return {};
-  if (*text == "one_shot") {
-    target = Algorithm::one_shot;
-  } else if (*text == "sra") {
-    target = Algorithm::sra;
-  } else {
-    return bad_value("QCCL_ALGORITHM", *text, "auto, one_shot or sra");
+  for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::sra, Algorithm::ring, Algorithm::tree,
+                                    Algorithm::binomial, Algorithm::pairwise, Algorithm::hierarchical}) {
+    if (*text != to_string(algorithm)) continue;
+    target = algorithm;
+    return {};
   }
+  return bad_value("QCCL_ALGORITHM", *text, "auto, one_shot, sra, ring, tree, binomial, pairwise or hierarchical");
+}
+
+// "2x4"
+Status read_hosts(std::optional<HostGrid>& target) {
+  const auto text = environment("QCCL_HOSTS");
+  if (!text) return {};
+  HostGrid grid;
+  const char* end = text->data() + text->size();
+  const auto hosts = std::from_chars(text->data(), end, grid.hosts);
+  const bool has_ranks = hosts.ec == std::errc() && hosts.ptr != end && *hosts.ptr == 'x';
+  const auto ranks = has_ranks ? std::from_chars(hosts.ptr + 1, end, grid.ranks) : hosts;
+  if (!has_ranks || ranks.ec != std::errc() || ranks.ptr != end || grid.hosts < 1 || grid.ranks < 1) {
+    return bad_value("QCCL_HOSTS", *text, "HOSTSxRANKS, for example 2x4 for two hosts of four ranks");
+  }
+  target = grid;
   return {};
 }
 
@@ -66,6 +81,7 @@ Result<Options> Options::from_environment() {
   Options options;
   QCCL_TRY(read_transport(options.transport));
   QCCL_TRY(read_algorithm(options.algorithm));
+  QCCL_TRY(read_hosts(options.hosts));
   options.compression = environment("QCCL_COMPRESSION");
   options.link_rate = environment("QCCL_LINK_RATE");
   options.qnccl_compression = qnccl_specification();

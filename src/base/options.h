@@ -15,10 +15,17 @@ namespace qccl {
 // Input bytes of a slice; half of the L2 cache holds it and its frames.
 inline constexpr std::size_t kDefaultSliceBytes = 128 * 1024;
 
+// One machine that acts as several: `hosts` of them with `ranks` each, in rank order.
+struct HostGrid {
+  int hosts = 1;
+  int ranks = 1;
+};
+
 // What a job is started with. Durations in the environment are seconds, fractions allowed.
 struct Options {
   TransportChoice transport = TransportChoice::automatic;  // QCCL_TRANSPORT=auto|shm|tcp
-  Algorithm algorithm = Algorithm::automatic;              // QCCL_ALGORITHM=auto|one_shot|sra
+  Algorithm algorithm = Algorithm::automatic;              // QCCL_ALGORITHM=auto|one_shot|sra|ring|...
+  std::optional<HostGrid> hosts;                           // QCCL_HOSTS=2x4
   std::optional<std::string> compression;                  // QCCL_COMPRESSION, a specification
   std::uint64_t compression_min_bytes = 64 * 1024;         // QCCL_COMPRESSION_MIN_BYTES
   std::optional<std::string> link_rate;                    // QCCL_LINK_RATE, for example 1gbit

@@ -2,16 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
+#include <numeric>
+#include <string_view>
 
 #include "engine/board_operation.h"
+#include "plan/plan.h"
 
 namespace qccl::comm {
 namespace {
-
-bool is_reduction(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
-}
 
 bool is_compressible_type(DataType type) {
   return type == DataType::float32 || type == DataType::float16 || type == DataType::bfloat16;
@@ -21,10 +21,15 @@ bool is_summing(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::avg
 
 // Why a codec can't serve this call; empty if it can.
 std::string obstacle(Collective collective, DataType type, ReduceOp op) {
-  if (!is_reduction(collective)) {
-    return fmt::format("{} can't be compressed, only all_reduce and reduce_scatter can", to_string(collective));
+  const bool moves = collective == Collective::all_gather || collective == Collective::all_to_all ||
+                     collective == Collective::broadcast;
+  if (!is_reduction(collective) && !moves) {
+    return fmt::format(
+        "{} can't be compressed, only all_reduce, reduce, reduce_scatter, all_gather, all_to_all and "
+        "broadcast can",
+        to_string(collective));
   }
-  if (!is_summing(op)) {
+  if (!moves && !is_summing(op)) {
     return fmt::format("a {} reduction can't be compressed, only sum, avg and premul_sum can", to_string(op));
   }
   if (!is_compressible_type(type)) {
@@ -46,17 +51,28 @@ std::string supported_ops(DataType type) {
   return names;
 }
 
-Status check_arguments(Collective collective, std::uint64_t count, DataType type, int world,
-                       const CallOptions& options) {
+Status check_extent(Collective collective, const Extent& extent, DataType type, int world) {
   const std::uint64_t limit =
       std::numeric_limits<std::int64_t>::max() / (element_bytes(type) * static_cast<std::uint64_t>(world));
-  if (count > limit) {
+  const std::size_t lists = collective == Collective::all_to_all ? 2 : 1;
+  if (extent.counts && extent.counts->size() != lists * static_cast<std::size_t>(world)) {
     return Failure(ErrorKind::invalid_argument,
-                   fmt::format("{}: count {} is over the limit of {}", to_string(collective), count, limit));
+                   fmt::format("{}_v: {} counts where a group of {} needs {}", to_string(collective),
+                               extent.counts->size(), world, lists * static_cast<std::size_t>(world)));
   }
-  if (collective == Collective::broadcast && (options.root < 0 || options.root >= world)) {
+  std::uint64_t most = extent.count;
+  if (extent.counts) most = *std::max_element(extent.counts->begin(), extent.counts->end());
+  if (most <= limit) return {};
+  return Failure(ErrorKind::invalid_argument,
+                 fmt::format("{}: count {} is over the limit of {}", to_string(collective), most, limit));
+}
+
+Status check_arguments(Collective collective, const Extent& extent, DataType type, int world,
+                       const CallOptions& options) {
+  QCCL_TRY(check_extent(collective, extent, type, world));
+  if (is_rooted(collective) && (options.root < 0 || options.root >= world)) {
     return Failure(ErrorKind::invalid_argument,
-                   fmt::format("broadcast: root {} is no rank of a group of {}", options.root, world));
+                   fmt::format("{}: root {} is no rank of a group of {}", to_string(collective), options.root, world));
   }
   if (is_reduction(collective) && !supports(type, options.op)) {
     const bool could_divide = options.op == ReduceOp::avg && type != DataType::boolean;
@@ -66,6 +82,19 @@ Status check_arguments(Collective collective, std::uint64_t count, DataType type
                                supported_ops(type)));
   }
   return {};
+}
+
+bool has_algorithm(Collective collective, Algorithm algorithm) {
+  const auto all = plan::algorithms_of(collective);
+  return algorithm == Algorithm::automatic || std::find(all.begin(), all.end(), algorithm) != all.end();
+}
+
+Status check_algorithm(Collective collective, Algorithm asked) {
+  if (has_algorithm(collective, asked)) return {};
+  std::vector<std::string_view> names;
+  for (const Algorithm algorithm : plan::algorithms_of(collective)) names.push_back(to_string(algorithm));
+  return Failure(ErrorKind::invalid_argument, fmt::format("{} has no algorithm {}, only {}", to_string(collective),
+                                                          to_string(asked), fmt::join(names, ", ")));
 }
 
 }  // namespace
@@ -80,6 +109,7 @@ Result<Compression> choose_compression(Collective collective, std::uint64_t coun
     return Failure(ErrorKind::unsupported, fmt::format("{}: {}", wanted.to_string(), why_not));
   }
   if (!why_not.empty() || world == 1) return none();
+  if (!asked && !is_reduction(collective)) return none();
   if (!asked && count * element_bytes(type) < defaults.min_bytes) return none();
   // A 16-bit type is on the wire with 16 bits already.
   if (wanted.kind == Compression::Kind::cast && type != DataType::float32) return none();
@@ -88,29 +118,40 @@ Result<Compression> choose_compression(Collective collective, std::uint64_t coun
 
 Algorithm choose_algorithm(Collective collective, std::uint64_t count, DataType type, int world,
                            const Compression& compression, Algorithm asked) {
-  if (collective != Collective::all_reduce && collective != Collective::broadcast) return Algorithm::one_shot;
   if (asked != Algorithm::automatic) return asked;
-  if (world == 1) return Algorithm::one_shot;
-  if (collective == Collective::broadcast && world == 2) return Algorithm::one_shot;
+  const bool has_sra = has_algorithm(collective, Algorithm::sra);
+  if (!has_sra || world == 1) return Algorithm::one_shot;
+  // Between two ranks only all_reduce has anything to share out.
+  if (collective != Collective::all_reduce && world == 2) return Algorithm::one_shot;
   const bool lossless = compression.kind == Compression::Kind::none;
   const std::uint64_t bytes = count * element_bytes(type);
   return lossless && bytes <= one_shot_limit(world) ? Algorithm::one_shot : Algorithm::sra;
 }
 
-Result<engine::Call> make_call(Collective collective, std::uint64_t count, DataType type, int world,
+Extent::Extent(std::vector<std::uint64_t> each)
+    : count(std::accumulate(each.begin(), each.end(), std::uint64_t{0})), counts(std::move(each)) {}
+
+Result<engine::Call> make_call(Collective collective, const Extent& extent, DataType type, int world,
                                const CallOptions& options, const GroupDefaults& defaults) {
-  QCCL_TRY(check_arguments(collective, count, type, world, options));
-  auto compression = choose_compression(collective, count, type, world, options, defaults);
+  QCCL_TRY(check_arguments(collective, extent, type, world, options));
+  QCCL_TRY(check_algorithm(collective, options.algorithm));
+  auto compression = choose_compression(collective, extent.count, type, world, options, defaults);
   if (!compression.ok()) return compression.failure();
   engine::Call call;
   call.collective = collective;
-  call.count = count;
+  if (extent.counts) {
+    call.counts = *extent.counts;
+  } else {
+    call.count = extent.count;
+  }
   call.type = type;
   if (is_reduction(collective)) call.op = options.op;
-  if (collective == Collective::broadcast) call.root = options.root;
+  if (is_rooted(collective)) call.root = options.root;
   call.compression = *compression;
-  const Algorithm asked = options.algorithm == Algorithm::automatic ? defaults.algorithm : options.algorithm;
-  call.algorithm = choose_algorithm(collective, count, type, world, *compression, asked);
+  // The group's is for the collectives that have it.
+  const Algorithm usual = has_algorithm(collective, defaults.algorithm) ? defaults.algorithm : Algorithm::automatic;
+  const Algorithm asked = options.algorithm == Algorithm::automatic ? usual : options.algorithm;
+  call.algorithm = choose_algorithm(collective, extent.count, type, world, *compression, asked);
   call.board = defaults.has_board && asked == Algorithm::automatic && engine::fits_board(call, world);
   return call;
 }

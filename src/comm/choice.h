@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/result.h"
 #include "codec/codec.h"
@@ -20,19 +21,30 @@ struct GroupDefaults {
   bool has_board = false;
 };
 
+// How much data: the same count for every rank, or each rank's own (engine::Call::counts).
+struct Extent {
+  Extent(std::uint64_t same) : count(same) {}  // NOLINT: a count is an extent
+  explicit Extent(std::vector<std::uint64_t> each);
+
+  std::uint64_t count;  // of each rank, or of all together
+  std::optional<std::vector<std::uint64_t>> counts{};
+};
+
 // The codec of a call after the rules on size, type and operation. The group's covers sums and
-// averages of float32, float16 and bfloat16 from min_bytes on; a codec that the call itself asks
-// for and that can't serve it is an error (Unsupported) that says why.
+// averages of float32, float16 and bfloat16 from min_bytes on; all_gather, all_to_all and broadcast
+// are compressed only if the call itself asks. A codec that the call itself asks for and that
+// can't serve it is an error (Unsupported) that says why.
 Result<Compression> choose_compression(Collective collective, std::uint64_t count, DataType type, int world,
                                        const CallOptions& options, const GroupDefaults& defaults);
 
-// Never automatic: one-shot where latency decides, SRA where bytes do.
+// Never automatic: one-shot where latency decides, SRA where bytes do. What is asked for must be
+// one of the collective's (plan::algorithms_of).
 Algorithm choose_algorithm(Collective collective, std::uint64_t count, DataType type, int world,
                            const Compression& compression, Algorithm asked);
 
 // Checks the call and makes the engine's form of it. InvalidArgument or Unsupported, naming what
 // is wrong.
-Result<engine::Call> make_call(Collective collective, std::uint64_t count, DataType type, int world,
+Result<engine::Call> make_call(Collective collective, const Extent& extent, DataType type, int world,
                                const CallOptions& options, const GroupDefaults& defaults);
 
 }  // namespace qccl::comm

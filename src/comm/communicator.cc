@@ -13,9 +13,19 @@ using internal::CommunicatorState;
 
 constexpr std::uint64_t kWorldGroup = 1;
 
-CommunicatorState::Request all_reduce_request(const void* input, void* output, std::size_t count, DataType type,
-                                              const CallOptions& options) {
-  return {Collective::all_reduce, input, output, count, type, options};
+using Request = CommunicatorState::Request;
+using Counts = Communicator::Counts;
+
+Request request_v(Collective collective, const void* input, void* output, Counts counts, DataType type,
+                  const CallOptions& options) {
+  return {collective, input, output, 0, type, options, std::vector<std::uint64_t>(counts.begin(), counts.end())};
+}
+
+Request exchange_v(const void* input, Counts sends, void* output, Counts receives, DataType type,
+                   const CallOptions& options) {
+  Request request = request_v(Collective::all_to_all, input, output, sends, type, options);
+  request.counts->insert(request.counts->end(), receives.begin(), receives.end());
+  return request;
 }
 
 std::vector<CommunicatorState::Request> requests_of(Collective collective, std::span<const CallBuffers> buffers,
@@ -102,11 +112,7 @@ const std::string& Communicator::name() const { return state_->name(); }
 
 void Communicator::all_reduce(const void* input, void* output, std::size_t count, DataType type,
                               const CallOptions& options) {
-  state_->run(all_reduce_request(input, output, count, type, options));
-}
-
-void Communicator::broadcast(void* buffer, std::size_t count, DataType type, const CallOptions& options) {
-  state_->run({Collective::broadcast, buffer, buffer, count, type, options});
+  state_->run({Collective::all_reduce, input, output, count, type, options});
 }
 
 void Communicator::all_gather(const void* input, void* output, std::size_t count, DataType type,
@@ -119,17 +125,61 @@ void Communicator::reduce_scatter(const void* input, void* output, std::size_t c
   state_->run({Collective::reduce_scatter, input, output, count, type, options});
 }
 
+void Communicator::reduce(const void* input, void* output, std::size_t count, DataType type,
+                          const CallOptions& options) {
+  state_->run({Collective::reduce, input, output, count, type, options});
+}
+
+void Communicator::gather(const void* input, void* output, std::size_t count, DataType type,
+                          const CallOptions& options) {
+  state_->run({Collective::gather, input, output, count, type, options});
+}
+
+void Communicator::scatter(const void* input, void* output, std::size_t count, DataType type,
+                           const CallOptions& options) {
+  state_->run({Collective::scatter, input, output, count, type, options});
+}
+
+void Communicator::all_to_all(const void* input, void* output, std::size_t count, DataType type,
+                              const CallOptions& options) {
+  state_->run({Collective::all_to_all, input, output, count, type, options});
+}
+
+void Communicator::broadcast(void* buffer, std::size_t count, DataType type, const CallOptions& options) {
+  state_->run({Collective::broadcast, buffer, buffer, count, type, options});
+}
+
 void Communicator::barrier(const CallOptions& options) {
   state_->run({Collective::barrier, nullptr, nullptr, 0, DataType::uint8, options});
 }
 
-Work Communicator::all_reduce_async(const void* input, void* output, std::size_t count, DataType type,
-                                    const CallOptions& options) {
-  return Work(state_->post(all_reduce_request(input, output, count, type, options)));
+void Communicator::all_gather_v(const void* input, void* output, Counts counts, DataType type,
+                                const CallOptions& options) {
+  state_->run(request_v(Collective::all_gather, input, output, counts, type, options));
 }
 
-Work Communicator::broadcast_async(void* buffer, std::size_t count, DataType type, const CallOptions& options) {
-  return Work(state_->post({Collective::broadcast, buffer, buffer, count, type, options}));
+void Communicator::reduce_scatter_v(const void* input, void* output, Counts counts, DataType type,
+                                    const CallOptions& options) {
+  state_->run(request_v(Collective::reduce_scatter, input, output, counts, type, options));
+}
+
+void Communicator::gather_v(const void* input, void* output, Counts counts, DataType type, const CallOptions& options) {
+  state_->run(request_v(Collective::gather, input, output, counts, type, options));
+}
+
+void Communicator::scatter_v(const void* input, void* output, Counts counts, DataType type,
+                             const CallOptions& options) {
+  state_->run(request_v(Collective::scatter, input, output, counts, type, options));
+}
+
+void Communicator::all_to_all_v(const void* input, Counts sends, void* output, Counts receives, DataType type,
+                                const CallOptions& options) {
+  state_->run(exchange_v(input, sends, output, receives, type, options));
+}
+
+Work Communicator::all_reduce_async(const void* input, void* output, std::size_t count, DataType type,
+                                    const CallOptions& options) {
+  return Work(state_->post({Collective::all_reduce, input, output, count, type, options}));
 }
 
 Work Communicator::all_gather_async(const void* input, void* output, std::size_t count, DataType type,
@@ -142,8 +192,57 @@ Work Communicator::reduce_scatter_async(const void* input, void* output, std::si
   return Work(state_->post({Collective::reduce_scatter, input, output, count, type, options}));
 }
 
+Work Communicator::reduce_async(const void* input, void* output, std::size_t count, DataType type,
+                                const CallOptions& options) {
+  return Work(state_->post({Collective::reduce, input, output, count, type, options}));
+}
+
+Work Communicator::gather_async(const void* input, void* output, std::size_t count, DataType type,
+                                const CallOptions& options) {
+  return Work(state_->post({Collective::gather, input, output, count, type, options}));
+}
+
+Work Communicator::scatter_async(const void* input, void* output, std::size_t count, DataType type,
+                                 const CallOptions& options) {
+  return Work(state_->post({Collective::scatter, input, output, count, type, options}));
+}
+
+Work Communicator::all_to_all_async(const void* input, void* output, std::size_t count, DataType type,
+                                    const CallOptions& options) {
+  return Work(state_->post({Collective::all_to_all, input, output, count, type, options}));
+}
+
+Work Communicator::broadcast_async(void* buffer, std::size_t count, DataType type, const CallOptions& options) {
+  return Work(state_->post({Collective::broadcast, buffer, buffer, count, type, options}));
+}
+
 Work Communicator::barrier_async(const CallOptions& options) {
   return Work(state_->post({Collective::barrier, nullptr, nullptr, 0, DataType::uint8, options}));
+}
+
+Work Communicator::all_gather_v_async(const void* input, void* output, Counts counts, DataType type,
+                                      const CallOptions& options) {
+  return Work(state_->post(request_v(Collective::all_gather, input, output, counts, type, options)));
+}
+
+Work Communicator::reduce_scatter_v_async(const void* input, void* output, Counts counts, DataType type,
+                                          const CallOptions& options) {
+  return Work(state_->post(request_v(Collective::reduce_scatter, input, output, counts, type, options)));
+}
+
+Work Communicator::gather_v_async(const void* input, void* output, Counts counts, DataType type,
+                                  const CallOptions& options) {
+  return Work(state_->post(request_v(Collective::gather, input, output, counts, type, options)));
+}
+
+Work Communicator::scatter_v_async(const void* input, void* output, Counts counts, DataType type,
+                                   const CallOptions& options) {
+  return Work(state_->post(request_v(Collective::scatter, input, output, counts, type, options)));
+}
+
+Work Communicator::all_to_all_v_async(const void* input, Counts sends, void* output, Counts receives, DataType type,
+                                      const CallOptions& options) {
+  return Work(state_->post(exchange_v(input, sends, output, receives, type, options)));
 }
 
 void Communicator::all_reduce_coalesced(std::span<const CallBuffers> buffers, DataType type,
@@ -239,10 +338,9 @@ Compression Communicator::effective_compression(std::size_t count, DataType type
       .take_or_throw();
 }
 
-Algorithm Communicator::effective_algorithm(std::size_t count, DataType type, const CallOptions& options) const {
-  return comm::make_call(Collective::all_reduce, count, type, size(), options, state_->defaults())
-      .take_or_throw()
-      .algorithm;
+Algorithm Communicator::effective_algorithm(Collective collective, std::size_t count, DataType type,
+                                            const CallOptions& options) const {
+  return comm::make_call(collective, count, type, size(), options, state_->defaults()).take_or_throw().algorithm;
 }
 
 Traffic Communicator::traffic() const {

@@ -86,9 +86,25 @@ Error CommunicatorState::wrong_argument(const comm::Context& context, std::strin
                 .operation = std::move(operation)});
 }
 
+// What is wrong with the caller's buffers, or with what it says of them; empty if nothing is.
+std::string CommunicatorState::wrong_buffers(const engine::Call& call, const Request& request) const {
+  const std::uint64_t inputs = engine::input_elements(call, size(), rank_);
+  const std::uint64_t outputs = engine::output_elements(call, size(), rank_);
+  if (inputs > 0 && request.input == nullptr) return fmt::format("{} elements from a null buffer", inputs);
+  if (outputs > 0 && request.output == nullptr) return fmt::format("{} elements into a null buffer", outputs);
+  if (call.collective != Collective::all_to_all) return {};
+  if (inputs > 0 && request.input == request.output) return "does not work in place, give it two buffers";
+  if (call.counts.empty()) return {};
+  const auto own = static_cast<std::size_t>(rank_);
+  const std::uint64_t received = call.counts[own + static_cast<std::size_t>(size())];
+  if (call.counts[own] == received) return {};
+  return fmt::format("this rank sends itself {} elements and receives {}", call.counts[own], received);
+}
+
 Post CommunicatorState::make_post(const Request& request, comm::Context& context) {
   const std::lock_guard lock(mutex_);
-  auto call = comm::make_call(request.collective, request.count, request.type, size(), request.options, defaults_);
+  const comm::Extent extent = request.counts ? comm::Extent(*request.counts) : comm::Extent(request.count);
+  auto call = comm::make_call(request.collective, extent, request.type, size(), request.options, defaults_);
   if (!call.ok()) {
     ErrorInfo info = call.error();
     info.message = fmt::format("QCCL rank {}, group '{}': {}", context.rank(), name_, info.message);
@@ -102,10 +118,8 @@ Post CommunicatorState::make_post(const Request& request, comm::Context& context
   post.input = static_cast<const std::byte*>(request.input);
   post.output = static_cast<std::byte*>(request.output);
   post.premul_factor = request.options.premul_factor;
-  const bool has_data = request.collective != Collective::barrier && request.count > 0;
-  if (has_data && (request.input == nullptr || request.output == nullptr)) {
-    throw wrong_argument(context, std::string(to_string(request.collective)),
-                         fmt::format("{} elements with a null buffer", request.count));
+  if (const std::string wrong = wrong_buffers(*call, request); !wrong.empty()) {
+    throw wrong_argument(context, std::string(to_string(request.collective)), wrong);
   }
   if (call->compression.kind != Compression::Kind::none) {
     if (codec_ == nullptr || !(codec_of_ == call->compression)) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -32,6 +33,7 @@ class CommunicatorState {
     std::size_t count;
     DataType type;
     const CallOptions& options;
+    std::optional<std::vector<std::uint64_t>> counts{};  // the v forms, as engine::Call has them
   };
   // Between group_start() and group_end() of the calling thread both only record the call.
   void run(const Request& request);
@@ -99,6 +101,7 @@ class CommunicatorState {
   std::vector<engine::Post> prepare_all(std::span<const AnyRequest> requests, comm::Context& context);
   void find_region(engine::Post& post, const Request& request);
   Error wrong_argument(const comm::Context& context, std::string operation, const std::string& what) const;
+  std::string wrong_buffers(const engine::Call& call, const Request& request) const;
   std::shared_ptr<comm::Context> take_context();
   std::shared_ptr<CommunicatorState> open_child(std::uint64_t id, std::string name, const std::vector<int>& members);
   std::uint64_t next_child_id();

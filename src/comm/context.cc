@@ -76,7 +76,9 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
   const TimePoint deadline = saturating_add(context->clock_.now(), options.init_timeout);
   auto links = context->meet(init.store, deadline);
   if (!links.ok()) return links.failure();
-  const int local_ranks = links->local_ranks;
+  // Hosts that are one machine share its cores.
+  const int local_ranks = options.hosts ? own.world : links->local_ranks;
+  const std::vector<int> hosts = links->hosts;
   const LinkOptions link_options{.rank = own.rank,
                                  .world = own.world,
                                  .transport = options.transport,
@@ -84,7 +86,7 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
                                  .deadline = deadline};
   auto transport = make_transport(std::move(*links), link_options, context->clock_);
   if (!transport.ok()) return transport.failure();
-  context->start(std::move(*transport), local_ranks);
+  context->start(std::move(*transport), local_ranks, hosts);
   return context;
 }
 
@@ -94,6 +96,14 @@ Result<MeshLinks> Context::meet(std::shared_ptr<Store> own_store, TimePoint dead
   mesh.membership = membership_;
   mesh.transport = settings_.options.transport;
   mesh.interface_filter = environment("QCCL_SOCKET_IFNAME").value_or("");
+  if (const auto& grid = settings_.options.hosts) {
+    if (grid->hosts * grid->ranks != world()) {
+      return Failure(ErrorKind::invalid_argument,
+                     fmt::format("QCCL_HOSTS={}x{} is for {} ranks, this job has {}", grid->hosts, grid->ranks,
+                                 grid->hosts * grid->ranks, world()));
+    }
+    mesh.host_suffix = fmt::format("/{}", rank() / grid->ranks);
+  }
   mesh.deadline = deadline;
   mesh.timeout = settings_.options.init_timeout;
   if (world() == 1) return connect_mesh(nullptr, mesh, clock_);
@@ -105,7 +115,7 @@ Result<MeshLinks> Context::meet(std::shared_ptr<Store> own_store, TimePoint dead
   return links;
 }
 
-void Context::start(std::unique_ptr<Transport> transport, int local_ranks) {
+void Context::start(std::unique_ptr<Transport> transport, int local_ranks, const std::vector<int>& hosts) {
   core_->transport = std::move(transport);
   engine::EngineOptions options;
   options.rank = rank();
@@ -113,6 +123,7 @@ void Context::start(std::unique_ptr<Transport> transport, int local_ranks) {
   options.slice_bytes = settings_.options.slice_bytes;
   options.checksum = settings_.options.checksum;
   options.peer_timeout = settings_.options.peer_timeout;
+  options.hosts = hosts;
   core_->engine = std::make_unique<engine::Engine>(*core_->transport, clock_, options);
   core_->driver = std::make_unique<engine::Driver>(*core_->engine, *core_->transport, clock_,
                                                    driver_options(settings_.options, local_ranks));

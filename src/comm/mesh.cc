@@ -104,6 +104,7 @@ Result<MeshLinks> Mesh::connect() {
 Status Mesh::listen() {
   card_.transport = options_.transport;
   card_.boot_id = os::boot_id();
+  if (!card_.boot_id.empty()) card_.boot_id += os::network_namespace() + options_.host_suffix;
   if (options_.transport != TransportChoice::shm) {
     auto addresses = choose_addresses(options_.membership, options_.interface_filter);
     if (!addresses) return addresses.failure();
@@ -143,6 +144,9 @@ Status Mesh::start() {
     if (!card) return Failure(card.error().kind, fmt::format("rank {}: {}", rank, card.error().message));
     if (rank != rank_) QCCL_TRY(check_card(card_, rank, *card));
     links_.on_this_host[slot(rank)] = rank == rank_ || same_host(card_, *card);
+    const auto is_neighbour = [&](const MeshCard& earlier) { return same_host(earlier, *card); };
+    const auto first = std::find_if(cards_.begin(), cards_.end(), is_neighbour);
+    links_.hosts.push_back(static_cast<int>(first - cards_.begin()));
     cards_.push_back(std::move(*card));
   }
   links_.local_ranks = static_cast<int>(std::count(links_.on_this_host.begin(), links_.on_this_host.end(), true));
@@ -283,6 +287,7 @@ MeshLinks alone() {
   links.tcp.resize(1);
   links.local.resize(1);
   links.on_this_host = {true};
+  links.hosts = {0};
   links.who = {who_am_i()};
   links.job = os::random_nonce();
   return links;

@@ -24,6 +24,7 @@ struct MeshOptions {
   // automatic: unix sockets and TCP. shm: unix sockets alone. tcp: TCP alone. Same on all ranks.
   TransportChoice transport = TransportChoice::automatic;
   std::string interface_filter{};  // QCCL_SOCKET_IFNAME
+  std::string host_suffix{};       // QCCL_HOSTS: tells ranks of one host apart as if on several
   std::uint32_t codecs = 0;        // for the Hello
   std::string place{};             // where the store is, for messages: "at 10.0.0.1:29500"
   TimePoint deadline = kForever;
@@ -36,6 +37,7 @@ struct MeshLinks {
   std::vector<os::Fd> local;       // unix sockets: peers that share this host's memory, unless it is tcp
   std::vector<bool> on_this_host;  // ranks of this boot of this host, this one too
   int local_ranks = 1;             // how many; the same on all of them
+  std::vector<int> hosts;          // each rank's host, by the first rank on it; the same on all ranks
   std::vector<std::string> who;    // "process 123 on node0"
   std::uint64_t job = 0;           // digest of name, restart, generation and a nonce; same on all
 };

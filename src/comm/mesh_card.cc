@@ -10,7 +10,7 @@
 namespace qccl::comm {
 namespace {
 
-constexpr std::size_t kMaxTextBytes = 64;  // an IPv6 address has 45, a boot id 36
+constexpr std::size_t kMaxTextBytes = 80;  // an IPv6 address has 45, a boot id with a namespace 52
 
 constexpr const char* kLoopback = "127.0.0.1";
 

@@ -7,8 +7,8 @@
 namespace qccl::engine {
 
 bool fits_board(const Call& call, int world) {
-  return call.compression.kind == Compression::Kind::none &&
-         input_elements(call, world) <= kBoardPayloadBytes / element_bytes(call.type);
+  return call.compression.kind == Compression::Kind::none && call.counts.empty() &&
+         input_elements(call, world, call.root) <= kBoardPayloadBytes / element_bytes(call.type);
 }
 
 BoardOperation::BoardOperation(Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet,
@@ -38,14 +38,15 @@ void BoardOperation::restart(std::uint64_t sequence, Post post, TimePoint posted
 }
 
 const std::byte* BoardOperation::own_input() {
-  return lane_.own_input(math_, post_.input, input_elements(post_.call, group_.world()));
+  return lane_.own_input(math_, post_.input, input_elements(post_.call, group_.world(), group_.rank));
 }
 
 ConstBytes BoardOperation::own_part() {
   const Call& call = post_.call;
-  const bool silent = call.collective == Collective::broadcast && call.root != group_.rank;
-  if (silent || call.collective == Collective::barrier) return {};
-  return {own_input(), input_elements(call, group_.world()) * element_bytes(call.type)};
+  if (call.collective == Collective::barrier) return {};
+  const bool from_root = call.collective == Collective::broadcast || call.collective == Collective::scatter;
+  if (from_root && call.root != group_.rank) return {};
+  return {own_input(), input_elements(call, group_.world(), group_.rank) * element_bytes(call.type)};
 }
 
 Result<bool> BoardOperation::advance() {
@@ -104,18 +105,29 @@ void BoardOperation::combine_parts() {
   const Call& call = post_.call;
   const std::size_t bytes = static_cast<std::size_t>(call.count) * element_bytes(call.type);
   if (bytes == 0) return;
+  const bool is_root = call.root == group_.rank;
+  const std::size_t own = static_cast<std::size_t>(group_.rank) * bytes;
+  const std::byte* root_part = parts_[static_cast<std::size_t>(call.root)];
   switch (call.collective) {
     case Collective::all_reduce: return reduce(0);
-    case Collective::reduce_scatter: return reduce(static_cast<std::size_t>(group_.rank) * bytes);
-    case Collective::all_gather:
-      for (std::size_t member = 0; member < parts_.size(); ++member) {
-        std::memmove(post_.output + member * bytes, parts_[member], bytes);
-      }
-      return;
+    case Collective::reduce: return is_root ? reduce(0) : void();
+    case Collective::reduce_scatter: return reduce(own);
+    case Collective::all_gather: return take_parts(0);
+    case Collective::gather: return is_root ? take_parts(0) : void();
+    case Collective::all_to_all: return take_parts(own);
     case Collective::broadcast:
-      if (call.root != group_.rank) std::memcpy(post_.output, parts_[static_cast<std::size_t>(call.root)], bytes);
+      if (!is_root) std::memcpy(post_.output, root_part, bytes);
       return;
+    case Collective::scatter: std::memmove(post_.output, root_part + own, bytes); return;
     case Collective::barrier: return;
+  }
+}
+
+// Every rank's part from `offset_bytes` on, in rank order.
+void BoardOperation::take_parts(std::size_t offset_bytes) {
+  const std::size_t bytes = static_cast<std::size_t>(post_.call.count) * math_.element_size();
+  for (std::size_t member = 0; member < parts_.size(); ++member) {
+    std::memmove(post_.output + member * bytes, parts_[member] + offset_bytes, bytes);
   }
 }
 
@@ -140,7 +152,7 @@ bool BoardOperation::lacks(int member) const {
 
 Waiting BoardOperation::waiting() const {
   Waiting result;
-  const std::uint64_t part_bytes = input_elements(post_.call, group_.world()) * math_.element_size();
+  const std::uint64_t part_bytes = input_elements(post_.call, group_.world(), post_.call.root) * math_.element_size();
   result.expected_bytes = part_bytes * group_.ranks.size();
   result.received_bytes = part_bytes * parts_.size();
   for (int member = 0; member < group_.world(); ++member) {

@@ -52,6 +52,7 @@ class BoardOperation : public Operation {
   bool collect();
   void combine_parts();
   void reduce(std::size_t offset_bytes);
+  void take_parts(std::size_t offset_bytes);
   Status unexpected(int peer) const;
 
   Group& owner_;

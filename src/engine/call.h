@@ -17,10 +17,10 @@
 
 namespace qccl::engine {
 
-// Every field must be the same on all ranks of the group.
+// Every field must be the same on all ranks of the group, but for the counts of an all_to_all.
 struct Call {
   Collective collective = Collective::barrier;
-  std::uint64_t count = 0;  // elements, as the public call counts them
+  std::uint64_t count = 0;  // elements, as the public call counts them; 0 with `counts`
   DataType type = DataType::uint8;
   ReduceOp op = ReduceOp::sum;
   int root = 0;
@@ -30,6 +30,10 @@ struct Call {
   std::uint64_t region = 0;                   // reduces a SharedRegion in place; 0: none
   std::uint64_t region_offset = 0;            // bytes
   std::size_t slice_bytes = 0;                // set by the engine from its options
+  // The v forms: each rank's count; all_to_all: what this rank sends to each rank, then what it
+  // receives from each.
+  std::vector<std::uint64_t> counts{};
+  std::vector<int> hosts{};  // of each rank, for hierarchical plans; set by the engine
 
   friend bool operator==(const Call&, const Call&) = default;
   std::uint64_t fingerprint() const;
@@ -65,8 +69,11 @@ struct Post {
   std::shared_ptr<internal::WorkState> work;
 };
 
-// Elements of the caller's input and output buffers on this rank.
-std::uint64_t input_elements(const Call& call, int world);
-std::uint64_t output_elements(const Call& call, int world);
+// Elements of the caller's input and output buffers on `rank`.
+std::uint64_t input_elements(const Call& call, int world, int rank);
+std::uint64_t output_elements(const Call& call, int world, int rank);
+// Of rank `rank`'s piece, where ranks have pieces, and of those before it.
+std::uint64_t piece_elements(const Call& call, int rank);
+std::uint64_t piece_begin(const Call& call, int rank);
 
 }  // namespace qccl::engine

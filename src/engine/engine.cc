@@ -70,6 +70,9 @@ Status Engine::open_group(std::uint64_t id, std::string name, std::vector<int> r
   for (std::size_t member = 0; member < ranks.size(); ++member) {
     created->index_of[static_cast<std::size_t>(ranks[member])] = static_cast<int>(member);
   }
+  for (const int rank : ranks) {
+    created->hosts.push_back(options_.hosts.empty() ? 0 : options_.hosts[static_cast<std::size_t>(rank)]);
+  }
   created->ranks = std::move(ranks);
   created->rank = created->index_of[static_cast<std::size_t>(options_.rank)];
   Group& opened = *created;
@@ -143,6 +146,7 @@ void Engine::post(Post post) {
   if (target->failure) return refuse(post, *target->failure);
   if (post.message) return post_message(*target, std::move(post));
   post.call.slice_bytes = options_.slice_bytes;
+  if (post.call.algorithm == Algorithm::hierarchical) post.call.hosts = target->hosts;
   const std::uint64_t sequence = target->next_sequence++;
   operations_.push_back(make_operation(*target, sequence, std::move(post)));
   Operation& posted = *operations_.back();

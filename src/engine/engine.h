@@ -38,6 +38,7 @@ struct EngineOptions {
   bool checksum = true;                          // of payloads between hosts
   Nanoseconds peer_timeout = std::chrono::seconds(60);
   Nanoseconds heartbeat_interval = std::chrono::milliseconds(250);
+  std::vector<int> hosts{};  // of each rank in the world; empty: all share one
 };
 
 // An operation that has ended, to be completed once no lock is held.

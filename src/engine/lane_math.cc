@@ -46,12 +46,15 @@ const std::byte* LaneMath::own_input(const MathContext& context, const std::byte
 }
 
 std::size_t LaneMath::encode(const MathContext& context, const std::byte* input, std::size_t elements, Bytes payload) {
-  if (context.codec == nullptr) {
-    const std::size_t bytes = elements * context.element_size();
-    copy(payload.data(), input, bytes);
-    return bytes;
-  }
+  if (context.codec == nullptr) return copy_raw(context, input, elements, payload);
   return context.codec->encode({as_floats(context, input, elements), elements}, payload);
+}
+
+std::size_t LaneMath::copy_raw(const MathContext& context, const std::byte* input, std::size_t elements,
+                               Bytes payload) {
+  const std::size_t bytes = elements * context.element_size();
+  copy(payload.data(), input, bytes);
+  return bytes;
 }
 
 ConstBytes LaneMath::encode_once(const MathContext& context, const std::byte* input, std::size_t elements) {
@@ -108,7 +111,7 @@ void LaneMath::add_raw(const MathContext& context, const std::byte* part, std::b
     return;
   }
   std::byte* target = output;
-  if (added_ < expected_) target = reinterpret_cast<std::byte*>(accumulator(context));
+  if (added_ != expected_) target = reinterpret_cast<std::byte*>(accumulator(context));
   kernels::reduce(context.type, context.op, target, pending_, part, elements);
   pending_ = target;
 }
@@ -149,8 +152,9 @@ Status LaneMath::add_quantized_input(const MathContext& context, const std::byte
   return add_encoded(context, encoded(), elements);
 }
 
-Status LaneMath::add_payload(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements) {
-  if (context.codec != nullptr) return add_encoded(context, payload, elements);
+Status LaneMath::add_payload(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements,
+                             bool raw) {
+  if (context.codec != nullptr && !raw) return add_encoded(context, payload, elements);
   QCCL_TRY(check_size(payload, elements * context.element_size()));
   if (widens(context)) {
     add_widened(context, payload.data(), elements);
@@ -158,6 +162,19 @@ Status LaneMath::add_payload(const MathContext& context, ConstBytes payload, std
     add_raw(context, payload.data(), output, elements);
   }
   return {};
+}
+
+std::size_t LaneMath::encode_sum(const MathContext& context, std::size_t elements, Bytes payload) {
+  if (!widens(context)) return copy_raw(context, pending_, elements, payload);
+  const float* sum = accumulator(context);
+  if (context.codec != nullptr) return context.codec->encode({sum, elements}, payload);
+  write_output(context, sum, payload.data(), elements);
+  return elements * context.element_size();
+}
+
+std::byte* LaneMath::scratch(const MathContext& context) {
+  if (!scratch_.valid()) scratch_ = context.pool->take();
+  return scratch_.bytes();
 }
 
 Status LaneMath::finish_raw(const MathContext& context, std::byte* output, std::size_t elements) {
@@ -180,6 +197,7 @@ Status LaneMath::finish(const MathContext& context, std::byte* output, std::size
   }
   if (!encoded_.valid()) encoded_ = context.pool->take();
   encoded_bytes_ = context.codec->encode({sum, elements}, {encoded_.bytes(), kScratchBytes});
+  if (output == nullptr) return {};
   return decode(context, encoded(), output, elements);
 }
 
@@ -188,6 +206,7 @@ void LaneMath::release_buffers() {
   accumulator_.reset();
   converted_.reset();
   encoded_.reset();
+  scratch_.reset();
 }
 
 }  // namespace qccl::engine

@@ -39,23 +39,35 @@ class LaneMath {
 
   // Writes `elements` of the caller's buffer as payload; returns the bytes written.
   std::size_t encode(const MathContext& context, const std::byte* input, std::size_t elements, Bytes payload);
-  // The same into this lane's own memory, once between two begin(), to be sent to several peers.
+  // As elements, whatever the codec.
+  std::size_t copy_raw(const MathContext& context, const std::byte* input, std::size_t elements, Bytes payload);
+  // encode() into this lane's own memory, once between two begin(), to be sent to several peers.
   ConstBytes encode_once(const MathContext& context, const std::byte* input, std::size_t elements);
   ConstBytes encoded() const { return {encoded_.bytes(), encoded_bytes_}; }
 
   // Payload to the caller's output. CorruptData if it is not `elements` long.
   Status decode(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements);
 
-  // Accumulation of one slice: begin, then each rank's part in order, then end.
-  // `expected` parts will come; the pointers of the first must stay valid until the second came.
+  // Accumulation of one slice: begin, then each part in order, then encode_sum or finish. After
+  // `expected` parts the sum is in the output; kSumStays: it never is. While keeps_part(), the
+  // bytes of the first part must stay as they are.
+  static constexpr int kSumStays = -1;
   void begin(int expected);
+  bool keeps_part() const { return added_ == 1 && pending_ != nullptr; }
   void add_input(const MathContext& context, const std::byte* input, std::byte* output, std::size_t elements);
   // As above, through decode(encode(input)), reusing encode_once's bytes if they are this slice's.
   Status add_quantized_input(const MathContext& context, const std::byte* input, std::size_t elements);
-  Status add_payload(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements);
+  // With `raw` the payload is elements as they are, whatever the codec.
+  Status add_payload(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements,
+                     bool raw = false);
+  // Writes the sum so far as payload, each call alike; returns the bytes written.
+  std::size_t encode_sum(const MathContext& context, std::size_t elements, Bytes payload);
   // Averages and writes the output. With `requantize` the output becomes decode(encode(sum)) and
-  // encoded() is what peers must get.
+  // encoded() is what peers must get; without an output nothing is decoded.
   Status finish(const MathContext& context, std::byte* output, std::size_t elements, bool requantize);
+
+  // Room for a slice that takes the place of the caller's output.
+  std::byte* scratch(const MathContext& context);
 
   void release_buffers();
 
@@ -79,6 +91,7 @@ class LaneMath {
   BufferPool::Buffer accumulator_;
   BufferPool::Buffer converted_;
   BufferPool::Buffer encoded_;
+  BufferPool::Buffer scratch_;
 };
 
 }  // namespace qccl::engine

@@ -11,10 +11,12 @@ namespace {
 
 using plan::Step;
 using plan::StepKind;
+using wire::FrameHeader;
 using wire::FrameKind;
 
 bool sends(StepKind kind) {
-  return kind == StepKind::send_input || kind == StepKind::send_result || kind == StepKind::forward;
+  return kind == StepKind::send_input || kind == StepKind::send_sum || kind == StepKind::send_result ||
+         kind == StepKind::forward;
 }
 
 bool receives(StepKind kind) { return kind == StepKind::recv_reduce || kind == StepKind::recv_copy; }
@@ -27,7 +29,9 @@ plan::Request request_of(const Call& call, int world, std::uint64_t slice_elemen
           .count = call.count,
           .bucket_size = call.compression.kind == Compression::Kind::minmax ? call.compression.bucket_size : 1,
           .slice_elements = slice_elements,
-          .compressed = call.compression.kind != Compression::Kind::none};
+          .compressed = call.compression.kind != Compression::Kind::none,
+          .counts = call.counts,
+          .hosts = call.hosts};
 }
 
 }  // namespace
@@ -75,11 +79,15 @@ std::size_t PlanOperation::slice_length(std::uint64_t elements, std::uint64_t sl
   return elements == 0 ? 0 : static_cast<std::size_t>(slice_range(elements, slice_elements_, slice).count);
 }
 
-bool PlanOperation::is_eager(std::uint64_t elements) const {
+std::size_t PlanOperation::payload_limit(std::uint64_t elements, bool raw) const {
+  return raw ? elements * math_.element_size() : math_.payload_limit(elements);
+}
+
+bool PlanOperation::is_eager(std::uint64_t elements, bool raw) const {
   if (stream_slices(elements) > kWindow) return false;
   std::uint64_t bytes = 0;
   for (std::uint64_t slice = 0; slice < stream_slices(elements); ++slice) {
-    bytes += math_.payload_limit(slice_length(elements, slice));
+    bytes += payload_limit(slice_length(elements, slice), raw);
   }
   return bytes <= kEagerStreamBytes;
 }
@@ -90,40 +98,85 @@ void PlanOperation::build_streams() {
     LaneRun run;
     run.lane = &lane;
     run.slices = stream_slices(lane.count);
-    const bool eager = is_eager(lane.count);
-    for (const Step& step : lane.steps) {
-      run.streams.push_back(sends(step.kind) ? outbound_.size() : inbound_.size());
-      if (step.kind == StepKind::local_reduce || step.kind == StepKind::recv_reduce) ++run.reduced_parts;
-      if (receives(step.kind)) {
-        inbound_.push_back({.peer = step.peers[0],
-                            .phase = step.phase,
-                            .chunk = lane.chunk,
-                            .slices = run.slices,
-                            .eager = eager,
-                            .expected_bytes = math_.payload_limit(lane.count)});
-      } else if (sends(step.kind)) {
-        for (const int peer : step.peers) {
-          outbound_.push_back(
-              {.peer = peer, .phase = step.phase, .chunk = lane.chunk, .slices = run.slices, .eager = eager});
-        }
-      }
-    }
+    for (const Step& step : lane.steps) add_streams(run, step);
+    if (!run.finishes) run.reduced_parts = LaneMath::kSumStays;
     lanes_.push_back(std::move(run));
   }
+  choose_announcements();
 }
 
-PlanOperation::Inbound* PlanOperation::inbound(int peer, std::uint16_t phase) {
+void PlanOperation::add_streams(LaneRun& run, const Step& step) {
+  const plan::Lane& lane = *run.lane;
+  run.streams.push_back(sends(step.kind) ? outbound_.size() : inbound_.size());
+  if (step.kind == StepKind::local_reduce || step.kind == StepKind::recv_reduce) ++run.reduced_parts;
+  run.finishes |= step.kind == StepKind::finish;
+  const bool eager = is_eager(lane.count, step.raw);
+  if (receives(step.kind)) {
+    inbound_.push_back({.peer = step.peers[0],
+                        .phase = step.phase,
+                        .chunk = lane.chunk,
+                        .slices = run.slices,
+                        .eager = eager,
+                        .expected_bytes = payload_limit(lane.count, step.raw)});
+  } else if (sends(step.kind)) {
+    for (const int peer : step.peers) {
+      outbound_.push_back(
+          {.peer = peer, .phase = step.phase, .chunk = lane.chunk, .slices = run.slices, .eager = eager});
+    }
+  }
+}
+
+// Every rank sends something to each peer of its streams at once, so that calls that differ meet;
+// otherwise ranks that name different roots would wait for each other until their deadline. A peer
+// that gets neither eager input nor a grant gets a grant that it does not need, or a request.
+void PlanOperation::choose_announcements() {
+  std::vector<char> addressed(static_cast<std::size_t>(group_.world()));
+  const auto mark = [&](int peer) { return std::exchange(addressed[static_cast<std::size_t>(peer)], 1) != 0; };
+  for (const LaneRun& run : lanes_) {
+    const Step& first = run.lane->steps.front();
+    if (first.kind != StepKind::send_input || run.lane->after >= 0 || !is_eager(run.lane->count, first.raw)) continue;
+    for (const int peer : first.peers) mark(peer);
+  }
+  for (const Inbound& stream : inbound_) {
+    if (!stream.eager) mark(stream.peer);
+  }
+  for (Inbound& stream : inbound_) stream.announced = stream.eager && !mark(stream.peer);
+  for (Outbound& stream : outbound_) stream.announced = !stream.eager && !mark(stream.peer);
+}
+
+PlanOperation::Inbound* PlanOperation::inbound(int peer, std::uint16_t phase, std::uint32_t chunk) {
   for (Inbound& stream : inbound_) {
-    if (stream.peer == peer && stream.phase == phase) return &stream;
+    if (stream.peer == peer && stream.phase == phase && stream.chunk == chunk) return &stream;
   }
   return nullptr;
 }
 
-PlanOperation::Outbound* PlanOperation::outbound(int peer, std::uint16_t phase) {
+PlanOperation::Outbound* PlanOperation::outbound(int peer, std::uint16_t phase, std::uint32_t chunk) {
   for (Outbound& stream : outbound_) {
-    if (stream.peer == peer && stream.phase == phase) return &stream;
+    if (stream.peer == peer && stream.phase == phase && stream.chunk == chunk) return &stream;
   }
   return nullptr;
+}
+
+// In all_to_all frames name the length of their piece (plan/exchange.cc), which each of the two
+// ranks was told by its caller.
+Status PlanOperation::unexpected(int peer, const FrameHeader& header, const std::string& what) const {
+  if (post_.call.collective == Collective::all_to_all && !post_.call.counts.empty()) {
+    const int world_peer = group_.world_rank(peer);
+    const int self = group_.world_rank(group_.rank);
+    const bool sends = header.kind == FrameKind::data || header.kind == FrameKind::request;
+    const std::size_t own = static_cast<std::size_t>(peer + (sends ? group_.world() : 0));
+    if (static_cast<std::uint32_t>(post_.call.counts[own]) != header.chunk) {
+      return Failure(
+          ErrorKind::misuse,
+          fmt::format("rank {} {} {} elements, but rank {} {} {}", world_peer,
+                      sends ? fmt::format("sends rank {}", self) : fmt::format("receives from rank {}", self),
+                      header.chunk, self, sends ? "receives" : "sends", post_.call.counts[own]));
+    }
+  }
+  return Failure(ErrorKind::corrupt_data,
+                 fmt::format("rank {} {} phase {} chunk {} slice {}, which {} does not expect now", peer, what,
+                             header.phase & ~kEagerFlag, header.chunk, header.slice, post_.call.describe()));
 }
 
 // ---- frames from peers
@@ -131,15 +184,13 @@ PlanOperation::Outbound* PlanOperation::outbound(int peer, std::uint16_t phase) 
 Status PlanOperation::on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) {
   Held held{frame, frame.bytes.subspan(wire::kHeaderBytes), (header.phase & kEagerFlag) != 0};
   const auto phase = static_cast<std::uint16_t>(header.phase & ~kEagerFlag);
-  Inbound* stream = inbound(peer, phase);
-  const bool fits = stream != nullptr && stream->chunk == header.chunk && stream->received == header.slice &&
-                    stream->received < stream->slices && stream->received - stream->consumed < kWindow &&
+  Inbound* stream = inbound(peer, phase, header.chunk);
+  const bool fits = stream != nullptr && stream->received == header.slice && stream->received < stream->slices &&
+                    stream->received - stream->consumed < kWindow &&
                     (held.eager ? stream->eager : stream->received < stream->granted);
   if (!fits) {
     release(held);
-    return Failure(ErrorKind::corrupt_data,
-                   fmt::format("rank {} sent phase {} chunk {} slice {}, which {} does not expect now", peer, phase,
-                               header.chunk, header.slice, post_.call.describe()));
+    return unexpected(peer, header, "sent");
   }
   stream->received_bytes += held.payload.size();
   stream->held[stream->received++ % kWindow] = held;
@@ -147,23 +198,15 @@ Status PlanOperation::on_data(int peer, const wire::FrameHeader& header, const R
 }
 
 Status PlanOperation::on_grant(int peer, const wire::FrameHeader& header) {
-  Outbound* stream = outbound(peer, header.phase);
-  if (stream == nullptr || stream->chunk != header.chunk || header.slice > stream->slices) {
-    return Failure(ErrorKind::corrupt_data,
-                   fmt::format("rank {} granted {} slices of phase {} chunk {}, which {} does not send", peer,
-                               header.slice, header.phase, header.chunk, post_.call.describe()));
-  }
+  Outbound* stream = outbound(peer, header.phase, header.chunk);
+  if (stream == nullptr || header.slice > stream->slices) return unexpected(peer, header, "granted");
   stream->granted = std::max<std::uint64_t>(stream->granted, header.slice);
   return {};
 }
 
 Status PlanOperation::on_request(int peer, const wire::FrameHeader& header) {
-  Inbound* stream = inbound(peer, header.phase);
-  if (stream == nullptr) {
-    return Failure(ErrorKind::corrupt_data, fmt::format("rank {} asked for leave to send phase {}, which {} does not "
-                                                        "receive",
-                                                        peer, header.phase, post_.call.describe()));
-  }
+  Inbound* stream = inbound(peer, header.phase, header.chunk);
+  if (stream == nullptr) return unexpected(peer, header, "asked for leave to send");
   stream->eager = false;  // from now on by grants
   grants_dirty_ = true;
   return {};
@@ -208,32 +251,28 @@ wire::FrameHeader PlanOperation::header(FrameKind kind, std::uint16_t phase, std
           .slice = static_cast<std::uint32_t>(slice)};
 }
 
-// Every rank sends something to each peer of its streams at once, so that calls that differ meet:
-// elsewhere its data or its grants, in a broadcast also what follows. Otherwise ranks that name
-// different roots would wait for each other until their deadline.
 bool PlanOperation::announce() {
   const bool announced = announce_sends();
   return announce_grants() || announced;
 }
 
-// A root whose data waits for grants asks for them.
 bool PlanOperation::announce_sends() {
   if (sends_announced_) return false;
   sends_announced_ = true;
-  if (post_.call.collective != Collective::broadcast || !inbound_.empty()) return false;
+  bool moved = false;
   for (Outbound& stream : outbound_) {
-    if (stream.eager || stream.requested) continue;
+    if (!stream.announced || stream.requested) continue;
     stream.requested = outlet_.send_control(group_.world_rank(stream.peer),
                                             header(FrameKind::request, stream.phase, stream.chunk, stream.sent));
     sends_announced_ &= stream.requested;
+    moved |= stream.requested;
   }
-  return true;
+  return moved;
 }
 
-// Eager streams come by themselves, but a broadcast's receiver may have nothing else to send.
 bool PlanOperation::needs_grant(const Inbound& stream) const {
   if (stream.granted == stream.slices) return false;
-  return !stream.eager || (post_.call.collective == Collective::broadcast && stream.received == 0);
+  return !stream.eager || (stream.announced && stream.received == 0);
 }
 
 // Tells senders how far they may go, half a window at a time.
@@ -266,21 +305,36 @@ bool PlanOperation::may_send(Outbound& to, std::size_t bytes, bool& eagerly) {
   return false;
 }
 
-// Sends the lane's current slice: `encoded` as it is, or, if that is empty, `source` encoded here.
-bool PlanOperation::send_slice(LaneRun& run, Outbound& to, const std::byte* source, ConstBytes encoded) {
+// What is encoded already, or is so once for several uses; empty: write_payload() makes it.
+ConstBytes PlanOperation::ready_payload(LaneRun& run, const Step& step) {
+  if (step.kind == StepKind::forward) return run.received.payload;
+  if (math_.codec == nullptr || step.raw) return {};
+  if (step.kind == StepKind::send_result) return run.math.encoded();
+  const bool is_used_again = step.peers.size() > 1 || run.lane->steps.back().quantized;
+  if (step.kind != StepKind::send_input || !is_used_again) return {};
+  return run.math.encode_once(math_, input_slice(run), slice_length(run));
+}
+
+std::size_t PlanOperation::write_payload(LaneRun& run, const Step& step, Bytes payload) {
   const std::size_t elements = slice_length(run);
-  const std::size_t limit = encoded.data() != nullptr ? encoded.size() : math_.payload_limit(elements);
+  if (step.kind == StepKind::send_sum) return run.math.encode_sum(math_, elements, payload);
+  const std::byte* source = step.kind == StepKind::send_input ? input_slice(run) : output_slice(run);
+  return step.raw ? run.math.copy_raw(math_, source, elements, payload)
+                  : run.math.encode(math_, source, elements, payload);
+}
+
+// Sends the lane's current slice.
+bool PlanOperation::send_slice(LaneRun& run, const Step& step, Outbound& to) {
+  const ConstBytes ready = ready_payload(run, step);
+  const bool is_ready = ready.data() != nullptr;
+  const std::size_t limit = is_ready ? ready.size() : payload_limit(slice_length(run), step.raw);
   bool eagerly = false;
   if (!may_send(to, limit, eagerly)) return false;
   const int peer = group_.world_rank(to.peer);
   const Bytes payload = outlet_.begin(peer, limit, TrafficClass::data);
   if (payload.data() == nullptr) return false;
-  std::size_t bytes = encoded.size();
-  if (encoded.data() == nullptr) {
-    bytes = run.math.encode(math_, source, elements, payload);
-  } else if (bytes > 0) {
-    std::memcpy(payload.data(), encoded.data(), bytes);
-  }
+  const std::size_t bytes = is_ready ? ready.size() : write_payload(run, step, payload);
+  if (is_ready && bytes > 0) std::memcpy(payload.data(), ready.data(), bytes);
   const auto phase = static_cast<std::uint16_t>(to.phase | (eagerly ? kEagerFlag : 0));
   if (eagerly) outlet_.note_eager_sent(peer, bytes);
   outlet_.finish(header(FrameKind::data, phase, to.chunk, to.sent), bytes);
@@ -288,15 +342,10 @@ bool PlanOperation::send_slice(LaneRun& run, Outbound& to, const std::byte* sour
   return true;
 }
 
-PlanOperation::Outcome PlanOperation::send(LaneRun& run, const Step& step, const std::byte* source) {
+PlanOperation::Outcome PlanOperation::send(LaneRun& run, const Step& step) {
   const std::size_t first = run.streams[run.step];
-  ConstBytes encoded;
-  if (step.kind == StepKind::forward) encoded = run.received.payload;
-  if (step.kind == StepKind::send_result && math_.codec != nullptr) encoded = run.math.encoded();
-  const bool encode_for_all = step.kind == StepKind::send_input && math_.codec != nullptr && step.peers.size() > 1;
   for (; run.served < step.peers.size(); ++run.served) {
-    if (encode_for_all) encoded = run.math.encode_once(math_, source, slice_length(run));
-    if (!send_slice(run, outbound_[first + run.served], source, encoded)) return Outcome::blocked;
+    if (!send_slice(run, step, outbound_[first + run.served])) return Outcome::blocked;
   }
   run.served = 0;
   release(run.received);
@@ -313,7 +362,8 @@ const std::byte* PlanOperation::input_slice(LaneRun& run) {
   return run.math.own_input(math_, at, slice_length(run));
 }
 
-std::byte* PlanOperation::output_slice(const LaneRun& run) const {
+std::byte* PlanOperation::output_slice(LaneRun& run) {
+  if (run.lane->scratch) return run.finishes ? run.math.scratch(math_) : nullptr;
   if (post_.output == nullptr) return nullptr;
   return post_.output + (run.lane->output_begin + run.slice * slice_elements_) * math_.element_size();
 }
@@ -336,11 +386,9 @@ Result<PlanOperation::Outcome> PlanOperation::recv_reduce(LaneRun& run, const St
   Inbound& from = inbound_[run.streams[run.step]];
   if (next_held(from) == nullptr) return Outcome::blocked;
   Held held = take_held(from);
-  const Status added = run.math.add_payload(math_, held.payload, output_slice(run), slice_length(run));
+  const Status added = run.math.add_payload(math_, held.payload, output_slice(run), slice_length(run), step.raw);
   release(run.pending);
-  // A raw first part is only pointed at until the second one comes.
-  const bool is_first = step.peers[0] == 0;
-  if (added.ok() && is_first) {
+  if (added.ok() && run.math.keeps_part()) {
     run.pending = held;
   } else {
     release(held);
@@ -354,7 +402,8 @@ Result<PlanOperation::Outcome> PlanOperation::recv_copy(LaneRun& run, const Step
   Inbound& from = inbound_[run.streams[run.step]];
   if (next_held(from) == nullptr) return Outcome::blocked;
   Held held = take_held(from);
-  const Status copied = run.math.decode(math_, held.payload, output_slice(run), slice_length(run));
+  Status copied;
+  if (!run.lane->scratch) copied = run.math.decode(math_, held.payload, output_slice(run), slice_length(run));
   const bool forwards = run.step + 1 < run.lane->steps.size();
   if (copied.ok() && forwards) {
     run.received = held;
@@ -366,27 +415,33 @@ Result<PlanOperation::Outcome> PlanOperation::recv_copy(LaneRun& run, const Step
 }
 
 Status PlanOperation::finish_slice(LaneRun& run) {
-  return run.math.finish(math_, output_slice(run), slice_length(run), is_requantized(run));
+  const bool requantizes = is_requantized(run);
+  std::byte* output = requantizes && run.lane->scratch ? nullptr : output_slice(run);
+  return run.math.finish(math_, output, slice_length(run), requantizes);
 }
 
-PlanOperation::Outcome PlanOperation::local_copy(LaneRun& run) {
-  const std::size_t bytes = slice_length(run) * math_.element_size();
+Status PlanOperation::local_copy(LaneRun& run, const Step& step) {
+  const std::size_t elements = slice_length(run);
+  if (step.quantized && math_.codec != nullptr) {
+    return run.math.decode(math_, run.math.encode_once(math_, input_slice(run), elements), output_slice(run), elements);
+  }
+  const std::size_t bytes = elements * math_.element_size();
   if (bytes > 0 && output_slice(run) != input_slice(run)) std::memmove(output_slice(run), input_slice(run), bytes);
-  return Outcome::done;
+  return {};
 }
 
 Result<PlanOperation::Outcome> PlanOperation::take(LaneRun& run, const Step& step) {
   switch (step.kind) {
-    case StepKind::send_input: return send(run, step, input_slice(run));
-    case StepKind::send_result: return send(run, step, output_slice(run));
-    case StepKind::forward: return send(run, step, nullptr);
+    case StepKind::send_input:
+    case StepKind::send_sum:
+    case StepKind::send_result:
+    case StepKind::forward: return send(run, step);
     case StepKind::local_reduce: return local_reduce(run, step);
     case StepKind::recv_reduce: return recv_reduce(run, step);
     case StepKind::recv_copy: return recv_copy(run, step);
-    case StepKind::local_copy: return local_copy(run);
-    case StepKind::finish: break;
+    case StepKind::local_copy: QCCL_TRY(local_copy(run, step)); break;
+    case StepKind::finish: QCCL_TRY(finish_slice(run)); break;
   }
-  QCCL_TRY(finish_slice(run));
   return Outcome::done;
 }
 
@@ -397,6 +452,12 @@ void PlanOperation::end_slice(LaneRun& run) {
     run.math.release_buffers();
     --unfinished_lanes_;
   }
+}
+
+bool PlanOperation::may_begin(const LaneRun& run) const {
+  if (run.lane->after < 0) return true;
+  const LaneRun& before = lanes_[static_cast<std::size_t>(run.lane->after)];
+  return before.slice == before.slices;
 }
 
 // Runs steps until one blocks or a slice is complete.
@@ -420,6 +481,7 @@ Result<bool> PlanOperation::advance_lane(LaneRun& run) {
 Result<bool> PlanOperation::advance() {
   bool moved = announce();
   for (LaneRun& run : lanes_) {
+    if (!may_begin(run)) continue;
     auto lane_moved = advance_lane(run);
     if (!lane_moved.ok()) return lane_moved.failure();
     moved |= *lane_moved;

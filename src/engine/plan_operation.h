@@ -38,6 +38,7 @@ class PlanOperation final : public Operation {
     std::uint32_t chunk;
     std::uint64_t slices;
     bool eager;                  // small enough to come without a grant
+    bool announced = false;      // its sender hears from us by its grant alone
     std::uint64_t received = 0;  // slices, in order
     std::uint64_t consumed = 0;
     std::uint64_t granted = 0;  // announced
@@ -51,6 +52,7 @@ class PlanOperation final : public Operation {
     std::uint32_t chunk;
     std::uint64_t slices;
     bool eager;
+    bool announced = false;  // its receiver hears from us by our request alone
     std::uint64_t sent = 0;
     std::uint64_t granted = 0;
     bool requested = false;
@@ -62,6 +64,7 @@ class PlanOperation final : public Operation {
     std::uint64_t slice = 0;
     std::size_t step = 0;
     std::size_t served = 0;  // peers of a send step that have their frame
+    bool finishes = false;
     int reduced_parts = 0;
     LaneMath math;
     Held pending;   // the first part of a raw reduction, only pointed at
@@ -72,22 +75,29 @@ class PlanOperation final : public Operation {
   MathContext math_context() const;
   void build_streams();
   void begin();
+  void add_streams(LaneRun& run, const plan::Step& step);
+  void choose_announcements();
   std::uint64_t stream_slices(std::uint64_t elements) const;
-  bool is_eager(std::uint64_t elements) const;
-  Inbound* inbound(int peer, std::uint16_t phase);
-  Outbound* outbound(int peer, std::uint16_t phase);
+  std::size_t payload_limit(std::uint64_t elements, bool raw) const;
+  bool is_eager(std::uint64_t elements, bool raw) const;
+  Inbound* inbound(int peer, std::uint16_t phase, std::uint32_t chunk);
+  Outbound* outbound(int peer, std::uint16_t phase, std::uint32_t chunk);
+  Status unexpected(int peer, const wire::FrameHeader& header, const std::string& what) const;
 
   Result<bool> advance_lane(LaneRun& run);
   void end_slice(LaneRun& run);
   Result<Outcome> take(LaneRun& run, const plan::Step& step);
-  Outcome send(LaneRun& run, const plan::Step& step, const std::byte* source);
-  bool send_slice(LaneRun& run, Outbound& to, const std::byte* source, ConstBytes encoded);
+  bool may_begin(const LaneRun& run) const;
+  Outcome send(LaneRun& run, const plan::Step& step);
+  bool send_slice(LaneRun& run, const plan::Step& step, Outbound& to);
+  ConstBytes ready_payload(LaneRun& run, const plan::Step& step);
+  std::size_t write_payload(LaneRun& run, const plan::Step& step, Bytes payload);
   bool may_send(Outbound& to, std::size_t bytes, bool& eagerly);
   Result<Outcome> local_reduce(LaneRun& run, const plan::Step& step);
   Result<Outcome> recv_reduce(LaneRun& run, const plan::Step& step);
   Result<Outcome> recv_copy(LaneRun& run, const plan::Step& step);
   Status finish_slice(LaneRun& run);
-  Outcome local_copy(LaneRun& run);
+  Status local_copy(LaneRun& run, const plan::Step& step);
 
   std::vector<int> late_senders() const;
   Held* next_held(Inbound& from);
@@ -102,7 +112,7 @@ class PlanOperation final : public Operation {
   std::size_t slice_length(std::uint64_t elements, std::uint64_t slice) const;
   std::size_t slice_length(const LaneRun& run) const;
   const std::byte* input_slice(LaneRun& run);
-  std::byte* output_slice(const LaneRun& run) const;
+  std::byte* output_slice(LaneRun& run);
   bool is_requantized(const LaneRun& run) const;
 
   const std::uint64_t slice_elements_;

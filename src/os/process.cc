@@ -33,6 +33,12 @@ std::string boot_id() {
   return id;
 }
 
+std::string network_namespace() {
+  std::array<char, 64> text{};
+  const auto bytes = ::readlink("/proc/self/ns/net", text.data(), text.size());
+  return bytes > 0 ? std::string(text.data(), static_cast<std::size_t>(bytes)) : std::string();
+}
+
 int available_cpus() {
   // More than 1024 cores do not fit cpu_set_t: the call fails with EINVAL and the count of
   // cores online stands in.

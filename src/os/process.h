@@ -12,6 +12,9 @@ std::string host_name();
 // Differs between hosts and between boots of one; the same in every container of a host.
 // Empty where the kernel does not tell.
 std::string boot_id();
+// The network namespace of this process; empty if the system does not say. Abstract unix sockets
+// reach no further.
+std::string network_namespace();
 // Cores this process may run on, at least 1.
 int available_cpus();
 // 64 bits from the kernel's random generator.

@@ -2,14 +2,16 @@
 // a plan for 1 GiB is as small as one for 1 KiB.
 //
 // A role is a set of lanes. A lane walks the slices of one chunk in order and runs its steps for
-// each slice in order; lanes of a role run independently. Every frame belongs to a stream: all
-// frames from one rank to another in one phase, which are the slices of exactly one chunk.
-// Reductions add ranks 0..N-1 in that order whatever arrives first.
+// each slice in order; lanes of a role run independently, or one after another. Every frame belongs
+// to a stream: the slices of one chunk from one rank to another in one phase. Whatever arrives
+// first, sums are added in the order of a lane's steps: ranks 0..N-1 in one-shot and
+// scatter-reduce, another order, the same for all ranks, where partial sums travel.
 //
 // Pure functions of the request: every rank builds the same plan and takes its own role.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,7 @@ enum class StepKind : std::uint8_t {
   send_input,    // encode(input slice) to `peers`
   local_reduce,  // accumulate this rank's input slice
   recv_reduce,   // accumulate the slice that peers[0] sends in `phase`
+  send_sum,      // encode(what is accumulated so far) to `peers`
   finish,        // output slice = the accumulated one, averaged and rounded
   send_result,   // encode(output slice) to `peers`; the output becomes decode(encode(output))
   recv_copy,     // output slice = the one that peers[0] sends in `phase`
@@ -33,17 +36,21 @@ struct Step {
   StepKind kind;
   std::uint16_t phase = 0;
   std::vector<int> peers;  // group ranks, in the order in which to serve them
-  // local_reduce: through decode(encode(input)), so that this rank adds what its peers add.
+  // local_reduce, local_copy: through decode(encode(input)), so that this rank has what its peers have.
   bool quantized = false;
+  // Sends and receives: uncompressed whatever the call's codec.
+  bool raw = false;
 };
 
 // Where a lane's chunk lies in the caller's buffers, in elements.
 struct Lane {
-  std::uint32_t chunk = 0;
+  std::uint32_t chunk = 0;  // names it between ranks
   std::uint64_t input_begin = 0;
   std::uint64_t output_begin = 0;
   std::uint64_t count = 0;
   std::vector<Step> steps;
+  bool scratch = false;  // the "output" is memory of the engine's: this rank only passes it on
+  int after = -1;        // begins when that lane of the role has ended
 };
 
 struct Role {
@@ -55,18 +62,25 @@ struct Request {
   Collective collective = Collective::all_reduce;
   Algorithm algorithm = Algorithm::one_shot;
   int world = 1;
-  int root = 0;                      // broadcast
-  std::uint64_t count = 0;           // elements, as the public call counts them
+  int root = 0;                      // broadcast, reduce, gather, scatter
+  std::uint64_t count = 0;           // elements, as the public call counts them; with `counts` unused
   std::uint32_t bucket_size = 1;     // 1 when nothing is compressed
   std::uint64_t slice_elements = 0;  // at least 1
-  bool compressed = false;           // reductions only
+  bool compressed = false;
+  // Each rank's own count (the v forms), the same list on all ranks. all_to_all: what this rank
+  // sends to each, then what it receives from each.
+  std::vector<std::uint64_t> counts{};
+  std::vector<int> hosts{};  // each rank's host; hierarchical only
 };
 
-// What `rank` does. Lanes over empty chunks are left out; where the whole call has no elements it
-// is a barrier, whose frames have no payload.
+// The algorithms that the collective has.
+std::span<const Algorithm> algorithms_of(Collective collective);
+
+// What `rank` does. Lanes over empty chunks are left out, except in all_to_all, where only the two
+// ranks know; where the whole call has no elements it is a barrier, whose frames have no payload.
 Role make_role(const Request& request, int rank);
 
-// The chunks of the request's data, one per owner; what streams carry.
+// The chunks of the request's data; what streams carry. One for each owner where there are owners.
 std::vector<Range> chunks(const Request& request);
 
 // One line a step, for people.

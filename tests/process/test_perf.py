@@ -202,13 +202,28 @@ def test_every_type_is_copied_bit_by_bit(collective):
     assert {row.type for row in rows} == set(TYPES)
 
 
-@pytest.mark.parametrize("algorithm", ["one_shot", "sra"])
-def test_the_algorithm_can_be_chosen(algorithm, tmp_path):
-    flags = ["-b", 4, "-e", "64K", "-f", 32, "-n", 1, "-g", 3, "--algorithm", algorithm]
-    document = perf_json(tmp_path, "all_reduce", *flags)
-    assert {entry["algorithm"] for entry in document["results"]} == {algorithm}
-    document = perf_json(tmp_path, "broadcast", *flags)
-    assert {entry["algorithm"] for entry in document["results"]} == {algorithm}
+ALGORITHMS = {
+    "all_reduce": ["one_shot", "sra", "ring", "tree", "hierarchical"],
+    "broadcast": ["one_shot", "sra", "binomial"],
+    "all_gather": ["one_shot", "ring"],
+    "reduce_scatter": ["one_shot", "ring"],
+}
+
+
+@pytest.mark.parametrize("collective", ALGORITHMS)
+def test_the_algorithm_can_be_chosen(collective, tmp_path):
+    for algorithm in ALGORITHMS[collective]:
+        flags = ["-b", 4, "-e", "64K", "-f", 32, "-n", 1, "-g", 3, "--algorithm", algorithm]
+        document = perf_json(tmp_path, collective, *flags)
+        assert {entry["algorithm"] for entry in document["results"]} == {algorithm}
+
+
+def test_one_machine_acts_as_two_hosts(tmp_path):
+    flags = ["-b", "1M", "-e", "1M", "-n", 1, "-g", 4, "--algorithm", "hierarchical"]
+    rows = perf("all_reduce", *flags, "--compression", "minmax:bits=8", QCCL_HOSTS="2x2")
+    assert len(rows) == 1
+    result = run("perf", "all_reduce", *flags, QCCL_HOSTS="2x3")
+    assert result.returncode != 0 and "QCCL_HOSTS=2x3 is for 6 ranks, this job has 4" in result.stderr
 
 
 # ---- compression
@@ -315,7 +330,7 @@ def test_a_json_file_that_cannot_be_written_is_an_error(tmp_path):
         (["-o", "median"], "sum prod min max avg mulsum all"),
         (["-o", "avg", "-d", "int32"], "avg is for half, float, double and bfloat16"),
         (["-o", "mulsum", "-d", "uint64"], "mulsum is for half, float, double and bfloat16"),
-        (["--algorithm", "ring"], "auto one_shot sra"),
+        (["--algorithm", "star"], "auto one_shot sra ring tree"),
         (["--transport", "ib"], "auto,shm,tcp"),
         (["--compression", "minmax:bits=99"], "bits=99"),
         (["-t", "2"], "use -g"),
@@ -336,7 +351,7 @@ def test_wrong_flags_are_6_and_say_what_is_allowed(flags, words):
 def test_flags_that_would_change_nothing_are_6():
     for collective, flags in (
         ("all_gather", ["--algorithm", "sra"]),
-        ("reduce_scatter", ["--algorithm", "one_shot"]),
+        ("reduce_scatter", ["--algorithm", "tree"]),
         ("broadcast", ["--compression", "minmax:bits=4"]),
     ):
         result = run("perf", collective, *flags)

@@ -12,8 +12,8 @@ namespace {
 class Collectives : public ::testing::TestWithParam<int> {
  protected:
   void expect_reference(const engine::Call& call, std::uint64_t round) {
-    const auto inputs = make_inputs(kPatterns[round % kPatterns.size()], call.type,
-                                    engine::input_elements(call, world_), world_, round);
+    const auto inputs =
+        make_inputs(kPatterns[round % kPatterns.size()], call.type, most_input_elements(call, world_), world_, round);
     auto expected = expected_outputs(call, inputs);
     for (int i = 0; i < 2; ++i) {
       const Placement placement{.in_place = i == 0, .input_offset = round % 9, .output_offset = round % 4};
@@ -95,7 +95,7 @@ TEST(LargeCollectives, of_more_than_a_million_bytes_give_the_expected_bytes) {
     const std::uint64_t count = collective == Collective::broadcast ? 500009 : 200003;
     const auto call =
         make_call(collective, count, DataType::float32, 4, {.root = 2 * (collective == Collective::broadcast)});
-    const auto inputs = make_inputs(Pattern::normal, call.type, engine::input_elements(call, 4), 4, 8);
+    const auto inputs = make_inputs(Pattern::normal, call.type, most_input_elements(call, 4), 4, 8);
     const Outcome outcome = run_collective(world, call, inputs, {.in_place = true, .input_offset = 1});
     ASSERT_EQ(outcome.problem, "");
     EXPECT_EQ(difference(call.type, outcome.outputs, expected_outputs(call, inputs)), "") << call.describe();

@@ -25,7 +25,7 @@ class Compressed : public ::testing::TestWithParam<int> {
  protected:
   // Runs the call on both networks and holds the result against the bound.
   void expect_bounded(const engine::Call& call, Pattern pattern, std::uint64_t round) {
-    const std::uint64_t elements = engine::input_elements(call, world_);
+    const std::uint64_t elements = most_input_elements(call, world_);
     const auto inputs = make_inputs(pattern, call.type, elements, world_, 31 * round + elements);
     SCOPED_TRACE(fmt::format("world {} {} pattern {} round {}", world_, call.describe(), to_string(pattern), round));
     const Placement placement{.in_place = round % 2 == 0, .input_offset = round % 7, .output_offset = round % 5};
@@ -87,7 +87,8 @@ TEST_P(Compressed, reduce_scatter_is_within_the_stated_bound_for_every_codec) {
   for (const Compression& codec : all_codecs()) {
     for (const std::uint64_t count : {0, 1, 7, 700}) {
       const DataType type = round % 4 == 0 ? DataType::bfloat16 : DataType::float32;
-      const auto call = make_call(Collective::reduce_scatter, count, type, world_, options_of(codec, round));
+      const auto call = make_call(Collective::reduce_scatter, count, type, world_,
+                                  {.op = options_of(codec, round).op, .compression = codec});
       ASSERT_NO_FATAL_FAILURE(expect_bounded(call, kPatterns[round % kPatterns.size()], round));
       ++round;
     }

@@ -145,8 +145,8 @@ TEST(QncclDefects, a_call_that_asks_for_what_can_not_be_compressed_is_refused) {
   EXPECT_TRUE(refused(Collective::reduce_scatter, DataType::float32, ReduceOp::prod));
   EXPECT_TRUE(refused(Collective::all_reduce, DataType::float64, ReduceOp::sum));
   EXPECT_TRUE(refused(Collective::all_reduce, DataType::int32, ReduceOp::sum));
-  EXPECT_TRUE(refused(Collective::all_gather, DataType::float32, ReduceOp::sum));
-  EXPECT_TRUE(refused(Collective::broadcast, DataType::float32, ReduceOp::sum));
+  EXPECT_TRUE(refused(Collective::gather, DataType::float32, ReduceOp::sum));
+  EXPECT_TRUE(refused(Collective::scatter, DataType::float32, ReduceOp::sum));
   EXPECT_FALSE(refused(Collective::all_reduce, DataType::float32, ReduceOp::avg));
 }
 

@@ -8,6 +8,7 @@
 
 #include "engine/outlet.h"
 #include "engine/plan_operation.h"
+#include "plan/plan.h"
 #include "support/sim_call.h"
 #include "wire/frame.h"
 
@@ -133,9 +134,10 @@ TEST_P(FewSlots, do_not_deadlock_any_collective) {
         {.seed = 8, .link = {.latency = std::chrono::microseconds(10), .slots = GetParam()}, .slice_bytes = 4096});
     std::deque<SimCall> calls;
     std::uint64_t seed = 0;
-    for (const auto collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
-                                  Collective::broadcast, Collective::barrier}) {
-      for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::sra}) {
+    for (const auto collective :
+         {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::broadcast,
+          Collective::reduce, Collective::gather, Collective::scatter, Collective::all_to_all, Collective::barrier}) {
+      for (const Algorithm algorithm : plan::algorithms_of(collective)) {
         for (const std::uint64_t count : {100, 30000}) {
           const auto call = make_call(collective, collective == Collective::barrier ? 0 : count, DataType::float32,
                                       size, {.algorithm = algorithm});

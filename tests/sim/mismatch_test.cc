@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "plan/plan.h"
 #include "support/sim_call.h"
 
 namespace qccl::testing {
@@ -57,6 +58,21 @@ std::vector<Pair> differing_calls(int world, std::uint64_t count) {
     pairs.push_back({"root 1 and 0", broadcast(count, world, 1, algorithm), broadcast(count, world, 0, algorithm)});
     pairs.push_back({"root 2 and 1", broadcast(count, world, 2, algorithm), broadcast(count, world, 1, algorithm)});
     pairs.push_back({"broadcast count", broadcast(count, world, 1, algorithm), broadcast(1, world, 1, algorithm)});
+  }
+  for (const auto collective : {Collective::reduce, Collective::gather, Collective::scatter, Collective::broadcast}) {
+    for (const Algorithm algorithm : plan::algorithms_of(collective)) {
+      const auto rooted = [&](int root) {
+        return make_call(collective, count, DataType::float32, world, {.root = root, .algorithm = algorithm});
+      };
+      pairs.push_back({"root 0 and 1", rooted(0), rooted(1)});
+      pairs.push_back({"root 2 and 1", rooted(2), rooted(1)});
+      pairs.push_back({"rooted and all_reduce", rooted(1), base});
+    }
+  }
+  for (const Algorithm algorithm : {Algorithm::ring, Algorithm::tree, Algorithm::hierarchical}) {
+    pairs.push_back({"algorithm", base, all_reduce(count, world, {.algorithm = algorithm})});
+    pairs.push_back({"count", all_reduce(count, world, {.algorithm = algorithm}),
+                     all_reduce(count + 1, world, {.algorithm = algorithm})});
   }
   return pairs;
 }
@@ -153,6 +169,58 @@ TEST(MismatchOfTwo, roots_that_wait_for_nobody_are_an_error_on_both) {
         ASSERT_TRUE(next.done(rank)) << "count " << count << " crossed " << crossed;
         EXPECT_EQ(next.failure(rank)->kind, ErrorKind::misuse) << next.failure(rank)->message;
       }
+    }
+  }
+}
+
+TEST(MismatchOfCounts, of_two_ranks_in_an_exchange_is_an_error_everywhere_that_names_both) {
+  for (const std::uint64_t length : {0, 10, 60000}) {
+    for (const std::uint64_t expected : {length + 1, length + 90000}) {
+      SimWorld world(3);
+      std::deque<SimCall> calls;
+      for (int rank = 0; rank < 3; ++rank) {
+        std::vector<std::uint64_t> counts(6, 5);
+        if (rank == 0) counts[2] = length;        // to rank 2
+        if (rank == 2) counts[3 + 0] = expected;  // from rank 0
+        const auto call = comm::make_call(Collective::all_to_all, comm::Extent(counts), DataType::float32, 3, {}, {});
+        calls.emplace_back(world, world_group(world), call.value());
+        calls.back().post(rank);
+      }
+      world.run_for(seconds(2));
+      for (int rank = 0; rank < 3; ++rank) {
+        SimCall next(world, world_group(world), make_call(Collective::barrier, 0, DataType::uint8, 3));
+        next.post(rank);
+        world.run_for(std::chrono::milliseconds(1));
+        ASSERT_TRUE(next.done(rank)) << "rank " << rank << " hangs";
+        EXPECT_EQ(next.failure(rank)->kind, ErrorKind::misuse);
+        const std::string& message = next.failure(rank)->message;
+        for (const std::uint64_t count : {length, expected}) {
+          EXPECT_NE(message.find(fmt::format(" {}", count)), std::string::npos) << message;
+        }
+      }
+    }
+  }
+}
+
+TEST(MismatchOfCounts, of_one_rank_is_an_error_that_shows_both_lists) {
+  for (const Collective collective :
+       {Collective::all_gather, Collective::reduce_scatter, Collective::gather, Collective::scatter}) {
+    SimWorld world(3);
+    const auto counted = [&](std::vector<std::uint64_t> counts) {
+      return comm::make_call(collective, comm::Extent(std::move(counts)), DataType::float32, 3, {}, {}).value();
+    };
+    SimCall majority(world, world_group(world), counted({4, 0, 9}));
+    SimCall minority(world, world_group(world), counted({4, 1, 9}));
+    for (int rank = 0; rank < 3; ++rank) (rank == 1 ? minority : majority).post(rank);
+    world.run_for(seconds(2));
+    SimCall next(world, world_group(world), make_call(Collective::barrier, 0, DataType::uint8, 3));
+    next.post_all();
+    world.run_for(std::chrono::milliseconds(1));
+    for (int rank = 0; rank < 3; ++rank) {
+      ASSERT_TRUE(next.done(rank)) << to_string(collective);
+      EXPECT_EQ(next.failure(rank)->kind, ErrorKind::misuse);
+      EXPECT_NE(next.failure(rank)->message.find("[4 0 9]"), std::string::npos) << next.failure(rank)->message;
+      EXPECT_NE(next.failure(rank)->message.find("[4 1 9]"), std::string::npos) << next.failure(rank)->message;
     }
   }
 }

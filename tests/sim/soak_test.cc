@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/environment.h"
+#include "plan/plan.h"
 #include "support/sim_call.h"
 
 namespace qccl::testing {
@@ -78,11 +79,11 @@ class Round {
 
   void add_call() {
     const SimGroup& group = random_.pick(groups_);
-    const auto collective = static_cast<Collective>(random_.below(5));
+    const auto collective = static_cast<Collective>(random_.below(9));
     CallOptions options;
     auto type = kTypes[random_.below(kTypes.size())];
-    const bool reduces = collective == Collective::all_reduce || collective == Collective::reduce_scatter;
-    if (collective == Collective::broadcast) options.root = static_cast<int>(random_.below(group.ranks.size()));
+    const bool reduces = is_reduction(collective);
+    if (is_rooted(collective)) options.root = static_cast<int>(random_.below(group.ranks.size()));
     if (reduces) {
       do {
         options.op = kOps[random_.below(kOps.size())];
@@ -93,7 +94,10 @@ class Round {
       options.op = random_.pick(std::vector<ReduceOp>{ReduceOp::sum, ReduceOp::avg, ReduceOp::premul_sum});
       type = random_.pick(std::vector<DataType>{DataType::float32, DataType::float16, DataType::bfloat16});
     }
-    options.algorithm = static_cast<Algorithm>(random_.below(3));
+    const auto algorithms = plan::algorithms_of(collective);
+    // Products in another order have no stated bound.
+    const bool rounds = reduces && options.op == ReduceOp::prod && is_floating(type);
+    if (!rounds && random_.below(3) > 0) options.algorithm = algorithms[random_.below(algorithms.size())];
     const std::uint64_t count = collective == Collective::barrier ? 0 : draw_count();
     const Placement placement{
         .in_place = random_.below(2) == 0, .input_offset = random_.below(16), .output_offset = random_.below(16)};

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "support/reference.h"
+#include "support/sum_tree.h"
 
 namespace qccl::testing {
 namespace {
@@ -21,12 +22,16 @@ long double unit_in_last_place(long double magnitude) {
   return magnitude < 0x1p-126L ? 0x1p-149L : std::ldexp(1.0L, std::ilogb(magnitude) - 23);
 }
 
-// One chunk, that is one owner's part, of a compressed reduction.
+// One chunk, that is one owner's part, of a reduction.
 class ChunkCheck {
  public:
-  ChunkCheck(const engine::Call& call, const std::vector<ByteVector>& inputs, int owner, std::uint64_t begin,
-             std::uint64_t end)
-      : call_(call), inputs_(inputs), owner_(owner), begin_(begin), end_(end) {}
+  ChunkCheck(const engine::Call& call, const std::vector<ByteVector>& inputs, SumTree tree)
+      : call_(call),
+        inputs_(inputs),
+        tree_(std::move(tree)),
+        owner_(tree_.owner),
+        begin_(tree_.begin),
+        end_(tree_.end) {}
 
   // `output` holds the elements from `output_begin` on.
   std::string check(const ByteVector& output, std::uint64_t output_begin) {
@@ -41,31 +46,76 @@ class ChunkCheck {
   }
 
  private:
-  bool one_shot() const { return owner_ < 0; }
-  bool requantizes() const { return call_.collective == Collective::all_reduce && !one_shot(); }
+  bool requantizes() const { return tree_.travels; }
   bool averages() const { return call_.op == ReduceOp::avg; }
 
-  // What one encoding of rank `rank`'s bucket may do.
+  long double input(int rank, std::uint64_t i) const {
+    return element(call_.type, inputs_[static_cast<std::size_t>(rank)], i);
+  }
+
   void add_rank(int rank) {
-    const ByteVector& input = inputs_[static_cast<std::size_t>(rank)];
-    long double minimum = element(call_.type, input, first_);
-    long double maximum = minimum;
     for (std::uint64_t i = first_; i < last_; ++i) {
-      const long double value = element(call_.type, input, i);
+      const long double value = input(rank, i);
       exact_[i - first_] += value;
       magnitude_[i - first_] += std::fabs(value);
-      minimum = std::fmin(minimum, value);
-      maximum = std::fmax(maximum, value);
-      if (!std::isfinite(value)) own_poison_[i - first_] = true;
-      all_poisoned_ |= !std::isfinite(value) && (rank != owner_ || requantizes());
+      if (std::isfinite(value)) continue;
+      own_poison_[i - first_] = true;
+      all_poisoned_ |= rank != owner_ || requantizes();
     }
-    if (rank == owner_) return;
+  }
+
+  // The exact sum of a rank and all below it, and how far the partial sum may be off that arrives
+  // above it: what came from below, the additions, and one encoding or rounding on its way.
+  struct Partial {
+    std::vector<long double> sum;
+    std::vector<long double> magnitude;
+    long double error = 0;
+  };
+  Partial partial(int rank) {
+    Partial result;
+    for (std::uint64_t i = first_; i < last_; ++i) {
+      result.sum.push_back(input(rank, i));
+      result.magnitude.push_back(std::fabs(result.sum.back()));
+    }
+    int parts = 1;
+    for (int below = 0; below < world(); ++below) {
+      if (below == rank || tree_.parent[static_cast<std::size_t>(below)] != rank) continue;
+      const Partial part = partial(below);
+      ++parts;
+      result.error += part.error;
+      for (std::size_t i = 0; i < result.sum.size(); ++i) {
+        result.sum[i] += part.sum[i];
+        result.magnitude[i] += part.magnitude[i];
+      }
+    }
+    if (parts > 1) {
+      const long double most = *std::max_element(result.magnitude.begin(), result.magnitude.end());
+      result.error += parts * 0x1p-24L * (most + result.error);
+    }
+    result.error += travel_error(result, rank, parts == 1);
+    return result;
+  }
+
+  long double travel_error(const Partial& part, int rank, bool is_input) {
+    long double minimum = std::numeric_limits<long double>::infinity();
+    long double maximum = -minimum;
+    for (const long double value : part.sum) {
+      minimum = std::fmin(minimum, value - part.error);
+      maximum = std::fmax(maximum, value + part.error);
+    }
     const long double largest_magnitude = std::max(std::fabs(minimum), std::fabs(maximum));
-    encoded_bound_ += stated_bound(call_.compression, minimum, maximum);
+    if (call_.compression.kind == Compression::Kind::none || tree_.raw[static_cast<std::size_t>(rank)]) {
+      const bool rounds = call_.type != DataType::float32 && !is_input && std::isfinite(largest_magnitude);
+      may_overflow_ |= rounds && largest_magnitude > largest(call_.type);
+      return rounds ? half_spacing(call_.type, largest_magnitude) / 2 : 0;
+    }
     // A float16 on the wire ends at 65504, and a unit of one bit is the whole range.
-    all_poisoned_ |= call_.compression.kind == Compression::Kind::cast && call_.compression.wire == DataType::float16 &&
-                     largest_magnitude >= 65520;
+    const bool to_float16 =
+        call_.compression.kind == Compression::Kind::cast && call_.compression.wire == DataType::float16;
+    all_poisoned_ |= to_float16 && is_input && largest_magnitude >= 65520;
+    may_overflow_ |= to_float16 && largest_magnitude >= 65504;
     may_overflow_ |= call_.compression.bits == 1 && maximum - minimum > kFloatMax;
+    return stated_bound(call_.compression, minimum, maximum);
   }
 
   void sum_ranks() {
@@ -75,7 +125,11 @@ class ChunkCheck {
     own_poison_.assign(size, false);
     encoded_bound_ = 0;
     all_poisoned_ = may_overflow_ = false;
-    for (int rank = 0; rank < world(); ++rank) add_rank(rank);
+    for (int rank = 0; rank < world(); ++rank) {
+      add_rank(rank);
+      if (tree_.parent[static_cast<std::size_t>(rank)] == owner_ && rank != owner_)
+        encoded_bound_ += partial(rank).error;
+    }
   }
 
   // The sum's or average's error before the owner encodes it again.
@@ -144,6 +198,7 @@ class ChunkCheck {
 
   const engine::Call& call_;
   const std::vector<ByteVector>& inputs_;
+  const SumTree tree_;
   const int owner_;  // -1: every rank's part is encoded (one-shot)
   const std::uint64_t begin_;
   const std::uint64_t end_;
@@ -196,20 +251,15 @@ std::uint64_t chunk_share(const engine::Call& call, int world) {
 
 std::string check_bound(const engine::Call& call, const std::vector<ByteVector>& inputs,
                         const std::vector<ByteVector>& outputs) {
-  if (call.count == 0) return {};
-  const int world = static_cast<int>(inputs.size());
-  const bool scatters = call.collective == Collective::reduce_scatter;
-  const bool one_shot = !scatters && call.algorithm == Algorithm::one_shot;
-  const std::uint64_t total = scatters ? call.count * static_cast<std::uint64_t>(world) : call.count;
-  const std::uint64_t share = chunk_share(call, world);
   const std::vector<ByteVector> added = contributions(call, inputs);
-  for (int owner = 0; owner < world; ++owner) {
-    const std::uint64_t begin = std::min(total, static_cast<std::uint64_t>(owner) * share);
-    const std::uint64_t end = std::min(total, begin + share);
-    // All ranks hold the same all_reduce result (checked apart), so the owner's is looked at.
-    ChunkCheck chunk(call, added, one_shot ? -1 : owner, begin, end);
-    std::string violation = chunk.check(outputs[static_cast<std::size_t>(owner)], scatters ? begin : 0);
-    if (!violation.empty()) return fmt::format("chunk of rank {}, {}", owner, violation);
+  for (const SumTree& tree : sum_trees(call, static_cast<int>(inputs.size()))) {
+    if (tree.begin == tree.end) continue;
+    // All ranks hold the same all_reduce result (checked apart), so one of them is looked at.
+    const bool scatters = call.collective == Collective::reduce_scatter;
+    const int holder = call.collective == Collective::reduce ? call.root : std::max(tree.owner, 0);
+    ChunkCheck chunk(call, added, tree);
+    const std::string violation = chunk.check(outputs[static_cast<std::size_t>(holder)], scatters ? tree.begin : 0);
+    if (!violation.empty()) return fmt::format("chunk of rank {}, {}", tree.owner, violation);
   }
   return {};
 }

@@ -166,27 +166,50 @@ ByteVector with_plain_nans(DataType type, ByteVector data) {
 }
 
 std::vector<ByteVector> expected_outputs(const engine::Call& call, const std::vector<ByteVector>& inputs) {
-  const std::size_t world = inputs.size();
-  const std::size_t bytes = static_cast<std::size_t>(call.count) * element_bytes(call.type);
-  switch (call.collective) {
-    case Collective::barrier: return std::vector<ByteVector>(world);
-    case Collective::broadcast: return std::vector<ByteVector>(world, inputs[static_cast<std::size_t>(call.root)]);
-    case Collective::all_reduce:
-      return std::vector<ByteVector>(world, reduce_in_rank_order(call.type, call.op, contributions(call, inputs)));
-    case Collective::all_gather: {
-      ByteVector all;
-      for (const ByteVector& input : inputs) all.insert(all.end(), input.begin(), input.end());
-      return std::vector<ByteVector>(world, all);
+  return expected_outputs(std::vector<engine::Call>(inputs.size(), call), inputs);
+}
+
+std::vector<ByteVector> expected_outputs(const std::vector<engine::Call>& calls,
+                                         const std::vector<ByteVector>& inputs) {
+  const engine::Call& call = calls[0];
+  const int world = static_cast<int>(inputs.size());
+  const auto part_of = [&](const ByteVector& all, const engine::Call& whose, int rank) {
+    const std::size_t size = element_bytes(call.type);
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(engine::piece_begin(whose, rank) * size);
+    return ByteVector(begin, begin + static_cast<std::ptrdiff_t>(engine::piece_elements(whose, rank) * size));
+  };
+  const auto root = static_cast<std::size_t>(call.root);
+  std::vector<ByteVector> outputs(inputs.size());
+  if (call.collective == Collective::barrier) return outputs;
+  const ByteVector sum = is_reduction(call.collective)
+                             ? reduce_in_rank_order(call.type, call.op, contributions(call, inputs))
+                             : ByteVector();
+  ByteVector gathered;
+  for (int rank = 0; rank < world; ++rank) {
+    const ByteVector& input = inputs[static_cast<std::size_t>(rank)];
+    const std::size_t bytes = engine::input_elements(call, world, rank) * element_bytes(call.type);
+    gathered.insert(gathered.end(), input.begin(), input.begin() + static_cast<std::ptrdiff_t>(bytes));
+  }
+  for (int rank = 0; rank < world; ++rank) {
+    ByteVector& output = outputs[static_cast<std::size_t>(rank)];
+    switch (call.collective) {
+      case Collective::all_reduce: output = sum; break;
+      case Collective::reduce: output = rank == call.root ? sum : ByteVector(); break;
+      case Collective::reduce_scatter: output = part_of(sum, call, rank); break;
+      case Collective::broadcast: output = inputs[root]; break;
+      case Collective::all_gather: output = gathered; break;
+      case Collective::gather: output = rank == call.root ? gathered : ByteVector(); break;
+      case Collective::scatter: output = part_of(inputs[root], call, rank); break;
+      case Collective::all_to_all:
+        for (std::size_t source = 0; source < inputs.size(); ++source) {
+          const ByteVector part = part_of(inputs[source], calls[source], rank);
+          output.insert(output.end(), part.begin(), part.end());
+        }
+        break;
+      case Collective::barrier: break;
     }
-    case Collective::reduce_scatter: break;
   }
-  const ByteVector all = reduce_in_rank_order(call.type, call.op, contributions(call, inputs));
-  std::vector<ByteVector> parts;
-  for (std::size_t rank = 0; rank < world; ++rank) {
-    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(rank * bytes);
-    parts.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(bytes));
-  }
-  return parts;
+  return outputs;
 }
 
 }  // namespace qccl::testing

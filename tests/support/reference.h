@@ -27,8 +27,11 @@ ByteVector reduce_in_rank_order(DataType type, ReduceOp op, const std::vector<By
 ByteVector with_plain_nans(DataType type, ByteVector data);
 
 // The bits that every rank must hold after an uncompressed call, by rank. A broadcast's inputs are
-// all ranks' buffers before it.
+// all ranks' buffers before it. Sums are in rank order, so that inputs to an algorithm with another
+// order must be such that it does not matter. Inputs may be longer than what the call takes.
 std::vector<ByteVector> expected_outputs(const engine::Call& call, const std::vector<ByteVector>& inputs);
+// `calls` by rank, where they differ: all_to_all with counts.
+std::vector<ByteVector> expected_outputs(const std::vector<engine::Call>& calls, const std::vector<ByteVector>& inputs);
 
 // Largest error of one encoding of a bucket with these extremes, from the codec's definition.
 long double stated_bound(const Compression& compression, long double minimum, long double maximum);
@@ -39,12 +42,15 @@ std::uint64_t stated_bytes(const Compression& compression, DataType type, std::u
 // Elements of a chunk when `count` are shared among `world` ranks (the last ones may get less).
 std::uint64_t chunk_share(const engine::Call& call, int world);
 
-// Holds what each rank got from a compressed all_reduce or reduce_scatter against the exact sum or
-// average and the error that the codec states. The first violation in words, or "".
+// Holds what each rank got from a reduction against the exact sum or average and the error that
+// codec and algorithm state. The first violation in words, or "".
 //
-// SRA: the bucket bounds of all ranks but the owner, plus the owner's bound on the sum's bucket;
-// reduce_scatter: without the latter; one-shot: the bounds of all ranks. Plus the rounding of a
-// float32 accumulation, N * 2^-24 * sum |x_i|, and of the result's own type. What shares a bucket
+// With B(S) the codec's bound for a bucket of S, and S_r the sum of rank r and all ranks below it in
+// the algorithm's tree (support/sum_tree.h):  E_r = sum of E_child + B(S_r +- those), and the bound
+// is the sum of the owner's children's E, plus B(S) again where the result travels (all_reduce by
+// anything but one-shot). SRA's tree is a star: the bounds of all ranks' inputs but the owner's.
+// One-shot: the bounds of all ranks' inputs. Plus the rounding of float32 additions, n * 2^-24 *
+// sum |x_i| for n parts, of 16-bit partial sums that travel raw, and of the result's own type. What shares a bucket
 // with a non-finite value must be non-finite, and nothing else may be but by overflow.
 std::string check_bound(const engine::Call& call, const std::vector<ByteVector>& inputs,
                         const std::vector<ByteVector>& outputs);

@@ -11,6 +11,11 @@ namespace {
 constexpr std::size_t kGuardBytes = 64;
 constexpr auto kGuard = std::byte{0xA5};
 
+bool has_pieces(const engine::Call& call) {
+  return call.collective == Collective::all_gather || call.collective == Collective::reduce_scatter ||
+         call.collective == Collective::gather || call.collective == Collective::scatter;
+}
+
 std::string hex(const std::byte* bytes, std::size_t size) {
   std::string text;
   for (std::size_t i = size; i > 0; --i) text += fmt::format("{:02x}", static_cast<int>(bytes[i - 1]));
@@ -40,12 +45,14 @@ bool RankBuffers::guards_stand(const Memory& memory) {
 RankBuffers::RankBuffers(const engine::Call& call, int rank, int world, const ByteVector& input,
                          const Placement& placement)
     : original_(input), in_place_(placement.in_place || call.collective == Collective::broadcast) {
-  const std::size_t input_bytes = engine::input_elements(call, world) * element_bytes(call.type);
-  output_bytes_ = engine::output_elements(call, world) * element_bytes(call.type);
+  const std::size_t input_bytes = engine::input_elements(call, world, rank) * element_bytes(call.type);
+  output_bytes_ = engine::output_elements(call, world, rank) * element_bytes(call.type);
+  in_place_ &= call.collective != Collective::all_to_all;
   original_.resize(input_bytes);
-  const std::size_t part = static_cast<std::size_t>(rank) * call.count * element_bytes(call.type);
-  const std::size_t input_at = in_place_ && call.collective == Collective::all_gather ? part : 0;
-  const std::size_t output_at = in_place_ && call.collective == Collective::reduce_scatter ? part : 0;
+  const std::size_t part = has_pieces(call) ? engine::piece_begin(call, rank) * element_bytes(call.type) : 0;
+  const bool is_smaller_input = input_bytes < output_bytes_;
+  const std::size_t input_at = in_place_ && is_smaller_input ? part : 0;
+  const std::size_t output_at = in_place_ && !is_smaller_input && output_bytes_ > 0 ? part : 0;
   first_ = allocate(in_place_ ? std::max(input_bytes, output_bytes_) : input_bytes, placement.input_offset);
   input_ = first_.begin + input_at;
   output_ = first_.begin + output_at;
@@ -58,19 +65,31 @@ RankBuffers::RankBuffers(const engine::Call& call, int rank, int world, const By
 std::string RankBuffers::damage() const {
   if (!guards_stand(first_)) return "a guard of the input was overwritten";
   if (!guards_stand(second_)) return "a guard of the output was overwritten";
-  const bool changed =
-      !in_place_ && !original_.empty() && std::memcmp(first_.begin, original_.data(), original_.size()) != 0;
+  const bool changed = (!in_place_ || output_bytes_ == 0) && !original_.empty() &&
+                       std::memcmp(first_.begin, original_.data(), original_.size()) != 0;
   return changed ? "the input was changed" : "";
+}
+
+std::uint64_t most_input_elements(const engine::Call& call, int world) {
+  std::uint64_t most = 0;
+  for (int rank = 0; rank < world; ++rank) most = std::max(most, engine::input_elements(call, world, rank));
+  return most;
 }
 
 Outcome run_collective(SimWorld& world, const engine::Call& call, const std::vector<ByteVector>& inputs,
                        const Placement& placement) {
+  return run_collective(world, std::vector<engine::Call>(inputs.size(), call), inputs, placement);
+}
+
+Outcome run_collective(SimWorld& world, const std::vector<engine::Call>& calls, const std::vector<ByteVector>& inputs,
+                       const Placement& placement) {
   std::vector<RankBuffers> buffers;
   buffers.reserve(inputs.size());
   std::vector<SimWork> works;
-  for (int rank = 0; rank < world.size(); ++rank) {
-    buffers.emplace_back(call, rank, world.size(), inputs[static_cast<std::size_t>(rank)], placement);
-    works.push_back(world.post(rank, call, buffers.back().input(), buffers.back().output()));
+  for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+    const int at = static_cast<int>(rank);
+    buffers.emplace_back(calls[rank], at, world.size(), inputs[rank], placement);
+    works.push_back(world.post(at, calls[rank], buffers.back().input(), buffers.back().output()));
   }
   Outcome outcome;
   if (!world.run(works)) {

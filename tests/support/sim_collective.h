@@ -53,9 +53,15 @@ struct Outcome {
   std::vector<ByteVector> outputs;  // by rank
 };
 
-// Posts the call on all ranks, runs it to its end and looks at every rank's memory.
+// Posts the call on all ranks, runs it to its end and looks at every rank's memory. `calls` by rank,
+// where they differ: all_to_all with counts.
 Outcome run_collective(SimWorld& world, const engine::Call& call, const std::vector<ByteVector>& inputs,
                        const Placement& placement = {});
+Outcome run_collective(SimWorld& world, const std::vector<engine::Call>& calls, const std::vector<ByteVector>& inputs,
+                       const Placement& placement = {});
+
+// As many elements as the rank with the largest input has.
+std::uint64_t most_input_elements(const engine::Call& call, int world);
 
 // "rank 2, element 17: 3f800000 instead of 40000000", or "" if all ranks hold what is expected.
 std::string difference(DataType type, const std::vector<ByteVector>& outputs, const std::vector<ByteVector>& expected);

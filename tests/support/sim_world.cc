@@ -20,6 +20,7 @@ SimWorld::SimWorld(int world, SimOptions options) : network_(world, options.seed
     const auto& slices = options.slice_bytes_of_rank;
     engine_options.slice_bytes = slices.empty() ? options.slice_bytes : slices[static_cast<std::size_t>(rank)];
     engine_options.peer_timeout = options.peer_timeout;
+    engine_options.hosts = options.hosts;
     engines_.push_back(std::make_unique<engine::Engine>(network_.endpoint(rank), network_.clock(), engine_options));
   }
   if (!options.open_world_group) return;

@@ -26,6 +26,7 @@ struct SimOptions {
   std::size_t slice_bytes = kDefaultSliceBytes;
   std::vector<std::size_t> slice_bytes_of_rank{};  // where they differ
   Nanoseconds peer_timeout = std::chrono::seconds(60);
+  std::vector<int> hosts{};  // of each rank; empty: all share one
   bool open_world_group = true;
 };
 

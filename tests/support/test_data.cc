@@ -39,6 +39,7 @@ double draw(Pattern pattern, DataType type, Random& random) {
     case Pattern::outlier: return 1e-3 * random.normal();
     case Pattern::minus_zero: return -0.0;
     case Pattern::zeros: return random.below(2) == 0 ? -0.0 : 0.0;
+    case Pattern::whole: return static_cast<double>(random.below(5)) - 2;
     case Pattern::ladder: return std::ldexp(random.normal(), static_cast<int>(random.below(29)) - 24);
   }
   return 0;
@@ -76,6 +77,7 @@ const char* to_string(Pattern pattern) {
     case Pattern::minus_zero: return "minus_zero";
     case Pattern::zeros: return "zeros";
     case Pattern::ladder: return "ladder";
+    case Pattern::whole: return "whole";
   }
   return "?";
 }

@@ -23,6 +23,7 @@ enum class Pattern {
   minus_zero,   // nothing but -0
   zeros,        // -0 and +0 mixed
   ladder,       // powers of two of many sizes
+  whole,        // -2, -1, 0, 1, 2: sums and products of ten are exact in every order and type
 };
 
 inline const std::vector<Pattern> kPatterns = {

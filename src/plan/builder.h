@@ -1,0 +1,60 @@
+// What the algorithm families share while they put a role together. One builder makes one role.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace qccl::plan {
+
+class Builder {
+ public:
+  Builder(const Request& request, int rank) : request_(request), rank_(rank), chunks_(chunks(request)) {}
+
+  const Request& request() const { return request_; }
+  int rank() const { return rank_; }
+  int world() const { return request_.world; }
+  int root() const { return request_.root; }
+  bool is_root() const { return rank_ == request_.root; }
+  const std::vector<Range>& ranges() const { return chunks_; }
+  std::uint64_t begin_of(int chunk) const { return chunks_[static_cast<std::size_t>(chunk)].begin; }
+
+  // Every other rank, starting behind this one, so that ranks do not all send to rank 0 first.
+  std::vector<int> others() const;
+
+  // A lane for the whole of a chunk, unless that is empty.
+  void add(int chunk, std::uint64_t input_begin, std::uint64_t output_begin, std::vector<Step> steps);
+  // A chunk that lies at the same place in input and output.
+  void add_in_place(int chunk, std::vector<Step> steps) {
+    add(chunk, begin_of(chunk), begin_of(chunk), std::move(steps));
+  }
+  // A chunk of which the caller of this rank gets nothing.
+  void add_scratch(int chunk, std::uint64_t input_begin, std::vector<Step> steps);
+  void add(Lane lane) { role_.lanes.push_back(std::move(lane)); }
+  int last_lane() const { return static_cast<int>(role_.lanes.size()) - 1; }
+
+  Role take() { return std::move(role_); }
+
+ private:
+  bool is_left_out(int chunk) const;
+
+  const Request& request_;
+  const int rank_;
+  const std::vector<Range> chunks_;
+  Role role_;
+};
+
+// Steps that accumulate all ranks' slices in rank order; `phase` brings the others'.
+std::vector<Step> reduce_steps(int rank, int world, std::uint16_t phase, bool quantize_own);
+
+// Each adds the lanes of its algorithm. In the files named after the families.
+void build_direct(Builder& builder);                        // one_shot of every collective
+void build_scatter_reduce(Builder& builder);                // sra: all_reduce, reduce, broadcast
+void build_ring(Builder& builder);                          // all_reduce, reduce_scatter, all_gather
+void build_tree(Builder& builder);                          // all_reduce
+void build_binomial(Builder& builder);                      // broadcast, reduce, gather, scatter
+void build_exchange(Builder& builder, bool one_at_a_time);  // all_to_all
+void build_hierarchical(Builder& builder);                  // all_reduce
+
+}  // namespace qccl::plan

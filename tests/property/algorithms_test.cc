@@ -1,0 +1,197 @@
+// Every algorithm of every collective, uncompressed: the expected bytes on every rank, for every
+// root, in and out of place. Values are such that sums and products are exact in any order; what
+// another order of addition rounds to is held against its bound, and must be the same everywhere.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "plan/plan.h"
+#include "support/reference.h"
+#include "support/sim_collective.h"
+#include "support/test_data.h"
+
+namespace qccl::testing {
+namespace {
+
+constexpr DataType kTypes[] = {DataType::float32, DataType::float64, DataType::float16, DataType::bfloat16,
+                               DataType::int32,   DataType::int64,   DataType::uint8};
+constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max, ReduceOp::prod};
+constexpr Collective kCollectives[] = {Collective::all_reduce,     Collective::reduce,    Collective::broadcast,
+                                       Collective::reduce_scatter, Collective::gather,    Collective::all_gather,
+                                       Collective::scatter,        Collective::all_to_all};
+
+// Three ranks on a host; the last host may have fewer.
+std::vector<int> hosts_of_three(int world) {
+  std::vector<int> hosts;
+  for (int rank = 0; rank < world; ++rank) hosts.push_back(rank / 3);
+  return hosts;
+}
+
+class Algorithms : public ::testing::TestWithParam<int> {
+ protected:
+  void expect_reference(const std::vector<engine::Call>& calls, std::uint64_t round) {
+    const engine::Call& call = calls[0];
+    std::uint64_t most = 0;
+    for (const engine::Call& each : calls) most = std::max(most, most_input_elements(each, world_));
+    const auto inputs = make_inputs(Pattern::whole, call.type, most, world_, round);
+    const auto expected = expected_outputs(calls, inputs);
+    for (const bool in_place : {true, false}) {
+      SCOPED_TRACE(fmt::format("world {} {} round {}{}", world_, call.describe(), round, in_place ? " in place" : ""));
+      const Placement placement{.in_place = in_place, .input_offset = round % 9, .output_offset = round % 4};
+      const Outcome outcome = run_collective(in_place ? fine_ : coarse_, calls, inputs, placement);
+      ASSERT_EQ(outcome.problem, "");
+      ASSERT_EQ(difference(call.type, outcome.outputs, expected), "");
+    }
+  }
+  void expect_reference(const engine::Call& call, std::uint64_t round) {
+    expect_reference(std::vector<engine::Call>(static_cast<std::size_t>(world_), call), round);
+  }
+
+  const int world_ = GetParam();
+  SimWorld fine_{world_, {.seed = 31, .slice_bytes = 4096, .hosts = hosts_of_three(world_)}};
+  SimWorld coarse_{
+      world_,
+      {.seed = 32,
+       .link = {.latency = std::chrono::microseconds(3), .jitter = std::chrono::milliseconds(2), .slots = 2},
+       .hosts = hosts_of_three(world_)}};
+};
+
+TEST_P(Algorithms, give_the_expected_bytes_for_every_root) {
+  std::uint64_t round = 0;
+  for (const Collective collective : kCollectives) {
+    for (const Algorithm algorithm : plan::algorithms_of(collective)) {
+      for (int root = 0; root < (is_rooted(collective) ? world_ : 1); ++root) {
+        for (const std::uint64_t count : {0, 1, 7, 1023, 9001}) {
+          const DataType type = kTypes[++round % std::size(kTypes)];
+          const auto call = make_call(collective, count, type, world_, {.root = root, .algorithm = algorithm});
+          ASSERT_NO_FATAL_FAILURE(expect_reference(call, round));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Algorithms, reduce_every_type_with_every_operation) {
+  std::uint64_t round = 1000;
+  for (const Collective collective : {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
+    for (const Algorithm algorithm : plan::algorithms_of(collective)) {
+      for (const DataType type : kTypes) {
+        for (const ReduceOp op : kOps) {
+          if (op == ReduceOp::avg && !is_floating(type)) continue;
+          const CallOptions options{.op = op, .root = is_rooted(collective) ? world_ - 1 : 0, .algorithm = algorithm};
+          ASSERT_NO_FATAL_FAILURE(expect_reference(make_call(collective, 300, type, world_, options), ++round));
+        }
+      }
+    }
+  }
+}
+
+// Lengths with zeros, and ranks that have nothing at all.
+std::uint64_t ragged(int i, int j) {
+  const int product = 37 * i + 411 * j;
+  return (i + 2 * j) % 3 == 0 ? 0 : static_cast<std::uint64_t>(product);
+}
+
+engine::Call counted(Collective collective, std::vector<std::uint64_t> counts, DataType type, int world,
+                     const CallOptions& options) {
+  return comm::make_call(collective, comm::Extent(std::move(counts)), type, world, options, {}).take_or_throw();
+}
+
+TEST_P(Algorithms, give_each_rank_as_many_elements_as_its_own_count) {
+  std::uint64_t round = 2000;
+  for (const Collective collective :
+       {Collective::all_gather, Collective::reduce_scatter, Collective::gather, Collective::scatter}) {
+    for (const Algorithm algorithm : plan::algorithms_of(collective)) {
+      for (int shape = 0; shape < 6; ++shape) {
+        std::vector<std::uint64_t> counts;
+        for (int rank = 0; rank < world_; ++rank) counts.push_back(shape == 5 ? 0 : ragged(rank + shape, shape));
+        const CallOptions options{.root = is_rooted(collective) ? shape % world_ : 0, .algorithm = algorithm};
+        const auto call = counted(collective, counts, kTypes[++round % std::size(kTypes)], world_, options);
+        ASSERT_NO_FATAL_FAILURE(expect_reference(call, round));
+      }
+    }
+  }
+}
+
+TEST_P(Algorithms, exchange_as_many_elements_as_each_pair_has) {
+  std::uint64_t round = 3000;
+  for (const Algorithm algorithm : plan::algorithms_of(Collective::all_to_all)) {
+    for (int shape = 0; shape < 4; ++shape) {
+      const DataType type = kTypes[++round % std::size(kTypes)];
+      std::vector<engine::Call> calls;
+      for (int rank = 0; rank < world_; ++rank) {
+        std::vector<std::uint64_t> counts;
+        for (int peer = 0; peer < world_; ++peer) counts.push_back(ragged(rank + shape, peer));
+        for (int peer = 0; peer < world_; ++peer) counts.push_back(ragged(peer + shape, rank));
+        calls.push_back(counted(Collective::all_to_all, counts, type, world_, {.algorithm = algorithm}));
+      }
+      ASSERT_NO_FATAL_FAILURE(expect_reference(calls, round));
+    }
+  }
+}
+
+TEST_P(Algorithms, that_add_in_another_order_stay_within_the_rounding_of_it_on_all_ranks_alike) {
+  for (const Collective collective : {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
+    for (const Algorithm algorithm : plan::algorithms_of(collective)) {
+      for (const DataType type : {DataType::float32, DataType::float16, DataType::bfloat16}) {
+        for (const Pattern pattern : kPatterns) {
+          auto call = make_call(collective, 700, type, world_, {.algorithm = algorithm});
+          const auto inputs = make_inputs(pattern, type, most_input_elements(call, world_), world_, 5);
+          const Outcome outcome = run_collective(fine_, call, inputs);
+          ASSERT_EQ(outcome.problem, "");
+          SCOPED_TRACE(fmt::format("{} {}", call.describe(), to_string(pattern)));
+          if (algorithm == Algorithm::hierarchical) call.hosts = hosts_of_three(world_);
+          ASSERT_EQ(check_bound(call, inputs, outcome.outputs), "");
+          if (collective != Collective::all_reduce) continue;
+          const std::vector<ByteVector> same(inputs.size(), outcome.outputs[0]);
+          ASSERT_EQ(difference(type, outcome.outputs, same), "") << "ranks differ";
+        }
+      }
+    }
+  }
+}
+
+std::string world_name(const ::testing::TestParamInfo<int>& info) { return fmt::format("world_{}", info.param); }
+
+INSTANTIATE_TEST_SUITE_P(Simulated, Algorithms, ::testing::Range(1, 10), world_name);
+
+TEST(LargeAlgorithms, of_more_than_a_million_bytes_give_the_expected_bytes) {
+  SimWorld world(5, {.seed = 5, .slice_bytes = 65536, .hosts = {0, 0, 1, 1, 1}});
+  for (const Collective collective : kCollectives) {
+    for (const Algorithm algorithm : plan::algorithms_of(collective)) {
+      const auto call = make_call(collective, 300007, DataType::int32, 5,
+                                  {.root = is_rooted(collective) ? 2 : 0, .algorithm = algorithm});
+      const auto inputs = make_inputs(Pattern::normal, call.type, most_input_elements(call, 5), 5, 8);
+      const Outcome outcome = run_collective(world, call, inputs, {.in_place = true, .input_offset = 4});
+      ASSERT_EQ(outcome.problem, "") << call.describe();
+      EXPECT_EQ(difference(call.type, outcome.outputs, expected_outputs(call, inputs)), "") << call.describe();
+    }
+  }
+}
+
+TEST(Choice, of_an_algorithm_that_a_collective_does_not_have_lists_those_that_it_has) {
+  const auto call =
+      comm::make_call(Collective::broadcast, 10, DataType::float32, 4, {.algorithm = Algorithm::ring}, {});
+  ASSERT_FALSE(call.ok());
+  EXPECT_EQ(call.error().kind, ErrorKind::invalid_argument);
+  EXPECT_EQ(call.error().message, "broadcast has no algorithm ring, only one_shot, sra, binomial");
+  // The environment's is for the collectives that have it.
+  comm::GroupDefaults environment;
+  environment.algorithm = Algorithm::ring;
+  const auto usual = comm::make_call(Collective::broadcast, 10, DataType::float32, 4, {}, environment);
+  ASSERT_TRUE(usual.ok());
+  EXPECT_EQ(usual.value().algorithm, Algorithm::one_shot);
+}
+
+TEST(Choice, of_counts_that_are_not_one_for_each_rank_is_an_error) {
+  for (const std::size_t given : {0u, 1u, 3u, 5u, 8u}) {
+    for (const Collective collective : {Collective::all_gather, Collective::all_to_all}) {
+      const comm::Extent extent(std::vector<std::uint64_t>(given, 1));
+      const auto call = comm::make_call(collective, extent, DataType::float32, 4, {}, {});
+      ASSERT_EQ(call.ok(), collective == Collective::all_to_all && given == 8) << given;
+      EXPECT_TRUE(call.ok() || call.error().kind == ErrorKind::invalid_argument);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace qccl::testing

@@ -1,0 +1,159 @@
+// Compression in every algorithm: reductions that round at every hop stay within the bound of that,
+// and what only moves arrives as decode(encode(x)), the owner's own copy included.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "plan/plan.h"
+#include "support/reference.h"
+#include "support/sim_collective.h"
+#include "support/test_data.h"
+
+namespace qccl::testing {
+namespace {
+
+const std::vector<Compression> kCodecs = {minmax({.bits = 4, .bucket_size = 64}),
+                                          minmax({.bits = 8}),
+                                          minmax({.bits = 1, .bucket_size = 7}),
+                                          minmax({.bits = 3, .bucket_size = 1000}),
+                                          minmax({.bits = 16, .bucket_size = 64}),
+                                          cast(DataType::bfloat16),
+                                          cast(DataType::float16)};
+constexpr DataType kTypes[] = {DataType::float32, DataType::bfloat16, DataType::float16};
+
+std::vector<int> hosts_of_two(int world) {
+  std::vector<int> hosts;
+  for (int rank = 0; rank < world; ++rank) hosts.push_back(rank / 2);
+  return hosts;
+}
+
+class CompressedAlgorithms : public ::testing::TestWithParam<int> {
+ protected:
+  // Two networks with other arrival orders and slices must give the same bytes.
+  std::vector<ByteVector> run(const engine::Call& call, const std::vector<ByteVector>& inputs, std::uint64_t round) {
+    const Placement placement{.in_place = round % 2 == 0, .input_offset = round % 7, .output_offset = round % 5};
+    const Outcome first = run_collective(fine_, call, inputs, placement);
+    EXPECT_EQ(first.problem, "");
+    const Outcome second = run_collective(coarse_, call, inputs);
+    EXPECT_EQ(second.problem, "");
+    EXPECT_EQ(difference(call.type, second.outputs, first.outputs), "") << "networks differ";
+    return first.outputs;
+  }
+
+  const int world_ = GetParam();
+  SimWorld fine_{world_, {.seed = 11, .slice_bytes = 4096, .hosts = hosts_of_two(world_)}};
+  SimWorld coarse_{
+      world_,
+      {.seed = 12,
+       .link = {.latency = std::chrono::microseconds(3), .jitter = std::chrono::milliseconds(2), .slots = 2},
+       .slice_bytes = 256 * 1024,
+       .hosts = hosts_of_two(world_)}};
+};
+
+TEST_P(CompressedAlgorithms, of_reductions_are_within_their_stated_bound_on_all_ranks_alike) {
+  std::uint64_t round = 0;
+  for (const Collective collective : {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
+    for (const Algorithm algorithm : plan::algorithms_of(collective)) {
+      for (const Compression& codec : kCodecs) {
+        for (const Pattern pattern : kPatterns) {
+          ++round;
+          const CallOptions options{.op = round % 3 == 2 ? ReduceOp::avg : ReduceOp::sum,
+                                    .root = is_rooted(collective) ? static_cast<int>(round) % world_ : 0,
+                                    .compression = codec,
+                                    .algorithm = algorithm};
+          auto call = make_call(collective, 1500, kTypes[round % std::size(kTypes)], world_, options);
+          SCOPED_TRACE(fmt::format("world {} {} {} round {}", world_, call.describe(), to_string(pattern), round));
+          const auto inputs = make_inputs(pattern, call.type, most_input_elements(call, world_), world_, round);
+          const auto outputs = run(call, inputs, round);
+          if (algorithm == Algorithm::hierarchical) call.hosts = hosts_of_two(world_);
+          ASSERT_EQ(check_bound(call, inputs, outputs), "");
+          if (collective != Collective::all_reduce) continue;
+          ASSERT_EQ(difference(call.type, outputs, std::vector<ByteVector>(outputs.size(), outputs[0])), "");
+        }
+      }
+    }
+  }
+}
+
+ByteVector decoded(const engine::Call& call, const ByteVector& data) {
+  const auto codec = make_codec(call.compression).take_or_throw();
+  if (codec == nullptr) return data;
+  std::vector<float> values(data.size() / element_bytes(call.type));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(element(call.type, data, i));
+  std::vector<std::byte> payload(codec->max_encoded_bytes(values.size()));
+  payload.resize(codec->encode(values, payload));
+  EXPECT_TRUE(codec->decode(payload, values).ok());
+  ByteVector result(data.size());
+  for (std::size_t i = 0; i < values.size(); ++i) set_element(call.type, result.data(), i, values[i]);
+  return result;
+}
+
+// What arrives compressed: each piece as it decodes; all_to_all keeps its own piece as it is.
+std::vector<ByteVector> expected_decoded(const engine::Call& call, const std::vector<ByteVector>& inputs) {
+  if (call.collective != Collective::all_to_all) {
+    std::vector<ByteVector> seen;
+    for (const ByteVector& input : inputs) seen.push_back(decoded(call, input));
+    return expected_outputs(call, seen);
+  }
+  auto outputs = expected_outputs(call, inputs);
+  const auto bytes = static_cast<std::ptrdiff_t>(call.count * element_bytes(call.type));
+  for (std::size_t rank = 0; rank < outputs.size(); ++rank) {
+    for (std::size_t source = 0; source < outputs.size(); ++source) {
+      if (source == rank) continue;
+      const auto begin = outputs[rank].begin() + static_cast<std::ptrdiff_t>(source) * bytes;
+      const ByteVector piece = decoded(call, ByteVector(begin, begin + bytes));
+      std::copy(piece.begin(), piece.end(), begin);
+    }
+  }
+  return outputs;
+}
+
+TEST_P(CompressedAlgorithms, that_move_data_bring_what_the_codec_makes_of_it_to_all_ranks_alike) {
+  std::uint64_t round = 0;
+  for (const Collective collective : {Collective::broadcast, Collective::all_gather, Collective::all_to_all}) {
+    for (const Algorithm algorithm : plan::algorithms_of(collective)) {
+      for (const Compression& codec : kCodecs) {
+        for (const std::uint64_t count : {0, 1, 700, 5003}) {
+          ++round;
+          const CallOptions options{.root = is_rooted(collective) ? static_cast<int>(round) % world_ : 0,
+                                    .compression = codec,
+                                    .algorithm = algorithm};
+          const auto call = make_call(collective, count, kTypes[round % std::size(kTypes)], world_, options);
+          SCOPED_TRACE(fmt::format("world {} {} round {}", world_, call.describe(), round));
+          const auto inputs = make_inputs(Pattern::normal, call.type, most_input_elements(call, world_), world_, round);
+          ASSERT_EQ(difference(call.type, run(call, inputs, round), expected_decoded(call, inputs)), "");
+        }
+      }
+    }
+  }
+}
+
+std::string world_name(const ::testing::TestParamInfo<int>& info) { return fmt::format("world_{}", info.param); }
+
+INSTANTIATE_TEST_SUITE_P(Simulated, CompressedAlgorithms, ::testing::Range(1, 10), world_name);
+
+TEST(ChoiceOfCodec, for_what_only_moves_is_the_callers_alone) {
+  comm::GroupDefaults group;
+  group.compression = minmax({.bits = 4});
+  for (const Collective collective : {Collective::broadcast, Collective::all_gather, Collective::all_to_all,
+                                      Collective::gather, Collective::scatter}) {
+    const auto usual = comm::make_call(collective, 1 << 20, DataType::float32, 4, {}, group);
+    EXPECT_EQ(usual.value().compression, none()) << to_string(collective);
+    const auto asked =
+        comm::make_call(collective, 1 << 20, DataType::float32, 4, {.compression = minmax({.bits = 8})}, group);
+    if (collective == Collective::gather || collective == Collective::scatter) {
+      ASSERT_FALSE(asked.ok());
+      EXPECT_EQ(asked.error().kind, ErrorKind::unsupported);
+    } else {
+      EXPECT_EQ(asked.value().compression, minmax({.bits = 8})) << to_string(collective);
+    }
+    const auto integers =
+        comm::make_call(collective, 1 << 20, DataType::int32, 4, {.compression = minmax({.bits = 8})}, group);
+    ASSERT_FALSE(integers.ok());
+    EXPECT_EQ(integers.error().kind, ErrorKind::unsupported);
+  }
+  const auto reduce = comm::make_call(Collective::reduce, 1 << 20, DataType::float32, 4, {}, group);
+  EXPECT_EQ(reduce.value().compression, group.compression);
+}
+
+}  // namespace
+}  // namespace qccl::testing

@@ -1,0 +1,126 @@
+#include "support/sum_tree.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "support/reference.h"
+
+namespace qccl::testing {
+namespace {
+
+SumTree star(int owner, int world) {
+  SumTree tree;
+  tree.owner = owner;
+  tree.parent.assign(static_cast<std::size_t>(world), owner);
+  if (owner >= 0) tree.parent[static_cast<std::size_t>(owner)] = -1;
+  return tree;
+}
+
+SumTree ring(int owner, int world) {
+  SumTree tree = star(owner, world);
+  for (int rank = 0; rank < world; ++rank) {
+    if (rank != owner) tree.parent[static_cast<std::size_t>(rank)] = (rank + 1) % world;
+  }
+  return tree;
+}
+
+// Place p of a binary tree in order: above p is p with its lowest bit moved one up, or, where
+// there is no such place, without that bit.
+SumTree binary(int which, int world) {
+  const auto rank_at = [&](int place) {
+    if (which == 0) return place;
+    return world % 2 == 0 ? world - 1 - place : (place + 1) % world;
+  };
+  SumTree tree = star(rank_at(0), world);
+  for (int place = 1; place < world; ++place) {
+    int bit = 1;
+    while (place % (2 * bit) == 0) bit *= 2;
+    const bool has_next_bit = place / (2 * bit) % 2 == 1;
+    const int above = place - bit + (has_next_bit ? 0 : 2 * bit);
+    const int up = above < world ? above : place - bit;
+    tree.parent[static_cast<std::size_t>(rank_at(place))] = rank_at(up);
+  }
+  return tree;
+}
+
+SumTree binomial(int root, int world) {
+  SumTree tree = star(root, world);
+  for (int place = 1; place < world; ++place) {
+    int bit = 1;
+    while (place % (2 * bit) == 0) bit *= 2;
+    tree.parent[static_cast<std::size_t>((place + root) % world)] = (place - bit + root) % world;
+  }
+  return tree;
+}
+
+std::vector<std::vector<int>> hosts_of(const engine::Call& call, int world) {
+  std::vector<std::vector<int>> hosts;
+  std::map<int, std::size_t> index;
+  for (int rank = 0; rank < world; ++rank) {
+    const int host = call.hosts.empty() ? 0 : call.hosts[static_cast<std::size_t>(rank)];
+    if (index.try_emplace(host, hosts.size()).second) hosts.emplace_back();
+    hosts[index[host]].push_back(rank);
+  }
+  return hosts;
+}
+
+SumTree two_level(const std::vector<std::vector<int>>& hosts, std::size_t owner, std::size_t home, int world) {
+  SumTree tree = star(hosts[home][owner], world);
+  tree.raw.assign(static_cast<std::size_t>(world), false);
+  for (const auto& members : hosts) {
+    for (const int rank : members) {
+      if (rank == members[owner]) continue;
+      tree.parent[static_cast<std::size_t>(rank)] = members[owner];
+      tree.raw[static_cast<std::size_t>(rank)] = true;
+    }
+  }
+  return tree;
+}
+
+std::vector<SumTree> shapes(const engine::Call& call, int world) {
+  std::vector<SumTree> trees;
+  const bool has_owners = call.collective == Collective::reduce_scatter || call.algorithm == Algorithm::sra;
+  if (call.algorithm == Algorithm::ring || has_owners) {
+    for (int rank = 0; rank < world; ++rank) {
+      trees.push_back(call.algorithm == Algorithm::ring ? ring(rank, world) : star(rank, world));
+    }
+  } else if (call.algorithm == Algorithm::tree) {
+    trees = {binary(0, world), binary(1, world)};
+  } else if (call.algorithm == Algorithm::binomial) {
+    trees = {binomial(call.root, world)};
+  } else if (call.algorithm == Algorithm::hierarchical) {
+    const auto hosts = hosts_of(call, world);
+    std::size_t owners = hosts[0].size();
+    for (const auto& members : hosts) owners = std::min(owners, members.size());
+    for (std::size_t owner = 0; owner < owners; ++owner) {
+      for (std::size_t home = 0; home < hosts.size(); ++home) trees.push_back(two_level(hosts, owner, home, world));
+    }
+  } else {
+    trees = {star(call.collective == Collective::reduce ? call.root : -1, world)};
+  }
+  return trees;
+}
+
+}  // namespace
+
+std::vector<SumTree> sum_trees(const engine::Call& call, int world) {
+  auto trees = shapes(call, world);
+  const bool scatters = call.collective == Collective::reduce_scatter;
+  const std::uint64_t share = trees.size() == 1 ? call.count : chunk_share(call, static_cast<int>(trees.size()));
+  std::uint64_t begin = 0;
+  for (std::size_t chunk = 0; chunk < trees.size(); ++chunk) {
+    SumTree& tree = trees[chunk];
+    if (tree.raw.empty()) tree.raw.assign(static_cast<std::size_t>(world), false);
+    tree.begin = begin;
+    tree.end =
+        scatters ? begin + engine::piece_elements(call, static_cast<int>(chunk)) : std::min(call.count, begin + share);
+    begin = tree.end;
+    const bool is_wanted_elsewhere =
+        call.collective == Collective::all_reduce || (call.collective == Collective::reduce && tree.owner != call.root);
+    tree.travels = is_wanted_elsewhere && tree.owner >= 0;
+  }
+  return trees;
+}
+
+}  // namespace qccl::testing

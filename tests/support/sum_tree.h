@@ -1,0 +1,24 @@
+// Along which tree an algorithm adds up each chunk of a reduction: the definitions, written apart
+// from the library's plans.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/call.h"
+
+namespace qccl::testing {
+
+struct SumTree {
+  std::uint64_t begin = 0;  // of the chunk, in the reduced elements
+  std::uint64_t end = 0;
+  int owner = 0;            // the rank that has the sum first; -1: each rank for itself (one-shot)
+  std::vector<int> parent;  // by rank: to whom its partial sum goes; -1 for the owner
+  std::vector<bool> raw;    // by rank: uncompressed on that way
+  bool travels = false;     // the sum goes on from the owner, encoded once more
+};
+
+// One for each chunk. Every rank's host is call.hosts.
+std::vector<SumTree> sum_trees(const engine::Call& call, int world);
+
+}  // namespace qccl::testing

@@ -31,10 +31,10 @@ Result<Compression> parse_compression(const char* variable, const std::string& t
   }
 }
 
-engine::DriverOptions driver_options(const Options& options, int local_ranks) {
+engine::DriverOptions driver_options(const Options& options, int local_ranks, int local_cores) {
   engine::DriverOptions driver;
   driver.spin = options.spin;
-  driver.yield_while_spinning = local_ranks > os::available_cpus();
+  driver.yield_while_spinning = local_ranks > local_cores;
   return driver;
 }
 
@@ -78,6 +78,7 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
   if (!links.ok()) return links.failure();
   // Hosts that are one machine share its cores.
   const int local_ranks = options.hosts ? own.world : links->local_ranks;
+  const int local_cores = links->local_cores;
   const std::vector<int> hosts = links->hosts;
   const LinkOptions link_options{.rank = own.rank,
                                  .world = own.world,
@@ -86,7 +87,7 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
                                  .deadline = deadline};
   auto transport = make_transport(std::move(*links), link_options, context->clock_);
   if (!transport.ok()) return transport.failure();
-  context->start(std::move(*transport), local_ranks, hosts);
+  context->start(std::move(*transport), local_ranks, local_cores, hosts);
   return context;
 }
 
@@ -115,7 +116,8 @@ Result<MeshLinks> Context::meet(std::shared_ptr<Store> own_store, TimePoint dead
   return links;
 }
 
-void Context::start(std::unique_ptr<Transport> transport, int local_ranks, const std::vector<int>& hosts) {
+void Context::start(std::unique_ptr<Transport> transport, int local_ranks, int local_cores,
+                    const std::vector<int>& hosts) {
   core_->transport = std::move(transport);
   engine::EngineOptions options;
   options.rank = rank();
@@ -126,7 +128,7 @@ void Context::start(std::unique_ptr<Transport> transport, int local_ranks, const
   options.hosts = hosts;
   core_->engine = std::make_unique<engine::Engine>(*core_->transport, clock_, options);
   core_->driver = std::make_unique<engine::Driver>(*core_->engine, *core_->transport, clock_,
-                                                   driver_options(settings_.options, local_ranks));
+                                                   driver_options(settings_.options, local_ranks, local_cores));
   core_->driver->start();
 }
 

@@ -68,7 +68,7 @@ class Context {
 
   Context(rendezvous::Membership membership, Settings settings);
   Result<MeshLinks> meet(std::shared_ptr<Store> own_store, TimePoint deadline);
-  void start(std::unique_ptr<Transport> transport, int local_ranks, const std::vector<int>& hosts);
+  void start(std::unique_ptr<Transport> transport, int local_ranks, int local_cores, const std::vector<int>& hosts);
   void say_goodbye();
 
   const rendezvous::Membership membership_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -103,6 +104,7 @@ Result<MeshLinks> Mesh::connect() {
 
 Status Mesh::listen() {
   card_.transport = options_.transport;
+  card_.first_cpu = static_cast<std::uint32_t>(os::first_available_cpu());
   card_.boot_id = os::boot_id();
   if (!card_.boot_id.empty()) card_.boot_id += os::network_namespace() + options_.host_suffix;
   if (options_.transport != TransportChoice::shm) {
@@ -150,6 +152,12 @@ Status Mesh::start() {
     cards_.push_back(std::move(*card));
   }
   links_.local_ranks = static_cast<int>(std::count(links_.on_this_host.begin(), links_.on_this_host.end(), true));
+
+  std::set<std::uint32_t> first_cpus;
+  for (std::size_t rank = 0; rank < cards_.size(); ++rank) {
+    if (links_.on_this_host[rank]) first_cpus.insert(cards_[rank].first_cpu);
+  }
+  links_.local_cores = std::max(os::available_cpus(), static_cast<int>(first_cpus.size()));
 
   wire::Hello own;
   own.rank = static_cast<std::uint32_t>(rank_);

@@ -54,6 +54,7 @@ std::string encode_card(const MeshCard& card) {
   std::string bytes;
   rendezvous::append_integer(bytes, card.wire_version);
   rendezvous::append_integer(bytes, card.transport);
+  rendezvous::append_integer(bytes, card.first_cpu);
   rendezvous::append_integer(bytes, card.port);
   rendezvous::append_string(bytes, card.boot_id);
   rendezvous::append_string(bytes, card.unix_name);
@@ -67,6 +68,7 @@ Result<MeshCard> decode_card(std::string_view bytes) {
   MeshCard card;
   card.wire_version = reader.integer<std::uint32_t>();
   card.transport = static_cast<TransportChoice>(reader.integer<std::uint8_t>());
+  card.first_cpu = reader.integer<std::uint32_t>();
   card.port = reader.integer<std::uint16_t>();
   card.boot_id = reader.string(kMaxTextBytes);
   card.unix_name = reader.string(kMaxTextBytes);

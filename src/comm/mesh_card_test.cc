@@ -13,6 +13,7 @@ MeshCard largest_card() {
   card.transport = TransportChoice::automatic;
   card.boot_id = std::string(36, 'b');
   card.unix_name = std::string(37, 'u');
+  card.first_cpu = 0xFFFFFFFF;
   card.port = 65535;
   card.addresses.assign(kMaxCardAddresses, std::string(45, 'a'));
   return card;
@@ -26,6 +27,7 @@ TEST(MeshCard, comes_back_and_the_largest_fits_in_a_record) {
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(back->boot_id, card.boot_id);
   EXPECT_EQ(back->unix_name, card.unix_name);
+  EXPECT_EQ(back->first_cpu, card.first_cpu);
   EXPECT_EQ(back->port, card.port);
   EXPECT_EQ(back->addresses, card.addresses);
 }

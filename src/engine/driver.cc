@@ -109,11 +109,21 @@ void Driver::run_until_done(Entry entry, internal::WorkState& work) {
   }
   taken_ = true;
   ++drives_;
+  const bool has_inbox = !inbox_.empty();
   lock.unlock();
-  run_inbox();
+  if (has_inbox) run_inbox();
   entry.run(engine_);
-  drive_until([&] { return work.done(); }, kForever);
+  if (!run_on_board(work)) drive_until([&] { return work.done(); }, kForever);
   give_back();
+}
+
+// A small operation alone on the board needs no sockets, timers or doorbells, unless it takes long.
+bool Driver::run_on_board(const internal::WorkState& work) {
+  if (options_.yield_while_spinning || !engine_.is_alone_on_board()) return false;
+  const DefaultFloatEnvironment environment;
+  for (int i = 0; i < kBoardTries && engine_.is_alone_on_board(); ++i) engine_.advance_operations();
+  complete_all();
+  return work.done();
 }
 
 void Driver::run(Post post) {

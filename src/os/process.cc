@@ -48,6 +48,15 @@ int available_cpus() {
   return std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
 }
 
+int first_available_cpu() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return 0;
+  int cpu = 0;
+  while (cpu + 1 < CPU_SETSIZE && !CPU_ISSET(cpu, &set)) ++cpu;
+  return cpu;
+}
+
 std::uint64_t random_nonce() {
   std::uint64_t nonce = 0;
   ssize_t got = 0;

@@ -17,6 +17,8 @@ std::string boot_id();
 std::string network_namespace();
 // Cores this process may run on, at least 1.
 int available_cpus();
+// The lowest of them.
+int first_available_cpu();
 // 64 bits from the kernel's random generator.
 std::uint64_t random_nonce();
 

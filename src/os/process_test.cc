@@ -22,16 +22,22 @@ TEST(Process, boot_id_is_a_uuid_and_stays) {
   EXPECT_EQ(boot_id(), id);
 }
 
-TEST(Process, available_cpus_follows_the_affinity_mask) {
+TEST(Process, available_cpus_follow_the_affinity_mask) {
   int cpus = 0;
+  int bound_to = 0;
+  int first = -1;
   std::thread pinned([&] {
     cpu_set_t one;
     CPU_ZERO(&one);
-    CPU_SET(static_cast<unsigned>(::sched_getcpu()), &one);
+    bound_to = ::sched_getcpu();
+    CPU_SET(static_cast<unsigned>(bound_to), &one);
     if (::sched_setaffinity(0, sizeof(one), &one) == 0) cpus = available_cpus();
+    first = first_available_cpu();
   });
   pinned.join();
   EXPECT_EQ(cpus, 1);
+  EXPECT_EQ(first, bound_to);
+  EXPECT_GE(first_available_cpu(), 0);
   EXPECT_GE(available_cpus(), 1);
 }
 

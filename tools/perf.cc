@@ -91,14 +91,13 @@ class Session {
     for (const ReduceOp op : options_.ops) {
       if (!supports(c.type, op)) continue;  // only where -d or -o is "all"
       c.op = op;
-      run_sizes(c);
+      run_roots(c);
     }
   }
 
   void run_roots(Case c) {
-    const bool rooted = c.collective == Collective::broadcast;
-    const int first = rooted && options_.root >= 0 ? options_.root : 0;
-    const int last = rooted && options_.root < 0 ? c.world - 1 : first;
+    const int first = c.is_rooted() && options_.root >= 0 ? options_.root : 0;
+    const int last = c.is_rooted() && options_.root < 0 ? c.world - 1 : first;
     for (c.root = first; c.root <= last; ++c.root) run_sizes(c);
   }
 

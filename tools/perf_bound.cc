@@ -14,7 +14,7 @@ constexpr std::uint64_t kLeastGroup = 256;
 
 plan::Request request_of(const Case& c, Algorithm algorithm) {
   plan::Request request;
-  request.collective = c.collective;
+  request.collective = *c.collective;
   request.algorithm = algorithm;
   request.world = c.world;
   request.root = c.root;
@@ -53,7 +53,10 @@ std::vector<ErrorModel::Chunk> ErrorModel::chunks(int rank) const {
   request.compressed = true;
   request.bucket_size = codec_->bucket_size();
   std::vector<Chunk> chunks;
-  for (const Range& range : plan::chunks(request)) chunks.push_back({static_cast<int>(chunks.size()), range, range});
+  for (const Range& range : plan::chunks(request)) {
+    const int owner = one_shot_ ? case_.root : static_cast<int>(chunks.size());
+    chunks.push_back({owner, range, range});
+  }
   return chunks;
 }
 
@@ -64,9 +67,7 @@ double ErrorModel::codec_bound(double low, double high) const {
   return codec_->error_bound(from, to);
 }
 
-bool ErrorModel::adds_partial_sums() const {
-  return algorithm_ == Algorithm::ring || algorithm_ == Algorithm::tree || algorithm_ == Algorithm::hierarchical;
-}
+bool ErrorModel::adds_partial_sums() const { return algorithm_ != Algorithm::one_shot && algorithm_ != Algorithm::sra; }
 
 double ErrorModel::hop_bound(const std::vector<Extremes>& inputs) const {
   Extremes sums;
@@ -82,8 +83,7 @@ double ErrorModel::hop_bound(const std::vector<Extremes>& inputs) const {
 }
 
 double ErrorModel::bound(int owner, const std::vector<Extremes>& inputs, const Extremes& sum) const {
-  const bool all_reduce = case_.collective == Collective::all_reduce;
-  const bool own_encoded = all_reduce && one_shot_;
+  const bool own_encoded = case_.collective == Collective::all_reduce && one_shot_;
   double e1 = 0;
   if (adds_partial_sums()) e1 = hop_bound(inputs);
   for (int rank = 0; rank < case_.world && !adds_partial_sums(); ++rank) {
@@ -99,7 +99,8 @@ double ErrorModel::bound(int owner, const std::vector<Extremes>& inputs, const E
   const bool narrow = element_bytes(case_.type) == 2;
   const double rounding = narrow ? std::ldexp(1, -precision_bits(case_.type)) : 0;
   double total = e1 + rounding * (result.largest() + e1);
-  if (!all_reduce || one_shot_ || adds_partial_sums()) return total;
+  const bool stays = case_.collective == Collective::reduce && owner == case_.root;
+  if (algorithm_ != Algorithm::sra || stays) return total;
   total += codec_bound(result.low - total, result.high + total);
   return total + rounding * (result.largest() + total);
 }

@@ -2,16 +2,16 @@
 //
 // Per group of whole buckets (one bucket, or as many as make 256 elements), from the extremes of
 // the ranks' inputs there. With B(low, high) the codec's stated bound, S the exact sum, and Q the
-// ranks whose input travels encoded (all but the chunk's owner; one-shot: all):
+// ranks whose input travels encoded (all but the chunk's owner; one-shot all_reduce: all):
 //
 //   e1 = sum over r in Q of B(min x_r, max x_r)               encoding the inputs
 //      + N 2^-23 sum over all r of max|x_r|                   adding in fp32, in rank order
 //   (avg: S and e1 divided by N, one more rounding)
 //   e2 = 2^-p (max|S| + e1)         16-bit types: rounding the sum once; p bits of precision
-//   e3 = B(min S - e1 - e2, max S + e1 + e2)        all_reduce by SRA: encoding the owner's sum
+//   e3 = B(min S - e1 - e2, max S + e1 + e2)        SRA, unless it stays: encoding the owner's sum
 //      + 2^-p (max|S| + e1 + e2 + e3)                  and rounding what it decodes to
 //
-// and the bound is e1 + e2 + e3. Where partial sums travel (ring, tree, hierarchical), every rank
+// and the bound is e1 + e2 + e3. Where partial sums travel (all other algorithms), every rank
 // encodes one sum of some of the inputs, which lies between L = sum of min(0, min x_r) and
 // H = sum of max(0, max x_r), with the errors so far: N times
 //

@@ -2,23 +2,60 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 namespace qccl::tools {
 
+namespace {
+
+bool has_in_place(Operation operation) { return operation && operation != Collective::all_to_all; }
+
+void run_sendrecv(Communicator& communicator, const Case& c, const Placement& p) {
+  const int next = (communicator.rank() + 1) % c.world;
+  const int previous = (communicator.rank() + c.world - 1) % c.world;
+  communicator.sendrecv({p.input, c.count, c.type, next}, {p.output, c.count, c.type, previous});
+}
+
+}  // namespace
+
+std::string_view name_of(Operation operation) { return operation ? to_string(*operation) : "sendrecv"; }
+
+bool has_input_parts(Operation operation) {
+  return operation == Collective::reduce_scatter || operation == Collective::scatter ||
+         operation == Collective::all_to_all;
+}
+
+bool has_output_parts(Operation operation) {
+  return operation == Collective::all_gather || operation == Collective::gather || operation == Collective::all_to_all;
+}
+
 std::uint64_t Case::input_count() const {
-  return collective == Collective::reduce_scatter ? count * static_cast<std::uint64_t>(world) : count;
+  return has_input_parts(collective) ? count * static_cast<std::uint64_t>(world) : count;
 }
 
 std::uint64_t Case::output_count() const {
-  return collective == Collective::all_gather ? count * static_cast<std::uint64_t>(world) : count;
+  return has_output_parts(collective) ? count * static_cast<std::uint64_t>(world) : count;
+}
+
+bool Case::has_input(int rank) const {
+  return rank == root || (collective != Collective::broadcast && collective != Collective::scatter);
+}
+
+bool Case::has_output(int rank) const {
+  return rank == root || (collective != Collective::reduce && collective != Collective::gather);
+}
+
+bool Case::has_one_result() const {
+  return collective == Collective::all_reduce || collective == Collective::broadcast ||
+         collective == Collective::all_gather;
 }
 
 std::uint64_t Case::bytes() const { return std::max(input_count(), output_count()) * element_bytes(type); }
 
-std::uint64_t count_for(Collective collective, std::uint64_t bytes, DataType type, int world) {
+std::uint64_t count_for(Operation operation, std::uint64_t bytes, DataType type, int world) {
   const std::uint64_t count = bytes / element_bytes(type);
-  if (collective != Collective::all_gather && collective != Collective::reduce_scatter) return count;
+  if (!has_input_parts(operation) && !has_output_parts(operation)) return count;
   return count / static_cast<std::uint64_t>(world) & ~(16 / element_bytes(type) - 1);
 }
 
@@ -26,7 +63,8 @@ std::uint64_t bandwidth_bytes(const Case& c) { return c.bytes(); }
 
 double bus_factor(const Case& c) {
   const double world = c.world;
-  switch (c.collective) {
+  if (c.collective == kSendrecv) return 1;
+  switch (*c.collective) {
     case Collective::all_reduce: return 2 * (world - 1) / world;
     case Collective::all_gather:
     case Collective::reduce_scatter:
@@ -55,20 +93,25 @@ Placement place(const Case& c, int rank, const Buffer& input, const Buffer& outp
     return {buffer, buffer};
   }
   if (!c.in_place) return {input.data(), output.data()};
-  switch (c.collective) {
-    case Collective::all_gather: return {output.data() + own, output.data()};
-    case Collective::reduce_scatter: return {input.data(), input.data() + own};
-    default: return {output.data(), output.data()};
-  }
+  if (!has_in_place(c.collective)) return {output.data(), output.data(), input.data()};
+  if (has_input_parts(c.collective)) return {input.data(), input.data() + own};
+  if (has_output_parts(c.collective)) return {output.data() + own, output.data()};
+  return {output.data(), output.data()};
 }
 
-void run_collective(Communicator& communicator, const Case& c, const Placement& p, Algorithm algorithm) {
+void run_collective(Communicator& communicator, const Case& c, const Placement& placement, Algorithm algorithm) {
+  Placement p = placement;
+  if (p.aside != nullptr) {
+    std::memcpy(p.aside, p.input, c.input_count() * element_bytes(c.type));
+    p.input = p.aside;
+  }
+  if (c.collective == kSendrecv) return run_sendrecv(communicator, c, p);
   CallOptions options;
   options.op = c.op;
   options.premul_factor = premul_factor_of(communicator.rank());
   options.root = c.root;
   options.algorithm = algorithm;
-  switch (c.collective) {
+  switch (*c.collective) {
     case Collective::all_reduce: return communicator.all_reduce(p.input, p.output, c.count, c.type, options);
     case Collective::broadcast: return communicator.broadcast(p.output, c.count, c.type, options);
     case Collective::all_gather: return communicator.all_gather(p.input, p.output, c.count, c.type, options);

@@ -7,11 +7,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string_view>
 
 namespace qccl::tools {
 
+// What is timed: a collective, or every rank's sendrecv, to the next rank from the one before.
+using Operation = std::optional<Collective>;
+inline constexpr Operation kSendrecv = std::nullopt;
+std::string_view name_of(Operation operation);
+
 struct Case {
-  Collective collective = Collective::all_reduce;
+  Operation collective = Collective::all_reduce;
   DataType type = DataType::float32;
   ReduceOp op = ReduceOp::sum;
   int root = 0;
@@ -19,17 +26,25 @@ struct Case {
   std::uint64_t count = 0;  // elements, as the public call counts them
   bool in_place = false;
 
-  bool is_reduction() const { return qccl::is_reduction(collective); }
-  // Elements of a rank's input and output.
+  bool is_reduction() const { return collective && qccl::is_reduction(*collective); }
+  bool is_rooted() const { return collective && qccl::is_rooted(*collective); }
+  // Elements of an input and an output, on the ranks that have one.
   std::uint64_t input_count() const;
   std::uint64_t output_count() const;
+  bool has_input(int rank) const;
+  bool has_output(int rank) const;
+  // True if all ranks get the same output.
+  bool has_one_result() const;
   // nccl-tests' size column: the larger of input and output.
   std::uint64_t bytes() const;
 };
 
-// The count for a size of `bytes`, rounded as nccl-tests does: all_gather and reduce_scatter to
-// 16 bytes per rank.
-std::uint64_t count_for(Collective collective, std::uint64_t bytes, DataType type, int world);
+// True if a rank's input (output) is a part for (from) each rank.
+bool has_input_parts(Operation operation);
+bool has_output_parts(Operation operation);
+
+// The count for a size of `bytes`, rounded as nccl-tests does: parts to 16 bytes.
+std::uint64_t count_for(Operation operation, std::uint64_t bytes, DataType type, int world);
 
 // Bytes that algbw is about, and busbw / algbw.
 std::uint64_t bandwidth_bytes(const Case& c);
@@ -54,10 +69,12 @@ class Buffer {
 struct Placement {
   std::byte* input;
   std::byte* output;
+  std::byte* aside = nullptr;
 };
 
 // `input` and `output` are as large as the largest case needs. A broadcast is in place on every
-// rank: out of place, the root's buffer is the input and the others' the output.
+// rank: out of place, the root's buffer is the input and the others' the output. all_to_all and
+// sendrecv have no form in place: their input lies in the output and is first copied to `aside`.
 Placement place(const Case& c, int rank, const Buffer& input, const Buffer& output);
 
 // A rank's factor in premul_sum, as nccl-tests has it: products are exact.

@@ -47,6 +47,7 @@ class Checker {
       : case_(c), effective_(effective), inputs_(inputs), rank_(rank), output_(output) {}
 
   CheckResult run() {
+    if (!case_.has_output(rank_)) return result_;
     if (case_.is_reduction() && effective_.is_lossy()) {
       check_lossy();
     } else {
@@ -62,9 +63,9 @@ class Checker {
 
  private:
   const std::byte* output_at(std::uint64_t element) const { return output_ + element * element_bytes(case_.type); }
-  // Where in the ranks' inputs output element 0 comes from.
+  // Where in the ranks' inputs this rank's part begins.
   std::uint64_t input_begin() const {
-    return case_.collective == Collective::reduce_scatter ? static_cast<std::uint64_t>(rank_) * case_.count : 0;
+    return has_input_parts(case_.collective) ? static_cast<std::uint64_t>(rank_) * case_.count : 0;
   }
 
   void check_bits(std::uint64_t first, std::size_t n) {
@@ -76,8 +77,7 @@ class Checker {
   }
 
   void expect_bits(std::uint64_t first, std::span<std::uint64_t> expected) {
-    if (case_.collective == Collective::broadcast) return inputs_.elements(case_.root, first, expected);
-    if (case_.collective == Collective::all_gather) return expect_gathered(first, expected);
+    if (!case_.is_reduction()) return expect_moved(first, expected);
     Bits other;
     inputs_.elements(0, input_begin() + first, expected);
     for (int rank = 1; rank < case_.world; ++rank) {
@@ -87,13 +87,18 @@ class Checker {
     }
   }
 
-  // A block of an all_gather's output may hold the ends of several ranks' inputs.
-  void expect_gathered(std::uint64_t first, std::span<std::uint64_t> expected) {
+  // The rank whose input is the output's part `part`.
+  int source_of(std::uint64_t part) const {
+    if (has_output_parts(case_.collective)) return static_cast<int>(part);
+    return case_.collective == kSendrecv ? (rank_ + case_.world - 1) % case_.world : case_.root;
+  }
+
+  // A block of the output may hold the ends of several ranks' inputs.
+  void expect_moved(std::uint64_t first, std::span<std::uint64_t> expected) {
     while (!expected.empty()) {
-      const std::uint64_t source = first / case_.count;
       const std::uint64_t begin = first % case_.count;
       const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(expected.size(), case_.count - begin));
-      inputs_.elements(static_cast<int>(source), begin, expected.first(n));
+      inputs_.elements(source_of(first / case_.count), input_begin() + begin, expected.first(n));
       expected = expected.subspan(n);
       first += n;
     }

@@ -72,6 +72,31 @@ TEST(PerfCheck, gathered_inputs_pass_and_any_flipped_bit_is_one_wrong_element) {
   }
 }
 
+TEST(PerfCheck, every_rank_has_its_own_part_of_what_moves) {
+  const auto wrong = [](Operation operation, int rank, auto source, auto begin) {
+    Case c = small_case(Collective::all_reduce, DataType::int32, 5000);
+    c.collective = operation;
+    c.root = 1;
+    const Inputs inputs(c, false, 7);
+    std::vector<std::byte> output(c.output_count() * 4);
+    for (std::uint64_t part = 0; part < c.output_count() / c.count; ++part) {
+      inputs.write(source(part), begin, c.count, output.data() + part * c.count * 4);
+    }
+    return check_output(c, {}, inputs, rank, output.data()).wrong;
+  };
+  const auto root = [](std::uint64_t) { return 1; };
+  const auto each = [](std::uint64_t part) { return static_cast<int>(part); };
+  EXPECT_EQ(wrong(Collective::scatter, 2, root, 10000), 0u);
+  EXPECT_GT(wrong(Collective::scatter, 0, root, 10000), 4900u);
+  EXPECT_EQ(wrong(Collective::gather, 1, each, 0), 0u);
+  EXPECT_GT(wrong(Collective::gather, 1, root, 0), 9800u);
+  EXPECT_EQ(wrong(Collective::gather, 0, root, 0), 0u) << "only the root has an output";
+  EXPECT_EQ(wrong(Collective::all_to_all, 1, each, 5000), 0u);
+  EXPECT_GT(wrong(Collective::all_to_all, 2, each, 5000), 14700u);
+  EXPECT_EQ(wrong(kSendrecv, 2, root, 0), 0u);
+  EXPECT_GT(wrong(kSendrecv, 0, root, 0), 4900u);
+}
+
 TEST(PerfCheck, results_of_another_round_are_wrong) {
   for (const DataType type : kTypes) {
     const Case c = small_case(Collective::all_gather, type);

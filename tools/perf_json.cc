@@ -17,14 +17,14 @@ Json finite_or_null(double number) { return std::isfinite(number) ? Json(number)
 
 Json result(const Case& c, bool in_place, const Measurement& m) {
   Json entry;
-  entry["collective"] = to_string(c.collective);
+  entry["collective"] = name_of(c.collective);
   entry["bytes"] = c.bytes();
   entry["count"] = c.count;
   entry["dtype"] = type_name(c.type);
   entry["op"] = op_name(c);
   entry["root"] = root_of(c);
   entry["in_place"] = in_place;
-  entry["algorithm"] = to_string(m.effective.algorithm);
+  entry["algorithm"] = c.collective ? Json(to_string(m.effective.algorithm)) : Json(nullptr);
   entry["compression"] = m.effective.compression.to_string();
   entry["time_us"] = {{"min", m.min_us}, {"median", m.median_us}, {"max", m.max_us}, {"mean", m.mean_us}};
   entry["algbw_GBps"] = m.algbw;

@@ -59,19 +59,20 @@ int iterations_in_range(const Case& c) {
 Bench::Bench(Communicator communicator, const PerfOptions& options, std::uint64_t largest_bytes)
     : communicator_(std::move(communicator)), options_(options) {
   const auto world = static_cast<std::uint64_t>(communicator_.size());
-  const bool gathers = options.collective == Collective::all_gather;
-  const bool scatters = options.collective == Collective::reduce_scatter;
-  input_ = Buffer(gathers ? largest_bytes / world : largest_bytes);
-  output_ = Buffer(scatters ? largest_bytes / world : largest_bytes);
+  const bool parts_in = has_input_parts(options.collective);
+  const bool parts_out = has_output_parts(options.collective);
+  input_ = Buffer(parts_out && !parts_in ? largest_bytes / world : largest_bytes);
+  output_ = Buffer(parts_in && !parts_out ? largest_bytes / world : largest_bytes);
 }
 
 Effective Bench::effective(const Case& c) const {
   Effective effective;
+  if (c.collective == kSendrecv) return effective;
   CallOptions call;
   call.op = c.op;
   call.algorithm = options_.algorithm;
   if (c.is_reduction()) effective.compression = communicator_.effective_compression(c.count, c.type, call);
-  effective.algorithm = communicator_.effective_algorithm(c.collective, c.count, c.type, call);
+  effective.algorithm = communicator_.effective_algorithm(*c.collective, c.count, c.type, call);
   return effective;
 }
 
@@ -81,7 +82,7 @@ Inputs Bench::prepare(const Case& c, const Effective& effective) {
   const Placement placement = place(c, rank, input_, output_);
   constexpr int kPoison = 0xA5;
   std::memset(placement.output, kPoison, c.output_count() * element_bytes(c.type));
-  if (c.collective == Collective::broadcast && rank != c.root) return inputs;
+  if (!c.has_input(rank)) return inputs;
   inputs.write(rank, 0, c.input_count(), placement.input);
   return inputs;
 }
@@ -166,7 +167,7 @@ void Bench::check(const Case& c, Measurement& m) {
       m.wrong += result.wrong;
       m.largest_error = std::max(m.largest_error, result.largest_error);
       m.largest_bound = std::max(m.largest_bound, result.largest_bound);
-      if (c.collective != Collective::reduce_scatter) m.same_bits &= result.digest == results[0].digest;
+      if (c.has_one_result()) m.same_bits &= result.digest == results[0].digest;
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <span>
 #include <utility>
 
 #include "plan/plan.h"
@@ -15,10 +16,12 @@ namespace {
 template <class T>
 using Names = std::vector<std::pair<std::string, T>>;
 
-const Names<Collective> kCollectives = {{"all_reduce", Collective::all_reduce},
-                                        {"broadcast", Collective::broadcast},
-                                        {"all_gather", Collective::all_gather},
-                                        {"reduce_scatter", Collective::reduce_scatter}};
+const Names<Operation> kOperations = {
+    {"all_reduce", Collective::all_reduce}, {"broadcast", Collective::broadcast},
+    {"all_gather", Collective::all_gather}, {"reduce_scatter", Collective::reduce_scatter},
+    {"reduce", Collective::reduce},         {"gather", Collective::gather},
+    {"scatter", Collective::scatter},       {"all_to_all", Collective::all_to_all},
+    {"alltoall", Collective::all_to_all},   {"sendrecv", kSendrecv}};
 const Names<DataType> kTypes = {{"int8", DataType::int8},      {"uint8", DataType::uint8},
                                 {"int32", DataType::int32},    {"uint32", DataType::uint32},
                                 {"int64", DataType::int64},    {"uint64", DataType::uint64},
@@ -26,23 +29,22 @@ const Names<DataType> kTypes = {{"int8", DataType::int8},      {"uint8", DataTyp
                                 {"double", DataType::float64}, {"bfloat16", DataType::bfloat16}};
 const Names<ReduceOp> kOps = {{"sum", ReduceOp::sum}, {"prod", ReduceOp::prod}, {"min", ReduceOp::min},
                               {"max", ReduceOp::max}, {"avg", ReduceOp::avg},   {"mulsum", ReduceOp::premul_sum}};
-const Names<Algorithm> kAlgorithms = {{"auto", Algorithm::automatic},
-                                      {"one_shot", Algorithm::one_shot},
-                                      {"sra", Algorithm::sra},
-                                      {"ring", Algorithm::ring},
-                                      {"tree", Algorithm::tree},
-                                      {"binomial", Algorithm::binomial},
-                                      {"hierarchical", Algorithm::hierarchical}};
+const Names<Algorithm> kAlgorithms = {{"auto", Algorithm::automatic},    {"one_shot", Algorithm::one_shot},
+                                      {"sra", Algorithm::sra},           {"ring", Algorithm::ring},
+                                      {"tree", Algorithm::tree},         {"binomial", Algorithm::binomial},
+                                      {"pairwise", Algorithm::pairwise}, {"hierarchical", Algorithm::hierarchical}};
 
 constexpr const char* kFooter =
-    R"(COLLECTIVE is all_reduce, broadcast, all_gather or reduce_scatter. Under the name all_reduce_perf
-(and so on) the program takes nccl-tests' command line as it is. Sizes take K, M or G (binary).
+    R"(COLLECTIVE is all_reduce, broadcast, all_gather, reduce_scatter, reduce, gather, scatter, all_to_all
+(or alltoall) or sendrecv, in which every rank sends to the next. Under the name all_reduce_perf (and
+so on) the program takes nccl-tests' command line as it is. Sizes take K, M or G (binary).
 
 Columns are nccl-tests'. Behind them, for the out-of-place run: bytes a rank put on the wire per
 operation (mean over ranks, headers included); how many times less payload that is than an
 uncompressed run of the same algorithm; the largest error against an exact reduction; the largest
 error that is allowed. Uncompressed results must be exact, averages within 2 ulp; compressed ones
 within the codec's stated bound; and all ranks must hold the same bits. #wrong counts elements.
+all_to_all and sendrecv have no form in place: there, the input is copied aside first, which is timed.
 
 Exit code: 0; 7 if a result is wrong or the average is below 0.9 NCCL_TESTS_MIN_BW; 6 for wrong
 flags; 255 for wrong sizes; 4 if an operation timed out; 3 for other errors of the library; 1.
@@ -127,20 +129,21 @@ std::optional<int> take_sizes(const Words& words, PerfOptions& options) {
   return std::nullopt;
 }
 
-bool reduces(const PerfOptions& options) { return is_reduction(options.collective); }
+bool reduces(const PerfOptions& options) { return options.collective && is_reduction(*options.collective); }
 
 // A flag that would change nothing is a mistake.
 std::optional<int> refuse_idle_flags(const PerfOptions& options) {
-  const std::string name(to_string(options.collective));
-  const auto all = plan::algorithms_of(options.collective);
+  const auto name = name_of(options.collective);
+  std::span<const Algorithm> all;
+  if (options.collective) all = plan::algorithms_of(*options.collective);
   if (options.algorithm != Algorithm::automatic && std::find(all.begin(), all.end(), options.algorithm) == all.end()) {
-    std::string names;
+    std::string names = all.empty() ? " auto" : "";
     for (const Algorithm algorithm : all) names += fmt::format(" {}", to_string(algorithm));
     return usage_error(fmt::format("--algorithm {}: {} has only{}", to_string(options.algorithm), name, names));
   }
   const std::string& compression = options.job.compression;
   if (!compression.empty() && compression != "none" && !reduces(options)) {
-    return usage_error(fmt::format("--compression is for all_reduce and reduce_scatter, not for {}", name));
+    return usage_error(fmt::format("--compression is for all_reduce, reduce_scatter and reduce, not for {}", name));
   }
   return std::nullopt;
 }
@@ -186,7 +189,7 @@ void add_nccl_flags(CLI::App& app, PerfOptions& options, Words& words) {
       ->check(CLI::Range(0, 1000000));
   app.add_option("-d,--datatype", words.type, fmt::format("{} (default float)", list_names(kTypes, "all")));
   app.add_option("-o,--op", words.op, fmt::format("{} (default sum)", list_names(kOps, "all")));
-  app.add_option("-r,--root", options.root, "Root of a broadcast; -1: every one in turn (default 0)");
+  app.add_option("-r,--root", options.root, "Root of a rooted collective; -1: every one in turn (default 0)");
   app.add_option("-z,--blocking", options.blocking, "1 or 3: a barrier, not timed, after each iteration (default 0)")
       ->check(CLI::Range(0, 3));
   app.add_option("-a,--average", options.average, "Time shown: 0 rank 0's, 1 mean, 2 least, 3 largest of all ranks")
@@ -248,10 +251,10 @@ void add_fixed_flags(CLI::App& app) {
 bool is_help(const std::string& word) { return word == "-h" || word == "--help"; }
 
 std::optional<int> take_collective(const std::vector<std::string>& arguments, PerfOptions& options) {
-  if (arguments.empty()) return usage_error("which collective? There are: " + list_names(kCollectives));
+  if (arguments.empty()) return usage_error("which collective? There are: " + list_names(kOperations));
   if (is_help(arguments[0])) return std::nullopt;
-  std::vector<Collective> found;
-  if (auto code = take_name(kCollectives, arguments[0], "collective", nullptr, found)) return code;
+  std::vector<Operation> found;
+  if (auto code = take_name(kOperations, arguments[0], "collective", nullptr, found)) return code;
   options.collective = found[0];
   return std::nullopt;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "command_line.h"
+#include "perf_case.h"
 
 namespace qccl::tools {
 
@@ -24,7 +25,7 @@ enum PerfExit : int {
 };
 
 struct PerfOptions {
-  Collective collective = Collective::all_reduce;
+  Operation collective = Collective::all_reduce;
   std::uint64_t min_bytes = 32ull << 20;
   std::uint64_t max_bytes = 32ull << 20;
   std::uint64_t step_bytes = 1ull << 20;
@@ -35,7 +36,7 @@ struct PerfOptions {
   int check_iterations = 1;
   int blocking = 0;
   int average = 1;  // over ranks: 0 rank 0's, 1 mean, 2 least, 3 largest
-  int root = 0;     // -1: every root
+  int root = 0;     // of rooted collectives; -1: every root
   bool timestamps = false;
   std::vector<DataType> types{DataType::float32};
   std::vector<ReduceOp> ops{ReduceOp::sum};

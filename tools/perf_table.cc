@@ -47,6 +47,12 @@ std::string placement_text(const Measurement& m) {
   return times + fmt::format("  {:>6g}", static_cast<double>(wrong));
 }
 
+// nccl-tests' name of the program.
+std::string test_name(const PerfOptions& options) {
+  const bool exchanges = options.collective == Collective::all_to_all;
+  return fmt::format("{}_perf", exchanges ? "alltoall" : name_of(options.collective));
+}
+
 std::string own_columns(const Measurement& m) {
   const std::string ratio = m.compression_ratio ? fit(*m.compression_ratio, 6) : "N/A";
   const std::string error = m.checked ? fmt::format("{:.3g}", m.largest_error) : "N/A";
@@ -70,11 +76,11 @@ std::string fit(double number, int width) {
 
 std::string op_name(const Case& c) { return c.is_reduction() ? op_name(c.op) : "none"; }
 
-int root_of(const Case& c) { return c.collective == Collective::broadcast ? c.root : -1; }
+int root_of(const Case& c) { return c.is_rooted() ? c.root : -1; }
 
 std::string header(const PerfOptions& options, const std::vector<RankInfo>& ranks, const std::string& description) {
   std::string text = fmt::format("# qccl version {} (columns of nccl-tests 2.19.6)\n", version());
-  text += fmt::format("# Collective test starting: {}_perf\n", to_string(options.collective));
+  text += fmt::format("# Collective test starting: {}\n", test_name(options));
   text += fmt::format(
       "# nThread 1 nGpus {} minBytes {} maxBytes {} step: {} warmup iters: {} iters: {} agg iters: 1 validation: {} "
       "graph: 0 unalign: 0\n#\n# Using devices\n",
@@ -101,7 +107,7 @@ std::string footer(const PerfOptions& options, const Verdict& verdict) {
   std::string text = fmt::format("# {:<20} : {} {}\n", "Out of bounds values", verdict.failed_checks,
                                  verdict.checks_ok() ? "OK" : "FAILED");
   text += fmt::format("# {:<20} : {:g} {}\n", "Avg bus bandwidth", verdict.average_busbw, bandwidth);
-  return text + fmt::format("#\n# Collective test concluded: {}_perf\n#\n\n", to_string(options.collective));
+  return text + fmt::format("#\n# Collective test concluded: {}\n#\n\n", test_name(options));
 }
 
 }  // namespace qccl::tools

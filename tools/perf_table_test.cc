@@ -23,6 +23,8 @@ TEST(PerfCase, counts_per_rank_are_whole_16_bytes) {
   EXPECT_EQ(count_for(Collective::all_gather, 1001, DataType::float32, 4), 60u);
   EXPECT_EQ(count_for(Collective::reduce_scatter, 1001, DataType::uint8, 4), 240u);
   EXPECT_EQ(count_for(Collective::all_gather, 4, DataType::float32, 4), 0u);
+  EXPECT_EQ(count_for(Collective::scatter, 1001, DataType::float32, 4), 60u);
+  EXPECT_EQ(count_for(kSendrecv, 1001, DataType::float32, 4), 250u);
 }
 
 TEST(PerfCase, bus_factors_are_nccl_tests) {
@@ -31,8 +33,14 @@ TEST(PerfCase, bus_factors_are_nccl_tests) {
   EXPECT_DOUBLE_EQ(bus_factor(c), 1.5);
   c.collective = Collective::reduce_scatter;
   EXPECT_DOUBLE_EQ(bus_factor(c), 0.75);
-  c.collective = Collective::broadcast;
-  EXPECT_DOUBLE_EQ(bus_factor(c), 1);
+  for (const Collective half : {Collective::gather, Collective::scatter, Collective::all_to_all}) {
+    c.collective = half;
+    EXPECT_DOUBLE_EQ(bus_factor(c), 0.75);
+  }
+  for (const Operation whole : {Operation(Collective::broadcast), Operation(Collective::reduce), kSendrecv}) {
+    c.collective = whole;
+    EXPECT_DOUBLE_EQ(bus_factor(c), 1);
+  }
 }
 
 TEST(PerfBound, uncompressed_bytes_are_what_the_plan_sends) {

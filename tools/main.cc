@@ -8,12 +8,14 @@
 
 #include "doctor.h"
 #include "perf.h"
+#include "plan.h"
 #include "run.h"
 
 namespace {
 
 using qccl::tools::doctor_main;
 using qccl::tools::perf_main;
+using qccl::tools::plan_main;
 using qccl::tools::run_main;
 
 constexpr int kExitUsage = 2;
@@ -26,6 +28,7 @@ Commands:
   run       start a program as local ranks of one job
   perf      time a collective and check its results, with nccl-tests' flags and columns
   doctor    say what is here, what would be done, what is wrong and how to mend it
+  plan      check, show, price and simulate the plans of collectives
   version   print the version
 
 'qccl COMMAND --help' has the flags and examples of a command.
@@ -41,6 +44,7 @@ int dispatch(const std::string& command, const std::vector<std::string>& argumen
   if (command == "run") return run_main(arguments);
   if (command == "perf") return perf_main(arguments);
   if (command == "doctor") return doctor_main(arguments);
+  if (command == "plan") return plan_main(arguments);
   if (command == "version" || command == "--version") {
     fmt::print("qccl {}\n", qccl::version());
     return 0;
@@ -49,7 +53,7 @@ int dispatch(const std::string& command, const std::vector<std::string>& argumen
     fmt::print("{}", kHelp);
     return 0;
   }
-  fmt::print(stderr, "qccl: there is no command '{}'; there are run, perf, doctor and version ('qccl --help')\n",
+  fmt::print(stderr, "qccl: there is no command '{}'; there are run, perf, plan, doctor and version ('qccl --help')\n",
              command);
   return kExitUsage;
 }

@@ -67,6 +67,9 @@ struct Post {
   std::shared_ptr<const SharedRegion> region{};
   Nanoseconds timeout{0};
   std::shared_ptr<internal::WorkState> work;
+  // For the simulator: there are no buffers, frames have the size of their payload (of a codec the
+  // largest) and nothing is computed. The transport need not carry payloads of data.
+  bool size_only = false;
 };
 
 // Elements of the caller's input and output buffers on `rank`.

@@ -307,6 +307,7 @@ bool PlanOperation::may_send(Outbound& to, std::size_t bytes, bool& eagerly) {
 
 // What is encoded already, or is so once for several uses; empty: write_payload() makes it.
 ConstBytes PlanOperation::ready_payload(LaneRun& run, const Step& step) {
+  if (post_.size_only) return {};
   if (step.kind == StepKind::forward) return run.received.payload;
   if (math_.codec == nullptr || step.raw) return {};
   if (step.kind == StepKind::send_result) return run.math.encoded();
@@ -316,6 +317,7 @@ ConstBytes PlanOperation::ready_payload(LaneRun& run, const Step& step) {
 }
 
 std::size_t PlanOperation::write_payload(LaneRun& run, const Step& step, Bytes payload) {
+  if (post_.size_only) return payload.size();
   const std::size_t elements = slice_length(run);
   if (step.kind == StepKind::send_sum) return run.math.encode_sum(math_, elements, payload);
   const std::byte* source = step.kind == StepKind::send_input ? input_slice(run) : output_slice(run);
@@ -430,7 +432,18 @@ Status PlanOperation::local_copy(LaneRun& run, const Step& step) {
   return {};
 }
 
+PlanOperation::Outcome PlanOperation::take_size_only(LaneRun& run, const Step& step) {
+  if (sends(step.kind)) return send(run, step);
+  if (!receives(step.kind)) return Outcome::done;
+  Inbound& from = inbound_[run.streams[run.step]];
+  if (next_held(from) == nullptr) return Outcome::blocked;
+  Held held = take_held(from);
+  release(held);
+  return Outcome::done;
+}
+
 Result<PlanOperation::Outcome> PlanOperation::take(LaneRun& run, const Step& step) {
+  if (post_.size_only) return take_size_only(run, step);
   switch (step.kind) {
     case StepKind::send_input:
     case StepKind::send_sum:

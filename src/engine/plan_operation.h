@@ -87,6 +87,7 @@ class PlanOperation final : public Operation {
   Result<bool> advance_lane(LaneRun& run);
   void end_slice(LaneRun& run);
   Result<Outcome> take(LaneRun& run, const plan::Step& step);
+  Outcome take_size_only(LaneRun& run, const plan::Step& step);
   bool may_begin(const LaneRun& run) const;
   Outcome send(LaneRun& run, const plan::Step& step);
   bool send_slice(LaneRun& run, const plan::Step& step, Outbound& to);

@@ -77,6 +77,7 @@ class Checker {
   }
 
   Status run() {
+    QCCL_TRY(streams_have_two_ends());
     for (bool moved = true; moved;) {
       moved = false;
       for (std::size_t rank = 0; rank < roles_.size(); ++rank) {
@@ -92,6 +93,33 @@ class Checker {
   }
 
  private:
+  Status streams_have_two_ends() const {
+    std::map<StreamKey, int> ends;  // senders less receivers
+    for (std::size_t at = 0; at < roles_.size(); ++at) {
+      const int rank = static_cast<int>(at);
+      for (const Lane& lane : roles_[at].lanes) {
+        for (const Step& step : lane.steps) {
+          const bool receives = step.kind == StepKind::recv_reduce || step.kind == StepKind::recv_copy;
+          for (const int peer : step.peers) {
+            ends[receives ? StreamKey{peer, rank, step.phase, lane.chunk}
+                          : StreamKey{rank, peer, step.phase, lane.chunk}] += receives ? -1 : 1;
+          }
+        }
+      }
+    }
+    for (const auto& [key, difference] : ends) {
+      if (difference == 0) continue;
+      const auto& [from, to, phase, chunk] = key;
+      return Failure(ErrorKind::invalid_argument,
+                     difference > 0
+                         ? fmt::format("rank {} sends chunk {} to rank {} in phase {}, which nobody receives", from,
+                                       chunk, to, phase)
+                         : fmt::format("rank {} waits for chunk {} from rank {} in phase {}, which nobody sends", to,
+                                       chunk, from, phase));
+    }
+    return {};
+  }
+
   // ---- running
 
   struct Place {
@@ -259,17 +287,27 @@ class Checker {
     for (const auto& [key, stream] : streams_) {
       if (stream.empty()) continue;
       return Failure(ErrorKind::invalid_argument,
-                     fmt::format("rank {} sends chunk {} to rank {} in phase {}, which nobody receives",
+                     fmt::format("rank {} sends more of chunk {} to rank {} in phase {} than that takes",
                                  std::get<0>(key), std::get<3>(key), std::get<1>(key), std::get<2>(key)));
     }
     return {};
   }
 
-  bool is_right(const Value& value, std::vector<Source> want, std::uint64_t offset) const {
+  // "" or what is wrong with the value.
+  std::string fault(const Value& value, std::vector<Source> want, std::uint64_t offset) const {
     for (Source& source : want) source.begin += offset;
     std::vector<Source> got = value.sources;
-    if (!adds_in_rank_order(request_.algorithm)) std::sort(got.begin(), got.end());
-    return got == want;
+    const bool is_ordered = std::is_sorted(got.begin(), got.end());
+    std::sort(got.begin(), got.end());
+    if (got == want) {
+      return is_ordered || !adds_in_rank_order(request_.algorithm) ? "" : "which is not in rank order";
+    }
+    for (const Source& source : want) {
+      const auto times = std::count(got.begin(), got.end(), source);
+      if (times == 0) return fmt::format("which lacks the contribution of rank {}", source.rank);
+      if (times > 1) return fmt::format("which has the contribution of rank {} {} times", source.rank, times);
+    }
+    return "which has more than belongs there";
   }
 
   Status output_is_complete(int rank) const {
@@ -280,10 +318,11 @@ class Checker {
       for (std::uint64_t position = expected.output.begin; position < end; ++seen) {
         const auto cell = cells.find(position);
         const std::uint64_t offset = position - expected.output.begin;
-        if (cell == cells.end() || !is_right(cell->second.value, expected.sources, offset)) {
+        const Value value = cell == cells.end() ? Value{} : cell->second.value;
+        if (const std::string wrong = fault(value, expected.sources, offset); !wrong.empty()) {
           return Failure(ErrorKind::invalid_argument,
-                         fmt::format("rank {} ends with [{}] at element {}, not [{}] from {} on", rank,
-                                     cell == cells.end() ? "nothing" : to_string(cell->second.value), position,
+                         fmt::format("rank {} ends with [{}] at element {}, {}; it should be [{}] from {} on", rank,
+                                     value.sources.empty() ? "nothing" : to_string(value), position, wrong,
                                      to_string(Value{expected.sources, 0}), offset));
         }
         position += cell->second.count;

@@ -1,55 +1,72 @@
 #include "transport/sim/network.h"
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 
 namespace qccl::sim {
+namespace {
+
+constexpr std::size_t kControlSlots = 64;  // besides those of data
+
+Nanoseconds transmission(std::size_t bytes, double bytes_per_second) {
+  if (bytes_per_second <= 0) return Nanoseconds(0);
+  return Nanoseconds(static_cast<std::int64_t>(static_cast<double>(bytes) / bytes_per_second * 1e9));
+}
+
+}  // namespace
 
 // One rank's end of the network. Frames are heap buffers; a slot is the buffer itself.
 class Endpoint final : public Transport {
  public:
-  Endpoint(Network& network, int rank) : network_(network), rank_(rank), loss_told_(network.world_, false) {}
+  Endpoint(Network& network, int rank)
+      : network_(network), rank_(rank), loss_told_(static_cast<std::size_t>(network.world_), false) {}
 
   Bytes reserve(int peer, std::size_t max_bytes, TrafficClass traffic) override {
-    if (!network_.running(rank_) || network_.dead_[peer]) return {};
-    const std::size_t slots = network_.options_.slots + (traffic == TrafficClass::control ? 64 : 0);
-    if (network_.link(rank_, peer).size() >= slots) return {};
+    if (!network_.running(rank_) || network_.dead_[Network::index(peer)]) return {};
+    const std::size_t slots = network_.options_.slots + (traffic == TrafficClass::control ? kControlSlots : 0);
+    if (network_.in_flight_[network_.link(rank_, peer)] >= slots) return {};
     target_ = peer;
-    buffer_.resize(max_bytes);
-    return buffer_;
+    traffic_ = traffic;
+    auto& buffer = network_.outgoing_;
+    if (buffer.size() < max_bytes) buffer.resize(max_bytes);
+    return {buffer.data(), max_bytes};
   }
 
   void commit(std::size_t actual_bytes) override {
     if (actual_bytes == 0) return;
-    network_.send(rank_, target_, {buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(actual_bytes)});
+    network_.send(rank_, target_, {network_.outgoing_.data(), actual_bytes}, traffic_);
   }
 
   std::optional<ReceivedFrame> receive() override {
     if (!network_.running(rank_)) return std::nullopt;
-    for (int i = 0; i < network_.world_; ++i) {
-      const int peer = (next_peer_ + i) % network_.world_;
-      auto& link = network_.link(peer, rank_);
-      if (link.empty() || link.front().arrival > network_.clock_.now()) continue;
-      auto* bytes = new std::vector<std::byte>(std::move(link.front().bytes));
-      link.pop_front();
-      next_peer_ = (peer + 1) % network_.world_;
-      ++network_.held_frames_[static_cast<std::size_t>(rank_)];
-      return ReceivedFrame{peer, *bytes, bytes};
-    }
-    return std::nullopt;
+    network_.settle_due();
+    auto& arrived = network_.ranks_[Network::index(rank_)].arrived;
+    if (arrived.empty()) return std::nullopt;
+    auto flight = std::move(arrived.front());
+    arrived.pop_front();
+    const std::uint32_t before = network_.in_flight_[network_.link(flight->from, rank_)]--;
+    if (before == network_.options_.slots) network_.wake(flight->from);
+    ++network_.held_frames_[Network::index(rank_)];
+    const ConstBytes bytes = network_.is_kept(*flight) ? ConstBytes(flight->bytes) : unkept(*flight);
+    const int from = flight->from;
+    return ReceivedFrame{from, bytes, flight.release()};
   }
 
   void release(const ReceivedFrame& frame) override {
-    delete static_cast<std::vector<std::byte>*>(frame.slot);
-    --network_.held_frames_[static_cast<std::size_t>(rank_)];
+    delete static_cast<Network::Flight*>(frame.slot);
+    --network_.held_frames_[Network::index(rank_)];
   }
 
   bool progress() override { return false; }
 
   std::optional<PeerLoss> next_loss() override {
-    if (!network_.running(rank_)) return std::nullopt;
+    if (network_.deaths_ == losses_told_ || !network_.running(rank_)) return std::nullopt;
     for (int peer = 0; peer < network_.world_; ++peer) {
-      if (!network_.dead_[peer] || loss_told_[peer] || !network_.link(peer, rank_).empty()) continue;
-      loss_told_[peer] = true;
+      const auto at = Network::index(peer);
+      if (!network_.dead_[at] || loss_told_[at] || network_.in_flight_[network_.link(peer, rank_)] > 0) continue;
+      loss_told_[at] = true;
+      ++losses_told_;
       return PeerLoss{peer, "closed the connection (end of file)"};
     }
     return std::nullopt;
@@ -63,65 +80,201 @@ class Endpoint final : public Transport {
   void close() override {}
 
  private:
+  // The header stands there until the next frame is received.
+  ConstBytes unkept(const Network::Flight& flight) {
+    std::memcpy(network_.blank_.data(), flight.bytes.data(), flight.bytes.size());
+    return {network_.blank_.data(), flight.size};
+  }
+
   Network& network_;
   const int rank_;
   int target_ = -1;
-  int next_peer_ = 0;
-  std::vector<std::byte> buffer_;
+  TrafficClass traffic_ = TrafficClass::data;
   std::vector<bool> loss_told_;
+  int losses_told_ = 0;
 };
 
 Network::Network(int world, std::uint64_t seed, LinkOptions options)
     : world_(world),
-      options_(options),
+      options_(std::move(options)),
       random_(seed),
-      links_(static_cast<std::size_t>(world) * static_cast<std::size_t>(world)),
-      egress_free_(static_cast<std::size_t>(world)),
-      dead_(static_cast<std::size_t>(world), false),
-      stopped_(static_cast<std::size_t>(world), false),
-      held_frames_(static_cast<std::size_t>(world)) {
+      ranks_(index(world)),
+      in_flight_(index(world) * index(world)),
+      last_landing_(index(world) * index(world)),
+      dead_(index(world), false),
+      stopped_(index(world), false),
+      held_frames_(index(world)),
+      blank_(options_.size_only ? kMaxFrameBytes : 0) {
+  lay_pipes();
   for (int rank = 0; rank < world; ++rank) endpoints_.push_back(std::make_unique<Endpoint>(*this, rank));
 }
 
 Network::~Network() = default;
 
-Transport& Network::endpoint(int rank) { return *endpoints_[static_cast<std::size_t>(rank)]; }
-
-void Network::kill(int rank) { dead_[static_cast<std::size_t>(rank)] = true; }
-
-void Network::stop(int rank) { stopped_[static_cast<std::size_t>(rank)] = true; }
-
-bool Network::running(int rank) const {
-  return !dead_[static_cast<std::size_t>(rank)] && !stopped_[static_cast<std::size_t>(rank)];
+int Network::add_pipe(double bytes_per_second) {
+  pipes_.push_back({bytes_per_second});
+  return static_cast<int>(pipes_.size()) - 1;
 }
 
-void Network::send(int from, int to, std::vector<std::byte> bytes) {
-  if (tap_) tap_(from, to, bytes);
-  const double seconds =
-      options_.bytes_per_second > 0 ? static_cast<double>(bytes.size()) / options_.bytes_per_second : 0.0;
-  TimePoint& egress = egress_free_[static_cast<std::size_t>(from)];
-  egress = std::max(egress, clock_.now()) + Nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
-  TimePoint arrival = egress + options_.latency;
+void Network::lay_pipes() {
+  int hosts = 0;
+  for (int rank = 0; rank < world_; ++rank) {
+    ranks_[index(rank)].host = options_.hosts.empty() ? rank : options_.hosts[index(rank)];
+    hosts = std::max(hosts, ranks_[index(rank)].host + 1);
+    local_.push_back(add_pipe(options_.local_bytes_per_second));
+  }
+  for (int host = 0; host < hosts; ++host) {
+    host_out_.push_back(add_pipe(options_.bytes_per_second));
+    host_in_.push_back(add_pipe(options_.ingress_bytes_per_second));
+  }
+  const int racks = options_.hosts_per_rack > 0 ? (hosts - 1) / options_.hosts_per_rack + 1 : 0;
+  for (int rack = 0; rack < racks; ++rack) {
+    rack_up_.push_back(add_pipe(options_.rack_bytes_per_second));
+    rack_down_.push_back(add_pipe(options_.rack_bytes_per_second));
+  }
+  for (const auto& [rank, rate] : options_.slow_ranks) ranks_[index(rank)].slow_pipe = add_pipe(rate);
+}
+
+// Last pipe first, as they are taken off the end. `crossing` of them lie behind the latency.
+std::vector<int> Network::route(int from, int to, std::size_t& crossing) const {
+  const Rank& source = ranks_[index(from)];
+  const Rank& target = ranks_[index(to)];
+  const bool local = is_local(from, to);
+  std::vector<int> pipes;
+  if (target.slow_pipe >= 0) pipes.push_back(target.slow_pipe);
+  if (!local) {
+    pipes.push_back(host_in_[index(target.host)]);
+    const int per_rack = options_.hosts_per_rack;
+    if (per_rack > 0 && source.host / per_rack != target.host / per_rack) {
+      pipes.push_back(rack_down_[index(target.host / per_rack)]);
+      pipes.push_back(rack_up_[index(source.host / per_rack)]);
+    }
+  }
+  crossing = pipes.size();
+  pipes.push_back(local ? local_[index(from)] : host_out_[index(source.host)]);
+  if (source.slow_pipe >= 0) pipes.push_back(source.slow_pipe);
+  return pipes;
+}
+
+Transport& Network::endpoint(int rank) { return *endpoints_[index(rank)]; }
+
+void Network::kill(int rank) {
+  deaths_ += !dead_[index(rank)];
+  dead_[index(rank)] = true;
+  for (int peer = 0; peer < world_; ++peer) wake(peer);
+}
+
+void Network::stop(int rank) { stopped_[index(rank)] = true; }
+
+bool Network::running(int rank) const { return !dead_[index(rank)] && !stopped_[index(rank)]; }
+
+void Network::wake(int rank) {
+  if (ranks_[index(rank)].is_woken) return;
+  ranks_[index(rank)].is_woken = true;
+  woken_.push_back(rank);
+}
+
+std::vector<int> Network::take_woken() {
+  for (const int rank : woken_) ranks_[index(rank)].is_woken = false;
+  std::sort(woken_.begin(), woken_.end());
+  return std::exchange(woken_, {});
+}
+
+void Network::send(int from, int to, ConstBytes frame, TrafficClass traffic) {
+  const TimePoint now = clock_.now();
+  auto flight = std::make_unique<Flight>();
+  flight->from = from;
+  flight->to = to;
+  flight->size = frame.size();
+  const bool keeps_all = !options_.size_only || traffic == TrafficClass::control;
+  const ConstBytes kept = keeps_all ? frame : frame.first(std::min(frame.size(), kFrameHeaderBytes));
+  flight->bytes.assign(kept.begin(), kept.end());
+  if (tap_) tap_(from, to, flight->bytes);
+  flight->pipes = route(from, to, flight->crossing);
+  flight->account = ranks_[index(from)].account;
+  flight->account.waiting += now - ranks_[index(from)].last_arrival;
+  flight->passed = now;
+  ++in_flight_[link(from, to)];
+  ++frames_;
+  if (!is_local(from, to)) wire_bytes_ += frame.size();
+  pass(std::move(flight), now);
+}
+
+void Network::pass(std::unique_ptr<Flight> flight, TimePoint now) {
+  Flight& f = *flight;
+  const bool is_at_source = f.pipes.size() > f.crossing;
+  Pipe& pipe = pipes_[index(f.pipes.back())];
+  f.pipes.pop_back();
+  TimePoint begin = std::max(now, pipe.free);
+  pipe.free = begin + transmission(f.size, pipe.bytes_per_second);
+  f.passed = std::max(f.passed, pipe.free);
+  (is_at_source ? f.account.wire : f.account.waiting) += begin - now;
+  if (is_at_source && f.pipes.size() == f.crossing) {
+    const Nanoseconds travel = is_local(f.from, f.to) ? options_.local_latency : options_.latency;
+    f.account.latency += travel;
+    f.passed += travel;
+    begin += travel;
+  }
+  if (!f.pipes.empty()) return schedule(begin, std::move(flight));
+  land(std::move(flight), begin);
+}
+
+// All pipes have begun to let it through at `begun`.
+void Network::land(std::unique_ptr<Flight> flight, TimePoint begun) {
+  TimePoint arrival = flight->passed;
   if (options_.jitter.count() > 0) {
     arrival +=
         Nanoseconds(static_cast<std::int64_t>(random_() % (static_cast<std::uint64_t>(options_.jitter.count()) + 1)));
   }
-  auto& flights = link(from, to);
-  if (!flights.empty()) arrival = std::max(arrival, flights.back().arrival);
-  flights.push_back({arrival, std::move(bytes)});
+  TimePoint& last = last_landing_[link(flight->from, flight->to)];
+  arrival = std::max(arrival, last);
+  const Nanoseconds past_tick = arrival.time_since_epoch() % options_.tick;
+  if (past_tick.count() > 0) arrival += options_.tick - past_tick;
+  last = arrival;
+  flight->account.wire += arrival - begun;
+  flight->has_landed = true;
+  schedule(arrival, std::move(flight));
+}
+
+void Network::schedule(TimePoint time, std::unique_ptr<Flight> flight) {
+  events_.push_back({time, next_order_++, std::move(flight)});
+  std::push_heap(events_.begin(), events_.end(), std::greater<>());
+}
+
+Network::Event Network::pop() {
+  std::pop_heap(events_.begin(), events_.end(), std::greater<>());
+  Event event = std::move(events_.back());
+  events_.pop_back();
+  return event;
+}
+
+void Network::handle(Event event) {
+  if (!event.flight->has_landed) return pass(std::move(event.flight), event.time);
+  Rank& target = ranks_[index(event.flight->to)];
+  target.account = event.flight->account;
+  target.last_arrival = event.time;
+  wake(event.flight->to);
+  target.arrived.push_back(std::move(event.flight));
+}
+
+void Network::settle_due() {
+  while (!events_.empty() && events_.front().time <= clock_.now()) handle(pop());
+}
+
+TimePoint Network::next_arrival() {
+  while (!events_.empty()) {
+    const Event& next = events_.front();
+    if (next.flight->has_landed && running(next.flight->to)) return next.time;
+    handle(pop());
+  }
+  return kForever;
 }
 
 bool Network::advance() {
-  TimePoint next = kForever;
-  for (int to = 0; to < world_; ++to) {
-    if (!running(to)) continue;
-    for (int from = 0; from < world_; ++from) {
-      const auto& flights = link(from, to);
-      if (!flights.empty()) next = std::min(next, flights.front().arrival);
-    }
-  }
+  const TimePoint next = next_arrival();
   if (next == kForever) return false;
   clock_.advance_to(next);
+  settle_due();
   return true;
 }
 

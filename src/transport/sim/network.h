@@ -1,9 +1,12 @@
 // A network in memory with a clock of its own: whole collectives of many ranks in one thread,
 // repeatable from a seed.
 //
-// Each ordered pair of ranks is a link with a rate and a latency; a frame arrives at
-//   max(now, when the sender's egress is free) + bytes / rate + latency + seeded jitter,
-// never before an earlier frame of the same link. Faults: kill a rank, stop a rank, damage a frame.
+// A frame passes pipes, each with a rate and a queue: out of its host, over the racks' uplinks where
+// it leaves its rack, into the other host. It begins to pass a pipe when its first byte has come and
+// the frames before it are through; it has arrived when the last pipe has let it through, the
+// latency (and a seeded jitter) later, never before an earlier frame of the same link. Between ranks
+// of one host there is only the local rate and latency. Faults: kill a rank, stop a rank, damage a
+// frame.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -18,11 +22,31 @@
 
 namespace qccl::sim {
 
+// Rates are bytes a second; 0 is infinitely fast.
 struct LinkOptions {
-  double bytes_per_second = 0;  // egress of a rank; 0 is infinitely fast
+  double bytes_per_second = 0;  // out of a host
   Nanoseconds latency{0};
   Nanoseconds jitter{0};   // uniform in [0, jitter], from the seed
   std::size_t slots = 64;  // frames in flight per ordered pair before reserve() refuses
+  double ingress_bytes_per_second = 0;  // into a host
+  std::vector<int> hosts{};             // of each rank; empty: each rank is alone on its host
+  double local_bytes_per_second = 0;    // from one rank to others of its host
+  Nanoseconds local_latency{0};
+  int hosts_per_rack = 0;           // 0: all hosts are in one rack
+  double rack_bytes_per_second = 0;  // up from a rack, and down into it
+  // (rank, rate): what this rank sends or receives, wherever, passes a pipe of its own.
+  std::vector<std::pair<int, double>> slow_ranks{};
+  Nanoseconds tick{1};  // ranks see arrivals at multiples of this
+  // Payloads of data frames are not kept: what a receiver finds behind the header means nothing.
+  bool size_only = false;
+};
+
+// Where the time went that ended with the last frame a rank received, following back who sent it
+// and what that rank had received last before.
+struct Account {
+  Nanoseconds wire{0};     // being sent, or queued for it at the sender's host
+  Nanoseconds latency{0};  // travelling
+  Nanoseconds waiting{0};  // queued behind frames of other hosts, or for a rank to send
 };
 
 class Endpoint;
@@ -46,30 +70,91 @@ class Network {
   using Tap = std::function<void(int from, int to, Bytes frame)>;
   void set_tap(Tap tap) { tap_ = std::move(tap); }
   // Frames that `rank` received and has not released.
-  std::size_t held_frames(int rank) const { return held_frames_[static_cast<std::size_t>(rank)]; }
+  std::size_t held_frames(int rank) const { return held_frames_[index(rank)]; }
 
-  // Sets the clock to the next arrival; false if nothing is on its way.
+  // Sets the clock to the next arrival at a running rank; false if nothing is on its way.
   bool advance();
+  // When that is; kForever if nothing is on its way.
+  TimePoint next_arrival();
+  // Ranks with something new since the last call: a frame, a loss, or room to send.
+  std::vector<int> take_woken();
+
+  Account account(int rank) const { return ranks_[index(rank)].account; }
+  // Bytes sent so far to other hosts, with headers.
+  std::uint64_t wire_bytes() const { return wire_bytes_; }
+  std::uint64_t frames() const { return frames_; }
 
  private:
   friend class Endpoint;
+
+  struct Pipe {
+    double bytes_per_second = 0;
+    TimePoint free{};
+  };
   struct Flight {
-    TimePoint arrival;
-    std::vector<std::byte> bytes;
+    int from;
+    int to;
+    std::size_t size;
+    std::vector<std::byte> bytes;  // size_only: of data the header
+    std::vector<int> pipes;        // still to pass, the next one last
+    std::size_t crossing;          // so many of them lie behind the latency
+    TimePoint passed{};            // by the last byte: the pipes so far
+    bool has_landed = false;
+    Account account;
+  };
+  struct Event {
+    TimePoint time;
+    std::uint64_t order;
+    std::unique_ptr<Flight> flight;
+    bool operator>(const Event& other) const { return std::pair(time, order) > std::pair(other.time, other.order); }
+  };
+  struct Rank {
+    int host = 0;
+    int slow_pipe = -1;
+    std::deque<std::unique_ptr<Flight>> arrived;
+    Account account;
+    TimePoint last_arrival{};
+    bool is_woken = false;
   };
 
-  void send(int from, int to, std::vector<std::byte> bytes);
-  std::deque<Flight>& link(int from, int to) { return links_[static_cast<std::size_t>(from * world_ + to)]; }
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+  std::size_t link(int from, int to) const { return index(from) * index(world_) + index(to); }
+  int add_pipe(double bytes_per_second);
+  void lay_pipes();
+  std::vector<int> route(int from, int to, std::size_t& crossing) const;
+  bool is_local(int from, int to) const { return ranks_[index(from)].host == ranks_[index(to)].host; }
+  void send(int from, int to, ConstBytes frame, TrafficClass traffic);
+  // The first byte is at the flight's next pipe, at `now`.
+  void pass(std::unique_ptr<Flight> flight, TimePoint now);
+  void schedule(TimePoint time, std::unique_ptr<Flight> flight);
+  void land(std::unique_ptr<Flight> flight, TimePoint begun);
+  Event pop();
+  void handle(Event event);
+  static bool is_kept(const Flight& flight) { return flight.bytes.size() == flight.size; }
+  // Handles all that is due at the clock's time.
+  void settle_due();
+  void wake(int rank);
 
   const int world_;
   const LinkOptions options_;
   ManualClock clock_;
   std::mt19937_64 random_;
-  std::vector<std::deque<Flight>> links_;
-  std::vector<TimePoint> egress_free_;
+  std::vector<Rank> ranks_;
+  std::vector<Pipe> pipes_;
+  std::vector<int> host_out_, host_in_, rack_up_, rack_down_, local_;  // pipes; local_ by rank
+  std::vector<Event> events_;                                          // a heap, the earliest first
+  std::uint64_t next_order_ = 0;
+  std::vector<std::uint32_t> in_flight_;   // by link: sent and not received
+  std::vector<TimePoint> last_landing_;    // by link
   std::vector<bool> dead_;
   std::vector<bool> stopped_;
+  int deaths_ = 0;
   std::vector<std::size_t> held_frames_;
+  std::vector<int> woken_;
+  std::vector<std::byte> outgoing_;  // the one reservation
+  std::vector<std::byte> blank_;     // size_only: what every data frame's bytes point at
+  std::uint64_t wire_bytes_ = 0;
+  std::uint64_t frames_ = 0;
   Tap tap_;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
 };

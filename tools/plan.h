@@ -1,0 +1,20 @@
+// `qccl plan`: what the planner does, as programs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace qccl::tools {
+
+// Runs the command with the words behind "plan"; returns the exit code.
+int plan_main(const std::vector<std::string>& arguments);
+
+// Its commands, with the words behind their names.
+int plan_check_main(const std::vector<std::string>& arguments);
+int plan_show_main(const std::vector<std::string>& arguments);
+int plan_simulate_main(const std::vector<std::string>& arguments);
+
+inline constexpr int kPlanWrong = 1;
+inline constexpr int kPlanUsage = 2;
+
+}  // namespace qccl::tools

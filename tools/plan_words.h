@@ -1,0 +1,27 @@
+// The words that `qccl plan`'s commands share: names, sizes, rates and times on the command line.
+#pragma once
+
+#include <qccl/qccl.h>
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace qccl::tools {
+
+// By name, for CLI::CheckedTransformer and for walking all of them.
+std::map<std::string, Collective> collective_names();
+std::map<std::string, Algorithm> algorithm_names();
+std::vector<Collective> all_collectives();
+
+// "64M" to bytes, "10gbit" to bytes a second, "50us" to seconds; what is no such text is refused.
+CLI::Validator size_word();
+CLI::Validator rate_word();
+CLI::Validator time_word();
+
+// 67108864 to "64 MiB"; 0.00123 to "1.23 ms".
+std::string size_text(std::uint64_t bytes);
+std::string time_text(double seconds);
+
+}  // namespace qccl::tools

@@ -37,6 +37,8 @@ MAY_INCLUDE = {
         *("plan/", "codec/", "kernels/reduce.h", "kernels/float_environment.h"),
         *("wire/", "transport/transport.h", "observe/", "base/"),
     ],
+    # Runs the engine over the simulated network; the only layer besides comm that names a concrete transport.
+    "src/sim": ["engine/", "codec/", "base/", "transport/sim/"],
     "src/comm": ["base/", "os/", "kernels/", "codec/", "wire/", "rendezvous/", "plan/", "engine/", "observe/",
                  "transport/", "transport/sim/", "transport/shm/", "transport/tcp/", "transport/ucx/"],
     "src/train": [],
@@ -46,7 +48,12 @@ MAY_INCLUDE = {
 }  # fmt: skip
 
 # Programs that show what the planner and the codecs do look inside them.
-TOOL_EXTRAS = {"perf": ["plan/", "codec/"], "plan": ["plan/", "codec/"], "codec": ["plan/", "codec/"]}
+TOOL_EXTRAS = {
+    "perf": ["plan/", "codec/"],
+    "plan_simulate": ["plan/", "codec/", "sim/"],
+    "plan": ["plan/", "codec/"],
+    "codec": ["plan/", "codec/"],
+}
 
 # Third-party headers that belong to one part of the house.
 THIRD_PARTY = {

@@ -80,6 +80,7 @@ class Network {
   std::vector<int> take_woken();
 
   Account account(int rank) const { return ranks_[index(rank)].account; }
+  TimePoint last_arrival(int rank) const { return ranks_[index(rank)].last_arrival; }
   // Bytes sent so far to other hosts, with headers.
   std::uint64_t wire_bytes() const { return wire_bytes_; }
   std::uint64_t frames() const { return frames_; }

@@ -46,14 +46,11 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Chec
   app.footer(kFooter);
   std::map<std::string, plan::Mistake> mistakes;
   for (const plan::Mistake mistake : plan::all_mistakes()) mistakes.emplace(to_string(mistake), mistake);
-  app.add_option("--collective", options.collective, "Only this one")
-      ->transform(CLI::CheckedTransformer(collective_names()).description(""));
-  app.add_option("--algorithm", options.algorithm, "Only this one")
-      ->transform(CLI::CheckedTransformer(algorithm_names()).description(""));
+  add_named(app, "--collective", options.collective, collective_names(), "Only this one");
+  add_named(app, "--algorithm", options.algorithm, algorithm_names(), "Only this one");
   app.add_option("--max-world", options.max_world, "Worlds from 1 to this many ranks (default 33)")
       ->check(CLI::Range(1, 512));
-  app.add_option("--plant", options.planted, "Plant a mistake: missing_contribution, double_contribution, ...")
-      ->transform(CLI::CheckedTransformer(mistakes).description(""));
+  add_named(app, "--plant", options.planted, mistakes, "Plant a mistake: missing_contribution, double_contribution, ...");
   return parse(app, arguments, kPlanUsage);
 }
 

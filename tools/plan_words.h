@@ -10,10 +10,19 @@
 
 namespace qccl::tools {
 
-// By name, for CLI::CheckedTransformer and for walking all of them.
 std::map<std::string, Collective> collective_names();
 std::map<std::string, Algorithm> algorithm_names();
 std::vector<Collective> all_collectives();
+
+// An option whose value has a name; `target` is a T or an optional one.
+template <class T, class Target>
+CLI::Option* add_named(CLI::App& app, const std::string& flags, Target& target, const std::map<std::string, T>& names,
+                       const std::string& description) {
+  std::vector<std::string> words;
+  for (const auto& [name, value] : names) words.push_back(name);
+  const auto take = [&target, names](const std::string& word) { target = names.at(word); };
+  return app.add_option_function<std::string>(flags, take, description)->check(CLI::IsMember(words).description(""));
+}
 
 // "64M" to bytes, "10gbit" to bytes a second, "50us" to seconds; what is no such text is refused.
 CLI::Validator size_word();

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "engine/board_operation.h"
+#include "plan/choice.h"
 #include "plan/plan.h"
 
 namespace qccl::comm {
@@ -37,10 +38,6 @@ std::string obstacle(Collective collective, DataType type, ReduceOp op) {
   }
   return {};
 }
-
-// Largest operation that goes one-shot. Two ranks: what fits the eager limit, measured as the
-// crossing on loopback TCP; more ranks send to everybody, so their share shrinks.
-std::uint64_t one_shot_limit(int world) { return 2 * 64 * 1024 / static_cast<std::uint64_t>(world); }
 
 // "sum, min, max, ..."
 std::string supported_ops(DataType type) {
@@ -119,13 +116,7 @@ Result<Compression> choose_compression(Collective collective, std::uint64_t coun
 Algorithm choose_algorithm(Collective collective, std::uint64_t count, DataType type, int world,
                            const Compression& compression, Algorithm asked) {
   if (asked != Algorithm::automatic) return asked;
-  const bool has_sra = has_algorithm(collective, Algorithm::sra);
-  if (!has_sra || world == 1) return Algorithm::one_shot;
-  // Between two ranks only all_reduce has anything to share out.
-  if (collective != Collective::all_reduce && world == 2) return Algorithm::one_shot;
-  const bool lossless = compression.kind == Compression::Kind::none;
-  const std::uint64_t bytes = count * element_bytes(type);
-  return lossless && bytes <= one_shot_limit(world) ? Algorithm::one_shot : Algorithm::sra;
+  return plan::choose(collective, count * element_bytes(type), world, compression.kind != Compression::Kind::none);
 }
 
 Extent::Extent(std::vector<std::uint64_t> each)

@@ -63,7 +63,9 @@ void World::progress(int rank) {
   Rank& at = ranks_[static_cast<std::size_t>(rank)];
   while (network_.running(rank) && at.engine->progress()) {
   }
-  for (auto& completed : at.engine->take_completed()) {
+  std::vector<engine::Completed> ended;
+  at.engine->take_completed(ended);
+  for (auto& completed : ended) {
     completed.work->complete(std::move(completed.failure));
     at.ended = network_.clock().now();
     at.account = network_.account(rank);

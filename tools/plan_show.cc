@@ -1,0 +1,120 @@
+// `qccl plan show`: what a call becomes, why, and what it costs.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <optional>
+
+#include "plan.h"
+#include "plan/choice.h"
+#include "plan_layout.h"
+#include "plan_words.h"
+
+namespace qccl::tools {
+namespace {
+
+constexpr const char* kFooter =
+    R"(Says which algorithm a call of float32 takes and why, the steps of a rank, and for each algorithm that
+the collective has: predicted time, bytes that a rank puts on the wire (mean over ranks, headers
+included), and the busiest host's. --bytes is the input of a rank; where ranks have pieces (all_gather,
+reduce_scatter, gather, scatter, all_to_all) it is all pieces together.
+
+Predicted time = start + first + max(wire, local, compute): a latency if data needs a receiver's leave;
+the latencies on a single slice's longest way; then, pipelined, the busiest host's bytes at the link's
+rate, or the busiest rank's inside its host, or its computing. src/plan/cost.h has the formula.
+
+Exit code: 0; 2 for wrong flags.
+
+Examples:
+  qccl plan show all_reduce --world 8 --bytes 64M
+  qccl plan show all_reduce --hosts 2x4 --bytes 64M --rate 1gbit --compression minmax:bits=4
+  qccl plan show broadcast --world 8 --bytes 1M --algorithm binomial --all
+)";
+
+struct ShowOptions {
+  Collective collective = Collective::all_reduce;
+  PlanLayout layout;
+  double bytes = 0;
+  std::optional<Algorithm> algorithm;
+  int rank = 0;
+  bool all = false;
+};
+
+int usage_error(const std::string& text) {
+  fmt::print(stderr, "qccl plan show: {}\n", text);
+  return kPlanUsage;
+}
+
+std::optional<int> parse_options(const std::vector<std::string>& arguments, ShowOptions& options) {
+  CLI::App app("Shows what a call becomes.", "qccl plan show");
+  set_usage(app, "qccl plan show COLLECTIVE --world N --bytes SIZE [OPTIONS]");
+  app.footer(kFooter);
+  add_named(app, "COLLECTIVE", options.collective, collective_names(), "all_reduce, broadcast, ...")->required();
+  app.add_option("--bytes", options.bytes, "Size; takes K, M or G")->required()->transform(size_word());
+  add_layout_flags(app, options.layout);
+  add_named(app, "--algorithm", options.algorithm, algorithm_names(), "Instead of the one that would be chosen");
+  app.add_option("--rank", options.rank, "Whose steps to show (default 0)");
+  app.add_flag("--all", options.all, "Show the steps of all ranks");
+  if (auto code = parse(app, arguments, kPlanUsage)) return code;
+  if (options.bytes < 0 || options.bytes > 1e15) return usage_error("--bytes is not in 0 to 1e15");
+  if (auto problem = complete(options.layout)) return usage_error(*problem);
+  if (auto problem = refusal(options.layout, options.collective)) return usage_error(*problem);
+  if (options.rank < 0 || options.rank >= options.layout.world) {
+    return usage_error(fmt::format("--rank {} is no rank of {}", options.rank, options.layout.world));
+  }
+  return std::nullopt;
+}
+
+bool has(Collective collective, Algorithm algorithm) {
+  const auto all = plan::algorithms_of(collective);
+  return std::find(all.begin(), all.end(), algorithm) != all.end();
+}
+
+void print_prices(const ShowOptions& options, std::uint64_t bytes, Algorithm chosen) {
+  fmt::print("# {:>12} {:>11} {:>10} {:>10} {:>10} {:>10} {:>13} {:>15}\n", "algorithm", "predicted", "latency", "wire",
+             "local", "compute", "wire/rank (B)", "busiest host (B)");
+  for (const Algorithm algorithm : plan::algorithms_of(options.collective)) {
+    const plan::Request request = request_of(options.layout, options.collective, algorithm, bytes);
+    const plan::Price price =
+        plan::price(request, roles_of(request), options.layout.hosts, options.layout.links(), options.layout.encoding());
+    fmt::print("{} {:>12} {:>11} {:>10} {:>10} {:>10} {:>10} {:>13.0f} {:>15.0f}\n", algorithm == chosen ? '*' : ' ',
+               to_string(algorithm), time_text(price.seconds), time_text(price.start + price.first),
+               time_text(price.wire), time_text(price.local), time_text(price.compute), price.mean_sent_bytes,
+               price.busiest_host_bytes);
+  }
+}
+
+int show(const ShowOptions& options) {
+  const auto bytes = static_cast<std::uint64_t>(options.bytes);
+  const PlanLayout& layout = options.layout;
+  const bool is_compressed = layout.codec != nullptr;
+  const plan::Request counted = request_of(layout, options.collective, Algorithm::one_shot, bytes);
+  const std::uint64_t input_bytes = counted.count * sizeof(float);
+  const Algorithm usual = plan::choose(options.collective, input_bytes, layout.world, is_compressed);
+  const Algorithm chosen = options.algorithm.value_or(usual);
+  if (!has(options.collective, chosen)) {
+    return usage_error(fmt::format("{} has no algorithm {}", to_string(options.collective), to_string(chosen)));
+  }
+  fmt::print("{} of {} float32 ({}{}), compression {}\n{}\n\n", to_string(options.collective), counted.count,
+             size_text(input_bytes), input_bytes == bytes ? "" : " a rank", layout.compression.to_string(),
+             describe(layout));
+  fmt::print("chosen: {}: {}\n\n", to_string(chosen),
+             options.algorithm ? "asked for"
+                               : plan::reason(options.collective, input_bytes, layout.world, is_compressed));
+  print_prices(options, bytes, chosen);
+  const plan::Request request = request_of(layout, options.collective, chosen, bytes);
+  fmt::print("\nslices of {} elements\n", request.slice_elements);
+  for (int rank = options.all ? 0 : options.rank; rank < (options.all ? layout.world : options.rank + 1); ++rank) {
+    fmt::print("\nrank {}:\n{}", rank, plan::to_string(plan::make_role(request, rank)));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int plan_show_main(const std::vector<std::string>& arguments) {
+  ShowOptions options;
+  if (const auto code = parse_options(arguments, options)) return *code;
+  return show(options);
+}
+
+}  // namespace qccl::tools

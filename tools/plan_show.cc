@@ -33,7 +33,7 @@ Examples:
 struct ShowOptions {
   Collective collective = Collective::all_reduce;
   PlanLayout layout;
-  double bytes = 0;
+  std::uint64_t bytes = 0;
   std::optional<Algorithm> algorithm;
   int rank = 0;
   bool all = false;
@@ -55,7 +55,7 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Show
   app.add_option("--rank", options.rank, "Whose steps to show (default 0)");
   app.add_flag("--all", options.all, "Show the steps of all ranks");
   if (auto code = parse(app, arguments, kPlanUsage)) return code;
-  if (options.bytes < 0 || options.bytes > 1e15) return usage_error("--bytes is not in 0 to 1e15");
+  if (options.bytes > 1ull << 50) return usage_error("--bytes is over 1 PiB");
   if (auto problem = complete(options.layout)) return usage_error(*problem);
   if (auto problem = refusal(options.layout, options.collective)) return usage_error(*problem);
   if (options.rank < 0 || options.rank >= options.layout.world) {
@@ -84,7 +84,7 @@ void print_prices(const ShowOptions& options, std::uint64_t bytes, Algorithm cho
 }
 
 int show(const ShowOptions& options) {
-  const auto bytes = static_cast<std::uint64_t>(options.bytes);
+  const std::uint64_t bytes = options.bytes;
   const PlanLayout& layout = options.layout;
   const bool is_compressed = layout.codec != nullptr;
   const plan::Request counted = request_of(layout, options.collective, Algorithm::one_shot, bytes);

@@ -42,15 +42,15 @@ Examples:
 struct SimulateOptions {
   Collective collective = Collective::all_reduce;
   PlanLayout layout;
-  double min_bytes = 0;
-  double max_bytes = 0;
+  std::uint64_t min_bytes = 0;
+  std::uint64_t max_bytes = 0;
   double factor = 4;
   std::optional<Algorithm> algorithm;
   int racks = 1;
   double rack_rate = 0;
   double jitter = 0;
   std::uint64_t seed = 1;
-  double max_frames = 20e6;
+  std::uint64_t max_frames = 20'000'000;
   std::vector<std::string> straggler_words;
   std::vector<std::string> loss_words;
   std::vector<std::pair<int, double>> stragglers;  // rank, factor
@@ -96,8 +96,8 @@ std::optional<int> check_options(SimulateOptions& options) {
   if (auto problem = complete(options.layout)) return usage_error(*problem);
   if (auto problem = refusal(options.layout, options.collective)) return usage_error(*problem);
   options.max_bytes = std::max(options.max_bytes, options.min_bytes);
-  if (options.min_bytes < 0 || options.max_bytes > 1e13) return usage_error("sizes are from 0 to 1e13 bytes");
-  if (options.factor <= 1 || (options.min_bytes < 1 && options.max_bytes > 0)) {
+  if (options.max_bytes > 1ull << 43) return usage_error("sizes are up to 8 TiB");
+  if (options.factor < 1.01 || (options.min_bytes == 0 && options.max_bytes > 0)) {
     return usage_error("-f 1 or a size of 0 never gets from -b to -e");
   }
   if (options.racks > options.layout.host_count()) return usage_error("there are more racks than hosts");
@@ -130,7 +130,7 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Simu
   app.add_option("--lose", options.loss_words, "RANK@TIME: dies so long after the start of each operation");
   app.add_option("--seed", options.seed, "Of what is random (default 1)");
   app.add_option("--max-frames", options.max_frames, "Most frames of an operation (default 20M)")
-      ->transform(CLI::AsNumberWithUnit(std::map<std::string, double>{{"K", 1e3}, {"M", 1e6}, {"G", 1e9}}));
+      ->transform(CLI::AsNumberWithUnit(std::map<std::string, std::uint64_t>{{"K", 1000}, {"M", 1000000}}));
   if (auto code = parse(app, arguments, kPlanUsage)) return code;
   return check_options(options);
 }
@@ -186,10 +186,11 @@ class Simulation {
                options_.layout.compression.to_string(), options_.seed, describe(options_.layout));
     fmt::print("#{:>11}   {:>12} {:>11} {:>7} {:>7} {:>7} {:>13} {:>10}\n", "size (B)", "algorithm", "time", "wire",
                "latency", "waiting", "wire/rank (B)", "frames");
-    for (double bytes = options_.min_bytes;; bytes *= options_.factor) {
+    auto bytes = static_cast<double>(options_.min_bytes);
+    do {
       run_size(static_cast<std::uint64_t>(bytes));
-      if (bytes * options_.factor > options_.max_bytes) break;
-    }
+      bytes *= options_.factor;
+    } while (bytes > 0 && bytes <= static_cast<double>(options_.max_bytes));
     return exit_code_;
   }
 
@@ -209,7 +210,7 @@ class Simulation {
     const std::string name =
         fmt::format("{:>12}   {:>12}", bytes, fmt::format("{}{}", to_string(algorithm), algorithm == chosen ? "*" : " "));
     const double frames = frames_of(request);
-    if (frames > options_.max_frames) {
+    if (frames > static_cast<double>(options_.max_frames)) {
       fmt::print("{} {:>11} (needs {:.3g} frames; --max-frames)\n", name, "-", frames);
       return;
     }
@@ -229,7 +230,7 @@ class Simulation {
     call.algorithm = request.algorithm;
     sim::World world(world_options(options_));
     // Grants and other control frames come on top of the plan's.
-    return world.run(call, static_cast<std::uint64_t>(4 * options_.max_frames));
+    return world.run(call, 4 * options_.max_frames);
   }
 
   void print_row(const std::string& name, const Result<sim::Outcome>& result) {

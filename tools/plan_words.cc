@@ -26,7 +26,7 @@ std::map<std::string, Algorithm> algorithm_names() {
 }
 
 CLI::Validator size_word() {
-  const std::map<std::string, double> units = {{"k", 1 << 10}, {"m", 1 << 20}, {"g", 1 << 30}};
+  const std::map<std::string, std::uint64_t> units = {{"k", 1ull << 10}, {"m", 1ull << 20}, {"g", 1ull << 30}};
   return CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::CASE_INSENSITIVE, "SIZE");
 }
 

@@ -24,7 +24,7 @@ CLI::Option* add_named(CLI::App& app, const std::string& flags, Target& target, 
   return app.add_option_function<std::string>(flags, take, description)->check(CLI::IsMember(words).description(""));
 }
 
-// "64M" to bytes, "10gbit" to bytes a second, "50us" to seconds; what is no such text is refused.
+// "64M" to bytes (a std::uint64_t), "10gbit" to bytes a second and "50us" to seconds (doubles).
 CLI::Validator size_word();
 CLI::Validator rate_word();
 CLI::Validator time_word();

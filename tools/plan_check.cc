@@ -50,7 +50,8 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Chec
   add_named(app, "--algorithm", options.algorithm, algorithm_names(), "Only this one");
   app.add_option("--max-world", options.max_world, "Worlds from 1 to this many ranks (default 33)")
       ->check(CLI::Range(1, 512));
-  add_named(app, "--plant", options.planted, mistakes, "Plant a mistake: missing_contribution, double_contribution, ...");
+  add_named(app, "--plant", options.planted, mistakes,
+            "Plant a mistake: missing_contribution, double_contribution, ...");
   return parse(app, arguments, kPlanUsage);
 }
 
@@ -96,8 +97,9 @@ class PlanCheck {
   bool run_algorithm(Collective collective, Algorithm algorithm) {
     Tally tally;
     const auto begin = std::chrono::steady_clock::now();
-    const Status status = plan::for_each_request(collective, algorithm, options_.max_world,
-                                                 [&](const plan::Requests& requests) { return check(requests, tally); });
+    const Status status =
+        plan::for_each_request(collective, algorithm, options_.max_world,
+                               [&](const plan::Requests& requests) { return check(requests, tally); });
     clear_progress();
     tally.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (!status.ok()) {

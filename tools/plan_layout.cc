@@ -106,7 +106,9 @@ plan::Request request_of(const PlanLayout& layout, Collective collective, Algori
   return {.collective = collective,
           .algorithm = algorithm,
           .world = layout.world,
-          .count = collective == Collective::barrier ? 0 : has_pieces(collective) ? elements / world : elements,
+          .count = collective == Collective::barrier ? 0
+                   : has_pieces(collective)          ? elements / world
+                                                     : elements,
           .bucket_size = is_compressed ? layout.codec->bucket_size() : 1,
           .slice_elements = slice_elements(layout.codec.get(), DataType::float32, kSliceBytes),
           .compressed = is_compressed,

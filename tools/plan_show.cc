@@ -74,8 +74,8 @@ void print_prices(const ShowOptions& options, std::uint64_t bytes, Algorithm cho
              "local", "compute", "wire/rank (B)", "busiest host (B)");
   for (const Algorithm algorithm : plan::algorithms_of(options.collective)) {
     const plan::Request request = request_of(options.layout, options.collective, algorithm, bytes);
-    const plan::Price price =
-        plan::price(request, roles_of(request), options.layout.hosts, options.layout.links(), options.layout.encoding());
+    const plan::Price price = plan::price(request, roles_of(request), options.layout.hosts, options.layout.links(),
+                                          options.layout.encoding());
     fmt::print("{} {:>12} {:>11} {:>10} {:>10} {:>10} {:>10} {:>13.0f} {:>15.0f}\n", algorithm == chosen ? '*' : ' ',
                to_string(algorithm), time_text(price.seconds), time_text(price.start + price.first),
                time_text(price.wire), time_text(price.local), time_text(price.compute), price.mean_sent_bytes,
@@ -97,9 +97,9 @@ int show(const ShowOptions& options) {
   fmt::print("{} of {} float32 ({}{}), compression {}\n{}\n\n", to_string(options.collective), counted.count,
              size_text(input_bytes), input_bytes == bytes ? "" : " a rank", layout.compression.to_string(),
              describe(layout));
-  fmt::print("chosen: {}: {}\n\n", to_string(chosen),
-             options.algorithm ? "asked for"
-                               : plan::reason(options.collective, input_bytes, layout.world, is_compressed));
+  fmt::print(
+      "chosen: {}: {}\n\n", to_string(chosen),
+      options.algorithm ? "asked for" : plan::reason(options.collective, input_bytes, layout.world, is_compressed));
   print_prices(options, bytes, chosen);
   const plan::Request request = request_of(layout, options.collective, chosen, bytes);
   fmt::print("\nslices of {} elements\n", request.slice_elements);

@@ -121,7 +121,8 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Simu
   app.add_option("-f,--stepfactor", options.factor, "Factor between sizes (default 4)");
   add_layout_flags(app, options.layout);
   add_named(app, "--algorithm", options.algorithm, algorithm_names(), "Only this one (default: all there are)");
-  app.add_option("--racks", options.racks, "Racks, with equally many hosts each (default 1)")->check(CLI::Range(1, 4096));
+  app.add_option("--racks", options.racks, "Racks, with equally many hosts each (default 1)")
+      ->check(CLI::Range(1, 4096));
   app.add_option("--rack-rate", options.rack_rate, "Of a rack's uplink, up and down (default: no limit)")
       ->transform(rate_word());
   app.add_option("--jitter", options.jitter, "Up to so much more latency of a frame, at random (default 0us)")
@@ -166,7 +167,8 @@ double frames_of(const plan::Request& request) {
   double frames = 0;
   for (int rank = 0; rank < request.world; ++rank) {
     for (const plan::Lane& lane : plan::make_role(request, rank).lanes) {
-      const auto slices = static_cast<double>(std::max<std::uint64_t>(1, slice_count(lane.count, request.slice_elements)));
+      const auto slices =
+          static_cast<double>(std::max<std::uint64_t>(1, slice_count(lane.count, request.slice_elements)));
       for (const plan::Step& step : lane.steps) {
         const bool receives = step.kind == plan::StepKind::recv_copy || step.kind == plan::StepKind::recv_reduce;
         if (!receives) frames += slices * static_cast<double>(step.peers.size());
@@ -207,8 +209,8 @@ class Simulation {
     const bool is_compressed = options_.layout.codec != nullptr;
     const std::uint64_t input_bytes = request.count * sizeof(float);
     const Algorithm chosen = plan::choose(options_.collective, input_bytes, request.world, is_compressed);
-    const std::string name =
-        fmt::format("{:>12}   {:>12}", bytes, fmt::format("{}{}", to_string(algorithm), algorithm == chosen ? "*" : " "));
+    const std::string name = fmt::format("{:>12}   {:>12}", bytes,
+                                         fmt::format("{}{}", to_string(algorithm), algorithm == chosen ? "*" : " "));
     const double frames = frames_of(request);
     if (frames > static_cast<double>(options_.max_frames)) {
       fmt::print("{} {:>11} (needs {:.3g} frames; --max-frames)\n", name, "-", frames);
@@ -241,9 +243,12 @@ class Simulation {
     }
     const sim::Outcome& o = result.value();
     const double all = std::max<double>(1, static_cast<double>(o.time.count()));
-    const auto percent = [all](Nanoseconds part) { return fmt::format("{:.1f}%", 100.0 * static_cast<double>(part.count()) / all); };
-    fmt::print("{} {:>11} {:>7} {:>7} {:>7} {:>13} {:>10}\n", name, time_text(static_cast<double>(o.time.count()) * 1e-9),
-               percent(o.account.wire), percent(o.account.latency), percent(o.account.waiting),
+    const auto percent = [all](Nanoseconds part) {
+      return fmt::format("{:.1f}%", 100.0 * static_cast<double>(part.count()) / all);
+    };
+    fmt::print("{} {:>11} {:>7} {:>7} {:>7} {:>13} {:>10}\n", name,
+               time_text(static_cast<double>(o.time.count()) * 1e-9), percent(o.account.wire),
+               percent(o.account.latency), percent(o.account.waiting),
                o.wire_bytes / static_cast<std::uint64_t>(options_.layout.world), o.frames);
     if (o.failed_ranks == 0) return;
     if (options_.losses.empty()) exit_code_ = kPlanWrong;

@@ -5,9 +5,9 @@
 namespace qccl::tools {
 
 std::vector<Collective> all_collectives() {
-  return {Collective::all_reduce, Collective::reduce,  Collective::broadcast,  Collective::reduce_scatter,
-          Collective::all_gather, Collective::gather,  Collective::scatter,    Collective::all_to_all,
-          Collective::barrier};
+  return {Collective::all_reduce,     Collective::reduce,     Collective::broadcast,
+          Collective::reduce_scatter, Collective::all_gather, Collective::gather,
+          Collective::scatter,        Collective::all_to_all, Collective::barrier};
 }
 
 std::map<std::string, Collective> collective_names() {
@@ -32,11 +32,10 @@ CLI::Validator size_word() {
 
 CLI::Validator rate_word() {
   const std::map<std::string, double> units = {{"kbit", 125}, {"mbit", 125e3}, {"gbit", 125e6}};
-  return CLI::AsNumberWithUnit(
-      units,
-      static_cast<CLI::AsNumberWithUnit::Options>(CLI::AsNumberWithUnit::CASE_INSENSITIVE |
-                                                  CLI::AsNumberWithUnit::UNIT_REQUIRED),
-      "RATE");
+  return CLI::AsNumberWithUnit(units,
+                               static_cast<CLI::AsNumberWithUnit::Options>(CLI::AsNumberWithUnit::CASE_INSENSITIVE |
+                                                                           CLI::AsNumberWithUnit::UNIT_REQUIRED),
+                               "RATE");
 }
 
 CLI::Validator time_word() {

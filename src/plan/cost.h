@@ -20,14 +20,14 @@ namespace qccl::plan {
 
 // Rates are bytes a second, of one direction.
 struct Links {
-  double wire_rate = 1.25e9;  // of a host
+  double wire_rate = 1.25e9;   // of a host
   double wire_efficiency = 1;  // what TCP and its packets leave of it
   double wire_latency = 50e-6;
   double local_rate = 5e9;  // of a rank
   double local_latency = 2e-6;
-  double frame_seconds = 0;     // of a rank's time for a frame
-  double compute_rate = 8e9;    // of adding, by input
-  double encode_rate = 2e9;     // of a codec, by input
+  double frame_seconds = 0;   // of a rank's time for a frame
+  double compute_rate = 8e9;  // of adding, by input
+  double encode_rate = 2e9;   // of a codec, by input
 };
 
 // How elements travel.

@@ -67,9 +67,8 @@ bool drop_receiver(std::vector<Role>& roles) {
     for (std::size_t at = 0; at < role.lanes.size(); ++at) {
       const Steps& steps = role.lanes[at].steps;
       const auto depends = [&](const Lane& lane) { return lane.after >= static_cast<int>(at); };
-      const bool sends = std::any_of(steps.begin(), steps.end(), [](const Step& step) {
-        return !step.peers.empty() && !receives(step);
-      });
+      const bool sends = std::any_of(steps.begin(), steps.end(),
+                                     [](const Step& step) { return !step.peers.empty() && !receives(step); });
       if (sends || !receives(steps[0]) || std::any_of(role.lanes.begin(), role.lanes.end(), depends)) continue;
       role.lanes.erase(role.lanes.begin() + static_cast<std::ptrdiff_t>(at));
       return true;

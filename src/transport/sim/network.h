@@ -26,13 +26,13 @@ namespace qccl::sim {
 struct LinkOptions {
   double bytes_per_second = 0;  // out of a host
   Nanoseconds latency{0};
-  Nanoseconds jitter{0};   // uniform in [0, jitter], from the seed
-  std::size_t slots = 64;  // frames in flight per ordered pair before reserve() refuses
+  Nanoseconds jitter{0};                // uniform in [0, jitter], from the seed
+  std::size_t slots = 64;               // frames in flight per ordered pair before reserve() refuses
   double ingress_bytes_per_second = 0;  // into a host
   std::vector<int> hosts{};             // of each rank; empty: each rank is alone on its host
   double local_bytes_per_second = 0;    // from one rank to others of its host
   Nanoseconds local_latency{0};
-  int hosts_per_rack = 0;           // 0: all hosts are in one rack
+  int hosts_per_rack = 0;            // 0: all hosts are in one rack
   double rack_bytes_per_second = 0;  // up from a rack, and down into it
   // (rank, rate): what this rank sends or receives, wherever, passes a pipe of its own.
   std::vector<std::pair<int, double>> slow_ranks{};
@@ -145,8 +145,8 @@ class Network {
   std::vector<int> host_out_, host_in_, rack_up_, rack_down_, local_;  // pipes; local_ by rank
   std::vector<Event> events_;                                          // a heap, the earliest first
   std::uint64_t next_order_ = 0;
-  std::vector<std::uint32_t> in_flight_;   // by link: sent and not received
-  std::vector<TimePoint> last_landing_;    // by link
+  std::vector<std::uint32_t> in_flight_;  // by link: sent and not received
+  std::vector<TimePoint> last_landing_;   // by link
   std::vector<bool> dead_;
   std::vector<bool> stopped_;
   int deaths_ = 0;

@@ -1,0 +1,102 @@
+// When frames arrive, by the rates and latencies on their way.
+#include "transport/sim/network.h"
+
+#include <gtest/gtest.h>
+
+namespace qccl::sim {
+namespace {
+
+using std::chrono::microseconds;
+
+void send(Network& network, int from, int to, std::size_t bytes) {
+  ASSERT_NE(network.endpoint(from).reserve(to, bytes, TrafficClass::data).data(), nullptr);
+  network.endpoint(from).commit(bytes);
+}
+
+// Microseconds at which the next frame is there.
+double next(Network& network) {
+  EXPECT_TRUE(network.advance());
+  return static_cast<double>(network.clock().now().time_since_epoch().count()) / 1e3;
+}
+
+// 1000 bytes take 10 us out of a host and into it, 1 us inside; racks of two hosts of two ranks.
+LinkOptions racks() {
+  return {.bytes_per_second = 1e8,
+          .latency = microseconds(100),
+          .ingress_bytes_per_second = 1e8,
+          .hosts = {0, 0, 1, 1, 2, 2, 3, 3},
+          .local_bytes_per_second = 1e9,
+          .local_latency = microseconds(2),
+          .hosts_per_rack = 2,
+          .rack_bytes_per_second = 2.5e7};
+}
+
+TEST(Network, frame_takes_its_transmission_and_the_latency) {
+  Network network(8, 1, racks());
+  send(network, 0, 2, 1000);
+  EXPECT_EQ(next(network), 110);
+  EXPECT_FALSE(network.advance());
+}
+
+TEST(Network, frame_inside_a_host_uses_no_link) {
+  Network network(8, 1, racks());
+  send(network, 0, 1, 1000);
+  EXPECT_EQ(next(network), 3);
+  EXPECT_EQ(network.wire_bytes(), 0U);
+}
+
+TEST(Network, ranks_of_a_host_queue_for_its_link) {
+  Network network(8, 1, racks());
+  send(network, 0, 2, 1000);
+  send(network, 1, 3, 1000);
+  EXPECT_EQ(next(network), 110);
+  EXPECT_EQ(next(network), 120);
+  EXPECT_EQ(network.account(3).wire, microseconds(20));
+  EXPECT_EQ(network.account(3).latency, microseconds(100));
+}
+
+TEST(Network, senders_of_two_hosts_queue_for_the_receivers_link) {
+  Network network(8, 1, {.bytes_per_second = 1e8, .latency = microseconds(100), .ingress_bytes_per_second = 1e8});
+  send(network, 0, 2, 1000);
+  send(network, 1, 2, 1000);
+  EXPECT_EQ(next(network), 110);
+  EXPECT_EQ(next(network), 120);
+  EXPECT_EQ(network.account(2).waiting, microseconds(10));
+}
+
+TEST(Network, frame_to_another_rack_passes_its_uplink) {
+  Network network(8, 1, racks());
+  send(network, 0, 4, 1000);
+  EXPECT_EQ(next(network), 140);  // the uplink is the slowest
+  send(network, 2, 4, 1000);
+  EXPECT_EQ(next(network), 280);
+}
+
+TEST(Network, slow_rank_sends_and_receives_slowly) {
+  LinkOptions options = racks();
+  options.slow_ranks = {{2, 1e7}};
+  Network network(8, 1, options);
+  send(network, 0, 2, 1000);
+  EXPECT_EQ(next(network), 200);
+  send(network, 0, 3, 1000);
+  EXPECT_EQ(next(network), 310);
+}
+
+TEST(Network, frame_of_size_only_is_as_long_but_keeps_its_header_alone) {
+  LinkOptions options = racks();
+  options.size_only = true;
+  Network network(8, 1, options);
+  const Bytes frame = network.endpoint(0).reserve(2, 1000, TrafficClass::data);
+  frame[0] = std::byte{7};
+  network.endpoint(0).commit(1000);
+  EXPECT_EQ(next(network), 110);
+  const auto received = network.endpoint(2).receive();
+  ASSERT_TRUE(received);
+  EXPECT_EQ(received->bytes.size(), 1000U);
+  EXPECT_EQ(received->bytes[0], std::byte{7});
+  network.endpoint(2).release(*received);
+  EXPECT_EQ(network.held_frames(2), 0U);
+}
+
+}  // namespace
+}  // namespace qccl::sim

@@ -1,0 +1,112 @@
+"""`qccl plan`: what it checks, shows and simulates, and how it fails."""
+
+import re
+
+import pytest
+from program import run
+
+MISTAKES = {
+    "missing_contribution": "lacks the contribution of rank",
+    "double_contribution": "2 times",
+    "different_order": "not in rank order",
+    "unreceived_send": "which nobody receives",
+    "overwritten_input": "reads input that its result has overwritten",
+    "crossed_waits": "deadlock",
+}
+
+
+def test_check_finds_nothing_wrong_and_counts_what_it_checked():
+    done = run("plan", "check", "--max-world", 5)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines() if line.endswith(" s")]
+    *each, total = rows
+    assert {row[0] for row in each} >= {"all_reduce", "reduce_scatter", "all_to_all", "barrier"}
+    assert total[0] == "all" and int(total[1]) == sum(int(row[2]) for row in each) > 1000
+    assert f"{total[1]} plans checked for worlds 1 to 5: nothing wrong" in done.stdout
+
+
+@pytest.mark.parametrize(("mistake", "words"), MISTAKES.items())
+def test_check_fails_on_a_planted_mistake_and_names_it(mistake, words):
+    done = run("plan", "check", "--max-world", 5, "--plant", mistake)
+    assert done.returncode == 1
+    assert f"with a planted {mistake}: " in done.stderr and words in done.stderr, done.stderr
+
+
+def test_check_of_an_algorithm_that_the_collective_lacks_is_a_usage_error():
+    done = run("plan", "check", "--collective", "gather", "--algorithm", "ring")
+    assert done.returncode == 2 and "gather has no algorithm ring" in done.stderr
+
+
+def test_show_names_choice_reason_prices_and_steps():
+    done = run("plan", "show", "all_reduce", "--world", 8, "--bytes", "64M")
+    assert done.returncode == 0, done.stderr
+    assert "all_reduce of 16777216 float32 (64 MiB)" in done.stdout
+    assert "chosen: sra: above 16384 bytes" in done.stdout
+    assert re.search(r"^\* +sra ", done.stdout, re.M)
+    assert "rank 0:" in done.stdout and "send_result phase 1 peers [1 2 3 4 5 6 7]" in done.stdout
+    assert "rank 1:" not in done.stdout
+
+
+def test_show_of_small_data_chooses_one_shot_and_all_ranks_can_be_shown():
+    done = run("plan", "show", "all_reduce", "--hosts", "2x2", "--bytes", "1K", "--all")
+    assert "4 ranks on 2 hosts" in done.stdout and "chosen: one_shot: not above 32768 bytes" in done.stdout
+    assert all(f"rank {rank}:" in done.stdout for rank in range(4))
+
+
+def rows_of(text: str) -> dict[tuple[int, str], list[str]]:
+    """By size and algorithm: time and its unit, then the other columns."""
+    rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    return {(int(row[0]), row[1].rstrip("*")): row[2:] for row in rows}
+
+
+SIMULATE = ("plan", "simulate", "--world", 16, "--hosts", 4, "all_reduce", "-b", "64K", "-e", "4M", "-f", 8)
+
+
+def test_simulation_with_the_same_seed_has_the_same_output_and_another_seed_another():
+    outputs = [run(*SIMULATE, "--jitter", "30us", "--seed", seed).stdout for seed in (7, 7, 8)]
+    assert len(rows_of(outputs[0])) == 10
+    assert outputs[0] == outputs[1] != outputs[2].replace("seed 8", "seed 7")
+
+
+def test_simulated_time_is_at_least_what_the_links_allow_and_accounts_for_itself():
+    bytes_, rate = 64 << 20, 125e6
+    flags = ("--world", 4, "--rate", "1gbit", "--algorithm", "ring")
+    done = run("plan", "simulate", *flags, "all_reduce", "-b", bytes_)
+    time, unit, wire, latency, waiting, sent, _ = rows_of(done.stdout)[bytes_, "ring"]
+    seconds = float(time) * {"ms": 1e-3, "s": 1}[unit]
+    least = 2 * 3 / 4 * bytes_ / rate
+    assert least < seconds < 1.15 * least
+    assert least * rate <= int(sent) < 1.01 * least * rate
+    assert abs(sum(float(part.rstrip("%")) for part in (wire, latency, waiting)) - 100) < 0.3
+
+
+def test_compression_shortens_a_simulated_operation():
+    flags = ("plan", "simulate", "--world", 4, "--rate", "1gbit", "--algorithm", "sra", "all_reduce", "-b", "64M")
+    times = [run(*flags, "--compression", codec).stdout.split()[-7] for codec in ("none", "minmax:bits=4")]
+    assert 7 < float(times[0]) / float(times[1]) < 8.1, times
+
+
+def test_straggler_slows_down_and_a_lost_rank_fails_the_others():
+    flags = ("plan", "simulate", "--world", 8, "--algorithm", "sra", "all_reduce", "-b", "4M")
+    usual, slow = (rows_of(run(*flags, *more).stdout)[4 << 20, "sra"] for more in ((), ("--straggler", "3:10")))
+    assert slow[1] == usual[1] == "ms" and float(slow[0]) > 5 * float(usual[0])
+    lost = run(*flags, "--lose", "3@1ms")
+    assert lost.returncode == 0, lost.stderr
+    assert "failed on 7 ranks" in lost.stdout and "rank 3" in lost.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("show", "all_reduce", "--bytes", "1M"), "--world"),
+        (("show", "all_reduce", "--world", 8, "--hosts", "3x2", "--bytes", "1M"), "are 6 ranks, not 8"),
+        (("show", "gather", "--world", 8, "--bytes", "1M", "--compression", "minmax:bits=4"), "can't be compressed"),
+        (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--straggler", "9:2"), "RANK:FACTOR"),
+        (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--lose", "1@soon"), "RANK@TIME"),
+        (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--algorithm", "pairwise"), "has no algorithm pairwise"),
+        (("guess",), "check, show and simulate"),
+    ],
+)
+def test_wrong_flags_are_a_usage_error_that_says_what_is_wrong(flags, words):
+    done = run("plan", *flags)
+    assert done.returncode == 2 and words in done.stderr, done.stderr

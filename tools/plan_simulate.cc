@@ -72,6 +72,18 @@ std::optional<std::pair<int, std::string>> split(const std::string& word, char m
   return std::pair(rank, word.substr(at + 1));
 }
 
+// -1 if the text is no time.
+double seconds_of(std::string text) {
+  double seconds = -1;
+  try {
+    time_word()(text);  // changes it to seconds
+    std::from_chars(text.data(), text.data() + text.size(), seconds);
+  } catch (const CLI::ValidationError&) {
+    return -1;
+  }
+  return seconds;
+}
+
 std::optional<int> take_faults(SimulateOptions& options) {
   for (const std::string& word : options.straggler_words) {
     const auto parts = split(word, ':', options.layout.world);
@@ -82,10 +94,7 @@ std::optional<int> take_faults(SimulateOptions& options) {
   }
   for (const std::string& word : options.loss_words) {
     const auto parts = split(word, '@', options.layout.world);
-    std::string time = parts ? parts->second : "";
-    const std::string problem = time_word()(time);  // to seconds, in place
-    double seconds = -1;
-    if (problem.empty()) std::from_chars(time.data(), time.data() + time.size(), seconds);
+    const double seconds = parts ? seconds_of(parts->second) : -1;
     if (!parts || seconds < 0) return usage_error(fmt::format("--lose {} is not RANK@TIME, such as 3@2ms", word));
     options.losses.emplace_back(parts->first, Nanoseconds(std::llround(seconds * 1e9)));
   }

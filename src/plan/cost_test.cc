@@ -58,16 +58,17 @@ TEST(Cost, ranks_of_a_host_share_its_link_and_hierarchies_use_it_less) {
   EXPECT_EQ(price_of(Algorithm::sra, 8, kLarge, {0, 0, 0, 0, 0, 0, 0, 0}).busiest_host_bytes, 0);
 }
 
-TEST(Cost, lanes_that_follow_each_other_wait_for_all_slices) {
-  Request request = {.collective = Collective::all_to_all,
-                     .algorithm = Algorithm::pairwise,
-                     .world = 5,
-                     .count = 1024,
-                     .slice_elements = 32768};
+TEST(Cost, pieces_sent_one_after_the_other_take_the_link_one_after_the_other) {
+  const Request request = {.collective = Collective::all_to_all,
+                           .algorithm = Algorithm::pairwise,
+                           .world = 5,
+                           .count = 65536,
+                           .slice_elements = 32768};
   std::vector<Role> roles;
   for (int rank = 0; rank < request.world; ++rank) roles.push_back(make_role(request, rank));
   const Price price = qccl::plan::price(request, roles, {}, kLinks, {});
-  EXPECT_NEAR(price.first, 4e-3, 1e-9);
+  EXPECT_NEAR(price.first, 1e-3, 1e-9);
+  EXPECT_NEAR(price.wire / (4 * 4 * 65536 / 1e8), 1, 1e-2);
 }
 
 }  // namespace

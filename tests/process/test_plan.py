@@ -64,7 +64,7 @@ SIMULATE = ("plan", "simulate", "--world", 16, "--hosts", 4, "all_reduce", "-b",
 
 def test_simulation_with_the_same_seed_has_the_same_output_and_another_seed_another():
     outputs = [run(*SIMULATE, "--jitter", "30us", "--seed", seed).stdout for seed in (7, 7, 8)]
-    assert len(rows_of(outputs[0])) == 10
+    assert len(rows_of(outputs[0])) == 15
     assert outputs[0] == outputs[1] != outputs[2].replace("seed 8", "seed 7")
 
 

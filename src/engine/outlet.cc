@@ -87,12 +87,15 @@ void Outlet::note_eager_returned(int rank, std::uint32_t consumed) {
 bool Outlet::send_reports() {
   if (!reports_due_) return false;
   reports_due_ = false;
+  bool sent = false;
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
     const Peer& to = peer(rank);
     if (to.eager_consumed - to.eager_reported <= kEagerBudget / 4) continue;
-    if (!send_control(rank, {.kind = wire::FrameKind::heartbeat})) reports_due_ = true;
+    const bool has_gone = send_control(rank, {.kind = wire::FrameKind::heartbeat});
+    sent |= has_gone;
+    reports_due_ |= !has_gone;
   }
-  return true;
+  return sent;
 }
 
 }  // namespace qccl::engine

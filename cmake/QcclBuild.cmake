@@ -34,13 +34,19 @@ endif()
 
 set_property(GLOBAL PROPERTY QCCL_LAYERS "")
 
-# qccl_layer(FOLDER [LINK libraries...]): every *.cc of src/FOLDER (not *_test.cc) as objects of
-# the library. Tests beside the source become one program, qccl_test_FOLDER.
+# qccl_layer(FOLDER [SUBFOLDERS] [LINK libraries...]): every *.cc of src/FOLDER (not *_test.cc), with
+# SUBFOLDERS of the folders in it too, as objects of the library. Tests beside the source become one
+# program, qccl_test_FOLDER.
 function(qccl_layer folder)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "SUBFOLDERS" "" "LINK" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
   set(dir ${PROJECT_SOURCE_DIR}/src/${folder})
-  file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.cc)
+  set(places ${dir})
+  if(ARG_SUBFOLDERS)
+    list(APPEND places ${dir}/*)
+  endif()
+  list(TRANSFORM places APPEND /*.cc OUTPUT_VARIABLE patterns)
+  file(GLOB sources CONFIGURE_DEPENDS ${patterns})
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
   if(NOT sources)
     return()
@@ -49,15 +55,16 @@ function(qccl_layer folder)
   target_link_libraries(qccl_${name} PUBLIC qccl_flags fmt::fmt Threads::Threads ${ARG_LINK})
   target_include_directories(qccl_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   set_property(GLOBAL APPEND PROPERTY QCCL_LAYERS ${name})
-  set_property(GLOBAL PROPERTY QCCL_FOLDER_${name} ${dir})
+  set_property(GLOBAL PROPERTY QCCL_FOLDERS_${name} ${places})
 endfunction()
 
 # One test program per layer with tests, linked with the whole library.
 function(qccl_layer_tests)
   get_property(layers GLOBAL PROPERTY QCCL_LAYERS)
   foreach(name IN LISTS layers)
-    get_property(dir GLOBAL PROPERTY QCCL_FOLDER_${name})
-    file(GLOB tests CONFIGURE_DEPENDS ${dir}/*_test.cc)
+    get_property(places GLOBAL PROPERTY QCCL_FOLDERS_${name})
+    list(TRANSFORM places APPEND /*_test.cc)
+    file(GLOB tests CONFIGURE_DEPENDS ${places})
     if(tests)
       add_executable(qccl_test_${name} ${tests})
       target_link_libraries(qccl_test_${name} PRIVATE qccl_internal GTest::gtest_main)

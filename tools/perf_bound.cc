@@ -29,10 +29,13 @@ double Extremes::largest() const { return std::max(std::abs(low), std::abs(high)
 
 Extremes extremes_of(std::span<const double> values) {
   Extremes extremes = {values[0], values[0]};
+  double squares = 0;
   for (const double value : values) {
+    squares += value * value;
     extremes.low = value < extremes.low ? value : extremes.low;
     extremes.high = value > extremes.high ? value : extremes.high;
   }
+  extremes.norm = std::sqrt(squares) * (1 + 0x1p-30);
   return extremes;
 }
 
@@ -60,11 +63,9 @@ std::vector<ErrorModel::Chunk> ErrorModel::chunks(int rank) const {
   return chunks;
 }
 
-double ErrorModel::codec_bound(double low, double high) const {
-  // Outwards, so that rounding to float does not make the range smaller.
-  const float from = std::nextafter(static_cast<float>(low), -HUGE_VALF);
-  const float to = std::nextafter(static_cast<float>(high), HUGE_VALF);
-  return codec_->error_bound(from, to);
+double ErrorModel::codec_bound(const Extremes& exact, double error) const {
+  const double norm = exact.norm + error * std::sqrt(static_cast<double>(group_elements_));
+  return codec_->error_bound({exact.low - error, exact.high + error, norm});
 }
 
 bool ErrorModel::adds_partial_sums() const { return algorithm_ != Algorithm::one_shot && algorithm_ != Algorithm::sra; }
@@ -74,10 +75,11 @@ double ErrorModel::hop_bound(const std::vector<Extremes>& inputs) const {
   for (const Extremes& input : inputs) {
     sums.low += std::min(0.0, input.low);
     sums.high += std::max(0.0, input.high);
+    sums.norm += input.norm;
   }
   double error = 0;
   for (int rank = 0; rank < case_.world; ++rank) {
-    error += codec_bound(sums.low - error, sums.high + error) + case_.world * 0x1p-23 * sums.largest();
+    error += codec_bound(sums, error) + case_.world * 0x1p-23 * sums.largest();
   }
   return error;
 }
@@ -88,12 +90,12 @@ double ErrorModel::bound(int owner, const std::vector<Extremes>& inputs, const E
   if (adds_partial_sums()) e1 = hop_bound(inputs);
   for (int rank = 0; rank < case_.world && !adds_partial_sums(); ++rank) {
     const Extremes& input = inputs[static_cast<std::size_t>(rank)];
-    if (rank != owner || own_encoded) e1 += codec_bound(input.low, input.high);
+    if (rank != owner || own_encoded) e1 += codec_bound(input, 0);
     e1 += case_.world * 0x1p-23 * input.largest();
   }
   Extremes result = sum;
   if (case_.op == ReduceOp::avg) {
-    result = {sum.low / case_.world, sum.high / case_.world};
+    result = {sum.low / case_.world, sum.high / case_.world, sum.norm / case_.world};
     e1 = e1 / case_.world + result.largest() * 0x1p-23;
   }
   const bool narrow = element_bytes(case_.type) == 2;
@@ -101,7 +103,7 @@ double ErrorModel::bound(int owner, const std::vector<Extremes>& inputs, const E
   double total = e1 + rounding * (result.largest() + e1);
   const bool stays = case_.collective == Collective::reduce && owner == case_.root;
   if (algorithm_ != Algorithm::sra || stays) return total;
-  total += codec_bound(result.low - total, result.high + total);
+  total += codec_bound(result, total);
   return total + rounding * (result.largest() + total);
 }
 

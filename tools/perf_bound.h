@@ -1,8 +1,9 @@
 // How far a compressed reduction may be from the exact one, element by element.
 //
 // Per group of whole buckets (one bucket, or as many as make 256 elements), from the extremes of
-// the ranks' inputs there. With B(low, high) the codec's stated bound, S the exact sum, and Q the
-// ranks whose input travels encoded (all but the chunk's owner; one-shot all_reduce: all):
+// the ranks' inputs there. With B(low, high) the codec's stated bound (which may depend on the norm,
+// too), S the exact sum, and Q the ranks whose input travels encoded (all but the chunk's owner;
+// one-shot all_reduce: all):
 //
 //   e1 = sum over r in Q of B(min x_r, max x_r)               encoding the inputs
 //      + N 2^-23 sum over all r of max|x_r|                   adding in fp32, in rank order
@@ -33,13 +34,14 @@ namespace qccl::tools {
 struct Effective {
   Compression compression;
   Algorithm algorithm = Algorithm::one_shot;
-  bool is_lossy() const { return compression.kind != Compression::Kind::none; }
+  bool is_lossy() const { return !compression.is_none(); }
 };
 
-// Least and largest of a run of numbers.
+// Least and largest of a run of numbers, and at most their Euclidean norm.
 struct Extremes {
   double low = 0;
   double high = 0;
+  double norm = 0;
   double largest() const;
 };
 Extremes extremes_of(std::span<const double> values);
@@ -59,11 +61,12 @@ class ErrorModel {
   // Elements of a group; groups start at a chunk's start.
   std::uint64_t group_elements() const { return group_elements_; }
 
-  // The bound for one group: extremes of each rank's input, and of their exact sum.
+  // The bound for one group: extremes and norm of each rank's input, and of their exact sum.
   double bound(int owner, const std::vector<Extremes>& inputs, const Extremes& sum) const;
 
  private:
-  double codec_bound(double low, double high) const;
+  // Of numbers like these that are each off by up to `error`.
+  double codec_bound(const Extremes& exact, double error) const;
 
   Case case_;
   bool adds_partial_sums() const;

@@ -1,7 +1,12 @@
-// What a reduction sends instead of whole floats, as a value: comparable, printable,
+// What a collective sends instead of whole floats, as a value: comparable, printable,
 // and the same as text in flags, Python and QCCL_COMPRESSION.
+//
+// It holds the settings of any codec of the library as numbers. `qccl codec list` names the codecs,
+// their settings and what those may be; docs/codecs.md says what each is good for.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,35 +16,38 @@
 namespace qccl {
 
 struct Compression {
-  enum class Kind : std::uint8_t { none, cast, minmax };
+  static constexpr std::size_t kMaxSettings = 6;
 
-  Kind kind = Kind::none;
-  int bits = 32;                       // minmax: 1..8, 16 or 32
-  std::uint32_t bucket_size = 1024;    // minmax: elements that share one scale, 1..65536
-  DataType wire = DataType::bfloat16;  // cast: bfloat16 or float16
+  std::uint32_t codec = 0;  // its place in the library's list; 0: none
+  // In the order of the codec's list of settings, a word as its place among those allowed; 0 where
+  // the codec has fewer.
+  std::array<double, kMaxSettings> settings{};
+
+  bool is_none() const { return codec == 0; }
+  // "none", "cast", "minmax", ...
+  std::string_view name() const;
+  // A setting as a number. Throws Error(invalid_argument) if the codec has none of that name.
+  double setting(std::string_view key) const;
 
   friend bool operator==(const Compression&, const Compression&) = default;
 
   // Reads "none", "cast:type=bf16", "minmax:bits=4,bucket_size=1024"; keys may be left out.
   // Throws Error(invalid_argument) that lists what is allowed.
   static Compression parse(std::string_view spec);
-
   // The text that parse() reads back to an equal value.
   std::string to_string() const;
 };
 
 struct MinmaxOptions {
-  int bits = 8;
-  std::uint32_t bucket_size = 1024;
+  int bits = 8;                      // 1..8, 16 or 32
+  std::uint32_t bucket_size = 1024;  // elements that share one scale, 1..65536
 };
 
 // As it is: 32 (or 16) bits an element.
 constexpr Compression none() { return {}; }
-
 // QNCCL's max-min quantizer; error at most unit/2 + 6 ulp(max |x|) where unit = range/(2^bits - 1).
 // Throws Error(invalid_argument) for bits or bucket sizes that do not exist.
 Compression minmax(MinmaxOptions options = {});
-
 // bfloat16 or float16 on the wire, fp32 accumulation.
 // Throws Error(invalid_argument) for any other type.
 Compression cast(DataType wire = DataType::bfloat16);

@@ -92,6 +92,7 @@ Result<Options> Options::from_environment() {
   QCCL_TRY(read_number("QCCL_PEER_TIMEOUT", 0.1, kYear, 1e9, options.peer_timeout));
   QCCL_TRY(read_number("QCCL_SLICE_BYTES", 4096, 262144, 1, options.slice_bytes));
   QCCL_TRY(read_number("QCCL_SPIN_US", 0, 1e6, 1e3, options.spin));
+  QCCL_TRY(read_number("QCCL_SEED", 0, 1e15, 1, options.seed));
   int checksum = 1;
   QCCL_TRY(read_number("QCCL_CHECKSUM", 0, 1, 1, checksum));
   options.checksum = checksum != 0;

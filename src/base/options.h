@@ -33,6 +33,7 @@ struct Options {
   Nanoseconds init_timeout = std::chrono::seconds(300);    // QCCL_INIT_TIMEOUT, to find all ranks
   Nanoseconds peer_timeout = std::chrono::seconds(60);     // QCCL_PEER_TIMEOUT, silence while waited for
   std::size_t slice_bytes = kDefaultSliceBytes;            // QCCL_SLICE_BYTES, 4096 to 262144
+  std::uint64_t seed = 0;                                  // QCCL_SEED, of codecs that draw random numbers
   bool checksum = true;                                    // QCCL_CHECKSUM=0|1, payloads between hosts
   Nanoseconds spin = std::chrono::microseconds(50);        // QCCL_SPIN_US, polling before sleep
 

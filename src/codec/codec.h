@@ -1,7 +1,8 @@
 // A codec: a compressed format of float32 runs. Stateless, immutable, thread-safe.
 //
 // The unit of encoding is a slice: a run of elements that starts on a bucket boundary. Every
-// codec says in its own header: definition, byte table, rounding rule, error bound.
+// codec has a folder here, says in its own header: definition, byte table, rounding rule, error
+// bound, and is in the list in registry.cc. docs/add-a-codec.md shows how to add one.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,8 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "codec/block_summary.h"
+#include "codec/draw.h"
 #include "qccl/compression.h"
 
 namespace qccl {
@@ -22,25 +25,27 @@ class Codec {
   // Elements that share a scale; 1 where there is none. Slices are whole numbers of these,
   // except a chunk's last.
   virtual std::uint32_t bucket_size() const = 0;
-  // Upper limit of what encode() writes for `elements`.
+  // Upper limit of what encode() writes for `elements`; grows with them.
   virtual std::size_t max_encoded_bytes(std::size_t elements) const = 0;
-
   // Encodes all of `source` into the front of `target` (at least max_encoded_bytes) and returns
-  // the bytes written. Any alignment.
-  virtual std::size_t encode(std::span<const float> source, Bytes target) const = 0;
-
-  // Decodes exactly target.size() elements. CorruptData if `source` can't be that many.
+  // the bytes written, which the values may decide. Any alignment. A bucket's bytes are a function
+  // of its values, of `draw` and of its place in the tensor (draw.first_element is that of
+  // source[0]), not of how the run was cut.
+  virtual std::size_t encode(std::span<const float> source, Bytes target, const Draw& draw) const = 0;
+  // Decodes exactly target.size() elements from exactly the bytes that encode() returned. They come
+  // from a peer and may be anything: CorruptData if they can't be that many elements; then `target`
+  // holds anything.
   virtual Status decode(ConstBytes source, std::span<float> target) const = 0;
   // target[i] = addend[i] + decoded[i], one rounding for the decode and one for the add.
   // `addend` is `target` itself or does not overlap it.
   virtual Status decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const = 0;
-
-  // Largest |decoded - original| for a bucket with these extremes, nearest rounding.
-  virtual double error_bound(float minimum, float maximum) const = 0;
+  // Largest |decoded - original| of any element of a block like that, whatever was drawn; it grows
+  // with the block's extremes and norm. Infinity: it may decode to infinity.
+  virtual double error_bound(const BlockSummary& block) const = 0;
 };
 
-// The codec of a specification; null for Compression::Kind::none (raw data is no codec's work).
-// InvalidArgument if bits or bucket_size do not exist.
+// The codec of a specification; null for none (raw data is no codec's work). InvalidArgument, which
+// lists what is allowed, if there is no such codec or setting.
 Result<std::shared_ptr<const Codec>> make_codec(const Compression& compression);
 
 }  // namespace qccl

@@ -1,40 +1,26 @@
-// Compression values as text, checked.
+// Compression values as text and as codecs, by the list.
 #include "qccl/compression.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <vector>
 
+#include "base/check.h"
+#include "codec/registry.h"
 #include "qccl/error.h"
 
 namespace qccl {
 namespace {
 
-constexpr std::string_view kAllowed = "none, cast:type=bf16|fp16, minmax:bits=1..8|16|32,bucket_size=1..65536";
-
-[[noreturn]] void refuse(std::string_view spec, const std::string& why) {
-  throw Error({.kind = ErrorKind::invalid_argument,
-               .message = fmt::format("compression '{}': {}; allowed: {}", spec, why, kAllowed)});
+Failure refusal(CodecList list, std::string_view spec, const std::string& why) {
+  return Failure(ErrorKind::invalid_argument,
+                 fmt::format("compression '{}': {}; allowed: {}", spec, why, allowed_compressions(list)));
 }
 
-// What is wrong with it, or "".
-std::string minmax_fault(int bits, std::int64_t bucket_size) {
-  const bool bits_exist = (bits >= 1 && bits <= 8) || bits == 16 || bits == 32;
-  if (!bits_exist) return fmt::format("bits={} does not exist", bits);
-  if (bucket_size < 1 || bucket_size > 65536) return fmt::format("bucket_size={} is out of range", bucket_size);
-  return {};
-}
-
-std::int64_t parse_number(std::string_view spec, std::string_view key, std::string_view text) {
-  std::int64_t value = -1;
-  const char* const end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stopped != end || value < 0 || value > 1'000'000'000) {
-    refuse(spec, fmt::format("{}={} is no whole number in range", key, text));
-  }
-  return value;
+std::size_t place_of(std::span<const CodecSetting> settings, std::string_view key) {
+  const auto found = std::find_if(settings.begin(), settings.end(), [&](const auto& s) { return s.key == key; });
+  return static_cast<std::size_t>(found - settings.begin());
 }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
@@ -47,69 +33,148 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
-void set_key(std::string_view spec, std::string_view key, std::string_view value, Compression& target) {
-  if (target.kind == Compression::Kind::minmax && key == "bits") {
-    target.bits = static_cast<int>(parse_number(spec, key, value));
-  } else if (target.kind == Compression::Kind::minmax && key == "bucket_size") {
-    target.bucket_size = static_cast<std::uint32_t>(parse_number(spec, key, value));
-  } else if (target.kind == Compression::Kind::cast && key == "type") {
-    if (value != "bf16" && value != "fp16") refuse(spec, fmt::format("type={} does not exist", value));
-    target.wire = value == "bf16" ? DataType::bfloat16 : DataType::float16;
-  } else {
-    refuse(spec, fmt::format("unknown key '{}'", key));
-  }
+Compression usual_value(CodecList list, std::size_t codec) {
+  Compression value{.codec = static_cast<std::uint32_t>(codec)};
+  const auto settings = list[codec]->settings;
+  QCCL_CHECK(settings.size() <= Compression::kMaxSettings);
+  for (std::size_t i = 0; i < settings.size(); ++i) value.settings[i] = settings[i].usual;
+  return value;
 }
 
-void set_keys(std::string_view spec, std::string_view settings, Compression& target) {
+std::size_t codec_named(CodecList list, std::string_view name) {
+  const auto found = std::find_if(list.begin(), list.end(), [&](const auto* entry) { return entry->name == name; });
+  return static_cast<std::size_t>(found - list.begin());
+}
+
+// Reads "key=value,key=value" into `value`; what is wrong with it, or "".
+std::string read_settings(const CodecEntry& entry, std::string_view text, Compression& value) {
   std::vector<std::string_view> seen;
-  for (const std::string_view setting : split(settings, ',')) {
-    const auto equals = setting.find('=');
-    if (equals == std::string_view::npos) refuse(spec, fmt::format("'{}' is not key=value", setting));
-    const std::string_view key = setting.substr(0, equals);
-    if (std::find(seen.begin(), seen.end(), key) != seen.end()) refuse(spec, fmt::format("'{}' comes twice", key));
+  for (const std::string_view part : split(text, ',')) {
+    const auto equals = part.find('=');
+    if (equals == std::string_view::npos) return fmt::format("'{}' is not key=value", part);
+    const std::string_view key = part.substr(0, equals);
+    if (std::find(seen.begin(), seen.end(), key) != seen.end()) return fmt::format("'{}' comes twice", key);
     seen.push_back(key);
-    set_key(spec, key, setting.substr(equals + 1), target);
+    const std::size_t place = place_of(entry.settings, key);
+    if (place == entry.settings.size()) return fmt::format("unknown key '{}'", key);
+    const auto number = read_setting(entry.settings[place], part.substr(equals + 1));
+    if (!number) return fmt::format("{} can't be '{}'", key, part.substr(equals + 1));
+    value.settings[place] = *number;
   }
+  return {};
 }
 
-Compression defaults_of(std::string_view spec, std::string_view name) {
-  if (name == "none") return none();
-  if (name == "cast") return cast();
-  if (name == "minmax") return minmax();
-  refuse(spec, fmt::format("unknown codec '{}'", name));
+// What settings are not allowed, or "".
+std::string fault(const CodecEntry& entry, const Compression& value) {
+  for (std::size_t i = 0; i < value.settings.size(); ++i) {
+    const double number = value.settings[i];
+    if (i >= entry.settings.size() && number != 0) return fmt::format("{} has no setting {}", entry.name, i);
+    if (i < entry.settings.size() && !allows(entry.settings[i], number)) {
+      return fmt::format("{} can't be {}", entry.settings[i].key, number);
+    }
+  }
+  return {};
 }
 
 }  // namespace
 
-Compression minmax(MinmaxOptions options) {
-  const Compression made{.kind = Compression::Kind::minmax, .bits = options.bits, .bucket_size = options.bucket_size};
-  if (const auto fault = minmax_fault(made.bits, made.bucket_size); !fault.empty()) refuse(made.to_string(), fault);
+const CodecEntry* entry_of(const Compression& compression, CodecList list) {
+  return compression.codec < list.size() ? list[compression.codec] : nullptr;
+}
+
+double SettingValues::number(std::string_view key) const {
+  const std::size_t place = place_of(settings_, key);
+  QCCL_CHECK(place < settings_.size());
+  return values_[place];
+}
+
+std::string SettingValues::word(std::string_view key) const {
+  return write_setting(settings_[place_of(settings_, key)], number(key));
+}
+
+std::string allowed_compressions(CodecList list) {
+  std::string text;
+  for (const CodecEntry* entry : list) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", entry->name);
+    char separator = ':';
+    for (const CodecSetting& setting : entry->settings) {
+      text += fmt::format("{}{}={}", std::exchange(separator, ','), setting.key, setting.allowed);
+    }
+  }
+  return text;
+}
+
+Result<Compression> parse_compression(std::string_view spec, CodecList list) {
+  const auto colon = spec.find(':');
+  const std::string_view name = spec.substr(0, colon);
+  const std::size_t codec = codec_named(list, name);
+  if (codec == list.size()) return refusal(list, spec, fmt::format("unknown codec '{}'", name));
+  Compression value = usual_value(list, codec);
+  std::string wrong;
+  if (colon != std::string_view::npos) wrong = read_settings(*list[codec], spec.substr(colon + 1), value);
+  if (!wrong.empty()) return refusal(list, spec, wrong);
+  auto made = make_codec(value, list);
+  if (!made.ok()) return made.failure();
+  return value;
+}
+
+std::string to_string(const Compression& compression, CodecList list) {
+  const CodecEntry* entry = entry_of(compression, list);
+  if (entry == nullptr) return fmt::format("codec {}", compression.codec);
+  std::string text(entry->name);
+  char separator = ':';
+  for (std::size_t i = 0; i < entry->settings.size(); ++i) {
+    const CodecSetting& setting = entry->settings[i];
+    const double value = compression.settings[i];
+    if (setting.quiet_if_usual && value == setting.usual) continue;
+    text += fmt::format("{}{}={}", std::exchange(separator, ','), setting.key, write_setting(setting, value));
+  }
+  return text;
+}
+
+Result<std::shared_ptr<const Codec>> make_codec(const Compression& compression, CodecList list) {
+  const CodecEntry* entry = entry_of(compression, list);
+  if (entry == nullptr) return refusal(list, to_string(compression, list), "there is no such codec");
+  if (const auto wrong = fault(*entry, compression); !wrong.empty()) {
+    return refusal(list, to_string(compression, list), wrong);
+  }
+  auto made = entry->make({entry->settings, compression.settings});
+  if (!made.ok()) return refusal(list, to_string(compression, list), made.error().message);
   return made;
 }
 
-Compression cast(DataType wire) {
-  if (wire != DataType::bfloat16 && wire != DataType::float16) {
-    refuse("cast", fmt::format("{} is no 16-bit floating type", to_string(wire)));
-  }
-  return {.kind = Compression::Kind::cast, .bits = 16, .bucket_size = 1, .wire = wire};
+Result<std::shared_ptr<const Codec>> make_codec(const Compression& compression) {
+  return make_codec(compression, codec_list());
 }
 
-Compression Compression::parse(std::string_view spec) {
-  const auto colon = spec.find(':');
-  Compression result = defaults_of(spec, spec.substr(0, colon));
-  if (colon != std::string_view::npos) set_keys(spec, spec.substr(colon + 1), result);
-  if (result.kind != Kind::minmax) return result;
-  if (const auto fault = minmax_fault(result.bits, result.bucket_size); !fault.empty()) refuse(spec, fault);
-  return result;
+Compression make_compression(std::string_view name, std::initializer_list<SettingValue> values) {
+  const CodecList list = codec_list();
+  const std::size_t codec = codec_named(list, name);
+  QCCL_CHECK(codec < list.size());
+  Compression made = usual_value(list, codec);
+  for (const SettingValue& setting : values) {
+    const std::size_t place = place_of(list[codec]->settings, setting.key);
+    QCCL_CHECK(place < list[codec]->settings.size());
+    made.settings[place] = setting.value;
+  }
+  make_codec(made, list).take_or_throw();
+  return made;
 }
 
-std::string Compression::to_string() const {
-  switch (kind) {
-    case Kind::none: break;
-    case Kind::cast: return wire == DataType::bfloat16 ? "cast:type=bf16" : "cast:type=fp16";
-    case Kind::minmax: return fmt::format("minmax:bits={},bucket_size={}", bits, bucket_size);
-  }
-  return "none";
+std::string_view Compression::name() const {
+  const CodecEntry* entry = entry_of(*this);
+  return entry != nullptr ? entry->name : "unknown";
 }
+
+double Compression::setting(std::string_view key) const {
+  const CodecEntry* entry = entry_of(*this);
+  const std::size_t place = entry != nullptr ? place_of(entry->settings, key) : 0;
+  if (entry != nullptr && place < entry->settings.size()) return settings[place];
+  throw Error({.kind = ErrorKind::invalid_argument, .message = fmt::format("{} has no setting '{}'", name(), key)});
+}
+
+Compression Compression::parse(std::string_view spec) { return parse_compression(spec).take_or_throw(); }
+
+std::string Compression::to_string() const { return qccl::to_string(*this, codec_list()); }
 
 }  // namespace qccl

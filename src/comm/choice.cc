@@ -7,6 +7,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "codec/registry.h"
 #include "engine/board_operation.h"
 #include "plan/choice.h"
 #include "plan/plan.h"
@@ -100,7 +101,7 @@ Result<Compression> choose_compression(Collective collective, std::uint64_t coun
                                        const CallOptions& options, const GroupDefaults& defaults) {
   const bool asked = options.compression.has_value();
   const Compression wanted = asked ? *options.compression : defaults.compression;
-  if (wanted.kind == Compression::Kind::none) return none();
+  if (wanted.is_none()) return none();
   const std::string why_not = obstacle(collective, type, options.op);
   if (!why_not.empty() && asked) {
     return Failure(ErrorKind::unsupported, fmt::format("{}: {}", wanted.to_string(), why_not));
@@ -108,15 +109,15 @@ Result<Compression> choose_compression(Collective collective, std::uint64_t coun
   if (!why_not.empty() || world == 1) return none();
   if (!asked && !is_reduction(collective)) return none();
   if (!asked && count * element_bytes(type) < defaults.min_bytes) return none();
-  // A 16-bit type is on the wire with 16 bits already.
-  if (wanted.kind == Compression::Kind::cast && type != DataType::float32) return none();
+  const CodecEntry* codec = entry_of(wanted);
+  if (codec != nullptr && codec->only_float32 && type != DataType::float32) return none();
   return wanted;
 }
 
 Algorithm choose_algorithm(Collective collective, std::uint64_t count, DataType type, int world,
                            const Compression& compression, Algorithm asked) {
   if (asked != Algorithm::automatic) return asked;
-  return plan::choose(collective, count * element_bytes(type), world, compression.kind != Compression::Kind::none);
+  return plan::choose(collective, count * element_bytes(type), world, !compression.is_none());
 }
 
 Extent::Extent(std::vector<std::uint64_t> each)

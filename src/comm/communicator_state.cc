@@ -121,7 +121,7 @@ Post CommunicatorState::make_post(const Request& request, comm::Context& context
   if (const std::string wrong = wrong_buffers(*call, request); !wrong.empty()) {
     throw wrong_argument(context, std::string(to_string(request.collective)), wrong);
   }
-  if (call->compression.kind != Compression::Kind::none) {
+  if (!call->compression.is_none()) {
     if (codec_ == nullptr || !(codec_of_ == call->compression)) {
       codec_ = make_codec(call->compression).take_or_throw();
       codec_of_ = call->compression;
@@ -139,7 +139,7 @@ Post CommunicatorState::make_post(const Request& request, comm::Context& context
 void CommunicatorState::find_region(Post& post, const Request& request) {
   const engine::Call& call = post.call;
   const bool suits = call.collective == Collective::all_reduce && post.input == post.output && !call.board &&
-                     call.compression.kind == Compression::Kind::none && call.op != ReduceOp::premul_sum &&
+                     call.compression.is_none() && call.op != ReduceOp::premul_sum &&
                      request.options.algorithm == Algorithm::automatic && defaults_.algorithm == Algorithm::automatic;
   if (!suits || call.count == 0) return;
   auto place = regions_.find(request.output, request.count * element_bytes(request.type), rank_);

@@ -124,6 +124,7 @@ void Context::start(std::unique_ptr<Transport> transport, int local_ranks, int l
   options.world = world();
   options.slice_bytes = settings_.options.slice_bytes;
   options.checksum = settings_.options.checksum;
+  options.seed = settings_.options.seed;
   options.peer_timeout = settings_.options.peer_timeout;
   options.hosts = hosts;
   core_->engine = std::make_unique<engine::Engine>(*core_->transport, clock_, options);

@@ -7,7 +7,7 @@
 namespace qccl::engine {
 
 bool fits_board(const Call& call, int world) {
-  return call.compression.kind == Compression::Kind::none && call.counts.empty() &&
+  return call.compression.is_none() && call.counts.empty() &&
          input_elements(call, world, call.root) <= kBoardPayloadBytes / element_bytes(call.type);
 }
 

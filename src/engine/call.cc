@@ -35,19 +35,16 @@ std::uint64_t total(std::span<const std::uint64_t> counts) {
 }  // namespace
 
 std::uint64_t Call::fingerprint() const {
-  const std::uint64_t parts[] = {static_cast<std::uint64_t>(collective),
-                                 count,
-                                 static_cast<std::uint64_t>(type),
-                                 static_cast<std::uint64_t>(op),
-                                 static_cast<std::uint64_t>(root),
-                                 static_cast<std::uint64_t>(algorithm),
-                                 static_cast<std::uint64_t>(board),
-                                 static_cast<std::uint64_t>(slice_bytes),
-                                 static_cast<std::uint64_t>(compression.kind),
-                                 static_cast<std::uint64_t>(compression.bits),
-                                 static_cast<std::uint64_t>(compression.bucket_size),
-                                 static_cast<std::uint64_t>(compression.wire)};
+  const std::uint64_t parts[] = {static_cast<std::uint64_t>(collective), count,
+                                 static_cast<std::uint64_t>(type),       static_cast<std::uint64_t>(op),
+                                 static_cast<std::uint64_t>(root),       static_cast<std::uint64_t>(algorithm),
+                                 static_cast<std::uint64_t>(board),      static_cast<std::uint64_t>(slice_bytes)};
   std::uint64_t value = digest({reinterpret_cast<const char*>(parts), sizeof(parts)}, 0x7143434CULL);
+  if (!compression.is_none()) {
+    const auto& settings = compression.settings;
+    value = digest(compression.name(), value);
+    value = digest({reinterpret_cast<const char*>(&settings), sizeof(settings)}, value);
+  }
   if (region != 0) value = digest(region_offset, digest(region, value));
   for (const int host : hosts) value = digest(static_cast<std::uint64_t>(host), value);
   if (counts.empty()) return value;
@@ -66,7 +63,7 @@ std::string Call::describe() const {
   if (is_reduction(collective)) text += fmt::format(", {}", to_string(op));
   if (is_rooted(collective)) text += fmt::format(", root={}", root);
   if (algorithm != Algorithm::one_shot) text += fmt::format(", {}", to_string(algorithm));
-  if (compression.kind != Compression::Kind::none) text += ", " + compression.to_string();
+  if (!compression.is_none()) text += ", " + compression.to_string();
   if (region != 0) text += fmt::format(", byte {} of shared buffer {}", region_offset, region);
   const bool one_host = std::equal(hosts.begin() + (hosts.empty() ? 0 : 1), hosts.end(), hosts.begin());
   if (!one_host) text += fmt::format(", hosts=[{}]", fmt::join(hosts, " "));

@@ -64,6 +64,9 @@ struct Post {
   std::byte* output = nullptr;
   double premul_factor = 1;            // premul_sum: times the input; ranks may differ
   std::shared_ptr<const Codec> codec;  // null: raw
+  // What tells this call's random numbers from another's (codec/draw.h). Nothing: the group's own
+  // count of compressed collectives, which the engine fills in.
+  std::optional<std::uint64_t> draw_counter{};
   std::shared_ptr<const SharedRegion> region{};
   Nanoseconds timeout{0};
   std::shared_ptr<internal::WorkState> work;

@@ -147,6 +147,7 @@ void Engine::post(Post post) {
   if (post.message) return post_message(*target, std::move(post));
   post.call.slice_bytes = options_.slice_bytes;
   if (post.call.algorithm == Algorithm::hierarchical) post.call.hosts = target->hosts;
+  if (post.codec != nullptr && !post.draw_counter) post.draw_counter = target->compressed_calls++;
   const std::uint64_t sequence = target->next_sequence++;
   operations_.push_back(make_operation(*target, sequence, std::move(post)));
   Operation& posted = *operations_.back();
@@ -180,8 +181,10 @@ std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t se
   return reuse_or_make<PlanOperation>(
       group, post, [&](PlanOperation& retired) { retired.restart(sequence, std::move(post), now_); },
       [&] {
-        const std::uint64_t slice = slice_elements(post.codec.get(), post.call.type, options_.slice_bytes);
-        return std::make_unique<PlanOperation>(group, sequence, std::move(post), now_, outlet_, pool_, slice);
+        const PlanOptions options{
+            .slice_elements = slice_elements(post.codec.get(), post.call.type, options_.slice_bytes),
+            .seed = options_.seed};
+        return std::make_unique<PlanOperation>(group, sequence, std::move(post), now_, outlet_, pool_, options);
       });
 }
 

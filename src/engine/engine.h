@@ -36,6 +36,7 @@ struct EngineOptions {
   int world = 1;
   std::size_t slice_bytes = kDefaultSliceBytes;  // of input; at most kMaxPayloadBytes
   bool checksum = true;                          // of payloads between hosts
+  std::uint64_t seed = 0;                        // of codecs that draw random numbers
   Nanoseconds peer_timeout = std::chrono::seconds(60);
   Nanoseconds heartbeat_interval = std::chrono::milliseconds(250);
   std::vector<int> hosts{};  // of each rank in the world; empty: all share one

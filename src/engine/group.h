@@ -65,8 +65,9 @@ struct Group {
   std::uint64_t next_sequence = 1;
   std::uint64_t next_board_sequence = 1;
   std::uint64_t finished_board_sequence = 0;
-  std::optional<ErrorInfo> failure;  // the first one; later calls return it
-  std::vector<PastCall> history;     // the last kHistory calls; sequence s at (s - 1) % kHistory
+  std::uint64_t compressed_calls = 0;  // posted so far, the same on all members
+  std::optional<ErrorInfo> failure;    // the first one; later calls return it
+  std::vector<PastCall> history;       // the last kHistory calls; sequence s at (s - 1) % kHistory
   std::vector<StoredFrame> stored;
   bool has_board = false;
   std::vector<int> hosts;            // by group rank

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/check.h"
 #include "kernels/reduce.h"
 
 namespace qccl::engine {
@@ -45,9 +46,20 @@ const std::byte* LaneMath::own_input(const MathContext& context, const std::byte
   return scaled_.bytes();
 }
 
+std::size_t LaneMath::encode_floats(const MathContext& context, std::uint64_t key, std::span<const float> values,
+                                    Bytes payload) const {
+  const Draw draw{.key = key,
+                  .first_element = first_element_,
+                  .rank = static_cast<std::uint32_t>(context.rank),
+                  .world = static_cast<std::uint32_t>(context.world)};
+  const std::size_t bytes = context.codec->encode(values, payload, draw);
+  QCCL_CHECK(bytes <= payload.size());
+  return bytes;
+}
+
 std::size_t LaneMath::encode(const MathContext& context, const std::byte* input, std::size_t elements, Bytes payload) {
   if (context.codec == nullptr) return copy_raw(context, input, elements, payload);
-  return context.codec->encode({as_floats(context, input, elements), elements}, payload);
+  return encode_floats(context, context.keys.input, {as_floats(context, input, elements), elements}, payload);
 }
 
 std::size_t LaneMath::copy_raw(const MathContext& context, const std::byte* input, std::size_t elements,
@@ -90,7 +102,8 @@ Status LaneMath::decode(const MathContext& context, ConstBytes payload, std::byt
   return {};
 }
 
-void LaneMath::begin(int expected) {
+void LaneMath::begin(int expected, std::uint64_t first_element) {
+  first_element_ = first_element;
   expected_ = expected;
   added_ = 0;
   pending_ = nullptr;
@@ -167,7 +180,7 @@ Status LaneMath::add_payload(const MathContext& context, ConstBytes payload, std
 std::size_t LaneMath::encode_sum(const MathContext& context, std::size_t elements, Bytes payload) {
   if (!widens(context)) return copy_raw(context, pending_, elements, payload);
   const float* sum = accumulator(context);
-  if (context.codec != nullptr) return context.codec->encode({sum, elements}, payload);
+  if (context.codec != nullptr) return encode_floats(context, context.keys.hop, {sum, elements}, payload);
   write_output(context, sum, payload.data(), elements);
   return elements * context.element_size();
 }
@@ -196,7 +209,7 @@ Status LaneMath::finish(const MathContext& context, std::byte* output, std::size
     return {};
   }
   if (!encoded_.valid()) encoded_ = context.pool->take();
-  encoded_bytes_ = context.codec->encode({sum, elements}, {encoded_.bytes(), kScratchBytes});
+  encoded_bytes_ = encode_floats(context, context.keys.owner, {sum, elements}, {encoded_.bytes(), kScratchBytes});
   if (output == nullptr) return {};
   return decode(context, encoded(), output, elements);
 }

@@ -16,6 +16,18 @@
 
 namespace qccl::engine {
 
+// Why a codec is at work, and for which element of the tensor: what its random numbers depend on.
+struct DrawKeys {
+  DrawKeys() = default;
+  DrawKeys(std::uint64_t seed, std::uint64_t counter)
+      : input(draw_key(seed, counter, DrawPhase::input)),
+        owner(draw_key(seed, counter, DrawPhase::owner)),
+        hop(draw_key(seed, counter, DrawPhase::hop)) {}
+  std::uint64_t input = 0;
+  std::uint64_t owner = 0;
+  std::uint64_t hop = 0;
+};
+
 // What all lanes of an operation share.
 struct MathContext {
   DataType type;
@@ -24,6 +36,8 @@ struct MathContext {
   const Codec* codec;  // null: raw
   BufferPool* pool;
   double premul_factor = 1;
+  int rank = 0;  // of this process in the group
+  DrawKeys keys{};
 
   std::size_t element_size() const { return element_bytes(type); }
   std::size_t payload_limit(std::size_t elements) const {
@@ -50,9 +64,10 @@ class LaneMath {
 
   // Accumulation of one slice: begin, then each part in order, then encode_sum or finish. After
   // `expected` parts the sum is in the output; kSumStays: it never is. While keeps_part(), the
-  // bytes of the first part must stay as they are.
+  // bytes of the first part must stay as they are. The slice begins with element `first_element` of
+  // the whole tensor.
   static constexpr int kSumStays = -1;
-  void begin(int expected);
+  void begin(int expected, std::uint64_t first_element = 0);
   bool keeps_part() const { return added_ == 1 && pending_ != nullptr; }
   void add_input(const MathContext& context, const std::byte* input, std::byte* output, std::size_t elements);
   // As above, through decode(encode(input)), reusing encode_once's bytes if they are this slice's.
@@ -80,7 +95,10 @@ class LaneMath {
   float* accumulator(const MathContext& context);
   Status add_encoded(const MathContext& context, ConstBytes payload, std::size_t elements);
   void write_output(const MathContext& context, const float* values, std::byte* output, std::size_t elements);
+  std::size_t encode_floats(const MathContext& context, std::uint64_t key, std::span<const float> values,
+                            Bytes payload) const;
 
+  std::uint64_t first_element_ = 0;
   int expected_ = 0;
   int added_ = 0;
   const std::byte* pending_ = nullptr;  // raw: the first part, or the sum so far

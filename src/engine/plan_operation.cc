@@ -21,15 +21,16 @@ bool sends(StepKind kind) {
 
 bool receives(StepKind kind) { return kind == StepKind::recv_reduce || kind == StepKind::recv_copy; }
 
-plan::Request request_of(const Call& call, int world, std::uint64_t slice_elements) {
+plan::Request request_of(const Post& post, int world, std::uint64_t slice_elements) {
+  const Call& call = post.call;
   return {.collective = call.collective,
           .algorithm = call.algorithm,
           .world = world,
           .root = call.root,
           .count = call.count,
-          .bucket_size = call.compression.kind == Compression::Kind::minmax ? call.compression.bucket_size : 1,
+          .bucket_size = post.codec != nullptr ? post.codec->bucket_size() : 1,
           .slice_elements = slice_elements,
-          .compressed = call.compression.kind != Compression::Kind::none,
+          .compressed = post.codec != nullptr,
           .counts = call.counts,
           .hosts = call.hosts};
 }
@@ -37,10 +38,11 @@ plan::Request request_of(const Call& call, int world, std::uint64_t slice_elemen
 }  // namespace
 
 PlanOperation::PlanOperation(const Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet,
-                             BufferPool& pool, std::uint64_t slice_elements)
+                             BufferPool& pool, const PlanOptions& options)
     : Operation(group, sequence, std::move(post), posted, outlet, pool),
-      slice_elements_(slice_elements),
-      role_(plan::make_role(request_of(post_.call, group.world(), slice_elements), group.rank)),
+      slice_elements_(options.slice_elements),
+      seed_(options.seed),
+      role_(plan::make_role(request_of(post_, group.world(), slice_elements_), group.rank)),
       math_(math_context()) {
   build_streams();
   unused_inbound_ = inbound_;
@@ -49,13 +51,20 @@ PlanOperation::PlanOperation(const Group& group, std::uint64_t sequence, Post po
 }
 
 MathContext PlanOperation::math_context() const {
-  return {post_.call.type, post_.call.op, group_.world(), post_.codec.get(), &pool_, post_.premul_factor};
+  return {.type = post_.call.type,
+          .op = post_.call.op,
+          .world = group_.world(),
+          .codec = post_.codec.get(),
+          .pool = &pool_,
+          .premul_factor = post_.premul_factor,
+          .rank = group_.rank,
+          .keys = DrawKeys(seed_, post_.draw_counter.value_or(0))};
 }
 
 void PlanOperation::begin() {
   for (LaneRun& run : lanes_) {
     run.slice = 0;
-    run.math.begin(run.reduced_parts);
+    begin_slice(run);
   }
   unfinished_lanes_ = lanes_.size();
   grants_dirty_ = true;
@@ -458,10 +467,16 @@ Result<PlanOperation::Outcome> PlanOperation::take(LaneRun& run, const Step& ste
   return Outcome::done;
 }
 
+// In the sum of several ranks' tensors an element has the place that it has in each of them.
+void PlanOperation::begin_slice(LaneRun& run) {
+  run.math.begin(run.reduced_parts, run.lane->input_begin + run.slice * slice_elements_);
+}
+
 void PlanOperation::end_slice(LaneRun& run) {
   run.step = 0;
-  run.math.begin(run.reduced_parts);
-  if (++run.slice == run.slices) {
+  ++run.slice;
+  begin_slice(run);
+  if (run.slice == run.slices) {
     run.math.release_buffers();
     --unfinished_lanes_;
   }

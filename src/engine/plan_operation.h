@@ -5,11 +5,15 @@
 
 namespace qccl::engine {
 
+struct PlanOptions {
+  std::uint64_t slice_elements = 0;  // from codec/slicing.h, the same on all ranks
+  std::uint64_t seed = 0;            // of codecs that draw random numbers
+};
+
 class PlanOperation final : public Operation {
  public:
-  // `slice_elements` from codec/slicing.h, the same on all ranks.
   PlanOperation(const Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet,
-                BufferPool& pool, std::uint64_t slice_elements);
+                BufferPool& pool, const PlanOptions& options);
   ~PlanOperation() override { drop_frames(); }
 
   bool serves(const Group& group, const Post& post) const override {
@@ -85,6 +89,7 @@ class PlanOperation final : public Operation {
   Status unexpected(int peer, const wire::FrameHeader& header, const std::string& what) const;
 
   Result<bool> advance_lane(LaneRun& run);
+  void begin_slice(LaneRun& run);
   void end_slice(LaneRun& run);
   Result<Outcome> take(LaneRun& run, const plan::Step& step);
   Outcome take_size_only(LaneRun& run, const plan::Step& step);
@@ -117,6 +122,7 @@ class PlanOperation final : public Operation {
   bool is_requantized(const LaneRun& run) const;
 
   const std::uint64_t slice_elements_;
+  const std::uint64_t seed_;
   const plan::Role role_;
   MathContext math_;
   std::vector<Inbound> inbound_;

@@ -65,7 +65,7 @@ TEST(GoldenAllReduce, a_bucket_of_5_bits_is_these_bytes) {
   std::vector<float> values(16);
   std::memcpy(values.data(), fixed_inputs()[0].data(), 16 * sizeof(float));
   ByteVector encoded(codec->max_encoded_bytes(16));
-  ASSERT_EQ(codec->encode(values, encoded), 18u);
+  ASSERT_EQ(codec->encode(values, encoded, {}), 18u);
   const unsigned char expected[] = {0x0d, 0x88, 0xf9, 0x40, 0x00, 0x00, 0x00, 0xc3, 0x80,
                                     0x22, 0xfe, 0xc6, 0x5d, 0x5f, 0x1a, 0xed, 0x42, 0x4d};
   EXPECT_EQ(std::memcmp(encoded.data(), expected, sizeof(expected)), 0);

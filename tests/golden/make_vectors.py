@@ -82,8 +82,12 @@ def digest(values):
     return hex(xxhash.xxh3_64_intdigest(values.tobytes()))
 
 
-def fingerprint(*parts):
-    return hex(xxhash.xxh3_64_intdigest(struct.pack(f"<{len(parts)}Q", *parts), 0x7143434C))
+def fingerprint(*parts, codec=None, settings=()):
+    value = xxhash.xxh3_64_intdigest(struct.pack(f"<{len(parts)}Q", *parts), 0x7143434C)
+    if codec:
+        value = xxhash.xxh3_64_intdigest(codec, value)
+        value = xxhash.xxh3_64_intdigest(struct.pack("<6d", *settings), value)
+    return hex(value)
 
 
 def frame(*fields):
@@ -112,9 +116,11 @@ def main():
         print(name, digest(scatter_reduce_all_gather(Minmax(bits, bucket_size), average)))
     print("cast:type=bf16", digest(scatter_reduce_all_gather(Bfloat16())))
     print("bucket of 5 bits", Minmax(5, 1024).encode(a[:16]).hex())
-    # collective, count, type, op, root, algorithm, board, slice_bytes, codec, bits, bucket_size, wire type
-    print("fingerprint", fingerprint(0, 1024, 0, 0, 0, 2, 0, 131072, 2, 4, 1024, 3))
-    print("fingerprint", fingerprint(1, 7, 6, 0, 2, 1, 0, 131072, 0, 32, 1024, 3))
+    # collective, count, type, op, root, algorithm, board, slice_bytes; name and settings of the codec
+    bits, bucket_size = 4, 1024
+    settings = bits, bucket_size, 0, 0, 0, 0
+    print("fingerprint", fingerprint(0, 1024, 0, 0, 0, 2, 0, 131072, codec=b"minmax", settings=settings))
+    print("fingerprint", fingerprint(1, 7, 6, 0, 2, 1, 0, 131072))
     ids = 0x1122334455667788, 0x0102030405060708, 0xA1A2A3A4A5A6A7A8
     print("frame", frame(1, 0x8001, *ids, 0x0A0B0C0D, 0x1A1B1C1D, 0x40000, 0x2A2B2C2D, 0xF1F2F3F4F5F6F7F8, 0x3A3B3C3D))
     print("goodbye", frame(7, *[0] * 10))

@@ -80,7 +80,7 @@ ByteVector decoded(const engine::Call& call, const ByteVector& data) {
   std::vector<float> values(data.size() / element_bytes(call.type));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(element(call.type, data, i));
   std::vector<std::byte> payload(codec->max_encoded_bytes(values.size()));
-  payload.resize(codec->encode(values, payload));
+  payload.resize(codec->encode(values, payload, {}));
   EXPECT_TRUE(codec->decode(payload, values).ok());
   ByteVector result(data.size());
   for (std::size_t i = 0; i < values.size(); ++i) set_element(call.type, result.data(), i, values[i]);

@@ -14,12 +14,49 @@ namespace {
 
 constexpr long double kFloatMax = std::numeric_limits<float>::max();
 
-bool is_quantized(const Compression& compression) {
-  return compression.kind == Compression::Kind::minmax && compression.bits < 32;
+bool is_float16(const Compression& compression) { return compression == cast(DataType::float16); }
+
+// One step of one bit may be wider than any number.
+bool is_one_bit(const Compression& compression) {
+  return compression.name() == "minmax" && compression.setting("bits") == 1;
+}
+
+std::uint64_t bucket_size_of(const Compression& compression) {
+  const auto codec = make_codec(compression).take_or_throw();
+  return codec != nullptr ? codec->bucket_size() : 1;
 }
 
 long double unit_in_last_place(long double magnitude) {
   return magnitude < 0x1p-126L ? 0x1p-149L : std::ldexp(1.0L, std::ilogb(magnitude) - 23);
+}
+
+// What is known of a bucket that is encoded: its extremes, and at most its Euclidean norm.
+struct Encoded {
+  long double minimum = 0;
+  long double maximum = 0;
+  long double norm = 0;
+  long double magnitude() const { return std::max(std::fabs(minimum), std::fabs(maximum)); }
+};
+
+// Largest error of one encoding of such a bucket, from the codec's definition. Codecs without a
+// definition here are held to the bound that they state themselves.
+long double stated_bound(const Compression& compression, const Codec* codec, const Encoded& block) {
+  if (compression.is_none()) return 0;
+  const long double most = block.magnitude();
+  if (compression.name() == "cast") {
+    return is_float16(compression) ? std::max(most * 0x1p-11L, 0x1p-25L) : std::max(most * 0x1p-8L, 0x1p-134L);
+  }
+  if (!std::isfinite(most)) return 0;
+  if (compression.name() != "minmax") {
+    const BlockSummary summary{static_cast<double>(block.minimum), static_cast<double>(block.maximum),
+                               static_cast<double>(block.norm)};
+    return codec->error_bound(summary);
+  }
+  const auto bits = static_cast<int>(compression.setting("bits"));
+  if (bits == 32) return 0;
+  const long double levels = std::ldexp(1.0L, bits) - 1;
+  const long double unit = std::max((block.maximum - block.minimum) / levels, 0x1p-126L);
+  return unit / 2 + 6 * unit_in_last_place(most);
 }
 
 // One chunk, that is one owner's part, of a reduction.
@@ -31,14 +68,15 @@ class ChunkCheck {
         tree_(std::move(tree)),
         owner_(tree_.owner),
         begin_(tree_.begin),
-        end_(tree_.end) {}
+        end_(tree_.end),
+        codec_(make_codec(call.compression).take_or_throw()),
+        bucket_(codec_ != nullptr ? codec_->bucket_size() : 1) {}
 
   // `output` holds the elements from `output_begin` on.
   std::string check(const ByteVector& output, std::uint64_t output_begin) {
-    const std::uint64_t bucket = is_quantized(call_.compression) ? call_.compression.bucket_size : 1;
-    for (std::uint64_t first = begin_; first < end_; first += bucket) {
+    for (std::uint64_t first = begin_; first < end_; first += bucket_) {
       first_ = first;
-      last_ = std::min(first + bucket, end_);
+      last_ = std::min(first + bucket_, end_);
       std::string violation = check_bucket(output, output_begin);
       if (!violation.empty()) return violation;
     }
@@ -97,25 +135,38 @@ class ChunkCheck {
   }
 
   long double travel_error(const Partial& part, int rank, bool is_input) {
-    long double minimum = std::numeric_limits<long double>::infinity();
-    long double maximum = -minimum;
-    for (const long double value : part.sum) {
-      minimum = std::fmin(minimum, value - part.error);
-      maximum = std::fmax(maximum, value + part.error);
-    }
-    const long double largest_magnitude = std::max(std::fabs(minimum), std::fabs(maximum));
-    if (call_.compression.kind == Compression::Kind::none || tree_.raw[static_cast<std::size_t>(rank)]) {
+    const Encoded block = encoded_block(part.sum, [&](std::size_t) { return part.error; });
+    const long double largest_magnitude = block.magnitude();
+    if (call_.compression.is_none() || tree_.raw[static_cast<std::size_t>(rank)]) {
       const bool rounds = call_.type != DataType::float32 && !is_input && std::isfinite(largest_magnitude);
       may_overflow_ |= rounds && largest_magnitude > largest(call_.type);
       return rounds ? half_spacing(call_.type, largest_magnitude) / 2 : 0;
     }
-    // A float16 on the wire ends at 65504, and a unit of one bit is the whole range.
-    const bool to_float16 =
-        call_.compression.kind == Compression::Kind::cast && call_.compression.wire == DataType::float16;
-    all_poisoned_ |= to_float16 && is_input && largest_magnitude >= 65520;
-    may_overflow_ |= to_float16 && largest_magnitude >= 65504;
-    may_overflow_ |= call_.compression.bits == 1 && maximum - minimum > kFloatMax;
-    return stated_bound(call_.compression, minimum, maximum);
+    all_poisoned_ |= is_float16(call_.compression) && is_input && largest_magnitude >= 65520;
+    return bound_of_encoding(block);
+  }
+
+  // Values that are each off by up to error_of(place).
+  template <class ErrorOf>
+  static Encoded encoded_block(const std::vector<long double>& values, ErrorOf error_of) {
+    Encoded block{std::numeric_limits<long double>::infinity(), -std::numeric_limits<long double>::infinity(), 0};
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const long double error = error_of(i);
+      block.minimum = std::fmin(block.minimum, values[i] - error);
+      block.maximum = std::fmax(block.maximum, values[i] + error);
+      block.norm = std::hypot(block.norm, std::fabs(values[i]) + error);
+    }
+    return block;
+  }
+
+  // Also notes what may become infinite: a float16 on the wire ends at 65504, a unit of one bit is
+  // the whole range, and other codecs say it by their bound.
+  long double bound_of_encoding(const Encoded& block) {
+    const long double bound = stated_bound(call_.compression, codec_.get(), block);
+    may_overflow_ |= is_float16(call_.compression) && block.magnitude() >= 65504;
+    may_overflow_ |= is_one_bit(call_.compression) && block.maximum - block.minimum > kFloatMax;
+    may_overflow_ |= std::isinf(bound);
+    return bound;
   }
 
   void sum_ranks() {
@@ -148,19 +199,10 @@ class ChunkCheck {
 
   void add_result_encoding() {
     if (!requantizes()) return;
-    long double minimum = std::numeric_limits<long double>::infinity();
-    long double maximum = -minimum;
-    for (std::size_t i = 0; i < exact_.size(); ++i) {
-      minimum = std::min(minimum, exact_[i] - error_[i]);
-      maximum = std::max(maximum, exact_[i] + error_[i]);
-    }
-    const long double bound = stated_bound(call_.compression, minimum, maximum);
+    const Encoded block = encoded_block(exact_, [&](std::size_t i) { return error_[i]; });
+    const long double bound = bound_of_encoding(block);
     for (long double& error : error_) error += bound;
-    const bool to_float16 =
-        call_.compression.kind == Compression::Kind::cast && call_.compression.wire == DataType::float16;
-    may_overflow_ |= to_float16 && std::max(std::fabs(minimum), std::fabs(maximum)) >= 65504;
-    may_overflow_ |= call_.compression.bits == 1 && maximum - minimum > kFloatMax;
-    may_overflow_ |= std::max(std::fabs(minimum), std::fabs(maximum)) > kFloatMax;
+    may_overflow_ |= block.magnitude() > kFloatMax;
   }
 
   std::string check_bucket(const ByteVector& output, std::uint64_t output_begin) {
@@ -202,6 +244,8 @@ class ChunkCheck {
   const int owner_;  // -1: every rank's part is encoded (one-shot)
   const std::uint64_t begin_;
   const std::uint64_t end_;
+  const std::shared_ptr<const Codec> codec_;
+  const std::uint64_t bucket_;
   std::uint64_t first_ = 0;  // the bucket
   std::uint64_t last_ = 0;
   std::vector<long double> exact_;
@@ -215,37 +259,20 @@ class ChunkCheck {
 
 }  // namespace
 
-long double stated_bound(const Compression& compression, long double minimum, long double maximum) {
-  const long double most = std::max(std::fabs(minimum), std::fabs(maximum));
-  switch (compression.kind) {
-    case Compression::Kind::none: return 0;
-    case Compression::Kind::cast:
-      return compression.wire == DataType::float16 ? std::max(most * 0x1p-11L, 0x1p-25L)
-                                                   : std::max(most * 0x1p-8L, 0x1p-134L);
-    case Compression::Kind::minmax: break;
-  }
-  if (compression.bits == 32 || !std::isfinite(most)) return 0;
-  const long double levels = std::ldexp(1.0L, compression.bits) - 1;
-  const long double unit = std::max((maximum - minimum) / levels, 0x1p-126L);
-  return unit / 2 + 6 * unit_in_last_place(most);
-}
-
 std::uint64_t stated_bytes(const Compression& compression, DataType type, std::uint64_t elements) {
-  switch (compression.kind) {
-    case Compression::Kind::none: return elements * element_bytes(type);
-    case Compression::Kind::cast: return elements * 2;
-    case Compression::Kind::minmax: break;
-  }
-  if (compression.bits == 32) return elements * 4;
-  const std::uint64_t buckets = (elements + compression.bucket_size - 1) / compression.bucket_size;
-  return buckets * 8 + (elements * static_cast<std::uint64_t>(compression.bits) + 7) / 8;
+  if (compression.is_none()) return elements * element_bytes(type);
+  if (compression.name() == "cast") return elements * 2;
+  if (compression.name() != "minmax") return make_codec(compression).take_or_throw()->max_encoded_bytes(elements);
+  const auto bits = static_cast<std::uint64_t>(compression.setting("bits"));
+  if (bits == 32) return elements * 4;
+  const auto bucket_size = static_cast<std::uint64_t>(compression.setting("bucket_size"));
+  return (elements + bucket_size - 1) / bucket_size * 8 + (elements * bits + 7) / 8;
 }
 
 std::uint64_t chunk_share(const engine::Call& call, int world) {
   if (call.collective == Collective::reduce_scatter || call.algorithm == Algorithm::one_shot) return call.count;
   const auto ranks = static_cast<std::uint64_t>(world);
-  const std::uint64_t bucket = call.compression.kind == Compression::Kind::minmax ? call.compression.bucket_size : 1;
-  const std::uint64_t unit = std::lcm<std::uint64_t>(bucket, 64);
+  const std::uint64_t unit = std::lcm<std::uint64_t>(bucket_size_of(call.compression), 64);
   return ((call.count + ranks - 1) / ranks + unit - 1) / unit * unit;
 }
 

@@ -33,10 +33,8 @@ std::vector<ByteVector> expected_outputs(const engine::Call& call, const std::ve
 // `calls` by rank, where they differ: all_to_all with counts.
 std::vector<ByteVector> expected_outputs(const std::vector<engine::Call>& calls, const std::vector<ByteVector>& inputs);
 
-// Largest error of one encoding of a bucket with these extremes, from the codec's definition.
-long double stated_bound(const Compression& compression, long double minimum, long double maximum);
-
-// Bytes of `elements` on the wire by the codec's definition, for a run that begins with a bucket.
+// Bytes of `elements` on the wire by the codec's definition, for a run that begins with a bucket;
+// where their values decide, the most.
 std::uint64_t stated_bytes(const Compression& compression, DataType type, std::uint64_t elements);
 
 // Elements of a chunk when `count` are shared among `world` ranks (the last ones may get less).

@@ -65,7 +65,7 @@ std::string SimCall::verify() const {
                     (call_.op == ReduceOp::sum || call_.op == ReduceOp::avg || call_.op == ReduceOp::premul_sum);
   const bool in_rank_order = call_.algorithm == Algorithm::one_shot || call_.algorithm == Algorithm::sra;
   const bool is_exact = !is_reduction(call_.collective) || in_rank_order || !sums;
-  if (call_.compression.kind == Compression::Kind::none && is_exact) {
+  if (call_.compression.is_none() && is_exact) {
     auto expected = expected_outputs(call_, inputs_);
     if (group_.size() == 1) expected[0] = with_plain_nans(call_.type, expected[0]);
     problem = difference(call_.type, outputs, expected);

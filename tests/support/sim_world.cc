@@ -12,7 +12,7 @@ constexpr int kMaxStepsAtOnce = 1'000'000;
 
 }  // namespace
 
-SimWorld::SimWorld(int world, SimOptions options) : network_(world, options.seed, options.link) {
+SimWorld::SimWorld(int world, SimOptions options) : codec_(options.codec), network_(world, options.seed, options.link) {
   for (int rank = 0; rank < world; ++rank) {
     engine::EngineOptions engine_options;
     engine_options.rank = rank;
@@ -21,6 +21,7 @@ SimWorld::SimWorld(int world, SimOptions options) : network_(world, options.seed
     engine_options.slice_bytes = slices.empty() ? options.slice_bytes : slices[static_cast<std::size_t>(rank)];
     engine_options.peer_timeout = options.peer_timeout;
     engine_options.hosts = options.hosts;
+    engine_options.seed = options.codec_seed;
     engines_.push_back(std::make_unique<engine::Engine>(network_.endpoint(rank), network_.clock(), engine_options));
   }
   if (!options.open_world_group) return;
@@ -51,6 +52,7 @@ SimWork SimWorld::post(int rank, const engine::Call& call, const std::byte* inpu
   post.premul_factor =
       premul_factor_of(static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin()));
   post.codec = make_codec(call.compression).take_or_throw();
+  if (post.codec != nullptr && codec_ != nullptr) post.codec = codec_;
   post.timeout = timeout;
   post.work = std::make_shared<internal::WorkState>();
   auto work = post.work;

@@ -28,6 +28,8 @@ struct SimOptions {
   Nanoseconds peer_timeout = std::chrono::seconds(60);
   std::vector<int> hosts{};  // of each rank; empty: all share one
   bool open_world_group = true;
+  std::uint64_t codec_seed = 0;
+  std::shared_ptr<const Codec> codec{};  // in place of that of every compressed call
 };
 
 // One rank's buffers of a call.
@@ -84,6 +86,7 @@ class SimWorld {
  private:
   bool progress_all();
 
+  const std::shared_ptr<const Codec> codec_;
   sim::Network network_;
   std::map<std::uint64_t, std::vector<int>> groups_;  // world ranks of those opened
   std::vector<std::unique_ptr<engine::Engine>> engines_;

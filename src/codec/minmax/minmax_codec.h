@@ -7,10 +7,12 @@
 // Error: at most unit / 2 + 6 ulp(max |x|), where unit = (maximum - minimum) / (2^bits - 1), at least 2^-126.
 #pragma once
 
-#include "codec/codec.h"
+#include "codec/registry.h"
 #include "kernels/minmax.h"
 
 namespace qccl {
+
+extern const CodecEntry kMinmaxCodec;
 
 class MinmaxCodec final : public Codec {
  public:
@@ -19,10 +21,10 @@ class MinmaxCodec final : public Codec {
 
   std::uint32_t bucket_size() const override { return format_.bucket_size; }
   std::size_t max_encoded_bytes(std::size_t elements) const override;
-  std::size_t encode(std::span<const float> source, Bytes target) const override;
+  std::size_t encode(std::span<const float> source, Bytes target, const Draw& draw) const override;
   Status decode(ConstBytes source, std::span<float> target) const override;
   Status decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const override;
-  double error_bound(float minimum, float maximum) const override;
+  double error_bound(const BlockSummary& block) const override;
 
  private:
   Status check_size(ConstBytes source, std::size_t elements) const;

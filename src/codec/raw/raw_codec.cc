@@ -1,4 +1,4 @@
-#include "codec/raw_codec.h"
+#include "codec/raw/raw_codec.h"
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ Status check_size(ConstBytes source, std::size_t elements) {
 
 }  // namespace
 
-std::size_t RawCodec::encode(std::span<const float> source, Bytes target) const {
+std::size_t RawCodec::encode(std::span<const float> source, Bytes target, const Draw&) const {
   QCCL_CHECK(target.size() >= source.size_bytes());
   if (!source.empty()) std::memcpy(target.data(), source.data(), source.size_bytes());
   return source.size_bytes();

@@ -1,6 +1,6 @@
 // The promises of the max-min codec: true size, bounded error, no wrong number for what is not
 // finite, no read or write out of bounds. Checked against a naive model in double arithmetic.
-#include "codec/minmax_codec.h"
+#include "codec/minmax/minmax_codec.h"
 
 #include <algorithm>
 #include <array>
@@ -28,7 +28,7 @@ using ByteVector = std::vector<std::byte>;
 
 ByteVector encode(const Codec& codec, const std::vector<float>& values) {
   ByteVector bytes(codec.max_encoded_bytes(values.size()));
-  EXPECT_EQ(codec.encode(values, bytes), bytes.size());
+  EXPECT_EQ(codec.encode(values, bytes, {}), bytes.size());
   return bytes;
 }
 
@@ -50,7 +50,7 @@ double worst_error(const Codec& codec, const std::vector<float>& x, const std::v
   double worst = 0;
   each_bucket(x.size(), codec.bucket_size(), [&](std::size_t begin, std::size_t end) {
     const auto [low, high] = std::minmax_element(&x[begin], &x[begin] + (end - begin));
-    const double bound = codec.error_bound(*low, *high);
+    const double bound = codec.error_bound({*low, *high});
     for (std::size_t i = begin; i < end; ++i) {
       const double error = std::fabs(static_cast<double>(y[i]) - static_cast<double>(x[i]));
       worst = std::max(worst, std::isfinite(y[i]) ? error / bound : HUGE_VAL);

@@ -6,9 +6,11 @@
 // (2^-134, 2^-25); unbounded where x rounds to infinity.
 #pragma once
 
-#include "codec/codec.h"
+#include "codec/registry.h"
 
 namespace qccl {
+
+extern const CodecEntry kCastCodec;
 
 class CastCodec final : public Codec {
  public:
@@ -17,10 +19,10 @@ class CastCodec final : public Codec {
 
   std::uint32_t bucket_size() const override { return 1; }
   std::size_t max_encoded_bytes(std::size_t elements) const override { return elements * 2; }
-  std::size_t encode(std::span<const float> source, Bytes target) const override;
+  std::size_t encode(std::span<const float> source, Bytes target, const Draw& draw) const override;
   Status decode(ConstBytes source, std::span<float> target) const override;
   Status decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const override;
-  double error_bound(float minimum, float maximum) const override;
+  double error_bound(const BlockSummary& block) const override;
 
  private:
   Status check_size(ConstBytes source, std::size_t elements) const;

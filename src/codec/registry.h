@@ -1,0 +1,69 @@
+// The list of codecs: all that the parser, `qccl codec`, the documentation and the tests know of
+// them. docs/add-a-codec.md shows how to add one.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "codec/codec.h"
+#include "codec/setting.h"
+
+namespace qccl {
+
+// The settings of one Compression, by name.
+class SettingValues {
+ public:
+  SettingValues(std::span<const CodecSetting> settings, std::span<const double> values)
+      : settings_(settings), values_(values) {}
+
+  // QCCL_CHECK that there is such a setting.
+  double number(std::string_view key) const;
+  int whole(std::string_view key) const { return static_cast<int>(number(key)); }
+  // "nearest", "true", ...
+  std::string word(std::string_view key) const;
+
+ private:
+  std::span<const CodecSetting> settings_;
+  std::span<const double> values_;
+};
+
+// One codec. Lives in the codec's own folder; all text is for people.
+struct CodecEntry {
+  std::string_view name;
+  std::string_view summary;                // one line
+  std::string_view layout;                 // the byte table of its header
+  std::string_view bound;                  // largest error of an element, as a formula
+  std::string_view source;                 // paper or format
+  std::span<const CodecSetting> settings;  // at most Compression::kMaxSettings
+  // Only called with values that the settings allow; InvalidArgument if they do not fit together.
+  Result<std::shared_ptr<const Codec>> (*make)(const SettingValues& values);
+  // float16 and bfloat16 are sent as they are: it would not make them smaller.
+  bool only_float32 = false;
+};
+
+using CodecList = std::span<const CodecEntry* const>;
+
+// All codecs of the library; the first one is none. A Compression's `codec` is a place in it.
+CodecList codec_list();
+// The list's entry; null if the value is of no codec in it.
+const CodecEntry* entry_of(const Compression& compression, CodecList list = codec_list());
+
+// Compression::parse() and the rest for any list. InvalidArgument lists what is allowed.
+Result<Compression> parse_compression(std::string_view spec, CodecList list = codec_list());
+std::string to_string(const Compression& compression, CodecList list);
+Result<std::shared_ptr<const Codec>> make_codec(const Compression& compression, CodecList list);
+// "none, cast:type=bf16|fp16, minmax:bits=1..8|16|32,bucket_size=1..65536"
+std::string allowed_compressions(CodecList list = codec_list());
+
+// For a codec's own factory: its value with these settings, the rest as usual. Throws
+// Error(invalid_argument) that lists what is allowed.
+struct SettingValue {
+  std::string_view key;
+  double value;
+};
+Compression make_compression(std::string_view name, std::initializer_list<SettingValue> values);
+
+}  // namespace qccl

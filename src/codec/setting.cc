@@ -1,0 +1,82 @@
+#include "codec/setting.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+namespace qccl {
+namespace {
+
+// All of `text` as a number.
+template <class T>
+std::optional<T> number(std::string_view text) {
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stopped != end) return std::nullopt;
+  return value;
+}
+
+struct Alternative {
+  std::string_view word;  // empty: numbers
+  double least = 0;       // of a word both are its place
+  double most = 0;
+  bool real = false;
+};
+
+Alternative parse_alternative(std::string_view text, double place) {
+  const bool is_word = (text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z');
+  if (is_word) return {text, place, place};
+  const auto dots = text.find("..");
+  const std::string_view least = text.substr(0, dots);
+  const std::string_view most = dots == std::string_view::npos ? least : text.substr(dots + 2);
+  return {{}, number<double>(least).value(), number<double>(most).value(), most.find('.') != std::string_view::npos};
+}
+
+// The first alternative for which `matches` holds.
+template <class Matches>
+std::optional<Alternative> find_alternative(const CodecSetting& setting, Matches matches) {
+  std::string_view rest = setting.allowed;
+  for (double place = 0;; ++place) {
+    const auto bar = rest.find('|');
+    const Alternative alternative = parse_alternative(rest.substr(0, bar), place);
+    if (matches(alternative)) return alternative;
+    if (bar == std::string_view::npos) return std::nullopt;
+    rest.remove_prefix(bar + 1);
+  }
+}
+
+bool contains(const Alternative& alternative, double value) {
+  const bool fits = alternative.real || value == std::floor(value);
+  return fits && value >= alternative.least && value <= alternative.most;
+}
+
+}  // namespace
+
+std::optional<double> read_setting(const CodecSetting& setting, std::string_view text) {
+  const auto real = number<double>(text);
+  const auto whole = number<std::int64_t>(text);
+  const auto found = find_alternative(setting, [&](const Alternative& alternative) {
+    if (!alternative.word.empty()) return alternative.word == text;
+    if (alternative.real) return real && contains(alternative, *real);
+    return whole && contains(alternative, static_cast<double>(*whole));
+  });
+  if (!found) return std::nullopt;
+  if (!found->word.empty()) return found->least;
+  return *real + 0.0;  // no -0
+}
+
+bool allows(const CodecSetting& setting, double value) {
+  return find_alternative(setting, [&](const Alternative& alternative) { return contains(alternative, value); })
+      .has_value();
+}
+
+std::string write_setting(const CodecSetting& setting, double value) {
+  const auto found =
+      find_alternative(setting, [&](const Alternative& alternative) { return contains(alternative, value); });
+  if (found && !found->word.empty()) return std::string(found->word);
+  return value == std::floor(value) ? fmt::format("{:.0f}", value) : fmt::format("{}", value);
+}
+
+}  // namespace qccl

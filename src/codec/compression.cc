@@ -157,7 +157,9 @@ Compression make_compression(std::string_view name, std::initializer_list<Settin
     QCCL_CHECK(place < list[codec]->settings.size());
     made.settings[place] = setting.value;
   }
-  make_codec(made, list).take_or_throw();
+  // Programs write this in their calls: no codec is made, nothing is allocated.
+  const std::string wrong = fault(*list[codec], made);
+  if (!wrong.empty()) throw Error(refusal(list, to_string(made, list), wrong).info());
   return made;
 }
 

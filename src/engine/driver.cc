@@ -48,6 +48,15 @@ void Driver::give_back() {
   if (wake_progress) parked_.notify_one();
 }
 
+// With mutex_ held by `lock`, which it gives up, and the token free: takes it and runs what earlier holders left.
+void Driver::take_token(std::unique_lock<std::mutex>& lock) {
+  taken_ = true;
+  ++drives_;
+  const bool has_inbox = !inbox_.empty();
+  lock.unlock();
+  if (has_inbox) run_inbox();
+}
+
 // With mutex_ held: makes the holder look at the inbox and at wanted_.
 void Driver::call_holder() {
   attention_.store(true);
@@ -67,12 +76,9 @@ bool Driver::run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock) {
     call_holder();
     return false;
   }
-  taken_ = true;
-  ++drives_;
-  lock.unlock();
   {
     const DefaultFloatEnvironment environment;
-    run_inbox();
+    take_token(lock);
     entry.run(engine_);
     engine_.progress();
   }
@@ -107,11 +113,7 @@ void Driver::run_until_done(Entry entry, internal::WorkState& work) {
     wait(work, kForever);
     return;
   }
-  taken_ = true;
-  ++drives_;
-  const bool has_inbox = !inbox_.empty();
-  lock.unlock();
-  if (has_inbox) run_inbox();
+  take_token(lock);
   entry.run(engine_);
   if (!run_on_board(work)) drive_until([&] { return work.done(); }, kForever);
   give_back();
@@ -145,9 +147,7 @@ void Driver::with_engine(const std::function<void(Engine&)>& action) {
   while (!ran.load()) {
     if (!taken_) {
       // The holder left before it saw the action: run the inbox ourselves.
-      taken_ = true;
-      lock.unlock();
-      run_inbox();
+      take_token(lock);
       complete_all();
       give_back();
       lock.lock();
@@ -162,9 +162,7 @@ bool Driver::wait(internal::WorkState& work, TimePoint deadline) {
   std::unique_lock lock(mutex_);
   while (!work.done()) {
     if (!taken_) {
-      taken_ = true;
-      ++drives_;
-      lock.unlock();
+      take_token(lock);
       const bool done = drive_until([&] { return work.done(); }, deadline);
       give_back();
       return done;
@@ -190,8 +188,7 @@ void Driver::drive_until_flushed(TimePoint deadline) {
     released_.wait(lock);
     leave_queue();
   }
-  taken_ = true;
-  lock.unlock();
+  take_token(lock);
   drive_until([this] { return engine_.has_no_notes() && transport_.flushed(); }, deadline);
   give_back();
 }
@@ -235,7 +232,6 @@ void Driver::complete_all() {
 bool Driver::drive_until(const std::function<bool()>& done, TimePoint deadline) {
   const DefaultFloatEnvironment environment;
   TimePoint last_moved = clock_.now();
-  run_inbox();
   while (true) {
     if (attention_.exchange(false)) run_inbox();
     const bool moved = engine_.progress();

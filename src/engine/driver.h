@@ -71,6 +71,7 @@ class Driver {
   static Entry all_of(std::vector<Post> posts);
   // Runs the entry, at once with the token, and drives until the work is done.
   void run_until_done(Entry entry, internal::WorkState& work);
+  void take_token(std::unique_lock<std::mutex>& lock);
   void call_holder();
   void leave_queue();
   void run_inbox();

@@ -1,8 +1,6 @@
-// One collective in flight on one rank: runs the lanes of its role slice by slice.
+// One call in flight on one rank, whatever carries it out: a plan, the board, a mapped buffer, a message.
 //
-// Streams carry slices in order. An inbound stream holds at most kWindow received slices, which
-// is what it grants; an outbound stream sends within what it was granted, or eagerly if all of
-// it is small. Nothing here blocks, and no span of the caller's memory outlives the operation.
+// Nothing here blocks, and no span of the caller's memory outlives the operation.
 #pragma once
 
 #include <array>

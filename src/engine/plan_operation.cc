@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstring>
-#include <limits>
 
 namespace qccl::engine {
 namespace {
@@ -43,10 +41,9 @@ PlanOperation::PlanOperation(const Group& group, std::uint64_t sequence, Post po
       slice_elements_(options.slice_elements),
       seed_(options.seed),
       role_(plan::make_role(request_of(post_, group.world(), slice_elements_), group.rank)),
-      math_(math_context()) {
-  build_streams();
-  unused_inbound_ = inbound_;
-  unused_outbound_ = outbound_;
+      math_(math_context()),
+      streams_(group, outlet) {
+  build_lanes();
   begin();
 }
 
@@ -62,20 +59,19 @@ MathContext PlanOperation::math_context() const {
 }
 
 void PlanOperation::begin() {
-  for (LaneRun& run : lanes_) {
-    run.slice = 0;
-    begin_slice(run);
+  awake_.reset(lanes_.size());
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    lanes_[i].slice = 0;
+    begin_slice(lanes_[i]);
+    awake_.insert(i);
   }
   unfinished_lanes_ = lanes_.size();
-  grants_dirty_ = true;
-  sends_announced_ = false;
+  streams_.begin(sequence_, fingerprint_);
 }
 
 void PlanOperation::restart(std::uint64_t sequence, Post post, TimePoint posted) {
   Operation::restart(sequence, std::move(post), posted);
   math_ = math_context();
-  inbound_ = unused_inbound_;
-  outbound_ = unused_outbound_;
   begin();
 }
 
@@ -101,70 +97,45 @@ bool PlanOperation::is_eager(std::uint64_t elements, bool raw) const {
   return bytes <= kEagerStreamBytes;
 }
 
-void PlanOperation::build_streams() {
+void PlanOperation::build_lanes() {
   lanes_.reserve(role_.lanes.size());
+  std::vector<char> addressed(static_cast<std::size_t>(group_.world()));
   for (const plan::Lane& lane : role_.lanes) {
     LaneRun run;
     run.lane = &lane;
     run.slices = stream_slices(lane.count);
     for (const Step& step : lane.steps) add_streams(run, step);
     if (!run.finishes) run.reduced_parts = LaneMath::kSumStays;
+    if (lane.after >= 0) lanes_[static_cast<std::size_t>(lane.after)].followers.push_back(lanes_.size());
     lanes_.push_back(std::move(run));
+    const Step& first = lane.steps.front();
+    if (first.kind != StepKind::send_input || lane.after >= 0 || !is_eager(lane.count, first.raw)) continue;
+    for (const int peer : first.peers) addressed[static_cast<std::size_t>(peer)] = 1;
   }
-  choose_announcements();
+  streams_.complete(std::move(addressed));
 }
 
 void PlanOperation::add_streams(LaneRun& run, const Step& step) {
   const plan::Lane& lane = *run.lane;
-  run.streams.push_back(sends(step.kind) ? outbound_.size() : inbound_.size());
+  run.streams.push_back(sends(step.kind) ? streams_.outbound_count() : streams_.inbound_count());
   if (step.kind == StepKind::local_reduce || step.kind == StepKind::recv_reduce) ++run.reduced_parts;
   run.finishes |= step.kind == StepKind::finish;
-  const bool eager = is_eager(lane.count, step.raw);
+  if (!receives(step.kind) && !sends(step.kind)) return;
+  StreamOptions stream{.peer = step.peers[0],
+                       .phase = step.phase,
+                       .chunk = lane.chunk,
+                       .lane = lanes_.size(),
+                       .slices = run.slices,
+                       .eager = is_eager(lane.count, step.raw),
+                       .expected_bytes = payload_limit(lane.count, step.raw)};
   if (receives(step.kind)) {
-    inbound_.push_back({.peer = step.peers[0],
-                        .phase = step.phase,
-                        .chunk = lane.chunk,
-                        .slices = run.slices,
-                        .eager = eager,
-                        .expected_bytes = payload_limit(lane.count, step.raw)});
-  } else if (sends(step.kind)) {
-    for (const int peer : step.peers) {
-      outbound_.push_back(
-          {.peer = peer, .phase = step.phase, .chunk = lane.chunk, .slices = run.slices, .eager = eager});
-    }
+    streams_.add_inbound(stream);
+    return;
   }
-}
-
-// Every rank sends something to each peer of its streams at once, so that calls that differ meet;
-// otherwise ranks that name different roots would wait for each other until their deadline. A peer
-// that gets neither eager input nor a grant gets a grant that it does not need, or a request.
-void PlanOperation::choose_announcements() {
-  std::vector<char> addressed(static_cast<std::size_t>(group_.world()));
-  const auto mark = [&](int peer) { return std::exchange(addressed[static_cast<std::size_t>(peer)], 1) != 0; };
-  for (const LaneRun& run : lanes_) {
-    const Step& first = run.lane->steps.front();
-    if (first.kind != StepKind::send_input || run.lane->after >= 0 || !is_eager(run.lane->count, first.raw)) continue;
-    for (const int peer : first.peers) mark(peer);
+  for (const int peer : step.peers) {
+    stream.peer = peer;
+    streams_.add_outbound(stream);
   }
-  for (const Inbound& stream : inbound_) {
-    if (!stream.eager) mark(stream.peer);
-  }
-  for (Inbound& stream : inbound_) stream.announced = stream.eager && !mark(stream.peer);
-  for (Outbound& stream : outbound_) stream.announced = !stream.eager && !mark(stream.peer);
-}
-
-PlanOperation::Inbound* PlanOperation::inbound(int peer, std::uint16_t phase, std::uint32_t chunk) {
-  for (Inbound& stream : inbound_) {
-    if (stream.peer == peer && stream.phase == phase && stream.chunk == chunk) return &stream;
-  }
-  return nullptr;
-}
-
-PlanOperation::Outbound* PlanOperation::outbound(int peer, std::uint16_t phase, std::uint32_t chunk) {
-  for (Outbound& stream : outbound_) {
-    if (stream.peer == peer && stream.phase == phase && stream.chunk == chunk) return &stream;
-  }
-  return nullptr;
 }
 
 // In all_to_all frames name the length of their piece (plan/exchange.cc), which each of the two
@@ -191,128 +162,33 @@ Status PlanOperation::unexpected(int peer, const FrameHeader& header, const std:
 // ---- frames from peers
 
 Status PlanOperation::on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) {
-  Held held{frame, frame.bytes.subspan(wire::kHeaderBytes), (header.phase & kEagerFlag) != 0};
-  const auto phase = static_cast<std::uint16_t>(header.phase & ~kEagerFlag);
-  Inbound* stream = inbound(peer, phase, header.chunk);
-  const bool fits = stream != nullptr && stream->received == header.slice && stream->received < stream->slices &&
-                    stream->received - stream->consumed < kWindow &&
-                    (held.eager ? stream->eager : stream->received < stream->granted);
-  if (!fits) {
-    release(held);
-    return unexpected(peer, header, "sent");
-  }
-  stream->received_bytes += held.payload.size();
-  stream->held[stream->received++ % kWindow] = held;
-  return {};
+  return wake(streams_.on_data(peer, header, frame), peer, header, "sent");
 }
 
 Status PlanOperation::on_grant(int peer, const wire::FrameHeader& header) {
-  Outbound* stream = outbound(peer, header.phase, header.chunk);
-  if (stream == nullptr || header.slice > stream->slices) return unexpected(peer, header, "granted");
-  stream->granted = std::max<std::uint64_t>(stream->granted, header.slice);
-  return {};
+  return wake(streams_.on_grant(peer, header), peer, header, "granted");
 }
 
 Status PlanOperation::on_request(int peer, const wire::FrameHeader& header) {
-  Inbound* stream = inbound(peer, header.phase, header.chunk);
-  if (stream == nullptr) return unexpected(peer, header, "asked for leave to send");
-  stream->eager = false;  // from now on by grants
-  grants_dirty_ = true;
+  return wake(streams_.on_request(peer, header), peer, header, "asked for leave to send");
+}
+
+Status PlanOperation::wake(std::optional<std::size_t> lane, int peer, const wire::FrameHeader& header,
+                           const char* what) {
+  if (!lane) return unexpected(peer, header, what);
+  awake_.insert(*lane);
   return {};
 }
 
-PlanOperation::Held* PlanOperation::next_held(Inbound& from) {
-  return from.consumed < from.received ? &from.held[from.consumed % kWindow] : nullptr;
-}
-
-PlanOperation::Held PlanOperation::take_held(Inbound& from) {
-  grants_dirty_ = true;
-  return std::exchange(from.held[from.consumed++ % kWindow], Held{});
-}
-
-void PlanOperation::release(Held& held) {
-  if (held.frame.peer < 0) return;
-  if (held.eager) outlet_.note_eager_consumed(held.frame.peer, held.payload.size());
-  outlet_.transport().release(held.frame);
-  held = Held{};
-}
-
 void PlanOperation::drop_frames() {
-  for (Inbound& stream : inbound_) {
-    for (Held& held : stream.held) release(held);
-  }
+  streams_.drop_frames();
   for (LaneRun& run : lanes_) {
-    release(run.pending);
-    release(run.received);
+    streams_.release(run.pending);
+    streams_.release(run.received);
   }
 }
 
 // ---- frames to peers
-
-wire::FrameHeader PlanOperation::header(FrameKind kind, std::uint16_t phase, std::uint32_t chunk,
-                                        std::uint64_t slice) const {
-  return {.kind = kind,
-          .phase = phase,
-          .group = group_.id,
-          .sequence = sequence_,
-          .fingerprint = fingerprint_,
-          .chunk = chunk,
-          .slice = static_cast<std::uint32_t>(slice)};
-}
-
-bool PlanOperation::announce() {
-  const bool announced = announce_sends();
-  return announce_grants() || announced;
-}
-
-bool PlanOperation::announce_sends() {
-  if (sends_announced_) return false;
-  sends_announced_ = true;
-  bool moved = false;
-  for (Outbound& stream : outbound_) {
-    if (!stream.announced || stream.requested) continue;
-    stream.requested = outlet_.send_control(group_.world_rank(stream.peer),
-                                            header(FrameKind::request, stream.phase, stream.chunk, stream.sent));
-    sends_announced_ &= stream.requested;
-    moved |= stream.requested;
-  }
-  return moved;
-}
-
-bool PlanOperation::needs_grant(const Inbound& stream) const {
-  if (stream.granted == stream.slices) return false;
-  return !stream.eager || (stream.announced && stream.received == 0);
-}
-
-// Tells senders how far they may go, half a window at a time.
-bool PlanOperation::announce_grants() {
-  if (!grants_dirty_) return false;
-  grants_dirty_ = false;
-  bool moved = false;
-  for (Inbound& stream : inbound_) {
-    if (!needs_grant(stream)) continue;
-    const std::uint64_t target = std::min<std::uint64_t>(stream.slices, stream.consumed + kWindow);
-    if (target - stream.granted < kWindow / 2 && target != stream.slices) continue;
-    if (outlet_.send_control(group_.world_rank(stream.peer),
-                             header(FrameKind::grant, stream.phase, stream.chunk, target))) {
-      stream.granted = target;
-      moved = true;
-    } else {
-      grants_dirty_ = true;
-    }
-  }
-  return moved;
-}
-
-bool PlanOperation::may_send(Outbound& to, std::size_t bytes, bool& eagerly) {
-  eagerly = false;
-  if (to.sent < to.granted) return true;
-  if (!to.eager || to.requested) return false;
-  const int peer = group_.world_rank(to.peer);
-  if (outlet_.eager_room(peer, bytes)) return eagerly = true;
-  to.requested = outlet_.send_control(peer, header(FrameKind::request, to.phase, to.chunk, to.sent));
-  return false;
-}
 
 // What is encoded already, or is so once for several uses; empty: write_payload() makes it.
 ConstBytes PlanOperation::ready_payload(LaneRun& run, const Step& step) {
@@ -335,31 +211,29 @@ std::size_t PlanOperation::write_payload(LaneRun& run, const Step& step, Bytes p
 }
 
 // Sends the lane's current slice.
-bool PlanOperation::send_slice(LaneRun& run, const Step& step, Outbound& to) {
+PlanOperation::Outcome PlanOperation::send_slice(LaneRun& run, const Step& step, std::size_t stream) {
   const ConstBytes ready = ready_payload(run, step);
   const bool is_ready = ready.data() != nullptr;
   const std::size_t limit = is_ready ? ready.size() : payload_limit(slice_length(run), step.raw);
-  bool eagerly = false;
-  if (!may_send(to, limit, eagerly)) return false;
-  const int peer = group_.world_rank(to.peer);
-  const Bytes payload = outlet_.begin(peer, limit, TrafficClass::data);
-  if (payload.data() == nullptr) return false;
+  const Streams::Leave leave = streams_.may_send(stream, limit);
+  if (leave == Streams::Leave::awaited) return Outcome::waits;
+  if (leave == Streams::Leave::none) return Outcome::no_room;
+  const Bytes payload = streams_.begin_slice(stream, limit);
+  if (payload.data() == nullptr) return Outcome::no_room;
   const std::size_t bytes = is_ready ? ready.size() : write_payload(run, step, payload);
   if (is_ready && bytes > 0) std::memcpy(payload.data(), ready.data(), bytes);
-  const auto phase = static_cast<std::uint16_t>(to.phase | (eagerly ? kEagerFlag : 0));
-  if (eagerly) outlet_.note_eager_sent(peer, bytes);
-  outlet_.finish(header(FrameKind::data, phase, to.chunk, to.sent), bytes);
-  ++to.sent;
-  return true;
+  streams_.finish_slice(stream, bytes, leave == Streams::Leave::eager);
+  return Outcome::done;
 }
 
 PlanOperation::Outcome PlanOperation::send(LaneRun& run, const Step& step) {
   const std::size_t first = run.streams[run.step];
   for (; run.served < step.peers.size(); ++run.served) {
-    if (!send_slice(run, step, outbound_[first + run.served])) return Outcome::blocked;
+    const Outcome outcome = send_slice(run, step, first + run.served);
+    if (outcome != Outcome::done) return outcome;
   }
   run.served = 0;
-  release(run.received);
+  streams_.release(run.received);
   return Outcome::done;
 }
 
@@ -389,20 +263,20 @@ Result<PlanOperation::Outcome> PlanOperation::local_reduce(LaneRun& run, const S
   } else {
     run.math.add_input(math_, input_slice(run), output_slice(run), slice_length(run));
   }
-  release(run.pending);
+  streams_.release(run.pending);
   return Outcome::done;
 }
 
 Result<PlanOperation::Outcome> PlanOperation::recv_reduce(LaneRun& run, const Step& step) {
-  Inbound& from = inbound_[run.streams[run.step]];
-  if (next_held(from) == nullptr) return Outcome::blocked;
-  Held held = take_held(from);
+  const std::size_t from = run.streams[run.step];
+  if (!streams_.has_slice(from)) return Outcome::waits;
+  HeldSlice held = streams_.take_slice(from);
   const Status added = run.math.add_payload(math_, held.payload, output_slice(run), slice_length(run), step.raw);
-  release(run.pending);
+  streams_.release(run.pending);
   if (added.ok() && run.math.keeps_part()) {
     run.pending = held;
   } else {
-    release(held);
+    streams_.release(held);
   }
   if (!added.ok()) return Failure(added.error());
   return Outcome::done;
@@ -410,16 +284,16 @@ Result<PlanOperation::Outcome> PlanOperation::recv_reduce(LaneRun& run, const St
 
 Result<PlanOperation::Outcome> PlanOperation::recv_copy(LaneRun& run, const Step& step) {
   static_cast<void>(step);
-  Inbound& from = inbound_[run.streams[run.step]];
-  if (next_held(from) == nullptr) return Outcome::blocked;
-  Held held = take_held(from);
+  const std::size_t from = run.streams[run.step];
+  if (!streams_.has_slice(from)) return Outcome::waits;
+  HeldSlice held = streams_.take_slice(from);
   Status copied;
   if (!run.lane->scratch) copied = run.math.decode(math_, held.payload, output_slice(run), slice_length(run));
   const bool forwards = run.step + 1 < run.lane->steps.size();
   if (copied.ok() && forwards) {
     run.received = held;
   } else {
-    release(held);
+    streams_.release(held);
   }
   if (!copied.ok()) return Failure(copied.error());
   return Outcome::done;
@@ -444,10 +318,10 @@ Status PlanOperation::local_copy(LaneRun& run, const Step& step) {
 PlanOperation::Outcome PlanOperation::take_size_only(LaneRun& run, const Step& step) {
   if (sends(step.kind)) return send(run, step);
   if (!receives(step.kind)) return Outcome::done;
-  Inbound& from = inbound_[run.streams[run.step]];
-  if (next_held(from) == nullptr) return Outcome::blocked;
-  Held held = take_held(from);
-  release(held);
+  const std::size_t from = run.streams[run.step];
+  if (!streams_.has_slice(from)) return Outcome::waits;
+  HeldSlice held = streams_.take_slice(from);
+  streams_.release(held);
   return Outcome::done;
 }
 
@@ -476,10 +350,10 @@ void PlanOperation::end_slice(LaneRun& run) {
   run.step = 0;
   ++run.slice;
   begin_slice(run);
-  if (run.slice == run.slices) {
-    run.math.release_buffers();
-    --unfinished_lanes_;
-  }
+  if (run.slice < run.slices) return;
+  run.math.release_buffers();
+  --unfinished_lanes_;
+  for (const std::size_t follower : run.followers) awake_.insert(follower);
 }
 
 bool PlanOperation::may_begin(const LaneRun& run) const {
@@ -488,76 +362,35 @@ bool PlanOperation::may_begin(const LaneRun& run) const {
   return before.slice == before.slices;
 }
 
-// Runs steps until one blocks or a slice is complete.
-Result<bool> PlanOperation::advance_lane(LaneRun& run) {
+// Runs steps until one can't be done or a slice is complete.
+Result<bool> PlanOperation::advance_lane(std::size_t lane) {
+  LaneRun& run = lanes_[lane];
   bool moved = false;
-  while (run.slice < run.slices) {
+  while (run.slice < run.slices && may_begin(run)) {
     const auto before = run.served;
     auto outcome = take(run, run.lane->steps[run.step]);
     if (!outcome.ok()) return outcome.failure();
     moved |= run.served != before;
-    if (*outcome == Outcome::blocked) return moved;
+    if (*outcome == Outcome::no_room) return moved;
+    if (*outcome == Outcome::waits) break;
     moved = true;
-    if (++run.step == run.lane->steps.size()) {
-      end_slice(run);
-      return true;
-    }
+    if (++run.step < run.lane->steps.size()) continue;
+    end_slice(run);
+    return true;
   }
+  awake_.erase(lane);
   return moved;
 }
 
 Result<bool> PlanOperation::advance() {
-  bool moved = announce();
-  for (LaneRun& run : lanes_) {
-    if (!may_begin(run)) continue;
-    auto lane_moved = advance_lane(run);
+  bool moved = streams_.announce();
+  for (std::size_t lane = awake_.next(0); lane != IndexSet::kNone; lane = awake_.next(lane + 1)) {
+    auto lane_moved = advance_lane(lane);
     if (!lane_moved.ok()) return lane_moved.failure();
     moved |= *lane_moved;
   }
-  if (moved) announce_grants();
+  if (moved) streams_.announce_grants();
   return moved;
-}
-
-// Peers that could have sent and did not, in the earliest phase that lacks something: later phases
-// wait for those themselves.
-std::vector<int> PlanOperation::late_senders() const {
-  std::vector<int> late;
-  int phase = std::numeric_limits<int>::max();
-  for (const Inbound& stream : inbound_) {
-    const std::uint64_t allowed = stream.eager ? stream.slices : stream.granted;
-    if (stream.received >= allowed || stream.phase > phase) continue;
-    if (stream.phase < phase) late.clear();
-    phase = stream.phase;
-    late.push_back(stream.peer);
-  }
-  return late;
-}
-
-bool PlanOperation::lacks(int member) const {
-  const auto outstanding_in = [member](const Inbound& stream) {
-    return stream.peer == member && stream.received < stream.slices;
-  };
-  const auto outstanding_out = [member](const Outbound& stream) {
-    return stream.peer == member && stream.sent < stream.slices;
-  };
-  return std::any_of(inbound_.begin(), inbound_.end(), outstanding_in) ||
-         std::any_of(outbound_.begin(), outbound_.end(), outstanding_out);
-}
-
-Waiting PlanOperation::waiting() const {
-  Waiting result;
-  result.peers = late_senders();
-  for (const Inbound& stream : inbound_) {
-    result.received_bytes += stream.received_bytes;
-    result.expected_bytes += stream.expected_bytes;
-  }
-  const bool only_sends = result.peers.empty();
-  for (const Outbound& stream : outbound_) {
-    if (only_sends && stream.sent < stream.slices) result.peers.push_back(stream.peer);
-  }
-  std::sort(result.peers.begin(), result.peers.end());
-  result.peers.erase(std::unique(result.peers.begin(), result.peers.end()), result.peers.end());
-  return result;
 }
 
 }  // namespace qccl::engine

@@ -1,7 +1,15 @@
-// An operation that executes a plan: see operation.h.
+// An operation that executes a plan: runs the lanes of its role slice by slice.
+//
+// A lane is looked at when something came that it may wait for: a frame or a grant on one of its streams, or the end of
+// the lane that it follows. Only one that found no room in the transport is looked at every time.
 #pragma once
 
+#include <optional>
+#include <vector>
+
+#include "engine/index_set.h"
 #include "engine/operation.h"
+#include "engine/streams.h"
 
 namespace qccl::engine {
 
@@ -26,44 +34,15 @@ class PlanOperation final : public Operation {
   Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
   Status on_grant(int peer, const wire::FrameHeader& header) override;
   Status on_request(int peer, const wire::FrameHeader& header) override;
-  Waiting waiting() const override;
-  bool lacks(int member) const override;
+  Waiting waiting() const override { return streams_.waiting(); }
+  bool lacks(int member) const override { return streams_.lacks(member); }
   void drop_frames() override;
 
  private:
-  struct Held {
-    ReceivedFrame frame;
-    ConstBytes payload;
-    bool eager = false;
-  };
-  struct Inbound {
-    int peer;  // group rank
-    std::uint16_t phase;
-    std::uint32_t chunk;
-    std::uint64_t slices;
-    bool eager;                  // small enough to come without a grant
-    bool announced = false;      // its sender hears from us by its grant alone
-    std::uint64_t received = 0;  // slices, in order
-    std::uint64_t consumed = 0;
-    std::uint64_t granted = 0;  // announced
-    std::uint64_t received_bytes = 0;
-    std::uint64_t expected_bytes;  // upper limit, for reports
-    std::array<Held, kWindow> held{};
-  };
-  struct Outbound {
-    int peer;
-    std::uint16_t phase;
-    std::uint32_t chunk;
-    std::uint64_t slices;
-    bool eager;
-    bool announced = false;  // its receiver hears from us by our request alone
-    std::uint64_t sent = 0;
-    std::uint64_t granted = 0;
-    bool requested = false;
-  };
   struct LaneRun {
     const plan::Lane* lane;
-    std::vector<std::size_t> streams;  // per step: index of its (first) stream
+    std::vector<std::size_t> streams;    // per step: index of its (first) stream
+    std::vector<std::size_t> followers;  // lanes that begin when this one has ended
     std::uint64_t slices = 0;
     std::uint64_t slice = 0;
     std::size_t step = 0;
@@ -71,49 +50,37 @@ class PlanOperation final : public Operation {
     bool finishes = false;
     int reduced_parts = 0;
     LaneMath math;
-    Held pending;   // the first part of a raw reduction, only pointed at
-    Held received;  // by recv_copy, for forward
+    HeldSlice pending;   // the first part of a raw reduction, only pointed at
+    HeldSlice received;  // by recv_copy, for forward
   };
-  enum class Outcome { done, blocked };
+  // waits: something will come that wakes the lane; no_room: try again.
+  enum class Outcome { done, waits, no_room };
 
   MathContext math_context() const;
-  void build_streams();
+  void build_lanes();
   void begin();
   void add_streams(LaneRun& run, const plan::Step& step);
-  void choose_announcements();
   std::uint64_t stream_slices(std::uint64_t elements) const;
   std::size_t payload_limit(std::uint64_t elements, bool raw) const;
   bool is_eager(std::uint64_t elements, bool raw) const;
-  Inbound* inbound(int peer, std::uint16_t phase, std::uint32_t chunk);
-  Outbound* outbound(int peer, std::uint16_t phase, std::uint32_t chunk);
+  Status wake(std::optional<std::size_t> lane, int peer, const wire::FrameHeader& header, const char* what);
   Status unexpected(int peer, const wire::FrameHeader& header, const std::string& what) const;
 
-  Result<bool> advance_lane(LaneRun& run);
+  Result<bool> advance_lane(std::size_t lane);
   void begin_slice(LaneRun& run);
   void end_slice(LaneRun& run);
   Result<Outcome> take(LaneRun& run, const plan::Step& step);
   Outcome take_size_only(LaneRun& run, const plan::Step& step);
   bool may_begin(const LaneRun& run) const;
   Outcome send(LaneRun& run, const plan::Step& step);
-  bool send_slice(LaneRun& run, const plan::Step& step, Outbound& to);
+  Outcome send_slice(LaneRun& run, const plan::Step& step, std::size_t stream);
   ConstBytes ready_payload(LaneRun& run, const plan::Step& step);
   std::size_t write_payload(LaneRun& run, const plan::Step& step, Bytes payload);
-  bool may_send(Outbound& to, std::size_t bytes, bool& eagerly);
   Result<Outcome> local_reduce(LaneRun& run, const plan::Step& step);
   Result<Outcome> recv_reduce(LaneRun& run, const plan::Step& step);
   Result<Outcome> recv_copy(LaneRun& run, const plan::Step& step);
   Status finish_slice(LaneRun& run);
   Status local_copy(LaneRun& run, const plan::Step& step);
-
-  std::vector<int> late_senders() const;
-  Held* next_held(Inbound& from);
-  Held take_held(Inbound& from);
-  void release(Held& held);
-  bool announce();
-  bool announce_grants();
-  bool announce_sends();
-  bool needs_grant(const Inbound& stream) const;
-  wire::FrameHeader header(wire::FrameKind kind, std::uint16_t phase, std::uint32_t chunk, std::uint64_t slice) const;
 
   std::size_t slice_length(std::uint64_t elements, std::uint64_t slice) const;
   std::size_t slice_length(const LaneRun& run) const;
@@ -125,14 +92,10 @@ class PlanOperation final : public Operation {
   const std::uint64_t seed_;
   const plan::Role role_;
   MathContext math_;
-  std::vector<Inbound> inbound_;
-  std::vector<Outbound> outbound_;
-  std::vector<Inbound> unused_inbound_;  // as they were before anything moved
-  std::vector<Outbound> unused_outbound_;
+  Streams streams_;
   std::vector<LaneRun> lanes_;
+  IndexSet awake_;  // of lanes
   std::size_t unfinished_lanes_ = 0;
-  bool grants_dirty_ = true;
-  bool sends_announced_ = false;
 };
 
 }  // namespace qccl::engine

@@ -86,8 +86,9 @@ void LaneMath::write_output(const MathContext& context, const float* values, std
   }
 }
 
-Status LaneMath::decode(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements) {
-  if (context.codec == nullptr) {
+Status LaneMath::decode(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements,
+                        bool raw) {
+  if (context.codec == nullptr || raw) {
     QCCL_TRY(check_size(payload, elements * context.element_size()));
     copy(output, payload.data(), payload.size());
     return {};

@@ -59,8 +59,10 @@ class LaneMath {
   ConstBytes encode_once(const MathContext& context, const std::byte* input, std::size_t elements);
   ConstBytes encoded() const { return {encoded_.bytes(), encoded_bytes_}; }
 
-  // Payload to the caller's output. CorruptData if it is not `elements` long.
-  Status decode(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements);
+  // Payload to the caller's output; with `raw` it is elements as they are, whatever the codec.
+  // CorruptData if it is not `elements` long.
+  Status decode(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements,
+                bool raw = false);
 
   // Accumulation of one slice: begin, then each part in order, then encode_sum or finish. After
   // `expected` parts the sum is in the output; kSumStays: it never is. While keeps_part(), the

@@ -254,7 +254,8 @@ std::byte* PlanOperation::output_slice(LaneRun& run) {
 }
 
 bool PlanOperation::is_requantized(const LaneRun& run) const {
-  return math_.codec != nullptr && run.lane->steps.back().kind == StepKind::send_result;
+  const Step& last = run.lane->steps.back();
+  return math_.codec != nullptr && last.kind == StepKind::send_result && !last.raw;
 }
 
 Result<PlanOperation::Outcome> PlanOperation::local_reduce(LaneRun& run, const Step& step) {
@@ -283,12 +284,13 @@ Result<PlanOperation::Outcome> PlanOperation::recv_reduce(LaneRun& run, const St
 }
 
 Result<PlanOperation::Outcome> PlanOperation::recv_copy(LaneRun& run, const Step& step) {
-  static_cast<void>(step);
   const std::size_t from = run.streams[run.step];
   if (!streams_.has_slice(from)) return Outcome::waits;
   HeldSlice held = streams_.take_slice(from);
   Status copied;
-  if (!run.lane->scratch) copied = run.math.decode(math_, held.payload, output_slice(run), slice_length(run));
+  if (!run.lane->scratch) {
+    copied = run.math.decode(math_, held.payload, output_slice(run), slice_length(run), step.raw);
+  }
   const bool forwards = run.step + 1 < run.lane->steps.size();
   if (copied.ok() && forwards) {
     run.received = held;

@@ -55,6 +55,7 @@ void build_ring(Builder& builder);                          // all_reduce, reduc
 void build_tree(Builder& builder);                          // all_reduce
 void build_binomial(Builder& builder);                      // broadcast, reduce, gather, scatter
 void build_exchange(Builder& builder, bool one_at_a_time);  // all_to_all
-void build_hierarchical(Builder& builder);                  // all_reduce
+void build_hierarchical(Builder& builder);                  // all_reduce, reduce, broadcast, and the next
+void build_hierarchical_pieces(Builder& builder);           // all_gather, reduce_scatter
 
 }  // namespace qccl::plan

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "plan/expectation.h"
 
@@ -115,14 +116,68 @@ TEST(Checker, accepts_all_to_all_with_counts_of_each_pair) {
 TEST(Checker, accepts_hierarchies_of_unequal_and_interleaved_hosts) {
   const std::vector<std::vector<int>> layouts = {
       {0, 0, 0, 1}, {0, 1, 1, 1, 1, 2, 2}, {0, 1, 0, 1, 0, 1}, {5, 5, 5, 5, 5, 5}, {2, 1, 0}, {0, 0, 1, 1, 2, 2, 3, 3}};
-  for (const auto& layout : layouts) {
-    for (const std::uint64_t count : {1, 100, 5000}) {
-      for (const bool compressed : {false, true}) {
-        Request request =
-            request_of(Collective::all_reduce, Algorithm::hierarchical, static_cast<int>(layout.size()), count);
-        request.hosts = layout;
-        request.compressed = compressed;
-        ASSERT_NO_FATAL_FAILURE(expect_right(std::vector<Request>(layout.size(), request)));
+  for (const Collective collective : kCollectives) {
+    const auto all = algorithms_of(collective);
+    if (std::find(all.begin(), all.end(), Algorithm::hierarchical) == all.end()) continue;
+    for (const auto& layout : layouts) {
+      const int world = static_cast<int>(layout.size());
+      for (const std::uint64_t count : {1, 100, 5000}) {
+        for (const bool compressed : {false, true}) {
+          Request request = request_of(collective, Algorithm::hierarchical, world, count);
+          request.hosts = layout;
+          request.compressed = compressed;
+          for (request.root = 0; request.root < (is_rooted(collective) ? world : 1); ++request.root) {
+            ASSERT_NO_FATAL_FAILURE(expect_right(std::vector<Request>(layout.size(), request)));
+          }
+        }
+      }
+    }
+  }
+}
+
+// Elements that leave a host, or come into it, of a call whose whole data is `count` of them.
+std::uint64_t busiest_host_elements(const Request& request) {
+  std::map<int, std::uint64_t> out;
+  std::map<int, std::uint64_t> in;
+  for (int rank = 0; rank < request.world; ++rank) {
+    const int host = request.hosts[static_cast<std::size_t>(rank)];
+    for (const Lane& lane : make_role(request, rank).lanes) {
+      for (const Step& step : lane.steps) {
+        const bool receives = step.kind == StepKind::recv_copy || step.kind == StepKind::recv_reduce;
+        for (const int peer : step.peers) {
+          if (request.hosts[static_cast<std::size_t>(peer)] != host) (receives ? in : out)[host] += lane.count;
+        }
+      }
+    }
+  }
+  std::uint64_t most = 0;
+  for (const auto& [host, elements] : out) most = std::max(most, elements);
+  for (const auto& [host, elements] : in) most = std::max(most, elements);
+  return most;
+}
+
+// An all_reduce's there and back; so a reduce's of more than two hosts: to who adds it up, then to
+// the root.
+TEST(Hierarchies, move_each_element_between_two_hosts_once) {
+  constexpr std::uint64_t kWhole = 24 * 64 * 64;  // divides evenly among all that share it
+  for (const int hosts : {2, 3, 4}) {
+    for (const int each : {1, 2, 4}) {
+      const int world = hosts * each;
+      const std::uint64_t part = kWhole / static_cast<std::uint64_t>(hosts);
+      const std::pair<Collective, std::uint64_t> least[] = {
+          {Collective::all_reduce, 2 * (kWhole - part)},
+          {Collective::reduce, hosts == 2 ? kWhole : 2 * (kWhole - part)},
+          {Collective::broadcast, kWhole},
+          {Collective::all_gather, kWhole - part},
+          {Collective::reduce_scatter, kWhole - part}};
+      for (const auto& [collective, elements] : least) {
+        const bool has_pieces = collective == Collective::all_gather || collective == Collective::reduce_scatter;
+        const auto count = has_pieces ? kWhole / static_cast<std::uint64_t>(world) : kWhole;
+        Request request = request_of(collective, Algorithm::hierarchical, world, count);
+        for (int rank = 0; rank < world; ++rank) request.hosts.push_back(rank / each);
+        request.root = world - 1;
+        EXPECT_EQ(busiest_host_elements(request), elements)
+            << to_string(collective) << " on " << hosts << " hosts of " << each;
       }
     }
   }

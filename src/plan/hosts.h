@@ -12,34 +12,48 @@ namespace qccl::plan {
 class Hosts {
  public:
   // Without a layout all ranks share one host. Hosts are numbered by their first rank.
-  explicit Hosts(const Request& request) {
-    std::map<int, std::size_t> number;
-    for (int rank = 0; rank < request.world; ++rank) {
-      const int host = request.hosts.empty() ? 0 : request.hosts[static_cast<std::size_t>(rank)];
-      const auto [found, is_new] = number.try_emplace(host, members_.size());
+  explicit Hosts(const Request& request) : Hosts(request.hosts, request.world) {}
+  Hosts(const std::vector<int>& host_of_rank, int world) {
+    std::map<int, int> number;
+    for (int rank = 0; rank < world; ++rank) {
+      const int host = host_of_rank.empty() ? 0 : host_of_rank[static_cast<std::size_t>(rank)];
+      const auto [found, is_new] = number.try_emplace(host, count());
       if (is_new) members_.emplace_back();
-      members_[found->second].push_back(rank);
+      auto& members = members_[static_cast<std::size_t>(found->second)];
+      host_of_.push_back(found->second);
+      place_of_.push_back(static_cast<int>(members.size()));
+      members.push_back(rank);
     }
   }
 
   int count() const { return static_cast<int>(members_.size()); }
   // The host's ranks, in rank order.
   const std::vector<int>& members(int host) const { return members_[static_cast<std::size_t>(host)]; }
-  int host_of(int rank) const {
-    for (int host = 0; host < count(); ++host) {
-      if (std::find(members(host).begin(), members(host).end(), rank) != members(host).end()) return host;
-    }
-    return -1;
-  }
+  int host_of(int rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
+  // Where the rank stands among its host's.
+  int place_of(int rank) const { return place_of_[static_cast<std::size_t>(rank)]; }
   // Ranks of each host that own chunks: as many as the smallest host has.
   int owners() const {
     std::size_t least = members_.front().size();
     for (const auto& members : members_) least = std::min(least, members.size());
     return static_cast<int>(least);
   }
+  // The host's ranks but this one.
+  std::vector<int> others(int host, int rank) const {
+    std::vector<int> found;
+    for (const int member : members(host)) {
+      if (member != rank) found.push_back(member);
+    }
+    return found;
+  }
 
  private:
   std::vector<std::vector<int>> members_;
+  std::vector<int> host_of_;
+  std::vector<int> place_of_;
 };
+
+// The hosts among which a hierarchical all_reduce, reduce or broadcast shares its data out.
+std::vector<int> home_hosts(const Request& request, const Hosts& hosts);
 
 }  // namespace qccl::plan

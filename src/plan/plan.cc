@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::array kAllReduce = {Algorithm::one_shot, Algorithm::sra, Algorithm::ring, Algorithm::tree,
                                    Algorithm::hierarchical};
-constexpr std::array kRootedReduction = {Algorithm::one_shot, Algorithm::sra, Algorithm::binomial};
+constexpr std::array kWholeRooted = {Algorithm::one_shot, Algorithm::sra, Algorithm::binomial, Algorithm::hierarchical};
 constexpr std::array kRooted = {Algorithm::one_shot, Algorithm::binomial};
-constexpr std::array kAround = {Algorithm::one_shot, Algorithm::ring};
+constexpr std::array kAround = {Algorithm::one_shot, Algorithm::ring, Algorithm::hierarchical};
 constexpr std::array kExchange = {Algorithm::one_shot, Algorithm::pairwise};
 constexpr std::array kOnly = {Algorithm::one_shot};
 
@@ -54,7 +54,7 @@ int chunk_count(const Request& request) {
     case Algorithm::tree: return 2;
     case Algorithm::hierarchical: {
       const Hosts hosts(request);
-      return hosts.owners() * hosts.count();
+      return hosts.owners() * static_cast<int>(home_hosts(request, hosts).size());
     }
     default: return 1;
   }
@@ -66,7 +66,7 @@ std::span<const Algorithm> algorithms_of(Collective collective) {
   switch (collective) {
     case Collective::all_reduce: return kAllReduce;
     case Collective::reduce:
-    case Collective::broadcast: return kRootedReduction;
+    case Collective::broadcast: return kWholeRooted;
     case Collective::gather:
     case Collective::scatter: return kRooted;
     case Collective::all_gather:

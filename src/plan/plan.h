@@ -70,7 +70,7 @@ struct Request {
   // Each rank's own count (the v forms), the same list on all ranks. all_to_all: what this rank
   // sends to each, then what it receives from each.
   std::vector<std::uint64_t> counts{};
-  std::vector<int> hosts{};  // each rank's host; hierarchical only
+  std::vector<int> hosts{};  // each rank's host; hierarchical only; empty: all on one
 };
 
 // The algorithms that the collective has.

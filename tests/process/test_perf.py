@@ -214,10 +214,10 @@ def test_every_type_is_copied_bit_by_bit(collective):
 
 ALGORITHMS = {
     "all_reduce": ["one_shot", "sra", "ring", "tree", "hierarchical"],
-    "broadcast": ["one_shot", "sra", "binomial"],
-    "all_gather": ["one_shot", "ring"],
-    "reduce_scatter": ["one_shot", "ring"],
-    "reduce": ["one_shot", "sra", "binomial"],
+    "broadcast": ["one_shot", "sra", "binomial", "hierarchical"],
+    "all_gather": ["one_shot", "ring", "hierarchical"],
+    "reduce_scatter": ["one_shot", "ring", "hierarchical"],
+    "reduce": ["one_shot", "sra", "binomial", "hierarchical"],
     "gather": ["one_shot", "binomial"],
     "scatter": ["one_shot", "binomial"],
     "all_to_all": ["one_shot", "pairwise"],
@@ -253,11 +253,16 @@ def test_a_rank_sends_what_the_collective_needs(tmp_path):
             assert entry["payload_bytes_per_rank"] == pytest.approx(65536 * share, rel=0.01), collective
 
 
-def test_one_machine_acts_as_two_hosts(tmp_path):
-    flags = ["-b", "1M", "-e", "1M", "-n", 1, "-g", 4, "--algorithm", "hierarchical"]
-    rows = perf("all_reduce", *flags, "--compression", "minmax:bits=8", QCCL_HOSTS="2x2")
-    assert len(rows) == 1
-    result = run("perf", "all_reduce", *flags, QCCL_HOSTS="2x3")
+@pytest.mark.parametrize("collective", [c for c, algorithms in ALGORITHMS.items() if "hierarchical" in algorithms])
+def test_one_machine_acts_as_two_hosts(collective):
+    flags = ["-b", 4, "-e", "1M", "-f", 512, "-n", 1, "-g", 4, "--algorithm", "hierarchical"]
+    assert len(perf(collective, *flags, QCCL_HOSTS="2x2")) > 0
+    if "reduce" in collective:
+        assert len(perf(collective, *flags, "--compression", "minmax:bits=8", QCCL_HOSTS="2x2")) > 0
+
+
+def test_ranks_that_are_no_such_hosts_are_an_error():
+    result = run("perf", "all_reduce", "-b", "1M", "-n", 1, "-g", 4, QCCL_HOSTS="2x3")
     assert result.returncode != 0 and "QCCL_HOSTS=2x3 is for 6 ranks, this job has 4" in result.stderr
 
 

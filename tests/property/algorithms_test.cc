@@ -173,7 +173,7 @@ TEST(Choice, of_an_algorithm_that_a_collective_does_not_have_lists_those_that_it
       comm::make_call(Collective::broadcast, 10, DataType::float32, 4, {.algorithm = Algorithm::ring}, {});
   ASSERT_FALSE(call.ok());
   EXPECT_EQ(call.error().kind, ErrorKind::invalid_argument);
-  EXPECT_EQ(call.error().message, "broadcast has no algorithm ring, only one_shot, sra, binomial");
+  EXPECT_EQ(call.error().message, "broadcast has no algorithm ring, only one_shot, sra, binomial, hierarchical");
   // The environment's is for the collectives that have it.
   comm::GroupDefaults environment;
   environment.algorithm = Algorithm::ring;

@@ -91,6 +91,14 @@ class ChunkCheck {
     return element(call_.type, inputs_[static_cast<std::size_t>(rank)], i);
   }
 
+  bool is_encoded_on_its_way(int rank) const {
+    if (owner_ < 0) return true;
+    for (; rank != owner_; rank = tree_.parent[static_cast<std::size_t>(rank)]) {
+      if (!tree_.raw[static_cast<std::size_t>(rank)]) return true;
+    }
+    return false;
+  }
+
   void add_rank(int rank) {
     for (std::uint64_t i = first_; i < last_; ++i) {
       const long double value = input(rank, i);
@@ -98,7 +106,7 @@ class ChunkCheck {
       magnitude_[i - first_] += std::fabs(value);
       if (std::isfinite(value)) continue;
       own_poison_[i - first_] = true;
-      all_poisoned_ |= rank != owner_ || requantizes();
+      all_poisoned_ |= is_encoded_on_its_way(rank) || requantizes();
     }
   }
 

@@ -65,23 +65,63 @@ std::vector<std::vector<int>> hosts_of(const engine::Call& call, int world) {
   return hosts;
 }
 
-SumTree two_level(const std::vector<std::vector<int>>& hosts, std::size_t owner, std::size_t home, int world) {
-  SumTree tree = star(hosts[home][owner], world);
+// Each host's ranks below its `place`-th (counted around), raw, and those below the one at home.
+SumTree two_level(const std::vector<std::vector<int>>& hosts, std::size_t place, std::size_t home, int world) {
+  SumTree tree = star(hosts[home][place], world);
   tree.raw.assign(static_cast<std::size_t>(world), false);
   for (const auto& members : hosts) {
+    const int above = members[place % members.size()];
     for (const int rank : members) {
-      if (rank == members[owner]) continue;
-      tree.parent[static_cast<std::size_t>(rank)] = members[owner];
+      if (rank == above) continue;
+      tree.parent[static_cast<std::size_t>(rank)] = above;
       tree.raw[static_cast<std::size_t>(rank)] = true;
     }
   }
   return tree;
 }
 
+std::size_t host_of(const std::vector<std::vector<int>>& hosts, int rank) {
+  std::size_t host = 0;
+  while (std::find(hosts[host].begin(), hosts[host].end(), rank) == hosts[host].end()) ++host;
+  return host;
+}
+
+std::vector<SumTree> hierarchical_pieces(const std::vector<std::vector<int>>& hosts, int world) {
+  std::vector<SumTree> trees;
+  for (int rank = 0; rank < world; ++rank) {
+    const std::size_t home = host_of(hosts, rank);
+    const auto at = std::find(hosts[home].begin(), hosts[home].end(), rank) - hosts[home].begin();
+    trees.push_back(two_level(hosts, static_cast<std::size_t>(at), home, world));
+  }
+  return trees;
+}
+
+// Of two hosts the root's adds up a reduce, else all share it.
+std::vector<SumTree> hierarchical(const engine::Call& call, int world) {
+  const auto hosts = hosts_of(call, world);
+  if (call.collective == Collective::reduce_scatter) return hierarchical_pieces(hosts, world);
+  const bool to_root = call.collective == Collective::reduce;
+  const std::size_t root_host = host_of(hosts, call.root);
+  std::size_t owners = hosts[0].size();
+  for (const auto& members : hosts) owners = std::min(owners, members.size());
+  std::vector<SumTree> trees;
+  for (std::size_t owner = 0; owner < owners; ++owner) {
+    for (std::size_t home = 0; home < hosts.size(); ++home) {
+      const bool is_left_out = to_root && hosts.size() <= 2 && home != root_host;
+      if (is_left_out) continue;
+      trees.push_back(two_level(hosts, owner, home, world));
+      trees.back().stays_on_host = home == root_host;
+    }
+  }
+  return trees;
+}
+
 std::vector<SumTree> shapes(const engine::Call& call, int world) {
   std::vector<SumTree> trees;
   const bool has_owners = call.collective == Collective::reduce_scatter || call.algorithm == Algorithm::sra;
-  if (call.algorithm == Algorithm::ring || has_owners) {
+  if (call.algorithm == Algorithm::hierarchical) {
+    trees = hierarchical(call, world);
+  } else if (call.algorithm == Algorithm::ring || has_owners) {
     for (int rank = 0; rank < world; ++rank) {
       trees.push_back(call.algorithm == Algorithm::ring ? ring(rank, world) : star(rank, world));
     }
@@ -89,13 +129,6 @@ std::vector<SumTree> shapes(const engine::Call& call, int world) {
     trees = {binary(0, world), binary(1, world)};
   } else if (call.algorithm == Algorithm::binomial) {
     trees = {binomial(call.root, world)};
-  } else if (call.algorithm == Algorithm::hierarchical) {
-    const auto hosts = hosts_of(call, world);
-    std::size_t owners = hosts[0].size();
-    for (const auto& members : hosts) owners = std::min(owners, members.size());
-    for (std::size_t owner = 0; owner < owners; ++owner) {
-      for (std::size_t home = 0; home < hosts.size(); ++home) trees.push_back(two_level(hosts, owner, home, world));
-    }
   } else {
     trees = {star(call.collective == Collective::reduce ? call.root : -1, world)};
   }
@@ -117,7 +150,8 @@ std::vector<SumTree> sum_trees(const engine::Call& call, int world) {
         scatters ? begin + engine::piece_elements(call, static_cast<int>(chunk)) : std::min(call.count, begin + share);
     begin = tree.end;
     const bool is_wanted_elsewhere =
-        call.collective == Collective::all_reduce || (call.collective == Collective::reduce && tree.owner != call.root);
+        call.collective == Collective::all_reduce ||
+        (call.collective == Collective::reduce && tree.owner != call.root && !tree.stays_on_host);
     tree.travels = is_wanted_elsewhere && tree.owner >= 0;
   }
   return trees;

@@ -55,31 +55,31 @@ Post CommunicatorState::make_post(const MessageRequest& request, comm::Context& 
   post.message = {.incoming = request.incoming, .peer = request.peer, .tag = request.options.tag};
   post.input = static_cast<const std::byte*>(request.input);
   post.output = static_cast<std::byte*>(request.output);
-  const std::lock_guard lock(mutex_);
   post.timeout = request.options.timeout ? Nanoseconds(*request.options.timeout) : timeout_;
   post.work = context.make_work();
   return post;
 }
 
 int CommunicatorState::run(const MessageRequest& request) {
-  const auto context = this->context();
-  Post post = prepare(request, *context);
+  std::shared_ptr<comm::Context> context;
+  Post post = prepare(request, context);
   if (context->recorder().record(post)) return kAnySource;
   const auto work = post.work;
-  context->driver().run(std::move(post));
+  context->driver().run(std::move(post), *work);
   throw_failure(*work);
   return work->source();
 }
 
 std::shared_ptr<WorkState> CommunicatorState::post(const MessageRequest& request) {
-  const auto context = this->context();
-  return begin(prepare(request, *context), context);
+  std::shared_ptr<comm::Context> context;
+  Post post = prepare(request, context);
+  return begin(std::move(post), context);
 }
 
 int CommunicatorState::run(const MessageRequest& send, const MessageRequest& receive) {
-  const auto context = this->context();
+  std::shared_ptr<comm::Context> context = this->context();
   const MessageRequest requests[] = {send, receive};
-  std::vector<Post> posts = prepare_all<MessageRequest>(requests, *context);
+  std::vector<Post> posts = prepare_all<MessageRequest>(requests, context);
   if (posts.empty()) return kAnySource;
   const auto received = posts.back().work;
   const auto whole = join(posts, context->make_work());
@@ -92,19 +92,20 @@ int CommunicatorState::run(const MessageRequest& send, const MessageRequest& rec
 
 // What is left to post: nothing if the calling thread records.
 template <class AnyRequest>
-std::vector<Post> CommunicatorState::prepare_all(std::span<const AnyRequest> requests, comm::Context& context) {
+std::vector<Post> CommunicatorState::prepare_all(std::span<const AnyRequest> requests,
+                                                 std::shared_ptr<comm::Context>& context) {
   std::vector<Post> posts;
   posts.reserve(requests.size());
   for (const AnyRequest& request : requests) {
     Post post = prepare(request, context);
-    if (!context.recorder().record(post)) posts.push_back(std::move(post));
+    if (!context->recorder().record(post)) posts.push_back(std::move(post));
   }
   return posts;
 }
 
 void CommunicatorState::run(std::span<const Request> requests) {
-  const auto context = this->context();
-  std::vector<Post> posts = prepare_all(requests, *context);
+  std::shared_ptr<comm::Context> context = this->context();
+  std::vector<Post> posts = prepare_all(requests, context);
   const auto whole = join(posts, context->make_work());
   context->driver().run(std::move(posts), *whole);
   throw_failure(*whole);
@@ -112,9 +113,9 @@ void CommunicatorState::run(std::span<const Request> requests) {
 
 // Recorded ones have no work but their group's.
 std::shared_ptr<WorkState> CommunicatorState::post(std::span<const Request> requests) {
-  const auto context = this->context();
+  std::shared_ptr<comm::Context> context = this->context();
   const auto recorded = context->recorder().work();
-  std::vector<Post> posts = prepare_all(requests, *context);
+  std::vector<Post> posts = prepare_all(requests, context);
   if (recorded != nullptr) return recorded;
   auto whole = context->make_work();
   whole->context = context;

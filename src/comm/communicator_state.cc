@@ -38,6 +38,10 @@ CommunicatorState::~CommunicatorState() {
 
 std::shared_ptr<comm::Context> CommunicatorState::context() const {
   const std::lock_guard lock(mutex_);
+  return usable_context();
+}
+
+const std::shared_ptr<comm::Context>& CommunicatorState::usable_context() const {
   if (context_ == nullptr) {
     throw Error(
         {.kind = ErrorKind::misuse, .message = fmt::format("QCCL group '{}': this communicator is closed", name_)});
@@ -102,7 +106,6 @@ std::string CommunicatorState::wrong_buffers(const engine::Call& call, const Req
 }
 
 Post CommunicatorState::make_post(const Request& request, comm::Context& context) {
-  const std::lock_guard lock(mutex_);
   const comm::Extent extent = request.counts ? comm::Extent(*request.counts) : comm::Extent(request.count);
   auto call = comm::make_call(request.collective, extent, request.type, size(), request.options, defaults_);
   if (!call.ok()) {
@@ -151,17 +154,18 @@ void CommunicatorState::find_region(Post& post, const Request& request) {
 }
 
 void CommunicatorState::run(const Request& request) {
-  const auto context = this->context();
-  Post post = prepare(request, *context);
+  std::shared_ptr<comm::Context> context;
+  Post post = prepare(request, context);
   if (context->recorder().record(post)) return;
   const auto work = post.work;
-  context->driver().run(std::move(post));
+  context->driver().run(std::move(post), *work);
   if (work->failure()) throw Error(*work->failure());
 }
 
 std::shared_ptr<WorkState> CommunicatorState::post(const Request& request) {
-  const auto context = this->context();
-  return begin(prepare(request, *context), context);
+  std::shared_ptr<comm::Context> context;
+  Post post = prepare(request, context);
+  return begin(std::move(post), context);
 }
 
 std::shared_ptr<WorkState> CommunicatorState::begin(Post post, const std::shared_ptr<comm::Context>& context) {

@@ -84,21 +84,25 @@ class CommunicatorState {
 
  private:
   CommunicatorState(std::shared_ptr<comm::Context> context, std::uint64_t id, std::string name, std::vector<int> ranks);
+  // With mutex_ held.
+  const std::shared_ptr<comm::Context>& usable_context() const;
   engine::Post make_post(const Request& request, comm::Context& context);
   engine::Post make_post(const MessageRequest& request, comm::Context& context);
-  // A wrong call among those recorded ends the recording.
+  // Sets `context` too, under the same lock. A wrong call among those recorded ends the recording.
   template <class AnyRequest>
-  engine::Post prepare(const AnyRequest& request, comm::Context& context) {
+  engine::Post prepare(const AnyRequest& request, std::shared_ptr<comm::Context>& context) {
+    const std::lock_guard lock(mutex_);
+    context = usable_context();
     try {
-      return make_post(request, context);
+      return make_post(request, *context);
     } catch (...) {
-      context.recorder().cancel();
+      context->recorder().cancel();
       throw;
     }
   }
   std::shared_ptr<WorkState> begin(engine::Post post, const std::shared_ptr<comm::Context>& context);
   template <class AnyRequest>
-  std::vector<engine::Post> prepare_all(std::span<const AnyRequest> requests, comm::Context& context);
+  std::vector<engine::Post> prepare_all(std::span<const AnyRequest> requests, std::shared_ptr<comm::Context>& context);
   void find_region(engine::Post& post, const Request& request);
   Error wrong_argument(const comm::Context& context, std::string operation, const std::string& what) const;
   std::string wrong_buffers(const engine::Call& call, const Request& request) const;

@@ -183,7 +183,7 @@ Result<bool> Context::open_group(std::uint64_t id, const std::string& name, cons
   post.timeout = settings_.options.init_timeout;
   post.work = std::make_shared<internal::WorkState>();
   const auto work = post.work;
-  driver().run(std::move(post));
+  driver().run(std::move(post), *work);
   if (work->failure()) {
     close_group(id);
     return Failure(*work->failure());

@@ -5,13 +5,20 @@
 #include <cstring>
 
 namespace qccl::engine {
+namespace {
+
+// How often an operation looks for the others' cells before it rings for its own: about the time that a cell takes
+// from core to core. Who is awake has answered by then.
+constexpr int kLooksBeforeRinging = 64;
+
+}  // namespace
 
 bool fits_board(const Call& call, int world) {
   return call.compression.is_none() && call.counts.empty() &&
          input_elements(call, world, call.root) <= kBoardPayloadBytes / element_bytes(call.type);
 }
 
-BoardOperation::BoardOperation(Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet,
+BoardOperation::BoardOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet,
                                BufferPool& pool, std::uint64_t board_sequence, std::uint64_t rounds)
     : Operation(group, sequence, std::move(post), posted, outlet, pool),
       owner_(group),
@@ -26,7 +33,7 @@ MathContext BoardOperation::math_context() const {
   return {post_.call.type, post_.call.op, group_.world(), nullptr, &pool_, post_.premul_factor};
 }
 
-void BoardOperation::restart(std::uint64_t sequence, Post post, TimePoint posted, std::uint64_t board_sequence) {
+void BoardOperation::restart(std::uint64_t sequence, Post&& post, TimePoint posted, std::uint64_t board_sequence) {
   Operation::restart(sequence, std::move(post), posted);
   board_sequence_ = board_sequence;
   math_ = math_context();
@@ -58,7 +65,12 @@ Result<bool> BoardOperation::advance() {
     outlet_.counters().board_bytes += own.size();
     published_ = true;
   }
-  if (!collect()) return publishes;
+  bool complete = collect();
+  if (publishes) {
+    for (int i = 1; i < kLooksBeforeRinging && !complete && !differs_; ++i) complete = collect();
+    board_.ring(group_.id);
+  }
+  if (!complete) return publishes;
   if (!combine()) return true;
   owner_.finished_board_sequence = board_sequence_ + round_;
   parts_.clear();

@@ -17,13 +17,13 @@ bool fits_board(const Call& call, int world);
 class BoardOperation : public Operation {
  public:
   // Meets `rounds` times, under the numbers from `board_sequence` on.
-  BoardOperation(Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet, BufferPool& pool,
+  BoardOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet, BufferPool& pool,
                  std::uint64_t board_sequence, std::uint64_t rounds = 1);
 
   bool serves(const Group& group, const Post& post) const override {
     return &group == &group_ && !post.message && post.region == nullptr && post.call.board;
   }
-  void restart(std::uint64_t sequence, Post post, TimePoint posted, std::uint64_t board_sequence);
+  void restart(std::uint64_t sequence, Post&& post, TimePoint posted, std::uint64_t board_sequence);
 
   Result<bool> advance() override;
   bool finished() const override { return finished_; }

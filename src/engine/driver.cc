@@ -89,14 +89,14 @@ bool Driver::run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock) {
 
 // ---- user threads
 
-void Driver::post(Post post) {
+void Driver::post(Post&& post) {
   std::unique_lock lock(mutex_);
   run_or_enqueue({.post = std::move(post)}, lock);
 }
 
 Driver::Entry Driver::all_of(std::vector<Post> posts) {
-  return {.action = [posts = std::move(posts)](Engine& engine) {
-    for (const Post& post : posts) engine.post(post);
+  return {.action = [posts = std::move(posts)](Engine& engine) mutable {
+    for (Post& post : posts) engine.post(std::move(post));
   }};
 }
 
@@ -105,16 +105,8 @@ void Driver::post(std::vector<Post> posts) {
   run_or_enqueue(all_of(std::move(posts)), lock);
 }
 
-void Driver::run_until_done(Entry entry, internal::WorkState& work) {
-  std::unique_lock lock(mutex_);
-  if (taken_) {
-    run_or_enqueue(std::move(entry), lock);
-    lock.unlock();
-    wait(work, kForever);
-    return;
-  }
-  take_token(lock);
-  entry.run(engine_);
+// With the token: drives until `work` is done, and gives it back.
+void Driver::finish(internal::WorkState& work) {
   if (!run_on_board(work)) drive_until([&] { return work.done(); }, kForever);
   give_back();
 }
@@ -124,16 +116,37 @@ bool Driver::run_on_board(const internal::WorkState& work) {
   if (options_.yield_while_spinning || !engine_.is_alone_on_board()) return false;
   const DefaultFloatEnvironment environment;
   for (int i = 0; i < kBoardTries && engine_.is_alone_on_board(); ++i) engine_.advance_operations();
-  complete_all();
-  return work.done();
+  complete_works();
+  if (work.done()) return true;  // give_back() tells the waiters
+  notify_waiters();
+  return false;
 }
 
-void Driver::run(Post post) {
-  const auto work = post.work;
-  run_until_done({.post = std::move(post)}, *work);
+void Driver::run(Post&& post, internal::WorkState& work) {
+  std::unique_lock lock(mutex_);
+  if (taken_) {
+    run_or_enqueue({.post = std::move(post)}, lock);
+    lock.unlock();
+    wait(work, kForever);
+    return;
+  }
+  take_token(lock);
+  engine_.post(std::move(post));
+  finish(work);
 }
 
-void Driver::run(std::vector<Post> posts, internal::WorkState& work) { run_until_done(all_of(std::move(posts)), work); }
+void Driver::run(std::vector<Post> posts, internal::WorkState& work) {
+  std::unique_lock lock(mutex_);
+  if (taken_) {
+    run_or_enqueue(all_of(std::move(posts)), lock);
+    lock.unlock();
+    wait(work, kForever);
+    return;
+  }
+  take_token(lock);
+  for (Post& post : posts) engine_.post(std::move(post));
+  finish(work);
+}
 
 void Driver::with_engine(const std::function<void(Engine&)>& action) {
   std::unique_lock lock(mutex_);
@@ -222,11 +235,16 @@ void Driver::notify_waiters() {
 
 // Ends operations outside of the engine, then wakes their waiters.
 void Driver::complete_all() {
+  if (complete_works()) notify_waiters();
+}
+
+// Whether there were any.
+bool Driver::complete_works() {
   engine_.take_completed(completed_);
-  if (completed_.empty()) return;
+  if (completed_.empty()) return false;
   for (Completed& ended : completed_) ended.work->complete(std::move(ended.failure));
   completed_.clear();
-  notify_waiters();
+  return true;
 }
 
 bool Driver::drive_until(const std::function<bool()>& done, TimePoint deadline) {

@@ -43,9 +43,9 @@ class Driver {
   void stop();
 
   // Posts and begins the operation; it goes on without being waited for.
-  void post(Post post);
-  // Posts and drives until it is done, in this thread where the token is free.
-  void run(Post post);
+  void post(Post&& post);
+  // Posts and drives until its `work` is done, in this thread where the token is free.
+  void run(Post&& post, internal::WorkState& work);
   // The same for several, which are all posted before any of them moves; run() ends with `work`.
   void post(std::vector<Post> posts);
   void run(std::vector<Post> posts, internal::WorkState& work);
@@ -69,13 +69,13 @@ class Driver {
   // Runs the entry at once with the token, or leaves it to the holder; true in the first case.
   bool run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock);
   static Entry all_of(std::vector<Post> posts);
-  // Runs the entry, at once with the token, and drives until the work is done.
-  void run_until_done(Entry entry, internal::WorkState& work);
   void take_token(std::unique_lock<std::mutex>& lock);
+  void finish(internal::WorkState& work);
   void call_holder();
   void leave_queue();
   void run_inbox();
   void complete_all();
+  bool complete_works();
   void notify_waiters();
   bool run_on_board(const internal::WorkState& work);
   bool drive_until(const std::function<bool()>& done, TimePoint deadline);

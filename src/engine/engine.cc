@@ -138,7 +138,7 @@ void Engine::refuse(Post& post, ErrorInfo failure) {
   completed_.push_back({std::move(post.work), std::move(failure)});
 }
 
-void Engine::post(Post post) {
+void Engine::post(Post&& post) {
   Group* target = group(post.group);
   if (target == nullptr) {
     return refuse(post, {.kind = ErrorKind::misuse, .message = "QCCL: this communicator is closed"});
@@ -157,7 +157,7 @@ void Engine::post(Post post) {
   if (!target->failure) look_for_absent(posted);
 }
 
-std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t sequence, Post post) {
+std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t sequence, Post&& post) {
   if (post.region != nullptr) {
     has_unstarted_ = true;
     const std::uint64_t first =

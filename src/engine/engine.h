@@ -65,7 +65,7 @@ class Engine {
   SharedHeap* heap() { return transport_.heap(); }
 
   // Takes the next sequence number of the group. A refused post completes with the failure.
-  void post(Post post);
+  void post(Post&& post);
 
   // Moves what can be moved; true if anything did.
   bool progress();
@@ -115,7 +115,7 @@ class Engine {
     const Call* call;
   };
   std::optional<OwnCall> own_call(const Group& group, std::uint64_t sequence);
-  std::unique_ptr<Operation> make_operation(Group& group, std::uint64_t sequence, Post post);
+  std::unique_ptr<Operation> make_operation(Group& group, std::uint64_t sequence, Post&& post);
   // A retired operation of that kind, restarted, or a new one.
   template <class Kind, class Restart, class Make>
   std::unique_ptr<Kind> reuse_or_make(const Group& group, const Post& post, Restart restart, Make make) {
@@ -129,7 +129,7 @@ class Engine {
 
   // ---- messages (engine_messages.cc)
   Mailbox& mailbox(Group& group);
-  void post_message(Group& group, Post post);
+  void post_message(Group& group, Post&& post);
   void on_message_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
 
   bool receive_frames();

@@ -14,7 +14,7 @@ Mailbox& Engine::mailbox(Group& group) {
   return *group.mailbox;
 }
 
-void Engine::post_message(Group& group, Post post) {
+void Engine::post_message(Group& group, Post&& post) {
   now_ = clock_.now();
   Mailbox& box = mailbox(group);
   const std::uint64_t number = box.next_post();

@@ -21,7 +21,7 @@ std::string describe_message(const char* name, std::uint64_t count, DataType typ
 
 }  // namespace
 
-MessageOperation::MessageOperation(Group& group, std::uint64_t number, Post post, TimePoint posted, Outlet& outlet,
+MessageOperation::MessageOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, Outlet& outlet,
                                    BufferPool& pool)
     : Operation(group, number, std::move(post), posted, outlet, pool), mailbox_(*group.mailbox) {}
 
@@ -46,7 +46,7 @@ Status MessageOperation::on_request(int peer, const FrameHeader& header) { retur
 
 // ---- sending
 
-SendOperation::SendOperation(Group& group, std::uint64_t number, Post post, TimePoint posted, Outlet& outlet,
+SendOperation::SendOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, Outlet& outlet,
                              BufferPool& pool, std::size_t slice_bytes)
     : MessageOperation(group, number, std::move(post), posted, outlet, pool), slice_bytes_(slice_bytes) {
   begin();
@@ -68,7 +68,7 @@ void SendOperation::retire() {
   Operation::retire();
 }
 
-void SendOperation::restart(std::uint64_t number, Post post, TimePoint posted) {
+void SendOperation::restart(std::uint64_t number, Post&& post, TimePoint posted) {
   Operation::restart(number, std::move(post), posted);
   begin();
 }
@@ -154,7 +154,7 @@ Waiting SendOperation::waiting() const {
 
 // ---- receiving
 
-RecvOperation::RecvOperation(Group& group, std::uint64_t number, Post post, TimePoint posted, Outlet& outlet,
+RecvOperation::RecvOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, Outlet& outlet,
                              BufferPool& pool)
     : MessageOperation(group, number, std::move(post), posted, outlet, pool) {
   mailbox_.add(*this);
@@ -167,7 +167,7 @@ void RecvOperation::retire() {
   Operation::retire();
 }
 
-void RecvOperation::restart(std::uint64_t number, Post post, TimePoint posted) {
+void RecvOperation::restart(std::uint64_t number, Post&& post, TimePoint posted) {
   Operation::restart(number, std::move(post), posted);
   source_ = -1;
   channel_number_ = 0;

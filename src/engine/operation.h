@@ -30,7 +30,7 @@ struct Waiting {
 
 class Operation {
  public:
-  Operation(const Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet, BufferPool& pool)
+  Operation(const Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet, BufferPool& pool)
       : group_(group),
         sequence_(sequence),
         fingerprint_(post.call.fingerprint()),
@@ -85,7 +85,7 @@ class Operation {
 
  protected:
   // The call is the same as before, or does not matter to this kind of operation.
-  void restart(std::uint64_t sequence, Post post, TimePoint posted) {
+  void restart(std::uint64_t sequence, Post&& post, TimePoint posted) {
     sequence_ = sequence;
     if (!(post.call == post_.call)) fingerprint_ = post.call.fingerprint();
     post_ = std::move(post);

@@ -35,7 +35,7 @@ plan::Request request_of(const Post& post, int world, std::uint64_t slice_elemen
 
 }  // namespace
 
-PlanOperation::PlanOperation(const Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet,
+PlanOperation::PlanOperation(const Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet,
                              BufferPool& pool, const PlanOptions& options)
     : Operation(group, sequence, std::move(post), posted, outlet, pool),
       slice_elements_(options.slice_elements),
@@ -69,7 +69,7 @@ void PlanOperation::begin() {
   streams_.begin(sequence_, fingerprint_);
 }
 
-void PlanOperation::restart(std::uint64_t sequence, Post post, TimePoint posted) {
+void PlanOperation::restart(std::uint64_t sequence, Post&& post, TimePoint posted) {
   Operation::restart(sequence, std::move(post), posted);
   math_ = math_context();
   begin();

@@ -20,14 +20,14 @@ struct PlanOptions {
 
 class PlanOperation final : public Operation {
  public:
-  PlanOperation(const Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet,
+  PlanOperation(const Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet,
                 BufferPool& pool, const PlanOptions& options);
   ~PlanOperation() override { drop_frames(); }
 
   bool serves(const Group& group, const Post& post) const override {
     return &group == &group_ && !post.message && post.call == call();
   }
-  void restart(std::uint64_t sequence, Post post, TimePoint posted);
+  void restart(std::uint64_t sequence, Post&& post, TimePoint posted);
 
   Result<bool> advance() override;
   bool finished() const override { return unfinished_lanes_ == 0; }

@@ -17,7 +17,7 @@ Range own_chunk(const Call& call, const Group& group) {
 
 }  // namespace
 
-SharedOperation::SharedOperation(Group& group, std::uint64_t sequence, Post post, TimePoint posted, Outlet& outlet,
+SharedOperation::SharedOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet,
                                  BufferPool& pool, std::uint64_t board_sequence)
     : BoardOperation(group, sequence, std::move(post), posted, outlet, pool, board_sequence, kRounds),
       chunk_(own_chunk(post_.call, group)) {}

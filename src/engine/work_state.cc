@@ -5,14 +5,16 @@
 namespace qccl::internal {
 
 void WorkState::complete(std::optional<ErrorInfo> failure) {
-  std::vector<std::function<void()>> callbacks;
-  {
-    const std::lock_guard lock(mutex_);
-    failure_ = std::move(failure);
-    done_.store(true, std::memory_order_release);
-    callbacks.swap(callbacks_);
+  failure_ = std::move(failure);
+  // Release: pairs with done(). Acquire: pairs with notify(). A work that nobody listens to needs no lock.
+  if (progress_.exchange(Progress::done, std::memory_order_acq_rel) == Progress::has_callbacks) {
+    std::vector<std::function<void()>> callbacks;
+    {
+      const std::lock_guard lock(mutex_);
+      callbacks.swap(callbacks_);
+    }
+    for (const auto& callback : callbacks) callback();
   }
-  for (const auto& callback : callbacks) callback();
   if (whole_ != nullptr) std::exchange(whole_, nullptr)->complete_part(failure_);
 }
 
@@ -27,8 +29,11 @@ void WorkState::complete_part(const std::optional<ErrorInfo>& failure) {
 
 void WorkState::notify(std::function<void()> callback) {
   {
+    // Under the lock: complete() takes it before it reads the callbacks, if it finds that there are any.
     const std::lock_guard lock(mutex_);
-    if (!done()) {
+    Progress seen = Progress::running;
+    const bool first = progress_.compare_exchange_strong(seen, Progress::has_callbacks, std::memory_order_acq_rel);
+    if (first || seen == Progress::has_callbacks) {
       callbacks_.push_back(std::move(callback));
       return;
     }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -18,7 +19,7 @@ namespace qccl::internal {
 struct WorkState {
   // Pairs with the release store in complete(): whoever sees true also sees `failure` and the
   // operation's output.
-  bool done() const { return done_.load(std::memory_order_acquire); }
+  bool done() const { return progress_.load(std::memory_order_acquire) == Progress::done; }
 
   // Only after done().
   const std::optional<ErrorInfo>& failure() const { return failure_; }
@@ -48,9 +49,11 @@ struct WorkState {
   std::weak_ptr<void> context;
 
  private:
+  enum class Progress : std::uint8_t { running, has_callbacks, done };
+
   void complete_part(const std::optional<ErrorInfo>& failure);
 
-  std::atomic<bool> done_{false};
+  std::atomic<Progress> progress_{Progress::running};
   std::optional<ErrorInfo> failure_;
   int source_ = -1;
   std::mutex mutex_;

@@ -40,6 +40,7 @@ class Sink final : public Transport {
     bool open(std::uint64_t) override { return false; }
     void close(std::uint64_t) override {}
     void publish(std::uint64_t, std::uint64_t, std::uint64_t, ConstBytes) override {}
+    void ring(std::uint64_t) override {}
     std::optional<BoardCell> read(std::uint64_t, int, std::uint64_t) override { return std::nullopt; }
   } own_board;
   bool full = false;

@@ -23,6 +23,7 @@ struct Nothing final : Board {
   bool open(std::uint64_t) override { return true; }
   void close(std::uint64_t) override {}
   void publish(std::uint64_t, std::uint64_t, std::uint64_t, ConstBytes) override {}
+  void ring(std::uint64_t) override {}
   std::optional<BoardCell> read(std::uint64_t, int, std::uint64_t) override { return std::nullopt; }
 };
 

@@ -53,8 +53,11 @@ class Board {
   virtual bool open(std::uint64_t group) = 0;
   virtual void close(std::uint64_t group) = 0;
   // Publishes this rank's cell for board operation `sequence`; at most kBoardPayloadBytes.
-  // Overwrites what it published for sequence - 2.
+  // Overwrites what it published for sequence - 2. Wakes nobody: see ring().
   virtual void publish(std::uint64_t group, std::uint64_t sequence, std::uint64_t digest, ConstBytes payload) = 0;
+  // Wakes the members of `group` that sleep. Once after every publish(), before the caller sleeps or turns to anything
+  // else; apart from it, because a fence that follows the stores at once waits until they have reached the others.
+  virtual void ring(std::uint64_t group) = 0;
   // What `peer` published for exactly `sequence`; nothing while it has not.
   virtual std::optional<BoardCell> read(std::uint64_t group, int peer, std::uint64_t sequence) = 0;
 };

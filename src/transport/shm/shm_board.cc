@@ -1,5 +1,6 @@
 #include "transport/shm/shm_board.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -15,6 +16,16 @@ bool any_bit(std::uint64_t mask, Body body) {
     if (body(static_cast<std::uint32_t>(std::countr_zero(mask)))) return true;
   }
   return false;
+}
+
+// Asks for the lines of a payload behind that of its header, all at once and before somebody comes to read them.
+// Beyond a few the reading hides it.
+void prefetch_payload(const Generation& generation, std::size_t bytes) {
+  constexpr std::size_t kInHeaderLine = kCacheLineBytes - offsetof(Generation, payload);
+  constexpr std::size_t kMost = 8 * kCacheLineBytes;
+  for (std::size_t at = kInHeaderLine; at < std::min(bytes, kMost); at += kCacheLineBytes) {
+    __builtin_prefetch(generation.payload + at);
+  }
 }
 
 constexpr std::uint64_t bit(std::uint32_t cell) { return std::uint64_t{1} << cell; }
@@ -114,11 +125,12 @@ void ShmBoard::publish(std::uint64_t group, std::uint64_t sequence, std::uint64_
   if (!payload.empty()) std::memcpy(generation.payload, payload.data(), payload.size());
   // Release: pairs with the acquire in look().
   generation.sequence.store(sequence, std::memory_order_release);
-  ring_neighbours(cell, group);
 }
 
 // Only who has the group open can wait for this: others sleep on.
-void ShmBoard::ring_neighbours(std::uint32_t cell, std::uint64_t group) {
+void ShmBoard::ring(std::uint64_t group) {
+  const std::uint32_t cell = own_cell(group);
+  QCCL_CHECK(cell != kNoCell);
   full_fence();
   for (std::size_t i = 0; i < neighbours_.size(); ++i) {
     Neighbour& neighbour = neighbours_[i];
@@ -156,6 +168,7 @@ std::optional<BoardCell> ShmBoard::look(const Area& area, std::uint64_t group, V
   found.digest = generation.digest.load(std::memory_order_relaxed);
   found.payload_bytes = generation.payload_bytes.load(std::memory_order_relaxed);
   found.payload = generation.payload;
+  prefetch_payload(generation, found.payload_bytes);
   return found;
 }
 

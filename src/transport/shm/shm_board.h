@@ -35,6 +35,8 @@ class ShmBoard final : public Board {
   void close(std::uint64_t group) override;
   // The group must be open.
   void publish(std::uint64_t group, std::uint64_t sequence, std::uint64_t digest, ConstBytes payload) override;
+  // The group must be open.
+  void ring(std::uint64_t group) override;
   // The group must be open. Reads this rank's own cell too.
   std::optional<BoardCell> read(std::uint64_t group, int peer, std::uint64_t sequence) override;
 
@@ -62,7 +64,6 @@ class ShmBoard final : public Board {
   std::uint32_t pick_cell(std::uint64_t group) const;
   bool find(const Area& area, std::uint64_t group, View& view) const;
   std::optional<BoardCell> look(const Area& area, std::uint64_t group, View& view, std::uint64_t sequence);
-  void ring_neighbours(std::uint32_t cell, std::uint64_t group);
   View& view(std::uint32_t cell, std::size_t neighbour) { return views_[cell * neighbours_.size() + neighbour]; }
 
   const int rank_;

@@ -51,6 +51,7 @@ bool holds(const BoardCell& cell, int rank, std::uint64_t sequence) {
 
 void publish(Board& board, std::uint64_t group, int rank, std::uint64_t sequence) {
   board.publish(group, sequence, sequence * 1000, payload_of(rank, sequence));
+  board.ring(group);
 }
 
 TEST(ShmBoard, a_cell_is_read_for_exactly_its_sequence) {

@@ -155,6 +155,7 @@ TEST_P(ShmEndpoint, a_board_operation_wakes_ranks_that_sleep) {
     for (std::uint64_t sequence = 1; sequence <= kSequences; ++sequence) {
       testing::fill_frame(payload, sequence + static_cast<std::uint64_t>(rank));
       own.board()->publish(kGroup, sequence, sequence, payload);
+      own.board()->ring(kGroup);
       for (int peer = 0; peer < kRanks; ++peer) {
         std::optional<BoardCell> cell;
         while (going_well() && !(cell = own.board()->read(kGroup, peer, sequence))) doze(own);
@@ -249,12 +250,14 @@ TEST(ShmEndpointAlone, a_publication_does_not_wake_a_rank_outside_of_the_group) 
   ASSERT_TRUE(host[0].board()->open(4));
   ASSERT_TRUE(host[1].arm());
   host[0].board()->publish(4, 1, 0, {});
+  host[0].board()->ring(4);
   const auto& word = reinterpret_cast<Area*>(host.area(1))->sleep_word;
   EXPECT_EQ(word.phase & 1, 1u) << "rank 1 was rung";
   host[1].disarm();
   ASSERT_TRUE(host[1].board()->open(4));
   ASSERT_TRUE(host[1].arm());
   host[0].board()->publish(4, 2, 0, {});
+  host[0].board()->ring(4);
   EXPECT_EQ(word.phase & 1, 0u) << "rank 1 was not rung";
   host[1].disarm();
 }
@@ -273,6 +276,7 @@ TEST(ShmEndpointAlone, who_is_about_to_sleep_sees_once_the_cell_that_it_missed) 
   for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(host[rank].board()->open(6));
   ASSERT_FALSE(host[1].board()->read(6, 0, 1));
   host[0].board()->publish(6, 1, 0, {});
+  host[0].board()->ring(6);
   EXPECT_FALSE(host[1].arm());
   host[1].disarm();
   EXPECT_TRUE(host[1].arm()) << "who does not read it is not kept awake for ever";
@@ -368,6 +372,7 @@ TEST(ShmEndpointAlone, a_malformed_board_cell_loses_the_peer) {
   ASSERT_TRUE(host[0].board()->open(1));
   ASSERT_TRUE(host[1].board()->open(1));
   host[1].board()->publish(1, 1, 0, {});
+  host[1].board()->ring(1);
   reinterpret_cast<Area*>(host.area(1))->cells[0].generations[1].payload_bytes = 1u << 31;
   EXPECT_FALSE(host[0].board()->read(1, 1, 1));
   EXPECT_EQ(loss_seen_by(host[0])->cause, "corrupt data: its board cell is malformed");

@@ -10,6 +10,10 @@ using kernels::DefaultFloatEnvironment;
 // Looks at the board before the first full round of progress: some microseconds.
 constexpr int kBoardTries = 256;
 
+// For so long a thread that waits keeps its core to itself; then it lets others have it between two looks: there may be
+// ranks on it that this one can't know of, of other jobs or in other containers.
+constexpr Nanoseconds kAloneFor = std::chrono::microseconds(5);
+
 }  // namespace
 
 Driver::Driver(Engine& engine, Transport& transport, const Clock& clock, DriverOptions options)
@@ -263,7 +267,7 @@ bool Driver::drive_until(const std::function<bool()>& done, TimePoint deadline) 
     if (last_moved == TimePoint{}) last_moved = now;
     if (now >= deadline) return false;
     if (now - last_moved < options_.spin) {
-      if (options_.yield_while_spinning) std::this_thread::yield();
+      if (options_.yield_while_spinning || now - last_moved > kAloneFor) std::this_thread::yield();
       continue;
     }
     doze(deadline);

@@ -32,20 +32,33 @@ Bytes Outlet::begin(int peer, std::size_t max_payload, TrafficClass traffic) {
 }
 
 void Outlet::finish(wire::FrameHeader header, std::size_t payload_bytes) {
-  header.payload_bytes = static_cast<std::uint32_t>(payload_bytes);
-  if (checksum_ && payload_bytes > 0 && !transport_.is_local(target_)) {
-    header.payload_checksum = wire::payload_checksum(frame_.subspan(kHeaderBytes, payload_bytes));
+  write_header(header, frame_.subspan(kHeaderBytes, payload_bytes));
+  transport_.commit(kHeaderBytes + payload_bytes);
+}
+
+void Outlet::finish_with(wire::FrameHeader header, ConstBytes payload) {
+  if (payload.data() == frame_.data() + kHeaderBytes) return finish(header, payload.size());
+  write_header(header, payload);
+  if (transport_.commit_gathered(kHeaderBytes, payload)) return;
+  if (!payload.empty()) std::memcpy(frame_.data() + kHeaderBytes, payload.data(), payload.size());
+  transport_.commit(kHeaderBytes + payload.size());
+}
+
+// Into the reservation; counts the frame as sent.
+void Outlet::write_header(wire::FrameHeader header, ConstBytes payload) {
+  header.payload_bytes = static_cast<std::uint32_t>(payload.size());
+  if (checksum_ && !payload.empty() && !transport_.is_local(target_)) {
+    header.payload_checksum = wire::payload_checksum(payload);
   }
   Peer& to = peer(target_);
   header.eager_consumed = to.eager_consumed;
   to.eager_reported = to.eager_consumed;
   to.last_sent = now_;
   wire::encode_header(header, frame_.data());
-  transport_.commit(kHeaderBytes + payload_bytes);
   counters_.header_bytes += kHeaderBytes;
-  const std::size_t described = described_bytes(header.kind, payload_bytes);
+  const std::size_t described = described_bytes(header.kind, payload.size());
   counters_.header_bytes += described;
-  counters_.payload_bytes += payload_bytes - described;
+  counters_.payload_bytes += payload.size() - described;
 }
 
 bool Outlet::send_control(int peer, wire::FrameHeader header, ConstBytes payload) {

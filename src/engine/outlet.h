@@ -38,6 +38,8 @@ class Outlet {
   Bytes begin(int peer, std::size_t max_payload, TrafficClass traffic);
   // Completes and sends it; the header's sizes and checksums are filled in here.
   void finish(wire::FrameHeader header, std::size_t payload_bytes);
+  // The same for a payload that may lie elsewhere, not larger than begin() was told.
+  void finish_with(wire::FrameHeader header, ConstBytes payload);
   // A frame without payload in one go; false if there is no room now.
   bool send_control(int peer, wire::FrameHeader header, ConstBytes payload = {});
 
@@ -67,6 +69,8 @@ class Outlet {
     std::uint32_t eager_reported = 0;
     TimePoint last_sent{};
   };
+
+  void write_header(wire::FrameHeader header, ConstBytes payload);
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
 

@@ -190,11 +190,16 @@ void PlanOperation::drop_frames() {
 
 // ---- frames to peers
 
-// What is encoded already, or is so once for several uses; empty: write_payload() makes it.
+// What can be sent from where it lies: data as it is, what is encoded already, or is so once for several uses; empty:
+// write_payload() makes it.
 ConstBytes PlanOperation::ready_payload(LaneRun& run, const Step& step) {
   if (post_.size_only) return {};
   if (step.kind == StepKind::forward) return run.received.payload;
-  if (math_.codec == nullptr || step.raw) return {};
+  if (math_.codec == nullptr || step.raw) {
+    if (step.kind == StepKind::send_sum) return {};
+    const std::byte* source = step.kind == StepKind::send_input ? input_slice(run) : output_slice(run);
+    return {source, slice_length(run) * math_.element_size()};
+  }
   if (step.kind == StepKind::send_result) return run.math.encoded();
   const bool is_used_again = step.peers.size() > 1 || run.lane->steps.back().quantized;
   if (step.kind != StepKind::send_input || !is_used_again) return {};
@@ -206,8 +211,7 @@ std::size_t PlanOperation::write_payload(LaneRun& run, const Step& step, Bytes p
   const std::size_t elements = slice_length(run);
   if (step.kind == StepKind::send_sum) return run.math.encode_sum(math_, elements, payload);
   const std::byte* source = step.kind == StepKind::send_input ? input_slice(run) : output_slice(run);
-  return step.raw ? run.math.copy_raw(math_, source, elements, payload)
-                  : run.math.encode(math_, source, elements, payload);
+  return run.math.encode(math_, source, elements, payload);
 }
 
 // Sends the lane's current slice.
@@ -221,8 +225,7 @@ PlanOperation::Outcome PlanOperation::send_slice(LaneRun& run, const Step& step,
   const Bytes payload = streams_.begin_slice(stream, limit);
   if (payload.data() == nullptr) return Outcome::no_room;
   const std::size_t bytes = is_ready ? ready.size() : write_payload(run, step, payload);
-  if (is_ready && bytes > 0) std::memcpy(payload.data(), ready.data(), bytes);
-  streams_.finish_slice(stream, bytes, leave == Streams::Leave::eager);
+  streams_.finish_slice(stream, is_ready ? ready : payload.first(bytes), leave == Streams::Leave::eager);
   return Outcome::done;
 }
 

@@ -200,14 +200,14 @@ Bytes Streams::begin_slice(std::size_t outbound, std::size_t bytes) {
   return outlet_.begin(group_.world_rank(outbound_[outbound].options.peer), bytes, TrafficClass::data);
 }
 
-void Streams::finish_slice(std::size_t outbound, std::size_t bytes, bool eagerly) {
+void Streams::finish_slice(std::size_t outbound, ConstBytes payload, bool eagerly) {
   Outbound& stream = outbound_[outbound];
   FrameHeader head = header(FrameKind::data, stream.options, stream.sent);
   if (eagerly) {
     head.phase |= kEagerFlag;
-    outlet_.note_eager_sent(group_.world_rank(stream.options.peer), bytes);
+    outlet_.note_eager_sent(group_.world_rank(stream.options.peer), payload.size());
   }
-  outlet_.finish(head, bytes);
+  outlet_.finish_with(head, payload);
   ++stream.sent;
 }
 

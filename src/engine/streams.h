@@ -66,9 +66,9 @@ class Streams {
   enum class Leave : std::uint8_t { granted, eager, awaited, none };  // awaited: a grant comes; none: try again
   // For the next slice, of at most `bytes`.
   Leave may_send(std::size_t outbound, std::size_t bytes);
-  // Room for it, as Outlet::begin; then its completion.
+  // Room for it, as Outlet::begin; then its completion with a payload that lies there, or anywhere else.
   Bytes begin_slice(std::size_t outbound, std::size_t bytes);
-  void finish_slice(std::size_t outbound, std::size_t bytes, bool eagerly);
+  void finish_slice(std::size_t outbound, ConstBytes payload, bool eagerly);
 
   // Tells peers what they must hear from this rank: grants, and requests; true if anything was sent.
   bool announce();

@@ -85,6 +85,12 @@ void PacedTransport::commit(std::size_t actual_bytes) {
   inner_->commit(actual_bytes);
 }
 
+bool PacedTransport::commit_gathered(std::size_t head_bytes, ConstBytes payload) {
+  if (!inner_->commit_gathered(head_bytes, payload)) return false;
+  if (reserved_ == TrafficClass::data) charge(head_bytes + payload.size());
+  return true;
+}
+
 void PacedTransport::charge(std::size_t bytes) {
   const std::uint64_t cost = bytes * kNanosecondsPerSecond + fraction_;
   fraction_ = cost % bytes_per_second_;

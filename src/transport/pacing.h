@@ -26,6 +26,7 @@ class PacedTransport final : public Transport {
 
   Bytes reserve(int peer, std::size_t max_bytes, TrafficClass traffic) override;
   void commit(std::size_t actual_bytes) override;
+  bool commit_gathered(std::size_t head_bytes, ConstBytes payload) override;
   std::optional<ReceivedFrame> receive() override { return inner_->receive(); }
   void release(const ReceivedFrame& frame) override { inner_->release(frame); }
   bool progress() override { return inner_->progress(); }

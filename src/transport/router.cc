@@ -33,6 +33,10 @@ Bytes Router::reserve(int peer, std::size_t max_bytes, TrafficClass traffic) {
 
 void Router::commit(std::size_t actual_bytes) { reserved_->commit(actual_bytes); }
 
+bool Router::commit_gathered(std::size_t head_bytes, ConstBytes payload) {
+  return reserved_->commit_gathered(head_bytes, payload);
+}
+
 std::optional<ReceivedFrame> Router::receive() {
   for (std::size_t tried = 0; tried < endpoints_.size(); ++tried) {
     Endpoint& source = *endpoints_[next_];

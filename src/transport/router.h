@@ -19,6 +19,7 @@ class Router final : public Transport {
 
   Bytes reserve(int peer, std::size_t max_bytes, TrafficClass traffic) override;
   void commit(std::size_t actual_bytes) override;
+  bool commit_gathered(std::size_t head_bytes, ConstBytes payload) override;
   std::optional<ReceivedFrame> receive() override;
   void release(const ReceivedFrame& frame) override;
   bool progress() override;

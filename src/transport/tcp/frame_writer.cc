@@ -1,22 +1,42 @@
 #include "transport/tcp/frame_writer.h"
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 namespace qccl::tcp {
+namespace {
 
-os::IoResult FrameWriter::push(int fd, FrameBuffer* frame, std::uint64_t burst) {
+// Completes the frame, whose last bytes lie `outside`, from byte `begin` on.
+void fill_from(FrameBuffer* frame, ConstBytes outside, std::size_t begin) {
+  const std::size_t inside = frame->bytes - outside.size();
+  const std::size_t from = std::max(begin, inside);
+  if (from < frame->bytes) std::memcpy(frame->data() + from, outside.data() + (from - inside), frame->bytes - from);
+}
+
+}  // namespace
+
+os::IoResult FrameWriter::send_now(int fd, FrameBuffer* frame, ConstBytes outside) {
+  if (outside.empty()) return os::write_some(fd, ConstBytes(frame->data(), frame->bytes));
+  const std::array<ConstBytes, 2> pieces{ConstBytes(frame->data(), frame->bytes - outside.size()), outside};
+  return os::write_some(fd, std::span<const ConstBytes>(pieces));
+}
+
+os::IoResult FrameWriter::push(int fd, FrameBuffer* frame, std::uint64_t burst, ConstBytes outside) {
   const bool first = std::exchange(last_burst_, burst) != burst;
   if (!queue_.empty() || (!first && frame->bytes < kGatherBytes)) {
+    fill_from(frame, outside, 0);
     enqueue(frame);
     if (!blocked_ && queued_[0] + queued_[1] >= kGatherBytes) return flush(fd);
     return {};
   }
-  const auto io = os::write_some(fd, ConstBytes(frame->data(), frame->bytes));
+  const auto io = send_now(fd, frame, outside);
   if (io.bytes == frame->bytes) {
     pool_->give_back(frame);
     return io;
   }
+  fill_from(frame, outside, io.bytes);
   enqueue(frame);
   front_sent_ = io.bytes;
   blocked_ = true;

@@ -25,7 +25,8 @@ class FrameWriter {
   // Sends `frame` at once if nothing waits before it, otherwise queues it: the first frame of a
   // burst leaves without delay, the small ones behind it go together, when enough have gathered
   // or at the next flush(). Frames of one `burst` number (the caller's) are one burst.
-  os::IoResult push(int fd, FrameBuffer* frame, std::uint64_t burst);
+  // `outside` are the frame's last bytes where they lie elsewhere: what is not sent at once is copied into the frame.
+  os::IoResult push(int fd, FrameBuffer* frame, std::uint64_t burst, ConstBytes outside = {});
   // Sends from the queue, at most about kFlushBytes. bytes == 0 if nothing could be sent.
   os::IoResult flush(int fd);
 
@@ -40,6 +41,7 @@ class FrameWriter {
   static constexpr std::size_t kGatherBytes = 64 * 1024;
   static constexpr std::size_t kControlLimitBytes = 512 * 1024;
 
+  os::IoResult send_now(int fd, FrameBuffer* frame, ConstBytes outside);
   void enqueue(FrameBuffer* frame);
   void drop_front();
   void consume(std::size_t bytes);

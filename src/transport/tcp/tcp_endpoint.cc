@@ -51,6 +51,7 @@ class TcpEndpoint final : public Endpoint {
 
   Bytes reserve(int peer, std::size_t max_bytes, TrafficClass traffic) override;
   void commit(std::size_t actual_bytes) override;
+  bool commit_gathered(std::size_t head_bytes, ConstBytes payload) override;
   std::optional<ReceivedFrame> receive() override;
   void release(const ReceivedFrame& frame) override { pool_.give_back(static_cast<FrameBuffer*>(frame.slot)); }
   bool progress() override;
@@ -129,6 +130,20 @@ void TcpEndpoint::commit(std::size_t actual_bytes) {
   frame->bytes = static_cast<std::uint32_t>(actual_bytes);
   const bool was_empty = connection.writer.empty();
   after_send(peer, connection.writer.push(connection.fd.get(), frame, burst_), was_empty);
+}
+
+bool TcpEndpoint::commit_gathered(std::size_t head_bytes, ConstBytes payload) {
+  FrameBuffer* const frame = std::exchange(reserved_, nullptr);
+  const int peer = frame->peer;
+  Connection& connection = at(peer);
+  if (!connection.open()) {
+    pool_.give_back(frame);
+    return true;
+  }
+  frame->bytes = static_cast<std::uint32_t>(head_bytes + payload.size());
+  const bool was_empty = connection.writer.empty();
+  after_send(peer, connection.writer.push(connection.fd.get(), frame, burst_, payload), was_empty);
+  return true;
 }
 
 // Keeps count of the queues, and remembers a failure: what the peer sent before it may still be

@@ -19,6 +19,7 @@
 
 #include "qccl/compression.h"
 #include "qccl/error.h"
+#include "qccl/onebit.h"
 #include "qccl/store.h"
 #include "qccl/types.h"
 
@@ -192,6 +193,21 @@ class Communicator {
   Work all_reduce_coalesced_async(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
   Work all_gather_coalesced_async(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
   Work reduce_scatter_coalesced_async(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
+
+  // DeepSpeed's 1-bit all-reduce with error feedback (qccl/onebit.h): `output` becomes the AVERAGE over the ranks, the
+  // same bits on all, compressed to a sign and one scale a chunk; the errors become what that lost. Blocking.
+  // `output` is `input` or overlaps nothing; `input` is only read. The errors overlap nothing and have
+  // onebit_sizes(input.size(), size()) elements or a larger padding, else invalid_argument says what is needed. All ranks
+  // give the same counts, else all fail. Without elements both errors become zero. A NaN makes the whole result NaN on
+  // every rank and stays in the errors until the caller clears them. After an error other than invalid_argument
+  // output and errors are unspecified. Not between group_start() and group_end().
+  void compressed_allreduce(std::span<const float> input, std::span<float> output, std::span<float> worker_error,
+                            std::span<float> server_error, const OnebitOptions& = {});
+  // The same in place, whatever the padding.
+  void compressed_allreduce(std::span<float> buffer, std::span<float> worker_error, std::span<float> server_error,
+                            const OnebitOptions& options = {}) {
+    compressed_allreduce(buffer, buffer, worker_error, server_error, options);
+  }
 
   // Messages from one rank to another, in an order of their own beside the collectives': between
   // two ranks the first send of a tag meets the first recv of that tag. Count and type must be

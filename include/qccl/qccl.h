@@ -5,5 +5,6 @@
 #include "qccl/compression.h"
 #include "qccl/diagnostics.h"
 #include "qccl/error.h"
+#include "qccl/onebit.h"
 #include "qccl/store.h"
 #include "qccl/types.h"

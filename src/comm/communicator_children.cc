@@ -11,6 +11,11 @@
 #include "comm/communicator_state.h"
 
 namespace qccl::internal {
+namespace {
+
+constexpr const char* kNewGroup = "new group";
+
+}  // namespace
 
 std::shared_ptr<CommunicatorState> CommunicatorState::open_child(std::uint64_t id, std::string name,
                                                                  const std::vector<int>& members) {
@@ -19,20 +24,18 @@ std::shared_ptr<CommunicatorState> CommunicatorState::open_child(std::uint64_t i
   return open(context(), id, std::move(name), std::move(world_ranks)).take_or_throw();
 }
 
-// Making a group exchanges data, which a recorded call would not.
-void CommunicatorState::refuse_recording(comm::Context& context) const {
+void CommunicatorState::refuse_recording(comm::Context& context, const char* what) const {
   if (context.recorder().work() == nullptr) return;
   throw Error({.kind = ErrorKind::misuse,
-               .message = fmt::format("QCCL rank {}, group '{}': no group can be made between group_start() and "
-                                      "group_end()",
-                                      context.rank(), name_),
+               .message = fmt::format("QCCL rank {}, group '{}': no {} between group_start() and group_end()",
+                                      context.rank(), name_, what),
                .rank = context.rank()});
 }
 
 std::shared_ptr<CommunicatorState> CommunicatorState::subgroup(const std::vector<int>& members,
                                                                const std::string& name) {
   const auto context = this->context();
-  refuse_recording(*context);
+  refuse_recording(*context, kNewGroup);
   std::uint64_t list = digest(name, id_);
   for (const int member : members) {
     const bool exists = member >= 0 && member < size();
@@ -66,7 +69,7 @@ std::shared_ptr<CommunicatorState> CommunicatorState::split(int colour, int key)
     int key;
   };
   const auto context = this->context();
-  refuse_recording(*context);
+  refuse_recording(*context, kNewGroup);
   const Choice own{colour, key};
   std::vector<Choice> choices(static_cast<std::size_t>(size()));
   run({Collective::all_gather, &own, choices.data(), sizeof(Choice), DataType::uint8, CallOptions{}});
@@ -83,7 +86,7 @@ std::shared_ptr<CommunicatorState> CommunicatorState::split(int colour, int key)
 }
 
 std::shared_ptr<CommunicatorState> CommunicatorState::dup() {
-  refuse_recording(*context());
+  refuse_recording(*context(), kNewGroup);
   std::vector<int> everyone(ranks_.size());
   std::iota(everyone.begin(), everyone.end(), 0);
   auto twin = open_child(next_child_id(), name_ + "/dup", everyone);

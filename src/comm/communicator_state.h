@@ -12,6 +12,7 @@
 
 #include "comm/choice.h"
 #include "comm/context.h"
+#include "comm/onebit_allreduce.h"
 #include "comm/shared_regions.h"
 
 namespace qccl::internal {
@@ -78,9 +79,14 @@ class CommunicatorState {
   std::shared_ptr<comm::Context> context() const;
 
   SharedRegions& regions() { return regions_; }
+  OnebitMemory& onebit_memory() { return onebit_memory_; }
   comm::GroupDefaults defaults() const;
   void set_compression(const Compression& compression);
   void set_timeout(Milliseconds timeout);
+
+  Error wrong_argument(const comm::Context& context, std::string operation, const std::string& what) const;
+  // Throws misuse between group_start() and group_end(): `what` exchanges data, which a recorded call would not.
+  void refuse_recording(comm::Context& context, const char* what) const;
 
  private:
   CommunicatorState(std::shared_ptr<comm::Context> context, std::uint64_t id, std::string name, std::vector<int> ranks);
@@ -104,12 +110,10 @@ class CommunicatorState {
   template <class AnyRequest>
   std::vector<engine::Post> prepare_all(std::span<const AnyRequest> requests, std::shared_ptr<comm::Context>& context);
   void find_region(engine::Post& post, const Request& request);
-  Error wrong_argument(const comm::Context& context, std::string operation, const std::string& what) const;
   std::string wrong_buffers(const engine::Call& call, const Request& request) const;
   std::shared_ptr<comm::Context> take_context();
   std::shared_ptr<CommunicatorState> open_child(std::uint64_t id, std::string name, const std::vector<int>& members);
   std::uint64_t next_child_id();
-  void refuse_recording(comm::Context& context) const;
   void leave(comm::Context& context);
 
   const std::uint64_t id_;
@@ -117,6 +121,7 @@ class CommunicatorState {
   const std::vector<int> ranks_;  // world ranks
   int rank_ = 0;                  // in the group
   SharedRegions regions_;
+  OnebitMemory onebit_memory_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::shared_ptr<comm::Context> context_;

@@ -43,13 +43,19 @@ namespace {
 class Memory : public Transports {};
 INSTANTIATE_TEST_SUITE_P(All, Memory, ::testing::Values(TransportChoice::shm, TransportChoice::tcp), transport_name);
 
-// One call of each kind and size class; ten of them.
+// One call of each kind and size class; eleven of them.
 class Calls {
  public:
   explicit Calls(Communicator& comm)
-      : comm_(comm), other_(1 - comm.rank()), small_(100, 1.0F), large_(100'000, 1.0F), whole_(200'000, 1.0F) {}
+      : comm_(comm),
+        other_(1 - comm.rank()),
+        small_(100, 1.0F),
+        large_(100'000, 1.0F),
+        whole_(200'000, 1.0F),
+        worker_error_(100'000),
+        server_error_(50'000) {}
 
-  static constexpr int kCalls = 10;
+  static constexpr int kCalls = 11;
 
   void make_all() {
     comm_.all_reduce(small_, {.op = ReduceOp::max});
@@ -58,6 +64,7 @@ class Calls {
     comm_.broadcast(large_, {.root = 1});
     comm_.all_gather(large_.data(), whole_.data(), large_.size(), DataType::float32);
     comm_.reduce_scatter(whole_.data(), large_.data(), large_.size(), DataType::float32, {.op = ReduceOp::max});
+    comm_.compressed_allreduce(large_, worker_error_, server_error_);
     comm_.barrier();
     const Work reduced = comm_.all_reduce_async(small_, {.op = ReduceOp::max, .algorithm = Algorithm::sra});
     exchange(small_);
@@ -77,6 +84,8 @@ class Calls {
   std::vector<float> small_;
   std::vector<float> large_;
   std::vector<float> whole_;
+  std::vector<float> worker_error_;
+  std::vector<float> server_error_;
 };
 
 // A queue may still reach a new greatest length when the ranks happen to drift apart, which is why

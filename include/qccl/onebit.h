@@ -1,0 +1,35 @@
+// DeepSpeed's 1-bit compressed all-reduce: what 1-bit Adam, 1-bit LAMB and 0/1 Adam send. One bit an element each way,
+// and two error buffers that carry what the bits lost over to the next call.
+//
+// n elements on each of W ranks, padded with zeros to P, a multiple of 8 W; rank c owns chunk c, C = P / W elements:
+//
+//   every rank r:  b = pad(x) + worker_error;  s_r = |b| / sqrt(P);  q_r = b >= 0 ? 1 : -1;  worker_error = b - s_r q_r
+//   its owner:     m = sum over r of q_r s_r / W + server_error;     t_c = |m| / sqrt(C);    p = m >= 0 ? 1 : -1
+//                  server_error = m - t_c p
+//   every rank:    chunk c of the result = t_c p
+//
+// -0 and NaN count as +1. Wire: 2 (W - 1) / W P / 8 bytes a rank and 16 bytes of scale and count a message.
+// Reference: DeepSpeed, runtime/comm/compressed.py; Tang et al., "1-bit Adam", ICML 2021.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+
+namespace qccl {
+
+// Elements that the error buffers of Communicator::compressed_allreduce() have, both zero before the first step.
+struct OnebitSizes {
+  std::size_t worker_error = 0;  // P: any multiple of 8 * world that is at least `count`
+  std::size_t server_error = 0;  // worker_error / world
+};
+
+// The smallest for `count` elements on `world` ranks (at least 1). DeepSpeed's optimizers take a larger P for some
+// worlds (a multiple of world * lcm(world, 8)), which is a different, equally valid padding.
+OnebitSizes onebit_sizes(std::size_t count, int world);
+
+struct OnebitOptions {
+  std::optional<std::chrono::milliseconds> timeout{};  // of each of the two exchanges
+};
+
+}  // namespace qccl

@@ -1,0 +1,240 @@
+#include "comm/onebit_allreduce.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "comm/communicator_state.h"
+#include "kernels/float_environment.h"
+#include "kernels/onebit.h"
+
+namespace qccl::internal {
+namespace {
+
+struct MessageHeader {
+  float scale;
+  std::uint32_t unused;
+  std::uint64_t count;
+};
+static_assert(sizeof(MessageHeader) == 16);
+
+// |v| / sqrt(n) of n elements with this sum of squares.
+float scale_of(double squares, std::size_t n) {
+  const auto scale = static_cast<float>(std::sqrt(squares / static_cast<double>(n)));
+  return std::isnan(scale) ? std::numeric_limits<float>::quiet_NaN() : scale;
+}
+
+class OnebitAllreduce {
+ public:
+  OnebitAllreduce(CommunicatorState& group, OnebitMemory::Messages& messages, const OnebitArguments& arguments,
+                  const OnebitOptions& options)
+      : group_(group),
+        messages_(messages),
+        arguments_(arguments),
+        world_(static_cast<std::size_t>(group.size())),
+        own_(static_cast<std::size_t>(group.rank())),
+        // Without elements only the headers meet, whatever the padding.
+        chunk_(arguments.input.empty() ? 0 : arguments.worker_error.size() / world_),
+        message_bytes_(sizeof(MessageHeader) + chunk_ / kernels::kOnebitGroup) {
+    calls_.compression = none();
+    calls_.timeout = options.timeout;
+    messages_.outgoing.resize(std::max(messages_.outgoing.size(), world_ * message_bytes_));
+    messages_.incoming.resize(std::max(messages_.incoming.size(), world_ * message_bytes_));
+    messages_.parts.clear();
+    messages_.parts.reserve(world_);
+  }
+
+  void run() {
+    const float scale = pack();
+    finish(exchange_inputs(), [&] { kernels::onebit_subtract(scale, worker_error(), world_ * chunk_); });
+    check_counts();
+    const float own_scale = average();
+    finish(gather_results(), [&] {
+      kernels::onebit_subtract(own_scale, arguments_.server_error.data(), chunk_);
+      expand(own_);
+    });
+    for (std::size_t rank = 0; rank < world_; ++rank) {
+      if (rank != own_) expand(rank);
+    }
+  }
+
+ private:
+  float* worker_error() const { return arguments_.worker_error.data(); }
+  std::byte* message(std::vector<std::byte>& of, std::size_t rank) const { return of.data() + rank * message_bytes_; }
+  std::byte* signs(std::vector<std::byte>& of, std::size_t rank) const {
+    return message(of, rank) + sizeof(MessageHeader);
+  }
+  MessageHeader header(std::vector<std::byte>& of, std::size_t rank) const {
+    MessageHeader header;
+    std::memcpy(&header, message(of, rank), sizeof(header));
+    return header;
+  }
+  void put_header(std::size_t rank, float scale) {
+    const MessageHeader header{scale, 0, arguments_.input.size()};
+    std::memcpy(message(messages_.outgoing, rank), &header, sizeof(header));
+  }
+
+  // Error and input added up, their signs into the messages; returns the scale.
+  float pack() {
+    double squares = 0;
+    for (std::size_t rank = 0; rank < world_; ++rank) {
+      const std::size_t begin = std::min(rank * chunk_, arguments_.input.size());
+      const std::size_t inputs = std::min(chunk_, arguments_.input.size() - begin);
+      squares += kernels::onebit_pack(arguments_.input.data() + begin, inputs, worker_error() + rank * chunk_, chunk_,
+                                      signs(messages_.outgoing, rank));
+    }
+    const float scale = chunk_ == 0 ? 0 : scale_of(squares, world_ * chunk_);
+    for (std::size_t rank = 0; rank < world_; ++rank) put_header(rank, scale);
+    return scale;
+  }
+
+  // The mean of everybody's signs for the own chunk, and its signs; returns its scale.
+  float average() {
+    for (std::size_t rank = 0; rank < world_; ++rank) {
+      const float scale = header(messages_.incoming, rank).scale / static_cast<float>(world_);
+      messages_.parts.push_back({signs(messages_.incoming, rank), scale});
+    }
+    const double squares = kernels::onebit_sum(messages_.parts.data(), world_, arguments_.server_error.data(), chunk_,
+                                               signs(messages_.outgoing, own_));
+    const float scale = chunk_ == 0 ? 0 : scale_of(squares, chunk_);
+    put_header(own_, scale);
+    return scale;
+  }
+
+  // Chunk `rank` of the result.
+  void expand(std::size_t rank) {
+    const std::size_t begin = std::min(rank * chunk_, arguments_.output.size());
+    const std::size_t elements = std::min(chunk_, arguments_.output.size() - begin);
+    kernels::onebit_expand({signs(messages_.outgoing, rank), header(messages_.outgoing, rank).scale},
+                           arguments_.output.data() + begin, elements);
+  }
+
+  std::shared_ptr<WorkState> exchange_inputs() {
+    return group_.post({Collective::all_to_all, messages_.outgoing.data(), messages_.incoming.data(), message_bytes_,
+                        DataType::uint8, calls_});
+  }
+
+  // In place: what was sent before has arrived.
+  std::shared_ptr<WorkState> gather_results() {
+    return group_.post({Collective::all_gather, message(messages_.outgoing, own_), messages_.outgoing.data(),
+                        message_bytes_, DataType::uint8, calls_});
+  }
+
+  // Works while the exchange is on its way.
+  template <class Meanwhile>
+  void finish(std::shared_ptr<WorkState> exchange, Meanwhile meanwhile) {
+    meanwhile();
+    Work(std::move(exchange)).wait();
+  }
+
+  // Equal paddings of different counts would be silently wrong.
+  void check_counts() {
+    for (std::size_t rank = 0; rank < world_; ++rank) {
+      const std::uint64_t count = header(messages_.incoming, rank).count;
+      if (count == arguments_.input.size()) continue;
+      const std::string what = fmt::format("compressed_allreduce: rank {} has {} elements, but rank {} has {}", own_,
+                                           arguments_.input.size(), rank, count);
+      group_.abort(what);
+      throw Error({.kind = ErrorKind::misuse,
+                   .message = fmt::format("QCCL rank {}, group '{}': {}", group_.ranks()[own_], group_.name(), what),
+                   .rank = group_.ranks()[own_],
+                   .peer = group_.ranks()[rank]});
+    }
+  }
+
+  CommunicatorState& group_;
+  OnebitMemory::Messages& messages_;
+  const OnebitArguments& arguments_;
+  const std::size_t world_;
+  const std::size_t own_;
+  const std::size_t chunk_;  // elements
+  const std::size_t message_bytes_;
+  CallOptions calls_;
+};
+
+// What is wrong with the sizes; empty if nothing is.
+std::string wrong_sizes(const OnebitArguments& arguments, int world) {
+  const std::size_t count = arguments.input.size();
+  const std::size_t padded = arguments.worker_error.size();
+  const std::size_t unit = kernels::kOnebitGroup * static_cast<std::size_t>(world);
+  if (arguments.output.size() != count) {
+    return fmt::format("{} elements of input, but {} of output", count, arguments.output.size());
+  }
+  if (count == 0) return {};
+  if (padded < count || padded % unit != 0) {
+    return fmt::format(
+        "worker_error has {} elements; for {} elements on {} ranks it needs a multiple of {} that is "
+        "at least {}, for example {} (qccl::onebit_sizes)",
+        padded, count, world, unit, count, onebit_sizes(count, world).worker_error);
+  }
+  if (arguments.server_error.size() != padded / static_cast<std::size_t>(world)) {
+    return fmt::format("server_error has {} elements; with a worker_error of {} on {} ranks it needs {}",
+                       arguments.server_error.size(), padded, world, padded / static_cast<std::size_t>(world));
+  }
+  return {};
+}
+
+void run(CommunicatorState& group, const OnebitArguments& arguments, const OnebitOptions& options) {
+  const kernels::DefaultFloatEnvironment environment;
+  if (arguments.input.empty()) {
+    std::fill(arguments.worker_error.begin(), arguments.worker_error.end(), 0.0f);
+    std::fill(arguments.server_error.begin(), arguments.server_error.end(), 0.0f);
+  }
+  auto messages = group.onebit_memory().take();
+  OnebitAllreduce(group, *messages, arguments, options).run();
+  group.onebit_memory().give_back(std::move(messages));
+}
+
+}  // namespace
+
+std::unique_ptr<OnebitMemory::Messages> OnebitMemory::take() {
+  const std::lock_guard lock(mutex_);
+  if (free_.empty()) return std::make_unique<Messages>();
+  auto messages = std::move(free_.back());
+  free_.pop_back();
+  return messages;
+}
+
+void OnebitMemory::give_back(std::unique_ptr<Messages> messages) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(std::move(messages));
+}
+
+void onebit_allreduce(CommunicatorState& group, const OnebitArguments& arguments, const OnebitOptions& options) {
+  constexpr const char* kName = "compressed_allreduce";
+  const auto context = group.context();
+  group.refuse_recording(*context, kName);
+  if (const std::string wrong = wrong_sizes(arguments, group.size()); !wrong.empty()) {
+    throw group.wrong_argument(*context, kName, wrong);
+  }
+  try {
+    run(group, arguments, options);
+  } catch (const Error& error) {
+    ErrorInfo info = error.info();
+    info.operation = kName;
+    info.message += fmt::format(" (in {} of {} elements)", kName, arguments.input.size());
+    throw Error(std::move(info));
+  }
+}
+
+}  // namespace qccl::internal
+
+namespace qccl {
+
+OnebitSizes onebit_sizes(std::size_t count, int world) {
+  const auto ranks = static_cast<std::size_t>(std::max(world, 1));
+  const std::size_t unit = kernels::kOnebitGroup * ranks;
+  const std::size_t chunk = (count / unit + (count % unit != 0 ? 1 : 0)) * kernels::kOnebitGroup;
+  return {chunk * ranks, chunk};
+}
+
+void Communicator::compressed_allreduce(std::span<const float> input, std::span<float> output,
+                                        std::span<float> worker_error, std::span<float> server_error,
+                                        const OnebitOptions& options) {
+  internal::onebit_allreduce(*state_, {input, output, worker_error, server_error}, options);
+}
+
+}  // namespace qccl

@@ -196,11 +196,11 @@ class Communicator {
 
   // DeepSpeed's 1-bit all-reduce with error feedback (qccl/onebit.h): `output` becomes the AVERAGE over the ranks, the
   // same bits on all, compressed to a sign and one scale a chunk; the errors become what that lost. Blocking.
-  // `output` is `input` or overlaps nothing; `input` is only read. The errors overlap nothing and have
-  // onebit_sizes(input.size(), size()) elements or a larger padding, else invalid_argument says what is needed. All ranks
-  // give the same counts, else all fail. Without elements both errors become zero. A NaN makes the whole result NaN on
-  // every rank and stays in the errors until the caller clears them. After an error other than invalid_argument
-  // output and errors are unspecified. Not between group_start() and group_end().
+  // `output` is `input` or overlaps nothing; `input` is only read. The errors overlap nothing and have as many elements
+  // as onebit_sizes() says, or a larger padding's, else invalid_argument names what is needed. All ranks give the same
+  // counts, else all fail. Without elements both errors become zero. A NaN makes the whole result NaN on every rank,
+  // and stays in the errors until the caller clears them. After an error other than invalid_argument output and errors
+  // are unspecified. Not between group_start() and group_end().
   void compressed_allreduce(std::span<const float> input, std::span<float> output, std::span<float> worker_error,
                             std::span<float> server_error, const OnebitOptions& = {});
   // The same in place, whatever the padding.

@@ -33,7 +33,9 @@ double onebit_sum(const SignedPart* parts, std::size_t part_count, float* error,
   return QCCL_DISPATCH(onebit_sum)(parts, part_count, error, n, signs);
 }
 
-void onebit_expand(SignedPart part, float* target, std::size_t n) { QCCL_DISPATCH(onebit_expand)(part, target, n); }
+void onebit_expand(SignedPart part, float* target, std::size_t n, bool past_cache) {
+  QCCL_DISPATCH(onebit_expand)(part, target, n, past_cache);
+}
 
 }  // namespace qccl::kernels
 #endif  // HWY_ONCE

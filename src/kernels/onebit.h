@@ -31,7 +31,8 @@ struct SignedPart {
 // sum of its squares. n is a multiple of 8; `parts` is at least 1.
 double onebit_sum(const SignedPart* parts, std::size_t part_count, float* error, std::size_t n, std::byte* signs);
 
-// target[i] = +part.scale or -part.scale; canonical NaN where that is one.
-void onebit_expand(SignedPart part, float* target, std::size_t n);
+// target[i] = +part.scale or -part.scale; canonical NaN where that is one. `past_cache`: for targets so large that they
+// leave the cache before anybody reads them, writes without reading what was there.
+void onebit_expand(SignedPart part, float* target, std::size_t n, bool past_cache = false);
 
 }  // namespace qccl::kernels

@@ -29,6 +29,8 @@ double onebit_sum(const SignedPart* parts, std::size_t part_count, float* error,
   return reference::canonical(total);
 }
 
-void onebit_expand(SignedPart part, float* target, std::size_t n) { reference::onebit_expand(part, target, 0, n); }
+void onebit_expand(SignedPart part, float* target, std::size_t n, bool) {
+  reference::onebit_expand(part, target, 0, n);
+}
 
 }  // namespace qccl::kernels::HWY_NAMESPACE

@@ -71,9 +71,14 @@ Memory subtracted(float scale, const std::vector<float>& error, std::size_t shif
   return unshifted(values, shift);
 }
 
+// Both ways of writing give the same.
 Memory expanded(const Memory& signs, float scale, std::size_t n, std::size_t shift = 0) {
   Memory values = placed(std::vector<float>(n, -7.0f), shift);
-  onebit_expand({reinterpret_cast<const std::byte*>(signs.data()), scale}, floats(values, shift), n);
+  Memory past_cache = values;
+  const SignedPart part{reinterpret_cast<const std::byte*>(signs.data()), scale};
+  onebit_expand(part, floats(values, shift), n);
+  onebit_expand(part, floats(past_cache, shift), n, true);
+  EXPECT_EQ(past_cache, values);
   return unshifted(values, shift);
 }
 
@@ -123,16 +128,17 @@ TEST(Onebit, every_target_equals_the_reference_for_every_kind_of_value) {
   }
 }
 
-TEST(Onebit, subtract_and_expand_take_any_length) {
-  const std::vector<float> values = families_with_nonfinite().back().values(100, 5);
-  const Memory signs = random_signs(100, 6);
+TEST(Onebit, subtract_and_expand_take_any_length_and_alignment) {
+  const std::vector<float> values = families_with_nonfinite().back().values(200, 5);
+  const Memory signs = random_signs(200, 6);
   for (std::size_t n = 0; n <= values.size(); ++n) {
     const std::vector<float> some(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n));
     const Memory left = by_reference([&] { return subtracted(-0.3f, some); });
     const Memory wide = by_reference([&] { return expanded(signs, 1e-40f, n); });
+    const std::size_t shift = n % 3 == 0 ? n % 64 : 4 * (n % 17);
     on_every_simd([&] {
-      ASSERT_EQ(subtracted(-0.3f, some), left);
-      ASSERT_EQ(expanded(signs, 1e-40f, n), wide);
+      ASSERT_EQ(subtracted(-0.3f, some, shift), left);
+      ASSERT_EQ(expanded(signs, 1e-40f, n, shift), wide);
     });
   }
 }

@@ -1,6 +1,6 @@
-// What DeepSpeed's own compressed all-reduce gives (0.19.6-dev, runtime/comm, on real processes): three steps of float32
-// input a[i] = ((7 i + 3 rank) mod 11 - 5) / 4, the same every step, errors zero before the first. The norms of the
-// errors are an independent implementation's, which reproduced all of the outputs.
+// What DeepSpeed's own compressed all-reduce gives (0.19.6-dev, runtime/comm, on real processes): three steps of
+// float32 input a[i] = ((7 i + 3 rank) mod 11 - 5) / 4, the same every step, errors zero before the first. The norms of
+// the errors are an independent implementation's, which reproduced all of the outputs.
 #pragma once
 
 #include <cstdint>

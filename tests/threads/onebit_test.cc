@@ -1,4 +1,5 @@
-// compressed_allreduce() over real shared memory and TCP, ranks as threads; golden/onebit_test.cc has DeepSpeed's values.
+// compressed_allreduce() over real shared memory and TCP, ranks as threads; golden/onebit_test.cc has DeepSpeed's
+// values.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -303,7 +304,9 @@ TEST_P(Onebit, a_call_in_a_group_of_calls_is_misuse) {
   expect_success(2, [](Communicator& comm) {
     std::vector<float> buffer(16), worker_error(16), server_error(8);
     comm.group_start();
-    EXPECT_EQ(error_of([&] { comm.compressed_allreduce(buffer, worker_error, server_error); }).kind, ErrorKind::misuse);
+    const auto info = error_of([&] { comm.compressed_allreduce(buffer, worker_error, server_error); });
+    EXPECT_EQ(info.kind, ErrorKind::misuse);
+    EXPECT_NE(info.message.find("no compressed_allreduce between group_start()"), std::string::npos) << info.message;
     comm.group_end().wait();
     comm.compressed_allreduce(buffer, worker_error, server_error);
   });

@@ -90,7 +90,8 @@ class Transport {
   // Sends the first `actual_bytes` of the reservation (0 gives it back unsent).
   virtual void commit(std::size_t actual_bytes) = 0;
   // Sends the first `head_bytes` of the reservation and behind them `payload`, read from where it lies before this
-  // returns: a transport that hands bytes on at once then copies nothing. False, and nothing is done, where it does not.
+  // returns: a transport that hands bytes on at once then copies nothing. False, and nothing is done, where it does
+  // not.
   virtual bool commit_gathered(std::size_t head_bytes, ConstBytes payload) {
     static_cast<void>(head_bytes);
     static_cast<void>(payload);

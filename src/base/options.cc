@@ -27,6 +27,14 @@ Status read_number(const char* name, double minimum, double maximum, double unit
   return {};
 }
 
+template <class T>
+Status read_number(const char* name, double minimum, double maximum, double unit, std::optional<T>& target) {
+  T value{};
+  QCCL_TRY(read_number(name, minimum, maximum, unit, value));
+  if (environment(name)) target = value;
+  return {};
+}
+
 Status read_transport(TransportChoice& target) {
   const auto text = environment("QCCL_TRANSPORT");
   if (!text || *text == "auto") return {};

@@ -35,7 +35,7 @@ struct Options {
   std::size_t slice_bytes = kDefaultSliceBytes;            // QCCL_SLICE_BYTES, 4096 to 262144
   std::uint64_t seed = 0;                                  // QCCL_SEED, of codecs that draw random numbers
   bool checksum = true;                                    // QCCL_CHECKSUM=0|1, payloads between hosts
-  Nanoseconds spin = std::chrono::microseconds(50);        // QCCL_SPIN_US, polling before sleep
+  std::optional<Nanoseconds> spin{};                       // QCCL_SPIN_US, polling before sleep
 
   // QNCCL's own variables, read only when RING_ALLREDUCE_VERSION=new; QCCL_COMPRESSION wins.
   // A specification such as "minmax:bits=8,bucket_size=1024".

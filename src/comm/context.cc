@@ -31,10 +31,15 @@ Result<Compression> parse_compression(const char* variable, const std::string& t
   }
 }
 
+// Ranks that share cores take turns, and whoever has gone to sleep comes late to the next one: they keep looking for
+// longer than most waits are, and let each other have the core between two looks.
+constexpr Nanoseconds kSpin = std::chrono::microseconds(50);
+constexpr Nanoseconds kSpinOnSharedCores = std::chrono::milliseconds(5);
+
 engine::DriverOptions driver_options(const Options& options, int local_ranks, int local_cores) {
   engine::DriverOptions driver;
-  driver.spin = options.spin;
   driver.yield_while_spinning = local_ranks > local_cores;
+  driver.spin = options.spin.value_or(driver.yield_while_spinning ? kSpinOnSharedCores : kSpin);
   return driver;
 }
 

@@ -24,9 +24,9 @@
 namespace qccl::engine {
 
 struct DriverOptions {
-  // How long a waiting thread polls after the last movement before it sleeps. 0 where local ranks
-  // outnumber cores.
+  // How long a waiting thread polls after the last movement before it sleeps.
   Nanoseconds spin = std::chrono::microseconds(50);
+  // Local ranks outnumber cores: lets others run between two looks.
   bool yield_while_spinning = false;
   // How often the parked progress thread looks in.
   Nanoseconds look_in = std::chrono::milliseconds(50);

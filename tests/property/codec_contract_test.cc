@@ -1,7 +1,9 @@
-// Every codec of the list keeps what codec/codec.h promises, and so do whole collectives with it.
+// Every codec of the list keeps what codec/codec.h promises; and a codec that breaks a promise is
+// found out.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "support/codec_contract.h"
 
@@ -23,6 +25,75 @@ std::string spec_name(const ::testing::TestParamInfo<Compression>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CodecContract, ::testing::ValuesIn(extreme_compressions()), spec_name);
+
+enum class Fault {
+  nothing,
+  too_many_bytes,
+  tight_bound,
+  numbers_for_nan,
+  wrong_sum,
+  takes_any_size,
+  takes_any_size_when_adding,
+  place_in_the_slice_counts,
+  no_two_times_the_same,
+};
+
+// minmax of 8 bits, but for the fault.
+class FaultyCodec final : public Codec {
+ public:
+  explicit FaultyCodec(Fault fault) : fault_(fault) {}
+
+  std::uint32_t bucket_size() const override { return kBucket; }
+  std::size_t max_encoded_bytes(std::size_t elements) const override { return right_->max_encoded_bytes(elements); }
+  std::size_t encode(std::span<const float> source, Bytes target, const Draw& draw) const override {
+    std::vector<float> values(source.begin(), source.end());
+    for (float& value : values) {
+      if (fault_ == Fault::numbers_for_nan && std::isnan(value)) value = 0;
+    }
+    if (fault_ == Fault::place_in_the_slice_counts && values.size() > 1) values[1] = values[0];
+    if (fault_ == Fault::no_two_times_the_same && !values.empty()) values[0] += static_cast<float>(++calls_);
+    const std::size_t bytes = right_->encode(values, target, draw);
+    return bytes + (fault_ == Fault::too_many_bytes ? 1 : 0);
+  }
+  Status decode(ConstBytes source, std::span<float> target) const override {
+    const std::size_t size = max_encoded_bytes(target.size());
+    if (fault_ == Fault::takes_any_size && source.size() != size) return {};
+    return right_->decode(source, target);
+  }
+  Status decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const override {
+    const std::size_t size = max_encoded_bytes(target.size());
+    if (fault_ == Fault::takes_any_size_when_adding && source.size() != size) return {};
+    QCCL_TRY(right_->decode_add(source, addend, target));
+    if (fault_ == Fault::wrong_sum && !target.empty()) target.back() += 1;
+    return {};
+  }
+  double error_bound(const BlockSummary& block) const override {
+    if (fault_ == Fault::place_in_the_slice_counts) return HUGE_VAL;
+    if (fault_ == Fault::no_two_times_the_same) return HUGE_VAL;
+    return right_->error_bound(block) * (fault_ == Fault::tight_bound ? 0.7 : 1);
+  }
+
+ private:
+  static constexpr std::uint32_t kBucket = 64;
+
+  const Fault fault_;
+  const std::shared_ptr<const Codec> right_ = make_codec(minmax({.bits = 8, .bucket_size = kBucket})).take_or_throw();
+  mutable int calls_ = 0;
+};
+
+TEST(CodecContractItself, finds_every_kind_of_fault) {
+  const std::pair<Fault, const char*> faults[] = {
+      {Fault::too_many_bytes, "are the limit"},     {Fault::tight_bound, "beyond the bound"},
+      {Fault::numbers_for_nan, "became"},           {Fault::wrong_sum, "decode_add is not"},
+      {Fault::takes_any_size, "are taken"},         {Fault::takes_any_size_when_adding, "are taken"},
+      {Fault::place_in_the_slice_counts, "cut at"}, {Fault::no_two_times_the_same, "other bytes"},
+  };
+  EXPECT_EQ(broken_promise(FaultyCodec(Fault::nothing)), "");
+  for (const auto& [fault, words] : faults) {
+    const std::string found = broken_promise(FaultyCodec(fault));
+    EXPECT_NE(found.find(words), std::string::npos) << static_cast<int>(fault) << ": " << found;
+  }
+}
 
 }  // namespace
 }  // namespace qccl::testing

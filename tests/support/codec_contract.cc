@@ -49,7 +49,9 @@ class Contract {
 
   std::string check() {
     for (const std::size_t count : counts()) {
-      for (const ValueFamily& family : kernels::families_with_nonfinite()) {
+      const auto families = kernels::families_with_nonfinite();
+      for (std::size_t i = 0; i<families.size(); i += count> kManyElements ? 4 : 1) {
+        const ValueFamily& family = families[i];
         const std::vector<float> values = family.values(count, static_cast<std::uint32_t>(count + 1));
         std::string broken = check_values(values);
         if (!broken.empty()) return fmt::format("{} elements, {}: {}", count, family.name, broken);
@@ -212,6 +214,7 @@ class Contract {
   }
 
   static constexpr std::size_t kMostElements = 200'000;
+  static constexpr std::size_t kManyElements = 20'000;  // are not tried with every family of values
 
   const Codec& codec_;
   const std::size_t bucket_;

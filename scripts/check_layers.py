@@ -52,7 +52,7 @@ TOOL_EXTRAS = {
     "perf": ["plan/", "codec/"],
     "plan_simulate": ["plan/", "codec/", "sim/"],
     "plan": ["plan/", "codec/"],
-    "codec": ["plan/", "codec/"],
+    "codec": ["codec/", "kernels/simd.h", "base/"],
 }
 
 # Third-party headers that belong to one part of the house.

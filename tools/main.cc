@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "codec.h"
 #include "doctor.h"
 #include "perf.h"
 #include "plan.h"
@@ -13,6 +14,7 @@
 
 namespace {
 
+using qccl::tools::codec_main;
 using qccl::tools::doctor_main;
 using qccl::tools::perf_main;
 using qccl::tools::plan_main;
@@ -29,6 +31,7 @@ Commands:
   perf      time a collective and check its results, with nccl-tests' flags and columns
   doctor    say what is here, what would be done, what is wrong and how to mend it
   plan      check, show, price and simulate the plans of collectives
+  codec     list, explain and measure the codecs
   version   print the version
 
 'qccl COMMAND --help' has the flags and examples of a command.
@@ -45,6 +48,7 @@ int dispatch(const std::string& command, const std::vector<std::string>& argumen
   if (command == "perf") return perf_main(arguments);
   if (command == "doctor") return doctor_main(arguments);
   if (command == "plan") return plan_main(arguments);
+  if (command == "codec") return codec_main(arguments);
   if (command == "version" || command == "--version") {
     fmt::print("qccl {}\n", qccl::version());
     return 0;
@@ -53,7 +57,8 @@ int dispatch(const std::string& command, const std::vector<std::string>& argumen
     fmt::print("{}", kHelp);
     return 0;
   }
-  fmt::print(stderr, "qccl: there is no command '{}'; there are run, perf, plan, doctor and version ('qccl --help')\n",
+  fmt::print(stderr,
+             "qccl: there is no command '{}'; there are run, perf, plan, codec, doctor and version ('qccl --help')\n",
              command);
   return kExitUsage;
 }

@@ -82,6 +82,13 @@ const CodecEntry* entry_of(const Compression& compression, CodecList list) {
   return compression.codec < list.size() ? list[compression.codec] : nullptr;
 }
 
+std::vector<Compression> examples_of(const CodecEntry& entry) {
+  if (entry.examples.empty()) return {Compression::parse(entry.name)};
+  std::vector<Compression> examples;
+  for (const std::string_view spec : split(entry.examples, ' ')) examples.push_back(Compression::parse(spec));
+  return examples;
+}
+
 double SettingValues::number(std::string_view key) const {
   const std::size_t place = place_of(settings_, key);
   QCCL_CHECK(place < settings_.size());

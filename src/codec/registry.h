@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "codec/codec.h"
 #include "codec/setting.h"
@@ -42,6 +43,8 @@ struct CodecEntry {
   Result<std::shared_ptr<const Codec>> (*make)(const SettingValues& values);
   // float16 and bfloat16 are sent as they are: it would not make them smaller.
   bool only_float32 = false;
+  // What benchmarks run: specifications with blanks between them. Empty: the usual one.
+  std::string_view examples{};
 };
 
 using CodecList = std::span<const CodecEntry* const>;
@@ -50,6 +53,9 @@ using CodecList = std::span<const CodecEntry* const>;
 CodecList codec_list();
 // The list's entry; null if the value is of no codec in it.
 const CodecEntry* entry_of(const Compression& compression, CodecList list = codec_list());
+
+// Its examples, in order.
+std::vector<Compression> examples_of(const CodecEntry& entry);
 
 // Compression::parse() and the rest for any list. InvalidArgument lists what is allowed.
 Result<Compression> parse_compression(std::string_view spec, CodecList list = codec_list());

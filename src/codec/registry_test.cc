@@ -48,6 +48,8 @@ TEST(Registry, every_entry_can_be_named_explained_and_made) {
     const Compression usual = Compression::parse(entry->name);
     EXPECT_EQ(usual.name(), entry->name);
     EXPECT_EQ(Compression::parse(usual.to_string()), usual);
+    for (const Compression& example : examples_of(*entry)) EXPECT_EQ(example.name(), entry->name);
+    EXPECT_FALSE(examples_of(*entry).empty());
   }
 }
 

@@ -31,6 +31,7 @@ constinit const CodecEntry kCastCodec = {
     .settings = kSettings,
     .make = make,
     .only_float32 = true,
+    .examples = "cast:type=bf16 cast:type=fp16",
 };
 
 Compression cast(DataType wire) {

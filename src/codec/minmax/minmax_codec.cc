@@ -43,6 +43,7 @@ constinit const CodecEntry kMinmaxCodec = {
     .source = "QNCCL (Markov, Ramezani, Alistarh: CGX, 2021)",
     .settings = kSettings,
     .make = make,
+    .examples = "minmax:bits=8 minmax:bits=6 minmax:bits=5 minmax:bits=4 minmax:bits=3 minmax:bits=2 minmax:bits=1",
 };
 
 Compression minmax(MinmaxOptions options) {

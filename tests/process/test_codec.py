@@ -1,0 +1,77 @@
+"""`qccl codec`: what it lists, explains and measures, and how it fails."""
+
+import json
+import math
+import re
+import struct
+
+import pytest
+from program import run
+
+
+def test_list_names_every_codec_with_its_settings():
+    done = run("codec", "list")
+    assert done.returncode == 0, done.stderr
+    names = re.findall(r"^(\w+) ", done.stdout, re.M)
+    assert names[0] == "none" and {"cast", "minmax"} < set(names)
+    assert "bucket_size=1..65536 (1024)" in done.stdout
+
+
+def test_every_codec_that_is_listed_can_be_shown():
+    for name in re.findall(r"^(\w+) ", run("codec", "list").stdout, re.M):
+        done = run("codec", "show", name)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(name) and "layout" in done.stdout and "error" in done.stdout
+
+
+def test_show_explains_settings_size_bound_and_source():
+    done = run("codec", "show", "minmax:bits=3")
+    for words in ("bits = 3 (allowed: 1..8|", "3.062 bits an element at most", "0.143", "unit/2", "QNCCL"):
+        assert words in done.stdout, done.stdout
+
+
+def test_bench_of_a_file_gives_error_size_and_speed_as_table_json_and_picture(tmp_path):
+    values = [math.sin(i) for i in range(5000)]
+    (tmp_path / "sines.f32").write_bytes(struct.pack(f"<{len(values)}f", *values))
+    picture, numbers = tmp_path / "out.png", tmp_path / "out.json"
+    flags = ("--synthetic", "none", "--speed-seconds", "0.001", "--plot", picture, "--json", numbers)
+    done = run("codec", "bench", "--codecs", "minmax:bits=4", "none", "--data", tmp_path / "sines.f32", *flags)
+    assert done.returncode == 0, done.stderr
+    assert "# sines.f32: 5000 floats" in done.stdout
+    bits, ratio, nmse, largest = re.search(r"^minmax:\S+ +([\d.]+) +(\S+) +(\S+) +(\S+)$", done.stdout, re.M).groups()
+    assert 4.06 < float(bits) < 4.08 and 7.8 < float(ratio) < 7.9
+    assert float(nmse) == pytest.approx((2 / 15) ** 2 / 12 * 2, rel=0.1)
+    assert float(largest) == pytest.approx(1 / 15 * math.sqrt(2), rel=0.1)
+    quantized, raw = json.loads(numbers.read_text())["codecs"]
+    assert quantized["data"][0]["within_bound"] and quantized["speed"]["encode"]["GBps"] > 0
+    assert raw["data"][0]["nmse"] == 0 and raw["speed"] is None
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_bench_of_all_codecs_stays_within_their_bounds():
+    done = run("codec", "bench", "--elements", 20000, "--speed-seconds", 0)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.findall(r"^# (\w+): 20000 floats", done.stdout, re.M) == ["gauss", "laplace", "t3", "outliers"]
+    assert "GB/s" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("show", "minmax:bits=99"), "bits=1..8|"),
+        (("show",), "SPEC"),
+        (("bench", "--codecs", "zip"), "allowed: none, cast"),
+        (("bench", "--synthetic", "cauchy"), "gauss, laplace, t3, outliers and none"),
+        (("bench", "--synthetic", "none"), "no data"),
+        (("bench", "--data", "/nonexistent"), "No such file"),
+        (("sort",), "list, show and bench"),
+    ],
+)
+def test_wrong_flags_are_a_usage_error_that_says_what_is_wrong(flags, words):
+    done = run("codec", *flags)
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
+def test_a_picture_that_cannot_be_written_is_a_failure(tmp_path):
+    done = run("codec", "bench", "--elements", 100, "--speed-seconds", 0, "--plot", tmp_path / "no" / "out.png")
+    assert done.returncode == 1 and "out.png" in done.stderr

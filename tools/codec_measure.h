@@ -1,0 +1,33 @@
+// How much a codec loses, how small it makes data and how fast it is.
+#pragma once
+
+#include <span>
+
+#include "codec/codec.h"
+
+namespace qccl::tools {
+
+struct Distortion {
+  double bits = 0;       // an element, headers included
+  double nmse = 0;       // sum of squared errors over sum of squares
+  double max_error = 0;  // over the root mean square of the values
+  bool within_bound = true;
+};
+
+// Encoded in slices as a collective would. `codec` null: as it is.
+Distortion measure_distortion(const Codec* codec, std::span<const float> values);
+
+struct Speed {
+  double encode = 0;  // GB/s of float32
+  double decode = 0;
+  double decode_add = 0;
+  double encode_of_copy = 0;  // the same as a multiple of memcpy's speed on the same data
+  double decode_of_copy = 0;
+  double decode_add_of_copy = 0;
+};
+
+// On slices in the cache, 64 Ki floats in all, in turns with memcpy of the same; medians of about
+// `seconds` for each of the three. At least a slice of values.
+Speed measure_speed(const Codec& codec, std::span<const float> values, double seconds);
+
+}  // namespace qccl::tools

@@ -6,7 +6,9 @@ import re
 import struct
 
 import pytest
-from program import run
+from program import ROOT, run
+
+DOCS = ROOT / "docs"
 
 
 def test_list_names_every_codec_with_its_settings():
@@ -75,3 +77,18 @@ def test_wrong_flags_are_a_usage_error_that_says_what_is_wrong(flags, words):
 def test_a_picture_that_cannot_be_written_is_a_failure(tmp_path):
     done = run("codec", "bench", "--elements", 100, "--speed-seconds", 0, "--plot", tmp_path / "no" / "out.png")
     assert done.returncode == 1 and "out.png" in done.stderr
+
+
+def test_every_codec_has_its_section_in_the_documentation():
+    page = (DOCS / "codecs.md").read_text()
+    for name in re.findall(r"^(\w+) ", run("codec", "list").stdout, re.M):
+        assert f"\n## `{name}`\n" in page, name
+        assert name == "none" or f"<!-- rows: {name} -->\n| specification" in page, name
+
+
+def test_the_source_that_the_documentation_shows_is_what_is_compiled():
+    page = (DOCS / "add-a-codec.md").read_text()
+    shown = re.findall(r"<!-- from: (\S+) -->\n```cpp\n(.*?)```", page, re.S)
+    assert len(shown) == page.count("```cpp") >= 7
+    for path, source in shown:
+        assert source in (ROOT / path).read_text(), f"{path} has changed, docs/add-a-codec.md shows:\n{source}"

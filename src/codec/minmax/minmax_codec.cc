@@ -40,7 +40,7 @@ constinit const CodecEntry kMinmaxCodec = {
         "then the codes of all elements, `bits` bits each, lowest bit first, padded to a byte\n"
         "bits=32: the float32 values and nothing else",
     .bound = "unit/2 + 6 ulp(max |x|), unit = (max - min) / (2^bits - 1) of the bucket",
-    .source = "QNCCL (Markov, Ramezani, Alistarh: CGX, 2021)",
+    .source = "QNCCL; CGX (Markov, Ramezanikebrya, Alistarh 2021, arXiv 2111.08617)",
     .settings = kSettings,
     .make = make,
     .examples = "minmax:bits=8 minmax:bits=6 minmax:bits=5 minmax:bits=4 minmax:bits=3 minmax:bits=2 minmax:bits=1",

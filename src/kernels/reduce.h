@@ -1,5 +1,5 @@
 // Element-wise arithmetic of reductions: pure functions over arrays, dispatched at run time to
-// the widest instruction set (QCCL_SIMD=scalar|avx2|avx512 forces one), the same bytes on all.
+// the widest instruction set (QCCL_SIMD=scalar|avx2|avx512|... forces one), the same bytes on all.
 //
 // Any alignment, any n, including 0. `target` may be `a` or `b` or overlap neither. NaN results
 // are canonical (0x7FC00000, or the type's own equivalent). Integers wrap around.

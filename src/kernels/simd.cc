@@ -6,6 +6,10 @@
 #include "base/environment.h"
 #include "base/log.h"
 
+// Highway compiles for this one only where asked to. Kernels that gain from it ask too, all others run on plain
+// AVX-512 under its name.
+#define HWY_WANT_AVX3_DL 1
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/simd.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -36,16 +40,18 @@ const char* name_of(std::int64_t target) {
     case HWY_SSE4: return "sse4";
     case HWY_AVX2: return "avx2";
     case HWY_AVX3: return "avx512";
+    case HWY_AVX3_DL: return "avx512vbmi2";
 #endif
     default: return hwy::TargetName(target);
   }
 }
 
-// All compiled targets of this name that the machine runs; 0 if none.
+// All compiled targets of this name that the machine runs, and all narrower ones for kernels that are not compiled
+// for these; 0 if none has the name.
 std::int64_t targets_named(std::string_view name) {
   std::int64_t mask = 0;
   for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    if (name == name_of(target)) mask |= target;
+    if (mask != 0 || name == name_of(target)) mask |= target;
   }
   return mask;
 }

@@ -7,7 +7,7 @@
 
 namespace qccl::kernels {
 
-// Names that QCCL_SIMD takes here, widest first, for example "avx512", "avx2", "sse4", "ssse3",
+// Names that QCCL_SIMD takes here, widest first, for example "avx512vbmi2", "avx512", "avx2", "sse4",
 // "scalar". "scalar" is always there: it is the reference that all others equal byte for byte.
 std::vector<std::string_view> simd_targets();
 

@@ -6,13 +6,17 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/half.h"
+#include "kernels/lossless.h"
 #include "kernels/minmax.h"
 #include "kernels/onebit.h"
 #include "kernels/reduce.h"
@@ -128,6 +132,30 @@ void add_onebit(const std::string& simd) {
       pack);
 }
 
+void add_lossless(const std::string& simd, const std::string& name, float (*rounded)(float)) {
+  const Kernel round = [=](Buffers& b) { std::transform(b.source.begin(), b.source.end(), b.source.begin(), rounded); };
+  const auto bytes = std::make_shared<std::size_t>(0);
+  const Kernel encode = [=](Buffers& b) {
+    *bytes = kernels::lossless_encode(b.source.data(), kElements, b.encoded.data());
+  };
+  const Kernel round_and_encode = [=](Buffers& b) {
+    round(b);
+    encode(b);
+  };
+  const auto check = [](bool decoded) {
+    if (!decoded) std::abort();
+  };
+  add(simd, name + "/encode", encode, round);
+  const Kernel decode = [=](Buffers& b) {
+    check(kernels::lossless_decode(b.encoded.data(), *bytes, b.target.data(), kElements));
+  };
+  add(simd, name + "/decode", decode, round_and_encode);
+  const Kernel decode_add = [=](Buffers& b) {
+    check(kernels::lossless_decode_add(b.encoded.data(), *bytes, b.addend.data(), b.target.data(), kElements));
+  };
+  add(simd, name + "/decode_add", decode_add, round_and_encode);
+}
+
 void add_reductions(const std::string& simd) {
   add(simd, "sum_float32", [](Buffers& b) {
     kernels::reduce(DataType::float32, ReduceOp::sum, b.target.data(), b.source.data(), b.addend.data(), kElements);
@@ -155,6 +183,9 @@ const bool registered = [] {
     const std::string simd(target);
     for (const int bits : {8, 4, 1, 2, 3, 5, 6, 7, 16}) add_minmax(simd, bits);
     add_onebit(simd);
+    add_lossless(simd, "lossless_float32", [](float x) { return x; });
+    add_lossless(simd, "lossless_bfloat16", [](float x) { return to_float(to_bfloat16(x)); });
+    add_lossless(simd, "lossless_float16", [](float x) { return to_float(to_float16(x)); });
     add_reductions(simd);
   }
   return true;

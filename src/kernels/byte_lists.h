@@ -1,0 +1,37 @@
+// Tables for taking bytes out of a list by a bit mask, and for putting them back, eight at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace qccl::kernels {
+
+using ByteIndices = std::array<std::array<std::uint8_t, 8>, 256>;
+
+// [mask][i]: which of eight bytes is the i-th that the mask has a bit for; 0x80 past the last.
+constexpr ByteIndices make_compact_indices() {
+  ByteIndices indices{};
+  for (unsigned mask = 0; mask < 256; ++mask) {
+    indices[mask].fill(0x80);
+    std::size_t count = 0;
+    for (unsigned at = 0; at < 8; ++at) {
+      if ((mask >> at & 1u) != 0) indices[mask][count++] = static_cast<std::uint8_t>(at);
+    }
+  }
+  return indices;
+}
+
+// The reverse, [mask][i]: which of the bytes taken out belongs at i; 0x80 where the mask has no bit.
+constexpr ByteIndices make_spread_indices() {
+  ByteIndices indices{};
+  for (unsigned mask = 0; mask < 256; ++mask) {
+    std::uint8_t count = 0;
+    for (unsigned at = 0; at < 8; ++at) indices[mask][at] = (mask >> at & 1u) != 0 ? count++ : 0x80;
+  }
+  return indices;
+}
+
+inline constexpr ByteIndices kCompactIndices = make_compact_indices();
+inline constexpr ByteIndices kSpreadIndices = make_spread_indices();
+
+}  // namespace qccl::kernels

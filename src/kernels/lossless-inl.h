@@ -1,0 +1,283 @@
+// lossless.h in vectors. Per target.
+//
+// A block of 1024 words is scanned once for its exponents, which go through the levels in L1; then its other bits are
+// written behind them. Blocks that are no multiple of a group are worked on in a padded copy.
+
+#if defined(QCCL_KERNELS_LOSSLESS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QCCL_KERNELS_LOSSLESS_INL_H_
+#undef QCCL_KERNELS_LOSSLESS_INL_H_
+#else
+#define QCCL_KERNELS_LOSSLESS_INL_H_
+#endif
+
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "hwy/highway.h"
+#include "kernels/exact_half.h"
+#include "kernels/lossless_levels-inl.h"
+#include "kernels/lossless_rule.h"
+#include "kernels/lossless_words-inl.h"
+#include "kernels/reduce.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qccl::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using lossless::Form;
+using lossless::kBlock;
+using lossless::kLevels;
+using lossless::Window;
+
+template <class Use>
+HWY_INLINE void with_rest(Form coded, Use use) {
+  if (coded == Form::coded_24) return use(Rest24());
+  if (coded == Form::coded_8) return use(Rest8());
+  use(Rest11());
+}
+
+// ---- Encoding.
+
+// A block's exponents, level by level.
+struct CodedExponents {
+  Window window;
+  std::array<std::size_t, kLevels + 1> counts{};
+  Planes planes[kLevels];
+  alignas(64) std::uint8_t lists[kLevels + 1][kListBytes];
+
+  // From lists[0], n exponents.
+  HWY_INLINE void code(std::size_t n) {
+    std::memset(lists[0] + n, 0, kGroup);
+    const ListSums sums = sums_of(lists[0], n);
+    window = lossless::choose_window(sums.sum, sums.nonzero, n);
+    counts[0] = n;
+    for (std::size_t level = 0; level < kLevels; ++level) {
+      const lossless::Symbols symbols = window.symbols(level);
+      std::memset(lists[level] + counts[level], symbols[0], kGroup);
+      counts[level + 1] = split_level(lists[level], counts[level], symbols, planes[level], lists[level + 1]);
+    }
+  }
+  HWY_INLINE std::uint8_t* put(Form form, std::uint8_t* to) const {
+    *to++ = static_cast<std::uint8_t>(static_cast<std::uint8_t>(form) |
+                                      (window.zero_is_symbol ? lossless::kZeroIsSymbol : 0));
+    *to++ = window.base;
+    for (std::size_t level = 0; level < kLevels; ++level) {
+      const std::size_t bytes = lossless::plane_bytes(counts[level]);
+      std::memcpy(to, planes[level].low, bytes);
+      std::memcpy(to + bytes, planes[level].high, bytes);
+      to += 2 * bytes;
+    }
+    std::memcpy(to, lists[kLevels], counts[kLevels]);
+    return to + counts[kLevels];
+  }
+};
+
+inline bool all_float16(const std::uint32_t* words, std::size_t n) {
+  alignas(64) float block[kBlock];
+  std::uint16_t halves[kBlock];
+  std::memcpy(block, words, n * sizeof(float));
+  kernels::narrow_exactly(DataType::float16, halves, block, n);
+  kernels::widen_exactly(DataType::float16, block, halves, n);
+  return std::memcmp(block, words, n * sizeof(float)) == 0;
+}
+
+inline void put_float16(const std::uint32_t* words, std::size_t n, std::uint8_t* to) {
+  alignas(64) float block[kBlock];
+  std::memcpy(block, words, n * sizeof(float));
+  kernels::narrow_exactly(DataType::float16, to, block, n);
+}
+
+// Encodes n words, of which whole groups are readable; returns the end of what it wrote.
+inline std::uint8_t* encode_block(const std::uint32_t* words, std::size_t n, std::uint8_t* to) {
+  CodedExponents exponents;
+  const Scan scan = scan_words(words, n, exponents.lists[0]);
+  if (scan.differing_bits == 0) {
+    *to = static_cast<std::uint8_t>(Form::constant);
+    std::memcpy(to + 1, words, 4);
+    return to + 5;
+  }
+  exponents.code(n);
+  const Form coded = lossless::coded_form(scan.any_bits);
+  const std::size_t bytes = lossless::coded_bytes(coded, exponents.counts);
+  const Form form = lossless::choose_form(coded, bytes, n, [&] { return all_float16(words, n); });
+  if (form == coded) {
+    std::uint8_t* rest = exponents.put(form, to);
+    with_rest(form, [=](auto kind) HWY_ATTR { decltype(kind)::put(words, n, rest); });
+    return to + bytes;
+  }
+  *to++ = static_cast<std::uint8_t>(form);
+  if (form == Form::words) std::memcpy(to, words, 4 * n);
+  if (form == Form::upper_halves) put_upper_halves(words, n, to);
+  if (form == Form::float16) put_float16(words, n, to);
+  return to + lossless::plain_bytes(form, n) - 1;
+}
+
+std::size_t lossless_encode(const float* source, std::size_t n, std::byte* target) {
+  auto* to = reinterpret_cast<std::uint8_t*>(target);
+  std::size_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+    to = encode_block(reinterpret_cast<const std::uint32_t*>(source + i), kBlock, to);
+  }
+  if (i < n) {
+    alignas(64) std::uint32_t block[kBlock];
+    const std::size_t left = n - i;
+    std::memcpy(block, source + i, left * sizeof(float));
+    std::fill(block + left, block + groups_of(left) * kGroup, block[0]);
+    to = encode_block(block, left, to);
+  }
+  return static_cast<std::size_t>(reinterpret_cast<std::byte*>(to) - target);
+}
+
+// ---- Decoding.
+
+// Vectors and planes may be read this far behind a block.
+inline constexpr std::size_t kReadSlack = 2 * kGroup;
+inline constexpr std::size_t kMostBlockBytes = 1 + 4 * kBlock + kBlock;  // more than any block takes
+
+// Bytes of a block that are not read yet.
+struct Input {
+  const std::uint8_t* at;
+  std::size_t left;
+
+  // The next `bytes`, or null.
+  HWY_INLINE const std::uint8_t* take(std::size_t bytes) {
+    if (bytes > left) return nullptr;
+    const std::uint8_t* taken = at;
+    at += bytes;
+    left -= bytes;
+    return taken;
+  }
+};
+
+// One level's planes in the input.
+struct LevelInput {
+  const std::byte* low;
+  const std::byte* high;
+
+  // Counts the codes 3 of n; false if planes of n are not there or not as they must be.
+  HWY_INLINE bool take(Input& input, std::size_t n, std::size_t& rest) {
+    const std::size_t bytes = lossless::plane_bytes(n);
+    const std::uint8_t* planes = input.take(2 * bytes);
+    if (planes == nullptr) return false;
+    low = reinterpret_cast<const std::byte*>(planes);
+    high = low + bytes;
+    rest = 0;
+    for (std::size_t begin = 0; begin < n; begin += kGroup) {
+      std::uint64_t low_bits, high_bits;
+      std::memcpy(&low_bits, low + begin / 8, 8);
+      std::memcpy(&high_bits, high + begin / 8, 8);
+      const std::size_t used = n - begin;
+      const std::uint64_t mask = used >= kGroup ? ~std::uint64_t{0} : (std::uint64_t{1} << used) - 1;
+      rest += static_cast<std::size_t>(std::popcount(low_bits & high_bits & mask));
+    }
+    return n % 8 == 0 || (planes[bytes - 1] | planes[2 * bytes - 1]) >> (n % 8) == 0;
+  }
+};
+
+// n exponents, the deepest level first; null if they are not there. `lists`: room for those of two levels.
+HWY_INLINE const std::uint8_t* get_exponents(Input& input, Window window, std::size_t n,
+                                             std::uint8_t (&lists)[2][kListBytes]) {
+  LevelInput levels[kLevels];
+  std::size_t counts[kLevels + 1] = {n};
+  for (std::size_t level = 0; level < kLevels; ++level) {
+    if (!levels[level].take(input, counts[level], counts[level + 1])) return nullptr;
+  }
+  const std::uint8_t* rest = input.take(counts[kLevels]);
+  if (rest == nullptr) return nullptr;
+  for (std::size_t level = kLevels; level-- > 0;) {
+    std::uint8_t* list = lists[level % 2];
+    join_level(levels[level].low, levels[level].high, counts[level], window.symbols(level), rest, list);
+    rest = list;
+  }
+  return rest;
+}
+
+HWY_INLINE bool get_coded(Input& input, Form form, bool zero_is_symbol, std::uint32_t* words, std::size_t n) {
+  const std::uint8_t* base = input.take(1);
+  if (base == nullptr || *base < lossless::kLeastBase || *base > lossless::kMostBase) return false;
+  alignas(64) std::uint8_t lists[2][kListBytes];
+  const std::uint8_t* exponents = get_exponents(input, {*base, zero_is_symbol}, n, lists);
+  if (exponents == nullptr) return false;
+  const std::uint8_t* rest = input.take(lossless::rest_bytes(form, n));
+  if (rest == nullptr) return false;
+  with_rest(form, [=](auto kind) HWY_ATTR { decltype(kind)::get(rest, exponents, n, words); });
+  return form != Form::coded_11 || Rest11::is_clean(rest, n);
+}
+
+HWY_INLINE bool get_plain(Input& input, Form form, std::uint32_t* words, std::size_t n) {
+  const std::uint8_t* bytes = input.take(form == Form::constant ? 4 : lossless::plain_bytes(form, n) - 1);
+  if (bytes == nullptr) return false;
+  if (form == Form::constant) {
+    std::uint32_t word;
+    std::memcpy(&word, bytes, 4);
+    std::fill_n(words, n, word);
+  }
+  if (form == Form::words) std::memcpy(words, bytes, 4 * n);
+  if (form == Form::upper_halves) get_upper_halves(bytes, n, words);
+  if (form == Form::float16) {
+    alignas(64) float block[kBlock];
+    kernels::widen_exactly(DataType::float16, block, bytes, n);
+    std::memcpy(words, block, 4 * n);
+  }
+  return true;
+}
+
+// Decodes n words from the front of the input, which is readable for kReadSlack behind its end. Whole groups are
+// written.
+inline bool decode_block(Input& input, std::uint32_t* words, std::size_t n) {
+  const std::uint8_t* first = input.take(1);
+  if (first == nullptr) return false;
+  const auto form = static_cast<Form>(*first & ~lossless::kZeroIsSymbol);
+  const bool zero_is_symbol = (*first & lossless::kZeroIsSymbol) != 0;
+  if (form > Form::coded_11) return false;
+  if (form >= Form::coded_24) return get_coded(input, form, zero_is_symbol, words, n);
+  return !zero_is_symbol && get_plain(input, form, words, n);
+}
+
+// Calls decode_block() on the block at the front of the slice, in place where enough follows it.
+HWY_INLINE bool decode_next(Input& slice, std::uint32_t* words, std::size_t n) {
+  if (slice.left >= kMostBlockBytes + kReadSlack) return decode_block(slice, words, n);
+  std::uint8_t padded[kMostBlockBytes + 2 * kReadSlack];
+  Input copy{padded, std::min(slice.left, kMostBlockBytes)};
+  std::memcpy(padded, slice.at, copy.left);
+  std::memset(padded + copy.left, 0, kReadSlack);
+  return decode_block(copy, words, n) && slice.take(static_cast<std::size_t>(copy.at - padded)) != nullptr;
+}
+
+// Calls use(words, begin, count) for each block, which is decoded to target + begin if `in_place` and it is whole,
+// else to a block of its own.
+template <class Use>
+HWY_INLINE bool decode_blocks(const std::byte* source, std::size_t bytes, float* target, std::size_t n, bool in_place,
+                              Use use) {
+  Input slice{reinterpret_cast<const std::uint8_t*>(source), bytes};
+  alignas(64) std::uint32_t block[kBlock];
+  for (std::size_t i = 0; i < n; i += kBlock) {
+    const std::size_t count = std::min(kBlock, n - i);
+    std::uint32_t* words = in_place && count == kBlock ? reinterpret_cast<std::uint32_t*>(target + i) : block;
+    if (!decode_next(slice, words, count)) return false;
+    if (words == block) use(block, i, count);
+  }
+  return slice.left == 0;
+}
+
+bool lossless_decode(const std::byte* source, std::size_t bytes, float* target, std::size_t n) {
+  return decode_blocks(source, bytes, target, n, true,
+                       [=](const std::uint32_t* words, std::size_t i, std::size_t count) {
+                         std::memcpy(target + i, words, count * sizeof(float));
+                       });
+}
+
+bool lossless_decode_add(const std::byte* source, std::size_t bytes, const float* addend, float* target,
+                         std::size_t n) {
+  return decode_blocks(source, bytes, target, n, false,
+                       [=](const std::uint32_t* words, std::size_t i, std::size_t count) {
+                         kernels::reduce(DataType::float32, ReduceOp::sum, target + i, addend + i, words, count);
+                       });
+}
+
+}  // namespace qccl::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

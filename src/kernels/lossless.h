@@ -1,0 +1,69 @@
+// Lossless coding of float32 words: every bit comes back, NaN payloads included. Dispatched at run time to the
+// widest instruction set, the same bytes on all. The rule, in scalar code: lossless_reference.h.
+//
+// The idea: neighbours in a tensor have few different exponents, and signs and mantissas are noise. So exponents are
+// coded in a window around the usual one, and the rest is sent as it is, without the low mantissa bits where they are
+// all 0: values that were bfloat16 or float16 keep their 16 bits less what the exponents save.
+//
+// A slice of n words is cut into blocks of kLosslessBlock, the last one shorter; they follow each other without gaps.
+// A block of n words begins with one byte, its form:
+//
+// | form        | what follows                                              | for words that                         |
+// |-------------|-----------------------------------------------------------|----------------------------------------|
+// | 0           | 4 bytes: the word                                         | are all the same                       |
+// | 1           | 4 n: the words                                            |                                        |
+// | 2           | 2 n: their upper halves                                   | are bfloat16: the lower 16 bits are 0  |
+// | 3           | 2 n: float16                                              | are float16 (exact_half.h)             |
+// | 4 (or 0x84) | exponents, then 3 n: the 24 other bits                    |                                        |
+// | 5 (or 0x85) | exponents, then n: the 8 others                           | have 0 in the lower 16 bits            |
+// | 6 (or 0x86) | exponents, then n: 8 others, then 3 bit planes: 3 others  | have 0 in the lower 13 bits            |
+//
+// Exponents, the 8 bits below the sign, go through three levels. Each has three symbols; an element is coded in two
+// bits, 0..2 for a symbol and 3 for none of them, and those that are none go to the next level; after the last, their
+// exponents follow. With a base b in 5..252 the symbols are, in the order of their codes,
+//
+// | level | forms 4, 5, 6     | 0x84, 0x85, 0x86 (where many words are 0) |
+// |-------|-------------------|-------------------------------------------|
+// | 1     | b, b+1, b+2       | 0, b+1, b+2                               |
+// | 2     | b-2, b-1, b+3     | b-1, b, b+3                               |
+// | 3     | b-5, b-4, b-3     | b-4, b-3, b-2                             |
+//
+// | bytes                          | content                                                            |
+// |--------------------------------|--------------------------------------------------------------------|
+// | 1                              | b                                                                  |
+// | 2 ceil(n1 / 8), n1 = n         | level 1: bit plane of the codes' low bits, then of their high bits |
+// | 2 ceil(n2 / 8)                 | level 2, n2 = the number of codes 3 of level 1                     |
+// | 2 ceil(n3 / 8)                 | level 3                                                            |
+// | n4                             | exponents                                                          |
+//
+// A bit plane has the first element in the lowest bit of its first byte; what is left of the last byte is 0. With the
+// word turned left by one bit, exponent on top and sign at the bottom, the 24 other bits are the three lower bytes,
+// little-endian; the 8 others are the third byte's upper seven bits and the sign in the lowest; the 3 other bits are
+// bits 13, 14, 15 of the word.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace qccl::kernels {
+
+inline constexpr std::size_t kLosslessBlock = 1024;
+// What the encoder may write behind the bytes that it returns.
+inline constexpr std::size_t kLosslessSlack = 64;
+
+// What lossless_encode() may write: a byte more a block than the words themselves, and the slack.
+constexpr std::size_t lossless_max_bytes(std::size_t n) {
+  return n * 4 + n / kLosslessBlock + (n % kLosslessBlock != 0 ? 1 : 0) + kLosslessSlack;
+}
+
+// Returns the bytes of the slice; `target` has room for lossless_max_bytes(n). Any alignment.
+std::size_t lossless_encode(const float* source, std::size_t n, std::byte* target);
+
+// False if `source` is not exactly the bytes of a slice of n words; `target` then holds anything.
+[[nodiscard]] bool lossless_decode(const std::byte* source, std::size_t bytes, float* target, std::size_t n);
+
+// target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is `target` or does not overlap it.
+[[nodiscard]] bool lossless_decode_add(const std::byte* source, std::size_t bytes, const float* addend, float* target,
+                                       std::size_t n);
+
+}  // namespace qccl::kernels

@@ -31,13 +31,6 @@ using lossless::kBlock;
 using lossless::kLevels;
 using lossless::Window;
 
-template <class Use>
-HWY_INLINE void with_rest(Form coded, Use use) {
-  if (coded == Form::coded_24) return use(Rest24());
-  if (coded == Form::coded_8) return use(Rest8());
-  use(Rest11());
-}
-
 // ---- Encoding.
 
 // A block's exponents, level by level.
@@ -47,32 +40,28 @@ struct CodedExponents {
   Planes planes[kLevels];
   alignas(64) std::uint8_t lists[kLevels + 1][kListBytes];
 
-  // From lists[0], n exponents.
-  HWY_INLINE void code(std::size_t n) {
-    std::memset(lists[0] + n, 0, kGroup);
-    const ListSums sums = sums_of(lists[0], n);
-    window = lossless::choose_window(sums.sum, sums.nonzero, n);
+  // Those in lists[0].
+  HWY_INLINE void code(Window chosen, std::size_t n) {
+    window = chosen;
     counts[0] = n;
     for (std::size_t level = 0; level < kLevels; ++level) {
       const lossless::Symbols symbols = window.symbols(level);
-      std::memset(lists[level] + counts[level], symbols[0], kGroup);
+      fill_group(symbols[0], lists[level] + counts[level]);
       counts[level + 1] = split_level(lists[level], counts[level], symbols, planes[level], lists[level + 1]);
     }
   }
-  HWY_INLINE std::uint8_t* put(Form form, std::uint8_t* to) const {
-    *to++ = static_cast<std::uint8_t>(static_cast<std::uint8_t>(form) |
-                                      (window.zero_is_symbol ? lossless::kZeroIsSymbol : 0));
-    *to++ = window.base;
+  // Writes up to kLosslessSlack behind them.
+  HWY_INLINE void put(std::uint8_t* to) const {
     for (std::size_t level = 0; level < kLevels; ++level) {
       const std::size_t bytes = lossless::plane_bytes(counts[level]);
-      std::memcpy(to, planes[level].low, bytes);
-      std::memcpy(to + bytes, planes[level].high, bytes);
+      std::memcpy(to, planes[level].low, sizeof(planes[level].low));
+      std::memcpy(to + bytes, planes[level].high, sizeof(planes[level].high));
       to += 2 * bytes;
     }
-    std::memcpy(to, lists[kLevels], counts[kLevels]);
-    return to + counts[kLevels];
+    for (std::size_t i = 0; i < counts[kLevels]; i += kGroup) std::memcpy(to + i, lists[kLevels] + i, kGroup);
   }
 };
+static_assert(sizeof(Planes::low) <= kLosslessSlack && kGroup <= kLosslessSlack);
 
 inline bool all_float16(const std::uint32_t* words, std::size_t n) {
   alignas(64) float block[kBlock];
@@ -89,24 +78,7 @@ inline void put_float16(const std::uint32_t* words, std::size_t n, std::uint8_t*
   kernels::narrow_exactly(DataType::float16, to, block, n);
 }
 
-// Encodes n words, of which whole groups are readable; returns the end of what it wrote.
-inline std::uint8_t* encode_block(const std::uint32_t* words, std::size_t n, std::uint8_t* to) {
-  CodedExponents exponents;
-  const Scan scan = scan_words(words, n, exponents.lists[0]);
-  if (scan.differing_bits == 0) {
-    *to = static_cast<std::uint8_t>(Form::constant);
-    std::memcpy(to + 1, words, 4);
-    return to + 5;
-  }
-  exponents.code(n);
-  const Form coded = lossless::coded_form(scan.any_bits);
-  const std::size_t bytes = lossless::coded_bytes(coded, exponents.counts);
-  const Form form = lossless::choose_form(coded, bytes, n, [&] { return all_float16(words, n); });
-  if (form == coded) {
-    std::uint8_t* rest = exponents.put(form, to);
-    with_rest(form, [=](auto kind) HWY_ATTR { decltype(kind)::put(words, n, rest); });
-    return to + bytes;
-  }
+inline std::uint8_t* put_plain(Form form, const std::uint32_t* words, std::size_t n, std::uint8_t* to) {
   *to++ = static_cast<std::uint8_t>(form);
   if (form == Form::words) std::memcpy(to, words, 4 * n);
   if (form == Form::upper_halves) put_upper_halves(words, n, to);
@@ -114,20 +86,80 @@ inline std::uint8_t* encode_block(const std::uint32_t* words, std::size_t n, std
   return to + lossless::plain_bytes(form, n) - 1;
 }
 
-std::size_t lossless_encode(const float* source, std::size_t n, std::byte* target) {
-  auto* to = reinterpret_cast<std::uint8_t*>(target);
-  std::size_t i = 0;
-  for (; i + kBlock <= n; i += kBlock) {
-    to = encode_block(reinterpret_cast<const std::uint32_t*>(source + i), kBlock, to);
+// Encodes blocks one after the other.
+class BlockEncoder {
+ public:
+  explicit HWY_INLINE BlockEncoder(std::uint8_t* to) : to_(to) {}
+
+  // n words, of which whole groups are readable.
+  void put(const std::uint32_t* words, std::size_t n) {
+    const Scan scan = scan_block(words, n);
+    if (scan.differing_bits == 0) {
+      *to_ = static_cast<std::uint8_t>(Form::constant);
+      std::memcpy(to_ + 1, words, 4);
+      to_ += 5;
+      return;
+    }
+    exponents_.code(lossless::choose_window(scan.exponent_sum, scan.nonzero_exponents, n), n);
+    const Form coded = lossless::coded_form(scan.any_bits);
+    const std::size_t bytes = lossless::coded_bytes(coded, exponents_.counts);
+    const Form form = lossless::choose_form(coded, bytes, n, [&] { return all_float16(words, n); });
+    if (form != coded) {
+      to_ = put_plain(form, words, n, to_);
+      return;
+    }
+    put_coded(form, words, n);
+    to_ += bytes;
   }
+  HWY_INLINE std::uint8_t* end() const { return to_; }
+
+ private:
+  // Also writes the other bits where they will be if the block has the form of the one before.
+  HWY_INLINE Scan scan_block(const std::uint32_t* words, std::size_t n) {
+    std::uint8_t* const exponents = exponents_.lists[0];
+    written_ = n == kBlock ? usual_ : Form::constant;
+    if (n == kBlock) {
+      Scan scan;
+      with_rest(usual_, [&, rest = to_ + 2](auto kind) HWY_ATTR {
+        scan = scan_words(words, n, exponents,
+                          [=](const FourVectors& t, std::size_t i) HWY_ATTR { decltype(kind)::put_four(t, i, rest); });
+      });
+      return scan;
+    }
+    std::uint32_t first;
+    std::memcpy(&first, words, sizeof(first));
+    const std::size_t whole = groups_of(n) * kGroup;
+    return scan_words(words, whole, exponents, [](const FourVectors&, std::size_t) {}).without(whole - n, first);
+  }
+
+  HWY_INLINE void put_coded(Form form, const std::uint32_t* words, std::size_t n) {
+    const std::uint8_t zero = exponents_.window.zero_is_symbol ? lossless::kZeroIsSymbol : 0;
+    to_[0] = static_cast<std::uint8_t>(static_cast<std::uint8_t>(form) | zero);
+    to_[1] = exponents_.window.base;
+    std::uint8_t* const rest = to_ + 2;
+    if (form != written_) with_rest(form, [=](auto kind) HWY_ATTR { decltype(kind)::put(words, n, rest); });
+    exponents_.put(rest + lossless::rest_bytes(form, n));
+    usual_ = form;
+  }
+
+  std::uint8_t* to_;
+  Form usual_ = Form::coded_24;
+  Form written_ = Form::constant;  // whose other bits the scan has written; constant: none
+  CodedExponents exponents_;
+};
+
+std::size_t lossless_encode(const float* source, std::size_t n, std::byte* target) {
+  BlockEncoder encoder(reinterpret_cast<std::uint8_t*>(target));
+  std::size_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) encoder.put(reinterpret_cast<const std::uint32_t*>(source + i), kBlock);
   if (i < n) {
     alignas(64) std::uint32_t block[kBlock];
     const std::size_t left = n - i;
     std::memcpy(block, source + i, left * sizeof(float));
     std::fill(block + left, block + groups_of(left) * kGroup, block[0]);
-    to = encode_block(block, left, to);
+    encoder.put(block, left);
   }
-  return static_cast<std::size_t>(reinterpret_cast<std::byte*>(to) - target);
+  return static_cast<std::size_t>(reinterpret_cast<std::byte*>(encoder.end()) - target);
 }
 
 // ---- Decoding.
@@ -197,11 +229,11 @@ HWY_INLINE const std::uint8_t* get_exponents(Input& input, Window window, std::s
 HWY_INLINE bool get_coded(Input& input, Form form, bool zero_is_symbol, std::uint32_t* words, std::size_t n) {
   const std::uint8_t* base = input.take(1);
   if (base == nullptr || *base < lossless::kLeastBase || *base > lossless::kMostBase) return false;
+  const std::uint8_t* rest = input.take(lossless::rest_bytes(form, n));
+  if (rest == nullptr) return false;
   alignas(64) std::uint8_t lists[2][kListBytes];
   const std::uint8_t* exponents = get_exponents(input, {*base, zero_is_symbol}, n, lists);
   if (exponents == nullptr) return false;
-  const std::uint8_t* rest = input.take(lossless::rest_bytes(form, n));
-  if (rest == nullptr) return false;
   with_rest(form, [=](auto kind) HWY_ATTR { decltype(kind)::get(rest, exponents, n, words); });
   return form != Form::coded_11 || Rest11::is_clean(rest, n);
 }

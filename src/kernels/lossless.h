@@ -14,13 +14,13 @@
 // | 1           | 4 n: the words                                            |                                        |
 // | 2           | 2 n: their upper halves                                   | are bfloat16: the lower 16 bits are 0  |
 // | 3           | 2 n: float16                                              | are float16 (exact_half.h)             |
-// | 4 (or 0x84) | exponents, then 3 n: the 24 other bits                    |                                        |
-// | 5 (or 0x85) | exponents, then n: the 8 others                           | have 0 in the lower 16 bits            |
-// | 6 (or 0x86) | exponents, then n: 8 others, then 3 bit planes: 3 others  | have 0 in the lower 13 bits            |
+// | 4 (or 0x84) | b, then 3 n: the 24 other bits, then exponents            |                                        |
+// | 5 (or 0x85) | b, then n: the 8 others, then exponents                   | have 0 in the lower 16 bits            |
+// | 6 (or 0x86) | b, then n: 8 others, 3 bit planes: 3 others, exponents    | have 0 in the lower 13 bits            |
 //
 // Exponents, the 8 bits below the sign, go through three levels. Each has three symbols; an element is coded in two
 // bits, 0..2 for a symbol and 3 for none of them, and those that are none go to the next level; after the last, their
-// exponents follow. With a base b in 5..252 the symbols are, in the order of their codes,
+// exponents follow. With the base b, a byte of 5..252, the symbols are, in the order of their codes,
 //
 // | level | forms 4, 5, 6     | 0x84, 0x85, 0x86 (where many words are 0) |
 // |-------|-------------------|-------------------------------------------|
@@ -30,7 +30,6 @@
 //
 // | bytes                          | content                                                            |
 // |--------------------------------|--------------------------------------------------------------------|
-// | 1                              | b                                                                  |
 // | 2 ceil(n1 / 8), n1 = n         | level 1: bit plane of the codes' low bits, then of their high bits |
 // | 2 ceil(n2 / 8)                 | level 2, n2 = the number of codes 3 of level 1                     |
 // | 2 ceil(n3 / 8)                 | level 3                                                            |
@@ -49,7 +48,7 @@ namespace qccl::kernels {
 
 inline constexpr std::size_t kLosslessBlock = 1024;
 // What the encoder may write behind the bytes that it returns.
-inline constexpr std::size_t kLosslessSlack = 64;
+inline constexpr std::size_t kLosslessSlack = 128;
 
 // What lossless_encode() may write: a byte more a block than the words themselves, and the slack.
 constexpr std::size_t lossless_max_bytes(std::size_t n) {

@@ -32,24 +32,9 @@ using List = hn::Vec<ListTag>;
 // Whether byte compress and expand are instructions.
 #define QCCL_HAS_BYTE_COMPRESS (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL)
 
-struct ListSums {
-  std::uint32_t sum = 0;
-  std::uint32_t nonzero = 0;
-};
-
-// Of n bytes, and zeros up to a multiple of kGroup.
-HWY_INLINE ListSums sums_of(const std::uint8_t* list, std::size_t n) {
+HWY_INLINE void fill_group(std::uint8_t value, std::uint8_t* to) {
   const ListTag d;
-  const hn::Repartition<std::uint64_t, ListTag> sums;
-  auto sum = hn::Zero(sums);
-  auto nonzero = hn::Zero(sums);
-  for (std::size_t i = 0; i < n; i += hn::Lanes(d)) {
-    const List v = hn::Load(d, list + i);
-    sum = hn::Add(sum, hn::SumsOf8(v));
-    nonzero = hn::Add(nonzero, hn::SumsOf8(hn::Min(v, hn::Set(d, 1))));
-  }
-  return {static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(sums, sum))),
-          static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(sums, nonzero)))};
+  for (std::size_t i = 0; i < kGroup; i += hn::Lanes(d)) hn::StoreU(hn::Set(d, value), d, to + i);
 }
 
 // A level's codes: bit i of each plane is element i's.
@@ -111,9 +96,10 @@ HWY_INLINE hn::Vec<EightTag> load_eight(const std::uint8_t* from) {
   return hn::BitCast(EightTag(), hn::Set(d, eight));
 }
 
-HWY_INLINE std::uint64_t lookup_eight(hn::Vec<EightTag> bytes, const std::array<std::uint8_t, 8>& indices) {
+HWY_INLINE hn::Vec<hn::Repartition<std::uint64_t, EightTag>> looked_up(hn::Vec<EightTag> bytes,
+                                                                       const std::array<std::uint8_t, 8>& indices) {
   const hn::Repartition<std::uint64_t, EightTag> d;
-  return hn::GetLane(hn::BitCast(d, hn::TableLookupBytesOr0(bytes, load_eight(indices.data()))));
+  return hn::BitCast(d, hn::TableLookupBytesOr0(bytes, load_eight(indices.data())));
 }
 
 HWY_INLINE std::size_t split_level(const std::uint8_t* list, std::size_t n, const lossless::Symbols& symbols,
@@ -131,7 +117,7 @@ HWY_INLINE std::size_t split_level(const std::uint8_t* list, std::size_t n, cons
   std::size_t count = 0;
   for (std::size_t g = 0; g < lossless::plane_bytes(n); ++g) {
     const unsigned none = low[g] & high[g];
-    const std::uint64_t taken = lookup_eight(load_eight(list + g * 8), kCompactIndices[none]);
+    const std::uint64_t taken = hn::GetLane(looked_up(load_eight(list + g * 8), kCompactIndices[none]));
     std::memcpy(rest + count, &taken, 8);
     count += static_cast<std::size_t>(std::popcount(none));
   }
@@ -150,13 +136,16 @@ HWY_INLINE void join_level(const std::byte* low_plane, const std::byte* high_pla
     const List not_low = hn::IfThenElse(is_high, s2, s0);
     hn::Store(hn::IfThenElse(is_low, hn::IfThenZeroElse(is_high, s1), not_low), d, list + i);
   }
-  for (std::size_t g = 0; g < lossless::plane_bytes(n); ++g) {
-    const unsigned none = low[g] & high[g];
-    std::uint64_t eight;
-    std::memcpy(&eight, list + g * 8, 8);
-    eight |= lookup_eight(load_eight(rest), kSpreadIndices[none]);
-    std::memcpy(list + g * 8, &eight, 8);
-    rest += std::popcount(none);
+  // A list has room for a whole vector, planes may be read behind their end: what that brings is behind the list's.
+  for (std::size_t g = 0; g < lossless::plane_bytes(n); g += 2) {
+    const unsigned first = low[g] & high[g], second = low[g + 1] & high[g + 1];
+    const auto lower = looked_up(load_eight(rest), kSpreadIndices[first]);
+    rest += std::popcount(first);
+    const auto upper = looked_up(load_eight(rest), kSpreadIndices[second]);
+    rest += std::popcount(second);
+    const EightTag sixteen;
+    const auto both = hn::BitCast(sixteen, hn::InterleaveLower(lower, upper));
+    hn::Store(hn::Or(hn::Load(sixteen, list + g * 8), both), sixteen, list + g * 8);
   }
 }
 

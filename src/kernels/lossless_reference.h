@@ -109,13 +109,6 @@ inline void put_coded(const LosslessLevels& levels, Form form, const std::uint32
   const std::size_t n = levels.counts[0];
   writer.put(static_cast<std::uint32_t>(form) | (levels.window.zero_is_symbol ? lossless::kZeroIsSymbol : 0), 1);
   writer.put(levels.window.base, 1);
-  for (std::size_t level = 0; level < kLevels; ++level) {
-    const lossless::Symbols symbols = levels.window.symbols(level);
-    const auto code = [&](std::size_t i) { return code_of(symbols, levels.exponents[level][i]); };
-    writer.put_plane(levels.counts[level], code);
-    writer.put_plane(levels.counts[level], [&](std::size_t i) { return code(i) >> 1; });
-  }
-  for (std::size_t i = 0; i < levels.counts[kLevels]; ++i) writer.put(levels.exponents[kLevels][i], 1);
   for (std::size_t i = 0; i < n; ++i) {
     const std::uint32_t turned = lossless::turn(words[i]);
     if (form == Form::coded_24) {
@@ -124,8 +117,16 @@ inline void put_coded(const LosslessLevels& levels, Form form, const std::uint32
       writer.put((turned >> 16 & 0xFEu) | (turned & 1u), 1);
     }
   }
-  if (form != Form::coded_11) return;
-  for (int bit = 13; bit < 16; ++bit) writer.put_plane(n, [&](std::size_t i) { return words[i] >> bit; });
+  for (int bit = 13; form == Form::coded_11 && bit < 16; ++bit) {
+    writer.put_plane(n, [&](std::size_t i) { return words[i] >> bit; });
+  }
+  for (std::size_t level = 0; level < kLevels; ++level) {
+    const lossless::Symbols symbols = levels.window.symbols(level);
+    const auto code = [&](std::size_t i) { return code_of(symbols, levels.exponents[level][i]); };
+    writer.put_plane(levels.counts[level], code);
+    writer.put_plane(levels.counts[level], [&](std::size_t i) { return code(i) >> 1; });
+  }
+  for (std::size_t i = 0; i < levels.counts[kLevels]; ++i) writer.put(levels.exponents[kLevels][i], 1);
 }
 
 // Returns the end of what it wrote.
@@ -182,17 +183,16 @@ inline void get_exponents(LosslessReader& reader, lossless::Window window, std::
 inline void get_coded(LosslessReader& reader, Form form, bool zero_is_symbol, std::uint32_t* words, std::size_t n) {
   const std::uint32_t base = reader.get(1);
   if (base < lossless::kLeastBase || base > lossless::kMostBase) reader.fail();
-  std::uint32_t exponents[kBlock];
-  get_exponents(reader, {static_cast<std::uint8_t>(base), zero_is_symbol}, exponents, n);
   for (std::size_t i = 0; i < n; ++i) {
     const std::uint32_t rest = reader.get(form == Form::coded_24 ? 3 : 1);
-    const std::uint32_t low = form == Form::coded_24 ? rest : (rest & 0xFEu) << 16 | (rest & 1u);
-    words[i] = lossless::turn_back(exponents[i] << 24 | low);
+    words[i] = lossless::turn_back(form == Form::coded_24 ? rest : (rest & 0xFEu) << 16 | (rest & 1u));
   }
-  if (form != Form::coded_11) return;
-  for (int at = 13; at < 16; ++at) {
+  for (int at = 13; form == Form::coded_11 && at < 16; ++at) {
     reader.get_plane(n, [&](std::size_t i, std::uint32_t bit) { words[i] |= bit << at; });
   }
+  std::uint32_t exponents[kBlock];
+  get_exponents(reader, {static_cast<std::uint8_t>(base), zero_is_symbol}, exponents, n);
+  for (std::size_t i = 0; i < n; ++i) words[i] |= exponents[i] << 23;
 }
 
 inline void lossless_decode_block(LosslessReader& reader, std::uint32_t* words, std::size_t n) {

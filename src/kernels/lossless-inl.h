@@ -17,8 +17,8 @@
 #include "hwy/highway.h"
 #include "kernels/exact_half.h"
 #include "kernels/lossless_levels-inl.h"
+#include "kernels/lossless_rest-inl.h"
 #include "kernels/lossless_rule.h"
-#include "kernels/lossless_words-inl.h"
 #include "kernels/reduce.h"
 
 HWY_BEFORE_NAMESPACE();

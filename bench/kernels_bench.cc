@@ -21,6 +21,7 @@
 #include "kernels/onebit.h"
 #include "kernels/reduce.h"
 #include "kernels/simd.h"
+#include "kernels/topk.h"
 
 namespace {
 
@@ -132,6 +133,10 @@ void add_onebit(const std::string& simd) {
       pack);
 }
 
+void check(bool decoded) {
+  if (!decoded) std::abort();
+}
+
 void add_lossless(const std::string& simd, const std::string& name, float (*rounded)(float)) {
   const Kernel round = [=](Buffers& b) { std::transform(b.source.begin(), b.source.end(), b.source.begin(), rounded); };
   const auto bytes = std::make_shared<std::size_t>(0);
@@ -142,9 +147,6 @@ void add_lossless(const std::string& simd, const std::string& name, float (*roun
     round(b);
     encode(b);
   };
-  const auto check = [](bool decoded) {
-    if (!decoded) std::abort();
-  };
   add(simd, name + "/encode", encode, round);
   const Kernel decode = [=](Buffers& b) {
     check(kernels::lossless_decode(b.encoded.data(), *bytes, b.target.data(), kElements));
@@ -154,6 +156,19 @@ void add_lossless(const std::string& simd, const std::string& name, float (*roun
     check(kernels::lossless_decode_add(b.encoded.data(), *bytes, b.addend.data(), b.target.data(), kElements));
   };
   add(simd, name + "/decode_add", decode_add, round_and_encode);
+}
+
+void add_topk(const std::string& simd, const std::string& name, kernels::TopkFormat format) {
+  const Kernel encode = [=](Buffers& b) { kernels::topk_encode(format, b.source.data(), kElements, b.encoded.data()); };
+  const Kernel decode = [=](Buffers& b) {
+    check(kernels::topk_decode(format, b.encoded.data(), b.target.data(), kElements));
+  };
+  const Kernel decode_add = [=](Buffers& b) {
+    check(kernels::topk_decode_add(format, b.encoded.data(), b.target.data(), b.target.data(), kElements));
+  };
+  add(simd, name + "/encode", encode);
+  add(simd, name + "/decode", decode, encode);
+  add(simd, name + "/decode_add_in_place", decode_add, encode);
 }
 
 void add_reductions(const std::string& simd) {
@@ -186,6 +201,10 @@ const bool registered = [] {
     add_lossless(simd, "lossless_float32", [](float x) { return x; });
     add_lossless(simd, "lossless_bfloat16", [](float x) { return to_float(to_bfloat16(x)); });
     add_lossless(simd, "lossless_float16", [](float x) { return to_float(to_float16(x)); });
+    for (const std::uint32_t kept : {41u, 4u, 410u}) {
+      add_topk(simd, "topk_" + std::to_string(kept) + "_of_4096", {.kept = kept, .int8_values = false});
+    }
+    add_topk(simd, "topk_41_of_4096_int8", {.kept = 41, .int8_values = true});
     add_reductions(simd);
   }
   return true;

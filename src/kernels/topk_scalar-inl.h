@@ -1,0 +1,13 @@
+// topk.h for the target without vectors: the reference itself.
+
+#include "kernels/topk_reference.h"
+
+namespace qccl::kernels::HWY_NAMESPACE {
+
+void topk_encode(TopkFormat format, const float* source, std::size_t n, std::byte* target) {
+  for (std::size_t begin = 0; begin < n; begin += kTopkChunk) {
+    target = reference::topk_encode_chunk(format, source + begin, std::min(kTopkChunk, n - begin), target);
+  }
+}
+
+}  // namespace qccl::kernels::HWY_NAMESPACE

@@ -1,8 +1,9 @@
 // Speed of the kernels in L2, on every instruction set that this machine has, against memcpy.
 //
-// 64 Ki floats (256 KiB) in buckets of 1024. GB/s counts bytes of float32 input. Kernel and memcpy of
-// the same 256 KiB take turns in batches, because a shared machine's speed changes from moment to
-// moment; the ratio is the median over the pairs of neighbours, GB/s and the time are medians too.
+// 64 Ki floats (256 KiB) at addresses that are multiples of 64, as tensors have them, in buckets of 1024 (minmax) or
+// blocks of 128 (int). GB/s counts bytes of float32 input. Kernel and memcpy of the same 256 KiB take turns in batches,
+// because a shared machine's speed changes from moment to moment; the ratio is the median over the pairs of
+// neighbours, GB/s and the time are medians too.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/half.h"
+#include "kernels/block_int.h"
 #include "kernels/lossless.h"
 #include "kernels/minmax.h"
 #include "kernels/onebit.h"
@@ -31,18 +33,31 @@ constexpr std::size_t kElements = 64 * 1024;
 constexpr std::size_t kBytes = kElements * sizeof(float);
 constexpr int kBatch = 8;
 
+// Memory in whole cache lines.
+template <class T>
+class LineBuffer {
+ public:
+  explicit LineBuffer(std::size_t count) : lines_(count * sizeof(T) / sizeof(Line)) {}
+  T* data() { return reinterpret_cast<T*>(lines_.data()); }
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> lines_;
+};
+
 struct Buffers {
-  std::vector<float> source, addend, target;
-  std::vector<std::byte> encoded;
+  LineBuffer<float> source{kElements}, addend{kElements}, target{kElements};
+  LineBuffer<std::byte> encoded{2 * kBytes};
 };
 
 Buffers make_buffers() {
-  Buffers buffers{std::vector<float>(kElements), std::vector<float>(kElements), std::vector<float>(kElements),
-                  std::vector<std::byte>(2 * kBytes)};
+  Buffers buffers;
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
-  for (float& x : buffers.source) x = normal(random);
-  for (float& x : buffers.addend) x = normal(random);
+  for (std::size_t i = 0; i < kElements; ++i) buffers.source.data()[i] = normal(random);
+  for (std::size_t i = 0; i < kElements; ++i) buffers.addend.data()[i] = normal(random);
   return buffers;
 }
 
@@ -91,22 +106,26 @@ void add(
       ->Unit(benchmark::kMicrosecond);
 }
 
-void add_minmax(const std::string& simd, int bits) {
-  const kernels::MinmaxFormat format{bits, 1024};
-  const std::string name = "minmax" + std::to_string(bits);
-  const Kernel encode = [=](Buffers& b) {
-    kernels::minmax_encode(format, b.source.data(), kElements, b.encoded.data());
+// One codec's kernels.
+struct CodecKernels {
+  std::function<void(const float* source, std::byte* target, const kernels::RandomStream* random)> encode;
+  std::function<void(const std::byte* source, float* target)> decode;
+  std::function<void(const std::byte* source, const float* addend, float* target)> decode_add;
+};
+
+void add_codec(const std::string& simd, const std::string& name, const CodecKernels& codec) {
+  const Kernel encode = [=](Buffers& b) { codec.encode(b.source.data(), b.encoded.data(), nullptr); };
+  const Kernel encode_stochastic = [=](Buffers& b) {
+    const kernels::RandomStream random{.key = 1};
+    codec.encode(b.source.data(), b.encoded.data(), &random);
   };
-  const Kernel decode = [=](Buffers& b) {
-    kernels::minmax_decode(format, b.encoded.data(), b.target.data(), kElements);
-  };
-  const Kernel decode_add = [=](Buffers& b) {
-    kernels::minmax_decode_add(format, b.encoded.data(), b.addend.data(), b.target.data(), kElements);
-  };
+  const Kernel decode = [=](Buffers& b) { codec.decode(b.encoded.data(), b.target.data()); };
+  const Kernel decode_add = [=](Buffers& b) { codec.decode_add(b.encoded.data(), b.addend.data(), b.target.data()); };
   const Kernel decode_add_in_place = [=](Buffers& b) {
-    kernels::minmax_decode_add(format, b.encoded.data(), b.target.data(), b.target.data(), kElements);
+    codec.decode_add(b.encoded.data(), b.target.data(), b.target.data());
   };
   add(simd, name + "/encode", encode);
+  add(simd, name + "/encode_stochastic", encode_stochastic);
   add(simd, name + "/decode", decode, encode);
   add(simd, name + "/decode_add", decode_add, encode);
   add(simd, name + "/decode_add_in_place", decode_add_in_place, encode);
@@ -171,6 +190,31 @@ void add_topk(const std::string& simd, const std::string& name, kernels::TopkFor
   add(simd, name + "/decode_add_in_place", decode_add, encode);
 }
 
+void add_minmax(const std::string& simd, int bits) {
+  const kernels::MinmaxFormat format{bits, 1024};
+  add_codec(simd, "minmax" + std::to_string(bits),
+            {[=](const float* source, std::byte* target, const kernels::RandomStream* random) {
+               kernels::minmax_encode(format, source, kElements, target, random);
+             },
+             [=](const std::byte* source, float* target) { kernels::minmax_decode(format, source, target, kElements); },
+             [=](const std::byte* source, const float* addend, float* target) {
+               kernels::minmax_decode_add(format, source, addend, target, kElements);
+             }});
+}
+
+void add_block_int(const std::string& simd, int bits) {
+  const kernels::BlockIntFormat format{bits, 128};
+  add_codec(
+      simd, "int" + std::to_string(bits),
+      {[=](const float* source, std::byte* target, const kernels::RandomStream* random) {
+         kernels::block_int_encode(format, source, kElements, target, random);
+       },
+       [=](const std::byte* source, float* target) { kernels::block_int_decode(format, source, target, kElements); },
+       [=](const std::byte* source, const float* addend, float* target) {
+         kernels::block_int_decode_add(format, source, addend, target, kElements);
+       }});
+}
+
 void add_reductions(const std::string& simd) {
   add(simd, "sum_float32", [](Buffers& b) {
     kernels::reduce(DataType::float32, ReduceOp::sum, b.target.data(), b.source.data(), b.addend.data(), kElements);
@@ -183,9 +227,9 @@ void add_reductions(const std::string& simd) {
   });
   for (const DataType type : {DataType::bfloat16, DataType::float16}) {
     const std::string name(to_string(type));
-    add("narrow_" + name, simd,
+    add(simd, "narrow_" + name,
         [=](Buffers& b) { kernels::narrow(type, b.encoded.data(), b.source.data(), kElements); });
-    add("widen_" + name, simd, [=](Buffers& b) { kernels::widen(type, b.target.data(), b.encoded.data(), kElements); });
+    add(simd, "widen_" + name, [=](Buffers& b) { kernels::widen(type, b.target.data(), b.encoded.data(), kElements); });
     add(simd, "add_widened_" + name, [=](Buffers& b) {
       kernels::reduce_widened(type, ReduceOp::sum, b.target.data(), b.addend.data(), b.encoded.data(), kElements);
     });
@@ -196,6 +240,7 @@ void add_reductions(const std::string& simd) {
 const bool registered = [] {
   for (const std::string_view target : kernels::simd_targets()) {
     const std::string simd(target);
+    for (const int bits : {8, 4, 2, 3, 5, 6, 7}) add_block_int(simd, bits);
     for (const int bits : {8, 4, 1, 2, 3, 5, 6, 7, 16}) add_minmax(simd, bits);
     add_onebit(simd);
     add_lossless(simd, "lossless_float32", [](float x) { return x; });

@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "hwy/highway.h"
-#include "kernels/block_int_codes-inl.h"
 #include "kernels/block_int_scales-inl.h"
+#include "kernels/codes-inl.h"
 #include "kernels/pack-inl.h"
 #include "kernels/random-inl.h"
 
@@ -159,7 +159,7 @@ class GroupEncoder {
   HWY_INLINE void encode_vector(const float* from, Values low, Values high, std::size_t at, std::byte*& to) {
     if constexpr (kFrom < kIntChunk) {
       const ValueTag d;
-      constexpr std::size_t kLanes = kRowLanes;
+      constexpr std::size_t kLanes = kValueLanes;
       const Values first = kFrom < kStepUnit ? low : high;
       const Values second = kFrom + 2 * kLanes < kStepUnit ? low : high;
       const Values a = hn::Mul(hn::LoadU(d, from + kFrom), first);
@@ -179,7 +179,7 @@ class GroupEncoder {
   std::byte* const limit_;
   const Store store_;
   Rounding rounding_;
-  alignas(64) float inverses_[kIntRun / kStepUnit + kRowLanes];
+  alignas(64) float inverses_[kIntRun / kStepUnit + kValueLanes];
   alignas(64) std::byte spare_[kIntRun + kIntChunk];
   alignas(64) float harmless_[kIntRun];
 };
@@ -267,7 +267,7 @@ class RaggedEncoder {
       return hn::TruncateTo(bytes, hn::And(hn::BitCast(UnsignedTag(), integers), mask));
     };
     std::size_t i = 0;
-    for (; i + kRowLanes <= n; i += kRowLanes) {
+    for (; i + kValueLanes <= n; i += kValueLanes) {
       hn::StoreU(codes_of(hn::LoadU(d, from + i), at + i), bytes, codes_ + at + i);
     }
     if (i < n) hn::StoreU(codes_of(load_first(from + i, n - i), at + i), bytes, codes_ + at + i);
@@ -288,10 +288,10 @@ HWY_INLINE void encode_slice(BlockIntFormat format, const float* source, std::si
                              const RandomStream* random) {
 #if HWY_ARCH_X86
   if (whole_units(format)) {
-    if (format.bits == 8) return encode_groups<IntByteStore, Rounding>(format, source, n, target, random);
+    if (format.bits == 8) return encode_groups<ByteStore, Rounding>(format, source, n, target, random);
 #if QCCL_HAVE_BIT_WINDOWS
-    if (format.bits == 4) return encode_groups<IntNibbleStore, Rounding>(format, source, n, target, random);
-    return encode_groups<IntBitStore, Rounding>(format, source, n, target, random);
+    if (format.bits == 4) return encode_groups<NibbleStore, Rounding>(format, source, n, target, random);
+    return encode_groups<BitStore, Rounding>(format, source, n, target, random);
 #endif
   }
 #endif

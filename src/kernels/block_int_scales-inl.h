@@ -21,7 +21,12 @@ namespace qccl::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr std::size_t kGroupBlocks = 16;
-inline constexpr std::size_t kRowLanes = sizeof(Values) / sizeof(float);
+inline constexpr std::size_t kStepUnit = 32;  // elements that a block has whole numbers of, to be encoded as vectors
+
+// Groups of such blocks are whole bytes, and whole chunks of 64.
+constexpr bool whole_units(BlockIntFormat format) {
+  return format.block_size % (format.block_size <= 1024 ? kStepUnit : 2 * kStepUnit) == 0;
+}
 
 // Largest magnitude, as bits, in each lane's share of `source`. NaN and infinity are the largest of all.
 HWY_INLINE Integers magnitudes(const float* source, std::size_t n) {
@@ -32,20 +37,20 @@ HWY_INLINE Integers magnitudes(const float* source, std::size_t n) {
                         HWY_ATTR { return hn::Max(most, hn::And(hn::BitCast(integers, v), all_but_sign)); };
   Integers a = hn::Zero(integers), b = a;
   std::size_t i = 0;
-  for (; i + 4 * kRowLanes <= n; i += 4 * kRowLanes) {
+  for (; i + 4 * kValueLanes <= n; i += 4 * kValueLanes) {
     a = take(a, hn::LoadU(d, source + i));
-    b = take(b, hn::LoadU(d, source + i + kRowLanes));
-    a = take(a, hn::LoadU(d, source + i + 2 * kRowLanes));
-    b = take(b, hn::LoadU(d, source + i + 3 * kRowLanes));
+    b = take(b, hn::LoadU(d, source + i + kValueLanes));
+    a = take(a, hn::LoadU(d, source + i + 2 * kValueLanes));
+    b = take(b, hn::LoadU(d, source + i + 3 * kValueLanes));
   }
-  for (; i + kRowLanes <= n; i += kRowLanes) a = take(a, hn::LoadU(d, source + i));
+  for (; i + kValueLanes <= n; i += kValueLanes) a = take(a, hn::LoadU(d, source + i));
   if (i < n) b = take(b, load_first(source + i, n - i));
   return hn::Max(a, b);
 }
 
 // A row of lanes for each of as many blocks.
 struct MagnitudeRows {
-  alignas(64) std::int32_t lanes[kRowLanes][kRowLanes];
+  alignas(64) std::int32_t lanes[kValueLanes][kValueLanes];
 
   HWY_INLINE Integers row(std::size_t index) const { return hn::Load(IntegerTag(), lanes[index]); }
 
@@ -101,13 +106,13 @@ class GroupScales {
     group.begin = begin;
     group.end = end;
     group.plain = true;
-    for (std::size_t block = 0; begin < end; block += kRowLanes) {
+    for (std::size_t block = 0; begin < end; block += kValueLanes) {
       MagnitudeRows rows;
       std::size_t count = 0;
-      for (; count < kRowLanes && begin < end; ++count, begin += block_size_) {
+      for (; count < kValueLanes && begin < end; ++count, begin += block_size_) {
         hn::Store(magnitudes(source + begin, std::min(block_size_, end - begin)), IntegerTag(), rows.lanes[count]);
       }
-      for (std::size_t i = count; i < kRowLanes; ++i) hn::Store(hn::Zero(IntegerTag()), IntegerTag(), rows.lanes[i]);
+      for (std::size_t i = count; i < kValueLanes; ++i) hn::Store(hn::Zero(IntegerTag()), IntegerTag(), rows.lanes[i]);
       group.plain = from_magnitudes(rows.largest(), count, scales, group.inverses + block) && group.plain;
       scales += count * kBlockScaleBytes;
     }
@@ -134,10 +139,11 @@ class GroupScales {
   }
 
   HWY_INLINE void store_scales(Integers scale, std::size_t count, std::byte* to) {
-    const hn::Rebind<std::uint16_t, ValueTag> halves;
-    const UnsignedTag d;
-    alignas(64) std::uint16_t stored[kRowLanes];
-    hn::StoreU(hn::TruncateTo(halves, hn::ShiftRight<16>(hn::BitCast(d, scale))), halves, stored);
+    const hn::Rebind<std::uint16_t, ValueTag> d;
+    const auto halves = hn::TruncateTo(d, hn::ShiftRight<16>(hn::BitCast(UnsignedTag(), scale)));
+    if (count == kValueLanes) return hn::StoreU(halves, d, reinterpret_cast<std::uint16_t*>(to));
+    alignas(64) std::uint16_t stored[kValueLanes];
+    hn::StoreU(halves, d, stored);
     std::memcpy(to, stored, count * kBlockScaleBytes);
   }
 

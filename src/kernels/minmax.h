@@ -13,10 +13,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/random.h"
+
 namespace qccl::kernels {
 
 struct MinmaxFormat {
-  int bits = 8;                      // 1..8 or 16
+  int bits = 8;                      // 1..31; fast: 1..8 and 16, the others in double (minmax_double.h)
   std::uint32_t bucket_size = 1024;  // 1..65536
 };
 
@@ -37,8 +39,10 @@ constexpr std::size_t minmax_encoded_bytes(MinmaxFormat format, std::size_t n) {
   return minmax_header_bytes(format, n) + minmax_code_bytes(format, n);
 }
 
-// Writes exactly minmax_encoded_bytes(). `target` of any alignment, not overlapping `source`.
-void minmax_encode(MinmaxFormat format, const float* source, std::size_t n, std::byte* target);
+// Writes exactly minmax_encoded_bytes(). `target` of any alignment, not overlapping `source`. Rounds to nearest,
+// half up, or stochastically by the bytes of `random`, whose first element is source[0].
+void minmax_encode(MinmaxFormat format, const float* source, std::size_t n, std::byte* target,
+                   const RandomStream* random = nullptr);
 
 // target[i] = decoded[i]. Reads exactly minmax_encoded_bytes(format, n), whatever they hold.
 void minmax_decode(MinmaxFormat format, const std::byte* source, float* target, std::size_t n);

@@ -5,7 +5,9 @@
 //
 //   unit = maximum / D - minimum / D, at most FLT_MAX (one bit can overflow), at least 2^-126
 //          (so that 1 / unit is finite)
-//   code = floor(min((x - minimum) * (1 / unit), D) + 0.5)
+//   steps = min((x - minimum) * (1 / unit), D)
+//   code = floor(steps + 0.5), or, rounding stochastically by a random byte:
+//   code = (256 * steps rounded to nearest even + byte) >> 8
 //   y    = minimum + code * unit
 //
 // A minimum of -0 counts as +0. A bucket with an element that is not finite has the header
@@ -15,11 +17,12 @@
 // bucket is `wide`: the same rule at a quarter of the scale, with minimum / 4, max(unit / 4, 2^-126)
 // and x / 4, then y = 4 * clamp(y / 4, +-FLT_MAX / 4). Both sides tell it by the header alone.
 //
-// Error: |x - y| <= unit / 2 + 6 ulp(max |x|), ulp of the largest magnitude in the bucket. In such ulps, at
+// Error, nearest: |x - y| <= unit / 2 + 6 ulp(max |x|), ulp of the largest magnitude in the bucket. In such ulps, at
 // most: 1 for x - minimum, 2 for 1 / unit (half an ulp of it, times the range of up to 2 max |x|), 1 for
 // the product, and 1 + 1/2 for the decoder's product and sum. Adding 0.5 and the floor are exact but
 // for products below 0.5. Clamping to D costs no more: it happens only where unit came out too small,
 // by at most 2 / D ulp. Ties of zero range or denormals fall under unit / 2 with unit = 2^-126.
+// Stochastic: |x - y| <= unit + 6 ulp(max |x|), and the mean of y over the bytes is within unit / 512 + 6 ulp of x.
 #pragma once
 
 #include <algorithm>
@@ -79,10 +82,23 @@ inline Quantizer make_quantizer(BucketHeader header, float levels) {
   return quantizer;
 }
 
+// Of a bucket that is not invalid.
+inline float steps_of(const Quantizer& q, float x) {
+  if (q.kind == BucketKind::wide) x *= 0.25f;
+  return std::min((x - q.minimum) * q.inverse, q.levels);
+}
+
 inline std::uint32_t encode_element(const Quantizer& q, float x) {
   if (q.kind == BucketKind::invalid) return 0;
-  if (q.kind == BucketKind::wide) x *= 0.25f;
-  return static_cast<std::uint32_t>(std::min((x - q.minimum) * q.inverse, q.levels) + 0.5f);
+  return static_cast<std::uint32_t>(steps_of(q, x) + 0.5f);
+}
+
+inline std::uint32_t encode_element(const Quantizer& q, float x, std::uint8_t byte) {
+  if (q.kind == BucketKind::invalid) return 0;
+  constexpr float kWhole = 0x1p23f;  // from here on a float is a whole number
+  const float fine = steps_of(q, x) * 256.0f;
+  const float rounded = fine < kWhole ? (fine + kWhole) - kWhole : fine;
+  return (static_cast<std::uint32_t>(rounded) + byte) >> 8;
 }
 
 inline float decode_element(const Quantizer& q, std::uint32_t code) {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/minmax_reference.h"
+#include "kernels/random_reference.h"
 
 namespace qccl::kernels::HWY_NAMESPACE {
 
@@ -34,7 +35,8 @@ inline reference::BucketHeader header_of(const float* bucket, std::size_t n, flo
   return reference::make_header(minimum, maximum, levels);
 }
 
-void minmax_encode(MinmaxFormat format, const float* source, std::size_t n, std::byte* target) {
+void minmax_encode(MinmaxFormat format, const float* source, std::size_t n, std::byte* target,
+                   const RandomStream* random) {
   const float levels = reference::largest_code(format.bits);
   std::byte* codes = target + minmax_header_bytes(format, n);
   std::fill_n(codes, minmax_code_bytes(format, n), std::byte{0});
@@ -44,7 +46,11 @@ void minmax_encode(MinmaxFormat format, const float* source, std::size_t n, std:
     std::memcpy(target, &header, sizeof(header));
     const reference::Quantizer quantizer = reference::make_quantizer(header, levels);
     for (std::size_t i = begin; i < end; ++i) {
-      put_code(codes, i, format.bits, reference::encode_element(quantizer, source[i]));
+      const std::uint32_t code =
+          random == nullptr ? reference::encode_element(quantizer, source[i])
+                            : reference::encode_element(quantizer, source[i],
+                                                        reference::random_byte(*random, random->first_element + i));
+      put_code(codes, i, format.bits, code);
     }
   }
 }

@@ -14,13 +14,15 @@ namespace {
 
 constexpr std::array kWidths = {1, 2, 3, 4, 5, 6, 7, 8, 16};
 constexpr std::byte kCanary{0xA5};
+constexpr RandomStream kStream{.key = 11, .first_element = 12345, .rank = 1, .world = 3};
 
 using ByteVector = std::vector<std::byte>;
 
 // Encodes into memory of exactly the right size, `shift` bytes off alignment.
-ByteVector encoded(MinmaxFormat format, const float* source, std::size_t n, std::size_t shift = 0) {
+ByteVector encoded(MinmaxFormat format, const float* source, std::size_t n, const RandomStream* random = nullptr,
+                   std::size_t shift = 0) {
   ByteVector memory(shift + minmax_encoded_bytes(format, n) + 1, kCanary);
-  minmax_encode(format, source, n, memory.data() + shift);
+  minmax_encode(format, source, n, memory.data() + shift, random);
   EXPECT_EQ(memory.back(), kCanary);
   for (std::size_t i = 0; i < shift; ++i) EXPECT_EQ(memory[i], kCanary);
   return {memory.begin() + static_cast<std::ptrdiff_t>(shift), memory.end() - 1};
@@ -56,10 +58,12 @@ std::vector<std::uint32_t> decoded_add_in_place(MinmaxFormat format, const std::
 void expect_same_as_reference(MinmaxFormat format, const std::vector<float>& values, const std::vector<float>& addend) {
   const std::size_t n = values.size();
   const ByteVector bytes = by_reference([&] { return encoded(format, values.data(), n); });
+  const ByteVector random = by_reference([&] { return encoded(format, values.data(), n, &kStream); });
   const auto floats = by_reference([&] { return decoded(format, bytes.data(), n); });
   const auto sums = by_reference([&] { return decoded_add(format, bytes.data(), addend.data(), n); });
   on_every_simd([&] {
     ASSERT_EQ(encoded(format, values.data(), n), bytes);
+    ASSERT_EQ(encoded(format, values.data(), n, &kStream), random);
     ASSERT_EQ(decoded(format, bytes.data(), n), floats);
     ASSERT_EQ(decoded_add(format, bytes.data(), addend.data(), n), sums);
     ASSERT_EQ(decoded_add_in_place(format, bytes.data(), addend), sums);
@@ -102,7 +106,7 @@ TEST(Minmax, alignment_does_not_matter) {
     for (const int bits : kWidths) {
       const MinmaxFormat format{bits, 100};
       for (std::size_t shift = 1; shift <= 15; shift += 2) {
-        const ByteVector bytes = encoded(format, values.data() + shift, kCount, shift);
+        const ByteVector bytes = encoded(format, values.data() + shift, kCount, nullptr, shift);
         ASSERT_EQ(bytes, by_reference([&] { return encoded(format, values.data() + shift, kCount); }));
         ByteVector moved(shift, kCanary);
         moved.insert(moved.end(), bytes.begin(), bytes.end());

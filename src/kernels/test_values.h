@@ -46,6 +46,7 @@ inline std::vector<ValueFamily> finite_families() {
        [](Random& r, std::size_t) { return (r() % 2 == 0 ? 1.0f : -1.0f) * std::numeric_limits<float>::max(); }},
       {"narrow range far from zero",
        [](Random& r, std::size_t) { return 1e6f + 0.0625f * static_cast<float>(r() % 9); }},
+      {"two neighbours", [](Random& r, std::size_t) { return 1e6f + 0.0625f * static_cast<float>(r() % 2); }},
       {"narrow range near 2^126",
        [](Random& r, std::size_t) { return 0x1p126f + 0x1p103f * static_cast<float>(r() % 9); }},
       {"all scales",

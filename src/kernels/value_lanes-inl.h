@@ -23,6 +23,7 @@ using IntegerTag = hn::RebindToSigned<ValueTag>;
 using UnsignedTag = hn::RebindToUnsigned<ValueTag>;
 using Values = hn::Vec<ValueTag>;
 using Integers = hn::Vec<IntegerTag>;
+inline constexpr std::size_t kValueLanes = sizeof(Values) / sizeof(float);
 
 // Integers of values that are in the range of int32, without the checks for those that are not: towards zero,
 HWY_INLINE Integers truncate(Values v) {
@@ -52,7 +53,7 @@ HWY_INLINE Integers round_lanes(Values v) {
 
 // The first `n` values, fewer than a vector has, then zeros.
 HWY_INLINE Values load_first(const float* from, std::size_t n) {
-  alignas(64) float padded[HWY_MAX_BYTES / sizeof(float)] = {};
+  alignas(64) float padded[kValueLanes] = {};
   std::memcpy(padded, from, n * sizeof(float));
   return hn::Load(ValueTag(), padded);
 }
@@ -66,17 +67,18 @@ inline constexpr std::size_t kFetchAhead = 512;
 struct Assign {
   HWY_INLINE void store(Values y0, Values y1, Values y2, Values y3, float* target, std::size_t index) {
     const ValueTag d;
-    const std::size_t lanes = hn::Lanes(d);
     float* const to = target + index;
-    for (std::size_t i = 0; i < 4 * lanes; i += 16) hwy::Prefetch(to + kFetchAhead + i);
+    for (std::size_t i = 0; i < 4 * kValueLanes; i += 16) hwy::Prefetch(to + kFetchAhead + i);
     hn::StoreU(y0, d, to);
-    hn::StoreU(y1, d, to + lanes);
-    hn::StoreU(y2, d, to + 2 * lanes);
-    hn::StoreU(y3, d, to + 3 * lanes);
+    hn::StoreU(y1, d, to + kValueLanes);
+    hn::StoreU(y2, d, to + 2 * kValueLanes);
+    hn::StoreU(y3, d, to + 3 * kValueLanes);
   }
   HWY_INLINE void store(Values y, float* target, std::size_t index) { hn::StoreU(y, ValueTag(), target + index); }
   HWY_INLINE void store(float y, float* target, std::size_t index) { target[index] = y; }
   HWY_INLINE void end(float*, std::size_t, std::size_t) {}
+  // The same for elements counted from `begin` on.
+  HWY_INLINE Assign from(std::size_t) const { return *this; }
 };
 
 // AddTo their sums with the addend, which are canonical where NaN once end() was called for their range. Whether any
@@ -87,12 +89,11 @@ class AddTo {
 
   HWY_INLINE void store(Values y0, Values y1, Values y2, Values y3, float* target, std::size_t index) {
     const ValueTag d;
-    const std::size_t lanes = hn::Lanes(d);
     const float* const from = addend_ + index;
     const Values sum0 = hn::Add(hn::LoadU(d, from), y0);
-    const Values sum1 = hn::Add(hn::LoadU(d, from + lanes), y1);
-    const Values sum2 = hn::Add(hn::LoadU(d, from + 2 * lanes), y2);
-    const Values sum3 = hn::Add(hn::LoadU(d, from + 3 * lanes), y3);
+    const Values sum1 = hn::Add(hn::LoadU(d, from + kValueLanes), y1);
+    const Values sum2 = hn::Add(hn::LoadU(d, from + 2 * kValueLanes), y2);
+    const Values sum3 = hn::Add(hn::LoadU(d, from + 3 * kValueLanes), y3);
     first_ = hn::MulAdd(sum0, sum1, first_);
     second_ = hn::MulAdd(sum2, sum3, second_);
     Assign().store(sum0, sum1, sum2, sum3, target, index);
@@ -111,6 +112,7 @@ class AddTo {
     for (std::size_t i = begin; i < end; ++i) target[i] = target[i] != target[i] ? canonical_nan() : target[i];
     *this = AddTo(addend_);
   }
+  HWY_INLINE AddTo from(std::size_t begin) const { return AddTo(addend_ + begin); }
 
  private:
   const float* addend_;

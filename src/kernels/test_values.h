@@ -1,6 +1,7 @@
 // For tests: floats that break quantizers, by name.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -65,6 +66,10 @@ inline std::vector<ValueFamily> families_with_nonfinite() {
       {"some +inf", [](Random& r, std::size_t) { return r() % 50 == 0 ? kInfinity : uniform(r, -1.0f, 1.0f); }});
   families.push_back({"infinities of both signs", [](Random& r, std::size_t) {
                         return r() % 50 == 0 ? (r() % 2 == 0 ? kInfinity : -kInfinity) : uniform(r, -1.0f, 1.0f);
+                      }});
+  families.push_back({"NaN of several kinds and infinities", [](Random& r, std::size_t) {
+                        const std::uint32_t bits = 0x7F800000u | (r() % 2 << 31) | (r() % 3 << 21) | r() % 2;
+                        return r() % 20 == 0 ? std::bit_cast<float>(bits) : uniform(r, -1.0f, 1.0f);
                       }});
   return families;
 }

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/half.h"
 #include "kernels/block_int.h"
+#include "kernels/h4.h"
 #include "kernels/lossless.h"
 #include "kernels/minmax.h"
 #include "kernels/onebit.h"
@@ -215,6 +216,25 @@ void add_block_int(const std::string& simd, int bits) {
        }});
 }
 
+void add_h4(const std::string& simd, int bits) {
+  const std::string name = "h" + std::to_string(bits);
+  const Kernel encode = [=](Buffers& b) {
+    kernels::h4_encode({bits, true}, {1, 0}, b.source.data(), kElements, b.encoded.data());
+  };
+  add(simd, name + "/encode", encode);
+  add(
+      simd, name + "/decode",
+      [=](Buffers& b) { kernels::h4_decode(bits, b.encoded.data(), b.target.data(), kElements); }, encode);
+  add(
+      simd, name + "/decode_add",
+      [=](Buffers& b) { kernels::h4_decode_add(bits, b.encoded.data(), b.addend.data(), b.target.data(), kElements); },
+      encode);
+  add(
+      simd, name + "/decode_add_in_place",
+      [=](Buffers& b) { kernels::h4_decode_add(bits, b.encoded.data(), b.target.data(), b.target.data(), kElements); },
+      encode);
+}
+
 void add_reductions(const std::string& simd) {
   add(simd, "sum_float32", [](Buffers& b) {
     kernels::reduce(DataType::float32, ReduceOp::sum, b.target.data(), b.source.data(), b.addend.data(), kElements);
@@ -250,6 +270,7 @@ const bool registered = [] {
       add_topk(simd, "topk_" + std::to_string(kept) + "_of_4096", {.kept = kept, .int8_values = false});
     }
     add_topk(simd, "topk_41_of_4096_int8", {.kept = 41, .int8_values = true});
+    for (const int bits : {4, 3, 2}) add_h4(simd, bits);
     add_reductions(simd);
   }
   return true;

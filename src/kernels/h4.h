@@ -1,0 +1,54 @@
+// Randomized Hadamard transform and Lloyd-Max codebook of 2, 3 or 4 bits over blocks of 256 float32 (the rule:
+// h4_reference.h), dispatched at run time to the widest instruction set, the same bytes on all.
+//
+// Encoded slice of n elements, B = ceil(n / 256) blocks, the last one padded with zeros; nothing if n is 0:
+//
+// | bytes         | content                                                                                |
+// |---------------|----------------------------------------------------------------------------------------|
+// | 4             | seed of the signs (little-endian)                                                      |
+// | 4             | number of the first block in the tensor, modulo 2^32 (little-endian)                   |
+// | 2 * B         | per block: its scale, bfloat16 (little-endian). Sign bit: transformed twice            |
+// | 32 * bits * B | per block: 256 codes, in the order of h4_reference.h                                   |
+//
+// That is 4.0625 bits an element of full blocks at 4 bits, and 8 bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace qccl::kernels {
+
+inline constexpr std::size_t kH4Block = 256;
+
+struct H4Format {
+  int bits = 4;  // 2..4
+  // Scales so that the decoded block's inner product with the block is the block's squared norm (EDEN), instead of
+  // for the least error. Only for encoding.
+  bool unbiased = true;
+};
+
+// What the signs depend on, and nothing else.
+struct H4Signs {
+  std::uint32_t seed = 0;
+  std::uint32_t first_block = 0;
+};
+
+inline constexpr std::size_t kH4SliceHeaderBytes = 8;
+inline constexpr std::size_t kH4ScaleBytes = 2;
+
+constexpr std::size_t h4_block_count(std::size_t n) { return n / kH4Block + (n % kH4Block != 0 ? 1 : 0); }
+constexpr std::size_t h4_code_bytes(int bits) { return kH4Block / 8 * static_cast<std::size_t>(bits); }
+constexpr std::size_t h4_encoded_bytes(int bits, std::size_t n) {
+  return n == 0 ? 0 : kH4SliceHeaderBytes + h4_block_count(n) * (kH4ScaleBytes + h4_code_bytes(bits));
+}
+
+// Writes exactly h4_encoded_bytes(). `target` of any alignment, not overlapping `source`.
+void h4_encode(H4Format format, H4Signs signs, const float* source, std::size_t n, std::byte* target);
+
+// target[i] = decoded[i]. Reads exactly h4_encoded_bytes(bits, n), whatever they hold.
+void h4_decode(int bits, const std::byte* source, float* target, std::size_t n);
+
+// target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is `target` or does not overlap it.
+void h4_decode_add(int bits, const std::byte* source, const float* addend, float* target, std::size_t n);
+
+}  // namespace qccl::kernels

@@ -60,6 +60,7 @@ MathContext PlanOperation::math_context() const {
 
 void PlanOperation::begin() {
   awake_.reset(lanes_.size());
+  starved_.reset(static_cast<std::size_t>(group_.world()), lanes_.size());
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     lanes_[i].slice = 0;
     begin_slice(lanes_[i]);
@@ -176,7 +177,7 @@ Status PlanOperation::on_request(int peer, const wire::FrameHeader& header) {
 Status PlanOperation::wake(std::optional<std::size_t> lane, int peer, const wire::FrameHeader& header,
                            const char* what) {
   if (!lane) return unexpected(peer, header, what);
-  awake_.insert(*lane);
+  if (!starved_.has(*lane)) awake_.insert(*lane);
   return {};
 }
 
@@ -368,31 +369,53 @@ bool PlanOperation::may_begin(const LaneRun& run) const {
 }
 
 // Runs steps until one can't be done or a slice is complete.
-Result<bool> PlanOperation::advance_lane(std::size_t lane) {
+Result<PlanOperation::Advance> PlanOperation::advance_lane(std::size_t lane) {
   LaneRun& run = lanes_[lane];
-  bool moved = false;
+  Advance result;
+  awake_.erase(lane);
   while (run.slice < run.slices && may_begin(run)) {
+    const Step& step = run.lane->steps[run.step];
     const auto before = run.served;
-    auto outcome = take(run, run.lane->steps[run.step]);
+    auto outcome = take(run, step);
     if (!outcome.ok()) return outcome.failure();
-    moved |= run.served != before;
-    if (*outcome == Outcome::no_room) return moved;
-    if (*outcome == Outcome::waits) break;
-    moved = true;
+    result.moved |= run.served != before;
+    if (*outcome == Outcome::no_room) result.starved_by = step.peers[run.served];
+    if (*outcome != Outcome::done) return result;
+    result.moved = true;
     if (++run.step < run.lane->steps.size()) continue;
     end_slice(run);
-    return true;
+    if (run.slice < run.slices) awake_.insert(lane);
+    return result;
   }
-  awake_.erase(lane);
+  return result;
+}
+
+// Lanes that found no room before: of each peer the first, and the next once that has got its own.
+Result<bool> PlanOperation::advance_starved() {
+  bool moved = false;
+  for (std::size_t peer = starved_.next_peer(0); peer != LaneQueues::kNone; peer = starved_.next_peer(peer + 1)) {
+    for (std::size_t lane = starved_.front(peer); lane != LaneQueues::kNone; lane = starved_.front(peer)) {
+      auto advanced = advance_lane(lane);
+      if (!advanced.ok()) return advanced.failure();
+      moved |= advanced->moved;
+      if (advanced->starved_by == static_cast<int>(peer)) break;
+      starved_.pop(peer);
+      if (advanced->starved_by >= 0) starved_.push(static_cast<std::size_t>(advanced->starved_by), lane);
+    }
+  }
   return moved;
 }
 
 Result<bool> PlanOperation::advance() {
   bool moved = streams_.announce();
+  auto starved_moved = advance_starved();
+  if (!starved_moved.ok()) return starved_moved.failure();
+  moved |= *starved_moved;
   for (std::size_t lane = awake_.next(0); lane != IndexSet::kNone; lane = awake_.next(lane + 1)) {
-    auto lane_moved = advance_lane(lane);
-    if (!lane_moved.ok()) return lane_moved.failure();
-    moved |= *lane_moved;
+    auto advanced = advance_lane(lane);
+    if (!advanced.ok()) return advanced.failure();
+    moved |= advanced->moved;
+    if (advanced->starved_by >= 0) starved_.push(static_cast<std::size_t>(advanced->starved_by), lane);
   }
   if (moved) streams_.announce_grants();
   return moved;

@@ -1,13 +1,14 @@
 // An operation that executes a plan: runs the lanes of its role slice by slice.
 //
 // A lane is looked at when something came that it may wait for: a frame or a grant on one of its streams, or the end of
-// the lane that it follows. Only one that found no room in the transport is looked at every time.
+// the lane that it follows. Of those that found no room in the transport, the first of each peer looks every time.
 #pragma once
 
 #include <optional>
 #include <vector>
 
 #include "engine/index_set.h"
+#include "engine/lane_queues.h"
 #include "engine/operation.h"
 #include "engine/streams.h"
 
@@ -55,6 +56,10 @@ class PlanOperation final : public Operation {
   };
   // waits: something will come that wakes the lane; no_room: try again.
   enum class Outcome { done, waits, no_room };
+  struct Advance {
+    bool moved = false;
+    int starved_by = -1;  // the peer for which there was no room
+  };
 
   MathContext math_context() const;
   void build_lanes();
@@ -66,7 +71,8 @@ class PlanOperation final : public Operation {
   Status wake(std::optional<std::size_t> lane, int peer, const wire::FrameHeader& header, const char* what);
   Status unexpected(int peer, const wire::FrameHeader& header, const std::string& what) const;
 
-  Result<bool> advance_lane(std::size_t lane);
+  Result<Advance> advance_lane(std::size_t lane);
+  Result<bool> advance_starved();
   void begin_slice(LaneRun& run);
   void end_slice(LaneRun& run);
   Result<Outcome> take(LaneRun& run, const plan::Step& step);
@@ -94,7 +100,8 @@ class PlanOperation final : public Operation {
   MathContext math_;
   Streams streams_;
   std::vector<LaneRun> lanes_;
-  IndexSet awake_;  // of lanes
+  IndexSet awake_;  // lanes to be looked at
+  LaneQueues starved_;
   std::size_t unfinished_lanes_ = 0;
 };
 

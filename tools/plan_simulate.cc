@@ -12,7 +12,7 @@
 #include "plan/choice.h"
 #include "plan_layout.h"
 #include "plan_words.h"
-#include "sim/world.h"
+#include "sim/simulation.h"
 
 namespace qccl::tools {
 namespace {
@@ -147,10 +147,10 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Simu
 
 Nanoseconds nanoseconds(double seconds) { return Nanoseconds(std::llround(seconds * 1e9)); }
 
-sim::WorldOptions world_options(const SimulateOptions& options) {
+sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   const PlanLayout& layout = options.layout;
   const double rate = layout.rate * layout.links().wire_efficiency;
-  sim::WorldOptions world;
+  sim::SimulationOptions world;
   world.ranks = layout.world;
   world.seed = options.seed;
   world.losses = options.losses;
@@ -239,9 +239,10 @@ class Simulation {
     call.type = DataType::float32;
     call.compression = options_.layout.compression;
     call.algorithm = request.algorithm;
-    sim::World world(world_options(options_));
+    sim::SimulationOptions options = simulation_options(options_);
     // Grants and other control frames come on top of the plan's.
-    return world.run(call, 4 * options_.max_frames);
+    options.max_frames = 4 * options_.max_frames;
+    return sim::simulate(options, call);
   }
 
   void print_row(const std::string& name, const Result<sim::Outcome>& result) {

@@ -136,7 +136,7 @@ void Engine::check_timers() {
 std::vector<int> Engine::suspects(const Group& group, const std::vector<int>& waited_for) const {
   const auto is_silent = [&](int member) {
     const auto peer = static_cast<std::size_t>(group.world_rank(member));
-    return member != group.rank && now_ - peers_[peer].last_heard > options_.heartbeat_interval * 5 / 2;
+    return member != group.rank && (now_ - peers_[peer].last_heard) * 2 / 5 > options_.heartbeat_interval;
   };
   std::vector<int> silent;
   std::copy_if(waited_for.begin(), waited_for.end(), std::back_inserter(silent), is_silent);

@@ -1,17 +1,15 @@
-// All ranks of a job in one thread: the real engine over the simulated network with its virtual
-// clock, with calls that have sizes but no data, so that hundreds of ranks fit.
+// All ranks of a job in one thread: the real engine of each over the simulated network with its virtual clock.
 //
-// What is simulated is what moves: frames, grants, queues. Computing takes no time.
+// A rank is looked at when it may have something to do: a frame or a loss came, there is room to send again, a timer of
+// its engine is due, or somebody took its engine, to post something. Time goes on when nobody has anything left to do.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
-#include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
-#include "base/result.h"
 #include "engine/engine.h"
 #include "transport/sim/network.h"
 
@@ -20,49 +18,51 @@ namespace qccl::sim {
 struct WorldOptions {
   int ranks = 1;
   std::uint64_t seed = 1;
-  LinkOptions links;
-  std::size_t slice_bytes = kDefaultSliceBytes;
-  // (rank, when): it dies so long after the call was posted.
-  std::vector<std::pair<int, Nanoseconds>> losses{};
+  LinkOptions links{};
+  engine::EngineOptions engine{};                  // of every rank; rank and world are filled in
+  std::vector<std::size_t> slice_bytes_of_rank{};  // where they differ
 };
 
-// How one call went.
-struct Outcome {
-  Nanoseconds time{0};  // until the last rank that lives had ended it
-  Account account;      // of that rank's last frame; together its time
-  std::uint64_t wire_bytes = 0;
-  std::uint64_t frames = 0;
-  int failed_ranks = 0;
-  std::string failure;  // of the first of them
-};
-
+// One thread.
 class World {
  public:
   explicit World(WorldOptions options);
   ~World();
 
-  // Posts the call on all ranks at once and runs it to its end; once only, the clock starts at 0.
-  // ResourceExhausted after so many frames.
-  Result<Outcome> run(const engine::Call& call, std::uint64_t max_frames);
+  int size() const { return static_cast<int>(engines_.size()); }
+  Network& network() { return network_; }
+  TimePoint now() { return network_.clock().now(); }
+  // To post to, fail or close; the rank is looked at in the next step.
+  engine::Engine& engine(int rank);
+
+  // Calls `event` when the clock gets there.
+  void at(TimePoint time, std::function<void()> event) { events_.emplace(time, std::move(event)); }
+  // Calls `listener` with each rank on which an operation has ended, after its work is complete.
+  void on_end(std::function<void(int rank)> listener) { on_end_ = std::move(listener); }
+
+  // Every rank that may have something to do does it, or, where there is none, time goes on to the next arrival,
+  // timer or event. False if there is none either, or a rank moves for ever without getting anywhere.
+  bool step();
+  // Steps until the condition holds; false if step() says so or virtual time passes `limit` from now.
+  bool run_until(const std::function<bool()>& condition, Nanoseconds limit);
+  // Lets everything that is on its way arrive; timers wait.
+  void settle();
 
  private:
-  struct Rank {
-    std::unique_ptr<engine::Engine> engine;
-    std::shared_ptr<internal::WorkState> work;
-    TimePoint ended{};
-    Account account;
-  };
-
-  void post(const engine::Call& call);
-  void progress(int rank);
+  bool look_at_woken();
+  void look_at(int rank);
   bool go_on();
-  Outcome outcome() const;
+  void note_timer(int rank);
+  void wake_due();
 
-  const WorldOptions options_;
   Network network_;
-  std::vector<Rank> ranks_;
-  std::vector<std::pair<TimePoint, int>> losses_;  // the next one last
-  int running_ = 0;                                // ranks whose call has not ended
+  std::vector<std::unique_ptr<engine::Engine>> engines_;
+  std::vector<engine::Completed> ended_;  // keeps its memory
+  std::function<void(int)> on_end_;
+  std::multimap<TimePoint, std::function<void()>> events_;
+  std::vector<TimePoint> timers_;    // by rank, as of when it was looked at last
+  TimePoint next_timer_ = kForever;  // not later than the least of them
+  bool is_stuck_ = false;
 };
 
 }  // namespace qccl::sim

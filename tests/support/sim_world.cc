@@ -8,29 +8,27 @@
 namespace qccl::testing {
 namespace {
 
-constexpr int kMaxStepsAtOnce = 1'000'000;
+sim::WorldOptions world_options(int ranks, const SimOptions& options) {
+  sim::WorldOptions world;
+  world.ranks = ranks;
+  world.seed = options.seed;
+  world.links = options.link;
+  world.engine.slice_bytes = options.slice_bytes;
+  world.engine.peer_timeout = options.peer_timeout;
+  world.engine.hosts = options.hosts;
+  world.engine.seed = options.codec_seed;
+  world.slice_bytes_of_rank = options.slice_bytes_of_rank;
+  return world;
+}
 
 }  // namespace
 
-SimWorld::SimWorld(int world, SimOptions options) : codec_(options.codec), network_(world, options.seed, options.link) {
-  for (int rank = 0; rank < world; ++rank) {
-    engine::EngineOptions engine_options;
-    engine_options.rank = rank;
-    engine_options.world = world;
-    const auto& slices = options.slice_bytes_of_rank;
-    engine_options.slice_bytes = slices.empty() ? options.slice_bytes : slices[static_cast<std::size_t>(rank)];
-    engine_options.peer_timeout = options.peer_timeout;
-    engine_options.hosts = options.hosts;
-    engine_options.seed = options.codec_seed;
-    engines_.push_back(std::make_unique<engine::Engine>(network_.endpoint(rank), network_.clock(), engine_options));
-  }
+SimWorld::SimWorld(int world, SimOptions options) : codec_(options.codec), world_(world_options(world, options)) {
   if (!options.open_world_group) return;
   std::vector<int> everyone(static_cast<std::size_t>(world));
   std::iota(everyone.begin(), everyone.end(), 0);
   open_group(kSimGroup, "world", everyone);
 }
-
-SimWorld::~SimWorld() = default;
 
 void SimWorld::open_group(std::uint64_t id, const std::string& name, const std::vector<int>& ranks) {
   for (const int rank : ranks) open_group_on(rank, id, name, ranks);
@@ -75,40 +73,6 @@ SimWork SimWorld::post_message(int rank, const engine::Message& message, const S
   return work;
 }
 
-bool SimWorld::progress_all() {
-  bool moved = false;
-  for (int rank = 0; rank < size(); ++rank) {
-    if (!network_.running(rank)) continue;
-    moved |= engine(rank).progress();
-    std::vector<engine::Completed> ended;
-    engine(rank).take_completed(ended);
-    for (auto& completed : ended) completed.work->complete(std::move(completed.failure));
-  }
-  return moved;
-}
-
-void SimWorld::step() {
-  if (progress_all() || network_.advance()) return;
-  TimePoint next = kForever;
-  for (int rank = 0; rank < size(); ++rank) {
-    if (network_.running(rank)) next = std::min(next, engine(rank).next_timer());
-  }
-  network_.clock().advance_to(next);
-}
-
-bool SimWorld::run_until(const std::function<bool()>& condition, Nanoseconds limit) {
-  const TimePoint end = now() + limit;
-  TimePoint last{};
-  int steps_at_once = 0;  // without time going on: an engine that moves for ever gets nowhere
-  while (!condition()) {
-    steps_at_once = now() == last ? steps_at_once + 1 : 0;
-    if (now() > end || steps_at_once > kMaxStepsAtOnce) return false;
-    last = now();
-    step();
-  }
-  return true;
-}
-
 bool SimWorld::run(const std::vector<SimWork>& works, Nanoseconds limit) {
   std::size_t first = 0;  // works before it are done
   return run_until(
@@ -124,15 +88,10 @@ void SimWorld::run_for(Nanoseconds duration) {
   run_until([&] { return now() >= end; }, duration);
 }
 
-void SimWorld::settle() {
-  while (progress_all() || network_.advance()) {
-  }
-}
-
 std::size_t SimWorld::held_frames() {
   std::size_t held = 0;
   for (int rank = 0; rank < size(); ++rank) {
-    if (network_.running(rank)) held += network_.held_frames(rank);
+    if (network().running(rank)) held += network().held_frames(rank);
   }
   return held;
 }

@@ -1,5 +1,4 @@
-// All ranks of a job in one thread over the simulated network: whole collectives in microseconds,
-// repeatable from a seed.
+// A sim::World whose ranks post calls with data: whole collectives in microseconds, repeatable from a seed.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@
 
 #include "comm/choice.h"
 #include "engine/engine.h"
-#include "transport/sim/network.h"
+#include "sim/world.h"
 
 namespace qccl::testing {
 
@@ -53,12 +52,11 @@ using SimWork = std::shared_ptr<internal::WorkState>;
 class SimWorld {
  public:
   SimWorld(int world, SimOptions options = {});
-  ~SimWorld();
 
-  int size() const { return static_cast<int>(engines_.size()); }
-  engine::Engine& engine(int rank) { return *engines_[static_cast<std::size_t>(rank)]; }
-  sim::Network& network() { return network_; }
-  TimePoint now() { return network_.clock().now(); }
+  int size() const { return world_.size(); }
+  engine::Engine& engine(int rank) { return world_.engine(rank); }
+  sim::Network& network() { return world_.network(); }
+  TimePoint now() { return world_.now(); }
 
   // Opens the group on all the ranks in it, or on `rank` alone.
   void open_group(std::uint64_t id, const std::string& name, const std::vector<int>& ranks);
@@ -69,27 +67,24 @@ class SimWorld {
                Nanoseconds timeout = std::chrono::seconds(10), std::uint64_t group = kSimGroup);
   // Posts a send or a recv on one rank.
   SimWork post_message(int rank, const engine::Message& message, const SimMessage& of);
-  // Every running rank makes what progress it can; then time goes on to the next event.
-  void step();
   // Runs until the condition holds; false if virtual time reaches `limit` first.
-  bool run_until(const std::function<bool()>& condition, Nanoseconds limit = std::chrono::seconds(100));
+  bool run_until(const std::function<bool()>& condition, Nanoseconds limit = std::chrono::seconds(100)) {
+    return world_.run_until(condition, limit);
+  }
   // Runs until all the works are done; false if virtual time reaches `limit` first.
   bool run(const std::vector<SimWork>& works, Nanoseconds limit = std::chrono::seconds(100));
   void run_for(Nanoseconds duration);
   // One call on all ranks to its end; returns the first failure.
   std::optional<ErrorInfo> collective(const engine::Call& call, std::vector<SimBuffers>& buffers);
   // Lets everything that is on its way arrive.
-  void settle();
+  void settle() { world_.settle(); }
   // Frames that running ranks have received and not released.
   std::size_t held_frames();
 
  private:
-  bool progress_all();
-
   const std::shared_ptr<const Codec> codec_;
-  sim::Network network_;
+  sim::World world_;
   std::map<std::uint64_t, std::vector<int>> groups_;  // world ranks of those opened
-  std::vector<std::unique_ptr<engine::Engine>> engines_;
 };
 
 // A call with automatic choices made as the public API makes them.

@@ -16,7 +16,7 @@ Nanoseconds transmission(std::size_t bytes, double bytes_per_second) {
 
 }  // namespace
 
-// One rank's end of the network. Frames are heap buffers; a slot is the buffer itself.
+// One rank's end of the network. A slot is the flight that brought the frame.
 class Endpoint final : public Transport {
  public:
   Endpoint(Network& network, int rank)
@@ -43,18 +43,17 @@ class Endpoint final : public Transport {
     network_.settle_due();
     auto& arrived = network_.ranks_[Network::index(rank_)].arrived;
     if (arrived.empty()) return std::nullopt;
-    auto flight = std::move(arrived.front());
+    Network::Flight* const flight = arrived.front();
     arrived.pop_front();
     const std::uint32_t before = network_.in_flight_[network_.link(flight->from, rank_)]--;
     if (before == network_.options_.slots) network_.wake(flight->from);
     ++network_.held_frames_[Network::index(rank_)];
     const ConstBytes bytes = network_.is_kept(*flight) ? ConstBytes(flight->bytes) : unkept(*flight);
-    const int from = flight->from;
-    return ReceivedFrame{from, bytes, flight.release()};
+    return ReceivedFrame{flight->from, bytes, flight};
   }
 
   void release(const ReceivedFrame& frame) override {
-    delete static_cast<Network::Flight*>(frame.slot);
+    network_.unused_.push_back(static_cast<Network::Flight*>(frame.slot));
     --network_.held_frames_[Network::index(rank_)];
   }
 
@@ -135,25 +134,25 @@ void Network::lay_pipes() {
   for (const auto& [rank, rate] : options_.slow_ranks) ranks_[index(rank)].slow_pipe = add_pipe(rate);
 }
 
-// Last pipe first, as they are taken off the end. `crossing` of them lie behind the latency.
-std::vector<int> Network::route(int from, int to, std::size_t& crossing) const {
+// Last pipe first, as they are taken off the end.
+Network::Route Network::route(int from, int to) const {
   const Rank& source = ranks_[index(from)];
   const Rank& target = ranks_[index(to)];
   const bool local = is_local(from, to);
-  std::vector<int> pipes;
-  if (target.slow_pipe >= 0) pipes.push_back(target.slow_pipe);
+  Route route;
+  if (target.slow_pipe >= 0) route.add(target.slow_pipe);
   if (!local) {
-    pipes.push_back(host_in_[index(target.host)]);
+    route.add(host_in_[index(target.host)]);
     const int per_rack = options_.hosts_per_rack;
     if (per_rack > 0 && source.host / per_rack != target.host / per_rack) {
-      pipes.push_back(rack_down_[index(target.host / per_rack)]);
-      pipes.push_back(rack_up_[index(source.host / per_rack)]);
+      route.add(rack_down_[index(target.host / per_rack)]);
+      route.add(rack_up_[index(source.host / per_rack)]);
     }
   }
-  crossing = pipes.size();
-  pipes.push_back(local ? local_[index(from)] : host_out_[index(source.host)]);
-  if (source.slow_pipe >= 0) pipes.push_back(source.slow_pipe);
-  return pipes;
+  route.crossing = route.count;
+  route.add(local ? local_[index(from)] : host_out_[index(source.host)]);
+  if (source.slow_pipe >= 0) route.add(source.slow_pipe);
+  return route;
 }
 
 Transport& Network::endpoint(int rank) { return *endpoints_[index(rank)]; }
@@ -180,81 +179,89 @@ std::vector<int> Network::take_woken() {
   return std::exchange(woken_, {});
 }
 
-void Network::send(int from, int to, ConstBytes frame, TrafficClass traffic) {
-  const TimePoint now = clock_.now();
-  auto flight = std::make_unique<Flight>();
-  flight->from = from;
-  flight->to = to;
-  flight->size = frame.size();
+Network::Flight& Network::make_flight(int from, int to, ConstBytes frame, TrafficClass traffic) {
+  if (unused_.empty()) unused_.push_back(&flights_.emplace_back());
+  Flight& flight = *unused_.back();
+  unused_.pop_back();
+  flight.from = from;
+  flight.to = to;
+  flight.size = frame.size();
   const bool keeps_all = !options_.size_only || traffic == TrafficClass::control;
   const ConstBytes kept = keeps_all ? frame : frame.first(std::min(frame.size(), kFrameHeaderBytes));
-  flight->bytes.assign(kept.begin(), kept.end());
-  if (tap_) tap_(from, to, flight->bytes);
-  flight->pipes = route(from, to, flight->crossing);
-  flight->account = ranks_[index(from)].account;
-  flight->account.waiting += now - ranks_[index(from)].last_arrival;
-  flight->passed = now;
+  flight.bytes.assign(kept.begin(), kept.end());
+  flight.route = route(from, to);
+  flight.has_landed = false;
+  return flight;
+}
+
+void Network::send(int from, int to, ConstBytes frame, TrafficClass traffic) {
+  const TimePoint now = clock_.now();
+  Flight& flight = make_flight(from, to, frame, traffic);
+  if (tap_) tap_(from, to, flight.bytes);
+  flight.account = ranks_[index(from)].account;
+  flight.account.waiting += now - ranks_[index(from)].last_arrival;
+  flight.passed = now;
   ++in_flight_[link(from, to)];
   ++frames_;
   if (!is_local(from, to)) wire_bytes_ += frame.size();
-  pass(std::move(flight), now);
+  pass(flight, now);
 }
 
-void Network::pass(std::unique_ptr<Flight> flight, TimePoint now) {
-  Flight& f = *flight;
-  const bool is_at_source = f.pipes.size() > f.crossing;
-  Pipe& pipe = pipes_[index(f.pipes.back())];
-  f.pipes.pop_back();
+void Network::pass(Flight& flight, TimePoint now) {
+  Route& route = flight.route;
+  const bool is_at_source = route.count > route.crossing;
+  Pipe& pipe = pipes_[index(route.pipes[--route.count])];
   TimePoint begin = std::max(now, pipe.free);
-  pipe.free = begin + transmission(f.size, pipe.bytes_per_second);
-  f.passed = std::max(f.passed, pipe.free);
-  (is_at_source ? f.account.wire : f.account.waiting) += begin - now;
-  if (is_at_source && f.pipes.size() == f.crossing) {
-    const Nanoseconds travel = is_local(f.from, f.to) ? options_.local_latency : options_.latency;
-    f.account.latency += travel;
-    f.passed += travel;
+  pipe.free = begin + transmission(flight.size, pipe.bytes_per_second);
+  flight.passed = std::max(flight.passed, pipe.free);
+  (is_at_source ? flight.account.wire : flight.account.waiting) += begin - now;
+  if (is_at_source && route.count == route.crossing) {
+    const Nanoseconds travel = is_local(flight.from, flight.to) ? options_.local_latency : options_.latency;
+    flight.account.latency += travel;
+    flight.passed += travel;
     begin += travel;
   }
-  if (!f.pipes.empty()) return schedule(begin, std::move(flight));
-  land(std::move(flight), begin);
+  if (route.count > 0) return schedule(begin, flight);
+  land(flight, begin);
 }
 
 // All pipes have begun to let it through at `begun`.
-void Network::land(std::unique_ptr<Flight> flight, TimePoint begun) {
-  TimePoint arrival = flight->passed;
+void Network::land(Flight& flight, TimePoint begun) {
+  TimePoint arrival = flight.passed;
   if (options_.jitter.count() > 0) {
     arrival +=
         Nanoseconds(static_cast<std::int64_t>(random_() % (static_cast<std::uint64_t>(options_.jitter.count()) + 1)));
   }
-  TimePoint& last = last_landing_[link(flight->from, flight->to)];
+  TimePoint& last = last_landing_[link(flight.from, flight.to)];
   arrival = std::max(arrival, last);
   const Nanoseconds past_tick = arrival.time_since_epoch() % options_.tick;
   if (past_tick.count() > 0) arrival += options_.tick - past_tick;
   last = arrival;
-  flight->account.wire += arrival - begun;
-  flight->has_landed = true;
-  schedule(arrival, std::move(flight));
+  flight.account.wire += arrival - begun;
+  flight.has_landed = true;
+  schedule(arrival, flight);
 }
 
-void Network::schedule(TimePoint time, std::unique_ptr<Flight> flight) {
-  events_.push_back({time, next_order_++, std::move(flight)});
+void Network::schedule(TimePoint time, Flight& flight) {
+  events_.push_back({time, next_order_++, &flight});
   std::push_heap(events_.begin(), events_.end(), std::greater<>());
 }
 
 Network::Event Network::pop() {
   std::pop_heap(events_.begin(), events_.end(), std::greater<>());
-  Event event = std::move(events_.back());
+  const Event event = events_.back();
   events_.pop_back();
   return event;
 }
 
-void Network::handle(Event event) {
-  if (!event.flight->has_landed) return pass(std::move(event.flight), event.time);
-  Rank& target = ranks_[index(event.flight->to)];
-  target.account = event.flight->account;
+void Network::handle(const Event& event) {
+  Flight& flight = *event.flight;
+  if (!flight.has_landed) return pass(flight, event.time);
+  Rank& target = ranks_[index(flight.to)];
+  target.account = flight.account;
   target.last_arrival = event.time;
-  wake(event.flight->to);
-  target.arrived.push_back(std::move(event.flight));
+  wake(flight.to);
+  target.arrived.push_back(&flight);
 }
 
 void Network::settle_due() {

@@ -9,6 +9,7 @@
 // frame.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -76,8 +77,9 @@ class Network {
   bool advance();
   // When that is; kForever if nothing is on its way.
   TimePoint next_arrival();
-  // Ranks with something new since the last call: a frame, a loss, or room to send.
+  // Ranks with something new since the last call: a frame, a loss, room to send, or woken by wake().
   std::vector<int> take_woken();
+  void wake(int rank);
 
   Account account(int rank) const { return ranks_[index(rank)].account; }
   TimePoint last_arrival(int rank) const { return ranks_[index(rank)].last_arrival; }
@@ -92,27 +94,34 @@ class Network {
     double bytes_per_second = 0;
     TimePoint free{};
   };
+  // The pipes that a frame still has to pass.
+  struct Route {
+    static constexpr std::size_t kMost = 6;
+    std::array<int, kMost> pipes;  // the next one last
+    std::size_t count = 0;
+    std::size_t crossing = 0;  // so many of them lie behind the latency
+    void add(int pipe) { pipes[count++] = pipe; }
+  };
   struct Flight {
     int from;
     int to;
     std::size_t size;
     std::vector<std::byte> bytes;  // size_only: of data the header
-    std::vector<int> pipes;        // still to pass, the next one last
-    std::size_t crossing;          // so many of them lie behind the latency
-    TimePoint passed{};            // by the last byte: the pipes so far
+    Route route;
+    TimePoint passed{};  // by the last byte: the pipes so far
     bool has_landed = false;
     Account account;
   };
   struct Event {
     TimePoint time;
     std::uint64_t order;
-    std::unique_ptr<Flight> flight;
+    Flight* flight;
     bool operator>(const Event& other) const { return std::pair(time, order) > std::pair(other.time, other.order); }
   };
   struct Rank {
     int host = 0;
     int slow_pipe = -1;
-    std::deque<std::unique_ptr<Flight>> arrived;
+    std::deque<Flight*> arrived;
     Account account;
     TimePoint last_arrival{};
     bool is_woken = false;
@@ -122,19 +131,19 @@ class Network {
   std::size_t link(int from, int to) const { return index(from) * index(world_) + index(to); }
   int add_pipe(double bytes_per_second);
   void lay_pipes();
-  std::vector<int> route(int from, int to, std::size_t& crossing) const;
+  Route route(int from, int to) const;
+  Flight& make_flight(int from, int to, ConstBytes frame, TrafficClass traffic);
   bool is_local(int from, int to) const { return ranks_[index(from)].host == ranks_[index(to)].host; }
   void send(int from, int to, ConstBytes frame, TrafficClass traffic);
   // The first byte is at the flight's next pipe, at `now`.
-  void pass(std::unique_ptr<Flight> flight, TimePoint now);
-  void schedule(TimePoint time, std::unique_ptr<Flight> flight);
-  void land(std::unique_ptr<Flight> flight, TimePoint begun);
+  void pass(Flight& flight, TimePoint now);
+  void schedule(TimePoint time, Flight& flight);
+  void land(Flight& flight, TimePoint begun);
   Event pop();
-  void handle(Event event);
+  void handle(const Event& event);
   static bool is_kept(const Flight& flight) { return flight.bytes.size() == flight.size; }
   // Handles all that is due at the clock's time.
   void settle_due();
-  void wake(int rank);
 
   const int world_;
   const LinkOptions options_;
@@ -152,6 +161,8 @@ class Network {
   int deaths_ = 0;
   std::vector<std::size_t> held_frames_;
   std::vector<int> woken_;
+  std::deque<Flight> flights_;       // all there ever were at a time
+  std::vector<Flight*> unused_;      // of those, to be used again with their memory
   std::vector<std::byte> outgoing_;  // the one reservation
   std::vector<std::byte> blank_;     // size_only: what every data frame's bytes point at
   std::uint64_t wire_bytes_ = 0;

@@ -1,0 +1,135 @@
+#include "sim/simulation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "sim/world.h"
+
+namespace qccl::sim {
+namespace {
+
+constexpr std::uint64_t kGroup = 1;
+constexpr Nanoseconds kNever = Nanoseconds::max();
+// Some ten times a second.
+constexpr std::uint64_t kFramesBetweenReports = 20'000;
+
+WorldOptions world_options(const SimulationOptions& options) {
+  WorldOptions world;
+  world.ranks = options.ranks;
+  world.seed = options.seed;
+  world.links = options.links;
+  world.links.size_only = true;
+  world.engine.slice_bytes = options.slice_bytes;
+  world.engine.checksum = false;  // payloads are not there
+  world.engine.peer_timeout = kNever;
+  // The dead are seen at once. To tell a rank that stopped from those that wait for it takes heartbeats.
+  if (options.timeout.count() == 0) world.engine.heartbeat_interval = kNever;
+  world.engine.hosts = options.links.hosts;
+  return world;
+}
+
+class Simulation {
+ public:
+  explicit Simulation(const SimulationOptions& options)
+      : options_(options), world_(world_options(options)), ranks_(static_cast<std::size_t>(options.ranks)) {
+    std::vector<int> everyone(ranks_.size());
+    std::iota(everyone.begin(), everyone.end(), 0);
+    for (const int rank : everyone) world_.engine(rank).open_group(kGroup, "world", everyone).take_or_throw();
+    world_.on_end([this](int rank) { note_end(rank); });
+    for (const auto& [rank, after] : options.losses) {
+      world_.at(TimePoint{} + after, [this, lost = rank] { leave(lost, &Network::kill); });
+    }
+    for (const auto& [rank, after] : options.stops) {
+      world_.at(TimePoint{} + after, [this, stopped = rank] { leave(stopped, &Network::stop); });
+    }
+  }
+
+  Result<Outcome> run(const engine::Call& call) {
+    post(call);
+    const Network& network = world_.network();
+    std::uint64_t next_report = kFramesBetweenReports;
+    while (running_ > 0) {
+      if (!world_.step()) {
+        return Failure(ErrorKind::deadline_exceeded, fmt::format("{} ranks wait for ever", running_));
+      }
+      if (network.frames() > options_.max_frames) {
+        return Failure(ErrorKind::resource_exhausted, fmt::format("more than {} frames", options_.max_frames));
+      }
+      if (network.frames() < next_report) continue;
+      next_report = network.frames() + kFramesBetweenReports;
+      if (options_.on_progress) options_.on_progress(network.frames());
+    }
+    return outcome();
+  }
+
+ private:
+  struct Rank {
+    std::shared_ptr<internal::WorkState> work;
+    bool has_left = false;
+    TimePoint ended{};
+    Account account;
+  };
+  Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+
+  void post(const engine::Call& call) {
+    const std::shared_ptr<const Codec> codec = make_codec(call.compression).take_or_throw();
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      engine::Post post;
+      post.group = kGroup;
+      post.call = call;
+      post.codec = codec;
+      post.timeout = options_.timeout.count() == 0 ? kNever : options_.timeout;
+      post.size_only = true;
+      post.work = std::make_shared<internal::WorkState>();
+      at(rank).work = post.work;
+      world_.engine(rank).post(std::move(post));
+    }
+    running_ = options_.ranks;
+  }
+
+  void note_end(int rank) {
+    Network& network = world_.network();
+    at(rank).ended = world_.now();
+    at(rank).account = network.account(rank);
+    at(rank).account.waiting += world_.now() - network.last_arrival(rank);
+    --running_;
+  }
+
+  void leave(int rank, void (Network::*how)(int)) {
+    if (!std::exchange(at(rank).has_left, true) && !at(rank).work->done()) --running_;
+    (world_.network().*how)(rank);
+  }
+
+  Outcome outcome() {
+    const Network& network = world_.network();
+    Outcome outcome;
+    outcome.wire_bytes = network.wire_bytes();
+    outcome.frames = network.frames();
+    for (const Rank& rank : ranks_) {
+      if (!rank.work->done()) continue;  // it has left
+      if (rank.work->failure() && outcome.failed_ranks++ == 0) outcome.failure = rank.work->failure()->message;
+      const Nanoseconds time = rank.ended.time_since_epoch();
+      if (time < outcome.time) continue;
+      outcome.time = time;
+      outcome.account = rank.account;
+    }
+    return outcome;
+  }
+
+  const SimulationOptions& options_;
+  World world_;
+  std::vector<Rank> ranks_;
+  int running_ = 0;  // ranks whose call has not ended and that have not left
+};
+
+}  // namespace
+
+Result<Outcome> simulate(const SimulationOptions& options, const engine::Call& call) {
+  return Simulation(options).run(call);
+}
+
+}  // namespace qccl::sim

@@ -49,7 +49,7 @@ class Simulation {
   }
 
   Result<Outcome> run(const engine::Call& call) {
-    post(call);
+    post_all(call);
     const Network& network = world_.network();
     std::uint64_t next_report = kFramesBetweenReports;
     while (running_ > 0) {
@@ -75,20 +75,31 @@ class Simulation {
   };
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
-  void post(const engine::Call& call) {
+  void post_all(const engine::Call& call) {
     const std::shared_ptr<const Codec> codec = make_codec(call.compression).take_or_throw();
-    for (int rank = 0; rank < options_.ranks; ++rank) {
-      engine::Post post;
-      post.group = kGroup;
-      post.call = call;
-      post.codec = codec;
-      post.timeout = options_.timeout.count() == 0 ? kNever : options_.timeout;
-      post.size_only = true;
-      post.work = std::make_shared<internal::WorkState>();
-      at(rank).work = post.work;
-      world_.engine(rank).post(std::move(post));
-    }
     running_ = options_.ranks;
+    for (Rank& rank : ranks_) rank.work = std::make_shared<internal::WorkState>();
+    std::vector<Nanoseconds> delays(ranks_.size());
+    for (const auto& [rank, delay] : options_.late) delays[static_cast<std::size_t>(rank)] = delay;
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      const Nanoseconds delay = delays[static_cast<std::size_t>(rank)];
+      if (delay.count() == 0) {
+        post(rank, call, codec);
+      } else {
+        world_.at(TimePoint{} + delay, [this, rank, call, codec] { post(rank, call, codec); });
+      }
+    }
+  }
+
+  void post(int rank, const engine::Call& call, const std::shared_ptr<const Codec>& codec) {
+    engine::Post post;
+    post.group = kGroup;
+    post.call = call;
+    post.codec = codec;
+    post.timeout = options_.timeout.count() == 0 ? kNever : options_.timeout;
+    post.size_only = true;
+    post.work = at(rank).work;
+    world_.engine(rank).post(std::move(post));
   }
 
   void note_end(int rank) {

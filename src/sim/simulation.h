@@ -16,16 +16,17 @@
 
 namespace qccl::sim {
 
-// (rank, when): so long after the call was posted.
-using Faults = std::vector<std::pair<int, Nanoseconds>>;
+// (rank, when): so long after the others made the call.
+using Moments = std::vector<std::pair<int, Nanoseconds>>;
 
 struct SimulationOptions {
   int ranks = 1;
   std::uint64_t seed = 1;
   LinkOptions links{};
   std::size_t slice_bytes = kDefaultSliceBytes;
-  Faults losses{};         // these die, which the others see at once
-  Faults stops{};          // these stop, which nobody is told
+  Moments late{};          // these make the call then
+  Moments losses{};        // these die, which the others see at once
+  Moments stops{};         // these stop, which nobody is told
   Nanoseconds timeout{0};  // of the call; 0: it may take for ever
   std::uint64_t max_frames = UINT64_MAX;
   // Called every now and then with the frames sent so far.
@@ -42,7 +43,7 @@ struct Outcome {
   std::string failure;  // of the first of them
 };
 
-// Posts the call on all ranks at once and runs it to its end.
+// Makes the call on all ranks and runs it to its end.
 // ResourceExhausted after max_frames; DeadlineExceeded if ranks wait for what never comes.
 Result<Outcome> simulate(const SimulationOptions& options, const engine::Call& call);
 

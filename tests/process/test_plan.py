@@ -1,9 +1,12 @@
 """`qccl plan`: what it checks, shows and simulates, and how it fails."""
 
+import os
+import pty
 import re
+import subprocess
 
 import pytest
-from program import run
+from program import PROGRAM, environment, run
 
 MISTAKES = {
     "missing_contribution": "lacks the contribution of rank",
@@ -92,7 +95,43 @@ def test_straggler_slows_down_and_a_lost_rank_fails_the_others():
     assert slow[1] == usual[1] == "ms" and float(slow[0]) > 5 * float(usual[0])
     lost = run(*flags, "--lose", "3@1ms")
     assert lost.returncode == 0, lost.stderr
-    assert "failed on 7 ranks" in lost.stdout and "rank 3" in lost.stdout
+    assert "failed on 7 ranks" in lost.stdout and "rank 3 was lost" in lost.stdout
+
+
+def milliseconds(row: list[str]) -> float:
+    return float(row[0]) * {"us": 1e-3, "ms": 1, "s": 1e3}[row[1]]
+
+
+def test_everybody_waits_for_a_late_rank_and_for_a_stopped_one_until_the_deadline():
+    flags = ("plan", "simulate", "--world", 8, "--algorithm", "sra", "all_reduce", "-b", "4M")
+    usual = run(*flags)
+    late = run(*flags, "--late", "3@20ms", "--late", "5@1ms")
+    stopped = run(*flags, "--stop", "3@1ms", "--timeout", "2s")
+    times = [milliseconds(rows_of(done.stdout)[4 << 20, "sra"]) for done in (usual, late, stopped)]
+    assert 20 < times[1] < 20 + 2 * times[0] < 50
+    assert 2000 <= times[2] < 2001 and stopped.returncode == 0
+    assert "failed on 7 ranks" in stopped.stdout and "waiting for rank 3 (" in stopped.stdout
+    hasty = run(*flags, "--timeout", "1ms")
+    assert hasty.returncode == 1 and "the deadline of 0.001 s passed" in hasty.stdout
+
+
+def test_a_terminal_sees_how_far_a_simulation_is_and_a_file_only_the_table():
+    flags = ("plan", "simulate", "--world", 32, "all_reduce", "-b", "16M", "--algorithm", "one_shot")
+    done = run(*flags)
+    assert done.stderr == "" and done.returncode == 0
+    primary, secondary = pty.openpty()
+    try:
+        command = [str(PROGRAM), *map(str, flags)]
+        shown = subprocess.run(command, env=environment(), stdout=subprocess.PIPE, stderr=secondary, text=True)
+        seen = os.read(primary, 1 << 16).decode()
+    finally:
+        os.close(primary)
+        os.close(secondary)
+    assert shown.stdout == done.stdout
+    assert "[1/1] 16 MiB one_shot: 0% of 1.3e+05 frames" in seen, seen
+    percents = [int(percent) for percent in re.findall(r"one_shot: (\d+)%", seen)]
+    assert percents == sorted(percents) and len(percents) > 3 and 50 < percents[-1] < 100
+    assert seen.endswith("\r\x1b[K")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +141,9 @@ def test_straggler_slows_down_and_a_lost_rank_fails_the_others():
         (("show", "all_reduce", "--world", 8, "--hosts", "3x2", "--bytes", "1M"), "are 6 ranks, not 8"),
         (("show", "gather", "--world", 8, "--bytes", "1M", "--compression", "minmax:bits=4"), "can't be compressed"),
         (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--straggler", "9:2"), "RANK:FACTOR"),
-        (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--lose", "1@soon"), "RANK@TIME"),
+        (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--lose", "1@soon"), "--lose 1@soon is not RANK@TIME"),
+        (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--late", "8@1ms"), "--late 8@1ms is not RANK@TIME"),
+        (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--stop", "1@1ms"), "--stop needs --timeout"),
         (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--algorithm", "pairwise"), "has no algorithm pairwise"),
         (("guess",), "check, show and simulate"),
     ],

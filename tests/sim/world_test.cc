@@ -31,12 +31,13 @@ void open_group(World& world) {
 }
 
 std::shared_ptr<internal::WorkState> post_barrier(World& world, int rank, Nanoseconds timeout) {
+  const auto work = std::make_shared<internal::WorkState>();
   engine::Post post;
   post.group = kGroup;
   post.timeout = timeout;
-  post.work = std::make_shared<internal::WorkState>();
-  world.engine(rank).post(post);
-  return post.work;
+  post.work = work;
+  world.engine(rank).post(std::move(post));
+  return work;
 }
 
 TEST(World, time_goes_on_to_the_next_arrival_and_stops_where_nothing_is_left) {

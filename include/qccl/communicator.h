@@ -19,6 +19,7 @@
 
 #include "qccl/compression.h"
 #include "qccl/error.h"
+#include "qccl/error_feedback.h"
 #include "qccl/onebit.h"
 #include "qccl/store.h"
 #include "qccl/types.h"
@@ -47,6 +48,7 @@ struct CallOptions {
   double premul_factor = 1;                  // premul_sum: times this rank's input; ranks may differ
   int root = 0;                              // rank in the group; broadcast, reduce, gather, scatter
   std::optional<Compression> compression{};  // wins over the group's; none() turns it off
+  ErrorFeedback error_feedback{};            // of a reduction, for its input; see there
   Algorithm algorithm = Algorithm::automatic;
   std::optional<Milliseconds> timeout{};  // of this operation
 };

@@ -5,6 +5,7 @@
 #include "qccl/compression.h"
 #include "qccl/diagnostics.h"
 #include "qccl/error.h"
+#include "qccl/error_feedback.h"
 #include "qccl/onebit.h"
 #include "qccl/store.h"
 #include "qccl/types.h"

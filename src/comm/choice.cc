@@ -95,6 +95,26 @@ Status check_algorithm(Collective collective, Algorithm asked) {
                                                           to_string(asked), fmt::join(names, ", ")));
 }
 
+// What error feedback asks of the call, whether or not that will be compressed.
+Status check_feedback(const engine::Call& call, int world, const ErrorFeedback& feedback) {
+  const std::string name(to_string(call.collective));
+  if (!is_reduction(call.collective)) {
+    return Failure(ErrorKind::unsupported,
+                   fmt::format("{} has no error feedback, only all_reduce, reduce and reduce_scatter have", name));
+  }
+  if (const std::string why_not = obstacle(call.collective, call.type, call.op); !why_not.empty()) {
+    return Failure(ErrorKind::unsupported, fmt::format("{}: error feedback: {}", name, why_not));
+  }
+  if (const std::uint64_t inputs = engine::input_elements(call, world, 0); feedback.size() != inputs) {
+    return Failure(ErrorKind::invalid_argument, fmt::format("{}: error feedback for {} elements, but the input has {}",
+                                                            name, feedback.size(), inputs));
+  }
+  if (const std::string why_not = feedback.state()->obstacle(); !why_not.empty()) {
+    return Failure(ErrorKind::misuse, fmt::format("{}: {}", name, why_not));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Compression> choose_compression(Collective collective, std::uint64_t count, DataType type, int world,
@@ -140,11 +160,14 @@ Result<engine::Call> make_call(Collective collective, const Extent& extent, Data
   if (is_reduction(collective)) call.op = options.op;
   if (is_rooted(collective)) call.root = options.root;
   call.compression = *compression;
+  call.error_feedback = !options.error_feedback.is_none();
+  if (call.error_feedback) QCCL_TRY(check_feedback(call, world, options.error_feedback));
   // The group's is for the collectives that have it.
   const Algorithm usual = has_algorithm(collective, defaults.algorithm) ? defaults.algorithm : Algorithm::automatic;
   const Algorithm asked = options.algorithm == Algorithm::automatic ? usual : options.algorithm;
   call.algorithm = choose_algorithm(collective, extent.count, type, world, *compression, asked);
-  call.board = defaults.has_board && asked == Algorithm::automatic && engine::fits_board(call, world);
+  call.board =
+      defaults.has_board && !call.error_feedback && asked == Algorithm::automatic && engine::fits_board(call, world);
   return call;
 }
 

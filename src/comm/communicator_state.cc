@@ -130,6 +130,7 @@ Post CommunicatorState::make_post(const Request& request, comm::Context& context
       codec_of_ = call->compression;
     }
     post.codec = codec_;
+    post.feedback = request.options.error_feedback.state();
   }
   find_region(post, request);
   post.timeout = request.options.timeout ? Nanoseconds(*request.options.timeout) : timeout_;
@@ -142,7 +143,7 @@ Post CommunicatorState::make_post(const Request& request, comm::Context& context
 void CommunicatorState::find_region(Post& post, const Request& request) {
   const engine::Call& call = post.call;
   const bool suits = call.collective == Collective::all_reduce && post.input == post.output && !call.board &&
-                     call.compression.is_none() && call.op != ReduceOp::premul_sum &&
+                     call.compression.is_none() && !call.error_feedback && call.op != ReduceOp::premul_sum &&
                      request.options.algorithm == Algorithm::automatic && defaults_.algorithm == Algorithm::automatic;
   if (!suits || call.count == 0) return;
   auto place = regions_.find(request.output, request.count * element_bytes(request.type), rank_);

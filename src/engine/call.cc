@@ -45,6 +45,7 @@ std::uint64_t Call::fingerprint() const {
     value = digest(compression.name(), value);
     value = digest({reinterpret_cast<const char*>(&settings), sizeof(settings)}, value);
   }
+  if (error_feedback) value = digest("error feedback", value);
   if (region != 0) value = digest(region_offset, digest(region, value));
   for (const int host : hosts) value = digest(static_cast<std::uint64_t>(host), value);
   if (counts.empty()) return value;
@@ -64,6 +65,7 @@ std::string Call::describe() const {
   if (is_rooted(collective)) text += fmt::format(", root={}", root);
   if (algorithm != Algorithm::one_shot) text += fmt::format(", {}", to_string(algorithm));
   if (!compression.is_none()) text += ", " + compression.to_string();
+  if (error_feedback) text += ", error feedback";
   if (region != 0) text += fmt::format(", byte {} of shared buffer {}", region_offset, region);
   const bool one_host = std::equal(hosts.begin() + (hosts.empty() ? 0 : 1), hosts.end(), hosts.begin());
   if (!one_host) text += fmt::format(", hosts=[{}]", fmt::join(hosts, " "));

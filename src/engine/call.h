@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "codec/codec.h"
+#include "engine/feedback_state.h"
 #include "engine/work_state.h"
 #include "qccl/compression.h"
 #include "qccl/types.h"
@@ -27,6 +28,7 @@ struct Call {
   Compression compression;
   Algorithm algorithm = Algorithm::one_shot;  // never automatic
   bool board = false;                         // goes through shared memory cells
+  bool error_feedback = false;                // the caller gave a state, whether or not it is used
   std::uint64_t region = 0;                   // reduces a SharedRegion in place; 0: none
   std::uint64_t region_offset = 0;            // bytes
   std::size_t slice_bytes = 0;                // set by the engine from its options
@@ -67,6 +69,7 @@ struct Post {
   // What tells this call's random numbers from another's (codec/draw.h). Nothing: the group's own
   // count of compressed collectives, which the engine fills in.
   std::optional<std::uint64_t> draw_counter{};
+  std::shared_ptr<internal::FeedbackState> feedback{};  // only with a codec
   std::shared_ptr<const SharedRegion> region{};
   Nanoseconds timeout{0};
   std::shared_ptr<internal::WorkState> work;

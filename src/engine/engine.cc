@@ -147,6 +147,7 @@ void Engine::post(Post&& post) {
   if (post.message) return post_message(*target, std::move(post));
   post.call.slice_bytes = options_.slice_bytes;
   if (post.call.algorithm == Algorithm::hierarchical) post.call.hosts = target->hosts;
+  if (post.feedback != nullptr && !claim_feedback(post)) return;
   if (post.codec != nullptr && !post.draw_counter) post.draw_counter = target->compressed_calls++;
   const std::uint64_t sequence = target->next_sequence++;
   operations_.push_back(make_operation(*target, sequence, std::move(post)));
@@ -155,6 +156,16 @@ void Engine::post(Post&& post) {
   next_deadline_ = std::min(next_deadline_, posted.deadline());
   if (!target->stored.empty()) replay_stored(*target, sequence);
   if (!target->failure) look_for_absent(posted);
+}
+
+// Else refuses the call.
+bool Engine::claim_feedback(Post& post) {
+  if (const auto counter = post.feedback->claim()) {
+    post.draw_counter = *counter;
+    return true;
+  }
+  refuse(post, {.kind = ErrorKind::misuse, .message = "QCCL: " + post.feedback->obstacle()});
+  return false;
 }
 
 std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t sequence, Post&& post) {

@@ -126,6 +126,7 @@ class Engine {
     return reused;
   }
   void refuse(Post& post, ErrorInfo failure);
+  bool claim_feedback(Post& post);
 
   // ---- messages (engine_messages.cc)
   Mailbox& mailbox(Group& group);

@@ -25,20 +25,30 @@ void copy(void* target, const void* source, std::size_t bytes) {
 
 bool LaneMath::widens(const MathContext& context) const { return context.codec != nullptr || is_16_bit(context.type); }
 
-// The caller's slice as aligned floats: in place where it already is that.
-const float* LaneMath::as_floats(const MathContext& context, const std::byte* input, std::size_t elements) {
-  const bool aligned = reinterpret_cast<std::uintptr_t>(input) % alignof(float) == 0;
-  if (context.type == DataType::float32 && aligned) return reinterpret_cast<const float*>(input);
+bool LaneMath::holds_floats(DataType type, const std::byte* slice) {
+  return type == DataType::float32 && reinterpret_cast<std::uintptr_t>(slice) % alignof(float) == 0;
+}
+
+float* LaneMath::converted(const MathContext& context) {
   if (!converted_.valid()) converted_ = context.pool->take();
-  if (is_16_bit(context.type)) {
-    kernels::widen(context.type, converted_.floats(), input, elements);
-  } else {
-    copy(converted_.bytes(), input, elements * sizeof(float));
-  }
   return converted_.floats();
 }
 
+// The caller's slice as aligned floats: in place where it already is that.
+const float* LaneMath::as_floats(const MathContext& context, const std::byte* input, std::size_t elements) {
+  if (context.residuals != nullptr) return reinterpret_cast<const float*>(input);
+  if (holds_floats(context.type, input)) return reinterpret_cast<const float*>(input);
+  float* floats = converted(context);
+  if (is_16_bit(context.type)) {
+    kernels::widen(context.type, floats, input, elements);
+  } else {
+    copy(floats, input, elements * sizeof(float));
+  }
+  return floats;
+}
+
 const std::byte* LaneMath::own_input(const MathContext& context, const std::byte* input, std::size_t elements) {
+  if (context.residuals != nullptr) return owed_input(context, input, elements);
   if (context.op != ReduceOp::premul_sum || elements == 0) return input;
   if (!scaled_.valid()) scaled_ = context.pool->take();
   if (!scaled_is_current_) kernels::scale(context.type, scaled_.bytes(), input, context.premul_factor, elements);
@@ -59,6 +69,11 @@ std::size_t LaneMath::encode_floats(const MathContext& context, std::uint64_t ke
 
 std::size_t LaneMath::encode(const MathContext& context, const std::byte* input, std::size_t elements, Bytes payload) {
   if (context.codec == nullptr) return copy_raw(context, input, elements, payload);
+  if (context.residuals != nullptr) {
+    const ConstBytes ready = encode_once(context, input, elements);
+    copy(payload.data(), ready.data(), ready.size());
+    return ready.size();
+  }
   return encode_floats(context, context.keys.input, {as_floats(context, input, elements), elements}, payload);
 }
 
@@ -69,12 +84,20 @@ std::size_t LaneMath::copy_raw(const MathContext& context, const std::byte* inpu
   return bytes;
 }
 
+ConstBytes LaneMath::raw_input(const MathContext& context, const std::byte* input, std::size_t elements) {
+  if (context.residuals != nullptr) return raw_owed(context, as_floats(context, input, elements), elements);
+  return {input, elements * context.element_size()};
+}
+
 ConstBytes LaneMath::encode_once(const MathContext& context, const std::byte* input, std::size_t elements) {
   if (context.codec == nullptr) return {input, elements * context.element_size()};
   if (encoded_is_current_) return encoded();
+  encoded_is_current_ = true;
+  if (context.residuals != nullptr) {
+    return encode_owed(context, as_floats(context, input, elements), elements, {.key = context.keys.input});
+  }
   if (!encoded_.valid()) encoded_ = context.pool->take();
   encoded_bytes_ = encode(context, input, elements, {encoded_.bytes(), kScratchBytes});
-  encoded_is_current_ = true;
   return encoded();
 }
 
@@ -93,13 +116,12 @@ Status LaneMath::decode(const MathContext& context, ConstBytes payload, std::byt
     copy(output, payload.data(), payload.size());
     return {};
   }
-  const bool aligned = reinterpret_cast<std::uintptr_t>(output) % alignof(float) == 0;
-  if (context.type == DataType::float32 && aligned) {
+  if (holds_floats(context.type, output)) {
     return context.codec->decode(payload, {reinterpret_cast<float*>(output), elements});
   }
-  if (!converted_.valid()) converted_ = context.pool->take();
-  QCCL_TRY(context.codec->decode(payload, {converted_.floats(), elements}));
-  write_output(context, converted_.floats(), output, elements);
+  float* floats = converted(context);
+  QCCL_TRY(context.codec->decode(payload, {floats, elements}));
+  write_output(context, floats, output, elements);
   return {};
 }
 
@@ -147,7 +169,9 @@ void LaneMath::add_widened(const MathContext& context, const std::byte* part, st
 }
 
 void LaneMath::add_input(const MathContext& context, const std::byte* input, std::byte* output, std::size_t elements) {
-  if (widens(context)) {
+  if (context.residuals != nullptr) {
+    add_owed(context, as_floats(context, input, elements), elements);
+  } else if (widens(context)) {
     add_widened(context, input, elements);
   } else {
     add_raw(context, input, output, elements);
@@ -181,6 +205,11 @@ Status LaneMath::add_payload(const MathContext& context, ConstBytes payload, std
 std::size_t LaneMath::encode_sum(const MathContext& context, std::size_t elements, Bytes payload) {
   if (!widens(context)) return copy_raw(context, pending_, elements, payload);
   const float* sum = accumulator(context);
+  if (context.residuals != nullptr) {
+    const ConstBytes ready = encode_owed(context, sum, elements, {.key = context.keys.hop});
+    copy(payload.data(), ready.data(), ready.size());
+    return ready.size();
+  }
   if (context.codec != nullptr) return encode_floats(context, context.keys.hop, {sum, elements}, payload);
   write_output(context, sum, payload.data(), elements);
   return elements * context.element_size();
@@ -209,6 +238,7 @@ Status LaneMath::finish(const MathContext& context, std::byte* output, std::size
     write_output(context, sum, output, elements);
     return {};
   }
+  if (context.residuals != nullptr) return finish_owed(context, sum, output, elements);
   if (!encoded_.valid()) encoded_ = context.pool->take();
   encoded_bytes_ = encode_floats(context, context.keys.owner, {sum, elements}, {encoded_.bytes(), kScratchBytes});
   if (output == nullptr) return {};

@@ -38,6 +38,7 @@ struct MathContext {
   double premul_factor = 1;
   int rank = 0;  // of this process in the group
   DrawKeys keys{};
+  float* residuals = nullptr;  // of error feedback, by element of the input; null: without. Only with a codec.
 
   std::size_t element_size() const { return element_bytes(type); }
   std::size_t payload_limit(std::size_t elements) const {
@@ -48,13 +49,15 @@ struct MathContext {
 class LaneMath {
  public:
   // This rank's slice as collectives take it: premul_sum's is multiplied first, into this lane's
-  // own memory, once between two begin().
+  // own memory, once between two begin(); with error feedback it is floats, with the residual added.
   const std::byte* own_input(const MathContext& context, const std::byte* input, std::size_t elements);
 
   // Writes `elements` of the caller's buffer as payload; returns the bytes written.
   std::size_t encode(const MathContext& context, const std::byte* input, std::size_t elements, Bytes payload);
   // As elements, whatever the codec.
   std::size_t copy_raw(const MathContext& context, const std::byte* input, std::size_t elements, Bytes payload);
+  // Of own_input(), to be sent as elements whatever the codec.
+  ConstBytes raw_input(const MathContext& context, const std::byte* input, std::size_t elements);
   // encode() into this lane's own memory, once between two begin(), to be sent to several peers.
   ConstBytes encode_once(const MathContext& context, const std::byte* input, std::size_t elements);
   ConstBytes encoded() const { return {encoded_.bytes(), encoded_bytes_}; }
@@ -63,6 +66,9 @@ class LaneMath {
   // CorruptData if it is not `elements` long.
   Status decode(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements,
                 bool raw = false);
+
+  // For error feedback: whether this rank encodes what comes of its input in this lane.
+  void set_encodes(bool encodes) { encodes_ = encodes; }
 
   // Accumulation of one slice: begin, then each part in order, then encode_sum or finish. After
   // `expected` parts the sum is in the output; kSumStays: it never is. While keeps_part(), the
@@ -90,6 +96,8 @@ class LaneMath {
 
  private:
   bool widens(const MathContext& context) const;
+  static bool holds_floats(DataType type, const std::byte* slice);
+  float* converted(const MathContext& context);
   const float* as_floats(const MathContext& context, const std::byte* input, std::size_t elements);
   void add_raw(const MathContext& context, const std::byte* part, std::byte* output, std::size_t elements);
   void add_widened(const MathContext& context, const std::byte* part, std::size_t elements);
@@ -100,6 +108,21 @@ class LaneMath {
   std::size_t encode_floats(const MathContext& context, std::uint64_t key, std::span<const float> values,
                             Bytes payload) const;
 
+  // ---- error feedback (lane_feedback.cc)
+  const std::byte* owed_input(const MathContext& context, const std::byte* input, std::size_t elements);
+  struct OwedEncoding {
+    std::uint64_t key;
+    float world = 1;           // what values are to be multiplied by to be in units of the sum
+    float* decoded = nullptr;  // where to decode; null: `converted_`
+  };
+  ConstBytes encode_owed(const MathContext& context, const float* values, std::size_t elements,
+                         const OwedEncoding& how);
+  Status finish_owed(const MathContext& context, const float* sum, std::byte* output, std::size_t elements);
+  ConstBytes raw_owed(const MathContext& context, const float* values, std::size_t elements);
+  void add_owed(const MathContext& context, const float* values, std::size_t elements);
+  void keep_residual(const MathContext& context, const float* values, const float* sent, std::size_t elements,
+                     float factor = 1) const;
+
   std::uint64_t first_element_ = 0;
   int expected_ = 0;
   int added_ = 0;
@@ -107,6 +130,7 @@ class LaneMath {
   bool encoded_is_current_ = false;
   std::size_t encoded_bytes_ = 0;
   bool scaled_is_current_ = false;
+  bool encodes_ = false;
   BufferPool::Buffer scaled_;
   BufferPool::Buffer accumulator_;
   BufferPool::Buffer converted_;

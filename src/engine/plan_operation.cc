@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace qccl::engine {
@@ -16,6 +17,9 @@ bool sends(StepKind kind) {
   return kind == StepKind::send_input || kind == StepKind::send_sum || kind == StepKind::send_result ||
          kind == StepKind::forward;
 }
+
+// What comes of this rank's input in the lane.
+bool encodes(const Step& step) { return sends(step.kind) && step.kind != StepKind::forward && !step.raw; }
 
 bool receives(StepKind kind) { return kind == StepKind::recv_reduce || kind == StepKind::recv_copy; }
 
@@ -55,7 +59,23 @@ MathContext PlanOperation::math_context() const {
           .pool = &pool_,
           .premul_factor = post_.premul_factor,
           .rank = group_.rank,
-          .keys = DrawKeys(seed_, post_.draw_counter.value_or(0))};
+          .keys = DrawKeys(seed_, post_.draw_counter.value_or(0)),
+          .residuals = post_.feedback != nullptr ? post_.feedback->residual() : nullptr};
+}
+
+PlanOperation::~PlanOperation() {
+  end_feedback();
+  drop_frames();
+}
+
+void PlanOperation::retire() {
+  end_feedback();
+  Operation::retire();
+}
+
+void PlanOperation::end_feedback() {
+  if (post_.feedback != nullptr) post_.feedback->end(finished());
+  post_.feedback.reset();
 }
 
 void PlanOperation::begin() {
@@ -107,6 +127,7 @@ void PlanOperation::build_lanes() {
     run.slices = stream_slices(lane.count);
     for (const Step& step : lane.steps) add_streams(run, step);
     if (!run.finishes) run.reduced_parts = LaneMath::kSumStays;
+    run.math.set_encodes(std::any_of(lane.steps.begin(), lane.steps.end(), encodes));
     if (lane.after >= 0) lanes_[static_cast<std::size_t>(lane.after)].followers.push_back(lanes_.size());
     lanes_.push_back(std::move(run));
     const Step& first = lane.steps.front();
@@ -198,8 +219,9 @@ ConstBytes PlanOperation::ready_payload(LaneRun& run, const Step& step) {
   if (step.kind == StepKind::forward) return run.received.payload;
   if (math_.codec == nullptr || step.raw) {
     if (step.kind == StepKind::send_sum) return {};
-    const std::byte* source = step.kind == StepKind::send_input ? input_slice(run) : output_slice(run);
-    return {source, slice_length(run) * math_.element_size()};
+    const std::size_t elements = slice_length(run);
+    if (step.kind == StepKind::send_input) return run.math.raw_input(math_, input_slice(run), elements);
+    return {output_slice(run), elements * math_.element_size()};
   }
   if (step.kind == StepKind::send_result) return run.math.encoded();
   const bool is_used_again = step.peers.size() > 1 || run.lane->steps.back().quantized;

@@ -23,12 +23,13 @@ class PlanOperation final : public Operation {
  public:
   PlanOperation(const Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet,
                 BufferPool& pool, const PlanOptions& options);
-  ~PlanOperation() override { drop_frames(); }
+  ~PlanOperation() override;
 
   bool serves(const Group& group, const Post& post) const override {
     return &group == &group_ && !post.message && post.call == call();
   }
   void restart(std::uint64_t sequence, Post&& post, TimePoint posted);
+  void retire() override;
 
   Result<bool> advance() override;
   bool finished() const override { return unfinished_lanes_ == 0; }
@@ -62,6 +63,7 @@ class PlanOperation final : public Operation {
   };
 
   MathContext math_context() const;
+  void end_feedback();
   void build_lanes();
   void begin();
   void add_streams(LaneRun& run, const plan::Step& step);

@@ -43,7 +43,7 @@ namespace {
 class Memory : public Transports {};
 INSTANTIATE_TEST_SUITE_P(All, Memory, ::testing::Values(TransportChoice::shm, TransportChoice::tcp), transport_name);
 
-// One call of each kind and size class; eleven of them.
+// One call of each kind and size class; twelve of them.
 class Calls {
  public:
   explicit Calls(Communicator& comm)
@@ -53,9 +53,10 @@ class Calls {
         large_(100'000, 1.0F),
         whole_(200'000, 1.0F),
         worker_error_(100'000),
-        server_error_(50'000) {}
+        server_error_(50'000),
+        feedback_(100'000) {}
 
-  static constexpr int kCalls = 11;
+  static constexpr int kCalls = 12;
 
   void make_all() {
     comm_.all_reduce(small_, {.op = ReduceOp::max});
@@ -64,6 +65,7 @@ class Calls {
     comm_.broadcast(large_, {.root = 1});
     comm_.all_gather(large_.data(), whole_.data(), large_.size(), DataType::float32);
     comm_.reduce_scatter(whole_.data(), large_.data(), large_.size(), DataType::float32, {.op = ReduceOp::max});
+    comm_.all_reduce(large_, {.compression = minmax({.bits = 4}), .error_feedback = feedback_});
     comm_.compressed_allreduce(large_, worker_error_, server_error_);
     comm_.barrier();
     const Work reduced = comm_.all_reduce_async(small_, {.op = ReduceOp::max, .algorithm = Algorithm::sra});
@@ -86,6 +88,7 @@ class Calls {
   std::vector<float> whole_;
   std::vector<float> worker_error_;
   std::vector<float> server_error_;
+  ErrorFeedback feedback_;
 };
 
 // A queue may still reach a new greatest length when the ranks happen to drift apart, which is why

@@ -23,7 +23,8 @@ sim::WorldOptions world_options(int ranks, const SimOptions& options) {
 
 }  // namespace
 
-SimWorld::SimWorld(int world, SimOptions options) : codec_(options.codec), world_(world_options(world, options)) {
+SimWorld::SimWorld(int world, SimOptions options)
+    : codec_(options.codec), feedback_(options.feedback), world_(world_options(world, options)) {
   if (!options.open_world_group) return;
   std::vector<int> everyone(static_cast<std::size_t>(world));
   std::iota(everyone.begin(), everyone.end(), 0);
@@ -51,6 +52,9 @@ SimWork SimWorld::post(int rank, const engine::Call& call, const std::byte* inpu
       premul_factor_of(static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin()));
   post.codec = make_codec(call.compression).take_or_throw();
   if (post.codec != nullptr && codec_ != nullptr) post.codec = codec_;
+  if (post.codec != nullptr && call.error_feedback) {
+    post.feedback = feedback_[static_cast<std::size_t>(rank)].state();
+  }
   post.timeout = timeout;
   post.work = std::make_shared<internal::WorkState>();
   auto work = post.work;

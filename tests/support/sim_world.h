@@ -28,7 +28,8 @@ struct SimOptions {
   std::vector<int> hosts{};  // of each rank; empty: all share one
   bool open_world_group = true;
   std::uint64_t codec_seed = 0;
-  std::shared_ptr<const Codec> codec{};  // in place of that of every compressed call
+  std::shared_ptr<const Codec> codec{};   // in place of that of every compressed call
+  std::vector<ErrorFeedback> feedback{};  // of each rank, for calls that say so
 };
 
 // One rank's buffers of a call.
@@ -83,6 +84,7 @@ class SimWorld {
 
  private:
   const std::shared_ptr<const Codec> codec_;
+  const std::vector<ErrorFeedback> feedback_;
   sim::World world_;
   std::map<std::uint64_t, std::vector<int>> groups_;  // world ranks of those opened
 };

@@ -35,7 +35,7 @@ std::string indented(std::string_view text, int blanks) {
   return result;
 }
 
-// "bits=1..8|16|32 (8), bucket_size=1..65536 (1024)"
+// "bits=1..32 (8), bucket_size=1..65536 (1024)"
 std::string settings_text(const CodecEntry& entry) {
   std::string text;
   for (const CodecSetting& setting : entry.settings) {

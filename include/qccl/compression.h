@@ -38,16 +38,29 @@ struct Compression {
   std::string to_string() const;
 };
 
+// Stochastic: up or down at random, so that the mean is right; stratified over ranks, so that errors cancel in a sum.
+enum class Rounding : std::uint8_t { nearest, stochastic };
+
 struct MinmaxOptions {
-  int bits = 8;                      // 1..8, 16 or 32
+  int bits = 8;                      // 1..32; 32: as it is
   std::uint32_t bucket_size = 1024;  // elements that share one scale, 1..65536
+  Rounding rounding = Rounding::nearest;
+};
+
+struct IntOptions {
+  int bits = 8;               // 2..8
+  std::uint32_t block = 128;  // elements that share one scale, 1..65536
+  Rounding rounding = Rounding::nearest;
 };
 
 // As it is: 32 (or 16) bits an element.
 constexpr Compression none() { return {}; }
-// QNCCL's max-min quantizer; error at most unit/2 + 6 ulp(max |x|) where unit = range/(2^bits - 1).
-// Throws Error(invalid_argument) for bits or bucket sizes that do not exist.
+// QNCCL's max-min quantizer; error at most unit/2 + 6 ulp(max |x|) where unit = range/(2^bits - 1), with stochastic
+// rounding unit + 6 ulp(max |x|). Throws Error(invalid_argument) for bits or bucket sizes that do not exist.
 Compression minmax(MinmaxOptions options = {});
+// Integers of one scale a block, zero exact; error at most about scale/2 where scale = max |x| / (2^(bits - 1) - 1) or
+// up to 1 % more, with stochastic rounding scale. Throws Error(invalid_argument) for bits or blocks that do not exist.
+Compression block_int(IntOptions options = {});
 // bfloat16 or float16 on the wire, fp32 accumulation.
 // Throws Error(invalid_argument) for any other type.
 Compression cast(DataType wire = DataType::bfloat16);

@@ -2,6 +2,7 @@
 #include "codec/registry.h"
 
 #include "codec/cast/cast_codec.h"
+#include "codec/int/int_codec.h"
 #include "codec/minmax/minmax_codec.h"
 
 namespace qccl {
@@ -21,6 +22,7 @@ constexpr const CodecEntry* kCodecs[] = {
     &kNone,  // must be the first
     &kCastCodec,
     &kMinmaxCodec,
+    &kIntCodec,
 };
 
 }  // namespace

@@ -61,7 +61,7 @@ std::vector<Compression> examples_of(const CodecEntry& entry);
 Result<Compression> parse_compression(std::string_view spec, CodecList list = codec_list());
 std::string to_string(const Compression& compression, CodecList list);
 Result<std::shared_ptr<const Codec>> make_codec(const Compression& compression, CodecList list);
-// "none, cast:type=bf16|fp16, minmax:bits=1..8|16|32,bucket_size=1..65536"
+// "none, cast:type=bf16|fp16, minmax:bits=1..32,bucket_size=1..65536"
 std::string allowed_compressions(CodecList list = codec_list());
 
 // For a codec's own factory: its value with these settings, the rest as usual. Throws

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "codec/random_stream.h"
 #include "codec/raw/raw_codec.h"
 
 namespace qccl {
@@ -19,15 +20,16 @@ double ulp(double x) {
 }
 
 constexpr CodecSetting kSettings[] = {
-    {.key = "bits", .allowed = "1..8|16|32", .usual = 8, .meaning = "of each element's code; 32: as it is"},
+    {.key = "bits", .allowed = "1..32", .usual = 8, .meaning = "of each element's code; 32: as it is"},
     {.key = "bucket_size", .allowed = "1..65536", .usual = 1024, .meaning = "elements that share one scale"},
+    kRoundingSetting,
 };
 
 Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
   const int bits = values.whole("bits");
   if (bits == 32) return std::shared_ptr<const Codec>(std::make_shared<RawCodec>());
   const auto bucket_size = static_cast<std::uint32_t>(values.whole("bucket_size"));
-  return std::shared_ptr<const Codec>(std::make_shared<MinmaxCodec>(bits, bucket_size));
+  return std::shared_ptr<const Codec>(std::make_shared<MinmaxCodec>(bits, bucket_size, is_stochastic(values)));
 }
 
 }  // namespace
@@ -39,7 +41,9 @@ constinit const CodecEntry kMinmaxCodec = {
         "for each bucket 8 bytes: unit and minimum, float32\n"
         "then the codes of all elements, `bits` bits each, lowest bit first, padded to a byte\n"
         "bits=32: the float32 values and nothing else",
-    .bound = "unit/2 + 6 ulp(max |x|), unit = (max - min) / (2^bits - 1) of the bucket",
+    .bound =
+        "unit/2 + 6 ulp(max |x|), rounding=stochastic: unit + 6 ulp(max |x|);\n"
+        "unit = (max - min) / (2^bits - 1) of the bucket",
     .source = "QNCCL; CGX (Markov, Ramezanikebrya, Alistarh 2021, arXiv 2111.08617)",
     .settings = kSettings,
     .make = make,
@@ -48,17 +52,19 @@ constinit const CodecEntry kMinmaxCodec = {
 
 Compression minmax(MinmaxOptions options) {
   return make_compression("minmax", {{"bits", static_cast<double>(options.bits)},
-                                     {"bucket_size", static_cast<double>(options.bucket_size)}});
+                                     {"bucket_size", static_cast<double>(options.bucket_size)},
+                                     {"rounding", static_cast<double>(options.rounding)}});
 }
 
 std::size_t MinmaxCodec::max_encoded_bytes(std::size_t elements) const {
   return kernels::minmax_encoded_bytes(format_, elements);
 }
 
-std::size_t MinmaxCodec::encode(std::span<const float> source, Bytes target, const Draw&) const {
+std::size_t MinmaxCodec::encode(std::span<const float> source, Bytes target, const Draw& draw) const {
   const std::size_t bytes = max_encoded_bytes(source.size());
   QCCL_CHECK(target.size() >= bytes);
-  kernels::minmax_encode(format_, source.data(), source.size(), target.data());
+  const kernels::RandomStream random = random_stream(draw);
+  kernels::minmax_encode(format_, source.data(), source.size(), target.data(), stochastic_ ? &random : nullptr);
   return bytes;
 }
 
@@ -86,7 +92,7 @@ Status MinmaxCodec::decode_add(ConstBytes source, std::span<const float> addend,
 double MinmaxCodec::error_bound(const BlockSummary& block) const {
   const double levels = std::ldexp(1.0, format_.bits) - 1;
   const double unit = std::max((block.maximum - block.minimum) / levels, 0x1p-126);
-  return unit / 2 + 6 * ulp(block.magnitude());
+  return (stochastic_ ? unit : unit / 2) + 6 * ulp(block.magnitude());
 }
 
 }  // namespace qccl

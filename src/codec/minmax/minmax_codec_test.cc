@@ -20,7 +20,7 @@ using kernels::on_every_simd;
 using kernels::Random;
 using kernels::ValueFamily;
 
-constexpr std::array kWidths = {1, 2, 3, 4, 5, 6, 7, 8, 16};
+constexpr std::array kWidths = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 23, 31};
 constexpr std::array<std::uint32_t, 6> kBucketSizes = {1, 7, 64, 1000, 1024, 65536};
 constexpr std::array<std::size_t, 8> kCounts = {0, 1, 7, 8, 1023, 1024, 3001, 66000};
 
@@ -244,6 +244,29 @@ TEST(MinmaxCodec, random_bytes_of_the_right_size_decode_within_bounds) {
       EXPECT_TRUE(codec.decode_add({bytes.get(), size}, {target.get(), n}, {target.get(), n}).ok());
     }
   });
+}
+
+// However the run is cut: what counts is the place in the tensor.
+TEST(MinmaxCodec, stochastic_rounding_depends_on_key_rank_and_place_and_stays_within_its_bound) {
+  const std::vector<float> x = finite_families()[0].values(3000, 19);
+  for (const int bits : kWidths) {
+    const MinmaxCodec codec(bits, 100, true);
+    const auto bytes_of = [&](std::span<const float> source, const Draw& draw) {
+      ByteVector bytes(codec.max_encoded_bytes(source.size()));
+      codec.encode(source, bytes, draw);
+      return bytes;
+    };
+    const Draw draw{.key = 5, .first_element = 1000, .rank = 1, .world = 4};
+    const ByteVector whole = bytes_of(x, draw);
+    const std::vector<float> y = decode(codec, whole, x.size());
+    ASSERT_LE(worst_error(codec, x, y), 1.0) << bits;
+    const std::span<const float> rest = std::span(x).subspan(1600);
+    const std::vector<float> rest_y = decode(codec, bytes_of(rest, {5, 2600, 1, 4}), rest.size());
+    ASSERT_TRUE(std::equal(rest_y.begin(), rest_y.end(), y.begin() + 1600)) << bits;
+    for (const Draw& other : {Draw{6, 1000, 1, 4}, Draw{5, 1001, 1, 4}, Draw{5, 1000, 2, 4}}) {
+      EXPECT_NE(bytes_of(x, other), whole) << bits;
+    }
+  }
 }
 
 TEST(MinmaxCodec, decode_add_is_decode_and_one_rounded_sum) {

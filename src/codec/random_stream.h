@@ -1,0 +1,25 @@
+// What codecs with rounding=nearest|stochastic share: the setting, and from a Draw to the kernels' random bytes.
+#pragma once
+
+#include "codec/draw.h"
+#include "codec/registry.h"
+#include "kernels/random.h"
+
+namespace qccl {
+
+// In the order of enum Rounding.
+inline constexpr CodecSetting kRoundingSetting = {
+    .key = "rounding",
+    .allowed = "nearest|stochastic",
+    .usual = 0,
+    .meaning = "stochastic: up or down at random so that the mean is right, stratified over ranks",
+    .quiet_if_usual = true,
+};
+
+inline bool is_stochastic(const SettingValues& values) { return values.word("rounding") == "stochastic"; }
+
+inline kernels::RandomStream random_stream(const Draw& draw) {
+  return {.key = draw.key, .first_element = draw.first_element, .rank = draw.rank, .world = draw.world};
+}
+
+}  // namespace qccl

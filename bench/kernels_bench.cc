@@ -158,7 +158,10 @@ void check(bool decoded) {
 }
 
 void add_lossless(const std::string& simd, const std::string& name, float (*rounded)(float)) {
-  const Kernel round = [=](Buffers& b) { std::transform(b.source.begin(), b.source.end(), b.source.begin(), rounded); };
+  const Kernel round = [=](Buffers& b) {
+    float* const values = b.source.data();
+    std::transform(values, values + kElements, values, rounded);
+  };
   const auto bytes = std::make_shared<std::size_t>(0);
   const Kernel encode = [=](Buffers& b) {
     *bytes = kernels::lossless_encode(b.source.data(), kElements, b.encoded.data());

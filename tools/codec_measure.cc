@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "base/clock.h"
@@ -94,6 +95,21 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+// Floats at a multiple of 64 bytes, where tensors begin.
+class TensorMemory {
+ public:
+  explicit TensorMemory(std::size_t elements) : memory_(elements + 64 / sizeof(float)), elements_(elements) {}
+  std::span<float> values() {
+    void* begin = memory_.data();
+    std::size_t room = memory_.size() * sizeof(float);
+    return {static_cast<float*>(std::align(64, elements_ * sizeof(float), begin, room)), elements_};
+  }
+
+ private:
+  std::vector<float> memory_;
+  const std::size_t elements_;
+};
+
 double seconds_of(const std::function<void()>& work, int times) {
   const SteadyClock clock;
   const TimePoint begin = clock.now();
@@ -148,8 +164,9 @@ Distortion measure_distortion(const Codec* codec, std::span<const float> values)
 Speed measure_speed(const Codec& codec, std::span<const float> values, double seconds) {
   const std::size_t slice = std::min(slice_of(codec), values.size());
   const std::size_t elements = std::min(values.size(), std::max<std::size_t>(kSpeedElements / slice, 1) * slice);
-  const std::vector<float> source(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(elements));
-  std::vector<float> target(elements), copied(elements);
+  TensorMemory source_memory(elements), target_memory(elements), copy_memory(elements);
+  const auto source = source_memory.values(), target = target_memory.values(), copied = copy_memory.values();
+  std::copy_n(values.begin(), elements, source.begin());
   EncodedSlices slices(codec, source);
   slices.encode();
   const auto copy = [&] { std::memcpy(copied.data(), source.data(), elements * sizeof(float)); };

@@ -8,13 +8,14 @@ JOBS ?= $(shell nproc)
 ARGS ?=
 PYTHON := .venv/bin/python
 
-.PHONY: help build demo test lint asan tsan soak bench clean setup
+.PHONY: help build demo test lint asan tsan fuzz soak bench clean setup
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo '  make demo ARGS="--quick"    the demo in about a minute; ARGS="--help" lists its options'
 	@echo '  make test ARGS="Frame"      only tests whose name contains Frame (also asan, tsan; bench: programs)'
+	@echo '  make fuzz ARGS="-runs=1000000"   libFuzzer flags in place of a minute; FUZZ=NAME one target'
 	@echo '  JOBS=2 make ...             compile and test with so many processes (default: all cores)'
 
 # What every command needs, once: packages by apt-get, Python in .venv. Milliseconds when it is there.
@@ -45,6 +46,9 @@ asan: setup ## Run the C++ tests under address and undefined-behaviour sanitizer
 tsan: setup ## Run the C++ tests under the thread sanitizer
 	@scripts/run_sanitizer.sh tsan $(ARGS)
 
+fuzz: setup ## Feed decoders and parsers what clang's libFuzzer makes up, a minute each
+	@scripts/run_fuzz.sh $(ARGS)
+
 soak: build ## Run 10,000 random programs of mixed operations (a part of them is in `make test`)
 	@RANDOM_PROGRAMS=10000 build/tests/qccl_test_threads --gtest_filter='*RandomPrograms*'
 
@@ -52,5 +56,5 @@ bench: build ## Run the benchmarks; results stay in build/bench
 	@scripts/run_benchmarks.sh $(ARGS)
 
 clean: ## Remove everything that was built (.venv stays: rm -r .venv)
-	rm -rf build build-shared build-asan build-tsan python/qccl/*.so .pytest_cache .ruff_cache
+	rm -rf build build-shared build-asan build-tsan build-fuzz python/qccl/*.so .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -31,6 +31,9 @@ if(QCCL_SANITIZE)
                                               -fno-sanitize-recover=all)
   target_link_options(qccl_flags INTERFACE -fsanitize=${QCCL_SANITIZE})
 endif()
+if(QCCL_FUZZ)
+  target_compile_options(qccl_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 
 set_property(GLOBAL PROPERTY QCCL_LAYERS "")
 

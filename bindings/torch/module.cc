@@ -10,6 +10,8 @@
 #include "backend.h"
 #include "errors.h"
 #include "ordered_future.h"
+#include "qccl/policy.h"
+#include "tensors.h"
 
 namespace qccl::torch_binding {
 namespace {
@@ -71,6 +73,14 @@ py::dict traffic(const BackendPointer& backend) {
   return result;
 }
 
+std::string choose(const Policy& policy, const std::string& name, const at::Tensor& tensor, std::uint64_t step) {
+  const TensorInfo info{.name = name,
+                        .count = static_cast<std::uint64_t>(tensor.numel()),
+                        .dimensions = static_cast<int>(tensor.dim()),
+                        .type = elements_of(tensor).type};
+  return policy.choose(info, step).to_string();
+}
+
 // A tensor in memory from Communicator::allocate().
 at::Tensor empty(const BackendPointer& backend, const std::vector<std::int64_t>& size, at::ScalarType type) {
   std::size_t bytes = c10::elementSize(type);
@@ -117,6 +127,11 @@ PYBIND11_MODULE(_C, module) {
   module.def("check_compression", [](const std::string& spec) {
     return with_torch_errors([&] { return qccl::Compression::parse(spec).to_string(); });
   });
+  py::class_<qccl::Policy>(module, "Policy")
+      .def(py::init(
+          [](const std::string& text) { return with_torch_errors([&] { return qccl::Policy::parse(text); }); }))
+      .def("__str__", &qccl::Policy::to_string)
+      .def("choose", &choose);
   module.def("empty", &empty, Released());
   module.def("traffic", &traffic);
   module.def("describe", &describe, Released());

@@ -7,5 +7,6 @@
 #include "qccl/error.h"
 #include "qccl/error_feedback.h"
 #include "qccl/onebit.h"
+#include "qccl/policy.h"
 #include "qccl/store.h"
 #include "qccl/types.h"

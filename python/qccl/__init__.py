@@ -17,9 +17,9 @@ from ._check import check_extension
 check_extension()
 
 from . import _C  # noqa: E402
-from ._api import Options, Traffic, describe, empty, set_compression, traffic  # noqa: E402
+from ._api import Options, Policy, Traffic, describe, empty, set_compression, traffic  # noqa: E402
 
 __version__: str = _C.version()
-__all__ = ["Options", "Traffic", "describe", "empty", "set_compression", "traffic", "__version__"]
+__all__ = ["Options", "Policy", "Traffic", "describe", "empty", "set_compression", "traffic", "__version__"]
 
 qccl_autoload.register()

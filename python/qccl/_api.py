@@ -29,6 +29,31 @@ class Options:
         return f"qccl.Options(compression={self.compression!r}, timeout={self.timeout!r})"
 
 
+class Policy:
+    """Which compression a tensor gets, by name, size, dimensions and type, at which step of a training.
+
+    policy = qccl.Policy("warmup=100; name=*.embed* minmax:bits=8; minmax:bits=8 @1000 minmax:bits=4")
+    policy.choose("h.0.mlp.weight", gradient, step)
+
+    The first rule that fits holds. A rule has conditions (name=GLOB|GLOB, bytes=64K.., dims=2.., type=float32|float16|
+    bfloat16) and a compression, which `@STEP SPEC` changes from that step on. A rule that does not say otherwise is
+    for tensors of at least 64 KiB and two dimensions. Before step `warmup` nothing is compressed, nor is ever what no
+    rule fits or is of another type.
+
+    Raises ValueError, saying what is allowed, for a text that is no policy.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._policy = _C.Policy(text)
+
+    def choose(self, name: str, tensor: torch.Tensor, step: int) -> str:
+        """The compression, as text. The same arguments always give the same."""
+        return self._policy.choose(name, tensor, step)
+
+    def __repr__(self) -> str:
+        return f"qccl.Policy({str(self._policy)!r})"
+
+
 @dataclass(frozen=True)
 class Traffic:
     """Bytes this rank has sent since it joined, over all process groups that share its connections."""

@@ -173,3 +173,19 @@ def test_every_call_is_checked_under_torchs_detail_mode():
         assert qccl.traffic().header_bytes_sent >= 0
 
     run_ranks(body, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+
+
+def test_policy_chooses_by_name_size_dimensions_type_and_step():
+    policy = qccl.Policy("warmup=2; name=*.head minmax:bits=8; minmax:bits=4 @10 minmax:bits=2")
+    large = torch.zeros(200, 200)
+    assert policy.choose("h.0", large, 1) == policy.choose("bias", large.flatten(), 5) == "none"
+    assert policy.choose("h.0", large.int(), 5) == policy.choose("h.0", torch.zeros(10, 10), 5) == "none"
+    assert policy.choose("h.0", large.bfloat16(), 5) == "minmax:bits=4,bucket_size=1024"
+    assert policy.choose("h.0", large, 10) == "minmax:bits=2,bucket_size=1024"
+    assert policy.choose("h.head", large, 10) == "minmax:bits=8,bucket_size=1024"
+    assert repr(policy) == (
+        "qccl.Policy('warmup=2; name=*.head minmax:bits=8,bucket_size=1024; "
+        "minmax:bits=4,bucket_size=1024 @10 minmax:bits=2,bucket_size=1024')"
+    )
+    with pytest.raises(ValueError, match="zip.*@STEP SPEC"):
+        qccl.Policy("zip")

@@ -1,0 +1,81 @@
+// Which compression a tensor of a training gets at which step: by its name, size, dimensions and
+// type. A value: comparable, printable, read from a text.
+//
+//   "warmup=100; name=*.embed* minmax:bits=8; minmax:bits=8 @1000 minmax:bits=4"
+//
+// Rules stand between semicolons, and the first one that fits a tensor holds. A rule is any of these
+// conditions and then a compression:
+//
+//   name=GLOB|GLOB    the whole name; * stands for any characters, ? for one
+//   bytes=64K..       a range: 64K..1M, ..1M, or one number; K, M and G are powers of 1024
+//   dims=2..          how many dimensions
+//   type=TYPE|TYPE    float32, float16, bfloat16
+//
+// A rule that does not say otherwise is for tensors of at least 64 KiB and two dimensions: small ones and
+// biases are sent as they are, and so is what no rule fits. Types other than those three are never
+// compressed. `SPEC @STEP SPEC` changes the compression from that step on, the first being 0.
+// `warmup=STEPS` alone: nothing is compressed before that step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "qccl/compression.h"
+#include "qccl/types.h"
+
+namespace qccl {
+
+struct TensorInfo {
+  std::string_view name{};
+  std::uint64_t count = 0;  // elements
+  int dimensions = 1;
+  DataType type = DataType::float32;
+};
+
+// Threads: any number may use one policy at once.
+class Policy {
+ public:
+  // Compresses nothing.
+  Policy() = default;
+
+  // Throws Error(invalid_argument) that says what is wrong with the text and what is allowed.
+  static Policy parse(std::string_view text);
+  // The text that parse() reads back to an equal value.
+  std::string to_string() const;
+
+  // A pure function of its arguments.
+  Compression choose(const TensorInfo& tensor, std::uint64_t step) const;
+
+  friend bool operator==(const Policy&, const Policy&) = default;
+
+ private:
+  friend class PolicyParser;
+
+  struct Range {
+    std::uint64_t least = 0;
+    std::uint64_t most = UINT64_MAX;
+    friend bool operator==(const Range&, const Range&) = default;
+  };
+  struct Stage {
+    std::uint64_t first_step = 0;
+    Compression compression{};
+    friend bool operator==(const Stage&, const Stage&) = default;
+  };
+  struct Rule {
+    std::vector<std::string> names{};  // empty: any
+    Range bytes{.least = 64 * 1024};
+    Range dimensions{.least = 2};
+    std::vector<DataType> types{};  // empty: any that can be compressed
+    std::vector<Stage> stages{};    // the first from step 0
+    bool fits(const TensorInfo& tensor) const;
+    std::string to_string() const;
+    friend bool operator==(const Rule&, const Rule&) = default;
+  };
+
+  std::uint64_t warm_up_steps_ = 0;
+  std::vector<Rule> rules_{};
+};
+
+}  // namespace qccl

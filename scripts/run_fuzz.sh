@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# run_fuzz.sh [FLAGS]: builds the fuzz targets with clang's libFuzzer and runs each, a minute long or as libFuzzer's
+# flags say: -runs=1000000, -max_total_time=10. FUZZ=minmax runs only targets whose name contains that.
+# What was interesting stays in build-fuzz/corpus, what failed in build-fuzz/failures.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/install_packages.sh scripts/packages_fuzz.txt
+version=$(clang -dumpversion | cut -d. -f1)
+scripts/install_packages.sh <(echo "libclang-rt-$version-dev")
+
+cmake --preset fuzz >/dev/null
+cmake --build --preset fuzz --parallel "${JOBS:-$(nproc)}"
+
+failed=()
+for target in $(build-fuzz/tests/fuzz/decoder_fuzz --names | sed 's/^/decoder_fuzz:/') compression_fuzz policy_fuzz; do
+  name=${target/:/_}
+  [[ $name == *"${FUZZ:-}"* ]] || continue
+  echo "== $name"
+  corpus=build-fuzz/corpus/$name
+  mkdir -p "$corpus" build-fuzz/failures
+  flags=(-max_len=1024 -timeout=10 -print_final_stats=1 "-artifact_prefix=build-fuzz/failures/$name-")
+  QCCL_FUZZ_CODEC=${target#*:} "build-fuzz/tests/fuzz/${target%:*}" "$corpus" "${flags[@]}" \
+    "${@:--max_total_time=60}" || failed+=("QCCL_FUZZ_CODEC=${target#*:} build-fuzz/tests/fuzz/${target%:*}")
+done
+if [ ${#failed[@]} -gt 0 ]; then
+  printf 'FAILED. Again: %s build-fuzz/failures/FILE\n' "${failed[@]}" >&2
+  exit 1
+fi

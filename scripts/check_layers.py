@@ -52,6 +52,8 @@ TOOL_EXTRAS = {
     "perf": ["plan/", "codec/"],
     "plan_simulate": ["plan/", "codec/", "sim/"],
     "plan": ["plan/", "codec/"],
+    "profile": ["plan/", "codec/", "base/"],
+    "doctor": ["plan/"],
     "codec": ["codec/", "kernels/simd.h", "base/"],
 }
 

@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <numeric>
 
 #include "command_line.h"
+#include "plan/profile.h"
+#include "profile_measure.h"
 
 namespace qccl::tools {
 namespace {
@@ -27,8 +31,13 @@ prints for all: the others' warnings and faults carry their rank.
 
 Exit code: 0; 1 if something is broken; 2 for wrong flags. Warnings do not change it.
 
+--measure FILE measures instead, for some seconds: memory, codecs, shared memory and loopback of rank 0's
+machine, and, where the job has another host, the wire to it. Nothing else should run meanwhile. QCCL_PROFILE=FILE
+then makes the choice of algorithms go by it; it is a text of keys and values that one can also edit.
+
 Examples:
   qccl doctor                                    this machine and this process
+  qccl doctor --measure machine.profile
   qccl run -n 4 -- qccl doctor                   four ranks of one host
   torchrun --nnodes 2 ... --no-python qccl doctor      before a job, with the job's own launcher
   QCCL_COMPRESSION=minmax:bits=4 qccl run -n 2 -- qccl doctor
@@ -69,26 +78,24 @@ std::vector<std::string> gather(Communicator& world, const std::string& own) {
   return texts;
 }
 
-// Why all_reduce does what it would do.
-std::string reason(Algorithm algorithm, const Compression& chosen, const Compression& set, int ranks) {
-  std::string why = "by QCCL_ALGORITHM or the group's layout";
-  if (ranks == 1) return "one rank: a copy";
-  if (algorithm == Algorithm::one_shot) why = "latency decides: everyone sends all it has at once";
-  if (algorithm == Algorithm::sra) why = fmt::format("bytes decide: each sends 2 x {}/{} of them", ranks - 1, ranks);
-  if (set == none()) return why;
-  return why + (chosen == none() ? "; too small to compress" : "; as QCCL_COMPRESSION asks");
+// Of an all_reduce, where compression is asked for.
+std::string compression_of(const Communicator& world, std::size_t count) {
+  constexpr std::size_t kLarge = std::size_t{1} << 30;
+  if (world.effective_compression(kLarge, DataType::float32).is_none()) return "";
+  const Compression codec = world.effective_compression(count, DataType::float32);
+  return codec.is_none() ? "; too small to compress" : fmt::format("; {}, as QCCL_COMPRESSION asks", codec.to_string());
 }
 
+// What calls would become and why, at some sizes.
 void print_choices(const Communicator& world) {
-  constexpr std::size_t kLarge = std::size_t{1} << 26;
-  const Compression set = world.effective_compression(kLarge / 4, DataType::float32);
-  for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 12, std::size_t{1} << 18, kLarge}) {
-    const std::size_t count = bytes / 4;
-    const Algorithm algorithm = world.effective_algorithm(Collective::all_reduce, count, DataType::float32);
-    const Compression codec = world.effective_compression(count, DataType::float32);
-    fmt::print("{}", line(fmt::format("all_reduce {}", bytes),
-                          fmt::format("{}, {} ({})", to_string(algorithm), codec.to_string(),
-                                      reason(algorithm, codec, set, world.size()))));
+  for (const Collective collective : {Collective::all_reduce, Collective::broadcast, Collective::all_gather}) {
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 14, std::size_t{1} << 18, std::size_t{1} << 26}) {
+      const bool has_pieces = collective == Collective::all_gather;
+      const std::size_t count = std::max<std::size_t>(1, bytes / 4 / (has_pieces ? world.size() : 1));
+      std::string text = world.explain_algorithm(collective, count, DataType::float32);
+      if (collective == Collective::all_reduce) text += compression_of(world, count);
+      fmt::print("{}", line(fmt::format("{} {}", to_string(collective), bytes), text));
+    }
   }
 }
 
@@ -123,6 +130,25 @@ int examine_job(const std::vector<Finding>& findings, double timeout) {
   return right ? 0 : kExitBroken;
 }
 
+int measure(const std::string& path, double timeout) {
+  Communicator world = init({.timeout = to_milliseconds(timeout), .init_timeout = to_milliseconds(timeout)});
+  plan::Profile profile = plan::default_profile();
+  // The ranks that this process makes itself are on one host, and have no links to spare.
+  for (const char* variable : {"QCCL_HOSTS", "QCCL_LINK_RATE"}) ::unsetenv(variable);
+  if (world.rank() == 0) profile = measure_machine();
+  measure_wire(world, profile);
+  const bool shows = world.rank() == 0;
+  world.close();
+  if (!shows) return 0;
+  fmt::print("{}", plan::to_text(profile));
+  std::ofstream file(path);
+  file << "# Written by qccl doctor --measure.\n" << plan::to_text(profile);
+  file.close();
+  if (file) return 0;
+  fmt::print(stderr, "qccl doctor: {} can't be written\n", path);
+  return kExitBroken;
+}
+
 }  // namespace
 
 int doctor_main(const std::vector<std::string>& arguments) {
@@ -133,6 +159,8 @@ int doctor_main(const std::vector<std::string>& arguments) {
   app.add_option("--timeout", timeout, "Seconds to wait for the other ranks")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  std::string profile;
+  app.add_option("--measure", profile, "Measure and write a profile to this file");
   if (const auto code = parse(app, arguments, kExitUsage)) return *code;
 
   const std::vector<Finding> findings = diagnose();
@@ -142,7 +170,7 @@ int doctor_main(const std::vector<std::string>& arguments) {
     return kExitBroken;
   }
   try {
-    return examine_job(findings, timeout);
+    return profile.empty() ? examine_job(findings, timeout) : measure(profile, timeout);
   } catch (const Error& error) {
     print_facts(findings);
     fmt::print("{}BROKEN  the job: {}\n", complaints(findings, ""), error.what());

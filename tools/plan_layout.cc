@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <fstream>
+#include <iterator>
 
 #include "codec/slicing.h"
 #include "plan_words.h"
@@ -12,8 +14,6 @@ namespace {
 
 // The input bytes of a slice, the library's default (QCCL_SLICE_BYTES).
 constexpr std::size_t kSliceBytes = 128 * 1024;
-// Of 1514 bytes of an Ethernet frame TCP with timestamps carries 1448.
-constexpr double kWireEfficiency = 1448.0 / 1514.0;
 
 // 0 if the text is no number from 1 on.
 int number(std::string_view text) {
@@ -51,6 +51,23 @@ std::optional<std::string> take_hosts(PlanLayout& layout) {
   return std::nullopt;
 }
 
+std::optional<std::string> take_profile(PlanLayout& layout) {
+  if (!layout.profile_file.empty()) {
+    std::ifstream file(layout.profile_file);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (!file) return fmt::format("--profile {} can't be read", layout.profile_file);
+    auto profile = plan::parse_profile(text);
+    if (!profile.ok()) return fmt::format("--profile {}: {}", layout.profile_file, profile.error().message);
+    layout.profile = *profile;
+  }
+  const auto fill_in = [](double& value, double usual) { value = value == PlanLayout::kUnsaid ? usual : value; };
+  fill_in(layout.rate, layout.profile.wire_rate);
+  fill_in(layout.latency, layout.profile.wire.latency);
+  fill_in(layout.local_rate, layout.profile.shm.rank_rate);
+  fill_in(layout.local_latency, layout.profile.shm.latency);
+  return std::nullopt;
+}
+
 bool has_pieces(Collective collective) {
   return collective == Collective::all_gather || collective == Collective::reduce_scatter ||
          collective == Collective::gather || collective == Collective::scatter || collective == Collective::all_to_all;
@@ -59,29 +76,25 @@ bool has_pieces(Collective collective) {
 }  // namespace
 
 plan::Links PlanLayout::links() const {
-  return {.wire_rate = rate,
-          .wire_efficiency = kWireEfficiency,
-          .wire_latency = latency,
-          .local_rate = local_rate,
-          .local_latency = local_latency};
-}
-
-plan::Encoding PlanLayout::encoding() const {
-  plan::Encoding encoding;
-  if (codec == nullptr) return encoding;
-  const std::uint64_t elements = slice_elements(codec.get(), DataType::float32, kSliceBytes);
-  encoding.encoded_bytes = static_cast<double>(codec->max_encoded_bytes(elements)) / static_cast<double>(elements);
-  return encoding;
+  plan::Links links = plan::links_of(profile, compression.to_string());
+  links.wire_rate = rate;
+  links.wire.latency = latency;
+  links.local.rank_rate = local_rate;
+  links.local.latency = local_latency;
+  return links;
 }
 
 void add_layout_flags(CLI::App& app, PlanLayout& layout) {
   app.add_option("--world", layout.world, "Ranks")->check(CLI::Range(1, 4096));
   app.add_option("--hosts", layout.hosts_word, "Hosts, as a number or with ranks each: 64, 2x4 (default: one a rank)");
-  app.add_option("--rate", layout.rate, "Of a host's link, out and in (default 10gbit)")->transform(rate_word());
-  app.add_option("--latency", layout.latency, "From host to host (default 50us)")->transform(time_word());
-  app.add_option("--local-rate", layout.local_rate, "Of a rank to others of its host (default 40gbit)")
+  app.add_option("--profile", layout.profile_file, "File of what follows and of processors (default: built in)");
+  app.add_option("--rate", layout.rate, "Of a host's link, out and in (default: the profile's)")
       ->transform(rate_word());
-  app.add_option("--local-latency", layout.local_latency, "Inside a host (default 2us)")->transform(time_word());
+  app.add_option("--latency", layout.latency, "From host to host (default: the profile's)")->transform(time_word());
+  app.add_option("--local-rate", layout.local_rate, "Of a rank to others of its host (default: the profile's)")
+      ->transform(rate_word());
+  app.add_option("--local-latency", layout.local_latency, "Inside a host (default: the profile's)")
+      ->transform(time_word());
   app.add_option("--compression", layout.compression_word, "none, cast:type=bf16, minmax:bits=4,bucket_size=1024");
 }
 
@@ -94,6 +107,7 @@ std::optional<std::string> complete(PlanLayout& layout) {
   auto codec = make_codec(layout.compression);
   if (!codec.ok()) return codec.error().message;
   layout.codec = *codec;
+  if (auto problem = take_profile(layout)) return problem;
   if (layout.rate <= 0 || layout.local_rate <= 0) return "a rate of 0 carries nothing";
   if (layout.latency < 0 || layout.local_latency < 0) return "a latency is not below 0";
   return take_hosts(layout);
@@ -115,10 +129,17 @@ plan::Request request_of(const PlanLayout& layout, Collective collective, Algori
           .hosts = layout.hosts};
 }
 
-std::vector<plan::Role> roles_of(const plan::Request& request) {
-  std::vector<plan::Role> roles;
-  for (int rank = 0; rank < request.world; ++rank) roles.push_back(plan::make_role(request, rank));
-  return roles;
+plan::Question question_of(const PlanLayout& layout, Collective collective, std::uint64_t bytes) {
+  const plan::Request request = request_of(layout, collective, Algorithm::one_shot, bytes);
+  plan::Question question{.collective = collective,
+                          .elements = bytes / sizeof(float),
+                          .compressed = request.compressed,
+                          .bucket_size = request.bucket_size,
+                          .slice_elements = request.slice_elements};
+  if (layout.codec == nullptr) return question;
+  question.encoded_bytes = static_cast<double>(layout.codec->max_encoded_bytes(request.slice_elements)) /
+                           static_cast<double>(request.slice_elements);
+  return question;
 }
 
 std::optional<std::string> refusal(const PlanLayout& layout, Collective collective) {

@@ -18,9 +18,13 @@ the collective has: predicted time, bytes that a rank puts on the wire (mean ove
 included), and the busiest host's. --bytes is the input of a rank; where ranks have pieces (all_gather,
 reduce_scatter, gather, scatter, all_to_all) it is all pieces together.
 
-Predicted time = start + first + max(wire, local, compute): a latency if data needs a receiver's leave;
-the latencies on a single slice's longest way; then, pipelined, the busiest host's bytes at the link's
-rate, or the busiest rank's inside its host, or its computing. src/plan/cost.h has the formula.
+Predicted are: a latency if data needs a receiver's leave; the latencies on a single slice's longest way;
+then, pipelined, the busiest host's bytes at the link's rate, or what the busiest rank's processor has to
+move, add and encode. src/plan/cost.h has the formula. How fast those are says a profile: a file like the
+one that `qccl doctor --measure` writes.
+
+The cheapest is chosen, but a sum in rank order (one_shot, sra) unless another saves a tenth. What may
+not be chosen, because it would round partial sums at every hop, is marked -.
 
 Exit code: 0; 2 for wrong flags.
 
@@ -69,38 +73,34 @@ bool has(Collective collective, Algorithm algorithm) {
   return std::find(all.begin(), all.end(), algorithm) != all.end();
 }
 
-void print_prices(const ShowOptions& options, std::uint64_t bytes, Algorithm chosen) {
-  fmt::print("# {:>12} {:>11} {:>10} {:>10} {:>10} {:>10} {:>13} {:>15}\n", "algorithm", "predicted", "latency", "wire",
-             "local", "compute", "wire/rank (B)", "busiest host (B)");
-  for (const Algorithm algorithm : plan::algorithms_of(options.collective)) {
-    const plan::Request request = request_of(options.layout, options.collective, algorithm, bytes);
-    const plan::Price price = plan::price(request, roles_of(request), options.layout.hosts, options.layout.links(),
-                                          options.layout.encoding());
-    fmt::print("{} {:>12} {:>11} {:>10} {:>10} {:>10} {:>10} {:>13.0f} {:>15.0f}\n", algorithm == chosen ? '*' : ' ',
-               to_string(algorithm), time_text(price.seconds), time_text(price.start + price.first),
-               time_text(price.wire), time_text(price.local), time_text(price.compute), price.mean_sent_bytes,
-               price.busiest_host_bytes);
+void print_prices(const plan::Choice& choice, Algorithm shown) {
+  fmt::print("# {:>12} {:>11} {:>10} {:>10} {:>10} {:>13} {:>15}\n", "algorithm", "predicted", "latency", "wire",
+             "processor", "wire/rank (B)", "busiest host (B)");
+  for (const plan::Candidate& each : choice.candidates) {
+    const plan::Price& price = each.price;
+    const char mark = each.algorithm == shown ? '*' : each.may_be_taken ? ' ' : '-';
+    fmt::print("{} {:>12} {:>11} {:>10} {:>10} {:>10} {:>13.0f} {:>15.0f}\n", mark, to_string(each.algorithm),
+               time_text(price.seconds), time_text(price.start + price.first), time_text(price.wire),
+               time_text(price.processor), price.mean_sent_bytes, price.busiest_host_bytes);
   }
 }
 
 int show(const ShowOptions& options) {
   const std::uint64_t bytes = options.bytes;
   const PlanLayout& layout = options.layout;
-  const bool is_compressed = layout.codec != nullptr;
   const plan::Request counted = request_of(layout, options.collective, Algorithm::one_shot, bytes);
   const std::uint64_t input_bytes = counted.count * sizeof(float);
-  const Algorithm usual = plan::choose(options.collective, input_bytes, layout.world, is_compressed);
-  const Algorithm chosen = options.algorithm.value_or(usual);
+  const plan::Choice choice =
+      plan::explain(question_of(layout, options.collective, bytes), layout.hosts, layout.links());
+  const Algorithm chosen = options.algorithm.value_or(choice.algorithm);
   if (!has(options.collective, chosen)) {
     return usage_error(fmt::format("{} has no algorithm {}", to_string(options.collective), to_string(chosen)));
   }
-  fmt::print("{} of {} float32 ({}{}), compression {}\n{}\n\n", to_string(options.collective), counted.count,
-             size_text(input_bytes), input_bytes == bytes ? "" : " a rank", layout.compression.to_string(),
-             describe(layout));
-  fmt::print(
-      "chosen: {}: {}\n\n", to_string(chosen),
-      options.algorithm ? "asked for" : plan::reason(options.collective, input_bytes, layout.world, is_compressed));
-  print_prices(options, bytes, chosen);
+  fmt::print("{} of {} float32 ({}{}), compression {}\n{}\nprofile: {}\n\n", to_string(options.collective),
+             counted.count, size_text(input_bytes), input_bytes == bytes ? "" : " a rank",
+             layout.compression.to_string(), describe(layout), layout.profile.machine);
+  fmt::print("chosen: {}: {}\n\n", to_string(chosen), options.algorithm ? "asked for" : choice.reason);
+  print_prices(choice, chosen);
   const plan::Request request = request_of(layout, options.collective, chosen, bytes);
   fmt::print("\nslices of {} elements\n", request.slice_elements);
   for (int rank = options.all ? 0 : options.rank; rank < (options.all ? layout.world : options.rank + 1); ++rank) {

@@ -132,9 +132,8 @@ class Table {
  private:
   void run_algorithm(std::uint64_t bytes, Algorithm algorithm) {
     const plan::Request request = request_of(options_.layout, options_.collective, algorithm, bytes);
-    const bool is_compressed = options_.layout.codec != nullptr;
-    const std::uint64_t input_bytes = request.count * sizeof(float);
-    const Algorithm chosen = plan::choose(options_.collective, input_bytes, request.world, is_compressed);
+    const Algorithm chosen = plan::choose(question_of(options_.layout, options_.collective, bytes),
+                                          options_.layout.hosts, options_.layout.links());
     const std::string name = fmt::format("{:>12}   {:>12}", bytes,
                                          fmt::format("{}{}", to_string(algorithm), algorithm == chosen ? "*" : " "));
     const double frames = frames_of(request);

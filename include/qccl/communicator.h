@@ -342,7 +342,11 @@ class Communicator {
   // and operation, and the algorithm.
   Compression effective_compression(std::size_t count, DataType type, const CallOptions& = {}) const;
   Algorithm effective_algorithm(Collective collective, std::size_t count, DataType type, const CallOptions& = {}) const;
+  // Why that algorithm, in words: "hierarchical, 35.3 ms: saves 65 % of the time of sra (one_shot 1.2 s, ...)".
+  std::string explain_algorithm(Collective collective, std::size_t count, DataType type, const CallOptions& = {}) const;
 
+  // The host of each rank of the group, by the world rank of the first one on it.
+  std::vector<int> hosts() const;
   Traffic traffic() const;
   // Words for people: "rank 1 of 4, shm to 0 2 3, paced at 1 Gbit/s".
   std::string describe() const;

@@ -91,6 +91,7 @@ Result<Options> Options::from_environment() {
   QCCL_TRY(read_algorithm(options.algorithm));
   QCCL_TRY(read_hosts(options.hosts));
   options.compression = environment("QCCL_COMPRESSION");
+  options.profile = environment("QCCL_PROFILE");
   options.link_rate = environment("QCCL_LINK_RATE");
   options.qnccl_compression = qnccl_specification();
   constexpr double kYear = 365.0 * 24 * 3600;

@@ -9,7 +9,6 @@
 
 #include "codec/registry.h"
 #include "engine/board_operation.h"
-#include "plan/choice.h"
 #include "plan/plan.h"
 
 namespace qccl::comm {
@@ -115,6 +114,36 @@ Status check_feedback(const engine::Call& call, int world, const ErrorFeedback& 
   return {};
 }
 
+// The group's is for the collectives that have it.
+Algorithm asked_algorithm(Collective collective, const CallOptions& options, const GroupDefaults& defaults) {
+  if (options.algorithm != Algorithm::automatic) return options.algorithm;
+  return has_algorithm(collective, defaults.algorithm) ? defaults.algorithm : Algorithm::automatic;
+}
+
+AlgorithmTable::Asked asked_of(const engine::Call& call, int world) {
+  const std::uint64_t input = engine::piece_begin(call, world);
+  const bool has_pieces = call.collective == Collective::all_gather || call.collective == Collective::gather ||
+                          call.collective == Collective::reduce_scatter || call.collective == Collective::scatter ||
+                          call.collective == Collective::all_to_all;
+  return {call.collective, has_pieces ? input : call.count, call.type, call.compression};
+}
+
+AlgorithmTable table_of_one_host(int world) {
+  return AlgorithmTable({}, std::vector<int>(static_cast<std::size_t>(world), 0));
+}
+
+Algorithm choose_algorithm(const engine::Call& call, int world, AlgorithmTable* table) {
+  // Each rank knows its own counts only.
+  if (call.collective == Collective::all_to_all && !call.counts.empty()) return Algorithm::one_shot;
+  const auto asked = asked_of(call, world);
+  return table != nullptr ? table->choose(asked) : table_of_one_host(world).choose(asked);
+}
+
+std::string time_text(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
+  return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.4g} s", seconds);
+}
+
 }  // namespace
 
 Result<Compression> choose_compression(Collective collective, std::uint64_t count, DataType type, int world,
@@ -132,12 +161,6 @@ Result<Compression> choose_compression(Collective collective, std::uint64_t coun
   const CodecEntry* codec = entry_of(wanted);
   if (codec != nullptr && codec->only_float32 && type != DataType::float32) return none();
   return wanted;
-}
-
-Algorithm choose_algorithm(Collective collective, std::uint64_t count, DataType type, int world,
-                           const Compression& compression, Algorithm asked) {
-  if (asked != Algorithm::automatic) return asked;
-  return plan::choose(collective, count * element_bytes(type), world, !compression.is_none());
 }
 
 Extent::Extent(std::vector<std::uint64_t> each)
@@ -162,13 +185,36 @@ Result<engine::Call> make_call(Collective collective, const Extent& extent, Data
   call.compression = *compression;
   call.error_feedback = !options.error_feedback.is_none();
   if (call.error_feedback) QCCL_TRY(check_feedback(call, world, options.error_feedback));
-  // The group's is for the collectives that have it.
-  const Algorithm usual = has_algorithm(collective, defaults.algorithm) ? defaults.algorithm : Algorithm::automatic;
-  const Algorithm asked = options.algorithm == Algorithm::automatic ? usual : options.algorithm;
-  call.algorithm = choose_algorithm(collective, extent.count, type, world, *compression, asked);
-  call.board =
-      defaults.has_board && !call.error_feedback && asked == Algorithm::automatic && engine::fits_board(call, world);
+  call.algorithm = asked_algorithm(collective, options, defaults);
+  if (call.algorithm != Algorithm::automatic) return call;
+  call.board = defaults.has_board && !call.error_feedback && engine::fits_board(call, world);
+  call.algorithm = call.board ? Algorithm::one_shot : choose_algorithm(call, world, defaults.table);
   return call;
+}
+
+std::string explain_algorithm(const engine::Call& call, int world, const CallOptions& options,
+                              const GroupDefaults& defaults) {
+  if (world == 1) return "one rank: a copy";
+  const std::string name(to_string(call.algorithm));
+  if (asked_algorithm(call.collective, options, defaults) != Algorithm::automatic) return name + ": asked for";
+  if (call.board) return "through cells in shared memory: small, and all ranks on one host";
+  if (call.collective == Collective::all_to_all && !call.counts.empty()) {
+    return name + ": no rank knows the others' counts";
+  }
+  const auto asked = asked_of(call, world);
+  const plan::Choice choice =
+      defaults.table != nullptr ? defaults.table->explain(asked) : table_of_one_host(world).explain(asked);
+  std::string others;
+  std::string own;
+  for (const plan::Candidate& each : choice.candidates) {
+    const std::string time = time_text(each.price.seconds);
+    if (each.algorithm == choice.algorithm) {
+      own = time;
+    } else {
+      others += fmt::format("{}{} {}", others.empty() ? "" : ", ", to_string(each.algorithm), time);
+    }
+  }
+  return fmt::format("{}, {}: {}{}", name, own, choice.reason, others.empty() ? "" : fmt::format(" ({})", others));
 }
 
 }  // namespace qccl::comm

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "codec/codec.h"
+#include "comm/algorithm_table.h"
 #include "engine/call.h"
 #include "qccl/communicator.h"
 
@@ -19,6 +20,7 @@ struct GroupDefaults {
   std::uint64_t min_bytes = 64 * 1024;  // smaller tensors are sent as they are
   Algorithm algorithm = Algorithm::automatic;
   bool has_board = false;
+  AlgorithmTable* table = nullptr;  // the group's; null: as if all ranks shared a host
 };
 
 // How much data: the same count for every rank, or each rank's own (engine::Call::counts).
@@ -37,14 +39,14 @@ struct Extent {
 Result<Compression> choose_compression(Collective collective, std::uint64_t count, DataType type, int world,
                                        const CallOptions& options, const GroupDefaults& defaults);
 
-// Never automatic: one-shot where latency decides, SRA where bytes do. What is asked for must be
-// one of the collective's (plan::algorithms_of).
-Algorithm choose_algorithm(Collective collective, std::uint64_t count, DataType type, int world,
-                           const Compression& compression, Algorithm asked);
-
 // Checks the call and makes the engine's form of it. InvalidArgument or Unsupported, naming what
 // is wrong.
 Result<engine::Call> make_call(Collective collective, const Extent& extent, DataType type, int world,
                                const CallOptions& options, const GroupDefaults& defaults);
+
+// Why the call has its algorithm, in words: "hierarchical, 35.3 ms: saves 65 % of the time of sra
+// (one_shot 1.2 s, sra 101 ms, ring 53 ms, tree 80 ms)".
+std::string explain_algorithm(const engine::Call& call, int world, const CallOptions& options,
+                              const GroupDefaults& defaults);
 
 }  // namespace qccl::comm

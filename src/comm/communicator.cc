@@ -340,8 +340,15 @@ Compression Communicator::effective_compression(std::size_t count, DataType type
 
 Algorithm Communicator::effective_algorithm(Collective collective, std::size_t count, DataType type,
                                             const CallOptions& options) const {
-  return comm::make_call(collective, count, type, size(), options, state_->defaults()).take_or_throw().algorithm;
+  return state_->call_of(collective, count, type, options).algorithm;
 }
+
+std::string Communicator::explain_algorithm(Collective collective, std::size_t count, DataType type,
+                                            const CallOptions& options) const {
+  return state_->explain(collective, count, type, options);
+}
+
+std::vector<int> Communicator::hosts() const { return state_->context()->hosts_of(state_->ranks()); }
 
 Traffic Communicator::traffic() const {
   Traffic traffic;

@@ -12,12 +12,17 @@ using engine::Post;
 
 CommunicatorState::CommunicatorState(std::shared_ptr<comm::Context> context, std::uint64_t id, std::string name,
                                      std::vector<int> ranks)
-    : id_(id), name_(std::move(name)), ranks_(std::move(ranks)), context_(std::move(context)) {
+    : id_(id),
+      name_(std::move(name)),
+      ranks_(std::move(ranks)),
+      context_(std::move(context)),
+      table_(context_->conditions(), context_->hosts_of(ranks_)) {
   rank_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), context_->rank()) - ranks_.begin());
   const comm::Settings& settings = context_->settings();
   defaults_.compression = settings.compression;
   defaults_.min_bytes = settings.options.compression_min_bytes;
   defaults_.algorithm = settings.options.algorithm;
+  defaults_.table = &table_;
   timeout_ = settings.options.timeout;
 }
 
@@ -70,6 +75,19 @@ void CommunicatorState::close() {
 comm::GroupDefaults CommunicatorState::defaults() const {
   const std::lock_guard lock(mutex_);
   return defaults_;
+}
+
+engine::Call CommunicatorState::call_of(Collective collective, std::size_t count, DataType type,
+                                        const CallOptions& options) const {
+  const std::lock_guard lock(mutex_);
+  return comm::make_call(collective, count, type, size(), options, defaults_).take_or_throw();
+}
+
+std::string CommunicatorState::explain(Collective collective, std::size_t count, DataType type,
+                                       const CallOptions& options) const {
+  const engine::Call call = call_of(collective, count, type, options);
+  const std::lock_guard lock(mutex_);
+  return comm::explain_algorithm(call, size(), options, defaults_);
 }
 
 void CommunicatorState::set_compression(const Compression& compression) {

@@ -81,6 +81,9 @@ class CommunicatorState {
   SharedRegions& regions() { return regions_; }
   OnebitMemory& onebit_memory() { return onebit_memory_; }
   comm::GroupDefaults defaults() const;
+  // What a call would become now, and why it has its algorithm.
+  engine::Call call_of(Collective collective, std::size_t count, DataType type, const CallOptions& options) const;
+  std::string explain(Collective collective, std::size_t count, DataType type, const CallOptions& options) const;
   void set_compression(const Compression& compression);
   void set_timeout(Milliseconds timeout);
 
@@ -126,6 +129,7 @@ class CommunicatorState {
   mutable std::mutex mutex_;  // guards what follows
   std::shared_ptr<comm::Context> context_;
   comm::GroupDefaults defaults_;
+  comm::AlgorithmTable table_;
   Nanoseconds timeout_;
   Compression codec_of_;  // what `codec_` was made for
   std::shared_ptr<const Codec> codec_;

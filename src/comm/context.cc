@@ -5,7 +5,9 @@
 #include <map>
 #include <numeric>
 
+#include "base/digest.h"
 #include "base/environment.h"
+#include "base/log.h"
 #include "comm/choice.h"
 #include "comm/links.h"
 #include "comm/mesh.h"
@@ -66,16 +68,21 @@ Result<Settings> settle(const InitOptions& init) {
   return settings;
 }
 
-Context::Context(Membership membership, Settings settings)
-    : membership_(std::move(membership)), settings_(std::move(settings)), core_(std::make_unique<Core>()) {}
+Context::Context(Membership membership, Settings settings, Conditions conditions)
+    : membership_(std::move(membership)),
+      settings_(std::move(settings)),
+      conditions_(std::move(conditions)),
+      core_(std::make_unique<Core>()) {}
 
 Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
   auto settings = settle(init);
   if (!settings.ok()) return settings.failure();
   auto membership = rendezvous::discover_membership(init, [](const char* name) { return environment(name); });
   if (!membership.ok()) return membership.failure();
+  auto conditions = conditions_of(settings->options);
+  if (!conditions.ok()) return conditions.failure();
 
-  std::shared_ptr<Context> context(new Context(std::move(*membership), std::move(*settings)));
+  std::shared_ptr<Context> context(new Context(std::move(*membership), std::move(*settings), std::move(*conditions)));
   const Membership& own = context->membership_;
   const Options& options = context->settings_.options;
   const TimePoint deadline = saturating_add(context->clock_.now(), options.init_timeout);
@@ -84,7 +91,7 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
   // Hosts that are one machine share its cores.
   const int local_ranks = options.hosts ? own.world : links->local_ranks;
   const int local_cores = links->local_cores;
-  const std::vector<int> hosts = links->hosts;
+  context->hosts_ = links->hosts;
   const LinkOptions link_options{.rank = own.rank,
                                  .world = own.world,
                                  .transport = options.transport,
@@ -92,7 +99,7 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
                                  .deadline = deadline};
   auto transport = make_transport(std::move(*links), link_options, context->clock_);
   if (!transport.ok()) return transport.failure();
-  context->start(std::move(*transport), local_ranks, local_cores, hosts);
+  context->start(std::move(*transport), local_ranks, local_cores);
   return context;
 }
 
@@ -121,8 +128,7 @@ Result<MeshLinks> Context::meet(std::shared_ptr<Store> own_store, TimePoint dead
   return links;
 }
 
-void Context::start(std::unique_ptr<Transport> transport, int local_ranks, int local_cores,
-                    const std::vector<int>& hosts) {
+void Context::start(std::unique_ptr<Transport> transport, int local_ranks, int local_cores) {
   core_->transport = std::move(transport);
   engine::EngineOptions options;
   options.rank = rank();
@@ -131,7 +137,7 @@ void Context::start(std::unique_ptr<Transport> transport, int local_ranks, int l
   options.checksum = settings_.options.checksum;
   options.seed = settings_.options.seed;
   options.peer_timeout = settings_.options.peer_timeout;
-  options.hosts = hosts;
+  options.hosts = hosts_;
   core_->engine = std::make_unique<engine::Engine>(*core_->transport, clock_, options);
   core_->driver = std::make_unique<engine::Driver>(*core_->engine, *core_->transport, clock_,
                                                    driver_options(settings_.options, local_ranks, local_cores));
@@ -165,6 +171,21 @@ Status Context::usable() const {
                              rank()));
 }
 
+// A call of the library's own, over bytes in place.
+Status Context::run(std::uint64_t group, Result<engine::Call> call, std::byte* data) {
+  if (!call.ok()) return call.failure();
+  engine::Post post;
+  post.group = group;
+  post.call = *call;
+  post.input = post.output = data;
+  post.timeout = settings_.options.init_timeout;
+  post.work = std::make_shared<internal::WorkState>();
+  const auto work = post.work;
+  driver().run(std::move(post), *work);
+  if (work->failure()) return Failure(*work->failure());
+  return {};
+}
+
 Result<bool> Context::open_group(std::uint64_t id, const std::string& name, const std::vector<int>& ranks) {
   Status opened;
   bool board = false;
@@ -174,27 +195,53 @@ Result<bool> Context::open_group(std::uint64_t id, const std::string& name, cons
   });
   if (!opened.ok()) return opened.failure();
 
-  // The members agree: the board is used if all could take a cell. This is also the barrier after
-  // which every member has opened the group.
-  std::uint8_t all_have_board = board ? 1 : 0;
-  CallOptions minimum;
-  minimum.op = ReduceOp::min;
-  auto call = make_call(Collective::all_reduce, 1, DataType::uint8, static_cast<int>(ranks.size()), minimum, {});
-  if (!call.ok()) return call.failure();
-  engine::Post post;
-  post.group = id;
-  post.call = *call;
-  post.input = post.output = reinterpret_cast<std::byte*>(&all_have_board);
-  post.timeout = settings_.options.init_timeout;
-  post.work = std::make_shared<internal::WorkState>();
-  const auto work = post.work;
-  driver().run(std::move(post), *work);
-  if (work->failure()) {
-    close_group(id);
-    return Failure(*work->failure());
+  // The members agree: the board is used if all could take a cell; if the least of a digest and of its complement are
+  // each other's, all have the same. This is also the barrier after which every member has opened the group.
+  struct Agreement {
+    std::uint64_t board, digest, complement;
+  };
+  const std::uint64_t own = digest(to_text(conditions_));
+  Agreement agreement{board ? 1u : 0u, own, ~own};
+  const int world = static_cast<int>(ranks.size());
+  const CallOptions least{.op = ReduceOp::min, .algorithm = Algorithm::one_shot};
+  Status agreed = run(id, make_call(Collective::all_reduce, 3, DataType::uint64, world, least, {}),
+                      reinterpret_cast<std::byte*>(&agreement));
+  if (agreed.ok() && agreement.digest != ~agreement.complement) {
+    agreed = adopt_conditions(id, world, ranks.front() == rank());
   }
-  driver().with_engine([&](engine::Engine& engine) { engine.use_board(id, all_have_board == 1); });
-  return all_have_board == 1;
+  if (!agreed.ok()) {
+    close_group(id);
+    return agreed.failure();
+  }
+  driver().with_engine([&](engine::Engine& engine) { engine.use_board(id, agreement.board == 1); });
+  return agreement.board == 1;
+}
+
+Status Context::adopt_conditions(std::uint64_t group, int world, bool is_first) {
+  const std::string own = to_text(conditions_);
+  std::string text = own;
+  text.resize(kMaxConditionsBytes, '\0');
+  const CallOptions options{.algorithm = Algorithm::one_shot};
+  QCCL_TRY(run(group, make_call(Collective::broadcast, text.size(), DataType::uint8, world, options, {}),
+               reinterpret_cast<std::byte*>(text.data())));
+  text.resize(text.find('\0'));
+  if (is_first || text == own) return {};
+  auto conditions = parse_conditions(text);
+  if (!conditions.ok()) return conditions.failure();
+  log(LogLevel::warning,
+      fmt::format(
+          "rank {}: QCCL_PROFILE, QCCL_TRANSPORT or QCCL_LINK_RATE is not as on rank 0; algorithms are chosen by "
+          "rank 0's",
+          rank()));
+  conditions->slice_bytes = conditions_.slice_bytes;
+  conditions_ = std::move(*conditions);
+  return {};
+}
+
+std::vector<int> Context::hosts_of(const std::vector<int>& ranks) const {
+  std::vector<int> hosts;
+  for (const int rank : ranks) hosts.push_back(hosts_[static_cast<std::size_t>(rank)]);
+  return hosts;
 }
 
 void Context::close_group(std::uint64_t id) {

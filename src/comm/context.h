@@ -13,6 +13,7 @@
 #include "base/options.h"
 #include "base/result.h"
 #include "comm/call_recorder.h"
+#include "comm/conditions.h"
 #include "comm/mesh.h"
 #include "engine/driver.h"
 #include "engine/engine.h"
@@ -40,7 +41,8 @@ class Context {
   ~Context();
 
   // Opens a group of world ranks, this one among them, and agrees with its members on the use of
-  // the board. Collective over the group. Returns whether the board is used.
+  // the board and on the conditions of choice, which are rank 0's. Collective over the group.
+  // Returns whether the board is used.
   Result<bool> open_group(std::uint64_t id, const std::string& name, const std::vector<int>& ranks);
   void close_group(std::uint64_t id);
 
@@ -50,6 +52,10 @@ class Context {
   int rank() const { return membership_.rank; }
   int world() const { return membership_.world; }
   const Settings& settings() const { return settings_; }
+  // Alike on all ranks once the first group is open.
+  const Conditions& conditions() const { return conditions_; }
+  // Of some world ranks, in their order.
+  std::vector<int> hosts_of(const std::vector<int>& ranks) const;
   engine::Driver& driver() { return *core_->driver; }
   CallRecorder& recorder() { return recorder_; }
   std::shared_ptr<internal::WorkState> make_work() { return works_.make(); }
@@ -66,13 +72,17 @@ class Context {
     std::unique_ptr<engine::Driver> driver;
   };
 
-  Context(rendezvous::Membership membership, Settings settings);
+  Context(rendezvous::Membership membership, Settings settings, Conditions conditions);
   Result<MeshLinks> meet(std::shared_ptr<Store> own_store, TimePoint deadline);
-  void start(std::unique_ptr<Transport> transport, int local_ranks, int local_cores, const std::vector<int>& hosts);
+  void start(std::unique_ptr<Transport> transport, int local_ranks, int local_cores);
+  Status run(std::uint64_t group, Result<engine::Call> call, std::byte* data);
+  Status adopt_conditions(std::uint64_t group, int world, bool is_first);
   void say_goodbye();
 
   const rendezvous::Membership membership_;
   const Settings settings_;
+  Conditions conditions_;
+  std::vector<int> hosts_;  // by world rank
   SteadyClock clock_;
   CallRecorder recorder_;
   engine::WorkPool works_;

@@ -71,6 +71,14 @@ void describe_settings(const comm::Settings& settings, Findings& found) {
                  ? std::string("none: nothing is compressed unless a call asks")
                  : fmt::format("{} from {} bytes on", settings.compression.to_string(), options.compression_min_bytes));
   if (options.link_rate) found.fact("pacing", *options.link_rate);
+  const auto conditions = comm::conditions_of(options);
+  if (!conditions.ok()) {
+    return found.broken("profile", conditions.error().message, "correct the variable or the file, or unset it");
+  }
+  const plan::Profile& profile = conditions.value().profile;
+  found.fact("profile", fmt::format("{}: measured on {}; links of {:.4g} Gbit/s, {:.3g} us away",
+                                    options.profile.value_or("built in"), profile.machine, profile.wire_rate * 8e-9,
+                                    profile.wire.latency * 1e6));
 }
 
 void describe_cores(const Membership& own, Findings& found) {

@@ -1,6 +1,8 @@
 // Binomial trees from or to the root: log2(world) hops. Ranks are counted from the root: place p's
 // parent is p without its lowest bit, and its subtree the places p .. p + lowest bit - 1.
 // Compressed reductions encode each rank's partial sum once.
+#include "plan/binomial.h"
+
 #include <algorithm>
 
 #include "plan/builder.h"
@@ -104,6 +106,11 @@ void scatter(Builder& b, const Tree& tree) {
 }
 
 }  // namespace
+
+int binomial_parent(int rank, int root, int world) {
+  const int place = (rank - root + world) % world;
+  return place == 0 ? -1 : ((place & (place - 1)) + root) % world;
+}
 
 void build_binomial(Builder& builder) {
   const Tree tree(builder);

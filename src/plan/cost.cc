@@ -1,219 +1,257 @@
 #include "plan/cost.h"
 
 #include <algorithm>
-#include <map>
-#include <tuple>
-#include <unordered_map>
+#include <numeric>
 
-#include "base/digest.h"
+#include "plan/hosts.h"
+#include "plan/way.h"
 
 namespace qccl::plan {
 namespace {
 
 bool receives(StepKind kind) { return kind == StepKind::recv_reduce || kind == StepKind::recv_copy; }
-bool sends(StepKind kind) {
-  return kind == StepKind::send_input || kind == StepKind::send_sum || kind == StepKind::send_result ||
-         kind == StepKind::forward;
-}
+// See cost.h.
+constexpr double kNotHidden = 0.2;
 
-// A moment on the way of a slice: what of it was latency, and what transmission.
-struct Moment {
-  double latency = 0;
-  double transmission = 0;
-  double total() const { return latency + transmission; }
+double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
+
+struct Load {
+  double sent = 0;  // bytes over the wire
+  double received = 0;
+  double processor = 0;  // seconds
+  double largest_stream = 0;
+  double largest_slice = 0;  // bytes of input
 };
 
-Moment later(const Moment& a, const Moment& b) { return a.total() < b.total() ? b : a; }
-
-class Pricing {
+// What one rank does in a plan.
+class Meter {
  public:
-  Pricing(const Request& request, const std::vector<Role>& roles, const std::vector<int>& hosts, const Links& links,
-          const Encoding& encoding)
-      : request_(request), roles_(roles), links_(links), encoding_(encoding), loads_(roles.size()) {
-    for (std::size_t rank = 0; rank < roles.size(); ++rank) {
-      hosts_.push_back(hosts.empty() ? static_cast<int>(rank) : hosts[rank]);
-      runs_.emplace_back(roles[rank].lanes.size());
+  Meter(const Request& request, const Hosts& hosts, const Links& links, const Encoding& encoding)
+      : request_(request), hosts_(hosts), links_(links), encoding_(encoding) {}
+
+  Load measure(int rank) {
+    rank_ = rank;
+    load_ = {};
+    for (const Lane& lane : make_role(request_, rank).lanes) add(lane);
+    return load_;
+  }
+
+ private:
+  void add(const Lane& lane) {
+    lane_ = &lane;
+    elements_ = static_cast<double>(lane.count);
+    input_ = elements_ * encoding_.element_bytes;
+    slices_ = lane.count == 0 ? 1 : static_cast<double>(slice_count(lane.count, request_.slice_elements));
+    parts_ = 0;
+    const auto slice = static_cast<double>(std::min(lane.count, request_.slice_elements));
+    load_.largest_slice = std::max(load_.largest_slice, slice * encoding_.element_bytes);
+    for (const Step& step : lane.steps) {
+      for (const int peer : step.peers) move(step, peer);
+      compute(step);
     }
   }
 
-  Price price() {
-    walk_first_slices();
-    for (std::size_t rank = 0; rank < roles_.size(); ++rank) add_loads(static_cast<int>(rank));
+  bool is_coded(const Step& step) const { return request_.compressed && !step.raw; }
+  double payload(const Step& step) const {
+    return elements_ * (is_coded(step) ? encoding_.encoded_bytes : encoding_.element_bytes);
+  }
+
+  void move(const Step& step, int peer) {
+    const bool local = hosts_.host_of(rank_) == hosts_.host_of(peer);
+    const Link& link = local ? links_.local : links_.wire;
+    const double bytes = payload(step) + encoding_.frame_bytes * slices_;
+    load_.processor += slices_ * link.frame_seconds + seconds(bytes, link.rank_rate);
+    load_.largest_stream = std::max(load_.largest_stream, payload(step));
+    if (!local) (receives(step.kind) ? load_.received : load_.sent) += bytes;
+  }
+
+  // What a step computes, beside moving bytes; see engine/lane_math.h.
+  void compute(const Step& step) {
+    const double code = seconds(input_, links_.encode_rate);
+    const double decode = seconds(input_, links_.decode_rate);
+    const double copy = seconds(input_, links_.copy_rate);
+    switch (step.kind) {
+      case StepKind::send_input:
+      case StepKind::send_sum:
+        if (is_coded(step)) load_.processor += code;
+        break;
+      case StepKind::local_reduce:
+      case StepKind::recv_reduce: {
+        const bool decodes = request_.compressed && (receives(step.kind) ? !step.raw : step.quantized);
+        load_.processor += decodes ? decode : add_part();
+        ++parts_;
+        break;
+      }
+      case StepKind::finish: load_.processor += finish(); break;
+      case StepKind::recv_copy:
+        if (!lane_->scratch) load_.processor += is_coded(step) ? decode : copy;
+        break;
+      case StepKind::local_copy: load_.processor += step.quantized ? decode : copy; break;
+      case StepKind::send_result:
+      case StepKind::forward: break;
+    }
+  }
+
+  // Uncompressed, the first one is only pointed at.
+  double add_part() const {
+    if (parts_ > 0) return seconds(input_, links_.add_rate);
+    return request_.compressed ? seconds(input_, links_.copy_rate) : 0;
+  }
+
+  // Encoding the sum once and decoding it, or, where the last addition was not into the output,
+  // copying it there.
+  double finish() const {
+    const Step& last = lane_->steps.back();
+    if (last.kind == StepKind::send_result && is_coded(last)) {
+      return seconds(input_, links_.encode_rate) + seconds(input_, links_.decode_rate);
+    }
+    return request_.compressed || parts_ == 1 ? seconds(input_, links_.copy_rate) : 0;
+  }
+
+  const Request& request_;
+  const Hosts& hosts_;
+  const Links& links_;
+  const Encoding& encoding_;
+  int rank_ = 0;
+  Load load_;
+  const Lane* lane_ = nullptr;
+  double elements_ = 0;
+  double input_ = 0;
+  double slices_ = 0;
+  int parts_ = 0;
+};
+
+// The first ones (who own the only chunks of small data), the root's, the largest, the smallest and
+// others spread evenly, of about so many ranks together.
+std::vector<int> sample_hosts(const Hosts& hosts, int root, int most_ranks) {
+  std::vector<int> all(static_cast<std::size_t>(hosts.count()));
+  std::iota(all.begin(), all.end(), 0);
+  const auto ranks_of = [&](int host) { return static_cast<int>(hosts.members(host).size()); };
+  const auto [least, largest] =
+      std::minmax_element(all.begin(), all.end(), [&](int a, int b) { return ranks_of(a) < ranks_of(b); });
+  std::vector<int> chosen{0, std::min(1, hosts.count() - 1), hosts.host_of(root), *least, *largest};
+  const int spread = std::max(1, most_ranks / ranks_of(*largest));
+  for (int i = 0; i < spread; ++i) chosen.push_back(static_cast<int>(std::int64_t{i} * hosts.count() / spread));
+  std::sort(chosen.begin(), chosen.end());
+  chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+  return chosen;
+}
+
+// Of a host that has them all, so that none sends over the wire, some ranks are enough.
+std::vector<int> sample_ranks(const std::vector<int>& ranks, int root, int most_ranks) {
+  std::vector<int> chosen{ranks.front(), ranks[std::min<std::size_t>(1, ranks.size() - 1)], ranks.back(), root};
+  for (std::size_t i = 0, most = static_cast<std::size_t>(most_ranks); i < most; ++i) {
+    chosen.push_back(ranks[i * ranks.size() / most]);
+  }
+  std::sort(chosen.begin(), chosen.end());
+  chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+  return chosen;
+}
+
+// Everything that is to be moved and computed.
+class Pricing {
+ public:
+  Pricing(const Request& request, const std::vector<int>& hosts, const Links& links, const Encoding& encoding)
+      : request_(request), layout_(hosts), links_(links), encoding_(encoding), hosts_(each_alone(), request.world) {}
+
+  Price price(int most_roles) {
+    Meter meter(request_, hosts_, links_, encoding_);
+    const int most = most_roles == kAllRanks ? request_.world : most_roles;
+    if (hosts_.count() == 1) {
+      add_host(meter, sample_ranks(hosts_.members(0), request_.root, most), request_.world);
+      return sum_up();
+    }
+    for (const int host : sample_hosts(hosts_, request_.root, most == request_.world ? most * most : most)) {
+      const auto& members = hosts_.members(host);
+      add_host(meter, members, static_cast<double>(members.size()));
+    }
     return sum_up();
   }
 
  private:
-  // ---- the longest way of one slice
-
-  struct Run {
-    std::size_t step = 0;
-    Moment now;
-    bool ended = false;
-  };
-  struct LaneId {
-    int rank;
-    int lane;
-  };
-
-  static std::uint64_t stream(int from, int to, std::uint16_t phase, std::uint32_t chunk) {
-    return digest(static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to),
-                  static_cast<std::uint64_t>(phase) << 32 | chunk);
-  }
-  bool is_local(int a, int b) const { return hosts_[at(a)] == hosts_[at(b)]; }
-  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
-  double payload(double elements, const Step& step) const {
-    return elements * (step.raw ? encoding_.element_bytes : encoding_.encoded_bytes);
-  }
-  double slice_elements(const Lane& lane) const {
-    return static_cast<double>(std::min<std::uint64_t>(lane.count, request_.slice_elements));
-  }
-  double slices(const Lane& lane) const {
-    return lane.count == 0 ? 1 : static_cast<double>(slice_count(lane.count, request_.slice_elements));
-  }
-  double wire_seconds(double bytes) const { return bytes / (links_.wire_rate * links_.wire_efficiency); }
-
-  void walk_first_slices() {
-    std::vector<LaneId> ready;
-    for (std::size_t rank = 0; rank < roles_.size(); ++rank) {
-      for (std::size_t lane = 0; lane < roles_[rank].lanes.size(); ++lane) {
-        ready.push_back({static_cast<int>(rank), static_cast<int>(lane)});
-      }
-    }
-    std::reverse(ready.begin(), ready.end());
-    while (!ready.empty()) {
-      const LaneId next = ready.back();
-      ready.pop_back();
-      advance(next, ready);
-    }
+  const std::vector<int>& each_alone() {
+    if (!layout_.empty()) return layout_;
+    alone_.resize(static_cast<std::size_t>(request_.world));
+    std::iota(alone_.begin(), alone_.end(), 0);
+    return alone_;
   }
 
-  void advance(LaneId id, std::vector<LaneId>& ready) {
-    const Lane& lane = roles_[at(id.rank)].lanes[at(id.lane)];
-    Run& run = runs_[at(id.rank)][at(id.lane)];
-    if (lane.after >= 0 && run.step == 0) {
-      const Run& before = runs_[at(id.rank)][at(lane.after)];
-      if (!before.ended) return after_[{id.rank, lane.after}].push_back(id);
-      run.now = before.now;
+  void add_host(Meter& meter, const std::vector<int>& looked_at, double ranks) {
+    const double weight = ranks / static_cast<double>(looked_at.size());
+    double out = 0;
+    double in = 0;
+    double work = 0;
+    for (const int rank : looked_at) {
+      const Load load = meter.measure(rank);
+      out += load.sent * weight;
+      in += load.received * weight;
+      work += load.processor * weight;
+      price_.most_sent_bytes = std::max(price_.most_sent_bytes, load.sent);
+      price_.processor = std::max(price_.processor, load.processor);
+      largest_stream_ = std::max(largest_stream_, load.largest_stream);
+      largest_slice_ = std::max(largest_slice_, load.largest_slice);
     }
-    for (; run.step < lane.steps.size(); ++run.step) {
-      const Step& step = lane.steps[run.step];
-      if (receives(step.kind) && !receive(id, lane, step, run)) return;
-      if (sends(step.kind)) send(id, lane, step, run, ready);
-    }
-    run.ended = true;
-    longest_ = later(longest_, run.now);
-    // Who comes after waits for all slices.
-    run.now.transmission += (slices(lane) - 1) * wire_seconds(slice_elements(lane) * encoding_.encoded_bytes);
-    for (const LaneId& waiting : after_[{id.rank, id.lane}]) ready.push_back(waiting);
+    price_.busiest_host_bytes = std::max({price_.busiest_host_bytes, out, in});
+    busiest_work_ = std::max(busiest_work_, work);
+    all_work_ += work;
+    all_sent_ += out;
+    all_ranks_ += ranks;
   }
 
-  bool receive(LaneId id, const Lane& lane, const Step& step, Run& run) {
-    const std::uint64_t key = stream(step.peers[0], id.rank, step.phase, lane.chunk);
-    const auto sent = sent_.find(key);
-    if (sent == sent_.end()) {
-      waiting_.emplace(key, id);
-      return false;
-    }
-    run.now = later(run.now, sent->second);
-    return true;
+  double wire_seconds(double bytes) const {
+    return seconds(std::max(0.0, bytes - links_.burst_bytes), links_.wire_rate * links_.wire_efficiency);
   }
 
-  void send(LaneId id, const Lane& lane, const Step& step, Run& run, std::vector<LaneId>& ready) {
-    for (const int peer : step.peers) {
-      const double bytes = payload(slice_elements(lane), step) + encoding_.frame_bytes;
-      Moment arrival = run.now;
-      const bool local = is_local(id.rank, peer);
-      arrival.latency += (local ? links_.local_latency : links_.wire_latency) + links_.frame_seconds;
-      arrival.transmission += local ? bytes / links_.local_rate : wire_seconds(bytes);
-      needs_grant_ |= payload(static_cast<double>(lane.count), step) > encoding_.eager_bytes;
-      const std::uint64_t key = stream(id.rank, peer, step.phase, lane.chunk);
-      sent_.emplace(key, arrival);
-      const auto waiting = waiting_.find(key);
-      if (waiting == waiting_.end()) continue;
-      ready.push_back(waiting->second);
-      waiting_.erase(waiting);
-    }
-  }
-
-  // ---- everything that is to be moved and computed
-
-  struct Load {
-    double sent = 0;
-    double received = 0;
-    double local = 0;
-    double frames = 0;
-    double compute = 0;
-  };
-
-  void add_loads(int rank) {
-    for (const Lane& lane : roles_[at(rank)].lanes) {
-      for (const Step& step : lane.steps) add_load(rank, lane, step);
-    }
-  }
-
-  void add_load(int rank, const Lane& lane, const Step& step) {
-    Load& own = loads_[at(rank)];
-    const auto elements = static_cast<double>(lane.count);
-    const double bytes = payload(elements, step) + encoding_.frame_bytes * slices(lane);
-    const double input = elements * encoding_.element_bytes;
-    const bool coded = request_.compressed && !step.raw;
-    for (const int peer : step.peers) {
-      own.frames += slices(lane);
-      if (is_local(rank, peer)) {
-        own.local += bytes;
-      } else {
-        (receives(step.kind) ? own.received : own.sent) += bytes;
-      }
-    }
-    if (step.kind == StepKind::recv_reduce || step.kind == StepKind::local_reduce) {
-      own.compute += input / links_.compute_rate;
-    }
-    const bool makes_code = sends(step.kind) && step.kind != StepKind::forward;
-    if (coded && (makes_code || receives(step.kind) || step.quantized)) own.compute += input / links_.encode_rate;
-  }
-
-  Price sum_up() const {
-    Price price;
-    std::map<int, std::pair<double, double>> of_host;  // out, in
-    for (std::size_t rank = 0; rank < loads_.size(); ++rank) {
-      const Load& load = loads_[rank];
-      auto& [out, in] = of_host[hosts_[rank]];
-      out += load.sent;
-      in += load.received;
-      price.most_sent_bytes = std::max(price.most_sent_bytes, load.sent);
-      price.mean_sent_bytes += load.sent / static_cast<double>(loads_.size());
-      price.local = std::max(price.local, load.local / links_.local_rate);
-      price.compute = std::max(price.compute, load.compute + load.frames * links_.frame_seconds);
-    }
-    for (const auto& [host, load] : of_host) {
-      price.busiest_host_bytes = std::max({price.busiest_host_bytes, load.first, load.second});
-    }
-    price.start = needs_grant_ ? links_.wire_latency : 0;
-    price.first = longest_.latency;
-    price.wire = std::max(wire_seconds(price.busiest_host_bytes), longest_.transmission);
-    price.seconds = price.start + price.first + std::max({price.wire, price.local, price.compute});
-    return price;
+  Price sum_up() {
+    const HopCosts hop{links_.wire.latency, links_.local.latency};
+    const Way way = longest_way(request_, layout_.empty() ? alone_ : layout_, hop);
+    const double slice = largest_slice_ * encoding_.encoded_bytes / encoding_.element_bytes;
+    const bool crosses = hosts_.count() > 1;
+    price_.mean_sent_bytes = all_sent_ / all_ranks_;
+    price_.start = largest_stream_ > encoding_.eager_bytes ? (crosses ? links_.wire : links_.local).latency : 0;
+    price_.first = way.wire_hops * hop.wire + way.local_hops * hop.local;
+    price_.wire = std::max(wire_seconds(price_.busiest_host_bytes), wire_seconds(way.wire_hops * slice));
+    const double shared = links_.hosts_are_one ? all_work_ : busiest_work_;
+    if (links_.cores > 0) price_.processor = std::max(price_.processor, shared / links_.cores);
+    const double on_way = 2 * (way.wire_hops * links_.wire.frame_seconds + way.local_hops * links_.local.frame_seconds);
+    price_.processor = std::max(0.0, price_.processor - on_way);
+    price_.seconds = price_.start + price_.first + std::max(price_.wire, price_.processor) +
+                     kNotHidden * std::min(price_.wire, price_.processor);
+    return price_;
   }
 
   const Request& request_;
-  const std::vector<Role>& roles_;
+  const std::vector<int>& layout_;
   const Links& links_;
   const Encoding& encoding_;
-  std::vector<int> hosts_;
-  std::vector<std::vector<Run>> runs_;
-  std::unordered_map<std::uint64_t, Moment> sent_;
-  std::unordered_map<std::uint64_t, LaneId> waiting_;
-  std::map<std::pair<int, int>, std::vector<LaneId>> after_;
-  std::vector<Load> loads_;
-  Moment longest_;
-  bool needs_grant_ = false;
+  std::vector<int> alone_;
+  const Hosts hosts_;
+  Price price_;
+  double busiest_work_ = 0;
+  double all_work_ = 0;
+  double all_sent_ = 0;
+  double all_ranks_ = 0;
+  double largest_stream_ = 0;
+  double largest_slice_ = 0;
 };
 
 }  // namespace
 
-Price price(const Request& request, const std::vector<Role>& roles, const std::vector<int>& hosts, const Links& links,
-            const Encoding& encoding) {
-  return Pricing(request, roles, hosts, links, encoding).price();
+Links links_of(const Profile& profile, std::string_view codec) {
+  const CodecSpeed speed = profile.speed_of(codec);
+  return {.wire_rate = profile.wire_rate,
+          .wire_efficiency = kTcpEfficiency,
+          .wire = profile.wire,
+          .local = profile.shm,
+          .copy_rate = profile.copy_rate,
+          .add_rate = profile.add_rate,
+          .encode_rate = speed.encode_rate,
+          .decode_rate = speed.decode_rate};
+}
+
+Price price(const Request& request, const std::vector<int>& hosts, const Links& links, const Encoding& encoding,
+            int most_roles) {
+  return Pricing(request, hosts, links, encoding).price(most_roles);
 }
 
 }  // namespace qccl::plan

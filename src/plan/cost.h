@@ -1,34 +1,48 @@
-// What a plan costs on a layout of hosts: pure functions of the roles and of what links and
+// What a plan costs on a layout of hosts: pure functions of the plan and of what links and
 // processors do.
 //
-//   time = start + first + max(wire, local, compute)
-//     start    one latency, if anything is too large to be sent before its receiver granted it
-//     first    the latencies on the longest way of a single slice through the plan, frames at a
-//              `frame_seconds` each; what follows is pipelined behind it
-//     wire     the busiest host's bytes out or in, with headers, at the link's rate; at least what
-//              the longest way's own slices take one after the other
-//     local    the busiest rank's bytes to and from ranks of its host
-//     compute  the busiest rank's encoding, decoding and adding
+//   time = start + first + max(wire, processor) + min(wire, processor) / 5
+//     start      one latency, if anything is too large to be sent before its receiver granted it
+//     first      the latencies on the longest way of a single slice through the plan, with what
+//                processors at both ends of each link do for a frame; what follows is pipelined
+//                behind it
+//     wire       the busiest host's bytes out or in, with headers, at its link's rate; at least what
+//                the longest way's own slices take one after the other
+//     processor  what the busiest rank's takes to put frames into links and take them out, beyond
+//                those on that way, and to encode, decode, add and copy, all of it by one thread; or
+//                all ranks' together on the cores that they share
+//     / 5        what of the shorter one is not hidden behind the other: its first and last slices,
+//                and turns that ranks wait for (measured by bench/predicted)
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "plan/plan.h"
+#include "plan/profile.h"
 
 namespace qccl::plan {
 
-// Rates are bytes a second, of one direction.
+// Rates are bytes a second; 0 is infinitely fast.
 struct Links {
-  double wire_rate = 1.25e9;   // of a host
-  double wire_efficiency = 1;  // what TCP and its packets leave of it
-  double wire_latency = 50e-6;
-  double local_rate = 5e9;  // of a rank
-  double local_latency = 2e-6;
-  double frame_seconds = 0;   // of a rank's time for a frame
-  double compute_rate = 8e9;  // of adding, by input
-  double encode_rate = 2e9;   // of a codec, by input
+  double wire_rate = 1.25e9;   // of a host's link, out and in
+  double wire_efficiency = 1;  // what packets' headers leave of it
+  double burst_bytes = 0;      // that leave a host at once when its link has been idle
+  Link wire = {50e-6, 0, 0};
+  Link local = {2e-6, 0, 5e9};
+  double copy_rate = 0;
+  double add_rate = 0;     // two operands, by the bytes of one
+  double encode_rate = 0;  // of the call's codec, by its input
+  double decode_rate = 0;
+  double cores = 0;            // that the ranks of a host share; 0: each has its own
+  bool hosts_are_one = false;  // all hosts' ranks share the cores of one machine
 };
+
+// Of Ethernet frames of 1514 bytes TCP with timestamps carries 1448.
+inline constexpr double kTcpEfficiency = 1448.0 / 1514.0;
+
+// What the profile says, for a codec by its specification.
+Links links_of(const Profile& profile, std::string_view codec);
 
 // How elements travel.
 struct Encoding {
@@ -43,15 +57,18 @@ struct Price {
   double start = 0;
   double first = 0;
   double wire = 0;
-  double local = 0;
-  double compute = 0;
+  double processor = 0;
   double busiest_host_bytes = 0;  // out of it or into it, over the wire
   double most_sent_bytes = 0;     // by one rank to ranks of other hosts
   double mean_sent_bytes = 0;     // the same over all ranks
 };
 
-// `roles` by rank; `hosts` of each rank, empty: each on its own. `request` gives the slice length.
-Price price(const Request& request, const std::vector<Role>& roles, const std::vector<int>& hosts, const Links& links,
-            const Encoding& encoding);
+inline constexpr int kAllRanks = 0;
+
+// `hosts` of each rank, empty: each on its own. `request` gives the slice length. Looks at so many
+// ranks' roles, spread over the hosts, and takes the others to be like them; the bytes that it then
+// says are estimates.
+Price price(const Request& request, const std::vector<int>& hosts, const Links& links, const Encoding& encoding,
+            int most_roles = kAllRanks);
 
 }  // namespace qccl::plan

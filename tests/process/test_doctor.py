@@ -42,9 +42,44 @@ def test_rank_0_prints_who_reaches_whom_by_what():
 def test_choices_follow_size_and_compression():
     said = lines_of(doctor(ranks=2, QCCL_COMPRESSION="minmax:bits=4").stdout)
     small, large = said["all_reduce 8"], said["all_reduce 67108864"]
-    assert small.startswith("one_shot, none") and "too small to compress" in small
-    assert "minmax:bits=4" in large and "as QCCL_COMPRESSION asks" in large
+    assert small.startswith("through cells in shared memory") and "too small to compress" in small
+    assert large.startswith("sra, ") and "minmax:bits=4" in large and "as QCCL_COMPRESSION asks" in large
     assert "compress" not in lines_of(doctor(ranks=2).stdout)["all_reduce 67108864"]
+
+
+def test_choices_come_with_predictions_and_follow_hosts_and_profile(tmp_path):
+    slow = tmp_path / "slow.profile"
+    slow.write_text("machine a slow wire\nwire.host_Gbps 0.1\n")
+    done = doctor(ranks=4, QCCL_HOSTS="2x2", QCCL_PROFILE=str(slow))
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = lines_of(done.stdout)
+    assert said["profile"] == f"{slow}: measured on a slow wire; links of 0.1 Gbit/s, 30 us away"
+    large = said["all_reduce 67108864"]
+    why = r"saves \d+ % of the time of sra \(one_shot .* s, sra .* s"
+    assert re.match(r"hierarchical, 5\.[67]\d* s: " + why, large), large
+    assert lines_of(doctor(ranks=4).stdout)["all_reduce 67108864"].startswith("sra, ")
+
+
+def test_rank_0s_profile_is_everybodys(tmp_path):
+    slow = tmp_path / "slow.profile"
+    slow.write_text("wire.host_Gbps 0.001\n")
+    command = f"[ $RANK = 1 ] && export QCCL_PROFILE={slow}; exec {PROGRAM} doctor"
+    done = run("run", "-n", 4, "--", "sh", "-c", command, QCCL_HOSTS="2x2", QCCL_LOG="warning")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rank 1: QCCL_PROFILE, QCCL_TRANSPORT or QCCL_LINK_RATE is not as on rank 0" in done.stderr
+    assert "rank 2: QCCL_PROFILE" not in done.stderr
+    assert re.match(r"hierarchical, \d+\.?\d* ms", lines_of(done.stdout)["all_reduce 67108864"])
+
+
+def test_measured_profile_is_written_and_read(tmp_path):
+    file = tmp_path / "machine.profile"
+    done = doctor("--measure", file, ranks=2, QCCL_HOSTS="2x1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    measured = dict(line.split(" ", 1) for line in file.read_text().splitlines() if not line.startswith("codec_GBps"))
+    for key in ("shm.latency_us", "loopback.frame_us", "wire.latency_us", "wire.host_Gbps", "copy_GBps", "add_GBps"):
+        assert float(measured[key]) > 0, key
+    assert "codec_GBps minmax:bits=4 " in file.read_text()
+    assert lines_of(doctor(QCCL_PROFILE=str(file)).stdout)["profile"].startswith(f"{file}: measured on ")
 
 
 @pytest.mark.parametrize(
@@ -53,6 +88,7 @@ def test_choices_follow_size_and_compression():
         ({"RANK": "0"}, "BROKEN  rank: ", "docs/options.md"),
         ({"QCCL_COMPRESSION": "zip"}, "BROKEN  settings: QCCL_COMPRESSION", "correct the variable"),
         ({"QCCL_TIMEOUT": "soon"}, "BROKEN  settings: QCCL_TIMEOUT=soon", "correct the variable"),
+        ({"QCCL_PROFILE": "/no/such"}, "BROKEN  profile: QCCL_PROFILE=/no/such: can't be read", "correct the variable"),
     ],
 )
 def test_wrong_settings_are_broken_with_a_remedy(variables, complaint, remedy):

@@ -44,7 +44,7 @@ def test_show_names_choice_reason_prices_and_steps():
     done = run("plan", "show", "all_reduce", "--world", 8, "--bytes", "64M")
     assert done.returncode == 0, done.stderr
     assert "all_reduce of 16777216 float32 (64 MiB)" in done.stdout
-    assert "chosen: sra: above 16384 bytes" in done.stdout
+    assert "chosen: sra: predicted to be the fastest" in done.stdout
     assert re.search(r"^\* +sra ", done.stdout, re.M)
     assert "rank 0:" in done.stdout and "send_result phase 1 peers [1 2 3 4 5 6 7]" in done.stdout
     assert "rank 1:" not in done.stdout
@@ -52,8 +52,35 @@ def test_show_names_choice_reason_prices_and_steps():
 
 def test_show_of_small_data_chooses_one_shot_and_all_ranks_can_be_shown():
     done = run("plan", "show", "all_reduce", "--hosts", "2x2", "--bytes", "1K", "--all")
-    assert "4 ranks on 2 hosts" in done.stdout and "chosen: one_shot: not above 32768 bytes" in done.stdout
+    assert "4 ranks on 2 hosts" in done.stdout and "chosen: one_shot: predicted to be the fastest" in done.stdout
     assert all(f"rank {rank}:" in done.stdout for rank in range(4))
+
+
+def predicted(text: str) -> dict[str, tuple[str, float]]:
+    """By algorithm: its mark and predicted microseconds."""
+    units = {"us": 1, "ms": 1e3, "s": 1e6}
+    rows = re.findall(r"^([* -]) +(\w+) +([\d.e+]+) (us|ms|s) ", text, re.M)
+    return {name: (mark, float(time) * units[unit]) for mark, name, time, unit in rows}
+
+
+def test_show_chooses_by_hosts_and_profile_and_says_what_is_saved(tmp_path):
+    flags = ("plan", "show", "all_reduce", "--hosts", "2x4", "--bytes", "64M")
+    done = run(*flags, "--rate", "1gbit")
+    prices = predicted(done.stdout)
+    assert {name for name, (mark, _) in prices.items() if mark == "*"} == {"hierarchical"}
+    saved = int(re.search(r"chosen: hierarchical: saves (\d+) % of the time of sra", done.stdout)[1])
+    assert saved == pytest.approx(100 * (1 - prices["hierarchical"][1] / prices["sra"][1]), abs=1)
+    file = tmp_path / "slow.profile"
+    file.write_text("machine of mine\nwire.host_Gbps 1\n")
+    assert predicted(run(*flags, "--profile", file).stdout) == prices
+    assert "profile: of mine" in run(*flags, "--profile", file).stdout
+
+
+def test_show_marks_what_would_round_at_every_hop():
+    marks = predicted(
+        run("plan", "show", "all_reduce", "--world", 8, "--bytes", "64M", "--compression", "minmax:bits=4").stdout
+    )
+    assert {name for name, (mark, _) in marks.items() if mark == "-"} == {"one_shot", "ring", "tree", "hierarchical"}
 
 
 def rows_of(text: str) -> dict[tuple[int, str], list[str]]:
@@ -145,6 +172,7 @@ def test_a_terminal_sees_how_far_a_simulation_is_and_a_file_only_the_table():
         (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--late", "8@1ms"), "--late 8@1ms is not RANK@TIME"),
         (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--stop", "1@1ms"), "--stop needs --timeout"),
         (("simulate", "all_reduce", "--world", 8, "-b", "1M", "--algorithm", "pairwise"), "has no algorithm pairwise"),
+        (("show", "all_reduce", "--world", 8, "--bytes", "1M", "--profile", "/no/such"), "can't be read"),
         (("guess",), "check, show and simulate"),
     ],
 )

@@ -53,6 +53,11 @@ struct IntOptions {
   Rounding rounding = Rounding::nearest;
 };
 
+struct TopkOptions {
+  double density = 0.01;     // share of the elements that is sent, 0.0002..0.5
+  bool int8_values = false;  // or float32
+};
+
 // As it is: 32 (or 16) bits an element.
 constexpr Compression none() { return {}; }
 // QNCCL's max-min quantizer; error at most unit/2 + 6 ulp(max |x|) where unit = range/(2^bits - 1), with stochastic
@@ -64,5 +69,11 @@ Compression block_int(IntOptions options = {});
 // bfloat16 or float16 on the wire, fp32 accumulation.
 // Throws Error(invalid_argument) for any other type.
 Compression cast(DataType wire = DataType::bfloat16);
+// Every bit arrives, NaN payloads included, in fewer bytes where exponents are alike: normal data in 0.67 of bfloat16,
+// 0.83 of float32, 0.85 of float16. For what is moved (all_gather, broadcast, all_to_all), and for exact sums.
+Compression lossless();
+// The largest elements of each 4096 and their places; all others are 0. To train with it needs error feedback.
+// Throws Error(invalid_argument) for densities that do not exist.
+Compression topk(TopkOptions options = {});
 
 }  // namespace qccl

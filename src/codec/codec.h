@@ -42,6 +42,9 @@ class Codec {
   // Largest |decoded - original| of any element of a block like that, whatever was drawn; it grows
   // with the block's extremes and norm. Infinity: it may decode to infinity.
   virtual double error_bound(const BlockSummary& block) const = 0;
+  // Whether every bit comes back, NaN payloads included. 16-bit types are then widened and narrowed
+  // without losing one (kernels/exact_half.h), and sums of them rounded before they are encoded.
+  virtual bool is_exact() const { return false; }
 };
 
 // The codec of a specification; null for none (raw data is no codec's work). InvalidArgument, which

@@ -3,7 +3,9 @@
 
 #include "codec/cast/cast_codec.h"
 #include "codec/int/int_codec.h"
+#include "codec/lossless/lossless_codec.h"
 #include "codec/minmax/minmax_codec.h"
+#include "codec/topk/topk_codec.h"
 
 namespace qccl {
 namespace {
@@ -20,9 +22,7 @@ constinit const CodecEntry kNone = {
 
 constexpr const CodecEntry* kCodecs[] = {
     &kNone,  // must be the first
-    &kCastCodec,
-    &kMinmaxCodec,
-    &kIntCodec,
+    &kCastCodec, &kMinmaxCodec, &kIntCodec, &kLosslessCodec, &kTopkCodec,
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/exact_half.h"
 #include "kernels/reduce.h"
 
 namespace qccl::engine {
@@ -40,7 +41,7 @@ const float* LaneMath::as_floats(const MathContext& context, const std::byte* in
   if (holds_floats(context.type, input)) return reinterpret_cast<const float*>(input);
   float* floats = converted(context);
   if (is_16_bit(context.type)) {
-    kernels::widen(context.type, floats, input, elements);
+    kernels::widen_exactly(context.type, floats, input, elements);  // if a NaN loses its payload, then in the codec
   } else {
     copy(floats, input, elements * sizeof(float));
   }
@@ -103,7 +104,8 @@ ConstBytes LaneMath::encode_once(const MathContext& context, const std::byte* in
 
 void LaneMath::write_output(const MathContext& context, const float* values, std::byte* output, std::size_t elements) {
   if (is_16_bit(context.type)) {
-    kernels::narrow(context.type, output, values, elements);
+    const bool exact = context.codec != nullptr && context.codec->is_exact();
+    (exact ? kernels::narrow_exactly : kernels::narrow)(context.type, output, values, elements);
   } else {
     copy(output, values, elements * sizeof(float));
   }
@@ -202,14 +204,23 @@ Status LaneMath::add_payload(const MathContext& context, ConstBytes payload, std
   return {};
 }
 
+// Sums that an exact codec sends are rounded as without a codec: the results are the same bits, and take fewer bytes.
+void LaneMath::round_for_exact(const MathContext& context, float* sum, std::size_t elements) {
+  if (context.codec == nullptr || !context.codec->is_exact() || !is_16_bit(context.type)) return;
+  float* narrowed = converted(context);
+  kernels::narrow(context.type, narrowed, sum, elements);
+  kernels::widen(context.type, sum, narrowed, elements);
+}
+
 std::size_t LaneMath::encode_sum(const MathContext& context, std::size_t elements, Bytes payload) {
   if (!widens(context)) return copy_raw(context, pending_, elements, payload);
-  const float* sum = accumulator(context);
+  float* sum = accumulator(context);
   if (context.residuals != nullptr) {
     const ConstBytes ready = encode_owed(context, sum, elements, {.key = context.keys.hop});
     copy(payload.data(), ready.data(), ready.size());
     return ready.size();
   }
+  round_for_exact(context, sum, elements);
   if (context.codec != nullptr) return encode_floats(context, context.keys.hop, {sum, elements}, payload);
   write_output(context, sum, payload.data(), elements);
   return elements * context.element_size();
@@ -239,6 +250,7 @@ Status LaneMath::finish(const MathContext& context, std::byte* output, std::size
     return {};
   }
   if (context.residuals != nullptr) return finish_owed(context, sum, output, elements);
+  round_for_exact(context, sum, elements);
   if (!encoded_.valid()) encoded_ = context.pool->take();
   encoded_bytes_ = encode_floats(context, context.keys.owner, {sum, elements}, {encoded_.bytes(), kScratchBytes});
   if (output == nullptr) return {};

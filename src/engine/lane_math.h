@@ -105,6 +105,7 @@ class LaneMath {
   float* accumulator(const MathContext& context);
   Status add_encoded(const MathContext& context, ConstBytes payload, std::size_t elements);
   void write_output(const MathContext& context, const float* values, std::byte* output, std::size_t elements);
+  void round_for_exact(const MathContext& context, float* sum, std::size_t elements);
   std::size_t encode_floats(const MathContext& context, std::uint64_t key, std::span<const float> values,
                             Bytes payload) const;
 

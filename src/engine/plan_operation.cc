@@ -335,7 +335,7 @@ Status PlanOperation::finish_slice(LaneRun& run) {
 
 Status PlanOperation::local_copy(LaneRun& run, const Step& step) {
   const std::size_t elements = slice_length(run);
-  if (step.quantized && math_.codec != nullptr) {
+  if (step.quantized && math_.codec != nullptr && !math_.codec->is_exact()) {
     return run.math.decode(math_, run.math.encode_once(math_, input_slice(run), elements), output_slice(run), elements);
   }
   const std::size_t bytes = elements * math_.element_size();

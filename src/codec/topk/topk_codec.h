@@ -1,0 +1,36 @@
+// Sparse: of each 4096 elements the `density` that are largest by magnitude, with their places; all others are 0.
+//
+// Layout of a slice, with the byte table: kernels/topk.h; the rule: kernels/topk_reference.h. Of n elements (4096, or
+// what is left at the end) exactly k = ceil(ceil(4096 density) n / 4096) are sent, so that the size is a function of
+// the count alone: 44 k bits of each chunk with float32 values, 20 k + 32 with int8 values.
+// Rounding: float32 values as they are; int8 values to nearest even in 127 steps of the chunk's largest magnitude.
+// Error: what is not sent is lost. ||x - y||^2 <= (1 - k/n) ||x||^2 for float32 values, the least for k elements.
+// Training needs error feedback with it: without, the small elements never arrive.
+// A chunk with an element that is not finite decodes to NaN. Adding leaves elements that were not sent as they are.
+#pragma once
+
+#include "codec/registry.h"
+#include "kernels/topk.h"
+
+namespace qccl {
+
+extern const CodecEntry kTopkCodec;
+
+class TopkCodec final : public Codec {
+ public:
+  explicit TopkCodec(kernels::TopkFormat format) : format_(format) {}
+
+  std::uint32_t bucket_size() const override { return kernels::kTopkChunk; }
+  std::size_t max_encoded_bytes(std::size_t elements) const override;
+  std::size_t encode(std::span<const float> source, Bytes target, const Draw& draw) const override;
+  Status decode(ConstBytes source, std::span<float> target) const override;
+  Status decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const override;
+  double error_bound(const BlockSummary& block) const override;
+
+ private:
+  Status check_size(ConstBytes source, std::size_t elements) const;
+
+  const kernels::TopkFormat format_;
+};
+
+}  // namespace qccl

@@ -119,7 +119,7 @@ TEST(Policy, what_is_wrong_is_refused_with_text_reason_and_grammar) {
       {"", "a rule is empty"},
       {"minmax;", "a rule is empty"},
       {"zip", "unknown codec 'zip'"},
-      {"minmax:bits=77", "bits=1..8"},
+      {"minmax:bits=77", "bits=1..32"},
       {"name=a", "ends with a compression"},
       {"minmax @5", "ends with a compression"},
       {"minmax cast", "'cast' is no @STEP"},

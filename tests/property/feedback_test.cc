@@ -20,6 +20,9 @@ using Values = std::vector<long double>;
 std::vector<Compression> codecs() {
   std::vector<Compression> all = {minmax({.bits = 1, .bucket_size = 7}), minmax({.bits = 2, .bucket_size = 64}),
                                   minmax({.bits = 3, .bucket_size = 1000}), cast(DataType::float16)};
+  for (const char* spec : {"minmax:bits=3,rounding=stochastic", "int:bits=2,rounding=stochastic"}) {
+    all.push_back(Compression::parse(spec));
+  }
   for (const CodecEntry* entry : codec_list().subspan(1)) {
     all.push_back(parse_compression(entry->name).take_or_throw());
   }
@@ -35,11 +38,13 @@ std::vector<int> hosts_of_two(int world) {
 // Calls of one kind with the states of all ranks, and what has gone in and come out so far, in units of the sum.
 class Account {
  public:
-  Account(engine::Call call, int world, SimOptions options)
+  // Without `states` nothing is owed at first.
+  Account(engine::Call call, int world, SimOptions options, std::vector<ErrorFeedback> states = {})
       : call_(std::move(call)),
         world_(world),
         count_(engine::input_elements(call_, world, 0)),
         balance_(count_),
+        states_(std::move(states)),
         sim_(world, with_states(std::move(options))) {}
 
   // `steps` calls with inputs drawn from the seed.
@@ -54,7 +59,7 @@ class Account {
     }
   }
 
-  // What each element lacks: inputs - outputs - residuals, which were all 0 at first.
+  // What each element lacks: inputs and first residuals - outputs - last residuals.
   long double largest_loss() const {
     Values lacking = balance_;
     for (const ErrorFeedback& state : states_) {
@@ -77,7 +82,10 @@ class Account {
 
  private:
   SimOptions with_states(SimOptions options) {
-    for (int rank = 0; rank < world_; ++rank) states_.emplace_back(count_);
+    while (states_.size() < static_cast<std::size_t>(world_)) states_.emplace_back(count_);
+    for (const ErrorFeedback& state : states_) {
+      for (std::size_t i = 0; i < count_; ++i) balance_[i] += state.residual()[i];
+    }
     options.feedback = states_;
     return options;
   }
@@ -207,6 +215,21 @@ TEST(FeedbackStates, what_is_owed_is_paid_in_another_algorithm) {
       }
     }
   }
+}
+
+// Rank 2 of 5 is gone with what it owed; two new ones begin with the others' counter.
+TEST(FeedbackStates, survivors_take_theirs_along_into_another_world) {
+  const CallOptions options{.compression = minmax({.bits = 2, .bucket_size = 64})};
+  Account before(call_of(Collective::all_reduce, 3001, 5, options), 5, {});
+  before.run(4, 6);
+  std::vector<ErrorFeedback> states = before.states();
+  states.erase(states.begin() + 2);
+  for (int i = 0; i < 2; ++i) states.emplace_back(3001, states[0].counter());
+  const engine::Call call = call_of(Collective::all_reduce, 3001, 6, options);
+  Account after(call, 6, {}, states);
+  after.run(4, 7);
+  EXPECT_LE(after.largest_loss(), allowance(call, 6, 4, after.magnitude()));
+  for (const ErrorFeedback& state : after.states()) EXPECT_EQ(state.counter(), 8u);
 }
 
 double share_behind(const Compression& codec, bool with_feedback, int steps) {

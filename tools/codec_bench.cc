@@ -11,6 +11,7 @@
 #include "codec_report.h"
 #include "command_line.h"
 #include "kernels/simd.h"
+#include "plot.h"
 
 namespace qccl::tools {
 namespace {
@@ -127,6 +128,10 @@ void measure_speeds(const DataSet& data, double seconds, CodecReport& report) {
 }
 
 int bench(const BenchOptions& options, const std::vector<Compression>& codecs, const std::vector<DataSet>& data) {
+  if (const auto obstacle = options.plot.empty() ? std::nullopt : plot_obstacle()) {
+    fmt::print(stderr, "qccl codec bench: --plot: {}\n", *obstacle);
+    return kCodecFailed;
+  }
   CodecReport report{.simd = kernels::simd_target()};
   for (const Compression& compression : codecs) report.rows.push_back({.compression = compression});
   const bool within_bounds = measure_errors(data, report);

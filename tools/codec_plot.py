@@ -1,5 +1,5 @@
 """Draws error against bits an element, a panel for each data set. Part of the qccl program, which runs it with
-its report in REPORT and the picture's name as argument.
+its report on standard input and the picture's name as argument.
 """
 
 import json
@@ -54,4 +54,7 @@ def draw(report, path):
     figure.savefig(path, dpi=130)
 
 
-draw(json.loads(REPORT), sys.argv[1])  # noqa: F821
+try:
+    draw(json.load(sys.stdin), sys.argv[1])
+except OSError as error:
+    sys.exit(str(error))

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "codec_plot.h"
+#include "plot.h"
 
 namespace qccl::tools {
 namespace {
@@ -44,20 +43,6 @@ Json as_json(const CodecReport& report) {
 
 std::string rate_text(double rate, double of_copy) { return fmt::format("{:>7.1f} ({:.2f})", rate, of_copy); }
 
-std::string shell_quoted(const std::string& text) {
-  std::string quoted = "'";
-  for (const char letter : text) quoted += letter == '\'' ? "'\\''" : std::string(1, letter);
-  return quoted + "'";
-}
-
-// Of the checkout whose build folder holds this program, else the one in PATH.
-std::string python() {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const auto own = program.parent_path().parent_path() / ".venv" / "bin" / "python";
-  return !error && std::filesystem::exists(own, error) ? own.string() : "python3";
-}
-
 }  // namespace
 
 void print_heading(const CodecReport::Data& data) {
@@ -88,16 +73,7 @@ std::optional<std::string> write_json(const CodecReport& report, const std::stri
 }
 
 std::optional<std::string> draw_plot(const CodecReport& report, const std::string& path) {
-  const std::string command = fmt::format("{} - {}", shell_quoted(python()), shell_quoted(path));
-  std::FILE* pipe = ::popen(command.c_str(), "w");
-  if (pipe == nullptr) return "can't start Python to draw " + path;
-  const std::string script = fmt::format("REPORT = r'''{}'''\n{}", as_json(report).dump(), kCodecPlotScript);
-  std::fwrite(script.data(), 1, script.size(), pipe);
-  if (::pclose(pipe) == 0) return std::nullopt;
-  return fmt::format(
-      "no {}: drawing needs a Python with matplotlib (`make build` makes one in .venv); --json has the "
-      "numbers",
-      path);
+  return draw_plot(kCodecPlotScript, as_json(report).dump(), path);
 }
 
 }  // namespace qccl::tools

@@ -56,13 +56,17 @@ Variables JobVariables::variables() const {
   return set;
 }
 
-void add_job_flags(CLI::App& app, JobVariables& job) {
+void add_link_flags(CLI::App& app, JobVariables& job) {
   app.add_option("--transport", job.transport, "What carries the data: auto, shm or tcp")
       ->check(CLI::IsMember({"auto", "shm", "tcp"}));
+  app.add_option("--link-rate", job.link_rate, "Pace each rank as a link of this rate would, for example 1gbit");
+}
+
+void add_job_flags(CLI::App& app, JobVariables& job) {
+  add_link_flags(app, job);
   app.add_option("--compression", job.compression,
                  "What reductions send: none, cast:type=bf16, minmax:bits=4,bucket_size=1024")
       ->check(CLI::Validator(check_compression, "SPEC"));
-  app.add_option("--link-rate", job.link_rate, "Pace each rank as a link of this rate would, for example 1gbit");
 }
 
 std::chrono::milliseconds to_milliseconds(double seconds) {

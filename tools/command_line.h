@@ -27,7 +27,9 @@ struct JobVariables {
   Variables variables() const;
 };
 
-// --transport, --compression and --link-rate.
+// --transport and --link-rate.
+void add_link_flags(CLI::App& app, JobVariables& job);
+// These and --compression.
 void add_job_flags(CLI::App& app, JobVariables& job);
 
 std::chrono::milliseconds to_milliseconds(double seconds);

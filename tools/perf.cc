@@ -16,6 +16,7 @@
 #include "perf_memory.h"
 #include "perf_options.h"
 #include "perf_table.h"
+#include "plot.h"
 
 namespace qccl::tools {
 namespace {
@@ -77,9 +78,19 @@ class Session {
   }
 
   void run_all() {
+    if (options_.compressions.empty()) run_table(std::nullopt);
+    for (const Compression& compression : options_.compressions) {
+      bench_.communicator().set_compression(compression);
+      run_table(compression);
+    }
+  }
+
+  void run_table(std::optional<Compression> compression) {
+    print(table_heading(options_, compression));
     Case c;
     c.collective = options_.collective;
     c.world = bench_.communicator().size();
+    c.compression = compression;
     for (const DataType type : options_.types) {
       c.type = type;
       run_ops(c);
@@ -133,7 +144,8 @@ class Session {
       busbw_sum_ += m->busbw;
       ++measurements_;
     }
-    if (!options_.json_file.empty() && prints()) report_.rows.push_back(row);
+    const bool is_kept = !options_.json_file.empty() || !options_.plot_file.empty();
+    if (is_kept && prints()) report_.rows.push_back(row);
   }
 
   int conclude() {
@@ -142,16 +154,22 @@ class Session {
     verdict.least_busbw = number_in("NCCL_TESTS_MIN_BW");
     print(footer(options_, verdict));
     int code = verdict.checks_ok() && verdict.bandwidth_ok() ? kPerfOk : kPerfWrongResult;
-    if (!options_.json_file.empty() && prints()) {
-      const std::string problem = write_json(options_, report_);
-      if (!problem.empty()) {
-        fmt::print(stderr, "qccl perf: {}\n", problem);
-        code = kPerfInternalError;
-      }
-    }
+    if (prints() && !write_files()) code = kPerfInternalError;
     bench_.communicator().barrier();
     bench_.communicator().close();
     return code;
+  }
+
+  // False, after saying why, if one could not be written.
+  bool write_files() const {
+    const std::string json = json_text(options_, report_);
+    std::string problem;
+    if (!options_.json_file.empty()) problem = write_json(options_, json);
+    if (problem.empty() && !options_.plot_file.empty()) {
+      problem = draw_plot(kPerfPlotScript, json, options_.plot_file).value_or("");
+    }
+    if (!problem.empty()) fmt::print(stderr, "qccl perf: {}\n", problem);
+    return problem.empty();
   }
 
   const PerfOptions& options_;
@@ -199,6 +217,9 @@ int perf_main(const std::vector<std::string>& arguments) {
   PerfOptions options;
   if (const auto code = parse_perf_options(arguments, options)) return *code;
   const bool launches = options.ranks > 1 && !is_launched();
+  if (const auto obstacle = options.plot_file.empty() || is_launched() ? std::nullopt : plot_obstacle()) {
+    return fail(kPerfInternalError, "--plot: " + *obstacle);
+  }
   if (const std::string problem = memory_problem(options, launches); !problem.empty()) {
     return fail(kPerfInternalError, problem);
   }

@@ -98,21 +98,29 @@ double ErrorModel::bound(int owner, const std::vector<Extremes>& inputs, const E
     result = {sum.low / case_.world, sum.high / case_.world, sum.norm / case_.world};
     e1 = e1 / case_.world + result.largest() * 0x1p-23;
   }
-  const bool narrow = element_bytes(case_.type) == 2;
-  const double rounding = narrow ? std::ldexp(1, -precision_bits(case_.type)) : 0;
-  double total = e1 + rounding * (result.largest() + e1);
+  double total = e1 + rounding_bound(result.largest() + e1);
   const bool stays = case_.collective == Collective::reduce && owner == case_.root;
   if (algorithm_ != Algorithm::sra || stays) return total;
   total += codec_bound(result, total);
-  return total + rounding * (result.largest() + total);
+  return total + rounding_bound(result.largest() + total);
+}
+
+double ErrorModel::rounding_bound(double magnitude) const {
+  const bool narrow = element_bytes(case_.type) == 2;
+  return narrow ? std::ldexp(magnitude, -precision_bits(case_.type)) : 0;
+}
+
+double ErrorModel::moving_bound(const Extremes& input) const {
+  const double error = codec_bound(input, 0);
+  return error + rounding_bound(input.largest() + error);
 }
 
 std::uint64_t uncompressed_bytes(const Case& c, Algorithm algorithm, int rank) {
   std::uint64_t elements = 0;
   for (const plan::Lane& lane : plan::make_role(request_of(c, algorithm), rank).lanes) {
     for (const plan::Step& step : lane.steps) {
-      const bool sends = step.kind == plan::StepKind::send_input || step.kind == plan::StepKind::send_result ||
-                         step.kind == plan::StepKind::forward;
+      const bool sends = step.kind == plan::StepKind::send_input || step.kind == plan::StepKind::send_sum ||
+                         step.kind == plan::StepKind::send_result || step.kind == plan::StepKind::forward;
       if (sends) elements += lane.count * step.peers.size();
     }
   }

@@ -19,6 +19,8 @@
 //   e1 = e1 + B(L - e1, H + e1) + N 2^-23 max(|L|, |H|)
 //
 // stands in place of the first and third line. It doubles per hop at 1 bit: no use below 4 bits.
+//
+// What is only moved is encoded once, whatever the algorithm, and rounded where the type is narrow.
 #pragma once
 
 #include <memory>
@@ -63,8 +65,12 @@ class ErrorModel {
 
   // The bound for one group: extremes and norm of each rank's input, and of their exact sum.
   double bound(int owner, const std::vector<Extremes>& inputs, const Extremes& sum) const;
+  // The same for a group that is only moved.
+  double moving_bound(const Extremes& input) const;
 
  private:
+  // Rounding numbers of this size to the type.
+  double rounding_bound(double magnitude) const;
   // Of numbers like these that are each off by up to `error`.
   double codec_bound(const Extremes& exact, double error) const;
 

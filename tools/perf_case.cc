@@ -21,6 +21,15 @@ void run_sendrecv(Communicator& communicator, const Case& c, const Placement& p)
 
 std::string_view name_of(Operation operation) { return operation ? to_string(*operation) : "sendrecv"; }
 
+bool moves_compressed(Operation operation) {
+  return operation == Collective::all_gather || operation == Collective::all_to_all ||
+         operation == Collective::broadcast;
+}
+
+bool is_compressible(DataType type) {
+  return type == DataType::float32 || type == DataType::float16 || type == DataType::bfloat16;
+}
+
 bool has_input_parts(Operation operation) {
   return operation == Collective::reduce_scatter || operation == Collective::scatter ||
          operation == Collective::all_to_all;
@@ -99,6 +108,16 @@ Placement place(const Case& c, int rank, const Buffer& input, const Buffer& outp
   return {output.data(), output.data()};
 }
 
+CallOptions call_options(const Case& c, Algorithm algorithm, int rank) {
+  CallOptions options;
+  options.op = c.op;
+  options.premul_factor = premul_factor_of(rank);
+  options.root = c.root;
+  options.algorithm = algorithm;
+  if (moves_compressed(c.collective) && is_compressible(c.type)) options.compression = c.compression;
+  return options;
+}
+
 void run_collective(Communicator& communicator, const Case& c, const Placement& placement, Algorithm algorithm) {
   Placement p = placement;
   if (p.aside != nullptr) {
@@ -106,11 +125,7 @@ void run_collective(Communicator& communicator, const Case& c, const Placement& 
     p.input = p.aside;
   }
   if (c.collective == kSendrecv) return run_sendrecv(communicator, c, p);
-  CallOptions options;
-  options.op = c.op;
-  options.premul_factor = premul_factor_of(communicator.rank());
-  options.root = c.root;
-  options.algorithm = algorithm;
+  const CallOptions options = call_options(c, algorithm, communicator.rank());
   switch (*c.collective) {
     case Collective::all_reduce: return communicator.all_reduce(p.input, p.output, c.count, c.type, options);
     case Collective::broadcast: return communicator.broadcast(p.output, c.count, c.type, options);

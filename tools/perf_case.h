@@ -25,6 +25,7 @@ struct Case {
   int world = 1;
   std::uint64_t count = 0;  // elements, as the public call counts them
   bool in_place = false;
+  std::optional<Compression> compression{};  // that --compression asks for, if it does
 
   bool is_reduction() const { return collective && qccl::is_reduction(*collective); }
   bool is_rooted() const { return collective && qccl::is_rooted(*collective); }
@@ -38,6 +39,10 @@ struct Case {
   // nccl-tests' size column: the larger of input and output.
   std::uint64_t bytes() const;
 };
+
+// True if the operation moves data and can carry it compressed, where the call itself asks for it.
+bool moves_compressed(Operation operation);
+bool is_compressible(DataType type);
 
 // True if a rank's input (output) is a part for (from) each rank.
 bool has_input_parts(Operation operation);
@@ -79,6 +84,10 @@ Placement place(const Case& c, int rank, const Buffer& input, const Buffer& outp
 
 // A rank's factor in premul_sum, as nccl-tests has it: products are exact.
 constexpr double premul_factor_of(int rank) { return rank % 2 == 0 ? 1 : 2; }
+
+// Of the collective as `rank` calls it. What moves is compressed because the call asks for it, sums because the
+// communicator's default does, where they are large enough.
+CallOptions call_options(const Case& c, Algorithm algorithm, int rank);
 
 // Blocks; throws qccl::Error.
 void run_collective(Communicator& communicator, const Case& c, const Placement& placement, Algorithm algorithm);

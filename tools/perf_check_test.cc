@@ -205,6 +205,44 @@ TEST(PerfCheck, a_lossy_sum_passes_within_the_bound_and_fails_beyond_it) {
   EXPECT_GT(beyond.largest_error, beyond.largest_bound);
 }
 
+// What moves arrives as the codec makes it: within the error of one encoding of its own bucket.
+TEST(PerfCheck, what_was_moved_compressed_passes_within_the_bound_and_fails_beyond_it) {
+  const Effective effective = {minmax({.bits = 4, .bucket_size = 512}), Algorithm::ring};
+  for (const DataType type : {DataType::float32, DataType::float16, DataType::bfloat16}) {
+    const Case c = small_case(Collective::all_gather, type);
+    const Inputs inputs(c, true, 1);
+    auto output = gathered(inputs, c);
+    const CheckResult exact = check_output(c, effective, inputs, 1, output.data());
+    EXPECT_EQ(exact.wrong, 0u);
+    EXPECT_EQ(exact.largest_error, 0);
+    // A range of 2 in 15 steps, half a step; and what a narrow type rounds.
+    EXPECT_GT(exact.largest_bound, 0.066);
+    EXPECT_LT(exact.largest_bound, 0.072);
+    std::byte* const last = output.data() + output.size() - element_bytes(type);
+    std::vector<double> value(1);
+    load_values(type, last, value);
+    last[element_bytes(type) - 1] ^= std::byte{0x80};
+    const CheckResult turned = check_output(c, effective, inputs, 1, output.data());
+    EXPECT_EQ(turned.wrong, std::abs(2 * value[0]) > exact.largest_bound ? 1u : 0u) << value[0];
+    EXPECT_EQ(turned.largest_error, std::abs(2 * value[0]));
+    const auto stale = gathered(Inputs(c, true, 2), c);
+    EXPECT_GT(check_output(c, effective, inputs, 0, stale.data()).wrong, c.output_count() * 8 / 10);
+  }
+}
+
+TEST(PerfCheck, a_ranks_own_part_of_an_all_to_all_must_be_as_it_was) {
+  const Case c = small_case(Collective::all_to_all, DataType::float32);
+  const Effective effective = {minmax({.bits = 8}), Algorithm::pairwise};
+  const Inputs inputs(c, true, 1);
+  std::vector<float> output(c.output_count());
+  for (int source = 0; source < c.world; ++source) {
+    inputs.write(source, 2 * c.count, c.count, reinterpret_cast<std::byte*>(output.data() + source * c.count));
+  }
+  EXPECT_EQ(check_output(c, effective, inputs, 2, bytes_of(output)).wrong, 0u);
+  for (const std::uint64_t part : {0, 1, 2}) output[part * c.count + 7] += 1e-4f;
+  EXPECT_EQ(check_output(c, effective, inputs, 2, bytes_of(output)).wrong, 1u);
+}
+
 TEST(PerfInputs, parts_written_apart_equal_the_whole) {
   for (const DataType type : kTypes) {
     const Case c = small_case(Collective::all_reduce, type, 10000);

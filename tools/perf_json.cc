@@ -25,6 +25,7 @@ Json result(const Case& c, bool in_place, const Measurement& m) {
   entry["root"] = root_of(c);
   entry["in_place"] = in_place;
   entry["algorithm"] = c.collective ? Json(to_string(m.effective.algorithm)) : Json(nullptr);
+  entry["asked_compression"] = c.compression ? Json(c.compression->to_string()) : Json(nullptr);
   entry["compression"] = m.effective.compression.to_string();
   entry["time_us"] = {{"min", m.min_us}, {"median", m.median_us}, {"max", m.max_us}, {"mean", m.mean_us}};
   entry["algbw_GBps"] = m.algbw;
@@ -54,7 +55,8 @@ Json options_object(const PerfOptions& options) {
   object["average"] = options.average;
   object["blocking"] = options.blocking;
   object["algorithm"] = options.algorithm == Algorithm::automatic ? "auto" : to_string(options.algorithm);
-  object["compression"] = options.job.compression;
+  object["compressions"] = Json::array();
+  for (const Compression& compression : options.compressions) object["compressions"].push_back(compression.to_string());
   object["link_rate"] = options.job.link_rate;
   object["timeout_s"] = options.timeout_seconds;
   return object;
@@ -73,7 +75,7 @@ Json header_object(const PerfOptions& options, const PerfReport& report) {
 
 }  // namespace
 
-std::string write_json(const PerfOptions& options, const PerfReport& report) {
+std::string json_text(const PerfOptions& options, const PerfReport& report) {
   Json document;
   document["header"] = header_object(options, report);
   document["results"] = Json::array();
@@ -83,8 +85,12 @@ std::string write_json(const PerfOptions& options, const PerfReport& report) {
   }
   document["out_of_bounds"] = {{"count", report.verdict.failed_checks}, {"ok", report.verdict.checks_ok()}};
   document["average_busbw_GBps"] = report.verdict.average_busbw;
+  return document.dump(2);
+}
+
+std::string write_json(const PerfOptions& options, const std::string& json) {
   std::ofstream file(options.json_file);
-  file << document.dump(2) << "\n";
+  file << json << "\n";
   file.close();
   if (file.good()) return {};
   return fmt::format("can't write '{}': {}", options.json_file, std::strerror(errno));

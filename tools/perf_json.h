@@ -15,7 +15,8 @@ struct PerfReport {
   Verdict verdict;
 };
 
-// Writes the file anew. An empty text if that worked, else why not.
-std::string write_json(const PerfOptions& options, const PerfReport& report);
+std::string json_text(const PerfOptions& options, const PerfReport& report);
+// Writes it to --json's file, anew. An empty text if that worked, else why not.
+std::string write_json(const PerfOptions& options, const std::string& json);
 
 }  // namespace qccl::tools

@@ -68,10 +68,8 @@ Bench::Bench(Communicator communicator, const PerfOptions& options, std::uint64_
 Effective Bench::effective(const Case& c) const {
   Effective effective;
   if (c.collective == kSendrecv) return effective;
-  CallOptions call;
-  call.op = c.op;
-  call.algorithm = options_.algorithm;
-  if (c.is_reduction()) effective.compression = communicator_.effective_compression(c.count, c.type, call);
+  const CallOptions call = call_options(c, options_.algorithm, communicator_.rank());
+  effective.compression = communicator_.effective_compression(*c.collective, c.count, c.type, call);
   effective.algorithm = communicator_.effective_algorithm(*c.collective, c.count, c.type, call);
   return effective;
 }

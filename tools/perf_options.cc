@@ -44,6 +44,11 @@ operation (mean over ranks, headers included); how many times less payload that 
 uncompressed run of the same algorithm; the largest error against an exact reduction; the largest
 error that is allowed. Uncompressed results must be exact, averages within 2 ulp; compressed ones
 within the codec's stated bound; and all ranks must hold the same bits. #wrong counts elements.
+
+With --compression sums and averages are compressed by the library's rules, from 64 KiB on; all_gather,
+all_to_all and broadcast in every size, because each call then asks for it. Where there are several
+codecs each has a table, "# compression" above it names it, and the last lines are about all of them.
+
 all_to_all and sendrecv have no form in place: there, the input is copied aside first, which is timed.
 
 Exit code: 0; 7 if a result is wrong or the average is below 0.9 NCCL_TESTS_MIN_BW; 6 for wrong
@@ -52,6 +57,8 @@ flags; 255 for wrong sizes; 4 if an operation timed out; 3 for other errors of t
 Examples:
   qccl perf all_reduce -b 4 -e 64M -f 2 -g 4
   qccl perf all_reduce -b 64M -e 64M -g 4 --compression minmax:bits=4 --link-rate 1gbit
+  qccl perf all_reduce -b 64K -e 64M -f 4 -g 4 --compression none,cast,minmax:bits=4 --plot codecs.png
+  qccl perf all_gather -b 1M -e 64M -f 4 -g 4 --compression none --compression minmax:bits=8
   qccl perf broadcast -b 1M -e 8M -i 1M -d all -g 2 --transport tcp --json broadcast.json
   RING_ALLREDUCE_VERSION=new BITS=8 all_reduce_perf -b 4 -e 1G -d float -f 2 -n 5 -w 1 -g 4
   qccl run -n 4 -- qccl perf all_gather -b 1M -e 32M -f 2
@@ -78,6 +85,7 @@ struct Words {
   std::string type = "float";
   std::string op = "sum";
   std::string algorithm = "auto";
+  std::vector<std::string> compressions;
   int timestamps = 0;
 };
 
@@ -141,9 +149,28 @@ std::optional<int> refuse_idle_flags(const PerfOptions& options) {
     for (const Algorithm algorithm : all) names += fmt::format(" {}", to_string(algorithm));
     return usage_error(fmt::format("--algorithm {}: {} has only{}", to_string(options.algorithm), name, names));
   }
-  const std::string& compression = options.job.compression;
-  if (!compression.empty() && compression != "none" && !reduces(options)) {
-    return usage_error(fmt::format("--compression is for all_reduce, reduce_scatter and reduce, not for {}", name));
+  const bool compresses = std::any_of(options.compressions.begin(), options.compressions.end(),
+                                      [](const Compression& compression) { return !compression.is_none(); });
+  if (!compresses || reduces(options)) return std::nullopt;
+  if (!moves_compressed(options.collective)) {
+    return usage_error(fmt::format(
+        "--compression is for all_reduce, reduce_scatter, reduce, all_gather, all_to_all and broadcast, not for {}",
+        name));
+  }
+  if (std::any_of(options.types.begin(), options.types.end(), is_compressible)) return std::nullopt;
+  return usage_error(
+      fmt::format("--compression is for half, float and bfloat16, not for {}", type_name(options.types[0])));
+}
+
+std::optional<int> take_compressions(const Words& words, PerfOptions& options) {
+  for (const std::string& list : words.compressions) {
+    for (const std::string& spec : split_compressions(list)) {
+      try {
+        options.compressions.push_back(Compression::parse(spec));
+      } catch (const Error& error) {
+        return usage_error(fmt::format("--compression: {}", error.what()));
+      }
+    }
   }
   return std::nullopt;
 }
@@ -202,8 +229,14 @@ void add_nccl_flags(CLI::App& app, PerfOptions& options, Words& words) {
 
 void add_own_flags(CLI::App& app, PerfOptions& options, Words& words) {
   app.add_option("--algorithm", words.algorithm, list_names(kAlgorithms) + " (default auto)");
-  add_job_flags(app, options.job);
+  app.add_option("--compression", words.compressions,
+                 "What is sent: none, cast:type=bf16, minmax:bits=4,bucket_size=1024 (default: QCCL_COMPRESSION's). "
+                 "A table for each, where given several times or as a list with commas or semicolons")
+      ->allow_extra_args(false);
+  add_link_flags(app, options.job);
   app.add_option("-J,--json,--output_file", options.json_file, "Write the results to this file as well");
+  app.add_option("--plot", options.plot_file,
+                 "Draw bus bandwidth against size, a line for each codec, to this PNG (needs Python's matplotlib)");
 }
 
 // A flag of nccl-tests that has one value here, and why.
@@ -261,6 +294,23 @@ std::optional<int> take_collective(const std::vector<std::string>& arguments, Pe
 
 }  // namespace
 
+std::vector<std::string> split_compressions(const std::string& list) {
+  std::vector<std::string> specs;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find_first_of(",;", begin), list.size());
+    const std::string word = list.substr(begin, end - begin);
+    const bool is_setting = word.find('=') != std::string::npos && word.find(':') == std::string::npos;
+    const bool goes_on = is_setting && begin > 0 && list[begin - 1] == ',';
+    if (goes_on) {
+      specs.back() += "," + word;
+    } else {
+      specs.push_back(word);
+    }
+    begin = end + 1;
+  }
+  return specs;
+}
+
 std::string type_name(DataType type) { return name_in(kTypes, type); }
 
 std::string op_name(ReduceOp op) { return name_in(kOps, op); }
@@ -281,6 +331,7 @@ std::optional<int> parse_perf_options(const std::vector<std::string>& arguments,
   options.timestamps = words.timestamps != 0;
   if (auto code = take_sizes(words, options)) return code;
   if (auto code = take_names(words, options)) return code;
+  if (auto code = take_compressions(words, options)) return code;
   return refuse_idle_flags(options);
 }
 

@@ -44,13 +44,18 @@ struct PerfOptions {
   int ranks = 1;               // to start here, unless a launcher has
   double timeout_seconds = 0;  // of each operation; 0: the library's
   Algorithm algorithm = Algorithm::automatic;
+  std::vector<Compression> compressions;  // a table each; empty: one table, of what the environment says
   JobVariables job;
   std::string json_file;
+  std::string plot_file;
 };
 
 // Fills `options` from the words behind "perf", the collective first; an exit code if the command
 // line ends here (help, or something is wrong: the message says what is allowed).
 std::optional<int> parse_perf_options(const std::vector<std::string>& arguments, PerfOptions& options);
+
+// The specifications in "none,minmax:bits=4,bucket_size=128;cast": a comma ends one where no setting follows.
+std::vector<std::string> split_compressions(const std::string& list);
 
 // "float", "half"; "sum", "mulsum": nccl-tests' names.
 std::string type_name(DataType type);

@@ -90,7 +90,13 @@ std::string header(const PerfOptions& options, const std::vector<RankInfo>& rank
     text += fmt::format("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [0000:00:00] CPU\n", rank, 0,
                         ranks[rank].pid, ranks[rank].host, ranks[rank].local_rank);
   }
-  return text + fmt::format("#\n# QCCL: {}\n#\n", description) + column_names(options);
+  return text + fmt::format("#\n# QCCL: {}\n#\n", description);
+}
+
+std::string table_heading(const PerfOptions& options, const std::optional<Compression>& compression) {
+  const bool is_one_of_several = compression && options.compressions.size() > 1;
+  return (is_one_of_several ? fmt::format("# compression: {}\n#\n", compression->to_string()) : "") +
+         column_names(options);
 }
 
 std::string row_text(const PerfOptions& options, const Row& row) {

@@ -41,8 +41,10 @@ std::string fit(double number, int width);
 std::string op_name(const Case& c);
 int root_of(const Case& c);
 
-// `description` is Communicator::describe()'s.
+// Above all tables; `description` is Communicator::describe()'s.
 std::string header(const PerfOptions& options, const std::vector<RankInfo>& ranks, const std::string& description);
+// Above one table: its columns and, where there are several, its codec.
+std::string table_heading(const PerfOptions& options, const std::optional<Compression>& compression);
 std::string row_text(const PerfOptions& options, const Row& row);
 std::string footer(const PerfOptions& options, const Verdict& verdict);
 

@@ -49,8 +49,11 @@ TEST(PerfBound, uncompressed_bytes_are_what_the_plan_sends) {
   c.count = 4096;
   EXPECT_EQ(uncompressed_bytes(c, Algorithm::sra, 0), 2u * 3 * 1024 * 4);
   EXPECT_EQ(uncompressed_bytes(c, Algorithm::one_shot, 0), 3u * 4096 * 4);
+  EXPECT_EQ(uncompressed_bytes(c, Algorithm::ring, 0), 2u * 3 * 1024 * 4);
   c.collective = Collective::reduce_scatter;
   EXPECT_EQ(uncompressed_bytes(c, Algorithm::one_shot, 2), 3u * 4096 * 4);
+  c.collective = Collective::all_gather;
+  EXPECT_EQ(uncompressed_bytes(c, Algorithm::ring, 2), 3u * 4096 * 4);
 }
 
 }  // namespace

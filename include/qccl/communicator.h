@@ -338,8 +338,10 @@ class Communicator {
   // Default timeout of later calls.
   void set_timeout(Milliseconds timeout);
 
-  // What a call would use now, for reports: the codec of an all_reduce after the rules on size, type
-  // and operation, and the algorithm.
+  // What a call would use now, for reports: the codec after the rules on collective (without one: an all_reduce), size,
+  // type and operation, and the algorithm. Unsupported, as of the call itself, if the options ask for what can't be.
+  Compression effective_compression(Collective collective, std::size_t count, DataType type,
+                                    const CallOptions& = {}) const;
   Compression effective_compression(std::size_t count, DataType type, const CallOptions& = {}) const;
   Algorithm effective_algorithm(Collective collective, std::size_t count, DataType type, const CallOptions& = {}) const;
   // Why that algorithm, in words: "hierarchical, 35.3 ms: saves 65 % of the time of sra (one_shot 1.2 s, ...)".

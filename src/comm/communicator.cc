@@ -333,9 +333,13 @@ void Communicator::set_compression(const Compression& compression) { state_->set
 
 void Communicator::set_timeout(Milliseconds timeout) { state_->set_timeout(timeout); }
 
+Compression Communicator::effective_compression(Collective collective, std::size_t count, DataType type,
+                                                const CallOptions& options) const {
+  return comm::choose_compression(collective, count, type, size(), options, state_->defaults()).take_or_throw();
+}
+
 Compression Communicator::effective_compression(std::size_t count, DataType type, const CallOptions& options) const {
-  return comm::choose_compression(Collective::all_reduce, count, type, size(), options, state_->defaults())
-      .take_or_throw();
+  return effective_compression(Collective::all_reduce, count, type, options);
 }
 
 Algorithm Communicator::effective_algorithm(Collective collective, std::size_t count, DataType type,

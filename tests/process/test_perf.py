@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import socket
 import subprocess
 from dataclasses import dataclass
@@ -308,6 +309,94 @@ def test_16_bit_types_are_compressed_within_the_bound(type_, algorithm, transpor
         assert entry["compression_ratio"] == pytest.approx(16 / (4 + 64 / 64), rel=0.02)
 
 
+@pytest.mark.parametrize("type_", ["float", "half", "bfloat16"])
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("collective", ["all_gather", "all_to_all", "broadcast"])
+def test_what_moves_compressed_is_within_the_bound_of_one_encoding(collective, transport, type_, tmp_path):
+    spec = "minmax:bits=4,bucket_size=64"
+    for algorithm in ALGORITHMS[collective]:
+        document = perf_json(
+            tmp_path, collective, "-b", "4K", "-e", "400K", "-f", 10, "-n", 2, "-g", 3, "-d", type_, "-r", 1, "-c", 2,
+            "--algorithm", algorithm, "--transport", transport, "--compression", spec,
+        )  # fmt: skip
+        for entry in document["results"]:
+            assert entry["compression"] == spec and entry["algorithm"] == algorithm
+            assert 0.05 < entry["max_abs_error"] <= entry["error_bound"] < 0.072
+        last = document["results"][-1]
+        assert last["compression_ratio"] == pytest.approx(8 * TYPES[type_] / (4 + 64 / 64), rel=0.02)
+
+
+def test_of_what_moves_only_floats_are_compressed(tmp_path):
+    flags = ["-b", "3K", "-e", "3K", "-n", 1, "-g", 3, "-d", "all", "--compression", "minmax:bits=8"]
+    for entry in perf_json(tmp_path, "all_gather", *flags)["results"]:
+        is_compressed = entry["dtype"] in ("float", "half", "bfloat16")
+        assert entry["asked_compression"] == "minmax:bits=8,bucket_size=1024"
+        assert entry["compression"] == (entry["asked_compression"] if is_compressed else "none")
+        assert (entry["max_abs_error"] > 0) == is_compressed
+
+
+def test_each_of_several_codecs_has_a_table_and_its_results(tmp_path):
+    codecs = ["none", "minmax:bits=4,bucket_size=128", "cast:type=bf16", "minmax:bits=8,bucket_size=1024"]
+    file = tmp_path / "results.json"
+    flags = ["-b", "32K", "-e", "128K", "-f", 4, "-n", 1, "-g", 2, "--json", file]
+    lists = ["--compression", f"{codecs[0]},{codecs[1]}", "--compression", "cast;minmax:bits=8"]
+    result = run("perf", "all_reduce", *flags, *lists)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.findall(r"^# compression: (.*)$", result.stdout, re.M) == codecs
+    tables = result.stdout.split("# compression: ")[1:]
+    assert all(COLUMN_NAMES in table and COLUMN_UNITS in table for table in tables)
+    assert [[row.size for row in rows_of(table[table.index("#") :])] for table in tables] == [[32768, 131072]] * 4
+    assert result.stdout.count("# Out of bounds values : 0 OK\n") == 1
+    document = json.loads(file.read_text())
+    assert document["header"]["options"]["compressions"] == codecs
+    ran = [(e["asked_compression"], e["bytes"], e["compression"]) for e in document["results"] if not e["in_place"]]
+    assert ran == [(codec, size, codec if size >= 65536 else "none") for codec in codecs for size in (32768, 131072)]
+    busbw = [entry["busbw_GBps"] for entry in document["results"]]
+    assert document["average_busbw_GBps"] == pytest.approx(sum(busbw) / len(busbw))
+
+
+def test_one_codec_has_nccl_tests_table_and_none_asked_for_is_the_environments(tmp_path):
+    flags = ["-b", "64K", "-e", "64K", "-n", 1, "-g", 2]
+    result = run("perf", "all_reduce", *flags, "--compression", "minmax:bits=4")
+    assert result.returncode == 0 and "# compression" not in result.stdout
+    entry = perf_json(tmp_path, "all_reduce", *flags, QCCL_COMPRESSION="cast:type=fp16")["results"][0]
+    assert entry["asked_compression"] is None and entry["compression"] == "cast:type=fp16"
+
+
+# ---- pictures
+
+
+def test_a_picture_has_a_line_for_each_codec(tmp_path):
+    flags = ["-b", "32K", "-e", "512K", "-f", 4, "-n", 1, "-g", 2, "--compression", "none,minmax:bits=4,cast"]
+    for name in ("codecs.png", "it's a picture.svg"):
+        perf("all_reduce", *flags, "--plot", tmp_path / name)
+    assert (tmp_path / "codecs.png").read_bytes().startswith(b"\x89PNG")
+    drawn = (tmp_path / "it's a picture.svg").read_text()
+    codecs = ("none", "minmax:bits=4,bucket_size=1024", "cast:type=bf16")
+    for words in (*codecs, "32 KiB", "512 KiB", "all_reduce, 2 ranks"):
+        assert f"<!-- {words} -->" in drawn, words
+
+
+def test_without_matplotlib_a_picture_is_refused_before_anything_runs(tmp_path):
+    # Away from the checkout and its .venv, where only PATH has a Python, or not even that.
+    program = tmp_path / "qccl"
+    shutil.copy(PROGRAM, program)
+    plain = tmp_path / "python3"
+    plain.write_text("#!/bin/sh\nexit 1\n")
+    plain.chmod(0o755)
+    command = [str(program), *"perf all_reduce -b 4 -e 4 -n 1 --plot".split(), str(tmp_path / "x.png")]
+    for path in (str(tmp_path), str(tmp_path / "nothing")):
+        result = subprocess.run(command, env=environment(PATH=path), capture_output=True, text=True, timeout=60)
+        assert result.returncode == 1 and result.stdout == ""
+        assert "needs a Python with matplotlib" in result.stderr
+
+
+def test_a_picture_that_cannot_be_written_is_an_error(tmp_path):
+    path = tmp_path / "no" / "picture.png"
+    result = run("perf", "all_reduce", "-b", "64", "-e", "64", "-n", 1, "--plot", path)
+    assert result.returncode == 1 and f"can't draw {path}" in result.stderr and "Traceback" not in result.stderr
+
+
 def test_small_tensors_and_other_types_stay_uncompressed(tmp_path):
     flags = ["-b", "32K", "-e", "64K", "-f", 2, "-n", 1, "-g", 2, "--compression", "minmax:bits=4"]
     document = perf_json(tmp_path, "all_reduce", *flags)
@@ -373,6 +462,7 @@ def test_a_json_file_that_cannot_be_written_is_an_error(tmp_path):
         (["--algorithm", "star"], "auto one_shot sra ring tree"),
         (["--transport", "ib"], "auto,shm,tcp"),
         (["--compression", "minmax:bits=99"], "bits=99"),
+        (["--compression", "none,zip:level=3"], "zip"),
         (["-t", "2"], "use -g"),
         (["-G", "1"], "CUDA graphs"),
         (["-m", "4"], "not aggregated"),
@@ -392,7 +482,10 @@ def test_flags_that_would_change_nothing_are_6():
     for collective, flags in (
         ("all_gather", ["--algorithm", "sra"]),
         ("reduce_scatter", ["--algorithm", "tree"]),
-        ("broadcast", ["--compression", "minmax:bits=4"]),
+        ("gather", ["--compression", "minmax:bits=4"]),
+        ("scatter", ["--compression", "none,cast"]),
+        ("sendrecv", ["--compression", "minmax:bits=4"]),
+        ("broadcast", ["--compression", "minmax:bits=4", "-d", "int32"]),
         ("sendrecv", ["--algorithm", "one_shot"]),
         ("gather", ["--algorithm", "ring"]),
     ):

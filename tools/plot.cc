@@ -1,0 +1,53 @@
+#include "plot.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+namespace qccl::tools {
+namespace {
+
+constexpr const char* kNeeds = "drawing needs a Python with matplotlib (`make build` makes one in .venv)";
+
+std::string shell_quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char letter : text) quoted += letter == '\'' ? "'\\''" : std::string(1, letter);
+  return quoted + "'";
+}
+
+// Of the checkout whose build folder holds this program, else the one in PATH.
+std::string python() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto own = program.parent_path().parent_path() / ".venv" / "bin" / "python";
+  return !error && std::filesystem::exists(own, error) ? own.string() : "python3";
+}
+
+}  // namespace
+
+std::optional<std::string> plot_obstacle() {
+  const std::string command = fmt::format("{} -c 'import matplotlib' >/dev/null 2>&1", shell_quoted(python()));
+  if (std::system(command.c_str()) == 0) return std::nullopt;
+  return fmt::format("{}; '{}' is none", kNeeds, python());
+}
+
+std::optional<std::string> draw_plot(const char* script, const std::string& report, const std::string& path) {
+  const std::string command =
+      fmt::format("{} -c {} {}", shell_quoted(python()), shell_quoted(script), shell_quoted(path));
+  // One that has ended before it read the report must not end this program.
+  const auto usual = std::signal(SIGPIPE, SIG_IGN);
+  std::FILE* pipe = ::popen(command.c_str(), "w");
+  bool is_drawn = false;
+  if (pipe != nullptr) {
+    std::fwrite(report.data(), 1, report.size(), pipe);
+    is_drawn = ::pclose(pipe) == 0;
+  }
+  std::signal(SIGPIPE, usual);
+  if (is_drawn) return std::nullopt;
+  return fmt::format("can't draw {}; {}", path, kNeeds);
+}
+
+}  // namespace qccl::tools

@@ -80,6 +80,7 @@ double ErrorModel::hop_bound(const std::vector<Extremes>& inputs) const {
   double error = 0;
   for (int rank = 0; rank < case_.world; ++rank) {
     error += codec_bound(sums, error) + case_.world * 0x1p-23 * sums.largest();
+    if (codec_->is_exact()) error += rounding_bound(sums.largest() + error);  // sums of 16 bits are rounded first
   }
   return error;
 }

@@ -142,14 +142,18 @@ class ChunkCheck {
     return result;
   }
 
+  // A 16-bit sum that goes on as it is, or through an exact codec, is rounded first.
+  long double rounding_error(long double largest_magnitude, bool is_input) {
+    const bool rounds = call_.type != DataType::float32 && !is_input && std::isfinite(largest_magnitude);
+    may_overflow_ |= rounds && largest_magnitude > largest(call_.type);
+    return rounds ? half_spacing(call_.type, largest_magnitude) / 2 : 0;
+  }
+
   long double travel_error(const Partial& part, int rank, bool is_input) {
     const Encoded block = encoded_block(part.sum, [&](std::size_t) { return part.error; });
     const long double largest_magnitude = block.magnitude();
-    if (call_.compression.is_none() || tree_.raw[static_cast<std::size_t>(rank)]) {
-      const bool rounds = call_.type != DataType::float32 && !is_input && std::isfinite(largest_magnitude);
-      may_overflow_ |= rounds && largest_magnitude > largest(call_.type);
-      return rounds ? half_spacing(call_.type, largest_magnitude) / 2 : 0;
-    }
+    const bool is_raw = codec_ == nullptr || tree_.raw[static_cast<std::size_t>(rank)];
+    if (is_raw || codec_->is_exact()) return rounding_error(largest_magnitude, is_input);
     all_poisoned_ |= is_float16(call_.compression) && is_input && largest_magnitude >= 65520;
     return bound_of_encoding(block);
   }

@@ -31,6 +31,7 @@ constinit const CodecEntry kLosslessCodec = {
     .source = "exponent coding: ZipNN, DietGPU; windows in place of entropy codes",
     .settings = {},
     .make = make,
+    .examples = "lossless",
 };
 
 Compression lossless() { return make_compression("lossless", {}); }

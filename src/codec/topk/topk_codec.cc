@@ -39,6 +39,7 @@ constinit const CodecEntry kTopkCodec = {
     .source = "top-k with error feedback (Stich, Cordonnier, Jaggi 2018, arXiv 1809.07599)",
     .settings = kSettings,
     .make = make,
+    .examples = "topk:density=0.1 topk:density=0.01 topk:density=0.01,values=int8 topk:density=0.001",
 };
 
 Compression topk(TopkOptions options) {

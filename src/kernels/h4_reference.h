@@ -27,11 +27,10 @@
 // <v, y> = |v|^2. Where A^2 < 128 N B, the first is taken always, so that no more than the block's energy is lost.
 // After a second transform that is the scale of the first z, and the block's is it times sum / 32600 / 256 again.
 //
-// Error, in the Euclidean norm over a block: |v - y| <= |v| (1 + 2^-7) + 2^-126 always. Of a block that was transformed
-// once |v - y|^2 <= 1.5 D |v|^2 (1 + 2^-7), unbiased 1.5 D / (1 - 1.5 D) |v|^2 (1 + 2^-7). On average over signs at
-// most 1.04 D |v|^2 of any block, unbiased 1.04 D / (1 - D). D = .1175, .03454, .009497 for 2, 3, 4 bits. A scale
-// below 2^-126, of a block whose rms is below 2^-116 or so, has an absolute error of 2^-134 instead of a relative one
-// of 2^-9.
+// Error, in the Euclidean norm over a block, the rounding of v to whole numbers and of the scale included:
+// |v - y| <= |v| (1 + 2^-6) + 2^-118 always. Of a block that was transformed once |v - y| <= |v| (sqrt(L) + 2^-7), with
+// L = 1.5 D, unbiased L / (1 - L), and 2^-118 more where the scale is below 2^-126. The mean over signs is about
+// D |v|^2, unbiased D / (1 - D); D = .1175, .03454, .009497 for 2, 3, 4 bits.
 //
 // Special blocks. All zeros: scale 0, codes 0; decodes to +0. An element that is not finite: scale NaN, codes 0;
 // decodes to NaN. A sum below 2^-60 or above 2^120: everything is computed from v * 2^80 or v * 2^-20. A scale from

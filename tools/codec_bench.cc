@@ -68,10 +68,17 @@ Result<std::vector<Compression>> chosen_codecs(const BenchOptions& options) {
   for (const std::string& spec : options.specs) {
     auto parsed = parse_compression(spec);
     if (!parsed.ok()) return parsed.failure();
+    if (is_automatic(*parsed)) {
+      std::vector<std::string> names;
+      for (const Compression& each : candidates_of(*parsed)) names.push_back(each.to_string());
+      return Failure(ErrorKind::invalid_argument,
+                     fmt::format("{} has no format of its own: give one of {}", spec, fmt::join(names, ", ")));
+    }
     chosen.push_back(*parsed);
   }
   if (!chosen.empty()) return chosen;
   for (const CodecEntry* entry : codec_list()) {
+    if (entry->candidates != nullptr) continue;
     for (const Compression& example : examples_of(*entry)) chosen.push_back(example);
   }
   return chosen;

@@ -58,7 +58,9 @@ class Bench {
   Timing time_iterations(const Case& c, const Effective& effective);
   void evaluate_times(const Case& c, const std::vector<double>& mine, Measurement& m);
   void evaluate_traffic(const Case& c, const Traffic& sent, Measurement& m);
-  void check(const Case& c, Measurement& m);
+  void run_trial(const Case& c);
+  void check(Case c, Measurement& m);
+  void check_as_is(const Case& c, Measurement& m);
 
   Communicator communicator_;
   const PerfOptions& options_;

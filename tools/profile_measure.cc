@@ -108,7 +108,7 @@ std::vector<plan::CodecSpeed> measure_codecs(const std::vector<float>& large) {
     const std::string name(entry->name);
     for (const std::string& spec : {name, name + ":bits=4", name + ":bits=8"}) {
       const auto compression = parse_compression(spec);
-      if (compression.ok() && !compression.value().is_none()) {
+      if (compression.ok() && make_codec(compression.value()).take_or_throw() != nullptr) {
         speeds.push_back(measure_codec(compression.value(), spec, large));
       }
     }

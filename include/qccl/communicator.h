@@ -335,11 +335,13 @@ class Communicator {
 
   // Compression of later calls that do not say their own.
   void set_compression(const Compression& compression);
+  Compression compression() const;
   // Default timeout of later calls.
   void set_timeout(Milliseconds timeout);
 
   // What a call would use now, for reports: the codec after the rules on collective (without one: an all_reduce), size,
-  // type and operation, and the algorithm. Unsupported, as of the call itself, if the options ask for what can't be.
+  // type and operation (an automatic one: what is the fastest so far), and the algorithm. Unsupported, as of the call
+  // itself, if the options ask for what can't be.
   Compression effective_compression(Collective collective, std::size_t count, DataType type,
                                     const CallOptions& = {}) const;
   Compression effective_compression(std::size_t count, DataType type, const CallOptions& = {}) const;

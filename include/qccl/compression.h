@@ -76,4 +76,9 @@ Compression lossless();
 // Throws Error(invalid_argument) for densities that do not exist.
 Compression topk(TopkOptions options = {});
 
+// None, block_int() or minmax() of these bits, whichever a group's own calls show to be the fastest at their size: some
+// calls try each, then the ranks compare, from time to time again. The error is at most the larger one's.
+// Throws Error(invalid_argument) for bits other than 2..8.
+Compression automatic(int bits = 8);
+
 }  // namespace qccl

@@ -14,6 +14,8 @@ namespace qccl {
 
 // Input bytes of a slice; half of the L2 cache holds it and its frames.
 inline constexpr std::size_t kDefaultSliceBytes = 128 * 1024;
+// Where ranks share cores: fewer turns to wait for.
+inline constexpr std::size_t kSliceBytesOnSharedCores = 256 * 1024;
 
 // One machine that acts as several: `hosts` of them with `ranks` each, in rank order.
 struct HostGrid {
@@ -33,7 +35,7 @@ struct Options {
   Nanoseconds timeout = std::chrono::seconds(300);         // QCCL_TIMEOUT, of each operation
   Nanoseconds init_timeout = std::chrono::seconds(300);    // QCCL_INIT_TIMEOUT, to find all ranks
   Nanoseconds peer_timeout = std::chrono::seconds(60);     // QCCL_PEER_TIMEOUT, silence while waited for
-  std::size_t slice_bytes = kDefaultSliceBytes;            // QCCL_SLICE_BYTES, 4096 to 262144
+  std::optional<std::size_t> slice_bytes{};                // QCCL_SLICE_BYTES, 4096 to 262144
   std::uint64_t seed = 0;                                  // QCCL_SEED, of codecs that draw random numbers
   bool checksum = true;                                    // QCCL_CHECKSUM=0|1, payloads between hosts
   std::optional<Nanoseconds> spin{};                       // QCCL_SPIN_US, polling before sleep

@@ -82,6 +82,16 @@ const CodecEntry* entry_of(const Compression& compression, CodecList list) {
   return compression.codec < list.size() ? list[compression.codec] : nullptr;
 }
 
+bool is_automatic(const Compression& compression) {
+  const CodecEntry* entry = entry_of(compression);
+  return entry != nullptr && entry->candidates != nullptr;
+}
+
+std::vector<Compression> candidates_of(const Compression& automatic) {
+  const CodecEntry& entry = *entry_of(automatic);
+  return entry.candidates({entry.settings, automatic.settings});
+}
+
 std::vector<Compression> examples_of(const CodecEntry& entry) {
   if (entry.examples.empty()) return {Compression::parse(entry.name)};
   std::vector<Compression> examples;

@@ -1,6 +1,7 @@
 // A new codec adds its include and its line here; everything else is in its folder.
 #include "codec/registry.h"
 
+#include "codec/auto/auto_codec.h"
 #include "codec/cast/cast_codec.h"
 #include "codec/int/int_codec.h"
 #include "codec/lossless/lossless_codec.h"
@@ -22,7 +23,7 @@ constinit const CodecEntry kNone = {
 
 constexpr const CodecEntry* kCodecs[] = {
     &kNone,  // must be the first
-    &kCastCodec, &kMinmaxCodec, &kIntCodec, &kLosslessCodec, &kTopkCodec,
+    &kCastCodec, &kMinmaxCodec, &kIntCodec, &kLosslessCodec, &kTopkCodec, &kAutoCodec,
 };
 
 }  // namespace

@@ -43,6 +43,8 @@ struct CodecEntry {
   Result<std::shared_ptr<const Codec>> (*make)(const SettingValues& values);
   // float16 and bfloat16 are sent as they are: it would not make them smaller.
   bool only_float32 = false;
+  // Of one that has no format but stands for others: what a call may be sent as, none first.
+  std::vector<Compression> (*candidates)(const SettingValues& values) = nullptr;
   // What benchmarks run: specifications with blanks between them. Empty: the usual one.
   std::string_view examples{};
 };
@@ -53,6 +55,10 @@ using CodecList = std::span<const CodecEntry* const>;
 CodecList codec_list();
 // The list's entry; null if the value is of no codec in it.
 const CodecEntry* entry_of(const Compression& compression, CodecList list = codec_list());
+
+// Whether it stands for others, and for which.
+bool is_automatic(const Compression& compression);
+std::vector<Compression> candidates_of(const Compression& automatic);
 
 // Its examples, in order.
 std::vector<Compression> examples_of(const CodecEntry& entry);

@@ -139,6 +139,15 @@ Algorithm choose_algorithm(const engine::Call& call, int world, AlgorithmTable* 
   return table != nullptr ? table->choose(asked) : table_of_one_host(world).choose(asked);
 }
 
+// What an automatic one is at present. No rank of an all_to_all_v knows how much the others have, which a trial needs.
+Compression settled(const Compression& compression, const Extent& extent, const engine::Call& call,
+                    const GroupDefaults& defaults) {
+  if (!is_automatic(compression)) return compression;
+  const bool differs = call.collective == Collective::all_to_all && extent.counts;
+  if (differs || defaults.automatic == nullptr) return none();
+  return defaults.automatic->current({call.collective, extent.count, call.type, compression});
+}
+
 std::string time_text(double seconds) {
   if (seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
   return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.4g} s", seconds);
@@ -182,7 +191,7 @@ Result<engine::Call> make_call(Collective collective, const Extent& extent, Data
   call.type = type;
   if (is_reduction(collective)) call.op = options.op;
   if (is_rooted(collective)) call.root = options.root;
-  call.compression = *compression;
+  call.compression = settled(*compression, extent, call, defaults);
   call.error_feedback = !options.error_feedback.is_none();
   if (call.error_feedback) QCCL_TRY(check_feedback(call, world, options.error_feedback));
   call.algorithm = asked_algorithm(collective, options, defaults);

@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "codec/codec.h"
 #include "comm/algorithm_table.h"
+#include "comm/auto_table.h"
 #include "engine/call.h"
 #include "qccl/communicator.h"
 
@@ -20,7 +21,8 @@ struct GroupDefaults {
   std::uint64_t min_bytes = 64 * 1024;  // smaller tensors are sent as they are
   Algorithm algorithm = Algorithm::automatic;
   bool has_board = false;
-  AlgorithmTable* table = nullptr;  // the group's; null: as if all ranks shared a host
+  AlgorithmTable* table = nullptr;       // the group's; null: as if all ranks shared a host
+  const AutoTable* automatic = nullptr;  // the group's; null: automatic compression is none
 };
 
 // How much data: the same count for every rank, or each rank's own (engine::Call::counts).
@@ -35,7 +37,7 @@ struct Extent {
 // The codec of a call after the rules on size, type and operation. The group's covers sums and
 // averages of float32, float16 and bfloat16 from min_bytes on; all_gather, all_to_all and broadcast
 // are compressed only if the call itself asks. A codec that the call itself asks for and that
-// can't serve it is an error (Unsupported) that says why.
+// can't serve it is an error (Unsupported) that says why. An automatic one stays that.
 Result<Compression> choose_compression(Collective collective, std::uint64_t count, DataType type, int world,
                                        const CallOptions& options, const GroupDefaults& defaults);
 

@@ -331,11 +331,13 @@ std::shared_ptr<void> Communicator::allocate_bytes(std::size_t bytes) {
 
 void Communicator::set_compression(const Compression& compression) { state_->set_compression(compression); }
 
+Compression Communicator::compression() const { return state_->defaults().compression; }
+
 void Communicator::set_timeout(Milliseconds timeout) { state_->set_timeout(timeout); }
 
 Compression Communicator::effective_compression(Collective collective, std::size_t count, DataType type,
                                                 const CallOptions& options) const {
-  return comm::choose_compression(collective, count, type, size(), options, state_->defaults()).take_or_throw();
+  return state_->call_of(collective, count, type, options).compression;
 }
 
 Compression Communicator::effective_compression(std::size_t count, DataType type, const CallOptions& options) const {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "codec/registry.h"
 #include "os/fork_list.h"
 
 namespace qccl::internal {
@@ -23,6 +24,8 @@ CommunicatorState::CommunicatorState(std::shared_ptr<comm::Context> context, std
   defaults_.min_bytes = settings.options.compression_min_bytes;
   defaults_.algorithm = settings.options.algorithm;
   defaults_.table = &table_;
+  defaults_.automatic = &automatic_;
+  defaults_to_automatic_ = qccl::is_automatic(defaults_.compression);
   timeout_ = settings.options.timeout;
 }
 
@@ -93,6 +96,7 @@ std::string CommunicatorState::explain(Collective collective, std::size_t count,
 void CommunicatorState::set_compression(const Compression& compression) {
   const std::lock_guard lock(mutex_);
   defaults_.compression = compression;
+  defaults_to_automatic_ = qccl::is_automatic(compression);
 }
 
 void CommunicatorState::set_timeout(Milliseconds timeout) {
@@ -143,11 +147,7 @@ Post CommunicatorState::make_post(const Request& request, comm::Context& context
     throw wrong_argument(context, std::string(to_string(request.collective)), wrong);
   }
   if (!call->compression.is_none()) {
-    if (codec_ == nullptr || !(codec_of_ == call->compression)) {
-      codec_ = make_codec(call->compression).take_or_throw();
-      codec_of_ = call->compression;
-    }
-    post.codec = codec_;
+    post.codec = codecs_.get(call->compression).take_or_throw();
     post.feedback = request.options.error_feedback.state();
   }
   find_region(post, request);
@@ -174,7 +174,7 @@ void CommunicatorState::find_region(Post& post, const Request& request) {
 
 void CommunicatorState::run(const Request& request) {
   std::shared_ptr<comm::Context> context;
-  Post post = prepare(request, context);
+  Post post = is_automatic(request) ? prepare_timed(request, context) : prepare(request, context);
   if (context->recorder().record(post)) return;
   const auto work = post.work;
   context->driver().run(std::move(post), *work);
@@ -183,7 +183,7 @@ void CommunicatorState::run(const Request& request) {
 
 std::shared_ptr<WorkState> CommunicatorState::post(const Request& request) {
   std::shared_ptr<comm::Context> context;
-  Post post = prepare(request, context);
+  Post post = is_automatic(request) ? prepare_timed(request, context) : prepare(request, context);
   return begin(std::move(post), context);
 }
 

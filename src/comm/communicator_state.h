@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "codec/codec_cache.h"
 #include "comm/choice.h"
 #include "comm/context.h"
 #include "comm/onebit_allreduce.h"
@@ -119,6 +120,16 @@ class CommunicatorState {
   std::uint64_t next_child_id();
   void leave(comm::Context& context);
 
+  // A call with automatic compression that is part of a trial: where its time goes.
+  struct TimedCall {
+    std::shared_ptr<comm::TrialTimes> times;
+    std::size_t candidate;
+  };
+  bool is_automatic(const Request& request) const;
+  std::optional<TimedCall> advance_trial(const Request& request);
+  engine::Post comparison(comm::AutoTable::Class& calls, comm::Context& context);
+  engine::Post prepare_timed(const Request& request, std::shared_ptr<comm::Context>& context);
+
   const std::uint64_t id_;
   const std::string name_;
   const std::vector<int> ranks_;  // world ranks
@@ -126,13 +137,15 @@ class CommunicatorState {
   SharedRegions regions_;
   OnebitMemory onebit_memory_;
 
+  std::atomic<bool> defaults_to_automatic_{false};  // what defaults_.compression is
+
   mutable std::mutex mutex_;  // guards what follows
   std::shared_ptr<comm::Context> context_;
   comm::GroupDefaults defaults_;
   comm::AlgorithmTable table_;
   Nanoseconds timeout_;
-  Compression codec_of_;  // what `codec_` was made for
-  std::shared_ptr<const Codec> codec_;
+  CodecCache codecs_;
+  comm::AutoTable automatic_;
   std::uint64_t children_ = 0;                                  // by split() and dup(), alike on all ranks
   std::unordered_map<std::uint64_t, std::uint64_t> subgroups_;  // how many of a list and name, by digest
 };

@@ -32,6 +32,12 @@ Result<plan::Profile> read_profile(const std::string& path) {
   return profile;
 }
 
+template <class T>
+bool read(std::string_view text, T& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
 // Takes a line off the front and gives what stands behind the key; nothing if it has another.
 std::optional<std::string_view> take_value(std::string_view& text, std::string_view key) {
   const auto end = text.find('\n');
@@ -61,7 +67,7 @@ std::vector<int> Conditions::layout(std::vector<int> hosts) const {
 Result<Conditions> conditions_of(const Options& options) {
   Conditions conditions;
   conditions.tcp_inside = options.transport == TransportChoice::tcp;
-  conditions.slice_bytes = options.slice_bytes;
+  conditions.slice_bytes = options.slice_bytes.value_or(kDefaultSliceBytes);
   if (options.link_rate) {
     const auto rate = parse_link_rate(*options.link_rate);
     if (!rate.ok()) return Failure(rate.error());
@@ -76,21 +82,22 @@ Result<Conditions> conditions_of(const Options& options) {
 }
 
 std::string to_text(const Conditions& conditions) {
-  return fmt::format("inside {}\npaced {}\n{}", conditions.tcp_inside ? "tcp" : "shm", conditions.paced_rate,
-                     plan::to_text(conditions.profile));
+  return fmt::format("inside {}\npaced {}\nslice {}\n{}", conditions.tcp_inside ? "tcp" : "shm", conditions.paced_rate,
+                     conditions.slice_bytes, plan::to_text(conditions.profile));
 }
 
 Result<Conditions> parse_conditions(std::string_view text) {
   const auto inside = take_value(text, "inside ");
   const auto paced = take_value(text, "paced ");
+  const auto slice = take_value(text, "slice ");
   Conditions conditions;
-  if (!inside || !paced || (*inside != "tcp" && *inside != "shm")) {
+  if (!inside || !paced || !slice || (*inside != "tcp" && *inside != "shm")) {
     return Failure(ErrorKind::corrupt_data, "rank 0's profile can't be read");
   }
   conditions.tcp_inside = *inside == "tcp";
-  const auto [end, error] = std::from_chars(paced->data(), paced->data() + paced->size(), conditions.paced_rate);
   auto profile = plan::parse_profile(text);
-  if (error != std::errc() || end != paced->data() + paced->size() || !(conditions.paced_rate >= 0) || !profile.ok()) {
+  const bool has_numbers = read(*paced, conditions.paced_rate) && read(*slice, conditions.slice_bytes);
+  if (!has_numbers || !(conditions.paced_rate >= 0) || conditions.slice_bytes == 0 || !profile.ok()) {
     return Failure(ErrorKind::corrupt_data, "rank 0's profile can't be read");
   }
   conditions.profile = std::move(*profile);

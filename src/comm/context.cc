@@ -38,9 +38,9 @@ Result<Compression> parse_compression(const char* variable, const std::string& t
 constexpr Nanoseconds kSpin = std::chrono::microseconds(50);
 constexpr Nanoseconds kSpinOnSharedCores = std::chrono::milliseconds(5);
 
-engine::DriverOptions driver_options(const Options& options, int local_ranks, int local_cores) {
+engine::DriverOptions driver_options(const Options& options, bool shares_cores) {
   engine::DriverOptions driver;
-  driver.yield_while_spinning = local_ranks > local_cores;
+  driver.yield_while_spinning = shares_cores;
   driver.spin = options.spin.value_or(driver.yield_while_spinning ? kSpinOnSharedCores : kSpin);
   return driver;
 }
@@ -88,9 +88,7 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
   const TimePoint deadline = saturating_add(context->clock_.now(), options.init_timeout);
   auto links = context->meet(init.store, deadline);
   if (!links.ok()) return links.failure();
-  // Hosts that are one machine share its cores.
-  const int local_ranks = options.hosts ? own.world : links->local_ranks;
-  const int local_cores = links->local_cores;
+  const bool shares_cores = links->machine_ranks > links->machine_cores;
   context->hosts_ = links->hosts;
   const LinkOptions link_options{.rank = own.rank,
                                  .world = own.world,
@@ -99,7 +97,8 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
                                  .deadline = deadline};
   auto transport = make_transport(std::move(*links), link_options, context->clock_);
   if (!transport.ok()) return transport.failure();
-  context->start(std::move(*transport), local_ranks, local_cores);
+  if (shares_cores && !options.slice_bytes) context->conditions_.slice_bytes = kSliceBytesOnSharedCores;
+  context->start(std::move(*transport), shares_cores);
   return context;
 }
 
@@ -128,19 +127,19 @@ Result<MeshLinks> Context::meet(std::shared_ptr<Store> own_store, TimePoint dead
   return links;
 }
 
-void Context::start(std::unique_ptr<Transport> transport, int local_ranks, int local_cores) {
+void Context::start(std::unique_ptr<Transport> transport, bool shares_cores) {
   core_->transport = std::move(transport);
   engine::EngineOptions options;
   options.rank = rank();
   options.world = world();
-  options.slice_bytes = settings_.options.slice_bytes;
+  options.slice_bytes = settings_.options.slice_bytes.value_or(kDefaultSliceBytes);  // until ranks have agreed
   options.checksum = settings_.options.checksum;
   options.seed = settings_.options.seed;
   options.peer_timeout = settings_.options.peer_timeout;
   options.hosts = hosts_;
   core_->engine = std::make_unique<engine::Engine>(*core_->transport, clock_, options);
   core_->driver = std::make_unique<engine::Driver>(*core_->engine, *core_->transport, clock_,
-                                                   driver_options(settings_.options, local_ranks, local_cores));
+                                                   driver_options(settings_.options, shares_cores));
   core_->driver->start();
 }
 
@@ -213,7 +212,10 @@ Result<bool> Context::open_group(std::uint64_t id, const std::string& name, cons
     close_group(id);
     return agreed.failure();
   }
-  driver().with_engine([&](engine::Engine& engine) { engine.use_board(id, agreement.board == 1); });
+  driver().with_engine([&](engine::Engine& engine) {
+    engine.use_board(id, agreement.board == 1);
+    engine.use_slices(conditions_.slice_bytes);
+  });
   return agreement.board == 1;
 }
 
@@ -228,12 +230,14 @@ Status Context::adopt_conditions(std::uint64_t group, int world, bool is_first) 
   if (is_first || text == own) return {};
   auto conditions = parse_conditions(text);
   if (!conditions.ok()) return conditions.failure();
+  // Hosts may have different numbers of cores.
+  conditions_.slice_bytes = conditions->slice_bytes;
+  if (text == to_text(conditions_)) return {};
   log(LogLevel::warning,
       fmt::format(
           "rank {}: QCCL_PROFILE, QCCL_TRANSPORT or QCCL_LINK_RATE is not as on rank 0; algorithms are chosen by "
           "rank 0's",
           rank()));
-  conditions->slice_bytes = conditions_.slice_bytes;
   conditions_ = std::move(*conditions);
   return {};
 }

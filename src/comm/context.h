@@ -74,7 +74,7 @@ class Context {
 
   Context(rendezvous::Membership membership, Settings settings, Conditions conditions);
   Result<MeshLinks> meet(std::shared_ptr<Store> own_store, TimePoint deadline);
-  void start(std::unique_ptr<Transport> transport, int local_ranks, int local_cores);
+  void start(std::unique_ptr<Transport> transport, bool shares_cores);
   Status run(std::uint64_t group, Result<engine::Call> call, std::byte* data);
   Status adopt_conditions(std::uint64_t group, int world, bool is_first);
   void say_goodbye();

@@ -57,6 +57,7 @@ class Mesh {
   Status listen();
   Status exchange_cards();
   Status start();
+  void count_cores();
   DialTarget dial_target(int rank) const;
   Status connect_all();
   Status serve(const os::Poller::Ready& event);
@@ -131,6 +132,20 @@ Status Mesh::exchange_cards() {
   return {};
 }
 
+// Ranks on one machine share its cores, also where they count as several hosts.
+void Mesh::count_cores() {
+  const std::string machine = os::boot_id();
+  std::set<std::uint32_t> first_cpus = {card_.first_cpu};
+  links_.machine_ranks = 1;
+  for (int rank = 0; rank < world_; ++rank) {
+    const MeshCard& card = cards_[slot(rank)];
+    if (rank == rank_ || machine.empty() || !card.boot_id.starts_with(machine)) continue;
+    ++links_.machine_ranks;
+    first_cpus.insert(card.first_cpu);
+  }
+  links_.machine_cores = std::max(os::available_cpus(), static_cast<int>(first_cpus.size()));
+}
+
 // With all cards at hand: who is where, and who has to be dialled.
 Status Mesh::start() {
   const auto world = slot(world_);
@@ -153,11 +168,7 @@ Status Mesh::start() {
   }
   links_.local_ranks = static_cast<int>(std::count(links_.on_this_host.begin(), links_.on_this_host.end(), true));
 
-  std::set<std::uint32_t> first_cpus;
-  for (std::size_t rank = 0; rank < cards_.size(); ++rank) {
-    if (links_.on_this_host[rank]) first_cpus.insert(cards_[rank].first_cpu);
-  }
-  links_.local_cores = std::max(os::available_cpus(), static_cast<int>(first_cpus.size()));
+  count_cores();
 
   wire::Hello own;
   own.rank = static_cast<std::uint32_t>(rank_);

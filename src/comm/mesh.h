@@ -37,7 +37,8 @@ struct MeshLinks {
   std::vector<os::Fd> local;       // unix sockets: peers that share this host's memory, unless it is tcp
   std::vector<bool> on_this_host;  // ranks of this boot of this host, this one too
   int local_ranks = 1;             // how many; the same on all of them
-  int local_cores = 1;             // that they have at least: ranks may be bound to different ones
+  int machine_ranks = 1;           // of this machine, in whatever containers: they share its cores
+  int machine_cores = 1;           // that they have at least: ranks may be bound to different ones
   std::vector<int> hosts;          // each rank's host, by the first rank on it; the same on all ranks
   std::vector<std::string> who;    // "process 123 on node0"
   std::uint64_t job = 0;           // digest of name, restart, generation and a nonce; same on all

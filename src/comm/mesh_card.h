@@ -18,7 +18,7 @@ inline constexpr std::size_t kMaxCardAddresses = 8;
 struct MeshCard {
   std::uint32_t wire_version = wire::kWireVersion;
   TransportChoice transport = TransportChoice::automatic;
-  std::string boot_id{};                 // with its network namespace; equal: same host; empty: not known
+  std::string boot_id{};                 // and network namespace; equal: same host; empty: not known
   std::string unix_name{};               // abstract unix socket; empty: does not listen there
   std::uint32_t first_cpu = 0;           // the lowest core it may run on: differs where a launcher binds ranks
   std::uint16_t port = 0;                // of all addresses; 0: does not listen

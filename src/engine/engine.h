@@ -61,6 +61,8 @@ class Engine {
   bool prepare_board(std::uint64_t id);
   void use_board(std::uint64_t id, bool use);
   bool has_board(std::uint64_t id) const;
+  // The slices of calls from now on, alike on all ranks; none is in flight.
+  void use_slices(std::size_t bytes) { options_.slice_bytes = bytes; }
   // Where all ranks of the world can share memory; else null. Lives as long as the transport.
   SharedHeap* heap() { return transport_.heap(); }
 
@@ -175,7 +177,7 @@ class Engine {
 
   Transport& transport_;
   const Clock& clock_;
-  const EngineOptions options_;
+  EngineOptions options_;
   Outlet outlet_;
   BufferPool pool_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Group>> groups_;

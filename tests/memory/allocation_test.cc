@@ -65,7 +65,7 @@ class Calls {
     comm_.broadcast(large_, {.root = 1});
     comm_.all_gather(large_.data(), whole_.data(), large_.size(), DataType::float32);
     comm_.reduce_scatter(whole_.data(), large_.data(), large_.size(), DataType::float32, {.op = ReduceOp::max});
-    comm_.all_reduce(large_, {.compression = minmax({.bits = 4}), .error_feedback = feedback_});
+    comm_.all_reduce(large_, {.compression = block_int({.bits = 8}), .error_feedback = feedback_});
     comm_.compressed_allreduce(large_, worker_error_, server_error_);
     comm_.barrier();
     const Work reduced = comm_.all_reduce_async(small_, {.op = ReduceOp::max, .algorithm = Algorithm::sra});

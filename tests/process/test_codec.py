@@ -74,6 +74,11 @@ def test_wrong_flags_are_a_usage_error_that_says_what_is_wrong(flags, words):
     assert done.returncode == 2 and words in done.stderr, done.stderr
 
 
+def test_one_that_stands_for_others_is_no_format_to_measure():
+    done = run("codec", "bench", "--elements", 100, "--speed-seconds", 0, "--codecs", "auto:bits=4")
+    assert done.returncode == 2 and "int:bits=4" in done.stderr, done.stderr
+
+
 def test_a_picture_that_cannot_be_written_is_a_failure(tmp_path):
     done = run("codec", "bench", "--elements", 100, "--speed-seconds", 0, "--plot", tmp_path / "no" / "out.png")
     assert done.returncode == 1 and "out.png" in done.stderr
@@ -83,7 +88,7 @@ def test_every_codec_has_its_section_in_the_documentation():
     page = (DOCS / "codecs.md").read_text()
     for name in re.findall(r"^(\w+) ", run("codec", "list").stdout, re.M):
         assert f"\n## `{name}`\n" in page, name
-        assert name == "none" or f"<!-- rows: {name} -->\n| specification" in page, name
+        assert name in ("none", "auto") or f"<!-- rows: {name} -->\n| specification" in page, name
 
 
 def test_the_source_that_the_documentation_shows_is_what_is_compiled():

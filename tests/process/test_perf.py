@@ -355,6 +355,16 @@ def test_each_of_several_codecs_has_a_table_and_its_results(tmp_path):
     assert document["average_busbw_GBps"] == pytest.approx(sum(busbw) / len(busbw))
 
 
+def test_an_automatic_codec_compresses_where_the_link_is_slow(tmp_path):
+    flags = ["-b", "1M", "-e", "1M", "-n", 3, "-w", 1, "-c", 1, "-g", 2, "--link-rate", "300mbit"]
+    document = perf_json(tmp_path, "all_reduce", *flags, "--compression", "auto")
+    for entry in document["results"]:
+        assert entry["asked_compression"] == "auto:bits=8"
+        assert entry["compression"] in ("int:bits=8,block=128", "minmax:bits=8,bucket_size=1024")
+        assert 0 < entry["max_abs_error"] <= entry["error_bound"]
+        assert entry["wire_bytes_per_rank"] < 0.3 * entry["bytes"]
+
+
 def test_one_codec_has_nccl_tests_table_and_none_asked_for_is_the_environments(tmp_path):
     flags = ["-b", "64K", "-e", "64K", "-n", 1, "-g", 2]
     result = run("perf", "all_reduce", *flags, "--compression", "minmax:bits=4")

@@ -37,8 +37,9 @@ int main(int argc, char** argv) {
   try {
     const bool shared = argc > 1 && std::strcmp(argv[1], "--shared-buffers") == 0;
     State state{qccl::init(), nullptr};
-    const contestant self = {&state,  state.world.rank(), state.world.size(),         barrier,
-                             maximum, all_reduce,         shared ? allocate : nullptr};
+    const contestant self = {
+        &state,  state.world.rank(), state.world.size(),          barrier,
+        maximum, all_reduce,         shared ? allocate : nullptr, state.world.compression().is_none() ? 0 : 0.02};
     const int code = sweep(&self, argc - (shared ? 1 : 0), argv + (shared ? 1 : 0));
     state.world.close();
     return code;

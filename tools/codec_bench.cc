@@ -42,6 +42,7 @@ struct BenchOptions {
   std::size_t elements = 1 << 20;
   std::uint64_t seed = 1;
   double speed_seconds = 0.1;
+  std::size_t speed_elements = kElementsInCache;
   std::string json;
   std::string plot;
 };
@@ -58,6 +59,9 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Benc
   app.add_option("--seed", options.seed, "Of the distributions (default 1)");
   app.add_option("--speed-seconds", options.speed_seconds, "For each of encode, decode, decode-add; 0: no speeds")
       ->check(CLI::Range(0.0, 60.0));
+  app.add_option("--speed-elements", options.speed_elements,
+                 "How many floats speeds are measured on (default 65536, which a core's cache holds)")
+      ->check(CLI::Range(1, 1 << 28));
   app.add_option("--json", options.json, "Also write all numbers to this file");
   app.add_option("--plot", options.plot, "Also draw error against bits, as a PNG (needs Python's matplotlib)");
   return parse(app, arguments, kCodecUsage);
@@ -123,12 +127,12 @@ bool measure_errors(const std::vector<DataSet>& data, CodecReport& report) {
   return within_bounds;
 }
 
-void measure_speeds(const DataSet& data, double seconds, CodecReport& report) {
+void measure_speeds(const DataSet& data, const BenchOptions& options, CodecReport& report) {
   print_speed_heading(report.simd);
   for (CodecReport::Row& row : report.rows) {
     const auto codec = make_codec(row.compression).take_or_throw();
     if (codec == nullptr) continue;
-    row.speed = measure_speed(*codec, data.values, seconds);
+    row.speed = measure_speed(*codec, data.values, options.speed_seconds, options.speed_elements);
     print_row(row.compression, *row.speed);
     std::fflush(stdout);
   }
@@ -142,7 +146,7 @@ int bench(const BenchOptions& options, const std::vector<Compression>& codecs, c
   CodecReport report{.simd = kernels::simd_target()};
   for (const Compression& compression : codecs) report.rows.push_back({.compression = compression});
   const bool within_bounds = measure_errors(data, report);
-  if (options.speed_seconds > 0) measure_speeds(data[0], options.speed_seconds, report);
+  if (options.speed_seconds > 0) measure_speeds(data[0], options, report);
   std::optional<std::string> problem;
   if (!options.json.empty()) problem = write_json(report, options.json);
   if (!options.plot.empty() && !problem) problem = draw_plot(report, options.plot);

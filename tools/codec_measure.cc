@@ -14,7 +14,6 @@
 namespace qccl::tools {
 namespace {
 
-constexpr std::size_t kSpeedElements = 64 * 1024;
 constexpr std::size_t kLeastPairs = 5;
 constexpr double kBatchSeconds = 500e-6;
 
@@ -161,9 +160,9 @@ Distortion measure_distortion(const Codec* codec, std::span<const float> values)
   return result;
 }
 
-Speed measure_speed(const Codec& codec, std::span<const float> values, double seconds) {
+Speed measure_speed(const Codec& codec, std::span<const float> values, double seconds, std::size_t most) {
   const std::size_t slice = std::min(slice_of(codec), values.size());
-  const std::size_t elements = std::min(values.size(), std::max<std::size_t>(kSpeedElements / slice, 1) * slice);
+  const std::size_t elements = std::min(values.size(), std::max<std::size_t>(most / slice, 1) * slice);
   TensorMemory source_memory(elements), target_memory(elements), copy_memory(elements);
   const auto source = source_memory.values(), target = target_memory.values(), copied = copy_memory.values();
   std::copy_n(values.begin(), elements, source.begin());

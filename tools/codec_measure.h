@@ -26,8 +26,10 @@ struct Speed {
   double decode_add_of_copy = 0;
 };
 
-// On slices in the cache, 64 Ki floats in all, in turns with memcpy of the same; medians of about
-// `seconds` for each of the three. At least a slice of values.
-Speed measure_speed(const Codec& codec, std::span<const float> values, double seconds);
+// Of one thread on slices of these values, `elements` in all but at least one slice, in turns with memcpy of the same;
+// medians of about `seconds` for each of the three. There is at least a slice of values.
+inline constexpr std::size_t kElementsInCache = 64 * 1024;
+Speed measure_speed(const Codec& codec, std::span<const float> values, double seconds,
+                    std::size_t elements = kElementsInCache);
 
 }  // namespace qccl::tools

@@ -9,4 +9,5 @@
 #include "qccl/onebit.h"
 #include "qccl/policy.h"
 #include "qccl/store.h"
+#include "qccl/train.h"
 #include "qccl/types.h"

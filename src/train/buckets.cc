@@ -1,0 +1,64 @@
+#include "train/buckets.h"
+
+namespace qccl::train {
+
+std::vector<std::vector<std::size_t>> bucket_members(const std::vector<Parameter>& parameters,
+                                                     const DataParallelOptions& options) {
+  std::vector<std::vector<std::size_t>> buckets;
+  std::size_t bytes = 0;
+  for (std::size_t i = parameters.size(); i-- > 0;) {
+    const std::size_t limit = buckets.size() <= 1 ? options.first_bucket_bytes : options.bucket_bytes;
+    if (buckets.empty() || bytes >= limit) {
+      buckets.emplace_back();
+      bytes = 0;
+    }
+    buckets.back().push_back(i);
+    bytes += parameters[i].value.size_bytes();
+  }
+  return buckets;
+}
+
+Bucket::Bucket(const std::vector<Parameter>& parameters, std::vector<std::size_t> members)
+    : members_(std::move(members)) {
+  std::size_t count = 0;
+  for (const std::size_t member : members_) {
+    begins_.push_back(count);
+    sizes_.push_back(parameters[member].value.size());
+    count += sizes_.back();
+  }
+  data_.resize(count);
+}
+
+void Bucket::post(Communicator& group, const std::vector<Parameter>& parameters, const Policy& policy,
+                  std::uint64_t step, std::vector<ErrorFeedback>* feedback) {
+  std::size_t plain = 0;  // where the neighbours that go as they are begin
+  const auto send = [&](std::size_t begin, std::size_t end, const CallOptions& options) {
+    if (end > begin) works_.push_back(group.all_reduce_async(std::span(data_).subspan(begin, end - begin), options));
+  };
+  for (std::size_t place = 0; place < members_.size(); ++place) {
+    const Parameter& parameter = parameters[members_[place]];
+    const Compression compression = policy.choose(
+        {.name = parameter.name, .count = parameter.value.size(), .dimensions = parameter.dimensions}, step);
+    if (compression.is_none()) continue;
+    send(plain, begins_[place], {.compression = none()});
+    plain = begins_[place] + sizes_[place];
+    CallOptions options{.compression = compression};
+    if (feedback != nullptr) {
+      ErrorFeedback& own = (*feedback)[members_[place]];
+      if (own.is_none()) own = ErrorFeedback(parameter.value.size());
+      options.error_feedback = own;
+    }
+    send(begins_[place], plain, options);
+  }
+  send(plain, data_.size(), {.compression = none()});
+  is_posted_ = true;
+}
+
+void Bucket::wait() {
+  std::vector<Work> works;
+  works.swap(works_);
+  is_posted_ = false;
+  for (const Work& work : works) work.wait();
+}
+
+}  // namespace qccl::train

@@ -1,0 +1,41 @@
+// Gradients on their way: which parameters share a bucket, and what a bucket sends.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "qccl/train.h"
+
+namespace qccl::train {
+
+// Parameters from the last to the first, as backward passes finish them; a bucket ends with the parameter that reaches
+// its limit.
+std::vector<std::vector<std::size_t>> bucket_members(const std::vector<Parameter>& parameters,
+                                                     const DataParallelOptions& options);
+
+// The gradients of some parameters, one after the other.
+class Bucket {
+ public:
+  Bucket(const std::vector<Parameter>& parameters, std::vector<std::size_t> members);
+
+  const std::vector<std::size_t>& members() const { return members_; }
+  std::span<float> part(std::size_t place) { return std::span(data_).subspan(begins_[place], sizes_[place]); }
+
+  // Posts the sum over the ranks: those that the policy compresses each for itself, their neighbours together.
+  void post(Communicator& group, const std::vector<Parameter>& parameters, const Policy& policy, std::uint64_t step,
+            std::vector<ErrorFeedback>* feedback);
+  bool is_posted() const { return is_posted_; }
+  void wait();
+
+  // Of this step.
+  std::size_t missing = 0;
+
+ private:
+  std::vector<std::size_t> members_, begins_, sizes_;
+  std::vector<float> data_;
+  std::vector<Work> works_;
+  bool is_posted_ = false;
+};
+
+}  // namespace qccl::train

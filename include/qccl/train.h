@@ -34,15 +34,17 @@ struct Parameter {
 };
 
 struct DataParallelOptions {
-  // Parameters share a bucket up to so many bytes; the first to be ready fill a smaller one, so that sending begins soon.
+  // Parameters share a bucket up to so many bytes; the first to be ready fill a smaller one, so that sending begins
+  // soon.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
   std::size_t bucket_bytes = std::size_t{25} << 20;
-  // What is sent as what, by name, size and step; by default all as it is. With error feedback what a codec takes from a
-  // parameter's gradient is added to its next one.
+  // What is sent as what, by name, size and step; by default all as it is. With error feedback what a codec takes
+  // from a parameter's gradient is added to its next one.
   Policy policy{};
   bool error_feedback = true;
-  // Whether finish() takes parameters that were not ready on this rank as unused: they count as zeros, and where no rank
-  // has used one its gradient stays as it is. Costs a small all_reduce a step. Otherwise such a parameter is an error.
+  // Whether finish() takes parameters that were not ready on this rank as unused: they count as zeros, and where no
+  // rank has used one its gradient stays as it is. Costs a small all_reduce a step. Otherwise such a parameter is an
+  // error.
   bool unused_parameters = false;
 };
 
@@ -98,9 +100,9 @@ struct JoinOptions {
   bool throw_on_early_end = false;
 };
 
-// Ranks with different numbers of batches. A rank that has none left answers for the others' collectives with zeros (and
-// with what its error feedback owes); in the end all ranks take the values of the one that trained the longest. Any other
-// collective of this group meanwhile is an error on all ranks that names both.
+// Ranks with different numbers of batches. A rank that has none left answers for the others' collectives with zeros
+// (and with what its error feedback owes); in the end all ranks take the values of the one that trained the longest.
+// Any other collective of this group meanwhile is an error on all ranks that names both.
 //
 //   qccl::train::Join join(model);
 //   while (there is a batch) { join.next(); /* forward, backward, finish(), optimizer */ }

@@ -39,7 +39,7 @@ MAY_INCLUDE = {
         *("wire/", "transport/transport.h", "observe/", "base/"),
     ],
     # Runs the engine over the simulated network; the only layer besides comm that names a concrete transport.
-    "src/sim": ["engine/", "codec/", "base/", "transport/sim/"],
+    "src/sim": ["engine/", "plan/", "codec/", "base/", "transport/sim/"],
     "src/comm": ["base/", "os/", "kernels/", "codec/", "wire/", "rendezvous/", "plan/", "engine/", "observe/",
                  "transport/", "transport/sim/", "transport/shm/", "transport/tcp/", "transport/ucx/"],
     "src/train": [],

@@ -81,6 +81,9 @@ plan::Links PlanLayout::links() const {
   links.wire.latency = latency;
   links.local.rank_rate = local_rate;
   links.local.latency = local_latency;
+  links.burst_bytes = burst;
+  links.cores = cores;
+  links.hosts_per_machine = hosts_per_machine;
   return links;
 }
 
@@ -91,10 +94,17 @@ void add_layout_flags(CLI::App& app, PlanLayout& layout) {
   app.add_option("--rate", layout.rate, "Of a host's link, out and in (default: the profile's)")
       ->transform(rate_word());
   app.add_option("--latency", layout.latency, "From host to host (default: the profile's)")->transform(time_word());
+  app.add_option("--burst", layout.burst,
+                 "Bytes that pass an idle link at once, as a token bucket lets them (default 0)")
+      ->transform(size_word());
   app.add_option("--local-rate", layout.local_rate, "Of a rank to others of its host (default: the profile's)")
       ->transform(rate_word());
   app.add_option("--local-latency", layout.local_latency, "Inside a host (default: the profile's)")
       ->transform(time_word());
+  app.add_option("--cores", layout.cores, "Of a machine, which its ranks share (default: each rank has its own)")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--hosts-per-machine", layout.hosts_per_machine, "Virtual ones that share its cores (default 1)")
+      ->check(CLI::Range(1, 4096));
   app.add_option("--compression", layout.compression_word, "none, cast:type=bf16, minmax:bits=4,bucket_size=1024");
 }
 

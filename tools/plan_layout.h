@@ -31,6 +31,9 @@ struct PlanLayout {
   double latency = kUnsaid;  // seconds
   double local_rate = kUnsaid;
   double local_latency = kUnsaid;
+  double burst = 0;  // bytes
+  int cores = 0;     // of a machine, which its ranks share; 0: each rank has its own
+  int hosts_per_machine = 1;
   std::string compression_word = "none";
   Compression compression;
   std::shared_ptr<const Codec> codec;
@@ -39,7 +42,8 @@ struct PlanLayout {
   plan::Links links() const;
 };
 
-// --world, --hosts, --profile, --rate, --latency, --local-rate, --local-latency, --compression.
+// --world, --hosts, --profile, --rate, --latency, --burst, --local-rate, --local-latency, --cores, --hosts-per-machine,
+// --compression.
 void add_layout_flags(CLI::App& app, PlanLayout& layout);
 // What is wrong with them together, if anything; fills in what follows from the words.
 std::optional<std::string> complete(PlanLayout& layout);

@@ -15,6 +15,10 @@
 namespace qccl::tools {
 namespace {
 
+sim::FrameWork frame_work(const plan::Link& link) { return {nanoseconds(link.frame_seconds), link.rank_rate}; }
+// A latency includes what processors do at both ends.
+Nanoseconds travel(const plan::Link& link) { return nanoseconds(std::max(0.0, link.latency - 2 * link.frame_seconds)); }
+
 sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   const PlanLayout& layout = options.layout;
   const double rate = layout.rate * layout.links().wire_efficiency;
@@ -30,11 +34,14 @@ sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   sim::LinkOptions& links = simulation.links;
   links.bytes_per_second = rate;
   links.ingress_bytes_per_second = rate;
-  links.latency = nanoseconds(layout.latency);
+  simulation.processors = layout.links();
+  links.latency = travel(simulation.processors.wire);
   links.jitter = nanoseconds(options.jitter);
+  links.burst_bytes = layout.burst;
   links.hosts = layout.hosts;
-  links.local_bytes_per_second = layout.local_rate;
-  links.local_latency = nanoseconds(layout.local_latency);
+  links.local_latency = travel(simulation.processors.local);
+  links.wire_work = frame_work(simulation.processors.wire);
+  links.local_work = frame_work(simulation.processors.local);
   if (options.racks > 1) {
     links.hosts_per_rack = (layout.host_count() + options.racks - 1) / options.racks;
     links.rack_bytes_per_second = options.rack_rate * layout.links().wire_efficiency;
@@ -118,8 +125,8 @@ class Table {
   int run() {
     fmt::print("# {}, compression {}, seed {}\n# {}\n", to_string(options_.collective),
                options_.layout.compression.to_string(), options_.seed, describe(options_.layout));
-    fmt::print("#{:>11}   {:>12} {:>11} {:>7} {:>7} {:>7} {:>13} {:>10}\n", "size (B)", "algorithm", "time", "wire",
-               "latency", "waiting", "wire/rank (B)", "frames");
+    fmt::print("#{:>11}   {:>12} {:>11} {:>7} {:>7} {:>7} {:>7} {:>13} {:>10}\n", "size (B)", "algorithm", "time",
+               "wire", "latency", "working", "waiting", "wire/rank (B)", "frames");
     for (const std::uint64_t bytes : sizes_) {
       for (const Algorithm algorithm : algorithms_) {
         run_algorithm(bytes, algorithm);
@@ -170,9 +177,9 @@ class Table {
     const auto percent = [all](Nanoseconds part) {
       return fmt::format("{:.1f}%", 100.0 * static_cast<double>(part.count()) / all);
     };
-    fmt::print("{} {:>11} {:>7} {:>7} {:>7} {:>13} {:>10}\n", name,
+    fmt::print("{} {:>11} {:>7} {:>7} {:>7} {:>7} {:>13} {:>10}\n", name,
                time_text(static_cast<double>(o.time.count()) * 1e-9), percent(o.account.wire),
-               percent(o.account.latency), percent(o.account.waiting),
+               percent(o.account.latency), percent(o.account.working), percent(o.account.waiting),
                o.wire_bytes / static_cast<std::uint64_t>(options_.layout.world), o.frames);
     if (o.failed_ranks == 0) return;
     if (!options_.has_faults()) exit_code_ = kPlanWrong;

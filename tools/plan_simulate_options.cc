@@ -15,12 +15,13 @@ namespace {
 
 constexpr const char* kFooter =
     R"(Runs the engine of every rank, with its frames, grants and queues, over hosts whose links have a rate
-out and in, and prints the virtual time of each algorithm. Data has sizes only; computing takes no time.
-The same flags and seed give the same output.
+out and in, and prints the virtual time of each algorithm. Data has sizes only; what processors take for
+frames, additions and codecs says the profile. The same flags and seed give the same output.
 
 Where the time went is followed back from the last rank's end, frame by frame, to the start:
   wire      being sent, or queued for it at the sender's host
   latency   travelling
+  working   ranks' processors: frames, additions, codecs
   waiting   queued behind other hosts' frames (at racks, at the receiver's host), or for a rank to send
 
 An algorithm that moves more than --max-frames frames is not run. The chosen one is marked *.
@@ -32,6 +33,7 @@ Exit code: 0; 1 if an operation failed where no rank was to die or to stop; 2 fo
 Examples:
   qccl plan simulate --world 512 --hosts 64 --rate 10gbit --latency 50us all_reduce -b 1K -e 256M
   qccl plan simulate --hosts 4x8 --rate 1gbit all_reduce -b 64M --compression minmax:bits=4
+  qccl plan simulate --world 8 --cores 2 --hosts-per-machine 4 --rate 1gbit --burst 64K all_reduce -b 1M
   qccl plan simulate --world 64 --racks 4 --rack-rate 20gbit all_to_all -b 1M -e 64M -f 8
   qccl plan simulate --world 16 all_reduce -b 16M --straggler 3:10 --jitter 20us --seed 7
   qccl plan simulate --world 16 all_reduce -b 16M --late 3@5ms --late 4@1ms

@@ -16,6 +16,10 @@
 #include "qccl/compression.h"
 #include "qccl/types.h"
 
+namespace qccl::plan {
+class WorkMeter;
+}
+
 namespace qccl::engine {
 
 // Every field must be the same on all ranks of the group, but for the counts of an all_to_all.
@@ -74,8 +78,10 @@ struct Post {
   Nanoseconds timeout{0};
   std::shared_ptr<internal::WorkState> work;
   // For the simulator: there are no buffers, frames have the size of their payload (of a codec the
-  // largest) and nothing is computed. The transport need not carry payloads of data.
+  // largest) and nothing is computed, but `meter` (null: nobody) is told what would have been. The
+  // transport need not carry payloads of data.
   bool size_only = false;
+  plan::WorkMeter* meter = nullptr;
 };
 
 // Elements of the caller's input and output buffers on `rank`.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "plan/step_work.h"
+
 namespace qccl::engine {
 namespace {
 
@@ -230,7 +232,10 @@ ConstBytes PlanOperation::ready_payload(LaneRun& run, const Step& step) {
 }
 
 std::size_t PlanOperation::write_payload(LaneRun& run, const Step& step, Bytes payload) {
-  if (post_.size_only) return payload.size();
+  if (post_.size_only) {
+    if (run.served == 0) note_work(run);  // encoded once for all peers
+    return payload.size();
+  }
   const std::size_t elements = slice_length(run);
   if (step.kind == StepKind::send_sum) return run.math.encode_sum(math_, elements, payload);
   const std::byte* source = step.kind == StepKind::send_input ? input_slice(run) : output_slice(run);
@@ -343,13 +348,20 @@ Status PlanOperation::local_copy(LaneRun& run, const Step& step) {
   return {};
 }
 
+void PlanOperation::note_work(const LaneRun& run) {
+  if (post_.meter == nullptr) return;
+  post_.meter->add(plan::work_of(*run.lane, run.step, math_.codec != nullptr), slice_length(run));
+}
+
 PlanOperation::Outcome PlanOperation::take_size_only(LaneRun& run, const Step& step) {
   if (sends(step.kind)) return send(run, step);
-  if (!receives(step.kind)) return Outcome::done;
-  const std::size_t from = run.streams[run.step];
-  if (!streams_.has_slice(from)) return Outcome::waits;
-  HeldSlice held = streams_.take_slice(from);
-  streams_.release(held);
+  if (receives(step.kind)) {
+    const std::size_t from = run.streams[run.step];
+    if (!streams_.has_slice(from)) return Outcome::waits;
+    HeldSlice held = streams_.take_slice(from);
+    streams_.release(held);
+  }
+  note_work(run);
   return Outcome::done;
 }
 

@@ -78,6 +78,7 @@ class PlanOperation final : public Operation {
   void begin_slice(LaneRun& run);
   void end_slice(LaneRun& run);
   Result<Outcome> take(LaneRun& run, const plan::Step& step);
+  void note_work(const LaneRun& run);
   Outcome take_size_only(LaneRun& run, const plan::Step& step);
   bool may_begin(const LaneRun& run) const;
   Outcome send(LaneRun& run, const plan::Step& step);

@@ -38,16 +38,14 @@ class Meter {
 
  private:
   void add(const Lane& lane) {
-    lane_ = &lane;
     elements_ = static_cast<double>(lane.count);
     input_ = elements_ * encoding_.element_bytes;
     slices_ = lane.count == 0 ? 1 : static_cast<double>(slice_count(lane.count, request_.slice_elements));
-    parts_ = 0;
     const auto slice = static_cast<double>(std::min(lane.count, request_.slice_elements));
     load_.largest_slice = std::max(load_.largest_slice, slice * encoding_.element_bytes);
-    for (const Step& step : lane.steps) {
-      for (const int peer : step.peers) move(step, peer);
-      compute(step);
+    for (std::size_t i = 0; i < lane.steps.size(); ++i) {
+      for (const int peer : lane.steps[i].peers) move(lane.steps[i], peer);
+      load_.processor += seconds_of(work_of(lane, i, request_.compressed), input_, links_);
     }
   }
 
@@ -65,60 +63,15 @@ class Meter {
     if (!local) (receives(step.kind) ? load_.received : load_.sent) += bytes;
   }
 
-  // What a step computes, beside moving bytes; see engine/lane_math.h.
-  void compute(const Step& step) {
-    const double code = seconds(input_, links_.encode_rate);
-    const double decode = seconds(input_, links_.decode_rate);
-    const double copy = seconds(input_, links_.copy_rate);
-    switch (step.kind) {
-      case StepKind::send_input:
-      case StepKind::send_sum:
-        if (is_coded(step)) load_.processor += code;
-        break;
-      case StepKind::local_reduce:
-      case StepKind::recv_reduce: {
-        const bool decodes = request_.compressed && (receives(step.kind) ? !step.raw : step.quantized);
-        load_.processor += decodes ? decode : add_part();
-        ++parts_;
-        break;
-      }
-      case StepKind::finish: load_.processor += finish(); break;
-      case StepKind::recv_copy:
-        if (!lane_->scratch) load_.processor += is_coded(step) ? decode : copy;
-        break;
-      case StepKind::local_copy: load_.processor += step.quantized ? decode : copy; break;
-      case StepKind::send_result:
-      case StepKind::forward: break;
-    }
-  }
-
-  // Uncompressed, the first one is only pointed at.
-  double add_part() const {
-    if (parts_ > 0) return seconds(input_, links_.add_rate);
-    return request_.compressed ? seconds(input_, links_.copy_rate) : 0;
-  }
-
-  // Encoding the sum once and decoding it, or, where the last addition was not into the output,
-  // copying it there.
-  double finish() const {
-    const Step& last = lane_->steps.back();
-    if (last.kind == StepKind::send_result && is_coded(last)) {
-      return seconds(input_, links_.encode_rate) + seconds(input_, links_.decode_rate);
-    }
-    return request_.compressed || parts_ == 1 ? seconds(input_, links_.copy_rate) : 0;
-  }
-
   const Request& request_;
   const Hosts& hosts_;
   const Links& links_;
   const Encoding& encoding_;
   int rank_ = 0;
   Load load_;
-  const Lane* lane_ = nullptr;
   double elements_ = 0;
   double input_ = 0;
   double slices_ = 0;
-  int parts_ = 0;
 };
 
 // The first ones (who own the only chunks of small data), the root's, the largest, the smallest and
@@ -193,7 +146,6 @@ class Pricing {
     }
     price_.busiest_host_bytes = std::max({price_.busiest_host_bytes, out, in});
     busiest_work_ = std::max(busiest_work_, work);
-    all_work_ += work;
     all_sent_ += out;
     all_ranks_ += ranks;
   }
@@ -211,7 +163,7 @@ class Pricing {
     price_.start = largest_stream_ > encoding_.eager_bytes ? (crosses ? links_.wire : links_.local).latency : 0;
     price_.first = way.wire_hops * hop.wire + way.local_hops * hop.local;
     price_.wire = std::max(wire_seconds(price_.busiest_host_bytes), wire_seconds(way.wire_hops * slice));
-    const double shared = links_.hosts_are_one ? all_work_ : busiest_work_;
+    const double shared = busiest_work_ * std::min(links_.hosts_per_machine, hosts_.count());
     if (links_.cores > 0) price_.processor = std::max(price_.processor, shared / links_.cores);
     const double on_way = 2 * (way.wire_hops * links_.wire.frame_seconds + way.local_hops * links_.local.frame_seconds);
     price_.processor = std::max(0.0, price_.processor - on_way);
@@ -228,7 +180,6 @@ class Pricing {
   const Hosts hosts_;
   Price price_;
   double busiest_work_ = 0;
-  double all_work_ = 0;
   double all_sent_ = 0;
   double all_ranks_ = 0;
   double largest_stream_ = 0;
@@ -247,6 +198,11 @@ Links links_of(const Profile& profile, std::string_view codec) {
           .add_rate = profile.add_rate,
           .encode_rate = speed.encode_rate,
           .decode_rate = speed.decode_rate};
+}
+
+double seconds_of(const StepWork& work, double bytes, const Links& links) {
+  return work.encodes * seconds(bytes, links.encode_rate) + work.decodes * seconds(bytes, links.decode_rate) +
+         work.adds * seconds(bytes, links.add_rate) + work.copies * seconds(bytes, links.copy_rate);
 }
 
 Price price(const Request& request, const std::vector<int>& hosts, const Links& links, const Encoding& encoding,

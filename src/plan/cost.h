@@ -20,6 +20,7 @@
 
 #include "plan/plan.h"
 #include "plan/profile.h"
+#include "plan/step_work.h"
 
 namespace qccl::plan {
 
@@ -34,8 +35,8 @@ struct Links {
   double add_rate = 0;     // two operands, by the bytes of one
   double encode_rate = 0;  // of the call's codec, by its input
   double decode_rate = 0;
-  double cores = 0;            // that the ranks of a host share; 0: each has its own
-  bool hosts_are_one = false;  // all hosts' ranks share the cores of one machine
+  double cores = 0;           // of a machine, which its ranks share; 0: each has its own
+  int hosts_per_machine = 1;  // virtual ones share its cores
 };
 
 // Of Ethernet frames of 1514 bytes TCP with timestamps carries 1448.
@@ -43,6 +44,9 @@ inline constexpr double kTcpEfficiency = 1448.0 / 1514.0;
 
 // What the profile says, for a codec by its specification.
 Links links_of(const Profile& profile, std::string_view codec);
+
+// A step's work on so many bytes of input.
+double seconds_of(const StepWork& work, double bytes, const Links& links);
 
 // How elements travel.
 struct Encoding {

@@ -91,7 +91,7 @@ TEST(Cost, hosts_of_one_machine_share_its_cores) {
   const double each = price_of(Algorithm::sra, 4, kLarge, {}, {}, links).processor;
   links.cores = 2;
   EXPECT_EQ(price_of(Algorithm::sra, 4, kLarge, {}, {}, links).processor, each);
-  links.hosts_are_one = true;
+  links.hosts_per_machine = 4;
   EXPECT_NEAR(price_of(Algorithm::sra, 4, kLarge, {}, {}, links).processor / each, 2, 1e-6);
 }
 

@@ -29,8 +29,28 @@ WorldOptions world_options(const SimulationOptions& options) {
   // The dead are seen at once. To tell a rank that stopped from those that wait for it takes heartbeats.
   if (options.timeout.count() == 0) world.engine.heartbeat_interval = kNever;
   world.engine.hosts = options.links.hosts;
+  world.cores = static_cast<int>(options.processors.cores);
+  world.hosts_per_machine = options.processors.hosts_per_machine;
   return world;
 }
+
+// Gives a rank's processor the time that its engine's steps would take.
+class Meter final : public plan::WorkMeter {
+ public:
+  Meter(Network& network, int rank, const plan::Links& processors, std::size_t element_bytes)
+      : network_(network), rank_(rank), processors_(processors), element_bytes_(element_bytes) {}
+
+  void add(const plan::StepWork& work, std::size_t elements) override {
+    const double seconds = plan::seconds_of(work, static_cast<double>(elements * element_bytes_), processors_);
+    network_.work(rank_, Nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
+  }
+
+ private:
+  Network& network_;
+  const int rank_;
+  const plan::Links& processors_;
+  const std::size_t element_bytes_;
+};
 
 class Simulation {
  public:
@@ -69,6 +89,7 @@ class Simulation {
  private:
   struct Rank {
     std::shared_ptr<internal::WorkState> work;
+    std::unique_ptr<Meter> meter;
     bool has_left = false;
     TimePoint ended{};
     Account account;
@@ -78,7 +99,10 @@ class Simulation {
   void post_all(const engine::Call& call) {
     const std::shared_ptr<const Codec> codec = make_codec(call.compression).take_or_throw();
     running_ = options_.ranks;
-    for (Rank& rank : ranks_) rank.work = std::make_shared<internal::WorkState>();
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      at(rank).work = std::make_shared<internal::WorkState>();
+      at(rank).meter = std::make_unique<Meter>(world_.network(), rank, options_.processors, element_bytes(call.type));
+    }
     std::vector<Nanoseconds> delays(ranks_.size());
     for (const auto& [rank, delay] : options_.late) delays[static_cast<std::size_t>(rank)] = delay;
     for (int rank = 0; rank < options_.ranks; ++rank) {
@@ -98,15 +122,15 @@ class Simulation {
     post.codec = codec;
     post.timeout = options_.timeout.count() == 0 ? kNever : options_.timeout;
     post.size_only = true;
+    post.meter = at(rank).meter.get();
     post.work = at(rank).work;
     world_.engine(rank).post(std::move(post));
   }
 
   void note_end(int rank) {
-    Network& network = world_.network();
-    at(rank).ended = world_.now();
+    const Network& network = world_.network();
+    at(rank).ended = network.free_at(rank);
     at(rank).account = network.account(rank);
-    at(rank).account.waiting += world_.now() - network.last_arrival(rank);
     --running_;
   }
 

@@ -1,6 +1,6 @@
 // One call of a whole job, timed: sizes but no data, so that hundreds of ranks fit.
 //
-// What is simulated is what moves: frames, grants, queues. Computing takes no time.
+// What is simulated is what moves: frames, grants, queues. Computing takes the time that `processors` say.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "base/options.h"
 #include "base/result.h"
 #include "engine/call.h"
+#include "plan/cost.h"
 #include "transport/sim/network.h"
 
 namespace qccl::sim {
@@ -23,6 +24,7 @@ struct SimulationOptions {
   int ranks = 1;
   std::uint64_t seed = 1;
   LinkOptions links{};
+  plan::Links processors{};  // of this how fast they compute, and cores; the rest says `links`
   std::size_t slice_bytes = kDefaultSliceBytes;
   Moments late{};          // these make the call then
   Moments losses{};        // these die, which the others see at once

@@ -11,9 +11,19 @@ constexpr int kMaxMovesAtOnce = 1'000'000;
 
 std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
+std::vector<int> machines_of(const WorldOptions& options) {
+  std::vector<int> machines;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    const int host = options.links.hosts.empty() ? rank : options.links.hosts[index(rank)];
+    machines.push_back(options.cores == 0 ? rank : host / options.hosts_per_machine);
+  }
+  return machines;
+}
+
 }  // namespace
 
-World::World(WorldOptions options) : network_(options.ranks, options.seed, std::move(options.links)) {
+World::World(WorldOptions options)
+    : network_(options.ranks, options.seed, options.links), cores_(std::max(1, options.cores), machines_of(options)) {
   timers_.resize(index(options.ranks));
   for (int rank = 0; rank < options.ranks; ++rank) {
     engine::EngineOptions own = options.engine;
@@ -56,9 +66,25 @@ void World::look_at(int rank) {
   note_timer(rank);
 }
 
+void World::end_look(int rank) {
+  const TimePoint free = network_.free_at(rank);
+  const auto end = [this, rank] {
+    if (const auto next = cores_.end(rank)) network_.wake(*next);
+  };
+  if (free > now()) {
+    at(free, end);
+  } else {
+    end();
+  }
+}
+
 bool World::look_at_woken() {
   const std::vector<int> woken = network_.take_woken();
-  for (const int rank : woken) look_at(rank);
+  for (const int rank : woken) {
+    if (!cores_.begin(rank)) continue;
+    look_at(rank);
+    end_look(rank);
+  }
   return !woken.empty();
 }
 
@@ -75,8 +101,8 @@ void World::wake_due() {
 }
 
 bool World::go_on() {
-  const TimePoint arrival = network_.next_arrival();
   const TimePoint event = events_.empty() ? kForever : events_.begin()->first;
+  const TimePoint arrival = network_.next_arrival(std::min(event, next_timer_));
   const TimePoint next = std::max(now(), std::min({arrival, event, next_timer_}));
   if (next == kForever) return false;
   if (event <= next) {

@@ -2,6 +2,8 @@
 //
 // A rank is looked at when it may have something to do: a frame or a loss came, there is room to send again, a timer of
 // its engine is due, or somebody took its engine, to post something. Time goes on when nobody has anything left to do.
+// What a rank does in a look may take its processor some time (Network::work()): until then it is not looked at again,
+// and its core is taken.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "sim/cores.h"
 #include "transport/sim/network.h"
 
 namespace qccl::sim {
@@ -21,6 +24,8 @@ struct WorldOptions {
   LinkOptions links{};
   engine::EngineOptions engine{};                  // of every rank; rank and world are filled in
   std::vector<std::size_t> slice_bytes_of_rank{};  // where they differ
+  int cores = 0;                                   // of a machine, which its ranks share; 0: each rank has its own
+  int hosts_per_machine = 1;                       // virtual ones share its cores
 };
 
 // One thread.
@@ -51,11 +56,14 @@ class World {
  private:
   bool look_at_woken();
   void look_at(int rank);
+  // Keeps the rank's core until its processor is free.
+  void end_look(int rank);
   bool go_on();
   void note_timer(int rank);
   void wake_due();
 
   Network network_;
+  Cores cores_;
   std::vector<std::unique_ptr<engine::Engine>> engines_;
   std::vector<engine::Completed> ended_;  // keeps its memory
   std::function<void(int)> on_end_;

@@ -102,17 +102,34 @@ def test_simulated_time_is_at_least_what_the_links_allow_and_accounts_for_itself
     bytes_, rate = 64 << 20, 125e6
     flags = ("--world", 4, "--rate", "1gbit", "--algorithm", "ring")
     done = run("plan", "simulate", *flags, "all_reduce", "-b", bytes_)
-    time, unit, wire, latency, waiting, sent, _ = rows_of(done.stdout)[bytes_, "ring"]
+    time, unit, *parts, sent, _ = rows_of(done.stdout)[bytes_, "ring"]
     seconds = float(time) * {"ms": 1e-3, "s": 1}[unit]
     least = 2 * 3 / 4 * bytes_ / rate
     assert least < seconds < 1.15 * least
     assert least * rate <= int(sent) < 1.01 * least * rate
-    assert abs(sum(float(part.rstrip("%")) for part in (wire, latency, waiting)) - 100) < 0.3
+    assert len(parts) == 4 and abs(sum(float(part.rstrip("%")) for part in parts) - 100) < 0.3
+
+
+def test_ranks_that_share_cores_take_longer_and_a_burst_shortens():
+    flags = ("--world", 4, "--rate", "100gbit", "all_reduce", "--algorithm", "sra", "-b", "1M")
+    sharing = ("--cores", 1, "--hosts-per-machine", 4)
+
+    def time(*more: object) -> float:
+        return milliseconds(rows_of(run("plan", "simulate", *flags, *more).stdout)[1 << 20, "sra"])
+
+    assert time("--cores", 1) == time() < time(*sharing) / 2
+    # a millisecond of its link, both ways
+    slow = ("--rate", "1gbit")
+    saved = time(*slow) - time(*slow, "--burst", "125000")
+    assert 0.8 < saved < 1.2
+
+    shown = [run("plan", "show", *flags[:4], *flags[4:5], "--bytes", "1M", *more).stdout for more in ((), sharing)]
+    assert predicted(shown[0])["sra"][1] < predicted(shown[1])["sra"][1]
 
 
 def test_compression_shortens_a_simulated_operation():
     flags = ("plan", "simulate", "--world", 4, "--rate", "1gbit", "--algorithm", "sra", "all_reduce", "-b", "64M")
-    times = [run(*flags, "--compression", codec).stdout.split()[-7] for codec in ("none", "minmax:bits=4")]
+    times = [run(*flags, "--compression", codec).stdout.split()[-8] for codec in ("none", "minmax:bits=4")]
     assert 7 < float(times[0]) / float(times[1]) < 8.1, times
 
 

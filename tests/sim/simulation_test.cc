@@ -40,6 +40,46 @@ TEST(Simulation, takes_at_least_what_the_links_allow_and_accounts_for_all_of_it)
   }
 }
 
+Nanoseconds sum(const Account& account) { return account.wire + account.latency + account.working + account.waiting; }
+
+// Four ranks on infinitely fast links: of SRA each adds three quarters of a quarter of 4 MiB and copies three others.
+TEST(Simulation, of_ranks_that_add_and_copy_takes_their_processors_time) {
+  SimulationOptions options;
+  options.ranks = 4;
+  options.processors.add_rate = 1e9;
+  options.processors.copy_rate = 4e9;
+  constexpr double quarter = kElements;  // bytes
+  const double own = 3 * quarter / 1e9 + 3 * quarter / 4e9;
+  const Outcome alone = simulate(options, all_reduce(Algorithm::sra)).take_or_throw();
+  EXPECT_NEAR(static_cast<double>(alone.time.count()) * 1e-9 / own, 1, 0.02);
+  EXPECT_EQ(sum(alone.account), alone.time);
+  // Two of them on each of two machines' only core: it has twice as much to do, and others wait for who waits for it.
+  options.processors.cores = 1;
+  options.processors.hosts_per_machine = 2;
+  const Outcome shared = simulate(options, all_reduce(Algorithm::sra)).take_or_throw();
+  EXPECT_GE(static_cast<double>(shared.time.count()) * 1e-9, 2 * own);
+  EXPECT_LT(static_cast<double>(shared.time.count()) * 1e-9, 3 * own);
+  EXPECT_EQ(sum(shared.account), shared.time);
+  options.processors.cores = 2;
+  EXPECT_EQ(simulate(options, all_reduce(Algorithm::sra)).take_or_throw().time, alone.time);
+}
+
+// Of what a rank gives away it encodes each slice once, whoever it is for.
+TEST(Simulation, of_compressed_calls_encodes_and_decodes_as_often_as_the_plan_says) {
+  SimulationOptions options;
+  options.ranks = 4;
+  options.processors.encode_rate = 1e9;
+  engine::Call call = all_reduce(Algorithm::sra);
+  call.compression = minmax({.bits = 4});
+  constexpr double quarter = kElements;
+  const auto seconds = [&] { return static_cast<double>(simulate(options, call).take_or_throw().time.count()) * 1e-9; };
+  EXPECT_NEAR(seconds() / (4 * quarter / 1e9), 1, 0.02);
+  call.algorithm = Algorithm::one_shot;
+  EXPECT_NEAR(seconds() / (4 * quarter / 1e9), 1, 0.02);
+  options.processors = {.decode_rate = 1e9};
+  EXPECT_NEAR(seconds() / (4 * 4 * quarter / 1e9), 1, 0.02);
+}
+
 TEST(Simulation, repeats_itself_for_a_seed) {
   SimulationOptions options = cluster(8);
   options.links.jitter = microseconds(30);

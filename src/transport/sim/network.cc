@@ -9,9 +9,9 @@ namespace {
 
 constexpr std::size_t kControlSlots = 64;  // besides those of data
 
-Nanoseconds transmission(std::size_t bytes, double bytes_per_second) {
+Nanoseconds transmission(double bytes, double bytes_per_second) {
   if (bytes_per_second <= 0) return Nanoseconds(0);
-  return Nanoseconds(static_cast<std::int64_t>(static_cast<double>(bytes) / bytes_per_second * 1e9));
+  return Nanoseconds(static_cast<std::int64_t>(bytes / bytes_per_second * 1e9));
 }
 
 }  // namespace
@@ -45,6 +45,7 @@ class Endpoint final : public Transport {
     if (arrived.empty()) return std::nullopt;
     Network::Flight* const flight = arrived.front();
     arrived.pop_front();
+    network_.work(rank_, network_.frame_work(flight->from, rank_, flight->size));
     const std::uint32_t before = network_.in_flight_[network_.link(flight->from, rank_)]--;
     if (before == network_.options_.slots) network_.wake(flight->from);
     ++network_.held_frames_[Network::index(rank_)];
@@ -110,8 +111,9 @@ Network::Network(int world, std::uint64_t seed, LinkOptions options)
 
 Network::~Network() = default;
 
-int Network::add_pipe(double bytes_per_second) {
-  pipes_.push_back({bytes_per_second});
+int Network::add_pipe(double bytes_per_second, double burst_bytes) {
+  const Nanoseconds burst = transmission(burst_bytes, bytes_per_second);
+  pipes_.push_back({bytes_per_second, burst, TimePoint{} - burst});
   return static_cast<int>(pipes_.size()) - 1;
 }
 
@@ -123,8 +125,8 @@ void Network::lay_pipes() {
     local_.push_back(add_pipe(options_.local_bytes_per_second));
   }
   for (int host = 0; host < hosts; ++host) {
-    host_out_.push_back(add_pipe(options_.bytes_per_second));
-    host_in_.push_back(add_pipe(options_.ingress_bytes_per_second));
+    host_out_.push_back(add_pipe(options_.bytes_per_second, options_.burst_bytes));
+    host_in_.push_back(add_pipe(options_.ingress_bytes_per_second, options_.burst_bytes));
   }
   const int racks = options_.hosts_per_rack > 0 ? (hosts - 1) / options_.hosts_per_rack + 1 : 0;
   for (int rack = 0; rack < racks; ++rack) {
@@ -190,20 +192,45 @@ Network::Flight& Network::make_flight(int from, int to, ConstBytes frame, Traffi
   const ConstBytes kept = keeps_all ? frame : frame.first(std::min(frame.size(), kFrameHeaderBytes));
   flight.bytes.assign(kept.begin(), kept.end());
   flight.route = route(from, to);
+  flight.has_left = false;
   flight.has_landed = false;
   return flight;
 }
 
+Nanoseconds Network::frame_work(int from, int to, std::size_t bytes) const {
+  const FrameWork& work = is_local(from, to) ? options_.local_work : options_.wire_work;
+  return work.each + transmission(static_cast<double>(bytes), work.bytes_per_second);
+}
+
+void Network::work(int rank, Nanoseconds time) {
+  if (time.count() > 0) ranks_[index(rank)].busy_until = free_at(rank) + time;
+}
+
+Account Network::account(int rank) const {
+  const Rank& self = ranks_[index(rank)];
+  Account account = self.account;
+  const Nanoseconds since = free_at(rank) - self.last_arrival;
+  const Nanoseconds working = std::min(since, free_at(rank) - clock_.now());
+  account.working += working;
+  account.waiting += since - working;
+  return account;
+}
+
 void Network::send(int from, int to, ConstBytes frame, TrafficClass traffic) {
-  const TimePoint now = clock_.now();
+  work(from, frame_work(from, to, frame.size()));
   Flight& flight = make_flight(from, to, frame, traffic);
   if (tap_) tap_(from, to, flight.bytes);
-  flight.account = ranks_[index(from)].account;
-  flight.account.waiting += now - ranks_[index(from)].last_arrival;
-  flight.passed = now;
+  flight.account = account(from);
   ++in_flight_[link(from, to)];
   ++frames_;
   if (!is_local(from, to)) wire_bytes_ += frame.size();
+  if (free_at(from) > clock_.now()) return schedule(free_at(from), flight);
+  leave(flight, clock_.now());
+}
+
+void Network::leave(Flight& flight, TimePoint now) {
+  flight.has_left = true;
+  flight.passed = now;
   pass(flight, now);
 }
 
@@ -212,7 +239,8 @@ void Network::pass(Flight& flight, TimePoint now) {
   const bool is_at_source = route.count > route.crossing;
   Pipe& pipe = pipes_[index(route.pipes[--route.count])];
   TimePoint begin = std::max(now, pipe.free);
-  pipe.free = begin + transmission(flight.size, pipe.bytes_per_second);
+  pipe.free =
+      std::max(now - pipe.burst, pipe.free) + transmission(static_cast<double>(flight.size), pipe.bytes_per_second);
   flight.passed = std::max(flight.passed, pipe.free);
   (is_at_source ? flight.account.wire : flight.account.waiting) += begin - now;
   if (is_at_source && route.count == route.crossing) {
@@ -256,6 +284,7 @@ Network::Event Network::pop() {
 
 void Network::handle(const Event& event) {
   Flight& flight = *event.flight;
+  if (!flight.has_left) return leave(flight, event.time);
   if (!flight.has_landed) return pass(flight, event.time);
   Rank& target = ranks_[index(flight.to)];
   target.account = flight.account;
@@ -268,8 +297,8 @@ void Network::settle_due() {
   while (!events_.empty() && events_.front().time <= clock_.now()) handle(pop());
 }
 
-TimePoint Network::next_arrival() {
-  while (!events_.empty()) {
+TimePoint Network::next_arrival(TimePoint until) {
+  while (!events_.empty() && events_.front().time <= until) {
     const Event& next = events_.front();
     if (next.flight->has_landed && running(next.flight->to)) return next.time;
     handle(pop());

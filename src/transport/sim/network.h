@@ -7,8 +7,12 @@
 // latency (and a seeded jitter) later, never before an earlier frame of the same link. Between ranks
 // of one host there is only the local rate and latency. Faults: kill a rank, stop a rank, damage a
 // frame.
+//
+// A rank's processor does one thing after the other: frames take it some time at both ends, work() takes more, and what
+// the rank sends leaves when its processor has come to it. Who looks at ranks does so when they are free (sim/world.h).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -23,6 +27,12 @@
 
 namespace qccl::sim {
 
+// What a rank's processor does for a frame that it puts into a link or takes out of one.
+struct FrameWork {
+  Nanoseconds each{0};
+  double bytes_per_second = 0;
+};
+
 // Rates are bytes a second; 0 is infinitely fast.
 struct LinkOptions {
   double bytes_per_second = 0;  // out of a host
@@ -30,6 +40,7 @@ struct LinkOptions {
   Nanoseconds jitter{0};                // uniform in [0, jitter], from the seed
   std::size_t slots = 64;               // frames in flight per ordered pair before reserve() refuses
   double ingress_bytes_per_second = 0;  // into a host
+  double burst_bytes = 0;               // that pass a host's link at once, either way, when it has been idle
   std::vector<int> hosts{};             // of each rank; empty: each rank is alone on its host
   double local_bytes_per_second = 0;    // from one rank to others of its host
   Nanoseconds local_latency{0};
@@ -37,6 +48,8 @@ struct LinkOptions {
   double rack_bytes_per_second = 0;  // up from a rack, and down into it
   // (rank, rate): what this rank sends or receives, wherever, passes a pipe of its own.
   std::vector<std::pair<int, double>> slow_ranks{};
+  FrameWork wire_work{};
+  FrameWork local_work{};
   Nanoseconds tick{1};  // ranks see arrivals at multiples of this
   // Payloads of data frames are not kept: what a receiver finds behind the header means nothing.
   bool size_only = false;
@@ -47,6 +60,7 @@ struct LinkOptions {
 struct Account {
   Nanoseconds wire{0};     // being sent, or queued for it at the sender's host
   Nanoseconds latency{0};  // travelling
+  Nanoseconds working{0};  // of ranks' processors
   Nanoseconds waiting{0};  // queued behind frames of other hosts, or for a rank to send
 };
 
@@ -75,14 +89,19 @@ class Network {
 
   // Sets the clock to the next arrival at a running rank; false if nothing is on its way.
   bool advance();
-  // When that is; kForever if nothing is on its way.
-  TimePoint next_arrival();
+  // When that is; kForever if nothing is on its way that arrives until then.
+  TimePoint next_arrival(TimePoint until = kForever);
   // Ranks with something new since the last call: a frame, a loss, room to send, or woken by wake().
   std::vector<int> take_woken();
   void wake(int rank);
 
-  Account account(int rank) const { return ranks_[index(rank)].account; }
-  TimePoint last_arrival(int rank) const { return ranks_[index(rank)].last_arrival; }
+  // The rank's processor has so much more to do, which what it sends from now on waits for.
+  void work(int rank, Nanoseconds time);
+  // When it has done all: now, or later.
+  TimePoint free_at(int rank) const { return std::max(clock_.now(), ranks_[index(rank)].busy_until); }
+
+  // With what the rank has done and waited for since its last arrival, if it acts when it is free.
+  Account account(int rank) const;
   // Bytes sent so far to other hosts, with headers.
   std::uint64_t wire_bytes() const { return wire_bytes_; }
   std::uint64_t frames() const { return frames_; }
@@ -92,7 +111,8 @@ class Network {
 
   struct Pipe {
     double bytes_per_second = 0;
-    TimePoint free{};
+    Nanoseconds burst{0};  // so long an idle pipe's next bytes take no time
+    TimePoint free{};      // at its rate; it is before the clock by the burst it has left
   };
   // The pipes that a frame still has to pass.
   struct Route {
@@ -109,6 +129,7 @@ class Network {
     std::vector<std::byte> bytes;  // size_only: of data the header
     Route route;
     TimePoint passed{};  // by the last byte: the pipes so far
+    bool has_left = false;
     bool has_landed = false;
     Account account;
   };
@@ -124,17 +145,22 @@ class Network {
     std::deque<Flight*> arrived;
     Account account;
     TimePoint last_arrival{};
+    TimePoint busy_until{};
     bool is_woken = false;
   };
 
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
   std::size_t link(int from, int to) const { return index(from) * index(world_) + index(to); }
-  int add_pipe(double bytes_per_second);
+  int add_pipe(double bytes_per_second, double burst_bytes = 0);
   void lay_pipes();
   Route route(int from, int to) const;
   Flight& make_flight(int from, int to, ConstBytes frame, TrafficClass traffic);
   bool is_local(int from, int to) const { return ranks_[index(from)].host == ranks_[index(to)].host; }
   void send(int from, int to, ConstBytes frame, TrafficClass traffic);
+  // The processor's of a rank at either end.
+  Nanoseconds frame_work(int from, int to, std::size_t bytes) const;
+  // Its sender's processor is done with it.
+  void leave(Flight& flight, TimePoint now);
   // The first byte is at the flight's next pipe, at `now`.
   void pass(Flight& flight, TimePoint now);
   void schedule(TimePoint time, Flight& flight);

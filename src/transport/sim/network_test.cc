@@ -82,6 +82,39 @@ TEST(Network, slow_rank_sends_and_receives_slowly) {
   EXPECT_EQ(next(network), 310);
 }
 
+TEST(Network, a_burst_passes_an_idle_link_at_once_and_comes_back_at_its_rate) {
+  Network network(4, 1, {.bytes_per_second = 1e8, .ingress_bytes_per_second = 1e8, .burst_bytes = 1500});
+  send(network, 0, 1, 1000);
+  EXPECT_EQ(next(network), 0);
+  send(network, 0, 1, 1000);
+  EXPECT_EQ(next(network), 5);  // 500 bytes are left of the burst
+  network.clock().advance(microseconds(10));
+  send(network, 0, 1, 1000);
+  EXPECT_EQ(next(network), 15);  // 1000 have come back
+  network.clock().advance(microseconds(100));
+  send(network, 0, 1, 2000);
+  EXPECT_EQ(next(network), 120);  // never more than 1500
+}
+
+TEST(Network, a_ranks_processor_takes_its_time_for_frames_and_work) {
+  LinkOptions options = racks();
+  options.wire_work = {microseconds(2), 1e9};
+  options.local_work = {microseconds(5), 0};
+  Network network(8, 1, options);
+  network.work(0, microseconds(30));
+  send(network, 0, 2, 1000);  // 3 us
+  send(network, 0, 1, 1000);  // 5 us
+  EXPECT_EQ(network.free_at(0), TimePoint(microseconds(38)));
+  EXPECT_EQ(next(network), 38 + 3);
+  EXPECT_EQ(next(network), 33 + 110);
+  EXPECT_EQ(network.account(2).working, microseconds(33));
+  EXPECT_EQ(network.account(2).waiting, microseconds(0));
+  const auto received = network.endpoint(2).receive();
+  EXPECT_EQ(network.free_at(2), TimePoint(microseconds(143 + 3)));
+  EXPECT_EQ(network.account(2).working, microseconds(33 + 3));
+  network.endpoint(2).release(*received);
+}
+
 TEST(Network, frame_of_size_only_is_as_long_but_keeps_its_header_alone) {
   LinkOptions options = racks();
   options.size_only = true;

@@ -58,8 +58,10 @@ def refusal(name: str) -> str | None:
 
 
 @contextlib.contextmanager
-def network(name: str, ranks: int, bind: bool) -> Iterator[Network]:
-    """Sets it up for so many ranks and removes it again. They are bound where that is asked for and cores suffice."""
+def network(name: str, ranks: int, bind: bool, burst: str = "") -> Iterator[Network]:
+    """Sets it up for so many ranks and removes it again. They are bound where that is asked for and cores suffice.
+
+    With a burst ("128k") a host's link is as slow in as it is out, and both ways let no more than that pass at once."""
     if name in (SHARED_MEMORY, LOOPBACK):
         yield Network(name, ranks, bind and ranks <= len(os.sched_getaffinity(0)))
         return
@@ -68,7 +70,7 @@ def network(name: str, ranks: int, bind: bool) -> Iterator[Network]:
         agent = Path(folder) / "agent"
         agent.write_text(f'#!/bin/sh\nexec {NETNS} agent {cluster} "$@"\n')
         agent.chmod(0o755)
-        subprocess.run([NETNS, "up", cluster, str(ranks), name], check=True)
+        subprocess.run([NETNS, "up", cluster, str(ranks), name, *([burst] if burst else [])], check=True)
         try:
             yield Network(name, ranks, cluster=cluster, agent=str(agent))
         finally:

@@ -2,14 +2,18 @@
 # A cluster of network namespaces on this machine, every host's link shaped to a rate. Needs root.
 #
 #   netns.sh check                    exit 0 if this machine permits it, else 1 and the reason
-#   netns.sh up NAME HOSTS RATE       hosts 10.77.0.1 .. 10.77.0.HOSTS on one bridge; RATE as tc says it, say 1gbit
+#   netns.sh up NAME HOSTS RATE [BURST]
+#                                     hosts 10.77.0.1 .. 10.77.0.HOSTS on one bridge; RATE as tc says it, say 1gbit
 #   netns.sh exec NAME HOST CMD...    runs CMD on host HOST (1 ..), whose interface is eth0 and whose name is hostHOST
 #   netns.sh agent NAME HOST CMD...   the same as ssh would do it, for MPI's launchers: HOST is a name or an address,
 #                                     a shell reads CMD, options before HOST are ignored
 #   netns.sh down NAME                ends what runs in the hosts and removes them
 #
 # NAME tells clusters apart; each has its own bridge, in a namespace too, so nothing outside is touched and several
-# clusters do not meet. A host sends at most RATE (token bucket), in bursts of up to 256 KiB.
+# clusters do not meet. A host sends at most RATE (token bucket), in bursts of up to 256 KiB. With BURST, as tc says it,
+# hosts are like those on a switch: they receive at most RATE too, both in bursts of up to BURST. TCP then hands over
+# packets of at most half of that, because a link here lets a packet pass as a whole, when there is leave for all of it;
+# and uses reno, so that nothing but the links paces what hosts send.
 set -euo pipefail
 
 say() { echo "netns.sh: $*" >&2; }
@@ -25,7 +29,7 @@ down() {
 }
 
 up() {
-  local name=$1 hosts=$2 rate=$3 i
+  local name=$1 hosts=$2 rate=$3 burst=${4:-} i
   if [ -n "$(namespaces "$name")" ]; then
     say "there is a cluster $name already; 'netns.sh down $name' removes it"
     exit 1
@@ -41,7 +45,11 @@ up() {
     ip -n "$name-switch" link set "port$i" master bridge up
     ip -n "$name-$i" addr add "10.77.0.$i/24" dev eth0
     ip -n "$name-$i" link set eth0 up
-    ip netns exec "$name-$i" tc qdisc add dev eth0 root tbf rate "$rate" burst 256k latency 50ms
+    ip netns exec "$name-$i" tc qdisc add dev eth0 root tbf rate "$rate" burst "${burst:-256k}" latency 50ms
+    [ -n "$burst" ] || continue
+    ip netns exec "$name-switch" tc qdisc add dev "port$i" root tbf rate "$rate" burst "$burst" latency 50ms
+    ip -n "$name-$i" link set dev eth0 gso_max_size "$(($(numfmt --from=iec "${burst^^}") / 2))"
+    ip netns exec "$name-$i" sysctl -qw net.ipv4.tcp_congestion_control=reno
   done
   trap - ERR
 }
@@ -79,7 +87,7 @@ agent() {
 
 case "${1:-}:$#" in
   check:1) check ;;
-  up:4) up "$2" "$3" "$4" ;;
+  up:[45]) up "${@:2}" ;;
   down:2) down "$2" ;;
   exec:[4-9] | exec:[1-9][0-9]*) run_on "${@:2}" ;;
   agent:[4-9] | agent:[1-9][0-9]*) agent "${@:2}" ;;

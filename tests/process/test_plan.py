@@ -111,20 +111,18 @@ def test_simulated_time_is_at_least_what_the_links_allow_and_accounts_for_itself
 
 
 def test_ranks_that_share_cores_take_longer_and_a_burst_shortens():
-    flags = ("--world", 4, "--rate", "100gbit", "all_reduce", "--algorithm", "sra", "-b", "1M")
+    flags = ("--world", 4, "all_reduce", "--rate")
     sharing = ("--cores", 1, "--hosts-per-machine", 4)
 
-    def time(*more: object) -> float:
-        return milliseconds(rows_of(run("plan", "simulate", *flags, *more).stdout)[1 << 20, "sra"])
+    def time(rate: str, *more: object) -> float:
+        done = run("plan", "simulate", *flags, rate, "--algorithm", "sra", "-b", "1M", *more)
+        return milliseconds(rows_of(done.stdout)[1 << 20, "sra"])
 
-    assert time("--cores", 1) == time() < time(*sharing) / 2
-    # a millisecond of its link, both ways
-    slow = ("--rate", "1gbit")
-    saved = time(*slow) - time(*slow, "--burst", "125000")
-    assert 0.8 < saved < 1.2
-
-    shown = [run("plan", "show", *flags[:4], *flags[4:5], "--bytes", "1M", *more).stdout for more in ((), sharing)]
-    assert predicted(shown[0])["sra"][1] < predicted(shown[1])["sra"][1]
+    assert time("100gbit", "--cores", 1) == time("100gbit") < time("100gbit", *sharing) / 2
+    saved = time("1gbit") - time("1gbit", "--burst", 125000)  # a millisecond of a link that sends three times as much
+    assert 0.9 < saved < 2.1
+    own, shared = (run("plan", "show", *flags, "100gbit", "--bytes", "1M", *more).stdout for more in ((), sharing))
+    assert predicted(own)["sra"][1] < predicted(shared)["sra"][1]
 
 
 def test_compression_shortens_a_simulated_operation():

@@ -1,0 +1,60 @@
+"""Processes of a measurement: started, listened to while rank 0 prints a row for each thing measured, and ended."""
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+
+def start(commands: list[list[str]], environments: list[dict[str, str]]) -> list[subprocess.Popen]:
+    return [
+        subprocess.Popen(command, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                         text=True, start_new_session=True)
+        for command, environment in zip(commands, environments, strict=True)
+    ]  # fmt: skip
+
+
+def end(processes: list[subprocess.Popen], grace: float) -> bool:
+    """Waits; asks what still runs to end (an mpirun then ends its ranks), then makes it. True if all ended alone."""
+    clean = True
+    for number in (0, signal.SIGTERM, signal.SIGKILL):
+        for process in processes:
+            if process.poll() is None and number != 0:
+                os.killpg(process.pid, number)
+                clean = False
+        deadline = time.monotonic() + grace
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+    return clean
+
+
+def read_rows(processes: list[subprocess.Popen], count: int, timeout: float) -> list[dict]:
+    """The rows that rank 0 prints; fewer if all processes ended or the time is over."""
+    lines: queue.Queue[str | None] = queue.Queue()
+
+    def read(stream) -> None:
+        for line in stream:
+            lines.put(line)
+        lines.put(None)
+
+    for process in processes:
+        threading.Thread(target=read, args=(process.stdout,), daemon=True).start()
+    rows, open_streams, deadline = [], len(processes), time.monotonic() + timeout
+    while len(rows) < count and open_streams > 0:
+        try:
+            line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            break
+        if line is None:
+            open_streams -= 1
+        elif line.startswith("ROW "):
+            rows.append(json.loads(line[4:]))
+        else:
+            print(line, end="", file=sys.stderr)
+    return rows

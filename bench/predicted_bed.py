@@ -1,0 +1,112 @@
+"""The test bed of bench/predicted as a simulation knows it: measured, before anything is predicted."""
+
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from peers_networks import ROOT, Network
+
+QCCL = str(ROOT / "build/qccl")
+LINK = [str(ROOT / ".venv/bin/python"), str(ROOT / "bench/predicted_link.py")]
+BURST = "64K"  # small enough to matter little, large enough for a timer that is a quarter of a millisecond late
+ROUNDS = 5
+PACKET_SHARE = 1448 / 1514  # of a link's bytes, what TCP carries: the simulation takes it off again
+
+
+@dataclass(frozen=True)
+class Bed:
+    """Two hosts at a time without load, and what processors take while all are busy."""
+
+    hosts: int
+    cores: int
+    latency: float  # seconds
+    rate: float  # bytes a second of a stream
+    frame_seconds: float  # of a processor, at either end
+    byte_seconds: float
+
+    def flags(self) -> list[str]:
+        """Of `qccl plan`, besides the profile's."""
+        return ["--world", str(self.hosts), "--burst", BURST, "--cores", str(self.cores), "--hosts-per-machine",
+                str(self.hosts)]  # fmt: skip
+
+    def profile(self, machine: str) -> str:
+        """The machine's with this bed's links."""
+        lines = {
+            "wire.latency_us": 1e6 * self.latency,
+            "wire.frame_us": 1e6 * self.frame_seconds,
+            "wire.rank_GBps": 1e-9 / self.byte_seconds,
+            "wire.host_Gbps": 8e-9 * self.rate / PACKET_SHARE,
+        }
+        return machine + "".join(f"{key} {value:.6g}\n" for key, value in lines.items())
+
+    def describe(self) -> str:
+        return (f"{self.hosts} hosts on {self.cores} cores: {1e6 * self.latency:.1f} us one way, a plain stream of "
+                f"{8e-9 * self.rate:.3f} Gbit/s; processors take {1e6 * self.frame_seconds:.1f} us for a message and "
+                f"{1e9 * self.byte_seconds:.2f} ns for a byte, at either end")  # fmt: skip
+
+
+def on_core(net: Network, host: int, command: list[str]) -> list[str]:
+    """The command on the host, which keeps to one of the cores: hosts take them in turn. Left to itself the scheduler
+    now puts two on one core and leaves the other to the idle loop, and now does not."""
+    cores = sorted(os.sched_getaffinity(0))
+    return net.on_host(host, ["taskset", "-c", str(cores[(host - 1) % len(cores)]), *command])
+
+
+def measure_pairs(net: Network, pairs: int) -> list[dict[str, float]]:
+    """Hosts 1 and 2, 3 and 4, ... at the same time."""
+    servers = [subprocess.Popen(on_core(net, 2 * pair + 2, [*LINK, "serve"]), stdout=subprocess.PIPE, text=True)
+               for pair in range(pairs)]  # fmt: skip
+    try:
+        clients = []
+        for pair, server in enumerate(servers):
+            port = server.stdout.readline().strip()
+            measure = on_core(net, 2 * pair + 1, [*LINK, "measure", net.address(2 * pair + 2), port])
+            clients.append(subprocess.Popen(measure, stdout=subprocess.PIPE, text=True))
+        return [json.loads(client.communicate(timeout=120)[0]) for client in clients]
+    finally:
+        for process in servers:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def cores_awake() -> Iterator[None]:
+    """Keeps every core from halting, by a loop that runs when nothing else wants to. A virtual machine's hypervisor
+    takes its time to wake a core that has: tens of microseconds or milliseconds, by what else its machine does."""
+    loop = ("import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); "
+            "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass")  # fmt: skip
+    processes = [subprocess.Popen([sys.executable, "-c", loop, str(core)]) for core in os.sched_getaffinity(0)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def median(rounds: list[dict[str, float]], what: str, stolen: str) -> float:
+    """Of the rounds of which a hypervisor took least, a half."""
+    calm = sorted(rounds, key=lambda each: each[stolen])[: len(rounds) // 2 + 1]
+    return statistics.median(each[what] for each in calm)
+
+
+def measure_bed(net: Network) -> Bed:
+    pairs = net.ranks // 2
+    alone = [measure_pairs(net, 1)[0] for _ in range(ROUNDS)]
+    busy = [measure_pairs(net, pairs)[0] for _ in range(ROUNDS)] if pairs > 1 else alone
+    return Bed(net.ranks, len(os.sched_getaffinity(0)), median(alone, "latency", "messages_stolen"),
+               median(alone, "rate", "stream_stolen"),
+               median(busy, "message_seconds", "messages_stolen") / pairs / 2,
+               median(busy, "byte_seconds", "stream_stolen") / pairs / 2)  # fmt: skip
+
+
+def machine_profile(path: Path) -> str:
+    """What `qccl doctor --measure` says of processors and codecs."""
+    subprocess.run([QCCL, "doctor", "--measure", str(path)], check=True, stdout=subprocess.DEVNULL)
+    return path.read_text()

@@ -1,0 +1,199 @@
+// What bench/predicted measures: single calls of float32 from rest, as `qccl plan simulate` predicts them.
+//
+//   predicted_qccl REST_US COLLECTIVE/ALGORITHM/CODEC/BYTES/SAMPLES ...
+//
+// BYTES is a rank's input; where ranks have pieces, all pieces together. Before each sample the ranks write their
+// inputs, wait REST_US until the links are idle and have their bursts again, and meet at a barrier. A sample is the
+// slowest rank's time; the first one is warm-up and not told. Rank 0 prints a line of JSON for each case: of each
+// sample the seconds, and how many ticks of this machine's cores its hypervisor gave to others meanwhile. A wrong
+// result ends the program.
+#include <qccl/qccl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using qccl::Algorithm;
+using qccl::Collective;
+
+struct Case {
+  std::string name;
+  Collective collective{};
+  std::size_t bytes = 0;
+  std::size_t samples = 0;
+  qccl::CallOptions options{};
+};
+
+template <class T, std::size_t count>
+T named(const T (&all)[count], const std::string& word) {
+  for (const T each : all) {
+    if (to_string(each) == word) return each;
+  }
+  throw std::invalid_argument("there is no " + word);
+}
+
+constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
+                                       Collective::broadcast, Collective::all_to_all};
+constexpr Algorithm kAlgorithms[] = {Algorithm::one_shot, Algorithm::sra,      Algorithm::ring,        Algorithm::tree,
+                                     Algorithm::binomial, Algorithm::pairwise, Algorithm::hierarchical};
+
+Case parse(const std::string& text) {
+  std::vector<std::string> words{""};
+  for (const char c : text) {
+    if (c == '/') {
+      words.emplace_back();
+    } else {
+      words.back() += c;
+    }
+  }
+  if (words.size() != 5) throw std::invalid_argument(text + " is no COLLECTIVE/ALGORITHM/CODEC/BYTES/SAMPLES");
+  Case what{text, named(kCollectives, words[0]), std::stoull(words[3]), std::stoull(words[4])};
+  what.options.algorithm = named(kAlgorithms, words[1]);
+  what.options.compression = qccl::Compression::parse(words[2]);
+  return what;
+}
+
+struct Sample {
+  double seconds = 0;
+  long stolen_ticks = 0;
+};
+
+// "steal" of all processors in /proc/stat.
+long stolen_ticks() {
+  std::ifstream file("/proc/stat");
+  std::string word;
+  file >> word;
+  long ticks = 0;
+  for (int column = 0; column < 8; ++column) file >> ticks;
+  return ticks;
+}
+
+class Measurement {
+ public:
+  Measurement(qccl::Communicator& world, const Case& what, std::chrono::microseconds rest)
+      : world_(world), what_(what), rest_(rest) {
+    const auto ranks = static_cast<std::size_t>(world.size());
+    const bool has_pieces = what.collective != Collective::all_reduce && what.collective != Collective::broadcast;
+    count_ = what.bytes / sizeof(float) / (has_pieces ? ranks : 1);
+    const std::size_t all = has_pieces ? count_ * ranks : count_;
+    input_.resize(what.collective == Collective::all_gather ? count_ : all);
+    output_.resize(what.collective == Collective::reduce_scatter ? count_ : all);
+  }
+
+  // The slowest rank's.
+  std::vector<Sample> run() {
+    time_once();
+    std::vector<Sample> samples;
+    for (std::size_t i = 0; i < what_.samples; ++i) samples.push_back(time_once());
+    check();
+    std::vector<double> seconds;
+    for (const Sample& sample : samples) seconds.push_back(sample.seconds);
+    world_.all_reduce(seconds.data(), seconds.data(), seconds.size(), qccl::DataType::float64,
+                      {.op = qccl::ReduceOp::max, .compression = qccl::none()});
+    for (std::size_t i = 0; i < samples.size(); ++i) samples[i].seconds = seconds[i];
+    return samples;
+  }
+
+ private:
+  Sample time_once() {
+    std::fill(input_.begin(), input_.end(), static_cast<float>(world_.rank() + 1));
+    std::fill(output_.begin(), output_.end(), 0.0f);
+    if (what_.collective == Collective::broadcast && world_.rank() == 0) output_ = input_;
+    world_.barrier();
+    std::this_thread::sleep_for(rest_);
+    const long stolen = stolen_ticks();
+    world_.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    call();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    return {seconds.count(), stolen_ticks() - stolen};
+  }
+
+  void call() {
+    constexpr auto type = qccl::DataType::float32;
+    switch (what_.collective) {
+      case Collective::all_reduce: return world_.all_reduce(input_.data(), output_.data(), count_, type, what_.options);
+      case Collective::all_gather: return world_.all_gather(input_.data(), output_.data(), count_, type, what_.options);
+      case Collective::reduce_scatter:
+        return world_.reduce_scatter(input_.data(), output_.data(), count_, type, what_.options);
+      case Collective::broadcast: return world_.broadcast(output_.data(), count_, type, what_.options);
+      default: return world_.all_to_all(input_.data(), output_.data(), count_, type, what_.options);
+    }
+  }
+
+  // Ranks give their number, from 1. Codecs keep what is all the same.
+  float expected(std::size_t element) const {
+    switch (what_.collective) {
+      case Collective::all_reduce:
+      case Collective::reduce_scatter: return static_cast<float>(world_.size() * (world_.size() + 1) / 2);
+      case Collective::broadcast: return 1;
+      default: return static_cast<float>(element / count_ + 1);
+    }
+  }
+
+  void check() const {
+    for (std::size_t i = 0; i < output_.size(); ++i) {
+      if (output_[i] == expected(i)) continue;
+      std::fprintf(stderr, "%s: element %zu is %g, not %g\n", what_.name.c_str(), i, static_cast<double>(output_[i]),
+                   static_cast<double>(expected(i)));
+      std::exit(3);
+    }
+  }
+
+  qccl::Communicator& world_;
+  const Case& what_;
+  const std::chrono::microseconds rest_;
+  std::size_t count_ = 0;
+  std::vector<float> input_;
+  std::vector<float> output_;
+};
+
+// Connections' windows and buffers grow with use.
+void warm_up(qccl::Communicator& world) {
+  constexpr int kCalls = 20;
+  const std::size_t count = 1 << 18;
+  std::vector<float> input(count * static_cast<std::size_t>(world.size()));
+  std::vector<float> output(input.size());
+  for (int i = 0; i < kCalls; ++i) world.all_to_all(input.data(), output.data(), count, qccl::DataType::float32);
+}
+
+void print(const Case& what, const std::vector<Sample>& samples) {
+  std::printf("ROW {\"case\": \"%s\", \"samples\": [", what.name.c_str());
+  const char* between = "";
+  for (const Sample& sample : samples) {
+    std::printf("%s[%.9f, %ld]", between, sample.seconds, sample.stolen_ticks);
+    between = ", ";
+  }
+  std::printf("]}\n");
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (argc < 3) throw std::invalid_argument("REST_US and cases are missing");
+    const std::chrono::microseconds rest(std::stoll(argv[1]));
+    std::vector<Case> cases;
+    for (int i = 2; i < argc; ++i) cases.push_back(parse(argv[i]));
+    qccl::Communicator world = qccl::init();
+    warm_up(world);
+    for (const Case& what : cases) {
+      const std::vector<Sample> samples = Measurement(world, what, rest).run();
+      if (world.rank() == 0) print(what, samples);
+    }
+    world.close();
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "predicted_qccl: %s\n", error.what());
+    return 1;
+  }
+}

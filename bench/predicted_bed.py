@@ -3,9 +3,10 @@
 import contextlib
 import json
 import os
+import re
 import statistics
+import struct
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from peers_networks import ROOT, Network
 QCCL = str(ROOT / "build/qccl")
 LINK = [str(ROOT / ".venv/bin/python"), str(ROOT / "bench/predicted_link.py")]
 BURST = "64K"  # small enough to matter little, large enough for a timer that is a quarter of a millisecond late
-ROUNDS = 5
+ROUNDS = 7
 PACKET_SHARE = 1448 / 1514  # of a link's bytes, what TCP carries: the simulation takes it off again
 
 
@@ -27,7 +28,7 @@ class Bed:
     cores: int
     latency: float  # seconds
     rate: float  # bytes a second of a stream
-    frame_seconds: float  # of a processor, at either end
+    frame_seconds: float  # of the kernel, at either end
     byte_seconds: float
 
     def flags(self) -> list[str]:
@@ -37,9 +38,11 @@ class Bed:
 
     def profile(self, machine: str) -> str:
         """The machine's with this bed's links."""
+        # The engine's own part of a frame is what it takes without a kernel in between.
+        engine = float(re.search(r"^shm.frame_us (\S+)$", machine, re.M)[1])
         lines = {
             "wire.latency_us": 1e6 * self.latency,
-            "wire.frame_us": 1e6 * self.frame_seconds,
+            "wire.frame_us": engine + 1e6 * self.frame_seconds,
             "wire.rank_GBps": 1e-9 / self.byte_seconds,
             "wire.host_Gbps": 8e-9 * self.rate / PACKET_SHARE,
         }
@@ -47,13 +50,12 @@ class Bed:
 
     def describe(self) -> str:
         return (f"{self.hosts} hosts on {self.cores} cores: {1e6 * self.latency:.1f} us one way, a plain stream of "
-                f"{8e-9 * self.rate:.3f} Gbit/s; processors take {1e6 * self.frame_seconds:.1f} us for a message and "
+                f"{8e-9 * self.rate:.3f} Gbit/s; the kernel takes {1e6 * self.frame_seconds:.1f} us for a message and "
                 f"{1e9 * self.byte_seconds:.2f} ns for a byte, at either end")  # fmt: skip
 
 
 def on_core(net: Network, host: int, command: list[str]) -> list[str]:
-    """The command on the host, which keeps to one of the cores: hosts take them in turn. Left to itself the scheduler
-    now puts two on one core and leaves the other to the idle loop, and now does not."""
+    """The command on the host, which keeps to one of the cores: hosts take them in turn."""
     cores = sorted(os.sched_getaffinity(0))
     return net.on_host(host, ["taskset", "-c", str(cores[(host - 1) % len(cores)]), *command])
 
@@ -77,33 +79,35 @@ def measure_pairs(net: Network, pairs: int) -> list[dict[str, float]]:
 
 @contextlib.contextmanager
 def cores_awake() -> Iterator[None]:
-    """Keeps every core from halting, by a loop that runs when nothing else wants to. A virtual machine's hypervisor
-    takes its time to wake a core that has: tens of microseconds or milliseconds, by what else its machine does."""
-    loop = ("import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); "
-            "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass")  # fmt: skip
-    processes = [subprocess.Popen([sys.executable, "-c", loop, str(core)]) for core in os.sched_getaffinity(0)]
+    """Lets idle cores poll instead of halt, by what the kernel calls a latency of at most 0 us, where it has that. A
+    virtual machine's hypervisor takes its time to wake a core: from tens of microseconds to milliseconds, by what else
+    its machine does."""
     try:
+        request = os.open("/dev/cpu_dma_latency", os.O_WRONLY)
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        os.write(request, struct.pack("i", 0))
         yield
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        os.close(request)  # which takes the request back
 
 
-def median(rounds: list[dict[str, float]], what: str, stolen: str) -> float:
-    """Of the rounds of which a hypervisor took least, a half."""
+def mean(rounds: list[dict[str, float]], what: str, stolen: str) -> float:
+    """Over the half of the rounds of which a hypervisor took least."""
     calm = sorted(rounds, key=lambda each: each[stolen])[: len(rounds) // 2 + 1]
-    return statistics.median(each[what] for each in calm)
+    return statistics.mean(each[what] for each in calm)
 
 
 def measure_bed(net: Network) -> Bed:
     pairs = net.ranks // 2
     alone = [measure_pairs(net, 1)[0] for _ in range(ROUNDS)]
     busy = [measure_pairs(net, pairs)[0] for _ in range(ROUNDS)] if pairs > 1 else alone
-    return Bed(net.ranks, len(os.sched_getaffinity(0)), median(alone, "latency", "messages_stolen"),
-               median(alone, "rate", "stream_stolen"),
-               median(busy, "message_seconds", "messages_stolen") / pairs / 2,
-               median(busy, "byte_seconds", "stream_stolen") / pairs / 2)  # fmt: skip
+    return Bed(net.ranks, len(os.sched_getaffinity(0)), mean(alone, "latency", "messages_stolen"),
+               mean(alone, "rate", "stream_stolen"),
+               mean(busy, "message_seconds", "messages_stolen") / pairs / 2,
+               mean(busy, "byte_seconds", "stream_stolen") / pairs / 2)  # fmt: skip
 
 
 def machine_profile(path: Path) -> str:

@@ -3,14 +3,16 @@
 //   predicted_qccl REST_US COLLECTIVE/ALGORITHM/CODEC/BYTES/SAMPLES ...
 //
 // BYTES is a rank's input; where ranks have pieces, all pieces together. Before each sample the ranks write their
-// inputs, wait REST_US until the links are idle and have their bursts again, and meet at a barrier. A sample is the
-// slowest rank's time; the first one is warm-up and not told. Rank 0 prints a line of JSON for each case: of each
-// sample the seconds, and how many ticks of this machine's cores its hypervisor gave to others meanwhile. A wrong
-// result ends the program.
+// inputs, meet, and sleep until REST_US later, when the links are idle and have their bursts again: then all make the
+// call, at the same time of the one clock that namespaces of a machine share. A sample is from then to the last rank's
+// end; the first one is warm-up and not told. Rank 0 prints a line of JSON for each case: of each sample the seconds,
+// and how many ticks of this machine's cores its hypervisor gave to others meanwhile. A wrong result ends the program.
 #include <qccl/qccl.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -21,6 +23,7 @@
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using qccl::Algorithm;
 using qccl::Collective;
 
@@ -108,13 +111,18 @@ class Measurement {
     std::fill(output_.begin(), output_.end(), 0.0f);
     if (what_.collective == Collective::broadcast && world_.rank() == 0) output_ = input_;
     world_.barrier();
-    std::this_thread::sleep_for(rest_);
     const long stolen = stolen_ticks();
-    world_.barrier();
-    const auto start = std::chrono::steady_clock::now();
+    const Clock::time_point start = common_start();
+    std::this_thread::sleep_until(start);
     call();
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    const std::chrono::duration<double> seconds = Clock::now() - start;
     return {seconds.count(), stolen_ticks() - stolen};
+  }
+
+  Clock::time_point common_start() {
+    std::int64_t start = (Clock::now() + rest_).time_since_epoch().count();
+    world_.broadcast(&start, 1, qccl::DataType::int64);
+    return Clock::time_point(Clock::duration(start));
   }
 
   void call() {
@@ -184,6 +192,7 @@ int main(int argc, char** argv) {
     const std::chrono::microseconds rest(std::stoll(argv[1]));
     std::vector<Case> cases;
     for (int i = 2; i < argc; ++i) cases.push_back(parse(argv[i]));
+    ::prctl(PR_SET_TIMERSLACK, 1UL);  // nanoseconds, of sleep_until()
     qccl::Communicator world = qccl::init();
     warm_up(world);
     for (const Case& what : cases) {

@@ -56,8 +56,7 @@ def read_prices(text: str) -> dict[str, tuple[float, bool]]:
 
 
 def deviation(ratio: float) -> float:
-    """By how much more one is than the other, whichever it is."""
-    return max(ratio, 1 / ratio) - 1
+    return abs(ratio - 1)
 
 
 def worst(rows: list[Row]) -> Row:

@@ -4,9 +4,11 @@ import contextlib
 import json
 import os
 import re
+import resource
 import statistics
 import struct
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +54,25 @@ class Bed:
         return (f"{self.hosts} hosts on {self.cores} cores: {1e6 * self.latency:.1f} us one way, a plain stream of "
                 f"{8e-9 * self.rate:.3f} Gbit/s; the kernel takes {1e6 * self.frame_seconds:.1f} us for a message and "
                 f"{1e9 * self.byte_seconds:.2f} ns for a byte, at either end")  # fmt: skip
+
+
+class Others:
+    """What others take of the cores, hypervisor included, while something of this program's own runs."""
+
+    def __init__(self) -> None:
+        self.begin, self.then = time.monotonic(), self.seconds()
+
+    @staticmethod
+    def seconds() -> float:
+        """Of all processors in programs so far, less those of processes that this one has waited for."""
+        with open("/proc/stat") as file:
+            fields = [int(field) for field in file.readline().split()[1:9]]
+        own = resource.getrusage(resource.RUSAGE_CHILDREN)
+        user, nice, system, stolen = fields[0], fields[1], fields[2], fields[7]
+        return (user + nice + system + stolen) / os.sysconf("SC_CLK_TCK") - own.ru_utime - own.ru_stime
+
+    def share(self) -> float:
+        return (self.seconds() - self.then) / (os.cpu_count() or 1) / (time.monotonic() - self.begin)
 
 
 def on_core(net: Network, host: int, command: list[str]) -> list[str]:

@@ -4,11 +4,9 @@ import contextlib
 import json
 import os
 import re
-import resource
 import statistics
 import struct
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,6 @@ from peers_networks import ROOT, Network
 QCCL = str(ROOT / "build/qccl")
 LINK = [str(ROOT / ".venv/bin/python"), str(ROOT / "bench/predicted_link.py")]
 BURST = "64K"  # small enough to matter little, large enough for a timer that is a quarter of a millisecond late
-ROUNDS = 7
 PACKET_SHARE = 1448 / 1514  # of a link's bytes, what TCP carries: the simulation takes it off again
 
 
@@ -54,25 +51,6 @@ class Bed:
         return (f"{self.hosts} hosts on {self.cores} cores: {1e6 * self.latency:.1f} us one way, a plain stream of "
                 f"{8e-9 * self.rate:.3f} Gbit/s; the kernel takes {1e6 * self.frame_seconds:.1f} us for a message and "
                 f"{1e9 * self.byte_seconds:.2f} ns for a byte, at either end")  # fmt: skip
-
-
-class Others:
-    """What others take of the cores, hypervisor included, while something of this program's own runs."""
-
-    def __init__(self) -> None:
-        self.begin, self.then = time.monotonic(), self.seconds()
-
-    @staticmethod
-    def seconds() -> float:
-        """Of all processors in programs so far, less those of processes that this one has waited for."""
-        with open("/proc/stat") as file:
-            fields = [int(field) for field in file.readline().split()[1:9]]
-        own = resource.getrusage(resource.RUSAGE_CHILDREN)
-        user, nice, system, stolen = fields[0], fields[1], fields[2], fields[7]
-        return (user + nice + system + stolen) / os.sysconf("SC_CLK_TCK") - own.ru_utime - own.ru_stime
-
-    def share(self) -> float:
-        return (self.seconds() - self.then) / (os.cpu_count() or 1) / (time.monotonic() - self.begin)
 
 
 def on_core(net: Network, host: int, command: list[str]) -> list[str]:
@@ -121,10 +99,10 @@ def mean(rounds: list[dict[str, float]], what: str, stolen: str) -> float:
     return statistics.mean(each[what] for each in calm)
 
 
-def measure_bed(net: Network) -> Bed:
+def measure_bed(net: Network, rounds: int) -> Bed:
     pairs = net.ranks // 2
-    alone = [measure_pairs(net, 1)[0] for _ in range(ROUNDS)]
-    busy = [measure_pairs(net, pairs)[0] for _ in range(ROUNDS)] if pairs > 1 else alone
+    alone = [measure_pairs(net, 1)[0] for _ in range(rounds)]
+    busy = [measure_pairs(net, pairs)[0] for _ in range(rounds)] if pairs > 1 else alone
     return Bed(net.ranks, len(os.sched_getaffinity(0)), mean(alone, "latency", "messages_stolen"),
                mean(alone, "rate", "stream_stolen"),
                mean(busy, "message_seconds", "messages_stolen") / pairs / 2,

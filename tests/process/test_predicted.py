@@ -69,7 +69,8 @@ def test_measured_and_predicted_stand_side_by_side_and_nothing_is_left_behind(tm
     if check.returncode != 0:
         pytest.skip(check.stderr.strip())
     before = clusters()
-    few = ["--hosts", "2", "--min-bytes", "1M", "--max-bytes", "1M", "--samples", "3", "--tolerance", "900"]
+    few = ["--hosts", "2", "--min-bytes", "1M", "--max-bytes", "1M", "--samples", "3", "--rounds", "1"]
+    few += ["--tolerance", "900"]
     files = ["--json", tmp_path / "predicted.json", "--plot", tmp_path / "predicted.png"]
     done = subprocess.run(
         [ROOT / "bench" / "predicted", *few, *files, "--collectives", "all_reduce", "--compressions", "none"],

@@ -23,6 +23,7 @@
 #include "kernels/minmax.h"
 #include "kernels/onebit.h"
 #include "kernels/reduce.h"
+#include "kernels/sign.h"
 #include "kernels/simd.h"
 #include "kernels/topk.h"
 
@@ -238,6 +239,30 @@ void add_h4(const std::string& simd, int bits) {
       encode);
 }
 
+// encode_owed: with what error feedback keeps.
+void add_sign(const std::string& simd, const std::string& name, kernels::SignFormat format) {
+  const Kernel encode = [=](Buffers& b) { kernels::sign_encode(format, b.source.data(), kElements, b.encoded.data()); };
+  add(simd, name + "/encode", encode);
+  add(simd, name + "/encode_owed", [=](Buffers& b) {
+    kernels::sign_encode_owed(format, b.source.data(), kElements, b.encoded.data(), 1.0f, b.target.data());
+  });
+  add(
+      simd, name + "/decode",
+      [=](Buffers& b) { kernels::sign_decode(format, b.encoded.data(), b.target.data(), kElements); }, encode);
+  add(
+      simd, name + "/decode_add",
+      [=](Buffers& b) {
+        kernels::sign_decode_add(format, b.encoded.data(), b.addend.data(), b.target.data(), kElements);
+      },
+      encode);
+  add(
+      simd, name + "/decode_add_in_place",
+      [=](Buffers& b) {
+        kernels::sign_decode_add(format, b.encoded.data(), b.target.data(), b.target.data(), kElements);
+      },
+      encode);
+}
+
 void add_reductions(const std::string& simd) {
   add(simd, "sum_float32", [](Buffers& b) {
     kernels::reduce(DataType::float32, ReduceOp::sum, b.target.data(), b.source.data(), b.addend.data(), kElements);
@@ -274,6 +299,11 @@ const bool registered = [] {
     }
     add_topk(simd, "topk_41_of_4096_int8", {.kept = 41, .int8_values = true});
     for (const int bits : {4, 3, 2}) add_h4(simd, bits);
+    add_sign(simd, "sign", {.bucket_size = 256, .norm_scale = false});
+    add_sign(simd, "sign_of_1024", {.bucket_size = 1024, .norm_scale = false});
+    add_sign(simd, "sign_of_64", {.bucket_size = 64, .norm_scale = false});
+    add_sign(simd, "sign_of_1000", {.bucket_size = 1000, .norm_scale = false});
+    add_sign(simd, "sign_norm", {.bucket_size = 256, .norm_scale = true});
     add_reductions(simd);
   }
   return true;

@@ -58,6 +58,11 @@ struct TopkOptions {
   bool int8_values = false;  // or float32
 };
 
+struct SignOptions {
+  std::uint32_t bucket_size = 256;  // elements that share one scale, 1..65536
+  bool norm_scale = false;          // the scale is the root of the mean square, DeepSpeed's; or the mean magnitude
+};
+
 // As it is: 32 (or 16) bits an element.
 constexpr Compression none() { return {}; }
 // QNCCL's max-min quantizer; error at most unit/2 + 6 ulp(max |x|) where unit = range/(2^bits - 1), with stochastic
@@ -75,6 +80,9 @@ Compression lossless();
 // The largest elements of each 4096 and their places; all others are 0. To train with it needs error feedback.
 // Throws Error(invalid_argument) for densities that do not exist.
 Compression topk(TopkOptions options = {});
+// The sign of each element, 1 bit, and a scale for each bucket. To train with it needs error feedback.
+// Throws Error(invalid_argument) for bucket sizes that do not exist.
+Compression sign(SignOptions options = {});
 
 // None, block_int() or minmax() of these bits, whichever a group's own calls show to be the fastest at their size: some
 // calls try each, then the ranks compare, from time to time again. The error is at most the larger one's.

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/bytes.h"
@@ -32,6 +33,11 @@ class Codec {
   // of its values, of `draw` and of its place in the tensor (draw.first_element is that of
   // source[0]), not of how the run was cut.
   virtual std::size_t encode(std::span<const float> source, Bytes target, const Draw& draw) const = 0;
+  // For error feedback: encode(), and residual[i] = (source[i] - decoded[i]) * factor, as it was where that is not
+  // finite, in one go. `residual` is as long as `source` and does not overlap it. Nothing, and then nothing was
+  // written, where that is no faster than encode(), decode() and kernels::keep_residual().
+  virtual std::optional<std::size_t> encode_owed(std::span<const float> source, Bytes target, const Draw& draw,
+                                                 float factor, float* residual) const;
   // Decodes exactly target.size() elements from exactly the bytes that encode() returned. They come
   // from a peer and may be anything: CorruptData if they can't be that many elements; then `target`
   // holds anything.
@@ -46,6 +52,10 @@ class Codec {
   // without losing one (kernels/exact_half.h), and sums of them rounded before they are encoded.
   virtual bool is_exact() const { return false; }
 };
+
+inline std::optional<std::size_t> Codec::encode_owed(std::span<const float>, Bytes, const Draw&, float, float*) const {
+  return std::nullopt;
+}
 
 // The codec of a specification; null for none (raw data is no codec's work). InvalidArgument, which
 // lists what is allowed, if there is no such codec or setting.

@@ -6,6 +6,7 @@
 #include "codec/int/int_codec.h"
 #include "codec/lossless/lossless_codec.h"
 #include "codec/minmax/minmax_codec.h"
+#include "codec/sign/sign_codec.h"
 #include "codec/topk/topk_codec.h"
 
 namespace qccl {
@@ -23,7 +24,7 @@ constinit const CodecEntry kNone = {
 
 constexpr const CodecEntry* kCodecs[] = {
     &kNone,  // must be the first
-    &kCastCodec, &kMinmaxCodec, &kIntCodec, &kLosslessCodec, &kTopkCodec, &kAutoCodec,
+    &kCastCodec, &kMinmaxCodec, &kIntCodec, &kLosslessCodec, &kTopkCodec, &kSignCodec, &kAutoCodec,
 };
 
 }  // namespace

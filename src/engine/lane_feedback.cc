@@ -38,19 +38,27 @@ void LaneMath::keep_residual(const MathContext& context, const float* values, co
 ConstBytes LaneMath::encode_owed(const MathContext& context, const float* values, std::size_t elements,
                                  const OwedEncoding& how) {
   if (!encoded_.valid()) encoded_ = context.pool->take();
-  encoded_bytes_ = encode_floats(context, how.key, {values, elements}, {encoded_.bytes(), kScratchBytes});
-  float* decoded = how.decoded != nullptr ? how.decoded : converted(context);
+  const Bytes room{encoded_.bytes(), kScratchBytes};
+  float* const residual = context.residuals + first_element_;
+  const auto written =
+      context.codec->encode_owed({values, elements}, room, draw_of(context, how.key), how.world, residual);
+  encoded_bytes_ = written ? *written : encode_floats(context, how.key, {values, elements}, room);
+  QCCL_CHECK(encoded_bytes_ <= room.size());
+  if (written && how.decoded == nullptr) return encoded();
+  float* const decoded = how.decoded != nullptr ? how.decoded : converted(context);
   QCCL_CHECK(context.codec->decode(encoded(), {decoded, elements}).ok());
-  keep_residual(context, values, decoded, elements, how.world);
+  if (!written) keep_residual(context, values, decoded, elements, how.world);
   return encoded();
 }
 
 Status LaneMath::finish_owed(const MathContext& context, const float* sum, std::byte* output, std::size_t elements) {
   OwedEncoding how{.key = context.keys.owner};
   if (context.op == ReduceOp::avg) how.world = static_cast<float>(context.world);
-  if (output != nullptr && holds_floats(context.type, output)) how.decoded = reinterpret_cast<float*>(output);
+  const bool in_place = output != nullptr && holds_floats(context.type, output);
+  if (in_place) how.decoded = reinterpret_cast<float*>(output);
+  if (output != nullptr && !in_place) how.decoded = converted(context);
   encode_owed(context, sum, elements, how);
-  if (output != nullptr && how.decoded == nullptr) write_output(context, converted(context), output, elements);
+  if (output != nullptr && !in_place) write_output(context, how.decoded, output, elements);
   return {};
 }
 

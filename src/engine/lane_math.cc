@@ -57,13 +57,16 @@ const std::byte* LaneMath::own_input(const MathContext& context, const std::byte
   return scaled_.bytes();
 }
 
+Draw LaneMath::draw_of(const MathContext& context, std::uint64_t key) const {
+  return {.key = key,
+          .first_element = first_element_,
+          .rank = static_cast<std::uint32_t>(context.rank),
+          .world = static_cast<std::uint32_t>(context.world)};
+}
+
 std::size_t LaneMath::encode_floats(const MathContext& context, std::uint64_t key, std::span<const float> values,
                                     Bytes payload) const {
-  const Draw draw{.key = key,
-                  .first_element = first_element_,
-                  .rank = static_cast<std::uint32_t>(context.rank),
-                  .world = static_cast<std::uint32_t>(context.world)};
-  const std::size_t bytes = context.codec->encode(values, payload, draw);
+  const std::size_t bytes = context.codec->encode(values, payload, draw_of(context, key));
   QCCL_CHECK(bytes <= payload.size());
   return bytes;
 }

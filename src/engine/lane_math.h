@@ -106,6 +106,7 @@ class LaneMath {
   Status add_encoded(const MathContext& context, ConstBytes payload, std::size_t elements);
   void write_output(const MathContext& context, const float* values, std::byte* output, std::size_t elements);
   void round_for_exact(const MathContext& context, float* sum, std::size_t elements);
+  Draw draw_of(const MathContext& context, std::uint64_t key) const;
   std::size_t encode_floats(const MathContext& context, std::uint64_t key, std::span<const float> values,
                             Bytes payload) const;
 
@@ -114,7 +115,7 @@ class LaneMath {
   struct OwedEncoding {
     std::uint64_t key;
     float world = 1;           // what values are to be multiplied by to be in units of the sum
-    float* decoded = nullptr;  // where to decode; null: `converted_`
+    float* decoded = nullptr;  // where to decode; null: nobody wants it
   };
   ConstBytes encode_owed(const MathContext& context, const float* values, std::size_t elements,
                          const OwedEncoding& how);

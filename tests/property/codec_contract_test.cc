@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/residual.h"
 #include "support/codec_contract.h"
 
 namespace qccl::testing {
@@ -36,6 +37,8 @@ enum class Fault {
   takes_any_size_when_adding,
   place_in_the_slice_counts,
   no_two_times_the_same,
+  owes_nothing,
+  owes_other_bytes,
 };
 
 // minmax of 8 bits, but for the fault.
@@ -54,6 +57,17 @@ class FaultyCodec final : public Codec {
     if (fault_ == Fault::no_two_times_the_same && !values.empty()) values[0] += static_cast<float>(++calls_);
     const std::size_t bytes = right_->encode(values, target, draw);
     return bytes + (fault_ == Fault::too_many_bytes ? 1 : 0);
+  }
+  std::optional<std::size_t> encode_owed(std::span<const float> source, Bytes target, const Draw& draw, float factor,
+                                         float* residual) const override {
+    if (fault_ == Fault::owes_nothing) return encode(source, target, draw);
+    if (fault_ != Fault::owes_other_bytes) return std::nullopt;
+    const std::size_t bytes = encode(source, target, draw);
+    if (bytes > 0) target[bytes - 1] ^= std::byte{1};
+    std::vector<float> decoded(source.size());
+    decode(ConstBytes(target).first(bytes), decoded).take_or_throw();
+    kernels::keep_residual(source.data(), decoded.data(), factor, residual, source.size());
+    return bytes;
   }
   Status decode(ConstBytes source, std::span<float> target) const override {
     const std::size_t size = max_encoded_bytes(target.size());
@@ -87,6 +101,7 @@ TEST(CodecContractItself, finds_every_kind_of_fault) {
       {Fault::numbers_for_nan, "became"},           {Fault::wrong_sum, "decode_add is not"},
       {Fault::takes_any_size, "are taken"},         {Fault::takes_any_size_when_adding, "are taken"},
       {Fault::place_in_the_slice_counts, "cut at"}, {Fault::no_two_times_the_same, "other bytes"},
+      {Fault::owes_nothing, "another residual"},    {Fault::owes_other_bytes, "writes other bytes"},
   };
   EXPECT_EQ(broken_promise(FaultyCodec(Fault::nothing)), "");
   for (const auto& [fault, words] : faults) {

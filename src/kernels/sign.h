@@ -1,0 +1,48 @@
+// One bit an element: its sign, and a scale for each bucket (the rule: sign_reference.h), dispatched at run time to the
+// widest instruction set, the same bytes on all.
+//
+// Encoded slice of n elements, B = ceil(n / bucket_size) buckets:
+//
+// | bytes       | content                                                                          |
+// |-------------|----------------------------------------------------------------------------------|
+// | 4 * B       | per bucket: its scale, float32 (little-endian)                                   |
+// | ceil(n / 8) | signs of all elements, lowest bit first: 1 for x < 0. Padded with zeros to a byte |
+//
+// That is 1 + 32 / bucket_size bits an element. Buckets of multiples of 8 elements are fast, of 64 fastest.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace qccl::kernels {
+
+struct SignFormat {
+  std::uint32_t bucket_size = 256;  // 1..65536
+  bool norm_scale = false;          // the root of the mean square, not the mean magnitude. Only for encoding.
+};
+
+inline constexpr std::size_t kSignScaleBytes = 4;
+
+constexpr std::size_t sign_scale_bytes(SignFormat format, std::size_t n) {
+  return kSignScaleBytes * (n / format.bucket_size + (n % format.bucket_size != 0 ? 1 : 0));
+}
+constexpr std::size_t sign_bit_bytes(std::size_t n) { return n / 8 + (n % 8 != 0 ? 1 : 0); }
+constexpr std::size_t sign_encoded_bytes(SignFormat format, std::size_t n) {
+  return sign_scale_bytes(format, n) + sign_bit_bytes(n);
+}
+
+// Writes exactly sign_encoded_bytes(). `target` of any alignment, not overlapping `source`.
+void sign_encode(SignFormat format, const float* source, std::size_t n, std::byte* target);
+
+// The same, and residual[i] = (source[i] - decoded[i]) * factor, as it was where that is not finite. The three arrays
+// do not overlap.
+void sign_encode_owed(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor,
+                      float* residual);
+
+// target[i] = decoded[i]. Reads exactly sign_encoded_bytes(format, n), whatever they hold.
+void sign_decode(SignFormat format, const std::byte* source, float* target, std::size_t n);
+
+// target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is `target` or does not overlap it.
+void sign_decode_add(SignFormat format, const std::byte* source, const float* addend, float* target, std::size_t n);
+
+}  // namespace qccl::kernels

@@ -63,6 +63,11 @@ struct SignOptions {
   bool norm_scale = false;          // the scale is the root of the mean square, DeepSpeed's; or the mean magnitude
 };
 
+struct H4Options {
+  int bits = 4;          // 2..4
+  bool unbiased = true;  // over its random signs; or of the least error
+};
+
 // As it is: 32 (or 16) bits an element.
 constexpr Compression none() { return {}; }
 // QNCCL's max-min quantizer; error at most unit/2 + 6 ulp(max |x|) where unit = range/(2^bits - 1), with stochastic
@@ -83,6 +88,9 @@ Compression topk(TopkOptions options = {});
 // The sign of each element, 1 bit, and a scale for each bucket. To train with it needs error feedback.
 // Throws Error(invalid_argument) for bucket sizes that do not exist.
 Compression sign(SignOptions options = {});
+// A randomized Hadamard transform of each 256 elements and 4, 8 or 16 levels: nearly the error of normal data, whatever
+// the data. Throws Error(invalid_argument) for bits that do not exist.
+Compression h4(H4Options options = {});
 
 // None, block_int() or minmax() of these bits, whichever a group's own calls show to be the fastest at their size: some
 // calls try each, then the ranks compare, from time to time again. The error is at most the larger one's.

@@ -22,17 +22,18 @@ struct Draw {
   std::uint32_t world = 1;
 };
 
+// Every bit of `z` changes about half of the result's (the finalizer of splitmix64: Steele, Lea, Flood 2014).
+constexpr std::uint64_t mixed(std::uint64_t z) {
+  z += 0x9E3779B97F4A7C15;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+  return z ^ (z >> 31);
+}
+
 // The key of one phase of one collective. `counter` tells collectives apart: the group's count of
-// compressed ones, or that of the error feedback state. Every bit of the arguments changes about
-// half of the key's (the finalizer of splitmix64: Steele, Lea, Flood 2014).
+// compressed ones, or that of the error feedback state. mixed(), so that all bits of the key count.
 constexpr std::uint64_t draw_key(std::uint64_t seed, std::uint64_t counter, DrawPhase phase) {
-  constexpr auto mix = [](std::uint64_t z) {
-    z += 0x9E3779B97F4A7C15;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-    return z ^ (z >> 31);
-  };
-  return mix(mix(mix(seed) ^ counter) ^ static_cast<std::uint64_t>(phase));
+  return mixed(mixed(mixed(seed) ^ counter) ^ static_cast<std::uint64_t>(phase));
 }
 
 }  // namespace qccl

@@ -3,6 +3,7 @@
 
 #include "codec/auto/auto_codec.h"
 #include "codec/cast/cast_codec.h"
+#include "codec/h4/h4_codec.h"
 #include "codec/int/int_codec.h"
 #include "codec/lossless/lossless_codec.h"
 #include "codec/minmax/minmax_codec.h"
@@ -24,7 +25,7 @@ constinit const CodecEntry kNone = {
 
 constexpr const CodecEntry* kCodecs[] = {
     &kNone,  // must be the first
-    &kCastCodec, &kMinmaxCodec, &kIntCodec, &kLosslessCodec, &kTopkCodec, &kSignCodec, &kAutoCodec,
+    &kCastCodec, &kMinmaxCodec, &kIntCodec, &kLosslessCodec, &kTopkCodec, &kSignCodec, &kH4Codec, &kAutoCodec,
 };
 
 }  // namespace

@@ -21,7 +21,8 @@
 // With A = <z, levels> and B = the sum of levels^2, the best scale leaves the part e = 1 - A^2 / (256 N B) of the
 // block's energy. Where e <= 1.1 D, D being the optimum for normal samples, one transform is kept, and also where
 // e <= 1.5 D and the block has nothing of a lattice (h4_is_lattice()). Otherwise it is transformed twice, v becoming
-// z with other signs: the coefficients of any block are then within O(256^-1/2) of normal (arXiv 2605.06014).
+// z with other signs: the coefficients of any block are then within O(256^-1/2) of normal (arXiv 2605.06014). For the
+// unbiased scale a block that is sparse (h4_is_sparse()) always is.
 //
 // The scale is sum / 32600 times A / (256 B), of the least error, or, unbiased (EDEN), times N / A: then
 // <v, y> = |v|^2. Where A^2 < 128 N B, the first is taken always, so that no more than the block's energy is lost.
@@ -30,7 +31,8 @@
 // Error, in the Euclidean norm over a block, the rounding of v to whole numbers and of the scale included:
 // |v - y| <= |v| (1 + 2^-6) + 2^-118 always. Of a block that was transformed once |v - y| <= |v| (sqrt(L) + 2^-7), with
 // L = 1.5 D, unbiased L / (1 - L), and 2^-118 more where the scale is below 2^-126. The mean over signs is about
-// D |v|^2, unbiased D / (1 - D); D = .1175, .03454, .009497 for 2, 3, 4 bits.
+// D |v|^2, unbiased D / (1 - D); D = .1175, .03454, .009497 for 2, 3, 4 bits. The mean of unbiased y over signs is v,
+// but for about 1 % of that error's energy.
 //
 // Special blocks. All zeros: scale 0, codes 0; decodes to +0. An element that is not finite: scale NaN, codes 0;
 // decodes to NaN. A sum below 2^-60 or above 2^120: everything is computed from v * 2^80 or v * 2^-20. A scale from
@@ -218,6 +220,14 @@ inline bool h4_is_lattice(float squares, float fourths) {
   const bool one_magnitude = 32600.0f * 32600.0f * fourths < 1.3f * squares * squares * squares;
   const bool few_elements = squares * squares < 24.0f * fourths;
   return one_magnitude || few_elements;
+}
+
+// Whether few elements have most of the energy: |q|_1^2 / 256 (|q|_1 being 32600) is below .3, .2, .1 of N for 2, 3, 4
+// bits; of normal samples it is .64. Their coefficients after one transform are a few values with little around: the
+// rest of the block shifts hardly any to another level, and would be missing from every decoded block.
+constexpr bool h4_is_sparse(int bits, std::int32_t squares) {
+  constexpr int kPart = 32600 * 32600 / 256;
+  return squares > kPart * 10 / (5 - bits);
 }
 
 // g of the block's last transform.

@@ -48,8 +48,9 @@ HWY_INLINE float encode_usual(const Encoder& encoder, bool unbiased, const float
                               std::byte* codes) {
   const float factor = kH4LargestSum / sum;
   const H4Moments moments = encoder.encode(v, factor, row, codes);
-  if (!reference::h4_error_within(Encoder::kBits, moments, 1.1)) {
-    const bool kept = reference::h4_error_within(Encoder::kBits, moments, 1.5) &&
+  const bool sparse = unbiased && reference::h4_is_sparse(Encoder::kBits, moments.squares);
+  if (sparse || !reference::h4_error_within(Encoder::kBits, moments, 1.1)) {
+    const bool kept = !sparse && reference::h4_error_within(Encoder::kBits, moments, 1.5) &&
                       !reference::h4_is_lattice(static_cast<float>(moments.squares), encoder.fourths(v, factor));
     if (!kept) return -encode_twice(encoder, unbiased, v, sum, row, codes);
   }

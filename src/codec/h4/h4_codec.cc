@@ -1,0 +1,90 @@
+#include "codec/h4/h4_codec.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace qccl {
+namespace {
+
+constexpr CodecSetting kSettings[] = {
+    {.key = "bits", .allowed = "2..4", .usual = 4, .meaning = "of each coefficient's level"},
+    {.key = "scale",
+     .allowed = "unbiased|least",
+     .usual = 0,
+     .meaning = "unbiased: the mean over the random signs is right; least: the least error",
+     .quiet_if_usual = true},
+};
+
+Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
+  const kernels::H4Format format{values.whole("bits"), values.word("scale") == "unbiased"};
+  return std::shared_ptr<const Codec>(std::make_shared<H4Codec>(format));
+}
+
+// Ranks that rotate alike make the same errors of the same values, and those add up.
+kernels::H4Signs signs_of(const Draw& draw) {
+  const std::uint64_t key = mixed(mixed(draw.key) ^ draw.rank);
+  return {.seed = static_cast<std::uint32_t>(key >> 32),
+          .first_block = static_cast<std::uint32_t>(draw.first_element / kernels::kH4Block)};
+}
+
+}  // namespace
+
+constinit const CodecEntry kH4Codec = {
+    .name = "h4",
+    .summary = "blocks of 256, rotated at random, in 4, 8 or 16 levels: one error for all data",
+    .layout =
+        "8 bytes: seed of the random signs, number of the first block in the tensor; both 4 bytes\n"
+        "for each block of 256 2 bytes: scale, bfloat16, negative if transformed twice\n"
+        "for each block 32 * bits bytes: the codes of its 256 coefficients (the last block padded with zeros)",
+    .bound =
+        "||x|| of the block * (1 + 2^-6) + 2^-118 (of a block together, in the mean over signs: ||x - y||^2 = D "
+        "||x||^2,\n"
+        "unbiased D / (1 - D); D = .1175, .0345, .0095 for 2, 3, 4 bits)",
+    .source = "DRIVE (arXiv 2105.08339), EDEN (arXiv 2108.08842); two transforms: arXiv 2605.06014",
+    .settings = kSettings,
+    .make = make,
+    .examples = "h4:bits=4 h4:bits=3 h4:bits=2 h4:bits=4,scale=least",
+};
+
+Compression h4(H4Options options) {
+  return make_compression("h4", {{"bits", static_cast<double>(options.bits)}, {"scale", options.unbiased ? 0.0 : 1.0}});
+}
+
+std::size_t H4Codec::max_encoded_bytes(std::size_t elements) const {
+  return kernels::h4_encoded_bytes(format_.bits, elements);
+}
+
+std::size_t H4Codec::encode(std::span<const float> source, Bytes target, const Draw& draw) const {
+  const std::size_t bytes = max_encoded_bytes(source.size());
+  QCCL_CHECK(target.size() >= bytes);
+  kernels::h4_encode(format_, signs_of(draw), source.data(), source.size(), target.data());
+  return bytes;
+}
+
+Status H4Codec::check_size(ConstBytes source, std::size_t elements) const {
+  const std::size_t bytes = max_encoded_bytes(elements);
+  if (source.size() == bytes) return {};
+  return Failure(ErrorKind::corrupt_data, fmt::format("h4 of {} bits: got {} bytes for {} elements, which take {}",
+                                                      format_.bits, source.size(), elements, bytes));
+}
+
+Status H4Codec::decode(ConstBytes source, std::span<float> target) const {
+  QCCL_TRY(check_size(source, target.size()));
+  kernels::h4_decode(format_.bits, source.data(), target.data(), target.size());
+  return {};
+}
+
+Status H4Codec::decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const {
+  QCCL_CHECK(addend.size() == target.size());
+  QCCL_TRY(check_size(source, target.size()));
+  kernels::h4_decode_add(format_.bits, source.data(), addend.data(), target.data(), target.size());
+  return {};
+}
+
+// The transforms spread an element's error over its block: only the block's norm bounds it.
+double H4Codec::error_bound(const BlockSummary& block) const {
+  return block.norm_of(kernels::kH4Block) * (1 + 0x1p-6) + 0x1p-118;
+}
+
+}  // namespace qccl

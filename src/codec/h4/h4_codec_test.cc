@@ -1,0 +1,116 @@
+// What is particular to the h4 codec: its size, and how its random signs depend on rank, key and place. Errors:
+// kernels/h4_accuracy_test.cc. The promises of every codec: tests/property/codec_contract_test.cc.
+#include "codec/h4/h4_codec.h"
+
+#include <cmath>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/every_simd.h"
+#include "kernels/test_values.h"
+
+namespace qccl {
+namespace {
+
+using kernels::finite_families;
+
+using ByteVector = std::vector<std::byte>;
+
+ByteVector encode(const Codec& codec, std::span<const float> values, const Draw& draw = {}) {
+  ByteVector bytes(codec.max_encoded_bytes(values.size()));
+  EXPECT_EQ(codec.encode(values, bytes, draw), bytes.size());
+  return bytes;
+}
+
+std::vector<float> through(const Codec& codec, std::span<const float> values, const Draw& draw = {}) {
+  std::vector<float> decoded(values.size());
+  EXPECT_TRUE(codec.decode(encode(codec, values, draw), decoded).ok());
+  return decoded;
+}
+
+double energy(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value * value;
+  return sum;
+}
+
+// Of the sum over `ranks` of what each sends for x, in terms of the sum's energy.
+double error_of_sum(const Codec& codec, const std::vector<float>& x, const std::vector<Draw>& ranks) {
+  std::vector<double> lacking(x.size()), sum(x.size());
+  for (const Draw& draw : ranks) {
+    const std::vector<float> y = through(codec, x, draw);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      lacking[i] += double{x[i]} - y[i];
+      sum[i] += x[i];
+    }
+  }
+  return energy(lacking) / energy(sum);
+}
+
+TEST(H4Codec, size_is_the_header_and_whole_blocks) {
+  for (int bits = 2; bits <= 4; ++bits) {
+    const H4Codec codec({bits, true});
+    EXPECT_EQ(codec.max_encoded_bytes(0), 0u);
+    for (std::size_t n = 1; n < 800; ++n) {
+      const std::size_t blocks = (n + 255) / 256;
+      ASSERT_EQ(codec.max_encoded_bytes(n), 8 + blocks * (2 + 32 * static_cast<std::size_t>(bits))) << bits << " " << n;
+    }
+  }
+}
+
+// Ranks with equal inputs turn them by signs of their own, so that errors cancel in the sum: with N ranks a part of 1 / N
+// is left. With the same signs it would be all of it.
+TEST(H4Codec, errors_of_ranks_with_equal_inputs_cancel) {
+  const std::vector<float> x = finite_families()[0].values(256 * 400, 3);
+  for (int bits = 2; bits <= 4; ++bits) {
+    const H4Codec codec({bits, true});
+    const double one = error_of_sum(codec, x, {Draw{.key = 7}});
+    std::vector<Draw> ranks, same;
+    for (std::uint32_t rank = 0; rank < 8; ++rank) ranks.push_back({.key = 7, .rank = rank, .world = 8});
+    for (std::uint32_t rank = 0; rank < 8; ++rank) same.push_back({.key = 7, .rank = 0, .world = 8});
+    EXPECT_NEAR(error_of_sum(codec, x, ranks) * 8 / one, 1, 0.1) << bits;
+    EXPECT_NEAR(error_of_sum(codec, x, same) / one, 1, 1e-9) << bits;
+  }
+}
+
+// As of calls: the next one's key is another.
+TEST(H4Codec, errors_of_calls_with_equal_inputs_cancel) {
+  const std::vector<float> x = finite_families()[0].values(256 * 400, 4);
+  const H4Codec codec({4, true});
+  std::vector<Draw> calls;
+  for (std::uint64_t counter = 0; counter < 8; ++counter)
+    calls.push_back({.key = draw_key(1, counter, DrawPhase::input)});
+  EXPECT_NEAR(error_of_sum(codec, x, calls) * 8 / error_of_sum(codec, x, {calls[0]}), 1, 0.1);
+}
+
+TEST(H4Codec, signs_depend_on_key_rank_and_place_alone) {
+  const std::vector<float> x = finite_families()[0].values(256 * 40, 19);
+  const H4Codec codec({4, true});
+  const Draw draw{.key = 5, .first_element = 2560, .rank = 1, .world = 4};
+  const std::vector<float> whole = through(codec, x, draw);
+  const std::span<const float> rest = std::span(x).subspan(2560);
+  const std::vector<float> later = through(codec, rest, {5, 5120, 1, 4});
+  EXPECT_TRUE(std::equal(later.begin(), later.end(), whole.begin() + 2560));
+  EXPECT_EQ(through(codec, x, {5, 2560, 1, 8}), whole);
+  for (const Draw& other : {Draw{6, 2560, 1, 4}, Draw{5, 2560 + 256, 1, 4}, Draw{5, 2560, 2, 4}}) {
+    EXPECT_NE(through(codec, x, other), whole);
+  }
+}
+
+// The middle of a chunk that begins anywhere in the tensor, as those of the caller's own counts do.
+TEST(H4Codec, blocks_need_not_begin_on_multiples_of_their_size) {
+  const std::vector<float> x = finite_families()[0].values(256 * 8, 20);
+  const H4Codec codec({4, true});
+  const std::vector<float> whole = through(codec, x, {.key = 5, .first_element = 100});
+  const std::vector<float> rest = through(codec, std::span(x).subspan(512), {.key = 5, .first_element = 612});
+  EXPECT_TRUE(std::equal(rest.begin(), rest.end(), whole.begin() + 512));
+}
+
+TEST(H4Codec, is_made_from_options_and_text) {
+  EXPECT_EQ(h4().to_string(), "h4:bits=4");
+  EXPECT_EQ(h4({.bits = 2, .unbiased = false}), Compression::parse("h4:scale=least,bits=2"));
+  EXPECT_EQ(h4({.bits = 2, .unbiased = false}).to_string(), "h4:bits=2,scale=least");
+}
+
+}  // namespace
+}  // namespace qccl

@@ -1,4 +1,4 @@
-// QCCL's errors as torch's, with the text unchanged.
+// QCCL's errors as torch's, with their text; a missed deadline also says what sets it.
 #pragma once
 
 #include <exception>
@@ -25,8 +25,5 @@ auto with_torch_errors(Function&& function) {
     std::rethrow_exception(to_torch(error.info()));
   }
 }
-
-// For what the library can't do yet: NotImplementedError "qccl: WHAT is not supported ...".
-[[noreturn]] void throw_not_supported(const char* what);
 
 }  // namespace qccl::torch_binding

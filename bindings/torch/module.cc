@@ -20,13 +20,14 @@ using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 
 GroupRequest make_request(c10::intrusive_ptr<c10d::Store> store, int rank, std::vector<std::int64_t> global_ranks,
                           std::string name, std::optional<std::int64_t> timeout_ms,
-                          const std::optional<std::string>& compression) {
+                          const std::optional<std::string>& compression, std::string trace_dump) {
   GroupRequest request;
   request.store = std::move(store);
   request.rank = rank;
   request.size = static_cast<int>(global_ranks.size());
   request.global_ranks = std::move(global_ranks);
   request.name = std::move(name);
+  request.trace_dump = std::move(trace_dump);
   if (timeout_ms) request.timeout = std::chrono::milliseconds(*timeout_ms);
   with_torch_errors([&] {
     if (compression) request.compression = Compression::parse(*compression);
@@ -112,15 +113,17 @@ PYBIND11_MODULE(_C, module) {
   using Released = py::call_guard<py::gil_scoped_release>;
   py::class_<GroupRequest>(module, "GroupRequest")
       .def(py::init(&make_request), py::kw_only(), py::arg("store"), py::arg("rank"), py::arg("global_ranks"),
-           py::arg("name"), py::arg("timeout_ms"), py::arg("compression"));
+           py::arg("name"), py::arg("timeout_ms"), py::arg("compression"), py::arg("trace_dump"));
   py::class_<OrderedFuture, torch::jit::PythonFutureWrapper, std::shared_ptr<OrderedFuture>>(module, "Future")
       .def("then", &OrderedFuture::then)
       .def("add_done_callback", &OrderedFuture::add_done_callback)
       .def("wait", &OrderedFuture::wait, Released());
   py::class_<CollectiveWork, c10::intrusive_ptr<CollectiveWork>, c10d::Work>(module, "Work")
-      .def("get_future", [](const c10::intrusive_ptr<CollectiveWork>& work) {
-        return std::make_shared<OrderedFuture>(work->getFuture(), work->order(), work->pool());
-      });
+      .def("get_future",
+           [](const c10::intrusive_ptr<CollectiveWork>& work) {
+             return std::make_shared<OrderedFuture>(work->getFuture(), work->share()->order, work->share()->pool);
+           })
+      .def("abort", &CollectiveWork::abort, Released());
   module.def("join_existing", &join_existing, Released());
   module.def("join_new", &join_new, Released());
   module.def("set_compression", &set_compression, Released());
@@ -135,6 +138,10 @@ PYBIND11_MODULE(_C, module) {
   module.def("empty", &empty, Released());
   module.def("traffic", &traffic);
   module.def("describe", &describe, Released());
+  module.def(
+      "trace", [](const BackendPointer& backend) { return own(backend).world().trace()->to_json(); }, Released());
+  // torch 2.13 has no word for it in Python.
+  module.def("get_error", [](const BackendPointer& backend) { return static_cast<int>(own(backend).getError()); });
   module.def("close_all", &close_all, Released());
   module.def("version", &qccl::version);
 }

@@ -4,6 +4,8 @@
 #include <ATen/MemoryOverlap.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -69,35 +71,57 @@ double factor_of(const c10d::ReduceOp& op) {
   return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>() : supplement->double_factor;
 }
 
+const char* start_of(const at::Tensor& tensor) { return static_cast<const char*>(tensor.const_data_ptr()); }
+
+// Its elements are one after the other in memory, as they are.
+bool lies_plainly(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
+
+// One flat tensor that is these tensors one after the other in memory; undefined if they lie otherwise.
+at::Tensor as_consecutive(const std::vector<at::Tensor>& tensors) {
+  const auto first =
+      std::find_if(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.numel() > 0; });
+  if (first == tensors.end()) return {};
+  std::int64_t offset = first->storage_offset();
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.numel() == 0) continue;
+    const bool follows = lies_plainly(tensor) && tensor.scalar_type() == first->scalar_type() &&
+                         tensor.is_alias_of(*first) && tensor.storage_offset() == offset;
+    if (!follows) return {};
+    offset += tensor.numel();
+  }
+  return first->detach().as_strided({offset - first->storage_offset()}, {1}, first->storage_offset());
+}
+
 }  // namespace
 
 void throw_bad_argument(const char* operation, const std::string& problem) {
   C10_THROW_ERROR(ValueError, std::string("qccl: ") + operation + ": " + problem);
 }
 
-DataType reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* operation, CallOptions& options) {
-  const auto type = library_type(tensor.scalar_type());
+Elements reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* operation, CallOptions& options) {
   const auto chosen = library_op(op);
+  const bool is_sum = chosen == ReduceOp::sum || chosen == ReduceOp::avg || chosen == ReduceOp::premul_sum;
+  const bool by_parts = tensor.is_complex() && is_sum;
+  const auto type = library_type(by_parts ? c10::toRealValueType(tensor.scalar_type()) : tensor.scalar_type());
   if (!type || !chosen) {
     C10_THROW_ERROR(NotImplementedError, std::string("qccl: ") + operation + " with " + name_of(op) + " of " +
-                                             name_of(tensor) + " is not supported by the qccl backend yet");
+                                             name_of(tensor) + " is not supported by the qccl backend");
   }
   options.op = *chosen;
   options.premul_factor = factor_of(op);
-  return *type;
+  return {*type, by_parts ? 2UL : 1UL};
 }
 
 Elements elements_of(const at::Tensor& tensor) {
-  const auto count = static_cast<std::size_t>(tensor.numel());
-  if (const auto type = library_type(tensor.scalar_type())) return {*type, count};
-  return {DataType::uint8, count * tensor.element_size()};
+  if (const auto type = library_type(tensor.scalar_type())) return {*type};
+  return {DataType::uint8, static_cast<std::size_t>(tensor.element_size())};
 }
 
 void check_readable(const at::Tensor& tensor, const char* operation) {
   if (!tensor.defined()) throw_bad_argument(operation, "got an undefined tensor");
   if (tensor.layout() != at::kStrided) {
     C10_THROW_ERROR(NotImplementedError,
-                    std::string("qccl: ") + operation + " of sparse tensors is not supported by the qccl backend yet");
+                    std::string("qccl: ") + operation + " of sparse tensors is not supported by the qccl backend");
   }
   if (!tensor.device().is_cpu()) {
     throw_bad_argument(operation, "needs tensors on the CPU, got one on " + tensor.device().str());
@@ -125,34 +149,60 @@ at::Tensor& only(std::vector<at::Tensor>& tensors, const char* operation) {
   return tensors.front();
 }
 
+at::Tensor readable_memory(const at::Tensor& tensor) {
+  return tensor.detach().resolve_conj().resolve_neg().contiguous();
+}
+
 at::Tensor writable_memory(const at::Tensor& tensor, bool keep_values, std::vector<CopyBack>& copies) {
-  if (tensor.is_contiguous()) return tensor;
+  if (lies_plainly(tensor)) return tensor;
   const at::Tensor memory =
-      keep_values ? tensor.detach().contiguous() : at::empty(tensor.sizes(), tensor.options().requires_grad(false));
+      keep_values ? readable_memory(tensor) : at::empty(tensor.sizes(), tensor.options().requires_grad(false));
   copies.push_back({memory, tensor});
   return memory;
 }
 
-at::Tensor as_consecutive(const std::vector<at::Tensor>& tensors) {
-  const at::Tensor& first = tensors.front();
-  std::int64_t offset = first.storage_offset();
+at::Tensor readable_list(const std::vector<at::Tensor>& tensors) {
+  if (at::Tensor whole = as_consecutive(tensors); whole.defined()) return whole;
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& tensor : tensors) parts.push_back(readable_memory(tensor).view(-1));
+  return at::cat(parts);
+}
+
+at::Tensor writable_list(const std::vector<at::Tensor>& tensors, std::vector<CopyBack>& copies) {
+  if (at::Tensor whole = as_consecutive(tensors); whole.defined()) return whole;
   std::int64_t total = 0;
+  for (const at::Tensor& tensor : tensors) total += tensor.numel();
+  at::Tensor whole = at::empty({total}, tensors.front().options().requires_grad(false));
+  std::int64_t offset = 0;
   for (const at::Tensor& tensor : tensors) {
-    const bool follows = tensor.is_contiguous() && tensor.scalar_type() == first.scalar_type() &&
-                         tensor.is_alias_of(first) && tensor.storage_offset() == offset;
-    if (!follows) return {};
+    copies.push_back({whole.narrow(0, offset, tensor.numel()).view(tensor.sizes()), tensor});
     offset += tensor.numel();
-    total += tensor.numel();
   }
-  return first.detach().as_strided({total}, {1}, first.storage_offset());
+  return whole;
+}
+
+std::vector<std::size_t> counts_of(const std::vector<at::Tensor>& tensors, const Elements& elements) {
+  std::vector<std::size_t> counts;
+  for (const at::Tensor& tensor : tensors) counts.push_back(elements.count_in(tensor));
+  return counts;
+}
+
+bool all_equal(const std::vector<std::size_t>& counts) {
+  return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
 }
 
 at::Tensor without_overlap(const at::Tensor& input, const at::Tensor& output, std::size_t in_place_offset) {
-  const auto* in = static_cast<const char*>(input.const_data_ptr());
-  const auto* out = static_cast<const char*>(output.const_data_ptr());
-  const bool apart = in + input.nbytes() <= out || out + output.nbytes() <= in;
-  if (apart || in == out + in_place_offset) return input;
-  return input.clone();
+  return start_of(input) == start_of(output) + in_place_offset ? input : apart_from(input, output);
+}
+
+at::Tensor without_overlap_of_part(const at::Tensor& input, const at::Tensor& output, std::size_t in_place_offset) {
+  return start_of(output) == start_of(input) + in_place_offset ? input : apart_from(input, output);
+}
+
+at::Tensor apart_from(const at::Tensor& input, const at::Tensor& output) {
+  const bool apart =
+      start_of(input) + input.nbytes() <= start_of(output) || start_of(output) + output.nbytes() <= start_of(input);
+  return apart ? input : input.clone();
 }
 
 }  // namespace qccl::torch_binding

@@ -36,7 +36,9 @@ World::World(const GroupRequest& request)
       global_rank_(request.global_ranks.at(request.rank)),
       global_ranks_(request.global_ranks),
       communicator_(qccl::init(init_options(request))),
+      trace_(std::make_shared<OperationTrace>(static_cast<int>(global_rank_))),
       groups_{communicator_} {
+  trace_->dump_to(request.trace_dump);
   // Not as an option of init(): later groups do not inherit it.
   if (request.compression) communicator_.set_compression(*request.compression);
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "completion_pool.h"
+#include "operation_trace.h"
 #include "qccl/communicator.h"
 
 namespace qccl::torch_binding {
@@ -25,6 +26,7 @@ struct GroupRequest {
   std::string name;
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<Compression> compression;
+  std::string trace_dump;  // where failures are written (OperationTrace::dump_to), of a new world
 };
 
 class World {
@@ -39,6 +41,7 @@ class World {
 
   const Communicator& communicator() const { return communicator_; }
   const std::shared_ptr<CompletionPool>& pool() const { return pool_; }
+  const std::shared_ptr<OperationTrace>& trace() const { return trace_; }
   bool covers(const std::vector<std::int64_t>& global_ranks) const;
 
   // No further groups: the group that made this world has ended on this rank. It ends at the
@@ -58,6 +61,7 @@ class World {
   const std::vector<std::int64_t> global_ranks_;
   Communicator communicator_;
   const std::shared_ptr<CompletionPool> pool_ = std::make_shared<CompletionPool>();
+  const std::shared_ptr<OperationTrace> trace_;
 
   using Groups = std::vector<Communicator>;
   Groups::iterator find_group(const Communicator& group);

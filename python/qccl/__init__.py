@@ -17,9 +17,30 @@ from ._check import check_extension
 check_extension()
 
 from . import _C  # noqa: E402
-from ._api import Options, Policy, Traffic, describe, empty, set_compression, traffic  # noqa: E402
+from ._api import (  # noqa: E402
+    Options,
+    Policy,
+    Traffic,
+    describe,
+    empty,
+    monitored_barrier,
+    set_compression,
+    trace,
+    traffic,
+)
 
 __version__: str = _C.version()
-__all__ = ["Options", "Policy", "Traffic", "describe", "empty", "set_compression", "traffic", "__version__"]
+__all__ = [
+    "Options",
+    "Policy",
+    "Traffic",
+    "describe",
+    "empty",
+    "monitored_barrier",
+    "set_compression",
+    "trace",
+    "traffic",
+    "__version__",
+]
 
 qccl_autoload.register()

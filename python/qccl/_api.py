@@ -1,8 +1,10 @@
 """What torch.distributed has no words for: compression and traffic of a process group."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -103,6 +105,31 @@ def empty(
 def describe(group: dist.ProcessGroup | None = None) -> str:
     """The group in words, for logs: rank, peers and how they are reached."""
     return _C.describe(_backend_of(group))
+
+
+def trace(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
+    """The last operations of this rank's process groups that share connections with `group` (None: the default group).
+
+    In the shape of torch's flight recorder: "pg_config", "pg_status" and "entries", an entry for each of the last 500
+    operations of a group, with its sequence number, shapes, times and state: "started", "completed" or "failed". With
+    QCCL_TRACE_DUMP=PREFIX set, the first failure of a group writes it as JSON to PREFIX<rank>.json.
+    """
+    return json.loads(_C.trace(_backend_of(group)))
+
+
+def monitored_barrier(
+    group: dist.ProcessGroup | None = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
+) -> None:
+    """torch.distributed.monitored_barrier(), which refuses every backend but gloo by its name.
+
+    Rank 0 names the first rank that did not come within `timeout` (None: the group's), or all of them with
+    `wait_all_ranks`. The group is lost then.
+    """
+    group = group or dist.group.WORLD
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        return
+    limit = {} if timeout is None else {"timeout": timeout}
+    group.monitored_barrier(**limit, wait_all_ranks=wait_all_ranks)
 
 
 def _backend_of(group: dist.ProcessGroup | None) -> dist.distributed_c10d.Backend:

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.tensor  # noqa: F401  assert_close() needs it: seconds here, once, or in every rank
 
 TIMEOUT = timedelta(seconds=30)  # of the process group: a hang becomes an error before the deadline
 DEADLINE_SECONDS = 60.0

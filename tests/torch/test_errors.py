@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from ranks import run_processes, run_ranks
 
+import qccl
+
 SOON_SECONDS = 15.0
 
 
@@ -68,6 +70,29 @@ def test_killed_rank_fails_the_others_soon_and_is_named(transport, tmp_path):
         assert kind in ("DistNetworkError", "DistBackendError")
         assert "rank 2" in message
         assert seconds < SOON_SECONDS
+
+
+def test_monitored_barrier_names_the_ranks_that_do_not_come():
+    def body(rank):
+        other = dist.new_group(backend="gloo")
+        one, two = dist.new_group(), dist.new_group()
+        for _ in range(3):
+            qccl.monitored_barrier(timeout=timedelta(seconds=20), wait_all_ranks=True)
+        with pytest.raises(RuntimeError, match=f"Rank {rank} timed out in monitoredBarrier"):
+            qccl.monitored_barrier(timeout=timedelta(0))
+        if rank == 0:
+            with pytest.raises(dist.DistNetworkError, match="Rank 2 failed to pass monitoredBarrier in 500 ms"):
+                qccl.monitored_barrier(one, timedelta(seconds=0.5))
+            with pytest.raises(dist.DistNetworkError, match="Ranks 2, 3 failed to pass monitoredBarrier in 500 ms"):
+                qccl.monitored_barrier(two, timedelta(seconds=0.5), wait_all_ranks=True)
+        elif rank == 1:
+            for group in (one, two):
+                with pytest.raises(dist.DistNetworkError, match="Rank 1 successfully reached monitoredBarrier"):
+                    qccl.monitored_barrier(group, timedelta(seconds=20))
+        dist.barrier(other)
+        dist.barrier()
+
+    run_ranks(body, 4)
 
 
 def test_late_rank_is_a_deadline_error_that_names_it():
@@ -129,8 +154,8 @@ def test_bad_arguments_leave_the_group_usable():
             dist.group.WORLD._allgather_base(torch.zeros(5), torch.zeros(3))
         with pytest.raises(ValueError, match="one type"):
             dist.group.WORLD._allgather_base(torch.zeros(6), torch.zeros(3, dtype=torch.int32))
-        with pytest.raises(ValueError, match="uneven lists are not supported"):
-            dist.all_gather([torch.zeros(3), torch.zeros(4)], torch.zeros(3))
+        with pytest.raises(ValueError, match="the list must have one tensor for each of 2 ranks, it has 3"):
+            dist.all_gather([torch.zeros(3)] * 3, torch.zeros(3))
         with pytest.raises(ValueError, match="avg"):
             dist.all_reduce(torch.ones(3, dtype=torch.int32), dist.ReduceOp.AVG)
         tensor = torch.ones(3)

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -144,5 +145,75 @@ def test_unfinished_work_does_not_hold_up_destroying_its_group():
         dist.all_reduce(tensor, group=group, async_op=True)
         dist.destroy_process_group(group)
         assert tensor[0].item() == 2, "destroying waits for this rank's operations"
+
+    run_ranks(body)
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_hundred_operations_at_once_from_four_threads(transport):
+    def body(rank):
+        groups = [dist.new_group() for _ in range(4)]
+        failures = []
+
+        def use(place):
+            try:
+                group, size = groups[place], (10, 3000, 200_000)
+                tensors = [torch.full((size[n % 3],), float(rank + n)) for n in range(25)]
+                works = [dist.all_reduce(tensor, group=group, async_op=True) for tensor in tensors]
+                received = [torch.zeros(size[n % 3]) for n in range(25)]
+                for n in range(25):
+                    # Messages of one group from all threads: a tag for each.
+                    works.append(dist.isend(torch.full((size[n % 3],), float(n)), 1 - rank, tag=place))
+                    works.append(dist.irecv(received[n], 1 - rank, tag=place))
+                for work in reversed(works):
+                    work.wait()
+                for n in range(25):
+                    assert tensors[n][-1].item() == 2 * n + 1 and received[n][-1].item() == n
+            except Exception as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=use, args=(place,)) for place in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failures, failures
+
+    run_ranks(body, environment={"QCCL_TRANSPORT": transport})
+
+
+def test_destroying_a_group_ends_what_its_peers_never_do():
+    def body(rank):
+        other = dist.new_group(backend="gloo")
+        group = dist.new_group()
+        if rank == 0:
+            works = [dist.irecv(torch.zeros(1), 1, group=group)]
+            works.append(dist.all_reduce(torch.ones(9), group=group, async_op=True))
+            started = time.monotonic()
+            dist.destroy_process_group(group)
+            assert time.monotonic() - started < 25
+            for work in works:
+                with pytest.raises(dist.DistError, match="destroyed the process group while operations were in flight"):
+                    work.wait()
+        dist.barrier(other)
+        dist.barrier()
+
+    run_ranks(body)
+
+
+def test_work_knows_its_result_duration_and_may_be_aborted():
+    def body(rank):
+        other = dist.new_group(backend="gloo")
+        group = dist.new_group()
+        done = dist.all_reduce(torch.ones(10), async_op=True)
+        done.wait()
+        assert done._get_duration() > 0 and done.get_future_result().wait() == 0
+        if rank == 0:
+            work = dist.all_reduce(torch.ones(10), group=group, async_op=True)
+            work.abort()
+            with pytest.raises(dist.DistError, match="aborted one of its operations"):
+                work.wait()
+            assert work.get_future_result().wait() == 2
+        dist.barrier(other)
 
     run_ranks(body)

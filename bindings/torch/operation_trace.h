@@ -1,0 +1,78 @@
+// The last operations of each process group of this rank, for the question "who called what when it failed". As JSON
+// in the shape of torch's flight recorder (version 2.10), so that its tools and eyes used to it can read it; times are
+// nanoseconds since 1970.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace qccl::torch_binding {
+
+// Thread-safe. A forked child may not use it.
+class OperationTrace {
+ public:
+  static constexpr std::size_t kKept = 500;  // operations of a group
+
+  struct Tensor {
+    std::vector<std::int64_t> size;
+    const char* type;  // not copied
+  };
+  struct Operation {
+    const char* name = "";       // "qccl:all_reduce"; not copied
+    bool is_message = false;     // a send or recv
+    int peer = -1;               // of a message; -1: any
+    std::uint64_t sequence = 0;  // in its group, messages apart
+    std::int64_t timeout_ms = 0;
+    std::vector<Tensor> inputs{};
+    std::vector<Tensor> outputs{};
+  };
+  // An operation that was begun; end() it once.
+  struct Place {
+    std::size_t group = 0;
+    std::uint64_t record = 0;
+  };
+
+  explicit OperationTrace(int rank) : rank_(rank) {}
+
+  // `ranks` by their numbers in the job, in group order.
+  std::size_t add_group(std::string name, std::vector<std::int64_t> ranks);
+  Place begin(std::size_t group, Operation operation);
+  // `failure`: what the error says, "" for success. The first failure of a group writes the dump.
+  void end(Place place, const std::string& failure);
+
+  // Where a failure is written: to `prefix` followed by the rank and ".json". "": nowhere.
+  void dump_to(std::string prefix);
+  std::string to_json() const;
+
+ private:
+  enum class State : std::uint8_t { started, completed, failed };
+  struct Entry {
+    std::uint64_t record;
+    Operation operation;
+    std::int64_t created_ns;
+    std::int64_t ended_ns;  // 0: not yet
+    State state;
+    std::string failure;
+  };
+  struct Group {
+    std::string name;
+    std::vector<std::int64_t> ranks;
+    std::deque<Entry> entries;
+    std::uint64_t last_begun = 0;  // collectives, by sequence
+    std::uint64_t last_ended = 0;
+    bool failed = false;
+  };
+  static void write(std::string& out, const Entry& entry, const Group& group, std::size_t number);
+  void write_groups(std::string& out) const;
+
+  const int rank_;
+  mutable std::mutex mutex_;  // of what follows
+  std::string dump_prefix_;
+  std::uint64_t records_ = 0;
+  std::deque<Group> groups_;
+};
+
+}  // namespace qccl::torch_binding

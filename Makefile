@@ -8,10 +8,10 @@ JOBS ?= $(shell nproc)
 ARGS ?=
 PYTHON := .venv/bin/python
 
-.PHONY: help build demo test lint asan tsan fuzz soak bench clean setup
+.PHONY: help build demo test test-torch lint asan tsan fuzz soak bench clean setup
 
 help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo '  make demo ARGS="--quick"    the demo in about a minute; ARGS="--help" lists its options'
 	@echo '  make test ARGS="Frame"      only tests whose name contains Frame (also asan, tsan; bench: programs)'
@@ -36,6 +36,9 @@ demo: build ## Train a small GPT on 4 ranks, uncompressed and compressed; table 
 
 test: setup ## Everything that CI runs: lint, build, all tests (about 10 minutes at most)
 	@JOBS=$(JOBS) $(PYTHON) scripts/run_tests.py $(ARGS)
+
+test-torch: build ## PyTorch's own tests of a backend, in every configuration (about 10 minutes at most)
+	@$(PYTHON) tests/torch/suite/run.py $(if $(ARGS),$(ARGS),--all)
 
 lint: setup ## Check layers, kept absences, sizes and formatting
 	@scripts/lint.sh

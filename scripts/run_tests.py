@@ -92,7 +92,14 @@ def make_steps(pattern: str) -> list[Step]:
             steps.append(Step(name, [*pytest, "-k", pattern], report, good_exits=(0, PYTEST_NOTHING_SELECTED)))
         else:
             steps.append(Step(name, pytest, report))
-    return steps
+    return [*steps, torchs_own_tests(pattern)]
+
+
+def torchs_own_tests(pattern: str) -> Step:
+    """With 3 ranks; `make test-torch` has the other configurations."""
+    report = REPORTS / "torch_suite.xml"
+    command = [PYTHON, "tests/torch/suite/run.py", "--junit", str(report)]
+    return Step("torch's own tests", command + (["--filter", pattern] if pattern else ["--passes", "100"]), report)
 
 
 def print_summary(steps: list[Step]) -> bool:

@@ -1,0 +1,132 @@
+"""PyTorch's own tests of a c10d backend, set to test qccl.
+
+They come with torch (torch/testing/_internal/distributed/distributed_test.py), written for backends that torch knows by
+name: most are guarded by comparing the module's constant BACKEND with "gloo", or, those of all_to_all on the CPU, with
+"mpi". Here BACKEND is a string "qccl" that also equals those two, so that qccl has to pass what either has to.
+
+What else is changed, because it names backends or assumes a quick machine, and nothing that a test asserts:
+
+- qccl is entered where torch lists what has DDP, subgroups and profiler events;
+- dist.monitored_barrier() loses its check of the backend's name;
+- the limits of a test and of the barrier between tests' ranks are longer.
+
+Imported by run.py and, under the start method spawn, by every rank, both with the settings exported (settings.py).
+"""
+
+import ast
+import importlib.util
+import logging
+import multiprocessing
+import sys
+import types
+import unittest
+
+from settings import NAME, Settings
+
+ALSO = ("gloo", "mpi")
+SUITE = "torch.testing._internal.distributed.distributed_test"
+RANK_BARRIER_SECONDS = 60
+GROUP_TIMEOUT_SECONDS = 60
+
+
+class BackendName(str):
+    """Equal to qccl and to each of ALSO, and found in sets that have one of them."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and (str(other) == NAME or str(other) in ALSO)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(ALSO[0])
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return str, (str(self),)
+
+
+class NameTheBackend(ast.NodeTransformer):
+    """Puts the module's variable `qccl_name` in place of what BACKEND is assigned."""
+
+    found = 0
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        if any(isinstance(target, ast.Name) and target.id == "BACKEND" for target in node.targets):
+            self.found += 1
+            node.value = ast.copy_location(ast.Name("qccl_name", ast.Load()), node.value)
+        return node
+
+
+def load_suite() -> types.ModuleType:
+    spec = importlib.util.find_spec(SUITE)
+    assert spec and spec.origin
+    with open(spec.origin, encoding="utf-8") as file:
+        tree = ast.parse(file.read(), spec.origin)
+    transformer = NameTheBackend()
+    tree = transformer.visit(tree)
+    assert transformer.found == 1, f"{spec.origin} assigns BACKEND {transformer.found} times: this torch needs a look"
+    module = importlib.util.module_from_spec(spec)
+    module.qccl_name = BackendName(NAME)
+    sys.modules[SUITE] = module
+    exec(compile(tree, spec.origin, "exec"), module.__dict__)
+    return module
+
+
+def provide_expecttest() -> None:
+    """torch's test utilities import it for a base class that none of these tests uses."""
+    if importlib.util.find_spec("expecttest") is None:
+        stub = types.ModuleType("expecttest")
+        stub.TestCase = type("TestCase", (unittest.TestCase,), {})
+        stub.ACCEPT = False
+        sys.modules["expecttest"] = stub
+
+
+def enter_qccl() -> None:
+    """Where torch lists backends by name."""
+    import torch.testing._internal.common_distributed as common
+
+    logging.getLogger(common.__name__).setLevel(logging.ERROR)  # it tells of every process it starts
+    for feature in ("gpu", "cuda", "ddp", "subgroup", "plugin"):
+        common.DistTestCases.backend_feature[feature].add(NAME)
+    common.TIMEOUT_DEFAULT = SETTINGS.seconds_per_test
+    for test, seconds in common.TIMEOUT_OVERRIDE.items():
+        common.TIMEOUT_OVERRIDE[test] = max(seconds, SETTINGS.seconds_per_test)
+
+
+def widen(suite: types.ModuleType) -> None:
+    suite.PROFILING_SUPPORTED_BACKENDS.append(NAME)
+    suite.SEND_RECV_PROFILING_SUPPORTED_BACKENDS.append(NAME)
+    suite.default_pg_timeout = GROUP_TIMEOUT_SECONDS
+    suite.Barrier.sync.__func__.__defaults__ = (None, RANK_BARRIER_SECONDS)
+
+
+def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
+    """dist.monitored_barrier() without its look at the name; timeouts may be numbers there too."""
+    from datetime import timedelta
+
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        return
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    qccl.monitored_barrier(group, None if seconds is None else timedelta(seconds=seconds), wait_all_ranks)
+
+
+SETTINGS = Settings.exported()
+sys.argv = sys.argv[:1]  # torch's test utilities parse what is there
+provide_expecttest()
+
+import torch.distributed as dist  # noqa: E402
+
+import qccl  # noqa: E402
+
+enter_qccl()
+suite = load_suite()
+widen(suite)
+dist.monitored_barrier = dist.distributed_c10d.monitored_barrier = monitored_barrier
+
+
+class TorchSuite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
+    """The tests. setUp() starts the ranks of one test, each a process that runs it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self._start_processes(multiprocessing.get_context(SETTINGS.start).Process)

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Runs PyTorch's own tests of a c10d backend against qccl, on the CPU.
+
+    run.py                              3 ranks, forked: what `make test` runs
+    run.py --world 4 --filter barrier   tests whose name contains "barrier" (a regular expression)
+    TORCH_DISTRIBUTED_DEBUG=DETAIL run.py;  QCCL_COMPRESSION=minmax:bits=4 run.py
+    run.py --all                        every configuration of CONFIGURATIONS: what `make test-torch` runs
+
+Exit 1 if a test failed, or if fewer passed than there must be: a skip is no pass. cases.py says what is changed in the
+tests. A test whose failure is torch's own is in EXCUSED, with the reason.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+import unittest
+import xml.etree.ElementTree as xml
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from settings import Settings
+
+# Test -> why it can't pass, whatever the backend does. Each is still run, and must fail.
+EXCUSED = {
+    "test_ddp_logging_data_cpu": "compares the backend's name with what DDP has in its record, which is 'custom' for "
+    "every backend that torch does not know",
+}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    name: str
+    passes: int  # at least
+    arguments: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+CONFIGURATIONS = (
+    Configuration("3 ranks", 100),
+    Configuration("4 ranks", 100, ("--world", "4")),
+    Configuration("3 ranks, every call checked by torch", 100, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}),
+    Configuration("3 ranks, compressed", 100, environment={"QCCL_COMPRESSION": "minmax:bits=4"}),
+    # Every tenth test: starting an interpreter for each rank of each takes 12 times as long.
+    Configuration("3 ranks, spawned", 9, ("--start", "spawn", "--part", "1/10")),
+)
+
+
+class Outcome(unittest.TestResult):
+    """Prints a line for each test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: dict[str, tuple[str, str, float]] = {}  # test -> what became of it, why, seconds
+        self._began = 0.0
+
+    def startTest(self, test: unittest.TestCase) -> None:
+        super().startTest(test)
+        self._began = time.monotonic()
+
+    def _note(self, test: unittest.TestCase, outcome: str, why: str = "") -> None:
+        name = test.id().rpartition(".")[2]
+        if self.rows.get(name, ("",))[0] == "failed":
+            return
+        seconds = time.monotonic() - self._began
+        self.rows[name] = (outcome, why, seconds)
+        last = why.strip().splitlines()[-1:] or [""]
+        print(f"{outcome:8} {seconds:6.1f} s  {name}  {last[0][:160]}", flush=True)
+
+    def addSuccess(self, test: unittest.TestCase) -> None:
+        excused = test.id().rpartition(".")[2] in EXCUSED
+        self._note(test, "failed" if excused else "passed", "passes: no excuse needed" if excused else "")
+
+    def addFailure(self, test: unittest.TestCase, err) -> None:
+        reason = EXCUSED.get(test.id().rpartition(".")[2])
+        self._note(test, "excused" if reason else "failed", reason or self._exc_info_to_string(err, test))
+
+    addError = addFailure
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+        self._note(test, "skipped", reason)
+
+    def count(self, outcome: str) -> int:
+        return sum(row[0] == outcome for row in self.rows.values())
+
+    def write_junit(self, path: Path) -> None:
+        suite = xml.Element("testsuite", name="torch's suite", tests=str(len(self.rows)))
+        for name, (outcome, why, seconds) in self.rows.items():
+            case = xml.SubElement(suite, "testcase", name=name, time=f"{seconds:.1f}")
+            if outcome == "failed":
+                xml.SubElement(case, "failure", message="failed").text = why
+            elif outcome != "passed":
+                xml.SubElement(case, "skipped", message=why)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        xml.ElementTree(suite).write(path)
+
+
+def run(options: argparse.Namespace) -> int:
+    Settings(options.world, options.start, options.seconds_per_test).export()
+    import cases  # now: torch reads what was exported
+
+    names = [
+        name for name in unittest.TestLoader().getTestCaseNames(cases.TorchSuite) if re.search(options.filter, name)
+    ]
+    part, parts = map(int, options.part.split("/"))
+    names = names[part - 1 :: parts]
+    result = Outcome()
+    began = time.monotonic()
+    cases.TorchSuite.setUpClass()
+    for name in names:
+        cases.TorchSuite(name).run(result)
+    cases.TorchSuite.tearDownClass()
+    for name, (outcome, why, _) in sorted(result.rows.items()):
+        if outcome == "failed":
+            print(f"\n=== {name}\n{why[-4000:]}")
+    if options.junit:
+        result.write_junit(Path(options.junit))
+    counts = ", ".join(f"{result.count(outcome)} {outcome}" for outcome in ("passed", "failed", "excused", "skipped"))
+    print(f"{counts}, in {time.monotonic() - began:.0f} s; {options.world} ranks, {options.start}", flush=True)
+    if result.count("passed") < options.passes:
+        print(f"at least {options.passes} must pass")
+        return 1
+    return 1 if result.count("failed") else 0
+
+
+def run_all() -> int:
+    failed = []
+    for configuration in CONFIGURATIONS:
+        print(f"\n=== {configuration.name}", flush=True)
+        command = [sys.executable, __file__, "--passes", str(configuration.passes), *configuration.arguments]
+        if subprocess.run(command, env={**os.environ, **configuration.environment}).returncode != 0:
+            failed.append(configuration.name)
+    print(f"\n{'FAILED: ' + ', '.join(failed) if failed else 'every configuration passed'}")
+    return 1 if failed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--world", type=int, default=3, help="ranks")
+    parser.add_argument("--start", choices=("fork", "spawn", "forkserver"), default="fork", help="how ranks start")
+    parser.add_argument("--filter", default="", help="only tests whose name this is found in")
+    parser.add_argument("--part", default="1/1", help="I/N: every N-th test, from the I-th on")
+    parser.add_argument("--passes", type=int, default=0, help="how many must pass at least")
+    parser.add_argument("--seconds-per-test", type=int, default=180)
+    parser.add_argument("--junit", default="", help="write JUnit XML there")
+    parser.add_argument("--all", action="store_true", help="every configuration, one after the other")
+    options = parser.parse_args()
+    return run_all() if options.all else run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""How the ranks of a run of torch's own tests are started. torch reads its settings from the environment, when the
+tests are imported; so must every rank, which under the start method spawn is a process that imports them anew."""
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+
+NAME = "qccl"
+
+
+@dataclass(frozen=True)
+class Settings:
+    world: int = 3
+    start: str = "fork"  # of ranks: fork is several times faster than spawn
+    seconds_per_test: int = 180
+
+    def export(self) -> None:
+        """For this process and those it starts; before anything of torch is imported."""
+        os.environ["QCCL_SUITE"] = json.dumps(asdict(self))
+        folder = os.environ.setdefault("TEMP_DIR", tempfile.mkdtemp(prefix="qccl-suite-"))
+        os.environ.update(
+            BACKEND=NAME,
+            WORLD_SIZE=str(self.world),
+            INIT_METHOD=f"file://{folder}/unused",  # a file, or a test of re-initialisation is skipped
+            MASTER_ADDR="127.0.0.1",
+            CUDA_VISIBLE_DEVICES="",  # fewer GPUs than ranks would skip everything
+            GLOO_SOCKET_IFNAME="lo",  # for groups of gloo beside those of qccl
+            OMP_NUM_THREADS="1",
+            DISTRIBUTED_TESTS_DEFAULT_TIMEOUT=str(self.seconds_per_test),
+        )
+
+    @staticmethod
+    def exported() -> "Settings":
+        return Settings(**json.loads(os.environ["QCCL_SUITE"]))

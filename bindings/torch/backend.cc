@@ -66,6 +66,7 @@ Backend::Backend(std::shared_ptr<World> world, Communicator group, const GroupRe
     : c10d::Backend(request.rank, request.size),
       world_(std::move(world)),
       root_(root),
+      keeps_feedback_(request.error_feedback),
       options_(options_of(request)),
       group_(std::move(group)),
       share_(make_share(world_, group_, request)),
@@ -132,6 +133,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
     const std::lock_guard lock(callback_groups_mutex_);
     request.compression = compression_;
   }
+  request.error_feedback = keeps_feedback_;
   return with_torch_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
     return c10::make_intrusive<Backend>(world_, world_->subgroup(request), request, false);
   });

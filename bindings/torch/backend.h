@@ -4,7 +4,7 @@
 // memory, travel through a contiguous copy. Calls with asyncOp=false run in the calling thread.
 // Threads: as torch's other backends; ranks must agree on the order of a group's calls.
 //
-// backend.cc has what all calls share; reductions, data movement and messages have a file each.
+// backend.cc has what all calls share; reductions, compression, data movement and messages have a file each.
 #pragma once
 
 #include <atomic>
@@ -17,6 +17,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "compressed.h"
 #include "work.h"
 #include "world.h"
 
@@ -76,6 +77,10 @@ class Backend final : public c10d::Backend {
   WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                               const c10d::ReduceScatterOptions&) override;
 
+  // The sums of the parts, which are parts of `whole`, as one operation.
+  WorkPointer all_reduce_parts(const std::vector<CompressedPart>& parts, const at::Tensor& whole,
+                               const c10d::ReduceOp& op, bool asynchronous);
+
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPointer allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
   WorkPointer allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
@@ -112,7 +117,9 @@ class Backend final : public c10d::Backend {
   WorkPointer coalesce(Call& call);
   CallOptions call_options(std::chrono::milliseconds timeout) const;
 
-  void add_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& options, Call& call) const;
+  ErrorFeedback feedback_for(const at::Tensor& memory, const Elements& elements, const CallOptions& options);
+  void add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
+                      Call& call);
   void add_reduce_scatter(const at::Tensor& output, const at::Tensor& input, const CallOptions& options,
                           const c10d::ReduceOp& op, Call& call) const;
   void add_all_gather(const at::Tensor& output, const at::Tensor& input, const CallOptions& options, Call& call) const;
@@ -125,6 +132,7 @@ class Backend final : public c10d::Backend {
 
   const std::shared_ptr<World> world_;
   const bool root_;
+  const bool keeps_feedback_;
   const c10::intrusive_ptr<Options> options_;
   Communicator group_;
   const std::shared_ptr<WorkShare> share_;
@@ -141,6 +149,7 @@ class Backend final : public c10d::Backend {
   std::map<std::string, Communicator> callback_groups_;
   std::map<std::string, int> sparse_reductions_;  // so far, by the same
   std::optional<Compression> compression_;
+  FeedbackByPlace feedback_by_place_;
   std::optional<std::chrono::milliseconds> timeout_;
 };
 

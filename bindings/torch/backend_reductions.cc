@@ -8,23 +8,12 @@
 
 namespace qccl::torch_binding {
 
-void Backend::add_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& options, Call& call) const {
-  check_writable(tensor, "all_reduce");
-  CallOptions library_options = call_options(options.timeout);
-  const Elements elements = reduction_of(tensor, options.reduceOp, "all_reduce", library_options);
-  const at::Tensor memory = writable_memory(tensor, true, call.copies);
-  call.memory.push_back(memory);
-  call.posts.push_back([=, data = memory.mutable_data_ptr(), count = elements.count_in(memory)](Communicator& group) {
-    return group.all_reduce_async(data, data, count, elements.type, library_options);
-  });
-}
-
 Backend::WorkPointer Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   const at::Tensor& tensor = only(tensors, "all_reduce");
   if (tensor.defined() && tensor.layout() == at::kSparse) return allreduce_sparse(tensors, options);
   Call call{c10d::OpType::ALLREDUCE, "qccl:all_reduce", tensors, {tensors}};
   call.timeout = options.timeout;
-  add_all_reduce(tensor, options, call);
+  add_all_reduce({tensor}, options.reduceOp, options.timeout, call);
   return start(std::move(call), options.asyncOp);
 }
 
@@ -47,7 +36,7 @@ Backend::WorkPointer Backend::allreduce_sparse(Tensors& tensors, const c10d::All
 Backend::WorkPointer Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
   Call call{c10d::OpType::ALLREDUCE_COALESCED, "qccl:all_reduce", tensors, {tensors}};
   call.timeout = options.timeout;
-  for (const at::Tensor& tensor : tensors) add_all_reduce(tensor, options, call);
+  for (const at::Tensor& tensor : tensors) add_all_reduce({tensor}, options.reduceOp, options.timeout, call);
   return start(std::move(call), options.asyncOp);
 }
 

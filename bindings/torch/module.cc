@@ -10,6 +10,7 @@
 #include "backend.h"
 #include "errors.h"
 #include "ordered_future.h"
+#include "qccl/error_feedback.h"
 #include "qccl/policy.h"
 #include "tensors.h"
 
@@ -20,13 +21,14 @@ using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 
 GroupRequest make_request(c10::intrusive_ptr<c10d::Store> store, int rank, std::vector<std::int64_t> global_ranks,
                           std::string name, std::optional<std::int64_t> timeout_ms,
-                          const std::optional<std::string>& compression, std::string trace_dump) {
+                          const std::optional<std::string>& compression, bool error_feedback, std::string trace_dump) {
   GroupRequest request;
   request.store = std::move(store);
   request.rank = rank;
   request.size = static_cast<int>(global_ranks.size());
   request.global_ranks = std::move(global_ranks);
   request.name = std::move(name);
+  request.error_feedback = error_feedback;
   request.trace_dump = std::move(trace_dump);
   if (timeout_ms) request.timeout = std::chrono::milliseconds(*timeout_ms);
   with_torch_errors([&] {
@@ -82,6 +84,41 @@ std::string choose(const Policy& policy, const std::string& name, const at::Tens
   return policy.choose(info, step).to_string();
 }
 
+// Tensors, and for each the compression ("" for the group's) and perhaps its error feedback.
+c10::intrusive_ptr<c10d::Work> all_reduce_parts(const BackendPointer& backend, const at::Tensor& whole,
+                                                const std::vector<at::Tensor>& tensors,
+                                                const std::vector<std::string>& compressions,
+                                                const std::vector<std::optional<ErrorFeedback>>& feedbacks,
+                                                const c10d::ReduceOp& op, bool asynchronous) {
+  std::vector<CompressedPart> parts;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    CompressedPart part{tensors[i]};
+    if (!compressions.at(i).empty()) {
+      part.compression = with_torch_errors([&] { return Compression::parse(compressions[i]); });
+    }
+    if (feedbacks.at(i)) part.feedback = *feedbacks[i];
+    parts.push_back(std::move(part));
+  }
+  return own(backend).all_reduce_parts(parts, whole, op, asynchronous);
+}
+
+at::Tensor residual_of(const ErrorFeedback& feedback) {
+  const std::span<float> residual = with_torch_errors([&] { return feedback.residual(); });
+  return at::from_blob(
+      residual.data(), {static_cast<std::int64_t>(residual.size())}, [feedback](void*) {},
+      at::TensorOptions(at::kFloat));
+}
+
+py::bytes save(const ErrorFeedback& feedback) {
+  const auto saved = with_torch_errors([&] { return feedback.save(); });
+  return {reinterpret_cast<const char*>(saved.data()), saved.size()};
+}
+
+ErrorFeedback restore(const py::bytes& saved) {
+  const std::string_view text(saved);
+  return with_torch_errors([&] { return ErrorFeedback::restore(std::as_bytes(std::span(text.data(), text.size()))); });
+}
+
 // A tensor in memory from Communicator::allocate().
 at::Tensor empty(const BackendPointer& backend, const std::vector<std::int64_t>& size, at::ScalarType type) {
   std::size_t bytes = c10::elementSize(type);
@@ -113,7 +150,7 @@ PYBIND11_MODULE(_C, module) {
   using Released = py::call_guard<py::gil_scoped_release>;
   py::class_<GroupRequest>(module, "GroupRequest")
       .def(py::init(&make_request), py::kw_only(), py::arg("store"), py::arg("rank"), py::arg("global_ranks"),
-           py::arg("name"), py::arg("timeout_ms"), py::arg("compression"), py::arg("trace_dump"));
+           py::arg("name"), py::arg("timeout_ms"), py::arg("compression"), py::arg("error_feedback"), py::arg("trace_dump"));
   py::class_<OrderedFuture, torch::jit::PythonFutureWrapper, std::shared_ptr<OrderedFuture>>(module, "Future")
       .def("then", &OrderedFuture::then)
       .def("add_done_callback", &OrderedFuture::add_done_callback)
@@ -135,6 +172,30 @@ PYBIND11_MODULE(_C, module) {
           [](const std::string& text) { return with_torch_errors([&] { return qccl::Policy::parse(text); }); }))
       .def("__str__", &qccl::Policy::to_string)
       .def("choose", &choose);
+  py::class_<qccl::ErrorFeedback>(module, "ErrorFeedback")
+      .def(py::init([](std::size_t count, std::uint64_t counter) {
+             return with_torch_errors([&] { return qccl::ErrorFeedback(count, counter); });
+           }),
+           py::arg("count"), py::arg("counter") = 0)
+      .def_static("restore", &restore)
+      .def("save", &save)
+      .def_property_readonly("size", &qccl::ErrorFeedback::size)
+      .def_property_readonly(
+          "counter",
+          [](const qccl::ErrorFeedback& feedback) { return with_torch_errors([&] { return feedback.counter(); }); })
+      .def_property_readonly(
+          "is_tainted",
+          [](const qccl::ErrorFeedback& feedback) { return with_torch_errors([&] { return feedback.is_tainted(); }); })
+      .def_property_readonly("residual", &residual_of)
+      .def("reset", [](qccl::ErrorFeedback& feedback) { with_torch_errors([&] { feedback.reset(); }); })
+      .def(
+          "reset",
+          [](qccl::ErrorFeedback& feedback, std::size_t begin, std::size_t count) {
+            with_torch_errors([&] { feedback.reset(begin, count); });
+          },
+          py::arg("begin"), py::arg("count"));
+  module.def("all_reduce_parts", &all_reduce_parts, py::arg("backend"), py::arg("whole"), py::arg("tensors"),
+             py::arg("compressions"), py::arg("feedbacks"), py::arg("op"), py::arg("asynchronous"), Released());
   module.def("empty", &empty, Released());
   module.def("traffic", &traffic);
   module.def("describe", &describe, Released());

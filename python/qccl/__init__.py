@@ -16,11 +16,12 @@ from ._check import check_extension
 
 check_extension()
 
-from . import _C  # noqa: E402
+from . import _C, ddp  # noqa: E402
 from ._api import (  # noqa: E402
     Options,
     Policy,
     Traffic,
+    all_reduce,
     describe,
     empty,
     monitored_barrier,
@@ -29,11 +30,16 @@ from ._api import (  # noqa: E402
     traffic,
 )
 
+from ._feedback import ErrorFeedback  # noqa: E402
+
 __version__: str = _C.version()
 __all__ = [
+    "ErrorFeedback",
     "Options",
     "Policy",
     "Traffic",
+    "all_reduce",
+    "ddp",
     "describe",
     "empty",
     "monitored_barrier",

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from . import _C
+from ._feedback import ErrorFeedback
 
 
 class Options:
@@ -18,17 +20,26 @@ class Options:
     compression: what the group's reductions send: "none", "cast:type=bf16", "minmax:bits=4,bucket_size=1024"
         (keys may be left out). None leaves it to the environment variable QCCL_COMPRESSION, else no compression.
         All ranks must give the same.
+    error_feedback: what compression takes from a tensor is added to the next one in the same memory, as DDP's gradient
+        buckets are (qccl.ddp keeps it by parameter instead). Costs a float32 for each element that is reduced.
+        All ranks must give the same.
     timeout: of each operation; wins over the `timeout` of init_process_group() and new_group().
 
     Raises ValueError, listing what is allowed, for a compression that does not exist.
     """
 
-    def __init__(self, compression: str | None = None, timeout: timedelta | None = None) -> None:
+    def __init__(
+        self, compression: str | None = None, timeout: timedelta | None = None, error_feedback: bool = False
+    ) -> None:
         self.compression = None if compression is None else _C.check_compression(compression)
+        self.error_feedback = error_feedback
         self.timeout = timeout
 
     def __repr__(self) -> str:
-        return f"qccl.Options(compression={self.compression!r}, timeout={self.timeout!r})"
+        return (
+            f"qccl.Options(compression={self.compression!r}, timeout={self.timeout!r}, "
+            f"error_feedback={self.error_feedback!r})"
+        )
 
 
 class Policy:
@@ -73,17 +84,39 @@ class Traffic:
         return self.payload_bytes_sent + self.header_bytes_sent + self.shared_bytes_sent
 
 
+def all_reduce(
+    tensor: torch.Tensor,
+    op: Any = dist.ReduceOp.SUM,
+    group: dist.ProcessGroup | None = None,
+    async_op: bool = False,
+    *,
+    compression: str | None = None,
+    error_feedback: ErrorFeedback | None = None,
+) -> dist.Work | None:
+    """dist.all_reduce() with this call's own compression, which holds whatever the tensor's size.
+
+    compression: as in Options; None is the group's, "none" sends the tensor as it is.
+    error_feedback: of this tensor, with as many elements; of sums and averages of floating point tensors only.
+
+    All ranks must give the same. Raises NotImplementedError where the type or operation can't be compressed.
+    """
+    state = None if error_feedback is None else error_feedback._state
+    backend = backend_of(group)
+    work = _C.all_reduce_parts(backend, tensor, [tensor], [compression or ""], [state], op, async_op)
+    return work if async_op else None
+
+
 def set_compression(group: dist.ProcessGroup | None, compression: str) -> None:
     """Compression of the group's later reductions; None means the default group.
 
     Call it between the same collectives on every rank: ranks that differ get an error on their next reduction.
     """
-    _C.set_compression(_backend_of(group), compression)
+    _C.set_compression(backend_of(group), compression)
 
 
 def traffic(group: dist.ProcessGroup | None = None) -> Traffic:
     """Counters of this rank; None means the default group's."""
-    return Traffic(**_C.traffic(_backend_of(group)))
+    return Traffic(**_C.traffic(backend_of(group)))
 
 
 def empty(
@@ -99,12 +132,12 @@ def empty(
         dist.all_reduce(gradient)
     """
     extents = size if all(isinstance(extent, int) for extent in size) else size[0]
-    return _C.empty(_backend_of(group), list(extents), dtype or torch.get_default_dtype())
+    return _C.empty(backend_of(group), list(extents), dtype or torch.get_default_dtype())
 
 
 def describe(group: dist.ProcessGroup | None = None) -> str:
     """The group in words, for logs: rank, peers and how they are reached."""
-    return _C.describe(_backend_of(group))
+    return _C.describe(backend_of(group))
 
 
 def trace(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
@@ -114,7 +147,7 @@ def trace(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     operations of a group, with its sequence number, shapes, times and state: "started", "completed" or "failed". With
     QCCL_TRACE_DUMP=PREFIX set, the first failure of a group writes it as JSON to PREFIX<rank>.json.
     """
-    return json.loads(_C.trace(_backend_of(group)))
+    return json.loads(_C.trace(backend_of(group)))
 
 
 def monitored_barrier(
@@ -132,7 +165,7 @@ def monitored_barrier(
     group.monitored_barrier(**limit, wait_all_ranks=wait_all_ranks)
 
 
-def _backend_of(group: dist.ProcessGroup | None) -> dist.distributed_c10d.Backend:
+def backend_of(group: dist.ProcessGroup | None) -> dist.distributed_c10d.Backend:
     group = group or dist.group.WORLD
     if group is None:
         raise ValueError("the default process group is not initialised: call init_process_group first")

@@ -26,6 +26,7 @@ def create(backend_options: Any, pg_options: Any) -> Any:
         name=backend_options.group_id,
         timeout_ms=None if timeout is None else max(1, round(timeout.total_seconds() * 1000)),
         compression=options.compression,
+        error_feedback=options.error_feedback,
         trace_dump=os.environ.get("QCCL_TRACE_DUMP", ""),
     )
     backend = _C.join_existing(request)

@@ -1,0 +1,55 @@
+// The part of Backend that compresses as a call says.
+#include <algorithm>
+#include <utility>
+
+#include "backend.h"
+#include "compressed.h"
+#include "errors.h"
+
+namespace qccl::torch_binding {
+
+ErrorFeedback FeedbackByPlace::of(const void* data, std::size_t count) {
+  const auto found = std::find_if(items_.begin(), items_.end(), [&](const Item& item) {
+    return item.data == data && item.feedback.size() == count;
+  });
+  if (found != items_.end()) {
+    items_.splice(items_.begin(), items_, found);
+    return items_.front().feedback;
+  }
+  if (items_.size() == kKept) items_.pop_back();
+  items_.push_front({data, ErrorFeedback(count)});
+  return items_.front().feedback;
+}
+
+// The call's, or where the group keeps it for all, that of this memory.
+ErrorFeedback Backend::feedback_for(const at::Tensor& memory, const Elements& elements, const CallOptions& options) {
+  if (!options.error_feedback.is_none() || !keeps_feedback_ || elements.parts != 1) return options.error_feedback;
+  const std::size_t count = elements.count_in(memory);
+  if (group_.effective_compression(Collective::all_reduce, count, elements.type, options).is_none()) return {};
+  const std::lock_guard lock(callback_groups_mutex_);
+  return feedback_by_place_.of(memory.const_data_ptr(), count);
+}
+
+void Backend::add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
+                             Call& call) {
+  check_writable(part.tensor, "all_reduce");
+  CallOptions options = call_options(timeout);
+  options.compression = part.compression;
+  options.error_feedback = part.feedback;
+  const Elements elements = reduction_of(part.tensor, op, "all_reduce", options);
+  const at::Tensor memory = writable_memory(part.tensor, true, call.copies);
+  options.error_feedback = with_torch_errors([&] { return feedback_for(memory, elements, options); });
+  call.memory.push_back(memory);
+  call.posts.push_back([=, data = memory.mutable_data_ptr(), count = elements.count_in(memory)](Communicator& group) {
+    return group.all_reduce_async(data, data, count, elements.type, options);
+  });
+}
+
+Backend::WorkPointer Backend::all_reduce_parts(const std::vector<CompressedPart>& parts, const at::Tensor& whole,
+                                               const c10d::ReduceOp& op, bool asynchronous) {
+  Call call{c10d::OpType::ALLREDUCE, "qccl:all_reduce", {whole}, {{whole}}};
+  for (const CompressedPart& part : parts) add_all_reduce(part, op, c10d::kUnsetTimeout, call);
+  return start(std::move(call), asynchronous);
+}
+
+}  // namespace qccl::torch_binding

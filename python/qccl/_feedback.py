@@ -1,0 +1,63 @@
+"""Error feedback: what compression takes away from a sum is added to the next call's."""
+
+from typing import Any
+
+import torch
+
+from . import _C
+
+
+class ErrorFeedback:
+    """The residual of one tensor: a float32 for each element of what qccl.all_reduce() adds.
+
+    feedback = qccl.ErrorFeedback(gradient.numel())
+    qccl.all_reduce(gradient, compression="minmax:bits=2", error_feedback=feedback)
+
+    Each rank has its own; all ranks of a call pass one or none does. One call at a time may use it. A call that failed
+    in the middle taints it: further calls raise until reset().
+
+    counter: calls so far, which random rounding depends on; a rank that joins others takes theirs.
+    """
+
+    def __init__(self, count: int, counter: int = 0) -> None:
+        self._state = _C.ErrorFeedback(count, counter)
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return self._state.size
+
+    @property
+    def counter(self) -> int:
+        """Calls that have used it, the same on all ranks."""
+        return self._state.counter
+
+    @property
+    def residual(self) -> torch.Tensor:
+        """What is owed, in units of the sum; float32[size], shares memory with the state."""
+        return self._state.residual
+
+    @property
+    def is_tainted(self) -> bool:
+        """Whether a call failed while it used this."""
+        return self._state.is_tainted
+
+    def reset(self, begin: int | None = None, count: int | None = None) -> None:
+        """Nothing is owed any more; or, with both arguments, nothing for `count` elements from `begin` on."""
+        if begin is None and count is None:
+            self._state.reset()
+        elif begin is not None and count is not None:
+            self._state.reset(begin, count)
+        else:
+            raise ValueError("reset() takes both begin and count, or neither")
+
+    def state_dict(self) -> dict[str, Any]:
+        """A checkpoint of this rank's: calls after load_state_dict() give the same bits as without interruption."""
+        return {"saved": torch.frombuffer(bytearray(self._state.save()), dtype=torch.uint8)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Raises an error of torch.distributed if it is no checkpoint, ValueError if it is of another size."""
+        restored = _C.ErrorFeedback.restore(state["saved"].numpy().tobytes())
+        if restored.size != self.size:
+            raise ValueError(f"the checkpoint is of {restored.size} elements, this error feedback has {self.size}")
+        self._state = restored

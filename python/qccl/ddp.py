@@ -1,0 +1,130 @@
+"""Compressed gradients for DistributedDataParallel, each parameter as a policy says, with error feedback.
+
+    model = DistributedDataParallel(network)
+    state = qccl.ddp.State(model, "minmax:bits=4")
+    model.register_comm_hook(state, qccl.ddp.compress_hook)
+
+It composes with no_sync(), gradient accumulation, mixed precision and Join: a rank that has joined adds zeros and what
+it still owes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from . import _C
+from ._api import Policy, backend_of
+from ._feedback import ErrorFeedback
+
+
+@dataclass
+class _Part:
+    """Neighbours in a gradient bucket that are sent alike: one parameter, or several as they are."""
+
+    tensor: torch.Tensor
+    compression: str
+    feedback: ErrorFeedback | None = None
+
+
+class State:
+    """What compress_hook() keeps between steps: the step, and what each parameter of this rank owes.
+
+    model: the DistributedDataParallel, or the module in it, whose parameters have names.
+    policy: which parameter's gradient is sent as what, a qccl.Policy or its text. Of a text without conditions, such as
+        "minmax:bits=4", small and one-dimensional parameters are left as they are.
+    error_feedback: whether what compression takes from a parameter's gradient is added to its next one; a float32 for
+        each element of those that are compressed.
+    group: the process group of the backend qccl that DDP uses; None means the default group.
+
+    All ranks must give the same. Buckets may be rebuilt: what is owed goes by parameter.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        policy: Policy | str = "minmax:bits=8",
+        error_feedback: bool = True,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        self.policy = policy if isinstance(policy, Policy) else Policy(policy)
+        self.error_feedback = error_feedback
+        self.step = 0
+        self._group = group
+        names = (
+            model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
+        ).named_parameters()
+        self._names = {id(parameter): name for name, parameter in names}
+        self._feedback: dict[str, ErrorFeedback] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """A checkpoint of this rank's. Steps after load_state_dict() give the same bits as without interruption."""
+        return {"step": self.step, "feedback": {name: each.state_dict() for name, each in self._feedback.items()}}
+
+    def load_state_dict(self, state: dict[str, Any], owed: bool = True) -> None:
+        """Goes on where a checkpoint was made, in the same model.
+
+        Where the number of ranks has changed, a rank that was there before loads its own checkpoint, and a new one loads
+        another rank's with owed=False: it owes nothing, but counts as the others do. What ranks owed that are no more
+        is lost, once.
+        """
+        self.step = state["step"]
+        self._feedback = {}
+        for name, saved in state["feedback"].items():
+            restored = ErrorFeedback(_C.ErrorFeedback.restore(saved["saved"].numpy().tobytes()).size)
+            restored.load_state_dict(saved)
+            self._feedback[name] = restored if owed else ErrorFeedback(restored.size, restored.counter)
+
+    def owed(self, name: str) -> torch.Tensor | None:
+        """What this rank owes of a parameter, flat, in units of the sum; None if that was never compressed."""
+        feedback = self._feedback.get(name)
+        return None if feedback is None else feedback.residual
+
+    def reset(self) -> None:
+        """Nothing is owed any more, on all ranks alike; needed after an operation has failed."""
+        for feedback in self._feedback.values():
+            feedback.reset()
+
+    def _parts(self, bucket: dist.GradBucket) -> Iterator[_Part]:
+        buffer = bucket.buffer()
+        plain = 0  # where the neighbours that go as they are begin
+        begin = 0
+        for parameter in bucket.parameters():
+            name = self._names.get(id(parameter), "")
+            compression = self.policy.choose(name, parameter, self.step)
+            end = begin + parameter.numel()
+            if compression != "none":
+                if plain < begin:
+                    yield _Part(buffer[plain:begin], "none")
+                yield _Part(buffer[begin:end], compression, self._feedback_of(name, parameter))
+                plain = end
+            begin = end
+        if plain < buffer.numel():
+            yield _Part(buffer[plain:], "none")
+
+    def _feedback_of(self, name: str, parameter: torch.Tensor) -> ErrorFeedback | None:
+        if not self.error_feedback:
+            return None
+        if name not in self._feedback:
+            self._feedback[name] = ErrorFeedback(parameter.numel())
+        return self._feedback[name]
+
+
+def compress_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """The communication hook: the average of the ranks' gradients, compressed as the state's policy says."""
+    parts = list(state._parts(bucket))
+    buffer = bucket.buffer()
+    work = _C.all_reduce_parts(
+        backend_of(state._group),
+        buffer,
+        [part.tensor for part in parts],
+        [part.compression for part in parts],
+        [None if part.feedback is None else part.feedback._state for part in parts],
+        dist.ReduceOp.AVG,
+        True,
+    )
+    if bucket.is_last():
+        state.step += 1
+    return work.get_future().then(lambda future: future.value()[0])

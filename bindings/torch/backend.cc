@@ -67,6 +67,7 @@ Backend::Backend(std::shared_ptr<World> world, Communicator group, const GroupRe
       world_(std::move(world)),
       root_(root),
       keeps_feedback_(request.error_feedback),
+      all_gather_compression_(request.all_gather_compression),
       options_(options_of(request)),
       group_(std::move(group)),
       share_(make_share(world_, group_, request)),
@@ -134,6 +135,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
     request.compression = compression_;
   }
   request.error_feedback = keeps_feedback_;
+  request.all_gather_compression = all_gather_compression_;
   return with_torch_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
     return c10::make_intrusive<Backend>(world_, world_->subgroup(request), request, false);
   });

@@ -117,6 +117,7 @@ class Backend final : public c10d::Backend {
   WorkPointer coalesce(Call& call);
   CallOptions call_options(std::chrono::milliseconds timeout) const;
 
+  CallOptions all_gather_options(const at::Tensor& input, std::chrono::milliseconds timeout) const;
   ErrorFeedback feedback_for(const at::Tensor& memory, const Elements& elements, const CallOptions& options);
   void add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
                       Call& call);
@@ -133,6 +134,7 @@ class Backend final : public c10d::Backend {
   const std::shared_ptr<World> world_;
   const bool root_;
   const bool keeps_feedback_;
+  const std::optional<Compression> all_gather_compression_;
   const c10::intrusive_ptr<Options> options_;
   Communicator group_;
   const std::shared_ptr<WorkShare> share_;

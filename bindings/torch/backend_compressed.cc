@@ -9,9 +9,8 @@
 namespace qccl::torch_binding {
 
 ErrorFeedback FeedbackByPlace::of(const void* data, std::size_t count) {
-  const auto found = std::find_if(items_.begin(), items_.end(), [&](const Item& item) {
-    return item.data == data && item.feedback.size() == count;
-  });
+  const auto found = std::find_if(items_.begin(), items_.end(),
+                                  [&](const Item& item) { return item.data == data && item.feedback.size() == count; });
   if (found != items_.end()) {
     items_.splice(items_.begin(), items_, found);
     return items_.front().feedback;
@@ -28,6 +27,16 @@ ErrorFeedback Backend::feedback_for(const at::Tensor& memory, const Elements& el
   if (group_.effective_compression(Collective::all_reduce, count, elements.type, options).is_none()) return {};
   const std::lock_guard lock(callback_groups_mutex_);
   return feedback_by_place_.of(memory.const_data_ptr(), count);
+}
+
+// Small tensors are lengths and flags.
+CallOptions Backend::all_gather_options(const at::Tensor& input, std::chrono::milliseconds timeout) const {
+  constexpr std::size_t kLeastBytes = 64 * 1024;
+  CallOptions options = call_options(timeout);
+  const auto type = input.scalar_type();
+  const bool is_floating = type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
+  if (is_floating && input.nbytes() >= kLeastBytes) options.compression = all_gather_compression_;
+  return options;
 }
 
 void Backend::add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,

@@ -106,7 +106,7 @@ Backend::WorkPointer Backend::allgather(TensorLists& outputs, Tensors& inputs, c
   if (outputs.size() != 1) throw_bad_argument("all_gather", "takes one list of outputs a rank");
   Call call{c10d::OpType::ALLGATHER, "qccl:all_gather", inputs, outputs};
   call.timeout = options.timeout;
-  add_all_gather(outputs.front(), input, call_options(options.timeout), call);
+  add_all_gather(outputs.front(), input, all_gather_options(input, options.timeout), call);
   return start(std::move(call), options.asyncOp);
 }
 
@@ -128,7 +128,7 @@ Backend::WorkPointer Backend::allgather_coalesced(TensorLists& outputs, Tensors&
       }
       list.push_back(of_rank[i]);
     }
-    add_all_gather(list, inputs[i], call_options(options.timeout), call);
+    add_all_gather(list, inputs[i], all_gather_options(inputs[i], options.timeout), call);
   }
   return start(std::move(call), options.asyncOp);
 }
@@ -148,7 +148,7 @@ Backend::WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, 
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     check_writable(outputs[i], "all_gather");
     check_parts(outputs[i], inputs[i], "all_gather");
-    add_all_gather(outputs[i], inputs[i], call_options(options.timeout), call);
+    add_all_gather(outputs[i], inputs[i], all_gather_options(inputs[i], options.timeout), call);
   }
   return start(std::move(call), options.asyncOp);
 }

@@ -21,7 +21,8 @@ using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 
 GroupRequest make_request(c10::intrusive_ptr<c10d::Store> store, int rank, std::vector<std::int64_t> global_ranks,
                           std::string name, std::optional<std::int64_t> timeout_ms,
-                          const std::optional<std::string>& compression, bool error_feedback, std::string trace_dump) {
+                          const std::optional<std::string>& compression, bool error_feedback,
+                          const std::optional<std::string>& all_gather_compression, std::string trace_dump) {
   GroupRequest request;
   request.store = std::move(store);
   request.rank = rank;
@@ -33,6 +34,7 @@ GroupRequest make_request(c10::intrusive_ptr<c10d::Store> store, int rank, std::
   if (timeout_ms) request.timeout = std::chrono::milliseconds(*timeout_ms);
   with_torch_errors([&] {
     if (compression) request.compression = Compression::parse(*compression);
+    if (all_gather_compression) request.all_gather_compression = Compression::parse(*all_gather_compression);
   });
   return request;
 }
@@ -150,7 +152,8 @@ PYBIND11_MODULE(_C, module) {
   using Released = py::call_guard<py::gil_scoped_release>;
   py::class_<GroupRequest>(module, "GroupRequest")
       .def(py::init(&make_request), py::kw_only(), py::arg("store"), py::arg("rank"), py::arg("global_ranks"),
-           py::arg("name"), py::arg("timeout_ms"), py::arg("compression"), py::arg("error_feedback"), py::arg("trace_dump"));
+           py::arg("name"), py::arg("timeout_ms"), py::arg("compression"), py::arg("error_feedback"),
+           py::arg("all_gather_compression"), py::arg("trace_dump"));
   py::class_<OrderedFuture, torch::jit::PythonFutureWrapper, std::shared_ptr<OrderedFuture>>(module, "Future")
       .def("then", &OrderedFuture::then)
       .def("add_done_callback", &OrderedFuture::add_done_callback)

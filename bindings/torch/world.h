@@ -26,7 +26,8 @@ struct GroupRequest {
   std::string name;
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<Compression> compression;
-  bool error_feedback = false;  // of all reductions that are compressed
+  bool error_feedback = false;                        // of all reductions that are compressed
+  std::optional<Compression> all_gather_compression;  // of floating point tensors
   std::string trace_dump;  // where failures are written (OperationTrace::dump_to), of a new world
 };
 

@@ -13,6 +13,7 @@ class GroupRequest:
         timeout_ms: int | None,
         compression: str | None,
         error_feedback: bool,
+        all_gather_compression: str | None,
         trace_dump: str,
     ) -> None: ...
 

@@ -23,22 +23,29 @@ class Options:
     error_feedback: what compression takes from a tensor is added to the next one in the same memory, as DDP's gradient
         buckets are (qccl.ddp keeps it by parameter instead). Costs a float32 for each element that is reduced.
         All ranks must give the same.
+    all_gather_compression: what all_gathers of floating point tensors of at least 64 KiB a rank send, such as FSDP's of
+        parameters, which then all ranks compute with as they were decoded. None sends them as they are.
     timeout: of each operation; wins over the `timeout` of init_process_group() and new_group().
 
     Raises ValueError, listing what is allowed, for a compression that does not exist.
     """
 
     def __init__(
-        self, compression: str | None = None, timeout: timedelta | None = None, error_feedback: bool = False
+        self,
+        compression: str | None = None,
+        timeout: timedelta | None = None,
+        error_feedback: bool = False,
+        all_gather_compression: str | None = None,
     ) -> None:
-        self.compression = None if compression is None else _C.check_compression(compression)
+        self.compression = _checked(compression)
         self.error_feedback = error_feedback
+        self.all_gather_compression = _checked(all_gather_compression)
         self.timeout = timeout
 
     def __repr__(self) -> str:
         return (
             f"qccl.Options(compression={self.compression!r}, timeout={self.timeout!r}, "
-            f"error_feedback={self.error_feedback!r})"
+            f"error_feedback={self.error_feedback!r}, all_gather_compression={self.all_gather_compression!r})"
         )
 
 
@@ -163,6 +170,10 @@ def monitored_barrier(
         return
     limit = {} if timeout is None else {"timeout": timeout}
     group.monitored_barrier(**limit, wait_all_ranks=wait_all_ranks)
+
+
+def _checked(compression: str | None) -> str | None:
+    return None if compression is None else _C.check_compression(compression)
 
 
 def backend_of(group: dist.ProcessGroup | None) -> dist.distributed_c10d.Backend:

@@ -27,6 +27,7 @@ def create(backend_options: Any, pg_options: Any) -> Any:
         timeout_ms=None if timeout is None else max(1, round(timeout.total_seconds() * 1000)),
         compression=options.compression,
         error_feedback=options.error_feedback,
+        all_gather_compression=options.all_gather_compression,
         trace_dump=os.environ.get("QCCL_TRACE_DUMP", ""),
     )
     backend = _C.join_existing(request)

@@ -320,3 +320,38 @@ def test_ranks_with_fewer_batches_join_and_pay_what_they_owe(divide_by_initial):
         assert same_on_all_ranks(weights(model))
 
     run_ranks(body, 3)
+
+
+# ---- FSDP2
+
+
+def sharded_training(rank):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = Network()
+    fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    before = qccl.traffic().bytes_sent
+    losses = train(model, rank, 8)
+    return losses, qccl.traffic().bytes_sent - before
+
+
+def test_fsdp_sends_gradients_and_parameters_compressed():
+    plain = run_ranks(sharded_training)
+    reduced = run_ranks(sharded_training, pg_options=qccl.Options(compression="minmax:bits=8"))
+    both = qccl.Options(compression="minmax:bits=8", all_gather_compression="cast:type=bf16")
+    gathered = run_ranks(sharded_training, pg_options=both)
+    for (losses, sent), (own, own_sent), share in [(plain[0], reduced[0], 0.8), (reduced[0], gathered[0], 0.8)]:
+        assert own_sent < share * sent
+        assert own[-1] == pytest.approx(losses[-1], rel=0.02)
+
+
+def test_all_gathers_of_small_tensors_and_integers_are_exact():
+    def body(rank):
+        for dtype, count in [(torch.float32, 1000), (torch.int64, 100_000)]:
+            own = (torch.randn(count, generator=torch.Generator().manual_seed(rank)) * 1000).to(dtype)
+            everyone = [torch.empty_like(own) for _ in range(2)]
+            dist.all_gather(everyone, own)
+            assert torch.equal(everyone[rank], own)
+
+    run_ranks(body, pg_options=qccl.Options(all_gather_compression="minmax:bits=2"))

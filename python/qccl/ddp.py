@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
 
 from . import _C
 from ._api import Policy, backend_of
@@ -87,7 +88,7 @@ class State:
         for feedback in self._feedback.values():
             feedback.reset()
 
-    def _parts(self, bucket: dist.GradBucket) -> Iterator[_Part]:
+    def _parts(self, bucket: GradBucket) -> Iterator[_Part]:
         buffer = bucket.buffer()
         plain = 0  # where the neighbours that go as they are begin
         begin = 0
@@ -112,7 +113,7 @@ class State:
         return self._feedback[name]
 
 
-def compress_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def compress_hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The communication hook: the average of the ranks' gradients, compressed as the state's policy says."""
     parts = list(state._parts(bucket))
     buffer = bucket.buffer()
@@ -127,4 +128,5 @@ def compress_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future
     )
     if bucket.is_last():
         state.step += 1
-    return work.get_future().then(lambda future: future.value()[0])
+    future: torch.futures.Future[torch.Tensor] = work.get_future().then(lambda done: done.value()[0])
+    return future

@@ -29,7 +29,6 @@ from ._api import (  # noqa: E402
     trace,
     traffic,
 )
-
 from ._feedback import ErrorFeedback  # noqa: E402
 
 __version__: str = _C.version()

@@ -67,9 +67,9 @@ class State:
     def load_state_dict(self, state: dict[str, Any], owed: bool = True) -> None:
         """Goes on where a checkpoint was made, in the same model.
 
-        Where the number of ranks has changed, a rank that was there before loads its own checkpoint, and a new one loads
-        another rank's with owed=False: it owes nothing, but counts as the others do. What ranks owed that are no more
-        is lost, once.
+        Where the number of ranks has changed, a rank that was there before loads its own checkpoint, and a new one
+        another rank's with owed=False: it owes nothing, but counts as the others do. What ranks owed that are no
+        more is lost, once.
         """
         self.step = state["step"]
         self._feedback = {}

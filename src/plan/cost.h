@@ -12,7 +12,7 @@
 //                those on that way, and to encode, decode, add and copy, all of it by one thread; or
 //                all ranks' together on the cores that they share
 //     / 5        what of the shorter one is not hidden behind the other: its first and last slices,
-//                and turns that ranks wait for (measured by bench/predicted)
+//                and turns that ranks wait for; a guess that bench/predicted bears out
 #pragma once
 
 #include <cstdint>

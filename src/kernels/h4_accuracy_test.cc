@@ -161,8 +161,7 @@ TEST(H4Accuracy, normal_data_has_the_error_of_the_codebook) {
   }
 }
 
-// Of each block by itself, but for the rounding of its values, to about 1 / 127 of their mean, and of its scale, to 8
-// bits.
+// Of each block by itself, but for the rounding of its values, to about 1 / 127 of their mean, and of its scale.
 TEST(H4Accuracy, unbiased_blocks_keep_their_inner_product) {
   for (const Data& data : dense_data()) {
     for (const int bits : kWidths) {

@@ -12,8 +12,9 @@
 // A bucket with an element that is not finite has the scale NaN (0x7FC00000) and decodes to NaN; so does one with a
 // scale that this rule can't give (negative, infinite, NaN). A bucket of zeros decodes to +0.
 //
-// Error: |x - y| <= max |x| (1 + 2^-16) + 2^-149. Of a whole bucket, but for roundings of relative 2^-16: mean scale
-// |x - y|^2 = |x|_2^2 - |x|_1^2 / n, the least of all scales; norm scale 2 |x|_2^2 - 2 |x|_2 |x|_1 / sqrt(n).
+// Error: |x - y| <= max |x| (1 + 2^-16) + 2^-149. Of a whole bucket, but for roundings of relative 2^-16,
+// |x - y|^2 = |x|_2^2 - |x|_1^2 / n with the mean, the least of all scales; with the norm
+// |x - y|^2 = 2 |x|_2^2 - 2 |x|_2 |x|_1 / sqrt(n).
 #pragma once
 
 #include <algorithm>

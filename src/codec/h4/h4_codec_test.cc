@@ -58,8 +58,8 @@ TEST(H4Codec, size_is_the_header_and_whole_blocks) {
   }
 }
 
-// Ranks with equal inputs turn them by signs of their own, so that errors cancel in the sum: with N ranks a part of 1
-// / N is left. With the same signs it would be all of it.
+// Ranks with equal inputs turn them by signs of their own, so that errors cancel in the sum: with N ranks a part of
+// 1 / N is left. With the same signs it would be all of it.
 TEST(H4Codec, errors_of_ranks_with_equal_inputs_cancel) {
   const std::vector<float> x = finite_families()[0].values(256 * 400, 3);
   for (int bits = 2; bits <= 4; ++bits) {

@@ -107,7 +107,6 @@ Result<MeshLinks> Context::meet(std::shared_ptr<Store> own_store, TimePoint dead
   MeshOptions mesh;
   mesh.membership = membership_;
   mesh.transport = settings_.options.transport;
-  mesh.interface_filter = environment("QCCL_SOCKET_IFNAME").value_or("");
   if (const auto& grid = settings_.options.hosts) {
     if (grid->hosts * grid->ranks != world()) {
       return Failure(ErrorKind::invalid_argument,
@@ -122,6 +121,7 @@ Result<MeshLinks> Context::meet(std::shared_ptr<Store> own_store, TimePoint dead
   auto meeting = rendezvous::open_store(membership_, std::move(own_store), deadline, clock_);
   if (!meeting.ok()) return meeting.failure();
   mesh.place = meeting->place;
+  mesh.membership.master_address = meeting->address;
   auto links = connect_mesh(meeting->store.get(), mesh, clock_);
   meeting->close(kStoreLinger);
   return links;

@@ -53,13 +53,31 @@ std::string count(std::uint64_t number) {
 }
 
 void describe_rank(const Membership& own, Findings& found) {
-  found.fact("rank", fmt::format("{} of {}, from {}", own.rank, own.world, own.source));
+  const std::string local = own.local_rank < 0 ? std::string()
+                            : own.local_world == 0
+                                ? fmt::format(", local rank {}", own.local_rank)
+                                : fmt::format(", local rank {} of {}", own.local_rank, own.local_world);
+  found.fact("rank", fmt::format("{} of {}{}, from {}", own.rank, own.world, local, own.source));
   if (own.world == 1) return found.fact("rendezvous", "none: this process is alone");
-  if (own.master_address.empty()) return found.fact("rendezvous", "the program's own store");
+  if (own.pmi_descriptor >= 0) return found.fact("rendezvous", "at rank 0; where that is the launcher tells (PMI)");
   const char* server = own.hosts_store ? "served by this rank"
                        : own.rank == 0 ? "served by the launcher"
                                        : "served by rank 0 or the launcher";
+  if (!own.meeting_socket.empty()) {
+    return found.fact("rendezvous", fmt::format("unix socket @{}, {}", own.meeting_socket, server));
+  }
+  if (own.master_address.empty()) return found.fact("rendezvous", "the program's own store");
   found.fact("rendezvous", fmt::format("{}:{}, {}", own.master_address, own.master_port, server));
+}
+
+// Which of the sources was believed, and why not the others; of the last resort, a single process, only the first.
+void describe_sources(const std::vector<rendezvous::Source>& sources, Findings& found) {
+  for (const auto& source : sources) {
+    if (source.taken) found.fact("ranks from", fmt::format("{}: {}", source.name, source.reason));
+  }
+  for (const auto& source : sources) {
+    if (!source.taken && source.name != sources.back().name) found.fact("not " + source.name, source.reason);
+  }
 }
 
 void describe_settings(const comm::Settings& settings, Findings& found) {
@@ -102,7 +120,7 @@ void describe_simd(Findings& found) {
 }
 
 void describe_interfaces(const Membership& own, TransportChoice transport, Findings& found) {
-  const std::string filter = environment("QCCL_SOCKET_IFNAME").value_or("");
+  const std::string& filter = own.interface_filter;
   const auto interfaces = os::list_interfaces(filter);
   if (!interfaces.ok()) {
     return found.broken("interfaces", interfaces.error().message, "let this process read the system's interfaces");
@@ -112,8 +130,8 @@ void describe_interfaces(const Membership& own, TransportChoice transport, Findi
   if (!words.empty()) found.fact("interfaces", fmt::format("{}", fmt::join(words, ", ")));
   const bool needed = own.world > 1 && transport != TransportChoice::shm;
   if (words.empty() && needed) {
-    const char* remedy =
-        filter.empty() ? "bring an interface up: ip link set lo up" : "correct or unset QCCL_SOCKET_IFNAME";
+    const std::string remedy =
+        filter.empty() ? "bring an interface up: ip link set lo up" : "correct or unset " + own.filter_source;
     found.broken("interfaces", fmt::format("no interface that is up passes the filter \"{}\"", filter), remedy);
   }
   if (!needed || own.master_address.empty()) return;
@@ -169,12 +187,14 @@ void describe_tcp(Findings& found) {
 std::vector<Finding> diagnose(const InitOptions& options) {
   Findings found;
   const auto settings = comm::settle(options);
-  const auto own = rendezvous::discover_membership(options, [](const char* name) { return environment(name); });
-  if (!own.ok()) found.broken("rank", own.error().message, "docs/options.md, \"Ranks\", has the variables");
+  const auto lookup = [](const char* name) { return environment(name); };
+  const auto own = rendezvous::discover_membership(options, lookup);
+  if (!own.ok()) found.broken("rank", own.error().message, "docs/launchers.md has the variables of each launcher");
   if (!settings.ok()) found.broken("settings", settings.error().message, "correct the variable or unset it");
   const Membership membership = own.ok() ? own.value() : Membership();
   const TransportChoice transport = settings.ok() ? settings.value().options.transport : TransportChoice::automatic;
   if (own.ok()) describe_rank(membership, found);
+  describe_sources(rendezvous::list_sources(options, lookup), found);
   if (settings.ok()) describe_settings(settings.value(), found);
   describe_cores(membership, found);
   describe_simd(found);

@@ -109,7 +109,7 @@ Status Mesh::listen() {
   card_.boot_id = os::boot_id();
   if (!card_.boot_id.empty()) card_.boot_id += os::network_namespace() + options_.host_suffix;
   if (options_.transport != TransportChoice::shm) {
-    auto addresses = choose_addresses(options_.membership, options_.interface_filter);
+    auto addresses = choose_addresses(options_.membership);
     if (!addresses) return addresses.failure();
     auto port = acceptor_.listen_tcp(addresses->listen_on);
     if (!port) return port.failure();

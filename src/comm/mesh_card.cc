@@ -30,7 +30,7 @@ void append_once(std::vector<std::string>& addresses, const std::string& address
   if (!known && addresses.size() < kMaxCardAddresses) addresses.push_back(address);
 }
 
-Result<Addresses> filtered_addresses(const std::string& filter) {
+Result<Addresses> filtered_addresses(const std::string& filter, const std::string& source) {
   auto interfaces = os::list_interfaces(filter);
   if (!interfaces) return interfaces.failure();
   Addresses chosen;
@@ -45,7 +45,7 @@ Result<Addresses> filtered_addresses(const std::string& filter) {
   }
   return Failure(
       ErrorKind::invalid_argument,
-      fmt::format("QCCL_SOCKET_IFNAME is \"{}\" but no interface that is up passes it; there are: {}", filter, names));
+      fmt::format("{} is \"{}\" but no interface that is up passes it; there are: {}", source, filter, names));
 }
 
 }  // namespace
@@ -106,8 +106,9 @@ Status check_card(const MeshCard& own, int rank, const MeshCard& other) {
   return {};
 }
 
-Result<Addresses> choose_addresses(const rendezvous::Membership& membership, const std::string& interface_filter) {
-  if (!interface_filter.empty()) return filtered_addresses(interface_filter);
+Result<Addresses> choose_addresses(const rendezvous::Membership& membership) {
+  const std::string& filter = membership.interface_filter;
+  if (!filter.empty()) return filtered_addresses(filter, membership.filter_source);
   std::string towards_master;
   if (!membership.master_address.empty()) {
     auto address = os::local_address_towards(membership.master_address);

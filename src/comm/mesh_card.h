@@ -36,12 +36,12 @@ Status check_card(const MeshCard& own, int rank, const MeshCard& other);
 
 // Where others should look for this rank, and which address to listen on ("": every interface).
 // One host: the address towards the master, else loopback. Several: the address towards the
-// master, then those of the other interfaces. With a filter (QCCL_SOCKET_IFNAME, see
+// master, then those of the other interfaces. With Membership::interface_filter (see
 // os::interface_matches): the addresses of the interfaces that pass, InvalidArgument if none does.
 struct Addresses {
   std::string listen_on;
   std::vector<std::string> published;
 };
-Result<Addresses> choose_addresses(const rendezvous::Membership& membership, const std::string& interface_filter);
+Result<Addresses> choose_addresses(const rendezvous::Membership& membership);
 
 }  // namespace qccl::comm

@@ -70,7 +70,7 @@ TEST(Addresses, of_one_host_stay_on_it) {
   rendezvous::Membership membership;
   membership.world = 2;
   membership.master_address = "127.0.0.1";
-  const auto chosen = choose_addresses(membership, "").take_or_throw();
+  const auto chosen = choose_addresses(membership).take_or_throw();
   EXPECT_EQ(chosen.listen_on, "127.0.0.1");
   EXPECT_EQ(chosen.published, std::vector<std::string>{"127.0.0.1"});
 }
@@ -80,7 +80,7 @@ TEST(Addresses, of_several_hosts_leave_loopback_out_if_there_is_anything_else) {
   membership.world = 2;
   membership.local_world = 1;
   membership.master_address = "127.0.1.1";
-  const auto chosen = choose_addresses(membership, "").take_or_throw();
+  const auto chosen = choose_addresses(membership).take_or_throw();
   EXPECT_EQ(chosen.listen_on, "");
   ASSERT_FALSE(chosen.published.empty());
   bool only_loopback = true;
@@ -93,9 +93,14 @@ TEST(Addresses, of_several_hosts_leave_loopback_out_if_there_is_anything_else) {
 TEST(Addresses, of_a_filter_are_those_that_pass) {
   rendezvous::Membership membership;
   membership.world = 2;
-  const auto chosen = choose_addresses(membership, "=lo").take_or_throw();
+  membership.interface_filter = "=lo";
+  membership.filter_source = "NCCL_SOCKET_IFNAME";
+  const auto chosen = choose_addresses(membership).take_or_throw();
   EXPECT_EQ(chosen.published.front(), "127.0.0.1");
-  EXPECT_EQ(choose_addresses(membership, "=nosuch0").error().kind, ErrorKind::invalid_argument);
+  membership.interface_filter = "=nosuch0";
+  const auto none = choose_addresses(membership);
+  EXPECT_EQ(none.error().kind, ErrorKind::invalid_argument);
+  EXPECT_NE(none.error().message.find("NCCL_SOCKET_IFNAME is \"=nosuch0\""), std::string::npos) << none.error().message;
 }
 
 }  // namespace

@@ -270,7 +270,8 @@ TEST(Mesh, different_transports_are_an_error_on_both_sides) {
 TEST(Mesh, a_filter_that_no_interface_passes_lists_what_there_is) {
   Host host;
   auto options = options_of({.rank = 0}, host.port());
-  options.interface_filter = "=nosuch0";
+  options.membership.interface_filter = "=nosuch0";
+  options.membership.filter_source = "QCCL_SOCKET_IFNAME";
   auto store = host.client();
   const auto result = connect_mesh(&store, options, kClock);
   expect_failure(result, ErrorKind::invalid_argument, "QCCL_SOCKET_IFNAME is \"=nosuch0\"");

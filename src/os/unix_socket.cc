@@ -1,6 +1,8 @@
 #include "os/unix_socket.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -69,6 +71,15 @@ Result<PeerCredentials> peer_credentials(const Fd& unix_socket) {
 }
 
 PeerCredentials own_credentials() { return {::getpid(), ::getuid()}; }
+
+Result<Fd> duplicate_socket(int descriptor) {
+  const std::string what = "descriptor " + std::to_string(descriptor) + " is no open socket of this process";
+  Fd fd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (!fd.valid()) return os_failure(what, errno);
+  struct stat status {};
+  if (::fstat(fd.get(), &status) == 0 && S_ISSOCK(status.st_mode)) return fd;
+  return os_failure(ErrorKind::misuse, what, ENOTSOCK);
+}
 
 Result<SocketPair> socket_pair() {
   int fds[2] = {-1, -1};

@@ -25,6 +25,10 @@ struct PeerCredentials {
 Result<PeerCredentials> peer_credentials(const Fd& unix_socket);
 PeerCredentials own_credentials();
 
+// A descriptor of its own for a socket that somebody else in this process, or its parent, owns.
+// Misuse if the number is not an open socket.
+Result<Fd> duplicate_socket(int descriptor);
+
 // Two connected unix stream sockets.
 struct SocketPair {
   Fd first, second;

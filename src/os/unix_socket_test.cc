@@ -1,5 +1,6 @@
 #include "os/unix_socket.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -43,6 +44,21 @@ TEST(UnixSocket, a_taken_name_and_a_missing_listener_are_told_apart) {
 TEST(UnixSocket, a_name_longer_than_the_kernel_takes_is_invalid_argument) {
   EXPECT_EQ(listen_unix_abstract(std::string(108, 'x')).error().kind, ErrorKind::invalid_argument);
   EXPECT_TRUE(listen_unix_abstract(std::string(90, 'x') + std::to_string(process_id())).ok());
+}
+
+TEST(UnixSocket, a_duplicate_outlives_the_original_and_needs_a_socket) {
+  auto pair = socket_pair().take_or_throw();
+  auto copy = duplicate_socket(pair.first.get()).take_or_throw();
+  const int number = pair.first.get();
+  pair.first.reset();
+  const std::byte sent{7};
+  EXPECT_TRUE(write_some(copy.get(), ConstBytes(&sent, 1)).ok());
+  std::byte got{};
+  EXPECT_TRUE(read_some(pair.second.get(), Bytes(&got, 1)).ok());
+  EXPECT_EQ(got, sent);
+  EXPECT_EQ(duplicate_socket(number).error().kind, ErrorKind::misuse);
+  const Fd file(::open("/dev/null", O_RDONLY));
+  EXPECT_EQ(duplicate_socket(file.get()).error().kind, ErrorKind::misuse);
 }
 
 }  // namespace

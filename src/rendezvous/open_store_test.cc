@@ -4,6 +4,7 @@
 
 #include <future>
 
+#include "os/process.h"
 #include "rendezvous/assembly.h"
 #include "rendezvous/key_space.h"
 #include "rendezvous/tcp_store.h"
@@ -84,6 +85,47 @@ TEST(OpenStore, the_programs_own_store_is_taken_as_it_is) {
   auto opened = open_store(member(0, 1, false), own, soon(), kClock).take_or_throw();
   EXPECT_EQ(opened.store, own);
   EXPECT_EQ(opened.server, nullptr);
+}
+
+Membership at_socket(int rank) {
+  Membership membership;
+  membership.rank = rank;
+  membership.world = 2;
+  membership.meeting_socket = "qccl-test/" + std::to_string(os::process_id());
+  membership.hosts_store = rank == 0;
+  return membership;
+}
+
+TEST(OpenStore, ranks_of_one_host_meet_at_a_socket_whoever_comes_first) {
+  auto rank_1 = open_store(at_socket(1), nullptr, soon(), kClock).take_or_throw();
+  auto value = std::async(std::launch::async, [&] { return rank_1.store->get("key", seconds(30)); });
+  auto rank_0 = open_store(at_socket(0), nullptr, soon(), kClock).take_or_throw();
+  EXPECT_EQ(rank_0.place.find("at unix socket @qccl-test/"), 0u);
+  rank_0.store->set("key", "value");
+  EXPECT_EQ(value.get(), "value");
+  const auto again = open_store(at_socket(0), nullptr, soon(), kClock);
+  ASSERT_FALSE(again.ok());
+  EXPECT_EQ(again.error().kind, ErrorKind::resource_exhausted);
+  EXPECT_NE(again.error().message.find("another process has rank 0"), std::string::npos) << again.error().message;
+  rank_1.close(seconds(30));
+  rank_0.close(seconds(30));
+}
+
+TEST(OpenStore, a_socket_at_which_nobody_listens_is_a_deadline) {
+  Membership lonely = at_socket(1);
+  lonely.meeting_socket += "/nobody";
+  auto opened = open_store(lonely, nullptr, kClock.now() + std::chrono::milliseconds(50), kClock).take_or_throw();
+  EXPECT_THROW(opened.store->set("key", "value"), Error);
+}
+
+TEST(OpenStore, rank_0_elsewhere_than_where_the_others_look_says_so) {
+  Membership elsewhere = member(0, free_port(), true);
+  elsewhere.master_address = "192.0.2.77";
+  elsewhere.master_is_guess = true;
+  const auto opened = open_store(elsewhere, nullptr, soon(), kClock);
+  ASSERT_FALSE(opened.ok());
+  EXPECT_NE(opened.error().message.find("rank 0 is not on the host of mpirun (192.0.2.77)"), std::string::npos)
+      << opened.error().message;
 }
 
 }  // namespace

@@ -32,7 +32,10 @@ Status check_sizes(const std::string& key, std::size_t value_bytes) {
 
 TcpStore::TcpStore(TcpStoreOptions options) : options_(std::move(options)), connect_deadline_(options_.deadline) {}
 
-std::string TcpStore::place() const { return "the store at " + os::address_text(options_.host, options_.port); }
+std::string TcpStore::place() const {
+  if (!options_.socket.empty()) return "the store at unix socket @" + options_.socket;
+  return "the store at " + os::address_text(options_.host, options_.port);
+}
 
 TimePoint TcpStore::answer_deadline() const {
   return std::max(options_.deadline, saturating_add(options_.clock->now(), kLastWordLimit));
@@ -48,8 +51,9 @@ Failure TcpStore::not_reached(const ErrorInfo& cause, Nanoseconds waited) const 
                    ": rank 0, or the launcher that serves it, has ended; its output says why";
   } else {
     info.kind = cause.kind == ErrorKind::invalid_argument ? cause.kind : ErrorKind::deadline_exceeded;
-    info.message = "can't reach " + place() + reason +
-                   ": is rank 0 running? Check MASTER_ADDR, MASTER_PORT and firewalls in between";
+    info.message = "can't reach " + place() + reason + ": is rank 0 running? ";
+    info.message += options_.socket.empty() ? "Check MASTER_ADDR, MASTER_PORT and firewalls in between"
+                                            : "Ranks in containers of their own need MASTER_ADDR and MASTER_PORT";
   }
   return Failure(std::move(info));
 }
@@ -65,12 +69,31 @@ Failure TcpStore::lost(const ErrorInfo& cause) {
   return Failure(std::move(info));
 }
 
+// Tries again until the deadline if nobody listens: rank 0 may start later.
+Result<os::Fd> TcpStore::dial() const {
+  const Clock& clock = *options_.clock;
+  if (options_.socket.empty()) {
+    return os::connect_tcp(options_.host, options_.port, connect_deadline_, clock, os::IfRefused::retry);
+  }
+  for (Nanoseconds delay = kFirstRetryDelay;; delay = std::min(2 * delay, kLastRetryDelay)) {
+    auto socket = os::connect_unix_abstract(options_.socket);
+    if (socket) {
+      auto owner = os::peer_credentials(*socket);
+      if (!owner || owner->user == os::own_credentials().user) return socket;
+      return Failure(ErrorKind::invalid_argument, "another user has it");
+    }
+    const Nanoseconds left = connect_deadline_ - clock.now();
+    if (left <= Nanoseconds::zero()) return socket;
+    os::pause(std::min(delay, left));
+  }
+}
+
 Status TcpStore::connect() {
   if (socket_.valid()) return {};
   const Clock& clock = *options_.clock;
   const TimePoint start = clock.now();
   for (Nanoseconds delay = kFirstRetryDelay;; delay = std::min(2 * delay, kLastRetryDelay)) {
-    auto fd = os::connect_tcp(options_.host, options_.port, connect_deadline_, clock, os::IfRefused::retry);
+    auto fd = dial();
     if (!fd) return not_reached(fd.error(), clock.now() - start);
     socket_ = std::move(*fd);
     const auto introduced = introduce(std::min(connect_deadline_, clock.now() + kIntroductionLimit));

@@ -23,6 +23,7 @@ struct TcpStoreOptions {
   std::uint16_t port = 0;
   TimePoint deadline = kForever;  // for everything this client does
   const Clock* clock = nullptr;   // outlives the client
+  std::string socket = {};        // not empty: an abstract unix socket of this host and user, instead of host and port
 };
 
 class TcpStore final : public Store {
@@ -41,6 +42,7 @@ class TcpStore final : public Store {
 
  private:
   Status connect();
+  Result<os::Fd> dial() const;
   Status introduce(TimePoint deadline);
   Status send(const Request& request);
   Status receive(Bytes target, TimePoint deadline);

@@ -247,11 +247,21 @@ Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(const std::string&
   if (!listener) return listener.failure();
   auto bound_port = os::local_port(*listener);
   if (!bound_port) return bound_port.failure();
+  return serve(std::move(*listener), *bound_port);
+}
+
+Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start_local(const std::string& name) {
+  auto listener = os::listen_unix_abstract(name);
+  if (!listener) return listener.failure();
+  return serve(std::move(*listener), 0);
+}
+
+Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::serve(os::Fd listener, std::uint16_t port) {
   auto poller = os::Poller::create();
   if (!poller) return poller.failure();
-  QCCL_TRY(poller->watch(listener->get(), kListenerToken));
-  auto loop = std::make_unique<Loop>(std::move(*poller), std::move(*listener));
-  return std::unique_ptr<TcpStoreServer>(new TcpStoreServer(std::move(loop), *bound_port));
+  QCCL_TRY(poller->watch(listener.get(), kListenerToken));
+  auto loop = std::make_unique<Loop>(std::move(*poller), std::move(listener));
+  return std::unique_ptr<TcpStoreServer>(new TcpStoreServer(std::move(loop), port));
 }
 
 TcpStoreServer::TcpStoreServer(std::unique_ptr<Loop> loop, std::uint16_t port)

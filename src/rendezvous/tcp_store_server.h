@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "os/fd.h"
 
 namespace qccl::rendezvous {
 
@@ -26,9 +27,13 @@ class TcpStoreServer {
   // ResourceExhausted if the port is taken.
   static Result<std::unique_ptr<TcpStoreServer>> start(const std::string& address, std::uint16_t port);
 
+  // The same for processes of this host, on an abstract unix socket. ResourceExhausted if the name is taken.
+  static Result<std::unique_ptr<TcpStoreServer>> start_local(const std::string& name);
+
   // As stop() without linger; in a forked child, nothing.
   ~TcpStoreServer();
 
+  // 0 on a unix socket.
   std::uint16_t port() const { return port_; }
 
   // Takes no more connections, tells those who wait for a key that it won't come, goes on
@@ -38,6 +43,7 @@ class TcpStoreServer {
 
  private:
   class Loop;
+  static Result<std::unique_ptr<TcpStoreServer>> serve(os::Fd listener, std::uint16_t port);
   TcpStoreServer(std::unique_ptr<Loop> loop, std::uint16_t port);
 
   std::unique_ptr<Loop> loop_;

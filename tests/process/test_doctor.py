@@ -85,7 +85,7 @@ def test_measured_profile_is_written_and_read(tmp_path):
 @pytest.mark.parametrize(
     ("variables", "complaint", "remedy"),
     [
-        ({"RANK": "0"}, "BROKEN  rank: ", "docs/options.md"),
+        ({"RANK": "0"}, "BROKEN  rank: ", "docs/launchers.md"),
         ({"QCCL_COMPRESSION": "zip"}, "BROKEN  settings: QCCL_COMPRESSION", "correct the variable"),
         ({"QCCL_TIMEOUT": "soon"}, "BROKEN  settings: QCCL_TIMEOUT=soon", "correct the variable"),
         ({"QCCL_PROFILE": "/no/such"}, "BROKEN  profile: QCCL_PROFILE=/no/such: can't be read", "correct the variable"),

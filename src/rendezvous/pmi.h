@@ -1,5 +1,5 @@
-// The part of PMI-1 that tells ranks on several hosts where rank 0 is: the words that MPICH's mpirun (Hydra), Intel MPI's
-// and Slurm's PMI plugin answer on the descriptor that they leave each process, one line each way:
+// The part of PMI-1 that tells ranks on several hosts where rank 0 is: the words that MPICH's mpirun (Hydra), Intel
+// MPI's and Slurm's PMI plugin answer on the descriptor that they leave each process, one line each way:
 //
 //   cmd=init pmi_version=1 pmi_subversion=1        cmd=response_to_init ... rc=0
 //   cmd=get_my_kvsname                             cmd=my_kvsname kvsname=NAME

@@ -49,7 +49,10 @@ def train(run: str, seed: int, arguments: argparse.Namespace, training: torch.Te
     state = qccl.ddp.State(model, spec, error_feedback=feedback == "ef")
     model.register_comm_hook(state, qccl.ddp.compress_hook)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), fused=True)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1, (step + 1) / WARM_UP_STEPS))
+    # Up, then down to nothing: what is left at the end is not the noise of the last steps.
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / WARM_UP_STEPS, (arguments.steps - step) / arguments.steps)
+    )
 
     def batches(tokens: torch.Tensor, sequences: int) -> Batches:
         generator = torch.Generator().manual_seed(1000 * seed + rank)

@@ -8,6 +8,7 @@ What else is changed, because it names backends or assumes a quick machine, and 
 
 - qccl is entered where torch lists what has DDP, subgroups and profiler events;
 - dist.monitored_barrier() loses its check of the backend's name;
+- DDP's record of itself has the backend's name instead of "custom", which torch writes for all that it does not know;
 - the limits of a test and of the barrier between tests' ranks are longer.
 
 Imported by run.py and, under the start method spawn, by every rank, both with the settings exported (settings.py).
@@ -110,10 +111,22 @@ def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
     qccl.monitored_barrier(group, None if seconds is None else timedelta(seconds=seconds), wait_all_ranks)
 
 
+def name_backend_in_records_of_ddp() -> None:
+    ddp = torch.nn.parallel.DistributedDataParallel
+    original = ddp._get_ddp_logging_data
+
+    def record(model: object) -> dict:
+        data = original(model)
+        return {**data, "backend_name": NAME} if data["backend_name"] == "custom" else data
+
+    ddp._get_ddp_logging_data = record
+
+
 SETTINGS = Settings.exported()
 sys.argv = sys.argv[:1]  # torch's test utilities parse what is there
 provide_expecttest()
 
+import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 import qccl  # noqa: E402
@@ -121,6 +134,7 @@ import qccl  # noqa: E402
 enter_qccl()
 suite = load_suite()
 widen(suite)
+name_backend_in_records_of_ddp()
 dist.monitored_barrier = dist.distributed_c10d.monitored_barrier = monitored_barrier
 
 

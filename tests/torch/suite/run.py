@@ -7,7 +7,7 @@
     run.py --all                        every configuration of CONFIGURATIONS: what `make test-torch` runs
 
 Exit 1 if a test failed, or if fewer passed than there must be: a skip is no pass. cases.py says what is changed in the
-tests. A test whose failure is torch's own is in EXCUSED, with the reason.
+tests.
 """
 
 import argparse
@@ -22,12 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from settings import Settings
-
-# Test -> why it can't pass, whatever the backend does. Each is still run, and must fail.
-EXCUSED = {
-    "test_ddp_logging_data_cpu": "compares the backend's name with what DDP has in its record, which is 'custom' for "
-    "every backend that torch does not know",
-}
 
 
 @dataclass(frozen=True)
@@ -70,12 +64,10 @@ class Outcome(unittest.TestResult):
         print(f"{outcome:8} {seconds:6.1f} s  {name}  {last[0][:160]}", flush=True)
 
     def addSuccess(self, test: unittest.TestCase) -> None:
-        excused = test.id().rpartition(".")[2] in EXCUSED
-        self._note(test, "failed" if excused else "passed", "passes: no excuse needed" if excused else "")
+        self._note(test, "passed")
 
     def addFailure(self, test: unittest.TestCase, err) -> None:
-        reason = EXCUSED.get(test.id().rpartition(".")[2])
-        self._note(test, "excused" if reason else "failed", reason or self._exc_info_to_string(err, test))
+        self._note(test, "failed", self._exc_info_to_string(err, test))
 
     addError = addFailure
 
@@ -117,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
             print(f"\n=== {name}\n{why[-4000:]}")
     if options.junit:
         result.write_junit(Path(options.junit))
-    counts = ", ".join(f"{result.count(outcome)} {outcome}" for outcome in ("passed", "failed", "excused", "skipped"))
+    counts = ", ".join(f"{result.count(outcome)} {outcome}" for outcome in ("passed", "failed", "skipped"))
     print(f"{counts}, in {time.monotonic() - began:.0f} s; {options.world} ranks, {options.start}", flush=True)
     if result.count("passed") < options.passes:
         print(f"at least {options.passes} must pass")

@@ -298,7 +298,6 @@ def test_reductions_that_do_not_exist_say_so():
         one = torch.ones(1)
         calls = {
             "all_reduce with SUM of torch.Float8_e4m3fn": lambda: dist.all_reduce(one.to(torch.float8_e4m3fn)),
-            "broadcast of sparse tensors": lambda: dist.broadcast(torch.eye(3).to_sparse(), 0),
         }
         for name, call in calls.items():
             with pytest.raises(NotImplementedError, match=f"{name}.*not supported by the qccl backend"):

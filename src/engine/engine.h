@@ -177,6 +177,7 @@ class Engine {
 
   Transport& transport_;
   const Clock& clock_;
+  std::vector<Transport::PeerLoss> losses_;  // seen in the last round
   EngineOptions options_;
   Outlet outlet_;
   BufferPool pool_;

@@ -31,13 +31,13 @@ std::string progress_text(const Waiting& waiting) {
 
 // ---- peers
 
+// A loss counts one round after it was seen: where a rank ended because another one had left, that one's goodbye may still
+// wait in its own connection, and is the better reason.
 bool Engine::look_for_losses() {
-  bool found = false;
-  while (const auto loss = transport_.next_loss()) {
-    lose_peer(loss->peer, loss->cause);
-    found = true;
-  }
-  return found;
+  for (const auto& loss : losses_) lose_peer(loss.peer, loss.cause);
+  losses_.clear();
+  while (auto loss = transport_.next_loss()) losses_.push_back(std::move(*loss));
+  return !losses_.empty();
 }
 
 void Engine::lose_peer(int peer, const std::string& cause, ErrorKind kind) {

@@ -31,8 +31,8 @@ std::string progress_text(const Waiting& waiting) {
 
 // ---- peers
 
-// A loss counts one round after it was seen: where a rank ended because another one had left, that one's goodbye may still
-// wait in its own connection, and is the better reason.
+// A loss counts one round after it was seen: where a rank ended because another one had left, that one's goodbye may
+// still wait in its own connection, and is the better reason.
 bool Engine::look_for_losses() {
   for (const auto& loss : losses_) lose_peer(loss.peer, loss.cause);
   losses_.clear();

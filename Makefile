@@ -8,10 +8,10 @@ JOBS ?= $(shell nproc)
 ARGS ?=
 PYTHON := .venv/bin/python
 
-.PHONY: help build demo test test-torch lint asan tsan fuzz soak bench clean setup
+.PHONY: help build demo test test-torch test-integration lint asan tsan fuzz soak bench clean setup
 
 help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo '  make demo ARGS="--quick"    the demo in about a minute; ARGS="--help" lists its options'
 	@echo '  make test ARGS="Frame"      only tests whose name contains Frame (also asan, tsan; bench: programs)'
@@ -40,6 +40,10 @@ test: setup ## Everything that CI runs: lint, build, all tests (about 10 minutes
 test-torch: build ## PyTorch's own tests of a backend, in every configuration (about 10 minutes at most)
 	@$(PYTHON) tests/torch/suite/run.py $(if $(ARGS),$(ARGS),--all)
 
+test-integration: build ## DeepSpeed and Megatron themselves, in .venv-integration (ARGS: pytest's)
+	@scripts/install_integration.sh
+	@scripts/run_integration.sh $(ARGS)
+
 lint: setup ## Check layers, kept absences, sizes and formatting
 	@scripts/lint.sh
 
@@ -58,6 +62,6 @@ soak: build ## Run 10,000 random programs of mixed operations (a part of them is
 bench: build ## Run the benchmarks; results stay in build/bench
 	@scripts/run_benchmarks.sh $(ARGS)
 
-clean: ## Remove everything that was built (.venv stays: rm -r .venv)
+clean: ## Remove everything that was built (.venv* stay: rm -r .venv*)
 	rm -rf build build-shared build-asan build-tsan build-fuzz python/qccl/*.so .pytest_cache .ruff_cache
-	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -21,6 +21,7 @@ REPORTS = ROOT / "build" / "reports"
 JOBS = os.environ.get("JOBS") or str(os.cpu_count())
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 PYTEST_NOTHING_SELECTED = 5
+APART = {ROOT / "tests" / "integration"}  # `make test-integration`, which installs DeepSpeed and Megatron
 TEST_TIMEOUT_SECONDS = "300"  # of one Python test; C++ tests have theirs in CMake
 
 
@@ -84,7 +85,8 @@ def make_steps(pattern: str) -> list[Step]:
         Step("build", ["make", "build", f"JOBS={JOBS}"]),
         Step("ctest", ctest + (["-R", pattern, "--no-tests=ignore"] if pattern else []), ctest_report),
     ]
-    for folder in sorted({file.parent for file in (ROOT / "tests").rglob("test_*.py")}):
+    folders = {file.parent for file in (ROOT / "tests").rglob("test_*.py")}
+    for folder in sorted(folder for folder in folders if APART.isdisjoint({folder, *folder.parents})):
         name = folder.relative_to(ROOT).as_posix()
         report = REPORTS / f"{name.replace('/', '_')}.xml"
         pytest = [PYTHON, "-m", "pytest", "-q", "--timeout", TEST_TIMEOUT_SECONDS, "--junitxml", str(report), name]

@@ -9,6 +9,7 @@
 
 #include "backend.h"
 #include "errors.h"
+#include "onebit.h"
 #include "ordered_future.h"
 #include "qccl/error_feedback.h"
 #include "qccl/policy.h"
@@ -136,6 +137,11 @@ at::Tensor empty(const BackendPointer& backend, const std::vector<std::int64_t>&
       data, size, [memory = std::move(memory)](void*) mutable { memory.reset(); }, at::TensorOptions(type));
 }
 
+void onebit_all_reduce(const BackendPointer& backend, const at::Tensor& buffer, const at::Tensor& worker_error,
+                       const at::Tensor& server_error) {
+  compressed_allreduce(own(backend).communicator(), buffer, worker_error, server_error);
+}
+
 std::string describe(const BackendPointer& backend) {
   return with_torch_errors([&] { return own(backend).communicator().describe(); });
 }
@@ -199,6 +205,7 @@ PYBIND11_MODULE(_C, module) {
           py::arg("begin"), py::arg("count"));
   module.def("all_reduce_parts", &all_reduce_parts, py::arg("backend"), py::arg("whole"), py::arg("tensors"),
              py::arg("compressions"), py::arg("feedbacks"), py::arg("op"), py::arg("asynchronous"), Released());
+  module.def("compressed_allreduce", &onebit_all_reduce, Released());
   module.def("empty", &empty, Released());
   module.def("traffic", &traffic);
   module.def("describe", &describe, Released());

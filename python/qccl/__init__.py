@@ -16,7 +16,7 @@ from ._check import check_extension
 
 check_extension()
 
-from . import _C, ddp  # noqa: E402
+from . import _C, ddp, deepspeed  # noqa: E402
 from ._api import (  # noqa: E402
     Options,
     Policy,
@@ -39,6 +39,7 @@ __all__ = [
     "Traffic",
     "all_reduce",
     "ddp",
+    "deepspeed",
     "describe",
     "empty",
     "monitored_barrier",

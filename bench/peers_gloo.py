@@ -11,6 +11,17 @@ import time
 import torch
 import torch.distributed as dist
 
+SETTLE_SECONDS = 0.3
+
+
+def settle() -> None:
+    start, elapsed = time.perf_counter(), torch.zeros(1, dtype=torch.float64)
+    while elapsed.item() < SETTLE_SECONDS:
+        for _ in range(10):
+            dist.all_reduce(torch.zeros(256))
+        elapsed[0] = time.perf_counter() - start
+        dist.all_reduce(elapsed, dist.ReduceOp.MAX)
+
 
 def timed_batch(buffer: torch.Tensor, value: float, batch: int) -> float:
     if batch == 1:
@@ -42,6 +53,7 @@ def main() -> None:
         sys.exit("usage: peers_gloo.py all_reduce BYTES:WARMUP:SAMPLES:BATCH ...")
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
+    settle()
     for what in sys.argv[2:]:
         measure(*map(int, what.split(":")))
     dist.destroy_process_group()

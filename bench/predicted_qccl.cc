@@ -45,8 +45,9 @@ T named(const T (&all)[count], const std::string& word) {
 
 constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
                                        Collective::broadcast, Collective::all_to_all};
-constexpr Algorithm kAlgorithms[] = {Algorithm::one_shot, Algorithm::sra,      Algorithm::ring,        Algorithm::tree,
-                                     Algorithm::binomial, Algorithm::pairwise, Algorithm::hierarchical};
+constexpr Algorithm kAlgorithms[] = {
+    Algorithm::one_shot, Algorithm::sra,      Algorithm::ring,         Algorithm::tree,
+    Algorithm::binomial, Algorithm::pairwise, Algorithm::hierarchical, Algorithm::recursive_doubling};
 
 Case parse(const std::string& text) {
   std::vector<std::string> words{""};

@@ -29,10 +29,15 @@ const Names<DataType> kTypes = {{"int8", DataType::int8},      {"uint8", DataTyp
                                 {"double", DataType::float64}, {"bfloat16", DataType::bfloat16}};
 const Names<ReduceOp> kOps = {{"sum", ReduceOp::sum}, {"prod", ReduceOp::prod}, {"min", ReduceOp::min},
                               {"max", ReduceOp::max}, {"avg", ReduceOp::avg},   {"mulsum", ReduceOp::premul_sum}};
-const Names<Algorithm> kAlgorithms = {{"auto", Algorithm::automatic},    {"one_shot", Algorithm::one_shot},
-                                      {"sra", Algorithm::sra},           {"ring", Algorithm::ring},
-                                      {"tree", Algorithm::tree},         {"binomial", Algorithm::binomial},
-                                      {"pairwise", Algorithm::pairwise}, {"hierarchical", Algorithm::hierarchical}};
+const Names<Algorithm> kAlgorithms = {{"auto", Algorithm::automatic},
+                                      {"one_shot", Algorithm::one_shot},
+                                      {"sra", Algorithm::sra},
+                                      {"ring", Algorithm::ring},
+                                      {"tree", Algorithm::tree},
+                                      {"binomial", Algorithm::binomial},
+                                      {"pairwise", Algorithm::pairwise},
+                                      {"hierarchical", Algorithm::hierarchical},
+                                      {"recursive_doubling", Algorithm::recursive_doubling}};
 
 constexpr const char* kFooter =
     R"(COLLECTIVE is all_reduce, broadcast, all_gather, reduce_scatter, reduce, gather, scatter, all_to_all

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <iterator>
@@ -84,6 +85,8 @@ plan::Links PlanLayout::links() const {
   links.burst_bytes = burst;
   links.cores = cores;
   links.hosts_per_machine = hosts_per_machine;
+  const int ranks_per_machine = world * std::min(hosts_per_machine, host_count()) / std::max(1, host_count());
+  if (cores > 0 && ranks_per_machine > cores) links.wire.crowding = plan::kCrowding;
   return links;
 }
 

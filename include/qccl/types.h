@@ -64,9 +64,20 @@ constexpr bool is_rooted(Collective collective) {
 // one_shot: everything goes straight to whom it is for, at once. sra: scatter-reduce, then gather.
 // ring: from neighbour to neighbour. tree: two binary trees, half the data each. binomial: a tree
 // from or to the root. pairwise: one receiver after the other. hierarchical: inside each host
-// uncompressed, between hosts each element once a host. Compressed, ring, tree and binomial sums are
+// uncompressed, between hosts each element once a host. recursive_doubling: all ranks swap partial
+// sums, log2(world) times; compressed it is one_shot. Compressed, ring, tree and binomial sums are
 // rounded at every hop; see tools/perf_bound.h.
-enum class Algorithm : std::uint8_t { automatic, one_shot, sra, ring, tree, binomial, pairwise, hierarchical };
+enum class Algorithm : std::uint8_t {
+  automatic,
+  one_shot,
+  sra,
+  ring,
+  tree,
+  binomial,
+  pairwise,
+  hierarchical,
+  recursive_doubling,
+};
 
 // In place of the rank to receive from: whoever's message comes first.
 inline constexpr int kAnySource = -1;

@@ -74,6 +74,7 @@ std::string_view to_string(Algorithm algorithm) {
     case Algorithm::sra: return "sra";
     case Algorithm::ring: return "ring";
     case Algorithm::tree: return "tree";
+    case Algorithm::recursive_doubling: return "recursive_doubling";
     case Algorithm::binomial: return "binomial";
     case Algorithm::pairwise: return "pairwise";
     case Algorithm::hierarchical: return "hierarchical";

@@ -23,7 +23,7 @@ TEST(Names, every_value_has_its_own) {
   expect_names<DataType>(13);
   expect_names<ReduceOp>(9);
   expect_names<Collective>(9);
-  expect_names<Algorithm>(8);
+  expect_names<Algorithm>(9);
 }
 
 TEST(Names, are_the_words_users_write) {

@@ -51,13 +51,15 @@ Status read_transport(TransportChoice& target) {
 Status read_algorithm(Algorithm& target) {
   const auto text = environment("QCCL_ALGORITHM");
   if (!text || *text == "auto") return {};
-  for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::sra, Algorithm::ring, Algorithm::tree,
-                                    Algorithm::binomial, Algorithm::pairwise, Algorithm::hierarchical}) {
+  for (const Algorithm algorithm :
+       {Algorithm::one_shot, Algorithm::sra, Algorithm::ring, Algorithm::tree, Algorithm::recursive_doubling,
+        Algorithm::binomial, Algorithm::pairwise, Algorithm::hierarchical}) {
     if (*text != to_string(algorithm)) continue;
     target = algorithm;
     return {};
   }
-  return bad_value("QCCL_ALGORITHM", *text, "auto, one_shot, sra, ring, tree, binomial, pairwise or hierarchical");
+  return bad_value("QCCL_ALGORITHM", *text,
+                   "auto, one_shot, sra, ring, tree, recursive_doubling, binomial, pairwise or hierarchical");
 }
 
 // "2x4"

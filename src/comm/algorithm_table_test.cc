@@ -44,14 +44,38 @@ TEST(AlgorithmTable, of_paced_ranks_knows_no_hosts) {
   EXPECT_EQ(table.choose(asked(1 << 24)), Algorithm::sra);
 }
 
+// A message between containers of one machine takes no longer than over loopback.
+TEST(AlgorithmTable, of_hosts_on_one_machine_takes_more_hops_for_fewer_messages) {
+  const std::vector<int> hosts = {0, 1, 2, 3};
+  Conditions conditions;
+  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1)), Algorithm::one_shot);
+  conditions.one_machine = true;
+  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1)), Algorithm::recursive_doubling);
+}
+
+// Its streams come from one peer only.
+TEST(AlgorithmTable, of_ranks_that_share_cores_takes_the_ring_for_long_streams_over_tcp) {
+  const std::vector<int> hosts = {0, 0, 0, 0};
+  Conditions conditions;
+  conditions.tcp_inside = true;
+  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 20)), Algorithm::sra);
+  conditions.shares_cores = true;
+  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 20)), Algorithm::ring);
+  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 16)), Algorithm::sra);
+  conditions.tcp_inside = false;
+  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 20)), Algorithm::sra);
+}
+
 TEST(Conditions, are_read_back_as_they_were_written) {
   Conditions conditions = slow_wire();
   conditions.tcp_inside = true;
   conditions.paced_rate = 12.5e6;
+  conditions.shares_cores = conditions.one_machine = true;
   const auto back = parse_conditions(to_text(conditions));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(to_text(back.value()), to_text(conditions));
   EXPECT_TRUE(back.value().tcp_inside);
+  EXPECT_TRUE(back.value().shares_cores && back.value().one_machine);
   EXPECT_EQ(back.value().links("none").wire_rate, 12.5e6);
 }
 

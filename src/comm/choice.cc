@@ -194,7 +194,8 @@ Result<engine::Call> make_call(Collective collective, const Extent& extent, Data
   call.compression = settled(*compression, extent, call, defaults);
   call.error_feedback = !options.error_feedback.is_none();
   if (call.error_feedback) QCCL_TRY(check_feedback(call, world, options.error_feedback));
-  call.algorithm = asked_algorithm(collective, options, defaults);
+  const Algorithm asked = asked_algorithm(collective, options, defaults);
+  call.algorithm = plan::built_for(asked, !call.compression.is_none());
   if (call.algorithm != Algorithm::automatic) return call;
   call.board = defaults.has_board && !call.error_feedback && engine::fits_board(call, world);
   call.algorithm = call.board ? Algorithm::one_shot : choose_algorithm(call, world, defaults.table);

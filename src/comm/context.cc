@@ -33,15 +33,15 @@ Result<Compression> parse_compression(const char* variable, const std::string& t
   }
 }
 
-// Ranks that share cores take turns, and whoever has gone to sleep comes late to the next one: they keep looking for
-// longer than most waits are, and let each other have the core between two looks.
+// Also of ranks that share cores, which let each other have them between two looks: whoever sleeps is seen to be idle
+// by the system, and woken on the core that is free, where ranks that poll on may stay three on one core and one on the
+// other.
 constexpr Nanoseconds kSpin = std::chrono::microseconds(50);
-constexpr Nanoseconds kSpinOnSharedCores = std::chrono::milliseconds(5);
 
 engine::DriverOptions driver_options(const Options& options, bool shares_cores) {
   engine::DriverOptions driver;
   driver.yield_while_spinning = shares_cores;
-  driver.spin = options.spin.value_or(driver.yield_while_spinning ? kSpinOnSharedCores : kSpin);
+  driver.spin = options.spin.value_or(kSpin);
   return driver;
 }
 
@@ -89,6 +89,7 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
   auto links = context->meet(init.store, deadline);
   if (!links.ok()) return links.failure();
   const bool shares_cores = links->machine_ranks > links->machine_cores;
+  const bool one_machine = links->machine_ranks == own.world;
   context->hosts_ = links->hosts;
   const LinkOptions link_options{.rank = own.rank,
                                  .world = own.world,
@@ -97,6 +98,8 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
                                  .deadline = deadline};
   auto transport = make_transport(std::move(*links), link_options, context->clock_);
   if (!transport.ok()) return transport.failure();
+  context->conditions_.shares_cores = shares_cores;
+  context->conditions_.one_machine = one_machine;
   if (shares_cores && !options.slice_bytes) context->conditions_.slice_bytes = kSliceBytesOnSharedCores;
   context->start(std::move(*transport), shares_cores);
   return context;

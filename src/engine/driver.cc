@@ -7,7 +7,8 @@ namespace {
 
 using kernels::DefaultFloatEnvironment;
 
-// Looks at the board before the first full round of progress: some microseconds.
+// Looks at the board before the first full round of progress: some microseconds, or turns of the ranks that share
+// cores.
 constexpr int kBoardTries = 256;
 
 // For so long a thread that waits keeps its core to itself; then it lets others have it between two looks: there may be
@@ -117,9 +118,12 @@ void Driver::finish(internal::WorkState& work) {
 
 // A small operation alone on the board needs no sockets, timers or doorbells, unless it takes long.
 bool Driver::run_on_board(const internal::WorkState& work) {
-  if (options_.yield_while_spinning || !engine_.is_alone_on_board()) return false;
+  if (!engine_.is_alone_on_board()) return false;
   const DefaultFloatEnvironment environment;
-  for (int i = 0; i < kBoardTries && engine_.is_alone_on_board(); ++i) engine_.advance_operations();
+  for (int i = 0; i < kBoardTries && engine_.is_alone_on_board() && !attention_.load(); ++i) {
+    if (options_.yield_while_spinning) std::this_thread::yield();
+    engine_.advance_operations();
+  }
   complete_works();
   if (work.done()) return true;  // give_back() tells the waiters
   notify_waiters();

@@ -158,7 +158,8 @@ void Engine::check_deadlines() {
     const Waiting waiting = operation->waiting();
     const std::vector<int> blamed = suspects(owner, waiting.peers);
     const std::string what = fmt::format(
-        "the deadline of {:.3g} s passed while waiting for {} ({}): stopped, too slow, or it did not make this call",
+        "the deadline of {:.3g} s passed while waiting for {} ({}): stopped, too slow, not in this call, or "
+        "waiting for another itself",
         seconds(operation->timeout()), rank_list(owner, blamed), progress_text(waiting));
     ErrorInfo failure = failure_of(*operation, ErrorKind::deadline_exceeded, what);
     if (!blamed.empty()) failure.peer = owner.world_rank(blamed.front());

@@ -215,7 +215,7 @@ void LaneMath::round_for_exact(const MathContext& context, float* sum, std::size
   kernels::widen(context.type, sum, narrowed, elements);
 }
 
-std::size_t LaneMath::encode_sum(const MathContext& context, std::size_t elements, Bytes payload) {
+std::size_t LaneMath::encode_sum(const MathContext& context, std::size_t elements, Bytes payload, bool keep) {
   if (!widens(context)) return copy_raw(context, pending_, elements, payload);
   float* sum = accumulator(context);
   if (context.residuals != nullptr) {
@@ -226,6 +226,7 @@ std::size_t LaneMath::encode_sum(const MathContext& context, std::size_t element
   round_for_exact(context, sum, elements);
   if (context.codec != nullptr) return encode_floats(context, context.keys.hop, {sum, elements}, payload);
   write_output(context, sum, payload.data(), elements);
+  if (keep) kernels::widen(context.type, sum, payload.data(), elements);
   return elements * context.element_size();
 }
 

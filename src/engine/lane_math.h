@@ -83,8 +83,9 @@ class LaneMath {
   // With `raw` the payload is elements as they are, whatever the codec.
   Status add_payload(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements,
                      bool raw = false);
-  // Writes the sum so far as payload, each call alike; returns the bytes written.
-  std::size_t encode_sum(const MathContext& context, std::size_t elements, Bytes payload);
+  // Writes the sum so far as payload, each call alike; returns the bytes written. With `keep` the sum becomes what was
+  // written; only without a codec.
+  std::size_t encode_sum(const MathContext& context, std::size_t elements, Bytes payload, bool keep = false);
   // Averages and writes the output. With `requantize` the output becomes decode(encode(sum)) and
   // encoded() is what peers must get; without an output nothing is decoded.
   Status finish(const MathContext& context, std::byte* output, std::size_t elements, bool requantize);

@@ -153,6 +153,11 @@ void PlanOperation::add_streams(LaneRun& run, const Step& step) {
                        .eager = is_eager(lane.count, step.raw),
                        .expected_bytes = payload_limit(lane.count, step.raw)};
   if (receives(step.kind)) {
+    const auto sends_to_it = [&](const Step& earlier) {
+      return sends(earlier.kind) &&
+             std::find(earlier.peers.begin(), earlier.peers.end(), stream.peer) != earlier.peers.end();
+    };
+    stream.told = std::any_of(lane.steps.data(), &step, sends_to_it);
     streams_.add_inbound(stream);
     return;
   }
@@ -237,7 +242,7 @@ std::size_t PlanOperation::write_payload(LaneRun& run, const Step& step, Bytes p
     return payload.size();
   }
   const std::size_t elements = slice_length(run);
-  if (step.kind == StepKind::send_sum) return run.math.encode_sum(math_, elements, payload);
+  if (step.kind == StepKind::send_sum) return run.math.encode_sum(math_, elements, payload, step.quantized);
   const std::byte* source = step.kind == StepKind::send_input ? input_slice(run) : output_slice(run);
   return run.math.encode(math_, source, elements, payload);
 }

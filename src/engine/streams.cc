@@ -22,15 +22,19 @@ std::size_t Streams::add_outbound(const StreamOptions& options) {
   return outbound_.size() - 1;
 }
 
-// Every rank sends something to each peer of its streams at once, so that calls that differ meet;
-// otherwise ranks that name different roots would wait for each other until their deadline. A peer
-// that gets neither eager input nor a grant gets a grant that it does not need, or a request.
+// Every rank sends something to each peer of its streams at once, so that calls that differ meet; otherwise ranks that
+// name different roots would wait for each other until their deadline. A peer that gets neither eager input nor a grant
+// gets a grant that it does not need, or a request. Whoever is sent to before it is waited for needs nothing: plans
+// have no deadlock, so that of ranks that wait in the same call one waits for a rank that is not in it, and has told
+// it.
 void Streams::complete(std::vector<char> addressed) {
   const auto mark = [&](int peer) { return std::exchange(addressed[static_cast<std::size_t>(peer)], 1) != 0; };
   for (const Inbound& stream : inbound_) {
     if (!stream.options.eager) mark(stream.options.peer);
   }
-  for (Inbound& stream : inbound_) stream.announced = stream.options.eager && !mark(stream.options.peer);
+  for (Inbound& stream : inbound_) {
+    stream.announced = stream.options.eager && !stream.options.told && !mark(stream.options.peer);
+  }
   for (Outbound& stream : outbound_) stream.announced = !stream.options.eager && !mark(stream.options.peer);
   inbound_addresses_ = addresses(inbound_);
   outbound_addresses_ = addresses(outbound_);

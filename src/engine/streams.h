@@ -31,6 +31,7 @@ struct StreamOptions {
   std::size_t lane;
   std::uint64_t slices;
   bool eager;                        // small enough to go without a grant
+  bool told = false;                 // inbound: the lane sends to the peer before it waits for it
   std::uint64_t expected_bytes = 0;  // inbound: upper limit, for reports
 };
 

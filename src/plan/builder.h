@@ -53,6 +53,7 @@ void build_direct(Builder& builder);                        // one_shot of every
 void build_scatter_reduce(Builder& builder);                // sra: all_reduce, reduce, broadcast
 void build_ring(Builder& builder);                          // all_reduce, reduce_scatter, all_gather
 void build_tree(Builder& builder);                          // all_reduce
+void build_doubling(Builder& builder);                      // all_reduce
 void build_binomial(Builder& builder);                      // broadcast, reduce, gather, scatter
 void build_exchange(Builder& builder, bool one_at_a_time);  // all_to_all
 void build_hierarchical(Builder& builder);                  // all_reduce, reduce, broadcast, and the next

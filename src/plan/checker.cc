@@ -29,7 +29,8 @@ Value input_value(int rank, std::uint64_t begin) {
 void append(Value& sum, const Value& value) {
   const bool is_first = sum.sources.empty();
   sum.sources.insert(sum.sources.end(), value.sources.begin(), value.sources.end());
-  sum.shape = is_first ? value.shape : digest(value.shape, sum.shape);
+  const auto [low, high] = std::minmax(sum.shape, value.shape);  // addition of two has no order
+  sum.shape = is_first ? value.shape : digest(low, high);
 }
 
 Value encoded(Value value) {
@@ -340,7 +341,7 @@ class Checker {
     for (std::size_t rank = 0; rank < outputs_.size(); ++rank) {
       for (const auto& [begin, cell] : outputs_[rank]) {
         const auto [known, is_new] = first.try_emplace(begin, rank, &cell);
-        if (is_new || known->second.second->value == cell.value) continue;
+        if (is_new || known->second.second->value.shape == cell.value.shape) continue;
         return Failure(
             ErrorKind::invalid_argument,
             fmt::format("ranks {} and {} disagree on element {}: [{}] and [{}], summed or encoded differently",

@@ -14,9 +14,9 @@ namespace {
 // What another order of addition must cost less than, beside the best in rank order.
 constexpr double kWorthwhile = 0.9;
 
-// An all_reduce in place sends no slice one-shot before the one ahead of it has left, which its price does not know:
-// 4 MiB between two hosts at 10 Gbit/s took twice as long as SRA.
-constexpr std::uint64_t kMostBytesOneShot = 1024 * 1024;
+// An all_reduce in one lane sends no slice before it is done with the one ahead, which its price does not know:
+// one-shot, 4 MiB between two hosts at 10 Gbit/s took twice as long as SRA.
+constexpr std::uint64_t kMostBytesOfOneLane = 1024 * 1024;
 
 // Roles to make for a price: all of a small group, some of a large one, so that the first call of a
 // size costs little.
@@ -34,8 +34,13 @@ bool has(Collective collective, Algorithm algorithm) {
 
 bool is_usual(Algorithm algorithm) { return algorithm == Algorithm::one_shot || algorithm == Algorithm::sra; }
 
+bool has_one_lane(Algorithm algorithm) {
+  return algorithm == Algorithm::one_shot || algorithm == Algorithm::recursive_doubling;
+}
+
 bool rounds_at_every_hop(Algorithm algorithm) {
-  return algorithm == Algorithm::ring || algorithm == Algorithm::tree || algorithm == Algorithm::binomial;
+  return algorithm == Algorithm::ring || algorithm == Algorithm::tree || algorithm == Algorithm::binomial ||
+         algorithm == Algorithm::recursive_doubling;
 }
 
 // On one host it would not compress; with one rank on each it is a flat plan, a better one only for a
@@ -50,8 +55,8 @@ bool may_be_taken(const Question& question, Algorithm algorithm, const std::vect
   if (algorithm == Algorithm::hierarchical && !gains_by_hosts(question.collective, hosts)) return false;
   if (!is_reduction(question.collective)) return true;
   const std::uint64_t elements = least_of_class(size_class(question.elements));
-  const bool is_large = hosts.size() > 1 && elements * element_bytes(question.type) > kMostBytesOneShot;
-  if (question.collective == Collective::all_reduce && algorithm == Algorithm::one_shot && is_large) return false;
+  const bool is_large = hosts.size() > 1 && elements * element_bytes(question.type) > kMostBytesOfOneLane;
+  if (question.collective == Collective::all_reduce && has_one_lane(algorithm) && is_large) return false;
   const bool is_16_bit = question.type == DataType::float16 || question.type == DataType::bfloat16;
   if ((question.compressed || is_16_bit) && rounds_at_every_hop(algorithm)) return false;
   // Everybody would encode everything for everybody.

@@ -33,9 +33,10 @@ Algorithm chosen(const Question& question, const std::vector<int>& hosts, double
   return choose(question, hosts, links);
 }
 
-TEST(Choice, is_one_shot_for_small_sums_and_sra_for_large_ones_on_one_host) {
+TEST(Choice, is_one_shot_or_doubling_for_small_sums_and_sra_for_large_ones_on_one_host) {
   for (const int ranks : {2, 4, 8}) {
-    EXPECT_EQ(chosen(question(Collective::all_reduce, 1), spread(1, ranks)), Algorithm::one_shot);
+    const Algorithm small = ranks == 2 ? Algorithm::one_shot : Algorithm::recursive_doubling;
+    EXPECT_EQ(chosen(question(Collective::all_reduce, 1), spread(1, ranks)), small);
     EXPECT_EQ(chosen(question(Collective::all_reduce, 64 * kMiB), spread(1, ranks)), Algorithm::sra);
     EXPECT_EQ(chosen(question(Collective::all_reduce, 1), spread(ranks, 1)), Algorithm::one_shot);
     EXPECT_EQ(chosen(question(Collective::all_reduce, 64 * kMiB), spread(ranks, 1)), Algorithm::sra);
@@ -70,8 +71,8 @@ TEST(Choice, of_a_reduce_carries_as_much_over_the_wire_as_a_hierarchy) {
   }
 }
 
-TEST(Choice, is_a_tree_for_small_data_of_many_ranks) {
-  EXPECT_EQ(chosen(question(Collective::all_reduce, 64), spread(256, 1)), Algorithm::tree);
+TEST(Choice, goes_by_log_2_of_many_ranks_for_small_data) {
+  EXPECT_EQ(chosen(question(Collective::all_reduce, 64), spread(256, 1)), Algorithm::recursive_doubling);
   EXPECT_EQ(chosen(question(Collective::broadcast, 64), spread(256, 1)), Algorithm::binomial);
   EXPECT_EQ(chosen(question(Collective::reduce, 64), spread(256, 1)), Algorithm::binomial);
 }

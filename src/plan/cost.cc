@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "plan/hosts.h"
 #include "plan/way.h"
@@ -32,11 +33,24 @@ class Meter {
   Load measure(int rank) {
     rank_ = rank;
     load_ = {};
-    for (const Lane& lane : make_role(request_, rank).lanes) add(lane);
+    const Role role = make_role(request_, rank);
+    count_peers(role);
+    for (const Lane& lane : role.lanes) add(lane);
     return load_;
   }
 
  private:
+  // Those whose streams come to this rank.
+  void count_peers(const Role& role) {
+    std::set<int> peers;
+    for (const Lane& lane : role.lanes) {
+      for (const Step& step : lane.steps) {
+        if (receives(step.kind)) peers.insert(step.peers.begin(), step.peers.end());
+      }
+    }
+    further_peers_ = peers.empty() ? 0 : static_cast<double>(peers.size() - 1);
+  }
+
   void add(const Lane& lane) {
     elements_ = static_cast<double>(lane.count);
     input_ = elements_ * encoding_.element_bytes;
@@ -58,7 +72,9 @@ class Meter {
     const bool local = hosts_.host_of(rank_) == hosts_.host_of(peer);
     const Link& link = local ? links_.local : links_.wire;
     const double bytes = payload(step) + encoding_.frame_bytes * slices_;
-    load_.processor += slices_ * link.frame_seconds + seconds(bytes, link.rank_rate);
+    const bool is_long = payload(step) > encoding_.eager_bytes;
+    const double slower = is_long ? 1 + link.crowding * further_peers_ : 1;
+    load_.processor += slices_ * link.frame_seconds + slower * seconds(bytes, link.rank_rate);
     load_.largest_stream = std::max(load_.largest_stream, payload(step));
     if (!local) (receives(step.kind) ? load_.received : load_.sent) += bytes;
   }
@@ -72,6 +88,7 @@ class Meter {
   double elements_ = 0;
   double input_ = 0;
   double slices_ = 0;
+  double further_peers_ = 0;
 };
 
 // The first ones (who own the only chunks of small data), the root's, the largest, the smallest and

@@ -30,6 +30,7 @@ TEST(Cost, small_operations_cost_the_latencies_of_their_longest_way) {
   EXPECT_NEAR(price_of(Algorithm::one_shot, 4, 256).first, 1e-3, 1e-9);
   EXPECT_NEAR(price_of(Algorithm::sra, 4, 256).first, 2e-3, 1e-9);
   EXPECT_NEAR(price_of(Algorithm::ring, 4, 256).first, 6e-3, 1e-9);
+  EXPECT_NEAR(price_of(Algorithm::recursive_doubling, 4, 256).first, 2e-3, 1e-9);
   EXPECT_EQ(price_of(Algorithm::ring, 4, 256).start, 0);
   EXPECT_EQ(price_of(Algorithm::sra, 1, 256).seconds, 0);
 }

@@ -47,11 +47,11 @@ int expect_named(Mistake mistake, const std::string& words) {
 }
 
 TEST(Mistakes, missing_contribution_is_named_with_its_rank) {
-  EXPECT_EQ(expect_named(Mistake::missing_contribution, "lacks the contribution of rank"), 12);
+  EXPECT_EQ(expect_named(Mistake::missing_contribution, "lacks the contribution of rank"), 13);
 }
 
 TEST(Mistakes, double_contribution_is_named_with_its_rank) {
-  EXPECT_EQ(expect_named(Mistake::double_contribution, "2 times"), 12);
+  EXPECT_EQ(expect_named(Mistake::double_contribution, "2 times"), 13);
 }
 
 TEST(Mistakes, order_that_is_not_everybodys_is_named) {

@@ -13,8 +13,9 @@
 namespace qccl::plan {
 namespace {
 
-constexpr std::array kAllReduce = {Algorithm::one_shot, Algorithm::sra, Algorithm::ring, Algorithm::tree,
-                                   Algorithm::hierarchical};
+constexpr std::array kAllReduce = {
+    Algorithm::one_shot,           Algorithm::sra,         Algorithm::ring, Algorithm::tree,
+    Algorithm::recursive_doubling, Algorithm::hierarchical};
 constexpr std::array kWholeRooted = {Algorithm::one_shot, Algorithm::sra, Algorithm::binomial, Algorithm::hierarchical};
 constexpr std::array kRooted = {Algorithm::one_shot, Algorithm::binomial};
 constexpr std::array kAround = {Algorithm::one_shot, Algorithm::ring, Algorithm::hierarchical};
@@ -100,10 +101,11 @@ Role make_role(const Request& request, int rank) {
     build_meeting(builder);
     return builder.take();
   }
-  switch (request.algorithm) {
+  switch (built_for(request.algorithm, request.compressed)) {
     case Algorithm::sra: build_scatter_reduce(builder); break;
     case Algorithm::ring: build_ring(builder); break;
     case Algorithm::tree: build_tree(builder); break;
+    case Algorithm::recursive_doubling: build_doubling(builder); break;
     case Algorithm::binomial: build_binomial(builder); break;
     case Algorithm::pairwise: build_exchange(builder, /*one_at_a_time=*/true); break;
     case Algorithm::hierarchical: build_hierarchical(builder); break;

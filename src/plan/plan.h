@@ -36,7 +36,8 @@ struct Step {
   StepKind kind;
   std::uint16_t phase = 0;
   std::vector<int> peers;  // group ranks, in the order in which to serve them
-  // local_reduce, local_copy: through decode(encode(input)), so that this rank has what its peers have.
+  // local_reduce, local_copy: through decode(encode(input)), so that this rank has what its peers have. send_sum, of
+  // uncompressed sums: goes on with what was sent, which 16-bit floats round.
   bool quantized = false;
   // Sends and receives: uncompressed whatever the call's codec.
   bool raw = false;
@@ -75,6 +76,12 @@ struct Request {
 
 // The algorithms that the collective has.
 std::span<const Algorithm> algorithms_of(Collective collective);
+
+// What is built when the algorithm is asked for: a compressed sum would be encoded at every swap of recursive
+// doubling, and goes one-shot.
+constexpr Algorithm built_for(Algorithm algorithm, bool compressed) {
+  return compressed && algorithm == Algorithm::recursive_doubling ? Algorithm::one_shot : algorithm;
+}
 
 // What `rank` does. Lanes over empty chunks are left out, except in all_to_all, where only the two
 // ranks know; where the whole call has no elements it is a barrier, whose frames have no payload.

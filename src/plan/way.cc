@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/binomial.h"
+#include "plan/doubling.h"
 #include "plan/hosts.h"
 #include "plan/tree.h"
 
@@ -16,10 +17,11 @@ class Ways {
 
   Way longest() const {
     if (request_.world == 1) return {};
-    switch (request_.algorithm) {
+    switch (built_for(request_.algorithm, request_.compressed)) {
       case Algorithm::sra: return request_.collective == Collective::broadcast ? shared_broadcast() : hops(2);
       case Algorithm::ring: return ring();
       case Algorithm::tree: return tree();
+      case Algorithm::recursive_doubling: return doubling();
       case Algorithm::binomial: return binomial();
       case Algorithm::hierarchical: return hierarchical();
       default: return hops(1);
@@ -81,6 +83,31 @@ class Ways {
     for (const int which : {0, 1}) {
       const Way up = deepest([&](int rank) { return tree_parent(rank, which, request_.world); });
       longest = longer(longest, plus(up, up));
+    }
+    return longest;
+  }
+
+  // By place: to it from a rank that has none, through all swaps, and back.
+  Way doubling() const {
+    const Doubling doubling(request_.world);
+    const auto partner_hop = [&](int place) {
+      const int rank = doubling.rank_at(place);
+      return place < doubling.extra() ? hop(rank, rank + 1) : Way{};
+    };
+    std::vector<Way> ways;
+    for (int place = 0; place < doubling.places(); ++place) ways.push_back(partner_hop(place));
+    for (int swap = 0; swap < doubling.swaps(); ++swap) {
+      const std::vector<Way> before = ways;
+      for (int place = 0; place < doubling.places(); ++place) {
+        const int peer = place ^ 1 << swap;
+        const Way from_peer =
+            plus(before[static_cast<std::size_t>(peer)], hop(doubling.rank_at(peer), doubling.rank_at(place)));
+        ways[static_cast<std::size_t>(place)] = longer(before[static_cast<std::size_t>(place)], from_peer);
+      }
+    }
+    Way longest;
+    for (int place = 0; place < doubling.places(); ++place) {
+      longest = longer(longest, plus(ways[static_cast<std::size_t>(place)], partner_hop(place)));
     }
     return longest;
   }

@@ -214,7 +214,7 @@ def test_every_type_is_copied_bit_by_bit(collective):
 
 
 ALGORITHMS = {
-    "all_reduce": ["one_shot", "sra", "ring", "tree", "hierarchical"],
+    "all_reduce": ["one_shot", "sra", "ring", "tree", "recursive_doubling", "hierarchical"],
     "broadcast": ["one_shot", "sra", "binomial", "hierarchical"],
     "all_gather": ["one_shot", "ring", "hierarchical"],
     "reduce_scatter": ["one_shot", "ring", "hierarchical"],

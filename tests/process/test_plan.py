@@ -50,9 +50,9 @@ def test_show_names_choice_reason_prices_and_steps():
     assert "rank 1:" not in done.stdout
 
 
-def test_show_of_small_data_chooses_one_shot_and_all_ranks_can_be_shown():
+def test_show_of_small_data_chooses_swaps_and_all_ranks_can_be_shown():
     done = run("plan", "show", "all_reduce", "--hosts", "2x2", "--bytes", "1K", "--all")
-    assert "4 ranks on 2 hosts" in done.stdout and "chosen: one_shot: predicted to be the fastest" in done.stdout
+    assert "4 ranks on 2 hosts" in done.stdout and "chosen: recursive_doubling: saves" in done.stdout
     assert all(f"rank {rank}:" in done.stdout for rank in range(4))
 
 
@@ -80,7 +80,8 @@ def test_show_marks_what_would_round_at_every_hop():
     marks = predicted(
         run("plan", "show", "all_reduce", "--world", 8, "--bytes", "64M", "--compression", "minmax:bits=4").stdout
     )
-    assert {name for name, (mark, _) in marks.items() if mark == "-"} == {"one_shot", "ring", "tree", "hierarchical"}
+    others = {"one_shot", "ring", "tree", "recursive_doubling", "hierarchical"}
+    assert {name for name, (mark, _) in marks.items() if mark == "-"} == others
 
 
 def rows_of(text: str) -> dict[tuple[int, str], list[str]]:
@@ -94,7 +95,7 @@ SIMULATE = ("plan", "simulate", "--world", 16, "--hosts", 4, "all_reduce", "-b",
 
 def test_simulation_with_the_same_seed_has_the_same_output_and_another_seed_another():
     outputs = [run(*SIMULATE, "--jitter", "30us", "--seed", seed).stdout for seed in (7, 7, 8)]
-    assert len(rows_of(outputs[0])) == 15
+    assert len(rows_of(outputs[0])) == 18
     assert outputs[0] == outputs[1] != outputs[2].replace("seed 8", "seed 7")
 
 

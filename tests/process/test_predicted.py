@@ -14,6 +14,9 @@ NETNS = ROOT / "scripts" / "netns.sh"
 LAYOUT = ("--world", 4, "--rate", "1gbit", "--burst", "64K", "--cores", 2, "--hosts-per-machine", 4)
 
 
+ALGORITHMS = {"one_shot", "sra", "ring", "tree", "recursive_doubling", "hierarchical"}
+
+
 def row(simulated: float, measured: float = 0.1, algorithm: str = "sra") -> Row:
     case = Case("all_reduce", algorithm, "minmax:bits=4", 1 << 20)
     return Row(4, case, algorithm == "sra", measured, simulated, 0.12)
@@ -23,7 +26,7 @@ def test_simulated_times_and_the_choice_are_read_from_the_program():
     done = run("plan", "simulate", "all_reduce", *LAYOUT, "-b", "1M", "-e", "4M")
     found = read_simulation(done.stdout)
     assert {size for size, _ in found} == {1 << 20, 4 << 20}
-    assert {name for _, name in found} == {"one_shot", "sra", "ring", "tree", "hierarchical"}
+    assert {name for _, name in found} == ALGORITHMS
     assert [key for key, (_, is_chosen) in found.items() if is_chosen] == [(1 << 20, "sra"), (4 << 20, "sra")]
     least = 1.5 * (4 << 20) / 125e6
     assert least < found[4 << 20, "sra"][0] < 1.3 * least
@@ -32,7 +35,7 @@ def test_simulated_times_and_the_choice_are_read_from_the_program():
 def test_prices_are_read_from_the_program():
     done = run("plan", "show", "all_reduce", *LAYOUT, "--bytes", "4M")
     prices = read_prices(done.stdout)
-    assert set(prices) == {"one_shot", "sra", "ring", "tree", "hierarchical"}
+    assert set(prices) == ALGORITHMS
     assert 1.5 * (4 << 20) / 125e6 < prices["sra"][0] < prices["one_shot"][0]
     assert {name for name, (_, may_be_chosen) in prices.items() if may_be_chosen} == {"sra", "ring", "tree"}
 
@@ -78,9 +81,9 @@ def test_measured_and_predicted_stand_side_by_side_and_nothing_is_left_behind(tm
     )  # fmt: skip
     assert done.returncode == 0, done.stderr + done.stdout
     rows = json.loads((tmp_path / "predicted.json").read_text())["rows"]
-    assert [each["case"]["algorithm"] for each in rows] == ["one_shot", "sra", "ring", "tree"]
+    assert [each["case"]["algorithm"] for each in rows] == ["one_shot", "sra", "ring", "tree", "recursive_doubling"]
     least = ((1 << 20) - (128 << 10)) / 125e6
     assert all(each[kind] > least for each in rows for kind in ("measured", "simulated", "formula"))
-    assert "4 predictions; the worst is" in done.stdout and "us one way" in done.stdout
+    assert "5 predictions; the worst is" in done.stdout and "us one way" in done.stdout
     assert (tmp_path / "predicted.png").stat().st_size > 0
     assert clusters() == before

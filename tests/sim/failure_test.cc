@@ -281,9 +281,24 @@ TEST(SlowRank, that_lives_is_waited_for_until_the_deadline) {
   EXPECT_EQ(call.verify(), "");
 }
 
+// By recursive doubling rank 1 waits for rank 3, which waits for rank 2.
+TEST(Deadline, names_who_is_waited_for_along_the_way_to_the_rank_that_is_missing) {
+  SimWorld world(4);
+  engine::Call doubling = all_reduce(1000, 4);
+  doubling.algorithm = Algorithm::recursive_doubling;
+  SimCall call(world, world_group(world), doubling);
+  for (const int rank : {0, 1, 3}) call.post(rank, seconds(2));
+  world.run_for(milliseconds(2100));
+  EXPECT_EQ(call.failure(0)->peer, 2);
+  EXPECT_EQ(call.failure(1)->peer, 3);
+  EXPECT_EQ(call.failure(3)->peer, 2);
+}
+
 TEST(Deadline, of_an_operation_that_a_rank_does_not_make_names_the_rank) {
   SimWorld world(4);
-  SimCall call(world, world_group(world), all_reduce(1000, 4));
+  engine::Call direct = all_reduce(1000, 4);
+  direct.algorithm = Algorithm::one_shot;
+  SimCall call(world, world_group(world), direct);
   for (const int rank : {0, 1, 3}) call.post(rank, seconds(2));
   world.run_for(milliseconds(2100));
   for (const int rank : {0, 1, 3}) {

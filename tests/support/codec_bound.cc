@@ -137,9 +137,17 @@ class ChunkCheck {
     if (parts > 1) {
       const long double most = *std::max_element(result.magnitude.begin(), result.magnitude.end());
       result.error += parts * 0x1p-24L * (most + result.error);
+      result.error += own_rounding(rank, most + result.error);
     }
     result.error += travel_error(result, rank, parts == 1);
     return result;
+  }
+
+  // Before each swap but the first, whose sum is the rank's input still, or not yet sent.
+  long double own_rounding(int rank, long double largest_magnitude) {
+    if (!tree_.rounds_own) return 0;
+    const auto swaps = std::count(tree_.parent.begin(), tree_.parent.end(), rank);
+    return static_cast<long double>(std::max<std::ptrdiff_t>(0, swaps - 1)) * rounding_error(largest_magnitude, false);
   }
 
   // A 16-bit sum that goes on as it is, or through an exact codec, is rounded first.
@@ -192,6 +200,10 @@ class ChunkCheck {
       add_rank(rank);
       if (tree_.parent[static_cast<std::size_t>(rank)] == owner_ && rank != owner_)
         encoded_bound_ += partial(rank).error;
+    }
+    if (owner_ >= 0) {
+      const long double most = *std::max_element(magnitude_.begin(), magnitude_.end());
+      encoded_bound_ += own_rounding(owner_, most + encoded_bound_);
     }
   }
 

@@ -44,6 +44,22 @@ SumTree binary(int which, int world) {
   return tree;
 }
 
+// A swap is two sums of the same two numbers: the lower rank's counts. Ranks in rank order, halves of halves, but the
+// first ones in pairs where the world is no power of two.
+SumTree doubling(int world) {
+  int places = 1;
+  while (2 * places <= world) places *= 2;
+  const int extra = world - places;
+  const auto rank_at = [&](int place) { return place < extra ? 2 * place : place + extra; };
+  SumTree tree = star(0, world);
+  for (int pair = 0; pair < extra; ++pair) tree.parent[static_cast<std::size_t>(2 * pair + 1)] = 2 * pair;
+  for (int place = 1; place < places; ++place) {
+    const int bit = place & -place;
+    tree.parent[static_cast<std::size_t>(rank_at(place))] = rank_at(place - bit);
+  }
+  return tree;
+}
+
 SumTree binomial(int root, int world) {
   SumTree tree = star(root, world);
   for (int place = 1; place < world; ++place) {
@@ -127,6 +143,9 @@ std::vector<SumTree> shapes(const engine::Call& call, int world) {
     }
   } else if (call.algorithm == Algorithm::tree) {
     trees = {binary(0, world), binary(1, world)};
+  } else if (call.algorithm == Algorithm::recursive_doubling && call.compression.is_none()) {
+    trees = {doubling(world)};
+    trees[0].rounds_own = true;
   } else if (call.algorithm == Algorithm::binomial) {
     trees = {binomial(call.root, world)};
   } else {

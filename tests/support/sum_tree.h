@@ -15,6 +15,7 @@ struct SumTree {
   int owner = 0;               // the rank that has the sum first; -1: each rank for itself (one-shot)
   std::vector<int> parent;     // by rank: to whom its partial sum goes; -1 for the owner
   std::vector<bool> raw;       // by rank: uncompressed on that way
+  bool rounds_own = false;     // a rank goes on with its partial sum as the other side of a swap got it
   bool travels = false;        // the sum goes on from the owner, encoded once more
   bool stays_on_host = false;  // whoever gets the sum is on the owner's host: raw
 };

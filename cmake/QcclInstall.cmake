@@ -6,6 +6,11 @@ set(QCCL_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/qccl)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/qccl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS qccl EXPORT qcclTargets)
 install(EXPORT qcclTargets NAMESPACE qccl:: DESTINATION ${QCCL_PACKAGE_DIR})
+# A file of its own: only who asks for the component needs GoogleTest.
+if(TARGET qccl_testing)
+  install(TARGETS qccl_testing EXPORT qcclTestingTargets)
+  install(EXPORT qcclTestingTargets NAMESPACE qccl:: DESTINATION ${QCCL_PACKAGE_DIR})
+endif()
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/qcclConfig.cmake.in ${PROJECT_BINARY_DIR}/qcclConfig.cmake
                               INSTALL_DESTINATION ${QCCL_PACKAGE_DIR})

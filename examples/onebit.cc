@@ -148,6 +148,8 @@ int main(int argc, char** argv) {
     const std::size_t count = count_of(argc, argv);
     qccl::Communicator comm = qccl::init();
     const bool passed = Comparison(comm, count).run();
+    std::fflush(stdout);
+    comm.barrier();  // a launcher ends all ranks when one leaves with 1: nobody does before rank 0 has spoken
     comm.close();
     return passed ? 0 : 1;
   } catch (const std::exception& error) {

@@ -46,6 +46,7 @@ MAY_INCLUDE = {
     "bindings": [],
     "tools": [],
     "examples": [],
+    "testing": [],
 }  # fmt: skip
 
 # Programs that show what the planner and the codecs do look inside them.
@@ -61,7 +62,7 @@ TOOL_EXTRAS = {
 # Third-party headers that belong to one part of the house.
 THIRD_PARTY = {
     "hwy/": ("src/kernels",),
-    "gtest/": (),
+    "gtest/": ("testing",),
     "gmock/": (),
     "benchmark/": (),
     "CLI/": ("tools",),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SUFFIXES = {".cc", ".h", ".cpp", ".hpp"}
-SOURCE_FOLDERS = ("include", "src", "bindings", "tools", "tests", "bench", "examples")
+SOURCE_FOLDERS = ("include", "src", "bindings", "tools", "testing", "tests", "bench", "examples")
 
 _LITERAL = re.compile(
     r"""//(?:\\\n|[^\n])* | /\*.*?\*/

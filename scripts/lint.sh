@@ -17,7 +17,7 @@ check() {
 
 formatted() {
   local files
-  files=$(find include src bindings tools tests bench examples \( -name '*.cc' -o -name '*.h' \) 2>/dev/null |
+  files=$(find include src bindings tools testing tests bench examples \( -name '*.cc' -o -name '*.h' \) 2>/dev/null |
     xargs -d '\n' .venv/bin/clang-format --dry-run 2>&1 | sed -n 's/^\([^:]*\):.*Wclang-format.*/\1/p' | sort -u)
   [ -z "$files" ] || echo "mend with: .venv/bin/clang-format -i" $files
   [ -z "$files" ]

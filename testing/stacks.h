@@ -1,0 +1,43 @@
+// Stacks of a rank's threads, for the report of one that hangs or crashes. In the rank a signal handler sends the raw
+// addresses of the thread it runs on; the test's process gives them names.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qccl::testing {
+
+// The signal that makes a thread of a rank send its stack.
+int stack_signal();
+
+// In a rank: from now on stack_signal() sends a `stack` packet on `channel`, and the signals of a crash send a `crash`
+// packet before the process ends by them. Signals that the program (or a sanitizer) handles already stay with it.
+void install_stack_handlers(int channel);
+
+// A mapped file of a process.
+struct Module {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+  std::uintptr_t base = 0;  // what addresses in the file are relative to
+  std::string path{};
+};
+// Of a process that runs; empty for one that does not.
+std::vector<Module> modules_of(pid_t process);
+
+// `addresses` as packed by the handlers, one line a frame: function and source line where addr2line is there and knows
+// them, else file and offset.
+std::string describe_stack(const std::vector<Module>& modules, std::string_view addresses);
+
+struct Thread {
+  pid_t id = 0;
+  std::string name{};
+  char state = '?';        // as in /proc: R running, S asleep, T stopped
+  std::string waits_in{};  // the kernel's function; empty if not told
+};
+std::vector<Thread> threads_of(pid_t process);
+
+}  // namespace qccl::testing

@@ -1,0 +1,74 @@
+"""examples/interface.cc and examples/onebit.cc under every launcher, and that they fail where results are wrong."""
+
+import pytest
+from launchers import TORCHRUN, execute, mpirun
+from program import PROGRAM, ROOT
+
+EXAMPLES = ROOT / "build" / "examples"
+INTERFACE = (EXAMPLES / "interface",)
+ONEBIT = (EXAMPLES / "onebit", "--count", "100003")
+CHECKS = ["all_reduce", "all_reduce (max)", "reduce_scatter", "all_gather", "broadcast"]
+TYPES = ["float32", "float64", "int32", "int64"]
+
+
+def qccl_run(ranks: int) -> tuple:
+    return (PROGRAM, "run", "-n", ranks, "--")
+
+
+def torchrun(ranks: int) -> tuple:
+    return (*TORCHRUN, "--standalone", f"--nproc-per-node={ranks}", "--no-python")
+
+
+def open_mpi(ranks: int) -> tuple:
+    return (*mpirun("Open MPI"), "-n", ranks)
+
+
+def mpich(ranks: int) -> tuple:
+    return (*mpirun("MPICH"), "-n", ranks)
+
+
+launchers = pytest.mark.parametrize("launcher", [qccl_run, torchrun, open_mpi, mpich])
+
+
+@launchers
+def test_interface_passes(launcher):
+    done = execute(*launcher(4), *INTERFACE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    for check in CHECKS:
+        for type_name in TYPES:
+            assert f"{check} of {type_name}".ljust(28) + " passed" in lines
+    assert lines[-2:] == ["barrier".ljust(28) + " passed", "4 ranks: passed"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_interface_passes_in_other_worlds_and_over_each_transport(ranks, transport):
+    done = execute(*qccl_run(ranks), *INTERFACE, QCCL_TRANSPORT=transport)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{ranks} ranks: passed" in done.stdout
+
+
+@launchers
+def test_onebit_agrees_with_its_simulation(launcher):
+    done = execute(*launcher(3), *ONEBIT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "100003 floats, 3 ranks" in done.stdout and done.stdout.rstrip().endswith("passed")
+
+
+# Lossy sums are no sums for the one, and no simulation for the other.
+def test_wrong_results_are_failures():
+    wrong = {"QCCL_COMPRESSION": "minmax:bits=2"}
+    done = execute(*qccl_run(4), *INTERFACE, **wrong)
+    assert done.returncode == 1, done.stdout
+    assert "all_reduce of float32".ljust(28) + " FAILED on rank 0 1 2 3" in done.stdout
+    assert "all_gather of float32".ljust(28) + " passed" in done.stdout
+    assert "4 ranks: FAILED" in done.stdout
+    done = execute(*qccl_run(3), *ONEBIT, **wrong)
+    assert done.returncode == 1, done.stdout
+    assert done.stdout.rstrip().endswith("FAILED")
+
+
+def test_arguments_that_make_no_sense_are_refused():
+    done = execute(EXAMPLES / "onebit", "--count")
+    assert done.returncode == 2 and "usage: onebit" in done.stderr

@@ -10,7 +10,10 @@ from pathlib import Path
 
 from cpp_source import SUFFIXES, blank_literals, scan
 
-FOLDERS = ("include", "src", "bindings", "tools", "testing", "tests", "bench", "examples", "python", "demo", "scripts", "cmake")
+FOLDERS = (
+    *("include", "src", "bindings", "tools", "testing", "tests", "bench", "examples"),
+    *("python", "demo", "scripts", "cmake"),
+)
 TEXT_SUFFIXES = SUFFIXES | {".py", ".sh", ".cmake", ".txt"}
 MAX_LINE = 120
 MAX_FILE = 600

@@ -1,7 +1,7 @@
 // Starts the processes of a job: one guard and one process a rank, all in one process group.
 //
-// The guard does nothing until the test's process is gone, however that ended; then it kills the group, and with it what
-// ranks have started. So no rank, stopped or not, outlives its test.
+// The guard does nothing until the test's process is gone, however that ended; then it kills the group, and with it
+// what ranks have started. So no rank, stopped or not, outlives its test.
 #pragma once
 
 #include <sys/types.h>

@@ -10,9 +10,9 @@
 //     });
 //   }
 //
-// Ranks meet through the test's process: no port, no file, no address. What they print is kept, and shown for a rank that
-// failed. When run_ranks() returns, or the test's process ends in whatever way, no process that it started is left.
-// Needs the library qccl::testing (find_package(qccl COMPONENTS testing)) and GoogleTest; Linux only.
+// Ranks meet through the test's process: no port, no file, no address. What they print is kept, and shown for a rank
+// that failed. When run_ranks() returns, or the test's process ends in whatever way, no process that it started is
+// left. Needs the library qccl::testing (find_package(qccl COMPONENTS testing)) and GoogleTest; Linux only.
 #pragma once
 
 #include <chrono>
@@ -74,7 +74,7 @@ struct Fault {
   enum class Action : std::uint8_t {
     kill,  // SIGKILL; the rank is then expected to end by it
     stop,  // SIGSTOP
-    cut,  // both directions of all the rank's stream connections (TCP and unix) are shut down, as if a cable were pulled
+    cut,   // both directions of all its stream connections, TCP and unix, are shut down
   };
   Action action = Action::kill;
   int rank = 0;

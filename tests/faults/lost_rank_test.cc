@@ -1,0 +1,110 @@
+// Ranks that die, stop, are cut off or leave while others count on them.
+#include <unistd.h>
+
+#include <filesystem>
+#include <set>
+
+#include "faults/job.h"
+
+namespace qccl::testing {
+namespace {
+
+std::set<std::string> shared_memory_files() {
+  std::set<std::string> files;
+  for (const auto& file : std::filesystem::directory_iterator("/dev/shm")) files.insert(file.path());
+  return files;
+}
+
+// A child that sleeps with all that it inherited.
+void fork_a_sleeper() {
+  if (::fork() != 0) return;
+  while (true) ::pause();
+}
+
+class LostRank : public Transports {
+ protected:
+  void expect_prompt_failures(const std::vector<Fault>& faults, bool fork_before) {
+    JobOptions options = job(4);
+    options.faults = faults;
+    const Report report = run_ranks(options, [fork_before](Rank& rank) {
+      Communicator comm = rank.init();
+      if (fork_before) fork_a_sleeper();
+      const ErrorInfo failure = sum_until_failure(rank, comm);
+      EXPECT_EQ(failure.kind, ErrorKind::peer_lost) << failure.message;
+      EXPECT_EQ(failure.peer, 2) << failure.message;
+      EXPECT_TRUE(contains(failure.message, "rank 2") && contains(failure.message, "all_reduce")) << failure.message;
+    });
+    ASSERT_TRUE(report.passed);
+    for (const std::size_t rank : {0u, 1u, 3u}) {
+      EXPECT_LT(seconds_to_failure(report, rank, report.ranks[2].fault.value()), 1.0);
+    }
+  }
+};
+
+TEST_P(LostRank, killed_between_calls_fails_every_other_rank_within_a_second) {
+  const auto before = shared_memory_files();
+  expect_prompt_failures({{.rank = 2, .point = "summing"}}, false);
+  for (const std::string& file : shared_memory_files()) EXPECT_TRUE(before.contains(file)) << file << " was left";
+}
+
+TEST_P(LostRank, killed_in_the_middle_fails_every_other_rank_within_a_second) {
+  expect_prompt_failures({{.rank = 2, .point = "summing", .after = Milliseconds(30)}}, false);
+}
+
+TEST_P(LostRank, killed_while_a_forked_child_lives_fails_every_other_rank_within_a_second) {
+  expect_prompt_failures({{.rank = 2, .point = "summing", .after = Milliseconds(30)}}, true);
+}
+
+TEST_P(LostRank, stopped_fails_the_others_at_the_deadline_that_was_set) {
+  JobOptions options = job(3);
+  options.faults = {{.action = Fault::Action::stop, .rank = 1, .point = "summing"}};
+  const Report report = run_ranks(options, [](Rank& rank) {
+    Communicator comm = rank.init();
+    const ErrorInfo failure = sum_until_failure(rank, comm, {.timeout = Milliseconds(1'500)});
+    if (rank.rank() == 1) return;  // goes on alone, in whatever way it learns of that
+    EXPECT_EQ(failure.kind, ErrorKind::deadline_exceeded) << failure.message;
+    EXPECT_EQ(failure.peer, 1) << failure.message;
+    EXPECT_TRUE(contains(failure.message, "rank 1") && contains(failure.message, "bytes")) << failure.message;
+  });
+  ASSERT_TRUE(report.passed);
+  for (const std::size_t rank : {0u, 2u}) {
+    const double seconds = seconds_to_failure(report, rank, report.ranks[1].fault.value());
+    EXPECT_GT(seconds, 1.3);
+    EXPECT_LT(seconds, 3.0);
+  }
+}
+
+TEST_P(LostRank, cut_off_fails_every_rank_within_a_second_itself_too) {
+  JobOptions options = job(3);
+  options.faults = {{.action = Fault::Action::cut, .rank = 1, .point = "summing", .after = Milliseconds(30)}};
+  const Report report = run_ranks(options, [](Rank& rank) {
+    Communicator comm = rank.init();
+    const ErrorInfo failure = sum_until_failure(rank, comm);
+    EXPECT_EQ(failure.kind, ErrorKind::peer_lost) << failure.message;
+    // Who is to blame can't be known by all: what rank 1 reports of the first it misses may still come through.
+    EXPECT_TRUE(contains(failure.message, "rank 1")) << failure.message;
+  });
+  ASSERT_TRUE(report.passed);
+  for (const std::size_t rank : {0u, 1u, 2u}) {
+    EXPECT_LT(seconds_to_failure(report, rank, report.ranks[1].fault.value()), 1.0);
+  }
+}
+
+TEST_P(LostRank, that_leaves_early_is_named) {
+  run_ranks(job(3), [](Rank& rank) {
+    Communicator comm = rank.init();
+    std::vector<float> values(1 << 20, 1.0f);
+    if (rank.rank() == 0) {
+      comm.all_reduce(values);
+      return comm.close();
+    }
+    const ErrorInfo failure = sum_until_failure(rank, comm);
+    EXPECT_EQ(failure.kind, ErrorKind::peer_lost) << failure.message;
+    EXPECT_TRUE(contains(failure.message, "rank 0")) << failure.message;
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, LostRank, both_transports(), transport_name);
+
+}  // namespace
+}  // namespace qccl::testing

@@ -1,0 +1,93 @@
+// Ranks that never come, and strangers on the port where ranks meet.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "faults/job.h"
+
+namespace qccl::testing {
+namespace {
+
+sockaddr_in local_address(std::uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+// A port that was free a moment ago; rank 0 binds it again at once.
+std::uint16_t free_port() {
+  const int probe = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = local_address(0);
+  socklen_t size = sizeof(address);
+  const bool bound = ::bind(probe, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     ::getsockname(probe, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  ::close(probe);
+  EXPECT_TRUE(bound);
+  return ntohs(address.sin_port);
+}
+
+// Ranks that meet as under a launcher: rank 0 serves at a port.
+InitOptions options_at(Rank& rank, std::uint16_t port, Milliseconds patience) {
+  InitOptions options = rank.options();
+  options.store = nullptr;
+  options.master_address = "127.0.0.1";
+  options.master_port = port;
+  options.init_timeout = patience;
+  return options;
+}
+
+TEST(Meeting, missing_ranks_are_named_after_the_deadline) {
+  const Time begin = std::chrono::steady_clock::now();
+  const Report report = run_ranks({.world = 4}, [port = free_port()](Rank& rank) {
+    if (rank.rank() % 2 == 1) return;
+    const ErrorInfo failure = failure_of(rank, [&] { rank.init(options_at(rank, port, Milliseconds(2'000))); });
+    EXPECT_EQ(failure.kind, ErrorKind::deadline_exceeded) << failure.message;
+    EXPECT_TRUE(contains(failure.message, "1, 3")) << failure.message;
+  });
+  ASSERT_TRUE(report.passed);
+  for (const std::size_t rank : {0u, 2u}) EXPECT_LT(seconds_to_failure(report, rank, begin), 8.0);
+}
+
+TEST(Meeting, address_that_nobody_serves_is_named) {
+  run_ranks({.world = 2}, [port = free_port()](Rank& rank) {
+    if (rank.rank() == 0) return;
+    const ErrorInfo failure = failure_of(rank, [&] { rank.init(options_at(rank, port, Milliseconds(2'000))); });
+    EXPECT_TRUE(contains(failure.message, "127.0.0.1:" + std::to_string(port))) << failure.message;
+  });
+}
+
+int connect_when_it_listens(std::uint16_t port) {
+  const sockaddr_in address = local_address(port);
+  const Time deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (std::chrono::steady_clock::now() < deadline) {
+    const int stranger = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (::connect(stranger, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return stranger;
+    ::close(stranger);
+  }
+  ADD_FAILURE() << "nobody listens at port " << port;
+  return -1;
+}
+
+// Rank 2 comes late, and before it a thousand who do not belong here; a third of them say something. None leaves.
+TEST(Meeting, strangers_on_the_port_disturb_nothing) {
+  run_ranks({.world = 3, .transport = TransportChoice::tcp}, [port = free_port()](Rank& rank) {
+    std::vector<int> strangers;
+    for (unsigned i = 0; rank.rank() == 2 && i < 1'000 && !::testing::Test::HasFailure(); ++i) {
+      strangers.push_back(connect_when_it_listens(port));
+      const std::string noise(64, static_cast<char>(i * 2654435761u >> 24));
+      if (i % 3 == 0) static_cast<void>(::send(strangers.back(), noise.data(), noise.size(), MSG_NOSIGNAL));
+    }
+    Communicator comm = rank.init(options_at(rank, port, Milliseconds(30'000)));
+    std::vector<float> values(100'000, 1.0f);
+    comm.all_reduce(values);
+    EXPECT_EQ(values.back(), 3.0f);
+    comm.barrier();
+    for (const int stranger : strangers) ::close(stranger);
+  });
+}
+
+}  // namespace
+}  // namespace qccl::testing

@@ -23,36 +23,60 @@ void fork_a_sleeper() {
 
 class LostRank : public Transports {
  protected:
-  void expect_prompt_failures(const std::vector<Fault>& faults, bool fork_before) {
+  // Of four ranks the third is killed; the others must learn of it at once.
+  void expect_prompt_failures(const Fault& kill, const std::function<void(Rank&, Communicator&)>& calls) {
     JobOptions options = job(4);
-    options.faults = faults;
-    const Report report = run_ranks(options, [fork_before](Rank& rank) {
+    options.faults = {kill};
+    const Report report = run_ranks(options, [&](Rank& rank) {
       Communicator comm = rank.init();
-      if (fork_before) fork_a_sleeper();
-      const ErrorInfo failure = sum_until_failure(rank, comm);
-      EXPECT_EQ(failure.kind, ErrorKind::peer_lost) << failure.message;
-      EXPECT_EQ(failure.peer, 2) << failure.message;
-      EXPECT_TRUE(contains(failure.message, "rank 2") && contains(failure.message, "all_reduce")) << failure.message;
+      calls(rank, comm);
     });
     ASSERT_TRUE(report.passed);
     for (const std::size_t rank : {0u, 1u, 3u}) {
       EXPECT_LT(seconds_to_failure(report, rank, report.ranks[2].fault.value()), 1.0);
     }
   }
+
+  static void expect_loss_of_rank_2(const ErrorInfo& failure) {
+    EXPECT_EQ(failure.kind, ErrorKind::peer_lost) << failure.message;
+    EXPECT_EQ(failure.peer, 2) << failure.message;
+    EXPECT_TRUE(contains(failure.message, "rank 2")) << failure.message;
+  }
 };
 
-TEST_P(LostRank, killed_between_calls_fails_every_other_rank_within_a_second) {
-  const auto before = shared_memory_files();
-  expect_prompt_failures({{.rank = 2, .point = "summing"}}, false);
-  for (const std::string& file : shared_memory_files()) EXPECT_TRUE(before.contains(file)) << file << " was left";
+const Fault kKillAtPoint{.rank = 2, .point = "summing"};
+const Fault kKillInTheMiddle{.rank = 2, .point = "summing", .after = Milliseconds(50)};
+
+TEST_P(LostRank, killed_while_others_wait_for_it_fails_them_within_a_second) {
+  expect_prompt_failures(kKillAtPoint, [](Rank& rank, Communicator& comm) {
+    std::vector<char> waiting(1);
+    for (const int other : {0, 1, 3}) {
+      if (rank.rank() == 2) comm.recv(waiting, other);
+    }
+    if (rank.rank() == 2) rank.point("summing");
+    std::vector<float> values(1 << 20, 1.0f);
+    const Work sum = comm.all_reduce_async(values);
+    const ErrorInfo failure = failure_of(rank, [&] {
+      comm.send(waiting, 2);
+      sum.wait();
+    });
+    expect_loss_of_rank_2(failure);
+    EXPECT_TRUE(contains(failure.message, "all_reduce")) << failure.message;
+  });
 }
 
 TEST_P(LostRank, killed_in_the_middle_fails_every_other_rank_within_a_second) {
-  expect_prompt_failures({{.rank = 2, .point = "summing", .after = Milliseconds(30)}}, false);
+  const auto before = shared_memory_files();
+  expect_prompt_failures(kKillInTheMiddle,
+                         [](Rank& rank, Communicator& comm) { expect_loss_of_rank_2(sum_until_failure(rank, comm)); });
+  for (const std::string& file : shared_memory_files()) EXPECT_TRUE(before.contains(file)) << file << " was left";
 }
 
 TEST_P(LostRank, killed_while_a_forked_child_lives_fails_every_other_rank_within_a_second) {
-  expect_prompt_failures({{.rank = 2, .point = "summing", .after = Milliseconds(30)}}, true);
+  expect_prompt_failures(kKillInTheMiddle, [](Rank& rank, Communicator& comm) {
+    fork_a_sleeper();
+    expect_loss_of_rank_2(sum_until_failure(rank, comm));
+  });
 }
 
 TEST_P(LostRank, stopped_fails_the_others_at_the_deadline_that_was_set) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "rank_process.h"
+#include "launch/rank_process.h"
 
 namespace qccl::tools {
 

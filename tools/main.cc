@@ -27,7 +27,7 @@ constexpr const char* kHelp = R"(QCCL, the compressed collective communication l
 Usage: qccl COMMAND [OPTIONS]
 
 Commands:
-  run       start a program as local ranks of one job
+  run       start a program as the ranks of one job, here or on several hosts
   perf      time a collective and check its results, with nccl-tests' flags and columns
   doctor    say what is here, what would be done, what is wrong and how to mend it
   plan      check, show, price and simulate the plans of collectives

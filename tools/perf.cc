@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <new>
 
-#include "launcher.h"
+#include "launch/launcher.h"
 #include "perf_gather.h"
 #include "perf_json.h"
 #include "perf_measure.h"
@@ -31,12 +31,13 @@ double number_in(const char* variable) {
 
 // Starts this program again, once per rank.
 int launch_ranks(const PerfOptions& options, const std::vector<std::string>& arguments) {
-  std::vector<std::string> command{std::filesystem::read_symlink("/proc/self/exe").string(), "perf"};
-  command.insert(command.end(), arguments.begin(), arguments.end());
   LaunchOptions launch_options;
   launch_options.program = "qccl perf";
-  launch_options.ranks = options.ranks;
-  return launch(launch_options, command);
+  launch_options.part.world = launch_options.part.ranks = options.ranks;
+  std::vector<std::string>& command = launch_options.part.command;
+  command = {std::filesystem::read_symlink("/proc/self/exe").string(), "perf"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return launch(launch_options);
 }
 
 Communicator join(const PerfOptions& options) {

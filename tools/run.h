@@ -1,4 +1,4 @@
-// `qccl run`: starts a program as local ranks.
+// `qccl run`: starts a program as the ranks of one job.
 #pragma once
 
 #include <string>

@@ -49,7 +49,7 @@ class Job:
         self, ranks: int, code: str, *flags: str, wrapper: tuple[str, ...] = (), stdin: int = subprocess.DEVNULL,
         **variables: str,
     ):  # fmt: skip
-        self.mark = uuid.uuid4().hex
+        self.mark = variables.pop(MARK, uuid.uuid4().hex)
         command = [*wrapper, str(PROGRAM), "run", "-n", str(ranks), *flags, "--", sys.executable, "-c", PREAMBLE + code]
         self.process = subprocess.Popen(
             command,

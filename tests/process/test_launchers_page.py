@@ -13,7 +13,9 @@ from launchers import OPEN_MPI, TORCHRUN, cluster, mpirun, reached, start_all
 from program import PROGRAM, ROOT
 
 PAGE = (ROOT / "docs" / "launchers.md").read_text()
+HOSTFILE = re.search(r"```text\n(# hosts.txt\n.*?)```", PAGE, re.DOTALL).group(1)
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+NEEDS_HOSTS = re.compile("node1|hosts.txt")
 
 SRUN = """#!/bin/sh
 # srun -n TASKS PROGRAM: all tasks on this host
@@ -41,12 +43,13 @@ def path(tmp_path):
 
 def test_the_page_has_commands_for_what_can_be_started():
     assert {re.sub(r"^\w+=\S+ ", "", command).split()[0] for command in COMMANDS} >= {
-        "torchrun", "mpirun.openmpi", "mpirun.mpich", "srun"}  # fmt: skip
+        "torchrun", "mpirun.openmpi", "mpirun.mpich", "srun", "qccl"}  # fmt: skip
 
 
-def own_port(command: str) -> str:
-    """Ports on the page are examples."""
-    return re.sub(r"\b295\d\d\b", str(free_port()), command)
+def own(text: str) -> str:
+    """Ports and hosts on the page are examples."""
+    text = re.sub(r"\b295\d\d\b", str(free_port()), text)
+    return text.replace("node1", "10.77.0.1").replace("node2", "10.77.0.2")
 
 
 def need(command: str) -> None:
@@ -55,14 +58,14 @@ def need(command: str) -> None:
             mpirun(name)
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if "node1" not in command])
+@pytest.mark.parametrize("command", [command for command in COMMANDS if not NEEDS_HOSTS.search(command)])
 def test_commands_for_one_host(command, path):
     need(command)
-    (done,) = start_all((("sh", "-c", own_port(command)), OPEN_MPI | {"PATH": path}))
+    (done,) = start_all((("sh", "-c", own(command)), OPEN_MPI | {"PATH": path}))
     assert done.returncode == 0 and len(reached(done.stdout)) == 2, done.stdout
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if "node1" in command])
+@pytest.mark.parametrize("command", [command for command in COMMANDS if NEEDS_HOSTS.search(command)])
 def test_commands_for_several_hosts(command, path, tmp_path):
     need(command)
     with cluster(2, tmp_path) as (on_host, agent):
@@ -74,7 +77,9 @@ def test_commands_for_several_hosts(command, path, tmp_path):
             "HYDRA_LAUNCHER_EXEC": str(agent),
             "HYDRA_IFACE": "eth0",
         }
-        command = own_port(command).replace("node1", "10.77.0.1").replace("node2", "10.77.0.2")
+        command = f"cd {tmp_path} && {own(command)}"
+        put(tmp_path, "hosts.txt", own(HOSTFILE))
+        put(tmp_path, "ssh", f'#!/bin/sh\nshift 2\nexec {agent} "$@"\n')  # -o BatchMode=yes
         ranks = [((*on_host(1), "sh", "-c", command), site)]
         if "--node-rank 0" in command:  # of torchrun each host's is started by hand
             there = command.replace("--node-rank 0", "--node-rank 1")

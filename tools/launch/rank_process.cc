@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,7 +32,7 @@ struct Plan {
   std::vector<char*> arguments;
   std::vector<std::string> variables;
   std::vector<char*> environment;
-  Pipe output, errors;
+  Pipe input, output, errors;
   Pipe report;  // carries errno if exec fails; closed by exec if not
   pid_t launcher = -1;
 };
@@ -59,15 +60,21 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }
 
 void redirect(const Plan& plan, const RankSpec& spec) {
-  if (!spec.inherit_stdin) {
+  if (spec.input == Input::none) {
     const int null = ::open("/dev/null", O_RDONLY);
     ::dup2(null, STDIN_FILENO);
     if (null > STDERR_FILENO) ::close(null);
   }
-  if (spec.pipe_output) {
-    ::dup2(plan.output.write.get(), STDOUT_FILENO);
-    ::dup2(plan.errors.write.get(), STDERR_FILENO);
-  }
+  if (spec.input == Input::pipe) ::dup2(plan.input.read.get(), STDIN_FILENO);
+  if (spec.pipe_output) ::dup2(plan.output.write.get(), STDOUT_FILENO);
+  if (spec.pipe_errors) ::dup2(plan.errors.write.get(), STDERR_FILENO);
+}
+
+void bind(const std::vector<int>& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(core, &set);
+  if (!cores.empty()) ::sched_setaffinity(0, sizeof(set), &set);
 }
 
 [[noreturn]] void become_rank(const Plan& plan, const RankSpec& spec, const BlockedSignals& signals) {
@@ -75,6 +82,7 @@ void redirect(const Plan& plan, const RankSpec& spec) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != plan.launcher) ::_exit(1);  // died before the line above
   redirect(plan, spec);
+  bind(spec.cores);
   signals.restore();
   ::execvpe(plan.arguments[0], plan.arguments.data(), plan.environment.data());
   const int why = errno;
@@ -107,6 +115,7 @@ StartFailure not_started(const std::string& program, int why) {
 }
 
 void make_non_blocking(const Descriptor& descriptor) {
+  if (!descriptor.valid()) return;
   ::fcntl(descriptor.get(), F_SETFL, ::fcntl(descriptor.get(), F_GETFL) | O_NONBLOCK);
 }
 
@@ -120,13 +129,13 @@ std::optional<StartFailure> start_rank(const RankSpec& spec, const BlockedSignal
   plan.environment = pointers(plan.variables);
   plan.launcher = ::getpid();
   plan.report = Pipe::create();
-  if (spec.pipe_output) {
-    plan.output = Pipe::create();
-    plan.errors = Pipe::create();
-  }
-  if (!plan.report.read.valid() || (spec.pipe_output && !plan.errors.read.valid())) {
-    return system_refused("make a pipe");
-  }
+  if (spec.input == Input::pipe) plan.input = Pipe::create();
+  if (spec.pipe_output) plan.output = Pipe::create();
+  if (spec.pipe_errors) plan.errors = Pipe::create();
+  const bool missing = (spec.input == Input::pipe && !plan.input.read.valid()) ||
+                       (spec.pipe_output && !plan.output.read.valid()) ||
+                       (spec.pipe_errors && !plan.errors.read.valid());
+  if (missing || !plan.report.read.valid()) return system_refused("make a pipe");
   const pid_t pid = ::fork();
   if (pid < 0) return system_refused("start another process");
   if (pid == 0) become_rank(plan, spec, signals);
@@ -145,12 +154,10 @@ std::optional<StartFailure> start_rank(const RankSpec& spec, const BlockedSignal
     ::waitpid(pid, nullptr, 0);
     return failure;
   }
-  if (spec.pipe_output) {
-    started.output = std::move(plan.output.read);
-    started.errors = std::move(plan.errors.read);
-    make_non_blocking(started.output);
-    make_non_blocking(started.errors);
-  }
+  started.input = std::move(plan.input.write);
+  started.output = std::move(plan.output.read);
+  started.errors = std::move(plan.errors.read);
+  for (const Descriptor* end : {&started.input, &started.output, &started.errors}) make_non_blocking(*end);
   return std::nullopt;
 }
 

@@ -8,6 +8,7 @@
 
 #include "codec.h"
 #include "doctor.h"
+#include "log.h"
 #include "perf.h"
 #include "plan.h"
 #include "run.h"
@@ -16,9 +17,11 @@ namespace {
 
 using qccl::tools::codec_main;
 using qccl::tools::doctor_main;
+using qccl::tools::log_main;
 using qccl::tools::perf_main;
 using qccl::tools::plan_main;
 using qccl::tools::run_main;
+using qccl::tools::trace_main;
 
 constexpr int kExitUsage = 2;
 
@@ -32,6 +35,8 @@ Commands:
   doctor    say what is here, what would be done, what is wrong and how to mend it
   plan      check, show, price and simulate the plans of collectives
   codec     list, explain and measure the codecs
+  log       sum up, draw and export what ranks have logged
+  trace     merge ranks' logs into one trace
   version   print the version
 
 'qccl COMMAND --help' has the flags and examples of a command.
@@ -49,6 +54,8 @@ int dispatch(const std::string& command, const std::vector<std::string>& argumen
   if (command == "doctor") return doctor_main(arguments);
   if (command == "plan") return plan_main(arguments);
   if (command == "codec") return codec_main(arguments);
+  if (command == "log") return log_main(arguments);
+  if (command == "trace") return trace_main(arguments);
   if (command == "version" || command == "--version") {
     fmt::print("qccl {}\n", qccl::version());
     return 0;
@@ -58,7 +65,8 @@ int dispatch(const std::string& command, const std::vector<std::string>& argumen
     return 0;
   }
   fmt::print(stderr,
-             "qccl: there is no command '{}'; there are run, perf, plan, codec, doctor and version ('qccl --help')\n",
+             "qccl: there is no command '{}'; there are run, perf, plan, codec, log, trace, doctor and version "
+             "('qccl --help')\n",
              command);
   return kExitUsage;
 }

@@ -6,9 +6,10 @@
 
 namespace qccl::tools {
 
-// codec_plot.py and perf_plot.py: a report (JSON) on standard input, the picture's name as argument.
+// codec_plot.py, perf_plot.py and log_plot.py: a report (JSON) on standard input, the picture's name as argument.
 extern const char* const kCodecPlotScript;
 extern const char* const kPerfPlotScript;
+extern const char* const kLogPlotScript;
 
 // Why nothing can be drawn, if so; to be asked before what takes long. Takes about half a second.
 std::optional<std::string> plot_obstacle();

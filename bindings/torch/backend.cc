@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "errors.h"
+#include "log.h"
 
 namespace qccl::torch_binding {
 namespace {
@@ -105,6 +106,7 @@ void Backend::set_compression(const Compression& compression) {
 
 CallOptions Backend::call_options(std::chrono::milliseconds timeout) const {
   CallOptions options;
+  options.log_name = log_caller();
   if (timeout != c10d::kUnsetTimeout) options.timeout = timeout;
   return options;
 }

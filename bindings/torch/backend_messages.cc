@@ -4,6 +4,7 @@
 
 #include "backend.h"
 #include "errors.h"
+#include "log.h"
 #include "monitored_barrier.h"
 
 namespace qccl::torch_binding {
@@ -16,6 +17,7 @@ MessageOptions message_options(const char* operation, int tag) {
   }
   MessageOptions options;
   options.tag = tag;
+  options.log_name = log_caller();
   return options;
 }
 

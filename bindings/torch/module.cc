@@ -9,6 +9,7 @@
 
 #include "backend.h"
 #include "errors.h"
+#include "log.h"
 #include "onebit.h"
 #include "ordered_future.h"
 #include "qccl/error_feedback.h"
@@ -213,6 +214,7 @@ PYBIND11_MODULE(_C, module) {
       "trace", [](const BackendPointer& backend) { return own(backend).world().trace()->to_json(); }, Released());
   // torch 2.13 has no word for it in Python.
   module.def("get_error", [](const BackendPointer& backend) { return static_cast<int>(own(backend).getError()); });
+  define_log(module);
   module.def("close_all", &close_all, Released());
   module.def("version", &qccl::version);
 }

@@ -26,6 +26,8 @@ InitOptions init_options(const GroupRequest& request) {
   options.job = "torch/" + request.name;
   options.timeout = request.timeout;
   options.init_timeout = request.timeout;
+  options.log = WorldRegistry::instance().log_options();
+  options.log->rank = static_cast<int>(request.global_ranks.at(static_cast<std::size_t>(request.rank)));
   return options;
 }
 
@@ -37,6 +39,7 @@ World::World(const GroupRequest& request)
       global_ranks_(request.global_ranks),
       communicator_(qccl::init(init_options(request))),
       trace_(std::make_shared<OperationTrace>(static_cast<int>(global_rank_))),
+      log_(communicator_.log()),
       groups_{communicator_} {
   trace_->dump_to(request.trace_dump);
   // Not as an option of init(): later groups do not inherit it.
@@ -151,6 +154,40 @@ void WorldRegistry::add(const std::shared_ptr<World>& world) {
   std::lock_guard lock(mutex_);
   std::erase_if(worlds_, [](const auto& other) { return other.expired(); });
   worlds_.push_back(world);
+  logs_.push_back(world->log());
+  // What the environment turned on holds for the process.
+  log_options_ = world->log().options();
+}
+
+void WorldRegistry::configure_log(const LogOptions& options) {
+  std::lock_guard lock(mutex_);
+  log_options_ = options;
+  log_says_caller_ = options.enabled && options.debug;
+  for (OperationLog& log : logs_) log.configure(options);
+}
+
+LogOptions WorldRegistry::log_options() {
+  std::lock_guard lock(mutex_);
+  return log_options_;
+}
+
+RankLog WorldRegistry::read_log() {
+  std::lock_guard lock(mutex_);
+  RankLog whole;
+  for (const OperationLog& log : logs_) {
+    RankLog part = log.read();
+    part.dropped += whole.dropped;
+    auto& earlier = whole.records;
+    part.records.insert(part.records.begin(), std::make_move_iterator(earlier.begin()),
+                        std::make_move_iterator(earlier.end()));
+    whole = std::move(part);
+  }
+  return whole;
+}
+
+void WorldRegistry::clear_log() {
+  std::lock_guard lock(mutex_);
+  for (OperationLog& log : logs_) log.clear();
 }
 
 std::vector<std::shared_ptr<World>> WorldRegistry::all() {

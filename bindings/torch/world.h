@@ -2,6 +2,7 @@
 // group makes it, later ones are subgroups of it and open no new connections.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -44,6 +45,7 @@ class World {
   const Communicator& communicator() const { return communicator_; }
   const std::shared_ptr<CompletionPool>& pool() const { return pool_; }
   const std::shared_ptr<OperationTrace>& trace() const { return trace_; }
+  const OperationLog& log() const { return log_; }
   bool covers(const std::vector<std::int64_t>& global_ranks) const;
 
   // No further groups: the group that made this world has ended on this rank. It ends at the
@@ -64,6 +66,7 @@ class World {
   Communicator communicator_;
   const std::shared_ptr<CompletionPool> pool_ = std::make_shared<CompletionPool>();
   const std::shared_ptr<OperationTrace> trace_;
+  const OperationLog log_;
 
   using Groups = std::vector<Communicator>;
   Groups::iterator find_group(const Communicator& group);
@@ -84,9 +87,19 @@ class WorldRegistry {
   void add(const std::shared_ptr<World>& world);
   std::vector<std::shared_ptr<World>> all();
 
+  // The log of the process: of all worlds, also of those to come and of those that have ended.
+  void configure_log(const LogOptions& options);
+  LogOptions log_options();
+  bool log_says_caller() const { return log_says_caller_.load(std::memory_order_relaxed); }
+  RankLog read_log();
+  void clear_log();
+
  private:
   std::mutex mutex_;
   std::vector<std::weak_ptr<World>> worlds_;
+  std::vector<OperationLog> logs_;
+  LogOptions log_options_;
+  std::atomic<bool> log_says_caller_ = false;
 };
 
 }  // namespace qccl::torch_binding

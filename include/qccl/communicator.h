@@ -20,6 +20,7 @@
 #include "qccl/compression.h"
 #include "qccl/error.h"
 #include "qccl/error_feedback.h"
+#include "qccl/log.h"
 #include "qccl/onebit.h"
 #include "qccl/store.h"
 #include "qccl/types.h"
@@ -40,6 +41,7 @@ struct InitOptions {
   std::optional<Milliseconds> init_timeout{};   // to find all ranks; QCCL_INIT_TIMEOUT, else 300 s
   std::optional<TransportChoice> transport{};   // QCCL_TRANSPORT, else automatic
   std::optional<Compression> compression{};     // QCCL_COMPRESSION, else none
+  std::optional<LogOptions> log{};              // QCCL_LOG_FILE turns it on, too, and names the file
 };
 
 // Settings of one collective call.
@@ -51,12 +53,14 @@ struct CallOptions {
   ErrorFeedback error_feedback{};            // of a reduction, for its input; see there
   Algorithm algorithm = Algorithm::automatic;
   std::optional<Milliseconds> timeout{};  // of this operation
+  std::string log_name{};                 // what the log calls it; "": by its operation
 };
 
 // Settings of one message.
 struct MessageOptions {
   int tag = 0;                            // not negative; a recv takes messages of its own tag only
   std::optional<Milliseconds> timeout{};  // of this operation
+  std::string log_name{};                 // as of CallOptions
 };
 
 // One buffer of a coalesced call; see the collective for the elements it holds.
@@ -94,6 +98,9 @@ class Work {
   std::optional<ErrorInfo> error() const;
   // The rank that the message of a finished recv came from; -1 for all else.
   int source() const;
+  // When it was posted, began and ended, as the log has it; nothing before its end, where it is not in the log, and of
+  // calls in a group, which have times each.
+  std::optional<OperationTimes> times() const;
   // Calls `callback` once when the operation ends (at once if it has), on whatever thread
   // ends it: it must not block, throw, or call into the library except to query this Work.
   void notify(std::function<void()> callback) const;
@@ -352,6 +359,8 @@ class Communicator {
   // The host of each rank of the group, by the world rank of the first one on it.
   std::vector<int> hosts() const;
   Traffic traffic() const;
+  // Of all groups of this context.
+  OperationLog log() const;
   // Words for people: "rank 1 of 4, shm to 0 2 3, paced at 1 Gbit/s".
   std::string describe() const;
 

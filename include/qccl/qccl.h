@@ -6,6 +6,8 @@
 #include "qccl/diagnostics.h"
 #include "qccl/error.h"
 #include "qccl/error_feedback.h"
+#include "qccl/log.h"
+#include "qccl/log_report.h"
 #include "qccl/onebit.h"
 #include "qccl/policy.h"
 #include "qccl/store.h"

@@ -30,6 +30,7 @@ from ._api import (  # noqa: E402
     traffic,
 )
 from ._feedback import ErrorFeedback  # noqa: E402
+from ._log import comms_logger, configure_log, log_summary, save_log  # noqa: E402
 
 __version__: str = _C.version()
 __all__ = [
@@ -38,11 +39,15 @@ __all__ = [
     "Policy",
     "Traffic",
     "all_reduce",
+    "comms_logger",
+    "configure_log",
     "ddp",
     "deepspeed",
     "describe",
     "empty",
+    "log_summary",
     "monitored_barrier",
+    "save_log",
     "set_compression",
     "trace",
     "traffic",

@@ -28,7 +28,11 @@ void log(LogLevel level, std::string_view message) {
   static constexpr std::string_view kNames[] = {"error", "warning", "info", "debug"};
   if (level > admitted_level()) return;
   std::string line = "qccl: ";
-  line.append(kNames[static_cast<int>(level)]).append(": ").append(message).append("\n");
+  write_line(line.append(kNames[static_cast<int>(level)]).append(": ").append(message));
+}
+
+void write_line(std::string_view text) {
+  const std::string line = std::string(text) + "\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

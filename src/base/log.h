@@ -11,4 +11,7 @@ enum class LogLevel { error, warning, info, debug };
 // warning, info, debug) admits the level. Thread-safe, one write call a line.
 void log(LogLevel level, std::string_view message);
 
+// Writes a line that the program has asked for to standard error, whatever QCCL_LOG says. Thread-safe, as above.
+void write_line(std::string_view text);
+
 }  // namespace qccl

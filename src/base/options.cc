@@ -95,6 +95,7 @@ Result<Options> Options::from_environment() {
   options.compression = environment("QCCL_COMPRESSION");
   options.profile = environment("QCCL_PROFILE");
   options.link_rate = environment("QCCL_LINK_RATE");
+  options.log_file = environment("QCCL_LOG_FILE");
   options.qnccl_compression = qnccl_specification();
   constexpr double kYear = 365.0 * 24 * 3600;
   QCCL_TRY(read_number("QCCL_COMPRESSION_MIN_BYTES", 0, 1e15, 1, options.compression_min_bytes));

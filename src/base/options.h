@@ -39,6 +39,7 @@ struct Options {
   std::uint64_t seed = 0;                                  // QCCL_SEED, of codecs that draw random numbers
   bool checksum = true;                                    // QCCL_CHECKSUM=0|1, payloads between hosts
   std::optional<Nanoseconds> spin{};                       // QCCL_SPIN_US, polling before sleep
+  std::optional<std::string> log_file;                     // QCCL_LOG_FILE, what the names of logs begin with
 
   // QNCCL's own variables, read only when RING_ALLREDUCE_VERSION=new; QCCL_COMPRESSION wins.
   // A specification such as "minmax:bits=8,bucket_size=1024".

@@ -99,6 +99,11 @@ std::optional<ErrorInfo> Work::error() const {
 
 int Work::source() const { return state_ == nullptr || !state_->done() ? -1 : state_->source(); }
 
+std::optional<OperationTimes> Work::times() const {
+  if (state_ == nullptr || !state_->done()) return std::nullopt;
+  return state_->times();
+}
+
 void Work::notify(std::function<void()> callback) const {
   if (state_ == nullptr) return callback();
   state_->notify(std::move(callback));
@@ -364,6 +369,8 @@ Traffic Communicator::traffic() const {
   });
   return traffic;
 }
+
+OperationLog Communicator::log() const { return OperationLog(state_->context()->log()); }
 
 std::string Communicator::describe() const { return state_->context()->describe(); }
 

@@ -30,6 +30,7 @@ Post CommunicatorState::comparison(AutoTable::Class& calls, comm::Context& conte
   post.input = post.output = reinterpret_cast<std::byte*>(calls.times.data());
   post.timeout = timeout_;
   post.work = context.make_work();
+  post.is_logged = false;
   calls.comparison = post.work;
   return post;
 }

@@ -57,6 +57,7 @@ Post CommunicatorState::make_post(const MessageRequest& request, comm::Context& 
   post.output = static_cast<std::byte*>(request.output);
   post.timeout = request.options.timeout ? Nanoseconds(*request.options.timeout) : timeout_;
   post.work = context.make_work();
+  if (context.log()->is_on()) post.log_name = request.options.log_name;
   return post;
 }
 

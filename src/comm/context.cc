@@ -2,17 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
 #include <map>
 #include <numeric>
 
 #include "base/digest.h"
 #include "base/environment.h"
 #include "base/log.h"
+#include "base/wall_clock.h"
 #include "comm/choice.h"
 #include "comm/links.h"
 #include "comm/mesh.h"
 #include "os/fork_list.h"
+#include "os/limits.h"
 #include "os/process.h"
+#include "qccl/log_report.h"
 #include "rendezvous/open_store.h"
 
 namespace qccl::comm {
@@ -55,6 +59,11 @@ Result<Settings> settle(const InitOptions& init) {
   if (init.timeout) chosen.timeout = *init.timeout;
   if (init.init_timeout) chosen.init_timeout = *init.init_timeout;
   if (init.transport) chosen.transport = *init.transport;
+  if (init.log) settings.log = *init.log;
+  if (chosen.log_file) {
+    settings.log.enabled = true;
+    settings.log.file = *chosen.log_file;
+  }
   if (init.compression) {
     settings.compression = *init.compression;
     return settings;
@@ -68,10 +77,23 @@ Result<Settings> settle(const InitOptions& init) {
   return settings;
 }
 
+namespace {
+
+std::shared_ptr<internal::LogStore> make_log(const Membership& own, const LogOptions& options, const Clock& clock) {
+  internal::LogStore::Place place{.rank = options.rank.value_or(own.rank), .world = own.world, .host = os::host_name()};
+  // The monotonic clock runs from the machine's start, in containers too.
+  place.clock = os::system_value("/proc/sys/kernel/random/boot_id").value_or("");
+  place.unix_offset_ns = (time_of_day() - clock.now().time_since_epoch()).count();
+  return std::make_shared<internal::LogStore>(std::move(place), options);
+}
+
+}  // namespace
+
 Context::Context(Membership membership, Settings settings, Conditions conditions)
     : membership_(std::move(membership)),
       settings_(std::move(settings)),
       conditions_(std::move(conditions)),
+      log_(make_log(membership_, settings_.log, clock_)),
       core_(std::make_unique<Core>()) {}
 
 Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
@@ -140,6 +162,7 @@ void Context::start(std::unique_ptr<Transport> transport, bool shares_cores) {
   options.seed = settings_.options.seed;
   options.peer_timeout = settings_.options.peer_timeout;
   options.hosts = hosts_;
+  options.log = log_;
   core_->engine = std::make_unique<engine::Engine>(*core_->transport, clock_, options);
   core_->driver = std::make_unique<engine::Driver>(*core_->engine, *core_->transport, clock_,
                                                    driver_options(settings_.options, shares_cores));
@@ -156,6 +179,17 @@ Context::~Context() {
   say_goodbye();
   core_->driver->stop();
   core_->transport->close();
+  write_log();
+}
+
+void Context::write_log() const {
+  const LogOptions options = log_->options();
+  if (options.file.empty()) return;
+  const RankLog own = log_->read();
+  const std::string path = fmt::format("{}{}.json", options.file, own.rank);
+  std::ofstream file(path);
+  file << to_trace({&own, 1}) << std::flush;
+  if (!file) qccl::log(LogLevel::error, fmt::format("rank {}: can't write the log to {}", rank(), path));
 }
 
 void Context::say_goodbye() {
@@ -181,6 +215,7 @@ Status Context::run(std::uint64_t group, Result<engine::Call> call, std::byte* d
   post.call = *call;
   post.input = post.output = data;
   post.timeout = settings_.options.init_timeout;
+  post.is_logged = false;
   post.work = std::make_shared<internal::WorkState>();
   const auto work = post.work;
   driver().run(std::move(post), *work);
@@ -236,11 +271,11 @@ Status Context::adopt_conditions(std::uint64_t group, int world, bool is_first) 
   // Hosts may have different numbers of cores.
   conditions_.slice_bytes = conditions->slice_bytes;
   if (text == to_text(conditions_)) return {};
-  log(LogLevel::warning,
-      fmt::format(
-          "rank {}: QCCL_PROFILE, QCCL_TRANSPORT or QCCL_LINK_RATE is not as on rank 0; algorithms are chosen by "
-          "rank 0's",
-          rank()));
+  qccl::log(LogLevel::warning,
+            fmt::format(
+                "rank {}: QCCL_PROFILE, QCCL_TRANSPORT or QCCL_LINK_RATE is not as on rank 0; algorithms are chosen by "
+                "rank 0's",
+                rank()));
   conditions_ = std::move(*conditions);
   return {};
 }

@@ -18,6 +18,7 @@
 #include "engine/driver.h"
 #include "engine/engine.h"
 #include "engine/work_pool.h"
+#include "observe/log_store.h"
 #include "qccl/communicator.h"
 #include "rendezvous/environment.h"
 #include "transport/transport.h"
@@ -28,6 +29,7 @@ namespace qccl::comm {
 struct Settings {
   Options options;
   Compression compression;  // of groups that do not say their own
+  LogOptions log{};
 };
 Result<Settings> settle(const InitOptions& init);
 
@@ -60,6 +62,7 @@ class Context {
   CallRecorder& recorder() { return recorder_; }
   std::shared_ptr<internal::WorkState> make_work() { return works_.make(); }
   const Clock& clock() const { return clock_; }
+  const std::shared_ptr<internal::LogStore>& log() const { return log_; }
   // "rank 1 of 4, shm to ranks 0, 2, 3, from torchrun's environment"
   std::string describe() const;
 
@@ -78,12 +81,14 @@ class Context {
   Status run(std::uint64_t group, Result<engine::Call> call, std::byte* data);
   Status adopt_conditions(std::uint64_t group, int world, bool is_first);
   void say_goodbye();
+  void write_log() const;
 
   const rendezvous::Membership membership_;
   const Settings settings_;
   Conditions conditions_;
   std::vector<int> hosts_;  // by world rank
   SteadyClock clock_;
+  const std::shared_ptr<internal::LogStore> log_;
   CallRecorder recorder_;
   engine::WorkPool works_;
   std::unique_ptr<Core> core_;

@@ -63,6 +63,7 @@ Result<bool> BoardOperation::advance() {
     const ConstBytes own = own_part();
     board_.publish(group_.id, board_sequence_ + round_, fingerprint_, own);
     outlet_.counters().board_bytes += own.size();
+    note_sent(own.size());
     published_ = true;
   }
   bool complete = collect();

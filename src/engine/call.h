@@ -77,6 +77,9 @@ struct Post {
   std::shared_ptr<const SharedRegion> region{};
   Nanoseconds timeout{0};
   std::shared_ptr<internal::WorkState> work;
+  TimePoint posted{};      // for the log; not set: when the engine gets it
+  std::string log_name{};  // what the log calls it; "": what it is
+  bool is_logged = true;   // else it is the library's own business
   // For the simulator: there are no buffers, frames have the size of their payload (of a codec the
   // largest) and nothing is computed, but `meter` (null: nobody) is told what would have been. The
   // transport need not carry payloads of data.

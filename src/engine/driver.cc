@@ -94,7 +94,15 @@ bool Driver::run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock) {
 
 // ---- user threads
 
+// When the program made the calls, which is before they get the token.
+void Driver::stamp(std::span<Post> posts) const {
+  if (!engine_.is_logging()) return;
+  const TimePoint now = clock_.now();
+  for (Post& post : posts) post.posted = now;
+}
+
 void Driver::post(Post&& post) {
+  stamp({&post, 1});
   std::unique_lock lock(mutex_);
   run_or_enqueue({.post = std::move(post)}, lock);
 }
@@ -106,6 +114,7 @@ Driver::Entry Driver::all_of(std::vector<Post> posts) {
 }
 
 void Driver::post(std::vector<Post> posts) {
+  stamp(posts);
   std::unique_lock lock(mutex_);
   run_or_enqueue(all_of(std::move(posts)), lock);
 }
@@ -131,6 +140,7 @@ bool Driver::run_on_board(const internal::WorkState& work) {
 }
 
 void Driver::run(Post&& post, internal::WorkState& work) {
+  stamp({&post, 1});
   std::unique_lock lock(mutex_);
   if (taken_) {
     run_or_enqueue({.post = std::move(post)}, lock);
@@ -144,6 +154,7 @@ void Driver::run(Post&& post, internal::WorkState& work) {
 }
 
 void Driver::run(std::vector<Post> posts, internal::WorkState& work) {
+  stamp(posts);
   std::unique_lock lock(mutex_);
   if (taken_) {
     run_or_enqueue(all_of(std::move(posts)), lock);

@@ -16,6 +16,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -69,6 +70,7 @@ class Driver {
   // Runs the entry at once with the token, or leaves it to the holder; true in the first case.
   bool run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock);
   static Entry all_of(std::vector<Post> posts);
+  void stamp(std::span<Post> posts) const;
   void take_token(std::unique_lock<std::mutex>& lock);
   void finish(internal::WorkState& work);
   void call_holder();

@@ -152,6 +152,7 @@ void Engine::post(Post&& post) {
   const std::uint64_t sequence = target->next_sequence++;
   operations_.push_back(make_operation(*target, sequence, std::move(post)));
   Operation& posted = *operations_.back();
+  begin_log(posted);
   target->remember({sequence, posted.fingerprint(), posted.call()});
   next_deadline_ = std::min(next_deadline_, posted.deadline());
   if (!target->stored.empty()) replay_stored(*target, sequence);
@@ -372,7 +373,7 @@ bool Engine::advance_operations() {
   bool ended = false;
   for (auto& operation : operations_) {
     if (operation->group().failure) continue;
-    auto advanced = operation->advance();
+    auto advanced = operation->log_notes().is_wanted ? advance_logged(*operation) : operation->advance();
     if (!advanced.ok()) {
       set_failure(*group(operation->group().id),
                   failure_of(*operation, advanced.error().kind, advanced.error().message), true);
@@ -390,6 +391,7 @@ bool Engine::advance_operations() {
 }
 
 void Engine::complete(Operation& operation, std::optional<ErrorInfo> failure) {
+  if (operation.log_notes().is_wanted) end_log(operation, failure);
   completed_.push_back({operation.work(), std::move(failure)});
 }
 

@@ -29,6 +29,10 @@
 #include "engine/retired_operations.h"
 #include "transport/transport.h"
 
+namespace qccl::internal {
+class LogStore;
+}
+
 namespace qccl::engine {
 
 struct EngineOptions {
@@ -39,7 +43,8 @@ struct EngineOptions {
   std::uint64_t seed = 0;                        // of codecs that draw random numbers
   Nanoseconds peer_timeout = std::chrono::seconds(60);
   Nanoseconds heartbeat_interval = std::chrono::milliseconds(250);
-  std::vector<int> hosts{};  // of each rank in the world; empty: all share one
+  std::vector<int> hosts{};                   // of each rank in the world; empty: all share one
+  std::shared_ptr<internal::LogStore> log{};  // null: none
 };
 
 // An operation that has ended, to be completed once no lock is held.
@@ -65,6 +70,9 @@ class Engine {
   void use_slices(std::size_t bytes) { options_.slice_bytes = bytes; }
   // Where all ranks of the world can share memory; else null. Lives as long as the transport.
   SharedHeap* heap() { return transport_.heap(); }
+
+  // Some operations may be logged: posts should say when they were made. Any thread may ask.
+  bool is_logging() const;
 
   // Takes the next sequence number of the group. A refused post completes with the failure.
   void post(Post&& post);
@@ -129,6 +137,11 @@ class Engine {
   }
   void refuse(Post& post, ErrorInfo failure);
   bool claim_feedback(Post& post);
+
+  // ---- the log (engine_log.cc)
+  void begin_log(Operation& operation);
+  Result<bool> advance_logged(Operation& operation);
+  void end_log(Operation& operation, const std::optional<ErrorInfo>& failure);
 
   // ---- messages (engine_messages.cc)
   Mailbox& mailbox(Group& group);

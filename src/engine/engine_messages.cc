@@ -34,6 +34,7 @@ void Engine::post_message(Group& group, Post&& post) {
         }));
   }
   Operation& posted = *operations_.back();
+  begin_log(posted);
   next_deadline_ = std::min(next_deadline_, posted.deadline());
   if (!matched.ok()) {
     return set_failure(group, failure_of(posted, matched.error().kind, matched.error().message), true);

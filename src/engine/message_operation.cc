@@ -90,6 +90,7 @@ bool SendOperation::send_with_data(int peer) {
   head.phase = kEagerFlag;
   outlet_.note_eager_sent(peer, payload_bytes);
   outlet_.finish(head, payload_bytes);
+  note_sent(bytes());
   slices_ = 0;
   return true;
 }
@@ -130,6 +131,7 @@ bool SendOperation::send_slice() {
   if (payload.data() == nullptr) return false;
   if (length > 0) std::memcpy(payload.data(), post_.input + begin, length);
   outlet_.finish(header(FrameKind::message_data, channel_number_, sent_), length);
+  note_sent(length);
   ++sent_;
   return true;
 }

@@ -28,6 +28,14 @@ struct Waiting {
   std::uint64_t expected_bytes = 0;
 };
 
+// What the log will say of an operation besides its call.
+struct LogNotes {
+  bool is_wanted = false;  // else the rest is not kept
+  OperationTimes times;
+  std::uint64_t wire_bytes = 0;
+  std::uint64_t payload_bytes = 0;
+};
+
 class Operation {
  public:
   Operation(const Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet, BufferPool& pool)
@@ -82,6 +90,10 @@ class Operation {
   Nanoseconds timeout() const { return post_.timeout; }
   const Group& group() const { return group_; }
   const std::shared_ptr<internal::WorkState>& work() const { return post_.work; }
+  const Post& posted() const { return post_; }
+  LogNotes& log_notes() { return log_notes_; }
+  // What the data sent so far would have been uncompressed.
+  std::uint64_t plain_bytes() const { return plain_bytes_; }
 
  protected:
   // The call is the same as before, or does not matter to this kind of operation.
@@ -89,8 +101,11 @@ class Operation {
     sequence_ = sequence;
     if (!(post.call == post_.call)) fingerprint_ = post.call.fingerprint();
     post_ = std::move(post);
+    log_notes_ = {};
+    plain_bytes_ = 0;
     start(posted);
   }
+  void note_sent(std::size_t plain_bytes) { plain_bytes_ += plain_bytes; }
 
   const Group& group_;
   std::uint64_t sequence_;
@@ -99,6 +114,10 @@ class Operation {
   TimePoint deadline_;
   Outlet& outlet_;
   BufferPool& pool_;
+
+ private:
+  LogNotes log_notes_;
+  std::uint64_t plain_bytes_ = 0;
 };
 
 }  // namespace qccl::engine

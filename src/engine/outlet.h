@@ -26,6 +26,9 @@ struct TrafficCounters {
   std::uint64_t payload_bytes = 0;
   std::uint64_t header_bytes = 0;
   std::uint64_t board_bytes = 0;
+
+  std::uint64_t data_bytes() const { return payload_bytes + board_bytes; }
+  std::uint64_t bytes() const { return data_bytes() + header_bytes; }
 };
 
 // One thread at a time (the driver).

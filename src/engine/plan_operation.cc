@@ -259,6 +259,7 @@ PlanOperation::Outcome PlanOperation::send_slice(LaneRun& run, const Step& step,
   if (payload.data() == nullptr) return Outcome::no_room;
   const std::size_t bytes = is_ready ? ready.size() : write_payload(run, step, payload);
   streams_.finish_slice(stream, is_ready ? ready : payload.first(bytes), leave == Streams::Leave::eager);
+  note_sent(slice_length(run) * math_.element_size());
   return Outcome::done;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "qccl/error.h"
+#include "qccl/log.h"
 
 namespace qccl::internal {
 
@@ -28,6 +29,11 @@ struct WorkState {
   int source() const { return source_; }
   // Before complete().
   void set_source(int rank) { source_ = rank; }
+
+  // Of an operation that is in the log. Only after done().
+  const std::optional<OperationTimes>& times() const { return times_; }
+  // Before complete().
+  void set_times(const OperationTimes& times) { times_ = times; }
 
   // Marks the end and runs the callbacks, outside the lock.
   void complete(std::optional<ErrorInfo> failure);
@@ -56,6 +62,7 @@ struct WorkState {
   std::atomic<Progress> progress_{Progress::running};
   std::optional<ErrorInfo> failure_;
   int source_ = -1;
+  std::optional<OperationTimes> times_;
   std::mutex mutex_;
   std::vector<std::function<void()>> callbacks_;  // guarded by mutex_
   std::atomic<bool> held_back_{false};            // release and acquire: the thread that waits may be another

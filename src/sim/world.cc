@@ -30,6 +30,7 @@ World::World(WorldOptions options)
     own.rank = rank;
     own.world = options.ranks;
     if (!options.slice_bytes_of_rank.empty()) own.slice_bytes = options.slice_bytes_of_rank[index(rank)];
+    if (!options.logs.empty()) own.log = options.logs[index(rank)];
     engines_.push_back(std::make_unique<engine::Engine>(network_.endpoint(rank), network_.clock(), std::move(own)));
     note_timer(rank);
   }

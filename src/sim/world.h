@@ -22,10 +22,11 @@ struct WorldOptions {
   int ranks = 1;
   std::uint64_t seed = 1;
   LinkOptions links{};
-  engine::EngineOptions engine{};                  // of every rank; rank and world are filled in
-  std::vector<std::size_t> slice_bytes_of_rank{};  // where they differ
-  int cores = 0;                                   // of a machine, which its ranks share; 0: each rank has its own
-  int hosts_per_machine = 1;                       // virtual ones share its cores
+  engine::EngineOptions engine{};                           // of every rank; rank and world are filled in
+  std::vector<std::size_t> slice_bytes_of_rank{};           // where they differ
+  std::vector<std::shared_ptr<internal::LogStore>> logs{};  // of each rank; empty: none
+  int cores = 0;              // of a machine, which its ranks share; 0: each rank has its own
+  int hosts_per_machine = 1;  // virtual ones share its cores
 };
 
 // One thread.

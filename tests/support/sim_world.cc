@@ -18,6 +18,7 @@ sim::WorldOptions world_options(int ranks, const SimOptions& options) {
   world.engine.hosts = options.hosts;
   world.engine.seed = options.codec_seed;
   world.slice_bytes_of_rank = options.slice_bytes_of_rank;
+  world.logs = options.logs;
   return world;
 }
 

@@ -30,6 +30,7 @@ struct SimOptions {
   std::uint64_t codec_seed = 0;
   std::shared_ptr<const Codec> codec{};   // in place of that of every compressed call
   std::vector<ErrorFeedback> feedback{};  // of each rank, for calls that say so
+  std::vector<std::shared_ptr<internal::LogStore>> logs{};
 };
 
 // One rank's buffers of a call.

@@ -32,6 +32,12 @@ def test_uneven_inputs_end_with_equal_models():
     assert len(set(re.findall(r"add up to (-?\d+\.\d+)", output))) == 1
 
 
+def test_a_logged_loop_prints_its_tables_and_names_the_slow_rank():
+    output = output_of("logged.py", 3, "--slow", "1")
+    assert "Total Latency(ms)" in output and "Breakdown with straggler effect" in output
+    assert re.search(r"^rank (\d) came last", output, re.M)[1] == "1"
+
+
 def test_every_example_is_tested():
     tested = Path(__file__).read_text()
     assert [path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in tested] == []

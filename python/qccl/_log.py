@@ -1,0 +1,263 @@
+"""The communication log: every operation of this process with its own times, in DeepSpeed's tables and beyond."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from . import _C
+
+# The library's operations, and DeepSpeed's and torch's names of them.
+_OPERATIONS = frozenset(
+    "all_reduce all_gather reduce_scatter all_to_all broadcast reduce gather scatter barrier send recv "
+    "all_gather_into_tensor all_gather_object reduce_scatter_tensor all_to_all_single all_reduce_coalesced "
+    "inference_all_reduce broadcast_object_list monitored_barrier isend irecv".split()
+)
+_SETTINGS = ("enabled", "verbose", "prof_all", "prof_ops", "debug")
+_DEFAULTS = {"enabled": False, "verbose": False, "prof_all": True, "prof_ops": [], "debug": False}
+_FORMULAS = ("nccl-tests", "deepspeed")
+
+
+def configure_log(
+    config: dict[str, Any] | str | Path | None = None,
+    *,
+    enabled: bool | None = None,
+    prof_all: bool | None = None,
+    prof_ops: list[str] | None = None,
+    verbose: bool | None = None,
+    debug: bool | None = None,
+    file: str | Path | None = None,
+    capacity: int | None = None,
+) -> None:
+    """Switches the log of this process on or off, for operations that begin from now on; None changes nothing.
+
+    config: DeepSpeed's configuration, or the file that has it: its section "comms_logger" holds, "enabled" in it as
+        well, and what it does not have is as DeepSpeed's defaults say. The other arguments win over it.
+    enabled: whether operations are logged.
+    prof_all: all of them; else those in prof_ops, by the library's, torch's or DeepSpeed's names.
+    verbose: rank 0 writes DeepSpeed's line to standard error for each operation that ends.
+    debug: operations are named after the function that made the call, too.
+    file: at the end each rank writes the log to this name + rank + ".json", as QCCL_LOG_FILE does.
+    capacity: records kept; the oldest make room for new ones.
+
+    Before or after init_process_group(). Raises ValueError for what there is not.
+    """
+    settings: dict[str, Any] = {} if config is None else _section(config)
+    given = {"enabled": enabled, "prof_all": prof_all, "prof_ops": prof_ops, "verbose": verbose, "debug": debug}
+    given |= {"file": None if file is None else str(file), "capacity": capacity}
+    settings |= {key: value for key, value in given.items() if value is not None}
+    _check_operations(settings.get("prof_ops", []))
+    _C.configure_log(**settings)
+
+
+def log_summary(
+    show_straggler: bool = False,
+    return_dict: bool = False,
+    *,
+    show_traffic: bool = True,
+    formulas: str = "nccl-tests",
+) -> dict[str, Any] | None:
+    """Prints DeepSpeed's tables of what the log holds, on rank 0.
+
+    show_straggler: also who kept whom waiting. Collective over the default process group then.
+    return_dict: returns, on every rank, {"summary": {operation: {bytes: ...}}, "straggler_analysis": ..., "stragglers":
+        ..., "metadata": ...} with DeepSpeed's keys and, besides, percentiles, bytes sent and compression ratio;
+        "stragglers" has the ranks, whom the others waited for longest in front.
+    show_traffic: also percentiles, bytes on the wire and compression ratios.
+    formulas: of the bandwidths: nccl-tests', by the size of each operation's own group, or "deepspeed", whose algbw is
+        too high for all_reduce and reduce_scatter, and which takes every group for the whole job.
+    """
+    rows, latency_table, traffic_table = _C.log_summary(_is_deepspeed(formulas))
+    tables = [latency_table, *([traffic_table] if show_traffic else [])]
+    operations, ranks = None, None
+    if show_straggler:
+        operations, ranks, straggler_table = _stragglers()
+        tables.append(straggler_table)
+    joined = dist.is_initialized()
+    if not joined or dist.get_rank() == 0:
+        print("\n".join(tables), end="", flush=True)
+    if not return_dict:
+        return None
+    return {
+        "summary": _by_operation(rows, _summary_entry),
+        "straggler_analysis": None if operations is None else _by_operation(operations, _straggler_entry),
+        "stragglers": ranks,
+        "metadata": {
+            "world_size": dist.get_world_size() if joined else 1,
+            "rank": dist.get_rank() if joined else 0,
+            "timestamp": datetime.now().isoformat(),
+        },
+    }
+
+
+def save_log(path: str | Path) -> None:
+    """Writes this rank's log: to NAME.json as a trace, for ui.perfetto.dev, `qccl log` and `qccl trace`; or to NAME.csv
+    with a line for each operation."""
+    path = Path(path)
+    writers = {".json": _C.log_trace, ".csv": _C.log_csv}
+    if path.suffix not in writers:
+        raise ValueError(f"{path}: a log can be written to a name that ends with .json or .csv")
+    path.write_text(writers[path.suffix]())
+
+
+class CommsLogger:
+    """The log of this process under the names of DeepSpeed's `comms_logger`. There is one: `qccl.comms_logger`."""
+
+    @property
+    def enabled(self) -> bool:
+        return _C.log_options()["enabled"]
+
+    @property
+    def verbose(self) -> bool:
+        return _C.log_options()["verbose"]
+
+    @property
+    def prof_all(self) -> bool:
+        return _C.log_options()["prof_all"]
+
+    @property
+    def prof_ops(self) -> list[str]:
+        return _C.log_options()["prof_ops"]
+
+    @property
+    def debug(self) -> bool:
+        return _C.log_options()["debug"]
+
+    def start_profiling_comms(self) -> None:
+        """From now on all operations are logged."""
+        configure_log(prof_all=True)
+
+    def stop_profiling_comms(self) -> None:
+        """From now on only those of prof_ops."""
+        configure_log(prof_all=False)
+
+    def start_profiling_op(self, op_name_list: list[str]) -> None:
+        configure_log(prof_ops=list(dict.fromkeys([*self.prof_ops, *op_name_list])))
+
+    def stop_profiling_op(self, op_name_list: list[str]) -> None:
+        configure_log(prof_ops=[name for name in self.prof_ops if name not in op_name_list])
+
+    def records(self, formulas: str = "nccl-tests") -> list[dict[str, Any]]:
+        """Every operation that has ended, with all that is known of it; times are of the machine's monotonic clock."""
+        return _C.log_records(_is_deepspeed(formulas))
+
+    def get_raw_data(self) -> dict[str, dict[int, list[Any]]]:
+        """{operation: {bytes: [count, latencies in ms, algbw, busbw in Gbps]}}"""
+        found: dict[str, dict[int, list[Any]]] = {}
+        for record in self.records():
+            entry = found.setdefault(record["name"], {}).setdefault(record["bytes"], [0, [], [], []])
+            entry[0] += 1
+            for place, key in enumerate(("latency_ms", "algbw_gbps", "busbw_gbps"), start=1):
+                entry[place].append(record[key])
+        return found
+
+    def has_data(self) -> bool:
+        return self.get_total_operations() > 0
+
+    def reset_data(self) -> None:
+        """Forgets all records, for example at the end of an epoch."""
+        _C.clear_log()
+
+    def get_operation_names(self) -> list[str]:
+        return list(self.get_raw_data())
+
+    def get_total_operations(self) -> int:
+        return len(self.records())
+
+    def get_operation_summary(self, operation_name: str) -> dict[int, dict[str, Any]] | None:
+        """By size, as in log_summary(); None if there was no such operation."""
+        return _by_operation(_C.log_summary(False)[0], _summary_entry).get(operation_name)
+
+
+comms_logger = CommsLogger()
+
+
+def _section(config: dict[str, Any] | str | Path) -> dict[str, Any]:
+    """What the configuration says, completed by DeepSpeed's defaults."""
+    where = "the configuration" if isinstance(config, dict) else str(config)
+    document = config if isinstance(config, dict) else json.loads(Path(config).read_text())
+    section = document.get("comms_logger")
+    if not isinstance(section, dict):
+        raise ValueError(f'{where} has no section "comms_logger"')
+    unknown = sorted(set(section) - set(_SETTINGS))
+    if unknown:
+        raise ValueError(f'"comms_logger" in {where} has {", ".join(unknown)}; there are {", ".join(_SETTINGS)}')
+    return _DEFAULTS | section
+
+
+def _check_operations(names: list[str]) -> None:
+    unknown = [name for name in names if name not in _OPERATIONS]
+    if unknown:
+        raise ValueError(f"prof_ops has {', '.join(unknown)}; there are {', '.join(sorted(_OPERATIONS))}")
+
+
+def _is_deepspeed(formulas: str) -> bool:
+    if formulas not in _FORMULAS:
+        raise ValueError(f"there are no formulas {formulas!r}; there are {' and '.join(_FORMULAS)}")
+    return formulas == "deepspeed"
+
+
+@contextmanager
+def _paused() -> Iterator[None]:
+    enabled = _C.log_options()["enabled"]
+    _C.configure_log(enabled=False)
+    try:
+        yield
+    finally:
+        _C.configure_log(enabled=enabled)
+
+
+def _stragglers() -> tuple[list[dict[str, Any]], list[dict[str, Any]], str]:
+    """Ranks may have logged different operations: those that all have are compared."""
+    of_ranks: list[Any] = [None] * dist.get_world_size()
+    with _paused():
+        dist.all_gather_object(of_ranks, _C.log_latencies())
+    return _C.log_stragglers(of_ranks, dist.get_rank())
+
+
+def _by_operation(rows: list[dict[str, Any]], entry: Any) -> dict[str, dict[int, dict[str, Any]]]:
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    for row in rows:
+        size = {"msg_size_bytes": row["bytes"], "msg_size_str": _C.log_size_text(row["bytes"])}
+        found.setdefault(row["name"], {})[row["bytes"]] = entry(row) | size
+    return found
+
+
+def _summary_entry(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "count": row["count"],
+        "total_latency_ms": row["total_ms"],
+        "avg_latency_ms": row["average_ms"],
+        "tput_avg_gbps": row["algbw_gbps"],
+        "busbw_avg_gbps": row["busbw_gbps"],
+        **{key: row[key] for key in ("min_ms", "p50_ms", "p90_ms", "p99_ms", "max_ms")},
+        "wire_bytes": row["wire_bytes"],
+        "compression_ratio": row["compression_ratio"],
+    }
+
+
+def _straggler_entry(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "count": row["count"],
+        "total_comm_lat_ms": row["total_comm_ms"],
+        "total_straggler_ms": row["total_straggler_ms"],
+        "avg_comm_lat_ms": row["average_comm_ms"],
+        "avg_straggler_ms": row["average_straggler_ms"],
+    }
+
+
+def _caller() -> str:
+    """The function that is nearest in the stack and neither torch's, DeepSpeed's communication's nor ours."""
+    frame = sys._getframe(1)
+    passed = ("torch", "qccl", "contextlib", "deepspeed.comm", "deepspeed.utils")
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if not any(module == name or module.startswith(name + ".") for name in passed):
+            return f"[Caller Func: {frame.f_code.co_name}]"
+        frame = frame.f_back
+    return ""

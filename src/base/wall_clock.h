@@ -1,0 +1,11 @@
+// The time of day, for what is written into files. Never for durations: it may jump.
+#pragma once
+
+#include "base/clock.h"
+
+namespace qccl {
+
+// Since 1970, in UTC without leap seconds.
+Nanoseconds time_of_day();
+
+}  // namespace qccl

@@ -1,0 +1,206 @@
+// Bandwidths, percentiles and stragglers: arithmetic on logs, all of it here.
+#include "qccl/log_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace qccl {
+namespace {
+
+// Of each end of the sorted values an average leaves out this share, as DeepSpeed's do.
+constexpr double kTrimmedShare = 0.1;
+
+double mean(std::span<const double> values) {
+  return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double trimmed_mean(std::span<const double> sorted) {
+  const auto cut = static_cast<std::size_t>(std::lround(kTrimmedShare * static_cast<double>(sorted.size())));
+  return mean(sorted.subspan(cut, sorted.size() - 2 * cut));
+}
+
+double trimmed_mean_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return trimmed_mean(values);
+}
+
+// The least value that `share` of all do not exceed.
+double percentile(std::span<const double> sorted, double share) {
+  const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));
+  return sorted[std::max<std::size_t>(rank, 1) - 1];
+}
+
+bool has_parts(const std::string& operation) {
+  return operation == "all_gather" || operation == "reduce_scatter" || operation == "gather" ||
+         operation == "scatter" || operation == "all_to_all";
+}
+
+// What all of its ranks wait for: nobody's results are there before everybody has come.
+bool waits_for_all(const OperationRecord& record) {
+  return record.operation == "all_reduce" || record.operation == "all_gather" || record.operation == "reduce_scatter" ||
+         record.operation == "all_to_all" || record.operation == "barrier";
+}
+
+// busbw over algbw.
+double bus_factor(const std::string& operation, int ranks) {
+  const double n = std::max(ranks, 1);
+  if (operation == "all_reduce") return 2 * (n - 1) / n;
+  return has_parts(operation) ? (n - 1) / n : 1;
+}
+
+Bandwidth deepspeed_bandwidth(const OperationRecord& record, int world, double gbps_per_byte) {
+  const std::string& operation = record.operation;
+  const double n = std::max(world, 1);
+  const double plain = static_cast<double>(record.bytes) * gbps_per_byte;
+  if (operation == "all_reduce") return {2 * plain, plain * 2 * (n - 1) / n};
+  if (operation == "all_to_all") return {plain, plain * (n - 1) / n};
+  if (operation == "all_gather" || operation == "reduce_scatter") return {plain * n, plain * n * (n - 1) / n};
+  return {plain, plain};
+}
+
+// Summaries by name, in the order of first use, and size.
+using Key = std::pair<std::size_t, std::uint64_t>;
+
+class NameOrder {
+ public:
+  std::size_t of(const std::string& name) { return places_.try_emplace(name, places_.size()).first->second; }
+
+ private:
+  std::map<std::string, std::size_t> places_;
+};
+
+struct Samples {
+  std::string name;
+  std::vector<double> ms;
+  std::vector<double> algbw;
+  std::vector<double> busbw;
+  double wire = 0;
+  double payload = 0;
+  double plain = 0;
+};
+
+OperationSummary summary_of(std::uint64_t bytes, Samples&& samples) {
+  std::vector<double>& ms = samples.ms;
+  std::sort(ms.begin(), ms.end());
+  return {.name = samples.name,
+          .bytes = bytes,
+          .count = ms.size(),
+          .total_ms = std::accumulate(ms.begin(), ms.end(), 0.0),
+          .average_ms = trimmed_mean(ms),
+          .min_ms = ms.front(),
+          .p50_ms = percentile(ms, 0.5),
+          .p90_ms = percentile(ms, 0.9),
+          .p99_ms = percentile(ms, 0.99),
+          .max_ms = ms.back(),
+          .algbw_gbps = trimmed_mean_of(std::move(samples.algbw)),
+          .busbw_gbps = trimmed_mean_of(std::move(samples.busbw)),
+          .wire_bytes = samples.wire / static_cast<double>(ms.size()),
+          .compression_ratio = samples.payload == 0 ? 1 : samples.plain / samples.payload};
+}
+
+// One operation in the logs of its members.
+struct Meeting {
+  struct Part {
+    std::size_t log;
+    const OperationRecord* record;
+  };
+  std::vector<Part> parts;
+};
+
+struct View {
+  std::string name;
+  std::vector<double> comm;
+  std::vector<double> straggler;
+};
+
+void compare(const Meeting& meeting, std::vector<StragglerReport::Rank>& ranks, double& shortest) {
+  const auto ms = [](const Meeting::Part& part) { return part.record->latency_ms(); };
+  const auto last = std::min_element(meeting.parts.begin(), meeting.parts.end(),
+                                     [&](const auto& a, const auto& b) { return ms(a) < ms(b); });
+  shortest = ms(*last);
+  double waited = 0;
+  for (const Meeting::Part& part : meeting.parts) {
+    ranks[part.log].waited_ms += ms(part) - shortest;
+    waited += ms(part) - shortest;
+  }
+  ++ranks[last->log].last_in;
+  ranks[last->log].waited_for_ms += waited / static_cast<double>(meeting.parts.size() - 1);
+}
+
+}  // namespace
+
+Bandwidth bandwidth_of(const OperationRecord& record, BandwidthFormula formula, int world) {
+  const auto ns = static_cast<double>(record.times.ended_ns - record.times.posted_ns);
+  if (ns <= 0) return {};
+  if (formula == BandwidthFormula::deepspeed) return deepspeed_bandwidth(record, world, 8 / ns);
+  const double algbw = static_cast<double>(record.bandwidth_bytes) * 8 / ns;
+  return {algbw, algbw * bus_factor(record.operation, record.group_size)};
+}
+
+std::vector<OperationSummary> summarize(const RankLog& log, BandwidthFormula formula) {
+  NameOrder order;
+  std::map<Key, Samples> found;
+  for (const OperationRecord& record : log.records) {
+    if (!record.error.empty()) continue;
+    Samples& samples = found[{order.of(record.name), record.bytes}];
+    samples.name = record.name;
+    samples.ms.push_back(record.latency_ms());
+    const Bandwidth bandwidth = bandwidth_of(record, formula, log.world);
+    samples.algbw.push_back(bandwidth.algbw_gbps);
+    samples.busbw.push_back(bandwidth.busbw_gbps);
+    samples.wire += static_cast<double>(record.wire_bytes);
+    samples.payload += static_cast<double>(record.payload_bytes);
+    samples.plain += static_cast<double>(record.plain_bytes);
+  }
+  std::vector<OperationSummary> summaries;
+  for (auto& [key, samples] : found) summaries.push_back(summary_of(key.second, std::move(samples)));
+  return summaries;
+}
+
+StragglerReport find_stragglers(std::span<const RankLog> logs, int viewer) {
+  StragglerReport report;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, Meeting> meetings;  // by group and sequence
+  for (std::size_t log = 0; log < logs.size(); ++log) {
+    report.ranks.push_back({.rank = logs[log].rank});
+    for (const OperationRecord& record : logs[log].records) {
+      if (record.is_message || record.group_size < 2 || !record.error.empty() || !waits_for_all(record)) continue;
+      meetings[{record.group_id, record.sequence}].parts.push_back({log, &record});
+    }
+  }
+  NameOrder order;
+  std::map<Key, View> views;
+  for (const auto& [key, meeting] : meetings) {
+    if (meeting.parts.size() != static_cast<std::size_t>(meeting.parts.front().record->group_size)) {
+      ++report.incomplete;
+      continue;
+    }
+    ++report.compared;
+    double shortest = 0;
+    compare(meeting, report.ranks, shortest);
+    for (const Meeting::Part& part : meeting.parts) {
+      if (logs[part.log].rank != viewer) continue;
+      View& view = views[{order.of(part.record->name), part.record->bytes}];
+      view.name = part.record->name;
+      view.comm.push_back(shortest);
+      view.straggler.push_back(part.record->latency_ms() - shortest);
+    }
+  }
+  for (auto& [key, view] : views) {
+    report.operations.push_back(
+        {.name = view.name,
+         .bytes = key.second,
+         .count = view.comm.size(),
+         .total_comm_ms = std::accumulate(view.comm.begin(), view.comm.end(), 0.0),
+         .total_straggler_ms = std::accumulate(view.straggler.begin(), view.straggler.end(), 0.0),
+         .average_comm_ms = trimmed_mean_of(view.comm),
+         .average_straggler_ms = trimmed_mean_of(view.straggler)});
+  }
+  std::stable_sort(report.ranks.begin(), report.ranks.end(),
+                   [](const auto& a, const auto& b) { return a.waited_for_ms > b.waited_for_ms; });
+  return report;
+}
+
+}  // namespace qccl

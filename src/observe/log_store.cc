@@ -1,0 +1,155 @@
+#include "observe/log_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "qccl/log_report.h"
+
+namespace qccl {
+
+OperationLog::OperationLog(std::shared_ptr<internal::LogStore> store) : store_(std::move(store)) {}
+void OperationLog::configure(const LogOptions& options) { store_->configure(options); }
+LogOptions OperationLog::options() const { return store_->options(); }
+RankLog OperationLog::read() const { return store_->read(); }
+void OperationLog::clear() { store_->clear(); }
+
+std::string_view to_string(DataPath path) {
+  switch (path) {
+    case DataPath::frames: return "frames";
+    case DataPath::board: return "board";
+    case DataPath::shared_buffer: break;
+  }
+  return "shared_buffer";
+}
+
+}  // namespace qccl
+
+namespace qccl::internal {
+namespace {
+
+// DeepSpeed's names of what has another one here.
+constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
+    {"all_gather_into_tensor", "all_gather"},
+    {"all_gather_object", "all_gather"},
+    {"reduce_scatter_tensor", "reduce_scatter"},
+    {"all_to_all_single", "all_to_all"},
+    {"all_reduce_coalesced", "all_reduce"},
+    {"inference_all_reduce", "all_reduce"},
+    {"broadcast_object_list", "broadcast"},
+    {"monitored_barrier", "barrier"},
+    {"isend", "send"},
+    {"irecv", "recv"},
+};
+
+bool names(std::string_view listed, std::string_view operation, std::string_view name) {
+  if (listed == operation || (!name.empty() && listed == name)) return true;
+  return std::any_of(std::begin(kAliases), std::end(kAliases),
+                     [&](const auto& alias) { return listed == alias.first && operation == alias.second; });
+}
+
+}  // namespace
+
+LogStore::LogStore(Place place, const LogOptions& options) : place_(std::move(place)) { configure(options); }
+
+void LogStore::configure(const LogOptions& options) {
+  const std::lock_guard lock(mutex_);
+  options_ = options;
+  mode_.store(!options.enabled ? Mode::off : options.prof_all ? Mode::all : Mode::listed, std::memory_order_relaxed);
+  make_room();
+}
+
+LogOptions LogStore::options() const {
+  const std::lock_guard lock(mutex_);
+  return options_;
+}
+
+bool LogStore::wants(std::string_view operation, std::string_view name) const {
+  const Mode mode = mode_.load(std::memory_order_relaxed);
+  if (mode != Mode::listed) return mode == Mode::all;
+  const std::lock_guard lock(mutex_);
+  const auto& listed = options_.prof_ops;
+  return std::any_of(listed.begin(), listed.end(), [&](const auto& each) { return names(each, operation, name); });
+}
+
+void LogStore::make_room() {
+  while (entries_.size() > options_.capacity) {
+    entries_.pop_front();
+    ++dropped_;
+  }
+}
+
+std::uint32_t LogStore::number_of(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto [place, is_new] = number_of_name_.try_emplace(std::string(text), names_.size());
+  if (is_new) names_.emplace_back(text);
+  return place->second;
+}
+
+void LogStore::add(Entry entry, const std::string& group, int group_size, std::string_view name,
+                   std::string_view error) {
+  std::string line;
+  {
+    const std::lock_guard lock(mutex_);
+    entry.name = number_of(name);
+    entry.error = number_of(error);
+    groups_.try_emplace(entry.group_id, group, group_size);
+    entries_.push_back(entry);
+    make_room();
+    if (options_.verbose && place_.rank == 0) line = verbose_line(record(entry));
+  }
+  if (!line.empty()) write_line(line);
+}
+
+OperationRecord LogStore::record(const Entry& entry) const {
+  const Group& group = groups_.at(entry.group_id);
+  OperationRecord record;
+  record.operation = entry.operation;
+  record.name = entry.name == 0 ? record.operation : names_[entry.name];
+  if (options_.debug && entry.name != 0) record.name = fmt::format("{} | {}", record.operation, record.name);
+  record.group = group.name;
+  record.group_id = entry.group_id;
+  record.group_size = group.size;
+  record.sequence = entry.sequence;
+  record.is_message = entry.is_message;
+  record.peer = entry.peer;
+  record.count = entry.count;
+  record.type = entry.type;
+  record.algorithm = entry.algorithm;
+  record.path = entry.path;
+  record.compression = entry.compression;
+  record.bytes = entry.bytes;
+  record.bandwidth_bytes = entry.bandwidth_bytes;
+  record.wire_bytes = entry.wire_bytes;
+  record.payload_bytes = entry.payload_bytes;
+  record.plain_bytes = entry.plain_bytes;
+  record.times = entry.times;
+  record.error = names_[entry.error];
+  return record;
+}
+
+RankLog LogStore::read() const {
+  RankLog log{.rank = place_.rank,
+              .world = place_.world,
+              .host = place_.host,
+              .clock = place_.clock,
+              .unix_offset_ns = place_.unix_offset_ns,
+              .records = {}};
+  const std::lock_guard lock(mutex_);
+  log.dropped = dropped_;
+  log.records.reserve(entries_.size());
+  for (const Entry& entry : entries_) log.records.push_back(record(entry));
+  return log;
+}
+
+void LogStore::clear() {
+  const std::lock_guard lock(mutex_);
+  entries_.clear();
+  dropped_ = 0;
+  groups_.clear();
+  names_.resize(1);
+  number_of_name_.clear();
+}
+
+}  // namespace qccl::internal

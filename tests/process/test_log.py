@@ -1,0 +1,124 @@
+"""`qccl log` and `qccl trace`, on the logs that programs write when the environment says so."""
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+
+import pytest
+from program import PROGRAM, environment, run
+
+RANKS = 3
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
+    """What three ranks of a program that knows nothing of it have logged."""
+    folder = tmp_path_factory.mktemp("logs")
+    flags = ["-b", "256K", "-e", "1M", "-f", 4, "-n", 5, "-g", RANKS]
+    done = run("perf", "all_reduce", *flags, "--compression", "minmax:bits=4", QCCL_LOG_FILE=str(folder / "log_"))
+    assert done.returncode == 0, done.stderr
+    files = sorted(folder.iterdir())
+    assert [file.name for file in files] == [f"log_{rank}.json" for rank in range(RANKS)]
+    return files
+
+
+def events(path) -> list[dict]:
+    return [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+
+
+def test_each_rank_writes_every_operation_with_its_times(logs):
+    for rank, file in enumerate(logs):
+        sums = [event for event in events(file) if event["name"] == "all_reduce" and event["args"]["bytes"] >= 1 << 18]
+        assert len(sums) > 2 * 5 and {event["pid"] for event in sums} == {rank}
+        for event in sums:
+            args = event["args"]
+            assert args["posted_ns"] <= args["started_ns"] <= args["ended_ns"]
+            assert event["dur"] == pytest.approx((args["ended_ns"] - args["posted_ns"]) / 1e3)
+            assert args["compression"].startswith("minmax") and args["plain_bytes"] > 7 * args["payload_bytes"]
+
+
+def test_merged_traces_have_a_track_for_each_rank_on_one_clock(logs, tmp_path):
+    merged = tmp_path / "all.json"
+    done = run("trace", "merge", merged, *reversed(logs))
+    assert done.returncode == 0, done.stderr
+    document = json.loads(merged.read_text())
+    assert [head["rank"] for head in document["qccl"]["ranks"]] == list(range(RANKS))
+    tracks = {e["pid"]: e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"}
+    assert [tracks[rank].split()[:2] for rank in range(RANKS)] == [["rank", str(rank)] for rank in range(RANKS)]
+    assert {event["tid"] for event in events(merged)} == {0}, "blocking calls lie in one line"
+    assert min(event["ts"] for event in events(merged)) == 0
+    first = min(event["args"]["posted_ns"] for event in events(merged))
+    for event in events(merged):
+        assert event["ts"] == pytest.approx((event["args"]["posted_ns"] - first) / 1e3)
+    before = sorted(json.dumps(event["args"]) for file in logs for event in events(file))
+    assert sorted(json.dumps(event["args"]) for event in events(merged)) == before
+    again = tmp_path / "again.json"
+    assert run("trace", "merge", again, merged).returncode == 0
+    assert again.read_text() == merged.read_text()
+
+
+def test_summary_has_latencies_traffic_and_stragglers(logs):
+    done = run("log", "summary", *logs)
+    assert done.returncode == 0, done.stderr
+    assert f"rank 0 of {RANKS} on " in done.stdout
+    for words in ("Total Latency(ms)", "p99 Latency(ms)", "Compression Ratio", "Breakdown with straggler effect"):
+        assert words in done.stdout
+    assert done.stdout.count("came last in") == RANKS
+    other = run("log", "summary", "--rank", 1, "--formulas", "deepspeed", *logs)
+    assert other.returncode == 0 and f"rank 1 of {RANKS}" in other.stdout
+    assert "rank 7 is in none of the files" in run("log", "summary", "--rank", 7, *logs).stderr
+
+
+def test_csv_has_a_line_for_each_operation(logs, tmp_path):
+    out = tmp_path / "out.csv"
+    assert run("log", "csv", out, *logs).returncode == 0
+    rows = list(csv.DictReader(io.StringIO(out.read_text())))
+    assert len(rows) == sum(len(events(file)) for file in logs)
+    assert {row["rank"] for row in rows} == {str(rank) for rank in range(RANKS)}
+    for row in rows:
+        took = (int(row["ended_ns"]) - int(row["posted_ns"])) / 1e6
+        assert float(row["latency_ms"]) == pytest.approx(took, abs=1e-6)
+
+
+def test_a_picture_shows_every_rank_and_operation(logs, tmp_path):
+    for name in ("log.png", "it's a log.svg"):
+        done = run("log", "plot", tmp_path / name, *logs)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "log.png").read_bytes().startswith(b"\x89PNG")
+    drawn = (tmp_path / "it's a log.svg").read_text()
+    for words in ("rank 0", "rank 2", "all_reduce, 1 MiB", "ms since the first operation"):
+        assert f"<!-- {words} -->" in drawn, words
+
+
+def test_without_matplotlib_the_error_says_what_is_missing(logs, tmp_path):
+    program = tmp_path / "qccl"
+    shutil.copy(PROGRAM, program)
+    command = [str(program), "log", "plot", str(tmp_path / "x.png"), str(logs[0])]
+    result = subprocess.run(command, env=environment(PATH=str(tmp_path)), capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1 and "needs a Python with matplotlib" in result.stderr
+    assert not (tmp_path / "x.png").exists()
+
+
+def test_what_is_no_log_is_named(logs, tmp_path):
+    (tmp_path / "other.json").write_text('{"traceEvents": []}')
+    (tmp_path / "broken.json").write_text(logs[0].read_text()[:-100])
+    for file, words in (("other.json", "no log of QCCL"), ("broken.json", "not all of it"), ("none.json", "no such")):
+        done = run("log", "summary", tmp_path / file)
+        assert done.returncode == 1 and str(tmp_path / file) in done.stderr and words in done.stderr, done.stderr
+    done = run("trace", "merge", tmp_path / "out.json", logs[0], logs[0])
+    assert done.returncode == 1 and "has rank 0, as" in done.stderr
+
+
+def test_usage_errors_name_what_there_is(tmp_path):
+    for arguments in (["log"], ["log", "sumary"], ["trace"], ["trace", "join"], ["log", "summary"]):
+        done = run(*arguments)
+        assert done.returncode == 2 and "qccl" in done.stderr, arguments
+    assert "Usage: qccl log" in run("log", "--help").stdout
+    assert "Usage: qccl trace merge" in run("trace", "--help").stdout
+
+
+def test_a_log_that_cannot_be_written_is_said_and_ends_nothing(tmp_path):
+    done = run("perf", "all_reduce", "-b", 64, "-e", 64, "-n", 1, QCCL_LOG_FILE=str(tmp_path / "no" / "log_"))
+    assert done.returncode == 0 and f"can't write the log to {tmp_path}/no/log_0.json" in done.stderr

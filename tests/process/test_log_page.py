@@ -1,0 +1,66 @@
+"""Every command and program of docs/log.md is run as it stands there, with files in a folder of the test's own."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from program import PROGRAM, ROOT, environment
+
+PAGE = (ROOT / "docs" / "log.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def shell(text: str, folder) -> str:
+    """Runs the lines, where the page's programs and files are others of the same kind."""
+    (folder / "images").mkdir(exist_ok=True)
+    here = text.replace("/tmp/", f"{folder}/").replace("docs/images/", f"{folder}/images/")
+    here = here.replace("build/qccl", str(PROGRAM)).replace(".venv/bin/python", sys.executable)
+    done = subprocess.run(
+        ["sh", "-ec", here], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_picture_is_made_by_its_commands(tmp_path):
+    picture, _ = blocks("sh")
+    printed = shell(picture, tmp_path)
+    assert "rank 2 came last in " in printed.partition("Breakdown with straggler effect")[2]
+    first_rank = re.search(r"^rank (\d+) came last", printed, re.M)
+    assert first_rank and first_rank[1] == "2", "the slow rank is named first"
+    assert (tmp_path / "images" / "log.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_commands_for_any_program(tmp_path):
+    _, commands = blocks("sh")
+    printed = shell(commands, tmp_path)
+    assert "rank 0 of 4" in printed and "rank 1 of 4" in printed
+    assert len(json.loads((tmp_path / "all.json").read_text())["qccl"]["ranks"]) == 4
+    assert (tmp_path / "all.csv").read_text().startswith("rank,operation,")
+
+
+def test_the_python_program(tmp_path):
+    (program,) = blocks("python")
+    done = subprocess.run(
+        [str(PROGRAM), "run", "-n", "2", "--", sys.executable, "-c", program],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("all_reduce ") == 6, "each rank has three records"
+
+
+def test_the_configuration_is_accepted():
+    qccl = pytest.importorskip("qccl")
+    (section,) = blocks("json")
+    qccl.configure_log(json.loads(section))
+    assert qccl.comms_logger.enabled
+    qccl.configure_log(enabled=False)
+
+
+def test_the_options_page_has_the_variable():
+    assert "`QCCL_LOG_FILE`" in (ROOT / "docs" / "options.md").read_text()

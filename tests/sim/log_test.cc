@@ -1,0 +1,146 @@
+// The log on a virtual clock, where every time is known.
+#include <gtest/gtest.h>
+
+#include "observe/log_store.h"
+#include "plan/plan.h"
+#include "qccl/log_report.h"
+#include "support/sim_call.h"
+
+namespace qccl::testing {
+namespace {
+
+using internal::LogStore;
+using std::chrono::milliseconds;
+
+constexpr int kWorld = 4;
+
+class LoggedWorld {
+ public:
+  explicit LoggedWorld(const LogOptions& options = {.enabled = true}) {
+    for (int rank = 0; rank < kWorld; ++rank) {
+      stores_.push_back(std::make_shared<LogStore>(LogStore::Place{.rank = rank, .world = kWorld}, options));
+    }
+    world_ = std::make_unique<SimWorld>(kWorld, SimOptions{.logs = stores_});
+  }
+
+  SimWorld& operator*() { return *world_; }
+  SimWorld* operator->() { return world_.get(); }
+  RankLog log(int rank) const { return stores_[static_cast<std::size_t>(rank)]->read(); }
+  std::vector<RankLog> logs() const {
+    std::vector<RankLog> all;
+    for (int rank = 0; rank < kWorld; ++rank) all.push_back(log(rank));
+    return all;
+  }
+  // Each call on all ranks, to its end; `late` posts some milliseconds after the others. Returns how many, of all calls.
+  double run(const engine::Call& call, int calls, int late = -1) {
+    Nanoseconds delay{0};
+    for (int i = 0; i < calls; ++i) {
+      SimCall each(*world_, world_group(*world_), call);
+      for (int rank = 0; rank < kWorld; ++rank) {
+        if (rank != late) each.post(rank);
+      }
+      if (late >= 0) {
+        const TimePoint before = world_->now();
+        world_->run_for(milliseconds(5));
+        delay += world_->now() - before;
+        each.post(late);
+      }
+      EXPECT_TRUE(world_->run(each.works()));
+      EXPECT_EQ(each.verify(), "");
+    }
+    return std::chrono::duration<double, std::milli>(delay).count();
+  }
+
+ private:
+  std::vector<std::shared_ptr<LogStore>> stores_;
+  std::unique_ptr<SimWorld> world_;
+};
+
+engine::Call all_reduce(std::uint64_t count, const CallOptions& options = {}) {
+  return make_call(Collective::all_reduce, count, DataType::float32, kWorld, options);
+}
+
+TEST(Log, has_the_clocks_own_times) {
+  LoggedWorld world;
+  world->run_for(milliseconds(3));
+  const TimePoint posted = world->now();
+  SimCall call(*world, world_group(*world), all_reduce(50'000));
+  call.post_all();
+  ASSERT_TRUE(world->run_until([&] { return call.done(1); }));
+  const TimePoint ended = world->now();
+  ASSERT_TRUE(world->run(call.works()));
+  const RankLog log = world.log(1);
+  ASSERT_EQ(log.records.size(), 1u);
+  EXPECT_EQ(log.records[0].times.posted_ns, posted.time_since_epoch().count());
+  EXPECT_EQ(log.records[0].times.started_ns, posted.time_since_epoch().count());
+  EXPECT_EQ(log.records[0].times.ended_ns, ended.time_since_epoch().count());
+  EXPECT_EQ(log.records[0].times, call.works()[1]->times());
+}
+
+TEST(Log, counts_what_each_rank_sends) {
+  LoggedWorld world;
+  world.run(all_reduce(40'960, {.algorithm = Algorithm::sra}), 1);
+  world.run(all_reduce(40'960, {.compression = minmax({.bits = 8}), .algorithm = Algorithm::sra}), 1);
+  const std::uint64_t plain = 2 * 3 * 10'240 * 4;  // three chunks of the input out, the own sum to three
+  for (int rank = 0; rank < kWorld; ++rank) {
+    const auto records = world.log(rank).records;
+    ASSERT_EQ(records.size(), 2u);
+    EXPECT_EQ(records[0].payload_bytes, plain);
+    EXPECT_EQ(records[0].compression_ratio(), 1);
+    EXPECT_GT(records[0].wire_bytes, plain);
+    EXPECT_EQ(records[1].plain_bytes, plain);
+    EXPECT_GT(records[1].compression_ratio(), 3.9);
+    EXPECT_EQ(records[1].compression, minmax({.bits = 8}));
+    EXPECT_EQ(records[1].bytes, 163'840u);
+  }
+}
+
+TEST(Log, names_the_rank_that_comes_late) {
+  for (const int late : {0, 2, 3}) {
+    for (const std::uint64_t count : {10, 100'000}) {
+      LoggedWorld world;
+      const double delay_ms = world.run(all_reduce(count), 20, late);
+      ASSERT_GE(delay_ms, 20 * 5);
+      const StragglerReport report = find_stragglers(world.logs(), 1);
+      EXPECT_EQ(report.compared, 20u);
+      EXPECT_EQ(report.incomplete, 0u);
+      EXPECT_EQ(report.ranks.front().rank, late);
+      EXPECT_EQ(report.ranks.front().last_in, 20u);
+      // Ranks end an operation within a millisecond of each other.
+      EXPECT_NEAR(report.ranks.front().waited_for_ms, delay_ms, 20);
+      ASSERT_EQ(report.operations.size(), 1u);
+      EXPECT_NEAR(report.operations[0].total_straggler_ms, delay_ms, 20);
+      EXPECT_LT(report.operations[0].average_comm_ms, 1);
+    }
+  }
+}
+
+TEST(Log, of_ranks_that_come_together_names_nobody_for_long) {
+  LoggedWorld world;
+  world.run(all_reduce(100'000), 20);
+  const StragglerReport report = find_stragglers(world.logs(), 0);
+  EXPECT_EQ(report.compared, 20u);
+  EXPECT_LT(report.ranks.front().waited_for_ms, 20 * 0.5);
+}
+
+TEST(Log, has_what_failed_and_why) {
+  LoggedWorld world;
+  SimCall call(*world, world_group(*world), all_reduce(1000));
+  for (const int rank : {0, 1, 3}) call.post(rank, milliseconds(20));
+  ASSERT_TRUE(world->run(call.works()));
+  const RankLog log = world.log(0);
+  ASSERT_EQ(log.records.size(), 1u);
+  EXPECT_NE(log.records[0].error.find("all_reduce"), std::string::npos) << log.records[0].error;
+  EXPECT_GE(log.records[0].latency_ms(), 20);
+  EXPECT_TRUE(summarize(log).empty());
+  EXPECT_EQ(find_stragglers(world.logs(), 0).compared, 0u);
+}
+
+TEST(Log, turned_on_in_between_has_what_is_posted_from_then_on) {
+  LoggedWorld world({.enabled = false});
+  world.run(all_reduce(10), 3);
+  EXPECT_TRUE(world.log(0).records.empty());
+}
+
+}  // namespace
+}  // namespace qccl::testing

@@ -1,0 +1,16 @@
+// `qccl log` and `qccl trace`: what the logs of ranks say, summed up, drawn and merged.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace qccl::tools {
+
+// Run the command with the words behind "log" or "trace"; return the exit code.
+int log_main(const std::vector<std::string>& arguments);
+int trace_main(const std::vector<std::string>& arguments);
+
+inline constexpr int kLogFailed = 1;
+inline constexpr int kLogUsage = 2;
+
+}  // namespace qccl::tools

@@ -93,15 +93,15 @@ class Alignment {
   std::int64_t begin_ = std::numeric_limits<std::int64_t>::max();
 };
 
-// Which line of a rank's track an operation lies on: the first where nothing is under way.
+// Which line of a rank's track an operation lies on, from 1: the first where nothing is under way.
 class Lanes {
  public:
-  std::size_t take(const OperationTimes& times) {
+  std::ptrdiff_t take(const OperationTimes& times) {
     auto lane =
         std::find_if(busy_until_.begin(), busy_until_.end(), [&](std::int64_t end) { return end <= times.posted_ns; });
     if (lane == busy_until_.end()) lane = busy_until_.insert(lane, 0);
     *lane = times.ended_ns;
-    return static_cast<std::size_t>(lane - busy_until_.begin());
+    return lane - busy_until_.begin() + 1;
   }
 
  private:

@@ -136,7 +136,7 @@ TEST(Log, has_what_failed_and_why) {
   EXPECT_EQ(find_stragglers(world.logs(), 0).compared, 0u);
 }
 
-TEST(Log, turned_on_in_between_has_what_is_posted_from_then_on) {
+TEST(Log, that_is_off_has_nothing) {
   LoggedWorld world({.enabled = false});
   world.run(all_reduce(10), 3);
   EXPECT_TRUE(world.log(0).records.empty());

@@ -24,6 +24,10 @@ def size_text(size):
         size /= 1024
 
 
+def kind_text(name, size, codec):
+    return f"{name}, {size_text(size)}" + ("" if codec == "none" else f", {codec}")
+
+
 def share(values, part):
     return sorted(values)[min(len(values) - 1, int(part * len(values)))]
 
@@ -46,28 +50,29 @@ def draw_timeline(axes, events, colours):
 
 
 def by_kind(events):
-    """Latencies in ms, sent and plain bytes of one operation, by name and size: those that took longest."""
+    """The operations by name, size and codec, of those kinds that took longest."""
     kinds = defaultdict(list)
     for event in events:
-        kinds[event["name"], event["args"]["bytes"]].append(event)
+        args = event["args"]
+        kinds[event["name"], args["bytes"], args["compression"].partition(":")[0]].append(event)
     longest = sorted(kinds, key=lambda kind: -sum(event["dur"] for event in kinds[kind]))[:MOST_ROWS]
     return {kind: kinds[kind] for kind in sorted(longest)}
 
 
 def draw_latencies(axes, kinds, colours):
-    for row, ((name, _), events) in enumerate(kinds.items()):
+    for row, ((name, *_), events) in enumerate(kinds.items()):
         ms = [event["dur"] / 1e3 for event in events]
         axes.plot([share(ms, 0.1), share(ms, 0.9)], [row, row], color=colours[name], linewidth=4, alpha=0.45)
         axes.plot([share(ms, 0.5)], [row], "o", color=colours[name], markersize=6)
         axes.plot([share(ms, 0.99)], [row], "|", color=colours[name], markersize=11)
-    axes.set_yticks(range(len(kinds)), [f"{name}, {size_text(size)}" for name, size in kinds])
+    axes.set_yticks(range(len(kinds)), [kind_text(*kind) for kind in kinds])
     axes.set_ylim(len(kinds) - 0.5, -0.5)
     axes.set_xscale("log")
     axes.set_xlabel("ms: 10 to 90 % (bar), half (dot), 99 % (tick)")
 
 
 def draw_bytes(axes, kinds, colours):
-    for row, ((name, _), events) in enumerate(kinds.items()):
+    for row, ((name, *_), events) in enumerate(kinds.items()):
         sent = sum(event["args"]["wire_bytes"] for event in events) / len(events)
         plain = sum(event["args"]["plain_bytes"] for event in events) / len(events)
         axes.barh(row, plain / 1e6, height=0.7, color="none", edgecolor=colours[name], linewidth=1.2)

@@ -29,8 +29,10 @@ std::string_view to_string(DataPath path) {
 namespace qccl::internal {
 namespace {
 
-// DeepSpeed's names of what has another one here.
+// Torch's and DeepSpeed's names of what has another one here.
 constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
+    {"all_gather_single", "all_gather"},
+    {"reduce_scatter_single", "reduce_scatter"},
     {"all_gather_into_tensor", "all_gather"},
     {"all_gather_object", "all_gather"},
     {"reduce_scatter_tensor", "reduce_scatter"},

@@ -88,7 +88,7 @@ def test_a_picture_shows_every_rank_and_operation(logs, tmp_path):
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "log.png").read_bytes().startswith(b"\x89PNG")
     drawn = (tmp_path / "it's a log.svg").read_text()
-    for words in ("rank 0", "rank 2", "all_reduce, 1 MiB", "ms since the first operation"):
+    for words in ("rank 0", "rank 2", "all_reduce, 1 MiB, minmax", "ms since the first operation"):
         assert f"<!-- {words} -->" in drawn, words
 
 

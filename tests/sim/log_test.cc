@@ -31,7 +31,7 @@ class LoggedWorld {
     for (int rank = 0; rank < kWorld; ++rank) all.push_back(log(rank));
     return all;
   }
-  // Each call on all ranks, to its end; `late` posts some milliseconds after the others. Returns how many, of all calls.
+  // Each call on all ranks, to its end; `late` posts some milliseconds after the others. Returns how many in all.
   double run(const engine::Call& call, int calls, int late = -1) {
     Nanoseconds delay{0};
     for (int i = 0; i < calls; ++i) {

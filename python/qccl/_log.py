@@ -16,7 +16,8 @@ from . import _C
 _OPERATIONS = frozenset(
     "all_reduce all_gather reduce_scatter all_to_all broadcast reduce gather scatter barrier send recv "
     "all_gather_single all_gather_into_tensor all_gather_object reduce_scatter_single reduce_scatter_tensor "
-    "all_to_all_single all_reduce_coalesced inference_all_reduce broadcast_object_list monitored_barrier isend irecv".split()
+    "all_to_all_single all_reduce_coalesced inference_all_reduce broadcast_object_list monitored_barrier "
+    "isend irecv".split()
 )
 _SETTINGS = ("enabled", "verbose", "prof_all", "prof_ops", "debug")
 _DEFAULTS = {"enabled": False, "verbose": False, "prof_all": True, "prof_ops": [], "debug": False}

@@ -19,7 +19,8 @@ def shell(text: str, folder) -> str:
     """Runs the lines, where the page's programs and files are others of the same kind."""
     (folder / "images").mkdir(exist_ok=True)
     here = text.replace("/tmp/", f"{folder}/").replace("docs/images/", f"{folder}/images/")
-    here = here.replace("build/qccl", str(PROGRAM)).replace(".venv/bin/python", sys.executable)
+    here = here.replace("build/qccl", str(PROGRAM)).replace("build/bench", str(PROGRAM.parent / "bench"))
+    here = here.replace(".venv/bin/python", sys.executable)
     done = subprocess.run(
         ["sh", "-ec", here], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120
     )
@@ -28,7 +29,7 @@ def shell(text: str, folder) -> str:
 
 
 def test_the_picture_is_made_by_its_commands(tmp_path):
-    picture, _ = blocks("sh")
+    picture, _, _ = blocks("sh")
     printed = shell(picture, tmp_path)
     assert "rank 2 came last in " in printed.partition("Breakdown with straggler effect")[2]
     first_rank = re.search(r"^rank (\d+) came last", printed, re.M)
@@ -37,7 +38,7 @@ def test_the_picture_is_made_by_its_commands(tmp_path):
 
 
 def test_the_commands_for_any_program(tmp_path):
-    _, commands = blocks("sh")
+    _, commands, _ = blocks("sh")
     printed = shell(commands, tmp_path)
     assert "rank 0 of 4" in printed and "rank 1 of 4" in printed
     assert len(json.loads((tmp_path / "all.json").read_text())["qccl"]["ranks"]) == 4
@@ -52,6 +53,15 @@ def test_the_python_program(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("all_reduce ") == 6, "each rank has three records"
+
+
+def test_the_cost_is_measured(tmp_path):
+    _, _, command = blocks("sh")
+    if not (PROGRAM.parent / "bench" / "log_cost").exists():
+        pytest.skip("the benchmarks are not built")
+    rows = [line.split() for line in shell(command, tmp_path).splitlines()[1:]]
+    assert [int(row[0]) for row in rows] == [4, 4096, 65536, 1 << 20]
+    assert all(0 < float(row[3]) < 100 for row in rows)
 
 
 def test_the_configuration_is_accepted():

@@ -46,11 +46,17 @@ const char* name_of(std::int64_t target) {
   }
 }
 
+// Asked once: a virtual machine's hypervisor answers for the processor, in some 20 us.
+const std::vector<std::int64_t>& runnable_targets() {
+  static const std::vector<std::int64_t> targets = hwy::SupportedAndGeneratedTargets();
+  return targets;
+}
+
 // All compiled targets of this name that the machine runs, and all narrower ones for kernels that are not compiled
 // for these; 0 if none has the name.
 std::int64_t targets_named(std::string_view name) {
   std::int64_t mask = 0;
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+  for (const std::int64_t target : runnable_targets()) {
     if (mask != 0 || name == name_of(target)) mask |= target;
   }
   return mask;
@@ -74,7 +80,7 @@ hwy::ChosenTarget& chosen_simd() {
 
 std::vector<std::string_view> simd_targets() {
   std::vector<std::string_view> names;
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+  for (const std::int64_t target : runnable_targets()) {
     const std::string_view name = name_of(target);
     if (names.empty() || names.back() != name) names.push_back(name);
   }

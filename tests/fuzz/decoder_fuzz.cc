@@ -191,7 +191,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::uint8_t what = input.byte();
   const auto made = make_codec(compression);
   if (!made.ok()) return 0;  // settings that do not fit together
-  const auto& targets = kernels::simd_targets();
+  static const auto targets = kernels::simd_targets();
   kernels::force_simd(targets[what / 4 % targets.size()]);
   const Codec& codec = *made.value();
   const Draw draw{.key = elements, .first_element = what * 1000u, .world = 4};

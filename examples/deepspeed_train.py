@@ -48,9 +48,11 @@ def make_config(optimizer: str, parameters: dict[str, Any], stage: int) -> dict[
     }
 
 
-def train(config: dict[str, Any], steps: int, compression: str | None = None) -> list[float]:
+def train(
+    config: dict[str, Any], steps: int, compression: str | None = None, model: nn.Module | None = None
+) -> list[float]:
     """The losses after each step, in an examination that is the same for all ranks."""
-    model = make_model()
+    model = model or make_model()
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
     if compression is not None:
         qccl.deepspeed.set_compression(engine, compression)

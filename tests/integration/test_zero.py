@@ -34,11 +34,16 @@ def test_zero_trains_as_over_gloo(stage):
     assert over_qccl[-1] < over_qccl[0] / 2, "it did not learn"
 
 
-@pytest.mark.parametrize("compression", ["minmax:bits=8", "minmax:bits=4"])
+@pytest.mark.parametrize("compression, tolerance", [("minmax:bits=8", 0.005), ("minmax:bits=4", 0.01)])
 @pytest.mark.parametrize("stage", [1, 2])
-def test_compression_under_zero_keeps_the_loss(stage, compression):
+def test_compression_under_zero_keeps_the_loss(stage, compression, tolerance):
     exact, exact_bytes = losses_of("qccl", stage)
     compressed, compressed_bytes = losses_of("qccl", stage, compression)
     assert compressed != exact, "nothing was compressed"
-    assert compressed[-1] == pytest.approx(exact[-1], rel=0.01)
+    assert compressed[-1] == pytest.approx(exact[-1], rel=tolerance)
     assert compressed_bytes < 0.75 * exact_bytes  # parameters, which ZeRO gathers, are as many bytes as before
+
+
+def test_deepspeed_without_onebit_optimizers_is_told_the_other_way():
+    with pytest.raises(ImportError, match=r"no 1-bit optimizers: 0.19.6 was the last .*set_compression\(engine"):
+        qccl.deepspeed.install()

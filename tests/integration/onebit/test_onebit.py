@@ -12,7 +12,7 @@ import qccl
 STEPS = 40
 OPTIMIZERS = {
     "OneBitAdam": ({"lr": 3e-3, "freeze_step": 15}, reference.OneBitAdam),
-    "OneBitLamb": ({"lr": 1e-2, "freeze_step": 15}, reference.OneBitLamb),
+    "OneBitLamb": ({"lr": 4e-2, "freeze_step": 15}, reference.OneBitLamb),
     # Variance at every step, then every second; from step 22 on local: two steps of each interval up to 4.
     "ZeroOneAdam": (
         {
@@ -26,14 +26,15 @@ OPTIMIZERS = {
     ),
 }
 TOLERANCE = 1e-5
+LEAST_DISTANCE = 1e-6  # ten roundings
 # 0/1 Adam's ranks are apart between two meetings, of which the last step is one; and after it by a rounding, since
 # each takes back what it had added.
 APART = ("ZeroOneAdam",)
 
 
-def train_with(optimizer, parameters):
+def train_with(optimizer, parameters, model=None):
     qccl.deepspeed.install()
-    losses = train(make_config(optimizer, parameters, 0), STEPS)
+    losses = train(make_config(optimizer, parameters, 0), STEPS, model=model)
     return losses, qccl.traffic().payload_bytes_sent
 
 
@@ -57,15 +58,19 @@ def train_reference(optimizer):
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_optimizer_trains_as_the_reference(optimizer):
     assert importlib.util.find_spec("cupy") is None
-    losses = [of_rank for of_rank, _ in train_ranks(optimizer)]
-    for of_rank, expected in zip(losses, train_reference(optimizer), strict=True):
+    parameters, _ = OPTIMIZERS[optimizer]
+    results = run_deepspeed(lambda _rank: train_with(optimizer, parameters, reference.make_small_model()), "qccl")
+    losses = [of_rank for of_rank, _ in results]
+    reference_losses, closest_to_zero = train_reference(optimizer)
+    assert closest_to_zero > LEAST_DISTANCE, "rounding decides over a sign: take another seed"
+    for of_rank, expected in zip(losses, reference_losses, strict=True):
         assert of_rank == pytest.approx(expected, abs=TOLERANCE, rel=0)
     for of_rank in losses[1:]:
         if optimizer in APART:
             assert of_rank[-1] == pytest.approx(losses[0][-1], abs=TOLERANCE, rel=0)
         else:
             assert of_rank == losses[0]
-    assert losses[0][-1] < losses[0][0] / 2, "it did not learn"
+    assert losses[0][-1] < 0.6 * losses[0][0], "it did not learn"
 
 
 def test_name_of_the_compressed_backend_means_the_same():

@@ -27,4 +27,5 @@ check layers .venv/bin/python scripts/check_layers.py
 check sizes .venv/bin/python scripts/check_style.py
 check clang-format formatted
 check ruff .venv/bin/ruff check --quiet --output-format=concise
+check mypy .venv/bin/mypy --no-error-summary
 [ ${#failed[@]} -eq 0 ]

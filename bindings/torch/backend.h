@@ -80,6 +80,8 @@ class Backend final : public c10d::Backend {
   // The sums of the parts, which are parts of `whole`, as one operation.
   WorkPointer all_reduce_parts(const std::vector<CompressedPart>& parts, const at::Tensor& whole,
                                const c10d::ReduceOp& op, bool asynchronous);
+  WorkPointer reduce_scatter_part(const CompressedPart& input, const at::Tensor& output, const c10d::ReduceOp& op,
+                                  bool asynchronous);
 
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPointer allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;

@@ -61,4 +61,16 @@ Backend::WorkPointer Backend::all_reduce_parts(const std::vector<CompressedPart>
   return start(std::move(call), asynchronous);
 }
 
+Backend::WorkPointer Backend::reduce_scatter_part(const CompressedPart& input, const at::Tensor& output,
+                                                  const c10d::ReduceOp& op, bool asynchronous) {
+  check_writable(output, "reduce_scatter");
+  check_parts(input.tensor, output, "reduce_scatter");
+  Call call{c10d::OpType::REDUCE_SCATTER, "qccl:reduce_scatter", {input.tensor}, {{output}}};
+  CallOptions options = call_options(c10d::kUnsetTimeout);
+  options.compression = input.compression;
+  options.error_feedback = input.feedback;
+  add_reduce_scatter(output, input.tensor, options, op, call);
+  return start(std::move(call), asynchronous);
+}
+
 }  // namespace qccl::torch_binding

@@ -88,7 +88,16 @@ std::string choose(const Policy& policy, const std::string& name, const at::Tens
   return policy.choose(info, step).to_string();
 }
 
-// Tensors, and for each the compression ("" for the group's) and perhaps its error feedback.
+// The compression as text, "" for the group's.
+CompressedPart make_part(const at::Tensor& tensor, const std::string& compression,
+                         const std::optional<ErrorFeedback>& feedback) {
+  CompressedPart part{tensor};
+  if (!compression.empty()) part.compression = with_torch_errors([&] { return Compression::parse(compression); });
+  if (feedback) part.feedback = *feedback;
+  return part;
+}
+
+// Tensors, and for each the compression and perhaps its error feedback.
 c10::intrusive_ptr<c10d::Work> all_reduce_parts(const BackendPointer& backend, const at::Tensor& whole,
                                                 const std::vector<at::Tensor>& tensors,
                                                 const std::vector<std::string>& compressions,
@@ -96,14 +105,16 @@ c10::intrusive_ptr<c10d::Work> all_reduce_parts(const BackendPointer& backend, c
                                                 const c10d::ReduceOp& op, bool asynchronous) {
   std::vector<CompressedPart> parts;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    CompressedPart part{tensors[i]};
-    if (!compressions.at(i).empty()) {
-      part.compression = with_torch_errors([&] { return Compression::parse(compressions[i]); });
-    }
-    if (feedbacks.at(i)) part.feedback = *feedbacks[i];
-    parts.push_back(std::move(part));
+    parts.push_back(make_part(tensors[i], compressions.at(i), feedbacks.at(i)));
   }
   return own(backend).all_reduce_parts(parts, whole, op, asynchronous);
+}
+
+c10::intrusive_ptr<c10d::Work> reduce_scatter(const BackendPointer& backend, const at::Tensor& output,
+                                              const at::Tensor& input, const std::string& compression,
+                                              const std::optional<ErrorFeedback>& feedback, const c10d::ReduceOp& op,
+                                              bool asynchronous) {
+  return own(backend).reduce_scatter_part(make_part(input, compression, feedback), output, op, asynchronous);
 }
 
 at::Tensor residual_of(const ErrorFeedback& feedback) {
@@ -206,6 +217,8 @@ PYBIND11_MODULE(_C, module) {
           py::arg("begin"), py::arg("count"));
   module.def("all_reduce_parts", &all_reduce_parts, py::arg("backend"), py::arg("whole"), py::arg("tensors"),
              py::arg("compressions"), py::arg("feedbacks"), py::arg("op"), py::arg("asynchronous"), Released());
+  module.def("reduce_scatter", &reduce_scatter, py::arg("backend"), py::arg("output"), py::arg("input"),
+             py::arg("compression"), py::arg("feedback"), py::arg("op"), py::arg("asynchronous"), Released());
   module.def("compressed_allreduce", &onebit_all_reduce, Released());
   module.def("empty", &empty, Released());
   module.def("traffic", &traffic);

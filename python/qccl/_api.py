@@ -137,8 +137,8 @@ def empty(
         gradient = qccl.empty(1024, 1024)
         dist.all_reduce(gradient)
     """
-    extents = size if all(isinstance(extent, int) for extent in size) else size[0]
-    return _C.empty(backend_of(group), list(extents), dtype or torch.get_default_dtype())
+    extents = [extent for each in size for extent in ([each] if isinstance(each, int) else each)]
+    return _C.empty(backend_of(group), extents, dtype or torch.get_default_dtype())
 
 
 def describe(group: dist.ProcessGroup | None = None) -> str:
@@ -153,7 +153,8 @@ def trace(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     operations of a group, with its sequence number, shapes, times and state: "started", "completed" or "failed". With
     QCCL_TRACE_DUMP=PREFIX set, the first failure of a group writes it as JSON to PREFIX<rank>.json.
     """
-    return json.loads(_C.trace(backend_of(group)))
+    recorded: dict[str, Any] = json.loads(_C.trace(backend_of(group)))
+    return recorded
 
 
 def monitored_barrier(
@@ -164,18 +165,19 @@ def monitored_barrier(
     Rank 0 names the first rank that did not come within `timeout` (None: the group's), or all of them with
     `wait_all_ranks`. The group is lost then.
     """
-    group = group or dist.group.WORLD
-    if group is dist.GroupMember.NON_GROUP_MEMBER:
+    barrier_group: Any = group or dist.group.WORLD
+    if barrier_group is dist.GroupMember.NON_GROUP_MEMBER:
         return
     limit = {} if timeout is None else {"timeout": timeout}
-    group.monitored_barrier(**limit, wait_all_ranks=wait_all_ranks)
+    barrier_group.monitored_barrier(**limit, wait_all_ranks=wait_all_ranks)
 
 
 def _checked(compression: str | None) -> str | None:
     return None if compression is None else _C.check_compression(compression)
 
 
-def backend_of(group: dist.ProcessGroup | None) -> dist.distributed_c10d.Backend:
+def backend_of(group: dist.ProcessGroup | None) -> Any:
+    """The group's c10d backend for CPU tensors, which must be qccl's for what _C does with it."""
     group = group or dist.group.WORLD
     if group is None:
         raise ValueError("the default process group is not initialised: call init_process_group first")

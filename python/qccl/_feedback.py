@@ -55,9 +55,16 @@ class ErrorFeedback:
         """A checkpoint of this rank's: calls after load_state_dict() give the same bits as without interruption."""
         return {"saved": torch.frombuffer(bytearray(self._state.save()), dtype=torch.uint8)}
 
+    @staticmethod
+    def from_state_dict(state: dict[str, Any]) -> "ErrorFeedback":
+        """Raises an error of torch.distributed if it is no checkpoint."""
+        feedback = ErrorFeedback(0)
+        feedback._state = _C.ErrorFeedback.restore(state["saved"].numpy().tobytes())
+        return feedback
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Raises an error of torch.distributed if it is no checkpoint, ValueError if it is of another size."""
-        restored = _C.ErrorFeedback.restore(state["saved"].numpy().tobytes())
+        restored = ErrorFeedback.from_state_dict(state)
         if restored.size != self.size:
             raise ValueError(f"the checkpoint is of {restored.size} elements, this error feedback has {self.size}")
-        self._state = restored
+        self._state = restored._state

@@ -5,9 +5,10 @@
     model.register_comm_hook(state, qccl.ddp.compress_hook)
 
 It composes with no_sync(), gradient accumulation, mixed precision and Join: a rank that has joined adds zeros and what
-it still owes.
+it still owes, and averages are over all ranks or over those with inputs, as Join's divide_by_initial_world_size says.
 """
 
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
+from torch.nn.parallel import DistributedDataParallel
 
 from . import _C
 from ._api import Policy, backend_of
@@ -30,10 +32,37 @@ class _Part:
     feedback: ErrorFeedback | None = None
 
 
+class _JoinState:
+    """Whether a step's average is over the ranks that still have inputs, and whether this is one of them.
+
+    A rank that has joined runs the hook without a forward pass before it.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = weakref.ref(model)  # whose hook holds this
+        self._has_input = False
+        if isinstance(model, DistributedDataParallel):
+            model.register_forward_pre_hook(self._note_forward)
+
+    def _note_forward(self, model: torch.nn.Module, _inputs: Any) -> None:
+        if torch.is_grad_enabled() and model.require_backward_grad_sync:
+            self._has_input = True
+
+    def share(self) -> torch.Tensor | None:
+        """1 on a rank with input, 0 on one that has joined; None where the average is over all ranks alike."""
+        model: Any = self._model()
+        if not isinstance(model, DistributedDataParallel) or not model._join_config.enable:
+            return None
+        return None if model._divide_by_initial_world_size else torch.tensor([float(self._has_input)])
+
+    def end_step(self) -> None:
+        self._has_input = False
+
+
 class State:
     """What compress_hook() keeps between steps: the step, and what each parameter of this rank owes.
 
-    model: the DistributedDataParallel, or the module in it, whose parameters have names.
+    model: the DistributedDataParallel; or the module in it, where averages are always over all ranks.
     policy: which parameter's gradient is sent as what, a qccl.Policy or its text. Of a text without conditions, such as
         "minmax:bits=4", small and one-dimensional parameters are left as they are.
     error_feedback: whether what compression takes from a parameter's gradient is added to its next one; a float32 for
@@ -54,10 +83,9 @@ class State:
         self.error_feedback = error_feedback
         self.step = 0
         self._group = group
-        names = (
-            model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
-        ).named_parameters()
-        self._names = {id(parameter): name for name, parameter in names}
+        self._join = _JoinState(model)
+        module = model.module if isinstance(model, DistributedDataParallel) else model
+        self._names = {id(parameter): name for name, parameter in module.named_parameters()}
         self._feedback: dict[str, ErrorFeedback] = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -74,8 +102,7 @@ class State:
         self.step = state["step"]
         self._feedback = {}
         for name, saved in state["feedback"].items():
-            restored = ErrorFeedback(_C.ErrorFeedback.restore(saved["saved"].numpy().tobytes()).size)
-            restored.load_state_dict(saved)
+            restored = ErrorFeedback.from_state_dict(saved)
             self._feedback[name] = restored if owed else ErrorFeedback(restored.size, restored.counter)
 
     def owed(self, name: str) -> torch.Tensor | None:
@@ -87,6 +114,10 @@ class State:
         """Nothing is owed any more, on all ranks alike; needed after an operation has failed."""
         for feedback in self._feedback.values():
             feedback.reset()
+
+    def _end_step(self) -> None:
+        self.step += 1
+        self._join.end_step()
 
     def _parts(self, bucket: GradBucket) -> Iterator[_Part]:
         buffer = bucket.buffer()
@@ -114,10 +145,33 @@ class State:
 
 
 def compress_hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """The communication hook: the average of the ranks' gradients, compressed as the state's policy says."""
-    parts = list(state._parts(bucket))
+    """The communication hook: the average of the ranks' gradients, compressed as the state's policy says.
+
+    Sparse gradients are sent as they are.
+    """
+    share = state._join.share()
+    share_work = None if share is None else dist.all_reduce(share, dist.ReduceOp.AVG, state._group, async_op=True)
+    work = _all_reduce(state, bucket)
+    if bucket.is_last():
+        state._end_step()
+
+    def result(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+        average = done.value()[0]
+        if share is None or share_work is None:
+            return average
+        share_work.wait()
+        return average.div_(share.item())
+
+    future: torch.futures.Future[torch.Tensor] = work.get_future().then(result)
+    return future
+
+
+def _all_reduce(state: State, bucket: GradBucket) -> Any:
     buffer = bucket.buffer()
-    work = _C.all_reduce_parts(
+    if buffer.is_sparse:
+        return dist.all_reduce(buffer, dist.ReduceOp.AVG, state._group, async_op=True)
+    parts = list(state._parts(bucket))
+    return _C.all_reduce_parts(
         backend_of(state._group),
         buffer,
         [part.tensor for part in parts],
@@ -126,7 +180,3 @@ def compress_hook(state: State, bucket: GradBucket) -> torch.futures.Future[torc
         dist.ReduceOp.AVG,
         True,
     )
-    if bucket.is_last():
-        state.step += 1
-    future: torch.futures.Future[torch.Tensor] = work.get_future().then(lambda done: done.value()[0])
-    return future

@@ -174,7 +174,7 @@ def test_data_parallel_buffers_can_be_compressed(configuration):
 
 
 GROUPS = 1000
-LIMIT_SECONDS = 30.0  # on an idle machine it takes two; this one may be loaded
+LIMIT_SECONDS = 15.0  # of a rank's own processor time, which other programs do not lengthen; it takes about one
 
 
 def test_thousand_groups_open_no_sockets(tmp_path, capsys):
@@ -188,9 +188,9 @@ def test_thousand_groups_open_no_sockets(tmp_path, capsys):
         dist.init_process_group("qccl", store=store, rank=rank, world_size=WORLD, timeout=timedelta(seconds=120))
         dist.barrier()
         sockets = count_sockets()
-        began = time.monotonic()
+        began = time.process_time()
         groups = [dist.new_group(list(range(WORLD))) for _ in range(GROUPS)]
-        seconds = time.monotonic() - began
+        seconds = time.process_time() - began
         met = ranks_met(groups[0]), ranks_met(groups[-1])
         opened = count_sockets() - sockets
         dist.destroy_process_group()
@@ -198,7 +198,8 @@ def test_thousand_groups_open_no_sockets(tmp_path, capsys):
 
     results = values_of(run_processes(body, WORLD, deadline_seconds=DEADLINE_SECONDS))
     with capsys.disabled():
-        print(f"\n{GROUPS} groups of {WORLD} ranks in {max(seconds for seconds, _, _ in results):.2f} s")
+        took = max(seconds for seconds, _, _ in results)
+        print(f"\n{GROUPS} groups of {WORLD} ranks: {took:.2f} s of a rank's processor time")
     for seconds, opened, met in results:
         assert opened == 0
         assert met == ([0, 1, 2, 3], [0, 1, 2, 3])

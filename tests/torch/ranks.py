@@ -47,12 +47,13 @@ def run_ranks(
     pg_options: Any = None,
     timeout: timedelta = TIMEOUT,
     deadline_seconds: float = DEADLINE_SECONDS,
+    backend: str = "qccl",
 ) -> list[Any]:
-    """body(rank, *arguments) on every rank, in a process group of the backend qccl. Fails if one rank does."""
+    """body(rank, *arguments) on every rank, in a process group of the backend. Fails if one rank does."""
 
     def with_group(rank: int, store_file: str) -> Any:
         group = {"store": dist.FileStore(store_file, world), "rank": rank, "world_size": world}
-        dist.init_process_group("qccl", **group, timeout=timeout, pg_options=pg_options)
+        dist.init_process_group(backend, **group, timeout=timeout, pg_options=pg_options)
         value = body(rank, *arguments)
         dist.destroy_process_group()
         return value

@@ -1,0 +1,99 @@
+"""Compressed gradients for FSDP2 (fully_shard), with error feedback.
+
+    import qccl.fsdp
+
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    state = qccl.fsdp.State(model, "minmax:bits=4")
+
+Without error feedback, the `compression` of qccl.Options is enough. Not imported with qccl, because torch's FSDP takes
+most of a second.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
+
+from . import _C
+from ._api import backend_of
+from ._feedback import ErrorFeedback
+
+_LEAST_BYTES = 64 << 10  # as for the compression of groups: docs/torch-compression.md
+
+
+class State:
+    """Makes the gradients of FSDP2's modules travel compressed, and keeps what each of them owes on this rank.
+
+    model: what fully_shard() has been applied to, or has parts to which it has. Each of them that has parameters of its
+        own reduce-scatters the gradients of all these as one tensor.
+    compression: of such tensors of at least 64 KiB: "minmax:bits=4". Smaller ones are sent as they are.
+    error_feedback: whether what compression takes from them is added to the next ones; a float32 for each element.
+
+    All ranks must give the same. Raises ValueError where nothing is sharded, or where fully_shard() was given a
+    shard_placement_fn that makes a module several groups.
+    """
+
+    def __init__(self, model: torch.nn.Module, compression: str = "minmax:bits=8", error_feedback: bool = True) -> None:
+        compression = _C.check_compression(compression)
+        self._parts = {
+            name: _CompressedReduceScatter(compression, error_feedback)
+            for name, module in model.named_modules()
+            if isinstance(module, FSDPModule)
+        }
+        if not self._parts:
+            raise ValueError("no part of the model is sharded: call fully_shard() first")
+        for name, part in self._parts.items():
+            module: Any = model.get_submodule(name)
+            module.set_custom_reduce_scatter(part)
+
+    def state_dict(self) -> dict[str, Any]:
+        """A checkpoint of this rank's: steps after load_state_dict() give the same bits as without interruption, with
+        as many ranks."""
+        kept = {name: part.feedback for name, part in self._parts.items()}
+        return {name: each.state_dict() for name, each in kept.items() if each is not None}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on where a checkpoint was made, in the same model, sharded alike."""
+        for name, part in self._parts.items():
+            part.feedback = ErrorFeedback.from_state_dict(state[name]) if name in state else None
+
+    def reset(self) -> None:
+        """Nothing is owed any more, on all ranks alike; needed after an operation has failed."""
+        for part in self._parts.values():
+            part.feedback = None
+
+
+class _CompressedReduceScatter(ReduceScatter):
+    def __init__(self, compression: str, error_feedback: bool) -> None:
+        self._compression = compression
+        self._error_feedback = error_feedback
+        self.feedback: ErrorFeedback | None = None
+
+    def allocate(
+        self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        small = input_tensor.nbytes < _LEAST_BYTES
+        compression = "none" if small else self._compression
+        state = None if compression == "none" else self._state(input_tensor.numel())
+        work = _C.reduce_scatter(backend_of(group), output_tensor, input_tensor, compression, state, op, async_op)
+        return work if async_op else None
+
+    def _state(self, count: int) -> _C.ErrorFeedback | None:
+        if self._error_feedback and (self.feedback is None or self.feedback.size != count):
+            self.feedback = ErrorFeedback(count)  # parameters may be frozen and thawed: then nothing is owed
+        return None if self.feedback is None else self.feedback._state

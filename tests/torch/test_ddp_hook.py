@@ -1,0 +1,131 @@
+"""The hook of qccl.ddp beside DDP's own ways: what is divided by what under Join, no_sync, mixed precision."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import run_ranks
+from torch import nn
+from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
+
+import qccl
+
+WORLD = 3
+BATCHES = [5, 2, 3]
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.second = nn.Linear(64, 256), nn.Linear(256, 128)
+
+    def forward(self, inputs):
+        return self.second(torch.tanh(self.first(inputs)))
+
+
+def make_model(policy, **options):
+    model = DistributedDataParallel(Network(), bucket_cap_mb=0.1, **options)
+    if policy is not None:
+        model.register_comm_hook(qccl.ddp.State(model, policy), qccl.ddp.compress_hook)
+    return model
+
+
+def train(model, rank, batches, accumulate=1, autocast=False):
+    """Plain SGD, so that a gradient that was divided wrongly shows."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(rank)
+    for _ in range(batches):
+        optimizer.zero_grad()
+        for part in range(accumulate):
+            with nullcontext() if part == accumulate - 1 else model.no_sync():
+                with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                    outputs = model(torch.randn(8, 64, generator=generator))
+                (outputs.float() - 1).square().mean().backward()
+        optimizer.step()
+
+
+def weights(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def weights_after(policy, divide_by_initial, batches=BATCHES, **how):
+    """After ranks with fewer batches have joined, and one more step of all; of one rank, all having the same."""
+
+    def body(rank):
+        model = make_model(policy)
+        with Join([model], divide_by_initial_world_size=divide_by_initial):
+            train(model, rank, batches[rank], **how)
+        train(model, rank, 1, **how)
+        return weights(model).numpy()
+
+    first, *others = run_ranks(body, WORLD)
+    assert all(first.tobytes() == other.tobytes() for other in others), "replicas differ"
+    return torch.from_numpy(first)
+
+
+@pytest.mark.parametrize("divide_by_initial", [True, False])
+def test_joined_ranks_count_in_averages_as_they_do_without_the_hook(divide_by_initial):
+    expected = weights_after(None, divide_by_initial)
+    torch.testing.assert_close(weights_after("none", divide_by_initial), expected, rtol=0, atol=1e-5)
+    other = weights_after(None, not divide_by_initial)
+    assert (expected - other).abs().max() > 1e-3, "this would not show which one it was"
+    compressed = weights_after("minmax:bits=8", divide_by_initial)
+    assert not torch.equal(compressed, expected)
+    assert (compressed - expected).abs().max() < 0.3 * (compressed - other).abs().max()
+
+
+@pytest.mark.parametrize("divide_by_initial", [True, False])
+def test_accumulation_and_autocast_under_join(divide_by_initial):
+    how = {"accumulate": 3, "autocast": True}
+    expected = weights_after(None, divide_by_initial, **how)
+    torch.testing.assert_close(weights_after("none", divide_by_initial, **how), expected, rtol=0, atol=1e-5)
+
+
+def test_state_of_the_inner_module_averages_over_all_ranks():
+    def body(rank):
+        model = DistributedDataParallel(Network())
+        model.register_comm_hook(qccl.ddp.State(model.module, "none"), qccl.ddp.compress_hook)
+        train(model, rank, 2)
+        plain = DistributedDataParallel(Network())
+        train(plain, rank, 2)
+        torch.testing.assert_close(weights(model), weights(plain), rtol=0, atol=1e-5)
+
+    run_ranks(body, WORLD)
+
+
+def test_sparse_gradients_go_as_they_are():
+    def gradients(policy, rank):
+        torch.manual_seed(1)
+        network = nn.Sequential(nn.Embedding(2000, 32, sparse=True), nn.Linear(32, 512))
+        model = DistributedDataParallel(network)
+        if policy is not None:
+            model.register_comm_hook(qccl.ddp.State(model, policy), qccl.ddp.compress_hook)
+        model(torch.arange(5) + 3 * rank).square().mean().backward()
+        return [parameter.grad.to_dense() for parameter in network.parameters()]
+
+    def body(rank):
+        for own, plain in zip(gradients("minmax:bits=8", rank), gradients(None, rank), strict=True):
+            torch.testing.assert_close(own, plain, rtol=0, atol=0.02 * plain.abs().max().item())
+            everyone = [torch.empty_like(own) for _ in range(WORLD)]
+            dist.all_gather(everyone, own)
+            assert all(torch.equal(own, other) for other in everyone)
+
+    run_ranks(body, WORLD)
+
+
+def test_a_model_that_is_no_more_needed_is_freed():
+    def body(_rank):
+        import gc
+        import weakref
+
+        model = make_model("minmax:bits=8")
+        train(model, 0, 1)
+        gone = weakref.ref(model.module)
+        del model
+        gc.collect()
+        assert gone() is None
+
+    run_ranks(body, 1)

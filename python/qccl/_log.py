@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch.distributed as dist
@@ -49,7 +50,7 @@ def configure_log(
     Before or after init_process_group(). Raises ValueError for what there is not.
     """
     settings: dict[str, Any] = {} if config is None else _section(config)
-    given = {"enabled": enabled, "prof_all": prof_all, "prof_ops": prof_ops, "verbose": verbose, "debug": debug}
+    given: dict[str, Any] = {"enabled": enabled, "prof_all": prof_all, "prof_ops": prof_ops, "verbose": verbose, "debug": debug}
     given |= {"file": None if file is None else str(file), "capacity": capacity}
     settings |= {key: value for key, value in given.items() if value is not None}
     _check_operations(settings.get("prof_ops", []))
@@ -111,23 +112,23 @@ class CommsLogger:
 
     @property
     def enabled(self) -> bool:
-        return _C.log_options()["enabled"]
+        return bool(_C.log_options()["enabled"])
 
     @property
     def verbose(self) -> bool:
-        return _C.log_options()["verbose"]
+        return bool(_C.log_options()["verbose"])
 
     @property
     def prof_all(self) -> bool:
-        return _C.log_options()["prof_all"]
+        return bool(_C.log_options()["prof_all"])
 
     @property
     def prof_ops(self) -> list[str]:
-        return _C.log_options()["prof_ops"]
+        return list(_C.log_options()["prof_ops"])
 
     @property
     def debug(self) -> bool:
-        return _C.log_options()["debug"]
+        return bool(_C.log_options()["debug"])
 
     def start_profiling_comms(self) -> None:
         """From now on all operations are logged."""
@@ -254,7 +255,7 @@ def _straggler_entry(row: dict[str, Any]) -> dict[str, Any]:
 
 def _caller() -> str:
     """The function that is nearest in the stack and neither torch's, DeepSpeed's communication's nor ours."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     passed = ("torch", "qccl", "contextlib", "deepspeed.comm", "deepspeed.utils")
     while frame is not None:
         module = frame.f_globals.get("__name__", "")

@@ -43,6 +43,7 @@ MAY_INCLUDE = {
     "src/comm": ["base/", "os/", "kernels/", "codec/", "wire/", "rendezvous/", "plan/", "engine/", "observe/",
                  "transport/", "transport/sim/", "transport/shm/", "transport/tcp/", "transport/ucx/"],
     "src/train": [],
+    "src/parallel": [],
     "bindings": [],
     "tools": [],
     "examples": [],

@@ -10,6 +10,7 @@
 #include "backend.h"
 #include "errors.h"
 #include "log.h"
+#include "mesh.h"
 #include "onebit.h"
 #include "ordered_future.h"
 #include "qccl/error_feedback.h"
@@ -230,4 +231,5 @@ PYBIND11_MODULE(_C, module) {
   define_log(module);
   module.def("close_all", &close_all, Released());
   module.def("version", &qccl::version);
+  bind_mesh(module);
 }

@@ -16,7 +16,7 @@ from ._check import check_extension
 
 check_extension()
 
-from . import _C, ddp, deepspeed  # noqa: E402
+from . import _C, ddp, deepspeed, mesh, pipeline  # noqa: E402
 from ._api import (  # noqa: E402
     Options,
     Policy,
@@ -46,7 +46,9 @@ __all__ = [
     "describe",
     "empty",
     "log_summary",
+    "mesh",
     "monitored_barrier",
+    "pipeline",
     "save_log",
     "set_compression",
     "trace",

@@ -1,0 +1,137 @@
+// Pipeline parallelism: what stages of a model send each other, and what the last one tells the others.
+//
+//   qccl::Pipeline pipeline(mesh.group("pp"));
+//   qccl::Tensor input({32, 1024}), gradient({32, 1024});           // float32
+//   pipeline.recv_forward(input);                                   // nothing on the first stage
+//   qccl::Tensor output = forward(input);
+//   pipeline.send_forward_recv_backward(output, gradient);          // nothing on the last stage
+//
+// The functions are those of Megatron-LM's schedules and inference, without their hangs: messages of both directions
+// never meet, two stages that send to each other at once do not block, and a wrong size is an error of both sides.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "qccl/communicator.h"
+
+namespace qccl {
+
+// A tensor with memory of its own; a value.
+class Tensor {
+ public:
+  using Shape = std::vector<std::int64_t>;
+  // Zeros. Throws invalid_argument for more than 8 dimensions, a size below 0 or more bytes than there can be.
+  explicit Tensor(Shape shape = {0}, DataType type = DataType::float32);
+
+  const Shape& shape() const { return shape_; }
+  DataType type() const { return type_; }
+  std::size_t count() const { return count_; }
+  void* data() { return bytes_.data(); }
+  const void* data() const { return bytes_.data(); }
+  // Throws invalid_argument if that is not the type.
+  template <class T>
+  std::span<T> values() {
+    check(data_type_of<T>());
+    return {static_cast<T*>(data()), count_};
+  }
+  template <class T>
+  std::span<const T> values() const {
+    check(data_type_of<T>());
+    return {static_cast<const T*>(data()), count_};
+  }
+
+ private:
+  void check(DataType type) const;
+
+  Shape shape_;
+  DataType type_;
+  std::size_t count_ = 1;
+  std::vector<std::byte> bytes_;
+};
+
+struct PipelineOptions {
+  // Every tensor is preceded by its shape and type, which the receiving one takes on. Otherwise receivers have them
+  // right already, and save a message's latency. Alike on all stages.
+  bool variable_shapes = false;
+};
+
+// What one stage moves in one go; what is null does not move. The neighbours of the first and the last are each other.
+struct PipelineExchange {
+  const Tensor* send_next = nullptr;
+  const Tensor* send_prev = nullptr;
+  Tensor* recv_prev = nullptr;
+  Tensor* recv_next = nullptr;
+};
+
+// The stages of a model, one a rank of a group, in rank order. Every call blocks and throws what Communicator's calls
+// throw, for sends that nobody receives deadline_exceeded. One thread at a time.
+class Pipeline {
+ public:
+  // Collective over the group. Its messages are apart from all others of the group. Throws misuse, on all stages, where
+  // the options differ.
+  explicit Pipeline(Communicator stages, const PipelineOptions& options = {});
+
+  int stage() const { return group_.rank(); }
+  int stages() const { return group_.size(); }
+  bool is_first() const { return stage() == 0; }
+  bool is_last() const { return stage() == stages() - 1; }
+
+  // With one neighbour. Throws misuse on a stage that has no such neighbour.
+  void send_to_next(const Tensor& tensor);
+  void send_to_prev(const Tensor& tensor);
+  void recv_from_prev(Tensor& tensor);
+  void recv_from_next(Tensor& tensor);
+
+  // What a schedule calls on every stage alike: where there is no such neighbour they do nothing and return false.
+  bool recv_forward(Tensor& input);
+  bool recv_backward(Tensor& gradient);
+  bool send_forward(const Tensor& output);
+  bool send_backward(const Tensor& gradient);
+  bool send_forward_recv_backward(const Tensor& output, Tensor& gradient);
+  bool send_backward_recv_forward(const Tensor& gradient, Tensor& input);
+
+  // For schedules in which a stage has several parts of the model, so that the last one's output goes to the first:
+  // whatever is not null, around the ring.
+  void send_forward_recv_forward(const Tensor* output, Tensor* input);
+  void send_backward_recv_backward(const Tensor* gradient, Tensor* next_gradient);
+  void send_forward_backward_recv_forward_backward(const PipelineExchange& exchange);
+  // The same without blocking: the tensors stay where they are until the Work ends. Throws misuse with variable_shapes.
+  Work exchange_async(const PipelineExchange& exchange);
+
+  // The last stage's tensor to all stages.
+  void broadcast_from_last(Tensor& tensor);
+  // The last stage's tensor to the first; on the others nothing.
+  void broadcast_from_last_to_first(Tensor& tensor);
+
+ private:
+  [[noreturn]] void refuse(ErrorKind kind, const std::string& what) const;
+  void need_next(const char* what) const;
+  void need_prev(const char* what) const;
+  struct Move;
+  std::vector<Move> moves_of(const PipelineExchange& exchange) const;
+  Work post_data(std::span<const Move> moves);
+  void move_with_shapes(std::span<const Move> moves);
+  void move(std::span<const Move> moves);
+  void move(const PipelineExchange& exchange);
+
+  Communicator group_;
+  const PipelineOptions options_;
+};
+
+// The root's tensor to all ranks of a group, whose own take on its shape and type.
+void broadcast_tensor(Communicator& group, Tensor& tensor, int root = 0);
+
+// The root's list to all ranks of a group, whatever its length. For trivially copyable T.
+template <class T>
+void broadcast_list(Communicator& group, std::vector<T>& list, int root = 0) {
+  std::vector<std::uint64_t> count{list.size()};
+  group.broadcast(count, {.root = root});
+  list.resize(static_cast<std::size_t>(count[0]));
+  group.broadcast(list, {.root = root});
+}
+
+}  // namespace qccl

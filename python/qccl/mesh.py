@@ -1,0 +1,82 @@
+"""Process groups along the named dimensions of a mesh: pipeline stages, data-parallel copies, tensor-parallel parts.
+
+mesh = qccl.mesh.Mesh({"pp": 2, "dp": 4, "tp": 2})      # ranks that follow each other differ in tp
+dist.all_reduce(gradient, group=mesh.group("dp"))       # the ranks that differ from this one in dp alone
+dist.barrier(mesh.group("dp-tp"))                       # in dp and tp
+fsdp_mesh = mesh.device_mesh()["dp"]                    # torch's DeviceMesh, of the same groups
+"""
+
+from collections.abc import Mapping
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from ._C import MeshShape
+
+__all__ = ["Mesh", "MeshShape", "ordered"]
+
+
+def ordered(order: str, **sizes: int) -> MeshShape:
+    """The shape that Megatron-LM writes as an order, from the fastest dimension to the slowest.
+
+    ordered("tp-cp-ep-dp-pp", tp=2, dp=4, pp=2) is {"pp": 2, "dp": 4, "ep": 1, "cp": 1, "tp": 2}. What is left out of
+    the sizes has the size 1; what has another must be in the order.
+
+    A MeshShape knows without any communication which ranks form groups: `shape.groups("tp-dp")` has all of them along
+    these dimensions, `shape.group_of(rank, "tp-dp")` a rank's, `shape.coordinate(rank, "pp")` where it stands;
+    `shape.sizes` and `shape.size` are what they say. Names in whatever order, joined by "-". ValueError lists the
+    dimensions there are for one that is unknown.
+    """
+    return MeshShape.ordered(order, sizes)
+
+
+class Mesh:
+    """A shape over the ranks of a process group (None: the default group), and groups of the backend qccl along it.
+
+    `shape` is a MeshShape, or sizes by name from the slowest dimension to the fastest. ValueError unless it has as many
+    ranks as the group.
+    """
+
+    def __init__(self, shape: MeshShape | Mapping[str, int], group: dist.ProcessGroup | None = None) -> None:
+        self.shape = shape if isinstance(shape, MeshShape) else MeshShape(dict(shape))
+        self._global_ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
+        if self.shape.size != len(self._global_ranks):
+            raise ValueError(
+                f"QCCL mesh: {self.shape} is for {self.shape.size} ranks, the group has {len(self._global_ranks)}"
+            )
+        self._rank = dist.get_rank(group)
+        self._groups: dict[frozenset[str], dist.ProcessGroup] = {}  # by what they are along
+
+    def coordinate(self, dimension: str) -> int:
+        """This rank's."""
+        return self.shape.coordinate(self._rank, dimension)
+
+    def group(self, along: str) -> dist.ProcessGroup:
+        """This rank's group along these dimensions, with its ranks in ascending order.
+
+        The first call makes it, and is collective over its members; later ones give the same group.
+        """
+        members = self.shape.group_of(self._rank, along)
+        names = frozenset(along.split("-"))
+        if names not in self._groups:
+            ranks = [self._global_ranks[member] for member in members]
+            # By the members alone, and in the mesh's order.
+            self._groups[names] = dist.new_group(
+                ranks, backend="qccl", use_local_synchronization=True, sort_ranks=False
+            )
+        return self._groups[names]
+
+    def make_groups(self, *alongs: str) -> None:
+        """Makes the groups along each of these. Collective over all ranks, with the same list."""
+        for along in alongs:
+            self.group(along)
+
+    def device_mesh(self, device_type: str = "cpu") -> DeviceMesh:
+        """The same mesh as torch's, with the groups along each dimension. Collective over all ranks."""
+        names = tuple(self.shape.sizes)
+        ranks = torch.tensor(self._global_ranks).reshape(*self.shape.sizes.values())
+        groups = [self.group(name) for name in names]
+        if len(names) == 1:
+            return DeviceMesh.from_group(groups[0], device_type, mesh_dim_names=names)
+        return DeviceMesh.from_group(groups, device_type, ranks, mesh_dim_names=names)

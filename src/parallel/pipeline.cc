@@ -1,0 +1,292 @@
+#include "qccl/pipeline.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace qccl {
+namespace {
+
+// A message's tag: which way it goes, which between two stages the sender does not tell, and whether it is a shape.
+constexpr int kForward = 0;
+constexpr int kBackward = 1;
+constexpr int kToFirst = 2;
+constexpr int kShapes = 3;  // added to the tag of what it is the shape of
+
+constexpr std::size_t kMaxDimensions = 8;
+constexpr int kTypes = static_cast<int>(DataType::boolean) + 1;
+
+// How a shape travels.
+using Header = std::array<std::int64_t, 2 + kMaxDimensions>;  // type, number of dimensions, sizes
+
+Error invalid(const std::string& what) { return Error({.kind = ErrorKind::invalid_argument, .message = what}); }
+
+// Nothing for what no tensor can have.
+std::optional<std::size_t> count_of(const Tensor::Shape& shape, DataType type) {
+  if (shape.size() > kMaxDimensions) return std::nullopt;
+  std::size_t count = 1;
+  std::size_t bytes = 0;
+  for (const std::int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(count, static_cast<std::size_t>(size), &count)) return std::nullopt;
+  }
+  if (__builtin_mul_overflow(count, element_bytes(type), &bytes)) return std::nullopt;
+  if (bytes > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max())) return std::nullopt;
+  return count;
+}
+
+Header header_of(const Tensor& tensor) {
+  const Tensor::Shape& shape = tensor.shape();
+  Header header{static_cast<std::int64_t>(tensor.type()), static_cast<std::int64_t>(shape.size())};
+  std::copy(shape.begin(), shape.end(), header.begin() + 2);
+  return header;
+}
+
+void take_on(Tensor& tensor, const Header& header) {
+  const auto [type, dimensions] = std::pair(header[0], header[1]);
+  if (type < 0 || type >= kTypes || dimensions < 0 || dimensions > static_cast<std::int64_t>(kMaxDimensions)) {
+    throw Error({.kind = ErrorKind::corrupt_data, .message = "QCCL tensor: a shape that came is none"});
+  }
+  const Tensor::Shape shape(header.begin() + 2, header.begin() + 2 + dimensions);
+  const auto element = static_cast<DataType>(type);
+  if (shape != tensor.shape() || element != tensor.type()) tensor = Tensor(shape, element);
+}
+
+// Memory on its way.
+struct Message {
+  bool is_outgoing;
+  void* data;  // only read if outgoing
+  std::size_t count;
+  DataType type;
+  int peer;
+  int tag;
+};
+
+// All are posted before any moves: two stages that send to each other both receive meanwhile.
+Work post(Communicator& group, std::span<const Message> messages) {
+  group.group_start();
+  for (const Message& message : messages) {
+    const MessageOptions options{.tag = message.tag, .timeout = {}};
+    if (message.is_outgoing) {
+      group.send_async(message.data, message.count, message.type, message.peer, options);
+    } else {
+      group.recv_async(message.data, message.count, message.type, message.peer, options);
+    }
+  }
+  return group.group_end();
+}
+
+// What is on its way from or to memory of the scope, which ends after it, whatever is thrown.
+class Awaited {
+ public:
+  explicit Awaited(Work work) : work_(std::move(work)) {}
+  ~Awaited() {
+    try {
+      work_.wait();
+    } catch (const Error&) {
+      // The group has failed, which is being thrown.
+    }
+  }
+  Awaited(const Awaited&) = delete;
+  Awaited& operator=(const Awaited&) = delete;
+  void wait() const { work_.wait(); }
+
+ private:
+  const Work work_;
+};
+
+}  // namespace
+
+// ---- Tensor
+
+Tensor::Tensor(Shape shape, DataType type) : shape_(std::move(shape)), type_(type) {
+  const auto count = count_of(shape_, type_);
+  if (!count) throw invalid(fmt::format("QCCL tensor: there can't be one of the shape [{}]", fmt::join(shape_, ", ")));
+  count_ = *count;
+  bytes_.resize(count_ * element_bytes(type_));
+}
+
+void Tensor::check(DataType type) const {
+  if (type == type_) return;
+  throw invalid(fmt::format("QCCL tensor: its elements are {}, not {}", to_string(type_), to_string(type)));
+}
+
+// ---- Pipeline
+
+// A tensor on its way.
+struct Pipeline::Move {
+  bool is_outgoing;
+  Tensor* tensor;  // only read if outgoing
+  int peer;
+  int tag;
+
+  Message data() const { return {is_outgoing, tensor->data(), tensor->count(), tensor->type(), peer, tag}; }
+};
+
+Pipeline::Pipeline(Communicator stages, const PipelineOptions& options) : group_(stages.dup()), options_(options) {
+  std::vector<std::int32_t> variable(static_cast<std::size_t>(group_.size()));
+  group_.all_gather(std::vector<std::int32_t>{options.variable_shapes ? 1 : 0}, variable);
+  const auto other = std::find_if(variable.begin(), variable.end(), [&](int own) { return own != variable[0]; });
+  if (other == variable.end()) return;
+  refuse(ErrorKind::misuse, fmt::format("variable_shapes is {} on stage 0 and {} on stage {}", variable[0] != 0,
+                                        *other != 0, other - variable.begin()));
+}
+
+void Pipeline::refuse(ErrorKind kind, const std::string& what) const {
+  throw Error(
+      {.kind = kind,
+       .message = fmt::format("QCCL stage {} of {}, group '{}': pipeline: {}", stage(), stages(), group_.name(), what),
+       .rank = group_.rank()});
+}
+
+void Pipeline::need_next(const char* what) const {
+  if (is_last()) refuse(ErrorKind::misuse, fmt::format("{}: this is the last stage, none comes after it", what));
+}
+
+void Pipeline::need_prev(const char* what) const {
+  if (is_first()) refuse(ErrorKind::misuse, fmt::format("{}: this is the first stage, none comes before it", what));
+}
+
+std::vector<Pipeline::Move> Pipeline::moves_of(const PipelineExchange& exchange) const {
+  const int next = (stage() + 1) % stages();
+  const int prev = (stage() + stages() - 1) % stages();
+  std::vector<Move> moves;
+  const auto add = [&](bool is_outgoing, const Tensor* tensor, int peer, int tag) {
+    if (tensor != nullptr) moves.push_back({is_outgoing, const_cast<Tensor*>(tensor), peer, tag});
+  };
+  add(false, exchange.recv_prev, prev, kForward);
+  add(false, exchange.recv_next, next, kBackward);
+  add(true, exchange.send_next, next, kForward);
+  add(true, exchange.send_prev, prev, kBackward);
+  return moves;
+}
+
+// No sending waits for receiving, of shapes either: a neighbour may need what comes from here before it sends its own.
+void Pipeline::move_with_shapes(std::span<const Move> moves) {
+  std::vector<Header> headers(moves.size());
+  std::vector<Message> shapes, outgoing, incoming;
+  for (std::size_t i = 0; i < moves.size(); ++i) {
+    const Move& own = moves[i];
+    if (own.is_outgoing) headers[i] = header_of(*own.tensor);
+    std::vector<Message>& list = own.is_outgoing ? outgoing : shapes;
+    list.push_back(
+        {own.is_outgoing, headers[i].data(), headers[i].size(), DataType::int64, own.peer, own.tag + kShapes});
+    if (own.is_outgoing) list.push_back(own.data());
+  }
+  const Awaited shapes_came(post(group_, shapes));
+  const Awaited sent(post(group_, outgoing));
+  shapes_came.wait();
+  for (std::size_t i = 0; i < moves.size(); ++i) {
+    if (moves[i].is_outgoing) continue;
+    take_on(*moves[i].tensor, headers[i]);
+    incoming.push_back(moves[i].data());
+  }
+  post(group_, incoming).wait();
+  sent.wait();
+}
+
+Work Pipeline::post_data(std::span<const Move> moves) {
+  std::vector<Message> messages;
+  for (const Move& own : moves) messages.push_back(own.data());
+  return post(group_, messages);
+}
+
+void Pipeline::move(std::span<const Move> moves) {
+  if (options_.variable_shapes) return move_with_shapes(moves);
+  post_data(moves).wait();
+}
+
+void Pipeline::move(const PipelineExchange& exchange) { move(moves_of(exchange)); }
+
+Work Pipeline::exchange_async(const PipelineExchange& exchange) {
+  if (options_.variable_shapes) refuse(ErrorKind::misuse, "exchange_async has to know the shapes beforehand");
+  return post_data(moves_of(exchange));
+}
+
+void Pipeline::send_forward_backward_recv_forward_backward(const PipelineExchange& exchange) { move(exchange); }
+
+void Pipeline::send_to_next(const Tensor& tensor) {
+  need_next("send_to_next");
+  move(PipelineExchange{.send_next = &tensor});
+}
+
+void Pipeline::send_to_prev(const Tensor& tensor) {
+  need_prev("send_to_prev");
+  move(PipelineExchange{.send_prev = &tensor});
+}
+
+void Pipeline::recv_from_prev(Tensor& tensor) {
+  need_prev("recv_from_prev");
+  move(PipelineExchange{.recv_prev = &tensor});
+}
+
+void Pipeline::recv_from_next(Tensor& tensor) {
+  need_next("recv_from_next");
+  move(PipelineExchange{.recv_next = &tensor});
+}
+
+bool Pipeline::recv_forward(Tensor& input) {
+  if (!is_first()) recv_from_prev(input);
+  return !is_first();
+}
+
+bool Pipeline::recv_backward(Tensor& gradient) {
+  if (!is_last()) recv_from_next(gradient);
+  return !is_last();
+}
+
+bool Pipeline::send_forward(const Tensor& output) {
+  if (!is_last()) send_to_next(output);
+  return !is_last();
+}
+
+bool Pipeline::send_backward(const Tensor& gradient) {
+  if (!is_first()) send_to_prev(gradient);
+  return !is_first();
+}
+
+bool Pipeline::send_forward_recv_backward(const Tensor& output, Tensor& gradient) {
+  if (!is_last()) move(PipelineExchange{.send_next = &output, .recv_next = &gradient});
+  return !is_last();
+}
+
+bool Pipeline::send_backward_recv_forward(const Tensor& gradient, Tensor& input) {
+  if (!is_first()) move(PipelineExchange{.send_prev = &gradient, .recv_prev = &input});
+  return !is_first();
+}
+
+void Pipeline::send_forward_recv_forward(const Tensor* output, Tensor* input) {
+  move(PipelineExchange{.send_next = output, .recv_prev = input});
+}
+
+void Pipeline::send_backward_recv_backward(const Tensor* gradient, Tensor* next_gradient) {
+  move(PipelineExchange{.send_prev = gradient, .recv_next = next_gradient});
+}
+
+void Pipeline::broadcast_from_last(Tensor& tensor) {
+  const int last = stages() - 1;
+  if (options_.variable_shapes) return broadcast_tensor(group_, tensor, last);
+  group_.broadcast(tensor.data(), tensor.count(), tensor.type(), {.root = last});
+}
+
+void Pipeline::broadcast_from_last_to_first(Tensor& tensor) {
+  if (is_first() == is_last()) return;
+  const Move own{is_last(), &tensor, is_last() ? 0 : stages() - 1, kToFirst};
+  move(std::span(&own, 1));
+}
+
+// ---- Broadcasts
+
+void broadcast_tensor(Communicator& group, Tensor& tensor, int root) {
+  Header header{};
+  if (group.rank() == root) header = header_of(tensor);
+  group.broadcast(header.data(), header.size(), DataType::int64, {.root = root});
+  take_on(tensor, header);
+  group.broadcast(tensor.data(), tensor.count(), tensor.type(), {.root = root});
+}
+
+}  // namespace qccl

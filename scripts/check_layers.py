@@ -44,6 +44,7 @@ MAY_INCLUDE = {
                  "transport/", "transport/sim/", "transport/shm/", "transport/tcp/", "transport/ucx/"],
     "src/train": [],
     "src/parallel": [],
+    "src/sparse": ["kernels/reduce.h", "base/"],
     "bindings": [],
     "tools": [],
     "examples": [],

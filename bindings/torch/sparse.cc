@@ -2,32 +2,18 @@
 
 #include <ATen/Functions.h>
 
-#include <sstream>
-#include <string>
+#include <optional>
 #include <utility>
 
 #include "errors.h"
+#include "qccl/sparse.h"
 
 namespace qccl::torch_binding {
 namespace {
 
-// What every rank says of its tensor: kHeader numbers, and the size.
-constexpr std::int64_t kSparseDim = 0;
-constexpr std::int64_t kDenseDim = 1;
-constexpr std::int64_t kElements = 2;
-constexpr std::int64_t kHeader = 3;
-
-struct Part {
-  at::Tensor indices;
-  at::Tensor values;
-};
-
 struct Exchange {
   SparseReduction reduction;
-  Part own;
-  at::Tensor shape;         // own
-  at::Tensor shapes;        // of each rank
-  std::vector<Part> parts;  // of each rank
+  SparseSum sum;
 };
 
 void check_sparse(const at::Tensor& tensor, const c10d::ReduceOp& op) {
@@ -40,92 +26,53 @@ void check_sparse(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   if (is_average && !is_float) throw_bad_argument(operation, "AVG and PREMUL_SUM are for floating point types");
 }
 
-// Sums of these are kept in float32 and rounded once.
-at::ScalarType sum_type(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type; }
-
-// Coalesced where that loses nothing: it makes less to send.
-Part own_part(const SparseReduction& reduction, double factor) {
-  const at::ScalarType type = reduction.tensor.scalar_type();
-  at::Tensor whole = reduction.tensor.detach();
-  if (sum_type(type) == type) whole = whole.coalesce();
-  const at::Tensor values = factor == 1 ? whole._values() : (whole._values() * factor).to(type);
-  return {whole._indices().contiguous(), values.contiguous()};
-}
-
-std::string text_of(const at::Tensor& shape) {
-  std::ostringstream text;
-  const std::vector<std::int64_t> numbers(shape.const_data_ptr<std::int64_t>(),
-                                          shape.const_data_ptr<std::int64_t>() + shape.numel());
-  text << "size " << c10::IntArrayRef(numbers).slice(kHeader) << " with " << numbers[kSparseDim]
-       << " sparse dimensions";
-  return text.str();
-}
-
-// All ranks see the same shapes, and fail alike.
-void check_shapes(const Exchange& exchange) {
-  const at::Tensor first = exchange.shapes[0];
-  for (int rank = 1; rank < exchange.reduction.world; ++rank) {
-    const at::Tensor other = exchange.shapes[rank];
-    at::Tensor same = other.eq(first);
-    same[kElements] = true;
-    if (same.all().item<bool>()) continue;
-    throw_bad_argument("all_reduce of a sparse tensor", "rank 0 of the group has " + text_of(first) + ", rank " +
-                                                            std::to_string(rank) + " has " + text_of(other));
-  }
-}
-
-void make_room(Exchange& exchange) {
-  const Part& own = exchange.own;
-  for (int rank = 0; rank < exchange.reduction.world; ++rank) {
-    if (rank == exchange.reduction.rank) {
-      exchange.parts.push_back(own);
-      continue;
-    }
-    const auto elements = exchange.shapes[rank][kElements].item<std::int64_t>();
-    std::vector<std::int64_t> size = own.values.sizes().vec();
-    size.front() = elements;
-    exchange.parts.push_back(
-        {at::empty({own.indices.size(0), elements}, own.indices.options()), at::empty(size, own.values.options())});
-  }
+// Complex numbers are pairs, in one more dense dimension.
+SparseSum sum_of(const SparseReduction& reduction) {
+  const at::Tensor whole = reduction.tensor.detach();
+  CallOptions checked = reduction.options;
+  const Elements elements = reduction_of(whole, reduction.op, "all_reduce of a sparse tensor", checked);
+  const at::Tensor indices = whole._indices().contiguous();
+  const at::Tensor values = whole._values().contiguous();
+  const auto sparse_dim = static_cast<std::size_t>(whole.sparse_dim());
+  SparseView view{.type = elements.type,
+                  .indices = {indices.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(indices.numel())},
+                  .values = values.const_data_ptr()};
+  view.sparse_sizes = whole.sizes().slice(0, sparse_dim).vec();
+  view.dense_sizes = whole.sizes().slice(sparse_dim).vec();
+  if (elements.parts > 1) view.dense_sizes.push_back(static_cast<std::int64_t>(elements.parts));
+  return with_torch_errors([&] {
+    return SparseSum(view, reduction.rank, reduction.world, {.op = checked.op, .premul_factor = checked.premul_factor});
+  });
 }
 
 // Nothing but calls of the library here, which end the group if they fail.
-qccl::Work post_messages(const Exchange& exchange, Communicator& group) {
+qccl::Work post_messages(Exchange& exchange, Communicator& group) {
   MessageOptions options;
   options.tag = exchange.reduction.tag;
   options.timeout = exchange.reduction.options.timeout;
+  const SparseSum::Part own = exchange.sum.part(exchange.reduction.rank);
   group.group_start();
   for (int rank = 0; rank < exchange.reduction.world; ++rank) {
     if (rank == exchange.reduction.rank) continue;
-    const Part& part = exchange.parts[static_cast<std::size_t>(rank)];
-    for (const auto& [mine, theirs] :
-         {std::pair{exchange.own.indices, part.indices}, {exchange.own.values, part.values}}) {
-      const Elements elements = elements_of(mine);
-      if (mine.numel() > 0)
-        group.send_async(mine.const_data_ptr(), elements.count_in(mine), elements.type, rank, options);
-      if (theirs.numel() == 0) continue;
-      group.recv_async(theirs.mutable_data_ptr(), elements.count_in(theirs), elements.type, rank, options);
+    const SparseSum::Part part = exchange.sum.part(rank);
+    for (const auto& [mine, theirs] : {std::pair{own.places, part.places}, {own.values, part.values}}) {
+      if (!mine.empty()) group.send_async(mine.data(), mine.size(), DataType::uint8, rank, options);
+      if (!theirs.empty()) group.recv_async(theirs.data(), theirs.size(), DataType::uint8, rank, options);
     }
   }
   return group.group_end();
 }
 
-// A rank at a time, in their order: coalesce() alone promises no order for what has one index.
 void finish_reduction(Exchange& exchange) {
   const at::Tensor& tensor = exchange.reduction.tensor;
-  const at::ScalarType type = sum_type(tensor.scalar_type());
-  at::Tensor sum;
-  for (const Part& part : exchange.parts) {
-    const bool first = !sum.defined();
-    const at::Tensor indices = first ? part.indices : at::cat({sum.indices(), part.indices}, 1);
-    const at::Tensor values = first ? part.values.to(type) : at::cat({sum.values(), part.values.to(type)});
-    sum = at::_sparse_coo_tensor_unsafe(indices, values, tensor.sizes()).coalesce();
-  }
-  at::Tensor values = sum.values();
-  if (exchange.reduction.op.op_ == c10d::ReduceOp::AVG) values = values / exchange.reduction.world;
-  const at::Tensor result =
-      at::_sparse_coo_tensor_unsafe(sum.indices(), values.to(tensor.scalar_type()), tensor.sizes())._coalesced_(true);
-  tensor.copy_(result);
+  SparseTensor sum = with_torch_errors([&] { return exchange.sum.finish(); });
+  const auto elements = static_cast<std::int64_t>(sum.elements());
+  std::vector<std::int64_t> size{elements};
+  const auto dense = tensor.sizes().slice(static_cast<std::size_t>(tensor.sparse_dim()));
+  size.insert(size.end(), dense.begin(), dense.end());
+  const at::Tensor indices = at::from_blob(sum.indices.data(), {tensor.sparse_dim(), elements}, at::kLong);
+  const at::Tensor values = at::from_blob(sum.values.data(), size, tensor.scalar_type());
+  tensor.copy_(at::_sparse_coo_tensor_unsafe(indices, values, tensor.sizes())._coalesced_(true));
 }
 
 }  // namespace
@@ -133,27 +80,19 @@ void finish_reduction(Exchange& exchange) {
 Call sparse_all_reduce(SparseReduction reduction) {
   check_sparse(reduction.tensor, reduction.op);
   const at::Tensor tensor = reduction.tensor;
-  auto exchange = std::make_shared<Exchange>();
-  CallOptions checked = reduction.options;
-  reduction_of(tensor, reduction.op, "all_reduce of a sparse tensor", checked);
-  exchange->own = own_part(reduction, checked.premul_factor);
-  std::vector<std::int64_t> shape{tensor.sparse_dim(), tensor.dense_dim(), exchange->own.indices.size(1)};
-  shape.insert(shape.end(), tensor.sizes().begin(), tensor.sizes().end());
-  exchange->shape = at::tensor(shape, at::kLong);
-  exchange->shapes = at::empty({reduction.world, static_cast<std::int64_t>(shape.size())}, at::kLong);
-  exchange->reduction = std::move(reduction);
-
+  SparseSum sum = sum_of(reduction);
+  auto exchange = std::make_shared<Exchange>(Exchange{std::move(reduction), std::move(sum)});
   Call call{c10d::OpType::_ALLREDUCE_SPARSE, "qccl:sparse_all_reduce", {tensor}, {{tensor}}};
   call.timeout = exchange->reduction.options.timeout.value_or(c10d::kUnsetTimeout);
   call.posts.push_back([exchange](Communicator& group) {
     CallOptions options;
     options.timeout = exchange->reduction.options.timeout;
-    return group.all_gather_async(exchange->shape.const_data_ptr(), exchange->shapes.mutable_data_ptr(),
-                                  static_cast<std::size_t>(exchange->shape.numel()), DataType::int64, options);
+    SparseSum& own = exchange->sum;
+    return group.all_gather_async(own.header().data(), own.headers().data(), own.header().size(), DataType::int64,
+                                  options);
   });
   call.later_post = [exchange](Communicator& group) {
-    check_shapes(*exchange);
-    make_room(*exchange);
+    exchange->sum.make_room();
     return post_messages(*exchange, group);
   };
   call.endings.push_back([exchange] { finish_reduction(*exchange); });

@@ -1,5 +1,6 @@
-// all_reduce of sparse tensors (COO). Every rank tells the others how many elements it has and then sends them: an
-// all_gather of shapes, and messages, which unlike collectives need no place in the group's order of calls.
+// all_reduce of sparse tensors (COO): qccl::SparseSum, sent otherwise than by qccl::sparse_all_reduce(). Every rank
+// tells the others how many elements it has and then sends them: an all_gather of headers, and messages, which unlike
+// collectives need no place in the group's order of calls.
 #pragma once
 
 #include "work.h"

@@ -12,6 +12,7 @@
 #include "qccl/onebit.h"
 #include "qccl/pipeline.h"
 #include "qccl/policy.h"
+#include "qccl/sparse.h"
 #include "qccl/store.h"
 #include "qccl/train.h"
 #include "qccl/types.h"

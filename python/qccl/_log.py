@@ -50,7 +50,8 @@ def configure_log(
     Before or after init_process_group(). Raises ValueError for what there is not.
     """
     settings: dict[str, Any] = {} if config is None else _section(config)
-    given: dict[str, Any] = {"enabled": enabled, "prof_all": prof_all, "prof_ops": prof_ops, "verbose": verbose, "debug": debug}
+    given: dict[str, Any] = {"enabled": enabled, "prof_all": prof_all, "prof_ops": prof_ops}
+    given |= {"verbose": verbose, "debug": debug}
     given |= {"file": None if file is None else str(file), "capacity": capacity}
     settings |= {key: value for key, value in given.items() if value is not None}
     _check_operations(settings.get("prof_ops", []))

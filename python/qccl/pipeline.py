@@ -37,7 +37,9 @@ def _receive(tensor: torch.Tensor, group: dist.ProcessGroup | None, peer: int, t
 
 
 def _real(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
-    return group or dist.group.WORLD
+    found = group or dist.group.WORLD
+    assert found is not None, "there is no process group"
+    return found
 
 
 def _post(operations: list[dist.P2POp]) -> list[dist.Work]:
@@ -171,7 +173,7 @@ class Pipeline:
     ) -> list[torch.Tensor]:
         if wanted and shape is None:
             raise ValueError("a stage that receives needs the shape, or a Pipeline with variable_shapes=True")
-        rooms = [torch.empty(shape, dtype=self.dtype) for _ in wanted]
+        rooms = [torch.empty(shape or (), dtype=self.dtype) for _ in wanted]
         _wait(_post([*self._receives(rooms, wanted), *sends]))
         return self._with_gradients(rooms)
 
@@ -264,16 +266,14 @@ def broadcast_tensor(
     Where the ranks do not know its size, None for `size` on all of them has it told first.
     """
     is_root = dist.get_rank(group) == rank
-    if is_root:
-        tensor = _check(_given(tensor, "tensor"), size, dtype).contiguous()
+    own = _check(_given(tensor, "tensor"), size, dtype).contiguous() if is_root else None
     if size is None:
-        header = _header_of(tensor) if is_root else _empty_header()
+        header = _empty_header() if own is None else _header_of(own)
         dist.broadcast(header, group=group, group_src=rank)
         size = _shape_in(header)
-    if not is_root:
-        tensor = torch.empty(size, dtype=dtype)
-    dist.broadcast(tensor, group=group, group_src=rank)
-    return tensor
+    shared = torch.empty(size, dtype=dtype) if own is None else own
+    dist.broadcast(shared, group=group, group_src=rank)
+    return shared
 
 
 def broadcast_list(

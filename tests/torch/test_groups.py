@@ -59,6 +59,14 @@ def test_groups_work_side_by_side():
     run_ranks(body)
 
 
+def test_a_thousand_at_once():
+    def body(rank):
+        groups = [dist.new_group() for _ in range(1000)]
+        assert all(summed(group) == 6 for group in groups)
+
+    run_ranks(body, 4)
+
+
 def test_world_can_be_destroyed_and_made_again(tmp_path):
     def body(rank):
         for round_number in range(3):

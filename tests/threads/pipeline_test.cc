@@ -88,7 +88,6 @@ TEST_P(Pipelines, two_neighbours_send_to_each_other_at_once) {
   }
 }
 
-// On two stages the next neighbour is the previous one as well: what goes forward must not be taken for what goes back.
 TEST_P(Pipelines, go_around_the_ring_in_both_directions_at_once) {
   for (const int stages : {1, 2, 3}) {
     for (const bool variable : {true, false}) {
@@ -115,6 +114,29 @@ TEST_P(Pipelines, go_around_the_ring_in_both_directions_at_once) {
         }
       });
     }
+  }
+}
+
+// All from stage 1 to stage 0, which takes them in another order than they were sent.
+TEST_P(Pipelines, messages_of_different_ways_do_not_meet) {
+  for (const bool variable : {true, false}) {
+    expect_success(2, [&](Communicator& world) {
+      Pipeline pipeline(world, {.variable_shapes = variable});
+      const Tensor forward = filled({1}, 1), backward = filled({1}, 2);
+      Tensor token = filled({1}, 3), received({1});
+      if (pipeline.is_last()) {
+        pipeline.send_forward_recv_forward(&forward, nullptr);
+        pipeline.send_backward_recv_backward(&backward, nullptr);
+        pipeline.broadcast_from_last_to_first(token);
+      } else {
+        pipeline.broadcast_from_last_to_first(received);
+        EXPECT_EQ(first_of(received), 3.0F);
+        pipeline.send_backward_recv_backward(nullptr, &received);
+        EXPECT_EQ(first_of(received), 2.0F);
+        pipeline.send_forward_recv_forward(nullptr, &received);
+        EXPECT_EQ(first_of(received), 1.0F);
+      }
+    });
   }
 }
 

@@ -76,6 +76,25 @@ def test_around_the_ring_both_ways_at_once(stages, known):
     run_ranks(body, stages)
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_messages_of_different_ways_do_not_meet(known):
+    def body(rank):
+        pipeline = Pipeline(variable_shapes=not known)
+        shape = (1,) if known else None
+        if rank == 1:
+            pipeline.send_forward_recv_forward(torch.ones(1), False)
+            pipeline.send_backward_recv_backward(torch.ones(1) * 2, False)
+            copy_from_last_to_first_pipeline_stage((1,), torch.float32, torch.ones(1) * 3)
+        else:
+            token = torch.zeros(1)
+            copy_from_last_to_first_pipeline_stage((1,), torch.float32, token)
+            assert token.item() == 3
+            assert pipeline.send_backward_recv_backward(None, True, shape).item() == 2
+            assert pipeline.send_forward_recv_forward(None, True, shape).item() == 1
+
+    run_ranks(body)
+
+
 # What each needs of the other comes with what it sends first, whatever the two wait for then.
 @pytest.mark.parametrize("known", [True, False])
 def test_neighbours_that_call_different_functions(known):

@@ -23,11 +23,19 @@ class Launch:
     environments: list[dict[str, str]]
 
 
+def bound(net: Network, program: list[str]) -> list[str]:
+    """Each launcher binds in its own way, or not at all where ranks outnumber cores: this binds all alike."""
+    if not net.bind:
+        return program
+    cores = sorted(os.sched_getaffinity(0))
+    cases = " ".join(f"{rank}) core={cores[rank % len(cores)]};;" for rank in range(net.ranks))
+    local = "${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-${LOCAL_RANK:-$PMI_RANK}}}"
+    return ["sh", "-c", f'case {local} in {cases} esac; exec taskset -c "$core" "$@"', "sh", *program]
+
+
 def launch_ranks(net: Network, program: list[str], environment: dict[str, str]) -> Launch:
     """Ranks that find each other by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT."""
-    if net.bind:
-        cases = " ".join(f"{rank}) core={core};;" for rank, core in enumerate(sorted(os.sched_getaffinity(0))))
-        program = ["sh", "-c", f'case $LOCAL_RANK in {cases} esac; exec taskset -c "$core" "$@"', "sh", *program]
+    program = bound(net, program)
     if not net.shaped:
         return Launch([[str(ROOT / "build/qccl"), "run", "-n", str(net.ranks), "--", *program]], [environment])
     job = {"WORLD_SIZE": str(net.ranks), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "OMP_NUM_THREADS": "1",
@@ -55,7 +63,7 @@ def hosts(net: Network) -> str:
 
 def launch_openmpi(net: Network, work: list[str]) -> Launch:
     command = ["mpirun.openmpi", "--oversubscribe", "--mca", "pml", "ob1"]
-    command += ["--bind-to", "core" if net.bind else "none"]
+    command += ["--bind-to", "none"]
     if net.name == SHARED_MEMORY:
         command += ["--mca", "btl", "vader,self"]
     else:
@@ -65,7 +73,7 @@ def launch_openmpi(net: Network, work: list[str]) -> Launch:
         command += ["--host", hosts(net)]
         if net.ranks > (os.cpu_count() or 1):  # a host seems to have all cores, but shares them with the others
             command += ["--mca", "mpi_yield_when_idle", "1"]
-    command += ["-n", str(net.ranks), str(BUILD / "peers_mpi.openmpi"), *work]
+    command += ["-n", str(net.ranks), *bound(net, [str(BUILD / "peers_mpi.openmpi"), *work])]
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return Launch([net.on_host(1, command)], [root])
 
@@ -74,14 +82,12 @@ def launch_mpich(net: Network, work: list[str]) -> Launch:
     """Debian builds MPICH on UCX (until 12) or on libfabric, so the variables of both say what to use."""
     command = ["mpirun.mpich"]
     environment = {}
-    if net.bind:
-        command += ["-bind-to", "core"]
     if net.name != SHARED_MEMORY:
         environment = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": net.interface,
                        "FI_PROVIDER": "tcp", "FI_TCP_IFACE": net.interface}
     if net.shaped:
         command += ["-launcher", "ssh", "-launcher-exec", net.agent, "-iface", net.interface, "-hosts", hosts(net)]
-    command += ["-n", str(net.ranks), str(BUILD / "peers_mpi.mpich"), *work]
+    command += ["-n", str(net.ranks), *bound(net, [str(BUILD / "peers_mpi.mpich"), *work])]
     return Launch([net.on_host(1, command)], [environment])
 
 

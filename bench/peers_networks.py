@@ -20,7 +20,7 @@ class Network:
 
     name: str  # shm, tcp or a rate as tc says it
     ranks: int
-    bind: bool = False  # each rank to a core of its own
+    bind: bool = False  # each rank to a core, by turns where there are fewer
     cluster: str = ""  # of scripts/netns.sh
     agent: str = ""  # a program that runs a command on a host as ssh would
 
@@ -59,11 +59,11 @@ def refusal(name: str) -> str | None:
 
 @contextlib.contextmanager
 def network(name: str, ranks: int, bind: bool, burst: str = "") -> Iterator[Network]:
-    """Sets it up for so many ranks and removes it again. They are bound where that is asked for and cores suffice.
+    """Sets it up for so many ranks and removes it again. They are bound where that is asked for.
 
     With a burst ("128k") a host's link is as slow in as it is out, and both ways let no more than that pass at once."""
     if name in (SHARED_MEMORY, LOOPBACK):
-        yield Network(name, ranks, bind and ranks <= len(os.sched_getaffinity(0)))
+        yield Network(name, ranks, bind)
         return
     cluster = f"peers{os.getpid()}"
     with tempfile.TemporaryDirectory(prefix="qccl-peers-") as folder:

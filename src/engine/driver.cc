@@ -11,6 +11,11 @@ using kernels::DefaultFloatEnvironment;
 // cores.
 constexpr int kBoardTries = 256;
 
+// Of which a rank that shares its core has so many before it lets another have it: those on other cores may be about to
+// publish. With 4 ranks on 2 cores an operation took 3.4 us with a change of ranks at every look, and 2.1 with one at
+// every second to twelfth.
+constexpr int kLooksATurn = 4;
+
 // For so long a thread that waits keeps its core to itself; then it lets others have it between two looks: there may be
 // ranks on it that this one can't know of, of other jobs or in other containers.
 constexpr Nanoseconds kAloneFor = std::chrono::microseconds(5);
@@ -130,7 +135,7 @@ bool Driver::run_on_board(const internal::WorkState& work) {
   if (!engine_.is_alone_on_board()) return false;
   const DefaultFloatEnvironment environment;
   for (int i = 0; i < kBoardTries && engine_.is_alone_on_board() && !attention_.load(); ++i) {
-    if (options_.yield_while_spinning) std::this_thread::yield();
+    if (options_.yield_while_spinning && i % kLooksATurn == kLooksATurn - 1) std::this_thread::yield();
     engine_.advance_operations();
   }
   complete_works();

@@ -61,7 +61,7 @@ TEST(AlgorithmTable, of_ranks_that_share_cores_takes_the_ring_for_long_streams_o
   EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 20)), Algorithm::sra);
   conditions.shares_cores = true;
   EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 20)), Algorithm::ring);
-  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 16)), Algorithm::sra);
+  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 15)), Algorithm::sra);
   conditions.tcp_inside = false;
   EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 20)), Algorithm::sra);
 }

@@ -1,7 +1,7 @@
 // The sums themselves: of one rank's duplicates, of the parts of all ranks, and by way of dense tensors. All three add
 // in the same order, so that they give the same bits.
 #include <algorithm>
-#include <cstring>
+#include <cstddef>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -71,7 +71,8 @@ void add_duplicates(const Layout& layout, std::vector<std::uint64_t>& places, st
     const std::uint64_t place = places[i];
     add_up<T>(sum.data(), layout, values.data(), i, places.size(), [&](std::size_t j) { return places[j]; });
     places[kept] = place;
-    std::memcpy(values.data() + kept * layout.block_bytes, sum.data(), layout.block_bytes);
+    std::copy_n(reinterpret_cast<const std::byte*>(sum.data()), layout.block_bytes,
+                values.data() + kept * layout.block_bytes);
   }
   places.resize(kept);
   values.resize(kept * layout.block_bytes);
@@ -84,8 +85,8 @@ void reorder(const Layout& layout, std::vector<std::uint64_t>& places, std::vect
   std::vector<std::byte> sorted(values.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
     places[i] = order[i].first;
-    std::memcpy(sorted.data() + i * layout.block_bytes, values.data() + order[i].second * layout.block_bytes,
-                layout.block_bytes);
+    std::copy_n(values.data() + order[i].second * layout.block_bytes, layout.block_bytes,
+                sorted.data() + i * layout.block_bytes);
   }
   values.swap(sorted);
 }

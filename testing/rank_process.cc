@@ -53,6 +53,16 @@ class TestStore final : public Store {
 
 std::string now() { return std::to_string(std::chrono::steady_clock::now().time_since_epoch().count()); }
 
+void write_state(const Communicator& comm, std::ostream& text) {
+  text << "    group '" << comm.name() << "': ";
+  try {
+    text << comm.describe() << "\n";
+    for (const std::string& operation : comm.in_flight()) text << "      in flight: " << operation << "\n";
+  } catch (const Error& error) {
+    text << error.what() << "\n";
+  }
+}
+
 bool is_connected_stream(int fd) {
   int type = 0;
   socklen_t size = sizeof(type);
@@ -180,7 +190,7 @@ void Rank::Process::describe() {
     watched = watched_;
   }
   std::ostringstream text;
-  for (const Communicator& comm : watched) text << "group '" << comm.name() << "': " << comm.describe() << "\n";
+  for (const Communicator& comm : watched) write_state(comm, text);
   tell(PacketKind::state, {text.str()});
 }
 

@@ -40,10 +40,11 @@ pid_t fork_quietly() {
 }
 
 // Holds nothing of the test's but the end of the pipe.
-[[noreturn]] void stand_guard(int pipe) {
+[[noreturn]] void stand_guard(Fd read, Fd write) {
+  write.reset();
   ::setpgid(0, 0);
   ::prctl(PR_SET_NAME, "qccl-guard");
-  ::dup2(pipe, 0);
+  ::dup2(read.get(), 0);
   ::syscall(SYS_close_range, 1U, ~0U, 0U);
   char byte = 0;
   while (::read(0, &byte, 1) < 0 && errno == EINTR) {
@@ -111,7 +112,7 @@ std::vector<std::string> arguments_for_this_test() {
 Guard::Guard() {
   auto [read, write] = make_pipe();
   process_ = fork_quietly();
-  if (process_ == 0) stand_guard(read.get());
+  if (process_ == 0) stand_guard(std::move(read), std::move(write));
   ::setpgid(process_, process_);  // whichever of the two comes first
   alive_ = std::move(write);
 }

@@ -363,6 +363,9 @@ class Communicator {
   OperationLog log() const;
   // Words for people: "rank 1 of 4, shm to 0 2 3, paced at 1 Gbit/s".
   std::string describe() const;
+  // This group's operations that have not ended, the oldest first, in words, for reports of what hangs:
+  // "all_reduce(...) #3 waits for rank 2 (got 0 of 4096 bytes)". From any thread, while others wait, too.
+  std::vector<std::string> in_flight() const;
 
   // Ends every operation of this group on this rank with Error(aborted), here and, by a poison
   // message, on the other ranks. Returns when the library holds no span of the caller's memory.

@@ -374,6 +374,13 @@ OperationLog Communicator::log() const { return OperationLog(state_->context()->
 
 std::string Communicator::describe() const { return state_->context()->describe(); }
 
+std::vector<std::string> Communicator::in_flight() const {
+  std::vector<std::string> operations;
+  state_->context()->driver().with_engine(
+      [&](engine::Engine& engine) { operations = engine.describe_in_flight(state_->id()); });
+  return operations;
+}
+
 void Communicator::abort(const std::string& reason) { state_->abort(reason); }
 
 void Communicator::close() { state_->close(); }

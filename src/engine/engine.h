@@ -89,6 +89,8 @@ class Engine {
   // `into` is empty, and lends its memory to what ends next.
   void take_completed(std::vector<Completed>& into) { completed_.swap(into); }
 
+  // Its operations that have not ended, the oldest first, and what each waits for.
+  std::vector<std::string> describe_in_flight(std::uint64_t id) const;
   // Fails the group here and, by a poison frame, on its other members.
   void fail_group(std::uint64_t id, ErrorInfo failure);
   // Completes `work` once the group has no operation in flight.

@@ -29,6 +29,18 @@ std::string progress_text(const Waiting& waiting) {
 
 }  // namespace
 
+std::vector<std::string> Engine::describe_in_flight(std::uint64_t id) const {
+  std::vector<std::string> list;
+  for (const auto& operation : operations_) {
+    if (operation == nullptr || operation->group().id != id) continue;
+    const Waiting waiting = operation->waiting();
+    list.push_back(fmt::format("{} #{} waits for {} ({})", operation->describe(), operation->sequence(),
+                               waiting.peers.empty() ? "nobody" : rank_list(operation->group(), waiting.peers),
+                               progress_text(waiting)));
+  }
+  return list;
+}
+
 // ---- peers
 
 // A loss counts one round after it was seen: where a rank ended because another one had left, that one's goodbye may

@@ -29,7 +29,8 @@ function(write_code_blocks page language file)
   file(WRITE ${file} "${code}")
 endfunction()
 
-file(REMOVE_RECURSE ${work}/first_prefix ${work}/prefix ${work}/project ${work}/app ${work}/documented)
+file(REMOVE_RECURSE ${work}/first_prefix ${work}/prefix ${work}/project ${work}/app ${work}/documented
+     ${work}/refused)
 if(shared)
   set(build ${build}-shared)
   run(${CMAKE_COMMAND} -S ${source} -B ${build} -G Ninja -D CMAKE_BUILD_TYPE=Release -D BUILD_SHARED_LIBS=ON
@@ -51,3 +52,13 @@ write_code_blocks(${page} cpp ${work}/documented/sum_test.cc)
 write_code_blocks(${page} sh ${work}/documented/commands.sh)
 run(${CMAKE_COMMAND} -E env PREFIX=${work}/prefix CXX=${compiler} CMAKE_GENERATOR=Ninja
     ${CMAKE_COMMAND} -E chdir ${work}/documented sh -ex commands.sh)
+
+# Without the component's targets, as from a build without GoogleTest.
+file(GLOB_RECURSE targets ${work}/prefix/qcclTestingTargets*.cmake)
+file(REMOVE ${targets})
+execute_process(COMMAND ${CMAKE_COMMAND} -S ${work}/documented -B ${work}/refused -G Ninja
+                        -D CMAKE_CXX_COMPILER=${compiler} -D CMAKE_PREFIX_PATH=${work}/prefix
+                RESULT_VARIABLE code ERROR_VARIABLE message)
+if(code EQUAL 0 OR NOT message MATCHES "QCCL_TESTING=ON")
+  message(FATAL_ERROR "a missing component was not refused with what to do: ${message}")
+endif()

@@ -42,6 +42,26 @@ TEST_P(Transports, all_reduce_is_exact_for_small_medium_and_large_tensors) {
   }
 }
 
+TEST_P(Transports, operations_in_flight_are_named_with_what_they_wait_for) {
+  expect_success(2, [](Communicator& comm) {
+    std::vector<float> data(100'000, 1.0f);
+    std::vector<char> go(1);
+    if (comm.rank() == 0) {
+      const Work sum = comm.all_reduce_async(data);
+      const std::vector<std::string> waiting = comm.in_flight();
+      ASSERT_EQ(waiting.size(), 1u);
+      EXPECT_TRUE(waiting[0].starts_with("all_reduce(count=100000, ")) << waiting[0];
+      EXPECT_NE(waiting[0].find(" waits for rank 1 (got 0 of "), std::string::npos) << waiting[0];
+      comm.send(go, 1);
+      sum.wait();
+    } else {
+      comm.recv(go, 0);
+      comm.all_reduce(data);
+    }
+    EXPECT_TRUE(comm.in_flight().empty());
+  });
+}
+
 // Small operations take the board where there is one, large ones frames.
 TEST_P(Transports, every_type_and_operation_equals_the_reduction_in_rank_order) {
   constexpr int kWorld = 3;

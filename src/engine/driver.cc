@@ -10,6 +10,9 @@ using kernels::DefaultFloatEnvironment;
 // Looks at the board before the first full round of progress: some microseconds, or turns of the ranks that share
 // cores.
 constexpr int kBoardTries = 256;
+// But no longer than this: where more wants the cores than these ranks, a turn takes the others' time slices, and calls
+// that differ must meet in the sockets within kMismatchPatience.
+constexpr Nanoseconds kBoardTime = std::chrono::milliseconds(5);
 
 // Of which a rank that shares its core has so many before it lets another have it: those on other cores may be about to
 // publish. With 4 ranks on 2 cores an operation took 3.4 us with a change of ranks at every look, and 2.1 with one at
@@ -134,9 +137,11 @@ void Driver::finish(internal::WorkState& work) {
 bool Driver::run_on_board(const internal::WorkState& work) {
   if (!engine_.is_alone_on_board()) return false;
   const DefaultFloatEnvironment environment;
+  const TimePoint end = options_.yield_while_spinning ? clock_.now() + kBoardTime : kForever;
   for (int i = 0; i < kBoardTries && engine_.is_alone_on_board() && !attention_.load(); ++i) {
     if (options_.yield_while_spinning && i % kLooksATurn == kLooksATurn - 1) std::this_thread::yield();
     engine_.advance_operations();
+    if (options_.yield_while_spinning && clock_.now() >= end) break;
   }
   complete_works();
   if (work.done()) return true;  // give_back() tells the waiters

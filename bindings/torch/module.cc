@@ -14,6 +14,7 @@
 #include "onebit.h"
 #include "ordered_future.h"
 #include "qccl/error_feedback.h"
+#include "qccl/launch.h"
 #include "qccl/policy.h"
 #include "tensors.h"
 
@@ -155,6 +156,15 @@ void onebit_all_reduce(const BackendPointer& backend, const at::Tensor& buffer, 
   compressed_allreduce(own(backend).communicator(), buffer, worker_error, server_error);
 }
 
+qccl::Launch find_launch(std::optional<int> rank, std::optional<int> world, std::uint16_t port,
+                         std::optional<std::int64_t> timeout_ms) {
+  qccl::InitOptions options;
+  options.rank = rank;
+  options.world = world;
+  if (timeout_ms) options.init_timeout = std::chrono::milliseconds(*timeout_ms);
+  return with_torch_errors([&] { return qccl::find_launch(options, port); });
+}
+
 std::string describe(const BackendPointer& backend) {
   return with_torch_errors([&] { return own(backend).communicator().describe(); });
 }
@@ -230,6 +240,16 @@ PYBIND11_MODULE(_C, module) {
   module.def("get_error", [](const BackendPointer& backend) { return static_cast<int>(own(backend).getError()); });
   define_log(module);
   module.def("close_all", &close_all, Released());
+  py::class_<qccl::Launch>(module, "Launch")
+      .def_readonly("rank", &qccl::Launch::rank)
+      .def_readonly("world", &qccl::Launch::world)
+      .def_readonly("local_rank", &qccl::Launch::local_rank)
+      .def_readonly("local_world", &qccl::Launch::local_world)
+      .def_readonly("source", &qccl::Launch::source)
+      .def_readonly("master_address", &qccl::Launch::master_address)
+      .def_readonly("master_port", &qccl::Launch::master_port);
+  module.def("find_launch", &find_launch, py::kw_only(), py::arg("rank") = py::none(), py::arg("world") = py::none(),
+             py::arg("port") = 0, py::arg("timeout_ms") = py::none(), Released());
   module.def("version", &qccl::version);
   bind_mesh(module);
 }

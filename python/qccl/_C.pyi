@@ -94,4 +94,17 @@ def log_stragglers(
 def log_trace() -> str: ...
 def log_csv() -> str: ...
 def close_all(limit_ms: int) -> None: ...
+
+class Launch:
+    rank: int
+    world: int
+    local_rank: int
+    local_world: int
+    source: str
+    master_address: str
+    master_port: int
+
+def find_launch(
+    *, rank: int | None = None, world: int | None = None, port: int = 0, timeout_ms: int | None = None
+) -> Launch: ...
 def version() -> str: ...

@@ -30,6 +30,7 @@ from ._api import (  # noqa: E402
     traffic,
 )
 from ._feedback import ErrorFeedback  # noqa: E402
+from ._launch import init_distributed  # noqa: E402
 from ._log import comms_logger, configure_log, log_summary, save_log  # noqa: E402
 
 __version__: str = _C.version()
@@ -45,6 +46,7 @@ __all__ = [
     "deepspeed",
     "describe",
     "empty",
+    "init_distributed",
     "log_summary",
     "mesh",
     "monitored_barrier",

@@ -33,12 +33,6 @@ std::uint64_t job_digest(const rendezvous::Membership& membership, const rendezv
   return XXH3_64bits(text.data(), text.size());
 }
 
-std::string who_am_i() {
-  const std::string host = os::host_name();
-  return fmt::format("process {} on {}", os::process_id(), host.empty() ? "a host without a name" : host)
-      .substr(0, rendezvous::kMaxWhoBytes);
-}
-
 // One rank's part in making the mesh.
 class Mesh {
  public:
@@ -125,7 +119,7 @@ Status Mesh::listen() {
 }
 
 Status Mesh::exchange_cards() {
-  const rendezvous::Participant self{rank_, world_, who_am_i(), encode_card(card_), options_.place};
+  const rendezvous::Participant self{rank_, world_, rendezvous::who_am_i(), encode_card(card_), options_.place};
   auto assembly = rendezvous::assemble(keys_, self, {&clock_, options_.deadline, options_.timeout});
   if (!assembly) return assembly.failure();
   assembly_ = std::move(*assembly);
@@ -307,7 +301,7 @@ MeshLinks alone() {
   links.local.resize(1);
   links.on_this_host = {true};
   links.hosts = {0};
-  links.who = {who_am_i()};
+  links.who = {rendezvous::who_am_i()};
   links.job = os::random_nonce();
   return links;
 }

@@ -152,6 +152,18 @@ Result<Fd> listen_tcp(const std::string& address, std::uint16_t port) {
   return os_failure("can't listen on " + address_text(address.empty() ? "*" : address, port), error);
 }
 
+Result<Fd> reserve_tcp_port() {
+  Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool held = socket.valid() && ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+                    ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  if (!held) return os_failure("can't reserve a port", errno);
+  return socket;
+}
+
 Result<std::uint16_t> local_port(const Fd& socket) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof(address);

@@ -174,5 +174,16 @@ TEST(Socket, exact_reads_and_writes_move_more_than_the_socket_holds) {
   EXPECT_EQ(got, sent);
 }
 
+TEST(ReservedPort, is_given_to_nobody_but_who_listens_on_it) {
+  auto held = reserve_tcp_port();
+  ASSERT_TRUE(held.ok());
+  const std::uint16_t port = local_port(*held).value();
+  auto other = reserve_tcp_port();
+  ASSERT_TRUE(other.ok());
+  EXPECT_NE(local_port(*other).value(), port);
+  EXPECT_TRUE(listen_tcp("127.0.0.1", port).ok());
+  EXPECT_TRUE(listen_tcp("", port).ok());
+}
+
 }  // namespace
 }  // namespace qccl::os

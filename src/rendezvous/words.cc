@@ -4,6 +4,9 @@
 
 #include <cstddef>
 
+#include "os/process.h"
+#include "rendezvous/assembly.h"
+
 namespace qccl::rendezvous {
 
 std::string rank_text(int rank, int world) { return fmt::format("rank {} of {}", rank, world); }
@@ -18,6 +21,12 @@ std::string ranks_text(const std::vector<int>& ranks) {
     text += last == first ? fmt::format("{}", ranks[first]) : fmt::format("{}-{}", ranks[first], ranks[last]);
   }
   return (ranks.size() == 1 ? "rank " : "ranks ") + text;
+}
+
+std::string who_am_i() {
+  const std::string host = os::host_name();
+  return fmt::format("process {} on {}", os::process_id(), host.empty() ? "a host without a name" : host)
+      .substr(0, kMaxWhoBytes);
 }
 
 std::string seconds_text(Nanoseconds duration) {

@@ -1,0 +1,103 @@
+// The public find_launch(): what src/rendezvous knows, for those who communicate otherwise.
+#include "qccl/launch.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <utility>
+
+#include "base/environment.h"
+#include "base/options.h"
+#include "os/process.h"
+#include "os/socket.h"
+#include "rendezvous/assembly.h"
+#include "rendezvous/environment.h"
+#include "rendezvous/open_store.h"
+#include "rendezvous/words.h"
+
+namespace qccl {
+namespace {
+
+using rendezvous::Membership;
+
+// How long rank 0 serves the store for ranks that still read from it.
+constexpr Nanoseconds kStoreLinger = std::chrono::seconds(5);
+constexpr const char* kThisHost = "127.0.0.1";
+
+bool is_given(const InitOptions& options) {
+  return (options.master_address || environment("MASTER_ADDR")) && (options.master_port || environment("MASTER_PORT"));
+}
+
+Status choose_port(std::uint16_t wanted, Launch& launch) {
+  launch.master_port = wanted;
+  if (wanted != 0) return {};
+  auto socket = os::reserve_tcp_port();
+  if (!socket) return socket.failure();
+  auto port = os::local_port(*socket);
+  if (!port) return port.failure();
+  launch.master_port = *port;
+  launch.held_port = std::make_shared<os::Fd>(std::move(*socket));
+  return {};
+}
+
+// Rank 0's card: "40000 10.0.0.1".
+Status read_place(const std::string& card, Launch& launch) {
+  const auto blank = card.find(' ');
+  const auto [stop, error] =
+      std::from_chars(card.data(), card.data() + std::min(blank, card.size()), launch.master_port);
+  if (blank == std::string::npos || error != std::errc() || stop != card.data() + blank) {
+    return Failure(ErrorKind::corrupt_data, fmt::format("rank 0 gave \"{}\" for its place", card));
+  }
+  launch.master_address = card.substr(blank + 1);
+  return {};
+}
+
+Status meet(const Membership& own, const InitOptions& options, std::uint16_t port, Launch& launch) {
+  auto settings = Options::from_environment();
+  if (!settings) return settings.failure();
+  const SteadyClock clock;
+  const Nanoseconds timeout = options.init_timeout ? Nanoseconds(*options.init_timeout) : settings->init_timeout;
+  const TimePoint deadline = saturating_add(clock.now(), timeout);
+  auto meeting = rendezvous::open_store(own, options.store, deadline, clock);
+  if (!meeting) return meeting.failure();
+  if (own.rank == 0) QCCL_TRY(choose_port(port, launch));
+  const std::string address = meeting->address.empty() ? kThisHost : meeting->address;
+  const rendezvous::Participant self{own.rank, own.world, rendezvous::who_am_i(),
+                                     fmt::format("{} {}", launch.master_port, address), meeting->place};
+  rendezvous::KeySpace keys(*meeting->store, own.job + "/launch", own.restart, clock);
+  auto assembly = rendezvous::assemble(keys, self, {&clock, deadline, timeout});
+  meeting->close(kStoreLinger);
+  if (!assembly) return assembly.failure();
+  return read_place(assembly->cards.front(), launch);
+}
+
+Result<Launch> found(const InitOptions& options, std::uint16_t port) {
+  auto own = rendezvous::discover_membership(options, [](const char* name) { return environment(name); });
+  if (!own) return own.failure();
+  Launch launch{.rank = own->rank,
+                .world = own->world,
+                .local_rank = own->local_rank,
+                .local_world = own->local_world,
+                .source = own->source,
+                .master_address = own->master_address,
+                .master_port = own->master_port,
+                .held_port = nullptr};
+  if (launch.local_rank < 0 && rendezvous::on_one_host(*own)) {
+    launch.local_rank = own->rank;
+    launch.local_world = own->world;
+  }
+  if (is_given(options)) return launch;
+  if (own->world == 1) {
+    launch.master_address = kThisHost;
+    QCCL_TRY(choose_port(port, launch));
+  } else {
+    QCCL_TRY(meet(*own, options, port, launch));
+  }
+  return launch;
+}
+
+}  // namespace
+
+Launch find_launch(const InitOptions& options, std::uint16_t port) { return found(options, port).take_or_throw(); }
+
+}  // namespace qccl

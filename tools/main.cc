@@ -11,6 +11,7 @@
 #include "log.h"
 #include "perf.h"
 #include "plan.h"
+#include "ps.h"
 #include "run.h"
 
 namespace {
@@ -20,6 +21,7 @@ using qccl::tools::doctor_main;
 using qccl::tools::log_main;
 using qccl::tools::perf_main;
 using qccl::tools::plan_main;
+using qccl::tools::ps_main;
 using qccl::tools::run_main;
 using qccl::tools::trace_main;
 
@@ -31,6 +33,7 @@ Usage: qccl COMMAND [OPTIONS]
 
 Commands:
   run       start a program as the ranks of one job, here or on several hosts
+  ps        say what the ranks on this host are doing, and for whom they wait
   perf      time a collective and check its results, with nccl-tests' flags and columns
   doctor    say what is here, what would be done, what is wrong and how to mend it
   plan      check, show, price and simulate the plans of collectives
@@ -50,6 +53,7 @@ Examples:
 
 int dispatch(const std::string& command, const std::vector<std::string>& arguments) {
   if (command == "run") return run_main(arguments);
+  if (command == "ps") return ps_main(arguments);
   if (command == "perf") return perf_main(arguments);
   if (command == "doctor") return doctor_main(arguments);
   if (command == "plan") return plan_main(arguments);
@@ -65,7 +69,7 @@ int dispatch(const std::string& command, const std::vector<std::string>& argumen
     return 0;
   }
   fmt::print(stderr,
-             "qccl: there is no command '{}'; there are run, perf, plan, codec, log, trace, doctor and version "
+             "qccl: there is no command '{}'; there are run, ps, perf, plan, codec, log, trace, doctor and version "
              "('qccl --help')\n",
              command);
   return kExitUsage;

@@ -173,6 +173,19 @@ void close_all(std::int64_t limit_ms) {
   for (const auto& world : WorldRegistry::instance().all()) world->close_all(std::chrono::milliseconds(limit_ms));
 }
 
+void bind_launch(py::module& module) {
+  py::class_<qccl::Launch>(module, "Launch")
+      .def_readonly("rank", &qccl::Launch::rank)
+      .def_readonly("world", &qccl::Launch::world)
+      .def_readonly("local_rank", &qccl::Launch::local_rank)
+      .def_readonly("local_world", &qccl::Launch::local_world)
+      .def_readonly("source", &qccl::Launch::source)
+      .def_readonly("master_address", &qccl::Launch::master_address)
+      .def_readonly("master_port", &qccl::Launch::master_port);
+  module.def("find_launch", &find_launch, py::kw_only(), py::arg("rank") = py::none(), py::arg("world") = py::none(),
+             py::arg("port") = 0, py::arg("timeout_ms") = py::none(), py::call_guard<py::gil_scoped_release>());
+}
+
 }  // namespace
 }  // namespace qccl::torch_binding
 
@@ -240,16 +253,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("get_error", [](const BackendPointer& backend) { return static_cast<int>(own(backend).getError()); });
   define_log(module);
   module.def("close_all", &close_all, Released());
-  py::class_<qccl::Launch>(module, "Launch")
-      .def_readonly("rank", &qccl::Launch::rank)
-      .def_readonly("world", &qccl::Launch::world)
-      .def_readonly("local_rank", &qccl::Launch::local_rank)
-      .def_readonly("local_world", &qccl::Launch::local_world)
-      .def_readonly("source", &qccl::Launch::source)
-      .def_readonly("master_address", &qccl::Launch::master_address)
-      .def_readonly("master_port", &qccl::Launch::master_port);
-  module.def("find_launch", &find_launch, py::kw_only(), py::arg("rank") = py::none(), py::arg("world") = py::none(),
-             py::arg("port") = 0, py::arg("timeout_ms") = py::none(), Released());
+  bind_launch(module);
   module.def("version", &qccl::version);
   bind_mesh(module);
 }

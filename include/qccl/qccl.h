@@ -14,6 +14,7 @@
 #include "qccl/pipeline.h"
 #include "qccl/policy.h"
 #include "qccl/sparse.h"
+#include "qccl/status.h"
 #include "qccl/store.h"
 #include "qccl/train.h"
 #include "qccl/types.h"

@@ -113,6 +113,7 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
   const bool shares_cores = links->machine_ranks > links->machine_cores;
   const bool one_machine = links->machine_ranks == own.world;
   context->hosts_ = links->hosts;
+  const std::uint64_t job = own.world == 1 ? os::random_nonce() : links->job;
   const LinkOptions link_options{.rank = own.rank,
                                  .world = own.world,
                                  .transport = options.transport,
@@ -124,6 +125,7 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
   context->conditions_.one_machine = one_machine;
   if (shares_cores && !options.slice_bytes) context->conditions_.slice_bytes = kSliceBytesOnSharedCores;
   context->start(std::move(*transport), shares_cores);
+  context->answer_questions(job);
   return context;
 }
 
@@ -169,12 +171,24 @@ void Context::start(std::unique_ptr<Transport> transport, bool shares_cores) {
   core_->driver->start();
 }
 
+void Context::answer_questions(std::uint64_t job) {
+  RankStatus self;
+  self.process = os::process_id();
+  self.rank = rank();
+  self.world = world();
+  self.job = fmt::format("{:08x}", job & 0xFFFFFFFF);
+  core_->status = std::make_unique<StatusServer>(self, [driver = core_->driver.get()](RankStatus& status) {
+    driver->with_engine([&](engine::Engine& engine) { engine.report(status); });
+  });
+}
+
 Context::~Context() {
   if (os::in_forked_child()) {
     // The threads and descriptors are the parent's: touch nothing.
     static_cast<void>(core_.release());
     return;
   }
+  core_->status.reset();
   if (core_->driver == nullptr) return;
   say_goodbye();
   core_->driver->stop();

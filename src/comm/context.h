@@ -15,6 +15,7 @@
 #include "comm/call_recorder.h"
 #include "comm/conditions.h"
 #include "comm/mesh.h"
+#include "comm/status_server.h"
 #include "engine/driver.h"
 #include "engine/engine.h"
 #include "engine/work_pool.h"
@@ -73,11 +74,13 @@ class Context {
     std::unique_ptr<Transport> transport;
     std::unique_ptr<engine::Engine> engine;
     std::unique_ptr<engine::Driver> driver;
+    std::unique_ptr<StatusServer> status;
   };
 
   Context(rendezvous::Membership membership, Settings settings, Conditions conditions);
   Result<MeshLinks> meet(std::shared_ptr<Store> own_store, TimePoint deadline);
   void start(std::unique_ptr<Transport> transport, bool shares_cores);
+  void answer_questions(std::uint64_t job);
   Status run(std::uint64_t group, Result<engine::Call> call, std::byte* data);
   Status adopt_conditions(std::uint64_t group, int world, bool is_first);
   void say_goodbye();

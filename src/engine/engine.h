@@ -27,6 +27,7 @@
 #include "engine/operation.h"
 #include "engine/outlet.h"
 #include "engine/retired_operations.h"
+#include "qccl/status.h"
 #include "transport/transport.h"
 
 namespace qccl::internal {
@@ -101,6 +102,9 @@ class Engine {
   bool has_no_notes() const { return notes_.empty(); }
   // Fails all groups without telling anybody: the process is closing.
   void shut_down(const ErrorInfo& reason);
+
+  // Adds groups and calls in flight.
+  void report(RankStatus& status) const;
 
   Outlet& outlet() { return outlet_; }
   const EngineOptions& options() const { return options_; }

@@ -22,13 +22,21 @@ std::string host_name() {
   return name.data();
 }
 
-std::string boot_id() {
-  const Fd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+namespace {
+
+// The beginning of a file of /proc; empty if it can't be read.
+std::string read_beginning(const char* path) {
+  const Fd file(::open(path, O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return {};
-  std::array<char, 64> text{};
+  std::array<char, 256> text{};
   const auto bytes = ::read(file.get(), text.data(), text.size());
-  if (bytes <= 0) return {};
-  std::string id(text.data(), static_cast<std::size_t>(bytes));
+  return bytes > 0 ? std::string(text.data(), static_cast<std::size_t>(bytes)) : std::string();
+}
+
+}  // namespace
+
+std::string boot_id() {
+  std::string id = read_beginning("/proc/sys/kernel/random/boot_id");
   while (!id.empty() && id.back() == '\n') id.pop_back();
   return id;
 }
@@ -55,6 +63,13 @@ int first_available_cpu() {
   int cpu = 0;
   while (cpu + 1 < CPU_SETSIZE && !CPU_ISSET(cpu, &set)) ++cpu;
   return cpu;
+}
+
+// "PID (NAME) STATE PPID ...", where NAME may hold anything.
+char process_state(int process) {
+  const std::string text = read_beginning(("/proc/" + std::to_string(process) + "/stat").c_str());
+  const auto name_end = text.rfind(')');
+  return name_end == std::string::npos || name_end + 2 >= text.size() ? '?' : text[name_end + 2];
 }
 
 std::uint64_t random_nonce() {

@@ -19,6 +19,8 @@ std::string network_namespace();
 int available_cpus();
 // The lowest of them.
 int first_available_cpu();
+// As /proc/PID/stat has it: 'R' runs, 'S' sleeps, 'T' is stopped, ...; '?' if there is no such process.
+char process_state(int process);
 // 64 bits from the kernel's random generator.
 std::uint64_t random_nonce();
 

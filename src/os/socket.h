@@ -26,8 +26,8 @@ std::string address_text(const std::string& host, std::uint16_t port);
 // InvalidArgument for something that is no address; ResourceExhausted if the port is taken.
 Result<Fd> listen_tcp(const std::string& address, std::uint16_t port);
 
-// Holds a free port without listening on it. Until the socket is closed Linux gives the port to nobody who asks for any,
-// but to every listener that names it and has SO_REUSEADDR, as servers do.
+// Holds a free port without listening on it. Until the socket is closed Linux gives it to nobody who asks for any
+// port, but to every listener that names it and has SO_REUSEADDR, as servers do.
 Result<Fd> reserve_tcp_port();
 
 Result<std::uint16_t> local_port(const Fd& socket);

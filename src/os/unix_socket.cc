@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 
 #include "os/error.h"
 
@@ -51,6 +53,8 @@ Result<Fd> listen_unix_abstract(const std::string& name) {
   return fd;
 }
 
+void stop_listening(const Fd& listener) { ::shutdown(listener.get(), SHUT_RDWR); }
+
 Result<Fd> connect_unix_abstract(const std::string& name) {
   auto address = abstract_address(name);
   if (!address) return address.failure();
@@ -59,6 +63,21 @@ Result<Fd> connect_unix_abstract(const std::string& name) {
     return os_failure("can't connect to unix socket @" + name, errno);
   }
   return fd;
+}
+
+// Lines "Num RefCount Protocol Flags Type St Inode Path"; who listens has the flag __SO_ACCEPTCON.
+std::vector<std::string> abstract_listeners(const std::string& prefix) {
+  constexpr unsigned kListens = 0x10000;
+  std::vector<std::string> names;
+  std::ifstream file("/proc/net/unix");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string number, references, protocol, type, state, inode, path;
+    unsigned flags = 0;
+    words >> number >> references >> protocol >> std::hex >> flags >> type >> state >> inode >> path;
+    if ((flags & kListens) != 0 && path.starts_with("@" + prefix)) names.push_back(path.substr(1));
+  }
+  return names;
 }
 
 Result<PeerCredentials> peer_credentials(const Fd& unix_socket) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "os/fd.h"
@@ -14,8 +15,13 @@ namespace qccl::os {
 // this network namespace only, and to any user in it: check peer_credentials().
 // ResourceExhausted if the name is taken.
 Result<Fd> listen_unix_abstract(const std::string& name);
+// From now on the listener takes nobody and counts as ready, which wakes whoever waits for it.
+void stop_listening(const Fd& listener);
 // PeerLost if nobody listens there; ResourceExhausted if the listener's queue is full now.
 Result<Fd> connect_unix_abstract(const std::string& name);
+
+// Names that begin so and on which somebody listens; none where the system does not tell.
+std::vector<std::string> abstract_listeners(const std::string& prefix);
 
 struct PeerCredentials {
   int process = 0;

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <thread>
 
 #include "os/process.h"
 #include "os/socket.h"
@@ -59,6 +61,31 @@ TEST(UnixSocket, a_duplicate_outlives_the_original_and_needs_a_socket) {
   EXPECT_EQ(duplicate_socket(number).error().kind, ErrorKind::misuse);
   const Fd file(::open("/dev/null", O_RDONLY));
   EXPECT_EQ(duplicate_socket(file.get()).error().kind, ErrorKind::misuse);
+}
+
+TEST(UnixSocket, listeners_are_found_by_the_beginning_of_their_names_while_they_listen) {
+  const std::string prefix = "qccl/test/" + std::to_string(process_id()) + "/";
+  EXPECT_TRUE(abstract_listeners(prefix).empty());
+  auto first = listen_unix_abstract(prefix + "a").take_or_throw();
+  const auto second = listen_unix_abstract(prefix + "b").take_or_throw();
+  const auto connection = connect_unix_abstract(prefix + "a").take_or_throw();
+  const auto accepted = accept_connection(first).take_or_throw();
+  auto names = abstract_listeners(prefix);
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string>{prefix + "a", prefix + "b"}));
+  first.reset();
+  EXPECT_EQ(abstract_listeners(prefix), std::vector<std::string>{prefix + "b"});
+}
+
+TEST(UnixSocket, who_waits_for_a_listener_is_woken_when_it_stops) {
+  const SteadyClock clock;
+  const auto listener = listen_unix_abstract("qccl/test/stop/" + std::to_string(process_id())).take_or_throw();
+  bool woken = false;
+  std::thread waiter([&] { woken = wait_ready(listener, Direction::read, kForever, clock).ok(); });
+  stop_listening(listener);
+  waiter.join();
+  EXPECT_TRUE(woken);
+  EXPECT_FALSE(accept_connection(listener).ok());
 }
 
 }  // namespace

@@ -96,6 +96,17 @@ class Job:
                 pass  # gone, or not ours
         return found
 
+    def ranks(self) -> dict[int, int]:
+        """The processes that are ranks, by rank; what they started has the same variables and is younger."""
+        found = {}
+        for pid in sorted(self.processes(), reverse=True):
+            try:
+                entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            found |= {int(entry[len(b"RANK=") :]): pid for entry in entries if entry.startswith(b"RANK=")}
+        return found
+
     def children(self, pid: int) -> list[int]:
         return [child for child in self.processes() if parent_of(child) == pid]
 

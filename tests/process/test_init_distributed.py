@@ -1,4 +1,4 @@
-"""qccl.init_distributed(): under every launcher, without mpi4py; and what it does when called twice, late or wrongly."""
+"""qccl.init_distributed(): under every launcher, without mpi4py; and what it does when called again, late, wrongly."""
 
 import sys
 

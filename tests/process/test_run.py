@@ -480,7 +480,7 @@ def test_help_has_examples_and_the_version_is_one_line():
 
 def test_an_unknown_command_is_2_and_names_the_others():
     result = run("fly")
-    assert result.returncode == 2 and "'fly'" in result.stderr and "run, perf" in result.stderr
+    assert result.returncode == 2 and "'fly'" in result.stderr and "run, ps" in result.stderr
     assert run().returncode == 2
 
 

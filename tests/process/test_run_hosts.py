@@ -39,20 +39,6 @@ def job(tmp_path):
 
 
 
-def ranks_of(job: Job) -> dict[int, int]:
-    """Process by rank."""
-    found = {}
-    for pid in job.processes():
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                variables = dict(entry.split(b"=", 1) for entry in file.read().split(b"\0") if b"=" in entry)
-        except OSError:
-            continue
-        if b"RANK" in variables:
-            found[int(variables[b"RANK"])] = pid
-    return found
-
-
 def clients_of(job: Job) -> list[int]:
     """The connections, in the order of the hosts."""
     (watcher,) = [pid for pid in job.children(job.pid)]
@@ -192,7 +178,7 @@ def test_one_failure_ends_ranks_on_all_hosts_and_its_code_is_the_jobs(job, faili
     code = f"signal.signal(signal.SIGUSR1, lambda *_: os._exit(7 if rank == '{failing}' else 3));"
     running = job(code + SAY_READY + WAIT_ON)
     assert running.read_lines(3) == ready(3)
-    victim = ranks_of(running)[failing]
+    victim = running.ranks()[failing]
     os.kill(victim, signal.SIGUSR1)
     returncode, _, err = running.end()
     others = " ".join(str(rank) for rank in range(3) if rank != failing)
@@ -304,7 +290,7 @@ def test_a_connection_that_ends_takes_its_ranks_and_the_job_with_it(job, tmp_pat
 def test_a_host_that_falls_silent_is_lost_and_kills_its_own_ranks(job):
     running = job(IGNORE_TERM + SAY_READY + WAIT_ON, "--host-timeout", "2", "--grace", "0.2")
     assert running.read_lines(3) == ready(3)
-    rank = ranks_of(running)[2]
+    rank = running.ranks()[2]
     client = clients_of(running)[1]
     os.kill(client, signal.SIGSTOP)
     wait_until(lambda: state_of(rank) == "gone")  # though the connection is still there
@@ -316,7 +302,7 @@ def test_a_host_that_falls_silent_is_lost_and_kills_its_own_ranks(job):
 def test_an_agent_that_is_killed_takes_its_ranks_with_it(job):
     running = job(IGNORE_TERM + SAY_READY + WAIT_ON, "--grace", "0.2")
     assert running.read_lines(3) == ready(3)
-    ranks = ranks_of(running)
+    ranks = running.ranks()
     with open(f"/proc/{ranks[2]}/stat") as file:
         agent = int(file.read().rpartition(")")[2].split()[1])
     os.kill(agent, signal.SIGKILL)

@@ -1,0 +1,54 @@
+#include "comm/status_server.h"
+
+#include <span>
+#include <utility>
+
+#include "base/clock.h"
+#include "os/socket.h"
+#include "os/unix_socket.h"
+
+namespace qccl::comm {
+namespace {
+
+// For one who asks and does not read.
+constexpr Nanoseconds kPatience = std::chrono::seconds(1);
+
+}  // namespace
+
+StatusServer::StatusServer(const RankStatus& self, Report report) : report_(std::move(report)) {
+  auto listener = os::listen_unix_abstract(status_socket_name(self));
+  if (!listener) return;
+  listener_ = std::move(*listener);
+  thread_ = std::thread([this] { serve(); });
+}
+
+StatusServer::~StatusServer() {
+  if (!thread_.joinable()) return;
+  stopping_.store(true);
+  os::stop_listening(listener_);
+  thread_.join();
+}
+
+void StatusServer::serve() {
+  const SteadyClock clock;
+  while (!stopping_.load()) {
+    const auto ready = os::wait_ready(listener_, os::Direction::read, kForever, clock);
+    if (!ready) return;
+    auto connection = os::accept_connection(listener_);
+    if (!connection || stopping_.load()) return;
+    if (*connection) answer(**connection);
+  }
+}
+
+void StatusServer::answer(const os::Fd& connection) {
+  auto who = os::peer_credentials(connection);
+  if (!who || (who->user != 0 && who->user != os::own_credentials().user)) return;
+  RankStatus status;
+  report_(status);
+  const std::string text = encode_status(status);
+  const SteadyClock clock;
+  static_cast<void>(
+      os::write_exactly(connection, std::as_bytes(std::span(text)), saturating_add(clock.now(), kPatience), clock));
+}
+
+}  // namespace qccl::comm

@@ -1,0 +1,87 @@
+"""`qccl ps`: what ranks that hang are said to do, seen from outside."""
+
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+from program import PROGRAM, Job, run
+from test_run import wait_until
+
+
+def busy(count: int) -> str:
+    """Code of a rank that makes all_reduces for ever, of about so many elements."""
+    sizes = ["-b", str(4 * count), "-e", str(5 * count), "-i", "4"]
+    flags = [*sizes, "-w", "0", "-c", "0", "-n", "1000000"]
+    return f"os.execv({str(PROGRAM)!r}, ['qccl', 'perf', 'all_reduce', *{flags}])"
+
+
+LATE = """
+import torch, torch.distributed as dist
+dist.init_process_group("qccl")
+if rank == "0":
+    print("joined")
+    sys.stdin.readline()
+dist.barrier()
+"""
+
+
+def rows(job: Job) -> dict[int, str]:
+    """What is said of each of the job's ranks; others may run on the machine, too."""
+    text = run("ps", "--wait", 0.5).stdout
+    found = re.findall(r"^ +(\d+) +(\d+)  (.*(?:\n {16,}.*)*)", text, re.MULTILINE)
+    said = {int(pid): (int(rank), rest) for rank, pid, rest in found}
+    return {rank: said[pid][1] for rank, pid in job.ranks().items() if pid in said and said[pid][0] == rank}
+
+
+def number_in(text: str) -> int:
+    return int(re.search(r"number (\d+) of 'world'", text).group(1))
+
+
+def seconds_in(text: str) -> float:
+    return float(re.search(r"for ([\d.]+) s", text).group(1))
+
+
+@pytest.mark.parametrize(("transport", "count"), [("shm", 1000), ("shm", 1 << 20), ("tcp", 1 << 20)])
+def test_a_rank_that_is_stopped_is_whom_the_others_wait_for(transport, count):
+    with Job(3, busy(count), "--transport", transport) as job:
+        wait_until(lambda: "number" in rows(job).get(0, ""))
+        os.kill(job.ranks()[1], signal.SIGSTOP)
+        hangs = re.compile(
+            rf"\w+ +all_reduce\(count={str(count)[0]}\d+, .* number \d+ of 'world' for [\d.]+ s, waits for rank 1, "
+            r"got \d+ of \d+ bytes$"
+        )
+        said = wait_until(lambda: (found := rows(job)) and all(hangs.match(found[rank]) for rank in (0, 2)) and found)
+        assert re.fullmatch(r"stopped +does not answer", said[1])
+        number = number_in(said[0])
+        assert number_in(said[2]) == number
+        later = wait_until(lambda: (found := rows(job)) and seconds_in(found[0]) > seconds_in(said[0]) and found)
+        assert number_in(later[0]) == number
+        os.kill(job.ranks()[1], signal.SIGCONT)
+        wait_until(lambda: "number" in (found := rows(job).get(0, "")) and number_in(found) > number)
+
+
+def test_a_rank_that_has_not_made_the_call_is_in_none():
+    with Job(3, LATE, stdin=subprocess.PIPE) as job:
+        assert job.read_lines(1) == ["joined"]
+        waiting = re.compile(r"\w+ +barrier.*, waits for rank 0, got .*")
+        said = wait_until(lambda: all(waiting.match((found := rows(job)).get(rank, "")) for rank in (1, 2)) and found)
+        assert re.fullmatch(r"\w+ +in no call; made \d+ of 'world'", said[0])
+        assert job.end("go\n")[0] == 0
+
+
+def test_ranks_that_have_ended_leave_nothing():
+    with Job(2, busy(1000)) as job:
+        wait_until(lambda: rows(job).keys() == {0, 1})
+        ranks = job.ranks()
+        os.kill(ranks[0], signal.SIGKILL)
+        assert job.end()[0] == 128 + signal.SIGKILL
+        text = run("ps", "--wait", 0.5).stdout
+        assert not any(re.search(rf"^ +\d+ +{pid}  ", text, re.MULTILINE) for pid in ranks.values())
+
+
+def test_wrong_flags_and_help():
+    result = run("ps", "--wait", "soon")
+    assert result.returncode == 2 and "soon" in result.stderr
+    assert "Examples:" in run("ps", "--help").stdout

@@ -1,0 +1,107 @@
+#include "ps.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <qccl/status.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+
+#include "command_line.h"
+
+namespace qccl::tools {
+namespace {
+
+constexpr int kExitNone = 1;
+constexpr int kExitUsage = 2;
+constexpr std::size_t kMaxCalls = 8;  // shown of a rank
+
+constexpr const char* kFooter =
+    R"(Shows the ranks on this host of jobs that use QCCL, yours or for root everybody's, however they were
+started: of each the calls that it has posted and that have not ended, their number in the group (in
+a job that hangs, whoever is behind has the lower one), since when, for which ranks it waits, and how
+much has come. A rank that does not answer is stopped (T), or busy in a call of the library itself.
+
+Exit code: 0; 1 if there are no ranks; 2 for wrong flags.
+
+Examples:
+  qccl ps
+  ssh node2 qccl ps
+  watch qccl ps
+)";
+
+const char* state_word(char state) {
+  switch (state) {
+    case 'R': return "running";
+    case 'S':
+    case 'I': return "sleeping";
+    case 'D': return "in kernel";
+    case 'T':
+    case 't': return "stopped";
+    case 'Z':
+    case 'X': return "ended";
+    default: return "unknown";
+  }
+}
+
+std::string describe(const CallStatus& call) {
+  std::string text = fmt::format("{} number {} of '{}' for {:.1f} s", call.call, call.number, call.group, call.seconds);
+  if (!call.waits_for.empty()) {
+    text +=
+        fmt::format(", waits for rank{} {}", call.waits_for.size() == 1 ? "" : "s", fmt::join(call.waits_for, ", "));
+  }
+  return text + fmt::format(", got {} of {} bytes", call.received_bytes, call.expected_bytes);
+}
+
+// What there is to say of a rank, a line each.
+std::vector<std::string> lines_of(const RankStatus& rank) {
+  if (!rank.answered) return {"does not answer"};
+  std::vector<std::string> lines;
+  for (const CallStatus& call : rank.calls) {
+    if (lines.size() < kMaxCalls) lines.push_back(describe(call));
+  }
+  if (rank.calls.size() > kMaxCalls) lines.push_back(fmt::format("and {} more", rank.calls.size() - kMaxCalls));
+  for (const GroupStatus& group : rank.groups) {
+    if (!group.failure.empty()) lines.push_back(fmt::format("'{}' failed: {}", group.name, group.failure));
+  }
+  if (!lines.empty()) return lines;
+  std::vector<std::string> done;
+  for (const GroupStatus& group : rank.groups) done.push_back(fmt::format("{} of '{}'", group.calls, group.name));
+  return {fmt::format("in no call; made {}", fmt::join(done, ", "))};
+}
+
+void print_rank(const RankStatus& rank) {
+  std::string start = fmt::format("{:>5} {:>8}  {:<9}", rank.rank, rank.process, state_word(rank.state));
+  for (const std::string& line : lines_of(rank)) {
+    fmt::print("{}  {}\n", start, line);
+    start.assign(start.size(), ' ');
+  }
+}
+
+}  // namespace
+
+int ps_main(const std::vector<std::string>& arguments) {
+  CLI::App app("Says what the ranks on this host are doing, and for whom they wait.", "qccl ps");
+  set_usage(app, "qccl ps [OPTIONS]");
+  app.footer(kFooter);
+  double patience = 1;
+  app.add_option("--wait", patience, "Seconds to wait for answers")->check(CLI::PositiveNumber)->capture_default_str();
+  if (const auto code = parse(app, arguments, kExitUsage)) return *code;
+
+  const std::vector<RankStatus> ranks = ranks_on_this_host(to_milliseconds(patience));
+  std::string job;
+  for (const RankStatus& rank : ranks) {
+    if (rank.job != job) {
+      fmt::print("{}job {}, {} rank{}\n", job.empty() ? "" : "\n", rank.job, rank.world, rank.world == 1 ? "" : "s");
+      fmt::print(" rank  process  state      calls\n");
+    }
+    job = rank.job;
+    print_rank(rank);
+  }
+  if (!ranks.empty()) return 0;
+  fmt::print(stderr, "qccl ps: no process on this host has joined a job of QCCL's\n");
+  return kExitNone;
+}
+
+}  // namespace qccl::tools

@@ -9,11 +9,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = ROOT / "examples" / "torch"
+LIMIT_SECONDS = 250
 
 
 def output_of(example, ranks, *flags):
     command = [str(ROOT / "build" / "qccl"), "run", "-n", str(ranks), "--", sys.executable, str(EXAMPLES / example)]
-    done = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=LIMIT_SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -38,6 +39,31 @@ def test_a_logged_loop_prints_its_tables_and_names_the_slow_rank():
     assert re.search(r"^rank (\d) came last", output, re.M)[1] == "1"
 
 
+@pytest.mark.parametrize("example", ["gpt2_wikitext2.py", "bert_mrpc.py"])
+def test_epochs_are_timed_and_drawn(example, tmp_path):
+    flags = ["--quick", "--ranks", "2", "--compressions", "none", "minmax:bits=4", "--link-rate", "none"]
+    command = [sys.executable, str(EXAMPLES / example), *flags, "--plot", str(tmp_path / "plot.png")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    megabytes = {}
+    for compression in ("none", "minmax:bits=4"):
+        line = rf"2 ranks, {compression}, epoch \d: [\d.]+ s, ([\d.]+) MB sent, training loss ([\d.]+)"
+        (_, first), (sent, last) = re.findall(line, done.stdout)
+        assert float(last) < float(first)
+        megabytes[compression] = float(sent)
+    assert megabytes["minmax:bits=4"] < 0.4 * megabytes["none"]
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_table_of_paraphrases_is_read(tmp_path):
+    table = tmp_path / "table.txt"
+    rows = ["1\t1\t2\tthe cat sat\ta cat sat down", "0\t3\t4\tit rains today\tstocks fell again"] * 100
+    table.write_text("\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n" + "\n".join(rows) + "\n")
+    output = output_of("bert_mrpc.py", 1, "--quick", "--epochs", "1", "--compressions", "none", "--data", str(table))
+    assert '"accuracy": 1.0' in output
+
+
 def test_every_example_is_tested():
     tested = Path(__file__).read_text()
-    assert [path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in tested] == []
+    programs = [path.name for path in EXAMPLES.glob("*.py") if "__main__" in path.read_text()]
+    assert programs and [name for name in programs if f'"{name}"' not in tested] == []

@@ -18,6 +18,8 @@ import ast
 import importlib.util
 import logging
 import multiprocessing
+import os
+import signal
 import sys
 import types
 import unittest
@@ -28,6 +30,7 @@ ALSO = ("gloo", "mpi")
 SUITE = "torch.testing._internal.distributed.distributed_test"
 RANK_BARRIER_SECONDS = 60
 GROUP_TIMEOUT_SECONDS = 60
+PROBE_SECONDS = 5
 
 
 class BackendName(str):
@@ -84,8 +87,6 @@ def provide_expecttest() -> None:
 
 def enter_qccl() -> None:
     """Where torch lists backends by name."""
-    import torch.testing._internal.common_distributed as common
-
     logging.getLogger(common.__name__).setLevel(logging.ERROR)  # it tells of every process it starts
     for feature in ("gpu", "cuda", "ddp", "subgroup", "plugin"):
         common.DistTestCases.backend_feature[feature].add(NAME)
@@ -128,6 +129,7 @@ provide_expecttest()
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+import torch.testing._internal.common_distributed as common  # noqa: E402
 
 import qccl  # noqa: E402
 
@@ -144,3 +146,31 @@ class TorchSuite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
     def setUp(self) -> None:
         super().setUp()
         self._start_processes(multiprocessing.get_context(SETTINGS.start).Process)
+
+
+def skip_reason(name: str) -> str | None:
+    """Why the decorators of a test skip it, found without starting its ranks. None if they do not.
+
+    Asks a forked process that has no process group: what comes to the test's own lines fails there, or is killed.
+    """
+    test = TorchSuite(name)
+    test.rank = 0
+    child = os.fork()
+    if child == 0:
+        code = 0
+        signal.setitimer(signal.ITIMER_REAL, PROBE_SECONDS)
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+            os.dup2(nowhere.fileno(), 2)
+        try:
+            getattr(TorchSuite, name)(test)
+        except SystemExit as exit_of_skip:
+            code = exit_of_skip.code
+        except unittest.SkipTest:
+            code = common.TEST_SKIPS["generic"].exit_code
+        except BaseException:
+            pass
+        os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    reasons = {skip.exit_code: skip.message for skip in common.TEST_SKIPS.values()}
+    return reasons.get(code)

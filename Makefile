@@ -63,5 +63,5 @@ bench: build ## Run the benchmarks; results stay in build/bench
 	@scripts/run_benchmarks.sh $(ARGS)
 
 clean: ## Remove everything that was built (.venv* stay: rm -r .venv*)
-	rm -rf build build-shared build-asan build-tsan build-fuzz python/qccl/*.so .pytest_cache .ruff_cache .mypy_cache
+	rm -rf build build-* python/qccl/*.so .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

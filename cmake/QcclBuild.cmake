@@ -17,10 +17,11 @@ if(CMAKE_CXX_BYTE_ORDER STREQUAL "BIG_ENDIAN")
   message(FATAL_ERROR "QCCL's formats are little-endian and this machine is not")
 endif()
 
-# NOHASHDIR: debug information names the build folder, and two of ours should share objects anyway.
+# Our build folders share objects: BASEDIR has paths compared relative to them, NOHASHDIR not at all where debug
+# information names them.
 find_program(QCCL_CCACHE ccache)
 if(QCCL_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_NOHASHDIR=1 ${QCCL_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${QCCL_CCACHE})
 endif()
 
 # Byte identity across instruction sets: no fused multiply-add behind our back.

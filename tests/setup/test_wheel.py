@@ -1,0 +1,88 @@
+"""What `pip install .` leaves behind, as somebody meets it who has nothing of the checkout on the path.
+
+The wheel is built against the torch of .venv, beside build/, where ccache has its objects.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build-wheel"
+BUILD_LIMIT_SECONDS = 1200  # where nothing is cached
+LIMIT_SECONDS = 100
+pytestmark = pytest.mark.timeout(BUILD_LIMIT_SECONDS + LIMIT_SECONDS)
+
+TRAINING = """
+import sys, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+assert "qccl" not in sys.modules
+dist.init_process_group("qccl")
+model = DistributedDataParallel(torch.nn.Linear(300, 300))
+model(torch.randn(8, 300)).square().mean().backward()
+print("rank", dist.get_rank(), sys.modules["qccl"].__file__, flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The folder into which the wheel was installed, alone."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    build = [*pip, "wheel", "--no-build-isolation", "--no-deps", f"--config-settings=build-dir={BUILD}"]
+    run([*build, "--wheel-dir", str(folder), str(ROOT)], timeout=BUILD_LIMIT_SECONDS, CXX="c++")  # CMake's name for it
+    (wheel,) = folder.glob("qccl-*.whl")
+    site = folder / "site"
+    run([*pip, "install", "--no-deps", "--no-index", "--target", str(site), str(wheel)])
+    return site
+
+
+def run(command, timeout=LIMIT_SECONDS, **variables):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+    done = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_backend_is_found_by_its_name(installed, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(TRAINING)
+    command = [str(installed / "bin" / "qccl"), "run", "-n", "2", "--", sys.executable, str(program)]
+    lines = run(command, PYTHONPATH=str(installed)).splitlines()
+    assert sorted(line.split()[1] for line in lines) == ["0", "1"]
+    assert all(line.split()[2] == str(installed / "qccl" / "__init__.py") for line in lines)
+
+
+def test_wheel_has_package_program_and_entry_points_and_nothing_else(installed):
+    files = {path.relative_to(installed) for path in installed.rglob("*") if path.is_file()}
+    names = {path.as_posix() for path in files if "__pycache__" not in path.parts}
+    modules = {f"qccl/{path.name}" for path in (ROOT / "python" / "qccl").glob("*.py*")}
+    (extension,) = {name for name in names if name.endswith(".so")}
+    expected = {*modules, "qccl/_built_for.py", "qccl/py.typed", extension, "qccl_autoload.py", "bin/qccl"}
+    assert {name for name in names if ".dist-info/" not in name} == expected
+    (entry_points,) = installed.glob("qccl-*.dist-info/entry_points.txt")
+    for group in ("torch.backends", "torch.distributed.backends"):
+        assert f"[{group}]\nqccl=qccl_autoload:register" in entry_points.read_text().replace(" ", "")
+
+
+def test_the_build_for_the_checkout_is_left_alone(installed):
+    assert (BUILD / "bindings" / "torch" / "qccl" / "_built_for.py").exists()
+
+
+def test_package_beside_another_torch_says_what_to_do(installed, tmp_path):
+    other = tmp_path / "site"
+    shutil.copytree(installed, other)
+    (other / "qccl" / "_built_for.py").write_text('TORCH_VERSION = "9.9.0"\n')
+    done = subprocess.run(
+        [sys.executable, "-c", "import qccl"],
+        env={**os.environ, "PYTHONPATH": str(other)}, cwd="/", capture_output=True, text=True, timeout=LIMIT_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert "built for torch 9.9.0 and can't work with torch 2." in last and "pip install --no-build-isolation" in last

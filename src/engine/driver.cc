@@ -139,9 +139,11 @@ bool Driver::run_on_board(const internal::WorkState& work) {
   const DefaultFloatEnvironment environment;
   const TimePoint end = options_.yield_while_spinning ? clock_.now() + kBoardTime : kForever;
   for (int i = 0; i < kBoardTries && engine_.is_alone_on_board() && !attention_.load(); ++i) {
-    if (options_.yield_while_spinning && i % kLooksATurn == kLooksATurn - 1) std::this_thread::yield();
+    if (options_.yield_while_spinning && i % kLooksATurn == kLooksATurn - 1) {
+      std::this_thread::yield();
+      if (clock_.now() >= end) break;
+    }
     engine_.advance_operations();
-    if (options_.yield_while_spinning && clock_.now() >= end) break;
   }
   complete_works();
   if (work.done()) return true;  // give_back() tells the waiters

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 namespace qccl::tools {
 namespace {
@@ -19,13 +19,13 @@ constexpr int kFormatVersion = 1;
   throw Error({.kind = ErrorKind::invalid_argument, .message = fmt::format("{}: {}", path, what)});
 }
 
-// The value of that name; its first one if it is none that is known.
+// The value of that name. More than any enumeration has are tried.
 template <class Enum>
-Enum value_named(const std::string& name, Enum last) {
-  for (int i = 0; i <= static_cast<int>(last); ++i) {
+Enum value_named(const std::string& name) {
+  for (int i = 0; i < 64; ++i) {
     if (to_string(static_cast<Enum>(i)) == name) return static_cast<Enum>(i);
   }
-  return Enum{};
+  throw std::invalid_argument(fmt::format("it has '{}', which is not known here", name));
 }
 
 OperationRecord record_of(const Json& args) {
@@ -40,9 +40,9 @@ OperationRecord record_of(const Json& args) {
   record.is_message = args.at("is_message").get<int>() != 0;
   read("peer", record.peer);
   read("count", record.count);
-  record.type = value_named(args.at("type").get<std::string>(), DataType::boolean);
-  record.algorithm = value_named(args.at("algorithm").get<std::string>(), Algorithm::hierarchical);
-  record.path = value_named(args.at("path").get<std::string>(), DataPath::shared_buffer);
+  record.type = value_named<DataType>(args.at("type").get<std::string>());
+  if (!record.is_message) record.algorithm = value_named<Algorithm>(args.at("algorithm").get<std::string>());
+  record.path = value_named<DataPath>(args.at("path").get<std::string>());
   record.compression = Compression::parse(args.at("compression").get<std::string>());
   read("bytes", record.bytes);
   read("bandwidth_bytes", record.bandwidth_bytes);
@@ -83,18 +83,27 @@ std::vector<RankLog> ranks_in(const Json& document) {
   return logs;
 }
 
-std::vector<RankLog> read_file(const std::string& path) {
+Json parse_file(const std::string& path) {
   std::ifstream file(path);
   if (!file) fail(path, "there is no such file, or it can't be read");
+  const Json document = Json::parse(file, nullptr, false);
+  if (document.is_discarded()) fail(path, "no log of QCCL, or not all of it: it is not JSON");
+  if (!document.is_object() || !document.contains("qccl")) {
+    fail(path, "no log of QCCL: QCCL_LOG_FILE=PREFIX makes programs write one");
+  }
+  const Json version = document["qccl"].value("version", Json());
+  if (version != kFormatVersion) {
+    fail(path, fmt::format("of version {} of the format; this program reads {}", version.dump(), kFormatVersion));
+  }
+  return document;
+}
+
+std::vector<RankLog> read_file(const std::string& path) {
+  const Json document = parse_file(path);
   try {
-    const Json document = Json::parse(file);
-    if (!document.contains("qccl")) fail(path, "no log of QCCL: QCCL_LOG_FILE=PREFIX makes programs write one");
-    if (const int version = document["qccl"].at("version"); version != kFormatVersion) {
-      fail(path, fmt::format("of version {} of the format; this program reads {}", version, kFormatVersion));
-    }
     return ranks_in(document);
-  } catch (const Json::exception& error) {
-    fail(path, fmt::format("no log of QCCL, or not all of it: {}", error.what()));
+  } catch (const std::exception& error) {
+    fail(path, fmt::format("a log of QCCL that can't be read: {}", error.what()));
   }
 }
 

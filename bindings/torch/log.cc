@@ -100,12 +100,13 @@ py::dict to_python(const OperationSummary& row) {
   return result;
 }
 
-// The rows, and the two tables.
+// The rows, the two tables, and whose they are: rank and world.
 py::tuple summary(bool deepspeed) {
-  const auto rows = summarize(WorldRegistry::instance().read_log(), formula_of(deepspeed));
+  const RankLog log = WorldRegistry::instance().read_log();
+  const auto rows = summarize(log, formula_of(deepspeed));
   py::list list;
   for (const OperationSummary& row : rows) list.append(to_python(row));
-  return py::make_tuple(list, latency_table(rows), wire_table(rows));
+  return py::make_tuple(list, latency_table(rows), wire_table(rows), log.rank, log.world);
 }
 
 // What find_stragglers() needs of a record, in a form that goes from rank to rank.
@@ -186,7 +187,7 @@ void define_log(py::module& module) {
   module.def("configure_log", [](const py::kwargs& settings) {
     const LogOptions options = options_of(settings);
     const py::gil_scoped_release released;
-    WorldRegistry::instance().configure_log(options);
+    with_torch_errors([&] { WorldRegistry::instance().configure_log(options); });
   });
   module.def("log_options", &log_options);
   module.def(

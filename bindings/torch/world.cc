@@ -161,9 +161,9 @@ void WorldRegistry::add(const std::shared_ptr<World>& world) {
 
 void WorldRegistry::configure_log(const LogOptions& options) {
   std::lock_guard lock(mutex_);
+  for (OperationLog& log : logs_) log.configure(options);
   log_options_ = options;
   log_says_caller_ = options.enabled && options.debug;
-  for (OperationLog& log : logs_) log.configure(options);
 }
 
 LogOptions WorldRegistry::log_options() {

@@ -100,7 +100,7 @@ class OperationLog {
  public:
   explicit OperationLog(std::shared_ptr<internal::LogStore> store);
 
-  // For operations posted from now on; records stay, but for those beyond a smaller capacity.
+  // For what is posted from now on. Throws Error(invalid_argument), changing nothing, if the file can't be written.
   void configure(const LogOptions& options);
   LogOptions options() const;
   RankLog read() const;

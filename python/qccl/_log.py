@@ -75,14 +75,13 @@ def log_summary(
     formulas: of the bandwidths: nccl-tests', by the size of each operation's own group, or "deepspeed", whose algbw is
         too high for all_reduce and reduce_scatter, and which takes every group for the whole job.
     """
-    rows, latency_table, traffic_table = _C.log_summary(_is_deepspeed(formulas))
+    rows, latency_table, traffic_table, rank, world = _C.log_summary(_is_deepspeed(formulas))
     tables = [latency_table, *([traffic_table] if show_traffic else [])]
     operations, ranks = None, None
     if show_straggler:
         operations, ranks, straggler_table = _stragglers()
         tables.append(straggler_table)
-    joined = dist.is_initialized()
-    if not joined or dist.get_rank() == 0:
+    if rank == 0:
         print("\n".join(tables), end="", flush=True)
     if not return_dict:
         return None
@@ -90,11 +89,7 @@ def log_summary(
         "summary": _by_operation(rows, _summary_entry),
         "straggler_analysis": None if operations is None else _by_operation(operations, _straggler_entry),
         "stragglers": ranks,
-        "metadata": {
-            "world_size": dist.get_world_size() if joined else 1,
-            "rank": dist.get_rank() if joined else 0,
-            "timestamp": datetime.now().isoformat(),
-        },
+        "metadata": {"world_size": world, "rank": rank, "timestamp": datetime.now().isoformat()},
     }
 
 

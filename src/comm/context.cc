@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <map>
 #include <numeric>
 
@@ -16,7 +15,6 @@
 #include "os/fork_list.h"
 #include "os/limits.h"
 #include "os/process.h"
-#include "qccl/log_report.h"
 #include "rendezvous/open_store.h"
 
 namespace qccl::comm {
@@ -80,11 +78,15 @@ Result<Settings> settle(const InitOptions& init) {
 namespace {
 
 std::shared_ptr<internal::LogStore> make_log(const Membership& own, const LogOptions& options, const Clock& clock) {
-  internal::LogStore::Place place{.rank = options.rank.value_or(own.rank), .world = own.world, .host = os::host_name()};
+  internal::LogStore::Place place;
+  place.rank = options.rank.value_or(own.rank);
+  place.world = own.world;
+  place.job = digest(own.job);
+  place.host = os::host_name();
   // The monotonic clock runs from the machine's start, in containers too.
   place.clock = os::system_value("/proc/sys/kernel/random/boot_id").value_or("");
   place.unix_offset_ns = (time_of_day() - clock.now().time_since_epoch()).count();
-  return std::make_shared<internal::LogStore>(std::move(place), options);
+  return std::make_shared<internal::LogStore>(std::move(place));
 }
 
 }  // namespace
@@ -105,6 +107,7 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
   if (!conditions.ok()) return conditions.failure();
 
   std::shared_ptr<Context> context(new Context(std::move(*membership), std::move(*settings), std::move(*conditions)));
+  QCCL_TRY(context->log_->configure(context->settings_.log));
   const Membership& own = context->membership_;
   const Options& options = context->settings_.options;
   const TimePoint deadline = saturating_add(context->clock_.now(), options.init_timeout);
@@ -197,13 +200,8 @@ Context::~Context() {
 }
 
 void Context::write_log() const {
-  const LogOptions options = log_->options();
-  if (options.file.empty()) return;
-  const RankLog own = log_->read();
-  const std::string path = fmt::format("{}{}.json", options.file, own.rank);
-  std::ofstream file(path);
-  file << to_trace({&own, 1}) << std::flush;
-  if (!file) qccl::log(LogLevel::error, fmt::format("rank {}: can't write the log to {}", rank(), path));
+  const Status written = log_->write_file();
+  if (!written.ok()) qccl::log(LogLevel::error, written.error().message);
 }
 
 void Context::say_goodbye() {

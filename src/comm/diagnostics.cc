@@ -89,6 +89,7 @@ void describe_settings(const comm::Settings& settings, Findings& found) {
                  ? std::string("none: nothing is compressed unless a call asks")
                  : fmt::format("{} from {} bytes on", settings.compression.to_string(), options.compression_min_bytes));
   if (options.link_rate) found.fact("pacing", *options.link_rate);
+  if (options.log_file) found.fact("log", fmt::format("of every operation, to {}<rank>.json", *options.log_file));
   const auto conditions = comm::conditions_of(options);
   if (!conditions.ok()) {
     return found.broken("profile", conditions.error().message, "correct the variable or the file, or unset it");

@@ -162,12 +162,16 @@ std::vector<OperationSummary> summarize(const RankLog& log, BandwidthFormula for
 
 StragglerReport find_stragglers(std::span<const RankLog> logs, int viewer) {
   StragglerReport report;
-  std::map<std::pair<std::uint64_t, std::uint64_t>, Meeting> meetings;  // by group and sequence
+  // By group, sequence and how often the rank has logged these: a process may join one job after another.
+  using Place = std::pair<std::uint64_t, std::uint64_t>;
+  std::map<std::pair<Place, int>, Meeting> meetings;
   for (std::size_t log = 0; log < logs.size(); ++log) {
     report.ranks.push_back({.rank = logs[log].rank});
+    std::map<Place, int> seen;
     for (const OperationRecord& record : logs[log].records) {
       if (record.is_message || record.group_size < 2 || !record.error.empty() || !waits_for_all(record)) continue;
-      meetings[{record.group_id, record.sequence}].parts.push_back({log, &record});
+      const Place place{record.group_id, record.sequence};
+      meetings[{place, seen[place]++}].parts.push_back({log, &record});
     }
   }
   NameOrder order;

@@ -3,14 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 
+#include "base/digest.h"
 #include "base/log.h"
 #include "qccl/log_report.h"
 
 namespace qccl {
 
 OperationLog::OperationLog(std::shared_ptr<internal::LogStore> store) : store_(std::move(store)) {}
-void OperationLog::configure(const LogOptions& options) { store_->configure(options); }
+void OperationLog::configure(const LogOptions& options) { store_->configure(options).take_or_throw(); }
 LogOptions OperationLog::options() const { return store_->options(); }
 RankLog OperationLog::read() const { return store_->read(); }
 void OperationLog::clear() { store_->clear(); }
@@ -53,13 +55,34 @@ bool names(std::string_view listed, std::string_view operation, std::string_view
 
 }  // namespace
 
-LogStore::LogStore(Place place, const LogOptions& options) : place_(std::move(place)) { configure(options); }
+std::string LogStore::path(const LogOptions& options) const {
+  return fmt::format("{}{}.json", options.file, place_.rank);
+}
 
-void LogStore::configure(const LogOptions& options) {
+// Now, and not at the end of hours whose log would be lost.
+Status LogStore::configure(const LogOptions& options) {
+  if (!options.file.empty() && !std::ofstream(path(options), std::ios::app)) {
+    return Failure(ErrorKind::invalid_argument,
+                   fmt::format("QCCL rank {}: the log can't be written to {}: make its folder, or give another name "
+                               "(QCCL_LOG_FILE, LogOptions::file)",
+                               place_.rank, path(options)));
+  }
   const std::lock_guard lock(mutex_);
   options_ = options;
   mode_.store(!options.enabled ? Mode::off : options.prof_all ? Mode::all : Mode::listed, std::memory_order_relaxed);
   make_room();
+  return {};
+}
+
+Status LogStore::write_file() const {
+  const LogOptions chosen = options();
+  if (chosen.file.empty()) return {};
+  const RankLog log = read();
+  std::ofstream file(path(chosen));
+  file << to_trace({&log, 1}) << std::flush;
+  if (file) return {};
+  return Failure(ErrorKind::resource_exhausted,
+                 fmt::format("rank {}: can't write the log to {}", place_.rank, path(chosen)));
 }
 
 LogOptions LogStore::options() const {
@@ -111,7 +134,7 @@ OperationRecord LogStore::record(const Entry& entry) const {
   record.name = entry.name == 0 ? record.operation : names_[entry.name];
   if (options_.debug && entry.name != 0) record.name = fmt::format("{} | {}", record.operation, record.name);
   record.group = group.name;
-  record.group_id = entry.group_id;
+  record.group_id = digest(entry.group_id, place_.job);
   record.group_size = group.size;
   record.sequence = entry.sequence;
   record.is_message = entry.is_message;

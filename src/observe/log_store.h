@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/result.h"
 #include "qccl/log.h"
 
 namespace qccl::internal {
@@ -23,6 +24,7 @@ class LogStore {
   struct Place {
     int rank = 0;
     int world = 1;
+    std::uint64_t job = 0;  // a digest, so that groups of several jobs have identities of their own
     std::string host{};
     std::string clock{};
     std::int64_t unix_offset_ns = 0;
@@ -54,17 +56,21 @@ class LogStore {
     int size = 1;
   };
 
-  LogStore(Place place, const LogOptions& options);
+  explicit LogStore(Place place) : place_(std::move(place)) {}
 
   bool is_on() const { return mode_.load(std::memory_order_relaxed) != Mode::off; }
   // Whether an operation that is posted now belongs into it.
   bool wants(std::string_view operation, std::string_view name) const;
   void add(Entry entry, const std::string& group, int group_size, std::string_view name, std::string_view error);
 
-  void configure(const LogOptions& options);
+  // InvalidArgument, and nothing has changed, if the file can't be written.
+  Status configure(const LogOptions& options);
   LogOptions options() const;
   RankLog read() const;
   void clear();
+
+  // To the file that the options name, if they do. ResourceExhausted if it can't be written.
+  Status write_file() const;
 
  private:
   // listed: those of prof_ops.
@@ -73,6 +79,7 @@ class LogStore {
   std::uint32_t number_of(std::string_view text);
   OperationRecord record(const Entry& entry) const;
   void make_room();
+  std::string path(const LogOptions& options) const;
 
   const Place place_;
   std::atomic<Mode> mode_{Mode::off};  // relaxed: who turns it on by another thread has no operation of his in mind

@@ -104,7 +104,16 @@ def test_without_matplotlib_the_error_says_what_is_missing(logs, tmp_path):
 def test_what_is_no_log_is_named(logs, tmp_path):
     (tmp_path / "other.json").write_text('{"traceEvents": []}')
     (tmp_path / "broken.json").write_text(logs[0].read_text()[:-100])
-    for file, words in (("other.json", "no log of QCCL"), ("broken.json", "not all of it"), ("none.json", "no such")):
+    (tmp_path / "newer.json").write_text('{"qccl": {"version": 2}}')
+    (tmp_path / "odd.json").write_text(logs[0].read_text().replace('"type": "float32"', '"type": "float3"'))
+    wrong = {
+        "other.json": "no log of QCCL",
+        "broken.json": "not all of it",
+        "none.json": "no such",
+        "newer.json": "of version 2",
+        "odd.json": "it has 'float3'",
+    }
+    for file, words in wrong.items():
         done = run("log", "summary", tmp_path / file)
         assert done.returncode == 1 and str(tmp_path / file) in done.stderr and words in done.stderr, done.stderr
     done = run("trace", "merge", tmp_path / "out.json", logs[0], logs[0])
@@ -119,6 +128,6 @@ def test_usage_errors_name_what_there_is(tmp_path):
     assert "Usage: qccl trace merge" in run("trace", "--help").stdout
 
 
-def test_a_log_that_cannot_be_written_is_said_and_ends_nothing(tmp_path):
+def test_a_log_that_cannot_be_written_is_an_error_before_anything_runs(tmp_path):
     done = run("perf", "all_reduce", "-b", 64, "-e", 64, "-n", 1, QCCL_LOG_FILE=str(tmp_path / "no" / "log_"))
-    assert done.returncode == 0 and f"can't write the log to {tmp_path}/no/log_0.json" in done.stderr
+    assert done.returncode != 0 and f"can't be written to {tmp_path}/no/log_0.json: make its folder" in done.stderr

@@ -36,7 +36,8 @@ def test_uneven_inputs_end_with_equal_models():
 def test_a_logged_loop_prints_its_tables_and_names_the_slow_rank():
     output = output_of("logged.py", 3, "--slow", "1")
     assert "Total Latency(ms)" in output and "Breakdown with straggler effect" in output
-    assert re.search(r"^rank (\d) came last", output, re.M)[1] == "1"
+    times_last = {rank: int(times) for rank, times in re.findall(r"^rank (\d) came last in (\d+)", output, re.M)}
+    assert max(times_last, key=times_last.get) == "1"
 
 
 @pytest.mark.parametrize("example", ["gpt2_wikitext2.py", "bert_mrpc.py"])

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "rendezvous/assembly.h"
+#include "rendezvous/environment.h"
 #include "rendezvous/outcome.h"
 
 namespace qccl::rendezvous {
@@ -86,7 +87,7 @@ Cost cost_of(int rank, int world) {
   return store.cost();
 }
 
-constexpr int kWorlds[] = {8, 64, 512, 4096};
+constexpr int kWorlds[] = {8, 64, 512, kMaxWorld};
 
 TEST(AssemblyCost, of_a_rank_is_six_requests_and_one_answer_as_long_as_the_world) {
   for (const int world : kWorlds) {

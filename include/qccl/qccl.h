@@ -13,7 +13,6 @@
 #include "qccl/onebit.h"
 #include "qccl/pipeline.h"
 #include "qccl/policy.h"
-#include "qccl/status.h"
 #include "qccl/sparse.h"
 #include "qccl/status.h"
 #include "qccl/store.h"

@@ -32,7 +32,7 @@ class LogStore {
 
   // An operation that has ended, as it is kept: no text of its own, so that it costs no allocation.
   struct Entry {
-    std::string_view operation;  // of static storage
+    std::string_view operation{};  // of static storage
     std::uint64_t group_id = 0;
     std::uint64_t sequence = 0;
     std::uint64_t count = 0;
@@ -41,8 +41,8 @@ class LogStore {
     std::uint64_t wire_bytes = 0;
     std::uint64_t payload_bytes = 0;
     std::uint64_t plain_bytes = 0;
-    OperationTimes times;
-    Compression compression;
+    OperationTimes times{};
+    Compression compression{};
     std::int32_t peer = -1;
     DataType type = DataType::uint8;
     Algorithm algorithm = Algorithm::automatic;

@@ -84,6 +84,7 @@ def test_backend_of_other_groups_is_refused():
         global gloo
         gloo = dist.new_group(backend="gloo")
         body(rank)
+        dist.barrier()  # gloo's others may still be connecting
 
     run_ranks(with_gloo)
 

@@ -45,8 +45,9 @@ void Job::begin_fault(PlannedFault& planned) {
     return;
   }
   if (planned.fault.action == Fault::Action::kill) {
+    finish_fault(planned, steady_clock::now());  // before it: others may see the rank gone before kill() is back
     ::kill(id, SIGKILL);
-    return finish_fault(planned, steady_clock::now());
+    return;
   }
   ::kill(id, SIGSTOP);
   siginfo_t info{};

@@ -45,9 +45,6 @@ T named(const T (&all)[count], const std::string& word) {
 
 constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
                                        Collective::broadcast, Collective::all_to_all};
-constexpr Algorithm kAlgorithms[] = {
-    Algorithm::one_shot, Algorithm::sra,      Algorithm::ring,         Algorithm::tree,
-    Algorithm::binomial, Algorithm::pairwise, Algorithm::hierarchical, Algorithm::recursive_doubling};
 
 Case parse(const std::string& text) {
   std::vector<std::string> words{""};
@@ -60,7 +57,7 @@ Case parse(const std::string& text) {
   }
   if (words.size() != 5) throw std::invalid_argument(text + " is no COLLECTIVE/ALGORITHM/CODEC/BYTES/SAMPLES");
   Case what{text, named(kCollectives, words[0]), std::stoull(words[3]), std::stoull(words[4])};
-  what.options.algorithm = named(kAlgorithms, words[1]);
+  what.options.algorithm = named(qccl::kEveryAlgorithm, words[1]);
   what.options.compression = qccl::Compression::parse(words[2]);
   return what;
 }

@@ -18,11 +18,7 @@ std::map<std::string, Collective> collective_names() {
 
 std::map<std::string, Algorithm> algorithm_names() {
   std::map<std::string, Algorithm> names;
-  for (const Algorithm algorithm :
-       {Algorithm::one_shot, Algorithm::sra, Algorithm::ring, Algorithm::tree, Algorithm::recursive_doubling,
-        Algorithm::binomial, Algorithm::pairwise, Algorithm::hierarchical}) {
-    names.emplace(to_string(algorithm), algorithm);
-  }
+  for (const Algorithm algorithm : kEveryAlgorithm) names.emplace(to_string(algorithm), algorithm);
   return names;
 }
 

@@ -79,6 +79,11 @@ enum class Algorithm : std::uint8_t {
   recursive_doubling,
 };
 
+// All that can be asked for by name, in the order in which they are listed to users.
+inline constexpr Algorithm kEveryAlgorithm[] = {
+    Algorithm::one_shot, Algorithm::sra,      Algorithm::ring,         Algorithm::tree,
+    Algorithm::binomial, Algorithm::pairwise, Algorithm::hierarchical, Algorithm::recursive_doubling};
+
 // In place of the rank to receive from: whoever's message comes first.
 inline constexpr int kAnySource = -1;
 

@@ -51,9 +51,7 @@ Status read_transport(TransportChoice& target) {
 Status read_algorithm(Algorithm& target) {
   const auto text = environment("QCCL_ALGORITHM");
   if (!text || *text == "auto") return {};
-  for (const Algorithm algorithm :
-       {Algorithm::one_shot, Algorithm::sra, Algorithm::ring, Algorithm::tree, Algorithm::recursive_doubling,
-        Algorithm::binomial, Algorithm::pairwise, Algorithm::hierarchical}) {
+  for (const Algorithm algorithm : kEveryAlgorithm) {
     if (*text != to_string(algorithm)) continue;
     target = algorithm;
     return {};

@@ -12,8 +12,9 @@
 # NAME tells clusters apart; each has its own bridge, in a namespace too, so nothing outside is touched and several
 # clusters do not meet. A host sends at most RATE (token bucket), in bursts of up to 256 KiB. With BURST, as tc says it,
 # hosts are like those on a switch: they receive at most RATE too, both in bursts of up to BURST. TCP then hands over
-# packets of at most half of that, because a link here lets a packet pass as a whole, when there is leave for all of it;
-# and uses reno, so that nothing but the links paces what hosts send.
+# packets of at most half of that, because a link here lets a packet pass as a whole, when there is leave for all of it.
+# TCP uses reno, so that nothing but the links paces what hosts send: bbr, which some machines prefer, costs a timer a
+# packet.
 set -euo pipefail
 
 say() { echo "netns.sh: $*" >&2; }
@@ -46,10 +47,10 @@ up() {
     ip -n "$name-$i" addr add "10.77.0.$i/24" dev eth0
     ip -n "$name-$i" link set eth0 up
     ip netns exec "$name-$i" tc qdisc add dev eth0 root tbf rate "$rate" burst "${burst:-256k}" latency 50ms
+    ip netns exec "$name-$i" sysctl -qw net.ipv4.tcp_congestion_control=reno
     [ -n "$burst" ] || continue
     ip netns exec "$name-switch" tc qdisc add dev "port$i" root tbf rate "$rate" burst "$burst" latency 50ms
     ip -n "$name-$i" link set dev eth0 gso_max_size "$(($(numfmt --from=iec "${burst^^}") / 2))"
-    ip netns exec "$name-$i" sysctl -qw net.ipv4.tcp_congestion_control=reno
   done
   trap - ERR
 }

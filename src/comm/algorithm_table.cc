@@ -1,6 +1,7 @@
 #include "comm/algorithm_table.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "codec/codec.h"
 #include "codec/slicing.h"
@@ -8,7 +9,10 @@
 namespace qccl::comm {
 
 AlgorithmTable::AlgorithmTable(const Conditions& conditions, const std::vector<int>& hosts)
-    : conditions_(conditions), layout_(conditions.layout(hosts)) {}
+    : conditions_(conditions), layout_(conditions.layout(hosts)) {
+  const bool several = std::adjacent_find(layout_.begin(), layout_.end(), std::not_equal_to<>()) != layout_.end();
+  conditions_.one_machine &= several;  // what is inside a host is priced as it was measured, there
+}
 
 plan::Question AlgorithmTable::question(const Asked& asked) const {
   const auto codec = make_codec(asked.compression).take_or_throw();

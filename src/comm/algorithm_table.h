@@ -32,7 +32,7 @@ class AlgorithmTable {
   plan::Question question(const Asked& asked) const;
   std::uint64_t key(const Asked& asked);
 
-  const Conditions conditions_;
+  Conditions conditions_;
   const std::vector<int> layout_;
   std::vector<Compression> codecs_;  // that calls have had; part of a key is the place in it
   std::unordered_map<std::uint64_t, Algorithm> known_;

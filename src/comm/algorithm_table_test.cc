@@ -53,13 +53,36 @@ TEST(AlgorithmTable, of_hosts_on_one_machine_takes_more_hops_for_fewer_messages)
   EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1)), Algorithm::recursive_doubling);
 }
 
+// What counts there is the work of all, not how long one of them waits.
+TEST(AlgorithmTable, of_hosts_on_one_machine_that_share_cores_sends_fewer_messages_up_to_larger_sizes) {
+  const std::vector<int> hosts = {0, 1, 2, 3};
+  Conditions conditions;
+  conditions.one_machine = true;
+  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 12)), Algorithm::sra);
+  conditions.shared_cores = 2;
+  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 12)), Algorithm::recursive_doubling);
+}
+
+// Its profile holds what was measured with ranks that take turns.
+TEST(AlgorithmTable, of_a_host_chooses_alike_whether_ranks_share_its_cores_or_not) {
+  const std::vector<int> hosts = {0, 0, 0, 0};
+  Conditions own;
+  own.one_machine = true;
+  Conditions shared = own;
+  shared.shared_cores = 2;
+  for (std::size_t elements = 1; elements <= 1 << 20; elements *= 2) {
+    EXPECT_EQ(AlgorithmTable(shared, hosts).choose(asked(elements)),
+              AlgorithmTable(own, hosts).choose(asked(elements)));
+  }
+}
+
 // Its streams come from one peer only.
 TEST(AlgorithmTable, of_ranks_that_share_cores_takes_the_ring_for_long_streams_over_tcp) {
   const std::vector<int> hosts = {0, 0, 0, 0};
   Conditions conditions;
   conditions.tcp_inside = true;
   EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 20)), Algorithm::sra);
-  conditions.shares_cores = true;
+  conditions.shared_cores = 2;
   EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 20)), Algorithm::ring);
   EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 15)), Algorithm::sra);
   conditions.tcp_inside = false;
@@ -70,12 +93,14 @@ TEST(Conditions, are_read_back_as_they_were_written) {
   Conditions conditions = slow_wire();
   conditions.tcp_inside = true;
   conditions.paced_rate = 12.5e6;
-  conditions.shares_cores = conditions.one_machine = true;
+  conditions.shared_cores = 2;
+  conditions.one_machine = true;
   const auto back = parse_conditions(to_text(conditions));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(to_text(back.value()), to_text(conditions));
   EXPECT_TRUE(back.value().tcp_inside);
-  EXPECT_TRUE(back.value().shares_cores && back.value().one_machine);
+  EXPECT_EQ(back.value().shared_cores, 2);
+  EXPECT_TRUE(back.value().one_machine);
   EXPECT_EQ(back.value().links("none").wire_rate, 12.5e6);
 }
 
@@ -87,6 +112,7 @@ TEST(Conditions, that_are_none_are_refused) {
                                         text + "speed 1\n",
                                         "inside shm\npaced -1\n",
                                         "inside shm\npaced nan\n",
+                                        "inside shm\npaced 0\nslice 1\ncores -1\nmachines one\n",
                                         "inside shm\npaced"};
   for (const std::string& bad : all) {
     EXPECT_FALSE(parse_conditions(bad).ok()) << bad;

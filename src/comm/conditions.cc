@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <limits>
 #include <numeric>
 #include <sstream>
 
@@ -53,9 +54,13 @@ std::optional<std::string_view> take_value(std::string_view& text, std::string_v
 plan::Links Conditions::links(std::string_view codec) const {
   plan::Links links = plan::links_of(profile, codec);
   if (tcp_inside) links.local = profile.loopback;
-  if (one_machine) links.wire.latency = std::min(links.wire.latency, profile.loopback.latency);
-  if (shares_cores) links.wire.crowding = plan::kCrowding;
-  if (shares_cores && tcp_inside) links.local.crowding = plan::kCrowding;
+  if (one_machine) {
+    links.wire.latency = std::min(links.wire.latency, profile.loopback.latency);
+    links.hosts_per_machine = std::numeric_limits<int>::max();
+    links.cores = shared_cores;
+  }
+  if (shared_cores > 0) links.wire.crowding = plan::kCrowding;
+  if (shared_cores > 0 && tcp_inside) links.local.crowding = plan::kCrowding;
   if (paced_rate == 0) return links;
   links.wire = links.local;
   links.wire_rate = paced_rate;
@@ -87,7 +92,7 @@ Result<Conditions> conditions_of(const Options& options) {
 
 std::string to_text(const Conditions& conditions) {
   return fmt::format("inside {}\npaced {}\nslice {}\ncores {}\nmachines {}\n{}", conditions.tcp_inside ? "tcp" : "shm",
-                     conditions.paced_rate, conditions.slice_bytes, conditions.shares_cores ? "shared" : "own",
+                     conditions.paced_rate, conditions.slice_bytes, conditions.shared_cores,
                      conditions.one_machine ? "one" : "several", plan::to_text(conditions.profile));
 }
 
@@ -99,16 +104,17 @@ Result<Conditions> parse_conditions(std::string_view text) {
   const auto machines = take_value(text, "machines ");
   Conditions conditions;
   const bool has_words = inside && paced && slice && cores && machines && (*inside == "tcp" || *inside == "shm") &&
-                         (*cores == "shared" || *cores == "own") && (*machines == "one" || *machines == "several");
+                         (*machines == "one" || *machines == "several");
   if (!has_words) {
     return Failure(ErrorKind::corrupt_data, "rank 0's profile can't be read");
   }
   conditions.tcp_inside = *inside == "tcp";
-  conditions.shares_cores = *cores == "shared";
   conditions.one_machine = *machines == "one";
   auto profile = plan::parse_profile(text);
-  const bool has_numbers = read(*paced, conditions.paced_rate) && read(*slice, conditions.slice_bytes);
-  if (!has_numbers || !(conditions.paced_rate >= 0) || conditions.slice_bytes == 0 || !profile.ok()) {
+  const bool has_numbers = read(*paced, conditions.paced_rate) && read(*slice, conditions.slice_bytes) &&
+                           read(*cores, conditions.shared_cores);
+  if (!has_numbers || !(conditions.paced_rate >= 0) || conditions.slice_bytes == 0 || conditions.shared_cores < 0 ||
+      !profile.ok()) {
     return Failure(ErrorKind::corrupt_data, "rank 0's profile can't be read");
   }
   conditions.profile = std::move(*profile);

@@ -19,8 +19,8 @@ struct Conditions {
   bool tcp_inside = false;  // QCCL_TRANSPORT=tcp: loopback instead of shared memory
   double paced_rate = 0;    // QCCL_LINK_RATE in bytes a second: each rank has a link of its own; 0: no
   std::size_t slice_bytes = kDefaultSliceBytes;
-  bool shares_cores = false;  // ranks outnumber the cores of rank 0's machine
-  bool one_machine = false;   // which has all of them, hosts being containers on it
+  int shared_cores = 0;      // of rank 0's machine, which more ranks share; 0: each rank has its own
+  bool one_machine = false;  // which has all of them, hosts being containers on it
 
   plan::Links links(std::string_view codec) const;
   // How ranks on these hosts are to be looked at: paced, each is alone.

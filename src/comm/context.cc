@@ -114,6 +114,7 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
   auto links = context->meet(init.store, deadline);
   if (!links.ok()) return links.failure();
   const bool shares_cores = links->machine_ranks > links->machine_cores;
+  const int shared_cores = shares_cores ? links->machine_cores : 0;
   const bool one_machine = links->machine_ranks == own.world;
   context->hosts_ = links->hosts;
   const std::uint64_t job = own.world == 1 ? os::random_nonce() : links->job;
@@ -124,7 +125,7 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
                                  .deadline = deadline};
   auto transport = make_transport(std::move(*links), link_options, context->clock_);
   if (!transport.ok()) return transport.failure();
-  context->conditions_.shares_cores = shares_cores;
+  context->conditions_.shared_cores = shared_cores;
   context->conditions_.one_machine = one_machine;
   if (shares_cores && !options.slice_bytes) context->conditions_.slice_bytes = kSliceBytesOnSharedCores;
   context->start(std::move(*transport), shares_cores);

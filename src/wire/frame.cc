@@ -3,6 +3,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/digest.h"
+
 namespace qccl::wire {
 namespace {
 
@@ -63,8 +65,8 @@ Result<FrameHeader> decode_header(const std::byte* source) {
 }
 
 std::uint64_t payload_checksum(ConstBytes payload) {
-  const std::uint64_t digest = XXH3_64bits(payload.data(), payload.size());
-  return digest == 0 ? 1 : digest;
+  const std::uint64_t found = digest({reinterpret_cast<const char*>(payload.data()), payload.size()});
+  return found == 0 ? 1 : found;
 }
 
 }  // namespace qccl::wire

@@ -45,7 +45,7 @@ def measure(size: int, warmup: int, samples: int, batch: int) -> None:
     slowest = torch.tensor(seconds, dtype=torch.float64)
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
     if rank == 0:
-        print("ROW " + json.dumps({"bytes": size, "samples": slowest.tolist()}), flush=True)
+        print("ROW " + json.dumps({"bytes": size, "samples": slowest.tolist()}))
 
 
 def main() -> None:
@@ -56,6 +56,7 @@ def main() -> None:
     settle()
     for what in sys.argv[2:]:
         measure(*map(int, what.split(":")))
+    sys.stdout.flush()
     dist.destroy_process_group()
 
 

@@ -20,8 +20,9 @@ constexpr std::size_t kMaxCalls = 8;  // shown of a rank
 constexpr const char* kFooter =
     R"(Shows the ranks on this host of jobs that use QCCL, yours or for root everybody's, however they were
 started: of each the calls that it has posted and that have not ended, their number in the group (in
-a job that hangs, whoever is behind has the lower one), since when, for which ranks it waits, and how
-much has come. A rank that does not answer is stopped (T), or busy in a call of the library itself.
+a job that hangs, whoever is behind has the lower one), since when, for which ranks it waits (once any
+has been silent for most of a second, for that one, through others too), and how much has come. A rank
+that does not answer is stopped (T), or busy in a call of the library itself.
 
 Exit code: 0; 1 if there are no ranks; 2 for wrong flags.
 

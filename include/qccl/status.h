@@ -18,7 +18,7 @@ struct CallStatus {
   std::uint64_t number = 0;    // of the group's collectives, from 1; messages are numbered apart
   std::string call;            // "all_reduce(count=1024, float32, sum, ...)"
   double seconds = 0;          // since it was posted
-  std::vector<int> waits_for;  // world ranks
+  std::vector<int> waits_for;  // world ranks: the silent, if there are any; else those that are to send
   std::uint64_t received_bytes = 0;
   std::uint64_t expected_bytes = 0;
 };

@@ -34,8 +34,9 @@ std::vector<std::string> Engine::describe_in_flight(std::uint64_t id) const {
   for (const auto& operation : operations_) {
     if (operation == nullptr || operation->group().id != id) continue;
     const Waiting waiting = operation->waiting();
+    const std::vector<int> peers = suspects(operation->group(), waiting.peers);
     list.push_back(fmt::format("{} #{} waits for {} ({})", operation->describe(), operation->sequence(),
-                               waiting.peers.empty() ? "nobody" : rank_list(operation->group(), waiting.peers),
+                               peers.empty() ? "nobody" : rank_list(operation->group(), peers),
                                progress_text(waiting)));
   }
   return list;

@@ -25,7 +25,9 @@ void Engine::report(RankStatus& status) const {
     if (operation->deadline() != kForever) {
       call.seconds = std::max(0.0, seconds(clock_.now() - (operation->deadline() - operation->timeout())));
     }
-    for (const int member : waiting.peers) call.waits_for.push_back(operation->group().world_rank(member));
+    for (const int member : suspects(operation->group(), waiting.peers)) {
+      call.waits_for.push_back(operation->group().world_rank(member));
+    }
     call.received_bytes = waiting.received_bytes;
     call.expected_bytes = waiting.expected_bytes;
     status.calls.push_back(std::move(call));

@@ -253,6 +253,25 @@ TEST(StoppedRank, bytes_got_and_expected_are_those_of_the_operation) {
   EXPECT_EQ(call.failure(0)->expected_bytes, 8000u) << "rank 1's and rank 2's";
 }
 
+// Whenever it is stopped: where rank 0 sends its part of the sum to rank 1 first, rank 2 waits for rank 0 as well.
+TEST(StoppedRank, is_whom_the_others_say_that_they_wait_for) {
+  for (Nanoseconds underway{}; underway < milliseconds(5); underway += std::chrono::microseconds(250)) {
+    SimWorld world(3);
+    SimCall call(world, world_group(world), all_reduce(1 << 20, 3));
+    begin(world, call, underway);
+    world.network().stop(1);
+    world.run_for(seconds(2));
+    for (const int rank : {0, 2}) {
+      RankStatus status;
+      world.engine(rank).report(status);
+      if (call.done(rank)) continue;
+      ASSERT_EQ(status.calls.size(), 1u);
+      EXPECT_EQ(status.calls[0].waits_for, std::vector{1}) << "rank " << rank << ", stopped at " << underway.count();
+    }
+    EXPECT_FALSE(call.done(0) && call.done(2)) << "stopped too late";
+  }
+}
+
 TEST(StoppedRank, is_found_by_its_silence_where_the_deadline_is_far) {
   SimWorld world(3, {.peer_timeout = seconds(20)});
   SimCall call(world, world_group(world), all_reduce(1000, 3));

@@ -31,6 +31,8 @@ class FrameWriter {
   os::IoResult flush(int fd);
 
   bool empty() const { return queue_.empty(); }
+  // Holds frames that the socket would take.
+  bool gathers() const { return !empty() && !blocked_; }
   // Drops everything that waits.
   void clear();
 

@@ -25,6 +25,9 @@ using tcp::FrameWriter;
 constexpr std::size_t kReadBytesPerPeer = kMaxFrameBytes;
 constexpr std::size_t kReadBytesPerCall = 1024 * 1024;
 
+// Of a frame that others had better not wait behind.
+constexpr std::size_t kLongFrameBytes = 16 * 1024;
+
 struct Connection {
   Connection(os::Fd socket, BufferPool& pool, Bytes staging, std::size_t send_queue_bytes)
       : fd(std::move(socket)), reader(pool, staging), writer(pool, send_queue_bytes) {}
@@ -70,6 +73,8 @@ class TcpEndpoint final : public Endpoint {
  private:
   Connection& at(int peer) { return *connections_[static_cast<std::size_t>(peer)]; }
   os::Poller& watcher() { return own_poller_ ? *own_poller_ : poller(); }
+  void send(FrameBuffer* frame, ConstBytes outside);
+  void flush_gathered();
   bool flush_queues();
   void after_send(int peer, const os::IoResult& io, bool was_empty);
   bool read_directly();
@@ -128,8 +133,7 @@ void TcpEndpoint::commit(std::size_t actual_bytes) {
   Connection& connection = at(peer);
   if (actual_bytes == 0 || !connection.open()) return pool_.give_back(frame);
   frame->bytes = static_cast<std::uint32_t>(actual_bytes);
-  const bool was_empty = connection.writer.empty();
-  after_send(peer, connection.writer.push(connection.fd.get(), frame, burst_), was_empty);
+  send(frame, {});
 }
 
 bool TcpEndpoint::commit_gathered(std::size_t head_bytes, ConstBytes payload) {
@@ -141,9 +145,17 @@ bool TcpEndpoint::commit_gathered(std::size_t head_bytes, ConstBytes payload) {
     return true;
   }
   frame->bytes = static_cast<std::uint32_t>(head_bytes + payload.size());
-  const bool was_empty = connection.writer.empty();
-  after_send(peer, connection.writer.push(connection.fd.get(), frame, burst_, payload), was_empty);
+  send(frame, payload);
   return true;
+}
+
+// All peers share the link: a grant that came behind a long frame would keep its peer waiting for that.
+void TcpEndpoint::send(FrameBuffer* frame, ConstBytes outside) {
+  const int peer = frame->peer;
+  Connection& connection = at(peer);
+  if (frame->bytes >= kLongFrameBytes && unsent_ > 0) flush_gathered();
+  const bool was_empty = connection.writer.empty();
+  after_send(peer, connection.writer.push(connection.fd.get(), frame, burst_, outside), was_empty);
 }
 
 // Keeps count of the queues, and remembers a failure: what the peer sent before it may still be
@@ -171,6 +183,13 @@ bool TcpEndpoint::progress() {
   bool moved = unsent_ > 0 && flush_queues();
   moved |= own_poller_ ? read_ready() : read_directly();
   return moved;
+}
+
+void TcpEndpoint::flush_gathered() {
+  for (const int peer : open_) {
+    Connection& connection = at(peer);
+    if (connection.writer.gathers()) after_send(peer, connection.writer.flush(connection.fd.get()), false);
+  }
 }
 
 bool TcpEndpoint::flush_queues() {

@@ -194,6 +194,24 @@ TEST(Tcp, the_small_frames_of_a_burst_leave_without_being_asked_for_before_a_sle
   }
 }
 
+// Both share a link: what was small and gathered would come out of it behind what was long.
+TEST(Tcp, the_small_frames_of_a_burst_leave_before_a_long_one_to_another_peer) {
+  auto near = unix_pair(), far = unix_pair();
+  std::vector<os::Fd> sockets(3);
+  sockets[1] = std::move(near.first);
+  sockets[2] = std::move(far.first);
+  Side a(std::move(sockets));
+  Side b(0, std::move(near.second));
+  for (const std::uint64_t sequence : {0, 1, 2}) ASSERT_TRUE(a.send_to(1, 10, sequence));
+  EXPECT_FALSE(a->flushed());
+  ASSERT_TRUE(a.send_to(2, 20'000, 0));
+  for (const std::uint64_t sequence : {0, 1, 2}) {
+    const auto frame = b.next_frame();
+    ASSERT_TRUE(frame.has_value());
+    EXPECT_TRUE(is_frame(frame->bytes, 10, sequence));
+  }
+}
+
 TEST(Tcp, sleep_ends_at_the_deadline_by_wake_and_not_at_all_while_frames_wait) {
   auto pair = unix_pair();
   Side a(1, std::move(pair.first)), b(0, std::move(pair.second));

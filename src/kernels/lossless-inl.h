@@ -19,7 +19,6 @@
 #include "kernels/lossless_levels-inl.h"
 #include "kernels/lossless_rest-inl.h"
 #include "kernels/lossless_rule.h"
-#include "kernels/reduce.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
@@ -94,7 +93,7 @@ class BlockEncoder {
   // n words, of which whole groups are readable.
   void put(const std::uint32_t* words, std::size_t n) {
     const Scan scan = scan_block(words, n);
-    if (scan.differing_bits == 0) {
+    if (is_constant(words, n, scan)) {
       *to_ = static_cast<std::uint8_t>(Form::constant);
       std::memcpy(to_ + 1, words, 4);
       to_ += 5;
@@ -114,6 +113,12 @@ class BlockEncoder {
   HWY_INLINE std::uint8_t* end() const { return to_; }
 
  private:
+  static HWY_INLINE bool is_constant(const std::uint32_t* words, std::size_t n, const Scan& scan) {
+    std::uint32_t first;
+    std::memcpy(&first, words, sizeof(first));
+    return scan.exponent_sum == n * (first >> 23 & 0xFFu) && std::memcmp(words, words + 1, 4 * (n - 1)) == 0;
+  }
+
   // Also writes the other bits where they will be if the block has the form of the one before.
   HWY_INLINE Scan scan_block(const std::uint32_t* words, std::size_t n) {
     std::uint8_t* const exponents = exponents_.lists[0];
@@ -226,7 +231,8 @@ HWY_INLINE const std::uint8_t* get_exponents(Input& input, Window window, std::s
   return rest;
 }
 
-HWY_INLINE bool get_coded(Input& input, Form form, bool zero_is_symbol, std::uint32_t* words, std::size_t n) {
+template <class Finish>
+HWY_INLINE bool get_coded(Input& input, Form form, bool zero_is_symbol, std::size_t n, float* target, Finish& finish) {
   const std::uint8_t* base = input.take(1);
   if (base == nullptr || *base < lossless::kLeastBase || *base > lossless::kMostBase) return false;
   const std::uint8_t* rest = input.take(lossless::rest_bytes(form, n));
@@ -234,79 +240,79 @@ HWY_INLINE bool get_coded(Input& input, Form form, bool zero_is_symbol, std::uin
   alignas(64) std::uint8_t lists[2][kListBytes];
   const std::uint8_t* exponents = get_exponents(input, {*base, zero_is_symbol}, n, lists);
   if (exponents == nullptr) return false;
-  with_rest(form, [=](auto kind) HWY_ATTR { decltype(kind)::get(rest, exponents, n, words); });
+  with_rest(form, [=, &finish](auto kind) HWY_ATTR { decltype(kind)::get(rest, exponents, n, target, finish); });
   return form != Form::coded_11 || Rest11::is_clean(rest, n);
 }
 
-HWY_INLINE bool get_plain(Input& input, Form form, std::uint32_t* words, std::size_t n) {
+template <class Finish>
+HWY_INLINE bool get_plain(Input& input, Form form, std::size_t n, float* target, Finish& finish) {
   const std::uint8_t* bytes = input.take(form == Form::constant ? 4 : lossless::plain_bytes(form, n) - 1);
   if (bytes == nullptr) return false;
+  alignas(64) std::uint32_t words[kBlock];
   if (form == Form::constant) {
     std::uint32_t word;
     std::memcpy(&word, bytes, 4);
-    std::fill_n(words, n, word);
+    std::fill_n(words, groups_of(n) * kGroup, word);
   }
   if (form == Form::words) std::memcpy(words, bytes, 4 * n);
   if (form == Form::upper_halves) get_upper_halves(bytes, n, words);
-  if (form == Form::float16) {
-    alignas(64) float block[kBlock];
-    kernels::widen_exactly(DataType::float16, block, bytes, n);
-    std::memcpy(words, block, 4 * n);
+  if (form == Form::float16) kernels::widen_exactly(DataType::float16, reinterpret_cast<float*>(words), bytes, n);
+  for (std::size_t i = 0; i < n; i += hn::Lanes(ListTag())) {
+    store_words(FourVectors::load(words + i).each([](Words v) HWY_ATTR { return turned(v); }), target, i, finish);
   }
   return true;
 }
 
 // Decodes n words from the front of the input, which is readable for kReadSlack behind its end. Whole groups are
 // written.
-inline bool decode_block(Input& input, std::uint32_t* words, std::size_t n) {
+template <class Finish>
+HWY_INLINE bool decode_block(Input& input, std::size_t n, float* target, Finish& finish) {
   const std::uint8_t* first = input.take(1);
   if (first == nullptr) return false;
   const auto form = static_cast<Form>(*first & ~lossless::kZeroIsSymbol);
   const bool zero_is_symbol = (*first & lossless::kZeroIsSymbol) != 0;
   if (form > Form::coded_11) return false;
-  if (form >= Form::coded_24) return get_coded(input, form, zero_is_symbol, words, n);
-  return !zero_is_symbol && get_plain(input, form, words, n);
+  if (form >= Form::coded_24) return get_coded(input, form, zero_is_symbol, n, target, finish);
+  return !zero_is_symbol && get_plain(input, form, n, target, finish);
 }
 
 // Calls decode_block() on the block at the front of the slice, in place where enough follows it.
-HWY_INLINE bool decode_next(Input& slice, std::uint32_t* words, std::size_t n) {
-  if (slice.left >= kMostBlockBytes + kReadSlack) return decode_block(slice, words, n);
+template <class Finish>
+HWY_INLINE bool decode_next(Input& slice, std::size_t n, float* target, Finish& finish) {
+  if (slice.left >= kMostBlockBytes + kReadSlack) return decode_block(slice, n, target, finish);
   std::uint8_t padded[kMostBlockBytes + 2 * kReadSlack];
   Input copy{padded, std::min(slice.left, kMostBlockBytes)};
   std::memcpy(padded, slice.at, copy.left);
   std::memset(padded + copy.left, 0, kReadSlack);
-  return decode_block(copy, words, n) && slice.take(static_cast<std::size_t>(copy.at - padded)) != nullptr;
+  return decode_block(copy, n, target, finish) && slice.take(static_cast<std::size_t>(copy.at - padded)) != nullptr;
 }
 
-// Calls use(words, begin, count) for each block, which is decoded to target + begin if `in_place` and it is whole,
-// else to a block of its own.
-template <class Use>
-HWY_INLINE bool decode_blocks(const std::byte* source, std::size_t bytes, float* target, std::size_t n, bool in_place,
-                              Use use) {
+template <class Finish>
+HWY_INLINE bool decode_slice(const std::byte* source, std::size_t bytes, float* target, std::size_t n, Finish finish) {
   Input slice{reinterpret_cast<const std::uint8_t*>(source), bytes};
-  alignas(64) std::uint32_t block[kBlock];
-  for (std::size_t i = 0; i < n; i += kBlock) {
-    const std::size_t count = std::min(kBlock, n - i);
-    std::uint32_t* words = in_place && count == kBlock ? reinterpret_cast<std::uint32_t*>(target + i) : block;
-    if (!decode_next(slice, words, count)) return false;
-    if (words == block) use(block, i, count);
+  std::size_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+    Finish part = finish.from(i);
+    if (!decode_next(slice, kBlock, target + i, part)) return false;
+    part.end(target + i, 0, kBlock);
+  }
+  if (i < n) {
+    alignas(64) float block[kBlock];
+    Assign assign;
+    if (!decode_next(slice, n - i, block, assign)) return false;
+    Finish part = finish.from(i);
+    for (std::size_t at = 0; at < n - i; ++at) part.store(block[at], target + i, at);
   }
   return slice.left == 0;
 }
 
 bool lossless_decode(const std::byte* source, std::size_t bytes, float* target, std::size_t n) {
-  return decode_blocks(source, bytes, target, n, true,
-                       [=](const std::uint32_t* words, std::size_t i, std::size_t count) {
-                         std::memcpy(target + i, words, count * sizeof(float));
-                       });
+  return decode_slice(source, bytes, target, n, Assign());
 }
 
 bool lossless_decode_add(const std::byte* source, std::size_t bytes, const float* addend, float* target,
                          std::size_t n) {
-  return decode_blocks(source, bytes, target, n, false,
-                       [=](const std::uint32_t* words, std::size_t i, std::size_t count) {
-                         kernels::reduce(DataType::float32, ReduceOp::sum, target + i, addend + i, words, count);
-                       });
+  return decode_slice(source, bytes, target, n, AddTo(addend));
 }
 
 }  // namespace qccl::kernels::HWY_NAMESPACE

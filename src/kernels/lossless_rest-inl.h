@@ -13,23 +13,38 @@
 
 #include <cstring>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/lossless_levels-inl.h"
 #include "kernels/lossless_rule.h"
 #include "kernels/lossless_words-inl.h"
+#include "kernels/value_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Four vectors, turned, are words from i on: finishes them.
+template <class Finish>
+HWY_INLINE void store_words(const FourVectors& t, float* target, std::size_t i, Finish& finish) {
+  const auto value = [](Words v) HWY_ATTR { return hn::BitCast(ValueTag(), turned_back(v)); };
+  finish.store(value(t.a), value(t.b), value(t.c), value(t.e), target, i);
+}
+
 // ---- The bits that are not exponents. put() writes those of n words; put_four(), while a whole block is scanned, of
-// four vectors, turned, from word i on; get() makes words of them and of exponents.
+// four vectors, turned, from word i on; get() makes words of them and of exponents. fetch(): what will be needed
+// kFetchAhead elements after i.
 
 struct Rest24 {
   static constexpr lossless::Form kForm = lossless::Form::coded_24;
 
+  static HWY_INLINE void fetch(const std::uint8_t* rest, std::size_t i) {
+    const std::uint8_t* ahead = rest + 3 * (i + kFetchAhead);
+    for (std::size_t at = 0; at < 3 * hn::Lanes(ListTag()); at += 64) hwy::Prefetch(ahead + at);
+  }
   static HWY_INLINE void put_four(const FourVectors& t, std::size_t i, std::uint8_t* to) {
+    fetch(to, i);
     const std::size_t bytes = 3 * word_lanes();
     store_threes(t.a, to + 3 * i);
     store_threes(t.b, to + 3 * i + bytes);
@@ -39,14 +54,16 @@ struct Rest24 {
   static HWY_INLINE void put(const std::uint32_t* words, std::size_t n, std::uint8_t* to) {
     for (std::size_t i = 0; i < n; i += word_lanes()) store_threes(turned(load_words(words + i)), to + 3 * i);
   }
-  static HWY_INLINE void get(const std::uint8_t* from, const std::uint8_t* exponents, std::size_t n,
-                             std::uint32_t* words) {
+  template <class Finish>
+  static HWY_INLINE void get(const std::uint8_t* from, const std::uint8_t* exponents, std::size_t n, float* target,
+                             Finish& finish) {
     for (std::size_t i = 0; i < n; i += hn::Lanes(ListTag())) {
+      fetch(from, i);
       const UpperBytes upper(exponents + i);
-      for_four(i, [&](auto vector, std::size_t at) HWY_ATTR {
-        const Words v = upper.template with_threes<decltype(vector)::value>(from + 3 * at);
-        hn::StoreU(turned_back(v), WordTag(), words + at);
-      });
+      store_words(
+          four_from(i, [&](auto vector, std::size_t at)
+                           HWY_ATTR { return upper.template with_threes<decltype(vector)::value>(from + 3 * at); }),
+          target, i, finish);
     }
   }
 };
@@ -54,12 +71,14 @@ struct Rest24 {
 struct Rest8 {
   static constexpr lossless::Form kForm = lossless::Form::coded_8;
 
+  static HWY_INLINE void fetch(const std::uint8_t* rest, std::size_t i) { hwy::Prefetch(rest + i + kFetchAhead); }
   // Of turned words.
   static HWY_INLINE Words bits(Words v) {
     const WordTag d;
     return hn::Or(hn::And(hn::ShiftRight<16>(v), hn::Set(d, 0xFEu)), hn::And(v, hn::Set(d, 1u)));
   }
   static HWY_INLINE void put_four(const FourVectors& t, std::size_t i, std::uint8_t* to) {
+    fetch(to, i);
     hn::StoreU(t.each([](Words v) HWY_ATTR { return bits(v); }).bytes(), ListTag(), to + i);
   }
   static HWY_INLINE void put(const std::uint32_t* words, std::size_t n, std::uint8_t* to) {
@@ -72,14 +91,16 @@ struct Rest8 {
     const Words rest = widened(from, i);
     return hn::And(hn::Or(rest, hn::ShiftLeft<16>(rest)), hn::Set(WordTag(), 0x00FE0001u));
   }
-  static HWY_INLINE void get(const std::uint8_t* from, const std::uint8_t* exponents, std::size_t n,
-                             std::uint32_t* words) {
+  template <class Finish>
+  static HWY_INLINE void get(const std::uint8_t* from, const std::uint8_t* exponents, std::size_t n, float* target,
+                             Finish& finish) {
     for (std::size_t i = 0; i < n; i += hn::Lanes(ListTag())) {
+      fetch(from, i);
       const UpperBytes upper(exponents + i);
-      for_four(i, [&](auto vector, std::size_t at) HWY_ATTR {
-        const Words v = upper.template with<decltype(vector)::value>(get_vector(from, at));
-        hn::StoreU(turned_back(v), WordTag(), words + at);
-      });
+      store_words(
+          four_from(i, [&](auto vector, std::size_t at)
+                           HWY_ATTR { return upper.template with<decltype(vector)::value>(get_vector(from, at)); }),
+          target, i, finish);
     }
   }
 };
@@ -126,8 +147,9 @@ struct Rest11 {
     return n % 8 == 0 || (ends[0] | ends[bytes] | ends[2 * bytes]) >> (n % 8) == 0;
   }
 
-  static HWY_INLINE void get(const std::uint8_t* from, const std::uint8_t* exponents, std::size_t n,
-                             std::uint32_t* words) {
+  template <class Finish>
+  static HWY_INLINE void get(const std::uint8_t* from, const std::uint8_t* exponents, std::size_t n, float* target,
+                             Finish& finish) {
     const ListTag d;
     const std::uint8_t* planes = from + n;
     const std::size_t bytes = lossless::plane_bytes(n);
@@ -139,11 +161,15 @@ struct Rest11 {
         all = hn::Or(all, hn::IfThenElseZero(mask, hn::Set(d, static_cast<std::uint8_t>(1u << plane))));
       }
       hn::Store(all, d, bits);
+      Rest8::fetch(from, i);
       const UpperBytes upper(exponents + i);
-      for_four(i, [&](auto vector, std::size_t at) HWY_ATTR {
-        const Words low = hn::Or(Rest8::get_vector(from, at), hn::ShiftLeft<14>(widened(bits, at - i)));
-        hn::StoreU(turned_back(upper.template with<decltype(vector)::value>(low)), WordTag(), words + at);
-      });
+      store_words(four_from(i,
+                            [&](auto vector, std::size_t at) HWY_ATTR {
+                              const Words low =
+                                  hn::Or(Rest8::get_vector(from, at), hn::ShiftLeft<14>(widened(bits, at - i)));
+                              return upper.template with<decltype(vector)::value>(low);
+                            }),
+                  target, i, finish);
     }
   }
 };
@@ -158,8 +184,7 @@ HWY_INLINE void with_rest(lossless::Form coded, Use use) {
 // ---- One pass over a block.
 
 struct Scan {
-  std::uint32_t any_bits = 0;        // of all words, or-ed
-  std::uint32_t differing_bits = 0;  // in which any word differs from the first
+  std::uint32_t any_bits = 0;  // of all words, or-ed
   std::uint32_t exponent_sum = 0;
   std::uint32_t nonzero_exponents = 0;
 
@@ -167,7 +192,7 @@ struct Scan {
   HWY_INLINE Scan without(std::size_t count, std::uint32_t first) const {
     const std::uint32_t exponent = first >> 23 & 0xFFu;
     const auto times = static_cast<std::uint32_t>(count);
-    return {any_bits, differing_bits, exponent_sum - times * exponent, nonzero_exponents - (exponent != 0 ? times : 0)};
+    return {any_bits, exponent_sum - times * exponent, nonzero_exponents - (exponent != 0 ? times : 0)};
   }
 };
 
@@ -185,30 +210,38 @@ HWY_INLINE std::uint32_t sum_of_lanes(Sums sums) {
   return static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(d, sums)));
 }
 
+// How many of n bytes, whole groups, are not 0.
+HWY_INLINE std::uint32_t count_nonzero(const std::uint8_t* bytes, std::size_t n) {
+  const ListTag d;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < n; i += hn::Lanes(d)) {
+    count += hn::CountTrue(d, hn::Ne(hn::Load(d, bytes + i), hn::Zero(d)));
+  }
+  return static_cast<std::uint32_t>(count);
+}
+
 // Stores the exponents of n words, whole groups, and calls also(four turned vectors, i) on the way.
 template <class Also>
 HWY_INLINE Scan scan_words(const std::uint32_t* words, std::size_t n, std::uint8_t* exponents, Also also) {
-  const WordTag d;
   const ListTag bytes;
   const hn::Repartition<std::uint64_t, ListTag> sums;
-  std::uint32_t first_word;
-  std::memcpy(&first_word, words, sizeof(first_word));
-  const Words first = hn::Set(d, first_word);
-  Words any = hn::Zero(d), differing = hn::Zero(d);
-  auto sum = hn::Zero(sums), nonzero = hn::Zero(sums);
+  Words any = hn::Zero(WordTag());
+  auto sum = hn::Zero(sums);
+  List least = hn::Set(bytes, 0xFF);
   for (std::size_t i = 0; i < n; i += hn::Lanes(bytes)) {
+    for (std::size_t at = 0; at < hn::Lanes(bytes); at += 16) hwy::Prefetch(words + i + kFetchAhead + at);
     const FourVectors v = FourVectors::load(words + i);
-    any = hn::Or(any, hn::Or(hn::Or(v.a, v.b), hn::Or(v.c, v.e)));
-    const FourVectors x = v.each([&](Words w) HWY_ATTR { return hn::Xor(w, first); });
-    differing = hn::Or(differing, hn::Or(hn::Or(x.a, x.b), hn::Or(x.c, x.e)));
+    any = hn::Or3(any, v.a, hn::Or3(v.b, v.c, v.e));
     const FourVectors t = v.each([](Words w) HWY_ATTR { return turned(w); });
     const List upper = upper_bytes(t);
     hn::Store(upper, bytes, exponents + i);
     sum = hn::Add(sum, hn::SumsOf8(upper));
-    nonzero = hn::Add(nonzero, hn::SumsOf8(hn::Min(upper, hn::Set(bytes, 1))));
+    least = hn::Min(least, upper);
     also(t, i);
   }
-  return {or_of_lanes(any), or_of_lanes(differing), sum_of_lanes(sum), sum_of_lanes(nonzero)};
+  const bool all_nonzero = hn::AllTrue(bytes, hn::Ne(least, hn::Zero(bytes)));
+  const std::uint32_t nonzero = all_nonzero ? static_cast<std::uint32_t>(n) : count_nonzero(exponents, n);
+  return {or_of_lanes(any), sum_of_lanes(sum), nonzero};
 }
 
 // ---- Upper halves as they are.

@@ -185,13 +185,13 @@ class UpperBytes {
 
 #endif
 
-// Calls use(vector number, index of its first word) for the four vectors of the bytes from i on.
-template <class Use>
-HWY_INLINE void for_four(std::size_t i, Use use) {
-  use(std::integral_constant<std::size_t, 0>(), i);
-  use(std::integral_constant<std::size_t, 1>(), i + word_lanes());
-  use(std::integral_constant<std::size_t, 2>(), i + 2 * word_lanes());
-  use(std::integral_constant<std::size_t, 3>(), i + 3 * word_lanes());
+// The four vectors that make(vector number, index of its first word) gives for the words from i on.
+template <class Make>
+HWY_INLINE FourVectors four_from(std::size_t i, Make make) {
+  return {make(std::integral_constant<std::size_t, 0>(), i),
+          make(std::integral_constant<std::size_t, 1>(), i + word_lanes()),
+          make(std::integral_constant<std::size_t, 2>(), i + 2 * word_lanes()),
+          make(std::integral_constant<std::size_t, 3>(), i + 3 * word_lanes())};
 }
 
 }  // namespace qccl::kernels::HWY_NAMESPACE

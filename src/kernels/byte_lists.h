@@ -1,4 +1,5 @@
-// Tables for taking bytes out of a list by a bit mask, and for putting them back, eight at a time.
+// Tables for taking bytes out of a list and for putting them back: by a bit mask, eight at a time, or three of each
+// four.
 #pragma once
 
 #include <array>
@@ -30,6 +31,12 @@ constexpr ByteIndices make_spread_indices() {
   }
   return indices;
 }
+
+// Indices that bring the three lower bytes of each four in sixteen to the front, and back.
+alignas(16) inline constexpr std::uint8_t kCloseThrees[16] = {0,  1,  2,  4,  5,    6,    8,    9,
+                                                              10, 12, 13, 14, 0x80, 0x80, 0x80, 0x80};
+alignas(16) inline constexpr std::uint8_t kOpenThrees[16] = {0, 1, 2, 0x80, 3, 4,  5,  0x80,
+                                                             6, 7, 8, 0x80, 9, 10, 11, 0x80};
 
 inline constexpr ByteIndices kCompactIndices = make_compact_indices();
 inline constexpr ByteIndices kSpreadIndices = make_spread_indices();

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
+#include "kernels/byte_lists.h"
 #include "kernels/lossless_levels-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -130,13 +131,7 @@ class UpperBytes {
 
 #else
 
-// Indices that bring the three lower bytes of each word of a 128-bit block to its front, and back.
-alignas(16) inline constexpr std::uint8_t kCloseThrees[16] = {0,  1,  2,  4,  5,    6,    8,    9,
-                                                              10, 12, 13, 14, 0x80, 0x80, 0x80, 0x80};
-alignas(16) inline constexpr std::uint8_t kOpenThrees[16] = {0, 1, 2, 0x80, 3, 4,  5,  0x80,
-                                                             6, 7, 8, 0x80, 9, 10, 11, 0x80};
-
-// The same for the three lower words of each 128-bit block among those of the vector.
+// As kCloseThrees and kOpenThrees, for the words of 128-bit blocks among those of the vector.
 struct BlockIndices {
   alignas(64) std::int32_t close[16] = {};
   alignas(64) std::int32_t open[16] = {};

@@ -2,8 +2,9 @@
 //
 // Nothing is sorted. A chunk's candidates are the elements that reach a floor: one a little below the smallest that the
 // chunk before sent, and if that brings too few or too many, one that k of the maxima of groups of elements reach, so
-// that k elements do. The k largest candidates are found by bisection of the bits of their magnitudes. They are few,
-// twice k for usual data; where they are many (ties, or the largest all in few groups) bisection goes over the chunk.
+// that k elements do. The k largest candidates are found by counting how many reach a magnitude, at the middle of what
+// is left and where an even spread would have it, by turns. They are few, twice k for usual data; where they are many
+// (ties, or the largest all in few groups) counting goes over the chunk.
 
 #if defined(QCCL_KERNELS_TOPK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_TOPK_INL_H_
@@ -17,31 +18,23 @@
 #include <cstring>
 #include <utility>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/topk_chunk.h"
+#include "kernels/topk_places-inl.h"
+#include "kernels/value_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-using topk::Place;
-
-// Magnitudes are the bits of floats without signs: positive integers in the same order.
-using MagnitudeTag = hn::CappedTag<std::int32_t, HWY_ARCH_X86 ? 16 : 4>;
-using Magnitudes = hn::Vec<MagnitudeTag>;
 using TopTag = hn::CappedTag<std::int16_t, HWY_ARCH_X86 ? 32 : 8>;  // their upper halves
 
 // Chunks are worked on in whole runs, filled up with zeros, which lose against every element before them.
 inline constexpr std::size_t kRun = 256;
 inline constexpr std::size_t kMostFold = 16;  // vectors, of which each lane's maximum is one group's
 static_assert(kRun % (kMostFold * hn::MaxLanes(MagnitudeTag())) == 0 && kTopkChunk % kRun == 0);
-
-HWY_INLINE Magnitudes magnitudes(const float* x) {
-  const MagnitudeTag d;
-  const hn::RebindToFloat<MagnitudeTag> floats;
-  return hn::And(hn::BitCast(d, hn::LoadU(floats, x)), hn::Set(d, static_cast<std::int32_t>(topk::kMagnitudeBits)));
-}
 
 // ---- A floor that at least k elements reach.
 
@@ -160,41 +153,59 @@ HWY_INLINE Place* put_marked(std::uint64_t word, std::size_t first, Place* to) {
 }
 
 struct Candidates {
+  static constexpr std::size_t kLanes = hn::MaxLanes(MagnitudeTag());
   std::size_t count = 0;
-  Place places[kTopkChunk + 8];
-  alignas(64) std::int32_t magnitudes[kTopkChunk + hn::MaxLanes(MagnitudeTag())];
+  Place places[kTopkChunk + kLanes];
+  alignas(64) float values[kTopkChunk + kLanes];
 
   // Those of n elements that reach `floor`; false if they are fewer than `least` or more than `most`.
   HWY_INLINE bool take(const float* x, std::size_t n, std::int32_t floor, std::size_t least, std::size_t most) {
     const Magnitudes below = hn::Set(MagnitudeTag(), floor - 1);
     Place* to = places;
-    for (std::size_t i = 0; i < n && to <= places + most; i += 64) to = put_marked(marks(x + i, below), i, to);
+    for (std::size_t i = 0; i < n && to <= places + most; i += 64) {
+      for (std::size_t at = 0; at < 64; at += 16) hwy::Prefetch(x + i + kFetchAhead + at);
+      to = put_marked(marks(x + i, below), i, to);
+    }
     count = static_cast<std::size_t>(to - places);
     if (count < least || count > most) return false;
-    for (std::size_t i = 0; i < count; ++i) {
-      magnitudes[i] = static_cast<std::int32_t>(topk::magnitude_of(x, places[i]));
-    }
-    std::fill_n(magnitudes + count, hn::Lanes(MagnitudeTag()), magnitudes[0]);
+    for (std::size_t i = 0; i < count; ++i) values[i] = x[places[i]];
+    std::fill_n(values + count, kLanes, values[0]);
     return true;
   }
   HWY_INLINE std::size_t reaching(std::int32_t floor) const {
     const MagnitudeTag d;
     const Magnitudes below = hn::Set(d, floor - 1);
     std::size_t found = 0, i = 0;
-    for (; i < count; i += hn::Lanes(d)) found += hn::CountTrue(d, hn::Gt(hn::Load(d, magnitudes + i), below));
-    return magnitudes[0] >= floor ? found - (i - count) : found;
+    for (; i < count; i += kLanes) found += hn::CountTrue(d, hn::Gt(magnitudes(values + i), below));
+    const auto first = static_cast<std::int32_t>(topk::magnitude_of(values, 0));
+    return first >= floor ? found - (i - count) : found;
   }
-  HWY_INLINE std::int32_t smallest() const {
+  // The smallest and the largest magnitude.
+  HWY_INLINE std::pair<std::int32_t, std::int32_t> extremes() const {
     const MagnitudeTag d;
-    Magnitudes all = hn::Load(d, magnitudes);
-    for (std::size_t i = 0; i < count; i += hn::Lanes(d)) all = hn::Min(all, hn::Load(d, magnitudes + i));
-    return hn::GetLane(hn::MinOfLanes(d, all));
+    Magnitudes smallest = magnitudes(values), largest = smallest;
+    for (std::size_t i = kLanes; i < count; i += kLanes) {
+      const Magnitudes each = magnitudes(values + i);
+      smallest = hn::Min(smallest, each);
+      largest = hn::Max(largest, each);
+    }
+    return {hn::GetLane(hn::MinOfLanes(d, smallest)), hn::GetLane(hn::MaxOfLanes(d, largest))};
   }
-  HWY_INLINE std::int32_t largest() const {
+  // Moves places and values of those above `bound` to the front of `places` and to `above`. Only where compressing
+  // vectors is an instruction is this faster than one element after the other.
+  HWY_INLINE void take_above(std::int32_t bound, float* above) {
     const MagnitudeTag d;
-    Magnitudes all = hn::Load(d, magnitudes);
-    for (std::size_t i = 0; i < count; i += hn::Lanes(d)) all = hn::Max(all, hn::Load(d, magnitudes + i));
-    return hn::GetLane(hn::MaxOfLanes(d, all));
+    const hn::RebindToFloat<MagnitudeTag> floats;
+    const hn::Rebind<Place, MagnitudeTag> narrow;
+    const Magnitudes most = hn::Set(d, bound);
+    std::size_t taken = 0;
+    for (std::size_t i = 0; i < count; i += kLanes) {
+      const auto is_above = hn::Gt(magnitudes(values + i), most);
+      hn::StoreU(hn::Compress(hn::Load(floats, values + i), hn::RebindMask(floats, is_above)), floats, above + taken);
+      const Magnitudes wide = hn::PromoteTo(d, hn::LoadU(narrow, places + i));
+      hn::StoreU(hn::DemoteTo(narrow, hn::Compress(wide, is_above)), narrow, places + taken);
+      taken += hn::CountTrue(d, is_above);
+    }
   }
 };
 
@@ -208,13 +219,22 @@ struct Cut {
 struct Bracket {
   std::int32_t low, high;
   std::size_t reach_low, reach_high;
+
+  // Between them, where k elements would reach if they lay evenly.
+  HWY_INLINE std::int32_t in_proportion(std::size_t k) const {
+    const auto width = static_cast<std::uint64_t>(high - low);
+    const std::uint64_t up = width * (reach_low - k) / (reach_low - reach_high);
+    return low + static_cast<std::int32_t>(std::clamp<std::uint64_t>(up, 1, width - 1));
+  }
 };
 
 // At least k elements reach the lower, fewer the higher. `reaching(magnitude)` counts.
 template <class Reaching>
 HWY_INLINE Cut cut_at(std::size_t k, Bracket bracket, Reaching reaching) {
-  while (bracket.reach_low > k && bracket.high - bracket.low > 1) {
-    const std::int32_t middle = bracket.low + (bracket.high - bracket.low) / 2;
+  for (bool in_proportion = true; bracket.reach_low > k && bracket.high - bracket.low > 1;
+       in_proportion = !in_proportion) {
+    const std::int32_t middle =
+        in_proportion ? bracket.in_proportion(k) : bracket.low + (bracket.high - bracket.low) / 2;
     const std::size_t found = reaching(middle);
     if (found >= k) {
       bracket.low = middle;
@@ -238,7 +258,7 @@ class TopkEncoder {
     const std::size_t k = topk_kept(format_, n);
     const std::size_t whole = (n + kRun - 1) / kRun * kRun;
     if (!choose(x, whole, k)) return topk::put_invalid(format_, k, to);
-    return topk::put_chunk(format_, values_, candidates_.places, k, to);
+    return pack_places(candidates_.places, k, topk::put_values(format_, values_, k, to));
   }
 
  private:
@@ -258,22 +278,22 @@ class TopkEncoder {
         return true;
       }
     }
-    const std::int32_t largest = candidates_.largest();
+    const auto [smallest, largest] = candidates_.extremes();
     if (static_cast<std::uint32_t>(largest) >= topk::kNotFinite) return false;
     const auto reaching = [&](std::int32_t floor) HWY_ATTR { return candidates_.reaching(floor); };
-    const Cut cut = cut_at(k, {candidates_.smallest(), largest + 1, candidates_.count, 0}, reaching);
+    const Cut cut = cut_at(k, {smallest, largest + 1, candidates_.count, 0}, reaching);
     guess_ = cut.bound - kBelow;
-    keep(x, cut);
+    keep(cut);
     return true;
   }
 
-  HWY_INLINE void keep(const float* x, Cut cut) {
+  HWY_INLINE void keep(Cut cut) {
+    if (HWY_ARCH_X86 && HWY_MAX_BYTES == 64 && cut.ties == 0) return candidates_.take_above(cut.bound, values_);
     std::size_t kept = 0;
     for (std::size_t i = 0; i < candidates_.count; ++i) {
-      const Place place = candidates_.places[i];
-      const std::int32_t magnitude = candidates_.magnitudes[i];
-      candidates_.places[kept] = place;
-      values_[kept] = x[place];
+      const auto magnitude = static_cast<std::int32_t>(topk::magnitude_of(candidates_.values, i));
+      candidates_.places[kept] = candidates_.places[i];
+      values_[kept] = candidates_.values[i];
       if (magnitude == cut.bound && cut.ties > 0) {
         --cut.ties;
         ++kept;
@@ -309,7 +329,7 @@ class TopkEncoder {
   std::int32_t guess_ = 0;
   Candidates candidates_;
   GroupTops groups_;
-  float values_[kTopkChunk + 1];
+  float values_[kTopkChunk + Candidates::kLanes];
 };
 
 void topk_encode(TopkFormat format, const float* source, std::size_t n, std::byte* target) {
@@ -321,6 +341,14 @@ void topk_encode(TopkFormat format, const float* source, std::size_t n, std::byt
   std::memcpy(chunk, source + i, (n - i) * sizeof(float));
   std::fill(chunk + (n - i), chunk + kTopkChunk, 0.0f);
   encoder.encode(chunk, n - i, target);
+}
+
+bool topk_decode(TopkFormat format, const std::byte* source, float* target, std::size_t n) {
+  return topk::decode(format, source, target, n, read_chunk);
+}
+
+bool topk_decode_add(TopkFormat format, const std::byte* source, const float* addend, float* target, std::size_t n) {
+  return topk::decode_add(format, source, addend, target, n, read_chunk);
 }
 
 }  // namespace qccl::kernels::HWY_NAMESPACE

@@ -66,14 +66,10 @@ inline std::byte* put_places(const Place* places, std::size_t k, std::byte* to) 
   return to + 2;
 }
 
-inline std::byte* put_chunk(TopkFormat format, const float* values, const Place* places, std::size_t k, std::byte* to) {
-  if (format.int8_values) {
-    to = put_codes(values, k, to);
-  } else {
-    std::memcpy(to, values, k * sizeof(float));
-    to += k * sizeof(float);
-  }
-  return put_places(places, k, to);
+inline std::byte* put_values(TopkFormat format, const float* values, std::size_t k, std::byte* to) {
+  if (format.int8_values) return put_codes(values, k, to);
+  std::memcpy(to, values, k * sizeof(float));
+  return to + k * sizeof(float);
 }
 
 // A chunk that decodes to NaN.
@@ -96,14 +92,7 @@ struct Chunk {
   std::array<Place, kTopkChunk> places;
 };
 
-inline void get_values(TopkFormat format, const std::byte* from, Chunk& chunk) {
-  if (!format.int8_values) {
-    std::memcpy(chunk.values.data(), from, chunk.k * sizeof(float));
-    std::uint32_t most = 0;
-    for (std::size_t i = 0; i < chunk.k; ++i) most = std::max(most, magnitude_of(chunk.values.data(), i));
-    chunk.finite = most < kNotFinite;
-    return;
-  }
+inline void get_codes(const std::byte* from, Chunk& chunk) {
   float scale;
   std::memcpy(&scale, from, sizeof(scale));
   chunk.finite = magnitude_of(&scale, 0) < kNotFinite;
@@ -111,40 +100,64 @@ inline void get_values(TopkFormat format, const std::byte* from, Chunk& chunk) {
   for (std::size_t i = 0; i < chunk.k; ++i) chunk.values[i] = value_of(codes[i], scale);
 }
 
-// False if they are not rising places in a chunk of n.
-inline bool get_places(const std::byte* from, std::size_t n, Chunk& chunk) {
-  const std::size_t k = chunk.k;
-  std::size_t i = 0;
-  for (; i + 2 <= k; i += 2, from += 3) {
+inline void get_floats(const std::byte* from, Chunk& chunk) {
+  std::memcpy(chunk.values.data(), from, chunk.k * sizeof(float));
+  std::uint32_t most = 0;
+  for (std::size_t i = 0; i < chunk.k; ++i) most = std::max(most, magnitude_of(chunk.values.data(), i));
+  chunk.finite = most < kNotFinite;
+}
+
+// Those from number i on, which is even.
+inline void get_places(const std::byte* from, std::size_t i, Chunk& chunk) {
+  for (; i + 2 <= chunk.k; i += 2, from += 3) {
     const auto low = std::to_integer<std::uint32_t>(from[0]), middle = std::to_integer<std::uint32_t>(from[1]),
                high = std::to_integer<std::uint32_t>(from[2]);
     chunk.places[i] = static_cast<Place>(low | (middle & 15u) << 8);
     chunk.places[i + 1] = static_cast<Place>(middle >> 4 | high << 4);
   }
-  if (i < k) std::memcpy(&chunk.places[i], from, 2);  // above 4095 if the unused bits are not 0
-  bool rising = chunk.places[k - 1] < n;
-  for (i = 1; i < k; ++i) rising &= chunk.places[i - 1] < chunk.places[i];
-  return rising;
+  if (i < chunk.k) std::memcpy(&chunk.places[i], from, 2);  // above 4095 if the unused bits are not 0
 }
 
-// The chunk of n elements at `from`.
-inline bool get_chunk(TopkFormat format, const std::byte* from, std::size_t n, Chunk& chunk) {
-  chunk.k = topk_kept(format, n);
-  get_values(format, from, chunk);
-  return get_places(from + topk_value_bytes(format, chunk.k), n, chunk);
-}
-
-// Calls use(chunk, begin, count) for each chunk of n elements; false, and no more calls, where one is malformed.
-template <class Use>
-bool each_chunk(TopkFormat format, const std::byte* source, std::size_t n, Use use) {
+// Calls use(chunk, begin, count) for each chunk of n elements; false, and no more calls, where get(format, from, count,
+// chunk) says that one is malformed.
+template <class Get, class Use>
+bool each_chunk(TopkFormat format, const std::byte* source, std::size_t n, Get get, Use use) {
   Chunk chunk;
   for (std::size_t begin = 0; begin < n; begin += kTopkChunk) {
     const std::size_t count = std::min(kTopkChunk, n - begin);
-    if (!get_chunk(format, source, count, chunk)) return false;
+    if (!get(format, source, count, chunk)) return false;
     source += topk_chunk_bytes(format, count);
     use(chunk, begin, count);
   }
   return true;
+}
+
+template <class Get>
+bool decode(TopkFormat format, const std::byte* source, float* target, std::size_t n, Get get) {
+  return each_chunk(format, source, n, get, [=](const Chunk& chunk, std::size_t begin, std::size_t count) {
+    if (!chunk.finite) return std::fill_n(target + begin, count, canonical_nan()), void();
+    std::memset(target + begin, 0, count * sizeof(float));
+    for (std::size_t i = 0; i < chunk.k; ++i) target[begin + chunk.places[i]] = chunk.values[i];
+  });
+}
+
+inline float add_canonical(float a, float b) {
+  const float sum = a + b;
+  return sum != sum ? canonical_nan() : sum;
+}
+
+template <class Get>
+bool decode_add(TopkFormat format, const std::byte* source, const float* addend, float* target, std::size_t n,
+                Get get) {
+  return each_chunk(format, source, n, get, [=](const Chunk& chunk, std::size_t begin, std::size_t count) {
+    float* sums = target + begin;
+    if (!chunk.finite) return std::fill_n(sums, count, canonical_nan()), void();
+    if (addend != target) std::memcpy(sums, addend + begin, count * sizeof(float));
+    for (std::size_t i = 0; i < chunk.k; ++i) {
+      float& sum = sums[chunk.places[i]];
+      sum = add_canonical(sum, chunk.values[i]);
+    }
+  });
 }
 
 }  // namespace qccl::kernels::topk

@@ -1,4 +1,5 @@
-// The specification of topk.h: which elements of a chunk are sent. The vector code equals it byte for byte.
+// The specification of topk.h: which elements of a chunk are sent, and what a chunk is as bytes. The vector code equals
+// it byte for byte.
 //
 // The choice is exact, so that it does not matter how it is found: no order of additions, no estimate is in the bytes.
 #pragma once
@@ -28,7 +29,17 @@ inline std::byte* topk_encode_chunk(TopkFormat format, const float* x, std::size
   std::sort(places.begin(), places.begin() + k);
   std::array<float, kTopkChunk> values;
   for (std::size_t i = 0; i < k; ++i) values[i] = x[places[i]];
-  return topk::put_chunk(format, values.data(), places.data(), k, to);
+  return topk::put_places(places.data(), k, topk::put_values(format, values.data(), k, to));
+}
+
+// Reads the chunk of n elements at `from`; false if its places do not rise or lie outside.
+inline bool topk_get_chunk(TopkFormat format, const std::byte* from, std::size_t n, topk::Chunk& chunk) {
+  chunk.k = topk_kept(format, n);
+  format.int8_values ? topk::get_codes(from, chunk) : topk::get_floats(from, chunk);
+  topk::get_places(from + topk_value_bytes(format, chunk.k), 0, chunk);
+  bool rising = chunk.places[chunk.k - 1] < n;
+  for (std::size_t i = 1; i < chunk.k; ++i) rising &= chunk.places[i - 1] < chunk.places[i];
+  return rising;
 }
 
 }  // namespace qccl::kernels::reference

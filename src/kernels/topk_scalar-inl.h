@@ -10,4 +10,12 @@ void topk_encode(TopkFormat format, const float* source, std::size_t n, std::byt
   }
 }
 
+bool topk_decode(TopkFormat format, const std::byte* source, float* target, std::size_t n) {
+  return topk::decode(format, source, target, n, reference::topk_get_chunk);
+}
+
+bool topk_decode_add(TopkFormat format, const std::byte* source, const float* addend, float* target, std::size_t n) {
+  return topk::decode_add(format, source, addend, target, n, reference::topk_get_chunk);
+}
+
 }  // namespace qccl::kernels::HWY_NAMESPACE

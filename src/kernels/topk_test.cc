@@ -1,4 +1,4 @@
-// Every instruction set against the reference, byte for byte; what is sent against a sort; damage is refused.
+// Every instruction set against the reference, both ways; what is sent against a sort; damage is refused.
 #include "kernels/topk.h"
 
 #include <algorithm>
@@ -35,11 +35,16 @@ std::vector<float> decoded(TopkFormat format, const ByteVector& bytes, std::size
   return values;
 }
 
+// On all targets alike.
 bool decodes(TopkFormat format, const ByteVector& bytes, std::size_t n) {
   std::vector<float> values(n);
-  const bool added = topk_decode_add(format, bytes.data(), values.data(), values.data(), n);
-  EXPECT_EQ(topk_decode(format, bytes.data(), values.data(), n), added);
-  return added;
+  const auto decode = [&] { return topk_decode(format, bytes.data(), values.data(), n); };
+  const bool expected = by_reference(decode);
+  on_every_simd([&] {
+    EXPECT_EQ(decode(), expected);
+    EXPECT_EQ(topk_decode_add(format, bytes.data(), values.data(), values.data(), n), expected);
+  });
+  return expected;
 }
 
 std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
@@ -78,6 +83,40 @@ TEST(Topk, every_target_equals_the_reference) {
       for (const std::size_t n : {0, 1, 255, 256, 4096, 3 * 4096 + 77}) {
         SCOPED_TRACE(family.name + ", kept " + std::to_string(kept) + ", n " + std::to_string(n));
         expect_same_as_reference({kept, (kept + n) % 2 == 0}, family.values(n, 3), n % 5);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// What topk_decode() and topk_decode_add() make of `bytes`, bit by bit; the second sum in place.
+std::vector<std::uint32_t> all_decoded(TopkFormat format, const ByteVector& bytes, const std::vector<float>& addend) {
+  std::vector<std::uint32_t> bits;
+  const auto keep = [&](const std::vector<float>& values) {
+    for (const float value : values) bits.push_back(bits_of(value));
+  };
+  keep(decoded(format, bytes, addend.size()));
+  std::vector<float> sums(addend.size());
+  EXPECT_TRUE(topk_decode_add(format, bytes.data(), addend.data(), sums.data(), sums.size()));
+  keep(sums);
+  sums = addend;
+  EXPECT_TRUE(topk_decode_add(format, bytes.data(), sums.data(), sums.data(), sums.size()));
+  keep(sums);
+  return bits;
+}
+
+TEST(Topk, every_target_decodes_as_the_reference) {
+  const auto all = families();
+  for (const std::uint32_t kept : kKept) {
+    for (const std::size_t n : {1, 17, 255, 4096, 3 * 4096 + 77}) {
+      for (const bool int8_values : {false, true}) {
+        SCOPED_TRACE("kept " + std::to_string(kept) + ", n " + std::to_string(n));
+        const TopkFormat format{kept, int8_values};
+        const ValueFamily& family = all[(kept + n) % all.size()];
+        const ByteVector bytes = encoded(format, family.values(n, 12));
+        const std::vector<float> addend = families_with_nonfinite()[0].values(n, 13);
+        const auto expected = by_reference([&] { return all_decoded(format, bytes, addend); });
+        on_every_simd([&] { ASSERT_EQ(all_decoded(format, bytes, addend), expected); });
         if (HasFatalFailure()) return;
       }
     }
@@ -251,6 +290,23 @@ TEST(Topk, places_that_do_not_rise_or_lie_outside_are_refused) {
   EXPECT_FALSE(decodes(format, with(second + 15, {0xE8, 0x03}), n)) << "place 1000 of 1000";
   EXPECT_TRUE(decodes(format, with(second + 15, {0xE7, 0x03}), n)) << "place 999 of 1000";
   EXPECT_FALSE(decodes(format, with(second + 15, {0xE7, 0x13}), n)) << "unused bits";
+}
+
+TEST(Topk, any_place_that_does_not_rise_is_refused) {
+  const TopkFormat format{100, false};
+  ByteVector bytes = encoded(format, finite_families()[0].values(4096, 14));
+  for (std::size_t i = 0; i + 1 < 100; i += 2) {
+    std::byte* pair = bytes.data() + 100 * 4 + i / 2 * 3;
+    std::byte before[3];
+    std::memcpy(before, pair, sizeof(before));
+    const std::uint32_t first =
+        std::to_integer<std::uint32_t>(before[0]) | (std::to_integer<std::uint32_t>(before[1]) & 15u) << 8;
+    pair[1] = static_cast<std::byte>((first >> 8) | (first & 15u) << 4);  // the second like the first
+    pair[2] = static_cast<std::byte>(first >> 4);
+    EXPECT_FALSE(decodes(format, bytes, 4096)) << i;
+    std::memcpy(pair, before, sizeof(before));
+    EXPECT_TRUE(decodes(format, bytes, 4096)) << i;
+  }
 }
 
 TEST(Topk, random_bytes_do_no_harm) {

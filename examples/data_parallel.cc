@@ -2,7 +2,7 @@
 // gradients: plain C++ and QCCL, nothing else.
 //
 //   build/qccl run -n 4 -- build/examples/data_parallel
-//   build/qccl run -n 4 -- build/examples/data_parallel --even --policy none
+//   build/qccl run -n 4 -- build/examples/data_parallel --batches 1,7,30,0 --policy none
 //   build/examples/data_parallel --as 4              one process with the batches of four ranks comes to the same
 #include <qccl/qccl.h>
 
@@ -12,12 +12,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <sstream>
 #include <string>
 
 namespace {
 
 constexpr std::size_t kInputs = 16, kHidden = 1024, kBatch = 16;
-constexpr int kBatches = 240;  // of all ranks together
+constexpr int kBatches = 240;  // of all ranks together, unless they are given
 constexpr float kRate = 0.05F;
 
 // y = v tanh(W x + b) + c, against a fixed function of x.
@@ -87,9 +88,16 @@ struct Network {
   }
 };
 
-// Rank r has r + 1 parts of the batches, or as many as all others.
-int batches_of(int rank, int world, bool even) {
-  if (even) return kBatches / world;
+struct Options {
+  std::string policy = "minmax:bits=8";
+  std::vector<int> batches{};  // of each rank, as far as given
+  int as = 0;
+};
+
+// As given, or r + 1 parts of all for rank r.
+int batches_of(int rank, int world, const Options& options) {
+  const auto place = static_cast<std::size_t>(rank);
+  if (!options.batches.empty()) return place < options.batches.size() ? options.batches[place] : 0;
   return kBatches * 2 * (rank + 1) / (world * (world + 1));
 }
 
@@ -102,13 +110,18 @@ float validate(Network& network) {
 }
 
 // A step of all ranks at a time, as they would make it together.
-void train_alone(Network& network, int ranks, bool even) {
+void train_alone(Network& network, const Options& options) {
+  const int ranks = options.as;
   std::vector<std::mt19937> random;
-  for (int rank = 0; rank < ranks; ++rank) random.emplace_back(static_cast<unsigned>(100 + rank));
-  for (int step = 0; step < batches_of(ranks - 1, ranks, even); ++step) {
+  int steps = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    random.emplace_back(static_cast<unsigned>(100 + rank));
+    steps = std::max(steps, batches_of(rank, ranks, options));
+  }
+  for (int step = 0; step < steps; ++step) {
     std::vector<std::vector<float>> sums(4);
     for (int rank = 0; rank < ranks; ++rank) {
-      if (step >= batches_of(rank, ranks, even)) continue;
+      if (step >= batches_of(rank, ranks, options)) continue;
       network.backward(random[static_cast<std::size_t>(rank)], [](std::size_t) {});
       for (std::size_t i = 0; i < 4; ++i) {
         const std::vector<float>& gradient = *network.gradients()[i];
@@ -121,53 +134,65 @@ void train_alone(Network& network, int ranks, bool even) {
   }
 }
 
+// False if there is something else.
+bool parse(int argc, char** argv, Options& options) {
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string value = argv[i + 1];
+    if (std::strcmp(argv[i], "--policy") == 0) {
+      options.policy = value;
+    } else if (std::strcmp(argv[i], "--as") == 0) {
+      options.as = std::atoi(value.c_str());
+    } else if (std::strcmp(argv[i], "--batches") == 0) {
+      std::istringstream list(value);
+      for (std::string number; std::getline(list, number, ',');) options.batches.push_back(std::atoi(number.c_str()));
+    } else {
+      return false;
+    }
+  }
+  return argc % 2 == 1;
+}
+
+void train(const Options& options) {
+  qccl::Communicator world = qccl::init();
+  Network network(static_cast<unsigned>(world.rank()));  // all take rank 0's
+  qccl::train::DataParallel model(world, network.parameters(), {.policy = qccl::Policy::parse(options.policy)});
+  std::mt19937 random(static_cast<unsigned>(100 + world.rank()));
+  const int batches = batches_of(world.rank(), world.size(), options);
+  qccl::train::Join join(model);
+  for (int batch = 0; batch < batches; ++batch) {
+    join.next();
+    network.backward(random, [&](std::size_t parameter) { model.ready(parameter); });
+    model.finish();
+    network.descend();
+  }
+  join.finish();
+  const float loss = validate(network);
+  for (int rank = 0; rank < world.size(); ++rank) {
+    world.barrier();
+    if (rank == world.rank()) {
+      std::printf("rank %d: %d batches, loss %.9g\n", rank, batches, static_cast<double>(loss));
+      std::fflush(stdout);
+    }
+  }
+  world.close();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string policy = "minmax:bits=8";
-  bool even = false;
-  int as = 0;
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--even") == 0) {
-      even = true;
-    } else if (std::strcmp(argv[i], "--policy") == 0 && i + 1 < argc) {
-      policy = argv[++i];
-    } else if (std::strcmp(argv[i], "--as") == 0 && i + 1 < argc) {
-      as = std::atoi(argv[++i]);
-    } else {
-      std::fprintf(stderr, "usage: %s [--even] [--policy POLICY] [--as RANKS]\n", argv[0]);
-      return 2;
-    }
+  Options options;
+  if (!parse(argc, argv, options)) {
+    std::fprintf(stderr, "usage: %s [--batches N,N,...] [--policy POLICY] [--as RANKS]\n", argv[0]);
+    return 2;
   }
-  if (as > 0) {
+  if (options.as > 0) {
     Network network(0);
-    train_alone(network, as, even);
-    std::printf("one process as %d ranks: loss %.9g\n", as, static_cast<double>(validate(network)));
+    train_alone(network, options);
+    std::printf("one process as %d ranks: loss %.9g\n", options.as, static_cast<double>(validate(network)));
     return 0;
   }
   try {
-    qccl::Communicator world = qccl::init();
-    Network network(static_cast<unsigned>(world.rank()));  // all take rank 0's
-    qccl::train::DataParallel model(world, network.parameters(), {.policy = qccl::Policy::parse(policy)});
-    std::mt19937 random(static_cast<unsigned>(100 + world.rank()));
-    const int batches = batches_of(world.rank(), world.size(), even);
-    qccl::train::Join join(model);
-    for (int batch = 0; batch < batches; ++batch) {
-      join.next();
-      network.backward(random, [&](std::size_t parameter) { model.ready(parameter); });
-      model.finish();
-      network.descend();
-    }
-    join.finish();
-    const float loss = validate(network);
-    for (int rank = 0; rank < world.size(); ++rank) {
-      world.barrier();
-      if (rank == world.rank()) {
-        std::printf("rank %d: %d batches, loss %.9g\n", rank, batches, static_cast<double>(loss));
-        std::fflush(stdout);
-      }
-    }
-    world.close();
+    train(options);
     return 0;
   } catch (const qccl::Error& error) {
     std::fprintf(stderr, "data_parallel: %s\n", error.what());

@@ -93,6 +93,27 @@ TEST(Summary, has_bytes_sent_and_the_ratio_of_all_together) {
 
 TEST(Summary, of_nothing_is_empty) { EXPECT_TRUE(summarize(log_of(0, {})).empty()); }
 
+// Where a rank may be done before another has come, the shortest time is nobody's delay.
+TEST(Stragglers, are_not_looked_for_in_what_not_all_wait_for) {
+  const auto logs_of = [](const std::string& operation, bool is_message = false) {
+    std::vector<RankLog> logs;
+    for (int rank = 0; rank < 4; ++rank) {
+      logs.push_back(log_of(rank, {record(operation, 100, 100, 10 + rank)}));
+      logs.back().records[0].is_message = is_message;
+    }
+    return logs;
+  };
+  for (const char* operation : {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"}) {
+    EXPECT_EQ(find_stragglers(logs_of(operation), 0).compared, 1u) << operation;
+  }
+  for (const char* operation : {"broadcast", "reduce", "gather", "scatter"}) {
+    const StragglerReport report = find_stragglers(logs_of(operation), 0);
+    EXPECT_EQ(report.compared + report.incomplete, 0u) << operation;
+    EXPECT_TRUE(report.operations.empty()) << operation;
+  }
+  EXPECT_EQ(find_stragglers(logs_of("send", true), 0).compared, 0u);
+}
+
 // Groups of two in a job of four, with sequences of their own; one operation is not in all logs.
 TEST(Stragglers, are_found_by_group_and_sequence) {
   const auto part = [](std::uint64_t group, std::uint64_t sequence, double ms) {

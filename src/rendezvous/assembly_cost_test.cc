@@ -87,7 +87,8 @@ Cost cost_of(int rank, int world) {
   return store.cost();
 }
 
-constexpr int kWorlds[] = {8, 64, 512, kMaxWorld};
+// The last is larger than any that InitOptions and launchers' variables may ask for.
+constexpr int kWorlds[] = {8, 64, 512, kMaxWorld, 4 * kMaxWorld};
 
 TEST(AssemblyCost, of_a_rank_is_six_requests_and_one_answer_as_long_as_the_world) {
   for (const int world : kWorlds) {
@@ -107,6 +108,18 @@ TEST(AssemblyCost, of_rank_0_is_a_request_for_each_other_and_one_value_as_long_a
     EXPECT_LE(cost.requests, ranks + 5);
     EXPECT_LE(cost.sent, 280u * ranks + 200);
     EXPECT_LE(cost.received, 250u * ranks + 100);
+  }
+}
+
+// Of all ranks' answers together, and the reason why worlds are limited: it is the only cost that grows with the square.
+TEST(AssemblyCost, of_the_store_is_what_all_ranks_send_and_get) {
+  for (const int world : kWorlds) {
+    const Cost rank_0 = cost_of(0, world);
+    const Cost other = cost_of(world / 2, world);
+    const auto ranks = static_cast<std::uint64_t>(world);
+    EXPECT_LE(rank_0.requests + (ranks - 1) * other.requests, 7 * ranks);
+    EXPECT_LE(rank_0.sent + (ranks - 1) * other.sent, 800 * ranks);
+    EXPECT_LE(rank_0.received + (ranks - 1) * other.received, 250 * ranks * ranks + 100 * ranks);
   }
 }
 

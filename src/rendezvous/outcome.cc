@@ -12,6 +12,7 @@ constexpr std::size_t kMaxReasonBytes = 4096;
 constexpr std::size_t kRecordOverhead = 4 + 8 + 8 + 8;  // world, token, two lengths
 constexpr std::size_t kMaxRecordBytes = kRecordOverhead + kMaxWhoBytes + kMaxCardBytes;
 constexpr std::size_t kOutcomeOverhead = 64;
+constexpr std::uint64_t kMaxRecords = 4096;  // more than ranks can meet: what larger worlds would cost is counted
 static_assert(kMaxWorld * (8 + kMaxRecordBytes) + kOutcomeOverhead <= kMaxValueBytes,
               "all ranks' records fit in one value of the store");
 
@@ -59,7 +60,7 @@ Result<Outcome> decode_outcome(std::string_view bytes) {
   outcome.nonce = reader.integer<std::uint64_t>();
   outcome.error = static_cast<ErrorKind>(reader.integer<std::uint8_t>());
   outcome.reason = reader.string(kMaxReasonBytes);
-  const auto count = reader.count(kMaxWorld);
+  const auto count = reader.count(kMaxRecords);
   for (std::uint64_t i = 0; i < count && reader.good(); ++i) outcome.records.push_back(reader.string(kMaxRecordBytes));
   if (reader.finished() && known(outcome.kind) && outcome.error <= ErrorKind::unsupported) return outcome;
   return Failure(ErrorKind::corrupt_data, "the store holds an outcome that this version of QCCL can't read");

@@ -2,11 +2,16 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "launchers" / "deepspeed.md").read_text()
+COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 LIMIT_SECONDS = 500
 # The engine then finds the process group that is there, as after deepspeed.init_distributed().
 INIT_BY_QCCL = """
@@ -20,10 +25,11 @@ print("joined", *words, flush=True)
 """
 
 
-def deepspeed(hostfile: Path, *program: object) -> str:
+def deepspeed(*arguments: object) -> str:
+    """What the launcher and its ranks print; AssertionError if it fails."""
     launcher = Path(sys.executable).parent / "deepspeed"
     done = subprocess.run(
-        [sys.executable, launcher, "--hostfile", hostfile, "--no_ssh_check", *map(str, program)],
+        [sys.executable, launcher, *map(str, arguments)],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL,
@@ -35,18 +41,29 @@ def deepspeed(hostfile: Path, *program: object) -> str:
     return done.stdout
 
 
-def test_deepspeeds_launcher_trains(tmp_path):
+@pytest.fixture
+def two_ranks(tmp_path):
     hostfile = tmp_path / "hosts.txt"
     hostfile.write_text("localhost slots=2\n")
-    said = deepspeed(hostfile, "examples/deepspeed_train.py", "--stage", 1, "--compression", "minmax:bits=4")
+    return ("--hostfile", hostfile, "--no_ssh_check", "--master_addr", "localhost")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_launchers_page(command, tmp_path):
+    (tmp_path / "hosts.txt").write_text(re.search(r"```text\n(.*?)```", PAGE, re.DOTALL).group(1))
+    launcher, *arguments = shlex.split(command.replace("hosts.txt", str(tmp_path / "hosts.txt")))
+    assert launcher == "deepspeed"
+    assert re.search("^4 ranks: passed$", deepspeed(*arguments), re.MULTILINE)
+
+
+def test_deepspeeds_launcher_trains(two_ranks):
+    said = deepspeed(*two_ranks, "examples/deepspeed_train.py", "--stage", 1, "--compression", "minmax:bits=4")
     first, last = re.search(r"loss ([\d.]+) at first, ([\d.]+) after", said).groups()
     assert float(last) < float(first)
 
 
-def test_the_group_of_init_distributed_is_deepspeeds(tmp_path):
-    hostfile = tmp_path / "hosts.txt"
-    hostfile.write_text("localhost slots=2\n")
+def test_the_group_of_init_distributed_is_deepspeeds(two_ranks, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(INIT_BY_QCCL)
-    said = deepspeed(hostfile, program)
+    said = deepspeed(*two_ranks, program)
     assert sorted(re.findall("^joined .*", said, re.MULTILINE)) == ["joined 2 qccl 2 0", "joined 2 qccl 2 1"]

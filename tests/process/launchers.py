@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import uuid
+from pathlib import Path
 
 import pytest
 from program import DEADLINE, ROOT, environment
@@ -37,7 +38,7 @@ def execute(*command: object, **variables: str) -> subprocess.CompletedProcess:
     )
 
 
-def start_all(*ranks: tuple[tuple, dict[str, str]]) -> list[subprocess.CompletedProcess]:
+def start_all(*ranks: tuple[tuple, dict[str, str]], cwd: Path | None = None) -> list[subprocess.CompletedProcess]:
     """One process for each pair of command and variables, all at once; what became of each (stderr in stdout)."""
     processes = []
     try:
@@ -49,6 +50,7 @@ def start_all(*ranks: tuple[tuple, dict[str, str]]) -> list[subprocess.Completed
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
+                cwd=cwd,
             )
             processes.append(process)
         outputs = [process.communicate(timeout=DEADLINE)[0] for process in processes]

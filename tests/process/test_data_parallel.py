@@ -16,18 +16,33 @@ def output_of(command):
     return done.stdout
 
 
+UNEVEN = [24, 48, 72, 96]  # without --batches
+
+
 @pytest.mark.parametrize(
-    "policy, tolerance", [("none", 1e-6), ("minmax:bits=8", 1e-4), ("minmax:bits=4", 1e-3)], ids=str
+    ("batches", "policy", "tolerance"),
+    [
+        (UNEVEN, "none", 1e-6),
+        (UNEVEN, "minmax:bits=8", 1e-4),
+        (UNEVEN, "minmax:bits=4", 1e-3),
+        ([60, 60, 60, 60], "none", 1e-6),
+        ([1, 7, 30, 0], "none", 1e-6),
+        ([1, 7, 30, 0], "minmax:bits=8", 1e-4),
+    ],
+    ids=str,
 )
-def test_four_ranks_reach_the_loss_of_one_process(policy, tolerance):
-    alone = float(re.search(r"loss (\S+)", output_of([EXAMPLE, "--as", "4"]))[1])
-    together = output_of([str(ROOT / "build" / "qccl"), "run", "-n", "4", "--", EXAMPLE, "--policy", policy])
+def test_four_ranks_reach_the_loss_of_one_process(batches, policy, tolerance):
+    given = [] if batches is UNEVEN else ["--batches", ",".join(map(str, batches))]
+    alone = float(re.search(r"loss (\S+)", output_of([EXAMPLE, "--as", "4", *given]))[1])
+    launch = [str(ROOT / "build" / "qccl"), "run", "-n", "4", "--"]
+    together = output_of([*launch, EXAMPLE, "--policy", policy, *given])
     rows = re.findall(r"^rank (\d): (\d+) batches, loss (\S+)$", together, re.M)
-    assert sorted((int(rank), int(batches)) for rank, batches, _ in rows) == [(0, 24), (1, 48), (2, 72), (3, 96)]
-    assert len({loss for _, _, loss in rows}) == 1
+    assert sorted((int(rank), int(count)) for rank, count, _ in rows) == list(enumerate(batches))
+    assert len({loss for _, _, loss in rows}) == 1, "written with all their digits"
     assert float(rows[0][2]) == pytest.approx(alone, rel=tolerance)
 
 
-def test_wrong_flags_are_refused():
-    done = subprocess.run([EXAMPLE, "--odd"], capture_output=True, text=True, timeout=60)
+@pytest.mark.parametrize("flags", [["--odd"], ["--policy"], ["--odd", "1"]], ids=str)
+def test_wrong_flags_are_refused(flags):
+    done = subprocess.run([EXAMPLE, *flags], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and "usage" in done.stderr

@@ -1,29 +1,47 @@
-"""Every command of docs/launchers.md is run as it stands there, hosts being network namespaces.
+"""Every command of docs/launchers.md and of the launchers' own pages is run as it stands there, hosts being network
+namespaces: each launcher starts the same program of C++ and the same of torch on 4 ranks.
 
-Slurm can't be had here: a script of a few lines in srun's place starts the tasks with its variables.
+Slurm can't be had here: a script of a few lines in srun's place starts the tasks with its variables. DeepSpeed's
+launcher is tested where DeepSpeed is installed, in tests/integration.
 """
 
 import os
 import re
 import stat
+import sys
 
 import pytest
 from job import free_port
-from launchers import OPEN_MPI, TORCHRUN, cluster, mpirun, reached, start_all
+from launchers import OPEN_MPI as AS_ROOT
+from launchers import TORCHRUN, cluster, mpirun, reached, start_all
 from program import PROGRAM, ROOT
 
-PAGE = (ROOT / "docs" / "launchers.md").read_text()
-HOSTFILE = re.search(r"```text\n(# hosts.txt\n.*?)```", PAGE, re.DOTALL).group(1)
-COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+PAGES = {path.stem: path.read_text() for path in (ROOT / "docs" / "launchers").glob("*.md")}
+OWN = {name: text for name, text in PAGES.items() if name != "deepspeed"}
+HOSTFILE = re.search(r"```text\n(# hosts.txt\n.*?)```", PAGES["qccl-run"], re.DOTALL).group(1)
+OVERVIEW = (ROOT / "docs" / "launchers.md").read_text()
 NEEDS_HOSTS = re.compile("node1|hosts.txt")
+OPEN_MPI = AS_ROOT | {"OMPI_MCA_rmaps_base_oversubscribe": "1"}  # machines of 2 cores, too
+PROGRAMS = ("build/examples/interface", "examples/torch/all_reduce.py")
 
 SRUN = """#!/bin/sh
 # srun -n TASKS PROGRAM: all tasks on this host
 export SLURM_NTASKS=$2 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_JOB_NODELIST=localhost SLURM_NODEID=0
 shift 2
-SLURM_PROCID=1 SLURM_LOCALID=1 "$@" & other=$!
-SLURM_PROCID=0 SLURM_LOCALID=0 "$@" && wait $other
+others=
+for task in $(seq 1 $((SLURM_NTASKS - 1))); do
+  SLURM_PROCID=$task SLURM_LOCALID=$task "$@" & others="$others $!"
+done
+SLURM_PROCID=0 SLURM_LOCALID=0 "$@" || exit
+for task in $others; do wait $task || exit; done
 """
+
+
+def commands(text: str) -> list[str]:
+    return [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+
+
+COMMANDS = [command for text in (OVERVIEW, *OWN.values()) for command in commands(text)]
 
 
 def put(folder, name: str, text: str) -> None:
@@ -34,21 +52,25 @@ def put(folder, name: str, text: str) -> None:
 
 @pytest.fixture
 def path(tmp_path):
-    """A PATH on which the page's programs are."""
+    """A PATH on which the pages' programs are."""
     put(tmp_path, "torchrun", f'#!/bin/sh\nexec {" ".join(TORCHRUN)} "$@"\n')
     put(tmp_path, "qccl", f'#!/bin/sh\nexec {PROGRAM} "$@"\n')
     put(tmp_path, "srun", SRUN)
     return f"{tmp_path}:{os.environ['PATH']}"
 
 
-def test_the_page_has_commands_for_what_can_be_started():
-    assert {re.sub(r"^\w+=\S+ ", "", command).split()[0] for command in COMMANDS} >= {
-        "torchrun", "mpirun.openmpi", "mpirun.mpich", "srun", "qccl"}  # fmt: skip
+@pytest.mark.parametrize("name", PAGES)
+def test_each_page_starts_both_programs_and_is_linked(name):
+    for program in PROGRAMS:
+        assert any(program in command for command in commands(PAGES[name])), program
+    assert f"(launchers/{name}.md)" in OVERVIEW
 
 
-def own(text: str) -> str:
-    """Ports and hosts on the page are examples."""
+def own(text: str, folder) -> str:
+    """Ports, hosts and files on the pages are examples."""
     text = re.sub(r"\b295\d\d\b", str(free_port()), text)
+    text = text.replace("hosts.txt", f"{folder}/hosts.txt").replace("--log-dir logs", f"--log-dir {folder}/logs")
+    text = text.replace("build/examples", str(ROOT / "build" / "examples")).replace(".venv/bin/python", sys.executable)
     return text.replace("node1", "10.77.0.1").replace("node2", "10.77.0.2")
 
 
@@ -58,11 +80,20 @@ def need(command: str) -> None:
             mpirun(name)
 
 
+def assert_done(command: str, done) -> None:
+    """Each of the programs says itself how many ranks have met, and fails if a sum is wrong."""
+    assert done.returncode == 0, done.stdout
+    if any(program in command for program in PROGRAMS):
+        assert re.search(r"^(\[0\]: )?4 ranks: passed$", done.stdout, re.MULTILINE), done.stdout
+    elif "doctor" in command:
+        assert len(reached(done.stdout)) == 2, done.stdout
+
+
 @pytest.mark.parametrize("command", [command for command in COMMANDS if not NEEDS_HOSTS.search(command)])
-def test_commands_for_one_host(command, path):
+def test_commands_for_one_host(command, path, tmp_path):
     need(command)
-    (done,) = start_all((("sh", "-c", own(command)), OPEN_MPI | {"PATH": path}))
-    assert done.returncode == 0 and len(reached(done.stdout)) == 2, done.stdout
+    (done,) = start_all((("sh", "-c", own(command, tmp_path)), OPEN_MPI | {"PATH": path}), cwd=ROOT)
+    assert_done(command, done)
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if NEEDS_HOSTS.search(command)])
@@ -77,13 +108,14 @@ def test_commands_for_several_hosts(command, path, tmp_path):
             "HYDRA_LAUNCHER_EXEC": str(agent),
             "HYDRA_IFACE": "eth0",
         }
-        command = f"cd {tmp_path} && {own(command)}"
-        put(tmp_path, "hosts.txt", own(HOSTFILE))
+        here = own(command, tmp_path)
+        put(tmp_path, "hosts.txt", own(HOSTFILE, tmp_path))
         put(tmp_path, "ssh", f'#!/bin/sh\nshift 2\nexec {agent} "$@"\n')  # -o BatchMode=yes
-        ranks = [((*on_host(1), "sh", "-c", command), site)]
+        ranks = [((*on_host(1), "sh", "-c", here), site)]
         if "--node-rank 0" in command:  # of torchrun each host's is started by hand
-            there = command.replace("--node-rank 0", "--node-rank 1")
+            there = here.replace("--node-rank 0", "--node-rank 1")
             ranks.append(((*on_host(2), "sh", "-c", there), site))
-        done = start_all(*ranks)
-    assert done[0].returncode == 0 and len(reached(done[0].stdout)) == 2, done[0].stdout
-    assert "tcp to rank 1" in done[0].stdout
+        done = start_all(*ranks, cwd=ROOT)
+    assert_done(command, done[0])
+    if "doctor" in command and "--hostfile" not in command:
+        assert "tcp to rank 1" in done[0].stdout

@@ -27,6 +27,10 @@ def test_an_example_trains(example, ranks):
     assert len(losses) >= 4 and losses[-1] < losses[0]
 
 
+def test_a_sum_says_how_many_ranks_have_met():
+    assert output_of("all_reduce.py", 3) == "3 ranks: passed\n"
+
+
 def test_uneven_inputs_end_with_equal_models():
     output = output_of("uneven_inputs.py", 3)
     assert sorted(re.findall(r"rank \d had (\d+) batches", output)) == ["10", "15", "20"]

@@ -111,7 +111,7 @@ TEST(AssemblyCost, of_rank_0_is_a_request_for_each_other_and_one_value_as_long_a
   }
 }
 
-// Of all ranks' answers together, and the reason why worlds are limited: it is the only cost that grows with the square.
+// What all ranks get together is the reason why worlds are limited: the only cost that grows with the square.
 TEST(AssemblyCost, of_the_store_is_what_all_ranks_send_and_get) {
   for (const int world : kWorlds) {
     const Cost rank_0 = cost_of(0, world);

@@ -131,18 +131,19 @@ class UpperBytes {
 
 #else
 
-// As kCloseThrees and kOpenThrees, for the words of 128-bit blocks among those of the vector.
+// As kCloseThrees and kOpenThrees, for the words of 128-bit blocks among those of a vector of kLanes.
+template <int kLanes>
 struct BlockIndices {
   alignas(64) std::int32_t close[16] = {};
   alignas(64) std::int32_t open[16] = {};
   constexpr BlockIndices() {
     for (int i = 0; i < 16; ++i) {
-      close[i] = i < 12 ? i / 3 * 4 + i % 3 : 3;
-      open[i] = i % 4 < 3 ? i / 4 * 3 + i % 4 : 0;
+      close[i] = (i < 12 ? i / 3 * 4 + i % 3 : 3) % kLanes;
+      open[i] = (i % 4 < 3 ? i / 4 * 3 + i % 4 : 0) % kLanes;
     }
   }
 };
-alignas(64) inline constexpr BlockIndices kBlocks;
+alignas(64) inline constexpr BlockIndices<static_cast<int>(hn::MaxLanes(WordTag()))> kBlocks;
 
 HWY_INLINE List moved_blocks(List v, const std::int32_t* indices) {
   if constexpr (hn::MaxLanes(WordTag()) <= 4) return v;

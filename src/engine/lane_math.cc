@@ -215,8 +215,12 @@ void LaneMath::round_for_exact(const MathContext& context, float* sum, std::size
   kernels::widen(context.type, sum, narrowed, elements);
 }
 
+ConstBytes LaneMath::raw_sum(const MathContext& context, std::size_t elements) const {
+  if (widens(context)) return {};
+  return {pending_, elements * context.element_size()};
+}
+
 std::size_t LaneMath::encode_sum(const MathContext& context, std::size_t elements, Bytes payload, bool keep) {
-  if (!widens(context)) return copy_raw(context, pending_, elements, payload);
   float* sum = accumulator(context);
   if (context.residuals != nullptr) {
     const ConstBytes ready = encode_owed(context, sum, elements, {.key = context.keys.hop});

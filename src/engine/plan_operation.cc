@@ -225,8 +225,8 @@ ConstBytes PlanOperation::ready_payload(LaneRun& run, const Step& step) {
   if (post_.size_only) return {};
   if (step.kind == StepKind::forward) return run.received.payload;
   if (math_.codec == nullptr || step.raw) {
-    if (step.kind == StepKind::send_sum) return {};
     const std::size_t elements = slice_length(run);
+    if (step.kind == StepKind::send_sum) return run.math.raw_sum(math_, elements);
     if (step.kind == StepKind::send_input) return run.math.raw_input(math_, input_slice(run), elements);
     return {output_slice(run), elements * math_.element_size()};
   }

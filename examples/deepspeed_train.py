@@ -75,6 +75,7 @@ def main() -> None:
     parser.add_argument("--optimizer", default="Adam", choices=("Adam", *ONEBIT))
     parser.add_argument("--compression", help='of gradients, for example "minmax:bits=4"')
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--local_rank", help="what DeepSpeed's launcher adds; LOCAL_RANK says the same")
     arguments = parser.parse_args()
 
     deepspeed.init_distributed("qccl")

@@ -84,6 +84,19 @@ def test_accumulation_and_autocast_under_join(divide_by_initial):
     torch.testing.assert_close(weights_after("none", divide_by_initial, **how), expected, rtol=0, atol=1e-5)
 
 
+def test_collectives_that_joined_ranks_do_not_answer_are_named():
+    def body(rank):
+        model = make_model("minmax:bits=4")
+        with pytest.raises(dist.DistBackendError) as caught, Join([model]):
+            for _ in range(1 + rank):
+                train(model, rank, 1)
+                dist.all_reduce(torch.ones(5))  # a joined rank does not know of it
+        return str(caught.value)
+
+    for message in run_ranks(body, 2):
+        assert "all_reduce" in message and "count=5" in message and "count=1" in message, message
+
+
 def test_state_of_the_inner_module_averages_over_all_ranks():
     def body(rank):
         model = DistributedDataParallel(Network())

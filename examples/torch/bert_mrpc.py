@@ -81,7 +81,7 @@ def make_task(arguments: argparse.Namespace) -> Task:
         pairs = read_table(Path(arguments.data))
         training, validation = pairs[: len(pairs) * 9 // 10], pairs[len(pairs) * 9 // 10 :]
     else:
-        limit = 40_000 if arguments.quick else 600_000
+        limit = 40_000 if arguments.quick else 250_000
         training, validation = (make_pairs(part, length) for part in load_words(arguments.data, limit))
         validation = validation[: len(training) // 5]
     vocabulary = Vocabulary([word for first, second, _ in training for word in first + second], size)

@@ -97,10 +97,10 @@ def train(task: Task, compression: str, epochs: int) -> Iterator[Epoch]:
             loss = model(*batch)
             loss.backward()
             optimizer.step()
-            losses.append(loss.detach())
+            losses.append(loss.item())  # tensors that stay would keep the heap around them from being used again
         seconds = time.perf_counter() - began
         megabytes = (qccl.traffic().bytes_sent - sent) / 1e6
-        mean = torch.stack(losses).mean()
+        mean = torch.tensor(losses).mean()
         dist.all_reduce(mean, dist.ReduceOp.AVG)
         results = {"training loss": mean.item(), **validate(task, model.module)}
         yield Epoch(compression, dist.get_world_size(), number, seconds, megabytes, results)
@@ -129,7 +129,7 @@ def validate(task: Task, model: nn.Module) -> dict[str, float]:
 def run_rank(task: Task, compressions: list[str], epochs: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("qccl")
-    for compression in compressions:
+    for compression in compressions if dist.get_world_size() > 1 else ["none"]:
         for epoch in train(task, compression, epochs):
             if dist.get_rank() == 0:
                 print(MARK + json.dumps(vars(epoch)), flush=True)
@@ -186,7 +186,8 @@ def describe(epoch: Epoch) -> str:
 
 
 def draw(epochs: list[Epoch], path: Path, title: str, link_rate: str) -> None:
-    """Seconds of the last epoch against ranks, and loss against epochs with the most ranks."""
+    """Seconds of the last epoch against ranks, and loss against epochs with the most ranks. One rank sends nothing and
+    is the same for all compressions."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -195,7 +196,7 @@ def draw(epochs: list[Epoch], path: Path, title: str, link_rate: str) -> None:
     most, last = max(epoch.ranks for epoch in epochs), max(epoch.number for epoch in epochs)
     figure, (times, losses) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
     for compression in dict.fromkeys(epoch.compression for epoch in epochs):
-        own = [epoch for epoch in epochs if epoch.compression == compression]
+        own = [epoch for epoch in epochs if epoch.compression == compression or epoch.ranks == 1]
         series: list[Any] = [(epoch.ranks, epoch.seconds) for epoch in own if epoch.number == last]
         times.plot(*zip(*series, strict=True), marker="o", label=compression)
         series = [(epoch.number, epoch.results["validation loss"]) for epoch in own if epoch.ranks == most]

@@ -14,7 +14,8 @@ What else is changed, because it names backends or assumes a quick machine, and 
 Imported by run.py and, under the start method spawn, by every rank, both with the settings exported (settings.py).
 """
 
-import ast
+import collections
+import importlib
 import importlib.util
 import logging
 import multiprocessing
@@ -23,11 +24,13 @@ import signal
 import sys
 import types
 import unittest
+import unittest.mock
 
 from settings import NAME, Settings
 
 ALSO = ("gloo", "mpi")
 SUITE = "torch.testing._internal.distributed.distributed_test"
+COMMON = "torch.testing._internal.common_distributed"
 RANK_BARRIER_SECONDS = 60
 GROUP_TIMEOUT_SECONDS = 60
 PROBE_SECONDS = 5
@@ -49,30 +52,12 @@ class BackendName(str):
         return str, (str(self),)
 
 
-class NameTheBackend(ast.NodeTransformer):
-    """Puts the module's variable `qccl_name` in place of what BACKEND is assigned."""
-
-    found = 0
-
-    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
-        if any(isinstance(target, ast.Name) and target.id == "BACKEND" for target in node.targets):
-            self.found += 1
-            node.value = ast.copy_location(ast.Name("qccl_name", ast.Load()), node.value)
-        return node
-
-
 def load_suite() -> types.ModuleType:
-    spec = importlib.util.find_spec(SUITE)
-    assert spec and spec.origin
-    with open(spec.origin, encoding="utf-8") as file:
-        tree = ast.parse(file.read(), spec.origin)
-    transformer = NameTheBackend()
-    tree = transformer.visit(tree)
-    assert transformer.found == 1, f"{spec.origin} assigns BACKEND {transformer.found} times: this torch needs a look"
-    module = importlib.util.module_from_spec(spec)
-    module.qccl_name = BackendName(NAME)
-    sys.modules[SUITE] = module
-    exec(compile(tree, spec.origin, "exec"), module.__dict__)
+    """The module asks its environment for the backend's name, once, when it is imported."""
+    named = collections.ChainMap({"BACKEND": BackendName(NAME)}, os.environ)
+    with unittest.mock.patch.object(os, "environ", named):
+        module = importlib.import_module(SUITE)
+    assert isinstance(module.BACKEND, BackendName), f"{SUITE} has its BACKEND from elsewhere: this torch needs a look"
     return module
 
 
@@ -83,6 +68,19 @@ def provide_expecttest() -> None:
         stub.TestCase = type("TestCase", (unittest.TestCase,), {})
         stub.ACCEPT = False
         sys.modules["expecttest"] = stub
+
+
+def load_common() -> types.ModuleType:
+    """What tests of all backends share, without torch's compiler, which is the base of a class that is not used here:
+    of each test's spawned ranks, which import all this anew, it would take a second of processor time."""
+    base = "torch._dynamo.test_case"
+    sys.modules[base] = stub = types.ModuleType(base)
+    stub.TestCase = unittest.TestCase
+    torch._dynamo = types.SimpleNamespace(test_case=stub)
+    try:
+        return importlib.import_module(COMMON)
+    finally:
+        del torch._dynamo, sys.modules[base]  # torch imports them when somebody asks
 
 
 def enter_qccl() -> None:
@@ -129,10 +127,10 @@ provide_expecttest()
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-import torch.testing._internal.common_distributed as common  # noqa: E402
 
 import qccl  # noqa: E402
 
+common = load_common()
 enter_qccl()
 suite = load_suite()
 widen(suite)

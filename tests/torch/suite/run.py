@@ -15,9 +15,11 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 import xml.etree.ElementTree as xml
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,9 +36,9 @@ class Configuration:
 
 CONFIGURATIONS = (  # besides 3 ranks, which `make test` runs
     Configuration("4 ranks", 100, ("--world", "4")),
-    Configuration("3 ranks, every call checked by torch", 100, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}),
-    Configuration("3 ranks, compressed", 100, environment={"QCCL_COMPRESSION": "minmax:bits=4"}),
-    Configuration("3 ranks, spawned", 100, ("--start", "spawn")),
+    Configuration("checked", 100, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}),
+    Configuration("compressed", 100, environment={"QCCL_COMPRESSION": "minmax:bits=4"}),
+    Configuration("spawned", 100, ("--start", "spawn")),
 )
 
 
@@ -87,8 +89,8 @@ class Outcome(unittest.TestResult):
         xml.ElementTree(suite).write(path)
 
 
-def run(options: argparse.Namespace) -> int:
-    Settings(options.world, options.start, options.seconds_per_test).export()
+def run(options: argparse.Namespace, folder: str) -> int:
+    Settings(options.world, options.start, options.seconds_per_test).export(folder)
     import cases  # now: torch reads what was exported
 
     names = [
@@ -118,15 +120,28 @@ def run(options: argparse.Namespace) -> int:
     return 1 if result.count("failed") else 0
 
 
+def run_configuration(configuration: Configuration) -> tuple[bool, str]:
+    """Whether it passed, and the last line of its output, all of which begins with its name."""
+    command = [sys.executable, __file__, "--passes", str(configuration.passes), *configuration.arguments]
+    environment = {**os.environ, **configuration.environment}
+    last = ""
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        for line in process.stdout:
+            last = f"{configuration.name}: {line}"
+            print(last, end="", flush=True)
+    return process.returncode == 0, last
+
+
 def run_all() -> int:
-    failed = []
-    for configuration in CONFIGURATIONS:
-        print(f"\n=== {configuration.name}", flush=True)
-        command = [sys.executable, __file__, "--passes", str(configuration.passes), *configuration.arguments]
-        if subprocess.run(command, env={**os.environ, **configuration.environment}).returncode != 0:
-            failed.append(configuration.name)
-    print(f"\n{'FAILED: ' + ', '.join(failed) if failed else 'every configuration passed'}")
-    return 1 if failed else 0
+    """All at once: forked ranks mostly wait, while spawned ones compute, importing torch in every test."""
+    with ThreadPoolExecutor(len(CONFIGURATIONS)) as pool:
+        outcomes = list(pool.map(run_configuration, CONFIGURATIONS))
+    print()
+    for ok, last in outcomes:
+        print("passed" if ok else "FAILED", last, end="")
+    return 0 if all(ok for ok, _ in outcomes) else 1
 
 
 def main() -> int:
@@ -137,9 +152,12 @@ def main() -> int:
     parser.add_argument("--passes", type=int, default=0, help="how many must pass at least")
     parser.add_argument("--seconds-per-test", type=int, default=180)
     parser.add_argument("--junit", default="", help="write JUnit XML there")
-    parser.add_argument("--all", action="store_true", help="every configuration, one after the other")
+    parser.add_argument("--all", action="store_true", help="every configuration, all at once")
     options = parser.parse_args()
-    return run_all() if options.all else run(options)
+    if options.all:
+        return run_all()
+    with tempfile.TemporaryDirectory(prefix="qccl-suite-") as folder:
+        return run(options, folder)
 
 
 if __name__ == "__main__":

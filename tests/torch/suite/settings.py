@@ -3,7 +3,6 @@ tests are imported; so must every rank, which under the start method spawn is a 
 
 import json
 import os
-import tempfile
 from dataclasses import asdict, dataclass
 
 NAME = "qccl"
@@ -15,12 +14,12 @@ class Settings:
     start: str = "fork"  # of ranks: fork is several times faster than spawn
     seconds_per_test: int = 180
 
-    def export(self) -> None:
-        """For this process and those it starts; before anything of torch is imported."""
+    def export(self, folder: str) -> None:
+        """For this process and those it starts, which put their files into the folder; before torch is imported."""
         os.environ["QCCL_SUITE"] = json.dumps(asdict(self))
-        folder = os.environ.setdefault("TEMP_DIR", tempfile.mkdtemp(prefix="qccl-suite-"))
         os.environ.update(
             BACKEND=NAME,
+            TEMP_DIR=folder,
             WORLD_SIZE=str(self.world),
             INIT_METHOD=f"file://{folder}/unused",  # a file, or a test of re-initialisation is skipped
             MASTER_ADDR="127.0.0.1",

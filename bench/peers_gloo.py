@@ -14,13 +14,13 @@ import torch.distributed as dist
 SETTLE_SECONDS = 0.3
 
 
-def settle() -> None:
+def settle(group: dist.ProcessGroup | None = None) -> None:
     start, elapsed = time.perf_counter(), torch.zeros(1, dtype=torch.float64)
     while elapsed.item() < SETTLE_SECONDS:
         for _ in range(10):
-            dist.all_reduce(torch.zeros(256))
+            dist.all_reduce(torch.zeros(256), group=group)
         elapsed[0] = time.perf_counter() - start
-        dist.all_reduce(elapsed, dist.ReduceOp.MAX)
+        dist.all_reduce(elapsed, dist.ReduceOp.MAX, group=group)
 
 
 def timed_batch(buffer: torch.Tensor, value: float, batch: int) -> float:

@@ -73,8 +73,9 @@ def calls(arguments: argparse.Namespace) -> Iterable[dict]:
     groups = both_groups()
     for size in sizes(arguments.min_bytes, arguments.max_bytes):
         tensors = [torch.empty(size // 4) for _ in range(max(1, arguments.in_flight))]
-        repeats = max(len(tensors), min(50, 1_000_000 // size) * len(tensors))
-        contestants = {name: calls_of(group, tensors, arguments.in_flight > 0, repeats) for name, group in groups.items()}
+        repeats = max(len(tensors), min(50, 1_000_000 // size))
+        asynchronous = arguments.in_flight > 0
+        contestants = {name: calls_of(group, tensors, asynchronous, repeats) for name, group in groups.items()}
         in_turns(contestants, 1)
         pairs = arguments.pairs if size * len(tensors) < 1 << 26 else max(6, arguments.pairs // 4)
         yield {"bytes": size, "samples": in_turns(contestants, pairs)}
@@ -110,10 +111,11 @@ def calls_of(group: dist.ProcessGroup, tensors: list[torch.Tensor], asynchronous
 
 def steps(arguments: argparse.Namespace) -> Iterable[dict]:
     """Steps of the demo's training over each backend, and of ranks that train alone, each in a group of itself."""
+    from torch.nn.parallel import DistributedDataParallel
+
     import text
     import train
     from model import GPT, Shape
-    from torch.nn.parallel import DistributedDataParallel
 
     shape, tokens = Shape(), text.load(None)[0]
 

@@ -85,8 +85,8 @@ class LaneMath {
                      bool raw = false);
   // The sum so far where it lies, if that is what encode_sum() would write; else empty.
   ConstBytes raw_sum(const MathContext& context, std::size_t elements) const;
-  // Writes the sum so far, which is not raw, as payload, each call alike; returns the bytes written. With `keep` the sum
-  // becomes what was written; only without a codec.
+  // Writes the sum so far, which is not raw, as payload, each call alike; returns the bytes written. With `keep` the
+  // sum becomes what was written; only without a codec.
   std::size_t encode_sum(const MathContext& context, std::size_t elements, Bytes payload, bool keep = false);
   // Averages and writes the output. With `requantize` the output becomes decode(encode(sum)) and
   // encoded() is what peers must get; without an output nothing is decoded.

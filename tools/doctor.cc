@@ -24,6 +24,9 @@ constexpr int kExitUsage = 2;
 // What a rank tells rank 0 fits this, or is cut.
 constexpr std::size_t kReportBytes = 4096;
 
+// For which the others wait while rank 0 measures what is its own: some seconds, or minutes where the machine is busy.
+constexpr Milliseconds kMeasuring = std::chrono::minutes(30);
+
 constexpr const char* kFooter =
     R"(Prints what qccl::init() would take here and use, then joins the job, has all ranks add something up
 and prints who is reached by what and what all_reduce would do at some sizes. Under a launcher rank 0
@@ -131,7 +134,7 @@ int examine_job(const std::vector<Finding>& findings, double timeout) {
 }
 
 int measure(const std::string& path, double timeout) {
-  Communicator world = init({.timeout = to_milliseconds(timeout), .init_timeout = to_milliseconds(timeout)});
+  Communicator world = init({.timeout = kMeasuring, .init_timeout = to_milliseconds(timeout)});
   plan::Profile profile = plan::default_profile();
   // The ranks that this process makes itself are on one host, and have no links to spare.
   for (const char* variable : {"QCCL_HOSTS", "QCCL_LINK_RATE"}) ::unsetenv(variable);

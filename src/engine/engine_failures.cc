@@ -144,19 +144,23 @@ void Engine::check_timers() {
   check_silent_peers();
 }
 
-// Who is to blame for a wait: the silent of the members waited for; if all of them live, the silent
-// of the group, for whom those may wait in turn; if there are none, all that are waited for.
+// Who is to blame for a wait: the silent of the members waited for, the longest silent first, for on a busy machine
+// others may have been kept waiting; if all of them live, the silent of the group, for whom those may wait in turn; if
+// there are none, all that are waited for.
 std::vector<int> Engine::suspects(const Group& group, const std::vector<int>& waited_for) const {
+  const auto last_heard = [&](int member) {
+    return peers_[static_cast<std::size_t>(group.world_rank(member))].last_heard;
+  };
   const auto is_silent = [&](int member) {
-    const auto peer = static_cast<std::size_t>(group.world_rank(member));
-    return member != group.rank && (now_ - peers_[peer].last_heard) * 2 / 5 > options_.heartbeat_interval;
+    return member != group.rank && (now_ - last_heard(member)) * 2 / 5 > options_.heartbeat_interval;
   };
   std::vector<int> silent;
   std::copy_if(waited_for.begin(), waited_for.end(), std::back_inserter(silent), is_silent);
-  if (!silent.empty()) return silent;
-  for (int member = 0; member < group.world(); ++member) {
+  const bool all_live = silent.empty();
+  for (int member = 0; all_live && member < group.world(); ++member) {
     if (is_silent(member)) silent.push_back(member);
   }
+  std::stable_sort(silent.begin(), silent.end(), [&](int a, int b) { return last_heard(a) < last_heard(b); });
   return silent.empty() ? waited_for : silent;
 }
 

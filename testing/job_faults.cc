@@ -53,8 +53,9 @@ void Job::begin_fault(PlannedFault& planned) {
   siginfo_t info{};
   ::waitid(P_PID, static_cast<id_t>(id), &info, WSTOPPED | WEXITED | WNOWAIT);
   process.stopped = true;
-  if (planned.fault.lasting) planned.resume = steady_clock::now() + *planned.fault.lasting;
-  finish_fault(planned, steady_clock::now());
+  const Time stopped = steady_clock::now();
+  if (planned.fault.lasting) planned.resume = stopped + *planned.fault.lasting;
+  finish_fault(planned, stopped);
 }
 
 void Job::finish_fault(PlannedFault& planned, Time time) {

@@ -124,8 +124,8 @@ TEST(Assembly, another_ranks_giving_up_reaches_rank_0_before_its_own_deadline) {
   MemoryStore store;
   auto rank_0 = meeting(store, {.rank = 0, .world = 3});
   store.await("qccl/job/0/1/open");
-  expect_failure(meet(store, {.rank = 1, .world = 3, .timeout = milliseconds(100)}), ErrorKind::deadline_exceeded,
-                 "rank 1 of 3: rank 2 did not appear within 0.1 s");
+  expect_failure(meet(store, {.rank = 1, .world = 3, .timeout = seconds(1)}), ErrorKind::deadline_exceeded,
+                 "rank 1 of 3: rank 2 did not appear within 1.0 s");
   expect_failure(rank_0.get(), ErrorKind::deadline_exceeded, "rank 0 of 3: rank 1 gave up: rank 2 did not appear");
 }
 

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -36,17 +38,33 @@ inline ErrorInfo failure_of(Rank& rank, const std::function<void()>& calls) {
 }
 
 // Sums of 4 MiB until one fails; the first brings the rank to the point "summing".
-inline ErrorInfo sum_until_failure(Rank& rank, Communicator& comm, const CallOptions& options = {}) {
+inline ErrorInfo sum_until_failure(Rank& rank, Communicator& comm) {
   std::vector<float> values(1 << 20, 1.0f);
   return failure_of(rank, [&] {
-    comm.all_reduce(values, options);
+    comm.all_reduce(values);
     rank.point("summing");
-    while (true) comm.all_reduce(values, options);
+    while (true) comm.all_reduce(values);
   });
+}
+
+// Runs a job that times what ought to be prompt. Others may use the machine, and it may keep a rank waiting for so
+// long; but not in each of five jobs.
+inline void expect_within_a_second(const std::function<double()>& slowest_of_a_job) {
+  double slowest = slowest_of_a_job();
+  for (int again = 1; again < 5 && slowest >= 1.0 && !::testing::Test::HasFailure(); ++again) {
+    slowest = slowest_of_a_job();
+  }
+  EXPECT_LT(slowest, 1.0) << "seconds, in every job";
 }
 
 inline double seconds_to_failure(const Report& report, std::size_t rank, Time since) {
   return std::chrono::duration<double>(report.ranks[rank].points.at("failed") - since).count();
+}
+
+inline double slowest_failure(const Report& report, std::initializer_list<std::size_t> ranks, Time since) {
+  double slowest = 0;
+  for (const std::size_t rank : ranks) slowest = std::max(slowest, seconds_to_failure(report, rank, since));
+  return slowest;
 }
 
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }

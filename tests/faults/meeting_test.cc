@@ -17,17 +17,29 @@ sockaddr_in local_address(std::uint16_t port) {
   return address;
 }
 
-// A port that was free a moment ago; rank 0 binds it again at once.
-std::uint16_t free_port() {
-  const int probe = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = local_address(0);
-  socklen_t size = sizeof(address);
-  const bool bound = ::bind(probe, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                     ::getsockname(probe, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  ::close(probe);
-  EXPECT_TRUE(bound);
-  return ntohs(address.sin_port);
-}
+// A port that nobody else gets: bound, but not listened at, so that rank 0 can have it too.
+class ReservedPort {
+ public:
+  ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int on = 1;
+    sockaddr_in address = local_address(0);
+    socklen_t size = sizeof(address);
+    const bool bound = ::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+                       ::bind(socket_, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                       ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+    EXPECT_TRUE(bound);
+    number_ = ntohs(address.sin_port);
+  }
+  ~ReservedPort() { ::close(socket_); }
+  ReservedPort(const ReservedPort&) = delete;
+  ReservedPort& operator=(const ReservedPort&) = delete;
+
+  std::uint16_t number() const { return number_; }
+
+ private:
+  int socket_;
+  std::uint16_t number_ = 0;
+};
 
 // Ranks that meet as under a launcher: rank 0 serves at a port.
 InitOptions options_at(Rank& rank, std::uint16_t port, Milliseconds patience) {
@@ -40,8 +52,9 @@ InitOptions options_at(Rank& rank, std::uint16_t port, Milliseconds patience) {
 }
 
 TEST(Meeting, missing_ranks_are_named_after_the_deadline) {
+  const ReservedPort reserved;
   const Time begin = std::chrono::steady_clock::now();
-  const Report report = run_ranks({.world = 4}, [port = free_port()](Rank& rank) {
+  const Report report = run_ranks({.world = 4}, [port = reserved.number()](Rank& rank) {
     if (rank.rank() % 2 == 1) return;
     const ErrorInfo failure = failure_of(rank, [&] { rank.init(options_at(rank, port, Milliseconds(2'000))); });
     EXPECT_EQ(failure.kind, ErrorKind::deadline_exceeded) << failure.message;
@@ -52,7 +65,8 @@ TEST(Meeting, missing_ranks_are_named_after_the_deadline) {
 }
 
 TEST(Meeting, address_that_nobody_serves_is_named) {
-  run_ranks({.world = 2}, [port = free_port()](Rank& rank) {
+  const ReservedPort reserved;
+  run_ranks({.world = 2}, [port = reserved.number()](Rank& rank) {
     if (rank.rank() == 0) return;
     const ErrorInfo failure = failure_of(rank, [&] { rank.init(options_at(rank, port, Milliseconds(2'000))); });
     EXPECT_TRUE(contains(failure.message, "127.0.0.1:" + std::to_string(port))) << failure.message;
@@ -73,7 +87,8 @@ int connect_when_it_listens(std::uint16_t port) {
 
 // Rank 2 comes late, and before it a thousand who do not belong here; a third of them say something. None leaves.
 TEST(Meeting, strangers_on_the_port_disturb_nothing) {
-  run_ranks({.world = 3, .transport = TransportChoice::tcp}, [port = free_port()](Rank& rank) {
+  const ReservedPort reserved;
+  run_ranks({.world = 3, .transport = TransportChoice::tcp}, [port = reserved.number()](Rank& rank) {
     std::vector<int> strangers;
     for (unsigned i = 0; rank.rank() == 2 && i < 1'000 && !::testing::Test::HasFailure(); ++i) {
       strangers.push_back(connect_when_it_listens(port));

@@ -14,7 +14,8 @@
 namespace qccl::testing {
 namespace {
 
-constexpr Milliseconds kShort{1'500};
+constexpr Milliseconds kDeadline{4'000};  // in which all ranks but one must have come to where they are seen
+constexpr Milliseconds kGrace{1'500};
 
 // A frame to be found in a stack.
 [[gnu::noinline]] void stay_here_for_ever() {
@@ -51,7 +52,7 @@ TEST_P(Started, rank_1_aborts) {
 
 TEST_P(Started, rank_0_hangs) {
   JobOptions options = job(2);
-  options.deadline = kShort;
+  options.deadline = kDeadline;
   run_ranks(options, [](Rank& rank) {
     rank.point("before");
     if (rank.rank() == 0) stay_here_for_ever();
@@ -79,7 +80,7 @@ TEST_P(Started, all_ranks_skip) {
 
 TEST_P(Started, rank_0_alone_skips) {
   JobOptions options = job(2);
-  options.grace = kShort;
+  options.grace = kGrace;
   run_ranks(options, [](Rank& rank) {
     if (rank.rank() == 0) rank.skip(Skip::not_root, "needs root");
   });
@@ -89,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(Intended, Started, ::testing::Values(Start::fork, Start
                          [](const auto& info) { return info.param == Start::fork ? "fork" : "spawn"; });
 
 TEST(Intended, rank_1_hangs_in_a_collective) {
-  run_ranks({.deadline = kShort}, [](Rank& rank) {
+  run_ranks({.deadline = kDeadline}, [](Rank& rank) {
     InitOptions options = rank.options();
     options.timeout = Milliseconds(300'000);
     Communicator comm = rank.init(options);
@@ -100,14 +101,14 @@ TEST(Intended, rank_1_hangs_in_a_collective) {
 }
 
 TEST(Intended, rank_1_hangs_after_rank_0_has_failed) {
-  run_ranks({.grace = kShort}, [](Rank& rank) {
+  run_ranks({.grace = kGrace}, [](Rank& rank) {
     if (rank.rank() == 1) stay_here_for_ever();
     FAIL() << "at once";
   });
 }
 
 TEST(Intended, rank_1_is_stopped_by_somebody) {
-  run_ranks({.deadline = kShort}, [](Rank& rank) {
+  run_ranks({.deadline = kDeadline}, [](Rank& rank) {
     if (rank.rank() == 1) ::raise(SIGSTOP);
   });
 }
@@ -144,7 +145,7 @@ TEST(Intended, a_spawned_rank_never_comes_to_its_job) {
 }
 
 TEST(Intended, rank_1_prints_and_never_stops) {
-  run_ranks({.deadline = kShort}, [](Rank& rank) {
+  run_ranks({.deadline = kDeadline}, [](Rank& rank) {
     while (rank.rank() == 1) std::printf("all work and no play\n");
   });
 }

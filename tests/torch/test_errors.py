@@ -81,10 +81,10 @@ def test_monitored_barrier_names_the_ranks_that_do_not_come():
         with pytest.raises(RuntimeError, match=f"Rank {rank} timed out in monitoredBarrier"):
             qccl.monitored_barrier(timeout=timedelta(0))
         if rank == 0:
-            with pytest.raises(dist.DistNetworkError, match="Rank 2 failed to pass monitoredBarrier in 500 ms"):
-                qccl.monitored_barrier(one, timedelta(seconds=0.5))
-            with pytest.raises(dist.DistNetworkError, match="Ranks 2, 3 failed to pass monitoredBarrier in 500 ms"):
-                qccl.monitored_barrier(two, timedelta(seconds=0.5), wait_all_ranks=True)
+            with pytest.raises(dist.DistNetworkError, match="Rank 2 failed to pass monitoredBarrier in 2000 ms"):
+                qccl.monitored_barrier(one, timedelta(seconds=2))
+            with pytest.raises(dist.DistNetworkError, match="Ranks 2, 3 failed to pass monitoredBarrier in 2000 ms"):
+                qccl.monitored_barrier(two, timedelta(seconds=2), wait_all_ranks=True)
         elif rank == 1:
             for group in (one, two):
                 with pytest.raises(dist.DistNetworkError, match="Rank 1 successfully reached monitoredBarrier"):
@@ -103,7 +103,7 @@ def test_late_rank_is_a_deadline_error_that_names_it():
                 dist.all_reduce(torch.ones(10))
         dist.barrier(other)
 
-    run_ranks(body, timeout=timedelta(seconds=2))
+    run_ranks(body, timeout=timedelta(seconds=4))
 
 
 def test_set_timeout_holds_for_later_calls():
@@ -169,7 +169,7 @@ def test_missing_rank_at_start_is_named(tmp_path):
     def body(rank):
         store = dist.FileStore(str(tmp_path / "store"), 3)
         with pytest.raises(dist.DistNetworkError) as caught:
-            dist.init_process_group("qccl", store=store, rank=rank, world_size=3, timeout=timedelta(seconds=2))
+            dist.init_process_group("qccl", store=store, rank=rank, world_size=3, timeout=timedelta(seconds=4))
         return str(caught.value)
 
     outcomes = run_processes(body, 2)

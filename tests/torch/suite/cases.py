@@ -9,7 +9,8 @@ What else is changed, because it names backends or assumes a quick machine, and 
 - qccl is entered where torch lists what has DDP, subgroups and profiler events;
 - dist.monitored_barrier() loses its check of the backend's name;
 - DDP's record of itself has the backend's name instead of "custom", which torch writes for all that it does not know;
-- the limits of a test and of the barrier between tests' ranks are longer.
+- the limits of a test, of the barrier between tests' ranks, and of groups that have a second to meet and to fail, are
+  longer.
 
 Imported by run.py and, under the start method spawn, by every rank, both with the settings exported (settings.py).
 """
@@ -25,6 +26,7 @@ import sys
 import types
 import unittest
 import unittest.mock
+from datetime import timedelta
 
 from settings import NAME, Settings
 
@@ -33,6 +35,7 @@ SUITE = "torch.testing._internal.distributed.distributed_test"
 COMMON = "torch.testing._internal.common_distributed"
 RANK_BARRIER_SECONDS = 60
 GROUP_TIMEOUT_SECONDS = 60
+SHORT_GROUP_TIMEOUT_SECONDS = 5  # in place of 1
 PROBE_SECONDS = 5
 
 
@@ -98,12 +101,11 @@ def widen(suite: types.ModuleType) -> None:
     suite.SEND_RECV_PROFILING_SUPPORTED_BACKENDS.append(NAME)
     suite.default_pg_timeout = GROUP_TIMEOUT_SECONDS
     suite.Barrier.sync.__func__.__defaults__ = (None, RANK_BARRIER_SECONDS)
+    suite.timedelta = lambda seconds: timedelta(seconds=SHORT_GROUP_TIMEOUT_SECONDS if seconds == 1 else seconds)
 
 
 def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
     """dist.monitored_barrier() without its look at the name; timeouts may be numbers there too."""
-    from datetime import timedelta
-
     if group is dist.GroupMember.NON_GROUP_MEMBER:
         return
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout

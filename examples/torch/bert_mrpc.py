@@ -75,13 +75,13 @@ def make_pairs(words: list[str], length: int) -> list[Pair]:
 
 def make_task(arguments: argparse.Namespace) -> Task:
     length = 12 if arguments.quick else 30  # words of a sentence at most
-    size = 500 if arguments.quick else 8000
+    size = 500 if arguments.quick else 4000
     context = 2 * length + 2
     if arguments.data and is_table(Path(arguments.data)):
         pairs = read_table(Path(arguments.data))
         training, validation = pairs[: len(pairs) * 9 // 10], pairs[len(pairs) * 9 // 10 :]
     else:
-        limit = 40_000 if arguments.quick else 250_000
+        limit = 40_000 if arguments.quick else 400_000
         training, validation = (make_pairs(part, length) for part in load_words(arguments.data, limit))
         validation = validation[: len(training) // 5]
     vocabulary = Vocabulary([word for first, second, _ in training for word in first + second], size)

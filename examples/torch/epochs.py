@@ -60,12 +60,13 @@ def load_words(file: str | None, byte_limit: int) -> tuple[list[str], list[str]]
 
 
 class Vocabulary:
-    """The commonest words by number, the commonest first; 0 stands for all others."""
+    """The commonest words by number, the commonest first; 0 stands for all others, as <unk> does in WikiText."""
 
     def __init__(self, words: list[str], size: int) -> None:
         counts: dict[str, int] = {}
         for word in words:
             counts[word] = counts.get(word, 0) + 1
+        counts.pop("<unk>", None)
         kept = sorted(counts, key=lambda word: (-counts[word], word))[: size - 1]
         self._numbers = {word: number for number, word in enumerate(kept, 1)}
 
@@ -186,8 +187,8 @@ def describe(epoch: Epoch) -> str:
 
 
 def draw(epochs: list[Epoch], path: Path, title: str, link_rate: str) -> None:
-    """Seconds of the last epoch against ranks, and loss against epochs with the most ranks. One rank sends nothing and
-    is the same for all compressions."""
+    """Seconds of the fastest epoch against ranks, and loss against epochs with the most ranks. One rank, which sends
+    nothing, is the same for all compressions."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -197,7 +198,8 @@ def draw(epochs: list[Epoch], path: Path, title: str, link_rate: str) -> None:
     figure, (times, losses) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
     for compression in dict.fromkeys(epoch.compression for epoch in epochs):
         own = [epoch for epoch in epochs if epoch.compression == compression or epoch.ranks == 1]
-        series: list[Any] = [(epoch.ranks, epoch.seconds) for epoch in own if epoch.number == last]
+        fastest = {one.ranks: min(each.seconds for each in own if each.ranks == one.ranks) for one in own}
+        series: list[Any] = sorted(fastest.items())
         times.plot(*zip(*series, strict=True), marker="o", label=compression)
         series = [(epoch.number, epoch.results["validation loss"]) for epoch in own if epoch.ranks == most]
         losses.plot(*zip(*series, strict=True), marker="o", label=compression)

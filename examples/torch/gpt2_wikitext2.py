@@ -44,8 +44,8 @@ class GPT2(nn.Module):
 
 def make_task(arguments: argparse.Namespace) -> Task:
     context = 32 if arguments.quick else 64
-    size = 1000 if arguments.quick else 8000
-    training, validation = load_words(arguments.data, byte_limit=40_000 if arguments.quick else 400_000)
+    size = 1000 if arguments.quick else 4000
+    training, validation = load_words(arguments.data, byte_limit=40_000 if arguments.quick else 250_000)
     vocabulary = Vocabulary(training, size)
 
     def rows(words: list[str]) -> Tensor:

@@ -68,6 +68,14 @@ def test_a_table_of_paraphrases_is_read(tmp_path):
     assert '"accuracy": 1.0' in output
 
 
+def test_words_outside_the_vocabulary_are_one_with_wikitexts(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from epochs import Vocabulary
+
+    vocabulary = Vocabulary(["<unk>", "<unk>", "<unk>", "a", "a", "b"], 2)
+    assert vocabulary.numbers(["a", "b", "<unk>", "c"]) == [1, 0, 0, 0]
+
+
 def test_every_example_is_tested():
     tested = Path(__file__).read_text()
     programs = [path.name for path in EXAMPLES.glob("*.py") if "__main__" in path.read_text()]

@@ -4,12 +4,14 @@ The wheel is built against the torch of .venv, beside build/, where ccache has i
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build-wheel"
@@ -57,6 +59,22 @@ def test_backend_is_found_by_its_name(installed, tmp_path):
     lines = run(command, PYTHONPATH=str(installed)).splitlines()
     assert sorted(line.split()[1] for line in lines) == ["0", "1"]
     assert all(line.split()[2] == str(installed / "qccl" / "__init__.py") for line in lines)
+
+
+def test_readmes_program_trains(installed, tmp_path):
+    program, *_ = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    (tmp_path / "train.py").write_text(program)
+    command = [str(installed / "bin" / "qccl"), "run", "-n", "2", "--", sys.executable, str(tmp_path / "train.py")]
+    (line,) = [line for line in run(command, PYTHONPATH=str(installed)).splitlines() if line.startswith("loss")]
+    loss, megabytes = map(float, re.fullmatch(r"loss ([\d.]+), ([\d.]+) MB sent", line).groups())
+    assert loss < 200, "it begins at about 1400"
+    assert megabytes < 20, "uncompressed it is 84"
+
+
+def test_wheel_wants_the_torch_that_it_was_built_for(installed):
+    (metadata,) = installed.glob("qccl-*.dist-info/METADATA")
+    required = re.findall(r"^Requires-Dist: ([^;\n]*)$", metadata.read_text(), re.MULTILINE)
+    assert required == [f"torch=={torch.__version__.partition('+')[0]}", "numpy"]
 
 
 def test_wheel_has_package_program_and_entry_points_and_nothing_else(installed):

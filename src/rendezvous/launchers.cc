@@ -62,7 +62,7 @@ constexpr Names kOpenMpiRank = {"OMPI_COMM_WORLD_RANK"};
 constexpr Names kOpenMpiWorld = {"OMPI_COMM_WORLD_SIZE"};
 constexpr Names kOpenMpiLocalRank = {"OMPI_COMM_WORLD_LOCAL_RANK"};
 constexpr Names kOpenMpiLocalWorld = {"OMPI_COMM_WORLD_LOCAL_SIZE"};
-constexpr const char* kOpenMpiHow = "mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT, of rank 0's host";
+constexpr const char* kOpenMpiHow = "name rank 0's host: mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT";
 
 // The job's number and where its daemon listens: together no other job's on this host, now or later.
 std::optional<std::string> open_mpi_identity(const EnvironmentLookup& lookup) {
@@ -151,7 +151,7 @@ Status complete_sagemaker(const EnvironmentLookup& lookup, Membership& membershi
 
 // ---- PMI: MPICH, Intel MPI, Slurm's own
 
-constexpr const char* kPmiHow = "mpirun -genv MASTER_ADDR HOST -genv MASTER_PORT PORT, of rank 0's host";
+constexpr const char* kPmiHow = "name rank 0's host: mpirun -genv MASTER_ADDR HOST -genv MASTER_PORT PORT";
 
 Status complete_pmi(const EnvironmentLookup& lookup, Membership& membership) {
   const bool in_slurm_step = lookup("SLURM_STEP_ID") && lookup("SLURM_PROCID") == std::to_string(membership.rank);
@@ -286,7 +286,7 @@ constexpr Launcher kLaunchers[] = {
      .local_world = {},  // complete_slurm() has it
      .complete = complete_slurm,
      .interfaces = any,
-     .how_to_set_master = "export MASTER_ADDR=HOST MASTER_PORT=PORT, of rank 0's host, before srun"},
+     .how_to_set_master = "name rank 0's host: export MASTER_ADDR=HOST MASTER_PORT=PORT before srun"},
 };
 
 }  // namespace

@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include "support/transports.h"
 
@@ -130,6 +132,26 @@ TEST_P(Train, parameters_may_be_ready_in_any_order_and_not_the_same_on_all_ranks
       model.finish();
       expect_near(own.gradients[3], average(3, step, all_ranks(3), 3), 1e-5);
     }
+  });
+}
+
+// A sum that has ended before the last gradient is there did not wait for the end of the backward pass.
+TEST_P(Train, buckets_are_summed_while_the_backward_pass_goes_on) {
+  expect_success(2, [](Communicator& comm) {
+    Model own(comm.rank());
+    DataParallel model(comm, own.parameters(), {.first_bucket_bytes = 1, .bucket_bytes = 1});
+    own.backward(comm.rank(), 0);
+    comm.log().configure({.enabled = true});
+    model.ready(5);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (comm.log().read().records.empty()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), limit) << "nothing is sent before finish()";
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(comm.log().read().records.front().bytes, kSizes[5] * sizeof(float));
+    for (std::size_t i = 5; i-- > 0;) model.ready(i);
+    model.finish();
+    expect_near(own.gradients[5], average(5, 0, all_ranks(2), 2), 1e-5);
   });
 }
 

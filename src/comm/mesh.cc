@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/digest.h"
 #include "comm/mesh_acceptor.h"
 #include "comm/mesh_card.h"
 #include "comm/mesh_dialler.h"
@@ -19,18 +20,13 @@
 #include "rendezvous/key_space.h"
 #include "rendezvous/words.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 namespace qccl::comm {
 namespace {
 
 constexpr Nanoseconds kLookForFailuresEvery = std::chrono::seconds(1);
 
 std::uint64_t job_digest(const rendezvous::Membership& membership, const rendezvous::Assembly& assembly) {
-  const std::string text =
-      fmt::format("{}/{}/{}/{}", membership.job, membership.restart, assembly.generation, assembly.nonce);
-  return XXH3_64bits(text.data(), text.size());
+  return digest(fmt::format("{}/{}/{}/{}", membership.job, membership.restart, assembly.generation, assembly.nonce));
 }
 
 // One rank's part in making the mesh.

@@ -26,8 +26,13 @@ def run(command: str) -> str:
     """What it prints; AssertionError if it fails."""
     launcher, *arguments = shlex.split(command)
     assert launcher == "torchrun"
+    return run_python("-m", "torch.distributed.run", *arguments)
+
+
+def run_python(*arguments: object) -> str:
+    """What it and all that it starts print; AssertionError if it fails."""
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *arguments],
+        [sys.executable, *map(str, arguments)],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL,

@@ -1,18 +1,16 @@
 """DeepSpeed's own launcher starts a program over the backend from a hostfile, and qccl.init_distributed() from it."""
 
-import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from documented import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "launchers" / "deepspeed.md").read_text()
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
-LIMIT_SECONDS = 500
 # The engine then finds the process group that is there, as after deepspeed.init_distributed().
 INIT_BY_QCCL = """
 import os, deepspeed, torch, torch.distributed as dist, qccl
@@ -27,18 +25,7 @@ os.write(1, f"joined {' '.join(map(str, words))}\\n".encode())  # at once, since
 
 def deepspeed(*arguments: object) -> str:
     """What the launcher and its ranks print; AssertionError if it fails."""
-    launcher = Path(sys.executable).parent / "deepspeed"
-    done = subprocess.run(
-        [sys.executable, launcher, *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return run_python(Path(sys.executable).parent / "deepspeed", *arguments)
 
 
 @pytest.fixture

@@ -104,9 +104,10 @@ void Backend::set_compression(const Compression& compression) {
   });
 }
 
-CallOptions Backend::call_options(std::chrono::milliseconds timeout) const {
+CallOptions Backend::call_options(std::chrono::milliseconds timeout, bool asynchronous) const {
   CallOptions options;
   options.log_name = log_caller();
+  options.awaited = !asynchronous;
   if (timeout != c10d::kUnsetTimeout) options.timeout = timeout;
   return options;
 }

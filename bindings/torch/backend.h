@@ -117,12 +117,11 @@ class Backend final : public c10d::Backend {
   bool finish_operations(std::chrono::milliseconds limit);
   WorkPointer start(Call call, bool asynchronous);
   WorkPointer coalesce(Call& call);
-  CallOptions call_options(std::chrono::milliseconds timeout) const;
+  CallOptions call_options(std::chrono::milliseconds timeout, bool asynchronous) const;
 
-  CallOptions all_gather_options(const at::Tensor& input, std::chrono::milliseconds timeout) const;
+  CallOptions all_gather_options(const at::Tensor& input, const c10d::AllgatherOptions& options) const;
   ErrorFeedback feedback_for(const at::Tensor& memory, const Elements& elements, const CallOptions& options);
-  void add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
-                      Call& call);
+  void add_all_reduce(const CompressedPart& part, const CallOptions& options, const c10d::ReduceOp& op, Call& call);
   void add_reduce_scatter(const at::Tensor& output, const at::Tensor& input, const CallOptions& options,
                           const c10d::ReduceOp& op, Call& call) const;
   void add_all_gather(const at::Tensor& output, const at::Tensor& input, const CallOptions& options, Call& call) const;

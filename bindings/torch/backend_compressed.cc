@@ -30,19 +30,19 @@ ErrorFeedback Backend::feedback_for(const at::Tensor& memory, const Elements& el
 }
 
 // Small tensors are lengths and flags.
-CallOptions Backend::all_gather_options(const at::Tensor& input, std::chrono::milliseconds timeout) const {
+CallOptions Backend::all_gather_options(const at::Tensor& input, const c10d::AllgatherOptions& torch_options) const {
   constexpr std::size_t kLeastBytes = 64 * 1024;
-  CallOptions options = call_options(timeout);
+  CallOptions options = call_options(torch_options.timeout, torch_options.asyncOp);
   const auto type = input.scalar_type();
   const bool is_floating = type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
   if (is_floating && input.nbytes() >= kLeastBytes) options.compression = all_gather_compression_;
   return options;
 }
 
-void Backend::add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
+void Backend::add_all_reduce(const CompressedPart& part, const CallOptions& of_all, const c10d::ReduceOp& op,
                              Call& call) {
   check_writable(part.tensor, "all_reduce");
-  CallOptions options = call_options(timeout);
+  CallOptions options = of_all;
   options.compression = part.compression;
   options.error_feedback = part.feedback;
   const Elements elements = reduction_of(part.tensor, op, "all_reduce", options);
@@ -57,7 +57,8 @@ void Backend::add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& o
 Backend::WorkPointer Backend::all_reduce_parts(const std::vector<CompressedPart>& parts, const at::Tensor& whole,
                                                const c10d::ReduceOp& op, bool asynchronous) {
   Call call{c10d::OpType::ALLREDUCE, "qccl:all_reduce", {whole}, {{whole}}};
-  for (const CompressedPart& part : parts) add_all_reduce(part, op, c10d::kUnsetTimeout, call);
+  const CallOptions options = call_options(c10d::kUnsetTimeout, asynchronous);
+  for (const CompressedPart& part : parts) add_all_reduce(part, options, op, call);
   return start(std::move(call), asynchronous);
 }
 
@@ -66,7 +67,7 @@ Backend::WorkPointer Backend::reduce_scatter_part(const CompressedPart& input, c
   check_writable(output, "reduce_scatter");
   check_parts(input.tensor, output, "reduce_scatter");
   Call call{c10d::OpType::REDUCE_SCATTER, "qccl:reduce_scatter", {input.tensor}, {{output}}};
-  CallOptions options = call_options(c10d::kUnsetTimeout);
+  CallOptions options = call_options(c10d::kUnsetTimeout, asynchronous);
   options.compression = input.compression;
   options.error_feedback = input.feedback;
   add_reduce_scatter(output, input.tensor, options, op, call);

@@ -59,7 +59,7 @@ Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastO
   const at::Tensor memory = root ? readable_memory(tensor) : writable_memory(tensor, false, call.copies);
   call.memory.push_back(memory);
   const Elements elements = elements_of(memory);
-  CallOptions library_options = call_options(options.timeout);
+  CallOptions library_options = call_options(options.timeout, options.asyncOp);
   library_options.root = static_cast<int>(options.rootRank);
   call.posts.push_back([=, data = memory.data_ptr(), count = elements.count_in(memory)](Communicator& group) {
     return group.broadcast_async(data, count, elements.type, library_options);
@@ -106,7 +106,7 @@ Backend::WorkPointer Backend::allgather(TensorLists& outputs, Tensors& inputs, c
   if (outputs.size() != 1) throw_bad_argument("all_gather", "takes one list of outputs a rank");
   Call call{c10d::OpType::ALLGATHER, "qccl:all_gather", inputs, outputs};
   call.timeout = options.timeout;
-  add_all_gather(outputs.front(), input, all_gather_options(input, options.timeout), call);
+  add_all_gather(outputs.front(), input, all_gather_options(input, options), call);
   return start(std::move(call), options.asyncOp);
 }
 
@@ -128,7 +128,7 @@ Backend::WorkPointer Backend::allgather_coalesced(TensorLists& outputs, Tensors&
       }
       list.push_back(of_rank[i]);
     }
-    add_all_gather(list, inputs[i], all_gather_options(inputs[i], options.timeout), call);
+    add_all_gather(list, inputs[i], all_gather_options(inputs[i], options), call);
   }
   return start(std::move(call), options.asyncOp);
 }
@@ -148,7 +148,7 @@ Backend::WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, 
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     check_writable(outputs[i], "all_gather");
     check_parts(outputs[i], inputs[i], "all_gather");
-    add_all_gather(outputs[i], inputs[i], all_gather_options(inputs[i], options.timeout), call);
+    add_all_gather(outputs[i], inputs[i], all_gather_options(inputs[i], options), call);
   }
   return start(std::move(call), options.asyncOp);
 }
@@ -174,7 +174,7 @@ Backend::WorkPointer Backend::gather(TensorLists& outputs, Tensors& inputs, cons
   }
   call.memory.insert(call.memory.end(), {source, target});
   const Elements elements = elements_of(input);
-  CallOptions library_options = call_options(options.timeout);
+  CallOptions library_options = call_options(options.timeout, options.asyncOp);
   library_options.root = static_cast<int>(options.rootRank);
   call.posts.push_back([=, from = source.const_data_ptr(), to = root ? target.mutable_data_ptr() : nullptr,
                         count = elements.count_in(source)](Communicator& group) {
@@ -201,7 +201,7 @@ Backend::WorkPointer Backend::scatter(Tensors& outputs, TensorLists& inputs, con
   }
   call.memory.insert(call.memory.end(), {source, target});
   const Elements elements = elements_of(target);
-  CallOptions library_options = call_options(options.timeout);
+  CallOptions library_options = call_options(options.timeout, options.asyncOp);
   library_options.root = static_cast<int>(options.rootRank);
   call.posts.push_back([=, from = root ? source.const_data_ptr() : nullptr, to = target.mutable_data_ptr(),
                         count = elements.count_in(target)](Communicator& group) {
@@ -224,8 +224,8 @@ Backend::WorkPointer Backend::alltoall_base(at::Tensor& output, at::Tensor& inpu
   Call call{c10d::OpType::ALLTOALL_BASE, "qccl:all_to_all", {input}, {{output}}};
   call.timeout = options.timeout;
   const at::Tensor target = writable_memory(output, false, call.copies);
-  add_all_to_all(apart_from(readable_memory(input), target), sends, target, receives, call_options(options.timeout),
-                 call);
+  add_all_to_all(apart_from(readable_memory(input), target), sends, target, receives,
+                 call_options(options.timeout, options.asyncOp), call);
   return start(std::move(call), options.asyncOp);
 }
 
@@ -247,14 +247,14 @@ Backend::WorkPointer Backend::alltoall(Tensors& outputs, Tensors& inputs, const 
   const Elements elements = elements_of(inputs.front());
   const at::Tensor target = writable_list(outputs, call.copies);
   add_all_to_all(apart_from(readable_list(inputs), target), counts_of(inputs, elements), target,
-                 counts_of(outputs, elements), call_options(options.timeout), call);
+                 counts_of(outputs, elements), call_options(options.timeout, options.asyncOp), call);
   return start(std::move(call), options.asyncOp);
 }
 
 Backend::WorkPointer Backend::barrier(const c10d::BarrierOptions& options) {
   Call call{c10d::OpType::BARRIER, "qccl:barrier"};
   call.timeout = options.timeout;
-  call.posts.push_back([library_options = call_options(options.timeout)](Communicator& group) {
+  call.posts.push_back([library_options = call_options(options.timeout, options.asyncOp)](Communicator& group) {
     return group.barrier_async(library_options);
   });
   return start(std::move(call), options.asyncOp);

@@ -13,7 +13,7 @@ Backend::WorkPointer Backend::allreduce(Tensors& tensors, const c10d::AllreduceO
   if (tensor.defined() && tensor.layout() == at::kSparse) return allreduce_sparse(tensors, options);
   Call call{c10d::OpType::ALLREDUCE, "qccl:all_reduce", tensors, {tensors}};
   call.timeout = options.timeout;
-  add_all_reduce({tensor}, options.reduceOp, options.timeout, call);
+  add_all_reduce({tensor}, call_options(options.timeout, options.asyncOp), options.reduceOp, call);
   return start(std::move(call), options.asyncOp);
 }
 
@@ -29,14 +29,15 @@ Backend::WorkPointer Backend::allreduce_sparse(Tensors& tensors, const c10d::All
   reduction.rank = getRank();
   reduction.world = getSize();
   reduction.tag = kReservedTags + number % (kReservedTags / 2);
-  reduction.options = call_options(options.timeout);
+  reduction.options = call_options(options.timeout, options.asyncOp);
   return start(sparse_all_reduce(std::move(reduction)), options.asyncOp);
 }
 
 Backend::WorkPointer Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
   Call call{c10d::OpType::ALLREDUCE_COALESCED, "qccl:all_reduce", tensors, {tensors}};
   call.timeout = options.timeout;
-  for (const at::Tensor& tensor : tensors) add_all_reduce({tensor}, options.reduceOp, options.timeout, call);
+  for (const at::Tensor& tensor : tensors)
+    add_all_reduce({tensor}, call_options(options.timeout, options.asyncOp), options.reduceOp, call);
   return start(std::move(call), options.asyncOp);
 }
 
@@ -50,7 +51,7 @@ Backend::WorkPointer Backend::reduce(Tensors& tensors, const c10d::ReduceOptions
   }
   Call call{c10d::OpType::REDUCE, "qccl:reduce", tensors, {tensors}};
   call.timeout = options.timeout;
-  CallOptions library_options = call_options(options.timeout);
+  CallOptions library_options = call_options(options.timeout, options.asyncOp);
   const Elements elements = reduction_of(tensor, options.reduceOp, "reduce", library_options);
   library_options.root = static_cast<int>(options.rootRank);
   const at::Tensor memory = root ? writable_memory(tensor, true, call.copies) : readable_memory(tensor);
@@ -85,7 +86,7 @@ Backend::WorkPointer Backend::reduce_scatter(Tensors& outputs, TensorLists& inpu
   check_list(list, output, "reduce_scatter");
   Call call{c10d::OpType::REDUCE_SCATTER, "qccl:reduce_scatter", list, {outputs}};
   call.timeout = options.timeout;
-  CallOptions library_options = call_options(options.timeout);
+  CallOptions library_options = call_options(options.timeout, options.asyncOp);
   const Elements elements = reduction_of(output, options.reduceOp, "reduce_scatter", library_options);
   const std::vector<std::size_t> counts = counts_of(list, elements);
   if (all_equal(counts)) {
@@ -118,7 +119,7 @@ Backend::WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, 
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     check_writable(outputs[i], "reduce_scatter");
     check_parts(inputs[i], outputs[i], "reduce_scatter");
-    add_reduce_scatter(outputs[i], inputs[i], call_options(options.timeout), options.reduceOp, call);
+    add_reduce_scatter(outputs[i], inputs[i], call_options(options.timeout, options.asyncOp), options.reduceOp, call);
   }
   return start(std::move(call), options.asyncOp);
 }

@@ -153,6 +153,7 @@ Post CommunicatorState::make_post(const Request& request, comm::Context& context
   find_region(post, request);
   post.timeout = request.options.timeout ? Nanoseconds(*request.options.timeout) : timeout_;
   post.work = context.make_work();
+  post.awaited = request.options.awaited;
   if (context.log()->is_on()) post.log_name = request.options.log_name;
   return post;
 }

@@ -80,6 +80,7 @@ struct Post {
   TimePoint posted{};      // for the log; not set: when the engine gets it
   std::string log_name{};  // what the log calls it; "": what it is
   bool is_logged = true;   // else it is the library's own business
+  bool awaited = false;    // a hint: the thread that posts it will drive it
   // For the simulator: there are no buffers, frames have the size of their payload (of a codec the
   // largest) and nothing is computed, but `meter` (null: nobody) is told what would have been. The
   // transport need not carry payloads of data.

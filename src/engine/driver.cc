@@ -1,5 +1,7 @@
 #include "engine/driver.h"
 
+#include <algorithm>
+
 #include "kernels/float_environment.h"
 
 namespace qccl::engine {
@@ -23,10 +25,17 @@ constexpr int kLooksATurn = 4;
 // ranks on it that this one can't know of, of other jobs or in other containers.
 constexpr Nanoseconds kAloneFor = std::chrono::microseconds(5);
 
+// Of calls posted while another thread drives, before there has to be memory for more.
+constexpr std::size_t kRoomForCalls = 16;
+
 }  // namespace
 
 Driver::Driver(Engine& engine, Transport& transport, const Clock& clock, DriverOptions options)
-    : engine_(engine), transport_(transport), clock_(clock), options_(options) {}
+    : engine_(engine), transport_(transport), clock_(clock), options_(options) {
+  // Calls seldom find the token taken: a program would meet its first such call, and allocate, at any time.
+  inbox_.reserve(kRoomForCalls);
+  running_.reserve(kRoomForCalls);
+}
 
 Driver::~Driver() { stop(); }
 
@@ -47,7 +56,9 @@ void Driver::stop() {
 
 // ---- the token
 
-void Driver::give_back() {
+// With `awaited` this thread will take it again in a moment: the progress thread, once awake, would have to be asked for
+// it. Should this thread not come, the progress thread finds out when it looks in.
+void Driver::give_back(bool awaited) {
   bool wake_progress = false;
   bool waiters = false;
   {
@@ -55,7 +66,7 @@ void Driver::give_back() {
     taken_ = false;
     background_work_ = !engine_.idle() || !inbox_.empty();
     waiters = wanted_ > 0;
-    wake_progress = background_work_ && !waiters;
+    wake_progress = background_work_ && !waiters && !awaited;
   }
   if (waiters) released_.notify_all();
   if (wake_progress) parked_.notify_one();
@@ -83,7 +94,7 @@ void Driver::leave_queue() {
   if (wanted_ == 0 && !taken_ && background_work_) parked_.notify_one();
 }
 
-bool Driver::run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock) {
+bool Driver::run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock, bool awaited) {
   if (taken_) {
     inbox_.push_back(std::move(entry));
     call_holder();
@@ -96,7 +107,7 @@ bool Driver::run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock) {
     engine_.progress();
   }
   complete_all();
-  give_back();
+  give_back(awaited);
   return true;
 }
 
@@ -111,8 +122,9 @@ void Driver::stamp(std::span<Post> posts) const {
 
 void Driver::post(Post&& post) {
   stamp({&post, 1});
+  const bool awaited = post.awaited;
   std::unique_lock lock(mutex_);
-  run_or_enqueue({.post = std::move(post)}, lock);
+  run_or_enqueue({.post = std::move(post)}, lock, awaited);
 }
 
 Driver::Entry Driver::all_of(std::vector<Post> posts) {
@@ -123,8 +135,9 @@ Driver::Entry Driver::all_of(std::vector<Post> posts) {
 
 void Driver::post(std::vector<Post> posts) {
   stamp(posts);
+  const bool awaited = std::all_of(posts.begin(), posts.end(), [](const Post& post) { return post.awaited; });
   std::unique_lock lock(mutex_);
-  run_or_enqueue(all_of(std::move(posts)), lock);
+  run_or_enqueue(all_of(std::move(posts)), lock, awaited);
 }
 
 // With the token: drives until `work` is done, and gives it back.

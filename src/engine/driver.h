@@ -68,7 +68,7 @@ class Driver {
   };
 
   // Runs the entry at once with the token, or leaves it to the holder; true in the first case.
-  bool run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock);
+  bool run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock, bool awaited = false);
   static Entry all_of(std::vector<Post> posts);
   void stamp(std::span<Post> posts) const;
   void take_token(std::unique_lock<std::mutex>& lock);
@@ -85,7 +85,7 @@ class Driver {
   void progress_thread();
   bool park();
   void drive_in_background();
-  void give_back();
+  void give_back(bool awaited = false);
 
   Engine& engine_;
   Transport& transport_;

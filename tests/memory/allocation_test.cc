@@ -118,7 +118,7 @@ TEST_P(Memory, of_a_warm_data_path_is_not_allocated_in_ten_thousand_calls) {
       if (decided[0] == 0) break;
     }
   });
-  EXPECT_EQ(made.back(), 0u) << "in the last of " << made.size() << " rounds";
+  EXPECT_EQ(made.back(), 0u) << "allocations by round: " << ::testing::PrintToString(made);
   // What queues and pools keep of their greatest length: a leak of one in a hundred calls would be 100 and more.
   EXPECT_LT(left, 100u);
 }

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace qccl::torch_binding {
 
@@ -25,9 +26,37 @@ struct CompletionPool::State {
   bool stopping = false;  // threads end now
 
   bool foreign_process() const { return getpid() != process; }
+  bool drain(std::chrono::milliseconds limit);
+  bool stop(std::chrono::milliseconds limit);
 };
 
-CompletionPool::CompletionPool() : state_(std::make_shared<State>()) {}
+// The states of all pools whose threads may still run.
+class CompletionPool::Registry {
+ public:
+  static Registry& instance() {
+    static Registry registry;
+    return registry;
+  }
+  void add(const std::shared_ptr<State>& state) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(states_, [](const auto& other) { return other.expired(); });
+    states_.push_back(state);
+  }
+  std::vector<std::shared_ptr<State>> alive() {
+    std::vector<std::shared_ptr<State>> found;
+    const std::lock_guard lock(mutex_);
+    for (const auto& weak : states_) {
+      if (auto state = weak.lock()) found.push_back(std::move(state));
+    }
+    return found;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<State>> states_;
+};
+
+CompletionPool::CompletionPool() : state_(std::make_shared<State>()) { Registry::instance().add(state_); }
 
 CompletionPool::~CompletionPool() {
   if (state_->foreign_process()) {
@@ -64,18 +93,29 @@ void CompletionPool::push(Task task) {
   state_->task_added.notify_one();
 }
 
-bool CompletionPool::drain(std::chrono::milliseconds limit) {
-  if (state_->foreign_process()) return true;
-  std::unique_lock lock(state_->mutex);
-  return state_->changed.wait_for(lock, limit, [this] { return state_->expected == 0; });
+bool CompletionPool::drain(std::chrono::milliseconds limit) { return state_->drain(limit); }
+
+bool CompletionPool::stop(std::chrono::milliseconds limit) { return state_->stop(limit); }
+
+void CompletionPool::stop_all(std::chrono::milliseconds limit) {
+  for (const auto& state : Registry::instance().alive()) {
+    state->drain(limit);
+    state->stop(limit);
+  }
 }
 
-bool CompletionPool::stop(std::chrono::milliseconds limit) {
-  if (state_->foreign_process()) return true;
-  std::unique_lock lock(state_->mutex);
-  state_->stopping = true;
-  state_->task_added.notify_all();
-  return state_->changed.wait_for(lock, limit, [this] { return state_->threads == 0; });
+bool CompletionPool::State::drain(std::chrono::milliseconds limit) {
+  if (foreign_process()) return true;
+  std::unique_lock lock(mutex);
+  return changed.wait_for(lock, limit, [this] { return expected == 0; });
+}
+
+bool CompletionPool::State::stop(std::chrono::milliseconds limit) {
+  if (foreign_process()) return true;
+  std::unique_lock lock(mutex);
+  stopping = true;
+  task_added.notify_all();
+  return changed.wait_for(lock, limit, [this] { return threads == 0; });
 }
 
 // The caller has counted the thread. Detached: stop() waits on the count instead of joining, so

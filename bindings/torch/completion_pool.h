@@ -33,9 +33,13 @@ class CompletionPool {
   // Ends the threads once their tasks are done and waits for them; tasks still queued or pushed
   // later are kept unrun for the rest of the process. False if `limit` passed first.
   bool stop(std::chrono::milliseconds limit);
+  // Drains and stops every pool of this process, those too whose owners have let go of them while a task still ran:
+  // a thread that lets go of a tensor after the interpreter has ended ends the process with an error.
+  static void stop_all(std::chrono::milliseconds limit);
 
  private:
   struct State;
+  class Registry;
   static void start_thread(const std::shared_ptr<State>& state);
   static void work(const std::shared_ptr<State>& state);
 

@@ -91,6 +91,27 @@ TEST(CompletionPool, destroying_the_pool_lets_queued_tasks_finish) {
   for (auto& promise : ran) EXPECT_EQ(promise.get_future().wait_for(kLong), std::future_status::ready);
 }
 
+TEST(CompletionPool, stop_all_waits_for_the_tasks_of_a_pool_that_is_gone) {
+  std::promise<void> go_on;
+  std::atomic<bool> ended = false;
+  {
+    CompletionPool pool;
+    std::promise<void> started;
+    pool.expect();
+    pool.push([&] {
+      started.set_value();
+      go_on.get_future().wait();
+      ended = true;
+    });
+    started.get_future().wait();
+  }
+  auto stopped = std::async(std::launch::async, [] { CompletionPool::stop_all(kLong); });
+  EXPECT_EQ(stopped.wait_for(milliseconds(20)), std::future_status::timeout) << "a task still runs";
+  go_on.set_value();
+  stopped.get();
+  EXPECT_TRUE(ended);
+}
+
 TEST(CompletionPool, forked_child_can_drop_the_pool_while_threads_of_the_parent_wait) {
   auto pool = std::make_unique<CompletionPool>();
   pool->expect();

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "backend.h"
+#include "completion_pool.h"
 #include "errors.h"
 #include "log.h"
 #include "mesh.h"
@@ -170,7 +171,9 @@ std::string describe(const BackendPointer& backend) {
 }
 
 void close_all(std::int64_t limit_ms) {
+  constexpr std::chrono::milliseconds kStopLimit{2000};
   for (const auto& world : WorldRegistry::instance().all()) world->close_all(std::chrono::milliseconds(limit_ms));
+  CompletionPool::stop_all(kStopLimit);
 }
 
 void bind_launch(py::module& module) {

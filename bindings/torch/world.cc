@@ -9,8 +9,6 @@
 namespace qccl::torch_binding {
 namespace {
 
-constexpr std::chrono::milliseconds kStopLimit{2000};
-
 c10::intrusive_ptr<c10d::Store> base_of(const c10::intrusive_ptr<c10d::Store>& store) {
   if (auto prefixed = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store)) {
     return prefixed->getUnderlyingNonPrefixStore();
@@ -130,8 +128,6 @@ void World::close_all(std::chrono::milliseconds limit) {
       // The group had failed, and its operations said so.
     }
   }
-  pool_->drain(kStopLimit);
-  pool_->stop(kStopLimit);
 }
 
 WorldRegistry& WorldRegistry::instance() {

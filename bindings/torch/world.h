@@ -55,7 +55,7 @@ class World {
   void close_group(const Communicator& group);
   void abort_group(const Communicator& group, const std::string& reason);
   // At the end of the process, with or without destroy_process_group(): gives operations in
-  // flight until `limit`, aborts what is left, stops the pool and closes every group.
+  // flight until `limit`, aborts what is left and closes every group.
   void close_all(std::chrono::milliseconds limit);
 
  private:

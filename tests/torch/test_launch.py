@@ -90,22 +90,28 @@ ENDINGS = {
     "with a callback that takes long": """
         import time
         work = dist.all_reduce(torch.ones(10), async_op=True).get_future().then(lambda _: time.sleep(0.5))""",
+    "with a callback that outlives its group": """
+        import atexit, threading
+        ending = threading.Event()
+        work = dist.all_reduce(torch.ones(10), async_op=True)
+        future = work.get_future().then(lambda _: (ending.wait(), sum(range(3_000_000))))
+        dist.destroy_process_group()
+        atexit.register(ending.set)""",
     "with groups and tensors in globals": "group = dist.new_group(); dist.all_reduce(torch.ones(5), group=group)",
 }
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_process_may_end(ending, tmp_path):
-    program = write_program(
-        tmp_path,
-        f"""
-        import sys, torch, torch.distributed as dist
-        dist.init_process_group("qccl", init_method="file://{tmp_path}/store", rank=int(sys.argv[1]), world_size=2)
-        dist.all_reduce(torch.ones(10))
-        {textwrap.dedent(ENDINGS[ending]).strip()}
-        print("end", flush=True)
-        """.replace("\nimport time\n", "\n        import time\n").replace("\nwork =", "\n        work ="),
+    lines = (
+        "import sys, torch, torch.distributed as dist",
+        f"store = 'file://{tmp_path}/store'",
+        "dist.init_process_group('qccl', init_method=store, rank=int(sys.argv[1]), world_size=2)",
+        "dist.all_reduce(torch.ones(10))",
+        textwrap.dedent(ENDINGS[ending]).strip(),
+        "print('end', flush=True)",
     )
+    program = write_program(tmp_path, "\n".join(lines))
     outcomes = run_processes(lambda rank: run_program([sys.executable, program, str(rank)]), 2)
     for outcome in outcomes:
         assert outcome.error is None, outcome.trace

@@ -25,6 +25,11 @@ constexpr int kLooksATurn = 4;
 // ranks on it that this one can't know of, of other jobs or in other containers.
 constexpr Nanoseconds kAloneFor = std::chrono::microseconds(5);
 
+// How long the progress thread polls for the next slice of an operation that moves, where ranks do not share cores: to
+// sleep and be woken for each took two calls in flight, of 1 and 6 MB over shared memory, from 1.15 times a blocking
+// call's time to 1.4. Not longer: the program's own threads want the core.
+constexpr Nanoseconds kBackgroundSpin = std::chrono::microseconds(20);
+
 // Of calls posted while another thread drives, before there has to be memory for more.
 constexpr std::size_t kRoomForCalls = 16;
 
@@ -348,6 +353,8 @@ bool Driver::park() {
 // Drives until a user thread wants the token or the driver stops.
 void Driver::drive_in_background() {
   const DefaultFloatEnvironment environment;
+  const Nanoseconds spin = options_.yield_while_spinning ? Nanoseconds{0} : kBackgroundSpin;
+  TimePoint last_moved = clock_.now();
   while (true) {
     if (attention_.exchange(false)) {
       const std::lock_guard lock(mutex_);
@@ -356,7 +363,14 @@ void Driver::drive_in_background() {
     run_inbox();
     const bool moved = engine_.progress();
     complete_all();
-    if (!moved) doze(kForever);
+    if (moved) {
+      last_moved = TimePoint{};
+      continue;
+    }
+    const TimePoint now = clock_.now();
+    if (last_moved == TimePoint{}) last_moved = now;
+    if (!engine_.idle() && now - last_moved < spin) continue;
+    doze(kForever);
   }
 }
 

@@ -141,16 +141,16 @@ class GroupEncoder {
     if (whole == n) return;
     alignas(64) float padded[kIntChunk] = {};
     std::memcpy(padded, from + whole, (n - whole) * sizeof(float));
-    encode_chunks(padded - whole, whole, whole + kIntChunk, spare_);
+    encode_chunks(padded, whole, whole + kIntChunk, spare_);
     std::memcpy(to + bytes, spare_, ((n - whole) * bits() + 7) / 8);
   }
 
-  // Elements [begin, end) of the run, whole chunks.
+  // Elements [begin, end) of the run, whole chunks; `from` is where the first lies.
   HWY_INLINE void encode_chunks(const float* from, std::size_t begin, std::size_t end, std::byte* to) {
     for (std::size_t i = begin; i < end; i += kIntChunk) {
       const Values low = hn::Set(ValueTag(), inverses_[i / kStepUnit]);
       const Values high = hn::Set(ValueTag(), inverses_[i / kStepUnit + 1]);
-      encode_vector<0>(from + i, low, high, i, to);
+      encode_vector<0>(from + (i - begin), low, high, i, to);
     }
   }
 

@@ -9,7 +9,6 @@
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace qccl::torch_binding {
 
@@ -30,33 +29,7 @@ struct CompletionPool::State {
   bool stop(std::chrono::milliseconds limit);
 };
 
-// The states of all pools whose threads may still run.
-class CompletionPool::Registry {
- public:
-  static Registry& instance() {
-    static Registry registry;
-    return registry;
-  }
-  void add(const std::shared_ptr<State>& state) {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(states_, [](const auto& other) { return other.expired(); });
-    states_.push_back(state);
-  }
-  std::vector<std::shared_ptr<State>> alive() {
-    std::vector<std::shared_ptr<State>> found;
-    const std::lock_guard lock(mutex_);
-    for (const auto& weak : states_) {
-      if (auto state = weak.lock()) found.push_back(std::move(state));
-    }
-    return found;
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<State>> states_;
-};
-
-CompletionPool::CompletionPool() : state_(std::make_shared<State>()) { Registry::instance().add(state_); }
+CompletionPool::CompletionPool() : state_(std::make_shared<State>()) {}
 
 CompletionPool::~CompletionPool() {
   if (state_->foreign_process()) {
@@ -97,11 +70,11 @@ bool CompletionPool::drain(std::chrono::milliseconds limit) { return state_->dra
 
 bool CompletionPool::stop(std::chrono::milliseconds limit) { return state_->stop(limit); }
 
-void CompletionPool::stop_all(std::chrono::milliseconds limit) {
-  for (const auto& state : Registry::instance().alive()) {
-    state->drain(limit);
-    state->stop(limit);
-  }
+void CompletionPool::end(const Threads& threads, std::chrono::milliseconds limit) {
+  const auto state = threads.lock();
+  if (state == nullptr) return;
+  state->drain(limit);
+  state->stop(limit);
 }
 
 bool CompletionPool::State::drain(std::chrono::milliseconds limit) {

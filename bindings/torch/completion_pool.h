@@ -14,7 +14,11 @@
 namespace qccl::torch_binding {
 
 class CompletionPool {
+  struct State;
+
  public:
+  // Names the threads of a pool, whether or not it still exists; expired when none runs.
+  using Threads = std::weak_ptr<State>;
   using Task = std::function<void()>;
   static constexpr int kMaxThreads = 64;
 
@@ -33,13 +37,13 @@ class CompletionPool {
   // Ends the threads once their tasks are done and waits for them; tasks still queued or pushed
   // later are kept unrun for the rest of the process. False if `limit` passed first.
   bool stop(std::chrono::milliseconds limit);
-  // Drains and stops every pool of this process, those too whose owners have let go of them while a task still ran:
-  // a thread that lets go of a tensor after the interpreter has ended ends the process with an error.
-  static void stop_all(std::chrono::milliseconds limit);
+
+  Threads threads() const { return state_; }
+  // Drains and stops, each within `limit`, also the threads of a pool that is gone while a task still runs. For the end
+  // of the process: a thread that lets go of a tensor after the interpreter has ended ends it with an error.
+  static void end(const Threads& threads, std::chrono::milliseconds limit);
 
  private:
-  struct State;
-  class Registry;
   static void start_thread(const std::shared_ptr<State>& state);
   static void work(const std::shared_ptr<State>& state);
 

@@ -91,11 +91,13 @@ TEST(CompletionPool, destroying_the_pool_lets_queued_tasks_finish) {
   for (auto& promise : ran) EXPECT_EQ(promise.get_future().wait_for(kLong), std::future_status::ready);
 }
 
-TEST(CompletionPool, stop_all_waits_for_the_tasks_of_a_pool_that_is_gone) {
+TEST(CompletionPool, end_waits_for_the_tasks_of_a_pool_that_is_gone) {
   std::promise<void> go_on;
   std::atomic<bool> ended = false;
+  CompletionPool::Threads threads;
   {
     CompletionPool pool;
+    threads = pool.threads();
     std::promise<void> started;
     pool.expect();
     pool.push([&] {
@@ -105,7 +107,7 @@ TEST(CompletionPool, stop_all_waits_for_the_tasks_of_a_pool_that_is_gone) {
     });
     started.get_future().wait();
   }
-  auto stopped = std::async(std::launch::async, [] { CompletionPool::stop_all(kLong); });
+  auto stopped = std::async(std::launch::async, [&] { CompletionPool::end(threads, kLong); });
   EXPECT_EQ(stopped.wait_for(milliseconds(20)), std::future_status::timeout) << "a task still runs";
   go_on.set_value();
   stopped.get();

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "backend.h"
-#include "completion_pool.h"
 #include "errors.h"
 #include "log.h"
 #include "mesh.h"
@@ -173,7 +172,7 @@ std::string describe(const BackendPointer& backend) {
 void close_all(std::int64_t limit_ms) {
   constexpr std::chrono::milliseconds kStopLimit{2000};
   for (const auto& world : WorldRegistry::instance().all()) world->close_all(std::chrono::milliseconds(limit_ms));
-  CompletionPool::stop_all(kStopLimit);
+  WorldRegistry::instance().end_threads(kStopLimit);
 }
 
 void bind_launch(py::module& module) {

@@ -150,9 +150,20 @@ void WorldRegistry::add(const std::shared_ptr<World>& world) {
   std::lock_guard lock(mutex_);
   std::erase_if(worlds_, [](const auto& other) { return other.expired(); });
   worlds_.push_back(world);
+  std::erase_if(threads_, [](const auto& other) { return other.expired(); });
+  threads_.push_back(world->pool()->threads());
   logs_.push_back(world->log());
   // What the environment turned on holds for the process.
   log_options_ = world->log().options();
+}
+
+void WorldRegistry::end_threads(std::chrono::milliseconds limit) {
+  std::vector<CompletionPool::Threads> all;
+  {
+    std::lock_guard lock(mutex_);
+    all.swap(threads_);
+  }
+  for (const auto& threads : all) CompletionPool::end(threads, limit);
 }
 
 void WorldRegistry::configure_log(const LogOptions& options) {

@@ -86,6 +86,8 @@ class WorldRegistry {
   std::shared_ptr<World> find(const GroupRequest& request);
   void add(const std::shared_ptr<World>& world);
   std::vector<std::shared_ptr<World>> all();
+  // At the end of the process: of all worlds, also of those that are gone.
+  void end_threads(std::chrono::milliseconds limit);
 
   // The log of the process: of all worlds, also of those to come and of those that have ended.
   void configure_log(const LogOptions& options);
@@ -97,6 +99,7 @@ class WorldRegistry {
  private:
   std::mutex mutex_;
   std::vector<std::weak_ptr<World>> worlds_;
+  std::vector<CompletionPool::Threads> threads_;
   std::vector<OperationLog> logs_;
   LogOptions log_options_;
   std::atomic<bool> log_says_caller_ = false;

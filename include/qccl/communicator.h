@@ -54,8 +54,8 @@ struct CallOptions {
   Algorithm algorithm = Algorithm::automatic;
   std::optional<Milliseconds> timeout{};  // of this operation
   std::string log_name{};                 // what the log calls it; "": by its operation
-  // Of an _async form: its caller waits for it right away, so that no other thread is woken to drive it. Where the caller
-  // does not, it begins up to 50 ms late.
+  // Of an _async form: its caller waits for it right away, so that no other thread is woken to drive it. Where the
+  // caller does not, it begins up to 50 ms late.
   bool awaited = false;
 };
 

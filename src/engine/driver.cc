@@ -61,8 +61,8 @@ void Driver::stop() {
 
 // ---- the token
 
-// With `awaited` this thread will take it again in a moment: the progress thread, once awake, would have to be asked for
-// it. Should this thread not come, the progress thread finds out when it looks in.
+// With `awaited` this thread will take it again in a moment: the progress thread, once awake, would have to be asked
+// for it. Should this thread not come, the progress thread finds out when it looks in.
 void Driver::give_back(bool awaited) {
   bool wake_progress = false;
   bool waiters = false;

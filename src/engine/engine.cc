@@ -152,6 +152,8 @@ void Engine::post(Post&& post) {
   const std::uint64_t sequence = target->next_sequence++;
   operations_.push_back(make_operation(*target, sequence, std::move(post)));
   Operation& posted = *operations_.back();
+  const std::uint64_t turn_bytes = posted.turn_bytes();
+  posted.wait_for_turn(turn_bytes > 0 && !target->turns.post(turn_bytes));
   begin_log(posted);
   target->remember({sequence, posted.fingerprint(), posted.call()});
   next_deadline_ = std::min(next_deadline_, posted.deadline());
@@ -372,7 +374,7 @@ bool Engine::advance_operations() {
   bool moved = false;
   bool ended = false;
   for (auto& operation : operations_) {
-    if (operation->group().failure) continue;
+    if (operation->group().failure || operation->waits_for_turn()) continue;
     auto advanced = operation->log_notes().is_wanted ? advance_logged(*operation) : operation->advance();
     if (!advanced.ok()) {
       set_failure(*group(operation->group().id),
@@ -382,12 +384,27 @@ bool Engine::advance_operations() {
     moved |= *advanced;
     if (operation->has_differing_call()) begin_mismatch(*group(operation->group().id), operation->sequence());
     if (!operation->finished()) continue;
+    end_turn(*operation);
     complete(*operation, std::nullopt);
     retired_.put(std::move(operation));
     ended = true;
   }
   if (ended) std::erase(operations_, nullptr);
   return moved || ended;
+}
+
+// Lets those begin that waited for it.
+void Engine::end_turn(const Operation& ended) {
+  const std::uint64_t bytes = ended.turn_bytes();
+  if (bytes == 0) return;
+  Turns& turns = group(ended.group().id)->turns;
+  turns.end(bytes);
+  if (!turns.any_waits()) return;
+  for (const auto& operation : operations_) {
+    if (operation == nullptr || &operation->group() != &ended.group() || !operation->waits_for_turn()) continue;
+    if (!turns.begin_next(operation->turn_bytes())) return;
+    operation->wait_for_turn(false);
+  }
 }
 
 void Engine::complete(Operation& operation, std::optional<ErrorInfo> failure) {

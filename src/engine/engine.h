@@ -142,6 +142,7 @@ class Engine {
     return reused;
   }
   void refuse(Post& post, ErrorInfo failure);
+  void end_turn(const Operation& ended);
   bool claim_feedback(Post& post);
 
   // ---- the log (engine_log.cc)

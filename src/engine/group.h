@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/call.h"
+#include "engine/turns.h"
 #include "qccl/error.h"
 #include "transport/transport.h"
 #include "wire/frame.h"
@@ -72,6 +73,7 @@ struct Group {
   bool has_board = false;
   std::vector<int> hosts;            // by group rank
   std::unique_ptr<Mailbox> mailbox;  // from the first message on
+  Turns turns;
 
   int world() const { return static_cast<int>(ranks.size()); }
   int world_rank(int member) const { return ranks[static_cast<std::size_t>(member)]; }

@@ -3,6 +3,7 @@
 // Nothing here blocks, and no span of the caller's memory outlives the operation.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -91,6 +92,11 @@ class Operation {
   const Group& group() const { return group_; }
   const std::shared_ptr<internal::WorkState>& work() const { return post_.work; }
   const Post& posted() const { return post_; }
+  // It counts for so much where long collectives take turns; 0: it takes none.
+  std::uint64_t turn_bytes() const;
+  // Posted and not begun: not to be advanced.
+  bool waits_for_turn() const { return waits_for_turn_; }
+  void wait_for_turn(bool waits) { waits_for_turn_ = waits; }
   LogNotes& log_notes() { return log_notes_; }
   // What the data sent so far would have been uncompressed.
   std::uint64_t plain_bytes() const { return plain_bytes_; }
@@ -118,6 +124,15 @@ class Operation {
  private:
   LogNotes log_notes_;
   std::uint64_t plain_bytes_ = 0;
+  bool waits_for_turn_ = false;
 };
+
+inline std::uint64_t Operation::turn_bytes() const {
+  if (is_message() || is_on_board()) return 0;
+  const std::uint64_t elements =
+      std::max(input_elements(call(), group_.world(), group_.rank), output_elements(call(), group_.world(), group_.rank));
+  const std::uint64_t bytes = elements * element_bytes(call().type);
+  return bytes < Turns::kLongBytes ? 0 : bytes;
+}
 
 }  // namespace qccl::engine

@@ -1,5 +1,7 @@
 #include "os/stream.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -115,14 +117,22 @@ IoResult recv_descriptors(int fd, Bytes target, std::vector<Fd>& descriptors) {
   return result;
 }
 
-void end_stream(int fd, Bytes scratch) {
-  constexpr std::size_t kMostToDiscard = 64 * 1024 * 1024;  // a peer that never stops is cut off
-  ::shutdown(fd, SHUT_WR);
+void end_sending(int fd) { ::shutdown(fd, SHUT_WR); }
+
+std::size_t unacknowledged_bytes(int fd, Bytes scratch) {
+  constexpr std::size_t kMostToDiscard = 64 * 1024 * 1024;  // at a time: the peer may go on
   IoResult io;
   for (std::size_t discarded = 0; discarded < kMostToDiscard; discarded += io.bytes) {
     io = read_some(fd, scratch);
-    if (!io.ok()) return;
+    if (io.lost()) return 0;
+    if (!io.ok()) break;
   }
+  int domain = AF_UNSPEC;
+  socklen_t size = sizeof(domain);
+  ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size);
+  if (domain != AF_INET && domain != AF_INET6) return 0;
+  int left = 0;
+  return ::ioctl(fd, SIOCOUTQ, &left) == 0 ? static_cast<std::size_t>(left) : 0;
 }
 
 bool peer_closed(int fd) {

@@ -44,10 +44,14 @@ IoResult send_descriptors(int fd, ConstBytes source, std::span<const int> descri
 // Reads like read_some and appends the descriptors that came along to `descriptors`.
 IoResult recv_descriptors(int fd, Bytes target, std::vector<Fd>& descriptors);
 
-// Before closing: says that nothing more comes, and discards what the peer has sent (into
-// `scratch`), because closing a socket with unread bytes resets it and may take our own last
-// bytes along.
-void end_stream(int fd, Bytes scratch);
+// Before closing, in this order. A connection that is closed with unread bytes, or that bytes come for afterwards, is
+// reset, which takes along what the peer's machine has not acknowledged.
+
+// Says that nothing more comes.
+void end_sending(int fd);
+// Discards what the peer has sent (into `scratch`), then says how many of our bytes its machine has yet to acknowledge,
+// the end counting as one; 0 if the peer has closed, and of what is no TCP connection.
+std::size_t unacknowledged_bytes(int fd, Bytes scratch);
 
 // True if the peer has closed or reset the connection; reads nothing.
 bool peer_closed(int fd);

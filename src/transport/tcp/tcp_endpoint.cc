@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "os/socket.h"
+#include "os/thread.h"
 #include "transport/tcp/buffer_pool.h"
 #include "transport/tcp/frame_reader.h"
 #include "transport/tcp/frame_writer.h"
@@ -27,6 +29,10 @@ constexpr std::size_t kReadBytesPerCall = 1024 * 1024;
 
 // Of a frame that others had better not wait behind.
 constexpr std::size_t kLongFrameBytes = 16 * 1024;
+
+// How long close() waits for a peer's machine that acknowledges nothing, and how often it looks.
+constexpr Nanoseconds kClosePatience = std::chrono::seconds(2);
+constexpr Nanoseconds kCloseLook = std::chrono::microseconds(100);
 
 struct Connection {
   Connection(os::Fd socket, BufferPool& pool, Bytes staging, std::size_t send_queue_bytes)
@@ -81,6 +87,7 @@ class TcpEndpoint final : public Endpoint {
   bool read_ready();
   std::size_t read_from(int peer);
   void lose(int peer, std::string cause);
+  void wait_for_acknowledgements();
 
   TcpOptions options_;
   BufferPool pool_;
@@ -283,12 +290,31 @@ bool TcpEndpoint::arm() {
   return true;
 }
 
+// Peers may send for a while yet, and what they send to a closed socket resets it: with a full socket buffer they would
+// lose the end of what this rank has sent.
+void TcpEndpoint::wait_for_acknowledgements() {
+  for (const int peer : open_) os::end_sending(at(peer).fd.get());
+  const SteadyClock clock;
+  TimePoint last_moved = clock.now();
+  std::size_t least = SIZE_MAX;
+  while (true) {
+    std::size_t left = 0;
+    for (const int peer : open_) left += os::unacknowledged_bytes(at(peer).fd.get(), staging_);
+    if (left == 0) return;
+    const TimePoint now = clock.now();
+    if (left < least) last_moved = now;
+    least = std::min(left, least);
+    if (now - last_moved > kClosePatience) return;
+    os::pause(kCloseLook);
+  }
+}
+
 void TcpEndpoint::close() {
   const bool inherited = !open_.empty() && at(open_.front()).fd.inherited();
   if (unsent_ > 0 && !inherited) flush_queues();
+  if (!inherited) wait_for_acknowledgements();
   for (const int peer : open_) {
     Connection& connection = at(peer);
-    if (!inherited) os::end_stream(connection.fd.get(), staging_);
     watcher().forget(connection.fd.get());
     connection.writer.clear();
     connection.reader.clear();

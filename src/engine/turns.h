@@ -1,0 +1,49 @@
+// Which of a group's long collectives run, and which wait for those before them. Ranks post a group's collectives in
+// one order, so that the first to be unfinished anywhere runs everywhere: all waiting ends.
+//
+// A few run at a time because all that is under way shares the caches. With 4 ranks on 2 cores eight calls of 4 or 16 MiB
+// in flight over loopback TCP took 1.3 to 1.8 times as long all at once as by turns.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace qccl::engine {
+
+// Of one group. One thread.
+class Turns {
+ public:
+  // Shorter calls begin at once, and keep no longer one waiting.
+  static constexpr std::uint64_t kLongBytes = std::uint64_t{256} << 10;
+  // Long calls run together up to so many bytes, which cover the end of one and the beginning of the next. One runs
+  // whatever its size.
+  static constexpr std::uint64_t kRunningBytes = std::uint64_t{8} << 20;
+
+  // A long call was posted: whether it begins at once. If not it waits until it is the first to do so.
+  bool post(std::uint64_t bytes) {
+    if (waiting_ == 0 && has_room(bytes)) {
+      running_ += bytes;
+      return true;
+    }
+    ++waiting_;
+    return false;
+  }
+  // A long call that had begun has ended.
+  void end(std::uint64_t bytes) { running_ -= bytes; }
+  bool any_waits() const { return waiting_ > 0; }
+  // Of the first that waits: whether it begins now.
+  bool begin_next(std::uint64_t bytes) {
+    if (!has_room(bytes)) return false;
+    --waiting_;
+    running_ += bytes;
+    return true;
+  }
+
+ private:
+  bool has_room(std::uint64_t bytes) const { return running_ == 0 || running_ + bytes <= kRunningBytes; }
+
+  std::uint64_t running_ = 0;
+  std::size_t waiting_ = 0;
+};
+
+}  // namespace qccl::engine

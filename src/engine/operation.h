@@ -129,8 +129,8 @@ class Operation {
 
 inline std::uint64_t Operation::turn_bytes() const {
   if (is_message() || is_on_board()) return 0;
-  const std::uint64_t elements =
-      std::max(input_elements(call(), group_.world(), group_.rank), output_elements(call(), group_.world(), group_.rank));
+  const std::uint64_t elements = std::max(input_elements(call(), group_.world(), group_.rank),
+                                          output_elements(call(), group_.world(), group_.rank));
   const std::uint64_t bytes = elements * element_bytes(call().type);
   return bytes < Turns::kLongBytes ? 0 : bytes;
 }

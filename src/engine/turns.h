@@ -1,8 +1,8 @@
 // Which of a group's long collectives run, and which wait for those before them. Ranks post a group's collectives in
 // one order, so that the first to be unfinished anywhere runs everywhere: all waiting ends.
 //
-// A few run at a time because all that is under way shares the caches. With 4 ranks on 2 cores eight calls of 4 or 16 MiB
-// in flight over loopback TCP took 1.3 to 1.8 times as long all at once as by turns.
+// A few run at a time because all that is under way shares the caches. With 4 ranks on 2 cores eight calls of 4 or
+// 16 MiB in flight over loopback TCP took 1.3 to 1.8 times as long all at once as by turns.
 #pragma once
 
 #include <cstddef>

@@ -110,7 +110,8 @@ def calls_of(group: dist.ProcessGroup, tensors: list[torch.Tensor], asynchronous
 
 
 def steps(arguments: argparse.Namespace) -> Iterable[dict]:
-    """Steps of the demo's training over each backend, and of ranks that train alone, each in a group of itself."""
+    """Steps of the demo's training over each backend; of ranks that only meet, with a number for each bucket; and of
+    ranks that train alone, each in a group of itself."""
     from torch.nn.parallel import DistributedDataParallel
 
     import text
@@ -119,9 +120,16 @@ def steps(arguments: argparse.Namespace) -> Iterable[dict]:
 
     shape, tokens = Shape(), text.load(None)[0]
 
-    def contestant(group: dist.ProcessGroup) -> Callable[[], float]:
+    number = torch.zeros(1)
+
+    def meet(_state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        return dist.all_reduce(number, async_op=True).get_future().then(lambda _: bucket.buffer())
+
+    def contestant(group: dist.ProcessGroup, hook: Callable | None = None) -> Callable[[], float]:
         torch.manual_seed(train.SEED)
         model = DistributedDataParallel(GPT(shape), process_group=group)
+        if hook:
+            model.register_comm_hook(None, hook)
         optimizer = torch.optim.AdamW(model.parameters(), lr=train.LEARNING_RATE, betas=(0.9, 0.95), fused=True)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1, (step + 1) / train.WARM_UP_STEPS))
         generator = torch.Generator().manual_seed(train.SEED + 1 + dist.get_rank())
@@ -140,6 +148,7 @@ def steps(arguments: argparse.Namespace) -> Iterable[dict]:
     buckets: list[str] = []
     alone, _ = dist.new_subgroups(1)
     contestants = {name: contestant(group) for name, group in (both_groups() | {"alone": alone}).items()}
+    contestants["meeting"] = contestant(dist.group.WORLD, meet)
     samples = in_turns(contestants, arguments.pairs)
     yield {"buckets": [int(size) for size in buckets[0].split(",")], "samples": samples}
 

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch.distributed.constants import default_pg_timeout
 
 from . import _C
+from ._log import configure_log, section_of
 
 _log = logging.getLogger("qccl")
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK")
@@ -41,12 +42,15 @@ def init_distributed(
     verbose: rank 0 logs what was done, to the logger "qccl".
     timeout: of the group's operations, and to find all ranks.
     dist_init_required: False raises RuntimeError if there is no process group yet; None and True make one.
-    config: not used.
+    config: DeepSpeed's configuration, as for configure_log(): what it says of the communication log, if anything, holds
+        from now on.
     rank, world_size: this process's, in place of the launcher's.
 
-    Where a process group exists nothing is done, whatever the arguments; if `dist_backend` names another backend than
-    it has, that is a warning. Raises ValueError for variables that are wrong or contradict each other.
+    Where a process group exists nothing else is done, whatever the arguments; if `dist_backend` names another backend
+    than it has, that is a warning. Raises ValueError for variables that are wrong or contradict each other.
     """
+    if config is not None and section_of(config) is not None:
+        configure_log(config)
     if dist.is_initialized():
         return _report_existing(dist_backend, verbose)
     if dist_init_required is False:

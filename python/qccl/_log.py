@@ -26,7 +26,7 @@ _FORMULAS = ("nccl-tests", "deepspeed")
 
 
 def configure_log(
-    config: dict[str, Any] | str | Path | None = None,
+    config: Any = None,
     *,
     enabled: bool | None = None,
     prof_all: bool | None = None,
@@ -38,8 +38,9 @@ def configure_log(
 ) -> None:
     """Switches the log of this process on or off, for operations that begin from now on; None changes nothing.
 
-    config: DeepSpeed's configuration, or the file that has it: its section "comms_logger" holds, "enabled" in it as
-        well, and what it does not have is as DeepSpeed's defaults say. The other arguments win over it.
+    config: DeepSpeed's configuration, as a dictionary, the file that has it, or its DeepSpeedConfig: its section
+        "comms_logger" holds, "enabled" in it as well, and what it does not have is as DeepSpeed's defaults say. The
+        other arguments win over it.
     enabled: whether operations are logged.
     prof_all: all of them; else those in prof_ops, by the library's, torch's or DeepSpeed's names.
     verbose: rank 0 writes DeepSpeed's line to standard error for each operation that ends.
@@ -49,7 +50,7 @@ def configure_log(
 
     Before or after init_process_group(). Raises ValueError for what there is not.
     """
-    settings: dict[str, Any] = {} if config is None else _section(config)
+    settings: dict[str, Any] = {} if config is None else _settings_of(config)
     given: dict[str, Any] = {"enabled": enabled, "prof_all": prof_all, "prof_ops": prof_ops}
     given |= {"verbose": verbose, "debug": debug}
     given |= {"file": None if file is None else str(file), "capacity": capacity}
@@ -175,16 +176,30 @@ class CommsLogger:
 comms_logger = CommsLogger()
 
 
-def _section(config: dict[str, Any] | str | Path) -> dict[str, Any]:
-    """What the configuration says, completed by DeepSpeed's defaults."""
-    where = "the configuration" if isinstance(config, dict) else str(config)
+def section_of(config: Any) -> dict[str, Any] | None:
+    """What DeepSpeed's configuration (see configure_log()) has as "comms_logger"; None if there is no such section."""
+    parsed = getattr(config, "comms_config", None)
+    if parsed is not None:  # a DeepSpeedConfig
+        return {key: getattr(parsed.comms_logger, key) for key in _SETTINGS} if parsed.comms_logger_enabled else None
     document = config if isinstance(config, dict) else json.loads(Path(config).read_text())
     section = document.get("comms_logger")
-    if not isinstance(section, dict):
-        raise ValueError(f'{where} has no section "comms_logger"')
-    unknown = sorted(set(section) - set(_SETTINGS))
+    if section is not None and not isinstance(section, dict):
+        raise ValueError(f'"comms_logger" in {_name_of(config)} is no section, but {section!r}')
+    return section
+
+
+def _name_of(config: Any) -> str:
+    return str(config) if isinstance(config, str | Path) else "the configuration"
+
+
+def _settings_of(config: Any) -> dict[str, Any]:
+    """What the configuration says, completed by DeepSpeed's defaults."""
+    section = section_of(config)
+    if section is None:
+        raise ValueError(f'{_name_of(config)} has no section "comms_logger"')
+    unknown = ", ".join(sorted(set(section) - set(_SETTINGS)))
     if unknown:
-        raise ValueError(f'"comms_logger" in {where} has {", ".join(unknown)}; there are {", ".join(_SETTINGS)}')
+        raise ValueError(f'"comms_logger" in {_name_of(config)} has {unknown}; there are {", ".join(_SETTINGS)}')
     return _DEFAULTS | section
 
 

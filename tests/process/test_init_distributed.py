@@ -131,6 +131,33 @@ assert dist.get_backend() == "gloo" and "RANK" not in os.environ
     assert "INFO" not in said
 
 
+def test_the_configuration_says_whether_there_is_a_log(tmp_path):
+    """Also where a group exists, as DeepSpeed's does; other settings, or none of the log, leave it as it is."""
+    file = tmp_path / "deepspeed.json"
+    file.write_text('{"comms_logger": {"enabled": true, "prof_ops": ["barrier"], "prof_all": false}}')
+    says(f"""
+from types import SimpleNamespace
+log = qccl.comms_logger
+qccl.init_distributed(config={{"train_batch_size": 8}})
+assert not log.enabled
+qccl.init_distributed(config={str(file)!r})
+assert log.enabled and log.prof_ops == ["barrier"] and not log.prof_all
+qccl.init_distributed(config={{"comms_logger": {{"enabled": False}}}})
+assert not log.enabled
+dist.destroy_process_group()
+def parsed(**settings):  # DeepSpeed's own DeepSpeedConfig has this
+    section = SimpleNamespace(prof_all=True, prof_ops=[], verbose=False, debug=False, **settings)
+    return SimpleNamespace(comms_config=SimpleNamespace(comms_logger_enabled=True, comms_logger=section))
+qccl.init_distributed(config=parsed(enabled=True))
+dist.barrier()
+assert log.get_total_operations() == 1
+qccl.init_distributed(config=SimpleNamespace(comms_config=SimpleNamespace(comms_logger_enabled=False)))
+assert log.enabled
+qccl.configure_log(parsed(enabled=False))
+assert not log.enabled
+""")
+
+
 def test_wrong_calls_are_errors_that_say_what_to_do():
     says("""
 def refusal(kind, *arguments, **settings):

@@ -38,8 +38,13 @@ def test_mpirun_on_one_host_needs_no_options(name, source, ranks):
 
 
 @pytest.mark.parametrize("name", ["Open MPI", "MPICH"])
-def test_jobs_of_one_launcher_at_once_do_not_meet(name):
-    jobs = [((*mpirun(name), "-n", ranks, *DOCTOR), OPEN_MPI) for ranks in (2, 3)]
+def test_jobs_of_one_launcher_at_once_do_not_meet(name, tmp_path):
+    """Each in a TMPDIR of its own: Open MPI's mpiruns that make their common folder at once may fail."""
+    jobs = []
+    for ranks in (2, 3):
+        folder = tmp_path / str(ranks)
+        folder.mkdir()
+        jobs.append(((*mpirun(name), "-n", ranks, *DOCTOR), OPEN_MPI | {"TMPDIR": str(folder)}))
     for ranks, done in zip((2, 3), start_all(*jobs), strict=True):
         assert len(reached(done.stdout)) == ranks, done.stdout
 

@@ -128,12 +128,14 @@ void describe_interfaces(const Membership& own, TransportChoice transport, Findi
   }
   std::vector<std::string> words;
   for (const auto& each : interfaces.value()) words.push_back(fmt::format("{} {}", each.name, each.address));
-  if (!words.empty()) found.fact("interfaces", fmt::format("{}", fmt::join(words, ", ")));
+  const std::string chosen = filter.empty() ? "" : fmt::format(" (pass \"{}\" of {})", filter, own.filter_source);
+  if (!words.empty()) found.fact("interfaces", fmt::format("{}{}", fmt::join(words, ", "), chosen));
   const bool needed = own.world > 1 && transport != TransportChoice::shm;
-  if (words.empty() && needed) {
+  if (words.empty()) {
     const std::string remedy =
         filter.empty() ? "bring an interface up: ip link set lo up" : "correct or unset " + own.filter_source;
-    found.broken("interfaces", fmt::format("no interface that is up passes the filter \"{}\"", filter), remedy);
+    const std::string text = fmt::format("no interface that is up passes the filter \"{}\"", filter);
+    needed ? found.broken("interfaces", text, remedy) : found.warning("interfaces", text + ": not needed here", remedy);
   }
   if (!needed || own.master_address.empty()) return;
   const auto source = os::local_address_towards(own.master_address);

@@ -256,7 +256,9 @@ Result<Membership> discover_membership(const InitOptions& options, const Environ
   if (!world) return world.failure();
   if (!*rank && !*world) {
     if (const auto stray = stray_setting(options, lookup)) return missing(*stray, name_of(launcher.rank));
-    return single_process();
+    Membership alone = single_process();
+    read_filter(lookup, alone);
+    return alone;
   }
   if (!*rank) return missing((*world)->name, name_of(launcher.rank));
   if (!*world) return missing((*rank)->name, name_of(launcher.world));

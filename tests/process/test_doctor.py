@@ -106,6 +106,14 @@ def test_an_interface_filter_that_matches_nothing_is_broken():
     assert "QCCL_SOCKET_IFNAME" in done.stdout.partition("mend:")[2]
 
 
+def test_alone_it_says_which_interfaces_a_filter_passes():
+    assert lines_of(doctor(QCCL_SOCKET_IFNAME="=lo").stdout)["interfaces"].startswith("lo 127.0.0.1")
+    assert doctor(NCCL_SOCKET_IFNAME="lo").stdout.count('(pass "lo" of NCCL_SOCKET_IFNAME)') == 1
+    done = doctor(QCCL_SOCKET_IFNAME="=nosuch0")
+    assert done.returncode == 0
+    assert 'WARNING interfaces: no interface that is up passes the filter "=nosuch0"' in done.stdout
+
+
 def test_a_master_that_does_not_exist_is_broken():
     done = doctor(RANK="0", WORLD_SIZE="2", MASTER_ADDR="no-such-host.invalid", MASTER_PORT="29500")
     assert done.returncode == 1

@@ -1,5 +1,6 @@
 #include "hosts.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -35,6 +36,11 @@ int slots_from(std::string_view text, std::string_view word, const std::string& 
   fail(where, fmt::format("'{}' has no number of slots from 1 to {}", word, kMaxSlots));
 }
 
+bool is_ipv6(const std::string& address) {
+  in6_addr bytes;
+  return ::inet_pton(AF_INET6, address.substr(0, address.find('%')).c_str(), &bytes) == 1;
+}
+
 // "name", "name:4", "user@name", "[fd00::1]:4", "fd00::1".
 Host parse_host(std::string_view word, const std::string& where) {
   Host host;
@@ -43,8 +49,11 @@ Host parse_host(std::string_view word, const std::string& where) {
   const bool bracketed = word.find(']') != word.npos;
   const bool has_number = colon != word.npos && (bracketed ? colon > word.rfind(']') : word.find(':') == colon);
   host.name = word.substr(0, has_number ? colon : word.size());
+  host.counted = has_number;
   if (has_number) host.slots = slots_from(word.substr(colon + 1), word, where);
-  if (host.name.empty() || host.name.front() == '-' || host.name.find('=') != std::string::npos) {
+  const std::string address = address_of(host.name);
+  if (address.empty() || host.name.front() == '-' || host.name.find('=') != std::string::npos ||
+      (address.find(':') != std::string::npos && !is_ipv6(address))) {
     fail(where, fmt::format("'{}' is no host: expected 'HOST slots=N' or 'HOST:N'", word));
   }
   return host;
@@ -119,12 +128,11 @@ std::vector<Host> choose_hosts(const std::vector<Host>& all, std::string_view li
     const auto known = std::find_if(all.begin(), all.end(), [&](const Host& host) { return host.name == wanted.name; });
     if (known == all.end()) fail("--hosts", fmt::format("host '{}' is not in {}", wanted.name, file));
     Host host = *known;
-    const bool has_number = list.find(wanted.name + ":") != list.npos;
     const int limit = std::max(host.slots, host.max_slots);
-    if (has_number && wanted.slots > limit) {
+    if (wanted.counted && wanted.slots > limit) {
       fail("--hosts", fmt::format("{} slots of '{}', but {} gives it {}", wanted.slots, host.name, host.where, limit));
     }
-    if (has_number) host.slots = wanted.slots;
+    if (wanted.counted) host.slots = wanted.slots;
     chosen.push_back(std::move(host));
   }
   return chosen;

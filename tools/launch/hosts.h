@@ -11,8 +11,9 @@ namespace qccl::tools {
 struct Host {
   std::string name;  // as ssh takes it
   int slots = 1;
-  int max_slots = 0;  // 0: as many as slots
-  std::string where;  // for messages: "hosts.txt:3"
+  bool counted = false;  // slots were given
+  int max_slots = 0;     // 0: as many as slots
+  std::string where;     // for messages: "hosts.txt:3"
 };
 
 // A host's part of a job.

@@ -62,6 +62,9 @@ TEST(Hosts, a_bad_line_is_named) {
   EXPECT_EQ(told("a slots=4 max_slots=2"), "f:1: host 'a' has slots=4, more than max_slots=2");
   EXPECT_EQ(told("slots=4"), "f:1: 'slots=4' is no host: expected 'HOST slots=N' or 'HOST:N'");
   EXPECT_EQ(told("-oProxyCommand=x"), "f:1: '-oProxyCommand=x' is no host: expected 'HOST slots=N' or 'HOST:N'");
+  EXPECT_EQ(told("a:2:3"), "f:1: 'a:2:3' is no host: expected 'HOST slots=N' or 'HOST:N'");
+  EXPECT_EQ(told("[a]:2\n[fd00::x]:3"), "f:2: '[fd00::x]:3' is no host: expected 'HOST slots=N' or 'HOST:N'");
+  EXPECT_EQ(told("user@"), "f:1: 'user@' is no host: expected 'HOST slots=N' or 'HOST:N'");
   EXPECT_EQ(told("a slots=1\n\nb\na slots=2"),
             "f:4: host 'a' is there twice, first at f:1: give it once, with all its slots");
   EXPECT_EQ(told("# nothing\n\n"), "f: there is no host in it: expected lines 'HOST slots=N'");
@@ -74,6 +77,8 @@ TEST(Hosts, a_list_names_hosts_or_chooses_those_of_a_file) {
             "--hosts: host 'a' is there twice, first at --hosts: give it once, with all its slots");
   const auto all = parse_hostfile("a slots=4\nb slots=2\nc slots=2", "f");
   EXPECT_EQ(text_of(choose_hosts(all, "c,a:3", "f")), "c 2 0, a 3 0");
+  const auto alike = parse_hostfile("a slots=4\nba slots=2", "f");
+  EXPECT_EQ(text_of(choose_hosts(alike, "ba:1,a", "f")), "ba 1 0, a 4 0");
   EXPECT_EQ(refusal([&] { choose_hosts(all, "a,d", "f"); }), "--hosts: host 'd' is not in f");
   EXPECT_EQ(refusal([&] { choose_hosts(all, "b:3", "f"); }), "--hosts: 3 slots of 'b', but f:2 gives it 2");
 }

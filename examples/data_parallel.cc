@@ -7,9 +7,9 @@
 #include <qccl/qccl.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <sstream>
@@ -134,6 +134,13 @@ void train_alone(Network& network, const Options& options) {
   }
 }
 
+// False unless the text is a number from `least` on and nothing else.
+bool read(const std::string& text, int least, int& number) {
+  const char* end = text.data() + text.size();
+  const auto [read_to, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && read_to == end && number >= least;
+}
+
 // False if there is something else.
 bool parse(int argc, char** argv, Options& options) {
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -141,10 +148,12 @@ bool parse(int argc, char** argv, Options& options) {
     if (std::strcmp(argv[i], "--policy") == 0) {
       options.policy = value;
     } else if (std::strcmp(argv[i], "--as") == 0) {
-      options.as = std::atoi(value.c_str());
+      if (!read(value, 1, options.as)) return false;
     } else if (std::strcmp(argv[i], "--batches") == 0) {
       std::istringstream list(value);
-      for (std::string number; std::getline(list, number, ',');) options.batches.push_back(std::atoi(number.c_str()));
+      for (std::string number; std::getline(list, number, ',');) {
+        if (!read(number, 0, options.batches.emplace_back())) return false;
+      }
     } else {
       return false;
     }

@@ -9,6 +9,7 @@
 #include <qccl/qccl.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -137,7 +138,11 @@ class Comparison {
 
 std::size_t count_of(int argc, char** argv) {
   if (argc == 1) return std::size_t{300} << 20;
-  if (argc == 3 && std::strcmp(argv[1], "--count") == 0) return std::stoull(argv[2]);
+  std::size_t count = 0;
+  if (argc == 3 && std::strcmp(argv[1], "--count") == 0) {
+    const char* end = argv[2] + std::strlen(argv[2]);
+    if (std::from_chars(argv[2], end, count).ptr == end && count > 0) return count;
+  }
   throw std::invalid_argument("usage: onebit [--count FLOATS]");
 }
 

@@ -42,7 +42,11 @@ def test_four_ranks_reach_the_loss_of_one_process(batches, policy, tolerance):
     assert float(rows[0][2]) == pytest.approx(alone, rel=tolerance)
 
 
-@pytest.mark.parametrize("flags", [["--odd"], ["--policy"], ["--odd", "1"]], ids=str)
+@pytest.mark.parametrize(
+    "flags",
+    [["--odd"], ["--policy"], ["--odd", "1"], ["--batches", "1,x"], ["--batches", "3,-1"], ["--as", "0"]],
+    ids=str,
+)
 def test_wrong_flags_are_refused(flags):
     done = subprocess.run([EXAMPLE, *flags], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and "usage" in done.stderr

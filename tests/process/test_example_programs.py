@@ -71,6 +71,7 @@ def test_wrong_results_are_failures():
     assert done.stdout.rstrip().endswith("FAILED")
 
 
-def test_arguments_that_make_no_sense_are_refused():
-    done = execute(EXAMPLES / "onebit", "--count")
+@pytest.mark.parametrize("arguments", [["--count"], ["--count", 0], ["--count", -4], ["--count", "4x"]], ids=str)
+def test_arguments_that_make_no_sense_are_refused(arguments):
+    done = execute(EXAMPLES / "onebit", *arguments)
     assert done.returncode == 2 and "usage: onebit" in done.stderr

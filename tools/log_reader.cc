@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -98,6 +100,11 @@ Json parse_file(const std::string& path) {
   return document;
 }
 
+bool is_empty(const std::string& path) {
+  std::error_code none;
+  return std::filesystem::is_regular_file(path, none) && std::filesystem::file_size(path, none) == 0;
+}
+
 std::vector<RankLog> read_file(const std::string& path) {
   const Json document = parse_file(path);
   try {
@@ -112,6 +119,10 @@ std::vector<RankLog> read_file(const std::string& path) {
 std::vector<RankLog> read_logs(const std::vector<std::string>& paths) {
   std::map<int, std::pair<RankLog, std::string>> by_rank;
   for (const std::string& path : paths) {
+    if (is_empty(path)) {
+      fmt::print(stderr, "{}: empty, left out: its rank still runs, or was killed before it wrote its log\n", path);
+      continue;
+    }
     for (RankLog& log : read_file(path)) {
       const int rank = log.rank;
       const auto [place, is_new] = by_rank.try_emplace(rank, std::move(log), path);
@@ -119,6 +130,7 @@ std::vector<RankLog> read_logs(const std::vector<std::string>& paths) {
       fail(path, fmt::format("has rank {}, as {} has: give the files of one job", rank, place->second.second));
     }
   }
+  if (by_rank.empty()) fail(paths.front(), "there is no log in what was given");
   std::vector<RankLog> logs;
   for (auto& [rank, log] : by_rank) logs.push_back(std::move(log.first));
   return logs;

@@ -59,15 +59,17 @@ std::string LogStore::path(const LogOptions& options) const {
   return fmt::format("{}{}.json", options.file, place_.rank);
 }
 
-// Now, and not at the end of hours whose log would be lost.
+// Now, and not at the end of hours whose log would be lost. A file that is new to this log is emptied, so that what an
+// earlier job left there is not taken for the log of a rank of this one that was killed.
 Status LogStore::configure(const LogOptions& options) {
-  if (!options.file.empty() && !std::ofstream(path(options), std::ios::app)) {
+  const std::lock_guard lock(mutex_);
+  const auto mode = options.file == options_.file ? std::ios::app : std::ios::trunc;
+  if (!options.file.empty() && !std::ofstream(path(options), mode)) {
     return Failure(ErrorKind::invalid_argument,
                    fmt::format("QCCL rank {}: the log can't be written to {}: make its folder, or give another name "
                                "(QCCL_LOG_FILE, LogOptions::file)",
                                place_.rank, path(options)));
   }
-  const std::lock_guard lock(mutex_);
   options_ = options;
   mode_.store(!options.enabled ? Mode::off : options.prof_all ? Mode::all : Mode::listed, std::memory_order_relaxed);
   make_room();

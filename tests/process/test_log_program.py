@@ -3,11 +3,15 @@
 import csv
 import io
 import json
+import os
 import shutil
+import signal
 import subprocess
 
 import pytest
-from program import PROGRAM, environment, run
+from program import PROGRAM, Job, environment, run
+from test_ps import busy
+from test_run import wait_until
 
 RANKS = 3
 
@@ -118,6 +122,21 @@ def test_what_is_no_log_is_named(logs, tmp_path):
         assert done.returncode == 1 and str(tmp_path / file) in done.stderr and words in done.stderr, done.stderr
     done = run("trace", "merge", tmp_path / "out.json", logs[0], logs[0])
     assert done.returncode == 1 and "has rank 0, as" in done.stderr
+
+
+def test_a_killed_rank_leaves_an_empty_file_that_is_left_out(logs, tmp_path):
+    """Also where an earlier job had left its log under the name."""
+    killed = tmp_path / "log_1.json"
+    shutil.copy(logs[1], killed)
+    with Job(2, busy(1000), QCCL_LOG_FILE=str(tmp_path / "log_")) as job:
+        wait_until(lambda: killed.stat().st_size == 0)
+        os.kill(job.ranks()[1], signal.SIGKILL)
+        assert job.end()[0] == 137
+    assert killed.stat().st_size == 0
+    done = run("log", "summary", logs[0], killed)
+    assert done.returncode == 0 and f"{killed}: empty, left out" in done.stderr, done.stderr
+    done = run("log", "summary", killed)
+    assert done.returncode == 1 and "there is no log in what was given" in done.stderr
 
 
 def test_usage_errors_name_what_there_is(tmp_path):

@@ -1,8 +1,13 @@
 // The communication log over the real transports: it says of every operation what the operation itself says.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
 #include <tuple>
 
 #include "support/transports.h"
@@ -149,6 +154,22 @@ TEST_P(Log, keeps_so_many_records_and_counts_the_others) {
     ASSERT_EQ(log.records.size(), 10u);
     EXPECT_EQ(log.records.back().name, "late");
   });
+}
+
+TEST(LogFile, is_empty_from_the_beginning_of_a_job_to_its_end) {
+  const std::string prefix = ::testing::TempDir() + "qccl_log_test_" + std::to_string(::getpid()) + "_";
+  const std::string file = prefix + "0.json";
+  const InitOptions options{.rank = 0, .world = 1, .log = LogOptions{.enabled = true, .file = prefix}};
+  std::ofstream(file) << "of an earlier job";
+  auto comm = std::make_unique<Communicator>(init(options));
+  OperationLog log = comm->log();
+  EXPECT_EQ(std::filesystem::file_size(file), 0u);
+  comm.reset();
+  const auto written = std::filesystem::file_size(file);
+  EXPECT_GT(written, 0u);
+  log.configure({.enabled = false, .file = prefix});
+  EXPECT_EQ(std::filesystem::file_size(file), written) << "the job's own";
+  std::filesystem::remove(file);
 }
 
 TEST_P(Log, counts_bandwidth_by_the_groups_own_size) {

@@ -254,6 +254,7 @@ void measure_wire(Communicator& world, plan::Profile& profile) {
   const auto far = std::find_if(hosts.begin(), hosts.end(), [&](int host) { return host != hosts.front(); });
   if (far == hosts.end()) return;
   const int peer = static_cast<int>(far - hosts.begin());
+  world.barrier();  // rank 0 comes late, which to make a group does not wait for as long
   if (world.rank() == 0 || world.rank() == peer) {
     Communicator pair = world.subgroup({0, peer}, "profile");
     const PairTimes times = time_pair(pair);

@@ -125,6 +125,11 @@ std::vector<RankLog> read_logs(const std::vector<std::string>& paths) {
     }
     for (RankLog& log : read_file(path)) {
       const int rank = log.rank;
+      if (!by_rank.empty() && log.world != by_rank.begin()->second.first.world) {
+        const auto& [first, first_path] = by_rank.begin()->second;
+        fmt::print(stderr, "{}: of a job of {} ranks, but {} of one of {}: is one of them left from another job?\n",
+                   path, log.world, first_path, first.world);
+      }
       const auto [place, is_new] = by_rank.try_emplace(rank, std::move(log), path);
       if (is_new) continue;
       fail(path, fmt::format("has rank {}, as {} has: give the files of one job", rank, place->second.second));

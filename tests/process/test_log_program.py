@@ -139,6 +139,17 @@ def test_a_killed_rank_leaves_an_empty_file_that_is_left_out(logs, tmp_path):
     assert done.returncode == 1 and "there is no log in what was given" in done.stderr
 
 
+def test_logs_of_jobs_of_different_sizes_are_told_apart(logs, tmp_path):
+    """As they lie side by side after a job of 3 ranks and one of 2 with the same prefix."""
+    flags = ["-b", 64, "-e", 64, "-n", 1, "-g", 2]
+    assert run("perf", "all_reduce", *flags, QCCL_LOG_FILE=str(tmp_path / "log_")).returncode == 0
+    shutil.copy(logs[2], tmp_path)
+    done = run("log", "summary", *sorted(tmp_path.iterdir()))
+    words = f"{tmp_path}/log_2.json: of a job of 3 ranks, but {tmp_path}/log_0.json of one of 2: is one of them left"
+    assert done.returncode == 0 and words in done.stderr, done.stderr
+    assert run("log", "summary", *logs).stderr == ""
+
+
 def test_usage_errors_name_what_there_is(tmp_path):
     for arguments in (["log"], ["log", "sumary"], ["trace"], ["trace", "join"], ["log", "summary"]):
         done = run(*arguments)

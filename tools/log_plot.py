@@ -15,6 +15,7 @@ from matplotlib.patches import Patch  # noqa: E402
 # Colour-blind safe (Okabe and Ito).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
 MOST_ROWS = 12  # of latencies and bytes: those that took longest
+USUAL_LETTERS, INCHES_A_LETTER = 28, 0.085  # of the latencies' labels; what long ones need makes the picture wider
 
 
 def size_text(size):
@@ -91,7 +92,9 @@ def draw(document, path):
     rows = len({(event["pid"], event["tid"]) for event in events})
     kinds = by_kind(events)
     heights = (max(1.2, 0.32 * rows), max(1.2, 0.32 * len(kinds)))
-    figure = pyplot.figure(figsize=(9, 1.8 + sum(heights)), layout="constrained")
+    label = max(len(kind_text(*kind)) for kind in kinds)
+    width = 9 + INCHES_A_LETTER * max(0, label - USUAL_LETTERS)
+    figure = pyplot.figure(figsize=(width, 1.8 + sum(heights)), layout="constrained")
     grid = figure.add_gridspec(2, 2, height_ratios=heights)
     draw_timeline(figure.add_subplot(grid[0, :]), events, colours)
     draw_latencies(figure.add_subplot(grid[1, 0]), kinds, colours)

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -94,6 +95,16 @@ def test_a_picture_shows_every_rank_and_operation(logs, tmp_path):
     drawn = (tmp_path / "it's a log.svg").read_text()
     for words in ("rank 0", "rank 2", "all_reduce, 1 MiB, minmax", "ms since the first operation"):
         assert f"<!-- {words} -->" in drawn, words
+
+
+def test_long_names_take_no_room_from_what_is_drawn(logs, tmp_path):
+    widths = []
+    for name in ("all_reduce", "all_reduce | [Caller Func: backward_and_reduce]"):
+        file, picture = tmp_path / "log_0.json", tmp_path / "log.svg"
+        file.write_text(logs[0].read_text().replace('"name": "all_reduce"', f'"name": "{name}"'))
+        assert run("log", "plot", picture, file).returncode == 0
+        widths.append(float(re.search(r'width="([\d.]+)pt"', picture.read_text())[1]))
+    assert widths[0] == pytest.approx(9 * 72) and widths[1] > 1.2 * widths[0]
 
 
 def test_without_matplotlib_the_error_says_what_is_missing(logs, tmp_path):

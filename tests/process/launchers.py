@@ -22,7 +22,7 @@ def mpirun(name: str) -> tuple[str, ...]:
     """The command of an MPI's launcher; without it the test is skipped."""
     command = MPIRUN[name]
     if shutil.which(command[0]) is None:
-        pytest.skip(f"{name} is not installed (apt-get install openmpi-bin mpich)")
+        pytest.skip(f"{name} is not installed: scripts/install_packages.sh scripts/packages_launchers.txt")
     return command
 
 

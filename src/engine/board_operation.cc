@@ -136,11 +136,13 @@ void BoardOperation::combine_parts() {
   }
 }
 
-// Every rank's part from `offset_bytes` on, in rank order.
+// Every rank's part from `offset_bytes` on, in rank order. What is in its place is not touched: its owner may read it.
 void BoardOperation::take_parts(std::size_t offset_bytes) {
   const std::size_t bytes = static_cast<std::size_t>(post_.call.count) * math_.element_size();
   for (std::size_t member = 0; member < parts_.size(); ++member) {
-    std::memmove(post_.output + member * bytes, parts_[member] + offset_bytes, bytes);
+    std::byte* const place = post_.output + member * bytes;
+    const std::byte* const part = parts_[member] + offset_bytes;
+    if (part != place) std::memmove(place, part, bytes);
   }
 }
 

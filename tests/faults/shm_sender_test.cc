@@ -30,8 +30,8 @@ class LinkEnd {
  public:
   LinkEnd(Rank& rank, const std::string& name)
       : home_(create_shm_home(rank.rank(), 2).take_or_throw()), poller_(os::Poller::create().take_or_throw()) {
-    Store& store = *rank.options().store;
-    os::Fd socket = rank.rank() == 0 ? accept(name, store) : connect(name, store);
+    const std::shared_ptr<Store> store = rank.options().store;
+    os::Fd socket = rank.rank() == 0 ? accept(name, *store) : connect(name, *store);
     std::vector<ShmLink> links;
     const int peer = 1 - rank.rank();
     links.push_back(make_shm_link(std::move(socket), home_, peer, patience(), SteadyClock()).take_or_throw());

@@ -105,7 +105,7 @@ def make_task(arguments: argparse.Namespace) -> Task:
         words, labels = rows
         return int((model.logits(words).argmax(1) == labels).sum())
 
-    return Task(model, rows(training), rows(validation), batch=16, rate=1e-3, correct=correct)
+    return Task(model, rows(training), rows(validation), batch=16, rate=2e-4, correct=correct)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // The public API over real shared memory and TCP, ranks as threads.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -203,6 +204,19 @@ TEST_P(Transports, a_dropped_work_is_not_cancelled) {
     comm.barrier();
     comm.close();  // waits for what is in flight
     for (std::size_t i = 0; i < buffer.size(); ++i) ASSERT_EQ(buffer[i], sum_at(2, i));
+  });
+}
+
+// The promise that the caller waits right away is a hint: without it the progress thread takes over.
+TEST_P(Transports, an_awaited_operation_that_nobody_waits_for_ends_too) {
+  expect_success(2, [](Communicator& comm) {
+    std::vector<float> data(300'000, 1.0F);
+    const Work work = comm.all_reduce_async(data, {.awaited = true});
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!work.done() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    EXPECT_TRUE(work.done());
+    work.wait();
+    EXPECT_EQ(data.back(), 2.0F);
   });
 }
 

@@ -63,7 +63,7 @@ def test_parallel_state_makes_its_groups_without_sockets():
     for rank, (own_groups, sockets, met) in enumerate(results):
         print(f"rank {rank} is in {own_groups} groups")
         assert 15 <= own_groups <= 40
-        assert sockets == 0
+        assert sockets <= 0  # one of the start may be closed meanwhile
         first = rank - rank % TENSOR_PARALLEL
         assert met == {
             "tensor": [first, first + 1],

@@ -14,6 +14,23 @@ namespace {
 using std::chrono::milliseconds;
 constexpr milliseconds kLong{20000};
 
+// A task that runs until it is told to go on.
+struct HeldTask {
+  void begin_in(CompletionPool& pool) {
+    pool.expect();
+    pool.push([this] {
+      started.set_value();
+      go_on.get_future().wait();
+      ended = true;
+    });
+    started.get_future().wait();
+  }
+
+  std::promise<void> started;
+  std::promise<void> go_on;
+  std::atomic<bool> ended = false;
+};
+
 TEST(CompletionPool, runs_every_task_once) {
   CompletionPool pool;
   std::atomic<int> ran = 0;
@@ -49,20 +66,12 @@ TEST(CompletionPool, drain_waits_for_tasks_that_are_announced_only) {
 
 TEST(CompletionPool, stop_ends_the_threads_and_runs_nothing_afterwards) {
   CompletionPool pool;
-  std::promise<void> started;
-  std::promise<void> go_on;
-  std::atomic<bool> ended = false;
-  pool.expect();
-  pool.push([&] {
-    started.set_value();
-    go_on.get_future().wait();
-    ended = true;
-  });
-  started.get_future().wait();
+  HeldTask task;
+  task.begin_in(pool);
   EXPECT_FALSE(pool.stop(milliseconds(20))) << "a task still runs";
-  go_on.set_value();
+  task.go_on.set_value();
   EXPECT_TRUE(pool.stop(kLong));
-  EXPECT_TRUE(ended);
+  EXPECT_TRUE(task.ended);
   pool.expect();
   pool.push([] { FAIL() << "ran after stop()"; });
 }
@@ -92,26 +101,18 @@ TEST(CompletionPool, destroying_the_pool_lets_queued_tasks_finish) {
 }
 
 TEST(CompletionPool, end_waits_for_the_tasks_of_a_pool_that_is_gone) {
-  std::promise<void> go_on;
-  std::atomic<bool> ended = false;
+  HeldTask task;
   CompletionPool::Threads threads;
   {
     CompletionPool pool;
     threads = pool.threads();
-    std::promise<void> started;
-    pool.expect();
-    pool.push([&] {
-      started.set_value();
-      go_on.get_future().wait();
-      ended = true;
-    });
-    started.get_future().wait();
+    task.begin_in(pool);
   }
   auto stopped = std::async(std::launch::async, [&] { CompletionPool::end(threads, kLong); });
   EXPECT_EQ(stopped.wait_for(milliseconds(20)), std::future_status::timeout) << "a task still runs";
-  go_on.set_value();
+  task.go_on.set_value();
   stopped.get();
-  EXPECT_TRUE(ended);
+  EXPECT_TRUE(task.ended);
 }
 
 TEST(CompletionPool, forked_child_can_drop_the_pool_while_threads_of_the_parent_wait) {

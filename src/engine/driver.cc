@@ -33,6 +33,19 @@ constexpr Nanoseconds kBackgroundSpin = std::chrono::microseconds(20);
 // Of calls posted while another thread drives, before there has to be memory for more.
 constexpr std::size_t kRoomForCalls = 16;
 
+// For how long nothing has moved, without a look at the clock while something does.
+class Stillness {
+ public:
+  void end() { since_ = TimePoint{}; }
+  Nanoseconds until(TimePoint now) {
+    if (since_ == TimePoint{}) since_ = now;
+    return now - since_;
+  }
+
+ private:
+  TimePoint since_{};
+};
+
 }  // namespace
 
 Driver::Driver(Engine& engine, Transport& transport, const Clock& clock, DriverOptions options)
@@ -298,21 +311,21 @@ bool Driver::complete_works() {
 
 bool Driver::drive_until(const std::function<bool()>& done, TimePoint deadline) {
   const DefaultFloatEnvironment environment;
-  TimePoint last_moved = clock_.now();
+  Stillness stillness;
   while (true) {
     if (attention_.exchange(false)) run_inbox();
     const bool moved = engine_.progress();
     complete_all();
     if (done()) return true;
     if (moved) {
-      last_moved = TimePoint{};
+      stillness.end();
       continue;
     }
     const TimePoint now = clock_.now();
-    if (last_moved == TimePoint{}) last_moved = now;
+    const Nanoseconds still = stillness.until(now);
     if (now >= deadline) return false;
-    if (now - last_moved < options_.spin) {
-      if (options_.yield_while_spinning || now - last_moved > kAloneFor) std::this_thread::yield();
+    if (still < options_.spin) {
+      if (options_.yield_while_spinning || still > kAloneFor) std::this_thread::yield();
       continue;
     }
     doze(deadline);
@@ -354,7 +367,7 @@ bool Driver::park() {
 void Driver::drive_in_background() {
   const DefaultFloatEnvironment environment;
   const Nanoseconds spin = options_.yield_while_spinning ? Nanoseconds{0} : kBackgroundSpin;
-  TimePoint last_moved = clock_.now();
+  Stillness stillness;
   while (true) {
     if (attention_.exchange(false)) {
       const std::lock_guard lock(mutex_);
@@ -364,12 +377,11 @@ void Driver::drive_in_background() {
     const bool moved = engine_.progress();
     complete_all();
     if (moved) {
-      last_moved = TimePoint{};
+      stillness.end();
       continue;
     }
-    const TimePoint now = clock_.now();
-    if (last_moved == TimePoint{}) last_moved = now;
-    if (!engine_.idle() && now - last_moved < spin) continue;
+    const Nanoseconds still = stillness.until(clock_.now());
+    if (!engine_.idle() && still < spin) continue;
     doze(kForever);
   }
 }

@@ -14,8 +14,8 @@ namespace qccl {
 
 // Input bytes of a slice; half of the L2 cache holds it and its frames.
 inline constexpr std::size_t kDefaultSliceBytes = 128 * 1024;
-// Where ranks share cores: fewer turns to wait for.
-inline constexpr std::size_t kSliceBytesOnSharedCores = 256 * 1024;
+// Where ranks share cores, and wait for fewer turns then; where TCP carries all inside a host, fewer system calls.
+inline constexpr std::size_t kLongSliceBytes = 256 * 1024;
 
 // One machine that acts as several: `hosts` of them with `ranks` each, in rank order.
 struct HostGrid {

@@ -58,9 +58,9 @@ TEST(AlgorithmTable, of_hosts_on_one_machine_that_share_cores_sends_fewer_messag
   const std::vector<int> hosts = {0, 1, 2, 3};
   Conditions conditions;
   conditions.one_machine = true;
-  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 12)), Algorithm::sra);
+  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 13)), Algorithm::sra);
   conditions.shared_cores = 2;
-  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 12)), Algorithm::recursive_doubling);
+  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 13)), Algorithm::recursive_doubling);
 }
 
 // Its profile holds what was measured with ranks that take turns.

@@ -35,6 +35,15 @@ Result<Compression> parse_compression(const char* variable, const std::string& t
   }
 }
 
+// All ranks are on this host and reach each other by TCP.
+bool is_loopback(const Transport& transport, const Membership& own) {
+  for (int peer = 0; peer < own.world; ++peer) {
+    if (peer == own.rank) continue;
+    if (!transport.is_local(peer) || std::string_view(transport.kind(peer)) != "tcp") return false;
+  }
+  return own.world > 1;
+}
+
 // Also of ranks that share cores, which let each other have them between two looks: whoever sleeps is seen to be idle
 // by the system, and woken on the core that is free, where ranks that poll on may stay three on one core and one on the
 // other.
@@ -127,7 +136,8 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
   if (!transport.ok()) return transport.failure();
   context->conditions_.shared_cores = shared_cores;
   context->conditions_.one_machine = one_machine;
-  if (shares_cores && !options.slice_bytes) context->conditions_.slice_bytes = kSliceBytesOnSharedCores;
+  const bool has_long_slices = shares_cores || is_loopback(**transport, own);
+  if (has_long_slices && !options.slice_bytes) context->conditions_.slice_bytes = kLongSliceBytes;
   context->start(std::move(*transport), shares_cores);
   context->answer_questions(job);
   return context;

@@ -56,7 +56,7 @@ std::uint64_t Call::fingerprint() const {
 }
 
 std::string Call::describe() const {
-  const bool usual = slice_bytes == 0 || slice_bytes == kDefaultSliceBytes;
+  const bool usual = slice_bytes == 0 || slice_bytes == kDefaultSliceBytes || slice_bytes == kLongSliceBytes;
   const std::string slices = usual ? "" : fmt::format("slice_bytes={}", slice_bytes);
   if (collective == Collective::barrier) return fmt::format("barrier({})", slices);
   std::string text =

@@ -26,9 +26,12 @@ Engine::Engine(Transport& transport, const Clock& clock, EngineOptions options)
   now_ = clock.now();
   next_heartbeat_ = saturating_add(now_, options_.heartbeat_interval);
   for (PeerState& peer : peers_) peer.last_heard = now_;
+  transport_.set_placement(this);
 }
 
 Engine::~Engine() {
+  transport_.set_placement(nullptr);
+  transport_.withdraw();
   operations_.clear();
   for (auto& [id, group] : groups_) {
     for (const StoredFrame& stored : group->stored) transport_.release(stored.frame);
@@ -227,15 +230,15 @@ bool Engine::receive_frames() {
 }
 
 bool Engine::is_intact(const FrameHeader& header, const ReceivedFrame& frame) {
-  if (frame.bytes.size() != wire::kHeaderBytes + header.payload_bytes) {
+  const ConstBytes payload = frame.payload();
+  if (payload.size() != header.payload_bytes) {
     lose_peer(frame.peer,
-              fmt::format("sent a frame of {} bytes that says {}", frame.bytes.size(),
+              fmt::format("sent a frame of {} bytes that says {}", wire::kHeaderBytes + payload.size(),
                           wire::kHeaderBytes + header.payload_bytes),
               ErrorKind::corrupt_data);
     return false;
   }
-  if (header.payload_checksum != 0 &&
-      header.payload_checksum != wire::payload_checksum(frame.bytes.subspan(wire::kHeaderBytes))) {
+  if (header.payload_checksum != 0 && header.payload_checksum != wire::payload_checksum(payload)) {
     lose_peer(frame.peer, "sent a payload that fails its checksum: the network or a machine damages data",
               ErrorKind::corrupt_data);
     return false;
@@ -288,14 +291,14 @@ void Engine::on_group_frame(Group& group, const FrameHeader& header, const Recei
     return outlet_.consume(header, frame);
   }
   if (header.kind == FrameKind::poison) {
-    on_poison(group, frame.peer, frame.bytes.subspan(wire::kHeaderBytes));
+    on_poison(group, frame.peer, frame.payload());
     return outlet_.consume(header, frame);
   }
   if (group.failure) return outlet_.consume(header, frame);
   if (is_message_frame(header.kind)) return on_message_frame(group, header, frame);
   if (header.sequence >= group.next_sequence) return keep(group.stored, group.stored.size(), header, frame);
   if (header.kind == FrameKind::fingerprint) {
-    on_fingerprint(group, header, frame.peer, frame.bytes.subspan(wire::kHeaderBytes));
+    on_fingerprint(group, header, frame.peer, frame.payload());
     return outlet_.consume(header, frame);
   }
   on_operation_frame(group, header, frame);
@@ -310,6 +313,24 @@ void Engine::on_operation_frame(Group& group, const FrameHeader& header, const R
   if (differs) begin_mismatch(group, header.sequence);
   if (differs || operation == nullptr) return outlet_.consume(header, frame);
   deliver(*operation, group.index_of[static_cast<std::size_t>(frame.peer)], header, frame);
+}
+
+// Of a call in flight, or of a message under way; its frame is judged in whole when it is here.
+std::byte* Engine::place(int peer, ConstBytes bytes) {
+  const auto decoded = wire::decode_header(bytes.data());
+  if (!decoded.ok()) return nullptr;
+  const FrameHeader& header = decoded.value();
+  Group* const target = group(header.group);
+  const int member = target == nullptr ? -1 : target->index_of[static_cast<std::size_t>(peer)];
+  if (member < 0 || target->failure) return nullptr;
+  if (header.kind == FrameKind::message_data) {
+    RecvOperation* const receive = target->mailbox ? target->mailbox->receiver(member, header.sequence) : nullptr;
+    return receive != nullptr ? receive->place(member, header) : nullptr;
+  }
+  if (header.kind != FrameKind::data) return nullptr;
+  Operation* const operation = active(*target, header.sequence);
+  const bool is_its_own = operation != nullptr && operation->fingerprint() == header.fingerprint;
+  return is_its_own ? operation->place(member, header) : nullptr;
 }
 
 void Engine::deliver(Operation& operation, int member, const FrameHeader& header, const ReceivedFrame& frame) {
@@ -408,6 +429,7 @@ void Engine::end_turn(const Operation& ended) {
 }
 
 void Engine::complete(Operation& operation, std::optional<ErrorInfo> failure) {
+  if (operation.awaits_placed()) transport_.withdraw();
   if (operation.log_notes().is_wanted) end_log(operation, failure);
   completed_.push_back({operation.work(), std::move(failure)});
 }

@@ -54,10 +54,10 @@ struct Completed {
   std::optional<ErrorInfo> failure;
 };
 
-class Engine {
+class Engine : private PayloadPlacement {
  public:
   Engine(Transport& transport, const Clock& clock, EngineOptions options);
-  ~Engine();
+  ~Engine() override;
 
   // A group of `ranks` (world ranks, this one among them). InvalidArgument if the id is taken.
   Status open_group(std::uint64_t id, std::string name, std::vector<int> ranks);
@@ -158,6 +158,7 @@ class Engine {
   bool receive_frames();
   void on_frame(const ReceivedFrame& frame);
   bool is_intact(const wire::FrameHeader& header, const ReceivedFrame& frame);
+  std::byte* place(int peer, ConstBytes header) override;
   // Takes over the frame: handles, keeps or discards it.
   void on_group_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
   void on_operation_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
@@ -168,7 +169,7 @@ class Engine {
   void discard_all(std::vector<StoredFrame>& stored);
   void replay_stored(Group& group, std::uint64_t sequence);
 
-  void complete(Operation& operation, std::optional<ErrorInfo> failure);
+  void complete(Operation& operation, std::optional<ErrorInfo> failure);  // lets go of the caller's memory
   void sweep_failed_groups();
   void notify_quiet_groups();
   void set_failure(Group& group, ErrorInfo failure, bool tell_peers);

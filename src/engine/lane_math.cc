@@ -118,7 +118,7 @@ Status LaneMath::decode(const MathContext& context, ConstBytes payload, std::byt
                         bool raw) {
   if (context.codec == nullptr || raw) {
     QCCL_TRY(check_size(payload, elements * context.element_size()));
-    copy(output, payload.data(), payload.size());
+    if (payload.data() != output) copy(output, payload.data(), payload.size());
     return {};
   }
   if (holds_floats(context.type, output)) {

@@ -62,8 +62,8 @@ class LaneMath {
   ConstBytes encode_once(const MathContext& context, const std::byte* input, std::size_t elements);
   ConstBytes encoded() const { return {encoded_.bytes(), encoded_bytes_}; }
 
-  // Payload to the caller's output; with `raw` it is elements as they are, whatever the codec.
-  // CorruptData if it is not `elements` long.
+  // Payload to the caller's output, where it may lie already; with `raw` it is elements as they are, whatever the
+  // codec. CorruptData if it is not `elements` long.
   Status decode(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements,
                 bool raw = false);
 

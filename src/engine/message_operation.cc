@@ -177,6 +177,7 @@ void RecvOperation::restart(std::uint64_t number, Post&& post, TimePoint posted)
   granted_ = 0;
   received_ = 0;
   received_bytes_ = 0;
+  placed_ = 0;
   mailbox_.add(*this);
 }
 
@@ -220,16 +221,36 @@ Status RecvOperation::take_in_slices(int source, const wire::Envelope& envelope,
 }
 
 Status RecvOperation::on_data(int peer, const FrameHeader& header, const ReceivedFrame& frame) {
-  const ConstBytes payload = frame.bytes.subspan(wire::kHeaderBytes);
-  const bool last = received_ + 1 == slices_;
-  const std::size_t missing = bytes() - received_bytes_;
-  const bool fits = header.slice == received_ && received_ < granted_ &&
-                    (last ? payload.size() == missing : payload.size() < missing);
-  if (fits && !payload.empty()) std::memcpy(post_.output + received_bytes_, payload.data(), payload.size());
-  received_bytes_ += fits ? payload.size() : 0;
-  received_ += fits ? 1 : 0;
+  const ConstBytes payload = frame.payload();
+  std::byte* const target = post_.output + received_bytes_;
+  const bool lies_elsewhere = frame.is_placed() && payload.data() != target;
+  const bool takes = is_next(header) && !lies_elsewhere;
+  if (takes && !frame.is_placed() && !payload.empty()) std::memcpy(target, payload.data(), payload.size());
+  if (takes) {
+    ++received_;
+    received_bytes_ += payload.size();
+  }
   outlet_.consume(header, frame);
-  return fits ? Status() : unexpected(peer, header);
+  return takes ? Status() : unexpected(peer, header);
+}
+
+bool RecvOperation::is_next(const FrameHeader& header) const {
+  const std::size_t missing = bytes() - received_bytes_;
+  const bool is_last = received_ + 1 == slices_;
+  return header.slice == received_ && received_ < granted_ &&
+         (is_last ? header.payload_bytes == missing : header.payload_bytes < missing);
+}
+
+// All slices but the last are equally long: where one belongs is known before those ahead of it have come. Each gets a
+// place once, and none where something has come. One that then belongs elsewhere is refused.
+std::byte* RecvOperation::place(int, const FrameHeader& header) {
+  const std::uint64_t slice = header.slice;
+  const std::uint64_t length = header.payload_bytes;
+  if (slice < std::max(received_, placed_) || slice >= granted_ || length > bytes()) return nullptr;
+  const std::uint64_t at = slice + 1 == slices_ ? bytes() - length : slice * length;
+  if (at < received_bytes_ || at > bytes() - length) return nullptr;
+  placed_ = slice + 1;
+  return post_.output + at;
 }
 
 // Tells the sender how far it may go, half a window at a time.

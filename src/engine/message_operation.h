@@ -86,6 +86,8 @@ class RecvOperation final : public MessageOperation {
   Result<bool> advance() override;
   bool finished() const override { return source_ >= 0 && received_ == slices_; }
   Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
+  std::byte* place(int peer, const wire::FrameHeader& header) override;
+  bool awaits_placed() const override { return placed_ > received_; }
   std::string name() const override { return "recv"; }
   std::string describe() const override;
   Waiting waiting() const override;
@@ -105,6 +107,7 @@ class RecvOperation final : public MessageOperation {
 
  private:
   Status check(int source, const wire::Envelope& envelope);
+  bool is_next(const wire::FrameHeader& header) const;
 
   int source_ = -1;
   std::uint64_t channel_number_ = 0;
@@ -112,6 +115,7 @@ class RecvOperation final : public MessageOperation {
   std::uint64_t granted_ = 0;
   std::uint64_t received_ = 0;
   std::size_t received_bytes_ = 0;
+  std::uint64_t placed_ = 0;  // the slices before this one have come or had their turn to get a place
 };
 
 }  // namespace qccl::engine

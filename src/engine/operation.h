@@ -73,6 +73,14 @@ class Operation {
   // A data frame of this operation from group rank `peer`. Takes over `frame` and releases it
   // when consumed.
   virtual Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) = 0;
+  // Such a frame is on its way and may be the next of its kind to come: where its payload may be written now, or null.
+  virtual std::byte* place(int peer, const wire::FrameHeader& header) {
+    static_cast<void>(peer);
+    static_cast<void>(header);
+    return nullptr;
+  }
+  // Something placed may still be on its way, or have been taken out of its place.
+  virtual bool awaits_placed() const { return false; }
   virtual Status on_grant(int peer, const wire::FrameHeader& header) = 0;
   virtual Status on_request(int peer, const wire::FrameHeader& header) = 0;
   virtual Waiting waiting() const = 0;

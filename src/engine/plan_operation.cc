@@ -194,6 +194,25 @@ Status PlanOperation::on_data(int peer, const wire::FrameHeader& header, const R
   return wake(streams_.on_data(peer, header, frame), peer, header, "sent");
 }
 
+// What a lane would copy to the output now anyway may come there by itself; so may later slices, if that is what it
+// begins with.
+std::byte* PlanOperation::place(int peer, const FrameHeader& header) {
+  const auto coming = streams_.coming(peer, header);
+  if (!coming || post_.size_only || post_.output == nullptr) return nullptr;
+  const LaneRun& run = lanes_[coming->lane];
+  if (run.lane->scratch || run.slice == run.slices || !may_begin(run)) return nullptr;
+  const bool is_first = run.lane->steps.front().kind == StepKind::recv_copy;
+  const std::size_t at = is_first ? 0 : run.step;
+  const Step& step = run.lane->steps[at];
+  const bool is_next =
+      step.kind == StepKind::recv_copy && run.streams[at] == coming->inbound && (is_first || header.slice == run.slice);
+  const bool is_raw = math_.codec == nullptr || step.raw;
+  const std::size_t bytes = slice_length(run.lane->count, header.slice) * math_.element_size();
+  if (!is_next || !is_raw || header.payload_bytes != bytes) return nullptr;
+  streams_.note_placed(*coming, header);
+  return output_slice(run, header.slice);
+}
+
 Status PlanOperation::on_grant(int peer, const wire::FrameHeader& header) {
   return wake(streams_.on_grant(peer, header), peer, header, "granted");
 }
@@ -286,8 +305,11 @@ const std::byte* PlanOperation::input_slice(LaneRun& run) {
 
 std::byte* PlanOperation::output_slice(LaneRun& run) {
   if (run.lane->scratch) return run.finishes ? run.math.scratch(math_) : nullptr;
-  if (post_.output == nullptr) return nullptr;
-  return post_.output + (run.lane->output_begin + run.slice * slice_elements_) * math_.element_size();
+  return post_.output == nullptr ? nullptr : output_slice(run, run.slice);
+}
+
+std::byte* PlanOperation::output_slice(const LaneRun& run, std::uint64_t slice) const {
+  return post_.output + (run.lane->output_begin + slice * slice_elements_) * math_.element_size();
 }
 
 bool PlanOperation::is_requantized(const LaneRun& run) const {

@@ -34,6 +34,8 @@ class PlanOperation final : public Operation {
   Result<bool> advance() override;
   bool finished() const override { return unfinished_lanes_ == 0; }
   Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
+  std::byte* place(int peer, const wire::FrameHeader& header) override;
+  bool awaits_placed() const override { return streams_.awaits_placed(); }
   Status on_grant(int peer, const wire::FrameHeader& header) override;
   Status on_request(int peer, const wire::FrameHeader& header) override;
   Waiting waiting() const override { return streams_.waiting(); }
@@ -95,6 +97,7 @@ class PlanOperation final : public Operation {
   std::size_t slice_length(const LaneRun& run) const;
   const std::byte* input_slice(LaneRun& run);
   std::byte* output_slice(LaneRun& run);
+  std::byte* output_slice(const LaneRun& run, std::uint64_t slice) const;
   bool is_requantized(const LaneRun& run) const;
 
   const std::uint64_t slice_elements_;

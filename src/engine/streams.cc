@@ -65,11 +65,12 @@ void Streams::begin(std::uint64_t sequence, std::uint64_t fingerprint) {
   sequence_ = sequence;
   fingerprint_ = fingerprint;
   sends_announced_ = false;
+  placed_ = 0;
   due_grants_.reset(inbound_.size());
   for (std::size_t i = 0; i < inbound_.size(); ++i) {
     Inbound& stream = inbound_[i];
     stream.needs_leave = !stream.options.eager;
-    stream.received = stream.consumed = stream.granted = stream.received_bytes = 0;
+    stream.received = stream.consumed = stream.granted = stream.placed = stream.received_bytes = 0;
     if (needs_grant(stream)) due_grants_.insert(i);
   }
   for (Outbound& stream : outbound_) {
@@ -81,7 +82,8 @@ void Streams::begin(std::uint64_t sequence, std::uint64_t fingerprint) {
 // ---- frames from peers
 
 std::optional<std::size_t> Streams::on_data(int peer, const FrameHeader& header, const ReceivedFrame& frame) {
-  HeldSlice held{frame, frame.bytes.subspan(wire::kHeaderBytes), (header.phase & kEagerFlag) != 0};
+  HeldSlice held{frame, frame.payload(), (header.phase & kEagerFlag) != 0};
+  if (frame.is_placed() && placed_ > 0) --placed_;
   const auto phase = static_cast<std::uint16_t>(header.phase & ~kEagerFlag);
   const std::size_t index = find(inbound_addresses_, peer, phase, header.chunk);
   Inbound* stream = index == IndexSet::kNone ? nullptr : &inbound_[index];
@@ -95,6 +97,22 @@ std::optional<std::size_t> Streams::on_data(int peer, const FrameHeader& header,
   stream->received_bytes += held.payload.size();
   held_[stream->first_held + stream->received++ % kWindow] = held;
   return stream->options.lane;
+}
+
+// A slice gets a place once, and only one that is still wanted: nothing is written where all has come.
+std::optional<Streams::Coming> Streams::coming(int peer, const FrameHeader& header) const {
+  const auto phase = static_cast<std::uint16_t>(header.phase & ~kEagerFlag);
+  const std::size_t index = find(inbound_addresses_, peer, phase, header.chunk);
+  if (index == IndexSet::kNone) return std::nullopt;
+  const Inbound& stream = inbound_[index];
+  const bool is_wanted = header.slice >= std::max(stream.received, stream.placed) && header.slice < stream.granted;
+  if (!is_wanted) return std::nullopt;
+  return Coming{stream.options.lane, index};
+}
+
+void Streams::note_placed(const Coming& coming, const FrameHeader& header) {
+  inbound_[coming.inbound].placed = std::uint64_t{header.slice} + 1;
+  ++placed_;
 }
 
 std::optional<std::size_t> Streams::on_grant(int peer, const FrameHeader& header) {

@@ -54,6 +54,16 @@ class Streams {
   // ---- frames from peers: the lane that waits for it; nothing if no stream expects it now
   // Takes over the frame in either case.
   std::optional<std::size_t> on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame);
+  // The stream that such a frame is the next but so many of, if none of those before it has a later one's place:
+  // see place().
+  struct Coming {
+    std::size_t lane;
+    std::size_t inbound;
+  };
+  std::optional<Coming> coming(int peer, const wire::FrameHeader& header) const;
+  // Its payload will lie in its place; counted until it is here.
+  void note_placed(const Coming& coming, const wire::FrameHeader& header);
+  bool awaits_placed() const { return placed_ > 0; }
   std::optional<std::size_t> on_grant(int peer, const wire::FrameHeader& header);
   std::optional<std::size_t> on_request(int peer, const wire::FrameHeader& header);
 
@@ -88,6 +98,7 @@ class Streams {
     std::uint64_t received = 0;  // slices, in order
     std::uint64_t consumed = 0;
     std::uint64_t granted = 0;
+    std::uint64_t placed = 0;  // the slices before this one have come or have a place
     std::uint64_t received_bytes = 0;
   };
   struct Outbound {
@@ -126,6 +137,7 @@ class Streams {
   std::vector<HeldSlice> held_;  // of each inbound stream as many as it may hold
   IndexSet due_grants_;          // of inbound streams; to be looked at
   bool sends_announced_ = false;
+  std::size_t placed_ = 0;  // slices on their way to their place
 };
 
 }  // namespace qccl::engine

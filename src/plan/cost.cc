@@ -72,7 +72,7 @@ class Meter {
     const bool local = hosts_.host_of(rank_) == hosts_.host_of(peer);
     const Link& link = local ? links_.local : links_.wire;
     const double bytes = payload(step) + encoding_.frame_bytes * slices_;
-    const bool is_long = payload(step) >= encoding_.eager_bytes;
+    const bool is_long = payload(step) > encoding_.eager_bytes;
     const double slower = is_long ? 1 + link.crowding * further_peers_ : 1;
     load_.processor += slices_ * link.frame_seconds + slower * seconds(bytes, link.rank_rate);
     load_.largest_stream = std::max(load_.largest_stream, payload(step));

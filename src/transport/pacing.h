@@ -29,6 +29,8 @@ class PacedTransport final : public Transport {
   bool commit_gathered(std::size_t head_bytes, ConstBytes payload) override;
   std::optional<ReceivedFrame> receive() override { return inner_->receive(); }
   void release(const ReceivedFrame& frame) override { inner_->release(frame); }
+  void set_placement(PayloadPlacement* placement) override { inner_->set_placement(placement); }
+  void withdraw() override { inner_->withdraw(); }
   bool progress() override { return inner_->progress(); }
   std::optional<PeerLoss> next_loss() override { return inner_->next_loss(); }
   void sleep(TimePoint deadline, const Clock& clock) override;

@@ -48,6 +48,14 @@ std::optional<ReceivedFrame> Router::receive() {
 
 void Router::release(const ReceivedFrame& frame) { endpoint(frame.peer).release(frame); }
 
+void Router::set_placement(PayloadPlacement* placement) {
+  for (const auto& each : endpoints_) each->set_placement(placement);
+}
+
+void Router::withdraw() {
+  for (const auto& each : endpoints_) each->withdraw();
+}
+
 bool Router::progress() {
   bool moved = false;
   for (const auto& each : endpoints_) moved |= each->progress();

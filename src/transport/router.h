@@ -22,6 +22,8 @@ class Router final : public Transport {
   bool commit_gathered(std::size_t head_bytes, ConstBytes payload) override;
   std::optional<ReceivedFrame> receive() override;
   void release(const ReceivedFrame& frame) override;
+  void set_placement(PayloadPlacement* placement) override;
+  void withdraw() override;
   bool progress() override;
   std::optional<PeerLoss> next_loss() override;
   void sleep(TimePoint deadline, const Clock& clock) override;

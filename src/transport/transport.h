@@ -25,12 +25,28 @@ inline constexpr std::size_t kMaxPayloadBytes = 256 * 1024;
 inline constexpr std::size_t kFrameHeaderBytes = 64;
 inline constexpr std::size_t kMaxFrameBytes = kMaxPayloadBytes + kFrameHeaderBytes;
 
-// A received frame. `bytes` stays valid until release(slot); a receiver may hold any number and
+// A received frame. It stays valid until release(); a receiver may hold any number and
 // release them in any order. A transport whose slots run short copies what it delivers.
 struct ReceivedFrame {
   int peer = -1;
-  ConstBytes bytes;
+  ConstBytes bytes;  // header and payload; of a frame whose payload was placed, the header
   void* slot = nullptr;
+  ConstBytes placed{};  // see PayloadPlacement
+
+  bool is_placed() const { return placed.data() != nullptr; }
+  // `bytes` is at least a header.
+  ConstBytes payload() const { return is_placed() ? placed : bytes.subspan(kFrameHeaderBytes); }
+};
+
+// Where the payloads of frames belong that are still on their way. A transport that reads a stream then puts them
+// there at once.
+class PayloadPlacement {
+ public:
+  virtual ~PayloadPlacement() = default;
+  // During progress(), once for a frame of `peer` of which the header (kFrameHeaderBytes) has come: where all of its
+  // payload may be written from now on, or null. The memory must stay valid until receive() hands the frame out, or
+  // withdraw().
+  virtual std::byte* place(int peer, ConstBytes header) = 0;
 };
 
 // data obeys pacing; control (grants, heartbeats, poison) is exempt.
@@ -101,6 +117,11 @@ class Transport {
   // The next frame that has arrived, from any peer.
   virtual std::optional<ReceivedFrame> receive() = 0;
   virtual void release(const ReceivedFrame& frame) = 0;
+  // Who is asked where payloads belong; null: nobody. It must outlive the transport or be taken back.
+  virtual void set_placement(PayloadPlacement* placement) { static_cast<void>(placement); }
+  // Nothing more is written to where payloads were placed, nor read from there by frames that receive() has yet to
+  // hand out: what has come of those goes on in the transport's own memory.
+  virtual void withdraw() {}
 
   // Moves bytes without blocking; true if anything moved.
   virtual bool progress() = 0;

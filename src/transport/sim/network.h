@@ -8,6 +8,9 @@
 // of one host there is only the local rate and latency. Faults: kill a rank, stop a rank, damage a
 // frame.
 //
+// Of the frames whose first byte has come two thirds are placed, if their receiver says where: until they are received
+// what lies there is garbage.
+//
 // A rank's processor does one thing after the other: frames take it some time at both ends, work() takes more, and what
 // the rank sends leaves when its processor has come to it. Who looks at ranks does so when they are free (sim/world.h).
 #pragma once
@@ -86,6 +89,9 @@ class Network {
   void set_tap(Tap tap) { tap_ = std::move(tap); }
   // Frames that `rank` received and has not released.
   std::size_t held_frames(int rank) const { return held_frames_[index(rank)]; }
+  // Frames that were received with their payload in its place, and those on their way to `rank` that have one.
+  std::uint64_t placed_frames() const { return placed_frames_; }
+  std::size_t places_in_use(int rank) const;
 
   // Sets the clock to the next arrival at a running rank; false if nothing is on its way.
   bool advance();
@@ -131,6 +137,8 @@ class Network {
     TimePoint passed{};  // by the last byte: the pipes so far
     bool has_left = false;
     bool has_landed = false;
+    bool was_asked_for = false;   // where its payload belongs
+    std::byte* placed = nullptr;  // there
     Account account;
   };
   struct Event {
@@ -143,6 +151,7 @@ class Network {
     int host = 0;
     int slow_pipe = -1;
     std::deque<Flight*> arrived;
+    std::vector<Flight*> coming;  // and these: begun to come, and not received; size_only: none
     Account account;
     TimePoint last_arrival{};
     TimePoint busy_until{};
@@ -193,6 +202,7 @@ class Network {
   std::vector<std::byte> blank_;     // size_only: what every data frame's bytes point at
   std::uint64_t wire_bytes_ = 0;
   std::uint64_t frames_ = 0;
+  std::uint64_t placed_frames_ = 0;
   Tap tap_;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
 };

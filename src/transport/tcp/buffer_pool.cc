@@ -23,7 +23,11 @@ FrameBuffer* BufferPool::take(std::size_t bytes) {
   std::uint8_t size_class = 0;
   while (kCapacities[size_class] < bytes) ++size_class;
   FrameBuffer*& head = free_[size_class];
-  if (head != nullptr) return std::exchange(head, head->next);
+  if (head != nullptr) {
+    FrameBuffer* const buffer = std::exchange(head, head->next);
+    buffer->placed = nullptr;
+    return buffer;
+  }
   void* memory = ::operator new(sizeof(FrameBuffer) + kCapacities[size_class], kAlignment);
   auto* const buffer = new (memory) FrameBuffer;
   buffer->size_class = size_class;

@@ -21,6 +21,7 @@ struct alignas(64) FrameBuffer {
   std::int32_t peer = -1;
   std::uint8_t size_class = 0;
   TrafficClass traffic = TrafficClass::data;
+  std::byte* placed = nullptr;  // of a received frame: where its payload lies, if not here
 
   std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
 };

@@ -6,7 +6,7 @@
 
 namespace qccl::tcp {
 
-FrameReader::Outcome FrameReader::read(int fd, std::size_t budget, FrameList& frames) {
+FrameReader::Outcome FrameReader::read(int fd, std::size_t budget, PayloadPlacement* placement, FrameList& frames) {
   Outcome outcome;
   while (outcome.bytes < budget) {
     std::size_t offered = 0;
@@ -20,7 +20,7 @@ FrameReader::Outcome FrameReader::read(int fd, std::size_t budget, FrameList& fr
       current_->filled += static_cast<std::uint32_t>(direct);
       staged -= direct;
     }
-    if (const auto status = cut(staged, frames); !status.ok()) {
+    if (const auto status = cut(staged, placement, frames); !status.ok()) {
       outcome.loss = "sent bytes that are no frame: " + status.error().message;
       return outcome;
     }
@@ -34,7 +34,7 @@ FrameReader::Outcome FrameReader::read(int fd, std::size_t budget, FrameList& fr
 os::IoResult FrameReader::read_once(int fd, std::size_t& offered) {
   const Bytes staging = expect_large_ ? staging_.first(kPeekBytes) : staging_;
   if (current_ != nullptr) {
-    const Bytes rest(current_->data() + current_->filled, current_->bytes - current_->filled);
+    const Bytes rest = missing_part();
     offered = rest.size() + staging.size();
     return os::read_some(fd, rest, staging);
   }
@@ -45,7 +45,7 @@ os::IoResult FrameReader::read_once(int fd, std::size_t& offered) {
 }
 
 // Cuts what stands at the front of the staging area (a partial header and `staged` new bytes).
-Status FrameReader::cut(std::size_t staged, FrameList& frames) {
+Status FrameReader::cut(std::size_t staged, PayloadPlacement* placement, FrameList& frames) {
   if (current_ != nullptr && current_->filled == current_->bytes) frames.push_back(std::exchange(current_, nullptr));
   ConstBytes source = staging_.first(std::exchange(header_bytes_, 0) + staged);
   while (!source.empty()) {
@@ -54,28 +54,56 @@ Status FrameReader::cut(std::size_t staged, FrameList& frames) {
       header_bytes_ = source.size();
       return {};
     }
-    QCCL_TRY(begin_frame(source.data()));
+    QCCL_TRY(begin_frame(source.data(), placement));
     source = source.subspan(fill_frame(source, frames));
   }
   return {};
 }
 
-Status FrameReader::begin_frame(const std::byte* header) {
+Status FrameReader::begin_frame(const std::byte* header, PayloadPlacement* placement) {
   auto decoded = wire::decode_header(header);
   if (!decoded) return decoded.failure();
-  current_ = pool_->take(wire::kHeaderBytes + decoded->payload_bytes);
-  current_->bytes = static_cast<std::uint32_t>(wire::kHeaderBytes + decoded->payload_bytes);
-  current_->filled = 0;
+  const std::size_t bytes = wire::kHeaderBytes + decoded->payload_bytes;
   expect_large_ = decoded->payload_bytes >= kLargePayloadBytes;
+  const bool asks = expect_large_ && placement != nullptr;
+  std::byte* const place = asks ? placement->place(peer_, {header, wire::kHeaderBytes}) : nullptr;
+  current_ = pool_->take(place != nullptr ? wire::kHeaderBytes : bytes);
+  current_->bytes = static_cast<std::uint32_t>(bytes);
+  current_->placed = place;
+  std::memcpy(current_->data(), header, wire::kHeaderBytes);
+  current_->filled = wire::kHeaderBytes;
   return {};
 }
 
+// Of the current frame, whose header is complete.
+Bytes FrameReader::missing_part() const {
+  std::byte* const payload = current_->placed != nullptr ? current_->placed : current_->data() + wire::kHeaderBytes;
+  return {payload + (current_->filled - wire::kHeaderBytes), current_->bytes - current_->filled};
+}
+
+// `source` begins with the frame's header.
 std::size_t FrameReader::fill_frame(ConstBytes source, FrameList& frames) {
   const std::size_t bytes = std::min<std::size_t>(source.size(), current_->bytes);
-  std::memcpy(current_->data(), source.data(), bytes);
+  const ConstBytes payload = source.first(bytes).subspan(wire::kHeaderBytes);
+  if (!payload.empty()) std::memcpy(missing_part().data(), payload.data(), payload.size());
   current_->filled = static_cast<std::uint32_t>(bytes);
   if (current_->filled == current_->bytes) frames.push_back(std::exchange(current_, nullptr));
   return bytes;
+}
+
+FrameBuffer* FrameReader::gathered(FrameBuffer* frame, BufferPool& pool) {
+  FrameBuffer* const whole = pool.take(frame->bytes);
+  whole->bytes = frame->bytes;
+  whole->filled = frame->filled;
+  whole->peer = frame->peer;
+  std::memcpy(whole->data(), frame->data(), wire::kHeaderBytes);
+  std::memcpy(whole->data() + wire::kHeaderBytes, frame->placed, frame->filled - wire::kHeaderBytes);
+  pool.give_back(frame);
+  return whole;
+}
+
+void FrameReader::withdraw() {
+  if (current_ != nullptr && current_->placed != nullptr) current_ = gathered(current_, *pool_);
 }
 
 std::string FrameReader::describe_end(const os::IoResult& io) const {

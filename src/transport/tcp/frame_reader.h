@@ -1,8 +1,9 @@
 // The receiving half of a connection: cuts a stream into frames.
 //
 // Small frames: one read into a staging area (shared by all connections, so that it stays in
-// cache) takes many, and each is copied out. A large payload is read straight into its frame's
-// buffer; the same call takes the beginning of what follows into the staging area.
+// cache) takes many, and each is copied out. A large payload is read straight to where it belongs, if
+// somebody knows, or into its frame's buffer; the same call takes the beginning of what follows into the
+// staging area.
 #pragma once
 
 #include <array>
@@ -20,7 +21,7 @@ inline constexpr std::size_t kStagingBytes = 64 * 1024;
 class FrameReader {
  public:
   // `staging` (kStagingBytes) is used during read() only.
-  FrameReader(BufferPool& pool, Bytes staging) : pool_(&pool), staging_(staging) {}
+  FrameReader(int peer, BufferPool& pool, Bytes staging) : peer_(peer), pool_(&pool), staging_(staging) {}
 
   struct Outcome {
     std::size_t bytes = 0;  // read from the socket
@@ -28,9 +29,13 @@ class FrameReader {
     std::string loss;       // why there will be no more frames; empty while there may be
   };
   // Reads about `budget` bytes at most and appends the frames that are complete to `frames`,
-  // also when it reports a loss.
-  Outcome read(int fd, std::size_t budget, FrameList& frames);
+  // also when it reports a loss. `placement` may be null.
+  Outcome read(int fd, std::size_t budget, PayloadPlacement* placement, FrameList& frames);
 
+  // Goes on with the half received frame in its own memory, if its payload was placed.
+  void withdraw();
+  // The same frame with its payload in its own memory; `frame` is given back.
+  static FrameBuffer* gathered(FrameBuffer* frame, BufferPool& pool);
   // Drops the frame that is half received.
   void clear();
 
@@ -39,11 +44,13 @@ class FrameReader {
   static constexpr std::size_t kPeekBytes = 1024;              // the next header and a small frame
 
   os::IoResult read_once(int fd, std::size_t& offered);
-  Status cut(std::size_t staged, FrameList& frames);
-  Status begin_frame(const std::byte* header);
+  Status cut(std::size_t staged, PayloadPlacement* placement, FrameList& frames);
+  Status begin_frame(const std::byte* header, PayloadPlacement* placement);
   std::size_t fill_frame(ConstBytes source, FrameList& frames);
+  Bytes missing_part() const;
   std::string describe_end(const os::IoResult& io) const;
 
+  int peer_;
   BufferPool* pool_;
   Bytes staging_;
   FrameBuffer* current_ = nullptr;                      // the frame being received: its header is complete

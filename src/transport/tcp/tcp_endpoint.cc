@@ -35,8 +35,8 @@ constexpr Nanoseconds kClosePatience = std::chrono::seconds(2);
 constexpr Nanoseconds kCloseLook = std::chrono::microseconds(100);
 
 struct Connection {
-  Connection(os::Fd socket, BufferPool& pool, Bytes staging, std::size_t send_queue_bytes)
-      : fd(std::move(socket)), reader(pool, staging), writer(pool, send_queue_bytes) {}
+  Connection(int peer, os::Fd socket, BufferPool& pool, Bytes staging, std::size_t send_queue_bytes)
+      : fd(std::move(socket)), reader(peer, pool, staging), writer(pool, send_queue_bytes) {}
 
   bool open() const { return fd.valid(); }
 
@@ -63,6 +63,8 @@ class TcpEndpoint final : public Endpoint {
   bool commit_gathered(std::size_t head_bytes, ConstBytes payload) override;
   std::optional<ReceivedFrame> receive() override;
   void release(const ReceivedFrame& frame) override { pool_.give_back(static_cast<FrameBuffer*>(frame.slot)); }
+  void set_placement(PayloadPlacement* placement) override { placement_ = placement; }
+  void withdraw() override;
   bool progress() override;
   std::optional<PeerLoss> next_loss() override;
   bool arm() override;
@@ -95,6 +97,7 @@ class TcpEndpoint final : public Endpoint {
   std::vector<std::unique_ptr<Connection>> connections_;  // by rank; null where there is none
   std::vector<int> open_;                                 // ranks whose connection is open
   std::optional<os::Poller> own_poller_;                  // with several peers: watches them, is watched by poller()
+  PayloadPlacement* placement_ = nullptr;
   FrameList undelivered_;
   FrameBuffer* reserved_ = nullptr;
   std::uint64_t burst_ = 1;  // commits between two progress() calls
@@ -109,8 +112,8 @@ Status TcpEndpoint::start(std::vector<os::Fd> sockets_by_rank) {
     if (!sockets_by_rank[rank].valid()) continue;
     QCCL_TRY(os::set_no_delay(sockets_by_rank[rank]));
     if (is_local(static_cast<int>(rank))) os::set_loopback_congestion_control(sockets_by_rank[rank]);
-    connections_[rank] =
-        std::make_unique<Connection>(std::move(sockets_by_rank[rank]), pool_, staging_, options_.send_queue_bytes);
+    connections_[rank] = std::make_unique<Connection>(static_cast<int>(rank), std::move(sockets_by_rank[rank]), pool_,
+                                                      staging_, options_.send_queue_bytes);
     open_.push_back(static_cast<int>(rank));
   }
   if (static_cast<int>(open_.size()) > options_.max_directly_read) {
@@ -182,7 +185,18 @@ std::optional<ReceivedFrame> TcpEndpoint::receive() {
   if (undelivered_.empty()) return std::nullopt;
   FrameBuffer* const frame = undelivered_.pop_front();
   at(frame->peer).undelivered_bytes -= frame->bytes;
-  return ReceivedFrame{frame->peer, ConstBytes(frame->data(), frame->bytes), frame};
+  if (frame->placed == nullptr) return ReceivedFrame{frame->peer, ConstBytes(frame->data(), frame->bytes), frame};
+  return ReceivedFrame{frame->peer, ConstBytes(frame->data(), kFrameHeaderBytes), frame,
+                       ConstBytes(frame->placed, frame->bytes - kFrameHeaderBytes)};
+}
+
+void TcpEndpoint::withdraw() {
+  for (const int peer : open_) at(peer).reader.withdraw();
+  FrameList frames = std::exchange(undelivered_, FrameList{});
+  while (!frames.empty()) {
+    FrameBuffer* const frame = frames.pop_front();
+    undelivered_.push_back(frame->placed != nullptr ? FrameReader::gathered(frame, pool_) : frame);
+  }
 }
 
 bool TcpEndpoint::progress() {
@@ -237,7 +251,7 @@ std::size_t TcpEndpoint::read_from(int peer) {
   Connection& connection = at(peer);
   if (!connection.open() || connection.undelivered_bytes >= options_.receive_queue_bytes) return 0;
   FrameList frames;
-  auto outcome = connection.reader.read(connection.fd.get(), kReadBytesPerPeer, frames);
+  auto outcome = connection.reader.read(connection.fd.get(), kReadBytesPerPeer, placement_, frames);
   while (!frames.empty()) {
     FrameBuffer* const frame = frames.pop_front();
     frame->peer = peer;

@@ -60,7 +60,9 @@ TEST(AlgorithmTable, of_hosts_on_one_machine_that_share_cores_sends_fewer_messag
   conditions.one_machine = true;
   EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 13)), Algorithm::sra);
   conditions.shared_cores = 2;
-  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 13)), Algorithm::recursive_doubling);
+  for (const std::size_t elements : {1, 64, 1 << 10, 1 << 13}) {
+    EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(elements)), Algorithm::recursive_doubling) << elements;
+  }
 }
 
 // Its profile holds what was measured with ranks that take turns.

@@ -55,7 +55,8 @@ plan::Links Conditions::links(std::string_view codec) const {
   plan::Links links = plan::links_of(profile, codec);
   if (tcp_inside) links.local = profile.loopback;
   if (one_machine) {
-    links.wire.latency = std::min(links.wire.latency, profile.loopback.latency);
+    const double both_ends = 2 * links.wire.frame_seconds;  // a latency has them in it
+    links.wire.latency = std::min(links.wire.latency, std::max(profile.loopback.latency, both_ends));
     links.hosts_per_machine = std::numeric_limits<int>::max();
     links.cores = shared_cores;
   }

@@ -86,7 +86,7 @@ Profile measured() {
   Profile profile;
   profile.machine = "Intel Xeon (Sapphire Rapids), 2 cores";
   profile.shm = {1.1e-6, 0.48e-6, 24e9};
-  profile.loopback = {4.3e-6, 2.2e-6, 8e9};
+  profile.loopback = {4.3e-6, 3e-6, 8e9};
   profile.wire = {30e-6, 5e-6, 6.5e9};  // an interface costs more than loopback, of which only the latency is assumed
   profile.wire_rate = 1.25e9;
   profile.copy_rate = 26e9;

@@ -1,8 +1,10 @@
 #include "plan/cost.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "plan/hosts.h"
 #include "plan/way.h"
@@ -22,6 +24,22 @@ struct Load {
   double processor = 0;  // seconds
   double largest_stream = 0;
   double largest_slice = 0;  // bytes of input
+  double most_at_once = 0;   // long streams over the wire that come, while as many or more go
+};
+
+// Streams, by what they come or go at once with.
+class Crowd {
+ public:
+  void clear() { peers_.clear(); }
+  void add(int after, int phase, int peer) { peers_[{after, phase}].insert(peer); }
+  std::size_t most() const {
+    std::size_t most = 0;
+    for (const auto& [moment, peers] : peers_) most = std::max(most, peers.size());
+    return most;
+  }
+
+ private:
+  std::map<std::pair<int, int>, std::set<int>> peers_;
 };
 
 // What one rank does in a plan.
@@ -33,9 +51,12 @@ class Meter {
   Load measure(int rank) {
     rank_ = rank;
     load_ = {};
+    coming_.clear();
+    going_.clear();
     const Role role = make_role(request_, rank);
     count_peers(role);
     for (const Lane& lane : role.lanes) add(lane);
+    load_.most_at_once = static_cast<double>(std::min(coming_.most(), going_.most()));
     return load_;
   }
 
@@ -54,6 +75,7 @@ class Meter {
   void add(const Lane& lane) {
     elements_ = static_cast<double>(lane.count);
     input_ = elements_ * encoding_.element_bytes;
+    after_ = lane.after;
     slices_ = lane.count == 0 ? 1 : static_cast<double>(slice_count(lane.count, request_.slice_elements));
     const auto slice = static_cast<double>(std::min(lane.count, request_.slice_elements));
     load_.largest_slice = std::max(load_.largest_slice, slice * encoding_.element_bytes);
@@ -76,7 +98,9 @@ class Meter {
     const double slower = is_long ? 1 + link.crowding * further_peers_ : 1;
     load_.processor += slices_ * link.frame_seconds + slower * seconds(bytes, link.rank_rate);
     load_.largest_stream = std::max(load_.largest_stream, payload(step));
-    if (!local) (receives(step.kind) ? load_.received : load_.sent) += bytes;
+    if (local) return;
+    (receives(step.kind) ? load_.received : load_.sent) += bytes;
+    if (is_long && slices_ > 1) (receives(step.kind) ? coming_ : going_).add(after_, step.phase, peer);
   }
 
   const Request& request_;
@@ -89,6 +113,9 @@ class Meter {
   double input_ = 0;
   double slices_ = 0;
   double further_peers_ = 0;
+  int after_ = -1;
+  Crowd coming_;  // of streams of several slices over the wire
+  Crowd going_;
 };
 
 // The first ones (who own the only chunks of small data), the root's, the largest, the smallest and
@@ -160,6 +187,7 @@ class Pricing {
       price_.processor = std::max(price_.processor, load.processor);
       largest_stream_ = std::max(largest_stream_, load.largest_stream);
       largest_slice_ = std::max(largest_slice_, load.largest_slice);
+      most_at_once_ = std::max(most_at_once_, load.most_at_once);
     }
     price_.busiest_host_bytes = std::max({price_.busiest_host_bytes, out, in});
     busiest_work_ = std::max(busiest_work_, work);
@@ -180,6 +208,7 @@ class Pricing {
     price_.start = largest_stream_ > encoding_.eager_bytes ? (crosses ? links_.wire : links_.local).latency : 0;
     price_.first = way.wire_hops * hop.wire + way.local_hops * hop.local;
     price_.wire = std::max(wire_seconds(price_.busiest_host_bytes), wire_seconds(way.wire_hops * slice));
+    price_.wire += std::max(0.0, most_at_once_ - 1) * seconds(slice, links_.wire_rate * links_.wire_efficiency);
     const double shared = busiest_work_ * std::min(links_.hosts_per_machine, hosts_.count());
     if (links_.cores > 0) price_.processor = std::max(price_.processor, shared / links_.cores);
     const double on_way = 2 * (way.wire_hops * links_.wire.frame_seconds + way.local_hops * links_.local.frame_seconds);
@@ -201,6 +230,7 @@ class Pricing {
   double all_ranks_ = 0;
   double largest_stream_ = 0;
   double largest_slice_ = 0;
+  double most_at_once_ = 0;
 };
 
 }  // namespace

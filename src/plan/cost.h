@@ -7,7 +7,9 @@
 //                processors at both ends of each link do for a frame; what follows is pipelined
 //                behind it
 //     wire       the busiest host's bytes out or in, with headers, at its link's rate; at least what
-//                the longest way's own slices take one after the other
+//                the longest way's own slices take one after the other; and where a rank's streams of
+//                several slices come from several hosts and go to several at once, a slice of each
+//                but one, for they get into each other's way
 //     processor  what the busiest rank's takes to put frames into links and take them out, beyond
 //                those on that way, and to encode, decode, add and copy, all of it by one thread; or
 //                all ranks' together on the cores that they share

@@ -3,14 +3,17 @@
 #include <cstring>
 #include <string>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "base/digest.h"
 
 namespace qccl::wire {
 namespace {
 
 constexpr char kMagic[8] = {'Q', 'C', 'C', 'L', 'H', 'E', 'L', 'O'};
 constexpr std::size_t kChecksumOffset = 56;
+
+std::uint64_t checksum(const std::byte* hello) {
+  return digest({reinterpret_cast<const char*>(hello), kChecksumOffset});
+}
 
 }  // namespace
 
@@ -24,12 +27,12 @@ void encode_hello(const Hello& hello, std::byte* target) {
   store(target + 24, hello.job);
   store(target + 32, hello.epoch);
   store(target + 36, hello.codecs);
-  store(target + kChecksumOffset, static_cast<std::uint64_t>(XXH3_64bits(target, kChecksumOffset)));
+  store(target + kChecksumOffset, checksum(target));
 }
 
 Result<Hello> decode_hello(const std::byte* source) {
   if (std::memcmp(source, kMagic, sizeof(kMagic)) != 0 ||
-      load<std::uint64_t>(source + kChecksumOffset) != XXH3_64bits(source, kChecksumOffset)) {
+      load<std::uint64_t>(source + kChecksumOffset) != checksum(source)) {
     return Failure(ErrorKind::corrupt_data, "not a QCCL handshake");
   }
   Hello hello;

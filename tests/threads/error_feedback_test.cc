@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include "support/error_of.h"
 #include "support/transports.h"
 
 namespace qccl::testing {
@@ -26,17 +27,6 @@ std::vector<float> input_of(int rank, int step, std::size_t count = kCount) {
     input[i] = std::sin(static_cast<float>(i * 7 + static_cast<std::size_t>(rank * 13 + step * 29)));
   }
   return input;
-}
-
-// What a call throws; nothing if it does not.
-template <class Call>
-ErrorInfo error_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.info();
-  }
-  return {.kind = ErrorKind::aborted, .message = "nothing was thrown"};
 }
 
 TEST_P(ErrorFeedbackCalls, blocking_and_not_in_place_and_not_give_the_same_bits) {

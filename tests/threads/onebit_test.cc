@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "support/error_of.h"
 #include "support/transports.h"
 
 namespace qccl::testing {
@@ -247,17 +248,6 @@ TEST_P(Onebit, no_elements_clear_the_errors) {
     EXPECT_EQ(worker_error, std::vector<float>(24));
     EXPECT_EQ(server_error, std::vector<float>(8));
   });
-}
-
-// What a call throws; nothing if it does not.
-template <class Call>
-ErrorInfo error_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.info();
-  }
-  return {.kind = ErrorKind::aborted, .message = "nothing was thrown"};
 }
 
 TEST_P(Onebit, wrong_sizes_say_what_is_needed_and_leave_the_group_usable) {

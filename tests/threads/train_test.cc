@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "support/error_of.h"
 #include "support/transports.h"
 
 namespace qccl::testing {
@@ -83,16 +84,6 @@ void expect_alike(Communicator& comm, const std::vector<std::vector<float>>& dat
     comm.broadcast(first);
     EXPECT_EQ(first, own);
   }
-}
-
-template <class Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST_P(Train, begins_with_rank_0_s_values_and_averages_gradients) {
@@ -184,20 +175,22 @@ TEST_P(Train, ranks_with_different_models_are_told_which_parameter_differs) {
   expect_success(3, [](Communicator& comm) {
     const bool odd_one = comm.rank() == 2;
     Model own(comm.rank(), {10, 20, odd_one ? std::size_t{31} : std::size_t{30}});
-    EXPECT_NE(error_of([&] { DataParallel(comm, own.parameters()); }).find("parameter 2, here p2 of 3"),
+    EXPECT_NE(error_of([&] { DataParallel(comm, own.parameters()); }).message.find("parameter 2, here p2 of 3"),
               std::string::npos);
     Model same(comm.rank(), {10, 20});
     auto renamed = same.parameters();
     if (odd_one) renamed[1].name = "other";
-    EXPECT_NE(error_of([&] { DataParallel(comm, renamed); }).find("on rank 2 than on rank 0"), std::string::npos);
+    EXPECT_NE(error_of([&] { DataParallel(comm, renamed); }).message.find("on rank 2 than on rank 0"),
+              std::string::npos);
     auto fewer = same.parameters();
     if (odd_one) fewer.pop_back();
-    EXPECT_NE(error_of([&] { DataParallel(comm, fewer); }).find("rank 2 has 1 parameters, rank 0 has 2"),
+    EXPECT_NE(error_of([&] { DataParallel(comm, fewer); }).message.find("rank 2 has 1 parameters, rank 0 has 2"),
               std::string::npos);
     auto wrong = same.parameters();
     if (odd_one) wrong[0].gradient = wrong[0].gradient.first(3);
-    EXPECT_NE(error_of([&] { DataParallel(comm, wrong); }).find(odd_one ? "10 values and 3 gradients" : "rank 2 has"),
-              std::string::npos);
+    EXPECT_NE(
+        error_of([&] { DataParallel(comm, wrong); }).message.find(odd_one ? "10 values and 3 gradients" : "rank 2 has"),
+        std::string::npos);
     comm.barrier();  // the group is as good as before
   });
 }
@@ -207,9 +200,9 @@ TEST_P(Train, wrong_use_is_named) {
     Model own(0);
     DataParallel model(comm, own.parameters());
     model.ready(5);
-    EXPECT_NE(error_of([&] { model.ready(5); }).find("p5 was ready before"), std::string::npos);
-    EXPECT_NE(error_of([&] { model.ready(6); }).find("no parameter 6 of 6"), std::string::npos);
-    EXPECT_NE(error_of([&] { model.finish(); }).find("p0 was not ready"), std::string::npos);
+    EXPECT_NE(error_of([&] { model.ready(5); }).message.find("p5 was ready before"), std::string::npos);
+    EXPECT_NE(error_of([&] { model.ready(6); }).message.find("no parameter 6 of 6"), std::string::npos);
+    EXPECT_NE(error_of([&] { model.finish(); }).message.find("p0 was not ready"), std::string::npos);
   });
 }
 
@@ -311,7 +304,9 @@ TEST_P(Train, joined_ranks_pay_what_they_owe) {
 
 TEST_P(Train, an_early_end_is_thrown_on_every_rank_where_that_is_asked_for) {
   expect_success(3, [](Communicator& comm) {
-    const std::string error = error_of([&] { train_uneven(comm, {4, 2, 4}, {.throw_on_early_end = true}, {}); });
+    const std::string error = error_of([&] {
+                                train_uneven(comm, {4, 2, 4}, {.throw_on_early_end = true}, {});
+                              }).message;
     EXPECT_NE(error.find("1 of the ranks have no batch left"), std::string::npos) << error;
     comm.barrier();
   });

@@ -161,7 +161,8 @@ TEST(MakeCall, of_an_exchange_with_counts_goes_by_nothing_that_ranks_know_apart)
   GroupDefaults defaults;
   defaults.table = &table;
   for (const std::uint64_t own : {std::uint64_t{1}, std::uint64_t{1} << 24}) {
-    const auto call = make_call(Collective::all_to_all, Extent({own, 1, own, 1}), DataType::float32, 2, {}, defaults);
+    const auto call = make_call(Collective::all_to_all, Extent(std::vector<std::uint64_t>{own, 1, own, 1}),
+                                DataType::float32, 2, {}, defaults);
     ASSERT_TRUE(call.ok());
     EXPECT_EQ(call.value().algorithm, Algorithm::one_shot);
   }

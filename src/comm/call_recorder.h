@@ -17,7 +17,7 @@ class CallRecorder {
  public:
   // What a thread has recorded, and the work that ends with the last of it.
   struct Recording {
-    std::vector<engine::Post> posts;
+    engine::PostList posts;
     std::shared_ptr<internal::WorkState> work;
   };
 

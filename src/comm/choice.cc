@@ -172,8 +172,9 @@ Result<Compression> choose_compression(Collective collective, std::uint64_t coun
   return wanted;
 }
 
-Extent::Extent(std::vector<std::uint64_t> each)
-    : count(std::accumulate(each.begin(), each.end(), std::uint64_t{0})), counts(std::move(each)) {}
+Extent::Extent(std::span<const std::uint64_t> each)
+    : count(std::accumulate(each.begin(), each.end(), std::uint64_t{0})),
+      counts(std::in_place, each.begin(), each.end()) {}
 
 Result<engine::Call> make_call(Collective collective, const Extent& extent, DataType type, int world,
                                const CallOptions& options, const GroupDefaults& defaults) {

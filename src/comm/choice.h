@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -28,10 +29,10 @@ struct GroupDefaults {
 // How much data: the same count for every rank, or each rank's own (engine::Call::counts).
 struct Extent {
   Extent(std::uint64_t same) : count(same) {}  // NOLINT: a count is an extent
-  explicit Extent(std::vector<std::uint64_t> each);
+  explicit Extent(std::span<const std::uint64_t> each);
 
   std::uint64_t count;  // of each rank, or of all together
-  std::optional<std::vector<std::uint64_t>> counts{};
+  std::optional<PooledVector<std::uint64_t>> counts{};
 };
 
 // The codec of a call after the rules on size, type and operation. The group's covers sums and

@@ -18,7 +18,7 @@ using Counts = Communicator::Counts;
 
 Request request_v(Collective collective, const void* input, void* output, Counts counts, DataType type,
                   const CallOptions& options) {
-  return {collective, input, output, 0, type, options, std::vector<std::uint64_t>(counts.begin(), counts.end())};
+  return {collective, input, output, 0, type, options, PooledVector<std::uint64_t>(counts.begin(), counts.end())};
 }
 
 Request exchange_v(const void* input, Counts sends, void* output, Counts receives, DataType type,

@@ -8,6 +8,7 @@
 namespace qccl::internal {
 
 using engine::Post;
+using engine::PostList;
 
 namespace {
 
@@ -31,7 +32,7 @@ void throw_failure(const WorkState& work) {
 }
 
 // One work for all of them.
-std::shared_ptr<WorkState> join(const std::vector<Post>& posts, std::shared_ptr<WorkState> whole) {
+std::shared_ptr<WorkState> join(const PostList& posts, std::shared_ptr<WorkState> whole) {
   whole->expect_parts(posts.size());
   whole->set_held_back(false);
   for (const Post& post : posts) {
@@ -80,7 +81,7 @@ std::shared_ptr<WorkState> CommunicatorState::post(const MessageRequest& request
 int CommunicatorState::run(const MessageRequest& send, const MessageRequest& receive) {
   std::shared_ptr<comm::Context> context = this->context();
   const MessageRequest requests[] = {send, receive};
-  std::vector<Post> posts = prepare_all<MessageRequest>(requests, context);
+  PostList posts = prepare_all<MessageRequest>(requests, context);
   if (posts.empty()) return kAnySource;
   const auto received = posts.back().work;
   const auto whole = join(posts, context->make_work());
@@ -93,9 +94,8 @@ int CommunicatorState::run(const MessageRequest& send, const MessageRequest& rec
 
 // What is left to post: nothing if the calling thread records.
 template <class AnyRequest>
-std::vector<Post> CommunicatorState::prepare_all(std::span<const AnyRequest> requests,
-                                                 std::shared_ptr<comm::Context>& context) {
-  std::vector<Post> posts;
+PostList CommunicatorState::prepare_all(std::span<const AnyRequest> requests, std::shared_ptr<comm::Context>& context) {
+  PostList posts;
   posts.reserve(requests.size());
   for (const AnyRequest& request : requests) {
     Post post = prepare(request, context);
@@ -106,7 +106,7 @@ std::vector<Post> CommunicatorState::prepare_all(std::span<const AnyRequest> req
 
 void CommunicatorState::run(std::span<const Request> requests) {
   std::shared_ptr<comm::Context> context = this->context();
-  std::vector<Post> posts = prepare_all(requests, context);
+  PostList posts = prepare_all(requests, context);
   const auto whole = join(posts, context->make_work());
   context->driver().run(std::move(posts), *whole);
   throw_failure(*whole);
@@ -116,7 +116,7 @@ void CommunicatorState::run(std::span<const Request> requests) {
 std::shared_ptr<WorkState> CommunicatorState::post(std::span<const Request> requests) {
   std::shared_ptr<comm::Context> context = this->context();
   const auto recorded = context->recorder().work();
-  std::vector<Post> posts = prepare_all(requests, context);
+  PostList posts = prepare_all(requests, context);
   if (recorded != nullptr) return recorded;
   auto whole = context->make_work();
   whole->context = context;

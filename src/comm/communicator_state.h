@@ -35,7 +35,7 @@ class CommunicatorState {
     std::size_t count;
     DataType type;
     const CallOptions& options;
-    std::optional<std::vector<std::uint64_t>> counts{};  // the v forms, as engine::Call has them
+    std::optional<PooledVector<std::uint64_t>> counts{};  // the v forms, as engine::Call has them
   };
   // Between group_start() and group_end() of the calling thread both only record the call.
   void run(const Request& request);
@@ -112,7 +112,7 @@ class CommunicatorState {
   }
   std::shared_ptr<WorkState> begin(engine::Post post, const std::shared_ptr<comm::Context>& context);
   template <class AnyRequest>
-  std::vector<engine::Post> prepare_all(std::span<const AnyRequest> requests, std::shared_ptr<comm::Context>& context);
+  engine::PostList prepare_all(std::span<const AnyRequest> requests, std::shared_ptr<comm::Context>& context);
   void find_region(engine::Post& post, const Request& request);
   std::string wrong_buffers(const engine::Call& call, const Request& request) const;
   std::shared_ptr<comm::Context> take_context();

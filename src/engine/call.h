@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/pooled.h"
 #include "codec/codec.h"
 #include "engine/feedback_state.h"
 #include "engine/work_state.h"
@@ -38,8 +39,8 @@ struct Call {
   std::size_t slice_bytes = 0;                // set by the engine from its options
   // The v forms: each rank's count; all_to_all: what this rank sends to each rank, then what it
   // receives from each.
-  std::vector<std::uint64_t> counts{};
-  std::vector<int> hosts{};  // of each rank, for hierarchical plans; set by the engine
+  PooledVector<std::uint64_t> counts{};
+  PooledVector<int> hosts{};  // of each rank, for hierarchical plans; set by the engine
 
   friend bool operator==(const Call&, const Call&) = default;
   std::uint64_t fingerprint() const;
@@ -87,6 +88,8 @@ struct Post {
   bool size_only = false;
   plan::WorkMeter* meter = nullptr;
 };
+
+using PostList = PooledVector<Post>;
 
 // Elements of the caller's input and output buffers on `rank`.
 std::uint64_t input_elements(const Call& call, int world, int rank);

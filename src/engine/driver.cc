@@ -145,17 +145,11 @@ void Driver::post(Post&& post) {
   run_or_enqueue({.post = std::move(post)}, lock, awaited);
 }
 
-Driver::Entry Driver::all_of(std::vector<Post> posts) {
-  return {.action = [posts = std::move(posts)](Engine& engine) mutable {
-    for (Post& post : posts) engine.post(std::move(post));
-  }};
-}
-
-void Driver::post(std::vector<Post> posts) {
+void Driver::post(PostList posts) {
   stamp(posts);
   const bool awaited = std::all_of(posts.begin(), posts.end(), [](const Post& post) { return post.awaited; });
   std::unique_lock lock(mutex_);
-  run_or_enqueue(all_of(std::move(posts)), lock, awaited);
+  run_or_enqueue({.posts = std::move(posts)}, lock, awaited);
 }
 
 // With the token: drives until `work` is done, and gives it back.
@@ -196,11 +190,11 @@ void Driver::run(Post&& post, internal::WorkState& work) {
   finish(work);
 }
 
-void Driver::run(std::vector<Post> posts, internal::WorkState& work) {
+void Driver::run(PostList posts, internal::WorkState& work) {
   stamp(posts);
   std::unique_lock lock(mutex_);
   if (taken_) {
-    run_or_enqueue(all_of(std::move(posts)), lock);
+    run_or_enqueue({.posts = std::move(posts)}, lock);
     lock.unlock();
     wait(work, kForever);
     return;
@@ -272,7 +266,8 @@ void Driver::drive_until_flushed(TimePoint deadline) {
 
 void Driver::Entry::run(Engine& engine) {
   if (post) return engine.post(std::move(*post));
-  action(engine);
+  for (Post& each : posts) engine.post(std::move(each));
+  if (action) action(engine);
 }
 
 void Driver::run_inbox() {

@@ -48,8 +48,8 @@ class Driver {
   // Posts and drives until its `work` is done, in this thread where the token is free.
   void run(Post&& post, internal::WorkState& work);
   // The same for several, which are all posted before any of them moves; run() ends with `work`.
-  void post(std::vector<Post> posts);
-  void run(std::vector<Post> posts, internal::WorkState& work);
+  void post(PostList posts);
+  void run(PostList posts, internal::WorkState& work);
   // Drives until everything committed has left this process, or `deadline` has come.
   void drive_until_flushed(TimePoint deadline);
   // Drives until `work` is done or `deadline` has come; true if done.
@@ -60,16 +60,16 @@ class Driver {
 
  private:
   using Action = std::function<void(Engine&)>;
-  // What the holder is to do: post a call, which needs no memory, or anything else.
+  // What the holder is to do: post a call or several, which needs no memory, or anything else.
   struct Entry {
     std::optional<Post> post{};
+    PostList posts{};
     Action action{};
     void run(Engine& engine);
   };
 
   // Runs the entry at once with the token, or leaves it to the holder; true in the first case.
   bool run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock, bool awaited = false);
-  static Entry all_of(std::vector<Post> posts);
   void stamp(std::span<Post> posts) const;
   void take_token(std::unique_lock<std::mutex>& lock);
   void finish(internal::WorkState& work);

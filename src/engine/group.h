@@ -71,7 +71,7 @@ struct Group {
   std::vector<PastCall> history;       // the last kHistory calls; sequence s at (s - 1) % kHistory
   std::vector<StoredFrame> stored;
   bool has_board = false;
-  std::vector<int> hosts;            // by group rank
+  PooledVector<int> hosts;           // by group rank
   std::unique_ptr<Mailbox> mailbox;  // from the first message on
   Turns turns;
 

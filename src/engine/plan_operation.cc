@@ -35,8 +35,8 @@ plan::Request request_of(const Post& post, int world, std::uint64_t slice_elemen
           .bucket_size = post.codec != nullptr ? post.codec->bucket_size() : 1,
           .slice_elements = slice_elements,
           .compressed = post.codec != nullptr,
-          .counts = call.counts,
-          .hosts = call.hosts};
+          .counts = {call.counts.begin(), call.counts.end()},
+          .hosts = {call.hosts.begin(), call.hosts.end()}};
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ namespace {
 class Memory : public Transports {};
 INSTANTIATE_TEST_SUITE_P(All, Memory, ::testing::Values(TransportChoice::shm, TransportChoice::tcp), transport_name);
 
-// One call of each kind and size class; twelve of them.
+// One call of each kind and size class; two dozen of them.
 class Calls {
  public:
   explicit Calls(Communicator& comm)
@@ -54,9 +54,10 @@ class Calls {
         whole_(200'000, 1.0F),
         worker_error_(100'000),
         server_error_(50'000),
-        feedback_(100'000) {}
+        feedback_(100'000),
+        shared_(comm.allocate<float>(100'000)) {}
 
-  static constexpr int kCalls = 12;
+  static constexpr int kCalls = 24;
 
   void make_all() {
     comm_.all_reduce(small_, {.op = ReduceOp::max});
@@ -72,9 +73,27 @@ class Calls {
     exchange(small_);
     exchange(large_);
     reduced.wait();
+    comm_.all_reduce(large_, {.op = ReduceOp::max, .algorithm = Algorithm::hierarchical});
+    comm_.all_reduce(std::span<float>(shared_), {.op = ReduceOp::max});
+    comm_.sendrecv({small_.data(), 50, DataType::float32, other_}, {whole_.data(), 50, DataType::float32, other_});
+    move_pieces();
+    move_uneven_pieces();
   }
 
  private:
+  void move_pieces() {
+    comm_.reduce(small_.data(), large_.data(), small_.size(), DataType::float32, {.op = ReduceOp::max});
+    comm_.gather(small_.data(), whole_.data(), small_.size(), DataType::float32);
+    comm_.scatter(whole_.data(), large_.data(), large_.size(), DataType::float32, {.root = 1});
+    comm_.all_to_all(small_.data(), whole_.data(), small_.size() / 2, DataType::float32);
+  }
+  void move_uneven_pieces() {
+    comm_.all_gather_v(large_.data(), whole_.data(), uneven_, DataType::float32);
+    comm_.reduce_scatter_v(whole_.data(), large_.data(), uneven_, DataType::float32, {.op = ReduceOp::max});
+    comm_.gather_v(large_.data(), whole_.data(), uneven_, DataType::float32);
+    comm_.scatter_v(whole_.data(), large_.data(), uneven_, DataType::float32);
+    comm_.all_to_all_v(large_.data(), even_, whole_.data(), even_, DataType::float32);
+  }
   // Rank 0 sends first, rank 1 receives from anyone.
   void exchange(std::vector<float>& data) {
     if (comm_.rank() == 0) comm_.send(data, other_);
@@ -89,6 +108,9 @@ class Calls {
   std::vector<float> worker_error_;
   std::vector<float> server_error_;
   ErrorFeedback feedback_;
+  SharedBuffer<float> shared_;
+  const std::vector<std::size_t> uneven_ = {100'000, 77};
+  const std::vector<std::size_t> even_ = {1000, 1000};
 };
 
 // A queue may still reach a new greatest length when the ranks happen to drift apart, which is why

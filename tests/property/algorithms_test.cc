@@ -139,7 +139,10 @@ TEST_P(Algorithms, that_add_in_another_order_stay_within_the_rounding_of_it_on_a
           const Outcome outcome = run_collective(fine_, call, inputs);
           ASSERT_EQ(outcome.problem, "");
           SCOPED_TRACE(fmt::format("{} {}", call.describe(), to_string(pattern)));
-          if (algorithm == Algorithm::hierarchical) call.hosts = hosts_of_three(world_);
+          if (algorithm == Algorithm::hierarchical) {
+            const auto hosts = hosts_of_three(world_);
+            call.hosts.assign(hosts.begin(), hosts.end());
+          }
           ASSERT_EQ(check_bound(call, inputs, outcome.outputs), "");
           if (collective != Collective::all_reduce) continue;
           const std::vector<ByteVector> same(inputs.size(), outcome.outputs[0]);

@@ -333,9 +333,11 @@ class Communicator {
   // The same ranks and settings with a sequence of their own. Collective over this group.
   Communicator dup();
 
-  // Memory that every rank of this group maps, where all run on one host: all_reduce in place of it, or of the same
-  // part of it on every rank, then reduces it where it lies, several times as fast. Ordinary memory where that can't be
-  // had (QCCL_LOG=warning says why). To be passed by all ranks or by none: a call in which only some do fails on all.
+  // Memory that the ranks of this group on one host map: all_reduce in place of it, or of the same part of it on every
+  // rank, then reduces it where it lies, several times as fast where all run on one host; in a group on several,
+  // hierarchical and SRA send none of it inside a host. Until such a call has ended on all ranks, also by an error,
+  // others write to it. Ordinary memory where that can't be had (QCCL_LOG=warning says why). To be passed by all ranks
+  // or by none: a call in which only some do fails on all.
   // Collective over the group; ranks that ask for different sizes get invalid_argument.
   template <class T>
   SharedBuffer<T> allocate(std::size_t count) {

@@ -158,17 +158,25 @@ Post CommunicatorState::make_post(const Request& request, comm::Context& context
   return post;
 }
 
-// An all_reduce in place of a shared buffer goes without frames, unless it is small or the call wants otherwise, or
-// it is a premul_sum: no rank knows another's factor.
+// Where ranks reduce what lies in buffers that others map: on the board all of it, if nothing else is asked for;
+// between hosts what these algorithms do inside of one, for there each slice is read by one rank alone.
+bool CommunicatorState::suits_region(const engine::Call& call, const engine::SharedRegion& region,
+                                     const CallOptions& options) const {
+  if (!region.on_board) return call.algorithm == Algorithm::hierarchical || call.algorithm == Algorithm::sra;
+  return call.compression.is_none() && options.algorithm == Algorithm::automatic &&
+         defaults_.algorithm == Algorithm::automatic;
+}
+
+// An all_reduce in place of a shared buffer goes without frames, or with frames that carry nothing inside a host,
+// unless it is small or the call wants otherwise, or it is a premul_sum: no rank knows another's factor.
 void CommunicatorState::find_region(Post& post, const Request& request) {
   const engine::Call& call = post.call;
-  const bool suits = call.collective == Collective::all_reduce && post.input == post.output && !call.board &&
-                     call.compression.is_none() && !call.error_feedback && call.op != ReduceOp::premul_sum &&
-                     request.options.algorithm == Algorithm::automatic && defaults_.algorithm == Algorithm::automatic;
-  if (!suits || call.count == 0) return;
+  const bool may = call.collective == Collective::all_reduce && post.input == post.output && !call.board &&
+                   !call.error_feedback && call.op != ReduceOp::premul_sum;
+  if (!may || call.count == 0) return;
   auto place = regions_.find(request.output, request.count * element_bytes(request.type), rank_);
-  if (!place) return;
-  post.call.algorithm = Algorithm::one_shot;
+  if (!place || !suits_region(call, *place->region, request.options)) return;
+  if (place->region->on_board) post.call.algorithm = Algorithm::one_shot;
   post.call.region = place->region->id;
   post.call.region_offset = place->offset;
   post.region = std::move(place->region);

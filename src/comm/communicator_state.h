@@ -114,6 +114,7 @@ class CommunicatorState {
   template <class AnyRequest>
   engine::PostList prepare_all(std::span<const AnyRequest> requests, std::shared_ptr<comm::Context>& context);
   void find_region(engine::Post& post, const Request& request);
+  bool suits_region(const engine::Call& call, const engine::SharedRegion& region, const CallOptions& options) const;
   std::string wrong_buffers(const engine::Call& call, const Request& request) const;
   std::shared_ptr<comm::Context> take_context();
   std::shared_ptr<CommunicatorState> open_child(std::uint64_t id, std::string name, const std::vector<int>& members);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -31,20 +32,35 @@ struct Offer {
 };
 constexpr std::int64_t kNone = -1;
 
-void warn(const comm::Context& context, const ErrorInfo& cause) {
-  log(LogLevel::warning,
-      fmt::format("rank {}: a shared buffer becomes ordinary memory: {}", context.rank(), cause.message));
+void warn(const comm::Context& context, const std::string& cause) {
+  log(LogLevel::warning, fmt::format("rank {}: a shared buffer becomes ordinary memory: {}", context.rank(), cause));
 }
 
-SharedHeap::Block allocate_block(comm::Context& context, SharedHeap* heap, std::size_t bytes, Offer& offer) {
-  if (heap == nullptr) return {};
+// What a group can share.
+struct Reach {
+  SharedHeap* heap = nullptr;  // null: no member's memory but its own
+  bool on_board = false;
+};
+
+Reach reach_of(comm::Context& context, const CommunicatorState& group) {
+  Reach reach;
+  context.driver().with_engine([&](engine::Engine& engine) { reach = {engine.heap(), engine.has_board(group.id())}; });
+  const auto is_reached = [&](int rank) { return rank != context.rank() && reach.heap->reaches(rank); };
+  const bool has_neighbours =
+      reach.heap != nullptr && std::any_of(group.ranks().begin(), group.ranks().end(), is_reached);
+  if (!has_neighbours) reach.heap = nullptr;
+  return reach;
+}
+
+SharedHeap::Memory allocate_block(comm::Context& context, SharedHeap* heap, std::size_t bytes, Offer& offer) {
+  if (heap == nullptr) return std::static_pointer_cast<std::byte>(ordinary_memory(bytes));
   auto block = heap->allocate(bytes);
   if (!block.ok()) {
-    warn(context, block.error());
+    warn(context, block.error().message);
     return {};
   }
   offer.offset = static_cast<std::int64_t>(block->offset);
-  return std::move(*block);
+  return std::move(block->memory);
 }
 
 std::vector<Offer> exchange(CommunicatorState& group, const Offer& own) {
@@ -62,15 +78,17 @@ std::vector<Offer> exchange(CommunicatorState& group, const Offer& own) {
   return offers;
 }
 
-// Maps what the others offer; nothing if some rank has nothing or can't be mapped.
-bool map_all(comm::Context& context, const CommunicatorState& group, SharedHeap* heap, const std::vector<Offer>& offers,
-             SharedRegion& region) {
-  for (std::size_t member = 0; member < offers.size(); ++member) {
+// Maps what neighbours offer; false if one has nothing or can't be mapped, or this rank has nothing itself.
+bool map_neighbours(comm::Context& context, const CommunicatorState& group, SharedHeap* heap,
+                    const std::vector<Offer>& offers, SharedRegion& region) {
+  if (region.of_member[static_cast<std::size_t>(group.rank())] == nullptr) return false;
+  for (std::size_t member = 0; heap != nullptr && member < offers.size(); ++member) {
+    const int rank = group.ranks()[member];
+    if (region.of_member[member] != nullptr || !heap->reaches(rank)) continue;
     if (offers[member].offset == kNone) return false;
-    if (region.of_member[member] != nullptr) continue;
-    auto mapped = heap->map(group.ranks()[member], static_cast<std::uint64_t>(offers[member].offset), region.bytes);
+    auto mapped = heap->map(rank, static_cast<std::uint64_t>(offers[member].offset), region.bytes);
     if (!mapped.ok()) {
-      warn(context, mapped.error());
+      warn(context, mapped.error().message);
       return false;
     }
     region.of_member[member] = std::move(*mapped);
@@ -78,31 +96,38 @@ bool map_all(comm::Context& context, const CommunicatorState& group, SharedHeap*
   return true;
 }
 
-bool all_agree(CommunicatorState& group, bool own) {
-  std::uint8_t all = own ? 1 : 0;
+// Of all ranks' values.
+struct Outcome {
+  std::uint8_t mapped;  // all it could
+  std::uint8_t alone;   // with nobody to share with
+};
+
+Outcome least(CommunicatorState& group, Outcome own) {
   CallOptions minimum;
   minimum.op = ReduceOp::min;
-  group.run(CommunicatorState::Request{Collective::all_reduce, &all, &all, 1, DataType::uint8, minimum});
-  return all == 1;
+  group.run(CommunicatorState::Request{Collective::all_reduce, &own, &own, sizeof(own), DataType::uint8, minimum});
+  return own;
 }
 
 }  // namespace
 
 std::shared_ptr<const SharedRegion> SharedRegions::share(CommunicatorState& group, std::size_t bytes) {
   const auto context = group.context();
-  SharedHeap* heap = nullptr;
-  context->driver().with_engine(
-      [&](engine::Engine& engine) { heap = engine.has_board(group.id()) ? engine.heap() : nullptr; });
+  const Reach reach = reach_of(*context, group);
   Offer offer{static_cast<std::int64_t>(bytes), kNone};
-  SharedHeap::Block block = allocate_block(*context, heap, bytes, offer);
+  auto own = allocate_block(*context, reach.heap, bytes, offer);
   const std::vector<Offer> offers = exchange(group, offer);
   auto region = std::make_shared<SharedRegion>();
   region->id = ++made_;
   region->bytes = bytes;
+  region->on_board = reach.on_board;
   region->of_member.resize(offers.size());
-  region->of_member[static_cast<std::size_t>(group.rank())] = std::move(block.memory);
-  const bool mapped = map_all(*context, group, heap, offers, *region);
-  if (!all_agree(group, mapped)) return nullptr;
+  region->of_member[static_cast<std::size_t>(group.rank())] = std::move(own);
+  const bool mapped = map_neighbours(*context, group, reach.heap, offers, *region);
+  const bool is_alone = reach.heap == nullptr;
+  const Outcome all = least(group, {static_cast<std::uint8_t>(mapped), static_cast<std::uint8_t>(is_alone)});
+  if (all.alone == 1) warn(*context, "no two ranks of the group share memory");
+  if (all.mapped == 0 || all.alone == 1) return nullptr;
   return region;
 }
 

@@ -48,11 +48,12 @@ struct Call {
   std::string describe() const;
 };
 
-// A buffer of the same size on every rank of a group, which all of them map.
+// A buffer of the same size on every rank of a group, which those of its host map.
 struct SharedRegion {
   std::uint64_t id = 0;  // the same on all ranks; from 1
   std::size_t bytes = 0;
-  std::vector<std::shared_ptr<std::byte>> of_member;  // by group rank
+  bool on_board = false;                              // all ranks map all, and meet on the group's board
+  std::vector<std::shared_ptr<std::byte>> of_member;  // by group rank; null on other hosts
 };
 
 // What makes a call a message: send or recv, of call.count elements of call.type.
@@ -90,6 +91,9 @@ struct Post {
 };
 
 using PostList = PooledVector<Post>;
+
+// It is a SharedOperation.
+inline bool reduces_on_board(const Post& post) { return post.region != nullptr && post.region->on_board; }
 
 // Elements of the caller's input and output buffers on `rank`.
 std::uint64_t input_elements(const Call& call, int world, int rank);

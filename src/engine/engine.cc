@@ -175,7 +175,7 @@ bool Engine::claim_feedback(Post& post) {
 }
 
 std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t sequence, Post&& post) {
-  if (post.region != nullptr) {
+  if (reduces_on_board(post)) {
     has_unstarted_ = true;
     const std::uint64_t first =
         std::exchange(group.next_board_sequence, group.next_board_sequence + SharedOperation::kRounds);

@@ -69,7 +69,7 @@ class Engine : private PayloadPlacement {
   bool has_board(std::uint64_t id) const;
   // The slices of calls from now on, alike on all ranks; none is in flight.
   void use_slices(std::size_t bytes) { options_.slice_bytes = bytes; }
-  // Where all ranks of the world can share memory; else null. Lives as long as the transport.
+  // Where ranks of this host share memory; else null. Lives as long as the transport.
   SharedHeap* heap() { return transport_.heap(); }
 
   // Some operations may be logged: posts should say when they were made. Any thread may ask.

@@ -35,7 +35,7 @@ std::uint64_t bandwidth_elements(const Call& call, const Group& group) {
 }
 
 DataPath path_of(const Post& post) {
-  if (post.region != nullptr) return DataPath::shared_buffer;
+  if (reduces_on_board(post)) return DataPath::shared_buffer;
   return post.call.board ? DataPath::board : DataPath::frames;
 }
 

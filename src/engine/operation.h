@@ -91,7 +91,7 @@ class Operation {
 
   std::uint64_t sequence() const { return sequence_; }
   std::uint64_t fingerprint() const { return fingerprint_; }
-  bool is_on_board() const { return post_.call.board || post_.region != nullptr; }
+  bool is_on_board() const { return post_.call.board || reduces_on_board(post_); }
   const Call& call() const { return post_.call; }
   TimePoint deadline() const { return deadline_; }
   // The deadline counts from `now`: for one that was made without looking at the clock.

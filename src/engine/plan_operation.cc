@@ -268,14 +268,20 @@ std::size_t PlanOperation::write_payload(LaneRun& run, const Step& step, Bytes p
 
 // Sends the lane's current slice.
 PlanOperation::Outcome PlanOperation::send_slice(LaneRun& run, const Step& step, std::size_t stream) {
-  const ConstBytes ready = ready_payload(run, step);
-  const bool is_ready = ready.data() != nullptr;
+  const int peer = step.peers[run.served];
+  const bool says_only = step.kind != StepKind::send_sum && is_mapped(step, peer);
+  const ConstBytes ready = says_only ? ConstBytes() : ready_payload(run, step);
+  const bool is_ready = says_only || ready.data() != nullptr;
   const std::size_t limit = is_ready ? ready.size() : payload_limit(slice_length(run), step.raw);
   const Streams::Leave leave = streams_.may_send(stream, limit);
   if (leave == Streams::Leave::awaited) return Outcome::waits;
   if (leave == Streams::Leave::none) return Outcome::no_room;
   const Bytes payload = streams_.begin_slice(stream, limit);
   if (payload.data() == nullptr) return Outcome::no_room;
+  if (says_only && step.kind != StepKind::send_input) {
+    std::memcpy(mapped_slice(run, peer, run.lane->output_begin), output_slice(run),
+                slice_length(run) * math_.element_size());
+  }
   const std::size_t bytes = is_ready ? ready.size() : write_payload(run, step, payload);
   streams_.finish_slice(stream, is_ready ? ready : payload.first(bytes), leave == Streams::Leave::eager);
   note_sent(slice_length(run) * math_.element_size());
@@ -294,6 +300,26 @@ PlanOperation::Outcome PlanOperation::send(LaneRun& run, const Step& step) {
 }
 
 // ---- slices
+
+bool PlanOperation::is_mapped(const Step& step, int peer) const {
+  if (post_.region == nullptr || (math_.codec != nullptr && !step.raw)) return false;
+  return post_.region->of_member[static_cast<std::size_t>(peer)] != nullptr;
+}
+
+// Of the peer's buffer, from element `begin` of the lane's chunk on.
+std::byte* PlanOperation::mapped_slice(const LaneRun& run, int peer, std::uint64_t begin) const {
+  return post_.region->of_member[static_cast<std::size_t>(peer)].get() + post_.call.region_offset +
+         (begin + run.slice * slice_elements_) * math_.element_size();
+}
+
+// An empty one of a neighbour's: its input where it lies, or its result, which it has written here.
+ConstBytes PlanOperation::payload_of(LaneRun& run, const Step& step, const HeldSlice& held) {
+  const int peer = step.peers[0];
+  if (!held.payload.empty() || !is_mapped(step, peer)) return held.payload;
+  const std::size_t bytes = slice_length(run) * math_.element_size();
+  if (step.kind == StepKind::recv_reduce) return {mapped_slice(run, peer, run.lane->input_begin), bytes};
+  return run.lane->scratch ? ConstBytes() : ConstBytes(output_slice(run), bytes);
+}
 
 std::size_t PlanOperation::slice_length(const LaneRun& run) const { return slice_length(run.lane->count, run.slice); }
 
@@ -331,6 +357,7 @@ Result<PlanOperation::Outcome> PlanOperation::recv_reduce(LaneRun& run, const St
   const std::size_t from = run.streams[run.step];
   if (!streams_.has_slice(from)) return Outcome::waits;
   HeldSlice held = streams_.take_slice(from);
+  held.payload = payload_of(run, step, held);
   const Status added = run.math.add_payload(math_, held.payload, output_slice(run), slice_length(run), step.raw);
   streams_.release(run.pending);
   if (added.ok() && run.math.keeps_part()) {
@@ -346,6 +373,7 @@ Result<PlanOperation::Outcome> PlanOperation::recv_copy(LaneRun& run, const Step
   const std::size_t from = run.streams[run.step];
   if (!streams_.has_slice(from)) return Outcome::waits;
   HeldSlice held = streams_.take_slice(from);
+  held.payload = payload_of(run, step, held);
   Status copied;
   if (!run.lane->scratch) {
     copied = run.math.decode(math_, held.payload, output_slice(run), slice_length(run), step.raw);

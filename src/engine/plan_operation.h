@@ -26,7 +26,7 @@ class PlanOperation final : public Operation {
   ~PlanOperation() override;
 
   bool serves(const Group& group, const Post& post) const override {
-    return &group == &group_ && !post.message && post.call == call();
+    return &group == &group_ && !post.message && !reduces_on_board(post) && post.call == call();
   }
   void restart(std::uint64_t sequence, Post&& post, TimePoint posted);
   void retire() override;
@@ -95,6 +95,13 @@ class PlanOperation final : public Operation {
 
   std::size_t slice_length(std::uint64_t elements, std::uint64_t slice) const;
   std::size_t slice_length(const LaneRun& run) const;
+  // What raw frames between ranks that map each other's buffers (SharedRegion) say, not carry: inputs are read and
+  // results are written where they belong. A result follows from all inputs, so nothing is overwritten before it was
+  // read.
+  bool is_mapped(const plan::Step& step, int peer) const;
+  std::byte* mapped_slice(const LaneRun& run, int peer, std::uint64_t begin) const;
+  ConstBytes payload_of(LaneRun& run, const plan::Step& step, const HeldSlice& held);
+
   const std::byte* input_slice(LaneRun& run);
   std::byte* output_slice(LaneRun& run);
   std::byte* output_slice(const LaneRun& run, std::uint64_t slice) const;

@@ -15,12 +15,12 @@ namespace qccl::engine {
 class SharedOperation final : public BoardOperation {
  public:
   static constexpr std::uint64_t kRounds = 2;
-  // post.region is set; post.call.region_offset says where the call's buffer begins in it.
+  // post.region is on the board; post.call.region_offset says where the call's buffer begins in it.
   SharedOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet, BufferPool& pool,
                   std::uint64_t board_sequence);
 
   bool serves(const Group& group, const Post& post) const override {
-    return &group == &this->group() && !post.message && post.region != nullptr && post.call == call();
+    return &group == &this->group() && !post.message && reduces_on_board(post) && post.call == call();
   }
   void restart(std::uint64_t sequence, Post&& post, TimePoint posted, std::uint64_t board_sequence) {
     BoardOperation::restart(sequence, std::move(post), posted, board_sequence);

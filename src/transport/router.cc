@@ -85,6 +85,13 @@ void Router::dispatch(const os::Poller::Ready& event) {
   }
 }
 
+SharedHeap* Router::heap() {
+  for (const auto& endpoint : endpoints_) {
+    if (SharedHeap* const heap = endpoint->heap()) return heap;
+  }
+  return nullptr;
+}
+
 bool Router::flushed() const {
   for (const auto& each : endpoints_) {
     if (!each->flushed()) return false;

@@ -78,7 +78,7 @@ class Board {
   virtual std::optional<BoardCell> read(std::uint64_t group, int peer, std::uint64_t sequence) = 0;
 };
 
-// Memory that all ranks of this host map (design: shared buffers). A handle outlives the transport and may be
+// Memory that ranks of this host map. A handle outlives the transport and may be
 // dropped by any thread; freeing is local, and a peer that still maps freed memory reads zeros.
 class SharedHeap {
  public:
@@ -92,6 +92,8 @@ class SharedHeap {
   virtual ~SharedHeap() = default;
   // A block of this rank's own. ResourceExhausted.
   virtual Result<Block> allocate(std::size_t bytes) = 0;
+  // Whether the peer's blocks can be mapped.
+  virtual bool reaches(int peer) const = 0;
   // The peer's block of that offset and size.
   virtual Result<Memory> map(int peer, std::uint64_t offset, std::size_t bytes) = 0;
 };

@@ -94,7 +94,7 @@ class ShmEndpoint final : public Endpoint {
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<Peer*> peer_of_rank_;
   std::optional<shm::ShmBoard> board_;  // if the peers are all other ranks
-  std::optional<shm::ShmHeap> heap_;    // the same
+  std::optional<shm::ShmHeap> heap_;    // if there are peers
   bool closed_ = false;
   Peer* reserved_ = nullptr;  // whose reservation commit() ends
   std::size_t next_ = 0;      // the peer that receive() asks first
@@ -114,8 +114,8 @@ ShmEndpoint::ShmEndpoint(os::Poller& poller, int world, ShmHome home, std::vecto
   }
   if (static_cast<int>(peers_.size()) == world - 1) {
     board_.emplace(home_.rank, world, area_in(*home_.area), neighbours());
-    heap_.emplace(home_.rank, heaps());
   }
+  if (!peers_.empty()) heap_.emplace(home_.rank, heaps());
 }
 
 std::vector<shm::ShmBoard::Neighbour> ShmEndpoint::neighbours() const {

@@ -17,6 +17,7 @@ class ShmHeap final : public SharedHeap {
   ShmHeap(int rank, std::vector<std::shared_ptr<os::Fd>> of_rank) : rank_(rank), of_rank_(std::move(of_rank)) {}
 
   Result<Block> allocate(std::size_t bytes) override;
+  bool reaches(int peer) const override { return of_rank_[static_cast<std::size_t>(peer)] != nullptr; }
   Result<Memory> map(int peer, std::uint64_t offset, std::size_t bytes) override;
 
  private:

@@ -32,6 +32,18 @@ def test_show_explains_settings_size_bound_and_source():
         assert words in done.stdout, done.stdout
 
 
+def test_show_says_what_int8_values_add_to_the_error():
+    done = run("codec", "show", "topk:values=int8")
+    assert "(1 - k / n) ||x||^2" in done.stdout and "k (scale / 2)^2 more" in done.stdout, done.stdout
+
+
+def test_what_show_says_over_several_lines_is_indented():
+    for name in re.findall(r"^(\w+) ", run("codec", "list").stdout, re.M):
+        _, _, *lines = run("codec", "show", name).stdout.splitlines()
+        words = {line[:10].strip() for line in lines}
+        assert words <= {"", "settings", "size", "bucket", "layout", "error", "source"}, (name, lines)
+
+
 def test_bench_of_a_file_gives_error_size_and_speed_as_table_json_and_picture(tmp_path):
     values = [math.sin(i) for i in range(5000)]
     (tmp_path / "sines.f32").write_bytes(struct.pack(f"<{len(values)}f", *values))

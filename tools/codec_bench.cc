@@ -27,7 +27,7 @@ and as a multiple of memcpy of the same, which takes turns with it.
 Data: gauss, laplace, t3 (Student's t, 3 degrees of freedom) and outliers (Gauss, 1 % of the elements 30 times
 as large); or files of raw little-endian float32 (demo/dump_gradients.py writes one).
 
-Exit code: 0; 1 if a bound is exceeded or a file can't be written; 2 for wrong flags.
+Exit code: 0; 1 if a bound is exceeded or a file can't be written or drawn; 2 for wrong flags.
 
 Examples:
   qccl codec bench
@@ -63,7 +63,9 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Benc
                  "How many floats speeds are measured on (default 65536, which a core's cache holds)")
       ->check(CLI::Range(1, 1 << 28));
   app.add_option("--json", options.json, "Also write all numbers to this file");
-  app.add_option("--plot", options.plot, "Also draw error against bits, as a PNG (needs Python's matplotlib)");
+  app.add_option(
+      "--plot", options.plot,
+      fmt::format("Also draw error against bits, to this file: {} (needs a Python with matplotlib)", kPictureEndings));
   return parse(app, arguments, kCodecUsage);
 }
 
@@ -159,6 +161,10 @@ int bench(const BenchOptions& options, const std::vector<Compression>& codecs, c
 int codec_bench_main(const std::vector<std::string>& arguments) {
   BenchOptions options;
   if (auto code = parse_options(arguments, options)) return *code;
+  if (const auto problem = options.plot.empty() ? std::nullopt : picture_name_problem(options.plot)) {
+    fmt::print(stderr, "qccl codec bench: --plot: {}\n", *problem);
+    return kCodecUsage;
+  }
   const auto codecs = chosen_codecs(options);
   const auto data = codecs.ok() ? chosen_data(options) : Result<std::vector<DataSet>>(std::vector<DataSet>());
   if (!codecs.ok() || !data.ok()) {

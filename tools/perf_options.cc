@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "plan/plan.h"
+#include "plot.h"
 
 namespace qccl::tools {
 namespace {
@@ -241,7 +242,9 @@ void add_own_flags(CLI::App& app, PerfOptions& options, Words& words) {
   add_link_flags(app, options.job);
   app.add_option("-J,--json,--output_file", options.json_file, "Write the results to this file as well");
   app.add_option("--plot", options.plot_file,
-                 "Draw bus bandwidth against size, a line for each codec, to this PNG (needs Python's matplotlib)");
+                 fmt::format("Draw bus bandwidth against size, a line for each codec, to this file: {} (needs a Python "
+                             "with matplotlib)",
+                             kPictureEndings));
 }
 
 // A flag of nccl-tests that has one value here, and why.

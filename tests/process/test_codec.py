@@ -91,9 +91,25 @@ def test_one_that_stands_for_others_is_no_format_to_measure():
     assert done.returncode == 2 and "int:bits=4" in done.stderr, done.stderr
 
 
-def test_a_picture_that_cannot_be_written_is_a_failure(tmp_path):
-    done = run("codec", "bench", "--elements", 100, "--speed-seconds", 0, "--plot", tmp_path / "no" / "out.png")
-    assert done.returncode == 1 and "out.png" in done.stderr
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("no/out.png", "there is no directory"),
+        ("out.xyz", ".png, .svg or .pdf"),
+        ("out", ".png, .svg or .pdf"),
+        (".", "is a directory"),
+    ],
+)
+def test_a_picture_that_cannot_have_its_name_is_refused_before_anything_is_measured(tmp_path, name, words):
+    done = run("codec", "bench", "--elements", 100, "--speed-seconds", 0, "--plot", tmp_path / name)
+    assert done.returncode == 2 and done.stdout == "", done
+    assert words in done.stderr and "matplotlib" not in done.stderr
+
+
+def test_a_picture_that_cannot_be_written_is_a_failure_that_does_not_blame_matplotlib():
+    done = run("codec", "bench", "--elements", 100, "--speed-seconds", 0, "--plot", "/proc/out.png")
+    assert done.returncode == 1 and "can't draw /proc/out.png" in done.stderr, done.stderr
+    assert "No such file" in done.stderr and "matplotlib" not in done.stderr and "Traceback" not in done.stderr
 
 
 def test_every_codec_has_its_section_in_the_documentation():

@@ -230,7 +230,8 @@ void add_nccl_flags(CLI::App& app, PerfOptions& options, Words& words) {
   app.add_option("-S,--report_timestamps", words.timestamps, "1: end each row with the time of day")
       ->check(CLI::Range(0, 1));
   app.add_option("-T,--timeout", options.timeout_seconds, "Seconds until an operation fails; 0: the library's default")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::NonNegativeNumber)
+      ->check(finite_number());
 }
 
 void add_own_flags(CLI::App& app, PerfOptions& options, Words& words) {

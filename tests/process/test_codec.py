@@ -78,6 +78,9 @@ def test_bench_of_all_codecs_stays_within_their_bounds():
         (("bench", "--synthetic", "cauchy"), "gauss, laplace, t3, outliers and none"),
         (("bench", "--synthetic", "none"), "no data"),
         (("bench", "--data", "/nonexistent"), "No such file"),
+        (("bench", "--elements", "100", "--speed-seconds", "nan"), "nan is no number"),
+        (("bench", "--elements", "100", "--seed", "-1"), "-1 is below 0"),
+        (("bench", "--elements", "100", "--seed", "x"), "--seed"),
         (("sort",), "list, show and bench"),
     ],
 )

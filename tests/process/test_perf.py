@@ -487,6 +487,7 @@ def test_a_json_file_that_cannot_be_written_is_an_error(tmp_path):
         (["-G", "1"], "CUDA graphs"),
         (["-m", "4"], "not aggregated"),
         (["-n", "0"], "--iters"),
+        (["-T", "nan"], "nan is no number"),
         (["--frobnicate"], "--frobnicate"),
         (["-r", "2", "-g", "2"], "no rank of 2"),
         (["--link-rate", "banana"], "1gbit"),

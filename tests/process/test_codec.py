@@ -122,6 +122,18 @@ def test_every_codec_has_its_section_in_the_documentation():
         assert name in ("none", "auto") or f"<!-- rows: {name} -->\n| specification" in page, name
 
 
+def test_every_codec_names_its_source_in_its_header_and_in_the_documentation():
+    page = (DOCS / "codecs.md").read_text()
+    for name in re.findall(r"^(\w+) ", run("codec", "list").stdout, re.M):
+        if name in ("none", "auto"):
+            continue
+        section = page.split(f"\n## `{name}`\n")[1].split("\n## ")[0]
+        header = (ROOT / "src" / "codec" / name / f"{name}_codec.h").read_text()
+        assert "\n| source | " in section, name
+        assert "\n// Source: " in header.split("#pragma once")[0], name
+        assert "\nsource    " in run("codec", "show", name).stdout, name
+
+
 def test_the_source_that_the_documentation_shows_is_what_is_compiled():
     page = (DOCS / "add-a-codec.md").read_text()
     shown = re.findall(r"<!-- from: (\S+) -->\n```cpp\n(.*?)```", page, re.S)

@@ -32,6 +32,10 @@ def test_show_explains_settings_size_bound_and_source():
         assert words in done.stdout, done.stdout
 
 
+def test_show_says_which_numbers_of_bits_are_slow():
+    assert "9..15 and 17..31: slow" in run("codec", "show", "minmax:bits=9").stdout
+
+
 def test_show_says_what_int8_values_add_to_the_error():
     done = run("codec", "show", "topk:values=int8")
     assert "(1 - k / n) ||x||^2" in done.stdout and "k (scale / 2)^2 more" in done.stdout, done.stdout
@@ -120,6 +124,13 @@ def test_every_codec_has_its_section_in_the_documentation():
     for name in re.findall(r"^(\w+) ", run("codec", "list").stdout, re.M):
         assert f"\n## `{name}`\n" in page, name
         assert name in ("none", "auto") or f"<!-- rows: {name} -->\n| specification" in page, name
+
+
+def test_the_readme_names_every_codec_with_all_its_settings():
+    table = (ROOT / "README.md").read_text().replace("\\|", "|")
+    for name, settings in re.findall(r"^(\w+) .*((?:\n .*)?)", run("codec", "list").stdout, re.M):
+        spec = ",".join(re.findall(r"(\S+) \(", settings))
+        assert f"`{name}{':' if spec else ''}{spec}`" in table, (name, spec)
 
 
 def test_every_codec_names_its_source_in_its_header_and_in_the_documentation():

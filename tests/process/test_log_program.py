@@ -117,7 +117,8 @@ def test_without_matplotlib_the_error_says_what_is_missing(logs, tmp_path):
 
 
 def test_a_picture_that_cannot_have_its_name_is_a_usage_error(logs, tmp_path):
-    for name, words in (("no/x.png", "there is no directory"), ("x.gif", ".png, .svg or .pdf"), (".", "is a directory")):
+    wrong = {"no/x.png": "there is no directory", "x.gif": ".png, .svg or .pdf", ".": "is a directory"}
+    for name, words in wrong.items():
         done = run("log", "plot", tmp_path / name, *logs)
         assert done.returncode == 2 and words in done.stderr, done.stderr
 

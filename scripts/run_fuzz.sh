@@ -19,7 +19,10 @@ for target in $(build-fuzz/tests/fuzz/decoder_fuzz --names | sed 's/^/decoder_fu
   echo "== $name"
   corpus=build-fuzz/corpus/$name
   mkdir -p "$corpus" build-fuzz/failures
-  flags=(-max_len=1024 -timeout=10 -print_final_stats=1 "-artifact_prefix=build-fuzz/failures/$name-")
+  max_len=1024
+  if [[ $target == decoder_fuzz:* ]]; then max_len=20000; fi # 5000 floats: the largest block, top-k's, is 4096
+  flags=("-max_len=$max_len" -len_control=10 -timeout=10 -print_final_stats=1)
+  flags+=("-artifact_prefix=build-fuzz/failures/$name-")
   QCCL_FUZZ_CODEC=${target#*:} "build-fuzz/tests/fuzz/${target%:*}" "$corpus" "${flags[@]}" \
     "${@:--max_total_time=60}" || failed+=("QCCL_FUZZ_CODEC=${target#*:} build-fuzz/tests/fuzz/${target%:*}")
 done

@@ -21,13 +21,14 @@ constexpr const char* kFooter =
 over the sum of squares, max the largest error over the root mean square of the values, bits what an
 element takes with all headers. '!' marks an error beyond the codec's stated bound.
 
-Speeds are of one thread on 256 KiB of floats in its cache, from the first data set, in GB/s of float32
-and as a multiple of memcpy of the same, which takes turns with it.
+Speeds are of one thread on the beginning of the first data set, in GB/s of float32 and as a multiple of
+memcpy of the same, which takes turns with it. The usual 65536 floats, 256 KiB, stay in the core's cache; with
+--speed-elements of some million they come from memory.
 
 Data: gauss, laplace, t3 (Student's t, 3 degrees of freedom) and outliers (Gauss, 1 % of the elements 30 times
 as large); or files of raw little-endian float32 (demo/dump_gradients.py writes one).
 
-Exit code: 0; 1 if a bound is exceeded or a file can't be written; 2 for wrong flags.
+Exit code: 0; 1 if a bound is exceeded or a file can't be written or drawn; 2 for wrong flags.
 
 Examples:
   qccl codec bench
@@ -56,14 +57,17 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Benc
   app.add_option("--synthetic", options.names, "Which distributions (default: all), or none");
   app.add_option("--elements", options.elements, "Of each distribution (default 1048576)")
       ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 28));
-  app.add_option("--seed", options.seed, "Of the distributions (default 1)");
+  app.add_option("--seed", options.seed, "Of the distributions (default 1)")->check(without_sign());
   app.add_option("--speed-seconds", options.speed_seconds, "For each of encode, decode, decode-add; 0: no speeds")
-      ->check(CLI::Range(0.0, 60.0));
+      ->check(CLI::Range(0.0, 60.0))
+      ->check(finite_number());
   app.add_option("--speed-elements", options.speed_elements,
-                 "How many floats speeds are measured on (default 65536, which a core's cache holds)")
+                 "At most how many floats of the data speeds are measured on, in whole slices (default 65536)")
       ->check(CLI::Range(1, 1 << 28));
   app.add_option("--json", options.json, "Also write all numbers to this file");
-  app.add_option("--plot", options.plot, "Also draw error against bits, as a PNG (needs Python's matplotlib)");
+  app.add_option(
+      "--plot", options.plot,
+      fmt::format("Also draw error against bits, to this file: {} (needs a Python with matplotlib)", kPictureEndings));
   return parse(app, arguments, kCodecUsage);
 }
 
@@ -159,6 +163,10 @@ int bench(const BenchOptions& options, const std::vector<Compression>& codecs, c
 int codec_bench_main(const std::vector<std::string>& arguments) {
   BenchOptions options;
   if (auto code = parse_options(arguments, options)) return *code;
+  if (const auto problem = options.plot.empty() ? std::nullopt : picture_name_problem(options.plot)) {
+    fmt::print(stderr, "qccl codec bench: --plot: {}\n", *problem);
+    return kCodecUsage;
+  }
   const auto codecs = chosen_codecs(options);
   const auto data = codecs.ok() ? chosen_data(options) : Result<std::vector<DataSet>>(std::vector<DataSet>());
   if (!codecs.ok() || !data.ok()) {

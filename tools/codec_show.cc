@@ -68,11 +68,11 @@ int show(const Compression& compression) {
   const auto codec = make_codec(compression).take_or_throw();
   if (codec != nullptr) print_size(*codec);
   fmt::print("{:<10}{}\n", "layout", indented(entry.layout, 10));
-  fmt::print("{:<10}{}\n", "error", entry.bound);
+  fmt::print("{:<10}{}\n", "error", indented(entry.bound, 10));
   if (codec != nullptr) {
     fmt::print("{:<10}at most {:.3g} for a bucket of values from -1 to 1\n", "", codec->error_bound({-1, 1}));
   }
-  if (!entry.source.empty()) fmt::print("{:<10}{}\n", "source", entry.source);
+  if (!entry.source.empty()) fmt::print("{:<10}{}\n", "source", indented(entry.source, 10));
   return 0;
 }
 

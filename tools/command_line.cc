@@ -1,8 +1,10 @@
 #include "command_line.h"
 
+#include <fmt/format.h>
 #include <qccl/qccl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <memory>
 
@@ -67,6 +69,22 @@ void add_job_flags(CLI::App& app, JobVariables& job) {
   app.add_option("--compression", job.compression,
                  "What reductions send: none, cast:type=bf16, minmax:bits=4,bucket_size=1024")
       ->check(CLI::Validator(check_compression, "SPEC"));
+}
+
+CLI::Validator finite_number() {
+  const auto check = [](const std::string& text) -> std::string {
+    double value = 0;
+    const bool is_bad = CLI::detail::lexical_cast(text, value) && !std::isfinite(value);
+    return is_bad ? fmt::format("{} is no number that can be used here", text) : "";
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator without_sign() {
+  const auto check = [](const std::string& text) {
+    return text.starts_with('-') ? fmt::format("{} is below 0", text) : "";
+  };
+  return CLI::Validator(check, "");
 }
 
 std::chrono::milliseconds to_milliseconds(double seconds) {

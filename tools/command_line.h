@@ -32,6 +32,11 @@ void add_link_flags(CLI::App& app, JobVariables& job);
 // These and --compression.
 void add_job_flags(CLI::App& app, JobVariables& job);
 
+// Refuse what CLI11's own checks let pass: nan, which lies outside of no range; and numbers below 0 for a variable
+// without sign, in which they would wrap.
+CLI::Validator finite_number();
+CLI::Validator without_sign();
+
 std::chrono::milliseconds to_milliseconds(double seconds);
 
 }  // namespace qccl::tools

@@ -161,6 +161,7 @@ int doctor_main(const std::vector<std::string>& arguments) {
   double timeout = 20;
   app.add_option("--timeout", timeout, "Seconds to wait for the other ranks")
       ->check(CLI::PositiveNumber)
+      ->check(finite_number())
       ->capture_default_str();
   std::string profile;
   app.add_option("--measure", profile, "Measure and write a profile to this file");

@@ -109,9 +109,14 @@ int plot_main(const std::vector<std::string>& arguments) {
   CLI::App app("Draws the operations of all ranks in the files.", "qccl log plot");
   set_usage(app, "qccl log plot OUT FILE...");
   Flags flags;
-  app.add_option("OUT", flags.out, "The picture, a PNG or SVG (needs Python's matplotlib)")->required();
+  app.add_option("OUT", flags.out, fmt::format("The picture, {} (needs a Python with matplotlib)", kPictureEndings))
+      ->required();
   add_files(app, flags);
   if (auto code = parse(app, arguments, kLogUsage)) return *code;
+  if (const auto problem = picture_name_problem(flags.out)) {
+    fail(app, *problem);
+    return kLogUsage;
+  }
   if (const auto obstacle = plot_obstacle()) return fail(app, *obstacle);
   return with_logs(app, flags,
                    [&](const auto& logs) { return draw_plot(kLogPlotScript, to_trace(logs), flags.out).value_or(""); });

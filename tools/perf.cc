@@ -218,8 +218,10 @@ int perf_main(const std::vector<std::string>& arguments) {
   PerfOptions options;
   if (const auto code = parse_perf_options(arguments, options)) return *code;
   const bool launches = options.ranks > 1 && !is_launched();
-  if (const auto obstacle = options.plot_file.empty() || is_launched() ? std::nullopt : plot_obstacle()) {
-    return fail(kPerfInternalError, "--plot: " + *obstacle);
+  if (!options.plot_file.empty() && !is_launched()) {
+    const auto problem = picture_name_problem(options.plot_file);
+    if (problem) return fail(kPerfInvalidUsage, "--plot: " + *problem);
+    if (const auto obstacle = plot_obstacle()) return fail(kPerfInternalError, "--plot: " + *obstacle);
   }
   if (const std::string problem = memory_problem(options, launches); !problem.empty()) {
     return fail(kPerfInternalError, problem);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "plan/plan.h"
+#include "plot.h"
 
 namespace qccl::tools {
 namespace {
@@ -229,7 +230,8 @@ void add_nccl_flags(CLI::App& app, PerfOptions& options, Words& words) {
   app.add_option("-S,--report_timestamps", words.timestamps, "1: end each row with the time of day")
       ->check(CLI::Range(0, 1));
   app.add_option("-T,--timeout", options.timeout_seconds, "Seconds until an operation fails; 0: the library's default")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::NonNegativeNumber)
+      ->check(finite_number());
 }
 
 void add_own_flags(CLI::App& app, PerfOptions& options, Words& words) {
@@ -241,7 +243,9 @@ void add_own_flags(CLI::App& app, PerfOptions& options, Words& words) {
   add_link_flags(app, options.job);
   app.add_option("-J,--json,--output_file", options.json_file, "Write the results to this file as well");
   app.add_option("--plot", options.plot_file,
-                 "Draw bus bandwidth against size, a line for each codec, to this PNG (needs Python's matplotlib)");
+                 fmt::format("Draw bus bandwidth against size, a line for each codec, to this file: {} (needs a Python "
+                             "with matplotlib)",
+                             kPictureEndings));
 }
 
 // A flag of nccl-tests that has one value here, and why.

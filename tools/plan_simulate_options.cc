@@ -136,7 +136,7 @@ std::optional<int> parse_simulate_options(const std::vector<std::string>& argume
   app.add_option("--lose", options.loss_words, "RANK@TIME: dies so long after the start of each operation");
   app.add_option("--stop", options.stop_words, "RANK@TIME: goes silent then, which the others see at --timeout");
   app.add_option("--timeout", options.timeout, "Deadline of each operation (default: none)")->transform(time_word());
-  app.add_option("--seed", options.seed, "Of what is random (default 1)");
+  app.add_option("--seed", options.seed, "Of what is random (default 1)")->check(without_sign());
   app.add_option("--max-frames", options.max_frames, "Most frames of an operation (default 20M)")
       ->transform(CLI::AsNumberWithUnit(std::map<std::string, std::uint64_t>{{"K", 1000}, {"M", 1000000}}));
   if (auto code = parse(app, arguments, kPlanUsage)) return code;

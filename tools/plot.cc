@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -28,6 +31,23 @@ std::string python() {
 
 }  // namespace
 
+std::optional<std::string> picture_name_problem(const std::string& path) {
+  const std::filesystem::path picture(path);
+  std::string ending = picture.extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::array endings = {".png", ".svg", ".pdf"};
+  const auto folder = picture.has_parent_path() ? picture.parent_path() : std::filesystem::path(".");
+  std::error_code error;
+  if (std::filesystem::is_directory(picture, error)) {
+    return fmt::format("{} is a directory: name a file, such as {}", path, (picture / "picture.png").string());
+  }
+  if (std::find(endings.begin(), endings.end(), ending) == endings.end()) {
+    return fmt::format("{} does not end in {}, by which the kind of picture is known", path, kPictureEndings);
+  }
+  if (std::filesystem::is_directory(folder, error)) return std::nullopt;
+  return fmt::format("{}: there is no directory {}: make it, or name another file", path, folder.string());
+}
+
 std::optional<std::string> plot_obstacle() {
   const std::string command = fmt::format("{} -c 'import matplotlib' >/dev/null 2>&1", shell_quoted(python()));
   if (std::system(command.c_str()) == 0) return std::nullopt;
@@ -47,7 +67,7 @@ std::optional<std::string> draw_plot(const char* script, const std::string& repo
   }
   std::signal(SIGPIPE, usual);
   if (is_drawn) return std::nullopt;
-  return fmt::format("can't draw {}; {}", path, kNeeds);
+  return "can't draw " + path;
 }
 
 }  // namespace qccl::tools

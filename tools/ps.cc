@@ -87,7 +87,10 @@ int ps_main(const std::vector<std::string>& arguments) {
   set_usage(app, "qccl ps [OPTIONS]");
   app.footer(kFooter);
   double patience = 1;
-  app.add_option("--wait", patience, "Seconds to wait for answers")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--wait", patience, "Seconds to wait for answers")
+      ->check(CLI::PositiveNumber)
+      ->check(finite_number())
+      ->capture_default_str();
   if (const auto code = parse(app, arguments, kExitUsage)) return *code;
 
   const std::vector<RankStatus> ranks = ranks_on_this_host(to_milliseconds(patience));

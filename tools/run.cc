@@ -74,6 +74,7 @@ void add_host_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--master-addr", flags.master_address, "Rank 0's address (default: the first host's name)");
   app.add_option("--host-timeout", flags.host_timeout, "A host is lost after so many seconds of silence")
       ->check(CLI::PositiveNumber)
+      ->check(finite_number())
       ->capture_default_str();
 }
 
@@ -87,9 +88,11 @@ void add_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--bind-to", flags.bind_to, "core: each rank keeps to its share of the host's cores; none")
       ->check(CLI::IsMember({"core", "none"}));
   app.add_option("--timeout", flags.timeout, "End the job after so many seconds (default: never)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::PositiveNumber)
+      ->check(finite_number());
   app.add_option("--grace", flags.grace, "Seconds between SIGTERM and SIGKILL")
       ->check(CLI::NonNegativeNumber)
+      ->check(finite_number())
       ->capture_default_str();
   add_job_flags(app, flags.job);
   add_host_flags(app, flags);

@@ -1,4 +1,5 @@
-// Stochastic rounding of max-min codes of 1 to 8 and 16 bits: mean, variance, what must not move.
+// How far max-min codes of 1 to 8 and 16 bits are from their elements: the mean square of normal data, and of
+// stochastic rounding mean, variance, what must not move, and sums over ranks.
 #include <cmath>
 #include <vector>
 
@@ -11,15 +12,53 @@ namespace {
 
 using FloatVector = std::vector<float>;
 
-FloatVector round_trip(MinmaxFormat format, const FloatVector& x, const RandomStream& random) {
+FloatVector round_trip(MinmaxFormat format, const FloatVector& x, const RandomStream* random) {
   std::vector<std::byte> bytes(minmax_encoded_bytes(format, x.size()));
-  minmax_encode(format, x.data(), x.size(), bytes.data(), &random);
+  minmax_encode(format, x.data(), x.size(), bytes.data(), random);
   FloatVector y(x.size());
   minmax_decode(format, bytes.data(), y.data(), x.size());
   return y;
 }
 
-// A bucket of unit 1 and minimum 0, with fractions spread evenly.
+FloatVector round_trip(MinmaxFormat format, const FloatVector& x, const RandomStream& random) {
+  return round_trip(format, x, &random);
+}
+
+// Mean square error to mean square of normal values, to nearest, computed apart from the library, in double with 2^23
+// samples.
+TEST(MinmaxAccuracy, error_of_normal_values_is_that_of_a_model_in_double) {
+  struct Case {
+    MinmaxFormat format;
+    double error;
+  };
+  const FloatVector x = finite_families()[0].values(1 << 18, 45);
+  for (const Case& c :
+       {Case{{2, 64}, 0.2023}, Case{{3, 64}, 3.697e-2}, Case{{4, 64}, 8.025e-3}, Case{{4, 128}, 9.955e-3},
+        Case{{4, 1024}, 1.564e-2}, Case{{8, 128}, 3.438e-5}, Case{{8, 1024}, 5.436e-5}}) {
+    const FloatVector y = round_trip(c.format, x, nullptr);
+    double error = 0, power = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      error += std::pow(static_cast<double>(x[i]) - y[i], 2);
+      power += std::pow(static_cast<double>(x[i]), 2);
+    }
+    EXPECT_NEAR(error / power, c.error, 0.03 * c.error) << c.format.bits << " " << c.format.bucket_size;
+  }
+}
+
+// A bucket of unit 1 and minimum 0, of values between whole numbers at every fraction alike: what rounds at random has
+// a mean square of f (1 - f), 1/6 in the mean over those.
+FloatVector bucket_of_even_fractions(Random& random, std::size_t size, int bits) {
+  const unsigned most = (1u << bits) - 1;
+  FloatVector x(size);
+  for (std::size_t i = 0; i < size; ++i) {
+    x[i] = static_cast<float>(random() % most) + (static_cast<float>(i) + 0.5f) / static_cast<float>(size);
+  }
+  x.push_back(0);
+  x.push_back(static_cast<float>(most));
+  return x;
+}
+
+// A bucket of unit 1 and minimum 0, with random values.
 FloatVector bucket_of_unit_one(Random& random, std::size_t size, int bits) {
   const auto most = static_cast<float>((1 << bits) - 1);
   FloatVector x(size);
@@ -34,10 +73,10 @@ TEST(MinmaxRounding, stochastic_rounding_has_the_right_mean_and_variance) {
   constexpr int kRounds = 2048;
   Random random(41);
   for (const int bits : {1, 2, 4, 8, 16}) {
-    const FloatVector x = bucket_of_unit_one(random, kSize, bits);
+    const FloatVector x = bucket_of_even_fractions(random, kSize, bits);
     std::vector<double> sum(kSize), squares(kSize);
     for (std::uint64_t key = 0; key < kRounds; ++key) {
-      const FloatVector y = round_trip({bits, kSize}, x, {.key = key});
+      const FloatVector y = round_trip({bits, kSize + 2}, x, {.key = key});
       for (std::size_t i = 0; i < kSize; ++i) {
         const double error = static_cast<double>(y[i]) - x[i];
         ASSERT_LT(std::fabs(error), 1.0);
@@ -47,10 +86,12 @@ TEST(MinmaxRounding, stochastic_rounding_has_the_right_mean_and_variance) {
     }
     double mean_square = 0;
     for (std::size_t i = 0; i < kSize; ++i) {
-      ASSERT_LE(std::fabs(sum[i] / kRounds), 4 * std::sqrt(0.25 / kRounds) + 1.0 / 512) << bits << " " << x[i];
+      const double mean = sum[i] / kRounds;
+      ASSERT_LE(std::fabs(mean), 4 * std::sqrt(0.25 / kRounds) + 1.0 / 512) << bits << " " << x[i];
+      ASSERT_LE(squares[i] / kRounds - mean * mean, 0.25 + 1e-9) << "rounds to more than two values";
       mean_square += squares[i] / kRounds / kSize;
     }
-    EXPECT_NEAR(mean_square, 1.0 / 6, 0.06 / 6) << bits;
+    EXPECT_NEAR(mean_square, 1.0 / 6, 0.03 / 6) << bits;
   }
 }
 
@@ -81,21 +122,33 @@ TEST(MinmaxRounding, every_element_is_within_a_unit) {
   }
 }
 
-TEST(MinmaxRounding, errors_stratified_over_ranks_cancel_in_the_sum) {
+// Variance, in steps^2, of the sum over ranks of their errors.
+double variance_of_sum(std::uint32_t world, bool same_input, bool stratified) {
   constexpr std::size_t kSize = 1024;
-  constexpr std::uint32_t kWorld = 8;
   Random random(44);
   double squares = 0;
-  for (std::uint64_t key = 0; key < 100; ++key) {
+  const std::uint64_t rounds = 1200 / world + 40;
+  for (std::uint64_t key = 0; key < rounds; ++key) {
     std::vector<double> sum(kSize);
-    for (std::uint32_t rank = 0; rank < kWorld; ++rank) {
-      const FloatVector x = bucket_of_unit_one(random, kSize, 4);
-      const FloatVector y = round_trip({4, kSize}, x, {.key = key, .rank = rank, .world = kWorld});
+    FloatVector x = bucket_of_unit_one(random, kSize, 4);
+    for (std::uint32_t rank = 0; rank < world; ++rank) {
+      if (rank > 0 && !same_input) x = bucket_of_unit_one(random, kSize, 4);
+      const RandomStream together{.key = key, .rank = rank, .world = world}, apart{.key = key * world + rank};
+      const FloatVector y = round_trip({4, kSize}, x, stratified ? together : apart);
       for (std::size_t i = 0; i < kSize; ++i) sum[i] += static_cast<double>(y[i]) - x[i];
     }
-    for (const double error : sum) squares += error * error / (100 * kSize);
+    for (std::size_t i = 2; i < kSize; ++i) squares += sum[i] * sum[i];
   }
-  EXPECT_NEAR(squares, (kWorld + 1) / 12.0, 0.05 * (kWorld + 1) / 12.0);
+  return squares / static_cast<double>(rounds * (kSize - 2));
+}
+
+TEST(MinmaxRounding, errors_stratified_over_ranks_cancel_in_the_sum) {
+  for (const std::uint32_t world : {1u, 2u, 4u, 8u, 32u}) {
+    const double n = world;
+    EXPECT_NEAR(variance_of_sum(world, false, true), (n + 1) / 12, 0.05 * (n + 1) / 12) << world;
+    EXPECT_NEAR(variance_of_sum(world, true, true), 1.0 / 6, 0.05 / 6) << world;
+    EXPECT_NEAR(variance_of_sum(world, false, false), n / 6, 0.05 * n / 6) << world;
+  }
 }
 
 }  // namespace

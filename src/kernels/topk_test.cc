@@ -89,19 +89,25 @@ TEST(Topk, every_target_equals_the_reference) {
   }
 }
 
-// What topk_decode() and topk_decode_add() make of `bytes`, bit by bit; the second sum in place.
-std::vector<std::uint32_t> all_decoded(TopkFormat format, const ByteVector& bytes, const std::vector<float>& addend) {
+// What topk_decode() and topk_decode_add() make of the payload that begins at bytes[shift], bit by bit; the second sum
+// in place. All floats lie `shift` floats into their memory.
+std::vector<std::uint32_t> all_decoded(TopkFormat format, const ByteVector& bytes, const std::vector<float>& addend,
+                                       std::size_t shift = 0) {
+  const std::byte* payload = bytes.data() + shift;
+  const std::size_t n = addend.size();
   std::vector<std::uint32_t> bits;
-  const auto keep = [&](const std::vector<float>& values) {
-    for (const float value : values) bits.push_back(bits_of(value));
+  std::vector<float> shifted(shift + n + 1, -7.0f), memory(shifted);
+  std::copy(addend.begin(), addend.end(), shifted.begin() + static_cast<std::ptrdiff_t>(shift));
+  const auto keep = [&](bool ok, const std::vector<float>& values) {
+    EXPECT_TRUE(ok);
+    for (std::size_t i = 0; i < shift; ++i) EXPECT_EQ(values[i], -7.0f);
+    EXPECT_EQ(values.back(), -7.0f);
+    for (std::size_t i = shift; i < shift + n; ++i) bits.push_back(bits_of(values[i]));
   };
-  keep(decoded(format, bytes, addend.size()));
-  std::vector<float> sums(addend.size());
-  EXPECT_TRUE(topk_decode_add(format, bytes.data(), addend.data(), sums.data(), sums.size()));
-  keep(sums);
-  sums = addend;
-  EXPECT_TRUE(topk_decode_add(format, bytes.data(), sums.data(), sums.data(), sums.size()));
-  keep(sums);
+  float* target = memory.data() + shift;
+  keep(topk_decode(format, payload, target, n), memory);
+  keep(topk_decode_add(format, payload, shifted.data() + shift, target, n), memory);
+  keep(topk_decode_add(format, payload, shifted.data() + shift, shifted.data() + shift, n), shifted);
   return bits;
 }
 
@@ -132,6 +138,42 @@ TEST(Topk, every_target_equals_the_reference_at_every_tail) {
       if (HasFatalFailure()) return;
     }
   }
+}
+
+TEST(Topk, every_target_decodes_as_the_reference_at_every_tail) {
+  const auto all = families();
+  for (std::size_t n = 1; n <= 300; ++n) {
+    for (const std::size_t whole : {0, 4096}) {
+      const TopkFormat format{n % 2 == 0 ? 41u : 1000u, n % 3 == 0};
+      SCOPED_TRACE("n " + std::to_string(whole + n));
+      const ByteVector bytes = encoded(format, all[n % all.size()].values(whole + n, 15));
+      const std::vector<float> addend = families_with_nonfinite()[0].values(whole + n, 16);
+      const auto expected = by_reference([&] { return all_decoded(format, bytes, addend); });
+      on_every_simd([&] { ASSERT_EQ(all_decoded(format, bytes, addend), expected); });
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Payload and floats off the boundaries of vectors, in memory that ends with them.
+TEST(Topk, alignment_does_not_matter) {
+  constexpr std::size_t kCount = 4096 + 1001;
+  const std::vector<float> values = finite_families()[0].values(kCount + 15, 17);
+  on_every_simd([&] {
+    for (const bool int8_values : {false, true}) {
+      const TopkFormat format{205, int8_values};
+      for (std::size_t shift = 1; shift <= 15; shift += 2) {
+        const std::vector<float> own(values.begin() + static_cast<std::ptrdiff_t>(shift),
+                                     values.begin() + static_cast<std::ptrdiff_t>(shift + kCount));
+        const ByteVector bytes = by_reference([&] { return encoded(format, own); });
+        ByteVector moved(shift + bytes.size() + 1, kCanary);
+        topk_encode(format, values.data() + shift, kCount, moved.data() + shift);
+        ASSERT_TRUE(std::equal(bytes.begin(), bytes.end(), moved.begin() + static_cast<std::ptrdiff_t>(shift)));
+        const auto expected = by_reference([&] { return all_decoded(format, bytes, own); });
+        ASSERT_EQ(all_decoded(format, moved, own, shift), expected);
+      }
+    }
+  });
 }
 
 // The places of the k largest magnitudes of a chunk, the first of equals, by a sort.

@@ -187,7 +187,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const CodecEntry& entry = *codecs[input.byte() % codecs.size()];
   const Compression compression = fuzz::chosen_compression(entry, input);
   const std::uint32_t number = input.number();
-  const std::size_t elements = number % 1500 >> (number >> 14);  // mostly few: they are faster
+  const std::size_t elements = number % 5000 >> (number >> 14);  // mostly few: they are faster
   const std::uint8_t what = input.byte();
   const auto made = make_codec(compression);
   if (!made.ok()) return 0;  // settings that do not fit together

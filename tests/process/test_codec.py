@@ -32,6 +32,22 @@ def test_show_explains_settings_size_bound_and_source():
         assert words in done.stdout, done.stdout
 
 
+def test_show_says_which_numbers_of_bits_are_slow():
+    assert "9..15 and 17..31: slow" in run("codec", "show", "minmax:bits=9").stdout
+
+
+def test_show_says_what_int8_values_add_to_the_error():
+    done = run("codec", "show", "topk:values=int8")
+    assert "(1 - k / n) ||x||^2" in done.stdout and "k (scale / 2)^2 more" in done.stdout, done.stdout
+
+
+def test_what_show_says_over_several_lines_is_indented():
+    for name in re.findall(r"^(\w+) ", run("codec", "list").stdout, re.M):
+        _, _, *lines = run("codec", "show", name).stdout.splitlines()
+        words = {line[:10].strip() for line in lines}
+        assert words <= {"", "settings", "size", "bucket", "layout", "error", "source"}, (name, lines)
+
+
 def test_bench_of_a_file_gives_error_size_and_speed_as_table_json_and_picture(tmp_path):
     values = [math.sin(i) for i in range(5000)]
     (tmp_path / "sines.f32").write_bytes(struct.pack(f"<{len(values)}f", *values))
@@ -66,6 +82,9 @@ def test_bench_of_all_codecs_stays_within_their_bounds():
         (("bench", "--synthetic", "cauchy"), "gauss, laplace, t3, outliers and none"),
         (("bench", "--synthetic", "none"), "no data"),
         (("bench", "--data", "/nonexistent"), "No such file"),
+        (("bench", "--elements", "100", "--speed-seconds", "nan"), "nan is no number"),
+        (("bench", "--elements", "100", "--seed", "-1"), "-1 is below 0"),
+        (("bench", "--elements", "100", "--seed", "x"), "--seed"),
         (("sort",), "list, show and bench"),
     ],
 )
@@ -79,9 +98,25 @@ def test_one_that_stands_for_others_is_no_format_to_measure():
     assert done.returncode == 2 and "int:bits=4" in done.stderr, done.stderr
 
 
-def test_a_picture_that_cannot_be_written_is_a_failure(tmp_path):
-    done = run("codec", "bench", "--elements", 100, "--speed-seconds", 0, "--plot", tmp_path / "no" / "out.png")
-    assert done.returncode == 1 and "out.png" in done.stderr
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("no/out.png", "there is no directory"),
+        ("out.xyz", ".png, .svg or .pdf"),
+        ("out", ".png, .svg or .pdf"),
+        (".", "is a directory"),
+    ],
+)
+def test_a_picture_that_cannot_have_its_name_is_refused_before_anything_is_measured(tmp_path, name, words):
+    done = run("codec", "bench", "--elements", 100, "--speed-seconds", 0, "--plot", tmp_path / name)
+    assert done.returncode == 2 and done.stdout == "", done
+    assert words in done.stderr and "matplotlib" not in done.stderr
+
+
+def test_a_picture_that_cannot_be_written_is_a_failure_that_does_not_blame_matplotlib():
+    done = run("codec", "bench", "--elements", 100, "--speed-seconds", 0, "--plot", "/proc/out.png")
+    assert done.returncode == 1 and "can't draw /proc/out.png" in done.stderr, done.stderr
+    assert "No such file" in done.stderr and "matplotlib" not in done.stderr and "Traceback" not in done.stderr
 
 
 def test_every_codec_has_its_section_in_the_documentation():
@@ -89,6 +124,25 @@ def test_every_codec_has_its_section_in_the_documentation():
     for name in re.findall(r"^(\w+) ", run("codec", "list").stdout, re.M):
         assert f"\n## `{name}`\n" in page, name
         assert name in ("none", "auto") or f"<!-- rows: {name} -->\n| specification" in page, name
+
+
+def test_the_readme_names_every_codec_with_all_its_settings():
+    table = (ROOT / "README.md").read_text().replace("\\|", "|")
+    for name, settings in re.findall(r"^(\w+) .*((?:\n .*)?)", run("codec", "list").stdout, re.M):
+        spec = ",".join(re.findall(r"(\S+) \(", settings))
+        assert f"`{name}{':' if spec else ''}{spec}`" in table, (name, spec)
+
+
+def test_every_codec_names_its_source_in_its_header_and_in_the_documentation():
+    page = (DOCS / "codecs.md").read_text()
+    for name in re.findall(r"^(\w+) ", run("codec", "list").stdout, re.M):
+        if name in ("none", "auto"):
+            continue
+        section = page.split(f"\n## `{name}`\n")[1].split("\n## ")[0]
+        header = (ROOT / "src" / "codec" / name / f"{name}_codec.h").read_text()
+        assert "\n| source | " in section, name
+        assert "\n// Source: " in header.split("#pragma once")[0], name
+        assert "\nsource    " in run("codec", "show", name).stdout, name
 
 
 def test_the_source_that_the_documentation_shows_is_what_is_compiled():

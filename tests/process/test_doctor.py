@@ -4,7 +4,7 @@ import re
 
 import pytest
 from job import free_port
-from program import PROGRAM, run
+from program import PROGRAM, ROOT, run
 
 
 def lines_of(text: str) -> dict[str, str]:
@@ -124,6 +124,13 @@ def test_ranks_that_do_not_come_are_named():
     done = doctor("--timeout", 0.5, RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
     assert done.returncode == 1
     assert re.search(r"BROKEN  the job: .*rank 1", done.stdout)
+
+
+def test_the_page_of_options_has_every_instruction_set_of_this_machine():
+    page = (ROOT / "docs" / "options.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| `QCCL_SIMD`"))
+    for name in lines_of(doctor().stdout)["SIMD"].split(" of ")[1].split(", "):
+        assert f"`{name}`" in row, name
 
 
 def test_an_instruction_set_that_is_not_there_is_a_warning_of_every_rank():

@@ -116,6 +116,13 @@ def test_without_matplotlib_the_error_says_what_is_missing(logs, tmp_path):
     assert not (tmp_path / "x.png").exists()
 
 
+def test_a_picture_that_cannot_have_its_name_is_a_usage_error(logs, tmp_path):
+    wrong = {"no/x.png": "there is no directory", "x.gif": ".png, .svg or .pdf", ".": "is a directory"}
+    for name, words in wrong.items():
+        done = run("log", "plot", tmp_path / name, *logs)
+        assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
 def test_what_is_no_log_is_named(logs, tmp_path):
     (tmp_path / "other.json").write_text('{"traceEvents": []}')
     (tmp_path / "broken.json").write_text(logs[0].read_text()[:-100])

@@ -401,10 +401,20 @@ def test_without_matplotlib_a_picture_is_refused_before_anything_runs(tmp_path):
         assert "needs a Python with matplotlib" in result.stderr
 
 
-def test_a_picture_that_cannot_be_written_is_an_error(tmp_path):
-    path = tmp_path / "no" / "picture.png"
-    result = run("perf", "all_reduce", "-b", "64", "-e", "64", "-n", 1, "--plot", path)
-    assert result.returncode == 1 and f"can't draw {path}" in result.stderr and "Traceback" not in result.stderr
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("no/picture.png", "there is no directory"), ("picture.xyz", ".png, .svg or .pdf"), (".", "is a directory")],
+)
+def test_a_picture_that_cannot_have_its_name_is_refused_before_anything_runs(tmp_path, name, words):
+    result = run("perf", "all_reduce", "-b", "64", "-e", "64", "-n", 1, "-g", 2, "--plot", tmp_path / name)
+    assert result.returncode == 6 and result.stdout == "", result
+    assert words in result.stderr and "matplotlib" not in result.stderr
+
+
+def test_a_picture_that_cannot_be_written_is_an_error():
+    result = run("perf", "all_reduce", "-b", "64", "-e", "64", "-n", 1, "--plot", "/proc/picture.png")
+    assert result.returncode == 1 and "can't draw /proc/picture.png" in result.stderr
+    assert "matplotlib" not in result.stderr and "Traceback" not in result.stderr
 
 
 def test_small_tensors_and_other_types_stay_uncompressed(tmp_path):
@@ -477,6 +487,7 @@ def test_a_json_file_that_cannot_be_written_is_an_error(tmp_path):
         (["-G", "1"], "CUDA graphs"),
         (["-m", "4"], "not aggregated"),
         (["-n", "0"], "--iters"),
+        (["-T", "nan"], "nan is no number"),
         (["--frobnicate"], "--frobnicate"),
         (["-r", "2", "-g", "2"], "no rank of 2"),
         (["--link-rate", "banana"], "1gbit"),

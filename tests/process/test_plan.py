@@ -93,6 +93,11 @@ def rows_of(text: str) -> dict[tuple[int, str], list[str]]:
 SIMULATE = ("plan", "simulate", "--world", 16, "--hosts", 4, "all_reduce", "-b", "64K", "-e", "4M", "-f", 8)
 
 
+def test_a_seed_below_0_is_refused():
+    done = run(*SIMULATE, "--seed", "-1")
+    assert done.returncode == 2 and "-1 is below 0" in done.stderr, done.stderr
+
+
 def test_simulation_with_the_same_seed_has_the_same_output_and_another_seed_another():
     outputs = [run(*SIMULATE, "--jitter", "30us", "--seed", seed).stdout for seed in (7, 7, 8)]
     assert len(rows_of(outputs[0])) == 18

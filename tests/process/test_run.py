@@ -311,6 +311,15 @@ def test_timeout_kills_ranks_that_ignore_sigterm():
     assert "still there 0.1 s after they were told to end: killing 0 1" in err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("run", "-n", 1, "--timeout"), ("run", "-n", 1, "--grace"), ("ps", "--wait"), ("doctor", "--timeout")],
+)
+def test_a_time_that_is_no_number_is_refused(command):
+    result = run(*command, "nan")
+    assert result.returncode == 2 and "nan is no number" in result.stderr, result
+
+
 @pytest.mark.parametrize("program", ["no-such-program-anywhere", "/no/such/file"])
 def test_a_program_that_is_not_there_is_127(program):
     result = run("run", "-n", 2, "--", program)

@@ -37,6 +37,8 @@ enum class Fault {
   takes_any_size_when_adding,
   place_in_the_slice_counts,
   no_two_times_the_same,
+  source_address_counts,
+  target_address_counts,
   owes_nothing,
   owes_other_bytes,
 };
@@ -55,6 +57,7 @@ class FaultyCodec final : public Codec {
     }
     if (fault_ == Fault::place_in_the_slice_counts && values.size() > 1) values[1] = values[0];
     if (fault_ == Fault::no_two_times_the_same && !values.empty()) values[0] += static_cast<float>(++calls_);
+    if (fault_ == Fault::source_address_counts && is_shifted(source.data()) && !values.empty()) values[0] += 1;
     const std::size_t bytes = right_->encode(values, target, draw);
     return bytes + (fault_ == Fault::too_many_bytes ? 1 : 0);
   }
@@ -72,7 +75,9 @@ class FaultyCodec final : public Codec {
   Status decode(ConstBytes source, std::span<float> target) const override {
     const std::size_t size = max_encoded_bytes(target.size());
     if (fault_ == Fault::takes_any_size && source.size() != size) return {};
-    return right_->decode(source, target);
+    QCCL_TRY(right_->decode(source, target));
+    if (fault_ == Fault::target_address_counts && is_shifted(target.data()) && !target.empty()) target[0] += 1;
+    return {};
   }
   Status decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const override {
     const std::size_t size = max_encoded_bytes(target.size());
@@ -89,6 +94,7 @@ class FaultyCodec final : public Codec {
 
  private:
   static constexpr std::uint32_t kBucket = 64;
+  static bool is_shifted(const float* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 != 0; }
 
   const Fault fault_;
   const std::shared_ptr<const Codec> right_ = make_codec(minmax({.bits = 8, .bucket_size = kBucket})).take_or_throw();
@@ -97,11 +103,18 @@ class FaultyCodec final : public Codec {
 
 TEST(CodecContractItself, finds_every_kind_of_fault) {
   const std::pair<Fault, const char*> faults[] = {
-      {Fault::too_many_bytes, "are the limit"},     {Fault::tight_bound, "beyond the bound"},
-      {Fault::numbers_for_nan, "became"},           {Fault::wrong_sum, "decode_add is not"},
-      {Fault::takes_any_size, "are taken"},         {Fault::takes_any_size_when_adding, "are taken"},
-      {Fault::place_in_the_slice_counts, "cut at"}, {Fault::no_two_times_the_same, "other bytes"},
-      {Fault::owes_nothing, "another residual"},    {Fault::owes_other_bytes, "writes other bytes"},
+      {Fault::too_many_bytes, "are the limit"},
+      {Fault::tight_bound, "beyond the bound"},
+      {Fault::numbers_for_nan, "became"},
+      {Fault::wrong_sum, "decode_add is not"},
+      {Fault::takes_any_size, "are taken"},
+      {Fault::takes_any_size_when_adding, "are taken"},
+      {Fault::place_in_the_slice_counts, "cut at"},
+      {Fault::no_two_times_the_same, "other bytes"},
+      {Fault::source_address_counts, "other bytes"},
+      {Fault::target_address_counts, "at another address"},
+      {Fault::owes_nothing, "another residual"},
+      {Fault::owes_other_bytes, "writes other bytes"},
   };
   EXPECT_EQ(broken_promise(FaultyCodec(Fault::nothing)), "");
   for (const auto& [fault, words] : faults) {

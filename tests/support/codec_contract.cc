@@ -93,10 +93,10 @@ class Contract {
   }
 
   Encoded encode(std::span<const float> values, const Draw& draw, std::string& broken) const {
-    const Exact<float> source(values);
+    const Exact<float> source(values), shifted(values, kShift);
     const std::size_t limit = codec_.max_encoded_bytes(values.size());
     const Exact<std::byte> target(limit, 1);
-    const std::size_t bytes = codec_.encode(source.span(), target.span(), draw);
+    const std::size_t bytes = codec_.encode(shifted.span(), target.span(), draw);
     if (bytes > limit) {
       broken = fmt::format("{} bytes where {} are the limit", bytes, limit);
       return {};
@@ -111,9 +111,12 @@ class Contract {
 
   std::string check_decoded(const std::vector<float>& values, const Encoded& bytes) const {
     const Exact<std::byte> source(bytes, 3);
-    const Exact<float> decoded(values.size());
+    const Exact<float> decoded(values.size(), kShift);
     const Status status = codec_.decode(source.span(), decoded.span());
     if (!status.ok()) return "does not decode: " + status.error().message;
+    const Exact<float> aligned(values.size());
+    const bool is_same = codec_.decode(source.span(), aligned.span()).ok() && same_bits(aligned.span(), decoded.span());
+    if (!is_same) return "decodes to other values at another address";
     for (std::size_t begin = 0; begin < values.size(); begin += bucket_) {
       const std::size_t size = std::min<std::size_t>(bucket_, values.size() - begin);
       std::string broken =
@@ -129,7 +132,7 @@ class Contract {
     const Exact<float> source{std::span<const float>(values)};
     for (const float factor : {1.0f, 3.0f}) {
       std::vector<float> expected = kernels::finite_families()[0].values(values.size(), 8);
-      const Exact<float> residual{std::span<const float>(expected)};
+      const Exact<float> residual(std::span<const float>(expected), kShift);
       const Exact<std::byte> target(codec_.max_encoded_bytes(values.size()), 1);
       const auto written = codec_.encode_owed(source.span(), target.span(), kDraw, factor, residual.span().data());
       if (!written) continue;
@@ -172,8 +175,8 @@ class Contract {
     const std::vector<float> addend = kernels::finite_families()[0].values(decoded.size(), 7);
     std::vector<float> expected(addend);
     for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += decoded[i];
-    const Exact<float> in_place{std::span<const float>(addend)};
-    const Exact<float> target(decoded.size());
+    const Exact<float> in_place(std::span<const float>(addend), 2 * kShift);
+    const Exact<float> target(decoded.size(), kShift);
     const bool ok = codec_.decode_add(source, in_place.span(), target.span()).ok() &&
                     codec_.decode_add(source, in_place.span(), in_place.span()).ok();
     if (!ok) return "decodes but does not add";
@@ -232,6 +235,7 @@ class Contract {
     return {};
   }
 
+  static constexpr std::size_t kShift = sizeof(float);  // floats that begin there are at no vector's boundary
   static constexpr std::size_t kMostElements = 200'000;
   static constexpr std::size_t kManyElements = 20'000;  // are not tried with every family of values
 

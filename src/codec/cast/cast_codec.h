@@ -4,6 +4,7 @@
 // Rounding: to nearest even. Beyond the type's largest value: infinity. NaN: the canonical NaN.
 // Error: at most 2^-8 |x| (bfloat16) or 2^-11 |x| (float16), at least half the smallest subnormal
 // (2^-134, 2^-25); unbounded where x rounds to infinity.
+// Source: IEEE 754 binary16; bfloat16.
 #pragma once
 
 #include "codec/registry.h"

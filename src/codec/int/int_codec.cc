@@ -36,7 +36,7 @@ constinit const CodecEntry kIntCodec = {
     .bound =
         "scale * (1/2 + Q * 2^-23), rounding=stochastic: scale; Q = 2^(bits - 1) - 1,\n"
         "scale <= max |x| / Q * (1 + 2^-7 + 2^-22) of the block, or 2^-118",
-    .source = "block absmax quantization; QSGD (Alistarh et al., 2017) for random rounding",
+    .source = "block absmax quantization; QSGD (Alistarh et al., 2017, arXiv 1610.02132) for random rounding",
     .settings = kSettings,
     .make = make,
     .examples =

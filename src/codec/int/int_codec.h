@@ -9,6 +9,7 @@
 // A block with an element that is not finite has the scale NaN and decodes to NaN; so does one with a scale that no
 // encoder writes.
 // Error: at most scale * (1/2 + Q * 2^-23), stochastic: scale; scale <= max |x| / Q * (1 + 2^-7 + 2^-22) or 2^-118.
+// Source: block absmax quantization; QSGD (Alistarh et al., 2017, arXiv 1610.02132) for random rounding.
 #pragma once
 
 #include "codec/registry.h"

@@ -20,7 +20,10 @@ double ulp(double x) {
 }
 
 constexpr CodecSetting kSettings[] = {
-    {.key = "bits", .allowed = "1..32", .usual = 8, .meaning = "of each element's code; 32: as it is"},
+    {.key = "bits",
+     .allowed = "1..32",
+     .usual = 8,
+     .meaning = "of each element's code; 32: as it is; 9..15 and 17..31: slow, an element at a time"},
     {.key = "bucket_size", .allowed = "1..65536", .usual = 1024, .meaning = "elements that share one scale"},
     kRoundingSetting,
 };

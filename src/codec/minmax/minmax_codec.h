@@ -9,6 +9,7 @@
 // that is not finite decodes to NaN.
 // Error: at most unit / 2 + 6 ulp(max |x|), stochastic: unit + 6 ulp(max |x|), where
 // unit = (maximum - minimum) / (2^bits - 1), at least 2^-126.
+// Source: QNCCL; CGX (Markov, Ramezanikebrya, Alistarh 2021, arXiv 2111.08617).
 #pragma once
 
 #include "codec/registry.h"

@@ -31,11 +31,13 @@ constinit const CodecEntry kTopkCodec = {
     .name = "topk",
     .summary = "the largest elements and their places; wants error feedback",
     .layout =
-        "for each 4096 elements, of which k are sent:\n"
+        "for each chunk of 4096 elements, of which k are sent:\n"
         "int8 only: scale, float32\n"
         "k values, float32 or int8, in the order of their places\n"
         "k places, 12 bits each, rising, padded to a byte",
-    .bound = "max |x| (of all elements together: ||x - y||^2 <= (1 - density) ||x||^2)",
+    .bound =
+        "max |x| (of a chunk of n together: ||x - y||^2 <= (1 - k / n) ||x||^2,\n"
+        "values=int8: k (scale / 2)^2 more; scale = max |x| / 127, or 2^-126)",
     .source = "top-k with error feedback (Stich, Cordonnier, Jaggi 2018, arXiv 1809.07599)",
     .settings = kSettings,
     .make = make,

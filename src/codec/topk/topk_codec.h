@@ -7,6 +7,7 @@
 // Error: what is not sent is lost. ||x - y||^2 <= (1 - k/n) ||x||^2 for float32 values, the least for k elements.
 // Training needs error feedback with it: without, the small elements never arrive.
 // A chunk with an element that is not finite decodes to NaN. Adding leaves elements that were not sent as they are.
+// Source: top-k with error feedback (Stich, Cordonnier, Jaggi 2018, arXiv 1809.07599).
 #pragma once
 
 #include "codec/registry.h"

@@ -29,8 +29,8 @@ constexpr Milliseconds kMeasuring = std::chrono::minutes(30);
 
 constexpr const char* kFooter =
     R"(Prints what qccl::init() would take here and use, then joins the job, has all ranks add something up
-and prints who is reached by what and what all_reduce would do at some sizes. Under a launcher rank 0
-prints for all: the others' warnings and faults carry their rank.
+and prints who is reached by what and what all_reduce, broadcast and all_gather would do at some sizes.
+Under a launcher rank 0 prints for all: the others' warnings and faults carry their rank.
 
 Exit code: 0; 1 if something is broken; 2 for wrong flags. Warnings do not change it.
 

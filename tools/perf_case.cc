@@ -63,6 +63,7 @@ bool Case::has_one_result() const {
 std::uint64_t Case::bytes() const { return std::max(input_count(), output_count()) * element_bytes(type); }
 
 std::uint64_t count_for(Operation operation, std::uint64_t bytes, DataType type, int world) {
+  if (operation == Collective::barrier) return 0;
   const std::uint64_t count = bytes / element_bytes(type);
   if (!has_input_parts(operation) && !has_output_parts(operation)) return count;
   return count / static_cast<std::uint64_t>(world) & ~(16 / element_bytes(type) - 1);

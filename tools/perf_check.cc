@@ -26,7 +26,7 @@ void combine(ReduceOp op, std::span<double> result, std::span<const double> othe
   }
 }
 
-// Of integers that wrap, extended by their sign to 64 bits.
+// Of integers that wrap, extended by their sign to 64 bits; of booleans that are 0 or 1.
 void combine(DataType type, ReduceOp op, std::span<std::uint64_t> result, std::span<const std::uint64_t> other) {
   // Signed numbers have the order of unsigned ones once their sign bit is turned.
   const std::uint64_t turn = is_signed_integer(type) ? std::uint64_t{1} << 63 : 0;
@@ -36,8 +36,12 @@ void combine(DataType type, ReduceOp op, std::span<std::uint64_t> result, std::s
       case ReduceOp::prod: result[i] *= other[i]; break;
       case ReduceOp::min: result[i] = is_less ? result[i] : other[i]; break;
       case ReduceOp::max: result[i] = is_less ? other[i] : result[i]; break;
+      case ReduceOp::bit_and: result[i] &= other[i]; break;
+      case ReduceOp::bit_or: result[i] |= other[i]; break;
+      case ReduceOp::bit_xor: result[i] ^= other[i]; break;
       default: result[i] += other[i]; break;
     }
+    if (type == DataType::boolean) result[i] = result[i] != 0;
   }
 }
 
@@ -79,12 +83,19 @@ class Checker {
   void expect_bits(std::uint64_t first, std::span<std::uint64_t> expected) {
     if (!case_.is_reduction()) return expect_moved(first, expected);
     Bits other;
-    inputs_.elements(0, input_begin() + first, expected);
+    reduced_elements(0, first, expected);
     for (int rank = 1; rank < case_.world; ++rank) {
       const std::span<std::uint64_t> block(other.data(), expected.size());
-      inputs_.elements(rank, input_begin() + first, block);
+      reduced_elements(rank, first, block);
       combine(case_.type, case_.op, expected, block);
     }
+  }
+
+  // What a rank gives to the reduction: of a boolean whether it is true.
+  void reduced_elements(int rank, std::uint64_t first, std::span<std::uint64_t> target) const {
+    inputs_.elements(rank, input_begin() + first, target);
+    if (case_.type != DataType::boolean) return;
+    for (std::uint64_t& value : target) value = value != 0;
   }
 
   // The rank whose input is the output's part `part`.

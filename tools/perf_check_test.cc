@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace qccl::tools {
@@ -13,7 +14,8 @@ namespace {
 
 constexpr DataType kTypes[] = {DataType::float32, DataType::float64, DataType::float16, DataType::bfloat16,
                                DataType::int32,   DataType::int64,   DataType::uint8,   DataType::int8,
-                               DataType::uint32,  DataType::uint64};
+                               DataType::uint32,  DataType::uint64,  DataType::int16,   DataType::uint16,
+                               DataType::boolean};
 
 std::vector<std::byte> written(const Inputs& inputs, const Case& c, int rank) {
   std::vector<std::byte> bytes(c.input_count() * element_bytes(c.type));
@@ -69,6 +71,35 @@ TEST(PerfCheck, gathered_inputs_pass_and_any_flipped_bit_is_one_wrong_element) {
       EXPECT_EQ(check_output(c, {}, inputs, 1, output.data()).wrong, 1u) << to_string(type);
       output[at] ^= std::byte{1};
     }
+  }
+}
+
+TEST(PerfCheck, reduced_booleans_are_0_or_1_as_the_operation_has_it) {
+  constexpr ReduceOp kOps[] = {ReduceOp::sum,     ReduceOp::prod,   ReduceOp::min,    ReduceOp::max,
+                               ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor};
+  for (const ReduceOp op : kOps) {
+    Case c = small_case(Collective::all_reduce, DataType::boolean);
+    c.op = op;
+    const Inputs inputs(c, false, 7);
+    std::vector<std::byte> output(c.count);
+    std::vector<int> trues(c.count);
+    for (int rank = 0; rank < c.world; ++rank) {
+      const auto part = written(inputs, c, rank);
+      for (std::size_t i = 0; i < part.size(); ++i) trues[i] += part[i] != std::byte{0};
+    }
+    const bool is_and = op == ReduceOp::prod || op == ReduceOp::min || op == ReduceOp::bit_and;
+    for (std::size_t i = 0; i < output.size(); ++i) {
+      const bool odd = trues[i] % 2 != 0;
+      output[i] = std::byte{op == ReduceOp::bit_xor ? odd : is_and ? trues[i] == c.world : trues[i] > 0};
+    }
+    EXPECT_EQ(check_output(c, {}, inputs, 0, output.data()).wrong, 0u) << to_string(op);
+    for (const int instead : {2, 255}) {
+      const std::byte right = std::exchange(output[17], static_cast<std::byte>(instead));
+      EXPECT_EQ(check_output(c, {}, inputs, 0, output.data()).wrong, 1u) << to_string(op);
+      output[17] = right;
+    }
+    output[17] ^= std::byte{1};
+    EXPECT_EQ(check_output(c, {}, inputs, 0, output.data()).wrong, 1u) << to_string(op);
   }
 }
 

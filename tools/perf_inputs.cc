@@ -120,6 +120,7 @@ int precision_bits(DataType type) {
 }
 
 Inputs::Inputs(const Case& c, bool lossy, std::uint64_t salt) : type_(c.type), op_(c.op), salt_(salt) {
+  half_are_false_ = c.type == DataType::boolean && c.is_reduction();
   as_bits_ = !is_floating(c.type) || (!c.is_reduction() && !lossy);
   // 30 bits of a double are more than a float holds, so a sum in floats would be found out.
   const int bits = std::min(precision_bits(c.type), 30);
@@ -148,6 +149,10 @@ void Inputs::elements(int rank, std::uint64_t first, std::span<std::uint64_t> ta
     return generate(start, first, target, [unused](std::uint32_t h) {
       return static_cast<std::uint64_t>(static_cast<std::int32_t>(h << unused) >> unused);
     });
+  }
+  if (half_are_false_) {
+    return generate(start, first, target,
+                    [](std::uint32_t h) { return (h >> 8 & 1) == 0 ? 0 : std::uint64_t{h & 255}; });
   }
   generate(start, first, target,
            [unused](std::uint32_t h) { return static_cast<std::uint64_t>(h << unused >> unused); });

@@ -2,6 +2,7 @@
 // rank, element): so results are checked without keeping or sending what is expected.
 //
 //   integers, and data that is only copied   all bits random; integer sums and products wrap
+//   booleans to be reduced                   half of them 0, the others any byte
 //   floating sum, avg, mulsum, min, max      whole numbers so small that every sum is exact
 //   floating prod                            +-1/2, +-1, +-2 of the first 8 ranks, +-1 of the rest
 //   floating, to be compressed               reals in [-1, 1) with as many bits as the type holds
@@ -46,6 +47,7 @@ class Inputs {
 
   DataType type_;
   bool as_bits_;
+  bool half_are_false_;
   ReduceOp op_;
   std::uint64_t salt_;
   int active_ranks_;       // the others' whole numbers are 0

@@ -22,14 +22,17 @@ const Names<Operation> kOperations = {
     {"all_gather", Collective::all_gather}, {"reduce_scatter", Collective::reduce_scatter},
     {"reduce", Collective::reduce},         {"gather", Collective::gather},
     {"scatter", Collective::scatter},       {"all_to_all", Collective::all_to_all},
-    {"alltoall", Collective::all_to_all},   {"sendrecv", kSendrecv}};
-const Names<DataType> kTypes = {{"int8", DataType::int8},      {"uint8", DataType::uint8},
-                                {"int32", DataType::int32},    {"uint32", DataType::uint32},
-                                {"int64", DataType::int64},    {"uint64", DataType::uint64},
-                                {"half", DataType::float16},   {"float", DataType::float32},
-                                {"double", DataType::float64}, {"bfloat16", DataType::bfloat16}};
-const Names<ReduceOp> kOps = {{"sum", ReduceOp::sum}, {"prod", ReduceOp::prod}, {"min", ReduceOp::min},
-                              {"max", ReduceOp::max}, {"avg", ReduceOp::avg},   {"mulsum", ReduceOp::premul_sum}};
+    {"alltoall", Collective::all_to_all},   {"sendrecv", kSendrecv},
+    {"barrier", Collective::barrier}};
+const Names<DataType> kTypes = {
+    {"int8", DataType::int8},     {"uint8", DataType::uint8},    {"int16", DataType::int16},
+    {"uint16", DataType::uint16}, {"int32", DataType::int32},    {"uint32", DataType::uint32},
+    {"int64", DataType::int64},   {"uint64", DataType::uint64},  {"half", DataType::float16},
+    {"float", DataType::float32}, {"double", DataType::float64}, {"bfloat16", DataType::bfloat16},
+    {"bool", DataType::boolean}};
+const Names<ReduceOp> kOps = {{"sum", ReduceOp::sum},      {"prod", ReduceOp::prod},  {"min", ReduceOp::min},
+                              {"max", ReduceOp::max},      {"avg", ReduceOp::avg},    {"mulsum", ReduceOp::premul_sum},
+                              {"band", ReduceOp::bit_and}, {"bor", ReduceOp::bit_or}, {"bxor", ReduceOp::bit_xor}};
 const Names<Algorithm> kAlgorithms = {{"auto", Algorithm::automatic},
                                       {"one_shot", Algorithm::one_shot},
                                       {"sra", Algorithm::sra},
@@ -42,8 +45,10 @@ const Names<Algorithm> kAlgorithms = {{"auto", Algorithm::automatic},
 
 constexpr const char* kFooter =
     R"(COLLECTIVE is all_reduce, broadcast, all_gather, reduce_scatter, reduce, gather, scatter, all_to_all
-(or alltoall) or sendrecv, in which every rank sends to the next. Under the name all_reduce_perf (and
-so on) the program takes nccl-tests' command line as it is. Sizes take K, M or G (binary).
+(or alltoall), sendrecv, in which every rank sends to the next, or barrier, which has one row, of no
+size. Under the name all_reduce_perf (and so on) the program takes nccl-tests' command line as it is.
+Sizes take K, M or G (binary). int16, uint16 and bool, and band, bor and bxor, which are for integers
+and bool, nccl-tests does not have; -d all and -o all mean them, too.
 
 Columns are nccl-tests'. Behind them, for the out-of-place run: bytes a rank put on the wire per
 operation (mean over ranks, headers included); how many times less payload that is than an
@@ -127,7 +132,18 @@ std::optional<int> take_size(const std::string& text, const char* name, std::uin
   return std::nullopt;
 }
 
+// One row of no size.
+std::optional<int> take_barrier(const Words& words, PerfOptions& options) {
+  const bool has_sizes = !words.min_bytes.empty() || !words.max_bytes.empty() || !words.step_bytes.empty();
+  if (has_sizes || options.step_factor != PerfOptions().step_factor || !options.plot_file.empty()) {
+    return usage_error("a barrier has no size: -b, -e, -i, -f and --plot are not for it");
+  }
+  options.min_bytes = options.max_bytes = 0;
+  return std::nullopt;
+}
+
 std::optional<int> take_sizes(const Words& words, PerfOptions& options) {
+  if (options.collective == Collective::barrier) return take_barrier(words, options);
   if (auto code = take_size(words.min_bytes, "minbytes", options.min_bytes)) return code;
   if (auto code = take_size(words.max_bytes, "maxbytes", options.max_bytes)) return code;
   if (auto code = take_size(words.step_bytes, "stepbytes", options.step_bytes)) return code;
@@ -201,7 +217,9 @@ std::optional<int> take_names(const Words& words, PerfOptions& options) {
   options.algorithm = algorithms[0];
   if (reduces(options) && options.types.size() == 1 && options.ops.size() == 1 &&
       !supports(options.types[0], options.ops[0])) {
-    return usage_error(fmt::format("{} is for half, float, double and bfloat16, not for {}", words.op, words.type));
+    const bool is_bitwise = supports(DataType::uint8, options.ops[0]);
+    return usage_error(fmt::format("{} is for {}, not for {}", words.op,
+                                   is_bitwise ? "integers and bool" : "half, float, double and bfloat16", words.type));
   }
   return std::nullopt;
 }

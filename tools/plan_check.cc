@@ -25,7 +25,8 @@ receive; no rank waits for ever; nothing is overwritten before it was read.
 
 --plant puts a mistake into every plan that has room for it, to see that it is found.
 
-Exit code: 0; 1 with the first mistake found; 2 for wrong flags.
+Exit code: 0; 1 with the first mistake found, and with --plant if there was none to find; 2 for wrong
+flags.
 
 Examples:
   qccl plan check
@@ -89,11 +90,20 @@ class PlanCheck {
       return kPlanUsage;
     }
     print_row("all", "", total_);
+    if (options_.planted) return conclude_planted();
     fmt::print("{} plans checked for worlds 1 to {}: nothing wrong\n", total_.plans, options_.max_world);
     return 0;
   }
 
  private:
+  // The checker has found nothing, which is wrong whether or not there was something to find.
+  int conclude_planted() const {
+    std::fflush(stdout);
+    fmt::print(stderr, "qccl plan check: a {} was planted in {} of {} plans: {}\n", to_string(*options_.planted),
+               planted_, total_.plans, planted_ == 0 ? "none has room for it" : "not found");
+    return kPlanWrong;
+  }
+
   bool run_algorithm(Collective collective, Algorithm algorithm) {
     Tally tally;
     const auto begin = std::chrono::steady_clock::now();
@@ -122,6 +132,7 @@ class PlanCheck {
       roles.push_back(plan::make_role(requests[rank], static_cast<int>(rank)));
     }
     const bool is_planted = options_.planted && plan::plant(*options_.planted, first, roles);
+    planted_ += is_planted;
     const Status status = plan::check(requests, roles);
     ++tally.plans;
     tally.steps += count_steps(roles);
@@ -152,6 +163,7 @@ class PlanCheck {
   const CheckOptions& options_;
   const bool shows_progress_;
   int shown_world_ = 0;
+  std::uint64_t planted_ = 0;
   Tally total_;
 };
 

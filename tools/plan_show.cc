@@ -24,7 +24,7 @@ move, add and encode. src/plan/cost.h has the formula. How fast those are says a
 one that `qccl doctor --measure` writes.
 
 The cheapest is chosen, but a sum in rank order (one_shot, sra) unless another saves a tenth. What may
-not be chosen, because it would round partial sums at every hop, is marked -.
+not be chosen is marked -, and the row ends with why.
 
 Exit code: 0; 2 for wrong flags.
 
@@ -78,10 +78,11 @@ void print_prices(const plan::Choice& choice, Algorithm shown) {
              "processor", "wire/rank (B)", "busiest host (B)");
   for (const plan::Candidate& each : choice.candidates) {
     const plan::Price& price = each.price;
-    const char mark = each.algorithm == shown ? '*' : each.may_be_taken ? ' ' : '-';
-    fmt::print("{} {:>12} {:>11} {:>10} {:>10} {:>10} {:>13.0f} {:>15.0f}\n", mark, to_string(each.algorithm),
+    const char mark = each.algorithm == shown ? '*' : each.obstacle.empty() ? ' ' : '-';
+    fmt::print("{} {:>12} {:>11} {:>10} {:>10} {:>10} {:>13.0f} {:>15.0f}{}{}\n", mark, to_string(each.algorithm),
                time_text(price.seconds), time_text(price.start + price.first), time_text(price.wire),
-               time_text(price.processor), price.mean_sent_bytes, price.busiest_host_bytes);
+               time_text(price.processor), price.mean_sent_bytes, price.busiest_host_bytes,
+               each.obstacle.empty() ? "" : "  ", each.obstacle);
   }
 }
 

@@ -293,6 +293,42 @@ class Communicator {
     all_gather(std::span<const T>(input), std::span<T>(output), options);
   }
 
+  // The root's `output` has size() times as many elements as `input`; the others' is not written and may be empty.
+  template <class T>
+  void gather(std::span<const T> input, std::span<T> output, const CallOptions& options = {}) {
+    if (rank() == options.root) check_parts(output.size(), input.size());
+    const Moved elements = moved<T>(input.size());
+    gather(input.data(), output.data(), elements.count, elements.type, options);
+  }
+  template <class T>
+  void gather(const std::vector<T>& input, std::vector<T>& output, const CallOptions& options = {}) {
+    gather(std::span<const T>(input), std::span<T>(output), options);
+  }
+  // The root's `input` has size() times as many elements as `output`; the others' is not read and may be empty.
+  template <class T>
+  void scatter(std::span<const T> input, std::span<T> output, const CallOptions& options = {}) {
+    if (rank() == options.root) check_parts(input.size(), output.size());
+    const Moved elements = moved<T>(output.size());
+    scatter(input.data(), output.data(), elements.count, elements.type, options);
+  }
+  template <class T>
+  void scatter(const std::vector<T>& input, std::vector<T>& output, const CallOptions& options = {}) {
+    scatter(std::span<const T>(input), std::span<T>(output), options);
+  }
+  // `input` and `output` have a part for each rank, all of the same size.
+  template <class T>
+  void all_to_all(std::span<const T> input, std::span<T> output, const CallOptions& options = {}) {
+    const std::size_t part = input.size() / static_cast<std::size_t>(size());
+    check_parts(input.size(), part);
+    check_parts(output.size(), part);
+    const Moved elements = moved<T>(part);
+    all_to_all(input.data(), output.data(), elements.count, elements.type, options);
+  }
+  template <class T>
+  void all_to_all(const std::vector<T>& input, std::vector<T>& output, const CallOptions& options = {}) {
+    all_to_all(std::span<const T>(input), std::span<T>(output), options);
+  }
+
   template <class T>
   void send(const std::vector<T>& data, int to, const MessageOptions& options = {}) {
     const Moved elements = moved<T>(data.size());

@@ -51,16 +51,21 @@ bool gains_by_hosts(Collective collective, const std::vector<int>& hosts) {
   return layout.count() > 1 && (has_neighbours || collective == Collective::broadcast);
 }
 
-bool may_be_taken(const Question& question, Algorithm algorithm, const std::vector<int>& hosts) {
-  if (algorithm == Algorithm::hierarchical && !gains_by_hosts(question.collective, hosts)) return false;
-  if (!is_reduction(question.collective)) return true;
+// Why the algorithm may not be taken; empty if it may.
+std::string_view obstacle(const Question& question, Algorithm algorithm, const std::vector<int>& hosts) {
+  if (algorithm == Algorithm::hierarchical && !gains_by_hosts(question.collective, hosts)) {
+    return "these hosts give it nothing to save";
+  }
+  if (!is_reduction(question.collective)) return {};
   const std::uint64_t elements = least_of_class(size_class(question.elements));
   const bool is_large = hosts.size() > 1 && elements * element_bytes(question.type) > kMostBytesOfOneLane;
-  if (question.collective == Collective::all_reduce && has_one_lane(algorithm) && is_large) return false;
+  if (question.collective == Collective::all_reduce && has_one_lane(algorithm) && is_large) {
+    return "one slice after the other: for 1 MiB at most";
+  }
   const bool is_16_bit = question.type == DataType::float16 || question.type == DataType::bfloat16;
-  if ((question.compressed || is_16_bit) && rounds_at_every_hop(algorithm)) return false;
-  // Everybody would encode everything for everybody.
-  return !question.compressed || algorithm != Algorithm::one_shot || !has(question.collective, Algorithm::sra);
+  if ((question.compressed || is_16_bit) && rounds_at_every_hop(algorithm)) return "rounds partial sums at every hop";
+  const bool encodes_all = question.compressed && algorithm == Algorithm::one_shot;
+  return encodes_all && has(question.collective, Algorithm::sra) ? "all would encode everything for all" : "";
 }
 
 Request request_of(const Question& question, Algorithm algorithm, const std::vector<int>& hosts) {
@@ -81,7 +86,7 @@ Candidate candidate(const Question& question, Algorithm algorithm, const std::ve
   const Encoding encoding{.element_bytes = bytes,
                           .encoded_bytes = question.compressed ? question.encoded_bytes : bytes};
   return {algorithm, price(request_of(question, algorithm, hosts), hosts, links, encoding, most_roles),
-          may_be_taken(question, algorithm, hosts)};
+          obstacle(question, algorithm, hosts)};
 }
 
 // Those that may be taken, or all.
@@ -89,7 +94,7 @@ std::vector<Candidate> candidates(const Question& question, const std::vector<in
                                   bool all) {
   std::vector<Candidate> found;
   for (const Algorithm algorithm : algorithms_of(question.collective)) {
-    if (!all && !may_be_taken(question, algorithm, hosts)) continue;
+    if (!all && !obstacle(question, algorithm, hosts).empty()) continue;
     found.push_back(candidate(question, algorithm, hosts, links, all ? kAllRanks : kMostRoles));
   }
   return found;

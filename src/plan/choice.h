@@ -4,11 +4,14 @@
 //
 // Sums in rank order, encoded twice at most, are worth something: another algorithm must save a
 // tenth. Never taken for sums are those that would round partial sums at every hop: compressed, or
-// of 16-bit floats, ring, tree and binomial. Hierarchical rounds once a host.
+// of 16-bit floats, ring, tree, recursive doubling and binomial. Hierarchical rounds once a host; it is
+// taken where hosts have several ranks, or a broadcast has several hosts. An all_reduce in one lane
+// (one-shot, recursive doubling) is taken up to 1 MiB, compressed one-shot sums only where there is no SRA.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan/cost.h"
@@ -30,7 +33,7 @@ struct Question {
 struct Candidate {
   Algorithm algorithm;
   Price price;
-  bool may_be_taken;
+  std::string_view obstacle;  // why it may not be taken, in words; empty if it may
 };
 
 struct Choice {

@@ -18,9 +18,11 @@ COLLECTIVES = [
 ]  # fmt: skip
 # In nccl-tests' words.
 NCCL_TESTS = [("alltoall" if name == "all_to_all" else name) for name in COLLECTIVES]
-INTEGERS = {"int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8}
+INTEGERS = {"int8": 1, "uint8": 1, "bool": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8}
 TYPES = INTEGERS | {"half": 2, "float": 4, "double": 8, "bfloat16": 2}
-OPS = ["sum", "prod", "min", "max", "avg", "mulsum"]
+OPS_OF_ALL = ["sum", "prod", "min", "max"]
+OPS_OF_FLOATS = [*OPS_OF_ALL, "avg", "mulsum"]
+OPS_OF_INTEGERS = [*OPS_OF_ALL, "band", "bor", "bxor"]
 
 COLUMN_NAMES = (
     "#       size         count      type   redop    root"
@@ -202,7 +204,7 @@ def test_every_collective_is_right(collective, world, transport):
 @pytest.mark.parametrize("world", [2, 3])
 def test_every_type_and_operation_is_right(collective, world):
     rows = perf(collective, "-b", 1000, "-e", 34000, "-i", 33000, "-d", "all", "-o", "all", "-n", 1, "-g", world)
-    combinations = {(t, o) for t in TYPES for o in OPS if not (t in INTEGERS and o in ("avg", "mulsum"))}
+    combinations = {(t, o) for t in TYPES for o in (OPS_OF_INTEGERS if t in INTEGERS else OPS_OF_FLOATS)}
     assert {(row.type, row.redop) for row in rows} == combinations
     assert len(rows) == 2 * len(combinations)
 
@@ -211,6 +213,15 @@ def test_every_type_and_operation_is_right(collective, world):
 def test_every_type_is_copied_bit_by_bit(collective):
     rows = perf(collective, "-b", 1000, "-e", 34000, "-i", 33000, "-d", "all", "-n", 1, "-g", 3)
     assert {row.type for row in rows} == set(TYPES)
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_barrier_has_one_row_of_no_size(transport):
+    (row,) = perf("barrier", "-n", 5, "-g", 3, "--transport", transport)
+    assert (row.size, row.count, row.redop, row.root) == (0, 0, "none", -1)
+    assert row.out_of_place.time > 0 and row.out_of_place.busbw == 0
+    result = run("perf", "barrier", "-b", "1K", "-g", 3)
+    assert result.returncode == 6 and "a barrier has no size" in result.stderr
 
 
 ALGORITHMS = {
@@ -231,6 +242,22 @@ def test_the_algorithm_can_be_chosen(collective, tmp_path):
         flags = ["-b", 4, "-e", "64K", "-f", 32, "-n", 1, "-g", 3, "--algorithm", algorithm]
         document = perf_json(tmp_path, collective, *flags)
         assert {entry["algorithm"] for entry in document["results"]} == {algorithm}
+
+
+def test_the_environment_chooses_the_algorithm_of_the_collectives_that_have_it(tmp_path):
+    flags = ["-b", 4, "-e", "64K", "-f", 32, "-n", 1, "-g", 3]
+    of = {}
+    for collective, *more in (("all_reduce",), ("all_reduce", "--algorithm", "sra"), ("broadcast",)):
+        results = perf_json(tmp_path, collective, *flags, *more, QCCL_ALGORITHM="ring")["results"]
+        of[collective, bool(more)] = {entry["algorithm"] for entry in results}
+    assert of["all_reduce", False] == {"ring"} and of["all_reduce", True] == {"sra"}
+    assert of["broadcast", False] <= set(ALGORITHMS["broadcast"])
+
+
+def test_an_algorithm_in_the_environment_that_there_is_not_is_an_error_that_lists_those_there_are():
+    result = run("perf", "all_reduce", "-b", "4K", "-n", 1, "-g", 2, QCCL_ALGORITHM="rings")
+    assert result.returncode == 6 and "QCCL_ALGORITHM=rings: use auto" in result.stderr, result.stderr
+    assert all(algorithm in result.stderr for algorithm in ALGORITHMS["all_reduce"]), result.stderr
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS["reduce"])
@@ -475,10 +502,11 @@ def test_a_json_file_that_cannot_be_written_is_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["-d", "complex"], "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 all"),
-        (["-o", "median"], "sum prod min max avg mulsum all"),
+        (["-d", "complex"], "int8 uint8 int16 uint16 int32 uint32 int64 uint64 half float double bfloat16 bool all"),
+        (["-o", "median"], "sum prod min max avg mulsum band bor bxor all"),
         (["-o", "avg", "-d", "int32"], "avg is for half, float, double and bfloat16"),
         (["-o", "mulsum", "-d", "uint64"], "mulsum is for half, float, double and bfloat16"),
+        (["-o", "bxor", "-d", "float"], "bxor is for integers and bool, not for float"),
         (["--algorithm", "star"], "auto one_shot sra ring tree"),
         (["--transport", "ib"], "auto,shm,tcp"),
         (["--compression", "minmax:bits=99"], "bits=99"),

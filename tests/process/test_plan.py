@@ -35,6 +35,12 @@ def test_check_fails_on_a_planted_mistake_and_names_it(mistake, words):
     assert f"with a planted {mistake}: " in done.stderr and words in done.stderr, done.stderr
 
 
+def test_check_fails_if_no_plan_has_room_for_the_mistake():
+    done = run("plan", "check", "--max-world", 5, "--collective", "gather", "--plant", "double_contribution")
+    assert done.returncode == 1 and "nothing wrong" not in done.stdout
+    assert re.search(r"a double_contribution was planted in 0 of \d+ plans: none has room", done.stderr), done.stderr
+
+
 def test_check_of_an_algorithm_that_the_collective_lacks_is_a_usage_error():
     done = run("plan", "check", "--collective", "gather", "--algorithm", "ring")
     assert done.returncode == 2 and "gather has no algorithm ring" in done.stderr
@@ -44,7 +50,7 @@ def test_show_names_choice_reason_prices_and_steps():
     done = run("plan", "show", "all_reduce", "--world", 8, "--bytes", "64M")
     assert done.returncode == 0, done.stderr
     assert "all_reduce of 16777216 float32 (64 MiB)" in done.stdout
-    assert "chosen: sra: predicted to be the fastest" in done.stdout
+    assert "chosen: sra: ring would save 0 % only, and add in another order than that of ranks" in done.stdout
     assert re.search(r"^\* +sra ", done.stdout, re.M)
     assert "rank 0:" in done.stdout and "send_result phase 1 peers [1 2 3 4 5 6 7]" in done.stdout
     assert "rank 1:" not in done.stdout
@@ -76,12 +82,24 @@ def test_show_chooses_by_hosts_and_profile_and_says_what_is_saved(tmp_path):
     assert "profile: of mine" in run(*flags, "--profile", file).stdout
 
 
-def test_show_marks_what_would_round_at_every_hop():
-    marks = predicted(
-        run("plan", "show", "all_reduce", "--world", 8, "--bytes", "64M", "--compression", "minmax:bits=4").stdout
-    )
-    others = {"one_shot", "ring", "tree", "recursive_doubling", "hierarchical"}
-    assert {name for name, (mark, _) in marks.items() if mark == "-"} == others
+def obstacles(*flags: object) -> dict[str, str]:
+    """By algorithm that may not be chosen: why."""
+    done = run("plan", "show", *flags, "--world", 8)
+    return dict(re.findall(r"^- +(\w+) .* \d+  (\S.*)$", done.stdout, re.M))
+
+
+def test_show_marks_what_may_not_be_chosen_and_says_why():
+    large = obstacles("all_reduce", "--bytes", "64M", "--compression", "minmax:bits=4")
+    hops = dict.fromkeys(("ring", "tree"), "rounds partial sums at every hop")
+    lanes = dict.fromkeys(("one_shot", "recursive_doubling"), "one slice after the other: for 1 MiB at most")
+    hosts = {"hierarchical": "these hosts give it nothing to save"}
+    assert large == hops | lanes | hosts
+    small = obstacles("all_reduce", "--bytes", "256K", "--compression", "minmax:bits=4")
+    encodes = {"one_shot": "all would encode everything for all"}
+    assert small == hops | {"recursive_doubling": hops["ring"]} | encodes | hosts
+    assert obstacles("all_reduce", "--bytes", "64M") == lanes | hosts
+    assert obstacles("all_reduce", "--bytes", "64M", "--hosts", 2) == lanes
+    assert obstacles("gather", "--bytes", "64M") == {}
 
 
 def rows_of(text: str) -> dict[tuple[int, str], list[str]]:
@@ -129,6 +147,22 @@ def test_ranks_that_share_cores_take_longer_and_a_burst_shortens():
     assert 0.9 < saved < 2.1
     own, shared = (run("plan", "show", *flags, "100gbit", "--bytes", "1M", *more).stdout for more in ((), sharing))
     assert predicted(own)["sra"][1] < predicted(shared)["sra"][1]
+
+
+def test_racks_share_their_uplinks():
+    """Each of a rack's 4 hosts sends a part to each of the other rack's 4, all over one link."""
+    bytes_, rack_rate = 4 << 20, 125e6
+    layout = ("--world", 8, "--rate", "10gbit", "--algorithm", "one_shot")
+    flags = ("plan", "simulate", *layout, "all_to_all", "-b", bytes_)
+    free, one, two = (
+        milliseconds(rows_of(run(*flags, *more).stdout)[bytes_, "one_shot"])
+        for more in ((), ("--rack-rate", "1gbit"), ("--racks", 2, "--rack-rate", "1gbit"))
+    )
+    assert one == free  # nothing leaves the only rack
+    least = 1e3 * 4 * 4 * (bytes_ / 8) / rack_rate
+    assert 10 * free < least < two < 1.15 * least
+    more = run(*flags, "--racks", 9)
+    assert more.returncode == 2 and "more racks than hosts" in more.stderr
 
 
 def test_compression_shortens_a_simulated_operation():

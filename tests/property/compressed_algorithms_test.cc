@@ -89,39 +89,6 @@ TEST_P(CompressedAlgorithms, of_reductions_are_within_their_stated_bound_on_all_
   }
 }
 
-ByteVector decoded(const engine::Call& call, const ByteVector& data) {
-  const auto codec = make_codec(call.compression).take_or_throw();
-  if (codec == nullptr) return data;
-  std::vector<float> values(data.size() / element_bytes(call.type));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(element(call.type, data, i));
-  std::vector<std::byte> payload(codec->max_encoded_bytes(values.size()));
-  payload.resize(codec->encode(values, payload, {}));
-  EXPECT_TRUE(codec->decode(payload, values).ok());
-  ByteVector result(data.size());
-  for (std::size_t i = 0; i < values.size(); ++i) set_element(call.type, result.data(), i, values[i]);
-  return result;
-}
-
-// What arrives compressed: each piece as it decodes; all_to_all keeps its own piece as it is.
-std::vector<ByteVector> expected_decoded(const engine::Call& call, const std::vector<ByteVector>& inputs) {
-  if (call.collective != Collective::all_to_all) {
-    std::vector<ByteVector> seen;
-    for (const ByteVector& input : inputs) seen.push_back(decoded(call, input));
-    return expected_outputs(call, seen);
-  }
-  auto outputs = expected_outputs(call, inputs);
-  const auto bytes = static_cast<std::ptrdiff_t>(call.count * element_bytes(call.type));
-  for (std::size_t rank = 0; rank < outputs.size(); ++rank) {
-    for (std::size_t source = 0; source < outputs.size(); ++source) {
-      if (source == rank) continue;
-      const auto begin = outputs[rank].begin() + static_cast<std::ptrdiff_t>(source) * bytes;
-      const ByteVector piece = decoded(call, ByteVector(begin, begin + bytes));
-      std::copy(piece.begin(), piece.end(), begin);
-    }
-  }
-  return outputs;
-}
-
 TEST_P(CompressedAlgorithms, that_move_data_bring_what_the_codec_makes_of_it_to_all_ranks_alike) {
   std::uint64_t round = 0;
   for (const Collective collective : {Collective::broadcast, Collective::all_gather, Collective::all_to_all}) {

@@ -36,7 +36,7 @@ class Round {
   }
 
  private:
-  int draw_world_size() { return static_cast<int>(1 + random_.below(8)); }
+  int draw_world_size() { return static_cast<int>(1 + random_.below(9)); }
 
   SimOptions draw_options(std::uint64_t seed) {
     SimOptions options{.seed = seed};
@@ -95,9 +95,13 @@ class Round {
       type = random_.pick(std::vector<DataType>{DataType::float32, DataType::float16, DataType::bfloat16});
     }
     const auto algorithms = plan::algorithms_of(collective);
-    // Products in another order have no stated bound.
+    // Products in another order than that of ranks have no stated bound.
     const bool rounds = reduces && options.op == ReduceOp::prod && is_floating(type);
-    if (!rounds && random_.below(3) > 0) options.algorithm = algorithms[random_.below(algorithms.size())];
+    if (rounds) {
+      options.algorithm = Algorithm::one_shot;
+    } else if (random_.below(3) > 0) {
+      options.algorithm = algorithms[random_.below(algorithms.size())];
+    }
     const std::uint64_t count = collective == Collective::barrier ? 0 : draw_count();
     const Placement placement{
         .in_place = random_.below(2) == 0, .input_offset = random_.below(16), .output_offset = random_.below(16)};

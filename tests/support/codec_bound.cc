@@ -86,6 +86,10 @@ class ChunkCheck {
  private:
   bool requantizes() const { return tree_.travels; }
   bool averages() const { return call_.op == ReduceOp::avg; }
+  bool is_16_bit() const { return call_.type == DataType::float16 || call_.type == DataType::bfloat16; }
+  // Of a number that an addition rounds, and the largest that is a number: of float32, but for float64.
+  long double addition_unit() const { return call_.type == DataType::float64 ? 0x1p-53L : 0x1p-24L; }
+  long double most_of_sums() const { return call_.type == DataType::float64 ? largest(call_.type) : kFloatMax; }
 
   long double input(int rank, std::uint64_t i) const {
     return element(call_.type, inputs_[static_cast<std::size_t>(rank)], i);
@@ -136,7 +140,7 @@ class ChunkCheck {
     }
     if (parts > 1) {
       const long double most = *std::max_element(result.magnitude.begin(), result.magnitude.end());
-      result.error += parts * 0x1p-24L * (most + result.error);
+      result.error += parts * addition_unit() * (most + result.error);
       result.error += own_rounding(rank, most + result.error);
     }
     result.error += travel_error(result, rank, parts == 1);
@@ -152,7 +156,7 @@ class ChunkCheck {
 
   // A 16-bit sum that goes on as it is, or through an exact codec, is rounded first.
   long double rounding_error(long double largest_magnitude, bool is_input) {
-    const bool rounds = call_.type != DataType::float32 && !is_input && std::isfinite(largest_magnitude);
+    const bool rounds = is_16_bit() && !is_input && std::isfinite(largest_magnitude);
     may_overflow_ |= rounds && largest_magnitude > largest(call_.type);
     return rounds ? half_spacing(call_.type, largest_magnitude) / 2 : 0;
   }
@@ -212,11 +216,11 @@ class ChunkCheck {
     error_.assign(exact_.size(), 0);
     for (std::size_t i = 0; i < exact_.size(); ++i) {
       const long double most = magnitude_[i] + encoded_bound_;
-      may_overflow_ |= most * (1 + 0x1p-20L) > kFloatMax;
-      error_[i] = encoded_bound_ + static_cast<long double>(world()) * 0x1p-24L * most;
+      may_overflow_ |= most * (1 + 0x1p-20L) > most_of_sums();
+      error_[i] = encoded_bound_ + static_cast<long double>(world()) * addition_unit() * most;
       if (averages()) {
         exact_[i] /= world();
-        error_[i] = error_[i] / world() + 0x1p-24L * most / world() + 0x1p-149L;
+        error_[i] = error_[i] / world() + addition_unit() * most / world() + 0x1p-149L;
       }
     }
   }
@@ -246,7 +250,7 @@ class ChunkCheck {
   std::string check_element(std::size_t at, long double value, bool poisoned) const {
     long double bound = error_[at];
     bool may_overflow = may_overflow_;
-    if (call_.type != DataType::float32) {
+    if (is_16_bit()) {
       bound += half_spacing(call_.type, std::fabs(exact_[at]) + bound) / 2;
       may_overflow |= std::fabs(exact_[at]) + bound > largest(call_.type);
     }

@@ -3,14 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <numeric>
+
+#include "comm/choice.h"
+#include "plan/plan.h"
+#include "support/reference.h"
+#include "support/sim_collective.h"
 
 namespace qccl::testing {
 namespace {
 
-constexpr int kOwnTags = 1000;  // tags from here on belong to one message
+constexpr int kOwnTags = 1000;       // tags from here on belong to one message
+constexpr std::size_t kPeriod = 29;  // of the elements' values; prime, so that no shift of a few goes unseen
 
 std::vector<int> draw_ranks(Random& random, int world) {
   std::vector<int> ranks(static_cast<std::size_t>(world));
@@ -25,80 +30,127 @@ std::size_t draw_count(Random& random) {
   return random.below(kind < 6 ? 200 : kind < 9 ? 5000 : 60'000);
 }
 
+// As many as a step of one count has, shared unevenly; some have nothing.
+std::vector<std::size_t> draw_counts(Random& random, std::size_t pieces) {
+  std::vector<std::size_t> counts(pieces);
+  for (std::size_t& count : counts) {
+    if (random.below(3) > 0) count = draw_count(random) / pieces;
+  }
+  return counts;
+}
+
+bool has_ragged_form(Collective collective) {
+  return collective == Collective::all_gather || collective == Collective::reduce_scatter ||
+         collective == Collective::gather || collective == Collective::scatter || collective == Collective::all_to_all;
+}
+
+void draw_extent(Random& random, std::size_t size, ProgramStep& step) {
+  if (step.kind == StepKind::collective && step.collective == Collective::barrier) return;
+  const bool ragged = step.kind == StepKind::collective && has_ragged_form(step.collective) && random.below(2) == 0;
+  if (ragged) {
+    step.counts = draw_counts(random, step.collective == Collective::all_to_all ? size * size : size);
+  } else {
+    step.count = draw_count(random);
+  }
+}
+
+// An operation that the type has, an algorithm that the collective has, and now and then a codec.
+void draw_options(Random& random, ProgramStep& step) {
+  const bool reduces = is_reduction(step.collective);
+  while (reduces) {
+    step.options.op = kOps[random.below(kOps.size())];
+    if (supports(step.type, step.options.op)) break;
+  }
+  const auto algorithms = plan::algorithms_of(step.collective);
+  if (random.below(3) > 0) step.options.algorithm = algorithms[random.below(algorithms.size())];
+  const auto codec = random.pick(
+      std::vector<Compression>{minmax({.bits = 8}), minmax({.bits = 4, .bucket_size = 64}), cast(DataType::bfloat16)});
+  const bool wants = random.below(3) == 0;
+  const CallOptions compressed{.op = step.options.op, .compression = codec};
+  const bool can = comm::choose_compression(step.collective, 1, step.type, 2, compressed, {}).ok();
+  if (wants && can) step.options.compression = codec;
+}
+
 ProgramStep draw_step(Random& random, int id, const std::vector<ProgramGroup>& groups) {
   ProgramStep step;
   step.id = id;
   step.group = static_cast<int>(random.below(groups.size()));
-  const std::uint64_t size = groups[static_cast<std::size_t>(step.group)].ranks.size();
-  step.kind = static_cast<StepKind>(random.below(8));
-  step.type = random.pick(std::vector<DataType>{DataType::float32, DataType::int32, DataType::int64, DataType::uint8});
-  step.count = step.kind == StepKind::barrier ? 0 : draw_count(random);
+  const std::size_t size = groups[static_cast<std::size_t>(step.group)].ranks.size();
+  const std::uint64_t kind = random.below(12);  // nine collectives
+  if (kind >= 9) step.kind = static_cast<StepKind>(kind - 8);
+  step.collective = kind < 9 ? static_cast<Collective>(kind) : Collective::all_reduce;
+  step.type = kTypes[random.below(kTypes.size())];
+  draw_extent(random, size, step);
   step.to = static_cast<int>(random.below(size));
   step.tag = static_cast<int>(random.below(3));
   step.any_source = step.kind == StepKind::message && random.below(3) == 0;
   if (step.any_source) step.tag = kOwnTags + id;
-  const bool has_root = step.kind == StepKind::broadcast || step.kind == StepKind::message;
-  if (has_root) step.options.root = static_cast<int>(random.below(size));
-  if (step.kind != StepKind::all_reduce && step.kind != StepKind::reduce_scatter) return step;
-  step.options.op = random.pick(std::vector<ReduceOp>{ReduceOp::sum, ReduceOp::min, ReduceOp::max});
-  if (step.kind == StepKind::all_reduce) {
-    step.options.algorithm =
-        random.pick(std::vector<Algorithm>{Algorithm::automatic, Algorithm::one_shot, Algorithm::sra});
+  if (is_rooted(step.collective) || step.kind == StepKind::message) {
+    step.options.root = static_cast<int>(random.below(size));
   }
-  const bool compressible = step.type == DataType::float32 && step.options.op == ReduceOp::sum;
-  if (compressible && random.below(3) == 0) step.options.compression = minmax({.bits = 8});
+  if (step.kind == StepKind::collective) draw_options(random, step);
   return step;
 }
 
-// What element `i` of member `rank` is; sums over nine ranks fit every type.
-int value(const ProgramStep& step, int rank, std::size_t i) {
-  return static_cast<int>((i * 7 + static_cast<std::size_t>(rank) * 5 + static_cast<std::size_t>(step.id) * 3) % 28);
+// A member's factor of a premul_sum, by which all products are exact.
+double factor_of(int member) {
+  constexpr double kFactors[] = {2, -1, 0.5, 1, 3};
+  return kFactors[member % 5];
 }
 
-template <class T>
-void write(std::byte* target, std::size_t i, int number) {
-  const T element = static_cast<T>(number);
-  std::memcpy(target + i * sizeof(T), &element, sizeof(T));
+// What the `place`-th value of a step is. Products, and sums of halves, need smaller ones to be exact in 16 bits.
+long double value(const ProgramStep& step, std::size_t place) {
+  if (step.type == DataType::boolean) return static_cast<long double>(place % 3);
+  if (step.options.op == ReduceOp::prod) return static_cast<long double>(1 + place % 3);
+  if (step.options.op == ReduceOp::premul_sum) return static_cast<long double>(place % 8);
+  return static_cast<long double>(place);
 }
 
-void write(DataType type, std::byte* target, std::size_t i, int number) {
-  switch (type) {
-    case DataType::float32: return write<float>(target, i, number);
-    case DataType::int32: return write<std::int32_t>(target, i, number);
-    case DataType::int64: return write<std::int64_t>(target, i, number);
-    default: return write<std::uint8_t>(target, i, number);
+// A member's elements, times `factor`.
+ByteVector elements_of(const ProgramStep& step, int member, std::size_t count, double factor = 1) {
+  const std::size_t bytes = element_bytes(step.type);
+  ByteVector period(kPeriod * bytes);
+  for (std::size_t i = 0; i < kPeriod; ++i) set_element(step.type, period.data(), i, value(step, i) * factor);
+  const std::size_t offset = static_cast<std::size_t>(member) * 5 + static_cast<std::size_t>(step.id) * 3;
+  ByteVector data(count * bytes);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::memcpy(data.data() + i * bytes, period.data() + (i * 9 + offset) % kPeriod * bytes, bytes);
   }
+  return data;
 }
 
-int reduced(const ProgramStep& step, int size, std::size_t i) {
-  int result = value(step, 0, i);
-  for (int rank = 1; rank < size; ++rank) {
-    const int part = value(step, rank, i);
-    if (step.options.op == ReduceOp::sum) result += part;
-    if (step.options.op == ReduceOp::min) result = std::min(result, part);
-    if (step.options.op == ReduceOp::max) result = std::max(result, part);
+// What one member of an exchange with counts sends to each, and gets from each.
+std::vector<std::size_t> sends_of(const ProgramStep& step, int member, int size) {
+  const auto first = step.counts.begin() + member * size;
+  return {first, first + size};
+}
+
+std::vector<std::size_t> receives_of(const ProgramStep& step, int member, int size) {
+  std::vector<std::size_t> counts;
+  for (int source = 0; source < size; ++source) {
+    counts.push_back(step.counts[static_cast<std::size_t>(source * size + member)]);
   }
-  return result;
+  return counts;
 }
 
-// Elements of this member's input and output.
-std::size_t input_count(const ProgramStep& step, int size) {
-  return step.kind == StepKind::reduce_scatter ? step.count * static_cast<std::size_t>(size) : step.count;
-}
-
-std::size_t output_count(const ProgramStep& step, int size) {
-  return step.kind == StepKind::all_gather ? step.count * static_cast<std::size_t>(size) : step.count;
-}
-
-int expected(const ProgramStep& step, int member, int size, std::size_t i) {
-  switch (step.kind) {
-    case StepKind::all_reduce:
-    case StepKind::list: return reduced(step, size, i);
-    case StepKind::reduce_scatter: return reduced(step, size, i + static_cast<std::size_t>(member) * step.count);
-    case StepKind::all_gather: return value(step, static_cast<int>(i / step.count), i % step.count);
-    case StepKind::shift: return value(step, (member + size - 1) % size, i);
-    default: return value(step, step.options.root, i);
+engine::Call call_of(const ProgramStep& step, int member, int size) {
+  comm::Extent extent(step.count);
+  if (!step.counts.empty()) {
+    std::vector<std::size_t> counts = step.counts;
+    if (step.collective == Collective::all_to_all) {
+      counts = sends_of(step, member, size);
+      const auto receives = receives_of(step, member, size);
+      counts.insert(counts.end(), receives.begin(), receives.end());
+    }
+    extent = comm::Extent(std::vector<std::uint64_t>(counts.begin(), counts.end()));
   }
+  return comm::make_call(step.collective, extent, step.type, size, step.options, {}).take_or_throw();
+}
+
+CallOptions options_of(const ProgramStep& step, int member) {
+  CallOptions options = step.options;
+  options.premul_factor = factor_of(member);
+  return options;
 }
 
 }  // namespace
@@ -121,33 +173,102 @@ Program draw_program(std::uint64_t seed, int world) {
   return program;
 }
 
-StepBuffers::StepBuffers(const ProgramStep& step, int member, int size)
-    : step_(step),
-      member_(member),
-      size_(size),
-      input_(input_count(step, size) * element_bytes(step.type)),
-      output_(output_count(step, size) * element_bytes(step.type), std::byte{0xEE}) {
-  for (std::size_t i = 0; i < input_count(step, size); ++i) write(step.type, input_.data(), i, value(step, member, i));
+StepBuffers::StepBuffers(const ProgramStep& step, int member, int size) {
+  const engine::Call call = call_of(step, member, size);
+  input_ = elements_of(step, member, engine::input_elements(call, size, member));
+  output_.assign(engine::output_elements(call, size, member) * element_bytes(step.type), std::byte{0xEE});
   // A broadcast works in place.
-  if (step.kind == StepKind::broadcast && member == step.options.root) output_ = input_;
+  if (step.kind == StepKind::collective && step.collective == Collective::broadcast) output_ = input_;
 }
 
-std::string StepBuffers::check() const {
-  if (step_.kind == StepKind::message && member_ != step_.to) return {};
-  ByteVector wanted(element_bytes(step_.type));
-  for (std::size_t i = 0; i < output_count(step_, size_); ++i) {
-    const int number = expected(step_, member_, size_, i);
-    write(step_.type, wanted.data(), 0, number);
-    const std::byte* got = output_.data() + i * wanted.size();
-    if (std::memcmp(got, wanted.data(), wanted.size()) == 0) continue;
-    // Every value is encoded twice; the bound of 8 bits over the largest range.
-    const double tolerance = step_.options.compression ? 2.0 * 28 * size_ / 255 : 0;
-    const auto actual = static_cast<double>(element(step_.type, got, 0));
-    if (std::abs(actual - number) <= tolerance) continue;
-    return fmt::format("step {}, member {} of {}, element {}: {} instead of {}", step_.id, member_, size_, i, actual,
-                       number);
+Work post_collective(Communicator& group, const ProgramStep& step, StepBuffers& buffers) {
+  const CallOptions options = options_of(step, group.rank());
+  const std::byte* in = buffers.input();
+  std::byte* out = buffers.output();
+  const bool ragged = !step.counts.empty();
+  const std::vector<std::size_t>& counts = step.counts;
+  switch (step.collective) {
+    case Collective::all_reduce: return group.all_reduce_async(in, out, step.count, step.type, options);
+    case Collective::broadcast: return group.broadcast_async(out, step.count, step.type, options);
+    case Collective::reduce: return group.reduce_async(in, out, step.count, step.type, options);
+    case Collective::barrier: return group.barrier_async(options);
+    case Collective::all_gather:
+      if (ragged) return group.all_gather_v_async(in, out, counts, step.type, options);
+      return group.all_gather_async(in, out, step.count, step.type, options);
+    case Collective::reduce_scatter:
+      if (ragged) return group.reduce_scatter_v_async(in, out, counts, step.type, options);
+      return group.reduce_scatter_async(in, out, step.count, step.type, options);
+    case Collective::gather:
+      if (ragged) return group.gather_v_async(in, out, counts, step.type, options);
+      return group.gather_async(in, out, step.count, step.type, options);
+    case Collective::scatter:
+      if (ragged) return group.scatter_v_async(in, out, counts, step.type, options);
+      return group.scatter_async(in, out, step.count, step.type, options);
+    case Collective::all_to_all: break;
   }
-  return {};
+  if (!ragged) return group.all_to_all_async(in, out, step.count, step.type, options);
+  return group.all_to_all_v_async(in, sends_of(step, group.rank(), group.size()), out,
+                                  receives_of(step, group.rank(), group.size()), step.type, options);
+}
+
+void call_collective(Communicator& group, const ProgramStep& step, StepBuffers& buffers) {
+  const CallOptions options = options_of(step, group.rank());
+  const std::byte* in = buffers.input();
+  std::byte* out = buffers.output();
+  const bool ragged = !step.counts.empty();
+  const std::vector<std::size_t>& counts = step.counts;
+  switch (step.collective) {
+    case Collective::all_reduce: return group.all_reduce(in, out, step.count, step.type, options);
+    case Collective::broadcast: return group.broadcast(out, step.count, step.type, options);
+    case Collective::reduce: return group.reduce(in, out, step.count, step.type, options);
+    case Collective::barrier: return group.barrier(options);
+    case Collective::all_gather:
+      if (ragged) return group.all_gather_v(in, out, counts, step.type, options);
+      return group.all_gather(in, out, step.count, step.type, options);
+    case Collective::reduce_scatter:
+      if (ragged) return group.reduce_scatter_v(in, out, counts, step.type, options);
+      return group.reduce_scatter(in, out, step.count, step.type, options);
+    case Collective::gather:
+      if (ragged) return group.gather_v(in, out, counts, step.type, options);
+      return group.gather(in, out, step.count, step.type, options);
+    case Collective::scatter:
+      if (ragged) return group.scatter_v(in, out, counts, step.type, options);
+      return group.scatter(in, out, step.count, step.type, options);
+    case Collective::all_to_all: break;
+  }
+  if (!ragged) return group.all_to_all(in, out, step.count, step.type, options);
+  group.all_to_all_v(in, sends_of(step, group.rank(), group.size()), out, receives_of(step, group.rank(), group.size()),
+                     step.type, options);
+}
+
+std::string check_received(const ProgramStep& step, int member, int size, const ByteVector& output) {
+  if (step.kind == StepKind::message && member != step.to) return {};
+  const int source = step.kind == StepKind::shift ? (member + size - 1) % size : step.options.root;
+  const std::string wrong = difference(step.type, {output}, {elements_of(step, source, step.count)});
+  return wrong.empty() ? "" : fmt::format("step {}, member {} of {}: {}", step.id, member, size, wrong);
+}
+
+std::string check_results(const ProgramStep& step, const std::vector<ByteVector>& outputs) {
+  const int size = static_cast<int>(outputs.size());
+  std::vector<engine::Call> calls;
+  std::vector<ByteVector> inputs;
+  for (int member = 0; member < size; ++member) {
+    engine::Call call = call_of(step, member, size);
+    const bool multiplied = call.op == ReduceOp::premul_sum;
+    inputs.push_back(
+        elements_of(step, member, engine::input_elements(call, size, member), multiplied ? factor_of(member) : 1));
+    if (multiplied) call.op = ReduceOp::sum;
+    calls.push_back(std::move(call));
+  }
+  const bool rounds = !calls[0].compression.is_none() && is_reduction(step.collective);
+  std::string wrong;
+  if (!rounds) {
+    wrong = difference(step.type, outputs, expected_decoded(calls, inputs));
+  } else if (step.collective == Collective::all_reduce) {
+    wrong = difference(step.type, outputs, std::vector<ByteVector>(outputs.size(), outputs[0]));
+  }
+  if (rounds && wrong.empty()) wrong = check_bound(calls[0], inputs, outputs);
+  return wrong.empty() ? "" : fmt::format("step {}, {}: {}", step.id, calls[0].describe(), wrong);
 }
 
 }  // namespace qccl::testing

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <stdexcept>
 
 namespace qccl::testing {
 namespace {
@@ -187,7 +188,8 @@ std::vector<ByteVector> expected_outputs(const std::vector<engine::Call>& calls,
   ByteVector gathered;
   for (int rank = 0; rank < world; ++rank) {
     const ByteVector& input = inputs[static_cast<std::size_t>(rank)];
-    const std::size_t bytes = engine::input_elements(call, world, rank) * element_bytes(call.type);
+    const engine::Call& own = calls[static_cast<std::size_t>(rank)];
+    const std::size_t bytes = engine::input_elements(own, world, rank) * element_bytes(call.type);
     gathered.insert(gathered.end(), input.begin(), input.begin() + static_cast<std::ptrdiff_t>(bytes));
   }
   for (int rank = 0; rank < world; ++rank) {
@@ -207,6 +209,45 @@ std::vector<ByteVector> expected_outputs(const std::vector<engine::Call>& calls,
         }
         break;
       case Collective::barrier: break;
+    }
+  }
+  return outputs;
+}
+
+ByteVector decoded(const engine::Call& call, const ByteVector& data) {
+  const auto codec = make_codec(call.compression).take_or_throw();
+  if (codec == nullptr) return data;
+  std::vector<float> values(data.size() / element_bytes(call.type));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(element(call.type, data, i));
+  std::vector<std::byte> payload(codec->max_encoded_bytes(values.size()));
+  payload.resize(codec->encode(values, payload, {}));
+  if (!codec->decode(payload, values).ok()) throw std::logic_error("the codec does not decode what it encoded");
+  ByteVector result(data.size());
+  for (std::size_t i = 0; i < values.size(); ++i) set_element(call.type, result.data(), i, values[i]);
+  return result;
+}
+
+std::vector<ByteVector> expected_decoded(const engine::Call& call, const std::vector<ByteVector>& inputs) {
+  return expected_decoded(std::vector<engine::Call>(inputs.size(), call), inputs);
+}
+
+std::vector<ByteVector> expected_decoded(const std::vector<engine::Call>& calls,
+                                         const std::vector<ByteVector>& inputs) {
+  const engine::Call& call = calls[0];
+  if (call.compression.is_none()) return expected_outputs(calls, inputs);
+  if (call.collective != Collective::all_to_all) {
+    std::vector<ByteVector> seen;
+    for (const ByteVector& input : inputs) seen.push_back(decoded(call, input));
+    return expected_outputs(calls, seen);
+  }
+  auto outputs = expected_outputs(calls, inputs);
+  for (std::size_t rank = 0; rank < outputs.size(); ++rank) {
+    auto begin = outputs[rank].begin();
+    for (std::size_t source = 0; source < outputs.size(); ++source) {
+      const std::uint64_t elements = engine::piece_elements(calls[source], static_cast<int>(rank));
+      const auto end = begin + static_cast<std::ptrdiff_t>(elements * element_bytes(call.type));
+      const ByteVector piece = source == rank ? ByteVector(begin, end) : decoded(call, ByteVector(begin, end));
+      begin = std::copy(piece.begin(), piece.end(), begin);
     }
   }
   return outputs;

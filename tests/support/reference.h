@@ -33,6 +33,14 @@ std::vector<ByteVector> expected_outputs(const engine::Call& call, const std::ve
 // `calls` by rank, where they differ: all_to_all with counts.
 std::vector<ByteVector> expected_outputs(const std::vector<engine::Call>& calls, const std::vector<ByteVector>& inputs);
 
+// What the call's codec makes of data, one encoding from its first element on.
+ByteVector decoded(const engine::Call& call, const ByteVector& data);
+
+// The same of a call that only moves data, compressed: each rank's piece arrives decoded, everywhere and on its own
+// rank, too; only an all_to_all keeps what a rank sends to itself.
+std::vector<ByteVector> expected_decoded(const engine::Call& call, const std::vector<ByteVector>& inputs);
+std::vector<ByteVector> expected_decoded(const std::vector<engine::Call>& calls, const std::vector<ByteVector>& inputs);
+
 // Bytes of `elements` on the wire by the codec's definition, for a run that begins with a bucket;
 // where their values decide, the most.
 std::uint64_t stated_bytes(const Compression& compression, DataType type, std::uint64_t elements);

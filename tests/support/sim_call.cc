@@ -48,8 +48,7 @@ const std::optional<ErrorInfo>& SimCall::failure(int member) const {
   return work->failure();
 }
 
-std::string SimCall::verify() const {
-  std::vector<ByteVector> outputs;
+std::string SimCall::take_outputs(std::vector<ByteVector>& outputs) const {
   for (int member = 0; member < group_.size(); ++member) {
     const auto at = static_cast<std::size_t>(member);
     const std::string who = fmt::format("{} on member {}: ", call_.describe(), member);
@@ -59,6 +58,24 @@ std::string SimCall::verify() const {
     outputs.push_back(buffers_[at].result());
     if (group_.size() == 1) outputs[0] = with_plain_nans(call_.type, outputs[0]);
   }
+  return {};
+}
+
+std::string SimCall::difference_from_reference(const std::vector<ByteVector>& outputs) const {
+  auto expected = expected_outputs(call_, inputs_);
+  if (group_.size() == 1) expected[0] = with_plain_nans(call_.type, expected[0]);
+  return difference(call_.type, outputs, expected);
+}
+
+std::string SimCall::verify_exact() const {
+  std::vector<ByteVector> outputs;
+  const std::string failed = take_outputs(outputs);
+  return failed.empty() ? difference_from_reference(outputs) : failed;
+}
+
+std::string SimCall::verify() const {
+  std::vector<ByteVector> outputs;
+  if (std::string failed = take_outputs(outputs); !failed.empty()) return failed;
   std::string problem;
   // What is rounded differently in another order of addition.
   const bool sums = is_floating(call_.type) &&
@@ -66,9 +83,7 @@ std::string SimCall::verify() const {
   const bool in_rank_order = call_.algorithm == Algorithm::one_shot || call_.algorithm == Algorithm::sra;
   const bool is_exact = !is_reduction(call_.collective) || in_rank_order || !sums;
   if (call_.compression.is_none() && is_exact) {
-    auto expected = expected_outputs(call_, inputs_);
-    if (group_.size() == 1) expected[0] = with_plain_nans(call_.type, expected[0]);
-    problem = difference(call_.type, outputs, expected);
+    problem = difference_from_reference(outputs);
   } else {
     if (call_.collective == Collective::all_reduce) {
       problem = difference(call_.type, outputs, std::vector<ByteVector>(outputs.size(), outputs[0]));

@@ -42,11 +42,17 @@ class SimCall {
 
   // Every member succeeded, has what it must have, and touched nothing else: "", or what is wrong.
   std::string verify() const;
+  // The same for data whose sums are exact in every order.
+  std::string verify_exact() const;
   const engine::Call& call() const { return call_; }
   const SimGroup& group() const { return group_; }
   ByteVector result(int member) const { return buffers_[static_cast<std::size_t>(member)].result(); }
 
  private:
+  // Every member's output, if all succeeded, else what went wrong.
+  std::string take_outputs(std::vector<ByteVector>& outputs) const;
+  std::string difference_from_reference(const std::vector<ByteVector>& outputs) const;
+
   SimWorld& world_;
   const SimGroup group_;
   const engine::Call call_;

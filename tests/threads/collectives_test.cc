@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
+#include "support/error_of.h"
 #include "support/transports.h"
 
 namespace qccl::testing {
@@ -85,6 +87,104 @@ TEST_P(Collectives, each_rank_may_have_its_own_count) {
     output.assign(expected.size(), 0);
     comm.all_to_all_v_async(sent.data(), amounts, output.data(), amounts, DataType::int32).wait();
     EXPECT_EQ(output, expected);
+  });
+}
+
+// The pieces of counts for each rank, added up or moved, blocking or not.
+class Ragged {
+ public:
+  explicit Ragged(Communicator& comm) : comm_(comm) {
+    for (int rank = 0; rank < kWorld; ++rank) append(of_all_, piece(kRoot, rank, count(rank)));
+  }
+
+  void scatter(bool blocking) {
+    const std::int32_t* input = is_root() ? of_all_.data() : nullptr;
+    Ints output(count(comm_.rank()));
+    if (blocking) comm_.scatter_v(input, output.data(), kCounts, DataType::int32, {.root = kRoot});
+    if (!blocking) comm_.scatter_v_async(input, output.data(), kCounts, DataType::int32, {.root = kRoot}).wait();
+    EXPECT_EQ(output, piece(kRoot, comm_.rank(), count(comm_.rank())));
+  }
+
+  void gather(bool blocking) {
+    const Ints input = piece(kRoot, comm_.rank(), count(comm_.rank()));
+    Ints output(is_root() ? of_all_.size() : 0);
+    if (blocking) comm_.gather_v(input.data(), output.data(), kCounts, DataType::int32, {.root = kRoot});
+    if (!blocking) comm_.gather_v_async(input.data(), output.data(), kCounts, DataType::int32, {.root = kRoot}).wait();
+    EXPECT_TRUE(!is_root() || output == of_all_);
+  }
+
+  void reduce_scatter(bool blocking) {
+    Ints input = of_all_;
+    for (std::int32_t& element : input) element += comm_.rank();
+    Ints output(count(comm_.rank()));
+    if (blocking) comm_.reduce_scatter_v(input.data(), output.data(), kCounts, DataType::int32);
+    if (!blocking) comm_.reduce_scatter_v_async(input.data(), output.data(), kCounts, DataType::int32).wait();
+    Ints expected = piece(kRoot, comm_.rank(), output.size());
+    for (std::int32_t& element : expected) element = kWorld * element + kWorld * (kWorld - 1) / 2;
+    EXPECT_EQ(output, expected);
+  }
+
+ private:
+  static constexpr int kWorld = 4;
+  static constexpr int kRoot = 1;
+  static constexpr std::array<std::size_t, kWorld> kCounts = {3, 0, 70'001, 517};
+
+  static std::size_t count(int rank) { return kCounts[static_cast<std::size_t>(rank)]; }
+  bool is_root() const { return comm_.rank() == kRoot; }
+
+  Communicator& comm_;
+  Ints of_all_;  // what the root has for each rank
+};
+
+TEST_P(Collectives, pieces_of_their_own_size_are_scattered_gathered_and_added_blocking_and_not) {
+  expect_success(4, [](Communicator& comm) {
+    for (const bool blocking : {true, false}) {
+      Ragged ragged(comm);
+      ragged.scatter(blocking);
+      ragged.gather(blocking);
+      ragged.reduce_scatter(blocking);
+    }
+  });
+}
+
+struct Particle {
+  double place;
+  std::int16_t charge;
+  friend bool operator==(const Particle&, const Particle&) = default;
+};
+
+TEST_P(Collectives, containers_of_any_element_are_gathered_scattered_and_exchanged) {
+  expect_success(3, [](Communicator& comm) {
+    const CallOptions to_last{.root = 2};
+    const bool is_root = comm.rank() == 2;
+    const auto particle = [](int from, int to) { return Particle{from + 0.5, static_cast<std::int16_t>(to)}; };
+    std::vector<Particle> from_all;
+    std::vector<Particle> for_all;
+    for (int rank = 0; rank < 3; ++rank) from_all.push_back(particle(rank, comm.rank()));
+    for (int rank = 0; rank < 3; ++rank) for_all.push_back(particle(comm.rank(), rank));
+
+    std::vector<Particle> output(3);
+    comm.all_to_all(for_all, output);
+    EXPECT_EQ(output, from_all);
+    std::vector<Particle> gathered(is_root ? 3 : 0);
+    comm.gather(std::vector<Particle>{particle(comm.rank(), 2)}, gathered, to_last);
+    EXPECT_TRUE(!is_root || gathered == from_all);
+    std::vector<Particle> own(1);
+    comm.scatter(is_root ? for_all : std::vector<Particle>{}, own, to_last);
+    EXPECT_EQ(own[0], particle(2, comm.rank()));
+  });
+}
+
+TEST_P(Collectives, containers_that_are_no_whole_parts_are_refused_where_they_are_used) {
+  expect_success(2, [](Communicator& comm) {
+    Ints four(4);
+    Ints three(3);
+    const auto refused = [](const std::function<void()>& call) { return error_of(call).kind; };
+    const CallOptions to_self{.root = comm.rank()};
+    EXPECT_EQ(refused([&] { comm.gather(four, four, to_self); }), ErrorKind::invalid_argument);
+    EXPECT_EQ(refused([&] { comm.scatter(four, four, to_self); }), ErrorKind::invalid_argument);
+    EXPECT_EQ(refused([&] { comm.all_to_all(three, three); }), ErrorKind::invalid_argument);
+    EXPECT_EQ(refused([&] { comm.all_to_all(four, three); }), ErrorKind::invalid_argument);
   });
 }
 

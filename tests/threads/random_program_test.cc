@@ -14,7 +14,6 @@
 #include <optional>
 #include <thread>
 
-#include "base/digest.h"
 #include "base/environment.h"
 #include "support/random_program.h"
 #include "support/transports.h"
@@ -25,26 +24,38 @@ namespace {
 constexpr const char* kProgramsInAllTests = "2000";
 constexpr std::uint64_t kProgramsAJob = 50;
 
-// Results that must be the same bits on every rank of a group. Shared by the ranks of a job.
-class Agreement {
+// What a job's ranks got, until all members of a step's group have brought theirs.
+class Results {
  public:
-  bool agrees(std::uint64_t seed, const ProgramStep& step, const ByteVector& result) {
-    const auto bytes = std::string_view(reinterpret_cast<const char*>(result.data()), result.size());
-    const std::lock_guard lock(mutex_);
-    const std::uint64_t own = digest(bytes);
-    return digests_.emplace(std::pair(seed, step.id), own).first->second == own;
+  // With the last member's: what is wrong with the step, or "".
+  std::string add(std::uint64_t seed, const ProgramStep& step, const Communicator& group, const ByteVector& result) {
+    std::vector<ByteVector> outputs;
+    {
+      const std::lock_guard lock(mutex_);
+      Waiting& waiting = waiting_[{seed, step.id}];
+      waiting.outputs.resize(static_cast<std::size_t>(group.size()));
+      waiting.outputs[static_cast<std::size_t>(group.rank())] = result;
+      if (++waiting.came < group.size()) return {};
+      outputs = std::move(waiting.outputs);
+      waiting_.erase({seed, step.id});
+    }
+    return check_results(step, outputs);
   }
 
  private:
+  struct Waiting {
+    std::vector<ByteVector> outputs;  // by member
+    int came = 0;
+  };
   std::mutex mutex_;
-  std::map<std::pair<std::uint64_t, int>, std::uint64_t> digests_;
+  std::map<std::pair<std::uint64_t, int>, Waiting> waiting_;
 };
 
 // One rank's run of a program.
 class Run {
  public:
-  Run(const Program& program, Communicator& comm, Agreement& agreement)
-      : program_(program), comm_(comm), agreement_(agreement) {}
+  Run(const Program& program, Communicator& comm, Results& results)
+      : program_(program), comm_(comm), results_(results) {}
 
   void go() {
     open_groups();
@@ -146,12 +157,7 @@ class Run {
     std::byte* output = task.buffers.output();
     const auto add = [&](Work work) { task.works.push_back(std::move(work)); };
     switch (step.kind) {
-      case StepKind::all_reduce: return add(group.all_reduce_async(input, output, step.count, step.type, step.options));
-      case StepKind::broadcast: return add(group.broadcast_async(output, step.count, step.type, step.options));
-      case StepKind::all_gather: return add(group.all_gather_async(input, output, step.count, step.type));
-      case StepKind::reduce_scatter:
-        return add(group.reduce_scatter_async(input, output, step.count, step.type, step.options));
-      case StepKind::barrier: return add(group.barrier_async());
+      case StepKind::collective: return add(post_collective(group, step, task.buffers));
       case StepKind::list: return add(group.all_reduce_coalesced_async(list_of(task), step.type));
       case StepKind::shift:
         add(group.send_async(input, step.count, step.type, (group.rank() + 1) % group.size(), options_of(step)));
@@ -179,7 +185,7 @@ class Run {
       const int source = group.recv(output, step.count, step.type, source_of(step), options_of(step));
       return require(source == step.options.root ? "" : fmt::format("step {}: from {}", step.id, source));
     }
-    if (step.kind == StepKind::all_reduce) return group.all_reduce(input, output, step.count, step.type, step.options);
+    if (step.kind == StepKind::collective) return call_collective(group, step, task.buffers);
     if (step.kind == StepKind::list) return group.all_reduce_coalesced(list_of(task), step.type);
     if (step.kind == StepKind::shift) {
       group.sendrecv({input, step.count, step.type, (group.rank() + 1) % group.size()},
@@ -203,20 +209,19 @@ class Run {
 
   void check(const Task& task) {
     const ProgramStep& step = task.step;
-    require(task.buffers.check());
+    const Communicator& group = *groups_[static_cast<std::size_t>(step.group)];
+    if (step.kind == StepKind::collective || step.kind == StepKind::list) {
+      return require(results_.add(program_.seed, step, group, task.buffers.result()));
+    }
+    require(check_received(step, group.rank(), group.size(), task.buffers.result()));
     if (task.expected_source >= 0 && task.works.back().source() != task.expected_source) {
       require(fmt::format("step {}: a message from {}", step.id, task.works.back().source()));
-    }
-    const bool same = step.kind == StepKind::all_reduce || step.kind == StepKind::all_gather ||
-                      step.kind == StepKind::broadcast || step.kind == StepKind::list;
-    if (same && !agreement_.agrees(program_.seed, step, task.buffers.result())) {
-      require(fmt::format("step {}: the result differs between ranks", step.id));
     }
   }
 
   const Program& program_;
   Communicator& comm_;
-  Agreement& agreement_;
+  Results& results_;
   std::vector<std::optional<Communicator>> groups_;
   std::deque<Task> tasks_;
 };
@@ -234,14 +239,14 @@ constexpr int world_of(std::uint64_t seed) { return static_cast<int>(1 + seed / 
 
 // One job that runs programs one after another; "" or what went wrong.
 std::string run_programs(Seeds seeds) {
-  Agreement agreement;
+  Results results;
   ThreadJobOptions options;
   options.transport = transport_of(seeds.first);
   const int world = world_of(seeds.first);
   const auto failures = run_threads(world, options, [&](Communicator& comm) {
     for (std::uint64_t i = 0; i < seeds.count; ++i) {
       const Program program = draw_program(seeds.first + i, world);
-      Run(program, comm, agreement).go();
+      Run(program, comm, results).go();
     }
   });
   for (const std::string& failure : failures) {

@@ -176,7 +176,7 @@ def test_a_scalar_that_only_ranks_with_batches_add_is_an_error_and_no_hang():
 
     def body(rank):
         model = make_model("minmax:bits=4")
-        with pytest.raises((dist.DistError, RuntimeError), match="differs between ranks"), Join([model]):
+        with pytest.raises(dist.DistBackendError, match="differs between ranks"), Join([model]):
             for _ in range(3 + 3 * rank):
                 train(model, rank, 1)
                 dist.all_reduce(torch.tensor(0.25))
@@ -217,7 +217,7 @@ def test_a_hook_without_its_state_says_what_it_needs():
     def body(_rank):
         model = DistributedDataParallel(nn.Linear(4, 4))
         model.register_comm_hook(None, qccl.ddp.compress_hook)
-        with pytest.raises((TypeError, RuntimeError), match="needs a qccl.ddp.State, got NoneType"):
+        with pytest.raises(TypeError, match="needs a qccl.ddp.State, got NoneType"):
             model(torch.ones(1, 4)).sum().backward()
 
     run_ranks(body, 1)

@@ -7,6 +7,16 @@
 #include "errors.h"
 
 namespace qccl::torch_binding {
+namespace {
+
+void refuse_sparse(const CompressedPart& part) {
+  const bool is_plain = !part.compression || part.compression->is_none();
+  if (is_plain && part.feedback.is_none()) return;
+  C10_THROW_ERROR(NotImplementedError,
+                  "qccl: all_reduce: sparse tensors are never compressed: leave compression and error_feedback out");
+}
+
+}  // namespace
 
 ErrorFeedback FeedbackByPlace::of(const void* data, std::size_t count) {
   const auto found = std::find_if(items_.begin(), items_.end(),
@@ -56,6 +66,14 @@ void Backend::add_all_reduce(const CompressedPart& part, const CallOptions& of_a
 
 Backend::WorkPointer Backend::all_reduce_parts(const std::vector<CompressedPart>& parts, const at::Tensor& whole,
                                                const c10d::ReduceOp& op, bool asynchronous) {
+  if (whole.layout() == at::kSparse) {
+    for (const CompressedPart& part : parts) refuse_sparse(part);
+    c10d::AllreduceOptions options;
+    options.reduceOp = op;
+    options.asyncOp = asynchronous;
+    Tensors tensors{whole};
+    return allreduce_sparse(tensors, options);
+  }
   Call call{c10d::OpType::ALLREDUCE, "qccl:all_reduce", {whole}, {{whole}}};
   const CallOptions options = call_options(c10d::kUnsetTimeout, asynchronous);
   for (const CompressedPart& part : parts) add_all_reduce(part, options, op, call);

@@ -9,6 +9,7 @@
 
 #include "backend.h"
 #include "errors.h"
+#include "hook_future.h"
 #include "log.h"
 #include "mesh.h"
 #include "onebit.h"
@@ -245,6 +246,7 @@ PYBIND11_MODULE(_C, module) {
              py::arg("compressions"), py::arg("feedbacks"), py::arg("op"), py::arg("asynchronous"), Released());
   module.def("reduce_scatter", &reduce_scatter, py::arg("backend"), py::arg("output"), py::arg("input"),
              py::arg("compression"), py::arg("feedback"), py::arg("op"), py::arg("asynchronous"), Released());
+  module.def("hook_future", &hook_future, py::arg("work"), py::arg("share_work"), py::arg("share"), Released());
   module.def("compressed_allreduce", &onebit_all_reduce, Released());
   module.def("empty", &empty, Released());
   module.def("traffic", &traffic);

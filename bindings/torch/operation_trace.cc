@@ -60,7 +60,7 @@ OperationTrace::Place OperationTrace::begin(std::size_t group, Operation operati
   Group& owner = groups_.at(group);
   if (!operation.is_message) owner.last_begun = operation.sequence;
   if (owner.entries.size() == kKept) owner.entries.pop_front();
-  owner.entries.push_back({records_, std::move(operation), now, 0, State::started, {}});
+  owner.entries.push_back({records_, std::move(operation), 0, now, 0, State::started, {}});
   return {group, records_++};
 }
 
@@ -76,7 +76,9 @@ void OperationTrace::end(Place place, const std::string& failure) {
       found->ended_ns = now;
       found->state = failure.empty() ? State::completed : State::failed;
       found->failure = failure;
-      const Operation& operation = found->operation;
+      Operation& operation = found->operation;
+      // What answers may hold memory of the library.
+      if (operation.number) found->number = std::exchange(operation.number, nullptr)();
       if (failure.empty() && !operation.is_message) owner.last_ended = std::max(owner.last_ended, operation.sequence);
     }
     if (failure.empty() || std::exchange(owner.failed, true) || dump_prefix_.empty()) return;
@@ -137,6 +139,8 @@ void OperationTrace::write(std::string& out, const Entry& entry, const Group& gr
   field("process_group", "[" + quoted(group.name) + ", " + quoted(group.name) + "]");
   field("collective_seq_id", std::to_string(operation.is_message ? 0 : operation.sequence));
   field("p2p_seq_id", std::to_string(operation.is_message ? operation.sequence : 0));
+  field("qccl_seq_id", std::to_string(operation.number ? operation.number() : entry.number));
+  field("qccl_operations", std::to_string(operation.parts));
   field("op_id", std::to_string(entry.record));
   field("profiling_name", quoted(operation.name));
   field("is_p2p", operation.is_message ? "true" : "false");

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -24,7 +25,10 @@ class OperationTrace {
     const char* name = "";       // "qccl:all_reduce"; not copied
     bool is_message = false;     // a send or recv
     int peer = -1;               // of a message; -1: any
-    std::uint64_t sequence = 0;  // in its group, messages apart
+    std::uint64_t sequence = 0;  // c10d's, in its group, messages apart
+    // The library's, as errors have it ("#7"): of its first part, where there are several. 0: it has none yet.
+    std::function<std::uint64_t()> number = {};
+    std::size_t parts = 1;  // operations of the library
     std::int64_t timeout_ms = 0;
     std::vector<Tensor> inputs{};
     std::vector<Tensor> outputs{};
@@ -52,6 +56,7 @@ class OperationTrace {
   struct Entry {
     std::uint64_t record;
     Operation operation;
+    std::uint64_t number;  // once it has ended
     std::int64_t created_ns;
     std::int64_t ended_ns;  // 0: not yet
     State state;

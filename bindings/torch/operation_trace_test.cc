@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -48,6 +49,22 @@ TEST(OperationTrace, messages_have_a_peer_and_numbers_of_their_own) {
   EXPECT_EQ(shown["entries"][0]["collective_seq_id"], 0);
   EXPECT_EQ(shown["entries"][0]["peer"], 1);
   EXPECT_EQ(shown["pg_status"]["0"]["last_enqueued_collective"], "0");
+}
+
+TEST(OperationTrace, the_number_in_errors_is_asked_for_until_the_end) {
+  OperationTrace trace(0);
+  trace.add_group("group", {0, 1});
+  auto number = std::make_shared<std::uint64_t>(0);
+  const auto place = trace.begin(0, {.name = "qccl:all_reduce", .sequence = 4, .number = [number] { return *number; }});
+  const auto shown = [&] { return json::parse(trace.to_json())["entries"][0]; };
+  EXPECT_EQ(shown()["qccl_seq_id"], 0);
+  *number = 7;
+  EXPECT_EQ(shown()["qccl_seq_id"], 7);
+  trace.end(place, "");
+  EXPECT_EQ(shown()["qccl_seq_id"], 7);
+  EXPECT_EQ(shown()["collective_seq_id"], 4);
+  EXPECT_EQ(shown()["qccl_operations"], 1);
+  EXPECT_EQ(number.use_count(), 1) << "what answers is let go of";
 }
 
 TEST(OperationTrace, only_the_last_operations_of_a_group_are_kept) {

@@ -77,6 +77,8 @@ OperationTrace::Operation CollectiveWork::traced() const {
                                       .is_message = is_message_,
                                       .peer = call_.peer,
                                       .sequence = sequence_,
+                                      .number = [first = operations_.front()] { return first.number(); },
+                                      .parts = call_.posts.size(),
                                       .timeout_ms = call_.timeout.count(),
                                       .inputs = shapes_of(call_.inputs),
                                       .outputs = {}};

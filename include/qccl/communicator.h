@@ -93,12 +93,16 @@ class Work {
   explicit Work(std::shared_ptr<internal::WorkState> state) : state_(std::move(state)) {}
 
   // Blocks until done and drives progress meanwhile. Throws the operation's Error.
-  // With a timeout, throws Error(deadline_exceeded) when it passes; the operation goes on.
+  // With a timeout, throws Error(deadline_exceeded) when it passes, with the operation's number and whom it waits for;
+  // the operation goes on.
   void wait() const;
   void wait(Milliseconds timeout) const;
   bool done() const;
   // Failure, if the operation ended with one; nothing while it runs or when it succeeded.
   std::optional<ErrorInfo> error() const;
+  // The operation's number in its group, as errors have it ("#7"): messages are counted apart. Of calls in a group the
+  // first one's. 0 until it has one, and where its group had failed before.
+  std::uint64_t number() const;
   // The rank that the message of a finished recv came from; -1 for all else.
   int source() const;
   // When it was posted, began and ended, as the log has it; nothing before its end, where it is not in the log, and of
@@ -402,7 +406,9 @@ class Communicator {
   Traffic traffic() const;
   // Of all groups of this context.
   OperationLog log() const;
-  // Words for people: "rank 1 of 4, shm to 0 2 3, paced at 1 Gbit/s".
+  // Words for people: "rank 1 of 4 from torchrun, shm to ranks 0, 2, 3, paced at 1 Gbit/s"; of a group of some of the
+  // ranks "rank 0 of 2 in group 'pair' (rank 1 of 4 from torchrun), shm to rank 3". Peers have the world's numbers, as
+  // in errors.
   std::string describe() const;
   // This group's operations that have not ended, the oldest first, in words, for reports of what hangs:
   // "all_reduce(...) #3 waits for rank 2 (got 0 of 4096 bytes)". From any thread, while others wait, too.

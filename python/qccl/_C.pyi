@@ -60,6 +60,9 @@ def all_reduce_parts(
     op: Any,
     asynchronous: bool,
 ) -> Any: ...
+def hook_future(
+    work: Any, share_work: Any | None, share: torch.Tensor | None
+) -> torch.futures.Future[torch.Tensor]: ...
 def reduce_scatter(
     backend: Any,
     output: torch.Tensor,

@@ -21,12 +21,13 @@ class Options:
         All ranks must give the same.
     error_feedback: what compression takes from a tensor is added to the next one in the same memory, as DDP's gradient
         buckets are (qccl.ddp keeps it by parameter instead). Costs a float32 for each element that is reduced.
-        All ranks must give the same.
+        There is no checkpoint of it: what is owed is lost when the program starts again. All ranks must give the same.
     all_gather_compression: what all_gathers of floating point tensors of at least 64 KiB a rank send, such as FSDP's of
         parameters, which then all ranks compute with as they were decoded. None sends them as they are.
     timeout: of each operation; wins over the `timeout` of init_process_group() and new_group().
 
-    Raises ValueError, listing what is allowed, for a compression that does not exist.
+    Raises ValueError, listing what is allowed, for a compression that does not exist, and TypeError for a timeout that
+    is no timedelta.
     """
 
     def __init__(
@@ -36,6 +37,8 @@ class Options:
         error_feedback: bool = False,
         all_gather_compression: str | None = None,
     ) -> None:
+        if timeout is not None and not isinstance(timeout, timedelta):
+            raise TypeError(f"timeout must be a datetime.timedelta, got {timeout!r}")
         self.compression = _checked(compression)
         self.error_feedback = error_feedback
         self.all_gather_compression = _checked(all_gather_compression)
@@ -104,7 +107,12 @@ def all_reduce(
     compression: as in Options; None is the group's, "none" sends the tensor as it is.
     error_feedback: of this tensor, with as many elements; of sums and averages of floating point tensors only.
 
-    All ranks must give the same. Raises NotImplementedError where the type or operation can't be compressed.
+    All ranks must give the same. Sparse tensors are never compressed: without either they are added as by
+    dist.all_reduce().
+
+    Raises NotImplementedError where the type, operation or layout can't be compressed, ValueError for a compression
+    that does not exist, an error feedback of another size and a rank that is not in the group, and what
+    dist.all_reduce() raises where the operation fails.
     """
     state = None if error_feedback is None else error_feedback._state
     backend = backend_of(group)
@@ -116,12 +124,19 @@ def set_compression(group: dist.ProcessGroup | None, compression: str) -> None:
     """Compression of the group's later reductions; None means the default group.
 
     Call it between the same collectives on every rank: ranks that differ get an error on their next reduction.
+
+    Raises ValueError for a compression that does not exist, saying what is allowed, and where this rank is not in the
+    group or the group is not qccl's.
     """
     _C.set_compression(backend_of(group), compression)
 
 
 def traffic(group: dist.ProcessGroup | None = None) -> Traffic:
-    """Counters of this rank; None means the default group's."""
+    """Counters of this rank; None means the default group's.
+
+    Raises ValueError where this rank is not in the group or the group is not qccl's, DistBackendError once the group is
+    closed.
+    """
     return Traffic(**_C.traffic(backend_of(group)))
 
 
@@ -136,13 +151,22 @@ def empty(
 
         gradient = qccl.empty(1024, 1024)
         dist.all_reduce(gradient)
+
+    Raises ValueError for sizes that are negative or too large, and where this rank is not in the group or the group is
+    not qccl's; an error of torch.distributed where a rank is lost, asks for another size or has no memory.
     """
     extents = [extent for each in size for extent in ([each] if isinstance(each, int) else each)]
     return _C.empty(backend_of(group), extents, dtype or torch.get_default_dtype())
 
 
 def describe(group: dist.ProcessGroup | None = None) -> str:
-    """The group in words, for logs: rank, peers and how they are reached."""
+    """The group in words, for logs: this rank's place in it and in the world, and how it reaches the others.
+
+    These have their numbers in the world, as in errors.
+
+    Raises ValueError where this rank is not in the group or the group is not qccl's, DistBackendError once the group is
+    closed.
+    """
     return _C.describe(backend_of(group))
 
 
@@ -150,8 +174,11 @@ def trace(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     """The last operations of this rank's process groups that share connections with `group` (None: the default group).
 
     In the shape of torch's flight recorder: "pg_config", "pg_status" and "entries", an entry for each of the last 500
-    operations of a group, with its sequence number, shapes, times and state: "started", "completed" or "failed". With
+    operations of a group, with its sequence number, shapes, times and state: "started", "completed" or "failed". The
+    "#7" of an error is an entry's "qccl_seq_id", not its "collective_seq_id", which is c10d's. With
     QCCL_TRACE_DUMP=PREFIX set, the first failure of a group writes it as JSON to PREFIX<rank>.json.
+
+    Raises ValueError where this rank is not in the group or the group is not qccl's.
     """
     recorded: dict[str, Any] = json.loads(_C.trace(backend_of(group)))
     return recorded
@@ -163,7 +190,10 @@ def monitored_barrier(
     """torch.distributed.monitored_barrier(), which refuses every backend but gloo by its name.
 
     Rank 0 names the first rank that did not come within `timeout` (None: the group's), or all of them with
-    `wait_all_ranks`. The group is lost then.
+    `wait_all_ranks`. The group is lost then. On a rank that is not in the group it returns at once.
+
+    Raises DistNetworkError on rank 0 where ranks are missing, on the others where rank 0 does not answer, and at once
+    for a timeout of 0.
     """
     barrier_group: Any = group or dist.group.WORLD
     if barrier_group is dist.GroupMember.NON_GROUP_MEMBER:
@@ -177,10 +207,16 @@ def _checked(compression: str | None) -> str | None:
 
 
 def backend_of(group: dist.ProcessGroup | None) -> Any:
-    """The group's c10d backend for CPU tensors, which must be qccl's for what _C does with it."""
-    group = group or dist.group.WORLD
-    if group is None:
+    """The group's c10d backend for CPU tensors, which must be qccl's for what _C does with it.
+
+    Raises ValueError where there is no such group, or this rank is not in it.
+    """
+    # torch gives a rank that is no member a number in place of a group.
+    found: Any = group or dist.group.WORLD
+    if found is dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError(f"rank {dist.get_rank()} is not in this process group: only its members can call this")
+    if found is None:
         raise ValueError("the default process group is not initialised: call init_process_group first")
-    backend = group._get_backend(torch.device("cpu"))
+    backend = found._get_backend(torch.device("cpu"))
     # TORCH_DISTRIBUTED_DEBUG=DETAIL puts a wrapper around every backend.
     return getattr(backend, "wrapped_pg", backend)

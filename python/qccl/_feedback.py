@@ -16,10 +16,15 @@ class ErrorFeedback:
     Each rank has its own; all ranks of a call pass one or none does. One call at a time may use it. A call that failed
     in the middle taints it: further calls raise until reset().
 
+    count: elements of the tensor.
     counter: calls so far, which random rounding depends on; a rank that joins others takes theirs.
+
+    Raises ValueError where one of them is negative.
     """
 
     def __init__(self, count: int, counter: int = 0) -> None:
+        if count < 0 or counter < 0:
+            raise ValueError(f"an error feedback can't be of {count} elements after {counter} calls")
         self._state = _C.ErrorFeedback(count, counter)
 
     @property
@@ -57,13 +62,16 @@ class ErrorFeedback:
 
     @staticmethod
     def from_state_dict(state: dict[str, Any]) -> "ErrorFeedback":
-        """Raises an error of torch.distributed if it is no checkpoint."""
+        """Raises ValueError if it is no checkpoint, DistNetworkError if it was damaged."""
+        saved = state.get("saved") if isinstance(state, dict) else None
+        if not isinstance(saved, torch.Tensor):
+            raise ValueError("this is no checkpoint of a qccl.ErrorFeedback: it has no tensor 'saved'")
         feedback = ErrorFeedback(0)
-        feedback._state = _C.ErrorFeedback.restore(state["saved"].numpy().tobytes())
+        feedback._state = _C.ErrorFeedback.restore(saved.numpy().tobytes())
         return feedback
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Raises an error of torch.distributed if it is no checkpoint, ValueError if it is of another size."""
+        """Raises ValueError if it is no checkpoint or of another size, DistNetworkError if it was damaged."""
         restored = ErrorFeedback.from_state_dict(state)
         if restored.size != self.size:
             raise ValueError(f"the checkpoint is of {restored.size} elements, this error feedback has {self.size}")

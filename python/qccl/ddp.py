@@ -67,9 +67,11 @@ class State:
         "minmax:bits=4", small and one-dimensional parameters are left as they are.
     error_feedback: whether what compression takes from a parameter's gradient is added to its next one; a float32 for
         each element of those that are compressed.
-    group: the process group of the backend qccl that DDP uses; None means the default group.
+    group: the process group of the backend qccl that averages are over; None means the model's own, and of the module
+        in a DistributedDataParallel the default group.
 
-    All ranks must give the same. Buckets may be rebuilt: what is owed goes by parameter.
+    All ranks must give the same. Buckets may be rebuilt: what is owed goes by parameter. Raises ValueError for a text
+    that is no policy.
     """
 
     def __init__(
@@ -82,10 +84,12 @@ class State:
         self.policy = policy if isinstance(policy, Policy) else Policy(policy)
         self.error_feedback = error_feedback
         self.step = 0
-        self._group = group
+        module, self._group = model, group
+        if isinstance(model, DistributedDataParallel):
+            module, self._group = model.module, group or model.process_group
         self._join = _JoinState(model)
-        module = model.module if isinstance(model, DistributedDataParallel) else model
         self._names = {id(parameter): name for name, parameter in module.named_parameters()}
+        self._sizes = {name: parameter.numel() for name, parameter in module.named_parameters()}
         self._feedback: dict[str, ErrorFeedback] = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -98,12 +102,27 @@ class State:
         Where the number of ranks has changed, a rank that was there before loads its own checkpoint, and a new one
         another rank's with owed=False: it owes nothing, but counts as the others do. What ranks owed that are no
         more is lost, once.
+
+        Raises ValueError for what is no checkpoint, or one of another model, and DistNetworkError for one that was
+        damaged; the state is as before then.
         """
-        self.step = state["step"]
-        self._feedback = {}
-        for name, saved in state["feedback"].items():
-            restored = ErrorFeedback.from_state_dict(saved)
-            self._feedback[name] = restored if owed else ErrorFeedback(restored.size, restored.counter)
+        if not isinstance(state, dict) or not {"step", "feedback"} <= set(state):
+            raise ValueError("this is no checkpoint of a qccl.ddp.State: it has no 'step' and 'feedback'")
+        restored = {name: self._restored(name, saved) for name, saved in state["feedback"].items()}
+        if not owed:
+            restored = {name: ErrorFeedback(each.size, each.counter) for name, each in restored.items()}
+        self.step, self._feedback = state["step"], restored
+
+    def _restored(self, name: str, saved: dict[str, Any]) -> ErrorFeedback:
+        if name not in self._sizes:
+            raise ValueError(f"the checkpoint is of another model: this one has no parameter {name!r}")
+        feedback = ErrorFeedback.from_state_dict(saved)
+        if feedback.size != self._sizes[name]:
+            raise ValueError(
+                f"the checkpoint is of another model: its parameter {name!r} has {feedback.size} elements, "
+                f"this one's {self._sizes[name]}"
+            )
+        return feedback
 
     def owed(self, name: str) -> torch.Tensor | None:
         """What this rank owes of a parameter, flat, in units of the sum; None if that was never compressed."""
@@ -147,30 +166,24 @@ class State:
 def compress_hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The communication hook: the average of the ranks' gradients, compressed as the state's policy says.
 
-    Sparse gradients are sent as they are.
+    Sparse gradients are sent as they are. Raises TypeError where it was registered with anything but a State.
     """
+    if not isinstance(state, State):
+        raise TypeError(
+            f"compress_hook needs a qccl.ddp.State, got {type(state).__name__}: "
+            "model.register_comm_hook(qccl.ddp.State(model), qccl.ddp.compress_hook)"
+        )
     share = state._join.share()
     share_work = None if share is None else dist.all_reduce(share, dist.ReduceOp.AVG, state._group, async_op=True)
     work = _all_reduce(state, bucket)
     if bucket.is_last():
         state._end_step()
-
-    def result(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-        average = done.value()[0]
-        if share is None or share_work is None:
-            return average
-        share_work.wait()
-        return average.div_(share.item())
-
-    future: torch.futures.Future[torch.Tensor] = work.get_future().then(result)
-    return future
+    return _C.hook_future(work, share_work, share)
 
 
 def _all_reduce(state: State, bucket: GradBucket) -> Any:
     buffer = bucket.buffer()
-    if buffer.is_sparse:
-        return dist.all_reduce(buffer, dist.ReduceOp.AVG, state._group, async_op=True)
-    parts = list(state._parts(bucket))
+    parts = [_Part(buffer, "none")] if buffer.is_sparse else list(state._parts(bucket))
     return _C.all_reduce_parts(
         backend_of(state._group),
         buffer,

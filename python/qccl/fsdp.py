@@ -34,8 +34,8 @@ class State:
     compression: of such tensors of at least 64 KiB: "minmax:bits=4". Smaller ones are sent as they are.
     error_feedback: whether what compression takes from them is added to the next ones; a float32 for each element.
 
-    All ranks must give the same. Raises ValueError where nothing is sharded, or where fully_shard() was given a
-    shard_placement_fn that makes a module several groups.
+    All ranks must give the same. Raises ValueError where nothing is sharded, for a compression that does not exist, or
+    where fully_shard() was given a shard_placement_fn that makes a module several groups.
     """
 
     def __init__(self, model: torch.nn.Module, compression: str = "minmax:bits=8", error_feedback: bool = True) -> None:
@@ -54,13 +54,30 @@ class State:
     def state_dict(self) -> dict[str, Any]:
         """A checkpoint of this rank's: steps after load_state_dict() give the same bits as without interruption, with
         as many ranks."""
-        kept = {name: part.feedback for name, part in self._parts.items()}
-        return {name: each.state_dict() for name, each in kept.items() if each is not None}
+        kept = {name: part.state_dict() for name, part in self._parts.items() if part.feedback is not None}
+        return {"rank": dist.get_rank(), "modules": kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where a checkpoint was made, in the same model, sharded alike."""
+        """Goes on where a checkpoint was made, in the same model. All ranks load one.
+
+        What is owed has the order of a gradient that is sharded over so many ranks. So it is paid only where the same
+        rank of as many has made the checkpoint. Elsewhere the rank owes nothing, but counts as the others do: where the
+        number of ranks has changed, each loads any rank's, and what was owed is lost, once.
+
+        Raises ValueError for what is no checkpoint, or one of another model, and DistNetworkError for one that was
+        damaged; the state is as before then.
+        """
+        if not isinstance(state, dict) or not {"rank", "modules"} <= set(state):
+            raise ValueError("this is no checkpoint of a qccl.fsdp.State: it has no 'rank' and 'modules'")
+        unknown = [name for name in state["modules"] if name not in self._parts]
+        if unknown:
+            raise ValueError(f"the checkpoint is of another model: this one has no sharded module {unknown[0]!r}")
+        restored = {name: ErrorFeedback.from_state_dict(saved) for name, saved in state["modules"].items()}
+        if state["rank"] != dist.get_rank():
+            restored = {name: ErrorFeedback(each.size, each.counter) for name, each in restored.items()}
         for name, part in self._parts.items():
-            part.feedback = ErrorFeedback.from_state_dict(state[name]) if name in state else None
+            part.feedback = restored.get(name)
+            part.shards = state["modules"][name]["shards"] if name in restored else 0
 
     def reset(self) -> None:
         """Nothing is owed any more, on all ranks alike; needed after an operation has failed."""
@@ -73,6 +90,10 @@ class _CompressedReduceScatter(ReduceScatter):
         self._compression = compression
         self._error_feedback = error_feedback
         self.feedback: ErrorFeedback | None = None
+        self.shards = 0  # ranks of the group whose order the feedback has
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.feedback is None else {"shards": self.shards, **self.feedback.state_dict()}
 
     def allocate(
         self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device
@@ -89,11 +110,16 @@ class _CompressedReduceScatter(ReduceScatter):
     ) -> dist.Work | None:
         small = input_tensor.nbytes < _LEAST_BYTES
         compression = "none" if small else self._compression
-        state = None if compression == "none" else self._state(input_tensor.numel())
+        state = None if compression == "none" else self._state(input_tensor.numel(), group.size())
         work = _C.reduce_scatter(backend_of(group), output_tensor, input_tensor, compression, state, op, async_op)
         return work if async_op else None
 
-    def _state(self, count: int) -> _C.ErrorFeedback | None:
-        if self._error_feedback and (self.feedback is None or self.feedback.size != count):
-            self.feedback = ErrorFeedback(count)  # parameters may be frozen and thawed: then nothing is owed
-        return None if self.feedback is None else self.feedback._state
+    def _state(self, count: int, shards: int) -> _C.ErrorFeedback | None:
+        if not self._error_feedback:
+            return None
+        if self.feedback is None or (self.feedback.size, self.shards) != (count, shards):
+            # Parameters have been frozen or thawed, or it comes from another number of ranks: then nothing is owed, and
+            # all ranks count on.
+            self.feedback = ErrorFeedback(count, 0 if self.feedback is None else self.feedback.counter)
+            self.shards = shards
+        return self.feedback._state

@@ -54,6 +54,19 @@ void check_posted(const internal::WorkState& work) {
   throw Error({.kind = ErrorKind::misuse, .message = "QCCL: wait() for a call that awaits its group_end()"});
 }
 
+// Throws, unless the operation has ended meanwhile.
+void give_up(comm::Context& context, const internal::WorkState& work, Milliseconds timeout) {
+  std::optional<ErrorInfo> failure;
+  context.driver().with_engine([&](engine::Engine& engine) { failure = engine.given_up(work, timeout); });
+  if (work.done()) return;
+  if (failure) throw Error(std::move(*failure));
+  throw Error({.kind = ErrorKind::deadline_exceeded,
+               .message = fmt::format("QCCL rank {}: the operation was still ending when the {} ms that wait() was "
+                                      "given had passed",
+                                      context.rank(), timeout.count()),
+               .rank = context.rank()});
+}
+
 }  // namespace
 
 // ---- Work
@@ -78,13 +91,7 @@ void Work::wait(Milliseconds timeout) const {
     if (const auto context = std::static_pointer_cast<comm::Context>(state_->context.lock())) {
       context->usable().take_or_throw();
       const TimePoint deadline = saturating_add(context->clock().now(), timeout);
-      if (!context->driver().wait(*state_, deadline)) {
-        throw Error({.kind = ErrorKind::deadline_exceeded,
-                     .message = fmt::format("QCCL rank {}: the operation did not end within the {} ms that wait() was "
-                                            "given; it goes on",
-                                            context->rank(), timeout.count()),
-                     .rank = context->rank()});
-      }
+      if (!context->driver().wait(*state_, deadline)) give_up(*context, *state_, timeout);
     }
   }
   if (state_->failure()) throw Error(*state_->failure());
@@ -96,6 +103,8 @@ std::optional<ErrorInfo> Work::error() const {
   if (state_ == nullptr || !state_->done()) return std::nullopt;
   return state_->failure();
 }
+
+std::uint64_t Work::number() const { return state_ == nullptr ? 0 : state_->number(); }
 
 int Work::source() const { return state_ == nullptr || !state_->done() ? -1 : state_->source(); }
 
@@ -372,7 +381,7 @@ Traffic Communicator::traffic() const {
 
 OperationLog Communicator::log() const { return OperationLog(state_->context()->log()); }
 
-std::string Communicator::describe() const { return state_->context()->describe(); }
+std::string Communicator::describe() const { return state_->context()->describe(name(), state_->ranks()); }
 
 std::vector<std::string> Communicator::in_flight() const {
   std::vector<std::string> operations;

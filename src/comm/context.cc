@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 
@@ -313,12 +314,17 @@ void Context::close_group(std::uint64_t id) {
   driver().with_engine([id](engine::Engine& engine) { engine.close_group(id); });
 }
 
-std::string Context::describe() const {
+std::string Context::describe(const std::string& group, const std::vector<int>& ranks) const {
   std::map<std::string, std::vector<int>> by_kind;
-  for (int peer = 0; peer < world(); ++peer) {
+  for (const int peer : ranks) {
     if (peer != rank()) by_kind[core_->transport->kind(peer)].push_back(peer);
   }
   std::string text = fmt::format("rank {} of {} from {}", rank(), world(), membership_.source);
+  const bool is_whole = static_cast<int>(ranks.size()) == world() && std::is_sorted(ranks.begin(), ranks.end());
+  if (!is_whole) {
+    const auto own = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
+    text = fmt::format("rank {} of {} in group '{}' ({})", own, ranks.size(), group, text);
+  }
   for (const auto& [kind, peers] : by_kind) {
     text += fmt::format(", {} to rank{} {}", kind, peers.size() == 1 ? "" : "s", fmt::join(peers, ", "));
   }

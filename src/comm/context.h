@@ -64,8 +64,8 @@ class Context {
   std::shared_ptr<internal::WorkState> make_work() { return works_.make(); }
   const Clock& clock() const { return clock_; }
   const std::shared_ptr<internal::LogStore>& log() const { return log_; }
-  // "rank 1 of 4, shm to ranks 0, 2, 3, from torchrun's environment"
-  std::string describe() const;
+  // A group of these ranks in words: see Communicator::describe().
+  std::string describe(const std::string& group, const std::vector<int>& ranks) const;
 
  private:
   // In order of construction; torn down in reverse. Leaked in a forked child, whose threads are

@@ -156,6 +156,7 @@ void Engine::post(Post&& post) {
   operations_.push_back(make_operation(*target, sequence, std::move(post)));
   Operation& posted = *operations_.back();
   const std::uint64_t turn_bytes = posted.turn_bytes();
+  if (posted.work() != nullptr) posted.work()->set_number(sequence);
   posted.wait_for_turn(turn_bytes > 0 && !target->turns.post(turn_bytes));
   begin_log(posted);
   target->remember({sequence, posted.fingerprint(), posted.call()});

@@ -92,6 +92,9 @@ class Engine : private PayloadPlacement {
 
   // Its operations that have not ended, the oldest first, and what each waits for.
   std::vector<std::string> describe_in_flight(std::uint64_t id) const;
+  // The error of a wait for `work` that was given up after `waited`: its first operation that has not ended, and whom
+  // that waits for. Nothing if all have ended.
+  std::optional<ErrorInfo> given_up(const internal::WorkState& work, Milliseconds waited) const;
   // Fails the group here and, by a poison frame, on its other members.
   void fail_group(std::uint64_t id, ErrorInfo failure);
   // Completes `work` once the group has no operation in flight.

@@ -42,6 +42,20 @@ std::vector<std::string> Engine::describe_in_flight(std::uint64_t id) const {
   return list;
 }
 
+std::optional<ErrorInfo> Engine::given_up(const internal::WorkState& work, Milliseconds waited) const {
+  const auto found = std::find_if(operations_.begin(), operations_.end(), [&](const auto& operation) {
+    return operation != nullptr && operation->work() != nullptr && operation->work()->is_part_of(work);
+  });
+  if (found == operations_.end()) return std::nullopt;
+  const Operation& operation = **found;
+  const Waiting waiting = operation.waiting();
+  const std::vector<int> peers = suspects(operation.group(), waiting.peers);
+  const std::string awaited = peers.empty() ? "" : ", waiting for " + rank_list(operation.group(), peers);
+  return failure_of(operation, ErrorKind::deadline_exceeded,
+                    fmt::format("did not end within the {} ms that wait() was given{} ({}); it goes on", waited.count(),
+                                awaited, progress_text(waiting)));
+}
+
 // ---- peers
 
 // A loss counts one round after it was seen: where a rank ended because another one had left, that one's goodbye may

@@ -4,6 +4,15 @@
 
 namespace qccl::internal {
 
+void WorkState::set_number(std::uint64_t number) {
+  number_.store(number, std::memory_order_relaxed);
+  if (whole_ != nullptr && whole_->number() == 0) whole_->set_number(number);
+}
+
+bool WorkState::is_part_of(const WorkState& other) const {
+  return this == &other || (whole_ != nullptr && whole_->is_part_of(other));
+}
+
 void WorkState::complete(std::optional<ErrorInfo> failure) {
   failure_ = std::move(failure);
   // Release: pairs with done(). Acquire: pairs with notify(). A work that nobody listens to needs no lock.

@@ -25,6 +25,12 @@ struct WorkState {
   // Only after done().
   const std::optional<ErrorInfo>& failure() const { return failure_; }
 
+  // The operation's number in its group, as errors have it; of several operations, the first's. 0 until the engine has
+  // taken it, and where the group refused it.
+  std::uint64_t number() const { return number_.load(std::memory_order_relaxed); }
+  // Once, by the driver.
+  void set_number(std::uint64_t number);
+
   // The group rank a message came from, -1 if there is none. Only after done().
   int source() const { return source_; }
   // Before complete().
@@ -42,6 +48,8 @@ struct WorkState {
   // the failure of the first that failed. Before any of them is posted.
   void expect_parts(std::size_t parts) { parts_left_ = parts; }
   void join(std::shared_ptr<WorkState> whole) { whole_ = std::move(whole); }
+  // Whether it is this one, or that one's end waits for it. By the driver, of what has not ended.
+  bool is_part_of(const WorkState& other) const;
 
   // A call that is recorded can't be waited for until it is posted.
   void set_held_back(bool held_back) { held_back_.store(held_back, std::memory_order_release); }
@@ -61,6 +69,7 @@ struct WorkState {
 
   std::atomic<Progress> progress_{Progress::running};
   std::optional<ErrorInfo> failure_;
+  std::atomic<std::uint64_t> number_{0};  // relaxed: nothing else is read because of it
   int source_ = -1;
   std::optional<OperationTimes> times_;
   std::mutex mutex_;

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <thread>
 
+#include "support/error_of.h"
 #include "support/reference.h"
 #include "support/test_data.h"
 #include "support/transports.h"
@@ -60,6 +61,60 @@ TEST_P(Transports, operations_in_flight_are_named_with_what_they_wait_for) {
       comm.all_reduce(data);
     }
     EXPECT_TRUE(comm.in_flight().empty());
+  });
+}
+
+TEST_P(Transports, a_wait_that_is_given_up_names_the_operation_and_whom_it_waits_for) {
+  expect_success(2, [](Communicator& comm) {
+    std::vector<float> data(100'000, 1.0f);
+    std::vector<char> go(1);
+    comm.barrier();
+    if (comm.rank() == 0) {
+      const Work sum = comm.all_reduce_async(data);
+      const ErrorInfo late = error_of([&] { sum.wait(std::chrono::milliseconds(1)); });
+      EXPECT_EQ(late.kind, ErrorKind::deadline_exceeded);
+      EXPECT_EQ(late.operation, "all_reduce");
+      EXPECT_EQ(late.sequence, sum.number());
+      EXPECT_GT(late.sequence, 1u);
+      EXPECT_EQ(late.peer, 1);
+      EXPECT_NE(late.message.find("waiting for rank 1 (got 0 of "), std::string::npos) << late.message;
+      EXPECT_FALSE(sum.done());
+      comm.send(go, 1);
+      sum.wait();
+    } else {
+      comm.recv(go, 0);
+      comm.all_reduce(data);
+    }
+  });
+}
+
+TEST_P(Transports, calls_in_a_group_have_the_number_of_their_first) {
+  expect_success(2, [](Communicator& comm) {
+    std::vector<float> first(10, 1.0f);
+    std::vector<float> second(20, 1.0f);
+    const Work alone = comm.all_reduce_async(first);
+    comm.group_start();
+    comm.all_reduce(first);
+    comm.all_reduce(second);
+    const Work both = comm.group_end();
+    const Work next = comm.all_reduce_async(first);
+    for (const Work& work : {alone, both, next}) work.wait();
+    EXPECT_EQ(both.number(), alone.number() + 1);
+    EXPECT_EQ(next.number(), alone.number() + 3);
+    EXPECT_EQ(Work().number(), 0u);
+  });
+}
+
+TEST_P(Transports, a_group_of_some_ranks_is_described_by_these) {
+  expect_success(3, [](Communicator& comm) {
+    Communicator pair = comm.subgroup(comm.rank() == 1 ? std::vector{1} : std::vector{2, 0}, "pair");
+    const std::string own = "(" + comm.describe().substr(0, comm.describe().find(", "));
+    EXPECT_TRUE(comm.describe().starts_with("rank " + std::to_string(comm.rank()) + " of 3 from "));
+    const bool alone = comm.rank() == 1;
+    const std::string place = std::to_string(pair.rank()) + " of " + (alone ? "1" : "2");
+    const std::string expected = "rank " + place + " in group '" + pair.name() + "' " + own + ")";
+    EXPECT_TRUE(pair.describe().starts_with(expected)) << pair.describe();
+    EXPECT_EQ(pair.describe().ends_with(" to rank " + std::to_string(2 - comm.rank())), !alone) << pair.describe();
   });
 }
 

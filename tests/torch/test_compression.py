@@ -119,6 +119,16 @@ def test_error_feedback_goes_on_from_a_checkpoint_with_the_same_bits():
     run_ranks(body)
 
 
+def test_wrong_error_feedback_is_refused():
+    with pytest.raises(ValueError, match="can't be of -1 elements"):
+        qccl.ErrorFeedback(-1)
+    with pytest.raises(ValueError, match="after -2 calls"):
+        qccl.ErrorFeedback(1, -2)
+    for other in ({"a": 1}, {"saved": 1}, None):
+        with pytest.raises(ValueError, match="no checkpoint of a qccl.ErrorFeedback"):
+            qccl.ErrorFeedback.from_state_dict(other)
+
+
 def test_error_feedback_can_be_reset_in_part():
     def body(rank):
         feedback = qccl.ErrorFeedback(COUNT)
@@ -270,6 +280,23 @@ def test_a_rank_that_is_new_owes_nothing_and_counts_as_the_others():
         assert same_on_all_ranks(weights(again))
 
     run_ranks(body)
+
+
+def test_what_is_no_checkpoint_of_the_model_is_refused():
+    def body(rank):
+        model, state = hooked("minmax:bits=4")
+        train(model, rank, 1)
+        with pytest.raises(ValueError, match="no checkpoint of a qccl.ddp.State"):
+            state.load_state_dict({"a": 1})
+        other = DistributedDataParallel(nn.Linear(300, 300))
+        small = {"step": 1, "feedback": {"weight": qccl.ErrorFeedback(10).state_dict()}}
+        with pytest.raises(ValueError, match="no parameter 'first.weight'"):
+            qccl.ddp.State(other).load_state_dict(state.state_dict())
+        with pytest.raises(ValueError, match="'weight' has 10 elements, this one's 90000"):
+            qccl.ddp.State(other).load_state_dict(small)
+        assert state.step == 1 and state.owed("first.weight") is not None
+
+    run_ranks(body, 1)
 
 
 def test_accumulated_gradients_are_sent_once():

@@ -1,11 +1,13 @@
 """The hook of qccl.ddp beside DDP's own ways: what is divided by what under Join, no_sync, mixed precision."""
 
+import os
+import signal
 from contextlib import nullcontext
 
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import run_ranks
+from ranks import run_processes, run_ranks
 from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
@@ -140,5 +142,82 @@ def test_a_model_that_is_no_more_needed_is_freed():
         del model
         gc.collect()
         assert gone() is None
+
+    run_ranks(body, 1)
+
+
+@pytest.mark.parametrize("policy", ["none", "bytes=0.. minmax:bits=8"])
+def test_averages_are_over_the_group_of_the_model(policy):
+    def body(rank):
+        pair, alone = dist.new_group([0, 1]), dist.new_group([2])
+        model = DistributedDataParallel(nn.Linear(64, 64, bias=False), process_group=alone if rank == 2 else pair)
+        model.register_comm_hook(qccl.ddp.State(model, policy), qccl.ddp.compress_hook)
+        model(torch.full((1, 64), float(rank + 1))).sum().backward()
+        expected = 3.0 if rank == 2 else 1.5
+        assert torch.allclose(model.module.weight.grad, torch.full((64, 64), expected), rtol=0, atol=1e-2)
+
+    run_ranks(body, 3)
+
+
+def test_a_group_that_is_given_wins():
+    def body(rank):
+        pair = dist.new_group([0, 1])
+        model = DistributedDataParallel(nn.Linear(4, 4, bias=False))
+        if rank < 2:
+            model.register_comm_hook(qccl.ddp.State(model, "none", group=pair), qccl.ddp.compress_hook)
+            model(torch.full((1, 4), float(rank + 1))).sum().backward()
+            assert model.module.weight.grad[0, 0].item() == 1.5
+
+    run_ranks(body, 3)
+
+
+def test_a_scalar_that_only_ranks_with_batches_add_is_an_error_and_no_hang():
+    """An all_reduce of one float32 looks like the one in which Join counts the ranks that are left."""
+
+    def body(rank):
+        model = make_model("minmax:bits=4")
+        with pytest.raises(dist.DistBackendError, match="differs between ranks"), Join([model]):
+            for _ in range(3 + 3 * rank):
+                train(model, rank, 1)
+                dist.all_reduce(torch.tensor(0.25))
+
+    run_ranks(body, 2)
+
+
+def test_a_lost_rank_is_the_same_error_as_without_the_hook(tmp_path):
+    def body(rank):
+        store = dist.FileStore(str(tmp_path / "store"), 2)
+        dist.init_process_group("qccl", store=store, rank=rank, world_size=2)
+        model = make_model("minmax:bits=4")
+        train(model, rank, 1)
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with pytest.raises(dist.DistNetworkError, match="rank 1 was lost"):
+            train(model, rank, 100)
+
+    survivor, _ = run_processes(body, 2)
+    assert survivor.finished and survivor.error is None, survivor.trace
+
+
+def test_callbacks_on_what_the_hook_returns_get_the_average():
+    def halved(state, bucket):
+        return qccl.ddp.compress_hook(state, bucket).then(lambda average: average.value() / 2)
+
+    def body(rank):
+        model, plain = (DistributedDataParallel(nn.Linear(4, 4, bias=False)) for _ in range(2))
+        model.register_comm_hook(qccl.ddp.State(model, "none"), halved)
+        for each in (model, plain):
+            each(torch.full((1, 4), float(rank + 1))).sum().backward()
+        assert torch.equal(model.module.weight.grad, plain.module.weight.grad / 2)
+
+    run_ranks(body, 2)
+
+
+def test_a_hook_without_its_state_says_what_it_needs():
+    def body(_rank):
+        model = DistributedDataParallel(nn.Linear(4, 4))
+        model.register_comm_hook(None, qccl.ddp.compress_hook)
+        with pytest.raises(TypeError, match="needs a qccl.ddp.State, got NoneType"):
+            model(torch.ones(1, 4)).sum().backward()
 
     run_ranks(body, 1)

@@ -120,6 +120,57 @@ def test_set_timeout_holds_for_later_calls():
     run_ranks(body)
 
 
+def with_timeout(options, seconds):
+    options.timeout = timedelta(seconds=seconds)
+    options.asyncOp = True
+    return options
+
+
+def test_a_call_has_a_timeout_of_its_own():
+    calls = [
+        lambda group, seconds: group.allreduce([torch.ones(10)], with_timeout(dist.AllreduceOptions(), seconds)),
+        lambda group, seconds: group.broadcast([torch.ones(10)], with_timeout(dist.BroadcastOptions(), seconds)),
+        lambda group, seconds: group.barrier(with_timeout(dist.BarrierOptions(), seconds)),
+    ]
+
+    def body(rank):
+        other = dist.new_group(backend="gloo")
+        groups = [dist.new_group() for _ in calls]
+        if rank == 1:
+            for call, group in zip(calls, groups, strict=True):
+                started = time.monotonic()
+                with pytest.raises(dist.DistNetworkError, match="the deadline of 1 s passed while waiting for rank 0"):
+                    call(group, 1).wait()
+                assert time.monotonic() - started < SOON_SECONDS
+        dist.barrier(other)
+
+    run_ranks(body)
+
+
+def test_a_call_may_take_longer_than_its_group_lets_others():
+    def body(rank):
+        other = dist.new_group(backend="gloo")
+        slow, quick = (dist.new_group(timeout=timedelta(seconds=1)) for _ in range(2))
+        tensor = torch.ones(10)
+        options = with_timeout(dist.AllreduceOptions(), 25)
+        if rank == 0:
+            work = slow.allreduce([tensor], options)
+            with pytest.raises(dist.DistNetworkError, match="the deadline of 1 s passed"):
+                dist.barrier(quick)  # begun later, with the group's time
+            dist.barrier(other)
+        else:
+            dist.barrier(other)
+            work = slow.allreduce([tensor], options)
+        work.wait()
+        assert tensor[0].item() == 2
+        if rank == 0:
+            with pytest.raises(dist.DistNetworkError, match="the deadline of 1 s passed"):
+                dist.all_reduce(tensor, group=slow)  # its own time is the group's again
+        dist.barrier(other)
+
+    run_ranks(body)
+
+
 def test_failed_work_raises_from_wait_and_from_its_future():
     def body(rank):
         work = dist.all_reduce(torch.ones(100 + rank), async_op=True)

@@ -63,7 +63,7 @@ def test_training_goes_on_from_a_checkpoint_with_the_same_bits():
         for step in range(3):
             gradients_of_step(model, rank, step)
         saved = state.state_dict()
-        assert set(saved) == {"0", "2"}  # the root's own are small
+        assert set(saved["modules"]) == {"0", "2"}  # the root's own are small
         expected = gradients_of_step(model, rank, 3)
         again = make_model()
         other = qccl.fsdp.State(again, "int:bits=3,rounding=stochastic")
@@ -71,9 +71,71 @@ def test_training_goes_on_from_a_checkpoint_with_the_same_bits():
         for own, wanted in zip(gradients_of_step(again, rank, 3), expected, strict=True):
             assert torch.equal(own, wanted)
         other.reset()
-        assert other.state_dict() == {}
+        assert other.state_dict()["modules"] == {}
         fresh = gradients_of_step(again, rank, 3)
         assert not torch.equal(fresh[2], expected[2])
+
+    run_ranks(body, WORLD)
+
+
+def counters_of(state):
+    return {name: qccl.ErrorFeedback.from_state_dict(saved).counter for name, saved in state["modules"].items()}
+
+
+@pytest.mark.parametrize("world", [3, 4])
+def test_another_number_of_ranks_owes_nothing_and_counts_on(world, tmp_path):
+    """What is owed lies in the order of two shards: a rank of four would pay it to other parameters."""
+
+    def save(rank):
+        model = make_model()
+        state = qccl.fsdp.State(model, "minmax:bits=2")
+        for step in range(3):
+            gradients_of_step(model, rank, step)
+        torch.save(state.state_dict(), tmp_path / str(rank))
+
+    def load(rank):
+        fresh, model = make_model(), make_model()
+        qccl.fsdp.State(fresh, "minmax:bits=2")
+        state = qccl.fsdp.State(model, "minmax:bits=2")
+        state.load_state_dict(torch.load(tmp_path / str(rank % WORLD)))
+        for own, expected in zip(gradients_of_step(model, rank, 3), gradients_of_step(fresh, rank, 3), strict=True):
+            assert torch.equal(own, expected)
+        assert counters_of(state.state_dict()) == {"0": 4, "2": 4}
+
+    run_ranks(save, WORLD)
+    run_ranks(load, world)
+
+
+def test_another_ranks_checkpoint_owes_nothing():
+    def body(rank):
+        model = make_model()
+        state = qccl.fsdp.State(model, "minmax:bits=2")
+        gradients_of_step(model, rank, 0)
+        saved = [state.state_dict()]
+        dist.broadcast_object_list(saved, 0)
+        state.load_state_dict(saved[0])
+        loaded = state.state_dict()["modules"]["2"]
+        owed = qccl.ErrorFeedback.from_state_dict(loaded).residual
+        assert (owed.count_nonzero() > 0) == (rank == 0)
+        gradients_of_step(model, rank, 1)
+        assert counters_of(state.state_dict()) == {"0": 2, "2": 2}
+
+    run_ranks(body, WORLD)
+
+
+def test_what_is_no_checkpoint_of_the_model_is_refused():
+    def body(rank):
+        model = make_model()
+        state = qccl.fsdp.State(model, "minmax:bits=2")
+        gradients_of_step(model, rank, 0)
+        for other in ({"foo": {}}, {}, None):
+            with pytest.raises(ValueError, match="no checkpoint of a qccl.fsdp.State"):
+                state.load_state_dict(other)
+        with pytest.raises(ValueError, match="another model: this one has no sharded module 'foo'"):
+            state.load_state_dict({"rank": rank, "modules": {"foo": {}}})
+        with pytest.raises(ValueError, match="no checkpoint of a qccl.ErrorFeedback"):
+            state.load_state_dict({"rank": rank, "modules": {"0": {}}})
+        assert counters_of(state.state_dict()) == {"0": 1, "2": 1}
 
     run_ranks(body, WORLD)
 

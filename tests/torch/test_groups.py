@@ -154,6 +154,8 @@ def test_bad_options_are_refused_with_what_is_allowed():
         qccl.Options(compression="minmaxx:bits=4")
     with pytest.raises(ValueError, match="bits"):
         qccl.Options(compression="minmax:bits=77")
+    with pytest.raises(TypeError, match="timeout must be a datetime.timedelta, got 5"):
+        qccl.Options(timeout=5)
     assert qccl.Options(compression="minmax:bits=4").compression == "minmax:bits=4,bucket_size=1024"
 
     def body(rank):
@@ -172,6 +174,42 @@ def test_backend_describes_itself():
         with pytest.raises(ValueError, match="gloo"):
             qccl.traffic(dist.new_group(backend="gloo"))
         dist.barrier()  # gloo's others may still be connecting
+
+    run_ranks(body)
+
+
+def test_a_subgroup_is_described_by_its_own_ranks():
+    def body(rank):
+        pair, alone, turned = dist.new_group([2, 0], sort_ranks=False), dist.new_group([1]), dist.new_group([2, 1, 0])
+        world = f"rank {rank} of 3 from init() options"
+        everyone = ", ".join(str(peer) for peer in range(3) if peer != rank)
+        assert qccl.describe().endswith(f"{world}, tcp to ranks {everyone}")
+        assert qccl.describe(turned) == qccl.describe()
+        if rank == 1:
+            assert f"rank 0 of 1 in group '{alone.group_name}" in qccl.describe(alone)
+            assert qccl.describe(alone).endswith(f"({world})")
+        else:
+            assert f"rank {1 - rank // 2} of 2 in group '{pair.group_name}" in qccl.describe(pair)
+            assert qccl.describe(pair).endswith(f"({world}), tcp to rank {2 - rank}")
+
+    run_ranks(body, 3, environment={"QCCL_TRANSPORT": "tcp"})
+
+
+def test_calls_for_a_group_without_this_rank_say_so():
+    def body(rank):
+        group = dist.new_group([0])
+        if rank == 0:
+            return
+        for call in (
+            lambda: qccl.set_compression(group, "minmax"),
+            lambda: qccl.all_reduce(torch.ones(2), group=group),
+            lambda: qccl.describe(group),
+            lambda: qccl.empty(3, group=group),
+            lambda: qccl.traffic(group),
+            lambda: qccl.trace(group),
+        ):
+            with pytest.raises(ValueError, match="rank 1 is not in this process group"):
+                call()
 
     run_ranks(body)
 

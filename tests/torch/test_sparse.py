@@ -7,6 +7,8 @@ from ranks import run_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import qccl
+
 
 def random_sparse(rank, size, sparse_dim, elements, dtype=torch.float32):
     """With duplicate indices; values are small integers, so that every sum is exact."""
@@ -121,5 +123,23 @@ def test_embeddings_with_sparse_gradients_train_as_dense_ones():
             results.append([parameter.detach() for parameter in model.parameters()])
         for a, b in zip(*results, strict=True):
             torch.testing.assert_close(a, b)
+
+    run_ranks(body)
+
+
+def test_qccls_own_all_reduce_adds_sparse_tensors_but_never_compresses_them():
+    def body(rank):
+        def rows():
+            return torch.sparse_coo_tensor([[rank, 2]], torch.ones(2, 3), (5, 3))
+
+        for how in ({}, {"compression": "none"}, {"async_op": True}):
+            tensor = rows()
+            work = qccl.all_reduce(tensor, **how)
+            if work is not None:
+                work.wait()
+            assert tensor.to_dense()[:, 0].tolist() == [1, 1, 2, 0, 0]
+        for how in ({"compression": "minmax:bits=4"}, {"error_feedback": qccl.ErrorFeedback(15)}):
+            with pytest.raises(NotImplementedError, match="sparse tensors are never compressed"):
+                qccl.all_reduce(rows(), **how)
 
     run_ranks(body)

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import signal
+from datetime import timedelta
 
 import pytest
 import torch
@@ -40,6 +42,52 @@ def test_operations_are_recorded_with_group_number_shapes_and_state():
             dist.send(torch.zeros(1), 0)
         if pending:
             pending.wait()
+
+    run_ranks(body)
+
+
+def test_the_numbers_in_errors_are_those_of_the_library_in_the_trace():
+    def body(rank):
+        dist.all_reduce(torch.ones(3))
+        before = qccl.trace()["entries"][-1]
+        qccl.empty(4)  # takes numbers of the library's, as each of coalesced calls does
+        with dist._coalescing_manager(device=torch.device("cpu")):
+            for _ in range(3):
+                dist.all_gather_into_tensor(torch.ones(6), torch.ones(3))
+        if rank == 0:
+            dist.send(torch.ones(1), 1)
+        else:
+            dist.recv(torch.ones(1), 0)
+        with pytest.raises(dist.DistBackendError) as caught:
+            dist.all_reduce(torch.ones(3 + rank))
+        number = int(re.search(r"operation #(\d+) differs", str(caught.value))[1])
+        entries = qccl.trace()["entries"]
+        failed = entries[-1]
+        assert failed["state"] == "failed" and failed["qccl_seq_id"] == number > failed["collective_seq_id"]
+        coalesced = entries[1]
+        assert coalesced["qccl_operations"] == 3 and coalesced["qccl_seq_id"] + 3 == number
+        assert coalesced["qccl_seq_id"] > before["qccl_seq_id"] + 1
+        assert coalesced["collective_seq_id"] == before["collective_seq_id"] + 1
+        message = entries[2]
+        assert message["is_p2p"] and message["qccl_seq_id"] == message["p2p_seq_id"] == 1
+
+    run_ranks(body)
+
+
+def test_an_operation_in_flight_has_its_number_already():
+    def body(rank):
+        if rank == 0:
+            work = dist.all_reduce(torch.ones(10), async_op=True)
+            with pytest.raises(dist.DistNetworkError, match="goes on") as caught:
+                work.wait(timedelta(milliseconds=1))
+            entry = qccl.trace()["entries"][-1]
+            assert entry["state"] == "started"
+            assert f"all_reduce(count=10, float32, sum) #{entry['qccl_seq_id']}: " in str(caught.value)
+            dist.send(torch.ones(1), 1)
+            work.wait()
+        else:
+            dist.recv(torch.ones(1), 0)
+            dist.all_reduce(torch.ones(10))
 
     run_ranks(body)
 

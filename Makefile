@@ -34,7 +34,7 @@ build: setup build/build.ninja ## Build library, program (build/qccl), tests, be
 demo: build ## Train a small GPT on 4 ranks, uncompressed and compressed; table and plot
 	@$(PYTHON) demo/demo.py $(ARGS)
 
-test: setup ## Everything that CI runs: lint, build, all tests (about 10 minutes at most)
+test: setup ## Lint, build, all tests (about 10 minutes); CI runs this and test-torch
 	@JOBS=$(JOBS) $(PYTHON) scripts/run_tests.py $(ARGS)
 
 test-torch: build ## PyTorch's own tests of a backend, in every configuration (about 10 minutes at most)

@@ -27,7 +27,7 @@ def test_simulated_times_and_the_choice_are_read_from_the_program():
     found = read_simulation(done.stdout)
     assert {size for size, _ in found} == {1 << 20, 4 << 20}
     assert {name for _, name in found} == ALGORITHMS
-    assert [key for key, (_, is_chosen) in found.items() if is_chosen] == [(1 << 20, "sra"), (4 << 20, "sra")]
+    assert [key for key, (_, is_chosen) in found.items() if is_chosen] == [(1 << 20, "ring"), (4 << 20, "sra")]
     least = 1.5 * (4 << 20) / 125e6
     assert least < found[4 << 20, "sra"][0] < 1.3 * least
 

@@ -31,6 +31,7 @@ Post CommunicatorState::comparison(AutoTable::Class& calls, comm::Context& conte
   post.timeout = timeout_;
   post.work = context.make_work();
   post.is_logged = false;
+  post.awaited = true;  // the calls that follow drive it
   calls.comparison = post.work;
   return post;
 }

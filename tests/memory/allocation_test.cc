@@ -32,6 +32,9 @@ void forget(void* memory) {
   const auto step = static_cast<std::size_t>(alignment);
   return counted(std::aligned_alloc(step, (bytes + step - 1) / step * step));
 }
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return counted(std::malloc(bytes));
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { forget(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { forget(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { forget(memory); }

@@ -206,9 +206,8 @@ std::byte* PlanOperation::place(int peer, const FrameHeader& header) {
   const Step& step = run.lane->steps[at];
   const bool is_next =
       step.kind == StepKind::recv_copy && run.streams[at] == coming->inbound && (is_first || header.slice == run.slice);
-  const bool is_raw = math_.codec == nullptr || step.raw;
   const std::size_t bytes = slice_length(run.lane->count, header.slice) * math_.element_size();
-  if (!is_next || !is_raw || header.payload_bytes != bytes) return nullptr;
+  if (!is_next || !is_raw(step) || header.payload_bytes != bytes) return nullptr;
   streams_.note_placed(*coming, header);
   return output_slice(run, header.slice);
 }
@@ -243,7 +242,7 @@ void PlanOperation::drop_frames() {
 ConstBytes PlanOperation::ready_payload(LaneRun& run, const Step& step) {
   if (post_.size_only) return {};
   if (step.kind == StepKind::forward) return run.received.payload;
-  if (math_.codec == nullptr || step.raw) {
+  if (is_raw(step)) {
     const std::size_t elements = slice_length(run);
     if (step.kind == StepKind::send_sum) return run.math.raw_sum(math_, elements);
     if (step.kind == StepKind::send_input) return run.math.raw_input(math_, input_slice(run), elements);
@@ -302,14 +301,14 @@ PlanOperation::Outcome PlanOperation::send(LaneRun& run, const Step& step) {
 // ---- slices
 
 bool PlanOperation::is_mapped(const Step& step, int peer) const {
-  if (post_.region == nullptr || (math_.codec != nullptr && !step.raw)) return false;
+  if (post_.region == nullptr || !is_raw(step)) return false;
   return post_.region->of_member[static_cast<std::size_t>(peer)] != nullptr;
 }
 
 // Of the peer's buffer, from element `begin` of the lane's chunk on.
 std::byte* PlanOperation::mapped_slice(const LaneRun& run, int peer, std::uint64_t begin) const {
   return post_.region->of_member[static_cast<std::size_t>(peer)].get() + post_.call.region_offset +
-         (begin + run.slice * slice_elements_) * math_.element_size();
+         slice_offset(begin, run.slice);
 }
 
 // An empty one of a neighbour's: its input where it lies, or its result, which it has written here.
@@ -321,11 +320,16 @@ ConstBytes PlanOperation::payload_of(LaneRun& run, const Step& step, const HeldS
   return run.lane->scratch ? ConstBytes() : ConstBytes(output_slice(run), bytes);
 }
 
+// Bytes into a buffer, where the lane's chunk begins at element `begin`.
+std::size_t PlanOperation::slice_offset(std::uint64_t begin, std::uint64_t slice) const {
+  return static_cast<std::size_t>(begin + slice * slice_elements_) * math_.element_size();
+}
+
 std::size_t PlanOperation::slice_length(const LaneRun& run) const { return slice_length(run.lane->count, run.slice); }
 
 const std::byte* PlanOperation::input_slice(LaneRun& run) {
   if (post_.input == nullptr) return nullptr;
-  const std::byte* at = post_.input + (run.lane->input_begin + run.slice * slice_elements_) * math_.element_size();
+  const std::byte* at = post_.input + slice_offset(run.lane->input_begin, run.slice);
   return run.math.own_input(math_, at, slice_length(run));
 }
 
@@ -335,7 +339,7 @@ std::byte* PlanOperation::output_slice(LaneRun& run) {
 }
 
 std::byte* PlanOperation::output_slice(const LaneRun& run, std::uint64_t slice) const {
-  return post_.output + (run.lane->output_begin + slice * slice_elements_) * math_.element_size();
+  return post_.output + slice_offset(run.lane->output_begin, slice);
 }
 
 bool PlanOperation::is_requantized(const LaneRun& run) const {

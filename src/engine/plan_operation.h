@@ -95,6 +95,9 @@ class PlanOperation final : public Operation {
 
   std::size_t slice_length(std::uint64_t elements, std::uint64_t slice) const;
   std::size_t slice_length(const LaneRun& run) const;
+  std::size_t slice_offset(std::uint64_t begin, std::uint64_t slice) const;
+  // Its payload is elements as they are.
+  bool is_raw(const plan::Step& step) const { return math_.codec == nullptr || step.raw; }
   // What raw frames between ranks that map each other's buffers (SharedRegion) say, not carry: inputs are read and
   // results are written where they belong. A result follows from all inputs, so nothing is overwritten before it was
   // read.

@@ -81,11 +81,14 @@ void Streams::begin(std::uint64_t sequence, std::uint64_t fingerprint) {
 
 // ---- frames from peers
 
+std::size_t Streams::find_inbound(int peer, const FrameHeader& header) const {
+  return find(inbound_addresses_, peer, static_cast<std::uint16_t>(header.phase & ~kEagerFlag), header.chunk);
+}
+
 std::optional<std::size_t> Streams::on_data(int peer, const FrameHeader& header, const ReceivedFrame& frame) {
   HeldSlice held{frame, frame.payload(), (header.phase & kEagerFlag) != 0};
   if (frame.is_placed() && placed_ > 0) --placed_;
-  const auto phase = static_cast<std::uint16_t>(header.phase & ~kEagerFlag);
-  const std::size_t index = find(inbound_addresses_, peer, phase, header.chunk);
+  const std::size_t index = find_inbound(peer, header);
   Inbound* stream = index == IndexSet::kNone ? nullptr : &inbound_[index];
   const bool fits = stream != nullptr && stream->received == header.slice &&
                     stream->received < stream->options.slices && stream->received - stream->consumed < kWindow &&
@@ -101,8 +104,7 @@ std::optional<std::size_t> Streams::on_data(int peer, const FrameHeader& header,
 
 // A slice gets a place once, and only one that is still wanted: nothing is written where all has come.
 std::optional<Streams::Coming> Streams::coming(int peer, const FrameHeader& header) const {
-  const auto phase = static_cast<std::uint16_t>(header.phase & ~kEagerFlag);
-  const std::size_t index = find(inbound_addresses_, peer, phase, header.chunk);
+  const std::size_t index = find_inbound(peer, header);
   if (index == IndexSet::kNone) return std::nullopt;
   const Inbound& stream = inbound_[index];
   const bool is_wanted = header.slice >= std::max(stream.received, stream.placed) && header.slice < stream.granted;

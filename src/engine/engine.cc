@@ -156,13 +156,18 @@ void Engine::post(Post&& post) {
   operations_.push_back(make_operation(*target, sequence, std::move(post)));
   Operation& posted = *operations_.back();
   const std::uint64_t turn_bytes = posted.turn_bytes();
-  if (posted.work() != nullptr) posted.work()->set_number(sequence);
   posted.wait_for_turn(turn_bytes > 0 && !target->turns.post(turn_bytes));
-  begin_log(posted);
+  note_posted(posted);
   target->remember({sequence, posted.fingerprint(), posted.call()});
   next_deadline_ = std::min(next_deadline_, posted.deadline());
   if (!target->stored.empty()) replay_stored(*target, sequence);
   if (!target->failure) look_for_absent(posted);
+}
+
+// Its number is known, to its work and to the log.
+void Engine::note_posted(Operation& posted) {
+  if (posted.work() != nullptr) posted.work()->set_number(posted.sequence());
+  begin_log(posted);
 }
 
 // Else refuses the call.

@@ -146,6 +146,7 @@ class Engine : private PayloadPlacement {
   }
   void refuse(Post& post, ErrorInfo failure);
   void end_turn(const Operation& ended);
+  void note_posted(Operation& posted);
   bool claim_feedback(Post& post);
 
   // ---- the log (engine_log.cc)

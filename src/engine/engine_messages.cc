@@ -34,8 +34,7 @@ void Engine::post_message(Group& group, Post&& post) {
         }));
   }
   Operation& posted = *operations_.back();
-  if (posted.work() != nullptr) posted.work()->set_number(number);
-  begin_log(posted);
+  note_posted(posted);
   next_deadline_ = std::min(next_deadline_, posted.deadline());
   if (!matched.ok()) {
     return set_failure(group, failure_of(posted, matched.error().kind, matched.error().message), true);

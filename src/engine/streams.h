@@ -54,8 +54,7 @@ class Streams {
   // ---- frames from peers: the lane that waits for it; nothing if no stream expects it now
   // Takes over the frame in either case.
   std::optional<std::size_t> on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame);
-  // The stream that such a frame is the next but so many of, if none of those before it has a later one's place:
-  // see place().
+  // The stream of such a frame, if its slice is still wanted and neither it nor a later one has got a place.
   struct Coming {
     std::size_t lane;
     std::size_t inbound;

@@ -8,7 +8,7 @@ JOBS ?= $(shell nproc)
 ARGS ?=
 PYTHON := .venv/bin/python
 
-.PHONY: help build demo test test-torch test-integration lint asan tsan fuzz soak bench clean setup
+.PHONY: help build build-tests demo test test-torch test-integration lint asan tsan fuzz soak bench clean setup
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -27,11 +27,14 @@ build/build.ninja: CMakePresets.json scripts/packages.txt requirements.txt | set
 	@cmake --preset default
 	@touch $@
 
-build: setup build/build.ninja ## Build library, program (build/qccl), tests, benchmarks and Python package
-	@JOBS=$(JOBS) scripts/build_python.sh
-	@cmake --build --preset default --parallel $(JOBS)
+build: setup build/build.ninja ## Build library, program (build/qccl), examples and Python package
+	@JOBS=$(JOBS) scripts/build_python.sh all
 
-demo: build ## Train a small GPT on 4 ranks, uncompressed and compressed; table and plot
+build-tests: setup build/build.ninja
+	@JOBS=$(JOBS) scripts/build_python.sh all qccl_tests qccl_benchmarks
+
+demo: setup build/build.ninja ## Train a small GPT on 4 ranks, uncompressed and compressed; table and plot
+	@JOBS=$(JOBS) scripts/build_python.sh qccl_program
 	@$(PYTHON) demo/demo.py $(ARGS)
 
 test: setup ## Lint, build, all tests (about 10 minutes); CI runs this and test-torch
@@ -56,10 +59,11 @@ tsan: setup ## Run the C++ tests under the thread sanitizer
 fuzz: setup ## Feed decoders and parsers what clang's libFuzzer makes up, a minute each
 	@scripts/run_fuzz.sh $(ARGS)
 
-soak: build ## Run 10,000 random programs of mixed operations (a part of them is in `make test`)
+soak: build-tests ## Run 10,000 random programs of mixed operations (a part of them is in `make test`)
 	@RANDOM_PROGRAMS=10000 build/tests/qccl_test_threads --gtest_filter='*RandomPrograms*'
 
-bench: build ## Run the benchmarks; results stay in build/bench
+bench: setup build/build.ninja ## Build all benchmarks and run the small ones; results stay in build/bench
+	@JOBS=$(JOBS) scripts/build_python.sh all qccl_benchmarks
 	@scripts/run_benchmarks.sh $(ARGS)
 
 clean: ## Remove everything that was built (.venv* stay: rm -r .venv*)

@@ -21,7 +21,8 @@ endif()
 # information names them.
 find_program(QCCL_CCACHE ccache)
 if(QCCL_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${QCCL_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+      CCACHE_SLOPPINESS=pch_defines,time_macros ${QCCL_CCACHE})  # without these it caches no use of precompiled headers
 endif()
 
 # Byte identity across instruction sets: no fused multiply-add behind our back.
@@ -58,8 +59,28 @@ function(qccl_layer folder)
   add_library(qccl_${name} OBJECT ${sources})
   target_link_libraries(qccl_${name} PUBLIC qccl_flags fmt::fmt Threads::Threads ${ARG_LINK})
   target_include_directories(qccl_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_precompile_headers(qccl_${name} REUSE_FROM qccl_headers)
   set_property(GLOBAL APPEND PROPERTY QCCL_LAYERS ${name})
   set_property(GLOBAL PROPERTY QCCL_FOLDERS_${name} ${places})
+endfunction()
+
+# Tests and benchmarks are not built by default: these targets build them.
+add_custom_target(qccl_tests)
+add_custom_target(qccl_benchmarks)
+
+# qccl_build_with(GROUP targets...): GROUP, one of the two above, builds the targets; the default build does not.
+function(qccl_build_with group)
+  set_target_properties(${ARGN} PROPERTIES EXCLUDE_FROM_ALL ON)
+  add_dependencies(${group} ${ARGN})
+endfunction()
+
+# qccl_discover_tests(TARGET PREFIX SECONDS): gives ctest the tests of a GoogleTest program, each with that timeout, and
+# the program to qccl_tests.
+function(qccl_discover_tests target prefix timeout)
+  qccl_build_with(qccl_tests ${target})
+  target_link_libraries(${target} PRIVATE qccl_test_flags)
+  target_precompile_headers(${target} REUSE_FROM qccl_test_headers)
+  gtest_discover_tests(${target} TEST_PREFIX ${prefix}. DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${timeout})
 endfunction()
 
 # One test program per layer with tests, linked with the whole library.
@@ -72,8 +93,7 @@ function(qccl_layer_tests)
     if(tests)
       add_executable(qccl_test_${name} ${tests})
       target_link_libraries(qccl_test_${name} PRIVATE qccl_internal GTest::gtest_main)
-      gtest_discover_tests(qccl_test_${name} TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
-                           PROPERTIES TIMEOUT 300)
+      qccl_discover_tests(qccl_test_${name} ${name} 300)
     endif()
   endforeach()
 endfunction()

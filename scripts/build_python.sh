@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the Python extension into python/qccl/ and makes `import qccl` work in .venv, straight
-# from this checkout. QCCL_VENV names another virtual environment, QCCL_BUILD another build folder.
+# build_python.sh [TARGET...]: builds the Python extension into python/qccl/, and CMake's TARGETs with it, and makes
+# `import qccl` work in .venv, straight from this checkout. QCCL_VENV names another virtual environment, QCCL_BUILD
+# another build folder.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=$(realpath "${QCCL_VENV:-.venv}")
@@ -19,6 +20,6 @@ if [ "$(cat "$build/qccl_torch.stamp" 2>/dev/null)" != "$stamp" ]; then
   cmake -S . -B "$build" -DQCCL_TORCH=ON -DQCCL_PYTHON="$python" >/dev/null
   echo "$stamp" >"$build/qccl_torch.stamp"
 fi
-cmake --build "$build" --target qccl_torch --parallel "${JOBS:-$(nproc)}"
+scripts/compile.py "$build" qccl_torch "$@"
 "$python" scripts/link_python.py
 "$python" -c 'import qccl'

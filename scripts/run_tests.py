@@ -82,7 +82,7 @@ def make_steps(pattern: str) -> list[Step]:
     ctest = ["ctest", "--preset", "default", "--parallel", JOBS, "--output-junit", str(ctest_report)]
     steps = [
         Step("lint", ["scripts/lint.sh"]),
-        Step("build", ["make", "build", f"JOBS={JOBS}"]),
+        Step("build", ["make", "build-tests", f"JOBS={JOBS}"]),
         Step("ctest", ctest + (["-R", pattern, "--no-tests=ignore"] if pattern else []), ctest_report),
     ]
     folders = {file.parent for file in (ROOT / "tests").rglob("test_*.py")}

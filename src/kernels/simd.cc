@@ -36,7 +36,6 @@ const char* name_of(std::int64_t target) {
     case HWY_SCALAR:
     case HWY_EMU128: return "scalar";
 #if HWY_ARCH_X86
-    case HWY_SSSE3: return "ssse3";
     case HWY_SSE4: return "sse4";
     case HWY_AVX2: return "avx2";
     case HWY_AVX3: return "avx512";

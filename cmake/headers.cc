@@ -1,0 +1,2 @@
+// The targets of precompiled headers need a source.
+int main() { return 0; }

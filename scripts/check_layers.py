@@ -34,8 +34,8 @@ MAY_INCLUDE = {
     "src/observe": ["base/"],
     # kernels: raw data is no codec's work, the engine adds it, in the floating-point environment that it sets.
     "src/engine": [
-        *("plan/", "codec/", "kernels/reduce.h", "kernels/exact_half.h", "kernels/residual.h"),
-        "kernels/float_environment.h",
+        *("plan/", "codec/", "kernels/copy.h", "kernels/reduce.h", "kernels/exact_half.h"),
+        *("kernels/residual.h", "kernels/float_environment.h"),
         *("wire/", "transport/transport.h", "observe/", "base/"),
     ],
     # Runs the engine over the simulated network; the only layer besides comm that names a concrete transport.

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
-
 #include "base/check.h"
+#include "kernels/copy.h"
 #include "kernels/exact_half.h"
 #include "kernels/reduce.h"
 
@@ -18,8 +17,9 @@ Status check_size(ConstBytes payload, std::size_t bytes) {
   return Failure(ErrorKind::corrupt_data, fmt::format("a slice of {} bytes came as {}", bytes, payload.size()));
 }
 
+// The two are the same or do not overlap.
 void copy(void* target, const void* source, std::size_t bytes) {
-  if (bytes > 0 && target != source) std::memmove(target, source, bytes);
+  if (target != source) kernels::copy(target, source, bytes);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "engine/mailbox.h"
+#include "kernels/copy.h"
 
 namespace qccl::engine {
 
@@ -129,7 +130,7 @@ bool SendOperation::send_slice() {
   const std::size_t length = std::min(slice_bytes_, bytes() - begin);
   const Bytes payload = outlet_.begin(group_.world_rank(to()), length, TrafficClass::data);
   if (payload.data() == nullptr) return false;
-  if (length > 0) std::memcpy(payload.data(), post_.input + begin, length);
+  kernels::copy(payload.data(), post_.input + begin, length);
   outlet_.finish(header(FrameKind::message_data, channel_number_, sent_), length);
   note_sent(length);
   ++sent_;
@@ -225,7 +226,7 @@ Status RecvOperation::on_data(int peer, const FrameHeader& header, const Receive
   std::byte* const target = post_.output + received_bytes_;
   const bool lies_elsewhere = frame.is_placed() && payload.data() != target;
   const bool takes = is_next(header) && !lies_elsewhere;
-  if (takes && !frame.is_placed() && !payload.empty()) std::memcpy(target, payload.data(), payload.size());
+  if (takes && !frame.is_placed()) kernels::copy(target, payload.data(), payload.size());
   if (takes) {
     ++received_;
     received_bytes_ += payload.size();

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
+#include "kernels/copy.h"
 #include "plan/step_work.h"
 
 namespace qccl::engine {
@@ -278,8 +278,8 @@ PlanOperation::Outcome PlanOperation::send_slice(LaneRun& run, const Step& step,
   const Bytes payload = streams_.begin_slice(stream, limit);
   if (payload.data() == nullptr) return Outcome::no_room;
   if (says_only && step.kind != StepKind::send_input) {
-    std::memcpy(mapped_slice(run, peer, run.lane->output_begin), output_slice(run),
-                slice_length(run) * math_.element_size());
+    kernels::copy(mapped_slice(run, peer, run.lane->output_begin), output_slice(run),
+                  slice_length(run) * math_.element_size());
   }
   const std::size_t bytes = is_ready ? ready.size() : write_payload(run, step, payload);
   streams_.finish_slice(stream, is_ready ? ready : payload.first(bytes), leave == Streams::Leave::eager);
@@ -404,7 +404,7 @@ Status PlanOperation::local_copy(LaneRun& run, const Step& step) {
     return run.math.decode(math_, run.math.encode_once(math_, input_slice(run), elements), output_slice(run), elements);
   }
   const std::size_t bytes = elements * math_.element_size();
-  if (bytes > 0 && output_slice(run) != input_slice(run)) std::memmove(output_slice(run), input_slice(run), bytes);
+  if (output_slice(run) != input_slice(run)) kernels::copy(output_slice(run), input_slice(run), bytes);
   return {};
 }
 

@@ -1,7 +1,8 @@
 #include "engine/shared_operation.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "kernels/copy.h"
 
 namespace qccl::engine {
 namespace {
@@ -49,7 +50,7 @@ void SharedOperation::reduce_slice(std::uint64_t first, std::size_t elements) {
   // Only a codec could fail.
   static_cast<void>(lane_.finish(math(), own, elements, false));
   for (int member = 0; member < group_.world(); ++member) {
-    if (member != group_.rank) std::memcpy(buffer(member, first), own, elements * math().element_size());
+    if (member != group_.rank) kernels::copy(buffer(member, first), own, elements * math().element_size());
   }
 }
 

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
-
 #include "base/check.h"
+#include "kernels/copy.h"
 #include "kernels/reduce.h"
 
 namespace qccl {
@@ -20,13 +19,13 @@ Status check_size(ConstBytes source, std::size_t elements) {
 
 std::size_t RawCodec::encode(std::span<const float> source, Bytes target, const Draw&) const {
   QCCL_CHECK(target.size() >= source.size_bytes());
-  if (!source.empty()) std::memcpy(target.data(), source.data(), source.size_bytes());
+  kernels::copy(target.data(), source.data(), source.size_bytes());
   return source.size_bytes();
 }
 
 Status RawCodec::decode(ConstBytes source, std::span<float> target) const {
   QCCL_TRY(check_size(source, target.size()));
-  if (!target.empty()) std::memcpy(target.data(), source.data(), source.size());
+  kernels::copy(target.data(), source.data(), source.size());
   return {};
 }
 

@@ -59,7 +59,7 @@ class Host {
     auto& poller = pollers_[static_cast<std::size_t>(rank)];
     poller = std::make_unique<os::Poller>(os::Poller::create().take_or_throw());
     endpoints_[static_cast<std::size_t>(rank)] =
-        make_shm_endpoint(*poller, world, std::move(home), std::move(links)).take_or_throw();
+        make_shm_endpoint(*poller, {.world = world}, std::move(home), std::move(links)).take_or_throw();
   }
 
   std::vector<std::unique_ptr<os::Poller>> pollers_;

@@ -130,6 +130,7 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
   const std::uint64_t job = own.world == 1 ? os::random_nonce() : links->job;
   const LinkOptions link_options{.rank = own.rank,
                                  .world = own.world,
+                                 .shares_cores = shares_cores,
                                  .transport = options.transport,
                                  .link_rate = options.link_rate,
                                  .deadline = deadline};

@@ -57,7 +57,8 @@ Status add_shm(Endpoints& endpoints, os::Poller& poller, MeshLinks& links, const
   for (const ShmLink& link : *shared) {
     endpoints.of_rank[static_cast<std::size_t>(link.peer)] = static_cast<int>(endpoints.all.size());
   }
-  auto endpoint = make_shm_endpoint(poller, options.world, std::move(*home), std::move(*shared));
+  const ShmOptions shm{.world = options.world, .shares_cores = options.shares_cores};
+  auto endpoint = make_shm_endpoint(poller, shm, std::move(*home), std::move(*shared));
   if (!endpoint.ok()) return endpoint.failure();
   endpoints.all.push_back(std::move(*endpoint));
   return {};

@@ -16,6 +16,7 @@ namespace qccl::comm {
 struct LinkOptions {
   int rank = 0;
   int world = 1;
+  bool shares_cores = false;  // the machine's ranks are more than its cores
   TransportChoice transport = TransportChoice::automatic;
   std::optional<std::string> link_rate{};  // "1gbit": see transport/pacing.h
   TimePoint deadline = kForever;           // of setting up shared memory

@@ -35,7 +35,7 @@ class LinkEnd {
     std::vector<ShmLink> links;
     const int peer = 1 - rank.rank();
     links.push_back(make_shm_link(std::move(socket), home_, peer, patience(), SteadyClock()).take_or_throw());
-    endpoint_ = make_shm_endpoint(poller_, 2, std::move(home_), std::move(links)).take_or_throw();
+    endpoint_ = make_shm_endpoint(poller_, {.world = 2}, std::move(home_), std::move(links)).take_or_throw();
   }
   Endpoint& operator*() { return *endpoint_; }
   Endpoint* operator->() { return endpoint_.get(); }

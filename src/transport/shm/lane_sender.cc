@@ -2,12 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace qccl::shm {
 
-LaneSender::LaneSender(const Lane& lane)
-    : lane_(lane), descriptors_(lane.control().descriptors), returns_(lane.control().returns) {
+LaneSender::LaneSender(const Lane& lane, std::size_t reuse_distance)
+    : lane_(lane),
+      reuse_distance_(reuse_distance),
+      descriptors_(lane.control().descriptors),
+      returns_(lane.control().returns) {
   for (std::uint32_t slot = lane_.slots(); slot-- > 0;) {
     free_slots(Lane::class_of(slot)).push_back(static_cast<std::uint16_t>(slot));
   }
@@ -31,9 +36,18 @@ Bytes LaneSender::reserve(std::size_t max_bytes, TrafficClass traffic) {
     return {};
   }
   set_starved(false);
-  reserved_ = free.back();
-  free.pop_back();
+  reserved_ = take_free(from);
   return {lane_.slot(reserved_), max_bytes};
+}
+
+// Small slots are taken last in, first out: they cost a line or two, and being the same few is worth more.
+std::uint32_t LaneSender::take_free(SlotClass from) {
+  auto& free = free_slots(from);
+  const std::size_t distance = from == SlotClass::large ? std::min(reuse_distance_, free.size()) : 1;
+  const auto taken = free.end() - static_cast<std::ptrdiff_t>(distance);
+  const std::uint32_t slot = *taken;
+  free.erase(taken);
+  return slot;
 }
 
 void LaneSender::commit(std::size_t actual_bytes) {

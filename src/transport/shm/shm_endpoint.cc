@@ -39,9 +39,10 @@ Lane lane_from(int sender, int receiver, const ShmLink& link) {
 enum class PeerState { connected, lost, reported };
 
 struct Peer {
-  Peer(int own_rank, ShmLink with, shm::CopyPool& pool)
+  Peer(int own_rank, ShmLink with, bool shares_cores, shm::CopyPool& pool)
       : link(std::move(with)),
-        sender(lane_from(own_rank, link.peer, link)),
+        sender(lane_from(own_rank, link.peer, link),
+               shares_cores ? shm::kReuseDistanceOnSharedCores : shm::kReuseDistance),
         receiver(lane_from(link.peer, own_rank, link), pool),
         bell(area_in(*link.area).sleep_word, link.doorbell) {}
 
@@ -55,7 +56,7 @@ struct Peer {
 
 class ShmEndpoint final : public Endpoint {
  public:
-  ShmEndpoint(os::Poller& poller, int world, ShmHome home, std::vector<ShmLink> links);
+  ShmEndpoint(os::Poller& poller, const ShmOptions& options, ShmHome home, std::vector<ShmLink> links);
   ~ShmEndpoint() override { close(); }
   Status watch();
 
@@ -103,17 +104,17 @@ class ShmEndpoint final : public Endpoint {
   std::size_t checked_ = 0;
 };
 
-ShmEndpoint::ShmEndpoint(os::Poller& poller, int world, ShmHome home, std::vector<ShmLink> links)
+ShmEndpoint::ShmEndpoint(os::Poller& poller, const ShmOptions& options, ShmHome home, std::vector<ShmLink> links)
     : Endpoint(poller, kShmTokenSpace),
       home_(std::move(home)),
       bell_(area_in(*home_.area).sleep_word),
-      peer_of_rank_(static_cast<std::size_t>(world), nullptr) {
+      peer_of_rank_(static_cast<std::size_t>(options.world), nullptr) {
   for (ShmLink& link : links) {
-    peers_.push_back(std::make_unique<Peer>(home_.rank, std::move(link), copies_));
+    peers_.push_back(std::make_unique<Peer>(home_.rank, std::move(link), options.shares_cores, copies_));
     peer_of_rank_[static_cast<std::size_t>(peers_.back()->link.peer)] = peers_.back().get();
   }
-  if (static_cast<int>(peers_.size()) == world - 1) {
-    board_.emplace(home_.rank, world, area_in(*home_.area), neighbours());
+  if (static_cast<int>(peers_.size()) == options.world - 1) {
+    board_.emplace(home_.rank, options.world, area_in(*home_.area), neighbours());
   }
   if (!peers_.empty()) heap_.emplace(home_.rank, heaps());
 }
@@ -293,9 +294,9 @@ void ShmEndpoint::close() {
 
 }  // namespace
 
-Result<std::unique_ptr<Endpoint>> make_shm_endpoint(os::Poller& poller, int world, ShmHome home,
+Result<std::unique_ptr<Endpoint>> make_shm_endpoint(os::Poller& poller, const ShmOptions& options, ShmHome home,
                                                     std::vector<ShmLink> links) {
-  auto endpoint = std::make_unique<ShmEndpoint>(poller, world, std::move(home), std::move(links));
+  auto endpoint = std::make_unique<ShmEndpoint>(poller, options, std::move(home), std::move(links));
   QCCL_TRY(endpoint->watch());
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }

@@ -14,9 +14,14 @@
 
 namespace qccl {
 
+struct ShmOptions {
+  int world = 1;
+  bool shares_cores = false;  // the machine's ranks are more than its cores
+};
+
 // An endpoint to the peers of `links`, which were made with `home`. It has a board if they are
 // all the other ranks of the world. Fails if a descriptor can't be watched.
-Result<std::unique_ptr<Endpoint>> make_shm_endpoint(os::Poller& poller, int world, ShmHome home,
+Result<std::unique_ptr<Endpoint>> make_shm_endpoint(os::Poller& poller, const ShmOptions& options, ShmHome home,
                                                     std::vector<ShmLink> links);
 
 }  // namespace qccl

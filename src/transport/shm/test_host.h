@@ -63,7 +63,8 @@ class Host {
       pollers_.push_back(std::make_unique<os::Poller>(std::move(*os::Poller::create())));
       for (const ShmLink& link : links_[index]) pairs_.push_back({rank, link.peer, link.pair});
       areas_.push_back(homes_[index].area);
-      auto made = make_shm_endpoint(*pollers_.back(), world, std::move(homes_[index]), std::move(links_[index]));
+      auto made =
+          make_shm_endpoint(*pollers_.back(), {.world = world}, std::move(homes_[index]), std::move(links_[index]));
       endpoints_.push_back(std::move(*made));
     }
   }

@@ -124,7 +124,7 @@ MUTABLE_GLOBALS = {
 }
 
 # Headers beside the sources that are for tests.
-TEST_HEADERS = ("src/kernels/every_simd.h", "src/transport/shm/test_host.h")
+TEST_HEADERS = ("src/kernels/every_simd.h", "src/os/test_user.h", "src/transport/shm/test_host.h")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <qccl/status.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -72,6 +73,12 @@ std::vector<std::string> lines_of(const RankStatus& rank) {
   return {fmt::format("in no call; made {}", fmt::join(done, ", "))};
 }
 
+void print_job(const RankStatus& rank, bool is_first) {
+  const std::string whose = rank.user == ::geteuid() ? "" : fmt::format(" of user {}", rank.user);
+  fmt::print("{}job {}{}, {} rank{}\n", is_first ? "" : "\n", rank.job, whose, rank.world, rank.world == 1 ? "" : "s");
+  fmt::print(" rank  process  state      calls\n");
+}
+
 void print_rank(const RankStatus& rank) {
   std::string start = fmt::format("{:>5} {:>8}  {:<9}", rank.rank, rank.process, state_word(rank.state));
   for (const std::string& line : lines_of(rank)) {
@@ -94,13 +101,10 @@ int ps_main(const std::vector<std::string>& arguments) {
   if (const auto code = parse(app, arguments, kExitUsage)) return *code;
 
   const std::vector<RankStatus> ranks = ranks_on_this_host(to_milliseconds(patience));
-  std::string job;
+  const RankStatus* last = nullptr;
   for (const RankStatus& rank : ranks) {
-    if (rank.job != job) {
-      fmt::print("{}job {}, {} rank{}\n", job.empty() ? "" : "\n", rank.job, rank.world, rank.world == 1 ? "" : "s");
-      fmt::print(" rank  process  state      calls\n");
-    }
-    job = rank.job;
+    if (last == nullptr || rank.job != last->job || rank.user != last->user) print_job(rank, last == nullptr);
+    last = &rank;
     print_rank(rank);
   }
   if (!ranks.empty()) return 0;

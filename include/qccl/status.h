@@ -33,15 +33,18 @@ struct RankStatus {
   int process = 0;
   int rank = 0;
   int world = 1;
-  std::string job;        // the same for all ranks of a job, and for no other's
-  char state = '?';       // as in /proc: R runs, S sleeps, T is stopped, ...
-  bool answered = false;  // else the rest is empty: it is stopped, or busy where it can't look
+  std::uint32_t user = 0;  // whose process it is, by the kernel's word
+  std::string job;         // the same for all ranks of a job, and for no other's
+  char state = '?';        // as in /proc: R runs, S sleeps, T is stopped, ...
+  bool answered = false;   // else the rest is empty: it is stopped, or busy where it can't look
   std::vector<GroupStatus> groups;
   std::vector<CallStatus> calls;  // the oldest first
 };
 
-// All ranks of this user (of everybody, for root) in this network namespace, by job and rank. Takes milliseconds; with
-// ranks that do not answer `patience`.
+// All ranks of this user (of everybody, for root) in this network namespace, by user, job and rank: 1024 at most, this
+// user's before others'. Takes milliseconds; `patience` for each 128 among which some do not answer. What a socket says
+// that another user than the one in its name has made is not looked at. All text is fit to print: a blank stands for
+// each control character. An answer of more than 256 KiB counts as none, as do those beyond 16 MiB together.
 std::vector<RankStatus> ranks_on_this_host(Milliseconds patience = Milliseconds(1000));
 
 }  // namespace qccl

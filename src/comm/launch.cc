@@ -8,6 +8,7 @@
 
 #include "base/environment.h"
 #include "base/options.h"
+#include "base/text.h"
 #include "os/process.h"
 #include "os/socket.h"
 #include "rendezvous/assembly.h"
@@ -45,14 +46,16 @@ Status read_place(const std::string& card, Launch& launch) {
   const auto blank = card.find(' ');
   const auto [stop, error] =
       std::from_chars(card.data(), card.data() + std::min(blank, card.size()), launch.master_port);
-  if (blank == std::string::npos || error != std::errc() || stop != card.data() + blank) {
-    return Failure(ErrorKind::corrupt_data, fmt::format("rank 0 gave \"{}\" for its place", card));
+  const bool is_place = blank != std::string::npos && error == std::errc() && stop == card.data() + blank;
+  if (!is_place || printable(card) != card) {
+    return Failure(ErrorKind::corrupt_data, fmt::format("rank 0 gave \"{}\" for its place", printable(card)));
   }
   launch.master_address = card.substr(blank + 1);
   return {};
 }
 
-Status meet(const Membership& own, const InitOptions& options, std::uint16_t port, Launch& launch) {
+Status meet(Membership own, const InitOptions& options, std::uint16_t port, Launch& launch) {
+  own.job += "/launch";
   auto settings = Options::from_environment();
   if (!settings) return settings.failure();
   const SteadyClock clock;
@@ -64,7 +67,7 @@ Status meet(const Membership& own, const InitOptions& options, std::uint16_t por
   const std::string address = meeting->address.empty() ? kThisHost : meeting->address;
   const rendezvous::Participant self{own.rank, own.world, rendezvous::who_am_i(),
                                      fmt::format("{} {}", launch.master_port, address), meeting->place};
-  rendezvous::KeySpace keys(*meeting->store, own.job + "/launch", own.restart, clock);
+  rendezvous::KeySpace keys(*meeting->store, own.job, own.restart, clock);
   auto assembly = rendezvous::assemble(keys, self, {&clock, deadline, timeout});
   meeting->close(kStoreLinger);
   if (!assembly) return assembly.failure();

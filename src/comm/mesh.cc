@@ -261,7 +261,7 @@ Status Mesh::look_for_failures() {
   if (!reported) next_look_ = kForever;
   if (!reported || !*reported) return {};
   told_by_another_ = true;
-  return Failure(ErrorKind::peer_lost, "the job can't start: " + **reported);
+  return Failure(ErrorKind::peer_lost, "the job can't start: " + rendezvous::as_read(**reported, options_.place));
 }
 
 Failure Mesh::out_of_time() {

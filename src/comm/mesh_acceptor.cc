@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
+#include "os/limits.h"
 #include "os/process.h"
 #include "os/socket.h"
 
@@ -15,6 +17,7 @@ constexpr std::uint64_t kTcpListener = 0;
 constexpr std::uint64_t kLocalListener = 1;
 constexpr std::uint64_t kFirstPending = 2;
 constexpr int kAcceptsPerTurn = 64;  // then those who have connected get their turn
+constexpr std::uint64_t kFewestPending = 16;
 
 }  // namespace
 
@@ -36,6 +39,8 @@ Result<std::string> MeshAcceptor::listen_local() {
 Status MeshAcceptor::start(const wire::Hello& own) {
   own_ = own;
   next_id_ = kFirstPending;
+  max_pending_ =
+      static_cast<std::size_t>(std::clamp<std::uint64_t>(os::spare_files() / 4, kFewestPending, kMaxPending));
   if (tcp_listener_.valid()) {
     QCCL_TRY(poller_.watch(tcp_listener_.get(), mesh_token(MeshToken::acceptor, kTcpListener)));
   }
@@ -69,6 +74,7 @@ Status MeshAcceptor::accept_waiting(const os::Fd& listener, LinkKind kind) {
 // Rank's own connections bring their Hello along, so serve at once: only strangers stay pending.
 void MeshAcceptor::welcome(os::Fd socket, LinkKind kind) {
   const std::uint64_t id = next_id_++;
+  if (kind == LinkKind::local && !is_of_this_user(socket)) return;
   if (kind == LinkKind::tcp && !os::set_no_delay(socket)) return;
   if (!poller_.watch(socket.get(), mesh_token(MeshToken::acceptor, id))) return;
   Pending& pending = pending_[id];
@@ -76,7 +82,18 @@ void MeshAcceptor::welcome(os::Fd socket, LinkKind kind) {
   pending.kind = kind;
   pending.deadline = saturating_add(clock_.now(), kHandshakeLimit);
   serve(id);
-  if (pending_.size() > kMaxPending) pending_.erase(pending_.begin());
+  if (pending_.size() > max_pending_) pending_.erase(pending_.begin());
+}
+
+// The first of another user is worth a line, a thousand are not.
+bool MeshAcceptor::is_of_this_user(const os::Fd& socket) {
+  const Status same = os::check_same_user(socket);
+  if (same.ok()) return true;
+  if (!warned_of_user_) {
+    log(LogLevel::warning, fmt::format("rank {} refused a connection: {}", own_.rank, same.error().message));
+  }
+  warned_of_user_ = true;
+  return false;
 }
 
 void MeshAcceptor::serve(std::uint64_t id) {

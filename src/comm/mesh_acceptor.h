@@ -2,7 +2,8 @@
 // this job.
 //
 // Handshakes of all that have connected go on together; a stranger costs one descriptor until he
-// says something wrong, his time is up, or so many have come after him that he is the oldest.
+// says something wrong, his time is up, or so many have come after him that he is the oldest. Who
+// comes to the unix socket as another user goes before he has said anything.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +21,7 @@ namespace qccl::comm {
 
 class MeshAcceptor {
  public:
+  // At most, and at most a quarter of the descriptors that the process could still open at start().
   static constexpr std::size_t kMaxPending = 512;
   static constexpr Nanoseconds kHandshakeLimit = std::chrono::seconds(10);
 
@@ -54,6 +56,7 @@ class MeshAcceptor {
 
   Status accept_waiting(const os::Fd& listener, LinkKind kind);
   void welcome(os::Fd socket, LinkKind kind);
+  bool is_of_this_user(const os::Fd& socket);
   void serve(std::uint64_t id);
   Progress advance(Pending& pending);
   bool answer_hello(Pending& pending);
@@ -66,6 +69,8 @@ class MeshAcceptor {
   wire::Hello own_;
   std::map<std::uint64_t, Pending> pending_;  // ids grow, so the first is the oldest
   std::uint64_t next_id_;
+  std::size_t max_pending_ = kMaxPending;
+  bool warned_of_user_ = false;
   std::vector<Link> links_;
 };
 

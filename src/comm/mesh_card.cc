@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "os/interfaces.h"
 #include "rendezvous/fields.h"
 
@@ -74,8 +75,14 @@ Result<MeshCard> decode_card(std::string_view bytes) {
   card.unix_name = reader.string(kMaxTextBytes);
   const auto count = reader.count(kMaxCardAddresses);
   for (std::uint64_t i = 0; i < count && reader.good(); ++i) card.addresses.push_back(reader.string(kMaxTextBytes));
-  if (reader.finished() && card.transport <= TransportChoice::tcp) return card;
-  return Failure(ErrorKind::corrupt_data, "what it left in the store can't be read");
+  const bool is_printable = printable(card.unix_name) == card.unix_name &&
+                            std::all_of(card.addresses.begin(), card.addresses.end(),
+                                        [](const std::string& address) { return printable(address) == address; });
+  if (reader.finished() && is_printable && card.transport <= TransportChoice::tcp) return card;
+  return Failure(
+      ErrorKind::corrupt_data,
+      "what it left in the store can't be read: it has another version of QCCL, or a stranger who reaches the "
+      "store wrote it");
 }
 
 bool same_host(const MeshCard& one, const MeshCard& other) {

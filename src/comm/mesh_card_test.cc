@@ -19,6 +19,15 @@ MeshCard largest_card() {
   return card;
 }
 
+TEST(MeshCard, text_that_no_rank_writes_is_corrupt_data) {
+  MeshCard card;
+  card.addresses = {"\x1B[2J"};
+  EXPECT_FALSE(decode_card(encode_card(card)).ok());
+  card.addresses.clear();
+  card.unix_name = "qccl\n";
+  EXPECT_FALSE(decode_card(encode_card(card)).ok());
+}
+
 TEST(MeshCard, comes_back_and_the_largest_fits_in_a_record) {
   const MeshCard card = largest_card();
   const std::string bytes = encode_card(card);

@@ -58,6 +58,7 @@ Status MeshDialler::begin_local(Dial& dial) {
     return begin_tcp(dial);
   }
   if (!socket) return attempt_failed(dial, socket.error().message, socket.error().kind == ErrorKind::peer_lost);
+  if (const Status same = os::check_same_user(*socket); !same.ok()) return of_another_user(dial, same.error());
   dial.socket = std::move(*socket);
   return greet(dial);
 }
@@ -159,6 +160,17 @@ Failure MeshDialler::gone(const Dial& dial) const {
                                       "(set QCCL_TRANSPORT to auto)"
                                     : "it has ended, or a firewall is in between; QCCL_SOCKET_IFNAME chooses the "
                                       "interface"));
+  failure.info().peer = dial.target.rank;
+  return failure;
+}
+
+// TCP would lead to the same process: no other user of this host belongs to the job.
+Failure MeshDialler::of_another_user(const Dial& dial, const ErrorInfo& cause) const {
+  Failure failure(
+      cause.kind,
+      fmt::format("rank {} is refused: {}; start all ranks as one user, unless a stranger left this address "
+                  "in the store",
+                  dial.target.rank, cause.message));
   failure.info().peer = dial.target.rank;
   return failure;
 }

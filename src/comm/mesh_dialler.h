@@ -40,7 +40,8 @@ class MeshDialler {
   void add(DialTarget target);
   // Something happened at the descriptor of this rank.
   Status ready(int rank, bool writable);
-  // Does what is due. PeerLost names a rank that has ended or can't be reached.
+  // Does what is due. PeerLost names a rank that has ended or can't be reached, Misuse one whose unix socket is
+  // another user's.
   Status turn();
   // When turn() has something to do.
   TimePoint next_turn() const;
@@ -75,6 +76,7 @@ class MeshDialler {
   Status attempt_failed(Dial& dial, const std::string& reason, bool refused);
   Status end_of_round(Dial& dial);
   Failure gone(const Dial& dial) const;
+  Failure of_another_user(const Dial& dial, const ErrorInfo& cause) const;
 
   os::Poller& poller_;
   const Clock& clock_;

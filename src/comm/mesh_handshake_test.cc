@@ -3,10 +3,13 @@
 #include <sys/resource.h>
 
 #include <array>
+#include <thread>
 
 #include "comm/mesh_acceptor.h"
 #include "comm/mesh_dialler.h"
+#include "os/limits.h"
 #include "os/socket.h"
+#include "os/test_user.h"
 
 namespace qccl::comm {
 namespace {
@@ -152,6 +155,18 @@ TEST_F(Handshake, a_thousand_strangers_at_both_doors_do_not_keep_a_rank_out) {
   EXPECT_FALSE(os::peer_closed(crowd.back().get()));
 }
 
+TEST_F(Handshake, strangers_leave_a_rank_most_of_its_descriptors) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit few{os::open_file_count() + 80, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  acceptor.start(hello_of(1)).take_or_throw();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::vector<os::Fd> crowd;
+  for (int i = 0; i < 30; ++i) crowd.push_back(stranger());
+  EXPECT_TRUE(is_dropped(crowd.front()));
+}
+
 TEST_F(Handshake, a_silent_stranger_goes_when_his_time_is_up) {
   const os::Fd silent = stranger();
   while (accepted.empty()) {  // someone who came later has been served: so has he been accepted
@@ -177,6 +192,43 @@ TEST_F(Handshake, hellos_that_do_not_belong_here_are_dropped) {
     EXPECT_TRUE(is_dropped(socket));
   }
   EXPECT_TRUE(accepted.empty());
+}
+
+// He knows the job and everything else that a rank says.
+TEST_F(Handshake, another_user_is_dropped_at_the_unix_socket_and_the_rank_comes_in) {
+  if (!os::can_act_as_another()) GTEST_SKIP() << os::kNeedsRoot;
+  os::OtherUser other([&] {
+    auto socket = os::connect_unix_abstract(name);
+    if (!socket) return false;
+    static_cast<void>(send_hello(*socket, hello_of(3, 1)));
+    std::byte answer;
+    os::wait_ready(*socket, os::Direction::read, kClock.now() + seconds(30), kClock).take_or_throw();
+    return os::read_some(socket->get(), Bytes(&answer, 1)).lost();
+  });
+  while (!other.has_ended()) turn();
+  EXPECT_TRUE(other.succeeded());
+  EXPECT_TRUE(accepted.empty());
+  dialler.add(target());
+  turn_until_linked(2);
+}
+
+TEST_F(Handshake, a_unix_socket_of_another_user_is_no_ranks_and_names_both) {
+  if (!os::can_act_as_another()) GTEST_SKIP() << os::kNeedsRoot;
+  auto forged = target();
+  forged.unix_name += "-forged";
+  os::OtherUser other([&] {
+    auto listener = os::listen_unix_abstract(forged.unix_name);
+    return listener.ok() && os::wait_ready(*listener, os::Direction::read, kClock.now() + seconds(30), kClock).ok();
+  });
+  const TimePoint limit = kClock.now() + seconds(30);
+  while (os::abstract_listeners(forged.unix_name).empty() && kClock.now() < limit) std::this_thread::yield();
+  dialler.add(forged);
+  const Status refused = dialler.turn();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::misuse);
+  EXPECT_EQ(refused.error().peer, 1);
+  EXPECT_NE(refused.error().message.find("belongs to user 65534, this process to user 0"), std::string::npos)
+      << refused.error().message;
 }
 
 TEST_F(Handshake, a_hello_without_confirmation_does_not_count) {

@@ -3,10 +3,11 @@
 //
 //   qccl/status/USER/JOB/WORLD/RANK/PROCESS
 //
-// The answer is text, a line for each group and call, fields between tabs, and the end of file.
+// The answer is text, a line for each call and group, fields between tabs, and the end of file.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
@@ -39,6 +40,9 @@ class StatusServer {
   std::thread thread_;
 };
 
+// The longest answer. What has no room in it is left out, the latest calls and groups first.
+inline constexpr std::size_t kMaxStatusBytes = 256 * 1024;
+
 // Where the ranks of this host are asked: the beginning of their sockets' names.
 std::string status_socket_prefix();
 std::string status_socket_name(const RankStatus& self);
@@ -46,7 +50,7 @@ std::string status_socket_name(const RankStatus& self);
 std::optional<RankStatus> parse_status_socket_name(const std::string& name);
 
 std::string encode_status(const RankStatus& status);
-// Adds groups and calls. CorruptData if the text is no answer.
+// Adds groups and calls, their text fit to print. CorruptData if the text is no answer.
 Status decode_status(const std::string& text, RankStatus& status);
 
 }  // namespace qccl::comm

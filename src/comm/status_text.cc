@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <string_view>
 
+#include "base/text.h"
 #include "comm/status_server.h"
 #include "os/unix_socket.h"
 
@@ -12,6 +14,9 @@ namespace qccl::comm {
 namespace {
 
 constexpr std::size_t kMaxCalls = 64;
+constexpr std::size_t kMaxGroups = 4096;
+constexpr std::size_t kMaxFieldBytes = 1024;
+constexpr std::string_view kEnd = "end\n";
 constexpr std::string_view kPrefix = "qccl/status/";
 
 std::vector<std::string> split(std::string_view text, char separator) {
@@ -31,17 +36,19 @@ bool read_number(std::string_view text, Number& number) {
 }
 
 // One field: what separates fields and lines becomes a blank.
-std::string field(std::string text) {
-  for (char& c : text) {
-    if (c == '\t' || c == '\n') c = ' ';
-  }
-  return text;
+std::string field(std::string_view text) { return printable(text.substr(0, kMaxFieldBytes)); }
+
+// False if there is no room for it.
+bool append_line(std::string& text, const std::string& line) {
+  if (text.size() + line.size() + kEnd.size() > kMaxStatusBytes) return false;
+  text += line;
+  return true;
 }
 
 bool read_call(const std::vector<std::string>& fields, CallStatus& call) {
   if (fields.size() != 8) return false;
-  call.group = fields[1];
-  call.call = fields[7];
+  call.group = printable(fields[1]);
+  call.call = printable(fields[7]);
   bool good = read_number(fields[2], call.number) && read_number(fields[3], call.seconds) &&
               read_number(fields[4], call.received_bytes) && read_number(fields[5], call.expected_bytes);
   if (fields[6].empty()) return good;
@@ -64,25 +71,30 @@ std::optional<RankStatus> parse_status_socket_name(const std::string& name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   const auto parts = split(std::string_view(name).substr(kPrefix.size()), '/');
   RankStatus status;
-  if (parts.size() != 5 || !read_number(parts[2], status.world) || !read_number(parts[3], status.rank) ||
-      !read_number(parts[4], status.process)) {
+  if (parts.size() != 5 || !read_number(parts[0], status.user) || !read_number(parts[2], status.world) ||
+      !read_number(parts[3], status.rank) || !read_number(parts[4], status.process)) {
     return std::nullopt;
   }
-  status.job = parts[1];
+  status.job = printable(parts[1]);
   return status;
 }
 
 std::string encode_status(const RankStatus& status) {
   std::string text;
-  for (const GroupStatus& group : status.groups) {
-    text += fmt::format("group\t{}\t{}\t{}\n", field(group.name), group.calls, field(group.failure));
-  }
   for (std::size_t i = 0; i < std::min(kMaxCalls, status.calls.size()); ++i) {
     const CallStatus& call = status.calls[i];
-    text += fmt::format("call\t{}\t{}\t{:.3f}\t{}\t{}\t{}\t{}\n", field(call.group), call.number, call.seconds,
-                        call.received_bytes, call.expected_bytes, fmt::join(call.waits_for, ","), field(call.call));
+    const bool fits = append_line(
+        text, fmt::format("call\t{}\t{}\t{:.3f}\t{}\t{}\t{}\t{}\n", field(call.group), call.number, call.seconds,
+                          call.received_bytes, call.expected_bytes, fmt::join(call.waits_for, ","), field(call.call)));
+    if (!fits) break;
   }
-  return text + "end\n";
+  for (std::size_t i = 0; i < std::min(kMaxGroups, status.groups.size()); ++i) {
+    const GroupStatus& group = status.groups[i];
+    const bool fits =
+        append_line(text, fmt::format("group\t{}\t{}\t{}\n", field(group.name), group.calls, field(group.failure)));
+    if (!fits) break;
+  }
+  return text.append(kEnd);
 }
 
 Status decode_status(const std::string& text, RankStatus& status) {
@@ -90,13 +102,15 @@ Status decode_status(const std::string& text, RankStatus& status) {
     const auto fields = split(line, '\t');
     if (fields[0] == "end") return {};
     bool good = false;
-    if (fields[0] == "group" && fields.size() == 4) {
-      GroupStatus& group = status.groups.emplace_back(GroupStatus{fields[1], 0, fields[3]});
+    if (fields[0] == "group" && fields.size() == 4 && status.groups.size() < kMaxGroups) {
+      GroupStatus& group = status.groups.emplace_back(GroupStatus{printable(fields[1]), 0, printable(fields[3])});
       good = read_number(fields[2], group.calls);
-    } else if (fields[0] == "call") {
+    } else if (fields[0] == "call" && status.calls.size() < kMaxCalls) {
       good = read_call(fields, status.calls.emplace_back());
     }
-    if (!good) return Failure(ErrorKind::corrupt_data, fmt::format("\"{}\" is no line of a rank's status", line));
+    if (!good) {
+      return Failure(ErrorKind::corrupt_data, fmt::format("\"{}\" is no line of a rank's status", field(line)));
+    }
   }
   return Failure(ErrorKind::corrupt_data, "a rank's status has no end");
 }

@@ -42,6 +42,28 @@ TEST(StatusText, what_was_cut_or_is_something_else_is_refused) {
   EXPECT_FALSE(decode_status("HTTP/1.1 400 Bad Request\n", back).ok());
 }
 
+TEST(StatusText, never_outgrows_its_bound_and_is_whole_still) {
+  RankStatus status;
+  status.calls.resize(64);
+  for (CallStatus& call : status.calls) {
+    call.group = call.call = std::string(10'000, 'c');
+    call.waits_for.assign(1023, 1023);
+  }
+  status.groups.resize(5000, {std::string(10'000, 'n'), 1, std::string(10'000, 'f')});
+  const std::string text = encode_status(status);
+  EXPECT_LE(text.size(), kMaxStatusBytes);
+  RankStatus back;
+  EXPECT_TRUE(decode_status(text, back).ok());
+  EXPECT_GT(back.calls.size(), 30u);
+}
+
+TEST(StatusText, more_calls_than_a_rank_tells_of_are_refused) {
+  std::string text;
+  for (int i = 0; i < 65; ++i) text += "call\tworld\t1\t0\t0\t0\t\tc\n";
+  RankStatus back;
+  EXPECT_FALSE(decode_status(text + "end\n", back).ok());
+}
+
 TEST(StatusText, a_sockets_name_says_which_rank_it_is) {
   RankStatus self;
   self.process = 1234;

@@ -36,6 +36,11 @@ std::uint64_t open_file_count() {
 
 int online_cpus() { return std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))); }
 
+std::uint64_t spare_files() {
+  const std::uint64_t limit = open_files_limit().soft;
+  return limit - std::min(limit, open_file_count());
+}
+
 std::string allowed_cpus() {
   const std::string key = "Cpus_allowed_list:";
   std::ifstream status("/proc/self/status");

@@ -19,6 +19,7 @@ struct Limit {
 Limit open_files_limit();                      // RLIMIT_NOFILE, a count
 Limit locked_memory_limit();                   // RLIMIT_MEMLOCK, bytes
 std::uint64_t open_file_count();               // descriptors this process has; 0 if /proc does not tell
+std::uint64_t spare_files();                   // descriptors that it may still open
 int online_cpus();                             // cores of the host, at least 1
 std::string allowed_cpus();                    // those this process may run on, "0-3,8"; empty if not known
 std::uint64_t free_bytes(const char* folder);  // of its file system; 0 if there is none

@@ -48,8 +48,14 @@ Result<Poller> Poller::create() {
 }
 
 Status Poller::watch(int fd, std::uint64_t token, bool writable) {
+  return watch_events(fd, token, EPOLLIN | (writable ? EPOLLOUT : 0u));
+}
+
+Status Poller::watch_writable(int fd, std::uint64_t token) { return watch_events(fd, token, EPOLLOUT); }
+
+Status Poller::watch_events(int fd, std::uint64_t token, std::uint32_t events) {
   epoll_event event{};
-  event.events = EPOLLIN | (writable ? EPOLLOUT : 0u);
+  event.events = events;
   event.data.u64 = token;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) == 0) return {};
   if (errno == ENOENT && ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return {};

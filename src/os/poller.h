@@ -19,6 +19,8 @@ class Poller {
   // Watches `fd` for reading, and for writing if `writable`. Level-triggered. `token` comes back
   // in ready(). Registering again changes the interest.
   Status watch(int fd, std::uint64_t token, bool writable = false);
+  // The same for writing alone: what comes in stays where it is.
+  Status watch_writable(int fd, std::uint64_t token);
   void forget(int fd);
 
   struct Ready {
@@ -38,6 +40,8 @@ class Poller {
   void wake();
 
  private:
+  Status watch_events(int fd, std::uint64_t token, std::uint32_t events);
+
   Fd epoll_;
   Fd wake_;
   std::vector<Ready> ready_;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -70,6 +71,12 @@ char process_state(int process) {
   const std::string text = read_beginning(("/proc/" + std::to_string(process) + "/stat").c_str());
   const auto name_end = text.rfind(')');
   return name_end == std::string::npos || name_end + 2 >= text.size() ? '?' : text[name_end + 2];
+}
+
+std::optional<std::uint32_t> process_user(int process) {
+  struct stat folder {};
+  if (::stat(("/proc/" + std::to_string(process)).c_str(), &folder) != 0) return std::nullopt;
+  return folder.st_uid;
 }
 
 std::uint64_t random_nonce() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace qccl::os {
@@ -21,6 +22,8 @@ int available_cpus();
 int first_available_cpu();
 // As /proc/PID/stat has it: 'R' runs, 'S' sleeps, 'T' is stopped, ...; '?' if there is no such process.
 char process_state(int process);
+// The user whose it is; nothing if there is no such process.
+std::optional<std::uint32_t> process_user(int process);
 // 64 bits from the kernel's random generator.
 std::uint64_t random_nonce();
 

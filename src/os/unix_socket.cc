@@ -89,7 +89,18 @@ Result<PeerCredentials> peer_credentials(const Fd& unix_socket) {
   return PeerCredentials{credentials.pid, credentials.uid};
 }
 
-PeerCredentials own_credentials() { return {::getpid(), ::getuid()}; }
+// The kernel tells of the effective user.
+PeerCredentials own_credentials() { return {::getpid(), ::geteuid()}; }
+
+Status check_same_user(const Fd& unix_socket) {
+  auto peer = peer_credentials(unix_socket);
+  if (!peer) return peer.failure();
+  const PeerCredentials own = own_credentials();
+  if (peer->user == own.user) return {};
+  return Failure(ErrorKind::misuse,
+                 "process " + std::to_string(peer->process) + " at the other end of the unix socket belongs to user " +
+                     std::to_string(peer->user) + ", this process to user " + std::to_string(own.user));
+}
 
 Result<Fd> duplicate_socket(int descriptor) {
   const std::string what = "descriptor " + std::to_string(descriptor) + " is no open socket of this process";

@@ -31,6 +31,10 @@ struct PeerCredentials {
 Result<PeerCredentials> peer_credentials(const Fd& unix_socket);
 PeerCredentials own_credentials();
 
+// Whether the other end belongs to this process's user: asked before the first byte counts. Any user of the host who
+// knows an abstract name can connect to it, and can listen there first. Misuse names both users.
+Status check_same_user(const Fd& unix_socket);
+
 // A descriptor of its own for a socket that somebody else in this process, or its parent, owns.
 // Misuse if the number is not an open socket.
 Result<Fd> duplicate_socket(int descriptor);

@@ -10,6 +10,7 @@
 #include "os/process.h"
 #include "os/socket.h"
 #include "os/stream.h"
+#include "os/test_user.h"
 
 namespace qccl::os {
 namespace {
@@ -31,6 +32,52 @@ TEST(UnixSocket, abstract_names_connect_and_tell_the_peers_process) {
   ASSERT_TRUE(peer.ok());
   EXPECT_EQ(peer->process, own_credentials().process);
   EXPECT_EQ(peer->user, own_credentials().user);
+}
+
+TEST(UnixSocket, both_ends_of_one_user_are_told_so) {
+  auto pair = socket_pair().take_or_throw();
+  EXPECT_TRUE(check_same_user(pair.first).ok());
+  EXPECT_FALSE(check_same_user(Fd(::open("/dev/null", O_RDONLY))).ok());
+}
+
+void expect_names_both(const Status& status, int process) {
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().kind, ErrorKind::misuse);
+  const std::string words = "process " + std::to_string(process) +
+                            " at the other end of the unix socket belongs to user 65534, this process to user 0";
+  EXPECT_EQ(status.error().message, words);
+}
+
+TEST(UnixSocket, another_user_who_dials_is_named) {
+  if (!can_act_as_another()) GTEST_SKIP() << kNeedsRoot;
+  const std::string name = "qccl-test-" + std::to_string(random_nonce());
+  auto listener = listen_unix_abstract(name).take_or_throw();
+  const SteadyClock clock;
+  OtherUser other([&] { return connect_unix_abstract(name).ok(); });
+  const int process = other.process();
+  wait_ready(listener, Direction::read, clock.now() + std::chrono::seconds(30), clock).take_or_throw();
+  const auto accepted = accept_connection(listener).take_or_throw();
+  ASSERT_TRUE(accepted.has_value());
+  expect_names_both(check_same_user(*accepted), process);
+  EXPECT_TRUE(other.succeeded());
+}
+
+TEST(UnixSocket, another_user_who_listens_is_named) {
+  if (!can_act_as_another()) GTEST_SKIP() << kNeedsRoot;
+  const std::string name = "qccl-test-" + std::to_string(random_nonce());
+  const SteadyClock clock;
+  const auto soon = [&] { return clock.now() + std::chrono::seconds(30); };
+  OtherUser other([&] {
+    auto listener = listen_unix_abstract(name);
+    return listener.ok() && wait_ready(*listener, Direction::read, soon(), clock).ok();
+  });
+  const int process = other.process();
+  for (const TimePoint limit = soon(); clock.now() < limit;) {
+    auto dialled = connect_unix_abstract(name);
+    if (!dialled) continue;
+    return expect_names_both(check_same_user(*dialled), process);
+  }
+  FAIL() << "nobody listens";
 }
 
 TEST(UnixSocket, a_taken_name_and_a_missing_listener_are_told_apart) {
@@ -79,7 +126,7 @@ TEST(UnixSocket, listeners_are_found_by_the_beginning_of_their_names_while_they_
 
 TEST(UnixSocket, who_waits_for_a_listener_is_woken_when_it_stops) {
   const SteadyClock clock;
-  const auto listener = listen_unix_abstract("qccl/test/stop/" + std::to_string(process_id())).take_or_throw();
+  auto listener = listen_unix_abstract("qccl/test/stop/" + std::to_string(process_id())).take_or_throw();
   bool woken = false;
   std::thread waiter([&] { woken = wait_ready(listener, Direction::read, kForever, clock).ok(); });
   stop_listening(listener);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.h"
 #include "os/process.h"
 #include "rendezvous/outcome.h"
 #include "rendezvous/words.h"
@@ -46,6 +47,7 @@ class Attempt {
   // Leading.
   Result<std::string> await_record(int rank);
   Result<bool> is_closed();
+  Result<bool> has_outcome(std::uint64_t generation);
   Failure closed_by_another();
 
   // Joining.
@@ -114,7 +116,15 @@ Result<std::string> Attempt::await_record(int rank) {
 Result<bool> Attempt::is_closed() {
   auto closers = keys_.add(key("closed"), 0);
   if (!closers) return closers.failure();
-  return *closers > 0;
+  if (*closers == 0) return false;
+  return has_outcome(generation_);
+}
+
+// Of a generation that somebody closed. He may be just writing.
+Result<bool> Attempt::has_outcome(std::uint64_t generation) {
+  auto value = keys_.get(generation_key(generation, "outcome"), soon());
+  if (!value) return value.failure();
+  return value->has_value();
 }
 
 // For rank 0, whose own close would have been the regular one.
@@ -123,7 +133,7 @@ Failure Attempt::closed_by_another() {
   if (!value) return value.failure();
   auto outcome = decode_outcome(value->value_or(""));
   if (!outcome) return outcome.failure();
-  if (outcome->kind == Outcome::Kind::failed) return Failure(outcome->error, outcome->reason);
+  if (outcome->kind == Outcome::Kind::failed) return Failure(outcome->error, as_read(outcome->reason, self_.place));
   return failure_about(ErrorKind::misuse, 0, rank_taken(outcome->reason).info().message);
 }
 
@@ -160,28 +170,36 @@ Status Attempt::find_generation() {
 Status Attempt::claim_rank() {
   auto claims = keys_.add(key("claim", self_.rank), 1);
   if (!claims) return claims.failure();
-  if (*claims == 1) return keys_.set(key("card", self_.rank), encode_record(own_record()));
-  auto value = keys_.get(key("card", self_.rank), soon());
-  if (!value) return value.failure();
-  if (!*value) return rank_taken("unknown");
-  auto holder = decode_record(**value);
+  std::optional<std::string> card;
+  if (*claims > 1) {
+    auto value = keys_.get(key("card", self_.rank), soon());
+    if (!value) return value.failure();
+    card = std::move(*value);
+  }
+  if (!card) return keys_.set(key("card", self_.rank), encode_record(own_record()));
+  auto holder = decode_record(*card);
   if (!holder) return holder.failure();
   if (holder->token == token_) return {};  // ourselves, before the connection to the store broke
   return rank_taken(holder->who);
 }
 
 Failure Attempt::rank_taken(const std::string& who) const {
-  return failure_about(ErrorKind::misuse, self_.rank,
-                       fmt::format("another process ({}) is rank {} of this job too: give each process a RANK of its "
-                                   "own; after a crash, restart all ranks",
-                                   who, self_.rank));
+  return failure_about(
+      ErrorKind::misuse, self_.rank,
+      fmt::format("another process ({}) is rank {} of this job too: give each process a RANK of its "
+                  "own; after a crash, restart all ranks (or a stranger who reaches the store {} wrote so)",
+                  who, self_.rank, self_.place));
 }
 
 // True if this call closed the generation, and so decided its outcome.
 Result<bool> Attempt::close(std::uint64_t generation, const Outcome& outcome) {
   auto closers = keys_.add(generation_key(generation, "closed"), 1);
   if (!closers) return closers.failure();
-  if (*closers != 1) return false;
+  if (*closers != 1) {
+    auto decided = has_outcome(generation);
+    if (!decided) return decided.failure();
+    if (*decided) return false;
+  }
   QCCL_TRY(keys_.set(generation_key(generation, "outcome"), encode_outcome(outcome)));
   // A set has no answer; this one's says that it has arrived, so that the store may end now.
   auto arrived = keys_.add(generation_key(generation, "closed"), 0);
@@ -191,7 +209,7 @@ Result<bool> Attempt::close(std::uint64_t generation, const Outcome& outcome) {
 
 AttemptResult Attempt::finish(Outcome outcome) {
   if (outcome.kind == Outcome::Kind::superseded) return std::optional<Assembly>();
-  if (outcome.kind == Outcome::Kind::failed) return Failure(outcome.error, outcome.reason);
+  if (outcome.kind == Outcome::Kind::failed) return Failure(outcome.error, as_read(outcome.reason, self_.place));
   if (outcome.records.size() != static_cast<std::size_t>(self_.world)) {
     return failure_about(ErrorKind::invalid_argument, 0,
                          fmt::format("the world size is {} here but {} on rank 0: give all the same WORLD_SIZE",
@@ -261,8 +279,13 @@ Result<Assembly> assemble(KeySpace& keys, const Participant& self, const StartLi
   }
 }
 
+std::string as_read(const std::string& reason, const std::string& place) {
+  return fmt::format("{} (read in the store {}, where a stranger who reaches it can write, too)", printable(reason),
+                     place);
+}
+
 void report_failure(KeySpace& keys, std::uint64_t generation, const ErrorInfo& failure) {
-  static_cast<void>(keys.set(generation_key(generation, "failure"), failure.message));
+  static_cast<void>(keys.set(generation_key(generation, "failure"), failure.message.substr(0, kMaxReasonBytes)));
 }
 
 Result<std::optional<std::string>> reported_failure(KeySpace& keys, std::uint64_t generation) {

@@ -9,14 +9,19 @@
 // | G/open     | rank 0                | generation G has begun                                        |
 // | G/claim/R  | add, by rank R        | how many processes took rank R in it: more than one is wrong  |
 // | G/card/R   | rank R                | its record: world size, token, who it is, its card            |
-// | G/closed   | add                   | who makes it 1 writes the outcome; nobody joins G any more    |
-// | G/outcome  | who closed it         | all cards; or why there won't be any; or "superseded"         |
+// | G/closed   | add                   | who makes it 1 writes the outcome                             |
+// | G/outcome  | who closed it         | all cards; or why there won't be any; or "superseded"; nobody |
+// |            |                       | joins G any more                                              |
 // | G/failure  | any rank              | why it failed after the outcome                               |
 //
 // Rank 0 closes the generation before its own when it opens one, waits for all cards and writes
 // them as one value. The others join the newest generation if it is open, else wait for the next,
 // and after a superseded one begin again. Every wait is for one key and ends at the deadline; who
 // gives up closes the generation with the reason, so that nobody waits for what can't come.
+//
+// Whoever reaches the store can write, too. A claim that no card follows and a close that no outcome follows count for
+// nothing (their writers have died, or never were ranks), what is no record or outcome is refused, and messages that
+// were read there say so.
 #pragma once
 
 #include <cstdint>
@@ -63,5 +68,8 @@ Result<Assembly> assemble(KeySpace& keys, const Participant& self, const StartLi
 // effort; and what the first that did so said.
 void report_failure(KeySpace& keys, std::uint64_t generation, const ErrorInfo& failure);
 Result<std::optional<std::string>> reported_failure(KeySpace& keys, std::uint64_t generation);
+
+// A reason that another rank left in the store, for a message: fit to print, and with where it was read.
+std::string as_read(const std::string& reason, const std::string& place);
 
 }  // namespace qccl::rendezvous

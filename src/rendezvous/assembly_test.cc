@@ -251,6 +251,44 @@ TEST(Assembly, garbage_in_the_store_is_corrupt_data) {
   expect_failure(meet(store, {.rank = 0}), ErrorKind::corrupt_data, "rank's record");
 }
 
+TEST(Assembly, a_claim_that_no_card_follows_counts_for_nothing) {
+  MemoryStore store;
+  store.add("qccl/job/0/1/claim/1", 1);
+  auto rank_0 = meeting(store, {.rank = 0});
+  expect_meets(meet(store, {.rank = 1}), 2);
+  expect_meets(rank_0.get(), 2);
+}
+
+TEST(Assembly, a_close_that_no_outcome_follows_counts_for_nothing) {
+  MemoryStore store;
+  store.add("qccl/job/0/1/closed", 1);
+  auto rank_0 = meeting(store, {.rank = 0});
+  store.await("qccl/job/0/1/open");
+  expect_meets(meet(store, {.rank = 1}), 2);
+  expect_meets(rank_0.get(), 2);
+}
+
+TEST(Assembly, what_another_says_is_fit_to_print_and_a_stranger_may_have_said_it) {
+  MemoryStore store;
+  auto rank_0 = meeting(store, {.rank = 0, .world = 3});
+  store.await("qccl/job/0/1/open");
+  store.add("qccl/job/0/1/closed", 1);
+  store.set("qccl/job/0/1/outcome", encode_outcome({.kind = Outcome::Kind::failed, .reason = "\x1B]0;gotcha\a\n"}));
+  const auto result = rank_0.get();
+  expect_failure(result, ErrorKind::deadline_exceeded,
+                 "rank 0 of 3:  ]0;gotcha   (read in the store at the test's store, where a stranger");
+  EXPECT_EQ(result.error().message.find('\x1B'), std::string::npos);
+}
+
+TEST(Assembly, an_outcome_that_is_none_may_be_a_strangers) {
+  MemoryStore store;
+  auto rank_0 = meeting(store, {.rank = 0, .world = 3});
+  store.await("qccl/job/0/1/open");
+  store.set("qccl/job/0/1/outcome", "garbage");
+  store.add("qccl/job/0/1/closed", 1);
+  expect_failure(rank_0.get(), ErrorKind::corrupt_data, "or a stranger who reaches the store");
+}
+
 // The first server ends while rank 1 waits in it (a job that starts anew at once on the same
 // port); rank 1 begins again at the second.
 TEST(Assembly, begins_again_when_the_store_is_replaced) {

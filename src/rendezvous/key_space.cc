@@ -32,8 +32,12 @@ Result<T> guarded(const auto& call) {
 
 }  // namespace
 
+std::string key_prefix(const std::string& job, std::uint32_t restart) {
+  return fmt::format("qccl/{}/{}/", escaped(job), restart);
+}
+
 KeySpace::KeySpace(Store& store, const std::string& job, std::uint32_t restart, const Clock& clock)
-    : store_(store), clock_(clock), prefix_(fmt::format("qccl/{}/{}/", escaped(job), restart)) {}
+    : store_(store), clock_(clock), prefix_(key_prefix(job, restart)) {}
 
 Status KeySpace::set(const std::string& key, const std::string& value) {
   return guarded<void>([&] {

@@ -11,9 +11,12 @@
 
 namespace qccl::rendezvous {
 
+// "qccl/JOB/RESTART/"
+std::string key_prefix(const std::string& job, std::uint32_t restart);
+
 class KeySpace {
  public:
-  // Keys go under "qccl/JOB/RESTART/". `store` and `clock` outlive this.
+  // Keys go under key_prefix(). `store` and `clock` outlive this.
   KeySpace(Store& store, const std::string& job, std::uint32_t restart, const Clock& clock);
 
   // What the Store throws comes back: an Error as it is, anything else as Unsupported.

@@ -28,8 +28,15 @@ Failure of_rank(const Membership& membership, ErrorInfo info) {
   return Failure(std::move(info));
 }
 
+JobKeys keys_of(const Membership& membership) { return {membership.job, membership.restart, membership.world}; }
+
+std::shared_ptr<Store> client_of(TcpStoreServer* own, TcpStoreOptions options) {
+  if (own != nullptr) return std::make_shared<TcpStore>(std::move(options), own->take_own_client());
+  return std::make_shared<TcpStore>(std::move(options));
+}
+
 Result<Server> start_server(const std::string& address, const Membership& membership) {
-  auto server = TcpStoreServer::start(address, membership.master_port);
+  auto server = TcpStoreServer::start(address, membership.master_port, keys_of(membership));
   if (server) return server;
   ErrorInfo info = server.error();
   if (info.kind == ErrorKind::resource_exhausted) {
@@ -68,10 +75,8 @@ Result<OpenStore> open_at_address(const Membership& membership, Server server, T
       server = std::move(*started);
     }
     opened.server = std::move(server);
-    // The master's name may lead out of the host and not back in.
-    options.host = address->empty() ? "127.0.0.1" : *address;
   }
-  opened.store = std::make_shared<TcpStore>(std::move(options));
+  opened.store = client_of(opened.server.get(), std::move(options));
   return opened;
 }
 
@@ -79,7 +84,7 @@ Result<OpenStore> open_on_host(const Membership& membership, TimePoint deadline,
   OpenStore opened;
   opened.place = "at unix socket @" + membership.meeting_socket;
   if (membership.hosts_store) {
-    auto server = TcpStoreServer::start_local(membership.meeting_socket);
+    auto server = TcpStoreServer::start_local(membership.meeting_socket, keys_of(membership));
     if (!server) {
       ErrorInfo info = server.error();
       if (info.kind == ErrorKind::resource_exhausted) info.message += "; another process has rank 0 of this job";
@@ -87,7 +92,7 @@ Result<OpenStore> open_on_host(const Membership& membership, TimePoint deadline,
     }
     opened.server = std::move(*server);
   }
-  opened.store = std::make_shared<TcpStore>(TcpStoreOptions{"", 0, deadline, &clock, membership.meeting_socket});
+  opened.store = client_of(opened.server.get(), {"", 0, deadline, &clock, membership.meeting_socket});
   return opened;
 }
 

@@ -25,8 +25,8 @@ struct OpenStore {
   void close(Nanoseconds linger);
 };
 
-// Starts the server if it is this rank's to serve. The client connects on first use and works
-// until `deadline`. `own` may be null; `clock` outlives the store.
+// Starts the server if it is this rank's to serve; it takes the keys of `membership`'s job alone. The client connects
+// on first use and works until `deadline`. `own` may be null; `clock` outlives the store.
 // ResourceExhausted if MASTER_PORT is taken; InvalidArgument if rank 0 is not where the launcher's word puts it. Where
 // ranks learn address and port through the launcher (pmi.h) this is collective, and fails as that does.
 Result<OpenStore> open_store(const Membership& membership, std::shared_ptr<Store> own, TimePoint deadline,

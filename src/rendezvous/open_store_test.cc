@@ -7,6 +7,7 @@
 #include "os/process.h"
 #include "rendezvous/assembly.h"
 #include "rendezvous/key_space.h"
+#include "rendezvous/outcome.h"
 #include "rendezvous/tcp_store.h"
 
 namespace qccl::rendezvous {
@@ -29,6 +30,12 @@ Membership member(int rank, std::uint16_t port, bool hosts_store) {
   return membership;
 }
 
+// As rank 1 does: who has left nothing is a stranger.
+void leave_card(Store& store) {
+  store.set("qccl/default/0/1/card/1", encode_record({.world = 2, .token = 1, .who = "a test", .card = "card"}));
+  EXPECT_TRUE(store.get("qccl/default/0/1/card/1", seconds(30)).has_value());
+}
+
 TEST(OpenStore, rank_0_serves_and_the_others_reach_it) {
   const auto port = free_port();
   auto rank_1 = open_store(member(1, port, false), nullptr, soon(), kClock).take_or_throw();
@@ -38,6 +45,7 @@ TEST(OpenStore, rank_0_serves_and_the_others_reach_it) {
   EXPECT_EQ(rank_0.place, "at localhost:" + std::to_string(port));
   rank_0.store->set("key", "value");
   EXPECT_EQ(value.get(), "value");
+  leave_card(*rank_1.store);
   auto closed = std::async(std::launch::async, [&] { rank_0.close(seconds(30)); });
   EXPECT_EQ(rank_1.store->get("key", seconds(30)), "value");
   rank_1.close(seconds(30));
@@ -50,7 +58,7 @@ TEST(OpenStore, the_reason_for_giving_up_gets_out_before_the_store_ends) {
   const auto meet = [&](int rank, Nanoseconds timeout) {
     const StartLimit limit{&kClock, kClock.now() + timeout, timeout};
     auto opened = open_store(member(rank, port, rank == 0), nullptr, limit.deadline, kClock).take_or_throw();
-    KeySpace keys(*opened.store, "job", 0, kClock);
+    KeySpace keys(*opened.store, "default", 0, kClock);
     auto result = assemble(keys, {rank, 3, "a test", "card", opened.place}, limit);
     opened.close(seconds(5));
     return result;

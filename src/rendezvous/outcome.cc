@@ -1,5 +1,6 @@
 #include "rendezvous/outcome.h"
 
+#include "base/text.h"
 #include "rendezvous/assembly.h"
 #include "rendezvous/environment.h"
 #include "rendezvous/fields.h"
@@ -8,7 +9,9 @@
 namespace qccl::rendezvous {
 namespace {
 
-constexpr std::size_t kMaxReasonBytes = 4096;
+constexpr const char* kUnreadable =
+    "; another version of QCCL wrote it, or a stranger who reaches the store: install one version everywhere, and keep "
+    "the store's port from others";
 constexpr std::size_t kRecordOverhead = 4 + 8 + 8 + 8;  // world, token, two lengths
 constexpr std::size_t kMaxRecordBytes = kRecordOverhead + kMaxWhoBytes + kMaxCardBytes;
 constexpr std::size_t kOutcomeOverhead = 64;
@@ -36,10 +39,10 @@ Result<Record> decode_record(std::string_view bytes) {
   Record record;
   record.world = reader.integer<std::uint32_t>();
   record.token = reader.integer<std::uint64_t>();
-  record.who = reader.string(kMaxWhoBytes);
+  record.who = printable(reader.string(kMaxWhoBytes));
   record.card = reader.string(kMaxCardBytes);
   if (reader.finished()) return record;
-  return Failure(ErrorKind::corrupt_data, "the store holds a rank's record that this version of QCCL can't read");
+  return Failure(ErrorKind::corrupt_data, std::string("can't read a rank's record in the store") + kUnreadable);
 }
 
 std::string encode_outcome(const Outcome& outcome) {
@@ -59,11 +62,11 @@ Result<Outcome> decode_outcome(std::string_view bytes) {
   outcome.kind = static_cast<Outcome::Kind>(reader.integer<std::uint8_t>());
   outcome.nonce = reader.integer<std::uint64_t>();
   outcome.error = static_cast<ErrorKind>(reader.integer<std::uint8_t>());
-  outcome.reason = reader.string(kMaxReasonBytes);
+  outcome.reason = printable(reader.string(kMaxReasonBytes));
   const auto count = reader.count(kMaxRecords);
   for (std::uint64_t i = 0; i < count && reader.good(); ++i) outcome.records.push_back(reader.string(kMaxRecordBytes));
   if (reader.finished() && known(outcome.kind) && outcome.error <= ErrorKind::unsupported) return outcome;
-  return Failure(ErrorKind::corrupt_data, "the store holds an outcome that this version of QCCL can't read");
+  return Failure(ErrorKind::corrupt_data, std::string("can't read the outcome in the store") + kUnreadable);
 }
 
 }  // namespace qccl::rendezvous

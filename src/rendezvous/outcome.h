@@ -10,6 +10,9 @@
 
 namespace qccl::rendezvous {
 
+// Of an outcome's reason, and of what a rank says of its failure.
+inline constexpr std::size_t kMaxReasonBytes = 4096;
+
 // What a rank leaves in the store about itself.
 struct Record {
   std::uint32_t world = 0;
@@ -19,7 +22,7 @@ struct Record {
 };
 
 std::string encode_record(const Record& record);
-// CorruptData if it is none.
+// CorruptData if it is none. `who` is fit to print, whoever wrote it.
 Result<Record> decode_record(std::string_view bytes);
 
 struct Outcome {
@@ -32,7 +35,7 @@ struct Outcome {
 };
 
 std::string encode_outcome(const Outcome& outcome);
-// CorruptData if it is none.
+// CorruptData if it is none. `reason` is fit to print, whoever wrote it.
 Result<Outcome> decode_outcome(std::string_view bytes);
 
 }  // namespace qccl::rendezvous

@@ -34,6 +34,8 @@ bool read_fields(FieldReader& reader, Request& request) {
 
 }  // namespace
 
+std::string wire_key(const std::string& key) { return "/" + key; }
+
 void append_request(std::string& target, const Request& request) {
   append_integer(target, request.query);
   switch (request.query) {

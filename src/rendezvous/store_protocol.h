@@ -54,6 +54,9 @@ struct Request {
   std::int64_t number = 0;          // add: the delta; validate and ping: the u32
 };
 
+// A key as torch writes it.
+std::string wire_key(const std::string& key);
+
 void append_request(std::string& target, const Request& request);
 
 struct ParsedRequest {

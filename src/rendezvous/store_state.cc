@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <utility>
 
 namespace qccl::rendezvous {
@@ -23,20 +24,19 @@ Status StoreState::set(const std::string& key, std::string value) {
   const auto found = values_.find(key);
   const bool is_new = found == values_.end();
   const std::size_t added = value.size() + (is_new ? key.size() + kEntryCost : 0);
-  const std::size_t freed = is_new ? 0 : found->second.size();
+  const std::size_t freed = is_new ? 0 : found->second->size();
   if (bytes_ - freed + added > kMaxBytes) {
     return Failure(ErrorKind::resource_exhausted, "the store is full (" + std::to_string(kMaxBytes) + " bytes)");
   }
   bytes_ = bytes_ - freed + added;
-  values_.insert_or_assign(key, std::move(value));
+  values_.insert_or_assign(key, std::make_shared<const std::string>(std::move(value)));
   if (is_new) release_waiters_of(key);
   return {};
 }
 
-std::optional<std::string> StoreState::get(const std::string& key) const {
+StoreState::Value StoreState::get(const std::string& key) const {
   const auto found = values_.find(key);
-  if (found == values_.end()) return std::nullopt;
-  return found->second;
+  return found == values_.end() ? nullptr : found->second;
 }
 
 Result<std::int64_t> StoreState::add(const std::string& key, std::int64_t delta) {
@@ -52,13 +52,13 @@ Result<std::int64_t> StoreState::add(const std::string& key, std::int64_t delta)
 }
 
 bool StoreState::has_all(const std::vector<std::string>& keys) const {
-  return std::all_of(keys.begin(), keys.end(), [&](const std::string& key) { return values_.contains(key); });
+  return std::all_of(keys.begin(), keys.end(), [&](const std::string& key) { return has(key); });
 }
 
 bool StoreState::wait(Waiter waiter, const std::vector<std::string>& keys) {
   cancel(waiter);
   for (const std::string& key : keys) {
-    if (values_.contains(key)) continue;
+    if (has(key)) continue;
     lacking_[waiter].insert(key);
     waiters_of_[key].insert(waiter);
   }

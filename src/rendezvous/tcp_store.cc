@@ -17,9 +17,6 @@ constexpr Nanoseconds kLastRetryDelay = std::chrono::milliseconds(250);
 constexpr Nanoseconds kLastWordLimit = std::chrono::seconds(1);
 constexpr std::size_t kMaxAnswerBytes = 16 * kMaxValueBytes;
 
-// As torch does.
-std::string wire_key(const std::string& key) { return "/" + key; }
-
 Status check_sizes(const std::string& key, std::size_t value_bytes) {
   if (wire_key(key).size() <= kMaxKeyBytes && value_bytes <= kMaxValueBytes) return {};
   return Failure(ErrorKind::invalid_argument, "store key of " + std::to_string(key.size()) + " bytes with a value of " +
@@ -31,6 +28,11 @@ Status check_sizes(const std::string& key, std::size_t value_bytes) {
 }  // namespace
 
 TcpStore::TcpStore(TcpStoreOptions options) : options_(std::move(options)), connect_deadline_(options_.deadline) {}
+
+TcpStore::TcpStore(TcpStoreOptions options, os::Fd connected) : TcpStore(std::move(options)) {
+  socket_ = std::move(connected);
+  was_connected_ = true;
+}
 
 std::string TcpStore::place() const {
   if (!options_.socket.empty()) return "the store at unix socket @" + options_.socket;
@@ -61,7 +63,9 @@ Failure TcpStore::not_reached(const ErrorInfo& cause, Nanoseconds waited) const 
 // The connection is of no use any more.
 Failure TcpStore::lost(const ErrorInfo& cause) {
   socket_.reset();
-  connect_deadline_ = std::min(options_.deadline, saturating_add(options_.clock->now(), kVanishedLimit));
+  if (has_left_something_) {
+    connect_deadline_ = std::min(options_.deadline, saturating_add(options_.clock->now(), kVanishedLimit));
+  }
   ErrorInfo info;
   info.kind = cause.kind == ErrorKind::deadline_exceeded ? cause.kind : ErrorKind::peer_lost;
   info.os_error = cause.os_error;
@@ -78,9 +82,10 @@ Result<os::Fd> TcpStore::dial() const {
   for (Nanoseconds delay = kFirstRetryDelay;; delay = std::min(2 * delay, kLastRetryDelay)) {
     auto socket = os::connect_unix_abstract(options_.socket);
     if (socket) {
-      auto owner = os::peer_credentials(*socket);
-      if (!owner || owner->user == os::own_credentials().user) return socket;
-      return Failure(ErrorKind::invalid_argument, "another user has it");
+      if (const Status same = os::check_same_user(*socket); !same.ok()) {
+        return Failure(ErrorKind::invalid_argument, same.error().message);
+      }
+      return socket;
     }
     const Nanoseconds left = connect_deadline_ - clock.now();
     if (left <= Nanoseconds::zero()) return socket;
@@ -201,6 +206,7 @@ std::optional<std::string> TcpStore::get(const std::string& key, std::chrono::mi
 void TcpStore::set(const std::string& key, const std::string& value) {
   check_sizes(key, value.size()).take_or_throw();
   send({.query = Query::set, .keys = {wire_key(key)}, .value = value}).take_or_throw();
+  has_left_something_ = true;
 }
 
 std::int64_t TcpStore::add(const std::string& key, std::int64_t delta) {

@@ -2,7 +2,8 @@
 //
 // Connects on first use and again after the connection was lost, until its deadline, because the
 // server may start later than this rank. A store that stops in good order may come back (a job
-// that starts anew on the same port) and is waited for; one that just vanishes only briefly.
+// that starts anew on the same port) and is waited for; one that just vanishes is looked for only briefly, if this
+// rank has left something there.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,8 @@ class TcpStore final : public Store {
   static constexpr Nanoseconds kVanishedLimit = std::chrono::seconds(5);
 
   explicit TcpStore(TcpStoreOptions options);
+  // With a connection that is introduced: TcpStoreServer::take_own_client().
+  TcpStore(TcpStoreOptions options, os::Fd connected);
 
   // All three throw Error: peer_lost if the connection broke (it may be tried again: the next
   // call connects anew), deadline_exceeded if there is no store at the address, or no answer from it,
@@ -62,6 +65,7 @@ class TcpStore final : public Store {
   os::Fd socket_;
   TimePoint connect_deadline_;
   bool was_connected_ = false;
+  bool has_left_something_ = false;
 };
 
 }  // namespace qccl::rendezvous

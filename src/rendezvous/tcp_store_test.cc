@@ -1,14 +1,21 @@
 // The embedded server and its client, over real sockets of this host.
 #include "rendezvous/tcp_store.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <fstream>
 #include <future>
 #include <random>
 #include <thread>
 
+#include "os/process.h"
 #include "os/socket.h"
 #include "os/stream.h"
+#include "os/test_user.h"
+#include "rendezvous/outcome.h"
 #include "rendezvous/tcp_store_server.h"
 
 namespace qccl::rendezvous {
@@ -131,6 +138,192 @@ TEST(TcpStoreServer, a_crowd_of_silent_strangers_pushes_out_its_oldest_only) {
   EXPECT_EQ(good.get("key", seconds(10)), "value");
   crowd.back()->send(kIntroduction + "\x0D\x01\0\0\0"s);
   EXPECT_EQ(crowd.back()->receive(4), "\x01\0\0\0"s);
+}
+
+std::size_t resident_bytes() {
+  std::size_t all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * 4096;
+}
+
+// Each asks for 7 MiB and takes the first 8 bytes.
+TEST(TcpStoreServer, what_strangers_ask_for_and_do_not_read_is_there_once) {
+  auto server = start_server();
+  auto good = client_of(*server);
+  good.set("a", std::string(kMaxValueBytes, 'x'));
+  EXPECT_EQ(good.add("n", 0), 0);  // the set has arrived
+  const std::string get = "\x03\x02\0\0\0\0\0\0\0/a"s;
+  const std::size_t before = resident_bytes();
+  std::vector<std::unique_ptr<RawClient>> crowd;
+  for (int i = 0; i < 50; ++i) {
+    crowd.push_back(std::make_unique<RawClient>(*server));
+    crowd.back()->send(kIntroduction + get + get + get + get + get + get + get);
+    EXPECT_EQ(crowd.back()->receive(8), "\0\0\x10\0\0\0\0\0"s);
+  }
+  EXPECT_LT(resident_bytes() - before, std::size_t{32} << 20);
+  EXPECT_EQ(good.add("n", 1), 1);
+}
+
+TEST(TcpStoreServer, who_reads_late_gets_every_answer_in_order) {
+  auto server = start_server();
+  auto good = client_of(*server);
+  good.set("a", std::string(kMaxValueBytes, 'x'));
+  EXPECT_EQ(good.add("n", 1), 1);  // the set has arrived
+  RawClient late(*server);
+  late.send(kIntroduction);
+  constexpr int kAsked = 20;
+  for (char i = 0; i < kAsked; ++i) late.send("\x0D"s + i + "\0\0\0\x03\x02\0\0\0\0\0\0\0/a"s);
+  for (char i = 0; i < kAsked; ++i) {
+    ASSERT_EQ(late.receive(12), i + "\0\0\0\0\0\x10\0\0\0\0\0"s);
+    ASSERT_EQ(late.receive(kMaxValueBytes), std::string(kMaxValueBytes, 'x'));
+  }
+}
+
+// A job's store, which takes what its ranks write and nothing else.
+std::unique_ptr<TcpStoreServer> start_job_server() {
+  return TcpStoreServer::start("127.0.0.1", 0, JobKeys("job", 0, 2)).take_or_throw();
+}
+
+TcpStore own_client_of(TcpStoreServer& server) {
+  return TcpStore({.host = "127.0.0.1", .port = server.port(), .deadline = soon(), .clock = &kClock},
+                  server.take_own_client());
+}
+
+std::string request(const Request& request) {
+  std::string bytes;
+  append_request(bytes, request);
+  return bytes;
+}
+
+std::string card(std::uint64_t token) { return encode_record({.world = 2, .token = token, .who = "w", .card = "c"}); }
+
+TEST(TcpStoreServer, a_jobs_store_drops_who_writes_what_no_rank_of_it_writes) {
+  auto server = start_job_server();
+  auto rank_0 = own_client_of(*server);
+  EXPECT_EQ(rank_0.add("qccl/job/0/generation", 1), 1);
+  for (const Request& forged : {
+           Request{.query = Query::set, .keys = {"/key"}, .value = "value"},
+           Request{.query = Query::add, .keys = {"/qccl/job/0/generation"}, .number = 1},
+           Request{.query = Query::set, .keys = {"/qccl/job/0/generation"}, .value = "7"},
+           Request{.query = Query::set, .keys = {"/qccl/job/0/1/card/1"}, .value = "no record"},
+           Request{.query = Query::set, .keys = {"/qccl/job/0/1/open"}, .value = "me"},
+       }) {
+    RawClient stranger(*server);
+    stranger.send(kIntroduction + request(forged));
+    EXPECT_TRUE(stranger.is_dropped());
+  }
+  RawClient endless(*server);
+  endless.send(kIntroduction + "\x01\x02\0\0\0\0\0\0\0/a\0\0\x10\0\0\0\0\0"s);
+  endless.send(std::string(JobKeys::kMaxRequestBytes, 'x'));
+  EXPECT_TRUE(endless.is_dropped());
+  EXPECT_EQ(rank_0.add("qccl/job/0/generation", 0), 1);
+  EXPECT_EQ(rank_0.get("key", milliseconds(0)), std::nullopt);
+}
+
+TEST(TcpStoreServer, a_jobs_store_keeps_what_was_written_first) {
+  auto server = start_job_server();
+  auto first = client_of(*server);
+  first.set("qccl/job/0/1/card/1", card(1));
+  auto rank_0 = own_client_of(*server);
+  EXPECT_EQ(rank_0.get("qccl/job/0/1/card/1", seconds(10)), card(1));
+  auto second = client_of(*server);
+  second.set("qccl/job/0/1/card/1", card(2));
+  EXPECT_EQ(second.get("qccl/job/0/1/card/1", seconds(10)), card(1));
+  rank_0.set("qccl/job/0/1/card/1", card(3));  // rank 0 may
+  EXPECT_EQ(rank_0.get("qccl/job/0/1/card/1", seconds(10)), card(3));
+}
+
+TEST(TcpStoreServer, looking_at_a_counter_of_a_jobs_store_makes_none) {
+  auto server = start_job_server();
+  auto stranger = client_of(*server);
+  EXPECT_EQ(stranger.add("anything", 0), 0);
+  EXPECT_EQ(stranger.get("anything", milliseconds(0)), std::nullopt);
+}
+
+TEST(TcpStoreServer, idle_connections_do_not_delay_its_end) {
+  auto server = start_job_server();
+  RawClient silent(*server), idle(*server);
+  idle.send(kIntroduction + "\x0D\x01\0\0\0"s);
+  EXPECT_EQ(idle.receive(4), "\x01\0\0\0"s);
+  const TimePoint begin = kClock.now();
+  server->stop(seconds(30));
+  EXPECT_LT(kClock.now() - begin, seconds(15));
+  EXPECT_TRUE(idle.is_dropped());
+}
+
+TEST(TcpStoreServer, who_waits_is_told_that_it_ends_even_if_a_stranger) {
+  auto server = start_job_server();
+  RawClient waiting(*server);
+  waiting.send(kIntroduction + "\x06\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/k\x0D\x01\0\0\0"s);
+  EXPECT_EQ(waiting.receive(4), "\x01\0\0\0"s);
+  server->stop(seconds(30));
+  EXPECT_EQ(waiting.receive(1), "\x02"s);
+  EXPECT_TRUE(waiting.is_dropped());
+}
+
+// From another address of this host.
+os::Fd connection_from(const char* address, std::uint16_t port) {
+  os::Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in own{}, server{};
+  own.sin_family = server.sin_family = AF_INET;
+  ::inet_pton(AF_INET, address, &own.sin_addr);
+  server.sin_port = htons(port);
+  server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&own), sizeof(own)), 0);
+  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&server), sizeof(server)), 0);
+  return fd;
+}
+
+TEST(TcpStoreServer, a_crowd_that_speaks_the_protocol_pushes_out_its_own_address_and_no_rank) {
+  auto server = start_job_server();
+  auto rank_1 = client_of(*server);
+  rank_1.set("qccl/job/0/1/card/1", card(1));
+  EXPECT_EQ(rank_1.add("n", 0), 0);  // the set has arrived
+  RawClient elsewhere(connection_from("127.0.0.2", server->port()));
+  elsewhere.send(kIntroduction);
+  std::vector<std::unique_ptr<RawClient>> crowd;
+  for (std::size_t i = 0; i < TcpStoreServer::kMaxStrangers + 3; ++i) {
+    crowd.push_back(std::make_unique<RawClient>(*server));
+    crowd.back()->send(kIntroduction + "\x0D\x01\0\0\0"s);
+    EXPECT_EQ(crowd.back()->receive(4), "\x01\0\0\0"s);
+  }
+  EXPECT_TRUE(crowd.front()->is_dropped());
+  elsewhere.send("\x0D\x02\0\0\0"s);
+  EXPECT_EQ(elsewhere.receive(4), "\x02\0\0\0"s);
+  EXPECT_EQ(rank_1.get("qccl/job/0/1/card/1", seconds(10)), card(1));
+}
+
+TEST(TcpStoreServer, a_unix_socket_takes_no_other_user) {
+  if (!os::can_act_as_another()) GTEST_SKIP() << os::kNeedsRoot;
+  const std::string name = "qccl-test/" + std::to_string(os::random_nonce());
+  auto server = TcpStoreServer::start_local(name).take_or_throw();
+  os::OtherUser other([&] {
+    auto socket = os::connect_unix_abstract(name);
+    if (!socket) return false;
+    const std::string bytes = kIntroduction + "\x0D\x01\0\0\0"s;
+    static_cast<void>(os::write_some(socket->get(), std::as_bytes(std::span(bytes))));
+    return RawClient(std::move(*socket)).is_dropped();
+  });
+  EXPECT_TRUE(other.succeeded());
+  TcpStore own({.host = "", .deadline = soon(), .clock = &kClock, .socket = name});
+  EXPECT_EQ(own.add("n", 1), 1);
+}
+
+TEST(TcpStore, refuses_a_unix_socket_of_another_user_and_names_both) {
+  if (!os::can_act_as_another()) GTEST_SKIP() << os::kNeedsRoot;
+  const std::string name = "qccl-test/" + std::to_string(os::random_nonce());
+  os::OtherUser other([&] {
+    auto listener = os::listen_unix_abstract(name);
+    return listener.ok() && os::wait_ready(*listener, os::Direction::read, soon(), kClock).ok();
+  });
+  TcpStore client({.host = "", .deadline = soon(), .clock = &kClock, .socket = name});
+  try {
+    client.add("n", 1);
+    FAIL() << "used it";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("belongs to user 65534, this process to user 0"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(TcpStoreServer, random_bytes_disturb_nobody) {
@@ -278,6 +471,7 @@ TEST(TcpStore, a_server_that_vanished_is_not_looked_for_long) {
   ManualClock time;
   auto server = start_server();
   TcpStore client({.host = "127.0.0.1", .port = server->port(), .deadline = TimePoint() + seconds(60), .clock = &time});
+  client.set("card", "of a rank");
   EXPECT_EQ(client.add("n", 1), 1);
   server.reset();
   EXPECT_EQ(kind_of_failure([&] { client.add("n", 1); }), ErrorKind::peer_lost);

@@ -1,10 +1,12 @@
 // Ranks that never come, and strangers on the port where ranks meet.
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "faults/job.h"
+#include "rendezvous/store_protocol.h"
 
 namespace qccl::testing {
 namespace {
@@ -101,6 +103,93 @@ TEST(Meeting, strangers_on_the_port_disturb_nothing) {
     EXPECT_EQ(values.back(), 3.0f);
     comm.barrier();
     for (const int stranger : strangers) ::close(stranger);
+  });
+}
+
+void send_all(int stranger, const std::string& bytes) {
+  for (std::size_t sent = 0; sent < bytes.size();) {
+    const auto now = ::send(stranger, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+    if (now <= 0) return;  // dropped, which is his affair
+    sent += static_cast<std::size_t>(now);
+  }
+}
+
+std::string introduced(std::initializer_list<rendezvous::Request> requests) {
+  std::string bytes;
+  rendezvous::append_request(bytes, {.query = rendezvous::Query::validate, .number = rendezvous::kStoreMagic});
+  for (const auto& request : requests) rendezvous::append_request(bytes, request);
+  return bytes;
+}
+
+// Blocks until the server has taken it: answers, or has dropped it.
+void await_answer(int stranger) {
+  char answer;
+  static_cast<void>(::recv(stranger, &answer, 1, 0));
+}
+
+const rendezvous::Request kPing{.query = rendezvous::Query::ping};
+
+TEST(Meeting, idle_strangers_who_have_introduced_themselves_leave_rank_0_its_descriptors) {
+  const ReservedPort reserved;
+  run_ranks({.world = 3}, [port = reserved.number()](Rank& rank) {
+    if (rank.rank() == 0) {
+      const rlimit few{200, 200};
+      ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    }
+    std::vector<int> strangers;
+    for (int i = 0; rank.rank() == 2 && i < 300 && !::testing::Test::HasFailure(); ++i) {
+      strangers.push_back(connect_when_it_listens(port));
+      send_all(strangers.back(), introduced({kPing}));
+      await_answer(strangers.back());
+    }
+    Communicator comm = rank.init(options_at(rank, port, Milliseconds(30'000)));
+    comm.barrier();
+    for (const int stranger : strangers) ::close(stranger);
+  });
+}
+
+TEST(Meeting, an_idle_stranger_does_not_delay_the_start) {
+  const ReservedPort reserved;
+  run_ranks({.world = 2}, [port = reserved.number()](Rank& rank) {
+    int stranger = -1;
+    if (rank.rank() == 1) {
+      stranger = connect_when_it_listens(port);
+      send_all(stranger, introduced({kPing}));
+      await_answer(stranger);
+    }
+    const Time begin = std::chrono::steady_clock::now();
+    Communicator comm = rank.init(options_at(rank, port, Milliseconds(30'000)));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+    comm.barrier();
+    ::close(stranger);
+  });
+}
+
+// He knows the port, the job's name and the protocol.
+TEST(Meeting, a_stranger_who_writes_into_the_store_neither_fills_it_nor_takes_a_rank) {
+  const ReservedPort reserved;
+  run_ranks({.world = 2}, [port = reserved.number()](Rank& rank) {
+    using rendezvous::Query;
+    const std::string job = "/qccl/default/0/";
+    const auto say = [&](const rendezvous::Request& request) {
+      const int stranger = connect_when_it_listens(port);
+      send_all(stranger, introduced({request, kPing}));
+      await_answer(stranger);
+      ::close(stranger);
+    };
+    for (int i = 0; rank.rank() == 1 && i < 70; ++i) {
+      say({.query = Query::set, .keys = {"/" + std::to_string(i)}, .value = std::string(1024 * 1024, 'x')});
+    }
+    if (rank.rank() == 1) {
+      say({.query = Query::add, .keys = {job + "generation"}, .number = 5});
+      say({.query = Query::set, .keys = {job + "1/open"}, .value = "me"});
+      say({.query = Query::set, .keys = {job + "1/card/1"}, .value = "garbage"});
+      say({.query = Query::set, .keys = {job + "1/outcome"}, .value = "garbage"});
+      say({.query = Query::add, .keys = {job + "1/claim/1"}, .number = 1});
+      say({.query = Query::add, .keys = {job + "1/closed"}, .number = 1});
+    }
+    Communicator comm = rank.init(options_at(rank, port, Milliseconds(30'000)));
+    comm.barrier();
   });
 }
 

@@ -1,9 +1,12 @@
 """`qccl ps`: what ranks that hang are said to do, seen from outside."""
 
+import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
+import threading
 
 import pytest
 from program import PROGRAM, Job, run
@@ -98,6 +101,44 @@ def test_ranks_that_have_ended_leave_nothing():
         assert job.end()[0] == 128 + signal.SIGKILL
         text = run("ps", "--wait", 0.5).stdout
         assert not any(re.search(rf"^ +\d+ +{pid}  ", text, re.MULTILINE) for pid in ranks.values())
+
+
+@contextlib.contextmanager
+def impostor(job: str, answer: bytes, times: int = 1):
+    """Listens as a rank of ours would, and says `answer` so many times to the first who asks."""
+
+    def serve() -> None:
+        try:
+            with listener.accept()[0] as asked:
+                for _ in range(times):
+                    asked.sendall(answer)
+        except OSError:
+            pass  # nobody asked, or he has heard enough
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0qccl/status/{os.geteuid()}/{job}/1/0/{os.getpid()}")
+        listener.listen()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_what_is_printed_does_not_steer_the_terminal():
+    text = b"group\tworld\t1\t\x1b[2Jfailed\ncall\t\x1b]0;group\x07\t1\t0\t0\t0\t\t\x9b5mcall\nend\n"
+    with impostor("\x1b[31mjob", text):
+        result = run("ps", "--wait", 5)
+    assert "[2Jfailed" in result.stdout and "[31mjob" in result.stdout
+    assert not any(ord(c) < 32 and c != "\n" or 127 <= ord(c) < 160 for c in result.stdout)
+
+
+def test_an_answer_without_end_is_none():
+    with impostor("endless", b"group\tworld\t1\t\n" * 4096, times=10_000):
+        result = run("ps", "--wait", 5)
+    assert re.search(r"job endless, 1 rank\n.*\n.* does not answer\n", result.stdout)
 
 
 def test_wrong_flags_and_help():

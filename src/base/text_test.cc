@@ -1,0 +1,32 @@
+#include "base/text.h"
+
+#include <gtest/gtest.h>
+
+namespace qccl {
+namespace {
+
+using namespace std::string_literals;
+
+TEST(Printable, leaves_what_can_be_printed_as_it_is) {
+  for (const std::string& text : {""s, "all_reduce(count=4)"s, "größe 数 😀"s, "\u00A0"s}) {
+    EXPECT_EQ(printable(text), text);
+  }
+}
+
+TEST(Printable, a_control_character_becomes_a_blank) {
+  EXPECT_EQ(printable("\x1B[31mred\r\n\t\0\x7F"s), " [31mred     ");
+  EXPECT_EQ(printable("\u009B2J\u0080"), " 2J ");
+}
+
+TEST(Printable, what_is_no_utf_8_becomes_question_marks) {
+  EXPECT_EQ(printable("\x9B\x32J"), "?2J");          // C1 as a single byte
+  EXPECT_EQ(printable("\xC0\x9B"), "??");            // ESC in two bytes
+  EXPECT_EQ(printable("\xE0\x80\x9B"), "???");       // and in three
+  EXPECT_EQ(printable("\xF0\x80\x80\x9B"), "????");  // and in four
+  EXPECT_EQ(printable("\xED\xA0\x80"), "???");       // half of a surrogate pair
+  EXPECT_EQ(printable("\xF4\x90\x80\x80"), "????");  // beyond Unicode
+  EXPECT_EQ(printable("cut \xE6\x95"), "cut ??");
+}
+
+}  // namespace
+}  // namespace qccl

@@ -264,8 +264,7 @@ Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::serve(os::Fd listener, s
   return std::unique_ptr<TcpStoreServer>(new TcpStoreServer(std::move(loop), port));
 }
 
-TcpStoreServer::TcpStoreServer(std::unique_ptr<Loop> loop, std::uint16_t port)
-    : loop_(std::move(loop)), port_(port), fork_generation_(os::fork_generation()) {
+TcpStoreServer::TcpStoreServer(std::unique_ptr<Loop> loop, std::uint16_t port) : loop_(std::move(loop)), port_(port) {
   thread_ = os::start_thread("qccl-store", [this] { loop_->run(); });
 }
 
@@ -273,7 +272,7 @@ TcpStoreServer::~TcpStoreServer() { stop(Nanoseconds::zero()); }
 
 void TcpStoreServer::stop(Nanoseconds linger) {
   if (!thread_.joinable()) return;
-  if (fork_generation_ != os::fork_generation()) {
+  if (mark_.inherited()) {
     thread_.detach();
     return;
   }

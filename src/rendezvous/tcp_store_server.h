@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "os/fd.h"
+#include "os/fork_list.h"
 
 namespace qccl::rendezvous {
 
@@ -49,7 +50,7 @@ class TcpStoreServer {
   std::unique_ptr<Loop> loop_;
   std::uint16_t port_;
   std::thread thread_;
-  std::uint32_t fork_generation_;
+  os::ForkMark mark_;
 };
 
 }  // namespace qccl::rendezvous

@@ -95,6 +95,7 @@ class ShmEndpoint final : public Endpoint {
   std::vector<Peer*> peer_of_rank_;
   std::optional<shm::ShmBoard> board_;  // if the peers are all other ranks
   std::optional<shm::ShmHeap> heap_;    // if there are peers
+  const os::ForkMark mark_;
   bool closed_ = false;
   Peer* reserved_ = nullptr;  // whose reservation commit() ends
   std::size_t next_ = 0;      // the peer that receive() asks first
@@ -281,7 +282,7 @@ void ShmEndpoint::ready(const os::Poller::Ready& event) {
 
 void ShmEndpoint::close() {
   // A forked child shares the memory with its parent, whose peers are none of the child's.
-  if (closed_ || os::in_forked_child()) return;
+  if (closed_ || mark_.inherited()) return;
   closed_ = true;
   for (const auto& peer : peers_) {
     if (peer->state != PeerState::connected) continue;

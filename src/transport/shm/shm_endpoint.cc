@@ -35,8 +35,8 @@ Lane lane_from(int sender, int receiver, const ShmLink& link) {
   return {link.pair->data() + offset, link.large_slots};
 }
 
-// lost: nothing is sent any more, but frames that had arrived are still handed out.
-enum class PeerState { connected, lost, reported };
+// lost: nothing is sent any more, but frames that had arrived are still handed out. gone: nor are those.
+enum class PeerState { connected, lost, gone };
 
 struct Peer {
   Peer(int own_rank, ShmLink with, shm::CopyPool& pool)
@@ -65,6 +65,7 @@ class ShmEndpoint final : public Endpoint {
   void release(const ReceivedFrame& frame) override;
   bool progress() override;
   std::optional<PeerLoss> next_loss() override;
+  void disconnect(int rank) override;
   bool arm() override;
   void disarm() override { bell_.disarm(); }
   void ready(const os::Poller::Ready& event) override;
@@ -171,7 +172,7 @@ std::optional<ReceivedFrame> ShmEndpoint::receive() {
   for (std::size_t tried = 0; tried < peers_.size(); ++tried) {
     Peer& peer = *peers_[next_];
     if (++next_ == peers_.size()) next_ = 0;
-    if (peer.state == PeerState::reported || !peer.receiver.arrived()) continue;
+    if (peer.state == PeerState::gone || !peer.receiver.arrived()) continue;
     const auto arrival = peer.receiver.take();
     ring_for_returns(peer);
     if (arrival) return ReceivedFrame{peer.link.peer, arrival->bytes, arrival->holding};
@@ -197,7 +198,7 @@ bool ShmEndpoint::progress() {
   if (closed_) return false;
   bool arrived = false;
   for (const auto& peer : peers_) {
-    if (peer->state != PeerState::reported) arrived |= peer->receiver.arrived();
+    if (peer->state != PeerState::gone) arrived |= peer->receiver.arrived();
   }
   check_sockets_now_and_then();
   if (board_) {
@@ -247,11 +248,19 @@ std::optional<Transport::PeerLoss> ShmEndpoint::next_loss() {
   if (unreported_ == 0) return std::nullopt;
   for (const auto& peer : peers_) {
     if (!may_report(*peer)) continue;
-    peer->state = PeerState::reported;
+    peer->state = PeerState::gone;
     --unreported_;
     return PeerLoss{peer->link.peer, peer->cause};
   }
   return std::nullopt;
+}
+
+void ShmEndpoint::disconnect(int rank) {
+  Peer& peer = *find(rank);
+  lose(peer, "disconnected");
+  if (peer.state == PeerState::gone) return;
+  peer.state = PeerState::gone;
+  --unreported_;
 }
 
 // ---- sleeping
@@ -265,7 +274,7 @@ bool ShmEndpoint::arm() {
 bool ShmEndpoint::something_is_there() {
   bool there = unreported_ > 0 || (board_ && board_->awaited_is_there());
   for (const auto& peer : peers_) {
-    if (peer->state == PeerState::reported) continue;
+    if (peer->state == PeerState::gone) continue;
     there |= peer->receiver.arrived() || peer->sender.slots_came_back();
   }
   return there;

@@ -17,7 +17,7 @@ std::string_view as_text(ConstBytes payload) { return {reinterpret_cast<const ch
 
 double seconds(Nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
-// Of a note's line.
+// The kind that a line of a note names.
 std::optional<ErrorKind> kind_in(std::string_view line) {
   const int kind = std::atoi(std::string(line).c_str());
   if (kind < 0 || kind > static_cast<int>(ErrorKind::unsupported)) return std::nullopt;

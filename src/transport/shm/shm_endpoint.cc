@@ -79,7 +79,7 @@ class ShmEndpoint final : public Endpoint {
 
  private:
   std::vector<shm::ShmBoard::Neighbour> neighbours() const;
-  std::vector<std::shared_ptr<os::Fd>> heaps() const;
+  std::vector<std::shared_ptr<os::SharedHeapFile>> heaps() const;
   Peer* find(int rank) const { return peer_of_rank_[static_cast<std::size_t>(rank)]; }
   bool something_is_there();
   void ring_for_returns(Peer& peer);
@@ -128,8 +128,8 @@ std::vector<shm::ShmBoard::Neighbour> ShmEndpoint::neighbours() const {
   return found;
 }
 
-std::vector<std::shared_ptr<os::Fd>> ShmEndpoint::heaps() const {
-  std::vector<std::shared_ptr<os::Fd>> of_rank(peer_of_rank_.size());
+std::vector<std::shared_ptr<os::SharedHeapFile>> ShmEndpoint::heaps() const {
+  std::vector<std::shared_ptr<os::SharedHeapFile>> of_rank(peer_of_rank_.size());
   of_rank[static_cast<std::size_t>(home_.rank)] = home_.heap;
   for (const auto& peer : peers_) of_rank[static_cast<std::size_t>(peer->link.peer)] = peer->link.heap;
   return of_rank;

@@ -48,7 +48,7 @@ class Host {
  private:
   void join(int rank, int world, std::vector<os::Fd>& sockets) {
     const SteadyClock clock;
-    auto home = create_shm_home(rank, world).take_or_throw();
+    ShmHome home = create_shm_home(rank, world);
     std::vector<ShmLink> links;
     for (int peer = 0; peer < world; ++peer) {
       if (peer == rank) continue;

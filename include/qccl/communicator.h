@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -378,10 +379,12 @@ class Communicator {
   // hierarchical and SRA send none of it inside a host. Until such a call has ended on all ranks, also by an error,
   // others write to it. Ordinary memory where that can't be had (QCCL_LOG=warning says why). To be passed by all ranks
   // or by none: a call in which only some do fails on all.
-  // Collective over the group; ranks that ask for different sizes get invalid_argument.
+  // Collective over the group; ranks that ask for different sizes get invalid_argument. Where a rank can't get its
+  // memory, all get resource_exhausted.
   template <class T>
   SharedBuffer<T> allocate(std::size_t count) {
-    return {allocate_bytes(count * sizeof(T)), count};
+    constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
+    return {allocate_bytes(count <= kMost / sizeof(T) ? count * sizeof(T) : kMost), count};
   }
   std::shared_ptr<void> allocate_bytes(std::size_t bytes);
 

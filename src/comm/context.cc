@@ -199,7 +199,7 @@ void Context::answer_questions(std::uint64_t job) {
 }
 
 Context::~Context() {
-  if (os::in_forked_child()) {
+  if (mark_.inherited()) {
     // The threads and descriptors are the parent's: touch nothing.
     static_cast<void>(core_.release());
     return;
@@ -225,10 +225,11 @@ void Context::say_goodbye() {
 }
 
 Status Context::usable() const {
-  if (!os::in_forked_child()) return {};
+  if (!mark_.inherited()) return {};
   return Failure(ErrorKind::misuse,
                  fmt::format("QCCL rank {}: this is a forked child of the rank's process, where its connections are "
-                             "closed; start the child before qccl::init(), or call collectives in the parent only",
+                             "closed; call qccl::init() in the child for a job of its own, or use this communicator in "
+                             "the parent only",
                              rank()));
 }
 

@@ -20,6 +20,7 @@
 #include "engine/engine.h"
 #include "engine/work_pool.h"
 #include "observe/log_store.h"
+#include "os/fork_list.h"
 #include "qccl/communicator.h"
 #include "rendezvous/environment.h"
 #include "transport/transport.h"
@@ -40,7 +41,7 @@ class Context {
   // the init timeout; DeadlineExceeded names the ranks that are missing.
   static Result<std::shared_ptr<Context>> create(const InitOptions& init);
 
-  // Says goodbye, sends what is queued, closes. In a forked child: nothing.
+  // Says goodbye, sends what is queued, closes. In a forked child that inherited it: nothing.
   ~Context();
 
   // Opens a group of world ranks, this one among them, and agrees with its members on the use of
@@ -49,7 +50,7 @@ class Context {
   Result<bool> open_group(std::uint64_t id, const std::string& name, const std::vector<int>& ranks);
   void close_group(std::uint64_t id);
 
-  // Misuse in a forked child.
+  // Misuse in a forked child of the process that created it.
   Status usable() const;
 
   int rank() const { return membership_.rank; }
@@ -86,6 +87,7 @@ class Context {
   void say_goodbye();
   void write_log() const;
 
+  const os::ForkMark mark_;
   const rendezvous::Membership membership_;
   const Settings settings_;
   Conditions conditions_;

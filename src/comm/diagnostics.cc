@@ -13,6 +13,7 @@
 #include "os/limits.h"
 #include "os/memory.h"
 #include "os/process.h"
+#include "transport/shm/layout.h"
 
 namespace qccl {
 namespace {
@@ -22,8 +23,8 @@ using Level = Finding::Level;
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-// Of one lane pair in shared memory, about: what a rank asks for with each neighbour.
-constexpr std::size_t kProbeBytes = 8 * kMiB;
+// What two ranks of a host share at most. The larger of the files that a rank makes, its heap aside.
+constexpr std::size_t kPairBytes = shm::pair_bytes(shm::kMaxLargeSlots);
 // Listener, store, poller, standard streams and what the program has open besides.
 constexpr std::uint64_t kBaseFiles = 32;
 // TCP, unix socket, memory and doorbell of one neighbour.
@@ -143,17 +144,32 @@ void describe_interfaces(const Membership& own, TransportChoice transport, Findi
   found.broken("route", source.error().message, "correct MASTER_ADDR: it is rank 0's host name or address");
 }
 
+// Shared memory counts as a file.
+void describe_file_size(Findings& found) {
+  const os::Limit size = os::file_size_limit();
+  if (size.soft >= shm::kHeapBytes) return found.fact("file size", amount(size.soft));
+  const char* as_root = size.hard < shm::kHeapBytes ? " (as root: the hard limit is lower)" : "";
+  const std::string consequence =
+      size.soft < kPairBytes ? fmt::format("ranks of one host need files of {} to share memory, and use TCP without",
+                                           amount(kPairBytes + kMiB - 1))
+                             : "a rank's shared buffers (allocate()) have no more together over its life";
+  found.warning("file size", fmt::format("limited to {}: {}", amount(size.soft), consequence),
+                fmt::format("ulimit -f unlimited{}", as_root));
+}
+
 void describe_memory(const Membership& own, TransportChoice transport, Findings& found) {
-  const auto probe = os::create_shared_memory("qccl-doctor", kProbeBytes);
+  const auto probe = os::create_shared_memory("qccl-doctor", kPairBytes);
   if (probe.ok()) {
     found.fact("shared memory", fmt::format("memfd works; /dev/shm, which QCCL does not use, has {} free",
                                             amount(os::free_bytes("/dev/shm"))));
   } else if (transport == TransportChoice::tcp || own.world == 1) {
     found.warning("shared memory", probe.error().message, "not needed here; ranks of one host would use TCP");
+  } else if (transport == TransportChoice::automatic) {
+    found.warning("shared memory", probe.error().message, "ranks of one host use TCP until that limit is raised");
   } else {
-    found.broken("shared memory", probe.error().message,
-                 "raise the memory limit of the container or job, or set QCCL_TRANSPORT=tcp");
+    found.broken("shared memory", probe.error().message, "raise that limit, or unset QCCL_TRANSPORT");
   }
+  describe_file_size(found);
   const os::Limit locked = os::locked_memory_limit();
   found.fact("locked memory", fmt::format("{} (QCCL locks none)", amount(locked.soft)));
 }

@@ -1,6 +1,7 @@
 #include "comm/links.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/log.h"
 #include "transport/pacing.h"
@@ -15,6 +16,8 @@ namespace {
 Result<std::vector<ShmLink>> share_memory(MeshLinks& links, const ShmHome& home, const LinkOptions& options,
                                           const Clock& clock) {
   std::vector<ShmLink> shared;
+  std::vector<int> without;
+  std::string cause;  // for the first of them
   for (int peer = 0; peer < options.world; ++peer) {
     const auto index = static_cast<std::size_t>(peer);
     if (!links.local[index].valid()) continue;
@@ -27,8 +30,12 @@ Result<std::vector<ShmLink>> share_memory(MeshLinks& links, const ShmHome& home,
     const bool has_other_way = links.tcp[index].valid() && (link.error().kind == ErrorKind::resource_exhausted ||
                                                             link.error().kind == ErrorKind::unsupported);
     if (!has_other_way) return link.failure();
-    log(LogLevel::warning,
-        fmt::format("rank {}: no shared memory with rank {}, using TCP: {}", options.rank, peer, link.error().message));
+    without.push_back(peer);
+    if (cause.empty()) cause = link.error().message;
+  }
+  if (!without.empty()) {
+    log(LogLevel::warning, fmt::format("rank {}: no shared memory with rank{} {}, using TCP: {}", options.rank,
+                                       without.size() == 1 ? "" : "s", fmt::join(without, ", "), cause));
   }
   return shared;
 }
@@ -50,15 +57,14 @@ Status add_shm(Endpoints& endpoints, os::Poller& poller, MeshLinks& links, const
                const Clock& clock) {
   if (!has_any(links.local)) return {};
   auto home = create_shm_home(options.rank, links.local_ranks);
-  if (!home.ok()) return home.failure();
-  auto shared = share_memory(links, *home, options, clock);
+  auto shared = share_memory(links, home, options, clock);
   if (!shared.ok()) return shared.failure();
   if (shared->empty()) return {};
   for (const ShmLink& link : *shared) {
     endpoints.of_rank[static_cast<std::size_t>(link.peer)] = static_cast<int>(endpoints.all.size());
   }
   const ShmOptions shm{.world = options.world, .shares_cores = options.shares_cores};
-  auto endpoint = make_shm_endpoint(poller, shm, std::move(*home), std::move(*shared));
+  auto endpoint = make_shm_endpoint(poller, shm, std::move(home), std::move(*shared));
   if (!endpoint.ok()) return endpoint.failure();
   endpoints.all.push_back(std::move(*endpoint));
   return {};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <new>
 
 #include "base/log.h"
@@ -17,20 +18,31 @@ using engine::SharedRegion;
 
 constexpr std::size_t kAlignment = 64;
 
-std::shared_ptr<void> ordinary_memory(std::size_t bytes) {
+// Null if it is not to be had.
+SharedHeap::Memory ordinary_memory(std::size_t bytes) {
+  if (bytes > std::numeric_limits<std::size_t>::max() - kAlignment) return {};
   const std::size_t size = (bytes + kAlignment) / kAlignment * kAlignment;
   void* const memory = std::aligned_alloc(kAlignment, size);
-  if (memory == nullptr) throw std::bad_alloc();
+  if (memory == nullptr) return {};
   std::memset(memory, 0, size);
-  return {memory, std::free};
+  return {static_cast<std::byte*>(memory), std::free};
 }
 
 // What a rank tells the others of its block.
 struct Offer {
-  std::int64_t bytes;
-  std::int64_t offset;  // in its heap; kNone if it has none
+  std::uint64_t bytes;
+  std::uint64_t offset;  // in its heap, or one of these
 };
-constexpr std::int64_t kNone = -1;
+constexpr std::uint64_t kUnshared = std::numeric_limits<std::uint64_t>::max();  // memory that nobody can map
+constexpr std::uint64_t kNone = kUnshared - 1;                                  // not even that
+
+Error no_memory(const CommunicatorState& group, std::size_t bytes, std::size_t member) {
+  return Error({.kind = ErrorKind::resource_exhausted,
+                .message = fmt::format("QCCL group '{}': allocate: rank {} can't get {} bytes of memory; ask for less, "
+                                       "or raise that rank's memory limit",
+                                       group.name(), group.ranks()[member], bytes),
+                .operation = "allocate"});
+}
 
 void warn(const comm::Context& context, const std::string& cause) {
   log(LogLevel::warning, fmt::format("rank {}: a shared buffer becomes ordinary memory: {}", context.rank(), cause));
@@ -52,41 +64,51 @@ Reach reach_of(comm::Context& context, const CommunicatorState& group) {
   return reach;
 }
 
-SharedHeap::Memory allocate_block(comm::Context& context, SharedHeap* heap, std::size_t bytes, Offer& offer) {
-  if (heap == nullptr) return std::static_pointer_cast<std::byte>(ordinary_memory(bytes));
-  auto block = heap->allocate(bytes);
-  if (!block.ok()) {
+// A block of the heap or, if there is none, ordinary memory. Null if that is not to be had either.
+SharedHeap::Memory allocate_block(comm::Context& context, SharedHeap* heap, Offer& offer) {
+  if (heap != nullptr) {
+    auto block = heap->allocate(offer.bytes);
+    if (block.ok()) {
+      offer.offset = block->offset;
+      return std::move(block->memory);
+    }
     warn(context, block.error().message);
-    return {};
   }
-  offer.offset = static_cast<std::int64_t>(block->offset);
-  return std::move(block->memory);
+  auto memory = ordinary_memory(offer.bytes);
+  offer.offset = memory == nullptr ? kNone : kUnshared;
+  return memory;
 }
 
 std::vector<Offer> exchange(CommunicatorState& group, const Offer& own) {
   std::vector<Offer> offers(static_cast<std::size_t>(group.size()));
-  group.run(CommunicatorState::Request{Collective::all_gather, &own, offers.data(), 2, DataType::int64, CallOptions{}});
-  for (std::size_t rank = 0; rank < offers.size(); ++rank) {
-    if (offers[rank].bytes == own.bytes) continue;
+  group.run(
+      CommunicatorState::Request{Collective::all_gather, &own, offers.data(), 2, DataType::uint64, CallOptions{}});
+  for (std::size_t member = 0; member < offers.size(); ++member) {
+    if (offers[member].bytes == own.bytes) continue;
     throw Error(
         {.kind = ErrorKind::invalid_argument,
          .message = fmt::format("QCCL group '{}': allocate: rank {} asks for {} bytes, rank {} for {}; all ranks "
                                 "must ask for the same",
-                                group.name(), group.rank(), own.bytes, rank, offers[rank].bytes),
+                                group.name(), group.ranks()[static_cast<std::size_t>(group.rank())], own.bytes,
+                                group.ranks()[member], offers[member].bytes),
          .operation = "allocate"});
+  }
+  for (std::size_t member = 0; member < offers.size(); ++member) {
+    if (offers[member].offset == kNone) throw no_memory(group, own.bytes, member);
   }
   return offers;
 }
 
-// Maps what neighbours offer; false if one has nothing or can't be mapped, or this rank has nothing itself.
+// Maps what neighbours offer; false if one has nothing to map or can't be mapped, or this rank has nothing itself.
 bool map_neighbours(comm::Context& context, const CommunicatorState& group, SharedHeap* heap,
                     const std::vector<Offer>& offers, SharedRegion& region) {
-  if (region.of_member[static_cast<std::size_t>(group.rank())] == nullptr) return false;
+  const bool is_shared = offers[static_cast<std::size_t>(group.rank())].offset != kUnshared;
+  if (heap != nullptr && !is_shared) return false;
   for (std::size_t member = 0; heap != nullptr && member < offers.size(); ++member) {
     const int rank = group.ranks()[member];
     if (region.of_member[member] != nullptr || !heap->reaches(rank)) continue;
-    if (offers[member].offset == kNone) return false;
-    auto mapped = heap->map(rank, static_cast<std::uint64_t>(offers[member].offset), region.bytes);
+    if (offers[member].offset == kUnshared) return false;
+    auto mapped = heap->map(rank, offers[member].offset, region.bytes);
     if (!mapped.ok()) {
       warn(context, mapped.error().message);
       return false;
@@ -111,34 +133,40 @@ Outcome least(CommunicatorState& group, Outcome own) {
 
 }  // namespace
 
-std::shared_ptr<const SharedRegion> SharedRegions::share(CommunicatorState& group, std::size_t bytes) {
+std::shared_ptr<void> SharedRegions::share(CommunicatorState& group, std::size_t bytes) {
   const auto context = group.context();
   const Reach reach = reach_of(*context, group);
-  Offer offer{static_cast<std::int64_t>(bytes), kNone};
-  auto own = allocate_block(*context, reach.heap, bytes, offer);
+  Offer offer{bytes, kNone};
+  const SharedHeap::Memory own = allocate_block(*context, reach.heap, offer);
   const std::vector<Offer> offers = exchange(group, offer);
   auto region = std::make_shared<SharedRegion>();
   region->id = ++made_;
   region->bytes = bytes;
   region->on_board = reach.on_board;
   region->of_member.resize(offers.size());
-  region->of_member[static_cast<std::size_t>(group.rank())] = std::move(own);
+  region->of_member[static_cast<std::size_t>(group.rank())] = own;
   const bool mapped = map_neighbours(*context, group, reach.heap, offers, *region);
   const bool is_alone = reach.heap == nullptr;
   const Outcome all = least(group, {static_cast<std::uint8_t>(mapped), static_cast<std::uint8_t>(is_alone)});
   if (all.alone == 1) warn(*context, "no two ranks of the group share memory");
-  if (all.mapped == 0 || all.alone == 1) return nullptr;
-  return region;
+  if (all.mapped == 0 || all.alone == 1) return own;
+  const std::lock_guard lock(mutex_);
+  regions_.push_back(region);
+  return {std::move(region), own.get()};
 }
 
 std::shared_ptr<void> SharedRegions::allocate(CommunicatorState& group, std::size_t bytes) {
-  if (group.size() == 1 || bytes == 0) return ordinary_memory(bytes);
-  auto region = share(group, bytes);
-  if (region == nullptr) return ordinary_memory(bytes);
-  const std::lock_guard lock(mutex_);
-  regions_.push_back(region);
-  std::byte* const own = region->of_member[static_cast<std::size_t>(group.rank())].get();
-  return {std::const_pointer_cast<SharedRegion>(std::move(region)), own};
+  if (group.size() == 1 || bytes == 0) {
+    auto memory = ordinary_memory(bytes);
+    if (memory == nullptr) throw no_memory(group, bytes, 0);
+    return memory;
+  }
+  try {
+    return share(group, bytes);
+  } catch (const std::bad_alloc&) {
+    group.abort("no memory left in allocate()");
+    throw;
+  }
 }
 
 std::optional<SharedRegions::Place> SharedRegions::find(const void* begin, std::size_t bytes, int rank) {

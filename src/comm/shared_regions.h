@@ -17,7 +17,7 @@ class CommunicatorState;
 // Thread-safe; allocate() by one thread at a time, like every collective.
 class SharedRegions {
  public:
-  // Collective over the group. Throws Error.
+  // Collective over the group. Throws Error; an exception that only this rank meets aborts the group.
   std::shared_ptr<void> allocate(CommunicatorState& group, std::size_t bytes);
 
   // The region that the range lies in, and where, in bytes.
@@ -28,7 +28,7 @@ class SharedRegions {
   std::optional<Place> find(const void* begin, std::size_t bytes, int rank);
 
  private:
-  std::shared_ptr<const engine::SharedRegion> share(CommunicatorState& group, std::size_t bytes);
+  std::shared_ptr<void> share(CommunicatorState& group, std::size_t bytes);
 
   std::mutex mutex_;
   std::vector<std::weak_ptr<const engine::SharedRegion>> regions_;  // guarded by mutex_

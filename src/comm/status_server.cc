@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "os/socket.h"
+#include "os/thread.h"
 #include "os/unix_socket.h"
 
 namespace qccl::comm {
@@ -12,6 +13,8 @@ namespace {
 
 // For one who asks and does not read.
 constexpr Nanoseconds kPatience = std::chrono::seconds(1);
+// Until an accept that failed, for want of descriptors or memory, is tried again.
+constexpr Nanoseconds kRest = std::chrono::milliseconds(20);
 
 }  // namespace
 
@@ -32,11 +35,14 @@ StatusServer::~StatusServer() {
 void StatusServer::serve() {
   const SteadyClock clock;
   while (!stopping_.load()) {
-    const auto ready = os::wait_ready(listener_, os::Direction::read, kForever, clock);
-    if (!ready) return;
-    auto connection = os::accept_connection(listener_);
-    if (!connection || stopping_.load()) return;
-    if (*connection) answer(**connection);
+    auto ready = os::wait_ready(listener_, os::Direction::read, kForever, clock);
+    if (stopping_.load()) return;
+    auto connection = ready ? os::accept_connection(listener_) : ready.failure();
+    if (!connection) {
+      os::pause(kRest);
+    } else if (*connection) {
+      answer(**connection);
+    }
   }
 }
 

@@ -147,8 +147,9 @@ void BoardOperation::take_parts(std::size_t offset_bytes) {
 }
 
 Status BoardOperation::unexpected(int peer) const {
-  return Failure(ErrorKind::corrupt_data,
-                 fmt::format("rank {} sent a frame of an operation that goes through shared memory", peer));
+  return Failure(
+      ErrorKind::corrupt_data,
+      fmt::format("rank {} sent a frame of an operation that goes through shared memory", group_.world_rank(peer)));
 }
 
 Status BoardOperation::on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) {

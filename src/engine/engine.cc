@@ -238,15 +238,14 @@ bool Engine::receive_frames() {
 bool Engine::is_intact(const FrameHeader& header, const ReceivedFrame& frame) {
   const ConstBytes payload = frame.payload();
   if (payload.size() != header.payload_bytes) {
-    lose_peer(frame.peer,
-              fmt::format("sent a frame of {} bytes that says {}", wire::kHeaderBytes + payload.size(),
-                          wire::kHeaderBytes + header.payload_bytes),
-              ErrorKind::corrupt_data);
+    give_up(frame.peer, ErrorKind::corrupt_data,
+            fmt::format("sent a frame of {} bytes that says {}", wire::kHeaderBytes + payload.size(),
+                        wire::kHeaderBytes + header.payload_bytes));
     return false;
   }
   if (header.payload_checksum != 0 && header.payload_checksum != wire::payload_checksum(payload)) {
-    lose_peer(frame.peer, "sent a payload that fails its checksum: the network or a machine damages data",
-              ErrorKind::corrupt_data);
+    give_up(frame.peer, ErrorKind::corrupt_data,
+            "sent a payload that fails its checksum: the network or a machine damages data");
     return false;
   }
   return true;
@@ -254,24 +253,26 @@ bool Engine::is_intact(const FrameHeader& header, const ReceivedFrame& frame) {
 
 // The header is copied out before it is checked: the frame may lie in memory that a peer can write.
 void Engine::on_frame(const ReceivedFrame& frame) {
+  PeerState& sender = peers_[static_cast<std::size_t>(frame.peer)];
+  if (sender.lost) return transport_.release(frame);
   std::array<std::byte, wire::kHeaderBytes> copy;
   if (frame.bytes.size() < copy.size()) {
-    lose_peer(frame.peer, "sent a frame shorter than its header", ErrorKind::corrupt_data);
+    give_up(frame.peer, ErrorKind::corrupt_data, "sent a frame shorter than its header");
     return transport_.release(frame);
   }
   std::memcpy(copy.data(), frame.bytes.data(), copy.size());
   const auto decoded = wire::decode_header(copy.data());
   if (!decoded.ok()) {
-    lose_peer(frame.peer, decoded.error().message, ErrorKind::corrupt_data);
+    give_up(frame.peer, ErrorKind::corrupt_data, "sent a bad frame: " + decoded.error().message);
     return transport_.release(frame);
   }
   const FrameHeader& header = decoded.value();
   if (!is_intact(header, frame)) return transport_.release(frame);
-  peers_[static_cast<std::size_t>(frame.peer)].last_heard = now_;
+  sender.last_heard = now_;
   outlet_.note_eager_returned(frame.peer, header.eager_consumed);
   if (header.kind == FrameKind::heartbeat) return transport_.release(frame);
-  if (header.kind == FrameKind::goodbye) {
-    on_goodbye(frame.peer);
+  if (header.kind == FrameKind::goodbye || header.kind == FrameKind::given_up) {
+    header.kind == FrameKind::goodbye ? on_goodbye(frame.peer) : on_given_up(frame.peer, frame.payload());
     return transport_.release(frame);
   }
   if (Group* target = group(header.group)) return on_group_frame(*target, header, frame);
@@ -284,7 +285,7 @@ void Engine::keep(std::vector<StoredFrame>& where, std::size_t kept, const Frame
                   const ReceivedFrame& frame) {
   if (kept < kMaxStoredFrames) return where.push_back({frame.peer, header, frame});
   outlet_.consume(header, frame);
-  lose_peer(frame.peer, fmt::format("sent more than {} frames ahead", kMaxStoredFrames));
+  give_up(frame.peer, ErrorKind::peer_lost, fmt::format("was lost: sent more than {} frames ahead", kMaxStoredFrames));
 }
 
 void Engine::discard_all(std::vector<StoredFrame>& stored) {
@@ -293,7 +294,8 @@ void Engine::discard_all(std::vector<StoredFrame>& stored) {
 
 void Engine::on_group_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
   if (group.index_of[static_cast<std::size_t>(frame.peer)] < 0) {
-    lose_peer(frame.peer, fmt::format("sent a frame of group '{}', of which it is no member", group.name));
+    give_up(frame.peer, ErrorKind::peer_lost,
+            fmt::format("was lost: sent a frame of group '{}', of which it is no member", group.name));
     return outlet_.consume(header, frame);
   }
   if (header.kind == FrameKind::poison) {
@@ -505,8 +507,12 @@ void Engine::queue_note(int peer, FrameHeader header, std::span<const char> text
 bool Engine::send_notes() {
   const std::size_t before = notes_.size();
   std::erase_if(notes_, [this](const Note& note) {
-    return peers_[static_cast<std::size_t>(note.peer)].lost ||
-           outlet_.send_control(note.peer, note.header, note.payload);
+    const PeerState& peer = peers_[static_cast<std::size_t>(note.peer)];
+    const bool is_last = note.header.kind == FrameKind::given_up;
+    if (peer.gone || (peer.lost && !is_last)) return true;
+    if (!outlet_.send_control(note.peer, note.header, note.payload)) return false;
+    if (is_last) transport_.disconnect(note.peer);
+    return true;
   });
   return notes_.size() != before;
 }

@@ -116,8 +116,9 @@ class Engine : private PayloadPlacement {
   struct PeerState {
     TimePoint last_heard{};
     bool lost = false;
+    bool gone = false;  // lost, and its connection has ended
     bool departed = false;
-    std::string loss_cause;
+    std::string what;  // became of it, where it is lost: "was lost: end of file"
   };
   // A control frame that could not be sent yet.
   struct Note {
@@ -180,7 +181,10 @@ class Engine : private PayloadPlacement {
   void poison_peers(const Group& group, std::string_view text);
 
   bool look_for_losses();
-  void lose_peer(int peer, const std::string& cause, ErrorKind kind = ErrorKind::peer_lost);
+  void lose_peer(int peer, ErrorKind kind, const std::string& what, bool tell_others = true);
+  // The same for a peer whose connection may still work: it is told, and then disconnected.
+  void give_up(int peer, ErrorKind kind, const std::string& what);
+  void on_given_up(int peer, ConstBytes payload);
   void look_for_absent(Operation& operation);
   void on_goodbye(int peer);
   void check_timers();

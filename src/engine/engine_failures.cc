@@ -17,6 +17,13 @@ std::string_view as_text(ConstBytes payload) { return {reinterpret_cast<const ch
 
 double seconds(Nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
+// The kind that a line of a note names.
+std::optional<ErrorKind> kind_in(std::string_view line) {
+  const int kind = std::atoi(std::string(line).c_str());
+  if (kind < 0 || kind > static_cast<int>(ErrorKind::unsupported)) return std::nullopt;
+  return static_cast<ErrorKind>(kind);
+}
+
 std::string rank_list(const Group& group, const std::vector<int>& members) {
   std::vector<int> ranks;
   for (const int member : members) ranks.push_back(group.world_rank(member));
@@ -61,32 +68,54 @@ std::optional<ErrorInfo> Engine::given_up(const internal::WorkState& work, Milli
 // A loss counts one round after it was seen: where a rank ended because another one had left, that one's goodbye may
 // still wait in its own connection, and is the better reason.
 bool Engine::look_for_losses() {
-  for (const auto& loss : losses_) lose_peer(loss.peer, loss.cause);
+  for (const auto& loss : losses_) {
+    peers_[static_cast<std::size_t>(loss.peer)].gone = true;
+    lose_peer(loss.peer, ErrorKind::peer_lost, "was lost: " + loss.cause);
+  }
   losses_.clear();
   while (auto loss = transport_.next_loss()) losses_.push_back(std::move(*loss));
   return !losses_.empty();
 }
 
-void Engine::lose_peer(int peer, const std::string& cause, ErrorKind kind) {
+void Engine::lose_peer(int peer, ErrorKind kind, const std::string& what, bool tell_others) {
   PeerState& state = peers_[static_cast<std::size_t>(peer)];
   if (state.lost) return;
   state.lost = true;
-  state.loss_cause = cause;
+  state.what = what;
   if (state.departed) return;  // it had said goodbye
-  const std::string what = fmt::format("rank {} {}{}", peer, kind == ErrorKind::peer_lost ? "was lost: " : "", cause);
   for (auto& [id, group] : groups_) {
     if (group->index_of[static_cast<std::size_t>(peer)] < 0 || group->failure) continue;
     const auto hit = std::find_if(operations_.begin(), operations_.end(), [&](const auto& operation) {
       return operation != nullptr && &operation->group() == group.get();
     });
     if (hit == operations_.end()) {
-      set_failure(*group, group_error(*group, kind, peer, what), true);
+      set_failure(*group, group_error(*group, kind, peer, fmt::format("rank {} {}", peer, what)), tell_others);
       continue;
     }
-    ErrorInfo failure = failure_of(**hit, kind, fmt::format("{} ({})", what, progress_text((*hit)->waiting())));
+    ErrorInfo failure =
+        failure_of(**hit, kind, fmt::format("rank {} {} ({})", peer, what, progress_text((*hit)->waiting())));
     failure.peer = peer;
-    set_failure(*group, std::move(failure), true);
+    set_failure(*group, std::move(failure), tell_others);
   }
+}
+
+void Engine::give_up(int peer, ErrorKind kind, const std::string& what) {
+  if (peers_[static_cast<std::size_t>(peer)].lost) return;
+  queue_note(peer, {.kind = FrameKind::given_up},
+             fmt::format("{}\n{}", static_cast<int>(kind), what.substr(0, kMaxPoisonText)));
+  lose_peer(peer, kind, what);
+  send_notes();
+}
+
+// Payload: kind, and what became of this rank in the peer's eyes, a line each. The peer tells the others: they would
+// blame the peer if they heard of this from here.
+void Engine::on_given_up(int peer, ConstBytes payload) {
+  const std::string_view text = as_text(payload);
+  const auto end = text.find('\n');
+  const std::string_view reason = end == std::string_view::npos ? "does not say why" : text.substr(end + 1);
+  lose_peer(peer, kind_in(text.substr(0, end)).value_or(ErrorKind::peer_lost),
+            fmt::format("gave this rank up: it {}", reason), false);
+  transport_.disconnect(peer);
 }
 
 void Engine::on_goodbye(int peer) {
@@ -112,8 +141,7 @@ void Engine::look_for_absent(Operation& operation) {
     const int peer = owner.world_rank(member);
     const PeerState& state = peers_[static_cast<std::size_t>(peer)];
     if ((!state.departed && !state.lost) || !operation.lacks(member)) continue;
-    const std::string how =
-        state.departed ? "left the job (closed its communicator or exited)" : "was lost: " + state.loss_cause;
+    const std::string how = state.departed ? "left the job (closed its communicator or exited)" : state.what;
     ErrorInfo failure =
         failure_of(operation, ErrorKind::peer_lost, fmt::format("rank {} can't take part, it {}", peer, how));
     failure.peer = peer;
@@ -128,8 +156,7 @@ void Engine::on_poison(Group& group, int peer, ConstBytes payload) {
   const auto second = first == std::string_view::npos ? first : text.find('\n', first + 1);
   ErrorInfo failure = group_error(group, ErrorKind::aborted, peer, fmt::format("rank {} failed", peer));
   if (second != std::string_view::npos) {
-    const int kind = std::atoi(std::string(text.substr(0, first)).c_str());
-    if (kind >= 0 && kind <= static_cast<int>(ErrorKind::unsupported)) failure.kind = static_cast<ErrorKind>(kind);
+    failure.kind = kind_in(text.substr(0, first)).value_or(failure.kind);
     failure.peer = std::atoi(std::string(text.substr(first + 1, second - first - 1)).c_str());
     if (failure.peer < -1 || failure.peer >= options_.world) failure.peer = peer;
     failure.message = fmt::format("QCCL rank {}, group '{}': rank {} reports: {}", options_.rank, group.name, peer,
@@ -225,7 +252,8 @@ void Engine::check_silent_peers() {
     }
   }
   for (const auto& [peer, silence] : silent) {
-    lose_peer(peer, fmt::format("silent for {:.3g} s: stopped or unreachable", seconds(silence)));
+    give_up(peer, ErrorKind::peer_lost,
+            fmt::format("was lost: silent for {:.3g} s: stopped or unreachable", seconds(silence)));
   }
 }
 

@@ -10,6 +10,8 @@
 namespace qccl::engine {
 namespace {
 
+static_assert((plan::kMaxPhase & kEagerFlag) == 0);
+
 using plan::Step;
 using plan::StepKind;
 using wire::FrameHeader;
@@ -167,25 +169,26 @@ void PlanOperation::add_streams(LaneRun& run, const Step& step) {
   }
 }
 
-// In all_to_all frames name the length of their piece (plan/exchange.cc), which each of the two
-// ranks was told by its caller.
+// In all_to_all frames name the length of their piece, which each of the two ranks was told by its caller.
 Status PlanOperation::unexpected(int peer, const FrameHeader& header, const std::string& what) const {
+  const int world_peer = group_.world_rank(peer);
+  const auto phase = static_cast<std::uint16_t>(header.phase & ~kEagerFlag);
   if (post_.call.collective == Collective::all_to_all && !post_.call.counts.empty()) {
-    const int world_peer = group_.world_rank(peer);
     const int self = group_.world_rank(group_.rank);
     const bool sends = header.kind == FrameKind::data || header.kind == FrameKind::request;
     const std::size_t own = static_cast<std::size_t>(peer + (sends ? group_.world() : 0));
-    if (static_cast<std::uint32_t>(post_.call.counts[own]) != header.chunk) {
+    const std::uint64_t length = plan::length_of_piece(phase, header.chunk);
+    if (post_.call.counts[own] != length) {
       return Failure(
           ErrorKind::misuse,
           fmt::format("rank {} {} {} elements, but rank {} {} {}", world_peer,
-                      sends ? fmt::format("sends rank {}", self) : fmt::format("receives from rank {}", self),
-                      header.chunk, self, sends ? "receives" : "sends", post_.call.counts[own]));
+                      sends ? fmt::format("sends rank {}", self) : fmt::format("receives from rank {}", self), length,
+                      self, sends ? "receives" : "sends", post_.call.counts[own]));
     }
   }
   return Failure(ErrorKind::corrupt_data,
-                 fmt::format("rank {} {} phase {} chunk {} slice {}, which {} does not expect now", peer, what,
-                             header.phase & ~kEagerFlag, header.chunk, header.slice, post_.call.describe()));
+                 fmt::format("rank {} {} phase {} chunk {} slice {}, which {} does not expect now", world_peer, what,
+                             phase, header.chunk, header.slice, post_.call.describe()));
 }
 
 // ---- frames from peers

@@ -2,15 +2,11 @@
 
 #include <unistd.h>
 
-#include "os/fork_list.h"
-
 namespace qccl::os {
 
-Fd::Fd(int fd) : fd_(fd), generation_(fork_generation()) {
+Fd::Fd(int fd) : fd_(fd) {
   if (fd >= 0) add_to_fork_list(fd);
 }
-
-bool Fd::inherited() const { return fd_ >= 0 && generation_ != fork_generation(); }
 
 void Fd::reset() {
   const bool not_ours = inherited();

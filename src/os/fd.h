@@ -3,8 +3,9 @@
 // inherited Fd's descriptor is already closed, and its destructor does nothing.
 #pragma once
 
-#include <cstdint>
 #include <utility>
+
+#include "os/fork_list.h"
 
 namespace qccl::os {
 
@@ -14,12 +15,12 @@ class Fd {
   // Takes ownership and puts the descriptor on the fork list. -1 is "none".
   explicit Fd(int fd);
   ~Fd() { reset(); }
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)), generation_(other.generation_) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)), mark_(other.mark_) {}
   Fd& operator=(Fd&& other) noexcept {
     if (this != &other) {
       reset();
       fd_ = std::exchange(other.fd_, -1);
-      generation_ = other.generation_;
+      mark_ = other.mark_;
     }
     return *this;
   }
@@ -30,12 +31,12 @@ class Fd {
   bool valid() const { return fd_ >= 0; }
   // True in a forked child of the process that opened it: the descriptor is closed here, and its
   // number may be another's by now.
-  bool inherited() const;
+  bool inherited() const { return fd_ >= 0 && mark_.inherited(); }
   void reset();
 
  private:
   int fd_ = -1;
-  std::uint32_t generation_ = 0;  // fork_generation() of the process that opened it
+  ForkMark mark_;
 };
 
 }  // namespace qccl::os

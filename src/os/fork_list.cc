@@ -48,8 +48,6 @@ void remove_from_fork_list(int fd) {
   if (fits(fd)) listed[fd / kBitsPerWord].fetch_and(~bit_of(fd), std::memory_order_relaxed);
 }
 
-bool in_forked_child() { return fork_generation() != 0; }
-
 std::uint32_t fork_generation() { return generation.load(std::memory_order_relaxed); }
 
 }  // namespace qccl::os

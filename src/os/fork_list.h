@@ -14,13 +14,19 @@ namespace qccl::os {
 void add_to_fork_list(int fd);
 void remove_from_fork_list(int fd);
 
-// True in a process that was forked by one with listed descriptors (or by such a child): what it
-// inherited can't talk to peers any more. A process that never had any forks clean children,
-// which may use the library on their own. Cheap.
-bool in_forked_child();
-
-// How many such forks lie between this process and the first of its ancestors. What was opened
-// in an earlier generation is closed in this one.
+// How many forks with listed descriptors lie between this process and the first of its ancestors.
+// What was opened in an earlier generation is closed in this one. Cheap.
 std::uint32_t fork_generation();
+
+// What an object keeps to know its copy in a forked child: there its threads do not exist and its
+// descriptors are closed. The child may make objects of its own.
+class ForkMark {
+ public:
+  // The object was made by an ancestor of this process.
+  bool inherited() const { return generation_ != fork_generation(); }
+
+ private:
+  std::uint32_t generation_ = fork_generation();  // of the process that made it
+};
 
 }  // namespace qccl::os

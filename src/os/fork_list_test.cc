@@ -45,10 +45,11 @@ TEST(ForkList, a_child_keeps_no_listed_descriptor_and_its_reader_sees_end_of_fil
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   const Fd read_end(ends[0]);
   std::optional<Fd> write_end(std::in_place, ends[1]);
+  const ForkMark mark;
   const int status =
-      in_child([&] { return (is_open(ends[0]) ? 1 : 0) + (is_open(ends[1]) ? 2 : 0) + (in_forked_child() ? 0 : 4); });
+      in_child([&] { return (is_open(ends[0]) ? 1 : 0) + (is_open(ends[1]) ? 2 : 0) + (mark.inherited() ? 0 : 4); });
   EXPECT_EQ(status, 0);
-  EXPECT_FALSE(in_forked_child());
+  EXPECT_FALSE(mark.inherited());
   EXPECT_TRUE(is_open(ends[0]));
 }
 
@@ -75,9 +76,21 @@ TEST(ForkList, an_inherited_fd_leaves_alone_what_the_child_opened_under_its_numb
   EXPECT_EQ(status, 0);
 }
 
+TEST(ForkList, what_a_child_makes_itself_is_not_inherited) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const Fd read_end(ends[0]), write_end(ends[1]);
+  const ForkMark of_parent;
+  const int status = in_child([&] {
+    const ForkMark own;
+    return (of_parent.inherited() ? 0 : 1) + (own.inherited() ? 2 : 0);
+  });
+  EXPECT_EQ(status, 0);
+}
+
 TEST(ForkList, a_process_without_listed_descriptors_forks_clean_children) {
-  ASSERT_FALSE(in_forked_child());
-  EXPECT_EQ(in_child([] { return in_forked_child() ? 1 : 0; }), 0);
+  const ForkMark mark;
+  EXPECT_EQ(in_child([&] { return mark.inherited() ? 1 : 0; }), 0);
 }
 
 TEST(ForkList, descriptors_beyond_the_table_are_ignored) {
@@ -85,7 +98,8 @@ TEST(ForkList, descriptors_beyond_the_table_are_ignored) {
   add_to_fork_list(-1);
   remove_from_fork_list(1 << 20);
   remove_from_fork_list(-1);
-  EXPECT_EQ(in_child([] { return in_forked_child() ? 1 : 0; }), 0);
+  const ForkMark mark;
+  EXPECT_EQ(in_child([&] { return mark.inherited() ? 1 : 0; }), 0);
 }
 
 }  // namespace

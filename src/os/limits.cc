@@ -23,6 +23,7 @@ Limit limit_of(int resource) {
 
 Limit open_files_limit() { return limit_of(RLIMIT_NOFILE); }
 Limit locked_memory_limit() { return limit_of(RLIMIT_MEMLOCK); }
+Limit file_size_limit() { return limit_of(RLIMIT_FSIZE); }
 
 std::uint64_t open_file_count() {
   std::error_code failed;

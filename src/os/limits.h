@@ -18,6 +18,7 @@ struct Limit {
 
 Limit open_files_limit();                      // RLIMIT_NOFILE, a count
 Limit locked_memory_limit();                   // RLIMIT_MEMLOCK, bytes
+Limit file_size_limit();                       // RLIMIT_FSIZE, bytes; bounds shared memory too
 std::uint64_t open_file_count();               // descriptors this process has; 0 if /proc does not tell
 std::uint64_t spare_files();                   // descriptors that it may still open
 int online_cpus();                             // cores of the host, at least 1

@@ -6,12 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <fstream>
 #include <string>
 
 #include "os/error.h"
+#include "os/limits.h"
 
 namespace qccl::os {
 namespace {
@@ -55,6 +57,16 @@ Status seal(const Fd& fd) {
   return os_failure("can't seal shared memory", errno);
 }
 
+constexpr std::uint64_t kPageBytes = 4096;
+
+// The system ends a process by SIGXFSZ whose file would outgrow the limit, so we ask first.
+Status check_file_size(std::uint64_t bytes, const std::string& what) {
+  const std::uint64_t limit = file_size_limit().soft;
+  if (bytes <= limit) return {};
+  return Failure(ErrorKind::resource_exhausted, what + ": files are limited to " + std::to_string(limit) +
+                                                    " bytes, shared memory included (raise it: ulimit -f unlimited)");
+}
+
 constexpr const char* kRaiseLimit = " (raise the memory limit or /dev/shm)";
 
 }  // namespace
@@ -67,6 +79,7 @@ void Mapping::reset() {
 Result<SharedMemory> create_shared_memory(const char* name, std::size_t bytes) {
   const std::string what = "can't get " + std::to_string(bytes) + " bytes of shared memory";
   QCCL_TRY(ask_for(bytes, what));
+  QCCL_TRY(check_file_size(bytes, what));
   Fd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return os_failure(ErrorKind::resource_exhausted, what, errno);
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 || allocate_pages(fd.get(), bytes) != 0) {
@@ -104,13 +117,15 @@ Result<Mapping> map_shared_memory(const Fd& fd, std::size_t bytes) {
 
 // ---- heaps
 
-Result<Fd> create_shared_heap(const char* name, std::uint64_t bytes) {
+Result<SharedHeapFile> create_shared_heap(const char* name, std::uint64_t most_bytes) {
+  QCCL_TRY(check_file_size(kPageBytes, "can't make a heap of shared memory"));
+  const std::uint64_t bytes = std::min(most_bytes, file_size_limit().soft / kPageBytes * kPageBytes);
   Fd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid() || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return os_failure(ErrorKind::resource_exhausted, "can't make a heap of shared memory", errno);
   }
   QCCL_TRY(seal(fd));
-  return fd;
+  return SharedHeapFile{std::move(fd), bytes};
 }
 
 Status commit_pages(const Fd& heap, std::uint64_t offset, std::size_t bytes) {

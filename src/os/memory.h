@@ -54,8 +54,14 @@ Result<SharedMemory> create_shared_memory(const char* name, std::size_t bytes);
 // is a memfd of exactly `bytes` that is sealed against shrinking, so that reads can't fault.
 Result<Mapping> map_shared_memory(const Fd& fd, std::size_t bytes);
 
-// A heap of `bytes` in which no page exists yet and which can neither shrink nor grow.
-Result<Fd> create_shared_heap(const char* name, std::uint64_t bytes);
+struct SharedHeapFile {
+  Fd fd;
+  std::uint64_t bytes = 0;
+};
+
+// A heap of `most_bytes`, or as large as the limit on file sizes lets it be, in which no page exists yet and which can
+// neither shrink nor grow. ResourceExhausted if not even a page fits the limit.
+Result<SharedHeapFile> create_shared_heap(const char* name, std::uint64_t most_bytes);
 // Gives the range of a heap its pages now. ResourceExhausted if the memory is not to be had.
 Status commit_pages(const Fd& heap, std::uint64_t offset, std::size_t bytes);
 // Takes the pages of the range back; who still maps it reads zeros.

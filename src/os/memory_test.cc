@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -68,6 +69,50 @@ TEST(SharedMemory, a_descriptor_that_is_no_memory_is_corrupt_data) {
   const auto mapping = map_shared_memory(*bell, kBytes);
   ASSERT_FALSE(mapping.ok());
   EXPECT_EQ(mapping.error().kind, ErrorKind::corrupt_data);
+}
+
+// While it lives no file of this process may become larger.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit low = before_;
+    low.rlim_cur = bytes;
+    ::setrlimit(RLIMIT_FSIZE, &low);
+  }
+  ~FileSizeLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(SharedMemory, over_the_limit_on_file_sizes_is_resource_exhausted_with_the_remedy) {
+  const FileSizeLimit limit(kBytes);
+  EXPECT_TRUE(create_shared_memory("test", kBytes).ok());
+  const auto memory = create_shared_memory("test", kBytes + 4096);
+  ASSERT_FALSE(memory.ok());
+  EXPECT_EQ(memory.error().kind, ErrorKind::resource_exhausted);
+  EXPECT_NE(memory.error().message.find("files are limited to 65536 bytes"), std::string::npos);
+  EXPECT_NE(memory.error().message.find("ulimit -f unlimited"), std::string::npos) << memory.error().message;
+}
+
+TEST(SharedHeap, has_the_size_asked_for_unless_files_are_limited) {
+  constexpr std::uint64_t kHeap = std::uint64_t{1} << 46;
+  auto heap = create_shared_heap("test", kHeap).take_or_throw();
+  EXPECT_EQ(heap.bytes, kHeap);
+  EXPECT_TRUE(check_shared_heap(heap.fd, kHeap).ok());
+  const FileSizeLimit limit(10 * 4096 + 1);
+  heap = create_shared_heap("test", kHeap).take_or_throw();
+  EXPECT_EQ(heap.bytes, 10u * 4096);
+  EXPECT_TRUE(check_shared_heap(heap.fd, heap.bytes).ok());
+  EXPECT_TRUE(commit_pages(heap.fd, 9 * 4096, 4096).ok()) << "all of it is to be had";
+}
+
+TEST(SharedHeap, of_less_than_a_page_is_resource_exhausted) {
+  const FileSizeLimit limit(4095);
+  const auto heap = create_shared_heap("test", 1 << 20);
+  ASSERT_FALSE(heap.ok());
+  EXPECT_EQ(heap.error().kind, ErrorKind::resource_exhausted);
 }
 
 TEST(Mapping, moving_leaves_the_source_empty_and_the_memory_mapped) {

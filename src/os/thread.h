@@ -10,7 +10,7 @@ namespace qccl::os {
 
 // Starts a thread that takes no signals (they stay the program's) and shows as `name` (at most 15
 // characters) in ps and debuggers. The owner joins it; in a forked child, where it does not
-// exist, the owner detaches it instead (see fork_generation()).
+// exist, the owner detaches it instead (see ForkMark).
 std::thread start_thread(const char* name, std::function<void()> body);
 
 // Lets this thread rest before it tries something again that gives no event to wait for.

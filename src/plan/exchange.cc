@@ -1,7 +1,7 @@
 // all_to_all: rank r's piece p goes to rank p's place r. One-shot sends all pieces at once;
 // pairwise sends one after the other, rank r to r + 1, r + 2 and so on, so that receivers are not
-// all met at once. Frames name the piece's length where other collectives name a chunk, so that
-// ranks that count differently notice; empty pieces travel for the same reason.
+// all met at once. Frames name the piece's length where other collectives name phase and chunk, so
+// that ranks that count differently notice; empty pieces travel for the same reason.
 #include "plan/builder.h"
 
 namespace qccl::plan {
@@ -23,6 +23,7 @@ std::vector<Range> pieces(const Builder& b, bool received) {
 
 Lane lane_of(Range input, Range output, Step step) {
   const std::uint64_t count = step.kind == StepKind::recv_copy ? output.count : input.count;
+  step.phase = static_cast<std::uint16_t>(count >> 32 & kMaxPhase);
   return {.chunk = static_cast<std::uint32_t>(count),
           .input_begin = input.begin,
           .output_begin = output.begin,

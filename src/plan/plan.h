@@ -32,6 +32,9 @@ enum class StepKind : std::uint8_t {
   local_copy,    // output slice = input slice
 };
 
+// Frames have a bit less than 16 for it.
+inline constexpr std::uint16_t kMaxPhase = 0x7FFF;
+
 struct Step {
   StepKind kind;
   std::uint16_t phase = 0;
@@ -86,6 +89,11 @@ constexpr Algorithm built_for(Algorithm algorithm, bool compressed) {
 // What `rank` does. Lanes over empty chunks are left out, except in all_to_all, where only the two
 // ranks know; where the whole call has no elements it is a barrier, whose frames have no payload.
 Role make_role(const Request& request, int rank);
+
+// How many elements the streams of an all_to_all's piece say that it has: less than 2^47, which no memory holds.
+constexpr std::uint64_t length_of_piece(std::uint16_t phase, std::uint32_t chunk) {
+  return std::uint64_t{phase} << 32 | chunk;
+}
 
 // The chunks of the request's data; what streams carry. One for each owner where there are owners.
 std::vector<Range> chunks(const Request& request);

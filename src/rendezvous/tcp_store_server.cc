@@ -372,7 +372,7 @@ Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::serve(Door door, std::op
 }
 
 TcpStoreServer::TcpStoreServer(std::unique_ptr<Loop> loop, std::uint16_t port, os::Fd own_client)
-    : loop_(std::move(loop)), port_(port), own_client_(std::move(own_client)), fork_generation_(os::fork_generation()) {
+    : loop_(std::move(loop)), port_(port), own_client_(std::move(own_client)) {
   thread_ = os::start_thread("qccl-store", [this] { loop_->run(); });
 }
 
@@ -380,7 +380,7 @@ TcpStoreServer::~TcpStoreServer() { stop(Nanoseconds::zero()); }
 
 void TcpStoreServer::stop(Nanoseconds linger) {
   if (!thread_.joinable()) return;
-  if (fork_generation_ != os::fork_generation()) {
+  if (mark_.inherited()) {
     thread_.detach();
     return;
   }

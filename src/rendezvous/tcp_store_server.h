@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "os/fd.h"
+#include "os/fork_list.h"
 #include "rendezvous/job_keys.h"
 
 namespace qccl::rendezvous {
@@ -58,7 +59,7 @@ class TcpStoreServer {
   std::uint16_t port_;
   os::Fd own_client_;
   std::thread thread_;
-  std::uint32_t fork_generation_;
+  os::ForkMark mark_;
 };
 
 }  // namespace qccl::rendezvous

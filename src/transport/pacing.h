@@ -33,6 +33,7 @@ class PacedTransport final : public Transport {
   void withdraw() override { inner_->withdraw(); }
   bool progress() override { return inner_->progress(); }
   std::optional<PeerLoss> next_loss() override { return inner_->next_loss(); }
+  void disconnect(int peer) override { inner_->disconnect(peer); }
   void sleep(TimePoint deadline, const Clock& clock) override;
   void wake() override { inner_->wake(); }
   TimePoint next_send_time() const override;

@@ -25,6 +25,7 @@ class Sink final : public Transport {
   void release(const ReceivedFrame&) override {}
   bool progress() override { return false; }
   std::optional<PeerLoss> next_loss() override { return std::nullopt; }
+  void disconnect(int) override {}
   void sleep(TimePoint deadline, const Clock&) override {
     slept_until = deadline;
     clock_.advance_to(deadline);

@@ -26,6 +26,7 @@ class Router final : public Transport {
   void withdraw() override;
   bool progress() override;
   std::optional<PeerLoss> next_loss() override;
+  void disconnect(int peer) override { endpoint(peer).disconnect(peer); }
   void sleep(TimePoint deadline, const Clock& clock) override;
   void wake() override { poller_->wake(); }
   bool is_local(int peer) const override { return endpoint(peer).is_local(peer); }

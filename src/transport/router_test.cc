@@ -55,6 +55,7 @@ class Scripted final : public Endpoint {
     losses.pop_front();
     return loss;
   }
+  void disconnect(int peer) override { disconnected.insert(peer); }
   bool arm() override {
     armed = true;
     return may_sleep;
@@ -77,7 +78,7 @@ class Scripted final : public Endpoint {
 
   Nothing own_board;
   std::deque<int> frames, losses;
-  std::set<int> released;
+  std::set<int> released, disconnected;
   bool moves = false, armed = false, may_sleep = true, is_flushed = true, closed = false;
   int reserved_for = -1, woken = 0;
   std::size_t committed = 0;
@@ -105,6 +106,14 @@ struct Two {
   Scripted* far;
   std::unique_ptr<Router> router;
 };
+
+TEST(Router, disconnects_by_the_endpoint_of_the_peer) {
+  Two two;
+  two.router->disconnect(3);
+  two.router->disconnect(1);
+  EXPECT_EQ(two.far->disconnected, std::set<int>{3});
+  EXPECT_EQ(two.near->disconnected, std::set<int>{1});
+}
 
 TEST(Router, sends_by_the_endpoint_of_the_peer) {
   Two two;

@@ -134,6 +134,9 @@ class Transport {
     std::string cause;
   };
   virtual std::optional<PeerLoss> next_loss() = 0;
+  // Ends the connection with `peer`, who sees end of file behind all that was committed to it. Nothing more is sent to
+  // the peer, received from it or said of its loss; frames that were received stay until release().
+  virtual void disconnect(int peer) = 0;
 
   // Blocks until a frame may have arrived, a send may go on, a peer is lost, wake() is called, or
   // `deadline` passes. May return early. The caller tries progress() again in any case.

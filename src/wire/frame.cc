@@ -54,7 +54,7 @@ Result<FrameHeader> decode_header(const std::byte* source) {
   header.epoch = load<std::uint32_t>(source + 44);
   header.payload_checksum = load<std::uint64_t>(source + 48);
   header.eager_consumed = load<std::uint32_t>(source + 56);
-  if (kind < 1 || kind > static_cast<std::uint16_t>(FrameKind::message_grant)) {
+  if (kind < 1 || kind > static_cast<std::uint16_t>(FrameKind::given_up)) {
     return Failure(ErrorKind::corrupt_data, "frame of unknown kind " + std::to_string(kind));
   }
   if (header.payload_bytes > kPayloadLimit) {

@@ -36,10 +36,11 @@ enum class FrameKind : std::uint16_t {
   poison = 4,       // payload: PoisonNote; the group is lost
   fingerprint = 5,  // payload: CallNote; this is my call of that sequence
   heartbeat = 6,
-  goodbye = 7,        // this rank leaves in good order
-  message = 8,        // payload: Envelope, and all of the data where the eager flag is set
-  message_data = 9,   // one slice of a message's data
-  message_grant = 10  // leave to send slices of a message up to `slice`
+  goodbye = 7,         // this rank leaves in good order
+  message = 8,         // payload: Envelope, and all of the data where the eager flag is set
+  message_data = 9,    // one slice of a message's data
+  message_grant = 10,  // leave to send slices of a message up to `slice`
+  given_up = 11        // payload: kind, reason; the sender holds the receiver for lost and sends no more
 };
 
 struct FrameHeader {

@@ -109,6 +109,28 @@ TEST_P(LostRank, stopped_fails_the_others_at_the_deadline_that_was_set) {
   EXPECT_LT(slowest_failure(report, {0, 2}, report.ranks[1].fault.value()), 10.0);
 }
 
+// Longer than the other waits, that is: then it must not wait in turn for the one that gave it up.
+TEST_P(LostRank, stopped_for_too_long_learns_who_gave_it_up_when_it_goes_on) {
+  JobOptions options = job(2);
+  options.environment = {{"QCCL_PEER_TIMEOUT", "1"}};
+  options.faults = {{.action = Fault::Action::stop, .rank = 1, .point = "summing", .lasting = Milliseconds(3'000)}};
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  run_ranks(options, [&](Rank& rank) {
+    Communicator comm = rank.init();
+    const ErrorInfo failure = sum_until_failure(rank, comm);
+    EXPECT_EQ(failure.kind, ErrorKind::peer_lost) << failure.message;
+    EXPECT_EQ(failure.peer, 1 - rank.rank()) << failure.message;
+    EXPECT_TRUE(contains(failure.message, "was lost: silent for 1")) << failure.message;
+    EXPECT_EQ(contains(failure.message, "rank 0 gave this rank up"), rank.rank() == 1) << failure.message;
+    // Rank 0 stays until rank 1 has failed: its end would be another reason.
+    char done = 0;
+    EXPECT_EQ(rank.rank() == 0 ? ::read(ends[0], &done, 1) : ::write(ends[1], &done, 1), 1);
+  });
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
 TEST_P(LostRank, cut_off_fails_every_rank_within_a_second_itself_too) {
   JobOptions options = job(3);
   options.faults = {{.action = Fault::Action::cut, .rank = 1, .point = "summing", .after = Milliseconds(30)}};

@@ -29,7 +29,7 @@ std::set<std::string> files_in_dev_shm() {
 class LinkEnd {
  public:
   LinkEnd(Rank& rank, const std::string& name)
-      : home_(create_shm_home(rank.rank(), 2).take_or_throw()), poller_(os::Poller::create().take_or_throw()) {
+      : home_(create_shm_home(rank.rank(), 2)), poller_(os::Poller::create().take_or_throw()) {
     const std::shared_ptr<Store> store = rank.options().store;
     os::Fd socket = rank.rank() == 0 ? accept(name, *store) : connect(name, *store);
     std::vector<ShmLink> links;

@@ -1,6 +1,7 @@
 """`qccl doctor` end to end: what it says where all is well, and of each thing that can be wrong."""
 
 import re
+import sys
 
 import pytest
 from job import free_port
@@ -146,6 +147,25 @@ def test_too_few_descriptors_are_broken():
     assert done.returncode == 1
     assert "BROKEN  open files: 40 may be open" in done.stdout
     assert "ulimit -n" in done.stdout.partition("mend:")[2]
+
+
+@pytest.mark.parametrize(
+    ("size", "consequence"),
+    [
+        (64 << 20, "limited to 64 MiB: a rank's shared buffers (allocate()) have no more together"),
+        (4 << 20, "limited to 4 MiB: ranks of one host need files of 9 MiB to share memory, and use TCP without"),
+    ],
+)
+def test_a_limit_on_file_sizes_is_a_warning_with_its_consequence(size, consequence):
+    limited = f"import os, resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size})); "
+    limited += f"os.execv({str(PROGRAM)!r}, ['qccl', 'doctor'])"
+    for ranks in (1, 2):
+        done = run("run", "-n", ranks, "--", sys.executable, "-c", limited)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"file size: {consequence}" in done.stdout
+        assert "ulimit -f unlimited" in done.stdout.partition("mend:")[2]
+        reached = "tcp to rank 1" if size < 9 << 20 else "shm to rank 1"
+        assert ranks == 1 or reached in done.stdout
 
 
 def test_help_has_examples_and_unknown_flags_are_refused():

@@ -202,6 +202,35 @@ TEST(MismatchOfCounts, of_two_ranks_in_an_exchange_is_an_error_everywhere_that_n
   }
 }
 
+// Frames have 32 bits for a chunk: lengths that are alike in those must differ in another field.
+TEST(MismatchOfCounts, by_a_multiple_of_2_to_the_32_is_an_error_that_names_both) {
+  constexpr std::uint64_t kWrap = std::uint64_t{1} << 32;
+  const std::vector<std::pair<std::uint64_t, std::uint64_t>> lengths = {
+      {100'000 + kWrap, 100'000}, {100'000, 100'000 + kWrap}, {5, 5 + kWrap}, {5 + 3 * kWrap, 5 + kWrap}};
+  for (const auto& [sent, expected] : lengths) {
+    SCOPED_TRACE(fmt::format("{} sent, {} expected", sent, expected));
+    SimWorld world(2);
+    std::vector<std::byte> memory(4 << 20);  // more than is touched before the error
+    std::vector<SimWork> works;
+    for (int rank = 0; rank < 2; ++rank) {
+      std::vector<std::uint64_t> counts(4, 0);
+      if (rank == 0) counts[1] = sent;
+      if (rank == 1) counts[2 + 0] = expected;
+      const auto call = comm::make_call(Collective::all_to_all, comm::Extent(counts), DataType::uint8, 2, {}, {});
+      works.push_back(world.post(rank, call.value(), memory.data(), memory.data() + memory.size() / 2));
+    }
+    ASSERT_TRUE(world.run(works, seconds(2))) << "hangs";
+    for (const SimWork& work : works) {
+      ASSERT_TRUE(work->failure());
+      EXPECT_EQ(work->failure()->kind, ErrorKind::misuse) << work->failure()->message;
+      for (const std::uint64_t count : {sent, expected}) {
+        EXPECT_NE(work->failure()->message.find(fmt::format(" {}", count)), std::string::npos)
+            << work->failure()->message;
+      }
+    }
+  }
+}
+
 TEST(MismatchOfCounts, of_one_rank_is_an_error_that_shows_both_lists) {
   for (const Collective collective :
        {Collective::all_gather, Collective::reduce_scatter, Collective::gather, Collective::scatter}) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <random>
 
+#include "support/error_of.h"
 #include "support/transports.h"
 
 namespace qccl::testing {
@@ -126,6 +127,20 @@ TEST_P(Transports, different_sizes_are_an_error_that_names_them) {
       run_threads(2, options(), [](Communicator& comm) { comm.allocate<float>(comm.rank() == 0 ? 100 : 200); });
   EXPECT_NE(failures[0].find("rank 0 asks for 400 bytes, rank 1 for 800"), std::string::npos) << failures[0];
   EXPECT_NE(failures[1].find("rank 1 asks for 800 bytes, rank 0 for 400"), std::string::npos) << failures[1];
+}
+
+TEST_P(Transports, more_elements_than_there_are_addresses_are_an_error_on_all_and_leave_the_group_usable) {
+  for (const std::size_t count : {std::numeric_limits<std::size_t>::max() / 8 + 2, std::size_t{1} << 60}) {
+    expect_success(2, [count](Communicator& comm) {
+      const ErrorInfo failure = error_of([&] { comm.allocate<double>(count); });
+      EXPECT_EQ(failure.kind, ErrorKind::resource_exhausted) << failure.message;
+      EXPECT_NE(failure.message.find("rank 0 can't get"), std::string::npos) << failure.message;
+      auto buffer = comm.allocate<float>(1000);
+      buffer[999] = 1;
+      comm.all_reduce(std::span<float>(buffer));
+      EXPECT_EQ(buffer[999], 2.0F);
+    });
+  }
 }
 
 TEST(SharedBuffer, passed_by_one_rank_only_fails_on_all_and_names_both_calls) {

@@ -33,12 +33,13 @@
 namespace qccl::shm {
 
 // Both sides must be built with the same; a link between others is refused.
-inline constexpr std::uint32_t kLayoutVersion = 2;
+inline constexpr std::uint32_t kLayoutVersion = 3;
 
 inline constexpr std::size_t kCacheLineBytes = 64;
 inline constexpr std::size_t kPageBytes = 4096;
 
 // Addresses of a rank's heap (shm_heap.h), which are never used twice; pages exist only where something is allocated.
+// At most: a limit on file sizes makes it smaller.
 inline constexpr std::uint64_t kHeapBytes = std::uint64_t{1} << 46;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }

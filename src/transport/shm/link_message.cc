@@ -12,7 +12,7 @@ namespace qccl::shm {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x314D48534C434351;  // "QCCLSHM1"
-constexpr std::size_t kFilledBytes = 48;
+constexpr std::size_t kFilledBytes = 56;
 
 bool is_kind(std::uint32_t kind) {
   return kind >= static_cast<std::uint32_t>(LinkMessageKind::offer) &&
@@ -31,6 +31,7 @@ void encode_link_message(const LinkMessage& message, std::byte* target) {
   store(target + 28, static_cast<std::uint32_t>(message.reason));
   store(target + 32, static_cast<std::uint64_t>(pair_bytes(message.large_slots)));
   store(target + 40, static_cast<std::uint64_t>(sizeof(Area)));
+  store(target + 48, message.heap_bytes);
   std::memset(target + kFilledBytes, 0, kLinkMessageBytes - kFilledBytes);
 }
 
@@ -52,6 +53,7 @@ Result<LinkMessage> decode_link_message(const std::byte* source) {
   message.target = load<std::int32_t>(source + 20);
   message.large_slots = load<std::uint32_t>(source + 24);
   message.reason = static_cast<ErrorKind>(reason);
+  message.heap_bytes = load<std::uint64_t>(source + 48);
   if (!is_kind(kind) || reason > static_cast<std::uint32_t>(ErrorKind::unsupported)) {
     return Failure(ErrorKind::corrupt_data, fmt::format("shared memory message of unknown kind {}", kind));
   }
@@ -60,6 +62,9 @@ Result<LinkMessage> decode_link_message(const std::byte* source) {
       load<std::uint64_t>(source + 40) != sizeof(Area)) {
     return Failure(ErrorKind::corrupt_data,
                    fmt::format("shared memory with {} large slots has another size here", message.large_slots));
+  }
+  if (message.heap_bytes > kHeapBytes || message.heap_bytes % kPageBytes != 0) {
+    return Failure(ErrorKind::corrupt_data, fmt::format("a heap of {} bytes is none", message.heap_bytes));
   }
   return message;
 }

@@ -12,7 +12,8 @@
 // | 28     | 4     | reason      | refused: an ErrorKind; else 0                               |
 // | 32     | 8     | pair_bytes  | must be what the layout says for large_slots                |
 // | 40     | 8     | area_bytes  | must be what the layout says                                |
-// | 48     | 16    | zero        |                                                             |
+// | 48     | 8     | heap_bytes  | of the sender's heap, whole pages; 0 where it has none      |
+// | 56     | 8     | zero        |                                                             |
 //
 //   lower rank                                        higher rank
 //   offer    + pair memory, its doorbell, area, heap ->
@@ -39,6 +40,7 @@ struct LinkMessage {
   int target = 0;
   std::uint32_t large_slots = 0;
   ErrorKind reason{};
+  std::uint64_t heap_bytes = 0;
 };
 
 void encode_link_message(const LinkMessage& message, std::byte* target);

@@ -35,8 +35,8 @@ Lane lane_from(int sender, int receiver, const ShmLink& link) {
   return {link.pair->data() + offset, link.large_slots};
 }
 
-// lost: nothing is sent any more, but frames that had arrived are still handed out.
-enum class PeerState { connected, lost, reported };
+// lost: nothing is sent any more, but frames that had arrived are still handed out. gone: nor are those.
+enum class PeerState { connected, lost, gone };
 
 struct Peer {
   Peer(int own_rank, ShmLink with, bool shares_cores, shm::CopyPool& pool)
@@ -66,6 +66,7 @@ class ShmEndpoint final : public Endpoint {
   void release(const ReceivedFrame& frame) override;
   bool progress() override;
   std::optional<PeerLoss> next_loss() override;
+  void disconnect(int rank) override;
   bool arm() override;
   void disarm() override { bell_.disarm(); }
   void ready(const os::Poller::Ready& event) override;
@@ -79,7 +80,7 @@ class ShmEndpoint final : public Endpoint {
 
  private:
   std::vector<shm::ShmBoard::Neighbour> neighbours() const;
-  std::vector<std::shared_ptr<os::Fd>> heaps() const;
+  std::vector<std::shared_ptr<os::SharedHeapFile>> heaps() const;
   Peer* find(int rank) const { return peer_of_rank_[static_cast<std::size_t>(rank)]; }
   bool something_is_there();
   void ring_for_returns(Peer& peer);
@@ -96,6 +97,7 @@ class ShmEndpoint final : public Endpoint {
   std::vector<Peer*> peer_of_rank_;
   std::optional<shm::ShmBoard> board_;  // if the peers are all other ranks
   std::optional<shm::ShmHeap> heap_;    // if there are peers
+  const os::ForkMark mark_;
   bool closed_ = false;
   Peer* reserved_ = nullptr;  // whose reservation commit() ends
   std::size_t next_ = 0;      // the peer that receive() asks first
@@ -127,8 +129,8 @@ std::vector<shm::ShmBoard::Neighbour> ShmEndpoint::neighbours() const {
   return found;
 }
 
-std::vector<std::shared_ptr<os::Fd>> ShmEndpoint::heaps() const {
-  std::vector<std::shared_ptr<os::Fd>> of_rank(peer_of_rank_.size());
+std::vector<std::shared_ptr<os::SharedHeapFile>> ShmEndpoint::heaps() const {
+  std::vector<std::shared_ptr<os::SharedHeapFile>> of_rank(peer_of_rank_.size());
   of_rank[static_cast<std::size_t>(home_.rank)] = home_.heap;
   for (const auto& peer : peers_) of_rank[static_cast<std::size_t>(peer->link.peer)] = peer->link.heap;
   return of_rank;
@@ -171,7 +173,7 @@ std::optional<ReceivedFrame> ShmEndpoint::receive() {
   for (std::size_t tried = 0; tried < peers_.size(); ++tried) {
     Peer& peer = *peers_[next_];
     if (++next_ == peers_.size()) next_ = 0;
-    if (peer.state == PeerState::reported || !peer.receiver.arrived()) continue;
+    if (peer.state == PeerState::gone || !peer.receiver.arrived()) continue;
     const auto arrival = peer.receiver.take();
     ring_for_returns(peer);
     if (arrival) return ReceivedFrame{peer.link.peer, arrival->bytes, arrival->holding};
@@ -197,7 +199,7 @@ bool ShmEndpoint::progress() {
   if (closed_) return false;
   bool arrived = false;
   for (const auto& peer : peers_) {
-    if (peer->state != PeerState::reported) arrived |= peer->receiver.arrived();
+    if (peer->state != PeerState::gone) arrived |= peer->receiver.arrived();
   }
   check_sockets_now_and_then();
   if (board_) {
@@ -247,11 +249,19 @@ std::optional<Transport::PeerLoss> ShmEndpoint::next_loss() {
   if (unreported_ == 0) return std::nullopt;
   for (const auto& peer : peers_) {
     if (!may_report(*peer)) continue;
-    peer->state = PeerState::reported;
+    peer->state = PeerState::gone;
     --unreported_;
     return PeerLoss{peer->link.peer, peer->cause};
   }
   return std::nullopt;
+}
+
+void ShmEndpoint::disconnect(int rank) {
+  Peer& peer = *find(rank);
+  lose(peer, "disconnected");
+  if (peer.state == PeerState::gone) return;
+  peer.state = PeerState::gone;
+  --unreported_;
 }
 
 // ---- sleeping
@@ -265,7 +275,7 @@ bool ShmEndpoint::arm() {
 bool ShmEndpoint::something_is_there() {
   bool there = unreported_ > 0 || (board_ && board_->awaited_is_there());
   for (const auto& peer : peers_) {
-    if (peer->state == PeerState::reported) continue;
+    if (peer->state == PeerState::gone) continue;
     there |= peer->receiver.arrived() || peer->sender.slots_came_back();
   }
   return there;
@@ -282,7 +292,7 @@ void ShmEndpoint::ready(const os::Poller::Ready& event) {
 
 void ShmEndpoint::close() {
   // A forked child shares the memory with its parent, whose peers are none of the child's.
-  if (closed_ || os::in_forked_child()) return;
+  if (closed_ || mark_.inherited()) return;
   closed_ = true;
   for (const auto& peer : peers_) {
     if (peer->state != PeerState::connected) continue;

@@ -317,6 +317,25 @@ TEST(ShmEndpointAlone, a_loss_is_reported_after_the_frames_that_came_before_it) 
   host[0].release(*frame);
 }
 
+TEST(ShmEndpointAlone, a_peer_that_is_disconnected_gets_all_that_was_sent_then_end_of_file) {
+  Host host(2, Host::Linked::one_mapping);
+  ASSERT_TRUE(send_frame(host[1], 0, 100, 1));
+  host[0].progress();
+  ASSERT_TRUE(send_frame(host[0], 1, 100, 2));
+  host[0].disconnect(1);
+  EXPECT_TRUE(host[0].reserve(1, 64, TrafficClass::control).empty());
+  EXPECT_FALSE(host[0].receive());
+  EXPECT_FALSE(host[0].next_loss()) << "this rank ended it itself";
+  const auto frame = host[1].receive();
+  ASSERT_TRUE(frame && is_frame(frame->bytes, 2));
+  host[1].release(*frame);
+  const TimePoint limit = patience();
+  while (!host[1].next_loss()) {
+    ASSERT_LT(SteadyClock().now(), limit);
+    host[1].progress();
+  }
+}
+
 TEST(ShmEndpointAlone, a_board_needs_all_ranks_of_the_world) {
   Host host(2, Host::Linked::one_mapping);
   EXPECT_NE(host[0].board(), nullptr);
@@ -324,8 +343,8 @@ TEST(ShmEndpointAlone, a_board_needs_all_ranks_of_the_world) {
   EXPECT_STREQ(host[0].kind(1), "shm");
   auto poller = os::Poller::create();
   auto home = create_shm_home(0, 2);
-  ASSERT_TRUE(poller.ok() && home.ok());
-  auto alone = make_shm_endpoint(*poller, {.world = 3}, std::move(*home), {});
+  ASSERT_TRUE(poller.ok() && !home.obstacle);
+  auto alone = make_shm_endpoint(*poller, {.world = 3}, std::move(home), {});
   ASSERT_TRUE(alone.ok());
   EXPECT_EQ((*alone)->board(), nullptr);
   EXPECT_FALSE((*alone)->is_local(1));

@@ -10,20 +10,20 @@ namespace {
 
 // Unmaps, and gives the pages back where they are this rank's own.
 struct BlockOwner {
-  std::shared_ptr<os::Fd> heap;
+  std::shared_ptr<os::SharedHeapFile> heap;
   std::uint64_t offset;
   std::size_t pages = 0;  // bytes to give back
   os::Mapping mapping;
 
-  BlockOwner(std::shared_ptr<os::Fd> fd, std::uint64_t at) : heap(std::move(fd)), offset(at) {}
+  BlockOwner(std::shared_ptr<os::SharedHeapFile> fd, std::uint64_t at) : heap(std::move(fd)), offset(at) {}
   BlockOwner(const BlockOwner&) = delete;
   BlockOwner& operator=(const BlockOwner&) = delete;
   ~BlockOwner() {
     mapping.reset();
-    if (pages > 0) os::discard_pages(*heap, offset, pages);
+    if (pages > 0) os::discard_pages(heap->fd, offset, pages);
   }
   Status map(std::size_t bytes) {
-    auto mapped = os::map_shared_range(*heap, offset, bytes);
+    auto mapped = os::map_shared_range(heap->fd, offset, bytes);
     if (!mapped) return mapped.failure();
     mapping = std::move(*mapped);
     return {};
@@ -38,25 +38,28 @@ SharedHeap::Memory memory_of(std::shared_ptr<BlockOwner> owner) {
 }  // namespace
 
 Result<SharedHeap::Block> ShmHeap::allocate(std::size_t bytes) {
-  const std::shared_ptr<os::Fd>& heap = of_rank_[static_cast<std::size_t>(rank_)];
-  const std::size_t size = bytes > kHeapBytes ? kHeapBytes : round_up(bytes, kPageBytes);
+  const std::shared_ptr<os::SharedHeapFile>& heap = of_rank_[static_cast<std::size_t>(rank_)];
+  const std::size_t size = bytes > heap->bytes ? heap->bytes : round_up(bytes, kPageBytes);
   const std::uint64_t offset = next_.fetch_add(size);
-  if (size > kHeapBytes - offset) {
+  if (bytes > heap->bytes || size > heap->bytes - offset) {
     next_ -= size;
-    return Failure(ErrorKind::resource_exhausted, "no addresses are left for " + std::to_string(bytes) + " bytes");
+    return Failure(ErrorKind::resource_exhausted,
+                   "no addresses are left for " + std::to_string(bytes) + " bytes in a heap of " +
+                       std::to_string(heap->bytes) + (heap->bytes < kHeapBytes ? ", which ulimit -f keeps small" : ""));
   }
   auto owner = std::make_shared<BlockOwner>(heap, offset);
-  QCCL_TRY(os::commit_pages(*heap, offset, size));
+  QCCL_TRY(os::commit_pages(heap->fd, offset, size));
   owner->pages = size;
   QCCL_TRY(owner->map(size));
   return Block{offset, memory_of(std::move(owner))};
 }
 
 Result<SharedHeap::Memory> ShmHeap::map(int peer, std::uint64_t offset, std::size_t bytes) {
-  if (offset % kPageBytes != 0 || bytes == 0 || bytes > kHeapBytes || offset > kHeapBytes - bytes) {
+  const auto& heap = of_rank_[static_cast<std::size_t>(peer)];
+  if (offset % kPageBytes != 0 || bytes == 0 || bytes > heap->bytes || offset > heap->bytes - bytes) {
     return Failure(ErrorKind::corrupt_data, "rank " + std::to_string(peer) + " names a block outside of its heap");
   }
-  auto owner = std::make_shared<BlockOwner>(of_rank_[static_cast<std::size_t>(peer)], offset);
+  auto owner = std::make_shared<BlockOwner>(heap, offset);
   QCCL_TRY(owner->map(round_up(bytes, kPageBytes)));
   return memory_of(std::move(owner));
 }

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <vector>
 
-#include "os/fd.h"
+#include "os/memory.h"
 #include "transport/transport.h"
 
 namespace qccl::shm {
@@ -14,7 +14,8 @@ namespace qccl::shm {
 class ShmHeap final : public SharedHeap {
  public:
   // `of_rank[r]`: the heap of world rank r; this rank's own is `of_rank[rank]`.
-  ShmHeap(int rank, std::vector<std::shared_ptr<os::Fd>> of_rank) : rank_(rank), of_rank_(std::move(of_rank)) {}
+  ShmHeap(int rank, std::vector<std::shared_ptr<os::SharedHeapFile>> of_rank)
+      : rank_(rank), of_rank_(std::move(of_rank)) {}
 
   Result<Block> allocate(std::size_t bytes) override;
   bool reaches(int peer) const override { return of_rank_[static_cast<std::size_t>(peer)] != nullptr; }
@@ -22,7 +23,7 @@ class ShmHeap final : public SharedHeap {
 
  private:
   const int rank_;
-  const std::vector<std::shared_ptr<os::Fd>> of_rank_;
+  const std::vector<std::shared_ptr<os::SharedHeapFile>> of_rank_;
   std::atomic<std::uint64_t> next_{0};
 };
 

@@ -29,6 +29,20 @@ std::uint32_t large_slots_for(int local_ranks) {
 
 std::shared_ptr<os::Mapping> share(os::Mapping mapping) { return std::make_shared<os::Mapping>(std::move(mapping)); }
 
+Status furnish(ShmHome& home) {
+  auto doorbell = os::create_eventfd();
+  if (!doorbell) return doorbell.failure();
+  auto area = os::create_shared_memory("qccl-area", sizeof(shm::Area));
+  if (!area) return area.failure();
+  auto heap = os::create_shared_heap("qccl-heap", shm::kHeapBytes);
+  if (!heap) return heap.failure();
+  home.doorbell = std::move(*doorbell);
+  home.area_fd = std::move(area->fd);
+  home.area = share(std::move(area->mapping));
+  home.heap = std::make_shared<os::SharedHeapFile>(std::move(*heap));
+  return {};
+}
+
 // One side of the conversation in link_message.h.
 class Conversation {
  public:
@@ -49,7 +63,7 @@ class Conversation {
   Status offer();
   Status accept();
   Status map_pair(const os::Fd& fd);
-  Status take_over(os::Fd doorbell, const os::Fd& area, os::Fd heap);
+  Status take_over(os::Fd doorbell, const os::Fd& area, os::SharedHeapFile heap);
   Status say(LinkMessageKind kind, std::initializer_list<int> descriptors = {});
   Result<LinkMessage> hear(LinkMessageKind kind, std::size_t descriptors);
   Status read_message(std::byte* target);
@@ -64,12 +78,16 @@ class Conversation {
 };
 
 Status Conversation::offer() {
+  if (home_.obstacle) return refuse(Failure(*home_.obstacle));
   auto pair = os::create_shared_memory("qccl-pair", shm::pair_bytes(link_.large_slots));
   if (!pair) return refuse(pair.failure());
   link_.pair = share(std::move(pair->mapping));
-  QCCL_TRY(say(LinkMessageKind::offer, {pair->fd.get(), home_.doorbell.get(), home_.area_fd.get(), home_.heap->get()}));
-  QCCL_TRY(hear(LinkMessageKind::answer, 3));
-  if (auto taken = take_over(std::move(received_[0]), received_[1], std::move(received_[2])); !taken)
+  QCCL_TRY(
+      say(LinkMessageKind::offer, {pair->fd.get(), home_.doorbell.get(), home_.area_fd.get(), home_.heap->fd.get()}));
+  auto answer = hear(LinkMessageKind::answer, 3);
+  if (!answer) return answer.failure();
+  if (auto taken = take_over(std::move(received_[0]), received_[1], {std::move(received_[2]), answer->heap_bytes});
+      !taken)
     return refuse(taken.failure());
   return say(LinkMessageKind::accepted);
 }
@@ -77,11 +95,13 @@ Status Conversation::offer() {
 Status Conversation::accept() {
   auto offered = hear(LinkMessageKind::offer, 4);
   if (!offered) return offered.failure();
+  if (home_.obstacle) return refuse(Failure(*home_.obstacle));
   link_.large_slots = offered->large_slots;
   if (auto mapped = map_pair(received_[0]); !mapped) return refuse(mapped.failure());
-  if (auto taken = take_over(std::move(received_[1]), received_[2], std::move(received_[3])); !taken)
+  if (auto taken = take_over(std::move(received_[1]), received_[2], {std::move(received_[3]), offered->heap_bytes});
+      !taken)
     return refuse(taken.failure());
-  QCCL_TRY(say(LinkMessageKind::answer, {home_.doorbell.get(), home_.area_fd.get(), home_.heap->get()}));
+  QCCL_TRY(say(LinkMessageKind::answer, {home_.doorbell.get(), home_.area_fd.get(), home_.heap->fd.get()}));
   QCCL_TRY(hear(LinkMessageKind::accepted, 0));
   return {};
 }
@@ -93,12 +113,12 @@ Status Conversation::map_pair(const os::Fd& fd) {
   return {};
 }
 
-Status Conversation::take_over(os::Fd doorbell, const os::Fd& area, os::Fd heap) {
+Status Conversation::take_over(os::Fd doorbell, const os::Fd& area, os::SharedHeapFile heap) {
   auto mapping = os::map_shared_memory(area, sizeof(shm::Area));
   if (!mapping) return mapping.failure();
-  QCCL_TRY(os::check_shared_heap(heap, shm::kHeapBytes));
+  QCCL_TRY(os::check_shared_heap(heap.fd, heap.bytes));
   link_.area = share(std::move(*mapping));
-  link_.heap = std::make_shared<os::Fd>(std::move(heap));
+  link_.heap = std::make_shared<os::SharedHeapFile>(std::move(heap));
   link_.doorbell = std::move(doorbell);
   return {};
 }
@@ -108,7 +128,7 @@ Status Conversation::take_over(os::Fd doorbell, const os::Fd& area, os::Fd heap)
 // The socket's buffer holds more than all that either side ever says, so this does not block.
 Status Conversation::say(LinkMessageKind kind, std::initializer_list<int> descriptors) {
   std::array<std::byte, kLinkMessageBytes> bytes;
-  shm::encode_link_message({kind, home_.rank, link_.peer, link_.large_slots, {}}, bytes.data());
+  shm::encode_link_message({kind, home_.rank, link_.peer, link_.large_slots, {}, home_.heap->bytes}, bytes.data());
   const auto sent = os::send_descriptors(link_.socket.get(), bytes, {descriptors.begin(), descriptors.size()});
   if (sent.bytes == bytes.size()) return {};
   return Failure(ErrorKind::peer_lost, sent.lost() ? os::describe(sent) : "the socket took no message");
@@ -166,20 +186,11 @@ Failure Conversation::explain(Failure failure) const {
 
 }  // namespace
 
-Result<ShmHome> create_shm_home(int rank, int local_ranks) {
-  auto doorbell = os::create_eventfd();
-  if (!doorbell) return doorbell.failure();
-  auto area = os::create_shared_memory("qccl-area", sizeof(shm::Area));
-  if (!area) return area.failure();
-  auto heap = os::create_shared_heap("qccl-heap", shm::kHeapBytes);
-  if (!heap) return heap.failure();
+ShmHome create_shm_home(int rank, int local_ranks) {
   ShmHome home;
   home.rank = rank;
   home.large_slots = large_slots_for(local_ranks);
-  home.doorbell = std::move(*doorbell);
-  home.area_fd = std::move(area->fd);
-  home.area = share(std::move(area->mapping));
-  home.heap = std::make_shared<os::Fd>(std::move(*heap));
+  if (const Status furnished = furnish(home); !furnished.ok()) home.obstacle = furnished.error();
   return home;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -19,14 +20,16 @@ struct ShmHome {
   os::Fd doorbell;                // eventfd
   os::Fd area_fd;
   std::shared_ptr<os::Mapping> area;
-  std::shared_ptr<os::Fd> heap;  // shm_heap.h
+  std::shared_ptr<os::SharedHeapFile> heap;  // shm_heap.h
+  // Why this rank has none of these: every link is refused for that reason.
+  std::optional<ErrorInfo> obstacle;
 };
 
 // `local_ranks` is how many ranks the host has, the same on all of them: the more, the fewer
 // slots each pair gets (16 up to 8 ranks, at least 4), so that a host of 64 ranks shares 5 GiB
 // and not 17.
-// ResourceExhausted if memory or descriptors are not to be had.
-Result<ShmHome> create_shm_home(int rank, int local_ranks);
+// Where memory or descriptors are not to be had, the home says so.
+ShmHome create_shm_home(int rank, int local_ranks);
 
 // Shared memory with one peer, ready for use.
 struct ShmLink {
@@ -35,8 +38,8 @@ struct ShmLink {
   os::Fd socket;    // its end of file says that the peer is gone
   os::Fd doorbell;  // the peer's
   std::shared_ptr<os::Mapping> pair;
-  std::shared_ptr<os::Mapping> area;  // the peer's
-  std::shared_ptr<os::Fd> heap;       // the peer's
+  std::shared_ptr<os::Mapping> area;         // the peer's
+  std::shared_ptr<os::SharedHeapFile> heap;  // the peer's
 };
 
 // Exchanges memory and doorbells with `peer` over a connected unix socket on which the peer has

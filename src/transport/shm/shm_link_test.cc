@@ -32,7 +32,7 @@ class ShmLinkTest : public ::testing::Test {
     peer_ = std::move(pair->second);
   }
 
-  static ShmHome home(int rank, int local_ranks = 8) { return std::move(*create_shm_home(rank, local_ranks)); }
+  static ShmHome home(int rank, int local_ranks = 8) { return create_shm_home(rank, local_ranks); }
 
   void peer_says(const LinkMessage& message, std::vector<int> descriptors = {}) {
     Message bytes;
@@ -130,7 +130,7 @@ TEST_F(ShmLinkTest, another_layout_is_unsupported) {
 TEST_F(ShmLinkTest, a_message_for_another_rank_is_refused) {
   const ShmHome stranger = home(0);
   peer_says({LinkMessageKind::offer, 0, 2, 16, {}},
-            {stranger.area_fd.get(), stranger.doorbell.get(), stranger.area_fd.get(), stranger.heap->get()});
+            {stranger.area_fd.get(), stranger.doorbell.get(), stranger.area_fd.get(), stranger.heap->fd.get()});
   EXPECT_EQ(failure_of(1).kind, ErrorKind::corrupt_data);
 }
 
@@ -148,7 +148,7 @@ TEST_F(ShmLinkTest, a_message_out_of_turn_is_refused) {
 TEST_F(ShmLinkTest, memory_of_another_size_is_refused) {
   const ShmHome low = home(0);
   peer_says({LinkMessageKind::offer, 0, 1, 16, {}},
-            {low.area_fd.get(), low.doorbell.get(), low.area_fd.get(), low.heap->get()});
+            {low.area_fd.get(), low.doorbell.get(), low.area_fd.get(), low.heap->fd.get()});
   const auto error = failure_of(1);
   EXPECT_EQ(error.kind, ErrorKind::corrupt_data);
   EXPECT_NE(error.message.find("bytes of shared memory where"), std::string::npos) << error.message;
@@ -158,14 +158,16 @@ TEST_F(ShmLinkTest, an_unsealed_area_is_refused) {
   const os::Fd unsealed(::memfd_create("test", MFD_CLOEXEC));
   ASSERT_EQ(::ftruncate(unsealed.get(), sizeof(Area)), 0);
   const ShmHome high = home(1);
-  peer_says({LinkMessageKind::answer, 1, 0, 16, {}}, {high.doorbell.get(), unsealed.get(), high.heap->get()});
+  peer_says({LinkMessageKind::answer, 1, 0, 16, {}, kHeapBytes},
+            {high.doorbell.get(), unsealed.get(), high.heap->fd.get()});
   EXPECT_EQ(failure_of(0).kind, ErrorKind::corrupt_data);
   EXPECT_EQ(peer_hears().kind, LinkMessageKind::refused);
 }
 
 TEST_F(ShmLinkTest, a_heap_of_another_size_is_refused) {
   const ShmHome high = home(1);
-  peer_says({LinkMessageKind::answer, 1, 0, 16, {}}, {high.doorbell.get(), high.area_fd.get(), high.area_fd.get()});
+  peer_says({LinkMessageKind::answer, 1, 0, 16, {}, kHeapBytes},
+            {high.doorbell.get(), high.area_fd.get(), high.area_fd.get()});
   EXPECT_EQ(failure_of(0).kind, ErrorKind::corrupt_data);
   EXPECT_EQ(peer_hears().kind, LinkMessageKind::refused);
 }
@@ -180,6 +182,16 @@ TEST(LinkMessage, sizes_that_do_not_fit_the_layout_are_corrupt_data) {
       ASSERT_FALSE(message.ok()) << offset << " " << value;
       EXPECT_EQ(message.error().kind, ErrorKind::corrupt_data);
     }
+  }
+}
+
+TEST(LinkMessage, a_heap_that_is_too_large_or_of_broken_pages_is_corrupt_data) {
+  Message bytes;
+  for (const std::uint64_t size : {kHeapBytes + kPageBytes, kPageBytes + 1, std::uint64_t{1}}) {
+    encode_link_message({LinkMessageKind::offer, 0, 1, 16, {}, size}, bytes.data());
+    const auto message = decode_link_message(bytes.data());
+    ASSERT_FALSE(message.ok()) << size;
+    EXPECT_EQ(message.error().kind, ErrorKind::corrupt_data);
   }
 }
 

@@ -56,7 +56,7 @@ class Host {
   enum class Linked { one_mapping, handshake };
 
   Host(int world, Linked linked, int local_ranks = 8) : links_(static_cast<std::size_t>(world)) {
-    for (int rank = 0; rank < world; ++rank) homes_.push_back(std::move(*create_shm_home(rank, local_ranks)));
+    for (int rank = 0; rank < world; ++rank) homes_.push_back(create_shm_home(rank, local_ranks));
     linked == Linked::one_mapping ? link_all_by_hand() : link_all();
     for (int rank = 0; rank < world; ++rank) {
       const auto index = static_cast<std::size_t>(rank);

@@ -23,7 +23,8 @@ class Endpoint final : public Transport {
       : network_(network), rank_(rank), loss_told_(static_cast<std::size_t>(network.world_), false) {}
 
   Bytes reserve(int peer, std::size_t max_bytes, TrafficClass traffic) override {
-    if (!network_.running(rank_) || network_.dead_[Network::index(peer)]) return {};
+    const bool has_ended = network_.ended_[network_.link(rank_, peer)] || network_.ended_[network_.link(peer, rank_)];
+    if (!network_.running(rank_) || has_ended) return {};
     const std::size_t slots = network_.options_.slots + (traffic == TrafficClass::control ? kControlSlots : 0);
     if (network_.in_flight_[network_.link(rank_, peer)] >= slots) return {};
     target_ = peer;
@@ -50,6 +51,10 @@ class Endpoint final : public Transport {
     const std::uint32_t before = network_.in_flight_[network_.link(flight->from, rank_)]--;
     if (before == network_.options_.slots) network_.wake(flight->from);
     ++network_.held_frames_[Network::index(rank_)];
+    if (network_.ended_[network_.link(rank_, flight->from)]) {
+      release({flight->from, {}, flight});
+      return receive();
+    }
     const ConstBytes bytes = network_.is_kept(*flight) ? ConstBytes(flight->bytes) : unkept(*flight);
     if (flight->placed == nullptr) return ReceivedFrame{flight->from, bytes, flight};
     const ConstBytes payload = bytes.subspan(kFrameHeaderBytes);
@@ -77,17 +82,20 @@ class Endpoint final : public Transport {
   }
 
   std::optional<PeerLoss> next_loss() override {
-    if (network_.deaths_ == losses_told_ || !network_.running(rank_)) return std::nullopt;
+    if (network_.ends_[Network::index(rank_)] == losses_told_ || !network_.running(rank_)) return std::nullopt;
     for (int peer = 0; peer < network_.world_; ++peer) {
       const auto at = Network::index(peer);
-      if (!network_.dead_[at] || loss_told_[at] || network_.in_flight_[network_.link(peer, rank_)] > 0) continue;
+      const std::size_t link = network_.link(peer, rank_);
+      if (!network_.ended_[link] || loss_told_[at] || network_.in_flight_[link] > 0) continue;
       loss_told_[at] = true;
       ++losses_told_;
+      if (network_.ended_[network_.link(rank_, peer)]) continue;
       return PeerLoss{peer, "closed the connection (end of file)"};
     }
     return std::nullopt;
   }
 
+  void disconnect(int peer) override { network_.end_connection(rank_, peer); }
   void sleep(TimePoint, const Clock&) override {}
   void wake() override {}
   bool is_local(int) const override { return false; }
@@ -130,6 +138,8 @@ Network::Network(int world, std::uint64_t seed, LinkOptions options)
       last_landing_(index(world) * index(world)),
       dead_(index(world), false),
       stopped_(index(world), false),
+      ended_(index(world) * index(world), false),
+      ends_(index(world)),
       held_frames_(index(world)),
       blank_(options_.size_only ? kMaxFrameBytes : 0) {
   lay_pipes();
@@ -187,9 +197,15 @@ Network::Route Network::route(int from, int to) const {
 Transport& Network::endpoint(int rank) { return *endpoints_[index(rank)]; }
 
 void Network::kill(int rank) {
-  deaths_ += !dead_[index(rank)];
   dead_[index(rank)] = true;
-  for (int peer = 0; peer < world_; ++peer) wake(peer);
+  for (int peer = 0; peer < world_; ++peer) end_connection(rank, peer);
+}
+
+void Network::end_connection(int rank, int peer) {
+  const std::size_t ended = link(rank, peer);
+  if (!ended_[ended]) ++ends_[index(peer)];
+  ended_[ended] = true;
+  wake(peer);
 }
 
 std::size_t Network::places_in_use(int rank) const {
@@ -199,6 +215,11 @@ std::size_t Network::places_in_use(int rank) const {
 }
 
 void Network::stop(int rank) { stopped_[index(rank)] = true; }
+
+void Network::go_on(int rank) {
+  stopped_[index(rank)] = false;
+  wake(rank);
+}
 
 bool Network::running(int rank) const { return !dead_[index(rank)] && !stopped_[index(rank)]; }
 

@@ -80,8 +80,9 @@ class Network {
 
   // The rank is dead from now on: its peers see a loss, what it had sent still arrives.
   void kill(int rank);
-  // The rank neither sends nor takes anything any more; nobody is told.
+  // The rank neither sends nor takes anything until it goes on; nobody is told.
   void stop(int rank);
+  void go_on(int rank);
   bool running(int rank) const;
 
   // Sees, and may damage, every frame at the moment it is sent.
@@ -166,6 +167,8 @@ class Network {
   Flight& make_flight(int from, int to, ConstBytes frame, TrafficClass traffic);
   bool is_local(int from, int to) const { return ranks_[index(from)].host == ranks_[index(to)].host; }
   void send(int from, int to, ConstBytes frame, TrafficClass traffic);
+  // `rank` has ended the connection: the peer sees that behind what was sent before.
+  void end_connection(int rank, int peer);
   // The processor's of a rank at either end.
   Nanoseconds frame_work(int from, int to, std::size_t bytes) const;
   // Its sender's processor is done with it.
@@ -193,7 +196,8 @@ class Network {
   std::vector<TimePoint> last_landing_;   // by link
   std::vector<bool> dead_;
   std::vector<bool> stopped_;
-  int deaths_ = 0;
+  std::vector<bool> ended_;  // by link: the connection, by its sender
+  std::vector<int> ends_;    // by rank: connections that its peers have ended
   std::vector<std::size_t> held_frames_;
   std::vector<int> woken_;
   std::deque<Flight> flights_;       // all there ever were at a time

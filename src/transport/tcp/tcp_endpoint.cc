@@ -39,12 +39,14 @@ struct Connection {
       : fd(std::move(socket)), reader(peer, pool, staging), writer(pool, send_queue_bytes) {}
 
   bool open() const { return fd.valid(); }
+  bool in_use() const { return open() && !ending; }
 
   os::Fd fd;
   FrameReader reader;
   FrameWriter writer;
   std::size_t undelivered_bytes = 0;  // in frames that receive() has not handed out
   bool watched_for_writing = false;
+  bool ending = false;  // disconnected by this rank: what waits still goes out, what comes is discarded
   bool loss_reported = false;
   std::string send_failure;  // sending failed: what is left to read comes first, then the loss
   std::string loss;          // why it was closed, once it was
@@ -67,6 +69,7 @@ class TcpEndpoint final : public Endpoint {
   void withdraw() override;
   bool progress() override;
   std::optional<PeerLoss> next_loss() override;
+  void disconnect(int peer) override;
   bool arm() override;
   void disarm() override {}
   void ready(const os::Poller::Ready&) override {}  // progress() looks at every socket that may be
@@ -89,6 +92,8 @@ class TcpEndpoint final : public Endpoint {
   bool read_ready();
   std::size_t read_from(int peer);
   void lose(int peer, std::string cause);
+  bool go_on_ending();
+  void drop(int peer);
   void wait_for_acknowledgements();
 
   TcpOptions options_;
@@ -103,6 +108,7 @@ class TcpEndpoint final : public Endpoint {
   std::uint64_t burst_ = 1;  // commits between two progress() calls
   std::size_t unsent_ = 0;   // connections whose send queue is not empty
   std::size_t unreported_losses_ = 0;
+  std::vector<int> ending_;       // ranks that are disconnected and still in open_
   std::size_t next_to_read_ = 0;  // index in open_, where a call that met its limit left off
 };
 
@@ -129,7 +135,7 @@ Status TcpEndpoint::start(std::vector<os::Fd> sockets_by_rank) {
 Bytes TcpEndpoint::reserve(int peer, std::size_t max_bytes, TrafficClass traffic) {
   QCCL_CHECK(reserved_ == nullptr);
   Connection& connection = at(peer);
-  if (!connection.open() || !connection.send_failure.empty() || !connection.writer.has_room(max_bytes, traffic))
+  if (!connection.in_use() || !connection.send_failure.empty() || !connection.writer.has_room(max_bytes, traffic))
     return {};
   reserved_ = pool_.take(max_bytes);
   reserved_->peer = peer;
@@ -182,9 +188,14 @@ void TcpEndpoint::after_send(int peer, const os::IoResult& io, bool was_empty) {
 }
 
 std::optional<ReceivedFrame> TcpEndpoint::receive() {
-  if (undelivered_.empty()) return std::nullopt;
-  FrameBuffer* const frame = undelivered_.pop_front();
-  at(frame->peer).undelivered_bytes -= frame->bytes;
+  FrameBuffer* frame = nullptr;
+  while (frame == nullptr) {
+    if (undelivered_.empty()) return std::nullopt;
+    frame = undelivered_.pop_front();
+    Connection& connection = at(frame->peer);
+    connection.undelivered_bytes -= frame->bytes;
+    if (connection.ending) pool_.give_back(std::exchange(frame, nullptr));
+  }
   if (frame->placed == nullptr) return ReceivedFrame{frame->peer, ConstBytes(frame->data(), frame->bytes), frame};
   return ReceivedFrame{frame->peer, ConstBytes(frame->data(), kFrameHeaderBytes), frame,
                        ConstBytes(frame->placed, frame->bytes - kFrameHeaderBytes)};
@@ -202,6 +213,7 @@ void TcpEndpoint::withdraw() {
 bool TcpEndpoint::progress() {
   ++burst_;
   bool moved = unsent_ > 0 && flush_queues();
+  if (!ending_.empty()) moved |= go_on_ending();
   moved |= own_poller_ ? read_ready() : read_directly();
   return moved;
 }
@@ -249,7 +261,7 @@ bool TcpEndpoint::read_ready() {
 
 std::size_t TcpEndpoint::read_from(int peer) {
   Connection& connection = at(peer);
-  if (!connection.open() || connection.undelivered_bytes >= options_.receive_queue_bytes) return 0;
+  if (!connection.in_use() || connection.undelivered_bytes >= options_.receive_queue_bytes) return 0;
   FrameList frames;
   auto outcome = connection.reader.read(connection.fd.get(), kReadBytesPerPeer, placement_, frames);
   while (!frames.empty()) {
@@ -265,15 +277,41 @@ std::size_t TcpEndpoint::read_from(int peer) {
 }
 
 void TcpEndpoint::lose(int peer, std::string cause) {
+  at(peer).loss = std::move(cause);
+  ++unreported_losses_;
+  drop(peer);
+}
+
+void TcpEndpoint::drop(int peer) {
   Connection& connection = at(peer);
   if (!connection.writer.empty()) --unsent_;
   connection.writer.clear();
   connection.reader.clear();
-  connection.loss = std::move(cause);
-  ++unreported_losses_;
   watcher().forget(connection.fd.get());
   connection.fd.reset();
   std::erase(open_, peer);
+}
+
+void TcpEndpoint::disconnect(int peer) {
+  Connection& connection = at(peer);
+  if (!connection.loss.empty() && !std::exchange(connection.loss_reported, true)) --unreported_losses_;
+  if (std::exchange(connection.ending, true) || !connection.open()) return;
+  connection.reader.clear();
+  watcher().forget(connection.fd.get());
+  ending_.push_back(peer);
+}
+
+// As close() does, but without waiting: see wait_for_acknowledgements(). No event says when there is more to do; a turn
+// of the engine comes several times a second.
+bool TcpEndpoint::go_on_ending() {
+  return std::erase_if(ending_, [this](int peer) {
+           Connection& connection = at(peer);
+           if (connection.writer.empty()) os::end_sending(connection.fd.get());
+           const std::size_t left = os::unacknowledged_bytes(connection.fd.get(), staging_);
+           const bool has_ended = left == 0 && connection.writer.empty();
+           if (has_ended) drop(peer);
+           return has_ended;
+         }) > 0;
 }
 
 // A peer's last frames come before the news of its loss.
@@ -295,6 +333,7 @@ bool TcpEndpoint::arm() {
   if (unsent_ > 0) flush_queues();
   for (const int peer : open_) {
     Connection& connection = at(peer);
+    if (connection.ending) continue;
     const bool wants_to_write = !connection.writer.empty();
     if (wants_to_write == connection.watched_for_writing) continue;
     const auto status = watcher().watch(connection.fd.get(), token(static_cast<std::uint64_t>(peer)), wants_to_write);
@@ -335,6 +374,7 @@ void TcpEndpoint::close() {
     connection.fd.reset();
   }
   open_.clear();
+  ending_.clear();
   unsent_ = 0;
 }
 

@@ -107,6 +107,45 @@ TEST(Tcp, a_payload_over_the_limit_loses_the_peer) {
   EXPECT_NE(loss->cause.find("over the limit"), std::string::npos) << loss->cause;
 }
 
+// The peer goes on sending: a connection that is closed on it would be reset, and the last frame lost.
+TEST(Tcp, a_peer_that_is_disconnected_gets_all_that_was_sent_then_end_of_file) {
+  auto pair = tcp_pair();
+  Side own(1, std::move(pair.first)), peer(0, std::move(pair.second));
+  ASSERT_TRUE(peer.send(100, 7));
+  while (own.send(kMaxPayloadBytes, 0)) continue;
+  ASSERT_TRUE(own.send(100, 1, TrafficClass::control));
+  own->disconnect(1);
+  EXPECT_TRUE(own->reserve(1, 100, TrafficClass::control).empty());
+  std::uint64_t last = 0;
+  std::optional<Transport::PeerLoss> loss;
+  for (int step = 0; step < kStepLimit && !loss; ++step) {
+    own->progress();
+    EXPECT_FALSE(own->receive().has_value());
+    peer->progress();
+    peer.send(100, 7);
+    while (auto frame = peer->receive()) {
+      last = wire::decode_header(frame->bytes.data()).take_or_throw().sequence;
+      peer->release(*frame);
+    }
+    loss = peer->next_loss();
+  }
+  EXPECT_EQ(last, 1u) << "the frame that was sent last";
+  ASSERT_TRUE(loss.has_value());
+  EXPECT_FALSE(own->next_loss().has_value()) << "this rank ended it itself";
+  EXPECT_TRUE(own->flushed());
+}
+
+TEST(Tcp, a_lost_peer_that_is_disconnected_is_not_reported) {
+  auto pair = unix_pair();
+  Side side(0, std::move(pair.second));
+  write_all(pair.first, make_frame(50, 1));
+  pair.first.reset();
+  ASSERT_TRUE(side.next_frame().has_value());
+  for (int step = 0; step < 100; ++step) side->progress();
+  side->disconnect(0);
+  EXPECT_FALSE(side->next_loss().has_value());
+}
+
 TEST(Tcp, sending_to_a_peer_that_is_gone_ends_in_its_loss_and_an_empty_queue) {
   auto pair = tcp_pair();
   Side side(1, std::move(pair.first));

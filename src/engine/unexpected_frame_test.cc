@@ -1,0 +1,83 @@
+// Operations that get a frame they do not expect: the error names its sender by its rank in the world.
+#include <gtest/gtest.h>
+
+#include "comm/choice.h"
+#include "engine/board_operation.h"
+#include "engine/mailbox.h"
+#include "engine/plan_operation.h"
+
+namespace qccl::engine {
+namespace {
+
+class NoBoard final : public Board {
+ public:
+  bool open(std::uint64_t) override { return false; }
+  void close(std::uint64_t) override {}
+  void publish(std::uint64_t, std::uint64_t, std::uint64_t, ConstBytes) override {}
+  void ring(std::uint64_t) override {}
+  std::optional<BoardCell> read(std::uint64_t, int, std::uint64_t) override { return std::nullopt; }
+};
+
+// Sends and brings nothing.
+class NoTransport final : public Transport {
+ public:
+  Bytes reserve(int, std::size_t, TrafficClass) override { return {}; }
+  void commit(std::size_t) override {}
+  std::optional<ReceivedFrame> receive() override { return std::nullopt; }
+  void release(const ReceivedFrame&) override {}
+  bool progress() override { return false; }
+  std::optional<PeerLoss> next_loss() override { return std::nullopt; }
+  void disconnect(int) override {}
+  void sleep(TimePoint, const Clock&) override {}
+  void wake() override {}
+  bool is_local(int) const override { return true; }
+  Board* board() override { return &board_; }
+  const char* kind(int) const override { return "none"; }
+  bool flushed() const override { return true; }
+  void close() override {}
+
+ private:
+  NoBoard board_;
+};
+
+class UnexpectedFrame : public ::testing::Test {
+ protected:
+  // Member 1 is rank 5 of the world.
+  UnexpectedFrame() {
+    group_.name = "pair";
+    group_.ranks = {2, 5};
+    group_.index_of = {-1, -1, 0, -1, -1, 1};
+    group_.hosts = {0, 0};
+  }
+  static Post post() {
+    Post post;
+    post.call = comm::make_call(Collective::all_reduce, 8, DataType::float32, 2, {}, {}).take_or_throw();
+    return post;
+  }
+  static void expect_rank_5(const Status& status) {
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().kind, ErrorKind::corrupt_data);
+    EXPECT_TRUE(status.error().message.starts_with("rank 5 ")) << status.error().message;
+  }
+
+  Group group_;
+  NoTransport transport_;
+  Outlet outlet_{transport_, 6, true};
+  BufferPool pool_;
+  const wire::FrameHeader grant_{.kind = wire::FrameKind::grant, .phase = 7, .chunk = 9};
+};
+
+TEST_F(UnexpectedFrame, of_a_plan_names_the_senders_rank_in_the_world) {
+  PlanOperation operation(group_, 1, post(), {}, outlet_, pool_, {.slice_elements = 1024});
+  expect_rank_5(operation.on_grant(1, grant_));
+  expect_rank_5(operation.on_request(1, grant_));
+}
+
+TEST_F(UnexpectedFrame, of_a_board_operation_names_the_senders_rank_in_the_world) {
+  BoardOperation operation(group_, 1, post(), {}, outlet_, pool_, 1);
+  expect_rank_5(operation.on_grant(1, grant_));
+  expect_rank_5(operation.on_request(1, grant_));
+}
+
+}  // namespace
+}  // namespace qccl::engine

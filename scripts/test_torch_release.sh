@@ -3,14 +3,15 @@
 #
 #   test_torch_release.sh RELEASE [arguments of tests/torch/suite/run.py, which then runs alone]
 #
-# Makes .venv-torch-RELEASE once, with about 3 GB where pip finds only the CUDA build, and builds in build-torch-RELEASE.
-# Needs what `make build` makes.
+# Makes .venv-torch-RELEASE once, with about 3 GB where pip finds only the CUDA build, and builds in
+# build-torch-RELEASE. Needs what `make build` makes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 release=$1
 shift
 venv=.venv-torch-$release
 python=$venv/bin/python
+pip=("$python" -m pip --disable-pip-version-check)
 failed=()
 
 key=$({ cat requirements.txt scripts/install_torch.sh; .venv/bin/python -VV; } | sha256sum)
@@ -19,10 +20,10 @@ if [ "$(cat "$venv/.qccl-stamp" 2>/dev/null)" != "$key" ]; then
   rm -rf "$venv"
   .venv/bin/python -m venv "$venv"
   scripts/install_torch.sh "$python" "$release"
-  grep -v '^torch==' requirements.txt | "$python" -m pip --disable-pip-version-check install -r /dev/stdin
+  grep -v '^torch==' requirements.txt | "${pip[@]}" install -r /dev/stdin
   echo "$key" >"$venv/.qccl-stamp"
 fi
-CXX=${CXX:-c++} "$python" -m pip --disable-pip-version-check install "--config-settings=build-dir=build-torch-$release" .
+CXX=${CXX:-c++} "${pip[@]}" install "--config-settings=build-dir=build-torch-$release" .
 
 # run NAME COMMAND...
 run() {

@@ -15,6 +15,7 @@ help: ## List the commands
 	@echo
 	@echo '  make demo ARGS="--quick"    the demo in about a minute; ARGS="--help" lists its options'
 	@echo '  make test ARGS="Frame"      only tests whose name contains Frame (also asan, tsan; bench: programs)'
+	@echo '  make test-torch TORCH=2.15.0     all tests with that release of torch, in .venv-torch-2.15.0 (3 GB)'
 	@echo '  make fuzz ARGS="-runs=1000000"   libFuzzer flags in place of a minute; FUZZ=NAME one target'
 	@echo '  JOBS=2 make ...             compile and test with so many processes (default: all cores)'
 
@@ -41,7 +42,7 @@ test: setup ## Lint, build, all tests (about 10 minutes); CI runs this and test-
 	@JOBS=$(JOBS) $(PYTHON) scripts/run_tests.py $(ARGS)
 
 test-torch: build ## PyTorch's own tests of a backend, in every configuration (about 10 minutes at most)
-	@$(PYTHON) tests/torch/suite/run.py $(if $(ARGS),$(ARGS),--all)
+	@$(if $(TORCH),scripts/test_torch_release.sh $(TORCH) $(ARGS),$(PYTHON) tests/torch/suite/run.py $(or $(ARGS),--all))
 
 test-integration: build ## DeepSpeed and Megatron themselves, in .venv-integration (ARGS: pytest's)
 	@scripts/install_integration.sh

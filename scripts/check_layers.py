@@ -104,6 +104,9 @@ ABSENCES = [
             r"|\b(?:fmt|std)::print(?:ln)?\s*\(|\bSTD(?:OUT|ERR)_FILENO\b",
             ("include", "src"), ("src/base/log.cc",),
             "the library prints nothing: return what there is to say in a Result, or call log() of base/log.h"),
+    Absence("release", r"\bTORCH_VERSION\w*|\bC10D_\w+_HAS_\w+|<torch/version\.h>",
+            ("bindings",), ("bindings/torch/torch_release.h",),
+            "torch's releases differ only in torch_release.h: name the difference there, and use the name"),
     Absence("abort", r"\bstd::(?:abort|exit|_Exit|quick_exit|terminate)\b|(?<![\w.>:~])(?:_exit|_Exit|quick_exit)\s*\("
             r"|(?<![\w.>:~])::(?:abort|exit)\s*\(|(?<=[;{})])\s*(?:abort\s*\(\s*\)|exit\s*\()"
             r"|\bassert\s*\(|<cassert>|<assert\.h>",

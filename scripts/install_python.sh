@@ -1,13 +1,7 @@
 #!/usr/bin/env bash
 # Makes .venv with requirements.txt in it. Does nothing if that was done with the same lists.
-#
-# PyTorch: PyPI's Linux build brings gigabytes of CUDA, which nothing here uses. The CPU build has
-# the version 2.13.0+cpu, which PyPI never has, so asking for exactly that can't fetch the other.
-# It is looked for in pip's configured sources (a company's mirror, a folder of wheels), then at
-# pytorch.org. Only where neither has it does plain torch of the configured index go in.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cpu_index=https://download.pytorch.org/whl/cpu
 stamp=.venv/.qccl-stamp
 
 # Prints the interpreter (the real one, where asked from inside a venv or a shim) if it will do.
@@ -30,19 +24,12 @@ find_python() {
 exec 9<scripts/install_python.sh  # one at a time: `make demo` and `make test` may start together
 flock 9
 python=$(find_python)
-key=$({ cat requirements.txt scripts/install_python.sh; "$python" -VV; } | sha256sum)
+key=$({ cat requirements.txt scripts/install_python.sh scripts/install_torch.sh; "$python" -VV; } | sha256sum)
 if [ "$(cat "$stamp" 2>/dev/null)" = "$key" ] && .venv/bin/python -c '' 2>/dev/null; then exit 0; fi
 
 echo "Setting up Python in .venv (once, about 250 MB to fetch)"
 rm -rf .venv
 "$python" -m venv .venv
-pip=(.venv/bin/python -m pip --disable-pip-version-check)
-torch=$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements.txt)
-
-if ! "${pip[@]}" install --no-deps "$torch+cpu" 2>/dev/null &&
-   ! "${pip[@]}" --timeout 15 --retries 1 install --no-deps --index-url "$cpu_index" "$torch+cpu"; then
-  echo "Neither pip's own sources nor $cpu_index has a CPU build of $torch." >&2
-  echo "Taking what pip finds, which may be the large CUDA build." >&2
-fi
-"${pip[@]}" install -r requirements.txt
+scripts/install_torch.sh .venv/bin/python "$(sed -n 's/^torch==\([^ ]*\).*/\1/p' requirements.txt)"
+.venv/bin/python -m pip --disable-pip-version-check install -r requirements.txt
 echo "$key" >"$stamp"

@@ -1,12 +1,19 @@
-"""What the wheel requires: the release of torch that its extension is built for and loads with, so that pip does
-not put it beside another. Asked by scikit-build-core (pyproject.toml)."""
+"""What the wheel requires: a torch of the minor release that its extension is built for and loads with, so that pip
+does not put it beside another. Asked by scikit-build-core (pyproject.toml)."""
 
+import subprocess
+import sys
 from collections.abc import Mapping
-from importlib.metadata import version
+from pathlib import Path
 from typing import Any
+
+DESCRIBE_TORCH = Path(__file__).resolve().parent.parent / "bindings" / "torch" / "describe_torch.py"
 
 
 def dynamic_metadata(field: str, settings: Mapping[str, Any]) -> list[str]:
     assert field == "dependencies" and not settings
-    release = version("torch").partition("+")[0]  # without the accelerator, which changes nothing for the extension
-    return [f"torch=={release}", "numpy"]
+    asked = subprocess.run([sys.executable, str(DESCRIBE_TORCH)], capture_output=True, text=True)
+    if asked.returncode:
+        sys.exit(asked.stderr)
+    major, minor, *_ = asked.stdout.split(".")
+    return [f"torch=={major}.{minor}.*", "numpy"]

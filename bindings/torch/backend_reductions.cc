@@ -5,6 +5,7 @@
 
 #include "backend.h"
 #include "sparse.h"
+#include "torch_release.h"
 
 namespace qccl::torch_binding {
 
@@ -114,7 +115,7 @@ Backend::WorkPointer Backend::_reduce_scatter_base(at::Tensor& output, at::Tenso
 Backend::WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                               const c10d::ReduceScatterOptions& options) {
   if (outputs.size() != inputs.size()) throw_bad_argument("reduce_scatter", "needs as many inputs as outputs");
-  Call call{c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, "qccl:_reduce_scatter_base", inputs, {outputs}};
+  Call call{kReduceScatterTensorCoalesced, "qccl:_reduce_scatter_base", inputs, {outputs}};
   call.timeout = options.timeout;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     check_writable(outputs[i], "reduce_scatter");

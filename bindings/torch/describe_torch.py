@@ -1,15 +1,43 @@
-"""Prints what CMake needs to know of this interpreter's torch, separated by semicolons."""
+"""Prints what the build needs to know of this interpreter's torch, separated by semicolons.
+
+pip builds in isolation: PYTHONPATH names a folder that hides the environment's packages. Without it they are there.
+"""
 
 import os
+import sys
 import sysconfig
 
-import torch
+ISOLATION = ("PYTHONPATH", "PYTHONNOUSERSITE")
 
-print(
-    torch.__version__,
-    os.path.dirname(torch.__file__),
-    int(torch.compiled_with_cxx11_abi()),
-    sysconfig.get_paths()["include"],
-    sysconfig.get_config_var("EXT_SUFFIX"),
-    sep=";",
-)
+
+def main() -> None:
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        look_outside_isolation()
+        sys.exit(
+            f"qccl is built for the torch of the environment, and that of {sys.executable} has none: install torch "
+            "there first, and with a tool that builds in an environment of its own turn that off (uv: "
+            "--no-build-isolation, python -m build: --no-isolation)"
+        )
+    print(
+        torch.__version__,
+        os.path.dirname(torch.__file__),
+        int(torch.compiled_with_cxx11_abi()),
+        sysconfig.get_paths()["include"],
+        sysconfig.get_config_var("EXT_SUFFIX"),
+        sep=";",
+    )
+
+
+def look_outside_isolation() -> None:
+    """Starts again without what isolates; returns if nothing does."""
+    environment = {name: value for name, value in os.environ.items() if name not in ISOLATION}
+    if "PYTHONPATH" in os.environ:
+        os.execve(sys.executable, [sys.executable, __file__], environment)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ fsdp_mesh = mesh.device_mesh()["dp"]                    # torch's DeviceMesh, of
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -61,10 +62,9 @@ class Mesh:
         names = frozenset(along.split("-"))
         if names not in self._groups:
             ranks = [self._global_ranks[member] for member in members]
-            # By the members alone, and in the mesh's order.
-            self._groups[names] = dist.new_group(
-                ranks, backend="qccl", use_local_synchronization=True, sort_ranks=False
-            )
+            # By the members alone, and in the mesh's order. torch 2.11 always sorts, and knows no word for it.
+            order: dict[str, Any] = {} if ranks == sorted(ranks) else {"sort_ranks": False}
+            self._groups[names] = dist.new_group(ranks, backend="qccl", use_local_synchronization=True, **order)
         return self._groups[names]
 
     def make_groups(self, *alongs: str) -> None:

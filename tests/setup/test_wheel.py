@@ -1,6 +1,7 @@
 """What `pip install .` leaves behind, as somebody meets it who has nothing of the checkout on the path.
 
-The wheel is built against the torch of .venv, beside build/, where ccache has its objects.
+The wheel is built as pip does it without flags, in isolation, and against the torch of .venv; only that the build
+backend comes from .venv instead of an index. The build folder lies beside build/, where ccache has its objects.
 """
 
 import os
@@ -8,6 +9,8 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build-wheel"
 BUILD_LIMIT_SECONDS = 1200  # where nothing is cached
 LIMIT_SECONDS = 100
+BUILD_BACKEND = ("scikit-build-core", "packaging", "pathspec")
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 pytestmark = pytest.mark.timeout(BUILD_LIMIT_SECONDS + LIMIT_SECONDS)
 
 TRAINING = """
@@ -33,16 +38,32 @@ dist.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
+def backend_wheels(tmp_path_factory):
+    """A folder in which pip finds the build backend: wheels of what is installed here."""
+    folder = tmp_path_factory.mktemp("backend")
+    for name in BUILD_BACKEND:
+        found = distribution(name)
+        with zipfile.ZipFile(folder / f"{name.replace('-', '_')}-{found.version}-py3-none-any.whl", "w") as wheel:
+            for file in found.files:
+                if ".." not in file.parts:
+                    wheel.write(file.locate(), str(file))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(backend_wheels, tmp_path_factory):
     """The folder into which the wheel was installed, alone."""
     folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    build = [*pip, "wheel", "--no-build-isolation", "--no-deps", f"--config-settings=build-dir={BUILD}"]
-    run([*build, "--wheel-dir", str(folder), str(ROOT)], timeout=BUILD_LIMIT_SECONDS, CXX="c++")  # CMake's name for it
+    build = [*build_command(backend_wheels, folder), f"--config-settings=build-dir={BUILD}"]
+    run([*PIP, *build], timeout=BUILD_LIMIT_SECONDS, CXX="c++")  # CMake's name for it
     (wheel,) = folder.glob("qccl-*.whl")
     site = folder / "site"
-    run([*pip, "install", "--no-deps", "--no-index", "--target", str(site), str(wheel)])
+    run([*PIP, "install", "--no-deps", "--no-index", "--target", str(site), str(wheel)])
     return site
+
+
+def build_command(backend_wheels, target):
+    return ["wheel", "--no-deps", "--no-index", f"--find-links={backend_wheels}", f"--wheel-dir={target}", str(ROOT)]
 
 
 def run(command, timeout=LIMIT_SECONDS, **variables):
@@ -74,7 +95,21 @@ def test_readmes_program_trains(installed, tmp_path):
 def test_wheel_wants_the_torch_that_it_was_built_for(installed):
     (metadata,) = installed.glob("qccl-*.dist-info/METADATA")
     required = re.findall(r"^Requires-Dist: ([^;\n]*)$", metadata.read_text(), re.MULTILINE)
-    assert required == [f"torch=={torch.__version__.partition('+')[0]}", "numpy"]
+    major, minor, *_ = torch.__version__.split(".")
+    assert required == [f"torch=={major}.{minor}.*", "numpy"]
+
+
+def test_build_in_an_environment_without_torch_says_in_one_line_what_to_do(backend_wheels, tmp_path):
+    run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")])
+    pip = [*PIP, "--python", str(tmp_path / "venv" / "bin" / "python")]
+    done = subprocess.run(
+        [*pip, *build_command(backend_wheels, tmp_path)],
+        cwd="/", capture_output=True, text=True, timeout=LIMIT_SECONDS,
+    )  # fmt: skip
+    assert done.returncode != 0
+    (line,) = [line for line in done.stderr.splitlines() if "torch" in line]
+    assert str(tmp_path / "venv") in line and "install torch there first" in line and "--no-build-isolation" in line
+    assert "Traceback" not in done.stderr
 
 
 def test_wheel_has_package_program_and_entry_points_and_nothing_else(installed):
@@ -103,4 +138,4 @@ def test_package_beside_another_torch_says_what_to_do(installed, tmp_path):
     )  # fmt: skip
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
-    assert "built for torch 9.9.0 and can't work with torch 2." in last and "pip install --no-build-isolation" in last
+    assert "built for torch 9.9.0 and can't work with torch 2." in last and "pip install ." in last

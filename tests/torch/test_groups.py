@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import run_ranks
+from ranks import needs_unsorted_groups, run_ranks
 
 import qccl
 
@@ -178,6 +178,7 @@ def test_backend_describes_itself():
     run_ranks(body)
 
 
+@needs_unsorted_groups
 def test_a_subgroup_is_described_by_its_own_ranks():
     def body(rank):
         pair, alone, turned = dist.new_group([2, 0], sort_ranks=False), dist.new_group([1]), dist.new_group([2, 1, 0])

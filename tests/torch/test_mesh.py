@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import run_ranks
+from ranks import needs_unsorted_groups, run_ranks
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 import qccl
@@ -49,6 +49,7 @@ def test_other_ranks_need_not_come():
     run_ranks(body, 4)
 
 
+@needs_unsorted_groups
 def test_over_a_group_in_another_order():
     def body(rank):
         reversed_ranks = dist.new_group([3, 2, 1], sort_ranks=False)

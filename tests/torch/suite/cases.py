@@ -79,7 +79,8 @@ def load_common() -> types.ModuleType:
     base = "torch._dynamo.test_case"
     sys.modules[base] = stub = types.ModuleType(base)
     stub.TestCase = unittest.TestCase
-    torch._dynamo = types.SimpleNamespace(test_case=stub)
+    asked_by_2_11 = types.SimpleNamespace(inline_inbuilt_nn_modules=True)  # for a decorator; True is torch's own
+    torch._dynamo = types.SimpleNamespace(test_case=stub, config=asked_by_2_11)
     try:
         return importlib.import_module(COMMON)
     finally:

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Tests the package with a release of torch, installed as README says.
+#
+#   test_torch_release.sh RELEASE [arguments of tests/torch/suite/run.py, which then runs alone]
+#
+# Makes .venv-torch-RELEASE once, with about 3 GB where pip finds only the CUDA build, and builds in
+# build-torch-RELEASE. Needs what `make build` makes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+release=$1
+shift
+venv=.venv-torch-$release
+python=$venv/bin/python
+pip=("$python" -m pip --disable-pip-version-check)
+failed=()
+
+key=$({ cat requirements.txt scripts/install_torch.sh; .venv/bin/python -VV; } | sha256sum)
+if [ "$(cat "$venv/.qccl-stamp" 2>/dev/null)" != "$key" ]; then
+  echo "Setting up torch $release in $venv (once)"
+  rm -rf "$venv"
+  .venv/bin/python -m venv "$venv"
+  scripts/install_torch.sh "$python" "$release"
+  grep -v '^torch==' requirements.txt | "${pip[@]}" install -r /dev/stdin
+  echo "$key" >"$venv/.qccl-stamp"
+fi
+CXX=${CXX:-c++} "${pip[@]}" install "--config-settings=build-dir=build-torch-$release" .
+
+# run NAME COMMAND...
+run() {
+  local name=$1
+  shift
+  echo "=== torch $release: $name"
+  "$@" || failed+=("$name")
+}
+
+if [ $# -gt 0 ]; then
+  run "PyTorch's own tests" "$python" tests/torch/suite/run.py "$@"
+else
+  run "tests of the backend" "$python" -m pytest -q -rs --timeout 300 tests/torch
+  run "PyTorch's own tests, 3 ranks" "$python" tests/torch/suite/run.py --passes 100
+  run "PyTorch's own tests, every other configuration" "$python" tests/torch/suite/run.py --all
+fi
+[ ${#failed[@]} -eq 0 ] && echo "torch $release: PASSED" && exit
+printf "torch $release: FAILED: %s\n" "${failed[@]}" >&2
+exit 1

@@ -4,6 +4,9 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <atomic>
+#include <latch>
+#include <string>
 #include <thread>
 
 #include "support/transports.h"
@@ -106,6 +109,27 @@ TEST(BoardGroups, of_a_name_used_again_go_through_the_board_again) {
     }
   });
   EXPECT_EQ(failures, std::vector<std::string>(2));
+}
+
+TEST_P(Groups, that_wait_for_their_ranks_end_with_the_abort_of_their_parent) {
+  std::latch ended(2);
+  expect_success(2, [&](Communicator& comm) {
+    if (comm.rank() == 1) return ended.arrive_and_wait();
+    std::string failure;
+    std::atomic<bool> returned = false;
+    std::thread maker([&] {
+      try {
+        comm.subgroup({0, 1}, "pair");
+      } catch (const Error& error) {
+        failure = error.what();
+      }
+      returned = true;
+    });
+    while (!returned) comm.abort("operator asked");  // also before it waits
+    maker.join();
+    EXPECT_NE(failure.find("operator asked"), std::string::npos) << failure;
+    ended.arrive_and_wait();
+  });
 }
 
 TEST_P(Groups, can_not_be_made_in_a_recorded_group) {

@@ -5,7 +5,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <latch>
+#include <chrono>
+#include <future>
 #include <string>
 #include <thread>
 
@@ -112,23 +113,28 @@ TEST(BoardGroups, of_a_name_used_again_go_through_the_board_again) {
 }
 
 TEST_P(Groups, that_wait_for_their_ranks_end_with_the_abort_of_their_parent) {
-  std::latch ended(2);
+  std::promise<void> ended;
   expect_success(2, [&](Communicator& comm) {
-    if (comm.rank() == 1) return ended.arrive_and_wait();
+    Communicator parent = comm.dup();
+    comm.barrier();
+    if (comm.rank() == 1) {
+      EXPECT_EQ(ended.get_future().wait_for(std::chrono::seconds(50)), std::future_status::ready);
+      return;
+    }
     std::string failure;
     std::atomic<bool> returned = false;
     std::thread maker([&] {
       try {
-        comm.subgroup({0, 1}, "pair");
+        parent.subgroup({0, 1}, "pair");
       } catch (const Error& error) {
         failure = error.what();
       }
       returned = true;
     });
-    while (!returned) comm.abort("operator asked");  // also before it waits
+    while (!returned) parent.abort("operator asked");  // also before it waits
     maker.join();
     EXPECT_NE(failure.find("operator asked"), std::string::npos) << failure;
-    ended.arrive_and_wait();
+    ended.set_value();
   });
 }
 

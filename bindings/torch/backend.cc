@@ -34,8 +34,21 @@ std::shared_ptr<WorkShare> make_share(const std::shared_ptr<World>& world, const
   return share;
 }
 
+// The calls move data at the same time, so none may write what another uses.
+void refuse_collisions(const std::vector<Call>& calls) {
+  for (std::size_t later = 1; later < calls.size(); ++later) {
+    for (std::size_t earlier = 0; earlier < later; ++earlier) {
+      if (!calls[earlier].memory.collides_with(calls[later].memory)) continue;
+      const auto name = [&](std::size_t i) { return std::to_string(i) + " (" + calls[i].title + ")"; };
+      throw_bad_argument("coalesced calls", name(earlier) + " and " + name(later) +
+                                                " share memory that one of them writes: make them one after the other");
+    }
+  }
+}
+
 // Of several calls: one that has everything of each.
 Call merged(std::vector<Call> calls) {
+  refuse_collisions(calls);
   Call whole{c10d::OpType::COALESCED, "qccl:coalesced"};
   const auto all_are = [&calls](auto predicate) { return std::all_of(calls.begin(), calls.end(), predicate); };
   // Messages alone do not count as a collective, and no barrier waits for them.
@@ -51,8 +64,7 @@ Call merged(std::vector<Call> calls) {
     for (auto& list : call.outputs) append(outputs, list);
     append(whole.inputs, call.inputs);
     append(whole.posts, call.posts);
-    append(whole.memory, call.memory);
-    append(whole.copies, call.copies);
+    whole.memory.absorb(std::move(call.memory));
     append(whole.endings, call.endings);
     append(whole.earlier, call.earlier);
     whole.timeout = std::max(whole.timeout, call.timeout);
@@ -71,9 +83,8 @@ Backend::Backend(std::shared_ptr<World> world, Communicator group, const GroupRe
       all_gather_compression_(request.all_gather_compression),
       options_(options_of(request)),
       group_(std::move(group)),
-      share_(make_share(world_, group_, request)),
-      compression_(request.compression),
-      timeout_(request.timeout) {}
+      groups_(world_, group_, request),
+      share_(make_share(world_, group_, request)) {}
 
 Backend::~Backend() {
   try {
@@ -87,21 +98,11 @@ Backend::~Backend() {
 
 void Backend::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
-  const std::lock_guard lock(callback_groups_mutex_);
-  timeout_ = timeout;
-  with_torch_errors([&] {
-    group_.set_timeout(timeout);
-    for (auto& [name, group] : callback_groups_) group.set_timeout(timeout);
-  });
+  with_torch_errors([&] { groups_.set_timeout(timeout); });
 }
 
 void Backend::set_compression(const Compression& compression) {
-  const std::lock_guard lock(callback_groups_mutex_);
-  compression_ = compression;
-  with_torch_errors([&] {
-    group_.set_compression(compression);
-    for (auto& [name, group] : callback_groups_) group.set_compression(compression);
-  });
+  with_torch_errors([&] { groups_.set_compression(compression); });
 }
 
 CallOptions Backend::call_options(std::chrono::milliseconds timeout, bool asynchronous) const {
@@ -133,10 +134,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
   }
   request.name = options ? options->group_name : options_->group_name + "/split";
   if (options) request.timeout = options->timeout;
-  {
-    const std::lock_guard lock(callback_groups_mutex_);
-    request.compression = compression_;
-  }
+  request.compression = groups_.compression();
   request.error_feedback = keeps_feedback_;
   request.all_gather_compression = all_gather_compression_;
   return with_torch_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
@@ -164,47 +162,24 @@ c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::
 
 void Backend::abort() {
   if (root_) world_->retire();
-  const std::string reason = "this rank's program aborted the process group";
-  for_each_group([&](const Communicator& group) { world_->abort_group(group, reason); });
+  with_torch_errors([&] { groups_.abort("this rank's program aborted the process group"); });
 }
 
 void Backend::shutdown() {
   if (root_) world_->retire();
-  if (!finish_operations(kShutdownLimit)) {
-    const std::string reason = "this rank's program destroyed the process group while operations were in flight";
-    for_each_group([&](const Communicator& group) { world_->abort_group(group, reason); });
-  }
-  for_each_group([&](const Communicator& group) { world_->close_group(group); });
+  const bool finished = finish_operations(kShutdownLimit);
+  with_torch_errors([&] {
+    if (!finished) groups_.abort("this rank's program destroyed the process group while operations were in flight");
+    for (const Communicator& group : groups_.all()) world_->close_group(group);
+  });
 }
 
 bool Backend::finish_operations(std::chrono::milliseconds limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
+  if (!groups_.wait_until_made(deadline)) return false;
   const WorkList works = unfinished_works();
   return std::all_of(works.begin(), works.end(),
                      [&](const auto& work) { return work->wait_for_results_until(deadline); });
-}
-
-void Backend::for_each_group(const std::function<void(const Communicator&)>& action) {
-  std::vector<Communicator> groups{group_};
-  {
-    const std::lock_guard lock(callback_groups_mutex_);
-    for (const auto& [name, group] : callback_groups_) groups.push_back(group);
-  }
-  with_torch_errors([&] { std::for_each(groups.begin(), groups.end(), action); });
-}
-
-// The group, or its twin for callbacks of the kind that this thread runs. Ranks make the twin
-// together, the first time such a callback starts a collective.
-Communicator Backend::group_for_this_thread() {
-  const std::string sequence = CompletionOrder::current_sequence();
-  if (sequence.empty()) return group_;
-  const std::lock_guard lock(callback_groups_mutex_);
-  const auto found = callback_groups_.find(sequence);
-  if (found != callback_groups_.end()) return found->second;
-  Communicator twin = world_->twin(group_, group_.name() + ", callbacks of " + sequence);
-  if (compression_) twin.set_compression(*compression_);
-  if (timeout_) twin.set_timeout(*timeout_);
-  return callback_groups_.emplace(sequence, std::move(twin)).first->second;
 }
 
 // ---- Calls
@@ -228,11 +203,13 @@ Backend::WorkPointer Backend::start(Call call, bool asynchronous) {
   if (auto part = coalesce(call)) return part;
   const bool is_message = call.is_message();
   // Messages of callbacks and of the program meet each other.
-  const Communicator group = with_torch_errors([&] { return is_message ? group_ : group_for_this_thread(); });
+  const Communicator group = with_torch_errors([&] { return is_message ? group_ : groups_.for_this_thread(); });
+  // A callback runs beside the program, so even what it waits for is in flight.
+  const bool in_flight = asynchronous || CompletionOrder::inside_callback();
   if (call.type == c10d::OpType::BARRIER) {
     call.earlier = unfinished_works();
     std::erase_if(call.earlier, [](const auto& work) { return work->is_message(); });
-  } else if (asynchronous) {
+  } else if (in_flight) {
     unfinished_works();  // forgets the finished
   }
 
@@ -245,7 +222,7 @@ Backend::WorkPointer Backend::start(Call call, bool asynchronous) {
     } else {
       ++sequence_;
     }
-    if (asynchronous) in_flight_.emplace_back(work);
+    if (in_flight) in_flight_.emplace_back(work);
   }
   if (asynchronous) {
     work->complete_from_pool();

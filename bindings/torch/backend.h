@@ -8,7 +8,6 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,7 +16,9 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "callback_groups.h"
 #include "compressed.h"
+#include "tensors.h"
 #include "work.h"
 #include "world.h"
 
@@ -66,12 +67,13 @@ class Backend final : public c10d::Backend {
   void startCoalescing() override;
   WorkPointer endCoalescing() override;
 
-  // Sparse tensors (COO) too: each becomes the sum, or average, of all ranks', coalesced.
+  // Several tensors, of one shape: each becomes the reduction of all tensors of all ranks.
+  // Sparse tensors (COO) too, one a rank: it becomes the sum, or average, of all ranks', coalesced.
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPointer allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
-  // Lists may have tensors of unequal sizes.
+  // Tensors of unequal sizes may stand in a list.
   WorkPointer reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions&) override;
   WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions&) override;
   WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -83,7 +85,9 @@ class Backend final : public c10d::Backend {
   WorkPointer reduce_scatter_part(const CompressedPart& input, const at::Tensor& output, const c10d::ReduceOp& op,
                                   bool asynchronous);
 
+  // Several tensors, of one shape: each becomes the root's tensor number options.rootTensor.
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  // Several inputs, of one shape: a list of outputs for each, which all become the same, every rank's inputs.
   WorkPointer allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
   WorkPointer allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
   WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override;
@@ -111,8 +115,6 @@ class Backend final : public c10d::Backend {
     std::vector<c10::intrusive_ptr<CoalescedPart>> parts;
   };
 
-  Communicator group_for_this_thread();
-  void for_each_group(const std::function<void(const Communicator&)>& action);
   WorkList unfinished_works();
   bool finish_operations(std::chrono::milliseconds limit);
   WorkPointer start(Call call, bool asynchronous);
@@ -122,11 +124,15 @@ class Backend final : public c10d::Backend {
   CallOptions all_gather_options(const at::Tensor& input, const c10d::AllgatherOptions& options) const;
   ErrorFeedback feedback_for(const at::Tensor& memory, const Elements& elements, const CallOptions& options);
   void add_all_reduce(const CompressedPart& part, const CallOptions& options, const c10d::ReduceOp& op, Call& call);
-  void add_reduce_scatter(const at::Tensor& output, const at::Tensor& input, const CallOptions& options,
+  void add_reduce_scatter(const at::Tensor& output, const Tensors& inputs, const CallOptions& options,
                           const c10d::ReduceOp& op, Call& call) const;
-  void add_all_gather(const at::Tensor& output, const at::Tensor& input, const CallOptions& options, Call& call) const;
-  void add_all_gather(const Tensors& outputs, const at::Tensor& input, const CallOptions& options, Call& call) const;
-  WorkPointer receive(Call call, Tensors& tensors, int from, int tag);
+  // Gathers all inputs of a rank as one, into all outputs as one.
+  void add_all_gather(const Tensors& outputs, const Tensors& inputs, const CallOptions& options, Call& call) const;
+  void add_list_all_gather(const Tensors& outputs, const at::Tensor& input, const CallOptions& options,
+                           Call& call) const;
+  void add_all_gather_of_several(const TensorLists& outputs, const Tensors& inputs, const CallOptions& options,
+                                 Call& call) const;
+  WorkPointer receive(Tensors& tensors, int from, int tag);
 
   void check_parts(const at::Tensor& whole, const at::Tensor& part, const char* operation) const;
   void check_list(const Tensors& list, const at::Tensor& part, const char* operation) const;
@@ -138,6 +144,7 @@ class Backend final : public c10d::Backend {
   const std::optional<Compression> all_gather_compression_;
   const c10::intrusive_ptr<Options> options_;
   Communicator group_;
+  CallbackGroups groups_;
   const std::shared_ptr<WorkShare> share_;
   std::atomic<std::uint64_t> sequence_ = 0;  // of collectives
   std::atomic<int> monitored_barriers_ = 0;
@@ -146,14 +153,8 @@ class Backend final : public c10d::Backend {
   std::uint64_t messages_ = 0;
   std::vector<c10::weak_intrusive_ptr<CollectiveWork>> in_flight_;
   std::optional<Coalescing> coalescing_;
-
-  std::mutex callback_groups_mutex_;  // of what follows; held while a group is made
-  // Collectives that callbacks start, by CompletionOrder::current_sequence().
-  std::map<std::string, Communicator> callback_groups_;
-  std::map<std::string, int> sparse_reductions_;  // so far, by the same
-  std::optional<Compression> compression_;
+  std::map<std::string, int> sparse_reductions_;  // so far, by CompletionOrder::current_sequence()
   FeedbackByPlace feedback_by_place_;
-  std::optional<std::chrono::milliseconds> timeout_;
 };
 
 }  // namespace qccl::torch_binding

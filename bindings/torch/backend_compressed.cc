@@ -35,7 +35,7 @@ ErrorFeedback Backend::feedback_for(const at::Tensor& memory, const Elements& el
   if (!options.error_feedback.is_none() || !keeps_feedback_ || elements.parts != 1) return options.error_feedback;
   const std::size_t count = elements.count_in(memory);
   if (group_.effective_compression(Collective::all_reduce, count, elements.type, options).is_none()) return {};
-  const std::lock_guard lock(callback_groups_mutex_);
+  const std::lock_guard lock(posting_);
   return feedback_by_place_.of(memory.const_data_ptr(), count);
 }
 
@@ -56,9 +56,8 @@ void Backend::add_all_reduce(const CompressedPart& part, const CallOptions& of_a
   options.compression = part.compression;
   options.error_feedback = part.feedback;
   const Elements elements = reduction_of(part.tensor, op, "all_reduce", options);
-  const at::Tensor memory = writable_memory(part.tensor, true, call.copies);
+  const at::Tensor memory = call.memory.update(part.tensor);
   options.error_feedback = with_torch_errors([&] { return feedback_for(memory, elements, options); });
-  call.memory.push_back(memory);
   call.posts.push_back([=, data = memory.mutable_data_ptr(), count = elements.count_in(memory)](Communicator& group) {
     return group.all_reduce_async(data, data, count, elements.type, options);
   });
@@ -88,7 +87,7 @@ Backend::WorkPointer Backend::reduce_scatter_part(const CompressedPart& input, c
   CallOptions options = call_options(c10d::kUnsetTimeout, asynchronous);
   options.compression = input.compression;
   options.error_feedback = input.feedback;
-  add_reduce_scatter(output, input.tensor, options, op, call);
+  add_reduce_scatter(output, {input.tensor}, options, op, call);
   return start(std::move(call), asynchronous);
 }
 

@@ -28,9 +28,8 @@ Backend::WorkPointer Backend::send(Tensors& tensors, int to, int tag) {
   check_readable(tensor, "send");
   Call call{c10d::OpType::SEND, "qccl:send", tensors, {tensors}};
   call.peer = to;
-  const at::Tensor memory = readable_memory(tensor);
+  const at::Tensor memory = call.memory.read(tensors);
   const Elements elements = elements_of(memory);
-  call.memory.push_back(memory);
   call.posts.push_back([=, data = memory.const_data_ptr(), count = elements.count_in(memory),
                         options = message_options("send", tag)](Communicator& group) {
     return group.send_async(data, count, elements.type, to, options);
@@ -38,15 +37,17 @@ Backend::WorkPointer Backend::send(Tensors& tensors, int to, int tag) {
   return start(std::move(call), true);
 }
 
-Backend::WorkPointer Backend::receive(Call call, Tensors& tensors, int from, int tag) {
+Backend::WorkPointer Backend::receive(Tensors& tensors, int from, int tag) {
   const at::Tensor& tensor = only(tensors, "recv");
   check_writable(tensor, "recv");
-  call.inputs = tensors;
-  call.outputs = {tensors};
+  const bool any = from == kAnySource;
+  Call call{any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV,
+            any ? "qccl:recvAnySource" : "qccl:recv",
+            tensors,
+            {tensors}};
   call.peer = from;
-  const at::Tensor memory = writable_memory(tensor, false, call.copies);
+  const at::Tensor memory = call.memory.write(tensors);
   const Elements elements = elements_of(memory);
-  call.memory.push_back(memory);
   call.posts.push_back([=, data = memory.mutable_data_ptr(), count = elements.count_in(memory),
                         options = message_options("recv", tag)](Communicator& group) {
     return group.recv_async(data, count, elements.type, from, options);
@@ -54,13 +55,9 @@ Backend::WorkPointer Backend::receive(Call call, Tensors& tensors, int from, int
   return start(std::move(call), true);
 }
 
-Backend::WorkPointer Backend::recv(Tensors& tensors, int from, int tag) {
-  return receive({c10d::OpType::RECV, "qccl:recv"}, tensors, from, tag);
-}
+Backend::WorkPointer Backend::recv(Tensors& tensors, int from, int tag) { return receive(tensors, from, tag); }
 
-Backend::WorkPointer Backend::recvAnysource(Tensors& tensors, int tag) {
-  return receive({c10d::OpType::RECVANYSOURCE, "qccl:recvAnySource"}, tensors, kAnySource, tag);
-}
+Backend::WorkPointer Backend::recvAnysource(Tensors& tensors, int tag) { return receive(tensors, kAnySource, tag); }
 
 void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   std::optional<std::chrono::milliseconds> timeout;

@@ -1,4 +1,6 @@
 // The part of Backend that moves elements without adding them.
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -34,30 +36,48 @@ std::vector<std::size_t> split_counts(const at::Tensor& tensor, const std::vecto
   return counts;
 }
 
-// `input` and `output` are contiguous and apart.
-void add_all_to_all(const at::Tensor& input, const std::vector<std::size_t>& sends, const at::Tensor& output,
-                    const std::vector<std::size_t>& receives, const CallOptions& options, Call& call) {
-  call.memory.insert(call.memory.end(), {input, output});
-  call.posts.push_back([=, from = input.const_data_ptr(), to = output.mutable_data_ptr(),
-                        type = elements_of(input).type](Communicator& group) {
+struct Exchanged {
+  Backend::Tensors inputs;
+  std::vector<std::size_t> sends;
+  Backend::Tensors outputs;
+  std::vector<std::size_t> receives;
+};
+
+void add_all_to_all(const Exchanged& exchanged, const CallOptions& options, Call& call) {
+  const at::Tensor target = call.memory.write(exchanged.outputs);  // first: it never works in place
+  const at::Tensor source = call.memory.read(exchanged.inputs);
+  call.posts.push_back([=, sends = exchanged.sends, receives = exchanged.receives, from = source.const_data_ptr(),
+                        to = target.mutable_data_ptr(), type = elements_of(source).type](Communicator& group) {
     return group.all_to_all_v_async(from, sends, to, receives, type, options);
   });
+}
+
+std::size_t bytes_before(const Backend::Tensors& list, int rank) {
+  return std::accumulate(list.begin(), list.begin() + rank, std::size_t{0},
+                         [](std::size_t sum, const at::Tensor& tensor) { return sum + tensor.nbytes(); });
 }
 
 }  // namespace
 
 Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  const at::Tensor& tensor = only(tensors, "broadcast");
-  const bool root = options.rootRank == getRank();
-  if (root) {
-    check_readable(tensor, "broadcast");
-  } else {
-    check_writable(tensor, "broadcast");
+  check_alike(tensors, "broadcast");
+  if (options.rootTensor < 0 || options.rootTensor >= static_cast<std::int64_t>(tensors.size())) {
+    throw_bad_argument("broadcast", "the root tensor must be one of " + std::to_string(tensors.size()) +
+                                        ", it is number " + std::to_string(options.rootTensor));
   }
-  Call call{c10d::OpType::BROADCAST, "qccl:broadcast", tensors, {tensors}};
-  call.timeout = options.timeout;
-  const at::Tensor memory = root ? readable_memory(tensor) : writable_memory(tensor, false, call.copies);
-  call.memory.push_back(memory);
+  const bool root = options.rootRank == getRank();
+  const bool reads_only = root && tensors.size() == 1;
+  for (const at::Tensor& tensor : tensors) {
+    if (!reads_only) check_writable(tensor, "broadcast");
+  }
+  Call call{c10d::OpType::BROADCAST, "qccl:broadcast", tensors, {tensors}, options.timeout};
+  const at::Tensor& sent = tensors[static_cast<std::size_t>(options.rootTensor)];
+  at::Tensor memory;
+  if (tensors.size() > 1) {
+    memory = call.memory.stage(sent, tensors);
+  } else {
+    memory = root ? call.memory.read(tensors) : call.memory.write(tensors);
+  }
   const Elements elements = elements_of(memory);
   CallOptions library_options = call_options(options.timeout, options.asyncOp);
   library_options.root = static_cast<int>(options.rootRank);
@@ -69,32 +89,27 @@ Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastO
 
 // ---- all_gather
 
-void Backend::add_all_gather(const at::Tensor& output, const at::Tensor& input, const CallOptions& options,
+void Backend::add_all_gather(const Tensors& outputs, const Tensors& inputs, const CallOptions& options,
                              Call& call) const {
-  const at::Tensor target = writable_memory(output, false, call.copies);
-  const at::Tensor own = readable_memory(input);
-  const at::Tensor source = without_overlap(own, target, static_cast<std::size_t>(getRank()) * own.nbytes());
+  const std::size_t bytes = bytes_before(inputs, static_cast<int>(inputs.size()));
+  const auto [source, target] =
+      call.memory.read_and_write(inputs, outputs, static_cast<std::size_t>(getRank()) * bytes);
   const Elements elements = elements_of(source);
-  call.memory.insert(call.memory.end(), {source, target});
   call.posts.push_back([=, from = source.const_data_ptr(), to = target.mutable_data_ptr(),
                         count = elements.count_in(source)](Communicator& group) {
     return group.all_gather_async(from, to, count, elements.type, options);
   });
 }
 
-void Backend::add_all_gather(const Tensors& outputs, const at::Tensor& input, const CallOptions& options,
-                             Call& call) const {
+void Backend::add_list_all_gather(const Tensors& outputs, const at::Tensor& input, const CallOptions& options,
+                                  Call& call) const {
   check_readable(input, "all_gather");
   check_list(outputs, input, "all_gather");
   for (const at::Tensor& output : outputs) check_writable(output, "all_gather");
-  const at::Tensor target = writable_list(outputs, call.copies);
   const Elements elements = elements_of(input);
   std::vector<std::size_t> counts = counts_of(outputs, elements);
-  if (all_equal(counts)) return add_all_gather(target, input, options, call);
-  std::size_t offset = 0;
-  for (int rank = 0; rank < getRank(); ++rank) offset += outputs[static_cast<std::size_t>(rank)].nbytes();
-  const at::Tensor source = without_overlap(readable_memory(input), target, offset);
-  call.memory.insert(call.memory.end(), {source, target});
+  if (all_equal(counts)) return add_all_gather(outputs, {input}, options, call);
+  const auto [source, target] = call.memory.read_and_write({input}, outputs, bytes_before(outputs, getRank()));
   call.posts.push_back([=, from = source.const_data_ptr(), to = target.mutable_data_ptr(),
                         counts = std::move(counts)](Communicator& group) {
     return group.all_gather_v_async(from, to, counts, elements.type, options);
@@ -102,12 +117,39 @@ void Backend::add_all_gather(const Tensors& outputs, const at::Tensor& input, co
 }
 
 Backend::WorkPointer Backend::allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  const at::Tensor& input = only(inputs, "all_gather");
-  if (outputs.size() != 1) throw_bad_argument("all_gather", "takes one list of outputs a rank");
-  Call call{c10d::OpType::ALLGATHER, "qccl:all_gather", inputs, outputs};
-  call.timeout = options.timeout;
-  add_all_gather(outputs.front(), input, all_gather_options(input, options), call);
+  if (outputs.size() != inputs.size()) {
+    throw_bad_argument("all_gather", "needs a list of outputs for each input, got " + std::to_string(outputs.size()) +
+                                         " for " + std::to_string(inputs.size()));
+  }
+  check_alike(inputs, "all_gather");
+  Call call{c10d::OpType::ALLGATHER, "qccl:all_gather", inputs, outputs, options.timeout};
+  const CallOptions library_options = all_gather_options(inputs.front(), options);
+  if (inputs.size() == 1) {
+    add_list_all_gather(outputs.front(), inputs.front(), library_options, call);
+  } else {
+    add_all_gather_of_several(outputs, inputs, library_options, call);
+  }
   return start(std::move(call), options.asyncOp);
+}
+
+// Every list becomes the same: the inputs of rank 0, then those of rank 1, and so on.
+void Backend::add_all_gather_of_several(const TensorLists& outputs, const Tensors& inputs, const CallOptions& options,
+                                        Call& call) const {
+  const std::size_t total = inputs.size() * static_cast<std::size_t>(getSize());
+  for (const Tensors& list : outputs) {
+    if (list.size() != total) {
+      throw_bad_argument("all_gather", "with " + std::to_string(inputs.size()) + " inputs a rank each list must have " +
+                                           std::to_string(total) + " tensors, one has " + std::to_string(list.size()));
+    }
+    for (const at::Tensor& output : list) {
+      check_writable(output, "all_gather");
+      check_like(output, inputs.front(), "all_gather");
+    }
+  }
+  const std::int64_t count = static_cast<std::int64_t>(total) * inputs.front().numel();
+  const at::Tensor gathered = at::empty({count}, inputs.front().options().requires_grad(false));
+  add_all_gather({gathered}, inputs, options, call);
+  for (const Tensors& list : outputs) call.memory.copy_back(gathered, list);
 }
 
 // `outputs[rank]` is the list of that rank's inputs.
@@ -117,8 +159,7 @@ Backend::WorkPointer Backend::allgather_coalesced(TensorLists& outputs, Tensors&
     throw_bad_argument("all_gather_coalesced", "needs a list of outputs for each of " + std::to_string(getSize()) +
                                                    " ranks, got " + std::to_string(outputs.size()));
   }
-  Call call{c10d::OpType::ALLGATHER_COALESCED, "qccl:all_gather", inputs, outputs};
-  call.timeout = options.timeout;
+  Call call{c10d::OpType::ALLGATHER_COALESCED, "qccl:all_gather", inputs, outputs, options.timeout};
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensors list;
     for (const Tensors& of_rank : outputs) {
@@ -128,7 +169,7 @@ Backend::WorkPointer Backend::allgather_coalesced(TensorLists& outputs, Tensors&
       }
       list.push_back(of_rank[i]);
     }
-    add_all_gather(list, inputs[i], all_gather_options(inputs[i], options), call);
+    add_list_all_gather(list, inputs[i], all_gather_options(inputs[i], options), call);
   }
   return start(std::move(call), options.asyncOp);
 }
@@ -143,12 +184,11 @@ Backend::WorkPointer Backend::_allgather_base(at::Tensor& output, at::Tensor& in
 Backend::WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                               const c10d::AllgatherOptions& options) {
   if (outputs.size() != inputs.size()) throw_bad_argument("all_gather", "needs as many inputs as outputs");
-  Call call{c10d::OpType::_ALLGATHER_BASE, "qccl:_all_gather_base", inputs, {outputs}};
-  call.timeout = options.timeout;
+  Call call{c10d::OpType::_ALLGATHER_BASE, "qccl:_all_gather_base", inputs, {outputs}, options.timeout};
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     check_writable(outputs[i], "all_gather");
     check_parts(outputs[i], inputs[i], "all_gather");
-    add_all_gather(outputs[i], inputs[i], all_gather_options(inputs[i], options), call);
+    add_all_gather({outputs[i]}, {inputs[i]}, all_gather_options(inputs[i], options), call);
   }
   return start(std::move(call), options.asyncOp);
 }
@@ -162,22 +202,21 @@ Backend::WorkPointer Backend::gather(TensorLists& outputs, Tensors& inputs, cons
   if (outputs.size() != (root ? 1U : 0U)) {
     throw_bad_argument("gather", "takes a list of outputs on the root, and none elsewhere");
   }
-  Call call{c10d::OpType::GATHER, "qccl:gather", inputs, outputs};
-  call.timeout = options.timeout;
-  at::Tensor target;
-  at::Tensor source = readable_memory(input);
+  Call call{c10d::OpType::GATHER, "qccl:gather", inputs, outputs, options.timeout};
+  CallMemory::Pair memory;
   if (root) {
     check_even_list(outputs.front(), input, "gather");
     for (const at::Tensor& output : outputs.front()) check_writable(output, "gather");
-    target = writable_list(outputs.front(), call.copies);
-    source = without_overlap(source, target, static_cast<std::size_t>(getRank()) * source.nbytes());
+    memory = call.memory.read_and_write(inputs, outputs.front(), bytes_before(outputs.front(), getRank()));
+  } else {
+    memory.source = call.memory.read(inputs);
   }
-  call.memory.insert(call.memory.end(), {source, target});
   const Elements elements = elements_of(input);
   CallOptions library_options = call_options(options.timeout, options.asyncOp);
   library_options.root = static_cast<int>(options.rootRank);
-  call.posts.push_back([=, from = source.const_data_ptr(), to = root ? target.mutable_data_ptr() : nullptr,
-                        count = elements.count_in(source)](Communicator& group) {
+  call.posts.push_back([=, from = memory.source.const_data_ptr(),
+                        to = root ? memory.target.mutable_data_ptr() : nullptr,
+                        count = elements.count_in(memory.source)](Communicator& group) {
     return group.gather_async(from, to, count, elements.type, library_options);
   });
   return start(std::move(call), options.asyncOp);
@@ -190,21 +229,20 @@ Backend::WorkPointer Backend::scatter(Tensors& outputs, TensorLists& inputs, con
   if (inputs.size() != (root ? 1U : 0U)) {
     throw_bad_argument("scatter", "takes a list of inputs on the root, and none elsewhere");
   }
-  Call call{c10d::OpType::SCATTER, "qccl:scatter", root ? inputs.front() : Tensors{}, {outputs}};
-  call.timeout = options.timeout;
-  const at::Tensor target = writable_memory(output, false, call.copies);
-  at::Tensor source;
+  Call call{c10d::OpType::SCATTER, "qccl:scatter", root ? inputs.front() : Tensors{}, {outputs}, options.timeout};
+  CallMemory::Pair memory;
   if (root) {
     check_even_list(inputs.front(), output, "scatter");
-    source = without_overlap_of_part(readable_list(inputs.front()), target,
-                                     static_cast<std::size_t>(getRank()) * target.nbytes());
+    memory = call.memory.read_and_write(inputs.front(), outputs, bytes_before(inputs.front(), getRank()));
+  } else {
+    memory.target = call.memory.write(outputs);
   }
-  call.memory.insert(call.memory.end(), {source, target});
-  const Elements elements = elements_of(target);
+  const Elements elements = elements_of(output);
   CallOptions library_options = call_options(options.timeout, options.asyncOp);
   library_options.root = static_cast<int>(options.rootRank);
-  call.posts.push_back([=, from = root ? source.const_data_ptr() : nullptr, to = target.mutable_data_ptr(),
-                        count = elements.count_in(target)](Communicator& group) {
+  call.posts.push_back([=, from = root ? memory.source.const_data_ptr() : nullptr,
+                        to = memory.target.mutable_data_ptr(),
+                        count = elements.count_in(memory.target)](Communicator& group) {
     return group.scatter_async(from, to, count, elements.type, library_options);
   });
   return start(std::move(call), options.asyncOp);
@@ -219,13 +257,12 @@ Backend::WorkPointer Backend::alltoall_base(at::Tensor& output, at::Tensor& inpu
   check_readable(input, "all_to_all");
   check_writable(output, "all_to_all");
   check_same_type(input, output, "all_to_all");
-  const auto sends = split_counts(input, input_splits, getSize(), "input");
-  const auto receives = split_counts(output, output_splits, getSize(), "output");
-  Call call{c10d::OpType::ALLTOALL_BASE, "qccl:all_to_all", {input}, {{output}}};
-  call.timeout = options.timeout;
-  const at::Tensor target = writable_memory(output, false, call.copies);
-  add_all_to_all(apart_from(readable_memory(input), target), sends, target, receives,
-                 call_options(options.timeout, options.asyncOp), call);
+  const Exchanged exchanged{.inputs = {input},
+                            .sends = split_counts(input, input_splits, getSize(), "input"),
+                            .outputs = {output},
+                            .receives = split_counts(output, output_splits, getSize(), "output")};
+  Call call{c10d::OpType::ALLTOALL_BASE, "qccl:all_to_all", {input}, {{output}}, options.timeout};
+  add_all_to_all(exchanged, call_options(options.timeout, options.asyncOp), call);
   return start(std::move(call), options.asyncOp);
 }
 
@@ -242,18 +279,15 @@ Backend::WorkPointer Backend::alltoall(Tensors& outputs, Tensors& inputs, const 
     check_same_type(inputs[rank], inputs.front(), "all_to_all");
     check_same_type(inputs[rank], outputs[rank], "all_to_all");
   }
-  Call call{c10d::OpType::ALLTOALL, "qccl:all_to_all", inputs, {outputs}};
-  call.timeout = options.timeout;
+  Call call{c10d::OpType::ALLTOALL, "qccl:all_to_all", inputs, {outputs}, options.timeout};
   const Elements elements = elements_of(inputs.front());
-  const at::Tensor target = writable_list(outputs, call.copies);
-  add_all_to_all(apart_from(readable_list(inputs), target), counts_of(inputs, elements), target,
-                 counts_of(outputs, elements), call_options(options.timeout, options.asyncOp), call);
+  add_all_to_all({inputs, counts_of(inputs, elements), outputs, counts_of(outputs, elements)},
+                 call_options(options.timeout, options.asyncOp), call);
   return start(std::move(call), options.asyncOp);
 }
 
 Backend::WorkPointer Backend::barrier(const c10d::BarrierOptions& options) {
-  Call call{c10d::OpType::BARRIER, "qccl:barrier"};
-  call.timeout = options.timeout;
+  Call call{c10d::OpType::BARRIER, "qccl:barrier", {}, {}, options.timeout};
   call.posts.push_back([library_options = call_options(options.timeout, options.asyncOp)](Communicator& group) {
     return group.barrier_async(library_options);
   });

@@ -10,18 +10,25 @@
 namespace qccl::torch_binding {
 
 Backend::WorkPointer Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  const at::Tensor& tensor = only(tensors, "all_reduce");
-  if (tensor.defined() && tensor.layout() == at::kSparse) return allreduce_sparse(tensors, options);
-  Call call{c10d::OpType::ALLREDUCE, "qccl:all_reduce", tensors, {tensors}};
-  call.timeout = options.timeout;
-  add_all_reduce({tensor}, call_options(options.timeout, options.asyncOp), options.reduceOp, call);
+  const auto is_sparse = [](const at::Tensor& tensor) { return tensor.defined() && tensor.layout() == at::kSparse; };
+  if (std::any_of(tensors.begin(), tensors.end(), is_sparse)) return allreduce_sparse(tensors, options);
+  check_alike(tensors, "all_reduce");
+  Call call{c10d::OpType::ALLREDUCE, "qccl:all_reduce", tensors, {tensors}, options.timeout};
+  const CallOptions library_options = call_options(options.timeout, options.asyncOp);
+  if (tensors.size() == 1) {
+    add_all_reduce({tensors.front()}, library_options, options.reduceOp, call);
+  } else {
+    for (const at::Tensor& tensor : tensors) check_writable(tensor, "all_reduce");
+    const at::Tensor sum = call.memory.stage(local_reduction(tensors, options.reduceOp, "all_reduce"), tensors);
+    add_all_reduce({sum}, library_options, options.reduceOp, call);
+  }
   return start(std::move(call), options.asyncOp);
 }
 
 Backend::WorkPointer Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
   int number = 0;
   {
-    const std::lock_guard lock(callback_groups_mutex_);
+    const std::lock_guard lock(posting_);
     number = sparse_reductions_[CompletionOrder::current_sequence()]++;
   }
   SparseReduction reduction;
@@ -35,8 +42,7 @@ Backend::WorkPointer Backend::allreduce_sparse(Tensors& tensors, const c10d::All
 }
 
 Backend::WorkPointer Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  Call call{c10d::OpType::ALLREDUCE_COALESCED, "qccl:all_reduce", tensors, {tensors}};
-  call.timeout = options.timeout;
+  Call call{c10d::OpType::ALLREDUCE_COALESCED, "qccl:all_reduce", tensors, {tensors}, options.timeout};
   for (const at::Tensor& tensor : tensors)
     add_all_reduce({tensor}, call_options(options.timeout, options.asyncOp), options.reduceOp, call);
   return start(std::move(call), options.asyncOp);
@@ -44,19 +50,20 @@ Backend::WorkPointer Backend::allreduce_coalesced(Tensors& tensors, const c10d::
 
 Backend::WorkPointer Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   const at::Tensor& tensor = only(tensors, "reduce");
+  if (options.rootTensor != 0) {
+    throw_bad_argument("reduce", "the root tensor must be number 0, it is " + std::to_string(options.rootTensor));
+  }
   const bool root = options.rootRank == getRank();
   if (root) {
     check_writable(tensor, "reduce");
   } else {
     check_readable(tensor, "reduce");
   }
-  Call call{c10d::OpType::REDUCE, "qccl:reduce", tensors, {tensors}};
-  call.timeout = options.timeout;
+  Call call{c10d::OpType::REDUCE, "qccl:reduce", tensors, {tensors}, options.timeout};
   CallOptions library_options = call_options(options.timeout, options.asyncOp);
   const Elements elements = reduction_of(tensor, options.reduceOp, "reduce", library_options);
   library_options.root = static_cast<int>(options.rootRank);
-  const at::Tensor memory = root ? writable_memory(tensor, true, call.copies) : readable_memory(tensor);
-  call.memory.push_back(memory);
+  const at::Tensor memory = root ? call.memory.update(tensor) : call.memory.read(tensors);
   call.posts.push_back([=, from = memory.const_data_ptr(), to = root ? memory.mutable_data_ptr() : nullptr,
                         count = elements.count_in(memory)](Communicator& group) {
     return group.reduce_async(from, to, count, elements.type, library_options);
@@ -64,14 +71,12 @@ Backend::WorkPointer Backend::reduce(Tensors& tensors, const c10d::ReduceOptions
   return start(std::move(call), options.asyncOp);
 }
 
-void Backend::add_reduce_scatter(const at::Tensor& output, const at::Tensor& input, const CallOptions& options,
+void Backend::add_reduce_scatter(const at::Tensor& output, const Tensors& inputs, const CallOptions& options,
                                  const c10d::ReduceOp& op, Call& call) const {
   CallOptions library_options = options;
   const Elements elements = reduction_of(output, op, "reduce_scatter", library_options);
-  const at::Tensor target = writable_memory(output, false, call.copies);
-  const at::Tensor source =
-      without_overlap_of_part(readable_memory(input), target, static_cast<std::size_t>(getRank()) * target.nbytes());
-  call.memory.insert(call.memory.end(), {source, target});
+  const auto [source, target] =
+      call.memory.read_and_write(inputs, {output}, static_cast<std::size_t>(getRank()) * output.nbytes());
   call.posts.push_back([=, from = source.const_data_ptr(), to = target.mutable_data_ptr(),
                         count = elements.count_in(target)](Communicator& group) {
     return group.reduce_scatter_async(from, to, count, elements.type, library_options);
@@ -85,20 +90,17 @@ Backend::WorkPointer Backend::reduce_scatter(Tensors& outputs, TensorLists& inpu
   const Tensors& list = inputs.front();
   check_writable(output, "reduce_scatter");
   check_list(list, output, "reduce_scatter");
-  Call call{c10d::OpType::REDUCE_SCATTER, "qccl:reduce_scatter", list, {outputs}};
-  call.timeout = options.timeout;
+  Call call{c10d::OpType::REDUCE_SCATTER, "qccl:reduce_scatter", list, {outputs}, options.timeout};
   CallOptions library_options = call_options(options.timeout, options.asyncOp);
   const Elements elements = reduction_of(output, options.reduceOp, "reduce_scatter", library_options);
   const std::vector<std::size_t> counts = counts_of(list, elements);
   if (all_equal(counts)) {
-    add_reduce_scatter(output, readable_list(list), library_options, options.reduceOp, call);
+    add_reduce_scatter(output, list, library_options, options.reduceOp, call);
     return start(std::move(call), options.asyncOp);
   }
-  const at::Tensor target = writable_memory(output, false, call.copies);
   std::size_t offset = 0;
   for (int rank = 0; rank < getRank(); ++rank) offset += list[static_cast<std::size_t>(rank)].nbytes();
-  const at::Tensor source = without_overlap_of_part(readable_list(list), target, offset);
-  call.memory.insert(call.memory.end(), {source, target});
+  const auto [source, target] = call.memory.read_and_write(list, outputs, offset);
   call.posts.push_back([=, from = source.const_data_ptr(), to = target.mutable_data_ptr()](Communicator& group) {
     return group.reduce_scatter_v_async(from, to, counts, elements.type, library_options);
   });
@@ -115,12 +117,11 @@ Backend::WorkPointer Backend::_reduce_scatter_base(at::Tensor& output, at::Tenso
 Backend::WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                               const c10d::ReduceScatterOptions& options) {
   if (outputs.size() != inputs.size()) throw_bad_argument("reduce_scatter", "needs as many inputs as outputs");
-  Call call{kReduceScatterTensorCoalesced, "qccl:_reduce_scatter_base", inputs, {outputs}};
-  call.timeout = options.timeout;
+  Call call{kReduceScatterTensorCoalesced, "qccl:_reduce_scatter_base", inputs, {outputs}, options.timeout};
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     check_writable(outputs[i], "reduce_scatter");
     check_parts(inputs[i], outputs[i], "reduce_scatter");
-    add_reduce_scatter(outputs[i], inputs[i], call_options(options.timeout, options.asyncOp), options.reduceOp, call);
+    add_reduce_scatter(outputs[i], {inputs[i]}, call_options(options.timeout, options.asyncOp), options.reduceOp, call);
   }
   return start(std::move(call), options.asyncOp);
 }

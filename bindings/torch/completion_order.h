@@ -26,12 +26,18 @@ class CompletionOrder {
   explicit CompletionOrder(std::string name);
 
   // Behind all places of this order; inside a callback, behind all that this callback took,
-  // whatever its order. `complete` must not throw.
-  PlacePointer take_place(std::function<void()> complete);
+  // whatever its order. Once `complete` has returned and the order knows, `announce` tells the
+  // program: what it adds then does not come behind this place. Neither may throw.
+  PlacePointer take_place(std::function<void()> complete, std::function<void()> announce = nullptr);
 
   // What the place waits for has ended: completes it when its turn has come, and those whose turn
   // comes thereby. For threads that callbacks may block.
   static void ended(const PlacePointer& place);
+
+  // For a place that was just taken and waits for nothing: completes it in this thread if its turn
+  // has come. Completes no other; if it returns true, another thread is to call ended(), for this
+  // place or for those behind it.
+  static bool complete_at_once(const PlacePointer& place);
 
   // For a callback that is about to wait for this place, which could go ahead but for its turn,
   // and that may not come before the callback returns: completes it here, unless another thread
@@ -45,7 +51,7 @@ class CompletionOrder {
  private:
   struct Tree;
   static void take_turns(Tree& tree, PlacePointer level);
-  static void run(Place& place);
+  static PlacePointer run(Place& place);
 
   const std::shared_ptr<Tree> tree_;
 };

@@ -110,6 +110,63 @@ TEST(CompletionOrder, callback_may_complete_a_later_place_it_waits_for) {
   EXPECT_EQ(log.entries(), "later first last");
 }
 
+TEST(CompletionOrder, first_place_is_completed_at_once_and_others_in_their_turn) {
+  CompletionOrder order("group");
+  Log log;
+  const auto a = order.take_place([&] { log.add("a"); });
+  EXPECT_FALSE(CompletionOrder::complete_at_once(a));
+  EXPECT_EQ(log.entries(), "a");
+  const auto b = order.take_place([&] { log.add("b"); });
+  const auto c = order.take_place([&] { log.add("c"); });
+  EXPECT_TRUE(CompletionOrder::complete_at_once(c));
+  EXPECT_EQ(log.entries(), "a") << "b comes first";
+  CompletionOrder::ended(c);
+  CompletionOrder::ended(b);
+  EXPECT_EQ(log.entries(), "a b c");
+}
+
+TEST(CompletionOrder, completing_at_once_completes_nothing_else_and_says_so) {
+  CompletionOrder order("group");
+  Log log;
+  CompletionOrder::PlacePointer later;
+  const auto place = order.take_place([&] {
+    log.add("place");
+    // As another thread would meanwhile, outside the callback.
+    std::thread([&] {
+      later = order.take_place([&] { log.add("later"); });
+      CompletionOrder::ended(later);
+    }).join();
+  });
+  EXPECT_TRUE(CompletionOrder::complete_at_once(place));
+  EXPECT_EQ(log.entries(), "place");
+  CompletionOrder::ended(place);
+  EXPECT_EQ(log.entries(), "place later");
+}
+
+TEST(CompletionOrder, what_is_added_after_the_announcement_does_not_come_behind_the_place) {
+  CompletionOrder order("group");
+  Log log;
+  const auto add_at_once = [&] {
+    const auto next = order.take_place([&] { log.add("next"); });
+    EXPECT_FALSE(CompletionOrder::complete_at_once(next));
+  };
+  CompletionOrder::ended(order.take_place([&] { log.add("place"); }, add_at_once));
+  EXPECT_EQ(log.entries(), "place next");
+}
+
+TEST(CompletionOrder, a_callback_completes_its_own_places_at_once) {
+  CompletionOrder order("group");
+  Log log;
+  const auto outer = order.take_place([&] {
+    log.add("outer");
+    const auto inner = order.take_place([&] { log.add(CompletionOrder::current_sequence()); });
+    EXPECT_FALSE(CompletionOrder::complete_at_once(inner));
+    log.add("outer-returns");
+  });
+  EXPECT_FALSE(CompletionOrder::complete_at_once(outer));
+  EXPECT_EQ(log.entries(), "outer group/2 outer-returns");
+}
+
 TEST(CompletionOrder, sequences_are_named_by_order_and_depth) {
   CompletionOrder order("group");
   CompletionOrder other("other");

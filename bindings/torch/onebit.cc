@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "call_memory.h"
 #include "errors.h"
 #include "tensors.h"
 
@@ -32,11 +33,11 @@ void compressed_allreduce(Communicator& group, const at::Tensor& buffer, const a
   check_float(buffer, "the buffer");
   const std::span<float> worker = elements_of_error(worker_error, "worker_error");
   const std::span<float> server = elements_of_error(server_error, "server_error");
-  std::vector<CopyBack> copies;
-  const at::Tensor memory = writable_memory(buffer, true, copies);
-  const std::span<float> elements(memory.mutable_data_ptr<float>(), static_cast<std::size_t>(memory.numel()));
+  CallMemory memory;
+  const at::Tensor sum = memory.update(buffer);
+  const std::span<float> elements(sum.mutable_data_ptr<float>(), static_cast<std::size_t>(sum.numel()));
   with_torch_errors([&] { group.compressed_allreduce(elements, worker, server); });
-  for (const CopyBack& copy : copies) copy.target.copy_(copy.source);
+  memory.finish();
 }
 
 }  // namespace qccl::torch_binding

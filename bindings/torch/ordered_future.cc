@@ -23,19 +23,28 @@ OrderedFuture::OrderedFuture(c10::intrusive_ptr<Future> future, std::shared_ptr<
                              std::shared_ptr<CompletionPool> pool)
     : PythonFutureWrapper(std::move(future)), order_(std::move(order)), pool_(std::move(pool)) {}
 
-CompletionOrder::PlacePointer OrderedFuture::pass_on_in_turn(const c10::intrusive_ptr<Future>& target) {
-  auto place = order_->take_place([source = fut, target] { copy_outcome(*source, *target); });
-  pool_->expect();
-  fut->addCallback([pool = pool_, place](Future&) { pool->push([place] { CompletionOrder::ended(place); }); },
-                   /*uses_future=*/false);
+CompletionOrder::PlacePointer OrderedFuture::pass_on_in_turn(const c10::intrusive_ptr<Future>& target,
+                                                             std::function<void()> announce) {
+  auto place = order_->take_place([source = fut, target] { copy_outcome(*source, *target); }, std::move(announce));
+  const auto end_elsewhere = [pool = pool_, place] { pool->push([place] { CompletionOrder::ended(place); }); };
+  if (!fut->completed()) {
+    pool_->expect();
+    fut->addCallback([end_elsewhere](Future&) { end_elsewhere(); }, /*uses_future=*/false);
+  } else if (CompletionOrder::complete_at_once(place)) {
+    pool_->expect();
+    end_elsewhere();
+  }
   return place;
 }
 
 // The callback goes onto a future of its own before that can be completed.
 std::shared_ptr<OrderedFuture> OrderedFuture::then(py::function callback) {
   const auto value = std::make_shared<PythonFutureWrapper>(c10::make_intrusive<Future>(fut->elementType()));
-  auto next = std::make_shared<OrderedFuture>(value->then(std::move(callback))->fut, order_, pool_);
-  next->origin_ = std::make_shared<Origin>(Origin{pass_on_in_turn(value->fut), fut, origin_});
+  const auto returned = value->then(std::move(callback))->fut;
+  const auto announced = c10::make_intrusive<Future>(returned->elementType());
+  const auto announce = [returned, announced] { copy_outcome(*returned, *announced); };
+  auto next = std::make_shared<OrderedFuture>(announced, order_, pool_);
+  next->origin_ = std::make_shared<Origin>(Origin{pass_on_in_turn(value->fut, announce), fut, origin_});
   return next;
 }
 

@@ -1,14 +1,15 @@
-// What get_future() gives to Python: a torch.futures.Future whose callbacks never run inside
-// then(), and so never depend on whether the operation had ended by then. They run on the
-// completion pool, in the order in which then() was called (completion_order.h).
+// What get_future() gives to Python: a torch.futures.Future whose callbacks run in the order in
+// which then() was called (completion_order.h).
 //
-// torch's own future runs a callback at once, in the calling thread, if it happens to be complete.
-// Callbacks that start collectives (PowerSGD's do) would then be called in another order on every
-// rank.
+// As torch's own, a complete future runs a callback at once, in the thread that calls then(),
+// unless earlier callbacks are still to run. Those and all others run on the completion pool: run
+// as their operations end, callbacks that start collectives (PowerSGD's do) would be called in
+// another order on every rank.
 #pragma once
 
 #include <torch/csrc/jit/python/pybind_utils.h>
 
+#include <functional>
 #include <memory>
 
 #include "completion_order.h"
@@ -34,7 +35,8 @@ class VISIBILITY_HIDDEN OrderedFuture : public torch::jit::PythonFutureWrapper,
 
  private:
   // Takes a place, in which `target` will get this future's value.
-  CompletionOrder::PlacePointer pass_on_in_turn(const c10::intrusive_ptr<Future>& target);
+  CompletionOrder::PlacePointer pass_on_in_turn(const c10::intrusive_ptr<Future>& target,
+                                                std::function<void()> announce = nullptr);
   // Of a future that then() returned.
   struct Origin {
     CompletionOrder::PlacePointer place;  // the callback's

@@ -65,6 +65,7 @@ qccl::Work post_messages(Exchange& exchange, Communicator& group) {
 
 void finish_reduction(Exchange& exchange) {
   const at::Tensor& tensor = exchange.reduction.tensor;
+  const WriteGuard guard(tensor);
   SparseTensor sum = with_torch_errors([&] { return exchange.sum.finish(); });
   const auto elements = static_cast<std::int64_t>(sum.elements());
   std::vector<std::int64_t> size{elements};

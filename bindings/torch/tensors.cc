@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -71,27 +72,6 @@ double factor_of(const c10d::ReduceOp& op) {
   return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>() : supplement->double_factor;
 }
 
-const char* start_of(const at::Tensor& tensor) { return static_cast<const char*>(tensor.const_data_ptr()); }
-
-// Its elements are one after the other in memory, as they are.
-bool lies_plainly(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
-
-// One flat tensor that is these tensors one after the other in memory; undefined if they lie otherwise.
-at::Tensor as_consecutive(const std::vector<at::Tensor>& tensors) {
-  const auto first =
-      std::find_if(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.numel() > 0; });
-  if (first == tensors.end()) return {};
-  std::int64_t offset = first->storage_offset();
-  for (const at::Tensor& tensor : tensors) {
-    if (tensor.numel() == 0) continue;
-    const bool follows = lies_plainly(tensor) && tensor.scalar_type() == first->scalar_type() &&
-                         tensor.is_alias_of(*first) && tensor.storage_offset() == offset;
-    if (!follows) return {};
-    offset += tensor.numel();
-  }
-  return first->detach().as_strided({offset - first->storage_offset()}, {1}, first->storage_offset());
-}
-
 }  // namespace
 
 void throw_bad_argument(const char* operation, const std::string& problem) {
@@ -110,6 +90,28 @@ Elements reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const 
   options.op = *chosen;
   options.premul_factor = factor_of(op);
   return {*type, by_parts ? 2UL : 1UL};
+}
+
+at::Tensor local_reduction(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op, const char* operation) {
+  const at::NoGradGuard no_grad;
+  at::Tensor result = tensors.front().detach();
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    const at::Tensor next = tensors[i].detach();
+    switch (op.op_) {
+      case c10d::ReduceOp::SUM:
+      case c10d::ReduceOp::PREMUL_SUM: result = at::add(result, next); break;
+      case c10d::ReduceOp::PRODUCT: result = at::mul(result, next); break;
+      case c10d::ReduceOp::MIN: result = at::minimum(result, next); break;
+      case c10d::ReduceOp::MAX: result = at::maximum(result, next); break;
+      case c10d::ReduceOp::BAND: result = at::bitwise_and(result, next); break;
+      case c10d::ReduceOp::BOR: result = at::bitwise_or(result, next); break;
+      case c10d::ReduceOp::BXOR: result = at::bitwise_xor(result, next); break;
+      default:
+        C10_THROW_ERROR(NotImplementedError, std::string("qccl: ") + operation + " with " + name_of(op) +
+                                                 " takes one tensor a rank, got " + std::to_string(tensors.size()));
+    }
+  }
+  return result;
 }
 
 Elements elements_of(const at::Tensor& tensor) {
@@ -142,43 +144,26 @@ void check_same_type(const at::Tensor& a, const at::Tensor& b, const char* opera
   throw_bad_argument(operation, "input and output must have one type, got " + name_of(a) + " and " + name_of(b));
 }
 
+void check_like(const at::Tensor& tensor, const at::Tensor& first, const char* operation) {
+  check_readable(tensor, operation);
+  if (tensor.scalar_type() == first.scalar_type() && tensor.sizes() == first.sizes()) return;
+  throw_bad_argument(operation, "several tensors of a rank must have one type and shape, got " +
+                                    c10::str(name_of(first), first.sizes(), " and ", name_of(tensor), tensor.sizes()));
+}
+
+void check_alike(const std::vector<at::Tensor>& tensors, const char* operation) {
+  if (tensors.empty()) throw_bad_argument(operation, "needs a tensor, got none");
+  for (const at::Tensor& tensor : tensors) {
+    check_readable(tensor, operation);
+    check_like(tensor, tensors.front(), operation);
+  }
+}
+
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* operation) {
   if (tensors.size() != 1) {
     throw_bad_argument(operation, "takes one tensor a rank, got " + std::to_string(tensors.size()));
   }
   return tensors.front();
-}
-
-at::Tensor readable_memory(const at::Tensor& tensor) {
-  return tensor.detach().resolve_conj().resolve_neg().contiguous();
-}
-
-at::Tensor writable_memory(const at::Tensor& tensor, bool keep_values, std::vector<CopyBack>& copies) {
-  if (lies_plainly(tensor)) return tensor;
-  const at::Tensor memory =
-      keep_values ? readable_memory(tensor) : at::empty(tensor.sizes(), tensor.options().requires_grad(false));
-  copies.push_back({memory, tensor});
-  return memory;
-}
-
-at::Tensor readable_list(const std::vector<at::Tensor>& tensors) {
-  if (at::Tensor whole = as_consecutive(tensors); whole.defined()) return whole;
-  std::vector<at::Tensor> parts;
-  for (const at::Tensor& tensor : tensors) parts.push_back(readable_memory(tensor).view(-1));
-  return at::cat(parts);
-}
-
-at::Tensor writable_list(const std::vector<at::Tensor>& tensors, std::vector<CopyBack>& copies) {
-  if (at::Tensor whole = as_consecutive(tensors); whole.defined()) return whole;
-  std::int64_t total = 0;
-  for (const at::Tensor& tensor : tensors) total += tensor.numel();
-  at::Tensor whole = at::empty({total}, tensors.front().options().requires_grad(false));
-  std::int64_t offset = 0;
-  for (const at::Tensor& tensor : tensors) {
-    copies.push_back({whole.narrow(0, offset, tensor.numel()).view(tensor.sizes()), tensor});
-    offset += tensor.numel();
-  }
-  return whole;
 }
 
 std::vector<std::size_t> counts_of(const std::vector<at::Tensor>& tensors, const Elements& elements) {
@@ -189,20 +174,6 @@ std::vector<std::size_t> counts_of(const std::vector<at::Tensor>& tensors, const
 
 bool all_equal(const std::vector<std::size_t>& counts) {
   return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
-}
-
-at::Tensor without_overlap(const at::Tensor& input, const at::Tensor& output, std::size_t in_place_offset) {
-  return start_of(input) == start_of(output) + in_place_offset ? input : apart_from(input, output);
-}
-
-at::Tensor without_overlap_of_part(const at::Tensor& input, const at::Tensor& output, std::size_t in_place_offset) {
-  return start_of(output) == start_of(input) + in_place_offset ? input : apart_from(input, output);
-}
-
-at::Tensor apart_from(const at::Tensor& input, const at::Tensor& output) {
-  const bool apart =
-      start_of(input) + input.nbytes() <= start_of(output) || start_of(output) + output.nbytes() <= start_of(input);
-  return apart ? input : input.clone();
 }
 
 }  // namespace qccl::torch_binding

@@ -1,9 +1,7 @@
 #include "work.h"
 
 #include <ATen/core/List.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/core/jit_type.h>
-#include <ATen/ops/copy.h>
 
 #include <utility>
 
@@ -199,8 +197,7 @@ std::exception_ptr CollectiveWork::outcome() {
     return follow_up_failure_;
   }
   try {
-    const at::NoGradGuard no_grad;
-    for (const CopyBack& copy : call_.copies) copy.target.copy_(copy.source);
+    call_.memory.finish();
     for (const auto& ending : call_.endings) ending();
   } catch (const std::exception&) {
     result_ = c10d::WorkResult::UNKNOWN;

@@ -15,11 +15,11 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "call_memory.h"
 #include "completion_order.h"
 #include "completion_pool.h"
 #include "operation_trace.h"
 #include "qccl/communicator.h"
-#include "tensors.h"
 
 namespace qccl::torch_binding {
 
@@ -34,12 +34,11 @@ struct Call {
   const char* title;                                             // of its profiler event; not copied
   std::vector<at::Tensor> inputs = {};                           // whose shapes the event and the trace show
   std::vector<std::vector<at::Tensor>> outputs = {};             // the future's value: a list, or a list of lists
-  int peer = -1;                                                 // of a message
   std::chrono::milliseconds timeout = c10d::kUnsetTimeout;       // for the trace
+  int peer = -1;                                                 // of a message
   std::vector<Post> posts = {};                                  // in this order, all before any moves
   Post later_post = nullptr;                                     // when those have succeeded; not of coalesced calls
-  std::vector<at::Tensor> memory = {};                           // what the library reads and writes
-  std::vector<CopyBack> copies = {};                             // done once all has succeeded
+  CallMemory memory = {};                                        // of the posts; finished once all have succeeded
   std::vector<std::function<void()>> endings = {};               // and then these
   std::vector<c10::intrusive_ptr<CollectiveWork>> earlier = {};  // a barrier also waits for these
 

@@ -21,7 +21,17 @@ std::shared_ptr<CommunicatorState> CommunicatorState::open_child(std::uint64_t i
                                                                  const std::vector<int>& members) {
   std::vector<int> world_ranks;
   for (const int member : members) world_ranks.push_back(ranks_[static_cast<std::size_t>(member)]);
-  return open(context(), id, std::move(name), std::move(world_ranks)).take_or_throw();
+  const auto context = this->context();
+  {
+    const std::lock_guard lock(mutex_);
+    opening_.push_back(id);
+  }
+  auto child = open(context, id, std::move(name), std::move(world_ranks));
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase(opening_, id);
+  }
+  return std::move(child).take_or_throw();
 }
 
 void CommunicatorState::refuse_recording(comm::Context& context, const char* what) const {

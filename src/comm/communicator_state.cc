@@ -206,10 +206,17 @@ std::shared_ptr<WorkState> CommunicatorState::begin(Post post, const std::shared
 
 void CommunicatorState::abort(const std::string& reason) {
   const auto context = this->context();
+  std::vector<std::uint64_t> ids{id_};
+  {
+    const std::lock_guard lock(mutex_);
+    ids.insert(ids.end(), opening_.begin(), opening_.end());
+  }
   context->driver().with_engine([&](engine::Engine& engine) {
-    engine.fail_group(
-        id_, {.kind = ErrorKind::aborted,
-              .message = fmt::format("QCCL rank {}, group '{}': aborted: {}", context->rank(), name_, reason)});
+    for (const std::uint64_t id : ids) {
+      engine.fail_group(
+          id, {.kind = ErrorKind::aborted,
+               .message = fmt::format("QCCL rank {}, group '{}': aborted: {}", context->rank(), name_, reason)});
+    }
   });
 }
 

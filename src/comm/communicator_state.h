@@ -147,6 +147,7 @@ class CommunicatorState {
   Nanoseconds timeout_;
   CodecCache codecs_;
   comm::AutoTable automatic_;
+  std::vector<std::uint64_t> opening_;                          // groups of this one's ranks that abort() ends, too
   std::uint64_t children_ = 0;                                  // by split() and dup(), alike on all ranks
   std::unordered_map<std::uint64_t, std::uint64_t> subgroups_;  // how many of a list and name, by digest
 };

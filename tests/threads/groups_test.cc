@@ -4,6 +4,10 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <string>
 #include <thread>
 
 #include "support/transports.h"
@@ -106,6 +110,32 @@ TEST(BoardGroups, of_a_name_used_again_go_through_the_board_again) {
     }
   });
   EXPECT_EQ(failures, std::vector<std::string>(2));
+}
+
+TEST_P(Groups, that_wait_for_their_ranks_end_with_the_abort_of_their_parent) {
+  std::promise<void> ended;
+  expect_success(2, [&](Communicator& comm) {
+    Communicator parent = comm.dup();
+    comm.barrier();
+    if (comm.rank() == 1) {
+      EXPECT_EQ(ended.get_future().wait_for(std::chrono::seconds(50)), std::future_status::ready);
+      return;
+    }
+    std::string failure;
+    std::atomic<bool> returned = false;
+    std::thread maker([&] {
+      try {
+        parent.subgroup({0, 1}, "pair");
+      } catch (const Error& error) {
+        failure = error.what();
+      }
+      returned = true;
+    });
+    while (!returned) parent.abort("operator asked");  // also before it waits
+    maker.join();
+    EXPECT_NE(failure.find("operator asked"), std::string::npos) << failure;
+    ended.set_value();
+  });
 }
 
 TEST_P(Groups, can_not_be_made_in_a_recorded_group) {

@@ -69,6 +69,84 @@ def test_callback_may_wait_for_its_own_work():
     run_ranks(body)
 
 
+def test_callback_on_a_complete_future_runs_at_once_in_the_calling_thread():
+    def body(rank):
+        here, ran = threading.get_ident(), []
+
+        def note(future):
+            ran.append(threading.get_ident())
+            return future.value()
+
+        for n in range(200):
+            work = dist.all_reduce(torch.full((5000,), rank + 1.0), async_op=True)
+            if n % 2:  # a callback on the pool, whose end is known when its future is done
+                work.get_future().then(lambda future: future.value()).wait()
+            work.wait()
+            ran.clear()
+            chained = work.get_future().then(note).then(note)
+            assert ran == [here, here] and chained.done() and chained.value()[0][0].item() == 3
+            work.get_future().add_done_callback(note)
+            assert ran == [here] * 3
+            nested = []
+            work.get_future().then(lambda _: nested.append(work.get_future().then(note).done()))  # noqa: B023
+            assert nested == [True] and ran == [here] * 4
+
+    run_ranks(body)
+
+
+def test_callback_on_a_complete_future_waits_for_earlier_ones_and_holds_up_nobody():
+    def body(rank):
+        other = dist.new_group(backend="gloo")
+        done = dist.all_reduce(torch.ones(10), async_op=True)
+        done.wait()
+        order, threads = [], []
+
+        def note(name):
+            def callback(future):
+                order.append(name)
+                threads.append(threading.get_ident())
+                tensor = torch.full((1,), float(len(order)))
+                dist.all_reduce(tensor)  # the same one on all ranks
+                return tensor.item()
+
+            return callback
+
+        if rank == 1:
+            dist.barrier(other)
+        late = dist.all_reduce(torch.ones(10), async_op=True)
+        first = late.get_future().then(note("first"))
+        if rank == 0:
+            second = done.get_future().then(note("second"))
+            assert not second.done()
+            dist.barrier(other)
+        else:
+            late.wait()
+            second = done.get_future().then(note("second"))
+        assert (first.wait(), second.wait()) == (2, 4) and order == ["first", "second"]
+        if rank == 0:
+            assert threading.get_ident() not in threads
+
+    run_ranks(body)
+
+
+def test_callback_that_runs_at_once_uses_collectives_beside_those_on_the_pool():
+    def body(rank):
+        def add(future):
+            tensor = torch.full((10_000,), future.value()[0][0].item())
+            dist.all_reduce(tensor)
+            return tensor[0].item()
+
+        futures = []
+        for n in range(40):
+            work = dist.all_reduce(torch.full((10_000,), float(n)), async_op=True)
+            if (n + rank) % 3 == 0:
+                work.wait()  # on one rank only: there the callback may run at once
+            futures.append(work.get_future().then(add))
+        assert [future.wait() for future in futures] == [4.0 * n for n in range(40)]
+
+    run_ranks(body)
+
+
 def test_failing_callback_fails_its_own_future_only():
     def body(rank):
         def fail(_):

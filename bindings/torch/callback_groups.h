@@ -1,0 +1,56 @@
+// A process group's communicator and its twins. Collectives that callbacks of futures start run in a twin, one for
+// each CompletionOrder::current_sequence(). Ranks make a twin together, when such a callback starts its first
+// collective.
+#pragma once
+
+#include <chrono>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "qccl/communicator.h"
+#include "world.h"
+
+namespace qccl::torch_binding {
+
+// Thread-safe. Only for_this_thread() and wait_until_made() wait for anything. Throws qccl::Error.
+class CallbackGroups {
+ public:
+  CallbackGroups(std::shared_ptr<World> world, Communicator group, const GroupRequest& request);
+
+  // Returns the group, or inside a callback its twin. The first such call makes the twin, collective over the ranks.
+  Communicator for_this_thread();
+
+  // Settings hold for the group and all twins, later ones included.
+  void set_timeout(std::chrono::milliseconds timeout);
+  void set_compression(const Compression& compression);
+  std::optional<Compression> compression() const;
+
+  // The group and its twins, without those that are being made.
+  std::vector<Communicator> all() const;
+  // Returns whether every twin is made, or has failed, by the deadline.
+  bool wait_until_made(std::chrono::steady_clock::time_point deadline) const;
+  // Aborts the group and its twins, those being made included. No twin is made afterwards.
+  void abort(const std::string& reason);
+
+ private:
+  using Twin = std::shared_future<Communicator>;
+
+  void make(const std::string& sequence, std::promise<Communicator>& twin);
+  std::vector<Communicator> all_with_lock_held() const;
+
+  const std::shared_ptr<World> world_;
+  Communicator group_;
+
+  mutable std::mutex mutex_;  // of what follows; never held while waiting for anything
+  std::map<std::string, Twin> twins_;
+  std::optional<Compression> compression_;
+  std::optional<std::chrono::milliseconds> timeout_;
+  std::optional<std::string> aborted_;  // why
+};
+
+}  // namespace qccl::torch_binding

@@ -110,6 +110,9 @@ class CommunicatorState {
       throw;
     }
   }
+  // Of what is about to be posted, the collectives count as in flight. Blocks while too many are, each of which has a
+  // deadline; throws invalid_argument where there can never be room for so many.
+  void make_room(comm::Context& context, std::span<engine::Post> posts);
   std::shared_ptr<WorkState> begin(engine::Post post, const std::shared_ptr<comm::Context>& context);
   template <class AnyRequest>
   engine::PostList prepare_all(std::span<const AnyRequest> requests, std::shared_ptr<comm::Context>& context);
@@ -117,7 +120,7 @@ class CommunicatorState {
   bool suits_region(const engine::Call& call, const engine::SharedRegion& region, const CallOptions& options) const;
   std::string wrong_buffers(const engine::Call& call, const Request& request) const;
   std::shared_ptr<comm::Context> take_context();
-  std::shared_ptr<CommunicatorState> open_child(std::uint64_t id, std::string name, const std::vector<int>& members);
+  std::vector<int> world_ranks(const std::vector<int>& members) const;
   std::uint64_t next_child_id();
   void leave(comm::Context& context);
 
@@ -137,6 +140,8 @@ class CommunicatorState {
   int rank_ = 0;                  // in the group
   SharedRegions regions_;
   OnebitMemory onebit_memory_;
+  const std::shared_ptr<std::atomic<std::size_t>> in_flight_ = std::make_shared<std::atomic<std::size_t>>(0);
+  const std::shared_ptr<WorkState> quiet_ = std::make_shared<WorkState>();  // ends when a closing group is quiet
 
   std::atomic<bool> defaults_to_automatic_{false};  // what defaults_.compression is
 

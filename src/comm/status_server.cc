@@ -1,5 +1,6 @@
 #include "comm/status_server.h"
 
+#include <new>
 #include <span>
 #include <utility>
 
@@ -36,7 +37,11 @@ void StatusServer::serve() {
     if (!ready) return;
     auto connection = os::accept_connection(listener_);
     if (!connection || stopping_.load()) return;
-    if (*connection) answer(**connection);
+    if (!*connection) continue;
+    try {
+      answer(**connection);
+    } catch (const std::bad_alloc&) {  // who asks sees the end of the connection
+    }
   }
 }
 

@@ -148,6 +148,8 @@ class Communicator {
 
   // Every blocking call: throws Error; on invalid_argument nothing was sent and the group stays
   // usable, after any other error the group is lost and every later call throws that first error.
+  // But resource_exhausted may have come before anything was sent: then the same call works when
+  // there is memory again, and the others wait for it until their deadline.
   // Output contents are unspecified after an error. `input == output` works in place.
 
   // output = input reduced over all ranks. `count` elements each.
@@ -186,7 +188,10 @@ class Communicator {
   void all_to_all_v(const void* input, Counts sends, void* output, Counts receives, DataType type,
                     const CallOptions& = {});
 
-  // The same without blocking. Posting order is the operation's order in the group.
+  // The same without blocking. Posting order is the operation's order in the group. A rank has at
+  // most min(4096, 16384 / size()) collectives of a group in flight: a call beyond that blocks until
+  // one of them has ended, which each does by its deadline. So does group_end(), which refuses more
+  // collectives than that at once, as the coalesced calls do (invalid_argument).
   Work all_reduce_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
   Work broadcast_async(void* buffer, std::size_t count, DataType type, const CallOptions& = {});
   Work all_gather_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});

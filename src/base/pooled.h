@@ -4,13 +4,32 @@
 
 #include <cstddef>
 #include <memory_resource>
+#include <mutex>
 #include <vector>
 
 namespace qccl {
 
+// Thread-safe. libstdc++'s std::pmr::synchronized_pool_resource is not usable any more once a thread's first
+// allocation from it was refused.
+class PooledMemory {
+ public:
+  void* allocate(std::size_t bytes, std::size_t alignment) {
+    const std::lock_guard lock(mutex_);
+    return pool_.allocate(bytes, alignment);
+  }
+  void deallocate(void* block, std::size_t bytes, std::size_t alignment) {
+    const std::lock_guard lock(mutex_);
+    pool_.deallocate(block, bytes, alignment);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::pmr::unsynchronized_pool_resource pool_;
+};
+
 // The process's. Never destroyed: what it gave may outlive the end of main().
-inline std::pmr::memory_resource& pooled_memory() {
-  static auto* const pool = new std::pmr::synchronized_pool_resource;
+inline PooledMemory& pooled_memory() {
+  static auto* const pool = new PooledMemory;
   return *pool;
 }
 

@@ -1,15 +1,16 @@
 #include "comm/call_recorder.h"
 
+#include <new>
 #include <utility>
 
 namespace qccl::comm {
 
 bool CallRecorder::start() {
   const std::lock_guard lock(mutex_);
-  const auto [entry, is_new] = by_thread_.try_emplace(std::this_thread::get_id());
-  if (!is_new) return false;
-  entry->second.work = std::make_shared<internal::WorkState>();
-  entry->second.work->set_held_back(true);
+  if (by_thread_.contains(std::this_thread::get_id())) return false;
+  auto work = std::make_shared<internal::WorkState>();
+  work->set_held_back(true);
+  by_thread_.try_emplace(std::this_thread::get_id()).first->second.work = std::move(work);
   // Relaxed, here and below: only the thread that counts itself in or out has to see it.
   recordings_.fetch_add(1, std::memory_order_relaxed);
   return true;
@@ -36,8 +37,14 @@ bool CallRecorder::record(engine::Post& post) {
   const std::lock_guard lock(mutex_);
   const auto entry = by_thread_.find(std::this_thread::get_id());
   if (entry == by_thread_.end()) return false;
-  post.work->set_held_back(true);
-  entry->second.posts.push_back(std::move(post));
+  try {
+    entry->second.posts.push_back(std::move(post));
+  } catch (const std::bad_alloc&) {
+    by_thread_.erase(entry);
+    recordings_.fetch_sub(1, std::memory_order_relaxed);
+    throw;
+  }
+  entry->second.posts.back().work->set_held_back(true);
   return true;
 }
 

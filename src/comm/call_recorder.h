@@ -29,7 +29,7 @@ class CallRecorder {
   void cancel() { static_cast<void>(end()); }
   // The work of the recording of this thread, null if there is none.
   std::shared_ptr<internal::WorkState> work();
-  // Takes the call over if the thread records.
+  // Takes the call over if the thread records. Without memory for it the recording ends, as with a wrong call.
   bool record(engine::Post& post);
 
  private:

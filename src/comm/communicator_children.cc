@@ -1,11 +1,12 @@
 // The part of CommunicatorState that makes groups out of this one's ranks.
 //
 // No identity is ever used twice, so that late frames of a closed group belong to nobody: it is a
-// digest of the parent's and of a count that its members agree on without asking.
+// digest of the parent's and of a count that its members agree on without asking. What takes memory comes before the
+// count: from there on the others wait for this rank.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 #include "base/digest.h"
 #include "comm/communicator_state.h"
@@ -17,21 +18,29 @@ constexpr const char* kNewGroup = "new group";
 
 }  // namespace
 
-std::shared_ptr<CommunicatorState> CommunicatorState::open_child(std::uint64_t id, std::string name,
-                                                                 const std::vector<int>& members) {
-  std::vector<int> world_ranks;
-  for (const int member : members) world_ranks.push_back(ranks_[static_cast<std::size_t>(member)]);
-  const auto context = this->context();
-  {
-    const std::lock_guard lock(mutex_);
-    opening_.push_back(id);
-  }
-  auto child = open(context, id, std::move(name), std::move(world_ranks));
-  {
-    const std::lock_guard lock(mutex_);
-    std::erase(opening_, id);
-  }
-  return std::move(child).take_or_throw();
+std::vector<int> CommunicatorState::world_ranks(const std::vector<int>& members) const {
+  std::vector<int> ranks;
+  for (const int member : members) ranks.push_back(ranks_[static_cast<std::size_t>(member)]);
+  return ranks;
+}
+
+CommunicatorState::Opening::Opening(CommunicatorState& parent, std::uint64_t id) : parent_(parent), id_(id) {
+  const std::lock_guard lock(parent_.mutex_);
+  next_ = std::exchange(parent_.opening_, this);
+}
+
+CommunicatorState::Opening::~Opening() {
+  const std::lock_guard lock(parent_.mutex_);
+  Opening** link = &parent_.opening_;
+  while (*link != this) link = &(*link)->next_;
+  *link = next_;
+}
+
+std::shared_ptr<CommunicatorState> CommunicatorState::open_child(const std::shared_ptr<comm::Context>& context,
+                                                                 std::uint64_t id, std::string name,
+                                                                 std::vector<int> world_ranks) {
+  const Opening opening(*this, id);
+  return open(context, id, std::move(name), std::move(world_ranks)).take_or_throw();
 }
 
 void CommunicatorState::refuse_recording(comm::Context& context, const char* what) const {
@@ -59,12 +68,14 @@ std::shared_ptr<CommunicatorState> CommunicatorState::subgroup(const std::vector
   if (std::find(members.begin(), members.end(), rank()) == members.end()) {
     throw wrong_argument(*context, "subgroup", fmt::format("'{}' does not contain the calling rank {}", name, rank()));
   }
+  std::vector<int> ranks = world_ranks(members);
+  std::string own_name = name;
   std::uint64_t nth = 0;
   {
     const std::lock_guard lock(mutex_);
     nth = ++subgroups_[list];
   }
-  return open_child(digest(nth, list), name, members);
+  return open_child(context, digest(nth, list), std::move(own_name), std::move(ranks));
 }
 
 // In step on all ranks, as split() and dup() are collective.
@@ -82,24 +93,28 @@ std::shared_ptr<CommunicatorState> CommunicatorState::split(int colour, int key)
   refuse_recording(*context, kNewGroup);
   const Choice own{colour, key};
   std::vector<Choice> choices(static_cast<std::size_t>(size()));
+  std::vector<int> members;
+  members.reserve(choices.size());
+  std::string name = fmt::format("{}/{}", name_, colour);
   run({Collective::all_gather, &own, choices.data(), sizeof(Choice), DataType::uint8, CallOptions{}});
   const std::uint64_t id = next_child_id();
   if (colour < 0) return nullptr;
   const auto choice_of = [&](int member) { return choices[static_cast<std::size_t>(member)]; };
-  std::vector<int> members;
   for (int member = 0; member < size(); ++member) {
     if (choice_of(member).colour == colour) members.push_back(member);
   }
   std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return choice_of(a).key < choice_of(b).key; });
+  for (int& member : members) member = ranks_[static_cast<std::size_t>(member)];
   const auto number = static_cast<std::uint64_t>(colour);
-  return open_child(digest(number, id), fmt::format("{}/{}", name_, colour), members);
+  return open_child(context, digest(number, id), std::move(name), std::move(members));
 }
 
 std::shared_ptr<CommunicatorState> CommunicatorState::dup() {
-  refuse_recording(*context(), kNewGroup);
-  std::vector<int> everyone(ranks_.size());
-  std::iota(everyone.begin(), everyone.end(), 0);
-  auto twin = open_child(next_child_id(), name_ + "/dup", everyone);
+  const auto context = this->context();
+  refuse_recording(*context, kNewGroup);
+  std::vector<int> everyone = ranks_;
+  std::string name = name_ + "/dup";
+  const auto twin = open_child(context, next_child_id(), std::move(name), std::move(everyone));
   const std::scoped_lock lock(mutex_, twin->mutex_);
   twin->defaults_.compression = defaults_.compression;
   twin->timeout_ = timeout_;

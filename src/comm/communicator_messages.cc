@@ -39,7 +39,7 @@ std::shared_ptr<WorkState> join(const PostList& posts, std::shared_ptr<WorkState
     post.work->join(whole);
     post.work->set_held_back(false);
   }
-  if (posts.empty()) whole->complete(std::nullopt);
+  if (posts.empty()) whole->complete();
   return whole;
 }
 
@@ -107,6 +107,7 @@ PostList CommunicatorState::prepare_all(std::span<const AnyRequest> requests, st
 void CommunicatorState::run(std::span<const Request> requests) {
   std::shared_ptr<comm::Context> context = this->context();
   PostList posts = prepare_all(requests, context);
+  make_room(*context, posts);
   const auto whole = join(posts, context->make_work());
   context->driver().run(std::move(posts), *whole);
   throw_failure(*whole);
@@ -118,6 +119,7 @@ std::shared_ptr<WorkState> CommunicatorState::post(std::span<const Request> requ
   const auto recorded = context->recorder().work();
   PostList posts = prepare_all(requests, context);
   if (recorded != nullptr) return recorded;
+  make_room(*context, posts);
   auto whole = context->make_work();
   whole->context = context;
   join(posts, whole);
@@ -144,6 +146,7 @@ std::shared_ptr<WorkState> CommunicatorState::group_end() {
                                         context->rank()),
                  .rank = context->rank()});
   }
+  make_room(*context, recording.posts);
   recording.work->context = context;
   const auto whole = join(recording.posts, recording.work);
   context->driver().post(std::move(recording.posts));

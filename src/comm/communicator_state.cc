@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 #include "codec/registry.h"
 #include "os/fork_list.h"
@@ -32,12 +33,20 @@ CommunicatorState::CommunicatorState(std::shared_ptr<comm::Context> context, std
 Result<std::shared_ptr<CommunicatorState>> CommunicatorState::open(std::shared_ptr<comm::Context> context,
                                                                    std::uint64_t id, std::string name,
                                                                    std::vector<int> ranks) {
-  const auto has_board = context->open_group(id, name, ranks);
-  if (!has_board.ok()) return Failure(has_board.error());
-  std::shared_ptr<CommunicatorState> state(
-      new CommunicatorState(std::move(context), id, std::move(name), std::move(ranks)));
-  state->defaults_.has_board = has_board.value();
-  return state;
+  // The others wait for a group that this rank has no memory for: they are told.
+  try {
+    const auto has_board = context->open_group(id, name, ranks);
+    if (!has_board.ok()) {
+      if (has_board.error().kind == ErrorKind::resource_exhausted) context->refuse_group(id, ranks);
+      return Failure(has_board.error());
+    }
+    std::shared_ptr<CommunicatorState> state(new CommunicatorState(context, id, std::move(name), ranks));
+    state->defaults_.has_board = has_board.value();
+    return state;
+  } catch (const std::bad_alloc&) {
+    context->refuse_group(id, ranks);
+    throw;
+  }
 }
 
 CommunicatorState::~CommunicatorState() {
@@ -63,11 +72,10 @@ std::shared_ptr<comm::Context> CommunicatorState::take_context() {
   return std::exchange(context_, nullptr);
 }
 
-// Waits for the group's operations, then closes it.
+// Waits for the group's operations, then closes it. Takes no memory.
 void CommunicatorState::leave(comm::Context& context) {
-  const auto last = std::make_shared<WorkState>();
-  context.driver().with_engine([&](engine::Engine& engine) { engine.notify_when_quiet(id_, last); });
-  context.driver().wait(*last, kForever);
+  context.driver().with_engine([this](engine::Engine& engine) { engine.notify_when_quiet(id_, quiet_); });
+  context.driver().wait(*quiet_, kForever);
   context.close_group(id_);
 }
 
@@ -200,8 +208,26 @@ std::shared_ptr<WorkState> CommunicatorState::post(const Request& request) {
 std::shared_ptr<WorkState> CommunicatorState::begin(Post post, const std::shared_ptr<comm::Context>& context) {
   auto work = post.work;
   work->context = context;
-  if (!context->recorder().record(post)) context->driver().post(std::move(post));
+  if (context->recorder().record(post)) return work;
+  make_room(*context, {&post, 1});
+  context->driver().post(std::move(post));
   return work;
+}
+
+void CommunicatorState::make_room(comm::Context& context, std::span<Post> posts) {
+  const auto is_collective = [](const Post& post) { return !post.message; };
+  const auto calls = static_cast<std::size_t>(std::count_if(posts.begin(), posts.end(), is_collective));
+  const std::size_t limit = engine::max_in_flight(ranks_.size());
+  if (calls > limit) {
+    throw wrong_argument(context, "group_end",
+                         fmt::format("{} collectives posted together, of which a group of {} ranks takes {} at most",
+                                     calls, ranks_.size(), limit));
+  }
+  const auto has_room = [&] { return in_flight_->load(std::memory_order_relaxed) + calls <= limit; };
+  if (!has_room()) context.driver().wait_until(has_room, kForever);
+  for (Post& post : posts) {
+    if (is_collective(post)) post.work->count_in(in_flight_);
+  }
 }
 
 void CommunicatorState::abort(const std::string& reason) {
@@ -209,7 +235,7 @@ void CommunicatorState::abort(const std::string& reason) {
   std::vector<std::uint64_t> ids{id_};
   {
     const std::lock_guard lock(mutex_);
-    ids.insert(ids.end(), opening_.begin(), opening_.end());
+    for (const Opening* child = opening_; child != nullptr; child = child->next()) ids.push_back(child->id());
   }
   context->driver().with_engine([&](engine::Engine& engine) {
     for (const std::uint64_t id : ids) {

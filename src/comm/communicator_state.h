@@ -110,6 +110,9 @@ class CommunicatorState {
       throw;
     }
   }
+  // Of what is about to be posted, the collectives count as in flight. Blocks while too many are, each of which has a
+  // deadline; throws invalid_argument where there can never be room for so many.
+  void make_room(comm::Context& context, std::span<engine::Post> posts);
   std::shared_ptr<WorkState> begin(engine::Post post, const std::shared_ptr<comm::Context>& context);
   template <class AnyRequest>
   engine::PostList prepare_all(std::span<const AnyRequest> requests, std::shared_ptr<comm::Context>& context);
@@ -117,8 +120,11 @@ class CommunicatorState {
   bool suits_region(const engine::Call& call, const engine::SharedRegion& region, const CallOptions& options) const;
   std::string wrong_buffers(const engine::Call& call, const Request& request) const;
   std::shared_ptr<comm::Context> take_context();
-  std::shared_ptr<CommunicatorState> open_child(std::uint64_t id, std::string name, const std::vector<int>& members);
+  std::vector<int> world_ranks(const std::vector<int>& members) const;
   std::uint64_t next_child_id();
+  // Opens the group `id` of these ranks of the world; abort() ends it from now on, too.
+  std::shared_ptr<CommunicatorState> open_child(const std::shared_ptr<comm::Context>& context, std::uint64_t id,
+                                                std::string name, std::vector<int> world_ranks);
   void leave(comm::Context& context);
 
   // A call with automatic compression that is part of a trial: where its time goes.
@@ -131,12 +137,30 @@ class CommunicatorState {
   engine::Post comparison(comm::AutoTable::Class& calls, comm::Context& context);
   engine::Post prepare_timed(const Request& request, std::shared_ptr<comm::Context>& context);
 
+  // A group of this one's ranks that a thread is opening. Linked, because no memory may be asked for at that point.
+  class Opening {
+   public:
+    Opening(CommunicatorState& parent, std::uint64_t id);
+    Opening(const Opening&) = delete;
+    Opening& operator=(const Opening&) = delete;
+    ~Opening();
+    std::uint64_t id() const { return id_; }
+    const Opening* next() const { return next_; }
+
+   private:
+    CommunicatorState& parent_;
+    const std::uint64_t id_;
+    Opening* next_;
+  };
+
   const std::uint64_t id_;
   const std::string name_;
   const std::vector<int> ranks_;  // world ranks
   int rank_ = 0;                  // in the group
   SharedRegions regions_;
   OnebitMemory onebit_memory_;
+  const std::shared_ptr<std::atomic<std::size_t>> in_flight_ = std::make_shared<std::atomic<std::size_t>>(0);
+  const std::shared_ptr<WorkState> quiet_ = std::make_shared<WorkState>();  // ends when a closing group is quiet
 
   std::atomic<bool> defaults_to_automatic_{false};  // what defaults_.compression is
 
@@ -147,7 +171,7 @@ class CommunicatorState {
   Nanoseconds timeout_;
   CodecCache codecs_;
   comm::AutoTable automatic_;
-  std::vector<std::uint64_t> opening_;                          // groups of this one's ranks that abort() ends, too
+  Opening* opening_ = nullptr;                                  // the newest; abort() ends all of them
   std::uint64_t children_ = 0;                                  // by split() and dup(), alike on all ranks
   std::unordered_map<std::uint64_t, std::uint64_t> subgroups_;  // how many of a list and name, by digest
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <new>
 #include <numeric>
 
 #include "base/digest.h"
@@ -213,8 +214,11 @@ Context::~Context() {
 }
 
 void Context::write_log() const {
-  const Status written = log_->write_file();
-  if (!written.ok()) qccl::log(LogLevel::error, written.error().message);
+  try {
+    const Status written = log_->write_file();
+    if (!written.ok()) qccl::log(LogLevel::error, written.error().message);
+  } catch (const std::bad_alloc&) {  // nor is there any to say so
+  }
 }
 
 void Context::say_goodbye() {
@@ -314,6 +318,10 @@ std::vector<int> Context::hosts_of(const std::vector<int>& ranks) const {
 
 void Context::close_group(std::uint64_t id) {
   driver().with_engine([id](engine::Engine& engine) { engine.close_group(id); });
+}
+
+void Context::refuse_group(std::uint64_t id, const std::vector<int>& ranks) {
+  driver().with_engine([&](engine::Engine& engine) { engine.refuse_group(id, ranks); });
 }
 
 std::string Context::describe(const std::string& group, const std::vector<int>& ranks) const {

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <new>
 
+#include "base/memory_error.h"
 #include "comm/communicator_state.h"
 #include "kernels/float_environment.h"
 #include "kernels/onebit.h"
@@ -187,7 +189,14 @@ void run(CommunicatorState& group, const OnebitArguments& arguments, const Onebi
     std::fill(arguments.server_error.begin(), arguments.server_error.end(), 0.0f);
   }
   auto messages = group.onebit_memory().take();
-  OnebitAllreduce(group, *messages, arguments, options).run();
+  OnebitAllreduce call(group, *messages, arguments, options);
+  try {
+    call.run();
+  } catch (const std::bad_alloc&) {  // the errors have changed: it can't be made again
+    const auto fail = [&group](engine::Engine& engine) { engine.run_out_of_memory(group.id()); };
+    group.context()->driver().with_engine(fail);
+    throw;
+  }
   group.onebit_memory().give_back(std::move(messages));
 }
 
@@ -203,7 +212,10 @@ std::unique_ptr<OnebitMemory::Messages> OnebitMemory::take() {
 
 void OnebitMemory::give_back(std::unique_ptr<Messages> messages) {
   const std::lock_guard lock(mutex_);
-  free_.push_back(std::move(messages));
+  try {
+    free_.push_back(std::move(messages));
+  } catch (const std::bad_alloc&) {  // they go
+  }
 }
 
 void onebit_allreduce(CommunicatorState& group, const OnebitArguments& arguments, const OnebitOptions& options) {
@@ -237,7 +249,7 @@ OnebitSizes onebit_sizes(std::size_t count, int world) {
 void Communicator::compressed_allreduce(std::span<const float> input, std::span<float> output,
                                         std::span<float> worker_error, std::span<float> server_error,
                                         const OnebitOptions& options) {
-  internal::onebit_allreduce(*state_, {input, output, worker_error, server_error}, options);
+  memory_checked([&] { internal::onebit_allreduce(*state_, {input, output, worker_error, server_error}, options); });
 }
 
 }  // namespace qccl

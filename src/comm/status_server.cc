@@ -1,5 +1,6 @@
 #include "comm/status_server.h"
 
+#include <new>
 #include <span>
 #include <utility>
 
@@ -41,7 +42,10 @@ void StatusServer::serve() {
     if (!connection) {
       os::pause(kRest);
     } else if (*connection) {
-      answer(**connection);
+      try {
+        answer(**connection);
+      } catch (const std::bad_alloc&) {  // the connection ends without an answer
+      }
     }
   }
 }

@@ -43,6 +43,7 @@ class BufferPool {
 
   Buffer take() {
     if (free_.empty()) {
+      if (free_.capacity() <= memory_.size()) free_.reserve(2 * memory_.size() + 1);  // to give back takes no memory
       memory_.push_back(std::make_unique<Block>());
       free_.push_back(memory_.back()->bytes);
     }

@@ -1,6 +1,8 @@
 #include "engine/driver.h"
 
 #include <algorithm>
+#include <exception>
+#include <new>
 
 #include "kernels/float_environment.h"
 
@@ -91,12 +93,13 @@ void Driver::give_back(bool awaited) {
 }
 
 // With mutex_ held by `lock`, which it gives up, and the token free: takes it and runs what earlier holders left.
-void Driver::take_token(std::unique_lock<std::mutex>& lock) {
+Driver::Holder Driver::take_token(std::unique_lock<std::mutex>& lock, bool awaited) {
   taken_ = true;
   ++drives_;
   const bool has_inbox = !inbox_.empty();
   lock.unlock();
   if (has_inbox) run_inbox();
+  return Holder(*this, awaited);
 }
 
 // With mutex_ held: makes the holder look at the inbox and at wanted_.
@@ -118,14 +121,13 @@ bool Driver::run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock, boo
     call_holder();
     return false;
   }
+  const Holder holder = take_token(lock, awaited);
   {
     const DefaultFloatEnvironment environment;
-    take_token(lock);
     entry.run(engine_);
     engine_.progress();
   }
   complete_all();
-  give_back(awaited);
   return true;
 }
 
@@ -152,10 +154,9 @@ void Driver::post(PostList posts) {
   run_or_enqueue({.posts = std::move(posts)}, lock, awaited);
 }
 
-// With the token: drives until `work` is done, and gives it back.
+// With the token: drives until `work` is done.
 void Driver::finish(internal::WorkState& work) {
   if (!run_on_board(work)) drive_until([&] { return work.done(); }, kForever);
-  give_back();
 }
 
 // A small operation alone on the board needs no sockets, timers or doorbells, unless it takes long.
@@ -185,7 +186,7 @@ void Driver::run(Post&& post, internal::WorkState& work) {
     wait(work, kForever);
     return;
   }
-  take_token(lock);
+  const Holder holder = take_token(lock);
   engine_.post(std::move(post));
   finish(work);
 }
@@ -199,26 +200,41 @@ void Driver::run(PostList posts, internal::WorkState& work) {
     wait(work, kForever);
     return;
   }
-  take_token(lock);
+  const Holder holder = take_token(lock);
   for (Post& post : posts) engine_.post(std::move(post));
   finish(work);
 }
 
 void Driver::with_engine(const std::function<void(Engine&)>& action) {
+  struct Errand {
+    const std::function<void(Engine&)>& action;
+    std::exception_ptr thrown{};
+    std::atomic<bool> ran{false};
+  } errand{action};
   std::unique_lock lock(mutex_);
-  std::atomic<bool> ran{false};
-  const auto marked = [&](Engine& engine) {
-    action(engine);
-    ran.store(true);
+  if (taken_ && !has_room_in_inbox()) wait_for_token(lock);
+  const auto run = [&errand](Engine& engine) {
+    try {
+      errand.action(engine);
+    } catch (...) {
+      errand.thrown = std::current_exception();
+    }
+    errand.ran.store(true);
   };
-  if (run_or_enqueue({.action = marked}, lock)) return;
+  if (!run_or_enqueue({.action = run}, lock)) await(errand.ran, lock);
+  if (errand.thrown) std::rethrow_exception(errand.thrown);
+}
+
+// With mutex_ held: until an action that waits in the inbox has run.
+void Driver::await(const std::atomic<bool>& ran, std::unique_lock<std::mutex>& lock) {
   ++wanted_;
   while (!ran.load()) {
     if (!taken_) {
       // The holder left before it saw the action: run the inbox ourselves.
-      take_token(lock);
-      complete_all();
-      give_back();
+      {
+        const Holder holder = take_token(lock);
+        complete_all();
+      }
       lock.lock();
       continue;
     }
@@ -227,14 +243,37 @@ void Driver::with_engine(const std::function<void(Engine&)>& action) {
   leave_queue();
 }
 
+// With mutex_ held: makes room for one entry more, if there is memory.
+bool Driver::has_room_in_inbox() {
+  if (inbox_.size() < inbox_.capacity()) return true;
+  try {
+    inbox_.reserve(2 * inbox_.size());
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+// With mutex_ held: until the token is free.
+void Driver::wait_for_token(std::unique_lock<std::mutex>& lock) {
+  while (taken_) {
+    ++wanted_;
+    call_holder();
+    released_.wait(lock);
+    leave_queue();
+  }
+}
+
 bool Driver::wait(internal::WorkState& work, TimePoint deadline) {
+  return wait_until([&] { return work.done(); }, deadline);
+}
+
+bool Driver::wait_until(const std::function<bool()>& done, TimePoint deadline) {
   std::unique_lock lock(mutex_);
-  while (!work.done()) {
+  while (!done()) {
     if (!taken_) {
-      take_token(lock);
-      const bool done = drive_until([&] { return work.done(); }, deadline);
-      give_back();
-      return done;
+      const Holder holder = take_token(lock);
+      return drive_until(done, deadline);
     }
     ++wanted_;
     call_holder();
@@ -244,22 +283,16 @@ bool Driver::wait(internal::WorkState& work, TimePoint deadline) {
       released_.wait_until(lock, deadline);
     }
     leave_queue();
-    if (!work.done() && clock_.now() >= deadline) return false;
+    if (!done() && clock_.now() >= deadline) return false;
   }
   return true;
 }
 
 void Driver::drive_until_flushed(TimePoint deadline) {
   std::unique_lock lock(mutex_);
-  while (taken_) {
-    ++wanted_;
-    call_holder();
-    released_.wait(lock);
-    leave_queue();
-  }
-  take_token(lock);
+  wait_for_token(lock);
+  const Holder holder = take_token(lock);
   drive_until([this] { return engine_.has_no_notes() && transport_.flushed(); }, deadline);
-  give_back();
 }
 
 // ---- driving
@@ -297,11 +330,12 @@ void Driver::complete_all() {
 
 // Whether there were any.
 bool Driver::complete_works() {
-  engine_.take_completed(completed_);
-  if (completed_.empty()) return false;
-  for (Completed& ended : completed_) ended.work->complete(std::move(ended.failure));
-  completed_.clear();
-  return true;
+  bool any = false;
+  while (const auto ended = engine_.take_ended()) {
+    ended->complete();
+    any = true;
+  }
+  return any;
 }
 
 bool Driver::drive_until(const std::function<bool()>& done, TimePoint deadline) {
@@ -329,7 +363,10 @@ bool Driver::drive_until(const std::function<bool()>& done, TimePoint deadline) 
 
 void Driver::doze(TimePoint deadline) {
   sleeping_.store(true);
-  if (!attention_.load()) transport_.sleep(std::min(deadline, engine_.next_timer()), clock_);
+  try {
+    if (!attention_.load()) transport_.sleep(std::min(deadline, engine_.next_timer()), clock_);
+  } catch (const std::bad_alloc&) {  // what it saw is still there to be seen
+  }
   sleeping_.store(false);
 }
 
@@ -337,8 +374,8 @@ void Driver::doze(TimePoint deadline) {
 
 void Driver::progress_thread() {
   while (park()) {
+    const Holder holder(*this);
     drive_in_background();
-    give_back();
   }
 }
 

@@ -33,7 +33,8 @@ struct DriverOptions {
   Nanoseconds look_in = std::chrono::milliseconds(50);
 };
 
-// Thread-safe. The engine, transport and clock outlive it.
+// Thread-safe. The engine, transport and clock outlive it. Where it says nothing else, a call that the system refuses
+// memory throws std::bad_alloc and has done nothing.
 class Driver {
  public:
   Driver(Engine& engine, Transport& transport, const Clock& clock, DriverOptions options);
@@ -54,12 +55,26 @@ class Driver {
   void drive_until_flushed(TimePoint deadline);
   // Drives until `work` is done or `deadline` has come; true if done.
   bool wait(internal::WorkState& work, TimePoint deadline);
-  // Runs `action` on whatever thread holds the token, and returns when it has run. It must not
-  // block.
+  // The same for anything that the end of an operation brings about.
+  bool wait_until(const std::function<bool()>& done, TimePoint deadline);
+  // Runs `action` on whatever thread holds the token, and returns when it has run; throws what it throws. It must not
+  // block. Takes no memory itself.
   void with_engine(const std::function<void(Engine&)>& action);
 
  private:
   using Action = std::function<void(Engine&)>;
+  // Gives the token back, however the holder leaves.
+  class Holder {
+   public:
+    explicit Holder(Driver& driver, bool awaited = false) : driver_(driver), awaited_(awaited) {}
+    ~Holder() { driver_.give_back(awaited_); }
+    Holder(const Holder&) = delete;
+    Holder& operator=(const Holder&) = delete;
+
+   private:
+    Driver& driver_;
+    const bool awaited_;
+  };
   // What the holder is to do: post a call or several, which needs no memory, or anything else.
   struct Entry {
     std::optional<Post> post{};
@@ -71,8 +86,11 @@ class Driver {
   // Runs the entry at once with the token, or leaves it to the holder; true in the first case.
   bool run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock, bool awaited = false);
   void stamp(std::span<Post> posts) const;
-  void take_token(std::unique_lock<std::mutex>& lock);
+  [[nodiscard]] Holder take_token(std::unique_lock<std::mutex>& lock, bool awaited = false);
   void finish(internal::WorkState& work);
+  bool has_room_in_inbox();
+  void wait_for_token(std::unique_lock<std::mutex>& lock);
+  void await(const std::atomic<bool>& ran, std::unique_lock<std::mutex>& lock);
   void call_holder();
   void leave_queue();
   void run_inbox();
@@ -102,9 +120,8 @@ class Driver {
   std::uint64_t drives_ = 0;      // times that user threads took the token
   std::vector<Entry> inbox_;      // for the holder to run
 
-  // The holder's own; they keep their memory.
+  // The holder's own; it keeps its memory.
   std::vector<Entry> running_;
-  std::vector<Completed> completed_;
 
   // True while the holder sleeps in the transport. Written by the holder, read by threads that
   // want its attention; both sides use sequential consistency with `attention_`, so that either

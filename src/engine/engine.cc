@@ -26,6 +26,13 @@ Engine::Engine(Transport& transport, const Clock& clock, EngineOptions options)
   now_ = clock.now();
   next_heartbeat_ = saturating_add(now_, options_.heartbeat_interval);
   for (PeerState& peer : peers_) peer.last_heard = now_;
+  losses_.reserve(peers_.size());
+  const auto reason = [&](ErrorKind kind, const char* what) {
+    return std::make_shared<const ErrorInfo>(
+        ErrorInfo{.kind = kind, .message = fmt::format("QCCL rank {}: {}", options.rank, what), .rank = options.rank});
+  };
+  no_memory_ = reason(ErrorKind::resource_exhausted, kNoMemory);
+  closed_ = reason(ErrorKind::aborted, "the group was closed");
   transport_.set_placement(this);
 }
 
@@ -40,6 +47,7 @@ Engine::~Engine() {
   for (auto& [id, frames] : orphans_) {
     for (const StoredFrame& stored : frames) transport_.release(stored.frame);
   }
+  if (held_back_) transport_.release(*held_back_);
 }
 
 namespace {
@@ -55,94 +63,32 @@ bool is_message_frame(FrameKind kind) {
 
 }  // namespace
 
-// ---- groups
-
-Group* Engine::group(std::uint64_t id) {
-  const auto found = groups_.find(id);
-  return found == groups_.end() ? nullptr : found->second.get();
-}
-
-Status Engine::open_group(std::uint64_t id, std::string name, std::vector<int> ranks) {
-  if (groups_.contains(id)) {
-    return Failure(ErrorKind::invalid_argument, fmt::format("a group named '{}' exists already", name));
-  }
-  auto created = std::make_unique<Group>();
-  created->id = id;
-  created->name = std::move(name);
-  created->index_of.assign(static_cast<std::size_t>(options_.world), -1);
-  for (std::size_t member = 0; member < ranks.size(); ++member) {
-    created->index_of[static_cast<std::size_t>(ranks[member])] = static_cast<int>(member);
-  }
-  for (const int rank : ranks) {
-    created->hosts.push_back(options_.hosts.empty() ? 0 : options_.hosts[static_cast<std::size_t>(rank)]);
-  }
-  created->ranks = std::move(ranks);
-  created->rank = created->index_of[static_cast<std::size_t>(options_.rank)];
-  Group& opened = *created;
-  groups_.emplace(id, std::move(created));
-  // What arrived before the group existed here belongs to it now.
-  const auto orphans = orphans_.extract(id);
-  if (!orphans.empty()) {
-    orphan_frames_ -= orphans.mapped().size();
-    for (const StoredFrame& stored : orphans.mapped()) on_group_frame(opened, stored.header, stored.frame);
-  }
-  return {};
-}
-
-void Engine::close_group(std::uint64_t id) {
-  Group* closing = group(id);
-  if (closing == nullptr) return;
-  set_failure(*closing, group_error(*closing, ErrorKind::aborted, -1, "the group was closed"), false);
-  sweep_failed_groups();
-  discard_all(closing->stored);
-  if (Board* board = transport_.board()) board->close(id);
-  std::erase_if(mismatches_, [id](const Mismatch& mismatch) { return mismatch.group == id; });
-  retired_.forget(*closing);
-  groups_.erase(id);
-  closed_groups_.add(id);
-}
-
-bool Engine::prepare_board(std::uint64_t id) {
-  Board* board = transport_.board();
-  return board != nullptr && group(id) != nullptr && board->open(id);
-}
-
-void Engine::use_board(std::uint64_t id, bool use) {
-  Group* target = group(id);
-  if (target == nullptr) return;
-  target->has_board = use;
-  if (Board* board = transport_.board(); board != nullptr && !use) board->close(id);
-}
-
-bool Engine::has_board(std::uint64_t id) const {
-  const auto found = groups_.find(id);
-  return found != groups_.end() && found->second->has_board;
-}
-
-void Engine::notify_when_quiet(std::uint64_t id, std::shared_ptr<internal::WorkState> work) {
-  quiet_waiters_.emplace_back(id, std::move(work));
-  notify_quiet_groups();
-}
-
-void Engine::notify_quiet_groups() {
-  std::erase_if(quiet_waiters_, [this](const auto& waiter) {
-    const bool busy = std::any_of(operations_.begin(), operations_.end(),
-                                  [&](const auto& operation) { return operation->group().id == waiter.first; });
-    if (!busy) completed_.push_back({waiter.second, std::nullopt});
-    return !busy;
-  });
-}
-
 // ---- posting
 
 void Engine::refuse(Post& post, ErrorInfo failure) {
   if (failure.operation.empty()) failure.operation = name_of(post);
   failure.rank = options_.rank;
-  completed_.push_back({std::move(post.work), std::move(failure)});
+  auto shared = std::make_shared<const ErrorInfo>(std::move(failure));
+  ended_.push(std::move(post.work), std::move(shared));
 }
 
+// A call that there is no memory for fails its group: it has a place among the calls of all members.
 void Engine::post(Post&& post) {
-  Group* target = group(post.group);
+  const auto work = post.work;
+  Group* const target = group(post.group);
+  std::shared_ptr<internal::FeedbackState> claimed;
+  const std::size_t before = operations_.size();
+  try {
+    begin(target, std::move(post), claimed);
+  } catch (const std::bad_alloc&) {
+    if (target != nullptr) run_out(*target, nullptr);
+    if (operations_.size() > before) return;  // ends with the group
+    if (claimed != nullptr) claimed->end(false);
+    ended_.push(work, target != nullptr ? target->failure : no_memory_);
+  }
+}
+
+void Engine::begin(Group* target, Post&& post, std::shared_ptr<internal::FeedbackState>& claimed) {
   if (target == nullptr) {
     return refuse(post, {.kind = ErrorKind::misuse, .message = "QCCL: this communicator is closed"});
   }
@@ -150,7 +96,10 @@ void Engine::post(Post&& post) {
   if (post.message) return post_message(*target, std::move(post));
   post.call.slice_bytes = options_.slice_bytes;
   if (post.call.algorithm == Algorithm::hierarchical) post.call.hosts = target->hosts;
-  if (post.feedback != nullptr && !claim_feedback(post)) return;
+  if (post.feedback != nullptr) {
+    if (!claim_feedback(post)) return;
+    claimed = post.feedback;
+  }
   if (post.codec != nullptr && !post.draw_counter) post.draw_counter = target->compressed_calls++;
   const std::uint64_t sequence = target->next_sequence++;
   operations_.push_back(make_operation(*target, sequence, std::move(post)));
@@ -213,6 +162,7 @@ std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t se
 
 void Engine::replay_stored(Group& group, std::uint64_t sequence) {
   due_.clear();
+  due_.reserve(group.stored.size());
   std::erase_if(group.stored, [&](const StoredFrame& stored) {
     if (stored.header.sequence > sequence) return false;
     due_.push_back(stored);
@@ -227,10 +177,11 @@ bool Engine::receive_frames() {
   bool received = false;
   // Bounded, so that decoding and sending get their turn.
   for (int i = 0; i < 64; ++i) {
-    const auto frame = transport_.receive();
+    const auto frame = held_back_ ? std::exchange(held_back_, std::nullopt) : transport_.receive();
     if (!frame) return received;
     received = true;
     on_frame(*frame);
+    if (held_back_) return false;
   }
   return received;
 }
@@ -277,8 +228,17 @@ void Engine::on_frame(const ReceivedFrame& frame) {
   }
   if (Group* target = group(header.group)) return on_group_frame(*target, header, frame);
   if (closed_groups_.contains(header.group)) return outlet_.consume(header, frame);
-  keep(orphans_[header.group], orphan_frames_, header, frame);
-  orphan_frames_ += orphan_frames_ < kMaxStoredFrames ? 1 : 0;
+  keep_orphan(header, frame);
+}
+
+// What can't be kept stays the next frame.
+void Engine::keep_orphan(const FrameHeader& header, const ReceivedFrame& frame) {
+  try {
+    keep(orphans_[header.group], orphan_frames_, header, frame);
+    orphan_frames_ += orphan_frames_ < kMaxStoredFrames ? 1 : 0;
+  } catch (const std::bad_alloc&) {
+    held_back_ = frame;
+  }
 }
 
 void Engine::keep(std::vector<StoredFrame>& where, std::size_t kept, const FrameHeader& header,
@@ -293,6 +253,14 @@ void Engine::discard_all(std::vector<StoredFrame>& stored) {
 }
 
 void Engine::on_group_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
+  try {
+    on_member_frame(group, header, frame);
+  } catch (const std::bad_alloc&) {
+    run_out(group, nullptr);
+  }
+}
+
+void Engine::on_member_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
   if (group.index_of[static_cast<std::size_t>(frame.peer)] < 0) {
     give_up(frame.peer, ErrorKind::peer_lost,
             fmt::format("was lost: sent a frame of group '{}', of which it is no member", group.name));
@@ -304,7 +272,9 @@ void Engine::on_group_frame(Group& group, const FrameHeader& header, const Recei
   }
   if (group.failure) return outlet_.consume(header, frame);
   if (is_message_frame(header.kind)) return on_message_frame(group, header, frame);
-  if (header.sequence >= group.next_sequence) return keep(group.stored, group.stored.size(), header, frame);
+  if (header.sequence >= group.next_sequence) {
+    return keep(group.stored, group.stored.size() / static_cast<std::size_t>(group.world()), header, frame);
+  }
   if (header.kind == FrameKind::fingerprint) {
     on_fingerprint(group, header, frame.peer, frame.payload());
     return outlet_.consume(header, frame);
@@ -374,6 +344,15 @@ std::optional<Engine::OwnCall> Engine::own_call(const Group& group, std::uint64_
 // ---- progress
 
 bool Engine::progress() {
+  try {
+    return move();
+  } catch (const std::bad_alloc&) {
+    abandon_all_groups();
+    return false;
+  }
+}
+
+bool Engine::move() {
   now_ = clock_.now();
   outlet_.set_now(now_);
   if (has_unstarted_) start_operations();
@@ -382,7 +361,7 @@ bool Engine::progress() {
   moved |= look_for_losses();
   moved |= advance_operations();
   moved |= outlet_.send_reports();
-  if (!notes_.empty()) moved |= send_notes();
+  if (!has_no_notes()) moved |= send_notes();
   check_timers();
   sweep_failed_groups();
   if (!quiet_waiters_.empty()) notify_quiet_groups();
@@ -404,22 +383,31 @@ bool Engine::advance_operations() {
   bool ended = false;
   for (auto& operation : operations_) {
     if (operation->group().failure || operation->waits_for_turn()) continue;
-    auto advanced = operation->log_notes().is_wanted ? advance_logged(*operation) : operation->advance();
-    if (!advanced.ok()) {
-      set_failure(*group(operation->group().id),
-                  failure_of(*operation, advanced.error().kind, advanced.error().message), true);
-      continue;
+    try {
+      moved |= advance_operation(operation);
+    } catch (const std::bad_alloc&) {
+      run_out(*group(operation->group().id), operation.get());
     }
-    moved |= *advanced;
-    if (operation->has_differing_call()) begin_mismatch(*group(operation->group().id), operation->sequence());
-    if (!operation->finished()) continue;
-    end_turn(*operation);
-    complete(*operation, std::nullopt);
-    retired_.put(std::move(operation));
-    ended = true;
+    ended |= operation == nullptr;
   }
   if (ended) std::erase(operations_, nullptr);
   return moved || ended;
+}
+
+bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
+  auto advanced = operation->log_notes().is_wanted ? advance_logged(*operation) : operation->advance();
+  if (!advanced.ok()) {
+    set_failure(*group(operation->group().id), failure_of(*operation, advanced.error().kind, advanced.error().message),
+                true);
+    return false;
+  }
+  if (operation->has_differing_call()) begin_mismatch(*group(operation->group().id), operation->sequence());
+  if (operation->finished()) {
+    end_turn(*operation);
+    complete(*operation, nullptr);
+    retired_.put(std::move(operation));
+  }
+  return *advanced;
 }
 
 // Lets those begin that waited for it.
@@ -436,19 +424,31 @@ void Engine::end_turn(const Operation& ended) {
   }
 }
 
-void Engine::complete(Operation& operation, std::optional<ErrorInfo> failure) {
-  if (operation.awaits_placed()) transport_.withdraw();
-  if (operation.log_notes().is_wanted) end_log(operation, failure);
-  completed_.push_back({operation.work(), std::move(failure)});
+// Takes no memory but for the log.
+void Engine::complete(Operation& operation, internal::SharedFailure failure) {
+  if (operation.awaits_placed()) withdraw_placed();
+  if (operation.log_notes().is_wanted) end_log(operation, failure.get());
+  ended_.push(operation.work(), std::move(failure));
 }
 
 void Engine::set_failure(Group& group, ErrorInfo failure, bool tell_peers) {
   if (group.failure) return;
-  group.failure = std::move(failure);
+  group.failure = std::make_shared<const ErrorInfo>(std::move(failure));
+  group.is_untold = tell_peers;
   sweep_needed_ = true;
-  if (!tell_peers) return;
-  poison_peers(group, fmt::format("{}\n{}\n{}", static_cast<int>(group.failure->kind), group.failure->peer,
-                                  group.failure->message.substr(0, kMaxPoisonText)));
+  tell_members(group);
+}
+
+// Later, if there is no memory for it now.
+void Engine::tell_members(Group& group) {
+  if (!group.is_untold) return;
+  try {
+    poison_peers(group, fmt::format("{}\n{}\n{}", static_cast<int>(group.failure->kind), group.failure->peer,
+                                    group.failure->message.substr(0, kMaxPoisonText)));
+    group.is_untold = false;
+  } catch (const std::bad_alloc&) {
+    sweep_needed_ = true;
+  }
 }
 
 void Engine::poison_peers(const Group& group, std::string_view text) {
@@ -464,7 +464,7 @@ void Engine::sweep_failed_groups() {
   for (auto& operation : operations_) {
     if (!operation->group().failure) continue;
     operation->drop_frames();
-    complete(*operation, operation->finished() ? std::nullopt : operation->group().failure);
+    complete(*operation, operation->finished() ? nullptr : operation->group().failure);
     operation.reset();
   }
   std::erase(operations_, nullptr);
@@ -472,6 +472,7 @@ void Engine::sweep_failed_groups() {
     if (!group->failure) continue;
     discard_all(group->stored);
     if (group->mailbox != nullptr) group->mailbox->drop_frames();
+    tell_members(*group);
   }
 }
 
@@ -491,10 +492,10 @@ void Engine::shut_down(const ErrorInfo& reason) {
 
 void Engine::say_goodbye() {
   for (int peer = 0; peer < options_.world; ++peer) {
-    if (peer == options_.rank || peers_[static_cast<std::size_t>(peer)].lost) continue;
-    queue_note(peer, {.kind = FrameKind::goodbye}, {});
+    PeerState& state = peers_[static_cast<std::size_t>(peer)];
+    if (peer == options_.rank || state.lost || std::exchange(state.is_owed_goodbye, true)) continue;
+    ++goodbyes_due_;
   }
-  send_notes();
 }
 
 // ---- control frames with text
@@ -514,7 +515,19 @@ bool Engine::send_notes() {
     if (is_last) transport_.disconnect(note.peer);
     return true;
   });
-  return notes_.size() != before;
+  const bool has_sent = notes_.size() != before;
+  return (notes_.empty() && send_goodbyes()) || has_sent;
+}
+
+bool Engine::send_goodbyes() {
+  const int before = goodbyes_due_;
+  for (int peer = 0; goodbyes_due_ > 0 && peer < options_.world; ++peer) {
+    PeerState& state = peers_[static_cast<std::size_t>(peer)];
+    if (!state.is_owed_goodbye || !(state.lost || outlet_.send_control(peer, {.kind = FrameKind::goodbye}))) continue;
+    state.is_owed_goodbye = false;
+    --goodbyes_due_;
+  }
+  return goodbyes_due_ != before;
 }
 
 // ---- errors

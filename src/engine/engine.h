@@ -8,8 +8,12 @@
 // or stored for later. The first failure of a group ends all its operations and is what every
 // later call returns. Frames never touch the caller's memory after an operation ended.
 //
+// Memory that the system refuses fails the group that it was for, with resource_exhausted; where that is not known, or
+// frames may have been lost, it fails all groups for good. post() and progress() never throw it; what opens, closes or
+// describes a group does, and has then done nothing.
+//
 // Threads: one at a time (whoever holds the driver's token). Completions run outside of progress
-// through take_completed().
+// through take_ended().
 #pragma once
 
 #include <cstdint>
@@ -22,6 +26,7 @@
 #include "base/result.h"
 #include "engine/buffer_pool.h"
 #include "engine/call.h"
+#include "engine/ended_works.h"
 #include "engine/group.h"
 #include "engine/mismatch.h"
 #include "engine/operation.h"
@@ -36,6 +41,9 @@ class LogStore;
 
 namespace qccl::engine {
 
+inline constexpr const char* kNoMemory =
+    "the system refused memory; free some, or raise the limit of the process or its container";
+
 struct EngineOptions {
   int rank = 0;  // in the world
   int world = 1;
@@ -48,12 +56,6 @@ struct EngineOptions {
   std::shared_ptr<internal::LogStore> log{};  // null: none
 };
 
-// An operation that has ended, to be completed once no lock is held.
-struct Completed {
-  std::shared_ptr<internal::WorkState> work;
-  std::optional<ErrorInfo> failure;
-};
-
 class Engine : private PayloadPlacement {
  public:
   Engine(Transport& transport, const Clock& clock, EngineOptions options);
@@ -61,7 +63,13 @@ class Engine : private PayloadPlacement {
 
   // A group of `ranks` (world ranks, this one among them). InvalidArgument if the id is taken.
   Status open_group(std::uint64_t id, std::string name, std::vector<int> ranks);
+  // Takes no memory.
   void close_group(std::uint64_t id);
+  // Tells the other `ranks` (world ranks) of a group that this one has no memory for it: they have opened it, or will.
+  // Closes it if it is open here.
+  void refuse_group(std::uint64_t id, const std::vector<int>& ranks);
+  // Fails the group here and on its other members: a call that is made of several operations has no memory to go on.
+  void run_out_of_memory(std::uint64_t id);
   // Takes a board cell for the group, if the transport has a board with a free one. It is used
   // only once use_board() says that all members have theirs.
   bool prepare_board(std::uint64_t id);
@@ -87,8 +95,8 @@ class Engine : private PayloadPlacement {
   // The next time at which progress() has something to do without any event.
   TimePoint next_timer() const;
   bool idle() const { return operations_.empty(); }
-  // `into` is empty, and lends its memory to what ends next.
-  void take_completed(std::vector<Completed>& into) { completed_.swap(into); }
+  // The work of the next operation that has ended, to be completed once no lock is held; or null.
+  std::shared_ptr<internal::WorkState> take_ended() { return ended_.pop(); }
 
   // Its operations that have not ended, the oldest first, and what each waits for.
   std::vector<std::string> describe_in_flight(std::uint64_t id) const;
@@ -97,12 +105,12 @@ class Engine : private PayloadPlacement {
   std::optional<ErrorInfo> given_up(const internal::WorkState& work, Milliseconds waited) const;
   // Fails the group here and, by a poison frame, on its other members.
   void fail_group(std::uint64_t id, ErrorInfo failure);
-  // Completes `work` once the group has no operation in flight.
+  // Completes `work` once the group has no operation in flight. Takes no memory, once for each open group.
   void notify_when_quiet(std::uint64_t id, std::shared_ptr<internal::WorkState> work);
-  // Tells every peer that this rank leaves in good order.
+  // Every peer is to be told, by progress(), that this rank leaves in good order.
   void say_goodbye();
   // No control frame waits to be sent.
-  bool has_no_notes() const { return notes_.empty(); }
+  bool has_no_notes() const { return notes_.empty() && goodbyes_due_ == 0; }
   // Fails all groups without telling anybody: the process is closing.
   void shut_down(const ErrorInfo& reason);
 
@@ -118,6 +126,7 @@ class Engine : private PayloadPlacement {
     bool lost = false;
     bool gone = false;  // lost, and its connection has ended
     bool departed = false;
+    bool is_owed_goodbye = false;
     std::string what;  // became of it, where it is lost: "was lost: end of file"
   };
   // A control frame that could not be sent yet.
@@ -145,6 +154,8 @@ class Engine : private PayloadPlacement {
     restart(*reused);
     return reused;
   }
+  // What post() does while there is memory; sets `claimed` to the error feedback that the call has got.
+  void begin(Group* target, Post&& post, std::shared_ptr<internal::FeedbackState>& claimed);
   void refuse(Post& post, ErrorInfo failure);
   void end_turn(const Operation& ended);
   void note_posted(Operation& posted);
@@ -153,32 +164,46 @@ class Engine : private PayloadPlacement {
   // ---- the log (engine_log.cc)
   void begin_log(Operation& operation);
   Result<bool> advance_logged(Operation& operation);
-  void end_log(Operation& operation, const std::optional<ErrorInfo>& failure);
+  void end_log(Operation& operation, const ErrorInfo* failure);
+  void add_to_log(Operation& operation, const ErrorInfo* failure);
 
   // ---- messages (engine_messages.cc)
   Mailbox& mailbox(Group& group);
   void post_message(Group& group, Post&& post);
   void on_message_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
 
+  bool move();
+  // Its steps, and its end; true if anything moved.
+  bool advance_operation(std::unique_ptr<Operation>& operation);
   bool receive_frames();
   void on_frame(const ReceivedFrame& frame);
   bool is_intact(const wire::FrameHeader& header, const ReceivedFrame& frame);
   std::byte* place(int peer, ConstBytes header) override;
   // Takes over the frame: handles, keeps or discards it.
   void on_group_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
+  void on_member_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
   void on_operation_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
   void deliver(Operation& operation, int member, const wire::FrameHeader& header, const ReceivedFrame& frame);
   // For later, if not too many are kept already.
   void keep(std::vector<StoredFrame>& where, std::size_t kept, const wire::FrameHeader& header,
             const ReceivedFrame& frame);
+  void keep_orphan(const wire::FrameHeader& header, const ReceivedFrame& frame);
   void discard_all(std::vector<StoredFrame>& stored);
   void replay_stored(Group& group, std::uint64_t sequence);
 
-  void complete(Operation& operation, std::optional<ErrorInfo> failure);  // lets go of the caller's memory
+  void complete(Operation& operation, internal::SharedFailure failure);  // lets go of the caller's memory
   void sweep_failed_groups();
   void notify_quiet_groups();
   void set_failure(Group& group, ErrorInfo failure, bool tell_peers);
   void poison_peers(const Group& group, std::string_view text);
+  void tell_members(Group& group);
+
+  // ---- without memory (engine_memory.cc)
+  void run_out(Group& group, const Operation* operation);
+  internal::SharedFailure memory_failure(const Group& group, const Operation* operation) const;
+  void fail_all_groups();
+  void abandon_all_groups();
+  void withdraw_placed();
 
   bool look_for_losses();
   void lose_peer(int peer, ErrorKind kind, const std::string& what, bool tell_others = true);
@@ -195,6 +220,7 @@ class Engine : private PayloadPlacement {
   void send_heartbeats();
   void queue_note(int peer, wire::FrameHeader header, std::span<const char> text);
   bool send_notes();
+  bool send_goodbyes();
   void on_poison(Group& group, int peer, ConstBytes payload);
 
   void on_fingerprint(Group& group, const wire::FrameHeader& header, int peer, ConstBytes payload);
@@ -216,8 +242,14 @@ class Engine : private PayloadPlacement {
   RetiredOperations retired_;
   std::vector<StoredFrame> due_;  // by replay_stored()
   std::vector<PeerState> peers_;
-  std::vector<Completed> completed_;
+  EndedWorks ended_;
   std::vector<Note> notes_;
+  int goodbyes_due_ = 0;
+  std::optional<ReceivedFrame> held_back_;  // that there was no memory to keep
+  // Made while there is memory.
+  internal::SharedFailure no_memory_;
+  internal::SharedFailure closed_;
+  internal::SharedFailure failure_;                                      // of all groups, for good
   std::unordered_map<std::uint64_t, std::vector<StoredFrame>> orphans_;  // of groups not opened yet
   std::size_t orphan_frames_ = 0;
   std::vector<Mismatch> mismatches_;

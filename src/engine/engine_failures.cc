@@ -302,7 +302,7 @@ void Engine::check_mismatches() {
   }
   std::erase_if(mismatches_, [this](const Mismatch& mismatch) {
     const Group* owner = group(mismatch.group);
-    return owner == nullptr || owner->failure.has_value();
+    return owner == nullptr || owner->failure != nullptr;
   });
 }
 

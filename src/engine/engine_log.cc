@@ -1,4 +1,6 @@
 // The part of Engine that keeps the log: the only code that takes times for it, each once.
+#include <new>
+
 #include "engine/engine.h"
 #include "observe/log_store.h"
 
@@ -83,13 +85,23 @@ Result<bool> Engine::advance_logged(Operation& operation) {
   return advanced;
 }
 
-void Engine::end_log(Operation& operation, const std::optional<ErrorInfo>& failure) {
+// A record that there is no memory for is missing in the log.
+void Engine::end_log(Operation& operation, const ErrorInfo* failure) {
   LogNotes& notes = operation.log_notes();
   const Post& post = operation.posted();
   notes.times.ended_ns = nanoseconds(clock_.now());
   // A message that was there before its recv ends without a move.
-  if (notes.times.started_ns == 0 && !failure) notes.times.started_ns = notes.times.posted_ns;
+  if (notes.times.started_ns == 0 && failure == nullptr) notes.times.started_ns = notes.times.posted_ns;
   if (post.work != nullptr) post.work->set_times(notes.times);
+  try {
+    add_to_log(operation, failure);
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+void Engine::add_to_log(Operation& operation, const ErrorInfo* failure) {
+  const LogNotes& notes = operation.log_notes();
+  const Post& post = operation.posted();
   const Group& group = operation.group();
   LogStore::Entry entry = post.message ? message_entry(post) : collective_entry(post, group);
   entry.operation = operation_of(post);
@@ -100,7 +112,8 @@ void Engine::end_log(Operation& operation, const std::optional<ErrorInfo>& failu
   entry.payload_bytes = notes.payload_bytes;
   entry.plain_bytes = operation.plain_bytes();
   entry.times = notes.times;
-  options_.log->add(entry, group.name, group.world(), post.log_name, failure ? failure->message : std::string());
+  options_.log->add(entry, group.name, group.world(), post.log_name,
+                    failure != nullptr ? failure->message : std::string());
 }
 
 }  // namespace qccl::engine

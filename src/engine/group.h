@@ -2,11 +2,10 @@
 // has been called lately, and what arrived for calls still to come.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -34,7 +33,14 @@ struct StoredFrame {
   ReceivedFrame frame;
 };
 
-// More than any program posts ahead; a peer that exceeds it is broken.
+// The collectives that a rank may have in flight in a group of so many ranks: whoever is that far ahead of a late one
+// waits. A rank sends a peer less than 2 world + 4 control frames for a collective before that has posted it.
+inline std::size_t max_in_flight(std::size_t world) {
+  return std::max<std::size_t>(1, std::min<std::size_t>(4096, 16384 / std::max<std::size_t>(1, world)));
+}
+
+// Of one peer, more than it sends ahead by that, and by its eager budget (16384 frames); a peer that exceeds it is
+// broken.
 inline constexpr std::size_t kMaxStoredFrames = 65536;
 inline constexpr std::size_t kHistory = 1024;
 
@@ -42,19 +48,20 @@ inline constexpr std::size_t kHistory = 1024;
 // was forgotten is kept as that of a group still to be opened, of which there are few enough.
 class ClosedGroups {
  public:
+  ClosedGroups() { known_.reserve(kRemembered); }
+  // Takes no memory.
   void add(std::uint64_t id) {
-    if (!known_.insert(id).second) return;
-    if (order_.size() < kRemembered) return order_.push_back(id);
-    known_.erase(std::exchange(order_[next_], id));
+    if (contains(id)) return;
+    if (known_.size() < kRemembered) return known_.push_back(id);
+    known_[next_] = id;
     next_ = (next_ + 1) % kRemembered;
   }
-  bool contains(std::uint64_t id) const { return known_.contains(id); }
+  bool contains(std::uint64_t id) const { return std::find(known_.begin(), known_.end(), id) != known_.end(); }
 
  private:
   static constexpr std::size_t kRemembered = 1024;
-  std::vector<std::uint64_t> order_;  // a ring once it is full
+  std::vector<std::uint64_t> known_;  // a ring once it is full
   std::size_t next_ = 0;
-  std::unordered_set<std::uint64_t> known_;
 };
 
 struct Group {
@@ -67,7 +74,8 @@ struct Group {
   std::uint64_t next_board_sequence = 1;
   std::uint64_t finished_board_sequence = 0;
   std::uint64_t compressed_calls = 0;  // posted so far, the same on all members
-  std::optional<ErrorInfo> failure;    // the first one; later calls return it
+  internal::SharedFailure failure;     // the first one; later calls return it
+  bool is_untold = false;              // the other members have yet to be told of it
   std::vector<PastCall> history;       // the last kHistory calls; sequence s at (s - 1) % kHistory
   std::vector<StoredFrame> stored;
   bool has_board = false;

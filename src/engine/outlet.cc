@@ -1,6 +1,7 @@
 #include "engine/outlet.h"
 
 #include <cstring>
+#include <utility>
 
 #include "wire/envelope.h"
 
@@ -33,15 +34,21 @@ Bytes Outlet::begin(int peer, std::size_t max_payload, TrafficClass traffic) {
 
 void Outlet::finish(wire::FrameHeader header, std::size_t payload_bytes) {
   write_header(header, frame_.subspan(kHeaderBytes, payload_bytes));
+  frame_ = {};
   transport_.commit(kHeaderBytes + payload_bytes);
 }
 
 void Outlet::finish_with(wire::FrameHeader header, ConstBytes payload) {
   if (payload.data() == frame_.data() + kHeaderBytes) return finish(header, payload.size());
   write_header(header, payload);
+  const Bytes frame = std::exchange(frame_, {});
   if (transport_.commit_gathered(kHeaderBytes, payload)) return;
-  if (!payload.empty()) std::memcpy(frame_.data() + kHeaderBytes, payload.data(), payload.size());
+  if (!payload.empty()) std::memcpy(frame.data() + kHeaderBytes, payload.data(), payload.size());
   transport_.commit(kHeaderBytes + payload.size());
+}
+
+void Outlet::abandon() {
+  if (!std::exchange(frame_, {}).empty()) transport_.commit(0);
 }
 
 // Into the reservation; counts the frame as sent.

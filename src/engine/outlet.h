@@ -43,6 +43,8 @@ class Outlet {
   void finish(wire::FrameHeader header, std::size_t payload_bytes);
   // The same for a payload that may lie elsewhere, not larger than begin() was told.
   void finish_with(wire::FrameHeader header, ConstBytes payload);
+  // Gives up a frame that was begun, if there is one: what should have been written to it can't be.
+  void abandon();
   // A frame without payload in one go; false if there is no room now.
   bool send_control(int peer, wire::FrameHeader header, ConstBytes payload = {});
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/copy.h"
 #include "plan/step_work.h"
@@ -233,6 +234,7 @@ Status PlanOperation::wake(std::optional<std::size_t> lane, int peer, const wire
 void PlanOperation::drop_frames() {
   streams_.drop_frames();
   for (LaneRun& run : lanes_) {
+    streams_.release(run.current);
     streams_.release(run.pending);
     streams_.release(run.received);
   }
@@ -363,12 +365,13 @@ Result<PlanOperation::Outcome> PlanOperation::local_reduce(LaneRun& run, const S
 Result<PlanOperation::Outcome> PlanOperation::recv_reduce(LaneRun& run, const Step& step) {
   const std::size_t from = run.streams[run.step];
   if (!streams_.has_slice(from)) return Outcome::waits;
-  HeldSlice held = streams_.take_slice(from);
+  HeldSlice& held = run.current;
+  held = streams_.take_slice(from);
   held.payload = payload_of(run, step, held);
   const Status added = run.math.add_payload(math_, held.payload, output_slice(run), slice_length(run), step.raw);
   streams_.release(run.pending);
   if (added.ok() && run.math.keeps_part()) {
-    run.pending = held;
+    run.pending = std::exchange(held, {});
   } else {
     streams_.release(held);
   }
@@ -379,7 +382,8 @@ Result<PlanOperation::Outcome> PlanOperation::recv_reduce(LaneRun& run, const St
 Result<PlanOperation::Outcome> PlanOperation::recv_copy(LaneRun& run, const Step& step) {
   const std::size_t from = run.streams[run.step];
   if (!streams_.has_slice(from)) return Outcome::waits;
-  HeldSlice held = streams_.take_slice(from);
+  HeldSlice& held = run.current;
+  held = streams_.take_slice(from);
   held.payload = payload_of(run, step, held);
   Status copied;
   if (!run.lane->scratch) {
@@ -387,7 +391,7 @@ Result<PlanOperation::Outcome> PlanOperation::recv_copy(LaneRun& run, const Step
   }
   const bool forwards = run.step + 1 < run.lane->steps.size();
   if (copied.ok() && forwards) {
-    run.received = held;
+    run.received = std::exchange(held, {});
   } else {
     streams_.release(held);
   }

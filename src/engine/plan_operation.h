@@ -54,6 +54,7 @@ class PlanOperation final : public Operation {
     bool finishes = false;
     int reduced_parts = 0;
     LaneMath math;
+    HeldSlice current;   // taken out of its stream and being added or copied
     HeldSlice pending;   // the first part of a raw reduction, only pointed at
     HeldSlice received;  // by recv_copy, for forward
   };

@@ -22,16 +22,10 @@ class BlockList {
   BlockList& operator=(const BlockList&) = delete;
 
   void* take(std::size_t bytes) {
-    users_.fetch_add(1, std::memory_order_relaxed);
     // Acquire: pairs with give_back(), after the last use of the block.
-    if (void* block = spare_.exchange(nullptr, std::memory_order_acquire)) return block;
-    const std::lock_guard lock(mutex_);
-    if (free_.empty()) {
-      free_.reserve(++blocks_);
-      return ::operator new(bytes);
-    }
-    void* block = free_.back();
-    free_.pop_back();
+    void* block = spare_.exchange(nullptr, std::memory_order_acquire);
+    if (block == nullptr) block = take_locked(bytes);
+    users_.fetch_add(1, std::memory_order_relaxed);
     return block;
   }
 
@@ -52,6 +46,18 @@ class BlockList {
   }
 
  private:
+  void* take_locked(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) {
+      free_.reserve(blocks_ + 1);
+      void* const made = ::operator new(bytes);
+      ++blocks_;
+      return made;
+    }
+    void* block = free_.back();
+    free_.pop_back();
+    return block;
+  }
   ~BlockList() {
     ::operator delete(spare_.load(std::memory_order_relaxed));
     for (void* block : free_) ::operator delete(block);

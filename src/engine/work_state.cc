@@ -13,8 +13,8 @@ bool WorkState::is_part_of(const WorkState& other) const {
   return this == &other || (whole_ != nullptr && whole_->is_part_of(other));
 }
 
-void WorkState::complete(std::optional<ErrorInfo> failure) {
-  failure_ = std::move(failure);
+void WorkState::complete() {
+  leave_count();
   // Release: pairs with done(). Acquire: pairs with notify(). A work that nobody listens to needs no lock.
   if (progress_.exchange(Progress::done, std::memory_order_acq_rel) == Progress::has_callbacks) {
     std::vector<std::function<void()>> callbacks;
@@ -27,13 +27,14 @@ void WorkState::complete(std::optional<ErrorInfo> failure) {
   if (whole_ != nullptr) std::exchange(whole_, nullptr)->complete_part(failure_);
 }
 
-void WorkState::complete_part(const std::optional<ErrorInfo>& failure) {
+void WorkState::complete_part(const SharedFailure& failure) {
   {
     const std::lock_guard lock(mutex_);
     if (failure && !parts_failure_) parts_failure_ = failure;
     if (--parts_left_ > 0) return;
   }
-  complete(std::exchange(parts_failure_, std::nullopt));
+  failure_ = std::move(parts_failure_);
+  complete();
 }
 
 void WorkState::notify(std::function<void()> callback) {

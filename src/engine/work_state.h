@@ -17,13 +17,23 @@
 
 namespace qccl::internal {
 
+// Why operations failed: one object for all that failed together, so that ending them takes no memory. Null: they did
+// not fail.
+using SharedFailure = std::shared_ptr<const ErrorInfo>;
+
 struct WorkState {
+  WorkState() = default;
+  WorkState(const WorkState&) = delete;
+  WorkState& operator=(const WorkState&) = delete;
+  // One that was never posted does not end.
+  ~WorkState() { leave_count(); }
+
   // Pairs with the release store in complete(): whoever sees true also sees `failure` and the
   // operation's output.
   bool done() const { return progress_.load(std::memory_order_acquire) == Progress::done; }
 
   // Only after done().
-  const std::optional<ErrorInfo>& failure() const { return failure_; }
+  const SharedFailure& failure() const { return failure_; }
 
   // The operation's number in its group, as errors have it; of several operations, the first's. 0 until the engine has
   // taken it, and where the group refused it.
@@ -41,8 +51,11 @@ struct WorkState {
   // Before complete().
   void set_times(const OperationTimes& times) { times_ = times; }
 
-  // Marks the end and runs the callbacks, outside the lock.
-  void complete(std::optional<ErrorInfo> failure);
+  // Before complete(); without it the operation ends well.
+  void set_failure(SharedFailure failure) { failure_ = std::move(failure); }
+
+  // Marks the end and runs the callbacks, outside the lock. Takes no memory.
+  void complete();
 
   // One work for several operations: it ends when `parts` others, which join it, have ended, with
   // the failure of the first that failed. Before any of them is posted.
@@ -50,6 +63,12 @@ struct WorkState {
   void join(std::shared_ptr<WorkState> whole) { whole_ = std::move(whole); }
   // Whether it is this one, or that one's end waits for it. By the driver, of what has not ended.
   bool is_part_of(const WorkState& other) const;
+
+  // Counts in `in_flight` until its end; before it is posted.
+  void count_in(std::shared_ptr<std::atomic<std::size_t>> in_flight) {
+    in_flight->fetch_add(1, std::memory_order_relaxed);
+    in_flight_ = std::move(in_flight);
+  }
 
   // A call that is recorded can't be waited for until it is posted.
   void set_held_back(bool held_back) { held_back_.store(held_back, std::memory_order_release); }
@@ -62,22 +81,30 @@ struct WorkState {
   // the last handle may be dropped by the driver itself, which must not destroy its own context.
   std::weak_ptr<void> context;
 
+  // The engine's, until complete(): see EndedWorks.
+  std::shared_ptr<WorkState> next_ended;
+
  private:
   enum class Progress : std::uint8_t { running, has_callbacks, done };
 
-  void complete_part(const std::optional<ErrorInfo>& failure);
+  void complete_part(const SharedFailure& failure);
+  void leave_count() {
+    if (in_flight_ != nullptr) in_flight_->fetch_sub(1, std::memory_order_relaxed);
+    in_flight_ = nullptr;
+  }
 
   std::atomic<Progress> progress_{Progress::running};
-  std::optional<ErrorInfo> failure_;
+  SharedFailure failure_;
   std::atomic<std::uint64_t> number_{0};  // relaxed: nothing else is read because of it
   int source_ = -1;
   std::optional<OperationTimes> times_;
   std::mutex mutex_;
-  std::vector<std::function<void()>> callbacks_;  // guarded by mutex_
-  std::atomic<bool> held_back_{false};            // release and acquire: the thread that waits may be another
-  std::shared_ptr<WorkState> whole_;              // that this is a part of
-  std::size_t parts_left_ = 0;                    // guarded by mutex_, as what follows
-  std::optional<ErrorInfo> parts_failure_;        // the first
+  std::vector<std::function<void()>> callbacks_;         // guarded by mutex_
+  std::atomic<bool> held_back_{false};                   // release and acquire: the thread that waits may be another
+  std::shared_ptr<WorkState> whole_;                     // that this is a part of
+  std::shared_ptr<std::atomic<std::size_t>> in_flight_;  // relaxed: it is a count, whose waiters are told of ends
+  std::size_t parts_left_ = 0;                           // guarded by mutex_, as what follows
+  SharedFailure parts_failure_;                          // the first
 };
 
 }  // namespace qccl::internal

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <map>
+#include <new>
 #include <optional>
 #include <set>
 #include <vector>
@@ -88,6 +89,7 @@ class TcpStoreServer::Loop {
  private:
   using Id = std::uint64_t;
 
+  void take_turn();
   void accept_waiting();
   bool make_room();
   void welcome(os::Fd fd);
@@ -122,6 +124,7 @@ class TcpStoreServer::Loop {
   std::map<std::string, std::set<Id>> strangers_;  // by address; ids grow, so the first is the oldest
   std::size_t stranger_count_ = 0;
   Id next_id_ = kListenerToken + 1;
+  Id served_ = kListenerToken;
   bool listening_ = true;
   bool warned_of_user_ = false;
   std::array<std::byte, kReadBytes> buffer_;
@@ -143,17 +146,26 @@ Status TcpStoreServer::Loop::listen(os::Fd own) {
 
 void TcpStoreServer::Loop::run() {
   while (!stop_at_ || (clock_.now() < *stop_at_ && !connections_.empty())) {
-    const auto ready = poller_.wait(sleep_limit());
-    for (const auto& event : ready) {
-      if (event.token == kListenerToken) {
-        accept_waiting();
-      } else {
-        serve(event.token);
-      }
+    try {
+      take_turn();
+    } catch (const std::bad_alloc&) {
+      if (served_ != kListenerToken) drop(served_);
     }
-    answer_released();
-    if (!stop_at_ && stop_requested_.load(std::memory_order_acquire)) begin_stop();
   }
+}
+
+// Without memory the connection that it was for is dropped.
+void TcpStoreServer::Loop::take_turn() {
+  for (const auto& event : poller_.wait(sleep_limit())) {
+    served_ = event.token;
+    if (event.token == kListenerToken) {
+      accept_waiting();
+    } else {
+      serve(event.token);
+    }
+  }
+  answer_released();
+  if (!stop_at_ && stop_requested_.load(std::memory_order_acquire)) begin_stop();
 }
 
 Nanoseconds TcpStoreServer::Loop::sleep_limit() const { return stop_at_ ? *stop_at_ - clock_.now() : kLongSleep; }

@@ -58,12 +58,10 @@ void World::look_at(int rank) {
     return;
   }
   if (!network_.running(rank)) return;
-  engine.take_completed(ended_);
-  for (engine::Completed& completed : ended_) {
-    completed.work->complete(std::move(completed.failure));
+  while (const auto ended = engine.take_ended()) {
+    ended->complete();
     if (on_end_) on_end_(rank);
   }
-  ended_.clear();
   note_timer(rank);
 }
 

@@ -66,7 +66,6 @@ class World {
   Network network_;
   Cores cores_;
   std::vector<std::unique_ptr<engine::Engine>> engines_;
-  std::vector<engine::Completed> ended_;  // keeps its memory
   std::function<void(int)> on_end_;
   std::multimap<TimePoint, std::function<void()>> events_;
   std::vector<TimePoint> timers_;    // by rank, as of when it was looked at last

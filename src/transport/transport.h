@@ -4,6 +4,9 @@
 // A frame here is opaque bytes, at most kMaxFrameBytes: the engine's header (src/wire/frame.h)
 // and a payload of at most one slice. Ranks are world ranks.
 //
+// Without memory a method throws std::bad_alloc. Nothing is lost then and it can be called again, but where progress()
+// and withdraw() throw frames may be lost: the caller must give up all that it receives.
+//
 // Threads: every method except wake() is called by one thread at a time (the engine's driver);
 // wake() may be called from any thread. Nothing here blocks except sleep().
 #pragma once

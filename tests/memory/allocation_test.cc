@@ -2,43 +2,8 @@
 // the library as of the test.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "memory/counted_new.h"
 #include "support/transports.h"
-
-namespace {
-
-std::atomic<std::size_t> allocations{0};
-std::atomic<std::size_t> live{0};
-
-void* counted(void* memory) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  live.fetch_add(1, std::memory_order_relaxed);
-  return memory != nullptr ? memory : throw std::bad_alloc();
-}
-
-void forget(void* memory) {
-  if (memory != nullptr) live.fetch_sub(1, std::memory_order_relaxed);
-  std::free(memory);
-}
-
-}  // namespace
-
-// Not inlined, or the compiler warns that free() meets new.
-[[gnu::noinline]] void* operator new(std::size_t bytes) { return counted(std::malloc(bytes)); }
-[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  const auto step = static_cast<std::size_t>(alignment);
-  return counted(std::aligned_alloc(step, (bytes + step - 1) / step * step));
-}
-[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  return counted(std::malloc(bytes));
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { forget(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { forget(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { forget(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { forget(memory); }
 
 namespace qccl::testing {
 namespace {
@@ -126,17 +91,17 @@ TEST_P(Memory, of_a_warm_data_path_is_not_allocated_in_ten_thousand_calls) {
     // A group remembers its last 1024 calls.
     for (int i = 0; i < 200; ++i) calls.make_all();
     comm.barrier();
-    const std::size_t live_before = live.load();
+    const std::size_t live_before = live_allocations();
     for (int round = 0; round < 5; ++round) {
       comm.barrier();
-      const std::size_t before = allocations.load();
+      const std::size_t before = allocation_count();
       comm.barrier();
       for (int i = 0; i < 10'000 / Calls::kCalls; ++i) calls.make_all();
       comm.barrier();
-      const std::size_t in_round = allocations.load() - before;
+      const std::size_t in_round = allocation_count() - before;
       comm.barrier();
       if (comm.rank() == 0) made.push_back(in_round);
-      if (comm.rank() == 0) left = live.load() - live_before;
+      if (comm.rank() == 0) left = live_allocations() - live_before;
       comm.barrier();
       std::vector<std::int64_t> decided{static_cast<std::int64_t>(in_round)};
       comm.broadcast(decided);

@@ -42,7 +42,7 @@ std::vector<SimWork> SimCall::works() const {
   return posted;
 }
 
-const std::optional<ErrorInfo>& SimCall::failure(int member) const {
+const internal::SharedFailure& SimCall::failure(int member) const {
   const SimWork& work = works_[static_cast<std::size_t>(member)];
   if (work == nullptr || !work->done()) throw std::logic_error("the operation has not ended: " + call_.describe());
   return work->failure();

@@ -38,7 +38,7 @@ class SimCall {
   // The works posted so far.
   std::vector<SimWork> works() const;
   // How the operation failed on `member`; fails the program if it has not ended.
-  const std::optional<ErrorInfo>& failure(int member) const;
+  const internal::SharedFailure& failure(int member) const;
 
   // Every member succeeded, has what it must have, and touched nothing else: "", or what is wrong.
   std::string verify() const;

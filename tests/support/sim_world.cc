@@ -112,7 +112,7 @@ std::optional<ErrorInfo> SimWorld::collective(const engine::Call& call, std::vec
     return ErrorInfo{.kind = ErrorKind::deadline_exceeded, .message = "the simulation did not end: " + call.describe()};
   }
   for (const auto& work : works) {
-    if (work->failure()) return work->failure();
+    if (work->failure()) return *work->failure();
   }
   return std::nullopt;
 }

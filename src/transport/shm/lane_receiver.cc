@@ -15,8 +15,9 @@ Holding* CopyPool::take(SlotClass of) {
     auto holding = std::make_unique<Holding>();
     holding->slot_class = of;
     holding->copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
-    free.push_back(holding.get());
+    if (free.capacity() <= all_.size()) free.reserve(2 * all_.size() + 1);  // to give back takes no memory
     all_.push_back(std::move(holding));
+    free.push_back(all_.back().get());
   }
   Holding* taken = free.back();
   free.pop_back();
@@ -44,10 +45,12 @@ std::optional<LaneReceiver::Arrival> LaneReceiver::take() {
     return std::nullopt;
   }
   if (!valid(item)) return std::nullopt;
-  descriptors_.advance();
   const auto of = Lane::class_of(item.slot);
   if (!leaves_enough(of)) flush();
-  return leaves_enough(of) ? hand_out(item) : hand_out_copy(item);
+  // Before the item is taken off the ring: without memory it stays there.
+  Holding* const copy = leaves_enough(of) ? nullptr : pool_.take(of);
+  descriptors_.advance();
+  return copy == nullptr ? hand_out(item) : hand_out_copy(item, copy);
 }
 
 // Whether a quarter of the class would be left to the sender if one more frame were held.
@@ -75,8 +78,7 @@ LaneReceiver::Arrival LaneReceiver::hand_out(const RingItem& item) {
   return {&holding, {lane_.slot(item.slot), item.bytes}};
 }
 
-LaneReceiver::Arrival LaneReceiver::hand_out_copy(const RingItem& item) {
-  Holding* holding = pool_.take(Lane::class_of(item.slot));
+LaneReceiver::Arrival LaneReceiver::hand_out_copy(const RingItem& item, Holding* holding) {
   holding->held = true;
   std::memcpy(holding->copy.get(), lane_.slot(item.slot), item.bytes);
   return_slot(static_cast<std::uint16_t>(item.slot));

@@ -74,7 +74,7 @@ class LaneReceiver {
  private:
   bool valid(const RingItem& item);
   Arrival hand_out(const RingItem& item);
-  Arrival hand_out_copy(const RingItem& item);
+  Arrival hand_out_copy(const RingItem& item, Holding* holding);
   bool leaves_enough(SlotClass of) const;
   void flush();
   void return_slot(std::uint16_t slot);

@@ -28,6 +28,7 @@ FrameBuffer* BufferPool::take(std::size_t bytes) {
     buffer->placed = nullptr;
     return buffer;
   }
+  if (all_.capacity() == all_.size()) all_.reserve(2 * all_.size() + 1);
   void* memory = ::operator new(sizeof(FrameBuffer) + kCapacities[size_class], kAlignment);
   auto* const buffer = new (memory) FrameBuffer;
   buffer->size_class = size_class;

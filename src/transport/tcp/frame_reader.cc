@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace qccl::tcp {
@@ -14,15 +15,20 @@ FrameReader::Outcome FrameReader::read(int fd, std::size_t budget, PayloadPlacem
     if (io.lost()) outcome.loss = describe_end(io);
     if (!io.ok()) return outcome;
     outcome.bytes += io.bytes;
-    std::size_t staged = io.bytes;
+    std::size_t staged = has_lost_track_ ? 0 : io.bytes;
     if (current_ != nullptr) {
       const std::size_t direct = std::min<std::size_t>(io.bytes, current_->bytes - current_->filled);
       current_->filled += static_cast<std::uint32_t>(direct);
       staged -= direct;
     }
-    if (const auto status = cut(staged, placement, frames); !status.ok()) {
-      outcome.loss = "sent bytes that are no frame: " + status.error().message;
-      return outcome;
+    try {
+      if (const auto status = cut(staged, placement, frames); !status.ok()) {
+        outcome.loss = "sent bytes that are no frame: " + status.error().message;
+        return outcome;
+      }
+    } catch (const std::bad_alloc&) {
+      lose_track();
+      throw;
     }
     if (io.bytes < offered) return outcome;
   }
@@ -102,8 +108,20 @@ FrameBuffer* FrameReader::gathered(FrameBuffer* frame, BufferPool& pool) {
   return whole;
 }
 
-void FrameReader::withdraw() {
-  if (current_ != nullptr && current_->placed != nullptr) current_ = gathered(current_, *pool_);
+bool FrameReader::withdraw() {
+  if (current_ == nullptr || current_->placed == nullptr) return true;
+  try {
+    current_ = gathered(current_, *pool_);
+    return true;
+  } catch (const std::bad_alloc&) {
+    lose_track();
+    return false;
+  }
+}
+
+void FrameReader::lose_track() {
+  clear();
+  has_lost_track_ = true;
 }
 
 std::string FrameReader::describe_end(const os::IoResult& io) const {

@@ -29,11 +29,15 @@ class FrameReader {
     std::string loss;       // why there will be no more frames; empty while there may be
   };
   // Reads about `budget` bytes at most and appends the frames that are complete to `frames`,
-  // also when it reports a loss. `placement` may be null.
+  // also when it reports a loss. `placement` may be null. Without memory for a frame it throws std::bad_alloc, and
+  // from then on only reads on to the end of the connection: where the next frame begins is not known any more.
   Outcome read(int fd, std::size_t budget, PayloadPlacement* placement, FrameList& frames);
 
-  // Goes on with the half received frame in its own memory, if its payload was placed.
-  void withdraw();
+  // Goes on with the half received frame in its own memory, if its payload was placed. False: there is no memory for
+  // it, and there will be no more frames, as in read().
+  bool withdraw();
+  // There will be no more frames, as in read().
+  void lose_track();
   // The same frame with its payload in its own memory; `frame` is given back.
   static FrameBuffer* gathered(FrameBuffer* frame, BufferPool& pool);
   // Drops the frame that is half received.
@@ -57,6 +61,7 @@ class FrameReader {
   std::array<std::byte, wire::kHeaderBytes> header_{};  // the part of a header that has arrived
   std::size_t header_bytes_ = 0;                        // 0 while there is a current frame
   bool expect_large_ = false;                           // the last frame was
+  bool has_lost_track_ = false;
 };
 
 }  // namespace qccl::tcp

@@ -1,6 +1,7 @@
 #include "transport/tcp/tcp_endpoint.h"
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -91,6 +92,7 @@ class TcpEndpoint final : public Endpoint {
   bool read_directly();
   bool read_ready();
   std::size_t read_from(int peer);
+  bool keep_withdrawn(FrameBuffer* frame);
   void lose(int peer, std::string cause);
   bool go_on_ending();
   void drop(int peer);
@@ -202,11 +204,24 @@ std::optional<ReceivedFrame> TcpEndpoint::receive() {
 }
 
 void TcpEndpoint::withdraw() {
-  for (const int peer : open_) at(peer).reader.withdraw();
+  bool has_all = true;
+  for (const int peer : open_) has_all &= at(peer).reader.withdraw();
   FrameList frames = std::exchange(undelivered_, FrameList{});
-  while (!frames.empty()) {
-    FrameBuffer* const frame = frames.pop_front();
+  while (!frames.empty()) has_all &= keep_withdrawn(frames.pop_front());
+  if (!has_all) throw std::bad_alloc();
+}
+
+// False: there is no memory for it, and its peer's frames end with those before it.
+bool TcpEndpoint::keep_withdrawn(FrameBuffer* frame) {
+  try {
     undelivered_.push_back(frame->placed != nullptr ? FrameReader::gathered(frame, pool_) : frame);
+    return true;
+  } catch (const std::bad_alloc&) {
+    Connection& connection = at(frame->peer);
+    connection.undelivered_bytes -= frame->bytes;
+    connection.reader.lose_track();
+    pool_.give_back(frame);
+    return false;
   }
 }
 

@@ -1,0 +1,89 @@
+// The part of Engine that opens and closes groups.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/engine.h"
+#include "engine/mailbox.h"
+
+namespace qccl::engine {
+
+Group* Engine::group(std::uint64_t id) {
+  const auto found = groups_.find(id);
+  return found == groups_.end() ? nullptr : found->second.get();
+}
+
+Status Engine::open_group(std::uint64_t id, std::string name, std::vector<int> ranks) {
+  if (groups_.contains(id)) {
+    return Failure(ErrorKind::invalid_argument, fmt::format("a group named '{}' exists already", name));
+  }
+  if (failure_ != nullptr) return Failure(*failure_);
+  auto created = std::make_unique<Group>();
+  created->id = id;
+  created->name = std::move(name);
+  created->index_of.assign(static_cast<std::size_t>(options_.world), -1);
+  for (std::size_t member = 0; member < ranks.size(); ++member) {
+    created->index_of[static_cast<std::size_t>(ranks[member])] = static_cast<int>(member);
+  }
+  for (const int rank : ranks) {
+    created->hosts.push_back(options_.hosts.empty() ? 0 : options_.hosts[static_cast<std::size_t>(rank)]);
+  }
+  created->ranks = std::move(ranks);
+  created->rank = created->index_of[static_cast<std::size_t>(options_.rank)];
+  Group& opened = *created;
+  quiet_waiters_.reserve(groups_.size() + 1);
+  groups_.emplace(id, std::move(created));
+  // What arrived before the group existed here belongs to it now.
+  const auto orphans = orphans_.extract(id);
+  if (!orphans.empty()) {
+    orphan_frames_ -= orphans.mapped().size();
+    for (const StoredFrame& stored : orphans.mapped()) on_group_frame(opened, stored.header, stored.frame);
+  }
+  return {};
+}
+
+void Engine::close_group(std::uint64_t id) {
+  Group* closing = group(id);
+  if (closing == nullptr) return;
+  if (closing->failure == nullptr) closing->failure = closed_;
+  sweep_needed_ = true;
+  sweep_failed_groups();
+  if (Board* board = transport_.board()) board->close(id);
+  std::erase_if(mismatches_, [id](const Mismatch& mismatch) { return mismatch.group == id; });
+  retired_.forget(*closing);
+  groups_.erase(id);
+  closed_groups_.add(id);
+}
+
+bool Engine::prepare_board(std::uint64_t id) {
+  Board* board = transport_.board();
+  return board != nullptr && group(id) != nullptr && board->open(id);
+}
+
+void Engine::use_board(std::uint64_t id, bool use) {
+  Group* target = group(id);
+  if (target == nullptr) return;
+  target->has_board = use;
+  if (Board* board = transport_.board(); board != nullptr && !use) board->close(id);
+}
+
+bool Engine::has_board(std::uint64_t id) const {
+  const auto found = groups_.find(id);
+  return found != groups_.end() && found->second->has_board;
+}
+
+void Engine::notify_when_quiet(std::uint64_t id, std::shared_ptr<internal::WorkState> work) {
+  quiet_waiters_.emplace_back(id, std::move(work));
+  notify_quiet_groups();
+}
+
+void Engine::notify_quiet_groups() {
+  std::erase_if(quiet_waiters_, [this](const auto& waiter) {
+    const bool busy = std::any_of(operations_.begin(), operations_.end(),
+                                  [&](const auto& operation) { return operation->group().id == waiter.first; });
+    if (!busy) ended_.push(waiter.second, nullptr);
+    return !busy;
+  });
+}
+
+}  // namespace qccl::engine

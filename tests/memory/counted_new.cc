@@ -1,0 +1,58 @@
+#include "memory/counted_new.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+std::atomic<std::size_t> allocations{0};
+std::atomic<std::size_t> live{0};
+std::atomic<std::int64_t> left{0};  // until the one that is refused; 0 and below: none
+
+bool is_refused() { return left.load(std::memory_order_relaxed) > 0 && left.fetch_sub(1) == 1; }
+
+template <class Allocate>
+void* counted(Allocate allocate) {
+  void* const memory = is_refused() ? nullptr : allocate();
+  if (memory == nullptr) throw std::bad_alloc();
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  live.fetch_add(1, std::memory_order_relaxed);
+  return memory;
+}
+
+void forget(void* memory) {
+  if (memory != nullptr) live.fetch_sub(1, std::memory_order_relaxed);
+  std::free(memory);
+}
+
+}  // namespace
+
+// Not inlined, or the compiler warns that free() meets new.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  return counted([&] { return std::malloc(bytes); });
+}
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  const auto step = static_cast<std::size_t>(alignment);
+  return counted([&] { return std::aligned_alloc(step, (bytes + step - 1) / step * step); });
+}
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { forget(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { forget(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { forget(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { forget(memory); }
+
+namespace qccl::testing {
+
+std::size_t allocation_count() { return allocations.load(); }
+std::size_t live_allocations() { return live.load(); }
+void refuse_allocation(std::int64_t nth) { left.store(nth); }
+bool stop_refusing() { return left.exchange(0) <= 0; }
+
+}  // namespace qccl::testing

@@ -1,0 +1,64 @@
+// A rank that posts collectives far ahead of a late one is held back: neither its memory nor the late one's grows with
+// what the program posts, and the job goes on.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <deque>
+#include <thread>
+
+#include "engine/group.h"
+#include "support/error_of.h"
+#include "support/transports.h"
+
+namespace qccl::testing {
+namespace {
+
+constexpr int kCalls = 6000;
+constexpr std::size_t kCount = 3;
+
+class FarAhead : public Transports {};
+INSTANTIATE_TEST_SUITE_P(All, FarAhead, ::testing::Values(TransportChoice::shm, TransportChoice::tcp), transport_name);
+
+Work post_sum(Communicator& comm, std::vector<std::int64_t>& data) {
+  return comm.all_reduce_async(data.data(), data.data(), data.size(), DataType::int64, {.algorithm = Algorithm::sra});
+}
+
+// Rank 0 is always as far ahead as it can be.
+TEST_P(FarAhead, a_rank_waits_for_a_late_one_and_the_job_goes_on) {
+  const int limit = static_cast<int>(engine::max_in_flight(2));
+  std::atomic<int> posted{0};
+  std::atomic<bool> too_far{false};
+  expect_success(2, [&](Communicator& comm) {
+    std::deque<std::pair<std::vector<std::int64_t>, Work>> calls;
+    const auto finish_first = [&] {
+      calls.front().second.wait();
+      ASSERT_EQ(calls.front().first, std::vector<std::int64_t>(kCount, 3));
+      calls.pop_front();
+    };
+    for (int i = 0; i < kCalls; ++i) {
+      while (comm.rank() == 1 && posted.load() < std::min(kCalls, i + limit)) std::this_thread::yield();
+      if (comm.rank() == 1) too_far = too_far || posted.load() > i + limit;
+      auto& call = calls.emplace_back(std::vector<std::int64_t>(kCount, comm.rank() + 1), Work{});
+      call.second = post_sum(comm, call.first);
+      if (comm.rank() == 1) finish_first();
+      if (comm.rank() == 0) ++posted;
+    }
+    while (!calls.empty()) finish_first();
+  });
+  EXPECT_FALSE(too_far) << "more than " << limit << " calls ahead";
+}
+
+TEST_P(FarAhead, more_collectives_in_one_group_than_may_be_in_flight_are_refused) {
+  expect_success(2, [&](Communicator& comm) {
+    std::vector<std::int64_t> data(kCount, 1);
+    comm.group_start();
+    for (std::size_t i = 0; i <= engine::max_in_flight(2); ++i) comm.barrier();
+    const ErrorInfo error = error_of([&] { comm.group_end(); });
+    EXPECT_EQ(error.kind, ErrorKind::invalid_argument) << error.message;
+    post_sum(comm, data).wait();
+    EXPECT_EQ(data, std::vector<std::int64_t>(kCount, 2)) << "the group goes on";
+  });
+}
+
+}  // namespace
+}  // namespace qccl::testing

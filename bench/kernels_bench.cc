@@ -17,15 +17,15 @@
 
 #include "base/clock.h"
 #include "base/half.h"
-#include "kernels/block_int.h"
-#include "kernels/h4.h"
-#include "kernels/lossless.h"
-#include "kernels/minmax.h"
-#include "kernels/onebit.h"
-#include "kernels/reduce.h"
-#include "kernels/sign.h"
+#include "kernels/block_int/block_int.h"
+#include "kernels/h4/h4.h"
+#include "kernels/lossless/lossless.h"
+#include "kernels/minmax/minmax.h"
+#include "kernels/onebit/onebit.h"
+#include "kernels/reduce/reduce.h"
+#include "kernels/sign/sign.h"
 #include "kernels/simd.h"
-#include "kernels/topk.h"
+#include "kernels/topk/topk.h"
 
 namespace {
 

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "os/unix_socket.h"
+#include "os/net/unix_socket.h"
 #include "transport/shm/shm_endpoint.h"
 #include "transport/shm/shm_link.h"
 

@@ -22,7 +22,7 @@
 
 #include "base/clock.h"
 #include "os/fork_list.h"
-#include "os/socket.h"
+#include "os/net/socket.h"
 #include "transport/tcp/tcp_endpoint.h"
 #include "wire/frame.h"
 

@@ -15,16 +15,18 @@ from pathlib import Path
 from cpp_source import Statement, blank_literals, scan, source_files, without_angles
 
 # Folder (or one file) -> what may be included besides the own folder and include/qccl.
-# "x/" is the files of src/x, but not of its subfolders; "x/*/" is those of each; "x/y.h" is that one file.
+# "x/" is the files of src/x and of its subfolders that have no line of their own; "x/*" is each of its subfolders;
+# "x/y.h" is that one file.
 MAY_INCLUDE = {
     "include/qccl": [],
     "src/base": [],
     "src/os": ["base/"],
     "src/kernels": ["base/"],
     "src/wire": ["base/"],
-    "src/codec": ["kernels/", "base/", "codec/", "codec/*/"],
+    "src/codec": ["kernels/", "base/", "codec/*/"],
+    "src/codec/*": ["kernels/", "base/", "codec/"],  # each codec; no other layer sees one
     "src/plan": ["codec/geometry.h", "base/"],
-    "src/rendezvous": ["os/", "wire/", "base/"],
+    "src/bootstrap": ["os/", "wire/", "base/"],
     "src/transport/transport.h": ["base/"],  # the contract that engine and sim see
     "src/transport": ["os/", "base/"],  # what the real transports share
     "src/transport/sim": ["transport/transport.h", "base/"],
@@ -34,17 +36,17 @@ MAY_INCLUDE = {
     "src/observe": ["base/"],
     # kernels: raw data is no codec's work, the engine adds it, in the floating-point environment that it sets.
     "src/engine": [
-        *("plan/", "codec/", "kernels/copy.h", "kernels/reduce.h", "kernels/exact_half.h"),
-        *("kernels/residual.h", "kernels/float_environment.h"),
+        *("plan/", "codec/", "kernels/copy.h", "kernels/reduce/reduce.h", "kernels/reduce/exact_half.h"),
+        *("kernels/reduce/residual.h", "kernels/float_environment.h"),
         *("wire/", "transport/transport.h", "observe/", "base/"),
     ],
     # Runs the engine over the simulated network; the only layer besides comm that names a concrete transport.
     "src/sim": ["engine/", "plan/", "codec/", "base/", "transport/sim/"],
-    "src/comm": ["base/", "os/", "kernels/", "codec/", "wire/", "rendezvous/", "plan/", "engine/", "observe/",
+    "src/comm": ["base/", "os/", "kernels/", "codec/", "wire/", "bootstrap/", "plan/", "engine/", "observe/",
                  "transport/", "transport/sim/", "transport/shm/", "transport/tcp/", "transport/ucx/"],
     "src/train": [],
     "src/parallel": [],
-    "src/sparse": ["kernels/reduce.h", "base/"],
+    "src/sparse": ["kernels/reduce/reduce.h", "base/"],
     "bindings": [],
     "tools": [],
     "examples": [],
@@ -121,8 +123,8 @@ MUTABLE_GLOBALS = {
     ("src/os/fork_list.cc", "generation"): FORK_HANDLER,
     ("src/os/fork_list.cc", "handler_installed"): FORK_HANDLER,
     ("src/kernels/simd.cc", "chosen"): "the SIMD dispatch pointer: every kernel call reads it, set once",
-    ("src/rendezvous/pmi.cc", "once"): "what the launcher said: it says so once to a process",
-    ("bindings/torch/completion_order.cc", "current_place"): "whose callbacks this thread runs; torch hands none in",
+    ("src/bootstrap/launcher/pmi.cc", "once"): "what the launcher said: it says so once to a process",
+    ("bindings/torch/work/completion_order.cc", "current_place"): "whose callbacks this thread runs; torch hands none in",
     ("bindings/torch/world.cc", "registry"): "c10d makes backends by a free function: (store job, rank) -> world",
 }
 
@@ -151,17 +153,36 @@ def is_below(path: Path, places: tuple[str, ...]) -> bool:
 
 def layer_of(path: Path) -> str | None:
     """The file, or the nearest folder above it, that MAY_INCLUDE names."""
-    return next((str(place) for place in (path, *path.parents) if str(place) in MAY_INCLUDE), None)
+    return str(path) if str(path) in MAY_INCLUDE else folder_of(path)
+
+
+def folder_of(path: Path) -> str | None:
+    """The nearest folder above the file that MAY_INCLUDE names, itself or as one of "folder/*"."""
+    for place in path.parents:
+        for name in (str(place), f"{place.parent}/*"):
+            if name in MAY_INCLUDE:
+                return name
+    return None
 
 
 def may_include(path: Path, layer: str, target: str) -> bool:
-    folder = target.rpartition("/")[0]
-    if folder in ("qccl", "") or f"src/{folder}" == path.parent.as_posix():
+    if target.startswith("qccl/") or "/" not in target:
+        return True
+    folder = folder_of(Path("src", target))
+    if folder == folder_of(path):
         return True
     allowed = list(MAY_INCLUDE[layer])
     if layer == "tools":
         allowed += next((extra for word, extra in TOOL_EXTRAS.items() if path.stem.startswith(word)), [])
-    return f"{folder}/" in allowed or f"{folder.rpartition('/')[0]}/*/" in allowed or target in allowed
+    return target in allowed or (folder is not None and f"{folder.removeprefix('src/')}/" in allowed)
+
+
+def is_of_program(root: Path, path: Path, target: str) -> bool:
+    """Whether a source of the qccl program or of the extension includes one of its own: by the path from the root, or
+    from bindings/torch."""
+    if path.parts[0] == "tools":
+        return target.startswith("tools/") and (root / target).is_file()
+    return path.parts[:2] == ("bindings", "torch") and (root / "bindings" / "torch" / target).is_file()
 
 
 def check_include(root: Path, path: Path, target: str) -> str | None:
@@ -169,6 +190,8 @@ def check_include(root: Path, path: Path, target: str) -> str | None:
     layer = layer_of(path)
     if layer is None:
         return "this folder is in no layer: add it to MAY_INCLUDE in scripts/check_layers.py"
+    if is_of_program(root, path, target):
+        return None
     if (root / path.parent / target).is_file():
         own_folder = path.parent.as_posix().removeprefix("src/")
         if not str(layer).startswith("src/") or "/" in target:

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Checks sizes: lines of at most 120 characters, files of at most 600 lines, functions of at most 70.
+"""Checks sizes: lines of at most 120 characters, files of at most 600 lines, functions of at most 70, folders of at
+most 25 files.
 
 check_style.py [root]     prints FILE:LINE: [RULE] what is wrong; exit 1 if any
 """
 
 import ast
 import sys
+from collections import Counter
 from pathlib import Path
 
 from cpp_source import SUFFIXES, blank_literals, scan
@@ -18,6 +20,8 @@ TEXT_SUFFIXES = SUFFIXES | {".py", ".sh", ".cmake", ".txt"}
 MAX_LINE = 120
 MAX_FILE = 600
 MAX_FUNCTION = 70
+MAX_FOLDER = 25
+COUNTED_FOLDERS = ("include", "src", "bindings", "tools", "testing")
 
 # Files that may be longer, with the reason: tables.
 LONG_FILES: dict[str, str] = {}
@@ -67,9 +71,19 @@ def check_file(root: Path, path: Path) -> list[str]:
     return found
 
 
+def check_folders(files: list[Path]) -> list[str]:
+    counts = Counter(path.parent for path in files if path.parts[0] in COUNTED_FOLDERS)
+    return [
+        f"{folder}:1: [folder-size] {count} files, at most {MAX_FOLDER}: group what belongs together in a subfolder"
+        for folder, count in sorted(counts.items())
+        if count > MAX_FOLDER
+    ]
+
+
 def main() -> int:
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent)
-    found = [message for path in checked_files(root) for message in check_file(root, path)]
+    files = checked_files(root)
+    found = [message for path in files for message in check_file(root, path)] + check_folders(files)
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0
 

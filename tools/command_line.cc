@@ -1,4 +1,4 @@
-#include "command_line.h"
+#include "tools/command_line.h"
 
 #include <fmt/format.h>
 #include <qccl/qccl.h>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/rank_process.h"
+#include "tools/run/process/rank_process.h"
 
 namespace qccl::tools {
 

@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "codec.h"
-#include "doctor.h"
-#include "log.h"
-#include "perf.h"
-#include "plan.h"
-#include "ps.h"
-#include "run.h"
+#include "tools/codec/codec.h"
+#include "tools/doctor/doctor.h"
+#include "tools/log/log.h"
+#include "tools/perf/perf.h"
+#include "tools/plan/plan.h"
+#include "tools/ps.h"
+#include "tools/run/run.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "plot.h"
+#include "tools/plot.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "ps.h"
+#include "tools/ps.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "command_line.h"
+#include "tools/command_line.h"
 
 namespace qccl::tools {
 namespace {

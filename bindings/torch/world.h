@@ -12,9 +12,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "completion_pool.h"
-#include "operation_trace.h"
 #include "qccl/communicator.h"
+#include "work/completion_pool.h"
+#include "work/operation_trace.h"
 
 namespace qccl::torch_binding {
 

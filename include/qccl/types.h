@@ -66,7 +66,7 @@ constexpr bool is_rooted(Collective collective) {
 // from or to the root. pairwise: one receiver after the other. hierarchical: inside each host
 // uncompressed, between hosts each element once a host. recursive_doubling: all ranks swap partial
 // sums, log2(world) times; compressed it is one_shot. Compressed, ring, tree and binomial sums are
-// rounded at every hop; see tools/perf_bound.h.
+// rounded at every hop; see tools/perf/perf_bound.h.
 enum class Algorithm : std::uint8_t {
   automatic,
   one_shot,

@@ -49,7 +49,7 @@ class Codec {
   // with the block's extremes and norm. Infinity: it may decode to infinity.
   virtual double error_bound(const BlockSummary& block) const = 0;
   // Whether every bit comes back, NaN payloads included. 16-bit types are then widened and narrowed
-  // without losing one (kernels/exact_half.h), and sums of them rounded before they are encoded.
+  // without losing one (kernels/reduce/exact_half.h), and sums of them rounded before they are encoded.
   virtual bool is_exact() const { return false; }
 };
 

@@ -3,7 +3,7 @@
 
 #include "codec/draw.h"
 #include "codec/registry.h"
-#include "kernels/random.h"
+#include "kernels/lanes/random.h"
 
 namespace qccl {
 

@@ -1,4 +1,4 @@
-// The part of CommunicatorState that tries what automatic compression may be: see comm/auto_trial.h.
+// The part of CommunicatorState that tries what automatic compression may be: see comm/auto/auto_trial.h.
 //
 // Calls in groups and lists take what is the fastest so far and do not count. The ranks' comparison is an all_reduce of
 // the group like any other: it is posted with one call and waited for before a later one.

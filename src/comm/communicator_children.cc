@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/digest.h"
+#include "base/digest/digest.h"
 #include "comm/communicator_state.h"
 
 namespace qccl::internal {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "codec/codec_cache.h"
-#include "comm/choice.h"
+#include "comm/choice/choice.h"
 #include "comm/context.h"
 #include "comm/onebit_allreduce.h"
 #include "comm/shared_regions.h"

@@ -7,22 +7,22 @@
 #include <new>
 #include <numeric>
 
-#include "base/digest.h"
+#include "base/digest/digest.h"
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/wall_clock.h"
-#include "comm/choice.h"
+#include "bootstrap/mesh/mesh.h"
+#include "bootstrap/store/open_store.h"
+#include "comm/choice/choice.h"
 #include "comm/links.h"
-#include "comm/mesh.h"
 #include "os/fork_list.h"
 #include "os/limits.h"
 #include "os/process.h"
-#include "rendezvous/open_store.h"
 
 namespace qccl::comm {
 namespace {
 
-using rendezvous::Membership;
+using bootstrap::Membership;
 
 // How long a closing context tries to get its last bytes out.
 constexpr Nanoseconds kFlushPatience = std::chrono::seconds(2);
@@ -112,7 +112,7 @@ Context::Context(Membership membership, Settings settings, Conditions conditions
 Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
   auto settings = settle(init);
   if (!settings.ok()) return settings.failure();
-  auto membership = rendezvous::discover_membership(init, [](const char* name) { return environment(name); });
+  auto membership = bootstrap::discover_membership(init, [](const char* name) { return environment(name); });
   if (!membership.ok()) return membership.failure();
   auto conditions = conditions_of(settings->options);
   if (!conditions.ok()) return conditions.failure();
@@ -147,8 +147,8 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
 }
 
 // The store is needed only until all ranks are connected.
-Result<MeshLinks> Context::meet(std::shared_ptr<Store> own_store, TimePoint deadline) {
-  MeshOptions mesh;
+Result<bootstrap::MeshLinks> Context::meet(std::shared_ptr<Store> own_store, TimePoint deadline) {
+  bootstrap::MeshOptions mesh;
   mesh.membership = membership_;
   mesh.transport = settings_.options.transport;
   if (const auto& grid = settings_.options.hosts) {
@@ -161,12 +161,12 @@ Result<MeshLinks> Context::meet(std::shared_ptr<Store> own_store, TimePoint dead
   }
   mesh.deadline = deadline;
   mesh.timeout = settings_.options.init_timeout;
-  if (world() == 1) return connect_mesh(nullptr, mesh, clock_);
-  auto meeting = rendezvous::open_store(membership_, std::move(own_store), deadline, clock_);
+  if (world() == 1) return bootstrap::connect_mesh(nullptr, mesh, clock_);
+  auto meeting = bootstrap::open_store(membership_, std::move(own_store), deadline, clock_);
   if (!meeting.ok()) return meeting.failure();
   mesh.place = meeting->place;
   mesh.membership.master_address = meeting->address;
-  auto links = connect_mesh(meeting->store.get(), mesh, clock_);
+  auto links = bootstrap::connect_mesh(meeting->store.get(), mesh, clock_);
   meeting->close(kStoreLinger);
   return links;
 }

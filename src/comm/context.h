@@ -12,17 +12,17 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "base/result.h"
+#include "bootstrap/launcher/environment.h"
+#include "bootstrap/mesh/mesh.h"
 #include "comm/call_recorder.h"
-#include "comm/conditions.h"
-#include "comm/mesh.h"
-#include "comm/status_server.h"
-#include "engine/driver.h"
+#include "comm/choice/conditions.h"
+#include "comm/inspect/status_server.h"
 #include "engine/engine.h"
+#include "engine/progress/driver.h"
 #include "engine/work_pool.h"
 #include "observe/log_store.h"
 #include "os/fork_list.h"
 #include "qccl/communicator.h"
-#include "rendezvous/environment.h"
 #include "transport/transport.h"
 
 namespace qccl::comm {
@@ -80,8 +80,8 @@ class Context {
     std::unique_ptr<StatusServer> status;
   };
 
-  Context(rendezvous::Membership membership, Settings settings, Conditions conditions);
-  Result<MeshLinks> meet(std::shared_ptr<Store> own_store, TimePoint deadline);
+  Context(bootstrap::Membership membership, Settings settings, Conditions conditions);
+  Result<bootstrap::MeshLinks> meet(std::shared_ptr<Store> own_store, TimePoint deadline);
   void start(std::unique_ptr<Transport> transport, bool shares_cores);
   void answer_questions(std::uint64_t job);
   Status run(std::uint64_t group, Result<engine::Call> call, std::byte* data);
@@ -90,7 +90,7 @@ class Context {
   void write_log() const;
 
   const os::ForkMark mark_;
-  const rendezvous::Membership membership_;
+  const bootstrap::Membership membership_;
   const Settings settings_;
   Conditions conditions_;
   std::vector<int> hosts_;  // by world rank

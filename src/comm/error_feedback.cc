@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
-#include "base/digest.h"
+#include "base/digest/digest.h"
 #include "engine/feedback_state.h"
 #include "qccl/error.h"
 

@@ -8,7 +8,7 @@
 #include <xxhash.h>
 
 #include "base/bytes.h"
-#include "base/digest.h"
+#include "base/digest/digest.h"
 #include "engine/feedback_state.h"
 #include "qccl/error.h"
 

@@ -9,17 +9,17 @@
 #include "base/environment.h"
 #include "base/options.h"
 #include "base/text.h"
+#include "bootstrap/launcher/environment.h"
+#include "bootstrap/meeting/assembly.h"
+#include "bootstrap/meeting/words.h"
+#include "bootstrap/store/open_store.h"
+#include "os/net/socket.h"
 #include "os/process.h"
-#include "os/socket.h"
-#include "rendezvous/assembly.h"
-#include "rendezvous/environment.h"
-#include "rendezvous/open_store.h"
-#include "rendezvous/words.h"
 
 namespace qccl {
 namespace {
 
-using rendezvous::Membership;
+using bootstrap::Membership;
 
 // How long rank 0 serves the store for ranks that still read from it.
 constexpr Nanoseconds kStoreLinger = std::chrono::seconds(5);
@@ -61,21 +61,21 @@ Status meet(Membership own, const InitOptions& options, std::uint16_t port, Laun
   const SteadyClock clock;
   const Nanoseconds timeout = options.init_timeout ? Nanoseconds(*options.init_timeout) : settings->init_timeout;
   const TimePoint deadline = saturating_add(clock.now(), timeout);
-  auto meeting = rendezvous::open_store(own, options.store, deadline, clock);
+  auto meeting = bootstrap::open_store(own, options.store, deadline, clock);
   if (!meeting) return meeting.failure();
   if (own.rank == 0) QCCL_TRY(choose_port(port, launch));
   const std::string address = meeting->address.empty() ? kThisHost : meeting->address;
-  const rendezvous::Participant self{own.rank, own.world, rendezvous::who_am_i(),
-                                     fmt::format("{} {}", launch.master_port, address), meeting->place};
-  rendezvous::KeySpace keys(*meeting->store, own.job, own.restart, clock);
-  auto assembly = rendezvous::assemble(keys, self, {&clock, deadline, timeout});
+  const bootstrap::Participant self{own.rank, own.world, bootstrap::who_am_i(),
+                                    fmt::format("{} {}", launch.master_port, address), meeting->place};
+  bootstrap::KeySpace keys(*meeting->store, own.job, own.restart, clock);
+  auto assembly = bootstrap::assemble(keys, self, {&clock, deadline, timeout});
   meeting->close(kStoreLinger);
   if (!assembly) return assembly.failure();
   return read_place(assembly->cards.front(), launch);
 }
 
 Result<Launch> found(const InitOptions& options, std::uint16_t port) {
-  auto own = rendezvous::discover_membership(options, [](const char* name) { return environment(name); });
+  auto own = bootstrap::discover_membership(options, [](const char* name) { return environment(name); });
   if (!own) return own.failure();
   Launch launch{.rank = own->rank,
                 .world = own->world,
@@ -85,7 +85,7 @@ Result<Launch> found(const InitOptions& options, std::uint16_t port) {
                 .master_address = own->master_address,
                 .master_port = own->master_port,
                 .held_port = nullptr};
-  if (launch.local_rank < 0 && rendezvous::on_one_host(*own)) {
+  if (launch.local_rank < 0 && bootstrap::on_one_host(*own)) {
     launch.local_rank = own->rank;
     launch.local_world = own->world;
   }

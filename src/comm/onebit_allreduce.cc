@@ -11,7 +11,7 @@
 #include "base/memory_error.h"
 #include "comm/communicator_state.h"
 #include "kernels/float_environment.h"
-#include "kernels/onebit.h"
+#include "kernels/onebit/onebit.h"
 
 namespace qccl::internal {
 namespace {

@@ -5,7 +5,7 @@
 // | 0 ..  3                   | scale, float32                                   |
 // | 4 ..  7                   | 0                                                |
 // | 8 .. 15                   | the sender's count of elements, uint64           |
-// | 16 ..                     | signs of one chunk, C / 8 bytes (kernels/onebit.h) |
+// | 16 ..                     | signs of one chunk, C / 8 bytes (kernels/onebit/onebit.h) |
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/onebit.h"
+#include "kernels/onebit/onebit.h"
 #include "qccl/communicator.h"
 
 namespace qccl::internal {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <span>
 
-#include "base/digest.h"
+#include "base/digest/digest.h"
 #include "base/options.h"
 
 namespace qccl::engine {

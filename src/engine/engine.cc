@@ -7,10 +7,10 @@
 #include <cstring>
 
 #include "codec/slicing.h"
-#include "engine/board_operation.h"
-#include "engine/mailbox.h"
-#include "engine/plan_operation.h"
-#include "engine/shared_operation.h"
+#include "engine/collective/board_operation.h"
+#include "engine/collective/plan_operation.h"
+#include "engine/collective/shared_operation.h"
+#include "engine/message/mailbox.h"
 
 namespace qccl::engine {
 

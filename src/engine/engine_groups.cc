@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "engine/engine.h"
-#include "engine/mailbox.h"
+#include "engine/message/mailbox.h"
 
 namespace qccl::engine {
 

@@ -5,7 +5,7 @@
 #include <new>
 
 #include "engine/engine.h"
-#include "engine/mailbox.h"
+#include "engine/message/mailbox.h"
 
 namespace qccl::engine {
 

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "engine/engine.h"
-#include "engine/mailbox.h"
+#include "engine/message/mailbox.h"
 
 namespace qccl::engine {
 

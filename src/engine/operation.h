@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/buffer_pool.h"
 #include "engine/call.h"
+#include "engine/compute/buffer_pool.h"
+#include "engine/compute/lane_math.h"
 #include "engine/group.h"
-#include "engine/lane_math.h"
 #include "engine/outlet.h"
 #include "plan/plan.h"
 

@@ -1,10 +1,10 @@
 // Operations that get a frame they do not expect: the error names its sender by its rank in the world.
 #include <gtest/gtest.h>
 
-#include "comm/choice.h"
-#include "engine/board_operation.h"
-#include "engine/mailbox.h"
-#include "engine/plan_operation.h"
+#include "comm/choice/choice.h"
+#include "engine/collective/board_operation.h"
+#include "engine/collective/plan_operation.h"
+#include "engine/message/mailbox.h"
 
 namespace qccl::engine {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "base/digest.h"
+#include "base/digest/digest.h"
 #include "base/log.h"
 #include "qccl/log_report.h"
 

@@ -8,7 +8,7 @@
 #include <functional>
 #include <utility>
 
-#include "os/unix_socket.h"
+#include "os/net/unix_socket.h"
 
 namespace qccl::os {
 

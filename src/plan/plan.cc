@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "plan/builder.h"
-#include "plan/hosts.h"
+#include "plan/algorithms/builder.h"
+#include "plan/algorithms/hosts.h"
 
 namespace qccl::plan {
 namespace {

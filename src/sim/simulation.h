@@ -12,7 +12,7 @@
 #include "base/options.h"
 #include "base/result.h"
 #include "engine/call.h"
-#include "plan/cost.h"
+#include "plan/cost/cost.h"
 #include "transport/sim/network.h"
 
 namespace qccl::sim {

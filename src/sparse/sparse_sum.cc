@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/reduce.h"
+#include "kernels/reduce/reduce.h"
 #include "sparse/arithmetic.h"
 
 namespace qccl {

@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "os/poller.h"
+#include "os/net/poller.h"
 #include "transport/transport.h"
 
 namespace qccl {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "os/poller.h"
+#include "os/net/poller.h"
 #include "transport/endpoint.h"
 
 namespace qccl {

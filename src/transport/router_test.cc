@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "os/memory.h"
-#include "os/socket.h"
+#include "os/net/socket.h"
 #include "transport/tcp/tcp_endpoint.h"
 #include "wire/frame.h"
 

@@ -3,7 +3,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "base/digest.h"
+#include "base/digest/digest.h"
 
 namespace qccl::wire {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <string>
 
-#include "base/digest.h"
+#include "base/digest/digest.h"
 
 namespace qccl::wire {
 namespace {

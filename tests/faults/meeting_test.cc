@@ -5,8 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "bootstrap/store/store_protocol.h"
 #include "faults/job.h"
-#include "rendezvous/store_protocol.h"
 
 namespace qccl::testing {
 namespace {
@@ -114,10 +114,10 @@ void send_all(int stranger, const std::string& bytes) {
   }
 }
 
-std::string introduced(std::initializer_list<rendezvous::Request> requests) {
+std::string introduced(std::initializer_list<bootstrap::Request> requests) {
   std::string bytes;
-  rendezvous::append_request(bytes, {.query = rendezvous::Query::validate, .number = rendezvous::kStoreMagic});
-  for (const auto& request : requests) rendezvous::append_request(bytes, request);
+  bootstrap::append_request(bytes, {.query = bootstrap::Query::validate, .number = bootstrap::kStoreMagic});
+  for (const auto& request : requests) bootstrap::append_request(bytes, request);
   return bytes;
 }
 
@@ -127,7 +127,7 @@ void await_answer(int stranger) {
   static_cast<void>(::recv(stranger, &answer, 1, 0));
 }
 
-const rendezvous::Request kPing{.query = rendezvous::Query::ping};
+const bootstrap::Request kPing{.query = bootstrap::Query::ping};
 
 TEST(Meeting, idle_strangers_who_have_introduced_themselves_leave_rank_0_its_descriptors) {
   const ReservedPort reserved;
@@ -169,9 +169,9 @@ TEST(Meeting, an_idle_stranger_does_not_delay_the_start) {
 TEST(Meeting, a_stranger_who_writes_into_the_store_neither_fills_it_nor_takes_a_rank) {
   const ReservedPort reserved;
   run_ranks({.world = 2}, [port = reserved.number()](Rank& rank) {
-    using rendezvous::Query;
+    using bootstrap::Query;
     const std::string job = "/qccl/default/0/";
-    const auto say = [&](const rendezvous::Request& request) {
+    const auto say = [&](const bootstrap::Request& request) {
       const int stranger = connect_when_it_listens(port);
       send_all(stranger, introduced({request, kPing}));
       await_answer(stranger);

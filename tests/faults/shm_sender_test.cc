@@ -4,8 +4,8 @@
 #include <set>
 
 #include "faults/job.h"
+#include "os/net/socket.h"
 #include "os/process.h"
-#include "os/socket.h"
 #include "transport/shm/test_host.h"
 
 namespace qccl::testing {

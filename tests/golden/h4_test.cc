@@ -1,5 +1,5 @@
 // h4's bytes, from fixed inputs. make_h4_vectors.py computes them apart from the library, from the definition in
-// kernels/h4_reference.h. A change here is another format: ranks of two versions would misread each other.
+// kernels/h4/h4_reference.h. A change here is another format: ranks of two versions would misread each other.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/every_simd.h"
-#include "kernels/h4.h"
+#include "kernels/h4/h4.h"
 #include "support/elements.h"
 
 namespace qccl::testing {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Computes the bytes of h4_test.cc apart from the library, from the definition in src/kernels/h4_reference.h: dense
+"""Computes the bytes of h4_test.cc apart from the library, from the definition in src/kernels/h4/h4_reference.h: dense
 matrices and whole numbers in place of butterflies, Python's integers for the codes.
 
     pip install numpy && python tests/golden/make_h4_vectors.py

@@ -70,3 +70,12 @@ def test_a_table_is_no_function(tmp_path):
 def test_python_function_over_the_limit_is_found(tmp_path):
     assert problems(tmp_path, "x.py", "def f():\n" + "    pass\n" * 69) == []
     assert "[function-length] f: 71 lines" in problems(tmp_path, "x.py", "def f():\n" + "    pass\n" * 70)[0]
+
+
+def test_folder_over_the_limit_is_found():
+    def files(count: int) -> list[Path]:
+        return [Path("src/engine") / f"{i}.cc" for i in range(count)]
+
+    assert check_style.check_folders(files(25) + [Path("src/engine/failure/x.cc")]) == []
+    found = check_style.check_folders(files(26))
+    assert len(found) == 1 and found[0].startswith("src/engine:1: [folder-size] 26 files")

@@ -6,8 +6,8 @@
 #include <map>
 #include <tuple>
 
+#include "engine/collective/plan_operation.h"
 #include "engine/outlet.h"
-#include "engine/plan_operation.h"
 #include "plan/plan.h"
 #include "support/sim_call.h"
 #include "wire/frame.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <deque>
 
-#include "engine/mailbox.h"
+#include "engine/message/mailbox.h"
 #include "engine/outlet.h"
 #include "support/elements.h"
 #include "support/sim_world.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "comm/choice.h"
+#include "comm/choice/choice.h"
 #include "plan/plan.h"
 #include "support/reference.h"
 #include "support/sim_collective.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/choice.h"
+#include "comm/choice/choice.h"
 #include "engine/engine.h"
 #include "sim/world.h"
 

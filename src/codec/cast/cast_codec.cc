@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/half.h"
-#include "kernels/reduce.h"
+#include "kernels/reduce/reduce.h"
 
 namespace qccl {
 namespace {

@@ -1,7 +1,7 @@
 // Randomized Hadamard transform and Lloyd-Max codebook: blocks of 256 are rotated at random, so that whatever was in
 // them looks normal, and each coefficient takes the nearest of 4, 8 or 16 levels that are best for that.
 //
-// Rule, bounds and special blocks: kernels/h4_reference.h. Layout of a slice, with the byte table: kernels/h4.h:
+// Rule, bounds and special blocks: kernels/h4/h4_reference.h. Layout of a slice, with the byte table: kernels/h4/h4.h:
 // 8 bytes for the random signs, 2 of scale a block, `bits` bits an element; a last block of fewer than 256 is padded
 // with zeros and takes the bytes of a whole one. The size is a function of the number of elements alone, and decode()
 // accepts no other. The signs are a function of the draw's key, its rank and the block's place in the tensor: they
@@ -15,7 +15,7 @@
 #pragma once
 
 #include "codec/registry.h"
-#include "kernels/h4.h"
+#include "kernels/h4/h4.h"
 
 namespace qccl {
 

@@ -1,5 +1,5 @@
 // What is particular to the h4 codec: its size, and how its random signs depend on rank, key and place. Errors:
-// kernels/h4_accuracy_test.cc. The promises of every codec: tests/property/codec_contract_test.cc.
+// kernels/h4/h4_accuracy_test.cc. The promises of every codec: tests/property/codec_contract_test.cc.
 #include "codec/h4/h4_codec.h"
 
 #include <cmath>

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
-#include "kernels/lossless.h"
+#include "kernels/lossless/lossless.h"
 
 namespace qccl {
 namespace {

@@ -1,5 +1,5 @@
 // Every bit back through the codec, the size that is promised, and damage as CorruptData. The format itself and all
-// instruction sets: kernels/lossless_test.cc.
+// instruction sets: kernels/lossless/lossless_test.cc.
 #include "codec/lossless/lossless_codec.h"
 
 #include <bit>
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/exact_half.h"
-#include "kernels/lossless.h"
+#include "kernels/lossless/lossless.h"
+#include "kernels/reduce/exact_half.h"
 #include "kernels/test_values.h"
 
 namespace qccl {

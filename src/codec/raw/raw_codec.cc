@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "kernels/copy.h"
-#include "kernels/reduce.h"
+#include "kernels/reduce/reduce.h"
 
 namespace qccl {
 namespace {

@@ -1,5 +1,5 @@
 // The size, the bound and the property of top-k, and damage as CorruptData. The choice itself and all instruction
-// sets: kernels/topk_test.cc.
+// sets: kernels/topk/topk_test.cc.
 #include "codec/topk/topk_codec.h"
 
 #include <cmath>

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "os/fork_list.h"
-#include "os/stream.h"
+#include "os/net/stream.h"
 #include "transport/shm/area.h"
 #include "transport/shm/bell.h"
 #include "transport/shm/lane_receiver.h"

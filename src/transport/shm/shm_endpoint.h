@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "os/poller.h"
+#include "os/net/poller.h"
 #include "transport/endpoint.h"
 #include "transport/shm/shm_link.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "os/socket.h"
+#include "os/net/socket.h"
 #include "transport/shm/area.h"
 #include "transport/shm/layout.h"
 #include "transport/shm/link_message.h"

@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "os/stream.h"
-#include "os/unix_socket.h"
+#include "os/net/stream.h"
+#include "os/net/unix_socket.h"
 #include "transport/shm/area.h"
 #include "transport/shm/layout.h"
 #include "transport/shm/link_message.h"

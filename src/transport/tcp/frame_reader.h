@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <string>
 
-#include "os/stream.h"
+#include "os/net/stream.h"
 #include "transport/tcp/buffer_pool.h"
 #include "wire/frame.h"
 

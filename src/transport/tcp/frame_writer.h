@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "os/stream.h"
+#include "os/net/stream.h"
 #include "transport/tcp/buffer_pool.h"
 
 namespace qccl::tcp {

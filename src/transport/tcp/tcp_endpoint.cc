@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "os/socket.h"
+#include "os/net/socket.h"
 #include "os/thread.h"
 #include "transport/tcp/buffer_pool.h"
 #include "transport/tcp/frame_reader.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "os/fd.h"
-#include "os/poller.h"
+#include "os/net/poller.h"
 #include "transport/endpoint.h"
 
 namespace qccl {

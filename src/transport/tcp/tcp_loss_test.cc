@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "os/socket.h"
+#include "os/net/socket.h"
 #include "transport/tcp/tcp_endpoint.h"
 #include "transport/tcp/tcp_support_test.h"
 

@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "os/socket.h"
+#include "os/net/socket.h"
 #include "transport/tcp/tcp_endpoint.h"
 #include "wire/frame.h"
 

@@ -1,0 +1,160 @@
+// The c10d backend named "qccl": translates torch's calls into the library's.
+//
+// Tensors that are not contiguous, and lists whose tensors do not lie one after the other in
+// memory, travel through a contiguous copy. Calls with asyncOp=false run in the calling thread.
+// Threads: as torch's other backends; ranks must agree on the order of a group's calls.
+//
+// backend.cc has what all calls share; reductions, compression, data movement and messages have a file each.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "backend/callback_groups.h"
+#include "backend/compressed.h"
+#include "tensors.h"
+#include "work/work.h"
+#include "world.h"
+
+namespace qccl::torch_binding {
+
+class Backend final : public c10d::Backend {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<Tensors>;
+  using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+
+  // Tags from here on are the backend's own.
+  static constexpr int kReservedTags = 1 << 30;
+
+  // `root` says that this group made the world, so that the world retires with it.
+  Backend(std::shared_ptr<World> world, Communicator group, const GroupRequest& request, bool root);
+  ~Backend() override;
+
+  Communicator& communicator() { return group_; }
+  const World& world() const { return *world_; }
+  void set_compression(const Compression& compression);
+
+  const std::string getBackendName() const override { return "qccl"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  void setSequenceNumberForGroup() override {}  // every rank starts at 0
+  std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  void enableCollectivesTiming() override {}  // works always know their durations
+  void eagerConnectSingleDevice(at::Device) override {}
+  c10d::ErrorType getError() override { return share_->first_error; }
+  void abort() override;
+  // Gives this rank's operations a few seconds to end, then aborts what is left.
+  void shutdown() override;
+
+  bool supportsSplitting() const override { return true; }
+  // Null on a rank of the group that is not in the list.
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<Options>& options) override;
+  // A new job of the ranks that meet in the store.
+  c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const c10::intrusive_ptr<Options>& options, const int& rank,
+                                          const int& size) override;
+
+  bool supportsCoalescing() const override { return true; }
+  // Of the calling thread's calls: what is between is posted together, as one Work.
+  void startCoalescing() override;
+  WorkPointer endCoalescing() override;
+
+  // Several tensors, of one shape: each becomes the reduction of all tensors of all ranks.
+  // Sparse tensors (COO) too, one a rank: it becomes the sum, or average, of all ranks', coalesced.
+  WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPointer allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  // Tensors of unequal sizes may stand in a list.
+  WorkPointer reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions&) override;
+  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions&) override;
+  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::ReduceScatterOptions&) override;
+
+  // The sums of the parts, which are parts of `whole`, as one operation.
+  WorkPointer all_reduce_parts(const std::vector<CompressedPart>& parts, const at::Tensor& whole,
+                               const c10d::ReduceOp& op, bool asynchronous);
+  WorkPointer reduce_scatter_part(const CompressedPart& input, const at::Tensor& output, const c10d::ReduceOp& op,
+                                  bool asynchronous);
+
+  // Several tensors, of one shape: each becomes the root's tensor number options.rootTensor.
+  WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  // Several inputs, of one shape: a list of outputs for each, which all become the same, every rank's inputs.
+  WorkPointer allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
+  WorkPointer allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
+  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override;
+  WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions&) override;
+  WorkPointer gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions&) override;
+  WorkPointer scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions&) override;
+  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
+                            std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions&) override;
+  WorkPointer alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) override;
+  WorkPointer barrier(const c10d::BarrierOptions& options) override;
+
+  WorkPointer send(Tensors& tensors, int to, int tag) override;
+  WorkPointer recv(Tensors& tensors, int from, int tag) override;
+  WorkPointer recvAnysource(Tensors& tensors, int tag) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+ private:
+  using WorkList = std::vector<c10::intrusive_ptr<CollectiveWork>>;
+
+  // Calls of one thread between startCoalescing() and endCoalescing().
+  struct Coalescing {
+    std::thread::id thread;
+    std::vector<Call> calls;
+    std::vector<c10::intrusive_ptr<CoalescedPart>> parts;
+  };
+
+  WorkList unfinished_works();
+  bool finish_operations(std::chrono::milliseconds limit);
+  WorkPointer start(Call call, bool asynchronous);
+  WorkPointer coalesce(Call& call);
+  CallOptions call_options(std::chrono::milliseconds timeout, bool asynchronous) const;
+
+  CallOptions all_gather_options(const at::Tensor& input, const c10d::AllgatherOptions& options) const;
+  ErrorFeedback feedback_for(const at::Tensor& memory, const Elements& elements, const CallOptions& options);
+  void add_all_reduce(const CompressedPart& part, const CallOptions& options, const c10d::ReduceOp& op, Call& call);
+  void add_reduce_scatter(const at::Tensor& output, const Tensors& inputs, const CallOptions& options,
+                          const c10d::ReduceOp& op, Call& call) const;
+  // Gathers all inputs of a rank as one, into all outputs as one.
+  void add_all_gather(const Tensors& outputs, const Tensors& inputs, const CallOptions& options, Call& call) const;
+  void add_list_all_gather(const Tensors& outputs, const at::Tensor& input, const CallOptions& options,
+                           Call& call) const;
+  void add_all_gather_of_several(const TensorLists& outputs, const Tensors& inputs, const CallOptions& options,
+                                 Call& call) const;
+  WorkPointer receive(Tensors& tensors, int from, int tag);
+
+  void check_parts(const at::Tensor& whole, const at::Tensor& part, const char* operation) const;
+  void check_list(const Tensors& list, const at::Tensor& part, const char* operation) const;
+  void check_even_list(const Tensors& list, const at::Tensor& part, const char* operation) const;
+
+  const std::shared_ptr<World> world_;
+  const bool root_;
+  const bool keeps_feedback_;
+  const std::optional<Compression> all_gather_compression_;
+  const c10::intrusive_ptr<Options> options_;
+  Communicator group_;
+  CallbackGroups groups_;
+  const std::shared_ptr<WorkShare> share_;
+  std::atomic<std::uint64_t> sequence_ = 0;  // of collectives
+  std::atomic<int> monitored_barriers_ = 0;
+
+  std::mutex posting_;  // of what follows; never held while waiting for anything
+  std::uint64_t messages_ = 0;
+  std::vector<c10::weak_intrusive_ptr<CollectiveWork>> in_flight_;
+  std::optional<Coalescing> coalescing_;
+  std::map<std::string, int> sparse_reductions_;  // so far, by CompletionOrder::current_sequence()
+  FeedbackByPlace feedback_by_place_;
+};
+
+}  // namespace qccl::torch_binding

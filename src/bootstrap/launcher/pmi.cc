@@ -1,0 +1,159 @@
+#include "bootstrap/launcher/pmi.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <mutex>
+#include <optional>
+
+#include "os/net/socket.h"
+#include "os/net/unix_socket.h"
+
+namespace qccl::bootstrap {
+namespace {
+
+constexpr std::size_t kMaxLineBytes = 4096;
+constexpr const char* kKey = "qccl-master";
+
+Result<int> descriptor_in(const EnvironmentLookup& lookup) {
+  const auto text = lookup("PMI_FD");
+  if (!text) return Failure(ErrorKind::invalid_argument, "PMI_RANK is set but PMI_FD is not");
+  int number = -1;
+  const auto [stop, error] = std::from_chars(text->data(), text->data() + text->size(), number);
+  if (error == std::errc() && stop == text->data() + text->size() && number >= 0) return number;
+  return Failure(ErrorKind::invalid_argument, fmt::format("PMI_FD is \"{}\": expected a descriptor", *text));
+}
+
+Result<os::Fd> connection_in(const EnvironmentLookup& lookup) {
+  auto number = descriptor_in(lookup);
+  if (!number) return number.failure();
+  auto socket = os::duplicate_socket(*number);
+  if (socket) return socket;
+  return Failure(ErrorKind::invalid_argument,
+                 fmt::format("the launcher's connection (PMI_FD={}) is not open in this process: what started it in "
+                             "between has closed it",
+                             *number));
+}
+
+// The value of `key` in "cmd=get_result rc=0 value=10.0.0.1:29500".
+std::optional<std::string> value_of(const std::string& line, const std::string& key) {
+  const auto begin = (" " + line).find(" " + key + "=");
+  if (begin == std::string::npos) return std::nullopt;
+  const auto from = begin + key.size() + 1;
+  return line.substr(from, line.find(' ', from) - from);
+}
+
+// One conversation.
+class Session {
+ public:
+  Session(os::Fd socket, TimePoint deadline, const Clock& clock)
+      : socket_(std::move(socket)), deadline_(deadline), clock_(clock) {}
+
+  Result<std::string> share(int rank, const std::string& text);
+
+ private:
+  // The answer to a request; it is of kind `expected` and reports no failure.
+  Result<std::string> ask(const std::string& request, const std::string& expected);
+  Result<std::string> read_line();
+  Result<std::string> exchange(int rank, const std::string& text);
+
+  os::Fd socket_;
+  TimePoint deadline_;
+  const Clock& clock_;
+};
+
+Result<std::string> Session::ask(const std::string& request, const std::string& expected) {
+  const std::string line = request + "\n";
+  auto answer = [&]() -> Result<std::string> {
+    QCCL_TRY(os::write_exactly(socket_, std::as_bytes(std::span(line)), deadline_, clock_));
+    return read_line();
+  }();
+  if (!answer) {
+    return Failure(answer.error().kind, fmt::format("the launcher (PMI_FD) did not answer {}: {}",
+                                                    request.substr(0, request.find(' ')), answer.error().message));
+  }
+  if (value_of(*answer, "cmd") == expected && value_of(*answer, "rc").value_or("0") == "0") return answer;
+  return Failure(ErrorKind::unsupported,
+                 fmt::format("the launcher (PMI_FD) answered \"{}\" to \"{}\"", *answer, request));
+}
+
+Result<std::string> Session::read_line() {
+  std::string line;
+  for (char letter = 0; line.size() < kMaxLineBytes; line.push_back(letter)) {
+    QCCL_TRY(os::read_exactly(socket_, std::as_writable_bytes(std::span(&letter, 1)), deadline_, clock_));
+    if (letter == '\n') return line;
+  }
+  return Failure(ErrorKind::unsupported, "a line of it does not end");
+}
+
+Result<std::string> Session::exchange(int rank, const std::string& text) {
+  auto name = ask("cmd=get_my_kvsname", "my_kvsname");
+  if (!name) return name.failure();
+  const std::string space = value_of(*name, "kvsname").value_or("");
+  if (rank == 0) {
+    auto put = ask(fmt::format("cmd=put kvsname={} key={} value={}", space, kKey, text), "put_result");
+    if (!put) return put.failure();
+  }
+  auto all_here = ask("cmd=barrier_in", "barrier_out");
+  if (!all_here) return all_here.failure();
+  auto got = ask(fmt::format("cmd=get kvsname={} key={}", space, kKey), "get_result");
+  if (!got) return got.failure();
+  return value_of(*got, "value").value_or("");
+}
+
+Result<std::string> Session::share(int rank, const std::string& text) {
+  auto begun = ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
+  if (!begun) return begun.failure();
+  auto value = exchange(rank, text);
+  if (!value) return value.failure();
+  auto ended = ask("cmd=finalize", "finalize_ack");
+  if (!ended) return ended.failure();
+  return value;
+}
+
+// What the launcher said: it says so once to a process.
+struct Shared {
+  std::mutex mutex;
+  std::optional<std::string> text;
+};
+Shared& shared() {
+  static Shared once;
+  return once;
+}
+
+}  // namespace
+
+Result<std::string> pmi_identity(const EnvironmentLookup& lookup) {
+  if (const auto port = lookup("PMI_PORT")) return "pmi " + *port;
+  auto socket = connection_in(lookup);
+  if (!socket) return socket.failure();
+  auto launcher = os::peer_credentials(*socket);
+  if (!launcher) return launcher.failure();
+  return fmt::format("pmi process {}", launcher->process);
+}
+
+Result<int> pmi_descriptor(const EnvironmentLookup& lookup) {
+  auto number = descriptor_in(lookup);
+  if (!number || pmi_has_shared()) return number;
+  auto socket = connection_in(lookup);
+  if (!socket) return socket.failure();
+  return number;
+}
+
+bool pmi_has_shared() {
+  const std::lock_guard lock(shared().mutex);
+  return shared().text.has_value();
+}
+
+Result<std::string> pmi_share(int descriptor, int rank, const std::string& text, TimePoint deadline,
+                              const Clock& clock) {
+  const std::lock_guard lock(shared().mutex);
+  if (shared().text) return *shared().text;
+  auto socket = os::duplicate_socket(descriptor);
+  if (!socket) return socket.failure();
+  auto value = Session(std::move(*socket), deadline, clock).share(rank, text);
+  if (value) shared().text = *value;
+  return value;
+}
+
+}  // namespace qccl::bootstrap

@@ -1,0 +1,79 @@
+#include "bootstrap/launcher/pmi.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "os/net/socket.h"
+
+namespace qccl::bootstrap {
+namespace {
+
+const SteadyClock kClock;
+
+std::string read_line(const os::Fd& socket) {
+  std::string line;
+  for (char letter = 0; letter != '\n'; line.push_back(letter)) {
+    os::read_exactly(socket, std::as_writable_bytes(std::span(&letter, 1)), kClock.now() + std::chrono::seconds(30),
+                     kClock)
+        .take_or_throw();
+  }
+  line.pop_back();
+  return line;
+}
+
+void write_line(const os::Fd& socket, const std::string& text) {
+  const std::string line = text + "\n";
+  os::write_exactly(socket, std::as_bytes(std::span(line)), kForever, kClock).take_or_throw();
+}
+
+Result<std::string> share(const os::Fd& socket, int rank, Nanoseconds limit = std::chrono::seconds(30)) {
+  return pmi_share(socket.get(), rank, "4000/10.0.0.1", kClock.now() + limit, kClock);
+}
+
+// What fails is not remembered, so these come before the one that succeeds, in one process or each alone.
+TEST(Pmi, a_launcher_that_says_no_is_quoted) {
+  const auto pair = os::socket_pair().take_or_throw();
+  write_line(pair.second, "cmd=response_to_init rc=-1");
+  const auto result = share(pair.first, 0);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().kind, ErrorKind::unsupported);
+  EXPECT_NE(result.error().message.find("cmd=response_to_init rc=-1"), std::string::npos) << result.error().message;
+}
+
+TEST(Pmi, a_launcher_that_ends_is_peer_lost) {
+  auto pair = os::socket_pair().take_or_throw();
+  pair.second.reset();
+  EXPECT_EQ(share(pair.first, 0).error().kind, ErrorKind::peer_lost);
+}
+
+TEST(Pmi, ranks_that_do_not_come_end_at_the_deadline) {
+  const auto pair = os::socket_pair().take_or_throw();
+  write_line(pair.second, "cmd=response_to_init rc=0");
+  write_line(pair.second, "cmd=my_kvsname kvsname=k");
+  const auto result = share(pair.first, 1, std::chrono::milliseconds(50));
+  EXPECT_EQ(result.error().kind, ErrorKind::deadline_exceeded);
+  EXPECT_NE(result.error().message.find("cmd=barrier_in"), std::string::npos) << result.error().message;
+}
+
+TEST(Pmi, rank_0_puts_all_get_and_it_is_remembered) {
+  const auto pair = os::socket_pair().take_or_throw();
+  EXPECT_FALSE(pmi_has_shared());
+  auto shared = std::async(std::launch::async, [&] { return share(pair.first, 0); });
+  const auto answer = [&](const std::string& request, const std::string& reply) {
+    EXPECT_EQ(read_line(pair.second), request);
+    write_line(pair.second, reply);
+  };
+  answer("cmd=init pmi_version=1 pmi_subversion=1", "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0");
+  answer("cmd=get_my_kvsname", "cmd=my_kvsname kvsname=kvs_1");
+  answer("cmd=put kvsname=kvs_1 key=qccl-master value=4000/10.0.0.1", "cmd=put_result rc=0 msg=success");
+  answer("cmd=barrier_in", "cmd=barrier_out");
+  answer("cmd=get kvsname=kvs_1 key=qccl-master", "cmd=get_result rc=0 msg=success value=4000/10.0.0.1");
+  answer("cmd=finalize", "cmd=finalize_ack");
+  EXPECT_EQ(shared.get().take_or_throw(), "4000/10.0.0.1");
+  EXPECT_TRUE(pmi_has_shared());
+  EXPECT_EQ(share(os::Fd(), 0).take_or_throw(), "4000/10.0.0.1");
+}
+
+}  // namespace
+}  // namespace qccl::bootstrap

@@ -1,0 +1,324 @@
+// Ranks as threads that meet in a store of this process.
+#include "bootstrap/meeting/assembly.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <future>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "bootstrap/meeting/outcome.h"
+#include "bootstrap/store/tcp_store.h"
+#include "bootstrap/store/tcp_store_server.h"
+
+namespace qccl::bootstrap {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const SteadyClock kClock;
+
+// Keeps everything for ever, as a launcher's store does.
+class MemoryStore final : public Store {
+ public:
+  void set(const std::string& key, const std::string& value) override {
+    std::lock_guard lock(mutex_);
+    values_[key] = value;
+    changed_.notify_all();
+  }
+  std::optional<std::string> get(const std::string& key, milliseconds timeout) override {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, timeout, [&] { return values_.contains(key); });
+    if (!values_.contains(key)) return std::nullopt;
+    return values_[key];
+  }
+  std::int64_t add(const std::string& key, std::int64_t delta) override {
+    std::lock_guard lock(mutex_);
+    auto& value = values_[key];
+    const std::int64_t sum = (value.empty() ? 0 : std::stoll(value)) + delta;
+    value = std::to_string(sum);
+    changed_.notify_all();
+    return sum;
+  }
+  // Blocks until `key` exists.
+  void await(const std::string& key) { ASSERT_TRUE(get(key, seconds(20)).has_value()) << key; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+};
+
+StartLimit limit_of(milliseconds timeout) { return {&kClock, kClock.now() + timeout, timeout}; }
+
+struct Meeting {
+  int rank = 0;
+  int world = 2;
+  milliseconds timeout = seconds(20);
+  std::string job = "job";
+  std::uint32_t restart = 0;
+  std::string card_prefix = "card";
+};
+
+Result<Assembly> meet(Store& store, const Meeting& meeting) {
+  KeySpace keys(store, meeting.job, meeting.restart, kClock);
+  const std::string rank = std::to_string(meeting.rank);
+  return assemble(keys,
+                  {meeting.rank, meeting.world, "process " + rank, meeting.card_prefix + rank, "at the test's store"},
+                  limit_of(meeting.timeout));
+}
+
+std::future<Result<Assembly>> meeting(Store& store, Meeting who) {
+  return std::async(std::launch::async, [&store, who] { return meet(store, who); });
+}
+
+void expect_failure(const Result<Assembly>& result, ErrorKind kind, const std::string& words) {
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().kind, kind) << result.error().message;
+  EXPECT_NE(result.error().message.find(words), std::string::npos) << result.error().message;
+}
+
+void expect_meets(Result<Assembly> result, int world, const std::string& prefix = "card") {
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  ASSERT_EQ(result->cards.size(), static_cast<std::size_t>(world));
+  for (int rank = 0; rank < world; ++rank) {
+    EXPECT_EQ(result->cards[static_cast<std::size_t>(rank)], prefix + std::to_string(rank));
+  }
+}
+
+TEST(Assembly, all_ranks_get_all_cards_and_one_nonce) {
+  for (int world = 1; world <= 8; ++world) {
+    MemoryStore store;
+    std::vector<std::future<Result<Assembly>>> ranks;
+    for (int rank = 0; rank < world; ++rank) ranks.push_back(meeting(store, {.rank = rank, .world = world}));
+    std::optional<std::uint64_t> nonce;
+    for (auto& rank : ranks) {
+      auto result = rank.get();
+      ASSERT_TRUE(result.ok()) << result.error().message;
+      EXPECT_EQ(nonce.value_or(result->nonce), result->nonce);
+      nonce = result->nonce;
+      EXPECT_EQ(result->generation, 1u);
+      expect_meets(std::move(result), world);
+    }
+  }
+}
+
+TEST(Assembly, a_missing_rank_is_named_by_rank_0_and_its_verdict_reaches_the_others) {
+  MemoryStore store;
+  auto rank_1 = meeting(store, {.rank = 1, .world = 5});
+  auto rank_3 = meeting(store, {.rank = 3, .world = 5});
+  store.await("qccl/job/0/generation");
+  auto rank_0 = meet(store, {.rank = 0, .world = 5, .timeout = milliseconds(1000)});
+  expect_failure(rank_0, ErrorKind::deadline_exceeded,
+                 "rank 0 of 5: ranks 2, 4 did not appear within 1.0 s at the test's store");
+  EXPECT_EQ(rank_0.error().rank, 0);
+  EXPECT_EQ(rank_0.error().peer, 2);
+  expect_failure(rank_1.get(), ErrorKind::deadline_exceeded, "rank 1 of 5: rank 0 gave up: ranks 2, 4 did not appear");
+  expect_failure(rank_3.get(), ErrorKind::deadline_exceeded, "rank 3 of 5: rank 0 gave up: ranks 2, 4 did not appear");
+}
+
+TEST(Assembly, another_ranks_giving_up_reaches_rank_0_before_its_own_deadline) {
+  MemoryStore store;
+  auto rank_0 = meeting(store, {.rank = 0, .world = 3});
+  store.await("qccl/job/0/1/open");
+  expect_failure(meet(store, {.rank = 1, .world = 3, .timeout = seconds(1)}), ErrorKind::deadline_exceeded,
+                 "rank 1 of 3: rank 2 did not appear within 1.0 s");
+  expect_failure(rank_0.get(), ErrorKind::deadline_exceeded, "rank 0 of 3: rank 1 gave up: rank 2 did not appear");
+}
+
+TEST(Assembly, without_rank_0_its_absence_is_named) {
+  MemoryStore store;
+  expect_failure(meet(store, {.rank = 1, .timeout = milliseconds(50)}), ErrorKind::deadline_exceeded,
+                 "rank 1 of 2: rank 0 did not appear");
+}
+
+TEST(Assembly, jobs_of_different_names_do_not_meet) {
+  MemoryStore store;
+  auto a0 = meeting(store, {.rank = 0, .job = "a/b", .card_prefix = "a"});
+  auto b0 = meeting(store, {.rank = 0, .job = "a", .card_prefix = "b"});
+  auto a1 = meeting(store, {.rank = 1, .job = "a/b", .card_prefix = "a"});
+  auto b1 = meeting(store, {.rank = 1, .job = "a", .card_prefix = "b"});
+  auto nonce_a = a0.get(), nonce_b = b0.get();
+  ASSERT_TRUE(nonce_a.ok() && nonce_b.ok());
+  EXPECT_NE(nonce_a->nonce, nonce_b->nonce);
+  expect_meets(std::move(nonce_a), 2, "a");
+  expect_meets(std::move(nonce_b), 2, "b");
+  expect_meets(a1.get(), 2, "a");
+  expect_meets(b1.get(), 2, "b");
+}
+
+TEST(Assembly, a_second_process_of_a_rank_is_told_who_has_it) {
+  MemoryStore store;
+  auto rank_0 = meeting(store, {.rank = 0, .world = 3});
+  auto rank_1 = meeting(store, {.rank = 1, .world = 3});
+  store.await("qccl/job/0/1/card/1");
+  expect_failure(meet(store, {.rank = 1, .world = 3}), ErrorKind::misuse,
+                 "rank 1 of 3: another process (process 1) is rank 1 of this job too");
+  expect_meets(meet(store, {.rank = 2, .world = 3}), 3);
+  expect_meets(rank_0.get(), 3);
+  expect_meets(rank_1.get(), 3);
+}
+
+TEST(Assembly, of_two_rank_0_the_elder_is_told_and_the_younger_leads) {
+  MemoryStore store;
+  auto elder = meeting(store, {.rank = 0, .world = 3});
+  auto rank_1 = meeting(store, {.rank = 1, .world = 3});
+  store.await("qccl/job/0/1/card/1");
+  auto younger = meeting(store, {.rank = 0, .world = 3});
+  expect_failure(elder.get(), ErrorKind::misuse, "is rank 0 of this job too");
+  expect_meets(meet(store, {.rank = 2, .world = 3}), 3);
+  expect_meets(younger.get(), 3);
+  expect_meets(rank_1.get(), 3);
+}
+
+TEST(Assembly, generations_in_one_store_do_not_see_each_others_cards) {
+  MemoryStore store;
+  for (int generation = 1; generation <= 3; ++generation) {
+    const std::string prefix = "generation" + std::to_string(generation) + "-";
+    auto rank_1 = meeting(store, {.rank = 1, .card_prefix = prefix});
+    auto rank_0 = meet(store, {.rank = 0, .card_prefix = prefix});
+    ASSERT_TRUE(rank_0.ok()) << rank_0.error().message;
+    EXPECT_EQ(rank_0->generation, static_cast<std::uint64_t>(generation));
+    expect_meets(std::move(rank_0), 2, prefix);
+    expect_meets(rank_1.get(), 2, prefix);
+  }
+}
+
+TEST(Assembly, restarts_in_one_store_do_not_see_each_others_cards) {
+  MemoryStore store;
+  auto dead = meeting(store, {.rank = 1, .timeout = milliseconds(300), .card_prefix = "dead"});
+  auto rank_0 = meeting(store, {.rank = 0, .restart = 1, .card_prefix = "alive"});
+  expect_meets(meet(store, {.rank = 1, .restart = 1, .card_prefix = "alive"}), 2, "alive");
+  expect_meets(rank_0.get(), 2, "alive");
+  expect_failure(dead.get(), ErrorKind::deadline_exceeded, "rank 0 did not appear");
+}
+
+TEST(Assembly, after_a_failed_attempt_the_next_one_meets) {
+  MemoryStore store;
+  EXPECT_FALSE(meet(store, {.rank = 0, .timeout = milliseconds(20)}).ok());
+  EXPECT_FALSE(meet(store, {.rank = 0, .timeout = milliseconds(20)}).ok());
+  auto rank_1 = meeting(store, {.rank = 1});
+  expect_meets(meet(store, {.rank = 0}), 2);
+  expect_meets(rank_1.get(), 2);
+}
+
+// Rank 0 died without a word after it had opened a generation; rank 1 waits in it.
+TEST(Assembly, who_waits_in_a_dead_generation_moves_to_the_next) {
+  MemoryStore store;
+  store.add("qccl/job/0/generation", 1);
+  store.set("qccl/job/0/1/open", "the dead");
+  auto rank_1 = meeting(store, {.rank = 1});
+  store.await("qccl/job/0/1/card/1");
+  auto rank_0 = meet(store, {.rank = 0});
+  ASSERT_TRUE(rank_0.ok()) << rank_0.error().message;
+  EXPECT_EQ(rank_0->generation, 2u);
+  expect_meets(rank_1.get(), 2);
+}
+
+TEST(Assembly, different_world_sizes_are_an_error_that_says_both) {
+  MemoryStore store;
+  auto rank_0 = meeting(store, {.rank = 0, .world = 4});
+  expect_failure(meet(store, {.rank = 1, .world = 2}), ErrorKind::invalid_argument, "world size is 2 on rank 1");
+  expect_failure(rank_0.get(), ErrorKind::invalid_argument, "but 4 on rank 0");
+}
+
+TEST(Assembly, a_rank_beyond_the_world_learns_its_size) {
+  MemoryStore store;
+  auto rank_0 = meeting(store, {.rank = 0, .world = 2});
+  store.await("qccl/job/0/1/open");
+  auto rank_5 = meeting(store, {.rank = 5, .world = 8});
+  store.await("qccl/job/0/1/card/5");
+  expect_meets(meet(store, {.rank = 1, .world = 2}), 2);
+  expect_meets(rank_0.get(), 2);
+  expect_failure(rank_5.get(), ErrorKind::invalid_argument, "the world size is 8 here but 2 on rank 0");
+}
+
+TEST(Assembly, what_a_store_throws_comes_back_with_the_ranks_name) {
+  class BrokenStore final : public Store {
+    void set(const std::string&, const std::string&) override { throw std::runtime_error("disk on fire"); }
+    std::optional<std::string> get(const std::string&, milliseconds) override { return std::nullopt; }
+    std::int64_t add(const std::string&, std::int64_t) override { return 1; }
+  } store;
+  expect_failure(meet(store, {.rank = 0}), ErrorKind::unsupported, "rank 0 of 2: the store failed: disk on fire");
+}
+
+TEST(Assembly, garbage_in_the_store_is_corrupt_data) {
+  MemoryStore store;
+  store.set("qccl/job/0/1/card/1", "garbage");
+  expect_failure(meet(store, {.rank = 0}), ErrorKind::corrupt_data, "rank's record");
+}
+
+TEST(Assembly, a_claim_that_no_card_follows_counts_for_nothing) {
+  MemoryStore store;
+  store.add("qccl/job/0/1/claim/1", 1);
+  auto rank_0 = meeting(store, {.rank = 0});
+  expect_meets(meet(store, {.rank = 1}), 2);
+  expect_meets(rank_0.get(), 2);
+}
+
+TEST(Assembly, a_close_that_no_outcome_follows_counts_for_nothing) {
+  MemoryStore store;
+  store.add("qccl/job/0/1/closed", 1);
+  auto rank_0 = meeting(store, {.rank = 0});
+  store.await("qccl/job/0/1/open");
+  expect_meets(meet(store, {.rank = 1}), 2);
+  expect_meets(rank_0.get(), 2);
+}
+
+TEST(Assembly, what_another_says_is_fit_to_print_and_a_stranger_may_have_said_it) {
+  MemoryStore store;
+  auto rank_0 = meeting(store, {.rank = 0, .world = 3});
+  store.await("qccl/job/0/1/open");
+  store.add("qccl/job/0/1/closed", 1);
+  store.set("qccl/job/0/1/outcome", encode_outcome({.kind = Outcome::Kind::failed, .reason = "\x1B]0;gotcha\a\n"}));
+  const auto result = rank_0.get();
+  expect_failure(result, ErrorKind::deadline_exceeded,
+                 "rank 0 of 3:  ]0;gotcha   (read in the store at the test's store, where a stranger");
+  EXPECT_EQ(result.error().message.find('\x1B'), std::string::npos);
+}
+
+TEST(Assembly, an_outcome_that_is_none_may_be_a_strangers) {
+  MemoryStore store;
+  auto rank_0 = meeting(store, {.rank = 0, .world = 3});
+  store.await("qccl/job/0/1/open");
+  store.set("qccl/job/0/1/outcome", "garbage");
+  store.add("qccl/job/0/1/closed", 1);
+  expect_failure(rank_0.get(), ErrorKind::corrupt_data, "or a stranger who reaches the store");
+}
+
+// The first server ends while rank 1 waits in it (a job that starts anew at once on the same
+// port); rank 1 begins again at the second.
+TEST(Assembly, begins_again_when_the_store_is_replaced) {
+  auto server = TcpStoreServer::start("127.0.0.1", 0).take_or_throw();
+  const TcpStoreOptions options{"127.0.0.1", server->port(), kClock.now() + seconds(20), &kClock};
+  auto rank_1 = std::async(std::launch::async, [&] {
+    TcpStore store(options);
+    return meet(store, {.rank = 1});
+  });
+  TcpStore observer(options);
+  observer.add("qccl/job/0/generation", 1);
+  observer.set("qccl/job/0/1/open", "the first server");
+  ASSERT_TRUE(observer.get("qccl/job/0/1/card/1", seconds(20)).has_value());
+  server->stop(seconds(0));
+  server = TcpStoreServer::start("127.0.0.1", options.port).take_or_throw();
+  TcpStore store(options);
+  expect_meets(meet(store, {.rank = 0}), 2);
+  expect_meets(rank_1.get(), 2);
+}
+
+TEST(Outcome, every_cut_of_an_outcome_is_corrupt_data) {
+  Outcome outcome{.kind = Outcome::Kind::complete, .nonce = 7};
+  outcome.records = {encode_record({2, 1, "a", "b"}), encode_record({2, 2, "c", "d"})};
+  const std::string bytes = encode_outcome(outcome);
+  ASSERT_EQ(decode_outcome(bytes)->records, outcome.records);
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_FALSE(decode_outcome(std::string_view(bytes).substr(0, length)).ok());
+  }
+  EXPECT_FALSE(decode_outcome(bytes + "x").ok());
+}
+
+}  // namespace
+}  // namespace qccl::bootstrap

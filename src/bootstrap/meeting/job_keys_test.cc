@@ -1,0 +1,64 @@
+#include "bootstrap/meeting/job_keys.h"
+
+#include <gtest/gtest.h>
+
+#include "bootstrap/meeting/outcome.h"
+
+namespace qccl::bootstrap {
+namespace {
+
+const JobKeys kKeys("a job", 2, 4);
+const std::string kPrefix = "/qccl/a%20job/2/";
+const std::string kRecord = encode_record({.world = 4, .token = 7, .who = "process 1 on node0", .card = "card"});
+
+std::string outcome(Outcome::Kind kind) { return encode_outcome({.kind = kind, .reason = "a reason"}); }
+
+TEST(JobKeys, a_rank_may_write_what_the_start_needs) {
+  EXPECT_TRUE(kKeys.may_add(kPrefix + "1/claim/3", 1));
+  EXPECT_TRUE(kKeys.may_add(kPrefix + "1/closed", 1));
+  EXPECT_TRUE(kKeys.may_add(kPrefix + "generation", 0));
+  EXPECT_TRUE(kKeys.may_add("/qccl/another/0/generation", 0));
+  EXPECT_TRUE(kKeys.may_set(kPrefix + "16/card/1023", kRecord));
+  EXPECT_TRUE(kKeys.may_set(kPrefix + "1/outcome", outcome(Outcome::Kind::failed)));
+  EXPECT_TRUE(kKeys.may_set(kPrefix + "1/failure", "rank 1 of 4: no luck"));
+}
+
+TEST(JobKeys, what_rank_0_writes_is_nobody_elses) {
+  EXPECT_FALSE(kKeys.may_add(kPrefix + "generation", 1));
+  EXPECT_FALSE(kKeys.may_set(kPrefix + "generation", "1"));
+  EXPECT_FALSE(kKeys.may_set(kPrefix + "1/open", "me"));
+  EXPECT_FALSE(kKeys.may_set(kPrefix + "1/card/0", kRecord));
+  EXPECT_FALSE(kKeys.may_set(kPrefix + "1/outcome", outcome(Outcome::Kind::complete)));
+  EXPECT_FALSE(kKeys.may_set(kPrefix + "1/outcome", outcome(Outcome::Kind::superseded)));
+}
+
+TEST(JobKeys, values_that_no_rank_writes_are_refused) {
+  EXPECT_FALSE(kKeys.may_add(kPrefix + "1/claim/3", 2));
+  EXPECT_FALSE(kKeys.may_add(kPrefix + "1/claim/3", -1));
+  EXPECT_FALSE(kKeys.may_add(kPrefix + "1/closed", INT64_MAX));
+  EXPECT_FALSE(kKeys.may_set(kPrefix + "1/closed", "1"));
+  EXPECT_FALSE(kKeys.may_set(kPrefix + "1/claim/1", "1"));
+  EXPECT_FALSE(kKeys.may_set(kPrefix + "1/card/1", "garbage"));
+  EXPECT_FALSE(kKeys.may_set(kPrefix + "1/card/1", kRecord + "x"));
+  EXPECT_FALSE(kKeys.may_set(kPrefix + "1/outcome", "garbage"));
+  EXPECT_FALSE(kKeys.may_set(kPrefix + "1/failure", std::string(kMaxReasonBytes + 1, 'x')));
+}
+
+// So there are no more keys than ranks and generations make.
+TEST(JobKeys, a_key_has_one_spelling) {
+  for (const char* key :
+       {"0/card/1", "17/card/1",   "01/card/1", "+1/card/1", "-1/card/1",  "1/card/01", "1/card/-1", "1/card/1/",
+        "1/card/",  "1/card/1024", "1/card/1x", "1/card",    "1/card/1/1", "1//card/1", "1 /card/1", "card/1",
+        "/card/1",  "1",           "1/",        ""}) {
+    EXPECT_FALSE(kKeys.may_set(kPrefix + key, kRecord)) << key;
+  }
+  EXPECT_FALSE(kKeys.may_set("/qccl/a job/2/1/card/1", kRecord));
+  EXPECT_FALSE(kKeys.may_set("/qccl/a%20job/02/1/card/1", kRecord));
+  EXPECT_FALSE(kKeys.may_set("/qccl/another/2/1/card/1", kRecord));
+  for (const char* key : {"1/closed/", "1/closed/0", "1/closed/1", "1/claim", "1/claim/0", "01/closed", "1/other"}) {
+    EXPECT_FALSE(kKeys.may_add(kPrefix + key, 1)) << key;
+  }
+}
+
+}  // namespace
+}  // namespace qccl::bootstrap

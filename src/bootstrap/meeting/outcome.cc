@@ -1,0 +1,72 @@
+#include "bootstrap/meeting/outcome.h"
+
+#include "base/text.h"
+#include "bootstrap/launcher/environment.h"
+#include "bootstrap/meeting/assembly.h"
+#include "bootstrap/store/fields.h"
+#include "bootstrap/store/store_protocol.h"
+
+namespace qccl::bootstrap {
+namespace {
+
+constexpr const char* kUnreadable =
+    "; another version of QCCL wrote it, or a stranger who reaches the store: install one version everywhere, and keep "
+    "the store's port from others";
+constexpr std::size_t kRecordOverhead = 4 + 8 + 8 + 8;  // world, token, two lengths
+constexpr std::size_t kMaxRecordBytes = kRecordOverhead + kMaxWhoBytes + kMaxCardBytes;
+constexpr std::size_t kOutcomeOverhead = 64;
+constexpr std::uint64_t kMaxRecords = 4096;  // more than ranks can meet: what larger worlds would cost is counted
+static_assert(kMaxWorld * (8 + kMaxRecordBytes) + kOutcomeOverhead <= kMaxValueBytes,
+              "all ranks' records fit in one value of the store");
+
+bool known(Outcome::Kind kind) {
+  return kind == Outcome::Kind::complete || kind == Outcome::Kind::failed || kind == Outcome::Kind::superseded;
+}
+
+}  // namespace
+
+std::string encode_record(const Record& record) {
+  std::string bytes;
+  append_integer(bytes, record.world);
+  append_integer(bytes, record.token);
+  append_string(bytes, record.who);
+  append_string(bytes, record.card);
+  return bytes;
+}
+
+Result<Record> decode_record(std::string_view bytes) {
+  FieldReader reader(bytes);
+  Record record;
+  record.world = reader.integer<std::uint32_t>();
+  record.token = reader.integer<std::uint64_t>();
+  record.who = printable(reader.string(kMaxWhoBytes));
+  record.card = reader.string(kMaxCardBytes);
+  if (reader.finished()) return record;
+  return Failure(ErrorKind::corrupt_data, std::string("can't read a rank's record in the store") + kUnreadable);
+}
+
+std::string encode_outcome(const Outcome& outcome) {
+  std::string bytes;
+  append_integer(bytes, outcome.kind);
+  append_integer(bytes, outcome.nonce);
+  append_integer(bytes, outcome.error);
+  append_string(bytes, std::string_view(outcome.reason).substr(0, kMaxReasonBytes));
+  append_integer<std::uint64_t>(bytes, outcome.records.size());
+  for (const auto& record : outcome.records) append_string(bytes, record);
+  return bytes;
+}
+
+Result<Outcome> decode_outcome(std::string_view bytes) {
+  FieldReader reader(bytes);
+  Outcome outcome;
+  outcome.kind = static_cast<Outcome::Kind>(reader.integer<std::uint8_t>());
+  outcome.nonce = reader.integer<std::uint64_t>();
+  outcome.error = static_cast<ErrorKind>(reader.integer<std::uint8_t>());
+  outcome.reason = printable(reader.string(kMaxReasonBytes));
+  const auto count = reader.count(kMaxRecords);
+  for (std::uint64_t i = 0; i < count && reader.good(); ++i) outcome.records.push_back(reader.string(kMaxRecordBytes));
+  if (reader.finished() && known(outcome.kind) && outcome.error <= ErrorKind::unsupported) return outcome;
+  return Failure(ErrorKind::corrupt_data, std::string("can't read the outcome in the store") + kUnreadable);
+}
+
+}  // namespace qccl::bootstrap

@@ -1,0 +1,36 @@
+#include "bootstrap/meeting/words.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+
+#include "bootstrap/meeting/assembly.h"
+#include "os/process.h"
+
+namespace qccl::bootstrap {
+
+std::string rank_text(int rank, int world) { return fmt::format("rank {} of {}", rank, world); }
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text;
+  for (std::size_t first = 0, last; first < ranks.size(); first = last + 1) {
+    last = first;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (last == first + 1) last = first;
+    text += text.empty() ? "" : ", ";
+    text += last == first ? fmt::format("{}", ranks[first]) : fmt::format("{}-{}", ranks[first], ranks[last]);
+  }
+  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
+}
+
+std::string who_am_i() {
+  const std::string host = os::host_name();
+  return fmt::format("process {} on {}", os::process_id(), host.empty() ? "a host without a name" : host)
+      .substr(0, kMaxWhoBytes);
+}
+
+std::string seconds_text(Nanoseconds duration) {
+  return fmt::format("{:.1f} s", std::chrono::duration<double>(duration).count());
+}
+
+}  // namespace qccl::bootstrap

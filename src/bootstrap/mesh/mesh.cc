@@ -1,0 +1,316 @@
+#include "bootstrap/mesh/mesh.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "base/digest/digest.h"
+#include "bootstrap/meeting/assembly.h"
+#include "bootstrap/meeting/words.h"
+#include "bootstrap/mesh/mesh_acceptor.h"
+#include "bootstrap/mesh/mesh_card.h"
+#include "bootstrap/mesh/mesh_dialler.h"
+#include "bootstrap/mesh/mesh_links.h"
+#include "bootstrap/store/key_space.h"
+#include "os/net/poller.h"
+#include "os/net/socket.h"
+#include "os/process.h"
+
+namespace qccl::bootstrap {
+namespace {
+
+constexpr Nanoseconds kLookForFailuresEvery = std::chrono::seconds(1);
+
+std::uint64_t job_digest(const Membership& membership, const Assembly& assembly) {
+  return digest(fmt::format("{}/{}/{}/{}", membership.job, membership.restart, assembly.generation, assembly.nonce));
+}
+
+// One rank's part in making the mesh.
+class Mesh {
+ public:
+  Mesh(os::Poller poller, KeySpace& keys, const MeshOptions& options, const Clock& clock)
+      : poller_(std::move(poller)),
+        keys_(keys),
+        options_(options),
+        clock_(clock),
+        rank_(options.membership.rank),
+        world_(options.membership.world),
+        acceptor_(poller_, clock) {}
+
+  Result<MeshLinks> connect();
+
+ private:
+  Status listen();
+  Status exchange_cards();
+  Status start();
+  void count_cores();
+  DialTarget dial_target(int rank) const;
+  Status connect_all();
+  Status serve(const os::Poller::Ready& event);
+  Status check_link(std::uint64_t index);
+  Status take(std::vector<Link> links);
+  void settle_local(int rank, ConfirmByte confirm);
+  bool connected(int rank) const;
+  bool complete() const;
+  Status look_for_failures();
+  Failure out_of_time();
+  Failure named(ErrorInfo info) const;
+
+  std::size_t slot(int rank) const { return static_cast<std::size_t>(rank); }
+
+  os::Poller poller_;
+  KeySpace& keys_;
+  const MeshOptions& options_;
+  const Clock& clock_;
+  const int rank_;
+  const int world_;
+  MeshAcceptor acceptor_;
+  std::optional<MeshDialler> dialler_;
+  MeshCard card_;
+  std::vector<MeshCard> cards_;
+  Assembly assembly_;
+  // Whether a rank's last connection is there, and whether a unix socket belongs to it.
+  std::vector<bool> settled_;
+  std::vector<bool> expects_local_;
+  MeshLinks links_;
+  TimePoint next_look_{};
+  bool told_by_another_ = false;  // this rank's failure is one that the store already has
+};
+
+Result<MeshLinks> Mesh::connect() {
+  Status status = listen();
+  if (!status.ok()) return named(status.error());
+  QCCL_TRY(exchange_cards());
+  status = start();
+  if (status.ok()) status = connect_all();
+  if (status.ok()) return std::move(links_);
+  Failure failure = named(status.error());
+  if (!told_by_another_) report_failure(keys_, assembly_.generation, failure.info());
+  return failure;
+}
+
+Status Mesh::listen() {
+  card_.transport = options_.transport;
+  card_.first_cpu = static_cast<std::uint32_t>(os::first_available_cpu());
+  card_.boot_id = os::boot_id();
+  if (!card_.boot_id.empty()) card_.boot_id += os::network_namespace() + options_.host_suffix;
+  if (options_.transport != TransportChoice::shm) {
+    auto addresses = choose_addresses(options_.membership);
+    if (!addresses) return addresses.failure();
+    auto port = acceptor_.listen_tcp(addresses->listen_on);
+    if (!port) return port.failure();
+    card_.addresses = std::move(addresses->published);
+    card_.port = *port;
+  }
+  if (options_.transport != TransportChoice::tcp && !card_.boot_id.empty()) {
+    auto name = acceptor_.listen_local();
+    if (!name) return name.failure();
+    card_.unix_name = *name;
+  }
+  return {};
+}
+
+Status Mesh::exchange_cards() {
+  const Participant self{rank_, world_, who_am_i(), encode_card(card_), options_.place};
+  auto assembly = assemble(keys_, self, {&clock_, options_.deadline, options_.timeout});
+  if (!assembly) return assembly.failure();
+  assembly_ = std::move(*assembly);
+  return {};
+}
+
+// Ranks on one machine share its cores, also where they count as several hosts.
+void Mesh::count_cores() {
+  const std::string machine = os::boot_id();
+  std::set<std::uint32_t> first_cpus = {card_.first_cpu};
+  links_.machine_ranks = 1;
+  for (int rank = 0; rank < world_; ++rank) {
+    const MeshCard& card = cards_[slot(rank)];
+    if (rank == rank_ || machine.empty() || !card.boot_id.starts_with(machine)) continue;
+    ++links_.machine_ranks;
+    first_cpus.insert(card.first_cpu);
+  }
+  links_.machine_cores = std::max(os::available_cpus(), static_cast<int>(first_cpus.size()));
+}
+
+// With all cards at hand: who is where, and who has to be dialled.
+Status Mesh::start() {
+  const auto world = slot(world_);
+  links_.tcp.resize(world);
+  links_.local.resize(world);
+  links_.on_this_host.resize(world);
+  links_.who = assembly_.who;
+  links_.job = job_digest(options_.membership, assembly_);
+  settled_.resize(world);
+  expects_local_.resize(world);
+  for (int rank = 0; rank < world_; ++rank) {
+    auto card = decode_card(assembly_.cards[slot(rank)]);
+    if (!card) return Failure(card.error().kind, fmt::format("rank {}: {}", rank, card.error().message));
+    if (rank != rank_) QCCL_TRY(check_card(card_, rank, *card));
+    links_.on_this_host[slot(rank)] = rank == rank_ || same_host(card_, *card);
+    const auto is_neighbour = [&](const MeshCard& earlier) { return same_host(earlier, *card); };
+    const auto first = std::find_if(cards_.begin(), cards_.end(), is_neighbour);
+    links_.hosts.push_back(static_cast<int>(first - cards_.begin()));
+    cards_.push_back(std::move(*card));
+  }
+  links_.local_ranks = static_cast<int>(std::count(links_.on_this_host.begin(), links_.on_this_host.end(), true));
+
+  count_cores();
+
+  wire::Hello own;
+  own.rank = static_cast<std::uint32_t>(rank_);
+  own.world = static_cast<std::uint32_t>(world_);
+  own.job = links_.job;
+  own.codecs = options_.codecs;
+  QCCL_TRY(acceptor_.start(own));
+  dialler_.emplace(poller_, clock_, own);
+  for (int rank = 0; rank < rank_; ++rank) dialler_->add(dial_target(rank));
+  next_look_ = saturating_add(clock_.now(), kLookForFailuresEvery);
+  return {};
+}
+
+DialTarget Mesh::dial_target(int rank) const {
+  const MeshCard& card = cards_[slot(rank)];
+  DialTarget target{.rank = rank, .addresses = card.addresses, .port = card.port};
+  if (same_host(card_, card)) target.unix_name = card.unix_name;
+  target.local_only = options_.transport == TransportChoice::shm;
+  return target;
+}
+
+Status Mesh::connect_all() {
+  while (!complete()) {
+    QCCL_TRY(dialler_->turn());
+    acceptor_.expire();
+    QCCL_TRY(look_for_failures());
+    const TimePoint until = std::min({options_.deadline, dialler_->next_turn(), next_look_});
+    const auto ready = poller_.wait(until - clock_.now());
+    for (const auto& event : ready) QCCL_TRY(serve(event));
+    QCCL_TRY(take(acceptor_.take_links()));
+    QCCL_TRY(take(dialler_->take_links()));
+    if (!complete() && clock_.now() >= options_.deadline) return out_of_time();
+  }
+  return {};
+}
+
+Status Mesh::serve(const os::Poller::Ready& event) {
+  const std::uint64_t index = index_of(event.token);
+  switch (owner_of(event.token)) {
+    case MeshToken::acceptor: return acceptor_.ready(index);
+    case MeshToken::dialler: return dialler_->ready(static_cast<int>(index), event.writable);
+    case MeshToken::link: return check_link(index);
+  }
+  return {};
+}
+
+// A connection that is made became readable: its rank begins with its work, or it has ended.
+Status Mesh::check_link(std::uint64_t index) {
+  const int rank = static_cast<int>(index / 2);
+  const os::Fd& socket = (index % 2 == 0 ? links_.tcp : links_.local)[slot(rank)];
+  if (!socket.valid()) return {};
+  if (!os::peer_closed(socket.get())) {
+    poller_.forget(socket.get());
+    return {};
+  }
+  if (next_look_ != kForever) next_look_ = clock_.now();
+  QCCL_TRY(look_for_failures());
+  Failure failure(ErrorKind::peer_lost,
+                  fmt::format("rank {} ({}) ended while ranks were still connecting", rank, links_.who[slot(rank)]));
+  failure.info().peer = rank;
+  return failure;
+}
+
+Status Mesh::take(std::vector<Link> links) {
+  for (Link& link : links) {
+    const bool tcp = link.kind == LinkKind::tcp;
+    os::Fd& place = (tcp ? links_.tcp : links_.local)[slot(link.rank)];
+    place = std::move(link.socket);  // the newest is the one its dialler kept
+    const auto index = static_cast<std::uint64_t>(link.rank) * 2 + (tcp ? 0 : 1);
+    QCCL_TRY(poller_.watch(place.get(), mesh_token(MeshToken::link, index)));
+    if (tcp || options_.transport == TransportChoice::shm) settle_local(link.rank, link.confirm);
+  }
+  return {};
+}
+
+// The last connection of a pair says whether its unix socket counts.
+void Mesh::settle_local(int rank, ConfirmByte confirm) {
+  settled_[slot(rank)] = true;
+  const bool keep = confirm == ConfirmByte::beside_local || options_.transport == TransportChoice::shm;
+  if (!keep) links_.local[slot(rank)].reset();
+  expects_local_[slot(rank)] = keep;
+}
+
+bool Mesh::connected(int rank) const {
+  return settled_[slot(rank)] && links_.local[slot(rank)].valid() == expects_local_[slot(rank)];
+}
+
+bool Mesh::complete() const {
+  for (int rank = 0; rank < world_; ++rank) {
+    if (rank != rank_ && !connected(rank)) return false;
+  }
+  return true;
+}
+
+// What another rank said in the store of why it gave up. A store that fails now has done its part.
+Status Mesh::look_for_failures() {
+  if (clock_.now() < next_look_) return {};
+  next_look_ = saturating_add(clock_.now(), kLookForFailuresEvery);
+  auto reported = reported_failure(keys_, assembly_.generation);
+  if (!reported) next_look_ = kForever;
+  if (!reported || !*reported) return {};
+  told_by_another_ = true;
+  return Failure(ErrorKind::peer_lost, "the job can't start: " + as_read(**reported, options_.place));
+}
+
+Failure Mesh::out_of_time() {
+  std::vector<int> missing;
+  for (int rank = rank_ + 1; rank < world_; ++rank) {
+    if (!connected(rank)) missing.push_back(rank);
+  }
+  std::string text = fmt::format("not all ranks are connected after {}: ", seconds_text(options_.timeout));
+  if (!missing.empty()) {
+    text += ranks_text(missing) + " gave their addresses but did not connect to this rank's";
+    for (const auto& address : card_.addresses) text += fmt::format(" {}", os::address_text(address, card_.port));
+    text += "; ";
+  }
+  const auto reasons = dialler_->reasons();
+  for (const auto& reason : reasons) text += "no connection to " + reason + "; ";
+  text += "check firewalls between the hosts, and QCCL_SOCKET_IFNAME, which chooses the interface";
+  Failure failure(ErrorKind::deadline_exceeded, std::move(text));
+  for (int rank = world_ - 1; rank >= 0; --rank) {
+    if (rank != rank_ && !connected(rank)) failure.info().peer = rank;
+  }
+  return failure;
+}
+
+Failure Mesh::named(ErrorInfo info) const {
+  info.rank = rank_;
+  info.message = rank_text(rank_, world_) + ": " + info.message;
+  return Failure(std::move(info));
+}
+
+MeshLinks alone() {
+  MeshLinks links;
+  links.tcp.resize(1);
+  links.local.resize(1);
+  links.on_this_host = {true};
+  links.hosts = {0};
+  links.who = {who_am_i()};
+  links.job = os::random_nonce();
+  return links;
+}
+
+}  // namespace
+
+Result<MeshLinks> connect_mesh(Store* store, const MeshOptions& options, const Clock& clock) {
+  if (options.membership.world == 1) return alone();
+  QCCL_CHECK(store != nullptr);
+  auto poller = os::Poller::create();
+  if (!poller) return poller.failure();
+  KeySpace keys(*store, options.membership.job, options.membership.restart, clock);
+  return Mesh(std::move(*poller), keys, options, clock).connect();
+}
+
+}  // namespace qccl::bootstrap

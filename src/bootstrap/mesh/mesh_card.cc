@@ -1,0 +1,142 @@
+#include "bootstrap/mesh/mesh_card.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "bootstrap/store/fields.h"
+#include "os/net/interfaces.h"
+
+namespace qccl::bootstrap {
+namespace {
+
+constexpr std::size_t kMaxTextBytes = 80;  // an IPv6 address has 45, a boot id with a namespace 52
+
+constexpr const char* kLoopback = "127.0.0.1";
+
+bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
+
+const char* setting(TransportChoice choice) {
+  switch (choice) {
+    case TransportChoice::automatic: return "auto";
+    case TransportChoice::shm: return "shm";
+    case TransportChoice::tcp: return "tcp";
+  }
+  return "unknown";
+}
+
+void append_once(std::vector<std::string>& addresses, const std::string& address) {
+  const bool known = std::find(addresses.begin(), addresses.end(), address) != addresses.end();
+  if (!known && addresses.size() < kMaxCardAddresses) addresses.push_back(address);
+}
+
+Result<Addresses> filtered_addresses(const std::string& filter, const std::string& source) {
+  auto interfaces = os::list_interfaces(filter);
+  if (!interfaces) return interfaces.failure();
+  Addresses chosen;
+  for (const auto& interface : *interfaces) {
+    if (!interface.link_local) append_once(chosen.published, interface.address);
+  }
+  if (chosen.published.size() == 1) chosen.listen_on = chosen.published.front();
+  if (!chosen.published.empty()) return chosen;
+  std::string names;
+  if (auto all = os::list_interfaces(""); all.ok()) {
+    for (const auto& interface : *all) names += (names.empty() ? "" : ", ") + interface.name + " " + interface.address;
+  }
+  return Failure(
+      ErrorKind::invalid_argument,
+      fmt::format("{} is \"{}\" but no interface that is up passes it; there are: {}", source, filter, names));
+}
+
+}  // namespace
+
+std::string encode_card(const MeshCard& card) {
+  std::string bytes;
+  append_integer(bytes, card.wire_version);
+  append_integer(bytes, card.transport);
+  append_integer(bytes, card.first_cpu);
+  append_integer(bytes, card.port);
+  append_string(bytes, card.boot_id);
+  append_string(bytes, card.unix_name);
+  append_integer<std::uint64_t>(bytes, card.addresses.size());
+  for (const auto& address : card.addresses) append_string(bytes, address);
+  return bytes;
+}
+
+Result<MeshCard> decode_card(std::string_view bytes) {
+  FieldReader reader(bytes);
+  MeshCard card;
+  card.wire_version = reader.integer<std::uint32_t>();
+  card.transport = static_cast<TransportChoice>(reader.integer<std::uint8_t>());
+  card.first_cpu = reader.integer<std::uint32_t>();
+  card.port = reader.integer<std::uint16_t>();
+  card.boot_id = reader.string(kMaxTextBytes);
+  card.unix_name = reader.string(kMaxTextBytes);
+  const auto count = reader.count(kMaxCardAddresses);
+  for (std::uint64_t i = 0; i < count && reader.good(); ++i) card.addresses.push_back(reader.string(kMaxTextBytes));
+  const bool is_printable = printable(card.unix_name) == card.unix_name &&
+                            std::all_of(card.addresses.begin(), card.addresses.end(),
+                                        [](const std::string& address) { return printable(address) == address; });
+  if (reader.finished() && is_printable && card.transport <= TransportChoice::tcp) return card;
+  return Failure(
+      ErrorKind::corrupt_data,
+      "what it left in the store can't be read: it has another version of QCCL, or a stranger who reaches the "
+      "store wrote it");
+}
+
+bool same_host(const MeshCard& one, const MeshCard& other) {
+  return !one.boot_id.empty() && one.boot_id == other.boot_id;
+}
+
+Status check_card(const MeshCard& own, int rank, const MeshCard& other) {
+  if (other.wire_version != own.wire_version) {
+    return Failure(ErrorKind::unsupported, fmt::format("rank {} speaks wire version {}, this rank {}: install the same "
+                                                       "QCCL everywhere",
+                                                       rank, other.wire_version, own.wire_version));
+  }
+  if (other.transport != own.transport) {
+    return Failure(ErrorKind::invalid_argument,
+                   fmt::format("the transport is {} on rank {} but {} here: give all ranks the same (QCCL_TRANSPORT or "
+                               "InitOptions::transport)",
+                               setting(other.transport), rank, setting(own.transport)));
+  }
+  if (other.transport != TransportChoice::shm && (other.addresses.empty() || other.port == 0)) {
+    return Failure(ErrorKind::corrupt_data, fmt::format("rank {} gave no address", rank));
+  }
+  if (own.transport == TransportChoice::shm && !same_host(own, other)) {
+    return Failure(ErrorKind::unsupported,
+                   fmt::format("rank {} is on another host, which shared memory does not reach: set QCCL_TRANSPORT to "
+                               "auto",
+                               rank));
+  }
+  return {};
+}
+
+Result<Addresses> choose_addresses(const Membership& membership) {
+  const std::string& filter = membership.interface_filter;
+  if (!filter.empty()) return filtered_addresses(filter, membership.filter_source);
+  std::string towards_master;
+  if (!membership.master_address.empty()) {
+    auto address = os::local_address_towards(membership.master_address);
+    if (!address) return address.failure();
+    towards_master = *address;
+  }
+  Addresses chosen;
+  if (on_one_host(membership)) {
+    chosen.listen_on = towards_master.empty() ? kLoopback : towards_master;
+    chosen.published = {chosen.listen_on};
+    return chosen;
+  }
+  // A name that leads to loopback on its own host (Debian's 127.0.1.1) is of no use to others.
+  if (!towards_master.empty() && !is_loopback(towards_master)) chosen.published.push_back(towards_master);
+  auto interfaces = os::list_interfaces("");
+  if (!interfaces) return interfaces.failure();
+  for (const auto& interface : *interfaces) {
+    if (!interface.link_local && !interface.loopback) append_once(chosen.published, interface.address);
+  }
+  if (chosen.published.empty()) chosen.published.push_back(kLoopback);
+  return chosen;
+}
+
+}  // namespace qccl::bootstrap

@@ -1,0 +1,88 @@
+// The calling side of the mesh: connects to all lower ranks at once and tries again where that
+// fails, until told to stop.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "bootstrap/mesh/mesh_links.h"
+#include "os/net/poller.h"
+
+namespace qccl::bootstrap {
+
+// A rank to connect to. With a unix name it is tried there first.
+struct DialTarget {
+  int rank = -1;
+  std::string unix_name{};               // empty: not there
+  bool local_only = false;               // the unix socket or nothing
+  std::vector<std::string> addresses{};  // TCP, in this order
+  std::uint16_t port = 0;
+};
+
+class MeshDialler {
+ public:
+  // An address that does not answer gives way to the next; one that refuses all this long belongs
+  // to a process that has ended (it listened before we learnt of it).
+  static constexpr Nanoseconds kConnectLimit = std::chrono::seconds(3);
+  static constexpr Nanoseconds kHandshakeLimit = std::chrono::seconds(10);
+  static constexpr Nanoseconds kRefusedLimit = std::chrono::seconds(3);
+
+  // `own` is what this rank says of itself; its target is filled in. `poller` and `clock` outlive
+  // this.
+  MeshDialler(os::Poller& poller, const Clock& clock, const wire::Hello& own)
+      : poller_(poller), clock_(clock), own_(own) {}
+
+  void add(DialTarget target);
+  // Something happened at the descriptor of this rank.
+  Status ready(int rank, bool writable);
+  // Does what is due. PeerLost names a rank that has ended or can't be reached, Misuse one whose unix socket is
+  // another user's.
+  Status turn();
+  // When turn() has something to do.
+  TimePoint next_turn() const;
+  // Connections whose handshake is complete; with a unix socket in use, both of them.
+  std::vector<Link> take_links();
+  // Ranks not yet connected, with the last reason: "rank 1 at 10.0.0.1:4000: Connection refused".
+  std::vector<std::string> reasons() const;
+
+ private:
+  enum class Stage : std::uint8_t { resting, connecting, greeting };
+  struct Dial {
+    DialTarget target;
+    LinkKind leg = LinkKind::tcp;
+    Stage stage = Stage::resting;
+    os::Fd socket{};
+    HelloReader hello{};
+    TimePoint due{};  // resting: the next attempt; else the end of this one
+    Nanoseconds delay{};
+    std::size_t address = 0;          // the one to try, of target.addresses
+    bool other_than_refused = false;  // in this round of the addresses
+    std::optional<TimePoint> refused_since{};
+    ConfirmByte confirm = ConfirmByte::alone;
+    std::string reason{};
+  };
+
+  Status begin(Dial& dial);
+  Status begin_local(Dial& dial);
+  Status begin_tcp(Dial& dial);
+  Status greet(Dial& dial);
+  Status read_answer(Dial& dial);
+  Status finish(Dial& dial);
+  Status attempt_failed(Dial& dial, const std::string& reason, bool refused);
+  Status end_of_round(Dial& dial);
+  Failure gone(const Dial& dial) const;
+  Failure of_another_user(const Dial& dial, const ErrorInfo& cause) const;
+
+  os::Poller& poller_;
+  const Clock& clock_;
+  wire::Hello own_;
+  std::map<int, Dial> dials_;  // not yet connected, by rank
+  std::vector<Link> links_;
+};
+
+}  // namespace qccl::bootstrap

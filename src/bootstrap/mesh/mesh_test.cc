@@ -1,0 +1,333 @@
+// Whole start-ups: ranks are threads, everything else is real (store server, sockets of this host).
+#include "bootstrap/mesh/mesh.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <future>
+#include <random>
+#include <thread>
+
+#include "bootstrap/meeting/assembly.h"
+#include "bootstrap/meeting/outcome.h"
+#include "bootstrap/mesh/mesh_acceptor.h"
+#include "bootstrap/mesh/mesh_card.h"
+#include "bootstrap/store/key_space.h"
+#include "bootstrap/store/tcp_store.h"
+#include "bootstrap/store/tcp_store_server.h"
+#include "os/net/socket.h"
+#include "os/net/stream.h"
+
+namespace qccl::bootstrap {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const SteadyClock kClock;
+
+// 1000 connections with both ends in this process.
+void allow_many_descriptors() {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 8192);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+struct Rank {
+  int rank = 0;
+  int world = 2;
+  TransportChoice transport = TransportChoice::automatic;
+  milliseconds timeout = seconds(60);
+  std::string job = "job";
+  std::uint32_t restart = 0;
+};
+
+MeshOptions options_of(const Rank& rank, std::uint16_t port) {
+  MeshOptions options;
+  options.membership.rank = rank.rank;
+  options.membership.world = rank.world;
+  options.membership.master_address = "127.0.0.1";
+  options.membership.master_port = port;
+  options.membership.job = rank.job;
+  options.membership.restart = rank.restart;
+  options.transport = rank.transport;
+  options.place = os::address_text("at 127.0.0.1", port);
+  options.deadline = kClock.now() + rank.timeout;
+  options.timeout = rank.timeout;
+  return options;
+}
+
+// A store that others than the ranks may use as well.
+class Host {
+ public:
+  std::uint16_t port() const { return server_->port(); }
+  TcpStore client(Nanoseconds timeout = seconds(60)) const {
+    return TcpStore({.host = "127.0.0.1", .port = port(), .deadline = kClock.now() + timeout, .clock = &kClock});
+  }
+  // Blocks until `key` of the job "job" exists.
+  void await(const std::string& key) const {
+    ASSERT_TRUE(client().get("qccl/job/0/" + key, seconds(60)).has_value()) << key;
+  }
+  std::string value(const std::string& key) const { return *client().get("qccl/job/0/" + key, seconds(60)); }
+
+  Result<MeshLinks> connect(const Rank& rank) const {
+    auto store = client(rank.timeout);
+    return connect_mesh(&store, options_of(rank, port()), kClock);
+  }
+  std::future<Result<MeshLinks>> start(const Rank& rank) const {
+    return std::async(std::launch::async, [this, rank] { return connect(rank); });
+  }
+
+ private:
+  std::unique_ptr<TcpStoreServer> server_ = TcpStoreServer::start("127.0.0.1", 0).take_or_throw();
+};
+
+TimePoint soon() { return kClock.now() + seconds(60); }
+
+// Every rank tells every other its number over every connection, so that each end is known to be
+// where it belongs and to hold nothing left over.
+void expect_joined(std::vector<Result<MeshLinks>>& ranks, bool tcp, bool local) {
+  const auto each_pair = [&](auto&& action) {
+    for (std::size_t self = 0; self < ranks.size(); ++self) {
+      for (std::size_t peer = 0; peer < ranks.size(); ++peer) {
+        if (self == peer) continue;
+        if (tcp) action(ranks[self]->tcp[peer], self, peer);
+        if (local) action(ranks[self]->local[peer], self, peer);
+        EXPECT_EQ(ranks[self]->tcp[peer].valid(), tcp);
+        EXPECT_EQ(ranks[self]->local[peer].valid(), local);
+      }
+    }
+  };
+  each_pair([](os::Fd& socket, std::size_t self, std::size_t peer) {
+    ASSERT_TRUE(socket.valid()) << self << " to " << peer;
+    const auto number = static_cast<std::byte>(self);
+    os::write_exactly(socket, ConstBytes(&number, 1), soon(), kClock).take_or_throw();
+  });
+  each_pair([](os::Fd& socket, std::size_t, std::size_t peer) {
+    std::byte number{};
+    os::read_exactly(socket, Bytes(&number, 1), soon(), kClock).take_or_throw();
+    EXPECT_EQ(static_cast<std::size_t>(number), peer);
+    EXPECT_TRUE(os::read_some(socket.get(), Bytes(&number, 1)).would_block);
+  });
+  for (auto& rank : ranks) {
+    EXPECT_EQ(rank->job, ranks[0]->job);
+    EXPECT_EQ(rank->local_ranks, static_cast<int>(ranks.size()));
+    EXPECT_NE(rank->who[0].find("process "), std::string::npos);
+  }
+}
+
+std::vector<Result<MeshLinks>> results_of(std::vector<std::future<Result<MeshLinks>>> futures) {
+  std::vector<Result<MeshLinks>> results;
+  for (auto& future : futures) {
+    results.push_back(future.get());
+    if (!results.back()) throw Error(results.back().error());
+  }
+  return results;
+}
+
+void expect_failure(const Result<MeshLinks>& result, ErrorKind kind, const std::string& words) {
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().kind, kind) << result.error().message;
+  EXPECT_NE(result.error().message.find(words), std::string::npos) << result.error().message;
+}
+
+class MeshOfTransport : public testing::TestWithParam<TransportChoice> {};
+
+TEST_P(MeshOfTransport, joins_every_rank_with_every_other) {
+  const TransportChoice transport = GetParam();
+  for (int world = 1; world <= 8; ++world) {
+    Host host;
+    std::vector<std::future<Result<MeshLinks>>> futures;
+    for (int rank = 0; rank < world; ++rank) {
+      futures.push_back(host.start({.rank = rank, .world = world, .transport = transport}));
+    }
+    auto ranks = results_of(std::move(futures));
+    expect_joined(ranks, transport != TransportChoice::shm, transport != TransportChoice::tcp);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Mesh, MeshOfTransport,
+                         testing::Values(TransportChoice::automatic, TransportChoice::shm, TransportChoice::tcp));
+
+TEST(Mesh, a_rank_that_never_comes_is_named_with_the_time_and_the_address) {
+  Host host;
+  auto rank_0 = host.start({.rank = 0, .world = 4, .timeout = seconds(2)});
+  auto rank_1 = host.start({.rank = 1, .world = 4, .timeout = seconds(30)});
+  const std::string words = "ranks 2, 3 did not appear within 2.0 s at 127.0.0.1:" + std::to_string(host.port());
+  expect_failure(rank_0.get(), ErrorKind::deadline_exceeded, "rank 0 of 4: " + words);
+  expect_failure(rank_1.get(), ErrorKind::deadline_exceeded, "rank 1 of 4: rank 0 gave up: " + words);
+}
+
+// Leaves the card of a rank that listens but never dials or answers.
+struct Mute {
+  Mute(const Host& host, int rank, int world, bool listens) : store(host.client()) {
+    MeshCard card;
+    listener = os::listen_tcp("127.0.0.1", 0).take_or_throw();
+    card.port = os::local_port(listener).take_or_throw();
+    card.addresses = {"127.0.0.1"};
+    card.transport = TransportChoice::tcp;
+    if (!listens) listener.reset();
+    KeySpace keys(store, "job", 0, kClock);
+    assemble(keys, {rank, world, "the mute", encode_card(card), ""}, {&kClock, soon(), seconds(60)}).take_or_throw();
+  }
+  TcpStore store;
+  os::Fd listener;
+};
+
+TEST(Mesh, a_rank_that_came_but_does_not_connect_is_named) {
+  Host host;
+  auto rank_0 = host.start({.rank = 0, .transport = TransportChoice::tcp, .timeout = seconds(2)});
+  const Mute rank_1(host, 1, 2, true);
+  const auto result = rank_0.get();
+  expect_failure(result, ErrorKind::deadline_exceeded, "rank 0 of 2: not all ranks are connected after 2.0 s: rank 1");
+  EXPECT_NE(result.error().message.find("QCCL_SOCKET_IFNAME"), std::string::npos);
+  EXPECT_EQ(result.error().peer, 1);
+}
+
+TEST(Mesh, a_rank_that_came_but_does_not_answer_is_named_with_its_address) {
+  Host host;
+  auto rank_1 = host.start({.rank = 1, .transport = TransportChoice::tcp, .timeout = seconds(2)});
+  const Mute rank_0(host, 0, 2, true);
+  expect_failure(rank_1.get(), ErrorKind::deadline_exceeded, "rank 1 of 2: not all ranks are connected");
+}
+
+TEST(Mesh, a_rank_that_came_and_ended_is_peer_lost_long_before_the_deadline) {
+  Host host;
+  auto rank_1 = host.start({.rank = 1, .transport = TransportChoice::tcp, .timeout = seconds(60)});
+  const Mute rank_0(host, 0, 2, false);
+  expect_failure(rank_1.get(), ErrorKind::peer_lost, "rank 1 of 2: rank 0 can't be reached at 127.0.0.1:");
+}
+
+TEST(Mesh, one_ranks_failure_reaches_those_it_was_connected_to) {
+  Host host;
+  auto rank_1 = host.start({.rank = 1, .world = 3, .transport = TransportChoice::tcp, .timeout = seconds(60)});
+  auto rank_2 = host.start({.rank = 2, .world = 3, .transport = TransportChoice::tcp, .timeout = seconds(2)});
+  const Mute rank_0(host, 0, 3, true);
+  expect_failure(rank_2.get(), ErrorKind::deadline_exceeded, "rank 2 of 3: not all ranks are connected after 2.0 s");
+  expect_failure(rank_1.get(), ErrorKind::peer_lost, "rank 1 of 3: the job can't start: rank 2 of 3: not all ranks");
+  EXPECT_TRUE(host.value("1/failure").starts_with("rank 2 of 3: not all ranks"));
+}
+
+TEST(Mesh, one_ranks_failure_reaches_those_it_was_not_connected_to) {
+  Host host;
+  auto rank_0 = host.start({.rank = 0, .transport = TransportChoice::tcp, .timeout = seconds(60)});
+  Mute rank_1(host, 1, 2, true);
+  KeySpace keys(rank_1.store, "job", 0, kClock);
+  report_failure(keys, 1, Failure(ErrorKind::unsupported, "rank 1 of 2:\nno luck").info());
+  expect_failure(rank_0.get(), ErrorKind::peer_lost,
+                 "rank 0 of 2: the job can't start: rank 1 of 2: no luck (read in the store at 127.0.0.1:" +
+                     std::to_string(host.port()) + ", where a stranger who reaches it can write, too)");
+}
+
+TEST(Mesh, a_second_process_of_a_rank_fails_and_the_job_goes_on) {
+  Host host;
+  std::vector<std::future<Result<MeshLinks>>> futures;
+  futures.push_back(host.start({.rank = 0, .world = 3}));
+  futures.push_back(host.start({.rank = 1, .world = 3}));
+  host.await("1/card/1");
+  expect_failure(host.connect({.rank = 1, .world = 3}), ErrorKind::misuse, "is rank 1 of this job too");
+  futures.push_back(host.start({.rank = 2, .world = 3}));
+  auto ranks = results_of(std::move(futures));
+  expect_joined(ranks, true, true);
+}
+
+TEST(Mesh, two_jobs_on_one_store_do_not_meet) {
+  Host host;
+  std::vector<std::future<Result<MeshLinks>>> futures[2];
+  for (int rank = 0; rank < 3; ++rank) {
+    futures[0].push_back(host.start({.rank = rank, .world = 3, .job = "one"}));
+    futures[1].push_back(host.start({.rank = rank, .world = 3, .job = "other"}));
+  }
+  auto one = results_of(std::move(futures[0])), other = results_of(std::move(futures[1]));
+  EXPECT_NE(one[0]->job, other[0]->job);
+  expect_joined(one, true, true);
+  expect_joined(other, true, true);
+}
+
+// As on torchrun's store: nothing is deleted between attempts and restarts.
+TEST(Mesh, attempts_and_restarts_on_one_store_connect_to_the_living) {
+  Host host;
+  for (const std::uint32_t restart : {0u, 0u, 1u}) {
+    std::vector<std::future<Result<MeshLinks>>> futures;
+    for (int rank = 0; rank < 2; ++rank) futures.push_back(host.start({.rank = rank, .restart = restart}));
+    auto ranks = results_of(std::move(futures));
+    expect_joined(ranks, true, true);
+  }
+}
+
+TEST(Mesh, different_transports_are_an_error_on_both_sides) {
+  Host host;
+  auto rank_0 = host.start({.rank = 0, .transport = TransportChoice::tcp});
+  expect_failure(host.connect({.rank = 1, .transport = TransportChoice::automatic}), ErrorKind::invalid_argument,
+                 "rank 1 of 2: the transport is tcp on rank 0 but auto here");
+  expect_failure(rank_0.get(), ErrorKind::invalid_argument,
+                 "rank 0 of 2: the transport is auto on rank 1 but tcp here");
+}
+
+TEST(Mesh, a_filter_that_no_interface_passes_lists_what_there_is) {
+  Host host;
+  auto options = options_of({.rank = 0}, host.port());
+  options.membership.interface_filter = "=nosuch0";
+  options.membership.filter_source = "QCCL_SOCKET_IFNAME";
+  auto store = host.client();
+  const auto result = connect_mesh(&store, options, kClock);
+  expect_failure(result, ErrorKind::invalid_argument, "QCCL_SOCKET_IFNAME is \"=nosuch0\"");
+  EXPECT_NE(result.error().message.find("lo 127.0.0.1"), std::string::npos) << result.error().message;
+}
+
+// A crowd that connects and says nothing, half of a Hello, or nonsense.
+class Crowd {
+ public:
+  void besiege(std::uint16_t port, int count) {
+    for (int i = 0; i < count; ++i) add(os::connect_tcp("127.0.0.1", port, soon(), kClock).take_or_throw());
+  }
+  void besiege(const std::string& unix_name, int count) {
+    for (int i = 0; i < count;) {
+      auto socket = os::connect_unix_abstract(unix_name);
+      if (!socket) continue;  // its queue is full until the rank has looked
+      add(std::move(*socket));
+      ++i;
+    }
+  }
+
+ private:
+  void add(os::Fd socket) {
+    std::array<std::byte, 200> bytes;
+    for (auto& byte : bytes) byte = static_cast<std::byte>(random_());
+    wire::encode_hello({.rank = 2, .target = 0, .world = 3, .job = random_()}, bytes.data());
+    const std::size_t lengths[] = {0, 0, 0, 5, 32, 63, 64, 200};
+    const std::size_t length = lengths[sockets_.size() % std::size(lengths)];
+    if (sockets_.size() % 2 == 0) bytes[0] = std::byte{0};
+    if (length != 0) static_cast<void>(os::write_some(socket.get(), ConstBytes(bytes).first(length)));
+    sockets_.push_back(std::move(socket));
+  }
+
+  std::mt19937_64 random_{20261121};
+  std::vector<os::Fd> sockets_;
+};
+
+// While the last rank is late, strangers come to the store and to both doors of rank 1.
+TEST(Mesh, a_thousand_strangers_at_every_door_disturb_nothing) {
+  allow_many_descriptors();
+  Host host;
+  std::vector<std::future<Result<MeshLinks>>> futures;
+  for (int rank = 0; rank < 2; ++rank) futures.push_back(host.start({.rank = rank, .world = 3}));
+  host.await("1/card/1");
+  Crowd crowd;
+  crowd.besiege(host.port(), 1000);
+
+  const auto record = decode_record(host.value("1/card/1")).take_or_throw();
+  const MeshCard card = decode_card(record.card).take_or_throw();
+  std::thread at_tcp([&] { Crowd().besiege(card.port, 1000); });
+  Crowd at_local;
+  at_local.besiege(card.unix_name, 900);
+  at_tcp.join();
+  futures.push_back(host.start({.rank = 2, .world = 3}));
+  auto ranks = results_of(std::move(futures));
+  expect_joined(ranks, true, true);
+}
+
+}  // namespace
+}  // namespace qccl::bootstrap

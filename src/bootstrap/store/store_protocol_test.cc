@@ -1,0 +1,108 @@
+#include "bootstrap/store/store_protocol.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "bootstrap/store/fields.h"
+
+namespace qccl::bootstrap {
+namespace {
+
+using namespace std::string_literals;
+
+std::string encoded(const Request& request) {
+  std::string bytes;
+  append_request(bytes, request);
+  return bytes;
+}
+
+TEST(StoreProtocol, requests_have_torchs_bytes) {
+  EXPECT_EQ(encoded({.query = Query::validate, .number = kStoreMagic}), "\x00\xCE\xF7\x85\x3C"s);
+  EXPECT_EQ(encoded({.query = Query::set, .keys = {"/a"}, .value = "xyz"}),
+            "\x01\x02\0\0\0\0\0\0\0/a\x03\0\0\0\0\0\0\0xyz"s);
+  EXPECT_EQ(encoded({.query = Query::get, .keys = {"/a"}}), "\x03\x02\0\0\0\0\0\0\0/a"s);
+  EXPECT_EQ(encoded({.query = Query::add, .keys = {"/n"}, .number = -2}),
+            "\x04\x02\0\0\0\0\0\0\0/n\xFE\xFF\xFF\xFF\xFF\xFF\xFF\xFF"s);
+  EXPECT_EQ(encoded({.query = Query::check, .keys = {"/a"}}), "\x05\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/a"s);
+  EXPECT_EQ(encoded({.query = Query::wait, .keys = {"/a", "/b"}}),
+            "\x06\x02\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/a\x02\0\0\0\0\0\0\0/b"s);
+  EXPECT_EQ(encoded({.query = Query::cancel_wait}), "\x0C"s);
+  EXPECT_EQ(encoded({.query = Query::ping, .number = 7}), "\x0D\x07\0\0\0"s);
+}
+
+const std::vector<Request>& samples() {
+  static const std::vector<Request> all = {
+      {.query = Query::validate, .number = kStoreMagic},
+      {.query = Query::set, .keys = {"/key"}, .value = "value\0with zero"s},
+      {.query = Query::set, .keys = {"/" + std::string(kMaxKeyBytes - 1, 'k')}, .value = ""},
+      {.query = Query::get, .keys = {"/key"}},
+      {.query = Query::add, .keys = {"/n"}, .number = -5},
+      {.query = Query::check, .keys = {"/a"}},
+      {.query = Query::wait, .keys = {"/a", "/b", "/c"}},
+      {.query = Query::cancel_wait},
+      {.query = Query::ping, .number = 0xFFFFFFFF},
+  };
+  return all;
+}
+
+TEST(StoreProtocol, every_request_comes_back_and_leaves_the_rest) {
+  for (const Request& request : samples()) {
+    const std::string bytes = encoded(request);
+    auto parsed = parse_request(bytes + "rest");
+    ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+    EXPECT_EQ(parsed->bytes, bytes.size());
+    EXPECT_EQ(parsed->request.query, request.query);
+    EXPECT_EQ(parsed->request.keys, request.keys);
+    EXPECT_EQ(parsed->request.value, request.value);
+    EXPECT_EQ(parsed->request.number, request.number);
+  }
+}
+
+TEST(StoreProtocol, every_prefix_is_incomplete) {
+  for (const Request& request : samples()) {
+    const std::string bytes = encoded(request);
+    for (std::size_t length = 0; length < bytes.size(); ++length) {
+      auto parsed = parse_request(std::string_view(bytes).substr(0, length));
+      ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+      ASSERT_EQ(parsed->bytes, 0u) << "query " << static_cast<int>(request.query) << " cut at " << length;
+    }
+  }
+}
+
+void expect_corrupt(std::string_view bytes) {
+  auto parsed = parse_request(bytes);
+  ASSERT_FALSE(parsed.ok());
+  EXPECT_EQ(parsed.error().kind, ErrorKind::corrupt_data);
+}
+
+TEST(StoreProtocol, lengths_beyond_the_limits_are_refused_before_their_bytes_arrive) {
+  std::string key_too_long("\x03", 1), value_too_long("\x01", 1), keys_too_many("\x06", 1);
+  append_integer<std::uint64_t>(key_too_long, kMaxKeyBytes + 1);
+  append_string(value_too_long, "/key");
+  append_integer<std::uint64_t>(value_too_long, kMaxValueBytes + 1);
+  append_integer<std::uint64_t>(keys_too_many, kMaxKeysPerQuery + 1);
+  expect_corrupt(key_too_long);
+  expect_corrupt(value_too_long);
+  expect_corrupt(keys_too_many);
+}
+
+TEST(StoreProtocol, unknown_queries_are_refused) {
+  expect_corrupt("\x02");
+  expect_corrupt("GET / HTTP/1.1\r\n\r\n");
+  expect_corrupt("\xFF");
+}
+
+TEST(StoreProtocol, random_bytes_never_read_outside) {
+  std::mt19937_64 random(20261121);
+  for (int round = 0; round < 20000; ++round) {
+    std::string bytes(random() % 40, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random() % 4 == 0 ? random() : random() % 14);
+    auto parsed = parse_request(bytes);
+    if (!parsed.ok()) continue;
+    EXPECT_LE(parsed->bytes, bytes.size());
+  }
+}
+
+}  // namespace
+}  // namespace qccl::bootstrap

@@ -1,0 +1,101 @@
+#include "bootstrap/store/store_state.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+namespace qccl::bootstrap {
+namespace {
+
+constexpr std::size_t kEntryCost = 128;  // a map node with two strings
+
+std::optional<std::int64_t> parse_decimal(const std::string& text) {
+  std::int64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+Status StoreState::set(const std::string& key, std::string value) {
+  const auto found = values_.find(key);
+  const bool is_new = found == values_.end();
+  const std::size_t added = value.size() + (is_new ? key.size() + kEntryCost : 0);
+  const std::size_t freed = is_new ? 0 : found->second->size();
+  if (bytes_ - freed + added > kMaxBytes) {
+    return Failure(ErrorKind::resource_exhausted, "the store is full (" + std::to_string(kMaxBytes) + " bytes)");
+  }
+  bytes_ = bytes_ - freed + added;
+  values_.insert_or_assign(key, std::make_shared<const std::string>(std::move(value)));
+  if (is_new) release_waiters_of(key);
+  return {};
+}
+
+StoreState::Value StoreState::get(const std::string& key) const {
+  const auto found = values_.find(key);
+  return found == values_.end() ? nullptr : found->second;
+}
+
+Result<std::int64_t> StoreState::add(const std::string& key, std::int64_t delta) {
+  std::int64_t sum = delta;
+  if (const auto old = get(key)) {
+    const auto number = parse_decimal(*old);
+    if (!number || __builtin_add_overflow(*number, delta, &sum)) {
+      return Failure(ErrorKind::corrupt_data, "can't add to store key \"" + key + "\"");
+    }
+  }
+  QCCL_TRY(set(key, std::to_string(sum)));
+  return sum;
+}
+
+bool StoreState::has_all(const std::vector<std::string>& keys) const {
+  return std::all_of(keys.begin(), keys.end(), [&](const std::string& key) { return has(key); });
+}
+
+bool StoreState::wait(Waiter waiter, const std::vector<std::string>& keys) {
+  cancel(waiter);
+  for (const std::string& key : keys) {
+    if (has(key)) continue;
+    lacking_[waiter].insert(key);
+    waiters_of_[key].insert(waiter);
+  }
+  return lacking_.contains(waiter);
+}
+
+void StoreState::cancel(Waiter waiter) {
+  std::erase(released_, waiter);
+  const auto found = lacking_.find(waiter);
+  if (found == lacking_.end()) return;
+  for (const std::string& key : found->second) {
+    const auto waiters = waiters_of_.find(key);
+    waiters->second.erase(waiter);
+    if (waiters->second.empty()) waiters_of_.erase(waiters);
+  }
+  lacking_.erase(found);
+}
+
+void StoreState::release_waiters_of(const std::string& key) {
+  const auto found = waiters_of_.find(key);
+  if (found == waiters_of_.end()) return;
+  for (const Waiter waiter : found->second) {
+    auto& lacking = lacking_[waiter];
+    lacking.erase(key);
+    if (!lacking.empty()) continue;
+    lacking_.erase(waiter);
+    released_.push_back(waiter);
+  }
+  waiters_of_.erase(found);
+}
+
+std::vector<StoreState::Waiter> StoreState::take_released() { return std::exchange(released_, {}); }
+
+std::vector<StoreState::Waiter> StoreState::waiting() const {
+  std::vector<Waiter> all;
+  for (const auto& [waiter, keys] : lacking_) all.push_back(waiter);
+  return all;
+}
+
+}  // namespace qccl::bootstrap

@@ -1,0 +1,52 @@
+// What the embedded store holds: keys and values, and who waits for keys that do not exist yet.
+// No sockets and no threads here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace qccl::bootstrap {
+
+class StoreState {
+ public:
+  using Waiter = std::uint64_t;
+  // Null: none. Who still sends a value that is written anew keeps the old one.
+  using Value = std::shared_ptr<const std::string>;
+
+  // Limit of all keys and values together, with what keeping them costs.
+  static constexpr std::size_t kMaxBytes = 64 * 1024 * 1024;
+
+  // ResourceExhausted when full. The state is as before.
+  Status set(const std::string& key, std::string value);
+  Value get(const std::string& key) const;
+  bool has(const std::string& key) const { return values_.contains(key); }
+  // The new sum. CorruptData if the value is no decimal number or the sum leaves 64 bits.
+  Result<std::int64_t> add(const std::string& key, std::int64_t delta);
+  bool has_all(const std::vector<std::string>& keys) const;
+
+  // Remembers that `waiter` waits for `keys`, in place of what it waited for before, unless all
+  // exist: then false.
+  bool wait(Waiter waiter, const std::vector<std::string>& keys);
+  void cancel(Waiter waiter);
+  // Those whose keys have all come to exist, each once.
+  std::vector<Waiter> take_released();
+  std::vector<Waiter> waiting() const;
+
+ private:
+  void release_waiters_of(const std::string& key);
+
+  std::map<std::string, Value> values_;
+  std::size_t bytes_ = 0;
+  std::map<Waiter, std::set<std::string>> lacking_;     // keys each waiter still lacks
+  std::map<std::string, std::set<Waiter>> waiters_of_;  // the same, by key
+  std::vector<Waiter> released_;
+};
+
+}  // namespace qccl::bootstrap

@@ -1,0 +1,78 @@
+#include "bootstrap/store/store_state.h"
+
+#include <gtest/gtest.h>
+
+namespace qccl::bootstrap {
+namespace {
+
+using Waiters = std::vector<StoreState::Waiter>;
+
+TEST(StoreState, set_overwrites_and_get_finds) {
+  StoreState state;
+  EXPECT_EQ(state.get("a"), nullptr);
+  ASSERT_TRUE(state.set("a", "1").ok());
+  ASSERT_TRUE(state.set("a", "two").ok());
+  EXPECT_EQ(*state.get("a"), "two");
+}
+
+TEST(StoreState, add_counts_from_zero_in_decimal) {
+  StoreState state;
+  EXPECT_EQ(*state.add("n", 5), 5);
+  EXPECT_EQ(*state.add("n", -7), -2);
+  EXPECT_EQ(*state.get("n"), "-2");
+}
+
+TEST(StoreState, add_refuses_text_and_overflow_and_changes_nothing) {
+  StoreState state;
+  ASSERT_TRUE(state.set("text", "12x").ok());
+  EXPECT_EQ(state.add("text", 1).error().kind, ErrorKind::corrupt_data);
+  EXPECT_EQ(*state.add("big", INT64_MAX), INT64_MAX);
+  EXPECT_EQ(state.add("big", 1).error().kind, ErrorKind::corrupt_data);
+  EXPECT_EQ(*state.add("big", 0), INT64_MAX);
+}
+
+TEST(StoreState, a_waiter_is_released_once_by_the_last_of_its_keys) {
+  StoreState state;
+  EXPECT_TRUE(state.wait(1, {"a", "b"}));
+  ASSERT_TRUE(state.set("b", "").ok());
+  EXPECT_EQ(state.take_released(), Waiters());
+  ASSERT_TRUE(state.add("a", 0).ok());
+  EXPECT_EQ(state.take_released(), Waiters{1});
+  ASSERT_TRUE(state.set("a", "again").ok());
+  EXPECT_EQ(state.take_released(), Waiters());
+}
+
+TEST(StoreState, who_waits_for_what_exists_does_not_wait) {
+  StoreState state;
+  ASSERT_TRUE(state.set("a", "").ok());
+  EXPECT_FALSE(state.wait(1, {"a"}));
+  EXPECT_FALSE(state.wait(1, {}));
+  EXPECT_EQ(state.waiting(), Waiters());
+}
+
+TEST(StoreState, a_cancelled_waiter_is_never_released) {
+  StoreState state;
+  EXPECT_TRUE(state.wait(1, {"a"}));
+  EXPECT_TRUE(state.wait(2, {"a"}));
+  EXPECT_TRUE(state.wait(3, {"a"}));
+  state.cancel(1);
+  EXPECT_EQ(state.waiting(), (Waiters{2, 3}));
+  ASSERT_TRUE(state.set("a", "").ok());
+  state.cancel(3);
+  EXPECT_EQ(state.take_released(), Waiters{2});
+}
+
+TEST(StoreState, a_full_store_refuses_and_keeps_what_it_has) {
+  StoreState state;
+  const std::string megabyte(1024 * 1024, 'x');
+  int stored = 0;
+  while (state.set("key" + std::to_string(stored), megabyte).ok()) ++stored;
+  EXPECT_EQ(stored, 63);
+  EXPECT_TRUE(state.has("key0"));
+  EXPECT_TRUE(state.set("key0", "").ok());
+  EXPECT_TRUE(state.set("another", megabyte).ok());
+  EXPECT_EQ(state.set("one more", megabyte).error().kind, ErrorKind::resource_exhausted);
+}
+
+}  // namespace
+}  // namespace qccl::bootstrap

@@ -1,0 +1,218 @@
+#include "bootstrap/store/tcp_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "bootstrap/meeting/words.h"
+#include "os/net/socket.h"
+#include "os/thread.h"
+
+namespace qccl::bootstrap {
+namespace {
+
+constexpr Nanoseconds kIntroductionLimit = std::chrono::seconds(10);
+constexpr Nanoseconds kFirstRetryDelay = std::chrono::milliseconds(5);
+constexpr Nanoseconds kLastRetryDelay = std::chrono::milliseconds(250);
+// So that what a failing rank still has to tell the others gets through after its deadline.
+constexpr Nanoseconds kLastWordLimit = std::chrono::seconds(1);
+constexpr std::size_t kMaxAnswerBytes = 16 * kMaxValueBytes;
+
+Status check_sizes(const std::string& key, std::size_t value_bytes) {
+  if (wire_key(key).size() <= kMaxKeyBytes && value_bytes <= kMaxValueBytes) return {};
+  return Failure(ErrorKind::invalid_argument, "store key of " + std::to_string(key.size()) + " bytes with a value of " +
+                                                  std::to_string(value_bytes) + ": at most " +
+                                                  std::to_string(kMaxKeyBytes - 1) + " and " +
+                                                  std::to_string(kMaxValueBytes));
+}
+
+}  // namespace
+
+TcpStore::TcpStore(TcpStoreOptions options) : options_(std::move(options)), connect_deadline_(options_.deadline) {}
+
+TcpStore::TcpStore(TcpStoreOptions options, os::Fd connected) : TcpStore(std::move(options)) {
+  socket_ = std::move(connected);
+  was_connected_ = true;
+}
+
+std::string TcpStore::place() const {
+  if (!options_.socket.empty()) return "the store at unix socket @" + options_.socket;
+  return "the store at " + os::address_text(options_.host, options_.port);
+}
+
+TimePoint TcpStore::answer_deadline() const {
+  return std::max(options_.deadline, saturating_add(options_.clock->now(), kLastWordLimit));
+}
+
+Failure TcpStore::not_reached(const ErrorInfo& cause, Nanoseconds waited) const {
+  ErrorInfo info;
+  info.os_error = cause.os_error;
+  const std::string reason = " within " + seconds_text(waited) + " (" + cause.message + ")";
+  if (was_connected_) {
+    info.kind = ErrorKind::peer_lost;
+    info.message = place() + " vanished and did not come back" + reason +
+                   ": rank 0, or the launcher that serves it, has ended; its output says why";
+  } else {
+    info.kind = cause.kind == ErrorKind::invalid_argument ? cause.kind : ErrorKind::deadline_exceeded;
+    info.message = "can't reach " + place() + reason + ": is rank 0 running? ";
+    info.message += options_.socket.empty() ? "Check MASTER_ADDR, MASTER_PORT and firewalls in between"
+                                            : "Ranks in containers of their own need MASTER_ADDR and MASTER_PORT";
+  }
+  return Failure(std::move(info));
+}
+
+// The connection is of no use any more.
+Failure TcpStore::lost(const ErrorInfo& cause) {
+  socket_.reset();
+  if (has_left_something_) {
+    connect_deadline_ = std::min(options_.deadline, saturating_add(options_.clock->now(), kVanishedLimit));
+  }
+  ErrorInfo info;
+  info.kind = cause.kind == ErrorKind::deadline_exceeded ? cause.kind : ErrorKind::peer_lost;
+  info.os_error = cause.os_error;
+  info.message = "lost " + place() + ": " + cause.message;
+  return Failure(std::move(info));
+}
+
+// Tries again until the deadline if nobody listens: rank 0 may start later.
+Result<os::Fd> TcpStore::dial() const {
+  const Clock& clock = *options_.clock;
+  if (options_.socket.empty()) {
+    return os::connect_tcp(options_.host, options_.port, connect_deadline_, clock, os::IfRefused::retry);
+  }
+  for (Nanoseconds delay = kFirstRetryDelay;; delay = std::min(2 * delay, kLastRetryDelay)) {
+    auto socket = os::connect_unix_abstract(options_.socket);
+    if (socket) {
+      if (const Status same = os::check_same_user(*socket); !same.ok()) {
+        return Failure(ErrorKind::invalid_argument, same.error().message);
+      }
+      return socket;
+    }
+    const Nanoseconds left = connect_deadline_ - clock.now();
+    if (left <= Nanoseconds::zero()) return socket;
+    os::pause(std::min(delay, left));
+  }
+}
+
+Status TcpStore::connect() {
+  if (socket_.valid()) return {};
+  const Clock& clock = *options_.clock;
+  const TimePoint start = clock.now();
+  for (Nanoseconds delay = kFirstRetryDelay;; delay = std::min(2 * delay, kLastRetryDelay)) {
+    auto fd = dial();
+    if (!fd) return not_reached(fd.error(), clock.now() - start);
+    socket_ = std::move(*fd);
+    const auto introduced = introduce(std::min(connect_deadline_, clock.now() + kIntroductionLimit));
+    if (introduced.ok()) break;
+    socket_.reset();
+    const Nanoseconds left = connect_deadline_ - clock.now();
+    if (left <= Nanoseconds::zero()) return not_reached(introduced.error(), clock.now() - start);
+    os::pause(std::min(delay, left));
+  }
+  was_connected_ = true;
+  connect_deadline_ = options_.deadline;
+  return {};
+}
+
+// A check for any key, because validation itself has no answer: only after one do we know that
+// the server has not dropped us among a crowd of strangers.
+Status TcpStore::introduce(TimePoint deadline) {
+  std::string bytes;
+  append_request(bytes, {.query = Query::validate, .number = kStoreMagic});
+  append_request(bytes, {.query = Query::check, .keys = {wire_key("qccl")}});
+  QCCL_TRY(os::write_exactly(socket_, std::as_bytes(std::span(bytes)), deadline, *options_.clock));
+  std::byte answer;
+  return os::read_exactly(socket_, Bytes(&answer, 1), deadline, *options_.clock);
+}
+
+Status TcpStore::send(const Request& request) {
+  QCCL_TRY(connect());
+  std::string bytes;
+  append_request(bytes, request);
+  const auto sent = os::write_exactly(socket_, std::as_bytes(std::span(bytes)), answer_deadline(), *options_.clock);
+  if (!sent.ok()) return lost(sent.error());
+  return {};
+}
+
+Status TcpStore::receive(Bytes target, TimePoint deadline) {
+  const auto got = os::read_exactly(socket_, target, deadline, *options_.clock);
+  if (!got.ok()) return lost(got.error());
+  return {};
+}
+
+template <class T>
+Result<T> TcpStore::receive_integer(TimePoint deadline) {
+  std::byte bytes[sizeof(T)];
+  QCCL_TRY(receive(bytes, deadline));
+  return load<T>(bytes);
+}
+
+Result<std::string> TcpStore::receive_string() {
+  const TimePoint deadline = answer_deadline();
+  auto bytes = receive_integer<std::uint64_t>(deadline);
+  if (!bytes) return bytes.failure();
+  if (*bytes > kMaxAnswerBytes) {
+    return lost(Failure(ErrorKind::corrupt_data, "it sent a value of " + std::to_string(*bytes) + " bytes").info());
+  }
+  std::string text(static_cast<std::size_t>(*bytes), '\0');
+  if (text.empty()) return text;
+  QCCL_TRY(receive(std::as_writable_bytes(std::span(text)), deadline));
+  return text;
+}
+
+// True once the key exists, false if it does not by the deadline.
+Result<bool> TcpStore::wait_for(const std::string& key, TimePoint deadline) {
+  const bool only_look = deadline <= options_.clock->now();
+  QCCL_TRY(send({.query = only_look ? Query::check : Query::wait, .keys = {key}}));
+  if (!only_look) {
+    auto ready = os::wait_ready(socket_, os::Direction::read, deadline, *options_.clock);
+    if (!ready) return lost(ready.error());
+    if (!*ready) return cancel_wait();
+  }
+  auto answer = receive_integer<std::uint8_t>(answer_deadline());
+  if (!answer) return answer.failure();
+  if (*answer != kServerEnds) return *answer == kReady;
+  Failure ended = lost(Failure(ErrorKind::peer_lost, "it ends in good order").info());
+  connect_deadline_ = options_.deadline;
+  return ended;
+}
+
+// The key may have come up in the last moment: then that answer precedes the cancellation's.
+Result<bool> TcpStore::cancel_wait() {
+  QCCL_TRY(send({.query = Query::cancel_wait}));
+  auto answer = receive_integer<std::uint8_t>(answer_deadline());
+  if (!answer || *answer != kReady) return answer.ok() ? Result<bool>(false) : answer.failure();
+  auto cancelled = receive_integer<std::uint8_t>(answer_deadline());
+  if (!cancelled) return cancelled.failure();
+  return true;
+}
+
+Result<std::optional<std::string>> TcpStore::try_get(const std::string& key, std::chrono::milliseconds timeout) {
+  QCCL_TRY(check_sizes(key, 0));
+  QCCL_TRY(connect());
+  const TimePoint deadline = std::min(options_.deadline, saturating_add(options_.clock->now(), timeout));
+  auto there = wait_for(wire_key(key), deadline);
+  if (!there) return there.failure();
+  if (!*there) return std::optional<std::string>();
+  QCCL_TRY(send({.query = Query::get, .keys = {wire_key(key)}}));
+  auto value = receive_string();
+  if (!value) return value.failure();
+  return std::optional<std::string>(std::move(*value));
+}
+
+std::optional<std::string> TcpStore::get(const std::string& key, std::chrono::milliseconds timeout) {
+  return try_get(key, timeout).take_or_throw();
+}
+
+void TcpStore::set(const std::string& key, const std::string& value) {
+  check_sizes(key, value.size()).take_or_throw();
+  send({.query = Query::set, .keys = {wire_key(key)}, .value = value}).take_or_throw();
+  has_left_something_ = true;
+}
+
+std::int64_t TcpStore::add(const std::string& key, std::int64_t delta) {
+  check_sizes(key, 0).take_or_throw();
+  send({.query = Query::add, .keys = {wire_key(key)}, .number = delta}).take_or_throw();
+  return receive_integer<std::int64_t>(answer_deadline()).take_or_throw();
+}
+
+}  // namespace qccl::bootstrap

@@ -1,0 +1,498 @@
+// The embedded server and its client, over real sockets of this host.
+#include "bootstrap/store/tcp_store.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <fstream>
+#include <future>
+#include <random>
+#include <thread>
+
+#include "bootstrap/meeting/outcome.h"
+#include "bootstrap/store/tcp_store_server.h"
+#include "os/net/socket.h"
+#include "os/net/stream.h"
+#include "os/process.h"
+#include "os/test_user.h"
+
+namespace qccl::bootstrap {
+namespace {
+
+using namespace std::string_literals;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const SteadyClock kClock;
+
+TimePoint soon(Nanoseconds duration = seconds(20)) { return kClock.now() + duration; }
+
+std::unique_ptr<TcpStoreServer> start_server(std::uint16_t port = 0) {
+  return TcpStoreServer::start("127.0.0.1", port).take_or_throw();
+}
+
+TcpStore client_of(const TcpStoreServer& server, Nanoseconds timeout = seconds(20)) {
+  return TcpStore({.host = "127.0.0.1", .port = server.port(), .deadline = soon(timeout), .clock = &kClock});
+}
+
+// A connection that speaks in bytes.
+class RawClient {
+ public:
+  explicit RawClient(const TcpStoreServer& server)
+      : fd_(os::connect_tcp("127.0.0.1", server.port(), soon(), kClock).take_or_throw()) {}
+  explicit RawClient(os::Fd fd) : fd_(std::move(fd)) {}
+
+  void send(const std::string& bytes) {
+    os::write_exactly(fd_, std::as_bytes(std::span(bytes)), soon(), kClock).take_or_throw();
+  }
+  std::string receive(std::size_t bytes) {
+    std::string text(bytes, '\0');
+    os::read_exactly(fd_, std::as_writable_bytes(std::span(text)), soon(), kClock).take_or_throw();
+    return text;
+  }
+  // Blocks until the server has closed the connection; true if it sent nothing before.
+  bool is_dropped() {
+    std::byte byte;
+    os::wait_ready(fd_, os::Direction::read, soon(), kClock).take_or_throw();
+    return os::read_some(fd_.get(), Bytes(&byte, 1)).lost();
+  }
+
+ private:
+  os::Fd fd_;
+};
+
+ErrorKind kind_of_failure(auto&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.kind();
+  }
+  ADD_FAILURE() << "did not throw";
+  return ErrorKind::misuse;
+}
+
+const std::string kIntroduction = "\x00\xCE\xF7\x85\x3C"s;
+
+TEST(TcpStoreServer, answers_byte_for_byte_as_torchs) {
+  auto server = start_server();
+  RawClient client(*server);
+  client.send(kIntroduction);
+  client.send("\x01\x02\0\0\0\0\0\0\0/a\x03\0\0\0\0\0\0\0xyz"s);
+  client.send("\x06\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/a"s);
+  EXPECT_EQ(client.receive(1), "\0"s);
+  client.send("\x03\x02\0\0\0\0\0\0\0/a"s);
+  EXPECT_EQ(client.receive(11), "\x03\0\0\0\0\0\0\0xyz"s);
+  client.send("\x04\x02\0\0\0\0\0\0\0/n\xFE\xFF\xFF\xFF\xFF\xFF\xFF\xFF"s);
+  EXPECT_EQ(client.receive(8), "\xFE\xFF\xFF\xFF\xFF\xFF\xFF\xFF"s);
+  client.send("\x03\x02\0\0\0\0\0\0\0/n"s);
+  EXPECT_EQ(client.receive(10), "\x02\0\0\0\0\0\0\0-2"s);
+  client.send("\x05\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/a\x05\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/b"s);
+  EXPECT_EQ(client.receive(2), "\0\1"s);
+  client.send("\x06\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/b\x0C"s);
+  EXPECT_EQ(client.receive(1), "\1"s);
+  client.send("\x0D\x2A\0\0\0"s);
+  EXPECT_EQ(client.receive(4), "\x2A\0\0\0"s);
+}
+
+TEST(TcpStoreServer, takes_requests_in_single_bytes) {
+  auto server = start_server();
+  RawClient client(*server);
+  for (const char byte : kIntroduction + "\x04\x02\0\0\0\0\0\0\0/n\x07\0\0\0\0\0\0\0"s)
+    client.send(std::string(1, byte));
+  EXPECT_EQ(client.receive(8), "\x07\0\0\0\0\0\0\0"s);
+}
+
+TEST(TcpStoreServer, drops_who_breaks_the_protocol_and_serves_the_rest) {
+  auto server = start_server();
+  auto good = client_of(*server);
+  good.set("key", "value");
+  for (const std::string& bytes : {
+           "GET / HTTP/1.1\r\n\r\n"s,                                      // no introduction
+           "\x01\x02\0\0\0\0\0\0\0/a"s,                                    // a request before it
+           "\x00\xCE\xF7\x85\x3D"s,                                        // the wrong number
+           kIntroduction + kIntroduction,                                  // twice
+           kIntroduction + "\x02"s,                                        // a query we don't have
+           kIntroduction + "\x03\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF"s,        // a key without end
+           kIntroduction + "\x03\x02\0\0\0\0\0\0\0/z"s,                    // get of what does not exist
+           kIntroduction + "\x04\x04\0\0\0\0\0\0\0/key\1\0\0\0\0\0\0\0"s,  // add to a text
+       }) {
+    RawClient bad(*server);
+    bad.send(bytes);
+    EXPECT_TRUE(bad.is_dropped());
+  }
+  EXPECT_EQ(good.get("key", seconds(10)), "value");
+}
+
+TEST(TcpStoreServer, a_crowd_of_silent_strangers_pushes_out_its_oldest_only) {
+  auto server = start_server();
+  auto good = client_of(*server);
+  good.set("key", "value");
+  std::vector<std::unique_ptr<RawClient>> crowd;
+  for (std::size_t i = 0; i <= TcpStoreServer::kMaxStrangers; ++i)
+    crowd.push_back(std::make_unique<RawClient>(*server));
+  EXPECT_TRUE(crowd.front()->is_dropped());
+  auto late = client_of(*server);
+  EXPECT_EQ(late.get("key", seconds(10)), "value");
+  EXPECT_EQ(good.get("key", seconds(10)), "value");
+  crowd.back()->send(kIntroduction + "\x0D\x01\0\0\0"s);
+  EXPECT_EQ(crowd.back()->receive(4), "\x01\0\0\0"s);
+}
+
+std::size_t resident_bytes() {
+  std::size_t all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * 4096;
+}
+
+// Each asks for 7 MiB and takes the first 8 bytes.
+TEST(TcpStoreServer, what_strangers_ask_for_and_do_not_read_is_there_once) {
+  auto server = start_server();
+  auto good = client_of(*server);
+  good.set("a", std::string(kMaxValueBytes, 'x'));
+  EXPECT_EQ(good.add("n", 0), 0);  // the set has arrived
+  const std::string get = "\x03\x02\0\0\0\0\0\0\0/a"s;
+  const std::size_t before = resident_bytes();
+  std::vector<std::unique_ptr<RawClient>> crowd;
+  for (int i = 0; i < 50; ++i) {
+    crowd.push_back(std::make_unique<RawClient>(*server));
+    crowd.back()->send(kIntroduction + get + get + get + get + get + get + get);
+    EXPECT_EQ(crowd.back()->receive(8), "\0\0\x10\0\0\0\0\0"s);
+  }
+  EXPECT_LT(resident_bytes() - before, std::size_t{32} << 20);
+  EXPECT_EQ(good.add("n", 1), 1);
+}
+
+TEST(TcpStoreServer, who_reads_late_gets_every_answer_in_order) {
+  auto server = start_server();
+  auto good = client_of(*server);
+  good.set("a", std::string(kMaxValueBytes, 'x'));
+  EXPECT_EQ(good.add("n", 1), 1);  // the set has arrived
+  RawClient late(*server);
+  late.send(kIntroduction);
+  constexpr int kAsked = 20;
+  for (char i = 0; i < kAsked; ++i) late.send("\x0D"s + i + "\0\0\0\x03\x02\0\0\0\0\0\0\0/a"s);
+  for (char i = 0; i < kAsked; ++i) {
+    ASSERT_EQ(late.receive(12), i + "\0\0\0\0\0\x10\0\0\0\0\0"s);
+    ASSERT_EQ(late.receive(kMaxValueBytes), std::string(kMaxValueBytes, 'x'));
+  }
+}
+
+// A job's store, which takes what its ranks write and nothing else.
+std::unique_ptr<TcpStoreServer> start_job_server() {
+  return TcpStoreServer::start("127.0.0.1", 0, JobKeys("job", 0, 2)).take_or_throw();
+}
+
+TcpStore own_client_of(TcpStoreServer& server) {
+  return TcpStore({.host = "127.0.0.1", .port = server.port(), .deadline = soon(), .clock = &kClock},
+                  server.take_own_client());
+}
+
+std::string request(const Request& request) {
+  std::string bytes;
+  append_request(bytes, request);
+  return bytes;
+}
+
+std::string card(std::uint64_t token) { return encode_record({.world = 2, .token = token, .who = "w", .card = "c"}); }
+
+TEST(TcpStoreServer, a_jobs_store_drops_who_writes_what_no_rank_of_it_writes) {
+  auto server = start_job_server();
+  auto rank_0 = own_client_of(*server);
+  EXPECT_EQ(rank_0.add("qccl/job/0/generation", 1), 1);
+  for (const Request& forged : {
+           Request{.query = Query::set, .keys = {"/key"}, .value = "value"},
+           Request{.query = Query::add, .keys = {"/qccl/job/0/generation"}, .number = 1},
+           Request{.query = Query::set, .keys = {"/qccl/job/0/generation"}, .value = "7"},
+           Request{.query = Query::set, .keys = {"/qccl/job/0/1/card/1"}, .value = "no record"},
+           Request{.query = Query::set, .keys = {"/qccl/job/0/1/open"}, .value = "me"},
+       }) {
+    RawClient stranger(*server);
+    stranger.send(kIntroduction + request(forged));
+    EXPECT_TRUE(stranger.is_dropped());
+  }
+  RawClient endless(*server);
+  endless.send(kIntroduction + "\x01\x02\0\0\0\0\0\0\0/a\0\0\x10\0\0\0\0\0"s);
+  endless.send(std::string(JobKeys::kMaxRequestBytes, 'x'));
+  EXPECT_TRUE(endless.is_dropped());
+  EXPECT_EQ(rank_0.add("qccl/job/0/generation", 0), 1);
+  EXPECT_EQ(rank_0.get("key", milliseconds(0)), std::nullopt);
+}
+
+TEST(TcpStoreServer, a_jobs_store_keeps_what_was_written_first) {
+  auto server = start_job_server();
+  auto first = client_of(*server);
+  first.set("qccl/job/0/1/card/1", card(1));
+  auto rank_0 = own_client_of(*server);
+  EXPECT_EQ(rank_0.get("qccl/job/0/1/card/1", seconds(10)), card(1));
+  auto second = client_of(*server);
+  second.set("qccl/job/0/1/card/1", card(2));
+  EXPECT_EQ(second.get("qccl/job/0/1/card/1", seconds(10)), card(1));
+  rank_0.set("qccl/job/0/1/card/1", card(3));  // rank 0 may
+  EXPECT_EQ(rank_0.get("qccl/job/0/1/card/1", seconds(10)), card(3));
+}
+
+TEST(TcpStoreServer, looking_at_a_counter_of_a_jobs_store_makes_none) {
+  auto server = start_job_server();
+  auto stranger = client_of(*server);
+  EXPECT_EQ(stranger.add("anything", 0), 0);
+  EXPECT_EQ(stranger.get("anything", milliseconds(0)), std::nullopt);
+}
+
+TEST(TcpStoreServer, idle_connections_do_not_delay_its_end) {
+  auto server = start_job_server();
+  RawClient silent(*server), idle(*server);
+  idle.send(kIntroduction + "\x0D\x01\0\0\0"s);
+  EXPECT_EQ(idle.receive(4), "\x01\0\0\0"s);
+  const TimePoint begin = kClock.now();
+  server->stop(seconds(30));
+  EXPECT_LT(kClock.now() - begin, seconds(15));
+  EXPECT_TRUE(idle.is_dropped());
+}
+
+TEST(TcpStoreServer, who_waits_is_told_that_it_ends_even_if_a_stranger) {
+  auto server = start_job_server();
+  RawClient waiting(*server);
+  waiting.send(kIntroduction + "\x06\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/k\x0D\x01\0\0\0"s);
+  EXPECT_EQ(waiting.receive(4), "\x01\0\0\0"s);
+  server->stop(seconds(30));
+  EXPECT_EQ(waiting.receive(1), "\x02"s);
+  EXPECT_TRUE(waiting.is_dropped());
+}
+
+// From another address of this host.
+os::Fd connection_from(const char* address, std::uint16_t port) {
+  os::Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in own{}, server{};
+  own.sin_family = server.sin_family = AF_INET;
+  ::inet_pton(AF_INET, address, &own.sin_addr);
+  server.sin_port = htons(port);
+  server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&own), sizeof(own)), 0);
+  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&server), sizeof(server)), 0);
+  return fd;
+}
+
+TEST(TcpStoreServer, a_crowd_that_speaks_the_protocol_pushes_out_its_own_address_and_no_rank) {
+  auto server = start_job_server();
+  auto rank_1 = client_of(*server);
+  rank_1.set("qccl/job/0/1/card/1", card(1));
+  EXPECT_EQ(rank_1.add("n", 0), 0);  // the set has arrived
+  RawClient elsewhere(connection_from("127.0.0.2", server->port()));
+  elsewhere.send(kIntroduction);
+  std::vector<std::unique_ptr<RawClient>> crowd;
+  for (std::size_t i = 0; i < TcpStoreServer::kMaxStrangers + 3; ++i) {
+    crowd.push_back(std::make_unique<RawClient>(*server));
+    crowd.back()->send(kIntroduction + "\x0D\x01\0\0\0"s);
+    EXPECT_EQ(crowd.back()->receive(4), "\x01\0\0\0"s);
+  }
+  EXPECT_TRUE(crowd.front()->is_dropped());
+  elsewhere.send("\x0D\x02\0\0\0"s);
+  EXPECT_EQ(elsewhere.receive(4), "\x02\0\0\0"s);
+  EXPECT_EQ(rank_1.get("qccl/job/0/1/card/1", seconds(10)), card(1));
+}
+
+TEST(TcpStoreServer, a_unix_socket_takes_no_other_user) {
+  if (!os::can_act_as_another()) GTEST_SKIP() << os::kNeedsRoot;
+  const std::string name = "qccl-test/" + std::to_string(os::random_nonce());
+  auto server = TcpStoreServer::start_local(name).take_or_throw();
+  os::OtherUser other([&] {
+    auto socket = os::connect_unix_abstract(name);
+    if (!socket) return false;
+    const std::string bytes = kIntroduction + "\x0D\x01\0\0\0"s;
+    static_cast<void>(os::write_some(socket->get(), std::as_bytes(std::span(bytes))));
+    return RawClient(std::move(*socket)).is_dropped();
+  });
+  EXPECT_TRUE(other.succeeded());
+  TcpStore own({.host = "", .deadline = soon(), .clock = &kClock, .socket = name});
+  EXPECT_EQ(own.add("n", 1), 1);
+}
+
+TEST(TcpStore, refuses_a_unix_socket_of_another_user_and_names_both) {
+  if (!os::can_act_as_another()) GTEST_SKIP() << os::kNeedsRoot;
+  const std::string name = "qccl-test/" + std::to_string(os::random_nonce());
+  os::OtherUser other([&] {
+    auto listener = os::listen_unix_abstract(name);
+    return listener.ok() && os::wait_ready(*listener, os::Direction::read, soon(), kClock).ok();
+  });
+  TcpStore client({.host = "", .deadline = soon(), .clock = &kClock, .socket = name});
+  try {
+    client.add("n", 1);
+    FAIL() << "used it";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("belongs to user 65534, this process to user 0"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(TcpStoreServer, random_bytes_disturb_nobody) {
+  auto server = start_server();
+  auto good = client_of(*server);
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 200; ++round) {
+    std::string bytes = round % 2 == 0 ? kIntroduction : ""s;
+    for (int i = 0; i < 64; ++i) bytes += static_cast<char>(random() % 3 == 0 ? random() : random() % 14);
+    RawClient(*server).send(bytes);
+    EXPECT_EQ(good.add("rounds", 1), round + 1);
+  }
+}
+
+TEST(TcpStoreServer, a_taken_port_is_said_so) {
+  auto server = start_server();
+  auto second = TcpStoreServer::start("127.0.0.1", server->port());
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().kind, ErrorKind::resource_exhausted);
+  EXPECT_NE(second.error().message.find(std::to_string(server->port())), std::string::npos);
+}
+
+TEST(TcpStoreServer, lingers_until_its_clients_have_left) {
+  auto server = start_server();
+  auto client = std::make_unique<TcpStore>(client_of(*server));
+  client->set("key", "last word");
+  std::promise<void> stopping;
+  std::thread stopper([&] {
+    stopping.set_value();
+    server->stop(seconds(20));
+  });
+  stopping.get_future().wait();
+  EXPECT_EQ(client->get("key", seconds(10)), "last word");
+  client.reset();
+  stopper.join();
+}
+
+TEST(TcpStore, keys_and_values_are_bytes_and_large_ones_arrive) {
+  auto server = start_server();
+  auto one = client_of(*server), other = client_of(*server);
+  std::string value(kMaxValueBytes, '\0');
+  for (std::size_t i = 0; i < value.size(); ++i) value[i] = static_cast<char>(i * 31);
+  one.set("with\0zero"s, value);
+  one.set("empty", "");
+  EXPECT_EQ(other.get("with\0zero"s, seconds(10)), value);
+  EXPECT_EQ(other.get("empty", seconds(10)), "");
+}
+
+TEST(TcpStore, add_is_atomic_over_clients) {
+  auto server = start_server();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      auto client = client_of(*server);
+      for (int n = 0; n < 250; ++n) client.add("n", 1);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(client_of(*server).add("n", 0), 1000);
+}
+
+TEST(TcpStore, get_waits_for_another_clients_set) {
+  auto server = start_server();
+  auto waiting = std::async(std::launch::async, [&] { return client_of(*server).get("later", seconds(20)); });
+  auto other = client_of(*server);
+  EXPECT_EQ(other.get("later", milliseconds(0)), std::nullopt);
+  other.set("later", "now");
+  EXPECT_EQ(waiting.get(), "now");
+}
+
+TEST(TcpStore, get_gives_up_after_its_timeout_and_goes_on_working) {
+  auto server = start_server();
+  auto client = client_of(*server);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(client.get("never", milliseconds(1)), std::nullopt);
+  EXPECT_EQ(client.add("n", 3), 3);
+  client.set("never", "came");
+  EXPECT_EQ(client.get("never", milliseconds(0)), "came");
+}
+
+// A server played by hand, whose answer to the wait crosses the client's cancellation.
+TEST(TcpStore, a_key_that_appears_as_its_wait_is_cancelled_is_found) {
+  auto listener = os::listen_tcp("127.0.0.1", 0).take_or_throw();
+  TcpStore client(
+      {.host = "127.0.0.1", .port = os::local_port(listener).take_or_throw(), .deadline = soon(), .clock = &kClock});
+  auto value = std::async(std::launch::async, [&] { return client.get("k", milliseconds(1)); });
+  os::wait_ready(listener, os::Direction::read, soon(), kClock).take_or_throw();
+  RawClient peer(std::move(*os::accept_connection(listener).take_or_throw()));
+  peer.receive(kIntroduction.size() + 22);  // and the check of "/qccl"
+  peer.send("\1"s);
+  EXPECT_EQ(peer.receive(19), "\x06\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/k"s);
+  EXPECT_EQ(peer.receive(1), "\x0C"s);
+  peer.send("\0\1"s);
+  EXPECT_EQ(peer.receive(11), "\x03\x02\0\0\0\0\0\0\0/k"s);
+  peer.send("\x01\0\0\0\0\0\0\0v"s);
+  EXPECT_EQ(value.get(), "v");
+}
+
+TEST(TcpStore, connects_to_a_server_that_starts_later) {
+  const auto port = start_server()->port();
+  auto value = std::async(std::launch::async, [&] {
+    TcpStore early({.host = "127.0.0.1", .port = port, .deadline = soon(), .clock = &kClock});
+    return early.add("n", 1);
+  });
+  auto server = start_server(port);
+  EXPECT_EQ(value.get(), 1);
+}
+
+TEST(TcpStore, no_server_by_the_deadline_names_the_address) {
+  const auto port = start_server()->port();
+  TcpStore client({.host = "127.0.0.1", .port = port, .deadline = soon(milliseconds(50)), .clock = &kClock});
+  try {
+    client.set("key", "value");
+    FAIL() << "reached a server that does not exist";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::deadline_exceeded);
+    const std::string message = error.what();
+    EXPECT_NE(message.find("127.0.0.1:" + std::to_string(port)), std::string::npos) << message;
+    EXPECT_NE(message.find("refused"), std::string::npos) << message;
+    EXPECT_NE(message.find("MASTER_ADDR"), std::string::npos) << message;
+  }
+}
+
+TEST(TcpStore, something_else_that_listens_is_no_store) {
+  auto listener = os::listen_tcp("127.0.0.1", 0).take_or_throw();
+  const auto port = os::local_port(listener).take_or_throw();
+  TcpStore client({.host = "127.0.0.1", .port = port, .deadline = soon(milliseconds(50)), .clock = &kClock});
+  EXPECT_EQ(kind_of_failure([&] { client.add("n", 1); }), ErrorKind::deadline_exceeded);
+}
+
+TEST(TcpStore, waits_long_for_the_next_server_after_one_that_ended_in_good_order) {
+  ManualClock time;
+  auto server = start_server();
+  TcpStore client({.host = "127.0.0.1", .port = server->port(), .deadline = TimePoint() + seconds(60), .clock = &time});
+  EXPECT_EQ(client.add("n", 1), 1);
+  auto waiting =
+      std::async(std::launch::async, [&] { return kind_of_failure([&] { client.get("never", seconds(20)); }); });
+  server->stop(seconds(20));
+  EXPECT_EQ(waiting.get(), ErrorKind::peer_lost);
+  time.advance(TcpStore::kVanishedLimit * 2);
+  server = start_server(server->port());
+  EXPECT_EQ(client.add("n", 1), 1);
+}
+
+TEST(TcpStore, a_server_that_vanished_is_not_looked_for_long) {
+  ManualClock time;
+  auto server = start_server();
+  TcpStore client({.host = "127.0.0.1", .port = server->port(), .deadline = TimePoint() + seconds(60), .clock = &time});
+  client.set("card", "of a rank");
+  EXPECT_EQ(client.add("n", 1), 1);
+  server.reset();
+  EXPECT_EQ(kind_of_failure([&] { client.add("n", 1); }), ErrorKind::peer_lost);
+  time.advance(TcpStore::kVanishedLimit);
+  try {
+    client.add("n", 1);
+    FAIL() << "reached a server that does not exist";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::peer_lost);
+    EXPECT_NE(std::string(error.what()).find("vanished"), std::string::npos) << error.what();
+  }
+}
+
+TEST(TcpStore, refuses_what_the_server_would_drop_it_for) {
+  auto server = start_server();
+  auto client = client_of(*server);
+  EXPECT_EQ(kind_of_failure([&] { client.set(std::string(kMaxKeyBytes, 'k'), ""); }), ErrorKind::invalid_argument);
+  EXPECT_EQ(kind_of_failure([&] { client.set("k", std::string(kMaxValueBytes + 1, 'v')); }),
+            ErrorKind::invalid_argument);
+  EXPECT_EQ(client.add("n", 1), 1);
+}
+
+}  // namespace
+}  // namespace qccl::bootstrap

@@ -1,0 +1,59 @@
+#include "comm/auto/auto_trial.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+
+namespace qccl::comm {
+
+void TrialTimes::reset() {
+  for (auto& each : shortest_) each.store(std::numeric_limits<double>::infinity(), std::memory_order_relaxed);
+}
+
+void TrialTimes::add(std::size_t candidate, double seconds) {
+  double known = of(candidate);
+  while (seconds < known && !shortest_[candidate].compare_exchange_weak(known, seconds, std::memory_order_relaxed)) {
+  }
+}
+
+AutoTrial::AutoTrial(std::size_t candidates) : candidates_(candidates) {
+  QCCL_CHECK(candidates >= 1 && candidates <= TrialTimes::kMost);
+}
+
+AutoTrial::Todo AutoTrial::next() {
+  ++call_;
+  if (call_ > period_) {
+    call_ = 1;
+    turns_ = kTurns;
+    period_ = std::min(period_ * 2, kLastPeriod);
+    // Calls of the last trial may still be under way.
+    times_ = std::make_shared<TrialTimes>();
+  }
+  if (call_ == trial_calls() + 1) return Todo::compare;
+  return call_ == trial_calls() + 1 + kLag ? Todo::conclude : Todo::call;
+}
+
+// In each turn another one is the first, so that none always follows the same one.
+std::size_t AutoTrial::candidate() const {
+  if (!in_trial()) return best_;
+  const std::uint64_t place = call_ - 1;
+  return (place % candidates_ + place / candidates_) % candidates_;
+}
+
+bool AutoTrial::is_timed() const {
+  const bool is_warm_up = turns_ > kTurns && call_ <= candidates_;
+  return in_trial() && !is_warm_up;
+}
+
+void AutoTrial::conclude(std::span<const double> agreed) {
+  QCCL_CHECK(agreed.size() == candidates_);
+  for (const double seconds : agreed) {
+    if (!std::isfinite(seconds)) return;
+  }
+  const auto fastest = static_cast<std::size_t>(std::min_element(agreed.begin(), agreed.end()) - agreed.begin());
+  best_ = agreed[fastest] < (1 - kWorthwhile) * agreed[0] ? fastest : 0;
+}
+
+}  // namespace qccl::comm

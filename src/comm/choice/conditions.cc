@@ -1,0 +1,125 @@
+#include "comm/choice/conditions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <limits>
+#include <numeric>
+#include <sstream>
+
+#include "transport/pacing.h"
+
+namespace qccl::comm {
+namespace {
+
+constexpr std::size_t kMaxFileBytes = 64 * 1024;  // with comments
+
+Result<plan::Profile> read_profile(const std::string& path) {
+  const auto fail = [&](const std::string& what) {
+    return Failure(ErrorKind::invalid_argument,
+                   fmt::format("QCCL_PROFILE={}: {}; `qccl doctor --measure` writes one", path, what));
+  };
+  std::ifstream file(path);
+  std::string text(kMaxFileBytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || (!file.eof() && file.fail())) return fail("can't be read");
+  const auto bytes = static_cast<std::size_t>(file.gcount());
+  auto profile = plan::parse_profile(std::string_view(text).substr(0, bytes));
+  if (!profile.ok() && bytes < kMaxFileBytes) return fail(profile.error().message);
+  if (bytes == kMaxFileBytes || to_text(Conditions{.profile = *profile}).size() >= kMaxConditionsBytes) {
+    return fail("has more lines than a profile can have");
+  }
+  return profile;
+}
+
+template <class T>
+bool read(std::string_view text, T& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// Takes a line off the front and gives what stands behind the key; nothing if it has another.
+std::optional<std::string_view> take_value(std::string_view& text, std::string_view key) {
+  const auto end = text.find('\n');
+  if (end == std::string_view::npos || !text.starts_with(key)) return std::nullopt;
+  const std::string_view value = text.substr(key.size(), end - key.size());
+  text.remove_prefix(end + 1);
+  return value;
+}
+
+}  // namespace
+
+plan::Links Conditions::links(std::string_view codec) const {
+  plan::Links links = plan::links_of(profile, codec);
+  if (tcp_inside) links.local = profile.loopback;
+  if (one_machine) {
+    const double both_ends = 2 * links.wire.frame_seconds;  // a latency has them in it
+    links.wire.latency = std::min(links.wire.latency, std::max(profile.loopback.latency, both_ends));
+    links.hosts_per_machine = std::numeric_limits<int>::max();
+    links.cores = shared_cores;
+  }
+  if (shared_cores > 0) links.wire.crowding = plan::kCrowding;
+  if (shared_cores > 0 && tcp_inside) links.local.crowding = plan::kCrowding;
+  if (paced_rate == 0) return links;
+  links.wire = links.local;
+  links.wire_rate = paced_rate;
+  links.wire_efficiency = 1;  // it counts whole frames
+  return links;
+}
+
+std::vector<int> Conditions::layout(std::vector<int> hosts) const {
+  if (paced_rate > 0) std::iota(hosts.begin(), hosts.end(), 0);
+  return hosts;
+}
+
+Result<Conditions> conditions_of(const Options& options) {
+  Conditions conditions;
+  conditions.tcp_inside = options.transport == TransportChoice::tcp;
+  conditions.slice_bytes = options.slice_bytes.value_or(kDefaultSliceBytes);
+  if (options.link_rate) {
+    const auto rate = parse_link_rate(*options.link_rate);
+    if (!rate.ok()) return Failure(rate.error());
+    conditions.paced_rate = static_cast<double>(rate.value());
+  }
+  if (options.profile) {
+    auto profile = read_profile(*options.profile);
+    if (!profile.ok()) return profile.failure();
+    conditions.profile = std::move(*profile);
+  }
+  return conditions;
+}
+
+std::string to_text(const Conditions& conditions) {
+  return fmt::format("inside {}\npaced {}\nslice {}\ncores {}\nmachines {}\n{}", conditions.tcp_inside ? "tcp" : "shm",
+                     conditions.paced_rate, conditions.slice_bytes, conditions.shared_cores,
+                     conditions.one_machine ? "one" : "several", plan::to_text(conditions.profile));
+}
+
+Result<Conditions> parse_conditions(std::string_view text) {
+  const auto inside = take_value(text, "inside ");
+  const auto paced = take_value(text, "paced ");
+  const auto slice = take_value(text, "slice ");
+  const auto cores = take_value(text, "cores ");
+  const auto machines = take_value(text, "machines ");
+  Conditions conditions;
+  const bool has_words = inside && paced && slice && cores && machines && (*inside == "tcp" || *inside == "shm") &&
+                         (*machines == "one" || *machines == "several");
+  if (!has_words) {
+    return Failure(ErrorKind::corrupt_data, "rank 0's profile can't be read");
+  }
+  conditions.tcp_inside = *inside == "tcp";
+  conditions.one_machine = *machines == "one";
+  auto profile = plan::parse_profile(text);
+  const bool has_numbers = read(*paced, conditions.paced_rate) && read(*slice, conditions.slice_bytes) &&
+                           read(*cores, conditions.shared_cores);
+  if (!has_numbers || !(conditions.paced_rate >= 0) || conditions.slice_bytes == 0 || conditions.shared_cores < 0 ||
+      !profile.ok()) {
+    return Failure(ErrorKind::corrupt_data, "rank 0's profile can't be read");
+  }
+  conditions.profile = std::move(*profile);
+  return conditions;
+}
+
+}  // namespace qccl::comm

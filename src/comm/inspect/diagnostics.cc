@@ -1,0 +1,227 @@
+// The public diagnose(): one function for each topic, each only looking.
+#include "qccl/diagnostics.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <sstream>
+
+#include "base/environment.h"
+#include "comm/context.h"
+#include "kernels/simd.h"
+#include "os/limits.h"
+#include "os/memory.h"
+#include "os/net/interfaces.h"
+#include "os/process.h"
+#include "transport/shm/layout.h"
+
+namespace qccl {
+namespace {
+
+using bootstrap::Membership;
+using Level = Finding::Level;
+
+constexpr std::uint64_t kMiB = 1 << 20;
+
+// What two ranks of a host share at most. The larger of the files that a rank makes, its heap aside.
+constexpr std::size_t kPairBytes = shm::pair_bytes(shm::kMaxLargeSlots);
+// Listener, store, poller, standard streams and what the program has open besides.
+constexpr std::uint64_t kBaseFiles = 32;
+// TCP, unix socket, memory and doorbell of one neighbour.
+constexpr std::uint64_t kFilesPerPeer = 4;
+// A link of 10 Gbit/s with 5 ms there and back holds this much.
+constexpr std::uint64_t kGoodSocketBytes = 6 * kMiB;
+
+class Findings {
+ public:
+  void fact(std::string topic, std::string text) { list.push_back({Level::fact, std::move(topic), std::move(text)}); }
+  void warning(std::string topic, std::string text, std::string remedy) {
+    list.push_back({Level::warning, std::move(topic), std::move(text), std::move(remedy)});
+  }
+  void broken(std::string topic, std::string text, std::string remedy) {
+    list.push_back({Level::broken, std::move(topic), std::move(text), std::move(remedy)});
+  }
+  std::vector<Finding> list;
+};
+
+std::string amount(std::uint64_t bytes) {
+  if (bytes == os::kUnlimited) return "unlimited";
+  return bytes >= kMiB ? fmt::format("{} MiB", bytes / kMiB) : fmt::format("{} KiB", bytes / 1024);
+}
+
+std::string count(std::uint64_t number) {
+  return number == os::kUnlimited ? std::string("unlimited") : fmt::format("{}", number);
+}
+
+void describe_rank(const Membership& own, Findings& found) {
+  const std::string local = own.local_rank < 0 ? std::string()
+                            : own.local_world == 0
+                                ? fmt::format(", local rank {}", own.local_rank)
+                                : fmt::format(", local rank {} of {}", own.local_rank, own.local_world);
+  found.fact("rank", fmt::format("{} of {}{}, from {}", own.rank, own.world, local, own.source));
+  if (own.world == 1) return found.fact("rendezvous", "none: this process is alone");
+  if (own.pmi_descriptor >= 0) return found.fact("rendezvous", "at rank 0; where that is the launcher tells (PMI)");
+  const char* server = own.hosts_store ? "served by this rank"
+                       : own.rank == 0 ? "served by the launcher"
+                                       : "served by rank 0 or the launcher";
+  if (!own.meeting_socket.empty()) {
+    return found.fact("rendezvous", fmt::format("unix socket @{}, {}", own.meeting_socket, server));
+  }
+  if (own.master_address.empty()) return found.fact("rendezvous", "the program's own store");
+  found.fact("rendezvous", fmt::format("{}:{}, {}", own.master_address, own.master_port, server));
+}
+
+// Which of the sources was believed, and why not the others; of the last resort, a single process, only the first.
+void describe_sources(const std::vector<bootstrap::Source>& sources, Findings& found) {
+  for (const auto& source : sources) {
+    if (source.taken) found.fact("ranks from", fmt::format("{}: {}", source.name, source.reason));
+  }
+  for (const auto& source : sources) {
+    if (!source.taken && source.name != sources.back().name) found.fact("not " + source.name, source.reason);
+  }
+}
+
+void describe_settings(const comm::Settings& settings, Findings& found) {
+  const Options& options = settings.options;
+  const char* transports[] = {"automatic (shared memory inside a host, TCP between hosts)", "shm", "tcp"};
+  found.fact("transport", transports[static_cast<int>(options.transport)]);
+  found.fact("compression",
+             settings.compression == none()
+                 ? std::string("none: nothing is compressed unless a call asks")
+                 : fmt::format("{} from {} bytes on", settings.compression.to_string(), options.compression_min_bytes));
+  if (options.link_rate) found.fact("pacing", *options.link_rate);
+  if (options.log_file) found.fact("log", fmt::format("of every operation, to {}<rank>.json", *options.log_file));
+  const auto conditions = comm::conditions_of(options);
+  if (!conditions.ok()) {
+    return found.broken("profile", conditions.error().message, "correct the variable or the file, or unset it");
+  }
+  const plan::Profile& profile = conditions.value().profile;
+  found.fact("profile", fmt::format("{}: measured on {}; links of {:.4g} Gbit/s, {:.3g} us away",
+                                    options.profile.value_or("built in"), profile.machine, profile.wire_rate * 8e-9,
+                                    profile.wire.latency * 1e6));
+}
+
+void describe_cores(const Membership& own, Findings& found) {
+  const int allowed = os::available_cpus();
+  found.fact("host", os::host_name());
+  found.fact("cores", fmt::format("{} of {} may be used: {}", allowed, os::online_cpus(), os::allowed_cpus()));
+  if (own.local_world > allowed) {
+    found.warning("cores", fmt::format("{} ranks on this host share {} cores", own.local_world, allowed),
+                  "small operations then cost a change of process each: start at most one rank a core");
+  }
+}
+
+void describe_simd(Findings& found) {
+  const auto targets = kernels::simd_targets();
+  found.fact("SIMD", fmt::format("{} of {}", kernels::simd_target(), fmt::join(targets, ", ")));
+  const auto asked = environment("QCCL_SIMD");
+  if (asked && kernels::accepted_simd(*asked) != *asked) {
+    found.warning("SIMD", fmt::format("QCCL_SIMD={} is not to be had here", *asked),
+                  fmt::format("use one of {}", fmt::join(targets, ", ")));
+  }
+}
+
+void describe_interfaces(const Membership& own, TransportChoice transport, Findings& found) {
+  const std::string& filter = own.interface_filter;
+  const auto interfaces = os::list_interfaces(filter);
+  if (!interfaces.ok()) {
+    return found.broken("interfaces", interfaces.error().message, "let this process read the system's interfaces");
+  }
+  std::vector<std::string> words;
+  for (const auto& each : interfaces.value()) words.push_back(fmt::format("{} {}", each.name, each.address));
+  const std::string chosen = filter.empty() ? "" : fmt::format(" (pass \"{}\" of {})", filter, own.filter_source);
+  if (!words.empty()) found.fact("interfaces", fmt::format("{}{}", fmt::join(words, ", "), chosen));
+  const bool needed = own.world > 1 && transport != TransportChoice::shm;
+  if (words.empty()) {
+    const std::string remedy =
+        filter.empty() ? "bring an interface up: ip link set lo up" : "correct or unset " + own.filter_source;
+    const std::string text = fmt::format("no interface that is up passes the filter \"{}\"", filter);
+    needed ? found.broken("interfaces", text, remedy) : found.warning("interfaces", text + ": not needed here", remedy);
+  }
+  if (!needed || own.master_address.empty()) return;
+  const auto source = os::local_address_towards(own.master_address);
+  if (source.ok()) return found.fact("route", fmt::format("from {} to {}", source.value(), own.master_address));
+  found.broken("route", source.error().message, "correct MASTER_ADDR: it is rank 0's host name or address");
+}
+
+// Shared memory counts as a file.
+void describe_file_size(Findings& found) {
+  const os::Limit size = os::file_size_limit();
+  if (size.soft >= shm::kHeapBytes) return found.fact("file size", amount(size.soft));
+  const char* as_root = size.hard < shm::kHeapBytes ? " (as root: the hard limit is lower)" : "";
+  const std::string consequence =
+      size.soft < kPairBytes ? fmt::format("ranks of one host need files of {} to share memory, and use TCP without",
+                                           amount(kPairBytes + kMiB - 1))
+                             : "a rank's shared buffers (allocate()) have no more together over its life";
+  found.warning("file size", fmt::format("limited to {}: {}", amount(size.soft), consequence),
+                fmt::format("ulimit -f unlimited{}", as_root));
+}
+
+void describe_memory(const Membership& own, TransportChoice transport, Findings& found) {
+  const auto probe = os::create_shared_memory("qccl-doctor", kPairBytes);
+  if (probe.ok()) {
+    found.fact("shared memory", fmt::format("memfd works; /dev/shm, which QCCL does not use, has {} free",
+                                            amount(os::free_bytes("/dev/shm"))));
+  } else if (transport == TransportChoice::tcp || own.world == 1) {
+    found.warning("shared memory", probe.error().message, "not needed here; ranks of one host would use TCP");
+  } else if (transport == TransportChoice::automatic) {
+    found.warning("shared memory", probe.error().message, "ranks of one host use TCP until that limit is raised");
+  } else {
+    found.broken("shared memory", probe.error().message, "raise that limit, or unset QCCL_TRANSPORT");
+  }
+  describe_file_size(found);
+  const os::Limit locked = os::locked_memory_limit();
+  found.fact("locked memory", fmt::format("{} (QCCL locks none)", amount(locked.soft)));
+}
+
+void describe_files(const Membership& own, Findings& found) {
+  const os::Limit files = os::open_files_limit();
+  const std::uint64_t open = os::open_file_count();
+  const std::uint64_t needed = open + kBaseFiles + kFilesPerPeer * static_cast<std::uint64_t>(own.world - 1);
+  const std::string text =
+      fmt::format("{} may be open, {} are, {} ranks need about {}", count(files.soft), open, own.world, needed);
+  if (files.soft >= needed) return found.fact("open files", text);
+  found.broken(
+      "open files", text,
+      fmt::format("ulimit -n {}{}", needed + 1024, files.hard < needed ? " (as root: the hard limit is lower)" : ""));
+}
+
+void describe_tcp(Findings& found) {
+  const std::string folder = "/proc/sys/net/ipv4/";
+  found.fact("congestion control", os::system_value(folder + "tcp_congestion_control").value_or("unknown") +
+                                       " between hosts, reno inside a host");
+  for (const char* name : {"tcp_wmem", "tcp_rmem"}) {
+    std::istringstream words(os::system_value(folder + name).value_or(""));
+    std::uint64_t least = 0, usual = 0, largest = 0;
+    if (!(words >> least >> usual >> largest)) continue;
+    found.fact(name, fmt::format("grows to {}", amount(largest)));
+    if (largest >= kGoodSocketBytes / 2) continue;
+    found.warning(name, fmt::format("grows to {} only: a fast link with some delay is not filled", amount(largest)),
+                  fmt::format("sysctl -w net.ipv4.{}=\"{} {} {}\"", name, least, usual, kGoodSocketBytes));
+  }
+}
+
+}  // namespace
+
+std::vector<Finding> diagnose(const InitOptions& options) {
+  Findings found;
+  const auto settings = comm::settle(options);
+  const auto lookup = [](const char* name) { return environment(name); };
+  const auto own = bootstrap::discover_membership(options, lookup);
+  if (!own.ok()) found.broken("rank", own.error().message, "docs/launchers.md has the variables of each launcher");
+  if (!settings.ok()) found.broken("settings", settings.error().message, "correct the variable or unset it");
+  const Membership membership = own.ok() ? own.value() : Membership();
+  const TransportChoice transport = settings.ok() ? settings.value().options.transport : TransportChoice::automatic;
+  if (own.ok()) describe_rank(membership, found);
+  describe_sources(bootstrap::list_sources(options, lookup), found);
+  if (settings.ok()) describe_settings(settings.value(), found);
+  describe_cores(membership, found);
+  describe_simd(found);
+  describe_interfaces(membership, transport, found);
+  describe_memory(membership, transport, found);
+  describe_files(membership, found);
+  describe_tcp(found);
+  return std::move(found.list);
+}
+
+}  // namespace qccl

@@ -1,0 +1,45 @@
+#include "engine/collective/lane_queues.h"
+
+#include <gtest/gtest.h>
+
+namespace qccl::engine {
+namespace {
+
+TEST(LaneQueues, serve_the_lanes_of_each_peer_in_the_order_in_which_they_came) {
+  LaneQueues queues;
+  queues.reset(3, 10);
+  for (const std::size_t lane : {7u, 2u, 9u}) queues.push(2, lane);
+  queues.push(0, 4);
+  EXPECT_EQ(queues.next_peer(0), 0u);
+  EXPECT_EQ(queues.next_peer(1), 2u);
+  EXPECT_TRUE(queues.has(2));
+  EXPECT_FALSE(queues.has(3));
+  for (const std::size_t lane : {7u, 2u, 9u}) {
+    EXPECT_EQ(queues.front(2), lane);
+    queues.pop(2);
+    EXPECT_FALSE(queues.has(lane));
+  }
+  EXPECT_EQ(queues.front(2), LaneQueues::kNone);
+  EXPECT_EQ(queues.next_peer(1), LaneQueues::kNone);
+  EXPECT_EQ(queues.front(0), 4u);
+}
+
+TEST(LaneQueues, take_a_lane_again_that_has_left_also_in_another_queue) {
+  LaneQueues queues;
+  queues.reset(2, 3);
+  queues.push(0, 1);
+  queues.push(0, 2);
+  queues.pop(0);
+  queues.push(1, 1);
+  EXPECT_EQ(queues.front(0), 2u);
+  EXPECT_EQ(queues.front(1), 1u);
+  queues.pop(0);
+  queues.push(0, 0);
+  EXPECT_EQ(queues.front(0), 0u);
+  queues.reset(2, 3);
+  EXPECT_EQ(queues.next_peer(0), LaneQueues::kNone);
+  EXPECT_FALSE(queues.has(0));
+}
+
+}  // namespace
+}  // namespace qccl::engine

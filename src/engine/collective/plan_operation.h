@@ -1,0 +1,125 @@
+// An operation that executes a plan: runs the lanes of its role slice by slice.
+//
+// A lane is looked at when something came that it may wait for: a frame or a grant on one of its streams, or the end of
+// the lane that it follows. Of those that found no room in the transport, the first of each peer looks every time.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "engine/collective/index_set.h"
+#include "engine/collective/lane_queues.h"
+#include "engine/collective/streams.h"
+#include "engine/operation.h"
+
+namespace qccl::engine {
+
+struct PlanOptions {
+  std::uint64_t slice_elements = 0;  // from codec/slicing.h, the same on all ranks
+  std::uint64_t seed = 0;            // of codecs that draw random numbers
+};
+
+class PlanOperation final : public Operation {
+ public:
+  PlanOperation(const Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet,
+                BufferPool& pool, const PlanOptions& options);
+  ~PlanOperation() override;
+
+  bool serves(const Group& group, const Post& post) const override {
+    return &group == &group_ && !post.message && !reduces_on_board(post) && post.call == call();
+  }
+  void restart(std::uint64_t sequence, Post&& post, TimePoint posted);
+  void retire() override;
+
+  Result<bool> advance() override;
+  bool finished() const override { return unfinished_lanes_ == 0; }
+  Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
+  std::byte* place(int peer, const wire::FrameHeader& header) override;
+  bool awaits_placed() const override { return streams_.awaits_placed(); }
+  Status on_grant(int peer, const wire::FrameHeader& header) override;
+  Status on_request(int peer, const wire::FrameHeader& header) override;
+  Waiting waiting() const override { return streams_.waiting(); }
+  bool lacks(int member) const override { return streams_.lacks(member); }
+  void drop_frames() override;
+
+ private:
+  struct LaneRun {
+    const plan::Lane* lane;
+    std::vector<std::size_t> streams;    // per step: index of its (first) stream
+    std::vector<std::size_t> followers;  // lanes that begin when this one has ended
+    std::uint64_t slices = 0;
+    std::uint64_t slice = 0;
+    std::size_t step = 0;
+    std::size_t served = 0;  // peers of a send step that have their frame
+    bool finishes = false;
+    int reduced_parts = 0;
+    LaneMath math;
+    HeldSlice current;   // taken out of its stream and being added or copied
+    HeldSlice pending;   // the first part of a raw reduction, only pointed at
+    HeldSlice received;  // by recv_copy, for forward
+  };
+  // waits: something will come that wakes the lane; no_room: try again.
+  enum class Outcome { done, waits, no_room };
+  struct Advance {
+    bool moved = false;
+    int starved_by = -1;  // the peer for which there was no room
+  };
+
+  MathContext math_context() const;
+  void end_feedback();
+  void build_lanes();
+  void begin();
+  void add_streams(LaneRun& run, const plan::Step& step);
+  std::uint64_t stream_slices(std::uint64_t elements) const;
+  std::size_t payload_limit(std::uint64_t elements, bool raw) const;
+  bool is_eager(std::uint64_t elements, bool raw) const;
+  Status wake(std::optional<std::size_t> lane, int peer, const wire::FrameHeader& header, const char* what);
+  Status unexpected(int peer, const wire::FrameHeader& header, const std::string& what) const;
+
+  Result<Advance> advance_lane(std::size_t lane);
+  Result<bool> advance_starved();
+  void begin_slice(LaneRun& run);
+  void end_slice(LaneRun& run);
+  Result<Outcome> take(LaneRun& run, const plan::Step& step);
+  void note_work(const LaneRun& run);
+  Outcome take_size_only(LaneRun& run, const plan::Step& step);
+  bool may_begin(const LaneRun& run) const;
+  Outcome send(LaneRun& run, const plan::Step& step);
+  Outcome send_slice(LaneRun& run, const plan::Step& step, std::size_t stream);
+  ConstBytes ready_payload(LaneRun& run, const plan::Step& step);
+  std::size_t write_payload(LaneRun& run, const plan::Step& step, Bytes payload);
+  Result<Outcome> local_reduce(LaneRun& run, const plan::Step& step);
+  Result<Outcome> recv_reduce(LaneRun& run, const plan::Step& step);
+  Result<Outcome> recv_copy(LaneRun& run, const plan::Step& step);
+  Status finish_slice(LaneRun& run);
+  Status local_copy(LaneRun& run, const plan::Step& step);
+
+  std::size_t slice_length(std::uint64_t elements, std::uint64_t slice) const;
+  std::size_t slice_length(const LaneRun& run) const;
+  std::size_t slice_offset(std::uint64_t begin, std::uint64_t slice) const;
+  // Its payload is elements as they are.
+  bool is_raw(const plan::Step& step) const { return math_.codec == nullptr || step.raw; }
+  // What raw frames between ranks that map each other's buffers (SharedRegion) say, not carry: inputs are read and
+  // results are written where they belong. A result follows from all inputs, so nothing is overwritten before it was
+  // read.
+  bool is_mapped(const plan::Step& step, int peer) const;
+  std::byte* mapped_slice(const LaneRun& run, int peer, std::uint64_t begin) const;
+  ConstBytes payload_of(LaneRun& run, const plan::Step& step, const HeldSlice& held);
+
+  const std::byte* input_slice(LaneRun& run);
+  std::byte* output_slice(LaneRun& run);
+  std::byte* output_slice(const LaneRun& run, std::uint64_t slice) const;
+  bool is_requantized(const LaneRun& run) const;
+
+  const std::uint64_t slice_elements_;
+  const std::uint64_t seed_;
+  const plan::Role role_;
+  MathContext math_;
+  Streams streams_;
+  std::vector<LaneRun> lanes_;
+  IndexSet awake_;  // lanes to be looked at
+  LaneQueues starved_;
+  std::size_t unfinished_lanes_ = 0;
+};
+
+}  // namespace qccl::engine

@@ -1,0 +1,57 @@
+#include "engine/collective/shared_operation.h"
+
+#include <algorithm>
+
+#include "kernels/copy.h"
+
+namespace qccl::engine {
+namespace {
+
+// Stays in L1 between its reduction and its copies to the other ranks.
+constexpr std::size_t kSharedSliceBytes = 16 * 1024;
+// Then the engine looks at its other business: some 100 us.
+constexpr int kSlicesPerStep = 64;
+
+Range own_chunk(const Call& call, const Group& group) {
+  return chunk_ranges(call.count, group.world(), 1)[static_cast<std::size_t>(group.rank)];
+}
+
+}  // namespace
+
+SharedOperation::SharedOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet,
+                                 BufferPool& pool, std::uint64_t board_sequence)
+    : BoardOperation(group, sequence, std::move(post), posted, outlet, pool, board_sequence, kRounds),
+      chunk_(own_chunk(post_.call, group)) {}
+
+std::byte* SharedOperation::buffer(int member, std::uint64_t element) const {
+  return post_.region->of_member[static_cast<std::size_t>(member)].get() + post_.call.region_offset +
+         element * math().element_size();
+}
+
+bool SharedOperation::combine() {
+  if (round() > 0) return true;
+  const std::uint64_t slice = kSharedSliceBytes / math().element_size();
+  for (int i = 0; i < kSlicesPerStep && done_ < chunk_.count; ++i) {
+    const std::uint64_t elements = std::min(slice, chunk_.count - done_);
+    reduce_slice(chunk_.begin + done_, static_cast<std::size_t>(elements));
+    done_ += elements;
+  }
+  if (done_ < chunk_.count) return false;
+  lane_.release_buffers();
+  return true;
+}
+
+void SharedOperation::reduce_slice(std::uint64_t first, std::size_t elements) {
+  std::byte* const own = buffer(group_.rank, first);
+  lane_.begin(group_.world());
+  for (int member = 0; member < group_.world(); ++member) {
+    lane_.add_input(math(), buffer(member, first), own, elements);
+  }
+  // Only a codec could fail.
+  static_cast<void>(lane_.finish(math(), own, elements, false));
+  for (int member = 0; member < group_.world(); ++member) {
+    if (member != group_.rank) kernels::copy(buffer(member, first), own, elements * math().element_size());
+  }
+}
+
+}  // namespace qccl::engine

@@ -1,0 +1,41 @@
+// all_reduce in place of a buffer that every rank of the group maps (SharedRegion): each rank reduces its own chunk
+// over all ranks' buffers, in rank order, and writes the result into all of them. Nothing goes through slots. The ranks
+// meet on the board before, so that all inputs are there, and after, so that all results are.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "codec/geometry.h"
+#include "engine/collective/board_operation.h"
+#include "engine/compute/lane_math.h"
+
+namespace qccl::engine {
+
+class SharedOperation final : public BoardOperation {
+ public:
+  static constexpr std::uint64_t kRounds = 2;
+  // post.region is on the board; post.call.region_offset says where the call's buffer begins in it.
+  SharedOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet, BufferPool& pool,
+                  std::uint64_t board_sequence);
+
+  bool serves(const Group& group, const Post& post) const override {
+    return &group == &this->group() && !post.message && reduces_on_board(post) && post.call == call();
+  }
+  void restart(std::uint64_t sequence, Post&& post, TimePoint posted, std::uint64_t board_sequence) {
+    BoardOperation::restart(sequence, std::move(post), posted, board_sequence);
+    done_ = 0;
+  }
+
+ private:
+  ConstBytes own_part() override { return {}; }
+  bool combine() override;
+  void reduce_slice(std::uint64_t first, std::size_t elements);
+  std::byte* buffer(int member, std::uint64_t element) const;
+
+  const Range chunk_;  // of this rank
+  std::uint64_t done_ = 0;
+  LaneMath lane_;
+};
+
+}  // namespace qccl::engine

@@ -1,0 +1,287 @@
+#include "engine/message/message_operation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/message/mailbox.h"
+#include "kernels/copy.h"
+
+namespace qccl::engine {
+
+using wire::FrameHeader;
+using wire::FrameKind;
+
+namespace {
+
+std::string describe_message(const char* name, std::uint64_t count, DataType type, const std::string& peer, int tag) {
+  return fmt::format("{}(count={}, {}, {}{})", name, count, to_string(type), peer,
+                     tag == 0 ? "" : fmt::format(", tag={}", tag));
+}
+
+}  // namespace
+
+MessageOperation::MessageOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, Outlet& outlet,
+                                   BufferPool& pool)
+    : Operation(group, number, std::move(post), posted, outlet, pool), mailbox_(*group.mailbox) {}
+
+FrameHeader MessageOperation::header(FrameKind kind, std::uint64_t channel_number, std::uint64_t slice) const {
+  return {.kind = kind, .group = group_.id, .sequence = channel_number, .slice = static_cast<std::uint32_t>(slice)};
+}
+
+Status MessageOperation::unexpected(int peer, const FrameHeader& header) const {
+  return Failure(ErrorKind::corrupt_data,
+                 fmt::format("rank {} sent slice {} of message {}, which {} does not expect now",
+                             group_.world_rank(peer), header.slice, header.sequence, describe()));
+}
+
+Status MessageOperation::on_data(int peer, const FrameHeader& header, const ReceivedFrame& frame) {
+  outlet_.consume(header, frame);
+  return unexpected(peer, header);
+}
+
+Status MessageOperation::on_grant(int peer, const FrameHeader& header) { return unexpected(peer, header); }
+
+Status MessageOperation::on_request(int peer, const FrameHeader& header) { return unexpected(peer, header); }
+
+// ---- sending
+
+SendOperation::SendOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, Outlet& outlet,
+                             BufferPool& pool, std::size_t slice_bytes)
+    : MessageOperation(group, number, std::move(post), posted, outlet, pool), slice_bytes_(slice_bytes) {
+  begin();
+}
+
+SendOperation::~SendOperation() { mailbox_.remove(*this); }
+
+void SendOperation::begin() {
+  channel_number_ = mailbox_.add(*this);
+  slices_ = std::max<std::uint64_t>(1, (bytes() + slice_bytes_ - 1) / slice_bytes_);
+  announced_ = false;
+  answered_ = false;
+  granted_ = 0;
+  sent_ = 0;
+}
+
+void SendOperation::retire() {
+  mailbox_.remove(*this);
+  Operation::retire();
+}
+
+void SendOperation::restart(std::uint64_t number, Post&& post, TimePoint posted) {
+  Operation::restart(number, std::move(post), posted);
+  begin();
+}
+
+std::string SendOperation::describe() const {
+  const std::string peer = fmt::format("to={}", to());
+  return describe_message("send", call().count, call().type, peer, tag());
+}
+
+// The data goes with the envelope where it is small and the receiver's budget has room.
+bool SendOperation::send_with_data(int peer) {
+  const std::size_t payload_bytes = wire::kEnvelopeBytes + bytes();
+  if (bytes() > kEagerStreamBytes || !outlet_.eager_room(peer, payload_bytes)) return false;
+  const Bytes payload = outlet_.begin(peer, payload_bytes, TrafficClass::data);
+  if (payload.data() == nullptr) return false;
+  wire::encode_envelope(envelope(), payload.data());
+  if (bytes() > 0) std::memcpy(payload.data() + wire::kEnvelopeBytes, post_.input, bytes());
+  FrameHeader head = header(FrameKind::message, channel_number_, 0);
+  head.phase = kEagerFlag;
+  outlet_.note_eager_sent(peer, payload_bytes);
+  outlet_.finish(head, payload_bytes);
+  note_sent(bytes());
+  slices_ = 0;
+  return true;
+}
+
+bool SendOperation::announce() {
+  if (!mailbox_.may_announce(*this)) return false;
+  const int peer = group_.world_rank(to());
+  bool with_data = false;
+  if (to() != group_.rank) {
+    with_data = send_with_data(peer);
+    if (!with_data) {
+      const bool has_room = bytes() <= kEagerStreamBytes && outlet_.eager_room(peer, wire::kEnvelopeBytes + bytes());
+      if (has_room || !mailbox_.may_wait_for_answer(*this)) return false;
+      std::byte envelope_bytes[wire::kEnvelopeBytes];
+      wire::encode_envelope(envelope(), envelope_bytes);
+      if (!outlet_.send_control(peer, header(FrameKind::message, channel_number_, slices_), envelope_bytes)) {
+        return false;
+      }
+    }
+  }
+  announced_ = true;
+  mailbox_.note_announced(*this, with_data || to() == group_.rank);
+  return true;
+}
+
+Status SendOperation::on_grant(int peer, const FrameHeader& header) {
+  if (!announced_ || to() == group_.rank || header.slice > slices_) return unexpected(peer, header);
+  if (!answered_) mailbox_.note_answered(*this);
+  answered_ = true;
+  granted_ = std::max<std::uint64_t>(granted_, header.slice);
+  return {};
+}
+
+bool SendOperation::send_slice() {
+  const std::size_t begin = static_cast<std::size_t>(sent_) * slice_bytes_;
+  const std::size_t length = std::min(slice_bytes_, bytes() - begin);
+  const Bytes payload = outlet_.begin(group_.world_rank(to()), length, TrafficClass::data);
+  if (payload.data() == nullptr) return false;
+  kernels::copy(payload.data(), post_.input + begin, length);
+  outlet_.finish(header(FrameKind::message_data, channel_number_, sent_), length);
+  note_sent(length);
+  ++sent_;
+  return true;
+}
+
+Result<bool> SendOperation::advance() {
+  bool moved = false;
+  if (!announced_) {
+    moved = announce();
+    if (moved && to() == group_.rank) QCCL_TRY(mailbox_.on_own(*this));
+  }
+  while (sent_ < granted_ && send_slice()) moved = true;
+  return moved;
+}
+
+Waiting SendOperation::waiting() const {
+  Waiting result;
+  if (!finished()) result.peers.push_back(to());
+  result.expected_bytes = bytes();
+  result.received_bytes = std::min<std::uint64_t>(bytes(), sent_ * slice_bytes_);
+  return result;
+}
+
+// ---- receiving
+
+RecvOperation::RecvOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, Outlet& outlet,
+                             BufferPool& pool)
+    : MessageOperation(group, number, std::move(post), posted, outlet, pool) {
+  mailbox_.add(*this);
+}
+
+RecvOperation::~RecvOperation() { mailbox_.remove(*this); }
+
+void RecvOperation::retire() {
+  mailbox_.remove(*this);
+  Operation::retire();
+}
+
+void RecvOperation::restart(std::uint64_t number, Post&& post, TimePoint posted) {
+  Operation::restart(number, std::move(post), posted);
+  source_ = -1;
+  channel_number_ = 0;
+  slices_ = 0;
+  granted_ = 0;
+  received_ = 0;
+  received_bytes_ = 0;
+  placed_ = 0;
+  mailbox_.add(*this);
+}
+
+std::string RecvOperation::describe() const {
+  const std::string peer = wanted_source() == kAnySource ? "from any" : fmt::format("from={}", wanted_source());
+  return describe_message("recv", call().count, call().type, peer, tag());
+}
+
+bool RecvOperation::matches(int source, int tag) const {
+  return source_ < 0 && tag == this->tag() && (wanted_source() == kAnySource || wanted_source() == source);
+}
+
+Status RecvOperation::check(int source, const wire::Envelope& envelope) {
+  if (envelope.count != call().count || envelope.type != call().type) {
+    return Failure(
+        ErrorKind::misuse,
+        fmt::format(
+            "rank {} called {}, and this is {} on rank {}: count and type of a message must be equal",
+            group_.world_rank(source),
+            describe_message("send", envelope.count, envelope.type, fmt::format("to={}", group_.rank), envelope.tag),
+            describe(), group_.world_rank(group_.rank)));
+  }
+  source_ = source;
+  post_.work->set_source(source);
+  return {};
+}
+
+Status RecvOperation::take(int source, const wire::Envelope& envelope, const std::byte* data) {
+  QCCL_TRY(check(source, envelope));
+  if (bytes() > 0) std::memmove(post_.output, data, bytes());
+  received_bytes_ = bytes();
+  return {};
+}
+
+Status RecvOperation::take_in_slices(int source, const wire::Envelope& envelope, std::uint64_t channel_number,
+                                     std::uint64_t slices) {
+  QCCL_TRY(check(source, envelope));
+  channel_number_ = channel_number;
+  slices_ = slices;
+  return {};
+}
+
+Status RecvOperation::on_data(int peer, const FrameHeader& header, const ReceivedFrame& frame) {
+  const ConstBytes payload = frame.payload();
+  std::byte* const target = post_.output + received_bytes_;
+  const bool lies_elsewhere = frame.is_placed() && payload.data() != target;
+  const bool takes = is_next(header) && !lies_elsewhere;
+  if (takes && !frame.is_placed()) kernels::copy(target, payload.data(), payload.size());
+  if (takes) {
+    ++received_;
+    received_bytes_ += payload.size();
+  }
+  outlet_.consume(header, frame);
+  return takes ? Status() : unexpected(peer, header);
+}
+
+bool RecvOperation::is_next(const FrameHeader& header) const {
+  const std::size_t missing = bytes() - received_bytes_;
+  const bool is_last = received_ + 1 == slices_;
+  return header.slice == received_ && received_ < granted_ &&
+         (is_last ? header.payload_bytes == missing : header.payload_bytes < missing);
+}
+
+// All slices but the last are equally long: where one belongs is known before those ahead of it have come. Each gets a
+// place once, and none where something has come. One that then belongs elsewhere is refused.
+std::byte* RecvOperation::place(int, const FrameHeader& header) {
+  const std::uint64_t slice = header.slice;
+  const std::uint64_t length = header.payload_bytes;
+  if (slice < std::max(received_, placed_) || slice >= granted_ || length > bytes()) return nullptr;
+  const std::uint64_t at = slice + 1 == slices_ ? bytes() - length : slice * length;
+  if (at < received_bytes_ || at > bytes() - length) return nullptr;
+  placed_ = slice + 1;
+  return post_.output + at;
+}
+
+// Tells the sender how far it may go, half a window at a time.
+Result<bool> RecvOperation::advance() {
+  if (source_ < 0 || granted_ == slices_) return false;
+  const std::uint64_t target = std::min<std::uint64_t>(slices_, received_ + kWindow);
+  if (target - granted_ < kWindow / 2 && target != slices_) return false;
+  if (!outlet_.send_control(group_.world_rank(source_), header(FrameKind::message_grant, channel_number_, target))) {
+    return false;
+  }
+  granted_ = target;
+  return true;
+}
+
+bool RecvOperation::lacks(int member) const {
+  const int awaited = source_ >= 0 ? source_ : wanted_source();
+  return member == awaited && !finished();
+}
+
+Waiting RecvOperation::waiting() const {
+  Waiting result;
+  result.expected_bytes = bytes();
+  result.received_bytes = received_bytes_;
+  if (finished()) return result;
+  const int awaited = source_ >= 0 ? source_ : wanted_source();
+  for (int member = 0; member < group_.world(); ++member) {
+    const bool could_send = awaited == kAnySource ? member != group_.rank : member == awaited;
+    if (could_send) result.peers.push_back(member);
+  }
+  return result;
+}
+
+}  // namespace qccl::engine

@@ -1,0 +1,60 @@
+#include "kernels/h4/h4.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/h4/h4.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/highway.h"
+#include "kernels/simd_dispatch.h"
+
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || !HWY_ARCH_X86
+#include "kernels/h4/h4_scalar-inl.h"
+#else
+#include "kernels/h4/h4_decode-inl.h"
+#include "kernels/h4/h4_encode-inl.h"
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace qccl::kernels::HWY_NAMESPACE {
+
+void h4_encode(H4Format format, H4Signs signs, const float* source, std::size_t n, std::byte* target) {
+  with_bits(format.bits, [=](auto bits) HWY_ATTR {
+    encode_slice<H4Encoder<decltype(bits)::value>>(format.unbiased, signs, source, n, target);
+  });
+}
+
+void h4_decode(int bits, const std::byte* source, float* target, std::size_t n) {
+  with_bits(bits, [=](auto b) HWY_ATTR { decode_slice<H4Decoder<decltype(b)::value>>(source, target, n, H4Assign()); });
+}
+
+void h4_decode_add(int bits, const std::byte* source, const float* addend, float* target, std::size_t n) {
+  with_bits(bits,
+            [=](auto b) HWY_ATTR { decode_slice<H4Decoder<decltype(b)::value>>(source, target, n, H4Add{addend}); });
+}
+
+}  // namespace qccl::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qccl::kernels {
+namespace {
+
+HWY_EXPORT(h4_encode);
+HWY_EXPORT(h4_decode);
+HWY_EXPORT(h4_decode_add);
+
+}  // namespace
+
+void h4_encode(H4Format format, H4Signs signs, const float* source, std::size_t n, std::byte* target) {
+  QCCL_DISPATCH(h4_encode)(format, signs, source, n, target);
+}
+
+void h4_decode(int bits, const std::byte* source, float* target, std::size_t n) {
+  QCCL_DISPATCH(h4_decode)(bits, source, target, n);
+}
+
+void h4_decode_add(int bits, const std::byte* source, const float* addend, float* target, std::size_t n) {
+  QCCL_DISPATCH(h4_decode_add)(bits, source, addend, target, n);
+}
+
+}  // namespace qccl::kernels
+#endif  // HWY_ONCE

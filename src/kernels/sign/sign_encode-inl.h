@@ -1,0 +1,226 @@
+// sign_encode() and sign_encode_owed() in vectors. Per target.
+//
+// In groups of 64 elements: as many as there are lanes of sums, and their signs are one word.
+
+#if defined(QCCL_KERNELS_SIGN_ENCODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QCCL_KERNELS_SIGN_ENCODE_INL_H_
+#undef QCCL_KERNELS_SIGN_ENCODE_INL_H_
+#else
+#define QCCL_KERNELS_SIGN_ENCODE_INL_H_
+#endif
+
+#include "hwy/highway.h"
+#include "kernels/lanes/value_lanes-inl.h"
+#include "kernels/sign/sign_reference.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qccl::kernels::HWY_NAMESPACE {
+
+inline constexpr std::size_t kSignGroup = reference::kMagnitudeLanes;
+inline constexpr std::size_t kGroupVectors = kSignGroup / kValueLanes;
+
+// All lanes added to the first, halving.
+template <class D>
+HWY_INLINE hn::TFromD<D> sum_of_vector(D d, hn::Vec<D> v) {
+  if constexpr (sizeof(v) > 16) {
+    const hn::Half<D> half;
+    return sum_of_vector(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  } else if constexpr (sizeof(hn::TFromD<D>) == 8) {
+    return hn::GetLane(hn::Add(v, hn::Shuffle01(v)));
+  } else {
+    v = hn::Add(v, hn::Shuffle1032(v));
+    return hn::GetLane(hn::Add(v, hn::Shuffle2301(v)));
+  }
+}
+
+// The same of the lanes of several vectors, which are used up.
+template <class D, std::size_t kCount>
+HWY_INLINE hn::TFromD<D> sum_of_vectors(D d, hn::Vec<D> (&vectors)[kCount]) {
+  HWY_UNROLL(4)
+  for (std::size_t width = kCount / 2; width > 0; width /= 2) {
+    HWY_UNROLL(8)
+    for (std::size_t i = 0; i < width; ++i) vectors[i] = hn::Add(vectors[i], vectors[i + width]);
+  }
+  return sum_of_vector(d, vectors[0]);
+}
+
+// ---- Sums of a block: add() takes vector `v` of a group, total() ends it.
+
+class MagnitudeSum {
+ public:
+  HWY_INLINE MagnitudeSum() {
+    HWY_UNROLL(16)
+    for (std::size_t i = 0; i < kGroupVectors; ++i) lanes_[i] = hn::Zero(ValueTag());
+  }
+  HWY_INLINE void add(std::size_t v, Values x) { lanes_[v] = hn::Add(lanes_[v], hn::Abs(x)); }
+  HWY_INLINE double total() { return sum_of_vectors(ValueTag(), lanes_); }
+
+ private:
+  Values lanes_[kGroupVectors];
+};
+
+class SquareSum {
+ public:
+  HWY_INLINE SquareSum() {
+    HWY_UNROLL(8)
+    for (std::size_t i = 0; i < kVectors; ++i) lanes_[i] = hn::Zero(SquareTag());
+  }
+  HWY_INLINE void add(std::size_t v, Values x) {
+    const hn::Half<ValueTag> half;
+    const SquareTag d;
+    const std::size_t at = 2 * v % kVectors;
+    const Squares lower = hn::PromoteTo(d, hn::LowerHalf(half, x));
+    const Squares upper = hn::PromoteTo(d, hn::UpperHalf(half, x));
+    lanes_[at] = hn::Add(lanes_[at], hn::Mul(lower, lower));
+    lanes_[at + 1] = hn::Add(lanes_[at + 1], hn::Mul(upper, upper));
+  }
+  HWY_INLINE double total() { return sum_of_vectors(SquareTag(), lanes_); }
+
+ private:
+  using SquareTag = hn::Repartition<double, ValueTag>;
+  using Squares = hn::Vec<SquareTag>;
+  static constexpr std::size_t kVectors = 2 * reference::kSignSquareLanes / kValueLanes;
+
+  Squares lanes_[kVectors];
+};
+
+struct NoSum {
+  HWY_INLINE void add(std::size_t, Values) {}
+  HWY_INLINE double total() { return 0; }
+};
+
+// ---- Signs and sums.
+
+// Adds a group to `sum` and returns its signs.
+template <class Sum>
+HWY_INLINE std::uint64_t take_group(const float* from, Sum& sum) {
+  const ValueTag d;
+  std::uint64_t negative = 0;
+  HWY_UNROLL(16)
+  for (std::size_t v = 0; v < kGroupVectors; ++v) {
+    const Values x = hn::LoadU(d, from + v * kValueLanes);
+    sum.add(v, x);
+    std::uint8_t bits[8] = {};
+    hn::StoreMaskBits(d, hn::Lt(x, hn::Zero(d)), bits);
+    std::uint16_t part;
+    std::memcpy(&part, bits, sizeof(part));
+    negative |= std::uint64_t{part} << (v * kValueLanes);
+  }
+  return negative;
+}
+
+// Up to a block: its signs, unless `signs` is null, and the sum. Zeros behind its end change neither.
+template <class Sum>
+HWY_INLINE double take_block(const float* v, std::size_t n, std::byte* signs) {
+  Sum sum;
+  std::size_t i = 0;
+  for (; i + kSignGroup <= n; i += kSignGroup) {
+    const std::uint64_t negative = take_group(v + i, sum);
+    if (signs != nullptr) std::memcpy(signs + i / 8, &negative, sizeof(negative));
+  }
+  if (i < n) {
+    alignas(64) float padded[kSignGroup] = {};
+    std::memcpy(padded, v + i, (n - i) * sizeof(float));
+    const std::uint64_t negative = take_group(padded, sum);
+    if (signs != nullptr) std::memcpy(signs + i / 8, &negative, sign_bit_bytes(n - i));
+  }
+  return sum.total();
+}
+
+template <class Sum>
+HWY_INLINE double take_run(const float* v, std::size_t n, std::byte* signs) {
+  double total = 0;
+  for (std::size_t block = 0; block < n; block += reference::kSignBlock) {
+    const std::size_t count = std::min(n - block, reference::kSignBlock);
+    total += take_block<Sum>(v + block, count, signs != nullptr ? signs + block / 8 : nullptr);
+  }
+  return total;
+}
+
+// A bucket's scale; its signs too, unless `signs` is null.
+HWY_INLINE float take_bucket(bool norm_scale, const float* v, std::size_t n, std::byte* signs) {
+  if (norm_scale) return reference::norm_scale(take_run<SquareSum>(v, n, signs), n);
+  return reference::mean_scale(take_run<MagnitudeSum>(v, n, signs), v, n);
+}
+
+struct Bucket {
+  std::size_t begin = 0, end = 0;
+  float scale = 0;
+};
+
+// Calls keep(bucket) for each whose scale is a number, one bucket late: what the scale waits for, a chain of additions
+// and a division, then overlaps with the bucket before.
+template <class Keep>
+HWY_INLINE void encode_buckets(SignFormat format, const float* source, std::size_t n, std::byte* target, Keep keep) {
+  std::byte* const signs = target + sign_scale_bytes(format, n);
+  const bool whole_bytes = format.bucket_size % 8 == 0;
+  if (!whole_bytes) take_run<NoSum>(source, n, signs);
+  Bucket last;
+  for (std::size_t begin = 0; begin < n; begin += format.bucket_size, target += kSignScaleBytes) {
+    Bucket bucket{begin, std::min<std::size_t>(n, begin + format.bucket_size)};
+    std::byte* const bucket_signs = whole_bytes ? signs + begin / 8 : nullptr;
+    bucket.scale = take_bucket(format.norm_scale, source + begin, bucket.end - begin, bucket_signs);
+    std::memcpy(target, &bucket.scale, sizeof(bucket.scale));
+    if (last.scale == last.scale) keep(last);
+    last = bucket;
+  }
+  if (last.scale == last.scale) keep(last);
+}
+
+void sign_encode(SignFormat format, const float* source, std::size_t n, std::byte* target) {
+  encode_buckets(format, source, n, target, [](const Bucket&) {});
+}
+
+// ---- What the signs leave behind.
+
+struct Leave {
+  const float* source;
+  float factor;
+  float* residual;
+
+  // A factor of 1 leaves nothing that is not finite: x and y have one sign.
+  HWY_INLINE void operator()(const Bucket& bucket) const {
+    const ValueTag d;
+    const Values factors = hn::Set(d, factor);
+    if (factor == 1.0f) {
+      each(bucket, [](Values left, std::size_t) HWY_ATTR { return left; });
+    } else {
+      each(bucket, [=, this](Values left, std::size_t i) HWY_ATTR {
+        left = hn::Mul(left, factors);
+        return hn::IfThenElse(hn::IsFinite(left), left, hn::LoadU(d, residual + i));
+      });
+    }
+  }
+
+ private:
+  // Calls made(x - y, i) for vectors, which returns the residual from i on.
+  template <class Made>
+  HWY_INLINE void each(const Bucket& bucket, Made made) const {
+    const ValueTag d;
+    const Values plus = hn::Set(d, bucket.scale), minus = hn::Set(d, -bucket.scale);
+    const auto left = [=, this](std::size_t i) HWY_ATTR {
+      const Values x = hn::LoadU(d, source + i);
+      return made(hn::Sub(x, hn::IfThenElse(hn::Lt(x, hn::Zero(d)), minus, plus)), i);
+    };
+    std::size_t i = bucket.begin;
+    for (; i + 4 * kValueLanes <= bucket.end; i += 4 * kValueLanes) {
+      for (std::size_t at = 0; at < 4 * kValueLanes; at += 16) hwy::Prefetch(residual + i + kFetchAhead + at);
+      HWY_UNROLL(4)
+      for (std::size_t v = 0; v < 4; ++v) hn::StoreU(left(i + v * kValueLanes), d, residual + i + v * kValueLanes);
+    }
+    for (; i < bucket.end; ++i) {
+      const float rest = (source[i] - reference::signed_scale(source[i] < 0, bucket.scale)) * factor;
+      if (std::isfinite(rest)) residual[i] = rest;
+    }
+  }
+};
+
+void sign_encode_owed(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor,
+                      float* residual) {
+  encode_buckets(format, source, n, target, Leave{source, factor, residual});
+}
+
+}  // namespace qccl::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -1,0 +1,100 @@
+// The specification of sign.h, one element at a time.
+//
+//   sign  = 1 for x < 0, else 0: also for -0 and NaN
+//   scale = M / n of a bucket of n elements, M the sum of |x|, or with norm_scale sqrt(S / n), S the sum of x^2
+//   y     = -scale where the sign is 1, scale elsewhere
+//
+// M is a sum of float32: in blocks of 4096 elements, element i of a block in lane i mod 64; then lanes l and l + 32,
+// l + 16, ... l + 1; then blocks in order, in double. Where that is not finite although all elements are, it is made
+// again of x * 2^-20, and multiplied by 2^20 in double. S is a sum of exact squares in double, in blocks of 4096, lanes
+// of i mod 16. The rest is double, rounded once to float32, and held at FLT_MAX.
+//
+// A bucket with an element that is not finite has the scale NaN (0x7FC00000) and decodes to NaN; so does one with a
+// scale that this rule can't give (negative, infinite, NaN). A bucket of zeros decodes to +0.
+//
+// Error: |x - y| <= max |x| (1 + 2^-16) + 2^-149. Of a whole bucket, but for roundings of relative 2^-16,
+// |x - y|^2 = |x|_2^2 - |x|_1^2 / n with the mean, the least of all scales; with the norm
+// |x - y|^2 = 2 |x|_2^2 - 2 |x|_2 |x|_1 / sqrt(n).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "base/half.h"
+#include "kernels/sign/sign.h"
+
+namespace qccl::kernels::reference {
+
+inline constexpr std::size_t kSignBlock = 4096;
+inline constexpr std::size_t kMagnitudeLanes = 64;
+inline constexpr std::size_t kSignSquareLanes = 16;
+inline constexpr float kSignShrink = 0x1p-20f;
+
+// Adds all lanes to the first, halving.
+template <class T, std::size_t kLanes>
+T sum_of_lanes(std::array<T, kLanes> lanes) {
+  for (std::size_t width = kLanes / 2; width > 0; width /= 2) {
+    for (std::size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  return lanes[0];
+}
+
+// The sum of term(v[i]) over a bucket.
+template <class T, std::size_t kLanes, class Term>
+double sign_sum(const float* v, std::size_t n, Term term) {
+  double total = 0;
+  for (std::size_t block = 0; block < n; block += kSignBlock) {
+    const std::size_t end = std::min(n, block + kSignBlock);
+    std::array<T, kLanes> lanes{};
+    for (std::size_t i = block; i < end; ++i) lanes[(i - block) % kLanes] += term(v[i]);
+    total += sum_of_lanes(lanes);
+  }
+  return total;
+}
+
+inline double magnitude_sum(const float* v, std::size_t n, float factor = 1.0f) {
+  return sign_sum<float, kMagnitudeLanes>(v, n, [=](float x) { return std::fabs(x) * factor; });
+}
+inline double square_sum(const float* v, std::size_t n) {
+  return sign_sum<double, kSignSquareLanes>(v, n, [](float x) { return double{x} * double{x}; });
+}
+
+inline float sign_scale_of(double scale) {
+  return static_cast<float>(std::min(scale, static_cast<double>(std::numeric_limits<float>::max())));
+}
+
+// From the bucket's square_sum().
+inline float norm_scale(double squares, std::size_t n) {
+  return std::isfinite(squares) ? sign_scale_of(std::sqrt(squares / static_cast<double>(n))) : canonical_nan();
+}
+
+// From the bucket's magnitude_sum(), for which it looks at the bucket again if that is not finite.
+inline float mean_scale(double magnitudes, const float* v, std::size_t n) {
+  if (!std::isfinite(magnitudes)) {
+    if (!std::all_of(v, v + n, [](float x) { return std::isfinite(x); })) return canonical_nan();
+    magnitudes = magnitude_sum(v, n, kSignShrink) / double{kSignShrink};
+  }
+  return sign_scale_of(magnitudes / static_cast<double>(n));
+}
+
+// The scale that stored bits stand for.
+inline float read_sign_scale(const std::byte* stored) {
+  std::uint32_t bits;
+  std::memcpy(&bits, stored, sizeof(bits));
+  constexpr auto kLargest = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::max());
+  return bits <= kLargest ? std::bit_cast<float>(bits) : canonical_nan();
+}
+
+inline bool is_negative(const std::byte* signs, std::size_t index) {
+  return (std::to_integer<unsigned>(signs[index / 8]) >> (index % 8) & 1u) != 0;
+}
+
+inline float signed_scale(bool negative, float scale) { return negative && scale == scale ? -scale : scale; }
+
+}  // namespace qccl::kernels::reference

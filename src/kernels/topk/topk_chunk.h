@@ -1,0 +1,163 @@
+// A chunk of topk.h as bytes, once its elements are chosen: little work, which reference and vector code share.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "base/half.h"
+#include "kernels/topk/topk.h"
+
+namespace qccl::kernels::topk {
+
+using Place = std::uint16_t;
+
+inline constexpr std::uint32_t kMagnitudeBits = 0x7FFFFFFFu;
+inline constexpr std::uint32_t kNotFinite = 0x7F800000u;  // magnitudes from here on
+
+inline std::uint32_t magnitude_of(const float* x, std::size_t i) {
+  std::uint32_t bits;
+  std::memcpy(&bits, x + i, sizeof(bits));
+  return bits & kMagnitudeBits;
+}
+
+// To nearest even, for |x| below 2^22.
+inline float nearest(float x) {
+  constexpr float kShift = 0x1.8p23f;
+  return (x + kShift) - kShift;
+}
+
+inline constexpr float kMostCode = 127.0f;
+
+inline float scale_for(float largest) { return std::max(largest / kMostCode, 0x1p-126f); }
+
+inline float value_of(std::int8_t code, float scale) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  return std::clamp(static_cast<float>(code) * scale, -kMost, kMost);
+}
+
+// ---- Writing. Each returns the end of what it wrote.
+
+inline std::byte* put_codes(const float* values, std::size_t k, std::byte* to) {
+  float largest = 0;
+  for (std::size_t i = 0; i < k; ++i) largest = std::max(largest, std::fabs(values[i]));
+  const float scale = scale_for(largest);
+  std::memcpy(to, &scale, sizeof(scale));
+  const float inverse = 1.0f / scale;
+  auto* codes = reinterpret_cast<std::int8_t*>(to + sizeof(scale));
+  for (std::size_t i = 0; i < k; ++i) codes[i] = static_cast<std::int8_t>(nearest(values[i] * inverse));
+  return to + sizeof(scale) + k;
+}
+
+inline std::byte* put_places(const Place* places, std::size_t k, std::byte* to) {
+  std::size_t i = 0;
+  for (; i + 2 <= k; i += 2, to += 3) {
+    const std::uint32_t pair = places[i] | static_cast<std::uint32_t>(places[i + 1]) << 12;
+    to[0] = static_cast<std::byte>(pair);
+    to[1] = static_cast<std::byte>(pair >> 8);
+    to[2] = static_cast<std::byte>(pair >> 16);
+  }
+  if (i == k) return to;
+  std::memcpy(to, &places[i], 2);
+  return to + 2;
+}
+
+inline std::byte* put_values(TopkFormat format, const float* values, std::size_t k, std::byte* to) {
+  if (format.int8_values) return put_codes(values, k, to);
+  std::memcpy(to, values, k * sizeof(float));
+  return to + k * sizeof(float);
+}
+
+// A chunk that decodes to NaN.
+inline std::byte* put_invalid(TopkFormat format, std::size_t k, std::byte* to) {
+  const float nan = canonical_nan();
+  std::fill_n(to, topk_value_bytes(format, k), std::byte{0});
+  for (std::size_t i = 0; i < (format.int8_values ? 1 : k); ++i) std::memcpy(to + i * sizeof(nan), &nan, sizeof(nan));
+  to += topk_value_bytes(format, k);
+  std::array<Place, kTopkChunk> places;
+  for (std::size_t i = 0; i < k; ++i) places[i] = static_cast<Place>(i);
+  return put_places(places.data(), k, to);
+}
+
+// ---- Reading.
+
+struct Chunk {
+  std::size_t k = 0;
+  bool finite = true;
+  std::array<float, kTopkChunk> values;
+  std::array<Place, kTopkChunk> places;
+};
+
+inline void get_codes(const std::byte* from, Chunk& chunk) {
+  float scale;
+  std::memcpy(&scale, from, sizeof(scale));
+  chunk.finite = magnitude_of(&scale, 0) < kNotFinite;
+  const auto* codes = reinterpret_cast<const std::int8_t*>(from + sizeof(scale));
+  for (std::size_t i = 0; i < chunk.k; ++i) chunk.values[i] = value_of(codes[i], scale);
+}
+
+inline void get_floats(const std::byte* from, Chunk& chunk) {
+  std::memcpy(chunk.values.data(), from, chunk.k * sizeof(float));
+  std::uint32_t most = 0;
+  for (std::size_t i = 0; i < chunk.k; ++i) most = std::max(most, magnitude_of(chunk.values.data(), i));
+  chunk.finite = most < kNotFinite;
+}
+
+// Those from number i on, which is even.
+inline void get_places(const std::byte* from, std::size_t i, Chunk& chunk) {
+  for (; i + 2 <= chunk.k; i += 2, from += 3) {
+    const auto low = std::to_integer<std::uint32_t>(from[0]), middle = std::to_integer<std::uint32_t>(from[1]),
+               high = std::to_integer<std::uint32_t>(from[2]);
+    chunk.places[i] = static_cast<Place>(low | (middle & 15u) << 8);
+    chunk.places[i + 1] = static_cast<Place>(middle >> 4 | high << 4);
+  }
+  if (i < chunk.k) std::memcpy(&chunk.places[i], from, 2);  // above 4095 if the unused bits are not 0
+}
+
+// Calls use(chunk, begin, count) for each chunk of n elements; false, and no more calls, where get(format, from, count,
+// chunk) says that one is malformed.
+template <class Get, class Use>
+bool each_chunk(TopkFormat format, const std::byte* source, std::size_t n, Get get, Use use) {
+  Chunk chunk;
+  for (std::size_t begin = 0; begin < n; begin += kTopkChunk) {
+    const std::size_t count = std::min(kTopkChunk, n - begin);
+    if (!get(format, source, count, chunk)) return false;
+    source += topk_chunk_bytes(format, count);
+    use(chunk, begin, count);
+  }
+  return true;
+}
+
+template <class Get>
+bool decode(TopkFormat format, const std::byte* source, float* target, std::size_t n, Get get) {
+  return each_chunk(format, source, n, get, [=](const Chunk& chunk, std::size_t begin, std::size_t count) {
+    if (!chunk.finite) return std::fill_n(target + begin, count, canonical_nan()), void();
+    std::memset(target + begin, 0, count * sizeof(float));
+    for (std::size_t i = 0; i < chunk.k; ++i) target[begin + chunk.places[i]] = chunk.values[i];
+  });
+}
+
+inline float add_canonical(float a, float b) {
+  const float sum = a + b;
+  return sum != sum ? canonical_nan() : sum;
+}
+
+template <class Get>
+bool decode_add(TopkFormat format, const std::byte* source, const float* addend, float* target, std::size_t n,
+                Get get) {
+  return each_chunk(format, source, n, get, [=](const Chunk& chunk, std::size_t begin, std::size_t count) {
+    float* sums = target + begin;
+    if (!chunk.finite) return std::fill_n(sums, count, canonical_nan()), void();
+    if (addend != target) std::memcpy(sums, addend + begin, count * sizeof(float));
+    for (std::size_t i = 0; i < chunk.k; ++i) {
+      float& sum = sums[chunk.places[i]];
+      sum = add_canonical(sum, chunk.values[i]);
+    }
+  });
+}
+
+}  // namespace qccl::kernels::topk

@@ -1,0 +1,105 @@
+// Places of topk.h between 16 bits and 12 bits each, and what reading a chunk takes, in vectors. Per target.
+
+#if defined(QCCL_KERNELS_TOPK_PLACES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QCCL_KERNELS_TOPK_PLACES_INL_H_
+#undef QCCL_KERNELS_TOPK_PLACES_INL_H_
+#else
+#define QCCL_KERNELS_TOPK_PLACES_INL_H_
+#endif
+
+#include "hwy/highway.h"
+#include "kernels/lanes/byte_lists.h"
+#include "kernels/topk/topk_chunk.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qccl::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using topk::Place;
+
+// Magnitudes are the bits of floats without signs: positive integers in the same order.
+using MagnitudeTag = hn::CappedTag<std::int32_t, HWY_ARCH_X86 ? 16 : 4>;
+using Magnitudes = hn::Vec<MagnitudeTag>;
+
+HWY_INLINE Magnitudes magnitudes(const float* x) {
+  const MagnitudeTag d;
+  const hn::RebindToFloat<MagnitudeTag> floats;
+  return hn::And(hn::BitCast(d, hn::LoadU(floats, x)), hn::Set(d, static_cast<std::int32_t>(topk::kMagnitudeBits)));
+}
+
+// Eight places are four pairs of 24 bits: 12 bytes, worked on in a vector of 16.
+using PairTag = hn::CappedTag<std::uint32_t, 4>;
+using PairBytes = hn::Repartition<std::uint8_t, PairTag>;
+inline constexpr std::size_t kEight = 8;
+inline constexpr std::size_t kEightBytes = 12;
+inline constexpr std::size_t kLeastForEight = 11;  // places that take at least 16 bytes
+
+// As topk::put_places().
+HWY_INLINE std::byte* pack_places(const Place* places, std::size_t k, std::byte* to) {
+  const PairTag d;
+  const auto close = hn::Load(PairBytes(), kCloseThrees);
+  std::size_t i = 0;
+  for (; i + kLeastForEight <= k; i += kEight, to += kEightBytes) {
+    const auto apart = hn::LoadU(d, reinterpret_cast<const std::uint32_t*>(places + i));
+    const auto upper = hn::And(hn::ShiftRight<4>(apart), hn::Set(d, 0xFFF000u));
+    const auto pairs = hn::Or(hn::And(apart, hn::Set(d, 0xFFFu)), upper);
+    const auto bytes = hn::TableLookupBytesOr0(hn::BitCast(PairBytes(), pairs), close);
+    hn::StoreU(bytes, PairBytes(), reinterpret_cast<std::uint8_t*>(to));
+  }
+  return topk::put_places(places + i, k - i, to);
+}
+
+HWY_INLINE bool rises(const Place* places, std::size_t k) {
+  const hn::CappedTag<std::int16_t, HWY_ARCH_X86 ? 32 : 8> d;
+  const auto load = [&](std::size_t i)
+                        HWY_ATTR { return hn::LoadU(d, reinterpret_cast<const std::int16_t*>(places + i)); };
+  std::size_t i = 0;
+  bool rising = true;
+  for (; i + 1 + hn::Lanes(d) <= k; i += hn::Lanes(d)) rising &= hn::AllTrue(d, hn::Lt(load(i), load(i + 1)));
+  for (; i + 1 < k; ++i) rising &= places[i] < places[i + 1];
+  return rising;
+}
+
+// As topk::get_places().
+HWY_INLINE bool unpack_places(const std::byte* from, std::size_t n, topk::Chunk& chunk) {
+  const PairTag d;
+  const auto open = hn::Load(PairBytes(), kOpenThrees);
+  std::size_t i = 0;
+  for (; i + kLeastForEight <= chunk.k; i += kEight, from += kEightBytes) {
+    const auto bytes = hn::LoadU(PairBytes(), reinterpret_cast<const std::uint8_t*>(from));
+    const auto pairs = hn::BitCast(d, hn::TableLookupBytesOr0(bytes, open));
+    const auto upper = hn::ShiftLeft<4>(hn::And(pairs, hn::Set(d, 0xFFF000u)));
+    const auto apart = hn::Or(hn::And(pairs, hn::Set(d, 0xFFFu)), upper);
+    hn::StoreU(apart, d, reinterpret_cast<std::uint32_t*>(chunk.places.data() + i));
+  }
+  topk::get_places(from, i, chunk);
+  return chunk.places[chunk.k - 1] < n && rises(chunk.places.data(), chunk.k);
+}
+
+HWY_INLINE bool all_finite(const float* values, std::size_t k) {
+  const MagnitudeTag d;
+  Magnitudes all = hn::Zero(d);
+  std::size_t i = 0;
+  for (; i + hn::Lanes(d) <= k; i += hn::Lanes(d)) all = hn::Max(all, magnitudes(values + i));
+  auto most = static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(d, all)));
+  for (; i < k; ++i) most = std::max(most, topk::magnitude_of(values, i));
+  return most < topk::kNotFinite;
+}
+
+// As topk::get_chunk().
+HWY_INLINE bool read_chunk(TopkFormat format, const std::byte* from, std::size_t n, topk::Chunk& chunk) {
+  chunk.k = topk_kept(format, n);
+  if (format.int8_values) {
+    topk::get_codes(from, chunk);
+  } else {
+    std::memcpy(chunk.values.data(), from, chunk.k * sizeof(float));
+    chunk.finite = all_finite(chunk.values.data(), chunk.k);
+  }
+  return unpack_places(from + topk_value_bytes(format, chunk.k), n, chunk);
+}
+
+}  // namespace qccl::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

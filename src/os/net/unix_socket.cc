@@ -1,0 +1,120 @@
+#include "os/net/unix_socket.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "os/error.h"
+
+namespace qccl::os {
+namespace {
+
+constexpr int kBacklog = 1024;
+constexpr int kStream = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+
+struct UnixAddress {
+  sockaddr_un address{};
+  socklen_t bytes = 0;
+};
+
+// A leading zero byte makes the name abstract.
+Result<UnixAddress> abstract_address(const std::string& name) {
+  UnixAddress result;
+  if (name.empty() || name.size() >= sizeof(result.address.sun_path)) {
+    return Failure(ErrorKind::invalid_argument, "unix socket name \"" + name + "\" must have 1 to " +
+                                                    std::to_string(sizeof(result.address.sun_path) - 1) + " bytes");
+  }
+  result.address.sun_family = AF_UNIX;
+  std::memcpy(result.address.sun_path + 1, name.data(), name.size());
+  result.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return result;
+}
+
+const sockaddr* generic(const sockaddr_un& address) { return reinterpret_cast<const sockaddr*>(&address); }
+
+}  // namespace
+
+Result<Fd> listen_unix_abstract(const std::string& name) {
+  auto address = abstract_address(name);
+  if (!address) return address.failure();
+  Fd fd(::socket(AF_UNIX, kStream, 0));
+  if (!fd.valid() || ::bind(fd.get(), generic(address->address), address->bytes) != 0 ||
+      ::listen(fd.get(), kBacklog) != 0) {
+    return os_failure("can't listen on unix socket @" + name, errno);
+  }
+  return fd;
+}
+
+void stop_listening(const Fd& listener) { ::shutdown(listener.get(), SHUT_RDWR); }
+
+Result<Fd> connect_unix_abstract(const std::string& name) {
+  auto address = abstract_address(name);
+  if (!address) return address.failure();
+  Fd fd(::socket(AF_UNIX, kStream, 0));
+  if (!fd.valid() || ::connect(fd.get(), generic(address->address), address->bytes) != 0) {
+    return os_failure("can't connect to unix socket @" + name, errno);
+  }
+  return fd;
+}
+
+// Lines "Num RefCount Protocol Flags Type St Inode Path"; who listens has the flag __SO_ACCEPTCON.
+std::vector<std::string> abstract_listeners(const std::string& prefix) {
+  constexpr unsigned kListens = 0x10000;
+  std::vector<std::string> names;
+  std::ifstream file("/proc/net/unix");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string number, references, protocol, type, state, inode, path;
+    unsigned flags = 0;
+    words >> number >> references >> protocol >> std::hex >> flags >> type >> state >> inode >> path;
+    if ((flags & kListens) != 0 && path.starts_with("@" + prefix)) names.push_back(path.substr(1));
+  }
+  return names;
+}
+
+Result<PeerCredentials> peer_credentials(const Fd& unix_socket) {
+  ucred credentials{};
+  socklen_t bytes = sizeof(credentials);
+  if (::getsockopt(unix_socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) {
+    return os_failure("can't tell who is at the other end of a unix socket", errno);
+  }
+  return PeerCredentials{credentials.pid, credentials.uid};
+}
+
+// The kernel tells of the effective user.
+PeerCredentials own_credentials() { return {::getpid(), ::geteuid()}; }
+
+Status check_same_user(const Fd& unix_socket) {
+  auto peer = peer_credentials(unix_socket);
+  if (!peer) return peer.failure();
+  const PeerCredentials own = own_credentials();
+  if (peer->user == own.user) return {};
+  return Failure(ErrorKind::misuse,
+                 "process " + std::to_string(peer->process) + " at the other end of the unix socket belongs to user " +
+                     std::to_string(peer->user) + ", this process to user " + std::to_string(own.user));
+}
+
+Result<Fd> duplicate_socket(int descriptor) {
+  const std::string what = "descriptor " + std::to_string(descriptor) + " is no open socket of this process";
+  Fd fd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (!fd.valid()) return os_failure(what, errno);
+  struct stat status {};
+  if (::fstat(fd.get(), &status) == 0 && S_ISSOCK(status.st_mode)) return fd;
+  return os_failure(ErrorKind::misuse, what, ENOTSOCK);
+}
+
+Result<SocketPair> socket_pair() {
+  int fds[2] = {-1, -1};
+  if (::socketpair(AF_UNIX, kStream, 0, fds) != 0) return os_failure("can't create a socket pair", errno);
+  return SocketPair{Fd(fds[0]), Fd(fds[1])};
+}
+
+}  // namespace qccl::os

@@ -1,0 +1,138 @@
+#include "os/net/unix_socket.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "os/net/socket.h"
+#include "os/net/stream.h"
+#include "os/process.h"
+#include "os/test_user.h"
+
+namespace qccl::os {
+namespace {
+
+TEST(UnixSocket, abstract_names_connect_and_tell_the_peers_process) {
+  const std::string name = "qccl-test-" + std::to_string(random_nonce());
+  auto listener = listen_unix_abstract(name);
+  ASSERT_TRUE(listener.ok());
+  auto dialled = connect_unix_abstract(name);
+  ASSERT_TRUE(dialled.ok());
+  auto accepted = accept_connection(*listener);
+  ASSERT_TRUE(accepted.ok() && accepted->has_value());
+  const std::array<std::byte, 1> sent{std::byte{42}};
+  std::array<std::byte, 1> got{};
+  ASSERT_EQ(write_some(dialled->get(), sent).bytes, 1u);
+  ASSERT_EQ(read_some((*accepted)->get(), got).bytes, 1u);
+  EXPECT_EQ(got, sent);
+  auto peer = peer_credentials(**accepted);
+  ASSERT_TRUE(peer.ok());
+  EXPECT_EQ(peer->process, own_credentials().process);
+  EXPECT_EQ(peer->user, own_credentials().user);
+}
+
+TEST(UnixSocket, both_ends_of_one_user_are_told_so) {
+  auto pair = socket_pair().take_or_throw();
+  EXPECT_TRUE(check_same_user(pair.first).ok());
+  EXPECT_FALSE(check_same_user(Fd(::open("/dev/null", O_RDONLY))).ok());
+}
+
+void expect_names_both(const Status& status, int process) {
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().kind, ErrorKind::misuse);
+  const std::string words = "process " + std::to_string(process) +
+                            " at the other end of the unix socket belongs to user 65534, this process to user 0";
+  EXPECT_EQ(status.error().message, words);
+}
+
+TEST(UnixSocket, another_user_who_dials_is_named) {
+  if (!can_act_as_another()) GTEST_SKIP() << kNeedsRoot;
+  const std::string name = "qccl-test-" + std::to_string(random_nonce());
+  auto listener = listen_unix_abstract(name).take_or_throw();
+  const SteadyClock clock;
+  OtherUser other([&] { return connect_unix_abstract(name).ok(); });
+  const int process = other.process();
+  wait_ready(listener, Direction::read, clock.now() + std::chrono::seconds(30), clock).take_or_throw();
+  const auto accepted = accept_connection(listener).take_or_throw();
+  ASSERT_TRUE(accepted.has_value());
+  expect_names_both(check_same_user(*accepted), process);
+  EXPECT_TRUE(other.succeeded());
+}
+
+TEST(UnixSocket, another_user_who_listens_is_named) {
+  if (!can_act_as_another()) GTEST_SKIP() << kNeedsRoot;
+  const std::string name = "qccl-test-" + std::to_string(random_nonce());
+  const SteadyClock clock;
+  const auto soon = [&] { return clock.now() + std::chrono::seconds(30); };
+  OtherUser other([&] {
+    auto listener = listen_unix_abstract(name);
+    return listener.ok() && wait_ready(*listener, Direction::read, soon(), clock).ok();
+  });
+  const int process = other.process();
+  for (const TimePoint limit = soon(); clock.now() < limit;) {
+    auto dialled = connect_unix_abstract(name);
+    if (!dialled) continue;
+    return expect_names_both(check_same_user(*dialled), process);
+  }
+  FAIL() << "nobody listens";
+}
+
+TEST(UnixSocket, a_taken_name_and_a_missing_listener_are_told_apart) {
+  const std::string name = "qccl-test-" + std::to_string(random_nonce());
+  EXPECT_EQ(connect_unix_abstract(name).error().kind, ErrorKind::peer_lost);
+  auto listener = listen_unix_abstract(name);
+  ASSERT_TRUE(listener.ok());
+  EXPECT_EQ(listen_unix_abstract(name).error().kind, ErrorKind::resource_exhausted);
+  listener->reset();
+  EXPECT_EQ(connect_unix_abstract(name).error().kind, ErrorKind::peer_lost);
+}
+
+TEST(UnixSocket, a_name_longer_than_the_kernel_takes_is_invalid_argument) {
+  EXPECT_EQ(listen_unix_abstract(std::string(108, 'x')).error().kind, ErrorKind::invalid_argument);
+  EXPECT_TRUE(listen_unix_abstract(std::string(90, 'x') + std::to_string(process_id())).ok());
+}
+
+TEST(UnixSocket, a_duplicate_outlives_the_original_and_needs_a_socket) {
+  auto pair = socket_pair().take_or_throw();
+  auto copy = duplicate_socket(pair.first.get()).take_or_throw();
+  const int number = pair.first.get();
+  pair.first.reset();
+  const std::byte sent{7};
+  EXPECT_TRUE(write_some(copy.get(), ConstBytes(&sent, 1)).ok());
+  std::byte got{};
+  EXPECT_TRUE(read_some(pair.second.get(), Bytes(&got, 1)).ok());
+  EXPECT_EQ(got, sent);
+  EXPECT_EQ(duplicate_socket(number).error().kind, ErrorKind::misuse);
+  const Fd file(::open("/dev/null", O_RDONLY));
+  EXPECT_EQ(duplicate_socket(file.get()).error().kind, ErrorKind::misuse);
+}
+
+TEST(UnixSocket, listeners_are_found_by_the_beginning_of_their_names_while_they_listen) {
+  const std::string prefix = "qccl/test/" + std::to_string(process_id()) + "/";
+  EXPECT_TRUE(abstract_listeners(prefix).empty());
+  auto first = listen_unix_abstract(prefix + "a").take_or_throw();
+  const auto second = listen_unix_abstract(prefix + "b").take_or_throw();
+  const auto connection = connect_unix_abstract(prefix + "a").take_or_throw();
+  const auto accepted = accept_connection(first).take_or_throw();
+  auto names = abstract_listeners(prefix);
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string>{prefix + "a", prefix + "b"}));
+  first.reset();
+  EXPECT_EQ(abstract_listeners(prefix), std::vector<std::string>{prefix + "b"});
+}
+
+TEST(UnixSocket, who_waits_for_a_listener_is_woken_when_it_stops) {
+  const SteadyClock clock;
+  auto listener = listen_unix_abstract("qccl/test/stop/" + std::to_string(process_id())).take_or_throw();
+  bool woken = false;
+  std::thread waiter([&] { woken = wait_ready(listener, Direction::read, kForever, clock).ok(); });
+  stop_listening(listener);
+  waiter.join();
+  EXPECT_TRUE(woken);
+}
+
+}  // namespace
+}  // namespace qccl::os

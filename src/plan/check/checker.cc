@@ -1,0 +1,387 @@
+#include "plan/check/checker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "base/digest/digest.h"
+#include "plan/check/expectation.h"
+
+namespace qccl::plan {
+namespace {
+
+// What a slice holds. `shape` tells apart in which order and association the sources were added,
+// and which sums were encoded on the way.
+struct Value {
+  std::vector<Source> sources;
+  std::uint64_t shape = 0;
+  friend bool operator==(const Value&, const Value&) = default;
+};
+
+Value input_value(int rank, std::uint64_t begin) {
+  return {{{rank, begin}}, digest(static_cast<std::uint64_t>(rank) + 1, begin)};
+}
+
+void append(Value& sum, const Value& value) {
+  const bool is_first = sum.sources.empty();
+  sum.sources.insert(sum.sources.end(), value.sources.begin(), value.sources.end());
+  const auto [low, high] = std::minmax(sum.shape, value.shape);  // addition of two has no order
+  sum.shape = is_first ? value.shape : digest(low, high);
+}
+
+Value encoded(Value value) {
+  value.shape = digest(value.shape, 0xE2C0DEDULL);
+  return value;
+}
+
+std::string to_string(const Value& value) {
+  std::string text;
+  for (const Source& source : value.sources) {
+    text += fmt::format("{}{}@{}", text.empty() ? "" : " ", source.rank, source.begin);
+  }
+  return text;
+}
+
+struct Frame {
+  std::uint64_t slice;
+  std::uint64_t count;
+  Value value;
+};
+
+struct LaneState {
+  std::uint64_t slice = 0;
+  std::size_t step = 0;
+  std::size_t peer = 0;  // next of the step's peers to serve
+  Value accumulator;
+  Value received;
+  Value result;  // of finish
+  bool result_is_encoded = false;
+};
+
+struct Cell {
+  std::uint64_t count = 0;
+  Value value;
+};
+
+using StreamKey = std::tuple<int, int, int, std::uint32_t>;  // from, to, phase, chunk
+using Cells = std::map<std::uint64_t, Cell>;                 // by position in the output
+
+class Checker {
+ public:
+  Checker(const std::vector<Request>& requests, const std::vector<Role>& roles)
+      : requests_(requests), request_(requests.front()), roles_(roles), outputs_(roles.size()), encoded_(roles.size()) {
+    for (const Role& role : roles) lanes_.emplace_back(role.lanes.size());
+  }
+
+  Status run() {
+    QCCL_TRY(streams_have_two_ends());
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t rank = 0; rank < roles_.size(); ++rank) {
+        for (std::size_t lane = 0; lane < lanes_[rank].size(); ++lane) {
+          moved |= advance(static_cast<int>(rank), lane);
+          if (!error_.empty()) return Failure(ErrorKind::invalid_argument, error_);
+        }
+      }
+    }
+    QCCL_TRY(all_done());
+    for (std::size_t rank = 0; rank < roles_.size(); ++rank) QCCL_TRY(output_is_complete(static_cast<int>(rank)));
+    return ranks_agree();
+  }
+
+ private:
+  Status streams_have_two_ends() const {
+    std::map<StreamKey, int> ends;  // senders less receivers
+    for (std::size_t at = 0; at < roles_.size(); ++at) {
+      const int rank = static_cast<int>(at);
+      for (const Lane& lane : roles_[at].lanes) {
+        for (const Step& step : lane.steps) {
+          const bool receives = step.kind == StepKind::recv_reduce || step.kind == StepKind::recv_copy;
+          for (const int peer : step.peers) {
+            ends[receives ? StreamKey{peer, rank, step.phase, lane.chunk}
+                          : StreamKey{rank, peer, step.phase, lane.chunk}] += receives ? -1 : 1;
+          }
+        }
+      }
+    }
+    for (const auto& [key, difference] : ends) {
+      if (difference == 0) continue;
+      const auto& [from, to, phase, chunk] = key;
+      return Failure(ErrorKind::invalid_argument,
+                     difference > 0
+                         ? fmt::format("rank {} sends chunk {} to rank {} in phase {}, which nobody receives", from,
+                                       chunk, to, phase)
+                         : fmt::format("rank {} waits for chunk {} from rank {} in phase {}, which nobody sends", to,
+                                       chunk, from, phase));
+    }
+    return {};
+  }
+
+  // ---- running
+
+  struct Place {
+    int rank;
+    const Lane& lane;
+    LaneState& state;
+  };
+
+  std::uint64_t slices(const Lane& lane) const {
+    if (lane.count == 0) return 1;  // a frame without payload
+    return slice_count(lane.count, request_.slice_elements);
+  }
+  Range slice(const Lane& lane, const LaneState& state) const {
+    return slice_range(lane.count, request_.slice_elements, state.slice);
+  }
+  bool has_ended(int rank, int lane) const {
+    const auto at = static_cast<std::size_t>(lane);
+    const auto who = static_cast<std::size_t>(rank);
+    return lane < 0 || lanes_[who][at].slice == slices(roles_[who].lanes[at]);
+  }
+
+  // Runs steps of a lane until it blocks; true if any step was taken.
+  bool advance(int rank, std::size_t lane_index) {
+    const Lane& lane = roles_[static_cast<std::size_t>(rank)].lanes[lane_index];
+    LaneState& state = lanes_[static_cast<std::size_t>(rank)][lane_index];
+    bool moved = false;
+    while (has_ended(rank, lane.after) && state.slice < slices(lane) && error_.empty()) {
+      if (!take({rank, lane, state}, lane.steps[state.step])) return moved;
+      moved = true;
+      state.peer = 0;
+      if (++state.step < lane.steps.size()) continue;
+      const std::uint64_t next = state.slice + 1;
+      state = LaneState{};
+      state.slice = next;
+    }
+    return moved;
+  }
+
+  bool take(Place at, const Step& step) {
+    LaneState& state = at.state;
+    switch (step.kind) {
+      case StepKind::send_input:
+        return send_all(at, step, travelling(at, step, read_input(at))) && note_encode(at, step);
+      case StepKind::local_reduce:
+        return append_to(state, step.quantized ? travelling(at, step, read_input(at)) : read_input(at));
+      case StepKind::recv_reduce: return receive(at, step) && append_to(state, state.received);
+      case StepKind::send_sum:
+        return send_all(at, step, travelling(at, step, state.accumulator)) && note_encode(at, step);
+      case StepKind::finish: state.result = state.accumulator; return put(at, state.result);
+      case StepKind::send_result: return send_result(at, step);
+      case StepKind::recv_copy: return receive(at, step) && put(at, state.received);
+      case StepKind::forward: return send_all(at, step, state.received);
+      case StepKind::local_copy: return put(at, step.quantized ? travelling(at, step, read_input(at)) : read_input(at));
+    }
+    return false;
+  }
+
+  static bool append_to(LaneState& state, const Value& value) {
+    append(state.accumulator, value);
+    return true;
+  }
+
+  Value travelling(const Place& at, const Step& step, Value value) const {
+    return request_.compressed && !step.raw && at.lane.count > 0 ? encoded(std::move(value)) : value;
+  }
+
+  Value read_input(const Place& at) {
+    const Range part = slice(at.lane, at.state);
+    const std::uint64_t begin = at.lane.input_begin + part.begin;
+    const auto shift = in_place_shift(requests_[static_cast<std::size_t>(at.rank)], at.rank);
+    const std::int64_t aliased = static_cast<std::int64_t>(begin) + shift.value_or(0);
+    const auto* written = shift ? overlapping(at.rank, aliased, part.count) : nullptr;
+    // A piece copied onto itself is still what it was.
+    const auto is_same = [&] {
+      return written->second.value == input_value(at.rank, written->first - static_cast<std::uint64_t>(*shift));
+    };
+    if (written != nullptr && !is_same()) fail(at, "reads input that its result has overwritten");
+    return input_value(at.rank, begin);
+  }
+
+  // The last cell written that shares elements with these, or null.
+  const Cells::value_type* overlapping(int rank, std::int64_t begin, std::uint64_t count) const {
+    const Cells& cells = outputs_[static_cast<std::size_t>(rank)];
+    const std::int64_t end = begin + static_cast<std::int64_t>(count);
+    if (end <= 0 || count == 0) return nullptr;
+    const auto behind = cells.lower_bound(static_cast<std::uint64_t>(end));
+    if (behind == cells.begin()) return nullptr;
+    const auto& last = *std::prev(behind);
+    return static_cast<std::int64_t>(last.first + last.second.count) > begin ? &last : nullptr;
+  }
+
+  bool send_result(const Place& at, const Step& step) {
+    if (!at.state.result_is_encoded) {
+      at.state.result_is_encoded = true;
+      at.state.result = travelling(at, step, std::move(at.state.result));
+      note_encode(at, step);
+      if (!at.lane.scratch && at.lane.count > 0) {
+        outputs_[static_cast<std::size_t>(at.rank)][at.lane.output_begin + slice(at.lane, at.state).begin].value =
+            at.state.result;
+      }
+    }
+    return send_all(at, step, at.state.result);
+  }
+
+  bool note_encode(const Place& at, const Step& step) {
+    if (!is_reduction(request_.collective) || !request_.compressed || step.raw || at.lane.count == 0) return true;
+    if (!encoded_[static_cast<std::size_t>(at.rank)].insert({at.lane.chunk, at.state.slice}).second) {
+      fail(at, "encodes a slice twice");
+    }
+    return true;
+  }
+
+  bool put(const Place& at, const Value& value) {
+    if (at.lane.count == 0 || at.lane.scratch) return true;
+    const Range part = slice(at.lane, at.state);
+    const std::uint64_t begin = at.lane.output_begin + part.begin;
+    if (overlapping(at.rank, static_cast<std::int64_t>(begin), part.count) != nullptr) {
+      fail(at, "writes an output slice twice");
+    }
+    outputs_[static_cast<std::size_t>(at.rank)][begin] = {part.count, value};
+    return true;
+  }
+
+  // One slot per stream: a send waits until the stream's last frame was taken.
+  bool send_all(const Place& at, const Step& step, const Value& value) {
+    for (; at.state.peer < step.peers.size(); ++at.state.peer) {
+      auto& stream = streams_[{at.rank, step.peers[at.state.peer], step.phase, at.lane.chunk}];
+      if (!stream.empty()) return false;
+      stream.push_back({at.state.slice, slice(at.lane, at.state).count, value});
+    }
+    return true;
+  }
+
+  bool receive(const Place& at, const Step& step) {
+    auto& stream = streams_[{step.peers[0], at.rank, step.phase, at.lane.chunk}];
+    if (stream.empty()) return false;
+    const Frame& frame = stream.front();
+    if (frame.slice != at.state.slice || frame.count != slice(at.lane, at.state).count) {
+      fail(at, fmt::format("meets slice {} of {} elements from rank {}", frame.slice, frame.count, step.peers[0]));
+    }
+    at.state.received = frame.value;
+    stream.pop_front();
+    return true;
+  }
+
+  void fail(const Place& at, const std::string& what) {
+    if (!error_.empty()) return;
+    error_ = fmt::format("rank {}, chunk {}, slice {}, step {}: {}", at.rank, at.lane.chunk, at.state.slice,
+                         at.state.step, what);
+  }
+
+  // ---- what it came to
+
+  Status all_done() const {
+    for (std::size_t rank = 0; rank < roles_.size(); ++rank) {
+      for (std::size_t i = 0; i < lanes_[rank].size(); ++i) {
+        const Lane& lane = roles_[rank].lanes[i];
+        const LaneState& state = lanes_[rank][i];
+        if (state.slice == slices(lane)) continue;
+        return Failure(ErrorKind::invalid_argument,
+                       fmt::format("deadlock: rank {} waits in chunk {}, slice {}, step {} ({})", rank, lane.chunk,
+                                   state.slice, state.step, plan::to_string(lane.steps[state.step].kind)));
+      }
+    }
+    for (const auto& [key, stream] : streams_) {
+      if (stream.empty()) continue;
+      return Failure(ErrorKind::invalid_argument,
+                     fmt::format("rank {} sends more of chunk {} to rank {} in phase {} than that takes",
+                                 std::get<0>(key), std::get<3>(key), std::get<1>(key), std::get<2>(key)));
+    }
+    return {};
+  }
+
+  // "" or what is wrong with the value.
+  std::string fault(const Value& value, std::vector<Source> want, std::uint64_t offset) const {
+    for (Source& source : want) source.begin += offset;
+    std::vector<Source> got = value.sources;
+    const bool is_ordered = std::is_sorted(got.begin(), got.end());
+    std::sort(got.begin(), got.end());
+    if (got == want) {
+      return is_ordered || !adds_in_rank_order(request_.algorithm) ? "" : "which is not in rank order";
+    }
+    for (const Source& source : want) {
+      const auto times = std::count(got.begin(), got.end(), source);
+      if (times == 0) return fmt::format("which lacks the contribution of rank {}", source.rank);
+      if (times > 1) return fmt::format("which has the contribution of rank {} {} times", source.rank, times);
+    }
+    return "which has more than belongs there";
+  }
+
+  Status output_is_complete(int rank) const {
+    const Cells& cells = outputs_[static_cast<std::size_t>(rank)];
+    std::size_t seen = 0;
+    for (const Expected& expected : expected_output(requests_, rank)) {
+      const std::uint64_t end = expected.output.begin + expected.output.count;
+      for (std::uint64_t position = expected.output.begin; position < end; ++seen) {
+        const auto cell = cells.find(position);
+        const std::uint64_t offset = position - expected.output.begin;
+        const Value value = cell == cells.end() ? Value{} : cell->second.value;
+        if (const std::string wrong = fault(value, expected.sources, offset); !wrong.empty()) {
+          return Failure(ErrorKind::invalid_argument,
+                         fmt::format("rank {} ends with [{}] at element {}, {}; it should be [{}] from {} on", rank,
+                                     value.sources.empty() ? "nothing" : to_string(value), position, wrong,
+                                     to_string(Value{expected.sources, 0}), offset));
+        }
+        position += cell->second.count;
+        if (position > end) break;
+      }
+    }
+    if (seen == cells.size()) return {};
+    return Failure(ErrorKind::invalid_argument, fmt::format("rank {} writes where nothing belongs", rank));
+  }
+
+  // To the bit: the same additions and encodings, in the same order.
+  Status ranks_agree() const {
+    if (!is_shared_result(request_.collective)) return {};
+    std::map<std::uint64_t, std::pair<std::size_t, const Cell*>> first;
+    for (std::size_t rank = 0; rank < outputs_.size(); ++rank) {
+      for (const auto& [begin, cell] : outputs_[rank]) {
+        const auto [known, is_new] = first.try_emplace(begin, rank, &cell);
+        if (is_new || known->second.second->value.shape == cell.value.shape) continue;
+        return Failure(
+            ErrorKind::invalid_argument,
+            fmt::format("ranks {} and {} disagree on element {}: [{}] and [{}], summed or encoded differently",
+                        known->second.first, rank, begin, to_string(known->second.second->value),
+                        to_string(cell.value)));
+      }
+    }
+    return {};
+  }
+
+  const std::vector<Request>& requests_;
+  const Request& request_;
+  const std::vector<Role>& roles_;
+  std::vector<std::vector<LaneState>> lanes_;
+  std::map<StreamKey, std::deque<Frame>> streams_;
+  std::vector<Cells> outputs_;
+  std::vector<std::set<std::pair<std::uint32_t, std::uint64_t>>> encoded_;  // chunk, slice
+  std::string error_;
+};
+
+}  // namespace
+
+Status check(const std::vector<Request>& requests, const std::vector<Role>& roles) {
+  return Checker(requests, roles).run();
+}
+
+Status check(const Request& request, const std::vector<Role>& roles) {
+  return check(std::vector<Request>(roles.size(), request), roles);
+}
+
+Status check(const std::vector<Request>& requests) {
+  std::vector<Role> roles;
+  for (std::size_t rank = 0; rank < requests.size(); ++rank) {
+    roles.push_back(make_role(requests[rank], static_cast<int>(rank)));
+  }
+  return check(requests, roles);
+}
+
+Status check(const Request& request) {
+  return check(std::vector<Request>(static_cast<std::size_t>(request.world), request));
+}
+
+}  // namespace qccl::plan

@@ -1,0 +1,114 @@
+#include "plan/check/coverage.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+namespace qccl::plan {
+namespace {
+
+using Visit = std::function<Status(const Requests&)>;
+
+// Nothing, less than a rank each, one short slice, several chunks, several slices of a chunk.
+constexpr std::uint64_t kCounts[] = {0, 1, 7, 1023, 4099};
+constexpr std::uint64_t kSliceElements = 1600;
+constexpr std::uint32_t kBucketSize = 100;
+
+bool has_pieces(Collective collective) {
+  return collective == Collective::all_gather || collective == Collective::reduce_scatter ||
+         collective == Collective::gather || collective == Collective::scatter;
+}
+
+std::vector<int> roots(Collective collective, int world) {
+  if (!is_rooted(collective)) return {0};
+  const std::set<int> some{0, world / 2, world - 1};
+  return {some.begin(), some.end()};
+}
+
+// Three to a host, one to the first host and the rest to another, interleaved.
+std::vector<std::vector<int>> layouts(Algorithm algorithm, int world) {
+  if (algorithm != Algorithm::hierarchical) return {{}};
+  std::vector<std::vector<int>> all(3);
+  for (int rank = 0; rank < world; ++rank) {
+    all[0].push_back(rank / 3);
+    all[1].push_back(rank == 0 ? 0 : 1);
+    all[2].push_back(rank % 3);
+  }
+  return all;
+}
+
+// With zeros, and ranks that have nothing at all.
+std::uint64_t ragged(int i, int j = 0) {
+  return (i + 2 * j) % 3 == 0 ? 0 : static_cast<std::uint64_t>(37 * i + 11 * j);
+}
+
+Request base_request(Collective collective, Algorithm algorithm, int world, bool compressed) {
+  return {.collective = collective,
+          .algorithm = algorithm,
+          .world = world,
+          .bucket_size = compressed ? kBucketSize : 1,
+          .slice_elements = kSliceElements,
+          .compressed = compressed};
+}
+
+Status visit_same(const Visit& visit, const Request& request) {
+  return visit(Requests(static_cast<std::size_t>(request.world), request));
+}
+
+Status visit_even(const Visit& visit, Request request) {
+  for (const std::uint64_t count : kCounts) {
+    request.count = count;
+    QCCL_TRY(visit_same(visit, request));
+    if (request.collective == Collective::barrier) break;
+  }
+  return {};
+}
+
+Status visit_ragged(const Visit& visit, Request request) {
+  if (has_pieces(request.collective)) {
+    for (int rank = 0; rank < request.world; ++rank) request.counts.push_back(ragged(rank));
+    return visit_same(visit, request);
+  }
+  if (request.collective != Collective::all_to_all) return {};
+  Requests requests;
+  for (int rank = 0; rank < request.world; ++rank) {
+    requests.push_back(request);
+    for (int peer = 0; peer < request.world; ++peer) requests.back().counts.push_back(ragged(rank, peer));
+    for (int peer = 0; peer < request.world; ++peer) requests.back().counts.push_back(ragged(peer, rank));
+  }
+  return visit(requests);
+}
+
+}  // namespace
+
+Status for_each_request(Collective collective, Algorithm algorithm, int max_world, const Visit& visit) {
+  for (int world = 1; world <= max_world; ++world) {
+    for (const bool compressed : {false, true}) {
+      Request request = base_request(collective, algorithm, world, compressed);
+      for (const int root : roots(collective, world)) {
+        request.root = root;
+        for (const auto& hosts : layouts(algorithm, world)) {
+          request.hosts = hosts;
+          QCCL_TRY(visit_even(visit, request));
+          QCCL_TRY(visit_ragged(visit, request));
+        }
+      }
+    }
+  }
+  return {};
+}
+
+std::string describe(const Request& request) {
+  std::string text =
+      fmt::format("{} {}, world {}", to_string(request.collective), to_string(request.algorithm), request.world);
+  if (is_rooted(request.collective)) text += fmt::format(", root {}", request.root);
+  if (!request.hosts.empty()) text += fmt::format(", hosts [{}]", fmt::join(request.hosts, " "));
+  text += request.counts.empty() ? fmt::format(", {} elements", request.count)
+                                 : fmt::format(", counts [{}]", fmt::join(request.counts, " "));
+  if (request.bucket_size > 1) text += fmt::format(" in buckets of {}", request.bucket_size);
+  return request.compressed ? text + ", compressed" : text;
+}
+
+}  // namespace qccl::plan

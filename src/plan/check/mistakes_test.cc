@@ -1,0 +1,108 @@
+// Every kind of mistake, planted in every plan that has room for it, is refused by name.
+#include "plan/check/mistakes.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "plan/check/checker.h"
+#include "plan/check/coverage.h"
+
+namespace qccl::plan {
+namespace {
+
+Request request_of(Collective collective, Algorithm algorithm) {
+  return {.collective = collective,
+          .algorithm = algorithm,
+          .world = 5,
+          .root = 2,
+          .count = 1000,
+          .slice_elements = 64,
+          .hosts = {0, 0, 1, 1, 1}};
+}
+
+// What the checker says of it; "" if the plan has no room for the mistake.
+std::string complaint(Mistake mistake, const Request& request) {
+  std::vector<Role> roles;
+  for (int rank = 0; rank < request.world; ++rank) roles.push_back(make_role(request, rank));
+  if (!plant(mistake, request, roles)) return "";
+  const Status status = check(request, roles);
+  return status.ok() ? "nothing" : status.error().message;
+}
+
+// Plans in which the mistake was planted, each of which must be refused with these words.
+int expect_named(Mistake mistake, const std::string& words) {
+  int planted = 0;
+  for (const Collective collective :
+       {Collective::all_reduce, Collective::reduce, Collective::broadcast, Collective::reduce_scatter,
+        Collective::gather, Collective::all_gather, Collective::scatter, Collective::all_to_all}) {
+    for (const Algorithm algorithm : algorithms_of(collective)) {
+      const std::string said = complaint(mistake, request_of(collective, algorithm));
+      if (said.empty()) continue;
+      ++planted;
+      EXPECT_NE(said.find(words), std::string::npos)
+          << to_string(mistake) << " in " << to_string(collective) << " " << to_string(algorithm) << ": " << said;
+    }
+  }
+  return planted;
+}
+
+TEST(Mistakes, missing_contribution_is_named_with_its_rank) {
+  EXPECT_EQ(expect_named(Mistake::missing_contribution, "lacks the contribution of rank"), 13);
+}
+
+TEST(Mistakes, double_contribution_is_named_with_its_rank) {
+  EXPECT_EQ(expect_named(Mistake::double_contribution, "2 times"), 13);
+}
+
+TEST(Mistakes, order_that_is_not_everybodys_is_named) {
+  EXPECT_EQ(expect_named(Mistake::different_order, "not in rank order"), 5);
+}
+
+TEST(Mistakes, send_without_receive_is_named) {
+  EXPECT_GT(expect_named(Mistake::unreceived_send, "which nobody receives"), 10);
+}
+
+TEST(Mistakes, input_that_its_result_overwrites_is_named) {
+  EXPECT_GT(expect_named(Mistake::overwritten_input, "reads input that its result has overwritten"), 0);
+}
+
+TEST(Mistakes, ranks_that_wait_for_each_other_are_named_a_deadlock) {
+  EXPECT_GT(expect_named(Mistake::crossed_waits, "deadlock"), 2);
+}
+
+TEST(Mistakes, order_of_one_rank_alone_is_a_disagreement_between_ranks) {
+  Request request = request_of(Collective::all_reduce, Algorithm::one_shot);
+  std::vector<Role> roles;
+  for (int rank = 0; rank < request.world; ++rank) roles.push_back(make_role(request, rank));
+  ASSERT_TRUE(plant(Mistake::different_order, request, roles));
+  request.algorithm = Algorithm::tree;  // promises no particular order, but the same one
+  const Status status = check(request, roles);
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.error().message.find("disagree"), std::string::npos) << status.error().message;
+}
+
+TEST(Coverage, has_every_world_and_ragged_counts_and_stops_at_a_failure) {
+  std::vector<int> worlds(kMaxCheckedWorld + 1);
+  int ragged = 0;
+  const auto count = [&](const Requests& requests) -> Status {
+    EXPECT_EQ(requests.size(), static_cast<std::size_t>(requests[0].world));
+    ++worlds[requests.size()];
+    ragged += !requests[0].counts.empty();
+    return {};
+  };
+  ASSERT_TRUE(for_each_request(Collective::all_to_all, Algorithm::pairwise, kMaxCheckedWorld, count).ok());
+  for (int world = 1; world <= kMaxCheckedWorld; ++world) EXPECT_EQ(worlds[static_cast<std::size_t>(world)], 12);
+  EXPECT_EQ(ragged, 2 * kMaxCheckedWorld);
+
+  int visited = 0;
+  const auto fail = [&](const Requests& requests) -> Status {
+    if (++visited < 3) return {};
+    return Failure(ErrorKind::invalid_argument, describe(requests[0]));
+  };
+  const Status failed = for_each_request(Collective::all_reduce, Algorithm::ring, 4, fail);
+  EXPECT_EQ(visited, 3);
+  EXPECT_EQ(failed.error().message, "all_reduce ring, world 1, 7 elements");
+}
+
+}  // namespace
+}  // namespace qccl::plan

@@ -1,0 +1,154 @@
+#include "plan/cost/choice.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "plan/plan.h"
+
+namespace qccl::plan {
+namespace {
+
+constexpr std::uint64_t kMiB = 1 << 18;  // in elements of float32
+
+std::vector<int> spread(int hosts, int each) {
+  std::vector<int> layout;
+  for (int rank = 0; rank < hosts * each; ++rank) layout.push_back(rank / each);
+  return layout;
+}
+
+Links links() { return links_of(default_profile(), "none"); }
+
+Question question(Collective collective, std::uint64_t elements, bool compressed = false) {
+  return {.collective = collective,
+          .elements = elements,
+          .compressed = compressed,
+          .encoded_bytes = compressed ? 0.5 : 4,
+          .bucket_size = compressed ? 1024u : 1u,
+          .slice_elements = 32768};
+}
+
+Algorithm chosen(const Question& question, const std::vector<int>& hosts, double wire_rate = 1.25e9) {
+  Links links = qccl::plan::links_of(default_profile(), question.compressed ? "minmax:bits=4" : "none");
+  links.wire_rate = wire_rate;
+  return choose(question, hosts, links);
+}
+
+TEST(Choice, is_one_shot_or_doubling_for_small_sums_and_sra_for_large_ones_on_one_host) {
+  for (const int ranks : {2, 4, 8}) {
+    const Algorithm small = ranks == 2 ? Algorithm::one_shot : Algorithm::recursive_doubling;
+    EXPECT_EQ(chosen(question(Collective::all_reduce, 1), spread(1, ranks)), small);
+    EXPECT_EQ(chosen(question(Collective::all_reduce, 64 * kMiB), spread(1, ranks)), Algorithm::sra);
+    EXPECT_EQ(chosen(question(Collective::all_reduce, 1), spread(ranks, 1)), Algorithm::one_shot);
+    EXPECT_EQ(chosen(question(Collective::all_reduce, 64 * kMiB), spread(ranks, 1)), Algorithm::sra);
+  }
+}
+
+TEST(Choice, is_hierarchical_where_hosts_with_several_ranks_share_a_link) {
+  for (const Collective collective :
+       {Collective::all_reduce, Collective::broadcast, Collective::all_gather, Collective::reduce_scatter}) {
+    for (const bool compressed : {false, true}) {
+      EXPECT_EQ(chosen(question(collective, 16 * kMiB, compressed), spread(2, 4), 125e6), Algorithm::hierarchical)
+          << to_string(collective) << compressed;
+    }
+  }
+}
+
+// Between two hosts a binomial tree crosses once as well.
+TEST(Choice, of_a_reduce_carries_as_much_over_the_wire_as_a_hierarchy) {
+  Links slow = links();
+  slow.wire_rate = 125e6;
+  for (const bool compressed : {false, true}) {
+    for (const auto& hosts : {spread(2, 4), spread(4, 4)}) {
+      const Choice choice = explain(question(Collective::reduce, 16 * kMiB, compressed), hosts, slow);
+      double own = 0;
+      double hierarchical = 0;
+      for (const Candidate& each : choice.candidates) {
+        if (each.algorithm == choice.algorithm) own = each.price.busiest_host_bytes;
+        if (each.algorithm == Algorithm::hierarchical) hierarchical = each.price.busiest_host_bytes;
+      }
+      EXPECT_LE(own, 1.01 * hierarchical);
+    }
+  }
+}
+
+TEST(Choice, goes_by_log_2_of_many_ranks_for_small_data) {
+  EXPECT_EQ(chosen(question(Collective::all_reduce, 64), spread(256, 1)), Algorithm::recursive_doubling);
+  EXPECT_EQ(chosen(question(Collective::broadcast, 64), spread(256, 1)), Algorithm::binomial);
+  EXPECT_EQ(chosen(question(Collective::reduce, 64), spread(256, 1)), Algorithm::binomial);
+}
+
+TEST(Choice, never_rounds_partial_sums_at_every_hop) {
+  for (const Collective collective : {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
+    for (const auto& hosts : {spread(1, 4), spread(2, 4), spread(4, 1), spread(64, 1), spread(128, 1)}) {
+      for (std::uint64_t elements = 1; elements <= 64 * kMiB; elements *= 16) {
+        for (const DataType type : {DataType::float32, DataType::float16, DataType::bfloat16}) {
+          Question asked = question(collective, elements, type == DataType::float32);
+          asked.type = type;
+          const Algorithm algorithm = chosen(asked, hosts);
+          EXPECT_TRUE(algorithm == Algorithm::one_shot || algorithm == Algorithm::sra ||
+                      algorithm == Algorithm::hierarchical)
+              << fmt::format("{} of {} {}: {}", to_string(collective), elements, to_string(type), to_string(algorithm));
+        }
+      }
+    }
+  }
+}
+
+TEST(Choice, encodes_everything_for_everybody_only_where_nothing_else_exists) {
+  for (std::uint64_t elements = 1; elements <= 64 * kMiB; elements *= 16) {
+    for (const int ranks : {2, 4, 8}) {
+      EXPECT_EQ(chosen(question(Collective::all_reduce, elements, true), spread(ranks, 1)), Algorithm::sra);
+    }
+  }
+}
+
+TEST(Choice, is_the_cheapest_within_a_tenth_and_says_why) {
+  for (const Collective collective :
+       {Collective::all_reduce, Collective::reduce, Collective::broadcast, Collective::reduce_scatter,
+        Collective::gather, Collective::all_gather, Collective::scatter, Collective::all_to_all, Collective::barrier}) {
+    for (const auto& hosts : {spread(1, 1), spread(1, 2), spread(1, 8), spread(2, 4), spread(8, 1), spread(16, 2)}) {
+      for (std::uint64_t elements = 4; elements <= 16 * kMiB; elements *= 8) {
+        const Choice choice = explain(question(collective, elements), hosts, links());
+        EXPECT_EQ(choice.algorithm, choose(question(collective, elements), hosts, links()));
+        EXPECT_EQ(choice.candidates.size(), algorithms_of(collective).size());
+        EXPECT_NE(choice.reason, "");
+        double best = 1e9;
+        double own = 0;
+        for (const Candidate& each : choice.candidates) {
+          best = std::min(best, each.price.seconds);
+          if (each.algorithm == choice.algorithm) own = each.price.seconds;
+        }
+        EXPECT_LE(0.9 * own, best * 1.001) << to_string(collective) << " " << elements;
+      }
+    }
+  }
+}
+
+// By default one host is one network that all share; a profile can say otherwise.
+TEST(Choice, follows_the_profile) {
+  const auto hosts = spread(4, 1);
+  Links slow = links();
+  slow.wire.latency = 5e-3;
+  Links fast = links();
+  fast.wire.latency = 1e-9;
+  const Question asked = question(Collective::all_reduce, kMiB / 16);
+  EXPECT_EQ(choose(asked, hosts, slow), Algorithm::one_shot);
+  EXPECT_EQ(choose(asked, hosts, fast), Algorithm::sra);
+}
+
+TEST(SizeClass, has_four_to_each_doubling) {
+  int last = -1;
+  for (std::uint64_t elements = 0; elements < 100'000; ++elements) {
+    const int number = size_class(elements);
+    EXPECT_TRUE(number == last || number == last + 1) << elements;
+    last = number;
+    EXPECT_LE(least_of_class(number), elements);
+    EXPECT_GT(least_of_class(number + 1), elements);
+    EXPECT_EQ(size_class(least_of_class(number)), number);
+  }
+  EXPECT_EQ(size_class(1 << 21) - size_class(1 << 20), 4);
+  EXPECT_EQ(least_of_class(size_class(std::uint64_t{1} << 62)), std::uint64_t{1} << 62);
+}
+
+}  // namespace
+}  // namespace qccl::plan

@@ -1,0 +1,260 @@
+#include "plan/cost/cost.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "plan/algorithms/hosts.h"
+#include "plan/cost/way.h"
+
+namespace qccl::plan {
+namespace {
+
+bool receives(StepKind kind) { return kind == StepKind::recv_reduce || kind == StepKind::recv_copy; }
+// See cost.h.
+constexpr double kNotHidden = 0.2;
+
+double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
+
+struct Load {
+  double sent = 0;  // bytes over the wire
+  double received = 0;
+  double processor = 0;  // seconds
+  double largest_stream = 0;
+  double largest_slice = 0;  // bytes of input
+  double most_at_once = 0;   // long streams over the wire that come, while as many or more go
+};
+
+// Streams, by what they come or go at once with.
+class Crowd {
+ public:
+  void clear() { peers_.clear(); }
+  void add(int after, int phase, int peer) { peers_[{after, phase}].insert(peer); }
+  std::size_t most() const {
+    std::size_t most = 0;
+    for (const auto& [moment, peers] : peers_) most = std::max(most, peers.size());
+    return most;
+  }
+
+ private:
+  std::map<std::pair<int, int>, std::set<int>> peers_;
+};
+
+// What one rank does in a plan.
+class Meter {
+ public:
+  Meter(const Request& request, const Hosts& hosts, const Links& links, const Encoding& encoding)
+      : request_(request), hosts_(hosts), links_(links), encoding_(encoding) {}
+
+  Load measure(int rank) {
+    rank_ = rank;
+    load_ = {};
+    coming_.clear();
+    going_.clear();
+    const Role role = make_role(request_, rank);
+    count_peers(role);
+    for (const Lane& lane : role.lanes) add(lane);
+    load_.most_at_once = static_cast<double>(std::min(coming_.most(), going_.most()));
+    return load_;
+  }
+
+ private:
+  // Those whose streams come to this rank.
+  void count_peers(const Role& role) {
+    std::set<int> peers;
+    for (const Lane& lane : role.lanes) {
+      for (const Step& step : lane.steps) {
+        if (receives(step.kind)) peers.insert(step.peers.begin(), step.peers.end());
+      }
+    }
+    further_peers_ = peers.empty() ? 0 : static_cast<double>(peers.size() - 1);
+  }
+
+  void add(const Lane& lane) {
+    elements_ = static_cast<double>(lane.count);
+    input_ = elements_ * encoding_.element_bytes;
+    after_ = lane.after;
+    slices_ = lane.count == 0 ? 1 : static_cast<double>(slice_count(lane.count, request_.slice_elements));
+    const auto slice = static_cast<double>(std::min(lane.count, request_.slice_elements));
+    load_.largest_slice = std::max(load_.largest_slice, slice * encoding_.element_bytes);
+    for (std::size_t i = 0; i < lane.steps.size(); ++i) {
+      for (const int peer : lane.steps[i].peers) move(lane.steps[i], peer);
+      load_.processor += seconds_of(work_of(lane, i, request_.compressed), input_, links_);
+    }
+  }
+
+  bool is_coded(const Step& step) const { return request_.compressed && !step.raw; }
+  double payload(const Step& step) const {
+    return elements_ * (is_coded(step) ? encoding_.encoded_bytes : encoding_.element_bytes);
+  }
+
+  void move(const Step& step, int peer) {
+    const bool local = hosts_.host_of(rank_) == hosts_.host_of(peer);
+    const Link& link = local ? links_.local : links_.wire;
+    const double bytes = payload(step) + encoding_.frame_bytes * slices_;
+    const bool is_long = payload(step) > encoding_.eager_bytes;
+    const double slower = is_long ? 1 + link.crowding * further_peers_ : 1;
+    load_.processor += slices_ * link.frame_seconds + slower * seconds(bytes, link.rank_rate);
+    load_.largest_stream = std::max(load_.largest_stream, payload(step));
+    if (local) return;
+    (receives(step.kind) ? load_.received : load_.sent) += bytes;
+    if (is_long && slices_ > 1) (receives(step.kind) ? coming_ : going_).add(after_, step.phase, peer);
+  }
+
+  const Request& request_;
+  const Hosts& hosts_;
+  const Links& links_;
+  const Encoding& encoding_;
+  int rank_ = 0;
+  Load load_;
+  double elements_ = 0;
+  double input_ = 0;
+  double slices_ = 0;
+  double further_peers_ = 0;
+  int after_ = -1;
+  Crowd coming_;  // of streams of several slices over the wire
+  Crowd going_;
+};
+
+// The first ones (who own the only chunks of small data), the root's, the largest, the smallest and
+// others spread evenly, of about so many ranks together.
+std::vector<int> sample_hosts(const Hosts& hosts, int root, int most_ranks) {
+  std::vector<int> all(static_cast<std::size_t>(hosts.count()));
+  std::iota(all.begin(), all.end(), 0);
+  const auto ranks_of = [&](int host) { return static_cast<int>(hosts.members(host).size()); };
+  const auto [least, largest] =
+      std::minmax_element(all.begin(), all.end(), [&](int a, int b) { return ranks_of(a) < ranks_of(b); });
+  std::vector<int> chosen{0, std::min(1, hosts.count() - 1), hosts.host_of(root), *least, *largest};
+  const int spread = std::max(1, most_ranks / ranks_of(*largest));
+  for (int i = 0; i < spread; ++i) chosen.push_back(static_cast<int>(std::int64_t{i} * hosts.count() / spread));
+  std::sort(chosen.begin(), chosen.end());
+  chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+  return chosen;
+}
+
+// Of a host that has them all, so that none sends over the wire, some ranks are enough.
+std::vector<int> sample_ranks(const std::vector<int>& ranks, int root, int most_ranks) {
+  std::vector<int> chosen{ranks.front(), ranks[std::min<std::size_t>(1, ranks.size() - 1)], ranks.back(), root};
+  for (std::size_t i = 0, most = static_cast<std::size_t>(most_ranks); i < most; ++i) {
+    chosen.push_back(ranks[i * ranks.size() / most]);
+  }
+  std::sort(chosen.begin(), chosen.end());
+  chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+  return chosen;
+}
+
+// Everything that is to be moved and computed.
+class Pricing {
+ public:
+  Pricing(const Request& request, const std::vector<int>& hosts, const Links& links, const Encoding& encoding)
+      : request_(request), layout_(hosts), links_(links), encoding_(encoding), hosts_(each_alone(), request.world) {}
+
+  Price price(int most_roles) {
+    Meter meter(request_, hosts_, links_, encoding_);
+    const int most = most_roles == kAllRanks ? request_.world : most_roles;
+    if (hosts_.count() == 1) {
+      add_host(meter, sample_ranks(hosts_.members(0), request_.root, most), request_.world);
+      return sum_up();
+    }
+    for (const int host : sample_hosts(hosts_, request_.root, most == request_.world ? most * most : most)) {
+      const auto& members = hosts_.members(host);
+      add_host(meter, members, static_cast<double>(members.size()));
+    }
+    return sum_up();
+  }
+
+ private:
+  const std::vector<int>& each_alone() {
+    if (!layout_.empty()) return layout_;
+    alone_.resize(static_cast<std::size_t>(request_.world));
+    std::iota(alone_.begin(), alone_.end(), 0);
+    return alone_;
+  }
+
+  void add_host(Meter& meter, const std::vector<int>& looked_at, double ranks) {
+    const double weight = ranks / static_cast<double>(looked_at.size());
+    double out = 0;
+    double in = 0;
+    double work = 0;
+    for (const int rank : looked_at) {
+      const Load load = meter.measure(rank);
+      out += load.sent * weight;
+      in += load.received * weight;
+      work += load.processor * weight;
+      price_.most_sent_bytes = std::max(price_.most_sent_bytes, load.sent);
+      price_.processor = std::max(price_.processor, load.processor);
+      largest_stream_ = std::max(largest_stream_, load.largest_stream);
+      largest_slice_ = std::max(largest_slice_, load.largest_slice);
+      most_at_once_ = std::max(most_at_once_, load.most_at_once);
+    }
+    price_.busiest_host_bytes = std::max({price_.busiest_host_bytes, out, in});
+    busiest_work_ = std::max(busiest_work_, work);
+    all_sent_ += out;
+    all_ranks_ += ranks;
+  }
+
+  double wire_seconds(double bytes) const {
+    return seconds(std::max(0.0, bytes - links_.burst_bytes), links_.wire_rate * links_.wire_efficiency);
+  }
+
+  Price sum_up() {
+    const HopCosts hop{links_.wire.latency, links_.local.latency};
+    const Way way = longest_way(request_, layout_.empty() ? alone_ : layout_, hop);
+    const double slice = largest_slice_ * encoding_.encoded_bytes / encoding_.element_bytes;
+    const bool crosses = hosts_.count() > 1;
+    price_.mean_sent_bytes = all_sent_ / all_ranks_;
+    price_.start = largest_stream_ > encoding_.eager_bytes ? (crosses ? links_.wire : links_.local).latency : 0;
+    price_.first = way.wire_hops * hop.wire + way.local_hops * hop.local;
+    price_.wire = std::max(wire_seconds(price_.busiest_host_bytes), wire_seconds(way.wire_hops * slice));
+    price_.wire += std::max(0.0, most_at_once_ - 1) * seconds(slice, links_.wire_rate * links_.wire_efficiency);
+    const double shared = busiest_work_ * std::min(links_.hosts_per_machine, hosts_.count());
+    if (links_.cores > 0) price_.processor = std::max(price_.processor, shared / links_.cores);
+    const double on_way = 2 * (way.wire_hops * links_.wire.frame_seconds + way.local_hops * links_.local.frame_seconds);
+    price_.processor = std::max(0.0, price_.processor - on_way);
+    price_.seconds = price_.start + price_.first + std::max(price_.wire, price_.processor) +
+                     kNotHidden * std::min(price_.wire, price_.processor);
+    return price_;
+  }
+
+  const Request& request_;
+  const std::vector<int>& layout_;
+  const Links& links_;
+  const Encoding& encoding_;
+  std::vector<int> alone_;
+  const Hosts hosts_;
+  Price price_;
+  double busiest_work_ = 0;
+  double all_sent_ = 0;
+  double all_ranks_ = 0;
+  double largest_stream_ = 0;
+  double largest_slice_ = 0;
+  double most_at_once_ = 0;
+};
+
+}  // namespace
+
+Links links_of(const Profile& profile, std::string_view codec) {
+  const CodecSpeed speed = profile.speed_of(codec);
+  return {.wire_rate = profile.wire_rate,
+          .wire_efficiency = kTcpEfficiency,
+          .wire = profile.wire,
+          .local = profile.shm,
+          .copy_rate = profile.copy_rate,
+          .add_rate = profile.add_rate,
+          .encode_rate = speed.encode_rate,
+          .decode_rate = speed.decode_rate};
+}
+
+double seconds_of(const StepWork& work, double bytes, const Links& links) {
+  return work.encodes * seconds(bytes, links.encode_rate) + work.decodes * seconds(bytes, links.decode_rate) +
+         work.adds * seconds(bytes, links.add_rate) + work.copies * seconds(bytes, links.copy_rate);
+}
+
+Price price(const Request& request, const std::vector<int>& hosts, const Links& links, const Encoding& encoding,
+            int most_roles) {
+  return Pricing(request, hosts, links, encoding).price(most_roles);
+}
+
+}  // namespace qccl::plan

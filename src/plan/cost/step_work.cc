@@ -1,0 +1,54 @@
+#include "plan/cost/step_work.h"
+
+#include <algorithm>
+
+namespace qccl::plan {
+namespace {
+
+bool accumulates(const Step& step) { return step.kind == StepKind::local_reduce || step.kind == StepKind::recv_reduce; }
+
+// Parts of the sum that the lane has before the step.
+std::ptrdiff_t parts_before(const Lane& lane, std::size_t step) {
+  return std::count_if(lane.steps.begin(), lane.steps.begin() + static_cast<std::ptrdiff_t>(step), accumulates);
+}
+
+bool is_first_part(const Lane& lane, std::size_t step) {
+  return std::none_of(lane.steps.begin(), lane.steps.begin() + static_cast<std::ptrdiff_t>(step), accumulates);
+}
+
+// Uncompressed, the first part is only pointed at.
+StepWork add_part(const Lane& lane, std::size_t step, bool compressed) {
+  if (!is_first_part(lane, step)) return {.adds = 1};
+  return {.copies = compressed ? 1 : 0};
+}
+
+// Encoding the sum once and decoding it, or, where the last addition was not into the output,
+// copying it there.
+StepWork finish(const Lane& lane, std::size_t step, bool compressed) {
+  const Step& last = lane.steps.back();
+  if (compressed && last.kind == StepKind::send_result && !last.raw) return {.encodes = 1, .decodes = 1};
+  return {.copies = compressed || parts_before(lane, step) == 1 ? 1 : 0};
+}
+
+}  // namespace
+
+StepWork work_of(const Lane& lane, std::size_t index, bool compressed) {
+  const Step& step = lane.steps[index];
+  const bool is_coded = compressed && !step.raw;
+  const auto decode_or_copy = [](bool decodes) { return decodes ? StepWork{.decodes = 1} : StepWork{.copies = 1}; };
+  switch (step.kind) {
+    case StepKind::send_input:
+    case StepKind::send_sum: return {.encodes = is_coded ? 1 : 0};
+    case StepKind::local_reduce:
+      return compressed && step.quantized ? StepWork{.decodes = 1} : add_part(lane, index, compressed);
+    case StepKind::recv_reduce: return is_coded ? StepWork{.decodes = 1} : add_part(lane, index, compressed);
+    case StepKind::finish: return finish(lane, index, compressed);
+    case StepKind::recv_copy: return lane.scratch ? StepWork{} : decode_or_copy(is_coded);
+    case StepKind::local_copy: return decode_or_copy(step.quantized && compressed);
+    case StepKind::send_result:
+    case StepKind::forward: break;
+  }
+  return {};
+}
+
+}  // namespace qccl::plan

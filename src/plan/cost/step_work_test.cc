@@ -1,0 +1,50 @@
+#include "plan/cost/step_work.h"
+
+#include <gtest/gtest.h>
+
+namespace qccl::plan {
+namespace {
+
+StepWork all_work(const Role& role, bool compressed) {
+  StepWork all;
+  for (const Lane& lane : role.lanes) {
+    for (std::size_t step = 0; step < lane.steps.size(); ++step) {
+      const StepWork work = work_of(lane, step, compressed);
+      all.encodes += work.encodes;
+      all.decodes += work.decodes;
+      all.adds += work.adds;
+      all.copies += work.copies;
+    }
+  }
+  return all;
+}
+
+StepWork work_of_rank(Algorithm algorithm, int rank, bool compressed) {
+  const Request request{
+      .algorithm = algorithm, .world = 4, .count = 4096, .slice_elements = 64, .compressed = compressed};
+  return all_work(make_role(request, rank), compressed);
+}
+
+// Passes over a chunk, of which an all_reduce of four ranks has four.
+TEST(StepWork, of_scatter_reduce_all_gather) {
+  EXPECT_EQ(work_of_rank(Algorithm::sra, 1, false), (StepWork{.adds = 3, .copies = 3}));
+  // Three parts given away and the sum; three parts, the sum and three other sums.
+  EXPECT_EQ(work_of_rank(Algorithm::sra, 1, true), (StepWork{.encodes = 4, .decodes = 7, .adds = 1}));
+  // The first rank's own part is the first.
+  EXPECT_EQ(work_of_rank(Algorithm::sra, 0, true), (StepWork{.encodes = 4, .decodes = 7, .copies = 1}));
+}
+
+// Over all there is.
+TEST(StepWork, of_one_shot) {
+  EXPECT_EQ(work_of_rank(Algorithm::one_shot, 2, false), (StepWork{.adds = 3}));
+  EXPECT_EQ(work_of_rank(Algorithm::one_shot, 2, true), (StepWork{.encodes = 1, .decodes = 4, .copies = 1}));
+}
+
+TEST(StepWork, of_a_ring_encodes_at_every_hop) {
+  // It starts one partial sum and passes two on.
+  EXPECT_EQ(work_of_rank(Algorithm::ring, 3, true), (StepWork{.encodes = 4, .decodes = 7, .adds = 3}));
+  EXPECT_EQ(work_of_rank(Algorithm::ring, 3, false), (StepWork{.adds = 3, .copies = 3}));
+}
+
+}  // namespace
+}  // namespace qccl::plan

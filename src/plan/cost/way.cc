@@ -1,0 +1,172 @@
+#include "plan/cost/way.h"
+
+#include <algorithm>
+
+#include "plan/algorithms/binomial.h"
+#include "plan/algorithms/doubling.h"
+#include "plan/algorithms/hosts.h"
+#include "plan/algorithms/tree.h"
+
+namespace qccl::plan {
+namespace {
+
+class Ways {
+ public:
+  Ways(const Request& request, const std::vector<int>& hosts, const HopCosts& costs)
+      : request_(request), costs_(costs), layout_(hosts, request.world) {}
+
+  Way longest() const {
+    if (request_.world == 1) return {};
+    switch (built_for(request_.algorithm, request_.compressed)) {
+      case Algorithm::sra: return request_.collective == Collective::broadcast ? shared_broadcast() : hops(2);
+      case Algorithm::ring: return ring();
+      case Algorithm::tree: return tree();
+      case Algorithm::recursive_doubling: return doubling();
+      case Algorithm::binomial: return binomial();
+      case Algorithm::hierarchical: return hierarchical();
+      default: return hops(1);
+    }
+  }
+
+ private:
+  bool is_local(int a, int b) const { return layout_.host_of(a) == layout_.host_of(b); }
+  double cost(const Way& way) const { return way.wire_hops * costs_.wire + way.local_hops * costs_.local; }
+  Way longer(const Way& a, const Way& b) const { return cost(a) < cost(b) ? b : a; }
+  static Way plus(const Way& a, const Way& b) { return {a.wire_hops + b.wire_hops, a.local_hops + b.local_hops}; }
+  Way hop(int from, int to) const { return is_local(from, to) ? Way{0, 1} : Way{1, 0}; }
+  // Between whichever ranks, one of them somewhere else if there is anywhere else.
+  Way hops(int count) const { return layout_.count() > 1 ? Way{count, 0} : Way{0, count}; }
+
+  // From the root to a rank and on to a third one.
+  Way shared_broadcast() const {
+    if (request_.world == 2) return hops(1);
+    const int root_host = layout_.host_of(request_.root);
+    for (int host = 0; host < layout_.count(); ++host) {
+      if (host != root_host && ranks_of(host) < request_.world - 1) return {2, 0};
+    }
+    return layout_.count() == 1 ? Way{0, 2} : Way{1, 1};
+  }
+
+  // Around but for the edge behind where a chunk starts, and in an all_reduce around again but for
+  // the one before its owner.
+  Way ring() const {
+    const int world = request_.world;
+    Way around;
+    for (int rank = 0; rank < world; ++rank) around = plus(around, hop(rank, (rank + 1) % world));
+    const auto without = [&](int rank) {
+      const Way edge = hop(rank, (rank + 1) % world);
+      return Way{around.wire_hops - edge.wire_hops, around.local_hops - edge.local_hops};
+    };
+    Way longest;
+    for (int owner = 0; owner < world; ++owner) {
+      Way way = without(owner);
+      if (request_.collective == Collective::all_reduce) way = plus(way, without((owner + world - 1) % world));
+      longest = longer(longest, way);
+    }
+    return longest;
+  }
+
+  template <class Parent>
+  Way deepest(const Parent& parent) const {
+    Way longest;
+    for (int rank = 0; rank < request_.world; ++rank) {
+      Way way;
+      for (int at = rank, above = parent(at); above >= 0; at = above, above = parent(at))
+        way = plus(way, hop(at, above));
+      longest = longer(longest, way);
+    }
+    return longest;
+  }
+
+  Way tree() const {
+    Way longest;
+    for (const int which : {0, 1}) {
+      const Way up = deepest([&](int rank) { return tree_parent(rank, which, request_.world); });
+      longest = longer(longest, plus(up, up));
+    }
+    return longest;
+  }
+
+  // By place: to it from a rank that has none, through all swaps, and back.
+  Way doubling() const {
+    const Doubling doubling(request_.world);
+    const auto partner_hop = [&](int place) {
+      const int rank = doubling.rank_at(place);
+      return place < doubling.extra() ? hop(rank, rank + 1) : Way{};
+    };
+    std::vector<Way> ways;
+    for (int place = 0; place < doubling.places(); ++place) ways.push_back(partner_hop(place));
+    for (int swap = 0; swap < doubling.swaps(); ++swap) {
+      const std::vector<Way> before = ways;
+      for (int place = 0; place < doubling.places(); ++place) {
+        const int peer = place ^ 1 << swap;
+        const Way from_peer =
+            plus(before[static_cast<std::size_t>(peer)], hop(doubling.rank_at(peer), doubling.rank_at(place)));
+        ways[static_cast<std::size_t>(place)] = longer(before[static_cast<std::size_t>(place)], from_peer);
+      }
+    }
+    Way longest;
+    for (int place = 0; place < doubling.places(); ++place) {
+      longest = longer(longest, plus(ways[static_cast<std::size_t>(place)], partner_hop(place)));
+    }
+    return longest;
+  }
+
+  Way binomial() const {
+    return deepest([&](int rank) { return binomial_parent(rank, request_.root, request_.world); });
+  }
+
+  // ---- hierarchical
+
+  int ranks_of(int host) const { return static_cast<int>(layout_.members(host).size()); }
+  bool any_has_neighbours(int but = -1) const {
+    for (int host = 0; host < layout_.count(); ++host) {
+      if (host != but && ranks_of(host) > 1) return true;
+    }
+    return false;
+  }
+
+  Way hierarchical() const {
+    const int inside = any_has_neighbours() ? 1 : 0;
+    const bool alone = layout_.count() == 1;
+    switch (request_.collective) {
+      case Collective::reduce: return reduce(inside);
+      case Collective::broadcast: return broadcast();
+      case Collective::all_gather:
+      case Collective::reduce_scatter: return alone ? Way{0, 1} : Way{1, inside};
+      default: return alone ? Way{0, 2} : Way{2, 2 * inside};
+    }
+  }
+
+  Way reduce(int inside) const {
+    const int root_host = layout_.host_of(request_.root);
+    // Up to the root's host the sum of the first owner that is not the root goes over to that.
+    const bool goes_over = layout_.owners() > 1 || layout_.members(root_host).front() != request_.root;
+    if (layout_.count() == 1) return {0, 2};
+    if (layout_.count() == 2) {
+      const bool up = any_has_neighbours(root_host);
+      return longer({1, static_cast<int>(up) + static_cast<int>(goes_over)}, {0, 2 * static_cast<int>(goes_over)});
+    }
+    return {2, inside};
+  }
+
+  Way broadcast() const {
+    const int root_host = layout_.host_of(request_.root);
+    const Way at_home{0, std::min(ranks_of(root_host) - 1, 2)};
+    if (layout_.count() == 1) return at_home;
+    const int down = any_has_neighbours(root_host) ? 1 : 0;
+    return longer({layout_.count() == 2 ? 1 : 2, down}, at_home);
+  }
+
+  const Request& request_;
+  const HopCosts& costs_;
+  const Hosts layout_;
+};
+
+}  // namespace
+
+Way longest_way(const Request& request, const std::vector<int>& hosts, const HopCosts& costs) {
+  return Ways(request, hosts, costs).longest();
+}
+
+}  // namespace qccl::plan

@@ -1,0 +1,123 @@
+// The longest way by formula is the longest way through the plan itself.
+#include "plan/cost/way.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <tuple>
+
+namespace qccl::plan {
+namespace {
+
+bool receives(StepKind kind) { return kind == StepKind::recv_reduce || kind == StepKind::recv_copy; }
+bool sends(StepKind kind) {
+  return kind == StepKind::send_input || kind == StepKind::send_sum || kind == StepKind::send_result ||
+         kind == StepKind::forward;
+}
+
+// Runs all lanes' steps of one slice; each moment is the longest way that led to it.
+class Walk {
+ public:
+  Walk(const Request& request, const std::vector<int>& hosts, const HopCosts& costs) : hosts_(hosts), costs_(costs) {
+    for (int rank = 0; rank < request.world; ++rank) roles_.push_back(make_role(request, rank));
+  }
+
+  Way longest() {
+    std::vector<std::vector<std::pair<std::size_t, Way>>> lanes;  // next step, way so far
+    for (const Role& role : roles_) lanes.emplace_back(role.lanes.size());
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t rank = 0; rank < roles_.size(); ++rank) {
+        for (std::size_t i = 0; i < lanes[rank].size(); ++i) {
+          auto& [step, way] = lanes[rank][i];
+          const Lane& lane = roles_[rank].lanes[i];
+          while (step < lane.steps.size() && take(static_cast<int>(rank), lane, lane.steps[step], way)) {
+            ++step;
+            moved = true;
+          }
+        }
+      }
+    }
+    for (std::size_t rank = 0; rank < roles_.size(); ++rank) {
+      for (std::size_t i = 0; i < lanes[rank].size(); ++i) {
+        EXPECT_EQ(lanes[rank][i].first, roles_[rank].lanes[i].steps.size()) << "a lane waits for ever";
+      }
+    }
+    return longest_;
+  }
+
+ private:
+  using Stream = std::tuple<int, int, int, std::uint32_t>;  // from, to, phase, chunk
+
+  double cost(const Way& way) const { return way.wire_hops * costs_.wire + way.local_hops * costs_.local; }
+  Way longer(const Way& a, const Way& b) const { return cost(a) < cost(b) ? b : a; }
+
+  bool take(int rank, const Lane& lane, const Step& step, Way& way) {
+    for (const int peer : step.peers) {
+      if (receives(step.kind)) {
+        const auto sent = sent_.find({peer, rank, step.phase, lane.chunk});
+        if (sent == sent_.end()) return false;
+        way = longer(way, sent->second);
+      } else if (sends(step.kind)) {
+        Way arrival = way;
+        const bool local = hosts_[static_cast<std::size_t>(rank)] == hosts_[static_cast<std::size_t>(peer)];
+        ++(local ? arrival.local_hops : arrival.wire_hops);
+        sent_[{rank, peer, step.phase, lane.chunk}] = arrival;
+        longest_ = longer(longest_, arrival);
+      }
+    }
+    return true;
+  }
+
+  std::vector<Role> roles_;
+  const std::vector<int>& hosts_;
+  const HopCosts costs_;
+  std::map<Stream, Way> sent_;
+  Way longest_;
+};
+
+std::vector<std::vector<int>> layouts(int world) {
+  std::vector<std::vector<int>> all(6);
+  for (int rank = 0; rank < world; ++rank) {
+    all[0].push_back(rank);                 // each alone
+    all[1].push_back(0);                    // all together
+    all[2].push_back(rank / 3);             // three on each
+    all[3].push_back(rank % 2);             // interleaved
+    all[4].push_back(rank == 0 ? 0 : 1);    // one on the first, all others on the second
+    all[5].push_back(rank < 2 ? rank : 2);  // two alone, all others together
+  }
+  return all;
+}
+
+TEST(Way, by_formula_is_the_longest_through_the_plan) {
+  const HopCosts costs{.wire = 5, .local = 1};
+  for (const Collective collective :
+       {Collective::all_reduce, Collective::reduce, Collective::broadcast, Collective::reduce_scatter,
+        Collective::gather, Collective::all_gather, Collective::scatter, Collective::all_to_all}) {
+    for (const Algorithm algorithm : algorithms_of(collective)) {
+      for (const int world : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17}) {
+        for (const auto& hosts : layouts(world)) {
+          for (int root = 0; root < (is_rooted(collective) ? world : 1); ++root) {
+            const Request request{.collective = collective,
+                                  .algorithm = algorithm,
+                                  .world = world,
+                                  .root = root,
+                                  .count = 64 * 400,
+                                  .slice_elements = 1 << 20,
+                                  .hosts = hosts};
+            const Way expected = Walk(request, hosts, costs).longest();
+            const Way way = longest_way(request, hosts, costs);
+            ASSERT_EQ(std::pair(way.wire_hops, way.local_hops), std::pair(expected.wire_hops, expected.local_hops))
+                << fmt::format("{} {} world {} root {} hosts [{}]", to_string(collective), to_string(algorithm), world,
+                               root, fmt::join(hosts, " "));
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace qccl::plan

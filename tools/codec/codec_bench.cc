@@ -1,0 +1,180 @@
+// `qccl codec bench`: error, size and speed of codecs.
+#include <fmt/format.h>
+#include <qccl/qccl.h>
+
+#include <cstdio>
+
+#include "codec/registry.h"
+#include "kernels/simd.h"
+#include "tools/codec/codec.h"
+#include "tools/codec/codec_data.h"
+#include "tools/codec/codec_measure.h"
+#include "tools/codec/codec_report.h"
+#include "tools/command_line.h"
+#include "tools/plot.h"
+
+namespace qccl::tools {
+namespace {
+
+constexpr const char* kFooter =
+    R"(Errors are those of encoding once, in slices as a collective would: NMSE is the sum of squared errors
+over the sum of squares, max the largest error over the root mean square of the values, bits what an
+element takes with all headers. '!' marks an error beyond the codec's stated bound.
+
+Speeds are of one thread on the beginning of the first data set, in GB/s of float32 and as a multiple of
+memcpy of the same, which takes turns with it. The usual 65536 floats, 256 KiB, stay in the core's cache; with
+--speed-elements of some million they come from memory.
+
+Data: gauss, laplace, t3 (Student's t, 3 degrees of freedom) and outliers (Gauss, 1 % of the elements 30 times
+as large); or files of raw little-endian float32 (demo/dump_gradients.py writes one).
+
+Exit code: 0; 1 if a bound is exceeded or a file can't be written or drawn; 2 for wrong flags.
+
+Examples:
+  qccl codec bench
+  qccl codec bench --codecs minmax:bits=4 minmax:bits=4,bucket_size=64 --data gradients.f32
+  qccl codec bench --speed-seconds 0 --plot rate_distortion.png
+)";
+
+struct BenchOptions {
+  std::vector<std::string> specs;
+  std::vector<std::string> files;
+  std::vector<std::string> names;
+  std::size_t elements = 1 << 20;
+  std::uint64_t seed = 1;
+  double speed_seconds = 0.1;
+  std::size_t speed_elements = kElementsInCache;
+  std::string json;
+  std::string plot;
+};
+
+std::optional<int> parse_options(const std::vector<std::string>& arguments, BenchOptions& options) {
+  CLI::App app("Measures codecs.", "qccl codec bench");
+  set_usage(app, "qccl codec bench [OPTIONS]");
+  app.footer(kFooter);
+  app.add_option("--codecs", options.specs, "Which, as specifications (default: all, with several settings)");
+  app.add_option("--data", options.files, "Files of floats, beside the synthetic data or with --synthetic none");
+  app.add_option("--synthetic", options.names, "Which distributions (default: all), or none");
+  app.add_option("--elements", options.elements, "Of each distribution (default 1048576)")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 28));
+  app.add_option("--seed", options.seed, "Of the distributions (default 1)")->check(without_sign());
+  app.add_option("--speed-seconds", options.speed_seconds, "For each of encode, decode, decode-add; 0: no speeds")
+      ->check(CLI::Range(0.0, 60.0))
+      ->check(finite_number());
+  app.add_option("--speed-elements", options.speed_elements,
+                 "At most how many floats of the data speeds are measured on, in whole slices (default 65536)")
+      ->check(CLI::Range(1, 1 << 28));
+  app.add_option("--json", options.json, "Also write all numbers to this file");
+  app.add_option(
+      "--plot", options.plot,
+      fmt::format("Also draw error against bits, to this file: {} (needs a Python with matplotlib)", kPictureEndings));
+  return parse(app, arguments, kCodecUsage);
+}
+
+Result<std::vector<Compression>> chosen_codecs(const BenchOptions& options) {
+  std::vector<Compression> chosen;
+  for (const std::string& spec : options.specs) {
+    auto parsed = parse_compression(spec);
+    if (!parsed.ok()) return parsed.failure();
+    if (is_automatic(*parsed)) {
+      std::vector<std::string> names;
+      for (const Compression& each : candidates_of(*parsed)) names.push_back(each.to_string());
+      return Failure(ErrorKind::invalid_argument,
+                     fmt::format("{} has no format of its own: give one of {}", spec, fmt::join(names, ", ")));
+    }
+    chosen.push_back(*parsed);
+  }
+  if (!chosen.empty()) return chosen;
+  for (const CodecEntry* entry : codec_list()) {
+    if (entry->candidates != nullptr) continue;
+    for (const Compression& example : examples_of(*entry)) chosen.push_back(example);
+  }
+  return chosen;
+}
+
+Result<std::vector<DataSet>> chosen_data(const BenchOptions& options) {
+  std::vector<DataSet> chosen;
+  for (const std::string& path : options.files) {
+    auto data = read_data(path);
+    if (!data.ok()) return data.failure();
+    chosen.push_back(std::move(*data));
+  }
+  std::vector<std::string> names = options.names;
+  if (names.empty()) names.assign(synthetic_names().begin(), synthetic_names().end());
+  for (const std::string& name : names) {
+    if (name == "none") continue;
+    const auto& known = synthetic_names();
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      return Failure(ErrorKind::invalid_argument,
+                     fmt::format("there is no distribution '{}'; there are {} and none", name, fmt::join(known, ", ")));
+    }
+    chosen.push_back(synthetic_data(name, options.elements, options.seed));
+  }
+  if (chosen.empty()) return Failure(ErrorKind::invalid_argument, "no data: name a distribution or a file");
+  return chosen;
+}
+
+// False if a codec exceeds its bound.
+bool measure_errors(const std::vector<DataSet>& data, CodecReport& report) {
+  bool within_bounds = true;
+  for (const DataSet& set : data) {
+    report.data.push_back({set.name, set.values.size()});
+    print_heading(report.data.back());
+    for (CodecReport::Row& row : report.rows) {
+      const auto codec = make_codec(row.compression).take_or_throw();
+      row.distortions.push_back(measure_distortion(codec.get(), set.values));
+      within_bounds &= row.distortions.back().within_bound;
+      print_row(row.compression, row.distortions.back());
+    }
+    fmt::print("\n");
+  }
+  return within_bounds;
+}
+
+void measure_speeds(const DataSet& data, const BenchOptions& options, CodecReport& report) {
+  print_speed_heading(report.simd);
+  for (CodecReport::Row& row : report.rows) {
+    const auto codec = make_codec(row.compression).take_or_throw();
+    if (codec == nullptr) continue;
+    row.speed = measure_speed(*codec, data.values, options.speed_seconds, options.speed_elements);
+    print_row(row.compression, *row.speed);
+    std::fflush(stdout);
+  }
+}
+
+int bench(const BenchOptions& options, const std::vector<Compression>& codecs, const std::vector<DataSet>& data) {
+  if (const auto obstacle = options.plot.empty() ? std::nullopt : plot_obstacle()) {
+    fmt::print(stderr, "qccl codec bench: --plot: {}\n", *obstacle);
+    return kCodecFailed;
+  }
+  CodecReport report{.simd = kernels::simd_target()};
+  for (const Compression& compression : codecs) report.rows.push_back({.compression = compression});
+  const bool within_bounds = measure_errors(data, report);
+  if (options.speed_seconds > 0) measure_speeds(data[0], options, report);
+  std::optional<std::string> problem;
+  if (!options.json.empty()) problem = write_json(report, options.json);
+  if (!options.plot.empty() && !problem) problem = draw_plot(report, options.plot);
+  if (problem) fmt::print(stderr, "qccl codec bench: {}\n", *problem);
+  return problem || !within_bounds ? kCodecFailed : 0;
+}
+
+}  // namespace
+
+int codec_bench_main(const std::vector<std::string>& arguments) {
+  BenchOptions options;
+  if (auto code = parse_options(arguments, options)) return *code;
+  if (const auto problem = options.plot.empty() ? std::nullopt : picture_name_problem(options.plot)) {
+    fmt::print(stderr, "qccl codec bench: --plot: {}\n", *problem);
+    return kCodecUsage;
+  }
+  const auto codecs = chosen_codecs(options);
+  const auto data = codecs.ok() ? chosen_data(options) : Result<std::vector<DataSet>>(std::vector<DataSet>());
+  if (!codecs.ok() || !data.ok()) {
+    const ErrorInfo& error = codecs.ok() ? data.error() : codecs.error();
+    fmt::print(stderr, "qccl codec bench: {}\n", error.message);
+    return kCodecUsage;
+  }
+  return bench(options, codecs.value(), data.value());
+}
+
+}  // namespace qccl::tools

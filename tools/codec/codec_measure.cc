@@ -1,0 +1,185 @@
+#include "tools/codec/codec_measure.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/options.h"
+#include "codec/slicing.h"
+
+namespace qccl::tools {
+namespace {
+
+constexpr std::size_t kLeastPairs = 5;
+constexpr double kBatchSeconds = 500e-6;
+
+std::size_t slice_of(const Codec& codec) {
+  return static_cast<std::size_t>(slice_elements(&codec, DataType::float32, kDefaultSliceBytes));
+}
+
+Draw draw_at(std::size_t first_element) {
+  return {.key = draw_key(1, 0, DrawPhase::input), .first_element = first_element};
+}
+
+BlockSummary summary_of(std::span<const float> values) {
+  BlockSummary block{HUGE_VAL, -HUGE_VAL, 0};
+  double squares = 0;
+  for (const float value : values) {
+    block.minimum = std::min<double>(block.minimum, value);
+    block.maximum = std::max<double>(block.maximum, value);
+    squares += static_cast<double>(value) * value;
+  }
+  block.norm = std::sqrt(squares) * (1 + 1e-9);
+  return block;
+}
+
+bool is_within_bound(const Codec& codec, std::span<const float> values, std::span<const float> decoded) {
+  const std::size_t bucket = codec.bucket_size();
+  for (std::size_t begin = 0; begin < values.size(); begin += bucket) {
+    const std::size_t size = std::min(bucket, values.size() - begin);
+    const double bound = codec.error_bound(summary_of(values.subspan(begin, size)));
+    for (std::size_t i = begin; i < begin + size; ++i) {
+      const double error = std::fabs(static_cast<double>(decoded[i]) - static_cast<double>(values[i]));
+      if (!(error <= bound)) return false;
+    }
+  }
+  return true;
+}
+
+// Encoded slices, one after the other in one buffer.
+struct EncodedSlices {
+  explicit EncodedSlices(const Codec& used, std::span<const float> values)
+      : codec(used), source(values), slice(slice_of(used)), stride(used.max_encoded_bytes(slice)) {
+    const std::size_t count = (values.size() + slice - 1) / slice;
+    bytes.resize(count * stride);
+    sizes.resize(count);
+  }
+
+  std::span<const float> part(std::size_t index) const {
+    return source.subspan(index * slice, std::min(slice, source.size() - index * slice));
+  }
+  void encode() {
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      sizes[i] = codec.encode(part(i), Bytes(&bytes[i * stride], stride), draw_at(i * slice));
+    }
+  }
+  void decode(std::span<float> target) const {
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      codec.decode(encoded(i), target.subspan(i * slice, part(i).size())).take_or_throw();
+    }
+  }
+  void decode_add(std::span<const float> addend, std::span<float> target) const {
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const std::size_t size = part(i).size();
+      codec.decode_add(encoded(i), addend.subspan(i * slice, size), target.subspan(i * slice, size)).take_or_throw();
+    }
+  }
+  ConstBytes encoded(std::size_t index) const { return {&bytes[index * stride], sizes[index]}; }
+
+  const Codec& codec;
+  const std::span<const float> source;
+  const std::size_t slice;
+  const std::size_t stride;
+  std::vector<std::byte> bytes;
+  std::vector<std::size_t> sizes;
+};
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Floats at a multiple of 64 bytes, where tensors begin.
+class TensorMemory {
+ public:
+  explicit TensorMemory(std::size_t elements) : memory_(elements + 64 / sizeof(float)), elements_(elements) {}
+  std::span<float> values() {
+    void* begin = memory_.data();
+    std::size_t room = memory_.size() * sizeof(float);
+    return {static_cast<float*>(std::align(64, elements_ * sizeof(float), begin, room)), elements_};
+  }
+
+ private:
+  std::vector<float> memory_;
+  const std::size_t elements_;
+};
+
+double seconds_of(const std::function<void()>& work, int times) {
+  const SteadyClock clock;
+  const TimePoint begin = clock.now();
+  for (int i = 0; i < times; ++i) {
+    work();
+    asm volatile("" ::: "memory");  // whatever it wrote is needed
+  }
+  return std::chrono::duration<double>(clock.now() - begin).count() / times;
+}
+
+// Times `work` in turns with `copy`: its seconds, and as a multiple of the copy's speed.
+std::pair<double, double> time_against(const std::function<void()>& work, const std::function<void()>& copy,
+                                       double seconds) {
+  const auto batch = [](double one) { return std::clamp(static_cast<int>(kBatchSeconds / one), 1, 1000); };
+  const int works = batch(seconds_of(work, 1)), copies = batch(seconds_of(copy, 1));
+  std::vector<double> times, ratios;
+  const SteadyClock clock;
+  const TimePoint end = clock.now() + std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(seconds));
+  while (times.size() < kLeastPairs || clock.now() < end) {
+    const double copied = seconds_of(copy, copies);
+    times.push_back(seconds_of(work, works));
+    ratios.push_back(copied / times.back());
+  }
+  return {median(times), median(ratios)};
+}
+
+}  // namespace
+
+Distortion measure_distortion(const Codec* codec, std::span<const float> values) {
+  Distortion result{.bits = 32};
+  if (codec == nullptr) return result;
+  EncodedSlices slices(*codec, values);
+  slices.encode();
+  std::vector<float> decoded(values.size());
+  slices.decode(decoded);
+  double bytes = 0, errors = 0, squares = 0;
+  for (const std::size_t size : slices.sizes) bytes += static_cast<double>(size);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double error = static_cast<double>(decoded[i]) - static_cast<double>(values[i]);
+    errors += error * error;
+    squares += static_cast<double>(values[i]) * values[i];
+    result.max_error = std::max(result.max_error, std::fabs(error));
+  }
+  const auto count = static_cast<double>(values.size());
+  result.bits = 8 * bytes / count;
+  result.nmse = squares > 0 ? errors / squares : 0;
+  result.max_error = squares > 0 ? result.max_error / std::sqrt(squares / count) : 0;
+  result.within_bound = is_within_bound(*codec, values, decoded);
+  return result;
+}
+
+Speed measure_speed(const Codec& codec, std::span<const float> values, double seconds, std::size_t most) {
+  const std::size_t slice = std::min(slice_of(codec), values.size());
+  const std::size_t elements = std::min(values.size(), std::max<std::size_t>(most / slice, 1) * slice);
+  TensorMemory source_memory(elements), target_memory(elements), copy_memory(elements);
+  const auto source = source_memory.values(), target = target_memory.values(), copied = copy_memory.values();
+  std::copy_n(values.begin(), elements, source.begin());
+  EncodedSlices slices(codec, source);
+  slices.encode();
+  const auto copy = [&] { std::memcpy(copied.data(), source.data(), elements * sizeof(float)); };
+  const double gigabytes = static_cast<double>(elements * sizeof(float)) / 1e9;
+  Speed speed;
+  const auto measure = [&](const std::function<void()>& work, double& rate, double& of_copy) {
+    const auto [time, ratio] = time_against(work, copy, seconds);
+    rate = gigabytes / time;
+    of_copy = ratio;
+  };
+  measure([&] { slices.encode(); }, speed.encode, speed.encode_of_copy);
+  measure([&] { slices.decode(target); }, speed.decode, speed.decode_of_copy);
+  measure([&] { slices.decode_add(source, target); }, speed.decode_add, speed.decode_add_of_copy);
+  return speed;
+}
+
+}  // namespace qccl::tools

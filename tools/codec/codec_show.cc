@@ -1,0 +1,107 @@
+// `qccl codec list` and `qccl codec show`: what the list of codecs says of them.
+#include <fmt/format.h>
+#include <qccl/qccl.h>
+
+#include <cstdio>
+
+#include "base/options.h"
+#include "codec/registry.h"
+#include "codec/slicing.h"
+#include "tools/codec/codec.h"
+#include "tools/command_line.h"
+
+namespace qccl::tools {
+namespace {
+
+constexpr const char* kListFooter = "Exit code: 0; 2 for wrong flags.\n";
+constexpr const char* kShowFooter =
+    R"(Bits an element are those of a slice, the piece that is encoded at once, headers included; where the
+values decide, they are the most. The bound is that of the codec's own definition.
+
+Exit code: 0; 2 for wrong flags or a codec that does not exist.
+
+Examples:
+  qccl codec show minmax
+  qccl codec show minmax:bits=3,bucket_size=64
+)";
+
+// Text of several lines, with that many blanks before all but the first.
+std::string indented(std::string_view text, int blanks) {
+  std::string result;
+  for (const char letter : text) {
+    result += letter;
+    if (letter == '\n') result.append(static_cast<std::size_t>(blanks), ' ');
+  }
+  return result;
+}
+
+// "bits=1..32 (8), bucket_size=1..65536 (1024)"
+std::string settings_text(const CodecEntry& entry) {
+  std::string text;
+  for (const CodecSetting& setting : entry.settings) {
+    text += fmt::format("{}{}={} ({})", text.empty() ? "" : ", ", setting.key, setting.allowed,
+                        write_setting(setting, setting.usual));
+  }
+  return text;
+}
+
+void print_size(const Codec& codec) {
+  const std::uint64_t elements = slice_elements(&codec, DataType::float32, kDefaultSliceBytes);
+  const std::size_t bytes = codec.max_encoded_bytes(elements);
+  const double bits = 8.0 * static_cast<double>(bytes) / static_cast<double>(elements);
+  fmt::print(
+      "{:<10}{:.4g} bits an element at most: {} bytes for a slice of {} elements, {:.2f} times smaller than "
+      "float32\n",
+      "size", bits, bytes, elements, 32 / bits);
+  fmt::print("{:<10}{} element{}\n", "bucket", codec.bucket_size(), codec.bucket_size() == 1 ? "" : "s");
+}
+
+int show(const Compression& compression) {
+  const CodecEntry& entry = *entry_of(compression);
+  fmt::print("{}\n{}\n\n", compression.to_string(), entry.summary);
+  for (std::size_t i = 0; i < entry.settings.size(); ++i) {
+    const CodecSetting& setting = entry.settings[i];
+    fmt::print("{:<10}{} = {} (allowed: {}; usual: {}): {}\n", i == 0 ? "settings" : "", setting.key,
+               write_setting(setting, compression.settings[i]), setting.allowed, write_setting(setting, setting.usual),
+               setting.meaning);
+  }
+  const auto codec = make_codec(compression).take_or_throw();
+  if (codec != nullptr) print_size(*codec);
+  fmt::print("{:<10}{}\n", "layout", indented(entry.layout, 10));
+  fmt::print("{:<10}{}\n", "error", indented(entry.bound, 10));
+  if (codec != nullptr) {
+    fmt::print("{:<10}at most {:.3g} for a bucket of values from -1 to 1\n", "", codec->error_bound({-1, 1}));
+  }
+  if (!entry.source.empty()) fmt::print("{:<10}{}\n", "source", indented(entry.source, 10));
+  return 0;
+}
+
+}  // namespace
+
+int codec_list_main(const std::vector<std::string>& arguments) {
+  CLI::App app("Lists all codecs with their settings: what is allowed and, in brackets, what is usual.",
+               "qccl codec list");
+  set_usage(app, "qccl codec list");
+  app.footer(kListFooter);
+  if (auto code = parse(app, arguments, kCodecUsage)) return *code;
+  for (const CodecEntry* entry : codec_list()) {
+    fmt::print("{:<9} {}\n", entry->name, entry->summary);
+    if (!entry->settings.empty()) fmt::print("{:<9} {}\n", "", settings_text(*entry));
+  }
+  return 0;
+}
+
+int codec_show_main(const std::vector<std::string>& arguments) {
+  CLI::App app("Explains one codec.", "qccl codec show");
+  set_usage(app, "qccl codec show SPEC");
+  app.footer(kShowFooter);
+  std::string spec;
+  app.add_option("SPEC", spec, "The codec, for example minmax:bits=3")->required();
+  if (auto code = parse(app, arguments, kCodecUsage)) return *code;
+  auto compression = parse_compression(spec);
+  if (compression.ok()) return show(*compression);
+  fmt::print(stderr, "qccl codec show: {}\n", compression.error().message);
+  return kCodecUsage;
+}
+
+}  // namespace qccl::tools

@@ -1,0 +1,185 @@
+#include "tools/doctor/doctor.h"
+
+#include <fmt/format.h>
+#include <qccl/qccl.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <numeric>
+
+#include "plan/cost/profile.h"
+#include "tools/command_line.h"
+#include "tools/plan/profile_measure.h"
+
+namespace qccl::tools {
+namespace {
+
+using Level = Finding::Level;
+
+constexpr int kExitBroken = 1;
+constexpr int kExitUsage = 2;
+
+// What a rank tells rank 0 fits this, or is cut.
+constexpr std::size_t kReportBytes = 4096;
+
+// For which the others wait while rank 0 measures what is its own: some seconds, or minutes where the machine is busy.
+constexpr Milliseconds kMeasuring = std::chrono::minutes(30);
+
+constexpr const char* kFooter =
+    R"(Prints what qccl::init() would take here and use, then joins the job, has all ranks add something up
+and prints who is reached by what and what all_reduce, broadcast and all_gather would do at some sizes.
+Under a launcher rank 0 prints for all: the others' warnings and faults carry their rank.
+
+Exit code: 0; 1 if something is broken; 2 for wrong flags. Warnings do not change it.
+
+--measure FILE measures instead, for some seconds: memory, codecs, shared memory and loopback of rank 0's
+machine, and, where the job has another host, the wire to it. Nothing else should run meanwhile. QCCL_PROFILE=FILE
+then makes the choice of algorithms go by it; it is a text of keys and values that one can also edit.
+
+Examples:
+  qccl doctor                                    this machine and this process
+  qccl doctor --measure machine.profile
+  qccl run -n 4 -- qccl doctor                   four ranks of one host
+  torchrun --nnodes 2 ... --no-python qccl doctor      before a job, with the job's own launcher
+  QCCL_COMPRESSION=minmax:bits=4 qccl run -n 2 -- qccl doctor
+)";
+
+std::string line(const std::string& topic, const std::string& text) { return fmt::format("{:<21}{}\n", topic, text); }
+
+// Findings above facts, with what to do; each line begins with `who`.
+std::string complaints(const std::vector<Finding>& findings, const std::string& who) {
+  std::string text;
+  for (const Finding& finding : findings) {
+    if (finding.level == Level::fact) continue;
+    text += fmt::format("{} {}{}: {}\n    mend: {}\n", finding.level == Level::broken ? "BROKEN " : "WARNING", who,
+                        finding.topic, finding.text, finding.remedy);
+  }
+  return text;
+}
+
+bool any_broken(const std::vector<Finding>& findings) {
+  return std::any_of(findings.begin(), findings.end(), [](const Finding& f) { return f.level == Level::broken; });
+}
+
+void print_facts(const std::vector<Finding>& findings) {
+  fmt::print("{}", line("version", version()));
+  for (const Finding& finding : findings) {
+    if (finding.level == Level::fact) fmt::print("{}", line(finding.topic, finding.text));
+  }
+}
+
+// One text of every rank, in rank order, at all ranks.
+std::vector<std::string> gather(Communicator& world, const std::string& own) {
+  std::vector<char> mine(kReportBytes, '\0');
+  std::copy_n(own.begin(), std::min(own.size(), kReportBytes - 1), mine.begin());
+  std::vector<char> all(kReportBytes * static_cast<std::size_t>(world.size()));
+  world.all_gather(mine.data(), all.data(), kReportBytes, DataType::uint8);
+  std::vector<std::string> texts;
+  for (std::size_t begin = 0; begin < all.size(); begin += kReportBytes) texts.emplace_back(all.data() + begin);
+  return texts;
+}
+
+// Of an all_reduce, where compression is asked for.
+std::string compression_of(const Communicator& world, std::size_t count) {
+  constexpr std::size_t kLarge = std::size_t{1} << 30;
+  if (world.effective_compression(kLarge, DataType::float32).is_none()) return "";
+  const Compression codec = world.effective_compression(count, DataType::float32);
+  return codec.is_none() ? "; too small to compress" : fmt::format("; {}, as QCCL_COMPRESSION asks", codec.to_string());
+}
+
+// What calls would become and why, at some sizes.
+void print_choices(const Communicator& world) {
+  for (const Collective collective : {Collective::all_reduce, Collective::broadcast, Collective::all_gather}) {
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 14, std::size_t{1} << 18, std::size_t{1} << 26}) {
+      const bool has_pieces = collective == Collective::all_gather;
+      const std::size_t count = std::max<std::size_t>(1, bytes / 4 / (has_pieces ? world.size() : 1));
+      std::string text = world.explain_algorithm(collective, count, DataType::float32);
+      if (collective == Collective::all_reduce) text += compression_of(world, count);
+      fmt::print("{}", line(fmt::format("{} {}", to_string(collective), bytes), text));
+    }
+  }
+}
+
+// An operation on every path that a job takes: small and large enough for frames.
+bool adds_up(Communicator& world) {
+  for (const std::size_t count : {std::size_t{1}, std::size_t{1} << 16}) {
+    std::vector<std::int32_t> values(count, world.rank());
+    world.all_reduce(values);
+    const std::int32_t expected = world.size() * (world.size() - 1) / 2;
+    if (std::any_of(values.begin(), values.end(), [=](std::int32_t value) { return value != expected; })) return false;
+  }
+  return true;
+}
+
+int examine_job(const std::vector<Finding>& findings, double timeout) {
+  Communicator world = init({.timeout = to_milliseconds(timeout), .init_timeout = to_milliseconds(timeout)});
+  const std::string who = world.size() == 1 ? "" : fmt::format("rank {}: ", world.rank());
+  const bool right = adds_up(world);
+  const auto told = gather(world, complaints(findings, who));
+  const auto reached = gather(world, world.describe());
+  if (world.rank() == 0) {
+    print_facts(findings);
+    print_choices(world);
+    for (const std::string& text : reached) fmt::print("{}", line("reached", text));
+    for (const std::string& text : told) fmt::print("{}", text);
+    const bool complained = std::any_of(told.begin(), told.end(), [](const auto& text) { return !text.empty(); });
+    if (right && !complained) fmt::print("Nothing is wrong.\n");
+    std::fflush(stdout);
+  }
+  if (!right) fmt::print(stderr, "BROKEN  rank {}: a sum over all ranks is wrong: report this\n", world.rank());
+  world.close();
+  return right ? 0 : kExitBroken;
+}
+
+int measure(const std::string& path, double timeout) {
+  Communicator world = init({.timeout = kMeasuring, .init_timeout = to_milliseconds(timeout)});
+  plan::Profile profile = plan::default_profile();
+  // The ranks that this process makes itself are on one host, and have no links to spare.
+  for (const char* variable : {"QCCL_HOSTS", "QCCL_LINK_RATE"}) ::unsetenv(variable);
+  if (world.rank() == 0) profile = measure_machine();
+  measure_wire(world, profile);
+  const bool shows = world.rank() == 0;
+  world.close();
+  if (!shows) return 0;
+  fmt::print("{}", plan::to_text(profile));
+  std::ofstream file(path);
+  file << "# Written by qccl doctor --measure.\n" << plan::to_text(profile);
+  file.close();
+  if (file) return 0;
+  fmt::print(stderr, "qccl doctor: {} can't be written\n", path);
+  return kExitBroken;
+}
+
+}  // namespace
+
+int doctor_main(const std::vector<std::string>& arguments) {
+  CLI::App app("Says what QCCL sees here, what it would do, what is wrong and how to mend it.", "qccl doctor");
+  set_usage(app, "qccl doctor [OPTIONS]");
+  app.footer(kFooter);
+  double timeout = 20;
+  app.add_option("--timeout", timeout, "Seconds to wait for the other ranks")
+      ->check(CLI::PositiveNumber)
+      ->check(finite_number())
+      ->capture_default_str();
+  std::string profile;
+  app.add_option("--measure", profile, "Measure and write a profile to this file");
+  if (const auto code = parse(app, arguments, kExitUsage)) return *code;
+
+  const std::vector<Finding> findings = diagnose();
+  if (any_broken(findings)) {  // joining would fail, or fail the others
+    print_facts(findings);
+    fmt::print("{}", complaints(findings, ""));
+    return kExitBroken;
+  }
+  try {
+    return profile.empty() ? examine_job(findings, timeout) : measure(profile, timeout);
+  } catch (const Error& error) {
+    print_facts(findings);
+    fmt::print("{}BROKEN  the job: {}\n", complaints(findings, ""), error.what());
+    return kExitBroken;
+  }
+}
+
+}  // namespace qccl::tools

@@ -1,0 +1,232 @@
+#include "tools/perf/perf.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <new>
+
+#include "tools/perf/perf_gather.h"
+#include "tools/perf/perf_json.h"
+#include "tools/perf/perf_measure.h"
+#include "tools/perf/perf_memory.h"
+#include "tools/perf/perf_options.h"
+#include "tools/perf/perf_table.h"
+#include "tools/plot.h"
+#include "tools/run/launcher.h"
+
+namespace qccl::tools {
+namespace {
+
+bool is_launched() { return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr; }
+
+// An environment variable's number; 0 if it has none.
+double number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::atof(text) : 0;
+}
+
+// Starts this program again, once per rank.
+int launch_ranks(const PerfOptions& options, const std::vector<std::string>& arguments) {
+  LaunchOptions launch_options;
+  launch_options.program = "qccl perf";
+  launch_options.part.world = launch_options.part.ranks = options.ranks;
+  std::vector<std::string>& command = launch_options.part.command;
+  command = {std::filesystem::read_symlink("/proc/self/exe").string(), "perf"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return launch(launch_options);
+}
+
+Communicator join(const PerfOptions& options) {
+  for (const auto& [name, value] : options.job.variables()) ::setenv(name.c_str(), value.c_str(), 1);
+  InitOptions init_options;
+  if (options.timeout_seconds > 0) init_options.timeout = to_milliseconds(options.timeout_seconds);
+  return init(init_options);
+}
+
+RankInfo own_info() {
+  RankInfo info;
+  info.pid = ::getpid();
+  info.local_rank = static_cast<int>(number_in("LOCAL_RANK"));
+  ::gethostname(info.host, sizeof(info.host) - 1);
+  return info;
+}
+
+// All sizes, types, operations and roots that the flags ask for, on all ranks alike.
+class Session {
+ public:
+  Session(const PerfOptions& options, Communicator communicator)
+      : options_(options), bench_(std::move(communicator), options, options.max_bytes) {}
+
+  int run() {
+    report_.ranks = gather(bench_.communicator(), own_info());
+    report_.description = bench_.communicator().describe();
+    print(header(options_, report_.ranks, report_.description));
+    for (int cycle = 0; options_.run_cycles == 0 || cycle < options_.run_cycles; ++cycle) run_all();
+    return conclude();
+  }
+
+ private:
+  bool prints() { return bench_.communicator().rank() == 0; }
+
+  void print(const std::string& text) {
+    if (!prints()) return;
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  }
+
+  void run_all() {
+    if (options_.compressions.empty()) run_table(std::nullopt);
+    for (const Compression& compression : options_.compressions) {
+      bench_.communicator().set_compression(compression);
+      run_table(compression);
+    }
+  }
+
+  void run_table(std::optional<Compression> compression) {
+    print(table_heading(options_, compression));
+    Case c;
+    c.collective = options_.collective;
+    c.world = bench_.communicator().size();
+    c.compression = compression;
+    for (const DataType type : options_.types) {
+      c.type = type;
+      run_ops(c);
+    }
+  }
+
+  void run_ops(Case c) {
+    if (!c.is_reduction()) return run_roots(c);
+    for (const ReduceOp op : options_.ops) {
+      if (!supports(c.type, op)) continue;  // only where -d or -o is "all"
+      c.op = op;
+      run_roots(c);
+    }
+  }
+
+  void run_roots(Case c) {
+    const int first = c.is_rooted() && options_.root >= 0 ? options_.root : 0;
+    const int last = c.is_rooted() && options_.root < 0 ? c.world - 1 : first;
+    for (c.root = first; c.root <= last; ++c.root) run_sizes(c);
+  }
+
+  void run_sizes(Case c) {
+    warm_up(c, options_.max_bytes);
+    warm_up(c, options_.min_bytes);
+    for (std::uint64_t bytes = options_.min_bytes; bytes <= options_.max_bytes; bytes = next_size(bytes)) {
+      c.count = count_for(c.collective, bytes, c.type, c.world);
+      run_row(c);
+    }
+  }
+
+  std::uint64_t next_size(std::uint64_t bytes) const {
+    if (options_.min_bytes == options_.max_bytes) return options_.max_bytes + 1;
+    return options_.step_factor > 1 ? bytes * options_.step_factor : bytes + options_.step_bytes;
+  }
+
+  void warm_up(Case c, std::uint64_t bytes) {
+    c.count = count_for(c.collective, bytes, c.type, c.world);
+    bench_.warm_up(c);
+  }
+
+  void run_row(Case c) {
+    Row row;
+    c.in_place = false;
+    row.out_of_place = bench_.measure(c);
+    c.in_place = true;
+    row.in_place = bench_.measure(c);
+    row.shape = c;
+    print(row_text(options_, row));
+    for (const Measurement* m : {&row.out_of_place, &row.in_place}) {
+      report_.verdict.failed_checks += m->is_wrong();
+      busbw_sum_ += m->busbw;
+      ++measurements_;
+    }
+    const bool is_kept = !options_.json_file.empty() || !options_.plot_file.empty();
+    if (is_kept && prints()) report_.rows.push_back(row);
+  }
+
+  int conclude() {
+    Verdict& verdict = report_.verdict;
+    verdict.average_busbw = measurements_ == 0 ? 0 : busbw_sum_ / measurements_;
+    verdict.least_busbw = number_in("NCCL_TESTS_MIN_BW");
+    print(footer(options_, verdict));
+    int code = verdict.checks_ok() && verdict.bandwidth_ok() ? kPerfOk : kPerfWrongResult;
+    if (prints() && !write_files()) code = kPerfInternalError;
+    bench_.communicator().barrier();
+    bench_.communicator().close();
+    return code;
+  }
+
+  // False, after saying why, if one could not be written.
+  bool write_files() const {
+    const std::string json = json_text(options_, report_);
+    std::string problem;
+    if (!options_.json_file.empty()) problem = write_json(options_, json);
+    if (problem.empty() && !options_.plot_file.empty()) {
+      problem = draw_plot(kPerfPlotScript, json, options_.plot_file).value_or("");
+    }
+    if (!problem.empty()) fmt::print(stderr, "qccl perf: {}\n", problem);
+    return problem.empty();
+  }
+
+  const PerfOptions& options_;
+  Bench bench_;
+  PerfReport report_;
+  double busbw_sum_ = 0;
+  int measurements_ = 0;
+};
+
+int exit_code_of(const Error& error) {
+  switch (error.kind()) {
+    case ErrorKind::deadline_exceeded: return kPerfTimeout;
+    case ErrorKind::invalid_argument:
+    case ErrorKind::unsupported: return kPerfInvalidUsage;
+    default: return kPerfLibraryError;
+  }
+}
+
+int fail(int code, const std::string& why) {
+  fmt::print(stderr, " .. {} pid {}: Test failure: {}\n", own_info().host, ::getpid(), why);
+  return code;
+}
+
+int run_rank(const PerfOptions& options) {
+  try {
+    Communicator communicator = join(options);
+    if (options.ranks > 1 && options.ranks != communicator.size()) {
+      return fail(kPerfInvalidUsage, fmt::format("-g {} asks for other ranks than the {} that were launched",
+                                                 options.ranks, communicator.size()));
+    }
+    if (options.root >= communicator.size()) {
+      return fail(kPerfInvalidUsage, fmt::format("-r {} is no rank of {}", options.root, communicator.size()));
+    }
+    return Session(options, std::move(communicator)).run();
+  } catch (const Error& error) {
+    return fail(exit_code_of(error), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(kPerfInternalError, "no memory for the buffers: lower -e");
+  }
+}
+
+}  // namespace
+
+int perf_main(const std::vector<std::string>& arguments) {
+  PerfOptions options;
+  if (const auto code = parse_perf_options(arguments, options)) return *code;
+  const bool launches = options.ranks > 1 && !is_launched();
+  if (!options.plot_file.empty() && !is_launched()) {
+    const auto problem = picture_name_problem(options.plot_file);
+    if (problem) return fail(kPerfInvalidUsage, "--plot: " + *problem);
+    if (const auto obstacle = plot_obstacle()) return fail(kPerfInternalError, "--plot: " + *obstacle);
+  }
+  if (const std::string problem = memory_problem(options, launches); !problem.empty()) {
+    return fail(kPerfInternalError, problem);
+  }
+  return launches ? launch_ranks(options, arguments) : run_rank(options);
+}
+
+}  // namespace qccl::tools

@@ -1,0 +1,143 @@
+#include "tools/perf/perf_case.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace qccl::tools {
+
+namespace {
+
+bool has_in_place(Operation operation) { return operation && operation != Collective::all_to_all; }
+
+void run_sendrecv(Communicator& communicator, const Case& c, const Placement& p) {
+  const int next = (communicator.rank() + 1) % c.world;
+  const int previous = (communicator.rank() + c.world - 1) % c.world;
+  communicator.sendrecv({p.input, c.count, c.type, next}, {p.output, c.count, c.type, previous});
+}
+
+}  // namespace
+
+std::string_view name_of(Operation operation) { return operation ? to_string(*operation) : "sendrecv"; }
+
+bool moves_compressed(Operation operation) {
+  return operation == Collective::all_gather || operation == Collective::all_to_all ||
+         operation == Collective::broadcast;
+}
+
+bool is_compressible(DataType type) {
+  return type == DataType::float32 || type == DataType::float16 || type == DataType::bfloat16;
+}
+
+bool has_input_parts(Operation operation) {
+  return operation == Collective::reduce_scatter || operation == Collective::scatter ||
+         operation == Collective::all_to_all;
+}
+
+bool has_output_parts(Operation operation) {
+  return operation == Collective::all_gather || operation == Collective::gather || operation == Collective::all_to_all;
+}
+
+std::uint64_t Case::input_count() const {
+  return has_input_parts(collective) ? count * static_cast<std::uint64_t>(world) : count;
+}
+
+std::uint64_t Case::output_count() const {
+  return has_output_parts(collective) ? count * static_cast<std::uint64_t>(world) : count;
+}
+
+bool Case::has_input(int rank) const {
+  return rank == root || (collective != Collective::broadcast && collective != Collective::scatter);
+}
+
+bool Case::has_output(int rank) const {
+  return rank == root || (collective != Collective::reduce && collective != Collective::gather);
+}
+
+bool Case::has_one_result() const {
+  return collective == Collective::all_reduce || collective == Collective::broadcast ||
+         collective == Collective::all_gather;
+}
+
+std::uint64_t Case::bytes() const { return std::max(input_count(), output_count()) * element_bytes(type); }
+
+std::uint64_t count_for(Operation operation, std::uint64_t bytes, DataType type, int world) {
+  if (operation == Collective::barrier) return 0;
+  const std::uint64_t count = bytes / element_bytes(type);
+  if (!has_input_parts(operation) && !has_output_parts(operation)) return count;
+  return count / static_cast<std::uint64_t>(world) & ~(16 / element_bytes(type) - 1);
+}
+
+std::uint64_t bandwidth_bytes(const Case& c) { return c.bytes(); }
+
+double bus_factor(const Case& c) {
+  const double world = c.world;
+  if (c.collective == kSendrecv) return 1;
+  switch (*c.collective) {
+    case Collective::all_reduce: return 2 * (world - 1) / world;
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::gather:
+    case Collective::scatter:
+    case Collective::all_to_all: return (world - 1) / world;
+    case Collective::broadcast:
+    case Collective::reduce:
+    case Collective::barrier: break;
+  }
+  return 1;
+}
+
+Buffer::Buffer(std::uint64_t bytes) {
+  constexpr std::uint64_t kPage = 4096;
+  data_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, (bytes / kPage + 1) * kPage)));
+  if (data_ == nullptr) throw std::bad_alloc();
+}
+
+void Buffer::Free::operator()(std::byte* data) const { std::free(data); }
+
+Placement place(const Case& c, int rank, const Buffer& input, const Buffer& output) {
+  const std::uint64_t own = static_cast<std::uint64_t>(rank) * c.count * element_bytes(c.type);
+  if (c.collective == Collective::broadcast) {
+    std::byte* buffer = !c.in_place && rank == c.root ? input.data() : output.data();
+    return {buffer, buffer};
+  }
+  if (!c.in_place) return {input.data(), output.data()};
+  if (!has_in_place(c.collective)) return {output.data(), output.data(), input.data()};
+  if (has_input_parts(c.collective)) return {input.data(), input.data() + own};
+  if (has_output_parts(c.collective)) return {output.data() + own, output.data()};
+  return {output.data(), output.data()};
+}
+
+CallOptions call_options(const Case& c, Algorithm algorithm, int rank) {
+  CallOptions options;
+  options.op = c.op;
+  options.premul_factor = premul_factor_of(rank);
+  options.root = c.root;
+  options.algorithm = algorithm;
+  if (moves_compressed(c.collective) && is_compressible(c.type)) options.compression = c.compression;
+  return options;
+}
+
+void run_collective(Communicator& communicator, const Case& c, const Placement& placement, Algorithm algorithm) {
+  Placement p = placement;
+  if (p.aside != nullptr) {
+    std::memcpy(p.aside, p.input, c.input_count() * element_bytes(c.type));
+    p.input = p.aside;
+  }
+  if (c.collective == kSendrecv) return run_sendrecv(communicator, c, p);
+  const CallOptions options = call_options(c, algorithm, communicator.rank());
+  switch (*c.collective) {
+    case Collective::all_reduce: return communicator.all_reduce(p.input, p.output, c.count, c.type, options);
+    case Collective::broadcast: return communicator.broadcast(p.output, c.count, c.type, options);
+    case Collective::all_gather: return communicator.all_gather(p.input, p.output, c.count, c.type, options);
+    case Collective::reduce_scatter: return communicator.reduce_scatter(p.input, p.output, c.count, c.type, options);
+    case Collective::reduce: return communicator.reduce(p.input, p.output, c.count, c.type, options);
+    case Collective::gather: return communicator.gather(p.input, p.output, c.count, c.type, options);
+    case Collective::scatter: return communicator.scatter(p.input, p.output, c.count, c.type, options);
+    case Collective::all_to_all: return communicator.all_to_all(p.input, p.output, c.count, c.type, options);
+    case Collective::barrier: return communicator.barrier(options);
+  }
+}
+
+}  // namespace qccl::tools

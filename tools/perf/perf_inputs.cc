@@ -1,0 +1,228 @@
+#include "tools/perf/perf_inputs.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace qccl::tools {
+namespace {
+
+// Finalizer of MurmurHash3 (32 bit), public domain: every input bit changes every output bit.
+constexpr std::uint32_t mix(std::uint32_t h) {
+  h ^= h >> 16;
+  h *= 0x85EBCA6Bu;
+  h ^= h >> 13;
+  h *= 0xC2B2AE35u;
+  return h ^ (h >> 16);
+}
+
+constexpr std::uint32_t hash(std::uint32_t seed, std::uint64_t element) {
+  const auto low = static_cast<std::uint32_t>(element);
+  const auto high = static_cast<std::uint32_t>(element >> 32);
+  return mix(low * 0x9E3779B9u + high * 0x7FEB352Du + seed);
+}
+
+// Sets target[i] = make(i-th hash).
+template <class T, class Make>
+void generate(std::uint32_t seed, std::uint64_t first, std::span<T> target, Make make) {
+  for (std::size_t i = 0; i < target.size(); ++i) target[i] = make(hash(seed, first + i));
+}
+
+template <class T>
+void convert_to(std::span<const std::uint64_t> source, std::byte* target) {
+  for (std::size_t i = 0; i < source.size(); ++i) {
+    const T value = static_cast<T>(source[i]);
+    std::memcpy(target + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+void store_elements(DataType type, std::span<const std::uint64_t> source, std::byte* target) {
+  switch (element_bytes(type)) {
+    case 1: return convert_to<std::uint8_t>(source, target);
+    case 2: return convert_to<std::uint16_t>(source, target);
+    case 4: return convert_to<std::uint32_t>(source, target);
+    default: return convert_to<std::uint64_t>(source, target);
+  }
+}
+
+template <class T>
+void widen(const std::byte* source, std::span<std::uint64_t> target) {
+  for (std::size_t i = 0; i < target.size(); ++i) {
+    T value;
+    std::memcpy(&value, source + i * sizeof(T), sizeof(T));
+    target[i] = static_cast<std::uint64_t>(value);
+  }
+}
+
+// Bits of a half that holds `value` exactly; for normal numbers and 0.
+std::uint16_t exact_half(double value) {
+  if (value == 0) return 0;
+  int exponent = 0;
+  const double fraction = std::frexp(std::abs(value), &exponent);  // in [0.5, 1)
+  const auto significand = static_cast<int>(fraction * 2048);      // 1.xxx, 11 bits
+  const int bits = (exponent + 14) * 1024 + (significand - 1024);
+  return static_cast<std::uint16_t>(bits | (value < 0 ? 0x8000 : 0));
+}
+
+std::uint16_t exact_bfloat16(double value) {
+  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16);
+}
+
+double half_value(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 31;
+  const int fraction = bits & 1023;
+  double magnitude = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  if (exponent == 31) magnitude = fraction != 0 ? std::nan("") : HUGE_VAL;
+  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+using HalfTable = std::array<double, 65536>;
+
+HalfTable make_half_table() {
+  HalfTable table;
+  for (std::uint32_t bits = 0; bits < table.size(); ++bits) table[bits] = half_value(static_cast<std::uint16_t>(bits));
+  return table;
+}
+
+template <class T>
+T load_at(const std::byte* source, std::size_t i) {
+  T value;
+  std::memcpy(&value, source + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+// All values are exact in the type.
+void store_values(DataType type, std::span<const double> source, std::byte* target) {
+  for (std::size_t i = 0; i < source.size(); ++i) {
+    const auto as_float = static_cast<float>(source[i]);
+    std::uint16_t bits = 0;
+    switch (type) {
+      case DataType::float32: std::memcpy(target + i * 4, &as_float, 4); continue;
+      case DataType::float64: std::memcpy(target + i * 8, &source[i], 8); continue;
+      case DataType::float16: bits = exact_half(source[i]); break;
+      default: bits = exact_bfloat16(source[i]); break;
+    }
+    std::memcpy(target + i * 2, &bits, 2);
+  }
+}
+
+}  // namespace
+
+int precision_bits(DataType type) {
+  switch (type) {
+    case DataType::float64: return 53;
+    case DataType::float16: return 11;
+    case DataType::bfloat16: return 8;
+    default: return 24;
+  }
+}
+
+Inputs::Inputs(const Case& c, bool lossy, std::uint64_t salt) : type_(c.type), op_(c.op), salt_(salt) {
+  half_are_false_ = c.type == DataType::boolean && c.is_reduction();
+  as_bits_ = !is_floating(c.type) || (!c.is_reduction() && !lossy);
+  // 30 bits of a double are more than a float holds, so a sum in floats would be found out.
+  const int bits = std::min(precision_bits(c.type), 30);
+  const std::uint32_t exact_limit = 1u << bits;  // whole numbers up to here are exact
+  const bool multiplies = c.op == ReduceOp::premul_sum;
+  const bool adds = c.op == ReduceOp::sum || c.op == ReduceOp::avg || multiplies;
+  const std::uint32_t sum_limit = multiplies ? exact_limit / 2 : exact_limit;  // factors are at most 2
+  active_ranks_ = adds && !lossy ? std::min(c.world, static_cast<int>(sum_limit)) : c.world;
+  largest_ = adds && !lossy ? sum_limit / static_cast<std::uint32_t>(active_ranks_) : exact_limit - 1;
+  scale_ = lossy ? std::ldexp(1, -bits) : 1;
+}
+
+std::uint32_t Inputs::seed(int rank) const {
+  const std::uint32_t low = mix(static_cast<std::uint32_t>(salt_) + 1);
+  return mix(low ^ mix(static_cast<std::uint32_t>(rank) * 0x632BE5ABu + static_cast<std::uint32_t>(salt_ >> 32)));
+}
+
+void Inputs::elements(int rank, std::uint64_t first, std::span<std::uint64_t> target) const {
+  const std::uint32_t start = seed(rank);
+  if (element_bytes(type_) == 8) {
+    return generate(start, first, target,
+                    [](std::uint32_t h) { return static_cast<std::uint64_t>(h) << 32 | mix(h + 1); });
+  }
+  const auto unused = static_cast<int>(32 - 8 * element_bytes(type_));
+  if (is_signed_integer(type_)) {
+    return generate(start, first, target, [unused](std::uint32_t h) {
+      return static_cast<std::uint64_t>(static_cast<std::int32_t>(h << unused) >> unused);
+    });
+  }
+  if (half_are_false_) {
+    return generate(start, first, target,
+                    [](std::uint32_t h) { return (h >> 8 & 1) == 0 ? 0 : std::uint64_t{h & 255}; });
+  }
+  generate(start, first, target,
+           [unused](std::uint32_t h) { return static_cast<std::uint64_t>(h << unused >> unused); });
+}
+
+void Inputs::values(int rank, std::uint64_t first, std::span<double> target) const {
+  op_ == ReduceOp::prod ? powers(rank, first, target) : whole_numbers(rank, first, target);
+}
+
+void Inputs::contributions(int rank, std::uint64_t first, std::span<double> target) const {
+  values(rank, first, target);
+  if (op_ != ReduceOp::premul_sum) return;
+  for (double& value : target) value *= premul_factor_of(rank);
+}
+
+void Inputs::whole_numbers(int rank, std::uint64_t first, std::span<double> target) const {
+  if (rank >= active_ranks_) return std::fill(target.begin(), target.end(), 0.0);
+  const auto span = static_cast<std::uint64_t>(2) * largest_ + 1;
+  const auto lowest = static_cast<std::int64_t>(largest_);
+  const double scale = scale_;
+  generate(seed(rank), first, target, [=](std::uint32_t h) {
+    return static_cast<double>(static_cast<std::int32_t>(static_cast<std::int64_t>(h * span >> 32) - lowest)) * scale;
+  });
+}
+
+void Inputs::powers(int rank, std::uint64_t first, std::span<double> target) const {
+  const bool one_only = rank >= 8;  // 2^8 and 2^-8 fit every type
+  generate(seed(rank), first, target, [one_only](std::uint32_t h) {
+    constexpr double kMagnitudes[] = {0.5, 1, 1, 2};
+    const double magnitude = one_only ? 1 : kMagnitudes[h >> 1 & 3];
+    return (h & 1) != 0 ? -magnitude : magnitude;
+  });
+}
+
+void Inputs::write(int rank, std::uint64_t first, std::uint64_t count, std::byte* target) const {
+  std::array<std::uint64_t, kInputBlock> bits;
+  std::array<double, kInputBlock> numbers;
+  for (std::uint64_t done = 0; done < count; done += kInputBlock) {
+    const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(kInputBlock, count - done));
+    std::byte* at = target + done * element_bytes(type_);
+    if (as_bits_) {
+      elements(rank, first + done, {bits.data(), n});
+      store_elements(type_, {bits.data(), n}, at);
+    } else {
+      values(rank, first + done, {numbers.data(), n});
+      store_values(type_, {numbers.data(), n}, at);
+    }
+  }
+}
+
+void load_values(DataType type, const std::byte* source, std::span<double> target) {
+  static const HalfTable half_table = make_half_table();
+  for (std::size_t i = 0; i < target.size(); ++i) {
+    switch (type) {
+      case DataType::float32: target[i] = load_at<float>(source, i); break;
+      case DataType::float64: target[i] = load_at<double>(source, i); break;
+      case DataType::float16: target[i] = half_table[load_at<std::uint16_t>(source, i)]; break;
+      default: target[i] = std::bit_cast<float>(std::uint32_t{load_at<std::uint16_t>(source, i)} << 16); break;
+    }
+  }
+}
+
+void load_elements(DataType type, const std::byte* source, std::span<std::uint64_t> target) {
+  const bool extends = is_signed_integer(type);
+  switch (element_bytes(type)) {
+    case 1: return extends ? widen<std::int8_t>(source, target) : widen<std::uint8_t>(source, target);
+    case 2: return extends ? widen<std::int16_t>(source, target) : widen<std::uint16_t>(source, target);
+    case 4: return extends ? widen<std::int32_t>(source, target) : widen<std::uint32_t>(source, target);
+    default: return widen<std::uint64_t>(source, target);
+  }
+}
+
+}  // namespace qccl::tools

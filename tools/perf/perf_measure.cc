@@ -1,0 +1,207 @@
+#include "tools/perf/perf_measure.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "codec/registry.h"
+#include "tools/perf/perf_check.h"
+#include "tools/perf/perf_gather.h"
+
+namespace qccl::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::uint64_t total_bytes(const Traffic& traffic) {
+  return traffic.payload_bytes_sent + traffic.header_bytes_sent + traffic.shared_bytes_sent;
+}
+
+Traffic difference(const Traffic& after, const Traffic& before) {
+  return {after.payload_bytes_sent - before.payload_bytes_sent, after.header_bytes_sent - before.header_bytes_sent,
+          after.shared_bytes_sent - before.shared_bytes_sent};
+}
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 != 0 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// One value for the ranks' values, as -a says.
+double combine_ranks(const std::vector<double>& values, int average) {
+  switch (average) {
+    case 0: return values[0];
+    case 2: return *std::min_element(values.begin(), values.end());
+    case 3: return *std::max_element(values.begin(), values.end());
+    default: return mean(values);
+  }
+}
+
+// In place, each iteration multiplies sums by the world's size, at most twice that. How many there can be before
+// numbers leave the range of the type and the data is no longer like data.
+int iterations_in_range(const Case& c) {
+  const bool sums = c.op == ReduceOp::sum || c.op == ReduceOp::premul_sum;
+  const bool grows = c.in_place && c.is_reduction() && sums && is_floating(c.type) && c.world > 1;
+  if (!grows) return std::numeric_limits<int>::max();
+  // Inputs are at most 2^11 (half), 2^24 (float), 2^30 (double).
+  const double room = c.type == DataType::float16 ? 4 : c.type == DataType::float64 ? 900 : 96;
+  return std::max(1, static_cast<int>(room / std::log2(c.op == ReduceOp::premul_sum ? 2 * c.world : c.world)));
+}
+
+}  // namespace
+
+Bench::Bench(Communicator communicator, const PerfOptions& options, std::uint64_t largest_bytes)
+    : communicator_(std::move(communicator)), options_(options) {
+  const auto world = static_cast<std::uint64_t>(communicator_.size());
+  const bool parts_in = has_input_parts(options.collective);
+  const bool parts_out = has_output_parts(options.collective);
+  input_ = Buffer(parts_out && !parts_in ? largest_bytes / world : largest_bytes);
+  output_ = Buffer(parts_in && !parts_out ? largest_bytes / world : largest_bytes);
+}
+
+Effective Bench::effective(const Case& c) const {
+  Effective effective;
+  if (c.collective == kSendrecv) return effective;
+  const CallOptions call = call_options(c, options_.algorithm, communicator_.rank());
+  effective.compression = communicator_.effective_compression(*c.collective, c.count, c.type, call);
+  effective.algorithm = communicator_.effective_algorithm(*c.collective, c.count, c.type, call);
+  return effective;
+}
+
+Inputs Bench::prepare(const Case& c, const Effective& effective) {
+  const int rank = communicator_.rank();
+  const Inputs inputs(c, effective.is_lossy(), ++salt_);
+  const Placement placement = place(c, rank, input_, output_);
+  constexpr int kPoison = 0xA5;
+  std::memset(placement.output, kPoison, c.output_count() * element_bytes(c.type));
+  if (!c.has_input(rank)) return inputs;
+  inputs.write(rank, 0, c.input_count(), placement.input);
+  return inputs;
+}
+
+void Bench::warm_up(const Case& c) {
+  prepare(c, effective(c));
+  const Placement placement = place(c, communicator_.rank(), input_, output_);
+  for (int i = 0; i < options_.warmup_iterations; ++i) {
+    run_collective(communicator_, c, placement, options_.algorithm);
+  }
+}
+
+// Enough calls for an automatic compression to have tried all that it may be.
+void Bench::run_trial(const Case& c) {
+  constexpr int kCalls = 40;
+  prepare(c, effective(c));
+  const Placement placement = place(c, communicator_.rank(), input_, output_);
+  for (int i = 0; i < kCalls; ++i) {
+    communicator_.barrier();
+    run_collective(communicator_, c, placement, options_.algorithm);
+  }
+}
+
+Bench::Timing Bench::time_iterations(const Case& c, const Effective& effective) {
+  Timing timing;
+  const Placement placement = place(c, communicator_.rank(), input_, output_);
+  const int refresh = iterations_in_range(c);
+  const bool synchronised = options_.blocking == 1 || options_.blocking == 3;
+  for (int i = 0; i < options_.iterations;) {
+    // Nothing but the collective and the clock runs between the first and the last call of a stretch.
+    const int end = synchronised ? i + 1 : std::min(options_.iterations, i + refresh);
+    if (i % refresh == 0) prepare(c, effective);
+    communicator_.barrier();
+    const Traffic before = communicator_.traffic();
+    auto start = Clock::now();
+    for (; i < end; ++i) {
+      run_collective(communicator_, c, placement, options_.algorithm);
+      const auto now = Clock::now();
+      timing.microseconds.push_back(std::chrono::duration<double, std::micro>(now - start).count());
+      start = now;
+    }
+    const Traffic sent = difference(communicator_.traffic(), before);
+    timing.sent.payload_bytes_sent += sent.payload_bytes_sent;
+    timing.sent.header_bytes_sent += sent.header_bytes_sent;
+    timing.sent.shared_bytes_sent += sent.shared_bytes_sent;
+  }
+  return timing;
+}
+
+void Bench::evaluate_times(const Case& c, const std::vector<double>& mine, Measurement& m) {
+  const auto all = gather(communicator_, mine);
+  std::vector<double> times;
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    std::vector<double> of_ranks;
+    for (const auto& rank_times : all) of_ranks.push_back(rank_times[i]);
+    times.push_back(combine_ranks(of_ranks, options_.average));
+  }
+  m.mean_us = mean(times);
+  m.median_us = median(times);
+  m.min_us = *std::min_element(times.begin(), times.end());
+  m.max_us = *std::max_element(times.begin(), times.end());
+  m.algbw = m.mean_us > 0 ? static_cast<double>(c.bytes()) / 1e3 / m.mean_us : 0;
+  m.busbw = m.algbw * bus_factor(c);
+}
+
+void Bench::evaluate_traffic(const Case& c, const Traffic& sent, Measurement& m) {
+  const double per_rank = static_cast<double>(options_.iterations) * c.world;
+  for (const Traffic& traffic : gather(communicator_, sent)) {
+    m.wire_bytes += static_cast<double>(total_bytes(traffic)) / per_rank;
+    m.payload_bytes += static_cast<double>(traffic.payload_bytes_sent + traffic.shared_bytes_sent) / per_rank;
+  }
+  if (m.payload_bytes == 0) return;
+  if (!m.effective.is_lossy()) {
+    m.compression_ratio = 1;
+    return;
+  }
+  double plain = 0;
+  for (int rank = 0; rank < c.world; ++rank) {
+    plain += static_cast<double>(uncompressed_bytes(c, m.effective.algorithm, rank)) / c.world;
+  }
+  m.compression_ratio = plain / m.payload_bytes;
+}
+
+// Sent as what was found to be the fastest: an automatic one might try another in between.
+void Bench::check(Case c, Measurement& m) {
+  const Compression asked = communicator_.compression();
+  if (!is_automatic(asked)) return check_as_is(c, m);
+  m.effective = effective(c);
+  communicator_.set_compression(m.effective.compression);
+  if (c.compression) c.compression = m.effective.compression;
+  check_as_is(c, m);
+  communicator_.set_compression(asked);
+}
+
+void Bench::check_as_is(const Case& c, Measurement& m) {
+  m.checked = options_.check_iterations > 0;
+  const int rank = communicator_.rank();
+  const Placement placement = place(c, rank, input_, output_);
+  for (int i = 0; i < options_.check_iterations; ++i) {
+    const Inputs inputs = prepare(c, m.effective);
+    run_collective(communicator_, c, placement, options_.algorithm);
+    const auto results = gather(communicator_, check_output(c, m.effective, inputs, rank, placement.output));
+    for (const CheckResult& result : results) {
+      m.wrong += result.wrong;
+      m.largest_error = std::max(m.largest_error, result.largest_error);
+      m.largest_bound = std::max(m.largest_bound, result.largest_bound);
+      if (c.has_one_result()) m.same_bits &= result.digest == results[0].digest;
+    }
+  }
+}
+
+Measurement Bench::measure(const Case& c) {
+  Measurement m;
+  if (is_automatic(communicator_.compression())) run_trial(c);
+  m.effective = effective(c);
+  const Timing timing = time_iterations(c, m.effective);
+  evaluate_times(c, timing.microseconds, m);
+  evaluate_traffic(c, timing.sent, m);
+  check(c, m);
+  return m;
+}
+
+}  // namespace qccl::tools

@@ -1,0 +1,72 @@
+// Times and checks one case on all ranks.
+#pragma once
+
+#include <qccl/qccl.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tools/perf/perf_bound.h"
+#include "tools/perf/perf_case.h"
+#include "tools/perf/perf_inputs.h"
+#include "tools/perf/perf_options.h"
+
+namespace qccl::tools {
+
+// The same on all ranks. Times are those of the ranks as -a combines them, per iteration.
+struct Measurement {
+  double mean_us = 0;  // nccl-tests' time
+  double min_us = 0;
+  double median_us = 0;
+  double max_us = 0;
+  double algbw = 0;  // GB/s, GB = 1e9
+  double busbw = 0;
+  // Per rank and operation, mean over ranks.
+  double wire_bytes = 0;                    // payload, headers and what neighbours read through shared memory
+  double payload_bytes = 0;                 // without headers
+  std::optional<double> compression_ratio;  // nothing if nothing was sent
+  Effective effective;
+
+  bool checked = false;
+  std::uint64_t wrong = 0;  // elements, of all ranks
+  double largest_error = 0;
+  double largest_bound = 0;
+  bool same_bits = true;  // on all ranks
+  bool is_wrong() const { return wrong != 0 || !same_bits; }
+};
+
+class Bench {
+ public:
+  // Buffers for cases of up to `largest_bytes`. Throws std::bad_alloc.
+  Bench(Communicator communicator, const PerfOptions& options, std::uint64_t largest_bytes);
+
+  Communicator& communicator() { return communicator_; }
+  // Collective. Throws qccl::Error.
+  void warm_up(const Case& c);
+  Measurement measure(const Case& c);
+
+ private:
+  struct Timing {
+    std::vector<double> microseconds;
+    Traffic sent;
+  };
+
+  Effective effective(const Case& c) const;
+  // New inputs; what the call must write holds something else.
+  Inputs prepare(const Case& c, const Effective& effective);
+  Timing time_iterations(const Case& c, const Effective& effective);
+  void evaluate_times(const Case& c, const std::vector<double>& mine, Measurement& m);
+  void evaluate_traffic(const Case& c, const Traffic& sent, Measurement& m);
+  void run_trial(const Case& c);
+  void check(Case c, Measurement& m);
+  void check_as_is(const Case& c, Measurement& m);
+
+  Communicator communicator_;
+  const PerfOptions& options_;
+  Buffer input_;
+  Buffer output_;
+  std::uint64_t salt_ = 0;
+};
+
+}  // namespace qccl::tools

@@ -1,0 +1,119 @@
+#include "tools/perf/perf_table.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <ctime>
+
+namespace qccl::tools {
+namespace {
+
+constexpr const char* kColumns =
+    "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6} {:>{}}";
+constexpr const char* kOwnColumns = "  {:>12}  {:>6}  {:>9}  {:>9}";
+
+// As nccl-tests has it: 16 blanks longer than its columns are wide in front of each group.
+constexpr const char* kGroups =
+    "#                                                              out-of-place                       in-place        "
+    "  ";
+
+std::string time_of_day() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(now));
+}
+
+std::string column_names(const PerfOptions& options) {
+  const int width = options.timestamps ? 19 : 0;
+  std::string text = fmt::format("{}\n", kGroups);
+  text += fmt::format(kColumns, "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time",
+                      "algbw", "busbw", "#wrong", options.timestamps ? "timestamp" : "", width);
+  text += fmt::format(kOwnColumns, "wire", "ratio", "max error", "bound") + "\n";
+  text += fmt::format(kColumns, "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)",
+                      "(GB/s)", "", options.timestamps ? "%Y-%m-%d %H:%M:%S" : "", width);
+  return text + fmt::format(kOwnColumns, "(B/rank)", "", "", "") + "\n";
+}
+
+std::string step_text(const PerfOptions& options) {
+  return options.step_factor > 1 ? fmt::format("{}(factor)", options.step_factor)
+                                 : fmt::format("{}(bytes)", options.step_bytes);
+}
+
+std::string placement_text(const Measurement& m) {
+  const std::string times = fmt::format("  {:>7}  {:>6}  {:>6}", fit(m.mean_us, 7), fit(m.algbw, 6), fit(m.busbw, 6));
+  if (!m.checked) return times + "    N/A";  // one column less, as nccl-tests has it
+  // Ranks that hold different bits are wrong even where each is within its bound.
+  const std::uint64_t wrong = m.wrong == 0 && !m.same_bits ? 1 : m.wrong;
+  return times + fmt::format("  {:>6g}", static_cast<double>(wrong));
+}
+
+// nccl-tests' name of the program.
+std::string test_name(const PerfOptions& options) {
+  const bool exchanges = options.collective == Collective::all_to_all;
+  return fmt::format("{}_perf", exchanges ? "alltoall" : name_of(options.collective));
+}
+
+std::string own_columns(const Measurement& m) {
+  const std::string ratio = m.compression_ratio ? fit(*m.compression_ratio, 6) : "N/A";
+  const std::string error = m.checked ? fmt::format("{:.3g}", m.largest_error) : "N/A";
+  const std::string bound = m.checked ? fmt::format("{:.3g}", m.largest_bound) : "N/A";
+  return fmt::format(kOwnColumns, fmt::format("{:.0f}", m.wire_bytes), ratio, error, bound);
+}
+
+}  // namespace
+
+std::string fit(double number, int width) {
+  for (const int decimals : {2, 1, 0}) {
+    std::string text = fmt::format("{:.{}f}", number, decimals);
+    if (static_cast<int>(text.size()) <= width) return text;
+  }
+  for (int decimals = width; decimals > 0; --decimals) {
+    std::string text = fmt::format("{:.{}e}", number, decimals);
+    if (static_cast<int>(text.size()) <= width) return text;
+  }
+  return fmt::format("{:.0e}", number);
+}
+
+std::string op_name(const Case& c) { return c.is_reduction() ? op_name(c.op) : "none"; }
+
+int root_of(const Case& c) { return c.is_rooted() ? c.root : -1; }
+
+std::string header(const PerfOptions& options, const std::vector<RankInfo>& ranks, const std::string& description) {
+  std::string text = fmt::format("# qccl version {} (columns of nccl-tests 2.19.6)\n", version());
+  text += fmt::format("# Collective test starting: {}\n", test_name(options));
+  text += fmt::format(
+      "# nThread 1 nGpus {} minBytes {} maxBytes {} step: {} warmup iters: {} iters: {} agg iters: 1 validation: {} "
+      "graph: 0 unalign: 0\n#\n# Using devices\n",
+      options.ranks, options.min_bytes, options.max_bytes, step_text(options), options.warmup_iterations,
+      options.iterations, options.check_iterations);
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    text += fmt::format("#  Rank {:2} Group {:2} Pid {:6} on {:>10} device {:2} [0000:00:00] CPU\n", rank, 0,
+                        ranks[rank].pid, ranks[rank].host, ranks[rank].local_rank);
+  }
+  return text + fmt::format("#\n# QCCL: {}\n#\n", description);
+}
+
+std::string table_heading(const PerfOptions& options, const std::optional<Compression>& compression) {
+  const bool is_one_of_several = compression && options.compressions.size() > 1;
+  return (is_one_of_several ? fmt::format("# compression: {}\n#\n", compression->to_string()) : "") +
+         column_names(options);
+}
+
+std::string row_text(const PerfOptions& options, const Row& row) {
+  const Case& c = row.shape;
+  std::string text =
+      fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:>6}", c.bytes(), c.count, type_name(c.type), op_name(c), root_of(c));
+  text += placement_text(row.out_of_place) + placement_text(row.in_place);
+  if (options.timestamps) text += fmt::format("{:>21}", time_of_day());
+  return text + own_columns(row.out_of_place) + "\n";
+}
+
+std::string footer(const PerfOptions& options, const Verdict& verdict) {
+  const char* bandwidth = verdict.least_busbw == 0 ? "" : verdict.bandwidth_ok() ? "OK" : "FAILED";
+  std::string text = fmt::format("# {:<20} : {} {}\n", "Out of bounds values", verdict.failed_checks,
+                                 verdict.checks_ok() ? "OK" : "FAILED");
+  text += fmt::format("# {:<20} : {:g} {}\n", "Avg bus bandwidth", verdict.average_busbw, bandwidth);
+  return text + fmt::format("#\n# Collective test concluded: {}\n#\n\n", test_name(options));
+}
+
+}  // namespace qccl::tools

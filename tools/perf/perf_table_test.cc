@@ -1,0 +1,60 @@
+// nccl-tests' rule for numbers and its rounding of counts.
+#include "tools/perf/perf_table.h"
+
+#include <gtest/gtest.h>
+
+namespace qccl::tools {
+namespace {
+
+TEST(PerfTable, numbers_lose_decimals_before_they_lose_their_column) {
+  EXPECT_EQ(fit(0, 7), "0.00");
+  EXPECT_EQ(fit(1234.567, 7), "1234.57");
+  EXPECT_EQ(fit(12345.67, 7), "12345.7");
+  EXPECT_EQ(fit(123456.7, 7), "123457");
+  EXPECT_EQ(fit(1234567.8, 7), "1234568");
+  EXPECT_EQ(fit(12345678.9, 7), "1.2e+07");
+  EXPECT_EQ(fit(999.999, 6), "1000.0");
+  EXPECT_EQ(fit(123.456, 6), "123.46");
+  EXPECT_EQ(fit(1234567, 6), "1e+06");
+}
+
+TEST(PerfCase, counts_per_rank_are_whole_16_bytes) {
+  EXPECT_EQ(count_for(Collective::all_reduce, 1001, DataType::float32, 4), 250u);
+  EXPECT_EQ(count_for(Collective::all_gather, 1001, DataType::float32, 4), 60u);
+  EXPECT_EQ(count_for(Collective::reduce_scatter, 1001, DataType::uint8, 4), 240u);
+  EXPECT_EQ(count_for(Collective::all_gather, 4, DataType::float32, 4), 0u);
+  EXPECT_EQ(count_for(Collective::scatter, 1001, DataType::float32, 4), 60u);
+  EXPECT_EQ(count_for(kSendrecv, 1001, DataType::float32, 4), 250u);
+}
+
+TEST(PerfCase, bus_factors_are_nccl_tests) {
+  Case c;
+  c.world = 4;
+  EXPECT_DOUBLE_EQ(bus_factor(c), 1.5);
+  c.collective = Collective::reduce_scatter;
+  EXPECT_DOUBLE_EQ(bus_factor(c), 0.75);
+  for (const Collective half : {Collective::gather, Collective::scatter, Collective::all_to_all}) {
+    c.collective = half;
+    EXPECT_DOUBLE_EQ(bus_factor(c), 0.75);
+  }
+  for (const Operation whole : {Operation(Collective::broadcast), Operation(Collective::reduce), kSendrecv}) {
+    c.collective = whole;
+    EXPECT_DOUBLE_EQ(bus_factor(c), 1);
+  }
+}
+
+TEST(PerfBound, uncompressed_bytes_are_what_the_plan_sends) {
+  Case c;
+  c.world = 4;
+  c.count = 4096;
+  EXPECT_EQ(uncompressed_bytes(c, Algorithm::sra, 0), 2u * 3 * 1024 * 4);
+  EXPECT_EQ(uncompressed_bytes(c, Algorithm::one_shot, 0), 3u * 4096 * 4);
+  EXPECT_EQ(uncompressed_bytes(c, Algorithm::ring, 0), 2u * 3 * 1024 * 4);
+  c.collective = Collective::reduce_scatter;
+  EXPECT_EQ(uncompressed_bytes(c, Algorithm::one_shot, 2), 3u * 4096 * 4);
+  c.collective = Collective::all_gather;
+  EXPECT_EQ(uncompressed_bytes(c, Algorithm::ring, 2), 3u * 4096 * 4);
+}
+
+}  // namespace
+}  // namespace qccl::tools

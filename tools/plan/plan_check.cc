@@ -1,0 +1,178 @@
+// `qccl plan check`: every plan through the checker.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <optional>
+
+#include "plan/check/checker.h"
+#include "plan/check/coverage.h"
+#include "plan/check/mistakes.h"
+#include "tools/command_line.h"
+#include "tools/plan/plan.h"
+#include "tools/plan/plan_words.h"
+
+namespace qccl::tools {
+namespace {
+
+constexpr const char* kFooter =
+    R"(Walks every collective, algorithm and world with even and ragged counts, roots and layouts of
+hosts, compressed and not, and runs all ranks' steps symbolically: every element of the result holds
+what it should, each contribution once, added in the same order on every rank; every send has its
+receive; no rank waits for ever; nothing is overwritten before it was read.
+
+--plant puts a mistake into every plan that has room for it, to see that it is found.
+
+Exit code: 0; 1 with the first mistake found, and with --plant if there was none to find; 2 for wrong
+flags.
+
+Examples:
+  qccl plan check
+  qccl plan check --collective all_reduce --algorithm ring --max-world 8
+  qccl plan check --plant double_contribution
+)";
+
+struct CheckOptions {
+  std::optional<Collective> collective;
+  std::optional<Algorithm> algorithm;
+  int max_world = plan::kMaxCheckedWorld;
+  std::optional<plan::Mistake> planted;
+};
+
+std::optional<int> parse_options(const std::vector<std::string>& arguments, CheckOptions& options) {
+  CLI::App app("Checks the plans of all collectives.", "qccl plan check");
+  set_usage(app, "qccl plan check [OPTIONS]");
+  app.footer(kFooter);
+  std::map<std::string, plan::Mistake> mistakes;
+  for (const plan::Mistake mistake : plan::all_mistakes()) mistakes.emplace(to_string(mistake), mistake);
+  add_named(app, "--collective", options.collective, collective_names(), "Only this one");
+  add_named(app, "--algorithm", options.algorithm, algorithm_names(), "Only this one");
+  app.add_option("--max-world", options.max_world, "Worlds from 1 to this many ranks (default 33)")
+      ->check(CLI::Range(1, 512));
+  add_named(app, "--plant", options.planted, mistakes,
+            "Plant a mistake: missing_contribution, double_contribution, ...");
+  return parse(app, arguments, kPlanUsage);
+}
+
+// What was checked of one (collective, algorithm), or of all.
+struct Tally {
+  std::uint64_t plans = 0;
+  std::uint64_t steps = 0;
+  double seconds = 0;
+};
+
+std::uint64_t count_steps(const std::vector<plan::Role>& roles) {
+  std::uint64_t steps = 0;
+  for (const plan::Role& role : roles) {
+    for (const plan::Lane& lane : role.lanes) steps += lane.steps.size();
+  }
+  return steps;
+}
+
+class PlanCheck {
+ public:
+  explicit PlanCheck(const CheckOptions& options) : options_(options), shows_progress_(::isatty(STDERR_FILENO) == 1) {}
+
+  int run() {
+    fmt::print("#{:>15} {:>13} {:>8} {:>11} {:>9}\n", "collective", "algorithm", "plans", "steps", "time");
+    for (const Collective collective : all_collectives()) {
+      if (options_.collective && *options_.collective != collective) continue;
+      for (const Algorithm algorithm : plan::algorithms_of(collective)) {
+        if (options_.algorithm && *options_.algorithm != algorithm) continue;
+        if (!run_algorithm(collective, algorithm)) return kPlanWrong;
+      }
+    }
+    if (total_.plans == 0) {
+      fmt::print(stderr, "qccl plan check: {} has no algorithm {}\n", to_string(*options_.collective),
+                 to_string(*options_.algorithm));
+      return kPlanUsage;
+    }
+    print_row("all", "", total_);
+    if (options_.planted) return conclude_planted();
+    fmt::print("{} plans checked for worlds 1 to {}: nothing wrong\n", total_.plans, options_.max_world);
+    return 0;
+  }
+
+ private:
+  // The checker has found nothing, which is wrong whether or not there was something to find.
+  int conclude_planted() const {
+    std::fflush(stdout);
+    fmt::print(stderr, "qccl plan check: a {} was planted in {} of {} plans: {}\n", to_string(*options_.planted),
+               planted_, total_.plans, planted_ == 0 ? "none has room for it" : "not found");
+    return kPlanWrong;
+  }
+
+  bool run_algorithm(Collective collective, Algorithm algorithm) {
+    Tally tally;
+    const auto begin = std::chrono::steady_clock::now();
+    const Status status =
+        plan::for_each_request(collective, algorithm, options_.max_world,
+                               [&](const plan::Requests& requests) { return check(requests, tally); });
+    clear_progress();
+    tally.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (!status.ok()) {
+      std::fflush(stdout);
+      fmt::print(stderr, "qccl plan check: {}\n", status.error().message);
+      return false;
+    }
+    print_row(to_string(collective), to_string(algorithm), tally);
+    total_.plans += tally.plans;
+    total_.steps += tally.steps;
+    total_.seconds += tally.seconds;
+    return true;
+  }
+
+  Status check(const plan::Requests& requests, Tally& tally) {
+    const plan::Request& first = requests[0];
+    show_progress(first);
+    std::vector<plan::Role> roles;
+    for (std::size_t rank = 0; rank < requests.size(); ++rank) {
+      roles.push_back(plan::make_role(requests[rank], static_cast<int>(rank)));
+    }
+    const bool is_planted = options_.planted && plan::plant(*options_.planted, first, roles);
+    planted_ += is_planted;
+    const Status status = plan::check(requests, roles);
+    ++tally.plans;
+    tally.steps += count_steps(roles);
+    if (status.ok()) return {};
+    return Failure(ErrorKind::invalid_argument,
+                   fmt::format("{}{}: {}", describe(first),
+                               is_planted ? fmt::format(" with a planted {}", to_string(*options_.planted)) : "",
+                               status.error().message));
+  }
+
+  void show_progress(const plan::Request& request) {
+    if (!shows_progress_ || request.world == shown_world_) return;
+    shown_world_ = request.world;
+    fmt::print(stderr, "\r{} {}: world {} of {}\033[K", to_string(request.collective), to_string(request.algorithm),
+               request.world, options_.max_world);
+  }
+
+  void clear_progress() const {
+    if (shows_progress_) fmt::print(stderr, "\r\033[K");
+  }
+
+  static void print_row(std::string_view collective, std::string_view algorithm, const Tally& tally) {
+    fmt::print("{:>16} {:>13} {:>8} {:>11} {:>7.2f} s\n", collective, algorithm, tally.plans, tally.steps,
+               tally.seconds);
+    std::fflush(stdout);
+  }
+
+  const CheckOptions& options_;
+  const bool shows_progress_;
+  int shown_world_ = 0;
+  std::uint64_t planted_ = 0;
+  Tally total_;
+};
+
+}  // namespace
+
+int plan_check_main(const std::vector<std::string>& arguments) {
+  CheckOptions options;
+  if (const auto code = parse_options(arguments, options)) return *code;
+  return PlanCheck(options).run();
+}
+
+}  // namespace qccl::tools

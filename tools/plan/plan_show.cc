@@ -1,0 +1,121 @@
+// `qccl plan show`: what a call becomes, why, and what it costs.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <optional>
+
+#include "plan/cost/choice.h"
+#include "tools/plan/plan.h"
+#include "tools/plan/plan_layout.h"
+#include "tools/plan/plan_words.h"
+
+namespace qccl::tools {
+namespace {
+
+constexpr const char* kFooter =
+    R"(Says which algorithm a call of float32 takes and why, the steps of a rank, and for each algorithm that
+the collective has: predicted time, bytes that a rank puts on the wire (mean over ranks, headers
+included), and the busiest host's. --bytes is the input of a rank; where ranks have pieces (all_gather,
+reduce_scatter, gather, scatter, all_to_all) it is all pieces together.
+
+Predicted are: a latency if data needs a receiver's leave; the latencies on a single slice's longest way;
+then, pipelined, the busiest host's bytes at the link's rate, or what the busiest rank's processor has to
+move, add and encode. src/plan/cost/cost.h has the formula. How fast those are says a profile: a file like the
+one that `qccl doctor --measure` writes.
+
+The cheapest is chosen, but a sum in rank order (one_shot, sra) unless another saves a tenth. What may
+not be chosen is marked -, and the row ends with why.
+
+Exit code: 0; 2 for wrong flags.
+
+Examples:
+  qccl plan show all_reduce --world 8 --bytes 64M
+  qccl plan show all_reduce --hosts 2x4 --bytes 64M --rate 1gbit --compression minmax:bits=4
+  qccl plan show broadcast --world 8 --bytes 1M --algorithm binomial --all
+)";
+
+struct ShowOptions {
+  Collective collective = Collective::all_reduce;
+  PlanLayout layout;
+  std::uint64_t bytes = 0;
+  std::optional<Algorithm> algorithm;
+  int rank = 0;
+  bool all = false;
+};
+
+int usage_error(const std::string& text) {
+  fmt::print(stderr, "qccl plan show: {}\n", text);
+  return kPlanUsage;
+}
+
+std::optional<int> parse_options(const std::vector<std::string>& arguments, ShowOptions& options) {
+  CLI::App app("Shows what a call becomes.", "qccl plan show");
+  set_usage(app, "qccl plan show COLLECTIVE --world N --bytes SIZE [OPTIONS]");
+  app.footer(kFooter);
+  add_named(app, "COLLECTIVE", options.collective, collective_names(), "all_reduce, broadcast, ...")->required();
+  app.add_option("--bytes", options.bytes, "Size; takes K, M or G")->required()->transform(size_word());
+  add_layout_flags(app, options.layout);
+  add_named(app, "--algorithm", options.algorithm, algorithm_names(), "Instead of the one that would be chosen");
+  app.add_option("--rank", options.rank, "Whose steps to show (default 0)");
+  app.add_flag("--all", options.all, "Show the steps of all ranks");
+  if (auto code = parse(app, arguments, kPlanUsage)) return code;
+  if (options.bytes > 1ull << 50) return usage_error("--bytes is over 1 PiB");
+  if (auto problem = complete(options.layout)) return usage_error(*problem);
+  if (auto problem = refusal(options.layout, options.collective)) return usage_error(*problem);
+  if (options.rank < 0 || options.rank >= options.layout.world) {
+    return usage_error(fmt::format("--rank {} is no rank of {}", options.rank, options.layout.world));
+  }
+  return std::nullopt;
+}
+
+bool has(Collective collective, Algorithm algorithm) {
+  const auto all = plan::algorithms_of(collective);
+  return std::find(all.begin(), all.end(), algorithm) != all.end();
+}
+
+void print_prices(const plan::Choice& choice, Algorithm shown) {
+  fmt::print("# {:>12} {:>11} {:>10} {:>10} {:>10} {:>13} {:>15}\n", "algorithm", "predicted", "latency", "wire",
+             "processor", "wire/rank (B)", "busiest host (B)");
+  for (const plan::Candidate& each : choice.candidates) {
+    const plan::Price& price = each.price;
+    const char mark = each.algorithm == shown ? '*' : each.obstacle.empty() ? ' ' : '-';
+    fmt::print("{} {:>12} {:>11} {:>10} {:>10} {:>10} {:>13.0f} {:>15.0f}{}{}\n", mark, to_string(each.algorithm),
+               time_text(price.seconds), time_text(price.start + price.first), time_text(price.wire),
+               time_text(price.processor), price.mean_sent_bytes, price.busiest_host_bytes,
+               each.obstacle.empty() ? "" : "  ", each.obstacle);
+  }
+}
+
+int show(const ShowOptions& options) {
+  const std::uint64_t bytes = options.bytes;
+  const PlanLayout& layout = options.layout;
+  const plan::Request counted = request_of(layout, options.collective, Algorithm::one_shot, bytes);
+  const std::uint64_t input_bytes = counted.count * sizeof(float);
+  const plan::Choice choice =
+      plan::explain(question_of(layout, options.collective, bytes), layout.hosts, layout.links());
+  const Algorithm chosen = options.algorithm.value_or(choice.algorithm);
+  if (!has(options.collective, chosen)) {
+    return usage_error(fmt::format("{} has no algorithm {}", to_string(options.collective), to_string(chosen)));
+  }
+  fmt::print("{} of {} float32 ({}{}), compression {}\n{}\nprofile: {}\n\n", to_string(options.collective),
+             counted.count, size_text(input_bytes), input_bytes == bytes ? "" : " a rank",
+             layout.compression.to_string(), describe(layout), layout.profile.machine);
+  fmt::print("chosen: {}: {}\n\n", to_string(chosen), options.algorithm ? "asked for" : choice.reason);
+  print_prices(choice, chosen);
+  const plan::Request request = request_of(layout, options.collective, chosen, bytes);
+  fmt::print("\nslices of {} elements\n", request.slice_elements);
+  for (int rank = options.all ? 0 : options.rank; rank < (options.all ? layout.world : options.rank + 1); ++rank) {
+    fmt::print("\nrank {}:\n{}", rank, plan::to_string(plan::make_role(request, rank)));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int plan_show_main(const std::vector<std::string>& arguments) {
+  ShowOptions options;
+  if (const auto code = parse_options(arguments, options)) return *code;
+  return show(options);
+}
+
+}  // namespace qccl::tools

@@ -1,0 +1,204 @@
+// `qccl plan simulate`: the real engine of all ranks over a simulated network.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include "plan/cost/choice.h"
+#include "sim/simulation.h"
+#include "tools/plan/plan.h"
+#include "tools/plan/plan_simulate_options.h"
+#include "tools/plan/plan_words.h"
+
+namespace qccl::tools {
+namespace {
+
+sim::FrameWork frame_work(const plan::Link& link) { return {nanoseconds(link.frame_seconds), link.rank_rate}; }
+// A latency includes what processors do at both ends.
+Nanoseconds travel(const plan::Link& link) { return nanoseconds(std::max(0.0, link.latency - 2 * link.frame_seconds)); }
+
+sim::SimulationOptions simulation_options(const SimulateOptions& options) {
+  const PlanLayout& layout = options.layout;
+  const double rate = layout.rate * layout.links().wire_efficiency;
+  sim::SimulationOptions simulation;
+  simulation.ranks = layout.world;
+  simulation.seed = options.seed;
+  simulation.late = options.late;
+  simulation.losses = options.losses;
+  simulation.stops = options.stops;
+  simulation.timeout = nanoseconds(options.timeout);
+  // Grants and other control frames come on top of the plan's.
+  simulation.max_frames = 4 * options.max_frames;
+  sim::LinkOptions& links = simulation.links;
+  links.bytes_per_second = rate;
+  links.ingress_bytes_per_second = rate;
+  simulation.processors = layout.links();
+  links.latency = travel(simulation.processors.wire);
+  links.jitter = nanoseconds(options.jitter);
+  links.burst_bytes = layout.burst;
+  links.hosts = layout.hosts;
+  links.local_latency = travel(simulation.processors.local);
+  links.wire_work = frame_work(simulation.processors.wire);
+  links.local_work = frame_work(simulation.processors.local);
+  if (options.racks > 1) {
+    links.hosts_per_rack = (layout.host_count() + options.racks - 1) / options.racks;
+    links.rack_bytes_per_second = options.rack_rate * layout.links().wire_efficiency;
+  }
+  for (const auto& [rank, factor] : options.stragglers) links.slow_ranks.emplace_back(rank, rate / factor);
+  // As often as a rank looks; fine enough to change nothing.
+  links.tick = std::max(Nanoseconds(1), std::min(links.latency, Nanoseconds(20'000)) / 20);
+  return simulation;
+}
+
+// What the plan alone says it takes, to leave out what would never end.
+double frames_of(const plan::Request& request) {
+  double frames = 0;
+  for (int rank = 0; rank < request.world; ++rank) {
+    for (const plan::Lane& lane : plan::make_role(request, rank).lanes) {
+      const auto slices =
+          static_cast<double>(std::max<std::uint64_t>(1, slice_count(lane.count, request.slice_elements)));
+      for (const plan::Step& step : lane.steps) {
+        const bool receives = step.kind == plan::StepKind::recv_copy || step.kind == plan::StepKind::recv_reduce;
+        if (!receives) frames += slices * static_cast<double>(step.peers.size());
+      }
+    }
+  }
+  return frames;
+}
+
+// One line on a terminal that says what is being done; elsewhere nothing.
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::size_t runs) : runs_(runs), is_shown_(::isatty(STDERR_FILENO) == 1) {}
+
+  // The next of the runs begins.
+  void begin(const std::string& what, double frames) {
+    ++run_;
+    what_ = what;
+    all_frames_ = frames;
+    show(0);
+  }
+  void show(std::uint64_t frames) const {
+    if (!is_shown_) return;
+    // Grants and other control frames come on top of the plan's.
+    const double part = std::min(0.99, static_cast<double>(frames) / std::max(1.0, all_frames_));
+    fmt::print(stderr, "\r[{}/{}] {}: {:.0f}% of {:.2g} frames\033[K", run_, runs_, what_, 100 * part, all_frames_);
+  }
+  void clear() const {
+    if (is_shown_) fmt::print(stderr, "\r\033[K");
+  }
+
+ private:
+  const std::size_t runs_;
+  const bool is_shown_;
+  std::size_t run_ = 0;
+  std::string what_;
+  double all_frames_ = 0;
+};
+
+std::vector<std::uint64_t> sizes_of(const SimulateOptions& options) {
+  std::vector<std::uint64_t> sizes;
+  auto bytes = static_cast<double>(options.min_bytes);
+  do {
+    sizes.push_back(static_cast<std::uint64_t>(bytes));
+    bytes *= options.factor;
+  } while (bytes > 0 && bytes <= static_cast<double>(options.max_bytes));
+  return sizes;
+}
+
+std::vector<Algorithm> algorithms_of(const SimulateOptions& options) {
+  if (options.algorithm) return {*options.algorithm};
+  const auto all = plan::algorithms_of(options.collective);
+  return {all.begin(), all.end()};
+}
+
+class Table {
+ public:
+  explicit Table(const SimulateOptions& options)
+      : options_(options),
+        sizes_(sizes_of(options)),
+        algorithms_(algorithms_of(options)),
+        progress_(sizes_.size() * algorithms_.size()) {}
+
+  int run() {
+    fmt::print("# {}, compression {}, seed {}\n# {}\n", to_string(options_.collective),
+               options_.layout.compression.to_string(), options_.seed, describe(options_.layout));
+    fmt::print("#{:>11}   {:>12} {:>11} {:>7} {:>7} {:>7} {:>7} {:>13} {:>10}\n", "size (B)", "algorithm", "time",
+               "wire", "latency", "working", "waiting", "wire/rank (B)", "frames");
+    for (const std::uint64_t bytes : sizes_) {
+      for (const Algorithm algorithm : algorithms_) {
+        run_algorithm(bytes, algorithm);
+        std::fflush(stdout);
+      }
+    }
+    return exit_code_;
+  }
+
+ private:
+  void run_algorithm(std::uint64_t bytes, Algorithm algorithm) {
+    const plan::Request request = request_of(options_.layout, options_.collective, algorithm, bytes);
+    const Algorithm chosen = plan::choose(question_of(options_.layout, options_.collective, bytes),
+                                          options_.layout.hosts, options_.layout.links());
+    const std::string name = fmt::format("{:>12}   {:>12}", bytes,
+                                         fmt::format("{}{}", to_string(algorithm), algorithm == chosen ? "*" : " "));
+    const double frames = frames_of(request);
+    progress_.begin(fmt::format("{} {}", size_text(bytes), to_string(algorithm)), frames);
+    if (frames > static_cast<double>(options_.max_frames)) {
+      progress_.clear();
+      return fmt::print("{} {:>11} (needs {:.3g} frames; --max-frames)\n", name, "-", frames);
+    }
+    const auto outcome = simulate(request);
+    progress_.clear();
+    print_row(name, outcome);
+  }
+
+  Result<sim::Outcome> simulate(const plan::Request& request) const {
+    engine::Call call;
+    call.collective = request.collective;
+    call.count = request.count;
+    call.type = DataType::float32;
+    call.compression = options_.layout.compression;
+    call.algorithm = request.algorithm;
+    sim::SimulationOptions options = simulation_options(options_);
+    options.on_progress = [this](std::uint64_t frames) { progress_.show(frames); };
+    return sim::simulate(options, call);
+  }
+
+  void print_row(const std::string& name, const Result<sim::Outcome>& result) {
+    if (!result.ok()) {
+      exit_code_ = kPlanWrong;
+      fmt::print("{} {:>11} {}\n", name, "-", result.error().message);
+      return;
+    }
+    const sim::Outcome& o = result.value();
+    const double all = std::max<double>(1, static_cast<double>(o.time.count()));
+    const auto percent = [all](Nanoseconds part) {
+      return fmt::format("{:.1f}%", 100.0 * static_cast<double>(part.count()) / all);
+    };
+    fmt::print("{} {:>11} {:>7} {:>7} {:>7} {:>7} {:>13} {:>10}\n", name,
+               time_text(static_cast<double>(o.time.count()) * 1e-9), percent(o.account.wire),
+               percent(o.account.latency), percent(o.account.working), percent(o.account.waiting),
+               o.wire_bytes / static_cast<std::uint64_t>(options_.layout.world), o.frames);
+    if (o.failed_ranks == 0) return;
+    if (!options_.has_faults()) exit_code_ = kPlanWrong;
+    fmt::print("# failed on {} ranks, the last at that time: {}\n", o.failed_ranks, o.failure);
+  }
+
+  const SimulateOptions& options_;
+  const std::vector<std::uint64_t> sizes_;
+  const std::vector<Algorithm> algorithms_;
+  ProgressLine progress_;
+  int exit_code_ = 0;
+};
+
+}  // namespace
+
+int plan_simulate_main(const std::vector<std::string>& arguments) {
+  SimulateOptions options;
+  if (const auto code = parse_simulate_options(arguments, options)) return *code;
+  return Table(options).run();
+}
+
+}  // namespace qccl::tools

@@ -1,0 +1,28 @@
+// The processes below this one, wherever they moved: a process may leave its group and session,
+// but not its ancestors as long as those are subreapers.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <vector>
+
+#include "tools/run/process/descriptor.h"
+
+namespace qccl::tools {
+
+// Orphans among this process's descendants become its children instead of init's.
+void adopt_orphans();
+
+// A descriptor that is readable once the process has ended; none where Linux is older than 5.3.
+Descriptor watch_process(pid_t pid);
+
+// Every process below this one, zombies too.
+std::vector<pid_t> descendants();
+
+// Sends SIGKILL to all descendants, and again to those they started meanwhile, and reaps them.
+// False if some are still there after `limit` (a process in the kernel's hands can't die).
+// SIGCHLD must be blocked.
+bool kill_descendants(std::chrono::milliseconds limit);
+
+}  // namespace qccl::tools

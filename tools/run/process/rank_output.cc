@@ -1,0 +1,185 @@
+#include "tools/run/process/rank_output.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <filesystem>
+
+namespace qccl::tools {
+namespace {
+
+constexpr std::size_t kReadBytes = 64 * 1024;
+constexpr std::size_t kSinkLimit = 1024 * 1024;
+// A line without end, such as a progress bar's, is passed on in pieces of this size.
+constexpr std::size_t kLineLimit = 256 * 1024;
+
+}  // namespace
+
+bool is_ready(const std::vector<pollfd>& list, int fd) {
+  return std::any_of(list.begin(), list.end(), [fd](const pollfd& p) { return p.fd == fd && p.revents != 0; });
+}
+
+// ---- Sink
+
+void Sink::append(std::string_view text) {
+  if (!closed_) pending_.append(text);
+}
+
+bool Sink::has_room() const { return pending_.size() < kSinkLimit; }
+
+void Sink::close() {
+  closed_ = true;
+  pending_.clear();
+  written_ = 0;
+}
+
+std::size_t Sink::write_piece() {
+  // poll() promises room for PIPE_BUF bytes, no more.
+  const std::size_t bytes = std::min<std::size_t>(pending_.size() - written_, PIPE_BUF);
+  const ssize_t written = ::write(fd_, pending_.data() + written_, bytes);
+  if (written < 0 && errno != EAGAIN && errno != EINTR) close();
+  if (written <= 0) return 0;
+  written_ += static_cast<std::size_t>(written);
+  if (written_ == pending_.size() || written_ >= kReadBytes) pending_.erase(0, std::exchange(written_, 0));
+  return static_cast<std::size_t>(written);
+}
+
+void Sink::write_all(int milliseconds) {
+  while (has_pending()) {
+    pollfd writable = {fd_, POLLOUT, 0};
+    if (::poll(&writable, 1, milliseconds) == 0) return close();
+    write_piece();
+  }
+}
+
+void Sink::want(std::vector<pollfd>& list) const {
+  if (has_pending()) list.push_back({fd_, POLLOUT, 0});
+}
+
+std::size_t Sink::serve(const std::vector<pollfd>& list) {
+  return has_pending() && is_ready(list, fd_) ? write_piece() : 0;
+}
+
+// ---- Console
+
+std::optional<std::string> Console::open_logs(const std::string& folder, int ranks) {
+  std::error_code refused;
+  std::filesystem::create_directories(folder, refused);
+  if (refused) return fmt::format("can't make the folder '{}' for --log-dir: {}", folder, refused.message());
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::string file = fmt::format("{}/rank{}.log", folder, rank);
+    logs_.emplace_back(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!logs_.back().valid()) return fmt::format("can't write '{}' of --log-dir: {}", file, std::strerror(errno));
+  }
+  return std::nullopt;
+}
+
+void Console::take(int rank, Stream stream, std::string_view text) {
+  if (!tags_) sink(stream).append(text);
+  if (tags_ || !logs_.empty()) take_lines(rank, stream, text);
+}
+
+void Console::take_lines(int rank, Stream stream, std::string_view text) {
+  std::string& partial = partial_[{rank, stream}];
+  partial.append(text);
+  std::size_t begin = 0;
+  for (auto end = partial.find('\n'); end != std::string::npos; end = partial.find('\n', begin)) {
+    take_line(rank, stream, std::string_view(partial).substr(begin, end + 1 - begin));
+    begin = end + 1;
+  }
+  partial.erase(0, begin);
+  if (partial.size() > kLineLimit) take_line(rank, stream, std::exchange(partial, {}) + "\n");
+}
+
+void Console::take_line(int rank, Stream stream, std::string_view line) {
+  log(rank, line);
+  if (!tags_) return;
+  sink(stream).append(fmt::format("[{}]: ", rank));
+  sink(stream).append(line);
+}
+
+void Console::log(int rank, std::string_view text) {
+  if (static_cast<std::size_t>(rank) >= logs_.size()) return;
+  const int file = logs_[static_cast<std::size_t>(rank)].get();
+  while (!text.empty()) {
+    const ssize_t written = ::write(file, text.data(), text.size());
+    if (written <= 0) return;  // a full disk ends the log, not the job
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void Console::end(int rank, Stream stream) {
+  if (const auto partial = partial_.find({rank, stream}); partial != partial_.end() && !partial->second.empty()) {
+    take_lines(rank, stream, "\n");
+  }
+}
+
+void Console::want(std::vector<pollfd>& list) const {
+  out_.want(list);
+  err_.want(list);
+}
+
+void Console::serve(const std::vector<pollfd>& list) {
+  out_.serve(list);
+  err_.serve(list);
+}
+
+void Console::finish() {
+  out_.write_all();
+  err_.write_all();
+}
+
+// ---- RankPipes
+
+void RankPipes::add(int rank, Descriptor out, Descriptor err) {
+  pipes_.push_back({rank, Stream::out, std::move(out)});
+  pipes_.push_back({rank, Stream::err, std::move(err)});
+}
+
+// Reads once and passes it on. False if nothing was there to read.
+bool RankPipes::pump(Pipe& pipe, RankOutput& output) {
+  // As without pipes: who writes to a reader that is gone learns it by SIGPIPE.
+  if (output.is_closed(pipe.stream)) pipe.source.reset();
+  if (!pipe.source.valid()) return false;
+  char text[kReadBytes];
+  const ssize_t got = ::read(pipe.source.get(), text, sizeof(text));
+  if (got > 0) {
+    output.take(pipe.rank, pipe.stream, {text, static_cast<std::size_t>(got)});
+    return true;
+  }
+  if (got == 0 || (errno != EAGAIN && errno != EINTR)) end(pipe, output);
+  return false;
+}
+
+void RankPipes::end(Pipe& pipe, RankOutput& output) {
+  output.end(pipe.rank, pipe.stream);
+  pipe.source.reset();
+}
+
+void RankPipes::want(std::vector<pollfd>& list, const RankOutput& output) const {
+  for (const Pipe& pipe : pipes_) {
+    const bool wanted = output.has_room(pipe.stream) || output.is_closed(pipe.stream);
+    if (pipe.source.valid() && wanted) list.push_back({pipe.source.get(), POLLIN, 0});
+  }
+}
+
+void RankPipes::serve(const std::vector<pollfd>& list, RankOutput& output) {
+  for (Pipe& pipe : pipes_) {
+    if (pipe.source.valid() && is_ready(list, pipe.source.get())) pump(pipe, output);
+  }
+}
+
+void RankPipes::finish(RankOutput& output) {
+  for (Pipe& pipe : pipes_) {
+    while (pump(pipe, output)) {
+    }
+    if (pipe.source.valid()) end(pipe, output);
+  }
+}
+
+}  // namespace qccl::tools

@@ -1,0 +1,52 @@
+// Starts one rank, or a connection to another host: a program in a process group of its own that dies with its
+// launcher.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/run/process/descriptor.h"
+#include "tools/run/process/signals.h"
+
+namespace qccl::tools {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+// Of standard input: /dev/null, the launcher's own, a pipe from the launcher.
+enum class Input : std::uint8_t { none, inherit, pipe };
+
+struct RankSpec {
+  int rank = 0;
+  std::vector<std::string> command;  // program (looked up in PATH) and arguments
+  Variables environment;             // added to the launcher's own
+  bool pipe_output = false;          // else the launcher's stdout
+  bool pipe_errors = false;          // else the launcher's stderr
+  Input input = Input::none;
+  std::vector<int> cores;  // to run on; none: wherever the launcher may
+};
+
+struct RankProcess {
+  int rank = 0;
+  pid_t pid = -1;    // and its process group
+  Descriptor pidfd;  // readable when the process has ended
+  Descriptor input;  // what is piped, non-blocking
+  Descriptor output;
+  Descriptor errors;
+};
+
+// Why a program could not be started.
+struct StartFailure {
+  int exit_code = 1;  // 127: no such program; 126: not executable; 1: the system refused
+  std::string message;
+};
+
+// Returns once the program runs, or says why it does not; then nothing is left of it.
+// Single-threaded callers only.
+std::optional<StartFailure> start_rank(const RankSpec& spec, const BlockedSignals& signals, RankProcess& started);
+
+}  // namespace qccl::tools

@@ -1,0 +1,206 @@
+#include "tools/run/supervisor.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tools/run/process/process_tree.h"
+
+namespace qccl::tools {
+namespace {
+
+double seconds(std::chrono::milliseconds duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+int exit_code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : kExitSignalBase + WTERMSIG(status); }
+
+std::string what_happened(int status) {
+  if (WIFEXITED(status)) return fmt::format("exited with code {}", WEXITSTATUS(status));
+  return fmt::format("was killed by signal {} ({}{})", WTERMSIG(status), signal_name(WTERMSIG(status)),
+                     WCOREDUMP(status) ? ", core dumped" : "");
+}
+
+std::string rank_list(const std::vector<int>& ranks) { return fmt::format("{}", fmt::join(ranks, " ")); }
+
+int Supervisor::run() {
+  adopt_orphans();
+  const auto not_started = watch_events() ? start() : 1;
+  if (not_started) {
+    finish();
+    return *not_started;
+  }
+  if (limits_.timeout.count() > 0) job_deadline_ = Clock::now() + limits_.timeout;
+  while (!reap_orphans() || !is_complete()) {
+    wait_for_events();
+    on_ended_processes();
+    on_signals();
+    on_deadlines();
+  }
+  finish();
+  return failure_code_.value_or(0);
+}
+
+bool Supervisor::watch_events() {
+  keeper_pidfd_ = watch_process(keeper_);
+  signal_fd_ = Descriptor(::signalfd(-1, &signals_.readable(), SFD_NONBLOCK | SFD_CLOEXEC));
+  ended_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
+  if (!keeper_pidfd_.valid() || !signal_fd_.valid() || !ended_.valid()) {
+    say("can't watch processes and signals (Linux 5.3 or later is needed)");
+    return false;
+  }
+  return ::getppid() == keeper_;  // else it died before its pidfd was opened
+}
+
+std::optional<StartFailure> Supervisor::start_process(const RankSpec& spec) {
+  RankProcess process;
+  if (auto refused = start_rank(spec, signals_, process)) return refused;
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.u64 = processes_.size();
+  ::epoll_ctl(ended_.get(), EPOLL_CTL_ADD, process.pidfd.get(), &event);
+  processes_.push_back(std::move(process));
+  return std::nullopt;
+}
+
+// ---- events
+
+void Supervisor::wait_for_events() {
+  poll_list_.clear();
+  for (const Descriptor* descriptor : {&keeper_pidfd_, &signal_fd_, &ended_}) {
+    poll_list_.push_back({descriptor->get(), POLLIN, 0});
+  }
+  want(poll_list_);
+  if (::poll(poll_list_.data(), poll_list_.size(), milliseconds_to_wait()) <= 0) return;
+  serve(poll_list_);
+  if (poll_list_[0].revents != 0) {  // the keeper was killed: nobody is left to be polite for
+    keeper_pidfd_.reset();
+    kill_everything();
+  }
+}
+
+int Supervisor::milliseconds_to_wait() const {
+  Time next = next_time();
+  if (job_deadline_) next = std::min(next, *job_deadline_);
+  if (kill_deadline_) next = std::min(next, *kill_deadline_);
+  if (next == Time::max()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
+}
+
+void Supervisor::on_ended_processes() {
+  epoll_event events[64];
+  const int count = ::epoll_wait(ended_.get(), events, 64, 0);
+  for (int i = 0; i < count; ++i) {
+    RankProcess& process = processes_[events[i].data.u64];
+    int status = 0;
+    const pid_t pid = process.pid;
+    if (::waitpid(pid, &status, WNOHANG) != pid) continue;
+    process.pid = -1;
+    process.pidfd.reset();  // leaves the epoll set, too
+    on_end(process, pid, status);
+  }
+}
+
+void Supervisor::record_failure(int code, const std::string& what) {
+  if (failure_code_) return;
+  failure_code_ = code;
+  if (told_to_end_) return say(what);
+  const auto others = live_ranks();
+  const char* noun = others.size() == 1 ? "rank" : "ranks";
+  say(others.empty() ? what : fmt::format("{}; ending the other {}: {}", what, noun, rank_list(others)));
+  ask_to_end(SIGTERM);
+}
+
+void Supervisor::on_signals() {
+  signalfd_siginfo info;
+  while (::read(signal_fd_.get(), &info, sizeof(info)) == sizeof(info)) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    signal == SIGCHLD ? on_child_signal() : on_signal(signal);
+  }
+}
+
+void Supervisor::on_signal(int signal) {
+  if (!asks_to_end(signal)) return pass_on(signal, false);
+  if (std::exchange(signal_seen_, true)) {
+    say(fmt::format("got {} as well: killing all ranks", signal_name(signal)));
+    return kill_everything();
+  }
+  say(fmt::format("got {}: passed it on; SIGKILL follows in {:g} s", signal_name(signal), seconds(limits_.grace)));
+  ask_to_end(signal);
+}
+
+void Supervisor::on_deadlines() {
+  const Time now = Clock::now();
+  on_time(now);
+  if (job_deadline_ && now >= *job_deadline_) {
+    job_deadline_.reset();
+    say(fmt::format("timeout of {:g} s: ending the ranks that still run: {}", seconds(limits_.timeout),
+                    rank_list(live_ranks())));
+    fail_with(kExitTimeout);
+    ask_to_end(SIGTERM);
+  }
+  if (kill_deadline_ && now >= *kill_deadline_) {
+    if (const auto live = live_ranks(); !live.empty() && !killing_) {
+      say(fmt::format("still there {:g} s after they were told to end: killing {}", seconds(limits_.grace),
+                      rank_list(live)));
+    }
+    kill_everything();
+  }
+}
+
+bool Supervisor::reap_orphans() {
+  for (;;) {
+    siginfo_t info = {};
+    if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0) return true;
+    if (info.si_pid == 0) break;
+    const bool is_ours = std::any_of(processes_.begin(), processes_.end(),
+                                     [&](const RankProcess& process) { return process.pid == info.si_pid; });
+    if (is_ours) return false;  // on_ended_processes() takes it
+    ::waitpid(info.si_pid, nullptr, WNOHANG);
+  }
+  // All processes are gone, something they started is not.
+  if (!is_running() && !std::exchange(leftovers_told_, true)) ask_to_end(SIGTERM);
+  return false;
+}
+
+// ---- ending
+
+bool Supervisor::is_running() const {
+  return std::any_of(processes_.begin(), processes_.end(), [](const RankProcess& process) { return process.pid > 0; });
+}
+
+void Supervisor::signal_processes(int signal) {
+  for (const RankProcess& process : processes_) {
+    if (process.pid > 0) ::kill(-process.pid, signal);
+  }
+}
+
+// Those that are not in a process's own group.
+void Supervisor::signal_descendants(int signal) {
+  for (const pid_t pid : descendants()) {
+    const pid_t group = ::getpgid(pid);
+    const bool in_group = std::any_of(processes_.begin(), processes_.end(), [&](const RankProcess& process) {
+      return process.pid > 0 && process.pid == group;
+    });
+    if (!in_group) ::kill(pid, signal);
+  }
+}
+
+void Supervisor::ask_to_end(int signal) {
+  told_to_end_ = true;
+  if (!kill_deadline_) kill_deadline_ = Clock::now() + limits_.grace;
+  pass_on(signal, true);
+}
+
+void Supervisor::kill_everything() {
+  killing_ = true;
+  kill_deadline_ = Clock::now() + kill_all();
+}
+
+}  // namespace qccl::tools

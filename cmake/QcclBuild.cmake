@@ -28,7 +28,7 @@ endif()
 # Byte identity across instruction sets: no fused multiply-add behind our back.
 add_library(qccl_flags INTERFACE)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(qccl_flags INTERFACE -Wno-array-bounds)  # it warns of its own std::string's moves
+  target_compile_options(qccl_flags INTERFACE -Wno-array-bounds -Wno-stringop-overflow)  # of its own std::string
 endif()
 target_compile_options(qccl_flags INTERFACE -Wall -Wextra -Wno-psabi -ffp-contract=off)
 if(QCCL_SANITIZE)

@@ -190,8 +190,8 @@ class Communicator {
 
   // The same without blocking. Posting order is the operation's order in the group. A rank has at
   // most min(4096, 16384 / size()) collectives of a group in flight: a call beyond that blocks until
-  // one of them has ended, which each does by its deadline. So does group_end(), which refuses more
-  // collectives than that at once, as the coalesced calls do (invalid_argument).
+  // one of them has ended, which each does by its deadline. So do group_end() and coalesced calls; longer
+  // lists are posted in parts.
   Work all_reduce_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
   Work broadcast_async(void* buffer, std::size_t count, DataType type, const CallOptions& = {});
   Work all_gather_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});

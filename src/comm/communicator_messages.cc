@@ -107,9 +107,8 @@ PostList CommunicatorState::prepare_all(std::span<const AnyRequest> requests, st
 void CommunicatorState::run(std::span<const Request> requests) {
   std::shared_ptr<comm::Context> context = this->context();
   PostList posts = prepare_all(requests, context);
-  make_room(*context, posts);
   const auto whole = join(posts, context->make_work());
-  context->driver().run(std::move(posts), *whole);
+  context->driver().run(post_all_but_last(*context, std::move(posts)), *whole);
   throw_failure(*whole);
 }
 
@@ -119,11 +118,10 @@ std::shared_ptr<WorkState> CommunicatorState::post(std::span<const Request> requ
   const auto recorded = context->recorder().work();
   PostList posts = prepare_all(requests, context);
   if (recorded != nullptr) return recorded;
-  make_room(*context, posts);
   auto whole = context->make_work();
   whole->context = context;
   join(posts, whole);
-  context->driver().post(std::move(posts));
+  context->driver().post(post_all_but_last(*context, std::move(posts)));
   return whole;
 }
 
@@ -146,10 +144,9 @@ std::shared_ptr<WorkState> CommunicatorState::group_end() {
                                         context->rank()),
                  .rank = context->rank()});
   }
-  make_room(*context, recording.posts);
   recording.work->context = context;
   const auto whole = join(recording.posts, recording.work);
-  context->driver().post(std::move(recording.posts));
+  context->driver().post(post_all_but_last(*context, std::move(recording.posts)));
   return whole;
 }
 

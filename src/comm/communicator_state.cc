@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <new>
 
 #include "codec/registry.h"
@@ -214,19 +216,38 @@ std::shared_ptr<WorkState> CommunicatorState::begin(Post post, const std::shared
   return work;
 }
 
+namespace {
+
+bool is_collective(const Post& post) { return !post.message; }
+
+}  // namespace
+
 void CommunicatorState::make_room(comm::Context& context, std::span<Post> posts) {
-  const auto is_collective = [](const Post& post) { return !post.message; };
   const auto calls = static_cast<std::size_t>(std::count_if(posts.begin(), posts.end(), is_collective));
   const std::size_t limit = engine::max_in_flight(ranks_.size());
-  if (calls > limit) {
-    throw wrong_argument(context, "group_end",
-                         fmt::format("{} collectives posted together, of which a group of {} ranks takes {} at most",
-                                     calls, ranks_.size(), limit));
-  }
   const auto has_room = [&] { return in_flight_->load(std::memory_order_relaxed) + calls <= limit; };
   if (!has_room()) context.driver().wait_until(has_room, kForever);
   for (Post& post : posts) {
     if (is_collective(post)) post.work->count_in(in_flight_);
+  }
+}
+
+engine::PostList CommunicatorState::post_all_but_last(comm::Context& context, engine::PostList posts) {
+  const std::size_t limit = engine::max_in_flight(ranks_.size());
+  if (posts.size() <= limit) {
+    make_room(context, posts);
+    return posts;
+  }
+  const auto collectives = std::stable_partition(posts.begin(), posts.end(), std::not_fn(is_collective));
+  const auto window = static_cast<std::ptrdiff_t>(std::max<std::size_t>(1, limit / 2));
+  auto begin = posts.begin(), end = collectives + std::min(window, posts.end() - collectives);
+  while (true) {
+    engine::PostList part(std::make_move_iterator(begin), std::make_move_iterator(end));
+    make_room(context, part);
+    if (end == posts.end()) return part;
+    context.driver().post(std::move(part));
+    begin = end;
+    end += std::min(window, posts.end() - end);
   }
 }
 

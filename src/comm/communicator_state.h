@@ -110,9 +110,12 @@ class CommunicatorState {
       throw;
     }
   }
-  // Of what is about to be posted, the collectives count as in flight. Blocks while too many are, each of which has a
-  // deadline; throws invalid_argument where there can never be room for so many.
+  // Counts the collectives that are about to be posted, at most engine::max_in_flight(), as in flight. Blocks while too
+  // many are, each of which has a deadline.
   void make_room(comm::Context& context, std::span<engine::Post> posts);
+  // Posts a list that is longer than may be in flight in windows, all but the last, which the caller is to post. Room is
+  // made for each. Messages go first: what they wait for may come after the collectives elsewhere.
+  engine::PostList post_all_but_last(comm::Context& context, engine::PostList posts);
   std::shared_ptr<WorkState> begin(engine::Post post, const std::shared_ptr<comm::Context>& context);
   template <class AnyRequest>
   engine::PostList prepare_all(std::span<const AnyRequest> requests, std::shared_ptr<comm::Context>& context);

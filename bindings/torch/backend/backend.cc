@@ -214,13 +214,16 @@ Backend::WorkPointer Backend::start(Call call, bool asynchronous) {
   }
 
   auto work = c10::make_intrusive<CollectiveWork>(getRank(), std::move(call), share_);
+  if (!is_message) {
+    const std::lock_guard order(collectives_);
+    work->post(group, sequence_.load() + 1);
+    ++sequence_;
+  }
   {
     const std::lock_guard lock(posting_);
-    work->post(group, (is_message ? messages_ : sequence_.load()) + 1);
     if (is_message) {
+      work->post(group, messages_ + 1);
       ++messages_;
-    } else {
-      ++sequence_;
     }
     if (in_flight) in_flight_.emplace_back(work);
   }

@@ -149,6 +149,9 @@ class Backend final : public c10d::Backend {
   std::atomic<std::uint64_t> sequence_ = 0;  // of collectives
   std::atomic<int> monitored_barriers_ = 0;
 
+  // Held while a collective is numbered and posted, so that numbers follow the order of posting: also while that waits
+  // for room among the calls in flight.
+  std::mutex collectives_;
   std::mutex posting_;  // of what follows; never held while waiting for anything
   std::uint64_t messages_ = 0;
   std::vector<c10::weak_intrusive_ptr<CollectiveWork>> in_flight_;

@@ -124,7 +124,7 @@ MUTABLE_GLOBALS = {
     ("src/os/fork_list.cc", "handler_installed"): FORK_HANDLER,
     ("src/kernels/simd.cc", "chosen"): "the SIMD dispatch pointer: every kernel call reads it, set once",
     ("src/bootstrap/launcher/pmi.cc", "once"): "what the launcher said: it says so once to a process",
-    ("bindings/torch/work/completion_order.cc", "current_place"): "whose callbacks this thread runs; torch hands none in",
+    ("bindings/torch/work/completion_order.cc", "current_place"): "whose callbacks this thread runs; torch passes none",
     ("bindings/torch/world.cc", "registry"): "c10d makes backends by a free function: (store job, rank) -> world",
 }
 

@@ -113,8 +113,8 @@ class CommunicatorState {
   // Counts the collectives that are about to be posted, at most engine::max_in_flight(), as in flight. Blocks while too
   // many are, each of which has a deadline.
   void make_room(comm::Context& context, std::span<engine::Post> posts);
-  // Posts a list that is longer than may be in flight in windows, all but the last, which the caller is to post. Room is
-  // made for each. Messages go first: what they wait for may come after the collectives elsewhere.
+  // Posts a list that is longer than may be in flight in windows, and returns the last, for the caller to post. Room is
+  // made for each. Messages go first: a peer may need them before it joins the collectives.
   engine::PostList post_all_but_last(comm::Context& context, engine::PostList posts);
   std::shared_ptr<WorkState> begin(engine::Post post, const std::shared_ptr<comm::Context>& context);
   template <class AnyRequest>

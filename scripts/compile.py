@@ -15,8 +15,9 @@ import time
 
 STATUS = re.compile(r"^\x1e(\d+)/(\d+) ")
 INTERVAL_SECONDS = 15.0
-# Until then the pace of the first files says little.
+# Until so many seconds and this share of the files the pace says little: the slowest files come first.
 PACE_SECONDS = 10.0
+PACE_SHARE = 0.1
 
 
 def time_left(seconds: float) -> str:
@@ -28,7 +29,7 @@ def time_left(seconds: float) -> str:
 
 def progress_line(finished: int, total: int, elapsed: float) -> str:
     line = f"compiling {finished} of {total}"
-    if elapsed < PACE_SECONDS or finished in (0, total):
+    if elapsed < PACE_SECONDS or finished < PACE_SHARE * total or finished == total:
         return line
     return f"{line}, {time_left(elapsed / finished * (total - finished))}"
 

@@ -37,7 +37,7 @@ def lines_of(outputs: list[tuple[float, str]], is_terminal: bool = False) -> str
     "finished, total, elapsed, line",
     [
         (1, 160, 2, "compiling 1 of 160"),
-        (0, 160, 20, "compiling 0 of 160"),
+        (15, 160, 20, "compiling 15 of 160"),
         (40, 160, 60, "compiling 40 of 160, about 3 minutes left"),
         (120, 160, 180, "compiling 120 of 160, about 1 minute left"),
         (159, 160, 180, "compiling 159 of 160, less than a minute left"),

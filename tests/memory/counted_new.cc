@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <limits>
 #include <new>
 
 namespace {
@@ -62,6 +61,9 @@ void refuse_allocation(std::int64_t nth, std::int64_t count) {
   end.store(1 - count);
   left.store(nth);
 }
-bool stop_refusing() { return left.exchange(std::numeric_limits<std::int64_t>::min() / 2) <= 0; }
+bool stop_refusing() {
+  end.store(0);
+  return left.exchange(0) <= 0;
+}
 
 }  // namespace qccl::testing

@@ -251,8 +251,8 @@ class Engine : private PayloadPlacement {
   // Made while there is memory.
   internal::SharedFailure no_memory_;
   internal::SharedFailure closed_;
-  std::vector<Group> refused_;  // never opened here, their members not told yet; has its room from the beginning
-  internal::SharedFailure failure_;                                      // of all groups, for good
+  std::vector<Group> refused_;       // never opened here, their members not told yet; has its room from the beginning
+  internal::SharedFailure failure_;  // of all groups, for good
   std::unordered_map<std::uint64_t, std::vector<StoredFrame>> orphans_;  // of groups not opened yet
   std::size_t orphan_frames_ = 0;
   std::vector<Mismatch> mismatches_;

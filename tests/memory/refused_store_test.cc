@@ -1,5 +1,5 @@
-// Memory that the system refuses the thread of rank 0's store: a connection may be lost, but every client that waits gets
-// an answer or the end of its connection, and the store goes on. The test's own thread takes no memory meanwhile.
+// Memory that the system refuses the thread of rank 0's store: a connection may be lost, but every waiter is told, by an
+// answer or the end of its connection, and the store goes on. The test's own thread takes no memory meanwhile.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <string>
 
 #include "memory/counted_new.h"
@@ -61,7 +62,7 @@ class Client {
   bool is_connected_ = false;
 };
 
-// Three wait; while memory is refused one goes, one comes and writes what the others wait for. Then one writes it again.
+// Three wait; while memory is refused a fourth comes, writes what they wait for and goes. Then a fifth writes it again.
 // Whether memory was refused.
 bool release_while_refusing(std::int64_t nth, std::int64_t count) {
   auto server = TcpStoreServer::start("127.0.0.1", 0).take_or_throw();

@@ -1,5 +1,5 @@
-// Memory that the system refuses the thread of rank 0's store: a connection may be lost, but every waiter is told, by an
-// answer or the end of its connection, and the store goes on. The test's own thread takes no memory meanwhile.
+// Memory that the system refuses the thread of rank 0's store: a connection may be lost, but every waiter is told, by
+// an answer or the end of its connection, and the store goes on. The test's own thread takes no memory meanwhile.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>

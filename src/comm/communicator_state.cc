@@ -39,14 +39,16 @@ Result<std::shared_ptr<CommunicatorState>> CommunicatorState::open(std::shared_p
   try {
     const auto has_board = context->open_group(id, name, ranks);
     if (!has_board.ok()) {
-      if (has_board.error().kind == ErrorKind::resource_exhausted) context->refuse_group(id, ranks);
+      const ErrorInfo& failure = has_board.error();
+      const bool is_own = failure.kind == ErrorKind::resource_exhausted && failure.peer == context->rank();
+      if (is_own) context->refuse_group(id, std::move(ranks));
       return Failure(has_board.error());
     }
     std::shared_ptr<CommunicatorState> state(new CommunicatorState(context, id, std::move(name), ranks));
     state->defaults_.has_board = has_board.value();
     return state;
   } catch (const std::bad_alloc&) {
-    context->refuse_group(id, ranks);
+    context->refuse_group(id, std::move(ranks));
     throw;
   }
 }

@@ -320,8 +320,8 @@ void Context::close_group(std::uint64_t id) {
   driver().with_engine([id](engine::Engine& engine) { engine.close_group(id); });
 }
 
-void Context::refuse_group(std::uint64_t id, const std::vector<int>& ranks) {
-  driver().with_engine([&](engine::Engine& engine) { engine.refuse_group(id, ranks); });
+void Context::refuse_group(std::uint64_t id, std::vector<int>&& ranks) {
+  driver().with_engine([&](engine::Engine& engine) { engine.refuse_group(id, std::move(ranks)); });
 }
 
 std::string Context::describe(const std::string& group, const std::vector<int>& ranks) const {

@@ -50,7 +50,7 @@ class Context {
   Result<bool> open_group(std::uint64_t id, const std::string& name, const std::vector<int>& ranks);
   void close_group(std::uint64_t id);
   // There is no memory for a group, or for what belongs to it: its other members are told.
-  void refuse_group(std::uint64_t id, const std::vector<int>& ranks);
+  void refuse_group(std::uint64_t id, std::vector<int>&& ranks);
 
   // Misuse in a forked child of the process that created it.
   Status usable() const;

@@ -27,12 +27,15 @@ Engine::Engine(Transport& transport, const Clock& clock, EngineOptions options)
   next_heartbeat_ = saturating_add(now_, options_.heartbeat_interval);
   for (PeerState& peer : peers_) peer.last_heard = now_;
   losses_.reserve(peers_.size());
-  const auto reason = [&](ErrorKind kind, const char* what) {
-    return std::make_shared<const ErrorInfo>(
-        ErrorInfo{.kind = kind, .message = fmt::format("QCCL rank {}: {}", options.rank, what), .rank = options.rank});
+  const auto reason = [&](ErrorKind kind, int peer, const char* what) {
+    return std::make_shared<const ErrorInfo>(ErrorInfo{.kind = kind,
+                                                       .message = fmt::format("QCCL rank {}: {}", options.rank, what),
+                                                       .rank = options.rank,
+                                                       .peer = peer});
   };
-  no_memory_ = reason(ErrorKind::resource_exhausted, kNoMemory);
-  closed_ = reason(ErrorKind::aborted, "the group was closed");
+  no_memory_ = reason(ErrorKind::resource_exhausted, options.rank, kNoMemory);
+  closed_ = reason(ErrorKind::aborted, -1, "the group was closed");
+  refused_.reserve(kMaxRefusals);
   transport_.set_placement(this);
 }
 
@@ -474,6 +477,7 @@ void Engine::sweep_failed_groups() {
     if (group->mailbox != nullptr) group->mailbox->drop_frames();
     tell_members(*group);
   }
+  tell_refusals();
 }
 
 void Engine::fail_group(std::uint64_t id, ErrorInfo failure) {

@@ -67,7 +67,8 @@ class Engine : private PayloadPlacement {
   void close_group(std::uint64_t id);
   // Tells the other `ranks` (world ranks) of a group that this one has no memory for it: they have opened it, or will.
   // Closes it if it is open here.
-  void refuse_group(std::uint64_t id, const std::vector<int>& ranks);
+  // Takes no memory, and goes on until they are told, for kMaxRefusals groups at a time.
+  void refuse_group(std::uint64_t id, std::vector<int>&& ranks);
   // Fails the group here and on its other members: a call that is made of several operations has no memory to go on.
   void run_out_of_memory(std::uint64_t id);
   // Takes a board cell for the group, if the transport has a board with a free one. It is used
@@ -197,6 +198,7 @@ class Engine : private PayloadPlacement {
   void set_failure(Group& group, ErrorInfo failure, bool tell_peers);
   void poison_peers(const Group& group, std::string_view text);
   void tell_members(Group& group);
+  void tell_refusals();
 
   // ---- without memory (engine_memory.cc)
   void run_out(Group& group, const Operation* operation);
@@ -249,7 +251,8 @@ class Engine : private PayloadPlacement {
   // Made while there is memory.
   internal::SharedFailure no_memory_;
   internal::SharedFailure closed_;
-  internal::SharedFailure failure_;                                      // of all groups, for good
+  std::vector<Group> refused_;       // never opened here, their members not told yet; has its room from the beginning
+  internal::SharedFailure failure_;  // of all groups, for good
   std::unordered_map<std::uint64_t, std::vector<StoredFrame>> orphans_;  // of groups not opened yet
   std::size_t orphan_frames_ = 0;
   std::vector<Mismatch> mismatches_;

@@ -65,18 +65,24 @@ void Engine::run_out_of_memory(std::uint64_t id) {
   sweep_failed_groups();
 }
 
-void Engine::refuse_group(std::uint64_t id, const std::vector<int>& ranks) {
+void Engine::refuse_group(std::uint64_t id, std::vector<int>&& ranks) {
   if (group(id) != nullptr) {
     run_out_of_memory(id);
     return close_group(id);
   }
-  Group never_opened;
+  closed_groups_.add(id);
+  if (refused_.size() == kMaxRefusals) return;
+  Group& never_opened = refused_.emplace_back();
   never_opened.id = id;
-  never_opened.ranks = ranks;
+  never_opened.ranks = std::move(ranks);
   never_opened.failure = no_memory_;
   never_opened.is_untold = true;
-  tell_members(never_opened);
-  closed_groups_.add(id);
+  tell_refusals();
+}
+
+void Engine::tell_refusals() {
+  for (Group& never_opened : refused_) tell_members(never_opened);
+  std::erase_if(refused_, [](const Group& group) { return !group.is_untold; });
 }
 
 }  // namespace qccl::engine

@@ -44,6 +44,10 @@ inline std::size_t max_in_flight(std::size_t world) {
 inline constexpr std::size_t kMaxStoredFrames = 65536;
 inline constexpr std::size_t kHistory = 1024;
 
+// Groups that a rank has no memory for, nor for telling their members yet. Programs make few groups at a time; the
+// members of further ones wait for the deadline of their start.
+inline constexpr std::size_t kMaxRefusals = 16;
+
 // The groups that were closed last, by identities that are never used again. A frame of one that
 // was forgotten is kept as that of a group still to be opened, of which there are few enough.
 class ClosedGroups {

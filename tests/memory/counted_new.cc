@@ -8,9 +8,14 @@ namespace {
 
 std::atomic<std::size_t> allocations{0};
 std::atomic<std::size_t> live{0};
-std::atomic<std::int64_t> left{0};  // until the one that is refused; 0 and below: none
+std::atomic<std::int64_t> left{0};  // until the first that is refused: those from 1 down to, and without, `end`
+std::atomic<std::int64_t> end{0};
 
-bool is_refused() { return left.load(std::memory_order_relaxed) > 0 && left.fetch_sub(1) == 1; }
+bool is_refused() {
+  if (left.load(std::memory_order_relaxed) <= end.load(std::memory_order_relaxed)) return false;
+  const std::int64_t now = left.fetch_sub(1);
+  return now <= 1 && now > end.load(std::memory_order_relaxed);
+}
 
 template <class Allocate>
 void* counted(Allocate allocate) {
@@ -52,7 +57,13 @@ namespace qccl::testing {
 
 std::size_t allocation_count() { return allocations.load(); }
 std::size_t live_allocations() { return live.load(); }
-void refuse_allocation(std::int64_t nth) { left.store(nth); }
-bool stop_refusing() { return left.exchange(0) <= 0; }
+void refuse_allocation(std::int64_t nth, std::int64_t count) {
+  end.store(1 - count);
+  left.store(nth);
+}
+bool stop_refusing() {
+  end.store(0);
+  return left.exchange(0) <= 0;
+}
 
 }  // namespace qccl::testing

@@ -10,8 +10,8 @@ namespace qccl::testing {
 std::size_t allocation_count();
 std::size_t live_allocations();
 
-// From now on the `nth` allocation of the process (from 1) is refused, and no other, until it is taken back.
-void refuse_allocation(std::int64_t nth);
+// From now on the `nth` allocation of the process (from 1) is refused, `count` in a row, until that is taken back.
+void refuse_allocation(std::int64_t nth, std::int64_t count = 1);
 // Takes it back; whether one was refused.
 bool stop_refusing();
 

@@ -28,8 +28,8 @@ Status StoreState::set(const std::string& key, std::string value) {
   if (bytes_ - freed + added > kMaxBytes) {
     return Failure(ErrorKind::resource_exhausted, "the store is full (" + std::to_string(kMaxBytes) + " bytes)");
   }
-  bytes_ = bytes_ - freed + added;
   values_.insert_or_assign(key, std::make_shared<const std::string>(std::move(value)));
+  bytes_ = bytes_ - freed + added;
   if (is_new) release_waiters_of(key);
   return {};
 }
@@ -57,6 +57,7 @@ bool StoreState::has_all(const std::vector<std::string>& keys) const {
 
 bool StoreState::wait(Waiter waiter, const std::vector<std::string>& keys) {
   cancel(waiter);
+  released_.reserve(released_.size() + lacking_.size() + 1);
   for (const std::string& key : keys) {
     if (has(key)) continue;
     lacking_[waiter].insert(key);
@@ -71,6 +72,7 @@ void StoreState::cancel(Waiter waiter) {
   if (found == lacking_.end()) return;
   for (const std::string& key : found->second) {
     const auto waiters = waiters_of_.find(key);
+    if (waiters == waiters_of_.end()) continue;
     waiters->second.erase(waiter);
     if (waiters->second.empty()) waiters_of_.erase(waiters);
   }
@@ -81,21 +83,23 @@ void StoreState::release_waiters_of(const std::string& key) {
   const auto found = waiters_of_.find(key);
   if (found == waiters_of_.end()) return;
   for (const Waiter waiter : found->second) {
-    auto& lacking = lacking_[waiter];
-    lacking.erase(key);
-    if (!lacking.empty()) continue;
-    lacking_.erase(waiter);
+    const auto lacking = lacking_.find(waiter);
+    lacking->second.erase(key);
+    if (!lacking->second.empty()) continue;
+    lacking_.erase(lacking);
     released_.push_back(waiter);
   }
   waiters_of_.erase(found);
 }
 
-std::vector<StoreState::Waiter> StoreState::take_released() { return std::exchange(released_, {}); }
+std::optional<StoreState::Waiter> StoreState::any_released() const {
+  if (released_.empty()) return std::nullopt;
+  return released_.back();
+}
 
-std::vector<StoreState::Waiter> StoreState::waiting() const {
-  std::vector<Waiter> all;
-  for (const auto& [waiter, keys] : lacking_) all.push_back(waiter);
-  return all;
+std::optional<StoreState::Waiter> StoreState::any_waiting() const {
+  if (lacking_.empty()) return std::nullopt;
+  return lacking_.begin()->first;
 }
 
 }  // namespace qccl::bootstrap

@@ -107,10 +107,11 @@ class TcpStoreServer::Loop {
   bool set(Id id, Connection& connection, Request& request);
   bool add(Connection& connection, const Request& request);
   void answer_released();
-  void send_answer(Id id, std::uint8_t answer);
+  void end_wait(Id id, std::uint8_t answer);
   bool watch(Id id, Connection& connection);
 
   void begin_stop();
+  void turn_away();
   Nanoseconds sleep_limit() const;
 
   os::Poller poller_;
@@ -124,7 +125,7 @@ class TcpStoreServer::Loop {
   std::map<std::string, std::set<Id>> strangers_;  // by address; ids grow, so the first is the oldest
   std::size_t stranger_count_ = 0;
   Id next_id_ = kListenerToken + 1;
-  Id served_ = kListenerToken;
+  Id served_ = kListenerToken;  // what this turn is for just now
   bool listening_ = true;
   bool warned_of_user_ = false;
   std::array<std::byte, kReadBytes> buffer_;
@@ -146,18 +147,20 @@ Status TcpStoreServer::Loop::listen(os::Fd own) {
 
 void TcpStoreServer::Loop::run() {
   while (!stop_at_ || (clock_.now() < *stop_at_ && !connections_.empty())) {
+    served_ = kListenerToken;
     try {
       take_turn();
     } catch (const std::bad_alloc&) {
-      if (served_ != kListenerToken) drop(served_);
+      drop(served_);
+      poller_.wake();  // what the turn did not come to
     }
   }
+  connections_.clear();  // those that could not be told see the end
 }
 
 // Without memory the connection that it was for is dropped.
 void TcpStoreServer::Loop::take_turn() {
   for (const auto& event : poller_.wait(sleep_limit())) {
-    served_ = event.token;
     if (event.token == kListenerToken) {
       accept_waiting();
     } else {
@@ -166,6 +169,7 @@ void TcpStoreServer::Loop::take_turn() {
   }
   answer_released();
   if (!stop_at_ && stop_requested_.load(std::memory_order_acquire)) begin_stop();
+  if (stop_at_) turn_away();
 }
 
 Nanoseconds TcpStoreServer::Loop::sleep_limit() const { return stop_at_ ? *stop_at_ - clock_.now() : kLongSleep; }
@@ -174,15 +178,16 @@ void TcpStoreServer::Loop::begin_stop() {
   stop_at_ = saturating_add(clock_.now(), Nanoseconds(linger_nanoseconds_.load(std::memory_order_relaxed)));
   listener_.reset();
   listening_ = false;
-  for (const Id id : state_.waiting()) {
-    state_.cancel(id);
-    send_answer(id, kServerEnds);
-  }
+}
+
+void TcpStoreServer::Loop::turn_away() {
+  while (const auto id = state_.any_waiting()) end_wait(*id, kServerEnds);
   while (stranger_count_ > 0) drop_stranger();
 }
 
 void TcpStoreServer::Loop::accept_waiting() {
   for (int i = 0; i < kAcceptsPerTurn && listening_; ++i) {
+    served_ = kListenerToken;
     auto accepted = os::accept_connection(listener_);
     if (!accepted && make_room()) continue;
     if (!accepted || !*accepted) return;
@@ -196,14 +201,15 @@ bool TcpStoreServer::Loop::make_room() {
     drop_stranger();
     return true;
   }
-  log(LogLevel::warning, "the store is out of file descriptors (raise ulimit -n)");
   poller_.forget(listener_.get());
   listening_ = false;
+  log(LogLevel::warning, "the store is out of file descriptors (raise ulimit -n)");
   return false;
 }
 
 void TcpStoreServer::Loop::welcome(os::Fd fd) {
   const Id id = next_id_++;
+  served_ = id;
   if (local_ && !is_of_this_user(fd)) return;
   if (!os::set_no_delay(fd) || !poller_.watch(fd.get(), id)) return;
   Connection& connection = connections_[id];
@@ -224,10 +230,13 @@ bool TcpStoreServer::Loop::is_of_this_user(const os::Fd& fd) {
   return false;
 }
 
+// Whether welcome() came to its end or not; nothing if there is no such connection. Takes no memory.
 void TcpStoreServer::Loop::drop(Id id) {
-  leave_strangers(id, connections_.at(id));
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  leave_strangers(id, found->second);
   state_.cancel(id);
-  connections_.erase(id);
+  connections_.erase(found);
   if (!listening_ && listener_.valid()) listening_ = poller_.watch(listener_.get(), kListenerToken).ok();
 }
 
@@ -243,12 +252,13 @@ void TcpStoreServer::Loop::leave_strangers(Id id, Connection& connection) {
   if (connection.standing != Standing::stranger) return;
   connection.standing = Standing::member;
   const auto found = strangers_.find(connection.address);
-  found->second.erase(id);
+  if (found == strangers_.end()) return;
+  stranger_count_ -= found->second.erase(id);
   if (found->second.empty()) strangers_.erase(found);
-  --stranger_count_;
 }
 
 void TcpStoreServer::Loop::serve(Id id) {
+  served_ = id;
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;
   if (!take_turn(id, found->second)) drop(id);
@@ -341,13 +351,16 @@ bool TcpStoreServer::Loop::add(Connection& connection, const Request& request) {
 }
 
 void TcpStoreServer::Loop::answer_released() {
-  for (const Id id : state_.take_released()) send_answer(id, kReady);
+  while (const auto id = state_.any_released()) end_wait(*id, kReady);
 }
 
-void TcpStoreServer::Loop::send_answer(Id id, std::uint8_t answer) {
+// The wait is over when its answer is on its way: without memory drop() ends it.
+void TcpStoreServer::Loop::end_wait(Id id, std::uint8_t answer) {
+  served_ = id;
   Connection& connection = connections_.at(id);
   connection.answers.add(integer_bytes(answer));
-  if (!connection.answers.send(connection.fd) || !watch(id, connection)) drop(id);
+  if (!connection.answers.send(connection.fd) || !watch(id, connection)) return drop(id);
+  state_.cancel(id);
 }
 
 // Asks to be told when the socket takes more, or brings more. False on failure.

@@ -61,9 +61,9 @@ class Engine : private PayloadPlacement {
   Engine(Transport& transport, const Clock& clock, EngineOptions options);
   ~Engine() override;
 
-  // A group of `ranks` (world ranks, this one among them). InvalidArgument if the id is taken. Where members of the group
-  // `parent` make it together, a failure of that group refuses it, and fails it until end_opening(): some members may
-  // never open it. Only the loss of a rank that is not among `ranks` does neither.
+  // A group of `ranks` (world ranks, this one among them). InvalidArgument if the id is taken. Where members of the
+  // group `parent` make it together, a failure of that group refuses it, and fails it until end_opening(): some members
+  // may never open it. Only the loss of a rank that is not among `ranks` does neither.
   Status open_group(std::uint64_t id, std::string name, std::vector<int> ranks,
                     std::optional<std::uint64_t> parent = std::nullopt);
   // All members have opened it.

@@ -141,6 +141,7 @@ TEST_P(Groups, that_wait_for_their_ranks_end_with_the_abort_of_their_parent) {
 TEST_P(Groups, of_an_aborted_parent_are_refused_on_every_rank) {
   expect_success(2, [](Communicator& comm) {
     Communicator parent = comm.dup();
+    comm.barrier();
     if (comm.rank() == 1) parent.abort("operator asked");
     const auto failure_of = [](const auto& make) -> std::string {
       try {

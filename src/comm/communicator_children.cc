@@ -24,25 +24,6 @@ std::vector<int> CommunicatorState::world_ranks(const std::vector<int>& members)
   return ranks;
 }
 
-CommunicatorState::Opening::Opening(CommunicatorState& parent, std::uint64_t id) : parent_(parent), id_(id) {
-  const std::lock_guard lock(parent_.mutex_);
-  next_ = std::exchange(parent_.opening_, this);
-}
-
-CommunicatorState::Opening::~Opening() {
-  const std::lock_guard lock(parent_.mutex_);
-  Opening** link = &parent_.opening_;
-  while (*link != this) link = &(*link)->next_;
-  *link = next_;
-}
-
-std::shared_ptr<CommunicatorState> CommunicatorState::open_child(const std::shared_ptr<comm::Context>& context,
-                                                                 std::uint64_t id, std::string name,
-                                                                 std::vector<int> world_ranks) {
-  const Opening opening(*this, id);
-  return open(context, id, std::move(name), std::move(world_ranks)).take_or_throw();
-}
-
 void CommunicatorState::refuse_recording(comm::Context& context, const char* what) const {
   if (context.recorder().work() == nullptr) return;
   throw Error({.kind = ErrorKind::misuse,
@@ -75,7 +56,7 @@ std::shared_ptr<CommunicatorState> CommunicatorState::subgroup(const std::vector
     const std::lock_guard lock(mutex_);
     nth = ++subgroups_[list];
   }
-  return open_child(context, digest(nth, list), std::move(own_name), std::move(ranks));
+  return open(context, digest(nth, list), std::move(own_name), std::move(ranks), id_).take_or_throw();
 }
 
 // In step on all ranks, as split() and dup() are collective.
@@ -106,7 +87,7 @@ std::shared_ptr<CommunicatorState> CommunicatorState::split(int colour, int key)
   std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return choice_of(a).key < choice_of(b).key; });
   for (int& member : members) member = ranks_[static_cast<std::size_t>(member)];
   const auto number = static_cast<std::uint64_t>(colour);
-  return open_child(context, digest(number, id), std::move(name), std::move(members));
+  return open(context, digest(number, id), std::move(name), std::move(members), id_).take_or_throw();
 }
 
 std::shared_ptr<CommunicatorState> CommunicatorState::dup() {
@@ -114,7 +95,7 @@ std::shared_ptr<CommunicatorState> CommunicatorState::dup() {
   refuse_recording(*context, kNewGroup);
   std::vector<int> everyone = ranks_;
   std::string name = name_ + "/dup";
-  const auto twin = open_child(context, next_child_id(), std::move(name), std::move(everyone));
+  const auto twin = open(context, next_child_id(), std::move(name), std::move(everyone), id_).take_or_throw();
   const std::scoped_lock lock(mutex_, twin->mutex_);
   twin->defaults_.compression = defaults_.compression;
   twin->timeout_ = timeout_;

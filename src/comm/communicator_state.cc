@@ -34,10 +34,11 @@ CommunicatorState::CommunicatorState(std::shared_ptr<comm::Context> context, std
 
 Result<std::shared_ptr<CommunicatorState>> CommunicatorState::open(std::shared_ptr<comm::Context> context,
                                                                    std::uint64_t id, std::string name,
-                                                                   std::vector<int> ranks) {
+                                                                   std::vector<int> ranks,
+                                                                   std::optional<std::uint64_t> parent) {
   // The others wait for a group that this rank has no memory for: they are told.
   try {
-    const auto has_board = context->open_group(id, name, ranks);
+    const auto has_board = context->open_group(id, name, ranks, parent);
     if (!has_board.ok()) {
       const ErrorInfo& failure = has_board.error();
       const bool is_own = failure.kind == ErrorKind::resource_exhausted && failure.peer == context->rank();
@@ -255,17 +256,10 @@ engine::PostList CommunicatorState::post_all_but_last(comm::Context& context, en
 
 void CommunicatorState::abort(const std::string& reason) {
   const auto context = this->context();
-  std::vector<std::uint64_t> ids{id_};
-  {
-    const std::lock_guard lock(mutex_);
-    for (const Opening* child = opening_; child != nullptr; child = child->next()) ids.push_back(child->id());
-  }
   context->driver().with_engine([&](engine::Engine& engine) {
-    for (const std::uint64_t id : ids) {
-      engine.fail_group(
-          id, {.kind = ErrorKind::aborted,
-               .message = fmt::format("QCCL rank {}, group '{}': aborted: {}", context->rank(), name_, reason)});
-    }
+    engine.fail_group(
+        id_, {.kind = ErrorKind::aborted,
+              .message = fmt::format("QCCL rank {}, group '{}': aborted: {}", context->rank(), name_, reason)});
   });
 }
 

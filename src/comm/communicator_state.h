@@ -22,9 +22,11 @@ namespace qccl::internal {
 // (each has a deadline) and closes the group.
 class CommunicatorState {
  public:
-  // Collective over the group.
+  // Collective over the group. `parent` is the group that it is made from, if any: a failure of that ends the wait for
+  // the other ranks.
   static Result<std::shared_ptr<CommunicatorState>> open(std::shared_ptr<comm::Context> context, std::uint64_t id,
-                                                         std::string name, std::vector<int> ranks);
+                                                         std::string name, std::vector<int> ranks,
+                                                         std::optional<std::uint64_t> parent = std::nullopt);
   ~CommunicatorState();
 
   // A call as its buffers and options say; blocking ones throw, others return the Work's state.
@@ -125,9 +127,6 @@ class CommunicatorState {
   std::shared_ptr<comm::Context> take_context();
   std::vector<int> world_ranks(const std::vector<int>& members) const;
   std::uint64_t next_child_id();
-  // Opens the group `id` of these ranks of the world; abort() ends it from now on, too.
-  std::shared_ptr<CommunicatorState> open_child(const std::shared_ptr<comm::Context>& context, std::uint64_t id,
-                                                std::string name, std::vector<int> world_ranks);
   void leave(comm::Context& context);
 
   // A call with automatic compression that is part of a trial: where its time goes.
@@ -139,22 +138,6 @@ class CommunicatorState {
   std::optional<TimedCall> advance_trial(const Request& request);
   engine::Post comparison(comm::AutoTable::Class& calls, comm::Context& context);
   engine::Post prepare_timed(const Request& request, std::shared_ptr<comm::Context>& context);
-
-  // A group of this one's ranks that a thread is opening. Linked, because no memory may be asked for at that point.
-  class Opening {
-   public:
-    Opening(CommunicatorState& parent, std::uint64_t id);
-    Opening(const Opening&) = delete;
-    Opening& operator=(const Opening&) = delete;
-    ~Opening();
-    std::uint64_t id() const { return id_; }
-    const Opening* next() const { return next_; }
-
-   private:
-    CommunicatorState& parent_;
-    const std::uint64_t id_;
-    Opening* next_;
-  };
 
   const std::uint64_t id_;
   const std::string name_;
@@ -174,7 +157,6 @@ class CommunicatorState {
   Nanoseconds timeout_;
   CodecCache codecs_;
   comm::AutoTable automatic_;
-  Opening* opening_ = nullptr;                                  // the newest; abort() ends all of them
   std::uint64_t children_ = 0;                                  // by split() and dup(), alike on all ranks
   std::unordered_map<std::uint64_t, std::uint64_t> subgroups_;  // how many of a list and name, by digest
 };

@@ -253,11 +253,12 @@ Status Context::run(std::uint64_t group, Result<engine::Call> call, std::byte* d
   return {};
 }
 
-Result<bool> Context::open_group(std::uint64_t id, const std::string& name, const std::vector<int>& ranks) {
+Result<bool> Context::open_group(std::uint64_t id, const std::string& name, const std::vector<int>& ranks,
+                                 std::optional<std::uint64_t> parent) {
   Status opened;
   bool board = false;
   driver().with_engine([&](engine::Engine& engine) {
-    opened = engine.open_group(id, name, ranks);
+    opened = engine.open_group(id, name, ranks, parent);
     board = opened.ok() && engine.prepare_board(id);
   });
   if (!opened.ok()) return opened.failure();
@@ -281,6 +282,7 @@ Result<bool> Context::open_group(std::uint64_t id, const std::string& name, cons
     return agreed.failure();
   }
   driver().with_engine([&](engine::Engine& engine) {
+    engine.end_opening(id);
     engine.use_board(id, agreement.board == 1);
     engine.use_slices(conditions_.slice_bytes);
   });

@@ -46,8 +46,9 @@ class Context {
 
   // Opens a group of world ranks, this one among them, and agrees with its members on the use of
   // the board and on the conditions of choice, which are rank 0's. Collective over the group.
-  // Returns whether the board is used.
-  Result<bool> open_group(std::uint64_t id, const std::string& name, const std::vector<int>& ranks);
+  // Returns whether the board is used. Fails at once if the group `parent` fails that it is made from.
+  Result<bool> open_group(std::uint64_t id, const std::string& name, const std::vector<int>& ranks,
+                          std::optional<std::uint64_t> parent);
   void close_group(std::uint64_t id);
   // There is no memory for a group, or for what belongs to it: its other members are told.
   void refuse_group(std::uint64_t id, std::vector<int>&& ranks);

@@ -464,6 +464,11 @@ void Engine::poison_peers(const Group& group, std::string_view text) {
 void Engine::sweep_failed_groups() {
   if (!sweep_needed_) return;
   sweep_needed_ = false;
+  for (auto& [id, group] : groups_) {
+    if (group->failure) continue;
+    group->failure = failure_of_parent(*group);
+    group->is_untold = group->failure != nullptr;
+  }
   for (auto& operation : operations_) {
     if (!operation->group().failure) continue;
     operation->drop_frames();

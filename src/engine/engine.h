@@ -61,8 +61,13 @@ class Engine : private PayloadPlacement {
   Engine(Transport& transport, const Clock& clock, EngineOptions options);
   ~Engine() override;
 
-  // A group of `ranks` (world ranks, this one among them). InvalidArgument if the id is taken.
-  Status open_group(std::uint64_t id, std::string name, std::vector<int> ranks);
+  // A group of `ranks` (world ranks, this one among them). InvalidArgument if the id is taken. Where members of the
+  // group `parent` make it together, a failure of that group refuses it, and fails it until end_opening(): some members
+  // may never open it. Only the loss of a rank that is not among `ranks` does neither.
+  Status open_group(std::uint64_t id, std::string name, std::vector<int> ranks,
+                    std::optional<std::uint64_t> parent = std::nullopt);
+  // All members have opened it.
+  void end_opening(std::uint64_t id);
   // Takes no memory.
   void close_group(std::uint64_t id);
   // Tells the other `ranks` (world ranks) of a group that this one has no memory for it: they have opened it, or will.
@@ -138,6 +143,8 @@ class Engine : private PayloadPlacement {
   };
 
   Group* group(std::uint64_t id);
+  // The failure of the group that this one is being made from, if it fails this one too; else null.
+  internal::SharedFailure failure_of_parent(const Group& opening);
   Operation* active(const Group& group, std::uint64_t sequence);
   // This rank's call of that number, in flight or remembered.
   struct OwnCall {

@@ -13,7 +13,17 @@ Group* Engine::group(std::uint64_t id) {
   return found == groups_.end() ? nullptr : found->second.get();
 }
 
-Status Engine::open_group(std::uint64_t id, std::string name, std::vector<int> ranks) {
+internal::SharedFailure Engine::failure_of_parent(const Group& opening) {
+  const Group* const parent = opening.parent ? group(*opening.parent) : nullptr;
+  if (parent == nullptr || parent->failure == nullptr || parent->failure == closed_) return nullptr;
+  const ErrorInfo& failure = *parent->failure;
+  const bool lost_outsider = failure.kind == ErrorKind::peer_lost && failure.peer >= 0 &&
+                             opening.index_of[static_cast<std::size_t>(failure.peer)] < 0;
+  return lost_outsider ? nullptr : parent->failure;
+}
+
+Status Engine::open_group(std::uint64_t id, std::string name, std::vector<int> ranks,
+                          std::optional<std::uint64_t> parent) {
   if (groups_.contains(id)) {
     return Failure(ErrorKind::invalid_argument, fmt::format("a group named '{}' exists already", name));
   }
@@ -30,6 +40,8 @@ Status Engine::open_group(std::uint64_t id, std::string name, std::vector<int> r
   }
   created->ranks = std::move(ranks);
   created->rank = created->index_of[static_cast<std::size_t>(options_.rank)];
+  created->parent = parent;
+  if (const auto failure = failure_of_parent(*created)) return Failure(*failure);
   Group& opened = *created;
   quiet_waiters_.reserve(groups_.size() + 1);
   groups_.emplace(id, std::move(created));
@@ -40,6 +52,10 @@ Status Engine::open_group(std::uint64_t id, std::string name, std::vector<int> r
     for (const StoredFrame& stored : orphans.mapped()) on_group_frame(opened, stored.header, stored.frame);
   }
   return {};
+}
+
+void Engine::end_opening(std::uint64_t id) {
+  if (Group* const opened = group(id)) opened->parent.reset();
 }
 
 void Engine::close_group(std::uint64_t id) {

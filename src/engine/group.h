@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,10 +78,11 @@ struct Group {
   std::uint64_t next_sequence = 1;
   std::uint64_t next_board_sequence = 1;
   std::uint64_t finished_board_sequence = 0;
-  std::uint64_t compressed_calls = 0;  // posted so far, the same on all members
-  internal::SharedFailure failure;     // the first one; later calls return it
-  bool is_untold = false;              // the other members have yet to be told of it
-  std::vector<PastCall> history;       // the last kHistory calls; sequence s at (s - 1) % kHistory
+  std::uint64_t compressed_calls = 0;   // posted so far, the same on all members
+  internal::SharedFailure failure;      // the first one; later calls return it
+  bool is_untold = false;               // the other members have yet to be told of it
+  std::optional<std::uint64_t> parent;  // whose members make this group, until all of them have opened it
+  std::vector<PastCall> history;        // the last kHistory calls; sequence s at (s - 1) % kHistory
   std::vector<StoredFrame> stored;
   bool has_board = false;
   PooledVector<int> hosts;           // by group rank

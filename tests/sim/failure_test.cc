@@ -435,6 +435,73 @@ TEST(Abort, leaves_other_groups_alone) {
   EXPECT_EQ(other.verify(), "");
 }
 
+// ---- a group that is being made from one that fails
+
+struct Made {
+  static constexpr std::uint64_t kId = 2;
+  explicit Made(SimWorld& world, std::vector<int> members) : world(world), ranks(std::move(members)) {}
+  Status open(int rank) const { return world.engine(rank).open_group(kId, "made", ranks, kSimGroup); }
+
+  SimWorld& world;
+  std::vector<int> ranks;
+};
+
+TEST(MadeGroup, is_refused_with_the_failure_of_its_parent) {
+  SimWorld world(3);
+  world.engine(1).fail_group(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
+  world.run_for(milliseconds(5));
+  const Made made(world, {0, 1});
+  for (const int rank : {0, 1}) {
+    const Status opened = made.open(rank);
+    ASSERT_FALSE(opened.ok()) << "rank " << rank << " would wait for the others";
+    EXPECT_EQ(opened.error().kind, ErrorKind::aborted);
+    EXPECT_TRUE(contains(opened.error().message, "enough")) << opened.error().message;
+  }
+}
+
+TEST(MadeGroup, fails_with_its_parent_while_members_may_not_have_opened_it) {
+  SimWorld world(3);
+  const Made made(world, {0, 1});
+  world.open_group_on(0, 3, "unrelated", {0, 1});
+  made.open(0).take_or_throw();
+  SimCall call(world, {Made::kId, made.ranks}, all_reduce(100, 2));
+  call.post(0);
+  world.engine(1).fail_group(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
+  world.run_for(milliseconds(5));
+  ASSERT_TRUE(call.done(0)) << "hangs until its deadline";
+  EXPECT_EQ(call.failure(0)->kind, ErrorKind::aborted);
+  EXPECT_TRUE(contains(call.failure(0)->message, "enough")) << call.failure(0)->message;
+  EXPECT_FALSE(made.open(1).ok());
+}
+
+TEST(MadeGroup, outlives_its_parent_once_all_members_have_opened_it) {
+  SimWorld world(3);
+  const Made made(world, {0, 1});
+  for (const int rank : {0, 1}) {
+    made.open(rank).take_or_throw();
+    world.engine(rank).end_opening(Made::kId);
+  }
+  world.engine(1).fail_group(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
+  SimCall call(world, {Made::kId, made.ranks}, all_reduce(100, 2));
+  call.post_all();
+  ASSERT_TRUE(world.run(call.works()));
+  EXPECT_EQ(call.verify(), "");
+}
+
+TEST(MadeGroup, of_the_ranks_that_are_left_does_not_fail_with_its_parent) {
+  SimWorld world(3);
+  const Made made(world, {0, 1});
+  made.open(0).take_or_throw();
+  SimCall call(world, {Made::kId, made.ranks}, all_reduce(100, 2));
+  call.post(0);
+  world.network().kill(2);
+  world.run_for(milliseconds(5));
+  made.open(1).take_or_throw();
+  call.post(1);
+  ASSERT_TRUE(world.run(call.works()));
+  EXPECT_EQ(call.verify(), "");
+}
+
 TEST(Abort, does_not_touch_the_callers_memory_afterwards) {
   SimWorld world(3, {.slice_bytes = 8192});
   SimCall call(world, world_group(world), all_reduce(400000, 3));

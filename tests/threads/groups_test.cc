@@ -138,6 +138,27 @@ TEST_P(Groups, that_wait_for_their_ranks_end_with_the_abort_of_their_parent) {
   });
 }
 
+TEST_P(Groups, of_an_aborted_parent_are_refused_on_every_rank) {
+  expect_success(2, [](Communicator& comm) {
+    Communicator parent = comm.dup();
+    comm.barrier();
+    if (comm.rank() == 1) parent.abort("operator asked");
+    const auto failure_of = [](const auto& make) -> std::string {
+      try {
+        make();
+      } catch (const Error& error) {
+        return error.what();
+      }
+      return "";
+    };
+    const std::string twin = failure_of([&] { parent.dup(); });
+    const std::string pair = failure_of([&] { parent.subgroup({0, 1}, "pair"); });
+    EXPECT_NE(twin.find("operator asked"), std::string::npos) << twin;
+    EXPECT_NE(pair.find("operator asked"), std::string::npos) << pair;
+    comm.barrier();
+  });
+}
+
 TEST_P(Groups, can_not_be_made_in_a_recorded_group) {
   expect_success(2, [](Communicator& comm) {
     comm.group_start();

@@ -89,6 +89,28 @@ def test_destroying_a_group_ends_what_a_callback_waits_for(collectives):
     alone_in_a_callback(action, collectives)
 
 
+def test_a_callback_learns_at_once_that_another_rank_has_aborted_the_group():
+    def body(rank):
+        other = dist.new_group(backend="gloo")
+        group = dist.new_group()
+        work = dist.all_reduce(torch.ones(10), group=group, async_op=True)
+        work.wait()
+        dist.barrier(other)
+        if rank == 1:
+            group._get_backend(torch.device("cpu")).abort()
+        else:
+            with pytest.raises(dist.DistBackendError, match="aborted the process group"):
+                dist.barrier(group)
+            future, _ = add_callback(work, group, 1)
+            started = time.monotonic()
+            with pytest.raises(RuntimeError, match="aborted the process group"):
+                future.wait()
+            assert time.monotonic() - started < AT_ONCE_SECONDS
+        dist.barrier(other)
+
+    run_ranks(body)
+
+
 def test_settings_made_while_a_callback_makes_its_group_hold_in_it():
     def body(rank):
         other = dist.new_group(backend="gloo")

@@ -135,8 +135,18 @@ def test_shapes_that_are_easy_to_get_wrong():
             dist.all_reduce(inference)
         assert inference.tolist() == [3, 3, 3]
 
-        with pytest.raises(ValueError, match="share memory"):
-            dist.all_reduce(torch.ones(1).expand(4))
+    run_ranks(body)
+
+
+# A rank that only reads the tensor would otherwise make the call alone, and lose the group.
+def test_a_tensor_whose_elements_share_memory_is_refused_on_every_rank_and_the_group_goes_on():
+    def body(rank):
+        for collective in (dist.all_reduce, lambda t: dist.broadcast(t, 1), lambda t: dist.reduce(t, 1)):
+            with pytest.raises(ValueError, match="share memory"):
+                collective(torch.ones(1).expand(4))
+        total = torch.full((4,), rank + 1.0)
+        dist.all_reduce(total)
+        assert total.tolist() == [3.0] * 4
 
     run_ranks(body)
 

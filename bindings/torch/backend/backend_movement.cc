@@ -66,10 +66,8 @@ Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastO
                                         ", it is number " + std::to_string(options.rootTensor));
   }
   const bool root = options.rootRank == getRank();
-  const bool reads_only = root && tensors.size() == 1;
-  for (const at::Tensor& tensor : tensors) {
-    if (!reads_only) check_writable(tensor, "broadcast");
-  }
+  // The root refuses what the other ranks refuse: a call that only some ranks make loses the group.
+  for (const at::Tensor& tensor : tensors) check_writable(tensor, "broadcast");
   Call call{c10d::OpType::BROADCAST, "qccl:broadcast", tensors, {tensors}, options.timeout};
   const at::Tensor& sent = tensors[static_cast<std::size_t>(options.rootTensor)];
   at::Tensor memory;

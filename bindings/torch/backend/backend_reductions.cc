@@ -54,11 +54,7 @@ Backend::WorkPointer Backend::reduce(Tensors& tensors, const c10d::ReduceOptions
     throw_bad_argument("reduce", "the root tensor must be number 0, it is " + std::to_string(options.rootTensor));
   }
   const bool root = options.rootRank == getRank();
-  if (root) {
-    check_writable(tensor, "reduce");
-  } else {
-    check_readable(tensor, "reduce");
-  }
+  check_writable(tensor, "reduce");  // on every rank, so that all refuse the same call
   Call call{c10d::OpType::REDUCE, "qccl:reduce", tensors, {tensors}, options.timeout};
   CallOptions library_options = call_options(options.timeout, options.asyncOp);
   const Elements elements = reduction_of(tensor, options.reduceOp, "reduce", library_options);

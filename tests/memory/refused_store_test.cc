@@ -11,13 +11,13 @@
 #include <string>
 
 #include "memory/counted_new.h"
-#include "rendezvous/tcp_store_server.h"
+#include "bootstrap/store/tcp_store_server.h"
 
 namespace qccl::testing {
 namespace {
 
 using namespace std::string_literals;
-using rendezvous::TcpStoreServer;
+using bootstrap::TcpStoreServer;
 
 constexpr timeval kPatience{.tv_sec = 10, .tv_usec = 0};
 const std::string kIntroduction = "\x00\xCE\xF7\x85\x3C"s;

@@ -370,7 +370,9 @@ class Communicator {
   // A group of `ranks` (ranks of this group, in their new order). Every rank in `ranks` calls it
   // with the same list and name; others need not. The n-th call with a list and name on one rank
   // meets the n-th on the others. Begins with the job's settings.
-  // Throws invalid_argument if this rank is not in the list. Collective over the new group.
+  // Throws invalid_argument if this rank is not in the list, and this group's failure if it has one, as split() and
+  // dup() do; only after the loss of ranks that are not in the list the others can still make a group. Collective over
+  // the new group.
   Communicator subgroup(const std::vector<int>& ranks, const std::string& name);
   // The group of all ranks that gave the same colour, in the order of their keys, equal keys in
   // the order of ranks here. Nothing for a rank with a negative colour. Begins with the job's

@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <string>
 
-#include "memory/counted_new.h"
 #include "bootstrap/store/tcp_store_server.h"
+#include "memory/counted_new.h"
 
 namespace qccl::testing {
 namespace {

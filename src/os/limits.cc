@@ -1,13 +1,13 @@
 #include "os/limits.h"
 
+#include <dirent.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
-#include <system_error>
+#include <memory>
 
 namespace qccl::os {
 namespace {
@@ -25,12 +25,12 @@ Limit open_files_limit() { return limit_of(RLIMIT_NOFILE); }
 Limit locked_memory_limit() { return limit_of(RLIMIT_MEMLOCK); }
 Limit file_size_limit() { return limit_of(RLIMIT_FSIZE); }
 
+// Not by std::filesystem, whose iterator ends the process where it gets no memory.
 std::uint64_t open_file_count() {
-  std::error_code failed;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
   std::uint64_t count = 0;
-  for (std::filesystem::directory_iterator entry("/proc/self/fd", failed), end; !failed && entry != end;
-       entry.increment(failed)) {
-    ++count;
+  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
+    if (entry->d_name[0] != '.') ++count;
   }
   return count;
 }

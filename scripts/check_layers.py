@@ -32,7 +32,6 @@ MAY_INCLUDE = {
     "src/transport/sim": ["transport/transport.h", "base/"],
     "src/transport/shm": ["transport/", "wire/", "os/", "base/"],
     "src/transport/tcp": ["transport/", "wire/", "os/", "base/"],
-    "src/transport/ucx": ["transport/", "wire/", "os/", "base/"],
     "src/observe": ["base/"],
     # kernels: raw data is no codec's work, the engine adds it, in the floating-point environment that it sets.
     "src/engine": [
@@ -43,7 +42,7 @@ MAY_INCLUDE = {
     # Runs the engine over the simulated network; the only layer besides comm that names a concrete transport.
     "src/sim": ["engine/", "plan/", "codec/", "base/", "transport/sim/"],
     "src/comm": ["base/", "os/", "kernels/", "codec/", "wire/", "bootstrap/", "plan/", "engine/", "observe/",
-                 "transport/", "transport/sim/", "transport/shm/", "transport/tcp/", "transport/ucx/"],
+                 "transport/", "transport/sim/", "transport/shm/", "transport/tcp/"],
     "src/train": [],
     "src/parallel": [],
     "src/sparse": ["kernels/reduce/reduce.h", "base/"],

@@ -32,7 +32,7 @@ constexpr const char* kHelp = R"(QCCL, the compressed collective communication l
 Usage: qccl COMMAND [OPTIONS]
 
 Commands:
-  run       start a program as the ranks of one job, here or on several hosts
+  run       start a program as the ranks of one job on this host
   ps        say what the ranks on this host are doing, and for whom they wait
   perf      time a collective and check its results, with nccl-tests' flags and columns
   doctor    say what is here, what would be done, what is wrong and how to mend it

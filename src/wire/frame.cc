@@ -9,6 +9,7 @@ namespace qccl::wire {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x31464351;  // "QCF1"
+constexpr std::size_t kReservedOffset = 44;
 constexpr std::size_t kChecksumOffset = 60;
 
 std::uint32_t header_checksum(const std::byte* header) {
@@ -27,7 +28,7 @@ void encode_header(const FrameHeader& header, std::byte* target) {
   store(target + 32, header.chunk);
   store(target + 36, header.slice);
   store(target + 40, header.payload_bytes);
-  store(target + 44, header.epoch);
+  store(target + kReservedOffset, std::uint32_t{0});
   store(target + 48, header.payload_checksum);
   store(target + 56, header.eager_consumed);
   store(target + kChecksumOffset, header_checksum(target));
@@ -51,9 +52,12 @@ Result<FrameHeader> decode_header(const std::byte* source) {
   header.chunk = load<std::uint32_t>(source + 32);
   header.slice = load<std::uint32_t>(source + 36);
   header.payload_bytes = load<std::uint32_t>(source + 40);
-  header.epoch = load<std::uint32_t>(source + 44);
   header.payload_checksum = load<std::uint64_t>(source + 48);
   header.eager_consumed = load<std::uint32_t>(source + 56);
+  if (load<std::uint32_t>(source + kReservedOffset) != 0) {
+    return Failure(ErrorKind::corrupt_data,
+                   "frame header has data in reserved bytes: install the same QCCL everywhere");
+  }
   if (kind < 1 || kind > static_cast<std::uint16_t>(FrameKind::given_up)) {
     return Failure(ErrorKind::corrupt_data, "frame of unknown kind " + std::to_string(kind));
   }

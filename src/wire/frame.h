@@ -12,7 +12,7 @@
 // | 32     | 4     | chunk            |                                                             |
 // | 36     | 4     | slice            | index in the chunk; in a message frame: how many follow     |
 // | 40     | 4     | payload_bytes    | at most kMaxPayloadBytes                                    |
-// | 44     | 4     | epoch            | incarnation of the group                                    |
+// | 44     | 4     | reserved         | zero                                                        |
 // | 48     | 8     | payload_checksum | XXH3-64 of the payload, 0 where the peers share a host      |
 // | 56     | 4     | eager_consumed   | bytes of eager frames taken from the addressee, modulo 2^32 |
 // | 60     | 4     | header_checksum  | low half of XXH3-64 of bytes 0..59                          |
@@ -31,10 +31,10 @@ namespace qccl::wire {
 
 enum class FrameKind : std::uint16_t {
   data = 1,         // one encoded slice
-  grant = 2,        // payload: GrantEntry list, leave to send
+  grant = 2,        // payload: a list of streams and the slices that may be sent of each
   request = 3,      // "I have data for you that needs your leave": answer with a grant
-  poison = 4,       // payload: PoisonNote; the group is lost
-  fingerprint = 5,  // payload: CallNote; this is my call of that sequence
+  poison = 4,       // payload: an error; the group is lost
+  fingerprint = 5,  // payload: this rank's call of that sequence
   heartbeat = 6,
   goodbye = 7,         // this rank leaves in good order
   message = 8,         // payload: Envelope, and all of the data where the eager flag is set
@@ -52,7 +52,6 @@ struct FrameHeader {
   std::uint32_t chunk = 0;
   std::uint32_t slice = 0;
   std::uint32_t payload_bytes = 0;
-  std::uint32_t epoch = 0;
   std::uint64_t payload_checksum = 0;
   std::uint32_t eager_consumed = 0;
 };
@@ -63,7 +62,7 @@ inline constexpr std::uint32_t kPayloadLimit = 256 * 1024;
 // Writes the header with its checksum to `target` (kHeaderBytes).
 void encode_header(const FrameHeader& header, std::byte* target);
 
-// Reads and validates kHeaderBytes: magic, kind, payload limit, checksum. CorruptData otherwise.
+// Reads and validates kHeaderBytes: magic, checksum, reserved bytes, kind, payload limit. CorruptData otherwise.
 // The bytes must not change meanwhile: copy them out of shared memory first.
 Result<FrameHeader> decode_header(const std::byte* source);
 

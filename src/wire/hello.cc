@@ -1,5 +1,6 @@
 #include "wire/hello.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -9,6 +10,7 @@ namespace qccl::wire {
 namespace {
 
 constexpr char kMagic[8] = {'Q', 'C', 'C', 'L', 'H', 'E', 'L', 'O'};
+constexpr std::size_t kReservedOffset = 32;
 constexpr std::size_t kChecksumOffset = 56;
 
 std::uint64_t checksum(const std::byte* hello) {
@@ -25,8 +27,6 @@ void encode_hello(const Hello& hello, std::byte* target) {
   store(target + 16, hello.target);
   store(target + 20, hello.world);
   store(target + 24, hello.job);
-  store(target + 32, hello.epoch);
-  store(target + 36, hello.codecs);
   store(target + kChecksumOffset, checksum(target));
 }
 
@@ -35,14 +35,16 @@ Result<Hello> decode_hello(const std::byte* source) {
       load<std::uint64_t>(source + kChecksumOffset) != checksum(source)) {
     return Failure(ErrorKind::corrupt_data, "not a QCCL handshake");
   }
+  if (std::any_of(source + kReservedOffset, source + kChecksumOffset,
+                  [](std::byte byte) { return byte != std::byte{}; })) {
+    return Failure(ErrorKind::corrupt_data, "handshake has data in reserved bytes: install the same QCCL everywhere");
+  }
   Hello hello;
   hello.version = load<std::uint32_t>(source + 8);
   hello.rank = load<std::uint32_t>(source + 12);
   hello.target = load<std::uint32_t>(source + 16);
   hello.world = load<std::uint32_t>(source + 20);
   hello.job = load<std::uint64_t>(source + 24);
-  hello.epoch = load<std::uint32_t>(source + 32);
-  hello.codecs = load<std::uint32_t>(source + 36);
   return hello;
 }
 

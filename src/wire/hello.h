@@ -9,9 +9,7 @@
 // | 16     | 4     | target   | rank that is meant                                     |
 // | 20     | 4     | world    | must be equal                                          |
 // | 24     | 8     | job      | digest of the job's name and nonce, must be equal      |
-// | 32     | 4     | epoch    |                                                        |
-// | 36     | 4     | codecs   | bit set of codecs this build knows                     |
-// | 40     | 16    | reserved | zero; room for authentication                          |
+// | 32     | 24    | reserved | zero; room for authentication                          |
 // | 56     | 8     | checksum | XXH3-64 of bytes 0..55                                 |
 #pragma once
 
@@ -31,12 +29,10 @@ struct Hello {
   std::uint32_t target = 0;
   std::uint32_t world = 0;
   std::uint64_t job = 0;
-  std::uint32_t epoch = 0;
-  std::uint32_t codecs = 0;
 };
 
 void encode_hello(const Hello& hello, std::byte* target);
-// CorruptData if these bytes are no Hello (magic, checksum). Whether it fits is check_hello's.
+// CorruptData if these bytes are no Hello (magic, checksum, reserved bytes). Whether it fits is check_hello's.
 Result<Hello> decode_hello(const std::byte* source);
 // Unsupported or Misuse, in words, if `got` does not belong to the same job as `own`.
 Status check_hello(const Hello& own, const Hello& got);

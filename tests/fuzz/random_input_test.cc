@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "codec/registry.h"
+#include "fuzz/fuzz.h"
 #include "support/elements.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
@@ -15,6 +16,12 @@ namespace {
 
 constexpr int kRounds = 20'000;
 constexpr std::uint64_t kMostBytes = 20'000;  // as scripts/run_fuzz.sh lets libFuzzer make
+
+// What the others rely on: a target ends the process where a requirement is not met.
+TEST(RandomInput, a_violation_ends_the_process) {
+  fuzz::require(true, "this holds");
+  EXPECT_DEATH(fuzz::require(false, "decoded beyond the bound"), "decoded beyond the bound");
+}
 
 TEST(RandomInput, violates_nothing) {
   Random random(1);

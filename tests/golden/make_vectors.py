@@ -91,12 +91,12 @@ def fingerprint(*parts, codec=None, settings=()):
 
 
 def frame(*fields):
-    header = b"QCF1" + struct.pack("<HHQQQIIIIQI", *fields)
+    header = b"QCF1" + struct.pack("<HHQQQIII4xQI", *fields)
     return (header + struct.pack("<I", xxhash.xxh3_64_intdigest(header) & 0xFFFFFFFF)).hex()
 
 
 def hello(*fields):
-    body = b"QCCLHELO" + struct.pack("<IIIIQII16x", *fields)
+    body = b"QCCLHELO" + struct.pack("<IIIIQ24x", *fields)
     return (body + struct.pack("<Q", xxhash.xxh3_64_intdigest(body))).hex()
 
 
@@ -122,9 +122,9 @@ def main():
     print("fingerprint", fingerprint(0, 1024, 0, 0, 0, 2, 0, 131072, codec=b"minmax", settings=settings))
     print("fingerprint", fingerprint(1, 7, 6, 0, 2, 1, 0, 131072))
     ids = 0x1122334455667788, 0x0102030405060708, 0xA1A2A3A4A5A6A7A8
-    print("frame", frame(1, 0x8001, *ids, 0x0A0B0C0D, 0x1A1B1C1D, 0x40000, 0x2A2B2C2D, 0xF1F2F3F4F5F6F7F8, 0x3A3B3C3D))
-    print("goodbye", frame(7, *[0] * 10))
-    print("hello", hello(1, 3, 5, 8, 0x1122334455667788, 2, 0x0F))
+    print("frame", frame(1, 0x8001, *ids, 0x0A0B0C0D, 0x1A1B1C1D, 0x40000, 0xF1F2F3F4F5F6F7F8, 0x3A3B3C3D))
+    print("goodbye", frame(7, *[0] * 9))
+    print("hello", hello(1, 3, 5, 8, 0x1122334455667788))
     print("checksum of 0..255 and of nothing", digest(np.arange(256, dtype=np.uint8)), digest(np.empty(0)))
 
 

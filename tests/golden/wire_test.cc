@@ -23,8 +23,8 @@ std::string hex(ConstBytes bytes) {
 constexpr const char* kFrame =
     "51434631010001808877665544332211"
     "0807060504030201a8a7a6a5a4a3a2a1"
-    "0d0c0b0a1d1c1b1a000004002d2c2b2a"
-    "f8f7f6f5f4f3f2f13d3c3b3aea885415";
+    "0d0c0b0a1d1c1b1a0000040000000000"
+    "f8f7f6f5f4f3f2f13d3c3b3a6f0f5c44";
 
 constexpr const char* kGoodbye =
     "51434631070000000000000000000000"
@@ -35,8 +35,8 @@ constexpr const char* kGoodbye =
 constexpr const char* kHello =
     "5143434c48454c4f0100000003000000"
     "05000000080000008877665544332211"
-    "020000000f0000000000000000000000"
-    "00000000000000005a4f2cbcba60bf63";
+    "00000000000000000000000000000000"
+    "0000000000000000050ce3afe5b13a13";
 
 wire::FrameHeader frame_header() {
   return {.kind = wire::FrameKind::data,
@@ -47,7 +47,6 @@ wire::FrameHeader frame_header() {
           .chunk = 0x0A0B0C0D,
           .slice = 0x1A1B1C1D,
           .payload_bytes = 0x00040000,
-          .epoch = 0x2A2B2C2D,
           .payload_checksum = 0xF1F2F3F4F5F6F7F8,
           .eager_consumed = 0x3A3B3C3D};
 }
@@ -93,6 +92,18 @@ TEST(GoldenFrame, a_well_formed_header_with_an_unknown_kind_or_an_oversized_payl
   EXPECT_TRUE(wire::decode_header(bytes.data()).ok());
 }
 
+TEST(GoldenFrame, a_well_formed_header_with_data_in_reserved_bytes_is_refused) {
+  std::array<std::byte, wire::kHeaderBytes> bytes;
+  for (std::size_t place = 44; place < 48; ++place) {
+    wire::encode_header(frame_header(), bytes.data());
+    bytes[place] = std::byte{1};
+    store(bytes.data() + 60, static_cast<std::uint32_t>(wire::payload_checksum({bytes.data(), 60})));
+    const auto decoded = wire::decode_header(bytes.data());
+    ASSERT_FALSE(decoded.ok()) << "byte " << place;
+    EXPECT_NE(decoded.error().message.find("reserved"), std::string::npos) << decoded.error().message;
+  }
+}
+
 TEST(GoldenFrame, payload_checksum_is_xxh3) {
   std::array<std::byte, 256> payload;
   for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(i);
@@ -100,9 +111,20 @@ TEST(GoldenFrame, payload_checksum_is_xxh3) {
   EXPECT_EQ(wire::payload_checksum({}), 0x2d06800538d394c2u);
 }
 
+TEST(GoldenHello, data_in_reserved_bytes_is_refused) {
+  std::array<std::byte, wire::kHelloBytes> bytes;
+  for (std::size_t place = 32; place < 56; ++place) {
+    wire::encode_hello({.rank = 3, .target = 5, .world = 8}, bytes.data());
+    bytes[place] = std::byte{1};
+    store(bytes.data() + 56, wire::payload_checksum({bytes.data(), 56}));
+    const auto decoded = wire::decode_hello(bytes.data());
+    ASSERT_FALSE(decoded.ok()) << "byte " << place;
+    EXPECT_NE(decoded.error().message.find("reserved"), std::string::npos) << decoded.error().message;
+  }
+}
+
 TEST(GoldenHello, is_these_64_bytes) {
-  const wire::Hello hello{
-      .version = 1, .rank = 3, .target = 5, .world = 8, .job = 0x1122334455667788, .epoch = 2, .codecs = 0x0F};
+  const wire::Hello hello{.version = 1, .rank = 3, .target = 5, .world = 8, .job = 0x1122334455667788};
   std::array<std::byte, wire::kHelloBytes> bytes;
   wire::encode_hello(hello, bytes.data());
   EXPECT_EQ(hex(bytes), kHello);

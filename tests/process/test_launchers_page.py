@@ -18,9 +18,8 @@ from program import PROGRAM, ROOT
 
 PAGES = {path.stem: path.read_text() for path in (ROOT / "docs" / "launchers").glob("*.md")}
 OWN = {name: text for name, text in PAGES.items() if name != "deepspeed"}
-HOSTFILE = re.search(r"```text\n(# hosts.txt\n.*?)```", PAGES["qccl-run"], re.DOTALL).group(1)
 OVERVIEW = (ROOT / "docs" / "launchers.md").read_text()
-NEEDS_HOSTS = re.compile("node1|hosts.txt")
+NEEDS_HOSTS = re.compile("node1")
 OPEN_MPI = AS_ROOT | {"OMPI_MCA_rmaps_base_oversubscribe": "1"}  # machines of 2 cores, too
 PROGRAMS = ("build/examples/interface", "examples/torch/all_reduce.py")
 
@@ -67,9 +66,9 @@ def test_each_page_starts_both_programs_and_is_linked(name):
 
 
 def own(text: str, folder) -> str:
-    """Ports, hosts and files on the pages are examples."""
+    """Ports, hosts and folders on the pages are examples."""
     text = re.sub(r"\b295\d\d\b", str(free_port()), text)
-    text = text.replace("hosts.txt", f"{folder}/hosts.txt").replace("--log-dir logs", f"--log-dir {folder}/logs")
+    text = text.replace("--log-dir logs", f"--log-dir {folder}/logs")
     text = text.replace("build/examples", str(ROOT / "build" / "examples")).replace(".venv/bin/python", sys.executable)
     return text.replace("node1", "10.77.0.1").replace("node2", "10.77.0.2")
 
@@ -109,13 +108,11 @@ def test_commands_for_several_hosts(command, path, tmp_path):
             "HYDRA_IFACE": "eth0",
         }
         here = own(command, tmp_path)
-        put(tmp_path, "hosts.txt", own(HOSTFILE, tmp_path))
-        put(tmp_path, "ssh", f'#!/bin/sh\nshift 2\nexec {agent} "$@"\n')  # -o BatchMode=yes
         ranks = [((*on_host(1), "sh", "-c", here), site)]
         if "--node-rank 0" in command:  # of torchrun each host's is started by hand
             there = here.replace("--node-rank 0", "--node-rank 1")
             ranks.append(((*on_host(2), "sh", "-c", there), site))
         done = start_all(*ranks, cwd=ROOT)
     assert_done(command, done[0])
-    if "doctor" in command and "--hostfile" not in command:
+    if "doctor" in command:
         assert "tcp to rank 1" in done[0].stdout

@@ -221,6 +221,30 @@ def test_a_reader_that_leaves_ends_the_ranks_as_sigpipe_would():
     assert result.returncode == 128 + signal.SIGPIPE
 
 
+def test_core_binding_gives_each_rank_its_own_cores():
+    ranks = min(2, len(os.sched_getaffinity(0)))
+    code = "import os; print(os.environ['OMP_NUM_THREADS'], *sorted(os.sched_getaffinity(0)))"
+    result = run("run", "-n", ranks, "--bind-to", "core", "--", sys.executable, "-c", code)
+    bound = [[*map(int, line.split())] for line in result.stdout.splitlines()]
+    assert sorted(core for _, *cores in bound for core in cores) == sorted(os.sched_getaffinity(0))
+    assert all(threads == len(cores) for threads, *cores in bound)
+
+
+def test_env_that_is_not_set_is_an_error():
+    result = run("run", "-n", 1, "--env", "NO_SUCH_VARIABLE", "--", "true")
+    assert result.returncode == 2 and "'NO_SUCH_VARIABLE' is not set here" in result.stderr
+    given = run("run", "-n", 1, "--env", "A=1", "--env", "A=2 3", "--env", "E=", "--", "sh", "-c", 'echo "$A|${E-no}|"')
+    assert given.stdout == "2 3||\n"
+
+
+def test_log_dir_has_a_file_for_each_rank(tmp_path):
+    result = run("run", "-n", 2, "--log-dir", tmp_path, "--", "sh", "-c", "echo $RANK; echo e$RANK >&2")
+    assert sorted(result.stdout.split()) == ["0", "1"] and sorted(result.stderr.split()) == ["e0", "e1"]
+    assert sorted((tmp_path / "rank1.log").read_text().split()) == ["1", "e1"]
+    refused = run("run", "-n", 1, "--log-dir", tmp_path / "rank1.log", "--", "true")
+    assert refused.returncode == 1 and "for --log-dir" in refused.stderr
+
+
 # ---- how a job ends
 
 

@@ -198,7 +198,7 @@ TEST(QncclDefects, scratch_does_not_limit_the_count) {
   SimWorld world(2, {.seed = 4});
   const auto call = make_call(Collective::all_reduce, kCount, DataType::float32, 2,
                               {.compression = minmax({.bits = 8, .bucket_size = 65536})});
-  const auto inputs = make_inputs(Pattern::constant, DataType::float32, kCount, 2, 4);
+  const auto inputs = make_inputs(Pattern::normal, DataType::float32, kCount, 2, 4);
   const Outcome outcome = run_collective(world, call, inputs);
   ASSERT_EQ(outcome.problem, "");
   EXPECT_EQ(check_bound(call, inputs, outcome.outputs), "");

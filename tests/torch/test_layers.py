@@ -28,7 +28,7 @@ def test_compiled_functional_collectives_equal_the_others():
         wanted = program(x, dist.group.WORLD)
         compiled = torch.compile(program, backend="aot_eager", fullgraph=True)
         for _ in range(2):
-            assert compiled(x, dist.group.WORLD).item() == wanted.item()
+            assert compiled(x, dist.group.WORLD).item() == wanted.item() == (362, 442)[rank]
         assert torch._C._distributed_c10d._get_work_registry_size() == 0
 
     run_ranks(body, deadline_seconds=180)
@@ -91,13 +91,22 @@ def test_device_mesh_and_dtensor():
 
 def test_every_kind_of_call_under_torchs_detail_mode():
     def body(rank):
-        tensor = torch.full((4,), rank + 1.0)
+        tensor = torch.arange(4.0) + 10 * rank
         dist.all_reduce(tensor)
-        dist.reduce(tensor.clone(), 0)
+        assert tensor.tolist() == [10, 12, 14, 16]
+        own = tensor + 100 * rank
+        reduced = own.clone()
+        dist.reduce(reduced, 0)
+        assert rank != 0 or reduced.tolist() == [120, 124, 128, 132]
         gathered = [torch.zeros(4), torch.zeros(4)]
-        dist.gather(tensor, gathered if rank == 0 else None, 0)
-        dist.scatter(tensor, gathered if rank == 0 else None, 0)
-        dist.all_to_all_single(torch.zeros(4), tensor)
+        dist.gather(own, gathered if rank == 0 else None, 0)
+        assert rank != 0 or [part.tolist() for part in gathered] == [[10, 12, 14, 16], [110, 112, 114, 116]]
+        scattered = torch.zeros(4)
+        dist.scatter(scattered, gathered if rank == 0 else None, 0)
+        assert torch.equal(scattered, own)
+        exchanged = torch.zeros(4)
+        dist.all_to_all_single(exchanged, own)
+        assert exchanged.tolist() == ([10, 12, 110, 112] if rank == 0 else [14, 16, 114, 116])
         sparse = torch.sparse_coo_tensor([[rank]], [1.0], (2,))
         dist.all_reduce(sparse)
         assert sparse.to_dense().tolist() == [1, 1]

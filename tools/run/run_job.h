@@ -1,15 +1,19 @@
-// A job whose ranks are all on this host.
+// A job's ranks on this host: their variables, cores, output and terminal.
 #pragma once
 
+#include <vector>
+
 #include "tools/run/launcher.h"
-#include "tools/run/local_job.h"
+#include "tools/run/process/port.h"
+#include "tools/run/process/rank_output.h"
+#include "tools/run/supervisor.h"
 
 namespace qccl::tools {
 
-class RunJob : public LocalJob {
+class RunJob : public Supervisor {
  public:
   RunJob(const LaunchOptions& options, const BlockedSignals& signals, pid_t keeper)
-      : LocalJob(options.limits, signals, keeper), options_(options), console_(options.tag_output) {}
+      : Supervisor(options.limits, signals, keeper), options_(options), console_(options.tag_output) {}
 
  protected:
   std::optional<int> start() override;
@@ -21,10 +25,15 @@ class RunJob : public LocalJob {
   void finish() override;
 
  private:
+  std::optional<StartFailure> start_ranks();
+  RankSpec spec_of(int rank, const std::vector<int>& cores) const;
+  bool pipes_output() const { return options_.tag_output || !options_.log_folder.empty(); }
   void lend_terminal();
   void take_terminal_back(pid_t from);
 
   const LaunchOptions& options_;
+  ReservedPort port_;
+  RankPipes pipes_;
   Console console_;
   bool terminal_lent_ = false;
 };

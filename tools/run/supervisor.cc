@@ -14,6 +14,8 @@
 namespace qccl::tools {
 namespace {
 
+constexpr std::chrono::milliseconds kKillAgain{50};  // for what was forked during the first round
+
 double seconds(std::chrono::milliseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
@@ -36,7 +38,7 @@ int Supervisor::run() {
     return *not_started;
   }
   if (limits_.timeout.count() > 0) job_deadline_ = Clock::now() + limits_.timeout;
-  while (!reap_orphans() || !is_complete()) {
+  while (!reap_orphans()) {
     wait_for_events();
     on_ended_processes();
     on_signals();
@@ -85,7 +87,7 @@ void Supervisor::wait_for_events() {
 }
 
 int Supervisor::milliseconds_to_wait() const {
-  Time next = next_time();
+  Time next = Time::max();
   if (job_deadline_) next = std::min(next, *job_deadline_);
   if (kill_deadline_) next = std::min(next, *kill_deadline_);
   if (next == Time::max()) return -1;
@@ -126,7 +128,7 @@ void Supervisor::on_signals() {
 }
 
 void Supervisor::on_signal(int signal) {
-  if (!asks_to_end(signal)) return pass_on(signal, false);
+  if (!asks_to_end(signal)) return signal_processes(signal);
   if (std::exchange(signal_seen_, true)) {
     say(fmt::format("got {} as well: killing all ranks", signal_name(signal)));
     return kill_everything();
@@ -137,12 +139,11 @@ void Supervisor::on_signal(int signal) {
 
 void Supervisor::on_deadlines() {
   const Time now = Clock::now();
-  on_time(now);
   if (job_deadline_ && now >= *job_deadline_) {
     job_deadline_.reset();
     say(fmt::format("timeout of {:g} s: ending the ranks that still run: {}", seconds(limits_.timeout),
                     rank_list(live_ranks())));
-    fail_with(kExitTimeout);
+    failure_code_ = failure_code_.value_or(kExitTimeout);
     ask_to_end(SIGTERM);
   }
   if (kill_deadline_ && now >= *kill_deadline_) {
@@ -175,6 +176,14 @@ bool Supervisor::is_running() const {
   return std::any_of(processes_.begin(), processes_.end(), [](const RankProcess& process) { return process.pid > 0; });
 }
 
+std::vector<int> Supervisor::live_ranks() const {
+  std::vector<int> live;
+  for (const RankProcess& process : processes_) {
+    if (process.pid > 0) live.push_back(process.rank);
+  }
+  return live;
+}
+
 void Supervisor::signal_processes(int signal) {
   for (const RankProcess& process : processes_) {
     if (process.pid > 0) ::kill(-process.pid, signal);
@@ -195,12 +204,15 @@ void Supervisor::signal_descendants(int signal) {
 void Supervisor::ask_to_end(int signal) {
   told_to_end_ = true;
   if (!kill_deadline_) kill_deadline_ = Clock::now() + limits_.grace;
-  pass_on(signal, true);
+  signal_processes(signal);
+  signal_descendants(signal);
 }
 
 void Supervisor::kill_everything() {
   killing_ = true;
-  kill_deadline_ = Clock::now() + kill_all();
+  signal_processes(SIGKILL);
+  for (const pid_t pid : descendants()) ::kill(pid, SIGKILL);
+  kill_deadline_ = Clock::now() + kKillAgain;
 }
 
 }  // namespace qccl::tools

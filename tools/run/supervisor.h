@@ -1,5 +1,4 @@
-// What a launcher does whether its processes are ranks or its connections to other hosts: watches them from start to
-// the end of the last process that they left behind.
+// Watches a job's processes from their start to the end of the last process that they left behind.
 //
 // One thread, one poll() loop over: the processes' pidfds (behind an epoll set, which reports them in the order in
 // which they ended, so that the first failure is known even if several came at once), signals, the keeper's death,
@@ -42,19 +41,10 @@ class Supervisor {
 
   // Exit code if it could not be started.
   virtual std::optional<int> start() = 0;
-  // False while more may come although no process is there.
-  virtual bool is_complete() const { return true; }
   virtual void want(std::vector<pollfd>& list) const = 0;
   virtual void serve(const std::vector<pollfd>& list) = 0;
-  virtual Time next_time() const { return Time::max(); }
-  virtual void on_time(Time) {}
   virtual void on_end(RankProcess& process, pid_t pid, int status) = 0;
   virtual void on_child_signal() {}
-  virtual std::vector<int> live_ranks() const = 0;
-  // To all ranks; with `all` to what they started as well.
-  virtual void pass_on(int signal, bool all) = 0;
-  // SIGKILL to everything. Called again after the time that it returns.
-  virtual std::chrono::milliseconds kill_all() = 0;
   virtual void say(const std::string& text) = 0;
   virtual void finish() = 0;
 
@@ -63,16 +53,6 @@ class Supervisor {
   // Its number is `process.rank`; nothing, and a message, if it can't be started.
   std::optional<StartFailure> start_process(const RankSpec& spec);
   void record_failure(int code, const std::string& what);
-  // The exit code, should nothing else have failed.
-  void fail_with(int code) { failure_code_ = failure_code_.value_or(code); }
-  void ask_to_end(int signal);
-  void on_signal(int signal);
-  void kill_everything();
-  bool is_running() const;  // of the processes at least one
-  bool was_told_to_end() const { return told_to_end_; }
-  void set_grace(std::chrono::milliseconds grace) { limits_.grace = grace; }
-  void signal_processes(int signal);
-  void signal_descendants(int signal);
   pid_t keeper() const { return keeper_; }
 
   std::vector<RankProcess> processes_;
@@ -83,9 +63,16 @@ class Supervisor {
   int milliseconds_to_wait() const;
   void on_ended_processes();
   void on_signals();
+  void on_signal(int signal);
   void on_deadlines();
   // Reaps adopted orphans; true if no process is left, live ranks included.
   bool reap_orphans();
+  bool is_running() const;  // of the processes at least one
+  std::vector<int> live_ranks() const;
+  void ask_to_end(int signal);
+  void kill_everything();
+  void signal_processes(int signal);
+  void signal_descendants(int signal);
 
   Limits limits_;
   const BlockedSignals& signals_;
@@ -104,6 +91,8 @@ class Supervisor {
   std::optional<Time> kill_deadline_;
 };
 
+inline constexpr const char* kProgram = "qccl run";  // begins the launcher's messages
+inline constexpr std::chrono::milliseconds kKillLimit{10'000};
 inline constexpr int kExitTimeout = 124;
 inline constexpr int kExitSignalBase = 128;
 

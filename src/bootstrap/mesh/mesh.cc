@@ -164,7 +164,6 @@ Status Mesh::start() {
   own.rank = static_cast<std::uint32_t>(rank_);
   own.world = static_cast<std::uint32_t>(world_);
   own.job = links_.job;
-  own.codecs = options_.codecs;
   QCCL_TRY(acceptor_.start(own));
   dialler_.emplace(poller_, clock_, own);
   for (int rank = 0; rank < rank_; ++rank) dialler_->add(dial_target(rank));

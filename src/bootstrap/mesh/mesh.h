@@ -24,7 +24,6 @@ struct MeshOptions {
   // automatic: unix sockets and TCP. shm: unix sockets alone. tcp: TCP alone. Same on all ranks.
   TransportChoice transport = TransportChoice::automatic;
   std::string host_suffix{};  // QCCL_HOSTS: tells ranks of one host apart as if on several
-  std::uint32_t codecs = 0;   // for the Hello
   std::string place{};        // where the store is, for messages: "at 10.0.0.1:29500"
   TimePoint deadline = kForever;
   Nanoseconds timeout{};  // what the deadline was made of, for messages

@@ -38,21 +38,20 @@ void Sink::close() {
   written_ = 0;
 }
 
-std::size_t Sink::write_piece() {
+void Sink::write_piece() {
   // poll() promises room for PIPE_BUF bytes, no more.
   const std::size_t bytes = std::min<std::size_t>(pending_.size() - written_, PIPE_BUF);
   const ssize_t written = ::write(fd_, pending_.data() + written_, bytes);
   if (written < 0 && errno != EAGAIN && errno != EINTR) close();
-  if (written <= 0) return 0;
+  if (written <= 0) return;
   written_ += static_cast<std::size_t>(written);
   if (written_ == pending_.size() || written_ >= kReadBytes) pending_.erase(0, std::exchange(written_, 0));
-  return static_cast<std::size_t>(written);
 }
 
-void Sink::write_all(int milliseconds) {
+void Sink::write_all() {
   while (has_pending()) {
     pollfd writable = {fd_, POLLOUT, 0};
-    if (::poll(&writable, 1, milliseconds) == 0) return close();
+    ::poll(&writable, 1, -1);
     write_piece();
   }
 }
@@ -61,8 +60,8 @@ void Sink::want(std::vector<pollfd>& list) const {
   if (has_pending()) list.push_back({fd_, POLLOUT, 0});
 }
 
-std::size_t Sink::serve(const std::vector<pollfd>& list) {
-  return has_pending() && is_ready(list, fd_) ? write_piece() : 0;
+void Sink::serve(const std::vector<pollfd>& list) {
+  if (has_pending() && is_ready(list, fd_)) write_piece();
 }
 
 // ---- Console
@@ -142,43 +141,43 @@ void RankPipes::add(int rank, Descriptor out, Descriptor err) {
 }
 
 // Reads once and passes it on. False if nothing was there to read.
-bool RankPipes::pump(Pipe& pipe, RankOutput& output) {
+bool RankPipes::pump(Pipe& pipe, Console& console) {
   // As without pipes: who writes to a reader that is gone learns it by SIGPIPE.
-  if (output.is_closed(pipe.stream)) pipe.source.reset();
+  if (console.is_closed(pipe.stream)) pipe.source.reset();
   if (!pipe.source.valid()) return false;
   char text[kReadBytes];
   const ssize_t got = ::read(pipe.source.get(), text, sizeof(text));
   if (got > 0) {
-    output.take(pipe.rank, pipe.stream, {text, static_cast<std::size_t>(got)});
+    console.take(pipe.rank, pipe.stream, {text, static_cast<std::size_t>(got)});
     return true;
   }
-  if (got == 0 || (errno != EAGAIN && errno != EINTR)) end(pipe, output);
+  if (got == 0 || (errno != EAGAIN && errno != EINTR)) end(pipe, console);
   return false;
 }
 
-void RankPipes::end(Pipe& pipe, RankOutput& output) {
-  output.end(pipe.rank, pipe.stream);
+void RankPipes::end(Pipe& pipe, Console& console) {
+  console.end(pipe.rank, pipe.stream);
   pipe.source.reset();
 }
 
-void RankPipes::want(std::vector<pollfd>& list, const RankOutput& output) const {
+void RankPipes::want(std::vector<pollfd>& list, const Console& console) const {
   for (const Pipe& pipe : pipes_) {
-    const bool wanted = output.has_room(pipe.stream) || output.is_closed(pipe.stream);
+    const bool wanted = console.has_room(pipe.stream) || console.is_closed(pipe.stream);
     if (pipe.source.valid() && wanted) list.push_back({pipe.source.get(), POLLIN, 0});
   }
 }
 
-void RankPipes::serve(const std::vector<pollfd>& list, RankOutput& output) {
+void RankPipes::serve(const std::vector<pollfd>& list, Console& console) {
   for (Pipe& pipe : pipes_) {
-    if (pipe.source.valid() && is_ready(list, pipe.source.get())) pump(pipe, output);
+    if (pipe.source.valid() && is_ready(list, pipe.source.get())) pump(pipe, console);
   }
 }
 
-void RankPipes::finish(RankOutput& output) {
+void RankPipes::finish(Console& console) {
   for (Pipe& pipe : pipes_) {
-    while (pump(pipe, output)) {
+    while (pump(pipe, console)) {
     }
-    if (pipe.source.valid()) end(pipe, output);
+    if (pipe.source.valid()) end(pipe, console);
   }
 }
 

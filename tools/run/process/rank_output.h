@@ -1,4 +1,4 @@
-// Ranks' output on its way from their pipes to whoever shows it: this terminal, files, a launcher on another host.
+// Ranks' output on its way from their pipes to this terminal and to files.
 // Nothing here blocks until finish(), so that a reader who stalls holds up the ranks' output, not the launcher.
 #pragma once
 
@@ -24,52 +24,41 @@ class Sink {
   explicit Sink(int fd) : fd_(fd) {}
   void append(std::string_view text);
   bool has_room() const;
-  bool has_pending() const { return written_ < pending_.size(); }
   // The reader is gone; what is appended is dropped.
   bool is_closed() const { return closed_; }
-  void close();
-  int fd() const { return fd_; }
-  // Writes a piece that a writable descriptor takes without blocking; returns its size.
-  std::size_t write_piece();
-  // Blocks on the reader, for so long a piece (-1: for ever).
-  void write_all(int milliseconds = -1);
+  // Blocks on the reader.
+  void write_all();
 
   void want(std::vector<pollfd>& list) const;
-  // Returns how much was written.
-  std::size_t serve(const std::vector<pollfd>& list);
+  void serve(const std::vector<pollfd>& list);
 
  private:
+  bool has_pending() const { return written_ < pending_.size(); }
+  void close();
+  // Writes a piece that a writable descriptor takes without blocking.
+  void write_piece();
+
   int fd_;
   std::string pending_;
   std::size_t written_ = 0;  // of pending_
   bool closed_ = false;
 };
 
-// Where ranks' output goes.
-class RankOutput {
- public:
-  virtual ~RankOutput() = default;
-  virtual void take(int rank, Stream stream, std::string_view text) = 0;
-  // Nothing more comes on this stream.
-  virtual void end(int rank, Stream stream) = 0;
-  virtual bool has_room(Stream stream) const = 0;
-  // Nobody reads the stream any more: whoever writes to it is to learn that by SIGPIPE.
-  virtual bool is_closed(Stream stream) const = 0;
-};
-
 // The launcher's own stdout and stderr, and a file for each rank if asked for. With tags each line begins with
 // "[rank]: ". Tagged lines and those in files never mix: a line is passed on when it is whole, or when its rank closes
 // the stream.
-class Console : public RankOutput {
+class Console {
  public:
   explicit Console(bool tags) : tags_(tags) {}
   // From now on everything also goes to FOLDER/rank<r>.log. An error if the folder can't be made.
   std::optional<std::string> open_logs(const std::string& folder, int ranks);
 
-  void take(int rank, Stream stream, std::string_view text) override;
-  void end(int rank, Stream stream) override;
-  bool has_room(Stream stream) const override { return sink(stream).has_room(); }
-  bool is_closed(Stream stream) const override { return sink(stream).is_closed(); }
+  void take(int rank, Stream stream, std::string_view text);
+  // Nothing more comes on this stream.
+  void end(int rank, Stream stream);
+  bool has_room(Stream stream) const { return sink(stream).has_room(); }
+  // Nothing reads the stream any more: ranks that write to it are to get SIGPIPE.
+  bool is_closed(Stream stream) const { return sink(stream).is_closed(); }
 
   // A whole line of the launcher's own, to stderr.
   void add_message(std::string_view line) { err_.append(line); }
@@ -92,14 +81,14 @@ class Console : public RankOutput {
   std::vector<Descriptor> logs_;                           // by rank
 };
 
-// The pipes of this host's ranks.
+// The pipes of the ranks.
 class RankPipes {
  public:
   void add(int rank, Descriptor out, Descriptor err);
-  void want(std::vector<pollfd>& list, const RankOutput& output) const;
-  void serve(const std::vector<pollfd>& list, RankOutput& output);
+  void want(std::vector<pollfd>& list, const Console& console) const;
+  void serve(const std::vector<pollfd>& list, Console& console);
   // Reads what is left in the pipes.
-  void finish(RankOutput& output);
+  void finish(Console& console);
 
  private:
   struct Pipe {
@@ -107,8 +96,8 @@ class RankPipes {
     Stream stream;
     Descriptor source;
   };
-  static bool pump(Pipe& pipe, RankOutput& output);
-  static void end(Pipe& pipe, RankOutput& output);
+  static bool pump(Pipe& pipe, Console& console);
+  static void end(Pipe& pipe, Console& console);
 
   std::vector<Pipe> pipes_;
 };

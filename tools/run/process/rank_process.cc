@@ -32,7 +32,7 @@ struct Plan {
   std::vector<char*> arguments;
   std::vector<std::string> variables;
   std::vector<char*> environment;
-  Pipe input, output, errors;
+  Pipe output, errors;
   Pipe report;  // carries errno if exec fails; closed by exec if not
   pid_t launcher = -1;
 };
@@ -60,14 +60,14 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }
 
 void redirect(const Plan& plan, const RankSpec& spec) {
-  if (spec.input == Input::none) {
+  if (!spec.inherit_input) {
     const int null = ::open("/dev/null", O_RDONLY);
     ::dup2(null, STDIN_FILENO);
     if (null > STDERR_FILENO) ::close(null);
   }
-  if (spec.input == Input::pipe) ::dup2(plan.input.read.get(), STDIN_FILENO);
-  if (spec.pipe_output) ::dup2(plan.output.write.get(), STDOUT_FILENO);
-  if (spec.pipe_errors) ::dup2(plan.errors.write.get(), STDERR_FILENO);
+  if (!spec.pipe_output) return;
+  ::dup2(plan.output.write.get(), STDOUT_FILENO);
+  ::dup2(plan.errors.write.get(), STDERR_FILENO);
 }
 
 void bind(const std::vector<int>& cores) {
@@ -129,12 +129,11 @@ std::optional<StartFailure> start_rank(const RankSpec& spec, const BlockedSignal
   plan.environment = pointers(plan.variables);
   plan.launcher = ::getpid();
   plan.report = Pipe::create();
-  if (spec.input == Input::pipe) plan.input = Pipe::create();
-  if (spec.pipe_output) plan.output = Pipe::create();
-  if (spec.pipe_errors) plan.errors = Pipe::create();
-  const bool missing = (spec.input == Input::pipe && !plan.input.read.valid()) ||
-                       (spec.pipe_output && !plan.output.read.valid()) ||
-                       (spec.pipe_errors && !plan.errors.read.valid());
+  if (spec.pipe_output) {
+    plan.output = Pipe::create();
+    plan.errors = Pipe::create();
+  }
+  const bool missing = spec.pipe_output && !(plan.output.read.valid() && plan.errors.read.valid());
   if (missing || !plan.report.read.valid()) return system_refused("make a pipe");
   const pid_t pid = ::fork();
   if (pid < 0) return system_refused("start another process");
@@ -154,10 +153,9 @@ std::optional<StartFailure> start_rank(const RankSpec& spec, const BlockedSignal
     ::waitpid(pid, nullptr, 0);
     return failure;
   }
-  started.input = std::move(plan.input.write);
   started.output = std::move(plan.output.read);
   started.errors = std::move(plan.errors.read);
-  for (const Descriptor* end : {&started.input, &started.output, &started.errors}) make_non_blocking(*end);
+  for (const Descriptor* end : {&started.output, &started.errors}) make_non_blocking(*end);
   return std::nullopt;
 }
 

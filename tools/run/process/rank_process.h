@@ -1,10 +1,8 @@
-// Starts one rank, or a connection to another host: a program in a process group of its own that dies with its
-// launcher.
+// Starts one rank: a program in a process group of its own that dies with its launcher.
 #pragma once
 
 #include <sys/types.h>
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,25 +15,20 @@ namespace qccl::tools {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-// Of standard input: /dev/null, the launcher's own, a pipe from the launcher.
-enum class Input : std::uint8_t { none, inherit, pipe };
-
 struct RankSpec {
   int rank = 0;
   std::vector<std::string> command;  // program (looked up in PATH) and arguments
   Variables environment;             // added to the launcher's own
-  bool pipe_output = false;          // else the launcher's stdout
-  bool pipe_errors = false;          // else the launcher's stderr
-  Input input = Input::none;
-  std::vector<int> cores;  // to run on; none: wherever the launcher may
+  bool pipe_output = false;          // else the launcher's stdout and stderr
+  bool inherit_input = false;        // else /dev/null
+  std::vector<int> cores;            // to run on; none: wherever the launcher may
 };
 
 struct RankProcess {
   int rank = 0;
-  pid_t pid = -1;    // and its process group
-  Descriptor pidfd;  // readable when the process has ended
-  Descriptor input;  // what is piped, non-blocking
-  Descriptor output;
+  pid_t pid = -1;     // and its process group
+  Descriptor pidfd;   // readable when the process has ended
+  Descriptor output;  // what is piped, non-blocking
   Descriptor errors;
 };
 

@@ -93,8 +93,11 @@ ENDINGS = {
     "with a callback that outlives its group": """
         import atexit, threading
         ending = threading.Event()
-        work = dist.all_reduce(torch.ones(10), async_op=True)
+        peer = 1 - int(sys.argv[1])
+        work = dist.irecv(torch.zeros(10), peer)  # pending until the peer has its callback, too
         future = work.get_future().then(lambda _: (ending.wait(), sum(range(3_000_000))))
+        dist.send(torch.ones(10), peer)
+        work.wait()
         dist.destroy_process_group()
         atexit.register(ending.set)""",
     "with groups and tensors in globals": "group = dist.new_group(); dist.all_reduce(torch.ones(5), group=group)",

@@ -239,11 +239,11 @@ void add_h4(const std::string& simd, int bits) {
       encode);
 }
 
-// encode_owed: with what error feedback keeps.
+// encode_with_residual: with what error feedback keeps.
 void add_sign(const std::string& simd, const std::string& name, kernels::SignFormat format) {
   const Kernel encode = [=](Buffers& b) { kernels::sign_encode(format, b.source.data(), kElements, b.encoded.data()); };
   add(simd, name + "/encode", encode);
-  add(simd, name + "/encode_owed", [=](Buffers& b) {
+  add(simd, name + "/encode_with_residual", [=](Buffers& b) {
     kernels::sign_encode_owed(format, b.source.data(), kElements, b.encoded.data(), 1.0f, b.target.data());
   });
   add(

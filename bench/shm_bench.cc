@@ -162,7 +162,7 @@ void board_operation(benchmark::State& state) {
   // Rank 1 may be one operation behind when the loop ends: it looks on until it is told to stop.
   OtherRank other(
       host[1], [payload = buffer(), bytes, sequence = std::uint64_t{1}, published = false](Endpoint& endpoint) mutable {
-        Board& board = *endpoint.board();
+        ExchangeCells& board = *endpoint.board();
         if (!published) board.publish(kGroup, sequence, 7, {payload.data(), bytes});
         published = true;
         const auto cell = board.read(kGroup, 0, sequence);
@@ -171,11 +171,11 @@ void board_operation(benchmark::State& state) {
         published = false;
         ++sequence;
       });
-  Board& board = *host[0].board();
+  ExchangeCells& board = *host[0].board();
   std::uint64_t sequence = 1;
   for (auto _ : state) {
     board.publish(kGroup, sequence, 7, {own.data(), bytes});
-    std::optional<BoardCell> cell;
+    std::optional<ExchangeCell> cell;
     while (!(cell = board.read(kGroup, 1, sequence))) host[0].progress();
     std::memcpy(own.data(), cell->payload, cell->payload_bytes);
     ++sequence;

@@ -36,8 +36,8 @@ class Codec {
   // For error feedback: encode(), and residual[i] = (source[i] - decoded[i]) * factor, as it was where that is not
   // finite, in one go. `residual` is as long as `source` and does not overlap it. Nothing, and then nothing was
   // written, where that is no faster than encode(), decode() and kernels::keep_residual().
-  virtual std::optional<std::size_t> encode_owed(std::span<const float> source, Bytes target, const Draw& draw,
-                                                 float factor, float* residual) const;
+  virtual std::optional<std::size_t> encode_with_residual(std::span<const float> source, Bytes target, const Draw& draw,
+                                                          float factor, float* residual) const;
   // Decodes exactly target.size() elements from exactly the bytes that encode() returned. They come
   // from a peer and may be anything: CorruptData if they can't be that many elements; then `target`
   // holds anything.
@@ -53,7 +53,8 @@ class Codec {
   virtual bool is_exact() const { return false; }
 };
 
-inline std::optional<std::size_t> Codec::encode_owed(std::span<const float>, Bytes, const Draw&, float, float*) const {
+inline std::optional<std::size_t> Codec::encode_with_residual(std::span<const float>, Bytes, const Draw&, float,
+                                                              float*) const {
   return std::nullopt;
 }
 

@@ -37,7 +37,7 @@ Compression usual_value(CodecList list, std::size_t codec) {
   Compression value{.codec = static_cast<std::uint32_t>(codec)};
   const auto settings = list[codec]->settings;
   QCCL_CHECK(settings.size() <= Compression::kMaxSettings);
-  for (std::size_t i = 0; i < settings.size(); ++i) value.settings[i] = settings[i].usual;
+  for (std::size_t i = 0; i < settings.size(); ++i) value.settings[i] = settings[i].default_value;
   return value;
 }
 
@@ -143,7 +143,7 @@ std::string to_string(const Compression& compression, CodecList list) {
   for (std::size_t i = 0; i < entry->settings.size(); ++i) {
     const CodecSetting& setting = entry->settings[i];
     const double value = compression.settings[i];
-    if (setting.quiet_if_usual && value == setting.usual) continue;
+    if (setting.quiet_if_default && value == setting.default_value) continue;
     text += fmt::format("{}{}={}", std::exchange(separator, ','), setting.key, write_setting(setting, value));
   }
   return text;

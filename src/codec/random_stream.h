@@ -11,9 +11,9 @@ namespace qccl {
 inline constexpr CodecSetting kRoundingSetting = {
     .key = "rounding",
     .allowed = "nearest|stochastic",
-    .usual = 0,
+    .default_value = 0,
     .meaning = "stochastic: up or down at random so that the mean is right, stratified over ranks",
-    .quiet_if_usual = true,
+    .quiet_if_default = true,
 };
 
 inline bool is_stochastic(const SettingValues& values) { return values.word("rounding") == "stochastic"; }

@@ -42,7 +42,7 @@ TEST(Registry, every_entry_can_be_named_explained_and_made) {
     EXPECT_FALSE(entry->summary.empty() || entry->layout.empty() || entry->bound.empty()) << entry->name;
     EXPECT_LE(entry->settings.size(), Compression::kMaxSettings);
     for (const CodecSetting& setting : entry->settings) {
-      EXPECT_TRUE(allows(setting, setting.usual)) << entry->name << " " << setting.key;
+      EXPECT_TRUE(allows(setting, setting.default_value)) << entry->name << " " << setting.key;
       EXPECT_FALSE(setting.meaning.empty()) << entry->name << " " << setting.key;
     }
     const Compression usual = Compression::parse(entry->name);

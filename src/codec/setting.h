@@ -12,9 +12,9 @@ struct CodecSetting {
   // Alternatives: whole numbers and ranges of them ("1..8|16|32"), ranges of real numbers, which have a
   // point ("0.001..1.0"), or words ("nearest|stochastic"), whose values are their places from 0.
   std::string_view allowed;
-  double usual = 0;             // where it is left out
-  std::string_view meaning{};   // one line
-  bool quiet_if_usual = false;  // texts then leave it out
+  double default_value = 0;       // where it is left out
+  std::string_view meaning{};     // one line
+  bool quiet_if_default = false;  // texts then leave it out
 };
 
 // Its value, if that text is allowed.

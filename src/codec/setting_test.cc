@@ -7,9 +7,9 @@
 namespace qccl {
 namespace {
 
-constexpr CodecSetting kWhole = {.key = "bits", .allowed = "1..8|16|32", .usual = 8};
-constexpr CodecSetting kReal = {.key = "density", .allowed = "0.001..1.0", .usual = 0.01};
-constexpr CodecSetting kWord = {.key = "rounding", .allowed = "nearest|stochastic|up", .usual = 0};
+constexpr CodecSetting kWhole = {.key = "bits", .allowed = "1..8|16|32", .default_value = 8};
+constexpr CodecSetting kReal = {.key = "density", .allowed = "0.001..1.0", .default_value = 0.01};
+constexpr CodecSetting kWord = {.key = "rounding", .allowed = "nearest|stochastic|up", .default_value = 0};
 
 TEST(CodecSetting, whole_numbers_are_those_of_ranges_and_single_ones) {
   for (const char* text : {"1", "8", "16", "32"}) EXPECT_TRUE(read_setting(kWhole, text)) << text;

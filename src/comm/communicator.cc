@@ -51,7 +51,7 @@ CommunicatorState::MessageRequest recv_request(void* data, std::size_t count, Da
 
 // A call that group_end() has not posted can't be waited for.
 void check_posted(const internal::WorkState& work) {
-  if (!work.held_back()) return;
+  if (!work.is_recorded()) return;
   throw Error({.kind = ErrorKind::misuse, .message = "QCCL: wait() for a call that awaits its group_end()"});
 }
 
@@ -414,7 +414,7 @@ Traffic Communicator::traffic() const {
   return memory_checked([&] {
     Traffic traffic;
     state_->context()->driver().with_engine([&](engine::Engine& engine) {
-      const engine::TrafficCounters& counters = engine.outlet().counters();
+      const engine::TrafficCounters& counters = engine.frame_sender().counters();
       traffic = {counters.payload_bytes, counters.header_bytes, counters.board_bytes};
     });
     return traffic;

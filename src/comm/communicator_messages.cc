@@ -34,10 +34,10 @@ void throw_failure(const WorkState& work) {
 // One work for all of them.
 std::shared_ptr<WorkState> join(const PostList& posts, std::shared_ptr<WorkState> whole) {
   whole->expect_parts(posts.size());
-  whole->set_held_back(false);
+  whole->set_recorded(false);
   for (const Post& post : posts) {
     post.work->join(whole);
-    post.work->set_held_back(false);
+    post.work->set_recorded(false);
   }
   if (posts.empty()) whole->complete();
   return whole;
@@ -136,7 +136,7 @@ void CommunicatorState::group_start() {
 
 std::shared_ptr<WorkState> CommunicatorState::group_end() {
   const auto context = this->context();
-  comm::CallRecorder::Recording recording = context->recorder().end();
+  comm::CallBatch::Recording recording = context->recorder().end();
   if (recording.work == nullptr) {
     throw Error({.kind = ErrorKind::misuse,
                  .message = fmt::format("QCCL rank {}: group_end() without group_start() in this thread, or a call in "

@@ -20,7 +20,7 @@ CommunicatorState::CommunicatorState(std::shared_ptr<comm::Context> context, std
       name_(std::move(name)),
       ranks_(std::move(ranks)),
       context_(std::move(context)),
-      table_(context_->conditions(), context_->hosts_of(ranks_)) {
+      table_(context_->cost_environment(), context_->hosts_of(ranks_)) {
   rank_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), context_->rank()) - ranks_.begin());
   const comm::Settings& settings = context_->settings();
   defaults_.compression = settings.compression;

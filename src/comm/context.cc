@@ -51,8 +51,8 @@ bool is_loopback(const Transport& transport, const Membership& own) {
 // other.
 constexpr Nanoseconds kSpin = std::chrono::microseconds(50);
 
-engine::DriverOptions driver_options(const Options& options, bool shares_cores) {
-  engine::DriverOptions driver;
+engine::ProgressDriverOptions driver_options(const Options& options, bool shares_cores) {
+  engine::ProgressDriverOptions driver;
   driver.yield_while_spinning = shares_cores;
   driver.spin = options.spin.value_or(kSpin);
   return driver;
@@ -102,10 +102,10 @@ std::shared_ptr<internal::LogStore> make_log(const Membership& own, const LogOpt
 
 }  // namespace
 
-Context::Context(Membership membership, Settings settings, Conditions conditions)
+Context::Context(Membership membership, Settings settings, CostEnvironment cost_environment)
     : membership_(std::move(membership)),
       settings_(std::move(settings)),
-      conditions_(std::move(conditions)),
+      cost_environment_(std::move(cost_environment)),
       log_(make_log(membership_, settings_.log, clock_)),
       core_(std::make_unique<Core>()) {}
 
@@ -114,10 +114,11 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
   if (!settings.ok()) return settings.failure();
   auto membership = bootstrap::discover_membership(init, [](const char* name) { return environment(name); });
   if (!membership.ok()) return membership.failure();
-  auto conditions = conditions_of(settings->options);
-  if (!conditions.ok()) return conditions.failure();
+  auto cost_environment = cost_environment_of(settings->options);
+  if (!cost_environment.ok()) return cost_environment.failure();
 
-  std::shared_ptr<Context> context(new Context(std::move(*membership), std::move(*settings), std::move(*conditions)));
+  std::shared_ptr<Context> context(
+      new Context(std::move(*membership), std::move(*settings), std::move(*cost_environment)));
   QCCL_TRY(context->log_->configure(context->settings_.log));
   const Membership& own = context->membership_;
   const Options& options = context->settings_.options;
@@ -137,10 +138,10 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
                                  .deadline = deadline};
   auto transport = make_transport(std::move(*links), link_options, context->clock_);
   if (!transport.ok()) return transport.failure();
-  context->conditions_.shared_cores = shared_cores;
-  context->conditions_.one_machine = one_machine;
+  context->cost_environment_.shared_cores = shared_cores;
+  context->cost_environment_.one_machine = one_machine;
   const bool has_long_slices = shares_cores || is_loopback(**transport, own);
-  if (has_long_slices && !options.slice_bytes) context->conditions_.slice_bytes = kLongSliceBytes;
+  if (has_long_slices && !options.slice_bytes) context->cost_environment_.slice_bytes = kLongSliceBytes;
   context->start(std::move(*transport), shares_cores);
   context->answer_questions(job);
   return context;
@@ -183,8 +184,8 @@ void Context::start(std::unique_ptr<Transport> transport, bool shares_cores) {
   options.hosts = hosts_;
   options.log = log_;
   core_->engine = std::make_unique<engine::Engine>(*core_->transport, clock_, options);
-  core_->driver = std::make_unique<engine::Driver>(*core_->engine, *core_->transport, clock_,
-                                                   driver_options(settings_.options, shares_cores));
+  core_->driver = std::make_unique<engine::ProgressDriver>(*core_->engine, *core_->transport, clock_,
+                                                           driver_options(settings_.options, shares_cores));
   core_->driver->start();
 }
 
@@ -222,7 +223,7 @@ void Context::write_log() const {
 }
 
 void Context::say_goodbye() {
-  engine::Driver& driver = *core_->driver;
+  engine::ProgressDriver& driver = *core_->driver;
   const TimePoint deadline = saturating_add(clock_.now(), kFlushPatience);
   driver.with_engine([](engine::Engine& engine) { engine.say_goodbye(); });
   driver.drive_until_flushed(deadline);
@@ -268,7 +269,7 @@ Result<bool> Context::open_group(std::uint64_t id, const std::string& name, cons
   struct Agreement {
     std::uint64_t board, digest, complement;
   };
-  const std::uint64_t own = digest(to_text(conditions_));
+  const std::uint64_t own = digest(to_text(cost_environment_));
   Agreement agreement{board ? 1u : 0u, own, ~own};
   const int world = static_cast<int>(ranks.size());
   const CallOptions least{.op = ReduceOp::min, .algorithm = Algorithm::one_shot};
@@ -284,31 +285,31 @@ Result<bool> Context::open_group(std::uint64_t id, const std::string& name, cons
   driver().with_engine([&](engine::Engine& engine) {
     engine.end_opening(id);
     engine.use_board(id, agreement.board == 1);
-    engine.use_slices(conditions_.slice_bytes);
+    engine.use_slices(cost_environment_.slice_bytes);
   });
   return agreement.board == 1;
 }
 
 Status Context::adopt_conditions(std::uint64_t group, int world, bool is_first) {
-  const std::string own = to_text(conditions_);
+  const std::string own = to_text(cost_environment_);
   std::string text = own;
-  text.resize(kMaxConditionsBytes, '\0');
+  text.resize(kMaxCostEnvironmentBytes, '\0');
   const CallOptions options{.algorithm = Algorithm::one_shot};
   QCCL_TRY(run(group, make_call(Collective::broadcast, text.size(), DataType::uint8, world, options, {}),
                reinterpret_cast<std::byte*>(text.data())));
   text.resize(text.find('\0'));
   if (is_first || text == own) return {};
-  auto conditions = parse_conditions(text);
-  if (!conditions.ok()) return conditions.failure();
+  auto cost_environment = parse_cost_environment(text);
+  if (!cost_environment.ok()) return cost_environment.failure();
   // Hosts may have different numbers of cores.
-  conditions_.slice_bytes = conditions->slice_bytes;
-  if (text == to_text(conditions_)) return {};
+  cost_environment_.slice_bytes = cost_environment->slice_bytes;
+  if (text == to_text(cost_environment_)) return {};
   qccl::log(LogLevel::warning,
             fmt::format(
                 "rank {}: QCCL_PROFILE, QCCL_TRANSPORT or QCCL_LINK_RATE is not as on rank 0; algorithms are chosen by "
                 "rank 0's",
                 rank()));
-  conditions_ = std::move(*conditions);
+  cost_environment_ = std::move(*cost_environment);
   return {};
 }
 

@@ -14,11 +14,11 @@
 #include "base/result.h"
 #include "bootstrap/launcher/environment.h"
 #include "bootstrap/mesh/mesh.h"
-#include "comm/call_recorder.h"
-#include "comm/choice/conditions.h"
+#include "comm/call_batch.h"
+#include "comm/choice/cost_environment.h"
 #include "comm/inspect/status_server.h"
 #include "engine/engine.h"
-#include "engine/progress/driver.h"
+#include "engine/progress/progress_driver.h"
 #include "engine/work_pool.h"
 #include "observe/log_store.h"
 #include "os/fork_list.h"
@@ -45,7 +45,7 @@ class Context {
   ~Context();
 
   // Opens a group of world ranks, this one among them, and agrees with its members on the use of
-  // the board and on the conditions of choice, which are rank 0's. Collective over the group.
+  // the board and on the cost_environment of choice, which are rank 0's. Collective over the group.
   // Returns whether the board is used. Fails at once if the group `parent` fails that it is made from.
   Result<bool> open_group(std::uint64_t id, const std::string& name, const std::vector<int>& ranks,
                           std::optional<std::uint64_t> parent);
@@ -60,11 +60,11 @@ class Context {
   int world() const { return membership_.world; }
   const Settings& settings() const { return settings_; }
   // Alike on all ranks once the first group is open.
-  const Conditions& conditions() const { return conditions_; }
+  const CostEnvironment& cost_environment() const { return cost_environment_; }
   // Of some world ranks, in their order.
   std::vector<int> hosts_of(const std::vector<int>& ranks) const;
-  engine::Driver& driver() { return *core_->driver; }
-  CallRecorder& recorder() { return recorder_; }
+  engine::ProgressDriver& driver() { return *core_->driver; }
+  CallBatch& recorder() { return recorder_; }
   std::shared_ptr<internal::WorkState> make_work() { return works_.make(); }
   const Clock& clock() const { return clock_; }
   const std::shared_ptr<internal::LogStore>& log() const { return log_; }
@@ -77,11 +77,11 @@ class Context {
   struct Core {
     std::unique_ptr<Transport> transport;
     std::unique_ptr<engine::Engine> engine;
-    std::unique_ptr<engine::Driver> driver;
+    std::unique_ptr<engine::ProgressDriver> driver;
     std::unique_ptr<StatusServer> status;
   };
 
-  Context(bootstrap::Membership membership, Settings settings, Conditions conditions);
+  Context(bootstrap::Membership membership, Settings settings, CostEnvironment cost_environment);
   Result<bootstrap::MeshLinks> meet(std::shared_ptr<Store> own_store, TimePoint deadline);
   void start(std::unique_ptr<Transport> transport, bool shares_cores);
   void answer_questions(std::uint64_t job);
@@ -93,11 +93,11 @@ class Context {
   const os::ForkMark mark_;
   const bootstrap::Membership membership_;
   const Settings settings_;
-  Conditions conditions_;
+  CostEnvironment cost_environment_;
   std::vector<int> hosts_;  // by world rank
   SteadyClock clock_;
   const std::shared_ptr<internal::LogStore> log_;
-  CallRecorder recorder_;
+  CallBatch recorder_;
   engine::WorkPool works_;
   std::unique_ptr<Core> core_;
 };

@@ -92,7 +92,7 @@ struct Post {
 
 using PostList = PooledVector<Post>;
 
-// It is a SharedOperation.
+// It is a MappedOperation.
 inline bool reduces_on_board(const Post& post) { return post.region != nullptr && post.region->on_board; }
 
 // Elements of the caller's input and output buffers on `rank`.

@@ -7,9 +7,9 @@
 #include <cstring>
 
 #include "codec/slicing.h"
-#include "engine/collective/board_operation.h"
+#include "engine/collective/cell_operation.h"
+#include "engine/collective/mapped_operation.h"
 #include "engine/collective/plan_operation.h"
-#include "engine/collective/shared_operation.h"
 #include "engine/message/mailbox.h"
 
 namespace qccl::engine {
@@ -21,7 +21,7 @@ Engine::Engine(Transport& transport, const Clock& clock, EngineOptions options)
     : transport_(transport),
       clock_(clock),
       options_(options),
-      outlet_(transport, options.world, options.checksum),
+      frame_sender_(transport, options.world, options.checksum),
       peers_(static_cast<std::size_t>(options.world)) {
   now_ = clock.now();
   next_heartbeat_ = saturating_add(now_, options_.heartbeat_interval);
@@ -50,7 +50,7 @@ Engine::~Engine() {
   for (auto& [id, frames] : orphans_) {
     for (const StoredFrame& stored : frames) transport_.release(stored.frame);
   }
-  if (held_back_) transport_.release(*held_back_);
+  if (recorded_) transport_.release(*recorded_);
 }
 
 namespace {
@@ -107,8 +107,8 @@ void Engine::begin(Group* target, Post&& post, std::shared_ptr<internal::Feedbac
   const std::uint64_t sequence = target->next_sequence++;
   operations_.push_back(make_operation(*target, sequence, std::move(post)));
   Operation& posted = *operations_.back();
-  const std::uint64_t turn_bytes = posted.turn_bytes();
-  posted.wait_for_turn(turn_bytes > 0 && !target->turns.post(turn_bytes));
+  const std::uint64_t admission_bytes = posted.admission_bytes();
+  posted.defer(admission_bytes > 0 && !target->admission.post(admission_bytes));
   note_posted(posted);
   target->remember({sequence, posted.fingerprint(), posted.call()});
   next_deadline_ = std::min(next_deadline_, posted.deadline());
@@ -136,20 +136,22 @@ std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t se
   if (reduces_on_board(post)) {
     has_unstarted_ = true;
     const std::uint64_t first =
-        std::exchange(group.next_board_sequence, group.next_board_sequence + SharedOperation::kRounds);
-    return reuse_or_make<SharedOperation>(
-        group, post, [&](SharedOperation& retired) { retired.restart(sequence, std::move(post), kForever, first); },
+        std::exchange(group.next_board_sequence, group.next_board_sequence + MappedOperation::kRounds);
+    return reuse_or_make<MappedOperation>(
+        group, post, [&](MappedOperation& retired) { retired.restart(sequence, std::move(post), kForever, first); },
         [&] {
-          return std::make_unique<SharedOperation>(group, sequence, std::move(post), kForever, outlet_, pool_, first);
+          return std::make_unique<MappedOperation>(group, sequence, std::move(post), kForever, frame_sender_, pool_,
+                                                   first);
         });
   }
   if (post.call.board) {
     has_unstarted_ = true;
     const std::uint64_t number = group.next_board_sequence++;
-    return reuse_or_make<BoardOperation>(
-        group, post, [&](BoardOperation& retired) { retired.restart(sequence, std::move(post), kForever, number); },
+    return reuse_or_make<CellOperation>(
+        group, post, [&](CellOperation& retired) { retired.restart(sequence, std::move(post), kForever, number); },
         [&] {
-          return std::make_unique<BoardOperation>(group, sequence, std::move(post), kForever, outlet_, pool_, number);
+          return std::make_unique<CellOperation>(group, sequence, std::move(post), kForever, frame_sender_, pool_,
+                                                 number);
         });
   }
   now_ = clock_.now();
@@ -159,7 +161,7 @@ std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t se
         const PlanOptions options{
             .slice_elements = slice_elements(post.codec.get(), post.call.type, options_.slice_bytes),
             .seed = options_.seed};
-        return std::make_unique<PlanOperation>(group, sequence, std::move(post), now_, outlet_, pool_, options);
+        return std::make_unique<PlanOperation>(group, sequence, std::move(post), now_, frame_sender_, pool_, options);
       });
 }
 
@@ -180,11 +182,11 @@ bool Engine::receive_frames() {
   bool received = false;
   // Bounded, so that decoding and sending get their turn.
   for (int i = 0; i < 64; ++i) {
-    const auto frame = held_back_ ? std::exchange(held_back_, std::nullopt) : transport_.receive();
+    const auto frame = recorded_ ? std::exchange(recorded_, std::nullopt) : transport_.receive();
     if (!frame) return received;
     received = true;
     on_frame(*frame);
-    if (held_back_) return false;
+    if (recorded_) return false;
   }
   return received;
 }
@@ -223,14 +225,14 @@ void Engine::on_frame(const ReceivedFrame& frame) {
   const FrameHeader& header = decoded.value();
   if (!is_intact(header, frame)) return transport_.release(frame);
   sender.last_heard = now_;
-  outlet_.note_eager_returned(frame.peer, header.eager_consumed);
+  frame_sender_.note_eager_returned(frame.peer, header.eager_consumed);
   if (header.kind == FrameKind::heartbeat) return transport_.release(frame);
   if (header.kind == FrameKind::goodbye || header.kind == FrameKind::given_up) {
     header.kind == FrameKind::goodbye ? on_goodbye(frame.peer) : on_given_up(frame.peer, frame.payload());
     return transport_.release(frame);
   }
   if (Group* target = group(header.group)) return on_group_frame(*target, header, frame);
-  if (closed_groups_.contains(header.group)) return outlet_.consume(header, frame);
+  if (closed_groups_.contains(header.group)) return frame_sender_.consume(header, frame);
   keep_orphan(header, frame);
 }
 
@@ -240,19 +242,19 @@ void Engine::keep_orphan(const FrameHeader& header, const ReceivedFrame& frame) 
     keep(orphans_[header.group], orphan_frames_, header, frame);
     orphan_frames_ += orphan_frames_ < kMaxStoredFrames ? 1 : 0;
   } catch (const std::bad_alloc&) {
-    held_back_ = frame;
+    recorded_ = frame;
   }
 }
 
 void Engine::keep(std::vector<StoredFrame>& where, std::size_t kept, const FrameHeader& header,
                   const ReceivedFrame& frame) {
   if (kept < kMaxStoredFrames) return where.push_back({frame.peer, header, frame});
-  outlet_.consume(header, frame);
+  frame_sender_.consume(header, frame);
   give_up(frame.peer, ErrorKind::peer_lost, fmt::format("was lost: sent more than {} frames ahead", kMaxStoredFrames));
 }
 
 void Engine::discard_all(std::vector<StoredFrame>& stored) {
-  for (const StoredFrame& late : std::exchange(stored, {})) outlet_.consume(late.header, late.frame);
+  for (const StoredFrame& late : std::exchange(stored, {})) frame_sender_.consume(late.header, late.frame);
 }
 
 void Engine::on_group_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
@@ -267,20 +269,20 @@ void Engine::on_member_frame(Group& group, const FrameHeader& header, const Rece
   if (group.index_of[static_cast<std::size_t>(frame.peer)] < 0) {
     give_up(frame.peer, ErrorKind::peer_lost,
             fmt::format("was lost: sent a frame of group '{}', of which it is no member", group.name));
-    return outlet_.consume(header, frame);
+    return frame_sender_.consume(header, frame);
   }
   if (header.kind == FrameKind::poison) {
     on_poison(group, frame.peer, frame.payload());
-    return outlet_.consume(header, frame);
+    return frame_sender_.consume(header, frame);
   }
-  if (group.failure) return outlet_.consume(header, frame);
+  if (group.failure) return frame_sender_.consume(header, frame);
   if (is_message_frame(header.kind)) return on_message_frame(group, header, frame);
   if (header.sequence >= group.next_sequence) {
     return keep(group.stored, group.stored.size() / static_cast<std::size_t>(group.world()), header, frame);
   }
   if (header.kind == FrameKind::fingerprint) {
     on_fingerprint(group, header, frame.peer, frame.payload());
-    return outlet_.consume(header, frame);
+    return frame_sender_.consume(header, frame);
   }
   on_operation_frame(group, header, frame);
 }
@@ -292,7 +294,7 @@ void Engine::on_operation_frame(Group& group, const FrameHeader& header, const R
   const bool differs = operation != nullptr ? operation->fingerprint() != header.fingerprint
                                             : past != nullptr && past->fingerprint != header.fingerprint;
   if (differs) begin_mismatch(group, header.sequence);
-  if (differs || operation == nullptr) return outlet_.consume(header, frame);
+  if (differs || operation == nullptr) return frame_sender_.consume(header, frame);
   deliver(*operation, group.index_of[static_cast<std::size_t>(frame.peer)], header, frame);
 }
 
@@ -321,7 +323,7 @@ void Engine::deliver(Operation& operation, int member, const FrameHeader& header
   } else {
     status =
         header.kind == FrameKind::request ? operation.on_request(member, header) : operation.on_grant(member, header);
-    outlet_.consume(header, frame);
+    frame_sender_.consume(header, frame);
   }
   if (status.ok()) return;
   set_failure(*group(operation.group().id), failure_of(operation, status.error().kind, status.error().message), true);
@@ -357,13 +359,13 @@ bool Engine::progress() {
 
 bool Engine::move() {
   now_ = clock_.now();
-  outlet_.set_now(now_);
+  frame_sender_.set_now(now_);
   if (has_unstarted_) start_operations();
   bool moved = transport_.progress();
   moved |= receive_frames();
   moved |= look_for_losses();
   moved |= advance_operations();
-  moved |= outlet_.send_reports();
+  moved |= frame_sender_.send_reports();
   if (!has_no_notes()) moved |= send_notes();
   check_timers();
   sweep_failed_groups();
@@ -415,15 +417,15 @@ bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
 
 // Lets those begin that waited for it.
 void Engine::end_turn(const Operation& ended) {
-  const std::uint64_t bytes = ended.turn_bytes();
+  const std::uint64_t bytes = ended.admission_bytes();
   if (bytes == 0) return;
-  Turns& turns = group(ended.group().id)->turns;
+  AdmissionControl& turns = group(ended.group().id)->admission;
   turns.end(bytes);
   if (!turns.any_waits()) return;
   for (const auto& operation : operations_) {
     if (operation == nullptr || &operation->group() != &ended.group() || !operation->waits_for_turn()) continue;
-    if (!turns.begin_next(operation->turn_bytes())) return;
-    operation->wait_for_turn(false);
+    if (!turns.begin_next(operation->admission_bytes())) return;
+    operation->defer(false);
   }
 }
 
@@ -516,11 +518,11 @@ void Engine::queue_note(int peer, FrameHeader header, std::span<const char> text
 
 bool Engine::send_notes() {
   const std::size_t before = notes_.size();
-  std::erase_if(notes_, [this](const Note& note) {
+  std::erase_if(notes_, [this](const ControlFrame& note) {
     const PeerState& peer = peers_[static_cast<std::size_t>(note.peer)];
     const bool is_last = note.header.kind == FrameKind::given_up;
     if (peer.gone || (peer.lost && !is_last)) return true;
-    if (!outlet_.send_control(note.peer, note.header, note.payload)) return false;
+    if (!frame_sender_.send_control(note.peer, note.header, note.payload)) return false;
     if (is_last) transport_.disconnect(note.peer);
     return true;
   });
@@ -532,7 +534,8 @@ bool Engine::send_goodbyes() {
   const int before = goodbyes_due_;
   for (int peer = 0; goodbyes_due_ > 0 && peer < options_.world; ++peer) {
     PeerState& state = peers_[static_cast<std::size_t>(peer)];
-    if (!state.is_owed_goodbye || !(state.lost || outlet_.send_control(peer, {.kind = FrameKind::goodbye}))) continue;
+    if (!state.is_owed_goodbye || !(state.lost || frame_sender_.send_control(peer, {.kind = FrameKind::goodbye})))
+      continue;
     state.is_owed_goodbye = false;
     --goodbyes_due_;
   }

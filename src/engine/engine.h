@@ -28,9 +28,9 @@
 #include "engine/compute/buffer_pool.h"
 #include "engine/ended_works.h"
 #include "engine/failure/mismatch.h"
+#include "engine/frame_sender.h"
 #include "engine/group.h"
 #include "engine/operation.h"
-#include "engine/outlet.h"
 #include "engine/retired_operations.h"
 #include "qccl/status.h"
 #include "transport/transport.h"
@@ -123,7 +123,7 @@ class Engine : private PayloadPlacement {
   // Adds groups and calls in flight.
   void report(RankStatus& status) const;
 
-  Outlet& outlet() { return outlet_; }
+  FrameSender& frame_sender() { return frame_sender_; }
   const EngineOptions& options() const { return options_; }
 
  private:
@@ -136,7 +136,7 @@ class Engine : private PayloadPlacement {
     std::string what;  // became of it, where it is lost: "was lost: end of file"
   };
   // A control frame that could not be sent yet.
-  struct Note {
+  struct ControlFrame {
     int peer;
     wire::FrameHeader header;
     std::vector<std::byte> payload;
@@ -243,7 +243,7 @@ class Engine : private PayloadPlacement {
   const Clock& clock_;
   std::vector<Transport::PeerLoss> losses_;  // seen in the last round
   EngineOptions options_;
-  Outlet outlet_;
+  FrameSender frame_sender_;
   BufferPool pool_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Group>> groups_;
   ClosedGroups closed_groups_;                          // whose late frames belong to nobody
@@ -252,9 +252,9 @@ class Engine : private PayloadPlacement {
   std::vector<StoredFrame> due_;  // by replay_stored()
   std::vector<PeerState> peers_;
   EndedWorks ended_;
-  std::vector<Note> notes_;
+  std::vector<ControlFrame> notes_;
   int goodbyes_due_ = 0;
-  std::optional<ReceivedFrame> held_back_;  // that there was no memory to keep
+  std::optional<ReceivedFrame> recorded_;  // that there was no memory to keep
   // Made while there is memory.
   internal::SharedFailure no_memory_;
   internal::SharedFailure closed_;

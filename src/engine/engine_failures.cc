@@ -229,9 +229,9 @@ void Engine::send_heartbeats() {
   for (int peer = 0; peer < options_.world; ++peer) {
     const PeerState& state = peers_[static_cast<std::size_t>(peer)];
     if (peer == options_.rank || state.lost || state.departed) continue;
-    if (now_ - outlet_.last_sent(peer) < options_.heartbeat_interval) continue;
+    if (now_ - frame_sender_.last_sent(peer) < options_.heartbeat_interval) continue;
     // Best effort: a peer that takes nothing is found by its own silence.
-    static_cast<void>(outlet_.send_control(peer, {.kind = FrameKind::heartbeat}));
+    static_cast<void>(frame_sender_.send_control(peer, {.kind = FrameKind::heartbeat}));
   }
 }
 
@@ -272,7 +272,7 @@ Mismatch* Engine::begin_mismatch(Group& group, std::uint64_t sequence) {
   mismatch.ranks = group.ranks;
   mismatch.notes.resize(group.ranks.size());
   const std::string description = own->call->describe().substr(0, kMaxDescriptionBytes);
-  mismatch.notes[static_cast<std::size_t>(group.rank)] = CallNote{own->fingerprint, description};
+  mismatch.notes[static_cast<std::size_t>(group.rank)] = CallReport{own->fingerprint, description};
   FrameHeader header{.kind = FrameKind::fingerprint, .group = group.id, .sequence = sequence};
   header.fingerprint = own->fingerprint;
   for (const int rank : group.ranks) {
@@ -286,7 +286,8 @@ void Engine::on_fingerprint(Group& group, const FrameHeader& header, int peer, C
   Mismatch* mismatch = begin_mismatch(group, header.sequence);
   if (mismatch == nullptr) return;
   const auto member = static_cast<std::size_t>(group.index_of[static_cast<std::size_t>(peer)]);
-  mismatch->notes[member] = CallNote{header.fingerprint, std::string(as_text(payload).substr(0, kMaxDescriptionBytes))};
+  mismatch->notes[member] =
+      CallReport{header.fingerprint, std::string(as_text(payload).substr(0, kMaxDescriptionBytes))};
 }
 
 void Engine::check_mismatches() {
@@ -296,7 +297,7 @@ void Engine::check_mismatches() {
     const std::string what = fmt::format(
         "operation #{} differs between ranks: {}. Every rank must make the same calls of a group in the same order",
         mismatch.sequence, mismatch.explain());
-    ErrorInfo failure = group_error(*owner, ErrorKind::misuse, mismatch.odd_rank(), what);
+    ErrorInfo failure = group_error(*owner, ErrorKind::misuse, mismatch.minority_rank(), what);
     failure.sequence = mismatch.sequence;
     set_failure(*owner, std::move(failure), true);
   }

@@ -64,7 +64,7 @@ void Engine::close_group(std::uint64_t id) {
   if (closing->failure == nullptr) closing->failure = closed_;
   sweep_needed_ = true;
   sweep_failed_groups();
-  if (Board* board = transport_.board()) board->close(id);
+  if (ExchangeCells* board = transport_.board()) board->close(id);
   std::erase_if(mismatches_, [id](const Mismatch& mismatch) { return mismatch.group == id; });
   retired_.forget(*closing);
   groups_.erase(id);
@@ -72,7 +72,7 @@ void Engine::close_group(std::uint64_t id) {
 }
 
 bool Engine::prepare_board(std::uint64_t id) {
-  Board* board = transport_.board();
+  ExchangeCells* board = transport_.board();
   return board != nullptr && group(id) != nullptr && board->open(id);
 }
 
@@ -80,7 +80,7 @@ void Engine::use_board(std::uint64_t id, bool use) {
   Group* target = group(id);
   if (target == nullptr) return;
   target->has_board = use;
-  if (Board* board = transport_.board(); board != nullptr && !use) board->close(id);
+  if (ExchangeCells* board = transport_.board(); board != nullptr && !use) board->close(id);
 }
 
 bool Engine::has_board(std::uint64_t id) const {

@@ -77,10 +77,10 @@ void Engine::begin_log(Operation& operation) {
 Result<bool> Engine::advance_logged(Operation& operation) {
   LogNotes& notes = operation.log_notes();
   const TimePoint before = notes.times.started_ns == 0 ? clock_.now() : TimePoint{};
-  const TrafficCounters sent = outlet_.counters();
+  const TrafficCounters sent = frame_sender_.counters();
   auto advanced = operation.advance();
-  notes.wire_bytes += outlet_.counters().bytes() - sent.bytes();
-  notes.payload_bytes += outlet_.counters().data_bytes() - sent.data_bytes();
+  notes.wire_bytes += frame_sender_.counters().bytes() - sent.bytes();
+  notes.payload_bytes += frame_sender_.counters().data_bytes() - sent.data_bytes();
   if (notes.times.started_ns == 0 && advanced.ok() && *advanced) notes.times.started_ns = nanoseconds(before);
   return advanced;
 }

@@ -11,7 +11,7 @@ namespace qccl::engine {
 
 // The group can't go on: what the operation did, or a frame, was lost half way.
 void Engine::run_out(Group& group, const Operation* operation) {
-  outlet_.abandon();
+  frame_sender_.abandon();
   sweep_needed_ = true;
   if (group.failure) return;
   group.failure = memory_failure(group, operation);

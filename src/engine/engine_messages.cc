@@ -10,7 +10,7 @@ using wire::FrameHeader;
 using wire::FrameKind;
 
 Mailbox& Engine::mailbox(Group& group) {
-  if (group.mailbox == nullptr) group.mailbox = std::make_unique<Mailbox>(group, outlet_);
+  if (group.mailbox == nullptr) group.mailbox = std::make_unique<Mailbox>(group, frame_sender_);
   return *group.mailbox;
 }
 
@@ -22,14 +22,14 @@ void Engine::post_message(Group& group, Post&& post) {
   if (post.message->incoming) {
     auto receive = reuse_or_make<RecvOperation>(
         group, post, [&](RecvOperation& retired) { retired.restart(number, std::move(post), now_); },
-        [&] { return std::make_unique<RecvOperation>(group, number, std::move(post), now_, outlet_, pool_); });
+        [&] { return std::make_unique<RecvOperation>(group, number, std::move(post), now_, frame_sender_, pool_); });
     matched = box.look_for_arrival(*receive);
     operations_.push_back(std::move(receive));
   } else {
     operations_.push_back(reuse_or_make<SendOperation>(
         group, post, [&](SendOperation& retired) { retired.restart(number, std::move(post), now_); },
         [&] {
-          return std::make_unique<SendOperation>(group, number, std::move(post), now_, outlet_, pool_,
+          return std::make_unique<SendOperation>(group, number, std::move(post), now_, frame_sender_, pool_,
                                                  options_.slice_bytes);
         }));
   }
@@ -54,7 +54,7 @@ void Engine::on_message_frame(Group& group, const FrameHeader& header, const Rec
                              ? static_cast<Operation*>(box.receiver(member, header.sequence))
                              : box.sender(member, header.sequence);
   if (operation != nullptr) return deliver(*operation, member, header, frame);
-  outlet_.consume(header, frame);
+  frame_sender_.consume(header, frame);
   set_failure(group,
               group_error(group, ErrorKind::corrupt_data, frame.peer,
                           fmt::format("rank {} sent a frame of message {}, which is not under way", frame.peer,

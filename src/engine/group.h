@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/admission_control.h"
 #include "engine/call.h"
-#include "engine/turns.h"
 #include "qccl/error.h"
 #include "transport/transport.h"
 #include "wire/frame.h"
@@ -87,7 +87,7 @@ struct Group {
   bool has_board = false;
   PooledVector<int> hosts;           // by group rank
   std::unique_ptr<Mailbox> mailbox;  // from the first message on
-  Turns turns;
+  AdmissionControl admission;
 
   int world() const { return static_cast<int>(ranks.size()); }
   int world_rank(int member) const { return ranks[static_cast<std::size_t>(member)]; }

@@ -13,8 +13,8 @@
 #include "engine/call.h"
 #include "engine/compute/buffer_pool.h"
 #include "engine/compute/lane_math.h"
+#include "engine/frame_sender.h"
 #include "engine/group.h"
-#include "engine/outlet.h"
 #include "plan/plan.h"
 
 namespace qccl::engine {
@@ -39,13 +39,14 @@ struct LogNotes {
 
 class Operation {
  public:
-  Operation(const Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet, BufferPool& pool)
+  Operation(const Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, FrameSender& frame_sender,
+            BufferPool& pool)
       : group_(group),
         sequence_(sequence),
         fingerprint_(post.call.fingerprint()),
         post_(std::move(post)),
         deadline_(saturating_add(posted, post_.timeout)),
-        outlet_(outlet),
+        frame_sender_(frame_sender),
         pool_(pool) {}
   virtual ~Operation() = default;
 
@@ -101,10 +102,10 @@ class Operation {
   const std::shared_ptr<internal::WorkState>& work() const { return post_.work; }
   const Post& posted() const { return post_; }
   // It counts for so much where long collectives take turns; 0: it takes none.
-  std::uint64_t turn_bytes() const;
+  std::uint64_t admission_bytes() const;
   // Posted and not begun: not to be advanced.
   bool waits_for_turn() const { return waits_for_turn_; }
-  void wait_for_turn(bool waits) { waits_for_turn_ = waits; }
+  void defer(bool waits) { waits_for_turn_ = waits; }
   LogNotes& log_notes() { return log_notes_; }
   // What the data sent so far would have been uncompressed.
   std::uint64_t plain_bytes() const { return plain_bytes_; }
@@ -126,7 +127,7 @@ class Operation {
   std::uint64_t fingerprint_;
   Post post_;
   TimePoint deadline_;
-  Outlet& outlet_;
+  FrameSender& frame_sender_;
   BufferPool& pool_;
 
  private:
@@ -135,12 +136,12 @@ class Operation {
   bool waits_for_turn_ = false;
 };
 
-inline std::uint64_t Operation::turn_bytes() const {
+inline std::uint64_t Operation::admission_bytes() const {
   if (is_message() || is_on_board()) return 0;
   const std::uint64_t elements = std::max(input_elements(call(), group_.world(), group_.rank),
                                           output_elements(call(), group_.world(), group_.rank));
   const std::uint64_t bytes = elements * element_bytes(call().type);
-  return bytes < Turns::kLongBytes ? 0 : bytes;
+  return bytes < AdmissionControl::kLongBytes ? 0 : bytes;
 }
 
 }  // namespace qccl::engine

@@ -2,20 +2,20 @@
 #include <gtest/gtest.h>
 
 #include "comm/choice/choice.h"
-#include "engine/collective/board_operation.h"
+#include "engine/collective/cell_operation.h"
 #include "engine/collective/plan_operation.h"
 #include "engine/message/mailbox.h"
 
 namespace qccl::engine {
 namespace {
 
-class NoBoard final : public Board {
+class NoBoard final : public ExchangeCells {
  public:
   bool open(std::uint64_t) override { return false; }
   void close(std::uint64_t) override {}
   void publish(std::uint64_t, std::uint64_t, std::uint64_t, ConstBytes) override {}
   void ring(std::uint64_t) override {}
-  std::optional<BoardCell> read(std::uint64_t, int, std::uint64_t) override { return std::nullopt; }
+  std::optional<ExchangeCell> read(std::uint64_t, int, std::uint64_t) override { return std::nullopt; }
 };
 
 // Sends and brings nothing.
@@ -31,7 +31,7 @@ class NoTransport final : public Transport {
   void sleep(TimePoint, const Clock&) override {}
   void wake() override {}
   bool is_local(int) const override { return true; }
-  Board* board() override { return &board_; }
+  ExchangeCells* board() override { return &board_; }
   const char* kind(int) const override { return "none"; }
   bool flushed() const override { return true; }
   void close() override {}
@@ -62,19 +62,19 @@ class UnexpectedFrame : public ::testing::Test {
 
   Group group_;
   NoTransport transport_;
-  Outlet outlet_{transport_, 6, true};
+  FrameSender frame_sender_{transport_, 6, true};
   BufferPool pool_;
   const wire::FrameHeader grant_{.kind = wire::FrameKind::grant, .phase = 7, .chunk = 9};
 };
 
 TEST_F(UnexpectedFrame, of_a_plan_names_the_senders_rank_in_the_world) {
-  PlanOperation operation(group_, 1, post(), {}, outlet_, pool_, {.slice_elements = 1024});
+  PlanOperation operation(group_, 1, post(), {}, frame_sender_, pool_, {.slice_elements = 1024});
   expect_rank_5(operation.on_grant(1, grant_));
   expect_rank_5(operation.on_request(1, grant_));
 }
 
 TEST_F(UnexpectedFrame, of_a_board_operation_names_the_senders_rank_in_the_world) {
-  BoardOperation operation(group_, 1, post(), {}, outlet_, pool_, 1);
+  CellOperation operation(group_, 1, post(), {}, frame_sender_, pool_, 1);
   expect_rank_5(operation.on_grant(1, grant_));
   expect_rank_5(operation.on_request(1, grant_));
 }

@@ -71,8 +71,8 @@ struct WorkState {
   }
 
   // A call that is recorded can't be waited for until it is posted.
-  void set_held_back(bool held_back) { held_back_.store(held_back, std::memory_order_release); }
-  bool held_back() const { return held_back_.load(std::memory_order_acquire); }
+  void set_recorded(bool is_recorded) { recorded_.store(is_recorded, std::memory_order_release); }
+  bool is_recorded() const { return recorded_.load(std::memory_order_acquire); }
 
   // Runs `callback` at the end, or at once if that has come.
   void notify(std::function<void()> callback);
@@ -100,7 +100,7 @@ struct WorkState {
   std::optional<OperationTimes> times_;
   std::mutex mutex_;
   std::vector<std::function<void()>> callbacks_;         // guarded by mutex_
-  std::atomic<bool> held_back_{false};                   // release and acquire: the thread that waits may be another
+  std::atomic<bool> recorded_{false};                    // release and acquire: the thread that waits may be another
   std::shared_ptr<WorkState> whole_;                     // that this is a part of
   std::shared_ptr<std::atomic<std::size_t>> in_flight_;  // relaxed: it is a count, whose waiters are told of ends
   std::size_t parts_left_ = 0;                           // guarded by mutex_, as what follows

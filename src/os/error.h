@@ -1,4 +1,4 @@
-// Turns the operating system's error numbers into failures that say what was tried and why it
+// AdmissionControl the operating system's error numbers into failures that say what was tried and why it
 // did not work. Only src/os knows errno; everyone else sees words and ErrorInfo::os_error.
 #pragma once
 

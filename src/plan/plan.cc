@@ -95,7 +95,7 @@ std::vector<Range> chunks(const Request& request) {
   return chunk_ranges(request.count, count, request.bucket_size);
 }
 
-Role make_role(const Request& request, int rank) {
+RankSchedule schedule_of(const Request& request, int rank) {
   Builder builder(request, rank);
   if (is_empty(request)) {
     build_meeting(builder);
@@ -134,7 +134,7 @@ void Builder::add(int chunk, std::uint64_t input_begin, std::uint64_t output_beg
 void Builder::add_scratch(int chunk, std::uint64_t input_begin, std::vector<Step> steps) {
   if (is_left_out(chunk)) return;
   add(chunk, input_begin, 0, std::move(steps));
-  role_.lanes.back().scratch = true;
+  schedule_.lanes.back().scratch = true;
 }
 
 std::vector<Step> reduce_steps(int rank, int world, std::uint16_t phase, bool quantize_own) {
@@ -167,9 +167,9 @@ const char* to_string(StepKind kind) {
   return "?";
 }
 
-std::string to_string(const Role& role) {
+std::string to_string(const RankSchedule& schedule) {
   std::string text;
-  for (const Lane& lane : role.lanes) {
+  for (const Lane& lane : schedule.lanes) {
     text += fmt::format("chunk {} [{}, {}){}:\n", lane.chunk, lane.output_begin, lane.output_begin + lane.count,
                         lane.scratch ? " in scratch" : "");
     for (const Step& step : lane.steps) {

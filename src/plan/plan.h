@@ -1,13 +1,13 @@
-// A collective as data. A plan says what each rank (role) does; it is parametric in the slice, so
+// A collective as data. A plan says what each rank (schedule) does; it is parametric in the slice, so
 // a plan for 1 GiB is as small as one for 1 KiB.
 //
-// A role is a set of lanes. A lane walks the slices of one chunk in order and runs its steps for
-// each slice in order; lanes of a role run independently, or one after another. Every frame belongs
+// A schedule is a set of lanes. A lane walks the slices of one chunk in order and runs its steps for
+// each slice in order; lanes of a schedule run independently, or one after another. Every frame belongs
 // to a stream: the slices of one chunk from one rank to another in one phase. Whatever arrives
 // first, sums are added in the order of a lane's steps: ranks 0..N-1 in one-shot and
 // scatter-reduce, another order, the same for all ranks, where partial sums travel.
 //
-// Pure functions of the request: every rank builds the same plan and takes its own role.
+// Pure functions of the request: every rank builds the same plan and takes its own schedule.
 #pragma once
 
 #include <cstdint>
@@ -54,10 +54,10 @@ struct Lane {
   std::uint64_t count = 0;
   std::vector<Step> steps;
   bool scratch = false;  // the "output" is memory of the engine's: this rank only passes it on
-  int after = -1;        // begins when that lane of the role has ended
+  int after = -1;        // begins when that lane of the schedule has ended
 };
 
-struct Role {
+struct RankSchedule {
   std::vector<Lane> lanes;
 };
 
@@ -88,7 +88,7 @@ constexpr Algorithm built_for(Algorithm algorithm, bool compressed) {
 
 // What `rank` does. Lanes over empty chunks are left out, except in all_to_all, where only the two
 // ranks know; where the whole call has no elements it is a barrier, whose frames have no payload.
-Role make_role(const Request& request, int rank);
+RankSchedule schedule_of(const Request& request, int rank);
 
 // How many elements the streams of an all_to_all's piece say that it has: less than 2^47, which no memory holds.
 constexpr std::uint64_t length_of_piece(std::uint16_t phase, std::uint32_t chunk) {
@@ -99,7 +99,7 @@ constexpr std::uint64_t length_of_piece(std::uint16_t phase, std::uint32_t chunk
 std::vector<Range> chunks(const Request& request);
 
 // One line a step, for people.
-std::string to_string(const Role& role);
+std::string to_string(const RankSchedule& schedule);
 const char* to_string(StepKind kind);
 
 }  // namespace qccl::plan

@@ -73,7 +73,7 @@ PacedTransport::PacedTransport(std::unique_ptr<Transport> inner, std::uint64_t b
 
 Bytes PacedTransport::reserve(int peer, std::size_t max_bytes, TrafficClass traffic) {
   if (traffic == TrafficClass::data && clock_.now() < balanced_at_) {
-    held_back_ = true;
+    recorded_ = true;
     return {};
   }
   reserved_ = traffic;
@@ -98,12 +98,12 @@ void PacedTransport::charge(std::size_t bytes) {
                  Nanoseconds(static_cast<std::int64_t>(cost / bytes_per_second_));
 }
 
-TimePoint PacedTransport::next_send_time() const { return held_back_ ? balanced_at_ : kForever; }
+TimePoint PacedTransport::next_send_time() const { return recorded_ ? balanced_at_ : kForever; }
 
 // Whoever was held back asks again after the sleep, and is noted again if it must wait on.
 void PacedTransport::sleep(TimePoint deadline, const Clock& clock) {
   inner_->sleep(std::min(deadline, next_send_time()), clock);
-  if (clock_.now() >= balanced_at_) held_back_ = false;
+  if (clock_.now() >= balanced_at_) recorded_ = false;
 }
 
 }  // namespace qccl

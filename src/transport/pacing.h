@@ -39,7 +39,7 @@ class PacedTransport final : public Transport {
   TimePoint next_send_time() const override;
   bool is_local(int peer) const override { return inner_->is_local(peer); }
   // None: it would go around the pacing.
-  Board* board() override { return nullptr; }
+  ExchangeCells* board() override { return nullptr; }
   const char* kind(int peer) const override { return inner_->kind(peer); }
   bool flushed() const override { return inner_->flushed(); }
   void close() override { inner_->close(); }
@@ -54,7 +54,7 @@ class PacedTransport final : public Transport {
   TimePoint balanced_at_;       // when the balance is, or was, zero
   std::uint64_t fraction_ = 0;  // of a nanosecond, in 1 / bytes_per_second_, still to be charged
   TrafficClass reserved_ = TrafficClass::data;
-  bool held_back_ = false;  // a reservation was refused, and nobody has slept until it could go on
+  bool recorded_ = false;  // a reservation was refused, and nobody has slept until it could go on
 };
 
 }  // namespace qccl

@@ -32,17 +32,17 @@ class Sink final : public Transport {
   }
   void wake() override {}
   bool is_local(int) const override { return true; }
-  Board* board() override { return &own_board; }
+  ExchangeCells* board() override { return &own_board; }
   const char* kind(int) const override { return "sink"; }
   bool flushed() const override { return true; }
   void close() override {}
 
-  struct NoBoard final : Board {
+  struct NoBoard final : ExchangeCells {
     bool open(std::uint64_t) override { return false; }
     void close(std::uint64_t) override {}
     void publish(std::uint64_t, std::uint64_t, std::uint64_t, ConstBytes) override {}
     void ring(std::uint64_t) override {}
-    std::optional<BoardCell> read(std::uint64_t, int, std::uint64_t) override { return std::nullopt; }
+    std::optional<ExchangeCell> read(std::uint64_t, int, std::uint64_t) override { return std::nullopt; }
   } own_board;
   bool full = false;
   std::uint64_t sent = 0;

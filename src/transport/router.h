@@ -31,7 +31,7 @@ class Router final : public Transport {
   void wake() override { poller_->wake(); }
   bool is_local(int peer) const override { return endpoint(peer).is_local(peer); }
   // The endpoint's board if one endpoint reaches every peer.
-  Board* board() override { return reaches_all_ != nullptr ? reaches_all_->board() : nullptr; }
+  ExchangeCells* board() override { return reaches_all_ != nullptr ? reaches_all_->board() : nullptr; }
   // Of the endpoint that has one.
   SharedHeap* heap() override;
   const char* kind(int peer) const override { return endpoint(peer).kind(peer); }

@@ -19,12 +19,12 @@ using namespace std::chrono_literals;
 
 const SteadyClock steady;
 
-struct Nothing final : Board {
+struct Nothing final : ExchangeCells {
   bool open(std::uint64_t) override { return true; }
   void close(std::uint64_t) override {}
   void publish(std::uint64_t, std::uint64_t, std::uint64_t, ConstBytes) override {}
   void ring(std::uint64_t) override {}
-  std::optional<BoardCell> read(std::uint64_t, int, std::uint64_t) override { return std::nullopt; }
+  std::optional<ExchangeCell> read(std::uint64_t, int, std::uint64_t) override { return std::nullopt; }
 };
 
 // An endpoint that records what it is asked; its frames and readiness are the test's.
@@ -71,7 +71,7 @@ class Scripted final : public Endpoint {
     ++woken;
   }
   bool is_local(int) const override { return name_[0] == 'l'; }
-  Board* board() override { return &own_board; }
+  ExchangeCells* board() override { return &own_board; }
   const char* kind(int) const override { return name_; }
   bool flushed() const override { return is_flushed; }
   void close() override { closed = true; }

@@ -58,16 +58,16 @@ enum class TrafficClass : std::uint8_t { data, control };
 // A small operation's shared memory (design: the board). Each rank writes its own cell of a
 // group and reads its neighbours'. See engine/board_operation for the protocol.
 inline constexpr std::size_t kBoardPayloadBytes = 8192;
-struct BoardCell {
+struct ExchangeCell {
   std::uint64_t sequence = 0;  // which board operation of the group this is, from 1
   std::uint64_t digest = 0;    // fingerprint of the call
   std::uint32_t payload_bytes = 0;
   const std::byte* payload = nullptr;  // kBoardPayloadBytes of shared memory; another rank wrote it
 };
 
-class Board {
+class ExchangeCells {
  public:
-  virtual ~Board() = default;
+  virtual ~ExchangeCells() = default;
   // Takes a cell of this rank's own for `group`; false if none is free.
   virtual bool open(std::uint64_t group) = 0;
   virtual void close(std::uint64_t group) = 0;
@@ -78,7 +78,7 @@ class Board {
   // else; apart from it, because a fence that follows the stores at once waits until they have reached the others.
   virtual void ring(std::uint64_t group) = 0;
   // What `peer` published for exactly `sequence`; nothing while it has not.
-  virtual std::optional<BoardCell> read(std::uint64_t group, int peer, std::uint64_t sequence) = 0;
+  virtual std::optional<ExchangeCell> read(std::uint64_t group, int peer, std::uint64_t sequence) = 0;
 };
 
 // Memory that ranks of this host map. A handle outlives the transport and may be
@@ -152,7 +152,7 @@ class Transport {
   // True if the peer runs on this host: its frames cross no network and need no payload checksum.
   virtual bool is_local(int peer) const = 0;
   // Null if some rank is not on this host, or this transport has none.
-  virtual Board* board() { return nullptr; }
+  virtual ExchangeCells* board() { return nullptr; }
   // The same.
   virtual SharedHeap* heap() { return nullptr; }
   // "shm", "tcp", "sim" for this peer, for reports.

@@ -12,7 +12,7 @@ namespace qccl {
 namespace {
 
 constexpr CodecSetting kSettings[] = {
-    {.key = "block", .allowed = "16|32|64|128", .usual = 32, .meaning = "elements that share a power of two"},
+    {.key = "block", .allowed = "16|32|64|128", .default_value = 32, .meaning = "elements that share a power of two"},
 };
 
 Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {

@@ -138,20 +138,20 @@ void decode_damaged(const Codec& codec, const Draw& draw, Input& input) {
   decode_anything(codec, values.span.size(), payload);
 }
 
-void check_owed(const Codec& codec, const Draw& draw, std::span<const float> values, ConstBytes bytes,
-                std::span<const float> decoded) {
+void check_residual(const Codec& codec, const Draw& draw, std::span<const float> values, ConstBytes bytes,
+                    std::span<const float> decoded) {
   const float factor = draw.first_element % 8 == 0 ? 1.0f : 3.0f;
   Exact<float> residual(values.size()), expected(values.size());
   std::fill(residual.span.begin(), residual.span.end(), 2.5f);
   std::fill(expected.span.begin(), expected.span.end(), 2.5f);
   Exact<std::byte> room(codec.max_encoded_bytes(values.size()));
-  const auto written = codec.encode_owed(values, room.span, draw, factor, residual.span.data());
+  const auto written = codec.encode_with_residual(values, room.span, draw, factor, residual.span.data());
   if (!written) return;
   require(*written == bytes.size() && std::equal(bytes.begin(), bytes.end(), room.span.begin()),
-          "encode_owed() writes what encode() writes");
+          "encode_with_residual() writes what encode() writes");
   kernels::keep_residual(values.data(), decoded.data(), factor, expected.span.data(), values.size());
   require(std::equal(residual.span.begin(), residual.span.end(), expected.span.begin(), same),
-          "encode_owed() keeps what encode() takes away");
+          "encode_with_residual() keeps what encode() takes away");
 }
 
 void encode_anything(const Codec& codec, const Draw& draw, std::span<const std::uint8_t> bytes) {
@@ -161,7 +161,7 @@ void encode_anything(const Codec& codec, const Draw& draw, std::span<const std::
   Exact<std::byte> payload(bytes_of_it.size());
   std::copy(bytes_of_it.begin(), bytes_of_it.end(), payload.span.begin());
   require(codec.decode(payload.span, decoded.span).ok(), "what was encoded decodes");
-  check_owed(codec, draw, values.span, bytes_of_it, decoded.span);
+  check_residual(codec, draw, values.span, bytes_of_it, decoded.span);
   for (std::size_t begin = 0; begin < values.span.size(); begin += codec.bucket_size()) {
     const std::size_t count = std::min<std::size_t>(codec.bucket_size(), values.span.size() - begin);
     check_bucket(codec, values.span.subspan(begin, count), decoded.span.subspan(begin, count));

@@ -45,7 +45,7 @@ Words words_of_specifications() {
     for (const CodecSetting& setting : entry->settings) {
       words.others.emplace_back(setting.key);
       words.others.emplace_back(setting.allowed.substr(0, setting.allowed.find('|')));
-      words.others.push_back(fmt::format("{}={}", setting.key, write_setting(setting, setting.usual)));
+      words.others.push_back(fmt::format("{}={}", setting.key, write_setting(setting, setting.default_value)));
     }
   }
   return words;

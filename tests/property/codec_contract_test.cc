@@ -61,8 +61,8 @@ class FaultyCodec final : public Codec {
     const std::size_t bytes = right_->encode(values, target, draw);
     return bytes + (fault_ == Fault::too_many_bytes ? 1 : 0);
   }
-  std::optional<std::size_t> encode_owed(std::span<const float> source, Bytes target, const Draw& draw, float factor,
-                                         float* residual) const override {
+  std::optional<std::size_t> encode_with_residual(std::span<const float> source, Bytes target, const Draw& draw,
+                                                  float factor, float* residual) const override {
     if (fault_ == Fault::owes_nothing) return encode(source, target, draw);
     if (fault_ != Fault::owes_other_bytes) return std::nullopt;
     const std::size_t bytes = encode(source, target, draw);

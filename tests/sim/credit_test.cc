@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "engine/collective/plan_operation.h"
-#include "engine/outlet.h"
+#include "engine/frame_sender.h"
 #include "plan/plan.h"
 #include "support/sim_call.h"
 #include "wire/frame.h"
@@ -167,7 +167,7 @@ TEST(Credit, a_budget_used_up_comes_back) {
   }
   world.settle();
   for (const int rank : {0, 1}) {
-    EXPECT_TRUE(world.engine(rank).outlet().eager_room(1 - rank, engine::kEagerBudget / 2)) << "after 12 MiB";
+    EXPECT_TRUE(world.engine(rank).frame_sender().eager_room(1 - rank, engine::kEagerBudget / 2)) << "after 12 MiB";
   }
 }
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <deque>
 
+#include "engine/frame_sender.h"
 #include "engine/message/mailbox.h"
-#include "engine/outlet.h"
 #include "support/elements.h"
 #include "support/sim_world.h"
 
@@ -228,7 +228,7 @@ TEST(UnexpectedMessages, are_bounded_by_the_eager_budget_and_lose_nothing) {
   for (int i = 0; i < kMessages; ++i) ASSERT_TRUE(received[static_cast<std::size_t>(i)]->holds(i)) << i;
   world.settle();
   EXPECT_EQ(world.held_frames(), 0u);
-  EXPECT_TRUE(world.engine(0).outlet().eager_room(1, engine::kEagerBudget / 2)) << "the budget came back";
+  EXPECT_TRUE(world.engine(0).frame_sender().eager_room(1, engine::kEagerBudget / 2)) << "the budget came back";
 }
 
 TEST(UnexpectedMessages, without_data_stop_at_a_limit_and_go_on_when_answered) {

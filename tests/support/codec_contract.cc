@@ -124,22 +124,24 @@ class Contract {
       if (!broken.empty()) return broken;
     }
     std::string broken = check_sum(source.span(), decoded.span());
-    return broken.empty() ? check_owed(values, bytes, decoded.span()) : broken;
+    return broken.empty() ? check_residual(values, bytes, decoded.span()) : broken;
   }
 
   // What error feedback keeps in one go is what it would keep in three.
-  std::string check_owed(const std::vector<float>& values, const Encoded& bytes, std::span<const float> decoded) const {
+  std::string check_residual(const std::vector<float>& values, const Encoded& bytes,
+                             std::span<const float> decoded) const {
     const Exact<float> source{std::span<const float>(values)};
     for (const float factor : {1.0f, 3.0f}) {
       std::vector<float> expected = kernels::finite_families()[0].values(values.size(), 8);
       const Exact<float> residual(std::span<const float>(expected), kShift);
       const Exact<std::byte> target(codec_.max_encoded_bytes(values.size()), 1);
-      const auto written = codec_.encode_owed(source.span(), target.span(), kDraw, factor, residual.span().data());
+      const auto written =
+          codec_.encode_with_residual(source.span(), target.span(), kDraw, factor, residual.span().data());
       if (!written) continue;
       kernels::keep_residual(values.data(), decoded.data(), factor, expected.data(), values.size());
       const bool same_bytes = *written == bytes.size() && std::equal(bytes.begin(), bytes.end(), target.span().begin());
-      if (!same_bytes) return "encode_owed writes other bytes than encode";
-      if (!same_bits(residual.span(), expected)) return "encode_owed keeps another residual";
+      if (!same_bytes) return "encode_with_residual writes other bytes than encode";
+      if (!same_bits(residual.span(), expected)) return "encode_with_residual keeps another residual";
     }
     return {};
   }

@@ -40,7 +40,7 @@ std::string settings_text(const CodecEntry& entry) {
   std::string text;
   for (const CodecSetting& setting : entry.settings) {
     text += fmt::format("{}{}={} ({})", text.empty() ? "" : ", ", setting.key, setting.allowed,
-                        write_setting(setting, setting.usual));
+                        write_setting(setting, setting.default_value));
   }
   return text;
 }
@@ -62,8 +62,8 @@ int show(const Compression& compression) {
   for (std::size_t i = 0; i < entry.settings.size(); ++i) {
     const CodecSetting& setting = entry.settings[i];
     fmt::print("{:<10}{} = {} (allowed: {}; usual: {}): {}\n", i == 0 ? "settings" : "", setting.key,
-               write_setting(setting, compression.settings[i]), setting.allowed, write_setting(setting, setting.usual),
-               setting.meaning);
+               write_setting(setting, compression.settings[i]), setting.allowed,
+               write_setting(setting, setting.default_value), setting.meaning);
   }
   const auto codec = make_codec(compression).take_or_throw();
   if (codec != nullptr) print_size(*codec);

@@ -63,10 +63,10 @@ struct Tally {
   double seconds = 0;
 };
 
-std::uint64_t count_steps(const std::vector<plan::Role>& roles) {
+std::uint64_t count_steps(const std::vector<plan::RankSchedule>& schedules) {
   std::uint64_t steps = 0;
-  for (const plan::Role& role : roles) {
-    for (const plan::Lane& lane : role.lanes) steps += lane.steps.size();
+  for (const plan::RankSchedule& schedule : schedules) {
+    for (const plan::Lane& lane : schedule.lanes) steps += lane.steps.size();
   }
   return steps;
 }
@@ -127,15 +127,15 @@ class PlanCheck {
   Status check(const plan::Requests& requests, Tally& tally) {
     const plan::Request& first = requests[0];
     show_progress(first);
-    std::vector<plan::Role> roles;
+    std::vector<plan::RankSchedule> schedules;
     for (std::size_t rank = 0; rank < requests.size(); ++rank) {
-      roles.push_back(plan::make_role(requests[rank], static_cast<int>(rank)));
+      schedules.push_back(plan::schedule_of(requests[rank], static_cast<int>(rank)));
     }
-    const bool is_planted = options_.planted && plan::plant(*options_.planted, first, roles);
+    const bool is_planted = options_.planted && plan::plant(*options_.planted, first, schedules);
     planted_ += is_planted;
-    const Status status = plan::check(requests, roles);
+    const Status status = plan::check(requests, schedules);
     ++tally.plans;
-    tally.steps += count_steps(roles);
+    tally.steps += count_steps(schedules);
     if (status.ok()) return {};
     return Failure(ErrorKind::invalid_argument,
                    fmt::format("{}{}: {}", describe(first),

@@ -86,7 +86,7 @@ plan::Links PlanLayout::links() const {
   links.cores = cores;
   links.hosts_per_machine = hosts_per_machine;
   const int ranks_per_machine = world * std::min(hosts_per_machine, host_count()) / std::max(1, host_count());
-  if (cores > 0 && ranks_per_machine > cores) links.wire.crowding = plan::kCrowding;
+  if (cores > 0 && ranks_per_machine > cores) links.wire.contention = plan::kContention;
   return links;
 }
 

@@ -105,7 +105,7 @@ int show(const ShowOptions& options) {
   const plan::Request request = request_of(layout, options.collective, chosen, bytes);
   fmt::print("\nslices of {} elements\n", request.slice_elements);
   for (int rank = options.all ? 0 : options.rank; rank < (options.all ? layout.world : options.rank + 1); ++rank) {
-    fmt::print("\nrank {}:\n{}", rank, plan::to_string(plan::make_role(request, rank)));
+    fmt::print("\nrank {}:\n{}", rank, plan::to_string(plan::schedule_of(request, rank)));
   }
   return 0;
 }

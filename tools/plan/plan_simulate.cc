@@ -56,7 +56,7 @@ sim::SimulationOptions simulation_options(const SimulateOptions& options) {
 double frames_of(const plan::Request& request) {
   double frames = 0;
   for (int rank = 0; rank < request.world; ++rank) {
-    for (const plan::Lane& lane : plan::make_role(request, rank).lanes) {
+    for (const plan::Lane& lane : plan::schedule_of(request, rank).lanes) {
       const auto slices =
           static_cast<double>(std::max<std::uint64_t>(1, slice_count(lane.count, request.slice_elements)));
       for (const plan::Step& step : lane.steps) {

@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint16_t kAzureSingleNodePort = 54965;  // those of DeepSpeed, which AzureML's examples use
 constexpr std::uint16_t kAzurePort = 6105;
 constexpr std::uint16_t kSageMakerPort = 7777;  // that of SageMaker's own PyTorch launcher
-constexpr std::uint16_t kUsualPort = 29500;     // PyTorch's
+constexpr std::uint16_t kDefaultPort = 29500;   // PyTorch's
 
 Failure invalid(std::string message) { return Failure(ErrorKind::invalid_argument, std::move(message)); }
 
@@ -198,7 +198,7 @@ Status complete_slurm(const EnvironmentLookup& lookup, Membership& membership) {
   if (membership.local_world == 0) membership.local_world = slurm_local_world(lookup, membership);
   const auto job = lookup("SLURM_JOB_ID");
   const std::string step = first_set(lookup, {"SLURM_STEP_ID", "SLURM_STEPID"}).value_or(Variable{"", "0"}).value;
-  set_place(membership, "", job ? derived_port(fmt::format("slurm {}.{}", *job, step)) : kUsualPort);
+  set_place(membership, "", job ? derived_port(fmt::format("slurm {}.{}", *job, step)) : kDefaultPort);
   if (!membership.master_address.empty()) return {};
   const auto list = first_set(lookup, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"});
   if (!list) return {};

@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "bootstrap/launcher/environment.h"
 #include "bootstrap/meeting/assembly.h"
-#include "bootstrap/store/fields.h"
+#include "bootstrap/store/byte_reader.h"
 #include "bootstrap/store/store_protocol.h"
 
 namespace qccl::bootstrap {
@@ -35,7 +35,7 @@ std::string encode_record(const Record& record) {
 }
 
 Result<Record> decode_record(std::string_view bytes) {
-  FieldReader reader(bytes);
+  ByteReader reader(bytes);
   Record record;
   record.world = reader.integer<std::uint32_t>();
   record.token = reader.integer<std::uint64_t>();
@@ -57,7 +57,7 @@ std::string encode_outcome(const Outcome& outcome) {
 }
 
 Result<Outcome> decode_outcome(std::string_view bytes) {
-  FieldReader reader(bytes);
+  ByteReader reader(bytes);
   Outcome outcome;
   outcome.kind = static_cast<Outcome::Kind>(reader.integer<std::uint8_t>());
   outcome.nonce = reader.integer<std::uint64_t>();

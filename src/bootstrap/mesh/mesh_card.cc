@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "bootstrap/store/fields.h"
+#include "bootstrap/store/byte_reader.h"
 #include "os/net/interfaces.h"
 
 namespace qccl::bootstrap {
@@ -65,7 +65,7 @@ std::string encode_card(const MeshCard& card) {
 }
 
 Result<MeshCard> decode_card(std::string_view bytes) {
-  FieldReader reader(bytes);
+  ByteReader reader(bytes);
   MeshCard card;
   card.wire_version = reader.integer<std::uint32_t>();
   card.transport = static_cast<TransportChoice>(reader.integer<std::uint8_t>());

@@ -1,18 +1,18 @@
 #include "bootstrap/store/store_protocol.h"
 
-#include "bootstrap/store/fields.h"
+#include "bootstrap/store/byte_reader.h"
 
 namespace qccl::bootstrap {
 namespace {
 
-std::vector<std::string> read_keys(FieldReader& reader) {
+std::vector<std::string> read_keys(ByteReader& reader) {
   const auto count = reader.count(kMaxKeysPerQuery);
   std::vector<std::string> keys;
   for (std::uint64_t i = 0; i < count && reader.good(); ++i) keys.push_back(reader.string(kMaxKeyBytes));
   return keys;
 }
 
-bool read_fields(FieldReader& reader, Request& request) {
+bool read_fields(ByteReader& reader, Request& request) {
   switch (request.query) {
     case Query::set:
       request.keys.push_back(reader.string(kMaxKeyBytes));
@@ -55,7 +55,7 @@ void append_request(std::string& target, const Request& request) {
 }
 
 Result<ParsedRequest> parse_request(std::string_view source) {
-  FieldReader reader(source);
+  ByteReader reader(source);
   ParsedRequest parsed;
   const auto query = reader.integer<std::uint8_t>();
   if (reader.incomplete()) return parsed;

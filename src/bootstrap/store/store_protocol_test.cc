@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "bootstrap/store/fields.h"
+#include "bootstrap/store/byte_reader.h"
 
 namespace qccl::bootstrap {
 namespace {

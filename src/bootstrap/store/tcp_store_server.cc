@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 #include "bootstrap/meeting/answer_queue.h"
-#include "bootstrap/store/fields.h"
+#include "bootstrap/store/byte_reader.h"
 #include "bootstrap/store/store_protocol.h"
 #include "bootstrap/store/store_state.h"
 #include "os/fork_list.h"

@@ -4,7 +4,7 @@ namespace qccl {
 namespace {
 
 constexpr CodecSetting kSettings[] = {
-    {.key = "bits", .allowed = "2..8", .usual = 8, .meaning = "of the candidates int and minmax"},
+    {.key = "bits", .allowed = "2..8", .default_value = 8, .meaning = "of the candidates int and minmax"},
 };
 
 std::vector<Compression> candidates(const SettingValues& values) {

@@ -8,12 +8,12 @@ namespace qccl {
 namespace {
 
 constexpr CodecSetting kSettings[] = {
-    {.key = "bits", .allowed = "2..4", .usual = 4, .meaning = "of each coefficient's level"},
+    {.key = "bits", .allowed = "2..4", .default_value = 4, .meaning = "of each coefficient's level"},
     {.key = "scale",
      .allowed = "unbiased|least",
-     .usual = 0,
+     .default_value = 0,
      .meaning = "unbiased: the mean over the random signs is right; least: the least error",
-     .quiet_if_usual = true},
+     .quiet_if_default = true},
 };
 
 Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {

@@ -12,10 +12,10 @@ namespace qccl {
 namespace {
 
 constexpr CodecSetting kSettings[] = {
-    {.key = "bits", .allowed = "2..8", .usual = 8, .meaning = "of each element's integer"},
+    {.key = "bits", .allowed = "2..8", .default_value = 8, .meaning = "of each element's integer"},
     {.key = "block",
      .allowed = "1..65536",
-     .usual = 128,
+     .default_value = 128,
      .meaning = "elements that share one scale; multiples of 32 are fast"},
     kRoundingSetting,
 };

@@ -22,9 +22,9 @@ double ulp(double x) {
 constexpr CodecSetting kSettings[] = {
     {.key = "bits",
      .allowed = "1..32",
-     .usual = 8,
+     .default_value = 8,
      .meaning = "of each element's code; 32: as it is; 9..15 and 17..31: slow, an element at a time"},
-    {.key = "bucket_size", .allowed = "1..65536", .usual = 1024, .meaning = "elements that share one scale"},
+    {.key = "bucket_size", .allowed = "1..65536", .default_value = 1024, .meaning = "elements that share one scale"},
     kRoundingSetting,
 };
 

@@ -10,13 +10,13 @@ namespace {
 constexpr CodecSetting kSettings[] = {
     {.key = "bucket_size",
      .allowed = "1..65536",
-     .usual = 256,
+     .default_value = 256,
      .meaning = "elements that share one scale; multiples of 64 are fast"},
     {.key = "scale",
      .allowed = "mean|norm",
-     .usual = 0,
+     .default_value = 0,
      .meaning = "mean: of |x|, the least error; norm: the root of the mean square, DeepSpeed's",
-     .quiet_if_usual = true},
+     .quiet_if_default = true},
 };
 
 Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
@@ -56,8 +56,8 @@ std::size_t SignCodec::encode(std::span<const float> source, Bytes target, const
   return bytes;
 }
 
-std::optional<std::size_t> SignCodec::encode_owed(std::span<const float> source, Bytes target, const Draw&,
-                                                  float factor, float* residual) const {
+std::optional<std::size_t> SignCodec::encode_with_residual(std::span<const float> source, Bytes target, const Draw&,
+                                                           float factor, float* residual) const {
   const std::size_t bytes = max_encoded_bytes(source.size());
   QCCL_CHECK(target.size() >= bytes);
   kernels::sign_encode_owed(format_, source.data(), source.size(), target.data(), factor, residual);

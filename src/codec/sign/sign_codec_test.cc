@@ -144,7 +144,7 @@ TEST(SignCodec, sent_and_owed_make_up_the_input) {
   const std::vector<float> x = finite_families()[0].values(5001, 16);
   ByteVector bytes(codec.max_encoded_bytes(x.size()));
   std::vector<float> residual(x.size(), 9.0f), sent(x.size());
-  ASSERT_EQ(codec.encode_owed(x, bytes, {}, 1.0f, residual.data()), bytes.size());
+  ASSERT_EQ(codec.encode_with_residual(x, bytes, {}, 1.0f, residual.data()), bytes.size());
   ASSERT_TRUE(codec.decode(bytes, sent).ok());
   for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i], sent[i] + residual[i], 1e-6);
 }

@@ -11,7 +11,10 @@ namespace qccl {
 namespace {
 
 constexpr CodecSetting kSettings[] = {
-    {.key = "density", .allowed = "0.0002..0.5", .usual = 0.01, .meaning = "share of the elements that is sent"},
+    {.key = "density",
+     .allowed = "0.0002..0.5",
+     .default_value = 0.01,
+     .meaning = "share of the elements that is sent"},
     {.key = "values", .allowed = "fp32|int8", .meaning = "type of what is sent"},
 };
 

@@ -8,10 +8,10 @@
 
 namespace qccl::comm {
 
-AlgorithmTable::AlgorithmTable(const Conditions& conditions, const std::vector<int>& hosts)
-    : conditions_(conditions), layout_(conditions.layout(hosts)) {
+AlgorithmTable::AlgorithmTable(const CostEnvironment& cost_environment, const std::vector<int>& hosts)
+    : cost_environment_(cost_environment), layout_(cost_environment.layout(hosts)) {
   const bool several = std::adjacent_find(layout_.begin(), layout_.end(), std::not_equal_to<>()) != layout_.end();
-  conditions_.one_machine &= several;  // what is inside a host is priced as it was measured, there
+  cost_environment_.one_machine &= several;  // what is inside a host is priced as it was measured, there
 }
 
 plan::Question AlgorithmTable::question(const Asked& asked) const {
@@ -20,7 +20,7 @@ plan::Question AlgorithmTable::question(const Asked& asked) const {
                           .elements = asked.elements,
                           .type = asked.type,
                           .compressed = codec != nullptr,
-                          .slice_elements = slice_elements(codec.get(), asked.type, conditions_.slice_bytes)};
+                          .slice_elements = slice_elements(codec.get(), asked.type, cost_environment_.slice_bytes)};
   if (codec == nullptr) return question;
   question.bucket_size = codec->bucket_size();
   question.encoded_bytes = static_cast<double>(codec->max_encoded_bytes(question.slice_elements)) /
@@ -40,13 +40,14 @@ std::uint64_t AlgorithmTable::key(const Asked& asked) {
 Algorithm AlgorithmTable::choose(const Asked& asked) {
   const std::uint64_t place = key(asked);
   if (const auto found = known_.find(place); found != known_.end()) return found->second;
-  const Algorithm chosen = plan::choose(question(asked), layout_, conditions_.links(asked.compression.to_string()));
+  const Algorithm chosen =
+      plan::choose(question(asked), layout_, cost_environment_.links(asked.compression.to_string()));
   known_.emplace(place, chosen);
   return chosen;
 }
 
 plan::Choice AlgorithmTable::explain(const Asked& asked) const {
-  return plan::explain(question(asked), layout_, conditions_.links(asked.compression.to_string()));
+  return plan::explain(question(asked), layout_, cost_environment_.links(asked.compression.to_string()));
 }
 
 }  // namespace qccl::comm

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "comm/choice/conditions.h"
+#include "comm/choice/cost_environment.h"
 #include "plan/cost/choice.h"
 #include "qccl/compression.h"
 #include "qccl/types.h"
@@ -17,7 +17,7 @@ namespace qccl::comm {
 class AlgorithmTable {
  public:
   // `hosts` by group rank.
-  AlgorithmTable(const Conditions& conditions, const std::vector<int>& hosts);
+  AlgorithmTable(const CostEnvironment& cost_environment, const std::vector<int>& hosts);
 
   struct Asked {
     Collective collective;
@@ -32,7 +32,7 @@ class AlgorithmTable {
   plan::Question question(const Asked& asked) const;
   std::uint64_t key(const Asked& asked);
 
-  Conditions conditions_;
+  CostEnvironment cost_environment_;
   const std::vector<int> layout_;
   std::vector<Compression> codecs_;  // that calls have had; part of a key is the place in it
   std::unordered_map<std::uint64_t, Algorithm> known_;

@@ -17,10 +17,10 @@ AlgorithmTable::Asked asked(std::uint64_t elements, const Compression& compressi
   return {Collective::all_reduce, elements, DataType::float32, compression};
 }
 
-Conditions slow_wire() {
-  Conditions conditions;
-  conditions.profile.wire_rate = 125e6;
-  return conditions;
+CostEnvironment slow_wire() {
+  CostEnvironment cost_environment;
+  cost_environment.profile.wire_rate = 125e6;
+  return cost_environment;
 }
 
 TEST(AlgorithmTable, gives_what_the_plan_chooses_and_remembers_it) {
@@ -38,7 +38,7 @@ TEST(AlgorithmTable, gives_what_the_plan_chooses_and_remembers_it) {
 
 // Each rank has a link of its own then, whichever host it is on.
 TEST(AlgorithmTable, of_paced_ranks_knows_no_hosts) {
-  Conditions paced = slow_wire();
+  CostEnvironment paced = slow_wire();
   paced.paced_rate = 12.5e6;
   AlgorithmTable table(paced, kTwoHosts);
   EXPECT_EQ(table.choose(asked(1 << 24)), Algorithm::sra);
@@ -47,30 +47,31 @@ TEST(AlgorithmTable, of_paced_ranks_knows_no_hosts) {
 // A message between containers of one machine takes no longer than over loopback.
 TEST(AlgorithmTable, of_hosts_on_one_machine_takes_more_hops_for_fewer_messages) {
   const std::vector<int> hosts = {0, 1, 2, 3};
-  Conditions conditions;
-  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1)), Algorithm::one_shot);
-  conditions.one_machine = true;
-  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1)), Algorithm::recursive_doubling);
+  CostEnvironment cost_environment;
+  EXPECT_EQ(AlgorithmTable(cost_environment, hosts).choose(asked(1)), Algorithm::one_shot);
+  cost_environment.one_machine = true;
+  EXPECT_EQ(AlgorithmTable(cost_environment, hosts).choose(asked(1)), Algorithm::recursive_doubling);
 }
 
 // What counts there is the work of all, not how long one of them waits.
 TEST(AlgorithmTable, of_hosts_on_one_machine_that_share_cores_sends_fewer_messages_up_to_larger_sizes) {
   const std::vector<int> hosts = {0, 1, 2, 3};
-  Conditions conditions;
-  conditions.one_machine = true;
-  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 13)), Algorithm::sra);
-  conditions.shared_cores = 2;
+  CostEnvironment cost_environment;
+  cost_environment.one_machine = true;
+  EXPECT_EQ(AlgorithmTable(cost_environment, hosts).choose(asked(1 << 13)), Algorithm::sra);
+  cost_environment.shared_cores = 2;
   for (const std::size_t elements : {1, 64, 1 << 10, 1 << 13}) {
-    EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(elements)), Algorithm::recursive_doubling) << elements;
+    EXPECT_EQ(AlgorithmTable(cost_environment, hosts).choose(asked(elements)), Algorithm::recursive_doubling)
+        << elements;
   }
 }
 
 // Its profile holds what was measured with ranks that take turns.
 TEST(AlgorithmTable, of_a_host_chooses_alike_whether_ranks_share_its_cores_or_not) {
   const std::vector<int> hosts = {0, 0, 0, 0};
-  Conditions own;
+  CostEnvironment own;
   own.one_machine = true;
-  Conditions shared = own;
+  CostEnvironment shared = own;
   shared.shared_cores = 2;
   for (std::size_t elements = 1; elements <= 1 << 20; elements *= 2) {
     EXPECT_EQ(AlgorithmTable(shared, hosts).choose(asked(elements)),
@@ -81,33 +82,33 @@ TEST(AlgorithmTable, of_a_host_chooses_alike_whether_ranks_share_its_cores_or_no
 // Its streams come from one peer only.
 TEST(AlgorithmTable, of_ranks_that_share_cores_takes_the_ring_for_long_streams_over_tcp) {
   const std::vector<int> hosts = {0, 0, 0, 0};
-  Conditions conditions;
-  conditions.tcp_inside = true;
-  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 20)), Algorithm::sra);
-  conditions.shared_cores = 2;
-  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 20)), Algorithm::ring);
-  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 15)), Algorithm::sra);
-  conditions.tcp_inside = false;
-  EXPECT_EQ(AlgorithmTable(conditions, hosts).choose(asked(1 << 20)), Algorithm::sra);
+  CostEnvironment cost_environment;
+  cost_environment.tcp_inside = true;
+  EXPECT_EQ(AlgorithmTable(cost_environment, hosts).choose(asked(1 << 20)), Algorithm::sra);
+  cost_environment.shared_cores = 2;
+  EXPECT_EQ(AlgorithmTable(cost_environment, hosts).choose(asked(1 << 20)), Algorithm::ring);
+  EXPECT_EQ(AlgorithmTable(cost_environment, hosts).choose(asked(1 << 15)), Algorithm::sra);
+  cost_environment.tcp_inside = false;
+  EXPECT_EQ(AlgorithmTable(cost_environment, hosts).choose(asked(1 << 20)), Algorithm::sra);
 }
 
-TEST(Conditions, are_read_back_as_they_were_written) {
-  Conditions conditions = slow_wire();
-  conditions.tcp_inside = true;
-  conditions.paced_rate = 12.5e6;
-  conditions.shared_cores = 2;
-  conditions.one_machine = true;
-  const auto back = parse_conditions(to_text(conditions));
+TEST(CostEnvironment, are_read_back_as_they_were_written) {
+  CostEnvironment cost_environment = slow_wire();
+  cost_environment.tcp_inside = true;
+  cost_environment.paced_rate = 12.5e6;
+  cost_environment.shared_cores = 2;
+  cost_environment.one_machine = true;
+  const auto back = parse_cost_environment(to_text(cost_environment));
   ASSERT_TRUE(back.ok());
-  EXPECT_EQ(to_text(back.value()), to_text(conditions));
+  EXPECT_EQ(to_text(back.value()), to_text(cost_environment));
   EXPECT_TRUE(back.value().tcp_inside);
   EXPECT_EQ(back.value().shared_cores, 2);
   EXPECT_TRUE(back.value().one_machine);
   EXPECT_EQ(back.value().links("none").wire_rate, 12.5e6);
 }
 
-TEST(Conditions, that_are_none_are_refused) {
-  const std::string text = to_text(Conditions());
+TEST(CostEnvironment, that_are_none_are_refused) {
+  const std::string text = to_text(CostEnvironment());
   const std::vector<std::string> all = {"",
                                         text.substr(1),
                                         "inside udp" + text.substr(10),
@@ -117,7 +118,7 @@ TEST(Conditions, that_are_none_are_refused) {
                                         "inside shm\npaced 0\nslice 1\ncores -1\nmachines one\n",
                                         "inside shm\npaced"};
   for (const std::string& bad : all) {
-    EXPECT_FALSE(parse_conditions(bad).ok()) << bad;
+    EXPECT_FALSE(parse_cost_environment(bad).ok()) << bad;
   }
 }
 
@@ -126,14 +127,14 @@ class ProfileFile : public ::testing::Test {
   ProfileFile() : path_(std::filesystem::temp_directory_path() / ("qccl-profile-" + std::to_string(::getpid()))) {}
   ~ProfileFile() override { std::filesystem::remove(path_); }
   void write(const std::string& text) const { std::ofstream(path_) << text; }
-  Result<Conditions> read() const {
+  Result<CostEnvironment> read() const {
     Options options;
     options.profile = path_.string();
-    return conditions_of(options);
+    return cost_environment_of(options);
   }
   std::string complaint() const {
-    auto conditions = read();
-    return conditions.ok() ? "" : conditions.error().message;
+    auto cost_environment = read();
+    return cost_environment.ok() ? "" : cost_environment.error().message;
   }
 
   const std::filesystem::path path_;
@@ -141,9 +142,9 @@ class ProfileFile : public ::testing::Test {
 
 TEST_F(ProfileFile, is_read) {
   write("wire.host_Gbps 0.5\n");
-  const auto conditions = read();
-  ASSERT_TRUE(conditions.ok()) << conditions.error().message;
-  EXPECT_NEAR(conditions.value().profile.wire_rate, 62.5e6, 1);
+  const auto cost_environment = read();
+  ASSERT_TRUE(cost_environment.ok()) << cost_environment.error().message;
+  EXPECT_NEAR(cost_environment.value().profile.wire_rate, 62.5e6, 1);
 }
 
 TEST_F(ProfileFile, that_is_missing_wrong_or_too_long_is_an_error_that_names_it) {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "codec/registry.h"
-#include "engine/collective/board_operation.h"
+#include "engine/collective/cell_operation.h"
 #include "plan/plan.h"
 
 namespace qccl::comm {

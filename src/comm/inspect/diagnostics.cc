@@ -91,11 +91,11 @@ void describe_settings(const comm::Settings& settings, Findings& found) {
                  : fmt::format("{} from {} bytes on", settings.compression.to_string(), options.compression_min_bytes));
   if (options.link_rate) found.fact("pacing", *options.link_rate);
   if (options.log_file) found.fact("log", fmt::format("of every operation, to {}<rank>.json", *options.log_file));
-  const auto conditions = comm::conditions_of(options);
-  if (!conditions.ok()) {
-    return found.broken("profile", conditions.error().message, "correct the variable or the file, or unset it");
+  const auto cost_environment = comm::cost_environment_of(options);
+  if (!cost_environment.ok()) {
+    return found.broken("profile", cost_environment.error().message, "correct the variable or the file, or unset it");
   }
-  const plan::Profile& profile = conditions.value().profile;
+  const plan::Profile& profile = cost_environment.value().profile;
   found.fact("profile", fmt::format("{}: measured on {}; links of {:.4g} Gbit/s, {:.3g} us away",
                                     options.profile.value_or("built in"), profile.machine, profile.wire_rate * 8e-9,
                                     profile.wire.latency * 1e6));

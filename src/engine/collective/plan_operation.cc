@@ -44,14 +44,14 @@ plan::Request request_of(const Post& post, int world, std::uint64_t slice_elemen
 
 }  // namespace
 
-PlanOperation::PlanOperation(const Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet,
-                             BufferPool& pool, const PlanOptions& options)
-    : Operation(group, sequence, std::move(post), posted, outlet, pool),
+PlanOperation::PlanOperation(const Group& group, std::uint64_t sequence, Post&& post, TimePoint posted,
+                             FrameSender& frame_sender, BufferPool& pool, const PlanOptions& options)
+    : Operation(group, sequence, std::move(post), posted, frame_sender, pool),
       slice_elements_(options.slice_elements),
       seed_(options.seed),
-      role_(plan::make_role(request_of(post_, group.world(), slice_elements_), group.rank)),
+      schedule_(plan::schedule_of(request_of(post_, group.world(), slice_elements_), group.rank)),
       math_(math_context()),
-      streams_(group, outlet) {
+      streams_(group, frame_sender) {
   build_lanes();
   begin();
 }
@@ -124,10 +124,10 @@ bool PlanOperation::is_eager(std::uint64_t elements, bool raw) const {
 }
 
 void PlanOperation::build_lanes() {
-  lanes_.reserve(role_.lanes.size());
+  lanes_.reserve(schedule_.lanes.size());
   std::vector<char> addressed(static_cast<std::size_t>(group_.world()));
-  for (const plan::Lane& lane : role_.lanes) {
-    LaneRun run;
+  for (const plan::Lane& lane : schedule_.lanes) {
+    LaneProgress run;
     run.lane = &lane;
     run.slices = stream_slices(lane.count);
     for (const Step& step : lane.steps) add_streams(run, step);
@@ -142,7 +142,7 @@ void PlanOperation::build_lanes() {
   streams_.complete(std::move(addressed));
 }
 
-void PlanOperation::add_streams(LaneRun& run, const Step& step) {
+void PlanOperation::add_streams(LaneProgress& run, const Step& step) {
   const plan::Lane& lane = *run.lane;
   run.streams.push_back(sends(step.kind) ? streams_.outbound_count() : streams_.inbound_count());
   if (step.kind == StepKind::local_reduce || step.kind == StepKind::recv_reduce) ++run.reduced_parts;
@@ -203,7 +203,7 @@ Status PlanOperation::on_data(int peer, const wire::FrameHeader& header, const R
 std::byte* PlanOperation::place(int peer, const FrameHeader& header) {
   const auto coming = streams_.coming(peer, header);
   if (!coming || post_.size_only || post_.output == nullptr) return nullptr;
-  const LaneRun& run = lanes_[coming->lane];
+  const LaneProgress& run = lanes_[coming->lane];
   if (run.lane->scratch || run.slice == run.slices || !may_begin(run)) return nullptr;
   const bool is_first = run.lane->steps.front().kind == StepKind::recv_copy;
   const std::size_t at = is_first ? 0 : run.step;
@@ -233,7 +233,7 @@ Status PlanOperation::wake(std::optional<std::size_t> lane, int peer, const wire
 
 void PlanOperation::drop_frames() {
   streams_.drop_frames();
-  for (LaneRun& run : lanes_) {
+  for (LaneProgress& run : lanes_) {
     streams_.release(run.current);
     streams_.release(run.pending);
     streams_.release(run.received);
@@ -244,7 +244,7 @@ void PlanOperation::drop_frames() {
 
 // What can be sent from where it lies: data as it is, what is encoded already, or is so once for several uses; empty:
 // write_payload() makes it.
-ConstBytes PlanOperation::ready_payload(LaneRun& run, const Step& step) {
+ConstBytes PlanOperation::ready_payload(LaneProgress& run, const Step& step) {
   if (post_.size_only) return {};
   if (step.kind == StepKind::forward) return run.received.payload;
   if (is_raw(step)) {
@@ -259,7 +259,7 @@ ConstBytes PlanOperation::ready_payload(LaneRun& run, const Step& step) {
   return run.math.encode_once(math_, input_slice(run), slice_length(run));
 }
 
-std::size_t PlanOperation::write_payload(LaneRun& run, const Step& step, Bytes payload) {
+std::size_t PlanOperation::write_payload(LaneProgress& run, const Step& step, Bytes payload) {
   if (post_.size_only) {
     if (run.served == 0) note_work(run);  // encoded once for all peers
     return payload.size();
@@ -271,15 +271,15 @@ std::size_t PlanOperation::write_payload(LaneRun& run, const Step& step, Bytes p
 }
 
 // Sends the lane's current slice.
-PlanOperation::Outcome PlanOperation::send_slice(LaneRun& run, const Step& step, std::size_t stream) {
+PlanOperation::Outcome PlanOperation::send_slice(LaneProgress& run, const Step& step, std::size_t stream) {
   const int peer = step.peers[run.served];
   const bool says_only = step.kind != StepKind::send_sum && is_mapped(step, peer);
   const ConstBytes ready = says_only ? ConstBytes() : ready_payload(run, step);
   const bool is_ready = says_only || ready.data() != nullptr;
   const std::size_t limit = is_ready ? ready.size() : payload_limit(slice_length(run), step.raw);
-  const Streams::Leave leave = streams_.may_send(stream, limit);
-  if (leave == Streams::Leave::awaited) return Outcome::waits;
-  if (leave == Streams::Leave::none) return Outcome::no_room;
+  const Streams::SendPermission leave = streams_.may_send(stream, limit);
+  if (leave == Streams::SendPermission::awaited) return Outcome::waits;
+  if (leave == Streams::SendPermission::none) return Outcome::no_room;
   const Bytes payload = streams_.begin_slice(stream, limit);
   if (payload.data() == nullptr) return Outcome::no_room;
   if (says_only && step.kind != StepKind::send_input) {
@@ -287,12 +287,12 @@ PlanOperation::Outcome PlanOperation::send_slice(LaneRun& run, const Step& step,
                   slice_length(run) * math_.element_size());
   }
   const std::size_t bytes = is_ready ? ready.size() : write_payload(run, step, payload);
-  streams_.finish_slice(stream, is_ready ? ready : payload.first(bytes), leave == Streams::Leave::eager);
+  streams_.finish_slice(stream, is_ready ? ready : payload.first(bytes), leave == Streams::SendPermission::eager);
   note_sent(slice_length(run) * math_.element_size());
   return Outcome::done;
 }
 
-PlanOperation::Outcome PlanOperation::send(LaneRun& run, const Step& step) {
+PlanOperation::Outcome PlanOperation::send(LaneProgress& run, const Step& step) {
   const std::size_t first = run.streams[run.step];
   for (; run.served < step.peers.size(); ++run.served) {
     const Outcome outcome = send_slice(run, step, first + run.served);
@@ -311,13 +311,13 @@ bool PlanOperation::is_mapped(const Step& step, int peer) const {
 }
 
 // Of the peer's buffer, from element `begin` of the lane's chunk on.
-std::byte* PlanOperation::mapped_slice(const LaneRun& run, int peer, std::uint64_t begin) const {
+std::byte* PlanOperation::mapped_slice(const LaneProgress& run, int peer, std::uint64_t begin) const {
   return post_.region->of_member[static_cast<std::size_t>(peer)].get() + post_.call.region_offset +
          slice_offset(begin, run.slice);
 }
 
 // An empty one of a neighbour's: its input where it lies, or its result, which it has written here.
-ConstBytes PlanOperation::payload_of(LaneRun& run, const Step& step, const HeldSlice& held) {
+ConstBytes PlanOperation::payload_of(LaneProgress& run, const Step& step, const HeldSlice& held) {
   const int peer = step.peers[0];
   if (!held.payload.empty() || !is_mapped(step, peer)) return held.payload;
   const std::size_t bytes = slice_length(run) * math_.element_size();
@@ -330,29 +330,31 @@ std::size_t PlanOperation::slice_offset(std::uint64_t begin, std::uint64_t slice
   return static_cast<std::size_t>(begin + slice * slice_elements_) * math_.element_size();
 }
 
-std::size_t PlanOperation::slice_length(const LaneRun& run) const { return slice_length(run.lane->count, run.slice); }
+std::size_t PlanOperation::slice_length(const LaneProgress& run) const {
+  return slice_length(run.lane->count, run.slice);
+}
 
-const std::byte* PlanOperation::input_slice(LaneRun& run) {
+const std::byte* PlanOperation::input_slice(LaneProgress& run) {
   if (post_.input == nullptr) return nullptr;
   const std::byte* at = post_.input + slice_offset(run.lane->input_begin, run.slice);
   return run.math.own_input(math_, at, slice_length(run));
 }
 
-std::byte* PlanOperation::output_slice(LaneRun& run) {
+std::byte* PlanOperation::output_slice(LaneProgress& run) {
   if (run.lane->scratch) return run.finishes ? run.math.scratch(math_) : nullptr;
   return post_.output == nullptr ? nullptr : output_slice(run, run.slice);
 }
 
-std::byte* PlanOperation::output_slice(const LaneRun& run, std::uint64_t slice) const {
+std::byte* PlanOperation::output_slice(const LaneProgress& run, std::uint64_t slice) const {
   return post_.output + slice_offset(run.lane->output_begin, slice);
 }
 
-bool PlanOperation::is_requantized(const LaneRun& run) const {
+bool PlanOperation::is_requantized(const LaneProgress& run) const {
   const Step& last = run.lane->steps.back();
   return math_.codec != nullptr && last.kind == StepKind::send_result && !last.raw;
 }
 
-Result<PlanOperation::Outcome> PlanOperation::local_reduce(LaneRun& run, const Step& step) {
+Result<PlanOperation::Outcome> PlanOperation::local_reduce(LaneProgress& run, const Step& step) {
   if (step.quantized && math_.codec != nullptr) {
     QCCL_TRY(run.math.add_quantized_input(math_, input_slice(run), slice_length(run)));
   } else {
@@ -362,7 +364,7 @@ Result<PlanOperation::Outcome> PlanOperation::local_reduce(LaneRun& run, const S
   return Outcome::done;
 }
 
-Result<PlanOperation::Outcome> PlanOperation::recv_reduce(LaneRun& run, const Step& step) {
+Result<PlanOperation::Outcome> PlanOperation::recv_reduce(LaneProgress& run, const Step& step) {
   const std::size_t from = run.streams[run.step];
   if (!streams_.has_slice(from)) return Outcome::waits;
   HeldSlice& held = run.current;
@@ -379,7 +381,7 @@ Result<PlanOperation::Outcome> PlanOperation::recv_reduce(LaneRun& run, const St
   return Outcome::done;
 }
 
-Result<PlanOperation::Outcome> PlanOperation::recv_copy(LaneRun& run, const Step& step) {
+Result<PlanOperation::Outcome> PlanOperation::recv_copy(LaneProgress& run, const Step& step) {
   const std::size_t from = run.streams[run.step];
   if (!streams_.has_slice(from)) return Outcome::waits;
   HeldSlice& held = run.current;
@@ -399,13 +401,13 @@ Result<PlanOperation::Outcome> PlanOperation::recv_copy(LaneRun& run, const Step
   return Outcome::done;
 }
 
-Status PlanOperation::finish_slice(LaneRun& run) {
+Status PlanOperation::finish_slice(LaneProgress& run) {
   const bool requantizes = is_requantized(run);
   std::byte* output = requantizes && run.lane->scratch ? nullptr : output_slice(run);
   return run.math.finish(math_, output, slice_length(run), requantizes);
 }
 
-Status PlanOperation::local_copy(LaneRun& run, const Step& step) {
+Status PlanOperation::local_copy(LaneProgress& run, const Step& step) {
   const std::size_t elements = slice_length(run);
   if (step.quantized && math_.codec != nullptr && !math_.codec->is_exact()) {
     return run.math.decode(math_, run.math.encode_once(math_, input_slice(run), elements), output_slice(run), elements);
@@ -415,12 +417,12 @@ Status PlanOperation::local_copy(LaneRun& run, const Step& step) {
   return {};
 }
 
-void PlanOperation::note_work(const LaneRun& run) {
+void PlanOperation::note_work(const LaneProgress& run) {
   if (post_.meter == nullptr) return;
   post_.meter->add(plan::work_of(*run.lane, run.step, math_.codec != nullptr), slice_length(run));
 }
 
-PlanOperation::Outcome PlanOperation::take_size_only(LaneRun& run, const Step& step) {
+PlanOperation::Outcome PlanOperation::take_size_only(LaneProgress& run, const Step& step) {
   if (sends(step.kind)) return send(run, step);
   if (receives(step.kind)) {
     const std::size_t from = run.streams[run.step];
@@ -432,7 +434,7 @@ PlanOperation::Outcome PlanOperation::take_size_only(LaneRun& run, const Step& s
   return Outcome::done;
 }
 
-Result<PlanOperation::Outcome> PlanOperation::take(LaneRun& run, const Step& step) {
+Result<PlanOperation::Outcome> PlanOperation::take(LaneProgress& run, const Step& step) {
   if (post_.size_only) return take_size_only(run, step);
   switch (step.kind) {
     case StepKind::send_input:
@@ -449,11 +451,11 @@ Result<PlanOperation::Outcome> PlanOperation::take(LaneRun& run, const Step& ste
 }
 
 // In the sum of several ranks' tensors an element has the place that it has in each of them.
-void PlanOperation::begin_slice(LaneRun& run) {
+void PlanOperation::begin_slice(LaneProgress& run) {
   run.math.begin(run.reduced_parts, run.lane->input_begin + run.slice * slice_elements_);
 }
 
-void PlanOperation::end_slice(LaneRun& run) {
+void PlanOperation::end_slice(LaneProgress& run) {
   run.step = 0;
   ++run.slice;
   begin_slice(run);
@@ -463,15 +465,15 @@ void PlanOperation::end_slice(LaneRun& run) {
   for (const std::size_t follower : run.followers) awake_.insert(follower);
 }
 
-bool PlanOperation::may_begin(const LaneRun& run) const {
+bool PlanOperation::may_begin(const LaneProgress& run) const {
   if (run.lane->after < 0) return true;
-  const LaneRun& before = lanes_[static_cast<std::size_t>(run.lane->after)];
+  const LaneProgress& before = lanes_[static_cast<std::size_t>(run.lane->after)];
   return before.slice == before.slices;
 }
 
 // Runs steps until one can't be done or a slice is complete.
 Result<PlanOperation::Advance> PlanOperation::advance_lane(std::size_t lane) {
-  LaneRun& run = lanes_[lane];
+  LaneProgress& run = lanes_[lane];
   Advance result;
   awake_.erase(lane);
   while (run.slice < run.slices && may_begin(run)) {

@@ -1,4 +1,4 @@
-// An operation that executes a plan: runs the lanes of its role slice by slice.
+// An operation that executes a plan: runs the lanes of its schedule slice by slice.
 //
 // A lane is looked at when something came that it may wait for: a frame or a grant on one of its streams, or the end of
 // the lane that it follows. Of those that found no room in the transport, the first of each peer looks every time.
@@ -21,7 +21,7 @@ struct PlanOptions {
 
 class PlanOperation final : public Operation {
  public:
-  PlanOperation(const Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet,
+  PlanOperation(const Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, FrameSender& frame_sender,
                 BufferPool& pool, const PlanOptions& options);
   ~PlanOperation() override;
 
@@ -43,7 +43,7 @@ class PlanOperation final : public Operation {
   void drop_frames() override;
 
  private:
-  struct LaneRun {
+  struct LaneProgress {
     const plan::Lane* lane;
     std::vector<std::size_t> streams;    // per step: index of its (first) stream
     std::vector<std::size_t> followers;  // lanes that begin when this one has ended
@@ -69,7 +69,7 @@ class PlanOperation final : public Operation {
   void end_feedback();
   void build_lanes();
   void begin();
-  void add_streams(LaneRun& run, const plan::Step& step);
+  void add_streams(LaneProgress& run, const plan::Step& step);
   std::uint64_t stream_slices(std::uint64_t elements) const;
   std::size_t payload_limit(std::uint64_t elements, bool raw) const;
   bool is_eager(std::uint64_t elements, bool raw) const;
@@ -78,24 +78,24 @@ class PlanOperation final : public Operation {
 
   Result<Advance> advance_lane(std::size_t lane);
   Result<bool> advance_starved();
-  void begin_slice(LaneRun& run);
-  void end_slice(LaneRun& run);
-  Result<Outcome> take(LaneRun& run, const plan::Step& step);
-  void note_work(const LaneRun& run);
-  Outcome take_size_only(LaneRun& run, const plan::Step& step);
-  bool may_begin(const LaneRun& run) const;
-  Outcome send(LaneRun& run, const plan::Step& step);
-  Outcome send_slice(LaneRun& run, const plan::Step& step, std::size_t stream);
-  ConstBytes ready_payload(LaneRun& run, const plan::Step& step);
-  std::size_t write_payload(LaneRun& run, const plan::Step& step, Bytes payload);
-  Result<Outcome> local_reduce(LaneRun& run, const plan::Step& step);
-  Result<Outcome> recv_reduce(LaneRun& run, const plan::Step& step);
-  Result<Outcome> recv_copy(LaneRun& run, const plan::Step& step);
-  Status finish_slice(LaneRun& run);
-  Status local_copy(LaneRun& run, const plan::Step& step);
+  void begin_slice(LaneProgress& run);
+  void end_slice(LaneProgress& run);
+  Result<Outcome> take(LaneProgress& run, const plan::Step& step);
+  void note_work(const LaneProgress& run);
+  Outcome take_size_only(LaneProgress& run, const plan::Step& step);
+  bool may_begin(const LaneProgress& run) const;
+  Outcome send(LaneProgress& run, const plan::Step& step);
+  Outcome send_slice(LaneProgress& run, const plan::Step& step, std::size_t stream);
+  ConstBytes ready_payload(LaneProgress& run, const plan::Step& step);
+  std::size_t write_payload(LaneProgress& run, const plan::Step& step, Bytes payload);
+  Result<Outcome> local_reduce(LaneProgress& run, const plan::Step& step);
+  Result<Outcome> recv_reduce(LaneProgress& run, const plan::Step& step);
+  Result<Outcome> recv_copy(LaneProgress& run, const plan::Step& step);
+  Status finish_slice(LaneProgress& run);
+  Status local_copy(LaneProgress& run, const plan::Step& step);
 
   std::size_t slice_length(std::uint64_t elements, std::uint64_t slice) const;
-  std::size_t slice_length(const LaneRun& run) const;
+  std::size_t slice_length(const LaneProgress& run) const;
   std::size_t slice_offset(std::uint64_t begin, std::uint64_t slice) const;
   // Its payload is elements as they are.
   bool is_raw(const plan::Step& step) const { return math_.codec == nullptr || step.raw; }
@@ -103,20 +103,20 @@ class PlanOperation final : public Operation {
   // results are written where they belong. A result follows from all inputs, so nothing is overwritten before it was
   // read.
   bool is_mapped(const plan::Step& step, int peer) const;
-  std::byte* mapped_slice(const LaneRun& run, int peer, std::uint64_t begin) const;
-  ConstBytes payload_of(LaneRun& run, const plan::Step& step, const HeldSlice& held);
+  std::byte* mapped_slice(const LaneProgress& run, int peer, std::uint64_t begin) const;
+  ConstBytes payload_of(LaneProgress& run, const plan::Step& step, const HeldSlice& held);
 
-  const std::byte* input_slice(LaneRun& run);
-  std::byte* output_slice(LaneRun& run);
-  std::byte* output_slice(const LaneRun& run, std::uint64_t slice) const;
-  bool is_requantized(const LaneRun& run) const;
+  const std::byte* input_slice(LaneProgress& run);
+  std::byte* output_slice(LaneProgress& run);
+  std::byte* output_slice(const LaneProgress& run, std::uint64_t slice) const;
+  bool is_requantized(const LaneProgress& run) const;
 
   const std::uint64_t slice_elements_;
   const std::uint64_t seed_;
-  const plan::Role role_;
+  const plan::RankSchedule schedule_;
   MathContext math_;
   Streams streams_;
-  std::vector<LaneRun> lanes_;
+  std::vector<LaneProgress> lanes_;
   IndexSet awake_;  // lanes to be looked at
   LaneQueues starved_;
   std::size_t unfinished_lanes_ = 0;

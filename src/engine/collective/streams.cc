@@ -69,7 +69,7 @@ void Streams::begin(std::uint64_t sequence, std::uint64_t fingerprint) {
   due_grants_.reset(inbound_.size());
   for (std::size_t i = 0; i < inbound_.size(); ++i) {
     Inbound& stream = inbound_[i];
-    stream.needs_leave = !stream.options.eager;
+    stream.needs_credit = !stream.options.eager;
     stream.received = stream.consumed = stream.granted = stream.placed = stream.received_bytes = 0;
     if (needs_grant(stream)) due_grants_.insert(i);
   }
@@ -92,7 +92,7 @@ std::optional<std::size_t> Streams::on_data(int peer, const FrameHeader& header,
   Inbound* stream = index == IndexSet::kNone ? nullptr : &inbound_[index];
   const bool fits = stream != nullptr && stream->received == header.slice &&
                     stream->received < stream->options.slices && stream->received - stream->consumed < kWindow &&
-                    (held.eager ? !stream->needs_leave : stream->received < stream->granted);
+                    (held.eager ? !stream->needs_credit : stream->received < stream->granted);
   if (!fits) {
     release(held);
     return std::nullopt;
@@ -128,7 +128,7 @@ std::optional<std::size_t> Streams::on_grant(int peer, const FrameHeader& header
 std::optional<std::size_t> Streams::on_request(int peer, const FrameHeader& header) {
   const std::size_t index = find(inbound_addresses_, peer, header.phase, header.chunk);
   if (index == IndexSet::kNone) return std::nullopt;
-  inbound_[index].needs_leave = true;  // from now on
+  inbound_[index].needs_credit = true;  // from now on
   due_grants_.insert(index);
   return inbound_[index].options.lane;
 }
@@ -144,8 +144,8 @@ HeldSlice Streams::take_slice(std::size_t inbound) {
 
 void Streams::release(HeldSlice& slice) {
   if (slice.frame.peer < 0) return;
-  if (slice.eager) outlet_.note_eager_consumed(slice.frame.peer, slice.payload.size());
-  outlet_.transport().release(slice.frame);
+  if (slice.eager) frame_sender_.note_eager_consumed(slice.frame.peer, slice.payload.size());
+  frame_sender_.transport().release(slice.frame);
   slice = HeldSlice{};
 }
 
@@ -184,14 +184,14 @@ bool Streams::announce_sends() {
 }
 
 bool Streams::request(Outbound& stream) {
-  stream.requested = outlet_.send_control(group_.world_rank(stream.options.peer),
-                                          header(FrameKind::request, stream.options, stream.sent));
+  stream.requested = frame_sender_.send_control(group_.world_rank(stream.options.peer),
+                                                header(FrameKind::request, stream.options, stream.sent));
   return stream.requested;
 }
 
 bool Streams::needs_grant(const Inbound& stream) const {
   if (stream.granted == stream.options.slices) return false;
-  return stream.needs_leave || (stream.announced && stream.received == 0);
+  return stream.needs_credit || (stream.announced && stream.received == 0);
 }
 
 // Tells senders how far they may go, half a window at a time.
@@ -203,7 +203,7 @@ bool Streams::announce_grants() {
     const bool is_worth_it = target - stream.granted >= kWindow / 2 || target == stream.options.slices;
     if (needs_grant(stream) && is_worth_it) {
       const int peer = group_.world_rank(stream.options.peer);
-      if (!outlet_.send_control(peer, header(FrameKind::grant, stream.options, target))) continue;
+      if (!frame_sender_.send_control(peer, header(FrameKind::grant, stream.options, target))) continue;
       stream.granted = target;
       moved = true;
     }
@@ -212,16 +212,16 @@ bool Streams::announce_grants() {
   return moved;
 }
 
-Streams::Leave Streams::may_send(std::size_t outbound, std::size_t bytes) {
+Streams::SendPermission Streams::may_send(std::size_t outbound, std::size_t bytes) {
   Outbound& stream = outbound_[outbound];
-  if (stream.sent < stream.granted) return Leave::granted;
-  if (!stream.options.eager || stream.requested) return Leave::awaited;
-  if (outlet_.eager_room(group_.world_rank(stream.options.peer), bytes)) return Leave::eager;
-  return request(stream) ? Leave::awaited : Leave::none;
+  if (stream.sent < stream.granted) return SendPermission::granted;
+  if (!stream.options.eager || stream.requested) return SendPermission::awaited;
+  if (frame_sender_.eager_room(group_.world_rank(stream.options.peer), bytes)) return SendPermission::eager;
+  return request(stream) ? SendPermission::awaited : SendPermission::none;
 }
 
 Bytes Streams::begin_slice(std::size_t outbound, std::size_t bytes) {
-  return outlet_.begin(group_.world_rank(outbound_[outbound].options.peer), bytes, TrafficClass::data);
+  return frame_sender_.begin(group_.world_rank(outbound_[outbound].options.peer), bytes, TrafficClass::data);
 }
 
 void Streams::finish_slice(std::size_t outbound, ConstBytes payload, bool eagerly) {
@@ -229,9 +229,9 @@ void Streams::finish_slice(std::size_t outbound, ConstBytes payload, bool eagerl
   FrameHeader head = header(FrameKind::data, stream.options, stream.sent);
   if (eagerly) {
     head.phase |= kEagerFlag;
-    outlet_.note_eager_sent(group_.world_rank(stream.options.peer), payload.size());
+    frame_sender_.note_eager_sent(group_.world_rank(stream.options.peer), payload.size());
   }
-  outlet_.finish_with(head, payload);
+  frame_sender_.finish_with(head, payload);
   ++stream.sent;
 }
 
@@ -243,7 +243,7 @@ std::vector<int> Streams::late_senders() const {
   std::vector<int> late;
   int phase = std::numeric_limits<int>::max();
   for (const Inbound& stream : inbound_) {
-    const std::uint64_t allowed = stream.needs_leave ? stream.granted : stream.options.slices;
+    const std::uint64_t allowed = stream.needs_credit ? stream.granted : stream.options.slices;
     if (stream.received >= allowed || stream.options.phase > phase) continue;
     if (stream.options.phase < phase) late.clear();
     phase = stream.options.phase;

@@ -38,7 +38,7 @@ struct StreamOptions {
 // One thread. Allocates only while it is built.
 class Streams {
  public:
-  Streams(const Group& group, Outlet& outlet) : group_(group), outlet_(outlet) {}
+  Streams(const Group& group, FrameSender& frame_sender) : group_(group), frame_sender_(frame_sender) {}
 
   // ---- building: add all, then complete() once
   std::size_t add_inbound(const StreamOptions& options);
@@ -73,10 +73,15 @@ class Streams {
   void release(HeldSlice& slice);
 
   // ---- sending
-  enum class Leave : std::uint8_t { granted, eager, awaited, none };  // awaited: a grant comes; none: try again
+  enum class SendPermission : std::uint8_t {
+    granted,
+    eager,
+    awaited,
+    none
+  };  // awaited: a grant comes; none: try again
   // For the next slice, of at most `bytes`.
-  Leave may_send(std::size_t outbound, std::size_t bytes);
-  // Room for it, as Outlet::begin; then its completion with a payload that lies there, or anywhere else.
+  SendPermission may_send(std::size_t outbound, std::size_t bytes);
+  // Room for it, as FrameSender::begin; then its completion with a payload that lies there, or anywhere else.
   Bytes begin_slice(std::size_t outbound, std::size_t bytes);
   void finish_slice(std::size_t outbound, ConstBytes payload, bool eagerly);
 
@@ -93,7 +98,7 @@ class Streams {
     StreamOptions options;
     std::size_t first_held;      // of its slots in held_
     bool announced = false;      // its sender hears from us by its grant alone
-    bool needs_leave = true;     // comes by grants: large, or its sender asked
+    bool needs_credit = true;    // comes by grants: large, or its sender asked
     std::uint64_t received = 0;  // slices, in order
     std::uint64_t consumed = 0;
     std::uint64_t granted = 0;
@@ -128,7 +133,7 @@ class Streams {
   wire::FrameHeader header(wire::FrameKind kind, const StreamOptions& stream, std::uint64_t slice) const;
 
   const Group& group_;
-  Outlet& outlet_;
+  FrameSender& frame_sender_;
   std::uint64_t sequence_ = 0;
   std::uint64_t fingerprint_ = 0;
   std::vector<Inbound> inbound_;

@@ -35,13 +35,13 @@ void LaneMath::keep_residual(const MathContext& context, const float* values, co
   kernels::keep_residual(values, sent, factor, context.residuals + first_element_, elements);
 }
 
-ConstBytes LaneMath::encode_owed(const MathContext& context, const float* values, std::size_t elements,
-                                 const OwedEncoding& how) {
+ConstBytes LaneMath::encode_with_residual(const MathContext& context, const float* values, std::size_t elements,
+                                          const OwedEncoding& how) {
   if (!encoded_.valid()) encoded_ = context.pool->take();
   const Bytes room{encoded_.bytes(), kScratchBytes};
   float* const residual = context.residuals + first_element_;
   const auto written =
-      context.codec->encode_owed({values, elements}, room, draw_of(context, how.key), how.world, residual);
+      context.codec->encode_with_residual({values, elements}, room, draw_of(context, how.key), how.world, residual);
   encoded_bytes_ = written ? *written : encode_floats(context, how.key, {values, elements}, room);
   QCCL_CHECK(encoded_bytes_ <= room.size());
   if (written && how.decoded == nullptr) return encoded();
@@ -57,7 +57,7 @@ Status LaneMath::finish_owed(const MathContext& context, const float* sum, std::
   const bool in_place = output != nullptr && holds_floats(context.type, output);
   if (in_place) how.decoded = reinterpret_cast<float*>(output);
   if (output != nullptr && !in_place) how.decoded = converted(context);
-  encode_owed(context, sum, elements, how);
+  encode_with_residual(context, sum, elements, how);
   if (output != nullptr && !in_place) write_output(context, how.decoded, output, elements);
   return {};
 }

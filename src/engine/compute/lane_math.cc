@@ -98,7 +98,7 @@ ConstBytes LaneMath::encode_once(const MathContext& context, const std::byte* in
   if (encoded_is_current_) return encoded();
   encoded_is_current_ = true;
   if (context.residuals != nullptr) {
-    return encode_owed(context, as_floats(context, input, elements), elements, {.key = context.keys.input});
+    return encode_with_residual(context, as_floats(context, input, elements), elements, {.key = context.keys.input});
   }
   if (!encoded_.valid()) encoded_ = context.pool->take();
   encoded_bytes_ = encode(context, input, elements, {encoded_.bytes(), kScratchBytes});
@@ -223,7 +223,7 @@ ConstBytes LaneMath::raw_sum(const MathContext& context, std::size_t elements) c
 std::size_t LaneMath::encode_sum(const MathContext& context, std::size_t elements, Bytes payload, bool keep) {
   float* sum = accumulator(context);
   if (context.residuals != nullptr) {
-    const ConstBytes ready = encode_owed(context, sum, elements, {.key = context.keys.hop});
+    const ConstBytes ready = encode_with_residual(context, sum, elements, {.key = context.keys.hop});
     copy(payload.data(), ready.data(), ready.size());
     return ready.size();
   }

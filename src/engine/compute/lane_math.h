@@ -120,8 +120,8 @@ class LaneMath {
     float world = 1;           // what values are to be multiplied by to be in units of the sum
     float* decoded = nullptr;  // where to decode; null: nobody wants it
   };
-  ConstBytes encode_owed(const MathContext& context, const float* values, std::size_t elements,
-                         const OwedEncoding& how);
+  ConstBytes encode_with_residual(const MathContext& context, const float* values, std::size_t elements,
+                                  const OwedEncoding& how);
   Status finish_owed(const MathContext& context, const float* sum, std::byte* output, std::size_t elements);
   ConstBytes raw_owed(const MathContext& context, const float* values, std::size_t elements);
   void add_owed(const MathContext& context, const float* values, std::size_t elements);

@@ -13,7 +13,7 @@
 namespace qccl::engine {
 
 // A member's call of the sequence number in question.
-struct CallNote {
+struct CallReport {
   std::uint64_t fingerprint = 0;
   std::string description;
 };
@@ -28,14 +28,14 @@ struct Mismatch {
   std::uint64_t group = 0;
   std::uint64_t sequence = 0;
   TimePoint deadline{};
-  std::vector<int> ranks;                      // world ranks of the members
-  std::vector<std::optional<CallNote>> notes;  // by group rank
+  std::vector<int> ranks;                        // world ranks of the members
+  std::vector<std::optional<CallReport>> notes;  // by group rank
 
   bool complete() const;
   // "rank 0, 1 and 3 called all_reduce(...), rank 2 called broadcast(...)"; the odd ones last.
   std::string explain() const;
   // The world rank that differs from a majority, or -1.
-  int odd_rank() const;
+  int minority_rank() const;
 };
 
 }  // namespace qccl::engine

@@ -8,8 +8,8 @@ namespace qccl::engine {
 
 using wire::FrameHeader;
 
-Mailbox::Mailbox(const Group& group, Outlet& outlet)
-    : group_(group), outlet_(outlet), channels_(static_cast<std::size_t>(group.world())) {}
+Mailbox::Mailbox(const Group& group, FrameSender& frame_sender)
+    : group_(group), frame_sender_(frame_sender), channels_(static_cast<std::size_t>(group.world())) {}
 
 // ---- operations
 
@@ -114,7 +114,7 @@ Status Mailbox::hand_over(RecvOperation& receive, int source, const Arrival& arr
   }
   const std::byte* data = arrival.frame.bytes.data() + wire::kHeaderBytes + wire::kEnvelopeBytes;
   Status taken = receive.take(source, arrival.envelope, data);
-  outlet_.consume(arrival.header, arrival.frame);
+  frame_sender_.consume(arrival.header, arrival.frame);
   return taken;
 }
 
@@ -157,13 +157,13 @@ Status Mailbox::on_message(int source, const FrameHeader& header, const Received
     fault = "more messages than it may without an answer";
   }
   if (!fault.empty()) {
-    outlet_.consume(header, frame);
+    frame_sender_.consume(header, frame);
     return Failure(ErrorKind::corrupt_data, fmt::format("rank {} sent {}", group_.world_rank(source), fault));
   }
   ++from.next_arrival;
   Arrival arrival{.header = header, .envelope = envelope.value(), .frame = frame, .order = ++arrivals_};
   if (!has_data) {
-    outlet_.consume(header, frame);
+    frame_sender_.consume(header, frame);
     arrival.frame = {};
   }
   return keep_or_take(source, arrival);
@@ -173,7 +173,7 @@ void Mailbox::drop_frames() {
   for (Channel& from : channels_) {
     for (std::size_t i = from.first; i < from.arrivals.size(); ++i) {
       const Arrival& arrival = from.arrivals[i];
-      if (arrival.frame.peer >= 0) outlet_.consume(arrival.header, arrival.frame);
+      if (arrival.frame.peer >= 0) frame_sender_.consume(arrival.header, arrival.frame);
     }
     from.arrivals.clear();
     from.first = 0;

@@ -6,7 +6,7 @@
 // the same tag the first is matched first, and so are receives; a recv of any source takes the
 // earliest envelope that came.
 //
-// Bounds: envelopes with data count against the eager budget of their sender (outlet.h), and a
+// Bounds: envelopes with data count against the eager budget of their sender (frame_sender.h), and a
 // sender leaves at most kMaxUnanswered others of a channel without an answer.
 #pragma once
 
@@ -32,7 +32,7 @@ struct Arrival {
 
 class Mailbox {
  public:
-  Mailbox(const Group& group, Outlet& outlet);
+  Mailbox(const Group& group, FrameSender& frame_sender);
 
   // Sends and receives alike, for reports.
   std::uint64_t next_post() { return ++posts_; }
@@ -82,7 +82,7 @@ class Mailbox {
   Arrival take_out(Channel& channel, std::size_t index);
 
   const Group& group_;
-  Outlet& outlet_;
+  FrameSender& frame_sender_;
   std::vector<Channel> channels_;         // by group rank of the peer
   std::vector<RecvOperation*> receives_;  // in posting order
   std::vector<SendOperation*> sends_;

@@ -22,9 +22,9 @@ std::string describe_message(const char* name, std::uint64_t count, DataType typ
 
 }  // namespace
 
-MessageOperation::MessageOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, Outlet& outlet,
-                                   BufferPool& pool)
-    : Operation(group, number, std::move(post), posted, outlet, pool), mailbox_(*group.mailbox) {}
+MessageOperation::MessageOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted,
+                                   FrameSender& frame_sender, BufferPool& pool)
+    : Operation(group, number, std::move(post), posted, frame_sender, pool), mailbox_(*group.mailbox) {}
 
 FrameHeader MessageOperation::header(FrameKind kind, std::uint64_t channel_number, std::uint64_t slice) const {
   return {.kind = kind, .group = group_.id, .sequence = channel_number, .slice = static_cast<std::uint32_t>(slice)};
@@ -37,7 +37,7 @@ Status MessageOperation::unexpected(int peer, const FrameHeader& header) const {
 }
 
 Status MessageOperation::on_data(int peer, const FrameHeader& header, const ReceivedFrame& frame) {
-  outlet_.consume(header, frame);
+  frame_sender_.consume(header, frame);
   return unexpected(peer, header);
 }
 
@@ -47,9 +47,9 @@ Status MessageOperation::on_request(int peer, const FrameHeader& header) { retur
 
 // ---- sending
 
-SendOperation::SendOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, Outlet& outlet,
-                             BufferPool& pool, std::size_t slice_bytes)
-    : MessageOperation(group, number, std::move(post), posted, outlet, pool), slice_bytes_(slice_bytes) {
+SendOperation::SendOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted,
+                             FrameSender& frame_sender, BufferPool& pool, std::size_t slice_bytes)
+    : MessageOperation(group, number, std::move(post), posted, frame_sender, pool), slice_bytes_(slice_bytes) {
   begin();
 }
 
@@ -82,15 +82,15 @@ std::string SendOperation::describe() const {
 // The data goes with the envelope where it is small and the receiver's budget has room.
 bool SendOperation::send_with_data(int peer) {
   const std::size_t payload_bytes = wire::kEnvelopeBytes + bytes();
-  if (bytes() > kEagerStreamBytes || !outlet_.eager_room(peer, payload_bytes)) return false;
-  const Bytes payload = outlet_.begin(peer, payload_bytes, TrafficClass::data);
+  if (bytes() > kEagerStreamBytes || !frame_sender_.eager_room(peer, payload_bytes)) return false;
+  const Bytes payload = frame_sender_.begin(peer, payload_bytes, TrafficClass::data);
   if (payload.data() == nullptr) return false;
   wire::encode_envelope(envelope(), payload.data());
   if (bytes() > 0) std::memcpy(payload.data() + wire::kEnvelopeBytes, post_.input, bytes());
   FrameHeader head = header(FrameKind::message, channel_number_, 0);
   head.phase = kEagerFlag;
-  outlet_.note_eager_sent(peer, payload_bytes);
-  outlet_.finish(head, payload_bytes);
+  frame_sender_.note_eager_sent(peer, payload_bytes);
+  frame_sender_.finish(head, payload_bytes);
   note_sent(bytes());
   slices_ = 0;
   return true;
@@ -103,11 +103,12 @@ bool SendOperation::announce() {
   if (to() != group_.rank) {
     with_data = send_with_data(peer);
     if (!with_data) {
-      const bool has_room = bytes() <= kEagerStreamBytes && outlet_.eager_room(peer, wire::kEnvelopeBytes + bytes());
+      const bool has_room =
+          bytes() <= kEagerStreamBytes && frame_sender_.eager_room(peer, wire::kEnvelopeBytes + bytes());
       if (has_room || !mailbox_.may_wait_for_answer(*this)) return false;
       std::byte envelope_bytes[wire::kEnvelopeBytes];
       wire::encode_envelope(envelope(), envelope_bytes);
-      if (!outlet_.send_control(peer, header(FrameKind::message, channel_number_, slices_), envelope_bytes)) {
+      if (!frame_sender_.send_control(peer, header(FrameKind::message, channel_number_, slices_), envelope_bytes)) {
         return false;
       }
     }
@@ -128,10 +129,10 @@ Status SendOperation::on_grant(int peer, const FrameHeader& header) {
 bool SendOperation::send_slice() {
   const std::size_t begin = static_cast<std::size_t>(sent_) * slice_bytes_;
   const std::size_t length = std::min(slice_bytes_, bytes() - begin);
-  const Bytes payload = outlet_.begin(group_.world_rank(to()), length, TrafficClass::data);
+  const Bytes payload = frame_sender_.begin(group_.world_rank(to()), length, TrafficClass::data);
   if (payload.data() == nullptr) return false;
   kernels::copy(payload.data(), post_.input + begin, length);
-  outlet_.finish(header(FrameKind::message_data, channel_number_, sent_), length);
+  frame_sender_.finish(header(FrameKind::message_data, channel_number_, sent_), length);
   note_sent(length);
   ++sent_;
   return true;
@@ -157,9 +158,9 @@ Waiting SendOperation::waiting() const {
 
 // ---- receiving
 
-RecvOperation::RecvOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, Outlet& outlet,
-                             BufferPool& pool)
-    : MessageOperation(group, number, std::move(post), posted, outlet, pool) {
+RecvOperation::RecvOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted,
+                             FrameSender& frame_sender, BufferPool& pool)
+    : MessageOperation(group, number, std::move(post), posted, frame_sender, pool) {
   mailbox_.add(*this);
 }
 
@@ -231,7 +232,7 @@ Status RecvOperation::on_data(int peer, const FrameHeader& header, const Receive
     ++received_;
     received_bytes_ += payload.size();
   }
-  outlet_.consume(header, frame);
+  frame_sender_.consume(header, frame);
   return takes ? Status() : unexpected(peer, header);
 }
 
@@ -259,7 +260,8 @@ Result<bool> RecvOperation::advance() {
   if (source_ < 0 || granted_ == slices_) return false;
   const std::uint64_t target = std::min<std::uint64_t>(slices_, received_ + kWindow);
   if (target - granted_ < kWindow / 2 && target != slices_) return false;
-  if (!outlet_.send_control(group_.world_rank(source_), header(FrameKind::message_grant, channel_number_, target))) {
+  if (!frame_sender_.send_control(group_.world_rank(source_),
+                                  header(FrameKind::message_grant, channel_number_, target))) {
     return false;
   }
   granted_ = target;

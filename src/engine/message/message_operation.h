@@ -15,7 +15,8 @@ class Mailbox;
 class MessageOperation : public Operation {
  public:
   // `number` is this rank's count of sends and receives in the group, for people.
-  MessageOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, Outlet& outlet, BufferPool& pool);
+  MessageOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, FrameSender& frame_sender,
+                   BufferPool& pool);
 
   bool is_message() const override { return true; }
   bool serves(const Group& group, const Post& post) const override {
@@ -39,8 +40,8 @@ class MessageOperation : public Operation {
 class SendOperation final : public MessageOperation {
  public:
   // `slice_bytes` of the frames that carry a large message.
-  SendOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, Outlet& outlet, BufferPool& pool,
-                std::size_t slice_bytes);
+  SendOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, FrameSender& frame_sender,
+                BufferPool& pool, std::size_t slice_bytes);
   ~SendOperation() override;
   void retire() override;
   void restart(std::uint64_t number, Post&& post, TimePoint posted);
@@ -78,7 +79,8 @@ class SendOperation final : public MessageOperation {
 
 class RecvOperation final : public MessageOperation {
  public:
-  RecvOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, Outlet& outlet, BufferPool& pool);
+  RecvOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, FrameSender& frame_sender,
+                BufferPool& pool);
   ~RecvOperation() override;
   void retire() override;
   void restart(std::uint64_t number, Post&& post, TimePoint posted);

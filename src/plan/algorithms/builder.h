@@ -1,4 +1,4 @@
-// What the algorithm families share while they put a role together. One builder makes one role.
+// What the algorithm families share while they put a schedule together. One builder makes one schedule.
 #pragma once
 
 #include <utility>
@@ -31,10 +31,10 @@ class Builder {
   }
   // A chunk of which the caller of this rank gets nothing.
   void add_scratch(int chunk, std::uint64_t input_begin, std::vector<Step> steps);
-  void add(Lane lane) { role_.lanes.push_back(std::move(lane)); }
-  int last_lane() const { return static_cast<int>(role_.lanes.size()) - 1; }
+  void add(Lane lane) { schedule_.lanes.push_back(std::move(lane)); }
+  int last_lane() const { return static_cast<int>(schedule_.lanes.size()) - 1; }
 
-  Role take() { return std::move(role_); }
+  RankSchedule take() { return std::move(schedule_); }
 
  private:
   bool is_left_out(int chunk) const;
@@ -42,7 +42,7 @@ class Builder {
   const Request& request_;
   const int rank_;
   const std::vector<Range> chunks_;
-  Role role_;
+  RankSchedule schedule_;
 };
 
 // Steps that accumulate all ranks' slices in rank order; `phase` brings the others'.

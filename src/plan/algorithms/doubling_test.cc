@@ -27,7 +27,7 @@ int messages(int world) {
   int count = 0;
   for (int rank = 0; rank < world; ++rank) {
     const Request request{.algorithm = Algorithm::recursive_doubling, .world = world, .count = 1, .slice_elements = 64};
-    for (const Lane& lane : make_role(request, rank).lanes) {
+    for (const Lane& lane : schedule_of(request, rank).lanes) {
       for (const Step& step : lane.steps) {
         const bool receives = step.kind == StepKind::recv_reduce || step.kind == StepKind::recv_copy;
         if (!receives) count += static_cast<int>(step.peers.size());
@@ -49,9 +49,9 @@ TEST(Doubling, ranks_send_log2_of_the_world_times_and_extra_ones_once_to_and_fro
 TEST(Doubling, compressed_goes_one_shot) {
   Request request{
       .algorithm = Algorithm::recursive_doubling, .world = 4, .count = 100, .slice_elements = 64, .compressed = true};
-  const std::string doubled = to_string(make_role(request, 1));
+  const std::string doubled = to_string(schedule_of(request, 1));
   request.algorithm = Algorithm::one_shot;
-  EXPECT_EQ(doubled, to_string(make_role(request, 1)));
+  EXPECT_EQ(doubled, to_string(schedule_of(request, 1)));
 }
 
 }  // namespace

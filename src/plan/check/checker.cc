@@ -72,16 +72,20 @@ using Cells = std::map<std::uint64_t, Cell>;                 // by position in t
 
 class Checker {
  public:
-  Checker(const std::vector<Request>& requests, const std::vector<Role>& roles)
-      : requests_(requests), request_(requests.front()), roles_(roles), outputs_(roles.size()), encoded_(roles.size()) {
-    for (const Role& role : roles) lanes_.emplace_back(role.lanes.size());
+  Checker(const std::vector<Request>& requests, const std::vector<RankSchedule>& schedules)
+      : requests_(requests),
+        request_(requests.front()),
+        schedules_(schedules),
+        outputs_(schedules.size()),
+        encoded_(schedules.size()) {
+    for (const RankSchedule& schedule : schedules) lanes_.emplace_back(schedule.lanes.size());
   }
 
   Status run() {
     QCCL_TRY(streams_have_two_ends());
     for (bool moved = true; moved;) {
       moved = false;
-      for (std::size_t rank = 0; rank < roles_.size(); ++rank) {
+      for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
         for (std::size_t lane = 0; lane < lanes_[rank].size(); ++lane) {
           moved |= advance(static_cast<int>(rank), lane);
           if (!error_.empty()) return Failure(ErrorKind::invalid_argument, error_);
@@ -89,16 +93,16 @@ class Checker {
       }
     }
     QCCL_TRY(all_done());
-    for (std::size_t rank = 0; rank < roles_.size(); ++rank) QCCL_TRY(output_is_complete(static_cast<int>(rank)));
+    for (std::size_t rank = 0; rank < schedules_.size(); ++rank) QCCL_TRY(output_is_complete(static_cast<int>(rank)));
     return ranks_agree();
   }
 
  private:
   Status streams_have_two_ends() const {
     std::map<StreamKey, int> ends;  // senders less receivers
-    for (std::size_t at = 0; at < roles_.size(); ++at) {
+    for (std::size_t at = 0; at < schedules_.size(); ++at) {
       const int rank = static_cast<int>(at);
-      for (const Lane& lane : roles_[at].lanes) {
+      for (const Lane& lane : schedules_[at].lanes) {
         for (const Step& step : lane.steps) {
           const bool receives = step.kind == StepKind::recv_reduce || step.kind == StepKind::recv_copy;
           for (const int peer : step.peers) {
@@ -139,12 +143,12 @@ class Checker {
   bool has_ended(int rank, int lane) const {
     const auto at = static_cast<std::size_t>(lane);
     const auto who = static_cast<std::size_t>(rank);
-    return lane < 0 || lanes_[who][at].slice == slices(roles_[who].lanes[at]);
+    return lane < 0 || lanes_[who][at].slice == slices(schedules_[who].lanes[at]);
   }
 
   // Runs steps of a lane until it blocks; true if any step was taken.
   bool advance(int rank, std::size_t lane_index) {
-    const Lane& lane = roles_[static_cast<std::size_t>(rank)].lanes[lane_index];
+    const Lane& lane = schedules_[static_cast<std::size_t>(rank)].lanes[lane_index];
     LaneState& state = lanes_[static_cast<std::size_t>(rank)][lane_index];
     bool moved = false;
     while (has_ended(rank, lane.after) && state.slice < slices(lane) && error_.empty()) {
@@ -275,9 +279,9 @@ class Checker {
   // ---- what it came to
 
   Status all_done() const {
-    for (std::size_t rank = 0; rank < roles_.size(); ++rank) {
+    for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
       for (std::size_t i = 0; i < lanes_[rank].size(); ++i) {
-        const Lane& lane = roles_[rank].lanes[i];
+        const Lane& lane = schedules_[rank].lanes[i];
         const LaneState& state = lanes_[rank][i];
         if (state.slice == slices(lane)) continue;
         return Failure(ErrorKind::invalid_argument,
@@ -354,7 +358,7 @@ class Checker {
 
   const std::vector<Request>& requests_;
   const Request& request_;
-  const std::vector<Role>& roles_;
+  const std::vector<RankSchedule>& schedules_;
   std::vector<std::vector<LaneState>> lanes_;
   std::map<StreamKey, std::deque<Frame>> streams_;
   std::vector<Cells> outputs_;
@@ -364,20 +368,20 @@ class Checker {
 
 }  // namespace
 
-Status check(const std::vector<Request>& requests, const std::vector<Role>& roles) {
-  return Checker(requests, roles).run();
+Status check(const std::vector<Request>& requests, const std::vector<RankSchedule>& schedules) {
+  return Checker(requests, schedules).run();
 }
 
-Status check(const Request& request, const std::vector<Role>& roles) {
-  return check(std::vector<Request>(roles.size(), request), roles);
+Status check(const Request& request, const std::vector<RankSchedule>& schedules) {
+  return check(std::vector<Request>(schedules.size(), request), schedules);
 }
 
 Status check(const std::vector<Request>& requests) {
-  std::vector<Role> roles;
+  std::vector<RankSchedule> schedules;
   for (std::size_t rank = 0; rank < requests.size(); ++rank) {
-    roles.push_back(make_role(requests[rank], static_cast<int>(rank)));
+    schedules.push_back(schedule_of(requests[rank], static_cast<int>(rank)));
   }
-  return check(requests, roles);
+  return check(requests, schedules);
 }
 
 Status check(const Request& request) {

@@ -1,4 +1,4 @@
-// Runs a plan for all roles symbolically and says what is wrong with it.
+// Runs a plan for all schedules symbolically and says what is wrong with it.
 //
 // A slice's value is which ranks' inputs it holds, from which place, in the order and association
 // in which they were added, and where it was encoded. Checked: every output element is made of
@@ -19,10 +19,10 @@ namespace qccl::plan {
 
 // InvalidArgument with the first thing found wrong: rank, chunk, slice and step. `requests` by
 // rank: they differ only in an all_to_all's counts.
-Status check(const std::vector<Request>& requests, const std::vector<Role>& roles);
-Status check(const Request& request, const std::vector<Role>& roles);
+Status check(const std::vector<Request>& requests, const std::vector<RankSchedule>& schedules);
+Status check(const Request& request, const std::vector<RankSchedule>& schedules);
 
-// The roles that make_role() gives for every rank, checked.
+// The schedules that schedule_of() gives for every rank, checked.
 Status check(const std::vector<Request>& requests);
 Status check(const Request& request);
 

@@ -15,10 +15,10 @@ constexpr Collective kCollectives[] = {Collective::all_reduce,     Collective::r
                                        Collective::reduce_scatter, Collective::gather,    Collective::all_gather,
                                        Collective::scatter,        Collective::all_to_all};
 
-std::vector<Role> roles_of(const Request& request) {
-  std::vector<Role> roles;
-  for (int rank = 0; rank < request.world; ++rank) roles.push_back(make_role(request, rank));
-  return roles;
+std::vector<RankSchedule> schedules_of(const Request& request) {
+  std::vector<RankSchedule> schedules;
+  for (int rank = 0; rank < request.world; ++rank) schedules.push_back(schedule_of(request, rank));
+  return schedules;
 }
 
 Request request_of(Collective collective, Algorithm algorithm, int world, std::uint64_t count) {
@@ -28,8 +28,8 @@ Request request_of(Collective collective, Algorithm algorithm, int world, std::u
 Request sra(int world, std::uint64_t count) { return request_of(Collective::all_reduce, Algorithm::sra, world, count); }
 
 // Why a plan is refused; "" if it is not.
-std::string complaint(const Request& request, const std::vector<Role>& roles) {
-  const Status status = check(request, roles);
+std::string complaint(const Request& request, const std::vector<RankSchedule>& schedules) {
+  const Status status = check(request, schedules);
   return status.ok() ? "" : status.error().message;
 }
 
@@ -141,7 +141,7 @@ std::uint64_t busiest_host_elements(const Request& request) {
   std::map<int, std::uint64_t> in;
   for (int rank = 0; rank < request.world; ++rank) {
     const int host = request.hosts[static_cast<std::size_t>(rank)];
-    for (const Lane& lane : make_role(request, rank).lanes) {
+    for (const Lane& lane : schedule_of(request, rank).lanes) {
       for (const Step& step : lane.steps) {
         const bool receives = step.kind == StepKind::recv_copy || step.kind == StepKind::recv_reduce;
         for (const int peer : step.peers) {
@@ -204,15 +204,15 @@ class CheckerOf : public ::testing::TestWithParam<Planted> {
   template <class Change>
   int expect_refused(const Change& change) const {
     int planted = 0;
-    const auto right = roles_of(request());
+    const auto right = schedules_of(request());
     for (std::size_t rank = 0; rank < right.size(); ++rank) {
       for (std::size_t lane = 0; lane < right[rank].lanes.size(); ++lane) {
-        auto roles = right;
-        if (!change(roles[rank], lane)) continue;
+        auto schedules = right;
+        if (!change(schedules[rank], lane)) continue;
         ++planted;
-        EXPECT_NE(complaint(request(), roles), "")
+        EXPECT_NE(complaint(request(), schedules), "")
             << GetParam().name() << ": rank " << rank << ", lane " << lane << "\n"
-            << to_string(roles[rank]);
+            << to_string(schedules[rank]);
       }
     }
     return planted;
@@ -222,8 +222,8 @@ class CheckerOf : public ::testing::TestWithParam<Planted> {
 bool is_addition(const Step& step) { return step.kind == StepKind::local_reduce || step.kind == StepKind::recv_reduce; }
 
 TEST_P(CheckerOf, finds_every_contribution_left_out) {
-  const int planted = expect_refused([](Role& role, std::size_t lane) {
-    auto& steps = role.lanes[lane].steps;
+  const int planted = expect_refused([](RankSchedule& schedule, std::size_t lane) {
+    auto& steps = schedule.lanes[lane].steps;
     const auto local =
         std::find_if(steps.begin(), steps.end(), [](const Step& step) { return step.kind == StepKind::local_reduce; });
     if (local == steps.end()) return false;
@@ -234,8 +234,8 @@ TEST_P(CheckerOf, finds_every_contribution_left_out) {
 }
 
 TEST_P(CheckerOf, finds_every_contribution_added_twice) {
-  const int planted = expect_refused([](Role& role, std::size_t lane) {
-    auto& steps = role.lanes[lane].steps;
+  const int planted = expect_refused([](RankSchedule& schedule, std::size_t lane) {
+    auto& steps = schedule.lanes[lane].steps;
     const auto local =
         std::find_if(steps.begin(), steps.end(), [](const Step& step) { return step.kind == StepKind::local_reduce; });
     if (local == steps.end()) return false;
@@ -247,17 +247,17 @@ TEST_P(CheckerOf, finds_every_contribution_added_twice) {
 }
 
 TEST_P(CheckerOf, finds_every_send_left_out_and_every_receive_left_out) {
-  const int planted = expect_refused([](Role& role, std::size_t lane) {
-    role.lanes.erase(role.lanes.begin() + static_cast<std::ptrdiff_t>(lane));
-    for (Lane& later : role.lanes) later.after = -1;
+  const int planted = expect_refused([](RankSchedule& schedule, std::size_t lane) {
+    schedule.lanes.erase(schedule.lanes.begin() + static_cast<std::ptrdiff_t>(lane));
+    for (Lane& later : schedule.lanes) later.after = -1;
     return true;
   });
   EXPECT_GT(planted, 0);
 }
 
 TEST_P(CheckerOf, finds_every_piece_at_the_wrong_place) {
-  const int read = expect_refused([](Role& role, std::size_t lane) {
-    Lane& moved = role.lanes[lane];
+  const int read = expect_refused([](RankSchedule& schedule, std::size_t lane) {
+    Lane& moved = schedule.lanes[lane];
     const bool reads = std::any_of(moved.steps.begin(), moved.steps.end(), [](const Step& step) {
       return step.kind == StepKind::send_input || step.kind == StepKind::local_reduce ||
              step.kind == StepKind::local_copy;
@@ -265,8 +265,8 @@ TEST_P(CheckerOf, finds_every_piece_at_the_wrong_place) {
     moved.input_begin += 64;
     return reads;
   });
-  const int written = expect_refused([](Role& role, std::size_t lane) {
-    Lane& moved = role.lanes[lane];
+  const int written = expect_refused([](RankSchedule& schedule, std::size_t lane) {
+    Lane& moved = schedule.lanes[lane];
     const bool writes = !moved.scratch && std::any_of(moved.steps.begin(), moved.steps.end(), [](const Step& step) {
       return step.kind == StepKind::finish || step.kind == StepKind::recv_copy || step.kind == StepKind::local_copy;
     });
@@ -279,13 +279,13 @@ TEST_P(CheckerOf, finds_every_piece_at_the_wrong_place) {
 
 TEST_P(CheckerOf, finds_every_deadlock_of_waits_that_follow_each_other) {
   // Every rank sends only after it has received all that it receives.
-  const auto right = roles_of(request());
-  auto roles = right;
+  const auto right = schedules_of(request());
+  auto schedules = right;
   bool everybody_waits = true;
-  for (Role& role : roles) {
+  for (RankSchedule& schedule : schedules) {
     std::vector<Lane> ordered;
     for (const bool receiving : {true, false}) {
-      for (Lane& lane : role.lanes) {
+      for (Lane& lane : schedule.lanes) {
         const StepKind first = lane.steps[0].kind;
         if ((first == StepKind::recv_copy || first == StepKind::recv_reduce) != receiving) continue;
         lane.after = static_cast<int>(ordered.size()) - 1;
@@ -294,10 +294,10 @@ TEST_P(CheckerOf, finds_every_deadlock_of_waits_that_follow_each_other) {
     }
     const StepKind first = ordered[0].steps[0].kind;
     everybody_waits &= first == StepKind::recv_copy || first == StepKind::recv_reduce;
-    role.lanes = std::move(ordered);
+    schedule.lanes = std::move(ordered);
   }
   if (everybody_waits) {
-    EXPECT_TRUE(contains(complaint(request(), roles), "deadlock")) << GetParam().name();
+    EXPECT_TRUE(contains(complaint(request(), schedules), "deadlock")) << GetParam().name();
   }
 }
 
@@ -313,69 +313,69 @@ INSTANTIATE_TEST_SUITE_P(Planted, CheckerOf, ::testing::ValuesIn(all_algorithms(
                          [](const auto& info) { return info.param.name(); });
 
 TEST(Checker, finds_a_sum_out_of_rank_order) {
-  auto roles = roles_of(sra(4, 1000));
-  for (Lane& lane : roles[0].lanes) {
+  auto schedules = schedules_of(sra(4, 1000));
+  for (Lane& lane : schedules[0].lanes) {
     if (lane.steps[0].kind == StepKind::local_reduce) std::swap(lane.steps[1], lane.steps[2]);
   }
-  EXPECT_NE(complaint(sra(4, 1000), roles), "");
+  EXPECT_NE(complaint(sra(4, 1000), schedules), "");
 }
 
 // Two ranks that add the same in another order would hold other bits.
 TEST(Checker, finds_an_order_of_addition_that_differs_between_ranks) {
   Request request = request_of(Collective::all_reduce, Algorithm::one_shot, 3, 100);
-  auto roles = roles_of(request);
+  auto schedules = schedules_of(request);
   request.algorithm = Algorithm::tree;  // promises no particular order, but the same one
-  auto& steps = roles[1].lanes[0].steps;
+  auto& steps = schedules[1].lanes[0].steps;
   const auto first = std::find_if(steps.begin(), steps.end(), is_addition);
   std::swap(first[1], first[2]);
-  EXPECT_TRUE(contains(complaint(request, roles), "disagree"));
+  EXPECT_TRUE(contains(complaint(request, schedules), "disagree"));
 }
 
 TEST(Checker, finds_an_owner_that_keeps_its_sum_as_it_was_before_it_was_encoded) {
   Request request = request_of(Collective::all_gather, Algorithm::ring, 3, 100);
   request.compressed = true;
-  auto roles = roles_of(request);
-  for (Step& step : roles[1].lanes[0].steps) step.quantized = false;
-  EXPECT_TRUE(contains(complaint(request, roles), "disagree"));
+  auto schedules = schedules_of(request);
+  for (Step& step : schedules[1].lanes[0].steps) step.quantized = false;
+  EXPECT_TRUE(contains(complaint(request, schedules), "disagree"));
 }
 
 TEST(Checker, finds_a_send_that_nobody_receives) {
-  auto roles = roles_of(sra(3, 64));
-  roles[1].lanes.push_back({.chunk = 7, .count = 64, .steps = {{StepKind::send_input, 5, {2}}}, .scratch = true});
-  EXPECT_TRUE(contains(complaint(sra(3, 64), roles), "nobody receives"));
+  auto schedules = schedules_of(sra(3, 64));
+  schedules[1].lanes.push_back({.chunk = 7, .count = 64, .steps = {{StepKind::send_input, 5, {2}}}, .scratch = true});
+  EXPECT_TRUE(contains(complaint(sra(3, 64), schedules), "nobody receives"));
 }
 
 TEST(Checker, finds_a_deadlock_of_crossed_waits) {
   const Request request = request_of(Collective::all_gather, Algorithm::one_shot, 2, 200);
-  auto roles = roles_of(request);
-  for (Role& role : roles) {  // receive first, then send
-    const auto give = std::find_if(role.lanes.begin(), role.lanes.end(),
+  auto schedules = schedules_of(request);
+  for (RankSchedule& schedule : schedules) {  // receive first, then send
+    const auto give = std::find_if(schedule.lanes.begin(), schedule.lanes.end(),
                                    [](const Lane& lane) { return lane.steps[0].kind == StepKind::send_input; });
-    std::rotate(give, give + 1, role.lanes.end());
-    role.lanes.back().after = static_cast<int>(role.lanes.size()) - 2;
+    std::rotate(give, give + 1, schedule.lanes.end());
+    schedule.lanes.back().after = static_cast<int>(schedule.lanes.size()) - 2;
   }
-  EXPECT_TRUE(contains(complaint(request, roles), "deadlock"));
+  EXPECT_TRUE(contains(complaint(request, schedules), "deadlock"));
 }
 
 TEST(Checker, finds_input_overwritten_before_it_was_sent) {
   Request request = sra(2, 64);
   request.algorithm = Algorithm::one_shot;
-  auto roles = roles_of(request);
-  auto& steps = roles[0].lanes[0].steps;
+  auto schedules = schedules_of(request);
+  auto& steps = schedules[0].lanes[0].steps;
   std::rotate(steps.begin(), steps.begin() + 1, steps.end());
-  EXPECT_TRUE(contains(complaint(request, roles), "overwritten"));
+  EXPECT_TRUE(contains(complaint(request, schedules), "overwritten"));
 }
 
 TEST(Checker, finds_a_slice_encoded_twice) {
   Request request = request_of(Collective::all_reduce, Algorithm::ring, 3, 64);
   request.compressed = true;
-  auto roles = roles_of(request);
-  for (Role& role : roles) {
-    for (Lane& lane : role.lanes) {  // encode again what should go on as it came
+  auto schedules = schedules_of(request);
+  for (RankSchedule& schedule : schedules) {
+    for (Lane& lane : schedule.lanes) {  // encode again what should go on as it came
       for (Step& step : lane.steps) step.kind = step.kind == StepKind::forward ? StepKind::send_result : step.kind;
     }
   }
-  EXPECT_NE(complaint(request, roles), "");
+  EXPECT_NE(complaint(request, schedules), "");
 }
 
 }  // namespace

@@ -52,9 +52,9 @@ bool send_late(Steps& steps) {
 }
 
 template <class Change>
-bool change_first(std::vector<Role>& roles, const Change& change) {
-  for (Role& role : roles) {
-    for (Lane& lane : role.lanes) {
+bool change_first(std::vector<RankSchedule>& schedules, const Change& change) {
+  for (RankSchedule& schedule : schedules) {
+    for (Lane& lane : schedule.lanes) {
       if (lane.count > 0 && change(lane.steps)) return true;
     }
   }
@@ -62,41 +62,41 @@ bool change_first(std::vector<Role>& roles, const Change& change) {
 }
 
 // A whole lane that only receives.
-bool drop_receiver(std::vector<Role>& roles) {
-  for (Role& role : roles) {
-    for (std::size_t at = 0; at < role.lanes.size(); ++at) {
-      const Steps& steps = role.lanes[at].steps;
+bool drop_receiver(std::vector<RankSchedule>& schedules) {
+  for (RankSchedule& schedule : schedules) {
+    for (std::size_t at = 0; at < schedule.lanes.size(); ++at) {
+      const Steps& steps = schedule.lanes[at].steps;
       const auto depends = [&](const Lane& lane) { return lane.after >= static_cast<int>(at); };
       const bool sends = std::any_of(steps.begin(), steps.end(),
                                      [](const Step& step) { return !step.peers.empty() && !receives(step); });
-      if (sends || !receives(steps[0]) || std::any_of(role.lanes.begin(), role.lanes.end(), depends)) continue;
-      role.lanes.erase(role.lanes.begin() + static_cast<std::ptrdiff_t>(at));
+      if (sends || !receives(steps[0]) || std::any_of(schedule.lanes.begin(), schedule.lanes.end(), depends)) continue;
+      schedule.lanes.erase(schedule.lanes.begin() + static_cast<std::ptrdiff_t>(at));
       return true;
     }
   }
   return false;
 }
 
-bool receive_first(Role& role) {
+bool receive_first(RankSchedule& schedule) {
   std::vector<Lane> ordered;
   for (const bool receiving : {true, false}) {
-    for (Lane& lane : role.lanes) {
+    for (Lane& lane : schedule.lanes) {
       if (receives(lane.steps[0]) != receiving) continue;
       lane.after = static_cast<int>(ordered.size()) - 1;
       ordered.push_back(lane);
     }
   }
-  role.lanes = std::move(ordered);
-  return !role.lanes.empty() && receives(role.lanes[0].steps[0]);
+  schedule.lanes = std::move(ordered);
+  return !schedule.lanes.empty() && receives(schedule.lanes[0].steps[0]);
 }
 
 // Only where all of them have something to receive.
-bool cross_waits(std::vector<Role>& roles) {
-  std::vector<Role> crossed = roles;
-  for (Role& role : crossed) {
-    if (!receive_first(role)) return false;
+bool cross_waits(std::vector<RankSchedule>& schedules) {
+  std::vector<RankSchedule> crossed = schedules;
+  for (RankSchedule& schedule : crossed) {
+    if (!receive_first(schedule)) return false;
   }
-  roles = std::move(crossed);
+  schedules = std::move(crossed);
   return true;
 }
 
@@ -116,16 +116,16 @@ std::string_view to_string(Mistake mistake) {
   return "?";
 }
 
-bool plant(Mistake mistake, const Request& request, std::vector<Role>& roles) {
+bool plant(Mistake mistake, const Request& request, std::vector<RankSchedule>& schedules) {
   switch (mistake) {
-    case Mistake::missing_contribution: return change_first(roles, leave_out);
-    case Mistake::double_contribution: return change_first(roles, add_twice);
+    case Mistake::missing_contribution: return change_first(schedules, leave_out);
+    case Mistake::double_contribution: return change_first(schedules, add_twice);
     case Mistake::different_order:
       // Elsewhere one rank alone decides on the order.
-      return adds_in_rank_order(request.algorithm) && change_first(roles, swap_additions);
-    case Mistake::unreceived_send: return drop_receiver(roles);
-    case Mistake::overwritten_input: return change_first(roles, send_late);
-    case Mistake::crossed_waits: return cross_waits(roles);
+      return adds_in_rank_order(request.algorithm) && change_first(schedules, swap_additions);
+    case Mistake::unreceived_send: return drop_receiver(schedules);
+    case Mistake::overwritten_input: return change_first(schedules, send_late);
+    case Mistake::crossed_waits: return cross_waits(schedules);
   }
   return false;
 }

@@ -22,6 +22,6 @@ std::span<const Mistake> all_mistakes();
 std::string_view to_string(Mistake mistake);
 
 // Puts it at the first place of the plan that has room for it; false if there is none.
-bool plant(Mistake mistake, const Request& request, std::vector<Role>& roles);
+bool plant(Mistake mistake, const Request& request, std::vector<RankSchedule>& schedules);
 
 }  // namespace qccl::plan

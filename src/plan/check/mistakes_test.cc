@@ -22,10 +22,10 @@ Request request_of(Collective collective, Algorithm algorithm) {
 
 // What the checker says of it; "" if the plan has no room for the mistake.
 std::string complaint(Mistake mistake, const Request& request) {
-  std::vector<Role> roles;
-  for (int rank = 0; rank < request.world; ++rank) roles.push_back(make_role(request, rank));
-  if (!plant(mistake, request, roles)) return "";
-  const Status status = check(request, roles);
+  std::vector<RankSchedule> schedules;
+  for (int rank = 0; rank < request.world; ++rank) schedules.push_back(schedule_of(request, rank));
+  if (!plant(mistake, request, schedules)) return "";
+  const Status status = check(request, schedules);
   return status.ok() ? "nothing" : status.error().message;
 }
 
@@ -72,11 +72,11 @@ TEST(Mistakes, ranks_that_wait_for_each_other_are_named_a_deadlock) {
 
 TEST(Mistakes, order_of_one_rank_alone_is_a_disagreement_between_ranks) {
   Request request = request_of(Collective::all_reduce, Algorithm::one_shot);
-  std::vector<Role> roles;
-  for (int rank = 0; rank < request.world; ++rank) roles.push_back(make_role(request, rank));
-  ASSERT_TRUE(plant(Mistake::different_order, request, roles));
+  std::vector<RankSchedule> schedules;
+  for (int rank = 0; rank < request.world; ++rank) schedules.push_back(schedule_of(request, rank));
+  ASSERT_TRUE(plant(Mistake::different_order, request, schedules));
   request.algorithm = Algorithm::tree;  // promises no particular order, but the same one
-  const Status status = check(request, roles);
+  const Status status = check(request, schedules);
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.error().message.find("disagree"), std::string::npos) << status.error().message;
 }

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "plan/algorithms/hosts.h"
-#include "plan/cost/way.h"
+#include "plan/cost/critical_path.h"
 
 namespace qccl::plan {
 namespace {
@@ -53,18 +53,18 @@ class Meter {
     load_ = {};
     coming_.clear();
     going_.clear();
-    const Role role = make_role(request_, rank);
-    count_peers(role);
-    for (const Lane& lane : role.lanes) add(lane);
+    const RankSchedule schedule = schedule_of(request_, rank);
+    count_peers(schedule);
+    for (const Lane& lane : schedule.lanes) add(lane);
     load_.most_at_once = static_cast<double>(std::min(coming_.most(), going_.most()));
     return load_;
   }
 
  private:
   // Those whose streams come to this rank.
-  void count_peers(const Role& role) {
+  void count_peers(const RankSchedule& schedule) {
     std::set<int> peers;
-    for (const Lane& lane : role.lanes) {
+    for (const Lane& lane : schedule.lanes) {
       for (const Step& step : lane.steps) {
         if (receives(step.kind)) peers.insert(step.peers.begin(), step.peers.end());
       }
@@ -95,7 +95,7 @@ class Meter {
     const Link& link = local ? links_.local : links_.wire;
     const double bytes = payload(step) + encoding_.frame_bytes * slices_;
     const bool is_long = payload(step) > encoding_.eager_bytes;
-    const double slower = is_long ? 1 + link.crowding * further_peers_ : 1;
+    const double slower = is_long ? 1 + link.contention * further_peers_ : 1;
     load_.processor += slices_ * link.frame_seconds + slower * seconds(bytes, link.rank_rate);
     load_.largest_stream = std::max(load_.largest_stream, payload(step));
     if (local) return;
@@ -201,7 +201,7 @@ class Pricing {
 
   Price sum_up() {
     const HopCosts hop{links_.wire.latency, links_.local.latency};
-    const Way way = longest_way(request_, layout_.empty() ? alone_ : layout_, hop);
+    const CriticalPath way = critical_path(request_, layout_.empty() ? alone_ : layout_, hop);
     const double slice = largest_slice_ * encoding_.encoded_bytes / encoding_.element_bytes;
     const bool crosses = hosts_.count() > 1;
     price_.mean_sent_bytes = all_sent_ / all_ranks_;

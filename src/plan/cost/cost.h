@@ -44,9 +44,9 @@ struct Links {
 // Of Ethernet frames of 1514 bytes TCP with timestamps carries 1448.
 inline constexpr double kTcpEfficiency = 1448.0 / 1514.0;
 
-// Link::crowding of TCP where ranks outnumber cores: what lies in several peers' sockets leaves the cache before its
+// Link::contention of TCP where ranks outnumber cores: what lies in several peers' sockets leaves the cache before its
 // rank's turn comes. Measured with 3, 4 and 8 ranks on 2 cores, 1 to 16 MiB.
-inline constexpr double kCrowding = 0.15;
+inline constexpr double kContention = 0.15;
 
 // What the profile says, for a codec by its specification.
 Links links_of(const Profile& profile, std::string_view codec);
@@ -76,7 +76,7 @@ struct Price {
 inline constexpr int kAllRanks = 0;
 
 // `hosts` of each rank, empty: each on its own. `request` gives the slice length. Looks at so many
-// ranks' roles, spread over the hosts, and takes the others to be like them; the bytes that it then
+// ranks' schedules, spread over the hosts, and takes the others to be like them; the bytes that it then
 // says are estimates.
 Price price(const Request& request, const std::vector<int>& hosts, const Links& links, const Encoding& encoding,
             int most_roles = kAllRanks);

@@ -15,7 +15,7 @@ struct Link {
   double latency = 0;        // seconds from a rank's call to its sight of the other's frame, of few bytes
   double frame_seconds = 0;  // of that, a rank's processor for a frame, at either end
   double rank_rate = 0;      // of a rank's processor that puts bytes in or takes them out
-  double crowding = 0;       // share by which those of long streams take longer for each peer beyond the first
+  double contention = 0;     // share by which those of long streams take longer for each peer beyond the first
 };
 
 // Of a codec whose specification begins with `codec`, by bytes of float32.

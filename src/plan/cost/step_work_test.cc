@@ -5,9 +5,9 @@
 namespace qccl::plan {
 namespace {
 
-StepWork all_work(const Role& role, bool compressed) {
+StepWork all_work(const RankSchedule& schedule, bool compressed) {
   StepWork all;
-  for (const Lane& lane : role.lanes) {
+  for (const Lane& lane : schedule.lanes) {
     for (std::size_t step = 0; step < lane.steps.size(); ++step) {
       const StepWork work = work_of(lane, step, compressed);
       all.encodes += work.encodes;
@@ -22,7 +22,7 @@ StepWork all_work(const Role& role, bool compressed) {
 StepWork work_of_rank(Algorithm algorithm, int rank, bool compressed) {
   const Request request{
       .algorithm = algorithm, .world = 4, .count = 4096, .slice_elements = 64, .compressed = compressed};
-  return all_work(make_role(request, rank), compressed);
+  return all_work(schedule_of(request, rank), compressed);
 }
 
 // Passes over a chunk, of which an all_reduce of four ranks has four.

@@ -12,7 +12,7 @@
 #include "transport/shm/lane_receiver.h"
 #include "transport/shm/lane_sender.h"
 #include "transport/shm/layout.h"
-#include "transport/shm/shm_board.h"
+#include "transport/shm/shm_cells.h"
 #include "transport/shm/shm_heap.h"
 
 namespace qccl {
@@ -71,7 +71,7 @@ class ShmEndpoint final : public Endpoint {
   void disarm() override { bell_.disarm(); }
   void ready(const os::Poller::Ready& event) override;
   bool is_local(int peer) const override { return peer_of_rank_[static_cast<std::size_t>(peer)] != nullptr; }
-  Board* board() override { return board_ ? &*board_ : nullptr; }
+  ExchangeCells* board() override { return board_ ? &*board_ : nullptr; }
   SharedHeap* heap() override { return heap_ ? &*heap_ : nullptr; }
   const char* kind(int) const override { return "shm"; }
   // What was committed lies in memory that outlives this process.
@@ -79,7 +79,7 @@ class ShmEndpoint final : public Endpoint {
   void close() override;
 
  private:
-  std::vector<shm::ShmBoard::Neighbour> neighbours() const;
+  std::vector<shm::ShmCells::Neighbour> neighbours() const;
   std::vector<std::shared_ptr<os::SharedHeapFile>> heaps() const;
   Peer* find(int rank) const { return peer_of_rank_[static_cast<std::size_t>(rank)]; }
   bool something_is_there();
@@ -95,7 +95,7 @@ class ShmEndpoint final : public Endpoint {
   shm::CopyPool copies_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<Peer*> peer_of_rank_;
-  std::optional<shm::ShmBoard> board_;  // if the peers are all other ranks
+  std::optional<shm::ShmCells> board_;  // if the peers are all other ranks
   std::optional<shm::ShmHeap> heap_;    // if there are peers
   const os::ForkMark mark_;
   bool closed_ = false;
@@ -121,8 +121,8 @@ ShmEndpoint::ShmEndpoint(os::Poller& poller, const ShmOptions& options, ShmHome 
   if (!peers_.empty()) heap_.emplace(home_.rank, heaps());
 }
 
-std::vector<shm::ShmBoard::Neighbour> ShmEndpoint::neighbours() const {
-  std::vector<shm::ShmBoard::Neighbour> found;
+std::vector<shm::ShmCells::Neighbour> ShmEndpoint::neighbours() const {
+  std::vector<shm::ShmCells::Neighbour> found;
   for (const auto& peer : peers_) {
     found.push_back({.rank = peer->link.peer, .area = &area_in(*peer->link.area), .bell = peer->bell});
   }

@@ -157,7 +157,7 @@ TEST_P(ShmEndpoint, a_board_operation_wakes_ranks_that_sleep) {
       own.board()->publish(kGroup, sequence, sequence, payload);
       own.board()->ring(kGroup);
       for (int peer = 0; peer < kRanks; ++peer) {
-        std::optional<BoardCell> cell;
+        std::optional<ExchangeCell> cell;
         while (going_well() && !(cell = own.board()->read(kGroup, peer, sequence))) doze(own);
         ASSERT_TRUE(cell);
         ASSERT_TRUE(is_frame({cell->payload, cell->payload_bytes}, sequence + static_cast<std::uint64_t>(peer)));

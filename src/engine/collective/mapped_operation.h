@@ -7,23 +7,23 @@
 #include <vector>
 
 #include "codec/geometry.h"
-#include "engine/collective/board_operation.h"
+#include "engine/collective/cell_operation.h"
 #include "engine/compute/lane_math.h"
 
 namespace qccl::engine {
 
-class SharedOperation final : public BoardOperation {
+class MappedOperation final : public CellOperation {
  public:
   static constexpr std::uint64_t kRounds = 2;
   // post.region is on the board; post.call.region_offset says where the call's buffer begins in it.
-  SharedOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet, BufferPool& pool,
-                  std::uint64_t board_sequence);
+  MappedOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, FrameSender& frame_sender,
+                  BufferPool& pool, std::uint64_t board_sequence);
 
   bool serves(const Group& group, const Post& post) const override {
     return &group == &this->group() && !post.message && reduces_on_board(post) && post.call == call();
   }
   void restart(std::uint64_t sequence, Post&& post, TimePoint posted, std::uint64_t board_sequence) {
-    BoardOperation::restart(sequence, std::move(post), posted, board_sequence);
+    CellOperation::restart(sequence, std::move(post), posted, board_sequence);
     done_ = 0;
   }
 

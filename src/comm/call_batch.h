@@ -13,7 +13,7 @@
 namespace qccl::comm {
 
 // Thread-safe; each thread sees its own recording.
-class CallRecorder {
+class CallBatch {
  public:
   // What a thread has recorded, and the work that ends with the last of it.
   struct Recording {

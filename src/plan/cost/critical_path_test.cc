@@ -1,5 +1,5 @@
 // The longest way by formula is the longest way through the plan itself.
-#include "plan/cost/way.h"
+#include "plan/cost/critical_path.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,18 +21,18 @@ bool sends(StepKind kind) {
 class Walk {
  public:
   Walk(const Request& request, const std::vector<int>& hosts, const HopCosts& costs) : hosts_(hosts), costs_(costs) {
-    for (int rank = 0; rank < request.world; ++rank) roles_.push_back(make_role(request, rank));
+    for (int rank = 0; rank < request.world; ++rank) schedules_.push_back(schedule_of(request, rank));
   }
 
-  Way longest() {
-    std::vector<std::vector<std::pair<std::size_t, Way>>> lanes;  // next step, way so far
-    for (const Role& role : roles_) lanes.emplace_back(role.lanes.size());
+  CriticalPath longest() {
+    std::vector<std::vector<std::pair<std::size_t, CriticalPath>>> lanes;  // next step, way so far
+    for (const RankSchedule& schedule : schedules_) lanes.emplace_back(schedule.lanes.size());
     for (bool moved = true; moved;) {
       moved = false;
-      for (std::size_t rank = 0; rank < roles_.size(); ++rank) {
+      for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
         for (std::size_t i = 0; i < lanes[rank].size(); ++i) {
           auto& [step, way] = lanes[rank][i];
-          const Lane& lane = roles_[rank].lanes[i];
+          const Lane& lane = schedules_[rank].lanes[i];
           while (step < lane.steps.size() && take(static_cast<int>(rank), lane, lane.steps[step], way)) {
             ++step;
             moved = true;
@@ -40,9 +40,9 @@ class Walk {
         }
       }
     }
-    for (std::size_t rank = 0; rank < roles_.size(); ++rank) {
+    for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
       for (std::size_t i = 0; i < lanes[rank].size(); ++i) {
-        EXPECT_EQ(lanes[rank][i].first, roles_[rank].lanes[i].steps.size()) << "a lane waits for ever";
+        EXPECT_EQ(lanes[rank][i].first, schedules_[rank].lanes[i].steps.size()) << "a lane waits for ever";
       }
     }
     return longest_;
@@ -51,17 +51,17 @@ class Walk {
  private:
   using Stream = std::tuple<int, int, int, std::uint32_t>;  // from, to, phase, chunk
 
-  double cost(const Way& way) const { return way.wire_hops * costs_.wire + way.local_hops * costs_.local; }
-  Way longer(const Way& a, const Way& b) const { return cost(a) < cost(b) ? b : a; }
+  double cost(const CriticalPath& way) const { return way.wire_hops * costs_.wire + way.local_hops * costs_.local; }
+  CriticalPath longer(const CriticalPath& a, const CriticalPath& b) const { return cost(a) < cost(b) ? b : a; }
 
-  bool take(int rank, const Lane& lane, const Step& step, Way& way) {
+  bool take(int rank, const Lane& lane, const Step& step, CriticalPath& way) {
     for (const int peer : step.peers) {
       if (receives(step.kind)) {
         const auto sent = sent_.find({peer, rank, step.phase, lane.chunk});
         if (sent == sent_.end()) return false;
         way = longer(way, sent->second);
       } else if (sends(step.kind)) {
-        Way arrival = way;
+        CriticalPath arrival = way;
         const bool local = hosts_[static_cast<std::size_t>(rank)] == hosts_[static_cast<std::size_t>(peer)];
         ++(local ? arrival.local_hops : arrival.wire_hops);
         sent_[{rank, peer, step.phase, lane.chunk}] = arrival;
@@ -71,11 +71,11 @@ class Walk {
     return true;
   }
 
-  std::vector<Role> roles_;
+  std::vector<RankSchedule> schedules_;
   const std::vector<int>& hosts_;
   const HopCosts costs_;
-  std::map<Stream, Way> sent_;
-  Way longest_;
+  std::map<Stream, CriticalPath> sent_;
+  CriticalPath longest_;
 };
 
 std::vector<std::vector<int>> layouts(int world) {
@@ -91,7 +91,7 @@ std::vector<std::vector<int>> layouts(int world) {
   return all;
 }
 
-TEST(Way, by_formula_is_the_longest_through_the_plan) {
+TEST(CriticalPath, by_formula_is_the_longest_through_the_plan) {
   const HopCosts costs{.wire = 5, .local = 1};
   for (const Collective collective :
        {Collective::all_reduce, Collective::reduce, Collective::broadcast, Collective::reduce_scatter,
@@ -107,8 +107,8 @@ TEST(Way, by_formula_is_the_longest_through_the_plan) {
                                   .count = 64 * 400,
                                   .slice_elements = 1 << 20,
                                   .hosts = hosts};
-            const Way expected = Walk(request, hosts, costs).longest();
-            const Way way = longest_way(request, hosts, costs);
+            const CriticalPath expected = Walk(request, hosts, costs).longest();
+            const CriticalPath way = critical_path(request, hosts, costs);
             ASSERT_EQ(std::pair(way.wire_hops, way.local_hops), std::pair(expected.wire_hops, expected.local_hops))
                 << fmt::format("{} {} world {} root {} hosts [{}]", to_string(collective), to_string(algorithm), world,
                                root, fmt::join(hosts, " "));

@@ -32,9 +32,9 @@ struct TrafficCounters {
 };
 
 // One thread at a time (the driver).
-class Outlet {
+class FrameSender {
  public:
-  Outlet(Transport& transport, int world, bool checksum);
+  FrameSender(Transport& transport, int world, bool checksum);
 
   // Room for a frame with up to `max_payload` bytes: returns the payload's part, or data() ==
   // nullptr if there is none now. Zero-byte payloads return a non-null empty span.

@@ -1,22 +1,22 @@
-#include "comm/call_recorder.h"
+#include "comm/call_batch.h"
 
 #include <new>
 #include <utility>
 
 namespace qccl::comm {
 
-bool CallRecorder::start() {
+bool CallBatch::start() {
   const std::lock_guard lock(mutex_);
   if (by_thread_.contains(std::this_thread::get_id())) return false;
   auto work = std::make_shared<internal::WorkState>();
-  work->set_held_back(true);
+  work->set_recorded(true);
   by_thread_.try_emplace(std::this_thread::get_id()).first->second.work = std::move(work);
   // Relaxed, here and below: only the thread that counts itself in or out has to see it.
   recordings_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
-CallRecorder::Recording CallRecorder::end() {
+CallBatch::Recording CallBatch::end() {
   if (recordings_.load(std::memory_order_relaxed) == 0) return {};
   const std::lock_guard lock(mutex_);
   auto entry = by_thread_.extract(std::this_thread::get_id());
@@ -25,14 +25,14 @@ CallRecorder::Recording CallRecorder::end() {
   return std::move(entry.mapped());
 }
 
-std::shared_ptr<internal::WorkState> CallRecorder::work() {
+std::shared_ptr<internal::WorkState> CallBatch::work() {
   if (recordings_.load(std::memory_order_relaxed) == 0) return nullptr;
   const std::lock_guard lock(mutex_);
   const auto entry = by_thread_.find(std::this_thread::get_id());
   return entry == by_thread_.end() ? nullptr : entry->second.work;
 }
 
-bool CallRecorder::record(engine::Post& post) {
+bool CallBatch::record(engine::Post& post) {
   if (recordings_.load(std::memory_order_relaxed) == 0) return false;
   const std::lock_guard lock(mutex_);
   const auto entry = by_thread_.find(std::this_thread::get_id());
@@ -44,7 +44,7 @@ bool CallRecorder::record(engine::Post& post) {
     recordings_.fetch_sub(1, std::memory_order_relaxed);
     throw;
   }
-  entry->second.posts.back().work->set_held_back(true);
+  entry->second.posts.back().work->set_recorded(true);
   return true;
 }
 

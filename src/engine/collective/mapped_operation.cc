@@ -1,4 +1,4 @@
-#include "engine/collective/shared_operation.h"
+#include "engine/collective/mapped_operation.h"
 
 #include <algorithm>
 
@@ -18,17 +18,17 @@ Range own_chunk(const Call& call, const Group& group) {
 
 }  // namespace
 
-SharedOperation::SharedOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet,
-                                 BufferPool& pool, std::uint64_t board_sequence)
-    : BoardOperation(group, sequence, std::move(post), posted, outlet, pool, board_sequence, kRounds),
+MappedOperation::MappedOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted,
+                                 FrameSender& frame_sender, BufferPool& pool, std::uint64_t board_sequence)
+    : CellOperation(group, sequence, std::move(post), posted, frame_sender, pool, board_sequence, kRounds),
       chunk_(own_chunk(post_.call, group)) {}
 
-std::byte* SharedOperation::buffer(int member, std::uint64_t element) const {
+std::byte* MappedOperation::buffer(int member, std::uint64_t element) const {
   return post_.region->of_member[static_cast<std::size_t>(member)].get() + post_.call.region_offset +
          element * math().element_size();
 }
 
-bool SharedOperation::combine() {
+bool MappedOperation::combine() {
   if (round() > 0) return true;
   const std::uint64_t slice = kSharedSliceBytes / math().element_size();
   for (int i = 0; i < kSlicesPerStep && done_ < chunk_.count; ++i) {
@@ -41,7 +41,7 @@ bool SharedOperation::combine() {
   return true;
 }
 
-void SharedOperation::reduce_slice(std::uint64_t first, std::size_t elements) {
+void MappedOperation::reduce_slice(std::uint64_t first, std::size_t elements) {
   std::byte* const own = buffer(group_.rank, first);
   lane_.begin(group_.world());
   for (int member = 0; member < group_.world(); ++member) {

@@ -1,4 +1,4 @@
-#include "bootstrap/store/fields.h"
+#include "bootstrap/store/byte_reader.h"
 
 namespace qccl::bootstrap {
 
@@ -7,7 +7,7 @@ void append_string(std::string& target, std::string_view text) {
   target.append(text);
 }
 
-std::string_view FieldReader::take(std::size_t bytes) {
+std::string_view ByteReader::take(std::size_t bytes) {
   if (!good()) return {};
   if (bytes > source_.size() - taken_) {
     incomplete_ = true;
@@ -17,12 +17,12 @@ std::string_view FieldReader::take(std::size_t bytes) {
   return source_.substr(taken_ - bytes, bytes);
 }
 
-std::string FieldReader::string(std::size_t limit) {
+std::string ByteReader::string(std::size_t limit) {
   const auto bytes = count(limit);
   return std::string(take(static_cast<std::size_t>(bytes)));
 }
 
-std::uint64_t FieldReader::count(std::uint64_t limit) {
+std::uint64_t ByteReader::count(std::uint64_t limit) {
   const auto value = integer<std::uint64_t>();
   if (value > limit) malformed_ = true;
   return good() ? value : 0;

@@ -1,4 +1,4 @@
-// A small operation through shared memory cells instead of frames (transport.h, Board): every
+// A small operation through shared memory cells instead of frames (transport.h, ExchangeCells): every
 // rank publishes its input with the call's fingerprint, then reads all cells in rank order.
 //
 // A group's board operations are numbered on their own and run strictly in order. A cell has two
@@ -14,11 +14,11 @@ namespace qccl::engine {
 // True if every rank's part of `call` fits a cell and nothing is compressed.
 bool fits_board(const Call& call, int world);
 
-class BoardOperation : public Operation {
+class CellOperation : public Operation {
  public:
   // Meets `rounds` times, under the numbers from `board_sequence` on.
-  BoardOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet, BufferPool& pool,
-                 std::uint64_t board_sequence, std::uint64_t rounds = 1);
+  CellOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, FrameSender& frame_sender,
+                BufferPool& pool, std::uint64_t board_sequence, std::uint64_t rounds = 1);
 
   bool serves(const Group& group, const Post& post) const override {
     return &group == &group_ && !post.message && post.region == nullptr && post.call.board;
@@ -56,7 +56,7 @@ class BoardOperation : public Operation {
   Status unexpected(int peer) const;
 
   Group& owner_;
-  Board& board_;
+  ExchangeCells& board_;
   std::uint64_t board_sequence_;
   const std::uint64_t rounds_;
   MathContext math_;

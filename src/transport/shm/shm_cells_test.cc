@@ -1,4 +1,4 @@
-#include "transport/shm/shm_board.h"
+#include "transport/shm/shm_cells.h"
 
 #include <gtest/gtest.h>
 
@@ -18,20 +18,20 @@ class Boards {
   explicit Boards(int world) {
     for (int rank = 0; rank < world; ++rank) areas_.push_back(std::make_unique<Area>());
     for (int rank = 0; rank < world; ++rank) {
-      std::vector<ShmBoard::Neighbour> neighbours;
+      std::vector<ShmCells::Neighbour> neighbours;
       for (int peer = 0; peer < world; ++peer) {
         if (peer != rank) neighbours.push_back({peer, &area(peer), PeerBell(area(peer).sleep_word, no_bell_)});
       }
-      boards_.push_back(std::make_unique<ShmBoard>(rank, world, area(rank), std::move(neighbours)));
+      boards_.push_back(std::make_unique<ShmCells>(rank, world, area(rank), std::move(neighbours)));
     }
   }
-  ShmBoard& operator[](int rank) { return *boards_[static_cast<std::size_t>(rank)]; }
+  ShmCells& operator[](int rank) { return *boards_[static_cast<std::size_t>(rank)]; }
   Area& area(int rank) { return *areas_[static_cast<std::size_t>(rank)]; }
 
  private:
   const os::Fd no_bell_;
   std::vector<std::unique_ptr<Area>> areas_;
-  std::vector<std::unique_ptr<ShmBoard>> boards_;
+  std::vector<std::unique_ptr<ShmCells>> boards_;
 };
 
 std::vector<std::byte> payload_of(int rank, std::uint64_t sequence) {
@@ -43,18 +43,18 @@ std::vector<std::byte> payload_of(int rank, std::uint64_t sequence) {
   return payload;
 }
 
-bool holds(const BoardCell& cell, int rank, std::uint64_t sequence) {
+bool holds(const ExchangeCell& cell, int rank, std::uint64_t sequence) {
   const auto expected = payload_of(rank, sequence);
   return cell.sequence == sequence && cell.digest == sequence * 1000 && cell.payload_bytes == expected.size() &&
          (expected.empty() || std::memcmp(cell.payload, expected.data(), expected.size()) == 0);
 }
 
-void publish(Board& board, std::uint64_t group, int rank, std::uint64_t sequence) {
+void publish(ExchangeCells& board, std::uint64_t group, int rank, std::uint64_t sequence) {
   board.publish(group, sequence, sequence * 1000, payload_of(rank, sequence));
   board.ring(group);
 }
 
-TEST(ShmBoard, a_cell_is_read_for_exactly_its_sequence) {
+TEST(ShmCells, a_cell_is_read_for_exactly_its_sequence) {
   Boards boards(2);
   ASSERT_TRUE(boards[0].open(kGroup));
   EXPECT_TRUE(boards[0].open(kGroup));
@@ -71,7 +71,7 @@ TEST(ShmBoard, a_cell_is_read_for_exactly_its_sequence) {
   EXPECT_TRUE(holds(*own, 0, 1));
 }
 
-TEST(ShmBoard, two_sequences_stay_readable_and_the_third_takes_the_place_of_the_first) {
+TEST(ShmCells, two_sequences_stay_readable_and_the_third_takes_the_place_of_the_first) {
   Boards boards(2);
   boards[0].open(kGroup);
   boards[1].open(kGroup);
@@ -85,7 +85,7 @@ TEST(ShmBoard, two_sequences_stay_readable_and_the_third_takes_the_place_of_the_
   EXPECT_TRUE(holds(*boards[1].read(kGroup, 0, 7), 0, 7));
 }
 
-TEST(ShmBoard, groups_opened_in_different_orders_find_each_other) {
+TEST(ShmCells, groups_opened_in_different_orders_find_each_other) {
   Boards boards(2);
   for (std::uint64_t group = 0; group < 10; ++group) ASSERT_TRUE(boards[0].open(group));
   for (std::uint64_t group = 10; group-- > 0;) ASSERT_TRUE(boards[1].open(group));
@@ -97,7 +97,7 @@ TEST(ShmBoard, groups_opened_in_different_orders_find_each_other) {
   }
 }
 
-TEST(ShmBoard, a_neighbour_that_opens_late_is_found) {
+TEST(ShmCells, a_neighbour_that_opens_late_is_found) {
   Boards boards(2);
   boards[1].open(kGroup);
   EXPECT_FALSE(boards[1].read(kGroup, 0, 1));
@@ -108,7 +108,7 @@ TEST(ShmBoard, a_neighbour_that_opens_late_is_found) {
   EXPECT_TRUE(boards[1].read(kGroup, 0, 1));
 }
 
-TEST(ShmBoard, there_are_no_more_groups_than_cells) {
+TEST(ShmCells, there_are_no_more_groups_than_cells) {
   Boards boards(2);
   for (std::uint64_t group = 0; group < kBoardCells; ++group) ASSERT_TRUE(boards[0].open(group));
   EXPECT_FALSE(boards[0].open(kBoardCells));
@@ -117,7 +117,7 @@ TEST(ShmBoard, there_are_no_more_groups_than_cells) {
   EXPECT_FALSE(boards[0].open(kBoardCells + 1));
 }
 
-TEST(ShmBoard, what_a_rank_published_last_is_read_after_it_closed_the_group) {
+TEST(ShmCells, what_a_rank_published_last_is_read_after_it_closed_the_group) {
   Boards boards(2);
   for (std::uint64_t group = 0; group < kBoardCells; ++group) ASSERT_TRUE(boards[0].open(group));
   ASSERT_TRUE(boards[1].open(5));
@@ -131,7 +131,7 @@ TEST(ShmBoard, what_a_rank_published_last_is_read_after_it_closed_the_group) {
   EXPECT_TRUE(boards[0].open(kBoardCells));
 }
 
-TEST(ShmBoard, a_lost_neighbour_keeps_no_cell) {
+TEST(ShmCells, a_lost_neighbour_keeps_no_cell) {
   Boards boards(2);
   for (std::uint64_t group = 0; group < kBoardCells; ++group) ASSERT_TRUE(boards[0].open(group));
   ASSERT_TRUE(boards[1].open(5));
@@ -141,7 +141,7 @@ TEST(ShmBoard, a_lost_neighbour_keeps_no_cell) {
   EXPECT_TRUE(boards[0].open(kBoardCells));
 }
 
-TEST(ShmBoard, a_group_opened_again_shows_nothing_of_its_former_life) {
+TEST(ShmCells, a_group_opened_again_shows_nothing_of_its_former_life) {
   Boards boards(2);
   boards[0].open(kGroup);
   boards[1].open(kGroup);
@@ -153,7 +153,7 @@ TEST(ShmBoard, a_group_opened_again_shows_nothing_of_its_former_life) {
   EXPECT_FALSE(boards[0].read(kGroup, 0, 1));
 }
 
-TEST(ShmBoard, what_a_read_missed_is_reported_once_when_it_is_there) {
+TEST(ShmCells, what_a_read_missed_is_reported_once_when_it_is_there) {
   Boards boards(2);
   boards[0].open(kGroup);
   boards[1].open(kGroup);
@@ -165,7 +165,7 @@ TEST(ShmBoard, what_a_read_missed_is_reported_once_when_it_is_there) {
   EXPECT_FALSE(boards[1].awaited_is_there());
 }
 
-TEST(ShmBoard, an_impossible_size_is_a_fault) {
+TEST(ShmCells, an_impossible_size_is_a_fault) {
   Boards boards(2);
   boards[0].open(kGroup);
   boards[1].open(kGroup);
@@ -176,7 +176,7 @@ TEST(ShmBoard, an_impossible_size_is_a_fault) {
   EXPECT_FALSE(boards[1].take_fault());
 }
 
-TEST(ShmBoard, three_ranks_exchange_thousands_of_payloads_of_every_size) {
+TEST(ShmCells, three_ranks_exchange_thousands_of_payloads_of_every_size) {
   constexpr int kRanks = 3;
   constexpr std::uint64_t kSequences = 6000;
   Boards boards(kRanks);
@@ -187,7 +187,7 @@ TEST(ShmBoard, three_ranks_exchange_thousands_of_payloads_of_every_size) {
       for (std::uint64_t sequence = 1; sequence <= kSequences; ++sequence) {
         publish(boards[rank], kGroup, rank, sequence);
         for (int peer = 0; peer < kRanks; ++peer) {
-          std::optional<BoardCell> cell;
+          std::optional<ExchangeCell> cell;
           while (!(cell = boards[rank].read(kGroup, peer, sequence))) std::this_thread::yield();
           ASSERT_TRUE(holds(*cell, peer, sequence));
         }

@@ -1,4 +1,4 @@
-#include "engine/outlet.h"
+#include "engine/frame_sender.h"
 
 #include <cstring>
 #include <utility>
@@ -22,23 +22,23 @@ std::size_t described_bytes(wire::FrameKind kind, std::size_t payload_bytes) {
 
 }  // namespace
 
-Outlet::Outlet(Transport& transport, int world, bool checksum)
+FrameSender::FrameSender(Transport& transport, int world, bool checksum)
     : transport_(transport), checksum_(checksum), peers_(static_cast<std::size_t>(world)) {}
 
-Bytes Outlet::begin(int peer, std::size_t max_payload, TrafficClass traffic) {
+Bytes FrameSender::begin(int peer, std::size_t max_payload, TrafficClass traffic) {
   frame_ = transport_.reserve(peer, kHeaderBytes + max_payload, traffic);
   if (frame_.data() == nullptr) return {};
   target_ = peer;
   return frame_.subspan(kHeaderBytes, max_payload);
 }
 
-void Outlet::finish(wire::FrameHeader header, std::size_t payload_bytes) {
+void FrameSender::finish(wire::FrameHeader header, std::size_t payload_bytes) {
   write_header(header, frame_.subspan(kHeaderBytes, payload_bytes));
   frame_ = {};
   transport_.commit(kHeaderBytes + payload_bytes);
 }
 
-void Outlet::finish_with(wire::FrameHeader header, ConstBytes payload) {
+void FrameSender::finish_with(wire::FrameHeader header, ConstBytes payload) {
   if (payload.data() == frame_.data() + kHeaderBytes) return finish(header, payload.size());
   write_header(header, payload);
   const Bytes frame = std::exchange(frame_, {});
@@ -47,12 +47,12 @@ void Outlet::finish_with(wire::FrameHeader header, ConstBytes payload) {
   transport_.commit(kHeaderBytes + payload.size());
 }
 
-void Outlet::abandon() {
+void FrameSender::abandon() {
   if (!std::exchange(frame_, {}).empty()) transport_.commit(0);
 }
 
 // Into the reservation; counts the frame as sent.
-void Outlet::write_header(wire::FrameHeader header, ConstBytes payload) {
+void FrameSender::write_header(wire::FrameHeader header, ConstBytes payload) {
   header.payload_bytes = static_cast<std::uint32_t>(payload.size());
   if (checksum_ && !payload.empty() && !transport_.is_local(target_)) {
     header.payload_checksum = wire::payload_checksum(payload);
@@ -68,7 +68,7 @@ void Outlet::write_header(wire::FrameHeader header, ConstBytes payload) {
   counters_.payload_bytes += payload.size() - described;
 }
 
-bool Outlet::send_control(int peer, wire::FrameHeader header, ConstBytes payload) {
+bool FrameSender::send_control(int peer, wire::FrameHeader header, ConstBytes payload) {
   const Bytes room = begin(peer, payload.size(), TrafficClass::control);
   if (room.data() == nullptr) return false;
   if (!payload.empty()) std::memcpy(room.data(), payload.data(), payload.size());
@@ -76,35 +76,35 @@ bool Outlet::send_control(int peer, wire::FrameHeader header, ConstBytes payload
   return true;
 }
 
-bool Outlet::eager_room(int rank, std::size_t payload_bytes) const {
+bool FrameSender::eager_room(int rank, std::size_t payload_bytes) const {
   const Peer& to = peer(rank);
   return to.eager_sent - to.eager_returned + eager_cost(payload_bytes) <= kEagerBudget;
 }
 
-void Outlet::note_eager_sent(int rank, std::size_t payload_bytes) {
+void FrameSender::note_eager_sent(int rank, std::size_t payload_bytes) {
   peer(rank).eager_sent += eager_cost(payload_bytes);
 }
 
-void Outlet::note_eager_consumed(int rank, std::size_t payload_bytes) {
+void FrameSender::note_eager_consumed(int rank, std::size_t payload_bytes) {
   Peer& from = peer(rank);
   from.eager_consumed += eager_cost(payload_bytes);
   reports_due_ |= from.eager_consumed - from.eager_reported > kEagerBudget / 4;
 }
 
-void Outlet::consume(const wire::FrameHeader& header, const ReceivedFrame& frame) {
+void FrameSender::consume(const wire::FrameHeader& header, const ReceivedFrame& frame) {
   const bool has_budget = header.kind == wire::FrameKind::data || header.kind == wire::FrameKind::message;
   if (has_budget && (header.phase & kEagerFlag) != 0) note_eager_consumed(frame.peer, header.payload_bytes);
   transport_.release(frame);
 }
 
-void Outlet::note_eager_returned(int rank, std::uint32_t consumed) {
+void FrameSender::note_eager_returned(int rank, std::uint32_t consumed) {
   // Frames of a peer arrive in order, so the newest report is the largest. A report beyond what
   // was sent would be a lie; the budget then stays as it was.
   Peer& from = peer(rank);
   if (from.eager_sent - consumed <= kEagerBudget) from.eager_returned = consumed;
 }
 
-bool Outlet::send_reports() {
+bool FrameSender::send_reports() {
   if (!reports_due_) return false;
   reports_due_ = false;
   bool sent = false;

@@ -1,4 +1,4 @@
-#include "transport/shm/shm_board.h"
+#include "transport/shm/shm_cells.h"
 
 #include <algorithm>
 #include <bit>
@@ -32,7 +32,7 @@ constexpr std::uint64_t bit(std::uint32_t cell) { return std::uint64_t{1} << cel
 
 }  // namespace
 
-ShmBoard::ShmBoard(int rank, int world, Area& own, std::vector<Neighbour> neighbours)
+ShmCells::ShmCells(int rank, int world, Area& own, std::vector<Neighbour> neighbours)
     : rank_(rank),
       own_(own),
       neighbours_(std::move(neighbours)),
@@ -45,7 +45,7 @@ ShmBoard::ShmBoard(int rank, int world, Area& own, std::vector<Neighbour> neighb
 
 // ---- opening and closing
 
-std::uint32_t ShmBoard::own_cell(std::uint64_t group) const {
+std::uint32_t ShmCells::own_cell(std::uint64_t group) const {
   if ((open_ & bit(last_cell_)) != 0 && groups_[last_cell_] == group) return last_cell_;
   const bool found = any_bit(open_, [&](std::uint32_t cell) {
     if (groups_[cell] != group) return false;
@@ -55,7 +55,7 @@ std::uint32_t ShmBoard::own_cell(std::uint64_t group) const {
   return found ? last_cell_ : kNoCell;
 }
 
-bool ShmBoard::may_reuse(std::uint32_t cell) const {
+bool ShmCells::may_reuse(std::uint32_t cell) const {
   for (const Neighbour& neighbour : neighbours_) {
     if (neighbour.lost) continue;
     // Acquire: pairs with the release in close(), after the neighbour's last read of this cell.
@@ -69,7 +69,7 @@ bool ShmBoard::may_reuse(std::uint32_t cell) const {
 }
 
 // A group has one cell at most, so that a search finds no old one.
-std::uint32_t ShmBoard::pick_cell(std::uint64_t group) const {
+std::uint32_t ShmCells::pick_cell(std::uint64_t group) const {
   std::uint32_t picked = kNoCell;
   const bool closed_lately = any_bit(known_ & ~open_, [&](std::uint32_t cell) {
     picked = cell;
@@ -84,7 +84,7 @@ std::uint32_t ShmBoard::pick_cell(std::uint64_t group) const {
   return reusable ? picked : kNoCell;
 }
 
-bool ShmBoard::open(std::uint64_t group) {
+bool ShmCells::open(std::uint64_t group) {
   if (own_cell(group) != kNoCell) return true;
   const std::uint32_t cell = pick_cell(group);
   if (cell == kNoCell) return false;
@@ -101,7 +101,7 @@ bool ShmBoard::open(std::uint64_t group) {
   return true;
 }
 
-void ShmBoard::close(std::uint64_t group) {
+void ShmCells::close(std::uint64_t group) {
   const std::uint32_t cell = own_cell(group);
   if (cell == kNoCell) return;
   open_ &= ~bit(cell);
@@ -109,14 +109,14 @@ void ShmBoard::close(std::uint64_t group) {
   own_.open.store(open_, std::memory_order_release);
 }
 
-void ShmBoard::forget(int rank) {
+void ShmCells::forget(int rank) {
   const int index = neighbour_of_rank_[static_cast<std::size_t>(rank)];
   if (index >= 0) neighbours_[static_cast<std::size_t>(index)].lost = true;
 }
 
 // ---- publishing and reading
 
-void ShmBoard::publish(std::uint64_t group, std::uint64_t sequence, std::uint64_t digest, ConstBytes payload) {
+void ShmCells::publish(std::uint64_t group, std::uint64_t sequence, std::uint64_t digest, ConstBytes payload) {
   const std::uint32_t cell = own_cell(group);
   QCCL_CHECK(cell != kNoCell && payload.size() <= kBoardPayloadBytes);
   Generation& generation = own_.cells[cell].generations[sequence & 1];
@@ -128,7 +128,7 @@ void ShmBoard::publish(std::uint64_t group, std::uint64_t sequence, std::uint64_
 }
 
 // Only who has the group open can wait for this: others sleep on.
-void ShmBoard::ring(std::uint64_t group) {
+void ShmCells::ring(std::uint64_t group) {
   const std::uint32_t cell = own_cell(group);
   QCCL_CHECK(cell != kNoCell);
   full_fence();
@@ -139,7 +139,7 @@ void ShmBoard::ring(std::uint64_t group) {
 }
 
 // Makes view.cell the cell of `group`, if there is one.
-bool ShmBoard::find(const Area& area, std::uint64_t group, View& view) const {
+bool ShmCells::find(const Area& area, std::uint64_t group, View& view) const {
   // Acquire, here and below: pairs with the releases in open().
   if (view.cell != kNoCell && area.groups[view.cell].load(std::memory_order_acquire) == group) return true;
   view.cell = kNoCell;
@@ -155,7 +155,7 @@ bool ShmBoard::find(const Area& area, std::uint64_t group, View& view) const {
   return false;
 }
 
-std::optional<BoardCell> ShmBoard::look(const Area& area, std::uint64_t group, View& view, std::uint64_t sequence) {
+std::optional<ExchangeCell> ShmCells::look(const Area& area, std::uint64_t group, View& view, std::uint64_t sequence) {
   if (!find(area, group, view)) return std::nullopt;
   const Generation& generation = area.cells[view.cell].generations[sequence & 1];
   // Acquire: pairs with the release in publish(); digest, size and payload are there.
@@ -163,7 +163,7 @@ std::optional<BoardCell> ShmBoard::look(const Area& area, std::uint64_t group, V
   // The cell may have become another group's between find() and here. That group stored its name
   // before it published, so whoever saw its sequence sees its name.
   if (area.groups[view.cell].load(std::memory_order_relaxed) != group) return std::nullopt;
-  BoardCell found;
+  ExchangeCell found;
   found.sequence = sequence;
   found.digest = generation.digest.load(std::memory_order_relaxed);
   found.payload_bytes = generation.payload_bytes.load(std::memory_order_relaxed);
@@ -172,7 +172,7 @@ std::optional<BoardCell> ShmBoard::look(const Area& area, std::uint64_t group, V
   return found;
 }
 
-std::optional<BoardCell> ShmBoard::read(std::uint64_t group, int peer, std::uint64_t sequence) {
+std::optional<ExchangeCell> ShmCells::read(std::uint64_t group, int peer, std::uint64_t sequence) {
   const std::uint32_t cell = own_cell(group);
   QCCL_CHECK(cell != kNoCell);
   if (peer == rank_) {
@@ -192,7 +192,7 @@ std::optional<BoardCell> ShmBoard::read(std::uint64_t group, int peer, std::uint
   return found;
 }
 
-bool ShmBoard::awaited_is_there() {
+bool ShmCells::awaited_is_there() {
   bool there = false;
   any_bit(open_, [&](std::uint32_t cell) {
     for (std::size_t i = 0; i < neighbours_.size(); ++i) {
@@ -206,7 +206,7 @@ bool ShmBoard::awaited_is_there() {
   return there;
 }
 
-std::optional<int> ShmBoard::take_fault() {
+std::optional<int> ShmCells::take_fault() {
   const auto taken = fault_;
   fault_.reset();
   return taken;

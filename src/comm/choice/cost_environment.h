@@ -14,7 +14,7 @@
 
 namespace qccl::comm {
 
-struct Conditions {
+struct CostEnvironment {
   plan::Profile profile = plan::default_profile();
   bool tcp_inside = false;  // QCCL_TRANSPORT=tcp: loopback instead of shared memory
   double paced_rate = 0;    // QCCL_LINK_RATE in bytes a second: each rank has a link of its own; 0: no
@@ -28,12 +28,12 @@ struct Conditions {
 };
 
 // InvalidArgument that names QCCL_PROFILE if its file can't be read, or is no profile.
-Result<Conditions> conditions_of(const Options& options);
+Result<CostEnvironment> cost_environment_of(const Options& options);
 
 // As bytes for other ranks, and back. CorruptData if they are none.
-std::string to_text(const Conditions& conditions);
-Result<Conditions> parse_conditions(std::string_view text);
-// The most that to_text() gives of conditions_of()'s.
-inline constexpr std::size_t kMaxConditionsBytes = 8192;
+std::string to_text(const CostEnvironment& cost_environment);
+Result<CostEnvironment> parse_cost_environment(std::string_view text);
+// The most that to_text() gives of cost_environment_of()'s.
+inline constexpr std::size_t kMaxCostEnvironmentBytes = 8192;
 
 }  // namespace qccl::comm

@@ -1,4 +1,4 @@
-#include "comm/choice/conditions.h"
+#include "comm/choice/cost_environment.h"
 
 #include <fmt/format.h>
 
@@ -28,7 +28,7 @@ Result<plan::Profile> read_profile(const std::string& path) {
   const auto bytes = static_cast<std::size_t>(file.gcount());
   auto profile = plan::parse_profile(std::string_view(text).substr(0, bytes));
   if (!profile.ok() && bytes < kMaxFileBytes) return fail(profile.error().message);
-  if (bytes == kMaxFileBytes || to_text(Conditions{.profile = *profile}).size() >= kMaxConditionsBytes) {
+  if (bytes == kMaxFileBytes || to_text(CostEnvironment{.profile = *profile}).size() >= kMaxCostEnvironmentBytes) {
     return fail("has more lines than a profile can have");
   }
   return profile;
@@ -51,7 +51,7 @@ std::optional<std::string_view> take_value(std::string_view& text, std::string_v
 
 }  // namespace
 
-plan::Links Conditions::links(std::string_view codec) const {
+plan::Links CostEnvironment::links(std::string_view codec) const {
   plan::Links links = plan::links_of(profile, codec);
   if (tcp_inside) links.local = profile.loopback;
   if (one_machine) {
@@ -60,8 +60,8 @@ plan::Links Conditions::links(std::string_view codec) const {
     links.hosts_per_machine = std::numeric_limits<int>::max();
     links.cores = shared_cores;
   }
-  if (shared_cores > 0) links.wire.crowding = plan::kCrowding;
-  if (shared_cores > 0 && tcp_inside) links.local.crowding = plan::kCrowding;
+  if (shared_cores > 0) links.wire.contention = plan::kContention;
+  if (shared_cores > 0 && tcp_inside) links.local.contention = plan::kContention;
   if (paced_rate == 0) return links;
   links.wire = links.local;
   links.wire_rate = paced_rate;
@@ -69,57 +69,58 @@ plan::Links Conditions::links(std::string_view codec) const {
   return links;
 }
 
-std::vector<int> Conditions::layout(std::vector<int> hosts) const {
+std::vector<int> CostEnvironment::layout(std::vector<int> hosts) const {
   if (paced_rate > 0) std::iota(hosts.begin(), hosts.end(), 0);
   return hosts;
 }
 
-Result<Conditions> conditions_of(const Options& options) {
-  Conditions conditions;
-  conditions.tcp_inside = options.transport == TransportChoice::tcp;
-  conditions.slice_bytes = options.slice_bytes.value_or(kDefaultSliceBytes);
+Result<CostEnvironment> cost_environment_of(const Options& options) {
+  CostEnvironment cost_environment;
+  cost_environment.tcp_inside = options.transport == TransportChoice::tcp;
+  cost_environment.slice_bytes = options.slice_bytes.value_or(kDefaultSliceBytes);
   if (options.link_rate) {
     const auto rate = parse_link_rate(*options.link_rate);
     if (!rate.ok()) return Failure(rate.error());
-    conditions.paced_rate = static_cast<double>(rate.value());
+    cost_environment.paced_rate = static_cast<double>(rate.value());
   }
   if (options.profile) {
     auto profile = read_profile(*options.profile);
     if (!profile.ok()) return profile.failure();
-    conditions.profile = std::move(*profile);
+    cost_environment.profile = std::move(*profile);
   }
-  return conditions;
+  return cost_environment;
 }
 
-std::string to_text(const Conditions& conditions) {
-  return fmt::format("inside {}\npaced {}\nslice {}\ncores {}\nmachines {}\n{}", conditions.tcp_inside ? "tcp" : "shm",
-                     conditions.paced_rate, conditions.slice_bytes, conditions.shared_cores,
-                     conditions.one_machine ? "one" : "several", plan::to_text(conditions.profile));
+std::string to_text(const CostEnvironment& cost_environment) {
+  return fmt::format("inside {}\npaced {}\nslice {}\ncores {}\nmachines {}\n{}",
+                     cost_environment.tcp_inside ? "tcp" : "shm", cost_environment.paced_rate,
+                     cost_environment.slice_bytes, cost_environment.shared_cores,
+                     cost_environment.one_machine ? "one" : "several", plan::to_text(cost_environment.profile));
 }
 
-Result<Conditions> parse_conditions(std::string_view text) {
+Result<CostEnvironment> parse_cost_environment(std::string_view text) {
   const auto inside = take_value(text, "inside ");
   const auto paced = take_value(text, "paced ");
   const auto slice = take_value(text, "slice ");
   const auto cores = take_value(text, "cores ");
   const auto machines = take_value(text, "machines ");
-  Conditions conditions;
+  CostEnvironment cost_environment;
   const bool has_words = inside && paced && slice && cores && machines && (*inside == "tcp" || *inside == "shm") &&
                          (*machines == "one" || *machines == "several");
   if (!has_words) {
     return Failure(ErrorKind::corrupt_data, "rank 0's profile can't be read");
   }
-  conditions.tcp_inside = *inside == "tcp";
-  conditions.one_machine = *machines == "one";
+  cost_environment.tcp_inside = *inside == "tcp";
+  cost_environment.one_machine = *machines == "one";
   auto profile = plan::parse_profile(text);
-  const bool has_numbers = read(*paced, conditions.paced_rate) && read(*slice, conditions.slice_bytes) &&
-                           read(*cores, conditions.shared_cores);
-  if (!has_numbers || !(conditions.paced_rate >= 0) || conditions.slice_bytes == 0 || conditions.shared_cores < 0 ||
-      !profile.ok()) {
+  const bool has_numbers = read(*paced, cost_environment.paced_rate) && read(*slice, cost_environment.slice_bytes) &&
+                           read(*cores, cost_environment.shared_cores);
+  if (!has_numbers || !(cost_environment.paced_rate >= 0) || cost_environment.slice_bytes == 0 ||
+      cost_environment.shared_cores < 0 || !profile.ok()) {
     return Failure(ErrorKind::corrupt_data, "rank 0's profile can't be read");
   }
-  conditions.profile = std::move(*profile);
-  return conditions;
+  cost_environment.profile = std::move(*profile);
+  return cost_environment;
 }
 
 }  // namespace qccl::comm

@@ -24,21 +24,21 @@
 
 namespace qccl::engine {
 
-struct DriverOptions {
+struct ProgressDriverOptions {
   // How long a waiting thread polls after the last movement before it sleeps.
   Nanoseconds spin = std::chrono::microseconds(50);
   // Local ranks outnumber cores: lets others run between two looks.
   bool yield_while_spinning = false;
   // How often the parked progress thread looks in.
-  Nanoseconds look_in = std::chrono::milliseconds(50);
+  Nanoseconds idle_check_interval = std::chrono::milliseconds(50);
 };
 
 // Thread-safe. The engine, transport and clock outlive it. Where it says nothing else, a call that the system refuses
 // memory throws std::bad_alloc and has done nothing.
-class Driver {
+class ProgressDriver {
  public:
-  Driver(Engine& engine, Transport& transport, const Clock& clock, DriverOptions options);
-  ~Driver();
+  ProgressDriver(Engine& engine, Transport& transport, const Clock& clock, ProgressDriverOptions options);
+  ~ProgressDriver();
 
   void start();
   // Ends the progress thread. Operations in flight stay as they are.
@@ -66,13 +66,13 @@ class Driver {
   // Gives the token back, however the holder leaves.
   class Holder {
    public:
-    explicit Holder(Driver& driver, bool awaited = false) : driver_(driver), awaited_(awaited) {}
-    ~Holder() { driver_.give_back(awaited_); }
+    explicit Holder(ProgressDriver& driver, bool awaited = false) : driver_(driver), awaited_(awaited) {}
+    ~Holder() { driver_.release_token(awaited_); }
     Holder(const Holder&) = delete;
     Holder& operator=(const Holder&) = delete;
 
    private:
-    Driver& driver_;
+    ProgressDriver& driver_;
     const bool awaited_;
   };
   // What the holder is to do: post a call or several, which needs no memory, or anything else.
@@ -99,16 +99,16 @@ class Driver {
   void notify_waiters();
   bool run_on_board(const internal::WorkState& work);
   bool drive_until(const std::function<bool()>& done, TimePoint deadline);
-  void doze(TimePoint deadline);
+  void sleep_until_event(TimePoint deadline);
   void progress_thread();
   bool park();
   void drive_in_background();
-  void give_back(bool awaited = false);
+  void release_token(bool awaited = false);
 
   Engine& engine_;
   Transport& transport_;
   const Clock& clock_;
-  const DriverOptions options_;
+  const ProgressDriverOptions options_;
 
   std::mutex mutex_;                  // guards what follows, never held while driving
   std::condition_variable released_;  // the token came free, or an operation ended

@@ -18,9 +18,9 @@ void append_string(std::string& target, std::string_view text);
 
 // Takes fields off the front of bytes that a stranger may have written. Once something is wrong
 // every later field comes out empty, so a reader checks at the end.
-class FieldReader {
+class ByteReader {
  public:
-  explicit FieldReader(std::string_view source) : source_(source) {}
+  explicit ByteReader(std::string_view source) : source_(source) {}
 
   template <class T>
   T integer() {

@@ -11,7 +11,7 @@
 namespace qccl::engine {
 
 // Of one group. One thread.
-class Turns {
+class AdmissionControl {
  public:
   // Shorter calls begin at once, and keep no longer one waiting.
   static constexpr std::uint64_t kLongBytes = std::uint64_t{256} << 10;

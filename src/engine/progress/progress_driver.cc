@@ -1,4 +1,4 @@
-#include "engine/progress/driver.h"
+#include "engine/progress/progress_driver.h"
 
 #include <algorithm>
 #include <exception>
@@ -50,20 +50,20 @@ class Stillness {
 
 }  // namespace
 
-Driver::Driver(Engine& engine, Transport& transport, const Clock& clock, DriverOptions options)
+ProgressDriver::ProgressDriver(Engine& engine, Transport& transport, const Clock& clock, ProgressDriverOptions options)
     : engine_(engine), transport_(transport), clock_(clock), options_(options) {
   // Calls seldom find the token taken: a program would meet its first such call, and allocate, at any time.
   inbox_.reserve(kRoomForCalls);
   running_.reserve(kRoomForCalls);
 }
 
-Driver::~Driver() { stop(); }
+ProgressDriver::~ProgressDriver() { stop(); }
 
-void Driver::start() {
+void ProgressDriver::start() {
   thread_ = std::thread([this] { progress_thread(); });
 }
 
-void Driver::stop() {
+void ProgressDriver::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -78,7 +78,7 @@ void Driver::stop() {
 
 // With `awaited` this thread will take it again in a moment: the progress thread, once awake, would have to be asked
 // for it. Should this thread not come, the progress thread finds out when it looks in.
-void Driver::give_back(bool awaited) {
+void ProgressDriver::release_token(bool awaited) {
   bool wake_progress = false;
   bool waiters = false;
   {
@@ -93,7 +93,7 @@ void Driver::give_back(bool awaited) {
 }
 
 // With mutex_ held by `lock`, which it gives up, and the token free: takes it and runs what earlier holders left.
-Driver::Holder Driver::take_token(std::unique_lock<std::mutex>& lock, bool awaited) {
+ProgressDriver::Holder ProgressDriver::take_token(std::unique_lock<std::mutex>& lock, bool awaited) {
   taken_ = true;
   ++drives_;
   const bool has_inbox = !inbox_.empty();
@@ -103,19 +103,19 @@ Driver::Holder Driver::take_token(std::unique_lock<std::mutex>& lock, bool await
 }
 
 // With mutex_ held: makes the holder look at the inbox and at wanted_.
-void Driver::call_holder() {
+void ProgressDriver::call_holder() {
   attention_.store(true);
   if (sleeping_.load()) transport_.wake();
 }
 
 // With mutex_ held: one thread less wants the token. The progress thread does not take it while
 // somebody wants it, so it has to be told when the last one leaves without it.
-void Driver::leave_queue() {
+void ProgressDriver::leave_queue() {
   --wanted_;
   if (wanted_ == 0 && !taken_ && background_work_) parked_.notify_one();
 }
 
-bool Driver::run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock, bool awaited) {
+bool ProgressDriver::run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock, bool awaited) {
   if (taken_) {
     inbox_.push_back(std::move(entry));
     call_holder();
@@ -134,20 +134,20 @@ bool Driver::run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock, boo
 // ---- user threads
 
 // When the program made the calls, which is before they get the token.
-void Driver::stamp(std::span<Post> posts) const {
+void ProgressDriver::stamp(std::span<Post> posts) const {
   if (!engine_.is_logging()) return;
   const TimePoint now = clock_.now();
   for (Post& post : posts) post.posted = now;
 }
 
-void Driver::post(Post&& post) {
+void ProgressDriver::post(Post&& post) {
   stamp({&post, 1});
   const bool awaited = post.awaited;
   std::unique_lock lock(mutex_);
   run_or_enqueue({.post = std::move(post)}, lock, awaited);
 }
 
-void Driver::post(PostList posts) {
+void ProgressDriver::post(PostList posts) {
   stamp(posts);
   const bool awaited = std::all_of(posts.begin(), posts.end(), [](const Post& post) { return post.awaited; });
   std::unique_lock lock(mutex_);
@@ -155,12 +155,12 @@ void Driver::post(PostList posts) {
 }
 
 // With the token: drives until `work` is done.
-void Driver::finish(internal::WorkState& work) {
+void ProgressDriver::finish(internal::WorkState& work) {
   if (!run_on_board(work)) drive_until([&] { return work.done(); }, kForever);
 }
 
 // A small operation alone on the board needs no sockets, timers or doorbells, unless it takes long.
-bool Driver::run_on_board(const internal::WorkState& work) {
+bool ProgressDriver::run_on_board(const internal::WorkState& work) {
   if (!engine_.is_alone_on_board()) return false;
   const DefaultFloatEnvironment environment;
   const TimePoint end = options_.yield_while_spinning ? clock_.now() + kBoardTime : kForever;
@@ -172,12 +172,12 @@ bool Driver::run_on_board(const internal::WorkState& work) {
     engine_.advance_operations();
   }
   complete_works();
-  if (work.done()) return true;  // give_back() tells the waiters
+  if (work.done()) return true;  // release_token() tells the waiters
   notify_waiters();
   return false;
 }
 
-void Driver::run(Post&& post, internal::WorkState& work) {
+void ProgressDriver::run(Post&& post, internal::WorkState& work) {
   stamp({&post, 1});
   std::unique_lock lock(mutex_);
   if (taken_) {
@@ -191,7 +191,7 @@ void Driver::run(Post&& post, internal::WorkState& work) {
   finish(work);
 }
 
-void Driver::run(PostList posts, internal::WorkState& work) {
+void ProgressDriver::run(PostList posts, internal::WorkState& work) {
   stamp(posts);
   std::unique_lock lock(mutex_);
   if (taken_) {
@@ -205,7 +205,7 @@ void Driver::run(PostList posts, internal::WorkState& work) {
   finish(work);
 }
 
-void Driver::with_engine(const std::function<void(Engine&)>& action) {
+void ProgressDriver::with_engine(const std::function<void(Engine&)>& action) {
   struct Errand {
     const std::function<void(Engine&)>& action;
     std::exception_ptr thrown{};
@@ -226,7 +226,7 @@ void Driver::with_engine(const std::function<void(Engine&)>& action) {
 }
 
 // With mutex_ held: until an action that waits in the inbox has run.
-void Driver::await(const std::atomic<bool>& ran, std::unique_lock<std::mutex>& lock) {
+void ProgressDriver::await(const std::atomic<bool>& ran, std::unique_lock<std::mutex>& lock) {
   ++wanted_;
   while (!ran.load()) {
     if (!taken_) {
@@ -244,7 +244,7 @@ void Driver::await(const std::atomic<bool>& ran, std::unique_lock<std::mutex>& l
 }
 
 // With mutex_ held: makes room for one entry more, if there is memory.
-bool Driver::has_room_in_inbox() {
+bool ProgressDriver::has_room_in_inbox() {
   if (inbox_.size() < inbox_.capacity()) return true;
   try {
     inbox_.reserve(2 * inbox_.size());
@@ -255,7 +255,7 @@ bool Driver::has_room_in_inbox() {
 }
 
 // With mutex_ held: until the token is free.
-void Driver::wait_for_token(std::unique_lock<std::mutex>& lock) {
+void ProgressDriver::wait_for_token(std::unique_lock<std::mutex>& lock) {
   while (taken_) {
     ++wanted_;
     call_holder();
@@ -264,11 +264,11 @@ void Driver::wait_for_token(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-bool Driver::wait(internal::WorkState& work, TimePoint deadline) {
+bool ProgressDriver::wait(internal::WorkState& work, TimePoint deadline) {
   return wait_until([&] { return work.done(); }, deadline);
 }
 
-bool Driver::wait_until(const std::function<bool()>& done, TimePoint deadline) {
+bool ProgressDriver::wait_until(const std::function<bool()>& done, TimePoint deadline) {
   std::unique_lock lock(mutex_);
   while (!done()) {
     if (!taken_) {
@@ -288,7 +288,7 @@ bool Driver::wait_until(const std::function<bool()>& done, TimePoint deadline) {
   return true;
 }
 
-void Driver::drive_until_flushed(TimePoint deadline) {
+void ProgressDriver::drive_until_flushed(TimePoint deadline) {
   std::unique_lock lock(mutex_);
   wait_for_token(lock);
   const Holder holder = take_token(lock);
@@ -297,13 +297,13 @@ void Driver::drive_until_flushed(TimePoint deadline) {
 
 // ---- driving
 
-void Driver::Entry::run(Engine& engine) {
+void ProgressDriver::Entry::run(Engine& engine) {
   if (post) return engine.post(std::move(*post));
   for (Post& each : posts) engine.post(std::move(each));
   if (action) action(engine);
 }
 
-void Driver::run_inbox() {
+void ProgressDriver::run_inbox() {
   {
     const std::lock_guard lock(mutex_);
     running_.swap(inbox_);
@@ -314,7 +314,7 @@ void Driver::run_inbox() {
   notify_waiters();
 }
 
-void Driver::notify_waiters() {
+void ProgressDriver::notify_waiters() {
   bool waiters = false;
   {
     const std::lock_guard lock(mutex_);
@@ -324,12 +324,12 @@ void Driver::notify_waiters() {
 }
 
 // Ends operations outside of the engine, then wakes their waiters.
-void Driver::complete_all() {
+void ProgressDriver::complete_all() {
   if (complete_works()) notify_waiters();
 }
 
 // Whether there were any.
-bool Driver::complete_works() {
+bool ProgressDriver::complete_works() {
   bool any = false;
   while (const auto ended = engine_.take_ended()) {
     ended->complete();
@@ -338,7 +338,7 @@ bool Driver::complete_works() {
   return any;
 }
 
-bool Driver::drive_until(const std::function<bool()>& done, TimePoint deadline) {
+bool ProgressDriver::drive_until(const std::function<bool()>& done, TimePoint deadline) {
   const DefaultFloatEnvironment environment;
   Stillness stillness;
   while (true) {
@@ -357,11 +357,11 @@ bool Driver::drive_until(const std::function<bool()>& done, TimePoint deadline) 
       if (options_.yield_while_spinning || still > kAloneFor) std::this_thread::yield();
       continue;
     }
-    doze(deadline);
+    sleep_until_event(deadline);
   }
 }
 
-void Driver::doze(TimePoint deadline) {
+void ProgressDriver::sleep_until_event(TimePoint deadline) {
   sleeping_.store(true);
   try {
     if (!attention_.load()) transport_.sleep(std::min(deadline, engine_.next_timer()), clock_);
@@ -372,7 +372,7 @@ void Driver::doze(TimePoint deadline) {
 
 // ---- the progress thread
 
-void Driver::progress_thread() {
+void ProgressDriver::progress_thread() {
   while (park()) {
     const Holder holder(*this);
     drive_in_background();
@@ -380,7 +380,7 @@ void Driver::progress_thread() {
 }
 
 // Waits until there is something to drive and takes the token; false at the end.
-bool Driver::park() {
+bool ProgressDriver::park() {
   std::unique_lock lock(mutex_);
   std::uint64_t drives_seen = drives_;
   while (!stopping_) {
@@ -389,14 +389,14 @@ bool Driver::park() {
       return true;
     }
     drives_seen = drives_;
-    parked_.wait_for(lock, options_.look_in,
+    parked_.wait_for(lock, options_.idle_check_interval,
                      [this] { return stopping_ || (background_work_ && !taken_ && wanted_ == 0); });
   }
   return false;
 }
 
 // Drives until a user thread wants the token or the driver stops.
-void Driver::drive_in_background() {
+void ProgressDriver::drive_in_background() {
   const DefaultFloatEnvironment environment;
   const Nanoseconds spin = options_.yield_while_spinning ? Nanoseconds{0} : kBackgroundSpin;
   Stillness stillness;
@@ -414,7 +414,7 @@ void Driver::drive_in_background() {
     }
     const Nanoseconds still = stillness.until(clock_.now());
     if (!engine_.idle() && still < spin) continue;
-    doze(kForever);
+    sleep_until_event(kForever);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "plan/cost/way.h"
+#include "plan/cost/critical_path.h"
 
 #include <algorithm>
 
@@ -15,7 +15,7 @@ class Ways {
   Ways(const Request& request, const std::vector<int>& hosts, const HopCosts& costs)
       : request_(request), costs_(costs), layout_(hosts, request.world) {}
 
-  Way longest() const {
+  CriticalPath longest() const {
     if (request_.world == 1) return {};
     switch (built_for(request_.algorithm, request_.compressed)) {
       case Algorithm::sra: return request_.collective == Collective::broadcast ? shared_broadcast() : hops(2);
@@ -30,36 +30,38 @@ class Ways {
 
  private:
   bool is_local(int a, int b) const { return layout_.host_of(a) == layout_.host_of(b); }
-  double cost(const Way& way) const { return way.wire_hops * costs_.wire + way.local_hops * costs_.local; }
-  Way longer(const Way& a, const Way& b) const { return cost(a) < cost(b) ? b : a; }
-  static Way plus(const Way& a, const Way& b) { return {a.wire_hops + b.wire_hops, a.local_hops + b.local_hops}; }
-  Way hop(int from, int to) const { return is_local(from, to) ? Way{0, 1} : Way{1, 0}; }
+  double cost(const CriticalPath& way) const { return way.wire_hops * costs_.wire + way.local_hops * costs_.local; }
+  CriticalPath longer(const CriticalPath& a, const CriticalPath& b) const { return cost(a) < cost(b) ? b : a; }
+  static CriticalPath plus(const CriticalPath& a, const CriticalPath& b) {
+    return {a.wire_hops + b.wire_hops, a.local_hops + b.local_hops};
+  }
+  CriticalPath hop(int from, int to) const { return is_local(from, to) ? CriticalPath{0, 1} : CriticalPath{1, 0}; }
   // Between whichever ranks, one of them somewhere else if there is anywhere else.
-  Way hops(int count) const { return layout_.count() > 1 ? Way{count, 0} : Way{0, count}; }
+  CriticalPath hops(int count) const { return layout_.count() > 1 ? CriticalPath{count, 0} : CriticalPath{0, count}; }
 
   // From the root to a rank and on to a third one.
-  Way shared_broadcast() const {
+  CriticalPath shared_broadcast() const {
     if (request_.world == 2) return hops(1);
     const int root_host = layout_.host_of(request_.root);
     for (int host = 0; host < layout_.count(); ++host) {
       if (host != root_host && ranks_of(host) < request_.world - 1) return {2, 0};
     }
-    return layout_.count() == 1 ? Way{0, 2} : Way{1, 1};
+    return layout_.count() == 1 ? CriticalPath{0, 2} : CriticalPath{1, 1};
   }
 
   // Around but for the edge behind where a chunk starts, and in an all_reduce around again but for
   // the one before its owner.
-  Way ring() const {
+  CriticalPath ring() const {
     const int world = request_.world;
-    Way around;
+    CriticalPath around;
     for (int rank = 0; rank < world; ++rank) around = plus(around, hop(rank, (rank + 1) % world));
     const auto without = [&](int rank) {
-      const Way edge = hop(rank, (rank + 1) % world);
-      return Way{around.wire_hops - edge.wire_hops, around.local_hops - edge.local_hops};
+      const CriticalPath edge = hop(rank, (rank + 1) % world);
+      return CriticalPath{around.wire_hops - edge.wire_hops, around.local_hops - edge.local_hops};
     };
-    Way longest;
+    CriticalPath longest;
     for (int owner = 0; owner < world; ++owner) {
-      Way way = without(owner);
+      CriticalPath way = without(owner);
       if (request_.collective == Collective::all_reduce) way = plus(way, without((owner + world - 1) % world));
       longest = longer(longest, way);
     }
@@ -67,10 +69,10 @@ class Ways {
   }
 
   template <class Parent>
-  Way deepest(const Parent& parent) const {
-    Way longest;
+  CriticalPath deepest(const Parent& parent) const {
+    CriticalPath longest;
     for (int rank = 0; rank < request_.world; ++rank) {
-      Way way;
+      CriticalPath way;
       for (int at = rank, above = parent(at); above >= 0; at = above, above = parent(at))
         way = plus(way, hop(at, above));
       longest = longer(longest, way);
@@ -78,41 +80,41 @@ class Ways {
     return longest;
   }
 
-  Way tree() const {
-    Way longest;
+  CriticalPath tree() const {
+    CriticalPath longest;
     for (const int which : {0, 1}) {
-      const Way up = deepest([&](int rank) { return tree_parent(rank, which, request_.world); });
+      const CriticalPath up = deepest([&](int rank) { return tree_parent(rank, which, request_.world); });
       longest = longer(longest, plus(up, up));
     }
     return longest;
   }
 
   // By place: to it from a rank that has none, through all swaps, and back.
-  Way doubling() const {
+  CriticalPath doubling() const {
     const Doubling doubling(request_.world);
     const auto partner_hop = [&](int place) {
       const int rank = doubling.rank_at(place);
-      return place < doubling.extra() ? hop(rank, rank + 1) : Way{};
+      return place < doubling.extra() ? hop(rank, rank + 1) : CriticalPath{};
     };
-    std::vector<Way> ways;
+    std::vector<CriticalPath> ways;
     for (int place = 0; place < doubling.places(); ++place) ways.push_back(partner_hop(place));
     for (int swap = 0; swap < doubling.swaps(); ++swap) {
-      const std::vector<Way> before = ways;
+      const std::vector<CriticalPath> before = ways;
       for (int place = 0; place < doubling.places(); ++place) {
         const int peer = place ^ 1 << swap;
-        const Way from_peer =
+        const CriticalPath from_peer =
             plus(before[static_cast<std::size_t>(peer)], hop(doubling.rank_at(peer), doubling.rank_at(place)));
         ways[static_cast<std::size_t>(place)] = longer(before[static_cast<std::size_t>(place)], from_peer);
       }
     }
-    Way longest;
+    CriticalPath longest;
     for (int place = 0; place < doubling.places(); ++place) {
       longest = longer(longest, plus(ways[static_cast<std::size_t>(place)], partner_hop(place)));
     }
     return longest;
   }
 
-  Way binomial() const {
+  CriticalPath binomial() const {
     return deepest([&](int rank) { return binomial_parent(rank, request_.root, request_.world); });
   }
 
@@ -126,19 +128,19 @@ class Ways {
     return false;
   }
 
-  Way hierarchical() const {
+  CriticalPath hierarchical() const {
     const int inside = any_has_neighbours() ? 1 : 0;
     const bool alone = layout_.count() == 1;
     switch (request_.collective) {
       case Collective::reduce: return reduce(inside);
       case Collective::broadcast: return broadcast();
       case Collective::all_gather:
-      case Collective::reduce_scatter: return alone ? Way{0, 1} : Way{1, inside};
-      default: return alone ? Way{0, 2} : Way{2, 2 * inside};
+      case Collective::reduce_scatter: return alone ? CriticalPath{0, 1} : CriticalPath{1, inside};
+      default: return alone ? CriticalPath{0, 2} : CriticalPath{2, 2 * inside};
     }
   }
 
-  Way reduce(int inside) const {
+  CriticalPath reduce(int inside) const {
     const int root_host = layout_.host_of(request_.root);
     // Up to the root's host the sum of the first owner that is not the root goes over to that.
     const bool goes_over = layout_.owners() > 1 || layout_.members(root_host).front() != request_.root;
@@ -150,9 +152,9 @@ class Ways {
     return {2, inside};
   }
 
-  Way broadcast() const {
+  CriticalPath broadcast() const {
     const int root_host = layout_.host_of(request_.root);
-    const Way at_home{0, std::min(ranks_of(root_host) - 1, 2)};
+    const CriticalPath at_home{0, std::min(ranks_of(root_host) - 1, 2)};
     if (layout_.count() == 1) return at_home;
     const int down = any_has_neighbours(root_host) ? 1 : 0;
     return longer({layout_.count() == 2 ? 1 : 2, down}, at_home);
@@ -165,7 +167,7 @@ class Ways {
 
 }  // namespace
 
-Way longest_way(const Request& request, const std::vector<int>& hosts, const HopCosts& costs) {
+CriticalPath critical_path(const Request& request, const std::vector<int>& hosts, const HopCosts& costs) {
   return Ways(request, hosts, costs).longest();
 }
 

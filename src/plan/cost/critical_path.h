@@ -8,10 +8,10 @@
 namespace qccl::plan {
 
 // Frames one after the other, between hosts and inside them.
-struct Way {
+struct CriticalPath {
   int wire_hops = 0;
   int local_hops = 0;
-  friend bool operator==(const Way&, const Way&) = default;
+  friend bool operator==(const CriticalPath&, const CriticalPath&) = default;
 };
 
 // What a hop costs, to tell which way is the longest.
@@ -22,6 +22,6 @@ struct HopCosts {
 
 // `hosts` of each rank; none are empty. Without making the plan: in time linear in the world (trees:
 // times its logarithm). All chunks are taken to have elements.
-Way longest_way(const Request& request, const std::vector<int>& hosts, const HopCosts& costs);
+CriticalPath critical_path(const Request& request, const std::vector<int>& hosts, const HopCosts& costs);
 
 }  // namespace qccl::plan

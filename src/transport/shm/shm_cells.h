@@ -1,4 +1,4 @@
-// The board in shared memory (transport.h's Board): cells in each rank's area (area.h).
+// The board in shared memory (transport.h's ExchangeCells): cells in each rank's area (area.h).
 //
 // A cell that was closed keeps its last payloads: a neighbour may be about to read them, as a
 // rank ends an operation when it has read all others, not when all others have read it. Its
@@ -17,7 +17,7 @@
 namespace qccl::shm {
 
 // One thread. Owns none of the memory, which must outlive it.
-class ShmBoard final : public Board {
+class ShmCells final : public ExchangeCells {
  public:
   // A rank whose area this one maps.
   struct Neighbour {
@@ -27,7 +27,7 @@ class ShmBoard final : public Board {
     bool lost = false;
   };
 
-  ShmBoard(int rank, int world, Area& own, std::vector<Neighbour> neighbours);
+  ShmCells(int rank, int world, Area& own, std::vector<Neighbour> neighbours);
 
   // False also if `group` was closed lately and a neighbour has it open, in its former life or in
   // the next: groups that are to have a board need identities of their own.
@@ -38,7 +38,7 @@ class ShmBoard final : public Board {
   // The group must be open.
   void ring(std::uint64_t group) override;
   // The group must be open. Reads this rank's own cell too.
-  std::optional<BoardCell> read(std::uint64_t group, int peer, std::uint64_t sequence) override;
+  std::optional<ExchangeCell> read(std::uint64_t group, int peer, std::uint64_t sequence) override;
 
   // For a rank about to sleep: whether something that a read() missed is there now. Says so once
   // for each, whether it is read then or not.
@@ -63,7 +63,7 @@ class ShmBoard final : public Board {
   bool may_reuse(std::uint32_t cell) const;
   std::uint32_t pick_cell(std::uint64_t group) const;
   bool find(const Area& area, std::uint64_t group, View& view) const;
-  std::optional<BoardCell> look(const Area& area, std::uint64_t group, View& view, std::uint64_t sequence);
+  std::optional<ExchangeCell> look(const Area& area, std::uint64_t group, View& view, std::uint64_t sequence);
   View& view(std::uint32_t cell, std::size_t neighbour) { return views_[cell * neighbours_.size() + neighbour]; }
 
   const int rank_;

@@ -1,4 +1,4 @@
-#include "engine/collective/board_operation.h"
+#include "engine/collective/cell_operation.h"
 
 #include <fmt/format.h>
 
@@ -18,22 +18,23 @@ bool fits_board(const Call& call, int world) {
          input_elements(call, world, call.root) <= kBoardPayloadBytes / element_bytes(call.type);
 }
 
-BoardOperation::BoardOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, Outlet& outlet,
-                               BufferPool& pool, std::uint64_t board_sequence, std::uint64_t rounds)
-    : Operation(group, sequence, std::move(post), posted, outlet, pool),
+CellOperation::CellOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted,
+                             FrameSender& frame_sender, BufferPool& pool, std::uint64_t board_sequence,
+                             std::uint64_t rounds)
+    : Operation(group, sequence, std::move(post), posted, frame_sender, pool),
       owner_(group),
-      board_(*outlet.transport().board()),
+      board_(*frame_sender.transport().board()),
       board_sequence_(board_sequence),
       rounds_(rounds),
       math_(math_context()) {
   parts_.reserve(static_cast<std::size_t>(group.world()));
 }
 
-MathContext BoardOperation::math_context() const {
+MathContext CellOperation::math_context() const {
   return {post_.call.type, post_.call.op, group_.world(), nullptr, &pool_, post_.premul_factor};
 }
 
-void BoardOperation::restart(std::uint64_t sequence, Post&& post, TimePoint posted, std::uint64_t board_sequence) {
+void CellOperation::restart(std::uint64_t sequence, Post&& post, TimePoint posted, std::uint64_t board_sequence) {
   Operation::restart(sequence, std::move(post), posted);
   board_sequence_ = board_sequence;
   math_ = math_context();
@@ -44,11 +45,11 @@ void BoardOperation::restart(std::uint64_t sequence, Post&& post, TimePoint post
   lane_.begin(group_.world());
 }
 
-const std::byte* BoardOperation::own_input() {
+const std::byte* CellOperation::own_input() {
   return lane_.own_input(math_, post_.input, input_elements(post_.call, group_.world(), group_.rank));
 }
 
-ConstBytes BoardOperation::own_part() {
+ConstBytes CellOperation::own_part() {
   const Call& call = post_.call;
   if (call.collective == Collective::barrier) return {};
   const bool from_root = call.collective == Collective::broadcast || call.collective == Collective::scatter;
@@ -56,13 +57,13 @@ ConstBytes BoardOperation::own_part() {
   return {own_input(), input_elements(call, group_.world(), group_.rank) * element_bytes(call.type)};
 }
 
-Result<bool> BoardOperation::advance() {
+Result<bool> CellOperation::advance() {
   if (owner_.finished_board_sequence + 1 != board_sequence_ + round_) return false;
   const bool publishes = !published_;
   if (publishes) {
     const ConstBytes own = own_part();
     board_.publish(group_.id, board_sequence_ + round_, fingerprint_, own);
-    outlet_.counters().board_bytes += own.size();
+    frame_sender_.counters().board_bytes += own.size();
     note_sent(own.size());
     published_ = true;
   }
@@ -81,7 +82,7 @@ Result<bool> BoardOperation::advance() {
 }
 
 // Looks for the cells still missing, in rank order; true once it has all.
-bool BoardOperation::collect() {
+bool CellOperation::collect() {
   while (parts_.size() < group_.ranks.size()) {
     const int member = static_cast<int>(parts_.size());
     if (member == group_.rank) {
@@ -97,7 +98,7 @@ bool BoardOperation::collect() {
   return true;
 }
 
-void BoardOperation::reduce(std::size_t offset_bytes) {
+void CellOperation::reduce(std::size_t offset_bytes) {
   const auto elements = static_cast<std::size_t>(post_.call.count);
   lane_.begin(group_.world());
   for (const std::byte* part : parts_) {
@@ -109,12 +110,12 @@ void BoardOperation::reduce(std::size_t offset_bytes) {
   lane_.release_buffers();
 }
 
-bool BoardOperation::combine() {
+bool CellOperation::combine() {
   combine_parts();
   return true;
 }
 
-void BoardOperation::combine_parts() {
+void CellOperation::combine_parts() {
   const Call& call = post_.call;
   const std::size_t bytes = static_cast<std::size_t>(call.count) * element_bytes(call.type);
   if (bytes == 0) return;
@@ -137,7 +138,7 @@ void BoardOperation::combine_parts() {
 }
 
 // Every rank's part from `offset_bytes` on, in rank order. What is in its place is not touched: its owner may read it.
-void BoardOperation::take_parts(std::size_t offset_bytes) {
+void CellOperation::take_parts(std::size_t offset_bytes) {
   const std::size_t bytes = static_cast<std::size_t>(post_.call.count) * math_.element_size();
   for (std::size_t member = 0; member < parts_.size(); ++member) {
     std::byte* const place = post_.output + member * bytes;
@@ -146,27 +147,27 @@ void BoardOperation::take_parts(std::size_t offset_bytes) {
   }
 }
 
-Status BoardOperation::unexpected(int peer) const {
+Status CellOperation::unexpected(int peer) const {
   return Failure(
       ErrorKind::corrupt_data,
       fmt::format("rank {} sent a frame of an operation that goes through shared memory", group_.world_rank(peer)));
 }
 
-Status BoardOperation::on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) {
-  if ((header.phase & kEagerFlag) != 0) outlet_.note_eager_consumed(frame.peer, header.payload_bytes);
-  outlet_.transport().release(frame);
+Status CellOperation::on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) {
+  if ((header.phase & kEagerFlag) != 0) frame_sender_.note_eager_consumed(frame.peer, header.payload_bytes);
+  frame_sender_.transport().release(frame);
   return unexpected(peer);
 }
 
-Status BoardOperation::on_grant(int peer, const wire::FrameHeader&) { return unexpected(peer); }
+Status CellOperation::on_grant(int peer, const wire::FrameHeader&) { return unexpected(peer); }
 
-Status BoardOperation::on_request(int peer, const wire::FrameHeader&) { return unexpected(peer); }
+Status CellOperation::on_request(int peer, const wire::FrameHeader&) { return unexpected(peer); }
 
-bool BoardOperation::lacks(int member) const {
+bool CellOperation::lacks(int member) const {
   return member != group_.rank && !board_.read(group_.id, group_.world_rank(member), board_sequence_ + round_);
 }
 
-Waiting BoardOperation::waiting() const {
+Waiting CellOperation::waiting() const {
   Waiting result;
   const std::uint64_t part_bytes = input_elements(post_.call, group_.world(), post_.call.root) * math_.element_size();
   result.expected_bytes = part_bytes * group_.ranks.size();

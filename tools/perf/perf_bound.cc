@@ -118,7 +118,7 @@ double ErrorModel::moving_bound(const Extremes& input) const {
 
 std::uint64_t uncompressed_bytes(const Case& c, Algorithm algorithm, int rank) {
   std::uint64_t elements = 0;
-  for (const plan::Lane& lane : plan::make_role(request_of(c, algorithm), rank).lanes) {
+  for (const plan::Lane& lane : plan::schedule_of(request_of(c, algorithm), rank).lanes) {
     for (const plan::Step& step : lane.steps) {
       const bool sends = step.kind == plan::StepKind::send_input || step.kind == plan::StepKind::send_sum ||
                          step.kind == plan::StepKind::send_result || step.kind == plan::StepKind::forward;

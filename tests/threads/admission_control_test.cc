@@ -1,4 +1,5 @@
-// Long calls in flight take turns (src/engine/admission_control.h): they end all the same, whatever ranks wait for first.
+// Long calls in flight take turns (src/engine/admission_control.h): they end all the same, whatever ranks wait for
+// first.
 #include <gtest/gtest.h>
 
 #include <algorithm>

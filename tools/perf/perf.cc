@@ -33,8 +33,8 @@ double number_in(const char* variable) {
 int launch_ranks(const PerfOptions& options, const std::vector<std::string>& arguments) {
   LaunchOptions launch_options;
   launch_options.program = "qccl perf";
-  launch_options.part.world = launch_options.part.ranks = options.ranks;
-  std::vector<std::string>& command = launch_options.part.command;
+  launch_options.ranks = options.ranks;
+  std::vector<std::string>& command = launch_options.command;
   command = {std::filesystem::read_symlink("/proc/self/exe").string(), "perf"};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return launch(launch_options);

@@ -15,9 +15,9 @@
 namespace qccl::tools {
 namespace {
 
-int code_of_job(int status) {
+int code_of_job(const LaunchOptions& options, int status) {
   if (WIFSIGNALED(status)) {
-    fmt::print(stderr, "{}: the launcher's watching process was killed by {}; ending all ranks\n", kProgram,
+    fmt::print(stderr, "{}: the launcher's watching process was killed by {}; ending all ranks\n", options.program,
                signal_name(WTERMSIG(status)));
   }
   return exit_code_of(status);
@@ -35,11 +35,11 @@ bool reap(pid_t job, int& status) {
 }
 
 // Passes signals on until the job's process ends.
-int keep(const BlockedSignals& signals, pid_t job) {
+int keep(const LaunchOptions& options, const BlockedSignals& signals, pid_t job) {
   int status = 0;
   for (;;) {
     const int signal = ::sigwaitinfo(&signals.readable(), nullptr);
-    if (signal == SIGCHLD && reap(job, status)) return code_of_job(status);
+    if (signal == SIGCHLD && reap(job, status)) return code_of_job(options, status);
     if (signal <= 0 || signal == SIGCHLD) continue;
     ::kill(job, signal);
     if (signal == SIGTSTP) ::raise(SIGSTOP);
@@ -55,7 +55,7 @@ int launch(const LaunchOptions& options) {
   const pid_t keeper = ::getpid();
   const pid_t job = ::fork();
   if (job < 0) {
-    fmt::print(stderr, "{}: can't start another process: {}\n", kProgram, std::strerror(errno));
+    fmt::print(stderr, "{}: can't start another process: {}\n", options.program, std::strerror(errno));
     return 1;
   }
   if (job == 0) {
@@ -64,8 +64,10 @@ int launch(const LaunchOptions& options) {
     std::fflush(nullptr);
     ::_exit(code);
   }
-  const int code = keep(signals, job);
-  if (!kill_descendants(kKillLimit)) fmt::print(stderr, "{}: some processes of the job can't be ended\n", kProgram);
+  const int code = keep(options, signals, job);
+  if (!kill_descendants(kKillLimit)) {
+    fmt::print(stderr, "{}: some processes of the job can't be ended\n", options.program);
+  }
   return code;
 }
 

@@ -14,6 +14,7 @@
 namespace qccl::tools {
 
 struct LaunchOptions {
+  std::string program = "qccl run";  // begins the launcher's messages
   int ranks = 1;
   std::vector<std::string> command;
   Variables variables;  // for every rank, besides the launcher's own

@@ -135,7 +135,7 @@ void RunJob::take_terminal_back(pid_t from) {
   if (::tcgetpgrp(STDIN_FILENO) == from) ::tcsetpgrp(STDIN_FILENO, ::getpgid(keeper()));
 }
 
-void RunJob::say(const std::string& text) { console_.add_message(fmt::format("{}: {}\n", kProgram, text)); }
+void RunJob::say(const std::string& text) { console_.add_message(fmt::format("{}: {}\n", options_.program, text)); }
 
 void RunJob::finish() {
   pipes_.finish(console_);

@@ -91,7 +91,6 @@ class Supervisor {
   std::optional<Time> kill_deadline_;
 };
 
-inline constexpr const char* kProgram = "qccl run";  // begins the launcher's messages
 inline constexpr std::chrono::milliseconds kKillLimit{10'000};
 inline constexpr int kExitTimeout = 124;
 inline constexpr int kExitSignalBase = 128;

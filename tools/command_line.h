@@ -11,6 +11,8 @@
 
 namespace qccl::tools {
 
+inline constexpr int kExitUsage = 2;
+
 // An app whose help begins with `usage`, a whole line without "Usage: ".
 void set_usage(CLI::App& app, std::string usage);
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tools/codec/codec.h"
+#include "tools/command_line.h"
 #include "tools/doctor/doctor.h"
 #include "tools/log/log.h"
 #include "tools/perf/perf.h"
@@ -24,8 +25,6 @@ using qccl::tools::plan_main;
 using qccl::tools::ps_main;
 using qccl::tools::run_main;
 using qccl::tools::trace_main;
-
-constexpr int kExitUsage = 2;
 
 constexpr const char* kHelp = R"(QCCL, the compressed collective communication library.
 
@@ -72,7 +71,7 @@ int dispatch(const std::string& command, const std::vector<std::string>& argumen
              "qccl: there is no command '{}'; there are run, ps, perf, plan, codec, log, trace, doctor and version "
              "('qccl --help')\n",
              command);
-  return kExitUsage;
+  return qccl::tools::kExitUsage;
 }
 
 }  // namespace
@@ -87,7 +86,7 @@ int main(int argc, char** argv) {
   }
   if (words.size() < 2) {
     fmt::print(stderr, "{}", kHelp);
-    return kExitUsage;
+    return qccl::tools::kExitUsage;
   }
   return dispatch(words[1], {words.begin() + 2, words.end()});
 }

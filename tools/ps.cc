@@ -15,10 +15,9 @@ namespace qccl::tools {
 namespace {
 
 constexpr int kExitNone = 1;
-constexpr int kExitUsage = 2;
 constexpr std::size_t kMaxCalls = 8;  // shown of a rank
 
-constexpr const char* kFooter =
+constexpr const char* kPsFooter =
     R"(Shows the ranks on this host of jobs that use QCCL, yours or for root everybody's, however they were
 started: of each the calls that it has posted and that have not ended, their number in the group (in
 a job that hangs, whoever is behind has the lower one), since when, for which ranks it waits (once any
@@ -92,7 +91,7 @@ void print_rank(const RankStatus& rank) {
 int ps_main(const std::vector<std::string>& arguments) {
   CLI::App app("Says what the ranks on this host are doing, and for whom they wait.", "qccl ps");
   set_usage(app, "qccl ps [OPTIONS]");
-  app.footer(kFooter);
+  app.footer(kPsFooter);
   double patience = 1;
   app.add_option("--wait", patience, "Seconds to wait for answers")
       ->check(CLI::PositiveNumber)

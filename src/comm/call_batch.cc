@@ -32,19 +32,19 @@ std::shared_ptr<internal::WorkState> CallBatch::work() {
   return entry == by_thread_.end() ? nullptr : entry->second.work;
 }
 
-bool CallBatch::record(engine::Post& post) {
+bool CallBatch::record(engine::CallArguments& arguments) {
   if (recordings_.load(std::memory_order_relaxed) == 0) return false;
   const std::lock_guard lock(mutex_);
   const auto entry = by_thread_.find(std::this_thread::get_id());
   if (entry == by_thread_.end()) return false;
   try {
-    entry->second.posts.push_back(std::move(post));
+    entry->second.calls.push_back(std::move(arguments));
   } catch (const std::bad_alloc&) {
     by_thread_.erase(entry);
     recordings_.fetch_sub(1, std::memory_order_relaxed);
     throw;
   }
-  entry->second.posts.back().work->set_recorded(true);
+  entry->second.calls.back().work->set_recorded(true);
   return true;
 }
 

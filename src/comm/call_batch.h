@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/call.h"
+#include "engine/call/call_arguments.h"
 
 namespace qccl::comm {
 
@@ -17,7 +17,7 @@ class CallBatch {
  public:
   // What a thread has recorded, and the work that ends with the last of it.
   struct Recording {
-    engine::PostList posts;
+    engine::ArgumentsList calls;
     std::shared_ptr<internal::WorkState> work;
   };
 
@@ -30,7 +30,7 @@ class CallBatch {
   // The work of the recording of this thread, null if there is none.
   std::shared_ptr<internal::WorkState> work();
   // Takes the call over if the thread records. Without memory for it the recording ends, as with a wrong call.
-  bool record(engine::Post& post);
+  bool record(engine::CallArguments& arguments);
 
  private:
   std::atomic<int> recordings_{0};  // so that calls outside of all groups pay for one load

@@ -14,38 +14,37 @@ using internal::CommunicatorState;
 
 constexpr std::uint64_t kWorldGroup = 1;
 
-using Request = CommunicatorState::Request;
+using comm::CollectiveCall;
+using comm::MessageCall;
 using Counts = Communicator::Counts;
 
-Request request_v(Collective collective, const void* input, void* output, Counts counts, DataType type,
-                  const CallOptions& options) {
+CollectiveCall call_v(Collective collective, const void* input, void* output, Counts counts, DataType type,
+                      const CallOptions& options) {
   return {collective, input, output, 0, type, options, PooledVector<std::uint64_t>(counts.begin(), counts.end())};
 }
 
-Request exchange_v(const void* input, Counts sends, void* output, Counts receives, DataType type,
-                   const CallOptions& options) {
-  Request request = request_v(Collective::all_to_all, input, output, sends, type, options);
-  request.counts->insert(request.counts->end(), receives.begin(), receives.end());
-  return request;
+CollectiveCall exchange_v(const void* input, Counts sends, void* output, Counts receives, DataType type,
+                          const CallOptions& options) {
+  CollectiveCall call = call_v(Collective::all_to_all, input, output, sends, type, options);
+  call.counts->insert(call.counts->end(), receives.begin(), receives.end());
+  return call;
 }
 
-std::vector<CommunicatorState::Request> requests_of(Collective collective, std::span<const CallBuffers> buffers,
-                                                    DataType type, const CallOptions& options) {
-  std::vector<CommunicatorState::Request> requests;
-  requests.reserve(buffers.size());
+std::vector<CollectiveCall> calls_of(Collective collective, std::span<const CallBuffers> buffers, DataType type,
+                                     const CallOptions& options) {
+  std::vector<CollectiveCall> calls;
+  calls.reserve(buffers.size());
   for (const CallBuffers& each : buffers) {
-    requests.push_back({collective, each.input, each.output, each.count, type, options});
+    calls.push_back({collective, each.input, each.output, each.count, type, options});
   }
-  return requests;
+  return calls;
 }
 
-CommunicatorState::MessageRequest send_request(const void* data, std::size_t count, DataType type, int to,
-                                               const MessageOptions& options) {
+MessageCall send_call(const void* data, std::size_t count, DataType type, int to, const MessageOptions& options) {
   return {data, nullptr, false, count, type, to, options};
 }
 
-CommunicatorState::MessageRequest recv_request(void* data, std::size_t count, DataType type, int from,
-                                               const MessageOptions& options) {
+MessageCall recv_call(void* data, std::size_t count, DataType type, int from, const MessageOptions& options) {
   return {nullptr, data, true, count, type, from, options};
 }
 
@@ -174,21 +173,21 @@ void Communicator::barrier(const CallOptions& options) {
 
 void Communicator::all_gather_v(const void* input, void* output, Counts counts, DataType type,
                                 const CallOptions& options) {
-  memory_checked([&] { state_->run(request_v(Collective::all_gather, input, output, counts, type, options)); });
+  memory_checked([&] { state_->run(call_v(Collective::all_gather, input, output, counts, type, options)); });
 }
 
 void Communicator::reduce_scatter_v(const void* input, void* output, Counts counts, DataType type,
                                     const CallOptions& options) {
-  memory_checked([&] { state_->run(request_v(Collective::reduce_scatter, input, output, counts, type, options)); });
+  memory_checked([&] { state_->run(call_v(Collective::reduce_scatter, input, output, counts, type, options)); });
 }
 
 void Communicator::gather_v(const void* input, void* output, Counts counts, DataType type, const CallOptions& options) {
-  memory_checked([&] { state_->run(request_v(Collective::gather, input, output, counts, type, options)); });
+  memory_checked([&] { state_->run(call_v(Collective::gather, input, output, counts, type, options)); });
 }
 
 void Communicator::scatter_v(const void* input, void* output, Counts counts, DataType type,
                              const CallOptions& options) {
-  memory_checked([&] { state_->run(request_v(Collective::scatter, input, output, counts, type, options)); });
+  memory_checked([&] { state_->run(call_v(Collective::scatter, input, output, counts, type, options)); });
 }
 
 void Communicator::all_to_all_v(const void* input, Counts sends, void* output, Counts receives, DataType type,
@@ -254,25 +253,25 @@ Work Communicator::barrier_async(const CallOptions& options) {
 Work Communicator::all_gather_v_async(const void* input, void* output, Counts counts, DataType type,
                                       const CallOptions& options) {
   return memory_checked(
-      [&] { return Work(state_->post(request_v(Collective::all_gather, input, output, counts, type, options))); });
+      [&] { return Work(state_->post(call_v(Collective::all_gather, input, output, counts, type, options))); });
 }
 
 Work Communicator::reduce_scatter_v_async(const void* input, void* output, Counts counts, DataType type,
                                           const CallOptions& options) {
   return memory_checked(
-      [&] { return Work(state_->post(request_v(Collective::reduce_scatter, input, output, counts, type, options))); });
+      [&] { return Work(state_->post(call_v(Collective::reduce_scatter, input, output, counts, type, options))); });
 }
 
 Work Communicator::gather_v_async(const void* input, void* output, Counts counts, DataType type,
                                   const CallOptions& options) {
   return memory_checked(
-      [&] { return Work(state_->post(request_v(Collective::gather, input, output, counts, type, options))); });
+      [&] { return Work(state_->post(call_v(Collective::gather, input, output, counts, type, options))); });
 }
 
 Work Communicator::scatter_v_async(const void* input, void* output, Counts counts, DataType type,
                                    const CallOptions& options) {
   return memory_checked(
-      [&] { return Work(state_->post(request_v(Collective::scatter, input, output, counts, type, options))); });
+      [&] { return Work(state_->post(call_v(Collective::scatter, input, output, counts, type, options))); });
 }
 
 Work Communicator::all_to_all_v_async(const void* input, Counts sends, void* output, Counts receives, DataType type,
@@ -282,60 +281,58 @@ Work Communicator::all_to_all_v_async(const void* input, Counts sends, void* out
 
 void Communicator::all_reduce_coalesced(std::span<const CallBuffers> buffers, DataType type,
                                         const CallOptions& options) {
-  memory_checked([&] { state_->run(requests_of(Collective::all_reduce, buffers, type, options)); });
+  memory_checked([&] { state_->run(calls_of(Collective::all_reduce, buffers, type, options)); });
 }
 
 void Communicator::all_gather_coalesced(std::span<const CallBuffers> buffers, DataType type,
                                         const CallOptions& options) {
-  memory_checked([&] { state_->run(requests_of(Collective::all_gather, buffers, type, options)); });
+  memory_checked([&] { state_->run(calls_of(Collective::all_gather, buffers, type, options)); });
 }
 
 void Communicator::reduce_scatter_coalesced(std::span<const CallBuffers> buffers, DataType type,
                                             const CallOptions& options) {
-  memory_checked([&] { state_->run(requests_of(Collective::reduce_scatter, buffers, type, options)); });
+  memory_checked([&] { state_->run(calls_of(Collective::reduce_scatter, buffers, type, options)); });
 }
 
 Work Communicator::all_reduce_coalesced_async(std::span<const CallBuffers> buffers, DataType type,
                                               const CallOptions& options) {
-  return memory_checked(
-      [&] { return Work(state_->post(requests_of(Collective::all_reduce, buffers, type, options))); });
+  return memory_checked([&] { return Work(state_->post(calls_of(Collective::all_reduce, buffers, type, options))); });
 }
 
 Work Communicator::all_gather_coalesced_async(std::span<const CallBuffers> buffers, DataType type,
                                               const CallOptions& options) {
-  return memory_checked(
-      [&] { return Work(state_->post(requests_of(Collective::all_gather, buffers, type, options))); });
+  return memory_checked([&] { return Work(state_->post(calls_of(Collective::all_gather, buffers, type, options))); });
 }
 
 Work Communicator::reduce_scatter_coalesced_async(std::span<const CallBuffers> buffers, DataType type,
                                                   const CallOptions& options) {
   return memory_checked(
-      [&] { return Work(state_->post(requests_of(Collective::reduce_scatter, buffers, type, options))); });
+      [&] { return Work(state_->post(calls_of(Collective::reduce_scatter, buffers, type, options))); });
 }
 
 // ---- messages and calls in groups
 
 void Communicator::send(const void* data, std::size_t count, DataType type, int to, const MessageOptions& options) {
-  memory_checked([&] { state_->run(send_request(data, count, type, to, options)); });
+  memory_checked([&] { state_->run(send_call(data, count, type, to, options)); });
 }
 
 int Communicator::recv(void* data, std::size_t count, DataType type, int from, const MessageOptions& options) {
-  return memory_checked([&] { return state_->run(recv_request(data, count, type, from, options)); });
+  return memory_checked([&] { return state_->run(recv_call(data, count, type, from, options)); });
 }
 
 Work Communicator::send_async(const void* data, std::size_t count, DataType type, int to,
                               const MessageOptions& options) {
-  return memory_checked([&] { return Work(state_->post(send_request(data, count, type, to, options))); });
+  return memory_checked([&] { return Work(state_->post(send_call(data, count, type, to, options))); });
 }
 
 Work Communicator::recv_async(void* data, std::size_t count, DataType type, int from, const MessageOptions& options) {
-  return memory_checked([&] { return Work(state_->post(recv_request(data, count, type, from, options))); });
+  return memory_checked([&] { return Work(state_->post(recv_call(data, count, type, from, options))); });
 }
 
 int Communicator::sendrecv(const Outgoing& outgoing, const Incoming& incoming, const MessageOptions& options) {
   return memory_checked([&] {
-    return state_->run(send_request(outgoing.data, outgoing.count, outgoing.type, outgoing.to, options),
-                       recv_request(incoming.data, incoming.count, incoming.type, incoming.from, options));
+    return state_->run(send_call(outgoing.data, outgoing.count, outgoing.type, outgoing.to, options),
+                       recv_call(incoming.data, incoming.count, incoming.type, incoming.from, options));
   });
 }
 

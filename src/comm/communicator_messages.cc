@@ -7,22 +7,22 @@
 
 namespace qccl::internal {
 
-using engine::Post;
-using engine::PostList;
+using engine::ArgumentsList;
+using engine::CallArguments;
 
 namespace {
 
 // Why there can be no such message, or "".
-std::string obstacle(const CommunicatorState::MessageRequest& request, int world) {
-  const int lowest = request.incoming ? kAnySource : 0;
-  const std::uint64_t limit = std::numeric_limits<std::int64_t>::max() / element_bytes(request.type);
-  if (request.peer < lowest || request.peer >= world) {
-    return fmt::format("rank {} is no rank of a group of {}", request.peer, world);
+std::string invalid_reason(const comm::MessageCall& call, int world) {
+  const int lowest = call.incoming ? kAnySource : 0;
+  const std::uint64_t limit = std::numeric_limits<std::int64_t>::max() / element_bytes(call.type);
+  if (call.peer < lowest || call.peer >= world) {
+    return fmt::format("rank {} is no rank of a group of {}", call.peer, world);
   }
-  if (request.options.tag < 0) return fmt::format("tag {} is negative", request.options.tag);
-  if (request.count > limit) return fmt::format("count {} is over the limit of {}", request.count, limit);
-  if (request.count > 0 && (request.incoming ? request.output : request.input) == nullptr) {
-    return fmt::format("{} elements with a null buffer", request.count);
+  if (call.options.tag < 0) return fmt::format("tag {} is negative", call.options.tag);
+  if (call.count > limit) return fmt::format("count {} is over the limit of {}", call.count, limit);
+  if (call.count > 0 && (call.incoming ? call.output : call.input) == nullptr) {
+    return fmt::format("{} elements with a null buffer", call.count);
   }
   return {};
 }
@@ -32,60 +32,59 @@ void throw_failure(const WorkState& work) {
 }
 
 // One work for all of them.
-std::shared_ptr<WorkState> join(const PostList& posts, std::shared_ptr<WorkState> whole) {
-  whole->expect_parts(posts.size());
+std::shared_ptr<WorkState> join(const ArgumentsList& calls, std::shared_ptr<WorkState> whole) {
+  whole->expect_parts(calls.size());
   whole->set_recorded(false);
-  for (const Post& post : posts) {
-    post.work->join(whole);
-    post.work->set_recorded(false);
+  for (const CallArguments& each : calls) {
+    each.work->join(whole);
+    each.work->set_recorded(false);
   }
-  if (posts.empty()) whole->complete();
+  if (calls.empty()) whole->complete();
   return whole;
 }
 
 }  // namespace
 
-Post CommunicatorState::make_post(const MessageRequest& request, comm::Context& context) {
-  if (const std::string problem = obstacle(request, size()); !problem.empty()) {
-    throw wrong_argument(context, request.incoming ? "recv" : "send", problem);
+CallArguments CommunicatorState::make_arguments(const MessageCall& call, comm::Context& context) {
+  if (const std::string problem = invalid_reason(call, size()); !problem.empty()) {
+    throw wrong_argument(context, call.incoming ? "recv" : "send", problem);
   }
-  Post post;
-  post.group = id_;
-  post.call.count = request.count;
-  post.call.type = request.type;
-  post.message = {.incoming = request.incoming, .peer = request.peer, .tag = request.options.tag};
-  post.input = static_cast<const std::byte*>(request.input);
-  post.output = static_cast<std::byte*>(request.output);
-  post.timeout = request.options.timeout ? Nanoseconds(*request.options.timeout) : timeout_;
-  post.work = context.make_work();
-  if (context.log()->is_on()) post.log_name = request.options.log_name;
-  return post;
+  CallArguments arguments;
+  arguments.group = id_;
+  arguments.message = {
+      .incoming = call.incoming, .peer = call.peer, .tag = call.options.tag, .count = call.count, .type = call.type};
+  arguments.input = static_cast<const std::byte*>(call.input);
+  arguments.output = static_cast<std::byte*>(call.output);
+  arguments.timeout = call.options.timeout ? Nanoseconds(*call.options.timeout) : timeout_;
+  arguments.work = context.make_work();
+  if (context.log()->is_on()) arguments.log_name = call.options.log_name;
+  return arguments;
 }
 
-int CommunicatorState::run(const MessageRequest& request) {
+int CommunicatorState::run(const MessageCall& call) {
   std::shared_ptr<comm::Context> context;
-  Post post = prepare(request, context);
-  if (context->recorder().record(post)) return kAnySource;
-  const auto work = post.work;
-  context->driver().run(std::move(post), *work);
+  CallArguments arguments = prepare(call, context);
+  if (context->recorder().record(arguments)) return kAnySource;
+  const auto work = arguments.work;
+  context->driver().run(std::move(arguments), *work);
   throw_failure(*work);
   return work->source();
 }
 
-std::shared_ptr<WorkState> CommunicatorState::post(const MessageRequest& request) {
+std::shared_ptr<WorkState> CommunicatorState::post(const MessageCall& call) {
   std::shared_ptr<comm::Context> context;
-  Post post = prepare(request, context);
-  return begin(std::move(post), context);
+  CallArguments arguments = prepare(call, context);
+  return begin(std::move(arguments), context);
 }
 
-int CommunicatorState::run(const MessageRequest& send, const MessageRequest& receive) {
+int CommunicatorState::run(const MessageCall& send, const MessageCall& receive) {
   std::shared_ptr<comm::Context> context = this->context();
-  const MessageRequest requests[] = {send, receive};
-  PostList posts = prepare_all<MessageRequest>(requests, context);
-  if (posts.empty()) return kAnySource;
-  const auto received = posts.back().work;
-  const auto whole = join(posts, context->make_work());
-  context->driver().run(std::move(posts), *whole);
+  const MessageCall both[] = {send, receive};
+  ArgumentsList calls = prepare_all<MessageCall>(both, context);
+  if (calls.empty()) return kAnySource;
+  const auto received = calls.back().work;
+  const auto whole = join(calls, context->make_work());
+  context->driver().run(std::move(calls), *whole);
   throw_failure(*whole);
   return received->source();
 }
@@ -93,35 +92,35 @@ int CommunicatorState::run(const MessageRequest& send, const MessageRequest& rec
 // ---- several calls as one
 
 // What is left to post: nothing if the calling thread records.
-template <class AnyRequest>
-PostList CommunicatorState::prepare_all(std::span<const AnyRequest> requests, std::shared_ptr<comm::Context>& context) {
-  PostList posts;
-  posts.reserve(requests.size());
-  for (const AnyRequest& request : requests) {
-    Post post = prepare(request, context);
-    if (!context->recorder().record(post)) posts.push_back(std::move(post));
+template <class AnyCall>
+ArgumentsList CommunicatorState::prepare_all(std::span<const AnyCall> calls, std::shared_ptr<comm::Context>& context) {
+  ArgumentsList prepared;
+  prepared.reserve(calls.size());
+  for (const AnyCall& call : calls) {
+    CallArguments arguments = prepare(call, context);
+    if (!context->recorder().record(arguments)) prepared.push_back(std::move(arguments));
   }
-  return posts;
+  return prepared;
 }
 
-void CommunicatorState::run(std::span<const Request> requests) {
+void CommunicatorState::run(std::span<const CollectiveCall> calls) {
   std::shared_ptr<comm::Context> context = this->context();
-  PostList posts = prepare_all(requests, context);
-  const auto whole = join(posts, context->make_work());
-  context->driver().run(post_all_but_last(*context, std::move(posts)), *whole);
+  ArgumentsList prepared = prepare_all(calls, context);
+  const auto whole = join(prepared, context->make_work());
+  context->driver().run(post_all_but_last(*context, std::move(prepared)), *whole);
   throw_failure(*whole);
 }
 
 // Recorded ones have no work but their group's.
-std::shared_ptr<WorkState> CommunicatorState::post(std::span<const Request> requests) {
+std::shared_ptr<WorkState> CommunicatorState::post(std::span<const CollectiveCall> calls) {
   std::shared_ptr<comm::Context> context = this->context();
   const auto recorded = context->recorder().work();
-  PostList posts = prepare_all(requests, context);
+  ArgumentsList prepared = prepare_all(calls, context);
   if (recorded != nullptr) return recorded;
   auto whole = context->make_work();
   whole->context = context;
-  join(posts, whole);
-  context->driver().post(post_all_but_last(*context, std::move(posts)));
+  join(prepared, whole);
+  context->driver().post(post_all_but_last(*context, std::move(prepared)));
   return whole;
 }
 
@@ -145,8 +144,8 @@ std::shared_ptr<WorkState> CommunicatorState::group_end() {
                  .rank = context->rank()});
   }
   recording.work->context = context;
-  const auto whole = join(recording.posts, recording.work);
-  context->driver().post(post_all_but_last(*context, std::move(recording.posts)));
+  const auto whole = join(recording.calls, recording.work);
+  context->driver().post(post_all_but_last(*context, std::move(recording.calls)));
   return whole;
 }
 

@@ -12,7 +12,7 @@
 
 namespace qccl::internal {
 
-using engine::Post;
+using engine::CallArguments;
 
 CommunicatorState::CommunicatorState(std::shared_ptr<comm::Context> context, std::uint64_t id, std::string name,
                                      std::vector<int> ranks)
@@ -26,10 +26,13 @@ CommunicatorState::CommunicatorState(std::shared_ptr<comm::Context> context, std
   defaults_.compression = settings.compression;
   defaults_.min_bytes = settings.options.compression_min_bytes;
   defaults_.algorithm = settings.options.algorithm;
+  defaults_.slice_bytes = context_->slice_bytes();
   defaults_.table = &table_;
   defaults_.automatic = &automatic_;
   defaults_to_automatic_ = qccl::is_automatic(defaults_.compression);
   timeout_ = settings.options.timeout;
+  const std::vector<int> hosts = context_->hosts_of(ranks_);
+  defaults_.hosts.assign(hosts.begin(), hosts.end());
 }
 
 Result<std::shared_ptr<CommunicatorState>> CommunicatorState::open(std::shared_ptr<comm::Context> context,
@@ -93,15 +96,15 @@ comm::GroupDefaults CommunicatorState::defaults() const {
   return defaults_;
 }
 
-engine::Call CommunicatorState::call_of(Collective collective, std::size_t count, DataType type,
-                                        const CallOptions& options) const {
+engine::ResolvedCall CommunicatorState::call_of(Collective collective, std::size_t count, DataType type,
+                                                const CallOptions& options) const {
   const std::lock_guard lock(mutex_);
-  return comm::make_call(collective, count, type, size(), options, defaults_).take_or_throw();
+  return comm::resolve({collective, nullptr, nullptr, count, type, options}, size(), defaults_).take_or_throw();
 }
 
 std::string CommunicatorState::explain(Collective collective, std::size_t count, DataType type,
                                        const CallOptions& options) const {
-  const engine::Call call = call_of(collective, count, type, options);
+  const engine::ResolvedCall call = call_of(collective, count, type, options);
   const std::lock_guard lock(mutex_);
   return comm::explain_algorithm(call, size(), options, defaults_);
 }
@@ -110,6 +113,7 @@ void CommunicatorState::set_compression(const Compression& compression) {
   const std::lock_guard lock(mutex_);
   defaults_.compression = compression;
   defaults_to_automatic_ = qccl::is_automatic(compression);
+  plans_.clear();
 }
 
 void CommunicatorState::set_timeout(Milliseconds timeout) {
@@ -126,131 +130,150 @@ Error CommunicatorState::wrong_argument(const comm::Context& context, std::strin
 }
 
 // What is wrong with the caller's buffers, or with what it says of them; empty if nothing is.
-std::string CommunicatorState::wrong_buffers(const engine::Call& call, const Request& request) const {
-  const std::uint64_t inputs = engine::input_elements(call, size(), rank_);
-  const std::uint64_t outputs = engine::output_elements(call, size(), rank_);
-  if (inputs > 0 && request.input == nullptr) return fmt::format("{} elements from a null buffer", inputs);
-  if (outputs > 0 && request.output == nullptr) return fmt::format("{} elements into a null buffer", outputs);
+std::string CommunicatorState::wrong_buffers(const engine::ExecutablePlan& plan, const CollectiveCall& call) const {
+  const std::uint64_t inputs = plan.input_elements();
+  const std::uint64_t outputs = plan.output_elements();
+  if (inputs > 0 && call.input == nullptr) return fmt::format("{} elements from a null buffer", inputs);
+  if (outputs > 0 && call.output == nullptr) return fmt::format("{} elements into a null buffer", outputs);
   if (call.collective != Collective::all_to_all) return {};
-  if (inputs > 0 && request.input == request.output) return "does not work in place, give it two buffers";
-  if (call.counts.empty()) return {};
+  if (inputs > 0 && call.input == call.output) return "does not work in place, give it two buffers";
+  if (!call.counts) return {};
   const auto own = static_cast<std::size_t>(rank_);
-  const std::uint64_t received = call.counts[own + static_cast<std::size_t>(size())];
-  if (call.counts[own] == received) return {};
-  return fmt::format("this rank sends itself {} elements and receives {}", call.counts[own], received);
-}
-
-Post CommunicatorState::make_post(const Request& request, comm::Context& context) {
-  const comm::Extent extent = request.counts ? comm::Extent(*request.counts) : comm::Extent(request.count);
-  auto call = comm::make_call(request.collective, extent, request.type, size(), request.options, defaults_);
-  if (!call.ok()) {
-    ErrorInfo info = call.error();
-    info.message = fmt::format("QCCL rank {}, group '{}': {}", context.rank(), name_, info.message);
-    info.rank = context.rank();
-    info.operation = to_string(request.collective);
-    throw Error(std::move(info));
-  }
-  Post post;
-  post.group = id_;
-  post.call = *call;
-  post.input = static_cast<const std::byte*>(request.input);
-  post.output = static_cast<std::byte*>(request.output);
-  post.premul_factor = request.options.premul_factor;
-  if (const std::string wrong = wrong_buffers(*call, request); !wrong.empty()) {
-    throw wrong_argument(context, std::string(to_string(request.collective)), wrong);
-  }
-  if (!call->compression.is_none()) {
-    post.codec = codecs_.get(call->compression).take_or_throw();
-    post.feedback = request.options.error_feedback.state();
-  }
-  find_region(post, request);
-  post.timeout = request.options.timeout ? Nanoseconds(*request.options.timeout) : timeout_;
-  post.work = context.make_work();
-  post.awaited = request.options.awaited;
-  if (context.log()->is_on()) post.log_name = request.options.log_name;
-  return post;
+  const std::uint64_t sent = (*call.counts)[own];
+  const std::uint64_t received = (*call.counts)[own + static_cast<std::size_t>(size())];
+  if (sent == received) return {};
+  return fmt::format("this rank sends itself {} elements and receives {}", sent, received);
 }
 
 // Where ranks reduce what lies in buffers that others map: on the board all of it, if nothing else is asked for;
 // between hosts what these algorithms do inside of one, for there each slice is read by one rank alone.
-bool CommunicatorState::suits_region(const engine::Call& call, const engine::SharedRegion& region,
+bool CommunicatorState::suits_region(const engine::ResolvedCall& resolved, const engine::MappedRegion& region,
                                      const CallOptions& options) const {
-  if (!region.on_board) return call.algorithm == Algorithm::hierarchical || call.algorithm == Algorithm::sra;
-  return call.compression.is_none() && options.algorithm == Algorithm::automatic &&
+  if (resolved.board || resolved.error_feedback) return false;
+  if (!region.on_board) return resolved.algorithm == Algorithm::hierarchical || resolved.algorithm == Algorithm::sra;
+  return resolved.compression.is_none() && options.algorithm == Algorithm::automatic &&
          defaults_.algorithm == Algorithm::automatic;
 }
 
 // An all_reduce in place of a shared buffer goes without frames, or with frames that carry nothing inside a host,
 // unless it is small or the call wants otherwise, or it is a premul_sum: no rank knows another's factor.
-void CommunicatorState::find_region(Post& post, const Request& request) {
-  const engine::Call& call = post.call;
-  const bool may = call.collective == Collective::all_reduce && post.input == post.output && !call.board &&
-                   !call.error_feedback && call.op != ReduceOp::premul_sum;
-  if (!may || call.count == 0) return;
-  auto place = regions_.find(request.output, request.count * element_bytes(request.type), rank_);
-  if (!place || !suits_region(call, *place->region, request.options)) return;
-  if (place->region->on_board) post.call.algorithm = Algorithm::one_shot;
-  post.call.region = place->region->id;
-  post.call.region_offset = place->offset;
-  post.region = std::move(place->region);
+std::optional<SharedRegions::Place> CommunicatorState::find_region(const CollectiveCall& call) {
+  const bool may = call.collective == Collective::all_reduce && call.input == call.output && call.count > 0 &&
+                   call.options.op != ReduceOp::premul_sum;
+  if (!may) return std::nullopt;
+  return regions_.find(call.output, call.count * element_bytes(call.type), rank_);
 }
 
-void CommunicatorState::run(const Request& request) {
+// The one place where a call's choices are made.
+comm::PlanCache::Plan CommunicatorState::plan_of(const CollectiveCall& call,
+                                                 const std::optional<SharedRegions::Place>& place,
+                                                 const comm::Context& context) {
+  const comm::RegionPlace at = place ? comm::RegionPlace{place->region->id, place->offset} : comm::RegionPlace{};
+  const auto signature = is_automatic(call) ? std::nullopt : comm::signature_of(call, at);
+  if (signature) {
+    if (auto plan = plans_.find(*signature)) return plan;
+  }
+  auto resolved = comm::resolve(call, size(), defaults_);
+  if (!resolved.ok()) {
+    ErrorInfo info = resolved.error();
+    info.message = fmt::format("QCCL rank {}, group '{}': {}", context.rank(), name_, info.message);
+    info.rank = context.rank();
+    info.operation = to_string(call.collective);
+    throw Error(std::move(info));
+  }
+  if (place && suits_region(*resolved, *place->region, call.options)) {
+    if (place->region->on_board) resolved->algorithm = Algorithm::one_shot;
+    resolved->region = at.region;
+    resolved->region_offset = at.offset;
+  }
+  auto plan = plans_.find(*resolved);
+  const bool is_new = plan == nullptr;
+  if (is_new) {
+    auto codec = plans_.find_codec(resolved->compression);
+    if (codec == nullptr) codec = make_codec(resolved->compression).take_or_throw();
+    plan = std::make_shared<const engine::ExecutablePlan>(*resolved, size(), rank_, std::move(codec));
+  }
+  if (is_new || signature) plans_.add(signature, plan);
+  return plan;
+}
+
+CallArguments CommunicatorState::make_arguments(const CollectiveCall& call, comm::Context& context) {
+  auto place = find_region(call);
+  CallArguments arguments;
+  arguments.group = id_;
+  arguments.plan = plan_of(call, place, context);
+  if (const std::string wrong = wrong_buffers(*arguments.plan, call); !wrong.empty()) {
+    throw wrong_argument(context, std::string(to_string(call.collective)), wrong);
+  }
+  arguments.input = static_cast<const std::byte*>(call.input);
+  arguments.output = static_cast<std::byte*>(call.output);
+  arguments.premul_factor = call.options.premul_factor;
+  if (arguments.plan->codec() != nullptr) arguments.feedback = call.options.error_feedback.state();
+  if (arguments.plan->call().region != 0) arguments.region = std::move(place->region);
+  arguments.timeout = call.options.timeout ? Nanoseconds(*call.options.timeout) : timeout_;
+  arguments.work = context.make_work();
+  arguments.awaited = call.options.awaited;
+  if (context.log()->is_on()) arguments.log_name = call.options.log_name;
+  return arguments;
+}
+
+void CommunicatorState::run(const CollectiveCall& call) {
   std::shared_ptr<comm::Context> context;
-  Post post = is_automatic(request) ? prepare_timed(request, context) : prepare(request, context);
-  if (context->recorder().record(post)) return;
-  const auto work = post.work;
-  context->driver().run(std::move(post), *work);
+  CallArguments arguments = is_automatic(call) ? prepare_timed(call, context) : prepare(call, context);
+  if (context->recorder().record(arguments)) return;
+  const auto work = arguments.work;
+  context->driver().run(std::move(arguments), *work);
   if (work->failure()) throw Error(*work->failure());
 }
 
-std::shared_ptr<WorkState> CommunicatorState::post(const Request& request) {
+std::shared_ptr<WorkState> CommunicatorState::post(const CollectiveCall& call) {
   std::shared_ptr<comm::Context> context;
-  Post post = is_automatic(request) ? prepare_timed(request, context) : prepare(request, context);
-  return begin(std::move(post), context);
+  CallArguments arguments = is_automatic(call) ? prepare_timed(call, context) : prepare(call, context);
+  return begin(std::move(arguments), context);
 }
 
-std::shared_ptr<WorkState> CommunicatorState::begin(Post post, const std::shared_ptr<comm::Context>& context) {
-  auto work = post.work;
+std::shared_ptr<WorkState> CommunicatorState::begin(CallArguments arguments,
+                                                    const std::shared_ptr<comm::Context>& context) {
+  auto work = arguments.work;
   work->context = context;
-  if (context->recorder().record(post)) return work;
-  make_room(*context, {&post, 1});
-  context->driver().post(std::move(post));
+  if (context->recorder().record(arguments)) return work;
+  make_room(*context, {&arguments, 1});
+  context->driver().post(std::move(arguments));
   return work;
 }
 
 namespace {
 
-bool is_collective(const Post& post) { return !post.message; }
+bool is_collective(const CallArguments& arguments) { return !arguments.message; }
 
 }  // namespace
 
-void CommunicatorState::make_room(comm::Context& context, std::span<Post> posts) {
-  const auto calls = static_cast<std::size_t>(std::count_if(posts.begin(), posts.end(), is_collective));
+void CommunicatorState::make_room(comm::Context& context, std::span<CallArguments> calls) {
+  const auto collectives = static_cast<std::size_t>(std::count_if(calls.begin(), calls.end(), is_collective));
   const std::size_t limit = engine::max_in_flight(ranks_.size());
-  const auto has_room = [&] { return in_flight_->load(std::memory_order_relaxed) + calls <= limit; };
+  const auto has_room = [&] { return in_flight_->load(std::memory_order_relaxed) + collectives <= limit; };
   if (!has_room()) context.driver().wait_until(has_room, kForever);
-  for (Post& post : posts) {
-    if (is_collective(post)) post.work->count_in(in_flight_);
+  for (CallArguments& arguments : calls) {
+    if (is_collective(arguments)) arguments.work->count_in(in_flight_);
   }
 }
 
-engine::PostList CommunicatorState::post_all_but_last(comm::Context& context, engine::PostList posts) {
+engine::ArgumentsList CommunicatorState::post_all_but_last(comm::Context& context, engine::ArgumentsList calls) {
   const std::size_t limit = engine::max_in_flight(ranks_.size());
-  if (posts.size() <= limit) {
-    make_room(context, posts);
-    return posts;
+  if (calls.size() <= limit) {
+    make_room(context, calls);
+    return calls;
   }
-  const auto collectives = std::stable_partition(posts.begin(), posts.end(), std::not_fn(is_collective));
+  const auto collectives = std::stable_partition(calls.begin(), calls.end(), std::not_fn(is_collective));
   const auto window = static_cast<std::ptrdiff_t>(std::max<std::size_t>(1, limit / 2));
-  auto begin = posts.begin(), end = collectives + std::min(window, posts.end() - collectives);
+  auto begin = calls.begin(), end = collectives + std::min(window, calls.end() - collectives);
   while (true) {
-    engine::PostList part(std::make_move_iterator(begin), std::make_move_iterator(end));
+    engine::ArgumentsList part(std::make_move_iterator(begin), std::make_move_iterator(end));
     make_room(context, part);
-    if (end == posts.end()) return part;
+    if (end == calls.end()) return part;
     context.driver().post(std::move(part));
     begin = end;
-    end += std::min(window, posts.end() - end);
+    end += std::min(window, calls.end() - end);
   }
 }
 

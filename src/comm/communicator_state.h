@@ -10,10 +10,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "codec/codec_cache.h"
-#include "comm/choice/choice.h"
 #include "comm/context.h"
 #include "comm/onebit_allreduce.h"
+#include "comm/resolve/plan_cache.h"
+#include "comm/resolve/resolve.h"
 #include "comm/shared_regions.h"
 
 namespace qccl::internal {
@@ -29,38 +29,22 @@ class CommunicatorState {
                                                          std::optional<std::uint64_t> parent = std::nullopt);
   ~CommunicatorState();
 
-  // A call as its buffers and options say; blocking ones throw, others return the Work's state.
-  struct Request {
-    Collective collective;
-    const void* input;
-    void* output;
-    std::size_t count;
-    DataType type;
-    const CallOptions& options;
-    std::optional<PooledVector<std::uint64_t>> counts{};  // the v forms, as engine::Call has them
-  };
-  // Between group_start() and group_end() of the calling thread both only record the call.
-  void run(const Request& request);
-  std::shared_ptr<WorkState> post(const Request& request);
+  using CollectiveCall = comm::CollectiveCall;
+  using MessageCall = comm::MessageCall;
 
-  // The same for a send or a recv.
-  struct MessageRequest {
-    const void* input;  // of a send, else null
-    void* output;       // of a recv
-    bool incoming;
-    std::size_t count;
-    DataType type;
-    int peer;
-    const MessageOptions& options;
-  };
+  // Blocking calls throw, others return the Work's state.
+  // Between group_start() and group_end() of the calling thread both only record the call.
+  void run(const CollectiveCall& call);
+  std::shared_ptr<WorkState> post(const CollectiveCall& call);
+
   // The rank the message came from; -1 for a send, or where the call was only recorded.
-  int run(const MessageRequest& request);
-  std::shared_ptr<WorkState> post(const MessageRequest& request);
+  int run(const MessageCall& call);
+  std::shared_ptr<WorkState> post(const MessageCall& call);
   // Both at once; the rank the second one's message came from.
-  int run(const MessageRequest& send, const MessageRequest& receive);
+  int run(const MessageCall& send, const MessageCall& receive);
   // All as one.
-  void run(std::span<const Request> requests);
-  std::shared_ptr<WorkState> post(std::span<const Request> requests);
+  void run(std::span<const CollectiveCall> calls);
+  std::shared_ptr<WorkState> post(std::span<const CollectiveCall> calls);
 
   void group_start();
   std::shared_ptr<WorkState> group_end();
@@ -85,7 +69,8 @@ class CommunicatorState {
   OnebitMemory& onebit_memory() { return onebit_memory_; }
   comm::GroupDefaults defaults() const;
   // What a call would become now, and why it has its algorithm.
-  engine::Call call_of(Collective collective, std::size_t count, DataType type, const CallOptions& options) const;
+  engine::ResolvedCall call_of(Collective collective, std::size_t count, DataType type,
+                               const CallOptions& options) const;
   std::string explain(Collective collective, std::size_t count, DataType type, const CallOptions& options) const;
   void set_compression(const Compression& compression);
   void set_timeout(Milliseconds timeout);
@@ -98,15 +83,15 @@ class CommunicatorState {
   CommunicatorState(std::shared_ptr<comm::Context> context, std::uint64_t id, std::string name, std::vector<int> ranks);
   // With mutex_ held.
   const std::shared_ptr<comm::Context>& usable_context() const;
-  engine::Post make_post(const Request& request, comm::Context& context);
-  engine::Post make_post(const MessageRequest& request, comm::Context& context);
+  engine::CallArguments make_arguments(const CollectiveCall& call, comm::Context& context);
+  engine::CallArguments make_arguments(const MessageCall& call, comm::Context& context);
   // Sets `context` too, under the same lock. A wrong call among those recorded ends the recording.
-  template <class AnyRequest>
-  engine::Post prepare(const AnyRequest& request, std::shared_ptr<comm::Context>& context) {
+  template <class AnyCall>
+  engine::CallArguments prepare(const AnyCall& call, std::shared_ptr<comm::Context>& context) {
     const std::lock_guard lock(mutex_);
     context = usable_context();
     try {
-      return make_post(request, *context);
+      return make_arguments(call, *context);
     } catch (...) {
       context->recorder().cancel();
       throw;
@@ -114,16 +99,19 @@ class CommunicatorState {
   }
   // Counts the collectives that are about to be posted, at most engine::max_in_flight(), as in flight. Blocks while too
   // many are, each of which has a deadline.
-  void make_room(comm::Context& context, std::span<engine::Post> posts);
+  void make_room(comm::Context& context, std::span<engine::CallArguments> calls);
   // Posts a list that is longer than may be in flight in windows, and returns the last, for the caller to post. Room is
   // made for each. Messages go first: a peer may need them before it joins the collectives.
-  engine::PostList post_all_but_last(comm::Context& context, engine::PostList posts);
-  std::shared_ptr<WorkState> begin(engine::Post post, const std::shared_ptr<comm::Context>& context);
-  template <class AnyRequest>
-  engine::PostList prepare_all(std::span<const AnyRequest> requests, std::shared_ptr<comm::Context>& context);
-  void find_region(engine::Post& post, const Request& request);
-  bool suits_region(const engine::Call& call, const engine::SharedRegion& region, const CallOptions& options) const;
-  std::string wrong_buffers(const engine::Call& call, const Request& request) const;
+  engine::ArgumentsList post_all_but_last(comm::Context& context, engine::ArgumentsList calls);
+  std::shared_ptr<WorkState> begin(engine::CallArguments arguments, const std::shared_ptr<comm::Context>& context);
+  template <class AnyCall>
+  engine::ArgumentsList prepare_all(std::span<const AnyCall> calls, std::shared_ptr<comm::Context>& context);
+  std::optional<SharedRegions::Place> find_region(const CollectiveCall& call);
+  bool suits_region(const engine::ResolvedCall& resolved, const engine::MappedRegion& region,
+                    const CallOptions& options) const;
+  comm::PlanCache::Plan plan_of(const CollectiveCall& call, const std::optional<SharedRegions::Place>& place,
+                                const comm::Context& context);
+  std::string wrong_buffers(const engine::ExecutablePlan& plan, const CollectiveCall& call) const;
   std::shared_ptr<comm::Context> take_context();
   std::vector<int> world_ranks(const std::vector<int>& members) const;
   std::uint64_t next_child_id();
@@ -134,10 +122,10 @@ class CommunicatorState {
     std::shared_ptr<comm::TrialTimes> times;
     std::size_t candidate;
   };
-  bool is_automatic(const Request& request) const;
-  std::optional<TimedCall> advance_trial(const Request& request);
-  engine::Post comparison(comm::AutoTable::Class& calls, comm::Context& context);
-  engine::Post prepare_timed(const Request& request, std::shared_ptr<comm::Context>& context);
+  bool is_automatic(const CollectiveCall& call) const;
+  std::optional<TimedCall> advance_trial(const CollectiveCall& call);
+  engine::CallArguments comparison(comm::AutoTable::Class& calls, comm::Context& context);
+  engine::CallArguments prepare_timed(const CollectiveCall& call, std::shared_ptr<comm::Context>& context);
 
   const std::uint64_t id_;
   const std::string name_;
@@ -155,7 +143,7 @@ class CommunicatorState {
   comm::GroupDefaults defaults_;
   comm::AlgorithmTable table_;
   Nanoseconds timeout_;
-  CodecCache codecs_;
+  comm::PlanCache plans_;
   comm::AutoTable automatic_;
   std::uint64_t children_ = 0;                                  // by split() and dup(), alike on all ranks
   std::unordered_map<std::uint64_t, std::uint64_t> subgroups_;  // how many of a list and name, by digest

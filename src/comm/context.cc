@@ -13,8 +13,8 @@
 #include "base/wall_clock.h"
 #include "bootstrap/mesh/mesh.h"
 #include "bootstrap/store/open_store.h"
-#include "comm/choice/choice.h"
 #include "comm/links.h"
+#include "comm/resolve/resolve.h"
 #include "os/fork_list.h"
 #include "os/limits.h"
 #include "os/process.h"
@@ -106,6 +106,7 @@ Context::Context(Membership membership, Settings settings, CostEnvironment cost_
     : membership_(std::move(membership)),
       settings_(std::move(settings)),
       cost_environment_(std::move(cost_environment)),
+      slice_bytes_(settings_.options.slice_bytes.value_or(kDefaultSliceBytes)),
       log_(make_log(membership_, settings_.log, clock_)),
       core_(std::make_unique<Core>()) {}
 
@@ -177,7 +178,7 @@ void Context::start(std::unique_ptr<Transport> transport, bool shares_cores) {
   engine::EngineOptions options;
   options.rank = rank();
   options.world = world();
-  options.slice_bytes = settings_.options.slice_bytes.value_or(kDefaultSliceBytes);  // until ranks have agreed
+  options.slice_bytes = slice_bytes_;
   options.checksum = settings_.options.checksum;
   options.seed = settings_.options.seed;
   options.peer_timeout = settings_.options.peer_timeout;
@@ -238,18 +239,24 @@ Status Context::usable() const {
                              rank()));
 }
 
-// A call of the library's own, over bytes in place.
-Status Context::run(std::uint64_t group, Result<engine::Call> call, std::byte* data) {
-  if (!call.ok()) return call.failure();
-  engine::Post post;
-  post.group = group;
-  post.call = *call;
-  post.input = post.output = data;
-  post.timeout = settings_.options.init_timeout;
-  post.is_logged = false;
-  post.work = std::make_shared<internal::WorkState>();
-  const auto work = post.work;
-  driver().run(std::move(post), *work);
+// A call of the library's own, in place.
+Status Context::run(std::uint64_t group, const std::vector<int>& ranks, const CollectiveCall& call) {
+  const int world = static_cast<int>(ranks.size());
+  const auto own = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
+  GroupDefaults defaults;
+  defaults.slice_bytes = slice_bytes_;
+  auto resolved = resolve(call, world, defaults);
+  if (!resolved.ok()) return resolved.failure();
+  engine::CallArguments arguments;
+  arguments.group = group;
+  arguments.plan = std::make_shared<const engine::ExecutablePlan>(*resolved, world, own, nullptr);
+  arguments.input = static_cast<const std::byte*>(call.input);
+  arguments.output = static_cast<std::byte*>(call.output);
+  arguments.timeout = settings_.options.init_timeout;
+  arguments.is_logged = false;
+  arguments.work = std::make_shared<internal::WorkState>();
+  const auto work = arguments.work;
+  driver().run(std::move(arguments), *work);
   if (work->failure()) return Failure(*work->failure());
   return {};
 }
@@ -271,12 +278,10 @@ Result<bool> Context::open_group(std::uint64_t id, const std::string& name, cons
   };
   const std::uint64_t own = digest(to_text(cost_environment_));
   Agreement agreement{board ? 1u : 0u, own, ~own};
-  const int world = static_cast<int>(ranks.size());
   const CallOptions least{.op = ReduceOp::min, .algorithm = Algorithm::one_shot};
-  Status agreed = run(id, make_call(Collective::all_reduce, 3, DataType::uint64, world, least, {}),
-                      reinterpret_cast<std::byte*>(&agreement));
+  Status agreed = run(id, ranks, {Collective::all_reduce, &agreement, &agreement, 3, DataType::uint64, least});
   if (agreed.ok() && agreement.digest != ~agreement.complement) {
-    agreed = adopt_conditions(id, world, ranks.front() == rank());
+    agreed = adopt_cost_environment(id, ranks);
   }
   if (!agreed.ok()) {
     close_group(id);
@@ -287,18 +292,18 @@ Result<bool> Context::open_group(std::uint64_t id, const std::string& name, cons
     engine.use_board(id, agreement.board == 1);
     engine.use_slices(cost_environment_.slice_bytes);
   });
+  slice_bytes_ = cost_environment_.slice_bytes;
   return agreement.board == 1;
 }
 
-Status Context::adopt_conditions(std::uint64_t group, int world, bool is_first) {
+Status Context::adopt_cost_environment(std::uint64_t group, const std::vector<int>& ranks) {
   const std::string own = to_text(cost_environment_);
   std::string text = own;
   text.resize(kMaxCostEnvironmentBytes, '\0');
   const CallOptions options{.algorithm = Algorithm::one_shot};
-  QCCL_TRY(run(group, make_call(Collective::broadcast, text.size(), DataType::uint8, world, options, {}),
-               reinterpret_cast<std::byte*>(text.data())));
+  QCCL_TRY(run(group, ranks, {Collective::broadcast, text.data(), text.data(), text.size(), DataType::uint8, options}));
   text.resize(text.find('\0'));
-  if (is_first || text == own) return {};
+  if (ranks.front() == rank() || text == own) return {};
   auto cost_environment = parse_cost_environment(text);
   if (!cost_environment.ok()) return cost_environment.failure();
   // Hosts may have different numbers of cores.

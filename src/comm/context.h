@@ -15,11 +15,12 @@
 #include "bootstrap/launcher/environment.h"
 #include "bootstrap/mesh/mesh.h"
 #include "comm/call_batch.h"
-#include "comm/choice/cost_environment.h"
 #include "comm/inspect/status_server.h"
+#include "comm/resolve/collective_call.h"
+#include "comm/resolve/cost_environment.h"
+#include "engine/call/work_pool.h"
 #include "engine/engine.h"
 #include "engine/progress/progress_driver.h"
-#include "engine/work_pool.h"
 #include "observe/log_store.h"
 #include "os/fork_list.h"
 #include "qccl/communicator.h"
@@ -61,6 +62,7 @@ class Context {
   const Settings& settings() const { return settings_; }
   // Alike on all ranks once the first group is open.
   const CostEnvironment& cost_environment() const { return cost_environment_; }
+  std::size_t slice_bytes() const { return slice_bytes_; }
   // Of some world ranks, in their order.
   std::vector<int> hosts_of(const std::vector<int>& ranks) const;
   engine::ProgressDriver& driver() { return *core_->driver; }
@@ -85,8 +87,8 @@ class Context {
   Result<bootstrap::MeshLinks> meet(std::shared_ptr<Store> own_store, TimePoint deadline);
   void start(std::unique_ptr<Transport> transport, bool shares_cores);
   void answer_questions(std::uint64_t job);
-  Status run(std::uint64_t group, Result<engine::Call> call, std::byte* data);
-  Status adopt_conditions(std::uint64_t group, int world, bool is_first);
+  Status run(std::uint64_t group, const std::vector<int>& ranks, const CollectiveCall& call);
+  Status adopt_cost_environment(std::uint64_t group, const std::vector<int>& ranks);
   void say_goodbye();
   void write_log() const;
 
@@ -94,7 +96,8 @@ class Context {
   const bootstrap::Membership membership_;
   const Settings settings_;
   CostEnvironment cost_environment_;
-  std::vector<int> hosts_;  // by world rank
+  std::size_t slice_bytes_;  // its own setting until the first group's ranks have agreed on the job's
+  std::vector<int> hosts_;   // by world rank
   SteadyClock clock_;
   const std::shared_ptr<internal::LogStore> log_;
   CallBatch recorder_;

@@ -9,7 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/digest/digest.h"
-#include "engine/feedback_state.h"
+#include "engine/call/feedback_state.h"
 #include "qccl/error.h"
 
 namespace qccl {
@@ -136,7 +136,7 @@ TEST(ErrorFeedback, one_call_at_a_time_claims_it_and_a_failed_one_taints_it) {
   state.end(false);
   EXPECT_TRUE(feedback.is_tainted());
   EXPECT_EQ(state.claim(), std::nullopt);
-  EXPECT_NE(state.obstacle().find("failed"), std::string::npos);
+  EXPECT_NE(state.unusable_reason().find("failed"), std::string::npos);
   EXPECT_EQ(kind_of([&] { feedback.save(); }), ErrorKind::misuse);
   feedback.reset(0, 3);
   EXPECT_TRUE(feedback.is_tainted());

@@ -14,7 +14,7 @@
 namespace qccl::internal {
 namespace {
 
-using engine::SharedRegion;
+using engine::MappedRegion;
 
 constexpr std::size_t kAlignment = 64;
 
@@ -81,8 +81,7 @@ SharedHeap::Memory allocate_block(comm::Context& context, SharedHeap* heap, Offe
 
 std::vector<Offer> exchange(CommunicatorState& group, const Offer& own) {
   std::vector<Offer> offers(static_cast<std::size_t>(group.size()));
-  group.run(
-      CommunicatorState::Request{Collective::all_gather, &own, offers.data(), 2, DataType::uint64, CallOptions{}});
+  group.run(comm::CollectiveCall{Collective::all_gather, &own, offers.data(), 2, DataType::uint64, CallOptions{}});
   for (std::size_t member = 0; member < offers.size(); ++member) {
     if (offers[member].bytes == own.bytes) continue;
     throw Error(
@@ -101,7 +100,7 @@ std::vector<Offer> exchange(CommunicatorState& group, const Offer& own) {
 
 // Maps what neighbours offer; false if one has nothing to map or can't be mapped, or this rank has nothing itself.
 bool map_neighbours(comm::Context& context, const CommunicatorState& group, SharedHeap* heap,
-                    const std::vector<Offer>& offers, SharedRegion& region) {
+                    const std::vector<Offer>& offers, MappedRegion& region) {
   const bool is_shared = offers[static_cast<std::size_t>(group.rank())].offset != kUnshared;
   if (heap != nullptr && !is_shared) return false;
   for (std::size_t member = 0; heap != nullptr && member < offers.size(); ++member) {
@@ -127,7 +126,7 @@ struct Outcome {
 Outcome least(CommunicatorState& group, Outcome own) {
   CallOptions minimum;
   minimum.op = ReduceOp::min;
-  group.run(CommunicatorState::Request{Collective::all_reduce, &own, &own, sizeof(own), DataType::uint8, minimum});
+  group.run(comm::CollectiveCall{Collective::all_reduce, &own, &own, sizeof(own), DataType::uint8, minimum});
   return own;
 }
 
@@ -139,7 +138,7 @@ std::shared_ptr<void> SharedRegions::share(CommunicatorState& group, std::size_t
   Offer offer{bytes, kNone};
   const SharedHeap::Memory own = allocate_block(*context, reach.heap, offer);
   const std::vector<Offer> offers = exchange(group, offer);
-  auto region = std::make_shared<SharedRegion>();
+  auto region = std::make_shared<MappedRegion>();
   region->id = ++made_;
   region->bytes = bytes;
   region->on_board = reach.on_board;

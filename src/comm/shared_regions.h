@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/call.h"
+#include "engine/call/call_arguments.h"
 
 namespace qccl::internal {
 
@@ -22,7 +22,7 @@ class SharedRegions {
 
   // The region that the range lies in, and where, in bytes.
   struct Place {
-    std::shared_ptr<const engine::SharedRegion> region;
+    std::shared_ptr<const engine::MappedRegion> region;
     std::uint64_t offset;
   };
   std::optional<Place> find(const void* begin, std::size_t bytes, int rank);
@@ -31,7 +31,7 @@ class SharedRegions {
   std::shared_ptr<void> share(CommunicatorState& group, std::size_t bytes);
 
   std::mutex mutex_;
-  std::vector<std::weak_ptr<const engine::SharedRegion>> regions_;  // guarded by mutex_
+  std::vector<std::weak_ptr<const engine::MappedRegion>> regions_;  // guarded by mutex_
   std::uint64_t made_ = 0;                                          // by allocate()
 };
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "engine/work_state.h"
+#include "engine/call/work_state.h"
 
 namespace qccl::engine {
 

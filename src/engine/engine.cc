@@ -6,7 +6,6 @@
 #include <array>
 #include <cstring>
 
-#include "codec/slicing.h"
 #include "engine/collective/cell_operation.h"
 #include "engine/collective/mapped_operation.h"
 #include "engine/collective/plan_operation.h"
@@ -55,11 +54,6 @@ Engine::~Engine() {
 
 namespace {
 
-std::string name_of(const Post& post) {
-  if (!post.message) return std::string(to_string(post.call.collective));
-  return post.message->incoming ? "recv" : "send";
-}
-
 bool is_message_frame(FrameKind kind) {
   return kind == FrameKind::message || kind == FrameKind::message_data || kind == FrameKind::message_grant;
 }
@@ -68,21 +62,21 @@ bool is_message_frame(FrameKind kind) {
 
 // ---- posting
 
-void Engine::refuse(Post& post, ErrorInfo failure) {
-  if (failure.operation.empty()) failure.operation = name_of(post);
+void Engine::refuse(CallArguments& arguments, ErrorInfo failure) {
+  if (failure.operation.empty()) failure.operation = operation_name(arguments);
   failure.rank = options_.rank;
   auto shared = std::make_shared<const ErrorInfo>(std::move(failure));
-  ended_.push(std::move(post.work), std::move(shared));
+  ended_.push(std::move(arguments.work), std::move(shared));
 }
 
 // A call that there is no memory for fails its group: it has a place among the calls of all members.
-void Engine::post(Post&& post) {
-  const auto work = post.work;
-  Group* const target = group(post.group);
+void Engine::post(CallArguments&& arguments) {
+  const auto work = arguments.work;
+  Group* const target = group(arguments.group);
   std::shared_ptr<internal::FeedbackState> claimed;
   const std::size_t before = operations_.size();
   try {
-    begin(target, std::move(post), claimed);
+    begin(target, std::move(arguments), claimed);
   } catch (const std::bad_alloc&) {
     if (target != nullptr) run_out(*target, nullptr);
     if (operations_.size() > before) return;  // ends with the group
@@ -91,26 +85,25 @@ void Engine::post(Post&& post) {
   }
 }
 
-void Engine::begin(Group* target, Post&& post, std::shared_ptr<internal::FeedbackState>& claimed) {
+void Engine::begin(Group* target, CallArguments&& arguments, std::shared_ptr<internal::FeedbackState>& claimed) {
   if (target == nullptr) {
-    return refuse(post, {.kind = ErrorKind::misuse, .message = "QCCL: this communicator is closed"});
+    return refuse(arguments, {.kind = ErrorKind::misuse, .message = "QCCL: this communicator is closed"});
   }
-  if (target->failure) return refuse(post, *target->failure);
-  if (post.message) return post_message(*target, std::move(post));
-  post.call.slice_bytes = options_.slice_bytes;
-  if (post.call.algorithm == Algorithm::hierarchical) post.call.hosts = target->hosts;
-  if (post.feedback != nullptr) {
-    if (!claim_feedback(post)) return;
-    claimed = post.feedback;
+  if (target->failure) return refuse(arguments, *target->failure);
+  if (arguments.message) return post_message(*target, std::move(arguments));
+  if (arguments.feedback != nullptr) {
+    if (!claim_feedback(arguments)) return;
+    claimed = arguments.feedback;
   }
-  if (post.codec != nullptr && !post.draw_counter) post.draw_counter = target->compressed_calls++;
+  if (arguments.plan->codec() != nullptr && !arguments.draw_counter)
+    arguments.draw_counter = target->compressed_calls++;
   const std::uint64_t sequence = target->next_sequence++;
-  operations_.push_back(make_operation(*target, sequence, std::move(post)));
+  operations_.push_back(make_operation(*target, sequence, std::move(arguments)));
   Operation& posted = *operations_.back();
   const std::uint64_t admission_bytes = posted.admission_bytes();
   posted.defer(admission_bytes > 0 && !target->admission.post(admission_bytes));
   note_posted(posted);
-  target->remember({sequence, posted.fingerprint(), posted.call()});
+  target->remember({sequence, posted.fingerprint(), posted.plan().shared_call()});
   next_deadline_ = std::min(next_deadline_, posted.deadline());
   if (!target->stored.empty()) replay_stored(*target, sequence);
   if (!target->failure) look_for_absent(posted);
@@ -123,45 +116,45 @@ void Engine::note_posted(Operation& posted) {
 }
 
 // Else refuses the call.
-bool Engine::claim_feedback(Post& post) {
-  if (const auto counter = post.feedback->claim()) {
-    post.draw_counter = *counter;
+bool Engine::claim_feedback(CallArguments& arguments) {
+  if (const auto counter = arguments.feedback->claim()) {
+    arguments.draw_counter = *counter;
     return true;
   }
-  refuse(post, {.kind = ErrorKind::misuse, .message = "QCCL: " + post.feedback->obstacle()});
+  refuse(arguments, {.kind = ErrorKind::misuse, .message = "QCCL: " + arguments.feedback->unusable_reason()});
   return false;
 }
 
-std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t sequence, Post&& post) {
-  if (reduces_on_board(post)) {
+std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t sequence, CallArguments&& arguments) {
+  if (reduces_on_board(arguments)) {
     has_unstarted_ = true;
     const std::uint64_t first =
         std::exchange(group.next_board_sequence, group.next_board_sequence + MappedOperation::kRounds);
     return reuse_or_make<MappedOperation>(
-        group, post, [&](MappedOperation& retired) { retired.restart(sequence, std::move(post), kForever, first); },
+        group, arguments,
+        [&](MappedOperation& retired) { retired.restart(sequence, std::move(arguments), kForever, first); },
         [&] {
-          return std::make_unique<MappedOperation>(group, sequence, std::move(post), kForever, frame_sender_, pool_,
-                                                   first);
+          return std::make_unique<MappedOperation>(group, sequence, std::move(arguments), kForever, frame_sender_,
+                                                   pool_, first);
         });
   }
-  if (post.call.board) {
+  if (arguments.plan->call().board) {
     has_unstarted_ = true;
     const std::uint64_t number = group.next_board_sequence++;
     return reuse_or_make<CellOperation>(
-        group, post, [&](CellOperation& retired) { retired.restart(sequence, std::move(post), kForever, number); },
+        group, arguments,
+        [&](CellOperation& retired) { retired.restart(sequence, std::move(arguments), kForever, number); },
         [&] {
-          return std::make_unique<CellOperation>(group, sequence, std::move(post), kForever, frame_sender_, pool_,
+          return std::make_unique<CellOperation>(group, sequence, std::move(arguments), kForever, frame_sender_, pool_,
                                                  number);
         });
   }
   now_ = clock_.now();
   return reuse_or_make<PlanOperation>(
-      group, post, [&](PlanOperation& retired) { retired.restart(sequence, std::move(post), now_); },
+      group, arguments, [&](PlanOperation& retired) { retired.restart(sequence, std::move(arguments), now_); },
       [&] {
-        const PlanOptions options{
-            .slice_elements = slice_elements(post.codec.get(), post.call.type, options_.slice_bytes),
-            .seed = options_.seed};
-        return std::make_unique<PlanOperation>(group, sequence, std::move(post), now_, frame_sender_, pool_, options);
+        return std::make_unique<PlanOperation>(group, sequence, std::move(arguments), now_, frame_sender_, pool_,
+                                               options_.seed);
       });
 }
 
@@ -341,8 +334,8 @@ Operation* Engine::active(const Group& group, std::uint64_t sequence) {
 
 std::optional<Engine::OwnCall> Engine::own_call(const Group& group, std::uint64_t sequence) {
   if (const Operation* operation = active(group, sequence))
-    return OwnCall{operation->fingerprint(), &operation->call()};
-  if (const PastCall* past = group.past(sequence)) return OwnCall{past->fingerprint, &past->call};
+    return OwnCall{operation->fingerprint(), operation->plan().shared_call()};
+  if (const PastCall* past = group.past(sequence)) return OwnCall{past->fingerprint, past->call};
   return std::nullopt;
 }
 

@@ -24,7 +24,7 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "base/result.h"
-#include "engine/call.h"
+#include "engine/call/call_arguments.h"
 #include "engine/compute/buffer_pool.h"
 #include "engine/ended_works.h"
 #include "engine/failure/mismatch.h"
@@ -90,7 +90,7 @@ class Engine : private PayloadPlacement {
   bool is_logging() const;
 
   // Takes the next sequence number of the group. A refused post completes with the failure.
-  void post(Post&& post);
+  void post(CallArguments&& arguments);
 
   // Moves what can be moved; true if anything did.
   bool progress();
@@ -149,25 +149,25 @@ class Engine : private PayloadPlacement {
   // This rank's call of that number, in flight or remembered.
   struct OwnCall {
     std::uint64_t fingerprint;
-    const Call* call;
+    std::shared_ptr<const ResolvedCall> call;
   };
   std::optional<OwnCall> own_call(const Group& group, std::uint64_t sequence);
-  std::unique_ptr<Operation> make_operation(Group& group, std::uint64_t sequence, Post&& post);
+  std::unique_ptr<Operation> make_operation(Group& group, std::uint64_t sequence, CallArguments&& arguments);
   // A retired operation of that kind, restarted, or a new one.
   template <class Kind, class Restart, class Make>
-  std::unique_ptr<Kind> reuse_or_make(const Group& group, const Post& post, Restart restart, Make make) {
-    std::unique_ptr<Operation> retired = retired_.take(group, post);
+  std::unique_ptr<Kind> reuse_or_make(const Group& group, const CallArguments& arguments, Restart restart, Make make) {
+    std::unique_ptr<Operation> retired = retired_.take(group, arguments);
     if (retired == nullptr) return make();
     std::unique_ptr<Kind> reused(static_cast<Kind*>(retired.release()));
     restart(*reused);
     return reused;
   }
   // What post() does while there is memory; sets `claimed` to the error feedback that the call has got.
-  void begin(Group* target, Post&& post, std::shared_ptr<internal::FeedbackState>& claimed);
-  void refuse(Post& post, ErrorInfo failure);
+  void begin(Group* target, CallArguments&& arguments, std::shared_ptr<internal::FeedbackState>& claimed);
+  void refuse(CallArguments& arguments, ErrorInfo failure);
   void end_turn(const Operation& ended);
   void note_posted(Operation& posted);
-  bool claim_feedback(Post& post);
+  bool claim_feedback(CallArguments& arguments);
 
   // ---- the log (engine_log.cc)
   void begin_log(Operation& operation);
@@ -177,7 +177,7 @@ class Engine : private PayloadPlacement {
 
   // ---- messages (engine_messages.cc)
   Mailbox& mailbox(Group& group);
-  void post_message(Group& group, Post&& post);
+  void post_message(Group& group, CallArguments&& arguments);
   void on_message_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
 
   bool move();

@@ -14,22 +14,24 @@ Mailbox& Engine::mailbox(Group& group) {
   return *group.mailbox;
 }
 
-void Engine::post_message(Group& group, Post&& post) {
+void Engine::post_message(Group& group, CallArguments&& arguments) {
   now_ = clock_.now();
   Mailbox& box = mailbox(group);
   const std::uint64_t number = box.next_post();
   Status matched;
-  if (post.message->incoming) {
+  if (arguments.message->incoming) {
     auto receive = reuse_or_make<RecvOperation>(
-        group, post, [&](RecvOperation& retired) { retired.restart(number, std::move(post), now_); },
-        [&] { return std::make_unique<RecvOperation>(group, number, std::move(post), now_, frame_sender_, pool_); });
+        group, arguments, [&](RecvOperation& retired) { retired.restart(number, std::move(arguments), now_); },
+        [&] {
+          return std::make_unique<RecvOperation>(group, number, std::move(arguments), now_, frame_sender_, pool_);
+        });
     matched = box.look_for_arrival(*receive);
     operations_.push_back(std::move(receive));
   } else {
     operations_.push_back(reuse_or_make<SendOperation>(
-        group, post, [&](SendOperation& retired) { retired.restart(number, std::move(post), now_); },
+        group, arguments, [&](SendOperation& retired) { retired.restart(number, std::move(arguments), now_); },
         [&] {
-          return std::make_unique<SendOperation>(group, number, std::move(post), now_, frame_sender_, pool_,
+          return std::make_unique<SendOperation>(group, number, std::move(arguments), now_, frame_sender_, pool_,
                                                  options_.slice_bytes);
         }));
   }

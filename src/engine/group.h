@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/admission_control.h"
-#include "engine/call.h"
+#include "engine/call/call_arguments.h"
 #include "qccl/error.h"
 #include "transport/transport.h"
 #include "wire/frame.h"
@@ -24,7 +24,7 @@ class Mailbox;
 struct PastCall {
   std::uint64_t sequence = 0;
   std::uint64_t fingerprint = 0;
-  Call call;
+  std::shared_ptr<const ResolvedCall> call;
 };
 
 // A frame for an operation this rank has not posted yet. It keeps its transport slot.

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/call.h"
+#include "engine/call/call_arguments.h"
 #include "engine/compute/buffer_pool.h"
 #include "engine/compute/lane_math.h"
 #include "engine/frame_sender.h"
@@ -39,32 +39,32 @@ struct LogNotes {
 
 class Operation {
  public:
-  Operation(const Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, FrameSender& frame_sender,
-            BufferPool& pool)
+  Operation(const Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
+            FrameSender& frame_sender, BufferPool& pool)
       : group_(group),
         sequence_(sequence),
-        fingerprint_(post.call.fingerprint()),
-        post_(std::move(post)),
-        deadline_(saturating_add(posted, post_.timeout)),
+        arguments_(std::move(arguments)),
+        deadline_(saturating_add(posted, arguments_.timeout)),
         frame_sender_(frame_sender),
         pool_(pool) {}
   virtual ~Operation() = default;
 
   // Whether a retired one can do this call, which it then begins by restart(). Each kind has its
   // own way to restart.
-  virtual bool serves(const Group& group, const Post& post) const = 0;
+  virtual bool serves(const Group& group, const CallArguments& arguments) const = 0;
   // It has ended well, and holds nothing of the caller's from now on.
   virtual void retire() {
-    post_.work.reset();
-    post_.codec.reset();
-    post_.region.reset();
+    arguments_.work.reset();
+    arguments_.region.reset();
   }
 
   // Messages are numbered apart from collectives.
   virtual bool is_message() const { return false; }
+  // It goes through shared memory cells.
+  virtual bool is_on_board() const { return false; }
   // "all_reduce", "send"
-  virtual std::string name() const { return std::string(to_string(call().collective)); }
-  // The call in words: see Call::describe().
+  std::string name() const { return std::string(operation_name(arguments_)); }
+  // The call in words: see ResolvedCall::describe().
   virtual std::string describe() const { return call().describe(); }
   // Does what can be done now; true if anything moved. A failure ends the operation.
   virtual Result<bool> advance() = 0;
@@ -91,16 +91,17 @@ class Operation {
   virtual void drop_frames() = 0;
 
   std::uint64_t sequence() const { return sequence_; }
-  std::uint64_t fingerprint() const { return fingerprint_; }
-  bool is_on_board() const { return post_.call.board || reduces_on_board(post_); }
-  const Call& call() const { return post_.call; }
+  // Only of collectives.
+  std::uint64_t fingerprint() const { return plan().fingerprint(); }
+  const ExecutablePlan& plan() const { return *arguments_.plan; }
+  const ResolvedCall& call() const { return plan().call(); }
   TimePoint deadline() const { return deadline_; }
   // The deadline counts from `now`: for one that was made without looking at the clock.
-  void start(TimePoint now) { deadline_ = saturating_add(now, post_.timeout); }
-  Nanoseconds timeout() const { return post_.timeout; }
+  void start(TimePoint now) { deadline_ = saturating_add(now, arguments_.timeout); }
+  Nanoseconds timeout() const { return arguments_.timeout; }
   const Group& group() const { return group_; }
-  const std::shared_ptr<internal::WorkState>& work() const { return post_.work; }
-  const Post& posted() const { return post_; }
+  const std::shared_ptr<internal::WorkState>& work() const { return arguments_.work; }
+  const CallArguments& arguments() const { return arguments_; }
   // It counts for so much where long collectives take turns; 0: it takes none.
   std::uint64_t admission_bytes() const;
   // Posted and not begun: not to be advanced.
@@ -111,11 +112,10 @@ class Operation {
   std::uint64_t plain_bytes() const { return plain_bytes_; }
 
  protected:
-  // The call is the same as before, or does not matter to this kind of operation.
-  void restart(std::uint64_t sequence, Post&& post, TimePoint posted) {
+  // The plan is the same as before, or does not matter to this kind of operation.
+  void restart(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) {
     sequence_ = sequence;
-    if (!(post.call == post_.call)) fingerprint_ = post.call.fingerprint();
-    post_ = std::move(post);
+    arguments_ = std::move(arguments);
     log_notes_ = {};
     plain_bytes_ = 0;
     start(posted);
@@ -124,8 +124,7 @@ class Operation {
 
   const Group& group_;
   std::uint64_t sequence_;
-  std::uint64_t fingerprint_;
-  Post post_;
+  CallArguments arguments_;
   TimePoint deadline_;
   FrameSender& frame_sender_;
   BufferPool& pool_;
@@ -138,8 +137,7 @@ class Operation {
 
 inline std::uint64_t Operation::admission_bytes() const {
   if (is_message() || is_on_board()) return 0;
-  const std::uint64_t elements = std::max(input_elements(call(), group_.world(), group_.rank),
-                                          output_elements(call(), group_.world(), group_.rank));
+  const std::uint64_t elements = std::max(plan().input_elements(), plan().output_elements());
   const std::uint64_t bytes = elements * element_bytes(call().type);
   return bytes < AdmissionControl::kLongBytes ? 0 : bytes;
 }

@@ -15,10 +15,10 @@ class RetiredOperations {
   RetiredOperations() { kept_.reserve(kKept); }
 
   // One that can serve this call, or null.
-  std::unique_ptr<Operation> take(const Group& group, const Post& post) {
+  std::unique_ptr<Operation> take(const Group& group, const CallArguments& arguments) {
     // From the back, where those that were used last are.
     const auto found = std::find_if(kept_.rbegin(), kept_.rend(),
-                                    [&](const auto& operation) { return operation->serves(group, post); });
+                                    [&](const auto& operation) { return operation->serves(group, arguments); });
     if (found == kept_.rend()) return nullptr;
     std::unique_ptr<Operation> operation = std::move(*found);
     kept_.erase(std::next(found).base());

@@ -1,7 +1,7 @@
 // Operations that get a frame they do not expect: the error names its sender by its rank in the world.
 #include <gtest/gtest.h>
 
-#include "comm/choice/choice.h"
+#include "base/options.h"
 #include "engine/collective/cell_operation.h"
 #include "engine/collective/plan_operation.h"
 #include "engine/message/mailbox.h"
@@ -49,10 +49,12 @@ class UnexpectedFrame : public ::testing::Test {
     group_.index_of = {-1, -1, 0, -1, -1, 1};
     group_.hosts = {0, 0};
   }
-  static Post post() {
-    Post post;
-    post.call = comm::make_call(Collective::all_reduce, 8, DataType::float32, 2, {}, {}).take_or_throw();
-    return post;
+  static CallArguments arguments() {
+    ResolvedCall call{.collective = Collective::all_reduce, .count = 8, .type = DataType::float32};
+    call.slice_bytes = kDefaultSliceBytes;
+    CallArguments arguments;
+    arguments.plan = std::make_shared<const ExecutablePlan>(call, 2, 0, nullptr);
+    return arguments;
   }
   static void expect_rank_5(const Status& status) {
     ASSERT_FALSE(status.ok());
@@ -68,13 +70,13 @@ class UnexpectedFrame : public ::testing::Test {
 };
 
 TEST_F(UnexpectedFrame, of_a_plan_names_the_senders_rank_in_the_world) {
-  PlanOperation operation(group_, 1, post(), {}, frame_sender_, pool_, {.slice_elements = 1024});
+  PlanOperation operation(group_, 1, arguments(), {}, frame_sender_, pool_, 0);
   expect_rank_5(operation.on_grant(1, grant_));
   expect_rank_5(operation.on_request(1, grant_));
 }
 
 TEST_F(UnexpectedFrame, of_a_board_operation_names_the_senders_rank_in_the_world) {
-  CellOperation operation(group_, 1, post(), {}, frame_sender_, pool_, 1);
+  CellOperation operation(group_, 1, arguments(), {}, frame_sender_, pool_, 1);
   expect_rank_5(operation.on_grant(1, grant_));
   expect_rank_5(operation.on_request(1, grant_));
 }

@@ -68,7 +68,7 @@ class Simulation {
     }
   }
 
-  Result<Outcome> run(const engine::Call& call) {
+  Result<Outcome> run(const engine::ResolvedCall& call) {
     post_all(call);
     const Network& network = world_.network();
     std::uint64_t next_report = kFramesBetweenReports;
@@ -96,7 +96,11 @@ class Simulation {
   };
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
-  void post_all(const engine::Call& call) {
+  void post_all(const engine::ResolvedCall& call) {
+    engine::ResolvedCall resolved = call;
+    resolved.slice_bytes = options_.slice_bytes;
+    const std::vector<int>& hosts = world_.engine(0).options().hosts;
+    if (call.algorithm == Algorithm::hierarchical) resolved.hosts.assign(hosts.begin(), hosts.end());
     const std::shared_ptr<const Codec> codec = make_codec(call.compression).take_or_throw();
     running_ = options_.ranks;
     for (int rank = 0; rank < options_.ranks; ++rank) {
@@ -108,23 +112,22 @@ class Simulation {
     for (int rank = 0; rank < options_.ranks; ++rank) {
       const Nanoseconds delay = delays[static_cast<std::size_t>(rank)];
       if (delay.count() == 0) {
-        post(rank, call, codec);
+        post(rank, resolved, codec);
       } else {
-        world_.at(TimePoint{} + delay, [this, rank, call, codec] { post(rank, call, codec); });
+        world_.at(TimePoint{} + delay, [this, rank, resolved, codec] { post(rank, resolved, codec); });
       }
     }
   }
 
-  void post(int rank, const engine::Call& call, const std::shared_ptr<const Codec>& codec) {
-    engine::Post post;
-    post.group = kGroup;
-    post.call = call;
-    post.codec = codec;
-    post.timeout = options_.timeout.count() == 0 ? kNever : options_.timeout;
-    post.size_only = true;
-    post.meter = at(rank).meter.get();
-    post.work = at(rank).work;
-    world_.engine(rank).post(std::move(post));
+  void post(int rank, const engine::ResolvedCall& call, const std::shared_ptr<const Codec>& codec) {
+    engine::CallArguments arguments;
+    arguments.group = kGroup;
+    arguments.plan = std::make_shared<const engine::ExecutablePlan>(call, options_.ranks, rank, codec);
+    arguments.timeout = options_.timeout.count() == 0 ? kNever : options_.timeout;
+    arguments.size_only = true;
+    arguments.meter = at(rank).meter.get();
+    arguments.work = at(rank).work;
+    world_.engine(rank).post(std::move(arguments));
   }
 
   void note_end(int rank) {
@@ -163,7 +166,7 @@ class Simulation {
 
 }  // namespace
 
-Result<Outcome> simulate(const SimulationOptions& options, const engine::Call& call) {
+Result<Outcome> simulate(const SimulationOptions& options, const engine::ResolvedCall& call) {
   return Simulation(options).run(call);
 }
 

@@ -11,7 +11,7 @@
 
 #include "base/options.h"
 #include "base/result.h"
-#include "engine/call.h"
+#include "engine/call/call_arguments.h"
 #include "plan/cost/cost.h"
 #include "transport/sim/network.h"
 
@@ -47,6 +47,6 @@ struct Outcome {
 
 // Makes the call on all ranks and runs it to its end.
 // ResourceExhausted after max_frames; DeadlineExceeded if ranks wait for what never comes.
-Result<Outcome> simulate(const SimulationOptions& options, const engine::Call& call);
+Result<Outcome> simulate(const SimulationOptions& options, const engine::ResolvedCall& call);
 
 }  // namespace qccl::sim

@@ -6,7 +6,7 @@
 #include <array>
 #include <string>
 
-#include "engine/call.h"
+#include "engine/call/call_arguments.h"
 #include "support/sim_call.h"
 #include "wire/frame.h"
 #include "wire/hello.h"
@@ -133,8 +133,8 @@ TEST(GoldenHello, is_these_64_bytes) {
 
 // Ranks compare these, so two builds must compute the same.
 TEST(GoldenFingerprint, of_a_call_is_this_number) {
-  engine::Call call = make_call(Collective::all_reduce, 1024, DataType::float32, 4,
-                                {.compression = minmax({.bits = 4}), .algorithm = Algorithm::sra});
+  engine::ResolvedCall call = make_call(Collective::all_reduce, 1024, DataType::float32, 4,
+                                        {.compression = minmax({.bits = 4}), .algorithm = Algorithm::sra});
   call.slice_bytes = 131072;
   EXPECT_EQ(call.fingerprint(), 0x080ed06ea8ad8afcu);
   call = make_call(Collective::broadcast, 7, DataType::uint8, 4, {.root = 2, .algorithm = Algorithm::one_shot});
@@ -144,7 +144,7 @@ TEST(GoldenFingerprint, of_a_call_is_this_number) {
 
 TEST(GoldenFingerprint, every_field_of_a_call_counts) {
   const auto base = make_call(Collective::all_reduce, 1000, DataType::float32, 4, {.compression = minmax({.bits = 4})});
-  std::vector<engine::Call> others(12, base);
+  std::vector<engine::ResolvedCall> others(12, base);
   others[0].collective = Collective::reduce_scatter;
   others[1].count = 1001;
   others[2].type = DataType::bfloat16;

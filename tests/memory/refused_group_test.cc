@@ -16,7 +16,7 @@ constexpr std::uint64_t kFirstGroup = 7;
 // the deadline of its call, with that cause.
 std::size_t told_of_refused(std::size_t groups) {
   SimWorld world(2);
-  const engine::Call call = make_call(Collective::all_reduce, 3, DataType::uint64, 2);
+  const engine::ResolvedCall call = make_call(Collective::all_reduce, 3, DataType::uint64, 2);
   std::vector<std::uint64_t> data(3);
   auto* const bytes = reinterpret_cast<std::byte*>(data.data());
   std::vector<SimWork> works;

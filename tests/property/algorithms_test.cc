@@ -25,10 +25,10 @@ std::vector<int> hosts_of_three(int world) {
 
 class Algorithms : public ::testing::TestWithParam<int> {
  protected:
-  void expect_reference(const std::vector<engine::Call>& calls, std::uint64_t round) {
-    const engine::Call& call = calls[0];
+  void expect_reference(const std::vector<engine::ResolvedCall>& calls, std::uint64_t round) {
+    const engine::ResolvedCall& call = calls[0];
     std::uint64_t most = 0;
-    for (const engine::Call& each : calls) most = std::max(most, most_input_elements(each, world_));
+    for (const engine::ResolvedCall& each : calls) most = std::max(most, most_input_elements(each, world_));
     const auto inputs = make_inputs(Pattern::whole, call.type, most, world_, round);
     const auto expected = expected_outputs(calls, inputs);
     for (const bool in_place : {true, false}) {
@@ -39,12 +39,12 @@ class Algorithms : public ::testing::TestWithParam<int> {
       ASSERT_EQ(difference(call.type, outcome.outputs, expected), "");
     }
   }
-  void expect_reference(const engine::Call& call, std::uint64_t round) {
-    expect_reference(std::vector<engine::Call>(static_cast<std::size_t>(world_), call), round);
+  void expect_reference(const engine::ResolvedCall& call, std::uint64_t round) {
+    expect_reference(std::vector<engine::ResolvedCall>(static_cast<std::size_t>(world_), call), round);
   }
 
   // Sums in whatever order, the same on all ranks.
-  void expect_within_rounding(engine::Call call, Pattern pattern, std::uint64_t seed) {
+  void expect_within_rounding(engine::ResolvedCall call, Pattern pattern, std::uint64_t seed) {
     SCOPED_TRACE(fmt::format("world {} {} {}", world_, call.describe(), to_string(pattern)));
     const auto inputs = make_inputs(pattern, call.type, most_input_elements(call, world_), world_, seed);
     const Outcome outcome = run_collective(fine_, call, inputs);
@@ -111,9 +111,9 @@ std::uint64_t ragged(int i, int j) {
   return (i + 2 * j) % 3 == 0 ? 0 : static_cast<std::uint64_t>(product);
 }
 
-engine::Call counted(Collective collective, std::vector<std::uint64_t> counts, DataType type, int world,
-                     const CallOptions& options) {
-  return comm::make_call(collective, comm::Extent(std::move(counts)), type, world, options, {}).take_or_throw();
+engine::ResolvedCall counted(Collective collective, std::vector<std::uint64_t> counts, DataType type, int world,
+                             const CallOptions& options) {
+  return resolve_call(collective, counts, type, world, options).take_or_throw();
 }
 
 TEST_P(Algorithms, give_each_rank_as_many_elements_as_its_own_count) {
@@ -137,7 +137,7 @@ TEST_P(Algorithms, exchange_as_many_elements_as_each_pair_has) {
   for (const Algorithm algorithm : plan::algorithms_of(Collective::all_to_all)) {
     for (int shape = 0; shape < 4; ++shape) {
       const DataType type = kTypes[++round % std::size(kTypes)];
-      std::vector<engine::Call> calls;
+      std::vector<engine::ResolvedCall> calls;
       for (int rank = 0; rank < world_; ++rank) {
         std::vector<std::uint64_t> counts;
         for (int peer = 0; peer < world_; ++peer) counts.push_back(ragged(rank + shape, peer));
@@ -208,15 +208,14 @@ TEST(LargeAlgorithms, of_more_than_a_million_bytes_give_the_expected_bytes) {
 }
 
 TEST(Choice, of_an_algorithm_that_a_collective_does_not_have_lists_those_that_it_has) {
-  const auto call =
-      comm::make_call(Collective::broadcast, 10, DataType::float32, 4, {.algorithm = Algorithm::ring}, {});
+  const auto call = resolve_call(Collective::broadcast, 10, DataType::float32, 4, {.algorithm = Algorithm::ring}, {});
   ASSERT_FALSE(call.ok());
   EXPECT_EQ(call.error().kind, ErrorKind::invalid_argument);
   EXPECT_EQ(call.error().message, "broadcast has no algorithm ring, only one_shot, sra, binomial, hierarchical");
   // The environment's is for the collectives that have it.
   comm::GroupDefaults environment;
   environment.algorithm = Algorithm::ring;
-  const auto usual = comm::make_call(Collective::broadcast, 10, DataType::float32, 4, {}, environment);
+  const auto usual = resolve_call(Collective::broadcast, 10, DataType::float32, 4, {}, environment);
   ASSERT_TRUE(usual.ok());
   EXPECT_EQ(usual.value().algorithm, Algorithm::one_shot);
 }
@@ -224,8 +223,8 @@ TEST(Choice, of_an_algorithm_that_a_collective_does_not_have_lists_those_that_it
 TEST(Choice, of_counts_that_are_not_one_for_each_rank_is_an_error) {
   for (const std::size_t given : {0u, 1u, 3u, 5u, 8u}) {
     for (const Collective collective : {Collective::all_gather, Collective::all_to_all}) {
-      const comm::Extent extent(std::vector<std::uint64_t>(given, 1));
-      const auto call = comm::make_call(collective, extent, DataType::float32, 4, {}, {});
+      const std::vector<std::uint64_t> counts(given, 1);
+      const auto call = resolve_call(collective, counts, DataType::float32, 4);
       ASSERT_EQ(call.ok(), collective == Collective::all_to_all && given == 8) << given;
       EXPECT_TRUE(call.ok() || call.error().kind == ErrorKind::invalid_argument);
     }

@@ -11,7 +11,7 @@ namespace {
 
 class Collectives : public ::testing::TestWithParam<int> {
  protected:
-  void expect_reference(const engine::Call& call, std::uint64_t round) {
+  void expect_reference(const engine::ResolvedCall& call, std::uint64_t round) {
     const auto inputs =
         make_inputs(kPatterns[round % kPatterns.size()], call.type, most_input_elements(call, world_), world_, round);
     auto expected = expected_outputs(call, inputs);
@@ -106,7 +106,7 @@ TEST(Operations, that_a_type_does_not_have_are_refused_with_what_it_has) {
   for (const DataType type : kTypes) {
     for (const ReduceOp op : kOps) {
       for (const auto collective : {Collective::all_reduce, Collective::reduce_scatter}) {
-        const auto call = comm::make_call(collective, 10, type, 4, {.op = op}, {});
+        const auto call = resolve_call(collective, 10, type, 4, {.op = op}, {});
         ASSERT_EQ(call.ok(), supports(type, op));
         if (call.ok()) continue;
         EXPECT_EQ(call.error().kind, ErrorKind::invalid_argument);
@@ -120,7 +120,7 @@ TEST(Operations, that_a_type_does_not_have_are_refused_with_what_it_has) {
       }
     }
   }
-  const auto call = comm::make_call(Collective::all_reduce, 10, DataType::int32, 4, {.op = ReduceOp::avg}, {});
+  const auto call = resolve_call(Collective::all_reduce, 10, DataType::int32, 4, {.op = ReduceOp::avg}, {});
   EXPECT_NE(call.error().message.find("use sum and divide"), std::string::npos);
 }
 

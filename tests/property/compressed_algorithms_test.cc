@@ -41,7 +41,8 @@ std::vector<int> hosts_of_two(int world) {
 class CompressedAlgorithms : public ::testing::TestWithParam<int> {
  protected:
   // Two networks with other arrival orders and slices must give the same bytes.
-  std::vector<ByteVector> run(const engine::Call& call, const std::vector<ByteVector>& inputs, std::uint64_t round) {
+  std::vector<ByteVector> run(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs,
+                              std::uint64_t round) {
     const Placement placement{.in_place = round % 2 == 0, .input_offset = round % 7, .output_offset = round % 5};
     const Outcome first = run_collective(fine_, call, inputs, placement);
     EXPECT_EQ(first.problem, "");
@@ -118,10 +119,10 @@ TEST(ChoiceOfCodec, for_what_only_moves_is_the_callers_alone) {
   group.compression = minmax({.bits = 4});
   for (const Collective collective : {Collective::broadcast, Collective::all_gather, Collective::all_to_all,
                                       Collective::gather, Collective::scatter}) {
-    const auto usual = comm::make_call(collective, 1 << 20, DataType::float32, 4, {}, group);
+    const auto usual = resolve_call(collective, 1 << 20, DataType::float32, 4, {}, group);
     EXPECT_EQ(usual.value().compression, none()) << to_string(collective);
     const auto asked =
-        comm::make_call(collective, 1 << 20, DataType::float32, 4, {.compression = minmax({.bits = 8})}, group);
+        resolve_call(collective, 1 << 20, DataType::float32, 4, {.compression = minmax({.bits = 8})}, group);
     if (collective == Collective::gather || collective == Collective::scatter) {
       ASSERT_FALSE(asked.ok());
       EXPECT_EQ(asked.error().kind, ErrorKind::unsupported);
@@ -129,11 +130,11 @@ TEST(ChoiceOfCodec, for_what_only_moves_is_the_callers_alone) {
       EXPECT_EQ(asked.value().compression, minmax({.bits = 8})) << to_string(collective);
     }
     const auto integers =
-        comm::make_call(collective, 1 << 20, DataType::int32, 4, {.compression = minmax({.bits = 8})}, group);
+        resolve_call(collective, 1 << 20, DataType::int32, 4, {.compression = minmax({.bits = 8})}, group);
     ASSERT_FALSE(integers.ok());
     EXPECT_EQ(integers.error().kind, ErrorKind::unsupported);
   }
-  const auto reduce = comm::make_call(Collective::reduce, 1 << 20, DataType::float32, 4, {}, group);
+  const auto reduce = resolve_call(Collective::reduce, 1 << 20, DataType::float32, 4, {}, group);
   EXPECT_EQ(reduce.value().compression, group.compression);
 }
 

@@ -35,20 +35,20 @@ std::uint64_t ragged(int shape, int i, int j = 0) {
   return (i + 2 * j + shape) % 3 == 0 ? 0 : static_cast<std::uint64_t>(64 * (i + shape) + 411 * j + i);
 }
 
-engine::Call counted(Collective collective, std::vector<std::uint64_t> counts, DataType type, int world,
-                     const CallOptions& options) {
-  return comm::make_call(collective, comm::Extent(std::move(counts)), type, world, options, {}).take_or_throw();
+engine::ResolvedCall counted(Collective collective, std::vector<std::uint64_t> counts, DataType type, int world,
+                             const CallOptions& options) {
+  return resolve_call(collective, counts, type, world, options).take_or_throw();
 }
 
 class RaggedCompressed : public ::testing::TestWithParam<int> {
  protected:
-  engine::Call counted_once(Collective collective, int shape, DataType type, const CallOptions& options) const {
+  engine::ResolvedCall counted_once(Collective collective, int shape, DataType type, const CallOptions& options) const {
     std::vector<std::uint64_t> counts;
     for (int rank = 0; rank < world_; ++rank) counts.push_back(ragged(shape, rank));
     return counted(collective, counts, type, world_, options);
   }
 
-  std::vector<ByteVector> run(const std::vector<engine::Call>& calls, const std::vector<ByteVector>& inputs,
+  std::vector<ByteVector> run(const std::vector<engine::ResolvedCall>& calls, const std::vector<ByteVector>& inputs,
                               std::uint64_t round) {
     const Placement placement{.in_place = round % 2 == 0, .input_offset = round % 7, .output_offset = round % 5};
     const Outcome first = run_collective(fine_, calls, inputs, placement);
@@ -59,16 +59,17 @@ class RaggedCompressed : public ::testing::TestWithParam<int> {
     return first.outputs;
   }
 
-  std::vector<engine::Call> by_rank(const engine::Call& call) const {
-    return std::vector<engine::Call>(static_cast<std::size_t>(world_), call);
+  std::vector<engine::ResolvedCall> by_rank(const engine::ResolvedCall& call) const {
+    return std::vector<engine::ResolvedCall>(static_cast<std::size_t>(world_), call);
   }
 
-  std::vector<ByteVector> inputs_of(const std::vector<engine::Call>& calls, Pattern pattern, std::uint64_t seed) const {
+  std::vector<ByteVector> inputs_of(const std::vector<engine::ResolvedCall>& calls, Pattern pattern,
+                                    std::uint64_t seed) const {
     std::uint64_t most = 0;
-    for (const engine::Call& call : calls) most = std::max(most, most_input_elements(call, world_));
+    for (const engine::ResolvedCall& call : calls) most = std::max(most, most_input_elements(call, world_));
     auto inputs = make_inputs(pattern, calls[0].type, most, world_, seed);
     for (int rank = 0; rank < world_; ++rank) {
-      const engine::Call& call = calls[static_cast<std::size_t>(rank)];
+      const engine::ResolvedCall& call = calls[static_cast<std::size_t>(rank)];
       inputs[static_cast<std::size_t>(rank)].resize(engine::input_elements(call, world_, rank) *
                                                     element_bytes(call.type));
     }
@@ -130,7 +131,7 @@ TEST_P(RaggedCompressed, all_to_all_brings_what_the_codec_makes_of_each_pairs_pa
     for (const Compression& codec : kCodecs) {
       for (int shape = 0; shape < kShapes; ++shape) {
         const DataType type = kHalvesAndFloats[++round % 3];
-        std::vector<engine::Call> calls;
+        std::vector<engine::ResolvedCall> calls;
         for (int rank = 0; rank < world_; ++rank) {
           std::vector<std::uint64_t> counts;
           for (int peer = 0; peer < world_; ++peer) counts.push_back(ragged(shape, rank, peer));

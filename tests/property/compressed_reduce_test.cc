@@ -24,7 +24,7 @@ std::vector<Compression> all_codecs() {
 class Compressed : public ::testing::TestWithParam<int> {
  protected:
   // Runs the call on both networks and holds the result against the bound.
-  void expect_bounded(const engine::Call& call, Pattern pattern, std::uint64_t round) {
+  void expect_bounded(const engine::ResolvedCall& call, Pattern pattern, std::uint64_t round) {
     const std::uint64_t elements = most_input_elements(call, world_);
     const auto inputs = make_inputs(pattern, call.type, elements, world_, 31 * round + elements);
     SCOPED_TRACE(fmt::format("world {} {} pattern {} round {}", world_, call.describe(), to_string(pattern), round));

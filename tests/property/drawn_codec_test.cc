@@ -48,13 +48,14 @@ float encoded(float value, DrawPhase phase, std::uint64_t counter, int rank, int
   return value == 0 ? 0 : value + noise(draw, at);
 }
 
-engine::Call compressed_call(Collective collective, std::uint64_t count, int world, Algorithm algorithm) {
+engine::ResolvedCall compressed_call(Collective collective, std::uint64_t count, int world, Algorithm algorithm) {
   const CallOptions options{.compression = minmax({.bits = 4, .bucket_size = kBucket}), .algorithm = algorithm};
   return make_call(collective, count, DataType::float32, world, options);
 }
 
 // All ranks' all_reduce by the definition of SRA or of the ring.
-ByteVector expected_sum(const engine::Call& call, const std::vector<ByteVector>& inputs, std::uint64_t counter) {
+ByteVector expected_sum(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs,
+                        std::uint64_t counter) {
   const int world = static_cast<int>(inputs.size());
   const std::uint64_t share = chunk_share(call, world);
   ByteVector result(inputs[0].size());
@@ -131,17 +132,19 @@ TEST(DrawnCodec, a_call_with_a_counter_of_its_own_draws_by_that) {
   std::vector<ByteVector> outputs = inputs;
   std::vector<SimWork> works;
   for (std::size_t rank = 0; rank < kWorld; ++rank) {
-    engine::Post post;
-    post.group = kSimGroup;
-    post.call = call;
-    post.input = inputs[rank].data();
-    post.output = outputs[rank].data();
-    post.codec = std::make_shared<NoisyCodec>();
-    post.draw_counter = 1000;
-    post.timeout = std::chrono::seconds(10);
-    post.work = std::make_shared<internal::WorkState>();
-    works.push_back(post.work);
-    sim.engine(static_cast<int>(rank)).post(std::move(post));
+    engine::ResolvedCall resolved = call;
+    resolved.slice_bytes = 4096;
+    engine::CallArguments arguments;
+    arguments.group = kSimGroup;
+    arguments.plan = std::make_shared<const engine::ExecutablePlan>(resolved, kWorld, static_cast<int>(rank),
+                                                                    std::make_shared<NoisyCodec>());
+    arguments.input = inputs[rank].data();
+    arguments.output = outputs[rank].data();
+    arguments.draw_counter = 1000;
+    arguments.timeout = std::chrono::seconds(10);
+    arguments.work = std::make_shared<internal::WorkState>();
+    works.push_back(arguments.work);
+    sim.engine(static_cast<int>(rank)).post(std::move(arguments));
   }
   ASSERT_TRUE(sim.run(works));
   EXPECT_EQ(difference(call.type, outputs, std::vector<ByteVector>(kWorld, expected_sum(call, inputs, 1000))), "");

@@ -39,7 +39,7 @@ std::vector<int> hosts_of_two(int world) {
 class Account {
  public:
   // Without `states` nothing is owed at first.
-  Account(engine::Call call, int world, SimOptions options, std::vector<ErrorFeedback> states = {})
+  Account(engine::ResolvedCall call, int world, SimOptions options, std::vector<ErrorFeedback> states = {})
       : call_(std::move(call)),
         world_(world),
         count_(engine::input_elements(call_, world, 0)),
@@ -122,7 +122,7 @@ class Account {
     }
   }
 
-  const engine::Call call_;
+  const engine::ResolvedCall call_;
   const int world_;
   const std::size_t count_;
   Values balance_;
@@ -131,8 +131,8 @@ class Account {
   SimWorld sim_;
 };
 
-engine::Call call_of(Collective collective, std::uint64_t count, int world, CallOptions options,
-                     DataType type = DataType::float32) {
+engine::ResolvedCall call_of(Collective collective, std::uint64_t count, int world, CallOptions options,
+                             DataType type = DataType::float32) {
   const std::uint64_t inputs =
       collective == Collective::reduce_scatter ? count * static_cast<std::uint64_t>(world) : count;
   options.error_feedback = ErrorFeedback(inputs);
@@ -140,14 +140,14 @@ engine::Call call_of(Collective collective, std::uint64_t count, int world, Call
 }
 
 // Each of the calls rounds sums of `world` parts and a residual in float32, and a 16-bit type the result.
-long double allowance(const engine::Call& call, int world, int steps, long double magnitude) {
+long double allowance(const engine::ResolvedCall& call, int world, int steps, long double magnitude) {
   const long double rounding = call.type == DataType::float32 ? 0 : half_spacing(call.type, magnitude) * world;
   return steps * (rounding + 4 * world * magnitude * 0x1p-24L);
 }
 
 class Feedback : public ::testing::TestWithParam<int> {
  protected:
-  void expect_conserved(const engine::Call& call, int steps) {
+  void expect_conserved(const engine::ResolvedCall& call, int steps) {
     const int world = GetParam();
     Account account(call, world, {.seed = call.count + 1, .slice_bytes = 4096, .hosts = hosts_of_two(world)});
     account.run(steps, call.count);
@@ -225,7 +225,7 @@ TEST(FeedbackStates, survivors_take_theirs_along_into_another_world) {
   std::vector<ErrorFeedback> states = before.states();
   states.erase(states.begin() + 2);
   for (int i = 0; i < 2; ++i) states.emplace_back(3001, states[0].counter());
-  const engine::Call call = call_of(Collective::all_reduce, 3001, 6, options);
+  const engine::ResolvedCall call = call_of(Collective::all_reduce, 3001, 6, options);
   Account after(call, 6, {}, states);
   after.run(4, 7);
   EXPECT_LE(after.largest_loss(), allowance(call, 6, 4, after.magnitude()));
@@ -236,7 +236,7 @@ double share_behind(const Compression& codec, bool with_feedback, int steps) {
   constexpr int kWorld = 4;
   constexpr std::uint64_t kCount = 2048;
   const CallOptions options{.compression = codec};
-  engine::Call call = call_of(Collective::all_reduce, kCount, kWorld, options);
+  engine::ResolvedCall call = call_of(Collective::all_reduce, kCount, kWorld, options);
   call.error_feedback = with_feedback;
   Account account(call, kWorld, {});
   account.run(steps, 9);
@@ -265,7 +265,7 @@ std::vector<ByteVector> outputs_of(int steps, int saved_at, const std::shared_pt
   constexpr int kWorld = 3;
   constexpr std::uint64_t kCount = 5000;
   const CallOptions options{.compression = minmax({.bits = 3, .bucket_size = 16})};
-  const engine::Call call = call_of(Collective::all_reduce, kCount, kWorld, options);
+  const engine::ResolvedCall call = call_of(Collective::all_reduce, kCount, kWorld, options);
   std::vector<ErrorFeedback> states;
   for (int rank = 0; rank < kWorld; ++rank) states.emplace_back(kCount);
   auto sim = std::make_unique<SimWorld>(kWorld, SimOptions{.codec_seed = 4, .codec = codec, .feedback = states});
@@ -299,7 +299,7 @@ TEST(FeedbackStates, neither_slices_nor_arrival_change_anything) {
   constexpr int kWorld = 5;
   for (const Algorithm algorithm : plan::algorithms_of(Collective::all_reduce)) {
     const CallOptions options{.compression = minmax({.bits = 3, .bucket_size = 16}), .algorithm = algorithm};
-    const engine::Call call = call_of(Collective::all_reduce, 7001, kWorld, options);
+    const engine::ResolvedCall call = call_of(Collective::all_reduce, 7001, kWorld, options);
     const sim::LinkOptions late{
         .latency = std::chrono::microseconds(3), .jitter = std::chrono::milliseconds(2), .slots = 2};
     Account fine(call, kWorld, {.seed = 1, .slice_bytes = 4096, .hosts = hosts_of_two(kWorld)});

@@ -38,7 +38,8 @@ std::vector<ByteVector> any_bits(DataType type, std::uint64_t count, int world, 
 
 class LosslessCollectives : public ::testing::TestWithParam<int> {
  protected:
-  std::vector<ByteVector> run(const engine::Call& call, const std::vector<ByteVector>& inputs, std::uint64_t round) {
+  std::vector<ByteVector> run(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs,
+                              std::uint64_t round) {
     const Placement placement{.in_place = round % 2 == 0, .input_offset = round % 7, .output_offset = round % 5};
     const Outcome outcome = run_collective(network_, call, inputs, placement);
     EXPECT_EQ(outcome.problem, "");

@@ -41,7 +41,7 @@ ByteVector as_bytes(const std::vector<float>& values) {
 }
 
 // What a rank gives in SRA: every other rank's chunk once, its own chunk to everybody.
-std::uint64_t stated_traffic(const engine::Call& call, int rank, int world) {
+std::uint64_t stated_traffic(const engine::ResolvedCall& call, int rank, int world) {
   const std::uint64_t share = chunk_share(call, world);
   const auto chunk = [&](int owner) {
     const std::uint64_t begin = std::min(call.count, static_cast<std::uint64_t>(owner) * share);
@@ -125,7 +125,7 @@ TEST(QncclDefects, max_min_and_prod_stay_themselves_where_the_group_compresses) 
   const auto inputs = make_inputs(Pattern::normal, DataType::float32, 65536, 3, 4);
   for (const ReduceOp op : {ReduceOp::max, ReduceOp::min, ReduceOp::prod}) {
     SimWorld world(3);
-    const auto call = comm::make_call(Collective::all_reduce, 65536, DataType::float32, 3, {.op = op}, defaults);
+    const auto call = resolve_call(Collective::all_reduce, 65536, DataType::float32, 3, {.op = op}, defaults);
     ASSERT_TRUE(call.ok());
     EXPECT_EQ(call.value().compression, none());
     const Outcome outcome = run_collective(world, call.value(), inputs);
@@ -137,7 +137,7 @@ TEST(QncclDefects, max_min_and_prod_stay_themselves_where_the_group_compresses) 
 TEST(QncclDefects, a_call_that_asks_for_what_can_not_be_compressed_is_refused) {
   const auto refused = [](Collective collective, DataType type, ReduceOp op) {
     const CallOptions options{.op = op, .compression = minmax({.bits = 4})};
-    const auto call = comm::make_call(collective, 100000, type, 3, options, {});
+    const auto call = resolve_call(collective, 100000, type, 3, options);
     return !call.ok() && call.error().kind == ErrorKind::unsupported;
   };
   EXPECT_TRUE(refused(Collective::all_reduce, DataType::float32, ReduceOp::max));
@@ -157,7 +157,7 @@ TEST(QncclDefects, concurrent_compressed_operations_do_not_touch_each_other) {
   world.open_group(2, "second", {0, 1, 2, 3});
   world.open_group(3, "third", {0, 1, 2, 3});
   struct Running {
-    engine::Call call;
+    engine::ResolvedCall call;
     std::vector<ByteVector> inputs;
     std::vector<RankBuffers> buffers;
   };
@@ -211,13 +211,13 @@ TEST(QncclDefects, scalars_and_small_tensors_are_not_quantized_by_default) {
   for (const DataType type : {DataType::float32, DataType::float16, DataType::bfloat16}) {
     const std::uint64_t limit = 64 * 1024 / element_bytes(type);
     for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{1000}, limit - 1}) {
-      const auto call = comm::make_call(Collective::all_reduce, count, type, 4, {}, defaults);
+      const auto call = resolve_call(Collective::all_reduce, count, type, 4, {}, defaults);
       EXPECT_EQ(call.value().compression, none()) << count << " of " << to_string(type);
     }
-    const auto call = comm::make_call(Collective::all_reduce, limit, type, 4, {}, defaults);
+    const auto call = resolve_call(Collective::all_reduce, limit, type, 4, {}, defaults);
     EXPECT_EQ(call.value().compression, minmax({.bits = 2}));
   }
-  const auto scalar = comm::make_call(Collective::all_reduce, 1, DataType::float32, 4, {}, defaults);
+  const auto scalar = resolve_call(Collective::all_reduce, 1, DataType::float32, 4, {}, defaults);
   SimWorld world(4);
   std::vector<ByteVector> inputs(4, as_bytes({0.1f}));
   const Outcome outcome = run_collective(world, scalar.value(), inputs);
@@ -227,10 +227,10 @@ TEST(QncclDefects, scalars_and_small_tensors_are_not_quantized_by_default) {
 TEST(QncclDefects, integers_and_float64_are_never_quantized_by_default) {
   const comm::GroupDefaults defaults{.compression = minmax({.bits = 2})};
   for (const DataType type : {DataType::float64, DataType::int32, DataType::int64, DataType::uint8}) {
-    EXPECT_EQ(comm::make_call(Collective::all_reduce, 1 << 20, type, 4, {}, defaults).value().compression, none());
+    EXPECT_EQ(resolve_call(Collective::all_reduce, 1 << 20, type, 4, {}, defaults).value().compression, none());
   }
   for (const Collective collective : {Collective::all_gather, Collective::broadcast}) {
-    const auto call = comm::make_call(collective, 1 << 20, DataType::float32, 4, {}, defaults);
+    const auto call = resolve_call(collective, 1 << 20, DataType::float32, 4, {}, defaults);
     EXPECT_EQ(call.value().compression, none());
   }
 }

@@ -18,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-engine::Call all_reduce(std::uint64_t count, int world, const CallOptions& options = {}) {
+engine::ResolvedCall all_reduce(std::uint64_t count, int world, const CallOptions& options = {}) {
   return make_call(Collective::all_reduce, count, DataType::float32, world, options);
 }
 

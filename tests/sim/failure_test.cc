@@ -11,7 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-engine::Call all_reduce(std::uint64_t count, int world, const CallOptions& options = {}) {
+engine::ResolvedCall all_reduce(std::uint64_t count, int world, const CallOptions& options = {}) {
   return make_call(Collective::all_reduce, count, DataType::float32, world, options);
 }
 
@@ -27,7 +27,7 @@ void begin(SimWorld& world, SimCall& call, Nanoseconds underway) {
 
 struct Case {
   const char* name;
-  engine::Call call;
+  engine::ResolvedCall call;
 };
 
 std::vector<Case> calls_in_which_all_ranks_meet(int world) {
@@ -303,7 +303,7 @@ TEST(SlowRank, that_lives_is_waited_for_until_the_deadline) {
 // By recursive doubling rank 1 waits for rank 3, which waits for rank 2.
 TEST(Deadline, names_who_is_waited_for_along_the_way_to_the_rank_that_is_missing) {
   SimWorld world(4);
-  engine::Call doubling = all_reduce(1000, 4);
+  engine::ResolvedCall doubling = all_reduce(1000, 4);
   doubling.algorithm = Algorithm::recursive_doubling;
   SimCall call(world, world_group(world), doubling);
   for (const int rank : {0, 1, 3}) call.post(rank, seconds(2));
@@ -315,7 +315,7 @@ TEST(Deadline, names_who_is_waited_for_along_the_way_to_the_rank_that_is_missing
 
 TEST(Deadline, of_an_operation_that_a_rank_does_not_make_names_the_rank) {
   SimWorld world(4);
-  engine::Call direct = all_reduce(1000, 4);
+  engine::ResolvedCall direct = all_reduce(1000, 4);
   direct.algorithm = Algorithm::one_shot;
   SimCall call(world, world_group(world), direct);
   for (const int rank : {0, 1, 3}) call.post(rank, seconds(2));

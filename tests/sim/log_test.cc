@@ -34,7 +34,7 @@ class LoggedWorld {
     return all;
   }
   // Each call on all ranks, to its end; `late` posts some milliseconds after the others. Returns how many in all.
-  double run(const engine::Call& call, int calls, int late = -1) {
+  double run(const engine::ResolvedCall& call, int calls, int late = -1) {
     Nanoseconds delay{0};
     for (int i = 0; i < calls; ++i) {
       SimCall each(*world_, world_group(*world_), call);
@@ -58,7 +58,7 @@ class LoggedWorld {
   std::unique_ptr<SimWorld> world_;
 };
 
-engine::Call all_reduce(std::uint64_t count, const CallOptions& options = {}) {
+engine::ResolvedCall all_reduce(std::uint64_t count, const CallOptions& options = {}) {
   return make_call(Collective::all_reduce, count, DataType::float32, kWorld, options);
 }
 

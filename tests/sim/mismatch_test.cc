@@ -13,16 +13,16 @@ using std::chrono::seconds;
 
 struct Pair {
   const char* what;
-  engine::Call one;
-  engine::Call other;
+  engine::ResolvedCall one;
+  engine::ResolvedCall other;
 };
 
-engine::Call all_reduce(std::uint64_t count, int world, const CallOptions& options = {},
-                        DataType type = DataType::float32) {
+engine::ResolvedCall all_reduce(std::uint64_t count, int world, const CallOptions& options = {},
+                                DataType type = DataType::float32) {
   return make_call(Collective::all_reduce, count, type, world, options);
 }
 
-engine::Call broadcast(std::uint64_t count, int world, int root, Algorithm algorithm = Algorithm::automatic) {
+engine::ResolvedCall broadcast(std::uint64_t count, int world, int root, Algorithm algorithm = Algorithm::automatic) {
   return make_call(Collective::broadcast, count, DataType::float32, world, {.root = root, .algorithm = algorithm});
 }
 
@@ -182,7 +182,7 @@ TEST(MismatchOfCounts, of_two_ranks_in_an_exchange_is_an_error_everywhere_that_n
         std::vector<std::uint64_t> counts(6, 5);
         if (rank == 0) counts[2] = length;        // to rank 2
         if (rank == 2) counts[3 + 0] = expected;  // from rank 0
-        const auto call = comm::make_call(Collective::all_to_all, comm::Extent(counts), DataType::float32, 3, {}, {});
+        const auto call = resolve_call(Collective::all_to_all, counts, DataType::float32, 3);
         calls.emplace_back(world, world_group(world), call.value());
         calls.back().post(rank);
       }
@@ -216,7 +216,7 @@ TEST(MismatchOfCounts, by_a_multiple_of_2_to_the_32_is_an_error_that_names_both)
       std::vector<std::uint64_t> counts(4, 0);
       if (rank == 0) counts[1] = sent;
       if (rank == 1) counts[2 + 0] = expected;
-      const auto call = comm::make_call(Collective::all_to_all, comm::Extent(counts), DataType::uint8, 2, {}, {});
+      const auto call = resolve_call(Collective::all_to_all, counts, DataType::uint8, 2);
       works.push_back(world.post(rank, call.value(), memory.data(), memory.data() + memory.size() / 2));
     }
     ASSERT_TRUE(world.run(works, seconds(2))) << "hangs";
@@ -236,7 +236,7 @@ TEST(MismatchOfCounts, of_one_rank_is_an_error_that_shows_both_lists) {
        {Collective::all_gather, Collective::reduce_scatter, Collective::gather, Collective::scatter}) {
     SimWorld world(3);
     const auto counted = [&](std::vector<std::uint64_t> counts) {
-      return comm::make_call(collective, comm::Extent(std::move(counts)), DataType::float32, 3, {}, {}).value();
+      return resolve_call(collective, counts, DataType::float32, 3).value();
     };
     SimCall majority(world, world_group(world), counted({4, 0, 9}));
     SimCall minority(world, world_group(world), counted({4, 1, 9}));

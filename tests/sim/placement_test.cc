@@ -11,7 +11,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-std::vector<engine::Call> large_calls(int world) {
+std::vector<engine::ResolvedCall> large_calls(int world) {
   return {make_call(Collective::all_reduce, 200000, DataType::float32, world, {.algorithm = Algorithm::sra}),
           make_call(Collective::all_reduce, 200000, DataType::float32, world, {.algorithm = Algorithm::ring}),
           make_call(Collective::all_reduce, 200000, DataType::float32, world, {.algorithm = Algorithm::tree}),
@@ -21,7 +21,7 @@ std::vector<engine::Call> large_calls(int world) {
 }
 
 TEST(Placement, of_uncompressed_payloads_leaves_every_result_as_it_must_be) {
-  for (const engine::Call& each : large_calls(4)) {
+  for (const engine::ResolvedCall& each : large_calls(4)) {
     SCOPED_TRACE(each.describe());
     SimWorld world(4, {.seed = 5, .slice_bytes = 16384});
     SimCall call(world, world_group(world), each);
@@ -44,7 +44,7 @@ TEST(Placement, is_for_what_goes_to_the_output_as_it_is) {
 // Whatever had a place at that moment goes elsewhere.
 TEST(Placement, of_an_aborted_call_is_given_up_at_once) {
   std::size_t given_up = 0;
-  for (const engine::Call& each : large_calls(3)) {
+  for (const engine::ResolvedCall& each : large_calls(3)) {
     for (int moment = 1; moment < 30; ++moment) {
       SCOPED_TRACE(fmt::format("{}, moment {}", each.describe(), moment));
       SimWorld world(3, {.slice_bytes = 16384});

@@ -21,8 +21,8 @@ SimulationOptions cluster(int ranks) {
   return options;
 }
 
-engine::Call all_reduce(Algorithm algorithm) {
-  engine::Call call;
+engine::ResolvedCall all_reduce(Algorithm algorithm) {
+  engine::ResolvedCall call;
   call.collective = Collective::all_reduce;
   call.count = kElements;
   call.type = DataType::float32;
@@ -69,7 +69,7 @@ TEST(Simulation, of_compressed_calls_encodes_and_decodes_as_often_as_the_plan_sa
   SimulationOptions options;
   options.ranks = 4;
   options.processors.encode_rate = 1e9;
-  engine::Call call = all_reduce(Algorithm::sra);
+  engine::ResolvedCall call = all_reduce(Algorithm::sra);
   call.compression = minmax({.bits = 4});
   constexpr double quarter = kElements;
   const auto seconds = [&] { return static_cast<double>(simulate(options, call).take_or_throw().time.count()) * 1e-9; };
@@ -124,7 +124,7 @@ TEST(Simulation, reports_its_frames_and_gives_up_beyond_the_most_there_may_be) {
   SimulationOptions options = cluster(32);
   std::vector<std::uint64_t> reports;
   options.on_progress = [&](std::uint64_t frames) { reports.push_back(frames); };
-  engine::Call call = all_reduce(Algorithm::one_shot);
+  engine::ResolvedCall call = all_reduce(Algorithm::one_shot);
   call.count = 1 << 22;
   const Outcome outcome = simulate(options, call).take_or_throw();
   ASSERT_GT(outcome.frames, 100'000u);

@@ -32,11 +32,12 @@ void open_group(World& world) {
 
 std::shared_ptr<internal::WorkState> post_barrier(World& world, int rank, Nanoseconds timeout) {
   const auto work = std::make_shared<internal::WorkState>();
-  engine::Post post;
-  post.group = kGroup;
-  post.timeout = timeout;
-  post.work = work;
-  world.engine(rank).post(std::move(post));
+  engine::CallArguments arguments;
+  arguments.group = kGroup;
+  arguments.plan = std::make_shared<const engine::ExecutablePlan>(engine::ResolvedCall{}, world.size(), rank, nullptr);
+  arguments.timeout = timeout;
+  arguments.work = work;
+  world.engine(rank).post(std::move(arguments));
   return work;
 }
 

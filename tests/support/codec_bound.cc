@@ -62,7 +62,7 @@ long double stated_bound(const Compression& compression, const Codec* codec, con
 // One chunk, that is one owner's part, of a reduction.
 class ChunkCheck {
  public:
-  ChunkCheck(const engine::Call& call, const std::vector<ByteVector>& inputs, SumTree tree)
+  ChunkCheck(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs, SumTree tree)
       : call_(call),
         inputs_(inputs),
         tree_(std::move(tree)),
@@ -266,7 +266,7 @@ class ChunkCheck {
 
   int world() const { return static_cast<int>(inputs_.size()); }
 
-  const engine::Call& call_;
+  const engine::ResolvedCall& call_;
   const std::vector<ByteVector>& inputs_;
   const SumTree tree_;
   const int owner_;  // -1: every rank's part is encoded (one-shot)
@@ -297,14 +297,14 @@ std::uint64_t stated_bytes(const Compression& compression, DataType type, std::u
   return (elements + bucket_size - 1) / bucket_size * 8 + (elements * bits + 7) / 8;
 }
 
-std::uint64_t chunk_share(const engine::Call& call, int world) {
+std::uint64_t chunk_share(const engine::ResolvedCall& call, int world) {
   if (call.collective == Collective::reduce_scatter || call.algorithm == Algorithm::one_shot) return call.count;
   const auto ranks = static_cast<std::uint64_t>(world);
   const std::uint64_t unit = std::lcm<std::uint64_t>(bucket_size_of(call.compression), 64);
   return ((call.count + ranks - 1) / ranks + unit - 1) / unit * unit;
 }
 
-std::string check_bound(const engine::Call& call, const std::vector<ByteVector>& inputs,
+std::string check_bound(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs,
                         const std::vector<ByteVector>& outputs) {
   const std::vector<ByteVector> added = contributions(call, inputs);
   for (const SumTree& tree : sum_trees(call, static_cast<int>(inputs.size()))) {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "comm/choice/choice.h"
+#include "comm/resolve/resolve.h"
 #include "plan/plan.h"
 #include "support/reference.h"
 #include "support/sim_collective.h"
@@ -67,7 +67,7 @@ void draw_options(Random& random, ProgramStep& step) {
       std::vector<Compression>{minmax({.bits = 8}), minmax({.bits = 4, .bucket_size = 64}), cast(DataType::bfloat16)});
   const bool wants = random.below(3) == 0;
   const CallOptions compressed{.op = step.options.op, .compression = codec};
-  const bool can = comm::choose_compression(step.collective, 1, step.type, 2, compressed, {}).ok();
+  const bool can = resolve_call(step.collective, 1, step.type, 2, compressed).ok();
   if (wants && can) step.options.compression = codec;
 }
 
@@ -133,18 +133,17 @@ std::vector<std::size_t> receives_of(const ProgramStep& step, int member, int si
   return counts;
 }
 
-engine::Call call_of(const ProgramStep& step, int member, int size) {
-  comm::Extent extent(step.count);
-  if (!step.counts.empty()) {
-    std::vector<std::size_t> counts = step.counts;
-    if (step.collective == Collective::all_to_all) {
-      counts = sends_of(step, member, size);
-      const auto receives = receives_of(step, member, size);
-      counts.insert(counts.end(), receives.begin(), receives.end());
-    }
-    extent = comm::Extent(std::vector<std::uint64_t>(counts.begin(), counts.end()));
+engine::ResolvedCall call_of(const ProgramStep& step, int member, int size) {
+  if (step.counts.empty()) return make_call(step.collective, step.count, step.type, size, step.options);
+  std::vector<std::size_t> counts = step.counts;
+  if (step.collective == Collective::all_to_all) {
+    counts = sends_of(step, member, size);
+    const auto receives = receives_of(step, member, size);
+    counts.insert(counts.end(), receives.begin(), receives.end());
   }
-  return comm::make_call(step.collective, extent, step.type, size, step.options, {}).take_or_throw();
+  return resolve_call(step.collective, std::vector<std::uint64_t>(counts.begin(), counts.end()), step.type, size,
+                      step.options)
+      .take_or_throw();
 }
 
 CallOptions options_of(const ProgramStep& step, int member) {
@@ -174,7 +173,7 @@ Program draw_program(std::uint64_t seed, int world) {
 }
 
 StepBuffers::StepBuffers(const ProgramStep& step, int member, int size) {
-  const engine::Call call = call_of(step, member, size);
+  const engine::ResolvedCall call = call_of(step, member, size);
   input_ = elements_of(step, member, engine::input_elements(call, size, member));
   output_.assign(engine::output_elements(call, size, member) * element_bytes(step.type), std::byte{0xEE});
   // A broadcast works in place.
@@ -250,10 +249,10 @@ std::string check_received(const ProgramStep& step, int member, int size, const 
 
 std::string check_results(const ProgramStep& step, const std::vector<ByteVector>& outputs) {
   const int size = static_cast<int>(outputs.size());
-  std::vector<engine::Call> calls;
+  std::vector<engine::ResolvedCall> calls;
   std::vector<ByteVector> inputs;
   for (int member = 0; member < size; ++member) {
-    engine::Call call = call_of(step, member, size);
+    engine::ResolvedCall call = call_of(step, member, size);
     const bool multiplied = call.op == ReduceOp::premul_sum;
     inputs.push_back(
         elements_of(step, member, engine::input_elements(call, size, member), multiplied ? factor_of(member) : 1));

@@ -125,7 +125,7 @@ double premul_factor_of(int member) {
   return kFactors[member % 5];
 }
 
-std::vector<ByteVector> contributions(const engine::Call& call, const std::vector<ByteVector>& inputs) {
+std::vector<ByteVector> contributions(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs) {
   std::vector<ByteVector> result = inputs;
   for (std::size_t rank = 0; call.op == ReduceOp::premul_sum && rank < inputs.size(); ++rank) {
     const double factor = premul_factor_of(static_cast<int>(rank));
@@ -166,15 +166,15 @@ ByteVector with_plain_nans(DataType type, ByteVector data) {
   return data;
 }
 
-std::vector<ByteVector> expected_outputs(const engine::Call& call, const std::vector<ByteVector>& inputs) {
-  return expected_outputs(std::vector<engine::Call>(inputs.size(), call), inputs);
+std::vector<ByteVector> expected_outputs(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs) {
+  return expected_outputs(std::vector<engine::ResolvedCall>(inputs.size(), call), inputs);
 }
 
-std::vector<ByteVector> expected_outputs(const std::vector<engine::Call>& calls,
+std::vector<ByteVector> expected_outputs(const std::vector<engine::ResolvedCall>& calls,
                                          const std::vector<ByteVector>& inputs) {
-  const engine::Call& call = calls[0];
+  const engine::ResolvedCall& call = calls[0];
   const int world = static_cast<int>(inputs.size());
-  const auto part_of = [&](const ByteVector& all, const engine::Call& whose, int rank) {
+  const auto part_of = [&](const ByteVector& all, const engine::ResolvedCall& whose, int rank) {
     const std::size_t size = element_bytes(call.type);
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(engine::piece_begin(whose, rank) * size);
     return ByteVector(begin, begin + static_cast<std::ptrdiff_t>(engine::piece_elements(whose, rank) * size));
@@ -188,7 +188,7 @@ std::vector<ByteVector> expected_outputs(const std::vector<engine::Call>& calls,
   ByteVector gathered;
   for (int rank = 0; rank < world; ++rank) {
     const ByteVector& input = inputs[static_cast<std::size_t>(rank)];
-    const engine::Call& own = calls[static_cast<std::size_t>(rank)];
+    const engine::ResolvedCall& own = calls[static_cast<std::size_t>(rank)];
     const std::size_t bytes = engine::input_elements(own, world, rank) * element_bytes(call.type);
     gathered.insert(gathered.end(), input.begin(), input.begin() + static_cast<std::ptrdiff_t>(bytes));
   }
@@ -214,7 +214,7 @@ std::vector<ByteVector> expected_outputs(const std::vector<engine::Call>& calls,
   return outputs;
 }
 
-ByteVector decoded(const engine::Call& call, const ByteVector& data) {
+ByteVector decoded(const engine::ResolvedCall& call, const ByteVector& data) {
   const auto codec = make_codec(call.compression).take_or_throw();
   if (codec == nullptr) return data;
   std::vector<float> values(data.size() / element_bytes(call.type));
@@ -227,13 +227,13 @@ ByteVector decoded(const engine::Call& call, const ByteVector& data) {
   return result;
 }
 
-std::vector<ByteVector> expected_decoded(const engine::Call& call, const std::vector<ByteVector>& inputs) {
-  return expected_decoded(std::vector<engine::Call>(inputs.size(), call), inputs);
+std::vector<ByteVector> expected_decoded(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs) {
+  return expected_decoded(std::vector<engine::ResolvedCall>(inputs.size(), call), inputs);
 }
 
-std::vector<ByteVector> expected_decoded(const std::vector<engine::Call>& calls,
+std::vector<ByteVector> expected_decoded(const std::vector<engine::ResolvedCall>& calls,
                                          const std::vector<ByteVector>& inputs) {
-  const engine::Call& call = calls[0];
+  const engine::ResolvedCall& call = calls[0];
   if (call.compression.is_none()) return expected_outputs(calls, inputs);
   if (call.collective != Collective::all_to_all) {
     std::vector<ByteVector> seen;

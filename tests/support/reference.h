@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/call.h"
+#include "engine/call/call_arguments.h"
 #include "support/elements.h"
 
 namespace qccl::testing {
@@ -16,7 +16,7 @@ double premul_factor_of(int member);
 
 // What each rank contributes: its input, which a premul_sum multiplies in float32 (float64: in
 // double) and rounds to the type.
-std::vector<ByteVector> contributions(const engine::Call& call, const std::vector<ByteVector>& inputs);
+std::vector<ByteVector> contributions(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs);
 
 // Ranks 0..N-1 added in that order: in the type itself, for 16-bit floats in float32 with one
 // rounding at the end. avg divides once. min and max: NaN wins, -0 < +0. NaN has no payload.
@@ -29,24 +29,26 @@ ByteVector with_plain_nans(DataType type, ByteVector data);
 // The bits that every rank must hold after an uncompressed call, by rank. A broadcast's inputs are
 // all ranks' buffers before it. Sums are in rank order, so that inputs to an algorithm with another
 // order must be such that it does not matter. Inputs may be longer than what the call takes.
-std::vector<ByteVector> expected_outputs(const engine::Call& call, const std::vector<ByteVector>& inputs);
+std::vector<ByteVector> expected_outputs(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs);
 // `calls` by rank, where they differ: all_to_all with counts.
-std::vector<ByteVector> expected_outputs(const std::vector<engine::Call>& calls, const std::vector<ByteVector>& inputs);
+std::vector<ByteVector> expected_outputs(const std::vector<engine::ResolvedCall>& calls,
+                                         const std::vector<ByteVector>& inputs);
 
 // What the call's codec makes of data, one encoding from its first element on.
-ByteVector decoded(const engine::Call& call, const ByteVector& data);
+ByteVector decoded(const engine::ResolvedCall& call, const ByteVector& data);
 
 // The same of a call that only moves data, compressed: each rank's piece arrives decoded, everywhere and on its own
 // rank, too; only an all_to_all keeps what a rank sends to itself.
-std::vector<ByteVector> expected_decoded(const engine::Call& call, const std::vector<ByteVector>& inputs);
-std::vector<ByteVector> expected_decoded(const std::vector<engine::Call>& calls, const std::vector<ByteVector>& inputs);
+std::vector<ByteVector> expected_decoded(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs);
+std::vector<ByteVector> expected_decoded(const std::vector<engine::ResolvedCall>& calls,
+                                         const std::vector<ByteVector>& inputs);
 
 // Bytes of `elements` on the wire by the codec's definition, for a run that begins with a bucket;
 // where their values decide, the most.
 std::uint64_t stated_bytes(const Compression& compression, DataType type, std::uint64_t elements);
 
 // Elements of a chunk when `count` are shared among `world` ranks (the last ones may get less).
-std::uint64_t chunk_share(const engine::Call& call, int world);
+std::uint64_t chunk_share(const engine::ResolvedCall& call, int world);
 
 // Holds what each rank got from a reduction against the exact sum or average and the error that
 // codec and algorithm state. The first violation in words, or "".
@@ -58,7 +60,7 @@ std::uint64_t chunk_share(const engine::Call& call, int world);
 // One-shot: the bounds of all ranks' inputs. Plus the rounding of float32 additions, n * 2^-24 *
 // sum |x_i| for n parts, of 16-bit partial sums that travel raw, and of the result's own type. What shares a bucket
 // with a non-finite value must be non-finite, and nothing else may be but by overflow.
-std::string check_bound(const engine::Call& call, const std::vector<ByteVector>& inputs,
+std::string check_bound(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs,
                         const std::vector<ByteVector>& outputs);
 
 }  // namespace qccl::testing

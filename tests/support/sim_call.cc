@@ -16,13 +16,14 @@ SimGroup world_group(const SimWorld& world) {
   return group;
 }
 
-SimCall::SimCall(SimWorld& world, SimGroup group, const engine::Call& call, const Data& data)
+SimCall::SimCall(SimWorld& world, SimGroup group, const engine::ResolvedCall& call, const Data& data)
     : world_(world), group_(std::move(group)), call_(call) {
   inputs_ = make_inputs(data.pattern, call.type, most_input_elements(call, group_.size()), group_.size(), data.seed);
   for (int member = 0; member < group_.size(); ++member) {
     buffers_.emplace_back(call, member, group_.size(), inputs_[static_cast<std::size_t>(member)], data.placement);
   }
   works_.resize(group_.ranks.size());
+  world_.set_members(group_.id, group_.ranks);
 }
 
 void SimCall::post(int member, Nanoseconds timeout) {

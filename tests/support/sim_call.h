@@ -28,8 +28,9 @@ class SimCall {
     Placement placement{};
   };
   // `world` and the call's own memory must live until every posted part has ended.
-  SimCall(SimWorld& world, SimGroup group, const engine::Call& call, const Data& data);
-  SimCall(SimWorld& world, SimGroup group, const engine::Call& call) : SimCall(world, std::move(group), call, Data{}) {}
+  SimCall(SimWorld& world, SimGroup group, const engine::ResolvedCall& call, const Data& data);
+  SimCall(SimWorld& world, SimGroup group, const engine::ResolvedCall& call)
+      : SimCall(world, std::move(group), call, Data{}) {}
 
   // Posts what group rank `member` does.
   void post(int member, Nanoseconds timeout = std::chrono::seconds(10));
@@ -44,7 +45,7 @@ class SimCall {
   std::string verify() const;
   // The same for data whose sums are exact in every order.
   std::string verify_exact() const;
-  const engine::Call& call() const { return call_; }
+  const engine::ResolvedCall& call() const { return call_; }
   const SimGroup& group() const { return group_; }
   ByteVector result(int member) const { return buffers_[static_cast<std::size_t>(member)].result(); }
 
@@ -55,7 +56,7 @@ class SimCall {
 
   SimWorld& world_;
   const SimGroup group_;
-  const engine::Call call_;
+  const engine::ResolvedCall call_;
   std::vector<ByteVector> inputs_;
   std::deque<RankBuffers> buffers_;
   std::vector<SimWork> works_;  // null where not posted

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kGuardBytes = 64;
 constexpr auto kGuard = std::byte{0xA5};
 
-bool has_pieces(const engine::Call& call) {
+bool has_pieces(const engine::ResolvedCall& call) {
   return call.collective == Collective::all_gather || call.collective == Collective::reduce_scatter ||
          call.collective == Collective::gather || call.collective == Collective::scatter;
 }
@@ -42,7 +42,7 @@ bool RankBuffers::guards_stand(const Memory& memory) {
           std::all_of(end, memory.bytes.data() + memory.bytes.size(), is_guard));
 }
 
-RankBuffers::RankBuffers(const engine::Call& call, int rank, int world, const ByteVector& input,
+RankBuffers::RankBuffers(const engine::ResolvedCall& call, int rank, int world, const ByteVector& input,
                          const Placement& placement)
     : original_(input), in_place_(placement.in_place || call.collective == Collective::broadcast) {
   const std::size_t input_bytes = engine::input_elements(call, world, rank) * element_bytes(call.type);
@@ -70,19 +70,19 @@ std::string RankBuffers::damage() const {
   return changed ? "the input was changed" : "";
 }
 
-std::uint64_t most_input_elements(const engine::Call& call, int world) {
+std::uint64_t most_input_elements(const engine::ResolvedCall& call, int world) {
   std::uint64_t most = 0;
   for (int rank = 0; rank < world; ++rank) most = std::max(most, engine::input_elements(call, world, rank));
   return most;
 }
 
-Outcome run_collective(SimWorld& world, const engine::Call& call, const std::vector<ByteVector>& inputs,
+Outcome run_collective(SimWorld& world, const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs,
                        const Placement& placement) {
-  return run_collective(world, std::vector<engine::Call>(inputs.size(), call), inputs, placement);
+  return run_collective(world, std::vector<engine::ResolvedCall>(inputs.size(), call), inputs, placement);
 }
 
-Outcome run_collective(SimWorld& world, const std::vector<engine::Call>& calls, const std::vector<ByteVector>& inputs,
-                       const Placement& placement) {
+Outcome run_collective(SimWorld& world, const std::vector<engine::ResolvedCall>& calls,
+                       const std::vector<ByteVector>& inputs, const Placement& placement) {
   std::vector<RankBuffers> buffers;
   buffers.reserve(inputs.size());
   std::vector<SimWork> works;

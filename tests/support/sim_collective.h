@@ -21,7 +21,8 @@ struct Placement {
 // public API. Stays where it is: operations hold pointers into it.
 class RankBuffers {
  public:
-  RankBuffers(const engine::Call& call, int rank, int world, const ByteVector& input, const Placement& placement);
+  RankBuffers(const engine::ResolvedCall& call, int rank, int world, const ByteVector& input,
+              const Placement& placement);
   RankBuffers(RankBuffers&&) = default;
 
   const std::byte* input() const { return input_; }
@@ -55,13 +56,13 @@ struct Outcome {
 
 // Posts the call on all ranks, runs it to its end and looks at every rank's memory. `calls` by rank,
 // where they differ: all_to_all with counts.
-Outcome run_collective(SimWorld& world, const engine::Call& call, const std::vector<ByteVector>& inputs,
+Outcome run_collective(SimWorld& world, const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs,
                        const Placement& placement = {});
-Outcome run_collective(SimWorld& world, const std::vector<engine::Call>& calls, const std::vector<ByteVector>& inputs,
-                       const Placement& placement = {});
+Outcome run_collective(SimWorld& world, const std::vector<engine::ResolvedCall>& calls,
+                       const std::vector<ByteVector>& inputs, const Placement& placement = {});
 
 // As many elements as the rank with the largest input has.
-std::uint64_t most_input_elements(const engine::Call& call, int world);
+std::uint64_t most_input_elements(const engine::ResolvedCall& call, int world);
 
 // "rank 2, element 17: 3f800000 instead of 40000000", or "" if all ranks hold what is expected.
 std::string difference(DataType type, const std::vector<ByteVector>& outputs, const std::vector<ByteVector>& expected);

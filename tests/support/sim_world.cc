@@ -41,40 +41,55 @@ void SimWorld::open_group_on(int rank, std::uint64_t id, const std::string& name
   engine(rank).open_group(id, name, ranks).take_or_throw();
 }
 
-SimWork SimWorld::post(int rank, const engine::Call& call, const std::byte* input, std::byte* output,
+SimWork SimWorld::post(int rank, const engine::ResolvedCall& call, const std::byte* input, std::byte* output,
                        Nanoseconds timeout, std::uint64_t group) {
-  engine::Post post;
-  post.group = group;
-  post.call = call;
-  post.input = input;
-  post.output = output;
   const std::vector<int>& members = groups_[group];
-  post.premul_factor =
-      premul_factor_of(static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin()));
-  post.codec = make_codec(call.compression).take_or_throw();
-  if (post.codec != nullptr && codec_ != nullptr) post.codec = codec_;
-  if (post.codec != nullptr && call.error_feedback) {
-    post.feedback = feedback_[static_cast<std::size_t>(rank)].state();
+  const auto member = static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
+  engine::CallArguments arguments;
+  arguments.group = group;
+  arguments.plan = plan_of(call, rank, members, member);
+  arguments.input = input;
+  arguments.output = output;
+  arguments.premul_factor = premul_factor_of(member);
+  if (arguments.plan->codec() != nullptr && call.error_feedback) {
+    arguments.feedback = feedback_[static_cast<std::size_t>(rank)].state();
   }
-  post.timeout = timeout;
-  post.work = std::make_shared<internal::WorkState>();
-  auto work = post.work;
-  engine(rank).post(std::move(post));
+  arguments.timeout = timeout;
+  arguments.work = std::make_shared<internal::WorkState>();
+  auto work = arguments.work;
+  engine(rank).post(std::move(arguments));
   return work;
 }
 
+// As the job's settings have it.
+std::shared_ptr<const engine::ExecutablePlan> SimWorld::plan_of(engine::ResolvedCall call, int rank,
+                                                                const std::vector<int>& members, int member) {
+  const engine::EngineOptions& options = engine(rank).options();
+  call.slice_bytes = options.slice_bytes;
+  if (call.algorithm == Algorithm::hierarchical) {
+    call.hosts.clear();
+    for (const int each : members) {
+      call.hosts.push_back(options.hosts.empty() ? 0 : options.hosts[static_cast<std::size_t>(each)]);
+    }
+  }
+  auto codec = make_codec(call.compression).take_or_throw();
+  if (codec != nullptr && codec_ != nullptr) codec = codec_;
+  return std::make_shared<const engine::ExecutablePlan>(call, static_cast<int>(members.size()), member,
+                                                        std::move(codec));
+}
+
 SimWork SimWorld::post_message(int rank, const engine::Message& message, const SimMessage& of) {
-  engine::Post post;
-  post.group = of.group;
-  post.call.count = of.count;
-  post.call.type = of.type;
-  post.message = message;
-  post.input = of.data;
-  post.output = of.data;
-  post.timeout = of.timeout;
-  post.work = std::make_shared<internal::WorkState>();
-  auto work = post.work;
-  engine(rank).post(std::move(post));
+  engine::CallArguments arguments;
+  arguments.group = of.group;
+  arguments.message = message;
+  arguments.message->count = of.count;
+  arguments.message->type = of.type;
+  arguments.input = of.data;
+  arguments.output = of.data;
+  arguments.timeout = of.timeout;
+  arguments.work = std::make_shared<internal::WorkState>();
+  auto work = arguments.work;
+  engine(rank).post(std::move(arguments));
   return work;
 }
 
@@ -101,7 +116,7 @@ std::size_t SimWorld::held_frames() {
   return held;
 }
 
-std::optional<ErrorInfo> SimWorld::collective(const engine::Call& call, std::vector<SimBuffers>& buffers) {
+std::optional<ErrorInfo> SimWorld::collective(const engine::ResolvedCall& call, std::vector<SimBuffers>& buffers) {
   std::vector<SimWork> works;
   for (int rank = 0; rank < size(); ++rank) {
     SimBuffers& own = buffers[static_cast<std::size_t>(rank)];
@@ -117,9 +132,20 @@ std::optional<ErrorInfo> SimWorld::collective(const engine::Call& call, std::vec
   return std::nullopt;
 }
 
-engine::Call make_call(Collective collective, std::uint64_t count, DataType type, int world,
-                       const CallOptions& options) {
-  return comm::make_call(collective, count, type, world, options, {}).take_or_throw();
+Result<engine::ResolvedCall> resolve_call(Collective collective, std::uint64_t count, DataType type, int world,
+                                          const CallOptions& options, const comm::GroupDefaults& defaults) {
+  return comm::resolve({collective, nullptr, nullptr, count, type, options}, world, defaults);
+}
+
+Result<engine::ResolvedCall> resolve_call(Collective collective, const std::vector<std::uint64_t>& counts,
+                                          DataType type, int world, const CallOptions& options) {
+  const PooledVector<std::uint64_t> each(counts.begin(), counts.end());
+  return comm::resolve({collective, nullptr, nullptr, 0, type, options, each}, world, {});
+}
+
+engine::ResolvedCall make_call(Collective collective, std::uint64_t count, DataType type, int world,
+                               const CallOptions& options) {
+  return resolve_call(collective, count, type, world, options).take_or_throw();
 }
 
 }  // namespace qccl::testing

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/choice/choice.h"
+#include "comm/resolve/resolve.h"
 #include "engine/engine.h"
 #include "sim/world.h"
 
@@ -64,8 +64,11 @@ class SimWorld {
   void open_group(std::uint64_t id, const std::string& name, const std::vector<int>& ranks);
   void open_group_on(int rank, std::uint64_t id, const std::string& name, const std::vector<int>& ranks);
 
+  // The members of a group that the test opens on the engines itself.
+  void set_members(std::uint64_t id, const std::vector<int>& ranks) { groups_[id] = ranks; }
+
   // Posts a call on one rank; the buffers must live until it is done. Factors are premul_factor_of()'s.
-  SimWork post(int rank, const engine::Call& call, const std::byte* input, std::byte* output,
+  SimWork post(int rank, const engine::ResolvedCall& call, const std::byte* input, std::byte* output,
                Nanoseconds timeout = std::chrono::seconds(10), std::uint64_t group = kSimGroup);
   // Posts a send or a recv on one rank.
   SimWork post_message(int rank, const engine::Message& message, const SimMessage& of);
@@ -77,21 +80,31 @@ class SimWorld {
   bool run(const std::vector<SimWork>& works, Nanoseconds limit = std::chrono::seconds(100));
   void run_for(Nanoseconds duration);
   // One call on all ranks to its end; returns the first failure.
-  std::optional<ErrorInfo> collective(const engine::Call& call, std::vector<SimBuffers>& buffers);
+  std::optional<ErrorInfo> collective(const engine::ResolvedCall& call, std::vector<SimBuffers>& buffers);
   // Lets everything that is on its way arrive.
   void settle() { world_.settle(); }
   // Frames that running ranks have received and not released.
   std::size_t held_frames();
 
  private:
+  std::shared_ptr<const engine::ExecutablePlan> plan_of(engine::ResolvedCall call, int rank,
+                                                        const std::vector<int>& members, int member);
+
   const std::shared_ptr<const Codec> codec_;
   const std::vector<ErrorFeedback> feedback_;
   sim::World world_;
   std::map<std::uint64_t, std::vector<int>> groups_;  // world ranks of those opened
 };
 
-// A call with automatic choices made as the public API makes them.
-engine::Call make_call(Collective collective, std::uint64_t count, DataType type, int world,
-                       const CallOptions& options = {});
+// What a call with these options becomes: its choices are made as the public API makes them.
+Result<engine::ResolvedCall> resolve_call(Collective collective, std::uint64_t count, DataType type, int world,
+                                          const CallOptions& options = {}, const comm::GroupDefaults& defaults = {});
+// The v forms.
+Result<engine::ResolvedCall> resolve_call(Collective collective, const std::vector<std::uint64_t>& counts,
+                                          DataType type, int world, const CallOptions& options = {});
+
+// The same for one that is right.
+engine::ResolvedCall make_call(Collective collective, std::uint64_t count, DataType type, int world,
+                               const CallOptions& options = {});
 
 }  // namespace qccl::testing

@@ -70,7 +70,7 @@ SumTree binomial(int root, int world) {
   return tree;
 }
 
-std::vector<std::vector<int>> hosts_of(const engine::Call& call, int world) {
+std::vector<std::vector<int>> hosts_of(const engine::ResolvedCall& call, int world) {
   std::vector<std::vector<int>> hosts;
   std::map<int, std::size_t> index;
   for (int rank = 0; rank < world; ++rank) {
@@ -113,7 +113,7 @@ std::vector<SumTree> hierarchical_pieces(const std::vector<std::vector<int>>& ho
 }
 
 // Of two hosts the root's adds up a reduce, else all share it.
-std::vector<SumTree> hierarchical(const engine::Call& call, int world) {
+std::vector<SumTree> hierarchical(const engine::ResolvedCall& call, int world) {
   const auto hosts = hosts_of(call, world);
   if (call.collective == Collective::reduce_scatter) return hierarchical_pieces(hosts, world);
   const bool to_root = call.collective == Collective::reduce;
@@ -132,7 +132,7 @@ std::vector<SumTree> hierarchical(const engine::Call& call, int world) {
   return trees;
 }
 
-std::vector<SumTree> shapes(const engine::Call& call, int world) {
+std::vector<SumTree> shapes(const engine::ResolvedCall& call, int world) {
   std::vector<SumTree> trees;
   const bool has_owners = call.collective == Collective::reduce_scatter || call.algorithm == Algorithm::sra;
   if (call.algorithm == Algorithm::hierarchical) {
@@ -156,7 +156,7 @@ std::vector<SumTree> shapes(const engine::Call& call, int world) {
 
 }  // namespace
 
-std::vector<SumTree> sum_trees(const engine::Call& call, int world) {
+std::vector<SumTree> sum_trees(const engine::ResolvedCall& call, int world) {
   auto trees = shapes(call, world);
   const bool scatters = call.collective == Collective::reduce_scatter;
   const std::uint64_t share = trees.size() == 1 ? call.count : chunk_share(call, static_cast<int>(trees.size()));

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/call.h"
+#include "engine/call/call_arguments.h"
 
 namespace qccl::testing {
 
@@ -21,6 +21,6 @@ struct SumTree {
 };
 
 // One for each chunk. Every rank's host is call.hosts.
-std::vector<SumTree> sum_trees(const engine::Call& call, int world);
+std::vector<SumTree> sum_trees(const engine::ResolvedCall& call, int world);
 
 }  // namespace qccl::testing

@@ -127,7 +127,7 @@ TEST_P(Transports, every_type_and_operation_equals_the_reduction_in_rank_order) 
       for (const ReduceOp op : kOps) {
         if (!supports(type, op)) continue;
         for (const std::size_t count : {5, 7001}) {
-          engine::Call call;
+          engine::ResolvedCall call;
           call.collective = Collective::all_reduce;
           call.count = count;
           call.type = type;

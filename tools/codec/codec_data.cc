@@ -38,11 +38,11 @@ class Random {
   std::uint64_t state_;
 };
 
-using Draw = double (Random::*)();
+using Sampler = double (Random::*)();
 
 struct Distribution {
   std::string_view name;
-  Draw draw;
+  Sampler draw;
 };
 constexpr Distribution kDistributions[] = {{"gauss", &Random::normal},
                                            {"laplace", &Random::laplace},

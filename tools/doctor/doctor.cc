@@ -19,7 +19,6 @@ namespace {
 using Level = Finding::Level;
 
 constexpr int kExitBroken = 1;
-constexpr int kExitUsage = 2;
 
 // What a rank tells rank 0 fits this, or is cut.
 constexpr std::size_t kReportBytes = 4096;

@@ -17,7 +17,7 @@
 namespace qccl::tools {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kCheckFooter =
     R"(Walks every collective, algorithm and world with even and ragged counts, roots and layouts of
 hosts, compressed and not, and runs all ranks' steps symbolically: every element of the result holds
 what it should, each contribution once, added in the same order on every rank; every send has its
@@ -44,7 +44,7 @@ struct CheckOptions {
 std::optional<int> parse_options(const std::vector<std::string>& arguments, CheckOptions& options) {
   CLI::App app("Checks the plans of all collectives.", "qccl plan check");
   set_usage(app, "qccl plan check [OPTIONS]");
-  app.footer(kFooter);
+  app.footer(kCheckFooter);
   std::map<std::string, plan::Mistake> mistakes;
   for (const plan::Mistake mistake : plan::all_mistakes()) mistakes.emplace(to_string(mistake), mistake);
   add_named(app, "--collective", options.collective, collective_names(), "Only this one");

@@ -12,7 +12,7 @@
 namespace qccl::tools {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kShowFooter =
     R"(Says which algorithm a call of float32 takes and why, the steps of a rank, and for each algorithm that
 the collective has: predicted time, bytes that a rank puts on the wire (mean over ranks, headers
 included), and the busiest host's. --bytes is the input of a rank; where ranks have pieces (all_gather,
@@ -43,7 +43,7 @@ struct ShowOptions {
   bool all = false;
 };
 
-int usage_error(const std::string& text) {
+int show_usage_error(const std::string& text) {
   fmt::print(stderr, "qccl plan show: {}\n", text);
   return kPlanUsage;
 }
@@ -51,7 +51,7 @@ int usage_error(const std::string& text) {
 std::optional<int> parse_options(const std::vector<std::string>& arguments, ShowOptions& options) {
   CLI::App app("Shows what a call becomes.", "qccl plan show");
   set_usage(app, "qccl plan show COLLECTIVE --world N --bytes SIZE [OPTIONS]");
-  app.footer(kFooter);
+  app.footer(kShowFooter);
   add_named(app, "COLLECTIVE", options.collective, collective_names(), "all_reduce, broadcast, ...")->required();
   app.add_option("--bytes", options.bytes, "Size; takes K, M or G")->required()->transform(size_word());
   add_layout_flags(app, options.layout);
@@ -59,11 +59,11 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Show
   app.add_option("--rank", options.rank, "Whose steps to show (default 0)");
   app.add_flag("--all", options.all, "Show the steps of all ranks");
   if (auto code = parse(app, arguments, kPlanUsage)) return code;
-  if (options.bytes > 1ull << 50) return usage_error("--bytes is over 1 PiB");
-  if (auto problem = complete(options.layout)) return usage_error(*problem);
-  if (auto problem = refusal(options.layout, options.collective)) return usage_error(*problem);
+  if (options.bytes > 1ull << 50) return show_usage_error("--bytes is over 1 PiB");
+  if (auto problem = complete(options.layout)) return show_usage_error(*problem);
+  if (auto problem = refusal(options.layout, options.collective)) return show_usage_error(*problem);
   if (options.rank < 0 || options.rank >= options.layout.world) {
-    return usage_error(fmt::format("--rank {} is no rank of {}", options.rank, options.layout.world));
+    return show_usage_error(fmt::format("--rank {} is no rank of {}", options.rank, options.layout.world));
   }
   return std::nullopt;
 }
@@ -95,7 +95,7 @@ int show(const ShowOptions& options) {
       plan::explain(question_of(layout, options.collective, bytes), layout.hosts, layout.links());
   const Algorithm chosen = options.algorithm.value_or(choice.algorithm);
   if (!has(options.collective, chosen)) {
-    return usage_error(fmt::format("{} has no algorithm {}", to_string(options.collective), to_string(chosen)));
+    return show_usage_error(fmt::format("{} has no algorithm {}", to_string(options.collective), to_string(chosen)));
   }
   fmt::print("{} of {} float32 ({}{}), compression {}\n{}\nprofile: {}\n\n", to_string(options.collective),
              counted.count, size_text(input_bytes), input_bytes == bytes ? "" : " a rank",

@@ -155,7 +155,7 @@ class Table {
   }
 
   Result<sim::Outcome> simulate(const plan::Request& request) const {
-    engine::Call call;
+    engine::ResolvedCall call;
     call.collective = request.collective;
     call.count = request.count;
     call.type = DataType::float32;

@@ -13,7 +13,7 @@
 namespace qccl::tools {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kSimulateFooter =
     R"(Runs the engine of every rank, with its frames, grants and queues, over hosts whose links have a rate
 out and in, and prints the virtual time of each algorithm. Data has sizes only; what processors take for
 frames, additions and codecs says the profile. The same flags and seed give the same output.
@@ -116,7 +116,7 @@ std::optional<int> check_options(SimulateOptions& options) {
 std::optional<int> parse_simulate_options(const std::vector<std::string>& arguments, SimulateOptions& options) {
   CLI::App app("Runs a collective of many ranks over a simulated network.", "qccl plan simulate");
   set_usage(app, "qccl plan simulate COLLECTIVE --world N -b SIZE [OPTIONS]");
-  app.footer(kFooter);
+  app.footer(kSimulateFooter);
   add_named(app, "COLLECTIVE", options.collective, collective_names(), "all_reduce, broadcast, ...")->required();
   app.add_option("-b,--minbytes", options.min_bytes, "Size to start with; takes K, M or G")
       ->required()

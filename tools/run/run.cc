@@ -14,8 +14,6 @@
 namespace qccl::tools {
 namespace {
 
-constexpr int kExitUsage = 2;
-
 constexpr int kMaxRanks = 4096;
 
 constexpr const char* kFooter =

@@ -13,15 +13,15 @@ constexpr int kLooksBeforeRinging = 64;
 
 }  // namespace
 
-bool fits_board(const Call& call, int world) {
+bool fits_board(const ResolvedCall& call, int world) {
   return call.compression.is_none() && call.counts.empty() &&
          input_elements(call, world, call.root) <= kBoardPayloadBytes / element_bytes(call.type);
 }
 
-CellOperation::CellOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted,
+CellOperation::CellOperation(Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
                              FrameSender& frame_sender, BufferPool& pool, std::uint64_t board_sequence,
                              std::uint64_t rounds)
-    : Operation(group, sequence, std::move(post), posted, frame_sender, pool),
+    : Operation(group, sequence, std::move(arguments), posted, frame_sender, pool),
       owner_(group),
       board_(*frame_sender.transport().board()),
       board_sequence_(board_sequence),
@@ -31,11 +31,12 @@ CellOperation::CellOperation(Group& group, std::uint64_t sequence, Post&& post, 
 }
 
 MathContext CellOperation::math_context() const {
-  return {post_.call.type, post_.call.op, group_.world(), nullptr, &pool_, post_.premul_factor};
+  return {call().type, call().op, group_.world(), nullptr, &pool_, arguments_.premul_factor};
 }
 
-void CellOperation::restart(std::uint64_t sequence, Post&& post, TimePoint posted, std::uint64_t board_sequence) {
-  Operation::restart(sequence, std::move(post), posted);
+void CellOperation::restart(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
+                            std::uint64_t board_sequence) {
+  Operation::restart(sequence, std::move(arguments), posted);
   board_sequence_ = board_sequence;
   math_ = math_context();
   round_ = 0;
@@ -46,15 +47,14 @@ void CellOperation::restart(std::uint64_t sequence, Post&& post, TimePoint poste
 }
 
 const std::byte* CellOperation::own_input() {
-  return lane_.own_input(math_, post_.input, input_elements(post_.call, group_.world(), group_.rank));
+  return lane_.own_input(math_, arguments_.input, input_elements(call(), group_.world(), group_.rank));
 }
 
 ConstBytes CellOperation::own_part() {
-  const Call& call = post_.call;
-  if (call.collective == Collective::barrier) return {};
-  const bool from_root = call.collective == Collective::broadcast || call.collective == Collective::scatter;
-  if (from_root && call.root != group_.rank) return {};
-  return {own_input(), input_elements(call, group_.world(), group_.rank) * element_bytes(call.type)};
+  if (call().collective == Collective::barrier) return {};
+  const bool from_root = call().collective == Collective::broadcast || call().collective == Collective::scatter;
+  if (from_root && call().root != group_.rank) return {};
+  return {own_input(), input_elements(call(), group_.world(), group_.rank) * element_bytes(call().type)};
 }
 
 Result<bool> CellOperation::advance() {
@@ -62,7 +62,7 @@ Result<bool> CellOperation::advance() {
   const bool publishes = !published_;
   if (publishes) {
     const ConstBytes own = own_part();
-    board_.publish(group_.id, board_sequence_ + round_, fingerprint_, own);
+    board_.publish(group_.id, board_sequence_ + round_, fingerprint(), own);
     frame_sender_.counters().board_bytes += own.size();
     note_sent(own.size());
     published_ = true;
@@ -91,7 +91,7 @@ bool CellOperation::collect() {
     }
     const auto cell = board_.read(group_.id, group_.world_rank(member), board_sequence_ + round_);
     if (!cell) return false;
-    differs_ |= cell->digest != fingerprint_;
+    differs_ |= cell->digest != fingerprint();
     if (differs_) return false;
     parts_.push_back(cell->payload);
   }
@@ -99,14 +99,14 @@ bool CellOperation::collect() {
 }
 
 void CellOperation::reduce(std::size_t offset_bytes) {
-  const auto elements = static_cast<std::size_t>(post_.call.count);
+  const auto elements = static_cast<std::size_t>(call().count);
   lane_.begin(group_.world());
   for (const std::byte* part : parts_) {
     // Sizes agree because the fingerprints do.
     static_cast<void>(
-        lane_.add_payload(math_, {part + offset_bytes, elements * math_.element_size()}, post_.output, elements));
+        lane_.add_payload(math_, {part + offset_bytes, elements * math_.element_size()}, arguments_.output, elements));
   }
-  static_cast<void>(lane_.finish(math_, post_.output, elements, false));
+  static_cast<void>(lane_.finish(math_, arguments_.output, elements, false));
   lane_.release_buffers();
 }
 
@@ -116,13 +116,12 @@ bool CellOperation::combine() {
 }
 
 void CellOperation::combine_parts() {
-  const Call& call = post_.call;
-  const std::size_t bytes = static_cast<std::size_t>(call.count) * element_bytes(call.type);
+  const std::size_t bytes = static_cast<std::size_t>(call().count) * element_bytes(call().type);
   if (bytes == 0) return;
-  const bool is_root = call.root == group_.rank;
+  const bool is_root = call().root == group_.rank;
   const std::size_t own = static_cast<std::size_t>(group_.rank) * bytes;
-  const std::byte* root_part = parts_[static_cast<std::size_t>(call.root)];
-  switch (call.collective) {
+  const std::byte* root_part = parts_[static_cast<std::size_t>(call().root)];
+  switch (call().collective) {
     case Collective::all_reduce: return reduce(0);
     case Collective::reduce: return is_root ? reduce(0) : void();
     case Collective::reduce_scatter: return reduce(own);
@@ -130,18 +129,18 @@ void CellOperation::combine_parts() {
     case Collective::gather: return is_root ? take_parts(0) : void();
     case Collective::all_to_all: return take_parts(own);
     case Collective::broadcast:
-      if (!is_root) std::memcpy(post_.output, root_part, bytes);
+      if (!is_root) std::memcpy(arguments_.output, root_part, bytes);
       return;
-    case Collective::scatter: std::memmove(post_.output, root_part + own, bytes); return;
+    case Collective::scatter: std::memmove(arguments_.output, root_part + own, bytes); return;
     case Collective::barrier: return;
   }
 }
 
 // Every rank's part from `offset_bytes` on, in rank order. What is in its place is not touched: its owner may read it.
 void CellOperation::take_parts(std::size_t offset_bytes) {
-  const std::size_t bytes = static_cast<std::size_t>(post_.call.count) * math_.element_size();
+  const std::size_t bytes = static_cast<std::size_t>(call().count) * math_.element_size();
   for (std::size_t member = 0; member < parts_.size(); ++member) {
-    std::byte* const place = post_.output + member * bytes;
+    std::byte* const place = arguments_.output + member * bytes;
     const std::byte* const part = parts_[member] + offset_bytes;
     if (part != place) std::memmove(place, part, bytes);
   }
@@ -169,7 +168,7 @@ bool CellOperation::lacks(int member) const {
 
 Waiting CellOperation::waiting() const {
   Waiting result;
-  const std::uint64_t part_bytes = input_elements(post_.call, group_.world(), post_.call.root) * math_.element_size();
+  const std::uint64_t part_bytes = input_elements(call(), group_.world(), call().root) * math_.element_size();
   result.expected_bytes = part_bytes * group_.ranks.size();
   result.received_bytes = part_bytes * parts_.size();
   for (int member = 0; member < group_.world(); ++member) {

@@ -12,18 +12,19 @@
 namespace qccl::engine {
 
 // True if every rank's part of `call` fits a cell and nothing is compressed.
-bool fits_board(const Call& call, int world);
+bool fits_board(const ResolvedCall& call, int world);
 
 class CellOperation : public Operation {
  public:
   // Meets `rounds` times, under the numbers from `board_sequence` on.
-  CellOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, FrameSender& frame_sender,
-                BufferPool& pool, std::uint64_t board_sequence, std::uint64_t rounds = 1);
+  CellOperation(Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
+                FrameSender& frame_sender, BufferPool& pool, std::uint64_t board_sequence, std::uint64_t rounds = 1);
 
-  bool serves(const Group& group, const Post& post) const override {
-    return &group == &group_ && !post.message && post.region == nullptr && post.call.board;
+  bool serves(const Group& group, const CallArguments& arguments) const override {
+    return &group == &group_ && !arguments.message && arguments.region == nullptr && arguments.plan->call().board;
   }
-  void restart(std::uint64_t sequence, Post&& post, TimePoint posted, std::uint64_t board_sequence);
+  bool is_on_board() const override { return true; }
+  void restart(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted, std::uint64_t board_sequence);
 
   Result<bool> advance() override;
   bool finished() const override { return finished_; }

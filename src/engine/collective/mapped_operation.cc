@@ -12,19 +12,19 @@ constexpr std::size_t kSharedSliceBytes = 16 * 1024;
 // Then the engine looks at its other business: some 100 us.
 constexpr int kSlicesPerStep = 64;
 
-Range own_chunk(const Call& call, const Group& group) {
+Range own_chunk(const ResolvedCall& call, const Group& group) {
   return chunk_ranges(call.count, group.world(), 1)[static_cast<std::size_t>(group.rank)];
 }
 
 }  // namespace
 
-MappedOperation::MappedOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted,
+MappedOperation::MappedOperation(Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
                                  FrameSender& frame_sender, BufferPool& pool, std::uint64_t board_sequence)
-    : CellOperation(group, sequence, std::move(post), posted, frame_sender, pool, board_sequence, kRounds),
-      chunk_(own_chunk(post_.call, group)) {}
+    : CellOperation(group, sequence, std::move(arguments), posted, frame_sender, pool, board_sequence, kRounds),
+      chunk_(own_chunk(call(), group)) {}
 
 std::byte* MappedOperation::buffer(int member, std::uint64_t element) const {
-  return post_.region->of_member[static_cast<std::size_t>(member)].get() + post_.call.region_offset +
+  return arguments_.region->of_member[static_cast<std::size_t>(member)].get() + call().region_offset +
          element * math().element_size();
 }
 

@@ -1,4 +1,4 @@
-// all_reduce in place of a buffer that every rank of the group maps (SharedRegion): each rank reduces its own chunk
+// all_reduce in place of a buffer that every rank of the group maps (MappedRegion): each rank reduces its own chunk
 // over all ranks' buffers, in rank order, and writes the result into all of them. Nothing goes through slots. The ranks
 // meet on the board before, so that all inputs are there, and after, so that all results are.
 #pragma once
@@ -15,15 +15,16 @@ namespace qccl::engine {
 class MappedOperation final : public CellOperation {
  public:
   static constexpr std::uint64_t kRounds = 2;
-  // post.region is on the board; post.call.region_offset says where the call's buffer begins in it.
-  MappedOperation(Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, FrameSender& frame_sender,
-                  BufferPool& pool, std::uint64_t board_sequence);
+  // arguments.region is on the board; arguments.call.region_offset says where the call's buffer begins in it.
+  MappedOperation(Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
+                  FrameSender& frame_sender, BufferPool& pool, std::uint64_t board_sequence);
 
-  bool serves(const Group& group, const Post& post) const override {
-    return &group == &this->group() && !post.message && reduces_on_board(post) && post.call == call();
+  bool serves(const Group& group, const CallArguments& arguments) const override {
+    return &group == &this->group() && !arguments.message && reduces_on_board(arguments) &&
+           arguments.plan == arguments_.plan;
   }
-  void restart(std::uint64_t sequence, Post&& post, TimePoint posted, std::uint64_t board_sequence) {
-    CellOperation::restart(sequence, std::move(post), posted, board_sequence);
+  void restart(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted, std::uint64_t board_sequence) {
+    CellOperation::restart(sequence, std::move(arguments), posted, board_sequence);
     done_ = 0;
   }
 

@@ -28,28 +28,13 @@ bool encodes(const Step& step) { return sends(step.kind) && step.kind != StepKin
 
 bool receives(StepKind kind) { return kind == StepKind::recv_reduce || kind == StepKind::recv_copy; }
 
-plan::Request request_of(const Post& post, int world, std::uint64_t slice_elements) {
-  const Call& call = post.call;
-  return {.collective = call.collective,
-          .algorithm = call.algorithm,
-          .world = world,
-          .root = call.root,
-          .count = call.count,
-          .bucket_size = post.codec != nullptr ? post.codec->bucket_size() : 1,
-          .slice_elements = slice_elements,
-          .compressed = post.codec != nullptr,
-          .counts = {call.counts.begin(), call.counts.end()},
-          .hosts = {call.hosts.begin(), call.hosts.end()}};
-}
-
 }  // namespace
 
-PlanOperation::PlanOperation(const Group& group, std::uint64_t sequence, Post&& post, TimePoint posted,
-                             FrameSender& frame_sender, BufferPool& pool, const PlanOptions& options)
-    : Operation(group, sequence, std::move(post), posted, frame_sender, pool),
-      slice_elements_(options.slice_elements),
-      seed_(options.seed),
-      schedule_(plan::schedule_of(request_of(post_, group.world(), slice_elements_), group.rank)),
+PlanOperation::PlanOperation(const Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
+                             FrameSender& frame_sender, BufferPool& pool, std::uint64_t seed)
+    : Operation(group, sequence, std::move(arguments), posted, frame_sender, pool),
+      slice_elements_(plan().slice_elements()),
+      seed_(seed),
       math_(math_context()),
       streams_(group, frame_sender) {
   build_lanes();
@@ -57,15 +42,15 @@ PlanOperation::PlanOperation(const Group& group, std::uint64_t sequence, Post&& 
 }
 
 MathContext PlanOperation::math_context() const {
-  return {.type = post_.call.type,
-          .op = post_.call.op,
+  return {.type = call().type,
+          .op = call().op,
           .world = group_.world(),
-          .codec = post_.codec.get(),
+          .codec = plan().codec(),
           .pool = &pool_,
-          .premul_factor = post_.premul_factor,
+          .premul_factor = arguments_.premul_factor,
           .rank = group_.rank,
-          .keys = DrawKeys(seed_, post_.draw_counter.value_or(0)),
-          .residuals = post_.feedback != nullptr ? post_.feedback->residual() : nullptr};
+          .keys = DrawKeys(seed_, arguments_.draw_counter.value_or(0)),
+          .residuals = arguments_.feedback != nullptr ? arguments_.feedback->residual() : nullptr};
 }
 
 PlanOperation::~PlanOperation() {
@@ -79,8 +64,8 @@ void PlanOperation::retire() {
 }
 
 void PlanOperation::end_feedback() {
-  if (post_.feedback != nullptr) post_.feedback->end(finished());
-  post_.feedback.reset();
+  if (arguments_.feedback != nullptr) arguments_.feedback->end(finished());
+  arguments_.feedback.reset();
 }
 
 void PlanOperation::begin() {
@@ -92,11 +77,11 @@ void PlanOperation::begin() {
     awake_.insert(i);
   }
   unfinished_lanes_ = lanes_.size();
-  streams_.begin(sequence_, fingerprint_);
+  streams_.begin(sequence_, fingerprint());
 }
 
-void PlanOperation::restart(std::uint64_t sequence, Post&& post, TimePoint posted) {
-  Operation::restart(sequence, std::move(post), posted);
+void PlanOperation::restart(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) {
+  Operation::restart(sequence, std::move(arguments), posted);
   math_ = math_context();
   begin();
 }
@@ -124,9 +109,9 @@ bool PlanOperation::is_eager(std::uint64_t elements, bool raw) const {
 }
 
 void PlanOperation::build_lanes() {
-  lanes_.reserve(schedule_.lanes.size());
+  lanes_.reserve(plan().schedule().lanes.size());
   std::vector<char> addressed(static_cast<std::size_t>(group_.world()));
-  for (const plan::Lane& lane : schedule_.lanes) {
+  for (const plan::Lane& lane : plan().schedule().lanes) {
     LaneProgress run;
     run.lane = &lane;
     run.slices = stream_slices(lane.count);
@@ -174,22 +159,21 @@ void PlanOperation::add_streams(LaneProgress& run, const Step& step) {
 Status PlanOperation::unexpected(int peer, const FrameHeader& header, const std::string& what) const {
   const int world_peer = group_.world_rank(peer);
   const auto phase = static_cast<std::uint16_t>(header.phase & ~kEagerFlag);
-  if (post_.call.collective == Collective::all_to_all && !post_.call.counts.empty()) {
+  if (call().collective == Collective::all_to_all && !call().counts.empty()) {
     const int self = group_.world_rank(group_.rank);
     const bool sends = header.kind == FrameKind::data || header.kind == FrameKind::request;
     const std::size_t own = static_cast<std::size_t>(peer + (sends ? group_.world() : 0));
     const std::uint64_t length = plan::length_of_piece(phase, header.chunk);
-    if (post_.call.counts[own] != length) {
-      return Failure(
-          ErrorKind::misuse,
-          fmt::format("rank {} {} {} elements, but rank {} {} {}", world_peer,
-                      sends ? fmt::format("sends rank {}", self) : fmt::format("receives from rank {}", self), length,
-                      self, sends ? "receives" : "sends", post_.call.counts[own]));
+    if (call().counts[own] != length) {
+      return Failure(ErrorKind::misuse, fmt::format("rank {} {} {} elements, but rank {} {} {}", world_peer,
+                                                    sends ? fmt::format("sends rank {}", self)
+                                                          : fmt::format("receives from rank {}", self),
+                                                    length, self, sends ? "receives" : "sends", call().counts[own]));
     }
   }
   return Failure(ErrorKind::corrupt_data,
                  fmt::format("rank {} {} phase {} chunk {} slice {}, which {} does not expect now", world_peer, what,
-                             phase, header.chunk, header.slice, post_.call.describe()));
+                             phase, header.chunk, header.slice, call().describe()));
 }
 
 // ---- frames from peers
@@ -202,7 +186,7 @@ Status PlanOperation::on_data(int peer, const wire::FrameHeader& header, const R
 // begins with.
 std::byte* PlanOperation::place(int peer, const FrameHeader& header) {
   const auto coming = streams_.coming(peer, header);
-  if (!coming || post_.size_only || post_.output == nullptr) return nullptr;
+  if (!coming || arguments_.size_only || arguments_.output == nullptr) return nullptr;
   const LaneProgress& run = lanes_[coming->lane];
   if (run.lane->scratch || run.slice == run.slices || !may_begin(run)) return nullptr;
   const bool is_first = run.lane->steps.front().kind == StepKind::recv_copy;
@@ -245,7 +229,7 @@ void PlanOperation::drop_frames() {
 // What can be sent from where it lies: data as it is, what is encoded already, or is so once for several uses; empty:
 // write_payload() makes it.
 ConstBytes PlanOperation::ready_payload(LaneProgress& run, const Step& step) {
-  if (post_.size_only) return {};
+  if (arguments_.size_only) return {};
   if (step.kind == StepKind::forward) return run.received.payload;
   if (is_raw(step)) {
     const std::size_t elements = slice_length(run);
@@ -260,7 +244,7 @@ ConstBytes PlanOperation::ready_payload(LaneProgress& run, const Step& step) {
 }
 
 std::size_t PlanOperation::write_payload(LaneProgress& run, const Step& step, Bytes payload) {
-  if (post_.size_only) {
+  if (arguments_.size_only) {
     if (run.served == 0) note_work(run);  // encoded once for all peers
     return payload.size();
   }
@@ -306,13 +290,13 @@ PlanOperation::Outcome PlanOperation::send(LaneProgress& run, const Step& step) 
 // ---- slices
 
 bool PlanOperation::is_mapped(const Step& step, int peer) const {
-  if (post_.region == nullptr || !is_raw(step)) return false;
-  return post_.region->of_member[static_cast<std::size_t>(peer)] != nullptr;
+  if (arguments_.region == nullptr || !is_raw(step)) return false;
+  return arguments_.region->of_member[static_cast<std::size_t>(peer)] != nullptr;
 }
 
 // Of the peer's buffer, from element `begin` of the lane's chunk on.
 std::byte* PlanOperation::mapped_slice(const LaneProgress& run, int peer, std::uint64_t begin) const {
-  return post_.region->of_member[static_cast<std::size_t>(peer)].get() + post_.call.region_offset +
+  return arguments_.region->of_member[static_cast<std::size_t>(peer)].get() + call().region_offset +
          slice_offset(begin, run.slice);
 }
 
@@ -335,18 +319,18 @@ std::size_t PlanOperation::slice_length(const LaneProgress& run) const {
 }
 
 const std::byte* PlanOperation::input_slice(LaneProgress& run) {
-  if (post_.input == nullptr) return nullptr;
-  const std::byte* at = post_.input + slice_offset(run.lane->input_begin, run.slice);
+  if (arguments_.input == nullptr) return nullptr;
+  const std::byte* at = arguments_.input + slice_offset(run.lane->input_begin, run.slice);
   return run.math.own_input(math_, at, slice_length(run));
 }
 
 std::byte* PlanOperation::output_slice(LaneProgress& run) {
   if (run.lane->scratch) return run.finishes ? run.math.scratch(math_) : nullptr;
-  return post_.output == nullptr ? nullptr : output_slice(run, run.slice);
+  return arguments_.output == nullptr ? nullptr : output_slice(run, run.slice);
 }
 
 std::byte* PlanOperation::output_slice(const LaneProgress& run, std::uint64_t slice) const {
-  return post_.output + slice_offset(run.lane->output_begin, slice);
+  return arguments_.output + slice_offset(run.lane->output_begin, slice);
 }
 
 bool PlanOperation::is_requantized(const LaneProgress& run) const {
@@ -418,8 +402,8 @@ Status PlanOperation::local_copy(LaneProgress& run, const Step& step) {
 }
 
 void PlanOperation::note_work(const LaneProgress& run) {
-  if (post_.meter == nullptr) return;
-  post_.meter->add(plan::work_of(*run.lane, run.step, math_.codec != nullptr), slice_length(run));
+  if (arguments_.meter == nullptr) return;
+  arguments_.meter->add(plan::work_of(*run.lane, run.step, math_.codec != nullptr), slice_length(run));
 }
 
 PlanOperation::Outcome PlanOperation::take_size_only(LaneProgress& run, const Step& step) {
@@ -435,7 +419,7 @@ PlanOperation::Outcome PlanOperation::take_size_only(LaneProgress& run, const St
 }
 
 Result<PlanOperation::Outcome> PlanOperation::take(LaneProgress& run, const Step& step) {
-  if (post_.size_only) return take_size_only(run, step);
+  if (arguments_.size_only) return take_size_only(run, step);
   switch (step.kind) {
     case StepKind::send_input:
     case StepKind::send_sum:

@@ -14,21 +14,17 @@
 
 namespace qccl::engine {
 
-struct PlanOptions {
-  std::uint64_t slice_elements = 0;  // from codec/slicing.h, the same on all ranks
-  std::uint64_t seed = 0;            // of codecs that draw random numbers
-};
-
 class PlanOperation final : public Operation {
  public:
-  PlanOperation(const Group& group, std::uint64_t sequence, Post&& post, TimePoint posted, FrameSender& frame_sender,
-                BufferPool& pool, const PlanOptions& options);
+  // `seed`: of codecs that draw random numbers.
+  PlanOperation(const Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
+                FrameSender& frame_sender, BufferPool& pool, std::uint64_t seed);
   ~PlanOperation() override;
 
-  bool serves(const Group& group, const Post& post) const override {
-    return &group == &group_ && !post.message && !reduces_on_board(post) && post.call == call();
+  bool serves(const Group& group, const CallArguments& arguments) const override {
+    return &group == &group_ && !arguments.message && !reduces_on_board(arguments) && arguments.plan == arguments_.plan;
   }
-  void restart(std::uint64_t sequence, Post&& post, TimePoint posted);
+  void restart(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted);
   void retire() override;
 
   Result<bool> advance() override;
@@ -99,7 +95,7 @@ class PlanOperation final : public Operation {
   std::size_t slice_offset(std::uint64_t begin, std::uint64_t slice) const;
   // Its payload is elements as they are.
   bool is_raw(const plan::Step& step) const { return math_.codec == nullptr || step.raw; }
-  // What raw frames between ranks that map each other's buffers (SharedRegion) say, not carry: inputs are read and
+  // What raw frames between ranks that map each other's buffers (MappedRegion) say, not carry: inputs are read and
   // results are written where they belong. A result follows from all inputs, so nothing is overwritten before it was
   // read.
   bool is_mapped(const plan::Step& step, int peer) const;
@@ -113,7 +109,6 @@ class PlanOperation final : public Operation {
 
   const std::uint64_t slice_elements_;
   const std::uint64_t seed_;
-  const plan::RankSchedule schedule_;
   MathContext math_;
   Streams streams_;
   std::vector<LaneProgress> lanes_;

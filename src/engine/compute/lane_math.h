@@ -11,7 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
-#include "engine/call.h"
+#include "engine/call/call_arguments.h"
 #include "engine/compute/buffer_pool.h"
 
 namespace qccl::engine {

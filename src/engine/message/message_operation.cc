@@ -22,9 +22,9 @@ std::string describe_message(const char* name, std::uint64_t count, DataType typ
 
 }  // namespace
 
-MessageOperation::MessageOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted,
+MessageOperation::MessageOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
                                    FrameSender& frame_sender, BufferPool& pool)
-    : Operation(group, number, std::move(post), posted, frame_sender, pool), mailbox_(*group.mailbox) {}
+    : Operation(group, number, std::move(arguments), posted, frame_sender, pool), mailbox_(*group.mailbox) {}
 
 FrameHeader MessageOperation::header(FrameKind kind, std::uint64_t channel_number, std::uint64_t slice) const {
   return {.kind = kind, .group = group_.id, .sequence = channel_number, .slice = static_cast<std::uint32_t>(slice)};
@@ -47,9 +47,9 @@ Status MessageOperation::on_request(int peer, const FrameHeader& header) { retur
 
 // ---- sending
 
-SendOperation::SendOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted,
+SendOperation::SendOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
                              FrameSender& frame_sender, BufferPool& pool, std::size_t slice_bytes)
-    : MessageOperation(group, number, std::move(post), posted, frame_sender, pool), slice_bytes_(slice_bytes) {
+    : MessageOperation(group, number, std::move(arguments), posted, frame_sender, pool), slice_bytes_(slice_bytes) {
   begin();
 }
 
@@ -69,14 +69,14 @@ void SendOperation::retire() {
   Operation::retire();
 }
 
-void SendOperation::restart(std::uint64_t number, Post&& post, TimePoint posted) {
-  Operation::restart(number, std::move(post), posted);
+void SendOperation::restart(std::uint64_t number, CallArguments&& arguments, TimePoint posted) {
+  Operation::restart(number, std::move(arguments), posted);
   begin();
 }
 
 std::string SendOperation::describe() const {
   const std::string peer = fmt::format("to={}", to());
-  return describe_message("send", call().count, call().type, peer, tag());
+  return describe_message("send", message().count, message().type, peer, tag());
 }
 
 // The data goes with the envelope where it is small and the receiver's budget has room.
@@ -86,7 +86,7 @@ bool SendOperation::send_with_data(int peer) {
   const Bytes payload = frame_sender_.begin(peer, payload_bytes, TrafficClass::data);
   if (payload.data() == nullptr) return false;
   wire::encode_envelope(envelope(), payload.data());
-  if (bytes() > 0) std::memcpy(payload.data() + wire::kEnvelopeBytes, post_.input, bytes());
+  if (bytes() > 0) std::memcpy(payload.data() + wire::kEnvelopeBytes, arguments_.input, bytes());
   FrameHeader head = header(FrameKind::message, channel_number_, 0);
   head.phase = kEagerFlag;
   frame_sender_.note_eager_sent(peer, payload_bytes);
@@ -131,7 +131,7 @@ bool SendOperation::send_slice() {
   const std::size_t length = std::min(slice_bytes_, bytes() - begin);
   const Bytes payload = frame_sender_.begin(group_.world_rank(to()), length, TrafficClass::data);
   if (payload.data() == nullptr) return false;
-  kernels::copy(payload.data(), post_.input + begin, length);
+  kernels::copy(payload.data(), arguments_.input + begin, length);
   frame_sender_.finish(header(FrameKind::message_data, channel_number_, sent_), length);
   note_sent(length);
   ++sent_;
@@ -158,9 +158,9 @@ Waiting SendOperation::waiting() const {
 
 // ---- receiving
 
-RecvOperation::RecvOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted,
+RecvOperation::RecvOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
                              FrameSender& frame_sender, BufferPool& pool)
-    : MessageOperation(group, number, std::move(post), posted, frame_sender, pool) {
+    : MessageOperation(group, number, std::move(arguments), posted, frame_sender, pool) {
   mailbox_.add(*this);
 }
 
@@ -171,8 +171,8 @@ void RecvOperation::retire() {
   Operation::retire();
 }
 
-void RecvOperation::restart(std::uint64_t number, Post&& post, TimePoint posted) {
-  Operation::restart(number, std::move(post), posted);
+void RecvOperation::restart(std::uint64_t number, CallArguments&& arguments, TimePoint posted) {
+  Operation::restart(number, std::move(arguments), posted);
   source_ = -1;
   channel_number_ = 0;
   slices_ = 0;
@@ -185,7 +185,7 @@ void RecvOperation::restart(std::uint64_t number, Post&& post, TimePoint posted)
 
 std::string RecvOperation::describe() const {
   const std::string peer = wanted_source() == kAnySource ? "from any" : fmt::format("from={}", wanted_source());
-  return describe_message("recv", call().count, call().type, peer, tag());
+  return describe_message("recv", message().count, message().type, peer, tag());
 }
 
 bool RecvOperation::matches(int source, int tag) const {
@@ -193,7 +193,7 @@ bool RecvOperation::matches(int source, int tag) const {
 }
 
 Status RecvOperation::check(int source, const wire::Envelope& envelope) {
-  if (envelope.count != call().count || envelope.type != call().type) {
+  if (envelope.count != message().count || envelope.type != message().type) {
     return Failure(
         ErrorKind::misuse,
         fmt::format(
@@ -203,13 +203,13 @@ Status RecvOperation::check(int source, const wire::Envelope& envelope) {
             describe(), group_.world_rank(group_.rank)));
   }
   source_ = source;
-  post_.work->set_source(source);
+  arguments_.work->set_source(source);
   return {};
 }
 
 Status RecvOperation::take(int source, const wire::Envelope& envelope, const std::byte* data) {
   QCCL_TRY(check(source, envelope));
-  if (bytes() > 0) std::memmove(post_.output, data, bytes());
+  if (bytes() > 0) std::memmove(arguments_.output, data, bytes());
   received_bytes_ = bytes();
   return {};
 }
@@ -224,7 +224,7 @@ Status RecvOperation::take_in_slices(int source, const wire::Envelope& envelope,
 
 Status RecvOperation::on_data(int peer, const FrameHeader& header, const ReceivedFrame& frame) {
   const ConstBytes payload = frame.payload();
-  std::byte* const target = post_.output + received_bytes_;
+  std::byte* const target = arguments_.output + received_bytes_;
   const bool lies_elsewhere = frame.is_placed() && payload.data() != target;
   const bool takes = is_next(header) && !lies_elsewhere;
   if (takes && !frame.is_placed()) kernels::copy(target, payload.data(), payload.size());
@@ -252,7 +252,7 @@ std::byte* RecvOperation::place(int, const FrameHeader& header) {
   const std::uint64_t at = slice + 1 == slices_ ? bytes() - length : slice * length;
   if (at < received_bytes_ || at > bytes() - length) return nullptr;
   placed_ = slice + 1;
-  return post_.output + at;
+  return arguments_.output + at;
 }
 
 // Tells the sender how far it may go, half a window at a time.

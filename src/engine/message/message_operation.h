@@ -15,20 +15,21 @@ class Mailbox;
 class MessageOperation : public Operation {
  public:
   // `number` is this rank's count of sends and receives in the group, for people.
-  MessageOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, FrameSender& frame_sender,
-                   BufferPool& pool);
+  MessageOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
+                   FrameSender& frame_sender, BufferPool& pool);
 
   bool is_message() const override { return true; }
-  bool serves(const Group& group, const Post& post) const override {
-    return &group == &group_ && post.message && post.message->incoming == post_.message->incoming;
+  bool serves(const Group& group, const CallArguments& arguments) const override {
+    return &group == &group_ && arguments.message && arguments.message->incoming == message().incoming;
   }
   Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
   Status on_grant(int peer, const wire::FrameHeader& header) override;
   Status on_request(int peer, const wire::FrameHeader& header) override;
   void drop_frames() override {}
 
-  int tag() const { return post_.message->tag; }
-  std::size_t bytes() const { return static_cast<std::size_t>(call().count) * element_bytes(call().type); }
+  const Message& message() const { return *arguments_.message; }
+  int tag() const { return message().tag; }
+  std::size_t bytes() const { return static_cast<std::size_t>(message().count) * element_bytes(message().type); }
 
  protected:
   wire::FrameHeader header(wire::FrameKind kind, std::uint64_t channel_number, std::uint64_t slice) const;
@@ -40,25 +41,24 @@ class MessageOperation : public Operation {
 class SendOperation final : public MessageOperation {
  public:
   // `slice_bytes` of the frames that carry a large message.
-  SendOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, FrameSender& frame_sender,
-                BufferPool& pool, std::size_t slice_bytes);
+  SendOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
+                FrameSender& frame_sender, BufferPool& pool, std::size_t slice_bytes);
   ~SendOperation() override;
   void retire() override;
-  void restart(std::uint64_t number, Post&& post, TimePoint posted);
+  void restart(std::uint64_t number, CallArguments&& arguments, TimePoint posted);
 
   Result<bool> advance() override;
   bool finished() const override { return announced_ && sent_ == slices_; }
   Status on_grant(int peer, const wire::FrameHeader& header) override;
-  std::string name() const override { return "send"; }
   std::string describe() const override;
   Waiting waiting() const override;
   bool lacks(int member) const override { return member == to() && !finished(); }
 
-  int to() const { return post_.message->peer; }
+  int to() const { return message().peer; }
   // Its place among the messages from this rank to to().
   std::uint64_t channel_number() const { return channel_number_; }
-  const std::byte* data() const { return post_.input; }
-  wire::Envelope envelope() const { return {call().count, tag(), call().type}; }
+  const std::byte* data() const { return arguments_.input; }
+  wire::Envelope envelope() const { return {message().count, tag(), message().type}; }
   // A message to this rank itself, copied by the receiving half.
   void note_taken() { sent_ = slices_; }
 
@@ -79,25 +79,24 @@ class SendOperation final : public MessageOperation {
 
 class RecvOperation final : public MessageOperation {
  public:
-  RecvOperation(Group& group, std::uint64_t number, Post&& post, TimePoint posted, FrameSender& frame_sender,
-                BufferPool& pool);
+  RecvOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
+                FrameSender& frame_sender, BufferPool& pool);
   ~RecvOperation() override;
   void retire() override;
-  void restart(std::uint64_t number, Post&& post, TimePoint posted);
+  void restart(std::uint64_t number, CallArguments&& arguments, TimePoint posted);
 
   Result<bool> advance() override;
   bool finished() const override { return source_ >= 0 && received_ == slices_; }
   Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
   std::byte* place(int peer, const wire::FrameHeader& header) override;
   bool awaits_placed() const override { return placed_ > received_; }
-  std::string name() const override { return "recv"; }
   std::string describe() const override;
   Waiting waiting() const override;
   bool lacks(int member) const override;
 
   // Would take a message of `source` with this tag.
   bool matches(int source, int tag) const;
-  int wanted_source() const { return post_.message->peer; }
+  int wanted_source() const { return message().peer; }
   // The one it takes, -1 before it was found.
   int source() const { return source_; }
   std::uint64_t channel_number() const { return channel_number_; }

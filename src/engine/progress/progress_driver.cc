@@ -134,24 +134,24 @@ bool ProgressDriver::run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& l
 // ---- user threads
 
 // When the program made the calls, which is before they get the token.
-void ProgressDriver::stamp(std::span<Post> posts) const {
+void ProgressDriver::stamp(std::span<CallArguments> calls) const {
   if (!engine_.is_logging()) return;
   const TimePoint now = clock_.now();
-  for (Post& post : posts) post.posted = now;
+  for (CallArguments& each : calls) each.posted = now;
 }
 
-void ProgressDriver::post(Post&& post) {
-  stamp({&post, 1});
-  const bool awaited = post.awaited;
+void ProgressDriver::post(CallArguments&& arguments) {
+  stamp({&arguments, 1});
+  const bool awaited = arguments.awaited;
   std::unique_lock lock(mutex_);
-  run_or_enqueue({.post = std::move(post)}, lock, awaited);
+  run_or_enqueue({.call = std::move(arguments)}, lock, awaited);
 }
 
-void ProgressDriver::post(PostList posts) {
-  stamp(posts);
-  const bool awaited = std::all_of(posts.begin(), posts.end(), [](const Post& post) { return post.awaited; });
+void ProgressDriver::post(ArgumentsList calls) {
+  stamp(calls);
+  const bool awaited = std::all_of(calls.begin(), calls.end(), [](const CallArguments& each) { return each.awaited; });
   std::unique_lock lock(mutex_);
-  run_or_enqueue({.posts = std::move(posts)}, lock, awaited);
+  run_or_enqueue({.calls = std::move(calls)}, lock, awaited);
 }
 
 // With the token: drives until `work` is done.
@@ -177,31 +177,31 @@ bool ProgressDriver::run_on_board(const internal::WorkState& work) {
   return false;
 }
 
-void ProgressDriver::run(Post&& post, internal::WorkState& work) {
-  stamp({&post, 1});
+void ProgressDriver::run(CallArguments&& arguments, internal::WorkState& work) {
+  stamp({&arguments, 1});
   std::unique_lock lock(mutex_);
   if (taken_) {
-    run_or_enqueue({.post = std::move(post)}, lock);
+    run_or_enqueue({.call = std::move(arguments)}, lock);
     lock.unlock();
     wait(work, kForever);
     return;
   }
   const Holder holder = take_token(lock);
-  engine_.post(std::move(post));
+  engine_.post(std::move(arguments));
   finish(work);
 }
 
-void ProgressDriver::run(PostList posts, internal::WorkState& work) {
-  stamp(posts);
+void ProgressDriver::run(ArgumentsList calls, internal::WorkState& work) {
+  stamp(calls);
   std::unique_lock lock(mutex_);
   if (taken_) {
-    run_or_enqueue({.posts = std::move(posts)}, lock);
+    run_or_enqueue({.calls = std::move(calls)}, lock);
     lock.unlock();
     wait(work, kForever);
     return;
   }
   const Holder holder = take_token(lock);
-  for (Post& post : posts) engine_.post(std::move(post));
+  for (CallArguments& each : calls) engine_.post(std::move(each));
   finish(work);
 }
 
@@ -298,8 +298,8 @@ void ProgressDriver::drive_until_flushed(TimePoint deadline) {
 // ---- driving
 
 void ProgressDriver::Entry::run(Engine& engine) {
-  if (post) return engine.post(std::move(*post));
-  for (Post& each : posts) engine.post(std::move(each));
+  if (call) return engine.post(std::move(*call));
+  for (CallArguments& each : calls) engine.post(std::move(each));
   if (action) action(engine);
 }
 

@@ -45,12 +45,12 @@ class ProgressDriver {
   void stop();
 
   // Posts and begins the operation; it goes on without being waited for.
-  void post(Post&& post);
+  void post(CallArguments&& arguments);
   // Posts and drives until its `work` is done, in this thread where the token is free.
-  void run(Post&& post, internal::WorkState& work);
+  void run(CallArguments&& arguments, internal::WorkState& work);
   // The same for several, which are all posted before any of them moves; run() ends with `work`.
-  void post(PostList posts);
-  void run(PostList posts, internal::WorkState& work);
+  void post(ArgumentsList calls);
+  void run(ArgumentsList calls, internal::WorkState& work);
   // Drives until everything committed has left this process, or `deadline` has come.
   void drive_until_flushed(TimePoint deadline);
   // Drives until `work` is done or `deadline` has come; true if done.
@@ -77,15 +77,15 @@ class ProgressDriver {
   };
   // What the holder is to do: post a call or several, which needs no memory, or anything else.
   struct Entry {
-    std::optional<Post> post{};
-    PostList posts{};
+    std::optional<CallArguments> call{};
+    ArgumentsList calls{};
     Action action{};
     void run(Engine& engine);
   };
 
   // Runs the entry at once with the token, or leaves it to the holder; true in the first case.
   bool run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock, bool awaited = false);
-  void stamp(std::span<Post> posts) const;
+  void stamp(std::span<CallArguments> calls) const;
   [[nodiscard]] Holder take_token(std::unique_lock<std::mutex>& lock, bool awaited = false);
   void finish(internal::WorkState& work);
   bool has_room_in_inbox();

@@ -1,4 +1,4 @@
-#include "engine/call.h"
+#include "engine/call/resolved_call.h"
 
 #include <fmt/format.h>
 
@@ -20,7 +20,7 @@ std::string list_of(std::span<const std::uint64_t> counts) {
   return fmt::format("[{}{}]", fmt::join(named, " "), counts.size() > named.size() ? " ..." : "");
 }
 
-std::string counts_of(const Call& call) {
+std::string counts_of(const ResolvedCall& call) {
   const std::span<const std::uint64_t> counts(call.counts);
   if (counts.empty()) return fmt::format("count={}", call.count);
   if (call.collective != Collective::all_to_all) return "counts=" + list_of(counts);
@@ -34,7 +34,7 @@ std::uint64_t total(std::span<const std::uint64_t> counts) {
 
 }  // namespace
 
-std::uint64_t Call::fingerprint() const {
+std::uint64_t ResolvedCall::fingerprint() const {
   const std::uint64_t parts[] = {static_cast<std::uint64_t>(collective), count,
                                  static_cast<std::uint64_t>(type),       static_cast<std::uint64_t>(op),
                                  static_cast<std::uint64_t>(root),       static_cast<std::uint64_t>(algorithm),
@@ -55,7 +55,7 @@ std::uint64_t Call::fingerprint() const {
   return value;
 }
 
-std::string Call::describe() const {
+std::string ResolvedCall::describe() const {
   const bool usual = slice_bytes == 0 || slice_bytes == kDefaultSliceBytes || slice_bytes == kLongSliceBytes;
   const std::string slices = usual ? "" : fmt::format("slice_bytes={}", slice_bytes);
   if (collective == Collective::barrier) return fmt::format("barrier({})", slices);
@@ -73,17 +73,17 @@ std::string Call::describe() const {
   return text + ")";
 }
 
-std::uint64_t piece_elements(const Call& call, int rank) {
+std::uint64_t piece_elements(const ResolvedCall& call, int rank) {
   return call.counts.empty() ? call.count : call.counts[static_cast<std::size_t>(rank)];
 }
 
-std::uint64_t piece_begin(const Call& call, int rank) {
+std::uint64_t piece_begin(const ResolvedCall& call, int rank) {
   const auto before = static_cast<std::size_t>(rank);
   if (call.counts.empty()) return before * call.count;
   return total(std::span(call.counts).first(before));
 }
 
-std::uint64_t input_elements(const Call& call, int world, int rank) {
+std::uint64_t input_elements(const ResolvedCall& call, int world, int rank) {
   switch (call.collective) {
     case Collective::reduce_scatter:
     case Collective::all_to_all: return piece_begin(call, world);
@@ -94,7 +94,7 @@ std::uint64_t input_elements(const Call& call, int world, int rank) {
   }
 }
 
-std::uint64_t output_elements(const Call& call, int world, int rank) {
+std::uint64_t output_elements(const ResolvedCall& call, int world, int rank) {
   switch (call.collective) {
     case Collective::all_gather: return piece_begin(call, world);
     case Collective::gather: return rank == call.root ? piece_begin(call, world) : 0;

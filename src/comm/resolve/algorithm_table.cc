@@ -1,4 +1,4 @@
-#include "comm/choice/algorithm_table.h"
+#include "comm/resolve/algorithm_table.h"
 
 #include <algorithm>
 #include <functional>

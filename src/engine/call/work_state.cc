@@ -1,4 +1,4 @@
-#include "engine/work_state.h"
+#include "engine/call/work_state.h"
 
 #include <utility>
 

@@ -24,7 +24,7 @@ class FeedbackState {
   bool is_busy() const { return busy_.load(std::memory_order_acquire); }
   bool is_tainted() const { return tainted_; }
 
-  // For one call: what tells its random numbers from others'. Nothing if there is an obstacle.
+  // For one call: what tells its random numbers from others'. Nothing if it is unusable.
   std::optional<std::uint64_t> claim() {
     if (busy_.exchange(true, std::memory_order_acquire)) return std::nullopt;
     if (!tainted_) return counter_++;
@@ -32,7 +32,7 @@ class FeedbackState {
     return std::nullopt;
   }
   // Why no call can have it; empty if one can.
-  std::string obstacle() const {
+  std::string unusable_reason() const {
     if (is_busy()) return "another call that has not ended uses this error feedback: wait for its Work first";
     if (tainted_) return "an earlier call with this error feedback failed: some of it was sent, reset() it";
     return {};

@@ -9,7 +9,7 @@
 #include <new>
 #include <vector>
 
-#include "engine/work_state.h"
+#include "engine/call/work_state.h"
 
 namespace qccl::engine {
 

@@ -1,4 +1,4 @@
-#include "comm/choice/cost_environment.h"
+#include "comm/resolve/cost_environment.h"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "comm/choice/cost_environment.h"
+#include "comm/resolve/cost_environment.h"
 #include "plan/cost/choice.h"
 #include "qccl/compression.h"
 #include "qccl/types.h"

@@ -1,10 +1,9 @@
-#include "comm/choice/choice.h"
+#include "comm/resolve/resolve.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <string_view>
 
 #include "codec/registry.h"
@@ -20,8 +19,8 @@ bool is_compressible_type(DataType type) {
 
 bool is_summing(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum; }
 
-// Why a codec can't serve this call; empty if it can.
-std::string obstacle(Collective collective, DataType type, ReduceOp op) {
+// Why a codec does not support this call; empty if it does.
+std::string unsupported_reason(Collective collective, DataType type, ReduceOp op) {
   const bool moves = collective == Collective::all_gather || collective == Collective::all_to_all ||
                      collective == Collective::broadcast;
   if (!is_reduction(collective) && !moves) {
@@ -48,35 +47,35 @@ std::string supported_ops(DataType type) {
   return names;
 }
 
-Status check_extent(Collective collective, const Extent& extent, DataType type, int world) {
+Status check_count(const CollectiveCall& call, int world) {
   const std::uint64_t limit =
-      std::numeric_limits<std::int64_t>::max() / (element_bytes(type) * static_cast<std::uint64_t>(world));
-  const std::size_t lists = collective == Collective::all_to_all ? 2 : 1;
-  if (extent.counts && extent.counts->size() != lists * static_cast<std::size_t>(world)) {
+      std::numeric_limits<std::int64_t>::max() / (element_bytes(call.type) * static_cast<std::uint64_t>(world));
+  const std::size_t lists = call.collective == Collective::all_to_all ? 2 : 1;
+  if (call.counts && call.counts->size() != lists * static_cast<std::size_t>(world)) {
     return Failure(ErrorKind::invalid_argument,
-                   fmt::format("{}_v: {} counts where a group of {} needs {}", to_string(collective),
-                               extent.counts->size(), world, lists * static_cast<std::size_t>(world)));
+                   fmt::format("{}_v: {} counts where a group of {} needs {}", to_string(call.collective),
+                               call.counts->size(), world, lists * static_cast<std::size_t>(world)));
   }
-  std::uint64_t most = extent.count;
-  if (extent.counts) most = *std::max_element(extent.counts->begin(), extent.counts->end());
+  std::uint64_t most = call.count;
+  if (call.counts) most = *std::max_element(call.counts->begin(), call.counts->end());
   if (most <= limit) return {};
   return Failure(ErrorKind::invalid_argument,
-                 fmt::format("{}: count {} is over the limit of {}", to_string(collective), most, limit));
+                 fmt::format("{}: count {} is over the limit of {}", to_string(call.collective), most, limit));
 }
 
-Status check_arguments(Collective collective, const Extent& extent, DataType type, int world,
-                       const CallOptions& options) {
-  QCCL_TRY(check_extent(collective, extent, type, world));
-  if (is_rooted(collective) && (options.root < 0 || options.root >= world)) {
-    return Failure(ErrorKind::invalid_argument,
-                   fmt::format("{}: root {} is no rank of a group of {}", to_string(collective), options.root, world));
+Status check_arguments(const CollectiveCall& call, int world) {
+  QCCL_TRY(check_count(call, world));
+  const CallOptions& options = call.options;
+  if (is_rooted(call.collective) && (options.root < 0 || options.root >= world)) {
+    return Failure(ErrorKind::invalid_argument, fmt::format("{}: root {} is no rank of a group of {}",
+                                                            to_string(call.collective), options.root, world));
   }
-  if (is_reduction(collective) && !supports(type, options.op)) {
-    const bool could_divide = options.op == ReduceOp::avg && type != DataType::boolean;
+  if (is_reduction(call.collective) && !supports(call.type, options.op)) {
+    const bool could_divide = options.op == ReduceOp::avg && call.type != DataType::boolean;
     return Failure(ErrorKind::invalid_argument,
-                   fmt::format("{}: {} of {} is not defined{}; {} has {}", to_string(collective), to_string(options.op),
-                               to_string(type), could_divide ? " (use sum and divide)" : "", to_string(type),
-                               supported_ops(type)));
+                   fmt::format("{}: {} of {} is not defined{}; {} has {}", to_string(call.collective),
+                               to_string(options.op), to_string(call.type), could_divide ? " (use sum and divide)" : "",
+                               to_string(call.type), supported_ops(call.type)));
   }
   return {};
 }
@@ -95,21 +94,21 @@ Status check_algorithm(Collective collective, Algorithm asked) {
 }
 
 // What error feedback asks of the call, whether or not that will be compressed.
-Status check_feedback(const engine::Call& call, int world, const ErrorFeedback& feedback) {
+Status check_feedback(const engine::ResolvedCall& call, int world, const ErrorFeedback& feedback) {
   const std::string name(to_string(call.collective));
   if (!is_reduction(call.collective)) {
     return Failure(ErrorKind::unsupported,
                    fmt::format("{} has no error feedback, only all_reduce, reduce and reduce_scatter have", name));
   }
-  if (const std::string why_not = obstacle(call.collective, call.type, call.op); !why_not.empty()) {
-    return Failure(ErrorKind::unsupported, fmt::format("{}: error feedback: {}", name, why_not));
+  if (const std::string reason = unsupported_reason(call.collective, call.type, call.op); !reason.empty()) {
+    return Failure(ErrorKind::unsupported, fmt::format("{}: error feedback: {}", name, reason));
   }
   if (const std::uint64_t inputs = engine::input_elements(call, world, 0); feedback.size() != inputs) {
     return Failure(ErrorKind::invalid_argument, fmt::format("{}: error feedback for {} elements, but the input has {}",
                                                             name, feedback.size(), inputs));
   }
-  if (const std::string why_not = feedback.state()->obstacle(); !why_not.empty()) {
-    return Failure(ErrorKind::misuse, fmt::format("{}: {}", name, why_not));
+  if (const std::string reason = feedback.state()->unusable_reason(); !reason.empty()) {
+    return Failure(ErrorKind::misuse, fmt::format("{}: {}", name, reason));
   }
   return {};
 }
@@ -120,7 +119,7 @@ Algorithm asked_algorithm(Collective collective, const CallOptions& options, con
   return has_algorithm(collective, defaults.algorithm) ? defaults.algorithm : Algorithm::automatic;
 }
 
-AlgorithmTable::Asked asked_of(const engine::Call& call, int world) {
+AlgorithmTable::Asked asked_of(const engine::ResolvedCall& call, int world) {
   const std::uint64_t input = engine::piece_begin(call, world);
   const bool has_pieces = call.collective == Collective::all_gather || call.collective == Collective::gather ||
                           call.collective == Collective::reduce_scatter || call.collective == Collective::scatter ||
@@ -132,20 +131,19 @@ AlgorithmTable table_of_one_host(int world) {
   return AlgorithmTable({}, std::vector<int>(static_cast<std::size_t>(world), 0));
 }
 
-Algorithm choose_algorithm(const engine::Call& call, int world, AlgorithmTable* table) {
+Algorithm choose_algorithm(const engine::ResolvedCall& call, int world, AlgorithmTable* table) {
   // Each rank knows its own counts only.
   if (call.collective == Collective::all_to_all && !call.counts.empty()) return Algorithm::one_shot;
   const auto asked = asked_of(call, world);
   return table != nullptr ? table->choose(asked) : table_of_one_host(world).choose(asked);
 }
 
-// What an automatic one is at present. No rank of an all_to_all_v knows how much the others have, which a trial needs.
-Compression settled(const Compression& compression, const Extent& extent, const engine::Call& call,
-                    const GroupDefaults& defaults) {
+// What an automatic one is at present. A trial needs all ranks' counts.
+Compression current_compression(const Compression& compression, const CollectiveCall& call,
+                                const GroupDefaults& defaults) {
   if (!is_automatic(compression)) return compression;
-  const bool differs = call.collective == Collective::all_to_all && extent.counts;
-  if (differs || defaults.automatic == nullptr) return none();
-  return defaults.automatic->current({call.collective, extent.count, call.type, compression});
+  if (call.has_private_counts() || defaults.automatic == nullptr) return none();
+  return defaults.automatic->current({call.collective, call.total_count(), call.type, compression});
 }
 
 std::string time_text(double seconds) {
@@ -155,55 +153,52 @@ std::string time_text(double seconds) {
 
 }  // namespace
 
-Result<Compression> choose_compression(Collective collective, std::uint64_t count, DataType type, int world,
-                                       const CallOptions& options, const GroupDefaults& defaults) {
-  const bool asked = options.compression.has_value();
-  const Compression wanted = asked ? *options.compression : defaults.compression;
+Result<Compression> choose_compression(const CollectiveCall& call, int world, const GroupDefaults& defaults) {
+  const bool asked = call.options.compression.has_value();
+  const Compression wanted = asked ? *call.options.compression : defaults.compression;
   if (wanted.is_none()) return none();
-  const std::string why_not = obstacle(collective, type, options.op);
-  if (!why_not.empty() && asked) {
-    return Failure(ErrorKind::unsupported, fmt::format("{}: {}", wanted.to_string(), why_not));
+  const std::string unsupported = unsupported_reason(call.collective, call.type, call.options.op);
+  if (!unsupported.empty() && asked) {
+    return Failure(ErrorKind::unsupported, fmt::format("{}: {}", wanted.to_string(), unsupported));
   }
-  if (!why_not.empty() || world == 1) return none();
-  if (!asked && !is_reduction(collective)) return none();
-  if (!asked && count * element_bytes(type) < defaults.min_bytes) return none();
+  if (!unsupported.empty() || world == 1) return none();
+  if (!asked && !is_reduction(call.collective)) return none();
+  if (!asked && call.total_count() * element_bytes(call.type) < defaults.min_bytes) return none();
   const CodecEntry* codec = entry_of(wanted);
-  if (codec != nullptr && codec->only_float32 && type != DataType::float32) return none();
+  if (codec != nullptr && codec->only_float32 && call.type != DataType::float32) return none();
   return wanted;
 }
 
-Extent::Extent(std::span<const std::uint64_t> each)
-    : count(std::accumulate(each.begin(), each.end(), std::uint64_t{0})),
-      counts(std::in_place, each.begin(), each.end()) {}
-
-Result<engine::Call> make_call(Collective collective, const Extent& extent, DataType type, int world,
-                               const CallOptions& options, const GroupDefaults& defaults) {
-  QCCL_TRY(check_arguments(collective, extent, type, world, options));
-  QCCL_TRY(check_algorithm(collective, options.algorithm));
-  auto compression = choose_compression(collective, extent.count, type, world, options, defaults);
+Result<engine::ResolvedCall> resolve(const CollectiveCall& call, int world, const GroupDefaults& defaults) {
+  QCCL_TRY(check_arguments(call, world));
+  QCCL_TRY(check_algorithm(call.collective, call.options.algorithm));
+  auto compression = choose_compression(call, world, defaults);
   if (!compression.ok()) return compression.failure();
-  engine::Call call;
-  call.collective = collective;
-  if (extent.counts) {
-    call.counts = *extent.counts;
+  engine::ResolvedCall resolved;
+  resolved.collective = call.collective;
+  if (call.counts) {
+    resolved.counts = *call.counts;
   } else {
-    call.count = extent.count;
+    resolved.count = call.count;
   }
-  call.type = type;
-  if (is_reduction(collective)) call.op = options.op;
-  if (is_rooted(collective)) call.root = options.root;
-  call.compression = settled(*compression, extent, call, defaults);
-  call.error_feedback = !options.error_feedback.is_none();
-  if (call.error_feedback) QCCL_TRY(check_feedback(call, world, options.error_feedback));
-  const Algorithm asked = asked_algorithm(collective, options, defaults);
-  call.algorithm = plan::built_for(asked, !call.compression.is_none());
-  if (call.algorithm != Algorithm::automatic) return call;
-  call.board = defaults.has_board && !call.error_feedback && engine::fits_board(call, world);
-  call.algorithm = call.board ? Algorithm::one_shot : choose_algorithm(call, world, defaults.table);
-  return call;
+  resolved.type = call.type;
+  if (is_reduction(call.collective)) resolved.op = call.options.op;
+  if (is_rooted(call.collective)) resolved.root = call.options.root;
+  resolved.compression = current_compression(*compression, call, defaults);
+  resolved.slice_bytes = defaults.slice_bytes;
+  resolved.error_feedback = !call.options.error_feedback.is_none();
+  if (resolved.error_feedback) QCCL_TRY(check_feedback(resolved, world, call.options.error_feedback));
+  const Algorithm asked = asked_algorithm(call.collective, call.options, defaults);
+  resolved.algorithm = plan::built_for(asked, !resolved.compression.is_none());
+  if (resolved.algorithm == Algorithm::automatic) {
+    resolved.board = defaults.has_board && !resolved.error_feedback && engine::fits_board(resolved, world);
+    resolved.algorithm = resolved.board ? Algorithm::one_shot : choose_algorithm(resolved, world, defaults.table);
+  }
+  if (resolved.algorithm == Algorithm::hierarchical) resolved.hosts = defaults.hosts;
+  return resolved;
 }
 
-std::string explain_algorithm(const engine::Call& call, int world, const CallOptions& options,
+std::string explain_algorithm(const engine::ResolvedCall& call, int world, const CallOptions& options,
                               const GroupDefaults& defaults) {
   if (world == 1) return "one rank: a copy";
   const std::string name(to_string(call.algorithm));

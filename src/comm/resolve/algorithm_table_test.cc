@@ -1,4 +1,4 @@
-#include "comm/choice/algorithm_table.h"
+#include "comm/resolve/algorithm_table.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "comm/choice/choice.h"
+#include "comm/resolve/resolve.h"
 
 namespace qccl::comm {
 namespace {
@@ -157,13 +157,15 @@ TEST_F(ProfileFile, that_is_missing_wrong_or_too_long_is_an_error_that_names_it)
   EXPECT_NE(complaint().find("more lines than a profile can have"), std::string::npos) << complaint();
 }
 
-TEST(MakeCall, of_an_exchange_with_counts_goes_by_nothing_that_ranks_know_apart) {
+TEST(Resolve, of_an_exchange_with_counts_goes_by_nothing_that_ranks_know_apart) {
   AlgorithmTable table(slow_wire(), {0, 1});
   GroupDefaults defaults;
   defaults.table = &table;
   for (const std::uint64_t own : {std::uint64_t{1}, std::uint64_t{1} << 24}) {
-    const auto call = make_call(Collective::all_to_all, Extent(std::vector<std::uint64_t>{own, 1, own, 1}),
-                                DataType::float32, 2, {}, defaults);
+    const CallOptions options;
+    const PooledVector<std::uint64_t> counts{own, 1, own, 1};
+    const auto call =
+        resolve({Collective::all_to_all, nullptr, nullptr, 0, DataType::float32, options, counts}, 2, defaults);
     ASSERT_TRUE(call.ok());
     EXPECT_EQ(call.value().algorithm, Algorithm::one_shot);
   }
@@ -174,7 +176,8 @@ TEST(ExplainAlgorithm, says_what_was_asked_for_and_what_was_predicted) {
   GroupDefaults defaults;
   defaults.table = &table;
   const auto explained = [&](const CallOptions& options) {
-    const auto call = make_call(Collective::all_reduce, 1 << 24, DataType::float32, 8, options, defaults);
+    const auto call =
+        resolve({Collective::all_reduce, nullptr, nullptr, 1 << 24, DataType::float32, options}, 8, defaults);
     return explain_algorithm(call.value(), 8, options, defaults);
   };
   EXPECT_EQ(explained({.algorithm = Algorithm::ring}), "ring: asked for");

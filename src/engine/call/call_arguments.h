@@ -1,0 +1,69 @@
+// One call of this rank: the plan that all ranks share, and what is this rank's own business.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/pooled.h"
+#include "engine/call/executable_plan.h"
+#include "engine/call/feedback_state.h"
+#include "engine/call/mapped_region.h"
+#include "engine/call/work_state.h"
+#include "qccl/types.h"
+
+namespace qccl::plan {
+class WorkMeter;
+}
+
+namespace qccl::engine {
+
+// A send or a recv.
+struct Message {
+  bool incoming = false;
+  int peer = 0;  // group rank; kAnySource: a recv takes a message of any rank
+  int tag = 0;
+  std::uint64_t count = 0;  // elements
+  DataType type = DataType::uint8;
+};
+
+// The buffers stay the caller's, and must stay valid until `work` is done.
+struct CallArguments {
+  std::uint64_t group = 0;
+  std::shared_ptr<const ExecutablePlan> plan{};  // of a collective; null for a message
+  std::optional<Message> message{};              // instead of a collective
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  double premul_factor = 1;  // premul_sum: times the input; ranks may differ
+  // Distinguishes this call's random numbers from another's (codec/draw.h). Empty: the engine numbers the group's
+  // compressed collectives.
+  std::optional<std::uint64_t> draw_counter{};
+  std::shared_ptr<internal::FeedbackState> feedback{};  // only with a codec
+  std::shared_ptr<const MappedRegion> region{};         // that the call reduces in place
+  Nanoseconds timeout{0};
+  std::shared_ptr<internal::WorkState> work;
+  TimePoint posted{};      // for the log; not set: when the engine gets it
+  std::string log_name{};  // what the log calls it; "": what it is
+  bool is_logged = true;   // false: the library's own call
+  bool awaited = false;    // a hint: the thread that posts it will drive it
+  // For the simulator: there are no buffers, frames have the size of their payload (of a codec the
+  // largest) and nothing is computed, but `meter` (null: nobody) is told what would have been. The
+  // transport need not carry payloads of data.
+  bool size_only = false;
+  plan::WorkMeter* meter = nullptr;
+};
+
+using ArgumentsList = PooledVector<CallArguments>;
+
+// "all_reduce", "send"
+std::string_view operation_name(const CallArguments& arguments);
+
+// It is a MappedOperation.
+inline bool reduces_on_board(const CallArguments& arguments) {
+  return arguments.region != nullptr && arguments.region->on_board;
+}
+
+}  // namespace qccl::engine

@@ -1,0 +1,35 @@
+#include "engine/call/executable_plan.h"
+
+#include <utility>
+
+#include "codec/slicing.h"
+
+namespace qccl::engine {
+namespace {
+
+plan::Request request_of(const ResolvedCall& call, int world, const Codec* codec, std::uint64_t slice_elements) {
+  return {.collective = call.collective,
+          .algorithm = call.algorithm,
+          .world = world,
+          .root = call.root,
+          .count = call.count,
+          .bucket_size = codec != nullptr ? codec->bucket_size() : 1,
+          .slice_elements = slice_elements,
+          .compressed = codec != nullptr,
+          .counts = {call.counts.begin(), call.counts.end()},
+          .hosts = {call.hosts.begin(), call.hosts.end()}};
+}
+
+}  // namespace
+
+ExecutablePlan::ExecutablePlan(const ResolvedCall& call, int world, int rank, std::shared_ptr<const Codec> codec)
+    : call_(std::make_shared<const ResolvedCall>(call)),
+      fingerprint_(call.fingerprint()),
+      codec_(std::move(codec)),
+      slice_elements_(qccl::slice_elements(codec_.get(), call.type, call.slice_bytes)),
+      input_elements_(engine::input_elements(call, world, rank)),
+      output_elements_(engine::output_elements(call, world, rank)),
+      schedule_(call.board ? plan::RankSchedule{}
+                           : plan::schedule_of(request_of(call, world, codec_.get(), slice_elements_), rank)) {}
+
+}  // namespace qccl::engine

@@ -33,7 +33,7 @@ std::shared_ptr<internal::WorkState> CallBatch::work() {
 }
 
 bool CallBatch::record(engine::CallArguments& arguments) {
-  if (recordings_.load(std::memory_order_relaxed) == 0) return false;
+  if (!may_record()) return false;
   const std::lock_guard lock(mutex_);
   const auto entry = by_thread_.find(std::this_thread::get_id());
   if (entry == by_thread_.end()) return false;

@@ -29,7 +29,9 @@ class CallBatch {
   void cancel() { static_cast<void>(end()); }
   // The work of the recording of this thread, null if there is none.
   std::shared_ptr<internal::WorkState> work();
-  // Takes the call over if the thread records. Without memory for it the recording ends, as with a wrong call.
+  // Some thread records, perhaps this one.
+  bool may_record() const { return recordings_.load(std::memory_order_relaxed) != 0; }
+  // Takes over the call, which has its work, if the thread records. Without memory for it the recording ends, as with a wrong call.
   bool record(engine::CallArguments& arguments);
 
  private:

@@ -28,6 +28,7 @@ CallArguments CommunicatorState::comparison(AutoTable::Class& calls, comm::Conte
   CallArguments arguments = make_arguments(call, context);
   arguments.is_logged = false;
   arguments.awaited = true;  // the calls that follow drive it
+  arguments.work = context.driver().make_work();
   calls.comparison = arguments.work;
   return arguments;
 }
@@ -54,19 +55,33 @@ std::optional<CommunicatorState::TimedCall> CommunicatorState::advance_trial(con
     if (!compared->failure()) calls.conclude();
   }
   if (!calls.trial.is_timed()) return {};
-  return TimedCall{calls.trial.times(), calls.active};
+  return TimedCall{calls.trial.times(), calls.active, &context->clock()};
 }
 
-CallArguments CommunicatorState::prepare_timed(const CollectiveCall& call, std::shared_ptr<comm::Context>& context) {
-  const auto timed = advance_trial(call);
+void CommunicatorState::TimedCall::end() const {
+  times->add(candidate, std::chrono::duration<double>(clock->now() - begin).count());
+}
+
+void CommunicatorState::run_automatic(const CollectiveCall& call) {
+  auto timed = advance_trial(call);
+  std::shared_ptr<comm::Context> context;
+  CallArguments arguments = prepare(call, context);
+  if (!timed) return run(std::move(arguments), *context);
+  timed->begin = timed->clock->now();
+  run(std::move(arguments), *context);
+  timed->end();
+}
+
+std::shared_ptr<WorkState> CommunicatorState::post_automatic(const CollectiveCall& call) {
+  auto timed = advance_trial(call);
+  std::shared_ptr<comm::Context> context;
   CallArguments arguments = prepare(call, context);
   if (timed) {
-    const Clock& clock = context->clock();
-    arguments.work->notify([timed, &clock, begin = clock.now()] {
-      timed->times->add(timed->candidate, std::chrono::duration<double>(clock.now() - begin).count());
-    });
+    timed->begin = timed->clock->now();
+    arguments.work = context->driver().make_work();
+    arguments.work->notify([timed] { timed->end(); });
   }
-  return arguments;
+  return begin(std::move(arguments), context);
 }
 
 }  // namespace qccl::internal

@@ -56,7 +56,6 @@ CallArguments CommunicatorState::make_arguments(const MessageCall& call, comm::C
   arguments.input = static_cast<const std::byte*>(call.input);
   arguments.output = static_cast<std::byte*>(call.output);
   arguments.timeout = call.options.timeout ? Nanoseconds(*call.options.timeout) : timeout_;
-  arguments.work = context.make_work();
   if (context.log()->is_on()) arguments.log_name = call.options.log_name;
   return arguments;
 }
@@ -64,9 +63,8 @@ CallArguments CommunicatorState::make_arguments(const MessageCall& call, comm::C
 int CommunicatorState::run(const MessageCall& call) {
   std::shared_ptr<comm::Context> context;
   CallArguments arguments = prepare(call, context);
-  if (context->recorder().record(arguments)) return kAnySource;
-  const auto work = arguments.work;
-  context->driver().run(std::move(arguments), *work);
+  if (record(arguments, *context)) return kAnySource;
+  const auto work = context->driver().run(std::move(arguments));
   throw_failure(*work);
   return work->source();
 }
@@ -83,7 +81,7 @@ int CommunicatorState::run(const MessageCall& send, const MessageCall& receive) 
   ArgumentsList calls = prepare_all<MessageCall>(both, context);
   if (calls.empty()) return kAnySource;
   const auto received = calls.back().work;
-  const auto whole = join(calls, context->make_work());
+  const auto whole = join(calls, context->driver().make_work());
   context->driver().run(std::move(calls), *whole);
   throw_failure(*whole);
   return received->source();
@@ -98,6 +96,7 @@ ArgumentsList CommunicatorState::prepare_all(std::span<const AnyCall> calls, std
   prepared.reserve(calls.size());
   for (const AnyCall& call : calls) {
     CallArguments arguments = prepare(call, context);
+    arguments.work = context->driver().make_work();
     if (!context->recorder().record(arguments)) prepared.push_back(std::move(arguments));
   }
   return prepared;
@@ -106,7 +105,7 @@ ArgumentsList CommunicatorState::prepare_all(std::span<const AnyCall> calls, std
 void CommunicatorState::run(std::span<const CollectiveCall> calls) {
   std::shared_ptr<comm::Context> context = this->context();
   ArgumentsList prepared = prepare_all(calls, context);
-  const auto whole = join(prepared, context->make_work());
+  const auto whole = join(prepared, context->driver().make_work());
   context->driver().run(post_all_but_last(*context, std::move(prepared)), *whole);
   throw_failure(*whole);
 }
@@ -117,7 +116,7 @@ std::shared_ptr<WorkState> CommunicatorState::post(std::span<const CollectiveCal
   const auto recorded = context->recorder().work();
   ArgumentsList prepared = prepare_all(calls, context);
   if (recorded != nullptr) return recorded;
-  auto whole = context->make_work();
+  auto whole = context->driver().make_work();
   whole->context = context;
   join(prepared, whole);
   context->driver().post(post_all_but_last(*context, std::move(prepared)));

@@ -211,32 +211,42 @@ CallArguments CommunicatorState::make_arguments(const CollectiveCall& call, comm
   if (arguments.plan->codec() != nullptr) arguments.feedback = call.options.error_feedback.state();
   if (arguments.plan->call().region != 0) arguments.region = std::move(place->region);
   arguments.timeout = call.options.timeout ? Nanoseconds(*call.options.timeout) : timeout_;
-  arguments.work = context.make_work();
   arguments.awaited = call.options.awaited;
   if (context.log()->is_on()) arguments.log_name = call.options.log_name;
   return arguments;
 }
 
 void CommunicatorState::run(const CollectiveCall& call) {
+  if (is_automatic(call)) return run_automatic(call);
   std::shared_ptr<comm::Context> context;
-  CallArguments arguments = is_automatic(call) ? prepare_timed(call, context) : prepare(call, context);
-  if (context->recorder().record(arguments)) return;
-  const auto work = arguments.work;
-  context->driver().run(std::move(arguments), *work);
-  if (work->failure()) throw Error(*work->failure());
+  run(prepare(call, context), *context);
+}
+
+void CommunicatorState::run(CallArguments arguments, comm::Context& context) {
+  if (record(arguments, context)) return;
+  const auto work = context.driver().run(std::move(arguments));
+  if (work != nullptr && work->failure()) throw Error(*work->failure());
+}
+
+bool CommunicatorState::record(CallArguments& arguments, comm::Context& context) {
+  if (!context.recorder().may_record()) return false;
+  if (arguments.work == nullptr) arguments.work = context.driver().make_work();
+  return context.recorder().record(arguments);
 }
 
 std::shared_ptr<WorkState> CommunicatorState::post(const CollectiveCall& call) {
+  if (is_automatic(call)) return post_automatic(call);
   std::shared_ptr<comm::Context> context;
-  CallArguments arguments = is_automatic(call) ? prepare_timed(call, context) : prepare(call, context);
+  CallArguments arguments = prepare(call, context);
   return begin(std::move(arguments), context);
 }
 
 std::shared_ptr<WorkState> CommunicatorState::begin(CallArguments arguments,
                                                     const std::shared_ptr<comm::Context>& context) {
+  if (arguments.work == nullptr) arguments.work = context->driver().make_work();
   auto work = arguments.work;
   work->context = context;
-  if (context->recorder().record(arguments)) return work;
+  if (record(arguments, *context)) return work;
   make_room(*context, {&arguments, 1});
   context->driver().post(std::move(arguments));
   return work;

@@ -103,6 +103,9 @@ class CommunicatorState {
   // Posts a list that is longer than may be in flight in windows, and returns the last, for the caller to post. Room is
   // made for each. Messages go first: a peer may need them before it joins the collectives.
   engine::ArgumentsList post_all_but_last(comm::Context& context, engine::ArgumentsList calls);
+  // Takes the call over if this thread records.
+  static bool record(engine::CallArguments& arguments, comm::Context& context);
+  static void run(engine::CallArguments arguments, comm::Context& context);
   std::shared_ptr<WorkState> begin(engine::CallArguments arguments, const std::shared_ptr<comm::Context>& context);
   template <class AnyCall>
   engine::ArgumentsList prepare_all(std::span<const AnyCall> calls, std::shared_ptr<comm::Context>& context);
@@ -121,11 +124,15 @@ class CommunicatorState {
   struct TimedCall {
     std::shared_ptr<comm::TrialTimes> times;
     std::size_t candidate;
+    const Clock* clock;
+    TimePoint begin{};
+    void end() const;
   };
   bool is_automatic(const CollectiveCall& call) const;
   std::optional<TimedCall> advance_trial(const CollectiveCall& call);
   engine::CallArguments comparison(comm::AutoTable::Class& calls, comm::Context& context);
-  engine::CallArguments prepare_timed(const CollectiveCall& call, std::shared_ptr<comm::Context>& context);
+  void run_automatic(const CollectiveCall& call);
+  std::shared_ptr<WorkState> post_automatic(const CollectiveCall& call);
 
   const std::uint64_t id_;
   const std::string name_;

@@ -254,10 +254,8 @@ Status Context::run(std::uint64_t group, const std::vector<int>& ranks, const Co
   arguments.output = static_cast<std::byte*>(call.output);
   arguments.timeout = settings_.options.init_timeout;
   arguments.is_logged = false;
-  arguments.work = std::make_shared<internal::WorkState>();
-  const auto work = arguments.work;
-  driver().run(std::move(arguments), *work);
-  if (work->failure()) return Failure(*work->failure());
+  const auto work = driver().run(std::move(arguments));
+  if (work != nullptr && work->failure()) return Failure(*work->failure());
   return {};
 }
 

@@ -18,7 +18,6 @@
 #include "comm/inspect/status_server.h"
 #include "comm/resolve/collective_call.h"
 #include "comm/resolve/cost_environment.h"
-#include "engine/call/work_pool.h"
 #include "engine/engine.h"
 #include "engine/progress/progress_driver.h"
 #include "observe/log_store.h"
@@ -67,7 +66,6 @@ class Context {
   std::vector<int> hosts_of(const std::vector<int>& ranks) const;
   engine::ProgressDriver& driver() { return *core_->driver; }
   CallBatch& recorder() { return recorder_; }
-  std::shared_ptr<internal::WorkState> make_work() { return works_.make(); }
   const Clock& clock() const { return clock_; }
   const std::shared_ptr<internal::LogStore>& log() const { return log_; }
   // A group of these ranks in words: see Communicator::describe().
@@ -101,7 +99,6 @@ class Context {
   SteadyClock clock_;
   const std::shared_ptr<internal::LogStore> log_;
   CallBatch recorder_;
-  engine::WorkPool works_;
   std::unique_ptr<Core> core_;
 };
 

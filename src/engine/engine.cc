@@ -103,7 +103,7 @@ void Engine::begin(Group* target, CallArguments&& arguments, std::shared_ptr<int
   const std::uint64_t admission_bytes = posted.admission_bytes();
   posted.defer(admission_bytes > 0 && !target->admission.post(admission_bytes));
   note_posted(posted);
-  target->remember({sequence, posted.fingerprint(), posted.plan().shared_call()});
+  target->remember(sequence, posted.plan());
   next_deadline_ = std::min(next_deadline_, posted.deadline());
   if (!target->stored.empty()) replay_stored(*target, sequence);
   if (!target->failure) look_for_absent(posted);
@@ -140,14 +140,7 @@ std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t se
   }
   if (arguments.plan->call().board) {
     has_unstarted_ = true;
-    const std::uint64_t number = group.next_board_sequence++;
-    return reuse_or_make<CellOperation>(
-        group, arguments,
-        [&](CellOperation& retired) { retired.restart(sequence, std::move(arguments), kForever, number); },
-        [&] {
-          return std::make_unique<CellOperation>(group, sequence, std::move(arguments), kForever, frame_sender_, pool_,
-                                                 number);
-        });
+    return make_exchange(group, sequence, std::move(arguments));
   }
   now_ = clock_.now();
   return reuse_or_make<PlanOperation>(

@@ -91,6 +91,9 @@ class Engine : private PayloadPlacement {
 
   // Takes the next sequence number of the group. A refused post completes with the failure.
   void post(CallArguments&& arguments);
+  // The same for a call whose caller waits for it. A small one that has the engine to itself is done on the spot if the
+  // other ranks are there: true, it has ended well, and `work` is not used. Else it is posted with `work`.
+  bool exchange_or_post(CallArguments&& arguments, const std::shared_ptr<internal::WorkState>& work);
 
   // Moves what can be moved; true if anything did.
   bool progress();
@@ -162,6 +165,12 @@ class Engine : private PayloadPlacement {
     restart(*reused);
     return reused;
   }
+
+  // ---- small calls on the spot (engine_exchange.cc)
+  bool may_exchange(const Group* group, const CallArguments& arguments) const;
+  bool exchange(Group& group, CallArguments&& arguments, const std::shared_ptr<internal::WorkState>& work);
+  std::unique_ptr<CellOperation> make_exchange(Group& group, std::uint64_t sequence, CallArguments&& arguments);
+
   // What post() does while there is memory; sets `claimed` to the error feedback that the call has got.
   void begin(Group* target, CallArguments&& arguments, std::shared_ptr<internal::FeedbackState>& claimed);
   void refuse(CallArguments& arguments, ErrorInfo failure);

@@ -18,6 +18,7 @@
 
 namespace qccl::engine {
 
+class CellOperation;
 class Mailbox;
 
 // Enough of a past call to name it when a late frame does not fit it.
@@ -87,17 +88,18 @@ struct Group {
   bool has_board = false;
   PooledVector<int> hosts;           // by group rank
   std::unique_ptr<Mailbox> mailbox;  // from the first message on
+  std::unique_ptr<CellOperation> parked_exchange;  // of the last call that was done on the spot, for the next
   AdmissionControl admission;
 
   int world() const { return static_cast<int>(ranks.size()); }
   int world_rank(int member) const { return ranks[static_cast<std::size_t>(member)]; }
 
-  void remember(PastCall call) {
-    if (history.size() < kHistory) {
-      history.push_back(std::move(call));
-    } else {
-      history[(call.sequence - 1) % kHistory] = std::move(call);
-    }
+  void remember(std::uint64_t sequence, const ExecutablePlan& plan) {
+    if (history.size() < kHistory) return history.push_back({sequence, plan.fingerprint(), plan.shared_call()});
+    PastCall& oldest = history[(sequence - 1) % kHistory];
+    oldest.sequence = sequence;
+    oldest.fingerprint = plan.fingerprint();
+    if (oldest.call != plan.shared_call()) oldest.call = plan.shared_call();
   }
   const PastCall* past(std::uint64_t sequence) const {
     const std::size_t slot = (sequence - 1) % kHistory;

@@ -32,6 +32,9 @@ constexpr Nanoseconds kAloneFor = std::chrono::microseconds(5);
 // call's time to 1.4. Not longer: the program's own threads want the core.
 constexpr Nanoseconds kBackgroundSpin = std::chrono::microseconds(20);
 
+// Calls that are done on the spot before the next round of progress: some 100 us.
+constexpr int kExchangesARound = 256;
+
 // Of calls posted while another thread drives, before there has to be memory for more.
 constexpr std::size_t kRoomForCalls = 16;
 
@@ -177,18 +180,36 @@ bool ProgressDriver::run_on_board(const internal::WorkState& work) {
   return false;
 }
 
-void ProgressDriver::run(CallArguments&& arguments, internal::WorkState& work) {
+std::shared_ptr<internal::WorkState> ProgressDriver::run(CallArguments&& arguments) {
   stamp({&arguments, 1});
   std::unique_lock lock(mutex_);
   if (taken_) {
+    auto work = works_.make();
+    arguments.work = work;
     run_or_enqueue({.call = std::move(arguments)}, lock);
     lock.unlock();
-    wait(work, kForever);
-    return;
+    wait(*work, kForever);
+    return work;
   }
+  if (spare_work_ == nullptr) spare_work_ = works_.make();
   const Holder holder = take_token(lock);
-  engine_.post(std::move(arguments));
-  finish(work);
+  if (engine_.exchange_or_post(std::move(arguments), spare_work_)) {
+    if (++exchanges_ == kExchangesARound) progress_once();
+    return nullptr;
+  }
+  auto work = std::move(spare_work_);
+  finish(*work);
+  return work;
+}
+
+// Calls that are done on the spot look at nothing else; but this rank is to be heard of, and to hear of the others.
+void ProgressDriver::progress_once() {
+  exchanges_ = 0;
+  {
+    const DefaultFloatEnvironment environment;
+    engine_.progress();
+  }
+  complete_all();
 }
 
 void ProgressDriver::run(ArgumentsList calls, internal::WorkState& work) {

@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/call/work_pool.h"
 #include "engine/engine.h"
 
 namespace qccl::engine {
@@ -46,11 +47,13 @@ class ProgressDriver {
 
   // Posts and begins the operation; it goes on without being waited for.
   void post(CallArguments&& arguments);
-  // Posts and drives until its `work` is done, in this thread where the token is free.
-  void run(CallArguments&& arguments, internal::WorkState& work);
+  // Posts a call that has no work yet, and drives until it has ended, in this thread where the token is free. Its work,
+  // which is done; null where it ended well without one.
+  std::shared_ptr<internal::WorkState> run(CallArguments&& arguments);
   // The same for several, which are all posted before any of them moves; run() ends with `work`.
   void post(ArgumentsList calls);
   void run(ArgumentsList calls, internal::WorkState& work);
+  std::shared_ptr<internal::WorkState> make_work() { return works_.make(); }
   // Drives until everything committed has left this process, or `deadline` has come.
   void drive_until_flushed(TimePoint deadline);
   // Drives until `work` is done or `deadline` has come; true if done.
@@ -87,6 +90,7 @@ class ProgressDriver {
   bool run_or_enqueue(Entry entry, std::unique_lock<std::mutex>& lock, bool awaited = false);
   void stamp(std::span<CallArguments> calls) const;
   [[nodiscard]] Holder take_token(std::unique_lock<std::mutex>& lock, bool awaited = false);
+  void progress_once();
   void finish(internal::WorkState& work);
   bool has_room_in_inbox();
   void wait_for_token(std::unique_lock<std::mutex>& lock);
@@ -109,6 +113,7 @@ class ProgressDriver {
   Transport& transport_;
   const Clock& clock_;
   const ProgressDriverOptions options_;
+  WorkPool works_;
 
   std::mutex mutex_;                  // guards what follows, never held while driving
   std::condition_variable released_;  // the token came free, or an operation ended
@@ -122,6 +127,8 @@ class ProgressDriver {
 
   // The holder's own; it keeps its memory.
   std::vector<Entry> running_;
+  std::shared_ptr<internal::WorkState> spare_work_;  // for the next run()
+  int exchanges_ = 0;                                // since the last round of progress
 
   // True while the holder sleeps in the transport. Written by the holder, read by threads that
   // want its attention; both sides use sequential consistency with `attention_`, so that either

@@ -78,7 +78,7 @@ std::shared_ptr<WorkState> CommunicatorState::post_automatic(const CollectiveCal
   CallArguments arguments = prepare(call, context);
   if (timed) {
     timed->begin = timed->clock->now();
-    arguments.work = context->driver().make_work();
+    make_work(arguments, *context);
     arguments.work->notify([timed] { timed->end(); });
   }
   return begin(std::move(arguments), context);

@@ -96,7 +96,7 @@ ArgumentsList CommunicatorState::prepare_all(std::span<const AnyCall> calls, std
   prepared.reserve(calls.size());
   for (const AnyCall& call : calls) {
     CallArguments arguments = prepare(call, context);
-    arguments.work = context->driver().make_work();
+    make_work(arguments, *context);
     if (!context->recorder().record(arguments)) prepared.push_back(std::move(arguments));
   }
   return prepared;

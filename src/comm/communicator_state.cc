@@ -219,7 +219,8 @@ CallArguments CommunicatorState::make_arguments(const CollectiveCall& call, comm
 void CommunicatorState::run(const CollectiveCall& call) {
   if (is_automatic(call)) return run_automatic(call);
   std::shared_ptr<comm::Context> context;
-  run(prepare(call, context), *context);
+  CallArguments arguments = prepare(call, context);
+  run(std::move(arguments), *context);
 }
 
 void CommunicatorState::run(CallArguments arguments, comm::Context& context) {
@@ -230,8 +231,19 @@ void CommunicatorState::run(CallArguments arguments, comm::Context& context) {
 
 bool CommunicatorState::record(CallArguments& arguments, comm::Context& context) {
   if (!context.recorder().may_record()) return false;
-  if (arguments.work == nullptr) arguments.work = context.driver().make_work();
+  make_work(arguments, context);
   return context.recorder().record(arguments);
+}
+
+// Without memory for it the recording ends, as with a wrong call.
+void CommunicatorState::make_work(CallArguments& arguments, comm::Context& context) {
+  if (arguments.work != nullptr) return;
+  try {
+    arguments.work = context.driver().make_work();
+  } catch (...) {
+    context.recorder().cancel();
+    throw;
+  }
 }
 
 std::shared_ptr<WorkState> CommunicatorState::post(const CollectiveCall& call) {
@@ -243,7 +255,7 @@ std::shared_ptr<WorkState> CommunicatorState::post(const CollectiveCall& call) {
 
 std::shared_ptr<WorkState> CommunicatorState::begin(CallArguments arguments,
                                                     const std::shared_ptr<comm::Context>& context) {
-  if (arguments.work == nullptr) arguments.work = context->driver().make_work();
+  make_work(arguments, *context);
   auto work = arguments.work;
   work->context = context;
   if (record(arguments, *context)) return work;

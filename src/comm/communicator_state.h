@@ -105,6 +105,7 @@ class CommunicatorState {
   engine::ArgumentsList post_all_but_last(comm::Context& context, engine::ArgumentsList calls);
   // Takes the call over if this thread records.
   static bool record(engine::CallArguments& arguments, comm::Context& context);
+  static void make_work(engine::CallArguments& arguments, comm::Context& context);
   static void run(engine::CallArguments arguments, comm::Context& context);
   std::shared_ptr<WorkState> begin(engine::CallArguments arguments, const std::shared_ptr<comm::Context>& context);
   template <class AnyCall>

@@ -4,7 +4,6 @@
 
 #include "engine/collective/cell_operation.h"
 #include "engine/engine.h"
-#include "engine/message/mailbox.h"
 #include "kernels/float_environment.h"
 
 namespace qccl::engine {

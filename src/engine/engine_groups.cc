@@ -3,10 +3,16 @@
 
 #include <algorithm>
 
+#include "engine/collective/cell_operation.h"
 #include "engine/engine.h"
 #include "engine/message/mailbox.h"
 
 namespace qccl::engine {
+
+Group::Group() = default;
+Group::Group(Group&&) noexcept = default;
+Group& Group::operator=(Group&&) noexcept = default;
+Group::~Group() = default;
 
 Group* Engine::group(std::uint64_t id) {
   const auto found = groups_.find(id);

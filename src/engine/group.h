@@ -71,6 +71,11 @@ class ClosedGroups {
 };
 
 struct Group {
+  Group();
+  Group(Group&& other) noexcept;
+  Group& operator=(Group&& other) noexcept;
+  ~Group();
+
   std::uint64_t id = 0;
   std::string name;
   std::vector<int> ranks;     // world ranks

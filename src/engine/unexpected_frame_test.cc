@@ -50,7 +50,7 @@ class UnexpectedFrame : public ::testing::Test {
     group_.hosts = {0, 0};
   }
   static CallArguments arguments() {
-    ResolvedCall call{.collective = Collective::all_reduce, .count = 8, .type = DataType::float32};
+    ResolvedCall call{.collective = Collective::all_reduce, .count = 8, .type = DataType::float32, .compression = {}};
     call.slice_bytes = kDefaultSliceBytes;
     CallArguments arguments;
     arguments.plan = std::make_shared<const ExecutablePlan>(call, 2, 0, nullptr);

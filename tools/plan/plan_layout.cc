@@ -7,7 +7,6 @@
 #include <fstream>
 #include <iterator>
 
-#include "base/options.h"
 #include "codec/slicing.h"
 #include "tools/plan/plan_words.h"
 
@@ -15,6 +14,7 @@ namespace qccl::tools {
 namespace {
 
 // The input bytes of a slice, the library's default (QCCL_SLICE_BYTES).
+constexpr std::size_t kLayoutSliceBytes = 128 * 1024;
 
 // 0 if the text is no number from 1 on.
 int number(std::string_view text) {
@@ -137,7 +137,7 @@ plan::Request request_of(const PlanLayout& layout, Collective collective, Algori
                    : has_pieces(collective)          ? elements / world
                                                      : elements,
           .bucket_size = is_compressed ? layout.codec->bucket_size() : 1,
-          .slice_elements = slice_elements(layout.codec.get(), DataType::float32, kDefaultSliceBytes),
+          .slice_elements = slice_elements(layout.codec.get(), DataType::float32, kLayoutSliceBytes),
           .compressed = is_compressed,
           .hosts = layout.hosts};
 }

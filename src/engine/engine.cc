@@ -9,6 +9,7 @@
 #include "engine/collective/cell_operation.h"
 #include "engine/collective/mapped_operation.h"
 #include "engine/collective/plan_operation.h"
+#include "engine/compute/host_compute.h"
 #include "engine/message/mailbox.h"
 
 namespace qccl::engine {
@@ -146,9 +147,16 @@ std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t se
   return reuse_or_make<PlanOperation>(
       group, arguments, [&](PlanOperation& retired) { retired.restart(sequence, std::move(arguments), now_); },
       [&] {
+        auto compute = make_compute(group, *arguments.plan);
         return std::make_unique<PlanOperation>(group, sequence, std::move(arguments), now_, frame_sender_, pool_,
-                                               options_.seed);
+                                               std::move(compute));
       });
+}
+
+std::unique_ptr<Compute> Engine::make_compute(const Group& group, const ExecutablePlan& plan) {
+  const ComputeContext context{&plan, group.world(), group.rank, &pool_, options_.seed};
+  if (options_.make_compute) return options_.make_compute(context);
+  return std::make_unique<HostCompute>(context);
 }
 
 void Engine::replay_stored(Group& group, std::uint64_t sequence) {

@@ -26,6 +26,7 @@
 #include "base/result.h"
 #include "engine/call/call_arguments.h"
 #include "engine/compute/buffer_pool.h"
+#include "engine/compute/compute.h"
 #include "engine/ended_works.h"
 #include "engine/failure/mismatch.h"
 #include "engine/frame_sender.h"
@@ -54,6 +55,7 @@ struct EngineOptions {
   Nanoseconds heartbeat_interval = std::chrono::milliseconds(250);
   std::vector<int> hosts{};                   // of each rank in the world; empty: all share one
   std::shared_ptr<internal::LogStore> log{};  // null: none
+  ComputeFactory make_compute{};              // empty: HostCompute
 };
 
 class Engine : private PayloadPlacement {
@@ -175,6 +177,7 @@ class Engine : private PayloadPlacement {
   void begin(Group* target, CallArguments&& arguments, std::shared_ptr<internal::FeedbackState>& claimed);
   void refuse(CallArguments& arguments, ErrorInfo failure);
   void end_turn(const Operation& ended);
+  std::unique_ptr<Compute> make_compute(const Group& group, const ExecutablePlan& plan);
   void note_posted(Operation& posted);
   bool claim_feedback(CallArguments& arguments);
 

@@ -12,7 +12,6 @@
 
 #include "engine/call/call_arguments.h"
 #include "engine/compute/buffer_pool.h"
-#include "engine/compute/lane_math.h"
 #include "engine/frame_sender.h"
 #include "engine/group.h"
 #include "plan/plan.h"

@@ -32,6 +32,12 @@ enum class StepKind : std::uint8_t {
   local_copy,    // output slice = input slice
 };
 
+constexpr bool sends(StepKind kind) {
+  return kind == StepKind::send_input || kind == StepKind::send_sum || kind == StepKind::send_result ||
+         kind == StepKind::forward;
+}
+constexpr bool receives(StepKind kind) { return kind == StepKind::recv_reduce || kind == StepKind::recv_copy; }
+
 // Frames have a bit less than 16 for it.
 inline constexpr std::uint16_t kMaxPhase = 0x7FFF;
 

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "sim/size_compute.h"
 #include "sim/world.h"
 
 namespace qccl::sim {
@@ -34,28 +35,18 @@ WorldOptions world_options(const SimulationOptions& options) {
   return world;
 }
 
-// Gives a rank's processor the time that its engine's steps would take.
-class Meter final : public plan::WorkMeter {
- public:
-  Meter(Network& network, int rank, const plan::Links& processors, std::size_t element_bytes)
-      : network_(network), rank_(rank), processors_(processors), element_bytes_(element_bytes) {}
-
-  void add(const plan::StepWork& work, std::size_t elements) override {
-    const double seconds = plan::seconds_of(work, static_cast<double>(elements * element_bytes_), processors_);
-    network_.work(rank_, Nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
-  }
-
- private:
-  Network& network_;
-  const int rank_;
-  const plan::Links& processors_;
-  const std::size_t element_bytes_;
-};
+// Gives the rank's processor the time that the steps would take.
+void spend(Network& network, int rank, const plan::Links& processors, const plan::StepWork& work, std::size_t bytes) {
+  const double seconds = plan::seconds_of(work, static_cast<double>(bytes), processors);
+  network.work(rank, Nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
+}
 
 class Simulation {
  public:
   explicit Simulation(const SimulationOptions& options)
-      : options_(options), world_(world_options(options)), ranks_(static_cast<std::size_t>(options.ranks)) {
+      : options_(options),
+        world_(with_size_compute(world_options(options))),
+        ranks_(static_cast<std::size_t>(options.ranks)) {
     std::vector<int> everyone(ranks_.size());
     std::iota(everyone.begin(), everyone.end(), 0);
     for (const int rank : everyone) world_.engine(rank).open_group(kGroup, "world", everyone).take_or_throw();
@@ -89,11 +80,21 @@ class Simulation {
  private:
   struct Rank {
     std::shared_ptr<internal::WorkState> work;
-    std::unique_ptr<Meter> meter;
     bool has_left = false;
     TimePoint ended{};
     Account account;
   };
+  // Ranks of the group are those of the world.
+  WorldOptions with_size_compute(WorldOptions world) {
+    world.engine.make_compute = [this](const engine::ComputeContext& context) {
+      const auto meter = [this, rank = context.rank, element = element_bytes(context.plan->call().type)](
+                             const plan::StepWork& work, std::size_t elements) {
+        spend(world_.network(), rank, options_.processors, work, elements * element);
+      };
+      return std::make_unique<SizeCompute>(context, meter);
+    };
+    return world;
+  }
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
   void post_all(const engine::ResolvedCall& call) {
@@ -105,7 +106,6 @@ class Simulation {
     running_ = options_.ranks;
     for (int rank = 0; rank < options_.ranks; ++rank) {
       at(rank).work = std::make_shared<internal::WorkState>();
-      at(rank).meter = std::make_unique<Meter>(world_.network(), rank, options_.processors, element_bytes(call.type));
     }
     std::vector<Nanoseconds> delays(ranks_.size());
     for (const auto& [rank, delay] : options_.late) delays[static_cast<std::size_t>(rank)] = delay;
@@ -124,8 +124,6 @@ class Simulation {
     arguments.group = kGroup;
     arguments.plan = std::make_shared<const engine::ExecutablePlan>(call, options_.ranks, rank, codec);
     arguments.timeout = options_.timeout.count() == 0 ? kNever : options_.timeout;
-    arguments.size_only = true;
-    arguments.meter = at(rank).meter.get();
     arguments.work = at(rank).work;
     world_.engine(rank).post(std::move(arguments));
   }

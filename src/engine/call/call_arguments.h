@@ -15,10 +15,6 @@
 #include "engine/call/work_state.h"
 #include "qccl/types.h"
 
-namespace qccl::plan {
-class WorkMeter;
-}
-
 namespace qccl::engine {
 
 // A send or a recv.
@@ -49,11 +45,6 @@ struct CallArguments {
   std::string log_name{};  // what the log calls it; "": what it is
   bool is_logged = true;   // false: the library's own call
   bool awaited = false;    // a hint: the thread that posts it will drive it
-  // For the simulator: there are no buffers, frames have the size of their payload (of a codec the
-  // largest) and nothing is computed, but `meter` (null: nobody) is told what would have been. The
-  // transport need not carry payloads of data.
-  bool size_only = false;
-  plan::WorkMeter* meter = nullptr;
 };
 
 using ArgumentsList = PooledVector<CallArguments>;

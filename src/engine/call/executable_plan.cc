@@ -32,4 +32,17 @@ ExecutablePlan::ExecutablePlan(const ResolvedCall& call, int world, int rank, st
       schedule_(call.board ? plan::RankSchedule{}
                            : plan::schedule_of(request_of(call, world, codec_.get(), slice_elements_), rank)) {}
 
+std::uint64_t ExecutablePlan::slice_count(std::uint64_t elements) const {
+  return elements == 0 ? 1 : qccl::slice_count(elements, slice_elements_);
+}
+
+std::size_t ExecutablePlan::slice_length(std::uint64_t elements, std::uint64_t slice) const {
+  return elements == 0 ? 0 : static_cast<std::size_t>(slice_range(elements, slice_elements_, slice).count);
+}
+
+std::size_t ExecutablePlan::payload_limit(std::uint64_t elements, bool raw) const {
+  const auto count = static_cast<std::size_t>(elements);
+  return raw || codec_ == nullptr ? count * element_bytes(call_->type) : codec_->max_encoded_bytes(count);
+}
+
 }  // namespace qccl::engine

@@ -28,6 +28,12 @@ class ExecutablePlan {
   const Codec* codec() const { return codec_.get(); }  // null: raw
   const std::shared_ptr<const Codec>& shared_codec() const { return codec_; }
   std::uint64_t slice_elements() const { return slice_elements_; }
+  // Slices of a stream of so many elements, and the elements of one of them. A stream without elements (a barrier's)
+  // has one slice without payload.
+  std::uint64_t slice_count(std::uint64_t elements) const;
+  std::size_t slice_length(std::uint64_t elements, std::uint64_t slice) const;
+  // The most bytes that so many elements take as payload; `raw`: uncompressed whatever the codec.
+  std::size_t payload_limit(std::uint64_t elements, bool raw) const;
   // Without lanes where the call goes through cells.
   const plan::RankSchedule& schedule() const { return schedule_; }
   // Elements of the caller's buffers on this rank.

@@ -43,11 +43,11 @@ void CellOperation::restart(std::uint64_t sequence, CallArguments&& arguments, T
   published_ = false;
   finished_ = false;
   parts_.clear();
-  lane_.begin(group_.world());
+  input_.begin(0);
 }
 
 const std::byte* CellOperation::own_input() {
-  return lane_.own_input(math_, arguments_.input, input_elements(call(), group_.world(), group_.rank));
+  return input_.take(math_, arguments_.input, input_elements(call(), group_.world(), group_.rank));
 }
 
 ConstBytes CellOperation::own_part() {
@@ -100,14 +100,15 @@ bool CellOperation::collect() {
 
 void CellOperation::reduce(std::size_t offset_bytes) {
   const auto elements = static_cast<std::size_t>(call().count);
-  lane_.begin(group_.world());
+  sum_.begin(group_.world());
   for (const std::byte* part : parts_) {
     // Sizes agree because the fingerprints do.
     static_cast<void>(
-        lane_.add_payload(math_, {part + offset_bytes, elements * math_.element_size()}, arguments_.output, elements));
+        sum_.add_payload(math_, {part + offset_bytes, elements * math_.element_size()}, arguments_.output, elements));
   }
-  static_cast<void>(lane_.finish(math_, arguments_.output, elements, false));
-  lane_.release_buffers();
+  sum_.finish(math_, arguments_.output, elements);
+  sum_.release();
+  input_.release();
 }
 
 bool CellOperation::combine() {

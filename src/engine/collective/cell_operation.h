@@ -7,6 +7,8 @@
 // finished n - 2.
 #pragma once
 
+#include "engine/compute/input_source.h"
+#include "engine/compute/slice_accumulator.h"
 #include "engine/operation.h"
 
 namespace qccl::engine {
@@ -61,7 +63,8 @@ class CellOperation : public Operation {
   std::uint64_t board_sequence_;
   const std::uint64_t rounds_;
   MathContext math_;
-  LaneMath lane_;
+  InputSource input_;
+  SliceAccumulator sum_;
   std::uint64_t round_ = 0;
   bool published_ = false;
   bool finished_ = false;

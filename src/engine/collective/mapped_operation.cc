@@ -37,18 +37,17 @@ bool MappedOperation::combine() {
     done_ += elements;
   }
   if (done_ < chunk_.count) return false;
-  lane_.release_buffers();
+  sum_.release();
   return true;
 }
 
 void MappedOperation::reduce_slice(std::uint64_t first, std::size_t elements) {
   std::byte* const own = buffer(group_.rank, first);
-  lane_.begin(group_.world());
+  sum_.begin(group_.world());
   for (int member = 0; member < group_.world(); ++member) {
-    lane_.add_input(math(), buffer(member, first), own, elements);
+    sum_.add_input(math(), buffer(member, first), own, elements);
   }
-  // Only a codec could fail.
-  static_cast<void>(lane_.finish(math(), own, elements, false));
+  sum_.finish(math(), own, elements);
   for (int member = 0; member < group_.world(); ++member) {
     if (member != group_.rank) kernels::copy(buffer(member, first), own, elements * math().element_size());
   }

@@ -8,7 +8,6 @@
 
 #include "codec/geometry.h"
 #include "engine/collective/cell_operation.h"
-#include "engine/compute/lane_math.h"
 
 namespace qccl::engine {
 
@@ -36,7 +35,7 @@ class MappedOperation final : public CellOperation {
 
   const Range chunk_;  // of this rank
   std::uint64_t done_ = 0;
-  LaneMath lane_;
+  SliceAccumulator sum_;
 };
 
 }  // namespace qccl::engine

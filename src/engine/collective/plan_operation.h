@@ -4,21 +4,23 @@
 // the lane that it follows. Of those that found no room in the transport, the first of each peer looks every time.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "engine/collective/index_set.h"
 #include "engine/collective/lane_queues.h"
 #include "engine/collective/streams.h"
+#include "engine/compute/compute.h"
 #include "engine/operation.h"
 
 namespace qccl::engine {
 
 class PlanOperation final : public Operation {
  public:
-  // `seed`: of codecs that draw random numbers.
+  // `compute` is for arguments.plan.
   PlanOperation(const Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
-                FrameSender& frame_sender, BufferPool& pool, std::uint64_t seed);
+                FrameSender& frame_sender, BufferPool& pool, std::unique_ptr<Compute> compute);
   ~PlanOperation() override;
 
   bool serves(const Group& group, const CallArguments& arguments) const override {
@@ -47,69 +49,37 @@ class PlanOperation final : public Operation {
     std::uint64_t slice = 0;
     std::size_t step = 0;
     std::size_t served = 0;  // peers of a send step that have their frame
-    bool finishes = false;
-    int reduced_parts = 0;
-    LaneMath math;
     HeldSlice current;   // taken out of its stream and being added or copied
     HeldSlice pending;   // the first part of a raw reduction, only pointed at
     HeldSlice received;  // by recv_copy, for forward
   };
   // waits: something will come that wakes the lane; no_room: try again.
-  enum class Outcome { done, waits, no_room };
+  enum class StepStatus { done, waits, no_room };
   struct Advance {
     bool moved = false;
     int starved_by = -1;  // the peer for which there was no room
   };
 
-  MathContext math_context() const;
   void end_feedback();
   void build_lanes();
   void begin();
   void add_streams(LaneProgress& run, const plan::Step& step);
-  std::uint64_t stream_slices(std::uint64_t elements) const;
-  std::size_t payload_limit(std::uint64_t elements, bool raw) const;
   bool is_eager(std::uint64_t elements, bool raw) const;
   Status wake(std::optional<std::size_t> lane, int peer, const wire::FrameHeader& header, const char* what);
   Status unexpected(int peer, const wire::FrameHeader& header, const std::string& what) const;
 
   Result<Advance> advance_lane(std::size_t lane);
   Result<bool> advance_starved();
-  void begin_slice(LaneProgress& run);
-  void end_slice(LaneProgress& run);
-  Result<Outcome> take(LaneProgress& run, const plan::Step& step);
-  void note_work(const LaneProgress& run);
-  Outcome take_size_only(LaneProgress& run, const plan::Step& step);
+  void begin_slice(std::size_t lane);
+  void end_slice(std::size_t lane);
   bool may_begin(const LaneProgress& run) const;
-  Outcome send(LaneProgress& run, const plan::Step& step);
-  Outcome send_slice(LaneProgress& run, const plan::Step& step, std::size_t stream);
-  ConstBytes ready_payload(LaneProgress& run, const plan::Step& step);
-  std::size_t write_payload(LaneProgress& run, const plan::Step& step, Bytes payload);
-  Result<Outcome> local_reduce(LaneProgress& run, const plan::Step& step);
-  Result<Outcome> recv_reduce(LaneProgress& run, const plan::Step& step);
-  Result<Outcome> recv_copy(LaneProgress& run, const plan::Step& step);
-  Status finish_slice(LaneProgress& run);
-  Status local_copy(LaneProgress& run, const plan::Step& step);
+  Result<StepStatus> take(std::size_t lane);
+  StepStatus send(std::size_t lane);
+  StepStatus send_slice(std::size_t lane, std::size_t stream);
+  Result<StepStatus> receive(std::size_t lane);
+  void keep_or_release(LaneProgress& run, const plan::Step& step, bool keeps_part);
 
-  std::size_t slice_length(std::uint64_t elements, std::uint64_t slice) const;
-  std::size_t slice_length(const LaneProgress& run) const;
-  std::size_t slice_offset(std::uint64_t begin, std::uint64_t slice) const;
-  // Its payload is elements as they are.
-  bool is_raw(const plan::Step& step) const { return math_.codec == nullptr || step.raw; }
-  // What raw frames between ranks that map each other's buffers (MappedRegion) say, not carry: inputs are read and
-  // results are written where they belong. A result follows from all inputs, so nothing is overwritten before it was
-  // read.
-  bool is_mapped(const plan::Step& step, int peer) const;
-  std::byte* mapped_slice(const LaneProgress& run, int peer, std::uint64_t begin) const;
-  ConstBytes payload_of(LaneProgress& run, const plan::Step& step, const HeldSlice& held);
-
-  const std::byte* input_slice(LaneProgress& run);
-  std::byte* output_slice(LaneProgress& run);
-  std::byte* output_slice(const LaneProgress& run, std::uint64_t slice) const;
-  bool is_requantized(const LaneProgress& run) const;
-
-  const std::uint64_t slice_elements_;
-  const std::uint64_t seed_;
-  MathContext math_;
+  std::unique_ptr<Compute> compute_;
   Streams streams_;
   std::vector<LaneProgress> lanes_;
   IndexSet awake_;  // lanes to be looked at

@@ -1,4 +1,4 @@
-// What a step computes, beside moving bytes (engine/compute/lane_math.h): how often it passes over its slice.
+// What a step computes, beside moving bytes (engine/compute/slice_encoder.h): how often it passes over its slice.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,5 @@ struct StepWork {
 
 // Of the lane's step of that index. Bytes that links take and give are not counted.
 StepWork work_of(const Lane& lane, std::size_t step, bool compressed);
-
-// Is told what the steps of a size-only call would have computed, as they are taken.
-class WorkMeter {
- public:
-  virtual ~WorkMeter() = default;
-  virtual void add(const StepWork& work, std::size_t elements) = 0;
-};
 
 }  // namespace qccl::plan

@@ -1,0 +1,224 @@
+#include "engine/compute/host_compute.h"
+
+#include <algorithm>
+
+#include "kernels/copy.h"
+
+namespace qccl::engine {
+
+using plan::Step;
+using plan::StepKind;
+
+namespace {
+
+// This rank's input leaves the lane encoded.
+bool encodes(const Step& step) { return plan::sends(step.kind) && step.kind != StepKind::forward && !step.raw; }
+
+// kSumStays where the sum is never written to an output.
+int reduced_parts(const plan::Lane& lane, bool finishes) {
+  if (!finishes) return SliceAccumulator::kSumStays;
+  return static_cast<int>(std::count_if(lane.steps.begin(), lane.steps.end(), [](const Step& step) {
+    return step.kind == StepKind::local_reduce || step.kind == StepKind::recv_reduce;
+  }));
+}
+
+}  // namespace
+
+HostCompute::HostCompute(const ComputeContext& context)
+    : plan_(*context.plan),
+      seed_(context.seed),
+      math_({.type = plan_.call().type,
+             .op = plan_.call().op,
+             .world = context.world,
+             .codec = plan_.codec(),
+             .pool = context.pool,
+             .rank = context.rank}) {
+  lanes_.reserve(plan_.schedule().lanes.size());
+  for (const plan::Lane& planned : plan_.schedule().lanes) {
+    Lane& lane = lanes_.emplace_back();
+    lane.plan = &planned;
+    lane.finishes = std::any_of(planned.steps.begin(), planned.steps.end(),
+                                [](const Step& step) { return step.kind == StepKind::finish; });
+    lane.reduced_parts = reduced_parts(planned, lane.finishes);
+    lane.sum.set_encodes(std::any_of(planned.steps.begin(), planned.steps.end(), encodes));
+  }
+}
+
+void HostCompute::begin(const CallArguments& arguments) {
+  arguments_ = &arguments;
+  math_.premul_factor = arguments.premul_factor;
+  math_.keys = PhaseKeys(seed_, arguments.draw_counter.value_or(0));
+  math_.residuals = arguments.feedback != nullptr ? arguments.feedback->residual() : nullptr;
+}
+
+// An element of a sum has the same index as in each rank's tensor.
+void HostCompute::begin_slice(std::size_t index, std::uint64_t slice) {
+  Lane& lane = lanes_[index];
+  lane.slice = slice;
+  const std::uint64_t first_element = lane.plan->input_begin + slice * plan_.slice_elements();
+  lane.input.begin(first_element);
+  lane.encoder.begin(first_element);
+  lane.sum.begin(lane.reduced_parts, first_element);
+}
+
+void HostCompute::end_lane(std::size_t index) {
+  Lane& lane = lanes_[index];
+  lane.input.release();
+  lane.encoder.release();
+  lane.sum.release();
+  lane.scratch.reset();
+}
+
+// ---- sending
+
+Outgoing HostCompute::outgoing(std::size_t index, std::size_t step_index, int peer) {
+  Lane& lane = lanes_[index];
+  const Step& step = lane.plan->steps[step_index];
+  if (step.kind != StepKind::send_sum && is_mapped(step, peer)) return {};
+  const ConstBytes ready = ready_payload(lane, step);
+  if (ready.data() != nullptr) return {ready, ready.size()};
+  return {{}, plan_.payload_limit(elements(lane), step.raw)};
+}
+
+// What can be sent from where it lies: data as it is, and what is encoded already or used more than once.
+ConstBytes HostCompute::ready_payload(Lane& lane, const Step& step) {
+  if (step.kind == StepKind::forward) return lane.received;
+  if (is_raw(step)) {
+    if (step.kind == StepKind::send_sum) return lane.sum.raw_sum(math_, elements(lane));
+    if (step.kind == StepKind::send_input) return lane.encoder.raw_input(math_, input_slice(lane), elements(lane));
+    return {output_slice(lane), elements(lane) * math_.element_size()};
+  }
+  if (step.kind == StepKind::send_result) return lane.encoder.encoded();
+  const bool is_used_again = step.peers.size() > 1 || lane.plan->steps.back().quantized;
+  if (step.kind != StepKind::send_input || !is_used_again) return {};
+  return lane.encoder.encode_once(math_, input_slice(lane), elements(lane));
+}
+
+std::size_t HostCompute::write(std::size_t index, std::size_t step_index, int peer, Bytes payload) {
+  Lane& lane = lanes_[index];
+  const Step& step = lane.plan->steps[step_index];
+  if (step.kind == StepKind::send_sum)
+    return lane.sum.encode_sum(math_, lane.encoder, elements(lane), payload, step.quantized);
+  if (!is_mapped(step, peer)) {
+    const std::byte* source = step.kind == StepKind::send_input ? input_slice(lane) : output_slice(lane);
+    return lane.encoder.encode(math_, source, elements(lane), payload);
+  }
+  if (step.kind != StepKind::send_input) {
+    kernels::copy(mapped_slice(lane, peer, lane.plan->output_begin), output_slice(lane),
+                  elements(lane) * math_.element_size());
+  }
+  return 0;
+}
+
+// ---- receiving
+
+Status HostCompute::receive(std::size_t index, std::size_t step_index, ConstBytes payload) {
+  Lane& lane = lanes_[index];
+  const Step& step = lane.plan->steps[step_index];
+  payload = payload_of(lane, step, payload);
+  if (step.kind == StepKind::recv_reduce)
+    return lane.sum.add_payload(math_, payload, output_slice(lane), elements(lane), step.raw);
+  lane.received = payload;
+  if (lane.plan->scratch) return {};
+  return lane.encoder.decode(math_, payload, output_slice(lane), elements(lane), step.raw);
+}
+
+std::byte* HostCompute::find_destination(std::size_t index, std::uint64_t slice) {
+  const Lane& lane = lanes_[index];
+  if (lane.plan->scratch || arguments_->output == nullptr) return nullptr;
+  return output_slice(lane, slice);
+}
+
+// ---- mapped buffers
+
+bool HostCompute::is_mapped(const Step& step, int peer) const {
+  if (arguments_->region == nullptr || !is_raw(step)) return false;
+  return arguments_->region->of_member[static_cast<std::size_t>(peer)] != nullptr;
+}
+
+// In the peer's buffer, from element `begin` of the lane's chunk on.
+std::byte* HostCompute::mapped_slice(const Lane& lane, int peer, std::uint64_t begin) const {
+  return arguments_->region->of_member[static_cast<std::size_t>(peer)].get() + plan_.call().region_offset +
+         offset(begin, lane.slice);
+}
+
+// An empty payload of a peer whose buffer is mapped stands for its input where it lies, or for its result, which it has
+// written to this rank's output.
+ConstBytes HostCompute::payload_of(Lane& lane, const Step& step, ConstBytes payload) {
+  const int peer = step.peers[0];
+  if (!payload.empty() || !is_mapped(step, peer)) return payload;
+  const std::size_t bytes = elements(lane) * math_.element_size();
+  if (step.kind == StepKind::recv_reduce) return {mapped_slice(lane, peer, lane.plan->input_begin), bytes};
+  return lane.plan->scratch ? ConstBytes() : ConstBytes(output_slice(lane), bytes);
+}
+
+// ---- local steps
+
+Status HostCompute::local(std::size_t index, std::size_t step_index) {
+  Lane& lane = lanes_[index];
+  const Step& step = lane.plan->steps[step_index];
+  if (step.kind == StepKind::local_reduce) return reduce_own(lane, step);
+  return step.kind == StepKind::finish ? finish(lane) : copy_own(lane, step);
+}
+
+Status HostCompute::reduce_own(Lane& lane, const Step& step) {
+  if (step.quantized && math_.codec != nullptr) {
+    const ConstBytes encoded = lane.encoder.encode_once(math_, input_slice(lane), elements(lane));
+    return lane.sum.add_payload(math_, encoded, nullptr, elements(lane));
+  }
+  lane.sum.add_input(math_, input_slice(lane), output_slice(lane), elements(lane));
+  return {};
+}
+
+Status HostCompute::finish(Lane& lane) {
+  if (is_requantized(lane)) {
+    std::byte* const output = lane.plan->scratch ? nullptr : output_slice(lane);
+    return lane.sum.finish_encoded(math_, lane.encoder, output, elements(lane));
+  }
+  lane.sum.finish(math_, output_slice(lane), elements(lane));
+  return {};
+}
+
+Status HostCompute::copy_own(Lane& lane, const Step& step) {
+  if (step.quantized && math_.codec != nullptr && !math_.codec->is_exact()) {
+    const ConstBytes encoded = lane.encoder.encode_once(math_, input_slice(lane), elements(lane));
+    return lane.encoder.decode(math_, encoded, output_slice(lane), elements(lane), false);
+  }
+  const std::byte* const input = input_slice(lane);
+  std::byte* const output = output_slice(lane);
+  if (output != input) kernels::copy(output, input, elements(lane) * math_.element_size());
+  return {};
+}
+
+bool HostCompute::is_requantized(const Lane& lane) const {
+  const Step& last = lane.plan->steps.back();
+  return math_.codec != nullptr && last.kind == StepKind::send_result && !last.raw;
+}
+
+// ---- slices
+
+// Bytes into a buffer, where the lane's chunk begins at element `begin`.
+std::size_t HostCompute::offset(std::uint64_t begin, std::uint64_t slice) const {
+  return static_cast<std::size_t>(begin + slice * plan_.slice_elements()) * math_.element_size();
+}
+
+const std::byte* HostCompute::input_slice(Lane& lane) {
+  if (arguments_->input == nullptr) return nullptr;
+  const std::byte* at = arguments_->input + offset(lane.plan->input_begin, lane.slice);
+  return lane.input.take(math_, at, elements(lane));
+}
+
+std::byte* HostCompute::output_slice(Lane& lane) {
+  if (lane.plan->scratch) {
+    if (!lane.finishes) return nullptr;
+    if (!lane.scratch.valid()) lane.scratch = math_.pool->take();
+    return lane.scratch.bytes();
+  }
+  return arguments_->output == nullptr ? nullptr : output_slice(lane, lane.slice);
+}
+
+std::byte* HostCompute::output_slice(const Lane& lane, std::uint64_t slice) const {
+  return arguments_->output + offset(lane.plan->output_begin, slice);
+}
+
+}  // namespace qccl::engine

@@ -1,0 +1,52 @@
+// What the arithmetic of all lanes of an operation shares.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "codec/codec.h"
+#include "engine/compute/buffer_pool.h"
+#include "qccl/types.h"
+
+namespace qccl::engine {
+
+// The keys of an operation's random numbers, by the reason why a codec draws them.
+struct PhaseKeys {
+  PhaseKeys() = default;
+  PhaseKeys(std::uint64_t seed, std::uint64_t counter)
+      : input(draw_key(seed, counter, DrawPhase::input)),
+        owner(draw_key(seed, counter, DrawPhase::owner)),
+        hop(draw_key(seed, counter, DrawPhase::hop)) {}
+  std::uint64_t input = 0;
+  std::uint64_t owner = 0;
+  std::uint64_t hop = 0;
+};
+
+struct MathContext {
+  DataType type;
+  ReduceOp op;
+  int world;
+  const Codec* codec;  // null: raw
+  BufferPool* pool;
+  double premul_factor = 1;
+  int rank = 0;  // of this process in the group
+  PhaseKeys keys{};
+  float* residuals = nullptr;  // error feedback's, by element of the input; null: without. Only with a codec.
+
+  std::size_t element_size() const { return element_bytes(type); }
+  bool is_16_bit() const { return type == DataType::float16 || type == DataType::bfloat16; }
+  // Sums are accumulated in float32 and rounded once.
+  bool widens() const { return codec != nullptr || is_16_bit(); }
+};
+
+// `values` in the call's type.
+void write_values(const MathContext& context, const float* values, std::byte* output, std::size_t elements);
+// CorruptData if the payload is not that many elements as they are.
+Status check_raw_size(const MathContext& context, ConstBytes payload, std::size_t elements);
+// The two are the same or do not overlap.
+void copy_bytes(void* target, const void* source, std::size_t bytes);
+void keep_residual(const MathContext& context, std::uint64_t first_element, const float* values, const float* sent,
+                   std::size_t elements, float factor = 1);
+
+}  // namespace qccl::engine

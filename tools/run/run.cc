@@ -93,7 +93,8 @@ LaunchOptions launch_options(const RunFlags& flags, std::vector<std::string> com
   options.bind_to_cores = flags.bind_to == "core";
   options.tag_output = flags.tag_output;
   options.log_folder = flags.log_folder;
-  options.limits = {to_milliseconds(flags.timeout), to_milliseconds(flags.grace)};
+  options.timeout = to_milliseconds(flags.timeout);
+  options.grace = to_milliseconds(flags.grace);
   return options;
 }
 

@@ -19,19 +19,27 @@ from program import PROGRAM, ROOT
 PAGES = {path.stem: path.read_text() for path in (ROOT / "docs" / "launchers").glob("*.md")}
 OWN = {name: text for name, text in PAGES.items() if name != "deepspeed"}
 OVERVIEW = (ROOT / "docs" / "launchers.md").read_text()
-NEEDS_HOSTS = re.compile("node1")
+NEEDS_HOSTS = re.compile("node1|srun -N")
 OPEN_MPI = AS_ROOT | {"OMPI_MCA_rmaps_base_oversubscribe": "1"}  # machines of 2 cores, too
 PROGRAMS = ("build/examples/interface", "examples/torch/all_reduce.py")
 
 SRUN = """#!/bin/sh
-# srun -n TASKS PROGRAM: all tasks on this host
-export SLURM_NTASKS=$2 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_JOB_NODELIST=localhost SLURM_NODEID=0
+# srun [-N HOSTS] -n TASKS PROGRAM: equally many tasks on each host; without -N all on this one
+hosts=1 SLURM_JOB_NODELIST=localhost
+[ "$1" != -N ] || { hosts=$2 SLURM_JOB_NODELIST="10.77.0.[1-$2]"; shift 2; }
+each=$(($2 / hosts))
+export SLURM_NTASKS=$2 SLURM_TASKS_PER_NODE="$each(x$hosts)" SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_JOB_NODELIST
 shift 2
+run_task() {
+  export SLURM_PROCID=$1 SLURM_NODEID=$(($1 / each)) SLURM_LOCALID=$(($1 % each))
+  shift
+  if [ $hosts = 1 ]; then "$@"; else "$SITE_AGENT" 10.77.0.$((SLURM_NODEID + 1)) "$@"; fi
+}
 others=
 for task in $(seq 1 $((SLURM_NTASKS - 1))); do
-  SLURM_PROCID=$task SLURM_LOCALID=$task "$@" & others="$others $!"
+  run_task $task "$@" & others="$others $!"
 done
-SLURM_PROCID=0 SLURM_LOCALID=0 "$@" || exit
+run_task 0 "$@" || exit
 for task in $others; do wait $task || exit; done
 """
 
@@ -40,7 +48,7 @@ def commands(text: str) -> list[str]:
     return [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
 
 
-COMMANDS = [command for text in (OVERVIEW, *OWN.values()) for command in commands(text)]
+COMMANDS = list(dict.fromkeys(command for text in (OVERVIEW, *OWN.values()) for command in commands(text)))
 
 
 def put(folder, name: str, text: str) -> None:
@@ -106,6 +114,7 @@ def test_commands_for_several_hosts(command, path, tmp_path):
             "HYDRA_LAUNCHER": "ssh",
             "HYDRA_LAUNCHER_EXEC": str(agent),
             "HYDRA_IFACE": "eth0",
+            "SITE_AGENT": str(agent),
         }
         here = own(command, tmp_path)
         ranks = [((*on_host(1), "sh", "-c", here), site)]

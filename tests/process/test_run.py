@@ -503,6 +503,17 @@ def test_wrong_flags_are_2_and_say_what_is_wrong(arguments, words):
     assert words in result.stderr and result.stdout == ""
 
 
+@pytest.mark.parametrize("flag", ["--host", "--hosts", "--hostfile", "--master-addr", "--ssh"])
+@pytest.mark.parametrize("ranks", [(), ("-n", 2)])
+def test_flags_for_several_hosts_are_2_and_name_the_launchers_that_have_them(flag, ranks):
+    message = f"qccl run: {flag}: qccl run starts ranks on this host only: for several hosts use torchrun, mpirun"
+    for given in ([flag, "node1"], [f"{flag}=node1"], [flag]):
+        result = run("run", *given, *ranks, "--", "true")
+        assert result.returncode == 2 and result.stderr.startswith(message), result.stderr
+    assert flag not in run("run", "--help").stdout.split()
+    assert run("run", "-n", 1, "echo", flag, "node1").stdout == f"{flag} node1\n"
+
+
 def test_help_has_examples_and_the_version_is_one_line():
     for arguments in (["--help"], ["run", "--help"], ["perf", "--help"]):
         result = run(*arguments)

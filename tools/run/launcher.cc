@@ -10,7 +10,7 @@
 
 #include "tools/run/process/process_tree.h"
 #include "tools/run/process/signals.h"
-#include "tools/run/run_job.h"
+#include "tools/run/supervisor.h"
 
 namespace qccl::tools {
 namespace {
@@ -60,14 +60,12 @@ int launch(const LaunchOptions& options) {
   }
   if (job == 0) {
     ::setpgid(0, 0);  // a terminal's Ctrl-C reaches the keeper alone, which passes it on
-    const int code = RunJob(options, signals, keeper).run();
+    const int code = Supervisor(options, signals, keeper).run();
     std::fflush(nullptr);
     ::_exit(code);
   }
   const int code = keep(options, signals, job);
-  if (!kill_descendants(kKillLimit)) {
-    fmt::print(stderr, "{}: some processes of the job can't be ended\n", options.program);
-  }
+  if (!kill_descendants()) fmt::print(stderr, "{}: some processes of the job can't be ended\n", options.program);
   return code;
 }
 

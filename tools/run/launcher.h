@@ -5,11 +5,11 @@
 // SIGKILL still leaves no process behind.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
 #include "tools/run/process/rank_process.h"
-#include "tools/run/supervisor.h"
 
 namespace qccl::tools {
 
@@ -20,12 +20,14 @@ struct LaunchOptions {
   Variables variables;  // for every rank, besides the launcher's own
   bool bind_to_cores = false;
   bool tag_output = false;
-  std::string log_folder;  // empty: no logs
-  Limits limits;
+  std::string log_folder;                 // empty: no logs
+  std::chrono::milliseconds timeout{0};   // of the whole job; 0: none
+  std::chrono::milliseconds grace{5000};  // between SIGTERM and SIGKILL
 };
 
-// Blocks until the job and all its processes have ended; returns the exit code: the first failed rank's, or one of
-// supervisor.h. Call it once, in a process without threads.
+// Blocks until the job and all its processes have ended. Returns the exit code: the first failed rank's (128 + n if
+// signal n ended it), 124 after the timeout, 126 or 127 if the program can't be started, 1 if the system refused.
+// Call it once, in a process without threads.
 int launch(const LaunchOptions& options);
 
 }  // namespace qccl::tools

@@ -20,7 +20,7 @@ constexpr const char* kFooter =
     R"(Every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as
 torchrun sets them, and OMP_NUM_THREADS=1 unless it is set. Rank 0 reads qccl run's standard input.
 
-Ranks on several hosts are started by torchrun, mpirun or srun: docs/launchers.md.
+On several hosts, torchrun, mpirun or srun starts the ranks: docs/launchers.md shows how.
 
 The first rank that fails ends the job: the others get SIGTERM, after the grace SIGKILL, and so
 does everything they started. SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on and begin the
@@ -48,6 +48,18 @@ struct RunFlags {
   JobVariables job;
 };
 
+// Flags of launchers for several hosts. The parser calls these functions before it reports that --ranks is missing.
+void refuse_host_flags(CLI::App& app) {
+  for (const std::string flag : {"--host", "--hosts", "--hostfile", "--master-addr", "--ssh"}) {
+    const auto refuse = [flag](const std::string&) {
+      throw CLI::ValidationError(flag,
+                                 "qccl run starts ranks on this host only: "
+                                 "for several hosts use torchrun, mpirun or srun (docs/launchers.md)");
+    };
+    app.add_option_function<std::string>(flag, refuse)->expected(0, 1)->group("");
+  }
+}
+
 void add_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("-n,--ranks", flags.ranks, "Number of ranks to start")->required()->check(CLI::Range(1, kMaxRanks));
   app.add_flag("--tag-output", flags.tag_output, "Begin each line of output with '[rank]: '");
@@ -64,6 +76,7 @@ void add_flags(CLI::App& app, RunFlags& flags) {
       ->check(finite_number())
       ->capture_default_str();
   add_job_flags(app, flags.job);
+  refuse_host_flags(app);
 }
 
 // ---- from flags to options; std::invalid_argument says which is wrong
@@ -93,18 +106,12 @@ LaunchOptions launch_options(const RunFlags& flags, std::vector<std::string> com
   options.bind_to_cores = flags.bind_to == "core";
   options.tag_output = flags.tag_output;
   options.log_folder = flags.log_folder;
-  options.limits = {to_milliseconds(flags.timeout), to_milliseconds(flags.grace)};
+  options.timeout = to_milliseconds(flags.timeout);
+  options.grace = to_milliseconds(flags.grace);
   return options;
 }
 
 int wrong_flag(const std::string& flag) {
-  if (flag.starts_with("--host")) {
-    fmt::print(stderr,
-               "qccl run: '{}': ranks are started on this host only; on several hosts start them with torchrun, "
-               "mpirun or srun, see docs/launchers.md\n",
-               flag);
-    return kExitUsage;
-  }
   fmt::print(stderr, "qccl run: there is no flag '{}'; 'qccl run --help' lists them\n", flag);
   return kExitUsage;
 }

@@ -10,34 +10,40 @@
 #include <utility>
 
 #include "tools/run/process/process_tree.h"
+#include "tools/run/rank_spec.h"
 
 namespace qccl::tools {
 namespace {
 
 constexpr std::chrono::milliseconds kKillAgain{50};  // for what was forked during the first round
+constexpr int kExitTimeout = 124;
+constexpr int kExitSignalBase = 128;
 
 double seconds(std::chrono::milliseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
-}  // namespace
-
-int exit_code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : kExitSignalBase + WTERMSIG(status); }
-
+// "exited with code 7".
 std::string what_happened(int status) {
   if (WIFEXITED(status)) return fmt::format("exited with code {}", WEXITSTATUS(status));
   return fmt::format("was killed by signal {} ({}{})", WTERMSIG(status), signal_name(WTERMSIG(status)),
                      WCOREDUMP(status) ? ", core dumped" : "");
 }
 
+// "0 1 3".
 std::string rank_list(const std::vector<int>& ranks) { return fmt::format("{}", fmt::join(ranks, " ")); }
+
+}  // namespace
+
+int exit_code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : kExitSignalBase + WTERMSIG(status); }
 
 int Supervisor::run() {
   adopt_orphans();
-  const auto not_started = watch_events() ? start() : 1;
-  if (not_started) {
+  if (const auto failure = start()) {
+    kill_descendants();
+    say(failure->message);
     finish();
-    return *not_started;
+    return failure->exit_code;
   }
-  if (limits_.timeout.count() > 0) job_deadline_ = Clock::now() + limits_.timeout;
+  if (options_.timeout.count() > 0) job_deadline_ = Clock::now() + options_.timeout;
   while (!reap_orphans()) {
     wait_for_events();
     on_ended_processes();
@@ -48,15 +54,31 @@ int Supervisor::run() {
   return failure_code_.value_or(0);
 }
 
-bool Supervisor::watch_events() {
+// ---- start
+
+std::optional<StartFailure> Supervisor::start() {
+  if (auto failure = watch_events()) return failure;
+  if (!options_.log_folder.empty()) {
+    if (auto refused = console_.open_logs(options_.log_folder, options_.ranks)) return StartFailure{1, *refused};
+  }
+  port_ = ReservedPort::take();
+  if (!port_) return StartFailure{1, "can't find a free port for MASTER_PORT"};
+  forget_outer_launcher();
+  for (const RankSpec& spec : rank_specs(options_, port_->number())) {
+    if (auto failure = start_process(spec)) return failure;
+  }
+  return std::nullopt;
+}
+
+std::optional<StartFailure> Supervisor::watch_events() {
   keeper_pidfd_ = watch_process(keeper_);
   signal_fd_ = Descriptor(::signalfd(-1, &signals_.readable(), SFD_NONBLOCK | SFD_CLOEXEC));
   ended_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!keeper_pidfd_.valid() || !signal_fd_.valid() || !ended_.valid()) {
-    say("can't watch processes and signals (Linux 5.3 or later is needed)");
-    return false;
+    return StartFailure{1, "can't watch processes and signals (Linux 5.3 or later is needed)"};
   }
-  return ::getppid() == keeper_;  // else it died before its pidfd was opened
+  if (::getppid() != keeper_) return StartFailure{1, "the launcher was killed before any rank was started"};
+  return std::nullopt;
 }
 
 std::optional<StartFailure> Supervisor::start_process(const RankSpec& spec) {
@@ -66,6 +88,7 @@ std::optional<StartFailure> Supervisor::start_process(const RankSpec& spec) {
   event.events = EPOLLIN;
   event.data.u64 = processes_.size();
   ::epoll_ctl(ended_.get(), EPOLL_CTL_ADD, process.pidfd.get(), &event);
+  if (spec.pipe_output) pipes_.add(spec.rank, std::move(process.output), std::move(process.errors));
   processes_.push_back(std::move(process));
   return std::nullopt;
 }
@@ -77,9 +100,11 @@ void Supervisor::wait_for_events() {
   for (const Descriptor* descriptor : {&keeper_pidfd_, &signal_fd_, &ended_}) {
     poll_list_.push_back({descriptor->get(), POLLIN, 0});
   }
-  want(poll_list_);
+  pipes_.want(poll_list_, console_);
+  console_.want(poll_list_);
   if (::poll(poll_list_.data(), poll_list_.size(), milliseconds_to_wait()) <= 0) return;
-  serve(poll_list_);
+  pipes_.serve(poll_list_, console_);
+  console_.serve(poll_list_);
   if (poll_list_[0].revents != 0) {  // the keeper was killed: nobody is left to be polite for
     keeper_pidfd_.reset();
     kill_everything();
@@ -105,25 +130,22 @@ void Supervisor::on_ended_processes() {
     if (::waitpid(pid, &status, WNOHANG) != pid) continue;
     process.pid = -1;
     process.pidfd.reset();  // leaves the epoll set, too
-    on_end(process, pid, status);
+    on_end(process.rank, pid, status);
   }
 }
 
-void Supervisor::record_failure(int code, const std::string& what) {
-  if (failure_code_) return;
-  failure_code_ = code;
-  if (told_to_end_) return say(what);
-  const auto others = live_ranks();
-  const char* noun = others.size() == 1 ? "rank" : "ranks";
-  say(others.empty() ? what : fmt::format("{}; ending the other {}: {}", what, noun, rank_list(others)));
-  ask_to_end(SIGTERM);
+void Supervisor::on_end(int rank, pid_t pid, int status) {
+  if (terminal_lent_ && rank == 0) take_terminal_back(pid);
+  if (const int code = exit_code_of(status); code != 0) {
+    record_failure(code, fmt::format("rank {} (pid {}) {}", rank, pid, what_happened(status)));
+  }
 }
 
 void Supervisor::on_signals() {
   signalfd_siginfo info;
   while (::read(signal_fd_.get(), &info, sizeof(info)) == sizeof(info)) {
     const int signal = static_cast<int>(info.ssi_signo);
-    signal == SIGCHLD ? on_child_signal() : on_signal(signal);
+    signal == SIGCHLD ? lend_terminal() : on_signal(signal);
   }
 }
 
@@ -133,7 +155,7 @@ void Supervisor::on_signal(int signal) {
     say(fmt::format("got {} as well: killing all ranks", signal_name(signal)));
     return kill_everything();
   }
-  say(fmt::format("got {}: passed it on; SIGKILL follows in {:g} s", signal_name(signal), seconds(limits_.grace)));
+  say(fmt::format("got {}: passed it on; SIGKILL follows in {:g} s", signal_name(signal), seconds(options_.grace)));
   ask_to_end(signal);
 }
 
@@ -141,14 +163,14 @@ void Supervisor::on_deadlines() {
   const Time now = Clock::now();
   if (job_deadline_ && now >= *job_deadline_) {
     job_deadline_.reset();
-    say(fmt::format("timeout of {:g} s: ending the ranks that still run: {}", seconds(limits_.timeout),
+    say(fmt::format("timeout of {:g} s: ending the ranks that still run: {}", seconds(options_.timeout),
                     rank_list(live_ranks())));
     failure_code_ = failure_code_.value_or(kExitTimeout);
     ask_to_end(SIGTERM);
   }
   if (kill_deadline_ && now >= *kill_deadline_) {
     if (const auto live = live_ranks(); !live.empty() && !killing_) {
-      say(fmt::format("still there {:g} s after they were told to end: killing {}", seconds(limits_.grace),
+      say(fmt::format("still there {:g} s after they were told to end: killing {}", seconds(options_.grace),
                       rank_list(live)));
     }
     kill_everything();
@@ -166,15 +188,11 @@ bool Supervisor::reap_orphans() {
     ::waitpid(info.si_pid, nullptr, WNOHANG);
   }
   // All processes are gone, something they started is not.
-  if (!is_running() && !std::exchange(leftovers_told_, true)) ask_to_end(SIGTERM);
+  if (live_ranks().empty() && !std::exchange(leftovers_told_, true)) ask_to_end(SIGTERM);
   return false;
 }
 
 // ---- ending
-
-bool Supervisor::is_running() const {
-  return std::any_of(processes_.begin(), processes_.end(), [](const RankProcess& process) { return process.pid > 0; });
-}
 
 std::vector<int> Supervisor::live_ranks() const {
   std::vector<int> live;
@@ -182,6 +200,16 @@ std::vector<int> Supervisor::live_ranks() const {
     if (process.pid > 0) live.push_back(process.rank);
   }
   return live;
+}
+
+void Supervisor::record_failure(int code, const std::string& what) {
+  if (failure_code_) return;
+  failure_code_ = code;
+  if (told_to_end_) return say(what);
+  const auto others = live_ranks();
+  const char* noun = others.size() == 1 ? "rank" : "ranks";
+  say(others.empty() ? what : fmt::format("{}; ending the other {}: {}", what, noun, rank_list(others)));
+  ask_to_end(SIGTERM);
 }
 
 void Supervisor::signal_processes(int signal) {
@@ -203,7 +231,7 @@ void Supervisor::signal_descendants(int signal) {
 
 void Supervisor::ask_to_end(int signal) {
   told_to_end_ = true;
-  if (!kill_deadline_) kill_deadline_ = Clock::now() + limits_.grace;
+  if (!kill_deadline_) kill_deadline_ = Clock::now() + options_.grace;
   signal_processes(signal);
   signal_descendants(signal);
 }
@@ -213,6 +241,31 @@ void Supervisor::kill_everything() {
   signal_processes(SIGKILL);
   for (const pid_t pid : descendants()) ::kill(pid, SIGKILL);
   kill_deadline_ = Clock::now() + kKillAgain;
+}
+
+// ---- terminal and output
+
+// A rank 0 that reads from the terminal is stopped by the kernel, as it is not in the terminal's
+// foreground group: makes it that, if the keeper has it to give.
+void Supervisor::lend_terminal() {
+  siginfo_t info = {};
+  const pid_t reader = processes_.empty() ? -1 : processes_[0].pid;
+  if (reader < 0 || ::waitid(P_PID, static_cast<id_t>(reader), &info, WSTOPPED | WNOHANG) != 0) return;
+  if (info.si_pid != reader || (info.si_status != SIGTTIN && info.si_status != SIGTTOU)) return;
+  if (::tcgetpgrp(STDIN_FILENO) != ::getpgid(keeper_)) return;
+  terminal_lent_ = ::tcsetpgrp(STDIN_FILENO, reader) == 0;
+  if (terminal_lent_) ::kill(-reader, SIGCONT);
+}
+
+void Supervisor::take_terminal_back(pid_t from) {
+  if (::tcgetpgrp(STDIN_FILENO) == from) ::tcsetpgrp(STDIN_FILENO, ::getpgid(keeper_));
+}
+
+void Supervisor::say(const std::string& text) { console_.add_message(fmt::format("{}: {}\n", options_.program, text)); }
+
+void Supervisor::finish() {
+  pipes_.finish(console_);
+  console_.finish();
 }
 
 }  // namespace qccl::tools

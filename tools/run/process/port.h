@@ -12,7 +12,6 @@ namespace qccl::tools {
 // SO_REUSEADDR (as every server sets it) have it: no moment in which another process can take it.
 class ReservedPort {
  public:
-  ReservedPort() = default;
   // On 127.0.0.1. Nothing if the system has no port.
   static std::optional<ReservedPort> take();
   int number() const { return number_; }
@@ -20,7 +19,7 @@ class ReservedPort {
  private:
   ReservedPort(Descriptor socket, int number) : socket_(std::move(socket)), number_(number) {}
   Descriptor socket_;
-  int number_ = 0;
+  int number_;
 };
 
 }  // namespace qccl::tools

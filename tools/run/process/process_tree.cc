@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +20,8 @@ namespace qccl::tools {
 namespace {
 
 using SteadyTime = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kKillLimit{10};
 
 std::optional<pid_t> to_pid(const std::string& text) {
   pid_t pid = 0;
@@ -57,12 +60,12 @@ bool reap_all() {
   }
 }
 
-void wait_for_child_signal(std::chrono::milliseconds limit) {
+void wait_for_child_signal() {
   sigset_t child;
   ::sigemptyset(&child);
   ::sigaddset(&child, SIGCHLD);
-  const timespec timeout = {0, limit.count() * 1'000'000};
-  ::sigtimedwait(&child, nullptr, &timeout);
+  const timespec twenty_milliseconds = {0, 20'000'000};
+  ::sigtimedwait(&child, nullptr, &twenty_milliseconds);
 }
 
 }  // namespace
@@ -83,12 +86,12 @@ std::vector<pid_t> descendants() {
   return found;
 }
 
-bool kill_descendants(std::chrono::milliseconds limit) {
-  const auto deadline = SteadyTime::now() + limit;
+bool kill_descendants() {
+  const auto deadline = SteadyTime::now() + kKillLimit;
   while (!reap_all()) {
     for (const pid_t pid : descendants()) ::kill(pid, SIGKILL);
     if (SteadyTime::now() > deadline) return false;
-    wait_for_child_signal(std::chrono::milliseconds(20));
+    wait_for_child_signal();
   }
   return true;
 }

@@ -4,7 +4,6 @@
 
 #include <sys/types.h>
 
-#include <chrono>
 #include <vector>
 
 #include "tools/run/process/descriptor.h"
@@ -21,8 +20,8 @@ Descriptor watch_process(pid_t pid);
 std::vector<pid_t> descendants();
 
 // Sends SIGKILL to all descendants, and again to those they started meanwhile, and reaps them.
-// False if some are still there after `limit` (a process in the kernel's hands can't die).
+// False if some are still there after 10 s (a process in the kernel's hands can't die).
 // SIGCHLD must be blocked.
-bool kill_descendants(std::chrono::milliseconds limit);
+bool kill_descendants();
 
 }  // namespace qccl::tools

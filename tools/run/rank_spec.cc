@@ -1,0 +1,75 @@
+#include "tools/run/rank_spec.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+#include "tools/run/process/cores.h"
+
+namespace qccl::tools {
+namespace {
+
+bool is_set(const Variables& variables, const char* name) {
+  return std::getenv(name) != nullptr ||
+         std::any_of(variables.begin(), variables.end(), [&](const auto& variable) { return variable.first == name; });
+}
+
+RankSpec rank_spec(const LaunchOptions& options, int rank, int master_port, const std::vector<int>& cores) {
+  RankSpec spec;
+  spec.rank = rank;
+  spec.command = options.command;
+  spec.pipe_output = options.tag_output || !options.log_folder.empty();
+  spec.inherit_input = rank == 0;
+  spec.environment = options.variables;
+  spec.cores = share_of_cores(cores, rank, options.ranks);
+  // As torchrun: N ranks with a thread per core each would fight for the cores.
+  if (!is_set(options.variables, "OMP_NUM_THREADS")) {
+    spec.environment.emplace_back("OMP_NUM_THREADS", std::to_string(std::max<std::size_t>(1, spec.cores.size())));
+  }
+  const std::string number = std::to_string(rank), ranks = std::to_string(options.ranks);
+  for (const auto& variable : Variables{{"RANK", number},
+                                        {"WORLD_SIZE", ranks},
+                                        {"LOCAL_RANK", number},
+                                        {"LOCAL_WORLD_SIZE", ranks},
+                                        {"MASTER_ADDR", "127.0.0.1"},
+                                        {"MASTER_PORT", std::to_string(master_port)}}) {
+    spec.environment.push_back(variable);
+  }
+  return spec;
+}
+
+}  // namespace
+
+void forget_outer_launcher() {
+  for (const char* name : {"TORCHELASTIC_USE_AGENT_STORE",
+                           "TORCHELASTIC_RUN_ID",
+                           "TORCHELASTIC_RESTART_COUNT",
+                           "TORCHELASTIC_MAX_RESTARTS",
+                           "GROUP_RANK",
+                           "GROUP_WORLD_SIZE",
+                           "ROLE_RANK",
+                           "ROLE_WORLD_SIZE",
+                           "ROLE_NAME",
+                           "OMPI_COMM_WORLD_RANK",
+                           "OMPI_COMM_WORLD_SIZE",
+                           "OMPI_COMM_WORLD_LOCAL_RANK",
+                           "OMPI_COMM_WORLD_LOCAL_SIZE",
+                           "PMI_RANK",
+                           "PMI_SIZE",
+                           "PMIX_RANK",
+                           "MPI_LOCALRANKID",
+                           "MPI_LOCALNRANKS",
+                           "SLURM_PROCID",
+                           "SLURM_LOCALID"}) {
+    ::unsetenv(name);
+  }
+}
+
+std::vector<RankSpec> rank_specs(const LaunchOptions& options, int master_port) {
+  const std::vector<int> cores = options.bind_to_cores ? usable_cores() : std::vector<int>();
+  std::vector<RankSpec> specs;
+  for (int rank = 0; rank < options.ranks; ++rank) specs.push_back(rank_spec(options, rank, master_port, cores));
+  return specs;
+}
+
+}  // namespace qccl::tools

@@ -279,7 +279,7 @@ Result<PlanOperation::Advance> PlanOperation::advance_lane(std::size_t lane) {
   while (run.slice < run.slices && may_begin(run)) {
     const Step& step = run.lane->steps[run.step];
     const auto before = run.served;
-    const auto status = take(lane);
+    auto status = take(lane);
     if (!status.ok()) return status.failure();
     result.moved |= run.served != before;
     if (*status == StepStatus::no_room) result.starved_by = step.peers[run.served];

@@ -12,8 +12,6 @@ constexpr std::array kAll = {Mistake::missing_contribution, Mistake::double_cont
                              Mistake::unreceived_send,      Mistake::overwritten_input,   Mistake::crossed_waits};
 
 bool adds(const Step& step) { return step.kind == StepKind::local_reduce || step.kind == StepKind::recv_reduce; }
-bool receives(const Step& step) { return step.kind == StepKind::recv_copy || step.kind == StepKind::recv_reduce; }
-
 using Steps = std::vector<Step>;
 
 Steps::iterator find(Steps& steps, StepKind kind) {
@@ -68,8 +66,8 @@ bool drop_receiver(std::vector<RankSchedule>& schedules) {
       const Steps& steps = schedule.lanes[at].steps;
       const auto depends = [&](const Lane& lane) { return lane.after >= static_cast<int>(at); };
       const bool sends = std::any_of(steps.begin(), steps.end(),
-                                     [](const Step& step) { return !step.peers.empty() && !receives(step); });
-      if (sends || !receives(steps[0]) || std::any_of(schedule.lanes.begin(), schedule.lanes.end(), depends)) continue;
+                                     [](const Step& step) { return !step.peers.empty() && !receives(step.kind); });
+      if (sends || !receives(steps[0].kind) || std::any_of(schedule.lanes.begin(), schedule.lanes.end(), depends)) continue;
       schedule.lanes.erase(schedule.lanes.begin() + static_cast<std::ptrdiff_t>(at));
       return true;
     }
@@ -81,13 +79,13 @@ bool receive_first(RankSchedule& schedule) {
   std::vector<Lane> ordered;
   for (const bool receiving : {true, false}) {
     for (Lane& lane : schedule.lanes) {
-      if (receives(lane.steps[0]) != receiving) continue;
+      if (receives(lane.steps[0].kind) != receiving) continue;
       lane.after = static_cast<int>(ordered.size()) - 1;
       ordered.push_back(lane);
     }
   }
   schedule.lanes = std::move(ordered);
-  return !schedule.lanes.empty() && receives(schedule.lanes[0].steps[0]);
+  return !schedule.lanes.empty() && receives(schedule.lanes[0].steps[0].kind);
 }
 
 // Only where all of them have something to receive.

@@ -12,8 +12,6 @@
 namespace qccl::plan {
 namespace {
 
-bool receives(StepKind kind) { return kind == StepKind::recv_reduce || kind == StepKind::recv_copy; }
-// See cost.h.
 constexpr double kNotHidden = 0.2;
 
 double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0; }

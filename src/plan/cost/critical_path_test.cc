@@ -11,12 +11,6 @@
 namespace qccl::plan {
 namespace {
 
-bool receives(StepKind kind) { return kind == StepKind::recv_reduce || kind == StepKind::recv_copy; }
-bool sends(StepKind kind) {
-  return kind == StepKind::send_input || kind == StepKind::send_sum || kind == StepKind::send_result ||
-         kind == StepKind::forward;
-}
-
 // Runs all lanes' steps of one slice; each moment is the longest way that led to it.
 class Walk {
  public:

@@ -2,29 +2,53 @@
 // calls does not allocate for them, whichever threads take and give.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
-#include <memory_resource>
 #include <mutex>
+#include <new>
 #include <vector>
 
 namespace qccl {
 
-// Thread-safe. libstdc++'s std::pmr::synchronized_pool_resource is not usable any more once a thread's first
-// allocation from it was refused.
+// Thread-safe. Blocks come in powers of two and stay with the pool. libstdc++'s pool resources can't be used: one that
+// was refused memory crashes at its next allocation (GCC 12).
 class PooledMemory {
  public:
-  void* allocate(std::size_t bytes, std::size_t alignment) {
-    const std::lock_guard lock(mutex_);
-    return pool_.allocate(bytes, alignment);
+  // At most alignof(std::max_align_t) aligned.
+  void* allocate(std::size_t bytes) {
+    const std::size_t size = size_class(bytes);
+    if (size < kSizes) {
+      const std::lock_guard lock(mutex_);
+      if (Block* const block = free_[size]; block != nullptr) {
+        free_[size] = block->next;
+        return block;
+      }
+    }
+    return ::operator new(size < kSizes ? kLeastBytes << size : bytes);
   }
-  void deallocate(void* block, std::size_t bytes, std::size_t alignment) {
+  void deallocate(void* memory, std::size_t bytes) {
+    const std::size_t size = size_class(bytes);
+    if (size >= kSizes) return ::operator delete(memory);
+    auto* const block = static_cast<Block*>(memory);
     const std::lock_guard lock(mutex_);
-    pool_.deallocate(block, bytes, alignment);
+    block->next = free_[size];
+    free_[size] = block;
   }
 
  private:
+  struct Block {
+    Block* next;
+  };
+  static constexpr std::size_t kLeastBytes = 64;
+  static constexpr std::size_t kSizes = 12;  // up to 128 KiB; larger lists are seldom repeated
+  static std::size_t size_class(std::size_t bytes) {
+    return static_cast<std::size_t>(std::bit_width((std::max<std::size_t>(bytes, 1) - 1) / kLeastBytes));
+  }
+
   std::mutex mutex_;
-  std::pmr::unsynchronized_pool_resource pool_;
+  std::array<Block*, kSizes> free_{};
 };
 
 // The process's. Never destroyed: what it gave may outlive the end of main().
@@ -40,8 +64,8 @@ struct PooledAllocator {
   template <class U>
   PooledAllocator(const PooledAllocator<U>&) {}
 
-  T* allocate(std::size_t count) { return static_cast<T*>(pooled_memory().allocate(count * sizeof(T), alignof(T))); }
-  void deallocate(T* block, std::size_t count) { pooled_memory().deallocate(block, count * sizeof(T), alignof(T)); }
+  T* allocate(std::size_t count) { return static_cast<T*>(pooled_memory().allocate(count * sizeof(T))); }
+  void deallocate(T* block, std::size_t count) { pooled_memory().deallocate(block, count * sizeof(T)); }
   template <class U>
   bool operator==(const PooledAllocator<U>&) const {
     return true;

@@ -169,9 +169,9 @@ comm::PlanCache::Plan CommunicatorState::plan_of(const CollectiveCall& call,
                                                  const std::optional<SharedRegions::Place>& place,
                                                  const comm::Context& context) {
   const comm::RegionPlace at = place ? comm::RegionPlace{place->region->id, place->offset} : comm::RegionPlace{};
-  const auto signature = is_automatic(call) ? std::nullopt : comm::signature_of(call, at);
-  if (signature) {
-    if (auto plan = plans_.find(*signature)) return plan;
+  const bool has_signature = !is_automatic(call) && comm::has_signature(call);
+  if (has_signature) {
+    if (auto plan = plans_.find(call, at)) return plan;
   }
   auto resolved = comm::resolve(call, size(), defaults_);
   if (!resolved.ok()) {
@@ -193,7 +193,11 @@ comm::PlanCache::Plan CommunicatorState::plan_of(const CollectiveCall& call,
     if (codec == nullptr) codec = make_codec(resolved->compression).take_or_throw();
     plan = std::make_shared<const engine::ExecutablePlan>(*resolved, size(), rank_, std::move(codec));
   }
-  if (is_new || signature) plans_.add(signature, plan);
+  if (has_signature) {
+    plans_.add(comm::signature_of(call, at), plan);
+  } else if (is_new) {
+    plans_.add(std::nullopt, plan);
+  }
   return plan;
 }
 
@@ -223,7 +227,7 @@ void CommunicatorState::run(const CollectiveCall& call) {
   run(std::move(arguments), *context);
 }
 
-void CommunicatorState::run(CallArguments arguments, comm::Context& context) {
+void CommunicatorState::run(CallArguments&& arguments, comm::Context& context) {
   if (record(arguments, context)) return;
   const auto work = context.driver().run(std::move(arguments));
   if (work != nullptr && work->failure()) throw Error(*work->failure());

@@ -106,7 +106,7 @@ class CommunicatorState {
   // Takes the call over if this thread records.
   static bool record(engine::CallArguments& arguments, comm::Context& context);
   static void make_work(engine::CallArguments& arguments, comm::Context& context);
-  static void run(engine::CallArguments arguments, comm::Context& context);
+  static void run(engine::CallArguments&& arguments, comm::Context& context);
   std::shared_ptr<WorkState> begin(engine::CallArguments arguments, const std::shared_ptr<comm::Context>& context);
   template <class AnyCall>
   engine::ArgumentsList prepare_all(std::span<const AnyCall> calls, std::shared_ptr<comm::Context>& context);

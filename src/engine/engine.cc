@@ -141,7 +141,8 @@ std::unique_ptr<Operation> Engine::make_operation(Group& group, std::uint64_t se
   }
   if (arguments.plan->call().board) {
     has_unstarted_ = true;
-    return make_exchange(group, sequence, std::move(arguments));
+    const std::uint64_t number = group.next_board_sequence++;
+    return make_cell_operation(group, sequence, std::move(arguments), number);
   }
   now_ = clock_.now();
   return reuse_or_make<PlanOperation>(

@@ -58,6 +58,8 @@ struct EngineOptions {
   ComputeFactory make_compute{};              // empty: HostCompute
 };
 
+class CellOperation;
+
 class Engine : private PayloadPlacement {
  public:
   Engine(Transport& transport, const Clock& clock, EngineOptions options);
@@ -158,6 +160,8 @@ class Engine : private PayloadPlacement {
   };
   std::optional<OwnCall> own_call(const Group& group, std::uint64_t sequence);
   std::unique_ptr<Operation> make_operation(Group& group, std::uint64_t sequence, CallArguments&& arguments);
+  std::unique_ptr<CellOperation> make_cell_operation(Group& group, std::uint64_t sequence, CallArguments&& arguments,
+                                                     std::uint64_t number);
   // A retired operation of that kind, restarted, or a new one.
   template <class Kind, class Restart, class Make>
   std::unique_ptr<Kind> reuse_or_make(const Group& group, const CallArguments& arguments, Restart restart, Make make) {
@@ -171,7 +175,7 @@ class Engine : private PayloadPlacement {
   // ---- small calls on the spot (engine_exchange.cc)
   bool may_exchange(const Group* group, const CallArguments& arguments) const;
   bool exchange(Group& group, CallArguments&& arguments, const std::shared_ptr<internal::WorkState>& work);
-  std::unique_ptr<CellOperation> make_exchange(Group& group, std::uint64_t sequence, CallArguments&& arguments);
+  void promote(Group& group, std::uint64_t sequence, CallArguments&& arguments);
 
   // What post() does while there is memory; sets `claimed` to the error feedback that the call has got.
   void begin(Group* target, CallArguments&& arguments, std::shared_ptr<internal::FeedbackState>& claimed);
@@ -258,6 +262,7 @@ class Engine : private PayloadPlacement {
   FrameSender frame_sender_;
   BufferPool pool_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Group>> groups_;
+  Group* recent_group_ = nullptr;                       // that group() found last
   ClosedGroups closed_groups_;                          // whose late frames belong to nobody
   std::vector<std::unique_ptr<Operation>> operations_;  // in posting order
   RetiredOperations retired_;

@@ -2,6 +2,7 @@
 // place among the operations in flight. One that does not becomes an operation like any other, its own part published.
 #include <new>
 
+#include "engine/collective/cell_exchange.h"
 #include "engine/collective/cell_operation.h"
 #include "engine/engine.h"
 #include "kernels/float_environment.h"
@@ -30,37 +31,44 @@ bool Engine::exchange_or_post(CallArguments&& arguments, const std::shared_ptr<i
   }
 }
 
+// What does not have to come before publish() comes after it, while the part is on its way to the other cores.
 bool Engine::exchange(Group& group, CallArguments&& arguments, const std::shared_ptr<internal::WorkState>& work) {
+  if (group.exchange == nullptr) group.exchange = std::make_unique<CellExchange>(group, frame_sender_, pool_);
+  CellExchange& exchange = *group.exchange;
+  const kernels::DefaultFloatEnvironment environment;
+  exchange.begin(arguments, group.next_board_sequence++);
+  exchange.publish(exchange.own_part());
   const std::uint64_t sequence = group.next_sequence++;
-  auto operation = make_exchange(group, sequence, std::move(arguments));
-  group.remember(sequence, operation->plan());
-  {
-    const kernels::DefaultFloatEnvironment environment;
-    static_cast<void>(operation->advance());  // without a log it can't fail
-  }
-  if (operation->finished()) {
-    operation->retire();
-    group.parked_exchange = std::move(operation);
+  group.remember(sequence, *arguments.plan);
+  if (exchange.look_and_ring()) {
+    exchange.combine();
+    exchange.end();
     return true;
   }
-  operation->set_work(work);
+  arguments.work = work;
+  promote(group, sequence, std::move(arguments));
+  return false;
+}
+
+// The call has published its part, and becomes an operation in flight.
+void Engine::promote(Group& group, std::uint64_t sequence, CallArguments&& arguments) {
+  auto operation = make_cell_operation(group, sequence, std::move(arguments), 0);
+  operation->take_over(*group.exchange);
   operations_.push_back(std::move(operation));
   has_unstarted_ = true;
   note_posted(*operations_.back());
   look_for_absent(*operations_.back());
-  return false;
 }
 
-std::unique_ptr<CellOperation> Engine::make_exchange(Group& group, std::uint64_t sequence, CallArguments&& arguments) {
-  const std::uint64_t number = group.next_board_sequence++;
-  auto reused = std::move(group.parked_exchange);
-  if (reused == nullptr) reused.reset(static_cast<CellOperation*>(retired_.take(group, arguments).release()));
-  if (reused == nullptr) {
-    return std::make_unique<CellOperation>(group, sequence, std::move(arguments), kForever, frame_sender_, pool_,
-                                           number);
-  }
-  reused->restart(sequence, std::move(arguments), kForever, number);
-  return reused;
+std::unique_ptr<CellOperation> Engine::make_cell_operation(Group& group, std::uint64_t sequence,
+                                                           CallArguments&& arguments, std::uint64_t number) {
+  return reuse_or_make<CellOperation>(
+      group, arguments,
+      [&](CellOperation& retired) { retired.restart(sequence, std::move(arguments), kForever, number); },
+      [&] {
+        return std::make_unique<CellOperation>(group, sequence, std::move(arguments), kForever, frame_sender_, pool_,
+                                               number);
+      });
 }
 
 }  // namespace qccl::engine

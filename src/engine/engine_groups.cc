@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "engine/collective/cell_operation.h"
+#include "engine/collective/cell_exchange.h"
 #include "engine/engine.h"
 #include "engine/message/mailbox.h"
 
@@ -15,8 +15,11 @@ Group& Group::operator=(Group&&) noexcept = default;
 Group::~Group() = default;
 
 Group* Engine::group(std::uint64_t id) {
+  if (recent_group_ != nullptr && recent_group_->id == id) return recent_group_;
   const auto found = groups_.find(id);
-  return found == groups_.end() ? nullptr : found->second.get();
+  if (found == groups_.end()) return nullptr;
+  recent_group_ = found->second.get();
+  return recent_group_;
 }
 
 internal::SharedFailure Engine::failure_of_parent(const Group& opening) {
@@ -73,6 +76,7 @@ void Engine::close_group(std::uint64_t id) {
   if (ExchangeCells* board = transport_.board()) board->close(id);
   std::erase_if(mismatches_, [id](const Mismatch& mismatch) { return mismatch.group == id; });
   retired_.forget(*closing);
+  recent_group_ = nullptr;
   groups_.erase(id);
   closed_groups_.add(id);
 }

@@ -18,7 +18,7 @@
 
 namespace qccl::engine {
 
-class CellOperation;
+class CellExchange;
 class Mailbox;
 
 // Enough of a past call to name it when a late frame does not fit it.
@@ -91,9 +91,9 @@ struct Group {
   std::vector<PastCall> history;        // the last kHistory calls; sequence s at (s - 1) % kHistory
   std::vector<StoredFrame> stored;
   bool has_board = false;
-  PooledVector<int> hosts;           // by group rank
-  std::unique_ptr<Mailbox> mailbox;  // from the first message on
-  std::unique_ptr<CellOperation> parked_exchange;  // of the last call that was done on the spot, for the next
+  PooledVector<int> hosts;                 // by group rank
+  std::unique_ptr<Mailbox> mailbox;        // from the first message on
+  std::unique_ptr<CellExchange> exchange;  // of calls that are done on the spot, from the first one on
   AdmissionControl admission;
 
   int world() const { return static_cast<int>(ranks.size()); }

@@ -101,8 +101,6 @@ class Operation {
   const Group& group() const { return group_; }
   const std::shared_ptr<internal::WorkState>& work() const { return arguments_.work; }
   const CallArguments& arguments() const { return arguments_; }
-  // For a call that was begun without one.
-  void set_work(std::shared_ptr<internal::WorkState> work) { arguments_.work = std::move(work); }
   // It counts for so much where long collectives take turns; 0: it takes none.
   std::uint64_t admission_bytes() const;
   // Posted and not begun: not to be advanced.

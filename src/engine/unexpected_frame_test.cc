@@ -4,6 +4,7 @@
 #include "base/options.h"
 #include "engine/collective/cell_operation.h"
 #include "engine/collective/plan_operation.h"
+#include "engine/compute/host_compute.h"
 #include "engine/message/mailbox.h"
 
 namespace qccl::engine {
@@ -70,7 +71,9 @@ class UnexpectedFrame : public ::testing::Test {
 };
 
 TEST_F(UnexpectedFrame, of_a_plan_names_the_senders_rank_in_the_world) {
-  PlanOperation operation(group_, 1, arguments(), {}, frame_sender_, pool_, 0);
+  CallArguments call = arguments();
+  auto compute = std::make_unique<HostCompute>(ComputeContext{call.plan.get(), 2, 0, &pool_, 0});
+  PlanOperation operation(group_, 1, std::move(call), {}, frame_sender_, pool_, std::move(compute));
   expect_rank_5(operation.on_grant(1, grant_));
   expect_rank_5(operation.on_request(1, grant_));
 }

@@ -5,8 +5,21 @@
 
 namespace qccl::comm {
 
-std::optional<CallSignature> signature_of(const CollectiveCall& call, const RegionPlace& place) {
-  if (call.counts || !call.options.error_feedback.is_none()) return std::nullopt;
+namespace {
+
+// signature == signature_of(call, place), without making one.
+bool matches(const CallSignature& signature, const CollectiveCall& call, const RegionPlace& place) {
+  const CallOptions& options = call.options;
+  return signature.count == call.count && signature.collective == call.collective && signature.type == call.type &&
+         signature.op == options.op && signature.algorithm == options.algorithm && signature.root == options.root &&
+         signature.place == place && signature.compression == options.compression;
+}
+
+}  // namespace
+
+bool has_signature(const CollectiveCall& call) { return !call.counts && call.options.error_feedback.is_none(); }
+
+CallSignature signature_of(const CollectiveCall& call, const RegionPlace& place) {
   return CallSignature{.count = call.count,
                        .collective = call.collective,
                        .type = call.type,
@@ -30,8 +43,8 @@ PlanCache::Plan PlanCache::find_if(const Matches& matches) {
   return nullptr;
 }
 
-PlanCache::Plan PlanCache::find(const CallSignature& signature) {
-  return find_if([&](const Entry& entry) { return entry.signature == signature; });
+PlanCache::Plan PlanCache::find(const CollectiveCall& call, const RegionPlace& place) {
+  return find_if([&](const Entry& entry) { return entry.signature && matches(*entry.signature, call, place); });
 }
 
 PlanCache::Plan PlanCache::find(const engine::ResolvedCall& call) {

@@ -33,9 +33,10 @@ struct CallSignature {
   friend bool operator==(const CallSignature&, const CallSignature&) = default;
 };
 
-// Empty for a call that is resolved each time: one with counts, which are compared in the resolved form, and one with
+// False for a call that is resolved each time: one with counts, which are compared in the resolved form, and one with
 // error feedback, whose state has to be checked.
-std::optional<CallSignature> signature_of(const CollectiveCall& call, const RegionPlace& place);
+bool has_signature(const CollectiveCall& call);
+CallSignature signature_of(const CollectiveCall& call, const RegionPlace& place);
 
 // One thread at a time. Holds the last kPlans plans; allocates only for a new one.
 class PlanCache {
@@ -44,7 +45,8 @@ class PlanCache {
 
   using Plan = std::shared_ptr<const engine::ExecutablePlan>;
   // Null if it has none.
-  Plan find(const CallSignature& signature);
+  // `call` has a signature.
+  Plan find(const CollectiveCall& call, const RegionPlace& place);
   Plan find(const engine::ResolvedCall& call);
   // The codec of a plan with this compression, null if there is none.
   std::shared_ptr<const Codec> find_codec(const Compression& compression) const;

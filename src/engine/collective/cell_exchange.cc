@@ -1,0 +1,151 @@
+#include "engine/collective/cell_exchange.h"
+
+#include <cstring>
+#include <utility>
+
+namespace qccl::engine {
+namespace {
+
+// How often a rank looks for the others' cells before it rings for its own. A peer that is awake has answered by then.
+constexpr int kLooksBeforeRinging = 64;
+
+}  // namespace
+
+bool fits_board(const ResolvedCall& call, int world) {
+  return call.compression.is_none() && call.counts.empty() &&
+         input_elements(call, world, call.root) <= kBoardPayloadBytes / element_bytes(call.type);
+}
+
+CellExchange::CellExchange(Group& group, FrameSender& frame_sender, BufferPool& pool)
+    : group_(group),
+      cells_(*frame_sender.transport().board()),
+      frame_sender_(frame_sender),
+      math_({.type = DataType::uint8, .op = ReduceOp::sum, .world = group.world(), .codec = nullptr, .pool = &pool}) {
+  parts_.reserve(group.ranks.size());
+}
+
+void CellExchange::begin(const CallArguments& arguments, std::uint64_t number) {
+  arguments_ = &arguments;
+  number_ = number;
+  fingerprint_ = arguments.plan->fingerprint();
+  math_.type = call().type;
+  math_.op = call().op;
+  math_.premul_factor = arguments.premul_factor;
+  is_published_ = false;
+  differs_ = false;
+  parts_.clear();
+  input_.begin(0);
+}
+
+void CellExchange::swap(CellExchange& other) {
+  std::swap(arguments_, other.arguments_);
+  std::swap(number_, other.number_);
+  std::swap(fingerprint_, other.fingerprint_);
+  std::swap(math_, other.math_);
+  std::swap(input_, other.input_);
+  std::swap(sum_, other.sum_);
+  std::swap(is_published_, other.is_published_);
+  std::swap(differs_, other.differs_);
+  parts_.swap(other.parts_);
+}
+
+// ---- meeting
+
+const std::byte* CellExchange::own_input() {
+  return input_.take(math_, arguments_->input, arguments_->plan->input_elements());
+}
+
+ConstBytes CellExchange::own_part() {
+  if (call().collective == Collective::barrier) return {};
+  const bool from_root = call().collective == Collective::broadcast || call().collective == Collective::scatter;
+  if (from_root && call().root != group_.rank) return {};
+  return {own_input(), arguments_->plan->input_elements() * math_.element_size()};
+}
+
+void CellExchange::publish(ConstBytes part) {
+  cells_.publish(group_.id, number_, fingerprint_, part);
+  frame_sender_.counters().board_bytes += part.size();
+  is_published_ = true;
+}
+
+bool CellExchange::look_and_ring() {
+  bool complete = collect();
+  for (int i = 1; i < kLooksBeforeRinging && !complete && !differs_; ++i) complete = collect();
+  cells_.ring(group_.id);
+  return complete;
+}
+
+bool CellExchange::collect() {
+  while (parts_.size() < group_.ranks.size()) {
+    const int member = static_cast<int>(parts_.size());
+    if (member == group_.rank) {
+      parts_.push_back(own_input());
+      continue;
+    }
+    const auto cell = cells_.read(group_.id, group_.world_rank(member), number_);
+    if (!cell) return false;
+    differs_ |= cell->digest != fingerprint_;
+    if (differs_) return false;
+    parts_.push_back(cell->payload);
+  }
+  return true;
+}
+
+void CellExchange::end() {
+  group_.finished_board_sequence = number_++;
+  is_published_ = false;
+  parts_.clear();
+}
+
+bool CellExchange::lacks(int member) const {
+  return member != group_.rank && !cells_.read(group_.id, group_.world_rank(member), number_);
+}
+
+// ---- combining
+
+void CellExchange::combine() {
+  const std::size_t bytes = static_cast<std::size_t>(call().count) * math_.element_size();
+  if (bytes == 0) return;
+  const bool is_root = call().root == group_.rank;
+  const std::size_t own = static_cast<std::size_t>(group_.rank) * bytes;
+  const std::byte* root_part = parts_[static_cast<std::size_t>(call().root)];
+  switch (call().collective) {
+    case Collective::all_reduce: return reduce(0);
+    case Collective::reduce: return is_root ? reduce(0) : void();
+    case Collective::reduce_scatter: return reduce(own);
+    case Collective::all_gather: return take_parts(0);
+    case Collective::gather: return is_root ? take_parts(0) : void();
+    case Collective::all_to_all: return take_parts(own);
+    case Collective::broadcast:
+      if (!is_root) std::memcpy(arguments_->output, root_part, bytes);
+      return;
+    case Collective::scatter: std::memmove(arguments_->output, root_part + own, bytes); return;
+    case Collective::barrier: return;
+  }
+}
+
+void CellExchange::reduce(std::size_t offset_bytes) {
+  const auto elements = static_cast<std::size_t>(call().count);
+  sum_.begin(group_.world());
+  for (const std::byte* part : parts_) {
+    // Sizes agree because the fingerprints do.
+    const ConstBytes payload(part + offset_bytes, elements * math_.element_size());
+    static_cast<void>(sum_.add_payload(math_, payload, arguments_->output, elements));
+  }
+  sum_.finish(math_, arguments_->output, elements);
+  sum_.release();
+  input_.release();
+}
+
+// Every rank's part from `offset_bytes` on, in rank order. A part that is in place is not touched: its owner may read
+// it.
+void CellExchange::take_parts(std::size_t offset_bytes) {
+  const std::size_t bytes = static_cast<std::size_t>(call().count) * math_.element_size();
+  for (std::size_t member = 0; member < parts_.size(); ++member) {
+    std::byte* const place = arguments_->output + member * bytes;
+    const std::byte* const part = parts_[member] + offset_bytes;
+    if (part != place) std::memmove(place, part, bytes);
+  }
+}
+
+}  // namespace qccl::engine

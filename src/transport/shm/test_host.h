@@ -31,7 +31,7 @@ inline TimePoint patience() { return SteadyClock().now() + 60s; }
 
 inline os::Fd duplicate(const os::Fd& fd) { return os::Fd(::dup(fd.get())); }
 
-// The link that `rank` holds to `peer`, sharing the mappings of both.
+// One rank's link to `peer`, sharing the mappings of both.
 inline ShmLink link_by_hand(const ShmHome& peer, std::shared_ptr<os::Mapping> pair, os::Fd socket) {
   ShmLink link;
   link.peer = peer.rank;

@@ -102,7 +102,7 @@ class TcpEndpoint final : public Endpoint {
   std::vector<std::byte> staging_ = std::vector<std::byte>(tcp::kStagingBytes);
   std::vector<std::unique_ptr<Connection>> connections_;  // by rank; null where there is none
   std::vector<int> open_;                                 // ranks whose connection is open
-  std::optional<os::Poller> own_poller_;                  // with several peers: watches them, is watched by poller()
+  std::optional<os::Poller> own_poller_;                  // with several peers: watches them; watched by poller()
   PayloadPlacement* placement_ = nullptr;
   FrameList undelivered_;
   FrameBuffer* reserved_ = nullptr;

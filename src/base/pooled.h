@@ -1,5 +1,5 @@
-// Memory for small lists that calls carry along: what was given back is used again, so that a program that repeats its
-// calls does not allocate for them, whichever threads take and give.
+// Memory for small lists that calls carry along. Freed blocks are reused, so that a program that repeats its calls does
+// not allocate for them, whichever threads allocate and free.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace qccl {
 
-// Thread-safe. libstdc++'s std::pmr::synchronized_pool_resource is not usable any more once a thread's first
-// allocation from it was refused.
+// Thread-safe. libstdc++'s std::pmr::synchronized_pool_resource cannot be used: after a thread's first allocation from
+// it has failed, it no longer works.
 class PooledMemory {
  public:
   void* allocate(std::size_t bytes, std::size_t alignment) {
@@ -27,7 +27,7 @@ class PooledMemory {
   std::pmr::unsynchronized_pool_resource pool_;
 };
 
-// The process's. Never destroyed: what it gave may outlive the end of main().
+// The process's pool. Never destroyed, because its memory may outlive the end of main().
 inline PooledMemory& pooled_memory() {
   static auto* const pool = new PooledMemory;
   return *pool;

@@ -400,9 +400,9 @@ class Communicator {
   // Default timeout of later calls.
   void set_timeout(Milliseconds timeout);
 
-  // What a call would use now, for reports: the codec after the rules about collective, size, type and operation
-  // (automatic: the fastest so far), and the algorithm. Without a collective, that of an all_reduce. Throws
-  // unsupported, as the call itself would, for unsupported options.
+  // The compression and, below, the algorithm that a call would use now, for reports. They follow the rules about
+  // collective, size, type and operation (automatic: the fastest so far); without a collective, those of an all_reduce.
+  // Throws unsupported, as the call itself would, for unsupported options.
   Compression effective_compression(Collective collective, std::size_t count, DataType type,
                                     const CallOptions& = {}) const;
   Compression effective_compression(std::size_t count, DataType type, const CallOptions& = {}) const;

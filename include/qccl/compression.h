@@ -43,7 +43,7 @@ struct Compression {
 enum class Rounding : std::uint8_t { nearest, stochastic };
 
 struct MinmaxOptions {
-  int bits = 8;                      // 1..32; 32: as it is
+  int bits = 8;                      // 1..32; 32: unchanged
   std::uint32_t bucket_size = 1024;  // elements that share one scale, 1..65536
   Rounding rounding = Rounding::nearest;
 };

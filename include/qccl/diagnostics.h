@@ -1,4 +1,4 @@
-// What the library sees of this process and machine, for people: `qccl doctor` prints it.
+// Findings about this process and machine, for people: `qccl doctor` prints them.
 #pragma once
 
 #include <cstdint>

@@ -51,7 +51,7 @@ class ErrorFeedback {
   std::span<float> residual() const;
   bool is_tainted() const;
 
-  // Clears the residual, counter() and the taint. All ranks must call it alike.
+  // Clears the residual, counter() and the taint. All ranks must make the same call.
   void reset();
   // Clears the residual of `count` elements from `begin` on; the rest stays. Throws invalid_argument outside size().
   void reset(std::size_t begin, std::size_t count);

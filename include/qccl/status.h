@@ -1,7 +1,7 @@
-// What the ranks on this host are doing, queried from outside: `qccl ps` prints it.
+// The state of the ranks on this host, queried from outside: `qccl ps` prints it.
 //
-// Every rank answers on an abstract unix socket. A thread that sleeps until a query arrives answers, even while the
-// rank waits in a call. Nothing is written without a query, and nothing stays behind when a rank ends.
+// Every rank answers on an abstract unix socket. The answering thread sleeps until a query arrives, and answers even
+// while the rank waits in a call. Nothing is written without a query, and nothing stays behind when a rank ends.
 #pragma once
 
 #include <cstdint>

@@ -15,8 +15,8 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-// Chunk boundaries depend only on (count, world, bucket_size): all chunks but the last non-empty one have ceil(count /
-// world) elements rounded up to lcm(bucket_size, 64). The last ranks may own less or nothing.
+// Chunk boundaries depend only on (count, world, bucket_size): all chunks but the last non-empty one have
+// ceil(count / world) elements rounded up to lcm(bucket_size, 64). The last ranks may own less or nothing.
 std::vector<Range> chunk_ranges(std::uint64_t count, int world, std::uint32_t bucket_size);
 
 // Slices cut a chunk from its start into pieces of `slice_elements`; the last one is shorter, and slices past the end

@@ -72,8 +72,8 @@ class ExchangeCells {
   // Takes one of this rank's cells for `group`; false if none is free.
   virtual bool open(std::uint64_t group) = 0;
   virtual void close(std::uint64_t group) = 0;
-  // Publishes this rank's cell for board operation `sequence`; at most kBoardPayloadBytes.
-  // Overwrites what it published for sequence - 2. Wakes nobody: see ring().
+  // Publishes this rank's cell for board operation `sequence`; at most kBoardPayloadBytes. Overwrites the cell
+  // published for sequence - 2. Wakes no rank: see ring().
   virtual void publish(std::uint64_t group, std::uint64_t sequence, std::uint64_t digest, ConstBytes payload) = 0;
   // Wakes the sleeping members of `group`. Call it once after every publish(), before the caller sleeps or does
   // anything else. It is separate from publish() because a fence right after the stores stalls until they have reached

@@ -34,7 +34,7 @@ double energy(const std::vector<double>& values) {
   return sum;
 }
 
-// Error of the sum of what each of `ranks` sends for x, relative to the sum's energy.
+// Error of the sum of x as encoded by each of `ranks`, relative to the sum's energy.
 double error_of_sum(const Codec& codec, const std::vector<float>& x, const std::vector<Draw>& ranks) {
   std::vector<double> lacking(x.size()), sum(x.size());
   for (const Draw& draw : ranks) {

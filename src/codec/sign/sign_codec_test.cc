@@ -138,7 +138,7 @@ TEST(SignCodec, a_bucket_that_is_not_finite_decodes_to_nan_and_its_neighbours_ar
   });
 }
 
-// What is sent and the residual add up to the input, except for one rounding each.
+// The values sent and the residual add up to the input, except for one rounding each.
 TEST(SignCodec, sent_and_owed_make_up_the_input) {
   const SignCodec codec({1000, false});
   const std::vector<float> x = finite_families()[0].values(5001, 16);

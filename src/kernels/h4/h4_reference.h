@@ -29,11 +29,11 @@
 // <v, y> = |v|^2. If A^2 < 128 N B, the first is always used, so that at most the block's energy is lost. After a
 // second transform that is the scale of the first z, and the block's scale is it times sum / 32600 / 256 again.
 //
-// Error, in the Euclidean norm over a block, including the rounding of v to whole numbers and of the scale: |v - y| <=
-// |v| (1 + 2^-6) + 2^-118 always. For a block that was transformed once |v - y| <= |v| (sqrt(L) + 2^-7), with L = 1.5
-// D, unbiased L / (1 - L), and 2^-118 more if the scale is below 2^-126. The mean over signs is about D |v|^2, unbiased
-// D / (1 - D); D = .1175, .03454, .009497 for 2, 3, 4 bits. The mean of unbiased y over signs is v, except for about 1
-// % of that error's energy.
+// Error, in the Euclidean norm over a block, including the rounding of v to whole numbers and of the scale:
+// |v - y| <= |v| (1 + 2^-6) + 2^-118 always. For a block that was transformed once |v - y| <= |v| (sqrt(L) + 2^-7),
+// with L = 1.5 D, unbiased L / (1 - L), and 2^-118 more if the scale is below 2^-126. The mean over signs is about
+// D |v|^2, unbiased D / (1 - D); D = .1175, .03454, .009497 for 2, 3, 4 bits. The mean of unbiased y over signs is v,
+// except for about 1 % of that error's energy.
 //
 // Special blocks. All zeros: scale 0, codes 0; decodes to +0. An element that is not finite: scale NaN, codes 0;
 // decodes to NaN. A sum below 2^-60 or above 2^120: everything is computed from v * 2^80 or v * 2^-20. A scale of 2^104

@@ -1,9 +1,9 @@
 // The largest elements of float32 data by magnitude, with their indices, as a sparse gradient sends them. Dispatched at
 // run time to the widest instruction set; the same bytes on all. The rule, in scalar code: topk_reference.h.
 //
-// Data is cut into chunks of kTopkChunk elements, the last one shorter. Of a chunk of n elements exactly k = ceil(kept
-// * n / kTopkChunk) are sent: those of largest magnitude, among equal ones the first. All others decode to 0. This is
-// the least possible error for k elements:
+// Data is cut into chunks of kTopkChunk elements, the last one shorter. A chunk of n elements sends exactly
+// k = ceil(kept * n / kTopkChunk) of them: those of largest magnitude, among equal ones the first. All others decode
+// to 0. This is the least possible error for k elements:
 //
 //   ||x - y||^2 <= (1 - k / n) ||x||^2        (float32 values; int8 values: plus k (scale / 2)^2)
 //

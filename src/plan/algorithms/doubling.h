@@ -5,8 +5,8 @@
 
 namespace qccl::plan {
 
-// The largest power of two of ranks have places, in rank order. Each of the others, the odd ones of the first 2 *
-// extra(), gives its part to the rank before it.
+// The largest power of two of ranks have places, in rank order. Each of the others, the odd ones of the first
+// 2 * extra(), gives its part to the rank before it.
 class Doubling {
  public:
   explicit Doubling(int world);

@@ -2,6 +2,7 @@
 //
 // scale = max |x| / Q rounded up to bfloat16, at least 2^-118; q = x / scale rounded; y = q * scale, which is exact,
 // and so is zero. Rule and proof of the bound: kernels/block_int/block_int_reference.h. Layout of a slice:
+// kernels/block_int/block_int.h, 2 bytes of scale a block and then the integers, `bits` bits each: the size is a
 // function of the number of elements alone, and decode() accepts no other.
 // Rounding: to nearest even; or stochastic, by a random byte of (draw, index in the tensor), stratified over ranks:
 // the mean is right, and for a sum over N ranks the variance is scale^2 (N + 1) / 12.

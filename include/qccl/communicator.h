@@ -30,7 +30,7 @@ namespace qccl {
 
 using Milliseconds = std::chrono::milliseconds;
 
-// Everything init() can be told. What is not set comes from the environment.
+// Options of init(). Unset fields come from the environment.
 struct InitOptions {
   std::optional<int> rank{};                    // RANK
   std::optional<int> world{};                   // WORLD_SIZE
@@ -42,29 +42,29 @@ struct InitOptions {
   std::optional<Milliseconds> init_timeout{};   // to find all ranks; QCCL_INIT_TIMEOUT, else 300 s
   std::optional<TransportChoice> transport{};   // QCCL_TRANSPORT, else automatic
   std::optional<Compression> compression{};     // QCCL_COMPRESSION, else none
-  std::optional<LogOptions> log{};              // QCCL_LOG_FILE turns it on, too, and names the file
+  std::optional<LogOptions> log{};              // QCCL_LOG_FILE also turns it on, and names the file
 };
 
 // Settings of one collective call.
 struct CallOptions {
   ReduceOp op = ReduceOp::sum;
-  double premul_factor = 1;                  // premul_sum: times this rank's input; ranks may differ
+  double premul_factor = 1;                  // premul_sum: factor of this rank's input; ranks may differ
   int root = 0;                              // rank in the group; broadcast, reduce, gather, scatter
-  std::optional<Compression> compression{};  // wins over the group's; none() turns it off
-  ErrorFeedback error_feedback{};            // of a reduction, for its input; see there
+  std::optional<Compression> compression{};  // overrides the group's; none() turns it off
+  ErrorFeedback error_feedback{};            // reductions only: for this rank's input, see error_feedback.h
   Algorithm algorithm = Algorithm::automatic;
   std::optional<Milliseconds> timeout{};  // of this operation
-  std::string log_name{};                 // what the log calls it; "": by its operation
-  // Of an _async form: its caller waits for it right away, so that no other thread is woken to drive it. Where the
-  // caller does not, it begins up to 50 ms late.
+  std::string log_name{};                 // the call's name in the log; "": its operation
+  // For the _async calls: the caller waits for the operation right away, so no other thread is woken to drive it. If
+  // the caller does not wait, the operation begins up to 50 ms late.
   bool awaited = false;
 };
 
 // Settings of one message.
 struct MessageOptions {
-  int tag = 0;                            // not negative; a recv takes messages of its own tag only
+  int tag = 0;                            // not negative; a recv takes only messages of its own tag
   std::optional<Milliseconds> timeout{};  // of this operation
-  std::string log_name{};                 // as of CallOptions
+  std::string log_name{};                 // see CallOptions::log_name
 };
 
 // One buffer of a coalesced call; see the collective for the elements it holds.
@@ -74,11 +74,11 @@ struct CallBuffers {
   std::size_t count = 0;
 };
 
-// Counters since the communicator's context began, of this rank.
+// This rank's counters since the communicator's context began.
 struct Traffic {
   std::uint64_t payload_bytes_sent = 0;  // codes and data, without frame headers
   std::uint64_t header_bytes_sent = 0;   // frame headers and control frames
-  std::uint64_t shared_bytes_sent = 0;   // small operations read by neighbours through shared memory
+  std::uint64_t shared_bytes_sent = 0;   // small operations that peers on this host read from shared memory
 };
 
 namespace internal {
@@ -93,21 +93,22 @@ class Work {
   Work() = default;
   explicit Work(std::shared_ptr<internal::WorkState> state) : state_(std::move(state)) {}
 
-  // Blocks until done and drives progress meanwhile. Throws the operation's Error.
-  // With a timeout, throws Error(deadline_exceeded) when it passes, with the operation's number and whom it waits for;
-  // the operation goes on.
+  // Blocks until the operation is done, and drives progress meanwhile. Throws the operation's Error. When a timeout is
+  // given and passes, throws Error(deadline_exceeded) with the operation's number and the ranks it waits for; the
+  // operation itself continues.
   void wait() const;
   void wait(Milliseconds timeout) const;
   bool done() const;
-  // Failure, if the operation ended with one; nothing while it runs or when it succeeded.
+  // The operation's failure, if it ended with one; empty while it runs and when it succeeded.
   std::optional<ErrorInfo> error() const;
-  // The operation's number in its group, as errors have it ("#7"): messages are counted apart. Of calls in a group the
-  // first one's. 0 until it has one, and where its group had failed before.
+  // The operation's number in its group, as errors print it ("#7"); messages are numbered apart from collectives. For
+  // calls grouped by group_start(), the number of the first. 0 until the operation has a number, and if its group had
+  // failed before.
   std::uint64_t number() const;
-  // The rank that the message of a finished recv came from; -1 for all else.
+  // The rank whose message a finished recv took; -1 for all other operations.
   int source() const;
-  // When it was posted, began and ended, as the log has it; nothing before its end, where it is not in the log, and of
-  // calls in a group, which have times each.
+  // When the operation was posted, began and ended, as the log records it. Empty until it ends, if the log does not
+  // record it, and for group_end(), whose calls have times of their own.
   std::optional<OperationTimes> times() const;
   // Calls `callback` once when the operation ends (at once if it has), on whatever thread
   // ends it: it must not block, throw, or call into the library except to query this Work.
@@ -146,16 +147,15 @@ class Communicator {
   int size() const;
   const std::string& name() const;
 
-  // Every blocking call: throws Error; on invalid_argument nothing was sent and the group stays
-  // usable, after any other error the group is lost and every later call throws that first error.
-  // But resource_exhausted may have come before anything was sent: then the same call works when
-  // there is memory again, and the others wait for it until their deadline.
-  // Output contents are unspecified after an error. `input == output` works in place.
+  // Every blocking call throws Error. After invalid_argument nothing was sent and the group stays usable. After any
+  // other error the group is lost, and every later call throws that first error. One exception: resource_exhausted may
+  // occur before anything was sent; the same call then works once there is memory again, and the other ranks wait for
+  // it until their deadline. Output contents are unspecified after an error. `input == output` works in place.
 
   // output = input reduced over all ranks. `count` elements each.
   void all_reduce(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
-  // The root's buffer to everyone's. Compressed, the root's becomes what the others decode; so does
-  // a rank's own part in all_gather.
+  // Copies the root's buffer to every rank's. With compression the root's own buffer also becomes what the other ranks
+  // decode; so does each rank's own part in all_gather.
   void broadcast(void* buffer, std::size_t count, DataType type, const CallOptions& = {});
   // output (size() * count elements) = every rank's input (count elements), in rank order.
   // In place: input == output + rank() * count elements.
@@ -163,7 +163,7 @@ class Communicator {
   // output (count elements) = this rank's part of the reduction of input (size() * count elements).
   // In place: output == input + rank() * count elements.
   void reduce_scatter(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
-  // As all_reduce, for the root's output alone; the others' is not written and may be null.
+  // Like all_reduce, but only the root gets the output; the other ranks' output is not written and may be null.
   void reduce(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
   // The root's output (size() * count elements) = every rank's input (count elements), in rank
   // order. In place on the root: input == output + root * count elements.
@@ -171,15 +171,15 @@ class Communicator {
   // output (count elements) = this rank's part of the root's input (size() * count elements).
   // In place on the root: output == input + root * count elements.
   void scatter(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
-  // output (size() * count elements) = every rank's part for this one, in rank order; input is
-  // this rank's part for each rank. Not in place.
+  // output (size() * count elements) = every rank's part for this rank, in rank order; input holds this rank's part for
+  // each rank. Not in place.
   void all_to_all(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
   // Returns when all ranks have called it.
   void barrier(const CallOptions& = {});
 
-  // The same with a count for each rank, 0 allowed, its parts packed in rank order. `counts` is the
-  // same list of size() counts on all ranks; of all_to_all_v only what one rank sends another must
-  // be what that one receives from it, and calls where it is not fail with both counts.
+  // The same with one count per rank (0 is allowed) and the parts packed in rank order. `counts` is the same list of
+  // size() counts on all ranks. In all_to_all_v only each pair must agree: the count one rank sends to a peer is the
+  // count the peer receives from it; otherwise the call fails and names both counts.
   using Counts = std::span<const std::size_t>;
   void all_gather_v(const void* input, void* output, Counts counts, DataType type, const CallOptions& = {});
   void reduce_scatter_v(const void* input, void* output, Counts counts, DataType type, const CallOptions& = {});
@@ -188,10 +188,9 @@ class Communicator {
   void all_to_all_v(const void* input, Counts sends, void* output, Counts receives, DataType type,
                     const CallOptions& = {});
 
-  // The same without blocking. Posting order is the operation's order in the group. A rank has at
-  // most min(4096, 16384 / size()) collectives of a group in flight: a call beyond that blocks until
-  // one of them has ended, which each does by its deadline. So do group_end() and coalesced calls; longer
-  // lists are posted in parts.
+  // The same without blocking. The order of posting is the order of the operations in the group. A rank has at most
+  // min(4096, 16384 / size()) collectives of a group in flight: a further call blocks until one of them ends, which
+  // each does by its deadline. group_end() and coalesced calls keep the same limit and post longer lists in parts.
   Work all_reduce_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
   Work broadcast_async(void* buffer, std::size_t count, DataType type, const CallOptions& = {});
   Work all_gather_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
@@ -208,7 +207,7 @@ class Communicator {
   Work all_to_all_v_async(const void* input, Counts sends, void* output, Counts receives, DataType type,
                           const CallOptions& = {});
 
-  // Several buffers, each as its own operation, as one call with one Work.
+  // One call with one Work for several buffers, each an operation of its own.
   void all_reduce_coalesced(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
   void all_gather_coalesced(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
   void reduce_scatter_coalesced(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
@@ -217,30 +216,31 @@ class Communicator {
   Work reduce_scatter_coalesced_async(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
 
   // DeepSpeed's 1-bit all-reduce with error feedback (qccl/onebit.h): `output` becomes the AVERAGE over the ranks, the
-  // same bits on all, compressed to a sign and one scale a chunk; the errors become what that lost. Blocking.
-  // `output` is `input` or overlaps nothing; `input` is only read. The errors overlap nothing and have as many elements
-  // as onebit_sizes() says, or a larger padding's, else invalid_argument names what is needed. All ranks give the same
-  // counts, else all fail. Without elements both errors become zero. A NaN makes the whole result NaN on every rank,
-  // and stays in the errors until the caller clears them. After an error other than invalid_argument output and errors
-  // are unspecified. Not between group_start() and group_end().
+  // same bits on all of them, compressed to a sign per element and one scale per chunk; the error buffers receive what
+  // compression lost. Blocking. `output` is `input` or overlaps nothing; `input` is only read. The error buffers
+  // overlap nothing and have the sizes of onebit_sizes(), or those of a larger padding; otherwise invalid_argument
+  // names the sizes needed. All ranks give the same counts, else all fail. With no elements both error buffers become
+  // zero. A NaN makes the whole result NaN on every rank, and stays in the error buffers until the caller clears them.
+  // After an error other than invalid_argument, output and error buffers are unspecified. Not between group_start() and
+  // group_end().
   void compressed_allreduce(std::span<const float> input, std::span<float> output, std::span<float> worker_error,
                             std::span<float> server_error, const OnebitOptions& = {});
-  // The same in place, whatever the padding.
+  // The same in place, with any valid padding.
   void compressed_allreduce(std::span<float> buffer, std::span<float> worker_error, std::span<float> server_error,
                             const OnebitOptions& options = {}) {
     compressed_allreduce(buffer, buffer, worker_error, server_error, options);
   }
 
-  // Messages from one rank to another, in an order of their own beside the collectives': between
-  // two ranks the first send of a tag meets the first recv of that tag. Count and type must be
-  // equal, else both ranks fail. A send may end before its recv is called (up to 64 KiB, within a
-  // budget) and must not count on it; one to this rank itself ends when it is received.
+  // Messages from one rank to another, ordered independently of the collectives: between two ranks the first send of a
+  // tag matches the first recv of that tag. Count and type must be equal, else both ranks fail. A send may end before
+  // its recv is called (up to 64 KiB, within a budget), but the caller must not count on that; a send to this rank
+  // itself ends when it is received.
   void send(const void* data, std::size_t count, DataType type, int to, const MessageOptions& = {});
-  // `from` may be kAnySource: the earliest message of that tag. Returns the rank it came from.
+  // `from` may be kAnySource: the earliest message of that tag. Returns the sender's rank.
   int recv(void* data, std::size_t count, DataType type, int from, const MessageOptions& = {});
   Work send_async(const void* data, std::size_t count, DataType type, int to, const MessageOptions& = {});
   Work recv_async(void* data, std::size_t count, DataType type, int from, const MessageOptions& = {});
-  // Both at once, so that ranks may exchange in any pattern. Returns the rank received from.
+  // Sends and receives at once, so that ranks may exchange in any pattern. Returns the sender's rank.
   struct Outgoing {
     const void* data;
     std::size_t count;
@@ -255,10 +255,10 @@ class Communicator {
   };
   int sendrecv(const Outgoing& outgoing, const Incoming& incoming, const MessageOptions& = {});
 
-  // From group_start() on, calls of this thread on any communicator of this context are only
-  // recorded: they return at once (recv: -1), their Works can't be waited for yet. group_end()
-  // posts all of them before any moves, and returns one Work for them; it ends when all have ended
-  // and with the first failure. A recorded call that throws ends the group; nothing of it is posted.
+  // After group_start(), this thread's calls on any communicator of this context are only recorded: they return at once
+  // (recv returns -1), and their Works cannot be waited for yet. group_end() posts all of them before any of them moves
+  // data and returns one Work, which ends when all have ended and throws the first failure. A recorded call that throws
+  // ends the group, and none of its calls is posted.
   void group_start();
   Work group_end();
 
@@ -280,8 +280,8 @@ class Communicator {
     return all_reduce_async(std::span<T>(buffer), options);
   }
 
-  // What only moves data takes elements of any size: bytes, as DataType::uint8 with the size in
-  // bytes as count, which is what these do for trivially copyable T without a DataType.
+  // Collectives that only move data take elements of any size: pass DataType::uint8 and the size in bytes as count. The
+  // templates below do this for a trivially copyable T without a DataType.
   template <class T>
   void broadcast(std::span<T> buffer, const CallOptions& options = {}) {
     const Moved elements = moved<T>(buffer.size());
@@ -291,7 +291,7 @@ class Communicator {
   void broadcast(std::vector<T>& buffer, const CallOptions& options = {}) {
     broadcast(std::span<T>(buffer), options);
   }
-  // `output` has size() times as many elements as `input`, or invalid_argument is thrown.
+  // `output` has size() times as many elements as `input`; otherwise throws invalid_argument.
   template <class T>
   void all_gather(std::span<const T> input, std::span<T> output, const CallOptions& options = {}) {
     check_parts(output.size(), input.size());
@@ -303,7 +303,7 @@ class Communicator {
     all_gather(std::span<const T>(input), std::span<T>(output), options);
   }
 
-  // The root's `output` has size() times as many elements as `input`; the others' is not written and may be empty.
+  // The root's `output` has size() times as many elements as `input`; other ranks' is not written and may be empty.
   template <class T>
   void gather(std::span<const T> input, std::span<T> output, const CallOptions& options = {}) {
     if (rank() == options.root) check_parts(output.size(), input.size());
@@ -314,7 +314,7 @@ class Communicator {
   void gather(const std::vector<T>& input, std::vector<T>& output, const CallOptions& options = {}) {
     gather(std::span<const T>(input), std::span<T>(output), options);
   }
-  // The root's `input` has size() times as many elements as `output`; the others' is not read and may be empty.
+  // The root's `input` has size() times as many elements as `output`; other ranks' is not read and may be empty.
   template <class T>
   void scatter(std::span<const T> input, std::span<T> output, const CallOptions& options = {}) {
     if (rank() == options.root) check_parts(input.size(), output.size());
@@ -367,27 +367,26 @@ class Communicator {
                     options);
   }
 
-  // A group of `ranks` (ranks of this group, in their new order). Every rank in `ranks` calls it
-  // with the same list and name; others need not. The n-th call with a list and name on one rank
-  // meets the n-th on the others. Begins with the job's settings.
-  // Throws invalid_argument if this rank is not in the list, and this group's failure if it has one, as split() and
-  // dup() do; only after the loss of ranks that are not in the list the others can still make a group. Collective over
-  // the new group.
+  // Makes a group of `ranks` (ranks of this group, in their new order). Every rank in `ranks` calls it with the same
+  // list and name; other ranks need not. The n-th call with a list and name on one rank matches the n-th on the others.
+  // The new group begins with the job's settings. Throws invalid_argument if this rank is not in the list. If this
+  // group has failed, subgroup(), split() and dup() throw that failure; the one exception is the loss of ranks outside
+  // the list, after which the listed ranks can still make a group. Collective over the new group.
   Communicator subgroup(const std::vector<int>& ranks, const std::string& name);
-  // The group of all ranks that gave the same colour, in the order of their keys, equal keys in
-  // the order of ranks here. Nothing for a rank with a negative colour. Begins with the job's
-  // settings. Collective over this group, and in its sequence.
+  // The group of all ranks that gave the same colour, ordered by key; ranks with equal keys keep their order. Empty for
+  // a rank with a negative colour. The new group begins with the job's settings. Collective over this group, and
+  // numbered in its sequence.
   std::optional<Communicator> split(int colour, int key = 0);
-  // The same ranks and settings with a sequence of their own. Collective over this group.
+  // A group of the same ranks and settings with a sequence of its own. Collective over this group.
   Communicator dup();
 
-  // Memory that the ranks of this group on one host map: all_reduce in place of it, or of the same part of it on every
-  // rank, then reduces it where it lies, several times as fast where all run on one host; in a group on several,
-  // hierarchical and SRA send none of it inside a host. Until such a call has ended on all ranks, also by an error,
-  // others write to it. Ordinary memory where that can't be had (QCCL_LOG=warning says why). To be passed by all ranks
-  // or by none: a call in which only some do fails on all.
-  // Collective over the group; ranks that ask for different sizes get invalid_argument. Where a rank can't get its
-  // memory, all get resource_exhausted.
+  // Memory that all ranks of this group on one host map. An all_reduce in place on it, or on the same part of it on
+  // every rank, reduces it where it lies, several times as fast if all ranks run on one host; in a group on several
+  // hosts, hierarchical and SRA send none of it inside a host. Until such a call has ended on all ranks, even with an
+  // error, other ranks write to the memory. If the memory cannot be shared, it is ordinary memory (QCCL_LOG=warning
+  // says why). All ranks pass it to a call or none does: a call in which only some ranks do fails on all of them.
+  // Collective over the group; ranks that ask for different sizes get invalid_argument. If one rank cannot get its
+  // memory, all ranks get resource_exhausted.
   template <class T>
   SharedBuffer<T> allocate(std::size_t count) {
     constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
@@ -395,33 +394,34 @@ class Communicator {
   }
   std::shared_ptr<void> allocate_bytes(std::size_t bytes);
 
-  // Compression of later calls that do not say their own.
+  // Compression of later calls that do not set their own.
   void set_compression(const Compression& compression);
   Compression compression() const;
   // Default timeout of later calls.
   void set_timeout(Milliseconds timeout);
 
-  // What a call would use now, for reports: the codec after the rules on collective (without one: an all_reduce), size,
-  // type and operation (an automatic one: what is the fastest so far), and the algorithm. Unsupported, as of the call
-  // itself, if the options ask for what can't be.
+  // The compression and, below, the algorithm that a call would use now, for reports. They follow the rules about
+  // collective, size, type and operation (automatic: the fastest so far); without a collective, those of an all_reduce.
+  // Throws unsupported, as the call itself would, for unsupported options.
   Compression effective_compression(Collective collective, std::size_t count, DataType type,
                                     const CallOptions& = {}) const;
   Compression effective_compression(std::size_t count, DataType type, const CallOptions& = {}) const;
   Algorithm effective_algorithm(Collective collective, std::size_t count, DataType type, const CallOptions& = {}) const;
-  // Why that algorithm, in words: "hierarchical, 35.3 ms: saves 65 % of the time of sra (one_shot 1.2 s, ...)".
+  // Why that algorithm was chosen, in words: "hierarchical, 35.3 ms: saves 65 % of the time of sra (one_shot 1.2 s,
+  // ...)".
   std::string explain_algorithm(Collective collective, std::size_t count, DataType type, const CallOptions& = {}) const;
 
-  // The host of each rank of the group, by the world rank of the first one on it.
+  // The host of each rank of the group, as the world rank of the first rank on it.
   std::vector<int> hosts() const;
   Traffic traffic() const;
-  // Of all groups of this context.
+  // The log of all groups of this context.
   OperationLog log() const;
-  // Words for people: "rank 1 of 4 from torchrun, shm to ranks 0, 2, 3, paced at 1 Gbit/s"; of a group of some of the
-  // ranks "rank 0 of 2 in group 'pair' (rank 1 of 4 from torchrun), shm to rank 3". Peers have the world's numbers, as
+  // A description for people: "rank 1 of 4 from torchrun, shm to ranks 0, 2, 3, paced at 1 Gbit/s"; for a group of some
+  // of the ranks "rank 0 of 2 in group 'pair' (rank 1 of 4 from torchrun), shm to rank 3". Peers have world ranks, as
   // in errors.
   std::string describe() const;
-  // This group's operations that have not ended, the oldest first, in words, for reports of what hangs:
-  // "all_reduce(...) #3 waits for rank 2 (got 0 of 4096 bytes)". From any thread, while others wait, too.
+  // This group's unfinished operations, oldest first, in words, for reports of hangs: "all_reduce(...) #3 waits for
+  // rank 2 (got 0 of 4096 bytes)". Any thread may call it, even while others wait.
   std::vector<std::string> in_flight() const;
 
   // Ends every operation of this group on this rank with Error(aborted), here and, by a poison
@@ -432,7 +432,7 @@ class Communicator {
   void close();
 
  private:
-  // Throws invalid_argument unless `whole` elements are `part` of every rank.
+  // Throws invalid_argument unless `whole` elements are one `part` for every rank.
   void check_parts(std::size_t whole, std::size_t part) const;
 
   std::shared_ptr<internal::CommunicatorState> state_;

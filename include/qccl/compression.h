@@ -1,8 +1,8 @@
-// What a collective sends instead of whole floats, as a value: comparable, printable,
-// and the same as text in flags, Python and QCCL_COMPRESSION.
+// How a collective encodes the floats it sends, as a value: comparable, printable, and written the same way in flags,
+// Python and QCCL_COMPRESSION.
 //
-// It holds the settings of any codec of the library as numbers. `qccl codec list` names the codecs,
-// their settings and what those may be; docs/codecs.md says what each is good for.
+// It holds the settings of any codec of the library as numbers. `qccl codec list` names the codecs, their settings and
+// the allowed values; docs/codecs.md says what each codec is good for.
 #pragma once
 
 #include <array>
@@ -18,15 +18,15 @@ namespace qccl {
 struct Compression {
   static constexpr std::size_t kMaxSettings = 6;
 
-  std::uint32_t codec = 0;  // its place in the library's list; 0: none
-  // In the order of the codec's list of settings, a word as its place among those allowed; 0 where
-  // the codec has fewer.
+  std::uint32_t codec = 0;  // its index in the library's list; 0: none
+  // In the order of the codec's list of settings. A word is stored as its index among the allowed words; unused entries
+  // are 0.
   std::array<double, kMaxSettings> settings{};
 
   bool is_none() const { return codec == 0; }
   // "none", "cast", "minmax", ...
   std::string_view name() const;
-  // A setting as a number. Throws Error(invalid_argument) if the codec has none of that name.
+  // A setting as a number. Throws Error(invalid_argument) if the codec has no setting of that name.
   double setting(std::string_view key) const;
 
   friend bool operator==(const Compression&, const Compression&) = default;
@@ -38,11 +38,12 @@ struct Compression {
   std::string to_string() const;
 };
 
-// Stochastic: up or down at random, so that the mean is right; stratified over ranks, so that errors cancel in a sum.
+// Stochastic: rounds up or down at random, so that the mean is right; stratified over ranks, so that errors cancel in a
+// sum.
 enum class Rounding : std::uint8_t { nearest, stochastic };
 
 struct MinmaxOptions {
-  int bits = 8;                      // 1..32; 32: as it is
+  int bits = 8;                      // 1..32; 32: unchanged
   std::uint32_t bucket_size = 1024;  // elements that share one scale, 1..65536
   Rounding rounding = Rounding::nearest;
 };
@@ -55,46 +56,48 @@ struct IntOptions {
 
 struct TopkOptions {
   double density = 0.01;     // share of the elements that is sent, 0.0002..0.5
-  bool int8_values = false;  // or float32
+  bool int8_values = false;  // else float32
 };
 
 struct SignOptions {
   std::uint32_t bucket_size = 256;  // elements that share one scale, 1..65536
-  bool norm_scale = false;          // the scale is the root of the mean square, DeepSpeed's; or the mean magnitude
+  bool norm_scale = false;          // true: the scale is the root mean square, as in DeepSpeed; else mean magnitude
 };
 
 struct H4Options {
   int bits = 4;          // 2..4
-  bool unbiased = true;  // over its random signs; or of the least error
+  bool unbiased = true;  // true: unbiased over its random signs; false: least error
 };
 
-// As it is: 32 (or 16) bits an element.
+// No compression: 32 (or 16) bits an element.
 constexpr Compression none() { return {}; }
 // QNCCL's max-min quantizer; error at most unit/2 + 6 ulp(max |x|) where unit = range/(2^bits - 1), with stochastic
-// rounding unit + 6 ulp(max |x|). Throws Error(invalid_argument) for bits or bucket sizes that do not exist.
+// rounding unit + 6 ulp(max |x|). Throws Error(invalid_argument) for bits or bucket sizes outside the ranges above.
 Compression minmax(MinmaxOptions options = {});
-// Integers of one scale a block, zero exact; error at most about scale/2 where scale = max |x| / (2^(bits - 1) - 1) or
-// up to 1 % more, with stochastic rounding scale. Throws Error(invalid_argument) for bits or blocks that do not exist.
+// Integers with one scale per block, zero exact; error at most about scale/2 where scale = max |x| / (2^(bits - 1) - 1)
+// or up to 1 % more, with stochastic rounding at most scale. Throws Error(invalid_argument) for bits or blocks outside
+// the ranges above.
 Compression block_int(IntOptions options = {});
 // bfloat16 or float16 on the wire, fp32 accumulation.
 // Throws Error(invalid_argument) for any other type.
 Compression cast(DataType wire = DataType::bfloat16);
-// Every bit arrives, NaN payloads included, in fewer bytes where exponents are alike: normal data in 0.67 of bfloat16,
-// 0.83 of float32, 0.85 of float16. For what is moved (all_gather, broadcast, all_to_all), and for exact sums.
+// Every bit arrives, NaN payloads included, in fewer bytes if exponents are alike: normally distributed data takes 0.67
+// of the bytes of bfloat16, 0.83 of float32, 0.85 of float16. For collectives that only move data (all_gather,
+// broadcast, all_to_all), and for exact sums.
 Compression lossless();
-// The largest elements of each 4096 and their places; all others are 0. To train with it needs error feedback.
-// Throws Error(invalid_argument) for densities that do not exist.
+// The largest elements of each 4096 with their indices; all others decode as 0. Training with it needs error feedback.
+// Throws Error(invalid_argument) for densities outside the range above.
 Compression topk(TopkOptions options = {});
-// The sign of each element, 1 bit, and a scale for each bucket. To train with it needs error feedback.
-// Throws Error(invalid_argument) for bucket sizes that do not exist.
+// The sign of each element, 1 bit, and a scale for each bucket. Training with it needs error feedback. Throws
+// Error(invalid_argument) for bucket sizes outside the range above.
 Compression sign(SignOptions options = {});
-// A randomized Hadamard transform of each 256 elements and 4, 8 or 16 levels: nearly the error of normal data, whatever
-// the data. Throws Error(invalid_argument) for bits that do not exist.
+// A randomized Hadamard transform of each 256 elements and 4, 8 or 16 levels: for any data, nearly the error of
+// normally distributed data. Throws Error(invalid_argument) for bits outside the range above.
 Compression h4(H4Options options = {});
 
-// None, block_int() or minmax() of these bits, whichever a group's own calls show to be the fastest at their size: some
-// calls try each, then the ranks compare, from time to time again. The error is at most the larger one's.
-// Throws Error(invalid_argument) for bits other than 2..8.
+// None, block_int() or minmax() of these bits: whichever a group's own calls show to be fastest at their size. Some
+// calls try each, then the ranks compare their times, and repeat this from time to time. The error is at most that of
+// the less exact of the two codecs. Throws Error(invalid_argument) for bits other than 2..8.
 Compression automatic(int bits = 8);
 
 }  // namespace qccl

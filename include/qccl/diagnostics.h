@@ -1,4 +1,4 @@
-// What the library sees of this process and machine, for people: `qccl doctor` prints it.
+// Findings about this process and machine, for people: `qccl doctor` prints them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace qccl {
 
 struct Finding {
-  // fact: as it is. warning: works, but slower or less than it could. broken: init() or later calls will fail.
+  // fact: information. warning: works, but slower or with less than it could. broken: init() or later calls will fail.
   enum class Level : std::uint8_t { fact, warning, broken };
 
   Level level = Level::fact;
@@ -19,9 +19,9 @@ struct Finding {
   std::string remedy{};  // what to do; empty for facts
 };
 
-// Looks at what init(options) would take and use: rank and rendezvous, settings, cores, instruction set, network
-// interfaces, shared memory, limits and system settings. Talks to nobody and changes nothing; takes milliseconds.
-// What is wrong is a finding, not an exception.
+// Reports what init(options) would use: rank and rendezvous, settings, cores, instruction set, network interfaces,
+// shared memory, limits and system settings. Contacts no peer and changes nothing; takes milliseconds. Reports problems
+// as findings and never throws for them.
 std::vector<Finding> diagnose(const InitOptions& options = {});
 
 }  // namespace qccl

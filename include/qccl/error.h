@@ -1,5 +1,5 @@
-// What the public API throws. The kind says what the caller can do next; the
-// fields say who, what and where, so that a message never has to be parsed.
+// The exception of the public API. The kind says what the caller can do next; the fields name the ranks, the operation
+// and the numbers, so that no program has to parse the message.
 #pragma once
 
 #include <cstdint>
@@ -9,30 +9,30 @@
 namespace qccl {
 
 enum class ErrorKind : std::uint8_t {
-  invalid_argument,    // a value in this call is wrong: mend the call
-  misuse,              // the object can't take this call now (closed, forked child, mismatched calls)
+  invalid_argument,    // a value in this call is wrong: fix the call
+  misuse,              // the object cannot take this call now (closed, forked child, mismatched calls)
   peer_lost,           // another rank died or became unreachable
   deadline_exceeded,   // a rank did not do its part in time
   aborted,             // this group was aborted or poisoned by an earlier failure
   corrupt_data,        // bytes from the network failed validation
   resource_exhausted,  // the operating system refused memory, descriptors or ports
-  unsupported,         // a legal request that this build or machine can't serve
+  unsupported,         // a legal request that this build or machine cannot serve
 };
 
-// The kind's name as it stands in messages, for example "peer_lost".
+// The kind's name as messages print it, for example "peer_lost".
 const char* to_string(ErrorKind kind);
 
 // Everything known about a failure. Fields that do not apply keep their defaults.
 struct ErrorInfo {
   ErrorKind kind = ErrorKind::misuse;
-  std::string message;               // complete and readable alone
-  int rank = -1;                     // the rank that reports
-  int peer = -1;                     // the rank that is to blame, where one is
+  std::string message;               // complete, readable on its own
+  int rank = -1;                     // the rank that reports the failure
+  int peer = -1;                     // the rank at fault, if there is one
   std::string operation = {};        // for example "all_reduce"
   std::uint64_t sequence = 0;        // its number in the group, from 1; 0 if none
-  std::uint64_t received_bytes = 0;  // got so far, of
-  std::uint64_t expected_bytes = 0;  // what the operation needs
-  int os_error = 0;                  // errno, where the system refused something
+  std::uint64_t received_bytes = 0;  // received so far
+  std::uint64_t expected_bytes = 0;  // needed by the operation
+  int os_error = 0;                  // errno, if the system refused something
 };
 
 // Thrown by every public call that can fail. Copies share nothing.

@@ -1,4 +1,4 @@
-// What a log says when it is summed up: bandwidths, tables, stragglers, and files for other programs.
+// Summaries of a log: bandwidths, tables, stragglers, and files for other programs.
 #pragma once
 
 #include <cstddef>
@@ -11,20 +11,20 @@
 
 namespace qccl {
 
-// nccl_tests: algbw is the size over the time, busbw that times what the algorithm makes of it with the group's own
-// number of ranks. deepspeed: DeepSpeed's, to compare with its tables: the algbw of an all_reduce is twice as high, of
-// a reduce_scatter as many times as there are ranks, and the number of ranks is always the whole job's.
+// nccl_tests: algbw = size / time; busbw = algbw x nccl-tests' factor, for the number of ranks in the group. deepspeed:
+// DeepSpeed's formulas, for comparison with its tables: the algbw of an all_reduce is doubled, that of a reduce_scatter
+// is multiplied by the number of ranks, and the number of ranks is always that of the whole job.
 enum class BandwidthFormula : std::uint8_t { nccl_tests, deepspeed };
 
-// 10^9 bits a second.
+// In units of 10^9 bits a second.
 struct Bandwidth {
   double algbw_gbps = 0;
   double busbw_gbps = 0;
 };
-// `world` is the job's number of ranks, which only DeepSpeed's formulas ask for.
+// `world` is the job's number of ranks, which only DeepSpeed's formulas use.
 Bandwidth bandwidth_of(const OperationRecord& record, BandwidthFormula formula, int world);
 
-// Operations of one name and size that succeeded. Averages leave out a tenth of the values at each end.
+// The successful operations of one name and size. Averages leave out a tenth of the values at each end.
 struct OperationSummary {
   std::string name;
   std::uint64_t bytes = 0;
@@ -38,17 +38,18 @@ struct OperationSummary {
   double max_ms = 0;
   double algbw_gbps = 0;
   double busbw_gbps = 0;
-  double wire_bytes = 0;  // of one operation
+  double wire_bytes = 0;  // per operation
   double compression_ratio = 1;
 };
-// In the order of first use, sizes ascending.
+// In order of first use; sizes ascend.
 std::vector<OperationSummary> summarize(const RankLog& log, BandwidthFormula formula = BandwidthFormula::nccl_tests);
 
-// Who kept whom waiting, from the logs of several ranks. Operations count that all members of their group have logged
-// and in which every rank waits for all others, found by group and sequence. Who comes last waits least: the shortest
-// time of an operation is that of its data, the rest of each other rank's was waiting.
+// Which rank kept the others waiting, from the logs of several ranks. It counts the operations that all members of
+// their group have logged and in which every rank waits for all others; group and sequence match the records. The last
+// rank to arrive waits least: an operation's shortest time is that of moving its data, and the rest of each other
+// rank's time was waiting.
 struct StragglerReport {
-  struct Operations {  // of one name and size, as `viewer` sees them
+  struct Operations {  // of one name and size, as seen by rank `viewer`
     std::string name;
     std::uint64_t bytes = 0;
     std::size_t count = 0;
@@ -59,14 +60,14 @@ struct StragglerReport {
   };
   struct Rank {
     int rank = 0;
-    std::size_t last_in = 0;   // operations
-    double waited_for_ms = 0;  // by the others, on average, all operations together
-    double waited_ms = 0;      // for others
+    std::size_t last_in = 0;   // operations in which this rank came last
+    double waited_for_ms = 0;  // time the others waited for it, on average, over all operations
+    double waited_ms = 0;      // time it waited for others
   };
   std::vector<Operations> operations;
-  std::vector<Rank> ranks;     // whom the others waited for longest is first
-  std::size_t compared = 0;    // operations
-  std::size_t incomplete = 0;  // those that are not in the logs of all members
+  std::vector<Rank> ranks;     // the rank the others waited for longest comes first
+  std::size_t compared = 0;    // operations counted
+  std::size_t incomplete = 0;  // operations missing from some member's log
 };
 StragglerReport find_stragglers(std::span<const RankLog> logs, int viewer);
 
@@ -78,18 +79,18 @@ std::string verbose_line(const OperationRecord& record);
 std::string size_text(std::uint64_t bytes);
 // "Comm. Op, Message Size, Count, Total Latency(ms), Avg Latency(ms), tput_avg (Gbps), busbw_avg (Gbps)"
 std::string latency_table(std::span<const OperationSummary> summaries);
-// What DeepSpeed has no table for: percentiles, bytes on the wire, compression ratio.
+// Columns that DeepSpeed has no table for: percentiles, bytes on the wire, compression ratio.
 std::string wire_table(std::span<const OperationSummary> summaries);
-// DeepSpeed's, and under it who was waited for.
+// DeepSpeed's table, and under it the ranks that were waited for.
 std::string straggler_table(const StragglerReport& report);
 
 // ---- files
 
-// Chrome's trace format, for ui.perfetto.dev: a process for each rank, in which operations that overlap lie one under
-// another, and in each event's "args" all that the record holds, times unchanged. Times of ranks with the same clock
-// are compared as they are, others by the time of day.
+// Chrome's trace format, for ui.perfetto.dev: one process per rank, with overlapping operations one under another; each
+// event's "args" hold the whole record, times unchanged. Times of ranks with equal clocks are compared directly, other
+// ranks' by the time of day.
 std::string to_trace(std::span<const RankLog> logs);
-// A line for each operation under a line of names.
+// One line per operation under a header line.
 std::string to_csv(std::span<const RankLog> logs);
 
 }  // namespace qccl

@@ -5,7 +5,7 @@
 //   mesh.group("dp-tp").barrier();                              // in dp and tp
 //   if (mesh.coordinate("pp") == 0) read_input();
 //
-// Megatron-LM writes such a shape the other way round, as an order from the fastest dimension to the slowest:
+// Megatron-LM writes such a shape in reverse, as an order from the fastest dimension to the slowest:
 // MeshShape::ordered("tp-cp-ep-dp-pp", {{"tp", 2}, {"dp", 4}, {"pp", 2}}) is the same mesh.
 #pragma once
 
@@ -24,16 +24,16 @@ struct Dimension {
   int size = 1;
 };
 
-// Which rank stands where: a value, known without any communication. Functions throw Error(invalid_argument), which
-// lists the dimensions there are for one that is unknown. `along` names one or several of them, joined by "-", in
-// whatever order.
+// The coordinates of each rank: a value, known without any communication. `along` names one or several dimensions,
+// joined by "-", in any order. An unknown dimension throws Error(invalid_argument), which lists the existing ones.
 class MeshShape {
  public:
-  // From the slowest to the fastest. At least one; sizes from 1 on; names not empty, without "-", and each once.
+  // From the slowest dimension to the fastest. At least one dimension; sizes are at least 1; names are unique, not
+  // empty and contain no "-".
   MeshShape(std::initializer_list<Dimension> dimensions) : MeshShape(std::vector<Dimension>(dimensions)) {}
   explicit MeshShape(std::vector<Dimension> dimensions);
-  // Of names from the fastest to the slowest, joined by "-". What `sizes` leaves out has the size 1, and what has that
-  // size may be left out of the order.
+  // `order`: names from the fastest dimension to the slowest, joined by "-". A dimension missing from `sizes` has size
+  // 1, and a dimension of size 1 may be missing from the order.
   static MeshShape ordered(std::string_view order, const std::vector<Dimension>& sizes);
 
   const std::vector<Dimension>& dimensions() const { return dimensions_; }
@@ -42,9 +42,9 @@ class MeshShape {
   int size_of(std::string_view dimension) const;
   int coordinate(int rank, std::string_view dimension) const;
 
-  // The ranks that differ from this one in the dimensions `along` alone, itself among them, in ascending order.
+  // The ranks that differ from this one in no dimension outside `along`, itself included, in ascending order.
   std::vector<int> group_of(int rank, std::string_view along) const;
-  // All such groups, in the order of their first ranks; every rank is in one.
+  // All such groups, ordered by their first ranks; every rank is in exactly one.
   std::vector<std::vector<int>> groups(std::string_view along) const;
 
   // "pp=2 x dp=4 x tp=2"
@@ -53,9 +53,9 @@ class MeshShape {
  private:
   friend class Mesh;
   std::size_t place_of(std::string_view dimension) const;
-  // Which dimensions `along` names.
+  // The dimensions that `along` names.
   std::vector<bool> mask_of(std::string_view along) const;
-  // The group of the ranks that share the coordinates of `rank` outside of the mask.
+  // The ranks that share the coordinates of `rank` outside the mask.
   std::vector<int> group_of(int rank, const std::vector<bool>& mask) const;
   std::string name_of_group(int rank, const std::vector<bool>& mask) const;
 
@@ -67,24 +67,24 @@ class MeshShape {
 // A shape over the ranks of a group, and the groups along its dimensions. One thread at a time.
 class Mesh {
  public:
-  // Local. Throws invalid_argument unless the shape has as many ranks as the group; it names both.
+  // Local. Throws invalid_argument, naming both numbers, unless the shape has as many ranks as the group.
   Mesh(Communicator ranks, MeshShape shape);
 
   const MeshShape& shape() const { return shape_; }
   const Communicator& ranks() const { return ranks_; }
-  // This rank's.
+  // This rank's coordinate.
   int coordinate(std::string_view dimension) const { return shape_.coordinate(ranks_.rank(), dimension); }
 
-  // This rank's group along these dimensions, its ranks in ascending order. The first call makes it and is collective
-  // over its members; later ones give the same group. Begins with the job's settings.
+  // This rank's group along these dimensions, its ranks in ascending order. The first call makes the group and is
+  // collective over its members; later calls return the same group. The group begins with the job's settings.
   Communicator group(std::string_view along);
-  // Makes groups along each of these. Collective over all ranks, with the same list.
+  // Makes the groups along each of these. Collective over all ranks, which pass the same list.
   void make_groups(std::initializer_list<std::string_view> alongs);
 
  private:
   Communicator ranks_;
   MeshShape shape_;
-  std::map<std::vector<bool>, Communicator> groups_;  // by the dimensions they are along
+  std::map<std::vector<bool>, Communicator> groups_;  // keyed by the mask of their dimensions
 };
 
 }  // namespace qccl

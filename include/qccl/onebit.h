@@ -1,5 +1,5 @@
-// DeepSpeed's 1-bit compressed all-reduce: what 1-bit Adam, 1-bit LAMB and 0/1 Adam send. One bit an element each way,
-// and two error buffers that carry what the bits lost over to the next call.
+// DeepSpeed's 1-bit compressed all-reduce, which 1-bit Adam, 1-bit LAMB and 0/1 Adam use. It sends one bit an element
+// each way, and two error buffers carry what the bits lost to the next call.
 //
 // n elements on each of W ranks, padded with zeros to P, a multiple of 8 W; rank c owns chunk c, C = P / W elements:
 //
@@ -18,18 +18,18 @@
 
 namespace qccl {
 
-// Elements that the error buffers of Communicator::compressed_allreduce() have, both zero before the first step.
+// Sizes of the error buffers of Communicator::compressed_allreduce(), which are zero before the first step.
 struct OnebitSizes {
   std::size_t worker_error = 0;  // P: any multiple of 8 * world that is at least `count`
   std::size_t server_error = 0;  // worker_error / world
 };
 
-// The smallest for `count` elements on `world` ranks (at least 1). DeepSpeed's optimizers take a larger P for some
-// worlds (a multiple of world * lcm(world, 8)), which is a different, equally valid padding.
+// The smallest sizes for `count` elements on `world` ranks (at least 1). DeepSpeed's optimizers take a larger P for
+// some worlds (a multiple of world * lcm(world, 8)), which is a different, equally valid padding.
 OnebitSizes onebit_sizes(std::size_t count, int world);
 
 struct OnebitOptions {
-  std::optional<std::chrono::milliseconds> timeout{};  // of each of the two exchanges
+  std::optional<std::chrono::milliseconds> timeout{};  // for each of the two exchanges
 };
 
 }  // namespace qccl

@@ -1,4 +1,5 @@
-// Pipeline parallelism: what stages of a model send each other, and what the last one tells the others.
+// Pipeline parallelism: the tensors that the stages of a model exchange, and those that the last stage sends to the
+// others.
 //
 //   qccl::Pipeline pipeline(mesh.group("pp"));
 //   qccl::Tensor input({32, 1024}), gradient({32, 1024});           // float32
@@ -6,8 +7,9 @@
 //   qccl::Tensor output = forward(input);
 //   pipeline.send_forward_recv_backward(output, gradient);          // nothing on the last stage
 //
-// The functions are those of Megatron-LM's schedules and inference, without their hangs: messages of both directions
-// never meet, two stages that send to each other at once do not block, and a wrong size is an error of both sides.
+// The functions are those of Megatron-LM's schedules and inference, without their hangs: messages of the two directions
+// are never confused, two stages that send to each other at once do not block, and a wrong size is an error on both
+// sides.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +22,11 @@
 
 namespace qccl {
 
-// A tensor with memory of its own; a value.
+// A tensor that owns its memory; a value.
 class Tensor {
  public:
   using Shape = std::vector<std::int64_t>;
-  // Zeros. Throws invalid_argument for more than 8 dimensions, a size below 0 or more bytes than there can be.
+  // Zeros. Throws invalid_argument for more than 8 dimensions, a negative size, or more bytes than memory can address.
   explicit Tensor(Shape shape = {0}, DataType type = DataType::float32);
 
   const Shape& shape() const { return shape_; }
@@ -32,7 +34,7 @@ class Tensor {
   std::size_t count() const { return count_; }
   void* data() { return bytes_.data(); }
   const void* data() const { return bytes_.data(); }
-  // Throws invalid_argument if that is not the type.
+  // Throws invalid_argument if T is not the tensor's element type.
   template <class T>
   std::span<T> values() {
     check(data_type_of<T>());
@@ -54,12 +56,13 @@ class Tensor {
 };
 
 struct PipelineOptions {
-  // Every tensor is preceded by its shape and type, which the receiving one takes on. Otherwise receivers have them
-  // right already, and save a message's latency. Alike on all stages.
+  // true: the shape and type precede every tensor, and the receiving tensor takes them on. false: receivers already
+  // have the right shape and type, which saves the latency of a message. The same on all stages.
   bool variable_shapes = false;
 };
 
-// What one stage moves in one go; what is null does not move. The neighbours of the first and the last are each other.
+// The tensors one stage moves in one call; null tensors do not move. The first and the last stage are neighbours of
+// each other.
 struct PipelineExchange {
   const Tensor* send_next = nullptr;
   const Tensor* send_prev = nullptr;
@@ -67,11 +70,11 @@ struct PipelineExchange {
   Tensor* recv_next = nullptr;
 };
 
-// The stages of a model, one a rank of a group, in rank order. Every call blocks and throws what Communicator's calls
-// throw, for sends that nobody receives deadline_exceeded. One thread at a time.
+// The stages of a model, one per rank of a group, in rank order. Every call blocks and throws what Communicator's calls
+// throw; a send that no stage receives throws deadline_exceeded. One thread at a time.
 class Pipeline {
  public:
-  // Collective over the group. Its messages are apart from all others of the group. Throws misuse, on all stages, where
+  // Collective over the group. Its messages are separate from all others of the group. Throws misuse on all stages if
   // the options differ.
   explicit Pipeline(Communicator stages, const PipelineOptions& options = {});
 
@@ -80,13 +83,13 @@ class Pipeline {
   bool is_first() const { return stage() == 0; }
   bool is_last() const { return stage() == stages() - 1; }
 
-  // With one neighbour. Throws misuse on a stage that has no such neighbour.
+  // To or from one neighbour. Throws misuse on a stage without that neighbour.
   void send_to_next(const Tensor& tensor);
   void send_to_prev(const Tensor& tensor);
   void recv_from_prev(Tensor& tensor);
   void recv_from_next(Tensor& tensor);
 
-  // What a schedule calls on every stage alike: where there is no such neighbour they do nothing and return false.
+  // For schedules that call the same functions on every stage: without that neighbour they do nothing and return false.
   bool recv_forward(Tensor& input);
   bool recv_backward(Tensor& gradient);
   bool send_forward(const Tensor& output);
@@ -94,17 +97,17 @@ class Pipeline {
   bool send_forward_recv_backward(const Tensor& output, Tensor& gradient);
   bool send_backward_recv_forward(const Tensor& gradient, Tensor& input);
 
-  // For schedules in which a stage has several parts of the model, so that the last one's output goes to the first:
-  // whatever is not null, around the ring.
+  // For schedules in which a stage has several parts of the model, so that the last stage's output goes to the first:
+  // moves each tensor that is not null around the ring.
   void send_forward_recv_forward(const Tensor* output, Tensor* input);
   void send_backward_recv_backward(const Tensor* gradient, Tensor* next_gradient);
   void send_forward_backward_recv_forward_backward(const PipelineExchange& exchange);
-  // The same without blocking: the tensors stay where they are until the Work ends. Throws misuse with variable_shapes.
+  // The same without blocking: the tensors must stay valid until the Work ends. Throws misuse with variable_shapes.
   Work exchange_async(const PipelineExchange& exchange);
 
-  // The last stage's tensor to all stages.
+  // Sends the last stage's tensor to all stages.
   void broadcast_from_last(Tensor& tensor);
-  // The last stage's tensor to the first; on the others nothing.
+  // Sends the last stage's tensor to the first; does nothing on the others.
   void broadcast_from_last_to_first(Tensor& tensor);
 
  private:
@@ -122,10 +125,10 @@ class Pipeline {
   const PipelineOptions options_;
 };
 
-// The root's tensor to all ranks of a group, whose own take on its shape and type.
+// Sends the root's tensor to all ranks of a group, whose own tensors take on its shape and type.
 void broadcast_tensor(Communicator& group, Tensor& tensor, int root = 0);
 
-// The root's list to all ranks of a group, whatever its length. For trivially copyable T.
+// Sends the root's list, of any length, to all ranks of a group. For trivially copyable T.
 template <class T>
 void broadcast_list(Communicator& group, std::vector<T>& list, int root = 0) {
   std::vector<std::uint64_t> count{list.size()};

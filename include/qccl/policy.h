@@ -1,20 +1,20 @@
-// Which compression a tensor of a training gets at which step: by its name, size, dimensions and
-// type. A value: comparable, printable, read from a text.
+// Chooses the compression of a training tensor at each step, by its name, size, dimensions and type. A value:
+// comparable, printable, parsed from text.
 //
 //   "warmup=100; name=*.embed* minmax:bits=8; minmax:bits=8 @1000 minmax:bits=4"
 //
-// Rules stand between semicolons, and the first one that fits a tensor holds. A rule is any of these
-// conditions and then a compression:
+// Semicolons separate the rules, and the first rule that fits a tensor applies. A rule is any of these conditions
+// followed by a compression:
 //
 //   name=GLOB|GLOB    the whole name; * stands for any characters, ? for one
 //   bytes=64K..       a range: 64K..1M, ..1M, or one number; K, M and G are powers of 1024
 //   dims=2..          how many dimensions
 //   type=TYPE|TYPE    float32, float16, bfloat16
 //
-// A rule that does not say otherwise is for tensors of at least 64 KiB and two dimensions: small ones and
-// biases are sent as they are, and so is what no rule fits. Types other than those three are never
-// compressed. `SPEC @STEP SPEC` changes the compression from that step on, the first being 0.
-// `warmup=STEPS` alone: nothing is compressed before that step.
+// Unless a rule says otherwise, it applies to tensors of at least 64 KiB and two dimensions: small tensors and biases
+// are sent uncompressed, and so is every tensor that no rule fits. Types other than those three are never compressed.
+// `SPEC @STEP SPEC` changes the compression from that step on; the first step is 0. `warmup=STEPS` alone: nothing is
+// compressed before that step.
 #pragma once
 
 #include <cstdint>
@@ -34,13 +34,13 @@ struct TensorInfo {
   DataType type = DataType::float32;
 };
 
-// Threads: any number may use one policy at once.
+// Any number of threads may use one policy at once.
 class Policy {
  public:
   // Compresses nothing.
   Policy() = default;
 
-  // Throws Error(invalid_argument) that says what is wrong with the text and what is allowed.
+  // Throws Error(invalid_argument), which says what is wrong with the text and what is allowed.
   static Policy parse(std::string_view text);
   // The text that parse() reads back to an equal value.
   std::string to_string() const;

@@ -1,7 +1,7 @@
-// What the ranks on this host are doing, asked from outside: `qccl ps` prints it.
+// The state of the ranks on this host, queried from outside: `qccl ps` prints it.
 //
-// Every rank answers on an abstract unix socket, from a thread that sleeps until somebody asks, also while it waits in
-// a call. Nothing is written while nobody asks, and nothing stays behind when a rank ends.
+// Every rank answers on an abstract unix socket. The answering thread sleeps until a query arrives, and answers even
+// while the rank waits in a call. Nothing is written without a query, and nothing stays behind when a rank ends.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace qccl {
 // A call that has been posted and has not ended.
 struct CallStatus {
   std::string group;
-  std::uint64_t number = 0;    // of the group's collectives, from 1; messages are numbered apart
+  std::uint64_t number = 0;    // the call's number in its group, from 1; messages are numbered apart
   std::string call;            // "all_reduce(count=1024, float32, sum, ...)"
   double seconds = 0;          // since it was posted
-  std::vector<int> waits_for;  // world ranks: the silent, if there are any; else those that are to send
+  std::vector<int> waits_for;  // world ranks: the silent ones, if there are any; else those yet to send
   std::uint64_t received_bytes = 0;
   std::uint64_t expected_bytes = 0;
 };
@@ -26,25 +26,25 @@ struct CallStatus {
 struct GroupStatus {
   std::string name;
   std::uint64_t calls = 0;  // collectives posted so far
-  std::string failure;      // empty: none
+  std::string failure;      // empty: no failure
 };
 
 struct RankStatus {
   int process = 0;
   int rank = 0;
   int world = 1;
-  std::uint32_t user = 0;  // whose process it is, by the kernel's word
-  std::string job;         // the same for all ranks of a job, and for no other's
+  std::uint32_t user = 0;  // owner of the process, according to the kernel
+  std::string job;         // the same for all ranks of a job, and different for other jobs
   char state = '?';        // as in /proc: R runs, S sleeps, T is stopped, ...
-  bool answered = false;   // else the rest is empty: it is stopped, or busy where it can't look
+  bool answered = false;   // false: the rest is empty; the rank is stopped, or too busy to answer
   std::vector<GroupStatus> groups;
-  std::vector<CallStatus> calls;  // the oldest first
+  std::vector<CallStatus> calls;  // oldest first
 };
 
-// All ranks of this user (of everybody, for root) in this network namespace, by user, job and rank: 1024 at most, this
-// user's before others'. Takes milliseconds; `patience` for each 128 among which some do not answer. What a socket says
-// that another user than the one in its name has made is not looked at. All text is fit to print: a blank stands for
-// each control character. An answer of more than 256 KiB counts as none, as do those beyond 16 MiB together.
+// All ranks of this user (of all users, for root) in this network namespace, ordered by user, job and rank: 1024 at
+// most, this user's before others'. Takes milliseconds, plus `patience` for each batch of 128 in which some do not
+// answer. A socket whose creator is not the user in its name is ignored. All text is printable: a blank replaces each
+// control character. An answer of more than 256 KiB counts as none, as do answers beyond 16 MiB together.
 std::vector<RankStatus> ranks_on_this_host(Milliseconds patience = Milliseconds(1000));
 
 }  // namespace qccl

@@ -1,5 +1,5 @@
-// How ranks find each other: a small key-value store that all of them reach.
-// Implement this to bring your own; the library has a TCP store and reads torchrun's.
+// Rendezvous of the ranks: a small key-value store that all of them reach.
+// Implement this interface to bring your own; the library has a TCP store and reads torchrun's.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ class Store {
  public:
   virtual ~Store() = default;
   virtual void set(const std::string& key, const std::string& value) = 0;
-  // Waits until the key exists; nothing if it does not within the timeout.
+  // Waits until the key exists; returns nothing if it does not within the timeout.
   virtual std::optional<std::string> get(const std::string& key, std::chrono::milliseconds timeout) = 0;
   // Adds atomically to a decimal counter (a missing key counts as 0) and returns the sum.
   virtual std::int64_t add(const std::string& key, std::int64_t delta) = 0;

@@ -1,5 +1,5 @@
-// Data-parallel training in C++: every rank has the same model and batches of its own, and gradients become their
-// average over the ranks, sent in buckets while the backward pass goes on.
+// Data-parallel training in C++: every rank has the same model and its own batches. Gradients become their average over
+// the ranks; they are sent in buckets while the backward pass goes on.
 //
 //   qccl::train::DataParallel model(world, parameters, {.policy = qccl::Policy::parse("minmax:bits=4")});
 //   for (...) {
@@ -25,49 +25,50 @@
 
 namespace qccl::train {
 
-// A part of the model. The memory is the caller's and outlives the DataParallel.
+// A part of the model. The caller owns the memory, which must outlive the DataParallel.
 struct Parameter {
   std::string name;
   std::span<float> value;
   std::span<float> gradient;  // as many elements
-  int dimensions = 2;         // which policies go by
+  int dimensions = 2;         // used by policies
 };
 
 struct DataParallelOptions {
-  // Parameters share a bucket up to so many bytes; the first to be ready fill a smaller one, so that sending begins
-  // soon.
+  // Parameters share a bucket of up to this many bytes; the first ones to be ready fill a smaller bucket, so that
+  // sending begins soon.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
   std::size_t bucket_bytes = std::size_t{25} << 20;
-  // What is sent as what, by name, size and step; by default all as it is. With error feedback what a codec takes
-  // from a parameter's gradient is added to its next one.
+  // How each gradient is compressed, by name, size and step; by default not at all. With error feedback, the error of a
+  // parameter's gradient is added to its next gradient.
   Policy policy{};
   bool error_feedback = true;
-  // Whether finish() takes parameters that were not ready on this rank as unused: they count as zeros, and where no
-  // rank has used one its gradient stays as it is. Costs a small all_reduce a step. Otherwise such a parameter is an
-  // error.
+  // true: finish() treats parameters that were not ready on this rank as unused. They count as zeros, and the gradient
+  // of a parameter that no rank has used stays unchanged. Costs a small all_reduce a step. false: such a parameter is
+  // an error.
   bool unused_parameters = false;
 };
 
-// One thread at a time. All ranks make it, and call the rest, alike. Errors of collectives are thrown as they are.
+// One thread at a time. All ranks construct it and make the same calls. Errors of collectives are thrown unchanged.
 class DataParallel {
  public:
-  // Collective: all ranks then have rank 0's values. Throws invalid_argument that names the first parameter in which a
-  // rank differs, on all ranks.
+  // Collective: all ranks receive rank 0's values. If a parameter differs between ranks, throws invalid_argument on all
+  // ranks, naming the first such parameter.
   DataParallel(Communicator group, std::vector<Parameter> parameters, const DataParallelOptions& options = {});
-  // Waits for what is on its way.
+  // Waits for the gradients in flight.
   ~DataParallel();
   DataParallel(DataParallel&&) noexcept;
   DataParallel& operator=(DataParallel&&) = delete;
 
-  // The parameter's gradient is complete on this rank: it is copied, and sent once those that share its bucket and all
-  // earlier buckets are. Throws misuse if it was ready before in this step, invalid_argument if there is none such.
+  // The parameter's gradient is complete on this rank. It is copied, and sent once the gradients of its bucket and of
+  // all earlier buckets are complete. Throws misuse if it was already ready in this step, invalid_argument if there is
+  // no such parameter.
   void ready(std::size_t parameter);
-  // Ends a step: waits for the sums and writes the averages into the gradients. Throws misuse that names a parameter
-  // which was not ready.
+  // Ends a step: waits for the sums and writes the averages into the gradients. Throws misuse, naming the parameter, if
+  // one was not ready.
   void finish();
 
-  // While one lives gradients stay as they are on each rank: ready() and finish() do nothing. For steps over several
-  // batches, whose gradients the caller adds up.
+  // While an Accumulation lives, gradients stay local to each rank: ready() and finish() do nothing. For steps over
+  // several batches, whose gradients the caller adds up.
   class Accumulation {
    public:
     explicit Accumulation(DataParallel& model);
@@ -80,10 +81,10 @@ class DataParallel {
   };
 
   std::size_t buckets() const;
-  // Steps finished, which policies go by; to be set where a checkpoint is loaded.
+  // Number of finished steps, which policies use; set it after loading a checkpoint.
   std::uint64_t step() const;
   void set_step(std::uint64_t step);
-  // A parameter's, for checkpoints (ErrorFeedback::save()); none if it was never compressed.
+  // A parameter's residual, for checkpoints (ErrorFeedback::save()); none if it was never compressed.
   const ErrorFeedback& feedback(std::size_t parameter) const;
   void set_feedback(std::size_t parameter, ErrorFeedback feedback);
 
@@ -94,15 +95,15 @@ class DataParallel {
 };
 
 struct JoinOptions {
-  // What gradients are divided by: the number of ranks, or of those that still have batches.
+  // true: gradients are divided by the number of ranks. false: by the number of ranks that still have batches.
   bool divide_by_initial_world = true;
   // Every rank throws Error(aborted) as soon as one has no batch left.
   bool throw_on_early_end = false;
 };
 
-// Ranks with different numbers of batches. A rank that has none left answers for the others' collectives with zeros
-// (and with what its error feedback owes); in the end all ranks take the values of the one that trained the longest.
-// Any other collective of this group meanwhile is an error on all ranks that names both.
+// For ranks with different numbers of batches. A rank without batches takes part in the others' collectives with zeros,
+// plus its pending error feedback. In the end all ranks take the values of the rank that trained longest. Any other
+// collective of this group meanwhile fails on all ranks with an error that names both.
 //
 //   qccl::train::Join join(model);
 //   while (there is a batch) { join.next(); /* forward, backward, finish(), optimizer */ }
@@ -116,9 +117,9 @@ class Join {
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
-  // Before each batch; within an Accumulation, as the other ranks.
+  // Call before each batch; within an Accumulation, like the other ranks.
   void next();
-  // This rank has no more batches. Returns when no rank has.
+  // This rank has no more batches. Returns when no rank has any.
   void finish();
 
  private:

@@ -8,7 +8,7 @@
 
 namespace qccl {
 
-// Storage of a 16-bit float. Arithmetic is the library's business, not this type's.
+// Storage of a 16-bit float. The library does the arithmetic; this type has none.
 struct float16 {
   std::uint16_t bits;
 };
@@ -33,10 +33,10 @@ enum class DataType : std::uint8_t {
   boolean
 };
 
-// Integers wrap around. Of booleans sum and max are or, prod and min are and.
-// avg is the fp32 sum divided by the group's size. premul_sum adds each rank's input times that
-// rank's CallOptions::premul_factor, a product in fp32 (float64: in double) rounded to the type.
-// min and max: NaN wins over every number, and -0 < +0. Which types allow which: see supports().
+// Integers wrap around. For booleans sum and max are or, prod and min are and. avg is the fp32 sum divided by the
+// group's size. premul_sum adds each rank's input times that rank's CallOptions::premul_factor; the product is computed
+// in fp32 (float64: in double) and rounded to the type. min and max: NaN wins over every number, and -0 < +0.
+// supports() says which types allow which operations.
 enum class ReduceOp : std::uint8_t { sum, avg, min, max, prod, bit_and, bit_or, bit_xor, premul_sum };
 
 enum class Collective : std::uint8_t {
@@ -55,18 +55,17 @@ constexpr bool is_reduction(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::reduce ||
          collective == Collective::reduce_scatter;
 }
-// One rank, the root, has or gets what is special.
+// One rank, the root, is the only source or the only destination.
 constexpr bool is_rooted(Collective collective) {
   return collective == Collective::broadcast || collective == Collective::reduce || collective == Collective::gather ||
          collective == Collective::scatter;
 }
 
-// one_shot: everything goes straight to whom it is for, at once. sra: scatter-reduce, then gather.
-// ring: from neighbour to neighbour. tree: two binary trees, half the data each. binomial: a tree
-// from or to the root. pairwise: one receiver after the other. hierarchical: inside each host
-// uncompressed, between hosts each element once a host. recursive_doubling: all ranks swap partial
-// sums, log2(world) times; compressed it is one_shot. Compressed, ring, tree and binomial sums are
-// rounded at every hop; see tools/perf/perf_bound.h.
+// one_shot: every rank sends directly to all destinations at once. sra: scatter-reduce, then gather. ring: from
+// neighbour to neighbour. tree: two binary trees, half the data each. binomial: a tree from or to the root. pairwise:
+// one receiver after another. hierarchical: uncompressed inside each host; between hosts each element once per host.
+// recursive_doubling: all ranks swap partial sums, log2(world) times; compressed it is one_shot. Compressed ring, tree
+// and binomial sums are rounded at every hop; see tools/perf/perf_bound.h.
 enum class Algorithm : std::uint8_t {
   automatic,
   one_shot,
@@ -79,12 +78,12 @@ enum class Algorithm : std::uint8_t {
   recursive_doubling,
 };
 
-// All that can be asked for by name, in the order in which they are listed to users.
+// Every algorithm that can be requested by name, in the order shown to users.
 inline constexpr Algorithm kEveryAlgorithm[] = {
     Algorithm::one_shot, Algorithm::sra,      Algorithm::ring,         Algorithm::tree,
     Algorithm::binomial, Algorithm::pairwise, Algorithm::hierarchical, Algorithm::recursive_doubling};
 
-// In place of the rank to receive from: whoever's message comes first.
+// As the rank to receive from: the message that arrives first, from any rank.
 inline constexpr int kAnySource = -1;
 
 // automatic: shared memory between ranks of one host, TCP between hosts.
@@ -163,8 +162,8 @@ constexpr DataType data_type_of() {
   return internal::integer_type<U>();
 }
 
-// `count` elements as collectives take them that only move data, which need no DataType: elements
-// of any other trivially copyable T go as bytes.
+// `count` elements for collectives that only move data and need no DataType: elements of any other trivially copyable T
+// are sent as bytes.
 struct Moved {
   DataType type;
   std::size_t count;

@@ -11,7 +11,7 @@ namespace qccl {
 using Bytes = std::span<std::byte>;
 using ConstBytes = std::span<const std::byte>;
 
-// QCCL's formats are little-endian and so are the machines it is built for (checked in CMake).
+// QCCL's formats are little-endian, and so are the machines it is built for (checked in CMake).
 template <class T>
 T load(const std::byte* from) {
   T value;

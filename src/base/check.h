@@ -1,9 +1,9 @@
-// QCCL_CHECK: for mistakes of our own, never for bad input or a bad peer.
+// QCCL_CHECK: for bugs of our own, never for bad input or a bad peer.
 #pragma once
 
 namespace qccl {
 
-// Prints the failed condition and its place through the log sink, then aborts.
+// Prints the failed condition and its location through the log sink, then aborts.
 [[noreturn]] void check_failed(const char* condition, const char* file, int line);
 
 }  // namespace qccl

@@ -1,5 +1,4 @@
-// Time as the library sees it. Only SteadyClock reads the system's clock; tests and the
-// simulator advance a ManualClock.
+// The library's view of time. Only SteadyClock reads the system's clock; tests and the simulator advance a ManualClock.
 #pragma once
 
 #include <chrono>
@@ -31,7 +30,7 @@ class SteadyClock final : public Clock {
   TimePoint now() const override;
 };
 
-// Stands still until told. One thread.
+// Stands still until advanced. One thread.
 class ManualClock final : public Clock {
  public:
   TimePoint now() const override { return now_; }

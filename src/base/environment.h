@@ -6,7 +6,7 @@
 
 namespace qccl {
 
-// The variable's value; nothing if it is unset or empty.
+// The variable's value; empty if it is unset or empty.
 std::optional<std::string> environment(const char* name);
 
 }  // namespace qccl

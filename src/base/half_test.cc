@@ -1,4 +1,4 @@
-// Half-precision conversions against first principles: every 16-bit value, and every boundary between two.
+// Half-precision conversions against the definition: every 16-bit value, and every boundary between two.
 #include "base/half.h"
 
 #include <cmath>
@@ -58,7 +58,7 @@ TYPED_TEST(HalfTest, rounds_to_nearest_and_ties_to_even) {
     for (const std::uint32_t sign : {0u, 0x8000u}) {
       const auto lower = static_cast<std::uint16_t>(sign | magnitude);
       const auto upper = static_cast<std::uint16_t>(lower + 1);  // infinity after the largest
-      // The definition gives infinity's bits the value that the next exponent would have.
+      // By the definition, infinity's bits have the value that the next exponent would have.
       const double middle = (value_of(lower, T::kMantissaBits) + value_of(upper, T::kMantissaBits)) / 2;
       const auto tie = static_cast<float>(middle);
       ASSERT_EQ(tie, middle);

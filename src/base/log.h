@@ -1,4 +1,4 @@
-// The log sink: where the library says what it can't return. Silent unless QCCL_LOG asks.
+// The log sink, for messages that the library cannot return. Silent unless QCCL_LOG asks for them.
 #pragma once
 
 #include <string_view>
@@ -11,7 +11,7 @@ enum class LogLevel { error, warning, info, debug };
 // warning, info, debug) admits the level. Thread-safe, one write call a line.
 void log(LogLevel level, std::string_view message);
 
-// Writes a line that the program has asked for to standard error, whatever QCCL_LOG says. Thread-safe, as above.
+// Writes a line that the program has requested to standard error, whatever QCCL_LOG says. Thread-safe, as above.
 void write_line(std::string_view text);
 
 }  // namespace qccl

@@ -1,4 +1,4 @@
-// Memory that the system refuses, at the edge of the public API: an Error like any other, instead of std::bad_alloc.
+// Turns std::bad_alloc into an Error, at the edge of the public API.
 #pragma once
 
 #include <new>
@@ -8,10 +8,10 @@
 
 namespace qccl {
 
-// Short enough to need no memory itself.
+// Short enough to need no allocation itself.
 inline Error memory_error() { return Error({.kind = ErrorKind::resource_exhausted, .message = "QCCL: no memory"}); }
 
-// What `call` returns; throws resource_exhausted where it has no memory.
+// The result of `call`; throws resource_exhausted if it runs out of memory.
 template <class Call>
 decltype(auto) memory_checked(Call&& call) {
   try {

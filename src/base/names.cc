@@ -1,4 +1,4 @@
-// The words of the public enumerations.
+// The names of the public enumerations' values.
 #include "qccl/error.h"
 #include "qccl/types.h"
 

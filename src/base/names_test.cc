@@ -8,7 +8,7 @@
 namespace qccl {
 namespace {
 
-// The names of the first `count` values are all different, and the value after has none.
+// Checks that the names of the first `count` values are all different, and that the next value has none.
 template <class Enum>
 void expect_names(int count) {
   std::set<std::string> names;

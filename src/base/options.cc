@@ -76,7 +76,7 @@ Status read_hosts(std::optional<HostGrid>& target) {
   return {};
 }
 
-// The whole text is checked where the specification is parsed.
+// The parser of the specification checks the whole text.
 std::optional<std::string> qnccl_specification() {
   if (environment("RING_ALLREDUCE_VERSION") != "new") return std::nullopt;
   return fmt::format("minmax:bits={},bucket_size={}", environment("BITS").value_or("8"),

@@ -14,16 +14,16 @@ namespace qccl {
 
 // Input bytes of a slice; half of the L2 cache holds it and its frames.
 inline constexpr std::size_t kDefaultSliceBytes = 128 * 1024;
-// Where ranks share cores, and wait for fewer turns then; where TCP carries all inside a host, fewer system calls.
+// For ranks that share cores, so that they wait for fewer turns; and for TCP inside a host, to need fewer system calls.
 inline constexpr std::size_t kLongSliceBytes = 256 * 1024;
 
-// One machine that acts as several: `hosts` of them with `ranks` each, in rank order.
+// One machine that acts as several: `hosts` hosts with `ranks` ranks each, in rank order.
 struct HostGrid {
   int hosts = 1;
   int ranks = 1;
 };
 
-// What a job is started with. Durations in the environment are seconds, fractions allowed.
+// The settings of a job. Durations in the environment are seconds; fractions are allowed.
 struct Options {
   TransportChoice transport = TransportChoice::automatic;  // QCCL_TRANSPORT=auto|shm|tcp
   Algorithm algorithm = Algorithm::automatic;              // QCCL_ALGORITHM=auto|one_shot|sra|ring|...
@@ -39,13 +39,13 @@ struct Options {
   std::uint64_t seed = 0;                                  // QCCL_SEED, of codecs that draw random numbers
   bool checksum = true;                                    // QCCL_CHECKSUM=0|1, payloads between hosts
   std::optional<Nanoseconds> spin{};                       // QCCL_SPIN_US, polling before sleep
-  std::optional<std::string> log_file;                     // QCCL_LOG_FILE, what the names of logs begin with
+  std::optional<std::string> log_file;                     // QCCL_LOG_FILE, prefix of the logs' file names
 
-  // QNCCL's own variables, read only when RING_ALLREDUCE_VERSION=new; QCCL_COMPRESSION wins.
-  // A specification such as "minmax:bits=8,bucket_size=1024".
+  // QNCCL's own variables, read only if RING_ALLREDUCE_VERSION=new; QCCL_COMPRESSION overrides them. A specification
+  // such as "minmax:bits=8,bucket_size=1024".
   std::optional<std::string> qnccl_compression;
 
-  // InvalidArgument naming the variable, its value and what is allowed.
+  // InvalidArgument names the variable, its value and what is allowed.
   static Result<Options> from_environment();
 };
 

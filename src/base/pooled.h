@@ -1,5 +1,5 @@
-// Memory for small lists that calls carry along: what was given back is used again, so that a program that repeats its
-// calls does not allocate for them, whichever threads take and give.
+// Memory for small lists that calls carry along. Freed blocks are reused, so that a program that repeats its calls does
+// not allocate for them, whichever threads allocate and free.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +51,7 @@ class PooledMemory {
   std::array<Block*, kSizes> free_{};
 };
 
-// The process's. Never destroyed: what it gave may outlive the end of main().
+// The process's pool. Never destroyed, because its memory may outlive the end of main().
 inline PooledMemory& pooled_memory() {
   static auto* const pool = new PooledMemory;
   return *pool;

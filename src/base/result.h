@@ -11,7 +11,7 @@
 
 namespace qccl {
 
-// A failure on its way up. Converts to every Result.
+// A failure to be returned to callers. Converts to every Result.
 class [[nodiscard]] Failure {
  public:
   explicit Failure(ErrorInfo info) : info_(std::make_unique<ErrorInfo>(std::move(info))) {}
@@ -40,7 +40,7 @@ class [[nodiscard]] Result {
   T& operator*() { return *value_; }
   T* operator->() { return &*value_; }
   const ErrorInfo& error() const { return *error_; }
-  // The failure, to hand on. Only when !ok().
+  // The failure, to return to the caller. Only when !ok().
   Failure failure() { return Failure(std::move(*error_)); }
   // For the public API: the value, or throws qccl::Error.
   T take_or_throw() {
@@ -75,7 +75,7 @@ using Status = Result<void>;
 
 }  // namespace qccl
 
-// Hands a failed Status or Result on to the caller.
+// Returns a failed Status or Result to the caller.
 #define QCCL_TRY(expression)                                                                          \
   do {                                                                                                \
     if (auto qccl_try_status = (expression); !qccl_try_status.ok()) return qccl_try_status.failure(); \

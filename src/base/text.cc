@@ -8,7 +8,7 @@ namespace {
 
 std::uint8_t byte_at(std::string_view text, std::size_t index) { return static_cast<std::uint8_t>(text[index]); }
 
-// Bytes of the character that `text` begins with; 0 if it is no UTF-8 (RFC 3629, table in section 4).
+// Number of bytes of the first character of `text`; 0 if it is not UTF-8 (RFC 3629, table in section 4).
 std::size_t character_bytes(std::string_view text) {
   const std::uint8_t first = byte_at(text, 0);
   if (first < 0x80) return 1;

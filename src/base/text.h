@@ -1,4 +1,4 @@
-// Text that somebody else wrote, made fit to print.
+// Makes text from an untrusted source printable.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace qccl {
 
-// `text` with a blank for every control character (C0, DEL and C1, so for line ends and tabs, too) and '?' for every
-// byte that is no UTF-8: what is left moves no cursor and changes no colour of a terminal.
+// `text` with a blank for every control character (C0, DEL and C1, hence also for line ends and tabs) and '?' for every
+// byte that is not UTF-8: the result moves no cursor and changes no colour of a terminal.
 std::string printable(std::string_view text);
 
 }  // namespace qccl

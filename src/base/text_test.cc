@@ -21,8 +21,8 @@ TEST(Printable, a_control_character_becomes_a_blank) {
 TEST(Printable, what_is_no_utf_8_becomes_question_marks) {
   EXPECT_EQ(printable("\x9B\x32J"), "?2J");          // C1 as a single byte
   EXPECT_EQ(printable("\xC0\x9B"), "??");            // ESC in two bytes
-  EXPECT_EQ(printable("\xE0\x80\x9B"), "???");       // and in three
-  EXPECT_EQ(printable("\xF0\x80\x80\x9B"), "????");  // and in four
+  EXPECT_EQ(printable("\xE0\x80\x9B"), "???");       // in three
+  EXPECT_EQ(printable("\xF0\x80\x80\x9B"), "????");  // in four
   EXPECT_EQ(printable("\xED\xA0\x80"), "???");       // half of a surrogate pair
   EXPECT_EQ(printable("\xF4\x90\x80\x80"), "????");  // beyond Unicode
   EXPECT_EQ(printable("cut \xE6\x95"), "cut ??");

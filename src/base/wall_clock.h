@@ -1,4 +1,4 @@
-// The time of day, for what is written into files. Never for durations: it may jump.
+// The time of day, for contents of files. Never for durations: it may jump.
 #pragma once
 
 #include "base/clock.h"

@@ -1,8 +1,8 @@
 // A codec: a compressed format of float32 runs. Stateless, immutable, thread-safe.
 //
-// The unit of encoding is a slice: a run of elements that starts on a bucket boundary. Every
-// codec has a folder here, says in its own header: definition, byte table, rounding rule, error
-// bound, and is in the list in registry.cc. docs/add-a-codec.md shows how to add one.
+// The unit of encoding is a slice: a run of elements that starts on a bucket boundary. Every codec has a folder here
+// and an entry in the list in registry.cc. Its own header gives definition, byte table, rounding rule and error bound.
+// docs/add-a-codec.md shows how to add one.
 #pragma once
 
 #include <cstddef>
@@ -23,33 +23,32 @@ class Codec {
  public:
   virtual ~Codec() = default;
 
-  // Elements that share a scale; 1 where there is none. Slices are whole numbers of these,
-  // except a chunk's last.
+  // Elements that share a scale; 1 if there is no scale. Slices are whole numbers of buckets, except a chunk's last
+  // slice.
   virtual std::uint32_t bucket_size() const = 0;
-  // Upper limit of what encode() writes for `elements`; grows with them.
+  // Upper limit of the bytes encode() writes for `elements`; grows with them.
   virtual std::size_t max_encoded_bytes(std::size_t elements) const = 0;
-  // Encodes all of `source` into the front of `target` (at least max_encoded_bytes) and returns
-  // the bytes written, which the values may decide. Any alignment. A bucket's bytes are a function
-  // of its values, of `draw` and of its place in the tensor (draw.first_element is that of
-  // source[0]), not of how the run was cut.
+  // Encodes all of `source` into the front of `target` (at least max_encoded_bytes) and returns the number of bytes
+  // written, which may depend on the values. Any alignment. A bucket's bytes are a function of its values, of `draw`
+  // and of its index in the tensor (draw.first_element is that of source[0]), not of how the run was cut.
   virtual std::size_t encode(std::span<const float> source, Bytes target, const Draw& draw) const = 0;
-  // For error feedback: encode(), and residual[i] = (source[i] - decoded[i]) * factor, as it was where that is not
-  // finite, in one go. `residual` is as long as `source` and does not overlap it. Nothing, and then nothing was
-  // written, where that is no faster than encode(), decode() and kernels::keep_residual().
+  // For error feedback: encodes and sets residual[i] = (source[i] - decoded[i]) * factor in one pass. Leaves
+  // residual[i] unchanged where the result is not finite. `residual` is as long as `source` and does not overlap it.
+  // Returns nothing, and writes nothing, if this is no faster than encode(), decode() and kernels::keep_residual().
   virtual std::optional<std::size_t> encode_with_residual(std::span<const float> source, Bytes target, const Draw& draw,
                                                           float factor, float* residual) const;
-  // Decodes exactly target.size() elements from exactly the bytes that encode() returned. They come
-  // from a peer and may be anything: CorruptData if they can't be that many elements; then `target`
-  // holds anything.
+  // Decodes exactly target.size() elements from exactly the bytes that encode() returned. The bytes come from a peer
+  // and may be anything: CorruptData if they cannot be that many elements; the contents of `target` are then
+  // unspecified.
   virtual Status decode(ConstBytes source, std::span<float> target) const = 0;
   // target[i] = addend[i] + decoded[i], one rounding for the decode and one for the add.
   // `addend` is `target` itself or does not overlap it.
   virtual Status decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const = 0;
-  // Largest |decoded - original| of any element of a block like that, whatever was drawn; it grows
-  // with the block's extremes and norm. Infinity: it may decode to infinity.
+  // Largest |decoded - original| of any element of such a block, whatever was drawn; it grows with the block's extremes
+  // and norm. Infinity: an element may decode to infinity.
   virtual double error_bound(const BlockSummary& block) const = 0;
-  // Whether every bit comes back, NaN payloads included. 16-bit types are then widened and narrowed
-  // without losing one (kernels/reduce/exact_half.h), and sums of them rounded before they are encoded.
+  // Whether every bit comes back, NaN payloads included. 16-bit types are then widened and narrowed without losing a
+  // bit (kernels/reduce/exact_half.h), and sums of them are rounded before they are encoded.
   virtual bool is_exact() const { return false; }
 };
 
@@ -58,8 +57,8 @@ inline std::optional<std::size_t> Codec::encode_with_residual(std::span<const fl
   return std::nullopt;
 }
 
-// The codec of a specification; null for none (raw data is no codec's work). InvalidArgument, which
-// lists what is allowed, if there is no such codec or setting.
+// The codec of a specification; null for none (no codec handles raw data). InvalidArgument, which lists what is
+// allowed, if there is no such codec or setting.
 Result<std::shared_ptr<const Codec>> make_codec(const Compression& compression);
 
 }  // namespace qccl

@@ -1,4 +1,4 @@
-// Compression values as text and as codecs, by the list.
+// Compression values as text and as codecs, based on the list of codecs.
 #include "qccl/compression.h"
 
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ std::size_t codec_named(CodecList list, std::string_view name) {
   return static_cast<std::size_t>(found - list.begin());
 }
 
-// Reads "key=value,key=value" into `value`; what is wrong with it, or "".
+// Reads "key=value,key=value" into `value`; returns the error in the text, or "".
 std::string read_settings(const CodecEntry& entry, std::string_view text, Compression& value) {
   std::vector<std::string_view> seen;
   for (const std::string_view part : split(text, ',')) {
@@ -64,7 +64,7 @@ std::string read_settings(const CodecEntry& entry, std::string_view text, Compre
   return {};
 }
 
-// What settings are not allowed, or "".
+// The error in the settings, or "".
 std::string fault(const CodecEntry& entry, const Compression& value) {
   for (std::size_t i = 0; i < value.settings.size(); ++i) {
     const double number = value.settings[i];
@@ -174,7 +174,7 @@ Compression make_compression(std::string_view name, std::initializer_list<Settin
     QCCL_CHECK(place < list[codec]->settings.size());
     made.settings[place] = setting.value;
   }
-  // Programs write this in their calls: no codec is made, nothing is allocated.
+  // Programs write this in their calls, so it makes no codec and allocates nothing.
   const std::string wrong = fault(*list[codec], made);
   if (!wrong.empty()) throw Error(refusal(list, to_string(made, list), wrong).info());
   return made;

@@ -1,20 +1,20 @@
-// What random numbers of an encoding depend on, and nothing else: no slice, thread, transport or
-// arrival changes them, so that a rerun encodes the same bytes.
+// The only inputs of an encoding's random numbers: no slice, thread, transport or arrival order changes them, so that a
+// rerun encodes the same bytes.
 #pragma once
 
 #include <cstdint>
 
 namespace qccl {
 
-// Why something is encoded. An element is encoded once at most in each phase by one rank.
+// The reason for an encoding. One rank encodes an element at most once in each phase.
 enum class DrawPhase : std::uint8_t {
-  input,  // what a rank gives away
+  input,  // a rank's input, sent to others
   owner,  // a finished sum, on its way to all ranks
   hop,    // a partial sum, on its way to the next rank
 };
 
-// `first_element` is the place of the encoded run in the whole tensor, whatever the slices. The key
-// is the same on all ranks, so that rounding may be stratified over them: rank r of `world`.
+// `first_element` is the index of the encoded run in the whole tensor, however it is sliced. The key is the same on all
+// ranks, so that rounding may be stratified over them: this is rank `rank` of `world`.
 struct Draw {
   std::uint64_t key = 0;
   std::uint64_t first_element = 0;
@@ -30,8 +30,8 @@ constexpr std::uint64_t mixed(std::uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// The key of one phase of one collective. `counter` tells collectives apart: the group's count of
-// compressed ones, or that of the error feedback state. mixed(), so that all bits of the key count.
+// The key of one phase of one collective. `counter` distinguishes collectives: it is the group's count of compressed
+// ones, or that of the error feedback state. mixed() makes all bits of the key count.
 constexpr std::uint64_t draw_key(std::uint64_t seed, std::uint64_t counter, DrawPhase phase) {
   return mixed(mixed(mixed(seed) ^ counter) ^ static_cast<std::uint64_t>(phase));
 }

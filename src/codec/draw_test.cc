@@ -7,7 +7,7 @@
 namespace qccl {
 namespace {
 
-// Encoded bytes depend on these: other numbers would be another format.
+// Encoded bytes depend on these numbers: changing them changes the format.
 TEST(DrawKey, of_these_arguments_is_this_number) {
   EXPECT_EQ(draw_key(0, 0, DrawPhase::input), 0x238275bc38fcbe91u);
   EXPECT_EQ(draw_key(1, 2, DrawPhase::hop), 0xe930af93af0daf48u);

@@ -20,7 +20,7 @@ std::vector<Range> chunk_ranges(std::uint64_t count, int world, std::uint32_t bu
   QCCL_CHECK(world >= 1 && bucket_size >= 1);
   const std::uint64_t unit = std::lcm<std::uint64_t>(bucket_size, kAlignment);
   const std::uint64_t units = divide_up(divide_up(count, static_cast<std::uint64_t>(world)), unit);
-  // Rounding up past the largest count means that one chunk has it all.
+  // If rounding up exceeds the largest count, one chunk has everything.
   const std::uint64_t share = units > UINT64_MAX / unit ? count : units * unit;
   std::vector<Range> ranges;
   ranges.reserve(static_cast<std::size_t>(world));

@@ -53,8 +53,7 @@ std::string size_text(std::uint64_t size) {
   return fmt::format("{}", size);
 }
 
-// Linear in name and pattern but for the patterns' stars: after a failure only the last star takes
-// one character more.
+// Takes linear time in name and pattern except for stars: after a failure only the last star takes one more character.
 bool matches(std::string_view pattern, std::string_view name) {
   std::size_t p = 0, n = 0, after_star = std::string_view::npos, star_end = 0;
   while (n < name.size()) {
@@ -109,7 +108,7 @@ class PolicyParser {
     policy_.warm_up_steps_ = *number;
   }
 
-  // Conditions, then a compression for each stage.
+  // Reads conditions, then a compression for each stage.
   Rule read_rule(const std::vector<std::string_view>& words) const {
     Rule rule;
     std::vector<std::string_view> seen;

@@ -73,7 +73,7 @@ TEST(Policy, globs_are_for_the_whole_name) {
   EXPECT_FALSE(fits("a?", "a"));
   EXPECT_FALSE(fits("a*b", "abc"));
   EXPECT_FALSE(fits("", "a"));
-  // Would take for ever if every star tried all that the others leave.
+  // Would take forever if every star tried all that the others leave.
   EXPECT_FALSE(fits("a*a*a*a*a*a*a*a*a*a*a*a*a*a*b", std::string(20'000, 'a')));
 }
 

@@ -1,4 +1,4 @@
-// What codecs with rounding=nearest|stochastic share: the setting, and from a Draw to the kernels' random bytes.
+// Shared by codecs with rounding=nearest|stochastic: the setting, and the kernels' random stream of a Draw.
 #pragma once
 
 #include "codec/draw.h"

@@ -1,4 +1,4 @@
-// A new codec adds its include and its line here; everything else is in its folder.
+// A new codec adds its include and its line here; everything else is in the codec's folder.
 #include "codec/registry.h"
 
 #include "codec/auto/auto_codec.h"

@@ -1,5 +1,5 @@
-// The list of codecs: all that the parser, `qccl codec`, the documentation and the tests know of
-// them. docs/add-a-codec.md shows how to add one.
+// The list of codecs: the only source for the parser, `qccl codec`, the documentation and the tests.
+// docs/add-a-codec.md shows how to add one.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ class SettingValues {
   SettingValues(std::span<const CodecSetting> settings, std::span<const double> values)
       : settings_(settings), values_(values) {}
 
-  // QCCL_CHECK that there is such a setting.
+  // QCCL_CHECK: the setting must exist.
   double number(std::string_view key) const;
   int whole(std::string_view key) const { return static_cast<int>(number(key)); }
   // "nearest", "true", ...
@@ -39,28 +39,28 @@ struct CodecEntry {
   std::string_view bound;                  // largest error of an element, as a formula
   std::string_view source;                 // paper or format
   std::span<const CodecSetting> settings;  // at most Compression::kMaxSettings
-  // Only called with values that the settings allow; InvalidArgument if they do not fit together.
+  // Called only with values that the settings allow; InvalidArgument if they cannot be combined.
   Result<std::shared_ptr<const Codec>> (*make)(const SettingValues& values);
-  // float16 and bfloat16 are sent as they are: it would not make them smaller.
+  // float16 and bfloat16 are sent uncompressed, because the codec would not make them smaller.
   bool only_float32 = false;
-  // Of one that has no format but stands for others: what a call may be sent as, none first.
+  // For an entry that has no format but stands for others: what a call may be sent as, none first.
   std::vector<Compression> (*candidates)(const SettingValues& values) = nullptr;
-  // What benchmarks run: specifications with blanks between them. Empty: the usual one.
+  // The specifications that benchmarks run, separated by blanks. Empty: the default one.
   std::string_view examples{};
 };
 
 using CodecList = std::span<const CodecEntry* const>;
 
-// All codecs of the library; the first one is none. A Compression's `codec` is a place in it.
+// All codecs of the library; the first one is none. A Compression's `codec` is an index in it.
 CodecList codec_list();
-// The list's entry; null if the value is of no codec in it.
+// The entry of the value's codec; null if the list does not have it.
 const CodecEntry* entry_of(const Compression& compression, CodecList list = codec_list());
 
-// Whether it stands for others, and for which.
+// Whether the value stands for others, and for which.
 bool is_automatic(const Compression& compression);
 std::vector<Compression> candidates_of(const Compression& automatic);
 
-// Its examples, in order.
+// The entry's examples, in order.
 std::vector<Compression> examples_of(const CodecEntry& entry);
 
 // Compression::parse() and the rest for any list. InvalidArgument lists what is allowed.
@@ -70,8 +70,8 @@ Result<std::shared_ptr<const Codec>> make_codec(const Compression& compression, 
 // "none, cast:type=bf16|fp16, minmax:bits=1..32,bucket_size=1..65536"
 std::string allowed_compressions(CodecList list = codec_list());
 
-// For a codec's own factory: its value with these settings, the rest as usual. Throws
-// Error(invalid_argument) that lists what is allowed.
+// For a codec's own factory: a value with these settings and defaults for the rest. Throws Error(invalid_argument),
+// which lists what is allowed.
 struct SettingValue {
   std::string_view key;
   double value;

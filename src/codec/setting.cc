@@ -8,7 +8,7 @@
 namespace qccl {
 namespace {
 
-// All of `text` as a number.
+// Parses all of `text` as a number.
 template <class T>
 std::optional<T> number(std::string_view text) {
   T value{};
@@ -20,7 +20,7 @@ std::optional<T> number(std::string_view text) {
 
 struct Alternative {
   std::string_view word;  // empty: numbers
-  double least = 0;       // of a word both are its place
+  double least = 0;       // for a word, both are its index
   double most = 0;
   bool real = false;
 };

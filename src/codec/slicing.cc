@@ -25,7 +25,7 @@ std::uint64_t slice_elements(const Codec* codec, DataType type, std::size_t targ
   const std::uint64_t bucket = codec->bucket_size();
   const std::uint64_t group = std::lcm(bucket, kPackGroup);
   const std::uint64_t unit = fits(group) ? group : bucket;
-  // max_encoded_bytes grows with the elements: the largest number of units that fits, by bisection.
+  // max_encoded_bytes grows with the elements, so bisection finds the largest number of units that fits.
   std::uint64_t least = 1;
   std::uint64_t beyond = most / unit + 1;
   while (least + 1 < beyond) {

@@ -20,7 +20,7 @@ void copy(std::uint8_t* target, const std::uint8_t* source, std::size_t bytes) {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// At least a vector of bytes.
+// Copies at least one vector of bytes.
 void copy(std::uint8_t* target, const std::uint8_t* source, std::size_t bytes) {
   const hn::ScalableTag<std::uint8_t> d;
   const std::size_t lanes = hn::Lanes(d);
@@ -49,7 +49,7 @@ namespace {
 
 HWY_EXPORT(copy);
 
-// glibc takes `rep movsb` from 2 KiB on, and leaves the caches alone far above the largest slice.
+// glibc uses `rep movsb` from 2 KiB on; it bypasses the caches only far above the largest slice.
 constexpr std::size_t kMinBytes = 2048;
 constexpr std::size_t kMaxBytes = 4 << 20;
 

@@ -11,7 +11,7 @@ namespace {
 constexpr unsigned char kCanary = 0xA5;
 constexpr std::size_t kMargin = 128;
 
-// Whether `bytes` bytes arrive whole and nothing beside them is written, at these distances from a 64-byte line.
+// Checks that `bytes` bytes arrive whole and nothing beside them is written, at these distances from a 64-byte line.
 void expect_exact(std::size_t bytes, std::size_t target_shift, std::size_t source_shift) {
   std::vector<unsigned char> source(bytes + kMargin), target(bytes + 2 * kMargin, kCanary);
   for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<unsigned char>(i * 131 + i / 251);

@@ -1,4 +1,4 @@
-// For tests: runs a check on every instruction set of this machine, and sees that it really ran there.
+// For tests: runs a check on every instruction set of this machine, and verifies that it really ran there.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ void on_every_simd(Check check) {
   force_simd(before);
 }
 
-// Runs `work` by the scalar reference.
+// Runs `work` with the scalar reference.
 template <class Work>
 auto by_reference(Work work) {
   const std::string before = simd_target();

@@ -1,4 +1,4 @@
-// The floating-point environment that results are defined for: round to nearest even, denormals are numbers.
+// The floating-point environment for which results are defined: round to nearest even, denormals are numbers.
 #pragma once
 
 #if defined(__x86_64__)
@@ -9,8 +9,8 @@
 
 namespace qccl::kernels {
 
-// Sets the default environment of the calling thread and restores the thread's own at the end. On x86 that is
-// the register of the vector units alone, which all arithmetic here uses: <cfenv> takes ten times as long.
+// Sets the default environment of the calling thread and restores the thread's own at the end. On x86 that is only the
+// control register of the vector units, which do all arithmetic here: <cfenv> takes ten times as long.
 class DefaultFloatEnvironment {
  public:
 #if defined(__x86_64__)
@@ -32,7 +32,7 @@ class DefaultFloatEnvironment {
 
  private:
 #if defined(__x86_64__)
-  // All but the six flags of exceptions that have happened.
+  // All bits except the six flags of exceptions that have happened.
   static constexpr unsigned kControl = 0xffc0;
   static constexpr unsigned kDefault = 0x1f80;
   const unsigned saved_;

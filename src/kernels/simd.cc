@@ -6,7 +6,7 @@
 #include "base/environment.h"
 #include "base/log.h"
 
-// Highway compiles for this one only where asked to. Kernels that gain from it ask too, all others run on plain
+// Highway compiles for this target only on request. Kernels that gain from it request it too; all others run on plain
 // AVX-512 under its name.
 #define HWY_WANT_AVX3_DL 1
 
@@ -45,13 +45,13 @@ const char* name_of(std::int64_t target) {
   }
 }
 
-// Asked once: a virtual machine's hypervisor answers for the processor, in some 20 us.
+// Queried once, because under a virtual machine the hypervisor answers for the processor, in some 20 us.
 const std::vector<std::int64_t>& runnable_targets() {
   static const std::vector<std::int64_t> targets = hwy::SupportedAndGeneratedTargets();
   return targets;
 }
 
-// All compiled targets of this name that the machine runs, and all narrower ones for kernels that are not compiled
+// All compiled targets of this name that the machine can run, plus all narrower ones for kernels that are not compiled
 // for these; 0 if none has the name.
 std::int64_t targets_named(std::string_view name) {
   std::int64_t mask = 0;

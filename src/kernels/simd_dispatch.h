@@ -1,5 +1,5 @@
-// Calls the implementation of a kernel for the chosen instruction set. Highway's own choice is
-// a global of a shared library; ours is separate, so that forcing it does not touch other users.
+// Calls the implementation of a kernel for the chosen instruction set. Highway's own choice is a global of a shared
+// library; ours is separate, so that forcing it does not affect other users.
 #pragma once
 
 #include "hwy/highway.h"

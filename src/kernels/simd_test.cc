@@ -10,7 +10,7 @@
 namespace qccl::kernels {
 namespace {
 
-// In a fresh process, where QCCL_SIMD has not been read yet: leaves with 0 if it makes `expected` run.
+// For a fresh process in which QCCL_SIMD has not been read yet: exits with 0 if the value makes `expected` run.
 [[noreturn]] void exit_after_reading(const char* value, std::string_view expected) {
   ::setenv("QCCL_SIMD", value, 1);
   ::setenv("QCCL_LOG", "warning", 1);

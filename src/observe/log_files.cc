@@ -1,6 +1,6 @@
 // Logs as files. The trace is Chrome's JSON object format
-// (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU), and holds all of the log, so that
-// `qccl log` and `qccl trace merge` need no other.
+// (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU). It holds the whole log, so that
+// `qccl log` and `qccl trace merge` need no other file.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,13 +27,13 @@ std::string quoted(std::string_view text) {
   return out + '"';
 }
 
-// The record's fields, alike in both files.
+// The record's fields, the same in both files.
 template <class Field>
 void for_each_field(const OperationRecord& record, Field field) {
   field("operation", record.operation);
   field("name", record.name);
   field("group", record.group);
-  field("group_id", fmt::format("{:016x}", record.group_id));  // JSON's numbers end at 2^53
+  field("group_id", fmt::format("{:016x}", record.group_id));  // JSON's numbers are exact only up to 2^53
   field("group_size", record.group_size);
   field("sequence", record.sequence);
   field("is_message", record.is_message ? 1 : 0);
@@ -70,7 +70,7 @@ std::string args_of(const OperationRecord& record) {
   return out + "}";
 }
 
-// What is added to a rank's times for those of all ranks to be comparable.
+// The offset added to a rank's times to make those of all ranks comparable.
 class Alignment {
  public:
   explicit Alignment(std::span<const RankLog> logs) {
@@ -84,7 +84,7 @@ class Alignment {
   static std::string microseconds(std::int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
 
  private:
-  // Where clocks have no name, each rank's time of day.
+  // If clocks have no name, uses each rank's time of day.
   std::int64_t offset(const RankLog& log) const {
     return log.clock.empty() ? log.unix_offset_ns : offsets_.at(log.clock);
   }
@@ -93,7 +93,7 @@ class Alignment {
   std::int64_t begin_ = std::numeric_limits<std::int64_t>::max();
 };
 
-// Which line of a rank's track an operation lies on, from 1: the first where nothing is under way.
+// The line of a rank's track on which to draw an operation, from 1: the first line that is free at the time.
 class Lanes {
  public:
   std::ptrdiff_t take(const OperationTimes& times) {
@@ -133,7 +133,7 @@ void add_events(const RankLog& log, const Alignment& alignment, std::string& out
   }
 }
 
-// As spreadsheets read it: quoted where there is a comma, a quote or a line's end.
+// Text as spreadsheets read it: quoted if it has a comma, a quote or a line end.
 std::string csv_text(std::string_view text) {
   if (text.find_first_of(",\"\n") == std::string_view::npos) return std::string(text);
   std::string out = "\"";

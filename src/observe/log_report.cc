@@ -1,4 +1,4 @@
-// Bandwidths, percentiles and stragglers: arithmetic on logs, all of it here.
+// Bandwidths, percentiles and stragglers: all the arithmetic on logs.
 #include "qccl/log_report.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace qccl {
 namespace {
 
-// Of each end of the sorted values an average leaves out this share, as DeepSpeed's do.
+// An average leaves out this share of the sorted values at each end, as DeepSpeed's do.
 constexpr double kTrimmedShare = 0.1;
 
 double mean(std::span<const double> values) {
@@ -27,7 +27,7 @@ double trimmed_mean_of(std::vector<double> values) {
   return trimmed_mean(values);
 }
 
-// The least value that `share` of all do not exceed.
+// The smallest value that at least `share` of all values do not exceed.
 double percentile(std::span<const double> sorted, double share) {
   const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));
   return sorted[std::max<std::size_t>(rank, 1) - 1];
@@ -38,7 +38,7 @@ bool has_parts(const std::string& operation) {
          operation == "scatter" || operation == "all_to_all";
 }
 
-// What all of its ranks wait for: nobody's results are there before everybody has come.
+// Operations in which all ranks wait for all: no rank has results before every rank has arrived.
 bool waits_for_all(const OperationRecord& record) {
   return record.operation == "all_reduce" || record.operation == "all_gather" || record.operation == "reduce_scatter" ||
          record.operation == "all_to_all" || record.operation == "barrier";
@@ -61,7 +61,7 @@ Bandwidth deepspeed_bandwidth(const OperationRecord& record, int world, double g
   return {plain, plain};
 }
 
-// Summaries by name, in the order of first use, and size.
+// Key of a summary: name, in the order of first use, and size.
 using Key = std::pair<std::size_t, std::uint64_t>;
 
 class NameOrder {
@@ -101,7 +101,7 @@ OperationSummary summary_of(std::uint64_t bytes, Samples&& samples) {
           .compression_ratio = samples.payload == 0 ? 1 : samples.plain / samples.payload};
 }
 
-// One operation in the logs of its members.
+// One operation as logged by its members.
 struct Meeting {
   struct Part {
     std::size_t log;
@@ -162,7 +162,8 @@ std::vector<OperationSummary> summarize(const RankLog& log, BandwidthFormula for
 
 StragglerReport find_stragglers(std::span<const RankLog> logs, int viewer) {
   StragglerReport report;
-  // By group, sequence and how often the rank has logged these: a process may join one job after another.
+  // Group and sequence, with the number of times this rank has logged them before: a process may join one job after
+  // another.
   using Place = std::pair<std::uint64_t, std::uint64_t>;
   std::map<std::pair<Place, int>, Meeting> meetings;
   for (std::size_t log = 0; log < logs.size(); ++log) {

@@ -93,7 +93,7 @@ TEST(Summary, has_bytes_sent_and_the_ratio_of_all_together) {
 
 TEST(Summary, of_nothing_is_empty) { EXPECT_TRUE(summarize(log_of(0, {})).empty()); }
 
-// Where a rank may be done before another has come, the shortest time is nobody's delay.
+// If a rank may finish before another has arrived, the shortest time says nothing about delays.
 TEST(Stragglers, are_not_looked_for_in_what_not_all_wait_for) {
   const auto logs_of = [](const std::string& operation, bool is_message = false) {
     std::vector<RankLog> logs;
@@ -114,7 +114,7 @@ TEST(Stragglers, are_not_looked_for_in_what_not_all_wait_for) {
   EXPECT_EQ(find_stragglers(logs_of("send", true), 0).compared, 0u);
 }
 
-// Groups of two in a job of four, with sequences of their own; one operation is not in all logs.
+// Groups of two in a job of four, each with its own sequence; one operation is missing from some logs.
 TEST(Stragglers, are_found_by_group_and_sequence) {
   const auto part = [](std::uint64_t group, std::uint64_t sequence, double ms) {
     OperationRecord made = record("all_reduce", 100, 100, ms, 2);

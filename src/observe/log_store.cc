@@ -31,7 +31,7 @@ std::string_view to_string(DataPath path) {
 namespace qccl::internal {
 namespace {
 
-// Torch's and DeepSpeed's names of what has another one here.
+// Torch's and DeepSpeed's names of operations with another name here.
 constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
     {"all_gather_single", "all_gather"},
     {"reduce_scatter_single", "reduce_scatter"},
@@ -59,8 +59,8 @@ std::string LogStore::path(const LogOptions& options) const {
   return fmt::format("{}{}.json", options.file, place_.rank);
 }
 
-// Now, and not at the end of hours whose log would be lost. A file that is new to this log is emptied, so that what an
-// earlier job left there is not taken for the log of a rank of this one that was killed.
+// Opens the file now, not after hours whose log would then be lost. A file that is new to this log is emptied, so that
+// an earlier job's contents are not taken for the log of a rank of this job that was killed.
 Status LogStore::configure(const LogOptions& options) {
   const std::lock_guard lock(mutex_);
   const auto mode = options.file == options_.file ? std::ios::app : std::ios::trunc;

@@ -1,6 +1,7 @@
-// Where the engine leaves what it knows of operations that have ended, and where the public log reads it.
+// The store of ended operations: the engine adds to it, the public log reads it.
 //
-// Owner: shared by the context and its users' handles. Threads: any; while it is off nobody takes the lock.
+// Owner: shared by the context and its users' handles. Any thread may call it; while the log is off no thread takes the
+// lock.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,7 @@ namespace qccl::internal {
 
 class LogStore {
  public:
-  // Whose log it is.
+  // The rank and job whose log it is.
   struct Place {
     int rank = 0;
     int world = 1;
@@ -30,7 +31,7 @@ class LogStore {
     std::int64_t unix_offset_ns = 0;
   };
 
-  // An operation that has ended, as it is kept: no text of its own, so that it costs no allocation.
+  // The stored form of an operation that has ended. It has no text of its own, so that it needs no allocation.
   struct Entry {
     std::string_view operation{};  // of static storage
     std::uint64_t group_id = 0;
@@ -59,21 +60,21 @@ class LogStore {
   explicit LogStore(Place place) : place_(std::move(place)) {}
 
   bool is_on() const { return mode_.load(std::memory_order_relaxed) != Mode::off; }
-  // Whether an operation that is posted now belongs into it.
+  // Whether the log takes an operation that is posted now.
   bool wants(std::string_view operation, std::string_view name) const;
   void add(Entry entry, const std::string& group, int group_size, std::string_view name, std::string_view error);
 
-  // InvalidArgument, and nothing has changed, if the file can't be written.
+  // InvalidArgument, with nothing changed, if the file cannot be written.
   Status configure(const LogOptions& options);
   LogOptions options() const;
   RankLog read() const;
   void clear();
 
-  // To the file that the options name, if they do. ResourceExhausted if it can't be written.
+  // Writes the file that the options name, if any. ResourceExhausted if it cannot be written.
   Status write_file() const;
 
  private:
-  // listed: those of prof_ops.
+  // listed: operations in prof_ops.
   enum class Mode : std::uint8_t { off, listed, all };
 
   std::uint32_t number_of(std::string_view text);
@@ -82,9 +83,9 @@ class LogStore {
   std::string path(const LogOptions& options) const;
 
   const Place place_;
-  std::atomic<Mode> mode_{Mode::off};  // relaxed: who turns it on by another thread has no operation of his in mind
+  std::atomic<Mode> mode_{Mode::off};  // relaxed: a thread that turns it on orders no operation by it
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the following members
   LogOptions options_;
   std::deque<Entry> entries_;
   std::uint64_t dropped_ = 0;

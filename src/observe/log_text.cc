@@ -1,4 +1,4 @@
-// Logs as tables for people: DeepSpeed's columns, 20 characters wide, so that what reads its output reads ours.
+// Logs as tables for people: DeepSpeed's columns, 20 characters wide, so that programs that read its output read ours.
 #include <fmt/format.h>
 
 #include <array>
@@ -19,7 +19,7 @@ std::string cells(std::initializer_list<std::string> texts) {
 
 std::string number(double value) { return fmt::format("{:.2f}", value); }
 
-// Rows under the name of their operation, which stands on a line of its own.
+// Prints each operation's name on a line of its own, and its rows below.
 template <class Row, class Write>
 std::string rows(std::span<const Row> all, Write write) {
   std::string text;
@@ -43,7 +43,7 @@ std::string size_text(std::uint64_t bytes) {
     value /= 1024;
     ++unit;
   }
-  // Two decimals at most, one at least.
+  // At most two decimals, at least one.
   std::string digits = fmt::format("{:.2f}", value);
   if (digits.back() == '0') digits.pop_back();
   return fmt::format("{} {}", digits, kUnits[unit]);

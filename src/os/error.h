@@ -1,5 +1,5 @@
-// AdmissionControl the operating system's error numbers into failures that say what was tried and why it
-// did not work. Only src/os knows errno; everyone else sees words and ErrorInfo::os_error.
+// Turns the operating system's error numbers into failures that say what was tried and why it did not work. Only src/os
+// knows errno; all other code sees text and ErrorInfo::os_error.
 #pragma once
 
 #include <string>

@@ -12,7 +12,7 @@ void Fd::reset() {
   const bool not_ours = inherited();
   const int fd = std::exchange(fd_, -1);
   if (fd < 0 || not_ours) return;
-  // Off the list first: once closed, the number may be another thread's.
+  // Remove it from the list first: once closed, the number may belong to another thread's descriptor.
   remove_from_fork_list(fd);
   ::close(fd);
 }

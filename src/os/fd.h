@@ -29,8 +29,8 @@ class Fd {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
-  // True in a forked child of the process that opened it: the descriptor is closed here, and its
-  // number may be another's by now.
+  // True in a forked child of the process that opened it: the descriptor is closed here, and its number may by now
+  // belong to another file.
   bool inherited() const { return fd_ >= 0 && mark_.inherited(); }
   void reset();
 

@@ -13,8 +13,8 @@ namespace {
 constexpr int kCapacity = 65536;
 constexpr int kBitsPerWord = 64;
 
-// Bit n of the table: descriptor n is listed. All operations are relaxed: a bit says nothing
-// about other memory, and the child after fork() has a single thread.
+// Bit n of the table: descriptor n is listed. All operations are relaxed: a bit says nothing about other memory, and
+// the child after fork() has a single thread.
 constinit std::array<std::atomic<std::uint64_t>, kCapacity / kBitsPerWord> listed{};
 constinit std::atomic<std::uint32_t> generation{0};
 constinit std::atomic<bool> handler_installed{false};

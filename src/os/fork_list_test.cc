@@ -14,7 +14,7 @@
 namespace qccl::os {
 namespace {
 
-// The exit status of `body` run in a forked child.
+// The exit status of `body`, run in a forked child.
 int in_child(const std::function<int()>& body) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(body());

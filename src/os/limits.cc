@@ -25,7 +25,7 @@ Limit open_files_limit() { return limit_of(RLIMIT_NOFILE); }
 Limit locked_memory_limit() { return limit_of(RLIMIT_MEMLOCK); }
 Limit file_size_limit() { return limit_of(RLIMIT_FSIZE); }
 
-// Not by std::filesystem, whose iterator ends the process where it gets no memory.
+// Does not use std::filesystem, whose iterator terminates the process if it runs out of memory.
 std::uint64_t open_file_count() {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
   std::uint64_t count = 0;

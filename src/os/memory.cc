@@ -26,8 +26,8 @@ Result<Mapping> map(int fd, std::size_t bytes, std::uint64_t offset = 0, int fla
   return Mapping(Bytes(static_cast<std::byte*>(address), bytes));
 }
 
-// The kernel kills processes rather than refuse memory it does not have, so we ask first. Memory
-// limits of a container are the container's to enforce. 0: it does not tell.
+// The kernel kills processes rather than refuse memory it does not have, so check first. A container enforces its own
+// memory limits. 0: the system does not tell.
 std::uint64_t available_bytes() {
   std::ifstream file("/proc/meminfo");
   std::uint64_t kibibytes = 0;
@@ -37,7 +37,7 @@ std::uint64_t available_bytes() {
   return 0;
 }
 
-// Every page now, so that a full memory limit is an error here and not a SIGBUS later.
+// Allocates every page now, so that a full memory limit is an error here and not a SIGBUS later.
 int allocate_pages(int fd, std::size_t bytes, std::uint64_t offset = 0) {
   int result = 0;
   do result = ::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
@@ -59,7 +59,7 @@ Status seal(const Fd& fd) {
 
 constexpr std::uint64_t kPageBytes = 4096;
 
-// The system ends a process by SIGXFSZ whose file would outgrow the limit, so we ask first.
+// The system ends a process by SIGXFSZ if its file would exceed the limit, so check first.
 Status check_file_size(std::uint64_t bytes, const std::string& what) {
   const std::uint64_t limit = file_size_limit().soft;
   if (bytes <= limit) return {};

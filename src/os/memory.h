@@ -1,5 +1,5 @@
-// Shared memory without a name: a memfd, passed to other processes over a unix socket. Nothing
-// to clean up after a crash.
+// Shared memory without a name: a memfd, passed to other processes over a unix socket. It needs no cleanup after a
+// crash.
 #pragma once
 
 #include <cstddef>
@@ -45,9 +45,9 @@ struct SharedMemory {
   Mapping mapping;
 };
 
-// `bytes` of zeroed memory that has all its pages now (running out later would be a SIGBUS) and
-// can neither shrink nor grow. `name` shows in /proc/PID/maps only.
-// ResourceExhausted if the memory is not to be had: says how much was asked for.
+// `bytes` of zeroed memory whose pages are all allocated now (running out later would be a SIGBUS) and which can
+// neither shrink nor grow. `name` appears only in /proc/PID/maps. ResourceExhausted, with the amount, if the memory
+// cannot be had.
 Result<SharedMemory> create_shared_memory(const char* name, std::size_t bytes);
 
 // Maps memory made by another process's create_shared_memory. CorruptData unless the descriptor
@@ -59,19 +59,19 @@ struct SharedHeapFile {
   std::uint64_t bytes = 0;
 };
 
-// A heap of `most_bytes`, or as large as the limit on file sizes lets it be, in which no page exists yet and which can
-// neither shrink nor grow. ResourceExhausted if not even a page fits the limit.
+// A heap of `most_bytes`, or of the limit on file sizes if that is smaller. It has no pages yet, and can neither shrink
+// nor grow. ResourceExhausted if not even a page fits the limit.
 Result<SharedHeapFile> create_shared_heap(const char* name, std::uint64_t most_bytes);
-// Gives the range of a heap its pages now. ResourceExhausted if the memory is not to be had.
+// Allocates the pages of a range of the heap now. ResourceExhausted if the memory cannot be had.
 Status commit_pages(const Fd& heap, std::uint64_t offset, std::size_t bytes);
-// Takes the pages of the range back; who still maps it reads zeros.
+// Frees the pages of the range; processes that still map it read zeros.
 void discard_pages(const Fd& heap, std::uint64_t offset, std::size_t bytes);
 // CorruptData unless the descriptor is a heap of exactly `bytes` made by create_shared_heap().
 Status check_shared_heap(const Fd& heap, std::uint64_t bytes);
-// Maps a range of a heap that was checked; `offset` is a multiple of the page size.
+// Maps a range of a checked heap; `offset` is a multiple of the page size.
 Result<Mapping> map_shared_range(const Fd& heap, std::uint64_t offset, std::size_t bytes);
 
-// A counter to ring a doorbell with: non-blocking.
+// A non-blocking counter that serves as a doorbell.
 Result<Fd> create_eventfd();
 // Makes the eventfd readable. Async-signal-safe.
 void ring_eventfd(const Fd& fd);

@@ -71,7 +71,7 @@ TEST(SharedMemory, a_descriptor_that_is_no_memory_is_corrupt_data) {
   EXPECT_EQ(mapping.error().kind, ErrorKind::corrupt_data);
 }
 
-// While it lives no file of this process may become larger.
+// While it lives, no file of this process may grow beyond the limit.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {

@@ -25,7 +25,7 @@ std::string host_name() {
 
 namespace {
 
-// The beginning of a file of /proc; empty if it can't be read.
+// The beginning of a file of /proc; empty if it cannot be read.
 std::string read_beginning(const char* path) {
   const Fd file(::open(path, O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return {};
@@ -49,8 +49,8 @@ std::string network_namespace() {
 }
 
 int available_cpus() {
-  // More than 1024 cores do not fit cpu_set_t: the call fails with EINVAL and the count of
-  // cores online stands in.
+  // More than 1024 cores do not fit cpu_set_t: the call fails with EINVAL and the number of online cores is used
+  // instead.
   cpu_set_t set;
   CPU_ZERO(&set);
   if (::sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
@@ -84,7 +84,7 @@ std::uint64_t random_nonce() {
   ssize_t got = 0;
   do got = ::getrandom(&nonce, sizeof(nonce), 0);
   while (got < 0 && errno == EINTR);
-  QCCL_CHECK(got == sizeof(nonce));  // up to 256 bytes never come short (getrandom(2))
+  QCCL_CHECK(got == sizeof(nonce));  // up to 256 bytes always come complete (getrandom(2))
   return nonce;
 }
 

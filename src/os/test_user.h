@@ -12,7 +12,7 @@
 
 namespace qccl::os {
 
-// Only root can make one: tests without it are skipped with this as the reason.
+// Only root can make one: tests without root are skipped with this reason.
 inline constexpr const char* kNeedsRoot = "needs root, to act as another user";
 inline bool can_act_as_another() { return own_credentials().user == 0; }
 
@@ -20,8 +20,8 @@ class OtherUser {
  public:
   static constexpr unsigned kUser = 65534;
 
-  // Runs `action` in the child; every descriptor of the parent's is closed there. True ends it with 0; what it throws
-  // ends it, too.
+  // Runs `action` in the child, where every descriptor of the parent is closed. True ends it with 0; an exception ends
+  // it, too.
   explicit OtherUser(const std::function<bool()>& action) noexcept : process_(::fork()) {
     if (process_ != 0) return;
     const bool changed = ::setgid(kUser) == 0 && ::setuid(kUser) == 0;
@@ -39,7 +39,7 @@ class OtherUser {
     siginfo_t info{};
     return ::waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
   }
-  // Blocks until it has ended.
+  // Blocks until the child has ended.
   bool succeeded() {
     int status = 1;
     ::waitpid(std::exchange(process_, -1), &status, 0);

@@ -8,7 +8,7 @@
 
 namespace qccl::os {
 
-// A thread inherits its creator's mask: block all around the creation, not after it.
+// A thread inherits its creator's signal mask: all signals are blocked before the creation, not after it.
 std::thread start_thread(const char* name, std::function<void()> body) {
   sigset_t all, before;
   ::sigfillset(&all);

@@ -1,4 +1,4 @@
-// Threads of the library's own inside someone else's program.
+// The library's own threads inside another program.
 #pragma once
 
 #include <functional>
@@ -8,12 +8,12 @@
 
 namespace qccl::os {
 
-// Starts a thread that takes no signals (they stay the program's) and shows as `name` (at most 15
-// characters) in ps and debuggers. The owner joins it; in a forked child, where it does not
-// exist, the owner detaches it instead (see ForkMark).
+// Starts a thread that takes no signals (they stay with the program) and appears as `name` (at most 15 characters) in
+// ps and debuggers. The owner joins it; in a forked child, where it does not exist, the owner detaches it instead (see
+// ForkMark).
 std::thread start_thread(const char* name, std::function<void()> body);
 
-// Lets this thread rest before it tries something again that gives no event to wait for.
+// Pauses this thread before a retry that has no event to wait for.
 void pause(Nanoseconds duration);
 
 }  // namespace qccl::os

@@ -42,7 +42,7 @@ TEST(MeshShape, groups_along_several_dimensions_ascend_in_whatever_order_they_ar
   EXPECT_EQ(shape.group_of(8, "pp-tp"), (std::vector<int>{2, 3, 8, 9}));
 }
 
-// 16 ranks, tensor parallelism of 2, 4 pipeline stages: the example that Megatron-LM explains its groups with.
+// 16 ranks, tensor parallelism of 2, 4 pipeline stages: the example with which Megatron-LM explains its groups.
 TEST(MegatronOrder, of_2_tensor_parts_and_4_stages) {
   const auto shape = MeshShape::ordered("tp-cp-ep-dp-pp", {{"tp", 2}, {"pp", 4}, {"dp", 2}});
   EXPECT_EQ(shape.size(), 16);
@@ -70,7 +70,7 @@ TEST(MegatronOrder, of_three_sizes_that_all_differ) {
             (Groups{{0, 1, 6, 7, 12, 13, 18, 19}, {2, 3, 8, 9, 14, 15, 20, 21}, {4, 5, 10, 11, 16, 17, 22, 23}}));
 }
 
-// Context and data parallelism are averaged over together; experts have an order of their own without cp.
+// Context and data parallelism are averaged over together; experts have an order of their own, without cp.
 TEST(MegatronOrder, of_contexts_and_of_experts) {
   const auto decoder = MeshShape::ordered("tp-cp-ep-dp-pp", {{"tp", 2}, {"cp", 2}, {"dp", 2}, {"pp", 2}});
   EXPECT_EQ(decoder.groups("cp"), (Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11}, {12, 14}, {13, 15}}));

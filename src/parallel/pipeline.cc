@@ -12,21 +12,22 @@
 namespace qccl {
 namespace {
 
-// A message's tag: which way it goes, which between two stages the sender does not tell, and whether it is a shape.
+// A message's tag gives its direction, which the sender does not determine if there are two stages, and whether it is a
+// shape.
 constexpr int kForward = 0;
 constexpr int kBackward = 1;
 constexpr int kToFirst = 2;
-constexpr int kShapes = 3;  // added to the tag of what it is the shape of
+constexpr int kShapes = 3;  // added to the tag of the tensor that the shape belongs to
 
 constexpr std::size_t kMaxDimensions = 8;
 constexpr int kTypes = static_cast<int>(DataType::boolean) + 1;
 
-// How a shape travels.
+// The wire form of a shape.
 using Header = std::array<std::int64_t, 2 + kMaxDimensions>;  // type, number of dimensions, sizes
 
 Error invalid(const std::string& what) { return Error({.kind = ErrorKind::invalid_argument, .message = what}); }
 
-// Nothing for what no tensor can have.
+// Number of elements; empty if no tensor can have this shape.
 std::optional<std::size_t> count_of(const Tensor::Shape& shape, DataType type) {
   if (shape.size() > kMaxDimensions) return std::nullopt;
   std::size_t count = 1;
@@ -56,7 +57,7 @@ void take_on(Tensor& tensor, const Header& header) {
   if (shape != tensor.shape() || element != tensor.type()) tensor = Tensor(shape, element);
 }
 
-// Memory on its way.
+// Memory to send or receive.
 struct Message {
   bool is_outgoing;
   void* data;  // only read if outgoing
@@ -66,7 +67,7 @@ struct Message {
   int tag;
 };
 
-// All are posted before any moves: two stages that send to each other both receive meanwhile.
+// Posts all messages before any moves: two stages that send to each other both receive meanwhile.
 Work post(Communicator& group, std::span<const Message> messages) {
   group.group_start();
   for (const Message& message : messages) {
@@ -80,7 +81,7 @@ Work post(Communicator& group, std::span<const Message> messages) {
   return group.group_end();
 }
 
-// What is on its way from or to memory of the scope, which ends after it, whatever is thrown.
+// Work on memory of the enclosing scope: the destructor waits for it, even if an exception is thrown.
 class Awaited {
  public:
   explicit Awaited(Work work) : work_(std::move(work)) {}
@@ -88,7 +89,7 @@ class Awaited {
     try {
       work_.wait();
     } catch (const Error&) {
-      // The group has failed, which is being thrown.
+      // The group has failed, and that error is already being thrown.
     }
   }
   Awaited(const Awaited&) = delete;
@@ -117,7 +118,7 @@ void Tensor::check(DataType type) const {
 
 // ---- Pipeline
 
-// A tensor on its way.
+// A tensor to send or receive.
 struct Pipeline::Move {
   bool is_outgoing;
   Tensor* tensor;  // only read if outgoing
@@ -165,7 +166,7 @@ std::vector<Pipeline::Move> Pipeline::moves_of(const PipelineExchange& exchange)
   return moves;
 }
 
-// No sending waits for receiving, of shapes either: a neighbour may need what comes from here before it sends its own.
+// No send waits for a receive, not even of shapes: a neighbour may need this stage's data before it sends its own.
 void Pipeline::move_with_shapes(std::span<const Move> moves) {
   std::vector<Header> headers(moves.size());
   std::vector<Message> shapes, outgoing, incoming;

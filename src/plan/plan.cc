@@ -36,11 +36,11 @@ std::vector<Range> piece_ranges(const Request& request) {
 
 bool is_empty(const Request& request) {
   if (request.counts.empty()) return request.count == 0;
-  if (request.collective == Collective::all_to_all) return false;  // others may have something
+  if (request.collective == Collective::all_to_all) return false;  // other ranks may have elements
   return std::accumulate(request.counts.begin(), request.counts.end(), std::uint64_t{0}) == 0;
 }
 
-// Nothing to compute or move, but the ranks' calls must meet.
+// There is nothing to compute or move, but the ranks' calls must meet.
 void build_meeting(Builder& builder) {
   for (const int peer : builder.others()) {
     builder.add(Lane{.steps = {{StepKind::send_input, 0, {peer}}}});

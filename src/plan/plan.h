@@ -1,11 +1,10 @@
-// A collective as data. A plan says what each rank (schedule) does; it is parametric in the slice, so
-// a plan for 1 GiB is as small as one for 1 KiB.
+// A collective as data. A plan says what each rank does (its schedule). It is parametric in the slice, so a plan for 1
+// GiB is as small as one for 1 KiB.
 //
-// A schedule is a set of lanes. A lane walks the slices of one chunk in order and runs its steps for
-// each slice in order; lanes of a schedule run independently, or one after another. Every frame belongs
-// to a stream: the slices of one chunk from one rank to another in one phase. Whatever arrives
-// first, sums are added in the order of a lane's steps: ranks 0..N-1 in one-shot and
-// scatter-reduce, another order, the same for all ranks, where partial sums travel.
+// A schedule is a set of lanes. A lane walks the slices of one chunk in order and runs its steps for each slice in
+// order; lanes of a schedule run independently, or one after another. Every frame belongs to a stream: the slices of
+// one chunk from one rank to another in one phase. Sums are added in the order of a lane's steps, whatever arrives
+// first: ranks 0..N-1 in one-shot and scatter-reduce; where partial sums travel, another order, the same for all ranks.
 //
 // Pure functions of the request: every rank builds the same plan and takes its own schedule.
 #pragma once
@@ -24,7 +23,7 @@ enum class StepKind : std::uint8_t {
   send_input,    // encode(input slice) to `peers`
   local_reduce,  // accumulate this rank's input slice
   recv_reduce,   // accumulate the slice that peers[0] sends in `phase`
-  send_sum,      // encode(what is accumulated so far) to `peers`
+  send_sum,      // encode(the sum so far) to `peers`
   finish,        // output slice = the accumulated one, averaged and rounded
   send_result,   // encode(output slice) to `peers`; the output becomes decode(encode(output))
   recv_copy,     // output slice = the one that peers[0] sends in `phase`
@@ -38,73 +37,73 @@ constexpr bool sends(StepKind kind) {
 }
 constexpr bool receives(StepKind kind) { return kind == StepKind::recv_reduce || kind == StepKind::recv_copy; }
 
-// Frames have a bit less than 16 for it.
+// A frame has 15 bits for the phase.
 inline constexpr std::uint16_t kMaxPhase = 0x7FFF;
 
 struct Step {
   StepKind kind;
   std::uint16_t phase = 0;
-  std::vector<int> peers;  // group ranks, in the order in which to serve them
-  // local_reduce, local_copy: through decode(encode(input)), so that this rank has what its peers have. send_sum, of
-  // uncompressed sums: goes on with what was sent, which 16-bit floats round.
+  std::vector<int> peers;  // group ranks, in the order to serve them
+  // local_reduce, local_copy: uses decode(encode(input)), so that this rank has the same values as its peers. send_sum
+  // of uncompressed sums: continues with the values sent, which 16-bit floats round.
   bool quantized = false;
-  // Sends and receives: uncompressed whatever the call's codec.
+  // Sends and receives: uncompressed, whatever the call's codec.
   bool raw = false;
 };
 
 // Where a lane's chunk lies in the caller's buffers, in elements.
 struct Lane {
-  std::uint32_t chunk = 0;  // names it between ranks
+  std::uint32_t chunk = 0;  // identifies it between ranks
   std::uint64_t input_begin = 0;
   std::uint64_t output_begin = 0;
   std::uint64_t count = 0;
   std::vector<Step> steps;
-  bool scratch = false;  // the "output" is memory of the engine's: this rank only passes it on
-  int after = -1;        // begins when that lane of the schedule has ended
+  bool scratch = false;  // the "output" is the engine's memory: this rank only passes it on
+  int after = -1;        // index of the lane in this schedule that must end first
 };
 
 struct RankSchedule {
   std::vector<Lane> lanes;
 };
 
-// All that a plan depends on. `algorithm` is never automatic here.
+// Everything a plan depends on. `algorithm` is never automatic here.
 struct Request {
   Collective collective = Collective::all_reduce;
   Algorithm algorithm = Algorithm::one_shot;
   int world = 1;
   int root = 0;                      // broadcast, reduce, gather, scatter
-  std::uint64_t count = 0;           // elements, as the public call counts them; with `counts` unused
+  std::uint64_t count = 0;           // elements, as the public call counts them; unused with `counts`
   std::uint32_t bucket_size = 1;     // 1 when nothing is compressed
   std::uint64_t slice_elements = 0;  // at least 1
   bool compressed = false;
-  // Each rank's own count (the v forms), the same list on all ranks. all_to_all: what this rank
-  // sends to each, then what it receives from each.
+  // Each rank's own count (the v forms), the same list on all ranks. all_to_all: the counts this rank sends to each
+  // rank, then those it receives from each.
   std::vector<std::uint64_t> counts{};
   std::vector<int> hosts{};  // each rank's host; hierarchical only; empty: all on one
 };
 
-// The algorithms that the collective has.
+// The algorithms available for the collective.
 std::span<const Algorithm> algorithms_of(Collective collective);
 
-// What is built when the algorithm is asked for: a compressed sum would be encoded at every swap of recursive
-// doubling, and goes one-shot.
+// The algorithm built when `algorithm` is requested. Compressed recursive doubling would encode a sum at every swap, so
+// one-shot is built instead.
 constexpr Algorithm built_for(Algorithm algorithm, bool compressed) {
   return compressed && algorithm == Algorithm::recursive_doubling ? Algorithm::one_shot : algorithm;
 }
 
-// What `rank` does. Lanes over empty chunks are left out, except in all_to_all, where only the two
-// ranks know; where the whole call has no elements it is a barrier, whose frames have no payload.
+// The schedule of `rank`. Lanes over empty chunks are left out, except in all_to_all, where only the two ranks involved
+// know. A call without any elements becomes a barrier, whose frames have no payload.
 RankSchedule schedule_of(const Request& request, int rank);
 
-// How many elements the streams of an all_to_all's piece say that it has: less than 2^47, which no memory holds.
+// The piece length that the streams of an all_to_all announce, in elements: less than 2^47, which no memory holds.
 constexpr std::uint64_t length_of_piece(std::uint16_t phase, std::uint32_t chunk) {
   return std::uint64_t{phase} << 32 | chunk;
 }
 
-// The chunks of the request's data; what streams carry. One for each owner where there are owners.
+// The chunks of the request's data, which streams carry. One chunk per owner, if chunks have owners.
 std::vector<Range> chunks(const Request& request);
 
-// One line a step, for people.
+// One line per step, for people.
 std::string to_string(const RankSchedule& schedule);
 const char* to_string(StepKind kind);
 

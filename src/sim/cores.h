@@ -1,5 +1,5 @@
-// Cores of simulated machines, which ranks take turns on: a rank runs when it does not already and a core of its
-// machine is free; those that wait get theirs in the order in which they came.
+// Cores of simulated machines, on which ranks take turns: a rank runs if it is not running already and a core of its
+// machine is free; waiting ranks get cores in the order in which they came.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@ namespace qccl::sim {
 
 class Cores {
  public:
-  // `machines`: each rank's, from 0; `each`: cores of a machine, from 1.
+  // `machines`: the machine of each rank, from 0; `each`: number of cores of a machine, at least 1.
   Cores(int each, const std::vector<int>& machines);
 
-  // True: the rank runs until end(). False: it runs already or has to wait, and end() will name it.
+  // True: the rank runs until end(). False: it is running already or has to wait, and a later end() returns it.
   bool begin(int rank);
-  // The rank whose turn it is now, if any: begin() then lets it.
+  // Returns the rank whose turn it is now, if any: begin() then admits it.
   std::optional<int> end(int rank);
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t kGroup = 1;
 constexpr Nanoseconds kNever = Nanoseconds::max();
-// Some ten times a second.
+// Gives some ten reports a second.
 constexpr std::uint64_t kFramesBetweenReports = 20'000;
 
 WorldOptions world_options(const SimulationOptions& options) {
@@ -25,9 +25,9 @@ WorldOptions world_options(const SimulationOptions& options) {
   world.links = options.links;
   world.links.size_only = true;
   world.engine.slice_bytes = options.slice_bytes;
-  world.engine.checksum = false;  // payloads are not there
+  world.engine.checksum = false;  // there are no payloads
   world.engine.peer_timeout = kNever;
-  // The dead are seen at once. To tell a rank that stopped from those that wait for it takes heartbeats.
+  // Dead ranks are seen at once. Only heartbeats tell a stopped rank from those that wait for it.
   if (options.timeout.count() == 0) world.engine.heartbeat_interval = kNever;
   world.engine.hosts = options.links.hosts;
   world.cores = static_cast<int>(options.processors.cores);
@@ -35,7 +35,7 @@ WorldOptions world_options(const SimulationOptions& options) {
   return world;
 }
 
-// Gives the rank's processor the time that the steps would take.
+// Charges the rank's processor with the time that the step would take.
 void spend(Network& network, int rank, const plan::Links& processors, const plan::StepWork& work, std::size_t bytes) {
   const double seconds = plan::seconds_of(work, static_cast<double>(bytes), processors);
   network.work(rank, Nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
@@ -146,7 +146,7 @@ class Simulation {
     outcome.wire_bytes = network.wire_bytes();
     outcome.frames = network.frames();
     for (const Rank& rank : ranks_) {
-      if (!rank.work->done()) continue;  // it has left
+      if (!rank.work->done()) continue;  // it died or stopped
       if (rank.work->failure() && outcome.failed_ranks++ == 0) outcome.failure = rank.work->failure()->message;
       const Nanoseconds time = rank.ended.time_since_epoch();
       if (time < outcome.time) continue;
@@ -159,7 +159,7 @@ class Simulation {
   const SimulationOptions& options_;
   World world_;
   std::vector<Rank> ranks_;
-  int running_ = 0;  // ranks whose call has not ended and that have not left
+  int running_ = 0;  // ranks still alive whose call has not ended
 };
 
 }  // namespace

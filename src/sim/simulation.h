@@ -1,6 +1,6 @@
-// One call of a whole job, timed: sizes but no data, so that hundreds of ranks fit.
+// Simulates and times one call of a whole job: sizes but no data, so that hundreds of ranks fit.
 //
-// What is simulated is what moves: frames, grants, queues. Computing takes the time that `processors` say.
+// It simulates everything that moves: frames, grants, queues. Computing takes the time given by `processors`.
 #pragma once
 
 #include <cstdint>
@@ -17,36 +17,36 @@
 
 namespace qccl::sim {
 
-// (rank, when): so long after the others made the call.
+// (rank, delay): measured from the time at which the other ranks make the call.
 using Moments = std::vector<std::pair<int, Nanoseconds>>;
 
 struct SimulationOptions {
   int ranks = 1;
   std::uint64_t seed = 1;
   LinkOptions links{};
-  plan::Links processors{};  // of this how fast they compute, and cores; the rest says `links`
+  plan::Links processors{};  // only its computing speeds and cores; `links` has the rest
   std::size_t slice_bytes = kDefaultSliceBytes;
-  Moments late{};          // these make the call then
-  Moments losses{};        // these die, which the others see at once
-  Moments stops{};         // these stop, which nobody is told
-  Nanoseconds timeout{0};  // of the call; 0: it may take for ever
+  Moments late{};          // these ranks make the call later
+  Moments losses{};        // these ranks die, and the others see it at once
+  Moments stops{};         // these ranks stop, and no rank is notified
+  Nanoseconds timeout{0};  // of the call; 0: unlimited
   std::uint64_t max_frames = UINT64_MAX;
-  // Called every now and then with the frames sent so far.
+  // Called from time to time with the number of frames sent so far.
   std::function<void(std::uint64_t frames)> on_progress{};
 };
 
-// How it went.
+// The result of a simulation.
 struct Outcome {
-  Nanoseconds time{0};  // until the last rank that lives had ended it
-  Account account;      // of that rank's last frame; together its time
+  Nanoseconds time{0};  // until the last living rank had ended it
+  Account account;      // of that rank's last frame; its parts add up to the time
   std::uint64_t wire_bytes = 0;
   std::uint64_t frames = 0;
   int failed_ranks = 0;
-  std::string failure;  // of the first of them
+  std::string failure;  // of the first rank that failed
 };
 
-// Makes the call on all ranks and runs it to its end.
-// ResourceExhausted after max_frames; DeadlineExceeded if ranks wait for what never comes.
+// Makes the call on all ranks and runs it to its end. ResourceExhausted after max_frames; DeadlineExceeded if ranks
+// wait for something that never comes.
 Result<Outcome> simulate(const SimulationOptions& options, const engine::ResolvedCall& call);
 
 }  // namespace qccl::sim

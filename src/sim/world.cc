@@ -6,7 +6,7 @@
 namespace qccl::sim {
 namespace {
 
-// More than a rank can do at one point in time.
+// More moves than a rank can make at one point in time.
 constexpr int kMaxMovesAtOnce = 1'000'000;
 
 std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
@@ -48,7 +48,7 @@ void World::note_timer(int rank) {
   next_timer_ = std::min(next_timer_, timers_[index(rank)]);
 }
 
-// Until nothing moves.
+// Runs the rank's engine until nothing moves.
 void World::look_at(int rank) {
   engine::Engine& engine = *engines_[index(rank)];
   int moves = 0;

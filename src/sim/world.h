@@ -1,9 +1,9 @@
 // All ranks of a job in one thread: the real engine of each over the simulated network with its virtual clock.
 //
-// A rank is looked at when it may have something to do: a frame or a loss came, there is room to send again, a timer of
-// its engine is due, or somebody took its engine, to post something. Time goes on when nobody has anything left to do.
-// What a rank does in a look may take its processor some time (Network::work()): until then it is not looked at again,
-// and its core is taken.
+// A rank runs when it may have something to do: a frame or a loss has arrived, it can send again, a timer of its engine
+// is due, or a caller of engine() may have posted something. Time advances when no rank has anything left to do. A run
+// may take the rank's processor some time (Network::work()): until then the rank does not run again, and its core is
+// occupied.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ struct WorldOptions {
   int ranks = 1;
   std::uint64_t seed = 1;
   LinkOptions links{};
-  engine::EngineOptions engine{};                           // of every rank; rank and world are filled in
-  std::vector<std::size_t> slice_bytes_of_rank{};           // where they differ
+  engine::EngineOptions engine{};                           // of every rank; rank and world are set for each
+  std::vector<std::size_t> slice_bytes_of_rank{};           // if they differ
   std::vector<std::shared_ptr<internal::LogStore>> logs{};  // of each rank; empty: none
-  int cores = 0;              // of a machine, which its ranks share; 0: each rank has its own
-  int hosts_per_machine = 1;  // virtual ones share its cores
+  int cores = 0;              // of a machine, shared by its ranks; 0: each rank has its own
+  int hosts_per_machine = 1;  // virtual hosts share its cores
 };
 
 // One thread.
@@ -38,20 +38,20 @@ class World {
   int size() const { return static_cast<int>(engines_.size()); }
   Network& network() { return network_; }
   TimePoint now() { return network_.clock().now(); }
-  // To post to, fail or close; the rank is looked at in the next step.
+  // The engine, for posting, failing or closing; the rank runs in the next step.
   engine::Engine& engine(int rank);
 
-  // Calls `event` when the clock gets there.
+  // Calls `event` when the clock reaches `time`.
   void at(TimePoint time, std::function<void()> event) { events_.emplace(time, std::move(event)); }
   // Calls `listener` with each rank on which an operation has ended, after its work is complete.
   void on_end(std::function<void(int rank)> listener) { on_end_ = std::move(listener); }
 
-  // Every rank that may have something to do does it, or, where there is none, time goes on to the next arrival,
-  // timer or event. False if there is none either, or a rank moves for ever without getting anywhere.
+  // Runs every rank that may have something to do. If there is none, advances time to the next arrival, timer or event.
+  // False if there is none of these either, or if a rank keeps moving at the same time without end.
   bool step();
-  // Steps until the condition holds; false if step() says so or virtual time passes `limit` from now.
+  // Steps until the condition holds; false if step() returns false or virtual time passes `limit` from now.
   bool run_until(const std::function<bool()>& condition, Nanoseconds limit);
-  // Lets everything that is on its way arrive; timers wait.
+  // Lets everything in flight arrive; timers wait.
   void settle();
 
  private:
@@ -68,8 +68,8 @@ class World {
   std::vector<std::unique_ptr<engine::Engine>> engines_;
   std::function<void(int)> on_end_;
   std::multimap<TimePoint, std::function<void()>> events_;
-  std::vector<TimePoint> timers_;    // by rank, as of when it was looked at last
-  TimePoint next_timer_ = kForever;  // not later than the least of them
+  std::vector<TimePoint> timers_;    // by rank, as of its last run
+  TimePoint next_timer_ = kForever;  // not later than the earliest of them
   bool is_stuck_ = false;
 };
 

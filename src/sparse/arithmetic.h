@@ -1,4 +1,4 @@
-// How elements of each type are added up: 16-bit floats in float32, integers wrapping around, booleans by or.
+// Addition of elements of each type: 16-bit floats in float32, integers with wrap-around, booleans by or.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct Boolean {
   std::uint8_t byte;
 };
 
-// Sum is what the elements are added up in; finished() the last step of a sum before it is narrowed.
+// Sum is the type in which elements are added; finished() is the last step of a sum before it is narrowed.
 template <class T>
 struct Arithmetic {
   using Sum = T;
@@ -57,7 +57,7 @@ struct Arithmetic<Boolean> {
   static Sum finished(Sum x, int) { return {static_cast<std::uint8_t>(x.byte != 0 ? 1 : 0)}; }
 };
 
-// function.template operator()<T>() with the C++ type of `type`.
+// Calls function.template operator()<T>() with the C++ type of `type`.
 template <class Function>
 auto with_type(DataType type, const Function& function) {
   switch (type) {
@@ -78,7 +78,7 @@ auto with_type(DataType type, const Function& function) {
   return function.template operator()<Boolean>();
 }
 
-// Of what sums are kept in.
+// The type in which sums are kept.
 constexpr DataType sum_type(DataType type) {
   return type == DataType::float16 || type == DataType::bfloat16 ? DataType::float32 : type;
 }

@@ -14,7 +14,7 @@ constexpr std::size_t kSparseDimensions = 4;
 constexpr std::size_t kDenseDimensions = 5;
 constexpr std::size_t kSizes = 6;
 
-// The product, or an error.
+// The product of the sizes; throws if it is out of range.
 std::uint64_t product(const std::vector<std::int64_t>& sizes) {
   std::uint64_t all = 1;
   for (const std::int64_t size : sizes) {

@@ -1,4 +1,5 @@
-// What all ranks must have alike of a sparse sum, checked: sizes, type and options; and how it travels.
+// The properties of a sparse sum that must be equal on all ranks, with their check: sizes, type and options; and the
+// layout of its data in messages.
 #pragma once
 
 #include <array>
@@ -24,7 +25,8 @@ using Header = std::array<std::int64_t, 6 + kMaxDimensions>;
 
 Error invalid(const std::string& what);
 
-// Of a tensor of some sizes. A place is the number of an index tuple, the first dimension being the slowest.
+// The layout of a tensor with given sizes. A place is the number of an index tuple, the first dimension being the
+// slowest.
 struct Layout {
   // Throws invalid_argument.
   Layout(const SparseView& tensor, const SparseOptions& options);
@@ -33,20 +35,20 @@ struct Layout {
   std::vector<std::int64_t> dense_sizes;
   DataType type;
   ReduceOp op;
-  std::uint64_t places = 1;  // that there are
-  std::size_t block = 1;     // elements for each
+  std::uint64_t places = 1;  // number of places
+  std::size_t block = 1;     // elements at each place
   std::size_t block_bytes = 0;
 
-  // Throws invalid_argument that names the element for an index that is out of range.
+  // If an index is out of range, throws invalid_argument, which names the element.
   std::vector<std::uint64_t> places_of(std::span<const std::int64_t> indices) const;
-  // The other way: a row for each dimension.
+  // The reverse: a row for each dimension.
   std::vector<std::int64_t> indices_of(std::span<const std::uint64_t> places) const;
-  // How many bytes one takes on its way.
+  // Bytes of one place in messages.
   std::size_t place_bytes() const { return places <= std::uint64_t{1} << 32 ? 4 : 8; }
 };
 
 Header header_of(const Layout& layout, std::size_t elements, const SparseOptions& options);
-// Throws invalid_argument that names two ranks which differ, alike on all ranks.
+// Throws invalid_argument, naming two ranks that differ, alike on all ranks.
 void check_alike(std::span<const Header> headers);
 
 }  // namespace qccl::sparse

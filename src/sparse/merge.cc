@@ -1,5 +1,5 @@
-// The sums themselves: of one rank's duplicates, of the parts of all ranks, and by way of dense tensors. All three add
-// in the same order, so that they give the same bits.
+// The sums themselves: of one rank's duplicates, of the parts of all ranks, and through dense tensors. All three add in
+// the same order, so that they give the same bits.
 #include <algorithm>
 #include <cstddef>
 #include <functional>
@@ -29,7 +29,7 @@ void add(SumOf<T>* target, const std::byte* source, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) target[i] = Arithmetic<T>::add(target[i], Arithmetic<T>::widen(from[i]));
 }
 
-// A result, place by place.
+// Writes a result, place by place.
 template <class T>
 class Writer {
  public:
@@ -54,7 +54,7 @@ class Writer {
   std::vector<std::byte> values_;
 };
 
-// The elements of one place from `i` on, which it moves behind them.
+// Adds up the elements of one place, from `i` on, and moves `i` past them.
 template <class T, class PlaceAt>
 void add_up(SumOf<T>* sum, const Layout& layout, const std::byte* values, std::size_t& i, std::size_t end,
             const PlaceAt& place_at) {
@@ -141,7 +141,7 @@ SparseTensor add_dense_as(Communicator& group, const SparseSum::State& state, co
     add_up<T>(sums.data() + place * layout.block, layout, state.own_values.data(), i, state.own_places.size(),
               [&](std::size_t j) { return state.own_places[j]; });
   }
-  // In rank order, as sparse sums are.
+  // In rank order, like sparse sums.
   const CallOptions in_order{.compression = none(), .algorithm = Algorithm::sra, .timeout = options.timeout};
   CallOptions either = in_order;
   either.op = ReduceOp::bit_or;

@@ -62,7 +62,7 @@ std::uint64_t SparseSum::State::place_at(std::size_t element) const {
   return place;
 }
 
-// What a rank receives either way, (world - 1) / world of which is left out of both.
+// Compares the bytes that a rank receives in either case, leaving out the common factor (world - 1) / world.
 bool SparseSum::State::is_dense_less() const {
   const auto stored = static_cast<double>(begins.back());
   const auto all = static_cast<double>(layout.places);
@@ -98,7 +98,7 @@ SparseTensor SparseSum::finish() { return sparse::merge(*state_); }
 
 namespace {
 
-// Of bytes, in place.
+// An all_gather of bytes, in place.
 Work gather_parts(Communicator& group, SparseSum::State& sum, std::span<std::byte> SparseSum::Part::*member,
                   const CallOptions& options) {
   std::vector<std::size_t> bytes;

@@ -1,4 +1,4 @@
-// What a SparseSum owns.
+// The state of a SparseSum.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace qccl {
 struct SparseSum::State {
   State(const SparseView& own, int rank, int world, const SparseOptions& options);
 
-  // Once the headers of all ranks are here; throws as SparseSum::make_room().
+  // Call once the headers of all ranks are here; throws like SparseSum::make_room().
   void take_headers();
   void make_room();
   Part part(int rank);
@@ -28,19 +28,19 @@ struct SparseSum::State {
   std::vector<std::byte> own_values;
   sparse::Header header;
   std::vector<sparse::Header> headers;
-  // Of all ranks, one after the other.
-  std::vector<std::size_t> begins;  // in elements, and the end
+  // The elements of all ranks, one rank after another.
+  std::vector<std::size_t> begins;  // in elements, and the end of the last
   std::vector<std::byte> places;
   std::vector<std::byte> values;
 };
 
 namespace sparse {
 
-// A tensor's elements in order of place, each place once where that loses nothing (16-bit floats would be rounded).
+// Sorts a tensor's elements by place and adds duplicates, unless that loses something (16-bit floats would be rounded).
 void sort(const Layout& layout, std::vector<std::uint64_t>& places, std::vector<std::byte>& values);
-// Of the parts of all ranks.
+// The sum of the parts of all ranks.
 SparseTensor merge(const SparseSum::State& state);
-// Of this rank's elements, by way of dense tensors. Collective.
+// The sum through dense tensors, from this rank's elements. Collective.
 SparseTensor add_dense(Communicator& group, const SparseSum::State& state, const SparseOptions& options);
 
 }  // namespace sparse

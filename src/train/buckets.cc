@@ -31,7 +31,7 @@ Bucket::Bucket(const std::vector<Parameter>& parameters, std::vector<std::size_t
 
 void Bucket::post(Communicator& group, const std::vector<Parameter>& parameters, const Policy& policy,
                   std::uint64_t step, std::vector<ErrorFeedback>* feedback) {
-  std::size_t plain = 0;  // where the neighbours that go as they are begin
+  std::size_t plain = 0;  // where the uncompressed neighbours begin
   const auto send = [&](std::size_t begin, std::size_t end, const CallOptions& options) {
     if (end > begin) works_.push_back(group.all_reduce_async(std::span(data_).subspan(begin, end - begin), options));
   };

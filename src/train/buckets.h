@@ -1,4 +1,4 @@
-// Gradients on their way: which parameters share a bucket, and what a bucket sends.
+// Buckets of gradients: which parameters share a bucket, and which calls send it.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace qccl::train {
 std::vector<std::vector<std::size_t>> bucket_members(const std::vector<Parameter>& parameters,
                                                      const DataParallelOptions& options);
 
-// The gradients of some parameters, one after the other.
+// The gradients of some parameters, one after another.
 class Bucket {
  public:
   Bucket(const std::vector<Parameter>& parameters, std::vector<std::size_t> members);
@@ -22,13 +22,14 @@ class Bucket {
   const std::vector<std::size_t>& members() const { return members_; }
   std::span<float> part(std::size_t place) { return std::span(data_).subspan(begins_[place], sizes_[place]); }
 
-  // Posts the sum over the ranks: those that the policy compresses each for itself, their neighbours together.
+  // Posts the sums over the ranks: a call for each parameter that the policy compresses, one for the neighbours in
+  // between.
   void post(Communicator& group, const std::vector<Parameter>& parameters, const Policy& policy, std::uint64_t step,
             std::vector<ErrorFeedback>* feedback);
   bool is_posted() const { return is_posted_; }
   void wait();
 
-  // Of this step.
+  // Number of members not yet ready in this step.
   std::size_t missing = 0;
 
  private:

@@ -44,7 +44,7 @@ DataParallel::State::~State() {
     try {
       if (bucket.is_posted()) bucket.wait();
     } catch (const Error&) {
-      // The group had failed, and will say so again.
+      // The group had failed, and later calls throw that failure again.
     }
   }
 }
@@ -62,7 +62,7 @@ std::size_t DataParallel::State::checked(std::size_t parameter) const {
        "there is no parameter " + std::to_string(parameter) + " of " + std::to_string(parameters_.size()));
 }
 
-// All ranks throw, or none.
+// All ranks throw, or none does.
 void DataParallel::State::check_alike() const {
   std::string own;
   for (const Parameter& parameter : parameters_) {
@@ -114,7 +114,7 @@ void DataParallel::State::begin_step() {
   for (Bucket& bucket : buckets_) bucket.missing = bucket.members().size();
 }
 
-// In their order, which is the same on all ranks.
+// In bucket order, which is the same on all ranks.
 void DataParallel::State::post_complete_buckets() {
   for (; next_bucket_ < buckets_.size() && buckets_[next_bucket_].missing == 0; ++next_bucket_) {
     buckets_[next_bucket_].post(group_, parameters_, options_.policy, step,
@@ -133,7 +133,7 @@ void DataParallel::State::ready(std::size_t parameter) {
   post_complete_buckets();
 }
 
-// Per parameter, how many ranks had it.
+// For each parameter, the number of ranks that had it ready.
 std::vector<std::int32_t> DataParallel::State::used_anywhere() {
   std::vector<std::int32_t> used = ready_;
   group_.all_reduce(used);

@@ -1,4 +1,4 @@
-// What a DataParallel handle owns.
+// The state of a DataParallel handle.
 #pragma once
 
 #include <string>
@@ -15,9 +15,9 @@ class DataParallel::State {
 
   void ready(std::size_t parameter);
   void finish();
-  // A step of a rank that has no batch: zeros, and nothing is written.
+  // A step of a rank without a batch: sends zeros and writes nothing.
   void shadow();
-  // Every rank takes the values of this one.
+  // Every rank takes the values of rank `rank`.
   void take_values_of(int rank);
 
   Communicator& group() { return group_; }
@@ -29,7 +29,7 @@ class DataParallel::State {
 
   std::uint64_t step = 0;
   int accumulations = 0;
-  double divisor;  // of the sums
+  double divisor;  // sums are divided by it
 
  private:
   std::size_t checked(std::size_t parameter) const;
@@ -47,7 +47,7 @@ class DataParallel::State {
   std::vector<Bucket> buckets_;
   std::vector<std::size_t> bucket_of_, place_in_bucket_;  // by parameter
   std::vector<std::int32_t> ready_;                       // by parameter, in this step: 1 or 0
-  std::size_t next_bucket_ = 0;                           // the first that is not posted
+  std::size_t next_bucket_ = 0;                           // the first one not posted
 };
 
 }  // namespace qccl::train

@@ -4,10 +4,10 @@ namespace qccl::train {
 
 Join::Join(DataParallel& model, const JoinOptions& options) : model_(model), options_(options) {}
 
-// Later steps have all ranks again.
+// Later steps include all ranks again.
 Join::~Join() { model_.state_->divisor = model_.state_->group().size(); }
 
-// The one collective that every rank calls before every batch of any.
+// The collective that every rank calls before each batch of any rank.
 Join::Ranks Join::count(bool active) {
   DataParallel::State& state = *model_.state_;
   std::vector<std::int32_t> counts{active ? 1 : 0, active && state.accumulations == 0 ? 1 : 0};

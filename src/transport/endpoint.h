@@ -1,10 +1,10 @@
-// What a concrete transport that sleeps on descriptors adds to the contract, so that several of
-// them (shared memory to some peers, TCP to others) can sleep in one call: see router.h.
+// The part of the transport contract for transports that sleep on descriptors. It lets several of them (shared memory
+// to some peers, TCP to others) sleep in one call: see router.h.
 //
-// An endpoint registers its descriptors with the shared Poller under token(index). The owner of
-// the poller sleeps like this, and Endpoint::sleep() does so for one that is used alone:
+// An endpoint registers its descriptors with the shared Poller under token(index). The poller's owner sleeps like this;
+// Endpoint::sleep() does the same for an endpoint used alone:
 //
-//   if every endpoint's arm() says so:   for (ready : poller.wait(timeout)) endpoint.ready(ready);
+//   if every endpoint's arm() returns true:   for (ready : poller.wait(timeout)) endpoint.ready(ready);
 //   endpoint.disarm() for every endpoint that was armed
 #pragma once
 
@@ -20,12 +20,11 @@ class Endpoint : public Transport {
   // `poller` must outlive the endpoint. Endpoints that share one differ in `token_space`.
   Endpoint(os::Poller& poller, std::uint8_t token_space) : poller_(poller), token_space_(token_space) {}
 
-  // Announces that this thread is about to sleep: from now on peers ring where they would not
-  // while it spins. False if something is ready already: don't sleep then. Either way, call
-  // disarm() next.
+  // Announces that this thread is about to sleep: from now on peers ring, which they do not while it spins. False if
+  // something is ready already: then don't sleep. In either case call disarm() next.
   virtual bool arm() = 0;
   virtual void disarm() = 0;
-  // One of this endpoint's descriptors is ready. Remembers or does what is to be done.
+  // One of this endpoint's descriptors is ready. Handles the event now or remembers it.
   virtual void ready(const os::Poller::Ready& event) = 0;
 
   void sleep(TimePoint deadline, const Clock& clock) override {
@@ -53,7 +52,7 @@ class Endpoint : public Transport {
   std::uint8_t token_space_;
 };
 
-// Who takes which (255 is the poller's own).
+// Token spaces of the endpoints (255 is the poller's own).
 inline constexpr std::uint8_t kShmTokenSpace = 1;
 inline constexpr std::uint8_t kTcpTokenSpace = 2;
 

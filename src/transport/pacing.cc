@@ -18,8 +18,7 @@ struct Unit {
   double bytes;
   bool any_case;
 };
-// Bytes are told from bits by their capital B alone: "mbps" means one or the other to different
-// people, so that it is refused.
+// Only the capital B tells bytes from bits. "mbps" is refused because people read it either way.
 constexpr std::array<Unit, 8> kUnits{{{"bit", 1.0 / 8, true},
                                       {"kbit", 1e3 / 8, true},
                                       {"mbit", 1e6 / 8, true},
@@ -100,7 +99,7 @@ void PacedTransport::charge(std::size_t bytes) {
 
 TimePoint PacedTransport::next_send_time() const { return recorded_ ? balanced_at_ : kForever; }
 
-// Whoever was held back asks again after the sleep, and is noted again if it must wait on.
+// A sender that was held back asks again after the sleep, and is recorded again if it still has to wait.
 void PacedTransport::sleep(TimePoint deadline, const Clock& clock) {
   inner_->sleep(std::min(deadline, next_send_time()), clock);
   if (clock_.now() >= balanced_at_) recorded_ = false;

@@ -1,10 +1,9 @@
-// Holds a process to a link rate (QCCL_LINK_RATE): to leave room for others on a link, and to see
-// on one machine what a slow wire does. Decorates any Transport.
+// Limits a process to a link rate (QCCL_LINK_RATE), to leave bandwidth to others or to show the effects of a slow link
+// on one machine. Decorates any Transport.
 //
-// A token bucket over the bytes of data frames, headers included, to all peers together; control
-// frames are exempt. A frame may go whenever the balance is not negative, and may drive it
-// negative: frames are never cut, and in the long run the rate is exact. What a pause saves up is
-// at most a millisecond's worth, or 64 KiB where that is more.
+// A token bucket over the bytes of data frames, headers included, to all peers together; control frames are exempt. A
+// frame may be sent whenever the balance is not negative, and may make it negative: frames are never split, and in the
+// long run the rate is exact. A pause saves up at most a millisecond's worth, or 64 KiB if that is more.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +37,7 @@ class PacedTransport final : public Transport {
   void wake() override { inner_->wake(); }
   TimePoint next_send_time() const override;
   bool is_local(int peer) const override { return inner_->is_local(peer); }
-  // None: it would go around the pacing.
+  // None: a board would bypass the pacing.
   ExchangeCells* board() override { return nullptr; }
   const char* kind(int peer) const override { return inner_->kind(peer); }
   bool flushed() const override { return inner_->flushed(); }
@@ -52,9 +51,9 @@ class PacedTransport final : public Transport {
   Nanoseconds saved_at_most_;
   const Clock& clock_;
   TimePoint balanced_at_;       // when the balance is, or was, zero
-  std::uint64_t fraction_ = 0;  // of a nanosecond, in 1 / bytes_per_second_, still to be charged
+  std::uint64_t fraction_ = 0;  // of a nanosecond, in units of 1 / bytes_per_second_, not yet charged
   TrafficClass reserved_ = TrafficClass::data;
-  bool recorded_ = false;  // a reservation was refused, and nobody has slept until it could go on
+  bool recorded_ = false;  // a reservation was refused, and no sleep has yet lasted until it could be granted
 };
 
 }  // namespace qccl

@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Takes everything at once and remembers it.
+// Accepts and records every frame at once.
 class Sink final : public Transport {
  public:
   explicit Sink(ManualClock& manual) : clock_(manual) {}

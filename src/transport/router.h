@@ -12,8 +12,8 @@ namespace qccl {
 
 class Router final : public Transport {
  public:
-  // `endpoint_of_rank[r]` is the index in `endpoints` of the one that reaches world rank r, -1 for
-  // this rank itself. `poller` is the one the endpoints were made with.
+  // `endpoint_of_rank[r]` is the index in `endpoints` of the endpoint that reaches world rank r, -1 for this rank. The
+  // endpoints were made with `poller`.
   Router(std::unique_ptr<os::Poller> poller, std::vector<std::unique_ptr<Endpoint>> endpoints,
          std::vector<int> endpoint_of_rank);
 
@@ -32,7 +32,7 @@ class Router final : public Transport {
   bool is_local(int peer) const override { return endpoint(peer).is_local(peer); }
   // The endpoint's board if one endpoint reaches every peer.
   ExchangeCells* board() override { return reaches_all_ != nullptr ? reaches_all_->board() : nullptr; }
-  // Of the endpoint that has one.
+  // The heap of the endpoint that has one.
   SharedHeap* heap() override;
   const char* kind(int peer) const override { return endpoint(peer).kind(peer); }
   bool flushed() const override;
@@ -45,8 +45,8 @@ class Router final : public Transport {
   std::unique_ptr<os::Poller> poller_;  // first: the endpoints use it until they are gone
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::vector<Endpoint*> endpoint_of_rank_;
-  Endpoint* reaches_all_ = nullptr;  // the one that has every peer, if one has
-  Endpoint* reserved_ = nullptr;     // whose reservation commit() ends
+  Endpoint* reaches_all_ = nullptr;  // the endpoint that reaches every peer, if there is one
+  Endpoint* reserved_ = nullptr;     // holds the reservation that commit() ends
   std::size_t next_ = 0;             // the endpoint that receive() asks first
 };
 

@@ -27,7 +27,7 @@ struct Nothing final : ExchangeCells {
   std::optional<ExchangeCell> read(std::uint64_t, int, std::uint64_t) override { return std::nullopt; }
 };
 
-// An endpoint that records what it is asked; its frames and readiness are the test's.
+// An endpoint that records its calls; the test sets its frames and readiness.
 class Scripted final : public Endpoint {
  public:
   Scripted(os::Poller& poller, std::uint8_t token_space, const char* name)
@@ -217,7 +217,7 @@ TEST(Router, without_peers_it_only_sleeps) {
   alone.sleep(kForever, steady);
 }
 
-// Two peers of rank 0, each behind a TCP endpoint of its own.
+// Two peers of rank 0, each behind its own TCP endpoint.
 TEST(Router, carries_frames_of_two_tcp_endpoints) {
   auto poller = std::make_unique<os::Poller>(os::Poller::create().take_or_throw());
   std::vector<std::unique_ptr<Endpoint>> endpoints;

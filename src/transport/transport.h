@@ -4,8 +4,9 @@
 // A frame here is opaque bytes, at most kMaxFrameBytes: the engine's header (src/wire/frame.h)
 // and a payload of at most one slice. Ranks are world ranks.
 //
-// Without memory a method throws std::bad_alloc. Nothing is lost then and it can be called again, but where progress()
-// and withdraw() throw frames may be lost: the caller must give up all that it receives.
+// A method that runs out of memory throws std::bad_alloc. Nothing is lost then, and the method can be called again. The
+// exceptions are progress() and withdraw(), which may lose frames: after their exception the caller must give up
+// everything it receives.
 //
 // Threads: every method except wake() is called by one thread at a time (the engine's driver);
 // wake() may be called from any thread. Nothing here blocks except sleep().
@@ -34,50 +35,51 @@ struct ReceivedFrame {
   int peer = -1;
   ConstBytes bytes;  // header and payload; of a frame whose payload was placed, the header
   void* slot = nullptr;
-  ConstBytes placed{};  // see PayloadPlacement
+  ConstBytes placed{};  // the payload, if it was placed: see PayloadPlacement
 
   bool is_placed() const { return placed.data() != nullptr; }
   // `bytes` is at least a header.
   ConstBytes payload() const { return is_placed() ? placed : bytes.subspan(kFrameHeaderBytes); }
 };
 
-// Where the payloads of frames belong that are still on their way. A transport that reads a stream then puts them
-// there at once.
+// Says where the payloads of incoming frames belong, so that a transport that reads a stream writes them there
+// directly.
 class PayloadPlacement {
  public:
   virtual ~PayloadPlacement() = default;
-  // During progress(), once for a frame of `peer` of which the header (kFrameHeaderBytes) has come: where all of its
-  // payload may be written from now on, or null. The memory must stay valid until receive() hands the frame out, or
-  // withdraw().
+  // Called during progress(), once for each frame of `peer` whose header (kFrameHeaderBytes) has arrived. Returns
+  // memory for its whole payload, or null. The transport may write there until receive() hands out the frame, or until
+  // withdraw(); the memory must stay valid that long.
   virtual std::byte* place(int peer, ConstBytes header) = 0;
 };
 
 // data obeys pacing; control (grants, heartbeats, poison) is exempt.
 enum class TrafficClass : std::uint8_t { data, control };
 
-// A small operation's shared memory (design: the board). Each rank writes its own cell of a
-// group and reads its neighbours'. See engine/board_operation for the protocol.
+// Shared memory for small operations (the board). Each rank writes its own cell of a group and reads the other ranks'.
+// See engine/board_operation for the protocol.
 inline constexpr std::size_t kBoardPayloadBytes = 8192;
 struct ExchangeCell {
-  std::uint64_t sequence = 0;  // which board operation of the group this is, from 1
+  std::uint64_t sequence = 0;  // number of this board operation in its group, from 1
   std::uint64_t digest = 0;    // fingerprint of the call
   std::uint32_t payload_bytes = 0;
-  const std::byte* payload = nullptr;  // kBoardPayloadBytes of shared memory; another rank wrote it
+  const std::byte* payload = nullptr;  // kBoardPayloadBytes of shared memory, written by another rank
 };
 
 class ExchangeCells {
  public:
   virtual ~ExchangeCells() = default;
-  // Takes a cell of this rank's own for `group`; false if none is free.
+  // Takes one of this rank's cells for `group`; false if none is free.
   virtual bool open(std::uint64_t group) = 0;
   virtual void close(std::uint64_t group) = 0;
-  // Publishes this rank's cell for board operation `sequence`; at most kBoardPayloadBytes.
-  // Overwrites what it published for sequence - 2. Wakes nobody: see ring().
+  // Publishes this rank's cell for board operation `sequence`; at most kBoardPayloadBytes. Overwrites the cell
+  // published for sequence - 2. Wakes no rank: see ring().
   virtual void publish(std::uint64_t group, std::uint64_t sequence, std::uint64_t digest, ConstBytes payload) = 0;
-  // Wakes the members of `group` that sleep. Once after every publish(), before the caller sleeps or turns to anything
-  // else; apart from it, because a fence that follows the stores at once waits until they have reached the others.
+  // Wakes the sleeping members of `group`. Call it once after every publish(), before the caller sleeps or does
+  // anything else. It is separate from publish() because a fence right after the stores stalls until they have reached
+  // the other cores.
   virtual void ring(std::uint64_t group) = 0;
-  // What `peer` published for exactly `sequence`; nothing while it has not.
+  // The cell that `peer` published for exactly `sequence`; empty until then.
   virtual std::optional<ExchangeCell> read(std::uint64_t group, int peer, std::uint64_t sequence) = 0;
 };
 
@@ -91,9 +93,9 @@ class SharedHeap {
     Memory memory;             // aligned to a page, zeroed
   };
 
-  // All by any thread.
+  // Any thread may call these.
   virtual ~SharedHeap() = default;
-  // A block of this rank's own. ResourceExhausted.
+  // A block owned by this rank. Fails with ResourceExhausted.
   virtual Result<Block> allocate(std::size_t bytes) = 0;
   // Whether the peer's blocks can be mapped.
   virtual bool reaches(int peer) const = 0;
@@ -108,11 +110,11 @@ class Transport {
   // Room for a frame to `peer` of up to `max_bytes`, to be written in place. Empty when there is
   // none now (or the peer is lost): try again after progress(). At most one reservation at a time.
   virtual Bytes reserve(int peer, std::size_t max_bytes, TrafficClass traffic) = 0;
-  // Sends the first `actual_bytes` of the reservation (0 gives it back unsent).
+  // Sends the first `actual_bytes` of the reservation (0 cancels it).
   virtual void commit(std::size_t actual_bytes) = 0;
-  // Sends the first `head_bytes` of the reservation and behind them `payload`, read from where it lies before this
-  // returns: a transport that hands bytes on at once then copies nothing. False, and nothing is done, where it does
-  // not.
+  // Sends the first `head_bytes` of the reservation followed by `payload`, which is read before this returns: a
+  // transport that writes bytes out at once copies nothing. Returns false and does nothing if the transport does not
+  // support this.
   virtual bool commit_gathered(std::size_t head_bytes, ConstBytes payload) {
     static_cast<void>(head_bytes);
     static_cast<void>(payload);
@@ -122,43 +124,43 @@ class Transport {
   // The next frame that has arrived, from any peer.
   virtual std::optional<ReceivedFrame> receive() = 0;
   virtual void release(const ReceivedFrame& frame) = 0;
-  // Who is asked where payloads belong; null: nobody. It must outlive the transport or be taken back.
+  // Sets the object that says where payloads belong; null: none. It must outlive the transport or be reset first.
   virtual void set_placement(PayloadPlacement* placement) { static_cast<void>(placement); }
-  // Nothing more is written to where payloads were placed, nor read from there by frames that receive() has yet to
-  // hand out: what has come of those goes on in the transport's own memory.
+  // Stops all use of memory given out by place(): nothing more is written there, nor read by frames that receive() has
+  // yet to hand out. Payload that has arrived there moves to the transport's own memory.
   virtual void withdraw() {}
 
   // Moves bytes without blocking; true if anything moved.
   virtual bool progress() = 0;
 
-  // A peer found dead since the last call (end of file, reset), each once: its rank and the cause.
+  // A peer found dead since the last call (end of file, reset), with the cause. Each peer is reported once.
   struct PeerLoss {
     int peer;
     std::string cause;
   };
   virtual std::optional<PeerLoss> next_loss() = 0;
-  // Ends the connection with `peer`, who sees end of file behind all that was committed to it. Nothing more is sent to
-  // the peer, received from it or said of its loss; frames that were received stay until release().
+  // Ends the connection with `peer`, which sees end of file after everything committed to it. Nothing more is sent to
+  // the peer or received from it, and its loss is not reported; received frames stay valid until release().
   virtual void disconnect(int peer) = 0;
 
-  // Blocks until a frame may have arrived, a send may go on, a peer is lost, wake() is called, or
-  // `deadline` passes. May return early. The caller tries progress() again in any case.
+  // Blocks until a frame may have arrived, a send may proceed, a peer is lost, wake() is called, or `deadline` passes.
+  // May return early. The caller calls progress() again in any case.
   virtual void sleep(TimePoint deadline, const Clock& clock) = 0;
-  // Ends a sleep() of another thread, or the next one.
+  // Ends the sleep() of another thread, or the next one.
   virtual void wake() = 0;
-  // When a paced send could go on; kForever if pacing holds nothing back.
+  // When a paced send may proceed; kForever if pacing holds nothing back.
   virtual TimePoint next_send_time() const { return kForever; }
 
   // True if the peer runs on this host: its frames cross no network and need no payload checksum.
   virtual bool is_local(int peer) const = 0;
   // Null if some rank is not on this host, or this transport has none.
   virtual ExchangeCells* board() { return nullptr; }
-  // The same.
+  // Null in the same cases.
   virtual SharedHeap* heap() { return nullptr; }
   // "shm", "tcp", "sim" for this peer, for reports.
   virtual const char* kind(int peer) const = 0;
 
-  // True when all that was committed has left this process (or its peer is lost).
+  // True when everything committed has left this process (or its peer is lost).
   virtual bool flushed() const = 0;
   // Closes all connections. Idempotent.
   virtual void close() = 0;

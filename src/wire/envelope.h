@@ -7,7 +7,7 @@
 // | 12     | 1     | type  | DataType, compared and shown  |
 // | 13     | 3     |       | zero                          |
 //
-// All of a small message's data follows; a larger one's comes in frames of its own, once granted.
+// A small message's data follows completely; a larger one's comes in frames of its own, once granted.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The frame: what every transport carries.
+// The frame: the unit that every transport carries.
 //
 // | offset | bytes | field            | meaning                                                     |
 // |--------|-------|------------------|-------------------------------------------------------------|
@@ -17,8 +17,8 @@
 // | 56     | 4     | eager_consumed   | bytes of eager frames taken from the addressee, modulo 2^32 |
 // | 60     | 4     | header_checksum  | low half of XXH3-64 of bytes 0..59                          |
 //
-// All integers little-endian. Nothing read from a header sizes an allocation or bounds a loop
-// before decode_header() has accepted it.
+// All integers are little-endian. No value read from a header sizes an allocation or bounds a loop before
+// decode_header() has accepted it.
 #pragma once
 
 #include <cstddef>
@@ -32,15 +32,15 @@ namespace qccl::wire {
 enum class FrameKind : std::uint16_t {
   data = 1,         // one encoded slice
   grant = 2,        // payload: a list of streams and the slices that may be sent of each
-  request = 3,      // "I have data for you that needs your leave": answer with a grant
+  request = 3,      // announces data that needs a grant: answer with a grant
   poison = 4,       // payload: an error; the group is lost
   fingerprint = 5,  // payload: this rank's call of that sequence
   heartbeat = 6,
   goodbye = 7,         // this rank leaves in good order
-  message = 8,         // payload: Envelope, and all of the data where the eager flag is set
+  message = 8,         // payload: Envelope, and all of the data if the eager flag is set
   message_data = 9,    // one slice of a message's data
-  message_grant = 10,  // leave to send slices of a message up to `slice`
-  given_up = 11        // payload: kind, reason; the sender holds the receiver for lost and sends no more
+  message_grant = 10,  // permission to send slices of a message up to `slice`
+  given_up = 11        // payload: kind, reason; the sender considers the receiver lost and sends no more
 };
 
 struct FrameHeader {
@@ -66,7 +66,7 @@ void encode_header(const FrameHeader& header, std::byte* target);
 // The bytes must not change meanwhile: copy them out of shared memory first.
 Result<FrameHeader> decode_header(const std::byte* source);
 
-// Never 0, so that 0 can say "not checked".
+// Never 0, so that 0 can mean "not checked".
 std::uint64_t payload_checksum(ConstBytes payload);
 
 }  // namespace qccl::wire

@@ -1,5 +1,5 @@
-// The handshake: the first bytes on a connection between two ranks. The dialler sends a Hello,
-// the other side checks it and answers with its own; anything else is a stranger and is dropped.
+// The handshake: the first bytes on a connection between two ranks. The dialler sends a Hello; the acceptor checks it
+// and answers with its own. Anything else comes from a stranger and is dropped.
 //
 // | offset | bytes | field    | meaning                                                |
 // |--------|-------|----------|--------------------------------------------------------|
@@ -32,9 +32,9 @@ struct Hello {
 };
 
 void encode_hello(const Hello& hello, std::byte* target);
-// CorruptData if these bytes are no Hello (magic, checksum, reserved bytes). Whether it fits is check_hello's.
+// CorruptData if these bytes are no Hello (magic, checksum, reserved bytes). check_hello() says whether it matches.
 Result<Hello> decode_hello(const std::byte* source);
-// Unsupported or Misuse, in words, if `got` does not belong to the same job as `own`.
+// Unsupported or Misuse, with the reason, if `got` does not belong to the same job as `own`.
 Status check_hello(const Hello& own, const Hello& got);
 
 }  // namespace qccl::wire

@@ -8,13 +8,13 @@
 namespace qccl {
 namespace {
 
-constexpr std::size_t kShortBytes = 1024;  // wide instructions begin to pay behind it
+constexpr std::size_t kShortBytes = 1024;  // from here on wide instructions pay off
 
 std::uint64_t digest_narrow(const void* data, std::size_t bytes, std::uint64_t seed) {
   return XXH3_64bits_withSeed(data, bytes, seed);
 }
 
-// The widest that this machine runs.
+// The widest implementation that this machine can run.
 auto choose_digest() {
 #ifdef __x86_64__
   if (__builtin_cpu_supports("avx512f")) return digest_avx512;

@@ -1,5 +1,6 @@
-// The digest of base/digest/digest.h by instructions that not every machine has. Each stands in a file of its own that
-// alone is compiled for them, and that holds nothing which the linker could take for another file's.
+// The digest of base/digest/digest.h with instructions that not every machine has. Each implementation is in a file of
+// its own, the only one compiled for those instructions. The file must not contain anything that the linker could merge
+// with another file's.
 #pragma once
 
 #include <cstddef>

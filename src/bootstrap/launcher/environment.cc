@@ -20,7 +20,7 @@ struct Limits {
 constexpr Limits kRanks = {0, kMaxWorld - 1};
 constexpr Limits kWorlds = {1, kMaxWorld};
 
-// A number and the name under which the user gave it.
+// A number, and the name of the option or variable that gave it.
 struct Given {
   std::string name;
   std::int64_t value = 0;
@@ -44,7 +44,7 @@ Result<std::optional<Given>> read_number(const EnvironmentLookup& lookup, const 
   return std::optional<Given>(std::move(given));
 }
 
-// The option if the program gave one, else the variable, else nothing.
+// The option if the program set it, else the variable, else nothing.
 template <class T>
 Result<std::optional<Given>> pick(const std::optional<T>& option, const char* option_name,
                                   const EnvironmentLookup& lookup, const Names& variables, Limits limits) {
@@ -60,9 +60,9 @@ Failure missing(const std::string& present, const std::string& absent) {
                  " is not: set both (torchrun and `qccl run` set all), or none for a single process");
 }
 
-// ---- whose variables count
+// ---- which variables count
 
-// What a launcher's variables say of this process.
+// How much of rank and world a launcher's variables give for this process.
 enum class Presence : std::uint8_t { none, half, complete };
 
 Presence presence_of(const Launcher& launcher, const EnvironmentLookup& lookup) {
@@ -73,7 +73,7 @@ Presence presence_of(const Launcher& launcher, const EnvironmentLookup& lookup) 
   return rank || world ? Presence::half : Presence::none;
 }
 
-// The first that says rank and world, else the first that says one of them.
+// The first launcher that gives rank and world, else the first that gives one of them.
 const Launcher* launcher_of(const EnvironmentLookup& lookup) {
   const Launcher* half = nullptr;
   for (const Launcher& launcher : launchers()) {
@@ -84,7 +84,7 @@ const Launcher* launcher_of(const EnvironmentLookup& lookup) {
   return half;
 }
 
-// Rank and world as a launcher says them, as far as they are numbers; nothing where it says nothing.
+// A launcher's rank and world, as far as they are numbers; empty if the launcher gives none.
 struct Claim {
   std::optional<Given> rank;
   std::optional<Given> world;
@@ -104,8 +104,8 @@ bool agrees(const Claim& claim, std::int64_t rank, std::int64_t world) {
   return claim.rank && claim.world && claim.rank->value == rank && claim.world->value == world;
 }
 
-// Whether `outer` may have started the launcher `inner` that started this process: srun an mpirun or a torchrun on
-// each node, a program processes of its own.
+// Whether `outer` may have started the launcher `inner` that started this process: srun starts an mpirun or a torchrun
+// on each node, or a program starts its own processes.
 bool may_be_outer(const Launcher& outer, const Launcher& inner, const Claim& claim, const Membership& own,
                   const EnvironmentLookup& lookup) {
   if (lookup("TORCHELASTIC_RUN_ID") && &inner == &launchers().front()) return true;
@@ -121,7 +121,7 @@ Failure contradiction(const Given& one, std::int64_t value, const Given& other, 
                              one.name, value, other.name, other.value, launcher.words));
 }
 
-// Rank and world were read from `taken`: nobody else says otherwise.
+// Rank and world were read from `taken`: checks that no other launcher contradicts them.
 Status check_others(const Launcher& taken, const EnvironmentLookup& lookup, const Given& rank, const Given& world,
                     const Membership& own) {
   for (const Launcher& other : launchers()) {
@@ -145,8 +145,8 @@ Membership single_process() {
   return alone;
 }
 
-// From those launchers that mean this rank of this world: a program that says its rank itself may have been started by
-// something else.
+// Reads only launchers that give the same rank and world: a program that sets its own rank may have been started by
+// some other launcher.
 Status read_local(const EnvironmentLookup& lookup, Membership& membership) {
   std::optional<Given> local_rank;
   for (const Launcher& launcher : launchers()) {
@@ -167,7 +167,7 @@ Status read_local(const EnvironmentLookup& lookup, Membership& membership) {
   return out_of_range(local_rank->name, std::to_string(membership.local_rank), {0, membership.local_world - 1});
 }
 
-// LOCAL_RANK alone, beside a launcher that says another one.
+// Checks a lone LOCAL_RANK against the launcher's local rank.
 Status check_local_rank(const EnvironmentLookup& lookup, const Launcher& taken, const Membership& membership) {
   const auto local_rank = read_number(lookup, launchers().front().local_rank, kRanks);
   if (!local_rank.ok() || !local_rank.value() || membership.local_rank < 0 || &taken == &launchers().front()) return {};
@@ -197,7 +197,7 @@ void read_filter(const EnvironmentLookup& lookup, Membership& membership) {
   membership.filter_source = filter->name;
 }
 
-// What the launchers of this rank and world know besides. `advice` becomes what to do if that is not enough.
+// Fills in what else the launchers of this rank and world provide. Sets `advice` to the remedy if that is not enough.
 Status ask_launchers(const EnvironmentLookup& lookup, Membership& membership, std::string& advice) {
   for (const Launcher& launcher : launchers()) {
     if (!agrees(claim_of(launcher, lookup), membership.rank, membership.world)) continue;
@@ -209,7 +209,7 @@ Status ask_launchers(const EnvironmentLookup& lookup, Membership& membership, st
   return {};
 }
 
-// Address and port of the store, and who serves it.
+// Reads address and port of the store, and which rank serves it.
 Status read_master(const InitOptions& options, const EnvironmentLookup& lookup, Membership& membership) {
   auto port = pick(options.master_port, "master_port", lookup, {"MASTER_PORT"}, {1, 65535});
   if (!port) return port.failure();
@@ -231,7 +231,7 @@ Status read_master(const InitOptions& options, const EnvironmentLookup& lookup, 
   return {};
 }
 
-// What is there although neither rank nor world size is; nothing if nothing.
+// A setting that is present although rank and world size are not; empty if there is none.
 std::optional<std::string> stray_setting(const InitOptions& options, const EnvironmentLookup& lookup) {
   if (options.store != nullptr) return "InitOptions::store";
   if (options.master_address) return "InitOptions::master_address";

@@ -1,9 +1,9 @@
-// Who this process is in its job: rank, world size and where the others can be met.
+// The identity of this process in its job: rank, world size and where to meet the other ranks.
 //
-// Tried in this order, and the result says which it took: what the program passed to init(), the
-// variables of a launcher (one row each in the table of launchers.cc), a single process.
-// A value that is there but wrong is an error, so is half a set, and so are two launchers that
-// contradict each other: running alone where eight ranks were meant would be silently wrong.
+// Sources, in this order: the arguments of init(), the variables of a launcher (one row each in the table of
+// launchers.cc), a single process. The result names its source. It is an error if a value is wrong, if half of a set is
+// missing, or if two launchers contradict each other: running alone where eight ranks were meant would be silently
+// wrong.
 #pragma once
 
 #include <cstdint>
@@ -17,44 +17,44 @@
 
 namespace qccl::bootstrap {
 
-// Every rank keeps a connection to every other.
+// Every rank keeps a connection to every other rank.
 inline constexpr int kMaxWorld = 1024;
 
 struct Membership {
   int rank = 0;
   int world = 1;
-  int local_rank = -1;            // -1: not known
-  int local_world = 0;            // ranks on this host; 0: not known
+  int local_rank = -1;            // -1: unknown
+  int local_world = 0;            // ranks on this host; 0: unknown
   std::string master_address;     // name or number; empty: own store, single process, or one of the two below
   std::uint16_t master_port = 0;  // of the store
   std::string meeting_socket;     // not empty: the store is at this abstract unix socket; all ranks are on one host
   int pmi_descriptor = -1;        // else: ranks learn address and port through the launcher (bootstrap/launcher/pmi.h)
-  std::string own_name;           // under which the launcher says that others reach this host; may be empty
+  std::string own_name;           // name of this host for the other ranks, as the launcher gives it; may be empty
   bool hosts_store = false;       // this process serves the store
-  bool master_is_guess = false;   // the address is where the launcher runs: rank 0 must be there, too
-  std::string job = "default";    // ranks of different jobs on one store do not meet
+  bool master_is_guess = false;   // the address is the launcher's own host: rank 0 must be there, too
+  std::string job = "default";    // separates the ranks of different jobs on one store
   std::uint32_t restart = 0;      // how often the launcher has restarted this job
   std::string interface_filter;   // os::interface_matches(); empty: every interface
   std::string filter_source;      // the variable that gave it
-  std::string source;             // what rank and world were taken from, for people
+  std::string source;             // where rank and world came from, for people
 };
 
-// Reads a variable; nothing if unset or empty. base/environment.h has the real one.
+// Reads a variable; empty if it is unset or empty. base/environment.h has the real one.
 using EnvironmentLookup = std::function<std::optional<std::string>(const char* name)>;
 
-// Talks to nobody. InvalidArgument names the variable or option and its value, or the one that is
-// missing, or the two that contradict each other.
+// Contacts no peer. InvalidArgument names the variable or option and its value, or the missing one, or the two that
+// contradict each other.
 Result<Membership> discover_membership(const InitOptions& options, const EnvironmentLookup& lookup);
 
-// A place where rank and world could come from, in the order in which they are tried.
+// A possible source of rank and world, in the order in which they are tried.
 struct Source {
   std::string name;    // "torchrun", "Open MPI"
-  bool taken = false;  // at most one
-  std::string reason;  // its variables if it was taken, else why not
+  bool taken = false;  // at most one is
+  std::string reason;  // its variables if it was taken, else why it was not
 };
 std::vector<Source> list_sources(const InitOptions& options, const EnvironmentLookup& lookup);
 
-// True where no rank can be on another host: addresses then need not leave this one.
+// True if no rank can be on another host, so that addresses need not be reachable from outside.
 bool on_one_host(const Membership& membership);
 
 }  // namespace qccl::bootstrap

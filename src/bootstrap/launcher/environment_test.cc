@@ -40,7 +40,7 @@ Variables with(Variables variables, const char* name, const char* value) {
   return variables;
 }
 
-// `result` failed with InvalidArgument and the message has all of `words`.
+// Checks that `result` failed with InvalidArgument and the message has all of `words`.
 void expect_invalid(const Result<Membership>& result, const std::vector<std::string>& words) {
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().kind, ErrorKind::invalid_argument);

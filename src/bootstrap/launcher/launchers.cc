@@ -13,21 +13,21 @@
 namespace qccl::bootstrap {
 namespace {
 
-constexpr std::uint16_t kAzureSingleNodePort = 54965;  // those of DeepSpeed, which AzureML's examples use
+constexpr std::uint16_t kAzureSingleNodePort = 54965;  // the ports of DeepSpeed, which AzureML's examples use
 constexpr std::uint16_t kAzurePort = 6105;
-constexpr std::uint16_t kSageMakerPort = 7777;  // that of SageMaker's own PyTorch launcher
+constexpr std::uint16_t kSageMakerPort = 7777;  // the port of SageMaker's own PyTorch launcher
 constexpr std::uint16_t kDefaultPort = 29500;   // PyTorch's
 
 Failure invalid(std::string message) { return Failure(ErrorKind::invalid_argument, std::move(message)); }
 
-// A port that all ranks of a job derive from its identity: below those that Linux gives to connections (32768 on),
-// above those of services.
+// A port that all ranks of a job derive from its identity: below the ports Linux gives to connections (32768 on), above
+// those of services.
 std::uint16_t derived_port(std::string_view identity) {
   constexpr std::uint64_t kFirst = 10000, kCount = 20000;
   return static_cast<std::uint16_t>(kFirst + digest(identity) % kCount);
 }
 
-// Of this user and job; nobody else listens there.
+// Unique to this user and job.
 std::string socket_name(std::string_view identity) {
   return fmt::format("qccl/{}/{:016x}", os::own_credentials().user, digest(identity));
 }
@@ -37,8 +37,8 @@ void set_place(Membership& membership, const std::string& address, std::uint16_t
   if (membership.master_port == 0) membership.master_port = port;
 }
 
-// Ranks of one host, whose launcher gives every job an identity: they need no port, and where the user gave one they
-// need only it.
+// For ranks of one host whose launcher gives every job an identity: they need no port; if the user gave an address or a
+// port, the other one is derived.
 void meet_on_one_host(std::string_view identity, Membership& membership) {
   const bool nothing_given = membership.master_address.empty() && membership.master_port == 0;
   if (nothing_given) membership.meeting_socket = socket_name(identity);
@@ -64,7 +64,7 @@ constexpr Names kOpenMpiLocalRank = {"OMPI_COMM_WORLD_LOCAL_RANK"};
 constexpr Names kOpenMpiLocalWorld = {"OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr const char* kOpenMpiHow = "name rank 0's host: mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT";
 
-// The job's number and where its daemon listens: together no other job's on this host, now or later.
+// The job's number and the address of its daemon: together unique among all jobs on this host, now or later.
 std::optional<std::string> open_mpi_identity(const EnvironmentLookup& lookup) {
   const auto job = first_set(lookup, {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
   const auto daemon = first_set(lookup, {"PMIX_SERVER_URI2", "PMIX_SERVER_URI4", "OMPI_MCA_orte_local_daemon_uri"});
@@ -72,7 +72,7 @@ std::optional<std::string> open_mpi_identity(const EnvironmentLookup& lookup) {
   return "openmpi " + job->value + " " + daemon->value;
 }
 
-// The first address of "409993216.0;tcp://192.0.2.2,10.0.0.2:49895;tcp6://[fd00::2]:45195", where mpirun listens.
+// The first address of "409993216.0;tcp://192.0.2.2,10.0.0.2:49895;tcp6://[fd00::2]:45195", on which mpirun listens.
 std::string mpirun_address(std::string_view uri) {
   constexpr std::string_view kScheme = ";tcp://";
   const auto begin = uri.find(kScheme);
@@ -123,7 +123,7 @@ std::optional<std::string> why_not_sagemaker(const EnvironmentLookup& lookup) {
   return not_set(lookup, "SM_TRAINING_ENV");
 }
 
-// The first of ["algo-1", "algo-2"]: mpirun gets the hosts in this order. Names hold no quotes.
+// The first of ["algo-1", "algo-2"]: mpirun gets the hosts in this order. Names contain no quotes.
 Result<std::string> first_of_list(const std::string& json) {
   const auto begin = json.find('"');
   const auto end = begin == std::string::npos ? begin : json.find('"', begin + 1);
@@ -155,7 +155,7 @@ constexpr const char* kPmiHow = "name rank 0's host: mpirun -genv MASTER_ADDR HO
 
 Status complete_pmi(const EnvironmentLookup& lookup, Membership& membership) {
   const bool in_slurm_step = lookup("SLURM_STEP_ID") && lookup("SLURM_PROCID") == std::to_string(membership.rank);
-  if (has_master(membership) || in_slurm_step) return {};  // Slurm's own variables say more
+  if (has_master(membership) || in_slurm_step) return {};  // Slurm's own variables give more
   if (all_local(membership)) {
     auto identity = pmi_identity(lookup);
     if (!identity) return identity.failure();
@@ -172,14 +172,14 @@ Status complete_pmi(const EnvironmentLookup& lookup, Membership& membership) {
 
 // ---- Slurm
 
-// In a batch script itself Slurm sets most of what it sets for srun's tasks, for one process of which there is one.
+// For a batch script itself Slurm sets most of the variables of srun's tasks, describing the script's single process.
 std::optional<std::string> why_not_slurm(const EnvironmentLookup& lookup) {
   if (auto reason = not_set(lookup, "SLURM_PROCID")) return reason;
   if (lookup("SLURM_STEP_ID") || lookup("SLURM_STEPID") || lookup("ENVIRONMENT") != "BATCH") return std::nullopt;
   return "SLURM_PROCID is the batch script's, not one of srun's: SLURM_STEP_ID is not set";
 }
 
-// Of this node; 0 if Slurm does not say, or says it of something else than this step.
+// The number of tasks on this node; 0 if Slurm does not give it, or gives it for something other than this step.
 int slurm_local_world(const EnvironmentLookup& lookup, const Membership& membership) {
   const auto tasks = first_set(lookup, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
   if (!tasks) return 0;
@@ -215,7 +215,7 @@ std::optional<std::string> always(const EnvironmentLookup&) { return std::nullop
 Status nothing_more(const EnvironmentLookup&, Membership&) { return {}; }
 std::optional<Variable> any(const EnvironmentLookup&) { return std::nullopt; }
 
-// AzureML and SageMaker come before Open MPI: ranks there have its variables, too, and what the service adds says more.
+// AzureML and SageMaker come before Open MPI: their ranks also have its variables, but those of the service give more.
 constexpr Launcher kLaunchers[] = {
     {.name = "torchrun",
      .words = "RANK and WORLD_SIZE (torchrun, deepspeed, qccl run)",
@@ -271,7 +271,7 @@ constexpr Launcher kLaunchers[] = {
      .words = "PMIx",
      .why_not = always,
      .rank = {"PMIX_RANK"},
-     .world = {},  // no variable has it
+     .world = {},  // no variable gives it
      .local_rank = {},
      .local_world = {},
      .complete = nothing_more,
@@ -283,7 +283,7 @@ constexpr Launcher kLaunchers[] = {
      .rank = {"SLURM_PROCID"},
      .world = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"},
      .local_rank = {"SLURM_LOCALID"},
-     .local_world = {},  // complete_slurm() has it
+     .local_world = {},  // complete_slurm() finds it
      .complete = complete_slurm,
      .interfaces = any,
      .how_to_set_master = "name rank 0's host: export MASTER_ADDR=HOST MASTER_PORT=PORT before srun"},

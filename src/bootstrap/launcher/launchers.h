@@ -1,6 +1,4 @@
-// What each launcher tells the processes that it starts: the one table of it.
-//
-// docs/launchers.md is the same for users.
+// The table of launchers: what each tells the processes that it starts. docs/launchers.md is the same for users.
 #pragma once
 
 #include <array>
@@ -13,7 +11,7 @@
 
 namespace qccl::bootstrap {
 
-// Variables with one meaning; the first that is set counts. Null: no more.
+// Variables with the same meaning; the first that is set counts. Null: no more.
 using Names = std::array<const char*, 3>;
 
 struct Variable {
@@ -24,24 +22,24 @@ struct Variable {
 struct Launcher {
   const char* name;   // "Open MPI"
   const char* words;  // for messages: "Open MPI (mpirun)"
-  // Why this process's place is not in the variables below, whatever they hold; nothing: it is if they are set.
+  // Why the variables below do not describe this process, whatever they hold; empty if they do when set.
   std::optional<std::string> (*why_not)(const EnvironmentLookup&);
   Names rank;
   Names world;
   Names local_rank;
   Names local_world;
-  // Fills in what MASTER_ADDR, MASTER_PORT and the variables above left open, as far as the launcher tells it.
-  // Rank and world are set. InvalidArgument: what it tells can't be used.
+  // Fills in values that MASTER_ADDR, MASTER_PORT and the variables above left open, as far as the launcher provides
+  // them. Rank and world are set. InvalidArgument: the launcher's values cannot be used.
   Status (*complete)(const EnvironmentLookup&, Membership&);
-  // Which interfaces it wants used between hosts where the user says nothing, and what says so.
+  // The launcher's choice of interfaces between hosts, if the user makes none, with the name of its source.
   std::optional<Variable> (*interfaces)(const EnvironmentLookup&);
   const char* how_to_set_master;  // for messages
 };
 
-// In the order in which they are asked. The first is that of RANK and WORLD_SIZE.
+// In the order in which they are tried. The first is that of RANK and WORLD_SIZE.
 std::span<const Launcher> launchers();
 
-// The first of them that is set.
+// The first of `names` that is set.
 std::optional<Variable> first_set(const EnvironmentLookup& lookup, const Names& names);
 
 }  // namespace qccl::bootstrap

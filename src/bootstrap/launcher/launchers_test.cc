@@ -28,7 +28,7 @@ Variables operator+(Variables variables, const Variables& added) {
   return variables;
 }
 
-// Rank 1 of 2, as mpirun of Open MPI 4.1 starts it.
+// Rank 1 of 2, as Open MPI 4.1's mpirun starts it.
 Variables open_mpi(const char* local_size = "2") {
   return {{"OMPI_COMM_WORLD_RANK", "1"},
           {"OMPI_COMM_WORLD_SIZE", "2"},
@@ -262,7 +262,7 @@ TEST(Launchers, a_launcher_inside_another_one_is_believed) {
   const Variables torchrun = {{"RANK", "6"},        {"WORLD_SIZE", "10"},   {"LOCAL_RANK", "0"},
                               {"MASTER_ADDR", "a"}, {"MASTER_PORT", "500"}, {"TORCHELASTIC_RUN_ID", "none"}};
   EXPECT_EQ(discover(slurm() + torchrun)->rank, 6);
-  Variables own = torchrun;  // two processes of each of Slurm's five
+  Variables own = torchrun;  // two processes for each of Slurm's five
   own.erase("TORCHELASTIC_RUN_ID");
   EXPECT_EQ(discover(slurm() + own)->rank, 6);
   own["RANK"] = "5";

@@ -24,7 +24,7 @@ std::optional<std::uint32_t> to_number(std::string_view text) {
   return number;
 }
 
-// What stands before the first `mark` outside of brackets, and moves `text` behind it.
+// The text before the first `mark` outside brackets; moves `text` past the mark.
 std::string_view take_until(std::string_view& text, char mark) {
   bool inside = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -59,7 +59,7 @@ Result<std::vector<std::string>> expand_ranges(std::string_view ranges) {
   return numbers;
 }
 
-// One name, which may hold brackets.
+// Expands one name, which may have brackets.
 Result<std::vector<std::string>> expand_name(std::string_view name) {
   std::vector<std::string> names = {""};
   while (!name.empty()) {

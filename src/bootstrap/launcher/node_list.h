@@ -1,4 +1,4 @@
-// Slurm's way of writing many hosts, and how many tasks each has, in a few characters.
+// Slurm's short notation for many hosts and the number of tasks on each.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace qccl::bootstrap {
 
-// More than any job has.
+// More nodes than any job has.
 inline constexpr std::size_t kMaxNodes = 65536;
 
-// "node[01-03,7],gpu1" becomes node01 node02 node03 node7 gpu1, in the order as written; several brackets
-// in a name multiply, the last one fastest. Numbers keep their leading zeros.
-// InvalidArgument says what of the list can't be read.
+// "node[01-03,7],gpu1" becomes node01 node02 node03 node7 gpu1, in written order; several brackets in a name multiply,
+// the last one fastest. Numbers keep their leading zeros. InvalidArgument names the part of the list that cannot be
+// read.
 Result<std::vector<std::string>> expand_node_list(std::string_view list);
 
-// "4(x2),3" becomes 4 4 3: tasks by node.
+// "4(x2),3" becomes 4 4 3: tasks per node.
 Result<std::vector<int>> expand_task_counts(std::string_view list);
 
 }  // namespace qccl::bootstrap

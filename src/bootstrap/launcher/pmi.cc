@@ -43,7 +43,7 @@ std::optional<std::string> value_of(const std::string& line, const std::string& 
   return line.substr(from, line.find(' ', from) - from);
 }
 
-// One conversation.
+// One PMI exchange with the launcher.
 class Session {
  public:
   Session(os::Fd socket, TimePoint deadline, const Clock& clock)
@@ -52,7 +52,7 @@ class Session {
   Result<std::string> share(int rank, const std::string& text);
 
  private:
-  // The answer to a request; it is of kind `expected` and reports no failure.
+  // The answer to a request, which must be of kind `expected` and report no failure.
   Result<std::string> ask(const std::string& request, const std::string& expected);
   Result<std::string> read_line();
   Result<std::string> exchange(int rank, const std::string& text);
@@ -111,7 +111,7 @@ Result<std::string> Session::share(int rank, const std::string& text) {
   return value;
 }
 
-// What the launcher said: it says so once to a process.
+// The launcher's answer, which a process can get only once.
 struct Shared {
   std::mutex mutex;
   std::optional<std::string> text;

@@ -1,5 +1,5 @@
-// The part of PMI-1 that tells ranks on several hosts where rank 0 is: the words that MPICH's mpirun (Hydra), Intel
-// MPI's and Slurm's PMI plugin answer on the descriptor that they leave each process, one line each way:
+// The part of PMI-1 that tells ranks on several hosts where rank 0 is. MPICH's mpirun (Hydra), Intel MPI's and Slurm's
+// PMI plugin answer these messages on the descriptor that they leave each process, one line each way:
 //
 //   cmd=init pmi_version=1 pmi_subversion=1        cmd=response_to_init ... rc=0
 //   cmd=get_my_kvsname                             cmd=my_kvsname kvsname=NAME
@@ -8,9 +8,10 @@
 //   cmd=get kvsname=NAME key=K                     cmd=get_result rc=0 value=V
 //   cmd=finalize                                   cmd=finalize_ack
 //
-// The launcher ends a job in which a process that said init ends without finalize, and closes the connection at
-// finalize. So a process can have this conversation once: it is remembered, and MPI_Init() in the same process, which
-// needs the connection, too, fails. On one host nothing is said: the connection's other end identifies the job.
+// The launcher ends a job in which a process that sent init ends without finalize, and closes the connection at
+// finalize. So a process can have this exchange only once: the answer is kept, and MPI_Init() in the same process,
+// which needs the connection, too, fails. On one host nothing is sent: the other end of the connection identifies the
+// job.
 #pragma once
 
 #include <string>
@@ -21,8 +22,8 @@
 
 namespace qccl::bootstrap {
 
-// The same for all ranks of one host's job, and no other job's. InvalidArgument if the launcher's connection is not
-// here: a program in between may have closed it.
+// The same for all ranks of one host's job, and different for every other job. InvalidArgument if the launcher's
+// connection is not here: a program in between may have closed it.
 Result<std::string> pmi_identity(const EnvironmentLookup& lookup);
 
 // The launcher's connection. InvalidArgument as above.
@@ -31,9 +32,9 @@ Result<int> pmi_descriptor(const EnvironmentLookup& lookup);
 // True once pmi_share() has succeeded in this process.
 bool pmi_has_shared();
 
-// Gives all ranks what rank 0 says: the first time what it says now, from then on that again. At most 200 characters
-// without blanks and "=". Collective over all ranks the first time. DeadlineExceeded if ranks are missing, PeerLost
-// if the launcher ends the connection, Unsupported if it speaks otherwise.
+// Gives all ranks the text of rank 0. The first call exchanges it; later calls return the same text again. At most 200
+// characters without blanks and "=". The first call is collective over all ranks. DeadlineExceeded if ranks are
+// missing, PeerLost if the launcher ends the connection, Unsupported if it speaks another protocol.
 Result<std::string> pmi_share(int descriptor, int rank, const std::string& text, TimePoint deadline,
                               const Clock& clock);
 

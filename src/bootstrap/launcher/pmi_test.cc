@@ -31,7 +31,7 @@ Result<std::string> share(const os::Fd& socket, int rank, Nanoseconds limit = st
   return pmi_share(socket.get(), rank, "4000/10.0.0.1", kClock.now() + limit, kClock);
 }
 
-// What fails is not remembered, so these come before the one that succeeds, in one process or each alone.
+// A failure is not remembered, so these come before the test that succeeds, in one process or each alone.
 TEST(Pmi, a_launcher_that_says_no_is_quoted) {
   const auto pair = os::socket_pair().take_or_throw();
   write_line(pair.second, "cmd=response_to_init rc=-1");

@@ -1,5 +1,5 @@
-// Answers of the store that a client has not taken yet. Values are shared with the store, so that however many clients
-// are slow, each value is there once.
+// Answers of the store that a client has not taken yet. Values are shared with the store, so that each value exists
+// once, however many clients are slow.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class AnswerQueue {
   void add(std::string bytes) { add(std::make_shared<const std::string>(std::move(bytes))); }
   bool empty() const { return pieces_.empty(); }
 
-  // Sends what the socket takes now. False if the connection is lost.
+  // Sends as much as the socket takes now. False if the connection is lost.
   bool send(const os::Fd& socket) {
     while (!pieces_.empty()) {
       const auto rest = std::as_bytes(std::span(*pieces_.front())).subspan(sent_);
@@ -38,7 +38,7 @@ class AnswerQueue {
 
  private:
   std::deque<std::shared_ptr<const std::string>> pieces_;
-  std::size_t sent_ = 0;  // bytes of the first
+  std::size_t sent_ = 0;  // bytes of the first piece
 };
 
 }  // namespace qccl::bootstrap

@@ -14,10 +14,10 @@ namespace qccl::bootstrap {
 namespace {
 
 constexpr Nanoseconds kLookForClosedEvery = std::chrono::seconds(1);
-constexpr Nanoseconds kShortWait = std::chrono::seconds(1);  // for what another rank is just writing
+constexpr Nanoseconds kShortWait = std::chrono::seconds(1);  // for a value that another rank is writing
 constexpr int kMaxLostConnections = 3;
 
-// Nothing: the generation was superseded, begin again.
+// Empty: the generation was superseded, start again.
 using AttemptResult = Result<std::optional<Assembly>>;
 
 std::string generation_key(std::uint64_t generation, const char* name) {
@@ -30,7 +30,7 @@ Failure failure_about(ErrorKind kind, int peer, std::string message) {
   return failure;
 }
 
-// One try to get through a generation.
+// One attempt to get through a generation.
 class Attempt {
  public:
   Attempt(KeySpace& keys, const Participant& self, const StartLimit& limit, std::uint64_t token)
@@ -44,13 +44,13 @@ class Attempt {
   std::string key(const char* name, int rank) const { return fmt::format("{}/{}/{}", generation_, name, rank); }
   Record own_record() const { return {static_cast<std::uint32_t>(self_.world), token_, self_.who, self_.card}; }
 
-  // Leading.
+  // Used by rank 0.
   Result<std::string> await_record(int rank);
   Result<bool> is_closed();
   Result<bool> has_outcome(std::uint64_t generation);
   Failure closed_by_another();
 
-  // Joining.
+  // Used by the other ranks.
   Status find_generation();
   Status claim_rank();
   Failure rank_taken(const std::string& who) const;
@@ -120,14 +120,14 @@ Result<bool> Attempt::is_closed() {
   return has_outcome(generation_);
 }
 
-// Of a generation that somebody closed. He may be just writing.
+// For a generation that some rank has closed. The rank may still be writing the outcome.
 Result<bool> Attempt::has_outcome(std::uint64_t generation) {
   auto value = keys_.get(generation_key(generation, "outcome"), soon());
   if (!value) return value.failure();
   return value->has_value();
 }
 
-// For rank 0, whose own close would have been the regular one.
+// For rank 0, which expected to close the generation itself.
 Failure Attempt::closed_by_another() {
   auto value = keys_.get(key("outcome"), soon());
   if (!value) return value.failure();
@@ -148,7 +148,7 @@ AttemptResult Attempt::join() {
   return finish(std::move(*outcome));
 }
 
-// The newest generation while it is open, else the next.
+// The newest generation if it is open, else the next.
 Status Attempt::find_generation() {
   auto newest = keys_.add("generation", 0);
   if (!newest) return newest.failure();
@@ -179,7 +179,7 @@ Status Attempt::claim_rank() {
   if (!card) return keys_.set(key("card", self_.rank), encode_record(own_record()));
   auto holder = decode_record(*card);
   if (!holder) return holder.failure();
-  if (holder->token == token_) return {};  // ourselves, before the connection to the store broke
+  if (holder->token == token_) return {};  // this process, before its connection to the store broke
   return rank_taken(holder->who);
 }
 
@@ -201,7 +201,7 @@ Result<bool> Attempt::close(std::uint64_t generation, const Outcome& outcome) {
     if (*decided) return false;
   }
   QCCL_TRY(keys_.set(generation_key(generation, "outcome"), encode_outcome(outcome)));
-  // A set has no answer; this one's says that it has arrived, so that the store may end now.
+  // set() has no answer; the answer to this add() shows that the set has arrived, so that the store may end now.
   auto arrived = keys_.add(generation_key(generation, "closed"), 0);
   if (!arrived) return arrived.failure();
   return true;
@@ -226,7 +226,7 @@ AttemptResult Attempt::finish(Outcome outcome) {
   return std::optional<Assembly>(std::move(assembly));
 }
 
-// Closes the generation for everyone. If that fails, the reason is still this rank's to report.
+// Closes the generation for all ranks. If that fails, this rank still reports the reason.
 Failure Attempt::give_up(ErrorKind kind, int peer, const std::string& reason) {
   Outcome outcome{.kind = Outcome::Kind::failed, .error = kind};
   outcome.reason = fmt::format("rank {} gave up: {}", self_.rank, reason);
@@ -258,7 +258,7 @@ Result<std::vector<int>> Attempt::ranks_without_card() {
   return missing;
 }
 
-// On behalf of `self`, who is then named.
+// Adds the name of `self` to the failure.
 Failure named(const Participant& self, ErrorInfo info) {
   info.rank = self.rank;
   info.message = rank_text(self.rank, self.world) + ": " + info.message;

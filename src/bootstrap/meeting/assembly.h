@@ -1,27 +1,27 @@
-// The ranks of a job meet through a Store: each leaves a card (how to reach it), all get all cards.
+// The ranks of a job meet through a Store: each leaves a card (how to reach it), and all get all cards.
 //
-// A store may outlive a job's attempt to start, and hold what earlier attempts left there. So
-// every attempt is a generation with keys of its own, opened by rank 0:
+// A store may outlive an attempt to start a job, and hold keys of earlier attempts. So every attempt is a generation
+// with keys of its own, opened by rank 0:
 //
 // | key        | written by            | meaning                                                       |
 // |------------|-----------------------|---------------------------------------------------------------|
 // | generation | add, by rank 0        | number of the newest generation, from 1                       |
 // | G/open     | rank 0                | generation G has begun                                        |
-// | G/claim/R  | add, by rank R        | how many processes took rank R in it: more than one is wrong  |
-// | G/card/R   | rank R                | its record: world size, token, who it is, its card            |
-// | G/closed   | add                   | who makes it 1 writes the outcome                             |
-// | G/outcome  | who closed it         | all cards; or why there won't be any; or "superseded"; nobody |
-// |            |                       | joins G any more                                              |
+// | G/claim/R  | add, by rank R        | number of processes that took rank R: more than one is wrong  |
+// | G/card/R   | rank R                | its record: world size, token, its process, its card          |
+// | G/closed   | add                   | the rank that makes it 1 writes the outcome                   |
+// | G/outcome  | the rank that closed  | all cards; or why there will be none; or "superseded"; no     |
+// |            |                       | rank joins G any more                                         |
 // | G/failure  | any rank              | why it failed after the outcome                               |
 //
-// Rank 0 closes the generation before its own when it opens one, waits for all cards and writes
-// them as one value. The others join the newest generation if it is open, else wait for the next,
-// and after a superseded one begin again. Every wait is for one key and ends at the deadline; who
-// gives up closes the generation with the reason, so that nobody waits for what can't come.
+// Rank 0 closes the previous generation when it opens one, waits for all cards and writes them as one value. The others
+// join the newest generation if it is open, else wait for the next, and start again after a superseded one. Every wait
+// is for one key and ends at the deadline. A rank that gives up closes the generation with the reason, so that no rank
+// waits in vain.
 //
-// Whoever reaches the store can write, too. A claim that no card follows and a close that no outcome follows count for
-// nothing (their writers have died, or never were ranks), what is no record or outcome is refused, and messages that
-// were read there say so.
+// Every process that reaches the store can also write to it. A claim without a card and a close without an outcome
+// count for nothing (their writers have died, or never were ranks), invalid records and outcomes are refused, and
+// messages that quote text from the store say so.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ namespace qccl::bootstrap {
 inline constexpr std::size_t kMaxCardBytes = 768;
 inline constexpr std::size_t kMaxWhoBytes = 128;
 
-// Of the whole start-up; `timeout` is what messages say.
+// Limit of the whole start-up; `timeout` is the duration that messages quote.
 struct StartLimit {
   const Clock* clock = nullptr;
   TimePoint deadline = kForever;
@@ -60,16 +60,16 @@ struct Assembly {
   std::vector<std::string> who;    // by rank
 };
 
-// Blocks until all ranks have come. DeadlineExceeded names those that have not; Misuse: another
-// process has this rank; InvalidArgument: ranks disagree about the world size; else the store's.
+// Blocks until all ranks have arrived. DeadlineExceeded names the missing ranks; Misuse: another process has this rank;
+// InvalidArgument: ranks disagree about the world size; else the store's error.
 Result<Assembly> assemble(KeySpace& keys, const Participant& self, const StartLimit& limit);
 
-// Tells the ranks of a generation that this one failed after the cards were exchanged, best
-// effort; and what the first that did so said.
+// report_failure() tells the ranks of a generation that this one failed after the cards were exchanged, best effort.
+// reported_failure() returns the first such report.
 void report_failure(KeySpace& keys, std::uint64_t generation, const ErrorInfo& failure);
 Result<std::optional<std::string>> reported_failure(KeySpace& keys, std::uint64_t generation);
 
-// A reason that another rank left in the store, for a message: fit to print, and with where it was read.
+// A reason that another rank left in the store, made printable, with the place where it was read.
 std::string as_read(const std::string& reason, const std::string& place);
 
 }  // namespace qccl::bootstrap

@@ -1,4 +1,4 @@
-// What meeting costs a rank, and the store, by the size of the world: docs/launchers.md states it.
+// The cost of meeting for a rank, and for the store, by world size: docs/launchers.md states it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -18,10 +18,10 @@ struct Cost {
 };
 
 std::string who(int rank) { return fmt::format("process {} on node{}", 100'000 + rank, rank / 8); }
-// As long as those of the mesh.
+// As long as the mesh's cards.
 std::string card(int rank) { return fmt::format("{:-<180}", rank); }
 
-// The store as one rank sees it when all others have done their part: nothing waits.
+// The store as one rank sees it after all other ranks have done their part: no call waits.
 class StoreOfOneRank final : public Store {
  public:
   StoreOfOneRank(int rank, int world) : rank_(rank), world_(world) {
@@ -87,7 +87,7 @@ Cost cost_of(int rank, int world) {
   return store.cost();
 }
 
-// The last is larger than any that InitOptions and launchers' variables may ask for.
+// The last is larger than any world that InitOptions and launchers' variables allow.
 constexpr int kWorlds[] = {8, 64, 512, kMaxWorld, 4 * kMaxWorld};
 
 TEST(AssemblyCost, of_a_rank_is_six_requests_and_one_answer_as_long_as_the_world) {
@@ -111,7 +111,7 @@ TEST(AssemblyCost, of_rank_0_is_a_request_for_each_other_and_one_value_as_long_a
   }
 }
 
-// What all ranks get together is the reason why worlds are limited: the only cost that grows with the square.
+// The bytes that all ranks receive together are why worlds are limited: the only cost that grows with the square.
 TEST(AssemblyCost, of_the_store_is_what_all_ranks_send_and_get) {
   for (const int world : kWorlds) {
     const Cost rank_0 = cost_of(0, world);

@@ -1,4 +1,4 @@
-// Ranks as threads that meet in a store of this process.
+// Ranks are threads that meet in a store of this process.
 #include "bootstrap/meeting/assembly.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using std::chrono::seconds;
 
 const SteadyClock kClock;
 
-// Keeps everything for ever, as a launcher's store does.
+// Never deletes anything, like a launcher's store.
 class MemoryStore final : public Store {
  public:
   void set(const std::string& key, const std::string& value) override {
@@ -205,7 +205,7 @@ TEST(Assembly, after_a_failed_attempt_the_next_one_meets) {
   expect_meets(rank_1.get(), 2);
 }
 
-// Rank 0 died without a word after it had opened a generation; rank 1 waits in it.
+// Rank 0 died silently after it had opened a generation; rank 1 waits in it.
 TEST(Assembly, who_waits_in_a_dead_generation_moves_to_the_next) {
   MemoryStore store;
   store.add("qccl/job/0/generation", 1);
@@ -289,8 +289,8 @@ TEST(Assembly, an_outcome_that_is_none_may_be_a_strangers) {
   expect_failure(rank_0.get(), ErrorKind::corrupt_data, "or a stranger who reaches the store");
 }
 
-// The first server ends while rank 1 waits in it (a job that starts anew at once on the same
-// port); rank 1 begins again at the second.
+// The first server ends while rank 1 waits in it (a job restarts at once on the same port); rank 1 starts again at the
+// second.
 TEST(Assembly, begins_again_when_the_store_is_replaced) {
   auto server = TcpStoreServer::start("127.0.0.1", 0).take_or_throw();
   const TcpStoreOptions options{"127.0.0.1", server->port(), kClock.now() + seconds(20), &kClock};

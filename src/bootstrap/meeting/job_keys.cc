@@ -14,7 +14,7 @@ namespace qccl::bootstrap {
 JobKeys::JobKeys(const std::string& job, std::uint32_t restart, int world)
     : prefix_(wire_key(key_prefix(job, restart))), world_(world) {}
 
-// Numbers are written in one way only, else a key could be written in many.
+// Each number has only one spelling; otherwise a key could be written in many ways.
 std::optional<JobKeys::Parts> JobKeys::parts_of(std::string_view key) const {
   if (!key.starts_with(prefix_)) return std::nullopt;
   key.remove_prefix(prefix_.size());

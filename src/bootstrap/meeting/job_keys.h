@@ -1,6 +1,6 @@
-// What a rank other than 0 may write into the store that rank 0 serves: the keys of one job (the table in assembly.h),
-// with values of their shape. Everything else is a stranger's. Ranks and generations are limited, so that all of it
-// together is bounded, whoever writes it.
+// The keys that ranks other than 0 may write into the store that rank 0 serves: those of one job (the table in
+// assembly.h), with values of their format. Everything else comes from a stranger. Ranks and generations are limited,
+// so that the total is bounded, whoever writes it.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@ namespace qccl::bootstrap {
 
 class JobKeys {
  public:
-  // More than a job begins while one process of rank 0 serves it.
+  // More generations than a job begins while one process of rank 0 serves it.
   static constexpr int kMaxGenerations = 16;
-  // The longest request among those allowed is shorter.
+  // Every allowed request is shorter.
   static constexpr std::size_t kMaxRequestBytes = 8 * 1024;
 
-  // As KeySpace has them. `world` ranks are to come.
+  // The job as in KeySpace. `world`: the number of expected ranks.
   JobKeys(const std::string& job, std::uint32_t restart, int world);
 
   int world() const { return world_; }
-  // `key` as on the wire. To add 0 is to read.
+  // `key` is in its wire form. Adding 0 only reads.
   bool may_add(std::string_view key, std::int64_t delta) const;
   bool may_set(std::string_view key, std::string_view value) const;
 
  private:
-  // "3/card/1": generation 3, the name "card", rank 1. Without a rank: -1.
+  // "3/card/1": generation 3, name "card", rank 1. Without a rank: -1.
   struct Parts {
     std::string_view name;
     int rank = -1;

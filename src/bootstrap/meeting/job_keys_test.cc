@@ -44,7 +44,7 @@ TEST(JobKeys, values_that_no_rank_writes_are_refused) {
   EXPECT_FALSE(kKeys.may_set(kPrefix + "1/failure", std::string(kMaxReasonBytes + 1, 'x')));
 }
 
-// So there are no more keys than ranks and generations make.
+// This limits the number of keys to the combinations of ranks and generations.
 TEST(JobKeys, a_key_has_one_spelling) {
   for (const char* key :
        {"0/card/1", "17/card/1",   "01/card/1", "+1/card/1", "-1/card/1",  "1/card/01", "1/card/-1", "1/card/1/",

@@ -15,7 +15,7 @@ constexpr const char* kUnreadable =
 constexpr std::size_t kRecordOverhead = 4 + 8 + 8 + 8;  // world, token, two lengths
 constexpr std::size_t kMaxRecordBytes = kRecordOverhead + kMaxWhoBytes + kMaxCardBytes;
 constexpr std::size_t kOutcomeOverhead = 64;
-constexpr std::uint64_t kMaxRecords = 4096;  // more than ranks can meet: what larger worlds would cost is counted
+constexpr std::uint64_t kMaxRecords = 4096;  // larger than any world; the cost of larger worlds is tested
 static_assert(kMaxWorld * (8 + kMaxRecordBytes) + kOutcomeOverhead <= kMaxValueBytes,
               "all ranks' records fit in one value of the store");
 

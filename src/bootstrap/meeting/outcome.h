@@ -1,4 +1,4 @@
-// What a generation's outcome and cards look like in the store (assembly.h).
+// The format of a generation's outcome and cards in the store (assembly.h).
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 
 namespace qccl::bootstrap {
 
-// Of an outcome's reason, and of what a rank says of its failure.
+// Limit of an outcome's reason, and of a rank's description of its failure.
 inline constexpr std::size_t kMaxReasonBytes = 4096;
 
-// What a rank leaves in the store about itself.
+// A rank's entry in the store.
 struct Record {
   std::uint32_t world = 0;
-  std::uint64_t token = 0;  // tells processes apart that claim the same rank
+  std::uint64_t token = 0;  // distinguishes processes that claim the same rank
   std::string who;
   std::string card;
 };
 
 std::string encode_record(const Record& record);
-// CorruptData if it is none. `who` is fit to print, whoever wrote it.
+// CorruptData if the bytes are no record. `who` is made printable, because a stranger may have written it.
 Result<Record> decode_record(std::string_view bytes);
 
 struct Outcome {
@@ -35,7 +35,7 @@ struct Outcome {
 };
 
 std::string encode_outcome(const Outcome& outcome);
-// CorruptData if it is none. `reason` is fit to print, whoever wrote it.
+// CorruptData if the bytes are no outcome. `reason` is made printable, because a stranger may have written it.
 Result<Outcome> decode_outcome(std::string_view bytes);
 
 }  // namespace qccl::bootstrap

@@ -1,4 +1,4 @@
-// How messages of the start-up speak of ranks and times.
+// Text for ranks and times in messages of the start-up.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace qccl::bootstrap {
 
-// "rank 0 of 4", as messages begin.
+// "rank 0 of 4", the beginning of messages.
 std::string rank_text(int rank, int world);
 // "rank 2", "ranks 2, 3", "ranks 1-511"; runs of three or more are folded.
 std::string ranks_text(const std::vector<int>& ascending_ranks);

@@ -29,7 +29,7 @@ std::uint64_t job_digest(const Membership& membership, const Assembly& assembly)
   return digest(fmt::format("{}/{}/{}/{}", membership.job, membership.restart, assembly.generation, assembly.nonce));
 }
 
-// One rank's part in making the mesh.
+// One rank's part in building the mesh.
 class Mesh {
  public:
   Mesh(os::Poller poller, KeySpace& keys, const MeshOptions& options, const Clock& clock)
@@ -73,12 +73,12 @@ class Mesh {
   MeshCard card_;
   std::vector<MeshCard> cards_;
   Assembly assembly_;
-  // Whether a rank's last connection is there, and whether a unix socket belongs to it.
+  // Whether a rank's last connection has been made, and whether a unix socket belongs to it.
   std::vector<bool> settled_;
   std::vector<bool> expects_local_;
   MeshLinks links_;
   TimePoint next_look_{};
-  bool told_by_another_ = false;  // this rank's failure is one that the store already has
+  bool told_by_another_ = false;  // this rank's failure is one already in the store
 };
 
 Result<MeshLinks> Mesh::connect() {
@@ -122,7 +122,7 @@ Status Mesh::exchange_cards() {
   return {};
 }
 
-// Ranks on one machine share its cores, also where they count as several hosts.
+// Counts ranks that share this machine's cores, even if they count as several hosts.
 void Mesh::count_cores() {
   const std::string machine = os::boot_id();
   std::set<std::uint32_t> first_cpus = {card_.first_cpu};
@@ -136,7 +136,7 @@ void Mesh::count_cores() {
   links_.machine_cores = std::max(os::available_cpus(), static_cast<int>(first_cpus.size()));
 }
 
-// With all cards at hand: who is where, and who has to be dialled.
+// With all cards known: finds each rank's host and dials the lower ranks.
 Status Mesh::start() {
   const auto world = slot(world_);
   links_.tcp.resize(world);
@@ -204,7 +204,7 @@ Status Mesh::serve(const os::Poller::Ready& event) {
   return {};
 }
 
-// A connection that is made became readable: its rank begins with its work, or it has ended.
+// A finished connection became readable: its rank has begun to work, or has ended.
 Status Mesh::check_link(std::uint64_t index) {
   const int rank = static_cast<int>(index / 2);
   const os::Fd& socket = (index % 2 == 0 ? links_.tcp : links_.local)[slot(rank)];
@@ -252,7 +252,7 @@ bool Mesh::complete() const {
   return true;
 }
 
-// What another rank said in the store of why it gave up. A store that fails now has done its part.
+// Another rank's reason for giving up, read from the store. A store that fails at this point is no longer needed.
 Status Mesh::look_for_failures() {
   if (clock_.now() < next_look_) return {};
   next_look_ = saturating_add(clock_.now(), kLookForFailuresEvery);

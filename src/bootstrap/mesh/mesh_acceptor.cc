@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint64_t kTcpListener = 0;
 constexpr std::uint64_t kLocalListener = 1;
 constexpr std::uint64_t kFirstPending = 2;
-constexpr int kAcceptsPerTurn = 64;  // then those who have connected get their turn
+constexpr int kAcceptsPerTurn = 64;  // per turn; then connected peers are served
 constexpr std::uint64_t kFewestPending = 16;
 
 }  // namespace
@@ -71,7 +71,7 @@ Status MeshAcceptor::accept_waiting(const os::Fd& listener, LinkKind kind) {
   return {};
 }
 
-// Rank's own connections bring their Hello along, so serve at once: only strangers stay pending.
+// A rank's connection brings its Hello along, so serve it at once: only strangers stay pending.
 void MeshAcceptor::welcome(os::Fd socket, LinkKind kind) {
   const std::uint64_t id = next_id_++;
   if (kind == LinkKind::local && !is_of_this_user(socket)) return;
@@ -85,7 +85,7 @@ void MeshAcceptor::welcome(os::Fd socket, LinkKind kind) {
   if (pending_.size() > max_pending_) pending_.erase(pending_.begin());
 }
 
-// The first of another user is worth a line, a thousand are not.
+// Logs the first connection of another user, not a thousand of them.
 bool MeshAcceptor::is_of_this_user(const os::Fd& socket) {
   const Status same = os::check_same_user(socket);
   if (same.ok()) return true;

@@ -1,9 +1,8 @@
-// The listening side of the mesh: takes connections from anyone, keeps those of higher ranks of
-// this job.
+// The listening side of the mesh: accepts connections from any process, keeps those of higher ranks of this job.
 //
-// Handshakes of all that have connected go on together; a stranger costs one descriptor until he
-// says something wrong, his time is up, or so many have come after him that he is the oldest. Who
-// comes to the unix socket as another user goes before he has said anything.
+// The handshakes of all connections proceed concurrently. A stranger costs one descriptor until it sends something
+// wrong, its time is up, or enough others have come after it that it is the oldest. A unix socket connection of another
+// user is closed before anything is read from it.
 #pragma once
 
 #include <cstddef>
@@ -21,25 +20,24 @@ namespace qccl::bootstrap {
 
 class MeshAcceptor {
  public:
-  // At most, and at most a quarter of the descriptors that the process could still open at start().
+  // Maximum; also at most a quarter of the descriptors that the process could still open at start().
   static constexpr std::size_t kMaxPending = 512;
   static constexpr Nanoseconds kHandshakeLimit = std::chrono::seconds(10);
 
-  // Both outlive this.
+  // Both must outlive this.
   MeshAcceptor(os::Poller& poller, const Clock& clock) : poller_(poller), clock_(clock) {}
 
-  // From here on connections queue up; they are answered once accept_for() has been called.
-  // Returns the port.
+  // From here on connections queue up; they are answered after start(). Returns the port.
   Result<std::uint16_t> listen_tcp(const std::string& address);
-  // Returns the name, a random one.
+  // Returns the random name of the socket.
   Result<std::string> listen_local();
-  // `own` is what this rank says of itself; its target is filled in.
+  // `own` describes this rank; its target is filled in.
   Status start(const wire::Hello& own);
 
-  // Something happened at the descriptor with this index. ResourceExhausted if no connection can
-  // be accepted for want of descriptors.
+  // The descriptor with this index has an event. ResourceExhausted if a lack of descriptors prevents accepting
+  // connections.
   Status ready(std::uint64_t index);
-  // Drops those whose time is up.
+  // Drops connections whose time is up.
   void expire();
   // Connections whose handshake is complete.
   std::vector<Link> take_links();
@@ -50,7 +48,7 @@ class MeshAcceptor {
     LinkKind kind = LinkKind::tcp;
     TimePoint deadline;
     HelloReader hello;
-    int rank = -1;  // known once the Hello was accepted
+    int rank = -1;  // known once the Hello has been accepted
   };
   enum class Progress : std::uint8_t { waits, dropped, complete };
 

@@ -128,7 +128,7 @@ Result<Addresses> choose_addresses(const Membership& membership) {
     chosen.published = {chosen.listen_on};
     return chosen;
   }
-  // A name that leads to loopback on its own host (Debian's 127.0.1.1) is of no use to others.
+  // A name that resolves to loopback on its own host (Debian's 127.0.1.1) is useless to other hosts.
   if (!towards_master.empty() && !is_loopback(towards_master)) chosen.published.push_back(towards_master);
   auto interfaces = os::list_interfaces("");
   if (!interfaces) return interfaces.failure();

@@ -1,4 +1,4 @@
-// What a rank tells the others through the store before they connect: its host and addresses.
+// A rank's host and addresses, which it gives the other ranks through the store before they connect.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ inline constexpr std::size_t kMaxCardAddresses = 8;
 struct MeshCard {
   std::uint32_t wire_version = wire::kWireVersion;
   TransportChoice transport = TransportChoice::automatic;
-  std::string boot_id{};                 // and network namespace; equal: same host; empty: not known
-  std::string unix_name{};               // abstract unix socket; empty: does not listen there
-  std::uint32_t first_cpu = 0;           // the lowest core it may run on: differs where a launcher binds ranks
+  std::string boot_id{};                 // and network namespace; equal: same host; empty: unknown
+  std::string unix_name{};               // abstract unix socket; empty: does not listen on one
+  std::uint32_t first_cpu = 0;           // the lowest core it may run on; differs between ranks that a launcher binds
   std::uint16_t port = 0;                // of all addresses; 0: does not listen
-  std::vector<std::string> addresses{};  // numeric, the likeliest first
+  std::vector<std::string> addresses{};  // numeric, the most likely to work first
 };
 
 std::string encode_card(const MeshCard& card);
-// CorruptData if it is none.
+// CorruptData if the bytes are no card.
 Result<MeshCard> decode_card(std::string_view bytes);
 
 bool same_host(const MeshCard& one, const MeshCard& other);
@@ -34,10 +34,10 @@ bool same_host(const MeshCard& one, const MeshCard& other);
 // Unsupported or InvalidArgument, naming the rank, if `other`'s version or transport differ from `own`.
 Status check_card(const MeshCard& own, int rank, const MeshCard& other);
 
-// Where others should look for this rank, and which address to listen on ("": every interface).
-// One host: the address towards the master, else loopback. Several: the address towards the
-// master, then those of the other interfaces. With Membership::interface_filter (see
-// os::interface_matches): the addresses of the interfaces that pass, InvalidArgument if none does.
+// The addresses at which other ranks find this one, and the address to listen on ("": every interface). On one host:
+// the address towards the master, else loopback. On several: the address towards the master, then those of the other
+// interfaces. With Membership::interface_filter (see os::interface_matches): the addresses of the interfaces that pass,
+// InvalidArgument if none does.
 struct Addresses {
   std::string listen_on;
   std::vector<std::string> published;

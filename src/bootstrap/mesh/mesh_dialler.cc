@@ -53,7 +53,7 @@ Status MeshDialler::begin(Dial& dial) { return dial.leg == LinkKind::local ? beg
 Status MeshDialler::begin_local(Dial& dial) {
   auto socket = os::connect_unix_abstract(dial.target.unix_name);
   if (!socket && socket.error().kind == ErrorKind::peer_lost && !dial.target.local_only) {
-    // The same kernel but another network namespace: another host, for us.
+    // The same kernel but another network namespace counts as another host.
     dial.leg = LinkKind::tcp;
     return begin_tcp(dial);
   }
@@ -108,7 +108,7 @@ Status MeshDialler::read_answer(Dial& dial) {
   return finish(dial);
 }
 
-// The handshake is complete: on to TCP after the unix socket, or done.
+// The handshake is complete: continue with TCP after the unix socket, or finish.
 Status MeshDialler::finish(Dial& dial) {
   const auto confirm = static_cast<std::byte>(dial.confirm);
   if (os::write_some(dial.socket.get(), ConstBytes(&confirm, 1)).bytes != 1) {
@@ -139,7 +139,7 @@ Status MeshDialler::attempt_failed(Dial& dial, const std::string& reason, bool r
   return end_of_round(dial);
 }
 
-// All addresses have been tried: rest, unless nobody has been at home for too long.
+// All addresses have been tried: wait before the next round, unless all have refused for too long.
 Status MeshDialler::end_of_round(Dial& dial) {
   const TimePoint now = clock_.now();
   const bool all_refused = !std::exchange(dial.other_than_refused, false);
@@ -164,7 +164,7 @@ Failure MeshDialler::gone(const Dial& dial) const {
   return failure;
 }
 
-// TCP would lead to the same process: no other user of this host belongs to the job.
+// Does not try TCP, which would reach the same process: no other user of this host belongs to the job.
 Failure MeshDialler::of_another_user(const Dial& dial, const ErrorInfo& cause) const {
   Failure failure(
       cause.kind,

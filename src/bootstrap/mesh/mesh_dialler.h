@@ -1,5 +1,4 @@
-// The calling side of the mesh: connects to all lower ranks at once and tries again where that
-// fails, until told to stop.
+// The dialling side of the mesh: connects to all lower ranks at once and retries until stopped.
 #pragma once
 
 #include <cstddef>
@@ -15,37 +14,36 @@
 
 namespace qccl::bootstrap {
 
-// A rank to connect to. With a unix name it is tried there first.
+// A rank to connect to. If it has a unix name, that is tried first.
 struct DialTarget {
   int rank = -1;
-  std::string unix_name{};               // empty: not there
-  bool local_only = false;               // the unix socket or nothing
+  std::string unix_name{};               // empty: none
+  bool local_only = false;               // only the unix socket
   std::vector<std::string> addresses{};  // TCP, in this order
   std::uint16_t port = 0;
 };
 
 class MeshDialler {
  public:
-  // An address that does not answer gives way to the next; one that refuses all this long belongs
-  // to a process that has ended (it listened before we learnt of it).
+  // An address that does not answer gives way to the next. One that refuses for all of kRefusedLimit belongs to a
+  // process that has ended (it listened before this rank learned of it).
   static constexpr Nanoseconds kConnectLimit = std::chrono::seconds(3);
   static constexpr Nanoseconds kHandshakeLimit = std::chrono::seconds(10);
   static constexpr Nanoseconds kRefusedLimit = std::chrono::seconds(3);
 
-  // `own` is what this rank says of itself; its target is filled in. `poller` and `clock` outlive
-  // this.
+  // `own` describes this rank; its target is filled in. `poller` and `clock` outlive this.
   MeshDialler(os::Poller& poller, const Clock& clock, const wire::Hello& own)
       : poller_(poller), clock_(clock), own_(own) {}
 
   void add(DialTarget target);
-  // Something happened at the descriptor of this rank.
+  // The descriptor of this rank has an event.
   Status ready(int rank, bool writable);
-  // Does what is due. PeerLost names a rank that has ended or can't be reached, Misuse one whose unix socket is
-  // another user's.
+  // Does everything due. PeerLost names a rank that has ended or cannot be reached, Misuse one whose unix socket
+  // belongs to another user.
   Status turn();
   // When turn() has something to do.
   TimePoint next_turn() const;
-  // Connections whose handshake is complete; with a unix socket in use, both of them.
+  // Connections whose handshake is complete; if a unix socket is in use, both of them.
   std::vector<Link> take_links();
   // Ranks not yet connected, with the last reason: "rank 1 at 10.0.0.1:4000: Connection refused".
   std::vector<std::string> reasons() const;
@@ -58,9 +56,9 @@ class MeshDialler {
     Stage stage = Stage::resting;
     os::Fd socket{};
     HelloReader hello{};
-    TimePoint due{};  // resting: the next attempt; else the end of this one
+    TimePoint due{};  // resting: the next attempt; else the end of this attempt
     Nanoseconds delay{};
-    std::size_t address = 0;          // the one to try, of target.addresses
+    std::size_t address = 0;          // index in target.addresses of the one to try
     bool other_than_refused = false;  // in this round of the addresses
     std::optional<TimePoint> refused_since{};
     ConfirmByte confirm = ConfirmByte::alone;

@@ -23,7 +23,7 @@ wire::Hello hello_of(std::uint32_t rank, std::uint32_t target = 0) {
   return {.rank = rank, .target = target, .world = 4, .job = kJob};
 }
 
-// Rank 1 listens; others come.
+// Rank 1 listens; other ranks and strangers connect.
 class Handshake : public testing::Test {
  protected:
   void SetUp() override {
@@ -38,7 +38,7 @@ class Handshake : public testing::Test {
 
   DialTarget target() const { return {.rank = 1, .unix_name = name, .addresses = {"127.0.0.1"}, .port = port}; }
 
-  // One look at everything that is ready now or within `limit`.
+  // Serves every event that is ready now or within `limit`.
   void turn(Nanoseconds limit = std::chrono::milliseconds(10)) {
     dialler.turn().take_or_throw();
     for (const auto& event : poller.wait(limit)) {
@@ -60,7 +60,7 @@ class Handshake : public testing::Test {
     }
   }
 
-  // Lets the acceptor look until it has closed `socket`.
+  // Runs the acceptor until it has closed `socket`.
   bool is_dropped(const os::Fd& socket) {
     const TimePoint limit = kClock.now() + seconds(30);
     while (!os::peer_closed(socket.get()) && kClock.now() < limit) turn();
@@ -69,7 +69,7 @@ class Handshake : public testing::Test {
 
   os::Fd stranger() { return os::connect_tcp("127.0.0.1", port, kClock.now() + seconds(30), kClock).take_or_throw(); }
 
-  ManualClock time;  // for deadlines; nothing passes them unless a test says so
+  ManualClock time;  // for deadlines; passes them only if a test advances it
   os::Poller poller = os::Poller::create().take_or_throw();
   MeshAcceptor acceptor{poller, time};
   MeshDialler dialler{poller, time, hello_of(3)};
@@ -169,7 +169,7 @@ TEST_F(Handshake, strangers_leave_a_rank_most_of_its_descriptors) {
 
 TEST_F(Handshake, a_silent_stranger_goes_when_his_time_is_up) {
   const os::Fd silent = stranger();
-  while (accepted.empty()) {  // someone who came later has been served: so has he been accepted
+  while (accepted.empty()) {  // a later connection has been served: so this one has been accepted
     if (dialler.reasons().empty()) dialler.add(target());
     turn();
   }
@@ -194,7 +194,7 @@ TEST_F(Handshake, hellos_that_do_not_belong_here_are_dropped) {
   EXPECT_TRUE(accepted.empty());
 }
 
-// He knows the job and everything else that a rank says.
+// The other user knows the job and everything else that a rank sends.
 TEST_F(Handshake, another_user_is_dropped_at_the_unix_socket_and_the_rank_comes_in) {
   if (!os::can_act_as_another()) GTEST_SKIP() << os::kNeedsRoot;
   os::OtherUser other([&] {

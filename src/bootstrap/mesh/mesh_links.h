@@ -5,10 +5,9 @@
 //                                    <- Hello
 //   one byte: ConfirmByte            ->
 //
-// A connection counts for the dialler once it has the acceptor's Hello, for the acceptor once it
-// has the confirmation: so neither keeps one that the other has given up. Between ranks of a host
-// the dialler first tries the unix socket, then TCP, and the confirmation on TCP says whether the
-// unix socket is in use too.
+// A connection counts for the dialler once it has the acceptor's Hello, and for the acceptor once it has the
+// confirmation, so neither keeps one that the other has given up. Between ranks of a host the dialler first tries the
+// unix socket, then TCP, and the confirmation on TCP says whether the unix socket is in use too.
 #pragma once
 
 #include <array>
@@ -36,7 +35,7 @@ struct Link {
   ConfirmByte confirm = ConfirmByte::alone;
 };
 
-// The Poller's tokens: whose descriptor, and which.
+// The Poller's tokens: owner and index of the descriptor.
 enum class MeshToken : std::uint8_t { acceptor = 1, dialler = 2, link = 3 };
 constexpr std::uint64_t mesh_token(MeshToken owner, std::uint64_t index) {
   return static_cast<std::uint64_t>(owner) << 56 | index;
@@ -44,7 +43,7 @@ constexpr std::uint64_t mesh_token(MeshToken owner, std::uint64_t index) {
 constexpr MeshToken owner_of(std::uint64_t token) { return static_cast<MeshToken>(token >> 56); }
 constexpr std::uint64_t index_of(std::uint64_t token) { return token & ((std::uint64_t{1} << 56) - 1); }
 
-// The other side's Hello as it arrives, not a byte beyond it.
+// Reads exactly the peer's Hello as it arrives, not a byte beyond it.
 class HelloReader {
  public:
   os::IoResult read(const os::Fd& socket) {
@@ -60,7 +59,7 @@ class HelloReader {
   std::size_t received_ = 0;
 };
 
-// False if the socket did not take it at once. A fresh one always does.
+// False if the socket did not take it at once. A new socket always does.
 inline bool send_hello(const os::Fd& socket, const wire::Hello& hello) {
   std::array<std::byte, wire::kHelloBytes> bytes;
   wire::encode_hello(hello, bytes.data());

@@ -1,4 +1,4 @@
-// Whole start-ups: ranks are threads, everything else is real (store server, sockets of this host).
+// Complete start-ups: ranks are threads, everything else is real (store server, sockets of this host).
 #include "bootstrap/mesh/mesh.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ MeshOptions options_of(const Rank& rank, std::uint16_t port) {
   return options;
 }
 
-// A store that others than the ranks may use as well.
+// A store that processes other than the ranks may also use.
 class Host {
  public:
   std::uint16_t port() const { return server_->port(); }
@@ -86,8 +86,8 @@ class Host {
 
 TimePoint soon() { return kClock.now() + seconds(60); }
 
-// Every rank tells every other its number over every connection, so that each end is known to be
-// where it belongs and to hold nothing left over.
+// Every rank sends every other rank its number over every connection, which shows that each end is the right one and
+// that nothing is left over in it.
 void expect_joined(std::vector<Result<MeshLinks>>& ranks, bool tcp, bool local) {
   const auto each_pair = [&](auto&& action) {
     for (std::size_t self = 0; self < ranks.size(); ++self) {
@@ -246,7 +246,7 @@ TEST(Mesh, two_jobs_on_one_store_do_not_meet) {
   expect_joined(other, true, true);
 }
 
-// As on torchrun's store: nothing is deleted between attempts and restarts.
+// Like torchrun's store: nothing is deleted between attempts and restarts.
 TEST(Mesh, attempts_and_restarts_on_one_store_connect_to_the_living) {
   Host host;
   for (const std::uint32_t restart : {0u, 0u, 1u}) {
@@ -277,7 +277,7 @@ TEST(Mesh, a_filter_that_no_interface_passes_lists_what_there_is) {
   EXPECT_NE(result.error().message.find("lo 127.0.0.1"), std::string::npos) << result.error().message;
 }
 
-// A crowd that connects and says nothing, half of a Hello, or nonsense.
+// A crowd of connections that send nothing, half of a Hello, or nonsense.
 class Crowd {
  public:
   void besiege(std::uint16_t port, int count) {
@@ -286,7 +286,7 @@ class Crowd {
   void besiege(const std::string& unix_name, int count) {
     for (int i = 0; i < count;) {
       auto socket = os::connect_unix_abstract(unix_name);
-      if (!socket) continue;  // its queue is full until the rank has looked
+      if (!socket) continue;  // its queue is full until the rank has accepted some
       add(std::move(*socket));
       ++i;
     }
@@ -308,7 +308,7 @@ class Crowd {
   std::vector<os::Fd> sockets_;
 };
 
-// While the last rank is late, strangers come to the store and to both doors of rank 1.
+// While the last rank is late, strangers connect to the store and to both sockets of rank 1.
 TEST(Mesh, a_thousand_strangers_at_every_door_disturb_nothing) {
   allow_many_descriptors();
   Host host;

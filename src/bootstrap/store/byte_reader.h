@@ -16,8 +16,8 @@ void append_integer(std::string& target, T value) {
 }
 void append_string(std::string& target, std::string_view text);
 
-// Takes fields off the front of bytes that a stranger may have written. Once something is wrong
-// every later field comes out empty, so a reader checks at the end.
+// Takes fields off the front of bytes that a stranger may have written. After the first error every later field is
+// empty, so a reader checks once at the end.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view source) : source_(source) {}
@@ -29,9 +29,9 @@ class ByteReader {
     if (field.size() == sizeof(T)) std::memcpy(&value, field.data(), sizeof(T));
     return value;
   }
-  // A longer one than `limit` is malformed, whether or not its bytes are there.
+  // A string longer than `limit` is malformed, whether or not its bytes are there.
   std::string string(std::size_t limit);
-  // A count of fields that follow; malformed beyond `limit`.
+  // A count of following fields; malformed beyond `limit`.
   std::uint64_t count(std::uint64_t limit);
 
   // The source ended too early: with more bytes it may become valid.
@@ -39,7 +39,7 @@ class ByteReader {
   // No further bytes can make it valid.
   bool malformed() const { return malformed_; }
   bool good() const { return !incomplete_ && !malformed_; }
-  // All there was, and nothing more.
+  // The whole source was read, without errors.
   bool finished() const { return good() && taken_ == source_.size(); }
   std::size_t taken() const { return taken_; }
 

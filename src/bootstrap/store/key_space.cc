@@ -8,7 +8,7 @@
 namespace qccl::bootstrap {
 namespace {
 
-// Job names are the user's: whatever could be taken for a separator is written as %XX.
+// Job names are the user's: characters that could be taken for a separator are written as %XX.
 std::string escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {

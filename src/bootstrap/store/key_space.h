@@ -1,4 +1,4 @@
-// One job's keys in a Store that others use too, and the Store's exceptions as Results.
+// One job's keys in a Store shared with others, and the Store's exceptions as Results.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ class KeySpace {
   // Keys go under key_prefix(). `store` and `clock` outlive this.
   KeySpace(Store& store, const std::string& job, std::uint32_t restart, const Clock& clock);
 
-  // What the Store throws comes back: an Error as it is, anything else as Unsupported.
+  // Exceptions of the Store become results: an Error unchanged, anything else as Unsupported.
   Status set(const std::string& key, const std::string& value);
-  // Waits for the key until the deadline; nothing if it is not there by then.
+  // Waits for the key until the deadline; empty if it does not exist by then.
   Result<std::optional<std::string>> get(const std::string& key, TimePoint deadline);
   Result<std::optional<std::string>> get_now(const std::string& key) { return get(key, TimePoint{}); }
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);

@@ -45,7 +45,7 @@ Result<Server> start_server(const std::string& address, const Membership& member
   return of_rank(membership, std::move(info));
 }
 
-// Where the launcher only tells of itself, rank 0 sees whether it is there, too. Names are not looked into.
+// If the launcher only gives its own address, rank 0 checks that it runs on that host. Names are not checked.
 Status check_guess(const Membership& membership) {
   if (!membership.master_is_guess) return {};
   auto interfaces = os::list_interfaces("");
@@ -98,8 +98,8 @@ Result<OpenStore> open_on_host(const Membership& membership, TimePoint deadline,
 
 // ---- through the launcher
 
-// Under which others reach this host: as the launcher says, unless the user chose interfaces; else the first that is
-// no loopback and no container's bridge.
+// The address at which others reach this host: the launcher's name for it, unless the user chose interfaces; else the
+// first interface that is neither loopback nor a container's bridge.
 Result<std::string> own_address(const Membership& membership) {
   const std::string& filter = membership.interface_filter;
   if (filter.empty() && !membership.own_name.empty()) return membership.own_name;
@@ -125,7 +125,7 @@ Status parse_place(const std::string& text, Membership& membership) {
   return Failure(ErrorKind::corrupt_data, fmt::format("the launcher gave \"{}\" for rank 0's place", text));
 }
 
-// Rank 0 listens on any port, before it says which.
+// Rank 0 listens on any free port before it announces that port.
 Result<OpenStore> open_through_launcher(Membership membership, TimePoint deadline, const Clock& clock) {
   Server server;
   std::string own;

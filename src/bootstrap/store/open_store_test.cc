@@ -30,7 +30,7 @@ Membership member(int rank, std::uint16_t port, bool hosts_store) {
   return membership;
 }
 
-// As rank 1 does: who has left nothing is a stranger.
+// Like rank 1: a client that has left nothing counts as a stranger.
 void leave_card(Store& store) {
   store.set("qccl/default/0/1/card/1", encode_record({.world = 2, .token = 1, .who = "a test", .card = "card"}));
   EXPECT_TRUE(store.get("qccl/default/0/1/card/1", seconds(30)).has_value());
@@ -52,7 +52,7 @@ TEST(OpenStore, rank_0_serves_and_the_others_reach_it) {
   closed.get();
 }
 
-// Rank 0 gives up and takes its store along at once; rank 1, which waits in it, still learns why.
+// Rank 0 gives up and ends its store at once; rank 1, which waits in it, still learns why.
 TEST(OpenStore, the_reason_for_giving_up_gets_out_before_the_store_ends) {
   const auto port = free_port();
   const auto meet = [&](int rank, Nanoseconds timeout) {

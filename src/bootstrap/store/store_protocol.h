@@ -1,5 +1,5 @@
-// The bytes of torch's TCPStore, as much of it as QCCL speaks: its client talks to torchrun's
-// store, its server takes the same client.
+// The wire format of torch's TCPStore, as far as QCCL uses it: the client works with torchrun's store, and the server
+// accepts the same client.
 //
 // Integers are little-endian; a string is u64 length + bytes; every key begins with "/".
 //
@@ -42,7 +42,7 @@ inline constexpr std::uint8_t kNotReady = 1;
 inline constexpr std::uint8_t kWaitCancelled = 1;
 inline constexpr std::uint8_t kServerEnds = 2;
 
-// What the server accepts. Nothing longer is ever buffered.
+// Limits of the server. Nothing longer is ever buffered.
 inline constexpr std::size_t kMaxKeyBytes = 4096;
 inline constexpr std::size_t kMaxValueBytes = 1024 * 1024;
 inline constexpr std::size_t kMaxKeysPerQuery = 64;
@@ -54,13 +54,13 @@ struct Request {
   std::int64_t number = 0;          // add: the delta; validate and ping: the u32
 };
 
-// A key as torch writes it.
+// A key in torch's form.
 std::string wire_key(const std::string& key);
 
 void append_request(std::string& target, const Request& request);
 
 struct ParsedRequest {
-  std::size_t bytes = 0;  // of `source` that it takes; 0: incomplete, come back with more
+  std::size_t bytes = 0;  // of `source` that it takes; 0: incomplete, call again with more
   Request request;
 };
 // The first request in `source`. CorruptData if no continuation could make it one.

@@ -1,5 +1,5 @@
-// What the embedded store holds: keys and values, and who waits for keys that do not exist yet.
-// No sockets and no threads here.
+// The contents of the embedded store: keys and values, and the waiters for keys that do not exist yet. No sockets and
+// no threads here.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,13 @@ namespace qccl::bootstrap {
 class StoreState {
  public:
   using Waiter = std::uint64_t;
-  // Null: none. Who still sends a value that is written anew keeps the old one.
+  // Null: none. A connection that is still sending a value keeps it when it is overwritten.
   using Value = std::shared_ptr<const std::string>;
 
-  // Limit of all keys and values together, with what keeping them costs.
+  // Limit of all keys and values together, including the overhead of storing them.
   static constexpr std::size_t kMaxBytes = 64 * 1024 * 1024;
 
-  // ResourceExhausted when full. The state is as before, as it is after std::bad_alloc.
+  // ResourceExhausted when full. The state is then unchanged, as it is after std::bad_alloc.
   Status set(const std::string& key, std::string value);
   Value get(const std::string& key) const;
   bool has(const std::string& key) const { return values_.contains(key); }
@@ -32,18 +32,18 @@ class StoreState {
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
   bool has_all(const std::vector<std::string>& keys) const;
 
-  // Remembers that `waiter` waits for `keys`, in place of what it waited for before, unless all
-  // exist: then false.
+  // Records that `waiter` waits for `keys`, in place of its earlier wait. If all keys exist, records nothing and
+  // returns false.
   bool wait(Waiter waiter, const std::vector<std::string>& keys);
-  // Forgets the waiter, whose wait() may have been cut short by std::bad_alloc. Takes no memory.
+  // Forgets the waiter, even if std::bad_alloc interrupted its wait(). Allocates nothing.
   void cancel(Waiter waiter);
-  // One whose keys have all come to exist, until cancel().
+  // A waiter whose keys all exist by now, until cancel().
   std::optional<Waiter> any_released() const;
-  // One that still lacks a key.
+  // A waiter that still lacks a key.
   std::optional<Waiter> any_waiting() const;
 
  private:
-  void release_waiters_of(const std::string& key);  // takes no memory
+  void release_waiters_of(const std::string& key);  // allocates nothing
 
   std::map<std::string, Value> values_;
   std::size_t bytes_ = 0;

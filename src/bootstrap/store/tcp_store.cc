@@ -13,7 +13,7 @@ namespace {
 constexpr Nanoseconds kIntroductionLimit = std::chrono::seconds(10);
 constexpr Nanoseconds kFirstRetryDelay = std::chrono::milliseconds(5);
 constexpr Nanoseconds kLastRetryDelay = std::chrono::milliseconds(250);
-// So that what a failing rank still has to tell the others gets through after its deadline.
+// Lets a failing rank's last message to the others get through after its deadline.
 constexpr Nanoseconds kLastWordLimit = std::chrono::seconds(1);
 constexpr std::size_t kMaxAnswerBytes = 16 * kMaxValueBytes;
 
@@ -60,7 +60,7 @@ Failure TcpStore::not_reached(const ErrorInfo& cause, Nanoseconds waited) const 
   return Failure(std::move(info));
 }
 
-// The connection is of no use any more.
+// The connection cannot be used any more.
 Failure TcpStore::lost(const ErrorInfo& cause) {
   socket_.reset();
   if (has_left_something_) {
@@ -73,7 +73,7 @@ Failure TcpStore::lost(const ErrorInfo& cause) {
   return Failure(std::move(info));
 }
 
-// Tries again until the deadline if nobody listens: rank 0 may start later.
+// Retries until the deadline while nothing listens: rank 0 may start later.
 Result<os::Fd> TcpStore::dial() const {
   const Clock& clock = *options_.clock;
   if (options_.socket.empty()) {
@@ -113,8 +113,8 @@ Status TcpStore::connect() {
   return {};
 }
 
-// A check for any key, because validation itself has no answer: only after one do we know that
-// the server has not dropped us among a crowd of strangers.
+// Sends a check for any key, because validation itself has no answer: only the answer to the check shows that the
+// server has not dropped this connection among a crowd of strangers.
 Status TcpStore::introduce(TimePoint deadline) {
   std::string bytes;
   append_request(bytes, {.query = Query::validate, .number = kStoreMagic});
@@ -176,7 +176,7 @@ Result<bool> TcpStore::wait_for(const std::string& key, TimePoint deadline) {
   return ended;
 }
 
-// The key may have come up in the last moment: then that answer precedes the cancellation's.
+// The key may have appeared at the last moment: then the wait's answer precedes the cancellation's.
 Result<bool> TcpStore::cancel_wait() {
   QCCL_TRY(send({.query = Query::cancel_wait}));
   auto answer = receive_integer<std::uint8_t>(answer_deadline());

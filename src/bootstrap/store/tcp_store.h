@@ -1,9 +1,9 @@
 // Client of a TCPStore: rank 0's (tcp_store_server.h), torchrun's, or any other of torch's.
 //
-// Connects on first use and again after the connection was lost, until its deadline, because the
-// server may start later than this rank. A store that stops in good order may come back (a job
-// that starts anew on the same port) and is waited for; one that just vanishes is looked for only briefly, if this
-// rank has left something there.
+// Connects on first use, and again after the connection was lost, until its deadline, because the server may start
+// later than this rank. A store that stops in good order may come back (a job that restarts on the same port), so the
+// client waits for it. If a store just vanishes and this rank has left something there, the client retries only
+// briefly.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +29,15 @@ struct TcpStoreOptions {
 
 class TcpStore final : public Store {
  public:
-  // How long a store that vanished is looked for.
+  // How long to retry a store that vanished.
   static constexpr Nanoseconds kVanishedLimit = std::chrono::seconds(5);
 
   explicit TcpStore(TcpStoreOptions options);
-  // With a connection that is introduced: TcpStoreServer::take_own_client().
+  // With a connection that is already introduced: TcpStoreServer::take_own_client().
   TcpStore(TcpStoreOptions options, os::Fd connected);
 
-  // All three throw Error: peer_lost if the connection broke (it may be tried again: the next
-  // call connects anew), deadline_exceeded if there is no store at the address, or no answer from it,
-  // by the deadline.
+  // All three throw Error: peer_lost if the connection broke (the next call connects anew, so the caller may retry),
+  // deadline_exceeded if no store answers at the address by the deadline.
   void set(const std::string& key, const std::string& value) override;
   std::optional<std::string> get(const std::string& key, std::chrono::milliseconds timeout) override;
   std::int64_t add(const std::string& key, std::int64_t delta) override;

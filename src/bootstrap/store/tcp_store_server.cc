@@ -27,12 +27,12 @@ namespace {
 constexpr std::size_t kReadBytes = 64 * 1024;
 // Longer than any request of the protocol.
 constexpr std::size_t kMaxAnyRequestBytes = kMaxValueBytes + (kMaxKeysPerQuery + 1) * (kMaxKeyBytes + 16);
-constexpr int kAcceptsPerTurn = 64;  // then those who are connected get their turn
+constexpr int kAcceptsPerTurn = 64;  // per turn; then connected clients are served
 constexpr std::uint64_t kFewestStrangers = 16;
 constexpr Nanoseconds kLongSleep = std::chrono::hours(1);
 constexpr std::uint64_t kListenerToken = 0;
 
-// Own is rank 0's, a member has left something for the job.
+// own: rank 0's connection. member: has stored something for the job.
 enum class Standing : std::uint8_t { stranger, member, own };
 
 struct Connection {
@@ -41,10 +41,10 @@ struct Connection {
   Standing standing = Standing::stranger;
   bool introduced = false;
   std::string received;
-  AnswerQueue answers;  // not taken yet
+  AnswerQueue answers;  // not yet taken by the client
 };
 
-// Rank 0 needs three descriptors for each other rank: the store's, and two of the mesh.
+// Rank 0 needs three descriptors for each other rank: one for the store and two for the mesh.
 std::size_t most_strangers(const std::optional<JobKeys>& keys) {
   const std::uint64_t world = keys ? static_cast<std::uint64_t>(keys->world()) : 0;
   const std::uint64_t spare = os::spare_files();
@@ -68,7 +68,7 @@ struct TcpStoreServer::Door {
   std::uint16_t port = 0;
 };
 
-// Everything the thread owns. Others call only request_stop().
+// Everything the thread owns. Other threads call only request_stop().
 class TcpStoreServer::Loop {
  public:
   Loop(os::Poller poller, Door door, std::optional<JobKeys> keys)
@@ -125,7 +125,7 @@ class TcpStoreServer::Loop {
   std::map<std::string, std::set<Id>> strangers_;  // by address; ids grow, so the first is the oldest
   std::size_t stranger_count_ = 0;
   Id next_id_ = kListenerToken + 1;
-  Id served_ = kListenerToken;  // what this turn is for just now
+  Id served_ = kListenerToken;  // the connection being served in this turn
   bool listening_ = true;
   bool warned_of_user_ = false;
   std::array<std::byte, kReadBytes> buffer_;
@@ -152,13 +152,13 @@ void TcpStoreServer::Loop::run() {
       take_turn();
     } catch (const std::bad_alloc&) {
       drop(served_);
-      poller_.wake();  // what the turn did not come to
+      poller_.wake();  // for the events that the turn did not reach
     }
   }
-  connections_.clear();  // those that could not be told see the end
+  connections_.clear();  // connections that could not be answered see end of file
 }
 
-// Without memory the connection that it was for is dropped.
+// If memory runs out, the connection being served is dropped.
 void TcpStoreServer::Loop::take_turn() {
   for (const auto& event : poller_.wait(sleep_limit())) {
     if (event.token == kListenerToken) {
@@ -195,7 +195,7 @@ void TcpStoreServer::Loop::accept_waiting() {
   }
 }
 
-// No descriptors left: a stranger's, or wait until someone leaves.
+// Out of descriptors: frees a stranger's, or stops accepting until a client leaves.
 bool TcpStoreServer::Loop::make_room() {
   if (stranger_count_ > 0) {
     drop_stranger();
@@ -221,7 +221,7 @@ void TcpStoreServer::Loop::welcome(os::Fd fd) {
   if (stranger_count_ > max_strangers_) drop_stranger();
 }
 
-// The first of another user is worth a line, a thousand are not.
+// Logs the first connection of another user, not a thousand of them.
 bool TcpStoreServer::Loop::is_of_this_user(const os::Fd& fd) {
   const Status same = os::check_same_user(fd);
   if (same.ok()) return true;
@@ -230,7 +230,7 @@ bool TcpStoreServer::Loop::is_of_this_user(const os::Fd& fd) {
   return false;
 }
 
-// Whether welcome() came to its end or not; nothing if there is no such connection. Takes no memory.
+// Works even if welcome() was interrupted; does nothing if there is no such connection. Allocates nothing.
 void TcpStoreServer::Loop::drop(Id id) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;
@@ -240,14 +240,14 @@ void TcpStoreServer::Loop::drop(Id id) {
   if (!listening_ && listener_.valid()) listening_ = poller_.watch(listener_.get(), kListenerToken).ok();
 }
 
-// A crowd from one address pushes out its own.
+// Drops the oldest stranger of the address with the most: a crowd from one address displaces only itself.
 void TcpStoreServer::Loop::drop_stranger() {
   const auto less = [](const auto& one, const auto& other) { return one.second.size() < other.second.size(); };
   const auto crowd = std::max_element(strangers_.begin(), strangers_.end(), less);
   drop(*crowd->second.begin());
 }
 
-// No stranger any more.
+// The connection stops being a stranger.
 void TcpStoreServer::Loop::leave_strangers(Id id, Connection& connection) {
   if (connection.standing != Standing::stranger) return;
   connection.standing = Standing::member;
@@ -264,14 +264,14 @@ void TcpStoreServer::Loop::serve(Id id) {
   if (!take_turn(id, found->second)) drop(id);
 }
 
-// First what it asked before: nothing is read while an answer waits to be taken.
+// First answers earlier requests: nothing is read while an answer waits to be taken.
 bool TcpStoreServer::Loop::take_turn(Id id, Connection& connection) {
   if (!connection.answers.send(connection.fd) || !answer_requests(id, connection)) return false;
   if (connection.answers.empty() && (!read(connection) || !answer_requests(id, connection))) return false;
   return watch(id, connection);
 }
 
-// False at end of file or failure, and where a request does not end.
+// False at end of file, on failure, and if a request does not end.
 bool TcpStoreServer::Loop::read(Connection& connection) {
   const std::size_t limit = is_limited(connection) ? JobKeys::kMaxRequestBytes : kMaxAnyRequestBytes;
   const std::size_t room = limit - std::min(limit, connection.received.size());
@@ -281,8 +281,8 @@ bool TcpStoreServer::Loop::read(Connection& connection) {
   return !got.lost();
 }
 
-// Answers complete requests until one's answer is not taken at once. False if one of them breaks the protocol. A
-// stranger's first byte decides, so that no more than one read of his is ever kept.
+// Answers complete requests until the client does not take an answer at once. False if a request breaks the protocol. A
+// stranger's first byte must be right, so that no more than one read from it is ever kept.
 bool TcpStoreServer::Loop::answer_requests(Id id, Connection& connection) {
   std::size_t taken = 0;
   if (connection.received.empty()) return true;
@@ -354,7 +354,7 @@ void TcpStoreServer::Loop::answer_released() {
   while (const auto id = state_.any_released()) end_wait(*id, kReady);
 }
 
-// The wait is over when its answer is on its way: without memory drop() ends it.
+// The wait ends once its answer is on its way: if memory runs out before, drop() ends it.
 void TcpStoreServer::Loop::end_wait(Id id, std::uint8_t answer) {
   served_ = id;
   Connection& connection = connections_.at(id);
@@ -363,7 +363,7 @@ void TcpStoreServer::Loop::end_wait(Id id, std::uint8_t answer) {
   state_.cancel(id);
 }
 
-// Asks to be told when the socket takes more, or brings more. False on failure.
+// Waits for the socket to take more, or to deliver more. False on failure.
 bool TcpStoreServer::Loop::watch(Id id, Connection& connection) {
   if (connection.answers.empty()) return poller_.watch(connection.fd.get(), id).ok();
   return poller_.watch_writable(connection.fd.get(), id).ok();

@@ -37,7 +37,7 @@ TcpStore client_of(const TcpStoreServer& server, Nanoseconds timeout = seconds(2
   return TcpStore({.host = "127.0.0.1", .port = server.port(), .deadline = soon(timeout), .clock = &kClock});
 }
 
-// A connection that speaks in bytes.
+// A connection that sends and receives raw bytes.
 class RawClient {
  public:
   explicit RawClient(const TcpStoreServer& server)
@@ -110,13 +110,13 @@ TEST(TcpStoreServer, drops_who_breaks_the_protocol_and_serves_the_rest) {
   good.set("key", "value");
   for (const std::string& bytes : {
            "GET / HTTP/1.1\r\n\r\n"s,                                      // no introduction
-           "\x01\x02\0\0\0\0\0\0\0/a"s,                                    // a request before it
+           "\x01\x02\0\0\0\0\0\0\0/a"s,                                    // a request before the introduction
            "\x00\xCE\xF7\x85\x3D"s,                                        // the wrong number
            kIntroduction + kIntroduction,                                  // twice
-           kIntroduction + "\x02"s,                                        // a query we don't have
+           kIntroduction + "\x02"s,                                        // an unsupported query
            kIntroduction + "\x03\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF"s,        // a key without end
-           kIntroduction + "\x03\x02\0\0\0\0\0\0\0/z"s,                    // get of what does not exist
-           kIntroduction + "\x04\x04\0\0\0\0\0\0\0/key\1\0\0\0\0\0\0\0"s,  // add to a text
+           kIntroduction + "\x03\x02\0\0\0\0\0\0\0/z"s,                    // get of a missing key
+           kIntroduction + "\x04\x04\0\0\0\0\0\0\0/key\1\0\0\0\0\0\0\0"s,  // add to a text value
        }) {
     RawClient bad(*server);
     bad.send(bytes);
@@ -146,7 +146,7 @@ std::size_t resident_bytes() {
   return resident * 4096;
 }
 
-// Each asks for 7 MiB and takes the first 8 bytes.
+// Each stranger requests 7 MiB and takes the first 8 bytes.
 TEST(TcpStoreServer, what_strangers_ask_for_and_do_not_read_is_there_once) {
   auto server = start_server();
   auto good = client_of(*server);
@@ -179,7 +179,7 @@ TEST(TcpStoreServer, who_reads_late_gets_every_answer_in_order) {
   }
 }
 
-// A job's store, which takes what its ranks write and nothing else.
+// A job's store, which accepts only what its ranks write.
 std::unique_ptr<TcpStoreServer> start_job_server() {
   return TcpStoreServer::start("127.0.0.1", 0, JobKeys("job", 0, 2)).take_or_throw();
 }
@@ -261,7 +261,7 @@ TEST(TcpStoreServer, who_waits_is_told_that_it_ends_even_if_a_stranger) {
   EXPECT_TRUE(waiting.is_dropped());
 }
 
-// From another address of this host.
+// A connection from another address of this host.
 os::Fd connection_from(const char* address, std::uint16_t port) {
   os::Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in own{}, server{};
@@ -403,7 +403,7 @@ TEST(TcpStore, get_gives_up_after_its_timeout_and_goes_on_working) {
   EXPECT_EQ(client.get("never", milliseconds(0)), "came");
 }
 
-// A server played by hand, whose answer to the wait crosses the client's cancellation.
+// A server simulated by the test, whose answer to the wait crosses the client's cancellation.
 TEST(TcpStore, a_key_that_appears_as_its_wait_is_cancelled_is_found) {
   auto listener = os::listen_tcp("127.0.0.1", 0).take_or_throw();
   TcpStore client(

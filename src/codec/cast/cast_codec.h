@@ -1,9 +1,9 @@
 // Sends float32 as bfloat16 or float16.
 //
 // Layout: one 16-bit value an element, little-endian, in order: 2 * elements bytes.
-// Rounding: to nearest even. Beyond the type's largest value: infinity. NaN: the canonical NaN.
-// Error: at most 2^-8 |x| (bfloat16) or 2^-11 |x| (float16), at least half the smallest subnormal
-// (2^-134, 2^-25); unbounded where x rounds to infinity.
+// Rounding: to nearest even; infinity beyond the type's largest value. NaN: the canonical NaN. Error: at most 2^-8 |x|
+// (bfloat16) or 2^-11 |x| (float16), at least half the smallest subnormal (2^-134, 2^-25); unbounded if x rounds to
+// infinity.
 // Source: IEEE 754 binary16; bfloat16.
 #pragma once
 

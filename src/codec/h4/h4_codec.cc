@@ -21,7 +21,7 @@ Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
   return std::shared_ptr<const Codec>(std::make_shared<H4Codec>(format));
 }
 
-// Ranks that rotate alike make the same errors of the same values, and those add up.
+// Ranks that rotate by the same signs would make equal errors of equal values, and those would add up.
 kernels::H4Signs signs_of(const Draw& draw) {
   const std::uint64_t key = mixed(mixed(draw.key) ^ draw.rank);
   return {.seed = static_cast<std::uint32_t>(key >> 32),
@@ -82,7 +82,7 @@ Status H4Codec::decode_add(ConstBytes source, std::span<const float> addend, std
   return {};
 }
 
-// The transforms spread an element's error over its block: only the block's norm bounds it.
+// The transforms spread an element's error over its block, so only the block's norm bounds it.
 double H4Codec::error_bound(const BlockSummary& block) const {
   return block.norm_of(kernels::kH4Block) * (1 + 0x1p-6) + 0x1p-118;
 }

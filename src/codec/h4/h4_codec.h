@@ -1,14 +1,15 @@
-// Randomized Hadamard transform and Lloyd-Max codebook: blocks of 256 are rotated at random, so that whatever was in
-// them looks normal, and each coefficient takes the nearest of 4, 8 or 16 levels that are best for that.
+// Randomized Hadamard transform and Lloyd-Max codebook: blocks of 256 are rotated at random, so that any data looks
+// normally distributed, and each coefficient takes the nearest of the 4, 8 or 16 levels that are best for that
+// distribution.
 //
 // Rule, bounds and special blocks: kernels/h4/h4_reference.h. Layout of a slice, with the byte table: kernels/h4/h4.h:
 // 8 bytes for the random signs, 2 of scale a block, `bits` bits an element; a last block of fewer than 256 is padded
 // with zeros and takes the bytes of a whole one. The size is a function of the number of elements alone, and decode()
-// accepts no other. The signs are a function of the draw's key, its rank and the block's place in the tensor: they
+// accepts no other. The signs are a function of the draw's key, its rank and the block's index in the tensor: they
 // differ between ranks, so that equal inputs do not make equal errors, and between phases and calls. A block whose
-// error is not that of normal data is transformed a second time.
+// error is larger than that of normally distributed data is transformed a second time.
 // scale=unbiased: the mean of the decoded block over the random signs is the block (EDEN); scale=least: least error.
-// Error: an element is off by at most the block's Euclidean norm (and 2^-6 of it). Of a block together, in the mean
+// Error: an element is off by at most the block's Euclidean norm (and 2^-6 of it). For a block as a whole, in the mean
 // over signs: |x - y|^2 = D |x|^2, unbiased D / (1 - D), D = .1175, .0345, .0095 for 2, 3, 4 bits.
 // A block with an element that is not finite decodes to NaN.
 // Source: DRIVE (arXiv 2105.08339), EDEN (arXiv 2108.08842); the second transform: arXiv 2605.06014.

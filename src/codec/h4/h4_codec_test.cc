@@ -1,4 +1,4 @@
-// What is particular to the h4 codec: its size, and how its random signs depend on rank, key and place. Errors:
+// Tests specific to the h4 codec: its size, and how its random signs depend on rank, key and element index. Errors:
 // kernels/h4/h4_accuracy_test.cc. The promises of every codec: tests/property/codec_contract_test.cc.
 #include "codec/h4/h4_codec.h"
 
@@ -34,7 +34,7 @@ double energy(const std::vector<double>& values) {
   return sum;
 }
 
-// Of the sum over `ranks` of what each sends for x, in terms of the sum's energy.
+// Error of the sum of x as encoded by each of `ranks`, relative to the sum's energy.
 double error_of_sum(const Codec& codec, const std::vector<float>& x, const std::vector<Draw>& ranks) {
   std::vector<double> lacking(x.size()), sum(x.size());
   for (const Draw& draw : ranks) {
@@ -58,8 +58,8 @@ TEST(H4Codec, size_is_the_header_and_whole_blocks) {
   }
 }
 
-// Ranks with equal inputs turn them by signs of their own, so that errors cancel in the sum: with N ranks a part of
-// 1 / N is left. With the same signs it would be all of it.
+// Ranks with equal inputs use different signs, so that errors cancel in the sum: with N ranks 1 / N of the error is
+// left. With the same signs all of it would be left.
 TEST(H4Codec, errors_of_ranks_with_equal_inputs_cancel) {
   const std::vector<float> x = finite_families()[0].values(256 * 400, 3);
   for (int bits = 2; bits <= 4; ++bits) {
@@ -73,7 +73,7 @@ TEST(H4Codec, errors_of_ranks_with_equal_inputs_cancel) {
   }
 }
 
-// As of calls: the next one's key is another.
+// The errors of successive calls also cancel, because the next call has another key.
 TEST(H4Codec, errors_of_calls_with_equal_inputs_cancel) {
   const std::vector<float> x = finite_families()[0].values(256 * 400, 4);
   const H4Codec codec({4, true});
@@ -97,7 +97,7 @@ TEST(H4Codec, signs_depend_on_key_rank_and_place_alone) {
   }
 }
 
-// The middle of a chunk that begins anywhere in the tensor, as those of the caller's own counts do.
+// The middle of a chunk that begins anywhere in the tensor, as chunks of the caller's own counts do.
 TEST(H4Codec, blocks_need_not_begin_on_multiples_of_their_size) {
   const std::vector<float> x = finite_families()[0].values(256 * 8, 20);
   const H4Codec codec({4, true});

@@ -4,9 +4,9 @@
 // and so is zero. Rule and proof of the bound: kernels/block_int/block_int_reference.h. Layout of a slice:
 // kernels/block_int/block_int.h, 2 bytes of scale a block and then the integers, `bits` bits each: the size is a
 // function of the number of elements alone, and decode() accepts no other.
-// Rounding: to nearest even; or stochastic, by a random byte of (draw, place in the tensor), stratified over ranks:
-// the mean is right, and of a sum over N ranks the variance is scale^2 (N + 1) / 12.
-// A block with an element that is not finite has the scale NaN and decodes to NaN; so does one with a scale that no
+// Rounding: to nearest even; or stochastic, by a random byte of (draw, index in the tensor), stratified over ranks:
+// the mean is right, and for a sum over N ranks the variance is scale^2 (N + 1) / 12.
+// A block with an element that is not finite has the scale NaN and decodes to NaN; so does a block with a scale that no
 // encoder writes.
 // Error: at most scale * (1/2 + Q * 2^-23), stochastic: scale; scale <= max |x| / Q * (1 + 2^-7 + 2^-22) or 2^-118.
 // Source: block absmax quantization; QSGD (Alistarh et al., 2017, arXiv 1610.02132) for random rounding.

@@ -1,5 +1,5 @@
-// The promises of the int codec: true size, bounded error, no wrong number for what is not finite, no read or write
-// out of bounds, randomness of key, rank and place alone.
+// The promises of the int codec: true size, bounded error, no wrong number in place of one that is not finite, no read
+// or write out of bounds, and randomness that depends only on key, rank and element index.
 #include "codec/int/int_codec.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ std::vector<float> decode(const Codec& codec, const ByteVector& bytes, std::size
   return values;
 }
 
-// Largest |y - x| in terms of the bound, over all blocks.
+// Largest |y - x| relative to the bound, over all blocks.
 double worst_error(const Codec& codec, const std::vector<float>& x, const std::vector<float>& y) {
   double worst = 0;
   for (std::size_t begin = 0; begin < x.size(); begin += codec.bucket_size()) {
@@ -83,7 +83,7 @@ TEST(IntCodec, every_element_is_within_the_bound) {
   });
 }
 
-// The bound is the tight one: half a step is reached, and a step and a half would be noticed.
+// The bound is tight: half a step is reached, and the test would notice a step and a half.
 TEST(IntCodec, the_error_comes_near_the_bound) {
   const std::vector<float> x = finite_families()[0].values(65536, 12);
   for (int bits = 2; bits <= 8; ++bits) {
@@ -175,7 +175,7 @@ TEST(IntCodec, any_other_size_is_corrupt_data) {
   EXPECT_EQ(target, std::vector<float>(33, -1.0f));
 }
 
-// Under the address sanitizer this sees every byte read or written out of bounds.
+// The address sanitizer sees every byte read or written out of bounds here.
 TEST(IntCodec, random_bytes_of_the_right_size_decode_within_bounds) {
   Random random(16);
   on_every_simd([&] {

@@ -1,9 +1,10 @@
-// Every bit of float32, and of bfloat16 and float16 tensors, in fewer bytes: exponents in windows, the rest as it is.
+// Every bit of float32, and of bfloat16 and float16 tensors, in fewer bytes: exponents in windows, other bits
+// unchanged.
 //
 // Layout of a slice, with the byte table: kernels/lossless/lossless.h; the rule: kernels/lossless/lossless_reference.h.
-// The size depends on the values: normal data takes two thirds of bfloat16, five sixths of float32, six sevenths of
-// float16; a constant block of 1024 takes 5 bytes; bits without any order take one byte a block more than they are.
-// Rounding: none. Error: 0. What is not finite comes back as it was, payloads of NaN included.
+// The size depends on the values: normally distributed data takes two thirds of bfloat16, five sixths of float32, six
+// sevenths of float16; a constant block of 1024 takes 5 bytes; random bits take one byte a block more than their own
+// size. Rounding: none. Error: 0. Values that are not finite come back unchanged, payloads of NaN included.
 // Source: exponent coding: ZipNN, DietGPU; windows in place of entropy codes.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Every bit back through the codec, the size that is promised, and damage as CorruptData. The format itself and all
+// The codec returns every bit, keeps to the promised size, and reports damage as CorruptData. The format itself and all
 // instruction sets: kernels/lossless/lossless_test.cc.
 #include "codec/lossless/lossless_codec.h"
 

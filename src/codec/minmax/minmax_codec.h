@@ -1,11 +1,11 @@
 // QNCCL's max-min quantizer: each bucket's range in 2^bits - 1 equal steps.
 //
-// Rule and proof of the bound: kernels/minmax/minmax_reference.h; of 9..15 and 17..31 bits, which are computed in
+// Rule and proof of the bound: kernels/minmax/minmax_reference.h; for 9..15 and 17..31 bits, which are computed in
 // double, without a promise of speed: kernels/minmax/minmax_double.h. Layout of a slice: kernels/minmax/minmax.h, a
 // header of 8 bytes a bucket and then the codes, `bits` bits each: the size is a function of the number of elements
 // alone, and decode() accepts no other.
-// Rounding: to nearest, half up; or stochastic, by a random byte of (draw, place in the tensor), stratified over
-// ranks: the mean is right, and of a sum over N ranks the variance is unit^2 (N + 1) / 12. A bucket with an element
+// Rounding: to nearest, half up; or stochastic, by a random byte of (draw, index in the tensor), stratified over
+// ranks: the mean is right, and for a sum over N ranks the variance is unit^2 (N + 1) / 12. A bucket with an element
 // that is not finite decodes to NaN.
 // Error: at most unit / 2 + 6 ulp(max |x|), stochastic: unit + 6 ulp(max |x|), where
 // unit = (maximum - minimum) / (2^bits - 1), at least 2^-126.

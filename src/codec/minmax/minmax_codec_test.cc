@@ -1,5 +1,5 @@
-// The promises of the max-min codec: true size, bounded error, no wrong number for what is not
-// finite, no read or write out of bounds. Checked against a naive model in double arithmetic.
+// The promises of the max-min codec: true size, bounded error, no wrong number in place of one that is not finite, no
+// read or write out of bounds. Checked against a naive model in double arithmetic.
 #include "codec/minmax/minmax_codec.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ void each_bucket(std::size_t count, std::size_t bucket_size, Use use) {
   for (std::size_t begin = 0; begin < count; begin += bucket_size) use(begin, std::min(count, begin + bucket_size));
 }
 
-// Largest |y - x| in terms of the bound, over all buckets.
+// Largest |y - x| relative to the bound, over all buckets.
 double worst_error(const Codec& codec, const std::vector<float>& x, const std::vector<float>& y) {
   double worst = 0;
   each_bucket(x.size(), codec.bucket_size(), [&](std::size_t begin, std::size_t end) {
@@ -99,7 +99,7 @@ TEST(MinmaxCodec, every_element_is_within_the_bound) {
   });
 }
 
-// The bound is the tight one: half a step is reached, and a step and a half would be noticed.
+// The bound is tight: half a step is reached, and the test would notice a step and a half.
 TEST(MinmaxCodec, the_error_comes_near_the_bound) {
   for (const int bits : {1, 2, 4, 8}) {
     const MinmaxCodec codec(bits, 1024);
@@ -108,7 +108,7 @@ TEST(MinmaxCodec, the_error_comes_near_the_bound) {
   }
 }
 
-// Where rounding of the difference, the reciprocal and the products add up; 4 ulp would be too few.
+// The rounding errors of the difference, the reciprocal and the products add up here; 4 ulp would be too few.
 TEST(MinmaxCodec, rounding_errors_that_add_up_are_within_six_ulp) {
   struct Case {
     int bits;
@@ -129,7 +129,7 @@ TEST(MinmaxCodec, rounding_errors_that_add_up_are_within_six_ulp) {
   }
 }
 
-// The rule in the plainest form, in double: every code is the nearest, or next to a tie.
+// The rule in its plainest form, in double: every code is the nearest one, or next to it at a tie.
 TEST(MinmaxCodec, agrees_with_a_naive_model_in_double) {
   const std::vector<float> x = finite_families()[0].values(10000, 13);
   for (const int bits : kWidths) {
@@ -229,7 +229,7 @@ TEST(MinmaxCodec, any_other_size_is_corrupt_data) {
   EXPECT_EQ(target, std::vector<float>(33, -1.0f));
 }
 
-// Under the address sanitizer this sees every byte read or written out of bounds.
+// The address sanitizer sees every byte read or written out of bounds here.
 TEST(MinmaxCodec, random_bytes_of_the_right_size_decode_within_bounds) {
   Random random(16);
   on_every_simd([&] {
@@ -246,7 +246,7 @@ TEST(MinmaxCodec, random_bytes_of_the_right_size_decode_within_bounds) {
   });
 }
 
-// However the run is cut: what counts is the place in the tensor.
+// However the run is cut, only the index in the tensor counts.
 TEST(MinmaxCodec, stochastic_rounding_depends_on_key_rank_and_place_and_stays_within_its_bound) {
   const std::vector<float> x = finite_families()[0].values(3000, 19);
   for (const int bits : kWidths) {

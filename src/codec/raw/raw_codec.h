@@ -1,4 +1,4 @@
-// Float32 as it is: what max-min quantization to 32 bits means.
+// Float32 unchanged: the codec of max-min quantization to 32 bits.
 //
 // Layout: the elements' bits, little-endian, in order: 4 * elements bytes. No rounding, no error.
 #pragma once

@@ -85,7 +85,7 @@ Status SignCodec::decode_add(ConstBytes source, std::span<const float> addend, s
   return {};
 }
 
-// x and y have one sign, and neither scale is above the largest magnitude.
+// x and y have the same sign, and neither scale exceeds the largest magnitude.
 double SignCodec::error_bound(const BlockSummary& block) const { return block.magnitude() * (1 + 0x1p-16) + 0x1p-149; }
 
 }  // namespace qccl

@@ -1,5 +1,5 @@
-// What is particular to the sign codec: its size, its scales, the error of a bucket, and that what it leaves behind is
-// all that is lost. The promises of every codec: tests/property/codec_contract_test.cc.
+// Tests specific to the sign codec: its size, its scales, the error of a bucket, and that the residual is exactly what
+// was lost. The promises of every codec: tests/property/codec_contract_test.cc.
 #include "codec/sign/sign_codec.h"
 
 #include <array>
@@ -67,7 +67,7 @@ TEST(SignCodec, size_is_a_bit_an_element_and_a_scale_a_bucket) {
   }
 }
 
-// The scale is the best one: the error is what is left of x when its part along the signs is taken away.
+// The scale is the best one: the error is what remains of x without its part along the signs.
 TEST(SignCodec, error_of_a_bucket_is_the_norm_less_the_mean_magnitude) {
   on_every_simd([&] {
     for (const std::uint32_t size : {1u, 100u, 1024u, 65536u}) {
@@ -82,7 +82,7 @@ TEST(SignCodec, error_of_a_bucket_is_the_norm_less_the_mean_magnitude) {
   });
 }
 
-// But where squares are too small for the scale, a float32, to have all its bits.
+// Except for squares too small for the scale, a float32, to have all its bits.
 TEST(SignCodec, the_norm_scale_keeps_the_norm) {
   on_every_simd([&] {
     for (const std::uint32_t size : {1u, 100u, 1024u, 65536u}) {
@@ -98,7 +98,7 @@ TEST(SignCodec, the_norm_scale_keeps_the_norm) {
   });
 }
 
-// 1 - 2/pi of the energy of normal values, twice 1 - sqrt(2/pi) with the norm's scale.
+// 1 - 2/pi of the energy of normally distributed values; twice 1 - sqrt(2/pi) with the norm's scale.
 TEST(SignCodec, error_of_normal_values_is_that_of_the_theory) {
   const std::vector<float> x = finite_families()[0].values(1 << 18, 32);
   const Norms mean = norms_of(x, through(SignCodec({1024, false}), x));
@@ -138,7 +138,7 @@ TEST(SignCodec, a_bucket_that_is_not_finite_decodes_to_nan_and_its_neighbours_ar
   });
 }
 
-// What goes out and what stays behind are all that came in, but for one rounding each.
+// The values sent and the residual add up to the input, except for one rounding each.
 TEST(SignCodec, sent_and_owed_make_up_the_input) {
   const SignCodec codec({1000, false});
   const std::vector<float> x = finite_families()[0].values(5001, 16);

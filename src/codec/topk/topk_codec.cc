@@ -85,7 +85,7 @@ Status TopkCodec::decode_add(ConstBytes source, std::span<const float> addend, s
   return {};
 }
 
-// An element that is not sent is no larger than one that is: the norm has both.
+// An element that is not sent is no larger than one that is, and the norm includes both.
 double TopkCodec::error_bound(const BlockSummary& block) const {
   const double most = block.magnitude();
   const double lost = std::min(most, block.norm / std::sqrt(2.0));

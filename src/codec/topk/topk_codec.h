@@ -1,12 +1,12 @@
-// Sparse: of each 4096 elements the `density` that are largest by magnitude, with their places; all others are 0.
+// Sparse: of each 4096 elements the share `density` that is largest by magnitude, with indices; all others are 0.
 //
 // Layout of a slice, with the byte table: kernels/topk/topk.h; the rule: kernels/topk/topk_reference.h. Of n elements
 // (4096, or what is left at the end) exactly k = ceil(ceil(4096 density) n / 4096) are sent, so that the size is a
 // function of the count alone: 44 k bits of each chunk with float32 values, 20 k + 32 with int8 values.
-// Rounding: float32 values as they are; int8 values to nearest even in 127 steps of the chunk's largest magnitude.
-// Error: what is not sent is lost. ||x - y||^2 <= (1 - k/n) ||x||^2 for float32 values, the least for k elements.
-// Training needs error feedback with it: without, the small elements never arrive.
-// A chunk with an element that is not finite decodes to NaN. Adding leaves elements that were not sent as they are.
+// Rounding: float32 values are unchanged; int8 values to nearest even in 127 steps of the chunk's largest magnitude.
+// Error: elements that are not sent are lost. ||x - y||^2 <= (1 - k/n) ||x||^2 for float32 values, the least for any k
+// elements. Training needs error feedback: without it the small elements never arrive.
+// A chunk with an element that is not finite decodes to NaN. Adding leaves elements that were not sent unchanged.
 // Source: top-k with error feedback (Stich, Cordonnier, Jaggi 2018, arXiv 1809.07599).
 #pragma once
 

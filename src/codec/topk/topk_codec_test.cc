@@ -1,5 +1,5 @@
-// The size, the bound and the property of top-k, and damage as CorruptData. The choice itself and all instruction
-// sets: kernels/topk/topk_test.cc.
+// The size, the bound and the property of top-k, and damage reported as CorruptData. The selection itself and all
+// instruction sets: kernels/topk/topk_test.cc.
 #include "codec/topk/topk_codec.h"
 
 #include <cmath>
@@ -87,7 +87,7 @@ TEST(TopkCodec, damage_is_corrupt_data) {
     EXPECT_EQ(sparse->decode({bytes.data(), size}, target).error().kind, ErrorKind::corrupt_data);
     EXPECT_EQ(sparse->decode_add({bytes.data(), size}, target, target).error().kind, ErrorKind::corrupt_data);
   }
-  bytes[41 * 4] = bytes[41 * 4 + 1] = bytes[41 * 4 + 2] = std::byte{0xFF};  // the first two places are the same
+  bytes[41 * 4] = bytes[41 * 4 + 1] = bytes[41 * 4 + 2] = std::byte{0xFF};  // makes the first two indices equal
   EXPECT_EQ(sparse->decode(bytes, target).error().kind, ErrorKind::corrupt_data);
   EXPECT_EQ(sparse->decode_add(bytes, target, target).error().kind, ErrorKind::corrupt_data);
 }

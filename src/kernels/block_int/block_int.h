@@ -1,5 +1,5 @@
-// Symmetric integers of float32 blocks, one scale a block (the rule: block_int_reference.h), dispatched at run
-// time to the widest instruction set, the same bytes on all.
+// Symmetric integers of float32 blocks, one scale a block (the rule: block_int_reference.h). Dispatched at run time to
+// the widest instruction set; the same bytes on all.
 //
 // Encoded slice of n elements in blocks of `block_size`, the last one shorter:
 //
@@ -45,7 +45,7 @@ constexpr std::size_t block_int_encoded_bytes(BlockIntFormat format, std::size_t
 void block_int_encode(BlockIntFormat format, const float* source, std::size_t n, std::byte* target,
                       const RandomStream* random = nullptr);
 
-// target[i] = decoded[i]. Reads exactly block_int_encoded_bytes(format, n), whatever they hold.
+// target[i] = decoded[i]. Reads exactly block_int_encoded_bytes(format, n), whatever the bytes are.
 void block_int_decode(BlockIntFormat format, const std::byte* source, float* target, std::size_t n);
 
 // target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is `target` or does not overlap it.

@@ -1,5 +1,5 @@
-// How far block integers are from their elements: the bounds of block_int_reference.h, the mean and variance of
-// stochastic rounding, alone and stratified over ranks.
+// The errors of block integers: the bounds of block_int_reference.h, and the mean and variance of stochastic rounding,
+// alone and stratified over ranks.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -75,8 +75,8 @@ TEST(BlockIntAccuracy, zeros_and_the_signs_of_small_values_are_exact) {
   }
 }
 
-// Mean square error to mean square of Gaussian values, computed apart from the library, in double with 2^23 samples.
-// With scales that are not rounded up the first would be 2.86e-5, the last 5.13e-2.
+// Mean square error relative to the mean square of Gaussian values, computed independently of the library, in double
+// with 2^23 samples. With scales that are not rounded up the first would be 2.86e-5, the last 5.13e-2.
 TEST(BlockIntAccuracy, error_of_gaussian_values_is_that_of_a_model_in_double) {
   struct Case {
     int bits;
@@ -108,8 +108,8 @@ FloatVector block_of_unit_scale(Random& random, std::size_t size, int bits) {
   return x;
 }
 
-// A block whose scale is 1, of values between whole numbers at every fraction alike: what rounds at random has a mean
-// square of f (1 - f), 1/6 in the mean over those.
+// A block whose scale is 1, of values spread evenly over the fractions between whole numbers: the error of random
+// rounding has a mean square of f (1 - f), 1/6 on average over those.
 FloatVector block_of_even_fractions(Random& random, std::size_t size, int bits) {
   const int most = reference::largest_integer(bits);
   FloatVector x(size);
@@ -158,7 +158,7 @@ TEST(BlockIntAccuracy, what_is_whole_stays_whole) {
   }
 }
 
-// Where the scale is at its upper limit, the largest values are clamped and nothing overflows.
+// If the scale is at its upper limit, the largest values are clamped and nothing overflows.
 TEST(BlockIntAccuracy, stochastic_rounding_near_the_largest_float_stays_within_a_step) {
   constexpr float kMax = std::numeric_limits<float>::max();
   const FloatVector x = {kMax, -kMax, 0.9f * kMax, -0.99f * kMax, 0.3f * kMax, 0.0f};

@@ -20,12 +20,12 @@ namespace qccl::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-inline constexpr std::size_t kDecodeRun = 4096;  // elements after which sums are looked at for NaN, at least
+inline constexpr std::size_t kDecodeRun = 4096;  // elements after which sums are checked for NaN, at least
 
 // integer * scale, which is exact.
 struct ScaleLine {
   Values scale;
-  // Of a block's stored scale.
+  // Reads a block's stored scale.
   HWY_INLINE ScaleLine(const std::byte* stored, int bits) {
     std::uint16_t bits_of_scale;
     std::memcpy(&bits_of_scale, stored, sizeof(bits_of_scale));
@@ -34,7 +34,7 @@ struct ScaleLine {
   HWY_INLINE Values operator()(Integers integers) const { return hn::Mul(hn::ConvertTo(ValueTag(), integers), scale); }
 };
 
-// Blocks of whole step units, straight from where the codes lie.
+// Blocks of whole step units: decodes codes where they lie.
 template <class Load, class Finish>
 HWY_INLINE void decode_blocks(BlockIntFormat format, const std::byte* source, std::size_t n, float* target,
                               Finish finish) {
@@ -49,7 +49,7 @@ HWY_INLINE void decode_blocks(BlockIntFormat format, const std::byte* source, st
   }
 }
 
-// Blocks of any size: through a byte for each integer.
+// Blocks of any size: unpacks each integer to a byte first.
 template <class Finish>
 HWY_INLINE void decode_ragged(BlockIntFormat format, const std::byte* source, std::size_t n, float* target,
                               Finish finish) {

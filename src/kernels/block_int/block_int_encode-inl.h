@@ -1,7 +1,7 @@
 // block_int_encode() in vectors. Per target.
 //
-// Blocks are taken in groups that stay in L1 between two passes: one finds their scales, for the group that comes
-// next, so that its reductions and divisions overlap with the second, which turns elements into integers.
+// Blocks are taken in groups that stay in L1 between two passes. One pass finds the scales of the next group, so that
+// its reductions and divisions overlap with the other pass, which turns the current group's elements into integers.
 
 #if defined(QCCL_KERNELS_BLOCK_INT_ENCODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_BLOCK_INT_ENCODE_INL_H_
@@ -26,10 +26,10 @@ namespace qccl::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr std::size_t kIntChunk = 64;  // elements whose codes are whole bytes, for any width
-inline constexpr std::size_t kIntRun = 4096;  // elements that are encoded at a time
+inline constexpr std::size_t kIntRun = 4096;  // elements encoded at a time
 
-// ---- Rounding: begin() a run, then integers of elements times inverses, from `at` of the run on: of one vector,
-// or of four as bytes.
+// ---- Rounding: begin() a run, then convert elements times inverses to integers, from `at` of the run on: one() for
+// one vector, four() for four as bytes.
 
 struct NearestIntegers {
   static constexpr bool kStochastic = false;
@@ -55,7 +55,7 @@ struct StochasticIntegers {
     return hn::ShiftRight<8>(hn::Add(round_lanes(steps), random));
   }
 #if HWY_ARCH_X86
-  // 256 steps to an integer, and the random byte: together at most 127 * 256 + 255, which fits 16 bits.
+  // 256 steps to an integer plus the random byte: together at most 127 * 256 + 255, which fits 16 bits.
   HWY_INLINE ByteCodesVector four(Values a, Values b, Values c, Values e, std::size_t at) const {
     const SignedWords d;
     const auto random = in_packed_order(hn::LoadU(UnsignedBytes(), bytes + at));
@@ -71,7 +71,8 @@ struct StochasticIntegers {
   const std::uint8_t* bytes = nullptr;
 };
 
-// Elements of one block for which its scale needs care, as others that encode to the right integers.
+// For elements of a block whose scale is invalid or at its limit: replaces them by others that encode to the right
+// integers.
 inline void make_harmless(BlockIntFormat format, const std::byte* stored, const float* source, std::size_t n,
                           float* harmless) {
   std::uint16_t scale_bits;
@@ -145,7 +146,7 @@ class GroupEncoder {
     std::memcpy(to + bytes, spare_, ((n - whole) * bits() + 7) / 8);
   }
 
-  // Elements [begin, end) of the run, whole chunks; `from` is where the first lies.
+  // Elements [begin, end) of the run, whole chunks; the first lies at `from`.
   HWY_INLINE void encode_chunks(const float* from, std::size_t begin, std::size_t end, std::byte* to) {
     for (std::size_t i = begin; i < end; i += kIntChunk) {
       const Values low = hn::Set(ValueTag(), inverses_[i / kStepUnit]);
@@ -184,7 +185,7 @@ class GroupEncoder {
   alignas(64) float harmless_[kIntRun];
 };
 
-// Blocks whose scales are made together: what fits a run.
+// Number of blocks whose scales are computed together: as many as fit a run.
 inline std::size_t blocks_per_group(std::size_t block_size) {
   return block_size <= kIntRun / 16 ? 16 : block_size <= kIntRun / 8 ? 8 : block_size <= kIntRun / 4 ? 4 : 1;
 }
@@ -212,7 +213,7 @@ HWY_INLINE void encode_groups(BlockIntFormat format, const float* source, std::s
 }
 #endif
 
-// ---- Blocks of any size: through a byte for each integer.
+// ---- Blocks of any size: packs each integer from a byte.
 
 template <class Rounding>
 class RaggedEncoder {

@@ -1,7 +1,7 @@
 // The specification of block integers, one element at a time. The vector code equals it byte for byte.
 //
-// With Q = 2^(bits - 1) - 1 and amax the largest magnitude of a block, all in float32, every operation rounded
-// by itself to nearest even:
+// With Q = 2^(bits - 1) - 1 and amax the largest magnitude of a block, all in float32, every operation rounded by
+// itself to nearest even:
 //
 //   scale   = amax / Q, rounded up to bfloat16 by integer operations; at least 2^-118, at most the largest
 //             bfloat16 s with a finite Q * s
@@ -11,12 +11,12 @@
 //                q = (t + byte) >> 8, byte in 0..255 random
 //   y = q * scale
 //
-// Clamping changes anything only where the scale is at its upper limit, and there by less than 0.06 steps (one
-// limit for each width, checked below): |x| * inverse exceeds Q by at most Q * 2^-22 where the scale was rounded
-// up. Zero stays zero, of either sign: its integer is 0. A product q * scale has at most 16 bits: it is exact.
+// Clamping has an effect only if the scale is at its upper limit, and changes values by less than 0.06 steps there (one
+// limit for each width, checked below): |x| * inverse exceeds Q by at most Q * 2^-22 if the scale was rounded up. Zero
+// stays zero, of either sign: its integer is 0. A product q * scale has at most 16 bits: it is exact.
 //
-// A block with an element that is not finite has the scale NaN (0x7FC0) and integers 0. Any scale that this rule
-// can't give (NaN, infinite, negative, too small, too large) decodes to NaN.
+// A block with an element that is not finite has the scale NaN (0x7FC0) and integers 0. Any scale that this rule cannot
+// give (NaN, infinite, negative, too small, too large) decodes to NaN.
 //
 // Error, nearest: |x - y| <= scale * (1/2 + Q * 2^-23): half an ulp of the inverse and one of the product, times up
 // to Q. Stochastic: |x - y| < scale, and the mean of y over the bytes is within scale * (1/512 + Q * 2^-23) of x,
@@ -33,11 +33,11 @@
 
 namespace qccl::kernels::reference {
 
-// So that 256 / scale is finite.
+// Makes 256 / scale finite.
 inline constexpr std::uint32_t kSmallestScaleBits = std::bit_cast<std::uint32_t>(0x1p-118f);
 inline constexpr std::uint32_t kInvalidScaleBits = kCanonicalNanBits;
 inline constexpr std::uint32_t kInfinityBits = 0x7F800000u;
-inline constexpr float kRandomSteps = 256.0f;  // to a step of the integers
+inline constexpr float kRandomSteps = 256.0f;  // per step of the integers
 
 constexpr int largest_integer(int bits) { return (1 << (bits - 1)) - 1; }
 
@@ -57,7 +57,7 @@ static_assert(limit_is_within_half_a_step(8));
 
 constexpr std::uint32_t magnitude_bits(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu; }
 
-// Float bits of the scale of a block whose largest magnitude_bits() these are.
+// Float bits of the scale of a block with this largest magnitude_bits().
 constexpr std::uint32_t make_scale_bits(std::uint32_t magnitude, int bits) {
   if (magnitude >= kInfinityBits) return kInvalidScaleBits;
   const float quotient = std::bit_cast<float>(magnitude) / static_cast<float>(largest_integer(bits));
@@ -66,20 +66,20 @@ constexpr std::uint32_t make_scale_bits(std::uint32_t magnitude, int bits) {
   return up < largest_scale_bits(bits) ? up : largest_scale_bits(bits);
 }
 
-// The scale that a stored one stands for.
+// The value of a stored scale.
 constexpr float read_scale(std::uint16_t stored, int bits) {
   const std::uint32_t scale = std::uint32_t{stored} << 16;
   const bool valid = scale >= kSmallestScaleBits && scale <= largest_scale_bits(bits);
   return std::bit_cast<float>(valid ? scale : kCanonicalNanBits);
 }
 
-// Below 2^22 in magnitude: the last place of 1.5 * 2^23 is 1.
+// For magnitudes below 2^22: the last place of 1.5 * 2^23 is 1.
 constexpr std::int32_t round_to_even(float value) {
   constexpr float kShift = 0x1.8p23f;
   return static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(value + kShift) - std::bit_cast<std::uint32_t>(kShift));
 }
 
-// With the clamp for integers up to `largest`.
+// Also clamps to integers up to `largest`.
 constexpr std::int32_t to_integer(float x, float inverse, std::int32_t largest) {
   return std::clamp(round_to_even(x * inverse), -largest, largest);
 }
@@ -88,7 +88,7 @@ constexpr std::int32_t to_integer(float x, float inverse, std::int32_t largest, 
   return (std::clamp(steps, -256 * largest, 256 * largest) + byte) >> 8;
 }
 
-// The integer whose two's complement of `bits` bits this is.
+// The integer of a two's complement code of `bits` bits.
 constexpr std::int32_t sign_extended(std::uint32_t code, int bits) {
   const std::uint32_t sign = 1u << (bits - 1);
   return static_cast<std::int32_t>((code ^ sign) - sign);

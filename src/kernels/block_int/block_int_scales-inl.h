@@ -21,14 +21,14 @@ namespace qccl::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr std::size_t kGroupBlocks = 16;
-inline constexpr std::size_t kStepUnit = 32;  // elements that a block has whole numbers of, to be encoded as vectors
+inline constexpr std::size_t kStepUnit = 32;  // blocks of whole units are encoded as vectors
 
 // Groups of such blocks are whole bytes, and whole chunks of 64.
 constexpr bool whole_units(BlockIntFormat format) {
   return format.block_size % (format.block_size <= 1024 ? kStepUnit : 2 * kStepUnit) == 0;
 }
 
-// Largest magnitude, as bits, in each lane's share of `source`. NaN and infinity are the largest of all.
+// Largest magnitude, as bits, in each lane's share of `source`. NaN and infinity exceed all others.
 HWY_INLINE Integers magnitudes(const float* source, std::size_t n) {
   const ValueTag d;
   const IntegerTag integers;
@@ -48,13 +48,13 @@ HWY_INLINE Integers magnitudes(const float* source, std::size_t n) {
   return hn::Max(a, b);
 }
 
-// A row of lanes for each of as many blocks.
+// One row of lanes for each of kValueLanes blocks.
 struct MagnitudeRows {
   alignas(64) std::int32_t lanes[kValueLanes][kValueLanes];
 
   HWY_INLINE Integers row(std::size_t index) const { return hn::Load(IntegerTag(), lanes[index]); }
 
-  // Within each 128 bits: four rows' largest, in order.
+  // Within each 128 bits: the largest of four rows, in order.
   HWY_INLINE Integers join_four(std::size_t index) const {
     const IntegerTag d;
     const hn::Repartition<std::int64_t, IntegerTag> pairs;
@@ -85,7 +85,7 @@ struct MagnitudeRows {
   }
 };
 
-// Up to kGroupBlocks blocks: what their elements are multiplied by, and whether anything in them needs care.
+// Up to kGroupBlocks blocks: the factors for their elements, and whether any block needs special treatment.
 struct BlockGroup {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -101,7 +101,7 @@ class GroupScales {
         limit_(static_cast<std::int32_t>(reference::largest_scale_bits(format.bits))),
         unit_(stochastic ? reference::kRandomSteps : 1.0f) {}
 
-  // Makes the group of the blocks in source[begin, end), and writes their scales.
+  // Fills `group` with the blocks in source[begin, end), and writes their scales.
   HWY_INLINE void make(const float* source, std::size_t begin, std::size_t end, std::byte* scales, BlockGroup& group) {
     group.begin = begin;
     group.end = end;

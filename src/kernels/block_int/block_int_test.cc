@@ -138,7 +138,7 @@ TEST(BlockInt, alignment_does_not_matter) {
   });
 }
 
-// In memory of exactly their size: under the address sanitizer this sees every byte read out of bounds.
+// Buffers have exactly their size, so the address sanitizer sees every byte read out of bounds.
 TEST(BlockInt, any_bytes_decode_alike_on_every_target) {
   Random random(6);
   on_every_simd([&] {

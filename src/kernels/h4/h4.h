@@ -1,5 +1,5 @@
 // Randomized Hadamard transform and Lloyd-Max codebook of 2, 3 or 4 bits over blocks of 256 float32 (the rule:
-// h4_reference.h), dispatched at run time to the widest instruction set, the same bytes on all.
+// h4_reference.h). Dispatched at run time to the widest instruction set; the same bytes on all.
 //
 // Encoded slice of n elements, B = ceil(n / 256) blocks, the last one padded with zeros; nothing if n is 0:
 //
@@ -10,7 +10,7 @@
 // | 2 * B         | per block: its scale, bfloat16 (little-endian). Sign bit: transformed twice            |
 // | 32 * bits * B | per block: 256 codes, in the order of h4_reference.h                                   |
 //
-// That is 4.0625 bits an element of full blocks at 4 bits, and 8 bytes.
+// For full blocks at 4 bits that is 4.0625 bits an element, plus 8 bytes.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +22,12 @@ inline constexpr std::size_t kH4Block = 256;
 
 struct H4Format {
   int bits = 4;  // 2..4
-  // Scales so that the decoded block's inner product with the block is the block's squared norm (EDEN), instead of
-  // for the least error. Only for encoding.
+  // true: scales so that the decoded block's inner product with the block is the block's squared norm (EDEN). false:
+  // scales for the least error. Only for encoding.
   bool unbiased = true;
 };
 
-// What the signs depend on, and nothing else.
+// The only inputs of the signs.
 struct H4Signs {
   std::uint32_t seed = 0;
   std::uint32_t first_block = 0;
@@ -45,7 +45,7 @@ constexpr std::size_t h4_encoded_bytes(int bits, std::size_t n) {
 // Writes exactly h4_encoded_bytes(). `target` of any alignment, not overlapping `source`.
 void h4_encode(H4Format format, H4Signs signs, const float* source, std::size_t n, std::byte* target);
 
-// target[i] = decoded[i]. Reads exactly h4_encoded_bytes(bits, n), whatever they hold.
+// target[i] = decoded[i]. Reads exactly h4_encoded_bytes(bits, n), whatever the bytes are.
 void h4_decode(int bits, const std::byte* source, float* target, std::size_t n);
 
 // target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is `target` or does not overlap it.

@@ -1,4 +1,4 @@
-// What h4_reference.h says about errors: of blocks, in the mean, and of blocks that have nothing of normal data.
+// The errors that h4_reference.h states: for single blocks, in the mean, and for blocks far from normally distributed.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -125,7 +125,7 @@ TEST(H4Accuracy, the_transform_keeps_norms_and_is_its_own_inverse) {
   }
 }
 
-// Of a first transform: blocks that are dense have the error of normal data.
+// After one transform, dense blocks have the error of normally distributed data.
 TEST(H4Accuracy, dense_data_has_the_error_of_normal_data) {
   for (const Data& data : dense_data()) {
     for (const int bits : kWidths) {
@@ -136,7 +136,7 @@ TEST(H4Accuracy, dense_data_has_the_error_of_normal_data) {
   }
 }
 
-// The mean over seeds: each has 32 sequences of signs for all blocks, and these blocks have much in common.
+// The mean over seeds: each seed has 32 sequences of signs for all blocks, and these blocks have much in common.
 TEST(H4Accuracy, any_data_has_the_error_of_normal_data) {
   constexpr std::uint32_t kSeeds = 8;
   for (const Data& data : all_data()) {
@@ -152,7 +152,7 @@ TEST(H4Accuracy, any_data_has_the_error_of_normal_data) {
   }
 }
 
-// And no less than 4 % below, which the scale, the block's own best, takes away: a bound alone could not tell.
+// At most 4 % below the optimum, because each block has its own best scale. An upper bound alone would not show that.
 TEST(H4Accuracy, normal_data_has_the_error_of_the_codebook) {
   const std::vector<float> x = dense_data()[0].values;
   for (const int bits : kWidths) {
@@ -161,7 +161,7 @@ TEST(H4Accuracy, normal_data_has_the_error_of_the_codebook) {
   }
 }
 
-// Of each block by itself, but for the rounding of its values, to about 1 / 127 of their mean, and of its scale.
+// For each block by itself, except for the rounding of its values, to about 1 / 127 of their mean, and of its scale.
 TEST(H4Accuracy, unbiased_blocks_keep_their_inner_product) {
   for (const Data& data : dense_data()) {
     for (const int bits : kWidths) {
@@ -197,7 +197,7 @@ TEST(H4Accuracy, the_mean_over_signs_is_the_block) {
   }
 }
 
-// The bounds of single blocks, on all that tests have.
+// Checks the bounds of single blocks.
 void expect_bounds(const std::string& name, H4Format format, std::uint32_t seed, const std::vector<float>& x) {
   const Coded y = coded(format, seed, x);
   const double loss = 1.5 * optimum(format.bits);
@@ -232,10 +232,10 @@ double share_transformed_twice(H4Format format, const std::vector<float>& values
   return static_cast<double>(twice) / kBlocks;
 }
 
-// A second transform takes as long as the first: blocks that do not need one do not get it.
+// A second transform takes as long as the first, so blocks that do not need one must not get it.
 TEST(H4Accuracy, dense_data_is_hardly_ever_transformed_twice) {
   for (const Data& data : dense_data()) {
-    if (data.name == "constant") continue;  // whose coefficients are those of the signs: few values
+    if (data.name == "constant") continue;  // its coefficients are those of the signs: few values
     for (const int bits : kWidths) {
       for (const bool unbiased : {false, true}) {
         EXPECT_LE(share_transformed_twice({bits, unbiased}, data.values), 0.1) << data.name << ", bits " << bits;
@@ -244,8 +244,8 @@ TEST(H4Accuracy, dense_data_is_hardly_ever_transformed_twice) {
   }
 }
 
-// One large element among small ones: after one transform all coefficients are of one magnitude, and at 2 bits of one
-// level, with nothing of the small ones.
+// One large element among small ones: after one transform all coefficients have nearly the same magnitude, and at 2
+// bits the same level, which carries nothing of the small ones.
 TEST(H4Accuracy, what_is_small_beside_something_large_does_not_get_lost) {
   std::vector<float> x = finite_families()[0].values(kBlocks * kH4Block, 12);
   for (std::size_t i = 9; i < x.size(); i += kH4Block) x[i] = 100.0f;

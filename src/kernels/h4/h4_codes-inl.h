@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
 
-// Calls use(row, part, signs) for all rows of a seed's signs: 0 or -1, the lanes of `part` of the row.
+// Calls use(row, part, signs) for all rows of a seed's signs, which are 0 or -1: the lanes of `part` of the row.
 template <class Use>
 HWY_INLINE void each_sign_row(std::uint32_t seed, Use use) {
   const hn::ScalableTag<std::uint32_t> d;
@@ -35,12 +35,12 @@ HWY_INLINE void each_sign_row(std::uint32_t seed, Use use) {
   }
 }
 
-// A block's codes, one a byte: 64 of each field, as if fields had two bits (h4_reference.h).
+// A block's codes, one per byte: 64 of each field, as if fields had two bits (h4_reference.h).
 struct CodeBytes {
   Bytes at[4][kParts];
 };
 
-// Bits of bytes, shifted; what comes from the neighbour is for the caller to mask.
+// Shifts the bits of bytes; the caller masks those that come from the neighbouring byte.
 template <int kShift>
 HWY_INLINE Bytes shift_bits(Bytes v) {
   const hn::Repartition<std::uint16_t, ByteTag> d;
@@ -58,7 +58,7 @@ HWY_INLINE Bytes load_bytes(const std::byte* from) {
 }
 HWY_INLINE void store_bytes(Bytes v, std::byte* to) { hn::StoreU(v, ByteTag(), reinterpret_cast<std::uint8_t*>(to)); }
 
-// The sign bits of three-bit codes: 32 bytes, in which each part of 64 bytes has a half of the bits.
+// The sign bits of three-bit codes: 32 bytes, in which each part of 64 bytes contributes one half of the bits.
 HWY_INLINE void store_sign_plane(const Bytes (&parts)[kParts], std::byte* to) {
 #if HWY_MAX_BYTES == 64
   const hn::Half<ByteTag> half;

@@ -1,9 +1,9 @@
 // Decoding blocks of h4.h in vectors. Per target, x86.
 //
-// The way back of h4_encode-inl.h. Levels are bytes of 127 + level; the sums over quads of neighbours widen them to
-// words. The last butterfly, the signs and the widening to 32 bits are one multiplication of pairs by
-// (1, 1) or (1, -1) and their negatives. Everything is exact: a sum of 256 levels has 15 bits, and its product with
-// a scale of 8 bits fits a float32, so that adding it may be fused with the product.
+// Reverses h4_encode-inl.h. Levels are bytes of 127 + level; the sums over quads of neighbours widen them to words. The
+// last butterfly, the signs and the widening to 32 bits are one multiplication of pairs by (1, 1) or (1, -1) or their
+// negatives. Everything is exact: a sum of 256 levels has 15 bits, and its product with a scale of 8 bits fits a
+// float32, so that the addition may be fused with the product.
 
 #if defined(QCCL_KERNELS_H4_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_H4_DECODE_INL_H_
@@ -19,14 +19,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
 
-// ---- What becomes of exact sums.
+// ---- Results from exact sums.
 
 HWY_INLINE Floats finished(H4Assign, Floats sums, Floats scale, std::size_t) { return hn::Mul(sums, scale); }
 HWY_INLINE Floats finished(H4Add add, Floats sums, Floats scale, std::size_t at) {
   return hn::MulAdd(sums, scale, hn::LoadU(FloatTag(), add.addend + at));
 }
 
-// Whether all results so far were numbers.
+// Tracks whether all results so far are numbers.
 #if HWY_MAX_BYTES == 64
 class NumberWatch {
  public:
@@ -73,7 +73,7 @@ class H4Decoder {
     });
   }
 
-  // `finish` and `target` of the block's first element. False if a result is NaN.
+  // `finish` and `target` are those of the block's first element. False if a result is NaN.
   template <class Finish>
   HWY_INLINE bool decode(const std::byte* codes, int row, float scale, Finish finish, float* target) const {
     const Floats scales = hn::Set(FloatTag(), scale);
@@ -95,7 +95,7 @@ class H4Decoder {
     });
   }
 
-  // Whole numbers below 2^24, so exact.
+  // Exact, because all values are whole numbers below 2^24.
   HWY_NOINLINE void transform(float* sums, int row) const {
     quads(sums);
     stage<4>(sums);
@@ -119,7 +119,7 @@ class H4Decoder {
  private:
   using RowWords = Words[8][kParts];
 
-  // Calls use(even, odd, at) for the sums of elements from `at` and from `at` + 16 on, of all pairs of rows.
+  // For all pairs of rows, calls use(even, odd, at) with the sums of elements from `at` and from `at` + 16 on.
   template <class Use>
   HWY_INLINE void each_pair(const std::byte* codes, int row, Use use) const {
     const FloatTag f;
@@ -142,7 +142,7 @@ class H4Decoder {
     }
   }
 
-  // The register of a pair of rows (r3 r2 r1) and a part of their lanes (l3 l2, as far as it has more than one).
+  // The register of a pair of rows (r3 r2 r1) and a part of their lanes (l3 l2, if there is more than one part).
   static HWY_INLINE const Words& register_of(const RowWords& w, std::size_t pair, std::size_t part) {
     const std::size_t r1 = pair & 1, r2 = pair >> 1 & 1, r3 = pair >> 2;
     if constexpr (kParts == 1) return w[r3 | r1 << 1 | r2 << 2][0];
@@ -150,7 +150,7 @@ class H4Decoder {
     return w[r1 | (part >> 1) << 1 | (part & 1) << 2][r3 << 1 | r2];
   }
 
-  // The quads' sums. Registers: b3 (512 bits) or b0, then the lower and the upper bit of the field.
+  // Loads the quads' sums. Registers: b3 (512 bits) or b0, then the lower and the upper bit of the field.
   static HWY_INLINE void load(const std::byte* codes, RowWords& w) {
     const ByteTag d;
     alignas(16) static constexpr auto kLevels = [] {
@@ -171,8 +171,8 @@ class H4Decoder {
   }
 
 #if HWY_MAX_BYTES == 64
-  // A quad and its repetition, from each of its bytes on, against (254 0 0 0): the sum of the other three's levels
-  // minus its own, and 4 * 127.
+  // A quad and its repetition, from each of its bytes on, times (254 0 0 0): the sum of the other three's levels minus
+  // its own, plus 4 * 127.
   static constexpr int kQuadOffset = 4 * 127;
   static HWY_INLINE void quads(Bytes levels, Words& lower, Words& upper) {
     const __m512i own = _mm512_set1_epi32(254);
@@ -180,7 +180,7 @@ class H4Decoder {
     upper = Words{_mm512_dbsad_epu8(own, levels.raw, 0xFA)};
   }
 #else
-  // As transform_quads(), and 2 * 127; the first and third, the second and fourth.
+  // Like transform_quads(), plus 2 * 127; the first and third, the second and fourth.
   static constexpr int kQuadOffset = 2 * 127;
   static HWY_INLINE void quads(Bytes levels, Words& lower, Words& upper) {
     const ByteTag d;
@@ -194,7 +194,7 @@ class H4Decoder {
   }
 #endif
 
-  // All butterflies but those of quads and of r0; takes the offset away, which has come together in the first words.
+  // All butterflies except those of quads and of r0. Subtracts the offset, which has accumulated in the first words.
   static HWY_INLINE void over_words(RowWords& w) {
     HWY_UNROLL(4)
     for (std::size_t part = 0; part < kParts; ++part) {

@@ -1,12 +1,12 @@
 // Encoding blocks of h4.h in vectors. Per target, x86.
 //
-// Bits of an element's number e, from the highest: r3 r2 r1 r0 l3 l2 l1 l0 (row, lane). 16 bits an element: words of
+// Bits of an element's index e, from the highest: r3 r2 r1 r0 l3 l2 l1 l0 (row, lane). 16 bits an element: words of
 // rows 2 k and 2 k + 1 are joined, and a word's place is
 //
-//   register r3 r2 r1 (and, where vectors are narrow, l3 and l2), block of 128 bits l3 l2, word r0 l1 l0
+//   register r3 r2 r1 (and l3 and l2, if vectors are narrow), block of 128 bits l3 l2, word r0 l1 l0
 //
-// The butterflies that trade places turn that into registers r0 l2 l3, blocks r3 r2, words r1 l1 l0. Joining the two
-// registers of l3 to bytes then gives the order of codes, byte r3 r2 l3 r1 l1 l0 of field (l2, r0).
+// The butterflies that exchange places turn that into registers r0 l2 l3, blocks r3 r2, words r1 l1 l0. Joining the two
+// registers of l3 to bytes then gives the order of codes: byte r3 r2 l3 r1 l1 l0 of field (l2, r0).
 
 #if defined(QCCL_KERNELS_H4_ENCODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_H4_ENCODE_INL_H_
@@ -22,7 +22,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
 
-// A block's words, by the field of their code, by l3, by part of the 64 words of both.
+// A block's words: by the field of their code, by l3, and by part of the 64 words that have both.
 struct Coefficients {
   Words at[4][2][kParts];
 };
@@ -111,7 +111,7 @@ class H4Encoder {
     return moments;
   }
 
-  // In order of elements.
+  // Writes the coefficients in element order.
   HWY_NOINLINE void transform(const float* v, float factor, int row, float* z) const {
     Coefficients coefficients;
     transform(v, factor, row, coefficients);
@@ -126,7 +126,7 @@ class H4Encoder {
   }
 
  private:
-  // What the scale is computed from.
+  // The sums from which the scale is computed.
   struct Fit {
     Dwords product, levels;
     HWY_INLINE Fit() : product(hn::Zero(DwordTag())), levels(hn::Zero(DwordTag())) {}
@@ -153,7 +153,7 @@ class H4Encoder {
     }
   };
 
-  // q with signs, transformed; the sum of q^2.
+  // Transforms q with its signs; returns the sum of q^2.
   HWY_INLINE std::int32_t transform(const float* v, float factor, int row, Coefficients& z) const {
     Words w[8][kParts];
     const std::int32_t squares = load(v, factor, signs_ + 16 * row, w);
@@ -204,7 +204,8 @@ class H4Encoder {
     return hn::GetLane(hn::SumOfLanes(DwordTag(), squares));
   }
 
-  // l2 and l3: in registers where vectors are narrow, for r2 and r3 where blocks have numbers.
+  // The butterflies over l2 and l3: between registers if vectors are narrow; over r2 and r3 if vectors have several
+  // blocks.
   static HWY_INLINE void over_blocks(Words (&w)[8][kParts]) {
     HWY_UNROLL(8)
     for (std::size_t i = 0; i < 8; ++i) {
@@ -228,7 +229,7 @@ class H4Encoder {
 #endif
   }
 
-  // +-1, joined as words are in load().
+  // +-1, joined like the words in load().
   alignas(64) std::int16_t signs_[16 * reference::kH4SignRows];
 };
 

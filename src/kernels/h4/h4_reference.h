@@ -1,8 +1,8 @@
-// The specification of h4: a randomized Hadamard transform makes a block's coefficients look like samples of a
-// normal distribution, whatever the block; each then takes the nearest of 4, 8 or 16 levels that are best for those
-// (Lloyd 1982, Max 1960; DRIVE, arXiv 2105.08339; EDEN, arXiv 2108.08842).
+// The specification of h4: a randomized Hadamard transform makes a block's coefficients look like samples of a normal
+// distribution, whatever the block. Each coefficient then takes the nearest of 4, 8 or 16 levels that are best for that
+// distribution (Lloyd 1982, Max 1960; DRIVE, arXiv 2105.08339; EDEN, arXiv 2108.08842).
 //
-// A block of 256 values v. Float operations are float32, each rounded by itself to nearest even; the rest is exact
+// For a block of 256 values v. Float operations are float32, each rounded by itself to nearest even; the rest is exact
 // in integers:
 //
 //   sum  = the sum of |v| in 16 lanes, element e in lane e % 16 (h4_sum() has the order)
@@ -11,32 +11,33 @@
 //   t    = floor(z * m / 2^16), m = rint(50 * 2^16 / sqrt(N)), N = sum of q^2: z in fiftieths of its rms
 //   code = the level of t, by thresholds that are whole fiftieths; levels are whole numbers, symmetric around 0
 //
-// and decoded, exactly but for the last product:
+// Decoding is exact except for the last product:
 //
 //   y = scale * s T(levels of the codes)
 //
-// T is H64 (x) (J4 - 2 I4): each four neighbours x become their sum minus 2 x, then a Walsh-Hadamard transform over
-// the 64 quads. It is a Hadamard matrix and symmetric; H4 in place of J4 - 2 I4 would cost the decoder one stage more.
+// T is H64 (x) (J4 - 2 I4): each four neighbours x become their sum minus 2 x, then a Walsh-Hadamard transform over the
+// 64 quads follows. T is a Hadamard matrix and symmetric; H4 in place of J4 - 2 I4 would cost the decoder one stage
+// more.
 //
 // With A = <z, levels> and B = the sum of levels^2, the best scale leaves the part e = 1 - A^2 / (256 N B) of the
-// block's energy. Where e <= 1.1 D, D being the optimum for normal samples, one transform is kept, and also where
-// e <= 1.5 D and the block has nothing of a lattice (h4_is_lattice()). Otherwise it is transformed twice, v becoming
-// z with other signs: the coefficients of any block are then within O(256^-1/2) of normal (arXiv 2605.06014). For the
-// unbiased scale a block that is sparse (h4_is_sparse()) always is.
+// block's energy. Let D be the optimum for normal samples. One transform is kept if e <= 1.1 D, or if e <= 1.5 D and
+// the block is not like a lattice (h4_is_lattice()). Otherwise the block is transformed twice, v becoming z with other
+// signs: the coefficients of any block are then within O(256^-1/2) of normal (arXiv 2605.06014). For the unbiased scale
+// a sparse block (h4_is_sparse()) is always transformed twice.
 //
-// The scale is sum / 32600 times A / (256 B), of the least error, or, unbiased (EDEN), times N / A: then
-// <v, y> = |v|^2. Where A^2 < 128 N B, the first is taken always, so that no more than the block's energy is lost.
-// After a second transform that is the scale of the first z, and the block's is it times sum / 32600 / 256 again.
+// For the least error the scale is sum / 32600 times A / (256 B); unbiased (EDEN) it is sum / 32600 times N / A: then
+// <v, y> = |v|^2. If A^2 < 128 N B, the first is always used, so that at most the block's energy is lost. After a
+// second transform that is the scale of the first z, and the block's scale is it times sum / 32600 / 256 again.
 //
-// Error, in the Euclidean norm over a block, the rounding of v to whole numbers and of the scale included:
-// |v - y| <= |v| (1 + 2^-6) + 2^-118 always. Of a block that was transformed once |v - y| <= |v| (sqrt(L) + 2^-7), with
-// L = 1.5 D, unbiased L / (1 - L), and 2^-118 more where the scale is below 2^-126. The mean over signs is about
+// Error, in the Euclidean norm over a block, including the rounding of v to whole numbers and of the scale:
+// |v - y| <= |v| (1 + 2^-6) + 2^-118 always. For a block that was transformed once |v - y| <= |v| (sqrt(L) + 2^-7),
+// with L = 1.5 D, unbiased L / (1 - L), and 2^-118 more if the scale is below 2^-126. The mean over signs is about
 // D |v|^2, unbiased D / (1 - D); D = .1175, .03454, .009497 for 2, 3, 4 bits. The mean of unbiased y over signs is v,
-// but for about 1 % of that error's energy.
+// except for about 1 % of that error's energy.
 //
 // Special blocks. All zeros: scale 0, codes 0; decodes to +0. An element that is not finite: scale NaN, codes 0;
-// decodes to NaN. A sum below 2^-60 or above 2^120: everything is computed from v * 2^80 or v * 2^-20. A scale from
-// 2^104 on: y could overflow and is held within +-FLT_MAX.
+// decodes to NaN. A sum below 2^-60 or above 2^120: everything is computed from v * 2^80 or v * 2^-20. A scale of 2^104
+// or more: y could overflow and is clamped to +-FLT_MAX.
 #pragma once
 
 #include <algorithm>
@@ -51,8 +52,8 @@
 
 namespace qccl::kernels::reference {
 
-// ---- Codebooks: thresholds in fiftieths of the rms, and levels of the magnitudes between them. Best for the normal
-// distribution among the whole numbers: their mean error is within 0.12 % of the optimum D.
+// ---- Codebooks: thresholds in fiftieths of the rms, and levels of the magnitudes between them. They are the best
+// whole numbers for the normal distribution: their mean error is within 0.12 % of the optimum D.
 
 struct H4Codebook {
   int magnitudes = 0;
@@ -69,7 +70,7 @@ constexpr H4Codebook h4_codebook(int bits) {
 
 inline constexpr float kH4CellsPerRms = 50.0f;
 
-// The magnitude of a cell u, 0..127, is (u + table[u / 8]) / 8: no eight cells have two thresholds. Modulo 256.
+// The magnitude of a cell u, 0..127, is (u + table[u / 8]) / 8: no eight cells contain two thresholds. Modulo 256.
 constexpr std::array<std::uint8_t, 16> h4_cell_offsets(int bits) {
   const H4Codebook book = h4_codebook(bits);
   std::array<std::uint8_t, 16> offsets{};
@@ -83,7 +84,7 @@ constexpr std::array<std::uint8_t, 16> h4_cell_offsets(int bits) {
   return offsets;
 }
 
-// Code: the magnitude, and above it a bit that is 1 for negative. The level of each, repeated up to 16.
+// Code: the magnitude, and above it a bit that is 1 for negative. Returns the level of each, repeated up to 16.
 constexpr std::array<std::int8_t, 16> h4_levels(int bits) {
   const H4Codebook book = h4_codebook(bits);
   std::array<std::int8_t, 16> levels{};
@@ -94,9 +95,9 @@ constexpr std::array<std::int8_t, 16> h4_levels(int bits) {
   return levels;
 }
 
-// ---- Signs. A sequence of rows of 16 comes from the seed: lane l of row r is bit r % 32 of word(16 (r / 32) + l). A
-// block takes 16 rows from an even one on, which a hash of its number chooses; its second transform those from 32 rows
-// on or before.
+// ---- Signs. The seed gives a sequence of rows of 16: lane l of row r is bit r % 32 of word(16 (r / 32) + l). A block
+// takes 16 rows that begin at an even row, which a hash of its number chooses; its second transform takes those 32 rows
+// later or earlier.
 
 inline constexpr int kH4Windows = 32;
 inline constexpr int kH4SignRows = 2 * kH4Windows + 14;  // 78
@@ -123,10 +124,10 @@ constexpr bool h4_is_negative(std::uint32_t seed, int row, int lane) {
   return (h4_sign_word(seed, index) >> (row % 32) & 1u) != 0;
 }
 
-// ---- The place of element e's code. In bytes, and in a byte the lowest bits are field 0:
+// ---- The place of element e's code, in bytes. In a byte the lowest bits are field 0:
 //   4 bits: fields of 4 bits in 128 bytes; 2 bits: fields of 2 in 64 bytes
 //   3 bits: the magnitudes like 2 bits, then the sign bits, fields of 1 in 32 bytes
-// So that whole vectors of bytes hold one field of each.
+// Whole vectors of bytes then hold one field of each code.
 
 struct H4Place {
   int byte = 0;
@@ -160,8 +161,8 @@ inline int h4_get_code(int bits, const std::byte* codes, int element) {
 
 // ---- Sums and the transform.
 
-// The sum of term(x) over the block. Lane l: rows k, k + 4, k + 8, k + 12 in order for k = 0..3, those four as
-// (0 + 1) + (2 + 3); then lanes l and l + 8, l + 4, l + 2, l + 1.
+// The sum of term(x) over the block. Lane l adds rows k, k + 4, k + 8, k + 12 in order for k = 0..3, then those four as
+// (0 + 1) + (2 + 3); then lanes l and l + 8, l + 4, l + 2, l + 1 are added.
 template <class Term>
 float h4_sum(const float* x, Term term) {
   std::array<float, 16> lanes{};
@@ -179,7 +180,7 @@ float h4_sum(const float* x, Term term) {
   return lanes[0];
 }
 
-// Of any type that holds the sums.
+// T is any type that holds the sums.
 template <class T>
 void h4_transform(T* x) {
   for (std::size_t i = 0; i < kH4Block; i += 4) {
@@ -205,32 +206,31 @@ struct H4Moments {
   std::int32_t levels = 0;   // B
 };
 
-// Whether e is at most so many D.
+// Whether e is at most `times` D.
 inline bool h4_error_within(int bits, const H4Moments& m, double times) {
   const double kept = 256.0 * (1.0 - times * h4_codebook(bits).optimum);
   const double product = m.product;
   return product * product >= kept * (static_cast<double>(m.squares) * m.levels);
 }
 
-// From the sum of (v * 32600 / sum)^4, the sum of |q| being 32600. By the inequality of Hoelder, |q|_1^2 |q|_4^4 is at
-// least |q|_2^6, and equal if all elements that are not 0 have one magnitude (normal samples: 1.9 times; uniform
-// ones: 1.35): their signed sums then lie on a lattice as coarse as the levels. squares^2 / fourths is how many such
-// elements there would be.
+// Uses the sum of (v * 32600 / sum)^4; the sum of |q| is 32600. By Hoelder's inequality |q|_1^2 |q|_4^4 is at least
+// q|_2^6, and equal if all elements other than 0 have one magnitude (normal samples: 1.9 times; uniform ones: 1.35).
+// Their signed sums then lie on a lattice as coarse as the levels. squares^2 / fourths is the number of such elements.
 inline bool h4_is_lattice(float squares, float fourths) {
   const bool one_magnitude = 32600.0f * 32600.0f * fourths < 1.3f * squares * squares * squares;
   const bool few_elements = squares * squares < 24.0f * fourths;
   return one_magnitude || few_elements;
 }
 
-// Whether few elements have most of the energy: |q|_1^2 / 256 (|q|_1 being 32600) is below .3, .2, .1 of N for 2, 3, 4
-// bits; of normal samples it is .64. Their coefficients after one transform are a few values with little around: the
-// rest of the block shifts hardly any to another level, and would be missing from every decoded block.
+// Whether few elements have most of the energy: |q|_1^2 / 256 (with |q|_1 = 32600) is below .3, .2, .1 of N for 2, 3, 4
+// bits; for normal samples it is .64. After one transform the coefficients of such a block are a few values with little
+// spread: the other elements move hardly any of them to another level, and would be missing from every decoded block.
 constexpr bool h4_is_sparse(int bits, std::int32_t squares) {
   constexpr int kPart = 32600 * 32600 / 256;
   return squares > kPart * 10 / (5 - bits);
 }
 
-// g of the block's last transform.
+// The gain of the block's last transform: the factor after sum / 32600.
 inline float h4_gain(bool unbiased, const H4Moments& m) {
   const auto product = static_cast<float>(m.product);
   const double cosine = static_cast<double>(m.product) * m.product;
@@ -250,7 +250,7 @@ inline constexpr float kH4LargeSum = 0x1p120f;
 inline constexpr float kH4RaiseSmall = 0x1p80f;
 inline constexpr float kH4LowerLarge = 0x1p-20f;
 
-// What the wire says of a block.
+// The kinds of blocks on the wire.
 enum class H4BlockKind : std::uint8_t { zero, invalid, once, twice };
 
 struct H4Scale {
@@ -259,7 +259,7 @@ struct H4Scale {
   bool wide = false;  // y may overflow
 };
 
-// Negative: transformed twice.
+// A negative scale means: transformed twice.
 constexpr std::uint16_t h4_scale_bits(float scale) { return to_bfloat16(scale).bits; }
 inline H4Scale h4_scale(std::uint16_t bits) {
   const float scale = to_float(bfloat16{static_cast<std::uint16_t>(bits & 0x7FFFu)});
@@ -268,7 +268,7 @@ inline H4Scale h4_scale(std::uint16_t bits) {
   return {scale, (bits & 0x8000u) != 0 ? H4BlockKind::twice : H4BlockKind::once, scale >= 0x1p104f};
 }
 
-// The last product, of a sum of levels.
+// The last product: scale times a sum of levels.
 inline float h4_scaled(const H4Scale& scale, float sum) {
   if (!scale.wide) return sum * scale.scale;
   constexpr float kLimit = std::numeric_limits<float>::max() * 0x1p-16f;

@@ -39,10 +39,10 @@ class H4Encoder {
   }
 
  private:
-  // To nearest even, of |x| < 2^22.
+  // Rounds to nearest even, for |x| < 2^22.
   static float rint(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 
-  // The sum of q^2.
+  // Returns the sum of q^2.
   std::int32_t coefficients(const float* v, float factor, int row, std::int32_t* z) const {
     std::int32_t squares = 0;
     for (std::size_t e = 0; e < kH4Block; ++e) {

@@ -4,10 +4,10 @@
 //   sum(v)                         of |v| (h4_sum())
 //   fourths(v, factor)             the sum of (v * factor)^4
 //   encode(v, factor, row, codes)  transforms with the signs from `row` on and writes the codes; the moments
-//   transform(v, factor, row, z)   the coefficients alone
+//   transform(v, factor, row, z)   only the coefficients
 // Decoder<bits>(seed):
 //   sums(codes, row, sums)         signs times the transformed levels, whole numbers
-//   transform(sums, row)           a second time
+//   transform(sums, row)           transforms a second time
 //   decode(codes, row, scale, finish, target)   a whole block that was transformed once; false: a result is NaN
 
 #if defined(QCCL_KERNELS_H4_SLICES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -42,7 +42,7 @@ float encode_twice(const Encoder& encoder, bool unbiased, const float* v, float 
   return z_scale * (sum / kH4LargestSum) * (1.0f / 256);
 }
 
-// A block whose sum is usual: writes the codes, returns the scale, negative if transformed twice.
+// Encodes a block whose sum is in the normal range: writes the codes, returns the scale, negative if transformed twice.
 template <class Encoder>
 HWY_INLINE float encode_usual(const Encoder& encoder, bool unbiased, const float* v, float sum, int row,
                               std::byte* codes) {
@@ -80,8 +80,8 @@ HWY_INLINE std::uint16_t encode_block(const Encoder& encoder, bool unbiased, con
   return reference::h4_scale_bits(scale);
 }
 
-// The sum of a block is made one block ahead: the chain of additions and a division that the rest waits for then
-// overlaps with the block before.
+// Computes each block's sum one block ahead, so that its chain of additions and the division that depends on it overlap
+// with the encoding of the block before.
 template <class Encoder>
 void encode_slice(bool unbiased, H4Signs signs, const float* source, std::size_t n, std::byte* target) {
   if (n == 0) return;
@@ -112,7 +112,7 @@ void encode_slice(bool unbiased, H4Signs signs, const float* source, std::size_t
 
 // ---- Decoding.
 
-// What becomes of a decoded value: the value itself, or its sum with the addend.
+// The result from a decoded value: the value itself, or its sum with the addend.
 struct H4Assign {
   HWY_INLINE float take(float y, std::size_t) const { return y; }
   HWY_INLINE H4Assign from(std::size_t) const { return *this; }
@@ -123,7 +123,7 @@ struct H4Add {
   HWY_INLINE H4Add from(std::size_t i) const { return {addend + i}; }
 };
 
-// Any block, `count` elements of it.
+// Decodes `count` elements of any block.
 template <class Decoder, class Finish>
 void decode_any(const Decoder& decoder, const H4Scale& scale, const std::byte* codes, int row, std::size_t count,
                 Finish finish, float* target) {

@@ -69,7 +69,7 @@ void expect_same_as_reference(H4Format format, H4Signs signs, const std::vector<
   });
 }
 
-// What few elements, one magnitude or heavy tails make of a block.
+// Blocks of few nonzero elements, of one magnitude, and with heavy tails.
 std::vector<ValueFamily> structured_families() {
   const auto hot = [](std::size_t every) {
     return [every](Random& r, std::size_t) { return r() % every == 0 ? (r() % 2 == 0 ? 1.0f : -1.0f) : 0.0f; };
@@ -100,7 +100,7 @@ TEST(H4, every_target_equals_the_reference_at_every_tail) {
   }
 }
 
-// A block that is transformed twice, one of zeros and a part of one among usual ones.
+// A block that is transformed twice, one of zeros and a part of one among normal blocks.
 TEST(H4, alignment_does_not_matter) {
   constexpr std::size_t kCount = 256 * 5 + 100;
   std::vector<float> values = finite_families()[0].values(kCount + 16, 5);

@@ -1,9 +1,9 @@
-// The butterflies of a Hadamard transform over 256 integers of 16 bits that lie in registers. Per target, x86.
+// The butterflies of a Hadamard transform over 256 integers of 16 bits held in registers. Per target, x86.
 //
-// A vector's lanes are numbered by bits: the highest one or two tell the block of 128 bits, the lower three the word
-// in it. A butterfly over the bit that tells two registers apart is an addition and a subtraction. Over a bit of the
-// lanes it first trades places with the bit of the registers: the exchanging butterflies below do both, in two
-// shuffles. They leave the register's bit in the lanes, and the order of lanes is the caller's to know.
+// The lanes of a vector are numbered by bits: the highest one or two select the block of 128 bits, the lower three the
+// word in it. A butterfly over a bit that selects between two registers is an addition and a subtraction. For a bit of
+// the lanes, the butterfly first exchanges it with the bit of the registers: the exchanging butterflies below do both,
+// in two shuffles. They leave the register's bit in the lanes, and the caller must keep track of the order of lanes.
 
 #if defined(QCCL_KERNELS_HADAMARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_HADAMARD_INL_H_
@@ -46,9 +46,9 @@ inline constexpr std::size_t kParts = 64 / HWY_MAX_BYTES;
 HWY_INLINE Dwords pair_products(Words a, Words b) { return Dwords{QCCL_X86(madd_epi16)(a.raw, b.raw)}; }
 // The same of unsigned and signed bytes; their sums fit 16 bits.
 HWY_INLINE Words byte_pair_products(Bytes a, Bytes b) { return Words{QCCL_X86(maddubs_epi16)(a.raw, b.raw)}; }
-// In each block of 128 bits the bytes of `a`, then those of `b`, held within -128..127.
+// In each block of 128 bits the bytes of `a`, then those of `b`, clamped to -128..127.
 HWY_INLINE Bytes join_bytes(Words a, Words b) { return Bytes{QCCL_X86(packs_epi16)(a.raw, b.raw)}; }
-// The same of 32 bits to 16.
+// The same from 32 bits to 16.
 HWY_INLINE Words join_words(Dwords a, Dwords b) { return hn::ReorderDemote2To(WordTag(), a, b); }
 
 HWY_INLINE void butterfly(Words& a, Words& b) {

@@ -1,5 +1,5 @@
-// Codes of 1..7 bits between their places in packed bytes and vectors, without a stop in memory, for vectors of at
-// least 32 bytes with a shift of its own for each lane (AVX2, AVX-512). Per target. All else: pack-inl.h.
+// Moves codes of 1..7 bits between packed bytes and vectors without a detour through memory, for vectors of at least 32
+// bytes with per-lane shifts (AVX2, AVX-512). Per target. Other targets: pack-inl.h.
 
 #if defined(QCCL_KERNELS_BIT_WINDOWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_BIT_WINDOWS_INL_H_
@@ -25,7 +25,7 @@ using WindowWords = hn::ScalableTag<std::uint16_t>;
 using WindowLongs = hn::ScalableTag<std::uint64_t>;
 
 // Lanes of 64 bits with eight codes each become eight times `bits` bits, in three steps that each join neighbours:
-// multiply-add of bytes, of 16-bit words, and a shift of 32 bits onto 32.
+// multiply-add of bytes, multiply-add of 16-bit words, and a shift of one 32-bit half onto the other.
 class BitPacker {
  public:
   explicit HWY_INLINE BitPacker(int bits) : bytes_(sizeof(hn::Vec<WindowBytes>) / 8 * static_cast<std::size_t>(bits)) {
@@ -38,12 +38,12 @@ class BitPacker {
     set_places(bits);
   }
 
-  // Bytes that come from one vector of codes.
+  // Bytes produced from one vector of codes.
   HWY_INLINE std::size_t bytes() const { return bytes_; }
   // store() writes bytes() bytes and at most this much more.
   static constexpr std::size_t kSlack = sizeof(hn::Vec<WindowBytes>);
 
-  // A code in each byte, whatever is above its bits.
+  // Each byte has a code; the bits above it are ignored.
   HWY_INLINE void store(hn::Vec<WindowBytes> codes, std::byte* to) const {
     const auto clean = hn::And(codes, mask_);
 #if HWY_MAX_BYTES == 64
@@ -55,7 +55,7 @@ class BitPacker {
 #endif
     const auto upper = hn::Shr(halves, shift_);
 #if HWY_MAX_BYTES == 64
-    const auto joined = hn::IfVecThenElse(lower_, halves, upper);  // bit by bit, on AVX2 it would be by bytes
+    const auto joined = hn::IfVecThenElse(lower_, halves, upper);  // bit by bit; on AVX2 it would be by bytes
 #else
     const auto joined = hn::Or(hn::And(lower_, halves), hn::AndNot(lower_, upper));
 #endif
@@ -69,8 +69,8 @@ class BitPacker {
   }
 
  private:
-  // For each block of 128 bits, which byte comes where to bring its two lanes' bytes together; then the same for the
-  // blocks of a vector, in units of 16 bits.
+  // For each block of 128 bits, the byte order that brings its two lanes' bytes together; then the same for the blocks
+  // of a vector, in units of 16 bits.
   HWY_INLINE void set_places(int bits) {
     alignas(16) std::uint8_t places[16];
     for (int i = 0; i < 16; ++i) places[i] = static_cast<std::uint8_t>(i < 2 * bits ? i / bits * 8 + i % bits : 0x80);
@@ -90,8 +90,8 @@ class BitPacker {
 #endif
 };
 
-// One vector's codes, brought to the top of 32 bits each by a permutation of bytes and a shift of each lane's own,
-// and down again.
+// Brings one vector's codes to the top of 32 bits each, by a permutation of bytes and a per-lane shift, and shifts them
+// down again.
 class BitWindows {
  public:
   explicit HWY_INLINE BitWindows(int bits) : bits_(static_cast<std::size_t>(bits)) {
@@ -113,7 +113,7 @@ class BitWindows {
     right_ = hn::Set(IntegerTag(), 32 - bits);
   }
 
-  // load_*() read this much from the byte on where the vector's first code begins.
+  // load_*() read this much from the first byte of the vector's first code on.
   static constexpr std::size_t kRead = 16;
 
   // The codes from `index` on, a multiple of the number of lanes, as signed or unsigned integers.

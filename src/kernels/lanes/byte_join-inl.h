@@ -1,6 +1,6 @@
 // Four vectors of 32-bit integers to one of bytes, in order, on x86. Per target.
 //
-// Packing works within each 128 bits: what comes out is in "packed order", in_order() puts it right.
+// Packing works within each 128 bits: the result is in "packed order", and in_order() restores the element order.
 
 #if defined(QCCL_KERNELS_BYTE_JOIN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_BYTE_JOIN_INL_H_
@@ -36,7 +36,7 @@ HWY_INLINE ByteCodesVector in_order(ByteCodesVector packed) {
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   return ByteCodesVector{_mm512_permutexvar_epi32(order, packed.raw)};
 }
-// The reverse, which is the same: a transposition.
+// The reverse, which is the same transposition.
 HWY_INLINE ByteCodesVector in_packed_order(ByteCodesVector ordered) { return in_order(ordered); }
 #elif HWY_MAX_BYTES == 32
 HWY_INLINE WordVector pack_words(Integers a, Integers b) { return WordVector{_mm256_packs_epi32(a.raw, b.raw)}; }

@@ -1,5 +1,5 @@
-// Tables for taking bytes out of a list and for putting them back: by a bit mask, eight at a time, or three of each
-// four.
+// Tables for taking bytes out of a list and putting them back: selected by a bit mask, eight at a time, or three of
+// each four.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@ namespace qccl::kernels {
 
 using ByteIndices = std::array<std::array<std::uint8_t, 8>, 256>;
 
-// [mask][i]: which of eight bytes is the i-th that the mask has a bit for; 0x80 past the last.
+// [mask][i]: the index of the i-th byte selected by the mask, among eight; 0x80 past the last.
 constexpr ByteIndices make_compact_indices() {
   ByteIndices indices{};
   for (unsigned mask = 0; mask < 256; ++mask) {
@@ -22,7 +22,7 @@ constexpr ByteIndices make_compact_indices() {
   return indices;
 }
 
-// The reverse, [mask][i]: which of the bytes taken out belongs at i; 0x80 where the mask has no bit.
+// The reverse, [mask][i]: the index of the selected byte that belongs at i; 0x80 where the mask has no bit.
 constexpr ByteIndices make_spread_indices() {
   ByteIndices indices{};
   for (unsigned mask = 0; mask < 256; ++mask) {

@@ -1,9 +1,9 @@
-// How codes of 1 to 8 and 16 bits lie in memory, for whole vectors of them. Per target.
+// Whole vectors of codes of 1 to 8 and 16 bits, to and from memory. Per target.
 //
-// Stores: store() one vector of bytes, a code in each, from `to` on, which are bytes_per_vector() and at most kSlack
-// more. Loads: values() of the codes of one vector from `index` on by a line, which turns integers into values
-// (prepare() it before). Reads at most kRead bytes from the byte on where the first code begins; where codes are no
-// whole bytes, `index` is a multiple of the number of lanes.
+// Stores: store() writes one vector of bytes, with a code in each, at `to`: bytes_per_vector() bytes and at most kSlack
+// more. Loads: values() converts the codes of one vector, from `index` on, to values by a line, after prepare(line). It
+// reads at most kRead bytes from the first code's first byte on; if codes are not whole bytes, `index` is a multiple of
+// the number of lanes.
 
 #if defined(QCCL_KERNELS_CODES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_CODES_INL_H_
@@ -141,7 +141,7 @@ struct NibbleStore {
 };
 
 #if HWY_MAX_BYTES == 64
-// All sixteen values that a code can have are one vector.
+// One vector holds all sixteen possible values of a code.
 template <bool kSigned>
 struct NibbleLoad {
   explicit NibbleLoad(int) {}
@@ -163,7 +163,7 @@ struct NibbleLoad {
   }
 
  private:
-  // With the codes that follow above each.
+  // Each lane has its code at the bottom, with the codes that follow above it.
   HWY_INLINE Integers at_bottom(const std::byte* codes, std::size_t index) const {
     const __m512i shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
     std::int32_t lower, upper;
@@ -203,7 +203,7 @@ struct NibbleLoad {
 template <class Load>
 class RunDecoder {
  public:
-  // Of `n` codes of `bits` in memory of exactly `code_bytes`.
+  // `n` codes of `bits` in memory of exactly `code_bytes`.
   HWY_INLINE RunDecoder(const Load& load, int bits, const std::byte* codes, std::size_t code_bytes, std::size_t n)
       : load_(load), bits_(static_cast<std::size_t>(bits)), codes_(codes) {
     if (code_bytes < Load::kRead) return;
@@ -235,7 +235,7 @@ class RunDecoder {
     });
   }
 
-  // Calls use(index, integers) for every vector of codes in [begin, end), the last one of more than these.
+  // Calls use(index, integers) for every vector of codes in [begin, end); the last vector may contain further codes.
   template <class Use>
   HWY_INLINE void each_code(std::size_t begin, std::size_t end, Use use) const {
     while (begin < end && begin + kValueLanes <= loadable_end_) {
@@ -254,7 +254,7 @@ class RunDecoder {
   const Load load_;
   const std::size_t bits_;
   const std::byte* const codes_;
-  std::size_t loadable_end_ = 0;  // of the vectors whose load stays within the memory
+  std::size_t loadable_end_ = 0;  // end of the vectors that can be loaded without leaving the memory
 };
 
 }  // namespace qccl::kernels::HWY_NAMESPACE

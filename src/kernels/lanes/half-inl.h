@@ -20,7 +20,7 @@ using HalfTag = hn::Rebind<std::uint16_t, FloatTag>;
 using Floats = hn::Vec<FloatTag>;
 using Bits = hn::Vec<BitsTag>;
 
-// Masks of `bits` below and above a bound; both under 2^31, where a signed comparison is right and cheap.
+// Masks of `bits` below and above a bound. Both are under 2^31, so a signed comparison is right, and it is cheap.
 HWY_INLINE hn::Mask<BitsTag> below(Bits bits, std::int32_t bound) {
   const hn::RebindToSigned<BitsTag> d;
   return hn::RebindMask(BitsTag(), hn::Lt(hn::BitCast(d, bits), hn::Set(d, bound)));

@@ -1,9 +1,8 @@
 // Codes of 1..7 bits, one in each byte, to and from packed bytes. Per target.
 //
-// Eight codes are one 64-bit lane. Packing closes the gaps between neighbours in three steps, doubling
-// the length of the runs without gaps: 8 -> 16 -> 32 -> 64 bits (fewer where the runs are whole
-// bytes already); a byte shuffle within each 128-bit block then brings the whole bytes together.
-// Unpacking is the reverse.
+// Eight codes are one 64-bit lane. Packing closes the gaps between neighbours in three steps, each doubling the length
+// of the runs without gaps: 8 -> 16 -> 32 -> 64 bits (fewer if the runs are already whole bytes). A byte shuffle within
+// each 128-bit block then brings the whole bytes together. Unpacking is the reverse.
 
 #if defined(QCCL_KERNELS_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_PACK_INL_H_
@@ -22,7 +21,7 @@ namespace qccl::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Blocks of 128 bits, so that storing can tell their number at compile time.
+// Vectors of whole 128-bit blocks, whose number storing knows at compile time.
 #if HWY_ARCH_X86
 using ByteTag = hn::ScalableTag<std::uint8_t>;
 #else
@@ -35,7 +34,7 @@ using PackVector = hn::Vec<PackTag>;
 
 inline constexpr std::size_t kCodesPerVector = HWY_ARCH_X86 ? HWY_MAX_BYTES : 16;
 inline constexpr std::size_t kBlocksPerVector = kCodesPerVector / 16;
-// What one vector's load or store may touch beyond the packed bytes that it is about.
+// Number of bytes that one vector's load or store may touch beyond its packed bytes.
 inline constexpr std::size_t kPackSlack = kCodesPerVector;
 
 // The lowest `bits` bits of each `lane_bits` bits.
@@ -48,7 +47,7 @@ constexpr std::uint64_t low_bits(int lane_bits, int bits) {
 // Steps until runs are whole bytes: 4 bits after one, 2 after two, all others after three.
 constexpr int pack_steps(int bits) { return bits == 4 ? 1 : bits == 2 ? 2 : 3; }
 
-// For one block: which byte comes at each place when its two lanes' whole bytes are brought together.
+// For one block: the byte order that brings its two lanes' whole bytes together.
 template <int kBits>
 constexpr std::array<std::uint8_t, 16> gather_indices() {
   constexpr int kStep = pack_steps(kBits);
@@ -62,7 +61,7 @@ constexpr std::array<std::uint8_t, 16> gather_indices() {
   return indices;
 }
 
-// The reverse: where each byte of a block comes from, 0x80 for none.
+// The reverse: the source of each byte of a block, 0x80 for none.
 template <int kBits>
 constexpr std::array<std::uint8_t, 16> scatter_indices() {
   constexpr std::array<std::uint8_t, 16> kGather = gather_indices<kBits>();
@@ -72,8 +71,8 @@ constexpr std::array<std::uint8_t, 16> scatter_indices() {
   return indices;
 }
 
-// Lanes of `kLaneBits` bits whose halves start with a run of `kRunBits` each: brings the upper run down to
-// the lower one.
+// In lanes of `kLaneBits` bits whose halves start with a run of `kRunBits` each, brings the upper run down to the lower
+// one.
 template <int kLaneBits, int kRunBits>
 HWY_INLINE PackVector close_gaps(PackVector v) {
   const PackTag d;
@@ -107,7 +106,7 @@ HWY_INLINE PackVector unpack_lanes(PackVector v) {
 }
 
 #if HWY_ARCH_X86 && HWY_MAX_BYTES == 64
-// 16-bit places of 2 * kBits bytes from each of four blocks, brought together, and the reverse.
+// Brings 2 * kBits bytes from each of four blocks together, in units of 16 bits, and the reverse.
 template <int kBits>
 struct BlockOrder {
   alignas(64) std::uint16_t gather[32] = {};
@@ -121,7 +120,7 @@ struct BlockOrder {
 };
 #endif
 
-// Stores the first 2 * kBits bytes of every block one after the other, and up to kPackSlack after.
+// Stores the first 2 * kBits bytes of every block one after another, and up to kPackSlack bytes after them.
 template <int kBits>
 HWY_INLINE void store_blocks(ByteVector v, std::uint8_t* to) {
 #if HWY_ARCH_X86 && HWY_MAX_BYTES == 64
@@ -137,7 +136,7 @@ HWY_INLINE void store_blocks(ByteVector v, std::uint8_t* to) {
 #endif
 }
 
-// The reverse; reads up to kPackSlack.
+// The reverse; reads up to kPackSlack bytes more.
 template <int kBits>
 HWY_INLINE ByteVector load_blocks(const std::uint8_t* from) {
 #if HWY_ARCH_X86 && HWY_MAX_BYTES == 64
@@ -152,7 +151,7 @@ HWY_INLINE ByteVector load_blocks(const std::uint8_t* from) {
 #endif
 }
 
-// One vector of codes to 2 * kBits bytes a block.
+// Packs one vector of codes to 2 * kBits bytes a block.
 template <int kBits>
 HWY_INLINE void pack_vector(const std::uint8_t* codes, std::uint8_t* to) {
   const ByteTag bytes;
@@ -178,7 +177,7 @@ HWY_INLINE void unpack_vector(const std::uint8_t* from, std::uint8_t* codes) {
   }
 }
 
-// Bytes that `n` codes take.
+// Number of bytes of `n` packed codes.
 constexpr std::size_t packed_bytes(int bits, std::size_t n) { return (n * static_cast<std::size_t>(bits) + 7) / 8; }
 
 template <int kBits>
@@ -215,8 +214,8 @@ HWY_INLINE void unpack_with(const std::uint8_t* from, const std::uint8_t* limit,
   }
 }
 
-// Packs `n` codes of `bits` (1..7) bits into packed_bytes(bits, n) bytes at `to`. `codes` are readable and 0
-// from n up to a multiple of kCodesPerVector. What lies behind, up to `limit`, may be overwritten.
+// Packs `n` codes of `bits` (1..7) bits into packed_bytes(bits, n) bytes at `to`. `codes` are readable and 0 from n up
+// to a multiple of kCodesPerVector. Bytes after the packed ones, up to `limit`, may be overwritten.
 inline void pack_codes(int bits, const std::uint8_t* codes, std::size_t n, std::uint8_t* to,
                        const std::uint8_t* limit) {
   switch (bits) {

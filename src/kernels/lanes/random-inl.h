@@ -18,15 +18,15 @@ namespace qccl::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The bytes of runs of one stream, of at most kMost elements at a time, in memory of its own.
+// The random bytes of one stream, for runs of at most kMost elements, in its own memory.
 template <std::size_t kMost>
 class RandomRun {
  public:
   explicit HWY_INLINE RandomRun(const RandomStream& stream)
       : stream_(stream), offset_(reference::stratum_offset(stream.rank, stream.world)) {}
 
-  // The bytes of the `n` elements from `index` of the stream on, until the next call. They may be read up to
-  // 64 bytes beyond their end.
+  // The bytes of the `n` elements from `index` of the stream on, valid until the next call. Up to 64 bytes beyond their
+  // end are readable.
   HWY_INLINE const std::uint8_t* at(std::size_t index, std::size_t n) {
     const std::uint64_t element = stream_.first_element + index;
     const std::uint64_t counter = element / 4;

@@ -1,5 +1,5 @@
-// Random bytes for stochastic rounding: a pure function of a key and of an element's absolute place, the same
-// in whatever slices, threads and instruction sets it is computed. Rule: random_reference.h.
+// Random bytes for stochastic rounding: a pure function of a key and of an element's index in the tensor, whatever the
+// slices, threads and instruction set. Rule: random_reference.h.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@ namespace qccl::kernels {
 // The bytes of a run of elements of one tensor on one rank.
 struct RandomStream {
   std::uint64_t key = 0;            // equal on all ranks that round the same tensor
-  std::uint64_t first_element = 0;  // place in the tensor of the run's first element
-  // Rounding stratified over ranks: of the `world` ranks, each has its byte in a stratum of its own, so that
-  // their errors cancel in the sum (var of the sum: step^2 (world + 1) / 12). 0 of 1: no strata.
+  std::uint64_t first_element = 0;  // index in the tensor of the run's first element
+  // Rounding stratified over ranks: each of the `world` ranks has its byte in a stratum of its own, so that their
+  // errors cancel in the sum (var of the sum: step^2 (world + 1) / 12). Rank 0 of 1: no strata.
   std::uint32_t rank = 0;
   std::uint32_t world = 1;
 };

@@ -1,10 +1,10 @@
 // The specification of random bytes.
 //
-// Four elements e have a word, word(e / 4), and each a byte of it: the lowest for e % 4 = 0. A word is a hash of
-// its counter: "lowbias32" (C. Wellons, hash-prospector, 2018), a permutation of 32 bits with two multiplications,
-// and one half of a key before each, so that streams of different keys are no shifts of each other. The key of
-// 2^32 words is mixed from the stream's key and the counter's upper half by the finalizer of SplitMix64 (Steele,
-// Lea and Flood, OOPSLA 2014). Not for cryptography.
+// Four elements e share a word, word(e / 4), and each takes one of its bytes: the lowest for e % 4 = 0. A word is a
+// hash of its counter: "lowbias32" (C. Wellons, hash-prospector, 2018), a permutation of 32 bits with two
+// multiplications. One half of a key is mixed in before each, so that streams of different keys are not shifts of each
+// other. The key of 2^32 words is mixed from the stream's key and the counter's upper half by the finalizer of
+// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). Not for cryptography.
 //
 // Strata: rank r of N adds floor(256 r / N), modulo 256.
 #pragma once

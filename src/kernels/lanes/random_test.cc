@@ -22,7 +22,7 @@ ByteVector bytes_of(const RandomStream& stream, std::size_t n) {
   return bytes;
 }
 
-// Hashed by hand in another language from the definition.
+// Hashed independently in another language, from the definition.
 TEST(Random, golden_bytes) {
   on_every_simd([&] {
     EXPECT_EQ(bytes_of({.key = 0}, 8), (ByteVector{0x55, 0x30, 0x00, 0x2A, 0xDD, 0x06, 0x02, 0x24}));

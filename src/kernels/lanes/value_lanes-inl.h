@@ -1,4 +1,4 @@
-// Vectors of float32 and of the integers beside them, and what becomes of decoded values. Per target.
+// Vectors of float32 and of integers of the same lanes, and the destinations of decoded values. Per target.
 
 #if defined(QCCL_KERNELS_VALUE_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_VALUE_LANES_INL_H_
@@ -25,7 +25,7 @@ using Values = hn::Vec<ValueTag>;
 using Integers = hn::Vec<IntegerTag>;
 inline constexpr std::size_t kValueLanes = sizeof(Values) / sizeof(float);
 
-// Integers of values that are in the range of int32, without the checks for those that are not: towards zero,
+// Integers of values in the range of int32, without the checks for others. truncate() rounds towards zero,
 HWY_INLINE Integers truncate(Values v) {
 #if HWY_ARCH_X86 && HWY_MAX_BYTES == 64
   return Integers{_mm512_cvttps_epi32(v.raw)};
@@ -38,7 +38,7 @@ HWY_INLINE Integers truncate(Values v) {
 #endif
 }
 
-// or to nearest even.
+// round_lanes() to nearest even.
 HWY_INLINE Integers round_lanes(Values v) {
 #if HWY_ARCH_X86 && HWY_MAX_BYTES == 64
   return Integers{_mm512_cvtps_epi32(v.raw)};
@@ -58,12 +58,12 @@ HWY_INLINE Values load_first(const float* from, std::size_t n) {
   return hn::Load(ValueTag(), padded);
 }
 
-// What is fetched ahead of writing it, in elements: a line that comes from L2 only when its store retires holds up
-// all stores behind it.
+// Distance of prefetches ahead of writes, in elements: a line that comes from L2 only when its store retires delays all
+// later stores.
 inline constexpr std::size_t kFetchAhead = 512;
 
-// What becomes of decoded values: store() takes a vector, four vectors or one value for target[index] and on.
-// Assign stores them as they are,
+// Destinations of decoded values: store() takes a vector, four vectors or one value for target[index] and on. Assign
+// stores the values unchanged.
 struct Assign {
   HWY_INLINE void store(Values y0, Values y1, Values y2, Values y3, float* target, std::size_t index) {
     const ValueTag d;
@@ -81,8 +81,8 @@ struct Assign {
   HWY_INLINE Assign from(std::size_t) const { return *this; }
 };
 
-// AddTo their sums with the addend, which are canonical where NaN once end() was called for their range. Whether any
-// may be NaN is told by sums of products of two each: a NaN in them stays one.
+// AddTo stores the sums with the addend; end() makes NaNs in its range canonical. To detect whether any sum may be NaN,
+// products of two sums each are added up: a NaN in them persists.
 class AddTo {
  public:
   explicit HWY_INLINE AddTo(const float* addend) : addend_(addend) {}
@@ -116,7 +116,7 @@ class AddTo {
 
  private:
   const float* addend_;
-  // 1: products too small for a float then cost nothing, the sums stay normal.
+  // 1: products too small for a float then cost nothing, because the sums stay normal.
   Values first_ = hn::Set(ValueTag(), 1.0f);
   Values second_ = hn::Set(ValueTag(), 1.0f);
 };

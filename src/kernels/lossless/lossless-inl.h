@@ -1,7 +1,7 @@
 // lossless.h in vectors. Per target.
 //
-// A block of 1024 words is scanned once for its exponents, which go through the levels in L1; then its other bits are
-// written behind them. Blocks that are no multiple of a group are worked on in a padded copy.
+// Each block of 1024 words is scanned once for its exponents, which go through the levels in L1; its other bits are
+// written after them. Blocks that are not a multiple of a group are processed in a padded copy.
 
 #if defined(QCCL_KERNELS_LOSSLESS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_LOSSLESS_INL_H_
@@ -39,7 +39,7 @@ struct CodedExponents {
   Planes planes[kLevels];
   alignas(64) std::uint8_t lists[kLevels + 1][kListBytes];
 
-  // Those in lists[0].
+  // Codes the exponents in lists[0].
   HWY_INLINE void code(Window chosen, std::size_t n) {
     window = chosen;
     counts[0] = n;
@@ -49,7 +49,7 @@ struct CodedExponents {
       counts[level + 1] = split_level(lists[level], counts[level], symbols, planes[level], lists[level + 1]);
     }
   }
-  // Writes up to kLosslessSlack behind them.
+  // Writes up to kLosslessSlack bytes beyond the exponents.
   HWY_INLINE void put(std::uint8_t* to) const {
     for (std::size_t level = 0; level < kLevels; ++level) {
       const std::size_t bytes = lossless::plane_bytes(counts[level]);
@@ -85,12 +85,12 @@ inline std::uint8_t* put_plain(Form form, const std::uint32_t* words, std::size_
   return to + lossless::plain_bytes(form, n) - 1;
 }
 
-// Encodes blocks one after the other.
+// Encodes blocks one after another.
 class BlockEncoder {
  public:
   explicit HWY_INLINE BlockEncoder(std::uint8_t* to) : to_(to) {}
 
-  // n words, of which whole groups are readable.
+  // n words; whole groups are readable.
   void put(const std::uint32_t* words, std::size_t n) {
     const Scan scan = scan_block(words, n);
     if (is_constant(words, n, scan)) {
@@ -119,7 +119,7 @@ class BlockEncoder {
     return scan.exponent_sum == n * (first >> 23 & 0xFFu) && std::memcmp(words, words + 1, 4 * (n - 1)) == 0;
   }
 
-  // Also writes the other bits where they will be if the block has the form of the one before.
+  // Also writes the other bits to the place they have if the block takes the same form as the previous one.
   HWY_INLINE Scan scan_block(const std::uint32_t* words, std::size_t n) {
     std::uint8_t* const exponents = exponents_.lists[0];
     written_ = n == kBlock ? usual_ : Form::constant;
@@ -149,7 +149,7 @@ class BlockEncoder {
 
   std::uint8_t* to_;
   Form usual_ = Form::coded_24;
-  Form written_ = Form::constant;  // whose other bits the scan has written; constant: none
+  Form written_ = Form::constant;  // the form whose other bits the scan has written; constant: none
   CodedExponents exponents_;
 };
 
@@ -169,11 +169,11 @@ std::size_t lossless_encode(const float* source, std::size_t n, std::byte* targe
 
 // ---- Decoding.
 
-// Vectors and planes may be read this far behind a block.
+// Vectors and planes may be read this far beyond a block.
 inline constexpr std::size_t kReadSlack = 2 * kGroup;
 inline constexpr std::size_t kMostBlockBytes = 1 + 4 * kBlock + kBlock;  // more than any block takes
 
-// Bytes of a block that are not read yet.
+// The bytes not read yet.
 struct Input {
   const std::uint8_t* at;
   std::size_t left;
@@ -193,7 +193,7 @@ struct LevelInput {
   const std::byte* low;
   const std::byte* high;
 
-  // Counts the codes 3 of n; false if planes of n are not there or not as they must be.
+  // Counts the codes 3 among n; false if planes of n codes are missing or invalid.
   HWY_INLINE bool take(Input& input, std::size_t n, std::size_t& rest) {
     const std::size_t bytes = lossless::plane_bytes(n);
     const std::uint8_t* planes = input.take(2 * bytes);
@@ -213,7 +213,7 @@ struct LevelInput {
   }
 };
 
-// n exponents, the deepest level first; null if they are not there. `lists`: room for those of two levels.
+// n exponents, the deepest level first; null if they are missing. `lists`: room for those of two levels.
 HWY_INLINE const std::uint8_t* get_exponents(Input& input, Window window, std::size_t n,
                                              std::uint8_t (&lists)[2][kListBytes]) {
   LevelInput levels[kLevels];
@@ -263,8 +263,7 @@ HWY_INLINE bool get_plain(Input& input, Form form, std::size_t n, float* target,
   return true;
 }
 
-// Decodes n words from the front of the input, which is readable for kReadSlack behind its end. Whole groups are
-// written.
+// Decodes n words from the front of the input, which is readable for kReadSlack beyond its end. Writes whole groups.
 template <class Finish>
 HWY_INLINE bool decode_block(Input& input, std::size_t n, float* target, Finish& finish) {
   const std::uint8_t* first = input.take(1);
@@ -276,7 +275,7 @@ HWY_INLINE bool decode_block(Input& input, std::size_t n, float* target, Finish&
   return !zero_is_symbol && get_plain(input, form, n, target, finish);
 }
 
-// Calls decode_block() on the block at the front of the slice, in place where enough follows it.
+// Calls decode_block() on the block at the front of the slice, in place if enough bytes follow it.
 template <class Finish>
 HWY_INLINE bool decode_next(Input& slice, std::size_t n, float* target, Finish& finish) {
   if (slice.left >= kMostBlockBytes + kReadSlack) return decode_block(slice, n, target, finish);

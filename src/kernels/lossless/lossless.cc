@@ -1,6 +1,6 @@
 #include "kernels/lossless/lossless.h"
 
-// Taking bytes out of a vector by a mask, and back, is most of the work.
+// Compressing the bytes of a vector by a mask, and expanding them, is most of the work.
 #define HWY_WANT_AVX3_DL 1
 
 #undef HWY_TARGET_INCLUDE

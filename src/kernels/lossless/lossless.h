@@ -1,14 +1,14 @@
-// Lossless coding of float32 words: every bit comes back, NaN payloads included. Dispatched at run time to the
-// widest instruction set, the same bytes on all. The rule, in scalar code: lossless_reference.h.
+// Lossless coding of float32 words: every bit comes back, NaN payloads included. Dispatched at run time to the widest
+// instruction set; the same bytes on all. The rule, in scalar code: lossless_reference.h.
 //
-// The idea: neighbours in a tensor have few different exponents, and signs and mantissas are noise. So exponents are
-// coded in a window around the usual one, and the rest is sent as it is, without the low mantissa bits where they are
-// all 0: values that were bfloat16 or float16 keep their 16 bits less what the exponents save.
+// The idea: neighbours in a tensor have few different exponents, while signs and mantissas are noise. So exponents are
+// coded in a window around the most common one, and the other bits are sent unchanged, without the low mantissa bits if
+// they are all 0: values that were bfloat16 or float16 keep their 16 bits, minus the bits that the exponents save.
 //
-// A slice of n words is cut into blocks of kLosslessBlock, the last one shorter; they follow each other without gaps.
-// A block of n words begins with one byte, its form:
+// A slice of n words is cut into blocks of kLosslessBlock, the last one shorter, without gaps between them. A block of
+// n words begins with one byte, its form:
 //
-// | form        | what follows                                              | for words that                         |
+// | form        | then                                                      | for words that                         |
 // |-------------|-----------------------------------------------------------|----------------------------------------|
 // | 0           | 4 bytes: the word                                         | are all the same                       |
 // | 1           | 4 n: the words                                            |                                        |
@@ -18,11 +18,11 @@
 // | 5 (or 0x85) | b, then n: the 8 others, then exponents                   | have 0 in the lower 16 bits            |
 // | 6 (or 0x86) | b, then n: 8 others, 3 bit planes: 3 others, exponents    | have 0 in the lower 13 bits            |
 //
-// Exponents, the 8 bits below the sign, go through three levels. Each has three symbols; an element is coded in two
-// bits, 0..2 for a symbol and 3 for none of them, and those that are none go to the next level; after the last, their
-// exponents follow. With the base b, a byte of 5..252, the symbols are, in the order of their codes,
+// Exponents, the 8 bits below the sign, go through three levels. Each level has three symbols; an element is coded in
+// two bits, 0..2 for a symbol and 3 for none of them. Elements of code 3 go to the next level; after the last level
+// their exponents follow. With the base b, a byte of 5..252, the symbols are, in the order of their codes,
 //
-// | level | forms 4, 5, 6     | 0x84, 0x85, 0x86 (where many words are 0) |
+// | level | forms 4, 5, 6     | 0x84, 0x85, 0x86 (if many words are 0)    |
 // |-------|-------------------|-------------------------------------------|
 // | 1     | b, b+1, b+2       | 0, b+1, b+2                               |
 // | 2     | b-2, b-1, b+3     | b-1, b, b+3                               |
@@ -35,10 +35,10 @@
 // | 2 ceil(n3 / 8)                 | level 3                                                            |
 // | n4                             | exponents                                                          |
 //
-// A bit plane has the first element in the lowest bit of its first byte; what is left of the last byte is 0. With the
-// word turned left by one bit, exponent on top and sign at the bottom, the 24 other bits are the three lower bytes,
-// little-endian; the 8 others are the third byte's upper seven bits and the sign in the lowest; the 3 other bits are
-// bits 13, 14, 15 of the word.
+// A bit plane has the first element in the lowest bit of its first byte; the unused bits of the last byte are 0. Turn a
+// word left by one bit, so that the exponent is on top and the sign at the bottom: the 24 other bits are then the three
+// lower bytes, little-endian; the 8 others are the third byte's upper seven bits with the sign in the lowest. The 3
+// other bits are bits 13, 14, 15 of the word.
 #pragma once
 
 #include <cstddef>
@@ -47,18 +47,18 @@
 namespace qccl::kernels {
 
 inline constexpr std::size_t kLosslessBlock = 1024;
-// What the encoder may write behind the bytes that it returns.
+// Number of bytes that the encoder may write beyond those it returns.
 inline constexpr std::size_t kLosslessSlack = 128;
 
-// What lossless_encode() may write: a byte more a block than the words themselves, and the slack.
+// Number of bytes that lossless_encode() may write: a byte more a block than the words themselves, plus the slack.
 constexpr std::size_t lossless_max_bytes(std::size_t n) {
   return n * 4 + n / kLosslessBlock + (n % kLosslessBlock != 0 ? 1 : 0) + kLosslessSlack;
 }
 
-// Returns the bytes of the slice; `target` has room for lossless_max_bytes(n). Any alignment.
+// Returns the number of bytes of the slice; `target` has room for lossless_max_bytes(n). Any alignment.
 std::size_t lossless_encode(const float* source, std::size_t n, std::byte* target);
 
-// False if `source` is not exactly the bytes of a slice of n words; `target` then holds anything.
+// False if `source` is not exactly the bytes of a slice of n words; the contents of `target` are then unspecified.
 [[nodiscard]] bool lossless_decode(const std::byte* source, std::size_t bytes, float* target, std::size_t n);
 
 // target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is `target` or does not overlap it.

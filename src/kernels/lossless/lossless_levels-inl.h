@@ -19,7 +19,7 @@ namespace qccl::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Lists are worked off 64 elements at a time and have room for as many behind their end.
+// Lists are processed 64 elements at a time and have room for as many beyond their end.
 inline constexpr std::size_t kGroup = 64;
 inline constexpr std::size_t kGroups = lossless::kBlock / kGroup;
 inline constexpr std::size_t kListBytes = lossless::kBlock + kGroup;
@@ -37,7 +37,7 @@ HWY_INLINE void fill_group(std::uint8_t value, std::uint8_t* to) {
   for (std::size_t i = 0; i < kGroup; i += hn::Lanes(d)) hn::StoreU(hn::Set(d, value), d, to + i);
 }
 
-// A level's codes: bit i of each plane is element i's.
+// A level's codes: bit i of each plane belongs to element i.
 struct Planes {
   alignas(64) std::uint64_t low[kGroups];
   alignas(64) std::uint64_t high[kGroups];
@@ -45,8 +45,8 @@ struct Planes {
 
 #if QCCL_HAS_BYTE_COMPRESS
 
-// Codes n bytes; those without a symbol go to `rest`, and their number is returned. The list is filled up with a
-// symbol of code 0 to a multiple of kGroup.
+// Codes n bytes; writes those without a symbol to `rest` and returns their number. The list is filled up with a symbol
+// of code 0 to a multiple of kGroup.
 HWY_INLINE std::size_t split_level(const std::uint8_t* list, std::size_t n, const lossless::Symbols& symbols,
                                    Planes& planes, std::uint8_t* rest) {
   const __m512i s0 = _mm512_set1_epi8(static_cast<char>(symbols[0]));
@@ -67,7 +67,8 @@ HWY_INLINE std::size_t split_level(const std::uint8_t* list, std::size_t n, cons
   return count;
 }
 
-// The reverse: bytes of n codes. `rest` is readable for kGroup bytes from any of its elements on, so are the planes.
+// The reverse: the bytes of n codes. `rest` is readable for kGroup bytes from any of its elements on; so are the
+// planes.
 HWY_INLINE void join_level(const std::byte* low_plane, const std::byte* high_plane, std::size_t n,
                            const lossless::Symbols& symbols, const std::uint8_t* rest, std::uint8_t* list) {
   const __m512i s0 = _mm512_set1_epi8(static_cast<char>(symbols[0]));
@@ -136,7 +137,8 @@ HWY_INLINE void join_level(const std::byte* low_plane, const std::byte* high_pla
     const List not_low = hn::IfThenElse(is_high, s2, s0);
     hn::Store(hn::IfThenElse(is_low, hn::IfThenZeroElse(is_high, s1), not_low), d, list + i);
   }
-  // A list has room for a whole vector, planes may be read behind their end: what that brings is behind the list's.
+  // A list has room for a whole vector, and planes may be read beyond their end: the extra bytes land beyond the list's
+  // end.
   for (std::size_t g = 0; g < lossless::plane_bytes(n); g += 2) {
     const unsigned first = low[g] & high[g], second = low[g + 1] & high[g + 1];
     const auto lower = looked_up(load_eight(rest), kSpreadIndices[first]);

@@ -1,9 +1,9 @@
 // The specification of lossless coding, one element at a time; the layout is in lossless.h. The vector code equals it
 // byte for byte.
-//
-// A block whose words are all the same has form 0. Any other is coded, with the fewest other bits that its words allow
-// (form 5, else 6, else 4), or plain where that takes no more bytes (2 instead of 5, 3 instead of 6 if all are float16,
-// else 1): never more than one byte above the words, or above 16 bits a word if they were 16-bit values.
+// A block whose words are all the same has form 0. Any other block is coded, with the fewest other bits that its words
+// allow (form 5, else 6, else 4), or plain if that takes no more bytes (2 instead of 5, 3 instead of 6 if all are
+// float16, else 1): it never takes more than one byte above the words, or above 16 bits a word if they were 16-bit
+// values.
 #pragma once
 
 #include <algorithm>
@@ -80,7 +80,7 @@ inline std::uint32_t code_of(const lossless::Symbols& symbols, std::uint32_t exp
   return static_cast<std::uint32_t>(found - symbols.begin());
 }
 
-// A block's exponents level by level: what each is given, and at last what none has a symbol for.
+// A block's exponents level by level: each level's input, and finally the exponents without a symbol.
 struct LosslessLevels {
   lossless::Window window;
   std::uint8_t exponents[kLevels + 1][kBlock];
@@ -160,7 +160,7 @@ inline std::byte* lossless_encode_block(const std::uint32_t* words, std::size_t 
   return writer.end();
 }
 
-// Appends the words' exponents level by level: the codes, then the exponents of those that have none.
+// Appends the words' exponents level by level: the codes, then the exponents without a symbol.
 inline void get_exponents(LosslessReader& reader, lossless::Window window, std::uint32_t* exponents, std::size_t n) {
   std::uint32_t codes[kLevels][kBlock];
   std::size_t counts[kLevels + 1] = {n};
@@ -171,7 +171,7 @@ inline void get_exponents(LosslessReader& reader, lossless::Window window, std::
   }
   std::uint32_t rest[kBlock];
   for (std::size_t i = 0; i < counts[kLevels]; ++i) rest[i] = reader.get(1);
-  std::size_t next[kLevels] = {};  // of each level's codes, and of `rest`
+  std::size_t next[kLevels] = {};  // next code of each level; below, next element of `rest`
   std::size_t next_rest = 0;
   for (std::size_t i = 0; i < n; ++i) {
     std::size_t level = 0;

@@ -1,7 +1,7 @@
-// The bits of lossless.h's words that are not exponents, and the pass over a block that brings them and all else to
-// light. Per target.
+// The bits of lossless.h's words that are not exponents, and the pass over a block that collects them and everything
+// else. Per target.
 //
-// Arrays of words have whole groups of kGroup; what is written or read beyond the elements asked for is less than
+// Arrays of words have whole groups of kGroup. Reads and writes beyond the requested elements are less than
 // kLosslessSlack bytes.
 
 #if defined(QCCL_KERNELS_LOSSLESS_REST_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -25,16 +25,16 @@ namespace qccl::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Four vectors, turned, are words from i on: finishes them.
+// Finishes four turned vectors, the words from i on.
 template <class Finish>
 HWY_INLINE void store_words(const FourVectors& t, float* target, std::size_t i, Finish& finish) {
   const auto value = [](Words v) HWY_ATTR { return hn::BitCast(ValueTag(), turned_back(v)); };
   finish.store(value(t.a), value(t.b), value(t.c), value(t.e), target, i);
 }
 
-// ---- The bits that are not exponents. put() writes those of n words; put_four(), while a whole block is scanned, of
-// four vectors, turned, from word i on; get() makes words of them and of exponents. fetch(): what will be needed
-// kFetchAhead elements after i.
+// ---- The bits that are not exponents. put() writes those of n words; put_four(), called while a whole block is
+// scanned, writes those of four turned vectors from word i on; get() makes words of them and of exponents. fetch()
+// prefetches the data needed kFetchAhead elements after i.
 
 struct Rest24 {
   static constexpr lossless::Form kForm = lossless::Form::coded_24;
@@ -72,7 +72,7 @@ struct Rest8 {
   static constexpr lossless::Form kForm = lossless::Form::coded_8;
 
   static HWY_INLINE void fetch(const std::uint8_t* rest, std::size_t i) { hwy::Prefetch(rest + i + kFetchAhead); }
-  // Of turned words.
+  // Takes turned words.
   static HWY_INLINE Words bits(Words v) {
     const WordTag d;
     return hn::Or(hn::And(hn::ShiftRight<16>(v), hn::Set(d, 0xFEu)), hn::And(v, hn::Set(d, 1u)));
@@ -86,7 +86,7 @@ struct Rest8 {
       put_four(FourVectors::load(words + i).each([](Words v) HWY_ATTR { return turned(v); }), i, to);
     }
   }
-  // Turned, without exponents.
+  // Returns turned words without exponents.
   static HWY_INLINE Words get_vector(const std::uint8_t* from, std::size_t i) {
     const Words rest = widened(from, i);
     return hn::And(hn::Or(rest, hn::ShiftLeft<16>(rest)), hn::Set(WordTag(), 0x00FE0001u));
@@ -105,12 +105,12 @@ struct Rest8 {
   }
 };
 
-// As Rest8, and three planes for bits 13 to 15.
+// Like Rest8, with three more planes for bits 13 to 15.
 struct Rest11 {
   static constexpr lossless::Form kForm = lossless::Form::coded_11;
   static constexpr std::size_t kPlanes = 3;
 
-  // Bits `plane` of bytes as a mask in memory.
+  // Stores bit `plane` of each byte as a mask.
   static HWY_INLINE void put_mask(List bytes, std::size_t plane, std::uint8_t* to) {
     const ListTag d;
     const List bit = hn::Set(d, static_cast<std::uint8_t>(1u << plane));
@@ -188,7 +188,7 @@ struct Scan {
   std::uint32_t exponent_sum = 0;
   std::uint32_t nonzero_exponents = 0;
 
-  // Without `count` words like the first.
+  // The scan without `count` words equal to the first.
   HWY_INLINE Scan without(std::size_t count, std::uint32_t first) const {
     const std::uint32_t exponent = first >> 23 & 0xFFu;
     const auto times = static_cast<std::uint32_t>(count);
@@ -210,7 +210,7 @@ HWY_INLINE std::uint32_t sum_of_lanes(Sums sums) {
   return static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(d, sums)));
 }
 
-// How many of n bytes, whole groups, are not 0.
+// Number of nonzero bytes among n, whole groups.
 HWY_INLINE std::uint32_t count_nonzero(const std::uint8_t* bytes, std::size_t n) {
   const ListTag d;
   std::size_t count = 0;
@@ -220,7 +220,7 @@ HWY_INLINE std::uint32_t count_nonzero(const std::uint8_t* bytes, std::size_t n)
   return static_cast<std::uint32_t>(count);
 }
 
-// Stores the exponents of n words, whole groups, and calls also(four turned vectors, i) on the way.
+// Stores the exponents of n words, whole groups, and calls also(four turned vectors, i) for each step.
 template <class Also>
 HWY_INLINE Scan scan_words(const std::uint32_t* words, std::size_t n, std::uint8_t* exponents, Also also) {
   const ListTag bytes;
@@ -244,7 +244,7 @@ HWY_INLINE Scan scan_words(const std::uint32_t* words, std::size_t n, std::uint8
   return {or_of_lanes(any), sum_of_lanes(sum), nonzero};
 }
 
-// ---- Upper halves as they are.
+// ---- Upper halves, unchanged.
 
 HWY_INLINE void put_upper_halves(const std::uint32_t* words, std::size_t n, std::uint8_t* to) {
   const hn::Rebind<std::uint16_t, WordTag> halves;

@@ -1,4 +1,4 @@
-// What reference and vector code of lossless.h share: forms, symbols, and which of them a block takes.
+// Shared by reference and vector code of lossless.h: forms, symbols, and the choice of a block's.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ enum class Form : std::uint8_t {
 };
 inline constexpr std::uint8_t kZeroIsSymbol = 0x80;
 
-// The exponents of a level that have the codes 0, 1, 2.
+// The exponents with the codes 0, 1, 2 on a level.
 using Symbols = std::array<std::uint8_t, 3>;
 
 struct Window {
@@ -45,27 +45,27 @@ struct Window {
 
 inline constexpr int kLeastBase = 5, kMostBase = 252;
 
-// From the exponents of n words: their sum, and how many are not 0. The base is a quarter below the mean of these,
-// rounded down: what cost least, within a hundredth of the best base for each block, over normal, Laplace, Student-t,
-// uniform and log-normal data of any scale.
+// From the sum of the exponents of n words, and the number of nonzero ones. The base is a quarter below the mean of the
+// nonzero ones, rounded down: this cost least, within a hundredth of the best base for each block, over normal,
+// Laplace, Student-t, uniform and log-normal data of any scale.
 constexpr Window choose_window(std::uint32_t sum, std::uint32_t nonzero, std::size_t n) {
   const int base = nonzero == 0 ? kLeastBase : static_cast<int>((4 * sum - nonzero) / (4 * nonzero));
   return {static_cast<std::uint8_t>(std::clamp(base, kLeastBase, kMostBase)), (n - nonzero) * 32 >= n};
 }
 
-// `low_bits`: all words' bits, or-ed.
+// `any_bits`: the bits of all words, or-ed.
 constexpr Form coded_form(std::uint32_t any_bits) {
   return (any_bits & 0xFFFFu) == 0 ? Form::coded_8 : (any_bits & 0x1FFFu) == 0 ? Form::coded_11 : Form::coded_24;
 }
 
 constexpr std::size_t plane_bytes(std::size_t n) { return (n + 7) / 8; }
 
-// Of the bits that are not exponents.
+// Number of bytes of the bits that are not exponents.
 constexpr std::size_t rest_bytes(Form coded, std::size_t n) {
   return coded == Form::coded_24 ? 3 * n : coded == Form::coded_8 ? n : n + 3 * plane_bytes(n);
 }
 
-// Of a whole block, by how many elements each level has, and how many remain after the last.
+// Number of bytes of a whole block, from the number of elements of each level and of those left after the last.
 constexpr std::size_t coded_bytes(Form coded, const std::array<std::size_t, kLevels + 1>& counts) {
   std::size_t bytes = 2 + counts[kLevels] + rest_bytes(coded, counts[0]);
   for (std::size_t level = 0; level < kLevels; ++level) bytes += 2 * plane_bytes(counts[level]);
@@ -74,7 +74,7 @@ constexpr std::size_t coded_bytes(Form coded, const std::array<std::size_t, kLev
 
 constexpr std::size_t plain_bytes(Form plain, std::size_t n) { return 1 + (plain == Form::words ? 4 : 2) * n; }
 
-// The form of a block whose words differ. `is_float16()`, whether all words are, is asked where it matters.
+// The form of a block whose words differ. Calls `is_float16()`, whether all words are, only if it matters.
 template <class IsFloat16>
 constexpr Form choose_form(Form coded, std::size_t bytes, std::size_t n, IsFloat16 is_float16) {
   const std::size_t halves = plain_bytes(Form::upper_halves, n);

@@ -21,7 +21,7 @@ constexpr std::byte kCanary{0xA5};
 
 using ByteVector = std::vector<std::byte>;
 
-// Memory with no byte beyond, so that address sanitizers see the first one.
+// Buffers without a byte to spare, so that the address sanitizer sees the first one beyond.
 ByteVector encoded(const std::vector<float>& values, std::size_t shift = 0) {
   const std::size_t room = lossless_max_bytes(values.size());
   const auto memory = std::make_unique<std::byte[]>(shift + room);
@@ -48,7 +48,7 @@ std::vector<float> floats_of(const std::vector<std::uint32_t>& bits) {
   return values;
 }
 
-// What decodes; empty if it does not.
+// The decoded words; empty if decoding fails.
 std::vector<std::uint32_t> decoded(const ByteVector& bytes, std::size_t n, std::size_t shift = 0) {
   const auto source = std::make_unique<std::byte[]>(shift + bytes.size());
   if (!bytes.empty()) std::memcpy(source.get() + shift, bytes.data(), bytes.size());
@@ -73,7 +73,7 @@ std::uint32_t as_float16(std::uint32_t bits) {
   return reference::widen_exactly(DataType::float16, reference::narrow_exactly(DataType::float16, bits));
 }
 
-// Families of values, as they are and as 16-bit types; bits that no numbers have; and what steers the choices.
+// Families of values, as float32 and as 16-bit types; bit patterns of no number; and values that steer the choices.
 std::vector<ValueFamily> families() {
   std::vector<ValueFamily> all = families_with_nonfinite();
   for (auto cast : {as_bfloat16, as_float16}) {
@@ -141,7 +141,7 @@ TEST(Lossless, all_patterns_of_16_bits_come_back_in_16_bits_and_a_byte_a_block) 
   for (const DataType type : {DataType::bfloat16, DataType::float16}) {
     std::vector<std::uint32_t> words(65536);
     for (std::size_t i = 0; i < words.size(); ++i) {
-      words[i] = reference::widen_exactly(type, static_cast<std::uint16_t>(i * 40503));  // every one, mixed
+      words[i] = reference::widen_exactly(type, static_cast<std::uint16_t>(i * 40503));  // every value, in mixed order
     }
     on_every_simd([&] {
       const ByteVector bytes = encoded(floats_of(words));
@@ -164,7 +164,7 @@ double share_of(const ValueFamily& family, double bits, std::uint32_t (*cast)(st
   return 8.0 * static_cast<double>(encoded(floats_of(words)).size()) / (bits * static_cast<double>(words.size()));
 }
 
-// What is promised for normal data; the entropy of its exponents allows 0.659, 0.829 and 0.847.
+// The promise for normally distributed data; the entropy of its exponents allows 0.659, 0.829 and 0.847.
 TEST(Lossless, normal_data_takes_two_thirds_of_bfloat16_and_five_sixths_of_float32_and_float16) {
   for (const float scale : {1.0f, 1.3f, 1.7f, 1e-3f, 3e8f}) {
     const ValueFamily normal{"", [=](Random& r, std::size_t) { return scale * std::normal_distribution<float>()(r); }};
@@ -180,7 +180,7 @@ TEST(Lossless, constant_blocks_take_five_bytes) {
   EXPECT_EQ(encoded(std::vector<float>(1025, 0.0f)).size(), 10u);
 }
 
-// Byte for byte, as the table in lossless.h has it.
+// Byte for byte, as in the table in lossless.h.
 TEST(Lossless, layout_of_coded_blocks) {
   on_every_simd([&] {
     // Exponents 127, 127, 128, 129, 200, 0: their mean without the 0 is 142.2, so the base is 141.
@@ -223,7 +223,7 @@ TEST(Lossless, every_shorter_or_longer_slice_is_refused) {
   }
 }
 
-// All targets agree on every mutation: the same words, or refused by all.
+// All targets agree on every mutation: the same words, or a refusal by all.
 TEST(Lossless, damaged_slices_are_refused_or_decoded_alike_by_all) {
   Random random(11);
   const auto all = families();

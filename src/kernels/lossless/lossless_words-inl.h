@@ -1,4 +1,4 @@
-// Vectors of lossless.h's words: their bytes apart from each other and together. Per target.
+// Vectors of lossless.h's words: splitting their bytes and joining them. Per target.
 
 #if defined(QCCL_KERNELS_LOSSLESS_WORDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_LOSSLESS_WORDS_INL_H_
@@ -20,18 +20,18 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using WordTag = hn::Repartition<std::uint32_t, ListTag>;
 using Words = hn::Vec<WordTag>;
-using NarrowTag = hn::Rebind<std::uint8_t, WordTag>;  // a byte for each word
+using NarrowTag = hn::Rebind<std::uint8_t, WordTag>;  // one byte per word
 
 HWY_INLINE std::size_t word_lanes() { return hn::Lanes(WordTag()); }
 
 HWY_INLINE Words load_words(const std::uint32_t* words) { return hn::LoadU(WordTag(), words); }
 
-// A byte for each word, from i on, as words.
+// One byte per word, from i on, widened to words.
 HWY_INLINE Words widened(const std::uint8_t* bytes, std::size_t i) {
   return hn::PromoteTo(WordTag(), hn::LoadU(NarrowTag(), bytes + i));
 }
 
-// A word's exponent on top and its sign at the bottom, and back.
+// Moves a word's exponent to the top and its sign to the bottom, and back.
 HWY_INLINE Words turned(Words v) { return hn::RotateRight<31>(v); }
 HWY_INLINE Words turned_back(Words v) { return hn::RotateRight<1>(v); }
 
@@ -57,7 +57,7 @@ HWY_INLINE List joined(Words a, Words b, Words c, Words e) {
 #endif
 }
 
-// Four consecutive vectors of words, whose bytes fill one.
+// Four consecutive vectors of words; one byte of each word fills one vector.
 struct FourVectors {
   Words a, b, c, e;
 
@@ -65,7 +65,7 @@ struct FourVectors {
     const std::size_t lanes = word_lanes();
     return {load_words(words), load_words(words + lanes), load_words(words + 2 * lanes), load_words(words + 3 * lanes)};
   }
-  // Of each vector what op() makes of it.
+  // Applies op() to each vector.
   template <class Op>
   HWY_INLINE FourVectors each(Op op) const {
     return {op(a), op(b), op(c), op(e)};
@@ -73,12 +73,12 @@ struct FourVectors {
   HWY_INLINE List bytes() const { return joined(a, b, c, e); }
 };
 
-// ---- What depends on byte permutes: the uppermost byte of turned words, and the three others.
+// ---- Code that depends on byte permutes: the top byte of turned words, and the three others.
 
 #if QCCL_HAS_BYTE_COMPRESS
 
-// Indices of vpermb. `upper[q]`: words' uppermost bytes to bytes 16 q and on, and of `to_upper[q]` the reverse;
-// `close` and `open` as the blocks below, for the whole vector.
+// Indices for vpermb. `upper[q]` moves the words' top bytes to bytes 16 q and on, `to_upper[q]` does the reverse;
+// `close` and `open` are like the blocks below, for the whole vector.
 struct ByteOrder {
   alignas(64) std::uint8_t upper[64] = {};
   alignas(64) std::uint8_t to_upper[4][64] = {};
@@ -109,7 +109,7 @@ HWY_INLINE List upper_bytes(const FourVectors& t) {
 
 HWY_INLINE void store_threes(Words v, std::uint8_t* to) { _mm512_storeu_si512(to, permuted(kByteOrder.close, v.raw)); }
 
-// Uppermost bytes of kGroup words, to go with the three others of each.
+// The top bytes of kGroup words, to be joined with the three others of each.
 class UpperBytes {
  public:
   explicit HWY_INLINE UpperBytes(const std::uint8_t* bytes) : bytes_(_mm512_loadu_si512(bytes)) {}
@@ -131,7 +131,7 @@ class UpperBytes {
 
 #else
 
-// As kCloseThrees and kOpenThrees, for the words of 128-bit blocks among those of a vector of kLanes.
+// Like kCloseThrees and kOpenThrees, for the words of 128-bit blocks among those of a vector of kLanes.
 template <int kLanes>
 struct BlockIndices {
   alignas(64) std::int32_t close[16] = {};
@@ -181,7 +181,7 @@ class UpperBytes {
 
 #endif
 
-// The four vectors that make(vector number, index of its first word) gives for the words from i on.
+// The four vectors that make(vector number, index of its first word) returns for the words from i on.
 template <class Make>
 HWY_INLINE FourVectors four_from(std::size_t i, Make make) {
   return {make(std::integral_constant<std::size_t, 0>(), i),

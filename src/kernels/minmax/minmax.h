@@ -1,5 +1,5 @@
-// Max-min quantization of float32 buckets to packed codes (the rule: minmax_reference.h), dispatched
-// at run time to the widest instruction set, the same bytes on all.
+// Max-min quantization of float32 buckets to packed codes (the rule: minmax_reference.h). Dispatched at run time to the
+// widest instruction set; the same bytes on all.
 //
 // Encoded slice of n elements in buckets of `bucket_size`, the last one shorter:
 //
@@ -44,7 +44,7 @@ constexpr std::size_t minmax_encoded_bytes(MinmaxFormat format, std::size_t n) {
 void minmax_encode(MinmaxFormat format, const float* source, std::size_t n, std::byte* target,
                    const RandomStream* random = nullptr);
 
-// target[i] = decoded[i]. Reads exactly minmax_encoded_bytes(format, n), whatever they hold.
+// target[i] = decoded[i]. Reads exactly minmax_encoded_bytes(format, n), whatever the bytes are.
 void minmax_decode(MinmaxFormat format, const std::byte* source, float* target, std::size_t n);
 
 // target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is `target` or does not overlap it.

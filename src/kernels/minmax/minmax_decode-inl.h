@@ -20,7 +20,7 @@ namespace qccl::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-inline constexpr std::size_t kDecodeBlock = 4096;  // elements after which sums are looked at for NaN
+inline constexpr std::size_t kDecodeBlock = 4096;  // elements after which sums are checked for NaN
 
 // minimum + code * unit, in two roundings.
 struct UnitLine {
@@ -53,7 +53,7 @@ class BucketReader {
   HWY_INLINE BucketReader(MinmaxFormat format, const std::byte* headers)
       : levels_(reference::largest_code(format.bits)), bucket_size_(format.bucket_size), headers_(headers) {}
 
-  // Of the bucket that `at` is in: the one of the call before, or the next.
+  // The quantizer of the bucket that contains `at`: the bucket of the previous call, or the next.
   HWY_INLINE const Quantizer& at(std::size_t at) {
     if (at < end_) return quantizer_;
     BucketHeader header;
@@ -73,7 +73,7 @@ class BucketReader {
   Quantizer quantizer_;
 };
 
-// Codes straight from where they lie.
+// Decodes codes where they lie.
 template <class Load, class Finish>
 HWY_INLINE void decode_in_place(MinmaxFormat format, const std::byte* source, std::size_t n, float* target,
                                 Finish finish) {
@@ -92,7 +92,7 @@ HWY_INLINE void decode_in_place(MinmaxFormat format, const std::byte* source, st
   }
 }
 
-// Through a byte for each code.
+// Unpacks each code to a byte first.
 template <class Finish>
 HWY_INLINE void decode_through_bytes(MinmaxFormat format, const std::byte* source, std::size_t n, float* target,
                                      Finish finish) {

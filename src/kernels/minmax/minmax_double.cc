@@ -29,7 +29,7 @@ BucketHeader header_of(const float* bucket, std::size_t n, int bits) {
 
 bool is_finite(BucketHeader header) { return std::isfinite(header.unit) && std::isfinite(header.minimum); }
 
-// Codes of any width below 57 bits to bytes, from the lowest bits on.
+// Writes codes of any width below 57 bits to bytes, lowest bits first.
 class BitWriter {
  public:
   BitWriter(std::byte* to, int bits) : to_(to), bits_(bits) {}
@@ -67,11 +67,11 @@ class BitReader {
   int filled_ = 0;
 };
 
-// What is added before the floor: a half, or what the random bytes of the elements say.
+// The value added before the floor: a half, or one from the elements' random bytes.
 class Thresholds {
  public:
   explicit Thresholds(const RandomStream* random) : random_(random) {}
-  // Of element `index`; these rise by one from call to call.
+  // For element `index`, which rises by one from call to call.
   double at(std::size_t index) {
     if (random_ == nullptr) return 0.5;
     if (index % kRun == 0) {

@@ -10,15 +10,15 @@
 // A minimum of -0 counts as +0. A bucket with an element that is not finite has the header {NaN, NaN}, zero codes, and
 // decodes to NaN; so does any other header that is not finite.
 //
-// Error: |x - y| <= unit / 2 + 3 ulp(max |x|), stochastic unit + 3 ulp(max |x|): 2 ulp where rounding made the unit too
-// small for D of them to reach the maximum, 1 for the rounding of y.
+// Error: |x - y| <= unit / 2 + 3 ulp(max |x|), stochastic unit + 3 ulp(max |x|): 2 ulp if rounding made the unit too
+// small for D units to reach the maximum, 1 for the rounding of y.
 #pragma once
 
 #include "kernels/minmax/minmax.h"
 
 namespace qccl::kernels {
 
-// As minmax_encode(), minmax_decode() and minmax_decode_add(), for these widths.
+// Like minmax_encode(), minmax_decode() and minmax_decode_add(), for these widths.
 void minmax_encode_in_double(MinmaxFormat format, const float* source, std::size_t n, std::byte* target,
                              const RandomStream* random);
 void minmax_decode_in_double(MinmaxFormat format, const std::byte* source, float* target, std::size_t n);

@@ -1,4 +1,5 @@
-// Max-min quantization of 9 to 31 bits: layout, bound, and what is not finite. One code for all instruction sets.
+// Max-min quantization of 9 to 31 bits: layout, bound, and values that are not finite. One code for all instruction
+// sets.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -35,7 +36,7 @@ FloatVector decoded(MinmaxFormat format, const ByteVector& bytes, std::size_t n)
 
 double ulp(double x) { return std::max(std::ldexp(1.0, std::ilogb(std::max(x, 0x1p-149)) - 23), 0x1p-149); }
 
-// |y - x| in terms of `units` steps and 3 ulp, at most.
+// Checks that |y - x| is at most `units` steps and 3 ulp.
 void expect_within(MinmaxFormat format, const FloatVector& x, const FloatVector& y, double units) {
   for (std::size_t begin = 0; begin < x.size(); begin += format.bucket_size) {
     const std::size_t end = std::min<std::size_t>(x.size(), begin + format.bucket_size);
@@ -130,7 +131,7 @@ TEST(MinmaxDouble, stochastic_rounding_is_right_on_average) {
   }
 }
 
-// In memory of exactly their size: under the address sanitizer this sees every byte read out of bounds.
+// Buffers have exactly their size, so the address sanitizer sees every byte read out of bounds.
 TEST(MinmaxDouble, any_bytes_decode_within_bounds_and_sums_are_canonical) {
   Random random(35);
   for (int round = 0; round < 500; ++round) {

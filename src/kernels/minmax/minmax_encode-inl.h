@@ -25,8 +25,8 @@ inline constexpr std::size_t kBlock = 1024;  // 4 KiB of floats: stays in L1 bet
 inline constexpr std::size_t kChunk = 64;    // elements whose codes are whole bytes, for any width
 static_assert(kBlock % kCodesPerVector == 0 && kBlock % kChunk == 0);
 
-// ---- Rounding: begin() a block of the slice, then codes of elements that are `steps` units above the minimum, at
-// place `at` of the block. What is above D is for the caller to clamp.
+// ---- Rounding: begin() a block of the slice, then get codes of elements that lie `steps` units above the minimum,
+// from element `at` of the block on. The caller clamps results above D.
 
 struct HalfUpCodes {
   explicit HalfUpCodes(const RandomStream*) {}
@@ -55,7 +55,7 @@ struct StochasticCodes {
   const std::uint8_t* bytes = nullptr;
 };
 
-// How many units elements are above the minimum.
+// Elements' distance above the minimum, in units.
 struct Steps {
   Values minimum, inverse;
   explicit HWY_INLINE Steps(const Quantizer& q)
@@ -79,7 +79,7 @@ HWY_INLINE ByteCodesVector four_vectors(const Steps& steps, const Rounding& roun
 }
 #endif
 
-// Calls use(bucket, begin, end) for the parts that buckets and blocks cut a slice into, in order.
+// Calls use(bucket, begin, end), in order, for the parts into which buckets and blocks cut a slice.
 template <class Rounding, class Use>
 HWY_INLINE void each_part(MinmaxFormat format, const float* source, std::size_t n, std::byte* headers,
                           Rounding& rounding, Use use) {
@@ -97,7 +97,7 @@ HWY_INLINE void each_part(MinmaxFormat format, const float* source, std::size_t 
   }
 }
 
-// ---- Codes straight to where they lie, of buckets of whole chunks.
+// ---- Buckets of whole chunks: writes codes where they belong.
 
 #if HWY_ARCH_X86
 template <class Store, class Rounding>
@@ -175,7 +175,7 @@ HWY_INLINE void encode_chunks(MinmaxFormat format, const float* source, std::siz
 }
 #endif
 
-// ---- Buckets of any size: through a byte for each code.
+// ---- Buckets of any size: packs each code from a byte.
 
 template <class Rounding>
 HWY_INLINE void encode_bytes(const Bucket& bucket, const Rounding& rounding, const float* from, std::size_t n,
@@ -215,7 +215,7 @@ HWY_INLINE void encode_through_bytes(MinmaxFormat format, const float* source, s
               }
               encode_bytes(bucket, rounding, source + begin, end - begin, at, codes + at);
               const std::size_t count = at + (end - begin);
-              if (count < kBlock && end < n) return;  // more of the block comes
+              if (count < kBlock && end < n) return;  // more of the block follows
               std::memset(codes + count, 0, kBlock - count);
               pack_codes(format.bits, codes, count, packed + (begin - at) / 8 * bits, limit);
             });
@@ -236,7 +236,7 @@ HWY_INLINE void encode_words(MinmaxFormat format, const float* source, std::size
                 const Steps steps(bucket.quantizer);
                 for (; i + kValueLanes <= end; i += kValueLanes) {
                   const Integers words = rounding.vector(steps(source + i), i % kBlock);
-                  // Demoting makes what is above D, 65535, D.
+                  // Demoting turns everything above D, 65535, into D.
                   hn::StoreU(hn::DemoteTo(d, words), d, reinterpret_cast<std::uint16_t*>(codes) + i);
                 }
               }

@@ -32,8 +32,8 @@ inline bool all_finite(const float* source, std::size_t n) {
   return finite;
 }
 
-// Running minimum, maximum and sum of one vector in each row. The sum is not finite if an element
-// is not; the reverse is not true, so it only tells when to look closely.
+// Running minimum, maximum and sum of one vector in each row. The sum is not finite if an element is not; the reverse
+// is not true, so it only says when to look closely.
 struct Extremes {
   Values minimum;
   Values maximum;
@@ -51,12 +51,12 @@ struct Extremes {
   }
 };
 
-// What a bucket is encoded with.
+// The values with which a bucket is encoded.
 struct Bucket {
   BucketHeader header;
   Quantizer quantizer;
-  // Whether vectors may encode it: it is normal, and no element is more than kMostSteps units above the minimum
-  // (where the range is an ulp or two, the unit may come out far too small, or zero and be raised to 2^-126).
+  // Whether vectors may encode it: it is normal, and no element is more than kMostSteps units above the minimum (if the
+  // range is an ulp or two, the unit may come out far too small, or zero and be raised to 2^-126).
   bool in_vectors = false;
   static constexpr float kMostSteps = 0x1p22f;
 };
@@ -93,8 +93,9 @@ HWY_INLINE void make_bucket(const float* source, std::size_t n, float levels, Bu
                       (maximum - bucket.quantizer.minimum) * bucket.quantizer.inverse <= Bucket::kMostSteps;
 }
 
-// The buckets of a slice, each made one bucket ahead: the chain of reductions and divisions that ends in a quantizer
-// then overlaps with the encoding of the bucket before. They are never copied: a copy would wait for the whole chain.
+// The buckets of a slice, each computed one bucket ahead: the chain of reductions and divisions that ends in a
+// quantizer then overlaps with the encoding of the bucket before. Buckets are never copied: a copy would wait for the
+// whole chain.
 class BucketsAhead {
  public:
   HWY_INLINE BucketsAhead(MinmaxFormat format, const float* source, std::size_t n, std::byte* headers)
@@ -105,7 +106,7 @@ class BucketsAhead {
         headers_(headers) {
     prepare();
   }
-  // Steps to the next bucket, which begins at `begin` and whose header it writes; returns its end.
+  // Moves on to the next bucket, which begins at `begin`, and writes its header; returns its end.
   HWY_INLINE std::size_t next(std::size_t begin) {
     std::swap(current_, ahead_);
     std::memcpy(headers_, &current_->header.unit, sizeof(float));

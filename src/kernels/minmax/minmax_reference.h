@@ -1,5 +1,5 @@
-// The specification of max-min quantization, one element at a time. The vector code equals it byte
-// for byte and uses it where vectors do not fit.
+// The specification of max-min quantization, one element at a time. The vector code equals it byte for byte and calls
+// it for buckets that vectors cannot handle.
 //
 // With D = 2^bits - 1, all in float32, every operation rounded by itself to nearest even:
 //
@@ -13,15 +13,15 @@
 // A minimum of -0 counts as +0. A bucket with an element that is not finite has the header
 // {NaN, NaN}, zero codes, and decodes to NaN; so does any other header that is not finite.
 //
-// Where |minimum| or D * unit is above 2^125, x - minimum or code * unit could overflow. Such a
-// bucket is `wide`: the same rule at a quarter of the scale, with minimum / 4, max(unit / 4, 2^-126)
-// and x / 4, then y = 4 * clamp(y / 4, +-FLT_MAX / 4). Both sides tell it by the header alone.
+// If |minimum| or D * unit is above 2^125, x - minimum or code * unit could overflow. Such a bucket is `wide`: the same
+// rule at a quarter of the scale, with minimum / 4, max(unit / 4, 2^-126) and x / 4, then y = 4 * clamp(y / 4,
+// +-FLT_MAX / 4). Both sides recognize it by the header alone.
 //
 // Error, nearest: |x - y| <= unit / 2 + 6 ulp(max |x|), ulp of the largest magnitude in the bucket. In such ulps, at
-// most: 1 for x - minimum, 2 for 1 / unit (half an ulp of it, times the range of up to 2 max |x|), 1 for
-// the product, and 1 + 1/2 for the decoder's product and sum. Adding 0.5 and the floor are exact but
-// for products below 0.5. Clamping to D costs no more: it happens only where unit came out too small,
-// by at most 2 / D ulp. Ties of zero range or denormals fall under unit / 2 with unit = 2^-126.
+// most: 1 for x - minimum, 2 for 1 / unit (half an ulp of it, times the range of up to 2 max |x|), 1 for the product,
+// and 1 + 1/2 for the decoder's product and sum. Adding 0.5 and the floor are exact except for products below 0.5.
+// Clamping to D costs no more: it happens only if unit came out too small, by at most 2 / D ulp. Ties of zero range or
+// denormals are covered by unit / 2 with unit = 2^-126.
 // Stochastic: |x - y| <= unit + 6 ulp(max |x|), and the mean of y over the bytes is within unit / 512 + 6 ulp of x.
 #pragma once
 
@@ -63,7 +63,7 @@ inline BucketHeader make_header(float minimum, float maximum, float levels) {
 
 inline BucketHeader invalid_header() { return {canonical_nan(), canonical_nan()}; }
 
-// What a bucket's elements are computed with: the header, or a quarter of it.
+// The values used for a bucket's elements: the header, or a quarter of it.
 struct Quantizer {
   BucketKind kind = BucketKind::normal;
   float levels = 0;
@@ -82,7 +82,7 @@ inline Quantizer make_quantizer(BucketHeader header, float levels) {
   return quantizer;
 }
 
-// Of a bucket that is not invalid.
+// For a bucket that is not invalid.
 inline float steps_of(const Quantizer& q, float x) {
   if (q.kind == BucketKind::wide) x *= 0.25f;
   return std::min((x - q.minimum) * q.inverse, q.levels);

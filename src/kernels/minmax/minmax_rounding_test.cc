@@ -1,5 +1,5 @@
-// How far max-min codes of 1 to 8 and 16 bits are from their elements: the mean square of normal data, and of
-// stochastic rounding mean, variance, what must not move, and sums over ranks.
+// Errors of max-min codes of 1 to 8 and 16 bits: the mean square for normally distributed data; for stochastic rounding
+// the mean, the variance, values that must not move, and sums over ranks.
 #include <cmath>
 #include <vector>
 
@@ -24,8 +24,8 @@ FloatVector round_trip(MinmaxFormat format, const FloatVector& x, const RandomSt
   return round_trip(format, x, &random);
 }
 
-// Mean square error to mean square of normal values, to nearest, computed apart from the library, in double with 2^23
-// samples.
+// Mean square error relative to the mean square of normal values, rounded to nearest, computed independently of the
+// library, in double with 2^23 samples.
 TEST(MinmaxAccuracy, error_of_normal_values_is_that_of_a_model_in_double) {
   struct Case {
     MinmaxFormat format;
@@ -45,8 +45,8 @@ TEST(MinmaxAccuracy, error_of_normal_values_is_that_of_a_model_in_double) {
   }
 }
 
-// A bucket of unit 1 and minimum 0, of values between whole numbers at every fraction alike: what rounds at random has
-// a mean square of f (1 - f), 1/6 in the mean over those.
+// A bucket of unit 1 and minimum 0, of values spread evenly over the fractions between whole numbers: the error of
+// random rounding has a mean square of f (1 - f), 1/6 on average over those.
 FloatVector bucket_of_even_fractions(Random& random, std::size_t size, int bits) {
   const unsigned most = (1u << bits) - 1;
   FloatVector x(size);

@@ -1,7 +1,7 @@
 // onebit.h in vectors. Per target.
 //
-// Everything goes in groups of 32 elements, whose signs are four bytes: one 32-bit word in which element e has bit
-// e ^ 7 (bytes from the lowest on, in each the first element highest).
+// Works in groups of 32 elements, whose signs are four bytes: one 32-bit word in which element e has bit e ^ 7 (bytes
+// from the lowest on, in each the first element highest).
 
 #if defined(QCCL_KERNELS_ONEBIT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_ONEBIT_INL_H_
@@ -34,7 +34,7 @@ inline constexpr std::size_t kVectors = kGroup / kVector;  // of a group
 inline constexpr std::size_t kSquareVectors = reference::kSquareLanes / (kVector / 2);
 static_assert(reference::kSquareBlock % kGroup == 0);
 
-// Bit e ^ 7 for element e.
+// Entry e has only bit e ^ 7 set.
 struct SignBits {
   alignas(64) std::uint32_t of[kGroup];
 };
@@ -55,15 +55,15 @@ HWY_INLINE std::uint32_t load_signs(const std::byte* signs) {
   return word;
 }
 
-// Of vector `v` of the group whose signs are `word`.
+// The values of vector `v` of the group whose signs are `word`.
 HWY_INLINE OnebitFloats expanded(std::uint32_t word, std::size_t v, OnebitFloats plus, OnebitFloats minus) {
   const OnebitBits bits;
   const auto positive = hn::TestBit(hn::Set(bits, word), hn::Load(bits, kSignBits.of + v * kVector));
   return hn::IfThenElse(hn::RebindMask(OnebitTag(), positive), plus, minus);
 }
 
-// The hardware's own prefetching starts anew in every page of 4 KiB: asked for 2 KiB ahead, a pass over arrays that are
-// in no cache takes two thirds of the time.
+// The hardware prefetcher starts anew in every page of 4 KiB: with a prefetch 2 KiB ahead, a pass over uncached arrays
+// takes two thirds of the time.
 HWY_INLINE void prefetch_group(const float* group) {
   constexpr std::size_t kAhead = 512;
   constexpr std::size_t kLine = 16;
@@ -103,8 +103,8 @@ HWY_INLINE void add_squares(const OnebitFloats value, Squares& low, Squares& hig
   high = hn::Add(high, hn::Mul(upper, upper));
 }
 
-// Runs `value_at(begin, v)`, the new value of vector v of the group at `begin`, over whole groups of a block: stores
-// it in `values`, its signs and its squares. Returns where the groups end.
+// Runs `value_at(begin, v)`, the new value of vector v of the group at `begin`, over whole groups of a block. Stores it
+// in `values`, its signs in `signs`, and adds its squares to `sum`. Returns where the groups end.
 template <class ValueAt>
 HWY_INLINE std::size_t pack_groups(ValueAt value_at, float* values, std::size_t begin, std::size_t end,
                                    std::byte* signs, reference::SquareSum& sum) {
@@ -186,14 +186,14 @@ double onebit_sum(const SignedPart* parts, std::size_t part_count, float* error,
   return reference::canonical(total);
 }
 
-// Elements up to the next boundary of a vector; n where there is none among the first n.
+// Elements up to the next boundary of a vector; n if there is none among the first n.
 inline std::size_t elements_to_boundary(const float* target, std::size_t n) {
   constexpr std::size_t kBytes = kVector * sizeof(float);
   const std::size_t missing = (kBytes - reinterpret_cast<std::uintptr_t>(target) % kBytes) % kBytes;
   return missing % sizeof(float) == 0 ? std::min(n, missing / sizeof(float)) : n;
 }
 
-// The signs of the 32 elements from `first` on, in the places that load_signs() gives them; reads 8 bytes.
+// The signs of the 32 elements from `first` on, in the bit order of load_signs(); reads 8 bytes.
 HWY_INLINE std::uint32_t load_signs_from(const std::byte* signs, std::size_t first) {
   std::uint64_t word;
   std::memcpy(&word, signs + first / kOnebitGroup, sizeof(word));
@@ -201,11 +201,12 @@ HWY_INLINE std::uint32_t load_signs_from(const std::byte* signs, std::size_t fir
   return __builtin_bswap32(static_cast<std::uint32_t>(in_order >> 32));
 }
 
-// Whole groups from `begin`, where a vector begins in memory, written around the cache. Returns where they end.
+// Writes whole groups from `begin`, which lies at a vector boundary in memory, bypassing the cache. Returns where they
+// end.
 HWY_INLINE std::size_t stream_groups(const SignedPart& part, OnebitFloats plus, OnebitFloats minus, float* target,
                                      std::size_t begin, std::size_t n) {
   const OnebitTag d;
-  for (; begin + 2 * kGroup <= n; begin += kGroup) {  // which leaves signs to read
+  for (; begin + 2 * kGroup <= n; begin += kGroup) {  // so that signs remain to be read
     const std::uint32_t word = load_signs_from(part.signs, begin);
     HWY_UNROLL(8)
     for (std::size_t v = 0; v < kVectors; ++v)

@@ -18,7 +18,7 @@ inline constexpr std::size_t kOnebitGroup = 8;  // elements of a byte of signs
 // and returns the sum of its squares. n is a multiple of 8; `input` and `error` do not overlap.
 double onebit_pack(const float* input, std::size_t inputs, float* error, std::size_t n, std::byte* signs);
 
-// values[i] -= +scale or -scale, by its own sign: what 1 bit at that scale leaves behind.
+// values[i] -= +scale or -scale, by its own sign: the error of sending 1 bit at that scale.
 void onebit_subtract(float scale, float* values, std::size_t n);
 
 // Elements that are all +scale or -scale.
@@ -27,12 +27,12 @@ struct SignedPart {
   float scale;
 };
 
-// error[i] = (part 0's element i + part 1's + ...) + error[i]; writes the n/8 bytes of signs of that and returns the
-// sum of its squares. n is a multiple of 8; `parts` is at least 1.
+// error[i] = (part 0's element i + part 1's + ...) + error[i]; writes the n/8 bytes of signs of the result and returns
+// the sum of its squares. n is a multiple of 8; `parts` is at least 1.
 double onebit_sum(const SignedPart* parts, std::size_t part_count, float* error, std::size_t n, std::byte* signs);
 
-// target[i] = +part.scale or -part.scale; canonical NaN where that is one. `past_cache`: for targets so large that they
-// leave the cache before anybody reads them, writes without reading what was there.
+// target[i] = +part.scale or -part.scale; canonical NaN if the scale is NaN. `past_cache`: for targets so large that
+// they leave the cache before they are read; writes without reading the old contents.
 void onebit_expand(SignedPart part, float* target, std::size_t n, bool past_cache = false);
 
 }  // namespace qccl::kernels

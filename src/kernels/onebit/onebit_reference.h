@@ -1,5 +1,5 @@
-// The specification of onebit.h, one element at a time. The vector code equals it byte for byte and uses it for what
-// is left over at an array's end.
+// The specification of onebit.h, one element at a time. The vector code equals it byte for byte and calls it for the
+// elements left over at an array's end.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ struct SquareSum {
   }
 };
 
-// Of the element in its byte.
+// The bit of the element in its byte.
 constexpr unsigned sign_bit(std::size_t index) { return 0x80u >> (index % kOnebitGroup); }
 
 inline bool is_positive(const std::byte* signs, std::size_t index) {
@@ -48,8 +48,8 @@ inline float element(const SignedPart& part, std::size_t index) {
   return is_positive(part.signs, index) ? part.scale : -part.scale;
 }
 
-// Elements [begin, end) of what the functions of the same names in onebit.h do; both multiples of 8. `sum` is the
-// block's, which begins at or before `begin`.
+// The functions of the same names in onebit.h for elements [begin, end), both multiples of 8. `sum` belongs to the
+// block, which begins at or before `begin`.
 inline void onebit_pack(const float* input, std::size_t inputs, float* error, std::size_t begin, std::size_t end,
                         std::byte* signs, SquareSum& sum) {
   for (std::size_t i = begin; i < end; ++i) {

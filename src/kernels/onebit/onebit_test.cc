@@ -24,7 +24,7 @@ Memory placed(const std::vector<float>& values, std::size_t shift) {
   return memory;
 }
 
-// What a pass leaves behind, and what it returns, as bytes.
+// The results of a pass: its arrays and its return value, as bytes.
 struct Passed {
   Memory values;
   Memory signs;
@@ -37,7 +37,7 @@ struct Passed {
 float* floats(Memory& memory, std::size_t shift) { return reinterpret_cast<float*>(memory.data() + shift); }
 std::byte* bytes(Memory& memory, std::size_t shift) { return reinterpret_cast<std::byte*>(memory.data() + shift); }
 
-// Without the `shift` bytes in front, which must be as they were.
+// Removes the `shift` bytes in front, which must be unchanged.
 Memory unshifted(const Memory& memory, std::size_t shift) {
   for (std::size_t i = 0; i < shift; ++i) EXPECT_EQ(memory[i], kCanary);
   return {memory.begin() + static_cast<std::ptrdiff_t>(shift), memory.end()};
@@ -71,7 +71,7 @@ Memory subtracted(float scale, const std::vector<float>& error, std::size_t shif
   return unshifted(values, shift);
 }
 
-// Both ways of writing give the same.
+// Checks that both ways of writing give the same.
 Memory expanded(const Memory& signs, float scale, std::size_t n, std::size_t shift = 0) {
   Memory values = placed(std::vector<float>(n, -7.0f), shift);
   Memory past_cache = values;
@@ -89,7 +89,7 @@ Memory random_signs(std::size_t n, std::uint32_t seed) {
   return signs;
 }
 
-// On every target; `n` is a multiple of 8.
+// Runs on every target; `n` is a multiple of 8.
 void expect_same_as_reference(const std::vector<float>& input, const std::vector<float>& error, std::size_t shift) {
   const std::size_t n = error.size();
   const std::vector<Memory> signs = {random_signs(n, 1), random_signs(n, 2), random_signs(n, 3)};
@@ -174,7 +174,7 @@ TEST(Onebit, the_sum_of_squares_neither_overflows_nor_vanishes) {
   });
 }
 
-// What is taken away is what expand() gives, so that value = expanded + left.
+// It subtracts what expand() gives, so that value = expanded + rest.
 TEST(Onebit, subtract_takes_what_expand_gives) {
   const std::vector<float> input = finite_families()[0].values(800, 7);
   on_every_simd([&] {

@@ -1,4 +1,4 @@
-// exact_half.h in vectors; the scalar target has the reference alone. Per target.
+// exact_half.h in vectors; the scalar target uses only the reference. Per target.
 
 #if defined(QCCL_KERNELS_EXACT_HALF_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_EXACT_HALF_INL_H_
@@ -18,7 +18,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
 
-// Elements [begin, end) by the reference.
+// Converts elements [begin, end) with the reference.
 HWY_INLINE void widen_each(DataType type, float* target, const std::uint16_t* source, std::size_t begin,
                            std::size_t end) {
   for (std::size_t i = begin; i < end; ++i) {
@@ -53,7 +53,7 @@ void narrow_exactly(DataType type, void* target, const float* source, std::size_
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Lanes(FloatTag) values; a vector with a NaN goes by the reference.
+// Converts Lanes(FloatTag) values; a vector with a NaN goes through the reference.
 template <class Lanes>
 HWY_INLINE std::size_t narrow_vectors(DataType type, std::uint16_t* target, const float* source, std::size_t n) {
   const FloatTag d;

@@ -1,8 +1,8 @@
-// float16 and bfloat16 through float32 and back without losing a bit: for data that is moved, not computed with.
+// float16 and bfloat16 through float32 and back without losing a bit: for data that is only moved.
 //
-// As widen() and narrow() of reduce.h but for NaN, whose sign and payload stay: a NaN of 16 bits becomes the NaN of
-// float32 with the same sign and the payload in the upper mantissa bits, and the reverse (a NaN with nothing there
-// gets the quiet bit, so that it stays one). All 65536 values come back as they were. Any alignment, any n.
+// Like widen() and narrow() of reduce.h, except that NaN keeps its sign and payload: a NaN of 16 bits becomes the NaN
+// of float32 with the same sign and the payload in the upper mantissa bits, and the reverse (a NaN with no payload
+// there gets the quiet bit, so that it stays a NaN). All 65536 values come back unchanged. Any alignment, any n.
 #pragma once
 
 #include <bit>

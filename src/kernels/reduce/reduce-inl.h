@@ -41,7 +41,7 @@ struct ProductLanes {
   }
 };
 
-// The lesser, where equal numbers are the same bits but for zeros: -0 | +0 is -0.
+// The lesser of two. Equal numbers have the same bits, except zeros: -0 | +0 is -0.
 struct MinLanes {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
@@ -89,7 +89,7 @@ struct XorLanes {
   }
 };
 
-// A bitwise operation on bytes that are 0 or not.
+// A bitwise operation on bytes that are 0 or nonzero.
 template <class Op>
 struct TruthLanes {
   template <class V>
@@ -99,7 +99,7 @@ struct TruthLanes {
   }
 };
 
-// Whole pairs of vectors; returns how many elements those are. The rest is the reference's.
+// Processes whole pairs of vectors; returns the number of elements. The reference does the rest.
 template <class T, class Op>
 HWY_INLINE std::size_t combine_arrays(Op op, void* target, const void* a, const void* b, std::size_t n) {
   const hn::ScalableTag<T> d;
@@ -136,7 +136,7 @@ std::size_t combine_bits(ReduceOp op, void* target, const void* a, const void* b
   return combine_arrays<std::uint8_t>(XorLanes(), target, a, b, bytes);
 }
 
-// min and max, the only ones that ask for the sign.
+// min and max, the only operations that depend on the sign.
 template <class T>
 void reduce_by_order(ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
   const std::size_t done = op == ReduceOp::min ? combine_arrays<T>(MinLanes(), target, a, b, n)
@@ -191,7 +191,7 @@ void reduce(DataType type, ReduceOp op, void* target, const void* a, const void*
     case DataType::uint64: return reduce_integers<std::int64_t>(type == DataType::int64, op, target, a, b, n);
     case DataType::boolean: return reduce_booleans(op, target, a, b, n);
     case DataType::float16:
-    case DataType::bfloat16: return;  // reduce.h: widened first
+    case DataType::bfloat16: return;  // reduce.h: the caller widens first
   }
 }
 

@@ -13,8 +13,8 @@
 
 namespace qccl::kernels {
 
-// target[i] = a[i] op b[i] in the type itself, for every type but float16 and bfloat16 and every
-// operation that it supports(). avg and premul_sum add, like sum: see divide() and scale().
+// target[i] = a[i] op b[i] in the type itself, for every type but float16 and bfloat16 and every operation it
+// supports(). avg and premul_sum add, like sum: see divide() and scale().
 void reduce(DataType type, ReduceOp op, void* target, const void* a, const void* b, std::size_t n);
 
 // target[i] = source[i] as float; for float16 and bfloat16.

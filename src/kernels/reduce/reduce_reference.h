@@ -1,5 +1,5 @@
-// The specification of reduce.h, one element at a time. The vector code equals it byte for byte
-// and uses it for what is left over at an array's end.
+// The specification of reduce.h, one element at a time. The vector code equals it byte for byte and calls it for the
+// elements left over at an array's end.
 #pragma once
 
 #include <cmath>
@@ -33,7 +33,7 @@ T canonical(T value) {
 
 constexpr bool adds(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum; }
 
-// The bitwise operation that booleans' `op` is.
+// The bitwise operation that equals `op` on booleans.
 constexpr ReduceOp logical(ReduceOp op) {
   if (op == ReduceOp::bit_xor) return op;
   return op == ReduceOp::prod || op == ReduceOp::min || op == ReduceOp::bit_and ? ReduceOp::bit_and : ReduceOp::bit_or;
@@ -78,7 +78,7 @@ inline std::uint16_t narrowed(DataType type, float value) {
   return type == DataType::float16 ? to_float16(value).bits : to_bfloat16(value).bits;
 }
 
-// Elements [begin, end) of what the functions of the same names in reduce.h do.
+// The functions of the same names in reduce.h for elements [begin, end).
 template <class T>
 void reduce(ReduceOp op, void* target, const void* a, const void* b, std::size_t begin, std::size_t end) {
   for (std::size_t i = begin; i < end; ++i) store_at(target, i, combine(op, load_at<T>(a, i), load_at<T>(b, i)));

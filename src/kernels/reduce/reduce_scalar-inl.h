@@ -18,7 +18,7 @@ void reduce(DataType type, ReduceOp op, void* target, const void* a, const void*
     case DataType::uint64: return reference::reduce<std::uint64_t>(op, target, a, b, 0, n);
     case DataType::boolean: return reference::reduce_booleans(op, target, a, b, 0, n);
     case DataType::float16:
-    case DataType::bfloat16: return;  // reduce.h: widened first
+    case DataType::bfloat16: return;  // reduce.h: the caller widens first
   }
 }
 

@@ -47,7 +47,7 @@ Memory operand(DataType type, std::size_t n, std::uint32_t seed, std::size_t shi
     const float value = families[random() % families.size()].draw(random, i);
     const double wide = static_cast<double>(value) * (1 + 0x1p-30);
     const std::uint64_t drawn = (std::uint64_t{random()} << 32 | random()) >> (random() % 64);
-    // A quarter are the least and largest values, 0 and all ones of one width or another.
+    // A quarter are the smallest and largest values, and 0 or all ones of one width or another.
     const std::uint64_t integer = random() % 4 != 0 ? drawn : kCorners[random() % kCorners.size()];
     if (type == DataType::float32)
       std::memcpy(at, &value, 4);
@@ -59,7 +59,7 @@ Memory operand(DataType type, std::size_t n, std::uint32_t seed, std::size_t shi
   return memory;
 }
 
-// A fresh result of `bytes`, `shift` bytes off alignment, written by `write`; checks what lies around.
+// A fresh result of `bytes`, `shift` bytes off alignment, written by `write`; checks the bytes around it.
 template <class Write>
 Memory result_of(std::size_t bytes, std::size_t shift, Write write) {
   Memory memory(shift + bytes + 64, kCanary);
@@ -217,7 +217,7 @@ TEST(Reduce, scaling_equals_the_reference_at_every_tail_and_in_place) {
   });
 }
 
-// `count` equal elements on both sides; the result's first, with the vector code's like the tail's.
+// Reduces `count` equal elements on both sides; returns the first result, and checks that vector code and tail agree.
 template <class T>
 T reduced_integer(DataType type, ReduceOp op, T a, T b) {
   constexpr std::size_t kCount = 300;
@@ -277,13 +277,13 @@ TEST(Reduce, scaling_rounds_the_product_in_fp32_to_the_type) {
     EXPECT_EQ(target, std::vector<std::uint16_t>(70, to_float16(3.0f * 0.1f).bits));
     const std::vector<float> floats(70, 16777216.0f);
     std::vector<float> scaled(70);
-    scale(DataType::float32, scaled.data(), floats.data(), 1.0 + 0x1p-40, 70);  // the factor is a float, too
+    scale(DataType::float32, scaled.data(), floats.data(), 1.0 + 0x1p-40, 70);  // the factor is also a float
     EXPECT_EQ(scaled, floats);
   });
 }
 
 float reduced(ReduceOp op, float a, float b) {
-  // More than a vector, so that the middle is the vector code's.
+  // More than a vector, so that the middle goes through the vector code.
   const std::vector<float> left(70, a), right(70, b);
   std::vector<float> target(70);
   reduce(DataType::float32, op, target.data(), left.data(), right.data(), 70);

@@ -8,7 +8,7 @@
 
 namespace qccl::kernels::reference {
 
-// Elements [begin, end).
+// Processes elements [begin, end).
 inline void keep_residual(const float* value, const float* sent, float factor, float* residual, std::size_t begin,
                           std::size_t end) {
   for (std::size_t i = begin; i < end; ++i) {

@@ -20,7 +20,7 @@ Memory placed(const std::vector<float>& values, std::size_t shift) {
   return memory;
 }
 
-// The residual after the call, with the bytes behind it.
+// The residual after the call, including the bytes behind it.
 Memory left(const std::vector<float>& value, const std::vector<float>& sent, float factor,
             const std::vector<float>& residual, std::size_t shift = 0) {
   const Memory from = placed(value, 2 * shift), taken = placed(sent, 3 * shift);

@@ -1,5 +1,5 @@
-// One bit an element: its sign, and a scale for each bucket (the rule: sign_reference.h), dispatched at run time to the
-// widest instruction set, the same bytes on all.
+// One bit an element: its sign, with a scale for each bucket (the rule: sign_reference.h). Dispatched at run time to
+// the widest instruction set; the same bytes on all.
 //
 // Encoded slice of n elements, B = ceil(n / bucket_size) buckets:
 //
@@ -8,7 +8,7 @@
 // | 4 * B       | per bucket: its scale, float32 (little-endian)                                   |
 // | ceil(n / 8) | signs of all elements, lowest bit first: 1 for x < 0. Padded with zeros to a byte |
 //
-// That is 1 + 32 / bucket_size bits an element. Buckets of multiples of 8 elements are fast, of 64 fastest.
+// That is 1 + 32 / bucket_size bits an element. Bucket sizes that are multiples of 8 are fast, multiples of 64 fastest.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace qccl::kernels {
 
 struct SignFormat {
   std::uint32_t bucket_size = 256;  // 1..65536
-  bool norm_scale = false;          // the root of the mean square, not the mean magnitude. Only for encoding.
+  bool norm_scale = false;          // root mean square instead of mean magnitude. Only for encoding.
 };
 
 inline constexpr std::size_t kSignScaleBytes = 4;
@@ -34,12 +34,12 @@ constexpr std::size_t sign_encoded_bytes(SignFormat format, std::size_t n) {
 // Writes exactly sign_encoded_bytes(). `target` of any alignment, not overlapping `source`.
 void sign_encode(SignFormat format, const float* source, std::size_t n, std::byte* target);
 
-// The same, and residual[i] = (source[i] - decoded[i]) * factor, as it was where that is not finite. The three arrays
-// do not overlap.
+// The same, and residual[i] = (source[i] - decoded[i]) * factor, unchanged where the result is not finite. The three
+// arrays do not overlap.
 void sign_encode_owed(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor,
                       float* residual);
 
-// target[i] = decoded[i]. Reads exactly sign_encoded_bytes(format, n), whatever they hold.
+// target[i] = decoded[i]. Reads exactly sign_encoded_bytes(format, n), whatever the bytes are.
 void sign_decode(SignFormat format, const std::byte* source, float* target, std::size_t n);
 
 // target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is `target` or does not overlap it.

@@ -15,9 +15,9 @@ HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
 
 inline constexpr std::size_t kSignStep = 4 * kValueLanes;
-inline constexpr std::size_t kLongestBucket = 65536;  // that is copied to be aligned
+inline constexpr std::size_t kLongestBucket = 65536;  // longest bucket that is copied to align it
 
-// Bit e of 32 for element e.
+// Entry e has only bit e set.
 struct StepBits {
   alignas(64) std::uint32_t of[32];
 };
@@ -28,7 +28,7 @@ constexpr StepBits step_bits() {
 }
 inline constexpr StepBits kStepBits = step_bits();
 
-// A run of one scale, whose signs begin with a byte, to target[begin] and on.
+// Decodes a run of one scale, whose signs begin at a byte boundary, to target[begin] and on.
 template <class Finish>
 HWY_INLINE void decode_run(const std::byte* signs, float scale, std::size_t begin, std::size_t n, float* target,
                            Finish& finish) {
@@ -53,7 +53,7 @@ HWY_INLINE void decode_run(const std::byte* signs, float scale, std::size_t begi
   }
 }
 
-// The signs from `first` on, brought to a byte's beginning. Reads no byte that has none of them.
+// Shifts the signs from `first` on to a byte boundary. Reads no byte that has none of them.
 inline void align_signs(const std::byte* signs, std::size_t first, std::size_t n, std::byte* aligned) {
   const std::byte* const from = signs + first / 8;
   const auto shift = static_cast<int>(first % 8);

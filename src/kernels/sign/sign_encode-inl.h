@@ -1,6 +1,6 @@
 // sign_encode() and sign_encode_owed() in vectors. Per target.
 //
-// In groups of 64 elements: as many as there are lanes of sums, and their signs are one word.
+// Works in groups of 64 elements: the number of lanes of sums, and their signs are one word.
 
 #if defined(QCCL_KERNELS_SIGN_ENCODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_SIGN_ENCODE_INL_H_
@@ -19,7 +19,7 @@ namespace qccl::kernels::HWY_NAMESPACE {
 inline constexpr std::size_t kSignGroup = reference::kMagnitudeLanes;
 inline constexpr std::size_t kGroupVectors = kSignGroup / kValueLanes;
 
-// All lanes added to the first, halving.
+// Adds all lanes to the first, halving.
 template <class D>
 HWY_INLINE hn::TFromD<D> sum_of_vector(D d, hn::Vec<D> v) {
   if constexpr (sizeof(v) > 16) {
@@ -33,7 +33,7 @@ HWY_INLINE hn::TFromD<D> sum_of_vector(D d, hn::Vec<D> v) {
   }
 }
 
-// The same of the lanes of several vectors, which are used up.
+// The same for the lanes of several vectors, which are overwritten.
 template <class D, std::size_t kCount>
 HWY_INLINE hn::TFromD<D> sum_of_vectors(D d, hn::Vec<D> (&vectors)[kCount]) {
   HWY_UNROLL(4)
@@ -109,7 +109,8 @@ HWY_INLINE std::uint64_t take_group(const float* from, Sum& sum) {
   return negative;
 }
 
-// Up to a block: its signs, unless `signs` is null, and the sum. Zeros behind its end change neither.
+// Processes up to a block: writes its signs, unless `signs` is null, and returns the sum. Zeros beyond its end change
+// neither.
 template <class Sum>
 HWY_INLINE double take_block(const float* v, std::size_t n, std::byte* signs) {
   Sum sum;
@@ -137,7 +138,7 @@ HWY_INLINE double take_run(const float* v, std::size_t n, std::byte* signs) {
   return total;
 }
 
-// A bucket's scale; its signs too, unless `signs` is null.
+// Returns a bucket's scale; also writes its signs, unless `signs` is null.
 HWY_INLINE float take_bucket(bool norm_scale, const float* v, std::size_t n, std::byte* signs) {
   if (norm_scale) return reference::norm_scale(take_run<SquareSum>(v, n, signs), n);
   return reference::mean_scale(take_run<MagnitudeSum>(v, n, signs), v, n);
@@ -148,8 +149,8 @@ struct Bucket {
   float scale = 0;
 };
 
-// Calls keep(bucket) for each whose scale is a number, one bucket late: what the scale waits for, a chain of additions
-// and a division, then overlaps with the bucket before.
+// Calls keep(bucket) for each bucket whose scale is a number, one bucket late. The chain of additions and the division
+// that the scale waits for then overlap with the bucket before.
 template <class Keep>
 HWY_INLINE void encode_buckets(SignFormat format, const float* source, std::size_t n, std::byte* target, Keep keep) {
   std::byte* const signs = target + sign_scale_bytes(format, n);
@@ -171,14 +172,14 @@ void sign_encode(SignFormat format, const float* source, std::size_t n, std::byt
   encode_buckets(format, source, n, target, [](const Bucket&) {});
 }
 
-// ---- What the signs leave behind.
+// ---- Residuals.
 
 struct Leave {
   const float* source;
   float factor;
   float* residual;
 
-  // A factor of 1 leaves nothing that is not finite: x and y have one sign.
+  // With a factor of 1 every residual is finite: x and y have the same sign.
   HWY_INLINE void operator()(const Bucket& bucket) const {
     const ValueTag d;
     const Values factors = hn::Set(d, factor);
@@ -193,7 +194,7 @@ struct Leave {
   }
 
  private:
-  // Calls made(x - y, i) for vectors, which returns the residual from i on.
+  // Calls made(x - y, i) for vectors; it returns the residual from i on.
   template <class Made>
   HWY_INLINE void each(const Bucket& bucket, Made made) const {
     const ValueTag d;

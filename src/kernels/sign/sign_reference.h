@@ -1,18 +1,18 @@
 // The specification of sign.h, one element at a time.
 //
 //   sign  = 1 for x < 0, else 0: also for -0 and NaN
-//   scale = M / n of a bucket of n elements, M the sum of |x|, or with norm_scale sqrt(S / n), S the sum of x^2
+//   scale = M / n for a bucket of n elements, M the sum of |x|, or with norm_scale sqrt(S / n), S the sum of x^2
 //   y     = -scale where the sign is 1, scale elsewhere
 //
-// M is a sum of float32: in blocks of 4096 elements, element i of a block in lane i mod 64; then lanes l and l + 32,
-// l + 16, ... l + 1; then blocks in order, in double. Where that is not finite although all elements are, it is made
-// again of x * 2^-20, and multiplied by 2^20 in double. S is a sum of exact squares in double, in blocks of 4096, lanes
-// of i mod 16. The rest is double, rounded once to float32, and held at FLT_MAX.
+// M is a sum of float32: in blocks of 4096 elements, element i of a block in lane i mod 64; then lanes l and l + 32, l
+// + 16, ... l + 1; then blocks in order, in double. If that is not finite although all elements are, it is computed
+// again from x * 2^-20, and multiplied by 2^20 in double. S is a sum of exact squares in double, in blocks of 4096,
+// lanes i mod 16. The rest is double, rounded once to float32, and limited to FLT_MAX.
 //
 // A bucket with an element that is not finite has the scale NaN (0x7FC00000) and decodes to NaN; so does one with a
-// scale that this rule can't give (negative, infinite, NaN). A bucket of zeros decodes to +0.
+// scale that this rule cannot give (negative, infinite, NaN). A bucket of zeros decodes to +0.
 //
-// Error: |x - y| <= max |x| (1 + 2^-16) + 2^-149. Of a whole bucket, but for roundings of relative 2^-16,
+// Error: |x - y| <= max |x| (1 + 2^-16) + 2^-149. For a whole bucket, except for roundings of relative 2^-16,
 // |x - y|^2 = |x|_2^2 - |x|_1^2 / n with the mean, the least of all scales; with the norm
 // |x - y|^2 = 2 |x|_2^2 - 2 |x|_2 |x|_1 / sqrt(n).
 #pragma once
@@ -74,7 +74,7 @@ inline float norm_scale(double squares, std::size_t n) {
   return std::isfinite(squares) ? sign_scale_of(std::sqrt(squares / static_cast<double>(n))) : canonical_nan();
 }
 
-// From the bucket's magnitude_sum(), for which it looks at the bucket again if that is not finite.
+// From the bucket's magnitude_sum(); reads the bucket again if that is not finite.
 inline float mean_scale(double magnitudes, const float* v, std::size_t n) {
   if (!std::isfinite(magnitudes)) {
     if (!std::all_of(v, v + n, [](float x) { return std::isfinite(x); })) return canonical_nan();
@@ -83,7 +83,7 @@ inline float mean_scale(double magnitudes, const float* v, std::size_t n) {
   return sign_scale_of(magnitudes / static_cast<double>(n));
 }
 
-// The scale that stored bits stand for.
+// The value of a stored scale.
 inline float read_sign_scale(const std::byte* stored) {
   std::uint32_t bits;
   std::memcpy(&bits, stored, sizeof(bits));

@@ -28,7 +28,7 @@ Bits bits_of(const float* values, std::size_t n) {
   return bits;
 }
 
-// What `write` makes of memory of exactly the right size, `shift` bytes off alignment.
+// The bytes that `write` leaves in memory of exactly the right size, `shift` bytes off alignment.
 template <class Write>
 ByteVector written(std::size_t bytes, std::size_t shift, Write write) {
   ByteVector memory(shift + bytes + 1, kCanary);
@@ -42,7 +42,7 @@ ByteVector encoded(SignFormat format, const float* source, std::size_t n, std::s
   return written(sign_encoded_bytes(format, n), shift, [=](std::byte* to) { sign_encode(format, source, n, to); });
 }
 
-// Of floats that come `shift` floats after a vector's boundary.
+// The floats that `write` leaves in memory that begins `shift` floats after a vector boundary.
 template <class Write>
 Bits filled(const std::vector<float>& before, std::size_t shift, Write write) {
   std::vector<float> memory(shift, -7.0f);
@@ -69,7 +69,7 @@ Owed encoded_owed(SignFormat format, const float* source, const std::vector<floa
   return owed;
 }
 
-// In three steps.
+// The expected result, computed in three steps.
 Owed expected_owed(SignFormat format, const float* source, const std::vector<float>& before, float factor) {
   const std::size_t n = before.size();
   Owed owed{encoded(format, source, n), {}};
@@ -95,7 +95,7 @@ Bits decoded_add_in_place(SignFormat format, const ByteVector& bytes, const std:
                 [&](float* target) { sign_decode_add(format, bytes.data(), target, target, addend.size()); });
 }
 
-// On every target; the reference is computed once. `values` begins `shift` floats before what is encoded.
+// On every target; the reference is computed once. `values` begins `shift` floats before the encoded ones.
 void expect_same_as_reference(SignFormat format, const std::vector<float>& values, const std::vector<float>& addend,
                               std::size_t shift) {
   const std::size_t n = addend.size();
@@ -144,7 +144,7 @@ TEST(Sign, every_target_equals_the_reference_for_every_kind_of_value) {
   }
 }
 
-// Where it overflows it stays: the values are finite, times 3 they are not.
+// A residual that overflows stays unchanged: the values are finite, three times the values are not.
 TEST(Sign, a_residual_that_overflows_stays_as_it_was) {
   const std::vector<float> values = {0.0f, 3e38f, 1.0f, -3e38f};
   const std::vector<float> before = {5.0f, 6.0f, 7.0f, 8.0f};
@@ -171,7 +171,7 @@ TEST(Sign, the_bytes_are_scales_and_bits_lowest_first) {
   });
 }
 
-// Also where no float32 holds the sum, or its square.
+// Even if no float32 holds the sum, or its square.
 TEST(Sign, scales_are_right_for_the_largest_and_the_smallest_values) {
   for (const float value : {std::numeric_limits<float>::max(), 3e38f, 1e30f, 1e-30f, 0x1p-149f}) {
     for (const bool norm : {false, true}) {

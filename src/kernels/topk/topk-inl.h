@@ -1,10 +1,11 @@
-// Choosing the elements that topk.h sends, in vectors. Per target.
+// Selects the elements that topk.h sends, in vectors. Per target.
 //
-// Nothing is sorted. A chunk's candidates are the elements that reach a floor: one a little below the smallest that the
-// chunk before sent, and if that brings too few or too many, one that k of the maxima of groups of elements reach, so
-// that k elements do. The k largest candidates are found by counting how many reach a magnitude, at the middle of what
-// is left and where an even spread would have it, by turns. They are few, twice k for usual data; where they are many
-// (ties, or the largest all in few groups) counting goes over the chunk.
+// Nothing is sorted. A chunk's candidates are the elements that reach a floor: a value a little below the smallest that
+// the previous chunk sent. If that gives too few or too many, the floor becomes one that k of the maxima of groups of
+// elements reach, so that at least k elements do. The k largest candidates are found by counting how many reach a
+// magnitude, alternately at the middle of the remaining bracket and where an even spread would have it. The candidates
+// are few, twice k for typical data; if they are many (ties, or the largest all in few groups) counting covers the
+// whole chunk.
 
 #if defined(QCCL_KERNELS_TOPK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_TOPK_INL_H_
@@ -31,9 +32,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using TopTag = hn::CappedTag<std::int16_t, HWY_ARCH_X86 ? 32 : 8>;  // their upper halves
 
-// Chunks are worked on in whole runs, filled up with zeros, which lose against every element before them.
+// Chunks are processed in whole runs, filled up with zeros, which lose against every element before them.
 inline constexpr std::size_t kRun = 256;
-inline constexpr std::size_t kMostFold = 16;  // vectors, of which each lane's maximum is one group's
+inline constexpr std::size_t kMostFold = 16;  // vectors in a group: each lane's maximum is one group's
 static_assert(kRun % (kMostFold * hn::MaxLanes(MagnitudeTag())) == 0 && kTopkChunk % kRun == 0);
 
 // ---- A floor that at least k elements reach.
@@ -44,7 +45,7 @@ struct GroupTops {
   std::size_t count = 0;
   std::int32_t most = 0;
 
-  // Groups as large as leaves four times k of them.
+  // Uses groups as large as possible with at least four times k of them.
   HWY_INLINE void take(const float* x, std::size_t n, std::size_t k) {
     std::size_t fold = kMostFold;
     while (fold > 1 && n / fold < 4 * k) fold /= 2;
@@ -107,7 +108,7 @@ HWY_INLINE std::uint64_t bits_of(hn::Mask<MagnitudeTag> mask) {
 #endif
 }
 
-// Which of 64 elements are above a magnitude.
+// A bit for each of 64 elements that exceeds a magnitude.
 template <std::size_t... kVector>
 HWY_INLINE std::uint64_t marks(const float* x, Magnitudes below, std::index_sequence<kVector...>) {
   constexpr std::size_t kLanes = hn::MaxLanes(MagnitudeTag());
@@ -117,7 +118,7 @@ HWY_INLINE std::uint64_t marks(const float* x, Magnitudes below) {
   return marks(x, below, std::make_index_sequence<64 / hn::MaxLanes(MagnitudeTag())>());
 }
 
-// How many of n elements, whole words of marks, have at least a magnitude.
+// Number of elements, among n in whole words of marks, that have at least a magnitude.
 HWY_INLINE std::size_t count_reaching(const float* x, std::size_t n, std::int32_t floor) {
   const MagnitudeTag d;
   const Magnitudes below = hn::Set(d, floor - 1);
@@ -126,14 +127,14 @@ HWY_INLINE std::size_t count_reaching(const float* x, std::size_t n, std::int32_
   return found;
 }
 
-// The lowest bit's number, 63 if there is none; takes the bit away.
+// Index of the lowest bit, 63 if there is none; clears the bit.
 HWY_INLINE std::uint64_t take_lowest(std::uint64_t& word) {
   const auto at = static_cast<std::uint64_t>(std::countr_zero(word | std::uint64_t{1} << 63));
   word &= word - 1;
   return at;
 }
 
-// Places of the four lowest bits.
+// Writes the indices of the four lowest bits.
 HWY_INLINE void put_four(std::uint64_t& word, std::uint64_t first, Place* to) {
   std::uint64_t four = first * 0x0001000100010001u;
   four += take_lowest(word);
@@ -143,8 +144,8 @@ HWY_INLINE void put_four(std::uint64_t& word, std::uint64_t first, Place* to) {
   std::memcpy(to, &four, sizeof(four));
 }
 
-// Places of a word's bits; `first` is that of the lowest. Four are written whether they are there or not: how many
-// there are is hard to foretell, and a branch that was foretold wrong costs more.
+// Writes the indices of a word's bits; `first` is that of the lowest. Always writes at least four: their number is hard
+// to predict, and a mispredicted branch costs more.
 HWY_INLINE Place* put_marked(std::uint64_t word, std::size_t first, Place* to) {
   const int found = std::popcount(word);
   put_four(word, first, to);
@@ -158,7 +159,7 @@ struct Candidates {
   Place places[kTopkChunk + kLanes];
   alignas(64) float values[kTopkChunk + kLanes];
 
-  // Those of n elements that reach `floor`; false if they are fewer than `least` or more than `most`.
+  // Takes the elements among n that reach `floor`; false if they are fewer than `least` or more than `most`.
   HWY_INLINE bool take(const float* x, std::size_t n, std::int32_t floor, std::size_t least, std::size_t most) {
     const Magnitudes below = hn::Set(MagnitudeTag(), floor - 1);
     Place* to = places;
@@ -191,8 +192,8 @@ struct Candidates {
     }
     return {hn::GetLane(hn::MinOfLanes(d, smallest)), hn::GetLane(hn::MaxOfLanes(d, largest))};
   }
-  // Moves places and values of those above `bound` to the front of `places` and to `above`. Only where compressing
-  // vectors is an instruction is this faster than one element after the other.
+  // Moves the indices of candidates above `bound` to the front of `places` and their values to `above`. Faster than a
+  // loop over elements only if compressing vectors is an instruction.
   HWY_INLINE void take_above(std::int32_t bound, float* above) {
     const MagnitudeTag d;
     const hn::RebindToFloat<MagnitudeTag> floats;
@@ -209,18 +210,18 @@ struct Candidates {
   }
 };
 
-// What exactly k elements are: all above `bound`, and the first `ties` that are equal to it.
+// Selects exactly k elements: all above `bound`, and the first `ties` that equal it.
 struct Cut {
   std::int32_t bound = 0;
   std::size_t ties = 0;
 };
 
-// Two magnitudes and how many elements reach them.
+// Two magnitudes, and the number of elements that reach each.
 struct Bracket {
   std::int32_t low, high;
   std::size_t reach_low, reach_high;
 
-  // Between them, where k elements would reach if they lay evenly.
+  // The magnitude between them that k elements would reach if they were spread evenly.
   HWY_INLINE std::int32_t in_proportion(std::size_t k) const {
     const auto width = static_cast<std::uint64_t>(high - low);
     const std::uint64_t up = width * (reach_low - k) / (reach_low - reach_high);
@@ -228,7 +229,7 @@ struct Bracket {
   }
 };
 
-// At least k elements reach the lower, fewer the higher. `reaching(magnitude)` counts.
+// At least k elements reach the lower magnitude, fewer reach the higher. `reaching(magnitude)` counts them.
 template <class Reaching>
 HWY_INLINE Cut cut_at(std::size_t k, Bracket bracket, Reaching reaching) {
   for (bool in_proportion = true; bracket.reach_low > k && bracket.high - bracket.low > 1;
@@ -253,7 +254,7 @@ class TopkEncoder {
  public:
   explicit HWY_INLINE TopkEncoder(TopkFormat format) : format_(format) {}
 
-  // A chunk of n elements, readable and 0 up to a whole run; returns the end of what it wrote.
+  // Encodes a chunk of n elements, readable and filled up with 0 to a whole run; returns the end of its output.
   std::byte* encode(const float* x, std::size_t n, std::byte* to) {
     const std::size_t k = topk_kept(format_, n);
     const std::size_t whole = (n + kRun - 1) / kRun * kRun;
@@ -262,11 +263,11 @@ class TopkEncoder {
   }
 
  private:
-  // A guess is an eighth of a binade lower than what the chunk before sent: twice as many of normal data reach it, and
-  // a chunk in a thousand of 41 elements has too few that do.
+  // The guess is an eighth of a binade below the smallest magnitude that the previous chunk sent: twice as many
+  // elements of normally distributed data reach it, and with k = 41 too few do in one chunk of a thousand.
   static constexpr std::int32_t kBelow = 1 << 20;
 
-  // Puts places and values of the k largest of n elements to the front; false if an element is not finite.
+  // Puts indices and values of the k largest of n elements to the front; false if an element is not finite.
   HWY_INLINE bool choose(const float* x, std::size_t n, std::size_t k) {
     const std::size_t most = std::min(kTopkChunk, 4 * k + 64);
     if (guess_ <= 0 || !candidates_.take(x, n, guess_, k, most)) {
@@ -302,10 +303,10 @@ class TopkEncoder {
     }
   }
 
-  // Where the candidates are too many to be looked at one by one.
+  // For chunks with too many candidates to examine one by one.
   HWY_INLINE void choose_of_all(const float* x, std::size_t n, std::size_t k, std::int32_t floor) {
     const auto reaching = [=](std::int32_t least) HWY_ATTR { return count_reaching(x, n, least); };
-    // The usual reason are ties at the floor itself: zeros, or values of few bits.
+    // The most common reason is ties at the floor itself: zeros, or values of few bits.
     Bracket bracket{floor, floor + 1, reaching(floor), reaching(floor + 1)};
     if (bracket.reach_high >= k) bracket = {floor + 1, (groups_.most + 1) << 16, bracket.reach_high, 0};
     Cut cut = cut_at(k, bracket, reaching);

@@ -1,23 +1,23 @@
-// The largest elements of float32 data by magnitude, with their places: what a sparse gradient sends. Dispatched at
-// run time to the widest instruction set, the same bytes on all. The rule, in scalar code: topk_reference.h.
+// The largest elements of float32 data by magnitude, with their indices, as a sparse gradient sends them. Dispatched at
+// run time to the widest instruction set; the same bytes on all. The rule, in scalar code: topk_reference.h.
 //
-// Data is cut into chunks of kTopkChunk elements, the last one shorter. Of a chunk of n elements exactly
-// k = ceil(kept * n / kTopkChunk) are sent: those of largest magnitude, of equal ones those that come first. All others
-// decode to 0, which is the least that an error can be for k elements:
+// Data is cut into chunks of kTopkChunk elements, the last one shorter. A chunk of n elements sends exactly
+// k = ceil(kept * n / kTopkChunk) of them: those of largest magnitude, among equal ones the first. All others decode
+// to 0. This is the least possible error for k elements:
 //
-//   ||x - y||^2 <= (1 - k / n) ||x||^2        (float32 values; int8 values: and k (scale / 2)^2 more)
+//   ||x - y||^2 <= (1 - k / n) ||x||^2        (float32 values; int8 values: plus k (scale / 2)^2)
 //
 // An encoded slice, chunk by chunk without gaps:
 //
 // | bytes            | content                                                                             |
 // |------------------|-------------------------------------------------------------------------------------|
 // | 4                | int8 values only: scale, float32 little-endian                                      |
-// | 4 k or k         | values in the order of their places: float32, or int8 codes                         |
-// | ceil(12 k / 8)   | places in the chunk, rising, 12 bits each, the first in the lowest bits; rest 0     |
+// | 4 k or k         | values in index order: float32, or int8 codes                                       |
+// | ceil(12 k / 8)   | indices in the chunk, rising, 12 bits each, the first in the lowest bits; rest 0    |
 //
 // int8: scale = (largest magnitude) / 127, at least 2^-126; code = x * (1 / scale), to nearest even; y = code * scale,
 // at most FLT_MAX. A chunk with an element that is not finite has NaN for its values or its scale, and its first k
-// places; a chunk with any value, or a scale, that is not finite decodes to NaN as a whole.
+// indices; a chunk with any value, or a scale, that is not finite decodes to NaN as a whole.
 #pragma once
 
 #include <cstddef>
@@ -28,11 +28,11 @@ namespace qccl::kernels {
 inline constexpr std::size_t kTopkChunk = 4096;
 
 struct TopkFormat {
-  std::uint32_t kept = 41;  // of a whole chunk's elements: 1..kTopkChunk
+  std::uint32_t kept = 41;  // elements sent of a whole chunk: 1..kTopkChunk
   bool int8_values = false;
 };
 
-// Of a chunk of n elements, 1..kTopkChunk.
+// Number of elements sent of a chunk of n elements, 1..kTopkChunk.
 constexpr std::size_t topk_kept(TopkFormat format, std::size_t n) {
   return (format.kept * n + kTopkChunk - 1) / kTopkChunk;
 }
@@ -49,12 +49,12 @@ constexpr std::size_t topk_encoded_bytes(TopkFormat format, std::size_t n) {
 // Writes exactly topk_encoded_bytes(). `target` of any alignment, not overlapping `source`.
 void topk_encode(TopkFormat format, const float* source, std::size_t n, std::byte* target);
 
-// target[i] = decoded[i]. Reads exactly topk_encoded_bytes(format, n). False if places do not rise or lie outside of
-// their chunk; `target` then holds anything.
+// target[i] = decoded[i]. Reads exactly topk_encoded_bytes(format, n). False if indices do not rise or lie outside
+// their chunk; the contents of `target` are then unspecified.
 [[nodiscard]] bool topk_decode(TopkFormat format, const std::byte* source, float* target, std::size_t n);
 
-// target[i] = addend[i] + decoded[i] where an element was sent, NaN results canonical; else target[i] = addend[i] with
-// every bit. `addend` is `target` or does not overlap it.
+// target[i] = addend[i] + decoded[i] for elements that were sent, NaN results canonical; else target[i] = addend[i],
+// unchanged in every bit. `addend` is `target` or does not overlap it.
 [[nodiscard]] bool topk_decode_add(TopkFormat format, const std::byte* source, const float* addend, float* target,
                                    std::size_t n);
 

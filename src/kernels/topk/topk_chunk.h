@@ -1,4 +1,4 @@
-// A chunk of topk.h as bytes, once its elements are chosen: little work, which reference and vector code share.
+// A chunk of topk.h as bytes, once its elements are selected: little work, shared by reference and vector code.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ inline std::uint32_t magnitude_of(const float* x, std::size_t i) {
   return bits & kMagnitudeBits;
 }
 
-// To nearest even, for |x| below 2^22.
+// Rounds to nearest even, for |x| below 2^22.
 inline float nearest(float x) {
   constexpr float kShift = 0x1.8p23f;
   return (x + kShift) - kShift;
@@ -40,7 +40,7 @@ inline float value_of(std::int8_t code, float scale) {
   return std::clamp(static_cast<float>(code) * scale, -kMost, kMost);
 }
 
-// ---- Writing. Each returns the end of what it wrote.
+// ---- Writing. Each function returns the end of its output.
 
 inline std::byte* put_codes(const float* values, std::size_t k, std::byte* to) {
   float largest = 0;
@@ -107,7 +107,7 @@ inline void get_floats(const std::byte* from, Chunk& chunk) {
   chunk.finite = most < kNotFinite;
 }
 
-// Those from number i on, which is even.
+// Reads the indices from number i on, which is even.
 inline void get_places(const std::byte* from, std::size_t i, Chunk& chunk) {
   for (; i + 2 <= chunk.k; i += 2, from += 3) {
     const auto low = std::to_integer<std::uint32_t>(from[0]), middle = std::to_integer<std::uint32_t>(from[1]),
@@ -118,8 +118,8 @@ inline void get_places(const std::byte* from, std::size_t i, Chunk& chunk) {
   if (i < chunk.k) std::memcpy(&chunk.places[i], from, 2);  // above 4095 if the unused bits are not 0
 }
 
-// Calls use(chunk, begin, count) for each chunk of n elements; false, and no more calls, where get(format, from, count,
-// chunk) says that one is malformed.
+// Calls use(chunk, begin, count) for each chunk of n elements. If get(format, from, count, chunk) reports a malformed
+// chunk, stops and returns false.
 template <class Get, class Use>
 bool each_chunk(TopkFormat format, const std::byte* source, std::size_t n, Get get, Use use) {
   Chunk chunk;

@@ -1,4 +1,4 @@
-// Places of topk.h between 16 bits and 12 bits each, and what reading a chunk takes, in vectors. Per target.
+// Packs and unpacks topk.h's indices, 16 bits to 12 bits each, and reads chunks, in vectors. Per target.
 
 #if defined(QCCL_KERNELS_TOPK_PLACES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QCCL_KERNELS_TOPK_PLACES_INL_H_
@@ -28,14 +28,14 @@ HWY_INLINE Magnitudes magnitudes(const float* x) {
   return hn::And(hn::BitCast(d, hn::LoadU(floats, x)), hn::Set(d, static_cast<std::int32_t>(topk::kMagnitudeBits)));
 }
 
-// Eight places are four pairs of 24 bits: 12 bytes, worked on in a vector of 16.
+// Eight indices are four pairs of 24 bits: 12 bytes, processed in a vector of 16.
 using PairTag = hn::CappedTag<std::uint32_t, 4>;
 using PairBytes = hn::Repartition<std::uint8_t, PairTag>;
 inline constexpr std::size_t kEight = 8;
 inline constexpr std::size_t kEightBytes = 12;
-inline constexpr std::size_t kLeastForEight = 11;  // places that take at least 16 bytes
+inline constexpr std::size_t kLeastForEight = 11;  // indices that take at least 16 bytes
 
-// As topk::put_places().
+// Like topk::put_places().
 HWY_INLINE std::byte* pack_places(const Place* places, std::size_t k, std::byte* to) {
   const PairTag d;
   const auto close = hn::Load(PairBytes(), kCloseThrees);
@@ -61,7 +61,7 @@ HWY_INLINE bool rises(const Place* places, std::size_t k) {
   return rising;
 }
 
-// As topk::get_places().
+// Like topk::get_places().
 HWY_INLINE bool unpack_places(const std::byte* from, std::size_t n, topk::Chunk& chunk) {
   const PairTag d;
   const auto open = hn::Load(PairBytes(), kOpenThrees);
@@ -87,7 +87,7 @@ HWY_INLINE bool all_finite(const float* values, std::size_t k) {
   return most < topk::kNotFinite;
 }
 
-// As topk::get_chunk().
+// Like topk::get_chunk().
 HWY_INLINE bool read_chunk(TopkFormat format, const std::byte* from, std::size_t n, topk::Chunk& chunk) {
   chunk.k = topk_kept(format, n);
   if (format.int8_values) {

@@ -1,7 +1,8 @@
-// The specification of topk.h: which elements of a chunk are sent, and what a chunk is as bytes. The vector code equals
-// it byte for byte.
+// The specification of topk.h: which elements of a chunk are sent, and the bytes of a chunk. The vector code equals it
+// byte for byte.
 //
-// The choice is exact, so that it does not matter how it is found: no order of additions, no estimate is in the bytes.
+// The selection is exact, so it does not matter how it is found: the bytes depend on no order of additions and no
+// estimate.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 
 namespace qccl::kernels::reference {
 
-// Encodes a chunk of n elements, 1..kTopkChunk; returns the end of what it wrote.
+// Encodes a chunk of n elements, 1..kTopkChunk; returns the end of its output.
 inline std::byte* topk_encode_chunk(TopkFormat format, const float* x, std::size_t n, std::byte* to) {
   const std::size_t k = topk_kept(format, n);
   std::array<topk::Place, kTopkChunk> places;
@@ -32,7 +33,7 @@ inline std::byte* topk_encode_chunk(TopkFormat format, const float* x, std::size
   return topk::put_places(places.data(), k, topk::put_values(format, values.data(), k, to));
 }
 
-// Reads the chunk of n elements at `from`; false if its places do not rise or lie outside.
+// Reads the chunk of n elements at `from`; false if its indices do not rise or lie outside the chunk.
 inline bool topk_get_chunk(TopkFormat format, const std::byte* from, std::size_t n, topk::Chunk& chunk) {
   chunk.k = topk_kept(format, n);
   format.int8_values ? topk::get_codes(from, chunk) : topk::get_floats(from, chunk);

@@ -1,4 +1,4 @@
-// Every instruction set against the reference, both ways; what is sent against a sort; damage is refused.
+// Every instruction set against the reference, both ways; the sent elements against a sort; damage is refused.
 #include "kernels/topk/topk.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ std::vector<float> decoded(TopkFormat format, const ByteVector& bytes, std::size
   return values;
 }
 
-// On all targets alike.
+// The same on all targets.
 bool decodes(TopkFormat format, const ByteVector& bytes, std::size_t n) {
   std::vector<float> values(n);
   const auto decode = [&] { return topk_decode(format, bytes.data(), values.data(), n); };
@@ -49,7 +49,7 @@ bool decodes(TopkFormat format, const ByteVector& bytes, std::size_t n) {
 
 std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
 
-// What makes the choice hard: ties, magnitudes that change from chunk to chunk, the largest all in one place.
+// Values that make the selection hard: ties, magnitudes that change from chunk to chunk, the largest all in one place.
 std::vector<ValueFamily> families() {
   std::vector<ValueFamily> all = families_with_nonfinite();
   all.push_back({"one NaN in the second chunk",
@@ -89,8 +89,8 @@ TEST(Topk, every_target_equals_the_reference) {
   }
 }
 
-// What topk_decode() and topk_decode_add() make of the payload that begins at bytes[shift], bit by bit; the second sum
-// in place. All floats lie `shift` floats into their memory.
+// The results of topk_decode() and topk_decode_add() for the payload that begins at bytes[shift], bit by bit; the
+// second sum in place. All floats lie `shift` floats into their memory.
 std::vector<std::uint32_t> all_decoded(TopkFormat format, const ByteVector& bytes, const std::vector<float>& addend,
                                        std::size_t shift = 0) {
   const std::byte* payload = bytes.data() + shift;
@@ -155,7 +155,7 @@ TEST(Topk, every_target_decodes_as_the_reference_at_every_tail) {
   }
 }
 
-// Payload and floats off the boundaries of vectors, in memory that ends with them.
+// Payload and floats off the boundaries of vectors, at the very end of their memory.
 TEST(Topk, alignment_does_not_matter) {
   constexpr std::size_t kCount = 4096 + 1001;
   const std::vector<float> values = finite_families()[0].values(kCount + 15, 17);
@@ -176,7 +176,7 @@ TEST(Topk, alignment_does_not_matter) {
   });
 }
 
-// The places of the k largest magnitudes of a chunk, the first of equals, by a sort.
+// The indices of the k largest magnitudes of a chunk, the first of equals, by a sort.
 std::vector<std::size_t> largest(const std::vector<float>& x, std::size_t begin, std::size_t end, std::size_t k) {
   std::vector<std::size_t> places(end - begin);
   std::iota(places.begin(), places.end(), begin);
@@ -210,7 +210,7 @@ double squared_norm(const std::vector<float>& x) {
   return std::accumulate(x.begin(), x.end(), 0.0, [](double sum, double v) { return sum + v * v; });
 }
 
-// ||x - y||^2 <= (1 - k / n) ||x||^2, and for int8 values k (scale / 2)^2 more.
+// ||x - y||^2 <= (1 - k / n) ||x||^2, for int8 values plus k (scale / 2)^2.
 TEST(Topk, the_error_is_no_more_than_the_share_that_is_not_sent) {
   for (const ValueFamily& family : finite_families()) {
     for (const std::uint32_t kept : kKept) {
@@ -317,7 +317,7 @@ TEST(Topk, layout_of_a_chunk) {
 
 TEST(Topk, places_that_do_not_rise_or_lie_outside_are_refused) {
   const TopkFormat format{41, false};
-  const std::size_t n = 4096 + 1000;  // 41 and 11 places
+  const std::size_t n = 4096 + 1000;  // 41 and 11 indices
   const ByteVector good = encoded(format, finite_families()[0].values(n, 10));
   ASSERT_TRUE(decodes(format, good, n));
   const std::size_t first = 41 * 4, second = topk_chunk_bytes(format, 4096) + 11 * 4;
@@ -343,7 +343,7 @@ TEST(Topk, any_place_that_does_not_rise_is_refused) {
     std::memcpy(before, pair, sizeof(before));
     const std::uint32_t first =
         std::to_integer<std::uint32_t>(before[0]) | (std::to_integer<std::uint32_t>(before[1]) & 15u) << 8;
-    pair[1] = static_cast<std::byte>((first >> 8) | (first & 15u) << 4);  // the second like the first
+    pair[1] = static_cast<std::byte>((first >> 8) | (first & 15u) << 4);  // makes the second equal to the first
     pair[2] = static_cast<std::byte>(first >> 4);
     EXPECT_FALSE(decodes(format, bytes, 4096)) << i;
     std::memcpy(pair, before, sizeof(before));

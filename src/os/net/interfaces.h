@@ -1,4 +1,4 @@
-// Which of this host's addresses others should use.
+// The addresses of this host that other hosts should use.
 #pragma once
 
 #include <string>
@@ -17,9 +17,8 @@ struct Interface {
   bool link_local = false;
 };
 
-// True if `name` passes a filter in NCCL's forms: "eth,ib" names that begin with one of these,
-// "=eth0,eth1" exactly one of these, "^docker" none that begin so, "^=docker0" none of exactly
-// these. An empty filter passes everything.
+// True if `name` passes a filter in NCCL's forms: "eth,ib" names that begin with one of these, "=eth0,eth1" exactly one
+// of these, "^docker" none that begin with this, "^=docker0" none that equal this. An empty filter passes everything.
 bool interface_matches(std::string_view filter, std::string_view name);
 
 // Addresses of interfaces that are up and pass the filter: IPv4 before IPv6, otherwise in the

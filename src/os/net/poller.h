@@ -1,4 +1,4 @@
-// Sleeps until one of many descriptors is ready: epoll, with an eventfd to be woken by.
+// Sleeps until one of many descriptors is ready: epoll, with an eventfd for wake().
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace qccl::os {
 
-// Threads: wake() from any; the rest from one at a time.
+// wake() may be called by any thread, the rest by one thread at a time.
 class Poller {
  public:
   static Result<Poller> create();
@@ -19,13 +19,13 @@ class Poller {
   // Watches `fd` for reading, and for writing if `writable`. Level-triggered. `token` comes back
   // in ready(). Registering again changes the interest.
   Status watch(int fd, std::uint64_t token, bool writable = false);
-  // The same for writing alone: what comes in stays where it is.
+  // The same for writing only: incoming data stays in the socket.
   Status watch_writable(int fd, std::uint64_t token);
   void forget(int fd);
 
   struct Ready {
     std::uint64_t token;
-    bool readable;  // or closed, or failed: reading tells
+    bool readable;  // or closed, or failed: a read tells
     bool writable;
   };
   // Waits until something is ready, wake() is called or `timeout` passes (sub-millisecond
@@ -33,7 +33,7 @@ class Poller {
   // call; it is empty on timeout and on wake().
   std::span<const Ready> wait(Nanoseconds timeout);
 
-  // For another poller to watch this one by: readable when wait() would return at once.
+  // Lets another poller watch this one: readable when wait() would return at once.
   int descriptor() const { return epoll_.get(); }
 
   // Ends the wait() in progress or the next one. Async-signal-safe.

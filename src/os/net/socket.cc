@@ -42,7 +42,7 @@ Result<AddressList> resolve(const std::string& host, std::uint16_t port, int fla
   return failure;
 }
 
-// A dual-stack socket where the kernel has IPv6; V6ONLY off is what makes it both.
+// A dual-stack socket if the kernel has IPv6; turning V6ONLY off makes it both.
 int open_listener(const addrinfo& address, bool both_families) {
   const int fd = ::socket(address.ai_family, kStream, 0);
   if (fd < 0) return -1;
@@ -140,7 +140,7 @@ Result<Fd> listen_tcp(const std::string& address, std::uint16_t port) {
   auto found = resolve(address, port, AI_PASSIVE | (address.empty() ? 0 : AI_NUMERICHOST));
   if (!found) return found.failure();
   int error = EADDRNOTAVAIL;
-  // For "every interface" IPv6 goes first: its socket takes both families.
+  // For "every interface", tries IPv6 first, because its socket accepts both families.
   for (const int family : {AF_INET6, AF_INET}) {
     for (const addrinfo* entry = found->get(); entry != nullptr; entry = entry->ai_next) {
       if (entry->ai_family != family) continue;
@@ -215,7 +215,7 @@ Result<std::optional<Fd>> accept_connection(const Fd& listener) {
   switch (errno) {
     case EAGAIN:
     case EINTR:
-    case ECONNABORTED:  // it came and went; as did, over a network, those below (accept(2))
+    case ECONNABORTED:  // the peer has gone again; over a network the errors below mean the same (accept(2))
     case EPROTO:
     case ENETDOWN:
     case ENETUNREACH:
@@ -232,7 +232,7 @@ Status set_no_delay(const Fd& socket) {
 }
 
 void set_loopback_congestion_control(const Fd& socket) {
-  static constexpr char kReno[] = "reno";  // in every kernel, allowed to everybody
+  static constexpr char kReno[] = "reno";  // in every kernel, permitted to every user
   static_cast<void>(::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kReno, sizeof(kReno) - 1));
 }
 

@@ -92,7 +92,7 @@ TEST(Socket, listening_on_a_name_is_invalid_argument) {
   EXPECT_EQ(listener.error().kind, ErrorKind::invalid_argument);
 }
 
-// A port nobody listens on: bound, not listening, so that no one else takes it meanwhile.
+// A port without a listener: bound but not listening, so that no other process takes it meanwhile.
 struct RefusingPort {
   Fd holder;
   std::uint16_t port = 0;

@@ -120,7 +120,7 @@ IoResult recv_descriptors(int fd, Bytes target, std::vector<Fd>& descriptors) {
 void end_sending(int fd) { ::shutdown(fd, SHUT_WR); }
 
 std::size_t unacknowledged_bytes(int fd, Bytes scratch) {
-  constexpr std::size_t kMostToDiscard = 64 * 1024 * 1024;  // at a time: the peer may go on
+  constexpr std::size_t kMostToDiscard = 64 * 1024 * 1024;  // per call: the peer may keep sending
   IoResult io;
   for (std::size_t discarded = 0; discarded < kMostToDiscard; discarded += io.bytes) {
     io = read_some(fd, scratch);

@@ -12,7 +12,7 @@
 
 namespace qccl::os {
 
-// What became of one read or write. At most one of would_block, closed and error is set.
+// The result of one read or write. At most one of would_block, closed and error is set.
 struct IoResult {
   std::size_t bytes = 0;
   bool would_block = false;  // nothing moved: try again when the socket is ready
@@ -26,7 +26,7 @@ struct IoResult {
 // "closed the connection (end of file)", "connection reset (errno 104)": for a lost() result.
 std::string describe(const IoResult& result);
 
-// Reads what is there, at most target.size() (not 0).
+// Reads the available bytes, at most target.size() (not 0).
 IoResult read_some(int fd, Bytes target);
 // The same into two places, the first filled first.
 IoResult read_some(int fd, Bytes first, Bytes second);
@@ -41,16 +41,16 @@ IoResult write_some(int fd, std::span<const ConstBytes> pieces);
 inline constexpr std::size_t kMaxDescriptors = 16;
 IoResult send_descriptors(int fd, ConstBytes source, std::span<const int> descriptors);
 
-// Reads like read_some and appends the descriptors that came along to `descriptors`.
+// Reads like read_some and appends the received descriptors to `descriptors`.
 IoResult recv_descriptors(int fd, Bytes target, std::vector<Fd>& descriptors);
 
-// Before closing, in this order. A connection that is closed with unread bytes, or that bytes come for afterwards, is
-// reset, which takes along what the peer's machine has not acknowledged.
+// Call these before closing, in this order. A connection that is closed with unread bytes, or that receives bytes after
+// it was closed, is reset, which discards whatever the peer's machine has not acknowledged.
 
-// Says that nothing more comes.
+// Tells the peer that nothing more comes.
 void end_sending(int fd);
-// Discards what the peer has sent (into `scratch`), then says how many of our bytes its machine has yet to acknowledge,
-// the end counting as one; 0 if the peer has closed, and of what is no TCP connection.
+// Discards what the peer has sent (into `scratch`), then returns how many of our bytes its machine has yet to
+// acknowledge, the end of file counting as one; 0 if the peer has closed or this is no TCP connection.
 std::size_t unacknowledged_bytes(int fd, Bytes scratch);
 
 // True if the peer has closed or reset the connection; reads nothing.

@@ -65,7 +65,7 @@ Result<Fd> connect_unix_abstract(const std::string& name) {
   return fd;
 }
 
-// Lines "Num RefCount Protocol Flags Type St Inode Path"; who listens has the flag __SO_ACCEPTCON.
+// Lines "Num RefCount Protocol Flags Type St Inode Path"; listeners have the flag __SO_ACCEPTCON.
 std::vector<std::string> abstract_listeners(const std::string& prefix) {
   constexpr unsigned kListens = 0x10000;
   std::vector<std::string> names;
@@ -89,7 +89,7 @@ Result<PeerCredentials> peer_credentials(const Fd& unix_socket) {
   return PeerCredentials{credentials.pid, credentials.uid};
 }
 
-// The kernel tells of the effective user.
+// The kernel reports the effective user.
 PeerCredentials own_credentials() { return {::getpid(), ::geteuid()}; }
 
 Status check_same_user(const Fd& unix_socket) {

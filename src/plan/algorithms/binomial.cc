@@ -1,6 +1,6 @@
-// Binomial trees from or to the root: log2(world) hops. Ranks are counted from the root: place p's
-// parent is p without its lowest bit, and its subtree the places p .. p + lowest bit - 1.
-// Compressed reductions encode each rank's partial sum once.
+// Binomial trees from or to the root: log2(world) hops. Places count the ranks from the root: the parent of place p is
+// p without its lowest bit, and its subtree is the places p .. p + lowest bit - 1. Compressed reductions encode each
+// rank's partial sum once.
 #include "plan/algorithms/binomial.h"
 
 #include <algorithm>
@@ -56,7 +56,7 @@ void broadcast(Builder& b, const Tree& tree) {
   b.add_in_place(0, std::move(steps));
 }
 
-// In the order of places, because subtrees are runs of them.
+// Adds in the order of places, because subtrees are runs of places.
 void reduce(Builder& b, const Tree& tree) {
   std::vector<Step> steps{{StepKind::local_reduce, 0, {}}};
   for (const int child : tree.children()) steps.push_back({StepKind::recv_reduce, 0, {child}});

@@ -1,4 +1,4 @@
-// What the algorithm families share while they put a schedule together. One builder makes one schedule.
+// Shared by the algorithm families that put schedules together. One builder makes one schedule.
 #pragma once
 
 #include <utility>
@@ -20,16 +20,16 @@ class Builder {
   const std::vector<Range>& ranges() const { return chunks_; }
   std::uint64_t begin_of(int chunk) const { return chunks_[static_cast<std::size_t>(chunk)].begin; }
 
-  // Every other rank, starting behind this one, so that ranks do not all send to rank 0 first.
+  // Every other rank, starting after this one, so that ranks do not all send to rank 0 first.
   std::vector<int> others() const;
 
-  // A lane for the whole of a chunk, unless that is empty.
+  // A lane for a whole chunk, unless the chunk is empty.
   void add(int chunk, std::uint64_t input_begin, std::uint64_t output_begin, std::vector<Step> steps);
   // A chunk that lies at the same place in input and output.
   void add_in_place(int chunk, std::vector<Step> steps) {
     add(chunk, begin_of(chunk), begin_of(chunk), std::move(steps));
   }
-  // A chunk of which the caller of this rank gets nothing.
+  // A chunk of which this rank's caller gets nothing.
   void add_scratch(int chunk, std::uint64_t input_begin, std::vector<Step> steps);
   void add(Lane lane) { schedule_.lanes.push_back(std::move(lane)); }
   int last_lane() const { return static_cast<int>(schedule_.lanes.size()) - 1; }
@@ -45,10 +45,10 @@ class Builder {
   RankSchedule schedule_;
 };
 
-// Steps that accumulate all ranks' slices in rank order; `phase` brings the others'.
+// Steps that accumulate all ranks' slices in rank order; the other ranks' arrive in `phase`.
 std::vector<Step> reduce_steps(int rank, int world, std::uint16_t phase, bool quantize_own);
 
-// Each adds the lanes of its algorithm. In the files named after the families.
+// Each adds the lanes of its algorithm. Defined in the files named after the families.
 void build_direct(Builder& builder);                        // one_shot of every collective
 void build_scatter_reduce(Builder& builder);                // sra: all_reduce, reduce, broadcast
 void build_ring(Builder& builder);                          // all_reduce, reduce_scatter, all_gather

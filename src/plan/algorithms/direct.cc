@@ -1,10 +1,10 @@
-// One-shot: every rank sends what another needs straight to it. Fewest steps, most bytes.
+// One-shot: every rank sends its data directly to the ranks that need it. Fewest steps, most bytes.
 #include "plan/algorithms/builder.h"
 
 namespace qccl::plan {
 namespace {
 
-// One lane: in place, a slice must have left before its sum overwrites it.
+// One lane, because in place a slice must have left before its sum overwrites it.
 void all_reduce(Builder& b) {
   std::vector<Step> steps;
   if (b.world() > 1) steps.push_back({StepKind::send_input, 0, b.others()});
@@ -44,7 +44,7 @@ void broadcast(Builder& b) {
     const Step keep{StepKind::local_copy, 0, {}, true};
     return b.add_in_place(0, {{StepKind::send_input, 0, b.others()}, keep});
   }
-  // A lane for each, so that a slow receiver holds up nobody else.
+  // A lane for each peer, so that a slow receiver delays no other.
   for (const int peer : b.others()) b.add_in_place(0, {{StepKind::send_input, 0, {peer}}});
 }
 

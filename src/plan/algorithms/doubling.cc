@@ -1,7 +1,7 @@
-// Recursive doubling: the ranks swap partial sums with those one place away, then two, then four, so that everybody has
-// the whole sum after log2(N) swaps (Thakur, Rabenseifner, Gropp 2005). Both sides of a swap add the same two numbers,
-// and addition of two has no order. Where N is no power of two, the first ranks pair up: the odd ones give their part
-// to their neighbours before, and get the result behind.
+// Recursive doubling: the ranks swap partial sums with those one place away, then two, then four, so that every rank
+// has the whole sum after log2(N) swaps (Thakur, Rabenseifner, Gropp 2005). Both sides of a swap add the same two
+// numbers, and addition of two is commutative. If N is no power of two, the first ranks pair up: the odd ones give
+// their part to the rank before them in advance, and get the result afterwards.
 #include "plan/algorithms/doubling.h"
 
 #include <bit>

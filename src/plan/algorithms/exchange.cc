@@ -1,13 +1,13 @@
-// all_to_all: rank r's piece p goes to rank p's place r. One-shot sends all pieces at once;
-// pairwise sends one after the other, rank r to r + 1, r + 2 and so on, so that receivers are not
-// all met at once. Frames name the piece's length where other collectives name phase and chunk, so
-// that ranks that count differently notice; empty pieces travel for the same reason.
+// all_to_all: rank r's piece p goes to rank p's place r. One-shot sends all pieces at once; pairwise sends them one
+// after another, rank r to r + 1, r + 2 and so on, so that no receiver gets them all at once. Frames carry the piece's
+// length in the fields that hold phase and chunk in other collectives, so that ranks notice if their counts differ;
+// empty pieces are sent for the same reason.
 #include "plan/algorithms/builder.h"
 
 namespace qccl::plan {
 namespace {
 
-// What this rank sends to each rank, or receives from each.
+// The pieces that this rank sends to each rank, or receives from each.
 std::vector<Range> pieces(const Builder& b, bool received) {
   if (b.request().counts.empty()) return b.ranges();
   const auto world = static_cast<std::size_t>(b.world());

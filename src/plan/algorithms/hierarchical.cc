@@ -1,12 +1,11 @@
-// Hierarchical all_reduce, reduce and broadcast: inside each host over shared memory, between hosts
-// each element once a host. Chunk (o, h) belongs to the o-th rank of every host, and is summed, or
-// given to all hosts, by that of its home h. With unequal hosts as many ranks own chunks as the
-// smallest host has.
+// Hierarchical all_reduce, reduce and broadcast: inside each host over shared memory, between hosts each element once
+// per host. Chunk (o, h) belongs to the o-th rank of every host; the o-th rank of its home h sums it, or gives it to
+// all hosts. If hosts are unequal, the number of owners per host is the size of the smallest host.
 //
-// Sums go up uncompressed inside a host (phase 0) and compressed between hosts (phase 1), where the
-// home adds the hosts' partial sums in the order of hosts. Results come back (phase 2, and inside
-// all_reduce's other hosts 3) as the bytes encoded at home; to a reduce's root on the home's own
-// host uncompressed. A broadcast's bytes are encoded by the root alone.
+// Sums go up uncompressed inside a host (phase 0) and compressed between hosts (phase 1); the home adds the hosts'
+// partial sums in host order. Results come back (phase 2; inside the other hosts of an all_reduce phase 3) as the bytes
+// encoded at home, except to a reduce's root on the home's own host, which gets them uncompressed. Only the root
+// encodes a broadcast's bytes.
 #include "plan/algorithms/builder.h"
 #include "plan/algorithms/hosts.h"
 
@@ -37,7 +36,7 @@ class Hierarchy {
   int home(int chunk) const { return homes_[static_cast<std::size_t>(chunk) % homes_.size()]; }
   int owner(int chunk, int host) const { return hosts_.members(host)[static_cast<std::size_t>(chunk) / homes_.size()]; }
   bool owns(int chunk) const { return b_.rank() == owner(chunk, host_); }
-  // The chunk's owners on all hosts but two, which may be the same.
+  // The chunk's owners on all hosts except two, which may be the same host.
   std::vector<int> owners_except(int chunk, int host, int other) const {
     std::vector<int> found;
     for (int each = 0; each < hosts_.count(); ++each) {
@@ -58,7 +57,7 @@ class Hierarchy {
     }
   }
 
-  // What a rank gives that does not sum the chunk at its home.
+  // The lanes of a rank that does not sum the chunk at its home.
   void give(int chunk) {
     if (!owns(chunk)) {
       const int above = owner(chunk, host_);
@@ -119,8 +118,8 @@ class Hierarchy {
 
   // ---- downwards
 
-  // From the root to the chunk's owner at home, from there to those of other hosts, from each to its
-  // neighbours; on the root's own host the root gives it to the owner.
+  // From the root to the chunk's owner at home, then to the owners on other hosts, then from each owner to its
+  // neighbours; on the root's own host the root sends it to the owner.
   void broadcast(int chunk) {
     if (b_.is_root()) return give_away(chunk);
     const int at = home(chunk);
@@ -176,9 +175,9 @@ class Hierarchy {
 
 }  // namespace
 
-// A root's host shares no broadcast out with itself, and of two hosts the root's adds up a reduce:
-// the other's data comes into it once either way. From three on they share it, so that not all of
-// them send everything to the root's.
+// A broadcast's data is divided among the hosts other than the root's. With two hosts the root's host adds up a reduce,
+// because the other host's data enters it once in any case. With three or more the hosts share the sum, so that not all
+// of them send everything to the root's host.
 std::vector<int> home_hosts(const Request& request, const Hosts& hosts) {
   const bool is_broadcast = request.collective == Collective::broadcast && hosts.count() > 1;
   const bool is_shared = request.collective == Collective::all_reduce || is_broadcast || hosts.count() > 2;

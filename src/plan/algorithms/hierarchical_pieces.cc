@@ -1,8 +1,7 @@
-// Hierarchical all_gather and reduce_scatter: a rank's piece passes between two hosts once. On every
-// other host one rank, its agent, takes an all_gather's piece and passes it on to its neighbours as
-// the bytes that came; of a reduce_scatter's piece it adds up its host's parts, uncompressed inside
-// the host, and sends the sum. A host's k-th rank has the k-th rank of each other host as its agent,
-// counted around where that has fewer.
+// Hierarchical all_gather and reduce_scatter: a rank's piece passes between two hosts once. On every other host the
+// rank has an agent. In an all_gather the agent receives the piece and forwards its bytes to the agent's neighbours. In
+// a reduce_scatter it adds up its host's parts of the piece, uncompressed inside the host, and sends the sum. The
+// agents of a host's k-th rank are the k-th ranks of the other hosts, modulo their number of ranks.
 #include "plan/algorithms/builder.h"
 #include "plan/algorithms/hosts.h"
 
@@ -25,14 +24,14 @@ class Pieces {
   }
 
  private:
-  // On the host of the rank itself that is the agent.
+  // On its own host a rank is its own agent.
   int agent(int rank, int host) const {
     if (host == hosts_.host_of(rank)) return rank;
     const auto& members = hosts_.members(host);
     return members[static_cast<std::size_t>(hosts_.place_of(rank)) % members.size()];
   }
 
-  // Those of other hosts, the next host first.
+  // This rank's agents on other hosts, the next host first.
   std::vector<int> own_agents() const {
     std::vector<int> agents;
     for (int distance = 1; distance < hosts_.count(); ++distance) {

@@ -1,4 +1,4 @@
-// Which rank shares a host with which, as the hierarchical algorithm looks at it.
+// The placement of ranks on hosts, for the hierarchical algorithm.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace qccl::plan {
 
 class Hosts {
  public:
-  // Without a layout all ranks share one host. Hosts are numbered by their first rank.
+  // Without a layout all ranks share one host. Hosts are numbered in the order of their first ranks.
   explicit Hosts(const Request& request) : Hosts(request.hosts, request.world) {}
   Hosts(const std::vector<int>& host_of_rank, int world) {
     std::map<int, int> number;
@@ -30,7 +30,7 @@ class Hosts {
   // The host's ranks, in rank order.
   const std::vector<int>& members(int host) const { return members_[static_cast<std::size_t>(host)]; }
   int host_of(int rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
-  // Where the rank stands among its host's.
+  // Index of the rank among its host's ranks.
   int place_of(int rank) const { return place_of_[static_cast<std::size_t>(rank)]; }
   // Ranks of each host that own chunks: as many as the smallest host has.
   int owners() const {
@@ -38,7 +38,7 @@ class Hosts {
     for (const auto& members : members_) least = std::min(least, members.size());
     return static_cast<int>(least);
   }
-  // The host's ranks but this one.
+  // The host's ranks except this one.
   std::vector<int> others(int host, int rank) const {
     std::vector<int> found;
     for (const int member : members(host)) {
@@ -53,7 +53,7 @@ class Hosts {
   std::vector<int> place_of_;
 };
 
-// The hosts among which a hierarchical all_reduce, reduce or broadcast shares its data out.
+// The hosts among which a hierarchical all_reduce, reduce or broadcast divides its data.
 std::vector<int> home_hosts(const Request& request, const Hosts& hosts);
 
 }  // namespace qccl::plan

@@ -1,7 +1,6 @@
-// Ring: everything goes from rank r to r + 1. A reduction's chunk c starts at rank c + 1, each rank
-// adds its own part to the partial sum, and rank c, the last, owns the result (NCCL's and QNCCL's
-// order). Compressed, a partial sum is encoded anew at every hop; results and gathered pieces
-// travel as the bytes that their owner encoded.
+// Ring: rank r sends everything to rank r + 1. A reduction's chunk c starts at rank c + 1, each rank adds its own part
+// to the partial sum, and rank c, the last, owns the result (NCCL's and QNCCL's order). Compressed partial sums are
+// encoded anew at every hop; results and gathered pieces travel as the bytes that their owner encoded.
 #include "plan/algorithms/builder.h"
 
 namespace qccl::plan {
@@ -10,7 +9,7 @@ namespace {
 int next(const Builder& b) { return (b.rank() + 1) % b.world(); }
 int previous(const Builder& b) { return (b.rank() + b.world() - 1) % b.world(); }
 
-// This rank's part in the partial sums of a chunk that another owns.
+// This rank's part in the partial sums of a chunk that another rank owns.
 void pass_sum(Builder& b, int chunk) {
   const bool starts = (chunk + 1) % b.world() == b.rank();
   if (starts) return b.add_scratch(chunk, b.begin_of(chunk), {{StepKind::send_input, 0, {next(b)}}});
@@ -24,7 +23,7 @@ std::vector<Step> own_sum(const Builder& b) {
   return {{StepKind::recv_reduce, 0, {previous(b)}}, {StepKind::local_reduce, 0, {}}, {StepKind::finish, 0, {}}};
 }
 
-// A chunk that comes around in phase 1; the rank before its owner is the last.
+// A chunk that travels around in phase 1; the rank before its owner is the last.
 std::vector<Step> pass_on(const Builder& b, int chunk) {
   std::vector<Step> steps{{StepKind::recv_copy, 1, {previous(b)}}};
   if (next(b) != chunk) steps.push_back({StepKind::forward, 1, {next(b)}});

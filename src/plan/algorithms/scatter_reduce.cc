@@ -1,5 +1,5 @@
-// SRA: every rank owns one chunk. Phase 0 brings each chunk to its owner, phase 1 from there to
-// whom it is for; each element is encoded twice at most, whatever the world.
+// SRA: every rank owns one chunk. Phase 0 brings each chunk to its owner, phase 1 from there to its destinations. Each
+// element is encoded at most twice, for any world.
 #include <algorithm>
 
 #include "plan/algorithms/builder.h"
@@ -30,8 +30,8 @@ void reduce(Builder& b) {
   for (const int peer : b.others()) b.add_in_place(peer, {{StepKind::recv_copy, 1, {peer}}});
 }
 
-// The root gives every rank one chunk, which that rank passes on to the rest; the root's own chunk
-// goes to everybody in phase 1.
+// The root sends every rank one chunk, which that rank passes on to the rest; the root's own chunk goes to all ranks in
+// phase 1.
 void broadcast(Builder& b) {
   if (b.is_root()) {
     const auto give = [&](int chunk, Step send) {

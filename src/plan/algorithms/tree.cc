@@ -1,7 +1,6 @@
-// Double binary tree: half of the data is summed up one tree and comes down again, the other half
-// goes over a second tree in which the first one's inner ranks are leaves (Sanders, Speck, Traeff
-// 2009; the shape is NCCL's). Compressed, every rank encodes its partial sum once, and the root's
-// encoded result travels down as it is.
+// Double binary tree: half of the data is summed up one tree and sent down again; the other half uses a second tree, in
+// which the inner ranks of the first are leaves (Sanders, Speck, Traeff 2009; the shape is NCCL's). Compressed, every
+// rank encodes its partial sum once, and the root's encoded result travels down unchanged.
 #include "plan/algorithms/tree.h"
 
 #include <algorithm>
@@ -19,7 +18,7 @@ int parent_place(int place, int world) {
   return up < world ? up : place ^ bit;
 }
 
-// The second tree: mirrored if the world is even, shifted by one if it is odd.
+// The second tree: mirrored for an even world, shifted by one for an odd one.
 int place_of(int rank, int tree, int world) {
   if (tree == 0) return rank;
   return world % 2 == 0 ? world - 1 - rank : (rank + world - 1) % world;
@@ -38,7 +37,7 @@ std::vector<int> children(int rank, int tree, int world) {
   return found;
 }
 
-// Lower children, this rank, higher children.
+// Adds in the order lower children, this rank, higher children.
 std::vector<Step> partial_sum(const Builder& b, const std::vector<int>& below) {
   std::vector<Step> steps;
   for (const int child : below) {

@@ -14,8 +14,8 @@
 namespace qccl::plan {
 namespace {
 
-// What a slice holds. `shape` tells apart in which order and association the sources were added,
-// and which sums were encoded on the way.
+// The contents of a slice. `shape` distinguishes the order and association in which the sources were added, and which
+// sums were encoded on the way.
 struct Value {
   std::vector<Source> sources;
   std::uint64_t shape = 0;
@@ -29,7 +29,7 @@ Value input_value(int rank, std::uint64_t begin) {
 void append(Value& sum, const Value& value) {
   const bool is_first = sum.sources.empty();
   sum.sources.insert(sum.sources.end(), value.sources.begin(), value.sources.end());
-  const auto [low, high] = std::minmax(sum.shape, value.shape);  // addition of two has no order
+  const auto [low, high] = std::minmax(sum.shape, value.shape);  // addition of two is commutative
   sum.shape = is_first ? value.shape : digest(low, high);
 }
 
@@ -99,7 +99,7 @@ class Checker {
 
  private:
   Status streams_have_two_ends() const {
-    std::map<StreamKey, int> ends;  // senders less receivers
+    std::map<StreamKey, int> ends;  // senders minus receivers
     for (std::size_t at = 0; at < schedules_.size(); ++at) {
       const int rank = static_cast<int>(at);
       for (const Lane& lane : schedules_[at].lanes) {
@@ -146,7 +146,7 @@ class Checker {
     return lane < 0 || lanes_[who][at].slice == slices(schedules_[who].lanes[at]);
   }
 
-  // Runs steps of a lane until it blocks; true if any step was taken.
+  // Runs steps of a lane until it blocks; returns true if it took any.
   bool advance(int rank, std::size_t lane_index) {
     const Lane& lane = schedules_[static_cast<std::size_t>(rank)].lanes[lane_index];
     LaneState& state = lanes_[static_cast<std::size_t>(rank)][lane_index];
@@ -197,7 +197,7 @@ class Checker {
     const auto shift = in_place_shift(requests_[static_cast<std::size_t>(at.rank)], at.rank);
     const std::int64_t aliased = static_cast<std::int64_t>(begin) + shift.value_or(0);
     const auto* written = shift ? overlapping(at.rank, aliased, part.count) : nullptr;
-    // A piece copied onto itself is still what it was.
+    // A piece copied onto itself is unchanged.
     const auto is_same = [&] {
       return written->second.value == input_value(at.rank, written->first - static_cast<std::uint64_t>(*shift));
     };
@@ -205,7 +205,7 @@ class Checker {
     return input_value(at.rank, begin);
   }
 
-  // The last cell written that shares elements with these, or null.
+  // The last written cell that overlaps these elements, or null.
   const Cells::value_type* overlapping(int rank, std::int64_t begin, std::uint64_t count) const {
     const Cells& cells = outputs_[static_cast<std::size_t>(rank)];
     const std::int64_t end = begin + static_cast<std::int64_t>(count);
@@ -276,7 +276,7 @@ class Checker {
                          at.state.step, what);
   }
 
-  // ---- what it came to
+  // ---- results
 
   Status all_done() const {
     for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
@@ -298,7 +298,7 @@ class Checker {
     return {};
   }
 
-  // "" or what is wrong with the value.
+  // Describes the fault of the value; "" if there is none.
   std::string fault(const Value& value, std::vector<Source> want, std::uint64_t offset) const {
     for (Source& source : want) source.begin += offset;
     std::vector<Source> got = value.sources;
@@ -338,7 +338,7 @@ class Checker {
     return Failure(ErrorKind::invalid_argument, fmt::format("rank {} writes where nothing belongs", rank));
   }
 
-  // To the bit: the same additions and encodings, in the same order.
+  // Bit for bit: the same additions and encodings, in the same order.
   Status ranks_agree() const {
     if (!is_shared_result(request_.collective)) return {};
     std::map<std::uint64_t, std::pair<std::size_t, const Cell*>> first;

@@ -27,7 +27,7 @@ Request request_of(Collective collective, Algorithm algorithm, int world, std::u
 
 Request sra(int world, std::uint64_t count) { return request_of(Collective::all_reduce, Algorithm::sra, world, count); }
 
-// Why a plan is refused; "" if it is not.
+// Why a plan is refused; "" if it is accepted.
 std::string complaint(const Request& request, const std::vector<RankSchedule>& schedules) {
   const Status status = check(request, schedules);
   return status.ok() ? "" : status.error().message;
@@ -80,7 +80,7 @@ TEST(Checker, accepts_every_root_of_every_rooted_plan) {
   }
 }
 
-// Piece lengths with zeros, and ranks that have nothing at all.
+// Piece lengths that include zeros, with ranks that have no elements at all.
 std::uint64_t ragged(int i, int j = 0) {
   return (i + 2 * j) % 3 == 0 ? 0 : static_cast<std::uint64_t>(37 * i + 11 * j);
 }
@@ -135,7 +135,7 @@ TEST(Checker, accepts_hierarchies_of_unequal_and_interleaved_hosts) {
   }
 }
 
-// Elements that leave a host, or come into it, of a call whose whole data is `count` of them.
+// The most elements that leave or enter one host in the call.
 std::uint64_t busiest_host_elements(const Request& request) {
   std::map<int, std::uint64_t> out;
   std::map<int, std::uint64_t> in;
@@ -156,10 +156,10 @@ std::uint64_t busiest_host_elements(const Request& request) {
   return most;
 }
 
-// An all_reduce's there and back; so a reduce's of more than two hosts: to who adds it up, then to
-// the root.
+// An all_reduce moves each element there and back. A reduce over more than two hosts does the same: to the rank that
+// adds it up, then to the root.
 TEST(Hierarchies, move_each_element_between_two_hosts_once) {
-  constexpr std::uint64_t kWhole = 24 * 64 * 64;  // divides evenly among all that share it
+  constexpr std::uint64_t kWhole = 24 * 64 * 64;  // divides evenly among all owners
   for (const int hosts : {2, 3, 4}) {
     for (const int each : {1, 2, 4}) {
       const int world = hosts * each;
@@ -183,7 +183,7 @@ TEST(Hierarchies, move_each_element_between_two_hosts_once) {
   }
 }
 
-// ---- planted mistakes; every algorithm's plans must show them
+// ---- planted mistakes; the checker must find them in every algorithm's plans
 
 struct Planted {
   Collective collective;
@@ -199,8 +199,7 @@ class CheckerOf : public ::testing::TestWithParam<Planted> {
     request.hosts = {0, 0, 1, 1, 1};
     return request;
   }
-  // Applies `change` to each lane of each rank in turn, where it changes anything, and expects
-  // each changed plan to be refused.
+  // Applies `change` to each lane of each rank in turn, and expects each plan that it changes to be refused.
   template <class Change>
   int expect_refused(const Change& change) const {
     int planted = 0;
@@ -278,7 +277,7 @@ TEST_P(CheckerOf, finds_every_piece_at_the_wrong_place) {
 }
 
 TEST_P(CheckerOf, finds_every_deadlock_of_waits_that_follow_each_other) {
-  // Every rank sends only after it has received all that it receives.
+  // Every rank sends only after it has received everything.
   const auto right = schedules_of(request());
   auto schedules = right;
   bool everybody_waits = true;
@@ -320,11 +319,11 @@ TEST(Checker, finds_a_sum_out_of_rank_order) {
   EXPECT_NE(complaint(sra(4, 1000), schedules), "");
 }
 
-// Two ranks that add the same in another order would hold other bits.
+// Two ranks that add the same values in different orders would hold different bits.
 TEST(Checker, finds_an_order_of_addition_that_differs_between_ranks) {
   Request request = request_of(Collective::all_reduce, Algorithm::one_shot, 3, 100);
   auto schedules = schedules_of(request);
-  request.algorithm = Algorithm::tree;  // promises no particular order, but the same one
+  request.algorithm = Algorithm::tree;  // promises no particular order, but the same on all ranks
   auto& steps = schedules[1].lanes[0].steps;
   const auto first = std::find_if(steps.begin(), steps.end(), is_addition);
   std::swap(first[1], first[2]);
@@ -371,7 +370,7 @@ TEST(Checker, finds_a_slice_encoded_twice) {
   request.compressed = true;
   auto schedules = schedules_of(request);
   for (RankSchedule& schedule : schedules) {
-    for (Lane& lane : schedule.lanes) {  // encode again what should go on as it came
+    for (Lane& lane : schedule.lanes) {  // encode again what should be forwarded unchanged
       for (Step& step : lane.steps) step.kind = step.kind == StepKind::forward ? StepKind::send_result : step.kind;
     }
   }

@@ -11,7 +11,7 @@ namespace {
 
 using Visit = std::function<Status(const Requests&)>;
 
-// Nothing, less than a rank each, one short slice, several chunks, several slices of a chunk.
+// No elements; less than one per rank; one short slice; several chunks; several slices of a chunk.
 constexpr std::uint64_t kCounts[] = {0, 1, 7, 1023, 4099};
 constexpr std::uint64_t kSliceElements = 1600;
 constexpr std::uint32_t kBucketSize = 100;
@@ -27,7 +27,7 @@ std::vector<int> roots(Collective collective, int world) {
   return {some.begin(), some.end()};
 }
 
-// Three to a host, one to the first host and the rest to another, interleaved.
+// Three ranks to a host; one on the first host and the rest on another; interleaved.
 std::vector<std::vector<int>> layouts(Algorithm algorithm, int world) {
   if (algorithm != Algorithm::hierarchical) return {{}};
   std::vector<std::vector<int>> all(3);
@@ -39,7 +39,7 @@ std::vector<std::vector<int>> layouts(Algorithm algorithm, int world) {
   return all;
 }
 
-// With zeros, and ranks that have nothing at all.
+// Includes zeros, and ranks that have no elements at all.
 std::uint64_t ragged(int i, int j = 0) {
   return (i + 2 * j) % 3 == 0 ? 0 : static_cast<std::uint64_t>(37 * i + 11 * j);
 }

@@ -1,5 +1,5 @@
-// What the checker is run over: requests of an algorithm for every world up to a limit, with even
-// counts and ragged ones, compressed or not, of different roots and layouts of hosts.
+// The requests that the checker covers: an algorithm for every world up to a limit, with even and ragged counts, with
+// and without compression, for several roots and host layouts.
 #pragma once
 
 #include <functional>
@@ -13,10 +13,10 @@ namespace qccl::plan {
 
 inline constexpr int kMaxCheckedWorld = 33;
 
-// One call as the ranks make it: by rank, alike but for the counts of an all_to_all.
+// One call as the ranks make it: by rank, equal except for the counts of an all_to_all.
 using Requests = std::vector<Request>;
 
-// Calls `visit` with each until it fails, and returns that failure.
+// Calls `visit` for each call until one fails, and returns that failure.
 Status for_each_request(Collective collective, Algorithm algorithm, int max_world,
                         const std::function<Status(const Requests&)>& visit);
 

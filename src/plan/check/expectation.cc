@@ -55,7 +55,7 @@ std::vector<Expected> expected_output(const std::vector<Request>& requests, int 
       if (!is_root) return {};
       return {{whole, everyone(request.world, 0)}};
     case Collective::broadcast:
-      // The root's buffer changes only to what the others decode.
+      // The root's buffer changes only to the values that the other ranks decode.
       if (is_root && (!request.compressed || request.world == 1)) return {};
       return {{whole, {{request.root, 0}}}};
     case Collective::reduce_scatter:

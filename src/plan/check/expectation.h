@@ -1,5 +1,5 @@
-// What each rank must hold after a collective, said without any algorithm: what the checker holds
-// plans against.
+// The contents each rank must hold after a collective, stated without any algorithm: the checker compares plans with
+// this.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Source {
   friend auto operator<=>(const Source&, const Source&) = default;
 };
 
-// Elements of a rank's output, and the inputs that they are the sum (or the copy) of.
+// Elements of a rank's output, and the inputs whose sum (or copy) they are.
 struct Expected {
   Range output;
   std::vector<Source> sources;  // in rank order
@@ -26,13 +26,13 @@ struct Expected {
 // `requests` by rank; they differ only in an all_to_all's counts.
 std::vector<Expected> expected_output(const std::vector<Request>& requests, int rank);
 
-// In place, output position = input position + this; nothing where in place is not allowed or the
-// rank has only one of the buffers.
+// In place, output position = input position + this; empty if in place is not allowed or the rank has only one of the
+// buffers.
 std::optional<std::int64_t> in_place_shift(const Request& request, int rank);
 
-// True if ranks hold the same elements of the result, which must then be the same bytes.
+// True if several ranks hold the same elements of the result, which must then be the same bytes.
 bool is_shared_result(Collective collective);
-// The sum is rank 0 + rank 1 + ..., not another order.
+// The sum is rank 0 + rank 1 + ..., in no other order.
 bool adds_in_rank_order(Algorithm algorithm);
 
 }  // namespace qccl::plan

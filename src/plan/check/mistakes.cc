@@ -33,7 +33,7 @@ bool add_twice(Steps& steps) {
   return true;
 }
 
-// The last two of at least three: the first two may change places without changing the sum.
+// Swaps the last two of at least three: the first two may be swapped without changing the sum.
 bool swap_additions(Steps& steps) {
   const auto last = std::find_if(steps.rbegin(), steps.rend(), adds);
   if (last == steps.rend() || std::count_if(steps.begin(), steps.end(), adds) < 3) return false;
@@ -59,7 +59,7 @@ bool change_first(std::vector<RankSchedule>& schedules, const Change& change) {
   return false;
 }
 
-// A whole lane that only receives.
+// Drops a whole lane that only receives.
 bool drop_receiver(std::vector<RankSchedule>& schedules) {
   for (RankSchedule& schedule : schedules) {
     for (std::size_t at = 0; at < schedule.lanes.size(); ++at) {
@@ -88,7 +88,7 @@ bool receive_first(RankSchedule& schedule) {
   return !schedule.lanes.empty() && receives(schedule.lanes[0].steps[0].kind);
 }
 
-// Only where all of them have something to receive.
+// Only if all ranks have something to receive.
 bool cross_waits(std::vector<RankSchedule>& schedules) {
   std::vector<RankSchedule> crossed = schedules;
   for (RankSchedule& schedule : crossed) {
@@ -119,7 +119,7 @@ bool plant(Mistake mistake, const Request& request, std::vector<RankSchedule>& s
     case Mistake::missing_contribution: return change_first(schedules, leave_out);
     case Mistake::double_contribution: return change_first(schedules, add_twice);
     case Mistake::different_order:
-      // Elsewhere one rank alone decides on the order.
+      // With other algorithms a single rank decides on the order.
       return adds_in_rank_order(request.algorithm) && change_first(schedules, swap_additions);
     case Mistake::unreceived_send: return drop_receiver(schedules);
     case Mistake::overwritten_input: return change_first(schedules, send_late);

@@ -1,4 +1,4 @@
-// Every kind of mistake, planted in every plan that has room for it, is refused by name.
+// Every kind of mistake, planted in every suitable plan, is refused by name.
 #include "plan/check/mistakes.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ Request request_of(Collective collective, Algorithm algorithm) {
           .hosts = {0, 0, 1, 1, 1}};
 }
 
-// What the checker says of it; "" if the plan has no room for the mistake.
+// The checker's complaint about it; "" if the plan has no place for the mistake.
 std::string complaint(Mistake mistake, const Request& request) {
   std::vector<RankSchedule> schedules;
   for (int rank = 0; rank < request.world; ++rank) schedules.push_back(schedule_of(request, rank));
@@ -29,7 +29,7 @@ std::string complaint(Mistake mistake, const Request& request) {
   return status.ok() ? "nothing" : status.error().message;
 }
 
-// Plans in which the mistake was planted, each of which must be refused with these words.
+// Number of plans in which the mistake was planted. Each must be refused with these words.
 int expect_named(Mistake mistake, const std::string& words) {
   int planted = 0;
   for (const Collective collective :
@@ -75,7 +75,7 @@ TEST(Mistakes, order_of_one_rank_alone_is_a_disagreement_between_ranks) {
   std::vector<RankSchedule> schedules;
   for (int rank = 0; rank < request.world; ++rank) schedules.push_back(schedule_of(request, rank));
   ASSERT_TRUE(plant(Mistake::different_order, request, schedules));
-  request.algorithm = Algorithm::tree;  // promises no particular order, but the same one
+  request.algorithm = Algorithm::tree;  // promises no particular order, but the same on all ranks
   const Status status = check(request, schedules);
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.error().message.find("disagree"), std::string::npos) << status.error().message;

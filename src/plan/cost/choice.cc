@@ -11,15 +11,15 @@
 namespace qccl::plan {
 namespace {
 
-// What another order of addition must cost less than, beside the best in rank order.
+// An algorithm with another order of addition must cost less than this share of the best one in rank order.
 constexpr double kWorthwhile = 0.9;
 
-// An all_reduce in one lane sends no slice before it is done with the one ahead, which its price does not know:
-// one-shot, 4 MiB between two hosts at 10 Gbit/s took twice as long as SRA.
+// An all_reduce in one lane sends no slice before it has finished the one ahead, which its price ignores: one-shot, 4
+// MiB between two hosts at 10 Gbit/s took twice as long as SRA.
 constexpr std::uint64_t kMostBytesOfOneLane = 1024 * 1024;
 
-// Roles to make for a price: all of a small group, some of a large one, so that the first call of a
-// size costs little.
+// Number of ranks whose schedules are built for a price: all ranks of a small group, some of a large one, so that the
+// first call of a size costs little.
 constexpr int kMostRoles = 16;
 
 bool has_pieces(Collective collective) {
@@ -43,15 +43,15 @@ bool rounds_at_every_hop(Algorithm algorithm) {
          algorithm == Algorithm::recursive_doubling;
 }
 
-// On one host it would not compress; with one rank on each it is a flat plan, a better one only for a
-// broadcast, in which the root has no share.
+// On one host hierarchical would not compress. With one rank per host it is a flat plan, better than the others only
+// for a broadcast, in which the root owns no share.
 bool gains_by_hosts(Collective collective, const std::vector<int>& hosts) {
   const Hosts layout(hosts, static_cast<int>(hosts.size()));
   const bool has_neighbours = layout.count() < static_cast<int>(hosts.size());
   return layout.count() > 1 && (has_neighbours || collective == Collective::broadcast);
 }
 
-// Why the algorithm may not be taken; empty if it may.
+// Why the algorithm may not be chosen; empty if it may.
 std::string_view obstacle(const Question& question, Algorithm algorithm, const std::vector<int>& hosts) {
   if (algorithm == Algorithm::hierarchical && !gains_by_hosts(question.collective, hosts)) {
     return "these hosts give it nothing to save";
@@ -89,7 +89,7 @@ Candidate candidate(const Question& question, Algorithm algorithm, const std::ve
           obstacle(question, algorithm, hosts)};
 }
 
-// Those that may be taken, or all.
+// The algorithms that may be chosen, or all.
 std::vector<Candidate> candidates(const Question& question, const std::vector<int>& hosts, const Links& links,
                                   bool all) {
   std::vector<Candidate> found;
@@ -100,7 +100,7 @@ std::vector<Candidate> candidates(const Question& question, const std::vector<in
   return found;
 }
 
-// The cheapest of those that are usual, or are not; null if there is none.
+// The cheapest of the algorithms for which is_usual() equals `usual`; null if there is none.
 const Candidate* cheapest(const std::vector<Candidate>& all, bool usual) {
   const Candidate* best = nullptr;
   for (const Candidate& each : all) {

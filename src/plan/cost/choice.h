@@ -1,12 +1,12 @@
-// Which algorithm a call takes if nobody asks for one: a pure function of what all ranks know alike.
-// Every algorithm that may be taken is priced (cost.h), at the next smaller size of which there are
-// four to each doubling; the cheapest is taken.
+// Chooses the algorithm of a call that requests none: a pure function of values that are equal on all ranks. Every
+// algorithm that may be chosen is priced (cost.h) at the next smaller size class, four of which make a doubling; the
+// cheapest is chosen.
 //
-// Sums in rank order, encoded twice at most, are worth something: another algorithm must save a
-// tenth. Never taken for sums are those that would round partial sums at every hop: compressed, or
-// of 16-bit floats, ring, tree, recursive doubling and binomial. Hierarchical rounds once a host; it is
-// taken where hosts have several ranks, or a broadcast has several hosts. An all_reduce in one lane
-// (one-shot, recursive doubling) is taken up to 1 MiB, compressed one-shot sums only where there is no SRA.
+// Sums in rank order that are encoded at most twice have a bonus: another algorithm must save a tenth. Algorithms that
+// round partial sums at every hop are never chosen for sums: ring, tree, recursive doubling and binomial, if compressed
+// or of 16-bit floats. Hierarchical rounds once per host; it is a candidate if hosts have several ranks, or if a
+// broadcast has several hosts. An all_reduce in one lane (one-shot, recursive doubling) is chosen up to 1 MiB;
+// compressed one-shot sums only if SRA is not available.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@
 
 namespace qccl::plan {
 
-// A call as far as the choice looks at it.
+// The properties of a call that the choice depends on.
 struct Question {
   Collective collective = Collective::all_reduce;
-  std::uint64_t elements = 0;  // where ranks have pieces: of all together
+  std::uint64_t elements = 0;  // if ranks have pieces: of all together
   DataType type = DataType::float32;
   bool compressed = false;
   double encoded_bytes = 4;          // of an element on the wire
@@ -33,21 +33,21 @@ struct Question {
 struct Candidate {
   Algorithm algorithm;
   Price price;
-  std::string_view obstacle;  // why it may not be taken, in words; empty if it may
+  std::string_view obstacle;  // why it may not be chosen, in words; empty if it may
 };
 
 struct Choice {
   Algorithm algorithm;
-  std::vector<Candidate> candidates;  // all that the collective has, priced at the question's own size
+  std::vector<Candidate> candidates;  // all of the collective's, priced at the question's own size
   std::string reason;                 // in words
 };
 
-// `hosts` of each rank.
+// `hosts`: the host of each rank.
 Algorithm choose(const Question& question, const std::vector<int>& hosts, const Links& links);
-// The same and why.
+// The same with the reason.
 Choice explain(const Question& question, const std::vector<int>& hosts, const Links& links);
 
-// Sizes that are chosen alike have the same number; it grows with the elements.
+// Sizes with the same number get the same choice; it grows with the elements.
 int size_class(std::uint64_t elements);
 // The smallest number of elements of the class.
 std::uint64_t least_of_class(int size_class);

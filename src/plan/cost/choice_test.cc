@@ -53,7 +53,7 @@ TEST(Choice, is_hierarchical_where_hosts_with_several_ranks_share_a_link) {
   }
 }
 
-// Between two hosts a binomial tree crosses once as well.
+// Between two hosts a binomial tree also crosses the wire once.
 TEST(Choice, of_a_reduce_carries_as_much_over_the_wire_as_a_hierarchy) {
   Links slow = links();
   slow.wire_rate = 125e6;
@@ -124,7 +124,7 @@ TEST(Choice, is_the_cheapest_within_a_tenth_and_says_why) {
   }
 }
 
-// By default one host is one network that all share; a profile can say otherwise.
+// By default one host counts as one network that all ranks share; a profile can change that.
 TEST(Choice, follows_the_profile) {
   const auto hosts = spread(4, 1);
   Links slow = links();

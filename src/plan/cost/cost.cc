@@ -22,10 +22,10 @@ struct Load {
   double processor = 0;  // seconds
   double largest_stream = 0;
   double largest_slice = 0;  // bytes of input
-  double most_at_once = 0;   // long streams over the wire that come, while as many or more go
+  double most_at_once = 0;   // long streams over the wire that arrive while at least as many leave
 };
 
-// Streams, by what they come or go at once with.
+// Streams grouped by the moment (lane order and phase) at which they arrive or leave together.
 class Crowd {
  public:
   void clear() { peers_.clear(); }
@@ -40,7 +40,7 @@ class Crowd {
   std::map<std::pair<int, int>, std::set<int>> peers_;
 };
 
-// What one rank does in a plan.
+// Measures the work of one rank in a plan.
 class Meter {
  public:
   Meter(const Request& request, const Hosts& hosts, const Links& links, const Encoding& encoding)
@@ -59,7 +59,7 @@ class Meter {
   }
 
  private:
-  // Those whose streams come to this rank.
+  // Counts the peers whose streams come to this rank.
   void count_peers(const RankSchedule& schedule) {
     std::set<int> peers;
     for (const Lane& lane : schedule.lanes) {
@@ -112,12 +112,12 @@ class Meter {
   double slices_ = 0;
   double further_peers_ = 0;
   int after_ = -1;
-  Crowd coming_;  // of streams of several slices over the wire
+  Crowd coming_;  // streams of several slices over the wire
   Crowd going_;
 };
 
-// The first ones (who own the only chunks of small data), the root's, the largest, the smallest and
-// others spread evenly, of about so many ranks together.
+// The first hosts (whose ranks own the only chunks of small data), the root's, the largest, the smallest, and others
+// spread evenly, with about `most_ranks` ranks in total.
 std::vector<int> sample_hosts(const Hosts& hosts, int root, int most_ranks) {
   std::vector<int> all(static_cast<std::size_t>(hosts.count()));
   std::iota(all.begin(), all.end(), 0);
@@ -132,7 +132,7 @@ std::vector<int> sample_hosts(const Hosts& hosts, int root, int most_ranks) {
   return chosen;
 }
 
-// Of a host that has them all, so that none sends over the wire, some ranks are enough.
+// If one host has all ranks, none sends over the wire, and a sample of them is enough.
 std::vector<int> sample_ranks(const std::vector<int>& ranks, int root, int most_ranks) {
   std::vector<int> chosen{ranks.front(), ranks[std::min<std::size_t>(1, ranks.size() - 1)], ranks.back(), root};
   for (std::size_t i = 0, most = static_cast<std::size_t>(most_ranks); i < most; ++i) {
@@ -143,7 +143,7 @@ std::vector<int> sample_ranks(const std::vector<int>& ranks, int root, int most_
   return chosen;
 }
 
-// Everything that is to be moved and computed.
+// Adds up everything that is moved and computed.
 class Pricing {
  public:
   Pricing(const Request& request, const std::vector<int>& hosts, const Links& links, const Encoding& encoding)

@@ -35,7 +35,7 @@ TEST(Cost, small_operations_cost_the_latencies_of_their_longest_way) {
   EXPECT_EQ(price_of(Algorithm::sra, 1, 256).seconds, 0);
 }
 
-// Of 4 ranks: nobody's streams but those of one neighbour come at once around a ring.
+// The contention term for 4 ranks. Around a ring only one neighbour's streams come at once, so there is none.
 double in_the_way(Algorithm algorithm) { return algorithm == Algorithm::ring ? 0 : 2 * 131072 / 1e8; }
 
 TEST(Cost, streams_of_one_slice_are_in_nobodys_way) {
@@ -64,19 +64,18 @@ TEST(Cost, ranks_of_a_host_share_its_link_and_hierarchies_use_it_less) {
   const std::vector<int> hosts = {0, 0, 0, 0, 1, 1, 1, 1};
   const Price flat = price_of(Algorithm::sra, 8, kLarge, hosts);
   const Price stacked = price_of(Algorithm::hierarchical, 8, kLarge, hosts);
-  // Flat, each rank gives half of its 2 * 7/8 to the other host; stacked, a host gives it once.
+  // Flat, each rank gives half of its 2 * 7/8 to the other host; hierarchical, a host gives it once.
   EXPECT_NEAR(flat.wire / stacked.wire, 4, 0.05);
   EXPECT_EQ(price_of(Algorithm::sra, 8, kLarge, {0, 0, 0, 0, 0, 0, 0, 0}).busiest_host_bytes, 0);
 }
 
-// An uncompressed SRA between two ranks: half is sent and half received, added, and the same again,
-// but copied.
+// An uncompressed SRA between two ranks: half is sent and half received and added; then the same again, but copied.
 TEST(Cost, processors_move_add_and_copy) {
   Links links = {.local = {0, 1e-6, 4e9}, .copy_rate = 2e9, .add_rate = 1e9};
   const Encoding encoding{.frame_bytes = 0};
   const double half = kLargeBytes / 2;
   const double frames = 4 * (kLarge / 2 / 32768);
-  // Two frames out and two in are those of the longest way.
+  // Two frames out and two in belong to the critical path.
   const double expected = 4 * half / 4e9 + half / 1e9 + half / 2e9 + (frames - 4) * 1e-6;
   EXPECT_NEAR(price_of(Algorithm::sra, 2, kLarge, {0, 0}, encoding, links).processor / expected, 1, 1e-9);
   // On one core both ranks take turns.
@@ -84,8 +83,8 @@ TEST(Cost, processors_move_add_and_copy) {
   EXPECT_NEAR(price_of(Algorithm::sra, 2, kLarge, {0, 0}, encoding, links).processor / (2 * expected + 4e-6), 1, 1e-9);
 }
 
-// Compressed it encodes a half, decodes and adds one, encodes and decodes the sum, and decodes the
-// other sum; its own half is copied first.
+// Compressed, it encodes a half, decodes and adds one, encodes and decodes the sum, and decodes the other sum; its own
+// half is copied first.
 TEST(Cost, processors_encode_and_decode) {
   const Links links = {.copy_rate = 8e9, .encode_rate = 1e9, .decode_rate = 2e9};
   const Encoding encoding{.encoded_bytes = 0.5, .frame_bytes = 0};
@@ -120,7 +119,7 @@ TEST(Cost, pieces_sent_one_after_the_other_take_the_link_one_after_the_other) {
   EXPECT_NEAR(price.wire / (4 * 4 * 65536 / 1e8), 1, 1e-2);
 }
 
-// What a choice is made from in large groups.
+// Choices in large groups are made from samples.
 TEST(Cost, of_some_ranks_is_close_to_that_of_all) {
   std::vector<int> hosts;
   for (int rank = 0; rank < 96; ++rank) hosts.push_back(rank < 4 ? 0 : 1 + (rank - 4) / 8);

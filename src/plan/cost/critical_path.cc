@@ -36,10 +36,10 @@ class Ways {
     return {a.wire_hops + b.wire_hops, a.local_hops + b.local_hops};
   }
   CriticalPath hop(int from, int to) const { return is_local(from, to) ? CriticalPath{0, 1} : CriticalPath{1, 0}; }
-  // Between whichever ranks, one of them somewhere else if there is anywhere else.
+  // `count` hops between any ranks: over the wire if there is more than one host.
   CriticalPath hops(int count) const { return layout_.count() > 1 ? CriticalPath{count, 0} : CriticalPath{0, count}; }
 
-  // From the root to a rank and on to a third one.
+  // From the root to one rank and from there to another.
   CriticalPath shared_broadcast() const {
     if (request_.world == 2) return hops(1);
     const int root_host = layout_.host_of(request_.root);
@@ -49,8 +49,8 @@ class Ways {
     return layout_.count() == 1 ? CriticalPath{0, 2} : CriticalPath{1, 1};
   }
 
-  // Around but for the edge behind where a chunk starts, and in an all_reduce around again but for
-  // the one before its owner.
+  // All edges of the ring except the one where the chunk starts; in an all_reduce then all edges again except the one
+  // before its owner.
   CriticalPath ring() const {
     const int world = request_.world;
     CriticalPath around;
@@ -89,7 +89,7 @@ class Ways {
     return longest;
   }
 
-  // By place: to it from a rank that has none, through all swaps, and back.
+  // For each place: from a rank without a place to it, through all swaps, and back.
   CriticalPath doubling() const {
     const Doubling doubling(request_.world);
     const auto partner_hop = [&](int place) {
@@ -142,7 +142,7 @@ class Ways {
 
   CriticalPath reduce(int inside) const {
     const int root_host = layout_.host_of(request_.root);
-    // Up to the root's host the sum of the first owner that is not the root goes over to that.
+    // On the root's host the sum of an owner other than the root takes another hop to the root.
     const bool goes_over = layout_.owners() > 1 || layout_.members(root_host).front() != request_.root;
     if (layout_.count() == 1) return {0, 2};
     if (layout_.count() == 2) {

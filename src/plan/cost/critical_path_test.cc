@@ -1,4 +1,4 @@
-// The longest way by formula is the longest way through the plan itself.
+// The critical path by formula equals the longest path through the plan itself.
 #include "plan/cost/critical_path.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 namespace qccl::plan {
 namespace {
 
-// Runs all lanes' steps of one slice; each moment is the longest way that led to it.
+// Runs all lanes' steps of one slice; each moment records the longest path that led to it.
 class Walk {
  public:
   Walk(const Request& request, const std::vector<int>& hosts, const HopCosts& costs) : hosts_(hosts), costs_(costs) {
@@ -19,7 +19,7 @@ class Walk {
   }
 
   CriticalPath longest() {
-    std::vector<std::vector<std::pair<std::size_t, CriticalPath>>> lanes;  // next step, way so far
+    std::vector<std::vector<std::pair<std::size_t, CriticalPath>>> lanes;  // next step, path so far
     for (const RankSchedule& schedule : schedules_) lanes.emplace_back(schedule.lanes.size());
     for (bool moved = true; moved;) {
       moved = false;

@@ -9,7 +9,7 @@
 namespace qccl::plan {
 namespace {
 
-// A number of the profile under its key, in the unit that the key names.
+// A number of the profile with its key; the key names the unit.
 struct Entry {
   std::string_view key;
   double unit;
@@ -46,7 +46,7 @@ std::string_view next_word(std::string_view& line) {
   return word;
 }
 
-// Nothing finite and from 0 on: -1.
+// -1 unless the text is a finite number of at least 0.
 double number(std::string_view text) {
   double value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -87,7 +87,7 @@ Profile measured() {
   profile.machine = "Intel Xeon (Sapphire Rapids), 2 cores";
   profile.shm = {1.1e-6, 0.48e-6, 24e9};
   profile.loopback = {4.3e-6, 3e-6, 8e9};
-  profile.wire = {30e-6, 5e-6, 6.5e9};  // an interface costs more than loopback, of which only the latency is assumed
+  profile.wire = {30e-6, 5e-6, 6.5e9};  // an interface costs more than loopback; only its latency is assumed
   profile.wire_rate = 1.25e9;
   profile.copy_rate = 26e9;
   profile.add_rate = 12e9;

@@ -1,5 +1,5 @@
-// What links and processors do: what the cost model calculates with, and the choice of algorithms by
-// it. Measured by `qccl doctor --measure`; as text it is what QCCL_PROFILE names.
+// The speeds of links and processors, from which the cost model and the choice of algorithms calculate. `qccl doctor
+// --measure` measures them; QCCL_PROFILE names a file with them as text.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace qccl::plan {
 
-// Between two ranks. Rates are bytes a second; 0 is infinitely fast.
+// A link between two ranks. Rates are bytes per second; 0 is infinitely fast.
 struct Link {
-  double latency = 0;        // seconds from a rank's call to its sight of the other's frame, of few bytes
-  double frame_seconds = 0;  // of that, a rank's processor for a frame, at either end
-  double rank_rate = 0;      // of a rank's processor that puts bytes in or takes them out
-  double contention = 0;     // share by which those of long streams take longer for each peer beyond the first
+  double latency = 0;        // seconds from a rank's call until it sees the peer's frame, of few bytes
+  double frame_seconds = 0;  // the part of that in a rank's processor for one frame, at either end
+  double rank_rate = 0;      // of a rank's processor that writes bytes to the link or reads them
+  double contention = 0;     // relative extra time of long streams for each peer beyond the first
 };
 
-// Of a codec whose specification begins with `codec`, by bytes of float32.
+// Speed of a codec whose specification begins with `codec`, in bytes of float32.
 struct CodecSpeed {
   std::string codec;
   double encode_rate = 0;
@@ -30,23 +30,23 @@ struct Profile {
   Link shm;              // inside a host
   Link loopback;         // inside a host over TCP
   Link wire;             // between hosts
-  double wire_rate = 0;  // of a host's link, out and in, packets' headers included
+  double wire_rate = 0;  // of a host's link, out and in, packet headers included
   double copy_rate = 0;
-  double add_rate = 0;  // two operands, by the bytes of one
+  double add_rate = 0;  // two operands, in bytes of one
   std::vector<CodecSpeed> codecs;
 
-  // That of the longest beginning of the specification ("minmax:bits=4,bucket_size=1024"); infinitely
-  // fast for "none", and the slowest there is for a codec without one.
+  // The speed of the longest matching beginning of the specification ("minmax:bits=4,bucket_size=1024"). "none" is
+  // infinitely fast; a codec without an entry is as slow as the slowest entry.
   CodecSpeed speed_of(std::string_view codec) const;
 };
 
-// Measured on the machine that it names; the wire's rate is an assumption.
+// Measured on the machine that it names; the wire's rate is assumed.
 const Profile& default_profile();
 
-// Lines of a key and a value; # begins a comment. What is not given is the default's.
-// InvalidArgument with the line that can't be read.
+// Lines of a key and a value; # begins a comment. Missing keys have the default profile's values. InvalidArgument with
+// the line that cannot be read.
 Result<Profile> parse_profile(std::string_view text);
-// What parse_profile() reads back as the same.
+// The text that parse_profile() reads back to an equal profile.
 std::string to_text(const Profile& profile);
 
 }  // namespace qccl::plan

@@ -36,7 +36,7 @@ TEST(Profile, has_the_speed_of_the_longest_beginning_of_a_codec) {
   profile.codecs = {{"minmax", 5, 6}, {"minmax:bits=4", 7, 8}, {"cast", 9, 4}};
   EXPECT_EQ(profile.speed_of("minmax:bits=4,bucket_size=1024").encode_rate, 7);
   EXPECT_EQ(profile.speed_of("minmax:bits=3,bucket_size=1024").encode_rate, 5);
-  // Nothing is known of it: as slow as any.
+  // An unknown codec counts as slow as the slowest.
   EXPECT_EQ(profile.speed_of("h4").encode_rate, 5);
   EXPECT_EQ(profile.speed_of("h4").decode_rate, 4);
   EXPECT_EQ(profile.speed_of("none").encode_rate, 0);

@@ -7,7 +7,7 @@ namespace {
 
 bool accumulates(const Step& step) { return step.kind == StepKind::local_reduce || step.kind == StepKind::recv_reduce; }
 
-// Parts of the sum that the lane has before the step.
+// Number of parts of the sum that the lane has before the step.
 std::ptrdiff_t parts_before(const Lane& lane, std::size_t step) {
   return std::count_if(lane.steps.begin(), lane.steps.begin() + static_cast<std::ptrdiff_t>(step), accumulates);
 }
@@ -16,14 +16,13 @@ bool is_first_part(const Lane& lane, std::size_t step) {
   return std::none_of(lane.steps.begin(), lane.steps.begin() + static_cast<std::ptrdiff_t>(step), accumulates);
 }
 
-// Uncompressed, the first part is only pointed at.
+// Uncompressed, the first part is used where it lies, without a copy.
 StepWork add_part(const Lane& lane, std::size_t step, bool compressed) {
   if (!is_first_part(lane, step)) return {.adds = 1};
   return {.copies = compressed ? 1 : 0};
 }
 
-// Encoding the sum once and decoding it, or, where the last addition was not into the output,
-// copying it there.
+// Encodes the sum once and decodes it; or copies it to the output, if the last addition did not write there.
 StepWork finish(const Lane& lane, std::size_t step, bool compressed) {
   const Step& last = lane.steps.back();
   if (compressed && last.kind == StepKind::send_result && !last.raw) return {.encodes = 1, .decodes = 1};

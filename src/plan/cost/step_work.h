@@ -1,4 +1,4 @@
-// What a step computes, beside moving bytes (engine/compute/slice_encoder.h): how often it passes over its slice.
+// The computation of a step beside moving bytes (engine/compute/slice_encoder.h): how often it passes over its slice.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ struct StepWork {
   friend bool operator==(const StepWork&, const StepWork&) = default;
 };
 
-// Of the lane's step of that index. Bytes that links take and give are not counted.
+// The work of the lane's step of that index. Bytes that links send and receive are not counted.
 StepWork work_of(const Lane& lane, std::size_t step, bool compressed);
 
 }  // namespace qccl::plan

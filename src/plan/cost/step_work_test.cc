@@ -25,16 +25,16 @@ StepWork work_of_rank(Algorithm algorithm, int rank, bool compressed) {
   return all_work(schedule_of(request, rank), compressed);
 }
 
-// Passes over a chunk, of which an all_reduce of four ranks has four.
+// In passes over a chunk; an all_reduce of four ranks has four chunks.
 TEST(StepWork, of_scatter_reduce_all_gather) {
   EXPECT_EQ(work_of_rank(Algorithm::sra, 1, false), (StepWork{.adds = 3, .copies = 3}));
-  // Three parts given away and the sum; three parts, the sum and three other sums.
+  // Encodes three parts for others and the sum; decodes three parts, the sum and three other sums.
   EXPECT_EQ(work_of_rank(Algorithm::sra, 1, true), (StepWork{.encodes = 4, .decodes = 7, .adds = 1}));
-  // The first rank's own part is the first.
+  // The first rank's own part is the first of its sum.
   EXPECT_EQ(work_of_rank(Algorithm::sra, 0, true), (StepWork{.encodes = 4, .decodes = 7, .copies = 1}));
 }
 
-// Over all there is.
+// In passes over the whole data.
 TEST(StepWork, of_one_shot) {
   EXPECT_EQ(work_of_rank(Algorithm::one_shot, 2, false), (StepWork{.adds = 3}));
   EXPECT_EQ(work_of_rank(Algorithm::one_shot, 2, true), (StepWork{.encodes = 1, .decodes = 4, .copies = 1}));

@@ -1,7 +1,7 @@
-// The area of a rank: memory of its own that every other rank of the host maps. It holds the
-// rank's sleep word and its cells of the board.
+// The area of a rank: its own memory, mapped by every other rank of the host. It holds the rank's sleep word and its
+// board cells.
 //
-// | offset | bytes      | what                                                                 |
+// | offset | bytes      | content                                                              |
 // |--------|------------|----------------------------------------------------------------------|
 // | 0      | 4          | sleep word (bell.h): the owner and whoever rings it                  |
 // | 4      | 60         | zero                                                                 |
@@ -13,9 +13,9 @@
 // | 640    | 3456       | zero                                                                 |
 // | 4096   | 64 x 16512 | cells: two generations, for even and for odd sequences               |
 //
-// Generation of a cell: a small payload lies in the line of its header.
+// One generation of a cell. A small payload shares the cache line of its header.
 //
-// | offset | bytes | what                                                    |
+// | offset | bytes | content                                                 |
 // |--------|-------|---------------------------------------------------------|
 // | 0      | 8     | sequence published last, 0 if none                      |
 // | 8      | 8     | digest of the call                                      |
@@ -24,7 +24,7 @@
 // | 32     | 8192  | payload                                                 |
 // | 8224   | 32    | zero                                                    |
 //
-// Only the owner writes, the sleep word excepted.
+// Only the owner writes, except to the sleep word.
 #pragma once
 
 #include <atomic>
@@ -40,7 +40,7 @@ inline constexpr std::uint32_t kBoardCells = 64;
 
 struct alignas(kCacheLineBytes) Generation {
   std::atomic<std::uint64_t> sequence;
-  // Atomics, relaxed, only so that a reader loads them once: `sequence` publishes them.
+  // Atomics, relaxed: they only make a reader load each of them once. `sequence` publishes them.
   std::atomic<std::uint64_t> digest;
   std::atomic<std::uint32_t> payload_bytes;
   std::byte zero[12];

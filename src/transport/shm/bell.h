@@ -1,12 +1,11 @@
-// Doorbells: a rank that sleeps is rung through its eventfd, one that spins costs no system call.
+// Doorbells: a sleeping rank is rung through its eventfd; a spinning rank needs no system call.
 //
-// The sleep word of a rank lies in memory its neighbours map: odd while the rank sleeps or is
-// about to.
+// The sleep word of a rank lies in memory that its neighbours map. It is odd while the rank sleeps or is about to.
 //
 //   sleeper (OwnBell)                        ringer (PeerBell)
 //   S1  word = odd                           R1  publish (a ring word, a board sequence)
 //   S2  full fence                           R2  full fence
-//   S3  look at everything once more         R3  if word is odd: write the eventfd,
+//   S3  check everything once more           R3  if word is odd: write the eventfd,
 //   S4  epoll_wait if there was nothing          then word: odd -> even, if still the same odd
 //
 // No wake-up is lost. The two fences are ordered one way or the other. If S2 comes first, R3 sees
@@ -14,8 +13,8 @@
 // sleep. Without the fences both sides could read the old value: a store may pass a later load
 // (Dekker). In neither case does it matter when the eventfd is written: it stays readable.
 //
-// The ringer rings first and clears then, so that a ringer that is stopped or killed in between
-// leaves the word odd and others ring too. Numbers that grow keep it from clearing a later sleep.
+// The ringer rings first and clears the word afterwards. A ringer stopped or killed in between leaves the word odd, and
+// others ring too. The word's number grows, so a late clear cannot clear a later sleep.
 #pragma once
 
 #include <atomic>
@@ -30,8 +29,8 @@ struct alignas(kCacheLineBytes) SleepWord {
   std::atomic<std::uint32_t> phase;
 };
 
-// Orders earlier stores before later loads. The thread sanitizer does not model fences; nothing
-// depends on this one for the visibility of data, which release and acquire provide.
+// Orders earlier stores before later loads. The thread sanitizer does not model fences; visibility of data never
+// depends on this one, only on release and acquire.
 inline void full_fence() {
 #pragma GCC diagnostic push
 #if defined(__GNUC__) && !defined(__clang__)
@@ -63,21 +62,20 @@ class OwnBell {
   std::uint32_t phase_ = 0;
 };
 
-// The sleep word of a neighbour and its eventfd, of which it owns neither. Called by one thread
-// of this rank, at the same time as other ranks do.
+// A neighbour's sleep word and eventfd; owns neither. One thread of this rank calls it, while other ranks ring the same
+// neighbour.
 class PeerBell {
  public:
   PeerBell(SleepWord& word, const os::Fd& eventfd) : word_(&word), eventfd_(&eventfd) {}
 
-  // After full_fence() (R2), which orders the relaxed load: whether the neighbour sleeps, and so
-  // must be rung for what was published before the fence. The same holds for anything else that
-  // the sleeper stored before S1 and the ringer loads after R2, such as whether it waits for
-  // slots at all.
+  // Whether the neighbour sleeps, and so must be rung for what was published before the fence. Call it after
+  // full_fence() (R2), which orders the relaxed load. The same holds for anything else that the sleeper stored before
+  // S1 and the ringer loads after R2, such as whether it waits for slots at all.
   bool asleep() {
     seen_ = word_->phase.load(std::memory_order_relaxed);
     return (seen_ & 1) != 0;
   }
-  // R3, when asleep(). Relaxed: the sleeper learns through the kernel, and looks with acquire.
+  // R3, called if asleep(). Relaxed: the sleeper learns of it through the kernel, and reads the data with acquire.
   void ring() {
     os::ring_eventfd(*eventfd_);
     word_->phase.compare_exchange_strong(seen_, seen_ + 1, std::memory_order_relaxed);

@@ -57,9 +57,9 @@ TEST_F(Bell, a_ringer_that_stops_half_way_leaves_the_word_to_others) {
   EXPECT_TRUE(peer_.asleep());
 }
 
-// The argument of bell.h as a race: each round one thread arms and looks, the other publishes and
-// looks. That both miss each other must never happen. (Without the fences it does, some times in
-// these rounds, where the two run at the same time.)
+// Tests the argument of bell.h as a race: each round one thread arms and looks, the other publishes and looks. They
+// must never both miss each other. (Without the fences they do, a few times in these rounds, where both run at the same
+// time.)
 TEST_F(Bell, sleeper_and_ringer_never_miss_each_other) {
   constexpr std::uint32_t kRounds = 200'000;
   constexpr std::uint32_t kYieldAfter = 1000;

@@ -15,7 +15,7 @@ Holding* CopyPool::take(SlotClass of) {
     auto holding = std::make_unique<Holding>();
     holding->slot_class = of;
     holding->copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
-    if (free.capacity() <= all_.size()) free.reserve(2 * all_.size() + 1);  // to give back takes no memory
+    if (free.capacity() <= all_.size()) free.reserve(2 * all_.size() + 1);  // so that give_back() never allocates
     all_.push_back(std::move(holding));
     free.push_back(all_.back().get());
   }
@@ -47,7 +47,7 @@ std::optional<LaneReceiver::Arrival> LaneReceiver::take() {
   if (!valid(item)) return std::nullopt;
   const auto of = Lane::class_of(item.slot);
   if (!leaves_enough(of)) flush();
-  // Before the item is taken off the ring: without memory it stays there.
+  // Take the copy before the item leaves the ring: if memory runs out, the item stays there.
   Holding* const copy = leaves_enough(of) ? nullptr : pool_.take(of);
   descriptors_.advance();
   return copy == nullptr ? hand_out(item) : hand_out_copy(item, copy);
@@ -59,7 +59,7 @@ bool LaneReceiver::leaves_enough(SlotClass of) const {
   return left >= lane_.slots(of) / 4;
 }
 
-// Everything in `item` is what the other process says. No slot or length is used before this.
+// Validates `item`, which the other process wrote. No slot or length is used before this.
 bool LaneReceiver::valid(const RingItem& item) {
   if (item.slot >= lane_.slots()) {
     fault_ = fmt::format("it sent slot {} of {}", item.slot, lane_.slots());

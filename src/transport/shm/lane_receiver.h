@@ -1,8 +1,7 @@
-// The receiving end of a lane: checks what the sender passes, hands frames out, returns slots.
+// The receiving end of a lane: validates the sender's descriptors, hands frames out, returns slots.
 //
-// A receiver may hold frames of one operation for long, and must not thereby block another: once
-// only a quarter of a class would be left to the sender, frames are copied out and their slots
-// returned at once.
+// A receiver may hold frames of one operation for a long time, which must not block other operations. Once only a
+// quarter of a slot class would be left to the sender, frames are copied out and their slots returned at once.
 #pragma once
 
 #include <array>
@@ -19,17 +18,17 @@
 
 namespace qccl::shm {
 
-// A frame in the receiver's hands: in its slot, or in a buffer if the slots ran short.
+// A frame held by the receiver: in its slot, or in a buffer if slots ran short.
 struct Holding {
   SlotClass slot_class = SlotClass::small;
   bool held = false;                  // by the caller
-  bool with_us = false;               // the slot: held, or not yet returned
+  bool with_us = false;               // true until the slot is returned: it is held, or waits in a batch
   std::uint16_t slot = 0;             // unless there is a copy
   std::unique_ptr<std::byte[]> copy;  // room for the largest frame of the class
 };
 
-// Buffers for copies, used again last in, first out. Holds as many as were ever in use together,
-// which is bounded by what the caller holds. One thread.
+// Buffers for copies, reused last in, first out. Keeps as many as were ever in use together, which is bounded by the
+// number of frames the caller holds. One thread.
 class CopyPool {
  public:
   Holding* take(SlotClass of);
@@ -46,20 +45,19 @@ class LaneReceiver {
  public:
   struct Arrival {
     Holding* holding;
-    ConstBytes bytes;  // at least 1; the sender could still change them: copy, then check
+    ConstBytes bytes;  // at least 1; the sender can still change them: copy, then check
   };
 
   LaneReceiver(const Lane& lane, CopyPool& pool);
 
   // True if take() has something to do. Reads one line of shared memory.
   bool arrived() const { return descriptors_.arrived(); }
-  // The next frame, in the order they were sent. Nothing when there is none, or the sender is at
-  // fault.
+  // The next frame, in sending order. Empty if there is none, or if the sender misbehaved: see fault().
   std::optional<Arrival> take();
   // Ends the hold of a frame, in any order.
   void release(Holding* holding);
 
-  // True once after slots were returned: the sender may have to be rung.
+  // True once after slots were returned: the sender may need a ring.
   bool returned() {
     const bool was = returned_;
     returned_ = false;
@@ -68,7 +66,7 @@ class LaneReceiver {
   // Whether the sender waits for slots. Relaxed: ask after full_fence(), which orders it.
   bool sender_starves() const { return lane_.control().starved.load(std::memory_order_relaxed) != 0; }
 
-  // What the sender did wrong, if anything: a lane with a fault is not to be used any more.
+  // The sender's violation, if any. A lane with a fault must not be used any more.
   const std::string& fault() const { return fault_; }
 
  private:
@@ -80,9 +78,9 @@ class LaneReceiver {
   void return_slot(std::uint16_t slot);
   std::uint32_t& count_with_us(std::uint32_t slot) { return with_us_[static_cast<std::size_t>(Lane::class_of(slot))]; }
 
-  // Small slots are returned by this many, so that a stream of small frames moves few lines. No
-  // sender ever waits for those held back: they count as held, and of what is held a quarter of
-  // the class is kept clear.
+  // Small slots are returned in batches of this size, so that a stream of small frames touches few cache lines. No
+  // sender ever waits for the slots held back: they count as held, and a quarter of the class always stays clear of
+  // held slots.
   static constexpr std::size_t kReturnBatch = 8;
 
   Lane lane_;

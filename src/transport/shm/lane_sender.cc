@@ -27,8 +27,8 @@ Bytes LaneSender::reserve(std::size_t max_bytes, TrafficClass traffic) {
   QCCL_CHECK(max_bytes <= kMaxFrameBytes && reserved_ == kNoSlot);
   const SlotClass from = max_bytes <= kSmallSlotBytes ? SlotClass::small : SlotClass::large;
   auto& free = free_slots(from);
-  // Large slots are taken back each time, to use again what is in cache. Small ones are so many
-  // and so small that looking at the returns each time would cost more.
+  // Large slots are taken back each time, to reuse those still in cache. Small slots are so many and so small that
+  // checking the returns each time would cost more.
   if (from == SlotClass::large || free.size() <= kSmallSlots / 2) take_returns();
   if (!fault_.empty()) return {};
   if (!may_take(from, traffic)) {
@@ -40,7 +40,7 @@ Bytes LaneSender::reserve(std::size_t max_bytes, TrafficClass traffic) {
   return {lane_.slot(reserved_), max_bytes};
 }
 
-// Small slots are taken last in, first out: they cost a line or two, and being the same few is worth more.
+// Small slots are taken last in, first out: they cost a cache line or two, and reusing the same few is worth more.
 std::uint32_t LaneSender::take_free(SlotClass from) {
   auto& free = free_slots(from);
   const std::size_t distance = from == SlotClass::large ? std::min(reuse_distance_, free.size()) : 1;
@@ -67,7 +67,7 @@ bool LaneSender::slots_came_back() {
   return true;
 }
 
-// True if there were any. A return of a slot that is not away ends all trust in the receiver.
+// True if there were any returns. A return of a slot that is not away is a fault of the receiver.
 bool LaneSender::take_returns() {
   bool took = false;
   RingItem item;
@@ -88,7 +88,7 @@ bool LaneSender::take_returns() {
   return took;
 }
 
-// Relaxed: the fences of bell.h order it, and only a sleeping sender needs it seen.
+// Relaxed: the fences of bell.h order it, and the receiver needs it only while the sender sleeps.
 void LaneSender::set_starved(bool starved) {
   if (starved == starved_) return;
   starved_ = starved;

@@ -1,4 +1,4 @@
-// The sending end of a lane: takes free slots, passes them to the receiver, gets them back.
+// The sending end of a lane: takes free slots, passes them to the receiver, and gets them back.
 #pragma once
 
 #include <bitset>
@@ -14,35 +14,34 @@
 
 namespace qccl::shm {
 
-// Small slots that data leaves to control frames: credits must not wait behind what they allow.
+// Small slots that data must leave to control frames: credits must not wait behind the data they allow.
 inline constexpr std::size_t kControlSlots = 8;
 
-// A large slot is taken again when this many have come back since, or as many as there are: its lines have left the
-// receiver's caches by then, from which each would be fetched, and still lie in those that both share. On a Zen 4 an
-// all_reduce of 1 MiB takes 64 us so and 141 with 1 (bench/peers).
+// A large slot is reused only after this many others have come back since, or all of them if there are fewer. By then
+// its lines have left the receiver's private caches, from which they would have to be fetched, and are still in the
+// shared cache. On a Zen 4 an all_reduce of 1 MiB takes 64 us with 6 and 141 us with 1 (bench/peers).
 inline constexpr std::size_t kReuseDistance = 6;
-// Ranks that take turns on a core share its caches: the slot that came back last is the one that lies there. With 6 the
-// same call of 4 ranks on 2 cores takes 700 us, with 1 it takes 290.
+// Ranks that take turns on a core share its caches: the slot that came back last is the one in cache. The same call of
+// 4 ranks on 2 cores takes 700 us with 6 and 290 us with 1.
 inline constexpr std::size_t kReuseDistanceOnSharedCores = 1;
 
-// Which slots are free is private to the sender: a list per class, in the order in which they came back. One thread.
-// The lane's memory must outlive it.
+// The sender's free lists are private: one per slot class, in the order in which the slots came back. One thread. The
+// lane's memory must outlive it.
 class LaneSender {
  public:
   LaneSender(const Lane& lane, std::size_t reuse_distance);
 
-  // Room for a frame of up to `max_bytes`, at most kMaxFrameBytes; empty if no slot of its class is
-  // free: then the receiver rings for returns from now on, if this rank sleeps. At most one
-  // reservation at a time.
+  // Room for a frame of up to `max_bytes`, at most kMaxFrameBytes. Empty if no slot of its class is free: from then on
+  // the receiver rings when it returns slots, if this rank sleeps. At most one reservation at a time.
   Bytes reserve(std::size_t max_bytes, TrafficClass traffic);
-  // Passes the reserved slot with its first `actual_bytes` to the receiver; 0 takes it back.
+  // Passes the reserved slot with its first `actual_bytes` to the receiver; 0 cancels the reservation.
   void commit(std::size_t actual_bytes);
 
-  // Whether slots came back since a reserve() in vain. Says so once: the caller is expected to
-  // try again, or not to want a slot any more.
+  // Whether slots came back since a reserve() failed. Returns true once: the caller is expected to try again, or to
+  // need no slot any more.
   bool slots_came_back();
 
-  // What the receiver did wrong, if anything: a lane with a fault is not to be used any more.
+  // The receiver's violation, if any. A lane with a fault must not be used any more.
   const std::string& fault() const { return fault_; }
 
  private:
@@ -59,7 +58,7 @@ class LaneSender {
   RingWriter descriptors_;
   RingReader returns_;
   std::vector<std::uint16_t> free_[kSlotClasses];
-  std::bitset<kMaxSlots> away_;  // passed to the receiver and not back
+  std::bitset<kMaxSlots> away_;  // passed to the receiver, not yet returned
   std::uint32_t reserved_ = kNoSlot;
   bool starved_ = false;
   std::string fault_;

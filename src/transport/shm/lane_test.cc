@@ -41,7 +41,7 @@ class LaneTest : public ::testing::Test {
     while (send(bytes, sent, traffic)) ++sent;
     return sent;
   }
-  // Which large slots a new sender takes for frames that come back at once.
+  // The large slots that a new sender takes for frames that come back at once.
   std::vector<std::size_t> slots_taken(std::size_t reuse_distance, std::size_t frames) {
     LaneSender sender(lane_, reuse_distance);
     std::vector<std::size_t> slots;
@@ -134,7 +134,7 @@ TEST_F(LaneTest, a_receiver_that_holds_every_frame_never_stops_the_sender) {
     }
   }
   for (std::uint64_t i = 0; i < 2 * kFrames; ++i) ASSERT_TRUE(is_frame(held[i].bytes, i)) << i;
-  // Three quarters of each class are lent, the rest were copied.
+  // Three quarters of each class are held; the other frames were copied.
   EXPECT_EQ(pool_.buffers(), 2 * kFrames - (kLarge + kSmallSlots) / 4 * 3);
   for (const auto& arrival : held) receiver_.release(arrival.holding);
 }

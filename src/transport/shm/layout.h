@@ -1,8 +1,8 @@
-// What the memory that the ranks of a host share looks like.
+// The layout of the memory that the ranks of a host share.
 //
 // Pair memory, one per pair of ranks: a lane for each direction.
 //
-// | offset     | bytes      | what                                            |
+// | offset     | bytes      | content                                         |
 // |------------|------------|-------------------------------------------------|
 // | 0          | lane_bytes | lane from the lower rank to the higher          |
 // | lane_bytes | lane_bytes | lane from the higher rank to the lower          |
@@ -11,7 +11,7 @@
 // it to the receiver, and to the receiver until a return passes it back, so neither ring can
 // hold more words than there are slots.
 //
-// | offset | bytes       | what                                                         |
+// | offset | bytes       | content                                                      |
 // |--------|-------------|--------------------------------------------------------------|
 // | 0      | 1024        | descriptors (ring.h): sender to receiver, frames in order    |
 // | 1024   | 1024        | returns (ring.h): receiver to sender, slots in any order     |
@@ -20,8 +20,7 @@
 // | 4096   | 64 x 4160   | small slots, 0 to 63: control frames and small data          |
 // | 270336 | n x 266240  | large slots, 64 to 63 + n: frames of up to kMaxFrameBytes    |
 //
-// Each line that is polled has one writer. The area of a rank, which all its neighbours map, is
-// area.h's.
+// Each polled cache line has one writer. area.h describes the area of a rank, which all its neighbours map.
 #pragma once
 
 #include <atomic>
@@ -32,19 +31,19 @@
 
 namespace qccl::shm {
 
-// Both sides must be built with the same; a link between others is refused.
+// Both sides must be built with the same version; otherwise the link is refused.
 inline constexpr std::uint32_t kLayoutVersion = 3;
 
 inline constexpr std::size_t kCacheLineBytes = 64;
 inline constexpr std::size_t kPageBytes = 4096;
 
-// Addresses of a rank's heap (shm_heap.h), which are never used twice; pages exist only where something is allocated.
-// At most: a limit on file sizes makes it smaller.
+// Address range of a rank's heap (shm_heap.h). Addresses are never used twice; only allocated blocks have pages. This
+// is the maximum: a limit on file sizes makes it smaller.
 inline constexpr std::uint64_t kHeapBytes = std::uint64_t{1} << 46;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// More than there can be slots, so that a ring is never full.
+// More than the number of slots, so that a ring is never full.
 inline constexpr std::uint32_t kRingWords = 128;
 
 // Words from one writer to one reader: see ring.h.

@@ -1,5 +1,5 @@
-// What two ranks of a host say to each other while they set up their shared memory, over a unix
-// socket; descriptors travel along.
+// The messages by which two ranks of a host set up their shared memory, over a unix socket; file descriptors travel
+// with them.
 //
 // | offset | bytes | field       | meaning                                                     |
 // |--------|-------|-------------|-------------------------------------------------------------|
@@ -20,7 +20,7 @@
 //                                                   <-  answer + its doorbell, area, heap
 //   accepted                                        ->
 //
-// Either may say `refused` instead of its next message; both then go without shared memory.
+// Either rank may send `refused` instead of its next message; both then do without shared memory.
 #pragma once
 
 #include <cstddef>
@@ -44,8 +44,7 @@ struct LinkMessage {
 };
 
 void encode_link_message(const LinkMessage& message, std::byte* target);
-// CorruptData if these bytes are no such message; Unsupported if the other side was built with
-// another layout.
+// CorruptData if these bytes are not such a message; Unsupported if the peer was built with another layout.
 Result<LinkMessage> decode_link_message(const std::byte* source);
 
 }  // namespace qccl::shm

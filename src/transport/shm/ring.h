@@ -1,6 +1,6 @@
-// A ring of words in shared memory, one writer and one reader, without shared positions: each
-// word carries the number of its lap, so the reader polls nothing but the word it wants next.
-// A small frame then moves one line for its descriptor and one for its header.
+// A ring of words in shared memory, one writer and one reader, without shared positions: each word carries its lap
+// number, so the reader polls only the word it wants next. A small frame then moves one cache line for its descriptor
+// and one for its header.
 //
 // | bits  | field | meaning                                                        |
 // |-------|-------|----------------------------------------------------------------|
@@ -8,8 +8,8 @@
 // | 16-31 | slot  |                                                                |
 // | 32-63 | bytes | of the frame; 0 in a return                                    |
 //
-// The writer never overtakes the reader: there are fewer slots than words, and a slot comes back
-// only after the reader took the word that passed it.
+// The writer never overtakes the reader: there are fewer slots than words, and a slot comes back only after the reader
+// has taken the word that passed it.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ class RingWriter {
  public:
   explicit RingWriter(Ring& ring) : ring_(&ring) {}
 
-  // Release: pairs with the acquire of RingReader::peek, which so sees what the slot holds (or,
-  // for a return, that its bytes have been read).
+  // Release: pairs with the acquire of RingReader::peek, which therefore sees the slot's contents (or, for a return,
+  // that its bytes have been read).
   void push(RingItem item) {
     ring_->words[position_ % kRingWords].store(pack_ring_word(lap_at(position_), item), std::memory_order_release);
     ++position_;
@@ -53,10 +53,10 @@ class RingReader {
 
   explicit RingReader(const Ring& ring) : ring_(&ring) {}
 
-  // True if peek() would not say empty.
+  // True unless peek() would return empty.
   bool arrived() const { return lap_of(load()) != static_cast<std::uint16_t>(lap_at(position_) - 1); }
 
-  // Looks at the next word. `item` is as the other process wrote it: not checked.
+  // Looks at the next word. `item` is exactly what the other process wrote: not validated.
   State peek(RingItem& item) const {
     const std::uint64_t word = load();
     if (lap_of(word) == lap_at(position_)) {

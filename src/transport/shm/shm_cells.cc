@@ -9,7 +9,7 @@
 namespace qccl::shm {
 namespace {
 
-// Calls body(i) for the bits of `mask`, low to high, until it says true; whether it did.
+// Calls body(i) for the bits of `mask`, low to high, until it returns true; returns whether one did.
 template <class Body>
 bool any_bit(std::uint64_t mask, Body body) {
   for (; mask != 0; mask &= mask - 1) {
@@ -18,8 +18,8 @@ bool any_bit(std::uint64_t mask, Body body) {
   return false;
 }
 
-// Asks for the lines of a payload behind that of its header, all at once and before somebody comes to read them.
-// Beyond a few the reading hides it.
+// Prefetches the lines of a payload after its header line, all at once, before the payload is read. Beyond the first
+// few lines the reading itself hides the latency.
 void prefetch_payload(const Generation& generation, std::size_t bytes) {
   constexpr std::size_t kInHeaderLine = kCacheLineBytes - offsetof(Generation, payload);
   constexpr std::size_t kMost = 8 * kCacheLineBytes;
@@ -68,7 +68,7 @@ bool ShmCells::may_reuse(std::uint32_t cell) const {
   return true;
 }
 
-// A group has one cell at most, so that a search finds no old one.
+// Picks a cell. A group has at most one cell, so that a search never finds an old one.
 std::uint32_t ShmCells::pick_cell(std::uint64_t group) const {
   std::uint32_t picked = kNoCell;
   const bool closed_lately = any_bit(known_ & ~open_, [&](std::uint32_t cell) {
@@ -92,7 +92,7 @@ bool ShmCells::open(std::uint64_t group) {
   open_ |= bit(cell);
   known_ |= bit(cell);
   for (auto& generation : own_.cells[cell].generations) generation.sequence.store(0, std::memory_order_relaxed);
-  // Release, here and below: who finds the group finds the sequences of this group, or 0.
+  // Release, here and below: a reader that finds the group also finds the sequences of this group, or 0.
   own_.groups[cell].store(group, std::memory_order_release);
   own_.known.store(known_, std::memory_order_release);
   own_.open.store(open_, std::memory_order_release);
@@ -127,7 +127,7 @@ void ShmCells::publish(std::uint64_t group, std::uint64_t sequence, std::uint64_
   generation.sequence.store(sequence, std::memory_order_release);
 }
 
-// Only who has the group open can wait for this: others sleep on.
+// Rings only ranks that have the group open, since no other rank can wait for this.
 void ShmCells::ring(std::uint64_t group) {
   const std::uint32_t cell = own_cell(group);
   QCCL_CHECK(cell != kNoCell);
@@ -160,8 +160,8 @@ std::optional<ExchangeCell> ShmCells::look(const Area& area, std::uint64_t group
   const Generation& generation = area.cells[view.cell].generations[sequence & 1];
   // Acquire: pairs with the release in publish(); digest, size and payload are there.
   if (generation.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
-  // The cell may have become another group's between find() and here. That group stored its name
-  // before it published, so whoever saw its sequence sees its name.
+  // Between find() and here the cell may have passed to another group. That group stored its name before it published,
+  // so a reader that saw its sequence also sees its name.
   if (area.groups[view.cell].load(std::memory_order_relaxed) != group) return std::nullopt;
   ExchangeCell found;
   found.sequence = sequence;

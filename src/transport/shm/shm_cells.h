@@ -1,8 +1,8 @@
 // The board in shared memory (transport.h's ExchangeCells): cells in each rank's area (area.h).
 //
-// A cell that was closed keeps its last payloads: a neighbour may be about to read them, as a
-// rank ends an operation when it has read all others, not when all others have read it. Its
-// memory is used again only when no neighbour has the same group open.
+// A closed cell keeps its last payloads, because a neighbour may still be about to read them: a rank ends an operation
+// once it has read all others, not once all others have read it. Its memory is reused only when no neighbour has the
+// same group open.
 #pragma once
 
 #include <array>
@@ -29,8 +29,8 @@ class ShmCells final : public ExchangeCells {
 
   ShmCells(int rank, int world, Area& own, std::vector<Neighbour> neighbours);
 
-  // False also if `group` was closed lately and a neighbour has it open, in its former life or in
-  // the next: groups that are to have a board need identities of their own.
+  // Also false if `group` was closed recently and a neighbour has it open, from its previous use or the next: each
+  // group that uses the board needs an identity of its own.
   bool open(std::uint64_t group) override;
   void close(std::uint64_t group) override;
   // The group must be open.
@@ -40,16 +40,16 @@ class ShmCells final : public ExchangeCells {
   // The group must be open. Reads this rank's own cell too.
   std::optional<ExchangeCell> read(std::uint64_t group, int peer, std::uint64_t sequence) override;
 
-  // For a rank about to sleep: whether something that a read() missed is there now. Says so once
-  // for each, whether it is read then or not.
+  // For a rank about to sleep: whether a cell that a read() missed is there now. Reports each cell once, whether or not
+  // it is read then.
   bool awaited_is_there();
-  // A lost neighbour keeps no cell from being used again.
+  // A lost neighbour no longer keeps any cell from being reused.
   void forget(int rank);
   // The rank of a neighbour whose cell was malformed, once.
   std::optional<int> take_fault();
 
  private:
-  // What this rank knows about one neighbour's cell for a group that it has open itself.
+  // This rank's knowledge of one neighbour's cell for a group that this rank has open.
   struct View {
     std::uint32_t cell = kNoCell;
     std::uint64_t awaited = 0;        // the sequence that the last read() did not find
@@ -70,8 +70,8 @@ class ShmCells final : public ExchangeCells {
   Area& own_;
   std::vector<Neighbour> neighbours_;
   std::vector<int> neighbour_of_rank_;  // -1: none (this rank)
-  std::uint64_t open_ = 0;              // as own_.open
-  std::uint64_t known_ = 0;             // as own_.known
+  std::uint64_t open_ = 0;              // copy of own_.open
+  std::uint64_t known_ = 0;             // copy of own_.known
   std::array<std::uint64_t, kBoardCells> groups_{};
   mutable std::uint32_t last_cell_ = 0;  // where own_cell() looks first
   std::vector<View> views_;              // [own cell][neighbour]

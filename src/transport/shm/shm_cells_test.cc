@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kGroup = 77;
 
-// Boards of all ranks over areas in plain memory; nobody sleeps, so nobody is rung.
+// Boards of all ranks over areas in plain memory; no rank sleeps, so none is rung.
 class Boards {
  public:
   explicit Boards(int world) {

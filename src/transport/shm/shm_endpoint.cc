@@ -21,21 +21,21 @@ namespace {
 using shm::Area;
 using shm::Lane;
 
-// While the engine spins it does not see end of file, so one socket is looked at every so many
-// calls of progress(): some 10 ns each, against a system call of 200 ns.
+// A spinning engine does not notice end of file, so progress() checks one socket every this many calls: a call takes
+// some 10 ns, the check's system call 200 ns.
 constexpr std::uint32_t kCallsPerSocketCheck = 4096;
 
 constexpr std::uint64_t kDoorbellToken = 0;  // peers follow from 1
 
 Area& area_in(const os::Mapping& mapping) { return *reinterpret_cast<Area*>(mapping.data()); }
 
-// A lane of the pair, by who sends.
+// The lane of the pair in which `sender` sends.
 Lane lane_from(int sender, int receiver, const ShmLink& link) {
   const std::size_t offset = sender < receiver ? 0 : shm::lane_bytes(link.large_slots);
   return {link.pair->data() + offset, link.large_slots};
 }
 
-// lost: nothing is sent any more, but frames that had arrived are still handed out. gone: nor are those.
+// lost: nothing is sent any more, but frames that had arrived are still handed out. gone: not even those.
 enum class PeerState { connected, lost, gone };
 
 struct Peer {
@@ -74,7 +74,7 @@ class ShmEndpoint final : public Endpoint {
   ExchangeCells* board() override { return board_ ? &*board_ : nullptr; }
   SharedHeap* heap() override { return heap_ ? &*heap_ : nullptr; }
   const char* kind(int) const override { return "shm"; }
-  // What was committed lies in memory that outlives this process.
+  // Committed frames lie in memory that outlives this process.
   bool flushed() const override { return true; }
   void close() override;
 
@@ -99,7 +99,7 @@ class ShmEndpoint final : public Endpoint {
   std::optional<shm::ShmHeap> heap_;    // if there are peers
   const os::ForkMark mark_;
   bool closed_ = false;
-  Peer* reserved_ = nullptr;  // whose reservation commit() ends
+  Peer* reserved_ = nullptr;  // holds the reservation that commit() ends
   std::size_t next_ = 0;      // the peer that receive() asks first
   std::size_t unreported_ = 0;
   std::uint32_t calls_ = 0;
@@ -188,7 +188,7 @@ void ShmEndpoint::release(const ReceivedFrame& frame) {
   ring_for_returns(peer);
 }
 
-// take() and release() may have returned slots.
+// Rings the peer if take() or release() returned slots that it waits for.
 void ShmEndpoint::ring_for_returns(Peer& peer) {
   if (!peer.receiver.returned()) return;
   shm::full_fence();
@@ -239,7 +239,7 @@ void ShmEndpoint::lose(Peer& peer, std::string cause) {
   peer.link.socket.reset();
 }
 
-// Not before the frames that it sent while it lived.
+// Only after the frames that the peer sent while it lived.
 bool ShmEndpoint::may_report(const Peer& peer) const {
   if (peer.state != PeerState::lost) return false;
   return !peer.receiver.arrived() || !peer.receiver.fault().empty();
@@ -291,7 +291,7 @@ void ShmEndpoint::ready(const os::Poller::Ready& event) {
 }
 
 void ShmEndpoint::close() {
-  // A forked child shares the memory with its parent, whose peers are none of the child's.
+  // A forked child shares this memory with its parent but must not close the parent's connections.
   if (closed_ || mark_.inherited()) return;
   closed_ = true;
   for (const auto& peer : peers_) {

@@ -1,7 +1,7 @@
 // Frames between ranks of one host through shared memory (layout.h), with the board.
 //
-// Sending writes a slot in place and a ring word behind it; nothing is copied but by a receiver
-// that holds too much (lane_receiver.h). A peer's death shows as the end of file of its socket.
+// Sending writes a slot in place, then a ring word. The only copies are made by a receiver that holds too many frames
+// (lane_receiver.h). A peer's death appears as end of file on its socket.
 #pragma once
 
 #include <memory>
@@ -16,11 +16,11 @@ namespace qccl {
 
 struct ShmOptions {
   int world = 1;
-  bool shares_cores = false;  // the machine's ranks are more than its cores
+  bool shares_cores = false;  // there are more ranks on the machine than cores
 };
 
-// An endpoint to the peers of `links`, which were made with `home`. It has a board if they are
-// all the other ranks of the world. Fails if a descriptor can't be watched.
+// An endpoint to the peers of `links`, which were made with `home`. It has a board if these are all other ranks of the
+// world. Fails if a descriptor cannot be watched.
 Result<std::unique_ptr<Endpoint>> make_shm_endpoint(os::Poller& poller, const ShmOptions& options, ShmHome home,
                                                     std::vector<ShmLink> links);
 

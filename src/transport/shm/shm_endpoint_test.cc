@@ -22,8 +22,8 @@ using testing::patience;
 using testing::send_frame;
 using namespace std::chrono_literals;
 
-// Sleeps until something may have happened. A lost wake-up fails the test, and every loop below
-// ends once it has failed.
+// Sleeps until something may have happened. A lost wake-up fails the test; every loop below ends once the test has
+// failed.
 void doze(Transport& transport) {
   const SteadyClock clock;
   const TimePoint limit = patience();
@@ -33,7 +33,7 @@ void doze(Transport& transport) {
 
 bool going_well() { return !::testing::Test::HasFailure(); }
 
-// An empty frame if the test has failed meanwhile.
+// Returns an empty frame if the test has failed meanwhile.
 ReceivedFrame await_frame(Transport& transport) {
   while (going_well()) {
     if (auto frame = transport.receive()) return *frame;
@@ -60,8 +60,8 @@ INSTANTIATE_TEST_SUITE_P(Linked, ShmEndpoint, ::testing::Values(Host::Linked::on
                            return info.param == Host::Linked::one_mapping ? "one_mapping" : "handshake";
                          });
 
-// Every rank sends `frames` of random sizes to every peer and checks what it gets, holding up to
-// `hold` frames and releasing them in any order.
+// Every rank sends `frames` of random sizes to every peer and checks the ones it receives, holding up to `hold` frames
+// and releasing them in any order.
 void exchange(Transport& transport, int rank, int world, std::uint64_t frames, std::size_t hold) {
   std::mt19937 random(static_cast<unsigned>(rank));
   std::vector<std::uint64_t> sent(static_cast<std::size_t>(world)), got(static_cast<std::size_t>(world));
@@ -115,7 +115,7 @@ TEST_P(ShmEndpoint, no_wake_up_is_lost_in_a_ping_pong_through_sleep) {
     Transport& own = host[rank];
     for (std::uint64_t i = 0; i < kRounds; ++i) {
       if (rank == 0) send_when_there_is_room(own, 1, 64, i);
-      // Now and then look a while longer before sleeping, so that the two meet at every point.
+      // Sometimes look a while longer before sleeping, so that the two meet at every point.
       for (auto spins = random() % 64; spins > 0 && !own.progress(); --spins) continue;
       const ReceivedFrame frame = await_frame(own);
       ASSERT_TRUE(is_frame(frame.bytes, i));

@@ -8,7 +8,7 @@
 namespace qccl::shm {
 namespace {
 
-// Unmaps, and gives the pages back where they are this rank's own.
+// Unmaps the block, and frees its pages if they belong to this rank.
 struct BlockOwner {
   std::shared_ptr<os::SharedHeapFile> heap;
   std::uint64_t offset;

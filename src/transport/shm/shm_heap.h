@@ -1,6 +1,6 @@
-// The heap of a rank: memory that its neighbours on the host can map, block by block. Blocks lie one behind the
-// other in a memfd that was passed when the ranks met; an offset is never used twice, so that a neighbour that still
-// maps a freed block does not see a later one.
+// The heap of a rank: memory that its neighbours on the host can map block by block. Blocks follow each other in a
+// memfd that the ranks exchanged when they met. An offset is never used twice, so that a neighbour that still maps a
+// freed block does not see a later one.
 #pragma once
 
 #include <atomic>

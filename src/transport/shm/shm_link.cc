@@ -20,8 +20,8 @@ using shm::kLinkMessageBytes;
 using shm::LinkMessage;
 using shm::LinkMessageKind;
 
-// At 16 slots for 8 ranks a process shares at most 2 x 8 x 16 large slots with its peers; the
-// product is kept above that.
+// At 16 slots for 8 ranks a process shares at most 2 x 8 x 16 large slots with its peers. With more ranks the product
+// stays the same, down to the minimum of 4 slots.
 std::uint32_t large_slots_for(int local_ranks) {
   const auto ranks = static_cast<std::uint32_t>(std::max(local_ranks, 1));
   return std::clamp(8 * shm::kMaxLargeSlots / ranks, shm::kMinLargeSlots, shm::kMaxLargeSlots);
@@ -43,7 +43,7 @@ Status furnish(ShmHome& home) {
   return {};
 }
 
-// One side of the conversation in link_message.h.
+// One side of the exchange in link_message.h.
 class Conversation {
  public:
   Conversation(os::Fd socket, const ShmHome& home, int peer, TimePoint deadline, const Clock& clock)
@@ -125,7 +125,7 @@ Status Conversation::take_over(os::Fd doorbell, const os::Fd& area, os::SharedHe
 
 // ---- messages
 
-// The socket's buffer holds more than all that either side ever says, so this does not block.
+// The socket's buffer holds more than either side ever sends, so this does not block.
 Status Conversation::say(LinkMessageKind kind, std::initializer_list<int> descriptors) {
   std::array<std::byte, kLinkMessageBytes> bytes;
   shm::encode_link_message({kind, home_.rank, link_.peer, link_.large_slots, {}, home_.heap->bytes}, bytes.data());
@@ -167,7 +167,7 @@ Result<LinkMessage> Conversation::hear(LinkMessageKind kind, std::size_t descrip
   return message;
 }
 
-// Tells the other side why this one can't, as far as it still listens.
+// Tells the peer why this rank cannot go on, if the peer still listens.
 Failure Conversation::refuse(Failure failure) {
   std::array<std::byte, kLinkMessageBytes> bytes;
   shm::encode_link_message({LinkMessageKind::refused, home_.rank, link_.peer, link_.large_slots, failure.info().kind},

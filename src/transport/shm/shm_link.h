@@ -12,8 +12,8 @@
 
 namespace qccl {
 
-// What a rank shows to every other rank of its host: a doorbell, an area (area.h) of 1 MiB and an empty heap.
-// Needed by make_shm_link(), then handed to make_shm_endpoint().
+// The memory a rank shares with every other rank of its host: a doorbell, an area (area.h) of 1 MiB and an empty heap.
+// make_shm_link() needs it; then make_shm_endpoint() takes it.
 struct ShmHome {
   int rank = -1;
   std::uint32_t large_slots = 0;  // per direction and peer, each 260 KiB
@@ -21,36 +21,33 @@ struct ShmHome {
   os::Fd area_fd;
   std::shared_ptr<os::Mapping> area;
   std::shared_ptr<os::SharedHeapFile> heap;  // shm_heap.h
-  // Why this rank has none of these: every link is refused for that reason.
+  // Why this rank has none of these, if so: every link is then refused for that reason.
   std::optional<ErrorInfo> obstacle;
 };
 
-// `local_ranks` is how many ranks the host has, the same on all of them: the more, the fewer
-// slots each pair gets (16 up to 8 ranks, at least 4), so that a host of 64 ranks shares 5 GiB
-// and not 17.
-// Where memory or descriptors are not to be had, the home says so.
+// `local_ranks` is the number of ranks on the host, the same on all of them. The more ranks, the fewer slots each pair
+// gets (16 up to 8 ranks, at least 4), so that a host of 64 ranks shares 5 GiB and not 17. If memory or descriptors
+// cannot be had, the result carries an obstacle.
 ShmHome create_shm_home(int rank, int local_ranks);
 
 // Shared memory with one peer, ready for use.
 struct ShmLink {
   int peer = -1;
   std::uint32_t large_slots = 0;
-  os::Fd socket;    // its end of file says that the peer is gone
+  os::Fd socket;    // its end of file means that the peer is gone
   os::Fd doorbell;  // the peer's
   std::shared_ptr<os::Mapping> pair;
   std::shared_ptr<os::Mapping> area;         // the peer's
   std::shared_ptr<os::SharedHeapFile> heap;  // the peer's
 };
 
-// Exchanges memory and doorbells with `peer` over a connected unix socket on which the peer has
-// been identified, and on which nothing else is said any more. The lower rank makes the memory.
-// Blocks until `deadline`. Ranks that call this for several peers in turn must do so in the same
-// order of pairs, for example each by ascending peer.
+// Exchanges memory and doorbells with `peer` over a connected unix socket. The peer has been identified on it, and
+// nothing else is sent on it any more. The lower rank makes the memory. Blocks until `deadline`. Ranks that call this
+// for several peers in turn must use the same order of pairs, for example ascending peers on every rank.
 //
-// When one side can't, both fail, with the same kind: they go by TCP then.
-// CorruptData: what the peer sent is no such memory. Unsupported: it was built with another
-// layout. ResourceExhausted: the pair's memory (8.6 MiB with 16 large slots) is not to be had.
-// PeerLost, DeadlineExceeded: no answer.
+// If one side fails, both fail with the same kind, and they use TCP instead. CorruptData: the peer sent something other
+// than such memory. Unsupported: it was built with another layout. ResourceExhausted: the pair's memory (8.6 MiB with
+// 16 large slots) cannot be had. PeerLost, DeadlineExceeded: no answer.
 Result<ShmLink> make_shm_link(os::Fd unix_socket, const ShmHome& home, int peer, TimePoint deadline,
                               const Clock& clock);
 

@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 
 using Message = std::array<std::byte, kLinkMessageBytes>;
 
-// A rank 1 that answers rank 0 as a test likes, or a rank 0 that offers to rank 1.
+// A rank 1 that answers rank 0 as the test likes, or a rank 0 that makes an offer to rank 1.
 class ShmLinkTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -39,13 +39,13 @@ class ShmLinkTest : public ::testing::Test {
     encode_link_message(message, bytes.data());
     ASSERT_TRUE(os::send_descriptors(peer_.get(), bytes, descriptors).ok());
   }
-  // The error of rank `rank`, which links with the other one, after the peer's messages.
+  // The error of rank `rank`, which links with the other rank, after the peer's messages.
   ErrorInfo failure_of(int rank) {
     const auto link = make_shm_link(std::move(own_), home(rank), 1 - rank, patience(), SteadyClock());
     EXPECT_FALSE(link.ok());
     return link.ok() ? ErrorInfo{} : link.error();
   }
-  // The last message that the peer got.
+  // The last message that the peer received.
   LinkMessage peer_hears() {
     Message bytes;
     std::vector<os::Fd> descriptors;

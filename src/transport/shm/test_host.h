@@ -1,8 +1,7 @@
 // For tests: the ranks of a host, each with an endpoint, in one process.
 //
-// The thread sanitizer knows memory by its address, so it sees a race only if both sides use the
-// same mapping. `one_mapping` links ranks by hand that way; `handshake` does what processes do,
-// each side with a mapping of its own.
+// The thread sanitizer identifies memory by its address, so it sees a race only if both sides use the same mapping.
+// `one_mapping` links ranks by hand that way; `handshake` does what processes do, with one mapping per side.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,12 +26,12 @@ namespace qccl::shm::testing {
 
 using namespace std::chrono_literals;
 
-// A test that has not seen what it waits for by then has failed.
+// The deadline of every wait: a test that still waits then has failed.
 inline TimePoint patience() { return SteadyClock().now() + 60s; }
 
 inline os::Fd duplicate(const os::Fd& fd) { return os::Fd(::dup(fd.get())); }
 
-// What `rank` holds of a link to `peer`, sharing the mappings of both.
+// One rank's link to `peer`, sharing the mappings of both.
 inline ShmLink link_by_hand(const ShmHome& peer, std::shared_ptr<os::Mapping> pair, os::Fd socket) {
   ShmLink link;
   link.peer = peer.rank;
@@ -131,13 +130,13 @@ class Host {
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
 };
 
-// ---- frames with contents that tell where they belong
+// ---- frames whose contents identify them
 
 inline std::byte byte_of(std::uint64_t number, std::size_t position) {
   return static_cast<std::byte>(number * 131 + position * 7 + (position >> 8));
 }
 
-// The number, then bytes that follow from it; at least 8.
+// The number, then bytes derived from it; at least 8 bytes.
 inline void fill_frame(Bytes frame, std::uint64_t number) {
   store(frame.data(), number);
   for (std::size_t i = 8; i < frame.size(); ++i) frame[i] = byte_of(number, i);

@@ -7,7 +7,7 @@
 namespace qccl::sim {
 namespace {
 
-constexpr std::size_t kControlSlots = 64;  // besides those of data
+constexpr std::size_t kControlSlots = 64;  // in addition to the slots for data
 
 Nanoseconds transmission(double bytes, double bytes_per_second) {
   if (bytes_per_second <= 0) return Nanoseconds(0);
@@ -16,7 +16,7 @@ Nanoseconds transmission(double bytes, double bytes_per_second) {
 
 }  // namespace
 
-// One rank's end of the network. A slot is the flight that brought the frame.
+// One rank's end of the network. A slot is the Flight that brought the frame.
 class Endpoint final : public Transport {
  public:
   Endpoint(Network& network, int rank)
@@ -113,7 +113,7 @@ class Endpoint final : public Transport {
       std::memset(flight.placed, static_cast<int>(kGarbage), flight.size - kFrameHeaderBytes);
   }
 
-  // The header stands there until the next frame is received.
+  // The bytes of a frame whose payload is not kept: its header stays valid until the next frame is received.
   ConstBytes unkept(const Network::Flight& flight) {
     std::memcpy(network_.blank_.data(), flight.bytes.data(), flight.bytes.size());
     return {network_.blank_.data(), flight.size};
@@ -173,7 +173,7 @@ void Network::lay_pipes() {
   for (const auto& [rank, rate] : options_.slow_ranks) ranks_[index(rank)].slow_pipe = add_pipe(rate);
 }
 
-// Last pipe first, as they are taken off the end.
+// The last pipe comes first, since pipes are taken off the end.
 Network::Route Network::route(int from, int to) const {
   const Rank& source = ranks_[index(from)];
   const Rank& target = ranks_[index(to)];
@@ -309,7 +309,7 @@ void Network::pass(Flight& flight, TimePoint now) {
   land(flight, begin);
 }
 
-// All pipes have begun to let it through at `begun`.
+// By `begun` every pipe has begun to pass the frame.
 void Network::land(Flight& flight, TimePoint begun) {
   TimePoint arrival = flight.passed;
   if (options_.jitter.count() > 0) {

@@ -1,4 +1,4 @@
-// When frames arrive, by the rates and latencies on their way.
+// Arrival times of frames, from the rates and latencies of their routes.
 #include "transport/sim/network.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ void send(Network& network, int from, int to, std::size_t bytes) {
   network.endpoint(from).commit(bytes);
 }
 
-// Microseconds at which the next frame is there.
+// The arrival time of the next frame, in microseconds.
 double next(Network& network) {
   EXPECT_TRUE(network.advance());
   return static_cast<double>(network.clock().now().time_since_epoch().count()) / 1e3;
@@ -90,7 +90,7 @@ TEST(Network, a_burst_passes_an_idle_link_at_once_and_comes_back_at_its_rate) {
   EXPECT_EQ(next(network), 5);  // 500 bytes are left of the burst
   network.clock().advance(microseconds(10));
   send(network, 0, 1, 1000);
-  EXPECT_EQ(next(network), 15);  // 1000 have come back
+  EXPECT_EQ(next(network), 15);  // 1000 have been regained
   network.clock().advance(microseconds(100));
   send(network, 0, 1, 2000);
   EXPECT_EQ(next(network), 120);  // never more than 1500

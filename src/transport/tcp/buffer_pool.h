@@ -13,7 +13,7 @@
 
 namespace qccl::tcp {
 
-// Lies right before its bytes, which begin on a cache line (and so does the payload).
+// Lies right before the frame's bytes, which begin on a cache line (and so does the payload).
 struct alignas(64) FrameBuffer {
   FrameBuffer* next = nullptr;  // in a FrameList or the pool's free list
   std::uint32_t bytes = 0;      // of the frame
@@ -21,7 +21,7 @@ struct alignas(64) FrameBuffer {
   std::int32_t peer = -1;
   std::uint8_t size_class = 0;
   TrafficClass traffic = TrafficClass::data;
-  std::byte* placed = nullptr;  // of a received frame: where its payload lies, if not here
+  std::byte* placed = nullptr;  // of a received frame: where its payload lies, if not in this buffer
 
   std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
 };
@@ -48,7 +48,7 @@ class FrameList {
   FrameBuffer* last_ = nullptr;
 };
 
-// Owns every buffer it ever made. One thread.
+// Owns all its buffers. One thread.
 class BufferPool {
  public:
   BufferPool() = default;

@@ -50,7 +50,7 @@ os::IoResult FrameReader::read_once(int fd, std::size_t& offered) {
   return os::read_some(fd, target);
 }
 
-// Cuts what stands at the front of the staging area (a partial header and `staged` new bytes).
+// Cuts the front of the staging area (a partial header and `staged` new bytes) into frames.
 Status FrameReader::cut(std::size_t staged, PayloadPlacement* placement, FrameList& frames) {
   if (current_ != nullptr && current_->filled == current_->bytes) frames.push_back(std::exchange(current_, nullptr));
   ConstBytes source = staging_.first(std::exchange(header_bytes_, 0) + staged);
@@ -81,7 +81,7 @@ Status FrameReader::begin_frame(const std::byte* header, PayloadPlacement* place
   return {};
 }
 
-// Of the current frame, whose header is complete.
+// The bytes that the current frame still lacks. Its header is complete.
 Bytes FrameReader::missing_part() const {
   std::byte* const payload = current_->placed != nullptr ? current_->placed : current_->data() + wire::kHeaderBytes;
   return {payload + (current_->filled - wire::kHeaderBytes), current_->bytes - current_->filled};

@@ -1,9 +1,8 @@
 // The receiving half of a connection: cuts a stream into frames.
 //
-// Small frames: one read into a staging area (shared by all connections, so that it stays in
-// cache) takes many, and each is copied out. A large payload is read straight to where it belongs, if
-// somebody knows, or into its frame's buffer; the same call takes the beginning of what follows into the
-// staging area.
+// Small frames: one read into a staging area (shared by all connections, so that it stays in cache) takes many, and
+// each is copied out. A large payload is read straight to its place, if PayloadPlacement gives one, or into its frame's
+// buffer; the same call reads the beginning of what follows into the staging area.
 #pragma once
 
 #include <array>
@@ -26,21 +25,21 @@ class FrameReader {
   struct Outcome {
     std::size_t bytes = 0;  // read from the socket
     bool drained = true;    // the socket had no more just now
-    std::string loss;       // why there will be no more frames; empty while there may be
+    std::string loss;       // why no more frames will come; empty while they may
   };
-  // Reads about `budget` bytes at most and appends the frames that are complete to `frames`,
-  // also when it reports a loss. `placement` may be null. Without memory for a frame it throws std::bad_alloc, and
-  // from then on only reads on to the end of the connection: where the next frame begins is not known any more.
+  // Reads about `budget` bytes at most and appends the complete frames to `frames`, even when it reports a loss.
+  // `placement` may be null. If memory for a frame runs out it throws std::bad_alloc; the start of the next frame is
+  // then unknown, so later reads only drain the connection to its end.
   Outcome read(int fd, std::size_t budget, PayloadPlacement* placement, FrameList& frames);
 
-  // Goes on with the half received frame in its own memory, if its payload was placed. False: there is no memory for
-  // it, and there will be no more frames, as in read().
+  // Continues the half received frame in its own memory, if its payload was placed. False: there is no memory for it,
+  // and no more frames will come, as in read().
   bool withdraw();
-  // There will be no more frames, as in read().
+  // No more frames will come, as after bad_alloc in read().
   void lose_track();
-  // The same frame with its payload in its own memory; `frame` is given back.
+  // A copy of the frame with the payload in its own memory; gives `frame` back.
   static FrameBuffer* gathered(FrameBuffer* frame, BufferPool& pool);
-  // Drops the frame that is half received.
+  // Drops the half received frame.
   void clear();
 
  private:
@@ -58,9 +57,9 @@ class FrameReader {
   BufferPool* pool_;
   Bytes staging_;
   FrameBuffer* current_ = nullptr;                      // the frame being received: its header is complete
-  std::array<std::byte, wire::kHeaderBytes> header_{};  // the part of a header that has arrived
+  std::array<std::byte, wire::kHeaderBytes> header_{};  // the part of a header received so far
   std::size_t header_bytes_ = 0;                        // 0 while there is a current frame
-  bool expect_large_ = false;                           // the last frame was
+  bool expect_large_ = false;                           // the last frame was large
   bool has_lost_track_ = false;
 };
 

@@ -8,7 +8,7 @@
 namespace qccl::tcp {
 namespace {
 
-// Completes the frame, whose last bytes lie `outside`, from byte `begin` on.
+// Copies the frame's bytes from `begin` on, as far as they lie `outside`, into the frame.
 void fill_from(FrameBuffer* frame, ConstBytes outside, std::size_t begin) {
   const std::size_t inside = frame->bytes - outside.size();
   const std::size_t from = std::max(begin, inside);

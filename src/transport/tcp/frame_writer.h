@@ -1,5 +1,4 @@
-// The sending half of a connection: a bounded queue of whole frames that goes out in order, as
-// many frames in one call as fit.
+// The sending half of a connection: a bounded queue of whole frames, sent in order, as many in one call as fit.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +10,8 @@ namespace qccl::tcp {
 
 class FrameWriter {
  public:
-  // `limit_bytes` bounds the data that waits. Control frames have a bound of their own, which a
-  // reader that takes nothing at all can reach.
+  // `limit_bytes` bounds the waiting data. Control frames have a bound of their own, which is reached if the peer reads
+  // nothing at all.
   FrameWriter(BufferPool& pool, std::size_t limit_bytes) : pool_(&pool), limit_bytes_(limit_bytes) {}
 
   // True if a frame of up to `bytes` may join the queue.
@@ -22,24 +21,24 @@ class FrameWriter {
     return used == 0 || used + bytes <= limit;
   }
 
-  // Sends `frame` at once if nothing waits before it, otherwise queues it: the first frame of a
-  // burst leaves without delay, the small ones behind it go together, when enough have gathered
-  // or at the next flush(). Frames of one `burst` number (the caller's) are one burst.
-  // `outside` are the frame's last bytes where they lie elsewhere: what is not sent at once is copied into the frame.
+  // Sends `frame` at once if nothing waits before it, otherwise queues it. The first frame of a burst leaves without
+  // delay; the small frames behind it are sent together, once enough have gathered or at the next flush(). Frames of
+  // one `burst` number (the caller's) are one burst. `outside` are the frame's last bytes if they lie elsewhere; those
+  // not sent at once are copied into the frame.
   os::IoResult push(int fd, FrameBuffer* frame, std::uint64_t burst, ConstBytes outside = {});
   // Sends from the queue, at most about kFlushBytes. bytes == 0 if nothing could be sent.
   os::IoResult flush(int fd);
 
   bool empty() const { return queue_.empty(); }
-  // Holds frames that the socket would take.
+  // Holds frames that the socket may still take.
   bool gathers() const { return !empty() && !blocked_; }
-  // Drops everything that waits.
+  // Drops all waiting frames.
   void clear();
 
  private:
-  // A share of one progress() call: more would keep the engine from decoding what has arrived.
+  // Limit for one progress() call: more would keep the engine from decoding data that has arrived.
   static constexpr std::size_t kFlushBytes = 512 * 1024;
-  // From here on a call's fixed cost no longer matters.
+  // Beyond this size the fixed cost of a call no longer matters.
   static constexpr std::size_t kGatherBytes = 64 * 1024;
   static constexpr std::size_t kControlLimitBytes = 512 * 1024;
 
@@ -53,7 +52,7 @@ class FrameWriter {
   FrameList queue_;
   std::uint64_t last_burst_ = 0;
   bool blocked_ = false;            // the socket took less than it was offered
-  std::size_t front_sent_ = 0;      // bytes of the first frame that are gone
+  std::size_t front_sent_ = 0;      // bytes of the first frame already sent
   std::size_t queued_[2] = {0, 0};  // bytes of queued frames, by TrafficClass
 };
 

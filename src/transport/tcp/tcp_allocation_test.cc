@@ -1,4 +1,4 @@
-// The promise that a warm data path does not allocate: this program counts every allocation.
+// A warm data path does not allocate: this program counts every allocation.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -19,7 +19,7 @@ void* counted(void* memory) {
 
 }  // namespace
 
-// Not inlined, or the compiler warns that free() meets new.
+// Not inlined: otherwise the compiler warns that free() meets new.
 [[gnu::noinline]] void* operator new(std::size_t bytes) { return counted(std::malloc(bytes)); }
 [[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   allocations.fetch_add(1, std::memory_order_relaxed);

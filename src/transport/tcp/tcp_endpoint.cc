@@ -23,15 +23,14 @@ using tcp::FrameList;
 using tcp::FrameReader;
 using tcp::FrameWriter;
 
-// Shares of one progress() call, so that the engine decodes while data is still in cache and no
-// peer starves another.
+// Limits for one progress() call, so that the engine decodes while data is still in cache and no peer starves another.
 constexpr std::size_t kReadBytesPerPeer = kMaxFrameBytes;
 constexpr std::size_t kReadBytesPerCall = 1024 * 1024;
 
-// Of a frame that others had better not wait behind.
+// Before a frame of this size, gathered frames to other peers are sent first.
 constexpr std::size_t kLongFrameBytes = 16 * 1024;
 
-// How long close() waits for a peer's machine that acknowledges nothing, and how often it looks.
+// How long close() waits for a peer's machine that acknowledges nothing, and how often it checks.
 constexpr Nanoseconds kClosePatience = std::chrono::seconds(2);
 constexpr Nanoseconds kCloseLook = std::chrono::microseconds(100);
 
@@ -47,10 +46,10 @@ struct Connection {
   FrameWriter writer;
   std::size_t undelivered_bytes = 0;  // in frames that receive() has not handed out
   bool watched_for_writing = false;
-  bool ending = false;  // disconnected by this rank: what waits still goes out, what comes is discarded
+  bool ending = false;  // disconnected by this rank: queued frames still go out, incoming ones are discarded
   bool loss_reported = false;
-  std::string send_failure;  // sending failed: what is left to read comes first, then the loss
-  std::string loss;          // why it was closed, once it was
+  std::string send_failure;  // sending failed: first read what is left, then report the loss
+  std::string loss;          // why the connection was closed, if it was
 };
 
 class TcpEndpoint final : public Endpoint {
@@ -73,7 +72,7 @@ class TcpEndpoint final : public Endpoint {
   void disconnect(int peer) override;
   bool arm() override;
   void disarm() override {}
-  void ready(const os::Poller::Ready&) override {}  // progress() looks at every socket that may be
+  void ready(const os::Poller::Ready&) override {}  // progress() checks every socket that may be ready
   bool is_local(int peer) const override {
     const auto rank = static_cast<std::size_t>(peer);
     return rank < options_.on_this_host.size() && options_.on_this_host[rank];
@@ -103,15 +102,15 @@ class TcpEndpoint final : public Endpoint {
   std::vector<std::byte> staging_ = std::vector<std::byte>(tcp::kStagingBytes);
   std::vector<std::unique_ptr<Connection>> connections_;  // by rank; null where there is none
   std::vector<int> open_;                                 // ranks whose connection is open
-  std::optional<os::Poller> own_poller_;                  // with several peers: watches them, is watched by poller()
+  std::optional<os::Poller> own_poller_;                  // with several peers: watches them; watched by poller()
   PayloadPlacement* placement_ = nullptr;
   FrameList undelivered_;
   FrameBuffer* reserved_ = nullptr;
-  std::uint64_t burst_ = 1;  // commits between two progress() calls
+  std::uint64_t burst_ = 1;  // number of the current burst: commits between two progress() calls
   std::size_t unsent_ = 0;   // connections whose send queue is not empty
   std::size_t unreported_losses_ = 0;
-  std::vector<int> ending_;       // ranks that are disconnected and still in open_
-  std::size_t next_to_read_ = 0;  // index in open_, where a call that met its limit left off
+  std::vector<int> ending_;       // disconnected ranks still in open_
+  std::size_t next_to_read_ = 0;  // index in open_ where a call that reached its limit stopped
 };
 
 Status TcpEndpoint::start(std::vector<os::Fd> sockets_by_rank) {
@@ -167,7 +166,8 @@ bool TcpEndpoint::commit_gathered(std::size_t head_bytes, ConstBytes payload) {
   return true;
 }
 
-// All peers share the link: a grant that came behind a long frame would keep its peer waiting for that.
+// All peers share the link: a small frame, such as a grant, sent after a long frame would keep its peer waiting for
+// that.
 void TcpEndpoint::send(FrameBuffer* frame, ConstBytes outside) {
   const int peer = frame->peer;
   Connection& connection = at(peer);
@@ -176,8 +176,7 @@ void TcpEndpoint::send(FrameBuffer* frame, ConstBytes outside) {
   after_send(peer, connection.writer.push(connection.fd.get(), frame, burst_, outside), was_empty);
 }
 
-// Keeps count of the queues, and remembers a failure: what the peer sent before it may still be
-// there to read.
+// Updates the count of queues and records a failure. Frames that the peer sent before it may still be there to read.
 void TcpEndpoint::after_send(int peer, const os::IoResult& io, bool was_empty) {
   Connection& connection = at(peer);
   if (io.error != 0) {
@@ -211,7 +210,7 @@ void TcpEndpoint::withdraw() {
   if (!has_all) throw std::bad_alloc();
 }
 
-// False: there is no memory for it, and its peer's frames end with those before it.
+// False: there is no memory for the frame, and its peer's frames end with those before it.
 bool TcpEndpoint::keep_withdrawn(FrameBuffer* frame) {
   try {
     undelivered_.push_back(frame->placed != nullptr ? FrameReader::gathered(frame, pool_) : frame);
@@ -255,7 +254,7 @@ bool TcpEndpoint::flush_queues() {
 bool TcpEndpoint::read_directly() {
   std::size_t bytes = 0;
   bool lost = false;
-  // A loss takes its rank out of open_: the one behind it waits for the next call.
+  // A loss removes its rank from open_, so that the next rank may have to wait for the next call.
   for (std::size_t left = open_.size(); left > 0 && !open_.empty() && bytes < kReadBytesPerCall; --left) {
     if (next_to_read_ >= open_.size()) next_to_read_ = 0;
     const std::size_t before = open_.size();
@@ -316,8 +315,8 @@ void TcpEndpoint::disconnect(int peer) {
   ending_.push_back(peer);
 }
 
-// As close() does, but without waiting: see wait_for_acknowledgements(). No event says when there is more to do; a turn
-// of the engine comes several times a second.
+// Like close(), but without waiting: see wait_for_acknowledgements(). No event says when more can be done, but the
+// engine calls this several times a second.
 bool TcpEndpoint::go_on_ending() {
   return std::erase_if(ending_, [this](int peer) {
            Connection& connection = at(peer);
@@ -329,7 +328,7 @@ bool TcpEndpoint::go_on_ending() {
          }) > 0;
 }
 
-// A peer's last frames come before the news of its loss.
+// A peer's last frames come before the report of its loss.
 std::optional<Transport::PeerLoss> TcpEndpoint::next_loss() {
   if (unreported_losses_ == 0) return std::nullopt;
   for (std::size_t rank = 0; rank < connections_.size(); ++rank) {
@@ -358,8 +357,8 @@ bool TcpEndpoint::arm() {
   return true;
 }
 
-// Peers may send for a while yet, and what they send to a closed socket resets it: with a full socket buffer they would
-// lose the end of what this rank has sent.
+// Peers may still send for a while. Data that arrives at a closed socket resets the connection, and a peer with a full
+// socket buffer would lose the end of what this rank has sent.
 void TcpEndpoint::wait_for_acknowledgements() {
   for (const int peer : open_) os::end_sending(at(peer).fd.get());
   const SteadyClock clock;

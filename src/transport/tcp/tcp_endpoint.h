@@ -1,8 +1,8 @@
 // Frames over TCP (or any stream socket): the transport between hosts.
 //
-// Sending: a codec encodes into a pooled frame buffer; commit() hands header and payload to the
-// kernel in one call, or queues the frame behind what still waits. Receiving: see frame_reader.h.
-// While the engine spins, a single socket is read directly, several through epoll.
+// Sending: a codec encodes into a pooled frame buffer; commit() hands header and payload to the kernel in one call, or
+// queues the frame behind waiting ones. Receiving: see frame_reader.h. While the engine spins, a single socket is read
+// directly, several through epoll.
 #pragma once
 
 #include <cstddef>
@@ -16,20 +16,20 @@
 namespace qccl {
 
 struct TcpOptions {
-  // Per peer: data that waits for the socket, beyond which reserve() says "not now"...
+  // Per peer: limit of data waiting for the socket; beyond it reserve() returns nothing...
   std::size_t send_queue_bytes = 4 * kMaxFrameBytes;
-  // ...and frames that wait for receive(), beyond which the socket is not read.
+  // ...and limit of frames waiting for receive(); beyond it the socket is not read.
   std::size_t receive_queue_bytes = 4 * kMaxFrameBytes;
   // With more peers than this, progress() asks epoll which sockets to read. An idle socket costs
   // 0.30 us to read and 0.35 us among others, asking epoll 0.20 us for any number (tcp_bench).
   int max_directly_read = 1;
   std::uint8_t token_space = kTcpTokenSpace;
-  // By rank: the peer runs on this host, so that its bytes cross no network. Empty: none does.
+  // By rank: the peer runs on this host, so that its bytes cross no network. Empty: no peer does.
   std::vector<bool> on_this_host{};
 };
 
-// `sockets_by_rank[r]` is the connection to world rank r, handshake done, with nothing read
-// beyond it; an invalid Fd where there is none. Fails if a socket can't be watched.
+// `sockets_by_rank[r]` is the connection to world rank r after the handshake, with nothing read beyond it; an invalid
+// Fd if there is none. Fails if a socket cannot be watched.
 Result<std::unique_ptr<Endpoint>> make_tcp_endpoint(os::Poller& poller, const TcpOptions& options,
                                                     std::vector<os::Fd> sockets_by_rank);
 

@@ -172,7 +172,7 @@ TEST(Tcp, all_that_was_flushed_before_close_arrives) {
     a->close();
     return !a.send(10, 0);
   });
-  // What a does not read any more must not reset the connection for the rest of its frames.
+  // Data that a no longer reads must not reset the connection before the rest of its frames.
   while (received.size() < sent) {
     b.send(10, 0);
     const auto frame = b.next_frame();
@@ -197,7 +197,7 @@ TEST(Tcp, the_small_frames_of_a_burst_leave_without_being_asked_for_before_a_sle
   }
 }
 
-// Both share a link: what was small and gathered would come out of it behind what was long.
+// Both peers share a link: gathered small frames would otherwise leave it after the long frame.
 TEST(Tcp, the_small_frames_of_a_burst_leave_before_a_long_one_to_another_peer) {
   auto near = unix_pair(), far = unix_pair();
   std::vector<os::Fd> sockets(3);

@@ -1,4 +1,4 @@
-// How a peer is lost, and what is still delivered then.
+// How a peer is lost, and which frames are still delivered then.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -107,7 +107,7 @@ TEST(Tcp, a_payload_over_the_limit_loses_the_peer) {
   EXPECT_NE(loss->cause.find("over the limit"), std::string::npos) << loss->cause;
 }
 
-// The peer goes on sending: a connection that is closed on it would be reset, and the last frame lost.
+// The peer keeps sending: closing the connection at once would reset it and lose the last frame.
 TEST(Tcp, a_peer_that_is_disconnected_gets_all_that_was_sent_then_end_of_file) {
   auto pair = tcp_pair();
   Side own(1, std::move(pair.first)), peer(0, std::move(pair.second));
@@ -181,7 +181,7 @@ TEST(Tcp, a_reservation_outlives_the_loss_of_its_peer) {
   EXPECT_TRUE(side->flushed());
 }
 
-// A DataLoader's worker inherits the endpoint; what it opens may get the same descriptor numbers.
+// A DataLoader's worker inherits the endpoint; files that it opens may get the same descriptor numbers.
 TEST(Tcp, a_forked_child_that_destroys_the_endpoint_touches_no_socket) {
   auto pair = unix_pair();
   Side side(1, std::move(pair.first));

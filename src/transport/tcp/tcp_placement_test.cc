@@ -1,4 +1,4 @@
-// Payloads that are written to where they belong as they come.
+// Payloads that are written to their place as they arrive.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kLarge = 200'000;
 constexpr std::byte kUntouched{0xEE};
 
-// Gives the frames of the sequence numbers that a test names a place of their own.
+// Places the payloads of the sequence numbers that a test lists.
 class Places final : public PayloadPlacement {
  public:
   explicit Places(std::function<bool(std::uint64_t)> wants) : wants_(std::move(wants)) {}
@@ -67,7 +67,7 @@ TEST(TcpPlacement, large_payloads_lie_where_the_receiver_wants_them_and_all_othe
   EXPECT_GT(placed, 30u);
 }
 
-// A connection of which a test holds the other end bare.
+// A connection whose other end is a raw socket of the test.
 struct Half {
   Half() {
     auto pair = unix_pair();

@@ -1,5 +1,5 @@
-// What the tests of the TCP transport share: connected pairs, frames whose contents can be checked,
-// and an endpoint that a test drives step by step.
+// Shared by the tests of the TCP transport: connected pairs, frames whose contents can be checked, and an endpoint that
+// a test drives step by step.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace qccl::tcp_test {
 using namespace std::chrono_literals;
 
 inline const SteadyClock steady;
-inline constexpr int kStepLimit = 200'000;  // of a loop that ends long before unless something is broken
+inline constexpr int kStepLimit = 200'000;  // for loops that end long before unless something is broken
 
 // Payload bytes are a function of (seed, position), so that the receiver can check them.
 inline void write_frame(Bytes target, std::uint64_t sequence) {
@@ -59,7 +59,7 @@ inline os::SocketPair tcp_pair() {
   return {std::move(*dialled), std::move(**accepted)};
 }
 
-// An endpoint with its poller, connected to rank `peer` (and to nobody else).
+// An endpoint with its poller, connected to rank `peer` only.
 struct Side {
   Side(int peer_rank, os::Fd fd, TcpOptions options = {}) : peer(peer_rank) {
     std::vector<os::Fd> sockets(static_cast<std::size_t>(peer_rank) + 1);
@@ -90,7 +90,7 @@ struct Side {
     return true;
   }
 
-  // Drives this side alone until a frame is there.
+  // Drives this side alone until a frame arrives.
   std::optional<ReceivedFrame> next_frame() {
     for (int step = 0; step < kStepLimit; ++step) {
       if (auto frame = endpoint->receive()) return frame;
@@ -115,7 +115,7 @@ inline void write_all(const os::Fd& fd, ConstBytes bytes) {
   ASSERT_TRUE(os::write_exactly(fd, bytes, steady.now() + 20s, steady).ok());
 }
 
-// Sends frames of the given sizes and checks what comes in.
+// Sends frames of the given sizes and checks the received ones.
 struct Exchange {
   Exchange(Side& which, std::vector<std::size_t> out, std::vector<std::size_t> in)
       : side(which), outgoing(std::move(out)), incoming(std::move(in)) {}

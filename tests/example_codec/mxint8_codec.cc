@@ -23,7 +23,7 @@ Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
 constexpr int kBias = 127;
 constexpr std::uint8_t kNotFinite = 255;
 
-// e + 127 for a block with this largest magnitude.
+// e + 127 for a block whose largest magnitude is that.
 int shared_exponent(double magnitude) { return magnitude > 0 ? std::max(std::ilogb(magnitude) + kBias, 0) : 0; }
 
 double step(int exponent) { return std::ldexp(1.0, exponent - kBias - 6); }
@@ -70,7 +70,7 @@ Status Mxint8Codec::check_size(ConstBytes source, std::size_t elements) const {
                                                       source.size(), elements, max_encoded_bytes(elements)));
 }
 
-// Every byte decodes to a number or NaN, so a sender can't do harm.
+// Every byte that may come is some number or NaN: a sender can't do harm.
 float Mxint8Codec::decoded(ConstBytes source, std::size_t elements, std::size_t i) const {
   const int exponent = std::to_integer<int>(source[i / block_]);
   if (exponent == kNotFinite) return std::numeric_limits<float>::quiet_NaN();

@@ -27,7 +27,7 @@ struct PlanLayout {
   std::string profile_file;
   plan::Profile profile = plan::default_profile();
   // complete() fills in the profile's values for those that were not given.
-  double rate = kUnsaid;     // bytes a second, out of a host and into it
+  double rate = kUnsaid;     // bytes per second, out of a host and into it
   double latency = kUnsaid;  // seconds
   double local_rate = kUnsaid;
   double local_latency = kUnsaid;

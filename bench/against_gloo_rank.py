@@ -1,7 +1,7 @@
-"""One rank of bench/against_gloo: both backends on the same ranks and the same work, in turns.
+"""One rank of bench/against_gloo: both backends alternate on the same ranks and the same work.
 
-Rank 0 prints a row of JSON for each thing measured, with the samples of each contestant: seconds of one call, step or
-series. Samples of the same place in their lists were taken next to each other.
+Rank 0 prints a row of JSON for each measurement, with the samples of each contestant: seconds of one call, step or
+series. Samples with the same index in their lists were taken back to back.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def both_groups() -> dict[str, dist.ProcessGroup]:
 
 
 def in_turns(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """Samples of each: A B C, C B A, ..., every one after a barrier."""
+    """Takes samples of each in the order A B C, C B A, ..., every one after a barrier."""
     samples: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(rounds):
         for name in list(contestants)[:: 1 if number % 2 == 0 else -1]:
@@ -69,7 +69,7 @@ def in_turns(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[s
 
 
 def calls(arguments: argparse.Namespace) -> Iterable[dict]:
-    """Blocking all_reduces, or asynchronous ones of which so many are in flight."""
+    """Measures blocking all_reduces, or asynchronous ones with a given number in flight."""
     groups = both_groups()
     for size in sizes(arguments.min_bytes, arguments.max_bytes):
         tensors = [torch.empty(size // 4) for _ in range(max(1, arguments.in_flight))]
@@ -110,8 +110,8 @@ def calls_of(group: dist.ProcessGroup, tensors: list[torch.Tensor], asynchronous
 
 
 def steps(arguments: argparse.Namespace) -> Iterable[dict]:
-    """Steps of the demo's training over each backend; of ranks that only meet, with a number for each bucket; and of
-    ranks that train alone, each in a group of itself."""
+    """Measures steps of the demo's training over each backend; steps of ranks that only synchronize, with one number
+    per bucket; and steps of ranks that train alone, each in its own group."""
     from torch.nn.parallel import DistributedDataParallel
 
     import text
@@ -154,7 +154,7 @@ def steps(arguments: argparse.Namespace) -> Iterable[dict]:
 
 
 def series(arguments: argparse.Namespace) -> Iterable[dict]:
-    """The all_reduces of a step's buckets as DDP makes them, against what the C++ program needs for the same sizes."""
+    """Compares the all_reduces of a step's buckets, as DDP makes them, with the C++ program's for the same sizes."""
     row = next(iter(steps(argparse.Namespace(pairs=0))))
     tensors = [torch.zeros(size // 4) for size in row["buckets"]]
 
@@ -162,7 +162,7 @@ def series(arguments: argparse.Namespace) -> Iterable[dict]:
         def one() -> float:
             start = time.perf_counter()
             works = [dist.all_reduce(tensor, group=group, async_op=True) for tensor in tensors]
-            for future in [work.get_future() for work in works]:  # which is what DDP waits for
+            for future in [work.get_future() for work in works]:  # DDP waits for the futures
                 future.wait()
             return time.perf_counter() - start
 
@@ -177,7 +177,7 @@ def series(arguments: argparse.Namespace) -> Iterable[dict]:
 
 
 def program_seconds(command: list[str], size: int) -> float:
-    """Of one call in place, in ranks of the program's own; those of this job wait meanwhile."""
+    """Seconds of one in-place call, in the program's own ranks; the ranks of this job wait meanwhile."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         flags = ["-b", str(size), "-e", str(size), "-w", "3", "-n", str(SERIES_A_SAMPLE), "--json", file.name]
         subprocess.run([*command, *flags], check=True, stdout=subprocess.DEVNULL)

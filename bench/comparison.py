@@ -1,4 +1,4 @@
-"""What the comparisons with other libraries share: sizes, and the statistics of interleaved measurements."""
+"""Shared by the comparisons with other libraries: sizes, and the statistics of interleaved measurements."""
 
 import random
 import statistics
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 def to_bytes(text: str) -> int:
-    """4096, "64K", "1M" or "2G"."""
+    """Parses "4096", "64K", "1M" or "2G"."""
     return int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1].upper()] if text[-1].isalpha() else int(text)
 
 
@@ -38,7 +38,7 @@ def interval(values: list[float], draws: int = 1000) -> tuple[float, float]:
 
 
 def ratio(ours: list[float], theirs: list[float]) -> dict[str, float]:
-    """How many times longer theirs took: the median over pairs measured next to each other, and its interval."""
+    """How many times longer theirs took: the median over pairs measured back to back, and its interval."""
     ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
     low, high = interval(ratios)
     return {"ratio": statistics.median(ratios), "low": low, "high": high}

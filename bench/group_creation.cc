@@ -1,4 +1,4 @@
-// How long groups take to be made: many of all ranks, all of them open at the end, each used once.
+// Measures the creation of groups: many groups of all ranks, all of them open at the end, each used once.
 //
 //   build/qccl run -n 4 -- build/bench/group_creation [groups]
 #include <qccl/qccl.h>
@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A barrier before and after: of all ranks.
+// Seconds of all ranks, between a barrier before and a barrier after the call.
 template <class Function>
 double seconds_of(qccl::Communicator& world, const Function& function) {
   world.barrier();

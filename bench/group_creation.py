@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long torch's new_group() takes over QCCL: many groups of all ranks, all of them open at the end, each used once.
+"""Measures torch's new_group() over QCCL: many groups of all ranks, all of them open at the end, each used once.
 
 build/qccl run -n 4 -- .venv/bin/python bench/group_creation.py [groups] [backend]
 """

@@ -1,9 +1,9 @@
 // Speed of the kernels in L2, on every instruction set that this machine has, against memcpy.
 //
-// 64 Ki floats (256 KiB) at addresses that are multiples of 64, as tensors have them, in buckets of 1024 (minmax) or
-// blocks of 128 (int). GB/s counts bytes of float32 input. Kernel and memcpy of the same 256 KiB take turns in batches,
-// because a shared machine's speed changes from moment to moment; the ratio is the median over the pairs of
-// neighbours, GB/s and the time are medians too.
+// 64 Ki floats (256 KiB) at addresses that are multiples of 64, like those of tensors, in buckets of 1024 (minmax) or
+// blocks of 128 (int). GB/s counts bytes of float32 input. Kernel and memcpy of the same 256 KiB alternate in batches,
+// because a shared machine's speed changes from moment to moment. The ratio is the median over the pairs of
+// adjacent batches; GB/s and the time are also medians.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -81,7 +81,7 @@ double median(std::vector<double> values) {
 
 using Kernel = std::function<void(Buffers&)>;
 
-// Times `kernel` in turns with memcpy, on `simd`, after one call of `prepare`.
+// Times `kernel` alternating with memcpy, on `simd`, after one call of `prepare`.
 void measure(benchmark::State& state, const std::string& simd, const Kernel& prepare, const Kernel& kernel) {
   kernels::force_simd(simd);
   Buffers buffers = make_buffers();
@@ -239,7 +239,7 @@ void add_h4(const std::string& simd, int bits) {
       encode);
 }
 
-// encode_with_residual: with what error feedback keeps.
+// encode_with_residual also computes the residual for error feedback.
 void add_sign(const std::string& simd, const std::string& name, kernels::SignFormat format) {
   const Kernel encode = [=](Buffers& b) { kernels::sign_encode(format, b.source.data(), kElements, b.encoded.data()); };
   add(simd, name + "/encode", encode);

@@ -1,4 +1,5 @@
-// What the communication log costs: blocks of blocking all_reduces with it off and on in turns, on the same ranks.
+// Measures the cost of the communication log: blocks of blocking all_reduces, alternating with the log off and on, on
+// the same ranks.
 //
 //   build/qccl run -n 2 -- build/bench/log_cost
 #include <qccl/qccl.h>
@@ -31,7 +32,7 @@ double time_block(qccl::Communicator& comm, std::vector<float>& data, int calls,
   return std::chrono::duration<double, std::micro>(end - begin).count() / calls;
 }
 
-// The same on all ranks.
+// The number of calls per block, the same on all ranks.
 int calls_of_a_block(qccl::Communicator& comm, std::vector<float>& data) {
   std::vector<std::int64_t> calls{
       static_cast<std::int64_t>(kBlockSeconds * 1e6 / std::max(0.1, time_block(comm, data, 200, false)))};

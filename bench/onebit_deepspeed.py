@@ -1,8 +1,8 @@
 """DeepSpeed's compressed all-reduce over gloo, as a contestant of bench/onebit: signs packed by numpy, scales apart.
 
-Written for this comparison from the description in include/qccl/onebit.h; the steps, their order and the number of
-collectives (an all_to_all and three all_gathers) are those of DeepSpeed's backends. What is timed, and how rank 0 is
-told, is as in onebit_qccl.cc.
+Written for this comparison from the description in include/qccl/onebit.h. The steps, their order and the number of
+collectives (an all_to_all and three all_gathers) are those of DeepSpeed's backends. The timing and rank 0's commands
+are those of onebit_qccl.cc.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""The libraries that bench/peers compares, and how each is started on a network so that it uses just that network.
+"""The libraries that bench/peers compares, and how each is started on a network so that it uses only that network.
 
-All are bound alike: a rank to a core, or none. Open MPI's ranks yield while they wait where there are too few cores.
+All are bound alike: each rank to a core, or none. Open MPI's ranks yield while they wait if there are too few cores.
 """
 
 import os
@@ -24,7 +24,7 @@ class Launch:
 
 
 def bound(net: Network, program: list[str]) -> list[str]:
-    """Each launcher binds in its own way, or not at all where ranks outnumber cores: this binds all alike."""
+    """Binds all libraries' ranks alike. Each launcher binds differently, or not at all if ranks outnumber cores."""
     if not net.bind:
         return program
     cores = sorted(os.sched_getaffinity(0))
@@ -71,7 +71,7 @@ def launch_openmpi(net: Network, work: list[str]) -> Launch:
     if net.shaped:
         command += ["--mca", "plm_rsh_agent", net.agent, "--mca", "oob_tcp_if_include", net.interface]
         command += ["--host", hosts(net)]
-        if net.ranks > (os.cpu_count() or 1):  # a host seems to have all cores, but shares them with the others
+        if net.ranks > (os.cpu_count() or 1):  # each host sees all cores, but the hosts share them
             command += ["--mca", "mpi_yield_when_idle", "1"]
     command += ["-n", str(net.ranks), *bound(net, [str(BUILD / "peers_mpi.openmpi"), *work])]
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -79,7 +79,7 @@ def launch_openmpi(net: Network, work: list[str]) -> Launch:
 
 
 def launch_mpich(net: Network, work: list[str]) -> Launch:
-    """Debian builds MPICH on UCX (until 12) or on libfabric, so the variables of both say what to use."""
+    """Debian builds MPICH on UCX (until 12) or on libfabric, so the variables of both are set."""
     command = ["mpirun.mpich"]
     environment = {}
     if net.name != SHARED_MEMORY:
@@ -104,7 +104,7 @@ PEERS = {"openmpi": launch_openmpi, "mpich": launch_mpich, "gloo": launch_gloo}
 
 
 def launch(name: str, net: Network, work: list[str]) -> Launch:
-    """What to start for the contestant; `work` is the command line of a rank."""
+    """The processes to start for the contestant; `work` is the command line of a rank."""
     return launch_qccl(net, work, compression(name)) if is_qccl(name) else PEERS[name](net, work)
 
 
@@ -116,7 +116,7 @@ def contestant(name: str) -> str:
 
 
 def prepare(names: list[str]) -> None:
-    """Installs and compiles what the contestants need."""
+    """Installs and compiles the contestants' dependencies."""
     mpis = [name for name in names if name in ("openmpi", "mpich")]
     if mpis:
         subprocess.run([ROOT / "scripts/install_packages.sh", "bench/peers_packages.txt"], check=True)
@@ -131,7 +131,7 @@ def prepare(names: list[str]) -> None:
 
 
 def versions(names: list[str]) -> dict[str, str]:
-    """What was compared."""
+    """The versions of the compared libraries."""
     asked = {"openmpi": ["mpirun.openmpi", "--version"], "mpich": ["mpichversion"],
              "gloo": [str(ROOT / ".venv/bin/python"), "-c", "import torch; print('torch', torch.__version__)"],
              "qccl": [str(ROOT / "build/qccl"), "version"]}

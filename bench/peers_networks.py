@@ -1,4 +1,4 @@
-"""What ranks talk over in bench/peers: this host's shared memory, its loopback TCP, or hosts on shaped links."""
+"""The networks of bench/peers: this host's shared memory, its loopback TCP, or hosts on shaped links."""
 
 import contextlib
 import os
@@ -16,13 +16,13 @@ SHARED_MEMORY, LOOPBACK = "shm", "tcp"
 
 @dataclass
 class Network:
-    """One of them with its hosts up. A shaped one has a host for each rank, any other is this host."""
+    """A network with its hosts up. A shaped one has a host for each rank, any other is this host."""
 
-    name: str  # shm, tcp or a rate as tc says it
+    name: str  # shm, tcp or a rate in tc's notation
     ranks: int
-    bind: bool = False  # each rank to a core, by turns where there are fewer
+    bind: bool = False  # each rank to a core, round robin if there are fewer cores
     cluster: str = ""  # of scripts/netns.sh
-    agent: str = ""  # a program that runs a command on a host as ssh would
+    agent: str = ""  # a program that runs a command on a host, like ssh
 
     @property
     def shaped(self) -> bool:
@@ -39,7 +39,7 @@ class Network:
         return [NETNS, "exec", self.cluster, str(host), *command] if self.shaped else command
 
     def bytes_sent(self) -> int:
-        """What the hosts have put on their interfaces so far."""
+        """The bytes that the hosts have sent on their interfaces so far."""
         hosts = range(1, self.ranks + 1) if self.shaped else [1]
         read = ["cat", f"/sys/class/net/{self.interface}/statistics/tx_bytes"]
         return sum(int(subprocess.check_output(self.on_host(host, read), text=True)) for host in hosts)
@@ -50,7 +50,7 @@ def is_rate(name: str) -> bool:
 
 
 def refusal(name: str) -> str | None:
-    """Why this machine can't have the network, if it can't."""
+    """If this machine can't provide the network, the reason."""
     if name in (SHARED_MEMORY, LOOPBACK):
         return None
     check = subprocess.run([NETNS, "check"], capture_output=True, text=True)
@@ -59,9 +59,9 @@ def refusal(name: str) -> str | None:
 
 @contextlib.contextmanager
 def network(name: str, ranks: int, bind: bool, burst: str = "") -> Iterator[Network]:
-    """Sets it up for so many ranks and removes it again. They are bound where that is asked for.
+    """Sets a network up for this many ranks and removes it again. `bind`: ranks are bound to cores.
 
-    With a burst ("128k") a host's link is as slow in as it is out, and both ways let no more than that pass at once."""
+    With a burst ("128k"), a host's link limits both directions to the rate and lets at most the burst pass at once."""
     if name in (SHARED_MEMORY, LOOPBACK):
         yield Network(name, ranks, bind)
         return
@@ -78,7 +78,7 @@ def network(name: str, ranks: int, bind: bool, burst: str = "") -> Iterator[Netw
 
 
 def plain_stream(shaped: Network, size: int = 64 << 20) -> float:
-    """Bytes a second that one TCP connection carries from host 1 to host 2."""
+    """Bytes per second that one TCP connection carries from host 1 to host 2."""
     script = [str(ROOT / ".venv/bin/python"), str(ROOT / "bench" / "peers_stream.py")]
     receiver = subprocess.Popen(shaped.on_host(2, [*script, "receive"]), stdout=subprocess.PIPE, text=True)
     try:

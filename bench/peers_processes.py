@@ -1,4 +1,4 @@
-"""Processes of a measurement: started, listened to while rank 0 prints a row for each thing measured, and ended."""
+"""The processes of a measurement: starts them, reads the rows that rank 0 prints for each measurement, ends them."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ def start(commands: list[list[str]], environments: list[dict[str, str]]) -> list
 
 
 def end(processes: list[subprocess.Popen], grace: float) -> bool:
-    """Waits; asks what still runs to end (an mpirun then ends its ranks), then makes it. True if all ended alone."""
+    """Waits, then sends SIGTERM (an mpirun then ends its ranks), then SIGKILL. Returns True if no signal was needed."""
     clean = True
     for number in (0, signal.SIGTERM, signal.SIGKILL):
         for process in processes:
@@ -35,7 +35,7 @@ def end(processes: list[subprocess.Popen], grace: float) -> bool:
 
 
 def read_rows(processes: list[subprocess.Popen], count: int, timeout: float) -> list[dict]:
-    """The rows that rank 0 prints; fewer if all processes ended or the time is over."""
+    """The rows that rank 0 prints; fewer if all processes end or the timeout passes first."""
     lines: queue.Queue[str | None] = queue.Queue()
 
     def read(stream) -> None:

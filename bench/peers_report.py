@@ -27,7 +27,7 @@ def time_text(microseconds: float) -> str:
 
 
 def table(rows: list[dict]) -> str:
-    """Markdown: microseconds of each; for QCCL also the best peer's time over its own, with the 95 % interval."""
+    """Markdown: each one's microseconds; for QCCL also the best peer's time over its own, with the 95 % interval."""
     names = list(rows[0]["seconds"])
     peers = [name for name in names if not is_qccl(name)]
     ours = [name for name in names if is_qccl(name)]
@@ -47,13 +47,13 @@ def table(rows: list[dict]) -> str:
 
 
 def cases(rows: list[dict]) -> Iterable[tuple[tuple[str, int], list[dict]]]:
-    """Rows by (network, ranks), in the order in which they were measured."""
+    """Rows by (network, ranks), in the order they were measured."""
     keys = dict.fromkeys((row["network"], row["ranks"]) for row in rows)
     return [(key, [row for row in rows if (row["network"], row["ranks"]) == key]) for key in keys]
 
 
 def plot(rows: list[dict], path: Path) -> None:
-    """Microseconds against bytes, a panel for each network and number of ranks."""
+    """Draws microseconds against bytes, a panel for each network and number of ranks."""
     import matplotlib
 
     matplotlib.use("agg")

@@ -1,4 +1,4 @@
-"""One plain TCP stream, to compare with: what a link carries without any library.
+"""One plain TCP stream for comparison: the rate of a link without any library.
 
 peers_stream.py receive               prints its port, then the seconds that the bytes of one connection took
 peers_stream.py send HOST PORT BYTES

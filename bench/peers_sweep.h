@@ -1,13 +1,13 @@
-/* What every contestant of bench/peers written in C or C++ runs, so that all are timed alike.
+/* The measurement that every contestant of bench/peers in C or C++ runs, so that all are timed alike.
 
    PROGRAM COLLECTIVE BYTES:WARMUP:SAMPLES:BATCH ...
 
-   A sample is the mean time of BATCH blocking calls, the slowest rank's. Every call finds its buffer just written by
-   this rank. Calls of a batch of one follow a barrier, and the writing is not timed. Longer batches are for sizes so
-   small that a barrier would cost more than the call: there the calls follow each other, and the writing (a few
-   nanoseconds) is within the time. First of all the ranks call each other for kSettleSeconds: where they outnumber
-   the cores, the system takes a tenth of a second to spread new processes over them. Rank 0 prints a line of JSON for
-   each size; a wrong result ends the program. */
+   A sample is the slowest rank's mean time of BATCH blocking calls. Each rank writes its buffer just before every
+   call. With a batch of one, a barrier precedes the call, and the writing is not timed. Longer batches are for sizes
+   so small that a barrier would cost more than the call: there the calls follow each other, and the writing (a few
+   nanoseconds) is part of the time. At first the ranks make calls for kSettleSeconds: if they outnumber the cores, the
+   system takes a tenth of a second to spread new processes over the cores. Rank 0 prints a line of JSON for each size.
+   A wrong result ends the program. */
 #pragma once
 
 #include <stddef.h>
@@ -26,9 +26,9 @@ struct contestant {
   void (*maximum)(void* state, double* values, size_t count);
   /* buffer = the sum of all ranks' buffers, in place */
   void (*all_reduce)(void* state, float* buffer, size_t count);
-  /* Memory to measure in; NULL: the C library's. What it returned is valid until it is called again. */
+  /* Returns memory to measure in, valid until the next call. NULL: use the C library's. */
   float* (*allocate)(void* state, size_t bytes);
-  /* Share of a sum that it may be off by; 0 where nothing is compressed. */
+  /* The allowed relative error of a sum; 0 without compression. */
   double tolerance;
 };
 
@@ -99,13 +99,13 @@ static void measure(const struct contestant* self, const struct measurement* wha
   free(samples);
 }
 
-/* Runs the command line; the exit code. */
+/* Runs the command line and returns the exit code. */
 static int sweep(const struct contestant* self, int argc, char** argv) {
   if (argc < 3 || strcmp(argv[1], "all_reduce") != 0) {
     fprintf(stderr, "usage: %s all_reduce BYTES:WARMUP:SAMPLES:BATCH ...\n", argv[0]);
     return 2;
   }
-  /* Rows go out at the end: who reads them would take a core from the ranks. */
+  /* Rows are written at the end, because their reader would take a core from the ranks. */
   static char rows[1 << 20];
   setvbuf(stdout, rows, _IOFBF, sizeof(rows));
   settle(self);

@@ -1,4 +1,4 @@
-"""The test bed of bench/predicted as a simulation knows it: measured, before anything is predicted."""
+"""The test bed of bench/predicted as the simulation sees it. It is measured before any prediction."""
 
 import contextlib
 import json
@@ -16,28 +16,28 @@ from peers_networks import ROOT, Network
 QCCL = str(ROOT / "build/qccl")
 LINK = [str(ROOT / ".venv/bin/python"), str(ROOT / "bench/predicted_link.py")]
 BURST = "64K"  # small enough to matter little, large enough for a timer that is a quarter of a millisecond late
-PACKET_SHARE = 1448 / 1514  # of a link's bytes, what TCP carries: the simulation takes it off again
+PACKET_SHARE = 1448 / 1514  # TCP's payload as a share of a link's bytes: the simulation applies it again
 
 
 @dataclass(frozen=True)
 class Bed:
-    """Two hosts at a time without load, and what processors take while all are busy."""
+    """Latency and rate of two hosts without load, and the processor times while all hosts are busy."""
 
     hosts: int
     cores: int
     latency: float  # seconds
-    rate: float  # bytes a second of a stream
-    frame_seconds: float  # of the kernel, at either end
+    rate: float  # bytes per second of a stream
+    frame_seconds: float  # of the kernel, at each end
     byte_seconds: float
 
     def flags(self) -> list[str]:
-        """Of `qccl plan`, besides the profile's."""
+        """The flags of `qccl plan` that the profile does not cover."""
         return ["--world", str(self.hosts), "--burst", BURST, "--cores", str(self.cores), "--hosts-per-machine",
                 str(self.hosts)]  # fmt: skip
 
     def profile(self, machine: str) -> str:
-        """The machine's with this bed's links."""
-        # The engine's own part of a frame is what it takes without a kernel in between.
+        """The machine's profile with this bed's links."""
+        # The engine's own part of a frame is its time over shared memory, without a kernel in between.
         engine = float(re.search(r"^shm.frame_us (\S+)$", machine, re.M)[1])
         lines = {
             "wire.latency_us": 1e6 * self.latency,
@@ -54,13 +54,13 @@ class Bed:
 
 
 def on_core(net: Network, host: int, command: list[str]) -> list[str]:
-    """The command on the host, which keeps to one of the cores: hosts take them in turn."""
+    """The command on the host, bound to one core; hosts get the cores round robin."""
     cores = sorted(os.sched_getaffinity(0))
     return net.on_host(host, ["taskset", "-c", str(cores[(host - 1) % len(cores)]), *command])
 
 
 def measure_pairs(net: Network, pairs: int) -> list[dict[str, float]]:
-    """Hosts 1 and 2, 3 and 4, ... at the same time."""
+    """Measures hosts 1 and 2, 3 and 4, ... at the same time."""
     servers = [subprocess.Popen(on_core(net, 2 * pair + 2, [*LINK, "serve"]), stdout=subprocess.PIPE, text=True)
                for pair in range(pairs)]  # fmt: skip
     try:
@@ -78,9 +78,9 @@ def measure_pairs(net: Network, pairs: int) -> list[dict[str, float]]:
 
 @contextlib.contextmanager
 def cores_awake() -> Iterator[None]:
-    """Lets idle cores poll instead of halt, by what the kernel calls a latency of at most 0 us, where it has that. A
-    virtual machine's hypervisor takes its time to wake a core: from tens of microseconds to milliseconds, by what else
-    its machine does."""
+    """Lets idle cores poll instead of halt, by requesting a latency of 0 us from the kernel, if it supports that. A
+    virtual machine's hypervisor takes tens of microseconds to milliseconds to wake a core, depending on its other
+    load."""
     try:
         request = os.open("/dev/cpu_dma_latency", os.O_WRONLY)
     except FileNotFoundError:
@@ -90,11 +90,11 @@ def cores_awake() -> Iterator[None]:
         os.write(request, struct.pack("i", 0))
         yield
     finally:
-        os.close(request)  # which takes the request back
+        os.close(request)  # withdraws the request
 
 
 def mean(rounds: list[dict[str, float]], what: str, stolen: str) -> float:
-    """Over the half of the rounds of which a hypervisor took least."""
+    """The mean over the half of the rounds from which the hypervisor stole least."""
     calm = sorted(rounds, key=lambda each: each[stolen])[: len(rounds) // 2 + 1]
     return statistics.mean(each[what] for each in calm)
 
@@ -110,6 +110,6 @@ def measure_bed(net: Network, rounds: int) -> Bed:
 
 
 def machine_profile(path: Path) -> str:
-    """What `qccl doctor --measure` says of processors and codecs."""
+    """The measurements of processors and codecs by `qccl doctor --measure`."""
     subprocess.run([QCCL, "doctor", "--measure", str(path)], check=True, stdout=subprocess.DEVNULL)
     return path.read_text()

@@ -1,11 +1,11 @@
-"""What a link does, and what processors take for it: a ping-pong and one plain TCP stream between two hosts.
+"""Measures a link and its processor cost: a ping-pong and one plain TCP stream between two hosts.
 
 predicted_link.py serve               prints its port, then answers one client
-predicted_link.py measure HOST PORT   prints a line of JSON: seconds one way of a few bytes, bytes a second of the
-                                      stream, the kernel's seconds of processors for each message and each byte, and
-                                      the shares of the cores that a hypervisor took during messages and stream
+predicted_link.py measure HOST PORT   prints a line of JSON: seconds one way of a few bytes, bytes per second of the
+                                      stream, the kernel's processor seconds for each message and each byte, and the
+                                      shares of the cores that a hypervisor took during messages and stream
 
-The kernel's time is the whole machine's: interrupts are charged to no process.
+The kernel's time is the whole machine's, because interrupts are charged to no process.
 """
 
 import json
@@ -23,7 +23,7 @@ DONE = b"done"
 
 
 class Kernel:
-    """What the machine's kernel, and its hypervisor, have taken since this was made."""
+    """The processor time that the machine's kernel and its hypervisor have taken since this was made."""
 
     def __init__(self) -> None:
         self.then = self.now()

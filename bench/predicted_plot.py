@@ -15,7 +15,7 @@ from predicted_table import milliseconds
 
 
 def draw_panel(panel: plt.Axes, rows: list[dict]) -> None:
-    """Measured times along x, ratios along y, so that what is right lies on a line."""
+    """Draws measured times along x, ratios along y, so that exact predictions lie on a horizontal line."""
     for collective in dict.fromkeys(row["case"]["collective"] for row in rows):
         for compression in dict.fromkeys(row["case"]["compression"] for row in rows):
             own = [row for row in rows if (row["case"]["collective"], row["case"]["compression"])

@@ -1,12 +1,13 @@
-// What bench/predicted measures: single calls of float32 from rest, as `qccl plan simulate` predicts them.
+// The measurement of bench/predicted: single calls of float32 from rest, as `qccl plan simulate` predicts them.
 //
 //   predicted_qccl REST_US COLLECTIVE/ALGORITHM/CODEC/BYTES/SAMPLES ...
 //
-// BYTES is a rank's input; where ranks have pieces, all pieces together. Before each sample the ranks write their
-// inputs, meet, and sleep until REST_US later, when the links are idle and have their bursts again: then all make the
-// call, at the same time of the one clock that namespaces of a machine share. A sample is from then to the last rank's
-// end; the first one is warm-up and not told. Rank 0 prints a line of JSON for each case: of each sample the seconds,
-// and how many ticks of this machine's cores its hypervisor gave to others meanwhile. A wrong result ends the program.
+// BYTES is a rank's input; if ranks have pieces, all pieces together. Before each sample the ranks write their inputs,
+// synchronize, and sleep until REST_US later, when the links are idle and their bursts have refilled. Then all make the
+// call at the same time, by the clock that the namespaces of a machine share. A sample lasts from then to the last
+// rank's end; the first one is warm-up and not reported. Rank 0 prints a line of JSON for each case: each sample's
+// seconds, and how many ticks of this machine's cores its hypervisor gave to others meanwhile. A wrong result ends the
+// program.
 #include <qccl/qccl.h>
 #include <sys/prctl.h>
 
@@ -89,7 +90,7 @@ class Measurement {
     output_.resize(what.collective == Collective::reduce_scatter ? count_ : all);
   }
 
-  // The slowest rank's.
+  // The samples, with the slowest rank's seconds.
   std::vector<Sample> run() {
     time_once();
     std::vector<Sample> samples;
@@ -135,7 +136,7 @@ class Measurement {
     }
   }
 
-  // Ranks give their number, from 1. Codecs keep what is all the same.
+  // Rank r contributes r + 1 in every element. Codecs reproduce constant data exactly.
   float expected(std::size_t element) const {
     switch (what_.collective) {
       case Collective::all_reduce:
@@ -162,7 +163,7 @@ class Measurement {
   std::vector<float> output_;
 };
 
-// Connections' windows and buffers grow with use.
+// Makes the calls that let the connections' windows and buffers grow.
 void warm_up(qccl::Communicator& world) {
   constexpr int kCalls = 20;
   const std::size_t count = 1 << 18;

@@ -1,4 +1,4 @@
-"""What bench/predicted compares: rows of measured and predicted times, what they deviate by, and the table of them."""
+"""The comparison of bench/predicted: rows of measured and predicted times, their deviations, and their table."""
 
 import re
 from dataclasses import dataclass
@@ -44,13 +44,13 @@ def seconds(value: str, unit: str) -> float:
 
 
 def read_simulation(text: str) -> dict[tuple[int, str], tuple[float, bool]]:
-    """By bytes and algorithm: seconds, and whether it would be chosen, from what `qccl plan simulate` prints."""
+    """{(bytes, algorithm): (seconds, whether it would be chosen)}, from the output of `qccl plan simulate`."""
     rows = re.findall(r"^ *(\d+) +(\w+)(\*?) +([\d.e+]+) (ns|us|ms|s) ", text, re.M)
     return {(int(size), name): (seconds(time, unit), mark == "*") for size, name, mark, time, unit in rows}
 
 
 def read_prices(text: str) -> dict[str, tuple[float, bool]]:
-    """By algorithm: seconds, and whether the library may choose it, from what `qccl plan show` prints."""
+    """{algorithm: (seconds, whether the library may choose it)}, from the output of `qccl plan show`."""
     rows = re.findall(r"^([* -]) +(\w+) +([\d.e+]+) (ns|us|ms|s) ", text, re.M)
     return {name: (seconds(time, unit), mark != "-") for mark, name, time, unit in rows}
 
@@ -72,8 +72,9 @@ MOST_STOLEN = 0.02
 
 
 def undisturbed(samples: list[list[float]], cores: int, ticks_a_second: int) -> list[float]:
-    """Of (seconds, ticks of the machine's cores that a hypervisor gave to others): the seconds of those samples that
-    lost little, or, where those are few, of those that lost least. Its times say nothing of the network."""
+    """Takes samples (seconds, ticks of the machine's cores that a hypervisor gave to others) and returns the seconds of
+    those that lost little, or if those are few, of those that lost least. A hypervisor's times say nothing about the
+    network."""
     lost = sorted((ticks / ticks_a_second / cores / seconds, seconds) for seconds, ticks in samples)
     return [seconds for index, (share, seconds) in enumerate(lost) if share <= MOST_STOLEN or index < LEAST_SAMPLES]
 

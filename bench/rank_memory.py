@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Memory of the ranks of a large job on one machine, while they run all_reduce_perf.
+"""Measures the memory of the ranks of a large job on one machine, while they run all_reduce_perf.
 
     rank_memory.py [ranks] [transport]     prints the largest rank's memory and the mean, in MiB
 """
@@ -23,7 +23,7 @@ def memory_of(pid: str) -> dict[str, int] | None:
 
 
 def leaves_of(pid: str) -> list[str]:
-    """The processes below this one that have none below them: the ranks."""
+    """The descendants of this process that have no children: the ranks."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:

@@ -1,6 +1,6 @@
-// Shared memory between two ranks that spin, each a thread with mappings of its own: latency of
+// Shared memory between two ranks that spin, each a thread with its own mappings: latency of
 // small frames and of a board operation, bandwidth of large frames next to memcpy in the same
-// run, and what a spinning rank pays per look.
+// run, and the cost of one poll of a spinning rank.
 //
 //   build/bench/shm_bench --benchmark_repetitions=5 --benchmark_report_aggregates_only=true
 //
@@ -24,7 +24,7 @@
 namespace qccl {
 namespace {
 
-// The ranks of a host, linked as processes link.
+// The ranks of a host, connected like processes.
 class Host {
  public:
   explicit Host(int world) : pollers_(static_cast<std::size_t>(world)), endpoints_(pollers_.size()) {
@@ -107,8 +107,8 @@ void copy_out(Endpoint& endpoint, const ReceivedFrame& frame, std::byte* target)
 
 std::vector<std::byte> buffer() { return std::vector<std::byte>(kMaxFrameBytes, std::byte{1}); }
 
-// There and back, both ranks spinning, each copying the frame in and out; half of it is the
-// one-way latency.
+// A round trip: both ranks spin, and each copies the frame in and out. Half the time is the one-way
+// latency.
 void round_trip(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   Host host(2);
@@ -127,7 +127,7 @@ void round_trip(benchmark::State& state) {
 }
 BENCHMARK(round_trip)->Arg(64)->Arg(128)->Arg(1024)->Arg(4096)->UseRealTime();
 
-// The same with ranks that sleep whenever there is nothing.
+// The same with ranks that sleep whenever nothing has arrived.
 void round_trip_asleep(benchmark::State& state) {
   Host host(2);
   const SteadyClock clock;
@@ -152,14 +152,14 @@ void round_trip_asleep(benchmark::State& state) {
 }
 BENCHMARK(round_trip_asleep)->UseRealTime();
 
-// One operation: publish, then read the other's cell.
+// One operation: publish, then read the peer's cell.
 void board_operation(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   constexpr std::uint64_t kGroup = 1;
   Host host(2);
   for (int rank = 0; rank < 2; ++rank) host[rank].board()->open(kGroup);
   auto own = buffer();
-  // Rank 1 may be one operation behind when the loop ends: it looks on until it is told to stop.
+  // Rank 1 may be one operation behind when the loop ends: it keeps polling until it is told to stop.
   OtherRank other(
       host[1], [payload = buffer(), bytes, sequence = std::uint64_t{1}, published = false](Endpoint& endpoint) mutable {
         ExchangeCells& board = *endpoint.board();
@@ -205,8 +205,8 @@ void stream(benchmark::State& state) {
 }
 BENCHMARK(stream)->Arg(64)->Arg(4160)->Arg(65600)->Arg(kMaxFrameBytes)->UseRealTime();
 
-// What the stream is held against: the same two copies with nothing but a flag per place between
-// them. What remains is what the machine takes to move lines from core to core.
+// The baseline of the stream: the same two copies with only a flag per slot between them. The rest
+// is the machine's time for moving cache lines from core to core.
 void bare_stream(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   constexpr std::size_t kPlaces = 4;
@@ -240,7 +240,7 @@ void bare_stream(benchmark::State& state) {
 }
 BENCHMARK(bare_stream)->Arg(4160)->Arg(65600)->Arg(kMaxFrameBytes)->UseRealTime();
 
-// One core copies a frame's bytes, always to the same place, or through as many bytes as a
+// One core copies a frame's bytes, always to the same address, or through as many bytes as a
 // lane's large slots have.
 void copy(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
@@ -257,7 +257,7 @@ void copy(benchmark::State& state) {
 }
 BENCHMARK(copy)->ArgNames({"bytes", "places"})->ArgsProduct({{4160, 65600, kMaxFrameBytes}, {1, 16}});
 
-// One look of a rank that spins, with nothing there.
+// One poll of a rank that spins, with nothing to receive.
 void idle_look(benchmark::State& state) {
   const auto peers = static_cast<int>(state.range(0));
   Host host(peers + 1);

@@ -1,13 +1,13 @@
-// What the TCP transport costs over a bare socket, on loopback between two processes.
+// The cost of the TCP transport over a bare socket, on loopback between two processes.
 //
 //   ping-pong: one small message back and forth, both sides spinning; median microseconds one way
-//   spin:      what one progress() costs while nothing arrives; processor microseconds
+//   spin:      one progress() while nothing arrives; processor microseconds
 //   duplex:    both sides send as fast as they can at the same time; GB/s in each direction
 //
-// Each is measured in turns (bare, tcp, tcp, bare, ...), because the machine's mood changes from
-// second to second; the medians and the median ratio of neighbours are printed.
+// Measurements alternate (bare, tcp, tcp, bare, ...), because the machine's speed changes from
+// second to second. Prints the medians and the median ratio of adjacent measurements.
 //
-//   tcp_bench [ROUNDS] [MEGABYTES] [NAME]      only measurements whose name begins so
+//   tcp_bench [ROUNDS] [MEGABYTES] [NAME]      only measurements whose name begins with NAME
 #include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
@@ -34,7 +34,7 @@ using namespace std::chrono_literals;
 const SteadyClock steady;
 constexpr Nanoseconds kSpin = 50us;  // as long as the engine spins before it sleeps
 
-// Processor time of this process so far: steadier than the wall clock on a machine with company.
+// Processor time of this process so far: steadier than the wall clock on a shared machine.
 double cpu_seconds() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
@@ -68,7 +68,7 @@ Link loopback_link() {
   return link;
 }
 
-// Each side on a core of its own, where there are two.
+// Binds a side to its own core, if there are two.
 void pin_to_core(unsigned core) {
   cpu_set_t one;
   CPU_ZERO(&one);
@@ -76,7 +76,7 @@ void pin_to_core(unsigned core) {
   ::sched_setaffinity(0, sizeof(one), &one);
 }
 
-// Runs `side` in a child on one end and here on the other; the result is the one from here.
+// Runs `side` on one end in a child and on the other end here; returns the result from here.
 double between_two_processes(const std::function<double(os::Fd, bool here)>& side) {
   Link link = loopback_link();
   os::remove_from_fork_list(link.near.get());
@@ -100,7 +100,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// One way of the median round trip: what other processes take from us shows in few trips.
+// Half of the median round trip. The median hides interruptions by other processes, which affect few trips.
 double ping_pong(bool here, double seconds, const std::function<void()>& send, const std::function<bool()>& wait) {
   std::vector<double> trips;
   trips.reserve(1'000'000);
@@ -153,7 +153,7 @@ double bare_duplex(os::Fd fd, std::size_t total) {
 // ---- the transport
 
 struct Side {
-  // With `idle_peers` connections beside the one in use, read directly or through epoll.
+  // Makes `idle_peers` connections beside the one in use; they are read directly or through epoll.
   Side(os::Fd fd, bool here, std::size_t idle_peers = 0, bool directly = true) : peer(here ? 1 : 0) {
     auto made = os::Poller::create();
     if (!made) fail(made.error().message);
@@ -180,7 +180,7 @@ struct Side {
     return true;
   }
 
-  // Spins, then sleeps, until a frame came; 0 when the peer is lost.
+  // Spins, then sleeps, until a frame has come; returns 0 when the peer is lost.
   std::size_t wait_frame() {
     auto idle_since = steady.now();
     for (;;) {
@@ -235,7 +235,7 @@ double tcp_duplex(os::Fd fd, bool here, std::size_t payload_bytes, std::size_t t
   return static_cast<double>(total) / seconds_since(begin) / 1e9;
 }
 
-// ---- in turns
+// ---- alternating measurements
 
 using Measurement = std::function<double(os::Fd, bool)>;
 

@@ -1,6 +1,6 @@
-"""One rank of bench/training: trains the demo's model once for each way to send its gradients and each seed.
+"""One rank of bench/training: trains the demo's model once for each compression of its gradients and each seed.
 
-Rank 0 prints one JSON object for each run: what it was, and the validation loss at some steps.
+Rank 0 prints one JSON object for each run: its name, and the validation loss at some steps.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def train(run: str, seed: int, arguments: argparse.Namespace, training: torch.Tensor, validation: torch.Tensor) -> list:
-    """[(step, validation loss), ...]; all runs of a seed have the same first weights and the same batches."""
+    """[(step, validation loss), ...]; all runs of a seed have the same initial weights and the same batches."""
     rank, shape = dist.get_rank(), Shape()
     torch.manual_seed(seed)
     model = DistributedDataParallel(GPT(shape))
@@ -49,7 +49,7 @@ def train(run: str, seed: int, arguments: argparse.Namespace, training: torch.Te
     state = qccl.ddp.State(model, spec, error_feedback=feedback == "ef")
     model.register_comm_hook(state, qccl.ddp.compress_hook)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), fused=True)
-    # Up, then down to nothing: what is left at the end is not the noise of the last steps.
+    # The rate goes up, then down to zero, so that the noise of the last steps does not affect the final loss.
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / WARM_UP_STEPS, (arguments.steps - step) / arguments.steps)
     )

@@ -1,4 +1,4 @@
-# Flags that hold for every target, and the functions that make layers out of folders.
+# Flags for every target, and the functions that make layers out of folders.
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
@@ -17,18 +17,18 @@ if(CMAKE_CXX_BYTE_ORDER STREQUAL "BIG_ENDIAN")
   message(FATAL_ERROR "QCCL's formats are little-endian and this machine is not")
 endif()
 
-# Our build folders share objects: BASEDIR has paths compared relative to them, NOHASHDIR not at all where debug
-# information names them.
+# Our build folders share objects: with BASEDIR ccache compares paths relative to the source folder, with NOHASHDIR it
+# ignores the paths in debug information.
 find_program(QCCL_CCACHE ccache)
 if(QCCL_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
-      CCACHE_SLOPPINESS=pch_defines,time_macros ${QCCL_CCACHE})  # without these it caches no use of precompiled headers
+      CCACHE_SLOPPINESS=pch_defines,time_macros ${QCCL_CCACHE})  # needed to cache files that use precompiled headers
 endif()
 
-# Byte identity across instruction sets: no fused multiply-add behind our back.
+# Results are byte-identical across instruction sets, so the compiler must not fuse multiply and add.
 add_library(qccl_flags INTERFACE)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(qccl_flags INTERFACE -Wno-array-bounds -Wno-stringop-overflow)  # of its own std::string
+  target_compile_options(qccl_flags INTERFACE -Wno-array-bounds -Wno-stringop-overflow)  # false ones in std::string
 endif()
 target_compile_options(qccl_flags INTERFACE -Wall -Wextra -Wno-psabi -ffp-contract=off)
 if(QCCL_SANITIZE)
@@ -42,8 +42,8 @@ endif()
 
 set_property(GLOBAL PROPERTY QCCL_LAYERS "")
 
-# qccl_layer(FOLDER [SUBFOLDERS] [LINK libraries...]): every *.cc of src/FOLDER (not *_test.cc), with
-# SUBFOLDERS of the folders in it too, as objects of the library. Tests beside the source become one
+# qccl_layer(FOLDER [SUBFOLDERS] [LINK libraries...]): makes every *.cc of src/FOLDER (not *_test.cc),
+# with SUBFOLDERS also of its subfolders, an object of the library. Tests beside the source become one
 # program, qccl_test_FOLDER.
 function(qccl_layer folder)
   cmake_parse_arguments(ARG "SUBFOLDERS" "" "LINK" ${ARGN})
@@ -77,8 +77,8 @@ function(qccl_build_with group)
   add_dependencies(${group} ${ARGN})
 endfunction()
 
-# qccl_discover_tests(TARGET PREFIX SECONDS): gives ctest the tests of a GoogleTest program, each with that timeout, and
-# the program to qccl_tests.
+# qccl_discover_tests(TARGET PREFIX SECONDS): registers the tests of a GoogleTest program with ctest, each with that
+# timeout, and adds the program to qccl_tests.
 function(qccl_discover_tests target prefix timeout)
   qccl_build_with(qccl_tests ${target})
   target_link_libraries(${target} PRIVATE qccl_test_flags)

@@ -1,4 +1,4 @@
-# What the library itself needs. Tests, benchmarks and tools look for theirs where they begin.
+# The dependencies of the library itself. Tests, benchmarks and tools look for theirs in their own CMakeLists.txt.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 include(QcclHighway)

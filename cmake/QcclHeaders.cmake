@@ -1,7 +1,7 @@
-# Headers that most files include, compiled once: parsing them is half of what a small file costs. Every file still
-# includes what it uses; the sanitizers' builds precompile nothing and fail otherwise.
+# Headers that most files include, compiled once: parsing them takes half of a small file's compile time. Every file
+# still includes the headers it uses; the sanitizers' builds precompile nothing and fail otherwise.
 #
-# A target takes the headers that were compiled with its flags, by
+# A target uses the headers that were compiled with its flags:
 # target_precompile_headers(TARGET REUSE_FROM qccl_headers | qccl_program_headers | qccl_test_headers).
 set(QCCL_HEADERS
   <algorithm> <array> <atomic> <charconv> <chrono> <cmath> <cstdint> <cstring> <functional> <limits> <map> <memory>
@@ -14,14 +14,14 @@ function(qccl_precompiled target)
   set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
 endfunction()
 
-# The library's code is position independent (-fPIC) and that of programs only as a whole (-fPIE).
+# The library is compiled with -fPIC and programs with -fPIE, so they need separate headers.
 add_library(qccl_headers OBJECT ${CMAKE_CURRENT_LIST_DIR}/headers.cc)
 qccl_precompiled(qccl_headers)
 add_executable(qccl_program_headers ${CMAKE_CURRENT_LIST_DIR}/headers.cc)
 qccl_precompiled(qccl_program_headers)
 
-# Tests are compiled for little, but not for debugging: their references sum megabytes. GoogleTest's macros end in an
-# if, of which GCC warns once the header is precompiled.
+# Tests are compiled with -O1: less compile time than -O2, but not unoptimized, because their references sum megabytes.
+# GoogleTest's macros end in an if, and GCC warns of it once the header is precompiled.
 add_library(qccl_test_flags INTERFACE)
 target_compile_options(qccl_test_flags INTERFACE -Wno-dangling-else)
 if(CMAKE_BUILD_TYPE STREQUAL "Release")

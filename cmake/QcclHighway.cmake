@@ -1,5 +1,5 @@
-# hwy::hwy, from Highway's CMake package or, where a distribution ships none, by hand.
-# Leaves no target where Highway is missing.
+# Defines hwy::hwy from Highway's CMake package or, if the distribution ships none, from its header and library.
+# Defines no target if Highway is missing.
 find_package(hwy CONFIG QUIET)
 if(NOT TARGET hwy::hwy)
   find_path(QCCL_HWY_INCLUDE hwy/highway.h)

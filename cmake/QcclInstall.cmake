@@ -6,7 +6,7 @@ set(QCCL_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/qccl)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/qccl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS qccl EXPORT qcclTargets)
 install(EXPORT qcclTargets NAMESPACE qccl:: DESTINATION ${QCCL_PACKAGE_DIR})
-# A file of its own: only who asks for the component needs GoogleTest.
+# In a separate file, because only projects that ask for the component need GoogleTest.
 if(TARGET qccl_testing)
   install(TARGETS qccl_testing EXPORT qcclTestingTargets)
   install(EXPORT qcclTestingTargets NAMESPACE qccl:: DESTINATION ${QCCL_PACKAGE_DIR})

@@ -1,2 +1,2 @@
-// The targets of precompiled headers need a source.
+// The targets of precompiled headers need a source file.
 int main() { return 0; }

@@ -1,7 +1,7 @@
-"""Trains a small GPT on several ranks over a slow link: uncompressed, then with 8 and 4 bits an element.
+"""Trains a small GPT on several ranks over a slow link: uncompressed, then with 8 and 4 bits per element.
 
-The ranks are processes of this machine that talk TCP. Each may send only as fast as --link-rate says (QCCL paces
-itself), so that the wire is the bottleneck as between machines. Ends with a table, report.png and report.json.
+The ranks are processes of this machine that talk TCP. QCCL limits what each sends to --link-rate, so that the wire is
+the bottleneck as between machines. Ends with a table, report.png and report.json.
 """
 
 import argparse
@@ -28,7 +28,7 @@ ROOT = HERE.parent
 STEPS = 120
 QUICK_STEPS = 20
 LINK_RATE = "100mbit"
-# What is trained with, by the name it has in the report.
+# The compressions to train with, by their names in the report.
 COMPRESSIONS = {"uncompressed": "none", "8 bit": "minmax:bits=8", "4 bit": "minmax:bits=4"}
 SILENCE_LIMIT_SECONDS = 90
 
@@ -90,7 +90,7 @@ def introduction(arguments: argparse.Namespace) -> str:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
-    """The events of all ranks' training."""
+    """Trains on all ranks and returns the events."""
     with tempfile.TemporaryDirectory(prefix="qccl-demo-") as folder:
         events_file, log_file = Path(folder) / "events", Path(folder) / "log"
         events_file.touch()
@@ -125,7 +125,7 @@ def environment(arguments: argparse.Namespace) -> dict[str, str]:
 
 @contextmanager
 def launched(arguments: list[str], variables: dict[str, str], log_file: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The launcher in a process group of its own, of which nothing is left afterwards."""
+    """The launcher in its own process group, all of which has ended afterwards."""
     with log_file.open("wb") as log:
         process = subprocess.Popen(
             arguments, env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -143,7 +143,7 @@ def launched(arguments: list[str], variables: dict[str, str], log_file: Path) ->
 
 
 def follow(launcher: subprocess.Popen[bytes], events_file: Path, on_event: Any) -> list[dict[str, Any]]:
-    """Reads events as they come, until the launcher ends."""
+    """Reads events as they arrive, until the launcher ends."""
     events: list[dict[str, Any]] = []
     heard = time.monotonic()
     with events_file.open() as file:

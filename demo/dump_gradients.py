@@ -1,6 +1,6 @@
 """Writes gradients of the demo's model as raw float32, for `qccl codec bench --data FILE`.
 
-One process trains the model for some steps and writes the gradients of the last one, all parameters after each
+One process trains the model for some steps and writes the gradients of the last step, all parameters one after the
 other in the model's order.
 """
 

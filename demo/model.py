@@ -47,7 +47,7 @@ class GPT(nn.Module):
         self.apply(_initialise)
 
     def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The mean loss, in nats a byte."""
+        """The mean loss, in nats per byte."""
         positions = torch.arange(tokens.shape[1])
         x = self.blocks(self.tokens(tokens) + self.positions(positions))
         logits = F.linear(self.norm(x), self.tokens.weight)

@@ -1,4 +1,4 @@
-"""What the demo found: as a table, as a picture and as JSON."""
+"""The demo's results: as a table, as a picture and as JSON."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-# Colour-blind safe (Okabe and Ito); the first is drawn broad, so that curves on top of it leave it visible.
+# Colour-blind safe (Okabe and Ito); the first is drawn wide, so that it stays visible under other curves.
 _COLOURS = ("#999999", "#0072b2", "#d55e00")
 _LINE_WIDTHS = (4.5, 1.8, 1.8)
 
@@ -52,7 +52,7 @@ class Result:
         return self.runs[0].milliseconds_per_step / run.milliseconds_per_step
 
     def loss_change(self, run: Run) -> float:
-        """Of the final validation loss against the first run's, in percent."""
+        """The change of the final validation loss against the first run's, in percent."""
         return 100 * (run.final.loss / self.runs[0].final.loss - 1)
 
     def conclusion(self) -> str:

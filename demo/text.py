@@ -1,5 +1,5 @@
-"""The text to train on: a file of the user's, else the sources of Python's standard library, which every
-machine that runs this has."""
+"""The text to train on: the user's file, or else the sources of Python's standard library, which every machine
+that runs this has."""
 
 import sysconfig
 from pathlib import Path
@@ -15,7 +15,7 @@ class TextError(Exception):
 
 
 def load(file: str | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Bytes to train on, and the last tenth, to validate with."""
+    """The bytes to train on, and the last tenth to validate with."""
     data = _read(Path(file)) if file else _standard_library()
     if len(data) < _LEAST_BYTES:
         raise TextError(f"{describe(file)}: {len(data)} bytes; the demo needs {_LEAST_BYTES} or more")

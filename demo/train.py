@@ -1,7 +1,7 @@
-"""One rank of the demo: trains the same model once for each way to send its gradients.
+"""One rank of the demo: trains the same model once for each compression of its gradients.
 
-Reads rank and world from the environment, as every launcher sets them. Rank 0 appends what happens to a file, one
-JSON object a line, for demo.py to show.
+Reads rank and world from the environment, as every launcher sets them. Rank 0 appends events to a file, one JSON object
+per line, for demo.py to show.
 """
 
 import argparse
@@ -43,7 +43,7 @@ class Events:
 
 @dataclass
 class Batches:
-    """Random places of a text, the same ones for every run with the same seed."""
+    """Batches from random positions of a text, the same for every run with the same seed."""
 
     tokens: torch.Tensor
     count: int

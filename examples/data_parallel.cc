@@ -1,9 +1,9 @@
-// Trains a small network on every rank's own batches, of which each rank has a different number, with compressed
-// gradients: plain C++ and QCCL, nothing else.
+// Trains a small network with compressed gradients. Every rank has its own batches, and a different number of them.
+// Plain C++ and QCCL, nothing else.
 //
 //   build/qccl run -n 4 -- build/examples/data_parallel
 //   build/qccl run -n 4 -- build/examples/data_parallel --batches 1,7,30,0 --policy none
-//   build/examples/data_parallel --as 4              one process with the batches of four ranks comes to the same
+//   build/examples/data_parallel --as 4              one process with the batches of four ranks: the same result
 #include <qccl/qccl.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace {
 
 constexpr std::size_t kInputs = 16, kHidden = 1024, kBatch = 16;
-constexpr int kBatches = 240;  // of all ranks together, unless they are given
+constexpr int kBatches = 240;  // default number for all ranks together
 constexpr float kRate = 0.05F;
 
 // y = v tanh(W x + b) + c, against a fixed function of x.
@@ -41,7 +41,8 @@ struct Network {
             {"out.bias", offset, offset_gradient, 1}};
   }
 
-  // Adds the batch's gradients; its mean loss. `ready` is told of each parameter as it is complete.
+  // Computes the gradients of a batch and returns its mean loss. Calls `ready` for each parameter whose gradient is
+  // complete.
   template <class Ready>
   float backward(std::mt19937& random, const Ready& ready) {
     for (auto* gradient : gradients()) std::fill(gradient->begin(), gradient->end(), 0.0F);
@@ -90,11 +91,11 @@ struct Network {
 
 struct Options {
   std::string policy = "minmax:bits=8";
-  std::vector<int> batches{};  // of each rank, as far as given
+  std::vector<int> batches{};  // of each rank; empty: the default
   int as = 0;
 };
 
-// As given, or r + 1 parts of all for rank r.
+// The rank's number from --batches. By default rank r gets r + 1 shares of all batches.
 int batches_of(int rank, int world, const Options& options) {
   const auto place = static_cast<std::size_t>(rank);
   if (!options.batches.empty()) return place < options.batches.size() ? options.batches[place] : 0;
@@ -109,7 +110,7 @@ float validate(Network& network) {
   return loss;
 }
 
-// A step of all ranks at a time, as they would make it together.
+// Makes the steps that all ranks would make together, one at a time.
 void train_alone(Network& network, const Options& options) {
   const int ranks = options.as;
   std::vector<std::mt19937> random;
@@ -134,14 +135,14 @@ void train_alone(Network& network, const Options& options) {
   }
 }
 
-// False unless the text is a number from `least` on and nothing else.
+// Returns false unless the whole text is a number of at least `least`.
 bool read(const std::string& text, int least, int& number) {
   const char* end = text.data() + text.size();
   const auto [read_to, error] = std::from_chars(text.data(), end, number);
   return error == std::errc() && read_to == end && number >= least;
 }
 
-// False if there is something else.
+// Returns false for any other argument.
 bool parse(int argc, char** argv, Options& options) {
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string value = argv[i + 1];
@@ -163,7 +164,7 @@ bool parse(int argc, char** argv, Options& options) {
 
 void train(const Options& options) {
   qccl::Communicator world = qccl::init();
-  Network network(static_cast<unsigned>(world.rank()));  // all take rank 0's
+  Network network(static_cast<unsigned>(world.rank()));  // DataParallel gives all ranks rank 0's parameters
   qccl::train::DataParallel model(world, network.parameters(), {.policy = qccl::Policy::parse(options.policy)});
   std::mt19937 random(static_cast<unsigned>(100 + world.rank()));
   const int batches = batches_of(world.rank(), world.size(), options);

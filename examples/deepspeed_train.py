@@ -24,7 +24,7 @@ def make_model() -> nn.Module:
 
 
 def make_batches(rank: int, world: int, steps: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """What a rank trains on: inputs and targets, as many batches as steps."""
+    """A rank's training data: inputs and targets, as many batches as steps."""
     generator = torch.Generator().manual_seed(2)
     for _ in range(steps):
         inputs = torch.randn(world * BATCH, 64, generator=generator)
@@ -34,7 +34,7 @@ def make_batches(rank: int, world: int, steps: int) -> Iterator[tuple[torch.Tens
 
 
 def make_examination() -> tuple[torch.Tensor, torch.Tensor]:
-    """What all ranks are examined with."""
+    """The batch that all ranks are examined with."""
     (examination,) = make_batches(0, 4, 1)
     return examination
 
@@ -51,7 +51,7 @@ def make_config(optimizer: str, parameters: dict[str, Any], stage: int) -> dict[
 def train(
     config: dict[str, Any], steps: int, compression: str | None = None, model: nn.Module | None = None
 ) -> list[float]:
-    """The losses after each step, in an examination that is the same for all ranks."""
+    """Trains and returns the losses after each step, on an examination batch that is the same for all ranks."""
     model = model or make_model()
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
     if compression is not None:
@@ -84,7 +84,7 @@ def main() -> None:
         qccl.deepspeed.install()
         parameters["var_freeze_step" if arguments.optimizer == "ZeroOneAdam" else "freeze_step"] = arguments.steps // 2
     else:
-        parameters["torch_adam"] = True  # DeepSpeed's own is for GPUs, or compiled at the first use
+        parameters["torch_adam"] = True  # DeepSpeed's own Adam is for GPUs, or compiled at its first use
     config = make_config(arguments.optimizer, parameters, arguments.stage)
     losses = train(config, arguments.steps, arguments.compression)
     if dist.get_rank() == 0:

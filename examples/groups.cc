@@ -10,7 +10,7 @@
 
 namespace {
 
-// Rows of a product, of which each tensor-parallel rank has a part; their sum over "tp" is the whole.
+// Averages a gradient over the data-parallel ranks and synchronizes all ranks of the pipeline stage.
 void average_gradients(qccl::Mesh& mesh) {
   std::vector<float> gradient(1000, static_cast<float>(mesh.coordinate("dp")));
   mesh.group("dp").all_reduce(gradient, {.op = qccl::ReduceOp::avg});

@@ -1,5 +1,5 @@
-// The collectives that a backend of torch.distributed has to have, each held against what every rank can compute for
-// itself: all_reduce, reduce_scatter, all_gather, broadcast and barrier, of inputs that differ between ranks.
+// The collectives that a backend of torch.distributed must have: all_reduce, reduce_scatter, all_gather, broadcast and
+// barrier, with inputs that differ between ranks. Each result is compared with one that every rank computes by itself.
 //
 //   build/qccl run -n 4 -- build/examples/interface
 //   torchrun --nproc-per-node 4 --no-python build/examples/interface
@@ -19,7 +19,7 @@
 
 namespace {
 
-// From one element to what takes many slices, none a multiple of anything.
+// From one element to many slices; none is a multiple of a slice or bucket size.
 constexpr std::size_t kCounts[] = {1, 7, 1'000, 100'003, 1'048'579};
 
 // Element i of rank `rank`'s input.
@@ -34,7 +34,7 @@ std::vector<T> input_of(int rank, std::size_t count) {
   return values;
 }
 
-// Of all ranks' inputs.
+// The sum of all ranks' inputs.
 template <class T>
 std::vector<T> sum_of(int world, std::size_t count) {
   std::vector<T> sum(count);
@@ -95,7 +95,7 @@ bool broadcast(qccl::Communicator& comm, std::size_t count) {
   return true;
 }
 
-// Ranks say in turn that they have come to the barrier; nobody may leave it before the last has.
+// Ranks report in turn that they have come to the barrier; no rank may leave it before the last has come.
 bool barrier(qccl::Communicator& comm) {
   using Nanoseconds = std::chrono::duration<double, std::nano>;
   const auto now = [] { return Nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count(); };
@@ -111,7 +111,7 @@ bool barrier(qccl::Communicator& comm) {
   comm.barrier();
   const double left = now();
   comm.all_reduce(entered, {.op = qccl::ReduceOp::max});
-  // Clocks of different hosts have nothing to do with each other.
+  // Clocks of different hosts can't be compared.
   for (const int host : comm.hosts()) {
     if (host != 0) return true;
   }
@@ -142,7 +142,7 @@ class Checks {
     conclude(std::string(name) + " of " + type, passed);
   }
 
-  // All ranks get to know it, and say it as one.
+  // All ranks learn which ranks failed and reach the same verdict.
   void conclude(const std::string& name, bool passed) {
     std::vector<std::uint8_t> failed(static_cast<std::size_t>(comm_.size()));
     comm_.all_gather(std::vector<std::uint8_t>{static_cast<std::uint8_t>(passed ? 0 : 1)}, failed);
@@ -172,7 +172,7 @@ int main() {
     checks.run_barrier();
     if (comm.rank() == 0) std::printf("%d ranks: %s\n", comm.size(), checks.passed() ? "passed" : "FAILED");
     std::fflush(stdout);
-    comm.barrier();  // a launcher ends all ranks when one leaves with 1: nobody does before rank 0 has spoken
+    comm.barrier();  // a launcher ends all ranks when one exits with 1, so none exits before rank 0 has printed
     comm.close();
     return checks.passed() ? 0 : 1;
   } catch (const std::exception& error) {

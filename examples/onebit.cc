@@ -1,10 +1,10 @@
-// One bit an element: compressed_allreduce() held against a simulation by ordinary all_reduces, as DeepSpeed's own test
-// (tests/onebit/test_compressed_backend.py) does it: a = rand - 0.5 + 0.01 rank, errors zero, largest difference 1e-6.
+// One bit per element: compares compressed_allreduce() with a simulation by ordinary all_reduces, like DeepSpeed's own
+// test (tests/onebit/test_compressed_backend.py): a = rand - 0.5 + 0.01 rank, errors zero, largest difference 1e-6.
 //
-//   build/qccl run -n 2 -- build/examples/onebit                  300 * 2^20 floats, some 3 GB a rank
+//   build/qccl run -n 2 -- build/examples/onebit                  300 * 2^20 floats, some 3 GB per rank
 //   build/qccl run -n 4 -- build/examples/onebit --count 1000000
 //
-// The exit code is 1 if result or errors differ by more. A sum so close to zero that its sign is up to rounding is
+// The exit code is 1 if result or errors differ by more. A sum so close to zero that its sign depends on rounding is
 // counted, not compared.
 #include <qccl/qccl.h>
 
@@ -24,7 +24,7 @@ namespace {
 constexpr double kLimit = 1e-6;
 constexpr std::size_t kPiece = 4 << 20;  // floats that the simulation holds at a time
 
-// The input of rank `rank`: a hash of the position (splitmix64's mixer), so that nobody has to keep it.
+// Element i of rank `rank`'s input: a hash of i (splitmix64's mixer), so that no rank has to store it.
 float input_at(int rank, std::size_t i, std::size_t count) {
   if (i >= count) return 0;
   std::uint64_t x = i * 0x9E3779B97F4A7C15u + static_cast<std::uint64_t>(rank + 1) * 0xD1B54A32D192ED03u;
@@ -49,7 +49,7 @@ class Comparison {
         worker_error_(sizes_.worker_error),
         server_error_(sizes_.server_error) {}
 
-  // True if nothing differs by more than the limit, on any rank.
+  // Returns true if no element differs by more than the limit, on any rank.
   bool run() {
     for (std::size_t i = 0; i < count_; ++i) buffer_[i] = input_at(comm_.rank(), i, count_);
     comm_.barrier();
@@ -107,7 +107,7 @@ class Comparison {
 
   void note(float got, float expected) {
     const double difference = std::abs(double{got} - double{expected});
-    // Not a number is a difference too.
+    // NaN counts as a difference, too.
     if (!(difference <= largest_)) largest_ = std::isnan(difference) ? HUGE_VAL : difference;
   }
 
@@ -154,7 +154,7 @@ int main(int argc, char** argv) {
     qccl::Communicator comm = qccl::init();
     const bool passed = Comparison(comm, count).run();
     std::fflush(stdout);
-    comm.barrier();  // a launcher ends all ranks when one leaves with 1: nobody does before rank 0 has spoken
+    comm.barrier();  // a launcher ends all ranks when one exits with 1, so none exits before rank 0 has printed
     comm.close();
     return passed ? 0 : 1;
   } catch (const std::exception& error) {

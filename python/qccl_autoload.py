@@ -1,4 +1,4 @@
-"""Lets torch.distributed know the backend "qccl" by name.
+"""Makes the backend "qccl" known to torch.distributed by name.
 
 torch calls register() when it is imported (entry point "torch.backends"; from torch 2.14 on when the
 name is first used, "torch.distributed.backends"). Kept apart from the package so that `import torch` neither

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks who may include whom, and what may stand nowhere or in one place only.
+"""Checks which files may include which, and code that is forbidden or allowed in one place only.
 
     check_layers.py [root]     prints FILE:LINE: [RULE] what is wrong and what to do; exit 1 if any
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cpp_source import Statement, blank_literals, scan, source_files, without_angles
 
-# Folder (or one file) -> what may be included besides the own folder and include/qccl.
+# Folder (or one file) -> the headers that it may include besides those of its own folder and include/qccl.
 # "x/" is the files of src/x and of its subfolders that have no line of their own; "x/*" is each of its subfolders;
 # "x/y.h" is that one file.
 MAY_INCLUDE = {
@@ -28,12 +28,12 @@ MAY_INCLUDE = {
     "src/plan": ["codec/geometry.h", "base/"],
     "src/bootstrap": ["os/", "wire/", "base/"],
     "src/transport/transport.h": ["base/"],  # the contract that engine and sim see
-    "src/transport": ["os/", "base/"],  # what the real transports share
+    "src/transport": ["os/", "base/"],  # the code that the real transports share
     "src/transport/sim": ["transport/transport.h", "base/"],
     "src/transport/shm": ["transport/", "wire/", "os/", "base/"],
     "src/transport/tcp": ["transport/", "wire/", "os/", "base/"],
     "src/observe": ["base/"],
-    # kernels: raw data is no codec's work, the engine adds it, in the floating-point environment that it sets.
+    # kernels: raw data bypasses the codecs; the engine adds it, in the floating-point environment that it sets.
     "src/engine": [
         *("plan/", "codec/", "kernels/copy.h", "kernels/reduce/reduce.h", "kernels/reduce/exact_half.h"),
         *("kernels/reduce/residual.h", "kernels/float_environment.h"),
@@ -52,7 +52,7 @@ MAY_INCLUDE = {
     "testing": [],
 }  # fmt: skip
 
-# Programs that show what the planner and the codecs do look inside them.
+# Programs that show the work of the planner and the codecs include their internals.
 TOOL_EXTRAS = {
     "perf": ["plan/", "codec/"],
     "plan_simulate": ["plan/", "codec/", "sim/"],
@@ -62,7 +62,7 @@ TOOL_EXTRAS = {
     "codec": ["codec/", "kernels/simd.h", "base/"],
 }
 
-# Third-party headers that belong to one part of the house.
+# Third-party headers that only these folders may include.
 THIRD_PARTY = {
     "hwy/": ("src/kernels",),
     "gtest/": ("testing",),
@@ -79,7 +79,7 @@ THIRD_PARTY = {
 
 @dataclass(frozen=True)
 class Absence:
-    """A pattern that may stand only in `allowed` (files or folders), looked for in `within`."""
+    """A pattern that is searched for in `within` and allowed only in `allowed` (files or folders)."""
 
     rule: str
     pattern: str
@@ -115,7 +115,7 @@ ABSENCES = [
             "bad input and bad peers are errors, not ends: return a Failure, or QCCL_CHECK for a mistake of our own"),
 ]  # fmt: skip
 
-# (file, variable) -> why this mutable global may be.
+# (file, variable) -> why this mutable global is allowed.
 FORK_HANDLER = "a pthread_atfork handler has no argument to find its table by"
 MUTABLE_GLOBALS = {
     ("src/os/fork_list.cc", "listed"): FORK_HANDLER,
@@ -127,7 +127,7 @@ MUTABLE_GLOBALS = {
     ("bindings/torch/world.cc", "registry"): "c10d makes backends by a free function: (store job, rank) -> world",
 }
 
-# Headers beside the sources that are for tests.
+# Test headers that lie beside the sources.
 TEST_HEADERS = ("src/kernels/every_simd.h", "src/os/test_user.h", "src/transport/shm/test_host.h")
 
 
@@ -177,15 +177,15 @@ def may_include(path: Path, layer: str, target: str) -> bool:
 
 
 def is_of_program(root: Path, path: Path, target: str) -> bool:
-    """Whether a source of the qccl program or of the extension includes one of its own: by the path from the root, or
-    from bindings/torch."""
+    """Whether a source of the qccl program or of the extension includes one of its own headers: by the path from the
+    root, or from bindings/torch."""
     if path.parts[0] == "tools":
         return target.startswith("tools/") and (root / target).is_file()
     return path.parts[:2] == ("bindings", "torch") and (root / "bindings" / "torch" / target).is_file()
 
 
 def check_include(root: Path, path: Path, target: str) -> str | None:
-    """What is wrong with `#include "target"` in this file, if anything."""
+    """Returns what is wrong with `#include "target"` in this file, if anything."""
     layer = layer_of(path)
     if layer is None:
         return "this folder is in no layer: add it to MAY_INCLUDE in scripts/check_layers.py"
@@ -246,7 +246,7 @@ NOT_A_VARIABLE = re.compile(
 
 
 def mutable_variable(statement: Statement) -> str | None:
-    """The name of the variable with static storage that this statement defines and may change."""
+    """The name of the mutable variable with static storage that this statement defines, if it does."""
     declaration = without_angles(statement.text)
     if not declaration or NOT_A_VARIABLE.match(declaration):
         return None

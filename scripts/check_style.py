@@ -23,7 +23,7 @@ MAX_FUNCTION = 70
 MAX_FOLDER = 25
 COUNTED_FOLDERS = ("include", "src", "bindings", "tools", "testing")
 
-# Files that may be longer, with the reason: tables.
+# Files that may be longer, with the reason, for example tables.
 LONG_FILES: dict[str, str] = {}
 
 
@@ -55,7 +55,7 @@ def check_file(root: Path, path: Path) -> list[str]:
     found = [
         f"{path}:{number}: [line-length] {len(line)} characters, at most {MAX_LINE}: break the line"
         for number, line in enumerate(lines, 1)
-        if len(line) > MAX_LINE and "://" not in line and path.suffix != ".py"  # ruff has Python's
+        if len(line) > MAX_LINE and "://" not in line and path.suffix != ".py"  # ruff checks Python's lines
     ]
     if len(lines) > MAX_FILE and path.as_posix() not in LONG_FILES:
         found.append(f"{path}:1: [file-length] {len(lines)} lines, at most {MAX_FILE}: split it by idea")

@@ -15,7 +15,7 @@ import time
 
 STATUS = re.compile(r"^\x1e(\d+)/(\d+) ")
 INTERVAL_SECONDS = 15.0
-# Until so many seconds and this share of the files the pace says little: the slowest files come first.
+# Before this many seconds and this share of the files, the pace predicts little: the slowest files come first.
 PACE_SECONDS = 10.0
 PACE_SHARE = 0.1
 

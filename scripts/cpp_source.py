@@ -1,7 +1,7 @@
 """A C++ file as the checks see it: comments and literals blanked, and its scopes and statements.
 
-No parser: it follows braces, parentheses and semicolons, which is enough for code that
-clang-format has laid out. Blanking keeps every line where it was.
+It is not a parser: it follows braces, parentheses and semicolons, which is enough for code that
+clang-format has formatted. Blanking keeps every line in its place.
 """
 
 import re
@@ -22,7 +22,7 @@ _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.M)
 
 @dataclass(frozen=True)
 class Statement:
-    """What stands before a `;` or a `{`. Scope is "namespace", "class" or "function"."""
+    """The text before a `;` or a `{`. Scope is "namespace", "class" or "function"."""
 
     scope: str
     line: int
@@ -43,7 +43,7 @@ def source_files(root: Path) -> list[Path]:
 
 
 def blank_literals(text: str) -> str:
-    """The text with comments and the insides of literals as spaces. #include paths stay."""
+    """The text with comments and the contents of literals replaced by spaces. #include paths stay."""
 
     def blank(match: re.Match) -> str:
         found = match.group()
@@ -70,7 +70,7 @@ def scan(code: str) -> tuple[list[Statement], list[Function]]:
 @dataclass
 class _Scope:
     kind: str  # namespace, class, function or value (a braced initializer)
-    head: str = ""  # what opened it
+    head: str = ""  # the text that opened it
     head_line: int = 0
     open_line: int = 0
     text: str = ""  # of the statement that is being read

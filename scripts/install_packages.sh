@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install_packages.sh [LIST]: installs what is missing of the packages in LIST (scripts/packages.txt) with apt-get,
-# through sudo where needed. Says nothing and takes milliseconds when nothing is missing.
+# install_packages.sh [LIST]: installs the missing packages of LIST (default: scripts/packages.txt) with apt-get,
+# through sudo if needed. Prints nothing and takes milliseconds when nothing is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,5 @@
 """Makes the packages of python/ importable in this interpreter's environment, with the entry points of
-pyproject.toml, as `pip install --editable` would but without a build. Changes nothing when all is in place.
+pyproject.toml, like `pip install --editable` but without a build. Changes nothing when all is in place.
 """
 
 import sysconfig

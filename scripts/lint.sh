@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every check of the sources themselves. All run, whatever fails.
+# Runs every check of the sources themselves, even after one has failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 failed=()

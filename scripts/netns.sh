@@ -9,12 +9,12 @@
 #                                     a shell reads CMD, options before HOST are ignored
 #   netns.sh down NAME                ends what runs in the hosts and removes them
 #
-# NAME tells clusters apart; each has its own bridge, in a namespace too, so nothing outside is touched and several
-# clusters do not meet. A host sends at most RATE (token bucket), in bursts of up to 256 KiB. With BURST, as tc says it,
-# hosts are like those on a switch: they receive at most RATE too, both in bursts of up to BURST. TCP then hands over
-# packets of at most half of that, because a link here lets a packet pass as a whole, when there is leave for all of it.
-# TCP uses reno, so that nothing but the links paces what hosts send: bbr, which some machines prefer, costs a timer a
-# packet.
+# NAME tells clusters apart. Each has its own bridge, also in a namespace, so nothing outside is touched and several
+# clusters do not interfere. A host sends at most RATE (token bucket), in bursts of up to 256 KiB. With BURST (in tc's
+# notation) hosts behave as on a switch: they also receive at most RATE, both in bursts of up to BURST. TCP then hands
+# over packets of at most half of BURST, because a link here passes a packet as a whole, once the bucket holds tokens
+# for all of it. TCP uses reno, so that only the links pace what hosts send: bbr, the default of some machines, costs a
+# timer per packet.
 set -euo pipefail
 
 say() { echo "netns.sh: $*" >&2; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run_benchmarks.sh [pattern]: runs the programs build/bench/*_bench whose name contains the pattern.
-# What they print stays beside them as NAME.txt, the figures of Google Benchmark as NAME.json.
+# Their output stays beside them as NAME.txt, the figures of Google Benchmark as NAME.json.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mapfile -t programs < <(find build/bench -maxdepth 1 -type f -executable -name "*${1:-}*_bench" 2>/dev/null | sort)

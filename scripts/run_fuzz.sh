@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# run_fuzz.sh [FLAGS]: builds the fuzz targets with clang's libFuzzer and runs each, a minute long or as libFuzzer's
-# flags say: -runs=1000000, -max_total_time=10. FUZZ=minmax runs only targets whose name contains that.
-# What was interesting stays in build-fuzz/corpus, what failed in build-fuzz/failures.
+# run_fuzz.sh [FLAGS]: builds the fuzz targets with clang's libFuzzer and runs each for a minute, or as set by
+# libFuzzer's flags: -runs=1000000, -max_total_time=10. FUZZ=minmax runs only targets whose name contains that.
+# Interesting inputs stay in build-fuzz/corpus, failing ones in build-fuzz/failures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

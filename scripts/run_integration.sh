@@ -3,7 +3,7 @@
 #
 #   run_integration.sh [pytest's arguments]
 #
-# Needs what `make build` and scripts/install_integration.sh make.
+# Run `make build` and scripts/install_integration.sh first.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=$PWD/.venv-integration

@@ -7,8 +7,8 @@ preset=$1
 pattern=${2:-}
 jobs=${JOBS:-$(nproc)}
 
-# GCC 12's and 13's thread sanitizer can't map its shadow where the kernel randomizes addresses by
-# more than 28 bits (Ubuntu 24.04 does); containers may forbid turning that off, and may not need it.
+# GCC 12's and 13's thread sanitizer can't map its shadow if the kernel randomizes addresses by more
+# than 28 bits (Ubuntu 24.04 does). Containers may forbid turning that off, and may not need it.
 run=()
 if [ "$preset" = tsan ] && setarch -R true 2>/dev/null; then run=(setarch -R); fi
 

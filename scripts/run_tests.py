@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Everything that CI runs, step by step, and a summary of what ran.
+"""Runs everything that CI runs, step by step, and prints a summary.
 
     run_tests.py [pattern]     with a pattern, only tests whose name contains it (a regular expression)
 
@@ -22,7 +22,7 @@ JOBS = os.environ.get("JOBS") or str(os.cpu_count())
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 PYTEST_NOTHING_SELECTED = 5
 APART = {ROOT / "tests" / "integration"}  # `make test-integration`, which installs DeepSpeed and Megatron
-TEST_TIMEOUT_SECONDS = "300"  # of one Python test; C++ tests have theirs in CMake
+TEST_TIMEOUT_SECONDS = "300"  # of one Python test; CMake sets the timeouts of C++ tests
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Step:
         return self.ok
 
     def _read_report(self) -> None:
-        # A test's output may hold bytes that XML has no place for.
+        # A test's output may hold bytes that are invalid in XML.
         text = re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f]", "", self.report.read_text(errors="replace"))
         for case in xml.fromstring(text).iter("testcase"):
             name = case.get("name", "?")
@@ -69,7 +69,7 @@ class Step:
 
 
 def skip_reason(case: xml.Element, skip: xml.Element | None) -> str:
-    """Why a test was skipped: GoogleTest says it in the output, pytest in the message."""
+    """Why a test was skipped: GoogleTest writes it to the output, pytest to the message."""
     if skip is None:
         return "disabled"
     said = re.search(r": Skipped\n(.+)", case.findtext("system-out") or "")
@@ -98,7 +98,7 @@ def make_steps(pattern: str) -> list[Step]:
 
 
 def torchs_own_tests(pattern: str) -> Step:
-    """With 3 ranks; `make test-torch` has the other configurations."""
+    """Runs with 3 ranks; `make test-torch` has the other configurations."""
     report = REPORTS / "torch_suite.xml"
     command = [PYTHON, "tests/torch/suite/run.py", "--junit", str(report)]
     return Step("torch's own tests", command + (["--filter", pattern] if pattern else ["--passes", "100"]), report)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Tests the package with a release of torch, installed as README says.
+# Tests the package with a release of torch, installed as README describes.
 #
 #   test_torch_release.sh RELEASE [arguments of tests/torch/suite/run.py, which then runs alone]
 #
-# Makes .venv-torch-RELEASE once, with about 3 GB where pip finds only the CUDA build, and builds in
-# build-torch-RELEASE. Needs what `make build` makes.
+# Makes .venv-torch-RELEASE once (about 3 GB if pip finds only the CUDA build), and builds in
+# build-torch-RELEASE. Run `make build` first.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 release=$1

@@ -1,5 +1,5 @@
-"""What the wheel requires: a torch of the minor release that its extension is built for and loads with, so that pip
-does not put it beside another. Asked by scikit-build-core (pyproject.toml)."""
+"""The wheel's requirements: a torch of the minor release that its extension is built for and loads with, so that pip
+does not install it beside another release. Called by scikit-build-core (pyproject.toml)."""
 
 import subprocess
 import sys

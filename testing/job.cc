@@ -23,7 +23,7 @@ using std::chrono::steady_clock;
 
 constexpr std::size_t kMaxOutputBytes = 1 << 20;
 constexpr int kMaxWorld = 1024;
-// How long ranks may take to tell their stacks and state; those that can't are ended without.
+// How long ranks may take to report their stacks and state; ranks that do not are ended without a report.
 constexpr Milliseconds kEvidencePatience{3'000};
 
 Time time_of(const std::string& text) { return Time(steady_clock::duration(std::stoll(text))); }
@@ -103,7 +103,7 @@ int Job::count_running() const {
       std::count_if(processes_.begin(), processes_.end(), [](const Process& p) { return p.running; }));
 }
 
-// Ranks whose end a stopped one waits for.
+// The ranks that must end before the job ends a stopped one.
 int Job::count_blocking() const {
   return static_cast<int>(
       std::count_if(processes_.begin(), processes_.end(), [](const Process& p) { return p.running && !p.stopped; }));
@@ -294,7 +294,7 @@ void Job::end_all(const std::string& why) {
   while (count_running() > 0) pump(Time::max());
 }
 
-// ---- what a rank that does not end can tell
+// ---- evidence from a rank that does not end
 
 void Job::ask_for_evidence(std::size_t rank) {
   Process& process = processes_[rank];

@@ -1,4 +1,5 @@
-// One job: starts its ranks, listens to them, does its faults, ends what is left. The test's own thread does all of it.
+// One job: starts its ranks, listens to them, injects its faults, ends the remaining processes. The test's own thread
+// does all of it.
 #pragma once
 
 #include <functional>
@@ -20,13 +21,13 @@ struct FailedPart {
   std::string message{};
 };
 
-// What is known of a rank, its report included.
+// The facts known about a rank, its report included.
 struct Outcome {
   RankReport report{};
   std::vector<FailedPart> parts{};
   std::optional<std::pair<Skip, std::string>> skip{};
   bool began = false;
-  bool left_running = false;  // until the job ended it
+  bool left_running = false;  // did not end by itself: the job ended it
   std::string evidence{};     // stacks and state
 };
 
@@ -37,11 +38,11 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // Until no process is left. Call once.
+  // Runs until no process is left. Call it once.
   void run();
 
   std::vector<Outcome>& outcomes() { return outcomes_; }
-  // Why ranks were ended by the job; empty if none was.
+  // Why the job ended ranks; empty if it ended none.
   const std::string& why_ended() const { return why_ended_; }
   // Faults that did not happen, in words.
   std::vector<std::string> missed_faults() const;
@@ -52,11 +53,11 @@ class Job {
     std::vector<Module> modules{};
     bool running = true;
     bool stopped = false;
-    std::size_t answers_due = 0;  // stacks and state that were asked for
+    std::size_t answers_due = 0;  // requested stacks and state that have not come
   };
   struct PlannedFault {
     Fault fault;
-    bool waited_for = false;    // its rank stands at the point
+    bool waited_for = false;    // its rank waits at the point
     std::optional<Time> due{};  // when its rank has come to the point
     bool begun = false;
     bool done = false;
@@ -66,7 +67,7 @@ class Job {
   void start();
   int count_running() const;
   int count_blocking() const;
-  // Waits for what happens next, at most until then, and takes it in.
+  // Waits for the next event, at most until `until`, and handles it.
   void pump(Time until);
   Time next_time() const;
   void act_on_time(Time now);
@@ -105,11 +106,11 @@ class Job {
   std::vector<WaitingGet> waiting_gets_;
   Time deadline_{};
   std::optional<Time> grace_end_{};
-  std::string odd_end_{};  // what the grace is for
+  std::string odd_end_{};  // the unexpected end that started the grace period
   std::string why_ended_{};
 };
 
-// How the test says a rank should end.
+// The end that the test expects of a rank.
 End expected_end(const JobOptions& options, int rank);
 // "exited with code 3", "was killed by signal 6 (Aborted)"
 std::string to_text(const End& end);

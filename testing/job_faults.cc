@@ -1,4 +1,4 @@
-// What a job does to its ranks at the points that its test names.
+// The faults that a job injects into its ranks at the points that its test names.
 #include <sys/wait.h>
 
 #include <csignal>
@@ -45,7 +45,7 @@ void Job::begin_fault(PlannedFault& planned) {
     return;
   }
   if (planned.fault.action == Fault::Action::kill) {
-    finish_fault(planned, steady_clock::now());  // before it: others may see the rank gone before kill() is back
+    finish_fault(planned, steady_clock::now());  // before kill(): peers may see the rank gone before kill() returns
     ::kill(id, SIGKILL);
     return;
   }

@@ -1,5 +1,5 @@
-// What a rank and the process of its test tell each other: one packet of a SOCK_SEQPACKET socket each, so that a signal
-// handler may send between any two instructions of other threads.
+// The messages between a rank and the process of its test. Each is one packet of a SOCK_SEQPACKET socket, so that a
+// signal handler may send between any two instructions of other threads.
 //
 //   offset 0   1   kind
 //   then, for each field:  4 bytes of length in the machine's order, the field
@@ -68,14 +68,14 @@ struct Packet {
 // Longer fields are cut. A default socket buffer holds two such fields.
 inline constexpr std::size_t kMaxFieldBytes = 64 << 10;
 
-// False if the other side is gone. Thread-safe.
+// Returns false if the peer is gone. Thread-safe.
 bool send_packet(int channel, PacketKind kind, std::initializer_list<std::string_view> fields = {});
-// The next packet; nothing if there is none (`wait`: never will be).
+// The next packet; nothing if none is there, or with `wait`, if none can come any more.
 std::optional<Packet> receive_packet(int channel, bool wait);
 
 // The two ends of a channel, closed on exec. Throws std::runtime_error.
 std::pair<Fd, Fd> make_channel();
-// Throws std::runtime_error: what was tried, and why the system refused.
+// Throws std::runtime_error with the attempted operation and the system's reason.
 [[noreturn]] void throw_system_error(const std::string& what);
 
 }  // namespace qccl::testing

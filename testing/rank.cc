@@ -1,4 +1,4 @@
-// What a test's function sees of its rank, and the table of reasons to skip.
+// The interface of a rank for a test's function, and the table of reasons to skip.
 #include <sched.h>
 #include <unistd.h>
 

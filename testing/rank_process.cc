@@ -15,7 +15,7 @@
 namespace qccl::testing {
 namespace {
 
-// What GoogleTest hears in this process goes to the test's.
+// Forwards GoogleTest's results of this process to the test's process.
 class Recorder final : public ::testing::EmptyTestEventListener {
  public:
   explicit Recorder(Rank::Process& process) : process_(process) {}
@@ -32,7 +32,7 @@ class Recorder final : public ::testing::EmptyTestEventListener {
   Rank::Process& process_;
 };
 
-// Keys and values in the process of the test.
+// A store whose keys and values are in the test's process.
 class TestStore final : public Store {
  public:
   explicit TestStore(Rank::Process& process) : process_(process) {}
@@ -173,7 +173,7 @@ void Rank::Process::on_packet(const Packet& packet) {
   changed_.notify_all();
 }
 
-// The channel is no stream, and stays.
+// The channel to the test is not a stream socket, so it stays open.
 void Rank::Process::cut_connections() {
   int count = 0;
   const long limit = ::sysconf(_SC_OPEN_MAX);

@@ -1,7 +1,7 @@
-// The side of the harness that lives in a rank's process: it runs the test's function and ends the process.
+// The part of the harness that runs in a rank's process: it runs the test's function and ends the process.
 //
-// A thread of its own, which blocks all signals, reads what the test's process says, so that a rank that hangs can
-// still say what it knows.
+// A separate thread, which blocks all signals, reads the packets of the test's process, so that a rank that hangs can
+// still report its state.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,7 @@ class Rank::Process {
  public:
   Process(int rank, const JobOptions& options, Fd channel);
 
-  // Ends the process: 0, kFailedExitCode or the code of a skip.
+  // Runs the function, then ends the process with 0, kFailedExitCode or the code of a skip.
   [[noreturn]] void run(const std::function<void(Rank&)>& body);
 
   int rank() const { return rank_; }
@@ -33,7 +33,7 @@ class Rank::Process {
   void report_failure(bool fatal, const char* file, int line, const std::string& message);
   void report_skip(Skip skip, const std::string& reason);
 
-  // Sends a request under a number of its own, and waits for its value; nothing within the timeout.
+  // Sends a request under a unique number and waits for its value; returns nothing if the timeout passes first.
   std::optional<std::string> ask(PacketKind kind, const std::string& key, const std::string& more,
                                  std::chrono::milliseconds timeout);
   void tell(PacketKind kind, std::initializer_list<std::string_view> fields) {
@@ -55,13 +55,13 @@ class Rank::Process {
   std::condition_variable changed_;
   int gos_ = 0;                         // received and not yet taken
   long requests_ = 0;                   // made so far
-  std::map<long, std::string> values_;  // that came, by request
+  std::map<long, std::string> values_;  // received values, by request
   std::vector<Communicator> watched_;
   bool failed_ = false;
   std::optional<Skip> skip_;
 };
 
-// The thread that reads; it has no part in a hang.
+// The name of the thread that reads. It is not part of a hang.
 inline constexpr const char* kListenerName = "qccl-testing";
 
 // Thrown by Rank::skip() to leave the test's function.

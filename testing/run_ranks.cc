@@ -1,4 +1,4 @@
-// run_ranks(): starts the job and tells GoogleTest what came of it.
+// run_ranks(): runs the job and reports its results to GoogleTest.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ void add_part(Part::Type type, const char* file, int line, const std::string& me
   GTEST_MESSAGE_AT_(file, line, message.c_str(), type);
 }
 
-// Where the test stands: for what is about a whole rank or job.
+// Adds a result at the test's own line, for messages about a whole rank or job.
 void add_at_test(Part::Type type, const std::string& message) {
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   if (test == nullptr) return add_part(type, nullptr, -1, message);
@@ -38,7 +38,7 @@ std::string indented(const std::string& text) {
   return result;
 }
 
-// How ranks ended, those alike together: "ranks 0, 2 exited with code 0; rank 1 exited with code 3".
+// How the ranks ended, grouped by end: "ranks 0, 2 exited with code 0; rank 1 exited with code 3".
 std::string list_ends(const std::vector<Outcome>& outcomes) {
   std::map<std::string, std::vector<std::size_t>> by_end;
   for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
@@ -70,7 +70,7 @@ class Verdict {
   }
 
  private:
-  // All ranks, for the same reason.
+  // Whether all ranks skipped, for the same reason.
   bool is_skipped() const {
     return std::all_of(outcomes_.begin(), outcomes_.end(), [this](const Outcome& outcome) {
       return outcome.skip && outcome.skip->first == outcomes_[0].skip->first && outcome.parts.empty() &&
@@ -105,7 +105,7 @@ class Verdict {
     return text;
   }
 
-  // What is wrong with the way this rank ended; empty if nothing is.
+  // The problem with the way this rank ended; empty if there is none.
   std::string trouble_of(std::size_t rank) const {
     const Outcome& outcome = outcomes_[rank];
     const End& end = outcome.report.end;
@@ -126,7 +126,7 @@ class Verdict {
 
   void judge_together() {
     for (const std::string& missed : job_.missed_faults()) fail("a fault: " + missed);
-    // Those whose end the test foretells may differ.
+    // Ranks whose end the test declares may differ.
     const Outcome* first = nullptr;
     bool differ = false;
     for (std::size_t rank = 0; rank < outcomes_.size(); ++rank) {
@@ -144,7 +144,7 @@ class Verdict {
   bool failed_ = false;
 };
 
-// How many run_ranks() the running test has called before.
+// Counts the running test's calls of run_ranks().
 class CallCounter final : public ::testing::EmptyTestEventListener {
  public:
   static int next() {
@@ -167,7 +167,7 @@ void skip_test(const Outcome& outcome) {
   add_at_test(Part::kSkip, name_of(outcome.skip->first) + ": " + outcome.skip->second);
 }
 
-// In a spawned rank, for a call that is not its own: as if all had gone well.
+// In a spawned rank, the report for a call that is not its own: success on all ranks.
 Report presumed(const JobOptions& options) {
   Report report;
   report.passed = true;

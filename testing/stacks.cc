@@ -27,7 +27,7 @@ constexpr int kMaxFrames = 64;
 constexpr int kHandlerFrames = 2;  // the handler's own, and the kernel's trampoline
 constexpr std::array kCrashSignals = {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL};
 
-int handler_channel = -1;  // a handler has no argument to find it by
+int handler_channel = -1;  // global, because a signal handler gets no argument to find it by
 
 // Async-signal-safe: no memory is allocated, nothing locked.
 void send_stack(PacketKind kind, long number) {
@@ -53,7 +53,7 @@ void on_stack_signal(int) { send_stack(PacketKind::stack, ::syscall(SYS_gettid))
 
 void on_crash(int signal) {
   send_stack(PacketKind::crash, signal);
-  ::raise(signal);  // which has its default action again, once this returns
+  ::raise(signal);  // takes the default action once this handler returns
 }
 
 void handle(int signal, void (*handler)(int), int flags) {
@@ -70,7 +70,7 @@ bool is_default(int signal) {
   return (present.sa_flags & SA_SIGINFO) == 0 && present.sa_handler == SIG_DFL;
 }
 
-// Position-independent files are linked for address 0, others for the one they are mapped at.
+// Position-independent files are linked for address 0, others for the address they are mapped at.
 bool is_position_independent(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   Elf64_Ehdr header{};
@@ -90,7 +90,7 @@ struct Frame {
   std::string name{};
 };
 
-// Names for the frames of one module, as far as addr2line knows.
+// Names the frames of one module, as far as addr2line knows them.
 void name_frames(const Module& module, std::vector<Frame*>& frames) {
   std::ostringstream command;
   command << "addr2line -Cfpse " << quoted(module.path) << std::hex;
@@ -140,8 +140,8 @@ int stack_signal() { return SIGRTMAX - 3; }
 void install_stack_handlers(int channel) {
   handler_channel = channel;
   std::array<void*, 2> first;
-  ::backtrace(first.data(), first.size());  // loads what it needs, so that the handlers do not
-  // A stack that has run over can't hold its handler.
+  ::backtrace(first.data(), first.size());  // loads its libraries now, so that the handlers do not
+  // After a stack overflow the thread's stack has no room for the handler.
   static std::array<char, 64 << 10> own_stack;
   const stack_t stack{.ss_sp = own_stack.data(), .ss_flags = 0, .ss_size = own_stack.size()};
   stack_t present{};

@@ -1,5 +1,5 @@
-// Stacks of a rank's threads, for the report of one that hangs or crashes. In the rank a signal handler sends the raw
-// addresses of the thread it runs on; the test's process gives them names.
+// Stacks of a rank's threads, for the report of a rank that hangs or crashes. In the rank, a signal handler sends the
+// raw addresses of the thread it runs on; the test's process names them.
 #pragma once
 
 #include <sys/types.h>
@@ -15,28 +15,28 @@ namespace qccl::testing {
 int stack_signal();
 
 // In a rank: from now on stack_signal() sends a `stack` packet on `channel`, and the signals of a crash send a `crash`
-// packet before the process ends by them. Signals that the program (or a sanitizer) handles already stay with it.
+// packet before they end the process. Handlers that the program (or a sanitizer) has already installed stay in place.
 void install_stack_handlers(int channel);
 
 // A mapped file of a process.
 struct Module {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
-  std::uintptr_t base = 0;  // what addresses in the file are relative to
+  std::uintptr_t base = 0;  // addresses in the file are relative to this
   std::string path{};
 };
-// Of a process that runs; empty for one that does not.
+// The mapped files of a running process; empty for one that does not run.
 std::vector<Module> modules_of(pid_t process);
 
-// `addresses` as packed by the handlers, one line a frame: function and source line where addr2line is there and knows
-// them, else file and offset.
+// Describes `addresses`, as packed by the handlers, with one line per frame: function and source line if addr2line is
+// installed and knows them, else file and offset.
 std::string describe_stack(const std::vector<Module>& modules, std::string_view addresses);
 
 struct Thread {
   pid_t id = 0;
   std::string name{};
   char state = '?';        // as in /proc: R running, S asleep, T stopped
-  std::string waits_in{};  // the kernel's function; empty if not told
+  std::string waits_in{};  // the kernel function it waits in; empty if unknown
 };
 std::vector<Thread> threads_of(pid_t process);
 

@@ -39,7 +39,7 @@ pid_t fork_quietly() {
   return process;
 }
 
-// Holds nothing of the test's but the end of the pipe.
+// Runs the guard. It keeps none of the test's descriptors but its end of the pipe.
 [[noreturn]] void stand_guard(Fd read, Fd write) {
   write.reset();
   ::setpgid(0, 0);
@@ -53,7 +53,7 @@ pid_t fork_quietly() {
   ::_exit(0);
 }
 
-// Of GoogleTest's environment, what would make a spawned rank run no test or write a report over its parent's.
+// GoogleTest's variables that would make a spawned rank run no test or overwrite its parent's report.
 constexpr const char* kHiddenVariables[] = {"GTEST_TOTAL_SHARDS",     "GTEST_SHARD_INDEX", "GTEST_SHARD_STATUS_FILE",
                                             "TEST_TOTAL_SHARDS",      "TEST_SHARD_INDEX",  "XML_OUTPUT_FILE",
                                             "TEST_SHARD_STATUS_FILE", "GTEST_OUTPUT"};
@@ -75,7 +75,7 @@ std::vector<std::string> own_arguments() {
   return arguments;
 }
 
-// The program's own arguments without GoogleTest's, and those that choose this one test.
+// The program's own arguments without GoogleTest's, plus the flags that select this one test.
 std::vector<std::string> arguments_for_this_test() {
   std::vector<std::string> arguments;
   for (std::string& word : own_arguments()) {
@@ -99,7 +99,7 @@ std::vector<std::string> arguments_for_this_test() {
   std::vector<char*> words;
   for (std::string& word : arguments) words.push_back(word.data());
   words.push_back(nullptr);
-  // By its path, so that the processes have the program's name; a file that is gone can still be run.
+  // exec by path gives the processes the program's name. If the file is gone, exec of /proc/self/exe still works.
   std::error_code gone;
   ::execv(std::filesystem::read_symlink("/proc/self/exe", gone).c_str(), words.data());
   ::execv("/proc/self/exe", words.data());
@@ -113,7 +113,7 @@ Guard::Guard() {
   auto [read, write] = make_pipe();
   process_ = fork_quietly();
   if (process_ == 0) stand_guard(std::move(read), std::move(write));
-  ::setpgid(process_, process_);  // whichever of the two comes first
+  ::setpgid(process_, process_);  // the guard does the same, because either may run first
   alive_ = std::move(write);
 }
 

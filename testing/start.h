@@ -1,7 +1,7 @@
-// Starts the processes of a job: one guard and one process a rank, all in one process group.
+// Starts the processes of a job: one guard and one process per rank, all in one process group.
 //
-// The guard does nothing until the test's process is gone, however that ended; then it kills the group, and with it
-// what ranks have started. So no rank, stopped or not, outlives its test.
+// The guard waits until the test's process is gone, however that ended. Then it kills the group, including processes
+// that ranks have started. So no rank, stopped or not, outlives its test.
 #pragma once
 
 #include <sys/types.h>
@@ -23,9 +23,9 @@ class Guard {
   Guard& operator=(const Guard&) = delete;
 
   pid_t group() const { return process_; }
-  // Everything in the group, the guard too.
+  // Kills every process of the group, the guard too.
   void kill_group() const;
-  // For a rank's process: it must not keep the end whose closing the guard waits for.
+  // For a rank's process: it must close its copy of the pipe end whose closing the guard waits for.
   void leave() { alive_.reset(); }
 
  private:
@@ -36,7 +36,7 @@ class Guard {
 // The test's ends of a rank's process.
 struct StartedRank {
   pid_t process = -1;
-  Fd ended;    // a pidfd, readable when it has
+  Fd ended;    // a pidfd, readable when the process has ended
   Fd channel;  // packet.h
   Fd output;
 };
@@ -48,11 +48,12 @@ struct StartPlan {
   Guard& guard;
 };
 
-// Throws std::runtime_error. In the new process of Start::fork it does not return, but calls `body` and ends.
+// Throws std::runtime_error. In the new process of Start::fork it does not return: it calls `body` and ends that
+// process.
 StartedRank start_rank(const StartPlan& plan, const std::function<void(Rank&)>& body,
                        const std::function<void()>& close_others);
 
-// What a process started by Start::spawn is; nothing in any other process.
+// The rank that this process is, if Start::spawn started it; nothing in any other process.
 struct SpawnedRank {
   int rank;
   int call;

@@ -21,7 +21,7 @@ class UsageFormatter : public CLI::Formatter {
   std::string usage_;
 };
 
-// Empty if the text is a compression, else why not.
+// Empty if the text is a compression, else the error.
 std::string check_compression(const std::string& text) {
   try {
     Compression::parse(text);
@@ -36,7 +36,7 @@ std::string check_compression(const std::string& text) {
 void set_usage(CLI::App& app, std::string usage) { app.formatter(std::make_shared<UsageFormatter>(std::move(usage))); }
 
 std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, int usage_error) {
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them in reverse
   try {
     app.parse(std::move(arguments));
     return std::nullopt;

@@ -1,4 +1,4 @@
-// What the commands' flags have in common.
+// The parts that the commands' flags have in common.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,7 +16,7 @@ inline constexpr int kExitUsage = 2;
 // An app whose help begins with `usage`, a whole line without "Usage: ".
 void set_usage(CLI::App& app, std::string usage);
 
-// Exit code if the command line ends here: 0 after --help, else `usage_error` with what is wrong.
+// Exit code if the program should end here: 0 after --help, or `usage_error` after printing what is wrong.
 std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, int usage_error);
 
 // Settings that ranks read from their environment.
@@ -25,17 +25,17 @@ struct JobVariables {
   std::string compression;
   std::string link_rate;
 
-  // Those that are set, as the library's variables.
+  // The settings that were given, as the library's variables.
   Variables variables() const;
 };
 
 // --transport and --link-rate.
 void add_link_flags(CLI::App& app, JobVariables& job);
-// These and --compression.
+// --transport, --link-rate and --compression.
 void add_job_flags(CLI::App& app, JobVariables& job);
 
-// Refuse what CLI11's own checks let pass: nan, which lies outside of no range; and numbers below 0 for a variable
-// without sign, in which they would wrap.
+// Reject values that pass CLI11's own checks: nan, which no range check rejects; and negative numbers for an unsigned
+// variable, in which they would wrap.
 CLI::Validator finite_number();
 CLI::Validator without_sign();
 

@@ -21,7 +21,7 @@ std::string shell_quoted(const std::string& text) {
   return quoted + "'";
 }
 
-// Of the checkout whose build folder holds this program, else the one in PATH.
+// The Python of the checkout whose build folder holds this program, else the one in PATH.
 std::string python() {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -57,7 +57,7 @@ std::optional<std::string> plot_obstacle() {
 std::optional<std::string> draw_plot(const char* script, const std::string& report, const std::string& path) {
   const std::string command =
       fmt::format("{} -c {} {}", shell_quoted(python()), shell_quoted(script), shell_quoted(path));
-  // One that has ended before it read the report must not end this program.
+  // A Python that ends before it has read the report must not end this program.
   const auto usual = std::signal(SIGPIPE, SIG_IGN);
   std::FILE* pipe = ::popen(command.c_str(), "w");
   bool is_drawn = false;

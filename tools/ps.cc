@@ -15,7 +15,7 @@ namespace qccl::tools {
 namespace {
 
 constexpr int kExitNone = 1;
-constexpr std::size_t kMaxCalls = 8;  // shown of a rank
+constexpr std::size_t kMaxCalls = 8;  // shown per rank
 
 constexpr const char* kPsFooter =
     R"(Shows the ranks on this host of jobs that use QCCL, yours or for root everybody's, however they were
@@ -55,7 +55,7 @@ std::string describe(const CallStatus& call) {
   return text + fmt::format(", got {} of {} bytes", call.received_bytes, call.expected_bytes);
 }
 
-// What there is to say of a rank, a line each.
+// The lines that describe a rank.
 std::vector<std::string> lines_of(const RankStatus& rank) {
   if (!rank.answered) return {"does not answer"};
   std::vector<std::string> lines;

@@ -1,4 +1,4 @@
-// `qccl ps`: what the ranks on this host are doing, and for whom they wait.
+// `qccl ps`: shows what the ranks on this host are doing, and which peers they wait for.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
-"""Prints what the build needs to know of this interpreter's torch, separated by semicolons.
+"""Prints the facts about this interpreter's torch that the build needs, separated by semicolons.
 
-pip builds in isolation: PYTHONPATH names a folder that hides the environment's packages. Without it they are there.
+pip builds in isolation: PYTHONPATH names a folder that hides the environment's packages. Without PYTHONPATH they are
+visible.
 """
 
 import os
@@ -33,7 +34,7 @@ def main() -> None:
 
 
 def look_outside_isolation() -> None:
-    """Starts again without what isolates; returns if nothing does."""
+    """Restarts without the variables that isolate; returns if PYTHONPATH is not set."""
     environment = {name: value for name, value in os.environ.items() if name not in ISOLATION}
     if "PYTHONPATH" in os.environ:
         os.execve(sys.executable, [sys.executable, __file__], environment)

@@ -7,7 +7,7 @@
 namespace qccl::torch_binding {
 namespace {
 
-// torch's own programs look for the word in what they catch.
+// torch's own programs look for the word "timeout" in the exceptions they catch.
 constexpr const char* kWhichTimeout =
     ". The timeout of a call is its own, else the one of its process group, else QCCL_TIMEOUT";
 

@@ -1,4 +1,4 @@
-// QCCL's errors as torch's, with their text; a missed deadline also says what sets it.
+// Converts QCCL's errors to torch's and keeps their text. The text of a missed deadline also names what sets it.
 #pragma once
 
 #include <exception>
@@ -16,7 +16,7 @@ namespace qccl::torch_binding {
 // | misuse, aborted, resource_exhausted          | torch.distributed.DistBackendError    |
 std::exception_ptr to_torch(const ErrorInfo& error);
 
-// Calls `function`; a qccl::Error leaves it as torch's exception.
+// Calls `function` and rethrows a qccl::Error as torch's exception.
 template <class Function>
 auto with_torch_errors(Function&& function) {
   try {

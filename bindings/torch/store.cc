@@ -11,8 +11,8 @@
 namespace qccl::torch_binding {
 namespace {
 
-// A c10d client serves one thread at a time, and TCPStore's warns of every wait that times out. So
-// short waits, which are those expected to time out, ask now and then instead.
+// A c10d client serves one thread at a time, and TCPStore's client warns of every wait that times
+// out. Short waits are the ones expected to time out, so they poll instead.
 constexpr std::chrono::milliseconds kLongestPolling{5000};
 constexpr std::chrono::milliseconds kLongestPause{20};
 
@@ -62,7 +62,7 @@ std::optional<std::string> C10dStore::get(const std::string& key, std::chrono::m
     const std::vector<std::uint8_t> value = store_->get(key);
     return std::string(value.begin(), value.end());
   } catch (const c10::Error& error) {
-    // Stores say in different types that the time is up. One that still answers means only that.
+    // Stores report a timeout with different exception types. If the store still answers, it was a timeout.
     if (answers(*store_, key)) return std::nullopt;
     throw_store_failed("get", key, error.what_without_backtrace());
   }

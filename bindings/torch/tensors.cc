@@ -64,7 +64,7 @@ std::optional<ReduceOp> library_op(const c10d::ReduceOp& op) {
   }
 }
 
-// What a PREMUL_SUM multiplies by: a number, or a tensor of one element.
+// The factor of a PREMUL_SUM: a number, or a tensor of one element.
 double factor_of(const c10d::ReduceOp& op) {
   if (op.op_ != c10d::ReduceOp::PREMUL_SUM || !op.supplement_) return 1;
   const auto* supplement = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());

@@ -11,36 +11,36 @@
 
 namespace qccl::torch_binding {
 
-// A tensor's elements as the library has them: `parts` of `type` each.
+// How the library sees a tensor's elements: each is `parts` values of `type`.
 struct Elements {
   DataType type;
   std::size_t parts = 1;
   std::size_t count_in(const at::Tensor& tensor) const { return static_cast<std::size_t>(tensor.numel()) * parts; }
 };
 
-// For a reduction, and into `options` its operation; sums of complex numbers are sums of both parts.
-// NotImplementedError, naming both, where the library has no such type or operation.
+// The elements for a reduction; writes the reduction's operation into `options`. A sum of complex numbers sums both
+// parts. NotImplementedError, naming type and operation, if the library lacks one of them.
 Elements reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* operation, CallOptions& options);
-// One rank's contribution to a reduction over several tensors of each rank: the tensors' sum, product, ...
+// One rank's contribution to a reduction over several tensors per rank: the tensors' sum, product, ...
 // NotImplementedError for averages: gloo divides only one of the tensors.
 at::Tensor local_reduction(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op, const char* operation);
-// For what only moves elements: any type, as bytes where the library has no name for it.
+// The elements for calls that only move them: any type, as bytes if the library has no name for it.
 Elements elements_of(const at::Tensor& tensor);
 
-// ValueError unless the tensor is dense, on the CPU, and fit to be read (or written).
+// ValueError unless the tensor is on the CPU and can be read (or written); NotImplementedError if it is sparse.
 void check_readable(const at::Tensor& tensor, const char* operation);
 void check_writable(const at::Tensor& tensor, const char* operation);
 void check_same_type(const at::Tensor& a, const at::Tensor& b, const char* operation);
 [[noreturn]] void throw_bad_argument(const char* operation, const std::string& problem);
 
-// ValueError unless the tensors of a call that takes several a rank have one type and shape, and there is one.
+// For calls that take several tensors per rank: ValueError if there are none, or their types or shapes differ.
 void check_alike(const std::vector<at::Tensor>& tensors, const char* operation);
 void check_like(const at::Tensor& tensor, const at::Tensor& first, const char* operation);
 
-// The only tensor of a list that must have one.
+// The tensor of a list that must have exactly one.
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* operation);
 
-// Elements of each tensor, and whether all have as many.
+// The element count of each tensor, and whether all counts are equal.
 std::vector<std::size_t> counts_of(const std::vector<at::Tensor>& tensors, const Elements& elements);
 bool all_equal(const std::vector<std::size_t>& counts);
 

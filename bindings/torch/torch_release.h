@@ -1,5 +1,5 @@
-// What differs for the backend between the releases of PyTorch that it is built with, 2.11 and later. Nothing else asks
-// which release that is.
+// The differences between the PyTorch releases that the backend supports, 2.11 and later. No other file checks the
+// release.
 #pragma once
 
 #include <torch/version.h>

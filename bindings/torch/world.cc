@@ -40,7 +40,7 @@ World::World(const GroupRequest& request)
       log_(communicator_.log()),
       groups_{communicator_} {
   trace_->dump_to(request.trace_dump);
-  // Not as an option of init(): later groups do not inherit it.
+  // Not an option of init(), because later groups must not inherit it.
   if (request.compression) communicator_.set_compression(*request.compression);
 }
 
@@ -52,7 +52,7 @@ Communicator World::subgroup(const GroupRequest& request) {
   }
   int use = 0;
   {
-    // torch gives a name out again after its group is destroyed, always to the same ranks.
+    // torch reuses the name of a destroyed group, always for the same ranks.
     std::lock_guard lock(mutex_);
     use = ++uses_of_name_[request.name];
   }
@@ -125,7 +125,7 @@ void World::close_all(std::chrono::milliseconds limit) {
       if (!quiet) group.abort("the process ends while operations are in flight");
       group.close();
     } catch (const Error&) {
-      // The group had failed, and its operations said so.
+      // The group had failed, and its operations have reported that.
     }
   }
 }
@@ -153,7 +153,7 @@ void WorldRegistry::add(const std::shared_ptr<World>& world) {
   std::erase_if(threads_, [](const auto& other) { return other.expired(); });
   threads_.push_back(world->pool()->threads());
   logs_.push_back(world->log());
-  // What the environment turned on holds for the process.
+  // The log settings from the environment apply to the whole process.
   log_options_ = world->log().options();
 }
 

@@ -1,4 +1,4 @@
-// The ranks that one qccl Context joins, shared by every process group among them: the first
+// The ranks that one qccl Context joins. Every process group among them shares it: the first
 // group makes it, later ones are subgroups of it and open no new connections.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace qccl::torch_binding {
 
-// What a process group is made from.
+// The parameters of a new process group.
 struct GroupRequest {
   c10::intrusive_ptr<c10d::Store> store;
   int rank = 0;
@@ -27,9 +27,9 @@ struct GroupRequest {
   std::string name;
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<Compression> compression;
-  bool error_feedback = false;                        // of all reductions that are compressed
-  std::optional<Compression> all_gather_compression;  // of floating point tensors
-  std::string trace_dump;  // where failures are written (OperationTrace::dump_to), of a new world
+  bool error_feedback = false;                        // for all compressed reductions
+  std::optional<Compression> all_gather_compression;  // for floating point tensors
+  std::string trace_dump;  // where a new world writes failures (OperationTrace::dump_to)
 };
 
 class World {
@@ -39,7 +39,7 @@ class World {
 
   // A group of some of the ranks; collective over them. Throws qccl::Error.
   Communicator subgroup(const GroupRequest& request);
-  // The ranks of `group` again, with a sequence of operations of its own.
+  // A group of the same ranks as `group`, with its own sequence of operations.
   Communicator twin(Communicator& group, const std::string& name);
 
   const Communicator& communicator() const { return communicator_; }
@@ -48,19 +48,21 @@ class World {
   const OperationLog& log() const { return log_; }
   bool covers(const std::vector<std::int64_t>& global_ranks) const;
 
-  // No further groups: the group that made this world has ended on this rank. It ends at the
-  // same place of the program on every rank, so ranks agree on which groups share a world.
+  // The group that made this world has ended on this rank, so the world accepts no further groups.
+  // The group ends at the same point of the program on every rank, so ranks agree on which groups
+  // share a world.
   void retire();
-  // Ends a group on this rank: waits for its operations, or aborts them. Nothing if it was closed.
+  // End a group on this rank: close waits for its operations, abort aborts them. Neither does
+  // anything if the group was closed.
   void close_group(const Communicator& group);
   void abort_group(const Communicator& group, const std::string& reason);
-  // At the end of the process, with or without destroy_process_group(): gives operations in
-  // flight until `limit`, aborts what is left and closes every group.
+  // At the end of the process, with or without destroy_process_group(): waits up to `limit` for
+  // operations in flight, aborts the rest and closes every group.
   void close_all(std::chrono::milliseconds limit);
 
  private:
   friend class WorldRegistry;
-  const c10::intrusive_ptr<c10d::Store> base_store_;  // held, so that its address stays its own
+  const c10::intrusive_ptr<c10d::Store> base_store_;  // held, so that no other store gets its address
   const std::int64_t global_rank_;
   const std::vector<std::int64_t> global_ranks_;
   Communicator communicator_;
@@ -71,25 +73,25 @@ class World {
   using Groups = std::vector<Communicator>;
   Groups::iterator find_group(const Communicator& group);
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   bool retired_ = false;
   Groups groups_;  // open on this rank
   std::unordered_map<std::string, int> uses_of_name_;
 };
 
-// The worlds of this process (one of the named exceptions to "no mutable globals"): it holds no
+// The worlds of this process (one of the named exceptions to "no mutable globals"). It keeps no
 // world alive. Thread-safe.
 class WorldRegistry {
  public:
   static WorldRegistry& instance();
-  // The world of this store and rank, not retired, that holds all ranks of the request, if any.
+  // The world of this store and rank that is not retired and holds all ranks of the request, if any.
   std::shared_ptr<World> find(const GroupRequest& request);
   void add(const std::shared_ptr<World>& world);
   std::vector<std::shared_ptr<World>> all();
-  // At the end of the process: of all worlds, also of those that are gone.
+  // At the end of the process: ends the threads of all worlds, destroyed ones included.
   void end_threads(std::chrono::milliseconds limit);
 
-  // The log of the process: of all worlds, also of those to come and of those that have ended.
+  // The log of the process: it covers all worlds, future and ended ones included.
   void configure_log(const LogOptions& options);
   LogOptions log_options();
   bool log_says_caller() const { return log_says_caller_.load(std::memory_order_relaxed); }

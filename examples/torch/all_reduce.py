@@ -1,4 +1,4 @@
-"""Adds up a tensor over all ranks, whatever has started them: docs/launchers.md has a page for each launcher.
+"""Sums a tensor over all ranks, under any launcher: docs/launchers.md describes each launcher.
 
     build/qccl run -n 4 -- .venv/bin/python examples/torch/all_reduce.py
 """

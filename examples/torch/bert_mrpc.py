@@ -1,12 +1,12 @@
-"""A small BERT that says whether two sentences are paraphrases: seconds of an epoch and loss, by ranks and compression.
+"""A small BERT that detects whether two sentences are paraphrases: epoch seconds and loss, by ranks and compression.
 
     python examples/torch/bert_mrpc.py --data msr_paraphrase_train.txt --plot bert.png
     python examples/torch/bert_mrpc.py --quick --ranks 2
 
---data is a table of the Microsoft Research Paraphrase Corpus, or any text, of which pairs are made: a sentence and what
-is left of it without some of its words (a paraphrase), perhaps with a "not" put in (none). The architecture is BERT's:
-post-norm blocks, learned positions and segments, a pooled first token; the weights are random, and the vocabulary is
-of words.
+--data is a table of the Microsoft Research Paraphrase Corpus, or any text. A pair made from a text is a sentence and
+the same sentence without some of its words (a paraphrase), or with an added "not" as well (no paraphrase). The
+architecture is BERT's: post-norm blocks, learned positions and segments, a pooled first token. The weights start
+random, and tokens are words.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Pair = tuple[list[str], list[str], int]  # two sentences, and whether they mean the same
-PAD, FIRST, SEPARATOR = range(3)  # numbers in front of the vocabulary's
+PAD, FIRST, SEPARATOR = range(3)  # the vocabulary's numbers follow these
 
 
 class BERT(nn.Module):
@@ -49,7 +49,7 @@ class BERT(nn.Module):
 
 
 def read_table(path: Path) -> list[Pair]:
-    """Of lines with quality, two numbers and two sentences."""
+    """Reads pairs from lines with quality, two numbers and two sentences."""
     lines = path.read_text(encoding="utf-8-sig").splitlines()[1:]
     columns = [line.split("\t") for line in lines]
     return [(first.split(), second.split(), int(quality)) for quality, _, _, first, second in columns]
@@ -74,7 +74,7 @@ def make_pairs(words: list[str], length: int) -> list[Pair]:
 
 
 def make_task(arguments: argparse.Namespace) -> Task:
-    length = 12 if arguments.quick else 30  # words of a sentence at most
+    length = 12 if arguments.quick else 30  # most words per sentence
     size = 500 if arguments.quick else 4000
     context = 2 * length + 2
     if arguments.data and is_table(Path(arguments.data)):

@@ -1,7 +1,7 @@
-"""What bert_mrpc.py and gpt2_wikitext2.py share: epochs of training with DDP, timed, on different numbers of ranks.
+"""The code that bert_mrpc.py and gpt2_wikitext2.py share: timed epochs of DDP training, on different numbers of ranks.
 
-Started by hand, a program starts itself with torchrun for each number of ranks, says what it measured and draws it.
-Started by a launcher it is one rank, which trains the model once for each compression.
+Started by hand, a program starts itself with torchrun for each number of ranks, prints the measurements and draws them.
+Started by a launcher, it is one rank, which trains the model once for each compression.
 """
 
 import argparse
@@ -27,19 +27,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "demo"))
 import text  # noqa: E402
 
 SEED = 7
-MARK = "epoch "  # begins the lines by which ranks tell what they measured
+MARK = "epoch "  # begins the lines with which ranks report their measurements
 
 
 @dataclass
 class Task:
-    """What is trained: a model, whose call with a batch is the loss; and its data, as sequences of tensors by row."""
+    """A model to train, whose call with a batch returns the loss, and its data, as sequences of tensors by row."""
 
     model: Callable[[], nn.Module]
     training: tuple[Tensor, ...]
     validation: tuple[Tensor, ...]
-    batch: int  # rows of a rank and step
+    batch: int  # rows per rank and step
     rate: float
-    correct: Callable[[nn.Module, tuple[Tensor, ...]], int] | None = None  # of how many rows the model is right
+    correct: Callable[[nn.Module, tuple[Tensor, ...]], int] | None = None  # counts the rows that the model gets right
 
 
 @dataclass
@@ -53,14 +53,14 @@ class Epoch:
 
 
 def load_words(file: str | None, byte_limit: int) -> tuple[list[str], list[str]]:
-    """To train on, and to validate with; an end of line is a word."""
+    """The words to train on and those to validate with; an end of line is a word."""
     parts = (bytes(part[:byte_limit].tolist()).decode(errors="replace") for part in text.load(file))
     training, validation = (re.findall(r"<unk>|\w+|[^\w\s]|\n", part) for part in parts)
     return training, validation
 
 
 class Vocabulary:
-    """The commonest words by number, the commonest first; 0 stands for all others, as <unk> does in WikiText."""
+    """Numbers for the commonest words, the commonest first; 0 stands for all others, like <unk> in WikiText."""
 
     def __init__(self, words: list[str], size: int) -> None:
         counts: dict[str, int] = {}
@@ -75,7 +75,7 @@ class Vocabulary:
 
 
 def own_batches(rows: tuple[Tensor, ...], batch: int, epoch: int) -> Iterator[tuple[Tensor, ...]]:
-    """This rank's part of an epoch: as many batches on all ranks, in an order that is another one in each epoch."""
+    """This rank's part of an epoch: all ranks get equally many batches, in an order that changes with the epoch."""
     order = torch.randperm(len(rows[0]), generator=torch.Generator().manual_seed(1000 * SEED + epoch))
     world = dist.get_world_size()
     steps = len(order) // (batch * world)
@@ -84,7 +84,7 @@ def own_batches(rows: tuple[Tensor, ...], batch: int, epoch: int) -> Iterator[tu
 
 
 def train(task: Task, compression: str, epochs: int) -> Iterator[Epoch]:
-    """From the same first weights, on the same rows in each epoch, for each compression and number of ranks."""
+    """Trains from the same initial weights, on the same rows in each epoch, for any compression and number of ranks."""
     torch.manual_seed(SEED)
     model = DistributedDataParallel(task.model())
     model.register_comm_hook(qccl.ddp.State(model, compression), qccl.ddp.compress_hook)
@@ -98,7 +98,7 @@ def train(task: Task, compression: str, epochs: int) -> Iterator[Epoch]:
             loss = model(*batch)
             loss.backward()
             optimizer.step()
-            losses.append(loss.item())  # tensors that stay would keep the heap around them from being used again
+            losses.append(loss.item())  # tensors that stay alive would keep the heap around them from being reused
         seconds = time.perf_counter() - began
         megabytes = (qccl.traffic().bytes_sent - sent) / 1e6
         mean = torch.tensor(losses).mean()
@@ -109,7 +109,7 @@ def train(task: Task, compression: str, epochs: int) -> Iterator[Epoch]:
 
 @torch.no_grad()
 def validate(task: Task, model: nn.Module) -> dict[str, float]:
-    """Means over the validation rows, of which each rank looks at a share."""
+    """Means over the validation rows; each rank computes a share."""
     model.eval()
     rank, world = dist.get_rank(), dist.get_world_size()
     totals: dict[str, float] = {}
@@ -162,7 +162,7 @@ def main(description: str, make_task: Callable[[argparse.Namespace], Task]) -> N
 
 
 def start(ranks: int, link_rate: str) -> Iterator[Epoch]:
-    """Runs this program on so many ranks, which talk TCP as between machines, and says what they measured."""
+    """Runs this program on this many ranks, which talk TCP as between machines, and yields their measurements."""
     variables = {"QCCL_TRANSPORT": "tcp", "OMP_NUM_THREADS": "1"}
     if link_rate != "none":
         variables["QCCL_LINK_RATE"] = link_rate
@@ -187,8 +187,8 @@ def describe(epoch: Epoch) -> str:
 
 
 def draw(epochs: list[Epoch], path: Path, title: str, link_rate: str) -> None:
-    """Seconds of the fastest epoch against ranks, and loss against epochs with the most ranks. One rank, which sends
-    nothing, is the same for all compressions."""
+    """Draws seconds of the fastest epoch against ranks, and loss against epochs with the most ranks. One rank sends
+    nothing, so it is the same for all compressions."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,11 +1,11 @@
-"""A small GPT-2 on WikiText-2, or any other text: seconds of an epoch and loss, by ranks and compression.
+"""A small GPT-2 on WikiText-2, or any other text: epoch seconds and loss, by ranks and compression.
 
     python examples/torch/gpt2_wikitext2.py --data wiki.train.tokens --plot gpt2.png
     python examples/torch/gpt2_wikitext2.py --quick --ranks 2
     QCCL_LINK_RATE=1gbit torchrun --nproc-per-node 4 examples/torch/gpt2_wikitext2.py --compressions minmax:bits=4
 
-The architecture is GPT-2's: pre-norm blocks with biases, learned positions, the output tied to the embedding; the
-weights are random, and the vocabulary is of words.
+The architecture is GPT-2's: pre-norm blocks with biases, learned positions, the output tied to the embedding. The
+weights start random, and tokens are words.
 """
 
 import argparse
@@ -32,7 +32,7 @@ class GPT2(nn.Module):
             nn.init.normal_(embedding.weight, std=0.02)
 
     def forward(self, words: Tensor) -> Tensor:
-        """The mean loss of predicting each word of rows but the first, in nats."""
+        """The mean loss of predicting each word of a row except the first, in nats."""
         inputs, targets = words[:, :-1], words[:, 1:]
         length = inputs.shape[1]
         mask = nn.Transformer.generate_square_subsequent_mask(length)

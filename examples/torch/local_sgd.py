@@ -1,4 +1,4 @@
-"""Local SGD: every rank trains alone for some steps, then all average what they have changed, compressed.
+"""Local SGD: every rank trains alone for some steps, then all average their changes, compressed.
 
     torchrun --nproc-per-node 2 examples/torch/local_sgd.py --period 8
 """
@@ -13,7 +13,7 @@ import qccl
 
 
 class Averager:
-    """Averages the ranks' changes since the last time, at 4 bits with error feedback."""
+    """Averages the ranks' changes since the last average, at 4 bits with error feedback."""
 
     def __init__(self, model: nn.Module) -> None:
         self._parameters = list(model.parameters())

@@ -23,7 +23,7 @@ def main() -> None:
     gradient, weights = torch.randn(1 << 20), torch.randn(384, 384)
     parts = [torch.zeros(1 << 14) for _ in range(world)]
     for _ in range(arguments.steps):
-        for _ in range(40 if rank == arguments.slow else 10):  # what stands for computing
+        for _ in range(40 if rank == arguments.slow else 10):  # stands for computing
             weights = torch.tanh(weights @ weights)
         compressed = qccl.all_reduce(gradient, dist.ReduceOp.AVG, async_op=True, compression="minmax:bits=4")
         dist.all_gather(parts, parts[rank].clone())

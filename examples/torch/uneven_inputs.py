@@ -1,4 +1,4 @@
-"""Ranks with different numbers of batches: Join lets those that are done answer for the others.
+"""Ranks with different numbers of batches: under Join, ranks that are done still answer their peers' collectives.
 
     torchrun --nproc-per-node 3 examples/torch/uneven_inputs.py
 """

@@ -5,9 +5,9 @@
 
     dist.init_process_group("qccl", pg_options=qccl.Options(compression="minmax:bits=4"))
 
-Everything of torch.distributed then works as with other backends. Reductions (SUM and AVG) of floating
-point tensors of at least 64 KiB are sent compressed, as the options, set_compression() or the environment
-variable QCCL_COMPRESSION say; nothing else ever is, and without any of them nothing is.
+torch.distributed then works as with other backends. Reductions (SUM and AVG) of floating point tensors of at
+least 64 KiB are sent compressed, as set by the options, set_compression() or the environment variable
+QCCL_COMPRESSION. Nothing else is compressed, and without any of these settings nothing is.
 """
 
 import qccl_autoload

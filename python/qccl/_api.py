@@ -1,4 +1,4 @@
-"""What torch.distributed has no words for: compression and traffic of a process group."""
+"""The calls that torch.distributed lacks: compression and traffic of a process group."""
 
 import json
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ from ._feedback import ErrorFeedback
 class Options:
     """Settings of a process group, for the `pg_options` of init_process_group() and new_group().
 
-    compression: what the group's reductions send: "none", "cast:type=bf16", "minmax:bits=4,bucket_size=1024"
-        (keys may be left out). None leaves it to the environment variable QCCL_COMPRESSION, else no compression.
+    compression: how the group's reductions are sent: "none", "cast:type=bf16", "minmax:bits=4,bucket_size=1024"
+        (keys may be left out). None uses the environment variable QCCL_COMPRESSION; without it, no compression.
         All ranks must give the same.
-    error_feedback: what compression takes from a tensor is added to the next one in the same memory, as DDP's gradient
-        buckets are (qccl.ddp keeps it by parameter instead). Costs a float32 for each element that is reduced.
-        There is no checkpoint of it: what is owed is lost when the program starts again. All ranks must give the same.
-    all_gather_compression: what all_gathers of floating point tensors of at least 64 KiB a rank send, such as FSDP's of
-        parameters, which then all ranks compute with as they were decoded. None sends them as they are.
-    timeout: of each operation; wins over the `timeout` of init_process_group() and new_group().
+    error_feedback: adds the compression error of a tensor to the next tensor at the same address. DDP's gradient
+        buckets keep their address (qccl.ddp keeps the error by parameter instead). Costs a float32 for each reduced
+        element. It can't be checkpointed: a restarted program loses it. All ranks must give the same.
+    all_gather_compression: how all_gathers of floating point tensors of at least 64 KiB per rank are sent, for example
+        FSDP's parameters; all ranks then compute with the decoded values. None sends them uncompressed.
+    timeout: of each operation; overrides the `timeout` of init_process_group() and new_group().
 
-    Raises ValueError, listing what is allowed, for a compression that does not exist, and TypeError for a timeout that
-    is no timedelta.
+    Raises ValueError, listing the valid values, for an unknown compression, and TypeError for a timeout that is not a
+    timedelta.
     """
 
     def __init__(
@@ -52,24 +52,24 @@ class Options:
 
 
 class Policy:
-    """Which compression a tensor gets, by name, size, dimensions and type, at which step of a training.
+    """Chooses the compression of a tensor by its name, size, dimensions and type, and by the training step.
 
     policy = qccl.Policy("warmup=100; name=*.embed* minmax:bits=8; minmax:bits=8 @1000 minmax:bits=4")
     policy.choose("h.0.mlp.weight", gradient, step)
 
-    The first rule that fits holds. A rule has conditions (name=GLOB|GLOB, bytes=64K.., dims=2.., type=float32|float16|
-    bfloat16) and a compression, which `@STEP SPEC` changes from that step on. A rule that does not say otherwise is
-    for tensors of at least 64 KiB and two dimensions. Before step `warmup` nothing is compressed, nor is ever what no
-    rule fits or is of another type.
+    The first rule that matches applies. A rule has conditions (name=GLOB|GLOB, bytes=64K.., dims=2.., type=float32|
+    float16|bfloat16) and a compression, which `@STEP SPEC` changes from that step on. By default a rule applies to
+    tensors of at least 64 KiB and two dimensions. Nothing is compressed before step `warmup`. Tensors of other types,
+    or that no rule matches, are never compressed.
 
-    Raises ValueError, saying what is allowed, for a text that is no policy.
+    Raises ValueError, listing the valid forms, for a text that is not a policy.
     """
 
     def __init__(self, text: str) -> None:
         self._policy = _C.Policy(text)
 
     def choose(self, name: str, tensor: torch.Tensor, step: int) -> str:
-        """The compression, as text. The same arguments always give the same."""
+        """The compression, as text. The same arguments always give the same result."""
         return self._policy.choose(name, tensor, step)
 
     def __repr__(self) -> str:
@@ -78,18 +78,18 @@ class Policy:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes this rank has sent since it joined, over all process groups that share its connections."""
+    """Bytes this rank has sent since it joined, summed over all process groups that share its connections."""
 
     payload_bytes_sent: int
     """Codes and data, without frame headers."""
     header_bytes_sent: int
     """Frame headers and control messages."""
     shared_bytes_sent: int
-    """Small operations that neighbours on the same host read from shared memory."""
+    """Small operations that peers on the same host read from shared memory."""
 
     @property
     def bytes_sent(self) -> int:
-        """All of it."""
+        """The sum of the three counters."""
         return self.payload_bytes_sent + self.header_bytes_sent + self.shared_bytes_sent
 
 
@@ -102,17 +102,17 @@ def all_reduce(
     compression: str | None = None,
     error_feedback: ErrorFeedback | None = None,
 ) -> dist.Work | None:
-    """dist.all_reduce() with this call's own compression, which holds whatever the tensor's size.
+    """dist.all_reduce() with its own compression, which applies to tensors of any size.
 
-    compression: as in Options; None is the group's, "none" sends the tensor as it is.
-    error_feedback: of this tensor, with as many elements; of sums and averages of floating point tensors only.
+    compression: as in Options; None uses the group's, "none" sends the tensor uncompressed.
+    error_feedback: this tensor's, with as many elements; only for sums and averages of floating point tensors.
 
-    All ranks must give the same. Sparse tensors are never compressed: without either they are added as by
+    All ranks must give the same. Sparse tensors are never compressed: without both arguments they are added as by
     dist.all_reduce().
 
-    Raises NotImplementedError where the type, operation or layout can't be compressed, ValueError for a compression
-    that does not exist, an error feedback of another size and a rank that is not in the group, and what
-    dist.all_reduce() raises where the operation fails.
+    Raises NotImplementedError if the type, operation or layout can't be compressed; ValueError for an unknown
+    compression, an error feedback of another size, or a rank that is not in the group; and the errors of
+    dist.all_reduce() if the operation fails.
     """
     state = None if error_feedback is None else error_feedback._state
     backend = backend_of(group)
@@ -121,20 +121,20 @@ def all_reduce(
 
 
 def set_compression(group: dist.ProcessGroup | None, compression: str) -> None:
-    """Compression of the group's later reductions; None means the default group.
+    """Sets the compression of the group's later reductions; None means the default group.
 
-    Call it between the same collectives on every rank: ranks that differ get an error on their next reduction.
+    Call it between the same collectives on every rank: if ranks differ, their next reduction fails.
 
-    Raises ValueError for a compression that does not exist, saying what is allowed, and where this rank is not in the
-    group or the group is not qccl's.
+    Raises ValueError, listing the valid values, for an unknown compression, and if this rank is not in the group or
+    the group is not qccl's.
     """
     _C.set_compression(backend_of(group), compression)
 
 
 def traffic(group: dist.ProcessGroup | None = None) -> Traffic:
-    """Counters of this rank; None means the default group's.
+    """This rank's counters; None means the default group's.
 
-    Raises ValueError where this rank is not in the group or the group is not qccl's, DistBackendError once the group is
+    Raises ValueError if this rank is not in the group or the group is not qccl's, DistBackendError once the group is
     closed.
     """
     return Traffic(**_C.traffic(backend_of(group)))
@@ -143,28 +143,28 @@ def traffic(group: dist.ProcessGroup | None = None) -> Traffic:
 def empty(
     *size: int | Sequence[int], dtype: torch.dtype | None = None, group: dist.ProcessGroup | None = None
 ) -> torch.Tensor:
-    """A tensor, of zeros, that all ranks of the group map where they run on one host; elsewhere an ordinary one.
+    """A tensor of zeros. If all ranks of the group run on one host, they map each other's; otherwise it is ordinary.
 
-    all_reduce of it, or of the same slice of it on every rank, then happens where the tensor lies, without copies:
-    several times as fast. It must be passed by all ranks or by none. Collective over the group: all ranks call it with
-    the same size. `size` and `dtype` as for torch.empty(); None for `group` means the default group.
+    all_reduce of a mapped tensor, or of the same slice of it on every rank, works in place without copies: several
+    times as fast. Either all ranks pass their mapped tensor or none does. Collective over the group: all ranks call it
+    with the same size. `size` and `dtype` as for torch.empty(); None for `group` means the default group.
 
         gradient = qccl.empty(1024, 1024)
         dist.all_reduce(gradient)
 
-    Raises ValueError for sizes that are negative or too large, and where this rank is not in the group or the group is
-    not qccl's; an error of torch.distributed where a rank is lost, asks for another size or has no memory.
+    Raises ValueError for sizes that are negative or too large, and if this rank is not in the group or the group is
+    not qccl's; an error of torch.distributed if a rank is lost, asks for another size or is out of memory.
     """
     extents = [extent for each in size for extent in ([each] if isinstance(each, int) else each)]
     return _C.empty(backend_of(group), extents, dtype or torch.get_default_dtype())
 
 
 def describe(group: dist.ProcessGroup | None = None) -> str:
-    """The group in words, for logs: this rank's place in it and in the world, and how it reaches the others.
+    """The group in words, for logs: this rank's place in it and in the world, and how it reaches its peers.
 
-    These have their numbers in the world, as in errors.
+    Peers are given by their ranks in the world, as in errors.
 
-    Raises ValueError where this rank is not in the group or the group is not qccl's, DistBackendError once the group is
+    Raises ValueError if this rank is not in the group or the group is not qccl's, DistBackendError once the group is
     closed.
     """
     return _C.describe(backend_of(group))
@@ -173,12 +173,12 @@ def describe(group: dist.ProcessGroup | None = None) -> str:
 def trace(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     """The last operations of this rank's process groups that share connections with `group` (None: the default group).
 
-    In the shape of torch's flight recorder: "pg_config", "pg_status" and "entries", an entry for each of the last 500
-    operations of a group, with its sequence number, shapes, times and state: "started", "completed" or "failed". The
-    "#7" of an error is an entry's "qccl_seq_id", not its "collective_seq_id", which is c10d's. With
-    QCCL_TRACE_DUMP=PREFIX set, the first failure of a group writes it as JSON to PREFIX<rank>.json.
+    It has the format of torch's flight recorder: "pg_config", "pg_status" and "entries", an entry for each of the last
+    500 operations of a group, with its sequence number, shapes, times and state: "started", "completed" or "failed".
+    The "#7" of an error is an entry's "qccl_seq_id", not its "collective_seq_id", which is c10d's. With
+    QCCL_TRACE_DUMP=PREFIX set, the first failure of a group writes the trace as JSON to PREFIX<rank>.json.
 
-    Raises ValueError where this rank is not in the group or the group is not qccl's.
+    Raises ValueError if this rank is not in the group or the group is not qccl's.
     """
     recorded: dict[str, Any] = json.loads(_C.trace(backend_of(group)))
     return recorded
@@ -187,12 +187,12 @@ def trace(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
 def monitored_barrier(
     group: dist.ProcessGroup | None = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
 ) -> None:
-    """torch.distributed.monitored_barrier(), which refuses every backend but gloo by its name.
+    """torch.distributed.monitored_barrier() for qccl: torch's function refuses every backend not named gloo.
 
-    Rank 0 names the first rank that did not come within `timeout` (None: the group's), or all of them with
-    `wait_all_ranks`. The group is lost then. On a rank that is not in the group it returns at once.
+    Rank 0 names the first rank that did not arrive within `timeout` (None: the group's), or all of them with
+    `wait_all_ranks`. The group is then lost. On a rank that is not in the group it returns at once.
 
-    Raises DistNetworkError on rank 0 where ranks are missing, on the others where rank 0 does not answer, and at once
+    Raises DistNetworkError on rank 0 if ranks are missing, on the other ranks if rank 0 does not answer, and at once
     for a timeout of 0.
     """
     barrier_group: Any = group or dist.group.WORLD
@@ -207,11 +207,11 @@ def _checked(compression: str | None) -> str | None:
 
 
 def backend_of(group: dist.ProcessGroup | None) -> Any:
-    """The group's c10d backend for CPU tensors, which must be qccl's for what _C does with it.
+    """The group's c10d backend for CPU tensors. The functions of _C require it to be qccl's.
 
-    Raises ValueError where there is no such group, or this rank is not in it.
+    Raises ValueError if there is no such group, or this rank is not in it.
     """
-    # torch gives a rank that is no member a number in place of a group.
+    # A rank that is not a member gets a number from torch in place of a group.
     found: Any = group or dist.group.WORLD
     if found is dist.GroupMember.NON_GROUP_MEMBER:
         raise ValueError(f"rank {dist.get_rank()} is not in this process group: only its members can call this")

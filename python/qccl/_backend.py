@@ -10,7 +10,7 @@ from torch.distributed.constants import default_pg_timeout
 from . import _C
 from ._api import Options
 
-# At the end of the process, for operations that nobody waited for.
+# How long the end of the process waits for operations still in flight.
 _EXIT_LIMIT = timedelta(seconds=10)
 
 
@@ -45,7 +45,7 @@ def _options_from(pg_options: Any) -> Options:
 
 
 def _chosen(timeout: timedelta) -> timedelta | None:
-    """None where it is torch's 30 minutes for everyone who said nothing: QCCL_TIMEOUT and QCCL's default hold then."""
+    """None if it is torch's default of 30 minutes: then QCCL_TIMEOUT or QCCL's default applies."""
     return None if timeout == default_pg_timeout else timeout
 
 
@@ -54,9 +54,9 @@ def _close_at_exit() -> None:
 
 
 def _close_at_end_of_process() -> None:
-    """Threads that run Python callbacks must end before the interpreter does, whether or not the groups are destroyed.
+    """Ends the threads that run Python callbacks before the interpreter ends, even if no group is destroyed.
 
-    Registered once a process: a forked child has none of its parent's threads, but may make groups of its own.
+    Registered once per process: a forked child has none of its parent's threads, but may make its own groups.
     """
     atexit.unregister(_close_at_exit)
     atexit.register(_close_at_exit)

@@ -1,4 +1,4 @@
-"""Whether the extension fits the torch that is installed. Loading one that does not crashes, or fails in riddles."""
+"""Checks that the extension fits the installed torch. Loading one that does not fit crashes or fails obscurely."""
 
 import torch
 
@@ -8,8 +8,8 @@ _HOW_TO_BUILD = "`make build` or `pip install .` in a checkout, which take the t
 def check_extension() -> None:
     """Raises ImportError unless the extension was built, and for this minor release of torch.
 
-    c10d's classes have another binary layout in nearly every minor release. Patch releases keep it, and so do builds
-    for other accelerators, whose names stand behind a "+".
+    The binary layout of c10d's classes changes in nearly every minor release. Patch releases keep it, and so do builds
+    for other accelerators, which the version names after a "+".
     """
     try:
         from ._built_for import TORCH_VERSION

@@ -1,4 +1,4 @@
-"""Error feedback: what compression takes away from a sum is added to the next call's."""
+"""Error feedback: the compression error of a sum is added to the next call's sum."""
 
 from typing import Any
 
@@ -8,18 +8,18 @@ from . import _C
 
 
 class ErrorFeedback:
-    """The residual of one tensor: a float32 for each element of what qccl.all_reduce() adds.
+    """The residual of one tensor that qccl.all_reduce() sums: a float32 for each element.
 
     feedback = qccl.ErrorFeedback(gradient.numel())
     qccl.all_reduce(gradient, compression="minmax:bits=2", error_feedback=feedback)
 
-    Each rank has its own; all ranks of a call pass one or none does. One call at a time may use it. A call that failed
-    in the middle taints it: further calls raise until reset().
+    Each rank has its own; either all ranks of a call pass one or none does. One call at a time may use it. A call that
+    fails midway taints it: further calls raise until reset().
 
     count: elements of the tensor.
-    counter: calls so far, which random rounding depends on; a rank that joins others takes theirs.
+    counter: calls so far. Random rounding depends on it, so a rank that joins later takes its peers' counter.
 
-    Raises ValueError where one of them is negative.
+    Raises ValueError if one of them is negative.
     """
 
     def __init__(self, count: int, counter: int = 0) -> None:
@@ -29,17 +29,17 @@ class ErrorFeedback:
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """The number of elements."""
         return self._state.size
 
     @property
     def counter(self) -> int:
-        """Calls that have used it, the same on all ranks."""
+        """The number of calls that have used it, the same on all ranks."""
         return self._state.counter
 
     @property
     def residual(self) -> torch.Tensor:
-        """What is owed, in units of the sum; float32[size], shares memory with the state."""
+        """The residual, in units of the sum; float32[size], shares memory with the state."""
         return self._state.residual
 
     @property
@@ -48,7 +48,7 @@ class ErrorFeedback:
         return self._state.is_tainted
 
     def reset(self, begin: int | None = None, count: int | None = None) -> None:
-        """Nothing is owed any more; or, with both arguments, nothing for `count` elements from `begin` on."""
+        """Sets the residual to zero; with both arguments, only that of `count` elements from `begin` on."""
         if begin is None and count is None:
             self._state.reset()
         elif begin is not None and count is not None:
@@ -57,12 +57,12 @@ class ErrorFeedback:
             raise ValueError("reset() takes both begin and count, or neither")
 
     def state_dict(self) -> dict[str, Any]:
-        """A checkpoint of this rank's: calls after load_state_dict() give the same bits as without interruption."""
+        """This rank's checkpoint: calls after load_state_dict() give the same bits as without interruption."""
         return {"saved": torch.frombuffer(bytearray(self._state.save()), dtype=torch.uint8)}
 
     @staticmethod
     def from_state_dict(state: dict[str, Any]) -> "ErrorFeedback":
-        """Raises ValueError if it is no checkpoint, DistNetworkError if it was damaged."""
+        """Raises ValueError if `state` is not a checkpoint, DistNetworkError if it is damaged."""
         saved = state.get("saved") if isinstance(state, dict) else None
         if not isinstance(saved, torch.Tensor):
             raise ValueError("this is no checkpoint of a qccl.ErrorFeedback: it has no tensor 'saved'")
@@ -71,7 +71,7 @@ class ErrorFeedback:
         return feedback
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Raises ValueError if it is no checkpoint or of another size, DistNetworkError if it was damaged."""
+        """Raises ValueError if `state` is not a checkpoint or of another size, DistNetworkError if it is damaged."""
         restored = ErrorFeedback.from_state_dict(state)
         if restored.size != self.size:
             raise ValueError(f"the checkpoint is of {restored.size} elements, this error feedback has {self.size}")

@@ -1,4 +1,4 @@
-"""init_distributed(): torch.distributed over QCCL under any launcher, called as DeepSpeed's is."""
+"""init_distributed(): torch.distributed over QCCL under any launcher, with the arguments of DeepSpeed's function."""
 
 import logging
 import os
@@ -28,26 +28,26 @@ def init_distributed(
     rank: int = -1,
     world_size: int = -1,
 ) -> None:
-    """Makes torch.distributed's default process group, unless there is one, in whatever way the process was started.
+    """Makes torch.distributed's default process group, unless there is one, under any launcher.
 
         qccl.init_distributed()
 
     Takes deepspeed.init_distributed()'s arguments and needs no mpi4py: rank and world size come from the same sources
-    as qccl::init()'s (docs/launchers.md). RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT
-    are set in os.environ as far as they were not, LOCAL_RANK and LOCAL_WORLD_SIZE only where the launcher says them.
+    as qccl::init()'s (docs/launchers.md). Sets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and
+    MASTER_PORT in os.environ if they are not set, LOCAL_RANK and LOCAL_WORLD_SIZE only if the launcher provides them.
 
     dist_backend: None is "qccl".
-    auto_mpi_discovery: False leaves everything to torch, which wants the variables set.
-    distributed_port: for rank 0's store where the launcher gives no MASTER_PORT; 29500 lets rank 0 choose a free one.
-    verbose: rank 0 logs what was done, to the logger "qccl".
-    timeout: of the group's operations, and to find all ranks.
+    auto_mpi_discovery: False leaves everything to torch, which requires the variables.
+    distributed_port: for rank 0's store if the launcher sets no MASTER_PORT; 29500 lets rank 0 choose a free one.
+    verbose: rank 0 logs the result, to the logger "qccl".
+    timeout: of the group's operations, and of the search for all ranks.
     dist_init_required: False raises RuntimeError if there is no process group yet; None and True make one.
-    config: DeepSpeed's configuration, as for configure_log(): what it says of the communication log, if anything, holds
+    config: DeepSpeed's configuration, as for configure_log(): its settings of the communication log, if any, apply
         from now on.
     rank, world_size: this process's, in place of the launcher's.
 
-    Where a process group exists nothing else is done, whatever the arguments; if `dist_backend` names another backend
-    than it has, that is a warning. Raises ValueError for variables that are wrong or contradict each other.
+    If a process group exists, only `config` is applied; a `dist_backend` that differs from the group's backend gives a
+    warning. Raises ValueError for variables that are invalid or contradict each other.
     """
     if config is not None and section_of(config) is not None:
         configure_log(config)
@@ -79,7 +79,7 @@ def _report_existing(dist_backend: str | None, verbose: bool) -> None:
 
 
 def _discover(port: int, timeout: timedelta, rank: int, world_size: int) -> _C.Launch:
-    """Fills in os.environ. The result keeps rank 0's port from others until torch listens on it."""
+    """Fills in os.environ. The result reserves rank 0's port until torch listens on it."""
     launch = _C.find_launch(
         rank=None if rank < 0 else rank,
         world=None if world_size < 0 else world_size,

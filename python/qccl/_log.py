@@ -1,4 +1,4 @@
-"""The communication log: every operation of this process with its own times, in DeepSpeed's tables and beyond."""
+"""The communication log: every operation of this process with its times, as DeepSpeed's tables and in more detail."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from . import _C
 
-# The library's operations, and DeepSpeed's and torch's names of them.
+# The library's operations, and DeepSpeed's and torch's names for them.
 _OPERATIONS = frozenset(
     "all_reduce all_gather reduce_scatter all_to_all broadcast reduce gather scatter barrier send recv "
     "all_gather_single all_gather_into_tensor all_gather_object reduce_scatter_single reduce_scatter_tensor "
@@ -36,19 +36,18 @@ def configure_log(
     file: str | Path | None = None,
     capacity: int | None = None,
 ) -> None:
-    """Switches the log of this process on or off, for operations that begin from now on; None changes nothing.
+    """Changes settings of this process's log, for operations that begin from now on; None leaves a setting unchanged.
 
-    config: DeepSpeed's configuration, as a dictionary, the file that has it, or its DeepSpeedConfig: its section
-        "comms_logger" holds, "enabled" in it as well, and what it does not have is as DeepSpeed's defaults say. The
-        other arguments win over it.
+    config: DeepSpeed's configuration, as a dictionary, its file, or a DeepSpeedConfig. Its section "comms_logger"
+        applies, including "enabled"; missing keys get DeepSpeed's defaults. The other arguments override it.
     enabled: whether operations are logged.
-    prof_all: all of them; else those in prof_ops, by the library's, torch's or DeepSpeed's names.
+    prof_all: log all of them; else those in prof_ops, by the library's, torch's or DeepSpeed's names.
     verbose: rank 0 writes DeepSpeed's line to standard error for each operation that ends.
-    debug: operations are named after the function that made the call, too.
+    debug: an operation's name includes the function that made the call.
     file: at the end each rank writes the log to this name + rank + ".json", as QCCL_LOG_FILE does.
-    capacity: records kept; the oldest make room for new ones.
+    capacity: records kept; new ones replace the oldest.
 
-    Before or after init_process_group(). Raises ValueError for what there is not.
+    Call it before or after init_process_group(). Raises ValueError for unknown keys and operations.
     """
     settings: dict[str, Any] = {} if config is None else _settings_of(config)
     given: dict[str, Any] = {"enabled": enabled, "prof_all": prof_all, "prof_ops": prof_ops}
@@ -66,15 +65,16 @@ def log_summary(
     show_traffic: bool = True,
     formulas: str = "nccl-tests",
 ) -> dict[str, Any] | None:
-    """Prints DeepSpeed's tables of what the log holds, on rank 0.
+    """Prints DeepSpeed's tables of the log on rank 0.
 
-    show_straggler: also who kept whom waiting. Collective over the default process group then.
+    show_straggler: also shows which ranks kept their peers waiting. The call is then collective over the default
+        process group.
     return_dict: returns, on every rank, {"summary": {operation: {bytes: ...}}, "straggler_analysis": ..., "stragglers":
-        ..., "metadata": ...} with DeepSpeed's keys and, besides, percentiles, bytes sent and compression ratio;
-        "stragglers" has the ranks, whom the others waited for longest in front.
-    show_traffic: also percentiles, bytes on the wire and compression ratios.
-    formulas: of the bandwidths: nccl-tests', by the size of each operation's own group, or "deepspeed", whose algbw is
-        too high for all_reduce and reduce_scatter, and which takes every group for the whole job.
+        ..., "metadata": ...} with DeepSpeed's keys and also percentiles, bytes sent and compression ratio;
+        "stragglers" lists the ranks, those that peers waited for longest first.
+    show_traffic: also shows percentiles, bytes on the wire and compression ratios.
+    formulas: the bandwidth formulas: "nccl-tests" uses the size of each operation's own group. "deepspeed" reports too
+        high an algbw for all_reduce and reduce_scatter, and takes every group for the whole job.
     """
     rows, latency_table, traffic_table, rank, world = _C.log_summary(_is_deepspeed(formulas))
     tables = [latency_table, *([traffic_table] if show_traffic else [])]
@@ -95,7 +95,7 @@ def log_summary(
 
 
 def save_log(path: str | Path) -> None:
-    """Writes this rank's log: to NAME.json as a trace, for ui.perfetto.dev, `qccl log` and `qccl trace`; or to NAME.csv
+    """Writes this rank's log: to NAME.json as a trace for ui.perfetto.dev, `qccl log` and `qccl trace`, or to NAME.csv
     with a line for each operation."""
     path = Path(path)
     writers = {".json": _C.log_trace, ".csv": _C.log_csv}
@@ -105,7 +105,7 @@ def save_log(path: str | Path) -> None:
 
 
 class CommsLogger:
-    """The log of this process under the names of DeepSpeed's `comms_logger`. There is one: `qccl.comms_logger`."""
+    """This process's log with the names of DeepSpeed's `comms_logger`. The only instance is `qccl.comms_logger`."""
 
     @property
     def enabled(self) -> bool:
@@ -128,11 +128,11 @@ class CommsLogger:
         return bool(_C.log_options()["debug"])
 
     def start_profiling_comms(self) -> None:
-        """From now on all operations are logged."""
+        """Logs all operations from now on."""
         configure_log(prof_all=True)
 
     def stop_profiling_comms(self) -> None:
-        """From now on only those of prof_ops."""
+        """Logs only the operations of prof_ops from now on."""
         configure_log(prof_all=False)
 
     def start_profiling_op(self, op_name_list: list[str]) -> None:
@@ -142,7 +142,7 @@ class CommsLogger:
         configure_log(prof_ops=[name for name in self.prof_ops if name not in op_name_list])
 
     def records(self, formulas: str = "nccl-tests") -> list[dict[str, Any]]:
-        """Every operation that has ended, with all that is known of it; times are of the machine's monotonic clock."""
+        """Every operation that has ended, with all recorded fields; times are of the machine's monotonic clock."""
         return _C.log_records(_is_deepspeed(formulas))
 
     def get_raw_data(self) -> dict[str, dict[int, list[Any]]]:
@@ -169,7 +169,7 @@ class CommsLogger:
         return len(self.records())
 
     def get_operation_summary(self, operation_name: str) -> dict[int, dict[str, Any]] | None:
-        """By size, as in log_summary(); None if there was no such operation."""
+        """The operation's rows by size, as in log_summary(); None if there was no such operation."""
         return _by_operation(_C.log_summary(False)[0], _summary_entry).get(operation_name)
 
 
@@ -177,7 +177,7 @@ comms_logger = CommsLogger()
 
 
 def section_of(config: Any) -> dict[str, Any] | None:
-    """What DeepSpeed's configuration (see configure_log()) has as "comms_logger"; None if there is no such section."""
+    """The section "comms_logger" of DeepSpeed's configuration (see configure_log()); None if there is none."""
     parsed = getattr(config, "comms_config", None)
     if parsed is not None:  # a DeepSpeedConfig
         return {key: getattr(parsed.comms_logger, key) for key in _SETTINGS} if parsed.comms_logger_enabled else None
@@ -193,7 +193,7 @@ def _name_of(config: Any) -> str:
 
 
 def _settings_of(config: Any) -> dict[str, Any]:
-    """What the configuration says, completed by DeepSpeed's defaults."""
+    """The configuration's settings, completed by DeepSpeed's defaults."""
     section = section_of(config)
     if section is None:
         raise ValueError(f'{_name_of(config)} has no section "comms_logger"')
@@ -226,7 +226,7 @@ def _paused() -> Iterator[None]:
 
 
 def _stragglers() -> tuple[list[dict[str, Any]], list[dict[str, Any]], str]:
-    """Ranks may have logged different operations: those that all have are compared."""
+    """Ranks may have logged different operations: only those that all ranks logged are compared."""
     of_ranks: list[Any] = [None] * dist.get_world_size()
     with _paused():
         dist.all_gather_object(of_ranks, _C.log_latencies())
@@ -265,7 +265,7 @@ def _straggler_entry(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _caller() -> str:
-    """The function that is nearest in the stack and neither torch's, DeepSpeed's communication's nor ours."""
+    """The innermost function of the stack that is outside torch, qccl and DeepSpeed's communication code."""
     frame: FrameType | None = sys._getframe(1)
     passed = ("torch", "qccl", "contextlib", "deepspeed.comm", "deepspeed.utils")
     while frame is not None:

@@ -1,11 +1,11 @@
-"""Compressed gradients for DistributedDataParallel, each parameter as a policy says, with error feedback.
+"""Compressed gradients for DistributedDataParallel: a policy per parameter, with error feedback.
 
     model = DistributedDataParallel(network)
     state = qccl.ddp.State(model, "minmax:bits=4")
     model.register_comm_hook(state, qccl.ddp.compress_hook)
 
-It composes with no_sync(), gradient accumulation, mixed precision and Join: a rank that has joined adds zeros and what
-it still owes, and averages are over all ranks or over those with inputs, as Join's divide_by_initial_world_size says.
+It composes with no_sync(), gradient accumulation, mixed precision and Join. A rank that has joined adds zeros and its
+residual. Join's divide_by_initial_world_size selects whether averages are over all ranks or over those with inputs.
 """
 
 import weakref
@@ -25,7 +25,7 @@ from ._feedback import ErrorFeedback
 
 @dataclass
 class _Part:
-    """Neighbours in a gradient bucket that are sent alike: one parameter, or several as they are."""
+    """Adjacent elements of a gradient bucket: one compressed parameter, or several uncompressed ones."""
 
     tensor: torch.Tensor
     compression: str
@@ -33,13 +33,13 @@ class _Part:
 
 
 class _JoinState:
-    """Whether a step's average is over the ranks that still have inputs, and whether this is one of them.
+    """Tracks whether a step's average is over the ranks that still have inputs, and whether this rank is one of them.
 
     A rank that has joined runs the hook without a forward pass before it.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self._model = weakref.ref(model)  # whose hook holds this
+        self._model = weakref.ref(model)  # weak, because the model's hook refers to this object
         self._has_input = False
         if isinstance(model, DistributedDataParallel):
             model.register_forward_pre_hook(self._note_forward)
@@ -49,7 +49,7 @@ class _JoinState:
             self._has_input = True
 
     def share(self) -> torch.Tensor | None:
-        """1 on a rank with input, 0 on one that has joined; None where the average is over all ranks alike."""
+        """1 on a rank with input, 0 on one that has joined; None if the average is over all ranks."""
         model: Any = self._model()
         if not isinstance(model, DistributedDataParallel) or not model._join_config.enable:
             return None
@@ -60,18 +60,18 @@ class _JoinState:
 
 
 class State:
-    """What compress_hook() keeps between steps: the step, and what each parameter of this rank owes.
+    """The state that compress_hook() keeps between steps: the step, and the residual of each parameter of this rank.
 
-    model: the DistributedDataParallel; or the module in it, where averages are always over all ranks.
-    policy: which parameter's gradient is sent as what, a qccl.Policy or its text. Of a text without conditions, such as
-        "minmax:bits=4", small and one-dimensional parameters are left as they are.
-    error_feedback: whether what compression takes from a parameter's gradient is added to its next one; a float32 for
-        each element of those that are compressed.
-    group: the process group of the backend qccl that averages are over; None means the model's own, and of the module
-        in a DistributedDataParallel the default group.
+    model: the DistributedDataParallel, or the module in it; with the module, averages are always over all ranks.
+    policy: the compression of each parameter's gradient, a qccl.Policy or its text. A text without conditions, such as
+        "minmax:bits=4", leaves small and one-dimensional parameters uncompressed.
+    error_feedback: adds the compression error of a parameter's gradient to its next gradient; costs a float32 for each
+        compressed element.
+    group: the process group of backend qccl to average over. None means the model's own group, or the default group if
+        `model` is the module in a DistributedDataParallel.
 
-    All ranks must give the same. Buckets may be rebuilt: what is owed goes by parameter. Raises ValueError for a text
-    that is no policy.
+    All ranks must give the same. Buckets may be rebuilt, because residuals belong to parameters. Raises ValueError for
+    a text that is not a policy.
     """
 
     def __init__(
@@ -93,18 +93,18 @@ class State:
         self._feedback: dict[str, ErrorFeedback] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """A checkpoint of this rank's. Steps after load_state_dict() give the same bits as without interruption."""
+        """This rank's checkpoint. Steps after load_state_dict() give the same bits as without interruption."""
         return {"step": self.step, "feedback": {name: each.state_dict() for name, each in self._feedback.items()}}
 
     def load_state_dict(self, state: dict[str, Any], owed: bool = True) -> None:
-        """Goes on where a checkpoint was made, in the same model.
+        """Continues from a checkpoint, in the same model.
 
-        Where the number of ranks has changed, a rank that was there before loads its own checkpoint, and a new one
-        another rank's with owed=False: it owes nothing, but counts as the others do. What ranks owed that are no
-        more is lost, once.
+        If the number of ranks has changed, a rank that existed before loads its own checkpoint. A new rank loads a
+        peer's with owed=False: its residual is zero, but it takes over the step and the call counters. The residuals
+        of ranks that no longer exist are lost, once.
 
-        Raises ValueError for what is no checkpoint, or one of another model, and DistNetworkError for one that was
-        damaged; the state is as before then.
+        Raises ValueError if `state` is not a checkpoint, or one of another model, and DistNetworkError if it is
+        damaged; the state is then unchanged.
         """
         if not isinstance(state, dict) or not {"step", "feedback"} <= set(state):
             raise ValueError("this is no checkpoint of a qccl.ddp.State: it has no 'step' and 'feedback'")
@@ -125,12 +125,12 @@ class State:
         return feedback
 
     def owed(self, name: str) -> torch.Tensor | None:
-        """What this rank owes of a parameter, flat, in units of the sum; None if that was never compressed."""
+        """This rank's residual of a parameter, flat, in units of the sum; None if it was never compressed."""
         feedback = self._feedback.get(name)
         return None if feedback is None else feedback.residual
 
     def reset(self) -> None:
-        """Nothing is owed any more, on all ranks alike; needed after an operation has failed."""
+        """Sets all residuals to zero. Call it on all ranks, after an operation has failed."""
         for feedback in self._feedback.values():
             feedback.reset()
 
@@ -140,7 +140,7 @@ class State:
 
     def _parts(self, bucket: GradBucket) -> Iterator[_Part]:
         buffer = bucket.buffer()
-        plain = 0  # where the neighbours that go as they are begin
+        plain = 0  # where the adjacent uncompressed parameters begin
         begin = 0
         for parameter in bucket.parameters():
             name = self._names.get(id(parameter), "")
@@ -164,9 +164,9 @@ class State:
 
 
 def compress_hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """The communication hook: the average of the ranks' gradients, compressed as the state's policy says.
+    """The communication hook: averages the ranks' gradients, compressed according to the state's policy.
 
-    Sparse gradients are sent as they are. Raises TypeError where it was registered with anything but a State.
+    Sparse gradients are sent uncompressed. Raises TypeError if it was registered with anything but a State.
     """
     if not isinstance(state, State):
         raise TypeError(

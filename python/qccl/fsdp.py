@@ -7,8 +7,8 @@
     fully_shard(model, mesh=mesh)
     state = qccl.fsdp.State(model, "minmax:bits=4")
 
-Without error feedback, the `compression` of qccl.Options is enough. Not imported with qccl, because torch's FSDP takes
-most of a second.
+Without error feedback, the `compression` of qccl.Options is enough. `import qccl` does not import this module, because
+importing torch's FSDP takes most of a second.
 """
 
 from collections.abc import Sequence
@@ -23,19 +23,19 @@ from . import _C
 from ._api import backend_of
 from ._feedback import ErrorFeedback
 
-_LEAST_BYTES = 64 << 10  # as for the compression of groups: docs/torch-compression.md
+_LEAST_BYTES = 64 << 10  # the same limit as for the compression of groups: docs/torch-compression.md
 
 
 class State:
-    """Makes the gradients of FSDP2's modules travel compressed, and keeps what each of them owes on this rank.
+    """Compresses the gradients of FSDP2's modules, and keeps each module's residual on this rank.
 
-    model: what fully_shard() has been applied to, or has parts to which it has. Each of them that has parameters of its
-        own reduce-scatters the gradients of all these as one tensor.
-    compression: of such tensors of at least 64 KiB: "minmax:bits=4". Smaller ones are sent as they are.
-    error_feedback: whether what compression takes from them is added to the next ones; a float32 for each element.
+    model: a module that fully_shard() was applied to, or that contains such modules. Each sharded module with
+        parameters of its own reduce-scatters the gradients of all of them as one tensor.
+    compression: of such tensors of at least 64 KiB: "minmax:bits=4". Smaller ones are sent uncompressed.
+    error_feedback: adds a tensor's compression error to the next one; costs a float32 for each element.
 
-    All ranks must give the same. Raises ValueError where nothing is sharded, for a compression that does not exist, or
-    where fully_shard() was given a shard_placement_fn that makes a module several groups.
+    All ranks must give the same. Raises ValueError if nothing is sharded, for an unknown compression, or if
+    fully_shard() was given a shard_placement_fn that splits a module into several groups.
     """
 
     def __init__(self, model: torch.nn.Module, compression: str = "minmax:bits=8", error_feedback: bool = True) -> None:
@@ -52,20 +52,21 @@ class State:
             module.set_custom_reduce_scatter(part)
 
     def state_dict(self) -> dict[str, Any]:
-        """A checkpoint of this rank's: steps after load_state_dict() give the same bits as without interruption, with
-        as many ranks."""
+        """This rank's checkpoint: with as many ranks, steps after load_state_dict() give the same bits as without
+        interruption."""
         kept = {name: part.state_dict() for name, part in self._parts.items() if part.feedback is not None}
         return {"rank": dist.get_rank(), "modules": kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where a checkpoint was made, in the same model. All ranks load one.
+        """Continues from a checkpoint, in the same model. All ranks load one.
 
-        What is owed has the order of a gradient that is sharded over so many ranks. So it is paid only where the same
-        rank of as many has made the checkpoint. Elsewhere the rank owes nothing, but counts as the others do: where the
-        number of ranks has changed, each loads any rank's, and what was owed is lost, once.
+        The element order of a residual depends on the number of ranks that the gradient is sharded over. A rank
+        therefore restores its residual only from a checkpoint of the same rank among as many ranks. Otherwise its
+        residual is zero, but it takes over the call counters. If the number of ranks has changed, each rank loads any
+        rank's checkpoint, and the residuals are lost, once.
 
-        Raises ValueError for what is no checkpoint, or one of another model, and DistNetworkError for one that was
-        damaged; the state is as before then.
+        Raises ValueError if `state` is not a checkpoint, or one of another model, and DistNetworkError if it is
+        damaged; the state is then unchanged.
         """
         if not isinstance(state, dict) or not {"rank", "modules"} <= set(state):
             raise ValueError("this is no checkpoint of a qccl.fsdp.State: it has no 'rank' and 'modules'")
@@ -80,7 +81,7 @@ class State:
             part.shards = state["modules"][name]["shards"] if name in restored else 0
 
     def reset(self) -> None:
-        """Nothing is owed any more, on all ranks alike; needed after an operation has failed."""
+        """Drops all residuals. Call it on all ranks, after an operation has failed."""
         for part in self._parts.values():
             part.feedback = None
 
@@ -90,7 +91,7 @@ class _CompressedReduceScatter(ReduceScatter):
         self._compression = compression
         self._error_feedback = error_feedback
         self.feedback: ErrorFeedback | None = None
-        self.shards = 0  # ranks of the group whose order the feedback has
+        self.shards = 0  # number of ranks that determines the feedback's element order
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self.feedback is None else {"shards": self.shards, **self.feedback.state_dict()}
@@ -118,8 +119,8 @@ class _CompressedReduceScatter(ReduceScatter):
         if not self._error_feedback:
             return None
         if self.feedback is None or (self.feedback.size, self.shards) != (count, shards):
-            # Parameters have been frozen or thawed, or it comes from another number of ranks: then nothing is owed, and
-            # all ranks count on.
+            # Parameters have been frozen or thawed, or the feedback is from another number of ranks. Then the residual
+            # is zero, and all ranks keep the counter.
             self.feedback = ErrorFeedback(count, 0 if self.feedback is None else self.feedback.counter)
             self.shards = shards
         return self.feedback._state

@@ -21,19 +21,19 @@ __all__ = ["Mesh", "MeshShape", "ordered"]
 def ordered(order: str, **sizes: int) -> MeshShape:
     """The shape that Megatron-LM writes as an order, from the fastest dimension to the slowest.
 
-    ordered("tp-cp-ep-dp-pp", tp=2, dp=4, pp=2) is {"pp": 2, "dp": 4, "ep": 1, "cp": 1, "tp": 2}. What is left out of
-    the sizes has the size 1; what has another must be in the order.
+    ordered("tp-cp-ep-dp-pp", tp=2, dp=4, pp=2) is {"pp": 2, "dp": 4, "ep": 1, "cp": 1, "tp": 2}. A dimension without a
+    size has size 1; a dimension of another size must be in the order.
 
-    A MeshShape knows without any communication which ranks form groups: `shape.groups("tp-dp")` has all of them along
-    these dimensions, `shape.group_of(rank, "tp-dp")` a rank's, `shape.coordinate(rank, "pp")` where it stands;
-    `shape.sizes` and `shape.size` are what they say. Names in whatever order, joined by "-". ValueError lists the
-    dimensions there are for one that is unknown.
+    A MeshShape knows without any communication which ranks form groups. `shape.groups("tp-dp")` lists all groups along
+    these dimensions, `shape.group_of(rank, "tp-dp")` is the group of a rank, and `shape.coordinate(rank, "pp")` its
+    coordinate. `shape.sizes` maps names to sizes, `shape.size` is the number of ranks. Names are joined by "-" in any
+    order. For an unknown dimension, ValueError lists the known ones.
     """
     return MeshShape.ordered(order, sizes)
 
 
 class Mesh:
-    """A shape over the ranks of a process group (None: the default group), and groups of the backend qccl along it.
+    """A shape over the ranks of a process group (None: the default group), and groups of backend qccl along it.
 
     `shape` is a MeshShape, or sizes by name from the slowest dimension to the fastest. ValueError unless it has as many
     ranks as the group.
@@ -47,28 +47,28 @@ class Mesh:
                 f"QCCL mesh: {self.shape} is for {self.shape.size} ranks, the group has {len(self._global_ranks)}"
             )
         self._rank = dist.get_rank(group)
-        self._groups: dict[frozenset[str], dist.ProcessGroup] = {}  # by what they are along
+        self._groups: dict[frozenset[str], dist.ProcessGroup] = {}  # by the names of their dimensions
 
     def coordinate(self, dimension: str) -> int:
-        """This rank's."""
+        """This rank's coordinate."""
         return self.shape.coordinate(self._rank, dimension)
 
     def group(self, along: str) -> dist.ProcessGroup:
         """This rank's group along these dimensions, with its ranks in ascending order.
 
-        The first call makes it, and is collective over its members; later ones give the same group.
+        The first call makes the group and is collective over its members; later calls return the same group.
         """
         members = self.shape.group_of(self._rank, along)
         names = frozenset(along.split("-"))
         if names not in self._groups:
             ranks = [self._global_ranks[member] for member in members]
-            # By the members alone, and in the mesh's order. torch 2.11 always sorts, and knows no word for it.
+            # Only the members make the group, in the mesh's order. torch 2.11 always sorts and has no sort_ranks.
             order: dict[str, Any] = {} if ranks == sorted(ranks) else {"sort_ranks": False}
             self._groups[names] = dist.new_group(ranks, backend="qccl", use_local_synchronization=True, **order)
         return self._groups[names]
 
     def make_groups(self, *alongs: str) -> None:
-        """Makes the groups along each of these. Collective over all ranks, with the same list."""
+        """Makes the groups along each of these dimensions. Collective over all ranks, with the same list."""
         for along in alongs:
             self.group(along)
 

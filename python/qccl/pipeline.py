@@ -1,8 +1,8 @@
-"""Pipeline parallelism: what stages of a model send each other, and what the last one tells the others.
+"""Pipeline parallelism: sends between the stages of a model, and broadcasts from the last stage.
 
 The functions are those of Megatron-LM's schedules and inference, over a process group of stages in rank order (None:
-the default group), on CPU tensors, and without their hangs: messages of both directions never meet, two stages that
-send to each other at once do not block, and a wrong size is an error on both sides.
+the default group), on CPU tensors, and without their hangs: messages of the two directions never match each other, two
+stages that send to each other at once do not block, and a wrong size is an error on both sides.
 
     pipeline = qccl.pipeline.Pipeline(mesh.group("pp"), torch.float32)
     input = pipeline.recv_forward((32, 1024))            # None on the first stage
@@ -18,9 +18,9 @@ import torch.distributed as dist
 Shape = Sequence[int] | None
 Value = TypeVar("Value")
 
-# Tags: which way a message goes, which between two stages the sender does not tell.
+# Tags that give a message's direction: in a pipeline of two stages the sender alone does not determine it.
 _FORWARD, _BACKWARD, _TO_FIRST = range(0x51CC00, 0x51CC03)
-_SHAPES = 3  # added to the tag of what it is the shape of
+_SHAPES = 3  # a shape's tag is its tensor's tag plus this
 _MAX_DIMENSIONS = 8
 
 
@@ -43,7 +43,7 @@ def _real(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
 
 
 def _post(operations: list[dist.P2POp]) -> list[dist.Work]:
-    """All before any moves, so that two stages that send to each other both receive meanwhile."""
+    """Posts all operations before any data moves, so that two stages that send to each other both receive meanwhile."""
     return dist.batch_isend_irecv(operations) if operations else []
 
 
@@ -70,15 +70,15 @@ def _shape_in(header: torch.Tensor) -> list[int]:
 
 
 class Pipeline:
-    """The stages of a model, one a rank of a group.
+    """The stages of a model, one per rank of a group.
 
-    dtype: of what stages receive.
-    variable_shapes: every tensor is preceded by its shape, so that receivers need not know it: `shape` may be left out
-        then. All stages must give the same.
+    dtype: of the tensors that stages receive.
+    variable_shapes: sends every tensor's shape before the tensor, so that receivers need not know it and may leave out
+        `shape`. All stages must give the same.
 
-    What one stage receives requires a gradient where its type can have one. Where a stage has no such neighbour,
-    recv_forward() to send_backward_recv_forward() do nothing and give None, so that a schedule calls them on every
-    stage alike.
+    Received tensors require a gradient if their type can have one. On a stage without the neighbour in question,
+    recv_forward() to send_backward_recv_forward() do nothing and return None, so that a schedule can call them on every
+    stage.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Pipeline:
     def send_forward_recv_forward(
         self, output: torch.Tensor | None, recv_prev: bool, shape: Shape = None
     ) -> torch.Tensor | None:
-        """Around the ring: the neighbours of the first stage and of the last are each other. None is not sent."""
+        """Around the ring: the first and the last stage are neighbours. None is not sent."""
         return self._exchange(output, None, recv_prev, False, shape)[0]
 
     def send_backward_recv_backward(
@@ -140,7 +140,7 @@ class Pipeline:
         recv_next: bool,
         shape: Shape = None,
     ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Both ways at once: what came from the previous stage, and from the next."""
+        """Both ways at once: returns the tensors from the previous stage and from the next."""
         return self._exchange(output, gradient, recv_prev, recv_next, shape)
 
     def _exchange(
@@ -178,7 +178,7 @@ class Pipeline:
         return self._with_gradients(rooms)
 
     def _exchange_shapes(self, wanted: list[tuple[int, int]], sends: list[dist.P2POp]) -> list[torch.Tensor]:
-        """No sending waits for receiving: a neighbour may need what comes from here before it sends its own."""
+        """No send waits for a receive: a neighbour may need this stage's tensor before it sends its own."""
         headers = [_empty_header() for _ in wanted]
         arriving = _post(self._receives(headers, wanted, _SHAPES))
         sent = _post(sends)
@@ -197,7 +197,7 @@ class Pipeline:
 
 
 def recv_from_prev_pipeline_rank_(recv_buffer: torch.Tensor, pp_group: dist.ProcessGroup | None = None) -> None:
-    """Fills the buffer with what the previous stage sends. RuntimeError on the first stage."""
+    """Receives the previous stage's tensor into the buffer. RuntimeError on the first stage."""
     stage, stages = _stage(pp_group)
     if stage == 0:
         raise RuntimeError(f"stage 0 of {stages} is the first of its pipeline: there is none to receive from")
@@ -215,7 +215,7 @@ def send_to_next_pipeline_rank(tensor: torch.Tensor, pp_group: dist.ProcessGroup
 def broadcast_from_last_pipeline_stage(
     size: Shape, dtype: torch.dtype, tensor: torch.Tensor | None = None, pp_group: dist.ProcessGroup | None = None
 ) -> torch.Tensor:
-    """The last stage's tensor, on all stages. Only the last one needs to have it."""
+    """The last stage's tensor, on all stages. Only the last stage needs to pass it."""
     return broadcast_tensor(size, dtype, tensor, _stage(pp_group)[1] - 1, pp_group)
 
 
@@ -225,7 +225,7 @@ def broadcast_from_last_to_first_pipeline_stage(
     tensor: torch.Tensor | None = None,
     pp_group: dist.ProcessGroup | None = None,
 ) -> torch.Tensor | None:
-    """The last stage's tensor, on the first and the last; None on others."""
+    """The last stage's tensor, on the first and the last stage; None on others."""
     stage, stages = _stage(pp_group)
     if stage not in (0, stages - 1):
         return None
@@ -243,7 +243,7 @@ def copy_from_last_to_first_pipeline_stage(
     tensor: torch.Tensor | None = None,
     pp_group: dist.ProcessGroup | None = None,
 ) -> None:
-    """The last stage's tensor into the first one's, in place; it may be a part of a larger one. Nothing on others."""
+    """Copies the last stage's tensor into the first stage's, which may be a view. Does nothing on other stages."""
     stage, stages = _stage(pp_group)
     if stages == 1 or stage not in (0, stages - 1):
         return
@@ -261,9 +261,9 @@ def broadcast_tensor(
     rank: int = 0,
     group: dist.ProcessGroup | None = None,
 ) -> torch.Tensor:
-    """The tensor of one rank of a group, on all of them. Only that one needs to have it.
+    """The tensor of one rank of a group, on all ranks. Only that rank needs to pass it.
 
-    Where the ranks do not know its size, None for `size` on all of them has it told first.
+    If the ranks do not know its size, all of them pass None for `size`: the size is then broadcast first.
     """
     is_root = dist.get_rank(group) == rank
     own = _check(_given(tensor, "tensor"), size, dtype).contiguous() if is_root else None
@@ -283,7 +283,7 @@ def broadcast_list(
     rank: int = 0,
     group: dist.ProcessGroup | None = None,
 ) -> torch.Tensor:
-    """The numbers of one rank of a group, as a tensor on all of them. None for `size`: as in broadcast_tensor()."""
+    """The numbers of one rank of a group, as a tensor on all ranks. None for `size`: as in broadcast_tensor()."""
     values = None
     if dist.get_rank(group) == rank:
         values = torch.tensor(_given(list_values, "list_values"), dtype=dtype)
@@ -296,7 +296,7 @@ def broadcast_int_list(
     rank: int = 0,
     group: dist.ProcessGroup | None = None,
 ) -> torch.Tensor:
-    """As int64."""
+    """broadcast_list() of int64."""
     return broadcast_list(size, torch.int64, int_list, rank, group)
 
 
@@ -306,7 +306,7 @@ def broadcast_float_list(
     rank: int = 0,
     group: dist.ProcessGroup | None = None,
 ) -> torch.Tensor:
-    """As float32."""
+    """broadcast_list() of float32."""
     return broadcast_list(size, torch.float32, float_list, rank, group)
 
 
@@ -317,7 +317,7 @@ def _given(value: Value | None, name: str) -> Value:
 
 
 def _check(tensor: torch.Tensor, size: Shape, dtype: torch.dtype) -> torch.Tensor:
-    """Before anything is sent."""
+    """Checks shape and type before anything is sent."""
     if tensor.dtype != dtype or (size is not None and list(tensor.shape) != list(size)):
         raise ValueError(
             f"expected a tensor of shape {None if size is None else list(size)} and type {dtype}, "

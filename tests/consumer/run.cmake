@@ -53,7 +53,7 @@ write_code_blocks(${page} sh ${work}/documented/commands.sh)
 run(${CMAKE_COMMAND} -E env PREFIX=${work}/prefix CXX=${compiler} CMAKE_GENERATOR=Ninja
     ${CMAKE_COMMAND} -E chdir ${work}/documented sh -ex commands.sh)
 
-# Without the component's targets, as from a build without GoogleTest.
+# Remove the component's targets, as in an installation built without GoogleTest.
 file(GLOB_RECURSE targets ${work}/prefix/qcclTestingTargets*.cmake)
 file(REMOVE ${targets})
 execute_process(COMMAND ${CMAKE_COMMAND} -S ${work}/documented -B ${work}/refused -G Ninja

@@ -1,4 +1,4 @@
-// Ranks that do not make the same calls: all of them fail, and the message has both calls.
+// Ranks that make different calls: all of them fail, and the message names both calls.
 #include "faults/job.h"
 
 namespace qccl::testing {

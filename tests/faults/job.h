@@ -1,4 +1,4 @@
-// What tests of failures have in common: jobs over each transport, and ranks that note how they fail.
+// Shared by the failure tests: jobs over each transport, and ranks that record how they fail.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ inline std::string transport_name(const ::testing::TestParamInfo<TransportChoice
 
 inline auto both_transports() { return ::testing::Values(TransportChoice::shm, TransportChoice::tcp); }
 
-// What `calls` throw, at the point "failed". No error at all fails the test.
+// Returns the error that `calls` throw, and brings the rank to the point "failed". Fails the test if nothing is thrown.
 inline ErrorInfo failure_of(Rank& rank, const std::function<void()>& calls) {
   try {
     calls();
@@ -37,7 +37,7 @@ inline ErrorInfo failure_of(Rank& rank, const std::function<void()>& calls) {
   return {};
 }
 
-// Sums of 4 MiB until one fails; the first brings the rank to the point "summing".
+// Makes sums of 4 MiB until one fails; the first brings the rank to the point "summing".
 inline ErrorInfo sum_until_failure(Rank& rank, Communicator& comm) {
   std::vector<float> values(1 << 20, 1.0f);
   return failure_of(rank, [&] {
@@ -47,8 +47,8 @@ inline ErrorInfo sum_until_failure(Rank& rank, Communicator& comm) {
   });
 }
 
-// Runs a job that times what ought to be prompt. Others may use the machine, and it may keep a rank waiting for so
-// long; but not in each of five jobs.
+// Runs a job that times something that should be prompt. A busy machine may delay a rank by a second, but not in each
+// of five jobs.
 inline void expect_within_a_second(const std::function<double()>& slowest_of_a_job) {
   double slowest = slowest_of_a_job();
   for (int again = 1; again < 5 && slowest >= 1.0 && !::testing::Test::HasFailure(); ++again) {

@@ -1,4 +1,4 @@
-// Ranks whose process may not have what it would like: files of any size, memory.
+// Ranks whose process has limits on file size or memory.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMiB = 1 << 20;
 
-// From now on, for this process: no way back.
+// Limits this process for the rest of its life.
 void limit(int resource, std::size_t bytes) {
   const rlimit low{bytes, bytes};
   ASSERT_EQ(::setrlimit(static_cast<__rlimit_resource>(resource), &low), 0);

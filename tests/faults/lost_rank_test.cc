@@ -1,4 +1,4 @@
-// Ranks that die, stop, are cut off or leave while others count on them.
+// Ranks that die, stop, are cut off or leave while their peers wait for them.
 #include <unistd.h>
 
 #include <fstream>
@@ -8,7 +8,7 @@
 namespace qccl::testing {
 namespace {
 
-// Whether this process has files of /dev/shm in its memory, which would outlive it if it were killed.
+// Whether this process maps files of /dev/shm, which would outlive it if it were killed.
 bool maps_named_memory() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -17,7 +17,7 @@ bool maps_named_memory() {
   return false;
 }
 
-// A child that sleeps with all that it inherited.
+// Forks a child that sleeps and keeps everything it inherited open.
 void fork_a_sleeper() {
   if (::fork() != 0) return;
   while (true) ::pause();
@@ -25,7 +25,7 @@ void fork_a_sleeper() {
 
 class LostRank : public Transports {
  protected:
-  // Of four ranks the third is killed; the others must learn of it at once.
+  // Kills the third of four ranks; the others must learn of it at once.
   void expect_prompt_failures(const Fault& kill, const std::function<void(Rank&, Communicator&)>& calls) {
     JobOptions options = job(4);
     options.faults = {kill};
@@ -96,11 +96,11 @@ TEST_P(LostRank, stopped_fails_the_others_at_the_deadline_that_was_set) {
         comm.all_reduce(values, {.timeout = kTimeout});
       }
     });
-    if (rank.rank() == 1) return;  // goes on alone, in whatever way it learns of that
+    if (rank.rank() == 1) return;  // it continues alone and may learn of the failure in any way
     EXPECT_EQ(failure.kind, ErrorKind::deadline_exceeded) << failure.message;
     EXPECT_EQ(failure.peer, 1) << failure.message;
     EXPECT_TRUE(contains(failure.message, "rank 1") && contains(failure.message, "bytes")) << failure.message;
-    // Who posted later hears of it from the other.
+    // The rank that posted later learns of it from the other one.
     if (contains(failure.message, "reports")) return;
     EXPECT_GE(std::chrono::steady_clock::now() - posted, kTimeout) << failure.message;
   });
@@ -109,7 +109,7 @@ TEST_P(LostRank, stopped_fails_the_others_at_the_deadline_that_was_set) {
   EXPECT_LT(slowest_failure(report, {0, 2}, report.ranks[1].fault.value()), 10.0);
 }
 
-// Longer than the other waits, that is: then it must not wait in turn for the one that gave it up.
+// It is stopped for longer than its peer waits. When it resumes, it must not wait for the peer that gave it up.
 TEST_P(LostRank, stopped_for_too_long_learns_who_gave_it_up_when_it_goes_on) {
   JobOptions options = job(2);
   options.environment = {{"QCCL_PEER_TIMEOUT", "1"}};
@@ -123,7 +123,7 @@ TEST_P(LostRank, stopped_for_too_long_learns_who_gave_it_up_when_it_goes_on) {
     EXPECT_EQ(failure.peer, 1 - rank.rank()) << failure.message;
     EXPECT_TRUE(contains(failure.message, "was lost: silent for 1")) << failure.message;
     EXPECT_EQ(contains(failure.message, "rank 0 gave this rank up"), rank.rank() == 1) << failure.message;
-    // Rank 0 stays until rank 1 has failed: its end would be another reason.
+    // Rank 0 stays until rank 1 has failed: its exit would be another reason to fail.
     char done = 0;
     EXPECT_EQ(rank.rank() == 0 ? ::read(ends[0], &done, 1) : ::write(ends[1], &done, 1), 1);
   });
@@ -139,7 +139,7 @@ TEST_P(LostRank, cut_off_fails_every_rank_within_a_second_itself_too) {
       Communicator comm = rank.init();
       const ErrorInfo failure = sum_until_failure(rank, comm);
       EXPECT_EQ(failure.kind, ErrorKind::peer_lost) << failure.message;
-      // Who is to blame can't be known by all: what rank 1 reports of the first it misses may still come through.
+      // Not all ranks can know which rank is to blame: rank 1's report of the first rank it misses may still arrive.
       EXPECT_TRUE(contains(failure.message, "rank 1")) << failure.message;
     });
     return report.passed ? slowest_failure(report, {0, 1, 2}, report.ranks[1].fault.value()) : 0;

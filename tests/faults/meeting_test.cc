@@ -1,4 +1,4 @@
-// Ranks that never come, and strangers on the port where ranks meet.
+// Ranks that never come, and strangers on the rendezvous port.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
@@ -19,7 +19,7 @@ sockaddr_in local_address(std::uint16_t port) {
   return address;
 }
 
-// A port that nobody else gets: bound, but not listened at, so that rank 0 can have it too.
+// A port that no other process gets: it is bound but not listened at, so that rank 0 can listen at it.
 class ReservedPort {
  public:
   ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -87,7 +87,7 @@ int connect_when_it_listens(std::uint16_t port) {
   return -1;
 }
 
-// Rank 2 comes late, and before it a thousand who do not belong here; a third of them say something. None leaves.
+// Rank 2 comes late. A thousand strangers connect before it and stay connected; a third of them send something.
 TEST(Meeting, strangers_on_the_port_disturb_nothing) {
   const ReservedPort reserved;
   run_ranks({.world = 3, .transport = TransportChoice::tcp}, [port = reserved.number()](Rank& rank) {
@@ -109,7 +109,7 @@ TEST(Meeting, strangers_on_the_port_disturb_nothing) {
 void send_all(int stranger, const std::string& bytes) {
   for (std::size_t sent = 0; sent < bytes.size();) {
     const auto now = ::send(stranger, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-    if (now <= 0) return;  // dropped, which is his affair
+    if (now <= 0) return;  // the server has dropped the connection, as it may
     sent += static_cast<std::size_t>(now);
   }
 }
@@ -121,7 +121,7 @@ std::string introduced(std::initializer_list<bootstrap::Request> requests) {
   return bytes;
 }
 
-// Blocks until the server has taken it: answers, or has dropped it.
+// Blocks until the server has handled the stranger: it has answered or dropped the connection.
 void await_answer(int stranger) {
   char answer;
   static_cast<void>(::recv(stranger, &answer, 1, 0));
@@ -165,7 +165,7 @@ TEST(Meeting, an_idle_stranger_does_not_delay_the_start) {
   });
 }
 
-// He knows the port, the job's name and the protocol.
+// The stranger knows the port, the job's name and the protocol.
 TEST(Meeting, a_stranger_who_writes_into_the_store_neither_fills_it_nor_takes_a_rank) {
   const ReservedPort reserved;
   run_ranks({.world = 2}, [port = reserved.number()](Rank& rank) {

@@ -1,4 +1,4 @@
-// A link of shared memory whose sender is a process that is killed while it sends.
+// A shared-memory link whose sender process is killed while it sends.
 #include <dirent.h>
 
 #include <set>
@@ -14,7 +14,7 @@ namespace {
 using shm::testing::is_frame;
 using shm::testing::patience;
 
-constexpr std::uint64_t kFrames = 200;  // sent before the end
+constexpr std::uint64_t kFrames = 200;  // sent before the sender is killed
 
 std::set<std::string> files_in_dev_shm() {
   std::set<std::string> names;
@@ -57,7 +57,7 @@ class LinkEnd {
   std::unique_ptr<Endpoint> endpoint_;
 };
 
-// Numbered frames without end.
+// Sends numbered frames until the process is killed.
 void send_until_killed(Rank& rank, Endpoint& endpoint) {
   for (std::uint64_t number = 0; !endpoint.next_loss();) {
     if (number == kFrames) rank.point("sending");
@@ -69,7 +69,7 @@ void send_until_killed(Rank& rank, Endpoint& endpoint) {
   }
 }
 
-// All that come until the sender is lost, and how.
+// All frames that arrive until the sender is lost, and the loss.
 std::pair<std::vector<ReceivedFrame>, Transport::PeerLoss> receive_until_loss(Endpoint& endpoint) {
   std::vector<ReceivedFrame> frames;
   std::optional<Transport::PeerLoss> loss;

@@ -1,5 +1,5 @@
-// Specifications: any text is refused with an InvalidArgument that quotes what is allowed, or it is a
-// compression whose own text means the same.
+// Specifications: any text is either rejected with an InvalidArgument that lists the valid forms, or it
+// is a compression whose own text means the same.
 #include <string_view>
 
 #include "codec/registry.h"

@@ -1,12 +1,12 @@
-// Payloads that come from anywhere: whatever the bytes are, a decoder says CorruptData or gives
-// numbers, and touches nothing else. And what encode() makes of any floats decodes within the bound.
+// Payloads from any source: for any bytes, a decoder returns CorruptData or numbers, and touches
+// nothing else. The result of encode() for any floats decodes within the bound.
 //
-// Input: a byte that chooses the codec (ignored where QCCL_FUZZ_CODEC names one), a byte for each
-// of its settings, two for the number of elements, one for what to do, and then by that
+// Input: a byte that chooses the codec (ignored if QCCL_FUZZ_CODEC names one), a byte for each of its
+// settings, two for the number of elements, one for the action, and then, by action,
 //   0: the payload;
-//   1: what the payload repeats, in the size that so many elements may have at most;
+//   1: bytes that are repeated up to the largest payload for this many elements;
 //   2: floats to encode and decode;
-//   3: four bytes that say what to change in the payload, and floats to encode into it.
+//   3: four bytes that select the change to the payload, and floats to encode into it.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -171,7 +171,7 @@ void encode_anything(const Codec& codec, const Draw& draw, std::span<const std::
 }  // namespace
 }  // namespace qccl::fuzz
 
-// `--names` instead of libFuzzer's flags: the codecs that there are.
+// With `--names` instead of libFuzzer's flags, prints the codecs' names.
 extern "C" int LLVMFuzzerInitialize(int* count, char*** words) {
   if (*count > 1 && std::string_view((*words)[1]) == "--names") {
     for (const auto* entry : qccl::fuzz::fuzzed_codecs("")) fmt::print("{}\n", entry->name);
@@ -187,10 +187,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const CodecEntry& entry = *codecs[input.byte() % codecs.size()];
   const Compression compression = fuzz::chosen_compression(entry, input);
   const std::uint32_t number = input.number();
-  const std::size_t elements = number % 5000 >> (number >> 14);  // mostly few: they are faster
+  const std::size_t elements = number % 5000 >> (number >> 14);  // mostly few, because those are faster
   const std::uint8_t what = input.byte();
   const auto made = make_codec(compression);
-  if (!made.ok()) return 0;  // settings that do not fit together
+  if (!made.ok()) return 0;  // incompatible settings
   static const auto targets = kernels::simd_targets();
   kernels::force_simd(targets[what / 4 % targets.size()]);
   const Codec& codec = *made.value();

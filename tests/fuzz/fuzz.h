@@ -1,4 +1,4 @@
-// For fuzz targets: choices out of bytes, and a check that ends the program.
+// Helpers of fuzz targets: choices made from bytes, and a check that ends the program.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 
 namespace qccl::fuzz {
 
-// Takes an input apart from its front; zeros once it is used up.
+// Consumes an input from its front; returns zeros once it is used up.
 class Input {
  public:
   Input(const std::uint8_t* data, std::size_t size) : rest_(data, size) {}
@@ -29,7 +29,7 @@ class Input {
   std::span<const std::uint8_t> rest_;
 };
 
-// A fuzzer takes the end of the program for a finding.
+// Ends the program if the requirement is violated: a fuzzer reports that as a finding.
 inline void require(bool holds, const std::string& what) {
   if (holds) return;
   fmt::print(stderr, "violated: {}\n", what);

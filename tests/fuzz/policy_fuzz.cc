@@ -1,5 +1,5 @@
-// Policies: any text is refused with an InvalidArgument, or it is a policy whose own text means the
-// same, and which answers for any tensor.
+// Policies: any text is either rejected with an InvalidArgument, or it is a policy whose own text means
+// the same, and which chooses a compression for any tensor.
 #include <optional>
 #include <string_view>
 
@@ -20,7 +20,7 @@ std::optional<qccl::Policy> parsed(std::string_view text) {
 
 }  // namespace
 
-// A byte each for the tensor's size, dimensions, type, name and for the step; then the policy.
+// Input: a byte each for the tensor's size, dimensions, type, name and for the step; then the policy.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace qccl;
   fuzz::Input input(data, size);

@@ -1,4 +1,4 @@
-// The fuzz target beside this file with random bytes and simple texts: no search, but every build runs it.
+// Runs the fuzz target beside this file with random bytes and simple texts. That is no search, but every build runs it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,9 +15,9 @@ namespace qccl::testing {
 namespace {
 
 constexpr int kRounds = 20'000;
-constexpr std::uint64_t kMostBytes = 20'000;  // as scripts/run_fuzz.sh lets libFuzzer make
+constexpr std::uint64_t kMostBytes = 20'000;  // the same limit as libFuzzer's in scripts/run_fuzz.sh
 
-// What the others rely on: a target ends the process where a requirement is not met.
+// The other tests rely on this: a target ends the process if a requirement is violated.
 TEST(RandomInput, a_violation_ends_the_process) {
   fuzz::require(true, "this holds");
   EXPECT_DEATH(fuzz::require(false, "decoded beyond the bound"), "decoded beyond the bound");
@@ -37,7 +37,7 @@ struct Words {
   std::vector<std::string> others = {"=", ":", ",", "4", "bits=3", "8", "0", "-1", "1e300", ".", "", "nan", "0.01"};
 };
 
-// Pieces of specifications, which random bytes hardly hit: every codec's name, and the keys and words of its settings.
+// Pieces of specifications that random bytes rarely form: every codec's name, and the keys and words of its settings.
 Words words_of_specifications() {
   Words words;
   for (const CodecEntry* entry : codec_list()) {

@@ -1,5 +1,5 @@
-// What fixed inputs give, as digests. make_vectors.py computes the numbers apart from the library, from
-// the definitions of the codecs and of the reduction.
+// Digests of the results for fixed inputs. make_vectors.py computes them independently of the library,
+// from the definitions of the codecs and of the reduction.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -1,5 +1,5 @@
-// h4's bytes, from fixed inputs. make_h4_vectors.py computes them apart from the library, from the definition in
-// kernels/h4/h4_reference.h. A change here is another format: ranks of two versions would misread each other.
+// h4's bytes for fixed inputs. make_h4_vectors.py computes them independently of the library, from the definition in
+// kernels/h4/h4_reference.h. A change here changes the format: ranks of two versions would misread each other's data.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ const std::vector<Golden> kGoldens = {
     // clang-format on
 };
 
-// A block like noise and, of 100 elements, one with a single element.
+// A block of noise, and a block of 100 elements of which one is not zero.
 std::vector<float> fixed_input() {
   std::vector<float> values(356);
   for (int i = 0; i < 256; ++i)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Computes the bytes of h4_test.cc apart from the library, from the definition in src/kernels/h4/h4_reference.h: dense
-matrices and whole numbers in place of butterflies, Python's integers for the codes.
+"""Computes the bytes of h4_test.cc independently of the library, from the definition in src/kernels/h4/h4_reference.h:
+with dense matrices and whole numbers instead of butterflies, and Python's integers for the codes.
 
     pip install numpy && python tests/golden/make_h4_vectors.py
 """
@@ -20,7 +20,7 @@ f32 = np.float32
 
 
 def fixed_input():
-    """A block like noise and, of 100 elements, one with a single element."""
+    """A block of noise, and a block of 100 elements of which one is not zero."""
     first = [((37 * i * i + 11) % 257 - 128) / 8 for i in range(BLOCK)]
     second = [0.0] * 100
     second[77] = -3.0
@@ -59,7 +59,7 @@ def signs(row):
 
 
 def float_sum(values):
-    """In float32, in the order of h4_sum()."""
+    """The sum of magnitudes in float32, in the order of h4_sum()."""
     rows = np.abs(values.astype(f32)).reshape(16, 16)
     parts = [((rows[k] + rows[k + 4]) + rows[k + 8]) + rows[k + 12] for k in range(4)]
     lanes = (parts[0] + parts[1]) + (parts[2] + parts[3])
@@ -107,7 +107,7 @@ def bfloat16(value):
 
 
 def packed(magnitudes, negative, bits):
-    """Fields by h4_place()."""
+    """Packs the codes into fields, as h4_place() defines."""
     data = bytearray(32 * bits)
     order = [(0, 0), (1, 1), (5, 2), (3, 3), (6, 4), (7, 5), (2, 6)]
     for e in range(BLOCK):
@@ -123,7 +123,7 @@ def packed(magnitudes, negative, bits):
 
 
 def encode_block(values, block, bits):
-    """The scale's bits, the codes, and what they decode to."""
+    """The scale's bits, the codes, and their decoded values."""
     row, total = first_row(block), float_sum(values)
     q = quantized(values, total)
     magnitudes, negative, levels, z, moments = codes_of(q, row, bits)

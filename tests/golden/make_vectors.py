@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Computes the numbers of the golden tests apart from the library: wire bytes from the tables in
+"""Computes the numbers of the golden tests independently of the library: wire bytes from the tables in
 src/wire/, outputs from the definitions of the codecs and of scatter-reduce-all-gather.
 
     pip install numpy xxhash && python tests/golden/make_vectors.py
@@ -61,7 +61,7 @@ class Bfloat16:
 
 
 def scatter_reduce_all_gather(codec, average=False):
-    """Ranks in order, the owner's own part exact, the sum encoded once."""
+    """Adds the ranks in order, with the owner's own part exact, and encodes the sum once."""
     inputs, output = fixed_inputs(), np.empty(COUNT, f32)
     unit = math.lcm(codec.bucket_size, 64)
     share = math.ceil(math.ceil(COUNT / WORLD) / unit) * unit

@@ -1,4 +1,4 @@
-// compressed_allreduce() against what DeepSpeed computes: onebit_vectors.h.
+// compressed_allreduce() against DeepSpeed's results: onebit_vectors.h.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ std::vector<float> input_of(int rank, std::size_t count) {
   return input;
 }
 
-// As numpy.packbits() packs output > 0.
+// The signs packed like numpy.packbits(output > 0).
 std::vector<std::uint8_t> packed_signs(const std::vector<float>& output) {
   std::vector<std::uint8_t> bytes((output.size() + 7) / 8);
   for (std::size_t i = 0; i < output.size(); ++i) {
@@ -30,7 +30,7 @@ std::vector<std::uint8_t> packed_signs(const std::vector<float>& output) {
   return bytes;
 }
 
-// zlib's.
+// The CRC-32 of zlib.
 std::uint32_t crc32(const std::vector<std::uint8_t>& bytes) {
   std::uint32_t crc = ~0u;
   for (const std::uint8_t byte : bytes) {
@@ -66,7 +66,7 @@ struct Errors {
   std::vector<double> server;
 };
 
-// All steps on all ranks; returns the norms of the errors they leave.
+// Runs all steps on all ranks; returns the norms of the final errors.
 Errors run_case(const OnebitCase& golden) {
   const auto world = static_cast<std::size_t>(golden.world);
   Errors norms{std::vector<double>(world), std::vector<double>(world)};

@@ -1,6 +1,6 @@
-// What DeepSpeed's own compressed all-reduce gives (0.19.6-dev, runtime/comm, on real processes): three steps of
+// The results of DeepSpeed's own compressed all-reduce (0.19.6-dev, runtime/comm, on real processes): three steps of
 // float32 input a[i] = ((7 i + 3 rank) mod 11 - 5) / 4, the same every step, errors zero before the first. The norms of
-// the errors are an independent implementation's, which reproduced all of the outputs.
+// the errors are from an independent implementation that reproduced all of the outputs.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace qccl::testing {
 
 struct OnebitStep {
   std::vector<double> scales;  // |output| of each chunk that has elements
-  std::string signs;           // of the output, 1 for +, packed as numpy packs bits, in hexadecimal; or its beginning
-  std::uint32_t crc32 = 0;     // of all the bytes of signs, where `signs` is only their beginning
+  std::string signs;           // of the output, 1 for +, packed like numpy.packbits(), in hexadecimal; or the beginning
+  std::uint32_t crc32 = 0;     // of all the bytes of signs, if `signs` is only their beginning
 };
 
 struct OnebitCase {
@@ -20,7 +20,7 @@ struct OnebitCase {
   std::size_t count;
   std::size_t padded;
   std::vector<OnebitStep> steps;
-  std::vector<double> worker_norms;  // after the last step, by rank; empty: not known
+  std::vector<double> worker_norms;  // after the last step, by rank; empty: unknown
   std::vector<double> server_norms;
 };
 

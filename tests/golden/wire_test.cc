@@ -1,4 +1,4 @@
-// Bytes that go over the wire, byte for byte. make_vectors.py computes them apart from the library, from
+// The wire format, byte for byte. make_vectors.py computes the bytes independently of the library, from
 // the tables in wire/frame.h and wire/hello.h. A change here is a new wire version.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -131,7 +131,7 @@ TEST(GoldenHello, is_these_64_bytes) {
   EXPECT_EQ(wire::kWireVersion, 1u) << "another version has other vectors";
 }
 
-// Ranks compare these, so two builds must compute the same.
+// Ranks compare fingerprints, so two builds must compute the same one.
 TEST(GoldenFingerprint, of_a_call_is_this_number) {
   engine::ResolvedCall call = make_call(Collective::all_reduce, 1024, DataType::float32, 4,
                                         {.compression = minmax({.bits = 4}), .algorithm = Algorithm::sra});

@@ -1,4 +1,4 @@
-"""Tests with DeepSpeed and Megatron themselves, in an environment of their own: scripts/run_integration.sh."""
+"""Tests with DeepSpeed and Megatron themselves, in a separate environment: scripts/run_integration.sh."""
 
 import os
 import sys
@@ -7,6 +7,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "torch"), str(ROOT / "tests" / "integration"), str(ROOT / "examples")]
 
-# Before DeepSpeed is imported, which looks at them then.
+# Set before DeepSpeed is imported, because it reads them then.
 os.environ["DS_ACCELERATOR"] = "cpu"
 os.environ.setdefault("OMP_NUM_THREADS", "1")

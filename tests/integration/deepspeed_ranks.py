@@ -1,4 +1,4 @@
-"""Ranks that train with DeepSpeed: forked processes in a group that deepspeed.init_distributed() has made."""
+"""Ranks that train with DeepSpeed: forked processes in a group made by deepspeed.init_distributed()."""
 
 import os
 import tempfile
@@ -17,7 +17,7 @@ DEADLINE_SECONDS = 240.0
 
 
 def run_deepspeed(body: Callable[..., Any], backend: str, *arguments: Any, world: int = WORLD) -> list[Any]:
-    """body(rank, *arguments) on every rank. Fails if one rank does."""
+    """Runs body(rank, *arguments) on every rank and returns the results. Fails if one rank does."""
 
     def with_group(rank: int, store: str) -> Any:
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))

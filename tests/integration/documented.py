@@ -1,4 +1,4 @@
-"""The commands and programs of docs/deepspeed.md, run as they stand there."""
+"""The commands and programs of docs/deepspeed.md, run as written there."""
 
 import os
 import re
@@ -17,20 +17,20 @@ def blocks(language: str) -> list[str]:
 
 
 def commands(onebit: bool) -> list[str]:
-    """Those that need a DeepSpeed with 1-bit optimizers, or the others."""
+    """The commands that need a DeepSpeed with 1-bit optimizers, or the other commands."""
     lines = [line for block in blocks("sh") for line in block.splitlines()]
     return [line for line in lines if ("--optimizer" in line) == onebit]
 
 
 def run(command: str) -> str:
-    """What it prints; AssertionError if it fails."""
+    """Runs the command and returns its output; AssertionError if it fails."""
     launcher, *arguments = shlex.split(command)
     assert launcher == "torchrun"
     return run_python("-m", "torch.distributed.run", *arguments)
 
 
 def run_python(*arguments: object) -> str:
-    """What it and all that it starts print; AssertionError if it fails."""
+    """Runs Python and returns the output of it and its children; AssertionError if it fails."""
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""docs/deepspeed.md does what it says."""
+"""DeepSpeed over the backend behaves as docs/deepspeed.md describes."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""DeepSpeed's own launcher starts a program over the backend from a hostfile, and qccl.init_distributed() from it."""
+"""DeepSpeed's own launcher starts a program over the backend from a hostfile, also with qccl.init_distributed()."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ from documented import run_python
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "launchers" / "deepspeed.md").read_text()
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
-# The engine then finds the process group that is there, as after deepspeed.init_distributed().
+# DeepSpeed's engine then finds the existing process group, as after deepspeed.init_distributed().
 INIT_BY_QCCL = """
 import os, deepspeed, torch, torch.distributed as dist, qccl
 qccl.init_distributed()
@@ -24,7 +24,7 @@ os.write(1, f"joined {' '.join(map(str, words))}\\n".encode())  # at once, since
 
 
 def deepspeed(*arguments: object) -> str:
-    """What the launcher and its ranks print; AssertionError if it fails."""
+    """The output of the launcher and its ranks; AssertionError if it fails."""
     return run_python(Path(sys.executable).parent / "deepspeed", *arguments)
 
 

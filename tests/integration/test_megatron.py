@@ -34,7 +34,7 @@ def count_sockets():
         try:
             targets.append(os.readlink(f"/proc/self/fd/{descriptor}"))
         except FileNotFoundError:
-            pass  # listdir's own
+            pass  # listdir's own descriptor
     return sum(target.startswith("socket:") for target in targets)
 
 
@@ -63,7 +63,7 @@ def test_parallel_state_makes_its_groups_without_sockets():
     for rank, (own_groups, sockets, met) in enumerate(results):
         print(f"rank {rank} is in {own_groups} groups")
         assert 15 <= own_groups <= 40
-        assert sockets <= 0  # one of the start may be closed meanwhile
+        assert sockets <= 0  # one from the start may have been closed meanwhile
         first = rank - rank % TENSOR_PARALLEL
         assert met == {
             "tensor": [first, first + 1],
@@ -97,7 +97,7 @@ def backward(network, rank):
 
 
 def mean_gradients(world):
-    """What buffers must hold, one network after the other."""
+    """The expected contents of the buffers, one network after the other."""
     sums = None
     for rank in range(world):
         network = make_network()
@@ -108,15 +108,15 @@ def mean_gradients(world):
 
 
 def reduced_gradients(rank, compression, settings):
-    """The gradients of a step of Megatron's DistributedDataParallel, those of other ranks' shards as zeros, and how
-    much of the buffer is this rank's."""
+    """The gradients of a step of Megatron's DistributedDataParallel, with other ranks' shards as zeros, and how much of
+    the buffer is this rank's."""
     torch.cuda.current_device = lambda: torch.device("cpu")  # where Megatron allocates its buffers
     initialize(tensor_parallel=1)
     if compression is not None:
         qccl.set_compression(parallel_state.get_data_parallel_group(with_context_parallel=True), compression)
     shape = TransformerConfig(num_layers=1, hidden_size=64, num_attention_heads=1)
     model = DistributedDataParallel(shape, DistributedDataParallelConfig(**settings), make_network())
-    for _ in range(2):  # Megatron overlaps from the second on
+    for _ in range(2):  # Megatron overlaps from the second step on
         model.zero_grad_buffer()
         backward(model, rank)
         model.finish_grad_sync()
@@ -174,7 +174,7 @@ def test_data_parallel_buffers_can_be_compressed(configuration):
 
 
 GROUPS = 1000
-LIMIT_SECONDS = 2.0  # of a rank's own processor time, which other programs do not lengthen; it takes about 0.3
+LIMIT_SECONDS = 2.0  # of a rank's processor time, which other programs do not affect; it takes about 0.3
 
 
 def test_thousand_groups_open_no_sockets(tmp_path, capsys):

@@ -20,7 +20,7 @@ def train_with_adam(stage, compression=None):
 
 
 def losses_of(backend, stage, compression=None):
-    """Of one rank, having seen that all ranks have the same; and the bytes it sent."""
+    """The losses and the bytes sent of one rank, after a check that all ranks have the same losses."""
     (losses, sent), *others = run_deepspeed(lambda _rank: train_with_adam(stage, compression), backend)
     assert all(losses == other for other, _ in others), "ranks differ"
     return losses, sent
@@ -41,7 +41,7 @@ def test_compression_under_zero_keeps_the_loss(stage, compression, tolerance):
     compressed, compressed_bytes = losses_of("qccl", stage, compression)
     assert compressed != exact, "nothing was compressed"
     assert compressed[-1] == pytest.approx(exact[-1], rel=tolerance)
-    assert compressed_bytes < 0.75 * exact_bytes  # parameters, which ZeRO gathers, are as many bytes as before
+    assert compressed_bytes < 0.75 * exact_bytes  # the parameters that ZeRO gathers stay uncompressed
 
 
 def test_deepspeed_without_onebit_optimizers_is_told_the_other_way():

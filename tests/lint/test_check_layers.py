@@ -1,4 +1,4 @@
-"""Every rule of scripts/check_layers.py sees a violation planted in a copy of the sources."""
+"""Every rule of scripts/check_layers.py detects a violation planted in a copy of the sources."""
 
 import shutil
 import subprocess
@@ -16,12 +16,12 @@ import check_layers  # noqa: E402
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """The sources, to plant things in."""
+    """A copy of the sources to plant violations in."""
     root = tmp_path_factory.mktemp("tree")
     for folder in ("include", "src", "bindings", "tools"):
         if (ROOT / folder).exists():
             shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    # A header of a concrete transport and of the planner, whatever the tree has.
+    # Headers of concrete transports and of the planner, so that the tests do not depend on the tree's own headers.
     for folder in ("transport/tcp", "transport/shm", "plan"):
         (root / "src" / folder).mkdir(parents=True, exist_ok=True)
         (root / "src" / folder / "planted.h").write_text("#pragma once\n")
@@ -29,7 +29,7 @@ def tree(tmp_path_factory):
 
 
 def rules_broken(tree: Path, place: str, text: str) -> list[tuple[str, int]]:
-    """(rule, line) of what is found in `text` planted at `place`."""
+    """(rule, line) of each violation found in `text` planted at `place`."""
     path = tree / place
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)

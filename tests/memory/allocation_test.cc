@@ -1,5 +1,5 @@
-// The promise that a warm data path does not allocate: this program counts every allocation, of
-// the library as of the test.
+// The promise that a warm data path does not allocate: this program counts every allocation of the
+// library and of the test.
 #include <gtest/gtest.h>
 
 #include "memory/counted_new.h"
@@ -11,7 +11,7 @@ namespace {
 class Memory : public Transports {};
 INSTANTIATE_TEST_SUITE_P(All, Memory, ::testing::Values(TransportChoice::shm, TransportChoice::tcp), transport_name);
 
-// One call of each kind and size class; two dozen of them.
+// One call of each kind and size class: two dozen calls.
 class Calls {
  public:
   explicit Calls(Communicator& comm)
@@ -62,7 +62,7 @@ class Calls {
     comm_.scatter_v(whole_.data(), large_.data(), uneven_, DataType::float32);
     comm_.all_to_all_v(large_.data(), even_, whole_.data(), even_, DataType::float32);
   }
-  // Rank 0 sends first, rank 1 receives from anyone.
+  // Rank 0 sends first, rank 1 receives from any source.
   void exchange(std::vector<float>& data) {
     if (comm_.rank() == 0) comm_.send(data, other_);
     if (comm_.rank() == 1) comm_.recv(data, kAnySource);
@@ -81,8 +81,8 @@ class Calls {
   const std::vector<std::size_t> even_ = {1000, 1000};
 };
 
-// A queue may still reach a new greatest length when the ranks happen to drift apart, which is why
-// further tens of thousands are allowed. What is allocated call by call shows in each.
+// A queue may still reach a new maximum length when the ranks happen to drift apart, which is why
+// the test allows further tens of thousands of calls. An allocation per call shows in every round.
 TEST_P(Memory, of_a_warm_data_path_is_not_allocated_in_ten_thousand_calls) {
   std::vector<std::size_t> made;
   std::size_t left = 0;
@@ -109,7 +109,7 @@ TEST_P(Memory, of_a_warm_data_path_is_not_allocated_in_ten_thousand_calls) {
     }
   });
   EXPECT_EQ(made.back(), 0u) << "allocations by round: " << ::testing::PrintToString(made);
-  // What queues and pools keep of their greatest length: a leak of one in a hundred calls would be 100 and more.
+  // Queues and pools keep the memory of their maximum length. A leak in one of a hundred calls would be 100 or more.
   EXPECT_LT(left, 100u);
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 std::atomic<std::size_t> allocations{0};
 std::atomic<std::size_t> live{0};
-std::atomic<std::int64_t> left{0};  // until the first that is refused: those from 1 down to, and without, `end`
+std::atomic<std::int64_t> left{0};  // allocations until the first refused one; those from 1 down to `end` + 1 fail
 std::atomic<std::int64_t> end{0};
 
 bool is_refused() {
@@ -33,7 +33,7 @@ void forget(void* memory) {
 
 }  // namespace
 
-// Not inlined, or the compiler warns that free() meets new.
+// noinline, because the compiler otherwise warns that free() is called on memory from new.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   return counted([&] { return std::malloc(bytes); });
 }

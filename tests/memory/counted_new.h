@@ -1,4 +1,4 @@
-// Every operator new of this program, of the library as of the tests: counted, and refused where a test asks for it.
+// Counts every operator new of this program, the library's and the tests', and makes it fail if a test asks for that.
 #pragma once
 
 #include <cstddef>
@@ -6,13 +6,14 @@
 
 namespace qccl::testing {
 
-// Allocations so far, and those that have not been freed.
+// The number of allocations so far, and of those that have not been freed.
 std::size_t allocation_count();
 std::size_t live_allocations();
 
-// From now on the `nth` allocation of the process (from 1) is refused, `count` in a row, until that is taken back.
+// Refuses the `nth` allocation of the process from now on (counted from 1), and `count` in a row, until
+// stop_refusing().
 void refuse_allocation(std::int64_t nth, std::int64_t count = 1);
-// Takes it back; whether one was refused.
+// Ends the refusals; returns whether an allocation was refused.
 bool stop_refusing();
 
 }  // namespace qccl::testing

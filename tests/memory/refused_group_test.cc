@@ -1,4 +1,4 @@
-// A rank that has no memory for a new group has none for telling its members either: they are told when there is some.
+// A rank without memory for a new group also has none to notify its members: it notifies them once memory is available.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::uint64_t kFirstGroup = 7;
 
-// Rank 1 refuses `groups` new groups without any memory; rank 0 has made them. How many of them fail on rank 0 before
-// the deadline of its call, with that cause.
+// Rank 1 refuses `groups` new groups for lack of memory; rank 0 has made them. Returns how many of them fail on rank 0
+// with that cause before the deadline of its call.
 std::size_t told_of_refused(std::size_t groups) {
   SimWorld world(2);
   const engine::ResolvedCall call = make_call(Collective::all_reduce, 3, DataType::uint64, 2);

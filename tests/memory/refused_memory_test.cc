@@ -1,9 +1,9 @@
-// The promise that memory which the system refuses is a typed error: each allocation of the library fails in turn, on
-// whatever rank and thread it is, and every call then either throws on the rank concerned and can be made again, or the
-// group is lost on all ranks with that cause. Nothing hangs, and nothing ends the process.
+// The promise that a failed allocation is a typed error. Each allocation of the library fails in turn, on any rank and
+// thread. Every call then either throws on the rank concerned and can be retried, or the group is lost on all ranks
+// with that cause. Nothing hangs, and nothing ends the process.
 //
-// For each step of a job, the first, second, third ... allocation from its beginning is refused, each in a job of its
-// own, until there are no more. MEMORY_SOAK=1 tries all of them, else some of each step are drawn.
+// For each step of a job, the first, second, third ... allocation from its beginning is refused, each in a separate
+// job, until there are no more. MEMORY_SOAK=1 tries all of them; otherwise the test draws some of each step.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,13 +28,13 @@ namespace {
 constexpr int kWorld = 2;
 constexpr std::size_t kSmall = 100;
 constexpr std::size_t kLarge = 100'000;
-// All that a step may take, the news of a lost group included: far below the deadline of a call.
+// The time limit of a step, the notification of a lost group included: far below the deadline of a call.
 constexpr auto kPatience = std::chrono::seconds(8);
 constexpr Milliseconds kDeadline{30'000};
 constexpr Milliseconds kInitDeadline{3'000};
-constexpr Milliseconds kShortInitDeadline{500};  // where one rank is known to fail
+constexpr Milliseconds kShortInitDeadline{500};  // for jobs in which one rank is known to fail
 
-// Where the program is, for one that ends or hangs.
+// The program's current position, for the report if it ends or hangs.
 std::atomic<const char*> current_step{""};
 std::atomic<std::int64_t> current_allocation{0};
 
@@ -46,7 +46,7 @@ void say_where_and_abort() {
 
 float value_of(int rank) { return static_cast<float>(rank + 1); }
 
-// What a rank has in its hands. All memory of the test's own is made before any is refused.
+// The state of a rank. The test allocates all of its own memory before any is refused.
 struct Rank {
   explicit Rank(Communicator communicator) : comm(std::move(communicator)), other(1 - comm->rank()) { fill(); }
 
@@ -54,7 +54,7 @@ struct Rank {
     input.assign(kWorld * kLarge, value_of(comm->rank()));
     output.assign(kWorld * kLarge, -1.0F);
   }
-  // Of the first elements of the output.
+  // These check the first elements of the output.
   bool is_sum(std::size_t count) const { return has(0, count, value_of(0) + value_of(1)); }
   bool is_gathered(std::size_t count) const { return has(0, count, value_of(0)) && has(count, count, value_of(1)); }
   bool has(std::size_t begin, std::size_t count, float value) const {
@@ -79,7 +79,7 @@ struct Rank {
 
 struct Step {
   const char* name;
-  std::function<void(Rank&)> call;            // one public call, that may be made again where it threw
+  std::function<void(Rank&)> call;            // one public call, which may be retried after it threw
   std::function<bool(const Rank&)> is_right;  // after it
   bool is_warm = false;                       // it has been made before
 };
@@ -90,7 +90,7 @@ void all_reduce(Rank& rank, std::size_t count, const CallOptions& options) {
   rank.comm->all_reduce(rank.input.data(), rank.output.data(), count, DataType::float32, options);
 }
 
-// A call whose Work has come is not made again.
+// Posts the call and waits. If it already has a Work, only waits.
 template <class Post>
 void post_and_wait(Rank& rank, const Post& post) {
   if (!rank.work) rank.work = post();
@@ -167,7 +167,7 @@ void exchange(Rank& rank, std::size_t count) {
                       {rank.output.data(), count, DataType::float32, rank.other});
 }
 
-// Where one rank could not make the group, the others' fails here.
+// If one rank could not make the group, its peers' groups fail here.
 void meet_in(std::optional<Communicator>& child) {
   try {
     child->barrier();
@@ -225,21 +225,21 @@ std::vector<Step> messages_and_groups() {
 
 // ---- one job for each allocation
 
-// What became of a rank's step: nothing is wrong where `wrong` is empty.
+// The outcome of a rank's step; an empty `wrong` means that nothing is wrong.
 struct Outcome {
   bool is_lost = false;
   std::string error;
   std::string wrong;
 };
 
-// A lost call leaves its error feedback to be reset, which the next call with it says first.
+// A lost call taints its error feedback, so the next call with it reports that it must be reset.
 bool is_about_memory(const Error& error) {
   const std::string_view what = error.what();
   return error.kind() == ErrorKind::resource_exhausted || what.find("memory") != std::string_view::npos ||
          what.find("earlier call with this error feedback failed") != std::string_view::npos;
 }
 
-// Makes the call, and once more where it threw: then it works, or the group is lost.
+// Makes the call and retries it once if it threw. The retry must work, or the group is lost.
 void make(const Step& step, Rank& rank, Outcome& outcome) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     try {
@@ -254,7 +254,7 @@ void make(const Step& step, Rank& rank, Outcome& outcome) {
       outcome.wrong = std::string("threw no Error but ") + other.what();
       return;
     }
-    if (rank.work && rank.work->done()) return;  // it was made, and has failed
+    if (rank.work && rank.work->done()) return;  // the call was posted, and has failed
   }
 }
 
@@ -274,7 +274,7 @@ class RefusedMemory : public Transports {
     return init;
   }
 
-  // Both ranks at once. The memory is refused from when both have come here until both are through.
+  // Both ranks call it at once. Memory is refused from the moment both have arrived until both have finished.
   template <class Body>
   void while_refusing(int rank, std::int64_t nth, const Body& body) {
     begun_.arrive_and_wait();
@@ -295,7 +295,7 @@ class RefusedMemory : public Transports {
     if (step.is_warm) warm_up(step, rank);
     while_refusing(number, nth, [&] { make(step, rank, outcome); });
     if (outcome.wrong.empty() && !outcome.is_lost && !step.is_right(rank)) outcome.wrong = "has a wrong result";
-    // Whether the group lives is the same on all ranks.
+    // The group is either usable on all ranks or lost on all ranks.
     try {
       rank.fill();
       all_reduce(rank, kLarge, rank.sra);
@@ -315,7 +315,7 @@ class RefusedMemory : public Transports {
     for (int i = 0; i < 20; ++i) step.call(rank);
   }
 
-  // Whether an allocation was refused: else there are no more.
+  // Returns whether an allocation was refused; false means that the step has no more allocations.
   template <class Body>
   bool run_job(const char* name, std::int64_t nth, const Body& body) {
     current_step = name;
@@ -340,7 +340,7 @@ class RefusedMemory : public Transports {
   void run_init(int number, std::int64_t nth, const std::shared_ptr<Store>& store);
   void run_end(int number, std::int64_t nth, const std::shared_ptr<Store>& store);
   void run_steps(const std::vector<Step>& steps);
-  // Until no allocation of the step is left to refuse.
+  // Runs jobs until the step has no allocation left to refuse.
   template <class Body>
   void run_all(const char* name, const Body& body, std::int64_t share = 3);
 
@@ -352,10 +352,10 @@ class RefusedMemory : public Transports {
 
 bool tries_all() { return std::getenv("MEMORY_SOAK") != nullptr; }
 
-// The allocations of a step to refuse: the first ones, then ever fewer.
+// Draws the allocations of a step to refuse: all of the first ones, then ever fewer.
 class Draw {
  public:
-  // Goes on by up to a `share`th of the way that it has come.
+  // Each number is larger than the last by up to 1/share of it.
   explicit Draw(std::int64_t share) : share_(share) {}
   std::int64_t next() {
     nth_ += tries_all() || nth_ < kFirst ? 1 : std::uniform_int_distribution<std::int64_t>(1, nth_ / share_)(random_);
@@ -369,7 +369,7 @@ class Draw {
   std::mt19937_64 random_{1};
 };
 
-// Then another one can't wait for a rank that never comes longer than its own deadline; the job goes on where all came.
+// A peer waits for a rank that never comes no longer than its own deadline. If all ranks came, the job goes on.
 void RefusedMemory::run_init(int number, std::int64_t nth, const std::shared_ptr<Store>& store) {
   Outcome& outcome = outcomes_[static_cast<std::size_t>(number)];
   InitOptions init = init_options(number, store);
@@ -391,7 +391,7 @@ void RefusedMemory::run_init(int number, std::int64_t nth, const std::shared_ptr
   if (!rank.is_sum(kLarge)) outcome.wrong = "has a wrong result";
 }
 
-// The last handle goes: the context with its connections and threads.
+// Drops the last handle, which ends the context with its connections and threads.
 void RefusedMemory::run_end(int number, std::int64_t nth, const std::shared_ptr<Store>& store) {
   Rank rank(qccl::init(init_options(number, store)));
   all_reduce(rank, kLarge, rank.sra);
@@ -425,7 +425,7 @@ TEST_P(RefusedMemory, at_the_end_ends_nothing_else) {
   run_all("end", [&](int rank, std::int64_t nth, const auto& store) { run_end(rank, nth, store); });
 }
 TEST_P(RefusedMemory, in_init_is_an_error) {
-  // Few: each takes the deadline.
+  // Only a few, because each takes until the deadline.
   run_all(
       "init", [&](int rank, std::int64_t nth, const auto& store) { run_init(rank, nth, store); }, 1);
 }

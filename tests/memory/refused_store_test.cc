@@ -1,5 +1,5 @@
-// Memory that the system refuses the thread of rank 0's store: a connection may be lost, but every waiter is told, by
-// an answer or the end of its connection, and the store goes on. The test's own thread takes no memory meanwhile.
+// Failed allocations on the thread of rank 0's store: a connection may be lost, but every waiter learns of it, by an
+// answer or the end of its connection, and the store carries on. The test's own thread allocates nothing meanwhile.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -22,11 +22,11 @@ using bootstrap::TcpStoreServer;
 constexpr timeval kPatience{.tv_sec = 10, .tv_usec = 0};
 const std::string kIntroduction = "\x00\xCE\xF7\x85\x3C"s;
 const std::string kPing = "\x0D\x2A\0\0\0"s;
-const std::string kKeyName = "\x40\0\0\0\0\0\0\0/"s + std::string(63, 'k');  // no short string
+const std::string kKeyName = "\x40\0\0\0\0\0\0\0/"s + std::string(63, 'k');  // too long for the short-string buffer
 const std::string kWaitForKey = "\x06\x01\0\0\0\0\0\0\0"s + kKeyName;
 const std::string kSetKey = "\x01"s + kKeyName + "\x03\0\0\0\0\0\0\0xyz"s;
 
-// A connection without memory of its own.
+// A connection that allocates no memory.
 class Client {
  public:
   explicit Client(const TcpStoreServer& server) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -51,7 +51,7 @@ class Client {
     std::array<char, 4> answer{};
     return ::recv(socket_, answer.data(), answer.size(), MSG_WAITALL) == 4;
   }
-  // An answer, or the end of the connection; false if neither came.
+  // Whether an answer or the end of the connection has come.
   bool is_told() const {
     char byte = 0;
     return ::recv(socket_, &byte, 1, 0) >= 0 || errno == ECONNRESET;
@@ -62,8 +62,8 @@ class Client {
   bool is_connected_ = false;
 };
 
-// Three wait; while memory is refused a fourth comes, writes what they wait for and goes. Then a fifth writes it again.
-// Whether memory was refused.
+// Three clients wait. While memory is refused, a fourth connects, writes the key they wait for and leaves. Then a fifth
+// writes it again. Returns whether memory was refused.
 bool release_while_refusing(std::int64_t nth, std::int64_t count) {
   auto server = TcpStoreServer::start("127.0.0.1", 0).take_or_throw();
   const std::array<Client, 3> waiters{Client(*server), Client(*server), Client(*server)};
@@ -85,7 +85,7 @@ bool release_while_refusing(std::int64_t nth, std::int64_t count) {
   return was_refused;
 }
 
-// Two begin to wait while memory is refused; then the store ends, without memory again. Its clients are all told.
+// Two clients begin to wait while memory is refused; then the store ends, again without memory. All clients learn it.
 bool stop_while_refusing(std::int64_t nth, std::int64_t count) {
   auto server = TcpStoreServer::start("127.0.0.1", 0).take_or_throw();
   const std::array<Client, 2> waiters{Client(*server), Client(*server)};

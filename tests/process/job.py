@@ -1,4 +1,4 @@
-"""What jobs that are started by hand have to be given."""
+"""Helpers for jobs that are started by hand."""
 
 import contextlib
 import socket

@@ -1,4 +1,4 @@
-"""What the tests of launchers have in common: ranks started by hand, MPI's own launchers, hosts that are namespaces."""
+"""Shared by the launcher tests: ranks started by hand, MPI's own launchers, network namespaces as hosts."""
 
 import contextlib
 import shutil
@@ -12,9 +12,9 @@ from program import DEADLINE, ROOT, environment
 
 NETNS = ROOT / "scripts" / "netns.sh"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
-# Root may use mpirun in a test's container.
+# Lets root use mpirun, for example in a container.
 OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-# Ranks that have no core of their own are the tests' usual case.
+# --oversubscribe, because the tests' ranks usually share cores.
 MPIRUN = {"Open MPI": ("mpirun.openmpi", "--oversubscribe"), "MPICH": ("mpirun.mpich",)}
 
 
@@ -39,7 +39,7 @@ def execute(*command: object, **variables: str) -> subprocess.CompletedProcess:
 
 
 def start_all(*ranks: tuple[tuple, dict[str, str]], cwd: Path | None = None) -> list[subprocess.CompletedProcess]:
-    """One process for each pair of command and variables, all at once; what became of each (stderr in stdout)."""
+    """Starts a process per pair of command and variables, all at once; returns their results (stderr in stdout)."""
     processes = []
     try:
         for command, variables in ranks:
@@ -66,7 +66,7 @@ def start_all(*ranks: tuple[tuple, dict[str, str]], cwd: Path | None = None) -> 
 
 @contextlib.contextmanager
 def cluster(hosts: int, folder):
-    """Network namespaces as hosts; a function that gives the command of a host (1 ..), and an agent in ssh's place."""
+    """Network namespaces as hosts: a function that returns the command of a host (1 ..), and a replacement for ssh."""
     check = subprocess.run([NETNS, "check"], capture_output=True, text=True)
     if check.returncode != 0:
         pytest.skip(check.stderr.strip())
@@ -82,7 +82,7 @@ def cluster(hosts: int, folder):
 
 
 def said(output: str, topic: str) -> str:
-    """What `qccl doctor` says of a topic; of several lines the first."""
+    """The text of `qccl doctor` for a topic; the first of several lines."""
     for line in output.splitlines():
         if line.startswith(topic) and line[len(topic) :].startswith("  "):
             return line[len(topic) :].strip()

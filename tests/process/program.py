@@ -1,4 +1,4 @@
-"""The built `qccl` program, jobs that tests start with it, and what is left of them."""
+"""The built `qccl` program, jobs that tests start with it, and the processes that remain of them."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def print(*words): os.write(1, (" ".join(map(str, words)) + "\\n").encode())
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's environment without what a launcher around the tests may have set."""
+    """This process's environment without the variables that a launcher around the tests may have set."""
     ours = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT OMP_NUM_THREADS PYTHONUNBUFFERED"
     families = ("QCCL_", "NCCL_SOCKET_", "TORCHELASTIC_", "OMPI_COMM_", "PMI", "MPI_LOCAL", "SLURM_", "AZ", "SM_")
     kept = {k: v for k, v in os.environ.items() if k not in ours.split() and not k.startswith(families)}
@@ -43,7 +43,7 @@ def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess:
 
 
 class Job:
-    """A running `qccl run` whose ranks execute Python code. Ends the job with the test."""
+    """A running `qccl run` whose ranks execute Python code. The job ends with the test."""
 
     def __init__(
         self, ranks: int, code: str, *flags: str, wrapper: tuple[str, ...] = (), stdin: int = subprocess.DEVNULL,
@@ -81,7 +81,7 @@ class Job:
         return sorted(self.process.stdout.readline().rstrip("\n") for _ in range(count))
 
     def end(self, text: str | None = None) -> tuple[int, str, str]:
-        """Exit code, rest of stdout, stderr; once every process that holds them has ended."""
+        """Waits until every process that holds the pipes has ended; returns exit code, rest of stdout, stderr."""
         out, err = self.process.communicate(text, timeout=DEADLINE)
         return self.process.returncode, out, err
 
@@ -97,7 +97,7 @@ class Job:
         return found
 
     def ranks(self) -> dict[int, int]:
-        """The processes that are ranks, by rank; what they started has the same variables and is younger."""
+        """The processes that are ranks, by rank. Their children have the same variables but are younger."""
         found = {}
         for pid in sorted(self.processes(), reverse=True):
             try:

@@ -1,4 +1,4 @@
-"""`qccl codec`: what it lists, explains and measures, and how it fails."""
+"""`qccl codec`: its lists, explanations and measurements, and how it fails."""
 
 import json
 import math

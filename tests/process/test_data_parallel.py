@@ -1,4 +1,4 @@
-"""The data-parallel example: four ranks with different numbers of batches come to the loss of one process."""
+"""The data-parallel example: four ranks with different numbers of batches reach the same loss as one process."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ def output_of(command):
     return done.stdout
 
 
-UNEVEN = [24, 48, 72, 96]  # without --batches
+UNEVEN = [24, 48, 72, 96]  # the default without --batches
 
 
 @pytest.mark.parametrize(

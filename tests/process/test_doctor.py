@@ -1,4 +1,4 @@
-"""`qccl doctor` end to end: what it says where all is well, and of each thing that can be wrong."""
+"""`qccl doctor` end to end: its output if nothing is wrong, and for each possible fault."""
 
 import re
 import sys
@@ -9,7 +9,7 @@ from program import PROGRAM, ROOT, run
 
 
 def lines_of(text: str) -> dict[str, str]:
-    """Topic -> text; of repeated topics the last."""
+    """{topic: text}; the last text of a repeated topic."""
     return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in text.splitlines() if re.search(r"\S\s{2,}\S", line))
 
 
@@ -74,7 +74,7 @@ def test_rank_0s_profile_is_everybodys(tmp_path):
 
 def test_measured_profile_is_written_and_read(tmp_path):
     file = tmp_path / "machine.profile"
-    # Rank 1 waits longer than that while rank 0 measures the machine, with kernels that take their time.
+    # Rank 1 waits longer than the timeout while rank 0 measures the machine, with slow kernels.
     done = doctor("--measure", file, "--timeout", 2, ranks=2, QCCL_HOSTS="2x1", QCCL_SIMD="sse4")
     assert done.returncode == 0, done.stdout + done.stderr
     measured = dict(line.split(" ", 1) for line in file.read_text().splitlines() if not line.startswith("codec_GBps"))

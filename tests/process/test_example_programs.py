@@ -1,4 +1,4 @@
-"""What examples/interface.cc and examples/onebit.cc check, and that they fail where results are wrong.
+"""The checks of examples/interface.cc and examples/onebit.cc, and their failure on wrong results.
 
 test_launchers_page.py starts interface under every launcher.
 """
@@ -58,7 +58,7 @@ def test_onebit_agrees_with_its_simulation(launcher):
     assert "100003 floats, 3 ranks" in done.stdout and done.stdout.rstrip().endswith("passed")
 
 
-# Lossy sums are no sums for the one, and no simulation for the other.
+# interface rejects lossy sums as wrong, and for onebit they break the simulation.
 def test_wrong_results_are_failures():
     wrong = {"QCCL_COMPRESSION": "minmax:bits=2"}
     done = execute(*qccl_run(4), *INTERFACE, **wrong)

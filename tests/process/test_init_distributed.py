@@ -1,4 +1,4 @@
-"""qccl.init_distributed(): under every launcher, without mpi4py; and what it does when called again, late, wrongly."""
+"""qccl.init_distributed(): under every launcher, without mpi4py; and called again, late or with wrong arguments."""
 
 import sys
 
@@ -94,7 +94,7 @@ def test_a_single_process():
     assert sums(done.stdout) == expected(1), done.stderr
 
 
-# ---- calls that find something else than expected
+# ---- calls in an unexpected state
 
 BEGIN = "import os, logging, torch, torch.distributed as dist, qccl\nlogging.basicConfig(level=logging.INFO)\n"
 
@@ -132,7 +132,7 @@ assert dist.get_backend() == "gloo" and "RANK" not in os.environ
 
 
 def test_the_configuration_says_whether_there_is_a_log(tmp_path):
-    """Also where a group exists, as DeepSpeed's does; other settings, or none of the log, leave it as it is."""
+    """The configuration also applies if a group exists, as in DeepSpeed; without log settings it does nothing."""
     file = tmp_path / "deepspeed.json"
     file.write_text('{"comms_logger": {"enabled": true, "prof_ops": ["barrier"], "prof_all": false}}')
     says(f"""

@@ -1,4 +1,4 @@
-"""What is wrong in how a job was started: one error that names it, in time, and an exit code that is not 0."""
+"""Mistakes in starting a job: one error that names the mistake, in time, and an exit code that is not 0."""
 
 import socket
 import sys
@@ -125,7 +125,7 @@ def test_a_rank_that_does_not_come():
 
 @pytest.mark.parametrize("name", ["Open MPI", "MPICH"])
 def test_a_rank_of_mpirun_that_does_not_come(name):
-    """Rank 0 works, rank 1 is something else: the same job, so mpirun says that it failed."""
+    """Rank 0 joins, rank 1 is another program. They are one job, so mpirun reports the failure."""
     work = "[ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 1 ] || exec " + " ".join(map(str, DOCTOR))
     done = execute(*mpirun(name), "-n", 2, "sh", "-c", work)
     assert_one_error(done, "rank 1 did not appear within 3.0 s", "unix socket @qccl/")

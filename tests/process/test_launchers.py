@@ -1,4 +1,4 @@
-"""qccl::init() under every launcher: really started where that is installed, by hand-made variables where not."""
+"""qccl::init() under every launcher: the real launcher if it is installed, otherwise with hand-made variables."""
 
 import random
 
@@ -17,7 +17,7 @@ def assert_joined(done, source: str, world: int) -> None:
     assert [line.split()[2] for line in reached(done.stdout)] == [str(rank) for rank in range(world)]
 
 
-# ---- launchers that are really there
+# ---- installed launchers
 
 
 def test_torchrun():
@@ -39,7 +39,7 @@ def test_mpirun_on_one_host_needs_no_options(name, source, ranks):
 
 @pytest.mark.parametrize("name", ["Open MPI", "MPICH"])
 def test_jobs_of_one_launcher_at_once_do_not_meet(name, tmp_path):
-    """Each in a TMPDIR of its own: Open MPI's mpiruns that make their common folder at once may fail."""
+    """Each mpirun has a separate TMPDIR: Open MPI's mpiruns may fail if they make their common folder at once."""
     jobs = []
     for ranks in (2, 3):
         folder = tmp_path / str(ranks)
@@ -62,7 +62,7 @@ def test_mpirun_with_a_master_of_the_users(name, forward):
 
 
 def mpirun_on_hosts(name, agent):
-    """Two ranks, each on a host of its own."""
+    """Two ranks, each on a separate host."""
     if name == "MPICH":
         launcher = ("-launcher", "ssh", "-launcher-exec", agent, "-iface", "eth0")
         return (*mpirun(name), *launcher, "-hosts", "10.77.0.1,10.77.0.2", "-n", 2)
@@ -131,7 +131,7 @@ def test_slurm_derives_the_port_from_the_job():
 
 def test_slurm_on_two_hosts_expands_the_list(tmp_path):
     with cluster(2, tmp_path) as (on_host, _):
-        # Addresses as names: only what the list's brackets hold differs.
+        # Addresses as names: they differ only in the list's brackets.
         job = {"SLURM_JOB_NODELIST": "10.77.0.[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_JOB_ID": "77"}
         ranks = [slurm_variables(rank, 2, **job) | {"SLURM_LOCALID": "0", "SLURM_NODEID": str(rank)} for rank in (0, 1)]
         results = start_all(*(((*on_host(rank + 1), *DOCTOR), ranks[rank]) for rank in (0, 1)))

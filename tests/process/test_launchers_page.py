@@ -1,7 +1,7 @@
-"""Every command of docs/launchers.md and of the launchers' own pages is run as it stands there, hosts being network
-namespaces: each launcher starts the same program of C++ and the same of torch on 4 ranks.
+"""Runs every command of docs/launchers.md and of the launchers' own pages as written there, with network namespaces as
+hosts: each launcher starts the same C++ program and the same torch program on 4 ranks.
 
-Slurm can't be had here: a script of a few lines in srun's place starts the tasks with its variables. DeepSpeed's
+Slurm is not available here: a short script in place of srun starts the tasks with srun's variables. DeepSpeed's
 launcher is tested where DeepSpeed is installed, in tests/integration.
 """
 
@@ -20,7 +20,7 @@ PAGES = {path.stem: path.read_text() for path in (ROOT / "docs" / "launchers").g
 OWN = {name: text for name, text in PAGES.items() if name != "deepspeed"}
 OVERVIEW = (ROOT / "docs" / "launchers.md").read_text()
 NEEDS_HOSTS = re.compile("node1|srun -N")
-OPEN_MPI = AS_ROOT | {"OMPI_MCA_rmaps_base_oversubscribe": "1"}  # machines of 2 cores, too
+OPEN_MPI = AS_ROOT | {"OMPI_MCA_rmaps_base_oversubscribe": "1"}  # for machines with only 2 cores
 PROGRAMS = ("build/examples/interface", "examples/torch/all_reduce.py")
 
 SRUN = """#!/bin/sh
@@ -59,7 +59,7 @@ def put(folder, name: str, text: str) -> None:
 
 @pytest.fixture
 def path(tmp_path):
-    """A PATH on which the pages' programs are."""
+    """A PATH that has the pages' programs."""
     put(tmp_path, "torchrun", f'#!/bin/sh\nexec {" ".join(TORCHRUN)} "$@"\n')
     put(tmp_path, "qccl", f'#!/bin/sh\nexec {PROGRAM} "$@"\n')
     put(tmp_path, "srun", SRUN)
@@ -74,7 +74,7 @@ def test_each_page_starts_both_programs_and_is_linked(name):
 
 
 def own(text: str, folder) -> str:
-    """Ports, hosts and folders on the pages are examples."""
+    """Replaces the ports, hosts and folders of the pages, which are examples."""
     text = re.sub(r"\b295\d\d\b", str(free_port()), text)
     text = text.replace("--log-dir logs", f"--log-dir {folder}/logs")
     text = text.replace("build/examples", str(ROOT / "build" / "examples")).replace(".venv/bin/python", sys.executable)
@@ -88,7 +88,7 @@ def need(command: str) -> None:
 
 
 def assert_done(command: str, done) -> None:
-    """Each of the programs says itself how many ranks have met, and fails if a sum is wrong."""
+    """Each of the programs prints how many ranks have joined, and fails if a sum is wrong."""
     assert done.returncode == 0, done.stdout
     if any(program in command for program in PROGRAMS):
         assert re.search(r"^(\[0\]: )?4 ranks: passed$", done.stdout, re.MULTILINE), done.stdout
@@ -107,7 +107,7 @@ def test_commands_for_one_host(command, path, tmp_path):
 def test_commands_for_several_hosts(command, path, tmp_path):
     need(command)
     with cluster(2, tmp_path) as (on_host, agent):
-        # What a site has set up once: how to get to other hosts, and their names.
+        # A site sets this up once: the way to reach other hosts, and their names.
         site = OPEN_MPI | {
             "PATH": path,
             "OMPI_MCA_plm_rsh_agent": str(agent),
@@ -118,7 +118,7 @@ def test_commands_for_several_hosts(command, path, tmp_path):
         }
         here = own(command, tmp_path)
         ranks = [((*on_host(1), "sh", "-c", here), site)]
-        if "--node-rank 0" in command:  # of torchrun each host's is started by hand
+        if "--node-rank 0" in command:  # torchrun is started by hand on each host
             there = here.replace("--node-rank 0", "--node-rank 1")
             ranks.append(((*on_host(2), "sh", "-c", there), site))
         done = start_all(*ranks, cwd=ROOT)

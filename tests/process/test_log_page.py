@@ -1,4 +1,4 @@
-"""Every command and program of docs/log.md is run as it stands there, with files in a folder of the test's own."""
+"""Runs every command and program of docs/log.md as written there, with files in the test's own folder."""
 
 import json
 import os
@@ -17,7 +17,7 @@ def blocks(language: str) -> list[str]:
 
 
 def shell(text: str, folder) -> str:
-    """Runs the lines, where the page's programs and files are others of the same kind."""
+    """Runs the lines with the test's programs and files in place of the page's."""
     (folder / "images").mkdir(exist_ok=True)
     here = text.replace("/tmp/", f"{folder}/").replace("docs/images/", f"{folder}/images/")
     here = here.replace("build/qccl", str(PROGRAM)).replace("build/bench", str(PROGRAM.parent / "bench"))

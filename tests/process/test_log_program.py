@@ -1,4 +1,4 @@
-"""`qccl log` and `qccl trace`, on the logs that programs write when the environment says so."""
+"""`qccl log` and `qccl trace`, on the logs that programs write if the environment asks for them."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ RANKS = 3
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory):
-    """What three ranks of a program that knows nothing of it have logged."""
+    """The logs of three ranks of a program that has no code for logging."""
     folder = tmp_path_factory.mktemp("logs")
     flags = ["-b", "256K", "-e", "1M", "-f", 4, "-n", 5, "-g", RANKS]
     done = run("perf", "all_reduce", *flags, "--compression", "minmax:bits=4", QCCL_LOG_FILE=str(folder / "log_"))
@@ -143,7 +143,7 @@ def test_what_is_no_log_is_named(logs, tmp_path):
 
 
 def test_a_killed_rank_leaves_an_empty_file_that_is_left_out(logs, tmp_path):
-    """Also where an earlier job had left its log under the name."""
+    """Also if an earlier job left its log under the same name."""
     killed = tmp_path / "log_1.json"
     shutil.copy(logs[1], killed)
     with Job(2, busy(1000), QCCL_LOG_FILE=str(tmp_path / "log_")) as job:
@@ -158,7 +158,7 @@ def test_a_killed_rank_leaves_an_empty_file_that_is_left_out(logs, tmp_path):
 
 
 def test_logs_of_jobs_of_different_sizes_are_told_apart(logs, tmp_path):
-    """As they lie side by side after a job of 3 ranks and one of 2 with the same prefix."""
+    """The logs that a job of 3 ranks and a job of 2 with the same prefix leave side by side."""
     flags = ["-b", 64, "-e", 64, "-n", 1, "-g", 2]
     assert run("perf", "all_reduce", *flags, QCCL_LOG_FILE=str(tmp_path / "log_")).returncode == 0
     shutil.copy(logs[2], tmp_path)

@@ -1,4 +1,5 @@
-"""bench/peers end to end on a few bytes: it compares, checks which way the bytes went, and leaves nothing behind."""
+"""bench/peers end to end on a few bytes: it compares, checks which network carried the bytes, and leaves nothing
+behind."""
 
 import json
 import os

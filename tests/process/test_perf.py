@@ -1,4 +1,4 @@
-"""`qccl perf`: nccl-tests' table, its exit codes, the JSON, and that results are checked."""
+"""`qccl perf`: nccl-tests' table, its exit codes, the JSON, and the checks of results."""
 
 import json
 import re
@@ -15,7 +15,7 @@ MOVES = ["broadcast", "all_gather", "gather", "scatter", "all_to_all", "sendrecv
 COLLECTIVES = [
     "all_reduce", "broadcast", "all_gather", "reduce_scatter", "reduce", "gather", "scatter", "all_to_all", "sendrecv"
 ]  # fmt: skip
-# In nccl-tests' words.
+# nccl-tests' names of the collectives.
 NCCL_TESTS = [("alltoall" if name == "all_to_all" else name) for name in COLLECTIVES]
 INTEGERS = {"int8": 1, "uint8": 1, "bool": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8}
 TYPES = INTEGERS | {"half": 2, "float": 4, "double": 8, "bfloat16": 2}
@@ -63,7 +63,7 @@ def parse_placement(text: str) -> Placement:
 
 
 def parse_row(line: str) -> Row:
-    """By nccl-tests' positions: '%12li  %12li  %8s  %6s  %6s', two placements, then our columns."""
+    """Parses nccl-tests' columns, '%12li  %12li  %8s  %6s  %6s', two placements, then QCCL's columns."""
     fields = line[0:12], line[14:26], line[28:36], line[38:44], line[46:52]
     assert all(line[at : at + 2] == "  " for at in (12, 26, 36, 44)), line
     size, count, type_, redop, root = (field.strip() for field in fields)
@@ -79,7 +79,7 @@ def rows_of(stdout: str) -> list[Row]:
 
 
 def perf(*arguments: object, **variables: str) -> list[Row]:
-    """Rows of a run that must succeed with every check passed."""
+    """Rows of a run that must succeed with all checks passed."""
     result = run("perf", *arguments, **variables)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "# Out of bounds values : 0 OK\n" in result.stdout
@@ -271,7 +271,7 @@ def test_every_way_to_reduce_compressed_is_within_its_bound(algorithm, tmp_path)
 
 
 def test_a_rank_sends_what_the_collective_needs(tmp_path):
-    """Bytes on the wire, mean over 4 ranks, of 64 KiB."""
+    """Bytes on the wire for 64 KiB, mean over 4 ranks."""
     whole = {"reduce": 3 / 4, "gather": 3 / 16, "scatter": 3 / 16, "all_to_all": 3 / 4, "sendrecv": 1}
     for collective, share in whole.items():
         flags = ["-b", "64K", "-e", "64K", "-n", 3, "-g", 4, "--transport", "tcp"]
@@ -314,7 +314,7 @@ def test_compressed_results_are_within_the_bound_and_the_same_on_all_ranks(colle
         if entry["op"] in ("sum", "avg", "mulsum"):
             assert entry["compression"] == spec
             assert 0 < entry["max_abs_error"] <= entry["error_bound"]
-            # Chunk ends round up to whole buckets, so the ratio is a little off the codec's own.
+            # Chunk ends round up to whole buckets, so the ratio differs slightly from the codec's own.
             assert entry["compression_ratio"] == pytest.approx(SPECS[spec], rel=0.02)
             assert entry["wire_bytes_per_rank"] > entry["payload_bytes_per_rank"] > 0
         else:

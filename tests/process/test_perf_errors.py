@@ -1,4 +1,4 @@
-"""`qccl perf`: what it refuses, what that says, and its exit codes."""
+"""`qccl perf`: the arguments it rejects, its messages, and its exit codes."""
 
 import re
 import shutil
@@ -93,7 +93,7 @@ def test_an_operation_that_times_out_is_4():
 
 
 def test_without_matplotlib_a_picture_is_refused_before_anything_runs(tmp_path):
-    # Away from the checkout and its .venv, where only PATH has a Python, or not even that.
+    # Run outside the checkout and its .venv, where at most PATH has a Python.
     program = tmp_path / "qccl"
     shutil.copy(PROGRAM, program)
     plain = tmp_path / "python3"

@@ -1,4 +1,4 @@
-"""`qccl plan`: what it checks, shows and simulates, and how it fails."""
+"""`qccl plan`: its checks, plans and simulations, and how it fails."""
 
 import os
 import pty
@@ -63,7 +63,7 @@ def test_show_of_small_data_chooses_swaps_and_all_ranks_can_be_shown():
 
 
 def predicted(text: str) -> dict[str, tuple[str, float]]:
-    """By algorithm: its mark and predicted microseconds."""
+    """{algorithm: (mark, predicted microseconds)}."""
     units = {"us": 1, "ms": 1e3, "s": 1e6}
     rows = re.findall(r"^([* -]) +(\w+) +([\d.e+]+) (us|ms|s) ", text, re.M)
     return {name: (mark, float(time) * units[unit]) for mark, name, time, unit in rows}
@@ -83,7 +83,7 @@ def test_show_chooses_by_hosts_and_profile_and_says_what_is_saved(tmp_path):
 
 
 def obstacles(*flags: object) -> dict[str, str]:
-    """By algorithm that may not be chosen: why."""
+    """{algorithm that may not be chosen: reason}."""
     done = run("plan", "show", *flags, "--world", 8)
     return dict(re.findall(r"^- +(\w+) .* \d+  (\S.*)$", done.stdout, re.M))
 
@@ -103,7 +103,7 @@ def test_show_marks_what_may_not_be_chosen_and_says_why():
 
 
 def rows_of(text: str) -> dict[tuple[int, str], list[str]]:
-    """By size and algorithm: time and its unit, then the other columns."""
+    """{(size, algorithm): time and its unit, then the other columns}."""
     rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
     return {(int(row[0]), row[1].rstrip("*")): row[2:] for row in rows}
 
@@ -143,7 +143,7 @@ def test_ranks_that_share_cores_take_longer_and_a_burst_shortens():
         return milliseconds(rows_of(done.stdout)[1 << 20, "sra"])
 
     assert time("100gbit", "--cores", 1) == time("100gbit") < time("100gbit", *sharing) / 2
-    saved = time("1gbit") - time("1gbit", "--burst", 125000)  # a millisecond of a link that sends three times as much
+    saved = time("1gbit") - time("1gbit", "--burst", 125000)  # a millisecond of the link's rate; the link sends more
     assert 0.9 < saved < 2.1
     own, shared = (run("plan", "show", *flags, "100gbit", "--bytes", "1M", *more).stdout for more in ((), sharing))
     assert predicted(own)["sra"][1] < predicted(shared)["sra"][1]
@@ -158,7 +158,7 @@ def test_racks_share_their_uplinks():
         milliseconds(rows_of(run(*flags, *more).stdout)[bytes_, "one_shot"])
         for more in ((), ("--rack-rate", "1gbit"), ("--racks", 2, "--rack-rate", "1gbit"))
     )
-    assert one == free  # nothing leaves the only rack
+    assert one == free  # no data leaves the only rack
     least = 1e3 * 4 * 4 * (bytes_ / 8) / rack_rate
     assert 10 * free < least < two < 1.15 * least
     more = run(*flags, "--racks", 9)

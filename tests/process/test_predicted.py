@@ -1,4 +1,4 @@
-"""bench/predicted: what it reads, what it calls beyond the tolerance, and one comparison end to end."""
+"""bench/predicted: the outputs it parses, its tolerance check, and one comparison end to end."""
 
 import json
 import subprocess
@@ -66,7 +66,7 @@ def clusters() -> str:
     return "\n".join(line for line in listed.stdout.splitlines() if line.startswith("peers"))
 
 
-# How near they come is for a quiet machine to say: here, only that they are of the same order.
+# Only a quiet machine can show how close they are. This test checks only the order of magnitude.
 def test_measured_and_predicted_stand_side_by_side_and_nothing_is_left_behind(tmp_path):
     check = subprocess.run([NETNS, "check"], capture_output=True, text=True)
     if check.returncode != 0:

@@ -1,4 +1,4 @@
-"""`qccl ps`: what ranks that hang are said to do, seen from outside."""
+"""`qccl ps`: its description of ranks that hang, seen from outside."""
 
 import contextlib
 import os
@@ -14,9 +14,9 @@ from test_run import wait_until
 
 
 def busy(count: int) -> str:
-    """Code of a rank that makes all_reduces for ever, of about so many elements."""
+    """Code of a rank that makes all_reduces forever, of about `count` elements."""
     sizes = ["-b", str(4 * count), "-e", str(5 * count), "-i", "4"]
-    direct = ["--algorithm", "sra"]  # in which all wait for all
+    direct = ["--algorithm", "sra"]  # in which every rank waits for all others
     flags = [*sizes, *direct, "-w", "0", "-c", "0", "-n", "1000000"]
     return f"os.execv({str(PROGRAM)!r}, ['qccl', 'perf', 'all_reduce', *{flags}])"
 
@@ -32,7 +32,7 @@ dist.barrier()
 
 
 def rows(job: Job) -> dict[int, str]:
-    """What is said of each of the job's ranks; others may run on the machine, too."""
+    """The text for each of the job's ranks; other jobs may run on the machine."""
     text = run("ps", "--wait", 0.5).stdout
     found = re.findall(r"^ +(\d+) +(\d+)  (.*(?:\n {16,}.*)*)", text, re.MULTILINE)
     said = {int(pid): (int(rank), rest) for rank, pid, rest in found}
@@ -50,7 +50,7 @@ def seconds_in(text: str) -> float:
 @pytest.mark.parametrize(("transport", "count"), [("shm", 1000), ("shm", 1 << 20), ("tcp", 1 << 20)])
 def test_a_rank_that_is_stopped_is_whom_the_others_wait_for(transport, count):
     with Job(3, busy(count), "--transport", transport) as job:
-        # Joining and the first barrier are behind them.
+        # All ranks have joined and passed the first barrier.
         wait_until(lambda: sum("all_reduce(" in row for row in rows(job).values()) == 3)
         os.kill(job.ranks()[1], signal.SIGSTOP)
         hangs = re.compile(
@@ -65,7 +65,7 @@ def test_a_rank_that_is_stopped_is_whom_the_others_wait_for(transport, count):
         def numbers(found: dict[int, str]) -> list[int]:
             return [number_in(found[rank]) for rank in (0, 2)]
 
-        # A first look may come before they have taken what rank 1 had sent.
+        # The first look may come before the ranks have received everything that rank 1 had sent.
         def hanging_still() -> list[int] | None:
             first, second = rows(job), rows(job)
             if not (hanging(first) and hanging(second) and numbers(first) == numbers(second)):
@@ -105,7 +105,7 @@ def test_ranks_that_have_ended_leave_nothing():
 
 @contextlib.contextmanager
 def impostor(job: str, answer: bytes, times: int = 1):
-    """Listens as a rank of ours would, and says `answer` so many times to the first who asks."""
+    """Listens like a QCCL rank, and sends `answer` this many times to the first client."""
 
     def serve() -> None:
         try:
@@ -113,7 +113,7 @@ def impostor(job: str, answer: bytes, times: int = 1):
                 for _ in range(times):
                     asked.sendall(answer)
         except OSError:
-            pass  # nobody asked, or he has heard enough
+            pass  # no client connected, or it stopped reading
 
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0qccl/status/{os.geteuid()}/{job}/1/0/{os.getpid()}")

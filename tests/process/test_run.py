@@ -1,4 +1,4 @@
-"""`qccl run`: what ranks are given, how a job ends, and that nothing of it stays behind."""
+"""`qccl run`: the environment of ranks, how a job ends, and that nothing of it stays behind."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ SAY_READY = "print('ready', rank);"
 WAIT = "signal.pause();"
 WAIT_ON = "\nwhile True: signal.pause()"
 IGNORE_TERM = "signal.signal(signal.SIGTERM, signal.SIG_IGN);"
-# A child of the rank that does not hear SIGTERM; the rank goes on when it is there.
+# A child of the rank that ignores SIGTERM; the rank goes on once the child runs.
 CHILD_CODE = """
 import os, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -39,7 +39,7 @@ def ready(ranks: int) -> list[str]:
 
 
 def wait_until(condition):
-    """Asks until `condition` is true, and returns it; for what the system offers no event for."""
+    """Polls until `condition` is true, and returns it; for conditions that the system has no event for."""
     deadline = time.monotonic() + DEADLINE
     while not (answer := condition()):
         assert time.monotonic() < deadline, "this never became true"
@@ -52,7 +52,7 @@ def bytes_written(pid: int) -> int:
     return int(dict(line.split(": ") for line in lines)["wchar"])
 
 
-# ---- what ranks are given
+# ---- the environment of ranks
 
 
 def test_ranks_get_their_place_in_the_job():
@@ -103,7 +103,7 @@ print(port)
 
 
 def test_the_port_is_nobody_elses_before_rank_0_listens():
-    # Who does not share addresses can't have it, so the system gives it to no one who asks for any.
+    # Without SO_REUSEADDR bind() fails, so the system does not hand the port out to processes that ask for any port.
     code = """
 import os, socket
 try:
@@ -138,7 +138,7 @@ assert int(line.split()[1], 16) == 0, line
 
 def test_a_rank_can_read_from_the_terminal():
     parent, child = pty.openpty()
-    # The other rank has an empty input; it must not end the job by failing on it.
+    # The other rank has an empty input, and must not end the job by failing to read it.
     code = "import os; os.environ['RANK'] == '0' and print('read', input())"
     command = [str(PROGRAM), "run", "-n", "2", "--", *PYTHON, code]
     os.write(parent, b"typed\n")
@@ -170,7 +170,7 @@ def test_without_tags_ranks_write_to_the_launchers_own_output():
 
 
 def test_tagged_lines_are_whole_and_stay_on_their_stream():
-    # Pieces of lines, written so that the ranks' pieces come in between each other's.
+    # Pieces of lines, written so that the ranks' pieces interleave.
     code = """
 for line in range(200):
     for stream in (1, 2):
@@ -205,7 +205,7 @@ def test_a_stalled_reader_of_tagged_output_does_not_keep_the_job_alive():
     with Job(1, "while True: print('x' * 1000)", "--tag-output") as job:
         (watcher,) = wait_until(lambda: job.children(job.pid))
         (rank,) = wait_until(lambda: job.children(watcher))
-        # More than the pipes hold: nobody reads, and the launcher's own writes have stopped.
+        # The rank has written more than the pipes hold: nothing reads, and the launcher's own writes have stopped.
         wait_until(lambda: bytes_written(rank) > 1_000_000)
         job.process.terminate()
         wait_until(lambda: state_of(rank) in ("Z", "gone"))
@@ -326,7 +326,7 @@ def test_timeout_ends_all_ranks_with_124():
 
 
 def test_timeout_kills_ranks_that_ignore_sigterm():
-    # What is ignored at the start stays so: the ranks never hear SIGTERM, however slow they begin.
+    # A signal that is ignored at the start stays ignored, so the ranks never get SIGTERM, however slowly they start.
     deaf = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
     with Job(2, WAIT_ON, "--timeout", "0.4", "--grace", "0.1", wrapper=deaf) as job:
         returncode, _, err = job.end()

@@ -1,6 +1,6 @@
 // Every algorithm of every collective, uncompressed: the expected bytes on every rank, for every
-// root, in and out of place. Values are such that sums and products are exact in any order; what
-// another order of addition rounds to is held against its bound, and must be the same everywhere.
+// root, in and out of place. Values are chosen so that sums and products are exact in any order.
+// Results that depend on the order of addition must be within their bound and the same on all ranks.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ class Algorithms : public ::testing::TestWithParam<int> {
     expect_reference(std::vector<engine::ResolvedCall>(static_cast<std::size_t>(world_), call), round);
   }
 
-  // Sums in whatever order, the same on all ranks.
+  // Sums in any order, the same on all ranks.
   void expect_within_rounding(engine::ResolvedCall call, Pattern pattern, std::uint64_t seed) {
     SCOPED_TRACE(fmt::format("world {} {} {}", world_, call.describe(), to_string(pattern)));
     const auto inputs = make_inputs(pattern, call.type, most_input_elements(call, world_), world_, seed);
@@ -92,7 +92,7 @@ TEST_P(Algorithms, reduce_every_type_with_every_operation) {
           if (!supports(type, op)) continue;
           const CallOptions options{.op = op, .root = is_rooted(collective) ? world_ - 1 : 0, .algorithm = algorithm};
           const auto call = make_call(collective, 300, type, world_, options);
-          // Factors are no whole numbers: products are rounded, and their sums by the order.
+          // Factors are not whole numbers, so products are rounded, and the rounding of sums depends on the order.
           const bool in_rank_order = algorithm == Algorithm::one_shot || algorithm == Algorithm::sra;
           if (op == ReduceOp::premul_sum && !in_rank_order) {
             ASSERT_NO_FATAL_FAILURE(expect_within_rounding(call, Pattern::normal, ++round));
@@ -105,7 +105,7 @@ TEST_P(Algorithms, reduce_every_type_with_every_operation) {
   }
 }
 
-// Lengths with zeros, and ranks that have nothing at all.
+// Lengths that include zeros, and ranks without any elements.
 std::uint64_t ragged(int i, int j) {
   const int product = 37 * i + 411 * j;
   return (i + 2 * j) % 3 == 0 ? 0 : static_cast<std::uint64_t>(product);
@@ -166,7 +166,7 @@ std::string world_name(const ::testing::TestParamInfo<int>& info) { return fmt::
 
 INSTANTIATE_TEST_SUITE_P(Simulated, Algorithms, ::testing::Range(1, 10), world_name);
 
-// Members in another order than the ranks, some on one host and some not, groups that share ranks.
+// Members in a different order from the ranks, some on one host and some not, and groups that share ranks.
 TEST(PermutedGroups, that_overlap_give_the_expected_bytes_by_every_algorithm_at_once) {
   SimWorld world(9, {.seed = 33, .slice_bytes = 4096, .hosts = hosts_of_three(9)});
   const std::vector<SimGroup> groups = {
@@ -212,7 +212,7 @@ TEST(Choice, of_an_algorithm_that_a_collective_does_not_have_lists_those_that_it
   ASSERT_FALSE(call.ok());
   EXPECT_EQ(call.error().kind, ErrorKind::invalid_argument);
   EXPECT_EQ(call.error().message, "broadcast has no algorithm ring, only one_shot, sra, binomial, hierarchical");
-  // The environment's is for the collectives that have it.
+  // The environment's algorithm applies only to the collectives that support it.
   comm::GroupDefaults environment;
   environment.algorithm = Algorithm::ring;
   const auto usual = resolve_call(Collective::broadcast, 10, DataType::float32, 4, {}, environment);

@@ -1,5 +1,5 @@
-// Uncompressed all_reduce: the reduction in rank order, bit for bit, on every rank, whatever the
-// arrival order, slice size, algorithm, alignment and input.
+// Uncompressed all_reduce: the reduction in rank order, bit for bit, on every rank, for any arrival
+// order, slice size, algorithm, alignment and input.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr Algorithm kAlgorithms[] = {Algorithm::one_shot, Algorithm::sra};
 
-// Networks that bring frames in different orders, cut into different slices.
+// Networks that deliver frames in different orders, cut into different slices.
 std::vector<std::unique_ptr<SimWorld>> make_networks(int world) {
   std::vector<std::unique_ptr<SimWorld>> networks;
   networks.push_back(std::make_unique<SimWorld>(world, SimOptions{.seed = 1, .slice_bytes = 4096}));
@@ -60,7 +60,7 @@ TEST_P(AllReduce, equals_the_reduction_in_rank_order_bit_for_bit) {
     for (const ReduceOp op : kOps) {
       if (!supports(type, op)) continue;
       for (const std::uint64_t count : {0, 1, 7, 1023}) {
-        const int patterns = is_floating(type) ? 3 : 1;  // integers are random whatever the pattern
+        const int patterns = is_floating(type) ? 3 : 1;  // integers are random with every pattern
         for (int pattern = 0; pattern < patterns; ++pattern, ++round) {
           ASSERT_NO_FATAL_FAILURE(expect_reference(type, op, count, kPatterns[round % kPatterns.size()], round));
         }

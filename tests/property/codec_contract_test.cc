@@ -1,5 +1,5 @@
-// Every codec of the list keeps what codec/codec.h promises; and a codec that breaks a promise is
-// found out.
+// Every codec of the list keeps the promises of codec/codec.h, and the check detects a codec that
+// breaks one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ enum class Fault {
   owes_other_bytes,
 };
 
-// minmax of 8 bits, but for the fault.
+// minmax of 8 bits with a fault.
 class FaultyCodec final : public Codec {
  public:
   explicit FaultyCodec(Fault fault) : fault_(fault) {}

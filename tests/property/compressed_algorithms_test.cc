@@ -1,5 +1,5 @@
-// Compression in every algorithm: reductions that round at every hop stay within the bound of that,
-// and what only moves arrives as decode(encode(x)), the owner's own copy included.
+// Compression in every algorithm: reductions that round at every hop stay within the bound for that,
+// and moved data arrives as decode(encode(x)), the owner's own copy included.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ const std::vector<Compression> kCodecs = {minmax({.bits = 4, .bucket_size = 64})
                                           cast(DataType::bfloat16),
                                           cast(DataType::float16)};
 
-// And one of each other codec that the library has.
+// kCodecs and one of each other codec of the library.
 std::vector<Compression> codecs_of_reductions() {
   std::vector<Compression> codecs = kCodecs;
   for (const Compression& usual : usual_compressions()) {
@@ -40,7 +40,7 @@ std::vector<int> hosts_of_two(int world) {
 
 class CompressedAlgorithms : public ::testing::TestWithParam<int> {
  protected:
-  // Two networks with other arrival orders and slices must give the same bytes.
+  // Two networks with different arrival orders and slices must give the same bytes.
   std::vector<ByteVector> run(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs,
                               std::uint64_t round) {
     const Placement placement{.in_place = round % 2 == 0, .input_offset = round % 7, .output_offset = round % 5};

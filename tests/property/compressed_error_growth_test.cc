@@ -1,13 +1,13 @@
-// How the mean squared error of a reduction grows with the ranks, as a multiple of what encoding a rank's input once
-// loses. With independent inputs a partial sum of k of N ranks that is encoded adds k / N of that, so
+// How the mean squared error of a reduction grows with the ranks, as a multiple of the error of encoding a rank's input
+// once. With independent inputs, encoding a partial sum of k of N ranks adds k / N of that, so
 //
 //   one-shot                 1
 //   SRA                      (N - 1) / N + 1         every input but the owner's, then the sum
 //   ring                     (N - 1) / 2 + 1         sums of 1, 2, .. N - 1 ranks, then the sum; they compound
 //   tree                     log2(N) + 1 / N         a complete binary tree below a root with one child, then the sum
-//   binomial (reduce)        log2(N) / 2             its root keeps the sum as it is
+//   binomial (reduce)        log2(N) / 2             its root does not encode the sum
 //
-// for the powers of two.
+// for powers of two.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ std::vector<long double> sum_of(const std::vector<ByteVector>& inputs) {
   return sum;
 }
 
-// Of a rank's input.
+// The error of encoding a rank's input once.
 double error_of_one_encoding(const ByteVector& input) {
   const auto codec = make_codec(kCompression).take_or_throw();
   std::vector<float> values(kCount);
@@ -57,7 +57,7 @@ double error_of_one_encoding(const ByteVector& input) {
 
 class ErrorGrowth : public ::testing::TestWithParam<int> {
  protected:
-  // The error of the whole, as a multiple of that of one encoding.
+  // The error of the whole reduction, as a multiple of the error of one encoding.
   double growth(Collective collective, Algorithm algorithm) const {
     SimWorld world(world_, {.seed = 1});
     const CallOptions options{.compression = kCompression, .algorithm = algorithm};

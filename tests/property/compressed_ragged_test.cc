@@ -1,5 +1,5 @@
-// Compression where each rank has a count of its own, none at all included: sums stay within their bound, what only
-// moves arrives as decode(encode(x)), and neither shows which network it went over.
+// Compression if each rank has a different count, zero included: sums stay within their bound, moved data arrives as
+// decode(encode(x)), and neither depends on the network.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,8 @@ std::vector<int> hosts_of_two(int world) {
   return hosts;
 }
 
-// What `i` has, or has for `j`: nothing, or some buckets and a part of one. In the last shape only rank 0 has any.
+// The count of rank `i`, or its count for `j`: zero, or some buckets and a part of one. In the last shape only rank 0
+// has elements.
 std::uint64_t ragged(int shape, int i, int j = 0) {
   if (shape == kShapes - 1) return i == 0 ? 1001 : 0;
   return (i + 2 * j + shape) % 3 == 0 ? 0 : static_cast<std::uint64_t>(64 * (i + shape) + 411 * j + i);

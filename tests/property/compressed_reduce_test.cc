@@ -20,10 +20,10 @@ std::vector<Compression> all_codecs() {
   return codecs;
 }
 
-// Two networks with other arrival orders and slices; results must not show which one it was.
+// Two networks with different arrival orders and slices; results must not depend on the network.
 class Compressed : public ::testing::TestWithParam<int> {
  protected:
-  // Runs the call on both networks and holds the result against the bound.
+  // Runs the call on both networks and checks the result against the bound.
   void expect_bounded(const engine::ResolvedCall& call, Pattern pattern, std::uint64_t round) {
     const std::uint64_t elements = most_input_elements(call, world_);
     const auto inputs = make_inputs(pattern, call.type, elements, world_, 31 * round + elements);

@@ -1,6 +1,6 @@
-// What the engine promises to codecs that draw random numbers and whose sizes depend on values:
-// draws are a function of seed, counter, phase, rank and place in the tensor alone, and exactly
-// the bytes that were encoded arrive.
+// The engine's promises to codecs that draw random numbers and whose sizes depend on values: draws
+// depend only on seed, counter, phase, rank and element index in the tensor, and exactly the encoded
+// bytes arrive.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ std::vector<ByteVector> whole_inputs(std::uint64_t count, int world) {
   return inputs;
 }
 
-// What one rank's encoding makes of a value.
+// A value after one rank's encoding.
 float encoded(float value, DrawPhase phase, std::uint64_t counter, int rank, int world, std::uint64_t at) {
   const Draw draw{.key = draw_key(kSeed, counter, phase),
                   .rank = static_cast<std::uint32_t>(rank),
@@ -53,7 +53,7 @@ engine::ResolvedCall compressed_call(Collective collective, std::uint64_t count,
   return make_call(collective, count, DataType::float32, world, options);
 }
 
-// All ranks' all_reduce by the definition of SRA or of the ring.
+// The result of an all_reduce, computed from the definition of SRA or of the ring.
 ByteVector expected_sum(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs,
                         std::uint64_t counter) {
   const int world = static_cast<int>(inputs.size());
@@ -99,7 +99,7 @@ TEST(DrawnCodec, draws_are_those_of_seed_counter_phase_rank_and_place_in_the_ten
   }
 }
 
-// Also of 16-bit types and where data only moves; what is not compressed does not count.
+// Includes 16-bit types and collectives that only move data. Uncompressed calls do not advance the counter.
 TEST(DrawnCodec, in_every_collective_neither_slices_nor_arrival_nor_uncompressed_calls_change_anything) {
   constexpr int kWorld = 5;
   const std::vector<int> hosts = {0, 0, 1, 1, 2};

@@ -1,5 +1,5 @@
-// Error feedback inside collectives: nothing is lost, whatever the codec, algorithm, world, type and operation, and
-// the cumulative error decays with the square of the number of calls.
+// Error feedback inside collectives: nothing is lost, with any codec, algorithm, world, type and operation, and the
+// cumulative error decays with the square of the number of calls.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using Values = std::vector<long double>;
 
-// Every codec of the library as it is by default, and what is hard on error feedback.
+// Every codec of the library with its defaults, and settings that are hard on error feedback.
 std::vector<Compression> codecs() {
   std::vector<Compression> all = {minmax({.bits = 1, .bucket_size = 7}), minmax({.bits = 2, .bucket_size = 64}),
                                   minmax({.bits = 3, .bucket_size = 1000}), cast(DataType::float16)};
@@ -35,10 +35,10 @@ std::vector<int> hosts_of_two(int world) {
   return hosts;
 }
 
-// Calls of one kind with the states of all ranks, and what has gone in and come out so far, in units of the sum.
+// Calls of one kind with the states of all ranks, and the balance of inputs and outputs so far, in units of the sum.
 class Account {
  public:
-  // Without `states` nothing is owed at first.
+  // Without `states` the residuals are zero at first.
   Account(engine::ResolvedCall call, int world, SimOptions options, std::vector<ErrorFeedback> states = {})
       : call_(std::move(call)),
         world_(world),
@@ -47,7 +47,7 @@ class Account {
         states_(std::move(states)),
         sim_(world, with_states(std::move(options))) {}
 
-  // `steps` calls with inputs drawn from the seed.
+  // Makes `steps` calls with inputs drawn from the seed.
   void run(int steps, std::uint64_t seed) {
     Random random(seed);
     for (int step = 0; step < steps; ++step) {
@@ -59,7 +59,7 @@ class Account {
     }
   }
 
-  // What each element lacks: inputs and first residuals - outputs - last residuals.
+  // The largest loss of an element: inputs + first residuals - outputs - last residuals.
   long double largest_loss() const {
     Values lacking = balance_;
     for (const ErrorFeedback& state : states_) {
@@ -69,7 +69,7 @@ class Account {
     for (const long double x : lacking) most = std::fmax(most, std::fabs(x));
     return most;
   }
-  // The same without the residuals: how far outputs are behind.
+  // The same without the last residuals: how far the outputs are behind.
   const Values& behind() const { return balance_; }
   long double magnitude() const {
     long double most = largest_;
@@ -139,7 +139,7 @@ engine::ResolvedCall call_of(Collective collective, std::uint64_t count, int wor
   return make_call(collective, count, type, world, options);
 }
 
-// Each of the calls rounds sums of `world` parts and a residual in float32, and a 16-bit type the result.
+// Each call rounds sums of `world` parts and a residual in float32, and with a 16-bit type also the result.
 long double allowance(const engine::ResolvedCall& call, int world, int steps, long double magnitude) {
   const long double rounding = call.type == DataType::float32 ? 0 : half_spacing(call.type, magnitude) * world;
   return steps * (rounding + 4 * world * magnitude * 0x1p-24L);
@@ -195,14 +195,15 @@ TEST_P(Feedback, nothing_but_the_rounding_of_results_is_lost_of_16_bit_types) {
 INSTANTIATE_TEST_SUITE_P(Worlds, Feedback, ::testing::Values(1, 2, 3, 4, 5, 6, 7, 8),
                          [](const auto& info) { return fmt::format("of_{}", info.param); });
 
-// States go on in another algorithm, as another rank and in a smaller world, where nobody encodes what they did before.
+// States continue in another algorithm, on another rank and in a smaller world, where ranks encode different elements
+// from before.
 TEST(FeedbackStates, what_is_owed_is_paid_in_another_algorithm) {
   constexpr std::uint64_t kCount = 3000;
   for (const Collective collective : {Collective::all_reduce, Collective::reduce}) {
     for (const Algorithm algorithm : plan::algorithms_of(collective)) {
       const CallOptions options{.compression = minmax({.bits = 3, .bucket_size = 64}), .algorithm = algorithm};
       Account account(call_of(collective, kCount, 4, options), 4, {.slice_bytes = 4096, .hosts = {0, 0, 0, 1}});
-      // A debt of 100 in every element of every rank: at once gone, but for what this call leaves.
+      // A residual of 100 in every element of every rank is applied at once; only this call's own error remains.
       for (ErrorFeedback& state : account.states()) {
         for (float& x : state.residual()) x = 100;
       }
@@ -217,7 +218,7 @@ TEST(FeedbackStates, what_is_owed_is_paid_in_another_algorithm) {
   }
 }
 
-// Rank 2 of 5 is gone with what it owed; two new ones begin with the others' counter.
+// Rank 2 of 5 is gone with its residual; two new ranks begin with their peers' counter.
 TEST(FeedbackStates, survivors_take_theirs_along_into_another_world) {
   const CallOptions options{.compression = minmax({.bits = 2, .bucket_size = 64})};
   Account before(call_of(Collective::all_reduce, 3001, 5, options), 5, {});
@@ -242,12 +243,13 @@ double share_behind(const Compression& codec, bool with_feedback, int steps) {
   account.run(steps, 9);
   double squares = 0;
   for (const long double x : account.behind()) squares += static_cast<double>(x * x);
-  // Inputs have a mean of 0.45: of the sum over ranks and steps that is the part that grows with the steps.
+  // Inputs have a mean of 0.45. Its share of the sum over ranks and steps is the part that grows with the steps.
   const double mean = 0.45 * kWorld * steps;
   return squares / (kCount * mean * mean);
 }
 
-// Noise that is drawn anew in each call averages out as 1/T, and what is always owed once as 1/T^2.
+// Noise that is drawn anew in each call averages out as 1/T. With error feedback only the last residual is missing, so
+// the error decays as 1/T^2.
 TEST(FeedbackStates, the_cumulative_error_decays_with_the_square_of_the_calls) {
   for (const Compression& codec : {minmax({.bits = 4, .bucket_size = 256}), minmax({.bits = 3, .bucket_size = 64})}) {
     const double first = share_behind(codec, true, 16), last = share_behind(codec, true, 256);
@@ -260,7 +262,7 @@ TEST(FeedbackStates, the_cumulative_error_decays_with_the_square_of_the_calls) {
   }
 }
 
-// The result of every call, of all ranks, from a checkpoint at `saved_at` on; of codecs that draw random numbers too.
+// The results of every call on all ranks, from a checkpoint at `saved_at` on; also for codecs that draw random numbers.
 std::vector<ByteVector> outputs_of(int steps, int saved_at, const std::shared_ptr<const Codec>& codec) {
   constexpr int kWorld = 3;
   constexpr std::uint64_t kCount = 5000;

@@ -1,5 +1,5 @@
-// Sums of 16-bit floats that are sent as they are: added in float32 and rounded once, at the owner, against exact sums.
-// Only what sends partial sums (ring, tree, hierarchical) rounds more often.
+// Sums of 16-bit floats that are sent uncompressed, compared with exact sums: the owner adds them in float32 and rounds
+// once. Only algorithms that send partial sums (ring, tree, hierarchical) round more often.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,8 @@ std::uint16_t bits_of(DataType type, int value) {
   return type == DataType::float16 ? to_float16(x).bits : to_bfloat16(x).bits;
 }
 
-// Whole numbers of 8 bits times powers of two: the formats have them, and float32 all their sums.
+// Whole numbers of 8 bits times powers of two: the formats represent them exactly, and float32 represents all their
+// sums.
 struct Numbers {
   explicit Numbers(int world) {
     std::mt19937 random(7);
@@ -43,7 +44,7 @@ struct Numbers {
     return all;
   }
 
-  // Elements of a rank's part that are not the exact sum, rounded once.
+  // The number of elements of a rank's part that differ from the exact sum, rounded once.
   std::size_t differences(DataType type, int rank, const ByteVector& output) const {
     std::size_t different = 0;
     for (std::size_t i = 0; i < kCount; ++i) {
@@ -61,7 +62,7 @@ struct Numbers {
 
 class HalfSums : public ::testing::TestWithParam<int> {
  protected:
-  // Over all ranks.
+  // The number over all ranks.
   std::size_t differences(DataType type, Algorithm algorithm) {
     const auto call = make_call(Collective::reduce_scatter, kCount, type, world_, {.algorithm = algorithm});
     const Outcome outcome = run_collective(sim_, call, numbers_.inputs(type));
@@ -90,7 +91,7 @@ TEST_P(HalfSums, reduce_scatter_rounds_them_once) {
   }
 }
 
-// What the test above would not see if it could not tell.
+// The counterpart of the test above: the check does detect additional rounding.
 TEST_P(HalfSums, reduce_scatter_in_a_ring_rounds_them_more_often) {
   EXPECT_GT(differences(DataType::bfloat16, Algorithm::ring), kCount / 100);
 }

@@ -1,5 +1,5 @@
-// With an exact codec collectives give the bits that they give without: what moves arrives with every NaN payload, and
-// sums are those of no compression, by every algorithm.
+// With an exact codec, collectives give the same bits as without compression, with every algorithm: moved data arrives
+// with every NaN payload, and sums are the uncompressed sums.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ std::vector<int> hosts_of_two(int world) {
   return hosts;
 }
 
-// Bits that need not be numbers: every pattern of 16 bits, NaNs of any payload among them, where there are enough.
+// Arbitrary bits: with enough elements every pattern of 16 bits, including NaNs with any payload.
 std::vector<ByteVector> any_bits(DataType type, std::uint64_t count, int world, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<ByteVector> inputs;

@@ -1,6 +1,6 @@
-// QNCCL compresses all_reduce inside NCCL's kernels. What its source gets wrong has a test each
-// here that shows QCCL does not: wire sizes, wrapping maxima, operations, shared scratch, scalars,
-// and settings that differ between ranks.
+// QNCCL compresses all_reduce inside NCCL's kernels. For each defect of its source, a test here shows
+// that QCCL does not have it: wire sizes, wrapping maxima, operations, shared scratch, scalars, and
+// settings that differ between ranks.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 namespace qccl::testing {
 namespace {
 
-// Counts what goes over the simulated network, by reading the frames themselves.
+// Counts the bytes on the simulated network by reading the frames themselves.
 struct WireCount {
   explicit WireCount(SimWorld& world) {
     world.network().set_tap([this](int from, int, Bytes frame) {
@@ -40,7 +40,7 @@ ByteVector as_bytes(const std::vector<float>& values) {
   return {bytes.begin(), bytes.end()};
 }
 
-// What a rank gives in SRA: every other rank's chunk once, its own chunk to everybody.
+// The bytes that a rank sends in SRA: every peer's chunk once, and its own chunk to every peer.
 std::uint64_t stated_traffic(const engine::ResolvedCall& call, int rank, int world) {
   const std::uint64_t share = chunk_share(call, world);
   const auto chunk = [&](int owner) {
@@ -68,7 +68,7 @@ TEST(QncclDefects, every_number_of_bits_costs_that_many_bits_on_the_wire) {
       EXPECT_EQ(sent, stated_traffic(call, rank, kWorld)) << bits << " bits, rank " << rank;
       EXPECT_EQ(world.engine(rank).frame_sender().counters().payload_bytes, sent) << "as the library counts";
     }
-    // 2 (N - 1) / N of the tensor leave each rank: b + 64 / 1024 bits an element, chunks rounded up.
+    // Each rank sends 2 (N - 1) / N of the tensor: b + 64 / 1024 bits per element, chunks rounded up.
     double total = 0;
     for (const auto sent : wire.payload_bytes) total += static_cast<double>(sent);
     const double bits_an_element = total * 8 / (2 * (kWorld - 1)) / kCount;
@@ -96,8 +96,8 @@ TEST(QncclDefects, wire_size_holds_for_any_count_and_bucket_size) {
 }
 
 // QNCCL does not clamp codes: the maximum can become D + 1, which wraps to the minimum at 8 bits and
-// runs into the neighbour's code below. All values are the bucket's extremes here, so any wrap or
-// carry is an error of the whole range.
+// overflows into the adjacent code below 8 bits. All values are the bucket's extremes here, so any wrap
+// or carry is an error of the whole range.
 TEST(QncclDefects, the_maximum_never_wraps_nor_touches_its_neighbour) {
   Random random(99);
   for (const int bits : {1, 2, 3, 4, 5, 6, 7, 8, 16}) {
@@ -192,7 +192,7 @@ TEST(QncclDefects, concurrent_compressed_operations_do_not_touch_each_other) {
   }
 }
 
-// QNCCL's scratch holds a fixed count and is overrun beyond it. Ours is a slice, whatever the count.
+// QNCCL's scratch holds a fixed count and is overrun beyond it. QCCL's holds one slice, for any count.
 TEST(QncclDefects, scratch_does_not_limit_the_count) {
   constexpr std::uint64_t kCount = 3'000'001;
   SimWorld world(2, {.seed = 4});
@@ -205,7 +205,7 @@ TEST(QncclDefects, scratch_does_not_limit_the_count) {
   EXPECT_LT(engine::kScratchBytes, kCount) << "the scratch is smaller than the tensor";
 }
 
-// QNCCL quantizes scalars and loss reductions too.
+// QNCCL also quantizes scalars and loss reductions.
 TEST(QncclDefects, scalars_and_small_tensors_are_not_quantized_by_default) {
   const comm::GroupDefaults defaults{.compression = minmax({.bits = 2})};
   for (const DataType type : {DataType::float32, DataType::float16, DataType::bfloat16}) {
@@ -235,7 +235,7 @@ TEST(QncclDefects, integers_and_float64_are_never_quantized_by_default) {
   }
 }
 
-// QNCCL reads its settings per launch from each rank's environment: other settings hang or corrupt.
+// QNCCL reads its settings from each rank's environment: settings that differ between ranks hang or corrupt.
 TEST(QncclDefects, other_compression_settings_on_one_rank_are_an_error_that_names_both) {
   constexpr std::uint64_t kCount = 30000;
   const std::vector<Compression> settings = {minmax({.bits = 4}), minmax({.bits = 8}), none(),

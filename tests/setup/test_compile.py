@@ -1,4 +1,4 @@
-"""scripts/compile.py reports how far a build is, passes on what compilers say, and fails when the build does."""
+"""scripts/compile.py reports a build's progress, passes on compiler messages, and fails if the build fails."""
 
 import io
 import subprocess
@@ -24,7 +24,7 @@ class ManualClock:
 
 
 def lines_of(outputs: list[tuple[float, str]], is_terminal: bool = False) -> str:
-    """What is written when the build tool prints each text at that second."""
+    """The output if the build tool prints each text at the given second."""
     clock, out = ManualClock(), io.StringIO()
     writer = compile_script.ProgressWriter(out, is_terminal, clock)
     for clock.now, text in outputs:
@@ -77,7 +77,7 @@ def test_the_exit_status_is_that_of_the_build(tmp_path: Path) -> None:
 
 
 def inputs_of(target: str) -> set[str]:
-    """The files that a target of the build folder is made of."""
+    """The files that a target of the build folder is built from."""
     command = ["ninja", "-C", str(BUILD), "-t", "inputs", target]
     return set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines())
 

@@ -1,4 +1,4 @@
-"""scripts/install_packages.sh on machines that lack things, played by programs put in front of PATH."""
+"""scripts/install_packages.sh on machines that lack things, simulated by programs put first in PATH."""
 
 import os
 import stat
@@ -16,7 +16,7 @@ PACKAGES = [
 
 
 class Machine:
-    """A folder of fake programs that stands before (or instead of) the real ones."""
+    """A folder of fake programs that precedes (or replaces) the real ones in PATH."""
 
     def __init__(self, folder: Path):
         self.folder = folder

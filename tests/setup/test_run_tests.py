@@ -1,4 +1,4 @@
-"""scripts/run_tests.py counts what ran, says why tests were skipped, and fails when anything did."""
+"""scripts/run_tests.py counts the tests that ran, says why tests were skipped, and fails if anything failed."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 import run_tests  # noqa: E402
 
-# As ctest 3.25 and pytest 9 write them.
+# Reports in the format of ctest 3.25 and pytest 9.
 CTEST = """<?xml version="1.0" encoding="UTF-8"?>
 <testsuite name="x" tests="5">
   <testcase name="a.A.ok" status="run"><system-out>\x1b[32mOK\x1b[0m</system-out></testcase>

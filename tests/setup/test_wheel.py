@@ -1,6 +1,6 @@
-"""What `pip install .` leaves behind, as somebody meets it who has nothing of the checkout on the path.
+"""The result of `pip install .`, for a user without the checkout on the path.
 
-The wheel is built as pip does it without flags, in isolation, and against the torch of .venv; only that the build
+The wheel is built as pip builds it without flags, in isolation and against the torch of .venv, except that the build
 backend comes from .venv instead of an index. The build folder lies beside build/, where ccache has its objects.
 """
 
@@ -18,7 +18,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build-wheel"
-BUILD_LIMIT_SECONDS = 1200  # where nothing is cached
+BUILD_LIMIT_SECONDS = 1200  # if nothing is cached
 LIMIT_SECONDS = 100
 BUILD_BACKEND = ("scikit-build-core", "packaging", "pathspec")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
@@ -39,7 +39,7 @@ dist.destroy_process_group()
 
 @pytest.fixture(scope="module")
 def backend_wheels(tmp_path_factory):
-    """A folder in which pip finds the build backend: wheels of what is installed here."""
+    """A folder in which pip finds the build backend: wheels of the packages installed here."""
     folder = tmp_path_factory.mktemp("backend")
     for name in BUILD_BACKEND:
         found = distribution(name)
@@ -52,7 +52,7 @@ def backend_wheels(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(backend_wheels, tmp_path_factory):
-    """The folder into which the wheel was installed, alone."""
+    """The folder into which only the wheel was installed."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [*build_command(backend_wheels, folder), f"--config-settings=build-dir={BUILD}"]
     run([*PIP, *build], timeout=BUILD_LIMIT_SECONDS, CXX="c++")  # CMake's name for it

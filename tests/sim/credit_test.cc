@@ -1,4 +1,4 @@
-// Flow control: nothing but eager data leaves before its receiver has granted it, what waits at a
+// Flow control: only eager data leaves before its receiver has granted it, the data waiting at a
 // receiver is bounded, and networks with hardly any room do not deadlock.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ engine::ResolvedCall all_reduce(std::uint64_t count, int world, const CallOption
   return make_call(Collective::all_reduce, count, DataType::float32, world, options);
 }
 
-// Watches all frames: what each stream was granted and what it sent.
+// Watches all frames and records what each stream was granted and what it sent.
 class FlowWatch {
  public:
   explicit FlowWatch(SimWorld& world) {
@@ -107,7 +107,7 @@ TEST(Credit, frames_that_wait_at_a_receiver_are_bounded_by_the_window_of_each_st
   constexpr int kWorld = 4;
   SimWorld world(kWorld, {.seed = 3, .link = {.jitter = milliseconds(5)}, .slice_bytes = 4096});
   FlowWatch watch(world);
-  SimCall call(world, world_group(world), all_reduce(400000, kWorld));  // 98 slices a chunk
+  SimCall call(world, world_group(world), all_reduce(400000, kWorld));  // 98 slices per chunk
   call.post_all();
   std::size_t most = 0;
   ASSERT_TRUE(world.run_until([&] {
@@ -119,14 +119,14 @@ TEST(Credit, frames_that_wait_at_a_receiver_are_bounded_by_the_window_of_each_st
   }));
   EXPECT_EQ(call.verify(), "");
   EXPECT_EQ(watch.violation(), "");
-  // Two streams from each peer: its input to my chunk, and its result.
+  // Two streams from each peer: its input for this rank's chunk, and its result.
   EXPECT_LE(most, engine::kWindow * 2 * (kWorld - 1));
   EXPECT_GT(most, 0u);
 }
 
 class FewSlots : public ::testing::TestWithParam<std::size_t> {};
 
-// One or two frames on their way between two ranks: every collective still ends.
+// Only one or two frames may be in flight between two ranks; every collective still ends.
 TEST_P(FewSlots, do_not_deadlock_any_collective) {
   for (const int size : {2, 3, 5}) {
     SimWorld world(
@@ -156,7 +156,7 @@ TEST_P(FewSlots, do_not_deadlock_any_collective) {
 INSTANTIATE_TEST_SUITE_P(Simulated, FewSlots, ::testing::Values(1, 2, 3),
                          [](const auto& info) { return fmt::format("slots_{}", info.param); });
 
-// The reports of consumed bytes may lag, but a budget once used up comes back.
+// The reports of consumed bytes may lag, but an exhausted budget is refilled.
 TEST(Credit, a_budget_used_up_comes_back) {
   SimWorld world(2);
   for (int round = 0; round < 200; ++round) {

@@ -1,5 +1,5 @@
-// Ranks that die, stop, leave or give up: a typed error on every other rank that names who, what
-// and how far it had come; never a hang, never a result, nothing leaked.
+// Ranks that die, stop, leave or give up: every other rank gets a typed error that names the rank, the
+// operation and its progress; never a hang, never a result, nothing leaked.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ engine::ResolvedCall all_reduce(std::uint64_t count, int world, const CallOption
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-// Posts on all ranks and lets so much virtual time pass that the operation is under way.
+// Posts on all ranks and lets virtual time pass until the operation is under way.
 void begin(SimWorld& world, SimCall& call, Nanoseconds underway) {
   call.post_all();
   world.run_for(underway);
@@ -40,7 +40,7 @@ std::vector<Case> calls_in_which_all_ranks_meet(int world) {
           {"barrier", make_call(Collective::barrier, 0, DataType::uint8, world)}};
 }
 
-// The rank dies before it posts: nobody can have finished.
+// The rank dies before it posts, so no rank can have finished.
 TEST(KilledRank, before_its_call_fails_every_other_rank_and_is_named) {
   for (const Case& each : calls_in_which_all_ranks_meet(4)) {
     for (int victim = 0; victim < 4; ++victim) {
@@ -70,7 +70,7 @@ TEST(KilledRank, before_its_call_fails_every_other_rank_and_is_named) {
   }
 }
 
-// At any moment of a large operation: each other rank ends with the right result or that error.
+// The rank dies at any moment of a large operation: each other rank ends with the right result or that error.
 TEST(KilledRank, at_any_moment_leaves_every_other_rank_with_a_result_or_its_name) {
   int failures = 0;
   for (int moment = 0; moment < 60; ++moment) {
@@ -162,7 +162,7 @@ TEST(StoppedRank, is_named_at_the_deadline_with_the_bytes_that_came) {
   }
 }
 
-// At any moment of an operation that all depend on: whoever fails names the stopped rank.
+// The rank stops at any moment of an operation that all depend on: every rank that fails names the stopped rank.
 TEST(StoppedRank, at_any_moment_is_the_one_that_is_named) {
   int failures = 0;
   for (int moment = 0; moment < 40; ++moment) {
@@ -186,7 +186,7 @@ TEST(StoppedRank, at_any_moment_is_the_one_that_is_named) {
   EXPECT_GT(failures, 50) << "the test meant to hit running operations";
 }
 
-// One bucket holds everything, so rank 0 owns it all and rank 1 waits for nobody but rank 0.
+// One bucket holds everything, so rank 0 owns it all and rank 1 waits only for rank 0.
 TEST(StoppedRank, is_named_by_ranks_that_wait_for_another_one) {
   SimWorld world(3);
   const CallOptions options{.compression = minmax({.bits = 4, .bucket_size = 65536}), .algorithm = Algorithm::sra};
@@ -204,7 +204,7 @@ TEST(StoppedRank, is_named_by_ranks_that_wait_for_another_one) {
   }
 }
 
-// A root waits for one receiver's leave; the others must not wait with it, nor be blamed.
+// A root waits for one receiver's grant; the other receivers must not wait with it, nor be blamed.
 TEST(StoppedRank, that_receives_a_broadcast_holds_up_nobody_else) {
   for (const int victim : {1, 2, 3}) {
     SimWorld world(4, {.slice_bytes = 16384});
@@ -253,7 +253,7 @@ TEST(StoppedRank, bytes_got_and_expected_are_those_of_the_operation) {
   EXPECT_EQ(call.failure(0)->expected_bytes, 8000u) << "rank 1's and rank 2's";
 }
 
-// Whenever it is stopped: where rank 0 sends its part of the sum to rank 1 first, rank 2 waits for rank 0 as well.
+// Stops the rank at any moment. If rank 0 sends its part of the sum to rank 1 first, rank 2 waits for rank 0 as well.
 TEST(StoppedRank, is_whom_the_others_say_that_they_wait_for) {
   for (Nanoseconds underway{}; underway < milliseconds(5); underway += std::chrono::microseconds(250)) {
     SimWorld world(3);
@@ -300,7 +300,7 @@ TEST(SlowRank, that_lives_is_waited_for_until_the_deadline) {
   EXPECT_EQ(call.verify(), "");
 }
 
-// By recursive doubling rank 1 waits for rank 3, which waits for rank 2.
+// With recursive doubling rank 1 waits for rank 3, which waits for rank 2.
 TEST(Deadline, names_who_is_waited_for_along_the_way_to_the_rank_that_is_missing) {
   SimWorld world(4);
   engine::ResolvedCall doubling = all_reduce(1000, 4);
@@ -362,7 +362,7 @@ TEST(Goodbye, of_a_rank_fails_later_calls_at_once) {
   EXPECT_EQ(call.failure(0)->peer, 2);
 }
 
-// A root may be done and gone before the others have called: they must still get its data.
+// A root may be done and gone before its peers have called: they must still get its data.
 TEST(Goodbye, of_a_root_that_has_sent_everything_is_no_failure) {
   for (const bool closes : {false, true}) {
     SimWorld world(3);
@@ -435,7 +435,7 @@ TEST(Abort, leaves_other_groups_alone) {
   EXPECT_EQ(other.verify(), "");
 }
 
-// ---- a group that is being made from one that fails
+// ---- a group that is being made from a group that fails
 
 struct Made {
   static constexpr std::uint64_t kId = 2;
@@ -512,7 +512,7 @@ TEST(Abort, does_not_touch_the_callers_memory_afterwards) {
   EXPECT_EQ(call.result(0), then);
 }
 
-// A failed group gives back the room that its frames took: other groups must not run short of it.
+// A failed group returns the budget that its frames used: other groups must not run short of it.
 TEST(FailedGroup, gives_back_the_eager_budget_of_what_was_sent_ahead) {
   SimWorld world(2);
   world.open_group(2, "other", {0, 1});
@@ -532,7 +532,7 @@ TEST(FailedGroup, gives_back_the_eager_budget_of_what_was_sent_ahead) {
   EXPECT_TRUE(world.engine(0).frame_sender().eager_room(1, 512 * 1024)) << "most of the budget is there again";
 }
 
-// What arrives for a group that is closed here belongs to nobody.
+// Frames that arrive for a group that is closed here are dropped.
 TEST(ClosedGroup, does_not_keep_late_frames) {
   SimWorld world(2);
   SimCall call(world, world_group(world), make_call(Collective::broadcast, 100, DataType::float32, 2, {.root = 0}));
@@ -547,8 +547,8 @@ TEST(ClosedGroup, does_not_keep_late_frames) {
 
 // ---- damaged
 
-// Flips a bit of one frame of the operation: an error everywhere or, where nobody needs the frame
-// any more, the right result.
+// Flips a bit of one frame of the operation: an error on all ranks, or the right result if no rank
+// needs the frame any more.
 TEST(DamagedFrame, never_gives_a_wrong_result) {
   int failures = 0;
   for (int round = 0; round < 80; ++round) {

@@ -1,4 +1,4 @@
-// A rank that is declared lost while it lives is told so: by whom and why, at once.
+// A rank that is declared lost while it lives is told so at once, with the peer that gave it up and the reason.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -50,7 +50,7 @@ TEST(GivenUp, a_rank_whose_data_was_damaged_learns_by_whom_and_why) {
   }
 }
 
-// It had stopped for longer than the others wait, and goes on. After 100 s heartbeats have taken all the room there is,
+// The rank was stopped for longer than its peers wait, and resumes. After 100 s heartbeats have filled all the room,
 // and the last frame waits for some.
 TEST(GivenUp, a_rank_that_was_silent_too_long_learns_by_whom_and_why_when_it_goes_on) {
   for (const auto& [world_size, patience] : {std::pair(2, 20), std::pair(3, 20), std::pair(2, 100)}) {
@@ -78,7 +78,7 @@ TEST(GivenUp, a_rank_that_was_silent_too_long_learns_by_whom_and_why_when_it_goe
   }
 }
 
-// The others' failures name the rank that was given up, also where they hear from it first.
+// The peers' failures name the rank that was given up, even if they hear from it first.
 TEST(GivenUp, a_rank_is_blamed_by_all_others_whoever_tells_them) {
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     SimWorld world(4, {.seed = seed});
@@ -93,7 +93,7 @@ TEST(GivenUp, a_rank_is_blamed_by_all_others_whoever_tells_them) {
   }
 }
 
-// Nothing that it sends afterwards reaches the rank that gave it up, in no group.
+// Nothing that it sends afterwards reaches the rank that gave it up, in any group.
 TEST(GivenUp, a_rank_takes_no_part_in_groups_that_are_opened_afterwards) {
   SimWorld world(3);
   damage_a_frame(world, 1);

@@ -33,7 +33,8 @@ class LoggedWorld {
     for (int rank = 0; rank < kWorld; ++rank) all.push_back(log(rank));
     return all;
   }
-  // Each call on all ranks, to its end; `late` posts some milliseconds after the others. Returns how many in all.
+  // Runs each call on all ranks to its end; rank `late` posts some milliseconds after the others. Returns the total
+  // number of milliseconds.
   double run(const engine::ResolvedCall& call, int calls, int late = -1) {
     Nanoseconds delay{0};
     for (int i = 0; i < calls; ++i) {
@@ -83,7 +84,7 @@ TEST(Log, counts_what_each_rank_sends) {
   LoggedWorld world;
   world.run(all_reduce(40'960, {.algorithm = Algorithm::sra}), 1);
   world.run(all_reduce(40'960, {.compression = minmax({.bits = 8}), .algorithm = Algorithm::sra}), 1);
-  const std::uint64_t plain = 2 * 3 * 10'240 * 4;  // three chunks of the input out, the own sum to three
+  const std::uint64_t plain = 2 * 3 * 10'240 * 4;  // sends three chunks of the input, and its own sum to three peers
   for (int rank = 0; rank < kWorld; ++rank) {
     const auto records = world.log(rank).records;
     ASSERT_EQ(records.size(), 2u);

@@ -1,5 +1,5 @@
-// Messages: what meets what, in which order, within which bounds, and what happens to those that
-// do not fit or whose other half never comes.
+// Messages: which send matches which receive, in which order, within which bounds, and what happens to
+// those whose sizes do not fit or whose other half never comes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -280,7 +280,7 @@ TEST(Message, of_large_size_sends_nothing_before_its_receive_is_there) {
   EXPECT_EQ(violation, "");
 }
 
-// ---- what goes wrong
+// ---- misfits and failures
 
 struct Misfit {
   const char* what;
@@ -314,7 +314,7 @@ TEST(MismatchedMessage, is_an_error_on_both_sides_that_names_both_calls) {
         if (!send_first) world.post_message(sender, send, sent);
         world.run_for(milliseconds(5));
         ASSERT_TRUE(work->done() && work->failure());
-        // A later call tells the sender, whose send may have ended.
+        // The sender's send may have ended already; a later call then reports the failure.
         const auto later = world.post_message(sender, {.peer = 2}, sent);
         world.run_for(milliseconds(1));
         ASSERT_TRUE(later->done() && later->failure());

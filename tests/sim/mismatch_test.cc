@@ -1,5 +1,5 @@
-// Calls that differ between ranks are an error on every rank, soon, that names both calls and the
-// odd rank; never a hang and never a result.
+// Calls that differ between ranks soon give every rank an error that names both calls and the odd rank;
+// never a hang and never a result.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ engine::ResolvedCall broadcast(std::uint64_t count, int world, int root, Algorit
   return make_call(Collective::broadcast, count, DataType::float32, world, {.root = root, .algorithm = algorithm});
 }
 
-// `count` small enough to travel eagerly, or so large that everything waits for grants.
+// `count` is small enough to be sent eagerly, or so large that everything waits for grants.
 std::vector<Pair> differing_calls(int world, std::uint64_t count) {
   const auto base = all_reduce(count, world);
   const auto sra = all_reduce(count, world, {.algorithm = Algorithm::sra});
@@ -86,8 +86,8 @@ void expect_named(const ErrorInfo& failure, const Pair& pair, int odd) {
       << failure.message;
 }
 
-// Rank `odd` makes the other call. Every rank must fail at that call or at the next one, within
-// little more than the second that the exchange of calls may take.
+// Rank `odd` makes the other call. Every rank must fail at that call or at the next one, in little more
+// than the second that the exchange of calls may take.
 void expect_error_everywhere(const Pair& pair, int world_size, int odd) {
   SimWorld world(world_size, {.seed = static_cast<std::uint64_t>(odd) + 7});
   SimCall majority(world, world_group(world), pair.one);
@@ -202,7 +202,7 @@ TEST(MismatchOfCounts, of_two_ranks_in_an_exchange_is_an_error_everywhere_that_n
   }
 }
 
-// Frames have 32 bits for a chunk: lengths that are alike in those must differ in another field.
+// Frames have 32 bits for a chunk: lengths that are equal in those bits must differ in another field.
 TEST(MismatchOfCounts, by_a_multiple_of_2_to_the_32_is_an_error_that_names_both) {
   constexpr std::uint64_t kWrap = std::uint64_t{1} << 32;
   const std::vector<std::pair<std::uint64_t, std::uint64_t>> lengths = {
@@ -210,7 +210,7 @@ TEST(MismatchOfCounts, by_a_multiple_of_2_to_the_32_is_an_error_that_names_both)
   for (const auto& [sent, expected] : lengths) {
     SCOPED_TRACE(fmt::format("{} sent, {} expected", sent, expected));
     SimWorld world(2);
-    std::vector<std::byte> memory(4 << 20);  // more than is touched before the error
+    std::vector<std::byte> memory(4 << 20);  // more than the calls touch before the error
     std::vector<SimWork> works;
     for (int rank = 0; rank < 2; ++rank) {
       std::vector<std::uint64_t> counts(4, 0);
@@ -320,7 +320,7 @@ TEST(MismatchWithAbsentRank, does_not_wait_for_a_rank_that_has_not_called) {
   EXPECT_EQ(world.held_frames(), 0u);
 }
 
-// A rank leaves out one call: its next one has the number of the one it left out.
+// A rank omits one call, so its next call has the number of the omitted one.
 TEST(MismatchOfOrder, a_call_left_out_is_an_error_everywhere) {
   SimWorld world(3);
   SimCall first(world, world_group(world), make_call(Collective::all_reduce, 10, DataType::float32, 3));
@@ -336,7 +336,7 @@ TEST(MismatchOfOrder, a_call_left_out_is_an_error_everywhere) {
   }
 }
 
-// More operations in flight than past calls are remembered: the oldest must still be compared.
+// More operations are in flight than past calls are remembered: the oldest must still be compared.
 TEST(MismatchOfMany, is_seen_however_many_operations_are_in_flight) {
   SimWorld world(2);
   std::deque<SimCall> calls;

@@ -21,8 +21,8 @@ void expect_all_right(const std::deque<SimCall>& calls) {
   for (const SimCall& call : calls) ASSERT_EQ(call.verify(), "");
 }
 
-// One thread a rank posts to several groups, each rank in an order of its own. Nothing fits the
-// eager limit, so every operation needs its receivers' grants.
+// One thread per rank posts to several groups, each rank in a different order. Nothing fits the eager
+// limit, so every operation needs its receivers' grants.
 TEST(GroupsInDifferentOrder, do_not_deadlock) {
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     constexpr int kWorld = 3;
@@ -50,8 +50,8 @@ TEST(GroupsInDifferentOrder, do_not_deadlock) {
   }
 }
 
-// As blocking calls would: a rank posts to its second group only when its first is done. Rank 0 and
-// rank 1 share both groups and agree; rank 2 is in the other order with rank 3.
+// Like blocking calls: a rank posts to its second group only when its first is done. Rank 0 and rank 1
+// share both groups and agree on the order; rank 2 and rank 3 use the other order.
 TEST(GroupsInDifferentOrder, of_blocking_ranks_that_agree_pairwise_end) {
   SimWorld world(4);
   world.open_group(10, "low", {0, 1});
@@ -76,7 +76,7 @@ TEST(ManyInFlight, small_operations_far_beyond_the_eager_budget_all_end_right) {
   SimWorld world(kWorld, {.seed = 2, .link = {.jitter = milliseconds(1), .slots = 4}});
   std::deque<SimCall> calls;
   for (int i = 0; i < 300; ++i) {
-    // 32 KiB a rank: 300 of them are 9 MiB, nine times the budget of a peer.
+    // 32 KiB per rank: 300 of them are 9 MiB, nine times the budget of a peer.
     calls.emplace_back(world, world_group(world), all_reduce(8192, kWorld, {.algorithm = Algorithm::one_shot}),
                        SimCall::Data{.seed = static_cast<std::uint64_t>(i), .placement = {.in_place = i % 2 == 0}});
     calls.back().post_all();
@@ -106,7 +106,7 @@ TEST(ManyInFlight, of_every_kind_and_size_all_end_right) {
   EXPECT_EQ(world.held_frames(), 0u);
 }
 
-// Every rank in turn is the slow one: the others run ahead until they can't.
+// Every rank in turn is the slow one: its peers run ahead until they must wait.
 TEST(FastRanks, run_ahead_of_a_slow_one_and_all_ends_right) {
   constexpr int kWorld = 3;
   for (int slow = 0; slow < kWorld; ++slow) {
@@ -135,7 +135,7 @@ TEST(FastRanks, run_ahead_of_a_slow_one_and_all_ends_right) {
   }
 }
 
-// A root's small broadcasts end when they are sent: a loop of them runs far ahead of a rank that computes.
+// A root's small broadcasts end when they are sent, so a loop of them runs far ahead of a rank that computes.
 TEST(FastRanks, may_broadcast_any_number_of_times_to_a_slow_one) {
   constexpr int kCalls = 80000;
   SimWorld world(2, {.link = {.latency = std::chrono::microseconds(5)}});
@@ -147,7 +147,7 @@ TEST(FastRanks, may_broadcast_any_number_of_times_to_a_slow_one) {
   for (int i = 0; i < kCalls; ++i) {
     works.push_back(world.post(0, call, source, source, std::chrono::hours(1)));
     world.run_until([&] { return works.back()->done(); }, std::chrono::microseconds(20));
-    if (!works.back()->done()) break;  // as a blocking loop would wait here
+    if (!works.back()->done()) break;  // a blocking loop would wait here
   }
   world.settle();
   ASSERT_FALSE(works.back()->done() && works.back()->failure()) << works.back()->failure()->message;
@@ -196,7 +196,7 @@ TEST(FramesOfAGroupNotOpenedYet, bring_its_failure_too) {
   EXPECT_EQ(call.failure(2)->kind, ErrorKind::aborted);
 }
 
-// Group ranks need not be in the world's order: the reduction adds them in the group's.
+// Group ranks need not be in the world's order: the reduction adds them in the group's order.
 TEST(GroupRanks, are_added_in_the_groups_order) {
   SimWorld world(4);
   const SimGroup group{5, {3, 0, 2}};

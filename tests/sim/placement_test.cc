@@ -1,5 +1,5 @@
-// Payloads that come to where they belong while they are under way: they do, and an operation that has ended lets go of
-// what was still to come.
+// Payloads that the network writes directly to their destination while they are under way: they arrive there, and an
+// operation that has ended releases the destinations of payloads still to come.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ TEST(Placement, is_for_what_goes_to_the_output_as_it_is) {
   EXPECT_EQ(world.network().placed_frames(), 0u);
 }
 
-// Whatever had a place at that moment goes elsewhere.
+// Payloads that had a destination at that moment must not be written to it.
 TEST(Placement, of_an_aborted_call_is_given_up_at_once) {
   std::size_t given_up = 0;
   for (const engine::ResolvedCall& each : large_calls(3)) {
@@ -77,7 +77,7 @@ TEST(Placement, of_a_message_goes_on_after_slices_that_came_elsewhere) {
   const auto work = world.post_message(1, {.incoming = true, .peer = 0}, message(target));
   ASSERT_TRUE(world.run({work}));
   EXPECT_EQ(target, source);
-  EXPECT_GT(world.network().placed_frames(), 30u);  // of 62, a third of which the network leaves where it is
+  EXPECT_GT(world.network().placed_frames(), 30u);  // of 62; the network does not place a third of them
 }
 
 TEST(Placement, of_an_aborted_message_is_given_up_at_once) {

@@ -42,7 +42,7 @@ TEST(Simulation, takes_at_least_what_the_links_allow_and_accounts_for_all_of_it)
 
 Nanoseconds sum(const Account& account) { return account.wire + account.latency + account.working + account.waiting; }
 
-// Four ranks on infinitely fast links: of SRA each adds three quarters of a quarter of 4 MiB and copies three others.
+// Four ranks on infinitely fast links: in SRA each adds three times a quarter of 4 MiB and copies three other quarters.
 TEST(Simulation, of_ranks_that_add_and_copy_takes_their_processors_time) {
   SimulationOptions options;
   options.ranks = 4;
@@ -53,7 +53,8 @@ TEST(Simulation, of_ranks_that_add_and_copy_takes_their_processors_time) {
   const Outcome alone = simulate(options, all_reduce(Algorithm::sra)).take_or_throw();
   EXPECT_NEAR(static_cast<double>(alone.time.count()) * 1e-9 / own, 1, 0.02);
   EXPECT_EQ(sum(alone.account), alone.time);
-  // Two of them on each of two machines' only core: it has twice as much to do, and others wait for who waits for it.
+  // Two ranks share the only core of each of two machines: it has twice the work, and ranks wait for ranks that wait
+  // for it.
   options.processors.cores = 1;
   options.processors.hosts_per_machine = 2;
   const Outcome shared = simulate(options, all_reduce(Algorithm::sra)).take_or_throw();
@@ -64,7 +65,7 @@ TEST(Simulation, of_ranks_that_add_and_copy_takes_their_processors_time) {
   EXPECT_EQ(simulate(options, all_reduce(Algorithm::sra)).take_or_throw().time, alone.time);
 }
 
-// Of what a rank gives away it encodes each slice once, whoever it is for.
+// A rank encodes each slice that it sends once, for any number of receivers.
 TEST(Simulation, of_compressed_calls_encodes_and_decodes_as_often_as_the_plan_says) {
   SimulationOptions options;
   options.ranks = 4;

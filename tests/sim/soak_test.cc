@@ -21,7 +21,7 @@ class Round {
  public:
   explicit Round(std::uint64_t seed) : random_(seed), world_(draw_world_size(), draw_options(seed)) {}
 
-  // What went wrong, or "".
+  // Returns what went wrong, or "".
   std::string run() {
     open_groups();
     const int calls = static_cast<int>(1 + random_.below(25));
@@ -95,7 +95,7 @@ class Round {
       type = random_.pick(std::vector<DataType>{DataType::float32, DataType::float16, DataType::bfloat16});
     }
     const auto algorithms = plan::algorithms_of(collective);
-    // Products in another order than that of ranks have no stated bound.
+    // Products in an order other than rank order have no stated bound.
     const bool rounds = reduces && options.op == ReduceOp::prod && is_floating(type);
     if (rounds) {
       options.algorithm = Algorithm::one_shot;
@@ -109,7 +109,7 @@ class Round {
                         SimCall::Data{random_.pick(kPatterns), random_.next(), placement});
   }
 
-  // Each rank keeps the order within a group; across groups and ranks anything goes.
+  // Each rank keeps the order within a group; across groups and ranks the order is random.
   void post_in_random_order() {
     std::vector<std::pair<std::size_t, int>> pending;  // call and member
     for (std::size_t call = 0; call < calls_.size(); ++call) {

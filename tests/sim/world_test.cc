@@ -14,7 +14,7 @@ using std::chrono::seconds;
 constexpr std::uint64_t kGroup = 1;
 constexpr Nanoseconds kNever = Nanoseconds::max();
 
-// Without heartbeats, so that only what a test does makes time go on.
+// Without heartbeats, so that only the test's actions advance time.
 WorldOptions quiet(int ranks) {
   WorldOptions options;
   options.ranks = ranks;

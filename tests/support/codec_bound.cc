@@ -1,4 +1,4 @@
-// check_bound() and the codecs' definitions as far as it needs them: see reference.h.
+// check_bound() and the parts of the codecs' definitions that it needs: see reference.h.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ constexpr long double kFloatMax = std::numeric_limits<float>::max();
 
 bool is_float16(const Compression& compression) { return compression == cast(DataType::float16); }
 
-// One step of one bit may be wider than any number.
+// With one bit, a step may be wider than the largest float.
 bool is_one_bit(const Compression& compression) {
   return compression.name() == "minmax" && compression.setting("bits") == 1;
 }
@@ -30,7 +30,7 @@ long double unit_in_last_place(long double magnitude) {
   return magnitude < 0x1p-126L ? 0x1p-149L : std::ldexp(1.0L, std::ilogb(magnitude) - 23);
 }
 
-// What is known of a bucket that is encoded: its extremes, and at most its Euclidean norm.
+// The known properties of an encoded bucket: its extremes, and an upper bound of its Euclidean norm.
 struct Encoded {
   long double minimum = 0;
   long double maximum = 0;
@@ -38,8 +38,8 @@ struct Encoded {
   long double magnitude() const { return std::max(std::fabs(minimum), std::fabs(maximum)); }
 };
 
-// Largest error of one encoding of such a bucket, from the codec's definition. Codecs without a
-// definition here are held to the bound that they state themselves.
+// The largest error of one encoding of such a bucket, from the codec's definition. Codecs without a
+// definition here must keep the bound that they state themselves.
 long double stated_bound(const Compression& compression, const Codec* codec, const Encoded& block) {
   if (compression.is_none()) return 0;
   const long double most = block.magnitude();
@@ -59,7 +59,7 @@ long double stated_bound(const Compression& compression, const Codec* codec, con
   return unit / 2 + 6 * unit_in_last_place(most);
 }
 
-// One chunk, that is one owner's part, of a reduction.
+// Checks one chunk, that is, one owner's part, of a reduction.
 class ChunkCheck {
  public:
   ChunkCheck(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs, SumTree tree)
@@ -87,7 +87,7 @@ class ChunkCheck {
   bool requantizes() const { return tree_.travels; }
   bool averages() const { return call_.op == ReduceOp::avg; }
   bool is_16_bit() const { return call_.type == DataType::float16 || call_.type == DataType::bfloat16; }
-  // Of a number that an addition rounds, and the largest that is a number: of float32, but for float64.
+  // The relative rounding error of an addition, and the largest finite sum: float32's, for float64 its own.
   long double addition_unit() const { return call_.type == DataType::float64 ? 0x1p-53L : 0x1p-24L; }
   long double most_of_sums() const { return call_.type == DataType::float64 ? largest(call_.type) : kFloatMax; }
 
@@ -114,8 +114,8 @@ class ChunkCheck {
     }
   }
 
-  // The exact sum of a rank and all below it, and how far the partial sum may be off that arrives
-  // above it: what came from below, the additions, and one encoding or rounding on its way.
+  // The exact sum of a rank and all ranks below it, and the error bound of the partial sum that arrives
+  // above it: the errors from below, the additions, and one encoding or rounding on its way.
   struct Partial {
     std::vector<long double> sum;
     std::vector<long double> magnitude;
@@ -147,14 +147,14 @@ class ChunkCheck {
     return result;
   }
 
-  // Before each swap but the first, whose sum is the rank's input still, or not yet sent.
+  // The rounding before each swap but the first, whose sum is still the rank's input, or is not yet sent.
   long double own_rounding(int rank, long double largest_magnitude) {
     if (!tree_.rounds_own) return 0;
     const auto swaps = std::count(tree_.parent.begin(), tree_.parent.end(), rank);
     return static_cast<long double>(std::max<std::ptrdiff_t>(0, swaps - 1)) * rounding_error(largest_magnitude, false);
   }
 
-  // A 16-bit sum that goes on as it is, or through an exact codec, is rounded first.
+  // A 16-bit sum that is sent uncompressed or through an exact codec is rounded first.
   long double rounding_error(long double largest_magnitude, bool is_input) {
     const bool rounds = is_16_bit() && !is_input && std::isfinite(largest_magnitude);
     may_overflow_ |= rounds && largest_magnitude > largest(call_.type);
@@ -170,7 +170,7 @@ class ChunkCheck {
     return bound_of_encoding(block);
   }
 
-  // Values that are each off by up to error_of(place).
+  // The block of values that are each off by up to error_of(index).
   template <class ErrorOf>
   static Encoded encoded_block(const std::vector<long double>& values, ErrorOf error_of) {
     Encoded block{std::numeric_limits<long double>::infinity(), -std::numeric_limits<long double>::infinity(), 0};
@@ -183,8 +183,8 @@ class ChunkCheck {
     return block;
   }
 
-  // Also notes what may become infinite: a float16 on the wire ends at 65504, a unit of one bit is
-  // the whole range, and other codecs say it by their bound.
+  // Also notes whether values may become infinite: a float16 on the wire ends at 65504, with one bit the
+  // unit is the whole range, and other codecs show it by their bound.
   long double bound_of_encoding(const Encoded& block) {
     const long double bound = stated_bound(call_.compression, codec_.get(), block);
     may_overflow_ |= is_float16(call_.compression) && block.magnitude() >= 65504;
@@ -309,7 +309,7 @@ std::string check_bound(const engine::ResolvedCall& call, const std::vector<Byte
   const std::vector<ByteVector> added = contributions(call, inputs);
   for (const SumTree& tree : sum_trees(call, static_cast<int>(inputs.size()))) {
     if (tree.begin == tree.end) continue;
-    // All ranks hold the same all_reduce result (checked apart), so one of them is looked at.
+    // All ranks hold the same all_reduce result (checked separately), so checking one of them is enough.
     const bool scatters = call.collective == Collective::reduce_scatter;
     const int holder = call.collective == Collective::reduce ? call.root : std::max(tree.owner, 0);
     ChunkCheck chunk(call, added, tree);

@@ -20,8 +20,8 @@ using kernels::ValueFamily;
 
 constexpr Draw kDraw{.key = 0x1234567890ABCDEF, .first_element = 0, .rank = 1, .world = 3};
 
-// A copy in memory of its own, exactly so long, so that the address sanitizer sees a byte too far.
-// The first `offset` bytes belong to nobody.
+// A copy in a separate allocation of exactly its size, so that the address sanitizer detects an access
+// one byte beyond it. The first `offset` bytes are unused.
 template <class T>
 class Exact {
  public:
@@ -64,7 +64,7 @@ class Contract {
  private:
   using Encoded = std::vector<std::byte>;
 
-  // Around the bucket's ends, at most about three buckets and a slice.
+  // Counts around the bucket's ends, up to about three buckets and a slice.
   std::set<std::size_t> counts() const {
     std::set<std::size_t> counts = {0, 1, 2, 7, 63, 64, 65, 1000};
     for (const std::size_t count : {bucket_ - 1, bucket_, bucket_ + 1, 2 * bucket_, 3 * bucket_ + 5}) {
@@ -127,7 +127,7 @@ class Contract {
     return broken.empty() ? check_residual(values, bytes, decoded.span()) : broken;
   }
 
-  // What error feedback keeps in one go is what it would keep in three.
+  // Error feedback's residual is the same whether it is computed in one step or in three.
   std::string check_residual(const std::vector<float>& values, const Encoded& bytes,
                              std::span<const float> decoded) const {
     const Exact<float> source{std::span<const float>(values)};
@@ -186,7 +186,7 @@ class Contract {
     return same_bits(in_place.span(), expected) ? "" : "decode_add in place differs";
   }
 
-  // In two slices, the second of which knows where it begins, the values are the same.
+  // Encoding in two slices, where the second knows its first element, gives the same values.
   std::string check_cuts(const std::vector<float>& values, const Encoded& whole) const {
     std::vector<float> expected(values.size());
     codec_.decode(whole, expected).take_or_throw();
@@ -207,7 +207,7 @@ class Contract {
     return {};
   }
 
-  // Payloads of another size are refused, others do no harm, whatever they hold.
+  // Payloads of a wrong size are rejected; those of a right size do no harm, whatever their bytes.
   std::string check_damage(std::size_t count, const Encoded& bytes) {
     const Exact<float> target(count);
     std::set<std::size_t> sizes = {bytes.size() + 1, bytes.size() + 8};
@@ -237,16 +237,16 @@ class Contract {
     return {};
   }
 
-  static constexpr std::size_t kShift = sizeof(float);  // floats that begin there are at no vector's boundary
+  static constexpr std::size_t kShift = sizeof(float);  // floats at this offset are not aligned to a vector
   static constexpr std::size_t kMostElements = 200'000;
-  static constexpr std::size_t kManyElements = 20'000;  // are not tried with every family of values
+  static constexpr std::size_t kManyElements = 20'000;  // more are not tried with every family of values
 
   const Codec& codec_;
   const std::size_t bucket_;
   kernels::Random random_{1};
 };
 
-// The values at the ends of every alternative.
+// The values at the ends of every alternative of a setting.
 std::set<double> extremes_of(const CodecSetting& setting) {
   std::set<double> values;
   std::string_view rest = setting.allowed;

@@ -1,6 +1,6 @@
-// What every codec promises (codec/codec.h), held against any one: sizes, bounds, what is not
-// finite, damaged payloads, independence of slices and instruction sets. A new codec is in the list
-// and thereby in the tests that use this.
+// Checks that a codec keeps the promises of codec/codec.h: sizes, bounds, values that are not finite,
+// damaged payloads, independence of slices and instruction sets. A new codec in the list is
+// automatically part of the tests that use this.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace qccl::testing {
 
-// Every codec of the list: with its usual settings, and with each setting at the ends of what is
-// allowed, the others as usual.
+// Every codec of the list: with its default settings, and with each setting at the ends of its valid
+// range, the other settings at their defaults.
 std::vector<Compression> usual_compressions();
 std::vector<Compression> extreme_compressions();
 
-// The first broken promise in words, or "". Looks at every instruction set of this machine.
+// The first broken promise in words, or "". Checks every instruction set of this machine.
 std::string broken_promise(const Codec& codec);
 
 }  // namespace qccl::testing

@@ -23,7 +23,7 @@ void store_as(std::byte* data, std::size_t i, T value) {
 struct Half {
   int fraction_bits;
   int bias;
-  int exponents() const { return 1 << (15 - fraction_bits); }  // the last one is Inf and NaN
+  int exponents() const { return 1 << (15 - fraction_bits); }  // the last one encodes Inf and NaN
   int smallest_exponent() const { return 1 - bias; }
 };
 
@@ -54,7 +54,7 @@ std::uint16_t half_bits(Half half, double value) {
   const double magnitude = std::fabs(value);
   if (std::isinf(magnitude)) return static_cast<std::uint16_t>(sign | infinity);
   const int exponent = exponent_of(half, magnitude);
-  // In units of the last place; a carry into the next binade lands on the next exponent by itself.
+  // In units of the last place; a carry into the next binade increments the exponent by itself.
   const auto units = static_cast<std::int64_t>(std::nearbyint(std::ldexp(magnitude, half.fraction_bits - exponent)));
   const std::int64_t bits = units + ((static_cast<std::int64_t>(exponent) + half.bias - 1) << half.fraction_bits);
   return static_cast<std::uint16_t>(sign | (bits > infinity ? infinity : bits));

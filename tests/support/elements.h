@@ -1,4 +1,4 @@
-// Elements of every data type as the tests compute with them, written apart from the library:
+// Elements of every data type for the tests' computations, written independently of the library:
 // half-precision values go through std::ldexp and std::nearbyint instead of bit tricks.
 #pragma once
 
@@ -26,16 +26,16 @@ long double element(DataType type, const std::byte* data, std::size_t i);
 inline long double element(DataType type, const ByteVector& data, std::size_t i) {
   return element(type, data.data(), i);
 }
-// Writes `value` rounded to nearest even (floats) or as it is (integers). NaN is written as the
-// quiet NaN without payload.
+// Writes `value` rounded to nearest even (floats) or unchanged (integers). NaN is written as the quiet
+// NaN without payload.
 void set_element(DataType type, std::byte* data, std::size_t i, long double value);
 
-// Distance between neighbouring values of the type around `magnitude`, for floats of 16 bits.
+// Distance between adjacent values of the type around `magnitude`, for floats of 16 bits.
 long double half_spacing(DataType type, long double magnitude);
 // Largest finite value.
 long double largest(DataType type);
 
-// Deterministic everywhere, unlike the standard distributions.
+// Gives the same numbers everywhere, unlike the standard distributions.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}

@@ -1,11 +1,11 @@
-// What a call throws.
+// The error that a call throws.
 #pragma once
 
 #include "qccl/error.h"
 
 namespace qccl::testing {
 
-// Of kind `aborted` and "nothing was thrown" if it does not.
+// Returns an error of kind `aborted` with "nothing was thrown" if the call does not throw.
 template <class Call>
 ErrorInfo error_of(const Call& call) {
   try {

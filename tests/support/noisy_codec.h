@@ -1,11 +1,11 @@
-// A codec that draws random numbers and whose sizes depend on values, to see what the engine does for such.
+// A codec that draws random numbers and whose sizes depend on values, to test the engine's support for such codecs.
 #pragma once
 
 #include "codec/codec.h"
 
 namespace qccl::testing {
 
-// A small whole number out of all that a draw may depend on.
+// A small whole number computed from everything that a draw may depend on.
 inline float noise(const Draw& draw, std::uint64_t element) {
   return static_cast<float>(draw_key(draw.key, element * draw.world + draw.rank, DrawPhase::input) % 16);
 }

@@ -15,7 +15,7 @@ namespace qccl::testing {
 namespace {
 
 constexpr int kOwnTags = 1000;       // tags from here on belong to one message
-constexpr std::size_t kPeriod = 29;  // of the elements' values; prime, so that no shift of a few goes unseen
+constexpr std::size_t kPeriod = 29;  // of the elements' values; prime, so that shifts by a few elements are detected
 
 std::vector<int> draw_ranks(Random& random, int world) {
   std::vector<int> ranks(static_cast<std::size_t>(world));
@@ -30,7 +30,7 @@ std::size_t draw_count(Random& random) {
   return random.below(kind < 6 ? 200 : kind < 9 ? 5000 : 60'000);
 }
 
-// As many as a step of one count has, shared unevenly; some have nothing.
+// Counts that total about as much as a step with one count, shared unevenly; some are zero.
 std::vector<std::size_t> draw_counts(Random& random, std::size_t pieces) {
   std::vector<std::size_t> counts(pieces);
   for (std::size_t& count : counts) {
@@ -54,7 +54,7 @@ void draw_extent(Random& random, std::size_t size, ProgramStep& step) {
   }
 }
 
-// An operation that the type has, an algorithm that the collective has, and now and then a codec.
+// Draws an operation that the type supports, an algorithm that the collective has, and sometimes a codec.
 void draw_options(Random& random, ProgramStep& step) {
   const bool reduces = is_reduction(step.collective);
   while (reduces) {
@@ -98,7 +98,7 @@ double factor_of(int member) {
   return kFactors[member % 5];
 }
 
-// What the `place`-th value of a step is. Products, and sums of halves, need smaller ones to be exact in 16 bits.
+// The `place`-th value of a step. Products, and sums of halves, need smaller values to be exact in 16 bits.
 long double value(const ProgramStep& step, std::size_t place) {
   if (step.type == DataType::boolean) return static_cast<long double>(place % 3);
   if (step.options.op == ReduceOp::prod) return static_cast<long double>(1 + place % 3);
@@ -119,7 +119,7 @@ ByteVector elements_of(const ProgramStep& step, int member, std::size_t count, d
   return data;
 }
 
-// What one member of an exchange with counts sends to each, and gets from each.
+// The counts that one member of an exchange with counts sends to each member, and gets from each.
 std::vector<std::size_t> sends_of(const ProgramStep& step, int member, int size) {
   const auto first = step.counts.begin() + member * size;
   return {first, first + size};

@@ -1,12 +1,12 @@
-// Programs of mixed operations over several groups, drawn from a seed: the same data on every
-// rank, which each rank runs in an order of its own.
+// Programs of mixed operations over several groups, drawn from a seed: the same program on every
+// rank, but each rank runs it in a different order.
 //
 // A group belongs to one lane, a thread of each rank. A lane with several groups posts without
-// blocking and mixes its groups' steps as it likes; a lane with one group may block in each step.
-// Within a group all ranks keep the order of the steps.
+// blocking and interleaves its groups' steps in any order; a lane with one group may block in each
+// step. Within a group all ranks keep the order of the steps.
 //
-// Values are such that sums and products of five are exact in every type and order: what is not
-// compressed must be right bit for bit, whatever the algorithm.
+// Values are chosen so that sums and products of five are exact in every type and order: uncompressed
+// results must be right bit for bit, with any algorithm.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace qccl::testing {
 enum class StepKind : std::uint8_t {
   collective,
   message,  // from `root` to `to`
-  shift,    // everybody to the next rank, by sendrecv
+  shift,    // every rank sends to the next, by sendrecv
   list,     // all_reduce of two buffers as one call
 };
 
@@ -32,12 +32,12 @@ struct ProgramStep {
   Collective collective = Collective::barrier;
   DataType type = DataType::float32;
   std::size_t count = 0;  // 0 with `counts`
-  // Of a v form: each member's count; of an exchange what each member sends to each, sender by sender.
+  // For a v form: each member's count; for an exchange: each member's counts for each, sender by sender.
   std::vector<std::size_t> counts{};
   CallOptions options{};  // without a member's premul_factor
   int to = 0;
   int tag = 0;
-  bool any_source = false;  // of a message; its tag is then its own
+  bool any_source = false;  // of a message; no other message then has its tag
 };
 
 struct ProgramGroup {
@@ -53,10 +53,10 @@ struct Program {
   std::vector<ProgramStep> steps;
 };
 
-// Of up to five ranks.
+// Draws a program for a world of up to five ranks.
 Program draw_program(std::uint64_t seed, int world);
 
-// What this rank holds during a step, filled.
+// This rank's buffers during a step, filled.
 class StepBuffers {
  public:
   // `member` of a group of `size`.
@@ -75,10 +75,10 @@ class StepBuffers {
 Work post_collective(Communicator& group, const ProgramStep& step, StepBuffers& buffers);
 void call_collective(Communicator& group, const ProgramStep& step, StepBuffers& buffers);
 
-// Holds what a message or a shift brought to this member against its source's data: "", or what is wrong.
+// Compares the data that a message or a shift brought to this member with its source's: "", or what is wrong.
 std::string check_received(const ProgramStep& step, int member, int size, const ByteVector& output);
-// Holds all members' outputs of a collective or a list against what they must be: compressed sums within their bound,
-// the same on all ranks, everything else bit for bit.
+// Checks all members' outputs of a collective or a list: compressed sums must be within their bound and the same on all
+// ranks, everything else must be right bit for bit.
 std::string check_results(const ProgramStep& step, const std::vector<ByteVector>& outputs);
 
 }  // namespace qccl::testing

@@ -96,7 +96,7 @@ ByteVector reduce_halves(DataType type, ReduceOp op, const std::vector<ByteVecto
   return bytes;
 }
 
-// All ranks at once: how many hold true.
+// Counts how many ranks hold true, for all ranks at once.
 ByteVector reduce_booleans(ReduceOp op, const std::vector<ByteVector>& inputs) {
   ByteVector result(inputs[0].size());
   for (std::size_t i = 0; i < result.size(); ++i) {

@@ -78,7 +78,7 @@ std::string SimCall::verify() const {
   std::vector<ByteVector> outputs;
   if (std::string failed = take_outputs(outputs); !failed.empty()) return failed;
   std::string problem;
-  // What is rounded differently in another order of addition.
+  // These sums round differently in another order of addition.
   const bool sums = is_floating(call_.type) &&
                     (call_.op == ReduceOp::sum || call_.op == ReduceOp::avg || call_.op == ReduceOp::premul_sum);
   const bool in_rank_order = call_.algorithm == Algorithm::one_shot || call_.algorithm == Algorithm::sra;

@@ -1,5 +1,5 @@
-// One collective of one group in a SimWorld, posted rank by rank whenever the test likes, and
-// checked at its end.
+// One collective of one group in a SimWorld. The test posts it rank by rank at any time and checks it
+// at its end.
 #pragma once
 
 #include <deque>
@@ -32,7 +32,7 @@ class SimCall {
   SimCall(SimWorld& world, SimGroup group, const engine::ResolvedCall& call)
       : SimCall(world, std::move(group), call, Data{}) {}
 
-  // Posts what group rank `member` does.
+  // Posts group rank `member`'s part.
   void post(int member, Nanoseconds timeout = std::chrono::seconds(10));
   void post_all();
   bool done(int member) const { return works_[static_cast<std::size_t>(member)]->done(); }
@@ -41,7 +41,7 @@ class SimCall {
   // How the operation failed on `member`; fails the program if it has not ended.
   const internal::SharedFailure& failure(int member) const;
 
-  // Every member succeeded, has what it must have, and touched nothing else: "", or what is wrong.
+  // Checks that every member succeeded, has the right result, and touched nothing else: "", or what is wrong.
   std::string verify() const;
   // The same for data whose sums are exact in every order.
   std::string verify_exact() const;
@@ -62,7 +62,7 @@ class SimCall {
   std::vector<SimWork> works_;  // null where not posted
 };
 
-// All that was posted of all the calls.
+// The works of all posted parts of all the calls.
 std::vector<SimWork> works_of(const std::deque<SimCall>& calls);
 
 }  // namespace qccl::testing

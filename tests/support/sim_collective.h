@@ -1,5 +1,4 @@
-// One collective on all ranks of a SimWorld, with buffers laid out as asked and watched at their
-// ends.
+// One collective on all ranks of a SimWorld, with buffers at given placements and guards at their ends.
 #pragma once
 
 #include <string>
@@ -10,15 +9,15 @@
 
 namespace qccl::testing {
 
-// Where a call's buffers lie: at these distances from a 64-byte boundary.
+// The placement of a call's buffers: their distances from a 64-byte boundary.
 struct Placement {
   bool in_place = false;
   std::size_t input_offset = 0;
   std::size_t output_offset = 0;
 };
 
-// A rank's memory of one call, between guard bytes. Broadcasts are always in place, as in the
-// public API. Stays where it is: operations hold pointers into it.
+// A rank's memory of one call, between guard bytes. Broadcasts are always in place, as in the public
+// API. Must not move, because operations hold pointers into it.
 class RankBuffers {
  public:
   RankBuffers(const engine::ResolvedCall& call, int rank, int world, const ByteVector& input,
@@ -50,18 +49,18 @@ class RankBuffers {
 };
 
 struct Outcome {
-  std::string problem;              // a failure, or what a rank did to its memory
+  std::string problem;              // a failure, or the damage that a rank did to its memory
   std::vector<ByteVector> outputs;  // by rank
 };
 
-// Posts the call on all ranks, runs it to its end and looks at every rank's memory. `calls` by rank,
-// where they differ: all_to_all with counts.
+// Posts the call on all ranks, runs it to its end and checks every rank's memory. `calls` is by rank, if
+// they differ: all_to_all with counts.
 Outcome run_collective(SimWorld& world, const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs,
                        const Placement& placement = {});
 Outcome run_collective(SimWorld& world, const std::vector<engine::ResolvedCall>& calls,
                        const std::vector<ByteVector>& inputs, const Placement& placement = {});
 
-// As many elements as the rank with the largest input has.
+// The element count of the largest input of any rank.
 std::uint64_t most_input_elements(const engine::ResolvedCall& call, int world);
 
 // "rank 2, element 17: 3f800000 instead of 40000000", or "" if all ranks hold what is expected.

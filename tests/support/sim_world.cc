@@ -61,7 +61,7 @@ SimWork SimWorld::post(int rank, const engine::ResolvedCall& call, const std::by
   return work;
 }
 
-// As the job's settings have it.
+// The plan with the job's settings.
 std::shared_ptr<const engine::ExecutablePlan> SimWorld::plan_of(engine::ResolvedCall call, int rank,
                                                                 const std::vector<int>& members, int member) {
   const engine::EngineOptions& options = engine(rank).options();

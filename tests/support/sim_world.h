@@ -23,13 +23,13 @@ struct SimOptions {
   sim::LinkOptions link{
       .bytes_per_second = 1e9, .latency = std::chrono::microseconds(20), .jitter = std::chrono::microseconds(30)};
   std::size_t slice_bytes = kDefaultSliceBytes;
-  std::vector<std::size_t> slice_bytes_of_rank{};  // where they differ
+  std::vector<std::size_t> slice_bytes_of_rank{};  // if they differ
   Nanoseconds peer_timeout = std::chrono::seconds(60);
   std::vector<int> hosts{};  // of each rank; empty: all share one
   bool open_world_group = true;
   std::uint64_t codec_seed = 0;
-  std::shared_ptr<const Codec> codec{};   // in place of that of every compressed call
-  std::vector<ErrorFeedback> feedback{};  // of each rank, for calls that say so
+  std::shared_ptr<const Codec> codec{};   // replaces the codec of every compressed call
+  std::vector<ErrorFeedback> feedback{};  // of each rank, for calls that use it
   std::vector<std::shared_ptr<internal::LogStore>> logs{};
 };
 
@@ -39,7 +39,7 @@ struct SimBuffers {
   std::vector<std::byte> output;  // empty: in place, in `input`
 };
 
-// What a send or a recv is about.
+// The data of a send or a recv.
 struct SimMessage {
   std::uint64_t count;
   DataType type;
@@ -48,7 +48,7 @@ struct SimMessage {
   std::uint64_t group = kSimGroup;
 };
 
-// How an operation ended on one rank: nothing if it has not.
+// An operation's state on one rank, which says how it has ended.
 using SimWork = std::shared_ptr<internal::WorkState>;
 
 class SimWorld {
@@ -81,7 +81,7 @@ class SimWorld {
   void run_for(Nanoseconds duration);
   // One call on all ranks to its end; returns the first failure.
   std::optional<ErrorInfo> collective(const engine::ResolvedCall& call, std::vector<SimBuffers>& buffers);
-  // Lets everything that is on its way arrive.
+  // Lets everything in flight arrive.
   void settle() { world_.settle(); }
   // Frames that running ranks have received and not released.
   std::size_t held_frames();
@@ -93,17 +93,17 @@ class SimWorld {
   const std::shared_ptr<const Codec> codec_;
   const std::vector<ErrorFeedback> feedback_;
   sim::World world_;
-  std::map<std::uint64_t, std::vector<int>> groups_;  // world ranks of those opened
+  std::map<std::uint64_t, std::vector<int>> groups_;  // world ranks of the open groups
 };
 
-// What a call with these options becomes: its choices are made as the public API makes them.
+// Resolves a call with these options, as the public API does.
 Result<engine::ResolvedCall> resolve_call(Collective collective, std::uint64_t count, DataType type, int world,
                                           const CallOptions& options = {}, const comm::GroupDefaults& defaults = {});
 // The v forms.
 Result<engine::ResolvedCall> resolve_call(Collective collective, const std::vector<std::uint64_t>& counts,
                                           DataType type, int world, const CallOptions& options = {});
 
-// The same for one that is right.
+// The same for a call that must be valid.
 engine::ResolvedCall make_call(Collective collective, std::uint64_t count, DataType type, int world,
                                const CallOptions& options = {});
 

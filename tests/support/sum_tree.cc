@@ -25,8 +25,8 @@ SumTree ring(int owner, int world) {
   return tree;
 }
 
-// Place p of a binary tree in order: above p is p with its lowest bit moved one up, or, where
-// there is no such place, without that bit.
+// Place p of a binary tree in order: p's parent is p with its lowest bit moved one up or, if that place
+// does not exist, p without that bit.
 SumTree binary(int which, int world) {
   const auto rank_at = [&](int place) {
     if (which == 0) return place;
@@ -44,8 +44,8 @@ SumTree binary(int which, int world) {
   return tree;
 }
 
-// A swap is two sums of the same two numbers: the lower rank's counts. Ranks in rank order, halves of halves, but the
-// first ones in pairs where the world is no power of two.
+// A swap computes the same sum on two ranks: the tree counts the lower rank's. Ranks are in rank order, halves of
+// halves, but the first ones are paired if the world size is not a power of two.
 SumTree doubling(int world) {
   int places = 1;
   while (2 * places <= world) places *= 2;
@@ -81,7 +81,8 @@ std::vector<std::vector<int>> hosts_of(const engine::ResolvedCall& call, int wor
   return hosts;
 }
 
-// Each host's ranks below its `place`-th (counted around), raw, and those below the one at home.
+// Puts each host's ranks below its `place`-th rank (modulo the host's size), raw, and those ranks below the home
+// host's.
 SumTree two_level(const std::vector<std::vector<int>>& hosts, std::size_t place, std::size_t home, int world) {
   SumTree tree = star(hosts[home][place], world);
   tree.raw.assign(static_cast<std::size_t>(world), false);
@@ -112,7 +113,7 @@ std::vector<SumTree> hierarchical_pieces(const std::vector<std::vector<int>>& ho
   return trees;
 }
 
-// Of two hosts the root's adds up a reduce, else all share it.
+// With up to two hosts, the root's host adds for a reduce; otherwise all hosts share the work.
 std::vector<SumTree> hierarchical(const engine::ResolvedCall& call, int world) {
   const auto hosts = hosts_of(call, world);
   if (call.collective == Collective::reduce_scatter) return hierarchical_pieces(hosts, world);

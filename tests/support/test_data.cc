@@ -16,7 +16,7 @@ double huge_value(DataType type) {
   }
 }
 
-// The smallest positive value is far below 1e-40 only in float64.
+// Only float64 has a smallest positive value far below 1e-40.
 double subnormal_value(DataType type) {
   switch (type) {
     case DataType::float16: return 3e-7;
@@ -45,7 +45,7 @@ double draw(Pattern pattern, DataType type, Random& random) {
   return 0;
 }
 
-// What sets a pattern apart at one place.
+// Writes the special value of a pattern at one place.
 void mark(Pattern pattern, DataType type, std::vector<ByteVector>& inputs, std::uint64_t count, Random& random) {
   if (count == 0) return;
   const std::uint64_t at = random.below(count);
@@ -90,7 +90,7 @@ std::vector<ByteVector> make_inputs(Pattern pattern, DataType type, std::uint64_
     input.resize(count * element_bytes(type));
     if (!is_floating(type)) {
       for (std::byte& byte : input) byte = static_cast<std::byte>(random.next() >> 56);
-      // Half of the booleans false, the others any byte.
+      // Half of the booleans are false, the others any byte.
       for (std::byte& byte : input) byte = type == DataType::boolean && random.below(2) == 0 ? std::byte{0} : byte;
       continue;
     }

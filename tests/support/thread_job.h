@@ -1,5 +1,5 @@
-// Ranks as threads of one process over the real transports: how sanitizers, which do not see
-// across processes, run whole jobs.
+// Ranks as threads of one process over the real transports, so that sanitizers, which do not see
+// across processes, can check whole jobs.
 #pragma once
 
 #include <condition_variable>
@@ -32,8 +32,8 @@ struct ThreadJobOptions {
   std::optional<Compression> compression;
 };
 
-// Runs `body` once a rank, each in a thread of its own with its own context, and joins them.
-// Returns what each rank threw: empty strings where all went well.
+// Runs `body` once per rank, each in a separate thread with its own context, and joins them.
+// Returns what each rank threw: empty strings for ranks that succeeded.
 std::vector<std::string> run_threads(int world, const ThreadJobOptions& options,
                                      const std::function<void(Communicator&)>& body);
 

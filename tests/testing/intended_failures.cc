@@ -1,5 +1,5 @@
-// Tests that are meant to fail, each in one of the ways that qccl::testing has to tell. Not among the project's tests:
-// test_intended_failures.py runs them one by one and reads what is said.
+// Tests that are meant to fail, each in one of the ways that qccl::testing must report. They are not among the
+// project's tests: test_intended_failures.py runs them one by one and checks their output.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -14,10 +14,10 @@
 namespace qccl::testing {
 namespace {
 
-constexpr Milliseconds kDeadline{4'000};  // in which all ranks but one must have come to where they are seen
+constexpr Milliseconds kDeadline{4'000};  // long enough for all ranks but one to reach the place that the report shows
 constexpr Milliseconds kGrace{1'500};
 
-// A frame to be found in a stack.
+// A frame that the test finds in a stack.
 [[gnu::noinline]] void stay_here_for_ever() {
   while (true) ::pause();
 }
@@ -150,7 +150,7 @@ TEST(Intended, rank_1_prints_and_never_stops) {
   });
 }
 
-// Not a failure: processes that a rank has started and forgotten. They are to end with the test, or when it is killed.
+// Not a failure: processes that a rank has started and left running. They must end with the test, or when it is killed.
 void fork_a_sleeper() {
   if (::fork() == 0) stay_here_for_ever();
 }

@@ -1,4 +1,4 @@
-// qccl::testing where all goes well; how it tells what does not is in intended_failures.cc.
+// qccl::testing in tests that pass; intended_failures.cc has its reports of failures.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -42,7 +42,7 @@ TEST_P(Started, every_rank_is_a_process_and_they_meet) {
 TEST_P(Started, second_job_of_a_test_is_another_one) {
   const Report first = run_ranks(job(), [](Rank&) { std::puts("first"); });
   const Report second = run_ranks(job(), [](Rank&) { std::fputs("second", stderr); });
-  if (std::getenv("RANK") != nullptr) return;  // a spawned rank comes by here
+  if (std::getenv("RANK") != nullptr) return;  // a spawned rank also gets here
   for (const RankReport& rank : first.ranks) EXPECT_NE(rank.output.find("first"), std::string::npos);
   for (const RankReport& rank : second.ranks) EXPECT_NE(rank.output.find("second"), std::string::npos);
 }
@@ -110,7 +110,7 @@ TEST(RunRanks, skip_codes_differ_and_are_no_other_codes) {
 
 // ---- faults
 
-// Sums for ever. Notes how it ended at the point "failed".
+// Makes sums until one fails. Checks the error and brings the rank to the point "failed".
 void sum_until_it_fails(Rank& rank, Communicator& comm, ErrorKind kind, int peer) {
   std::vector<float> values(1 << 18, 1.0f);
   try {

@@ -1,4 +1,4 @@
-"""What qccl::testing says of ranks that fail: each of the tests that are meant to is run and its output read."""
+"""The reports of qccl::testing about ranks that fail: runs each intended failure and checks its output."""
 
 import os
 import re
@@ -18,7 +18,7 @@ STARTS = ["fork", "spawn"]
 
 
 def processes(mark: str) -> list[int]:
-    """All that inherited the mark and have not ended."""
+    """All processes that inherited the mark and have not ended."""
     found = []
     for folder in Path("/proc").iterdir():
         try:
@@ -30,7 +30,7 @@ def processes(mark: str) -> list[int]:
 
 
 def wait_until(is_so) -> None:
-    """Looks again and again: the end of a process of somebody else's can't be waited for."""
+    """Polls, because a process can't wait for one that is not its child."""
     deadline = time.monotonic() + DEADLINE
     while not is_so():
         assert time.monotonic() < deadline
@@ -49,13 +49,13 @@ def start(name: str, mark: str) -> subprocess.Popen:
 
 
 def run(name: str) -> tuple[int, str]:
-    """Exit code and output of one test. Whatever it does, nothing of it is left."""
+    """Exit code and output of one test. No process of it remains afterwards."""
     mark = uuid.uuid4().hex
     process = start(name, mark)
     try:
         output, _ = process.communicate(timeout=DEADLINE)
         assert "Running 1 test" in output, output
-        wait_until(lambda: processes(mark) == [])  # the killed vanish a moment later
+        wait_until(lambda: processes(mark) == [])  # killed processes disappear a moment later
         return process.returncode, output
     finally:
         process.kill()
@@ -84,7 +84,7 @@ def test_failed_assertion_is_told_with_rank_line_and_output(start):
     assert "two and two" in output and "fatal" in output and "never reached" not in output
     assert "rank 1 of 3 failed and exited with code 10" in output
     assert "    | here speaks rank 1" in output
-    assert "here speaks rank 0" not in output  # nothing is wrong with it
+    assert "here speaks rank 0" not in output  # it did not fail
     assert "ranks did not end with the same code: ranks 0, 2 exited with code 0; rank 1 exited with code 10" in output
     assert "the test goes on" in output
 
@@ -198,7 +198,7 @@ def test_nothing_outlives_a_test_that_is_killed():
     mark = uuid.uuid4().hex
     process = start("Intended.test_is_killed_while_ranks_run", mark)
     try:
-        # The test, its guard (which has no environment of its own either), two ranks and their children.
+        # The test, its guard (which shares the test's environment), two ranks and their children.
         wait_until(lambda: len(processes(mark)) == 6)
         process.kill()
         wait_until(lambda: processes(mark) == [])

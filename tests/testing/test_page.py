@@ -1,4 +1,4 @@
-"""docs/testing.md says what is so. Its code and commands are built and run by tests/consumer."""
+"""Checks that docs/testing.md is right. tests/consumer builds and runs its code and commands."""
 
 import re
 from pathlib import Path

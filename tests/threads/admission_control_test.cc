@@ -1,4 +1,4 @@
-// Long calls in flight take turns (src/engine/admission_control.h): they end all the same, whatever ranks wait for
+// Long calls in flight take turns (src/engine/admission_control.h): all of them end, whichever one a rank waits for
 // first.
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ INSTANTIATE_TEST_SUITE_P(All, LongCalls, ::testing::Values(TransportChoice::shm,
 
 constexpr std::size_t kSizes[] = {1'200'000, 3, 2'500'000, 60'000, 2'500'000, 70'001, 0, 200'000, 2'200'000, 1};
 
-// Another value for each element, call and rank, small enough that every order of adding gives the same sum.
+// A value that varies with element and call, small enough that every order of addition gives the same sum.
 float element(std::size_t index, std::size_t call) { return static_cast<float>((index + 31 * call) % 1009); }
 
 std::vector<float> input(std::size_t size, std::size_t call, int rank) {
@@ -29,7 +29,7 @@ void expect_sum(const std::vector<float>& sum, std::size_t call, int world) {
   for (std::size_t i = 0; i < sum.size(); ++i) ASSERT_EQ(sum[i], factor * element(i, call)) << i << " of call " << call;
 }
 
-// All-reduces in flight of one group. Calls of groups of different `first` have different inputs.
+// All-reduces in flight of one group. Calls with a different `first` have different inputs.
 struct Calls {
   explicit Calls(Communicator& comm, std::size_t first = 0) : group(comm), first(first) {
     for (const std::size_t size : kSizes) data.push_back(input(size, first + data.size(), comm.rank()));

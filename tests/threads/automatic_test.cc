@@ -1,4 +1,4 @@
-// Automatic compression: all ranks always send the same, whatever their own clocks say.
+// Automatic compression: all ranks always use the same compression, whatever they measure with their own clocks.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,7 +31,7 @@ std::vector<float> exact_sum(int world) {
   return sum;
 }
 
-// Same bits on all ranks, and as near as 8 bits are: of 3 ranks' values up to 5, encoded twice.
+// Expects the same bits on all ranks, and the precision of 8 bits: values up to 5 of 3 ranks, encoded twice.
 void expect_sum(Communicator& comm, const std::vector<float>& result, const std::vector<float>& exact) {
   std::vector<float> of_rank_0 = result;
   comm.broadcast(of_rank_0);
@@ -39,7 +39,7 @@ void expect_sum(Communicator& comm, const std::vector<float>& result, const std:
   for (std::size_t i = 0; i < kCount; ++i) ASSERT_NEAR(result[i], exact[i], 0.25) << i;
 }
 
-// More calls than a trial and its comparison take, in all ways to call.
+// Makes more calls than a trial and its comparison take, in all forms of the call.
 TEST_P(Automatic, calls_agree_on_every_rank_through_a_trial_and_after_it) {
   for (const int world : {1, 2, 3}) {
     const auto exact = exact_sum(world);
@@ -77,7 +77,7 @@ TEST_P(Automatic, says_what_calls_are_sent_as_and_that_is_one_of_its_candidates)
       const Compression now = comm.effective_compression(kCount, DataType::float32, options);
       EXPECT_TRUE(now == none() || now == minmax({.bits = 4}) || now == block_int({.bits = 4})) << now.to_string();
     }
-    // What can't be compressed is as it is.
+    // Calls that can't be compressed stay uncompressed.
     EXPECT_EQ(comm.effective_compression(kCount, DataType::int32, {.op = ReduceOp::max}), none());
   });
 }

@@ -17,7 +17,7 @@ class Collectives : public Transports {};
 INSTANTIATE_TEST_SUITE_P(All, Collectives, ::testing::Values(TransportChoice::shm, TransportChoice::tcp),
                          transport_name);
 
-// Element `i` of what rank `from` has for rank `to`.
+// Element `i` of rank `from`'s data for rank `to`.
 int value(int from, int to, std::size_t i) { return from * 1'000'000 + to * 10'000 + static_cast<int>(i % 9973); }
 
 using Ints = std::vector<std::int32_t>;
@@ -90,7 +90,7 @@ TEST_P(Collectives, each_rank_may_have_its_own_count) {
   });
 }
 
-// The pieces of counts for each rank, added up or moved, blocking or not.
+// Pieces with a count for each rank, summed or moved, blocking or not.
 class Ragged {
  public:
   explicit Ragged(Communicator& comm) : comm_(comm) {
@@ -133,7 +133,7 @@ class Ragged {
   bool is_root() const { return comm_.rank() == kRoot; }
 
   Communicator& comm_;
-  Ints of_all_;  // what the root has for each rank
+  Ints of_all_;  // the root's pieces for all ranks
 };
 
 TEST_P(Collectives, pieces_of_their_own_size_are_scattered_gathered_and_added_blocking_and_not) {

@@ -118,7 +118,7 @@ TEST_P(Transports, a_group_of_some_ranks_is_described_by_these) {
   });
 }
 
-// Small operations take the board where there is one, large ones frames.
+// Small operations use the board if there is one, large ones frames.
 TEST_P(Transports, every_type_and_operation_equals_the_reduction_in_rank_order) {
   constexpr int kWorld = 3;
   expect_success(kWorld, [](Communicator& comm) {
@@ -258,12 +258,12 @@ TEST_P(Transports, a_dropped_work_is_not_cancelled) {
     auto buffer = input_of(comm.rank(), 100'000);
     static_cast<void>(comm.all_reduce_async(buffer));
     comm.barrier();
-    comm.close();  // waits for what is in flight
+    comm.close();  // waits for operations in flight
     for (std::size_t i = 0; i < buffer.size(); ++i) ASSERT_EQ(buffer[i], sum_at(2, i));
   });
 }
 
-// The promise that the caller waits right away is a hint: without it the progress thread takes over.
+// `awaited` is a hint that the caller waits right away: if it does not, the progress thread takes over.
 TEST_P(Transports, an_awaited_operation_that_nobody_waits_for_ends_too) {
   expect_success(2, [](Communicator& comm) {
     std::vector<float> data(300'000, 1.0F);

@@ -1,5 +1,5 @@
-// Error feedback through the public API, over real shared memory and TCP, ranks as threads. That nothing is lost, in
-// which codec and algorithm whatsoever: property/feedback_test.cc.
+// Error feedback through the public API, over real shared memory and TCP, ranks as threads. property/feedback_test.cc
+// checks that nothing is lost with any codec and algorithm.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -55,7 +55,7 @@ TEST_P(ErrorFeedbackCalls, a_state_whose_handle_is_gone_lives_until_its_call_has
     work.wait();
     auto plain = input_of(comm.rank(), 0);
     comm.all_reduce(plain, {.compression = kCodec});
-    EXPECT_EQ(data, plain);  // nothing was owed yet
+    EXPECT_EQ(data, plain);  // the residual was zero
   });
 }
 
@@ -96,7 +96,7 @@ TEST_P(ErrorFeedbackCalls, a_second_call_while_one_uses_the_state_is_misuse) {
     }
     first.wait();
     EXPECT_EQ(feedback.counter(), 1u);
-    // Recorded calls, and those of a list, meet it only when they are posted.
+    // Recorded calls, and those of a list, use the feedback only when they are posted.
     const CallBuffers buffers[] = {{data.data(), data.data(), kCount}, {more.data(), more.data(), kCount}};
     EXPECT_EQ(error_of([&] { comm.all_reduce_coalesced(buffers, DataType::float32, with); }).kind, ErrorKind::misuse);
     comm.all_reduce(data, with);
@@ -120,19 +120,19 @@ TEST_P(ErrorFeedbackCalls, on_some_ranks_only_fail_on_all_and_say_so) {
 TEST_P(ErrorFeedbackCalls, that_fail_taint_the_state_until_it_is_reset) {
   expect_success(2, [](Communicator& comm) {
     Communicator twin = comm.dup();
-    twin.barrier();  // until all ranks have it, it fails with its parent
+    twin.barrier();  // before all ranks have it, it would fail with its parent
     ErrorFeedback feedback(kCount);
     const CallOptions with{.compression = kCodec, .error_feedback = feedback};
     auto data = input_of(comm.rank(), 0);
     if (comm.rank() == 0) {
-      const Work work = comm.all_reduce_async(data, with);  // which rank 1 never makes
+      const Work work = comm.all_reduce_async(data, with);  // rank 1 never makes this call
       comm.abort("on purpose");
       EXPECT_THROW(work.wait(), Error);
       EXPECT_TRUE(feedback.is_tainted());
       EXPECT_EQ(error_of([&] { twin.all_reduce(data, with); }).kind, ErrorKind::misuse);
       EXPECT_EQ(error_of([&] { comm.all_reduce(data, with); }).kind, ErrorKind::misuse);
       feedback.reset();
-      // The group has failed already: the call takes nothing from the state.
+      // The group has failed already, so the call leaves the state unchanged.
       EXPECT_EQ(error_of([&] { comm.all_reduce(data, with); }).kind, ErrorKind::aborted);
       EXPECT_FALSE(feedback.is_tainted());
     }
@@ -176,7 +176,7 @@ TEST_P(ErrorFeedbackCalls, the_groups_compression_uses_it_too) {
   for (const std::string& failure : failures) EXPECT_EQ(failure, "");
 }
 
-// A step whose gradients overflowed is lost for its blocks, but not what was owed before it, nor what comes after.
+// A step whose gradients overflowed is lost for its blocks, but the residual from before and later steps are not.
 TEST_P(ErrorFeedbackCalls, what_is_not_finite_shows_in_the_result_and_leaves_the_residual_as_it_was) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   expect_success(3, [](Communicator& comm) {

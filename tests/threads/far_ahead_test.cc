@@ -1,5 +1,5 @@
-// A rank that posts collectives far ahead of a late one is held back: neither its memory nor the late one's grows with
-// what the program posts, and the job goes on.
+// A rank that posts collectives far ahead of a late rank is held back: neither rank's memory grows with the number of
+// posted calls, and the job goes on.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -22,7 +22,7 @@ Work post_sum(Communicator& comm, std::vector<std::int64_t>& data) {
   return comm.all_reduce_async(data.data(), data.data(), data.size(), DataType::int64, {.algorithm = Algorithm::sra});
 }
 
-// Rank 0 is always as far ahead as it can be.
+// Rank 0 is always as far ahead as the limit allows.
 TEST_P(FarAhead, a_rank_waits_for_a_late_one_and_the_job_goes_on) {
   const int limit = static_cast<int>(engine::max_in_flight(2));
   std::atomic<int> posted{0};

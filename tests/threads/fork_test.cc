@@ -1,4 +1,4 @@
-// A process that is a rank forks: its child may not use what it inherited, and may make a world of its own.
+// A rank's process forks: the child must not use the communicator that it inherited, but may make its own world.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 namespace qccl::testing {
 namespace {
 
-// The exit status of `body`, which prints what is wrong, in a forked child.
+// Runs `body`, which prints what is wrong, in a forked child and returns the exit status.
 int in_child(const std::function<int()>& body) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(body());

@@ -1,4 +1,4 @@
-// Groups made of groups: split by colour, duplicated, nested, many at once and many in turn, over
+// Groups made from groups: split by colour, duplicated, nested, many at once and many in turn, over
 // real shared memory and TCP.
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -89,7 +89,7 @@ TEST_P(Groups, of_the_same_list_and_name_are_each_their_own) {
     one.wait();
     other.wait();
     EXPECT_EQ(a[999] + b[1999], 4.0F);
-    // A closed one's late message is nobody's.
+    // A late message of a closed group must not match a receive of another group.
     if (comm.rank() == 0) first.send(std::vector<int>{1}, 1);
     first.close();
     Communicator third = comm.subgroup({0, 1}, "pair");
@@ -131,7 +131,7 @@ TEST_P(Groups, that_wait_for_their_ranks_end_with_the_abort_of_their_parent) {
       }
       returned = true;
     });
-    while (!returned) parent.abort("operator asked");  // also before it waits
+    while (!returned) parent.abort("operator asked");  // may come before the maker waits
     maker.join();
     EXPECT_NE(failure.find("operator asked"), std::string::npos) << failure;
     ended.set_value();
@@ -188,7 +188,7 @@ TEST_P(Groups, many_at_once_share_the_connections) {
 
 std::size_t heap_in_use() { return mallinfo2().uordblks; }
 
-// Rank 0 looks while the others stand still.
+// The heap in use while all ranks are between two barriers.
 std::size_t heap_of_all(Communicator& comm) {
   comm.barrier();
   const std::size_t bytes = heap_in_use();
@@ -209,7 +209,7 @@ TEST_P(Groups, a_thousand_in_turn_leave_nothing_behind) {
       again.all_reduce(data);
       part->sendrecv(data, part->rank(), data, kAnySource);
     };
-    // So many that what remembers closed groups is full.
+    // Enough rounds to fill the memory of closed groups.
     for (int i = 0; i < 400; ++i) one_round(i);
     const std::size_t first = heap_of_all(comm);
     for (int i = 0; i < 300; ++i) one_round(i);

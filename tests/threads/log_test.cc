@@ -1,4 +1,4 @@
-// The communication log over the real transports: it says of every operation what the operation itself says.
+// The communication log over the real transports: its record of every operation agrees with the operation itself.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ INSTANTIATE_TEST_SUITE_P(All, Log, ::testing::Values(TransportChoice::shm, Trans
 
 const LogOptions kOn{.enabled = true};
 
-// Records in the order in which this rank posted them, group by group, messages apart.
+// Records in the order in which this rank posted them, group by group, messages separately.
 std::vector<OperationRecord> in_posting_order(const RankLog& log) {
   auto records = log.records;
   const auto place = [](const OperationRecord& record) {
@@ -35,7 +35,7 @@ std::uint64_t data_bytes(const Communicator& comm) {
   return traffic.payload_bytes_sent + traffic.shared_bytes_sent;
 }
 
-// Operations of all kinds and sizes, some waited for at once, most later.
+// Operations of all kinds and sizes. The rank waits for some at once, for most later.
 class MixedOperations {
  public:
   explicit MixedOperations(Communicator& comm) : comm_(comm), other_(comm.dup()) {}

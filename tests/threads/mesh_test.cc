@@ -33,7 +33,7 @@ TEST_P(Meshes, make_a_group_once_and_name_it_by_its_place) {
     Mesh mesh(world, {{"dp", 2}, {"tp", 2}});
     const std::string dp = mesh.group("dp").name();
     EXPECT_EQ(dp, "dp of tp=" + std::to_string(world.rank() % 2));
-    // A rank that made another one would hang with the others waiting for the first.
+    // If a second call made another group, the rank would hang while its peers use the first one.
     std::vector<float> ones(100, 1.0F);
     if (world.rank() % 2 == 0) mesh.group("dp");
     mesh.group("dp").all_reduce(ones);
@@ -42,7 +42,7 @@ TEST_P(Meshes, make_a_group_once_and_name_it_by_its_place) {
   });
 }
 
-// Ranks of different groups come to them at different times, and in different orders.
+// Ranks make their groups at different times and in different orders.
 TEST_P(Meshes, make_groups_without_the_other_ranks) {
   expect_success(4, [](Communicator& world) {
     Mesh mesh(world, {{"dp", 2}, {"tp", 2}});

@@ -130,7 +130,7 @@ TEST_P(Messages, of_a_group_are_exchanged_by_all_with_all) {
       for (int to = 0; to < 4; ++to) out.push_back(letter(comm.rank(), to, count));
       comm.group_start();
       for (int peer = 0; peer < 4; ++peer) {
-        comm.send(out[static_cast<std::size_t>(peer)], peer);  // blocking calls would deadlock outside
+        comm.send(out[static_cast<std::size_t>(peer)], peer);  // outside a group these blocking calls would deadlock
         EXPECT_EQ(comm.recv(in[static_cast<std::size_t>(peer)], peer), -1);
       }
       comm.group_end().wait();

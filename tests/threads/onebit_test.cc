@@ -21,7 +21,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 class Onebit : public Transports {};
 INSTANTIATE_TEST_SUITE_P(All, Onebit, ::testing::Values(TransportChoice::shm, TransportChoice::tcp), transport_name);
 
-// Not the same twice, and no two scales alike.
+// Inputs differ between ranks and steps, and so do their scales.
 std::vector<float> input_of(int rank, int step, std::size_t count) {
   std::mt19937 random(static_cast<std::uint32_t>(rank * 1000 + step + 1));
   std::normal_distribution<float> normal(0.1f * static_cast<float>(rank), 1.0f + 0.3f * static_cast<float>(step));
@@ -30,7 +30,7 @@ std::vector<float> input_of(int rank, int step, std::size_t count) {
   return input;
 }
 
-// The buffers of one rank from step to step.
+// One rank's error buffers, kept from step to step.
 struct Errors {
   Errors(std::size_t count, int world)
       : worker(onebit_sizes(count, world).worker_error), server(onebit_sizes(count, world).server_error) {}
@@ -43,7 +43,7 @@ std::vector<float> reduced(Communicator& comm, std::vector<float> buffer, Errors
   return buffer;
 }
 
-// The definition in include/qccl/onebit.h, of all ranks at once and in double where it says nothing.
+// The definition in include/qccl/onebit.h for all ranks at once, in double where it does not specify a precision.
 class Simulation {
  public:
   Simulation(std::size_t count, int world)
@@ -64,7 +64,7 @@ class Simulation {
     return static_cast<float>(std::sqrt(squares / static_cast<double>(values.size())));
   }
 
-  // errors_[rank].worker becomes what is left, sent_[rank] what the others get.
+  // errors_[rank].worker becomes the new error, sent_[rank] the values that peers get.
   void quantize(std::size_t rank, const std::vector<float>& input) {
     std::vector<float>& b = errors_[rank].worker;
     for (std::size_t i = 0; i < count_; ++i) b[i] += input[i];
@@ -143,7 +143,7 @@ TEST_P(Onebit, equals_the_definition_and_is_the_same_bits_on_every_rank) {
   }
 }
 
-// What was sent and what is still owed are what was given: sum of outputs + mean of worker errors + server error.
+// Sum of outputs + mean of worker errors + server error = sum over the steps of the mean inputs.
 TEST_P(Onebit, nothing_is_lost_over_many_steps) {
   constexpr std::size_t kCount = 1000;
   for (const int world : {1, 3, 4}) {
@@ -237,7 +237,7 @@ TEST_P(Onebit, any_padding_of_8_for_each_rank_will_do) {
     std::vector<float> worker_error(72), server_error(24), buffer(10, 1.0f);
     comm.compressed_allreduce(buffer, worker_error, server_error);
     const float scale = static_cast<float>(std::sqrt(10.0 / 72));
-    for (const float x : buffer) EXPECT_NEAR(x, scale, 1e-6);  // every chunk is one of +scale alone
+    for (const float x : buffer) EXPECT_NEAR(x, scale, 1e-6);  // every element of every chunk is +scale
   });
 }
 

@@ -1,4 +1,4 @@
-// Pipelines: what goes to neighbours and around the ring, with shapes known and unknown, and what is refused.
+// Pipelines: messages to neighbours and around the ring, with known and unknown shapes, and refused calls.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 class Pipelines : public Transports {};
 INSTANTIATE_TEST_SUITE_P(All, Pipelines, ::testing::Values(TransportChoice::shm, TransportChoice::tcp), transport_name);
 
-// More than what travels before its receiver is there, so that sends wait for it.
+// More than the eager limit, so that sends wait for their receiver.
 constexpr std::int64_t kLarge = 100'000;
 
 Tensor filled(Tensor::Shape shape, float value) {
@@ -32,7 +32,7 @@ std::string error_of(const Call& call) {
   return "no error";
 }
 
-// Two micro-batches in flight, as a schedule of one forward, one backward does them.
+// Two micro-batches in flight, in a schedule of one forward, one backward.
 void run_schedule(Pipeline& pipeline, bool known) {
   const Tensor::Shape shape{2, kLarge};
   const auto room = [&] { return known ? Tensor(shape) : Tensor(); };
@@ -71,7 +71,7 @@ TEST_P(Pipelines, two_neighbours_send_to_each_other_at_once) {
       Pipeline pipeline(world, {.variable_shapes = variable});
       const auto stage = static_cast<float>(pipeline.stage());
       Tensor from_next({kLarge}), from_prev({kLarge});
-      // 0 with 1 while 2 waits for 1, which then turns to it.
+      // Stages 0 and 1 exchange while 2 waits for 1. Then 1 and 2 exchange.
       if (!pipeline.is_last()) {
         if (pipeline.is_first()) pipeline.send_forward_recv_backward(filled({kLarge}, stage), from_next);
         if (!pipeline.is_first()) pipeline.send_backward_recv_forward(filled({kLarge}, stage), from_prev);
@@ -107,7 +107,7 @@ TEST_P(Pipelines, go_around_the_ring_in_both_directions_at_once) {
         EXPECT_EQ(first_of(input), static_cast<float>(-1 - prev));
         pipeline.send_backward_recv_backward(&output, &next_gradient);
         EXPECT_EQ(first_of(next_gradient), static_cast<float>(next));
-        // Some receive and do not send, some nothing at all.
+        // Some stages only receive, some do nothing.
         pipeline.send_forward_recv_forward(stage == 0 ? &output : nullptr, prev == 0 ? &input : nullptr);
         if (prev == 0) {
           EXPECT_EQ(first_of(input), 0.0F);
@@ -117,7 +117,7 @@ TEST_P(Pipelines, go_around_the_ring_in_both_directions_at_once) {
   }
 }
 
-// All from stage 1 to stage 0, which takes them in another order than they were sent.
+// All messages go from stage 1 to stage 0, which receives them in a different order.
 TEST_P(Pipelines, messages_of_different_ways_do_not_meet) {
   for (const bool variable : {true, false}) {
     expect_success(2, [&](Communicator& world) {

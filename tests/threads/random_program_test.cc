@@ -1,5 +1,5 @@
 // Random programs over several groups and threads, posted in different orders on different ranks,
-// over real shared memory and TCP: none hangs, none gives a wrong or a differing result.
+// over real shared memory and TCP: none hangs, and none gives a wrong or a differing result.
 //
 //   make soak      10,000 of them
 //   RANDOM_PROGRAM_SEED=17 build/tests/qccl_test_threads --gtest_filter='RandomProgram.*'
@@ -24,10 +24,10 @@ namespace {
 constexpr const char* kProgramsInAllTests = "2000";
 constexpr std::uint64_t kProgramsAJob = 50;
 
-// What a job's ranks got, until all members of a step's group have brought theirs.
+// Collects the results of a job's ranks until all members of a step's group have added theirs.
 class Results {
  public:
-  // With the last member's: what is wrong with the step, or "".
+  // The call with the last member's result returns what is wrong with the step, or "".
   std::string add(std::uint64_t seed, const ProgramStep& step, const Communicator& group, const ByteVector& result) {
     std::vector<ByteVector> outputs;
     {
@@ -129,7 +129,7 @@ class Run {
     }
   }
 
-  // The next of any group, now and then several in a recorded group.
+  // Posts the next step of any group, sometimes several in a recorded group.
   std::vector<Work> post_mixed(Random& random, std::map<int, std::deque<Task*>>& by_group) {
     std::vector<Work> works;
     while (!by_group.empty()) {
@@ -172,7 +172,7 @@ class Run {
     add(group.recv_async(output, step.count, step.type, source_of(step), options_of(step)));
   }
 
-  // The same, blocking. A message to oneself must not block.
+  // The same, blocking. A message from a rank to itself must not block.
   void call(Task& task) {
     const ProgramStep& step = task.step;
     Communicator& group = *groups_[static_cast<std::size_t>(step.group)];
@@ -231,7 +231,7 @@ struct Seeds {
   std::uint64_t count;
 };
 
-// Of each job of programs, so that any seed can be replayed alone.
+// The transport and world of each job depend only on the seed, so that any seed can be replayed alone.
 constexpr TransportChoice transport_of(std::uint64_t seed) {
   return seed / kProgramsAJob % 2 == 0 ? TransportChoice::shm : TransportChoice::tcp;
 }

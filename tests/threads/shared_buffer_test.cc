@@ -22,7 +22,7 @@ void fill(std::span<T> data, int rank) {
   }
 }
 
-// What an all_reduce of the same data in a private buffer gives.
+// The result of an all_reduce of the same data in a private buffer.
 template <class T>
 std::vector<T> expected(Communicator& comm, std::span<const T> input, const CallOptions& options) {
   std::vector<T> data(input.begin(), input.end());
@@ -32,8 +32,8 @@ std::vector<T> expected(Communicator& comm, std::span<const T> input, const Call
   return data;
 }
 
-// `asked`: automatic where the buffer is shared. Elsewhere it is like any other, and what is chosen for it may add
-// ranks in another order.
+// `asked` may be automatic only if the buffer is shared. Otherwise the buffer is like any other, and the chosen
+// algorithm may add the ranks in another order.
 template <class T>
 void expect_same_bits(Communicator& comm, std::size_t count, ReduceOp op, Algorithm asked) {
   auto buffer = comm.allocate<T>(count);

@@ -1,5 +1,5 @@
-// Buffers from Communicator::allocate() in groups on several hosts: inside of each, all_reduce reads and writes them
-// where they lie.
+// Buffers from Communicator::allocate() in groups on several hosts: inside each host, all_reduce reads and writes them
+// in place.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -11,7 +11,7 @@
 namespace qccl::testing {
 namespace {
 
-// One machine acts as several; for the time of a test.
+// Makes one machine act as several hosts for the duration of a test.
 class Hosts {
  public:
   explicit Hosts(const char* grid) { ::setenv("QCCL_HOSTS", grid, 1); }
@@ -29,7 +29,7 @@ void fill(std::span<float> data, std::uint32_t seed) {
   for (float& element : data) element = static_cast<float>(random() % 100'000) / 977.0F - 50.0F;
 }
 
-// Again and again, with new data at once: what a neighbour read too late would be wrong.
+// Repeats the call and writes new data at once, so that a peer that reads too late gets wrong data.
 void expect_same_bits(Communicator& comm, std::size_t count, const CallOptions& options) {
   auto buffer = comm.allocate<float>(count + 5);
   std::vector<float> own(count);
@@ -71,7 +71,7 @@ TEST(SharedHosts, a_group_on_one_of_the_hosts_and_one_across_them_reduce_theirs)
   });
 }
 
-// Bytes of data that rank 0 sends in an all_reduce of `count` floats.
+// The payload bytes that this rank sends in an all_reduce of `data`.
 std::uint64_t sent_for(Communicator& comm, std::span<float> data) {
   const auto before = comm.traffic().payload_bytes_sent;
   comm.all_reduce(data, {.algorithm = Algorithm::hierarchical});
@@ -86,7 +86,7 @@ TEST(SharedHosts, nothing_is_sent_inside_a_host) {
     std::vector<float> own(kCount);
     const std::uint64_t all = sent_for(comm, own);
     const std::uint64_t across = sent_for(comm, std::span<float>(buffer));
-    // A host's sums of half the data go over, and as much comes back: a quarter of both for each of its ranks.
+    // A host sends its sums of half the data and receives as much; each of its ranks carries a quarter of both.
     EXPECT_EQ(across, kCount * sizeof(float) / 2);
     EXPECT_EQ(all, across + kCount * sizeof(float));
   });

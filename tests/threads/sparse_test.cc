@@ -1,5 +1,5 @@
-// Sums of sparse tensors against dense ones: the families of PyTorch's tests of a backend (several sparse dimensions,
-// dense dimensions, refused calls), and random elements with duplicates of every type.
+// Sums of sparse tensors compared with dense ones: the cases of PyTorch's tests of a backend (several sparse
+// dimensions, dense dimensions, refused calls), and random elements with duplicates of every type.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,7 +31,7 @@ std::int64_t product(const Indices& sizes) {
   return all;
 }
 
-// Every place of a dense tensor, in double, with what was stored there.
+// The sums of a dense tensor in double, and which of its elements were stored.
 struct Dense {
   std::vector<double> sums;
   std::vector<bool> is_there;
@@ -78,7 +78,7 @@ void expect_equal(const SparseTensor& got, const Dense& want, double divisor = 1
   EXPECT_EQ(got.elements(), element) << "elements where no rank has one";
 }
 
-// PyTorch's: rank r has the places 0 .. r of the first dimension and 0 of all others, ones everywhere.
+// PyTorch's input: rank r has indices 0 .. r of the first dimension and 0 of all others, and every value is 1.
 Coo<float> ones_of(int rank, int world, std::size_t sparse_dimensions, std::size_t dense_dimensions) {
   const auto elements = static_cast<std::size_t>(rank) + 1;
   Coo<float> tensor;
@@ -193,7 +193,7 @@ TEST_P(Sparse, ranks_that_differ_fail_on_all_with_both_named) {
   });
 }
 
-// Small integers, so that every sum is exact; in any order, with duplicates.
+// Small integers, so that every sum is exact; indices are in any order, with duplicates.
 template <class T>
 Coo<T> random_elements(int rank, const Indices& sparse_sizes, const Indices& dense_sizes, std::size_t elements) {
   std::mt19937_64 random(static_cast<std::uint64_t>(rank) * 1000 + elements);
@@ -211,7 +211,7 @@ Coo<T> random_elements(int rank, const Indices& sparse_sizes, const Indices& den
 
 template <class T>
 void expect_random_sums(Communicator& comm, const Indices& sparse_sizes, const Indices& dense_sizes) {
-  // Ranks with nothing, unequal ones, and more elements than places.
+  // Ranks without elements, ranks with unequal counts, and more elements than indices.
   for (const std::size_t elements : {0, 7, 200}) {
     const auto of_rank = [&](int rank) {
       return random_elements<T>(rank, sparse_sizes, dense_sizes, static_cast<std::size_t>(rank) * elements);
@@ -282,7 +282,7 @@ TEST_P(Sparse, averages_and_premultiplied_sums) {
   });
 }
 
-// Where a sum depends on the order, both ways and all ranks have the same one; 16-bit floats are rounded once.
+// Even if a sum depends on the order, sparse and dense sums agree, on all ranks; 16-bit floats are rounded once.
 TEST_P(Sparse, the_same_bits_on_all_ranks_sparse_or_dense) {
   expect_success(3, [](Communicator& comm) {
     std::mt19937 random(static_cast<unsigned>(comm.rank()));
@@ -304,7 +304,7 @@ TEST_P(Sparse, the_same_bits_on_all_ranks_sparse_or_dense) {
       comm.broadcast(first);
       EXPECT_EQ(first, sparse.values);
     }
-    // 2048 + 1 is no float16; 3 x 2048 + 3 x 1 rounded once is 6148.
+    // 2048 + 1 is not a float16; 3 x 2048 + 3 x 1 rounded once is 6148.
     const std::vector<float16> steps{to_float16(2048), to_float16(1)};
     const Indices zeros{0, 0};
     const SparseTensor sum = sparse_all_reduce(comm, {{1}, {}, DataType::float16, zeros, steps.data()});
@@ -312,7 +312,7 @@ TEST_P(Sparse, the_same_bits_on_all_ranks_sparse_or_dense) {
   });
 }
 
-// A row of zeros that was stored stays stored, however it was added up.
+// A stored element stays stored if its sum is zero, in sparse and dense sums.
 TEST_P(Sparse, sums_that_are_zero_stay) {
   expect_success(2, [](Communicator& comm) {
     const Coo<float> own{{9}, {}, {4, 8}, {comm.rank() == 0 ? 1.0F : -1.0F, -0.0F}};
@@ -326,7 +326,7 @@ TEST_P(Sparse, sums_that_are_zero_stay) {
 
 TEST_P(Sparse, dense_where_that_is_less_to_send) {
   expect_success(3, [](Communicator& comm) {
-    // 64 bytes of header a rank each way are nothing beside these.
+    // 64 bytes of header per rank and direction are negligible here.
     const auto bytes_of = [&](std::size_t elements, std::optional<bool> dense) {
       Coo<float> own{{100'000}, {}, {}, std::vector<float>(elements, 1.0F)};
       for (std::size_t i = 0; i < elements; ++i) own.indices.push_back(static_cast<std::int64_t>(i));

@@ -1,4 +1,4 @@
-// qccl::train: averages, buckets, what ranks must have alike, and ranks with different numbers of batches.
+// qccl::train: averages, buckets, settings that must agree between ranks, and ranks with different numbers of batches.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -126,7 +126,7 @@ TEST_P(Train, parameters_may_be_ready_in_any_order_and_not_the_same_on_all_ranks
   });
 }
 
-// A sum that has ended before the last gradient is there did not wait for the end of the backward pass.
+// A sum that has ended before the last gradient is ready did not wait for the end of the backward pass.
 TEST_P(Train, buckets_are_summed_while_the_backward_pass_goes_on) {
   expect_success(2, [](Communicator& comm) {
     Model own(comm.rank());
@@ -191,7 +191,7 @@ TEST_P(Train, ranks_with_different_models_are_told_which_parameter_differs) {
     EXPECT_NE(
         error_of([&] { DataParallel(comm, wrong); }).message.find(odd_one ? "10 values and 3 gradients" : "rank 2 has"),
         std::string::npos);
-    comm.barrier();  // the group is as good as before
+    comm.barrier();  // the group is still usable
   });
 }
 
@@ -262,7 +262,7 @@ std::vector<std::vector<float>> train_uneven(Communicator& comm, const std::vect
   return own.values;
 }
 
-// What one process would come to that has all ranks' batches.
+// The values that one process with all ranks' batches would reach.
 std::vector<float> expected_values(std::size_t parameter, const std::vector<int>& batches, bool by_initial_world) {
   std::vector<float> values(kSizes[parameter]);
   for (int step = 0; step < *std::max_element(batches.begin(), batches.end()); ++step) {

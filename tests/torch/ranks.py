@@ -1,8 +1,8 @@
-"""Runs a function on several ranks, each a forked process, and brings back what they return or raise.
+"""Runs a function on several ranks, each a forked process, and returns their results or exceptions.
 
-Forking takes milliseconds where a fresh interpreter with torch takes seconds. It is safe here because the parent
-only imports torch: it starts no threads. Every run has a deadline, at which all ranks are killed and the test fails
-with the Python stacks of those that hung.
+Forking takes milliseconds; a new interpreter with torch takes seconds. Forking is safe here because the parent only
+imports torch and starts no threads. Every run has a deadline, at which all ranks are killed and the test fails with the
+Python stacks of those that hung.
 """
 
 import faulthandler
@@ -37,7 +37,7 @@ needs_unsorted_groups = pytest.mark.skipif(
 
 @dataclass
 class Outcome:
-    """What became of a rank: it returned a value, raised, or died with an exit code."""
+    """The outcome of a rank: it returned a value, raised, or died with an exit code."""
 
     value: Any = None
     error: BaseException | None = None
@@ -56,7 +56,7 @@ def run_ranks(
     deadline_seconds: float = DEADLINE_SECONDS,
     backend: str = "qccl",
 ) -> list[Any]:
-    """body(rank, *arguments) on every rank, in a process group of the backend. Fails if one rank does."""
+    """Runs body(rank, *arguments) on every rank, in a process group of the backend. Fails if one rank does."""
 
     def with_group(rank: int, store_file: str) -> Any:
         group = {"store": dist.FileStore(store_file, world), "rank": rank, "world_size": world}
@@ -92,7 +92,7 @@ def run_processes(
     environment: dict[str, str] | None = None,
     deadline_seconds: float = DEADLINE_SECONDS,
 ) -> list[Outcome]:
-    """body(rank, *arguments) in forked processes, and each one's outcome. Nothing is left running."""
+    """Runs body(rank, *arguments) in forked processes and returns each one's outcome. No process remains."""
     fork = multiprocessing.get_context("fork")
     processes, readers = [], []
     with tempfile.TemporaryDirectory(prefix="qccl-stacks-") as stacks:

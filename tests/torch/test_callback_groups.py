@@ -1,4 +1,4 @@
-"""What the program may do while a callback waits in a collective that other ranks do not join."""
+"""Calls of the program while a callback waits in a collective that other ranks do not join."""
 
 import threading
 import time
@@ -11,14 +11,14 @@ from ranks import TIMEOUT, run_ranks
 import qccl
 
 AT_ONCE_SECONDS = 5.0  # far below the group's timeout
-DESTROY_SECONDS = 15.0  # destroying gives operations 10 s
+DESTROY_SECONDS = 15.0  # destroying a group gives its operations 10 s
 
 
 def add_callback(work, group, collectives):
-    """A callback that makes so many all_reduces in `group`; says when it makes the last one."""
+    """Adds a callback that makes this many all_reduces in `group`, and returns an event set before the last one."""
     last = threading.Event()
     options = dist.AllreduceOptions()
-    options.asyncOp = False  # as dist.all_reduce(), which can't be called in a group that is being destroyed
+    options.asyncOp = False  # like dist.all_reduce(), which can't be called in a group that is being destroyed
 
     def callback(_):
         for n in range(collectives):
@@ -30,7 +30,7 @@ def add_callback(work, group, collectives):
 
 
 def alone_in_a_callback(action, collectives):
-    """action(group, future) on rank 0 while the last of its callback's collectives waits for rank 1."""
+    """Calls action(group, future) on rank 0 while the last of its callback's collectives waits for rank 1."""
 
     def body(rank):
         other = dist.new_group(backend="gloo")
@@ -42,7 +42,7 @@ def alone_in_a_callback(action, collectives):
             last.wait()
             action(group, future)
         else:
-            dist.barrier(other)  # so that the other's callback is not added to a complete future, and runs on the pool
+            dist.barrier(other)  # so that rank 0's callback is not added to a complete future, and runs on the pool
             work = dist.all_reduce(torch.ones(10), group=group, async_op=True)
             add_callback(work, group, collectives - 1)[0].wait()
         dist.barrier(other)
@@ -57,7 +57,7 @@ def took(function, *arguments):
 
 
 def change_settings(group):
-    """Until the callback surely waits, since nothing tells when it does."""
+    """Changes settings for a second: by then the callback surely waits, and nothing signals when it does."""
     started = time.monotonic()
     while time.monotonic() - started < 1:
         assert took(qccl.set_compression, group, "none") < AT_ONCE_SECONDS

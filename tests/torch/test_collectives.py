@@ -138,7 +138,7 @@ def test_shapes_that_are_easy_to_get_wrong():
     run_ranks(body)
 
 
-# A rank that only reads the tensor would otherwise make the call alone, and lose the group.
+# If ranks that only read the tensor accepted it, they would make the call alone and lose the group.
 def test_a_tensor_whose_elements_share_memory_is_refused_on_every_rank_and_the_group_goes_on():
     def body(rank):
         for collective in (dist.all_reduce, lambda t: dist.broadcast(t, 1), lambda t: dist.reduce(t, 1)):

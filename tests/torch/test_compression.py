@@ -1,4 +1,4 @@
-"""Compression as Python says it: by call, by group, and by parameter in DDP's hook."""
+"""Compression from Python: by call, by group, and by parameter in DDP's hook."""
 
 import math
 

@@ -53,7 +53,7 @@ def own_batches(rank):
 
 
 def train_on_ranks(pg_options=None, make_hook=None, environment=None, **ddp_options):
-    """The weights after training, of one rank, having checked that all ranks have the same bits; and the losses."""
+    """One rank's weights after training, and the losses, after a check that all ranks' weights have the same bits."""
 
     def body(rank):
         model = DistributedDataParallel(make_model(), **ddp_options)
@@ -94,7 +94,7 @@ def test_compressed_training_ends_at_a_close_loss(compression):
 
 
 def bf16_hook(state, bucket):
-    """Under a name of its own: torch refuses the original by name unless there is NCCL."""
+    """The hook under another name: torch refuses the original by name unless it has NCCL."""
     return default_hooks.bf16_compress_hook(state, bucket)
 
 

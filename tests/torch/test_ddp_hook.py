@@ -1,4 +1,4 @@
-"""The hook of qccl.ddp beside DDP's own ways: what is divided by what under Join, no_sync, mixed precision."""
+"""The hook of qccl.ddp against DDP's own behaviour: the divisors under Join, no_sync and mixed precision."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ def make_model(policy, **options):
 
 
 def train(model, rank, batches, accumulate=1, autocast=False):
-    """Plain SGD, so that a gradient that was divided wrongly shows."""
+    """Trains with plain SGD, so that a wrongly divided gradient shows."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     generator = torch.Generator().manual_seed(rank)
     for _ in range(batches):
@@ -54,7 +54,7 @@ def weights(model):
 
 
 def weights_after(policy, divide_by_initial, batches=BATCHES, **how):
-    """After ranks with fewer batches have joined, and one more step of all; of one rank, all having the same."""
+    """One rank's parameters (the same on all) after ranks with fewer batches have joined and all made one more step."""
 
     def body(rank):
         model = make_model(policy)
@@ -172,7 +172,7 @@ def test_a_group_that_is_given_wins():
 
 
 def test_a_scalar_that_only_ranks_with_batches_add_is_an_error_and_no_hang():
-    """An all_reduce of one float32 looks like the one in which Join counts the ranks that are left."""
+    """An all_reduce of one float32 looks like the one in which Join counts the remaining ranks."""
 
     def body(rank):
         model = make_model("minmax:bits=4")

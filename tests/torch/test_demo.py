@@ -28,7 +28,7 @@ def make_result(seconds, losses):
     specs = {"uncompressed": "none", "8 bit": "minmax:bits=8", "4 bit": "minmax:bits=4"}
     events = [{"event": "start", "parameters": 2_000_000, "tokens_per_step": 100}]
     for spec, took, loss in zip(specs.values(), seconds, losses, strict=True):
-        # The first step is slow in every run and counts in none.
+        # The first step is slow in every run, and no run counts it.
         for step, factor in enumerate((10, 1, 1)):
             fields = {"compression": spec, "step": step, "seconds": factor * took, "bytes_sent": 3_000_000, "loss": 1.0}
             events.append({"event": "step", **fields})

@@ -156,7 +156,7 @@ def test_a_call_may_take_longer_than_its_group_lets_others():
         if rank == 0:
             work = slow.allreduce([tensor], options)
             with pytest.raises(dist.DistNetworkError, match="the deadline of 1 s passed"):
-                dist.barrier(quick)  # begun later, with the group's time
+                dist.barrier(quick)  # begun later, with the group's timeout
             dist.barrier(other)
         else:
             dist.barrier(other)
@@ -165,7 +165,7 @@ def test_a_call_may_take_longer_than_its_group_lets_others():
         assert tensor[0].item() == 2
         if rank == 0:
             with pytest.raises(dist.DistNetworkError, match="the deadline of 1 s passed"):
-                dist.all_reduce(tensor, group=slow)  # its own time is the group's again
+                dist.all_reduce(tensor, group=slow)  # uses the group's timeout again
         dist.barrier(other)
 
     run_ranks(body)

@@ -1,4 +1,4 @@
-"""The programs of examples/torch run as their first lines say."""
+"""The programs of examples/torch run with the commands in their docstrings."""
 
 import re
 import subprocess

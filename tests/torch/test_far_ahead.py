@@ -1,4 +1,4 @@
-"""A rank that posts more collectives than may be in flight waits for the others, and holds up nothing else."""
+"""A rank that posts more collectives than may be in flight waits for its peers, and holds up nothing else."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ from ranks import run_ranks
 
 IN_FLIGHT = 4096  # of a group of two ranks: qccl/communicator.h
 CALLS = IN_FLIGHT + 100
-DESTROY_SECONDS = 15.0  # destroying gives operations 10 s, and the group's timeout is longer
+DESTROY_SECONDS = 15.0  # destroying a group gives its operations 10 s, and the group's timeout is longer
 
 
 def post_sums(tensors, on_posted=lambda number: None):
@@ -23,7 +23,7 @@ def post_sums(tensors, on_posted=lambda number: None):
 
 
 def as_far_ahead_as_may_be(tensors):
-    """A thread that posts all sums; returns once the next one waits for room."""
+    """Starts a thread that posts all sums; returns once its next call waits for room."""
     is_ahead = threading.Event()
     thread = threading.Thread(
         target=post_sums, args=(tensors, lambda n: n == IN_FLIGHT and is_ahead.set()), daemon=True

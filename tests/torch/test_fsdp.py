@@ -1,4 +1,4 @@
-"""FSDP2's gradients with error feedback: what is owed is kept by module, survives a checkpoint, and ends when told."""
+"""FSDP2's gradients with error feedback: residuals are kept by module, survive a checkpoint, and can be reset."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def gradients_of_step(model, rank, step):
 
 
 def test_what_is_owed_makes_up_for_what_is_missing():
-    """The parameters stay, so gradients of one step can be added up and compared with what they are uncompressed."""
+    """The parameters stay unchanged, so the gradients of one step can be summed and compared with uncompressed ones."""
     calls = 12
 
     def error_of_mean(rank, compression, **how):
@@ -63,7 +63,7 @@ def test_training_goes_on_from_a_checkpoint_with_the_same_bits():
         for step in range(3):
             gradients_of_step(model, rank, step)
         saved = state.state_dict()
-        assert set(saved["modules"]) == {"0", "2"}  # the root's own are small
+        assert set(saved["modules"]) == {"0", "2"}  # the root's own parameters are small
         expected = gradients_of_step(model, rank, 3)
         again = make_model()
         other = qccl.fsdp.State(again, "int:bits=3,rounding=stochastic")
@@ -84,7 +84,7 @@ def counters_of(state):
 
 @pytest.mark.parametrize("world", [3, 4])
 def test_another_number_of_ranks_owes_nothing_and_counts_on(world, tmp_path):
-    """What is owed lies in the order of two shards: a rank of four would pay it to other parameters."""
+    """The residual is in the order of two shards: a rank of four would apply it to other parameters."""
 
     def save(rank):
         model = make_model()

@@ -91,7 +91,7 @@ def test_beside_gloo_for_some_ranks_only(tmp_path):
             assert summed(pair) == 1
         if rank in (1, 2):
             assert summed(other) == 3
-        dist.barrier()  # gloo's others may still be connecting
+        dist.barrier()  # gloo's other ranks may still be connecting
 
     run_ranks(body, 3)
 
@@ -173,7 +173,7 @@ def test_backend_describes_itself():
         assert f"rank {rank} of 2" in qccl.describe()
         with pytest.raises(ValueError, match="gloo"):
             qccl.traffic(dist.new_group(backend="gloo"))
-        dist.barrier()  # gloo's others may still be connecting
+        dist.barrier()  # gloo's other ranks may still be connecting
 
     run_ranks(body)
 

@@ -1,4 +1,4 @@
-"""Everything on docs/groups.md runs as it stands there: its Python on 8 ranks, its C++ as a part of the example."""
+"""Everything on docs/groups.md runs as written there: its Python on 8 ranks, its C++ as part of the example."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Tensors made under torch.inference_mode(), which other threads may only write in that mode."""
+"""Tensors made under torch.inference_mode(), which other threads may write only in that mode."""
 
 import pytest
 import torch
@@ -113,7 +113,8 @@ CALLS = [
 
 @pytest.mark.parametrize("by_future", [True, False])
 def test_every_call_writes_inference_tensors_from_any_thread(by_future):
-    """The pool completes what nobody waits for but by its future; else the waiting thread may, outside the mode."""
+    """If the program waits only for the future, the pool completes the call. Otherwise the waiting thread may, outside
+    the mode."""
 
     def body(rank):
         for call in CALLS:

@@ -1,4 +1,4 @@
-"""What torch builds upon process groups: compiled functional collectives, device meshes, DTensor, DETAIL, stores."""
+"""torch's layers over process groups: compiled functional collectives, device meshes, DTensor, DETAIL, stores."""
 
 import threading
 from datetime import timedelta

@@ -1,4 +1,5 @@
-"""The communication log: DeepSpeed's configuration, tables and keys without its logger's defects, and what it lacks."""
+"""The communication log: DeepSpeed's configuration, tables and keys without its logger's defects, and further features.
+"""
 
 import csv
 import json
@@ -27,7 +28,7 @@ def names() -> list[str]:
     return [record["name"] for record in qccl.comms_logger.records()]
 
 
-# ---- what DeepSpeed's logger gets wrong
+# ---- defects of DeepSpeed's logger
 
 
 def test_each_call_has_its_own_latency():
@@ -138,7 +139,7 @@ def test_listed_operations_are_found_by_their_names(name):
 
 
 def test_an_asynchronous_operation_is_timed_to_its_end(tmp_path):
-    """Rank 1 posts when rank 0, long after its own post, says so: its post is no part of the time of rank 0's wait."""
+    """Rank 1 posts when rank 0 tells it to, long after rank 0's own post. Rank 0's wait would not show the delay."""
 
     def body(rank):
         store = dist.FileStore(str(tmp_path / "turns"), 2)
@@ -148,7 +149,7 @@ def test_an_asynchronous_operation_is_timed_to_its_end(tmp_path):
         work = dist.all_reduce(torch.ones(1 << 18), async_op=True)
         posted = time.monotonic_ns()
         if rank == 0:
-            threading.Event().wait(0.05)  # the delay is what is measured
+            threading.Event().wait(0.05)  # the test measures this delay
             store.set("posted", "1")
         called = time.monotonic_ns()
         work.wait()
@@ -212,7 +213,7 @@ def test_summary_has_deepspeeds_table_and_keys(capfd):
 
 
 def test_the_delayed_rank_is_named(capfd, tmp_path):
-    """It posts each operation 50 ms after the others have posted theirs, however slow the machine is."""
+    """The straggler posts each operation 50 ms after its peers have posted theirs, however slow the machine is."""
     late = 2
 
     def body(rank):
@@ -221,7 +222,7 @@ def test_the_delayed_rank_is_named(capfd, tmp_path):
         for turn in range(5):
             if rank == late:
                 store.wait([f"{turn} 0", f"{turn} 1"])
-                threading.Event().wait(0.05)  # the delay is what is looked for
+                threading.Event().wait(0.05)  # the test looks for this delay
             work = dist.all_reduce(torch.ones(1000), async_op=True)
             store.set(f"{turn} {rank}", "posted")
             work.wait()
@@ -316,7 +317,7 @@ def test_formulas_that_there_are_not_are_refused():
         qccl.log_summary(formulas="gloo")
 
 
-# ---- what DeepSpeed's lacks
+# ---- features that DeepSpeed's logger lacks
 
 
 def test_bytes_on_the_wire_and_compression_ratio():

@@ -1,4 +1,4 @@
-"""What training over the backend comes to: uncompressed the losses of gloo, compressed nearly those."""
+"""The losses of training over the backend: uncompressed the same as over gloo, compressed nearly the same."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ import qccl.fsdp
 WORLD = 3
 STEPS = 40
 BATCH = 16
-NOISE = 0.3  # what no model can learn: the loss has a floor, so that a share of it means something
+NOISE = 0.3  # can't be learned: it gives the loss a floor, so that a share of the loss is meaningful
 
 
 def make_model() -> nn.Sequential:
@@ -26,7 +26,7 @@ def make_model() -> nn.Sequential:
 
 
 def distribute(kind: str, feedback: str | None) -> nn.Module:
-    """Ready to train; `feedback` is a compression with error feedback."""
+    """Wraps the model for training; `feedback` is a compression with error feedback."""
     model = make_model()
     if kind == "DDP":
         replica = DistributedDataParallel(model, bucket_cap_mb=0.2)
@@ -54,7 +54,7 @@ def make_batches(rank: int, world: int, steps: int) -> Iterator[tuple[Tensor, Te
 
 
 def train(rank: int, kind: str, feedback: str | None) -> list[float]:
-    """After each step, of data that all ranks are examined with; these have the same bits where the models have."""
+    """The losses after each step on data that is the same for all ranks; they have the same bits if the models do."""
     model = distribute(kind, feedback)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     (examination,) = make_batches(0, 16, 1)
@@ -69,7 +69,7 @@ def train(rank: int, kind: str, feedback: str | None) -> list[float]:
 
 
 def losses_of(kind: str, backend: str = "qccl", feedback: str | None = None, **options: str) -> list[float]:
-    """Of one rank, having seen that all ranks have the same."""
+    """The losses of one rank, after a check that all ranks have the same."""
     pg_options = qccl.Options(**options) if options else None
     first, *others = run_ranks(train, WORLD, kind, feedback, backend=backend, pg_options=pg_options)
     assert all(first == other for other in others), "ranks differ"

@@ -40,7 +40,7 @@ def test_shapes_are_megatrons():
 def test_other_ranks_need_not_come():
     def body(rank):
         mesh = qccl.mesh.Mesh({"dp": 2, "tp": 2})
-        if rank >= 2:  # only when the others are through
+        if rank >= 2:  # only once the other ranks have finished
             dist.recv(torch.zeros(1), rank - 2)
         assert members_of(mesh.group("tp")) == ([0, 1] if rank < 2 else [2, 3])
         if rank < 2:

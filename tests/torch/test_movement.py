@@ -6,12 +6,12 @@ import torch.distributed as dist
 from ranks import run_ranks
 
 TRANSPORTS = ("shm", "tcp")
-# Whole bytes and words, what the library has no name for, and what it has.
+# Types of several sizes, some of which the library has no name for.
 TYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.float8_e5m2)
 
 
 def numbered(rank: int, peer: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-    """What `rank` has for `peer`."""
+    """The data of `rank` for `peer`."""
     return ((torch.arange(count) + 5 * rank + 3 * peer) % 7).to(dtype)
 
 
@@ -126,7 +126,7 @@ def test_all_to_all_single_with_and_without_splits(transport):
         rows = torch.zeros(sum(received), 300)
         dist.all_to_all_single(rows, torch.full((sum(sends), 300), float(rank)), received, sends)
         assert rows[:, 0].tolist() == [peer for peer in range(3) for _ in range(received[peer])]
-        # One rank says its even splits, the others do not.
+        # One rank passes its even splits, the others pass none.
         splits = [1, 1, 1] if rank == 0 else None
         mixed = torch.zeros(3, dtype=torch.int32)
         dist.all_to_all_single(mixed, torch.tensor([10, 20, 30], dtype=torch.int32) + rank, splits, splits)

@@ -1,4 +1,5 @@
-"""DeepSpeed's 1-bit all_reduce from Python: what of qccl.deepspeed needs no DeepSpeed (the rest: tests/integration)."""
+"""DeepSpeed's 1-bit all_reduce from Python: the parts of qccl.deepspeed that need no DeepSpeed (the rest is in
+tests/integration)."""
 
 import sys
 
@@ -10,7 +11,7 @@ from ranks import run_ranks
 
 import qccl
 
-# What DeepSpeed computed of input_of() in three steps whose errors began at zero, as in tests/golden/onebit_vectors.h:
+# DeepSpeed's results for input_of() in three steps with errors of zero at first, as in tests/golden/onebit_vectors.h:
 # ranks, elements, elements with padding; then the scales of the chunks and the packed signs of each step.
 GOLDEN = {
     "even": (2, 16, 16, [((0.571114659, 0.571114659), "5b4b"), ((0.717092454, 0.893003285), "4929")]),
@@ -84,7 +85,7 @@ def test_backend_of_other_groups_is_refused():
         global gloo
         gloo = dist.new_group(backend="gloo")
         body(rank)
-        dist.barrier()  # gloo's others may still be connecting
+        dist.barrier()  # gloo's other ranks may still be connecting
 
     run_ranks(with_gloo)
 

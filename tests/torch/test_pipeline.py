@@ -1,4 +1,4 @@
-"""Pipeline functions: schedules, the ring, broadcasts, and what is refused."""
+"""Pipeline functions: schedules, the ring, broadcasts, and refused calls."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ from qccl.pipeline import (
     send_to_next_pipeline_rank,
 )
 
-LARGE = (2, 100_000)  # more than what travels before its receiver is there
+LARGE = (2, 100_000)  # more than the eager limit, so that sends wait for their receiver
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
@@ -95,7 +95,7 @@ def test_messages_of_different_ways_do_not_meet(known):
     run_ranks(body)
 
 
-# What each needs of the other comes with what it sends first, whatever the two wait for then.
+# Each stage sends first what the other needs, so it does not matter what the two wait for afterwards.
 @pytest.mark.parametrize("known", [True, False])
 def test_neighbours_that_call_different_functions(known):
     def body(rank):

@@ -1,4 +1,4 @@
-"""Calls of a ProcessGroup with several tensors a rank, beside the same calls over gloo."""
+"""Calls of a ProcessGroup with several tensors per rank, compared with the same calls over gloo."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def gloo_group():
 
 
 def finish(work):
-    """What the future holds; the tensors are the same ones."""
+    """The future's value; its tensors are the caller's."""
     work.wait()
     return work.get_future().value()
 

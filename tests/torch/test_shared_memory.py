@@ -1,4 +1,4 @@
-"""Calls whose tensors share memory: results are gloo's where gloo has one, and do not depend on what comes first."""
+"""Calls whose tensors share memory: results are gloo's if gloo defines one, and do not depend on timing."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ import torch.distributed as dist
 from ranks import run_ranks
 
 WORLD = 3
-COUNTS = (1, 100_000)  # as cells of the board and as streams
+COUNTS = (1, 100_000)  # sent as cells of the board and as streams
 
 
 def filled(count: int, *values: float) -> torch.Tensor:

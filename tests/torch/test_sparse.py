@@ -11,7 +11,7 @@ import qccl
 
 
 def random_sparse(rank, size, sparse_dim, elements, dtype=torch.float32):
-    """With duplicate indices; values are small integers, so that every sum is exact."""
+    """A sparse tensor with duplicate indices; values are small integers, so that every sum is exact."""
     generator = torch.Generator().manual_seed(10 * rank + elements)
     rows = [torch.randint(extent, (elements,), generator=generator) for extent in size[:sparse_dim]]
     values = torch.randint(-4, 5, (elements, *size[sparse_dim:]), generator=generator).to(dtype)
@@ -44,9 +44,9 @@ def test_every_type_average_and_factor():
         types = (torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int64, torch.complex64)
         for dtype in types:
             tensor = torch.sparse_coo_tensor([[0, 2, 2]], torch.tensor([1, 2, rank]).to(dtype), (4,))
-            dist.group.WORLD.allreduce([tensor]).wait()  # dist.all_reduce() makes a copy of what is complex
+            dist.group.WORLD.allreduce([tensor]).wait()  # dist.all_reduce() copies complex tensors
             assert tensor.dtype == dtype and tensor.to_dense().tolist() == [3, 0, 9, 0]
-        # 3 x 2048 + 1 x 3 in float16: an addend lost at each step unless the sum is kept in float32.
+        # 3 x 2048 + 1 x 3 in float16: every addition loses an addend unless the sum is kept in float32.
         tensor = torch.sparse_coo_tensor([[0, 0]], torch.tensor([2048.0, 1.0], dtype=torch.float16), (1,))
         dist.all_reduce(tensor)
         assert tensor.to_dense().item() == torch.tensor(6147.0).half().item()

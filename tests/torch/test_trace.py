@@ -1,4 +1,4 @@
-"""The record of a rank's last operations, and what of it survives a failure."""
+"""The record of a rank's last operations, and its dump after a failure."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def test_the_numbers_in_errors_are_those_of_the_library_in_the_trace():
     def body(rank):
         dist.all_reduce(torch.ones(3))
         before = qccl.trace()["entries"][-1]
-        qccl.empty(4)  # takes numbers of the library's, as each of coalesced calls does
+        qccl.empty(4)  # uses the library's numbers, as each coalesced call does
         with dist._coalescing_manager(device=torch.device("cpu")):
             for _ in range(3):
                 dist.all_gather_into_tensor(torch.ones(6), torch.ones(3))

@@ -79,7 +79,7 @@ def test_callback_on_a_complete_future_runs_at_once_in_the_calling_thread():
 
         for n in range(200):
             work = dist.all_reduce(torch.full((5000,), rank + 1.0), async_op=True)
-            if n % 2:  # a callback on the pool, whose end is known when its future is done
+            if n % 2:  # a callback on the pool; it has ended when its future is done
                 work.get_future().then(lambda future: future.value()).wait()
             work.wait()
             ran.clear()
@@ -244,7 +244,7 @@ def test_a_hundred_operations_at_once_from_four_threads(transport):
                 works = [dist.all_reduce(tensor, group=group, async_op=True) for tensor in tensors]
                 received = [torch.zeros(size[n % 3]) for n in range(25)]
                 for n in range(25):
-                    # Messages of one group from all threads: a tag for each.
+                    # All threads send messages in one group: each thread has its own tag.
                     works.append(dist.isend(torch.full((size[n % 3],), float(n)), 1 - rank, tag=place))
                     works.append(dist.irecv(received[n], 1 - rank, tag=place))
                 for work in reversed(works):

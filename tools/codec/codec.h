@@ -6,10 +6,10 @@
 
 namespace qccl::tools {
 
-// Runs the command with the words behind "codec"; returns the exit code.
+// Runs the command with the arguments after "codec"; returns the exit code.
 int codec_main(const std::vector<std::string>& arguments);
 
-// Its commands, with the words behind their names.
+// Its commands, with the arguments after their names.
 int codec_list_main(const std::vector<std::string>& arguments);
 int codec_show_main(const std::vector<std::string>& arguments);
 int codec_bench_main(const std::vector<std::string>& arguments);

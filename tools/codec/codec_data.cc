@@ -10,7 +10,7 @@
 namespace qccl::tools {
 namespace {
 
-// Not the standard library's distributions, which differ between libraries (splitmix64).
+// splitmix64. The standard library's distributions differ between implementations.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}

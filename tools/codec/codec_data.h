@@ -1,4 +1,4 @@
-// What codecs are measured on: distributions that gradients resemble, and files of floats.
+// The data that codecs are measured on: distributions that gradients resemble, and files of floats.
 #pragma once
 
 #include <string>
@@ -15,13 +15,13 @@ struct DataSet {
 };
 
 // "gauss", "laplace", "t3" (Student's t with 3 degrees of freedom), "outliers" (Gauss, 1 % of the
-// elements 30 times as large), all of scale 1; the same numbers on every machine but for the last
-// bits of its math library.
+// elements 30 times as large), all of scale 1. The numbers are the same on every machine, except
+// for the last bits of its math library.
 const std::vector<std::string_view>& synthetic_names();
 DataSet synthetic_data(std::string_view name, std::size_t count, std::uint64_t seed);
 
-// A file of raw little-endian float32. InvalidArgument in words if it can't be read, is empty, not
-// whole floats, or has values that are not finite.
+// Reads a file of raw little-endian float32. InvalidArgument if it can't be read, is empty, ends
+// inside a float, or has values that are not finite.
 Result<DataSet> read_data(const std::string& path);
 
 }  // namespace qccl::tools

@@ -114,12 +114,12 @@ double seconds_of(const std::function<void()>& work, int times) {
   const TimePoint begin = clock.now();
   for (int i = 0; i < times; ++i) {
     work();
-    asm volatile("" ::: "memory");  // whatever it wrote is needed
+    asm volatile("" ::: "memory");  // keeps the compiler from dropping the writes
   }
   return std::chrono::duration<double>(clock.now() - begin).count() / times;
 }
 
-// Times `work` in turns with `copy`: its seconds, and as a multiple of the copy's speed.
+// Times `work` alternating with `copy`: its seconds, and its speed as a multiple of the copy's.
 std::pair<double, double> time_against(const std::function<void()>& work, const std::function<void()>& copy,
                                        double seconds) {
   const auto batch = [](double one) { return std::clamp(static_cast<int>(kBatchSeconds / one), 1, 1000); };

@@ -8,13 +8,13 @@
 namespace qccl::tools {
 
 struct Distortion {
-  double bits = 0;       // an element, headers included
+  double bits = 0;       // per element, headers included
   double nmse = 0;       // sum of squared errors over sum of squares
   double max_error = 0;  // over the root mean square of the values
   bool within_bound = true;
 };
 
-// Encoded in slices as a collective would. `codec` null: as it is.
+// Encodes the values in slices, as a collective would. `codec` null: no compression.
 Distortion measure_distortion(const Codec* codec, std::span<const float> values);
 
 struct Speed {
@@ -26,8 +26,8 @@ struct Speed {
   double decode_add_of_copy = 0;
 };
 
-// Of one thread on slices of these values, `elements` in all but at least one slice, in turns with memcpy of the same;
-// medians of about `seconds` for each of the three. There is at least a slice of values.
+// Measures one thread on slices of these values, alternating with memcpy of the same data. It uses `elements` of the
+// values, but at least one slice; `values` must hold one. Returns medians of about `seconds` for each of the three.
 inline constexpr std::size_t kElementsInCache = 64 * 1024;
 Speed measure_speed(const Codec& codec, std::span<const float> values, double seconds,
                     std::size_t elements = kElementsInCache);

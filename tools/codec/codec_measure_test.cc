@@ -40,7 +40,7 @@ TEST(CodecMeasure, as_it_is_nothing_is_lost) {
   EXPECT_EQ(distortion_of(minmax(), std::vector<float>(5, 0.0f)).nmse, 0);
 }
 
-// A codec that states less than it does.
+// A codec whose stated bound is too small.
 class Boaster final : public Codec {
  public:
   std::uint32_t bucket_size() const override { return right_->bucket_size(); }
@@ -77,7 +77,7 @@ TEST(CodecData, distributions_have_their_spread_and_tails) {
   struct Case {
     const char* name;
     double variance;
-    double tolerance;    // five standard errors of a million samples; t3 has no fourth moment, and none
+    double tolerance;    // five standard errors of a million samples; t3 has no fourth moment, so no such error
     double beyond_four;  // the share of elements beyond 4
   };
   for (const Case& c : {Case{"gauss", 1, 0.007, 6.3e-5}, Case{"laplace", 2, 0.012, 0.0183}, Case{"t3", 3, 0.2, 0.028},

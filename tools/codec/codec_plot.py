@@ -1,4 +1,4 @@
-"""Draws error against bits an element, a panel for each data set. Part of the qccl program, which runs it with
+"""Draws error against bits per element, a panel for each data set. Part of the qccl program, which runs it with
 its report on standard input and the picture's name as argument.
 """
 
@@ -17,7 +17,7 @@ MARKERS = "osD^vPX*"
 
 
 def curves(report, place):
-    """Points (bits, NMSE) of each codec with a loss, by name."""
+    """Points (bits, NMSE) of each lossy codec, by name."""
     found = defaultdict(list)
     for codec in report["codecs"]:
         data = codec["data"][place]

@@ -1,4 +1,4 @@
-// What `qccl codec bench` found: as a table, as JSON and as a picture.
+// The results of `qccl codec bench`: as a table, as JSON and as a picture.
 #pragma once
 
 #include <optional>
@@ -24,16 +24,16 @@ struct CodecReport {
   std::vector<Row> rows{};
 };
 
-// Tables, row by row as they become known: one for each data set, one of the speeds.
+// Print tables row by row as results arrive: one for each data set, one of the speeds.
 void print_heading(const CodecReport::Data& data);
 void print_row(const Compression& compression, const Distortion& distortion);
 void print_speed_heading(const std::string& simd);
 void print_row(const Compression& compression, const Speed& speed);
 
-// What went wrong, or nothing.
+// Returns what went wrong, or nothing.
 std::optional<std::string> write_json(const CodecReport& report, const std::string& path);
-// By matplotlib, in a Python that has it: that of the checkout the program was built in, else the
-// python3 in PATH.
+// Draws with matplotlib, in the Python of the checkout that the program was built in, else in the
+// python3 in PATH. Returns what went wrong, or nothing.
 std::optional<std::string> draw_plot(const CodecReport& report, const std::string& path);
 
 }  // namespace qccl::tools

@@ -1,4 +1,4 @@
-// `qccl codec list` and `qccl codec show`: what the list of codecs says of them.
+// `qccl codec list` and `qccl codec show`: print the entries of the codec list.
 #include <fmt/format.h>
 #include <qccl/qccl.h>
 
@@ -25,7 +25,7 @@ Examples:
   qccl codec show minmax:bits=3,bucket_size=64
 )";
 
-// Text of several lines, with that many blanks before all but the first.
+// Indents all lines of the text but the first by `blanks`.
 std::string indented(std::string_view text, int blanks) {
   std::string result;
   for (const char letter : text) {

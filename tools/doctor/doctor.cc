@@ -20,10 +20,10 @@ using Level = Finding::Level;
 
 constexpr int kExitBroken = 1;
 
-// What a rank tells rank 0 fits this, or is cut.
+// A rank's report to rank 0 is truncated to this size.
 constexpr std::size_t kReportBytes = 4096;
 
-// For which the others wait while rank 0 measures what is its own: some seconds, or minutes where the machine is busy.
+// How long the other ranks wait while rank 0 measures its machine: that takes some seconds, or minutes on a busy one.
 constexpr Milliseconds kMeasuring = std::chrono::minutes(30);
 
 constexpr const char* kFooter =
@@ -47,7 +47,7 @@ Examples:
 
 std::string line(const std::string& topic, const std::string& text) { return fmt::format("{:<21}{}\n", topic, text); }
 
-// Findings above facts, with what to do; each line begins with `who`.
+// The warnings and faults among the findings, with their remedies; `who` precedes each topic.
 std::string complaints(const std::vector<Finding>& findings, const std::string& who) {
   std::string text;
   for (const Finding& finding : findings) {
@@ -69,7 +69,7 @@ void print_facts(const std::vector<Finding>& findings) {
   }
 }
 
-// One text of every rank, in rank order, at all ranks.
+// Gathers one text of every rank, in rank order, on all ranks.
 std::vector<std::string> gather(Communicator& world, const std::string& own) {
   std::vector<char> mine(kReportBytes, '\0');
   std::copy_n(own.begin(), std::min(own.size(), kReportBytes - 1), mine.begin());
@@ -80,7 +80,7 @@ std::vector<std::string> gather(Communicator& world, const std::string& own) {
   return texts;
 }
 
-// Of an all_reduce, where compression is asked for.
+// Describes the compression of an all_reduce; "" if compression is off.
 std::string compression_of(const Communicator& world, std::size_t count) {
   constexpr std::size_t kLarge = std::size_t{1} << 30;
   if (world.effective_compression(kLarge, DataType::float32).is_none()) return "";
@@ -88,7 +88,7 @@ std::string compression_of(const Communicator& world, std::size_t count) {
   return codec.is_none() ? "; too small to compress" : fmt::format("; {}, as QCCL_COMPRESSION asks", codec.to_string());
 }
 
-// What calls would become and why, at some sizes.
+// Prints which algorithms calls of some sizes would use, and why.
 void print_choices(const Communicator& world) {
   for (const Collective collective : {Collective::all_reduce, Collective::broadcast, Collective::all_gather}) {
     for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 14, std::size_t{1} << 18, std::size_t{1} << 26}) {
@@ -101,7 +101,7 @@ void print_choices(const Communicator& world) {
   }
 }
 
-// An operation on every path that a job takes: small and large enough for frames.
+// Sums over all ranks with a small call and with one large enough for frames, so that both paths of a job are tested.
 bool adds_up(Communicator& world) {
   for (const std::size_t count : {std::size_t{1}, std::size_t{1} << 16}) {
     std::vector<std::int32_t> values(count, world.rank());
@@ -135,7 +135,7 @@ int examine_job(const std::vector<Finding>& findings, double timeout) {
 int measure(const std::string& path, double timeout) {
   Communicator world = init({.timeout = kMeasuring, .init_timeout = to_milliseconds(timeout)});
   plan::Profile profile = plan::default_profile();
-  // The ranks that this process makes itself are on one host, and have no links to spare.
+  // The ranks that this process itself starts are on one host, and no link limits them.
   for (const char* variable : {"QCCL_HOSTS", "QCCL_LINK_RATE"}) ::unsetenv(variable);
   if (world.rank() == 0) profile = measure_machine();
   measure_wire(world, profile);
@@ -167,7 +167,7 @@ int doctor_main(const std::vector<std::string>& arguments) {
   if (const auto code = parse(app, arguments, kExitUsage)) return *code;
 
   const std::vector<Finding> findings = diagnose();
-  if (any_broken(findings)) {  // joining would fail, or fail the others
+  if (any_broken(findings)) {  // joining would fail here, or make the other ranks fail
     print_facts(findings);
     fmt::print("{}", complaints(findings, ""));
     return kExitBroken;

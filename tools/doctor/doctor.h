@@ -1,4 +1,4 @@
-// `qccl doctor`: what the library sees here, what it would do, what is wrong and how to mend it.
+// `qccl doctor`: reports what the library finds here, what it would do, what is wrong and how to fix it.
 #pragma once
 
 #include <string>

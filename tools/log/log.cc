@@ -53,7 +53,7 @@ int fail(const CLI::App& app, const std::string& problem) {
   return kLogFailed;
 }
 
-// Reads the files and does `action` with their ranks, which returns what went wrong.
+// Reads the files and calls `action` with their ranks; `action` returns what went wrong.
 template <class Action>
 int with_logs(const CLI::App& app, const Flags& flags, Action action) {
   try {

@@ -1,4 +1,4 @@
-// `qccl log` and `qccl trace`: what the logs of ranks say, summed up, drawn and merged.
+// `qccl log` and `qccl trace`: summarize, draw and merge the logs of ranks.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace qccl::tools {
 
-// Run the command with the words behind "log" or "trace"; return the exit code.
+// Run the command with the arguments after "log" or "trace"; return the exit code.
 int log_main(const std::vector<std::string>& arguments);
 int trace_main(const std::vector<std::string>& arguments);
 

@@ -14,8 +14,8 @@ from matplotlib.patches import Patch  # noqa: E402
 
 # Colour-blind safe (Okabe and Ito).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
-MOST_ROWS = 12  # of latencies and bytes: those that took longest
-USUAL_LETTERS, INCHES_A_LETTER = 28, 0.085  # of the latencies' labels; what long ones need makes the picture wider
+MOST_ROWS = 12  # of latencies and bytes: the kinds that took longest
+USUAL_LETTERS, INCHES_A_LETTER = 28, 0.085  # of the latencies' labels; longer labels make the picture wider
 
 
 def size_text(size):
@@ -51,7 +51,7 @@ def draw_timeline(axes, events, colours):
 
 
 def by_kind(events):
-    """The operations by name, size and codec, of those kinds that took longest."""
+    """The operations by name, size and codec, limited to the kinds that took longest."""
     kinds = defaultdict(list)
     for event in events:
         args = event["args"]

@@ -21,7 +21,7 @@ constexpr int kFormatVersion = 1;
   throw Error({.kind = ErrorKind::invalid_argument, .message = fmt::format("{}: {}", path, what)});
 }
 
-// The value of that name. More than any enumeration has are tried.
+// The enumerator of that name. Tries 64 values, more than any of the enumerations has.
 template <class Enum>
 Enum value_named(const std::string& name) {
   for (int i = 0; i < 64; ++i) {

@@ -8,12 +8,12 @@
 
 namespace qccl::tools {
 
-// The ranks of all files, in their order. An empty file, which a killed rank leaves, is said to be one and left out.
-// Throws Error(invalid_argument) naming the file, if one can't be read, is no log of QCCL, or has a rank that another
-// file has, and if all are empty.
+// The ranks of all files, in rank order. An empty file, which a killed rank leaves, is reported and skipped. Throws
+// Error(invalid_argument) naming the file if one can't be read, is not a QCCL log, or repeats a rank of another file;
+// also throws if all files are empty.
 std::vector<RankLog> read_logs(const std::vector<std::string>& paths);
 
-// Empty, or why not.
+// Returns "" if the text was written, else the reason.
 std::string write_text(const std::string& path, const std::string& text);
 
 }  // namespace qccl::tools

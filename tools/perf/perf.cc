@@ -55,7 +55,7 @@ RankInfo own_info() {
   return info;
 }
 
-// All sizes, types, operations and roots that the flags ask for, on all ranks alike.
+// Runs all sizes, types, operations and roots that the flags ask for, on all ranks.
 class Session {
  public:
   Session(const PerfOptions& options, Communicator communicator)
@@ -101,7 +101,7 @@ class Session {
   void run_ops(Case c) {
     if (!c.is_reduction()) return run_roots(c);
     for (const ReduceOp op : options_.ops) {
-      if (!supports(c.type, op)) continue;  // only where -d or -o is "all"
+      if (!supports(c.type, op)) continue;  // happens only if -d or -o is "all"
       c.op = op;
       run_roots(c);
     }
@@ -161,7 +161,7 @@ class Session {
     return code;
   }
 
-  // False, after saying why, if one could not be written.
+  // Returns false, after printing the reason, if a file could not be written.
   bool write_files() const {
     const std::string json = json_text(options_, report_);
     std::string problem;

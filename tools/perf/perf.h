@@ -6,7 +6,7 @@
 
 namespace qccl::tools {
 
-// `arguments` are those behind "perf", the collective first. Returns the process's exit code.
+// `arguments` are those after "perf", the collective first. Returns the process's exit code.
 int perf_main(const std::vector<std::string>& arguments);
 
 }  // namespace qccl::tools

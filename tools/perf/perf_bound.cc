@@ -50,7 +50,7 @@ std::vector<ErrorModel::Chunk> ErrorModel::chunks(int rank) const {
   if (case_.collective == Collective::reduce_scatter) {
     return {{rank, {static_cast<std::uint64_t>(rank) * case_.count, case_.count}, {0, case_.count}}};
   }
-  // Of partial sums any rank's bound is everybody's, and every chunk starts with a bucket.
+  // With partial sums the bound is the same for every rank, and every chunk starts with a bucket.
   if (adds_partial_sums()) return {{0, {0, case_.count}, {0, case_.count}}};
   plan::Request request = request_of(case_, algorithm_);
   request.compressed = true;

@@ -1,26 +1,26 @@
 // How far a compressed reduction may be from the exact one, element by element.
 //
-// Per group of whole buckets (one bucket, or as many as make 256 elements), from the extremes of
-// the ranks' inputs there. With B(low, high) the codec's stated bound (which may depend on the norm,
-// too), S the exact sum, and Q the ranks whose input travels encoded (all but the chunk's owner;
-// one-shot all_reduce: all):
+// The bound is computed per group of whole buckets (one bucket, or as many as make 256 elements),
+// from the extremes of the ranks' inputs there. B(low, high) is the codec's stated bound (which may
+// also depend on the norm), S the exact sum, and Q the ranks whose input travels encoded (all but
+// the chunk's owner; one-shot all_reduce: all):
 //
 //   e1 = sum over r in Q of B(min x_r, max x_r)               encoding the inputs
 //      + N 2^-23 sum over all r of max|x_r|                   adding in fp32, in rank order
 //   (avg: S and e1 divided by N, one more rounding)
 //   e2 = 2^-p (max|S| + e1)         16-bit types: rounding the sum once; p bits of precision
-//   e3 = B(min S - e1 - e2, max S + e1 + e2)        SRA, unless it stays: encoding the owner's sum
-//      + 2^-p (max|S| + e1 + e2 + e3)                  and rounding what it decodes to
+//   e3 = B(min S - e1 - e2, max S + e1 + e2)        SRA, unless the sum stays: encoding the owner's sum
+//      + 2^-p (max|S| + e1 + e2 + e3)                  and rounding the decoded values
 //
-// and the bound is e1 + e2 + e3. Where partial sums travel (all other algorithms), every rank
-// encodes one sum of some of the inputs, which lies between L = sum of min(0, min x_r) and
-// H = sum of max(0, max x_r), with the errors so far: N times
+// The bound is e1 + e2 + e3. If partial sums travel (all other algorithms), every rank encodes one
+// sum of some of the inputs. With the errors so far, it lies between L = sum of min(0, min x_r) and
+// H = sum of max(0, max x_r). Then N repetitions of
 //
 //   e1 = e1 + B(L - e1, H + e1) + N 2^-23 max(|L|, |H|)
 //
-// stands in place of the first and third line. It doubles per hop at 1 bit: no use below 4 bits.
+// replace the first and third line. At 1 bit this doubles per hop: it is useless below 4 bits.
 //
-// What is only moved is encoded once, whatever the algorithm, and rounded where the type is narrow.
+// Elements that are only moved are encoded once, with any algorithm, and rounded if the type is narrow.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,7 @@
 
 namespace qccl::tools {
 
-// What a row ran as.
+// The compression and algorithm that a row ran with.
 struct Effective {
   Compression compression;
   Algorithm algorithm = Algorithm::one_shot;
@@ -69,14 +69,14 @@ class ErrorModel {
   double moving_bound(const Extremes& input) const;
 
  private:
-  // Rounding numbers of this size to the type.
+  // The error of rounding numbers of this size to the type.
   double rounding_bound(double magnitude) const;
-  // Of numbers like these that are each off by up to `error`.
+  // The codec's bound for numbers like these that are each off by up to `error`.
   double codec_bound(const Extremes& exact, double error) const;
 
   Case case_;
   bool adds_partial_sums() const;
-  // Encodings of partial sums, one after the other.
+  // The error of encoding partial sums, one after the other.
   double hop_bound(const std::vector<Extremes>& inputs) const;
 
   Algorithm algorithm_;

@@ -12,7 +12,7 @@
 
 namespace qccl::tools {
 
-// What is timed: a collective, or every rank's sendrecv, to the next rank from the one before.
+// The timed operation: a collective, or a sendrecv of every rank, to the next rank and from the previous one.
 using Operation = std::optional<Collective>;
 inline constexpr Operation kSendrecv = std::nullopt;
 std::string_view name_of(Operation operation);
@@ -25,7 +25,7 @@ struct Case {
   int world = 1;
   std::uint64_t count = 0;  // elements, as the public call counts them
   bool in_place = false;
-  std::optional<Compression> compression{};  // that --compression asks for, if it does
+  std::optional<Compression> compression{};  // from --compression, if given
 
   bool is_reduction() const { return collective && qccl::is_reduction(*collective); }
   bool is_rooted() const { return collective && qccl::is_rooted(*collective); }
@@ -40,7 +40,7 @@ struct Case {
   std::uint64_t bytes() const;
 };
 
-// True if the operation moves data and can carry it compressed, where the call itself asks for it.
+// True if the operation moves data and can carry it compressed when the call asks for it.
 bool moves_compressed(Operation operation);
 bool is_compressible(DataType type);
 
@@ -51,7 +51,7 @@ bool has_output_parts(Operation operation);
 // The count for a size of `bytes`, rounded as nccl-tests does: parts to 16 bytes.
 std::uint64_t count_for(Operation operation, std::uint64_t bytes, DataType type, int world);
 
-// Bytes that algbw is about, and busbw / algbw.
+// The bytes that algbw counts, and busbw / algbw.
 std::uint64_t bandwidth_bytes(const Case& c);
 double bus_factor(const Case& c);
 
@@ -78,15 +78,15 @@ struct Placement {
 };
 
 // `input` and `output` are as large as the largest case needs. A broadcast is in place on every
-// rank: out of place, the root's buffer is the input and the others' the output. all_to_all and
-// sendrecv have no form in place: their input lies in the output and is first copied to `aside`.
+// rank: out of place, the root's buffer is the input and the other ranks' the output. all_to_all and
+// sendrecv have no in-place form: their input lies in the output and is first copied to `aside`.
 Placement place(const Case& c, int rank, const Buffer& input, const Buffer& output);
 
 // A rank's factor in premul_sum, as nccl-tests has it: products are exact.
 constexpr double premul_factor_of(int rank) { return rank % 2 == 0 ? 1 : 2; }
 
-// Of the collective as `rank` calls it. What moves is compressed because the call asks for it, sums because the
-// communicator's default does, where they are large enough.
+// The options of the collective as `rank` calls it. The call requests compression for operations that move data;
+// reductions use the communicator's default, if they are large enough.
 CallOptions call_options(const Case& c, Algorithm algorithm, int rank);
 
 // Blocks; throws qccl::Error.

@@ -26,9 +26,9 @@ void combine(ReduceOp op, std::span<double> result, std::span<const double> othe
   }
 }
 
-// Of integers that wrap, extended by their sign to 64 bits; of booleans that are 0 or 1.
+// For integers that wrap, sign-extended to 64 bits, and for booleans that are 0 or 1.
 void combine(DataType type, ReduceOp op, std::span<std::uint64_t> result, std::span<const std::uint64_t> other) {
-  // Signed numbers have the order of unsigned ones once their sign bit is turned.
+  // Signed numbers have the order of unsigned ones once their sign bit is flipped.
   const std::uint64_t turn = is_signed_integer(type) ? std::uint64_t{1} << 63 : 0;
   for (std::size_t i = 0; i < result.size(); ++i) {
     const bool is_less = (result[i] ^ turn) < (other[i] ^ turn);
@@ -67,7 +67,7 @@ class Checker {
 
  private:
   const std::byte* output_at(std::uint64_t element) const { return output_ + element * element_bytes(case_.type); }
-  // Where in the ranks' inputs this rank's part begins.
+  // The element of the ranks' inputs at which this rank's part begins.
   std::uint64_t input_begin() const {
     return has_input_parts(case_.collective) ? static_cast<std::uint64_t>(rank_) * case_.count : 0;
   }
@@ -91,7 +91,7 @@ class Checker {
     }
   }
 
-  // What a rank gives to the reduction: of a boolean whether it is true.
+  // A rank's input to the reduction; booleans are reduced to 0 or 1.
   void reduced_elements(int rank, std::uint64_t first, std::span<std::uint64_t> target) const {
     inputs_.elements(rank, input_begin() + first, target);
     if (case_.type != DataType::boolean) return;
@@ -135,7 +135,7 @@ class Checker {
 
   void judge(double got, double exact, double bound) {
     const double error = std::abs(got - exact);
-    result_.wrong += !(error <= bound);  // not a number is wrong, too
+    result_.wrong += !(error <= bound);  // NaN is wrong, too
     result_.largest_error = !(error <= result_.largest_error) ? error : result_.largest_error;
     result_.largest_bound = std::max(result_.largest_bound, bound);
   }
@@ -161,7 +161,7 @@ class Checker {
     }
   }
 
-  // Of what is moved, part by part. all_to_all leaves a rank's own part as it is.
+  // Checks moved elements, part by part. all_to_all does not compress a rank's own part.
   void check_lossy_parts() {
     const ErrorModel model(case_, effective_);
     std::vector<double> sent(model.group_elements()), got(sent.size());

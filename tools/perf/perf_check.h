@@ -1,4 +1,4 @@
-// Compares one rank's output with what it must be, block by block.
+// Compares one rank's output with the expected output, block by block.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// That the checks of `qccl perf` find what is wrong, and pass what is right.
+// The checks of `qccl perf` reject wrong results and pass right ones.
 #include "tools/perf/perf_check.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ Case small_case(Collective collective, DataType type, std::uint64_t count = 5000
   return c;
 }
 
-// What an all_gather leaves on every rank.
+// The output of an all_gather on every rank.
 std::vector<std::byte> gathered(const Inputs& inputs, const Case& c) {
   std::vector<std::byte> all;
   for (int rank = 0; rank < c.world; ++rank) {
@@ -42,7 +42,7 @@ std::vector<std::byte> gathered(const Inputs& inputs, const Case& c) {
   return all;
 }
 
-// A sum of floats, of which an all_reduce over `world` ranks makes this.
+// The result of an all_reduce that sums floats over the case's ranks.
 std::vector<float> summed(const Inputs& inputs, const Case& c) {
   std::vector<float> sum(c.count);
   for (int rank = 0; rank < c.world; ++rank) {
@@ -236,7 +236,7 @@ TEST(PerfCheck, a_lossy_sum_passes_within_the_bound_and_fails_beyond_it) {
   EXPECT_GT(beyond.largest_error, beyond.largest_bound);
 }
 
-// What moves arrives as the codec makes it: within the error of one encoding of its own bucket.
+// Moved elements arrive decoded: within the error of one encoding of their own bucket.
 TEST(PerfCheck, what_was_moved_compressed_passes_within_the_bound_and_fails_beyond_it) {
   const Effective effective = {minmax({.bits = 4, .bucket_size = 512}), Algorithm::ring};
   for (const DataType type : {DataType::float32, DataType::float16, DataType::bfloat16}) {
@@ -246,7 +246,7 @@ TEST(PerfCheck, what_was_moved_compressed_passes_within_the_bound_and_fails_beyo
     const CheckResult exact = check_output(c, effective, inputs, 1, output.data());
     EXPECT_EQ(exact.wrong, 0u);
     EXPECT_EQ(exact.largest_error, 0);
-    // A range of 2 in 15 steps, half a step; and what a narrow type rounds.
+    // Half a step of a range of 2 in 15 steps, plus the rounding of a narrow type.
     EXPECT_GT(exact.largest_bound, 0.066);
     EXPECT_LT(exact.largest_bound, 0.072);
     std::byte* const last = output.data() + output.size() - element_bytes(type);

@@ -1,4 +1,4 @@
-// What ranks tell each other about a measurement, over the communicator that is measured.
+// Gathers the ranks' measurements, over the communicator that is measured.
 #pragma once
 
 #include <qccl/qccl.h>

@@ -122,7 +122,7 @@ int precision_bits(DataType type) {
 Inputs::Inputs(const Case& c, bool lossy, std::uint64_t salt) : type_(c.type), op_(c.op), salt_(salt) {
   half_are_false_ = c.type == DataType::boolean && c.is_reduction();
   as_bits_ = !is_floating(c.type) || (!c.is_reduction() && !lossy);
-  // 30 bits of a double are more than a float holds, so a sum in floats would be found out.
+  // 30 bits of a double are more than a float holds, so the check detects a sum in floats.
   const int bits = std::min(precision_bits(c.type), 30);
   const std::uint32_t exact_limit = 1u << bits;  // whole numbers up to here are exact
   const bool multiplies = c.op == ReduceOp::premul_sum;

@@ -1,9 +1,9 @@
 // Inputs that every rank can compute for every rank, element by element, from a hash of (salt,
-// rank, element): so results are checked without keeping or sending what is expected.
+// rank, element). So results are checked without storing or sending the expected values.
 //
 //   integers, and data that is only copied   all bits random; integer sums and products wrap
 //   booleans to be reduced                   half of them 0, the others any byte
-//   floating sum, avg, mulsum, min, max      whole numbers so small that every sum is exact
+//   floating sum, avg, mulsum, min, max      whole numbers small enough that every sum is exact
 //   floating prod                            +-1/2, +-1, +-2 of the first 8 ranks, +-1 of the rest
 //   floating, to be compressed               reals in [-1, 1) with as many bits as the type holds
 #pragma once
@@ -24,17 +24,17 @@ inline constexpr std::size_t kInputBlock = 4096;
 
 class Inputs {
  public:
-  // `salt` tells rounds apart, so that what an earlier one left behind is wrong in the next.
+  // `salt` differs between rounds, so that data left over from an earlier round is wrong in the next.
   Inputs(const Case& c, bool lossy, std::uint64_t salt);
 
   // True if elements are compared as bits (elements()), false if as numbers (values()).
   bool as_bits() const { return as_bits_; }
 
-  // Elements [first, first + target.size()) of `rank`'s input, integers
-  // extended by their sign; data that is only copied is as wide as its type says, the rest random.
+  // Elements [first, first + target.size()) of `rank`'s input, signed integers sign-extended, all other types
+  // zero-extended.
   void elements(int rank, std::uint64_t first, std::span<std::uint64_t> target) const;
   void values(int rank, std::uint64_t first, std::span<double> target) const;
-  // What the reduction adds of them: premul_sum's are multiplied.
+  // The values that the reduction adds: premul_sum multiplies the inputs first.
   void contributions(int rank, std::uint64_t first, std::span<double> target) const;
 
   // `count` elements in the case's type.

@@ -16,7 +16,7 @@ struct PerfReport {
 };
 
 std::string json_text(const PerfOptions& options, const PerfReport& report);
-// Writes it to --json's file, anew. An empty text if that worked, else why not.
+// Writes it to --json's file, replacing the content. Returns "" on success, else the reason.
 std::string write_json(const PerfOptions& options, const std::string& json);
 
 }  // namespace qccl::tools

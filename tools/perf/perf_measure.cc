@@ -34,7 +34,7 @@ double median(std::vector<double> values) {
   return values.size() % 2 != 0 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// One value for the ranks' values, as -a says.
+// Combines the ranks' values into one, as selected by -a.
 double combine_ranks(const std::vector<double>& values, int average) {
   switch (average) {
     case 0: return values[0];
@@ -44,8 +44,8 @@ double combine_ranks(const std::vector<double>& values, int average) {
   }
 }
 
-// In place, each iteration multiplies sums by the world's size, at most twice that. How many there can be before
-// numbers leave the range of the type and the data is no longer like data.
+// The number of in-place iterations that stay in the type's range: each multiplies sums by the world size, with
+// premul_sum by up to twice that.
 int iterations_in_range(const Case& c) {
   const bool sums = c.op == ReduceOp::sum || c.op == ReduceOp::premul_sum;
   const bool grows = c.in_place && c.is_reduction() && sums && is_floating(c.type) && c.world > 1;
@@ -94,7 +94,7 @@ void Bench::warm_up(const Case& c) {
   }
 }
 
-// Enough calls for an automatic compression to have tried all that it may be.
+// Makes enough calls for an automatic compression to try all its candidates.
 void Bench::run_trial(const Case& c) {
   constexpr int kCalls = 40;
   prepare(c, effective(c));
@@ -111,7 +111,7 @@ Bench::Timing Bench::time_iterations(const Case& c, const Effective& effective) 
   const int refresh = iterations_in_range(c);
   const bool synchronised = options_.blocking == 1 || options_.blocking == 3;
   for (int i = 0; i < options_.iterations;) {
-    // Nothing but the collective and the clock runs between the first and the last call of a stretch.
+    // Only the collective and the clock run between the first and the last call of a stretch.
     const int end = synchronised ? i + 1 : std::min(options_.iterations, i + refresh);
     if (i % refresh == 0) prepare(c, effective);
     communicator_.barrier();
@@ -165,7 +165,7 @@ void Bench::evaluate_traffic(const Case& c, const Traffic& sent, Measurement& m)
   m.compression_ratio = plain / m.payload_bytes;
 }
 
-// Sent as what was found to be the fastest: an automatic one might try another in between.
+// Checks with the compression that was found to be the fastest: an automatic one might try another in between.
 void Bench::check(Case c, Measurement& m) {
   const Compression asked = communicator_.compression();
   if (!is_automatic(asked)) return check_as_is(c, m);

@@ -14,7 +14,7 @@
 
 namespace qccl::tools {
 
-// The same on all ranks. Times are those of the ranks as -a combines them, per iteration.
+// The same on all ranks. Times are per iteration, combined over the ranks as selected by -a.
 struct Measurement {
   double mean_us = 0;  // nccl-tests' time
   double min_us = 0;
@@ -23,13 +23,13 @@ struct Measurement {
   double algbw = 0;  // GB/s, GB = 1e9
   double busbw = 0;
   // Per rank and operation, mean over ranks.
-  double wire_bytes = 0;                    // payload, headers and what neighbours read through shared memory
+  double wire_bytes = 0;                    // payload, headers and bytes that peers read through shared memory
   double payload_bytes = 0;                 // without headers
   std::optional<double> compression_ratio;  // nothing if nothing was sent
   Effective effective;
 
   bool checked = false;
-  std::uint64_t wrong = 0;  // elements, of all ranks
+  std::uint64_t wrong = 0;  // elements, over all ranks
   double largest_error = 0;
   double largest_bound = 0;
   bool same_bits = true;  // on all ranks
@@ -53,7 +53,7 @@ class Bench {
   };
 
   Effective effective(const Case& c) const;
-  // New inputs; what the call must write holds something else.
+  // Writes new inputs and fills the output with other values, so that the call must write it.
   Inputs prepare(const Case& c, const Effective& effective);
   Timing time_iterations(const Case& c, const Effective& effective);
   void evaluate_times(const Case& c, const std::vector<double>& mine, Measurement& m);

@@ -1,4 +1,4 @@
-// Whether the buffers of a measurement fit this machine, asked before it is driven out of memory.
+// Checks that the buffers of a measurement fit this machine before they exhaust its memory.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace qccl::tools {
 
-// Empty if the ranks of this host have room, else what is missing. Asked by the process that
-// starts the ranks, or by the host's first rank if another launcher did.
+// Empty if the ranks of this host have room, else what is missing. Called by the process that
+// starts the ranks, or by the host's first rank under another launcher.
 std::string memory_problem(const PerfOptions& options, bool launches);
 
 }  // namespace qccl::tools

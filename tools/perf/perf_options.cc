@@ -90,7 +90,7 @@ std::string name_in(const Names<T>& table, T value) {
   return "?";
 }
 
-// Text as flags take it, before it means anything.
+// The text of the flags, before it is parsed.
 struct Words {
   std::string min_bytes, max_bytes, step_bytes;
   std::string type = "float";
@@ -123,7 +123,7 @@ int usage_error(const std::string& text, int code = kPerfInvalidUsage) {
   return code;
 }
 
-// Sets `size` unless the text is empty. Exit code if it is no size.
+// Sets `size` unless the text is empty. Returns an exit code if it is not a size.
 std::optional<int> take_size(const std::string& text, const char* name, std::uint64_t& size) {
   if (text.empty()) return std::nullopt;
   const auto parsed = parse_size(text);
@@ -132,7 +132,7 @@ std::optional<int> take_size(const std::string& text, const char* name, std::uin
   return std::nullopt;
 }
 
-// One row of no size.
+// A barrier has one row without a size.
 std::optional<int> take_barrier(const Words& words, PerfOptions& options) {
   const bool has_sizes = !words.min_bytes.empty() || !words.max_bytes.empty() || !words.step_bytes.empty();
   if (has_sizes || options.step_factor != PerfOptions().step_factor || !options.plot_file.empty()) {
@@ -161,7 +161,7 @@ std::optional<int> take_sizes(const Words& words, PerfOptions& options) {
 
 bool reduces(const PerfOptions& options) { return options.collective && is_reduction(*options.collective); }
 
-// A flag that would change nothing is a mistake.
+// Rejects flags that would have no effect.
 std::optional<int> refuse_idle_flags(const PerfOptions& options) {
   const auto name = name_of(options.collective);
   std::span<const Algorithm> all;
@@ -197,7 +197,7 @@ std::optional<int> take_compressions(const Words& words, PerfOptions& options) {
   return std::nullopt;
 }
 
-// The values that `word` names; exit code if it names none.
+// Sets the values that `word` names; returns an exit code if it names none.
 template <class T>
 std::optional<int> take_name(const Names<T>& table, const std::string& word, const char* what, const char* all,
                              std::vector<T>& values) {
@@ -266,7 +266,7 @@ void add_own_flags(CLI::App& app, PerfOptions& options, Words& words) {
                              kPictureEndings));
 }
 
-// A flag of nccl-tests that has one value here, and why.
+// A flag of nccl-tests that has only one value here, and the reason.
 struct FixedFlag {
   const char* names;
   int value;
@@ -289,7 +289,7 @@ constexpr FixedFlag kFixedFlags[] = {
     {"-K,--per_iter_skip", 0, "use -w"},
 };
 
-// Accepted where the value is the only one there is; otherwise refused with the reason.
+// Such a flag is accepted with its only value; any other is rejected with the reason.
 void add_fixed_flags(CLI::App& app) {
   for (const FixedFlag& flag : kFixedFlags) {
     const auto check = [&flag](const std::string& text) {
@@ -301,7 +301,7 @@ void add_fixed_flags(CLI::App& app) {
         ->check(CLI::Validator(check, ""))
         ->group("Flags of nccl-tests with one value");
   }
-  // One rank to a process leaves nothing to do one after the other.
+  // With one rank per process there is nothing to initialize one after the other.
   app.add_option_function<int>(
          "-p,--parallel_init", [](int) {}, "0 or 1: ranks always start in parallel")
       ->check(CLI::Range(0, 1))

@@ -32,10 +32,10 @@ struct PerfOptions {
   std::uint64_t step_factor = 1;  // used if above 1, else step_bytes
   int iterations = 20;
   int warmup_iterations = 1;
-  int run_cycles = 1;  // 0: for ever
+  int run_cycles = 1;  // 0: endless
   int check_iterations = 1;
   int blocking = 0;
-  int average = 1;  // over ranks: 0 rank 0's, 1 mean, 2 least, 3 largest
+  int average = 1;  // over ranks: 0 rank 0's, 1 mean, 2 smallest, 3 largest
   int root = 0;     // of rooted collectives; -1: every root
   bool timestamps = false;
   std::vector<DataType> types{DataType::float32};
@@ -44,14 +44,14 @@ struct PerfOptions {
   int ranks = 1;               // to start here, unless a launcher has
   double timeout_seconds = 0;  // of each operation; 0: the library's
   Algorithm algorithm = Algorithm::automatic;
-  std::vector<Compression> compressions;  // a table each; empty: one table, of what the environment says
+  std::vector<Compression> compressions;  // a table each; empty: one table with the environment's compression
   JobVariables job;
   std::string json_file;
   std::string plot_file;
 };
 
-// Fills `options` from the words behind "perf", the collective first; an exit code if the command
-// line ends here (help, or something is wrong: the message says what is allowed).
+// Fills `options` from the arguments after "perf", the collective first. Returns an exit code if the
+// program should end here (help, or an error whose message lists the valid values).
 std::optional<int> parse_perf_options(const std::vector<std::string>& arguments, PerfOptions& options);
 
 // The specifications in "none,minmax:bits=4,bucket_size=128;cast": a comma ends one where no setting follows.

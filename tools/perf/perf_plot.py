@@ -24,7 +24,7 @@ def size_text(size):
 
 
 def curves(results):
-    """By label, {size: bandwidths} of a codec's out-of-place runs; by type, operation and root where those differ."""
+    """{label: {size: bandwidths}} of out-of-place runs. A label is a codec, and type, operation, root if they vary."""
     apart = [key for key in ("dtype", "op", "root") if len({entry[key] for entry in results}) > 1]
     found = defaultdict(lambda: defaultdict(list))
     for entry in results:

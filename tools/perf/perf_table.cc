@@ -13,7 +13,7 @@ constexpr const char* kColumns =
     "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6} {:>{}}";
 constexpr const char* kOwnColumns = "  {:>12}  {:>6}  {:>9}  {:>9}";
 
-// As nccl-tests has it: 16 blanks longer than its columns are wide in front of each group.
+// As in nccl-tests: the blanks in front of each group are 16 more than its columns are wide.
 constexpr const char* kGroups =
     "#                                                              out-of-place                       in-place        "
     "  ";
@@ -41,8 +41,8 @@ std::string step_text(const PerfOptions& options) {
 
 std::string placement_text(const Measurement& m) {
   const std::string times = fmt::format("  {:>7}  {:>6}  {:>6}", fit(m.mean_us, 7), fit(m.algbw, 6), fit(m.busbw, 6));
-  if (!m.checked) return times + "    N/A";  // one column less, as nccl-tests has it
-  // Ranks that hold different bits are wrong even where each is within its bound.
+  if (!m.checked) return times + "    N/A";  // one column less, as in nccl-tests
+  // Ranks that hold different bits are wrong even if each is within its bound.
   const std::uint64_t wrong = m.wrong == 0 && !m.same_bits ? 1 : m.wrong;
   return times + fmt::format("  {:>6g}", static_cast<double>(wrong));
 }

@@ -1,4 +1,4 @@
-// nccl-tests' table, character by character, with QCCL's columns behind it.
+// nccl-tests' table, character by character, followed by QCCL's columns.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace qccl::tools {
 
-// What ranks tell about themselves.
+// A rank's description of itself.
 struct RankInfo {
   int pid = 0;
   int local_rank = 0;
@@ -25,11 +25,11 @@ struct Row {
   Measurement in_place;
 };
 
-// What the whole run came to.
+// The result of the whole run.
 struct Verdict {
   std::uint64_t failed_checks = 0;  // rows and placements
   double average_busbw = 0;
-  double least_busbw = 0;  // NCCL_TESTS_MIN_BW; 0: any will do
+  double least_busbw = 0;  // NCCL_TESTS_MIN_BW; 0: no limit
   bool checks_ok() const { return failed_checks == 0; }
   bool bandwidth_ok() const { return average_busbw >= 0.9 * least_busbw; }
 };
@@ -37,13 +37,13 @@ struct Verdict {
 // `number` in at most `width` characters: two decimals, one, none, or an exponent, whichever fits.
 std::string fit(double number, int width);
 
-// "none" for what does not reduce, else the operation; and -1 where there is no root.
+// "none" if the case does not reduce, else the operation; and -1 if there is no root.
 std::string op_name(const Case& c);
 int root_of(const Case& c);
 
 // Above all tables; `description` is Communicator::describe()'s.
 std::string header(const PerfOptions& options, const std::vector<RankInfo>& ranks, const std::string& description);
-// Above one table: its columns and, where there are several, its codec.
+// Above one table: its columns and, with several tables, its codec.
 std::string table_heading(const PerfOptions& options, const std::optional<Compression>& compression);
 std::string row_text(const PerfOptions& options, const Row& row);
 std::string footer(const PerfOptions& options, const Verdict& verdict);

@@ -1,4 +1,4 @@
-// `qccl plan`: what the planner does, as programs.
+// `qccl plan`: checks, shows and simulates the planner's plans.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace qccl::tools {
 
-// Runs the command with the words behind "plan"; returns the exit code.
+// Runs the command with the arguments after "plan"; returns the exit code.
 int plan_main(const std::vector<std::string>& arguments);
 
-// Its commands, with the words behind their names.
+// Its commands, with the arguments after their names.
 int plan_check_main(const std::vector<std::string>& arguments);
 int plan_show_main(const std::vector<std::string>& arguments);
 int plan_simulate_main(const std::vector<std::string>& arguments);

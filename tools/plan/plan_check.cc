@@ -1,4 +1,4 @@
-// `qccl plan check`: every plan through the checker.
+// `qccl plan check`: runs every plan through the checker.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -56,7 +56,7 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Chec
   return parse(app, arguments, kPlanUsage);
 }
 
-// What was checked of one (collective, algorithm), or of all.
+// The number of checked plans and steps of one (collective, algorithm), or of all.
 struct Tally {
   std::uint64_t plans = 0;
   std::uint64_t steps = 0;
@@ -96,7 +96,7 @@ class PlanCheck {
   }
 
  private:
-  // The checker has found nothing, which is wrong whether or not there was something to find.
+  // The checker has found nothing. That is a failure, whether or not a fault could be planted.
   int conclude_planted() const {
     std::fflush(stdout);
     fmt::print(stderr, "qccl plan check: a {} was planted in {} of {} plans: {}\n", to_string(*options_.planted),

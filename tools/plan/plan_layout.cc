@@ -16,14 +16,14 @@ namespace {
 // The input bytes of a slice, the library's default (QCCL_SLICE_BYTES).
 constexpr std::size_t kLayoutSliceBytes = 128 * 1024;
 
-// 0 if the text is no number from 1 on.
+// Returns 0 unless the text is a number of at least 1.
 int number(std::string_view text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() && value > 0 ? value : 0;
 }
 
-// Ranks in order, the first hosts with one more where they are not equally many.
+// Places the ranks on the hosts in order; if they do not divide evenly, some hosts get one more.
 std::vector<int> spread(int world, int hosts) {
   std::vector<int> host_of;
   for (int rank = 0; rank < world; ++rank) {

@@ -1,4 +1,4 @@
-// What `qccl plan show` and `simulate` are asked about: a job on hosts with links, and its call.
+// The subject of `qccl plan show` and `simulate`: a job on hosts with links, and its call.
 #pragma once
 
 #include <qccl/qccl.h>
@@ -26,8 +26,8 @@ struct PlanLayout {
   std::vector<int> hosts;  // of each rank
   std::string profile_file;
   plan::Profile profile = plan::default_profile();
-  // The profile's where nothing else is said, which complete() fills in.
-  double rate = kUnsaid;     // bytes a second, out of a host and into it
+  // complete() fills in the profile's values for those that were not given.
+  double rate = kUnsaid;     // bytes per second, out of a host and into it
   double latency = kUnsaid;  // seconds
   double local_rate = kUnsaid;
   double local_latency = kUnsaid;
@@ -45,15 +45,15 @@ struct PlanLayout {
 // --world, --hosts, --profile, --rate, --latency, --burst, --local-rate, --local-latency, --cores, --hosts-per-machine,
 // --compression.
 void add_layout_flags(CLI::App& app, PlanLayout& layout);
-// What is wrong with them together, if anything; fills in what follows from the words.
+// Fills in the fields that follow from the flags; returns what is wrong with their combination, if anything.
 std::optional<std::string> complete(PlanLayout& layout);
 
-// The request that the engine makes of a call of `bytes` (where ranks have pieces: of all together)
-// of float32.
+// The request that the engine makes of a call of `bytes` of float32. If ranks have pieces, `bytes`
+// is the size of all pieces together.
 plan::Request request_of(const PlanLayout& layout, Collective collective, Algorithm algorithm, std::uint64_t bytes);
-// What the choice of its algorithm is asked.
+// The question that the choice of the call's algorithm answers.
 plan::Question question_of(const PlanLayout& layout, Collective collective, std::uint64_t bytes);
-// Why the collective can't be compressed, if it is to be.
+// If the layout asks for compression that the collective does not support: the reason.
 std::optional<std::string> refusal(const PlanLayout& layout, Collective collective);
 
 // "8 ranks on 2 hosts, 10 Gbit/s and 50 us between them"

@@ -1,4 +1,4 @@
-// `qccl plan show`: what a call becomes, why, and what it costs.
+// `qccl plan show`: the plan of a call, the reason for it, and its cost.
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// `qccl plan simulate`: the real engine of all ranks over a simulated network.
+// `qccl plan simulate`: runs the real engine of all ranks over a simulated network.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ namespace qccl::tools {
 namespace {
 
 sim::FrameWork frame_work(const plan::Link& link) { return {nanoseconds(link.frame_seconds), link.rank_rate}; }
-// A latency includes what processors do at both ends.
+// A latency includes the processors' work at both ends.
 Nanoseconds travel(const plan::Link& link) { return nanoseconds(std::max(0.0, link.latency - 2 * link.frame_seconds)); }
 
 sim::SimulationOptions simulation_options(const SimulateOptions& options) {
@@ -47,12 +47,12 @@ sim::SimulationOptions simulation_options(const SimulateOptions& options) {
     links.rack_bytes_per_second = options.rack_rate * layout.links().wire_efficiency;
   }
   for (const auto& [rank, factor] : options.stragglers) links.slow_ranks.emplace_back(rank, rate / factor);
-  // As often as a rank looks; fine enough to change nothing.
+  // The interval at which a rank polls; fine enough not to affect the result.
   links.tick = std::max(Nanoseconds(1), std::min(links.latency, Nanoseconds(20'000)) / 20);
   return simulation;
 }
 
-// What the plan alone says it takes, to leave out what would never end.
+// The number of frames of the plan alone. Runs that would never end are skipped by it.
 double frames_of(const plan::Request& request) {
   double frames = 0;
   for (int rank = 0; rank < request.world; ++rank) {
@@ -68,7 +68,7 @@ double frames_of(const plan::Request& request) {
   return frames;
 }
 
-// One line on a terminal that says what is being done; elsewhere nothing.
+// One line on a terminal that shows the progress; prints nothing if standard error is not a terminal.
 class ProgressLine {
  public:
   explicit ProgressLine(std::size_t runs) : runs_(runs), is_shown_(::isatty(STDERR_FILENO) == 1) {}

@@ -46,7 +46,7 @@ int usage_error(const std::string& text) {
   return kPlanUsage;
 }
 
-// "RANK" before the mark and the rest behind it; nothing if that is no rank of the world.
+// The rank before the mark and the text after it; nothing if it is not a rank of the world.
 std::optional<std::pair<int, std::string>> split(const std::string& word, char mark, int world) {
   const std::size_t at = word.find(mark);
   if (at == std::string::npos) return std::nullopt;
@@ -56,7 +56,7 @@ std::optional<std::pair<int, std::string>> split(const std::string& word, char m
   return std::pair(rank, word.substr(at + 1));
 }
 
-// -1 if the text is no time.
+// Returns -1 if the text is not a time.
 double seconds_of(std::string text) {
   double seconds = -1;
   try {

@@ -37,7 +37,7 @@ struct SimulateOptions {
   bool has_faults() const { return !losses.empty() || !stops.empty(); }
 };
 
-// Fills `options`; an exit code if the command line ends here (help, or something is wrong).
+// Fills `options`; returns an exit code if the program should end here (help, or an error).
 std::optional<int> parse_simulate_options(const std::vector<std::string>& arguments, SimulateOptions& options);
 
 Nanoseconds nanoseconds(double seconds);

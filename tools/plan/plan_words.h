@@ -14,7 +14,7 @@ std::map<std::string, Collective> collective_names();
 std::map<std::string, Algorithm> algorithm_names();
 std::vector<Collective> all_collectives();
 
-// An option whose value has a name; `target` is a T or an optional one.
+// An option whose value has a name; `target` is a T or an optional T.
 template <class T, class Target>
 CLI::Option* add_named(CLI::App& app, const std::string& flags, Target& target, const std::map<std::string, T>& names,
                        const std::string& description) {

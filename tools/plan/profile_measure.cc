@@ -23,7 +23,7 @@
 namespace qccl::tools {
 namespace {
 
-constexpr std::size_t kSliceBytes = 128 * 1024;  // what the library works on at once
+constexpr std::size_t kSliceBytes = 128 * 1024;  // the library works on one slice at a time
 constexpr std::size_t kSliceFloats = kSliceBytes / sizeof(float);
 constexpr std::size_t kLargeFloats = 8 << 20;  // 32 MiB: from and to memory, not caches
 constexpr int kSamples = 15;
@@ -32,7 +32,7 @@ constexpr int kCallsInFlight = 32;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// Of several runs, seconds; the first is warm-up.
+// The median of several runs, in seconds, after a warm-up run.
 double median_seconds(const std::function<void()>& body) {
   body();
   std::vector<double> seconds;
@@ -67,7 +67,7 @@ double seconds_over_slices(const Body& body) {
 
 constexpr double kLargeBytes = kLargeFloats * sizeof(float);
 
-// A slice from a link's memory, which caches hold, to the caller's.
+// Copies slices from a link's memory, which is in cache, to the caller's.
 double measure_copy(std::vector<float>& large) {
   const std::vector<float> slice(kSliceFloats, 1.0f);
   return kLargeBytes / seconds_over_slices([&](std::size_t at) { std::memcpy(&large[at], slice.data(), kSliceBytes); });
@@ -101,7 +101,7 @@ plan::CodecSpeed measure_codec(const Compression& compression, const std::string
   return {name, bytes_per_run / encode, bytes_per_run / decode};
 }
 
-// Each codec as it is by default, and with 4 and 8 bits where it has bits.
+// Measures each codec with its defaults, and with 4 and 8 bits if it has that setting.
 std::vector<plan::CodecSpeed> measure_codecs(const std::vector<float>& large) {
   std::vector<plan::CodecSpeed> speeds;
   for (const CodecEntry* entry : codec_list()) {
@@ -126,7 +126,7 @@ std::string processor_name() {
 
 // ---- links
 
-// What a pair of ranks on a link takes; rank 0's times.
+// The times of a pair of ranks on a link, measured by rank 0.
 struct PairTimes {
   double alone = 0;      // a call of 8 bytes
   double in_flight = 0;  // the same, one of many at once
@@ -157,12 +157,12 @@ PairTimes time_pair(Communicator& pair) {
   return times;
 }
 
-// A call in flight costs each rank a frame out and one in, or less.
+// A call in flight costs each rank at most one sent and one received frame.
 plan::Link link_of(const PairTimes& times, const plan::Profile& profile) {
   plan::Link link;
   link.frame_seconds = times.in_flight / 2;
   link.latency = times.alone;
-  // The same call as the cost model sees it, but for what moving bytes takes.
+  // The same call in the cost model, without the time for moving bytes.
   const plan::Request request{.collective = Collective::all_reduce,
                               .algorithm = Algorithm::sra,
                               .world = 2,
@@ -254,7 +254,7 @@ void measure_wire(Communicator& world, plan::Profile& profile) {
   const auto far = std::find_if(hosts.begin(), hosts.end(), [&](int host) { return host != hosts.front(); });
   if (far == hosts.end()) return;
   const int peer = static_cast<int>(far - hosts.begin());
-  world.barrier();  // rank 0 comes late, which to make a group does not wait for as long
+  world.barrier();  // rank 0 arrives late, and making a group does not wait that long
   if (world.rank() == 0 || world.rank() == peer) {
     Communicator pair = world.subgroup({0, peer}, "profile");
     const PairTimes times = time_pair(pair);

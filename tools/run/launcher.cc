@@ -23,7 +23,7 @@ int code_of_job(const LaunchOptions& options, int status) {
   return exit_code_of(status);
 }
 
-// Reaps what there is; true once the job's own process was among it.
+// Reaps all ended children; returns true if the job's own process was among them.
 bool reap(pid_t job, int& status) {
   int ended_status = 0;
   for (pid_t ended; (ended = ::waitpid(-1, &ended_status, WNOHANG)) > 0;) {
@@ -59,7 +59,7 @@ int launch(const LaunchOptions& options) {
     return 1;
   }
   if (job == 0) {
-    ::setpgid(0, 0);  // a terminal's Ctrl-C reaches the keeper alone, which passes it on
+    ::setpgid(0, 0);  // a terminal's Ctrl-C reaches only the keeper, which passes it on
     const int code = Supervisor(options, signals, keeper).run();
     std::fflush(nullptr);
     ::_exit(code);

@@ -22,7 +22,7 @@ RankSpec rank_spec(const LaunchOptions& options, int rank, int master_port, cons
   spec.inherit_input = rank == 0;
   spec.environment = options.variables;
   spec.cores = share_of_cores(cores, rank, options.ranks);
-  // As torchrun: N ranks with a thread per core each would fight for the cores.
+  // Like torchrun: N ranks with one thread per core each would compete for the cores.
   if (!is_set(options.variables, "OMP_NUM_THREADS")) {
     spec.environment.emplace_back("OMP_NUM_THREADS", std::to_string(std::max<std::size_t>(1, spec.cores.size())));
   }

@@ -1,4 +1,4 @@
-// What each rank of a job is started with: torchrun's variables, a share of the cores, its input and output.
+// The start parameters of each rank of a job: torchrun's variables, a share of the cores, its input and output.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace qccl::tools {
 // Unsets the variables with which an outer launcher started this process, so that no rank takes them for its own.
 void forget_outer_launcher();
 
-// One for each rank. Rank 0's listener takes `master_port`.
+// One specification for each rank. Rank 0's listener takes `master_port`.
 std::vector<RankSpec> rank_specs(const LaunchOptions& options, int master_port);
 
 }  // namespace qccl::tools

@@ -79,7 +79,7 @@ void add_flags(CLI::App& app, RunFlags& flags) {
   refuse_host_flags(app);
 }
 
-// ---- from flags to options; std::invalid_argument says which is wrong
+// ---- from flags to options; std::invalid_argument names the invalid flag
 
 void set_variable(Variables& variables, const std::string& name, const std::string& value) {
   std::erase_if(variables, [&](const auto& variable) { return variable.first == name; });
@@ -126,7 +126,7 @@ int run_main(const std::vector<std::string>& arguments) {
   RunFlags flags;
   add_flags(app, flags);
 
-  // What is behind "--" is the program's, whatever it looks like.
+  // Everything after "--" belongs to the program, whatever it looks like.
   const auto mark = std::find(arguments.begin(), arguments.end(), "--");
   if (const auto code = parse(app, {arguments.begin(), mark}, kExitUsage)) return *code;
   std::vector<std::string> command = app.remaining();

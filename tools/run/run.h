@@ -6,7 +6,7 @@
 
 namespace qccl::tools {
 
-// `arguments` are those behind "run". Returns the process's exit code.
+// `arguments` are those after "run". Returns the process's exit code.
 int run_main(const std::vector<std::string>& arguments);
 
 }  // namespace qccl::tools

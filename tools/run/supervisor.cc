@@ -15,7 +15,7 @@
 namespace qccl::tools {
 namespace {
 
-constexpr std::chrono::milliseconds kKillAgain{50};  // for what was forked during the first round
+constexpr std::chrono::milliseconds kKillAgain{50};  // for processes forked during the first round
 constexpr int kExitTimeout = 124;
 constexpr int kExitSignalBase = 128;
 
@@ -105,7 +105,7 @@ void Supervisor::wait_for_events() {
   if (::poll(poll_list_.data(), poll_list_.size(), milliseconds_to_wait()) <= 0) return;
   pipes_.serve(poll_list_, console_);
   console_.serve(poll_list_);
-  if (poll_list_[0].revents != 0) {  // the keeper was killed: nobody is left to be polite for
+  if (poll_list_[0].revents != 0) {  // the keeper was killed: end everything without a grace period
     keeper_pidfd_.reset();
     kill_everything();
   }
@@ -187,7 +187,7 @@ bool Supervisor::reap_orphans() {
     if (is_ours) return false;  // on_ended_processes() takes it
     ::waitpid(info.si_pid, nullptr, WNOHANG);
   }
-  // All processes are gone, something they started is not.
+  // All ranks are gone, but processes that they started are not.
   if (live_ranks().empty() && !std::exchange(leftovers_told_, true)) ask_to_end(SIGTERM);
   return false;
 }
@@ -218,7 +218,7 @@ void Supervisor::signal_processes(int signal) {
   }
 }
 
-// Those that are not in a process's own group.
+// Signals the descendants that are not in a rank's process group.
 void Supervisor::signal_descendants(int signal) {
   for (const pid_t pid : descendants()) {
     const pid_t group = ::getpgid(pid);
@@ -245,8 +245,8 @@ void Supervisor::kill_everything() {
 
 // ---- terminal and output
 
-// A rank 0 that reads from the terminal is stopped by the kernel, as it is not in the terminal's
-// foreground group: makes it that, if the keeper has it to give.
+// The kernel stops a rank 0 that reads from the terminal, because it is not in the terminal's
+// foreground group. Makes rank 0's group the foreground group, if the keeper's group is that now.
 void Supervisor::lend_terminal() {
   siginfo_t info = {};
   const pid_t reader = processes_.empty() ? -1 : processes_[0].pid;

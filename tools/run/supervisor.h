@@ -1,7 +1,7 @@
 // Starts a job's ranks and watches them until the last process that they left behind has ended.
 //
-// One thread, one poll() loop over: the ranks' pidfds (behind an epoll set, which reports them in the order in which
-// they ended, so that the first failure is known even if several came at once), signals, the keeper's death, the ranks'
+// One thread runs one poll() loop over: the ranks' pidfds (in an epoll set, which reports them in the order in which
+// they ended, so that the first failure is known even if several end at once), signals, the keeper's death, the ranks'
 // output, and deadlines.
 #pragma once
 
@@ -71,8 +71,8 @@ class Supervisor {
   std::vector<pollfd> poll_list_;
 
   std::optional<int> failure_code_;
-  bool told_to_end_ = false;  // SIGTERM was sent, or a signal that ends was passed on
-  bool signal_seen_ = false;  // the user's first signal that ends
+  bool told_to_end_ = false;  // SIGTERM was sent, or a signal that asks to end was passed on
+  bool signal_seen_ = false;  // the user's first signal that asks to end has come
   bool leftovers_told_ = false;
   bool killing_ = false;
   bool terminal_lent_ = false;
@@ -80,7 +80,7 @@ class Supervisor {
   std::optional<Time> kill_deadline_;
 };
 
-// Of a process that has ended, from what waitpid() said; 128 + n if signal n ended it.
+// The exit code of a process that has ended, from waitpid()'s status; 128 + n if signal n ended it.
 int exit_code_of(int status);
 
 }  // namespace qccl::tools

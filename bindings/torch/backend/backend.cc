@@ -11,7 +11,7 @@
 namespace qccl::torch_binding {
 namespace {
 
-// How long a group that is destroyed waits for its operations, if their peers do not end them.
+// How long a destroyed group waits for operations that its peers do not finish.
 constexpr std::chrono::seconds kShutdownLimit{10};
 
 c10::intrusive_ptr<c10d::Backend::Options> options_of(const GroupRequest& request) {
@@ -34,7 +34,7 @@ std::shared_ptr<WorkShare> make_share(const std::shared_ptr<World>& world, const
   return share;
 }
 
-// The calls move data at the same time, so none may write what another uses.
+// The calls move data at the same time, so none may write memory that another uses.
 void refuse_collisions(const std::vector<Call>& calls) {
   for (std::size_t later = 1; later < calls.size(); ++later) {
     for (std::size_t earlier = 0; earlier < later; ++earlier) {
@@ -46,7 +46,7 @@ void refuse_collisions(const std::vector<Call>& calls) {
   }
 }
 
-// Of several calls: one that has everything of each.
+// Merges several calls into one that has the tensors, posts and endings of each.
 Call merged(std::vector<Call> calls) {
   refuse_collisions(calls);
   Call whole{c10d::OpType::COALESCED, "qccl:coalesced"};
@@ -90,7 +90,7 @@ Backend::~Backend() {
   try {
     shutdown();
   } catch (const std::exception&) {
-    // The group had failed, and the operations said so.
+    // The group had failed, and the operations have reported that.
   }
 }
 
@@ -113,7 +113,7 @@ CallOptions Backend::call_options(std::chrono::milliseconds timeout, bool asynch
   return options;
 }
 
-// ---- Groups made of this one, and its end
+// ---- Groups made from this one, and its end
 
 c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store>& store,
                                                  const std::vector<int>& ranks,
@@ -184,8 +184,8 @@ bool Backend::finish_operations(std::chrono::milliseconds limit) {
 
 // ---- Calls
 
-// What the caller holds outlives the posting lock: dropping the last reference to a Work frees tensors, which may need
-// the interpreter's lock.
+// `held` outlives the posting lock: dropping the last reference to a Work frees tensors, which may need the
+// interpreter's lock.
 Backend::WorkList Backend::unfinished_works() {
   WorkList held;
   WorkList unfinished;
@@ -202,15 +202,15 @@ Backend::WorkList Backend::unfinished_works() {
 Backend::WorkPointer Backend::start(Call call, bool asynchronous) {
   if (auto part = coalesce(call)) return part;
   const bool is_message = call.is_message();
-  // Messages of callbacks and of the program meet each other.
+  // Messages from callbacks use the group itself, so they match messages from the program.
   const Communicator group = with_torch_errors([&] { return is_message ? group_ : groups_.for_this_thread(); });
-  // A callback runs beside the program, so even what it waits for is in flight.
+  // A callback runs beside the program, so even a call it waits for counts as in flight.
   const bool in_flight = asynchronous || CompletionOrder::inside_callback();
   if (call.type == c10d::OpType::BARRIER) {
     call.earlier = unfinished_works();
     std::erase_if(call.earlier, [](const auto& work) { return work->is_message(); });
   } else if (in_flight) {
-    unfinished_works();  // forgets the finished
+    unfinished_works();  // drops finished works from in_flight_
   }
 
   auto work = c10::make_intrusive<CollectiveWork>(getRank(), std::move(call), share_);
@@ -244,7 +244,7 @@ void Backend::startCoalescing() {
   coalescing_->thread = std::this_thread::get_id();
 }
 
-// Null unless this thread is coalescing: then the call has been taken over.
+// If this thread is coalescing, takes the call over and returns its part; else returns null.
 Backend::WorkPointer Backend::coalesce(Call& call) {
   const std::lock_guard lock(posting_);
   if (!coalescing_ || coalescing_->thread != std::this_thread::get_id()) return nullptr;
@@ -272,7 +272,7 @@ Backend::WorkPointer Backend::endCoalescing() {
 
 // ---- Checks
 
-// `whole` is `part` of every rank.
+// `whole` has room for `part` of every rank.
 void Backend::check_parts(const at::Tensor& whole, const at::Tensor& part, const char* operation) const {
   check_readable(whole, operation);
   check_readable(part, operation);
@@ -283,7 +283,7 @@ void Backend::check_parts(const at::Tensor& whole, const at::Tensor& part, const
                                     std::to_string(whole.numel()));
 }
 
-// `list` has a tensor for every rank; this rank's is like `part`.
+// `list` has one tensor for every rank; this rank's tensor is like `part`.
 void Backend::check_list(const Tensors& list, const at::Tensor& part, const char* operation) const {
   if (list.size() != static_cast<std::size_t>(getSize())) {
     throw_bad_argument(operation, "the list must have one tensor for each of " + std::to_string(getSize()) +
@@ -299,7 +299,7 @@ void Backend::check_list(const Tensors& list, const at::Tensor& part, const char
                                     " elements, it has " + std::to_string(own.numel()));
 }
 
-// The same where every tensor must be like `part`.
+// The same, but every tensor must be like `part`.
 void Backend::check_even_list(const Tensors& list, const at::Tensor& part, const char* operation) const {
   check_list(list, part, operation);
   for (const at::Tensor& tensor : list) {

@@ -2,9 +2,9 @@
 //
 // Tensors that are not contiguous, and lists whose tensors do not lie one after the other in
 // memory, travel through a contiguous copy. Calls with asyncOp=false run in the calling thread.
-// Threads: as torch's other backends; ranks must agree on the order of a group's calls.
+// Threads: as in torch's other backends; ranks must agree on the order of a group's calls.
 //
-// backend.cc has what all calls share; reductions, compression, data movement and messages have a file each.
+// backend.cc has the code that all calls share; reductions, compression, data movement and messages have a file each.
 #pragma once
 
 #include <atomic>
@@ -30,10 +30,10 @@ class Backend final : public c10d::Backend {
   using TensorLists = std::vector<Tensors>;
   using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
-  // Tags from here on are the backend's own.
+  // Tags from here on are reserved for the backend.
   static constexpr int kReservedTags = 1 << 30;
 
-  // `root` says that this group made the world, so that the world retires with it.
+  // `root`: this group made the world, so the world retires with it.
   Backend(std::shared_ptr<World> world, Communicator group, const GroupRequest& request, bool root);
   ~Backend() override;
 
@@ -46,48 +46,48 @@ class Backend final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   void setSequenceNumberForGroup() override {}  // every rank starts at 0
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
-  void enableCollectivesTiming() override {}  // works always know their durations
+  void enableCollectivesTiming() override {}  // a Work always knows its duration
   void eagerConnectSingleDevice(at::Device) override {}
   c10d::ErrorType getError() override { return share_->first_error; }
   void abort() override;
-  // Gives this rank's operations a few seconds to end, then aborts what is left.
+  // Gives this rank's operations a few seconds to end, then aborts the rest.
   void shutdown() override;
 
   bool supportsSplitting() const override { return true; }
   // Null on a rank of the group that is not in the list.
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<Options>& options) override;
-  // A new job of the ranks that meet in the store.
+  // Makes a new job of the ranks that meet in the store.
   c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
                                           const c10::intrusive_ptr<Options>& options, const int& rank,
                                           const int& size) override;
 
   bool supportsCoalescing() const override { return true; }
-  // Of the calling thread's calls: what is between is posted together, as one Work.
+  // The calling thread's calls between these two are posted together, as one Work.
   void startCoalescing() override;
   WorkPointer endCoalescing() override;
 
-  // Several tensors, of one shape: each becomes the reduction of all tensors of all ranks.
-  // Sparse tensors (COO) too, one a rank: it becomes the sum, or average, of all ranks', coalesced.
+  // Takes several tensors of one shape: each becomes the reduction of all tensors of all ranks.
+  // Takes one sparse tensor (COO) per rank: it becomes the sum, or average, of all ranks' tensors, coalesced.
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPointer allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
-  // Tensors of unequal sizes may stand in a list.
+  // The tensors of a list may have different sizes.
   WorkPointer reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions&) override;
   WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions&) override;
   WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                               const c10d::ReduceScatterOptions&) override;
 
-  // The sums of the parts, which are parts of `whole`, as one operation.
+  // Sums each of the parts of `whole` over the ranks, as one operation.
   WorkPointer all_reduce_parts(const std::vector<CompressedPart>& parts, const at::Tensor& whole,
                                const c10d::ReduceOp& op, bool asynchronous);
   WorkPointer reduce_scatter_part(const CompressedPart& input, const at::Tensor& output, const c10d::ReduceOp& op,
                                   bool asynchronous);
 
-  // Several tensors, of one shape: each becomes the root's tensor number options.rootTensor.
+  // Takes several tensors of one shape: each becomes the root's tensor number options.rootTensor.
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
-  // Several inputs, of one shape: a list of outputs for each, which all become the same, every rank's inputs.
+  // Takes several inputs of one shape and a list of outputs for each. All lists become the same: every rank's inputs.
   WorkPointer allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
   WorkPointer allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
   WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override;
@@ -126,7 +126,7 @@ class Backend final : public c10d::Backend {
   void add_all_reduce(const CompressedPart& part, const CallOptions& options, const c10d::ReduceOp& op, Call& call);
   void add_reduce_scatter(const at::Tensor& output, const Tensors& inputs, const CallOptions& options,
                           const c10d::ReduceOp& op, Call& call) const;
-  // Gathers all inputs of a rank as one, into all outputs as one.
+  // Gathers all inputs of a rank as one buffer, into all outputs as one buffer.
   void add_all_gather(const Tensors& outputs, const Tensors& inputs, const CallOptions& options, Call& call) const;
   void add_list_all_gather(const Tensors& outputs, const at::Tensor& input, const CallOptions& options,
                            Call& call) const;
@@ -149,14 +149,14 @@ class Backend final : public c10d::Backend {
   std::atomic<std::uint64_t> sequence_ = 0;  // of collectives
   std::atomic<int> monitored_barriers_ = 0;
 
-  // Held while a collective is numbered and posted, so that numbers follow the order of posting: also while that waits
-  // for room among the calls in flight.
+  // Held while a collective is numbered and posted, so that numbers follow the order of posting. It stays held while
+  // posting waits for room among the calls in flight.
   std::mutex collectives_;
-  std::mutex posting_;  // of what follows; never held while waiting for anything
+  std::mutex posting_;  // guards the members below; never held while waiting for anything
   std::uint64_t messages_ = 0;
   std::vector<c10::weak_intrusive_ptr<CollectiveWork>> in_flight_;
   std::optional<Coalescing> coalescing_;
-  std::map<std::string, int> sparse_reductions_;  // so far, by CompletionOrder::current_sequence()
+  std::map<std::string, int> sparse_reductions_;  // count so far, by CompletionOrder::current_sequence()
   FeedbackByPlace feedback_by_place_;
 };
 

@@ -1,4 +1,4 @@
-// The part of Backend that compresses as a call says.
+// The part of Backend for calls that choose their own compression.
 #include <algorithm>
 #include <utility>
 
@@ -30,7 +30,7 @@ ErrorFeedback FeedbackByPlace::of(const void* data, std::size_t count) {
   return items_.front().feedback;
 }
 
-// The call's, or where the group keeps it for all, that of this memory.
+// The call's error feedback. If it has none and the group keeps feedback for all calls, the feedback of this memory.
 ErrorFeedback Backend::feedback_for(const at::Tensor& memory, const Elements& elements, const CallOptions& options) {
   if (!options.error_feedback.is_none() || !keeps_feedback_ || elements.parts != 1) return options.error_feedback;
   const std::size_t count = elements.count_in(memory);
@@ -39,7 +39,7 @@ ErrorFeedback Backend::feedback_for(const at::Tensor& memory, const Elements& el
   return feedback_by_place_.of(memory.const_data_ptr(), count);
 }
 
-// Small tensors are lengths and flags.
+// Compresses only tensors of at least kLeastBytes: smaller ones are lengths and flags.
 CallOptions Backend::all_gather_options(const at::Tensor& input, const c10d::AllgatherOptions& torch_options) const {
   constexpr std::size_t kLeastBytes = 64 * 1024;
   CallOptions options = call_options(torch_options.timeout, torch_options.asyncOp);

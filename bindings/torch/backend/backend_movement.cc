@@ -11,7 +11,7 @@
 namespace qccl::torch_binding {
 namespace {
 
-// Elements for each rank of a tensor that is split along its first dimension: as `splits` says, or evenly.
+// The element count for each rank of a tensor split along its first dimension: as in `splits`, or evenly without them.
 std::vector<std::size_t> split_counts(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int world,
                                       const char* which) {
   const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
@@ -44,7 +44,7 @@ struct Exchanged {
 };
 
 void add_all_to_all(const Exchanged& exchanged, const CallOptions& options, Call& call) {
-  const at::Tensor target = call.memory.write(exchanged.outputs);  // first: it never works in place
+  const at::Tensor target = call.memory.write(exchanged.outputs);  // before read(): the call never works in place
   const at::Tensor source = call.memory.read(exchanged.inputs);
   call.posts.push_back([=, sends = exchanged.sends, receives = exchanged.receives, from = source.const_data_ptr(),
                         to = target.mutable_data_ptr(), type = elements_of(source).type](Communicator& group) {
@@ -66,7 +66,7 @@ Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastO
                                         ", it is number " + std::to_string(options.rootTensor));
   }
   const bool root = options.rootRank == getRank();
-  // The root refuses what the other ranks refuse: a call that only some ranks make loses the group.
+  // The root must refuse the same tensors as the other ranks: a call that only some ranks make loses the group.
   for (const at::Tensor& tensor : tensors) check_writable(tensor, "broadcast");
   Call call{c10d::OpType::BROADCAST, "qccl:broadcast", tensors, {tensors}, options.timeout};
   const at::Tensor& sent = tensors[static_cast<std::size_t>(options.rootTensor)];
@@ -130,7 +130,7 @@ Backend::WorkPointer Backend::allgather(TensorLists& outputs, Tensors& inputs, c
   return start(std::move(call), options.asyncOp);
 }
 
-// Every list becomes the same: the inputs of rank 0, then those of rank 1, and so on.
+// All lists become the same: the inputs of rank 0, then those of rank 1, and so on.
 void Backend::add_all_gather_of_several(const TensorLists& outputs, const Tensors& inputs, const CallOptions& options,
                                         Call& call) const {
   const std::size_t total = inputs.size() * static_cast<std::size_t>(getSize());
@@ -191,7 +191,7 @@ Backend::WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, 
   return start(std::move(call), options.asyncOp);
 }
 
-// ---- One rank with all
+// ---- gather and scatter
 
 Backend::WorkPointer Backend::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
   const at::Tensor& input = only(inputs, "gather");
@@ -246,7 +246,7 @@ Backend::WorkPointer Backend::scatter(Tensors& outputs, TensorLists& inputs, con
   return start(std::move(call), options.asyncOp);
 }
 
-// ---- all_to_all. Always the form with counts: a rank can't know whether the others' are even.
+// ---- all_to_all. Always uses the form with counts: a rank can't know whether its peers' splits are even.
 
 Backend::WorkPointer Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                             std::vector<std::int64_t>& output_splits,

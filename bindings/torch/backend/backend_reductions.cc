@@ -1,4 +1,4 @@
-// The part of Backend that adds.
+// The part of Backend for reductions.
 #include <algorithm>
 #include <string>
 #include <utility>

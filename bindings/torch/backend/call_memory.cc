@@ -12,10 +12,10 @@ namespace {
 
 using Tensors = CallMemory::Tensors;
 
-// Its elements are one after the other in memory, as they are.
+// Whether the tensor's elements lie one after the other in memory, with their actual values.
 bool lies_plainly(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
 
-// One tensor that is these tensors one after the other in memory; undefined if they lie otherwise.
+// One tensor over the memory of all of these, if they lie one after the other; otherwise undefined.
 at::Tensor as_consecutive(const Tensors& tensors) {
   if (tensors.size() == 1) return lies_plainly(tensors.front()) ? tensors.front() : at::Tensor();
   const auto first =

@@ -1,6 +1,6 @@
-// The memory that a call's operations work in: the tensors' own where the library can take it, copies elsewhere.
+// The memory that a call's operations work in: the tensors' own memory where the library can use it, else copies.
 //
-// Tensors of a call may share memory: a tensor stands twice in a list, views overlap, an input is among the outputs.
+// Tensors of a call may share memory: a tensor appears twice in a list, views overlap, an input is among the outputs.
 // The library works on all operations of a call at once, so operations share memory only if none writes it. Colliding
 // tensors travel through copies. The result is gloo's: inputs have the values they had when the call was made, and
 // outputs are written in list order, so the last one wins. Coalesced calls must not collide: a program that makes one
@@ -18,17 +18,18 @@
 
 namespace qccl::torch_binding {
 
-// While it lives, this thread may write the tensor, also one made in inference mode, and autograd does not see it.
+// While it lives, this thread may write the tensor, even one made in inference mode, and autograd does not see the
+// writes.
 class WriteGuard {
  public:
   explicit WriteGuard(const at::Tensor& tensor) : inference_(tensor.is_inference()) {}
 
  private:
   const c10::InferenceMode inference_;
-  const at::NoGradGuard no_grad_;  // after inference_, which turns gradients on where it turns itself off
+  const at::NoGradGuard no_grad_;  // after inference_, which turns gradients on when it turns inference mode off
 };
 
-// Tensors it returns are contiguous, and it keeps them alive. One thread at a time.
+// Keeps the tensors it returns alive; they are contiguous. One thread at a time.
 class CallMemory {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -37,25 +38,26 @@ class CallMemory {
     at::Tensor target;
   };
 
-  // The values of tensors, one after the other.
+  // The values of the inputs, one after the other.
   at::Tensor read(const Tensors& inputs);
-  // Room for the results of tensors, one after the other.
+  // Room for the results of the outputs, one after the other.
   at::Tensor write(const Tensors& outputs);
-  // Room for a tensor's result, with its values in it.
+  // Room for a tensor's result, initialized with its values.
   at::Tensor update(const at::Tensor& tensor);
-  // read() and write() for an operation that works in place if the smaller of the two begins `in_place_offset` bytes
-  // into the larger.
+  // read() and write() for an operation that works in place if the smaller buffer begins `in_place_offset` bytes into
+  // the larger.
   Pair read_and_write(const Tensors& inputs, const Tensors& outputs, std::size_t in_place_offset);
-  // A copy of `values`, whose result goes to each of `outputs`, in their order. All have the same shape.
+  // A copy of `values`. finish() copies its result to each of `outputs`, in order. All have the same shape.
   at::Tensor stage(const at::Tensor& values, const Tensors& outputs);
-  // The parts of `result`, one after the other, go to `outputs`. `result` must share no memory with them.
+  // finish() copies the consecutive parts of `result` to `outputs`. `result` must share no memory with them.
   void copy_back(const at::Tensor& result, const Tensors& outputs);
 
   // Copies results to their tensors, once all operations have ended.
   void finish() const;
-  // Appends what the other holds.
+  // Takes over the tensors and copies of `other`.
   void absorb(CallMemory&& other);
-  // Whether one call writes a tensor that the other uses. Misses tensors with gaps, whose overlap is too hard to tell.
+  // Whether one call writes a tensor that the other uses. Ignores tensors with gaps: their overlap is too costly to
+  // determine.
   bool collides_with(const CallMemory& other) const;
 
  private:

@@ -20,7 +20,7 @@ Communicator CallbackGroups::for_this_thread() {
   Twin twin;
   {
     const std::lock_guard lock(mutex_);
-    if (aborted_) return group_;  // whose calls say why
+    if (aborted_) return group_;  // its calls report the reason
     const auto found = twins_.find(sequence);
     if (found != twins_.end()) {
       twin = found->second;

@@ -22,19 +22,20 @@ class CallbackGroups {
  public:
   CallbackGroups(std::shared_ptr<World> world, Communicator group, const GroupRequest& request);
 
-  // Returns the group, or inside a callback its twin. The first such call makes the twin, collective over the ranks.
+  // Returns the group, or its twin inside a callback. The first call inside a callback makes the twin, collective over
+  // the ranks.
   Communicator for_this_thread();
 
-  // Settings hold for the group and all twins, later ones included.
+  // Settings apply to the group and all twins, later ones included.
   void set_timeout(std::chrono::milliseconds timeout);
   void set_compression(const Compression& compression);
   std::optional<Compression> compression() const;
 
-  // The group and its twins, without those that are being made.
+  // The group and its twins, without those still being made.
   std::vector<Communicator> all() const;
   // Returns whether every twin is made, or has failed, by the deadline.
   bool wait_until_made(std::chrono::steady_clock::time_point deadline) const;
-  // Aborts the group and its twins, those being made included. No twin is made afterwards.
+  // Aborts the group and its twins, including those still being made. No twin is made afterwards.
   void abort(const std::string& reason);
 
  private:
@@ -46,11 +47,11 @@ class CallbackGroups {
   const std::shared_ptr<World> world_;
   Communicator group_;
 
-  mutable std::mutex mutex_;  // of what follows; never held while waiting for anything
+  mutable std::mutex mutex_;  // guards the members below; never held while waiting for anything
   std::map<std::string, Twin> twins_;
   std::optional<Compression> compression_;
   std::optional<std::chrono::milliseconds> timeout_;
-  std::optional<std::string> aborted_;  // why
+  std::optional<std::string> aborted_;  // the reason
 };
 
 }  // namespace qccl::torch_binding

@@ -1,4 +1,4 @@
-// What torch's interface has no words for: all_reduces that say their own compression and keep what it takes away.
+// Types that torch's interface lacks: all_reduces that choose their own compression and keep its error feedback.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,15 +11,16 @@
 
 namespace qccl::torch_binding {
 
-// One of the tensors that a call adds.
+// One of the tensors that a call sums over the ranks.
 struct CompressedPart {
   at::Tensor tensor;
-  std::optional<Compression> compression{};  // unset: the group's
+  std::optional<Compression> compression{};  // unset: the group's compression
   ErrorFeedback feedback{};
 };
 
-// Error feedback by where tensors lie, for groups that use it for all their reductions: a tensor that stays where it
-// is, as DDP's gradient buckets do, meets its own again. Keeps those used last. One thread at a time.
+// Error feedback keyed by a tensor's address, for groups that use feedback in all their reductions. A tensor that keeps
+// its address, as DDP's gradient buckets do, finds its own feedback again. Keeps the kKept most recently used. One
+// thread at a time.
 class FeedbackByPlace {
  public:
   static constexpr std::size_t kKept = 256;
@@ -32,7 +33,7 @@ class FeedbackByPlace {
     const void* data;
     ErrorFeedback feedback;
   };
-  std::list<Item> items_;  // used last in front
+  std::list<Item> items_;  // most recently used first
 };
 
 }  // namespace qccl::torch_binding

@@ -16,7 +16,7 @@ namespace {
   throw Error(std::move(info));
 }
 
-// What became of an operation; nothing if it succeeded.
+// Waits for an operation and returns its error, or nothing if it succeeded.
 std::optional<ErrorInfo> failure_of(const Work& work) {
   try {
     work.wait();

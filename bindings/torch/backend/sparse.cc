@@ -26,7 +26,7 @@ void check_sparse(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   if (is_average && !is_float) throw_bad_argument(operation, "AVG and PREMUL_SUM are for floating point types");
 }
 
-// Complex numbers are pairs, in one more dense dimension.
+// Complex numbers become pairs, in one more dense dimension.
 SparseSum sum_of(const SparseReduction& reduction) {
   const at::Tensor whole = reduction.tensor.detach();
   CallOptions checked = reduction.options;
@@ -45,7 +45,7 @@ SparseSum sum_of(const SparseReduction& reduction) {
   });
 }
 
-// Nothing but calls of the library here, which end the group if they fail.
+// May only call the library: a library call that fails ends the group.
 qccl::Work post_messages(Exchange& exchange, Communicator& group) {
   MessageOptions options;
   options.tag = exchange.reduction.tag;

@@ -1,6 +1,6 @@
-// all_reduce of sparse tensors (COO): qccl::SparseSum, sent otherwise than by qccl::sparse_all_reduce(). Every rank
-// tells the others how many elements it has and then sends them: an all_gather of headers, and messages, which unlike
-// collectives need no place in the group's order of calls.
+// all_reduce of sparse tensors (COO): uses qccl::SparseSum, but sends it differently from qccl::sparse_all_reduce().
+// An all_gather of headers tells every rank how many elements each peer has. Messages then carry the elements; unlike
+// collectives, they need no place in the group's order of calls.
 #pragma once
 
 #include "work/work.h"
@@ -12,12 +12,12 @@ struct SparseReduction {
   c10d::ReduceOp op;
   int rank = 0;
   int world = 1;
-  int tag = 0;  // the same on all ranks, and no other message's
+  int tag = 0;  // the same on all ranks; no other message may use it
   CallOptions options;
 };
 
-// SUM, AVG and PREMUL_SUM, added in rank order, 16-bit floats in float32. ValueError for tensors that have no such sum;
-// shapes that differ between ranks fail on all of them, with ValueError from the Work.
+// Supports SUM, AVG and PREMUL_SUM, added in rank order, 16-bit floats in float32. ValueError for tensors that have no
+// such sum. If shapes differ between ranks, the Work fails on all of them with ValueError.
 Call sparse_all_reduce(SparseReduction reduction);
 
 }  // namespace qccl::torch_binding

@@ -1,5 +1,5 @@
-// The memory that the operations of a call touch: what they read and write in place, and where results are copied to
-// once they have ended.
+// The memory that the operations of a call touch: the ranges they read and write in place, and the ranges that results
+// are copied to once they have ended.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@ class UsedMemory {
   void add_read(const at::Tensor& tensor) { reads_.add(range_of(tensor)); }
   void add_write(const at::Tensor& tensor) { writes_.add(range_of(tensor)); }
   void add_later_write(const at::Tensor& tensor) { later_writes_.add(range_of(tensor)); }
-  // Whether another operation may read, or write, the tensor in place.
+  // Whether another operation may read (or write) the tensor in place.
   bool may_read(const at::Tensor& tensor) const { return !writes_.overlap(range_of(tensor)); }
   bool may_write(const at::Tensor& tensor) const;
 

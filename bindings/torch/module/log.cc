@@ -100,7 +100,7 @@ py::dict to_python(const OperationSummary& row) {
   return result;
 }
 
-// The rows, the two tables, and whose they are: rank and world.
+// The rows, the two tables, the rank and the world size.
 py::tuple summary(bool deepspeed) {
   const RankLog log = WorldRegistry::instance().read_log();
   const auto rows = summarize(log, formula_of(deepspeed));
@@ -109,7 +109,7 @@ py::tuple summary(bool deepspeed) {
   return py::make_tuple(list, latency_table(rows), wire_table(rows), log.rank, log.world);
 }
 
-// What find_stragglers() needs of a record, in a form that goes from rank to rank.
+// The fields of a record that find_stragglers() needs, as a tuple that Python can send between ranks.
 using Latency = std::tuple<std::string, std::string, std::uint64_t, int, std::uint64_t, std::uint64_t, std::int64_t>;
 
 std::vector<Latency> latencies() {
@@ -151,7 +151,7 @@ py::dict to_python(const StragglerReport::Operations& row) {
   return result;
 }
 
-// From latencies() of each rank: rows of operations, rows of ranks, and the table.
+// Takes latencies() of each rank; returns rows of operations, rows of ranks, and the table.
 py::tuple stragglers(const std::vector<std::vector<Latency>>& of_ranks, int viewer) {
   std::vector<RankLog> logs;
   for (const auto& each : of_ranks) logs.push_back(log_of(static_cast<int>(logs.size()), each));

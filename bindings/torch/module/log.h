@@ -10,7 +10,7 @@ namespace qccl::torch_binding {
 // Adds the module's functions for the log.
 void define_log(py::module& module);
 
-// Which function of the program calls, where the log is to say so ("debug"); else "".
+// The function of the program that makes the call, if the log records callers ("debug"); else "".
 std::string log_caller();
 
 }  // namespace qccl::torch_binding

@@ -1,5 +1,5 @@
-// The extension module qccl._C: makes backends for torch.distributed and asks them what torch's
-// interface has no words for.
+// The extension module qccl._C: makes backends for torch.distributed and offers the calls that
+// torch's interface lacks.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/ScalarType.h>
@@ -44,7 +44,7 @@ GroupRequest make_request(c10::intrusive_ptr<c10d::Store> store, int rank, std::
   return request;
 }
 
-// The group as a part of a world this process has joined; null if there is none that holds it.
+// Makes the group from a world that this process has joined; null if no world holds all its ranks.
 BackendPointer join_existing(const GroupRequest& request) {
   return with_torch_errors([&]() -> BackendPointer {
     const auto world = WorldRegistry::instance().find(request);
@@ -91,7 +91,7 @@ std::string choose(const Policy& policy, const std::string& name, const at::Tens
   return policy.choose(info, step).to_string();
 }
 
-// The compression as text, "" for the group's.
+// `compression` is the text of a compression; "" selects the group's.
 CompressedPart make_part(const at::Tensor& tensor, const std::string& compression,
                          const std::optional<ErrorFeedback>& feedback) {
   CompressedPart part{tensor};
@@ -100,7 +100,7 @@ CompressedPart make_part(const at::Tensor& tensor, const std::string& compressio
   return part;
 }
 
-// Tensors, and for each the compression and perhaps its error feedback.
+// Each tensor has a compression and optional error feedback at its index.
 c10::intrusive_ptr<c10d::Work> all_reduce_parts(const BackendPointer& backend, const at::Tensor& whole,
                                                 const std::vector<at::Tensor>& tensors,
                                                 const std::vector<std::string>& compressions,
@@ -253,7 +253,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("describe", &describe, Released());
   module.def(
       "trace", [](const BackendPointer& backend) { return own(backend).world().trace()->to_json(); }, Released());
-  // torch 2.13 has no word for it in Python.
+  // torch 2.13 has no Python binding for it.
   module.def("get_error", [](const BackendPointer& backend) { return static_cast<int>(own(backend).getError()); });
   define_log(module);
   module.def("close_all", &close_all, Released());

@@ -7,8 +7,8 @@
 
 namespace qccl::torch_binding {
 
-// Communicator::compressed_allreduce() in place: dense float32 tensors on the CPU, `buffer` of any shape and strides,
-// the errors contiguous. Blocking. ValueError where they are not, or have the wrong number of elements.
+// Calls Communicator::compressed_allreduce() in place. Takes dense float32 tensors on the CPU: `buffer` of any shape
+// and strides, the errors contiguous. Blocking. ValueError for other tensors or a wrong number of elements.
 void compressed_allreduce(Communicator& group, const at::Tensor& buffer, const at::Tensor& worker_error,
                           const at::Tensor& server_error);
 

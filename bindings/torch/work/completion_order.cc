@@ -8,7 +8,7 @@ namespace qccl::torch_binding {
 
 struct CompletionOrder::Tree {
   std::string name;
-  std::mutex mutex;  // of all places; not held while completing one
+  std::mutex mutex;  // guards all places; not held while completing one
   PlacePointer root;
 };
 
@@ -26,7 +26,7 @@ struct CompletionOrder::Place : std::enable_shared_from_this<Place> {
 
 namespace {
 
-// The place whose callbacks this thread runs.
+// The place whose callback this thread runs.
 thread_local CompletionOrder::PlacePointer current_place;
 
 }  // namespace
@@ -78,7 +78,7 @@ void CompletionOrder::complete_inside_callback(const PlacePointer& place) {
   take_turns(*place->tree, run(*place));
 }
 
-// Completes children of `level` from the first on, and then what follows it.
+// Completes the children of `level` in order, and then the places that follow `level`.
 void CompletionOrder::take_turns(Tree& tree, PlacePointer level) {
   while (true) {
     PlacePointer first;
@@ -93,9 +93,10 @@ void CompletionOrder::take_turns(Tree& tree, PlacePointer level) {
   }
 }
 
-// Returns the level on which the order goes on: that of its children, or without any left, of what comes behind it.
+// Returns the level on which the order continues: the place itself while it has children, else the first ancestor that
+// is still running or has children left.
 CompletionOrder::PlacePointer CompletionOrder::run(Place& place) {
-  // They may hold what needs the interpreter's lock to be freed, so they go without the tree's.
+  // They may hold objects that need the interpreter's lock to be freed, so they are freed without the tree's lock.
   const auto complete = std::exchange(place.complete, nullptr);
   const auto announce = std::exchange(place.announce, nullptr);
   PlacePointer level = place.shared_from_this();

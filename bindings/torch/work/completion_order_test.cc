@@ -12,7 +12,7 @@
 namespace qccl::torch_binding {
 namespace {
 
-// What was completed, in order; thread-safe.
+// The completed places, in order; thread-safe.
 class Log {
  public:
   void add(const std::string& entry) {
@@ -131,7 +131,7 @@ TEST(CompletionOrder, completing_at_once_completes_nothing_else_and_says_so) {
   CompletionOrder::PlacePointer later;
   const auto place = order.take_place([&] {
     log.add("place");
-    // As another thread would meanwhile, outside the callback.
+    // Another thread adds a place meanwhile, outside the callback.
     std::thread([&] {
       later = order.take_place([&] { log.add("later"); });
       CompletionOrder::ended(later);

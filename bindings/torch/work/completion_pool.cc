@@ -33,7 +33,7 @@ CompletionPool::CompletionPool() : state_(std::make_shared<State>()) {}
 
 CompletionPool::~CompletionPool() {
   if (state_->foreign_process()) {
-    // Its condition variables count waiters that exist only in the parent: destroying one hangs.
+    // The state's condition variables count waiters that exist only in the parent: destroying one hangs.
     new std::shared_ptr<State>(std::move(state_));
     return;
   }
@@ -98,7 +98,7 @@ void CompletionPool::start_thread(const std::shared_ptr<State>& state) {
     std::thread([state] { work(state); }).detach();
   } catch (const std::system_error&) {
     std::lock_guard lock(state->mutex);
-    --state->threads;  // the threads there are go on alone
+    --state->threads;  // the existing threads carry on
     if (state->threads == 0) throw;
   }
 }
@@ -123,8 +123,8 @@ void CompletionPool::work(const std::shared_ptr<State>& state) {
     --state->expected;
     state->changed.notify_all();
   }
-  // What is left belongs to operations that never ended, or to a process that is ending: running
-  // the tasks or freeing what they hold could need an interpreter that is gone.
+  // The remaining tasks belong to operations that never ended, or to a process that is ending:
+  // running or freeing them could need an interpreter that is gone.
   if (--state->threads == 0 && state->stopping && !state->queue.empty()) {
     new std::deque<Task>(std::move(state->queue));
   }

@@ -30,17 +30,17 @@ class CompletionPool {
 
   // Announces a task that push() will bring. Starts the first thread.
   void expect();
-  // Queues an expected task. Never blocks on a task and calls nothing of the user's.
+  // Queues an expected task. Never blocks on a task and calls no user code.
   void push(Task task);
   // Waits until every expected task has run; false if `limit` passed first.
   bool drain(std::chrono::milliseconds limit);
-  // Ends the threads once their tasks are done and waits for them; tasks still queued or pushed
-  // later are kept unrun for the rest of the process. False if `limit` passed first.
+  // Ends the threads once their current tasks are done and waits for them. Tasks still queued or
+  // pushed later are never run and never freed. False if `limit` passed first.
   bool stop(std::chrono::milliseconds limit);
 
   Threads threads() const { return state_; }
-  // Drains and stops, each within `limit`, also the threads of a pool that is gone while a task still runs. For the end
-  // of the process: a thread that lets go of a tensor after the interpreter has ended ends it with an error.
+  // Drains and stops, each within `limit`, even the threads of a destroyed pool whose task still runs. For the end of
+  // the process: a thread that frees a tensor after the interpreter has ended crashes the process.
   static void end(const Threads& threads, std::chrono::milliseconds limit);
 
  private:

@@ -1,5 +1,5 @@
-// What a communication hook gives to DDP, made without a Python callback: in one, torch turns every error of the
-// operation into a RuntimeError.
+// The future that a communication hook gives to DDP, made without a Python callback: inside one, torch turns every
+// error of the operation into a RuntimeError.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,10 @@
 
 namespace qccl::torch_binding {
 
-// A future of the only output of `work`, an all_reduce in flight, as the Python object that DDP takes out of it; of the
-// output divided by `share`, once `share_work` has ended, where there are these. Without the interpreter's lock.
-// It fails as the operations do. Its callbacks run in the order in which then() was called.
+// Returns a future whose value is the only output of `work`, an all_reduce in flight, as the Python object that DDP
+// expects. If `share_work` and `share` are given, waits for `share_work` and divides the output by `share`. Call it
+// without the interpreter's lock. The future fails as the operations do. Its callbacks run in the order in which then()
+// was called.
 std::shared_ptr<OrderedFuture> hook_future(const c10::intrusive_ptr<CollectiveWork>& work,
                                            const c10::intrusive_ptr<c10d::Work>& share_work,
                                            const std::optional<at::Tensor>& share);

@@ -77,7 +77,7 @@ void OperationTrace::end(Place place, const std::string& failure) {
       found->state = failure.empty() ? State::completed : State::failed;
       found->failure = failure;
       Operation& operation = found->operation;
-      // What answers may hold memory of the library.
+      // The function may hold memory of the library, so it is released after the call.
       if (operation.number) found->number = std::exchange(operation.number, nullptr)();
       if (failure.empty() && !operation.is_message) owner.last_ended = std::max(owner.last_ended, operation.sequence);
     }

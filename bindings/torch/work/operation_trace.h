@@ -1,5 +1,5 @@
-// The last operations of each process group of this rank, for the question "who called what when it failed". As JSON
-// in the shape of torch's flight recorder (version 2.10), so that its tools and eyes used to it can read it; times are
+// The last operations of each process group of this rank. After a failure they show which rank called which operation.
+// The JSON has the format of torch's flight recorder (version 2.10), so that its tools and users can read it; times are
 // nanoseconds since 1970.
 #pragma once
 
@@ -25,15 +25,15 @@ class OperationTrace {
     const char* name = "";       // "qccl:all_reduce"; not copied
     bool is_message = false;     // a send or recv
     int peer = -1;               // of a message; -1: any
-    std::uint64_t sequence = 0;  // c10d's, in its group, messages apart
-    // The library's, as errors have it ("#7"): of its first part, where there are several. 0: it has none yet.
+    std::uint64_t sequence = 0;  // c10d's number in its group; messages are numbered separately
+    // Returns the library's number, as in errors ("#7"); with several parts, the first part's. 0: none yet.
     std::function<std::uint64_t()> number = {};
     std::size_t parts = 1;  // operations of the library
     std::int64_t timeout_ms = 0;
     std::vector<Tensor> inputs{};
     std::vector<Tensor> outputs{};
   };
-  // An operation that was begun; end() it once.
+  // An operation that has begun; call end() for it once.
   struct Place {
     std::size_t group = 0;
     std::uint64_t record = 0;
@@ -41,13 +41,13 @@ class OperationTrace {
 
   explicit OperationTrace(int rank) : rank_(rank) {}
 
-  // `ranks` by their numbers in the job, in group order.
+  // `ranks` holds the ranks' numbers in the job, in group order.
   std::size_t add_group(std::string name, std::vector<std::int64_t> ranks);
   Place begin(std::size_t group, Operation operation);
-  // `failure`: what the error says, "" for success. The first failure of a group writes the dump.
+  // `failure`: the error's text, "" for success. The first failure of a group writes the dump.
   void end(Place place, const std::string& failure);
 
-  // Where a failure is written: to `prefix` followed by the rank and ".json". "": nowhere.
+  // Sets the file that a failure is written to: `prefix` followed by the rank and ".json". "": none.
   void dump_to(std::string prefix);
   std::string to_json() const;
 
@@ -56,7 +56,7 @@ class OperationTrace {
   struct Entry {
     std::uint64_t record;
     Operation operation;
-    std::uint64_t number;  // once it has ended
+    std::uint64_t number;  // set once it has ended
     std::int64_t created_ns;
     std::int64_t ended_ns;  // 0: not yet
     State state;
@@ -74,7 +74,7 @@ class OperationTrace {
   void write_groups(std::string& out) const;
 
   const int rank_;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::string dump_prefix_;
   std::uint64_t records_ = 0;
   std::deque<Group> groups_;

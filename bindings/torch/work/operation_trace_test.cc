@@ -74,7 +74,7 @@ TEST(OperationTrace, only_the_last_operations_of_a_group_are_kept) {
   const auto oldest = trace.begin(0, all_reduce(1));
   const auto other = trace.begin(1, all_reduce(1));
   for (std::uint64_t n = 2; n <= OperationTrace::kKept + 1; ++n) trace.begin(0, all_reduce(n));
-  trace.end(oldest, "");  // gone, and no harm
+  trace.end(oldest, "");  // already dropped: end() does nothing
   trace.end(other, "");
   const json entries = json::parse(trace.to_json())["entries"];
   ASSERT_EQ(entries.size(), OperationTrace::kKept + 1);

@@ -37,7 +37,7 @@ CompletionOrder::PlacePointer OrderedFuture::pass_on_in_turn(const c10::intrusiv
   return place;
 }
 
-// The callback goes onto a future of its own before that can be completed.
+// Adds the callback to a separate future, before that future can be completed.
 std::shared_ptr<OrderedFuture> OrderedFuture::then(py::function callback) {
   const auto value = std::make_shared<PythonFutureWrapper>(c10::make_intrusive<Future>(fut->elementType()));
   const auto returned = value->then(std::move(callback))->fut;

@@ -1,10 +1,10 @@
-// What get_future() gives to Python: a torch.futures.Future whose callbacks run in the order in
-// which then() was called (completion_order.h).
+// The object that get_future() returns to Python: a torch.futures.Future whose callbacks run in the
+// order in which then() was called (completion_order.h).
 //
-// As torch's own, a complete future runs a callback at once, in the thread that calls then(),
-// unless earlier callbacks are still to run. Those and all others run on the completion pool: run
-// as their operations end, callbacks that start collectives (PowerSGD's do) would be called in
-// another order on every rank.
+// Like torch's own, a complete future runs a callback at once, in the thread that calls then(),
+// unless earlier callbacks have yet to run. All other callbacks run on the completion pool. If they
+// ran as their operations end, callbacks that start collectives (PowerSGD's do) would be called in
+// a different order on every rank.
 #pragma once
 
 #include <torch/csrc/jit/python/pybind_utils.h>
@@ -27,20 +27,20 @@ class VISIBILITY_HIDDEN OrderedFuture : public torch::jit::PythonFutureWrapper,
   OrderedFuture(c10::intrusive_ptr<Future> future, std::shared_ptr<CompletionOrder> order,
                 std::shared_ptr<CompletionPool> pool);
 
-  // As torch.futures.Future's.
+  // Like the functions of torch.futures.Future.
   std::shared_ptr<OrderedFuture> then(py::function callback);
   void add_done_callback(py::function callback);
-  // In a callback it does not wait for its turn, which could only come after the callback's end.
+  // Inside a callback it does not wait for its turn, which could only come after the callback's end.
   py::object wait();
 
  private:
-  // Takes a place, in which `target` will get this future's value.
+  // Takes a place in the order; at its turn, `target` gets this future's value.
   CompletionOrder::PlacePointer pass_on_in_turn(const c10::intrusive_ptr<Future>& target,
                                                 std::function<void()> announce = nullptr);
-  // Of a future that then() returned.
+  // The origin of a future that then() returned.
   struct Origin {
     CompletionOrder::PlacePointer place;  // the callback's
-    c10::intrusive_ptr<Future> source;    // what the callback gets the value of
+    c10::intrusive_ptr<Future> source;    // its value is passed to the callback
     std::shared_ptr<const Origin> of_source;
   };
   static void complete_inside_callback(const Origin& origin);

@@ -26,7 +26,7 @@ std::vector<OperationTrace::Tensor> shapes_of(const std::vector<at::Tensor>& ten
   return shapes;
 }
 
-// In one action of the library if there are several.
+// Posts several operations as one group of the library (group_start() to group_end()).
 std::vector<qccl::Work> post_all(const std::vector<Call::Post>& posts, Communicator group) {
   return with_torch_errors([&]() -> std::vector<qccl::Work> {
     if (posts.size() == 1) return {posts.front()(group)};
@@ -93,8 +93,8 @@ void CollectiveWork::complete_from_pool_after(const Operations& operations) {
   auto pending = std::make_shared<Pending>();
   pending->operations = operations.size() + 1;
   pending->work = c10::intrusive_ptr<CollectiveWork>::reclaim_copy(this);
-  // Runs on the thread that ends the operation, which must not free tensors: the reference to the
-  // Work moves on to the pool.
+  // Runs on the thread that ends the operation. That thread must not free tensors, so the reference
+  // to the Work moves on to the pool.
   const auto ended = [pending, first = &operations == &operations_] {
     if (pending->operations.fetch_sub(1) != 1) return;
     const auto pool = pending->work->share_->pool;
@@ -110,7 +110,7 @@ void CollectiveWork::complete_from_pool_after(const Operations& operations) {
 
 // ---- The end of the operations
 
-// Returns when every operation has ended, however. Throws only when `timeout` passed first.
+// Returns when every operation has ended, with or without success. Throws only if `timeout` passes first.
 void CollectiveWork::wait_for_operations(std::chrono::milliseconds timeout) {
   const auto wait_for_each = [timeout](const Operations& operations) {
     for (const qccl::Work& operation : operations) {
@@ -129,7 +129,7 @@ void CollectiveWork::wait_for_operations(std::chrono::milliseconds timeout) {
   wait_for_each(follow_up());
 }
 
-// The first operations have ended: posts the later ones, once, and returns them; none if the first failed.
+// Call when the first operations have ended: posts the later ones, once, and returns them; none if the first failed.
 CollectiveWork::Operations CollectiveWork::follow_up() {
   const std::lock_guard lock(settling_);
   if (!group_) return followers_;
@@ -162,9 +162,9 @@ bool CollectiveWork::wait_for_results_until(SteadyClock::time_point deadline) {
   return true;
 }
 
-// The operations have ended: brings results to their places and lets go of what the library used,
-// then completes the futures, whose callbacks run here. Once; returns when all is done but for
-// callbacks that run in another thread.
+// Call when the operations have ended: copies results to their tensors and frees the memory that
+// the library used, then completes the futures, whose callbacks run here. Does this once; returns
+// when all of it is done, except for callbacks that run in another thread.
 void CollectiveWork::settle() {
   if (!settled_) {
     const std::lock_guard lock(settling_);
@@ -181,7 +181,7 @@ void CollectiveWork::settle() {
   complete(result_value_, &CollectiveWork::give_result);
 }
 
-// The failure of the first operation that failed.
+// Finishes the call and returns the failure of the first operation that failed, or null.
 std::exception_ptr CollectiveWork::outcome() {
   for (const auto& work : call_.earlier) work->wait_for_results();
   for (const Operations* operations : {&operations_, &followers_}) {
@@ -275,7 +275,7 @@ void CollectiveWork::give_result(Future& future) const {
   }
 }
 
-// ---- What torch asks
+// ---- torch's queries
 
 bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
   if (!settled_) wait_for_operations(timeout);

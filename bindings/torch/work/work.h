@@ -1,7 +1,8 @@
-// An operation in flight as torch sees it. It owns the tensors until the operation has ended, whoever drops it.
+// An operation in flight as torch sees it. The tensors stay alive until the operation has ended, even if the program
+// drops the Work.
 //
-// wait() drives the library's progress in the calling thread. The future is completed by the first to notice the end,
-// a waiting thread or the completion pool, and before wait() returns or isCompleted() says true.
+// wait() drives the library's progress in the calling thread. The first thread that notices the end, a waiting thread
+// or one of the completion pool, completes the future. It does so before wait() returns or isCompleted() returns true.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -25,27 +26,27 @@ namespace qccl::torch_binding {
 
 class CollectiveWork;
 
-// What a call needs until its end, and what its future holds then.
+// The data that a call needs until its end, and the value of its future.
 struct Call {
   // Posts one operation of the library.
   using Post = std::function<qccl::Work(Communicator&)>;
 
   c10d::OpType type;
   const char* title;                                             // of its profiler event; not copied
-  std::vector<at::Tensor> inputs = {};                           // whose shapes the event and the trace show
+  std::vector<at::Tensor> inputs = {};                           // the event and the trace show their shapes
   std::vector<std::vector<at::Tensor>> outputs = {};             // the future's value: a list, or a list of lists
   std::chrono::milliseconds timeout = c10d::kUnsetTimeout;       // for the trace
   int peer = -1;                                                 // of a message
-  std::vector<Post> posts = {};                                  // in this order, all before any moves
-  Post later_post = nullptr;                                     // when those have succeeded; not of coalesced calls
+  std::vector<Post> posts = {};                                  // called in this order, before any data moves
+  Post later_post = nullptr;                                     // called once those succeeded; not in coalesced calls
   CallMemory memory = {};                                        // of the posts; finished once all have succeeded
-  std::vector<std::function<void()>> endings = {};               // and then these
+  std::vector<std::function<void()>> endings = {};               // called after memory.finish()
   std::vector<c10::intrusive_ptr<CollectiveWork>> earlier = {};  // a barrier also waits for these
 
   bool is_message() const { return c10d::isP2POp(type); }
 };
 
-// What the works of one process group share.
+// The state that the works of one process group share.
 struct WorkShare {
   std::shared_ptr<CompletionOrder> order;
   std::shared_ptr<CompletionPool> pool;
@@ -59,15 +60,15 @@ class CollectiveWork final : public c10d::Work {
  public:
   CollectiveWork(int rank, Call call, std::shared_ptr<WorkShare> share);
 
-  // Once, before anything else: posts the call's operations. Throws torch's exceptions.
+  // Posts the call's operations. Call it once, before anything else. Throws torch's exceptions.
   void post(const Communicator& group, std::uint64_t sequence);
-  // Once, of an asynchronous call: keeps the Work alive until its operations have ended, and
-  // completes it from the pool then.
+  // For an asynchronous call, once: keeps the Work alive until its operations have ended, then
+  // completes it from the pool.
   void complete_from_pool();
 
-  // Until outputs are final, whatever became of the operations; not for callbacks.
+  // Waits until outputs are final, whether or not the operations succeeded; does not wait for callbacks.
   void wait_for_results();
-  // The same, but not beyond the deadline; whether they are.
+  // The same, but not beyond the deadline; returns whether outputs are final.
   bool wait_for_results_until(std::chrono::steady_clock::time_point deadline);
   bool has_results() const { return settled_; }
   bool is_message() const { return is_message_; }
@@ -83,14 +84,14 @@ class CollectiveWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   // Holds a c10d::WorkResult, and never an error.
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
-  float getDuration() const override;  // milliseconds, of what has ended
+  float getDuration() const override;  // milliseconds; throws before the operation has ended
   std::uint64_t getSequencenumber() const override { return sequence_; }
 
  private:
   using Future = c10::ivalue::Future;
   using Operations = std::vector<qccl::Work>;
 
-  // A future that is made when somebody asks for it, and given its value once.
+  // A future that is made on request and given its value once.
   struct LazyFuture {
     c10::intrusive_ptr<Future> future;
     bool given = false;  // or being given, by the thread that set this
@@ -120,21 +121,21 @@ class CollectiveWork final : public c10d::Work {
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 
   std::mutex settling_;                // held while results are copied; never by a thread with the interpreter's lock
-  std::optional<Communicator> group_;  // what later operations are posted to, until they are
-  Operations followers_;               // those
+  std::optional<Communicator> group_;  // for the later operations; unset once they are posted
+  Operations followers_;               // the later operations
   std::exception_ptr follow_up_failure_;
-  std::atomic<bool> settled_ = false;  // set under settling_: what follows and the outputs are final
+  std::atomic<bool> settled_ = false;  // set under settling_: the members below and the outputs are final
   std::exception_ptr failure_;
   c10d::WorkResult result_ = c10d::WorkResult::SUCCESS;
   std::chrono::steady_clock::time_point ended_;
 
-  std::mutex future_mutex_;  // of what follows; held for moments only
+  std::mutex future_mutex_;  // guards the members below; held only briefly
   LazyFuture value_;
   LazyFuture result_value_;
 };
 
-// What a call between startCoalescing() and endCoalescing() returns: it ends with the whole. Waiting for it before
-// endCoalescing() returns at once, since programs written for streams do that inside the coalesced block.
+// The Work of a call between startCoalescing() and endCoalescing(): it ends with the whole. Waiting for it before
+// endCoalescing() returns at once, because programs written for streams wait inside the coalesced block.
 class CoalescedPart final : public c10d::Work {
  public:
   using c10d::Work::Work;

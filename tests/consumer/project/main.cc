@@ -1,4 +1,4 @@
-// A user's program: alone in its world, so that every reduction gives back what went in.
+// A user's program: alone in its world, so that every reduction returns its input.
 #include <qccl/qccl.h>
 
 #include <cmath>

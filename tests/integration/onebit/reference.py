@@ -1,8 +1,8 @@
-"""The 1-bit optimizers once more, for all ranks in one process and without communication, from what their papers and
-DeepSpeed's documentation say: Tang et al., "1-bit Adam"; Li et al., "1-bit LAMB"; Lu et al., "0/1 Adam".
+"""A second implementation of the 1-bit optimizers, for all ranks in one process and without communication, from their
+papers and DeepSpeed's documentation: Tang et al., "1-bit Adam"; Li et al., "1-bit LAMB"; Lu et al., "0/1 Adam".
 
-Common to the three: the first step changes nothing, moments have no bias correction, and of tensors that are sent the
-ranks get their 1-bit average (`Exchange`).
+Common to the three: the first step changes nothing, moments have no bias correction, and ranks receive the 1-bit
+average of the tensors that are sent (`Exchange`).
 """
 
 import math
@@ -18,16 +18,17 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
 def make_small_model() -> nn.Module:
-    """A sign that hangs on how a value near 0 was rounded changes all that follows; few parameters have few of them."""
+    """Small, because a sign that depends on the rounding of a value near 0 changes all later steps, and few parameters
+    have few such signs."""
     torch.manual_seed(1)
     return nn.Sequential(nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 16))
 
 
 class Exchange:
-    """The 1-bit average of a tensor that each rank has, with the errors of all of them.
+    """The 1-bit average of a tensor over the ranks, with the errors of all of them.
 
-    On worker r: b = x_r + e_r, sent as |b| / sqrt(P) and signs; e_r keeps the rest. The owner of a chunk averages what
-    came, adds its own error, and sends a scale and signs again.
+    On worker r: b = x_r + e_r, sent as |b| / sqrt(P) and signs; e_r keeps the rest. The owner of a chunk averages the
+    received values, adds its own error, and sends a scale and signs again.
     """
 
     def __init__(self, elements: int, world: int) -> None:
@@ -52,7 +53,7 @@ class Exchange:
 
 
 closest_to_zero = math.inf
-"""Of all values whose sign was sent so far, in units of their scale."""
+"""The smallest magnitude of all values whose sign was sent so far, in units of their scale."""
 
 
 def one_bit(values: Tensor) -> Tensor:
@@ -64,7 +65,7 @@ def one_bit(values: Tensor) -> Tensor:
 
 @dataclass
 class Slot:
-    """A parameter on all ranks, and what optimizers keep of it."""
+    """A parameter on all ranks, and the optimizer's state for it."""
 
     parameters: list[Tensor]
     exchange: Exchange
@@ -135,7 +136,7 @@ class OneBitAdam(Optimizer):
 
 
 class OneBitLamb(Optimizer):
-    """After the freeze the momenta of all tensors travel as one, each scaled to the same size for that."""
+    """After the freeze the momenta of all tensors are sent as one, each scaled to the same size."""
 
     def __init__(self, models: Sequence[nn.Module], rate: float, freeze_step: int) -> None:
         super().__init__(models, rate)
@@ -195,8 +196,8 @@ class OneBitLamb(Optimizer):
 
 
 class ZeroOneAdam(Optimizer):
-    """Until `var_freeze_step` gradients travel, exactly at steps that update the variance, whose interval doubles;
-    later what the updates add up to, at steps whose interval doubles, too."""
+    """Until `var_freeze_step` the ranks send gradients; steps that update the variance, whose interval doubles, send
+    them exactly. Later they send the accumulated updates, at steps whose interval also doubles."""
 
     def __init__(
         self,
@@ -263,7 +264,7 @@ class ZeroOneAdam(Optimizer):
 
 
 def train(make_optimizer: Any, world: int, steps: int) -> tuple[list[list[float]], float]:
-    """As deepspeed_train.train() of the small model, of every rank; and closest_to_zero."""
+    """Trains the small model like deepspeed_train.train(); returns the losses of every rank, and closest_to_zero."""
     models = [make_small_model() for _ in range(world)]
     optimizer = make_optimizer(models)
     batches = zip(*(make_batches(rank, world, steps) for rank in range(world)), strict=True)

@@ -1,4 +1,4 @@
-"""DeepSpeed's own 1-bit optimizers with QCCL's 1-bit all_reduce under them, against a reference without either."""
+"""DeepSpeed's own 1-bit optimizers over QCCL's 1-bit all_reduce, against a reference that uses neither."""
 
 import importlib.util
 
@@ -13,7 +13,8 @@ STEPS = 40
 OPTIMIZERS = {
     "OneBitAdam": ({"lr": 3e-3, "freeze_step": 15}, reference.OneBitAdam),
     "OneBitLamb": ({"lr": 4e-2, "freeze_step": 15}, reference.OneBitLamb),
-    # Variance at every step, then every second; from step 22 on local: two steps of each interval up to 4.
+    # The variance is updated at every step, then every second. Steps are local from step 22 on: two of each interval up
+    # to 4.
     "ZeroOneAdam": (
         {
             "lr": 3e-3,
@@ -26,9 +27,9 @@ OPTIMIZERS = {
     ),
 }
 TOLERANCE = 1e-5
-LEAST_DISTANCE = 1e-6  # ten roundings
-# 0/1 Adam's ranks are apart between two meetings, of which the last step is one; and after it by a rounding, since
-# each takes back what it had added.
+LEAST_DISTANCE = 1e-6  # ten rounding errors
+# 0/1 Adam's ranks differ between two synchronizations. The last step is one, and after it they still differ by
+# rounding, because each rank subtracts what it had added.
 APART = ("ZeroOneAdam",)
 
 
@@ -45,7 +46,7 @@ def train_ranks(optimizer, **changed):
 
 
 def train_reference(optimizer):
-    """In a process of its own, since this one forks ranks and must have no threads."""
+    """Runs in a separate process, because this one forks ranks and must have no threads."""
     parameters, make = OPTIMIZERS[optimizer]
     settings = {name: value for name, value in parameters.items() if name != "lr"}
 

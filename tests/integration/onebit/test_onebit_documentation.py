@@ -1,4 +1,4 @@
-"""docs/deepspeed.md does what it says of the 1-bit optimizers."""
+"""The 1-bit optimizers behave as docs/deepspeed.md describes."""
 
 import re
 

@@ -1,18 +1,19 @@
-"""PyTorch's own tests of a c10d backend, set to test qccl.
+"""PyTorch's own tests of a c10d backend, applied to qccl.
 
 They come with torch (torch/testing/_internal/distributed/distributed_test.py), written for backends that torch knows by
 name: most are guarded by comparing the module's constant BACKEND with "gloo", or, those of all_to_all on the CPU, with
-"mpi". Here BACKEND is a string "qccl" that also equals those two, so that qccl has to pass what either has to.
+"mpi". Here BACKEND is a string "qccl" that also equals those two, so that qccl must pass the tests of both.
 
-What else is changed, because it names backends or assumes a quick machine, and nothing that a test asserts:
+Code that names backends or assumes a fast machine is also changed, but no assertion of a test:
 
-- qccl is entered where torch lists what has DDP, subgroups and profiler events;
+- qccl is added to torch's lists of backends with DDP, subgroups and profiler events;
 - dist.monitored_barrier() loses its check of the backend's name;
-- DDP's record of itself has the backend's name instead of "custom", which torch writes for all that it does not know;
-- the limits of a test, of the barrier between tests' ranks, and of groups that have a second to meet and to fail, are
+- DDP's record of itself has the backend's name instead of "custom", which torch writes for unknown backends;
+- the limits of a test, of the barrier between tests' ranks, and of groups that have a second to join and to fail, are
   longer.
 
-Imported by run.py and, under the start method spawn, by every rank, both with the settings exported (settings.py).
+run.py imports this module and, under the start method spawn, so does every rank, both with the settings exported
+(settings.py).
 """
 
 import collections
@@ -40,7 +41,7 @@ PROBE_SECONDS = 5
 
 
 class BackendName(str):
-    """Equal to qccl and to each of ALSO, and found in sets that have one of them."""
+    """A string equal to qccl and to each of ALSO, and found in sets that have one of them."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, str) and (str(other) == NAME or str(other) in ALSO)
@@ -56,7 +57,7 @@ class BackendName(str):
 
 
 def load_suite() -> types.ModuleType:
-    """The module asks its environment for the backend's name, once, when it is imported."""
+    """The module reads the backend's name from its environment, once, when it is imported."""
     named = collections.ChainMap({"BACKEND": BackendName(NAME)}, os.environ)
     with unittest.mock.patch.object(os, "environ", named):
         module = importlib.import_module(SUITE)
@@ -74,8 +75,9 @@ def provide_expecttest() -> None:
 
 
 def load_common() -> types.ModuleType:
-    """What tests of all backends share, without torch's compiler, which is the base of a class that is not used here:
-    of each test's spawned ranks, which import all this anew, it would take a second of processor time."""
+    """Loads the code that tests of all backends share, without torch's compiler, on which only an unused class is
+    based. Every spawned rank of every test imports this again, and the compiler would take a second of processor
+    time."""
     base = "torch._dynamo.test_case"
     sys.modules[base] = stub = types.ModuleType(base)
     stub.TestCase = unittest.TestCase
@@ -84,12 +86,12 @@ def load_common() -> types.ModuleType:
     try:
         return importlib.import_module(COMMON)
     finally:
-        del torch._dynamo, sys.modules[base]  # torch imports them when somebody asks
+        del torch._dynamo, sys.modules[base]  # torch imports them on demand
 
 
 def enter_qccl() -> None:
-    """Where torch lists backends by name."""
-    logging.getLogger(common.__name__).setLevel(logging.ERROR)  # it tells of every process it starts
+    """Adds qccl where torch lists backends by name."""
+    logging.getLogger(common.__name__).setLevel(logging.ERROR)  # it logs every process it starts
     for feature in ("gpu", "cuda", "ddp", "subgroup", "plugin"):
         common.DistTestCases.backend_feature[feature].add(NAME)
     common.TIMEOUT_DEFAULT = SETTINGS.seconds_per_test
@@ -106,7 +108,7 @@ def widen(suite: types.ModuleType) -> None:
 
 
 def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
-    """dist.monitored_barrier() without its look at the name; timeouts may be numbers there too."""
+    """dist.monitored_barrier() without its check of the name; timeouts may be numbers there too."""
     if group is dist.GroupMember.NON_GROUP_MEMBER:
         return
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
@@ -125,7 +127,7 @@ def name_backend_in_records_of_ddp() -> None:
 
 
 SETTINGS = Settings.exported()
-sys.argv = sys.argv[:1]  # torch's test utilities parse what is there
+sys.argv = sys.argv[:1]  # torch's test utilities parse the arguments
 provide_expecttest()
 
 import torch  # noqa: E402
@@ -152,7 +154,7 @@ class TorchSuite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
 def skip_reason(name: str) -> str | None:
     """Why the decorators of a test skip it, found without starting its ranks. None if they do not.
 
-    Asks a forked process that has no process group: what comes to the test's own lines fails there, or is killed.
+    Runs the test in a forked process without a process group: a test that is not skipped fails there, or is killed.
     """
     test = TorchSuite(name)
     test.rank = 0

@@ -6,8 +6,8 @@
     TORCH_DISTRIBUTED_DEBUG=DETAIL run.py;  QCCL_COMPRESSION=minmax:bits=4 run.py
     run.py --all                        every configuration of CONFIGURATIONS: what `make test-torch` runs
 
-Exit 1 if a test failed, or if fewer passed than there must be: a skip is no pass. cases.py says what is changed in the
-tests.
+Exit 1 if a test failed, or if fewer than the required number passed: a skip is not a pass. cases.py describes the
+changes to the tests.
 """
 
 import argparse
@@ -47,7 +47,7 @@ class Outcome(unittest.TestResult):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows: dict[str, tuple[str, str, float]] = {}  # test -> what became of it, why, seconds
+        self.rows: dict[str, tuple[str, str, float]] = {}  # test -> outcome, reason, seconds
         self._began = 0.0
 
     def startTest(self, test: unittest.TestCase) -> None:
@@ -91,7 +91,7 @@ class Outcome(unittest.TestResult):
 
 def run(options: argparse.Namespace, folder: str) -> int:
     Settings(options.world, options.start, options.seconds_per_test).export(folder)
-    import cases  # now: torch reads what was exported
+    import cases  # only now, because torch reads the exported settings
 
     names = [
         name for name in unittest.TestLoader().getTestCaseNames(cases.TorchSuite) if re.search(options.filter, name)
@@ -121,7 +121,7 @@ def run(options: argparse.Namespace, folder: str) -> int:
 
 
 def run_configuration(configuration: Configuration) -> tuple[bool, str]:
-    """Whether it passed, and the last line of its output, all of which begins with its name."""
+    """Runs a configuration; returns whether it passed and its last line of output. Every line begins with its name."""
     command = [sys.executable, __file__, "--passes", str(configuration.passes), *configuration.arguments]
     environment = {**os.environ, **configuration.environment}
     last = ""
@@ -135,7 +135,8 @@ def run_configuration(configuration: Configuration) -> tuple[bool, str]:
 
 
 def run_all() -> int:
-    """All at once: forked ranks mostly wait, while spawned ones compute, importing torch in every test."""
+    """Runs all at once: forked ranks mostly wait, while spawned ones compute, because they import torch in every test.
+    """
     with ThreadPoolExecutor(len(CONFIGURATIONS)) as pool:
         outcomes = list(pool.map(run_configuration, CONFIGURATIONS))
     print()

@@ -1,5 +1,5 @@
-"""How the ranks of a run of torch's own tests are started. torch reads its settings from the environment, when the
-tests are imported; so must every rank, which under the start method spawn is a process that imports them anew."""
+"""How the ranks of a run of torch's own tests are started. torch reads its settings from the environment when the tests
+are imported. Every rank must do the same, because with the start method spawn it imports the tests again."""
 
 import json
 import os
@@ -15,13 +15,14 @@ class Settings:
     seconds_per_test: int = 180
 
     def export(self, folder: str) -> None:
-        """For this process and those it starts, which put their files into the folder; before torch is imported."""
+        """Exports the settings for this process and its children, which put their files into the folder. Call it before
+        torch is imported."""
         os.environ["QCCL_SUITE"] = json.dumps(asdict(self))
         os.environ.update(
             BACKEND=NAME,
             TEMP_DIR=folder,
             WORLD_SIZE=str(self.world),
-            INIT_METHOD=f"file://{folder}/unused",  # a file, or a test of re-initialisation is skipped
+            INIT_METHOD=f"file://{folder}/unused",  # without a file, a test of re-initialisation is skipped
             MASTER_ADDR="127.0.0.1",
             CUDA_VISIBLE_DEVICES="",  # fewer GPUs than ranks would skip everything
             GLOO_SOCKET_IFNAME="lo",  # for groups of gloo beside those of qccl

@@ -11,7 +11,7 @@
 namespace qccl::tools {
 namespace {
 
-// 0 where the system does not say.
+// Returns 0 if the system does not provide the value.
 int topology(int cpu, const char* what) {
   std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu{}/topology/{}", cpu, what));
   int number = 0;

@@ -7,12 +7,13 @@
 
 namespace qccl::tools {
 
-// Holds a socket that is bound to the port but does not listen. Linux gives such a port to nobody
-// who asks for any free one, neither to bind nor to connect from, but lets a listener with
-// SO_REUSEADDR (as every server sets it) have it: no moment in which another process can take it.
+// Holds a socket that is bound to the port but does not listen. Linux does not hand out such a port
+// to a process that asks for any free port, neither for bind nor for connect. It does give the port
+// to a listener with SO_REUSEADDR (as every server sets it). So no other process can take the port
+// in between.
 class ReservedPort {
  public:
-  // On 127.0.0.1. Nothing if the system has no port.
+  // Takes a port on 127.0.0.1; nothing if the system has none.
   static std::optional<ReservedPort> take();
   int number() const { return number_; }
 

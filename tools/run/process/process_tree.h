@@ -1,5 +1,5 @@
-// The processes below this one, wherever they moved: a process may leave its group and session,
-// but not its ancestors as long as those are subreapers.
+// The descendants of this process. A process may leave its group and session, but not its ancestors
+// as long as those are subreapers.
 #pragma once
 
 #include <sys/types.h>
@@ -13,14 +13,14 @@ namespace qccl::tools {
 // Orphans among this process's descendants become its children instead of init's.
 void adopt_orphans();
 
-// A descriptor that is readable once the process has ended; none where Linux is older than 5.3.
+// A descriptor that is readable once the process has ended; none on Linux older than 5.3.
 Descriptor watch_process(pid_t pid);
 
-// Every process below this one, zombies too.
+// Every process below this one, zombies included.
 std::vector<pid_t> descendants();
 
 // Sends SIGKILL to all descendants, and again to those they started meanwhile, and reaps them.
-// False if some are still there after 10 s (a process in the kernel's hands can't die).
+// Returns false if some still exist after 10 s (a process blocked in the kernel can't die).
 // SIGCHLD must be blocked.
 bool kill_descendants();
 

@@ -142,7 +142,7 @@ void RankPipes::add(int rank, Descriptor out, Descriptor err) {
 
 // Reads once and passes it on. False if nothing was there to read.
 bool RankPipes::pump(Pipe& pipe, Console& console) {
-  // As without pipes: who writes to a reader that is gone learns it by SIGPIPE.
+  // As without pipes: a rank that writes to a closed stream gets SIGPIPE.
   if (console.is_closed(pipe.stream)) pipe.source.reset();
   if (!pipe.source.valid()) return false;
   char text[kReadBytes];

@@ -1,5 +1,5 @@
-// Ranks' output on its way from their pipes to this terminal and to files.
-// Nothing here blocks until finish(), so that a reader who stalls holds up the ranks' output, not the launcher.
+// Passes the ranks' output from their pipes to this terminal and to files.
+// Nothing here blocks before finish(), so that a stalled reader holds up the ranks' output, not the launcher.
 #pragma once
 
 #include <poll.h>
@@ -18,13 +18,13 @@ namespace qccl::tools {
 
 enum class Stream : std::uint8_t { out, err };
 
-// What waits to be written to a descriptor, which somebody else owns.
+// Text that waits to be written to a descriptor. Does not own the descriptor.
 class Sink {
  public:
   explicit Sink(int fd) : fd_(fd) {}
   void append(std::string_view text);
   bool has_room() const;
-  // The reader is gone; what is appended is dropped.
+  // The reader is gone; appended text is dropped.
   bool is_closed() const { return closed_; }
   // Blocks on the reader.
   void write_all();
@@ -44,9 +44,9 @@ class Sink {
   bool closed_ = false;
 };
 
-// The launcher's own stdout and stderr, and a file for each rank if asked for. With tags each line begins with
-// "[rank]: ". Tagged lines and those in files never mix: a line is passed on when it is whole, or when its rank closes
-// the stream.
+// The launcher's own stdout and stderr, and a file for each rank if requested. With tags each line begins with
+// "[rank]: ". Tagged lines and lines in files are never mixed: a line is passed on when it is complete, or when its
+// rank closes the stream.
 class Console {
  public:
   explicit Console(bool tags) : tags_(tags) {}
@@ -57,10 +57,10 @@ class Console {
   // Nothing more comes on this stream.
   void end(int rank, Stream stream);
   bool has_room(Stream stream) const { return sink(stream).has_room(); }
-  // Nothing reads the stream any more: ranks that write to it are to get SIGPIPE.
+  // Nothing reads the stream any more: ranks that write to it should get SIGPIPE.
   bool is_closed(Stream stream) const { return sink(stream).is_closed(); }
 
-  // A whole line of the launcher's own, to stderr.
+  // Writes a whole line of the launcher's own to stderr.
   void add_message(std::string_view line) { err_.append(line); }
   void want(std::vector<pollfd>& list) const;
   void serve(const std::vector<pollfd>& list);
@@ -87,7 +87,7 @@ class RankPipes {
   void add(int rank, Descriptor out, Descriptor err);
   void want(std::vector<pollfd>& list, const Console& console) const;
   void serve(const std::vector<pollfd>& list, Console& console);
-  // Reads what is left in the pipes.
+  // Reads the rest of the pipes.
   void finish(Console& console);
 
  private:

@@ -27,7 +27,7 @@ struct Pipe {
   }
 };
 
-// What the child needs, made before the fork.
+// The data that the child needs, made before the fork.
 struct Plan {
   std::vector<char*> arguments;
   std::vector<std::string> variables;
@@ -39,7 +39,7 @@ struct Plan {
 
 std::string name_of(const std::string& variable) { return variable.substr(0, variable.find('=')); }
 
-// The launcher's environment with `added` in place of what it had.
+// The launcher's environment; the variables in `added` replace those of the same name.
 std::vector<std::string> merged_environment(const Variables& added) {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -138,7 +138,7 @@ std::optional<StartFailure> start_rank(const RankSpec& spec, const BlockedSignal
   const pid_t pid = ::fork();
   if (pid < 0) return system_refused("start another process");
   if (pid == 0) become_rank(plan, spec, signals);
-  ::setpgid(pid, pid);  // the child does the same: whoever comes first
+  ::setpgid(pid, pid);  // the child does the same, because either may run first
   plan.report.write.reset();
   if (const int why = exec_result(plan); why != 0) {
     ::waitpid(pid, nullptr, 0);

@@ -1,4 +1,4 @@
-// Starts one rank: a program in a process group of its own that dies with its launcher.
+// Starts one rank: a program in its own process group that dies with its launcher.
 #pragma once
 
 #include <sys/types.h>
@@ -21,14 +21,14 @@ struct RankSpec {
   Variables environment;             // added to the launcher's own
   bool pipe_output = false;          // else the launcher's stdout and stderr
   bool inherit_input = false;        // else /dev/null
-  std::vector<int> cores;            // to run on; none: wherever the launcher may
+  std::vector<int> cores;            // to run on; empty: all that the launcher may use
 };
 
 struct RankProcess {
   int rank = 0;
   pid_t pid = -1;     // and its process group
   Descriptor pidfd;   // readable when the process has ended
-  Descriptor output;  // what is piped, non-blocking
+  Descriptor output;  // this and `errors`: the read ends of the pipes, non-blocking
   Descriptor errors;
 };
 
@@ -38,7 +38,7 @@ struct StartFailure {
   std::string message;
 };
 
-// Returns once the program runs, or says why it does not; then nothing is left of it.
+// Returns once the program runs, or returns why it does not; then no process is left.
 // Single-threaded callers only.
 std::optional<StartFailure> start_rank(const RankSpec& spec, const BlockedSignals& signals, RankProcess& started);
 

@@ -1,4 +1,4 @@
-// Which signals the launcher passes on, and how it holds them back while it runs.
+// The signals that the launcher passes on, and how it blocks them while it runs.
 #pragma once
 
 #include <csignal>
@@ -7,15 +7,15 @@
 
 namespace qccl::tools {
 
-// Signals that ask the job to end; a second one does not wait any longer.
+// Signals that ask the job to end; a second one ends it at once.
 bool asks_to_end(int signal);
 
 // "SIGTERM", or "signal 42" for those without a name.
 std::string signal_name(int signal);
 
-// Blocks the signals that are forwarded, so that they are read instead (sigwaitinfo, signalfd).
-// What the caller ignores (nohup, a shell's background job) stays ignored. Lives as long as the
-// launcher; restore() is for a child before exec.
+// Blocks the forwarded signals, so that they are read instead (sigwaitinfo, signalfd). Signals that
+// the caller ignores (nohup, a shell's background job) stay ignored. Lives as long as the launcher;
+// restore() is for a child before exec.
 class BlockedSignals {
  public:
   BlockedSignals();

@@ -175,6 +175,7 @@ class Engine : private PayloadPlacement {
   // ---- small calls on the spot (engine_exchange.cc)
   bool may_exchange(const Group* group, const CallArguments& arguments) const;
   bool exchange(Group& group, CallArguments&& arguments, const std::shared_ptr<internal::WorkState>& work);
+  void prepare_exchange(Group& group, const CallArguments& arguments);
   void promote(Group& group, std::uint64_t sequence, CallArguments&& arguments);
 
   // What post() does while there is memory; sets `claimed` to the error feedback that the call has got.

@@ -2,7 +2,6 @@
 // place among the operations in flight. One that does not becomes an operation like any other, its own part published.
 #include <new>
 
-#include "engine/collective/cell_exchange.h"
 #include "engine/collective/cell_operation.h"
 #include "engine/engine.h"
 #include "kernels/float_environment.h"
@@ -31,10 +30,11 @@ bool Engine::exchange_or_post(CallArguments&& arguments, const std::shared_ptr<i
   }
 }
 
-// What does not have to come before publish() comes after it, while the part is on its way to the other cores.
+// What does not have to come before publish() comes after it, while the part is on its way to the other cores. But
+// memory is taken before: the others may end the call once they have seen the part.
 bool Engine::exchange(Group& group, CallArguments&& arguments, const std::shared_ptr<internal::WorkState>& work) {
-  if (group.exchange == nullptr) group.exchange = std::make_unique<CellExchange>(group, frame_sender_, pool_);
-  CellExchange& exchange = *group.exchange;
+  prepare_exchange(group, arguments);
+  CellExchange& exchange = group.parked_exchange->exchange();
   const kernels::DefaultFloatEnvironment environment;
   exchange.begin(arguments, group.next_board_sequence++);
   exchange.publish(exchange.own_part());
@@ -50,11 +50,21 @@ bool Engine::exchange(Group& group, CallArguments&& arguments, const std::shared
   return false;
 }
 
+// Takes all memory that the call needs before its part is published.
+void Engine::prepare_exchange(Group& group, const CallArguments& arguments) {
+  group.make_room_in_history();
+  if (group.parked_exchange != nullptr) return;
+  if (operations_.capacity() == 0) operations_.reserve(1);
+  group.parked_exchange.reset(static_cast<CellOperation*>(retired_.take(group, arguments).release()));
+  if (group.parked_exchange != nullptr) return;
+  group.parked_exchange =
+      std::make_unique<CellOperation>(group, 0, CallArguments(arguments), kForever, frame_sender_, pool_, 0);
+}
+
 // The call has published its part, and becomes an operation in flight.
 void Engine::promote(Group& group, std::uint64_t sequence, CallArguments&& arguments) {
-  auto operation = make_cell_operation(group, sequence, std::move(arguments), 0);
-  operation->take_over(*group.exchange);
-  operations_.push_back(std::move(operation));
+  group.parked_exchange->adopt(sequence, std::move(arguments));
+  operations_.push_back(std::move(group.parked_exchange));
   has_unstarted_ = true;
   note_posted(*operations_.back());
   look_for_absent(*operations_.back());

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "engine/collective/cell_exchange.h"
+#include "engine/collective/cell_operation.h"
 #include "engine/engine.h"
 #include "engine/message/mailbox.h"
 

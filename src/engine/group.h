@@ -18,7 +18,7 @@
 
 namespace qccl::engine {
 
-class CellExchange;
+class CellOperation;
 class Mailbox;
 
 // Enough of a past call to name it when a late frame does not fit it.
@@ -91,9 +91,9 @@ struct Group {
   std::vector<PastCall> history;        // the last kHistory calls; sequence s at (s - 1) % kHistory
   std::vector<StoredFrame> stored;
   bool has_board = false;
-  PooledVector<int> hosts;                 // by group rank
-  std::unique_ptr<Mailbox> mailbox;        // from the first message on
-  std::unique_ptr<CellExchange> exchange;  // of calls that are done on the spot, from the first one on
+  PooledVector<int> hosts;                         // by group rank
+  std::unique_ptr<Mailbox> mailbox;                // from the first message on
+  std::unique_ptr<CellOperation> parked_exchange;  // of calls that are done on the spot, from the first one on
   AdmissionControl admission;
 
   int world() const { return static_cast<int>(ranks.size()); }
@@ -105,6 +105,10 @@ struct Group {
     oldest.sequence = sequence;
     oldest.fingerprint = plan.fingerprint();
     if (oldest.call != plan.shared_call()) oldest.call = plan.shared_call();
+  }
+  // The next remember() takes no memory.
+  void make_room_in_history() {
+    if (history.size() == history.capacity() && history.size() < kHistory) history.reserve(2 * history.size() + 1);
   }
   const PastCall* past(std::uint64_t sequence) const {
     const std::size_t slot = (sequence - 1) % kHistory;

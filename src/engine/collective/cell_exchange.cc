@@ -1,7 +1,6 @@
 #include "engine/collective/cell_exchange.h"
 
 #include <cstring>
-#include <utility>
 
 namespace qccl::engine {
 namespace {
@@ -35,18 +34,6 @@ void CellExchange::begin(const CallArguments& arguments, std::uint64_t number) {
   differs_ = false;
   parts_.clear();
   input_.begin(0);
-}
-
-void CellExchange::swap(CellExchange& other) {
-  std::swap(arguments_, other.arguments_);
-  std::swap(number_, other.number_);
-  std::swap(fingerprint_, other.fingerprint_);
-  std::swap(math_, other.math_);
-  std::swap(input_, other.input_);
-  std::swap(sum_, other.sum_);
-  std::swap(is_published_, other.is_published_);
-  std::swap(differs_, other.differs_);
-  parts_.swap(other.parts_);
 }
 
 // ---- meeting

@@ -27,8 +27,6 @@ class CellExchange {
   CellExchange(Group& group, FrameSender& frame_sender, BufferPool& pool);
   CellExchange(const CellExchange&) = delete;
   CellExchange& operator=(const CellExchange&) = delete;
-  // Of the same group: trades the calls that the two are at.
-  void swap(CellExchange& other);
 
   // Begins a call, which stays where it is until its end or rebind().
   void begin(const CallArguments& arguments, std::uint64_t number);

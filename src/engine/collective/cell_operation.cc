@@ -20,9 +20,10 @@ void CellOperation::restart(std::uint64_t sequence, CallArguments&& arguments, T
   round_ = 0;
 }
 
-void CellOperation::take_over(CellExchange& begun) {
-  exchange_.swap(begun);
+void CellOperation::adopt(std::uint64_t sequence, CallArguments&& arguments) {
+  Operation::restart(sequence, std::move(arguments), kForever);
   exchange_.rebind(arguments_);
+  round_ = 0;
 }
 
 Result<bool> CellOperation::advance() {

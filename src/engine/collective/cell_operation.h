@@ -17,8 +17,9 @@ class CellOperation : public Operation {
   }
   bool is_on_board() const override { return true; }
   void restart(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted, std::uint64_t number);
-  // Goes on with what `begun` has done of this call, and leaves its own in its place.
-  void take_over(CellExchange& begun);
+  // For a call that is begun without an operation, and its operation if it does not end at once.
+  CellExchange& exchange() { return exchange_; }
+  void adopt(std::uint64_t sequence, CallArguments&& arguments);
 
   Result<bool> advance() override;
   bool finished() const override { return round_ == rounds_; }

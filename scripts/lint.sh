@@ -19,7 +19,7 @@ formatted() {
   local files
   files=$(find include src bindings tools testing tests bench examples \( -name '*.cc' -o -name '*.h' \) 2>/dev/null |
     xargs -d '\n' .venv/bin/clang-format --dry-run 2>&1 | sed -n 's/^\([^:]*\):.*Wclang-format.*/\1/p' | sort -u)
-  [ -z "$files" ] || echo "mend with: .venv/bin/clang-format -i" $files
+  [ -z "$files" ] || echo "fix with: .venv/bin/clang-format -i" $files
   [ -z "$files" ]
 }
 

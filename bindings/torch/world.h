@@ -29,7 +29,7 @@ struct GroupRequest {
   std::optional<Compression> compression;
   bool error_feedback = false;                        // for all compressed reductions
   std::optional<Compression> all_gather_compression;  // for floating point tensors
-  std::string trace_dump;  // where a new world writes failures (OperationTrace::dump_to)
+  std::string trace_dump;                             // where a new world writes failures (OperationTrace::dump_to)
 };
 
 class World {

@@ -31,7 +31,8 @@ class CallBatch {
   std::shared_ptr<internal::WorkState> work();
   // Some thread records, perhaps this one.
   bool may_record() const { return recordings_.load(std::memory_order_relaxed) != 0; }
-  // Takes over the call, which has its work, if the thread records. Without memory for it the recording ends, as with a wrong call.
+  // Takes the call over, which has its work, if the thread records. Without memory for it the recording ends, as with a
+  // wrong call.
   bool record(engine::CallArguments& arguments);
 
  private:

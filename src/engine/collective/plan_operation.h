@@ -49,9 +49,9 @@ class PlanOperation final : public Operation {
     std::uint64_t slice = 0;
     std::size_t step = 0;
     std::size_t served = 0;  // peers of a send step that have their frame
-    HeldSlice current;   // taken out of its stream and being added or copied
-    HeldSlice pending;   // the first part of a raw reduction, only pointed at
-    HeldSlice received;  // by recv_copy, for forward
+    HeldSlice current;       // taken out of its stream and being added or copied
+    HeldSlice pending;       // the first part of a raw reduction, only pointed at
+    HeldSlice received;      // by recv_copy, for forward
   };
   // waits: something will come that wakes the lane; no_room: try again.
   enum class StepStatus { done, waits, no_room };

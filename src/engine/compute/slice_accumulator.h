@@ -1,8 +1,8 @@
 // The sum of one slice over ranks: adds the parts in plan order and finishes the sum.
 //
 // float32, float64 and integers accumulate in their own type; float16, bfloat16 and everything compressed accumulate in
-// float32 and round once. The first part of an uncompressed sum is only pointed at and the last one lands in the output,
-// so that two ranks cost one pass.
+// float32 and round once. The first part of an uncompressed sum is only pointed at and the last one lands in the
+// output, so that two ranks cost one pass.
 #pragma once
 
 #include <cstddef>

@@ -67,7 +67,8 @@ bool drop_receiver(std::vector<RankSchedule>& schedules) {
       const auto depends = [&](const Lane& lane) { return lane.after >= static_cast<int>(at); };
       const bool sends = std::any_of(steps.begin(), steps.end(),
                                      [](const Step& step) { return !step.peers.empty() && !receives(step.kind); });
-      if (sends || !receives(steps[0].kind) || std::any_of(schedule.lanes.begin(), schedule.lanes.end(), depends)) continue;
+      if (sends || !receives(steps[0].kind) || std::any_of(schedule.lanes.begin(), schedule.lanes.end(), depends))
+        continue;
       schedule.lanes.erase(schedule.lanes.begin() + static_cast<std::ptrdiff_t>(at));
       return true;
     }

@@ -3,7 +3,8 @@
 
     run_tests.py [pattern]     with a pattern, only tests whose name contains it (a regular expression)
 
-A failed build ends the run; any other failed step lets the rest go on. Exit 1 if anything failed.
+A failed build ends the run; any other failed step lets the rest go on. Exit 1 if anything failed. The folders of
+BESIDE, which mostly wait, run beside tests/process; their output comes when they are done.
 JOBS sets how many processes compile and test (default: all cores).
 """
 
@@ -11,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as xml
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ JOBS = os.environ.get("JOBS") or str(os.cpu_count())
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 PYTEST_NOTHING_SELECTED = 5
 APART = {ROOT / "tests" / "integration"}  # `make test-integration`, which installs DeepSpeed and Megatron
+BESIDE = ("tests/lint", "tests/setup", "tests/testing")
 TEST_TIMEOUT_SECONDS = "300"  # of one Python test; CMake sets the timeouts of C++ tests
 
 
@@ -37,14 +40,20 @@ class Step:
     failed: list[str] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)  # name, reason
 
-    def run(self) -> bool:
-        print(f"\n=== {self.name}: {' '.join(self.command)}", flush=True)
+    def run(self, is_beside: bool = False) -> bool:
+        title = f"\n=== {self.name}: {' '.join(self.command)}"
+        if not is_beside:
+            print(title, flush=True)
         if self.report:
             self.report.parent.mkdir(parents=True, exist_ok=True)
             self.report.unlink(missing_ok=True)
         start = time.monotonic()
-        self.ok = subprocess.run(self.command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode in self.good_exits
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} if is_beside else {}
+        ended = subprocess.run(self.command, cwd=ROOT, stdin=subprocess.DEVNULL, text=True, errors="replace", **output)
+        self.ok = ended.returncode in self.good_exits
         self.seconds = time.monotonic() - start
+        if is_beside:
+            print(f"{title}\n{ended.stdout}", flush=True)
         if self.report and self.report.exists():
             self._read_report()
         return self.ok
@@ -104,7 +113,7 @@ def torchs_own_tests(pattern: str) -> Step:
     return Step("torch's own tests", command + (["--filter", pattern] if pattern else ["--passes", "100"]), report)
 
 
-def print_summary(steps: list[Step]) -> bool:
+def print_summary(steps: list[Step], seconds: float) -> bool:
     print("\n=== make test: what ran")
     for step in steps:
         print("  " + step.summary())
@@ -116,7 +125,6 @@ def print_summary(steps: list[Step]) -> bool:
     passed = sum(step.passed for step in steps)
     failed = sum(len(step.failed) for step in steps)
     skipped = sum(len(step.skipped) for step in steps)
-    seconds = sum(step.seconds for step in steps)
     broken = [step.name for step in steps if not step.ok]
     verdict = "PASSED" if ok else f"FAILED ({', '.join(broken)})"
     if failed:
@@ -125,14 +133,32 @@ def print_summary(steps: list[Step]) -> bool:
     return ok
 
 
+def run_together(step: Step, beside: list[Step]) -> bool:
+    """Runs those beside the step one after another; whether the step itself passed."""
+
+    def run_beside() -> None:
+        for other in beside:
+            other.run(is_beside=True)
+
+    thread = threading.Thread(target=run_beside)
+    thread.start()
+    ok = step.run()
+    thread.join()
+    return ok
+
+
 def main() -> int:
+    start = time.monotonic()
     steps = make_steps(" ".join(sys.argv[1:]))
     done = []
     for step in steps:
-        done.append(step)
-        if not step.run() and step.name == "build":
+        if step.name in BESIDE:
+            continue
+        beside = [other for other in steps if other.name in BESIDE] if step.name == "tests/process" else []
+        done += [step, *beside]
+        if not run_together(step, beside) and step.name == "build":
             break
-    return 0 if print_summary(done) else 1
+    return 0 if print_summary(done, time.monotonic() - start) else 1
 
 
 if __name__ == "__main__":

@@ -62,6 +62,20 @@ def test_report_of_an_earlier_run_is_not_counted_again(tmp_path):
     assert (again.ok, again.passed, again.failed) == (False, 0, [])
 
 
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_steps_beside_another_are_run_and_counted_and_their_output_stays_together(monkeypatch, capfd, exit_code):
+    def step(name: str, program: str) -> run_tests.Step:
+        return run_tests.Step(name, [sys.executable, "-c", program])
+
+    failing = f"print('one'); print('two'); raise SystemExit({exit_code})"
+    steps = [step("tests/lint", failing), step("tests/process", "print('process')"), step("tests/torch", "")]
+    monkeypatch.setattr(run_tests, "make_steps", lambda pattern: steps)
+    assert run_tests.main() == exit_code
+    output = capfd.readouterr().out
+    assert "\none\ntwo\n" in output and "\nprocess\n" in output
+    assert output.splitlines()[-1].startswith("FAILED (tests/lint)" if exit_code else "PASSED")
+
+
 @pytest.mark.parametrize(
     ("lint", "build", "ctest", "runs"), [(0, 0, 0, "lbc"), (1, 0, 0, "lbc"), (0, 1, 0, "lb"), (0, 0, 1, "lbc")]
 )

@@ -22,11 +22,10 @@ Engine::Engine(Transport& transport, const Clock& clock, EngineOptions options)
       clock_(clock),
       options_(options),
       frame_sender_(transport, options.world, options.checksum),
-      peers_(static_cast<std::size_t>(options.world)) {
+      peers_({options.rank, options.world, options.heartbeat_interval, options.peer_timeout}, clock.now()),
+      control_(peers_, frame_sender_, options.rank, options.world),
+      recorder_(options.log, clock, frame_sender_) {
   now_ = clock.now();
-  next_heartbeat_ = saturating_add(now_, options_.heartbeat_interval);
-  for (PeerState& peer : peers_) peer.last_heard = now_;
-  losses_.reserve(peers_.size());
   const auto reason = [&](ErrorKind kind, int peer, const char* what) {
     return std::make_shared<const ErrorInfo>(ErrorInfo{.kind = kind,
                                                        .message = fmt::format("QCCL rank {}: {}", options.rank, what),
@@ -113,7 +112,7 @@ void Engine::begin(Group* target, CallArguments&& arguments, std::shared_ptr<int
 // Its number is known, to its work and to the log.
 void Engine::note_posted(Operation& posted) {
   if (posted.work() != nullptr) posted.work()->set_number(posted.sequence());
-  begin_log(posted);
+  recorder_.begin(posted);
 }
 
 // Else refuses the call.
@@ -204,8 +203,7 @@ bool Engine::is_intact(const FrameHeader& header, const ReceivedFrame& frame) {
 
 // The header is copied out before it is checked: the frame may lie in memory that a peer can write.
 void Engine::on_frame(const ReceivedFrame& frame) {
-  PeerState& sender = peers_[static_cast<std::size_t>(frame.peer)];
-  if (sender.lost) return transport_.release(frame);
+  if (peers_[frame.peer].lost) return transport_.release(frame);
   std::array<std::byte, wire::kHeaderBytes> copy;
   if (frame.bytes.size() < copy.size()) {
     give_up(frame.peer, ErrorKind::corrupt_data, "sent a frame shorter than its header");
@@ -219,7 +217,7 @@ void Engine::on_frame(const ReceivedFrame& frame) {
   }
   const FrameHeader& header = decoded.value();
   if (!is_intact(header, frame)) return transport_.release(frame);
-  sender.last_heard = now_;
+  peers_.heard(frame.peer, now_);
   frame_sender_.note_eager_returned(frame.peer, header.eager_consumed);
   if (header.kind == FrameKind::heartbeat) return transport_.release(frame);
   if (header.kind == FrameKind::goodbye || header.kind == FrameKind::given_up) {
@@ -361,7 +359,7 @@ bool Engine::move() {
   moved |= look_for_losses();
   moved |= advance_operations();
   moved |= frame_sender_.send_reports();
-  if (!has_no_notes()) moved |= send_notes();
+  if (!has_no_notes()) moved |= control_.send();
   check_timers();
   sweep_failed_groups();
   if (!quiet_waiters_.empty()) notify_quiet_groups();
@@ -395,7 +393,7 @@ bool Engine::advance_operations() {
 }
 
 bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
-  auto advanced = operation->log_notes().is_wanted ? advance_logged(*operation) : operation->advance();
+  auto advanced = operation->log_notes().is_wanted ? recorder_.advance(*operation) : operation->advance();
   if (!advanced.ok()) {
     set_failure(*group(operation->group().id), failure_of(*operation, advanced.error().kind, advanced.error().message),
                 true);
@@ -427,7 +425,7 @@ void Engine::end_turn(const Operation& ended) {
 // Takes no memory but for the log.
 void Engine::complete(Operation& operation, internal::SharedFailure failure) {
   if (operation.awaits_placed()) withdraw_placed();
-  if (operation.log_notes().is_wanted) end_log(operation, failure.get());
+  if (operation.log_notes().is_wanted) recorder_.end(operation, failure.get());
   ended_.push(operation.work(), std::move(failure));
 }
 
@@ -453,8 +451,8 @@ void Engine::tell_members(Group& group) {
 
 void Engine::poison_peers(const Group& group, std::string_view text) {
   for (const int rank : group.ranks) {
-    if (rank == options_.rank || peers_[static_cast<std::size_t>(rank)].lost) continue;
-    queue_note(rank, {.kind = FrameKind::poison, .group = group.id}, text);
+    if (rank == options_.rank || peers_[rank].lost) continue;
+    control_.queue(rank, {.kind = FrameKind::poison, .group = group.id}, text);
   }
 }
 
@@ -488,53 +486,12 @@ void Engine::fail_group(std::uint64_t id, ErrorInfo failure) {
   failure.rank = options_.rank;
   set_failure(*target, std::move(failure), true);
   sweep_failed_groups();
-  send_notes();
+  control_.send();
 }
 
 void Engine::shut_down(const ErrorInfo& reason) {
   for (auto& [id, group] : groups_) set_failure(*group, reason, false);
   sweep_failed_groups();
-}
-
-void Engine::say_goodbye() {
-  for (int peer = 0; peer < options_.world; ++peer) {
-    PeerState& state = peers_[static_cast<std::size_t>(peer)];
-    if (peer == options_.rank || state.lost || std::exchange(state.is_owed_goodbye, true)) continue;
-    ++goodbyes_due_;
-  }
-}
-
-// ---- control frames with text
-
-void Engine::queue_note(int peer, FrameHeader header, std::span<const char> text) {
-  const auto bytes = std::as_bytes(text);
-  notes_.push_back({peer, header, {bytes.begin(), bytes.end()}});
-}
-
-bool Engine::send_notes() {
-  const std::size_t before = notes_.size();
-  std::erase_if(notes_, [this](const ControlFrame& note) {
-    const PeerState& peer = peers_[static_cast<std::size_t>(note.peer)];
-    const bool is_last = note.header.kind == FrameKind::given_up;
-    if (peer.gone || (peer.lost && !is_last)) return true;
-    if (!frame_sender_.send_control(note.peer, note.header, note.payload)) return false;
-    if (is_last) transport_.disconnect(note.peer);
-    return true;
-  });
-  const bool has_sent = notes_.size() != before;
-  return (notes_.empty() && send_goodbyes()) || has_sent;
-}
-
-bool Engine::send_goodbyes() {
-  const int before = goodbyes_due_;
-  for (int peer = 0; goodbyes_due_ > 0 && peer < options_.world; ++peer) {
-    PeerState& state = peers_[static_cast<std::size_t>(peer)];
-    if (!state.is_owed_goodbye || !(state.lost || frame_sender_.send_control(peer, {.kind = FrameKind::goodbye})))
-      continue;
-    state.is_owed_goodbye = false;
-    --goodbyes_due_;
-  }
-  return goodbyes_due_ != before;
 }
 
 // ---- errors

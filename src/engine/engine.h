@@ -28,17 +28,16 @@
 #include "engine/compute/buffer_pool.h"
 #include "engine/compute/compute.h"
 #include "engine/ended_works.h"
+#include "engine/failure/control_queue.h"
 #include "engine/failure/mismatch.h"
+#include "engine/failure/peer_monitor.h"
 #include "engine/frame_sender.h"
 #include "engine/group.h"
 #include "engine/operation.h"
+#include "engine/operation_recorder.h"
 #include "engine/retired_operations.h"
 #include "qccl/status.h"
 #include "transport/transport.h"
-
-namespace qccl::internal {
-class LogStore;
-}
 
 namespace qccl::engine {
 
@@ -91,7 +90,7 @@ class Engine : private PayloadPlacement {
   SharedHeap* heap() { return transport_.heap(); }
 
   // Some operations may be logged: posts should say when they were made. Any thread may ask.
-  bool is_logging() const;
+  bool is_logging() const { return recorder_.is_on(); }
 
   // Takes the next sequence number of the group. A refused post completes with the failure.
   void post(CallArguments&& arguments);
@@ -121,9 +120,9 @@ class Engine : private PayloadPlacement {
   // Completes `work` once the group has no operation in flight. Takes no memory, once for each open group.
   void notify_when_quiet(std::uint64_t id, std::shared_ptr<internal::WorkState> work);
   // Every peer is to be told, by progress(), that this rank leaves in good order.
-  void say_goodbye();
+  void say_goodbye() { control_.say_goodbye(); }
   // No control frame waits to be sent.
-  bool has_no_notes() const { return notes_.empty() && goodbyes_due_ == 0; }
+  bool has_no_notes() const { return control_.empty(); }
   // Fails all groups without telling anybody: the process is closing.
   void shut_down(const ErrorInfo& reason);
 
@@ -134,21 +133,6 @@ class Engine : private PayloadPlacement {
   const EngineOptions& options() const { return options_; }
 
  private:
-  struct PeerState {
-    TimePoint last_heard{};
-    bool lost = false;
-    bool gone = false;  // lost, and its connection has ended
-    bool departed = false;
-    bool is_owed_goodbye = false;
-    std::string what;  // became of it, where it is lost: "was lost: end of file"
-  };
-  // A control frame that could not be sent yet.
-  struct ControlFrame {
-    int peer;
-    wire::FrameHeader header;
-    std::vector<std::byte> payload;
-  };
-
   Group* group(std::uint64_t id);
   // The failure of the group that this one is being made from, if it fails this one too; else null.
   internal::SharedFailure failure_of_parent(const Group& opening);
@@ -185,12 +169,6 @@ class Engine : private PayloadPlacement {
   std::unique_ptr<Compute> make_compute(const Group& group, const ExecutablePlan& plan);
   void note_posted(Operation& posted);
   bool claim_feedback(CallArguments& arguments);
-
-  // ---- the log (engine_log.cc)
-  void begin_log(Operation& operation);
-  Result<bool> advance_logged(Operation& operation);
-  void end_log(Operation& operation, const ErrorInfo* failure);
-  void add_to_log(Operation& operation, const ErrorInfo* failure);
 
   // ---- messages (engine_messages.cc)
   Mailbox& mailbox(Group& group);
@@ -239,14 +217,9 @@ class Engine : private PayloadPlacement {
   void look_for_absent(Operation& operation);
   void on_goodbye(int peer);
   void check_timers();
-  std::vector<int> suspects(const Group& group, const std::vector<int>& waited_for) const;
   void check_deadlines();
   void start_operations();
   void check_silent_peers();
-  void send_heartbeats();
-  void queue_note(int peer, wire::FrameHeader header, std::span<const char> text);
-  bool send_notes();
-  bool send_goodbyes();
   void on_poison(Group& group, int peer, ConstBytes payload);
 
   void on_fingerprint(Group& group, const wire::FrameHeader& header, int peer, ConstBytes payload);
@@ -258,7 +231,6 @@ class Engine : private PayloadPlacement {
 
   Transport& transport_;
   const Clock& clock_;
-  std::vector<Transport::PeerLoss> losses_;  // seen in the last round
   EngineOptions options_;
   FrameSender frame_sender_;
   BufferPool pool_;
@@ -268,10 +240,10 @@ class Engine : private PayloadPlacement {
   std::vector<std::unique_ptr<Operation>> operations_;  // in posting order
   RetiredOperations retired_;
   std::vector<StoredFrame> due_;  // by replay_stored()
-  std::vector<PeerState> peers_;
+  PeerMonitor peers_;
+  ControlQueue control_;
+  OperationRecorder recorder_;
   EndedWorks ended_;
-  std::vector<ControlFrame> notes_;
-  int goodbyes_due_ = 0;
   std::optional<ReceivedFrame> recorded_;  // that there was no memory to keep
   // Made while there is memory.
   internal::SharedFailure no_memory_;
@@ -284,7 +256,6 @@ class Engine : private PayloadPlacement {
   std::vector<std::pair<std::uint64_t, std::shared_ptr<internal::WorkState>>> quiet_waiters_;
   bool sweep_needed_ = false;
   TimePoint now_{};
-  TimePoint next_heartbeat_{};
   TimePoint next_deadline_ = kForever;
   bool has_unstarted_ = false;  // operations whose deadline does not count yet
 };

@@ -41,7 +41,7 @@ std::vector<std::string> Engine::describe_in_flight(std::uint64_t id) const {
   for (const auto& operation : operations_) {
     if (operation == nullptr || operation->group().id != id) continue;
     const Waiting waiting = operation->waiting();
-    const std::vector<int> peers = suspects(operation->group(), waiting.peers);
+    const std::vector<int> peers = peers_.suspects(operation->group(), waiting.peers, now_);
     list.push_back(fmt::format("{} #{} waits for {} ({})", operation->describe(), operation->sequence(),
                                peers.empty() ? "nobody" : rank_list(operation->group(), peers),
                                progress_text(waiting)));
@@ -56,7 +56,7 @@ std::optional<ErrorInfo> Engine::given_up(const internal::WorkState& work, Milli
   if (found == operations_.end()) return std::nullopt;
   const Operation& operation = **found;
   const Waiting waiting = operation.waiting();
-  const std::vector<int> peers = suspects(operation.group(), waiting.peers);
+  const std::vector<int> peers = peers_.suspects(operation.group(), waiting.peers, now_);
   const std::string awaited = peers.empty() ? "" : ", waiting for " + rank_list(operation.group(), peers);
   return failure_of(operation, ErrorKind::deadline_exceeded,
                     fmt::format("did not end within the {} ms that wait() was given{} ({}); it goes on", waited.count(),
@@ -65,24 +65,16 @@ std::optional<ErrorInfo> Engine::given_up(const internal::WorkState& work, Milli
 
 // ---- peers
 
-// A loss counts one round after it was seen: where a rank ended because another one had left, that one's goodbye may
-// still wait in its own connection, and is the better reason.
 bool Engine::look_for_losses() {
-  for (const auto& loss : losses_) {
-    peers_[static_cast<std::size_t>(loss.peer)].gone = true;
+  for (const auto& loss : peers_.poll(transport_)) {
     lose_peer(loss.peer, ErrorKind::peer_lost, "was lost: " + loss.cause);
   }
-  losses_.clear();
-  while (auto loss = transport_.next_loss()) losses_.push_back(std::move(*loss));
-  return !losses_.empty();
+  return peers_.sees_losses();
 }
 
 void Engine::lose_peer(int peer, ErrorKind kind, const std::string& what, bool tell_others) {
-  PeerState& state = peers_[static_cast<std::size_t>(peer)];
-  if (state.lost) return;
-  state.lost = true;
-  state.what = what;
-  if (state.departed) return;  // it had said goodbye
+  if (!peers_.lose(peer, what)) return;
+  if (peers_[peer].departed) return;  // it had said goodbye
   for (auto& [id, group] : groups_) {
     if (group->index_of[static_cast<std::size_t>(peer)] < 0 || group->failure) continue;
     const auto hit = std::find_if(operations_.begin(), operations_.end(), [&](const auto& operation) {
@@ -100,11 +92,11 @@ void Engine::lose_peer(int peer, ErrorKind kind, const std::string& what, bool t
 }
 
 void Engine::give_up(int peer, ErrorKind kind, const std::string& what) {
-  if (peers_[static_cast<std::size_t>(peer)].lost) return;
-  queue_note(peer, {.kind = FrameKind::given_up},
+  if (peers_[peer].lost) return;
+  control_.queue(peer, {.kind = FrameKind::given_up},
              fmt::format("{}\n{}", static_cast<int>(kind), what.substr(0, kMaxPoisonText)));
   lose_peer(peer, kind, what);
-  send_notes();
+  control_.send();
 }
 
 // Payload: kind, and what became of this rank in the peer's eyes, a line each. The peer tells the others: they would
@@ -119,7 +111,7 @@ void Engine::on_given_up(int peer, ConstBytes payload) {
 }
 
 void Engine::on_goodbye(int peer) {
-  peers_[static_cast<std::size_t>(peer)].departed = true;
+  peers_.depart(peer);
   for (const auto& operation : operations_) {
     if (operation == nullptr) continue;
     const Group& owner = operation->group();
@@ -139,7 +131,7 @@ void Engine::look_for_absent(Operation& operation) {
   const Group& owner = operation.group();
   for (int member = 0; member < owner.world(); ++member) {
     const int peer = owner.world_rank(member);
-    const PeerState& state = peers_[static_cast<std::size_t>(peer)];
+    const PeerMonitor::Peer& state = peers_[peer];
     if ((!state.departed && !state.lost) || !operation.lacks(member)) continue;
     const std::string how = state.departed ? "left the job (closed its communicator or exited)" : state.what;
     ErrorInfo failure =
@@ -171,7 +163,7 @@ void Engine::on_poison(Group& group, int peer, ConstBytes payload) {
 // ---- time
 
 TimePoint Engine::next_timer() const {
-  TimePoint next = std::min({next_deadline_, next_heartbeat_, transport_.next_send_time()});
+  TimePoint next = std::min({next_deadline_, peers_.next_heartbeat(), transport_.next_send_time()});
   for (const Mismatch& mismatch : mismatches_) next = std::min(next, mismatch.deadline);
   return next;
 }
@@ -179,30 +171,9 @@ TimePoint Engine::next_timer() const {
 void Engine::check_timers() {
   if (!mismatches_.empty()) check_mismatches();
   if (now_ >= next_deadline_) check_deadlines();
-  if (now_ < next_heartbeat_) return;
-  next_heartbeat_ = saturating_add(now_, options_.heartbeat_interval);
-  send_heartbeats();
+  if (now_ < peers_.next_heartbeat()) return;
+  peers_.beat(frame_sender_, now_);
   check_silent_peers();
-}
-
-// Who is to blame for a wait: the silent of the members waited for, the longest silent first, for on a busy machine
-// others may have been kept waiting; if all of them live, the silent of the group, for whom those may wait in turn; if
-// there are none, all that are waited for.
-std::vector<int> Engine::suspects(const Group& group, const std::vector<int>& waited_for) const {
-  const auto last_heard = [&](int member) {
-    return peers_[static_cast<std::size_t>(group.world_rank(member))].last_heard;
-  };
-  const auto is_silent = [&](int member) {
-    return member != group.rank && (now_ - last_heard(member)) * 2 / 5 > options_.heartbeat_interval;
-  };
-  std::vector<int> silent;
-  std::copy_if(waited_for.begin(), waited_for.end(), std::back_inserter(silent), is_silent);
-  const bool all_live = silent.empty();
-  for (int member = 0; all_live && member < group.world(); ++member) {
-    if (is_silent(member)) silent.push_back(member);
-  }
-  std::stable_sort(silent.begin(), silent.end(), [&](int a, int b) { return last_heard(a) < last_heard(b); });
-  return silent.empty() ? waited_for : silent;
 }
 
 void Engine::check_deadlines() {
@@ -214,7 +185,7 @@ void Engine::check_deadlines() {
     }
     const Group& owner = operation->group();
     const Waiting waiting = operation->waiting();
-    const std::vector<int> blamed = suspects(owner, waiting.peers);
+    const std::vector<int> blamed = peers_.suspects(owner, waiting.peers, now_);
     const std::string what = fmt::format(
         "the deadline of {:.3g} s passed while waiting for {} ({}): stopped, too slow, not in this call, or "
         "waiting for another itself",
@@ -225,29 +196,14 @@ void Engine::check_deadlines() {
   }
 }
 
-void Engine::send_heartbeats() {
-  for (int peer = 0; peer < options_.world; ++peer) {
-    const PeerState& state = peers_[static_cast<std::size_t>(peer)];
-    if (peer == options_.rank || state.lost || state.departed) continue;
-    if (now_ - frame_sender_.last_sent(peer) < options_.heartbeat_interval) continue;
-    // Best effort: a peer that takes nothing is found by its own silence.
-    static_cast<void>(frame_sender_.send_control(peer, {.kind = FrameKind::heartbeat}));
-  }
-}
-
 // A peer that an operation waits for and that has said nothing at all for peer_timeout.
 void Engine::check_silent_peers() {
-  bool any = false;
-  for (int peer = 0; peer < options_.world; ++peer) {
-    const PeerState& state = peers_[static_cast<std::size_t>(peer)];
-    any |= peer != options_.rank && !state.lost && now_ - state.last_heard >= options_.peer_timeout;
-  }
-  if (!any) return;
+  if (!peers_.any_is_silent(now_)) return;
   std::vector<std::pair<int, Nanoseconds>> silent;
   for (const auto& operation : operations_) {
     for (const int member : operation->waiting().peers) {
       const int peer = operation->group().world_rank(member);
-      const Nanoseconds silence = now_ - peers_[static_cast<std::size_t>(peer)].last_heard;
+      const Nanoseconds silence = peers_.silence(peer, now_);
       if (silence >= options_.peer_timeout) silent.emplace_back(peer, silence);
     }
   }
@@ -276,7 +232,7 @@ Mismatch* Engine::begin_mismatch(Group& group, std::uint64_t sequence) {
   FrameHeader header{.kind = FrameKind::fingerprint, .group = group.id, .sequence = sequence};
   header.fingerprint = own->fingerprint;
   for (const int rank : group.ranks) {
-    if (rank != options_.rank) queue_note(rank, header, description);
+    if (rank != options_.rank) control_.queue(rank, header, description);
   }
   mismatches_.push_back(std::move(mismatch));
   return &mismatches_.back();

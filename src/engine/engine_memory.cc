@@ -43,7 +43,7 @@ void Engine::abandon_all_groups() {
   fail_all_groups();
   try {
     sweep_failed_groups();
-    send_notes();
+    control_.send();
   } catch (const std::bad_alloc&) {
     sweep_needed_ = true;
   }

@@ -25,7 +25,7 @@ void Engine::report(RankStatus& status) const {
     if (operation->deadline() != kForever) {
       call.seconds = std::max(0.0, seconds(clock_.now() - (operation->deadline() - operation->timeout())));
     }
-    for (const int member : suspects(operation->group(), waiting.peers)) {
+    for (const int member : peers_.suspects(operation->group(), waiting.peers, now_)) {
       call.waits_for.push_back(operation->group().world_rank(member));
     }
     call.received_bytes = waiting.received_bytes;

@@ -1,7 +1,8 @@
-// The part of Engine that keeps the log: the only code that takes times for it, each once.
-#include <new>
+#include "engine/operation_recorder.h"
 
-#include "engine/engine.h"
+#include <new>
+#include <utility>
+
 #include "observe/log_store.h"
 
 namespace qccl::engine {
@@ -62,11 +63,15 @@ LogStore::Entry collective_entry(const CallArguments& arguments, const Group& gr
 
 }  // namespace
 
-bool Engine::is_logging() const { return options_.log != nullptr && options_.log->is_on(); }
+OperationRecorder::OperationRecorder(std::shared_ptr<internal::LogStore> log, const Clock& clock,
+                                     FrameSender& frame_sender)
+    : log_(std::move(log)), clock_(clock), frame_sender_(frame_sender) {}
 
-void Engine::begin_log(Operation& operation) {
+bool OperationRecorder::is_on() const { return log_ != nullptr && log_->is_on(); }
+
+void OperationRecorder::begin(Operation& operation) const {
   const CallArguments& arguments = operation.arguments();
-  if (!arguments.is_logged || !is_logging() || !options_.log->wants(operation_name(arguments), arguments.log_name))
+  if (!arguments.is_logged || !is_on() || !log_->wants(operation_name(arguments), arguments.log_name))
     return;
   operation.log_notes().is_wanted = true;
   operation.log_notes().times.posted_ns =
@@ -74,7 +79,7 @@ void Engine::begin_log(Operation& operation) {
 }
 
 // What goes out while an operation takes its steps is its own: one rank's engine has one thread.
-Result<bool> Engine::advance_logged(Operation& operation) {
+Result<bool> OperationRecorder::advance(Operation& operation) const {
   LogNotes& notes = operation.log_notes();
   const TimePoint before = notes.times.started_ns == 0 ? clock_.now() : TimePoint{};
   const TrafficCounters sent = frame_sender_.counters();
@@ -86,7 +91,7 @@ Result<bool> Engine::advance_logged(Operation& operation) {
 }
 
 // A record that there is no memory for is missing in the log.
-void Engine::end_log(Operation& operation, const ErrorInfo* failure) {
+void OperationRecorder::end(Operation& operation, const ErrorInfo* failure) const {
   LogNotes& notes = operation.log_notes();
   const CallArguments& arguments = operation.arguments();
   notes.times.ended_ns = nanoseconds(clock_.now());
@@ -94,12 +99,12 @@ void Engine::end_log(Operation& operation, const ErrorInfo* failure) {
   if (notes.times.started_ns == 0 && failure == nullptr) notes.times.started_ns = notes.times.posted_ns;
   if (arguments.work != nullptr) arguments.work->set_times(notes.times);
   try {
-    add_to_log(operation, failure);
+    add(operation, failure);
   } catch (const std::bad_alloc&) {
   }
 }
 
-void Engine::add_to_log(Operation& operation, const ErrorInfo* failure) {
+void OperationRecorder::add(Operation& operation, const ErrorInfo* failure) const {
   const LogNotes& notes = operation.log_notes();
   const CallArguments& arguments = operation.arguments();
   const Group& group = operation.group();
@@ -111,7 +116,7 @@ void Engine::add_to_log(Operation& operation, const ErrorInfo* failure) {
   entry.payload_bytes = notes.payload_bytes;
   entry.plain_bytes = operation.plain_bytes();
   entry.times = notes.times;
-  options_.log->add(entry, group.name, group.world(), arguments.log_name,
+  log_->add(entry, group.name, group.world(), arguments.log_name,
                     failure != nullptr ? failure->message : std::string());
 }
 

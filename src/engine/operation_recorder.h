@@ -1,0 +1,38 @@
+// Keeps the communication log of operations: the only code that takes times for it, each once.
+#pragma once
+
+#include <memory>
+
+#include "base/clock.h"
+#include "engine/operation.h"
+
+namespace qccl::internal {
+class LogStore;
+}
+
+namespace qccl::engine {
+
+// One thread, but is_on(). The others outlive it.
+class OperationRecorder {
+ public:
+  // `log` may be null: nothing is recorded.
+  OperationRecorder(std::shared_ptr<internal::LogStore> log, const Clock& clock, FrameSender& frame_sender);
+
+  // Some operations may be logged. Any thread may ask.
+  bool is_on() const;
+  // The operation was posted.
+  void begin(Operation& operation) const;
+  // operation.advance(), measured.
+  Result<bool> advance(Operation& operation) const;
+  // Has ended, well if `failure` is null. A record that there is no memory for is missing in the log.
+  void end(Operation& operation, const ErrorInfo* failure) const;
+
+ private:
+  void add(Operation& operation, const ErrorInfo* failure) const;
+
+  const std::shared_ptr<internal::LogStore> log_;
+  const Clock& clock_;
+  FrameSender& frame_sender_;
+};
+
+}  // namespace qccl::engine

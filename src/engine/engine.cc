@@ -42,12 +42,9 @@ Engine::~Engine() {
   transport_.set_placement(nullptr);
   transport_.withdraw();
   operations_.clear();
+  groups_.visit_stored([this](const StoredFrame& stored) { transport_.release(stored.frame); });
   for (auto& [id, group] : groups_) {
-    for (const StoredFrame& stored : group->stored) transport_.release(stored.frame);
     if (group->mailbox != nullptr) group->mailbox->drop_frames();
-  }
-  for (auto& [id, frames] : orphans_) {
-    for (const StoredFrame& stored : frames) transport_.release(stored.frame);
   }
   if (recorded_) transport_.release(*recorded_);
 }
@@ -225,15 +222,15 @@ void Engine::on_frame(const ReceivedFrame& frame) {
     return transport_.release(frame);
   }
   if (Group* target = group(header.group)) return on_group_frame(*target, header, frame);
-  if (closed_groups_.contains(header.group)) return frame_sender_.consume(header, frame);
+  if (groups_.was_closed(header.group)) return frame_sender_.consume(header, frame);
   keep_orphan(header, frame);
 }
 
 // What can't be kept stays the next frame.
 void Engine::keep_orphan(const FrameHeader& header, const ReceivedFrame& frame) {
   try {
-    keep(orphans_[header.group], orphan_frames_, header, frame);
-    orphan_frames_ += orphan_frames_ < kMaxStoredFrames ? 1 : 0;
+    keep(groups_.orphans(header.group), groups_.orphan_frames(), header, frame);
+    groups_.note_orphan();
   } catch (const std::bad_alloc&) {
     recorded_ = frame;
   }

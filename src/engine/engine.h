@@ -18,7 +18,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
@@ -32,7 +31,7 @@
 #include "engine/failure/mismatch.h"
 #include "engine/failure/peer_monitor.h"
 #include "engine/frame_sender.h"
-#include "engine/group.h"
+#include "engine/group_table.h"
 #include "engine/operation.h"
 #include "engine/operation_recorder.h"
 #include "engine/retired_operations.h"
@@ -133,7 +132,7 @@ class Engine : private PayloadPlacement {
   const EngineOptions& options() const { return options_; }
 
  private:
-  Group* group(std::uint64_t id);
+  Group* group(std::uint64_t id) { return groups_.find(id); }
   // The failure of the group that this one is being made from, if it fails this one too; else null.
   internal::SharedFailure failure_of_parent(const Group& opening);
   Operation* active(const Group& group, std::uint64_t sequence);
@@ -234,9 +233,7 @@ class Engine : private PayloadPlacement {
   EngineOptions options_;
   FrameSender frame_sender_;
   BufferPool pool_;
-  std::unordered_map<std::uint64_t, std::unique_ptr<Group>> groups_;
-  Group* recent_group_ = nullptr;                       // that group() found last
-  ClosedGroups closed_groups_;                          // whose late frames belong to nobody
+  GroupTable groups_;
   std::vector<std::unique_ptr<Operation>> operations_;  // in posting order
   RetiredOperations retired_;
   std::vector<StoredFrame> due_;  // by replay_stored()
@@ -250,8 +247,6 @@ class Engine : private PayloadPlacement {
   internal::SharedFailure closed_;
   std::vector<Group> refused_;       // never opened here, their members not told yet; has its room from the beginning
   internal::SharedFailure failure_;  // of all groups, for good
-  std::unordered_map<std::uint64_t, std::vector<StoredFrame>> orphans_;  // of groups not opened yet
-  std::size_t orphan_frames_ = 0;
   std::vector<Mismatch> mismatches_;
   std::vector<std::pair<std::uint64_t, std::shared_ptr<internal::WorkState>>> quiet_waiters_;
   bool sweep_needed_ = false;

@@ -14,14 +14,6 @@ Group::Group(Group&&) noexcept = default;
 Group& Group::operator=(Group&&) noexcept = default;
 Group::~Group() = default;
 
-Group* Engine::group(std::uint64_t id) {
-  if (recent_group_ != nullptr && recent_group_->id == id) return recent_group_;
-  const auto found = groups_.find(id);
-  if (found == groups_.end()) return nullptr;
-  recent_group_ = found->second.get();
-  return recent_group_;
-}
-
 internal::SharedFailure Engine::failure_of_parent(const Group& opening) {
   const Group* const parent = opening.parent ? group(*opening.parent) : nullptr;
   if (parent == nullptr || parent->failure == nullptr || parent->failure == closed_) return nullptr;
@@ -33,7 +25,7 @@ internal::SharedFailure Engine::failure_of_parent(const Group& opening) {
 
 Status Engine::open_group(std::uint64_t id, std::string name, std::vector<int> ranks,
                           std::optional<std::uint64_t> parent) {
-  if (groups_.contains(id)) {
+  if (groups_.find(id) != nullptr) {
     return Failure(ErrorKind::invalid_argument, fmt::format("a group named '{}' exists already", name));
   }
   if (failure_ != nullptr) return Failure(*failure_);
@@ -51,15 +43,10 @@ Status Engine::open_group(std::uint64_t id, std::string name, std::vector<int> r
   created->rank = created->index_of[static_cast<std::size_t>(options_.rank)];
   created->parent = parent;
   if (const auto failure = failure_of_parent(*created)) return Failure(*failure);
-  Group& opened = *created;
   quiet_waiters_.reserve(groups_.size() + 1);
-  groups_.emplace(id, std::move(created));
+  Group& opened = groups_.add(std::move(created));
   // What arrived before the group existed here belongs to it now.
-  const auto orphans = orphans_.extract(id);
-  if (!orphans.empty()) {
-    orphan_frames_ -= orphans.mapped().size();
-    for (const StoredFrame& stored : orphans.mapped()) on_group_frame(opened, stored.header, stored.frame);
-  }
+  for (const StoredFrame& stored : groups_.take_orphans(id)) on_group_frame(opened, stored.header, stored.frame);
   return {};
 }
 
@@ -76,9 +63,7 @@ void Engine::close_group(std::uint64_t id) {
   if (ExchangeCells* board = transport_.board()) board->close(id);
   std::erase_if(mismatches_, [id](const Mismatch& mismatch) { return mismatch.group == id; });
   retired_.forget(*closing);
-  recent_group_ = nullptr;
-  groups_.erase(id);
-  closed_groups_.add(id);
+  groups_.close(id);
 }
 
 bool Engine::prepare_board(std::uint64_t id) {
@@ -94,8 +79,8 @@ void Engine::use_board(std::uint64_t id, bool use) {
 }
 
 bool Engine::has_board(std::uint64_t id) const {
-  const auto found = groups_.find(id);
-  return found != groups_.end() && found->second->has_board;
+  const Group* const found = groups_.find(id);
+  return found != nullptr && found->has_board;
 }
 
 void Engine::notify_when_quiet(std::uint64_t id, std::shared_ptr<internal::WorkState> work) {

@@ -70,7 +70,7 @@ void Engine::refuse_group(std::uint64_t id, std::vector<int>&& ranks) {
     run_out_of_memory(id);
     return close_group(id);
   }
-  closed_groups_.add(id);
+  groups_.close(id);
   if (refused_.size() == kMaxRefusals) return;
   Group& never_opened = refused_.emplace_back();
   never_opened.id = id;

@@ -6,6 +6,7 @@
 
 #include "base/memory_error.h"
 #include "comm/communicator_state.h"
+#include "engine/engine_report.h"
 
 namespace qccl {
 namespace {
@@ -57,7 +58,8 @@ void check_posted(const internal::WorkState& work) {
 // Throws, unless the operation has ended meanwhile.
 void give_up(comm::Context& context, const internal::WorkState& work, Milliseconds timeout) {
   std::optional<ErrorInfo> failure;
-  context.driver().with_engine([&](engine::Engine& engine) { failure = engine.given_up(work, timeout); });
+  context.driver().with_engine(
+      [&](engine::Engine& engine) { failure = engine::given_up(engine.parts(), engine.failures(), work, timeout); });
   if (work.done()) return;
   if (failure) throw Error(std::move(*failure));
   throw Error({.kind = ErrorKind::deadline_exceeded,
@@ -430,7 +432,7 @@ std::vector<std::string> Communicator::in_flight() const {
   return memory_checked([&] {
     std::vector<std::string> operations;
     state_->context()->driver().with_engine(
-        [&](engine::Engine& engine) { operations = engine.describe_in_flight(state_->id()); });
+        [&](engine::Engine& engine) { operations = engine::describe_in_flight(engine.parts(), state_->id()); });
     return operations;
   });
 }

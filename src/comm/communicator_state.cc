@@ -82,7 +82,7 @@ std::shared_ptr<comm::Context> CommunicatorState::take_context() {
 
 // Waits for the group's operations, then closes it. Takes no memory.
 void CommunicatorState::leave(comm::Context& context) {
-  context.driver().with_engine([this](engine::Engine& engine) { engine.notify_when_quiet(id_, quiet_); });
+  context.driver().with_engine([this](engine::Engine& engine) { engine.groups().notify_when_quiet(id_, quiet_); });
   context.driver().wait(*quiet_, kForever);
   context.close_group(id_);
 }
@@ -306,7 +306,7 @@ engine::ArgumentsList CommunicatorState::post_all_but_last(comm::Context& contex
 void CommunicatorState::abort(const std::string& reason) {
   const auto context = this->context();
   context->driver().with_engine([&](engine::Engine& engine) {
-    engine.fail_group(
+    engine.groups().fail(
         id_, {.kind = ErrorKind::aborted,
               .message = fmt::format("QCCL rank {}, group '{}': aborted: {}", context->rank(), name_, reason)});
   });

@@ -15,6 +15,7 @@
 #include "bootstrap/store/open_store.h"
 #include "comm/links.h"
 #include "comm/resolve/resolve.h"
+#include "engine/engine_report.h"
 #include "os/fork_list.h"
 #include "os/limits.h"
 #include "os/process.h"
@@ -197,7 +198,7 @@ void Context::answer_questions(std::uint64_t job) {
   self.world = world();
   self.job = fmt::format("{:08x}", job & 0xFFFFFFFF);
   core_->status = std::make_unique<StatusServer>(self, [driver = core_->driver.get()](RankStatus& status) {
-    driver->with_engine([&](engine::Engine& engine) { engine.report(status); });
+    driver->with_engine([&](engine::Engine& engine) { engine::report(engine.parts(), status); });
   });
 }
 
@@ -264,8 +265,8 @@ Result<bool> Context::open_group(std::uint64_t id, const std::string& name, cons
   Status opened;
   bool board = false;
   driver().with_engine([&](engine::Engine& engine) {
-    opened = engine.open_group(id, name, ranks, parent);
-    board = opened.ok() && engine.prepare_board(id);
+    opened = engine.groups().open(id, name, ranks, parent);
+    board = opened.ok() && engine.groups().prepare_board(id);
   });
   if (!opened.ok()) return opened.failure();
 
@@ -286,8 +287,8 @@ Result<bool> Context::open_group(std::uint64_t id, const std::string& name, cons
     return agreed.failure();
   }
   driver().with_engine([&](engine::Engine& engine) {
-    engine.end_opening(id);
-    engine.use_board(id, agreement.board == 1);
+    engine.groups().end_opening(id);
+    engine.groups().use_board(id, agreement.board == 1);
     engine.use_slices(cost_environment_.slice_bytes);
   });
   slice_bytes_ = cost_environment_.slice_bytes;
@@ -323,11 +324,11 @@ std::vector<int> Context::hosts_of(const std::vector<int>& ranks) const {
 }
 
 void Context::close_group(std::uint64_t id) {
-  driver().with_engine([id](engine::Engine& engine) { engine.close_group(id); });
+  driver().with_engine([id](engine::Engine& engine) { engine.groups().close(id); });
 }
 
 void Context::refuse_group(std::uint64_t id, std::vector<int>&& ranks) {
-  driver().with_engine([&](engine::Engine& engine) { engine.refuse_group(id, std::move(ranks)); });
+  driver().with_engine([&](engine::Engine& engine) { engine.groups().refuse(id, std::move(ranks)); });
 }
 
 std::string Context::describe(const std::string& group, const std::vector<int>& ranks) const {

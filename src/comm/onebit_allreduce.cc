@@ -193,7 +193,7 @@ void run(CommunicatorState& group, const OnebitArguments& arguments, const Onebi
   try {
     call.run();
   } catch (const std::bad_alloc&) {  // the errors have changed: it can't be made again
-    const auto fail = [&group](engine::Engine& engine) { engine.run_out_of_memory(group.id()); };
+    const auto fail = [&group](engine::Engine& engine) { engine.groups().run_out_of_memory(group.id()); };
     group.context()->driver().with_engine(fail);
     throw;
   }

@@ -56,7 +56,9 @@ struct Reach {
 
 Reach reach_of(comm::Context& context, const CommunicatorState& group) {
   Reach reach;
-  context.driver().with_engine([&](engine::Engine& engine) { reach = {engine.heap(), engine.has_board(group.id())}; });
+  context.driver().with_engine([&](engine::Engine& engine) {
+    reach = {engine.heap(), engine.groups().has_board(group.id())};
+  });
   const auto is_reached = [&](int rank) { return rank != context.rank() && reach.heap->reaches(rank); };
   const bool has_neighbours =
       reach.heap != nullptr && std::any_of(group.ranks().begin(), group.ranks().end(), is_reached);

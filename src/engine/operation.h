@@ -13,7 +13,7 @@
 #include "engine/call/call_arguments.h"
 #include "engine/compute/buffer_pool.h"
 #include "engine/frame_sender.h"
-#include "engine/group.h"
+#include "engine/group/group.h"
 #include "plan/plan.h"
 
 namespace qccl::engine {

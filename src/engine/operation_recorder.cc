@@ -71,8 +71,7 @@ bool OperationRecorder::is_on() const { return log_ != nullptr && log_->is_on();
 
 void OperationRecorder::begin(Operation& operation) const {
   const CallArguments& arguments = operation.arguments();
-  if (!arguments.is_logged || !is_on() || !log_->wants(operation_name(arguments), arguments.log_name))
-    return;
+  if (!arguments.is_logged || !is_on() || !log_->wants(operation_name(arguments), arguments.log_name)) return;
   operation.log_notes().is_wanted = true;
   operation.log_notes().times.posted_ns =
       nanoseconds(arguments.posted == TimePoint{} ? clock_.now() : arguments.posted);
@@ -117,7 +116,7 @@ void OperationRecorder::add(Operation& operation, const ErrorInfo* failure) cons
   entry.plain_bytes = operation.plain_bytes();
   entry.times = notes.times;
   log_->add(entry, group.name, group.world(), arguments.log_name,
-                    failure != nullptr ? failure->message : std::string());
+            failure != nullptr ? failure->message : std::string());
 }
 
 }  // namespace qccl::engine

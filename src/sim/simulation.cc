@@ -49,7 +49,7 @@ class Simulation {
         ranks_(static_cast<std::size_t>(options.ranks)) {
     std::vector<int> everyone(ranks_.size());
     std::iota(everyone.begin(), everyone.end(), 0);
-    for (const int rank : everyone) world_.engine(rank).open_group(kGroup, "world", everyone).take_or_throw();
+    for (const int rank : everyone) world_.engine(rank).groups().open(kGroup, "world", everyone).take_or_throw();
     world_.on_end([this](int rank) { note_end(rank); });
     for (const auto& [rank, after] : options.losses) {
       world_.at(TimePoint{} + after, [this, lost = rank] { leave(lost, &Network::kill); });

@@ -26,7 +26,7 @@ std::size_t told_of_refused(std::size_t groups) {
     works.push_back(world.post(0, call, bytes, bytes, std::chrono::seconds(10), id));
   }
   refuse_allocation(1, std::numeric_limits<std::int64_t>::max());
-  for (std::size_t i = 0; i < groups; ++i) world.engine(1).refuse_group(kFirstGroup + i, std::move(ranks[i]));
+  for (std::size_t i = 0; i < groups; ++i) world.engine(1).groups().refuse(kFirstGroup + i, std::move(ranks[i]));
   EXPECT_TRUE(stop_refusing());
   world.run_for(std::chrono::seconds(1));
   std::size_t told = 0;

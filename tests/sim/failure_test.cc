@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "engine/engine_report.h"
 #include "support/sim_call.h"
 
 namespace qccl::testing {
@@ -263,7 +264,7 @@ TEST(StoppedRank, is_whom_the_others_say_that_they_wait_for) {
     world.run_for(seconds(2));
     for (const int rank : {0, 2}) {
       RankStatus status;
-      world.engine(rank).report(status);
+      engine::report(world.engine(rank).parts(), status);
       if (call.done(rank)) continue;
       ASSERT_EQ(status.calls.size(), 1u);
       EXPECT_EQ(status.calls[0].waits_for, std::vector{1}) << "rank " << rank << ", stopped at " << underway.count();
@@ -369,7 +370,7 @@ TEST(Goodbye, of_a_root_that_has_sent_everything_is_no_failure) {
     SimCall call(world, world_group(world), make_call(Collective::broadcast, 1000, DataType::float32, 3, {.root = 1}));
     call.post(1);
     ASSERT_TRUE(world.run(call.works()));
-    if (closes) world.engine(1).close_group(kSimGroup);
+    if (closes) world.engine(1).groups().close(kSimGroup);
     world.engine(1).say_goodbye();
     world.settle();
     if (closes) world.network().kill(1);
@@ -404,7 +405,7 @@ TEST(Abort, poisons_every_rank_with_its_reason) {
   SimWorld world(4);
   SimCall call(world, world_group(world), all_reduce(400000, 4));
   begin(world, call, milliseconds(1));
-  world.engine(1).fail_group(kSimGroup, {.kind = ErrorKind::aborted, .message = "aborted: the loss is NaN"});
+  world.engine(1).groups().fail(kSimGroup, {.kind = ErrorKind::aborted, .message = "aborted: the loss is NaN"});
   while (const auto ended = world.engine(1).take_ended()) ended->complete();
   EXPECT_TRUE(call.done(1)) << "here at once";
   world.run_for(milliseconds(5));
@@ -430,7 +431,7 @@ TEST(Abort, leaves_other_groups_alone) {
   aborted.post_all();
   other.post_all();
   world.run_for(milliseconds(1));
-  world.engine(0).fail_group(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
+  world.engine(0).groups().fail(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
   ASSERT_TRUE(world.run(other.works()));
   EXPECT_EQ(other.verify(), "");
 }
@@ -440,7 +441,7 @@ TEST(Abort, leaves_other_groups_alone) {
 struct Made {
   static constexpr std::uint64_t kId = 2;
   explicit Made(SimWorld& world, std::vector<int> members) : world(world), ranks(std::move(members)) {}
-  Status open(int rank) const { return world.engine(rank).open_group(kId, "made", ranks, kSimGroup); }
+  Status open(int rank) const { return world.engine(rank).groups().open(kId, "made", ranks, kSimGroup); }
 
   SimWorld& world;
   std::vector<int> ranks;
@@ -448,7 +449,7 @@ struct Made {
 
 TEST(MadeGroup, is_refused_with_the_failure_of_its_parent) {
   SimWorld world(3);
-  world.engine(1).fail_group(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
+  world.engine(1).groups().fail(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
   world.run_for(milliseconds(5));
   const Made made(world, {0, 1});
   for (const int rank : {0, 1}) {
@@ -466,7 +467,7 @@ TEST(MadeGroup, fails_with_its_parent_while_members_may_not_have_opened_it) {
   made.open(0).take_or_throw();
   SimCall call(world, {Made::kId, made.ranks}, all_reduce(100, 2));
   call.post(0);
-  world.engine(1).fail_group(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
+  world.engine(1).groups().fail(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
   world.run_for(milliseconds(5));
   ASSERT_TRUE(call.done(0)) << "hangs until its deadline";
   EXPECT_EQ(call.failure(0)->kind, ErrorKind::aborted);
@@ -479,9 +480,9 @@ TEST(MadeGroup, outlives_its_parent_once_all_members_have_opened_it) {
   const Made made(world, {0, 1});
   for (const int rank : {0, 1}) {
     made.open(rank).take_or_throw();
-    world.engine(rank).end_opening(Made::kId);
+    world.engine(rank).groups().end_opening(Made::kId);
   }
-  world.engine(1).fail_group(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
+  world.engine(1).groups().fail(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
   SimCall call(world, {Made::kId, made.ranks}, all_reduce(100, 2));
   call.post_all();
   ASSERT_TRUE(world.run(call.works()));
@@ -506,7 +507,7 @@ TEST(Abort, does_not_touch_the_callers_memory_afterwards) {
   SimWorld world(3, {.slice_bytes = 8192});
   SimCall call(world, world_group(world), all_reduce(400000, 3));
   begin(world, call, milliseconds(1));
-  world.engine(0).fail_group(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
+  world.engine(0).groups().fail(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
   const ByteVector then = call.result(0);
   world.run_for(milliseconds(50));
   EXPECT_EQ(call.result(0), then);
@@ -523,7 +524,7 @@ TEST(FailedGroup, gives_back_the_eager_budget_of_what_was_sent_ahead) {
   }
   world.run_for(milliseconds(50));
   EXPECT_GT(world.network().held_frames(1), 0u) << "rank 1 keeps what came ahead";
-  world.engine(0).fail_group(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
+  world.engine(0).groups().fail(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
   world.settle();
   EXPECT_EQ(world.held_frames(), 0u);
   SimCall other(world, {2, {0, 1}}, all_reduce(16384, 2, {.algorithm = Algorithm::one_shot}));
@@ -538,9 +539,9 @@ TEST(ClosedGroup, does_not_keep_late_frames) {
   SimCall call(world, world_group(world), make_call(Collective::broadcast, 100, DataType::float32, 2, {.root = 0}));
   call.post(0);
   ASSERT_TRUE(world.run(call.works()));
-  world.engine(0).close_group(kSimGroup);
+  world.engine(0).groups().close(kSimGroup);
   call.post(1);  // its grant goes to the closed group
-  world.engine(1).fail_group(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
+  world.engine(1).groups().fail(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
   world.settle();
   EXPECT_EQ(world.held_frames(), 0u);
 }

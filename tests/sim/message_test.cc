@@ -413,7 +413,7 @@ TEST(Abort, ends_messages_of_both_halves_and_gives_back_what_came) {
   for (int i = 0; i < 5; ++i) post.send(0, 1, i, i % 2 == 0 ? kSmall : kLarge);
   post.receive(1, 0, kLarge, 5);
   world.run_for(milliseconds(1));
-  world.engine(1).fail_group(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
+  world.engine(1).groups().fail(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
   world.run_for(milliseconds(1));
   ASSERT_TRUE(post.run());
   EXPECT_NE(post.failure().find("enough"), std::string::npos);

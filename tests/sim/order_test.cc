@@ -186,7 +186,7 @@ TEST(FramesOfAGroupNotOpenedYet, bring_its_failure_too) {
   SimWorld world(3);
   const SimGroup late{77, {0, 1, 2}};
   for (const int rank : {0, 1}) world.open_group_on(rank, late.id, "late", late.ranks);
-  world.engine(0).fail_group(late.id, {.kind = ErrorKind::aborted, .message = "no more"});
+  world.engine(0).groups().fail(late.id, {.kind = ErrorKind::aborted, .message = "no more"});
   world.settle();
   world.open_group_on(2, late.id, "late", late.ranks);
   SimCall call(world, late, all_reduce(10, 3));

@@ -52,7 +52,7 @@ TEST(Placement, of_an_aborted_call_is_given_up_at_once) {
       call.post_all();
       world.run_for(microseconds(25 * moment));
       given_up += world.network().places_in_use(0);
-      world.engine(0).fail_group(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
+      world.engine(0).groups().fail(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
       EXPECT_EQ(world.network().places_in_use(0), 0u);
       const ByteVector then = call.result(0);
       world.run_for(milliseconds(50));
@@ -91,7 +91,7 @@ TEST(Placement, of_an_aborted_message_is_given_up_at_once) {
     world.post_message(1, {.incoming = true, .peer = 0}, message(target));
     world.run_for(microseconds(25 * moment));
     given_up += world.network().places_in_use(1);
-    world.engine(1).fail_group(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
+    world.engine(1).groups().fail(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
     const std::vector<std::byte> then = target;
     world.run_for(milliseconds(50));
     ASSERT_EQ(target, then);

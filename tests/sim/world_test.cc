@@ -27,7 +27,7 @@ WorldOptions quiet(int ranks) {
 void open_group(World& world) {
   std::vector<int> everyone(static_cast<std::size_t>(world.size()));
   std::iota(everyone.begin(), everyone.end(), 0);
-  for (const int rank : everyone) world.engine(rank).open_group(kGroup, "world", everyone).take_or_throw();
+  for (const int rank : everyone) world.engine(rank).groups().open(kGroup, "world", everyone).take_or_throw();
 }
 
 std::shared_ptr<internal::WorkState> post_barrier(World& world, int rank, Nanoseconds timeout) {

@@ -38,7 +38,7 @@ void SimWorld::open_group(std::uint64_t id, const std::string& name, const std::
 
 void SimWorld::open_group_on(int rank, std::uint64_t id, const std::string& name, const std::vector<int>& ranks) {
   groups_[id] = ranks;
-  engine(rank).open_group(id, name, ranks).take_or_throw();
+  engine(rank).groups().open(id, name, ranks).take_or_throw();
 }
 
 SimWork SimWorld::post(int rank, const engine::ResolvedCall& call, const std::byte* input, std::byte* output,

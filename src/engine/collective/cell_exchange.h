@@ -13,7 +13,7 @@
 #include "engine/compute/input_source.h"
 #include "engine/compute/slice_accumulator.h"
 #include "engine/frame_sender.h"
-#include "engine/group.h"
+#include "engine/group/group.h"
 
 namespace qccl::engine {
 

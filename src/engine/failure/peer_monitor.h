@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "engine/frame_sender.h"
-#include "engine/group.h"
+#include "engine/group/group.h"
 #include "transport/transport.h"
 
 namespace qccl::engine {

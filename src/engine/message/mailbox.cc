@@ -180,4 +180,9 @@ void Mailbox::drop_frames() {
   }
 }
 
+Mailbox& mailbox_of(Group& group, FrameSender& frame_sender) {
+  if (group.mailbox == nullptr) group.mailbox = std::make_unique<Mailbox>(group, frame_sender);
+  return *group.mailbox;
+}
+
 }  // namespace qccl::engine

@@ -90,4 +90,7 @@ class Mailbox {
   std::uint64_t arrivals_ = 0;
 };
 
+// The group's mailbox, which its first message makes.
+Mailbox& mailbox_of(Group& group, FrameSender& frame_sender);
+
 }  // namespace qccl::engine

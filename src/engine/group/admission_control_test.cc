@@ -1,4 +1,4 @@
-#include "engine/admission_control.h"
+#include "engine/group/admission_control.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/group_table.h"
+#include "engine/group/group_table.h"
 
 #include <utility>
 

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/group.h"
+#include "engine/group/group.h"
 
 namespace qccl::engine {
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/admission_control.h"
 #include "engine/call/call_arguments.h"
+#include "engine/group/admission_control.h"
 #include "qccl/error.h"
 #include "transport/transport.h"
 #include "wire/frame.h"

@@ -1,0 +1,62 @@
+// The engine's state, in parts that each own theirs, and what all of its code knows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/options.h"
+#include "engine/compute/buffer_pool.h"
+#include "engine/compute/compute.h"
+#include "engine/ended_works.h"
+#include "engine/failure/control_queue.h"
+#include "engine/failure/peer_monitor.h"
+#include "engine/frame_sender.h"
+#include "engine/group/group_table.h"
+#include "engine/operation_recorder.h"
+#include "engine/operation_table.h"
+#include "transport/transport.h"
+
+namespace qccl::engine {
+
+struct EngineOptions {
+  int rank = 0;  // in the world
+  int world = 1;
+  std::size_t slice_bytes = kDefaultSliceBytes;  // of input; at most kMaxPayloadBytes
+  bool checksum = true;                          // of payloads between hosts
+  std::uint64_t seed = 0;                        // of codecs that draw random numbers
+  Nanoseconds peer_timeout = std::chrono::seconds(60);
+  Nanoseconds heartbeat_interval = std::chrono::milliseconds(250);
+  std::vector<int> hosts{};                   // of each rank in the world; empty: all share one
+  std::shared_ptr<internal::LogStore> log{};  // null: none
+  ComputeFactory make_compute{};              // empty: HostCompute
+};
+
+struct EngineParts {
+  EngineParts(Transport& used_transport, const Clock& used_clock, EngineOptions used_options)
+      : transport(used_transport),
+        clock(used_clock),
+        options(std::move(used_options)),
+        now(clock.now()),
+        frame_sender(transport, options.world, options.checksum),
+        peers({options.rank, options.world, options.heartbeat_interval, options.peer_timeout}, now),
+        control(peers, frame_sender, options.rank, options.world),
+        recorder(options.log, clock, frame_sender) {}
+
+  Transport& transport;
+  const Clock& clock;
+  EngineOptions options;
+  TimePoint now;  // as of this round of progress
+  FrameSender frame_sender;
+  BufferPool pool;
+  GroupTable groups;
+  OperationTable operations;
+  PeerMonitor peers;
+  ControlQueue control;
+  OperationRecorder recorder;
+  EndedWorks ended;
+};
+
+}  // namespace qccl::engine

@@ -1,0 +1,196 @@
+#include "engine/failure/failure_handler.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "engine/failure/mismatch.h"
+#include "engine/message/mailbox.h"
+
+namespace qccl::engine {
+using wire::FrameKind;
+
+FailureHandler::FailureHandler(EngineParts& parts) : parts_(parts) {
+  const int own = parts.options.rank;
+  const auto reason = [own](ErrorKind kind, int peer, const char* what) {
+    return std::make_shared<const ErrorInfo>(
+        ErrorInfo{.kind = kind, .message = fmt::format("QCCL rank {}: {}", own, what), .rank = own, .peer = peer});
+  };
+  no_memory_ = reason(ErrorKind::resource_exhausted, own, kNoMemory);
+  closed_ = reason(ErrorKind::aborted, -1, "the group was closed");
+  refused_.reserve(kMaxRefusals);
+}
+
+// Takes no memory but for the log.
+void FailureHandler::complete(Operation& operation, internal::SharedFailure failure) {
+  if (operation.awaits_placed()) withdraw_placed();
+  if (operation.log_notes().is_wanted) parts_.recorder.end(operation, failure.get());
+  parts_.ended.push(operation.work(), std::move(failure));
+}
+
+void FailureHandler::fail(Group& group, ErrorInfo failure, bool tell_peers) {
+  if (group.failure) return;
+  group.failure = std::make_shared<const ErrorInfo>(std::move(failure));
+  group.is_untold = tell_peers;
+  sweep_needed_ = true;
+  tell_members(group);
+}
+
+// Later, if there is no memory for it now.
+void FailureHandler::tell_members(Group& group) {
+  if (!group.is_untold) return;
+  try {
+    poison_peers(group, fmt::format("{}\n{}\n{}", static_cast<int>(group.failure->kind), group.failure->peer,
+                                    group.failure->message.substr(0, kMaxPoisonText)));
+    group.is_untold = false;
+  } catch (const std::bad_alloc&) {
+    sweep_needed_ = true;
+  }
+}
+
+void FailureHandler::poison_peers(const Group& group, std::string_view text) {
+  for (const int rank : group.ranks) {
+    if (rank == parts_.options.rank || parts_.peers[rank].lost) continue;
+    parts_.control.queue(rank, {.kind = FrameKind::poison, .group = group.id}, text);
+  }
+}
+
+void FailureHandler::close(Group& group) {
+  if (group.failure == nullptr) group.failure = closed_;
+  sweep_needed_ = true;
+  sweep();
+}
+
+void FailureHandler::shut_down(const ErrorInfo& reason) {
+  for (auto& [id, group] : parts_.groups) fail(*group, reason, false);
+  sweep();
+}
+
+internal::SharedFailure FailureHandler::failure_of_parent(const Group& opening) const {
+  const Group* const parent = opening.parent ? parts_.groups.find(*opening.parent) : nullptr;
+  if (parent == nullptr || parent->failure == nullptr || parent->failure == closed_) return nullptr;
+  const ErrorInfo& failure = *parent->failure;
+  const bool lost_outsider = failure.kind == ErrorKind::peer_lost && failure.peer >= 0 &&
+                             opening.index_of[static_cast<std::size_t>(failure.peer)] < 0;
+  return lost_outsider ? nullptr : parent->failure;
+}
+
+// ---- the end of failed groups
+
+void FailureHandler::sweep() {
+  if (!sweep_needed_) return;
+  sweep_needed_ = false;
+  for (auto& [id, group] : parts_.groups) {
+    if (group->failure) continue;
+    group->failure = failure_of_parent(*group);
+    group->is_untold = group->failure != nullptr;
+  }
+  for (auto& operation : parts_.operations) {
+    if (!operation->group().failure) continue;
+    operation->drop_frames();
+    complete(*operation, operation->finished() ? nullptr : operation->group().failure);
+    operation.reset();
+  }
+  parts_.operations.erase_ended();
+  for (auto& [id, group] : parts_.groups) {
+    if (!group->failure) continue;
+    for (const StoredFrame& late : std::exchange(group->stored, {}))
+      parts_.frame_sender.consume(late.header, late.frame);
+    if (group->mailbox != nullptr) group->mailbox->drop_frames();
+    tell_members(*group);
+  }
+  tell_refusals();
+}
+
+void FailureHandler::refuse(std::uint64_t id, std::vector<int>&& ranks) {
+  if (refused_.size() == kMaxRefusals) return;
+  Group& never_opened = refused_.emplace_back();
+  never_opened.id = id;
+  never_opened.ranks = std::move(ranks);
+  never_opened.failure = no_memory_;
+  never_opened.is_untold = true;
+  tell_refusals();
+}
+
+void FailureHandler::tell_refusals() {
+  for (Group& never_opened : refused_) tell_members(never_opened);
+  std::erase_if(refused_, [](const Group& group) { return !group.is_untold; });
+}
+
+// ---- refused memory
+
+// The group can't go on: what the operation did, or a frame, was lost half way.
+void FailureHandler::run_out(Group& group, const Operation* operation) {
+  parts_.frame_sender.abandon();
+  sweep_needed_ = true;
+  if (group.failure) return;
+  group.failure = memory_failure(group, operation);
+  group.is_untold = true;
+}
+
+internal::SharedFailure FailureHandler::memory_failure(const Group& group, const Operation* operation) const {
+  try {
+    ErrorInfo info = group_error(group, ErrorKind::resource_exhausted, parts_.options.rank, kNoMemory);
+    if (operation == nullptr) return std::make_shared<const ErrorInfo>(std::move(info));
+    info.message = fmt::format("QCCL rank {}, group '{}': {} #{}: {}", parts_.options.rank, group.name,
+                               operation->describe(), operation->sequence(), kNoMemory);
+    info.operation = operation->name();
+    info.sequence = operation->sequence();
+    return std::make_shared<const ErrorInfo>(std::move(info));
+  } catch (const std::bad_alloc&) {
+    return no_memory_;
+  }
+}
+
+void FailureHandler::fail_all_groups() {
+  failure_ = no_memory_;
+  sweep_needed_ = true;
+  for (auto& [id, group] : parts_.groups) run_out(*group, nullptr);
+}
+
+// What was under way is not known: it may have been of any group.
+void FailureHandler::abandon_all_groups() {
+  fail_all_groups();
+  try {
+    sweep();
+    parts_.control.send();
+  } catch (const std::bad_alloc&) {
+    sweep_needed_ = true;
+  }
+}
+
+// Frames that were lost here may have been of any group.
+void FailureHandler::withdraw_placed() {
+  try {
+    parts_.transport.withdraw();
+  } catch (const std::bad_alloc&) {
+    fail_all_groups();
+  }
+}
+
+// ---- errors
+
+ErrorInfo FailureHandler::group_error(const Group& group, ErrorKind kind, int peer, const std::string& what) const {
+  ErrorInfo info;
+  info.kind = kind;
+  info.message = fmt::format("QCCL rank {}, group '{}': {}", parts_.options.rank, group.name, what);
+  info.rank = parts_.options.rank;
+  info.peer = peer;
+  return info;
+}
+
+ErrorInfo FailureHandler::failure_of(const Operation& operation, ErrorKind kind, const std::string& what) const {
+  const Waiting waiting = operation.waiting();
+  const Group& group = operation.group();
+  ErrorInfo info = group_error(group, kind, waiting.peers.empty() ? -1 : group.world_rank(waiting.peers.front()),
+                               fmt::format("{} #{}: {}", operation.describe(), operation.sequence(), what));
+  info.operation = operation.name();
+  info.sequence = operation.sequence();
+  info.received_bytes = waiting.received_bytes;
+  info.expected_bytes = waiting.expected_bytes;
+  return info;
+}
+
+}  // namespace qccl::engine

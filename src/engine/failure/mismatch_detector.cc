@@ -1,0 +1,85 @@
+#include "engine/failure/mismatch_detector.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace qccl::engine {
+namespace {
+
+using wire::FrameHeader;
+using wire::FrameKind;
+
+std::string_view as_text(ConstBytes payload) { return {reinterpret_cast<const char*>(payload.data()), payload.size()}; }
+
+}  // namespace
+
+Mismatch* MismatchDetector::begin(Group& group, std::uint64_t sequence) {
+  for (Mismatch& mismatch : mismatches_) {
+    if (mismatch.group == group.id && mismatch.sequence == sequence) return &mismatch;
+  }
+  const auto own = own_call(group, sequence);
+  if (!own || group.failure) return nullptr;
+  Mismatch mismatch;
+  mismatch.group = group.id;
+  mismatch.sequence = sequence;
+  mismatch.deadline = saturating_add(parts_.now, kMismatchPatience);
+  mismatch.ranks = group.ranks;
+  mismatch.notes.resize(group.ranks.size());
+  const std::string description = own->call->describe().substr(0, kMaxDescriptionBytes);
+  mismatch.notes[static_cast<std::size_t>(group.rank)] = CallReport{own->fingerprint, description};
+  FrameHeader header{.kind = FrameKind::fingerprint, .group = group.id, .sequence = sequence};
+  header.fingerprint = own->fingerprint;
+  for (const int rank : group.ranks) {
+    if (rank != parts_.options.rank) parts_.control.queue(rank, header, description);
+  }
+  mismatches_.push_back(std::move(mismatch));
+  return &mismatches_.back();
+}
+
+void MismatchDetector::on_fingerprint(Group& group, const FrameHeader& header, int peer, ConstBytes payload) {
+  Mismatch* mismatch = begin(group, header.sequence);
+  if (mismatch == nullptr) return;
+  const auto member = static_cast<std::size_t>(group.index_of[static_cast<std::size_t>(peer)]);
+  mismatch->notes[member] =
+      CallReport{header.fingerprint, std::string(as_text(payload).substr(0, kMaxDescriptionBytes))};
+}
+
+void MismatchDetector::check() {
+  if (mismatches_.empty()) return;
+  for (const Mismatch& mismatch : mismatches_) {
+    Group* owner = parts_.groups.find(mismatch.group);
+    if (owner == nullptr || (!mismatch.complete() && parts_.now < mismatch.deadline)) continue;
+    const std::string what = fmt::format(
+        "operation #{} differs between ranks: {}. Every rank must make the same calls of a group in the same order",
+        mismatch.sequence, mismatch.explain());
+    ErrorInfo failure = failures_.group_error(*owner, ErrorKind::misuse, mismatch.minority_rank(), what);
+    failure.sequence = mismatch.sequence;
+    failures_.fail(*owner, std::move(failure), true);
+  }
+  std::erase_if(mismatches_, [this](const Mismatch& mismatch) {
+    const Group* owner = parts_.groups.find(mismatch.group);
+    return owner == nullptr || owner->failure != nullptr;
+  });
+}
+
+TimePoint MismatchDetector::next_deadline() const {
+  TimePoint next = kForever;
+  for (const Mismatch& mismatch : mismatches_) next = std::min(next, mismatch.deadline);
+  return next;
+}
+
+void MismatchDetector::forget(std::uint64_t group) {
+  std::erase_if(mismatches_, [group](const Mismatch& mismatch) { return mismatch.group == group; });
+}
+
+std::optional<MismatchDetector::OwnCall> MismatchDetector::own_call(const Group& group, std::uint64_t sequence) const {
+  if (const Operation* operation = parts_.operations.find(group, sequence))
+    return OwnCall{operation->fingerprint(), operation->plan().shared_call()};
+  if (const PastCall* past = group.past(sequence)) return OwnCall{past->fingerprint, past->call};
+  return std::nullopt;
+}
+
+}  // namespace qccl::engine

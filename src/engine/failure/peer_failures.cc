@@ -1,0 +1,165 @@
+#include "engine/failure/peer_failures.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "engine/engine_report.h"
+#include "engine/failure/mismatch.h"
+
+namespace qccl::engine {
+namespace {
+
+using wire::FrameKind;
+
+std::string_view as_text(ConstBytes payload) { return {reinterpret_cast<const char*>(payload.data()), payload.size()}; }
+
+double seconds(Nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
+
+// The kind that a line of a note names.
+std::optional<ErrorKind> kind_in(std::string_view line) {
+  const int kind = std::atoi(std::string(line).c_str());
+  if (kind < 0 || kind > static_cast<int>(ErrorKind::unsupported)) return std::nullopt;
+  return static_cast<ErrorKind>(kind);
+}
+
+}  // namespace
+
+bool PeerFailures::look_for_losses() {
+  for (const auto& loss : parts_.peers.poll(parts_.transport)) {
+    lose(loss.peer, ErrorKind::peer_lost, "was lost: " + loss.cause);
+  }
+  return parts_.peers.sees_losses();
+}
+
+void PeerFailures::lose(int peer, ErrorKind kind, const std::string& what, bool tell_others) {
+  if (!parts_.peers.lose(peer, what)) return;
+  if (parts_.peers[peer].departed) return;  // it had said goodbye
+  for (auto& [id, group] : parts_.groups) {
+    if (group->index_of[static_cast<std::size_t>(peer)] < 0 || group->failure) continue;
+    const Operation* const hit = parts_.operations.oldest(*group);
+    if (hit == nullptr) {
+      failures_.fail(*group, failures_.group_error(*group, kind, peer, fmt::format("rank {} {}", peer, what)),
+                     tell_others);
+      continue;
+    }
+    ErrorInfo failure =
+        failures_.failure_of(*hit, kind, fmt::format("rank {} {} ({})", peer, what, progress_text(hit->waiting())));
+    failure.peer = peer;
+    failures_.fail(*group, std::move(failure), tell_others);
+  }
+}
+
+void PeerFailures::give_up(int peer, ErrorKind kind, const std::string& what) {
+  if (parts_.peers[peer].lost) return;
+  parts_.control.queue(peer, {.kind = FrameKind::given_up},
+                       fmt::format("{}\n{}", static_cast<int>(kind), what.substr(0, kMaxPoisonText)));
+  lose(peer, kind, what);
+  parts_.control.send();
+}
+
+// Payload: kind, and what became of this rank in the peer's eyes, a line each. The peer tells the others: they would
+// blame the peer if they heard of this from here.
+void PeerFailures::on_given_up(int peer, ConstBytes payload) {
+  const std::string_view text = as_text(payload);
+  const auto end = text.find('\n');
+  const std::string_view reason = end == std::string_view::npos ? "does not say why" : text.substr(end + 1);
+  lose(peer, kind_in(text.substr(0, end)).value_or(ErrorKind::peer_lost),
+       fmt::format("gave this rank up: it {}", reason), false);
+  parts_.transport.disconnect(peer);
+}
+
+void PeerFailures::on_goodbye(int peer) {
+  parts_.peers.depart(peer);
+  for (const auto& operation : parts_.operations) {
+    if (operation == nullptr) continue;
+    const Group& owner = operation->group();
+    const int member = owner.index_of[static_cast<std::size_t>(peer)];
+    if (member < 0 || !operation->lacks(member)) continue;
+    ErrorInfo failure =
+        failures_.failure_of(*operation, ErrorKind::peer_lost,
+                             fmt::format("rank {} left the job (closed its communicator or exited) before it "
+                                         "did its part ({})",
+                                         peer, progress_text(operation->waiting())));
+    failure.peer = peer;
+    failures_.fail(*parts_.groups.find(owner.id), std::move(failure), true);
+  }
+}
+
+// A member that is gone may have done its part: a broadcast's root leaves without waiting for anybody.
+void PeerFailures::look_for_absent(Operation& operation) {
+  const Group& owner = operation.group();
+  for (int member = 0; member < owner.world(); ++member) {
+    const int peer = owner.world_rank(member);
+    const PeerMonitor::Peer& state = parts_.peers[peer];
+    if ((!state.departed && !state.lost) || !operation.lacks(member)) continue;
+    const std::string how = state.departed ? "left the job (closed its communicator or exited)" : state.what;
+    ErrorInfo failure =
+        failures_.failure_of(operation, ErrorKind::peer_lost, fmt::format("rank {} can't take part, it {}", peer, how));
+    failure.peer = peer;
+    return failures_.fail(*parts_.groups.find(owner.id), std::move(failure), true);
+  }
+}
+
+// Payload: kind, blamed rank and message, a line each.
+void PeerFailures::on_poison(Group& group, int peer, ConstBytes payload) {
+  const std::string_view text = as_text(payload);
+  const auto first = text.find('\n');
+  const auto second = first == std::string_view::npos ? first : text.find('\n', first + 1);
+  ErrorInfo failure = failures_.group_error(group, ErrorKind::aborted, peer, fmt::format("rank {} failed", peer));
+  if (second != std::string_view::npos) {
+    failure.kind = kind_in(text.substr(0, first)).value_or(failure.kind);
+    failure.peer = std::atoi(std::string(text.substr(first + 1, second - first - 1)).c_str());
+    if (failure.peer < -1 || failure.peer >= parts_.options.world) failure.peer = peer;
+    failure.message = fmt::format("QCCL rank {}, group '{}': rank {} reports: {}", parts_.options.rank, group.name,
+                                  peer, text.substr(second + 1));
+  }
+  if (group.failure) return;
+  failures_.fail(group, std::move(failure), false);
+  // Passed on, so that nobody sees this rank leave without knowing why.
+  failures_.poison_peers(group, text);
+}
+
+// ---- time
+
+void PeerFailures::check_deadlines() {
+  parts_.operations.set_next_deadline(kForever);
+  for (const auto& operation : parts_.operations) {
+    if (parts_.now < operation->deadline()) {
+      parts_.operations.note_deadline(operation->deadline());
+      continue;
+    }
+    const Group& owner = operation->group();
+    const Waiting waiting = operation->waiting();
+    const std::vector<int> blamed = parts_.peers.suspects(owner, waiting.peers, parts_.now);
+    const std::string what = fmt::format(
+        "the deadline of {:.3g} s passed while waiting for {} ({}): stopped, too slow, not in this call, or "
+        "waiting for another itself",
+        seconds(operation->timeout()), rank_list(owner, blamed), progress_text(waiting));
+    ErrorInfo failure = failures_.failure_of(*operation, ErrorKind::deadline_exceeded, what);
+    if (!blamed.empty()) failure.peer = owner.world_rank(blamed.front());
+    failures_.fail(*parts_.groups.find(owner.id), std::move(failure), true);
+  }
+}
+
+// A peer that an operation waits for and that has said nothing at all for peer_timeout.
+void PeerFailures::check_silent_peers() {
+  if (!parts_.peers.any_is_silent(parts_.now)) return;
+  std::vector<std::pair<int, Nanoseconds>> silent;
+  for (const auto& operation : parts_.operations) {
+    for (const int member : operation->waiting().peers) {
+      const int peer = operation->group().world_rank(member);
+      const Nanoseconds silence = parts_.peers.silence(peer, parts_.now);
+      if (silence >= parts_.options.peer_timeout) silent.emplace_back(peer, silence);
+    }
+  }
+  for (const auto& [peer, silence] : silent) {
+    give_up(peer, ErrorKind::peer_lost,
+            fmt::format("was lost: silent for {:.3g} s: stopped or unreachable", seconds(silence)));
+  }
+}
+
+}  // namespace qccl::engine

@@ -1,0 +1,216 @@
+#include "engine/frame_dispatcher.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "engine/message/mailbox.h"
+#include "engine/message/message_operation.h"
+
+namespace qccl::engine {
+namespace {
+
+using wire::FrameHeader;
+using wire::FrameKind;
+
+bool is_message_frame(FrameKind kind) {
+  return kind == FrameKind::message || kind == FrameKind::message_data || kind == FrameKind::message_grant;
+}
+
+}  // namespace
+
+FrameDispatcher::FrameDispatcher(EngineParts& parts, DispatcherParts others)
+    : parts_(parts), failures_(others.failures), peer_failures_(others.peer_failures), mismatches_(others.mismatches) {
+  parts_.transport.set_placement(this);
+}
+
+FrameDispatcher::~FrameDispatcher() {
+  parts_.transport.set_placement(nullptr);
+  if (recorded_) parts_.transport.release(*recorded_);
+}
+
+bool FrameDispatcher::receive() {
+  bool received = false;
+  // Bounded, so that decoding and sending get their turn.
+  for (int i = 0; i < 64; ++i) {
+    const auto frame = recorded_ ? std::exchange(recorded_, std::nullopt) : parts_.transport.receive();
+    if (!frame) return received;
+    received = true;
+    on_frame(*frame);
+    if (recorded_) return false;
+  }
+  return received;
+}
+
+bool FrameDispatcher::is_intact(const FrameHeader& header, const ReceivedFrame& frame) {
+  const ConstBytes payload = frame.payload();
+  if (payload.size() != header.payload_bytes) {
+    peer_failures_.give_up(frame.peer, ErrorKind::corrupt_data,
+                           fmt::format("sent a frame of {} bytes that says {}", wire::kHeaderBytes + payload.size(),
+                                       wire::kHeaderBytes + header.payload_bytes));
+    return false;
+  }
+  if (header.payload_checksum != 0 && header.payload_checksum != wire::payload_checksum(payload)) {
+    peer_failures_.give_up(frame.peer, ErrorKind::corrupt_data,
+                           "sent a payload that fails its checksum: the network or a machine damages data");
+    return false;
+  }
+  return true;
+}
+
+// The header is copied out before it is checked: the frame may lie in memory that a peer can write.
+void FrameDispatcher::on_frame(const ReceivedFrame& frame) {
+  if (parts_.peers[frame.peer].lost) return parts_.transport.release(frame);
+  std::array<std::byte, wire::kHeaderBytes> copy;
+  if (frame.bytes.size() < copy.size()) {
+    peer_failures_.give_up(frame.peer, ErrorKind::corrupt_data, "sent a frame shorter than its header");
+    return parts_.transport.release(frame);
+  }
+  std::memcpy(copy.data(), frame.bytes.data(), copy.size());
+  const auto decoded = wire::decode_header(copy.data());
+  if (!decoded.ok()) {
+    peer_failures_.give_up(frame.peer, ErrorKind::corrupt_data, "sent a bad frame: " + decoded.error().message);
+    return parts_.transport.release(frame);
+  }
+  const FrameHeader& header = decoded.value();
+  if (!is_intact(header, frame)) return parts_.transport.release(frame);
+  parts_.peers.heard(frame.peer, parts_.now);
+  parts_.frame_sender.note_eager_returned(frame.peer, header.eager_consumed);
+  if (header.kind == FrameKind::heartbeat) return parts_.transport.release(frame);
+  if (header.kind == FrameKind::goodbye || header.kind == FrameKind::given_up) {
+    header.kind == FrameKind::goodbye ? peer_failures_.on_goodbye(frame.peer)
+                                      : peer_failures_.on_given_up(frame.peer, frame.payload());
+    return parts_.transport.release(frame);
+  }
+  if (Group* target = parts_.groups.find(header.group)) return on_group_frame(*target, header, frame);
+  if (parts_.groups.was_closed(header.group)) return parts_.frame_sender.consume(header, frame);
+  keep_orphan(header, frame);
+}
+
+// What can't be kept stays the next frame.
+void FrameDispatcher::keep_orphan(const FrameHeader& header, const ReceivedFrame& frame) {
+  try {
+    keep(parts_.groups.orphans(header.group), parts_.groups.orphan_frames(), header, frame);
+    parts_.groups.note_orphan();
+  } catch (const std::bad_alloc&) {
+    recorded_ = frame;
+  }
+}
+
+void FrameDispatcher::keep(std::vector<StoredFrame>& where, std::size_t kept, const FrameHeader& header,
+                           const ReceivedFrame& frame) {
+  if (kept < kMaxStoredFrames) return where.push_back({frame.peer, header, frame});
+  parts_.frame_sender.consume(header, frame);
+  peer_failures_.give_up(frame.peer, ErrorKind::peer_lost,
+                         fmt::format("was lost: sent more than {} frames ahead", kMaxStoredFrames));
+}
+
+void FrameDispatcher::replay_stored(Group& group, std::uint64_t sequence) {
+  due_.clear();
+  due_.reserve(group.stored.size());
+  std::erase_if(group.stored, [&](const StoredFrame& stored) {
+    if (stored.header.sequence > sequence) return false;
+    due_.push_back(stored);
+    return true;
+  });
+  for (const StoredFrame& stored : due_) on_group_frame(group, stored.header, stored.frame);
+}
+
+void FrameDispatcher::on_group_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
+  try {
+    on_member_frame(group, header, frame);
+  } catch (const std::bad_alloc&) {
+    failures_.run_out(group, nullptr);
+  }
+}
+
+void FrameDispatcher::on_member_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
+  if (group.index_of[static_cast<std::size_t>(frame.peer)] < 0) {
+    peer_failures_.give_up(frame.peer, ErrorKind::peer_lost,
+                           fmt::format("was lost: sent a frame of group '{}', of which it is no member", group.name));
+    return parts_.frame_sender.consume(header, frame);
+  }
+  if (header.kind == FrameKind::poison) {
+    peer_failures_.on_poison(group, frame.peer, frame.payload());
+    return parts_.frame_sender.consume(header, frame);
+  }
+  if (group.failure) return parts_.frame_sender.consume(header, frame);
+  if (is_message_frame(header.kind)) return on_message_frame(group, header, frame);
+  if (header.sequence >= group.next_sequence) {
+    return keep(group.stored, group.stored.size() / static_cast<std::size_t>(group.world()), header, frame);
+  }
+  if (header.kind == FrameKind::fingerprint) {
+    mismatches_.on_fingerprint(group, header, frame.peer, frame.payload());
+    return parts_.frame_sender.consume(header, frame);
+  }
+  on_operation_frame(group, header, frame);
+}
+
+// A frame of a call that this rank has made: compared with it, then delivered if it is in flight.
+void FrameDispatcher::on_operation_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
+  Operation* operation = parts_.operations.find(group, header.sequence);
+  const PastCall* past = operation == nullptr ? group.past(header.sequence) : nullptr;
+  const bool differs = operation != nullptr ? operation->fingerprint() != header.fingerprint
+                                            : past != nullptr && past->fingerprint != header.fingerprint;
+  if (differs) mismatches_.begin(group, header.sequence);
+  if (differs || operation == nullptr) return parts_.frame_sender.consume(header, frame);
+  deliver(*operation, group.index_of[static_cast<std::size_t>(frame.peer)], header, frame);
+}
+
+void FrameDispatcher::on_message_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
+  const int member = group.index_of[static_cast<std::size_t>(frame.peer)];
+  Mailbox& box = mailbox_of(group, parts_.frame_sender);
+  if (header.kind == FrameKind::message) {
+    const Status status = box.on_message(member, header, frame);
+    if (status.ok()) return;
+    return failures_.fail(group, failures_.group_error(group, status.error().kind, frame.peer, status.error().message),
+                          true);
+  }
+  Operation* operation = header.kind == FrameKind::message_data
+                             ? static_cast<Operation*>(box.receiver(member, header.sequence))
+                             : box.sender(member, header.sequence);
+  if (operation != nullptr) return deliver(*operation, member, header, frame);
+  parts_.frame_sender.consume(header, frame);
+  failures_.fail(group,
+                 failures_.group_error(group, ErrorKind::corrupt_data, frame.peer,
+                                       fmt::format("rank {} sent a frame of message {}, which is not under way",
+                                                   frame.peer, header.sequence)),
+                 true);
+}
+
+// Of a call in flight, or of a message under way; its frame is judged in whole when it is here.
+std::byte* FrameDispatcher::place(int peer, ConstBytes bytes) {
+  const auto decoded = wire::decode_header(bytes.data());
+  if (!decoded.ok()) return nullptr;
+  const FrameHeader& header = decoded.value();
+  Group* const target = parts_.groups.find(header.group);
+  const int member = target == nullptr ? -1 : target->index_of[static_cast<std::size_t>(peer)];
+  if (member < 0 || target->failure) return nullptr;
+  if (header.kind == FrameKind::message_data) {
+    RecvOperation* const receive = target->mailbox ? target->mailbox->receiver(member, header.sequence) : nullptr;
+    return receive != nullptr ? receive->place(member, header) : nullptr;
+  }
+  if (header.kind != FrameKind::data) return nullptr;
+  Operation* const operation = parts_.operations.find(*target, header.sequence);
+  const bool is_its_own = operation != nullptr && operation->fingerprint() == header.fingerprint;
+  return is_its_own ? operation->place(member, header) : nullptr;
+}
+
+void FrameDispatcher::deliver(Operation& operation, int member, const FrameHeader& header, const ReceivedFrame& frame) {
+  Status status;
+  if (header.kind == FrameKind::data || header.kind == FrameKind::message_data) {
+    status = operation.on_data(member, header, frame);
+  } else {
+    status =
+        header.kind == FrameKind::request ? operation.on_request(member, header) : operation.on_grant(member, header);
+    parts_.frame_sender.consume(header, frame);
+  }
+  if (status.ok()) return;
+  failures_.fail(*parts_.groups.find(operation.group().id),
+                 failures_.failure_of(operation, status.error().kind, status.error().message), true);
+}
+
+}  // namespace qccl::engine

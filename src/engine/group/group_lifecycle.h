@@ -1,0 +1,58 @@
+// Opens and closes groups.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/frame_dispatcher.h"
+
+namespace qccl::engine {
+
+// One thread. What opens or closes a group, and is refused memory, throws std::bad_alloc and has done nothing.
+class GroupLifecycle {
+ public:
+  GroupLifecycle(EngineParts& parts, FailureHandler& failures, MismatchDetector& mismatches,
+                 FrameDispatcher& dispatcher)
+      : parts_(parts), failures_(failures), mismatches_(mismatches), dispatcher_(dispatcher) {}
+
+  // A group of `ranks` (world ranks, this one among them). InvalidArgument if the id is taken. Where members of the
+  // group `parent` make it together, a failure of that group refuses it, and fails it until end_opening(): some members
+  // may never open it. Only the loss of a rank that is not among `ranks` does neither.
+  Status open(std::uint64_t id, std::string name, std::vector<int> ranks,
+              std::optional<std::uint64_t> parent = std::nullopt);
+  // All members have opened it.
+  void end_opening(std::uint64_t id);
+  // Takes no memory.
+  void close(std::uint64_t id);
+  // Tells the other `ranks` (world ranks) of a group that this one has no memory for it: they have opened it, or will.
+  // Closes it if it is open here. Takes no memory, and goes on until they are told, for kMaxRefusals groups at a time.
+  void refuse(std::uint64_t id, std::vector<int>&& ranks);
+  // Fails the group here and, by a poison frame, on its other members.
+  void fail(std::uint64_t id, ErrorInfo failure);
+  // The same where a call that is made of several operations has no memory to go on.
+  void run_out_of_memory(std::uint64_t id);
+
+  // Takes a board cell for the group, if the transport has a board with a free one. It is used only once use_board()
+  // says that all members have theirs.
+  bool prepare_board(std::uint64_t id);
+  void use_board(std::uint64_t id, bool use);
+  bool has_board(std::uint64_t id) const;
+
+  // Completes `work` once the group has no operation in flight. Takes no memory, once for each open group.
+  void notify_when_quiet(std::uint64_t id, std::shared_ptr<internal::WorkState> work);
+  // For those that wait for it.
+  void notify_quiet();
+
+ private:
+  EngineParts& parts_;
+  FailureHandler& failures_;
+  MismatchDetector& mismatches_;
+  FrameDispatcher& dispatcher_;
+  std::vector<std::pair<std::uint64_t, std::shared_ptr<internal::WorkState>>> quiet_waiters_;
+};
+
+}  // namespace qccl::engine

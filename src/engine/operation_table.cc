@@ -1,0 +1,35 @@
+#include "engine/operation_table.h"
+
+namespace qccl::engine {
+
+Operation* OperationTable::find(const Group& group, std::uint64_t sequence) const {
+  for (const auto& operation : list_) {
+    if (operation == nullptr || operation->is_message()) continue;
+    if (operation->sequence() == sequence && &operation->group() == &group) return operation.get();
+  }
+  return nullptr;
+}
+
+Operation* OperationTable::oldest(const Group& group) const {
+  const auto found = std::find_if(list_.begin(), list_.end(), [&](const auto& operation) {
+    return operation != nullptr && &operation->group() == &group;
+  });
+  return found == list_.end() ? nullptr : found->get();
+}
+
+Operation& OperationTable::add(std::unique_ptr<Operation> operation) {
+  list_.push_back(std::move(operation));
+  return *list_.back();
+}
+
+void OperationTable::start_timers(TimePoint now) {
+  if (!has_untimed_) return;
+  has_untimed_ = false;
+  for (const auto& operation : list_) {
+    if (operation->deadline() != kForever) continue;
+    operation->start(now);
+    note_deadline(operation->deadline());
+  }
+}
+
+}  // namespace qccl::engine

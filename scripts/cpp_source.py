@@ -36,6 +36,15 @@ class Function:
     body_lines: int
 
 
+@dataclass(frozen=True)
+class Class:
+    """A class, which is no struct: how many functions, data members and nested types it declares."""
+
+    line: int
+    head: str
+    declarations: int
+
+
 def source_files(root: Path) -> list[Path]:
     """C++ files below the source folders, as paths relative to root, sorted."""
     files = (path for folder in SOURCE_FOLDERS for path in (root / folder).rglob("*"))
@@ -67,6 +76,16 @@ def scan(code: str) -> tuple[list[Statement], list[Function]]:
     return walker.statements, walker.functions
 
 
+def classes(code: str) -> list[Class]:
+    """Classes of a file whose literals are blank."""
+    walker = _Walker()
+    line = 1
+    for character in _DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), code):
+        walker.take(character, line)
+        line += character == "\n"
+    return walker.classes
+
+
 @dataclass
 class _Scope:
     kind: str  # namespace, class, function or value (a braced initializer)
@@ -76,12 +95,14 @@ class _Scope:
     text: str = ""  # of the statement that is being read
     line: int = 0
     parentheses: int = 0
+    declarations: int = 0  # of a class
 
 
 class _Walker:
     def __init__(self):
         self.statements: list[Statement] = []
         self.functions: list[Function] = []
+        self.classes: list[Class] = []
         self._stack = [_Scope("namespace")]
 
     def take(self, character: str, line: int) -> None:
@@ -102,7 +123,9 @@ class _Walker:
 
     def _end_statement(self, scope: _Scope) -> None:
         if scope.text and scope.kind != "value":
-            self.statements.append(Statement(scope.kind, scope.line, _plain(scope.text)))
+            text = _plain(scope.text)
+            self.statements.append(Statement(scope.kind, scope.line, text))
+            scope.declarations += not re.match(r"(?:using|friend|static_assert|(?:class|struct|enum)\b[^(]*$)", text)
 
     def _open(self, scope: _Scope, line: int) -> None:
         kind = _kind_of_block(scope)
@@ -117,6 +140,12 @@ class _Walker:
         scope = self._stack[-1]
         if closed.kind == "function" and scope.kind in ("namespace", "class"):
             self.functions.append(Function(closed.head_line, _plain(closed.head), line - closed.open_line + 1))
+            scope.declarations += 1
+        if closed.kind == "class":
+            head = _plain(closed.head)
+            scope.declarations += scope.kind == "class"
+            if re.match(r"(?:template\s*<.*>\s*)?class\b", head):
+                self.classes.append(Class(closed.head_line, head, closed.declarations))
         if closed.kind == "value" or scope.parentheses > 0:
             scope.text += "{}"
         else:

@@ -1,5 +1,6 @@
-// The part of CallStarter that does small calls on the spot: one that finds the other ranks there has neither a Work nor a
-// place among the operations in flight. One that does not becomes an operation like any other, its own part published.
+// The part of CallStarter that does small calls on the spot. A call that finds the other ranks there has neither a Work
+// nor a place among the operations in flight. One that does not becomes an operation like any other, its own part
+// published.
 #include <new>
 #include <utility>
 

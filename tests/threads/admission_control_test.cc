@@ -1,5 +1,5 @@
-// Long calls in flight take turns (src/engine/group/admission_control.h): all of them end, whichever one a rank waits for
-// first.
+// Long calls in flight take turns (src/engine/group/admission_control.h): all of them end, whichever one a rank waits
+// for first.
 #include <gtest/gtest.h>
 
 #include <algorithm>

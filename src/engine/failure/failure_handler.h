@@ -22,7 +22,7 @@ class FailureHandler {
  public:
   explicit FailureHandler(EngineParts& parts);
 
-  // The operation has ended, well if `failure` is null: lets go of the caller's memory. Takes no memory but for the log.
+  // The operation has ended, well if `failure` is null: lets go of the caller's memory. Takes memory only for the log.
   void complete(Operation& operation, internal::SharedFailure failure);
 
   // The group's first failure. Its operations end at the next sweep().

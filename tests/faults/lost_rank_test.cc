@@ -146,6 +146,27 @@ TEST_P(LostRank, cut_off_fails_every_rank_within_a_second_itself_too) {
   });
 }
 
+// Small calls end on the spot and look at nothing else; heartbeats must go out all the same.
+TEST_P(LostRank, that_only_makes_small_calls_is_not_given_up_for_silent) {
+  JobOptions options = job(3);
+  options.environment = {{"QCCL_PEER_TIMEOUT", "1"}};
+  run_ranks(options, [](Rank& rank) {
+    Communicator comm = rank.init();
+    if (rank.rank() < 2) {
+      Communicator pair = comm.subgroup({0, 1}, "pair");
+      const auto end = std::chrono::steady_clock::now() + Milliseconds(2'500);
+      std::vector<float> goes_on(1, 1.0f);
+      while (goes_on[0] > 0) {
+        goes_on[0] = rank.rank() == 0 && std::chrono::steady_clock::now() < end ? 1.0f : 0.0f;
+        pair.all_reduce(goes_on);
+      }
+    }
+    std::vector<float> values(100, 1.0f);
+    comm.all_reduce(values);
+    EXPECT_EQ(values, std::vector<float>(100, 3.0f));
+  });
+}
+
 TEST_P(LostRank, that_leaves_early_is_named) {
   run_ranks(job(3), [](Rank& rank) {
     Communicator comm = rank.init();

@@ -3,8 +3,8 @@
 
     run_tests.py [pattern]     with a pattern, only tests whose name contains it (a regular expression)
 
-A failed build ends the run; any other failed step lets the rest go on. Exit 1 if anything failed. The folders of
-BESIDE, which mostly wait, run beside tests/process; their output comes when they are done.
+A failed build ends the run; any other failed step lets the rest go on. Exit 1 if anything failed. Some
+steps run beside others (BESIDE); their output comes when they are done.
 JOBS sets how many processes compile and test (default: all cores).
 """
 
@@ -24,7 +24,8 @@ JOBS = os.environ.get("JOBS") or str(os.cpu_count())
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 PYTEST_NOTHING_SELECTED = 5
 APART = {ROOT / "tests" / "integration"}  # `make test-integration`, which installs DeepSpeed and Megatron
-BESIDE = ("tests/lint", "tests/setup", "tests/testing")
+# Steps that run beside another, one after another; they mostly wait.
+BESIDE = {"tests/process": ("tests/lint", "tests/setup", "tests/testing"), "tests/torch": ("torch's own tests",)}
 TEST_TIMEOUT_SECONDS = "300"  # of one Python test; CMake sets the timeouts of C++ tests
 
 
@@ -152,9 +153,9 @@ def main() -> int:
     steps = make_steps(" ".join(sys.argv[1:]))
     done = []
     for step in steps:
-        if step.name in BESIDE:
+        if any(step.name in others for others in BESIDE.values()):
             continue
-        beside = [other for other in steps if other.name in BESIDE] if step.name == "tests/process" else []
+        beside = [other for other in steps if other.name in BESIDE.get(step.name, ())]
         done += [step, *beside]
         if not run_together(step, beside) and step.name == "build":
             break

@@ -7,7 +7,7 @@
 namespace qccl {
 
 // The reason for an encoding. One rank encodes an element at most once in each phase.
-enum class DrawPhase : std::uint8_t {
+enum class RandomPhase : std::uint8_t {
   input,  // a rank's input, sent to others
   owner,  // a finished sum, on its way to all ranks
   hop,    // a partial sum, on its way to the next rank
@@ -32,7 +32,7 @@ constexpr std::uint64_t mixed(std::uint64_t z) {
 
 // The key of one phase of one collective. `counter` distinguishes collectives: it is the group's count of compressed
 // ones, or that of the error feedback state. mixed() makes all bits of the key count.
-constexpr std::uint64_t draw_key(std::uint64_t seed, std::uint64_t counter, DrawPhase phase) {
+constexpr std::uint64_t draw_key(std::uint64_t seed, std::uint64_t counter, RandomPhase phase) {
   return mixed(mixed(mixed(seed) ^ counter) ^ static_cast<std::uint64_t>(phase));
 }
 

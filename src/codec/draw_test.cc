@@ -9,19 +9,19 @@ namespace {
 
 // Encoded bytes depend on these numbers: changing them changes the format.
 TEST(DrawKey, of_these_arguments_is_this_number) {
-  EXPECT_EQ(draw_key(0, 0, DrawPhase::input), 0x238275bc38fcbe91u);
-  EXPECT_EQ(draw_key(1, 2, DrawPhase::hop), 0xe930af93af0daf48u);
+  EXPECT_EQ(draw_key(0, 0, RandomPhase::input), 0x238275bc38fcbe91u);
+  EXPECT_EQ(draw_key(1, 2, RandomPhase::hop), 0xe930af93af0daf48u);
 }
 
 TEST(DrawKey, changes_in_about_half_of_its_bits_with_any_bit_of_its_arguments) {
-  const std::uint64_t base = draw_key(42, 1000, DrawPhase::input);
+  const std::uint64_t base = draw_key(42, 1000, RandomPhase::input);
   const auto changed = [&](std::uint64_t key) { return std::popcount(key ^ base); };
   for (int bit = 0; bit < 64; ++bit) {
-    EXPECT_GT(changed(draw_key(42 ^ (std::uint64_t{1} << bit), 1000, DrawPhase::input)), 12) << bit;
-    EXPECT_GT(changed(draw_key(42, 1000 ^ (std::uint64_t{1} << bit), DrawPhase::input)), 12) << bit;
+    EXPECT_GT(changed(draw_key(42 ^ (std::uint64_t{1} << bit), 1000, RandomPhase::input)), 12) << bit;
+    EXPECT_GT(changed(draw_key(42, 1000 ^ (std::uint64_t{1} << bit), RandomPhase::input)), 12) << bit;
   }
-  EXPECT_GT(changed(draw_key(42, 1000, DrawPhase::owner)), 12);
-  EXPECT_GT(changed(draw_key(42, 1000, DrawPhase::hop)), 12);
+  EXPECT_GT(changed(draw_key(42, 1000, RandomPhase::owner)), 12);
+  EXPECT_GT(changed(draw_key(42, 1000, RandomPhase::hop)), 12);
 }
 
 }  // namespace

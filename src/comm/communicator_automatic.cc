@@ -1,4 +1,4 @@
-// The part of CommunicatorState that tries what automatic compression may be: see comm/auto/auto_trial.h.
+// The part of CommunicatorState that tries what automatic compression may be: see comm/auto/compression_trial.h.
 //
 // Calls in groups and lists take what is the fastest so far and do not count. The ranks' comparison is an all_reduce of
 // the group like any other: it is posted with one call and waited for before a later one.
@@ -7,8 +7,8 @@
 
 namespace qccl::internal {
 
-using comm::AutoTable;
-using comm::AutoTrial;
+using comm::CompressionTrial;
+using comm::CompressionTrials;
 using engine::CallArguments;
 
 bool CommunicatorState::is_automatic(const CollectiveCall& call) const {
@@ -17,7 +17,7 @@ bool CommunicatorState::is_automatic(const CollectiveCall& call) const {
 }
 
 // Of this rank's times the ranks take the shortest: that of the rank which came last and waited for nobody.
-CallArguments CommunicatorState::comparison(AutoTable::Class& calls, comm::Context& context) {
+CallArguments CommunicatorState::comparison(CompressionTrials::Class& calls, comm::Context& context) {
   calls.times.resize(calls.candidates.size());
   for (std::size_t i = 0; i < calls.times.size(); ++i) calls.times[i] = calls.trial.times()->of(i);
   const CallOptions options{.op = calls.from_slowest ? ReduceOp::max : ReduceOp::min,
@@ -39,15 +39,15 @@ std::optional<CommunicatorState::TimedCall> CommunicatorState::advance_trial(con
   if (context->recorder().work() != nullptr) return {};
   auto chosen = comm::choose_compression(call, size(), defaults_);
   if (call.has_private_counts() || !chosen.ok() || !qccl::is_automatic(*chosen)) return {};
-  AutoTable::Class& calls = automatic_.of({call.collective, call.total_count(), call.type, *chosen});
-  const AutoTrial::Todo todo = calls.next();
-  if (todo == AutoTrial::Todo::compare) {
+  CompressionTrials::Class& calls = automatic_.of({call.collective, call.total_count(), call.type, *chosen});
+  const CompressionTrial::Todo todo = calls.next();
+  if (todo == CompressionTrial::Todo::compare) {
     CallArguments compare = comparison(calls, *context);
     lock.unlock();
     context->driver().post(std::move(compare));
     lock.lock();
   }
-  if (todo == AutoTrial::Todo::conclude) {
+  if (todo == CompressionTrial::Todo::conclude) {
     const auto compared = std::static_pointer_cast<WorkState>(std::exchange(calls.comparison, nullptr));
     lock.unlock();
     context->driver().wait(*compared, kForever);

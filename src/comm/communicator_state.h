@@ -131,7 +131,7 @@ class CommunicatorState {
   };
   bool is_automatic(const CollectiveCall& call) const;
   std::optional<TimedCall> advance_trial(const CollectiveCall& call);
-  engine::CallArguments comparison(comm::AutoTable::Class& calls, comm::Context& context);
+  engine::CallArguments comparison(comm::CompressionTrials::Class& calls, comm::Context& context);
   void run_automatic(const CollectiveCall& call);
   std::shared_ptr<WorkState> post_automatic(const CollectiveCall& call);
 
@@ -152,7 +152,7 @@ class CommunicatorState {
   comm::AlgorithmTable table_;
   Nanoseconds timeout_;
   comm::PlanCache plans_;
-  comm::AutoTable automatic_;
+  comm::CompressionTrials automatic_;
   std::uint64_t children_ = 0;                                  // by split() and dup(), alike on all ranks
   std::unordered_map<std::uint64_t, std::uint64_t> subgroups_;  // how many of a list and name, by digest
 };

@@ -120,12 +120,12 @@ bool map_neighbours(comm::Context& context, const CommunicatorState& group, Shar
 }
 
 // Of all ranks' values.
-struct Outcome {
+struct RegionAgreement {
   std::uint8_t mapped;  // all it could
   std::uint8_t alone;   // with nobody to share with
 };
 
-Outcome least(CommunicatorState& group, Outcome own) {
+RegionAgreement least(CommunicatorState& group, RegionAgreement own) {
   CallOptions minimum;
   minimum.op = ReduceOp::min;
   group.run(comm::CollectiveCall{Collective::all_reduce, &own, &own, sizeof(own), DataType::uint8, minimum});
@@ -148,7 +148,7 @@ std::shared_ptr<void> SharedRegions::share(CommunicatorState& group, std::size_t
   region->of_member[static_cast<std::size_t>(group.rank())] = own;
   const bool mapped = map_neighbours(*context, group, reach.heap, offers, *region);
   const bool is_alone = reach.heap == nullptr;
-  const Outcome all = least(group, {static_cast<std::uint8_t>(mapped), static_cast<std::uint8_t>(is_alone)});
+  const RegionAgreement all = least(group, {static_cast<std::uint8_t>(mapped), static_cast<std::uint8_t>(is_alone)});
   if (all.alone == 1) warn(*context, "no two ranks of the group share memory");
   if (all.mapped == 0 || all.alone == 1) return own;
   const std::lock_guard lock(mutex_);

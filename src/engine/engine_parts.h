@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/options.h"
-#include "engine/compute/buffer_pool.h"
 #include "engine/compute/compute.h"
+#include "engine/compute/scratch_pool.h"
 #include "engine/ended_works.h"
 #include "engine/failure/control_queue.h"
 #include "engine/failure/peer_monitor.h"
@@ -50,7 +50,7 @@ struct EngineParts {
   EngineOptions options;
   TimePoint now;  // as of this round of progress
   FrameSender frame_sender;
-  BufferPool pool;
+  ScratchPool pool;
   GroupTable groups;
   OperationTable operations;
   PeerMonitor peers;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/call/call_arguments.h"
-#include "engine/compute/buffer_pool.h"
+#include "engine/compute/scratch_pool.h"
 #include "engine/frame_sender.h"
 #include "engine/group/group.h"
 #include "plan/plan.h"
@@ -39,7 +39,7 @@ struct LogNotes {
 class Operation {
  public:
   Operation(const Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
-            FrameSender& frame_sender, BufferPool& pool)
+            FrameSender& frame_sender, ScratchPool& pool)
       : group_(group),
         sequence_(sequence),
         arguments_(std::move(arguments)),
@@ -126,7 +126,7 @@ class Operation {
   CallArguments arguments_;
   TimePoint deadline_;
   FrameSender& frame_sender_;
-  BufferPool& pool_;
+  ScratchPool& pool_;
 
  private:
   LogNotes log_notes_;

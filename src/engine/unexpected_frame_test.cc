@@ -66,7 +66,7 @@ class UnexpectedFrame : public ::testing::Test {
   Group group_;
   NoTransport transport_;
   FrameSender frame_sender_{transport_, 6, true};
-  BufferPool pool_;
+  ScratchPool pool_;
   const wire::FrameHeader grant_{.kind = wire::FrameKind::grant, .phase = 7, .chunk = 9};
 };
 

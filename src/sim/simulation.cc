@@ -7,8 +7,8 @@
 #include <numeric>
 #include <utility>
 
+#include "sim/simulated_job.h"
 #include "sim/size_compute.h"
-#include "sim/world.h"
 
 namespace qccl::sim {
 namespace {
@@ -18,8 +18,8 @@ constexpr Nanoseconds kNever = Nanoseconds::max();
 // Gives some ten reports a second.
 constexpr std::uint64_t kFramesBetweenReports = 20'000;
 
-WorldOptions world_options(const SimulationOptions& options) {
-  WorldOptions world;
+SimulatedJobOptions world_options(const SimulationOptions& options) {
+  SimulatedJobOptions world;
   world.ranks = options.ranks;
   world.seed = options.seed;
   world.links = options.links;
@@ -36,7 +36,8 @@ WorldOptions world_options(const SimulationOptions& options) {
 }
 
 // Charges the rank's processor with the time that the step would take.
-void spend(Network& network, int rank, const plan::Links& processors, const plan::StepWork& work, std::size_t bytes) {
+void spend(Network& network, int rank, const plan::MachineModel& processors, const plan::StepWork& work,
+           std::size_t bytes) {
   const double seconds = plan::seconds_of(work, static_cast<double>(bytes), processors);
   network.work(rank, Nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
 }
@@ -59,7 +60,7 @@ class Simulation {
     }
   }
 
-  Result<Outcome> run(const engine::ResolvedCall& call) {
+  Result<SimulationResult> run(const engine::ResolvedCall& call) {
     post_all(call);
     const Network& network = world_.network();
     std::uint64_t next_report = kFramesBetweenReports;
@@ -85,7 +86,7 @@ class Simulation {
     Account account;
   };
   // Ranks of the group are those of the world.
-  WorldOptions with_size_compute(WorldOptions world) {
+  SimulatedJobOptions with_size_compute(SimulatedJobOptions world) {
     world.engine.make_compute = [this](const engine::ComputeContext& context) {
       const auto meter = [this, rank = context.rank, element = element_bytes(context.plan->call().type)](
                              const plan::StepWork& work, std::size_t elements) {
@@ -140,9 +141,9 @@ class Simulation {
     (world_.network().*how)(rank);
   }
 
-  Outcome outcome() {
+  SimulationResult outcome() {
     const Network& network = world_.network();
-    Outcome outcome;
+    SimulationResult outcome;
     outcome.wire_bytes = network.wire_bytes();
     outcome.frames = network.frames();
     for (const Rank& rank : ranks_) {
@@ -157,14 +158,14 @@ class Simulation {
   }
 
   const SimulationOptions& options_;
-  World world_;
+  SimulatedJob world_;
   std::vector<Rank> ranks_;
   int running_ = 0;  // ranks still alive whose call has not ended
 };
 
 }  // namespace
 
-Result<Outcome> simulate(const SimulationOptions& options, const engine::ResolvedCall& call) {
+Result<SimulationResult> simulate(const SimulationOptions& options, const engine::ResolvedCall& call) {
   return Simulation(options).run(call);
 }
 

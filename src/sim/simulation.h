@@ -24,7 +24,7 @@ struct SimulationOptions {
   int ranks = 1;
   std::uint64_t seed = 1;
   LinkOptions links{};
-  plan::Links processors{};  // only its computing speeds and cores; `links` has the rest
+  plan::MachineModel processors{};  // only its computing speeds and cores; `links` has the rest
   std::size_t slice_bytes = kDefaultSliceBytes;
   Moments late{};          // these ranks make the call later
   Moments losses{};        // these ranks die, and the others see it at once
@@ -36,7 +36,7 @@ struct SimulationOptions {
 };
 
 // The result of a simulation.
-struct Outcome {
+struct SimulationResult {
   Nanoseconds time{0};  // until the last living rank had ended it
   Account account;      // of that rank's last frame; its parts add up to the time
   std::uint64_t wire_bytes = 0;
@@ -47,6 +47,6 @@ struct Outcome {
 
 // Makes the call on all ranks and runs it to its end. ResourceExhausted after max_frames; DeadlineExceeded if ranks
 // wait for something that never comes.
-Result<Outcome> simulate(const SimulationOptions& options, const engine::ResolvedCall& call);
+Result<SimulationResult> simulate(const SimulationOptions& options, const engine::ResolvedCall& call);
 
 }  // namespace qccl::sim

@@ -34,7 +34,7 @@ class Algorithms : public ::testing::TestWithParam<int> {
     for (const bool in_place : {true, false}) {
       SCOPED_TRACE(fmt::format("world {} {} round {}{}", world_, call.describe(), round, in_place ? " in place" : ""));
       const Placement placement{.in_place = in_place, .input_offset = round % 9, .output_offset = round % 4};
-      const Outcome outcome = run_collective(in_place ? fine_ : coarse_, calls, inputs, placement);
+      const CollectiveResult outcome = run_collective(in_place ? fine_ : coarse_, calls, inputs, placement);
       ASSERT_EQ(outcome.problem, "");
       ASSERT_EQ(difference(call.type, outcome.outputs, expected), "");
     }
@@ -47,7 +47,7 @@ class Algorithms : public ::testing::TestWithParam<int> {
   void expect_within_rounding(engine::ResolvedCall call, Pattern pattern, std::uint64_t seed) {
     SCOPED_TRACE(fmt::format("world {} {} {}", world_, call.describe(), to_string(pattern)));
     const auto inputs = make_inputs(pattern, call.type, most_input_elements(call, world_), world_, seed);
-    const Outcome outcome = run_collective(fine_, call, inputs);
+    const CollectiveResult outcome = run_collective(fine_, call, inputs);
     ASSERT_EQ(outcome.problem, "");
     if (call.algorithm == Algorithm::hierarchical) {
       const auto hosts = hosts_of_three(world_);
@@ -200,7 +200,7 @@ TEST(LargeAlgorithms, of_more_than_a_million_bytes_give_the_expected_bytes) {
       const auto call = make_call(collective, 300007, DataType::int32, 5,
                                   {.root = is_rooted(collective) ? 2 : 0, .algorithm = algorithm});
       const auto inputs = make_inputs(Pattern::normal, call.type, most_input_elements(call, 5), 5, 8);
-      const Outcome outcome = run_collective(world, call, inputs, {.in_place = true, .input_offset = 4});
+      const CollectiveResult outcome = run_collective(world, call, inputs, {.in_place = true, .input_offset = 4});
       ASSERT_EQ(outcome.problem, "") << call.describe();
       EXPECT_EQ(difference(call.type, outcome.outputs, expected_outputs(call, inputs)), "") << call.describe();
     }

@@ -40,7 +40,7 @@ class AllReduce : public ::testing::TestWithParam<int> {
                                   .output_offset = round % 5};
         SCOPED_TRACE(fmt::format("world {} {} pattern {} network {} round {}", world_, call.describe(),
                                  to_string(pattern), i, round));
-        Outcome outcome = run_collective(*networks_[i], call, inputs, placement);
+        CollectiveResult outcome = run_collective(*networks_[i], call, inputs, placement);
         ASSERT_EQ(outcome.problem, "");
         // One rank computes nothing: a NaN may keep its payload.
         if (world_ == 1) outcome.outputs[0] = with_plain_nans(type, outcome.outputs[0]);
@@ -98,7 +98,7 @@ TEST_P(AllReduce, is_within_the_rounding_of_an_exact_sum) {
       for (const Pattern pattern : kPatterns) {
         const auto call = make_call(Collective::all_reduce, 2000, type, world_, {.op = op});
         const auto inputs = make_inputs(pattern, type, 2000, world_, 5);
-        const Outcome outcome = run_collective(*networks_[0], call, inputs);
+        const CollectiveResult outcome = run_collective(*networks_[0], call, inputs);
         ASSERT_EQ(outcome.problem, "");
         ASSERT_EQ(check_bound(call, inputs, outcome.outputs), "") << call.describe() << " " << to_string(pattern);
       }

@@ -18,7 +18,7 @@ class Collectives : public ::testing::TestWithParam<int> {
     for (int i = 0; i < 2; ++i) {
       const Placement placement{.in_place = i == 0, .input_offset = round % 9, .output_offset = round % 4};
       SCOPED_TRACE(fmt::format("world {} {} round {} network {}", world_, call.describe(), round, i));
-      Outcome outcome = run_collective(i == 0 ? fine_ : coarse_, call, inputs, placement);
+      CollectiveResult outcome = run_collective(i == 0 ? fine_ : coarse_, call, inputs, placement);
       ASSERT_EQ(outcome.problem, "");
       // One rank computes nothing: a NaN may keep its payload.
       if (world_ == 1) outcome.outputs[0] = with_plain_nans(call.type, outcome.outputs[0]);
@@ -96,7 +96,7 @@ TEST(LargeCollectives, of_more_than_a_million_bytes_give_the_expected_bytes) {
     const auto call =
         make_call(collective, count, DataType::float32, 4, {.root = 2 * (collective == Collective::broadcast)});
     const auto inputs = make_inputs(Pattern::normal, call.type, most_input_elements(call, 4), 4, 8);
-    const Outcome outcome = run_collective(world, call, inputs, {.in_place = true, .input_offset = 1});
+    const CollectiveResult outcome = run_collective(world, call, inputs, {.in_place = true, .input_offset = 1});
     ASSERT_EQ(outcome.problem, "");
     EXPECT_EQ(difference(call.type, outcome.outputs, expected_outputs(call, inputs)), "") << call.describe();
   }

@@ -44,9 +44,9 @@ class CompressedAlgorithms : public ::testing::TestWithParam<int> {
   std::vector<ByteVector> run(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs,
                               std::uint64_t round) {
     const Placement placement{.in_place = round % 2 == 0, .input_offset = round % 7, .output_offset = round % 5};
-    const Outcome first = run_collective(fine_, call, inputs, placement);
+    const CollectiveResult first = run_collective(fine_, call, inputs, placement);
     EXPECT_EQ(first.problem, "");
-    const Outcome second = run_collective(coarse_, call, inputs);
+    const CollectiveResult second = run_collective(coarse_, call, inputs);
     EXPECT_EQ(second.problem, "");
     EXPECT_EQ(difference(call.type, second.outputs, first.outputs), "") << "networks differ";
     return first.outputs;

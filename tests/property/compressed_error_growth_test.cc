@@ -63,7 +63,7 @@ class ErrorGrowth : public ::testing::TestWithParam<int> {
     const CallOptions options{.compression = kCompression, .algorithm = algorithm};
     const auto call = make_call(collective, kCount, DataType::float32, world_, options);
     const auto inputs = make_inputs(Pattern::normal, DataType::float32, kCount, world_, 2);
-    const Outcome outcome = run_collective(world, call, inputs);
+    const CollectiveResult outcome = run_collective(world, call, inputs);
     EXPECT_EQ(outcome.problem, "");
     eps_ = error_of_one_encoding(inputs[0]);
     return nmse(sum_of(inputs), outcome.outputs[0]) / eps_;

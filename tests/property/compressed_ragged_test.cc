@@ -52,9 +52,9 @@ class RaggedCompressed : public ::testing::TestWithParam<int> {
   std::vector<ByteVector> run(const std::vector<engine::ResolvedCall>& calls, const std::vector<ByteVector>& inputs,
                               std::uint64_t round) {
     const Placement placement{.in_place = round % 2 == 0, .input_offset = round % 7, .output_offset = round % 5};
-    const Outcome first = run_collective(fine_, calls, inputs, placement);
+    const CollectiveResult first = run_collective(fine_, calls, inputs, placement);
     EXPECT_EQ(first.problem, "");
-    const Outcome second = run_collective(coarse_, calls, inputs);
+    const CollectiveResult second = run_collective(coarse_, calls, inputs);
     EXPECT_EQ(second.problem, "");
     EXPECT_EQ(difference(calls[0].type, second.outputs, first.outputs), "") << "networks differ";
     return first.outputs;

@@ -29,14 +29,14 @@ class Compressed : public ::testing::TestWithParam<int> {
     const auto inputs = make_inputs(pattern, call.type, elements, world_, 31 * round + elements);
     SCOPED_TRACE(fmt::format("world {} {} pattern {} round {}", world_, call.describe(), to_string(pattern), round));
     const Placement placement{.in_place = round % 2 == 0, .input_offset = round % 7, .output_offset = round % 5};
-    const Outcome first = run_collective(fine_, call, inputs, placement);
+    const CollectiveResult first = run_collective(fine_, call, inputs, placement);
     ASSERT_EQ(first.problem, "");
     if (call.collective == Collective::all_reduce) {
       const std::vector<ByteVector> same(inputs.size(), first.outputs[0]);
       ASSERT_EQ(difference(call.type, first.outputs, same), "") << "ranks differ";
     }
     ASSERT_EQ(check_bound(call, inputs, first.outputs), "");
-    const Outcome second = run_collective(coarse_, call, inputs);
+    const CollectiveResult second = run_collective(coarse_, call, inputs);
     ASSERT_EQ(second.problem, "");
     ASSERT_EQ(difference(call.type, second.outputs, first.outputs), "") << "networks differ";
   }

@@ -41,7 +41,7 @@ std::vector<ByteVector> whole_inputs(std::uint64_t count, int world) {
 }
 
 // A value after one rank's encoding.
-float encoded(float value, DrawPhase phase, std::uint64_t counter, int rank, int world, std::uint64_t at) {
+float encoded(float value, RandomPhase phase, std::uint64_t counter, int rank, int world, std::uint64_t at) {
   const Draw draw{.key = draw_key(kSeed, counter, phase),
                   .rank = static_cast<std::uint32_t>(rank),
                   .world = static_cast<std::uint32_t>(world)};
@@ -69,12 +69,12 @@ ByteVector expected_sum(const engine::ResolvedCall& call, const std::vector<Byte
       const int rank = (owner + step) % world;
       const bool is_hop = call.algorithm == Algorithm::ring && step > 1;
       if (is_hop) {
-        sum = encoded(sum + value(rank), DrawPhase::hop, counter, rank, world, i);
+        sum = encoded(sum + value(rank), RandomPhase::hop, counter, rank, world, i);
       } else {
-        sum += encoded(value(rank), DrawPhase::input, counter, rank, world, i);
+        sum += encoded(value(rank), RandomPhase::input, counter, rank, world, i);
       }
     }
-    sum = encoded(sum + value(owner), DrawPhase::owner, counter, owner, world, i);
+    sum = encoded(sum + value(owner), RandomPhase::owner, counter, owner, world, i);
     set_element(DataType::float32, result.data(), i, sum);
   }
   return result;
@@ -89,7 +89,7 @@ TEST(DrawnCodec, draws_are_those_of_seed_counter_phase_rank_and_place_in_the_ten
         SimWorld sim(world, options(slice_bytes, slice_bytes));
         for (std::uint64_t counter = 0; counter < 3; ++counter) {
           SCOPED_TRACE(fmt::format("{}, slices of {}, call {}", call.describe(), slice_bytes, counter));
-          const Outcome outcome = run_collective(sim, call, inputs);
+          const CollectiveResult outcome = run_collective(sim, call, inputs);
           ASSERT_EQ(outcome.problem, "");
           const std::vector<ByteVector> expected(outcome.outputs.size(), expected_sum(call, inputs, counter));
           ASSERT_EQ(difference(call.type, outcome.outputs, expected), "");
@@ -115,8 +115,8 @@ TEST(DrawnCodec, in_every_collective_neither_slices_nor_arrival_nor_uncompressed
       ASSERT_EQ(run_collective(second, raw, whole_inputs(100, kWorld)).problem, "");
       for (int round = 0; round < 2; ++round) {
         SCOPED_TRACE(fmt::format("{}, round {}", call.describe(), round));
-        const Outcome one = run_collective(first, call, inputs);
-        const Outcome other = run_collective(second, call, inputs);
+        const CollectiveResult one = run_collective(first, call, inputs);
+        const CollectiveResult other = run_collective(second, call, inputs);
         ASSERT_EQ(one.problem + other.problem, "");
         ASSERT_EQ(difference(call.type, other.outputs, one.outputs), "");
       }
@@ -168,7 +168,7 @@ TEST(DrawnCodec, exactly_the_encoded_bytes_of_each_slice_are_on_the_wire) {
     EXPECT_EQ(header.value().payload_bytes, frame.size() - wire::kHeaderBytes);
     sent[static_cast<std::size_t>(from)] += header.value().payload_bytes;
   });
-  const Outcome outcome = run_collective(sim, call, inputs);
+  const CollectiveResult outcome = run_collective(sim, call, inputs);
   ASSERT_EQ(outcome.problem, "");
   const std::uint64_t share = chunk_share(call, kWorld);
   for (std::uint64_t rank = 0; rank < kWorld; ++rank) {

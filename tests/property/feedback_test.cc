@@ -53,7 +53,7 @@ class Account {
     for (int step = 0; step < steps; ++step) {
       std::vector<ByteVector> inputs;
       for (int rank = 0; rank < world_; ++rank) inputs.push_back(draw(random, rank));
-      const Outcome outcome = run_collective(sim_, call_, inputs, {.in_place = step % 2 == 0});
+      const CollectiveResult outcome = run_collective(sim_, call_, inputs, {.in_place = step % 2 == 0});
       ASSERT_EQ(outcome.problem, "");
       subtract(outcome.outputs);
     }
@@ -282,7 +282,7 @@ std::vector<ByteVector> outputs_of(int steps, int saved_at, const std::shared_pt
     for (ByteVector& input : inputs) {
       for (std::size_t i = 0; i < kCount; ++i) set_element(DataType::float32, input.data(), i, random.normal());
     }
-    const Outcome outcome = run_collective(*sim, call, inputs);
+    const CollectiveResult outcome = run_collective(*sim, call, inputs);
     EXPECT_EQ(outcome.problem, "");
     outputs.insert(outputs.end(), outcome.outputs.begin(), outcome.outputs.end());
   }

@@ -65,7 +65,7 @@ class HalfSums : public ::testing::TestWithParam<int> {
   // The number over all ranks.
   std::size_t differences(DataType type, Algorithm algorithm) {
     const auto call = make_call(Collective::reduce_scatter, kCount, type, world_, {.algorithm = algorithm});
-    const Outcome outcome = run_collective(sim_, call, numbers_.inputs(type));
+    const CollectiveResult outcome = run_collective(sim_, call, numbers_.inputs(type));
     EXPECT_EQ(outcome.problem, "");
     std::size_t all = 0;
     for (int rank = 0; rank < world_; ++rank) {

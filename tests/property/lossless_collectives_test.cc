@@ -41,7 +41,7 @@ class LosslessCollectives : public ::testing::TestWithParam<int> {
   std::vector<ByteVector> run(const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs,
                               std::uint64_t round) {
     const Placement placement{.in_place = round % 2 == 0, .input_offset = round % 7, .output_offset = round % 5};
-    const Outcome outcome = run_collective(network_, call, inputs, placement);
+    const CollectiveResult outcome = run_collective(network_, call, inputs, placement);
     EXPECT_EQ(outcome.problem, "");
     return outcome.outputs;
   }

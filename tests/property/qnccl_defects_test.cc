@@ -113,7 +113,7 @@ TEST(QncclDefects, the_maximum_never_wraps_nor_touches_its_neighbour) {
     }
     const std::vector<ByteVector> inputs = {as_bytes(values), as_bytes(std::vector<float>(kCount, 0.0f))};
     const auto call = make_call(Collective::all_reduce, kCount, DataType::float32, 2, {.compression = codec});
-    const Outcome outcome = run_collective(world, call, inputs);
+    const CollectiveResult outcome = run_collective(world, call, inputs);
     ASSERT_EQ(outcome.problem, "");
     EXPECT_EQ(check_bound(call, inputs, outcome.outputs), "") << bits << " bits";
   }
@@ -128,7 +128,7 @@ TEST(QncclDefects, max_min_and_prod_stay_themselves_where_the_group_compresses) 
     const auto call = resolve_call(Collective::all_reduce, 65536, DataType::float32, 3, {.op = op}, defaults);
     ASSERT_TRUE(call.ok());
     EXPECT_EQ(call.value().compression, none());
-    const Outcome outcome = run_collective(world, call.value(), inputs);
+    const CollectiveResult outcome = run_collective(world, call.value(), inputs);
     ASSERT_EQ(outcome.problem, "");
     EXPECT_EQ(difference(DataType::float32, outcome.outputs, expected_outputs(call.value(), inputs)), "");
   }
@@ -199,7 +199,7 @@ TEST(QncclDefects, scratch_does_not_limit_the_count) {
   const auto call = make_call(Collective::all_reduce, kCount, DataType::float32, 2,
                               {.compression = minmax({.bits = 8, .bucket_size = 65536})});
   const auto inputs = make_inputs(Pattern::normal, DataType::float32, kCount, 2, 4);
-  const Outcome outcome = run_collective(world, call, inputs);
+  const CollectiveResult outcome = run_collective(world, call, inputs);
   ASSERT_EQ(outcome.problem, "");
   EXPECT_EQ(check_bound(call, inputs, outcome.outputs), "");
   EXPECT_LT(engine::kScratchBytes, kCount) << "the scratch is smaller than the tensor";
@@ -220,7 +220,7 @@ TEST(QncclDefects, scalars_and_small_tensors_are_not_quantized_by_default) {
   const auto scalar = resolve_call(Collective::all_reduce, 1, DataType::float32, 4, {}, defaults);
   SimWorld world(4);
   std::vector<ByteVector> inputs(4, as_bytes({0.1f}));
-  const Outcome outcome = run_collective(world, scalar.value(), inputs);
+  const CollectiveResult outcome = run_collective(world, scalar.value(), inputs);
   EXPECT_EQ(as_floats(outcome.outputs[3])[0], 0.1f + 0.1f + 0.1f + 0.1f);
 }
 

@@ -32,7 +32,7 @@ engine::ResolvedCall all_reduce(Algorithm algorithm) {
 
 TEST(Simulation, takes_at_least_what_the_links_allow_and_accounts_for_all_of_it) {
   for (const Algorithm algorithm : {Algorithm::sra, Algorithm::ring, Algorithm::tree}) {
-    const Outcome outcome = simulate(cluster(4), all_reduce(algorithm)).take_or_throw();
+    const SimulationResult outcome = simulate(cluster(4), all_reduce(algorithm)).take_or_throw();
     EXPECT_EQ(outcome.failed_ranks, 0);
     const double least = algorithm == Algorithm::tree ? 1 : 1.5;  // times the data, over each link
     EXPECT_GT(outcome.time, Nanoseconds(static_cast<std::int64_t>(least * 4 * kElements / 1.25)));
@@ -50,14 +50,14 @@ TEST(Simulation, of_ranks_that_add_and_copy_takes_their_processors_time) {
   options.processors.copy_rate = 4e9;
   constexpr double quarter = kElements;  // bytes
   const double own = 3 * quarter / 1e9 + 3 * quarter / 4e9;
-  const Outcome alone = simulate(options, all_reduce(Algorithm::sra)).take_or_throw();
+  const SimulationResult alone = simulate(options, all_reduce(Algorithm::sra)).take_or_throw();
   EXPECT_NEAR(static_cast<double>(alone.time.count()) * 1e-9 / own, 1, 0.02);
   EXPECT_EQ(sum(alone.account), alone.time);
   // Two ranks share the only core of each of two machines: it has twice the work, and ranks wait for ranks that wait
   // for it.
   options.processors.cores = 1;
   options.processors.hosts_per_machine = 2;
-  const Outcome shared = simulate(options, all_reduce(Algorithm::sra)).take_or_throw();
+  const SimulationResult shared = simulate(options, all_reduce(Algorithm::sra)).take_or_throw();
   EXPECT_GE(static_cast<double>(shared.time.count()) * 1e-9, 2 * own);
   EXPECT_LT(static_cast<double>(shared.time.count()) * 1e-9, 3 * own);
   EXPECT_EQ(sum(shared.account), shared.time);
@@ -96,7 +96,7 @@ TEST(Simulation, of_a_lost_rank_ends_at_once_and_of_a_stopped_one_at_its_deadlin
   SimulationOptions options = cluster(4);
   const Nanoseconds usual = simulate(options, all_reduce(Algorithm::sra)).take_or_throw().time;
   options.losses = {{3, milliseconds(1)}};
-  const Outcome lost = simulate(options, all_reduce(Algorithm::sra)).take_or_throw();
+  const SimulationResult lost = simulate(options, all_reduce(Algorithm::sra)).take_or_throw();
   EXPECT_EQ(lost.failed_ranks, 3);
   EXPECT_GT(lost.time, milliseconds(1));
   EXPECT_LT(lost.time, usual);
@@ -105,7 +105,7 @@ TEST(Simulation, of_a_lost_rank_ends_at_once_and_of_a_stopped_one_at_its_deadlin
   options.losses.clear();
   options.stops = {{2, milliseconds(1)}};
   options.timeout = seconds(2);
-  const Outcome stopped = simulate(options, all_reduce(Algorithm::sra)).take_or_throw();
+  const SimulationResult stopped = simulate(options, all_reduce(Algorithm::sra)).take_or_throw();
   EXPECT_EQ(stopped.failed_ranks, 3);
   EXPECT_GE(stopped.time, seconds(2));
   EXPECT_LT(stopped.time, milliseconds(2100));
@@ -127,7 +127,7 @@ TEST(Simulation, reports_its_frames_and_gives_up_beyond_the_most_there_may_be) {
   options.on_progress = [&](std::uint64_t frames) { reports.push_back(frames); };
   engine::ResolvedCall call = all_reduce(Algorithm::one_shot);
   call.count = 1 << 22;
-  const Outcome outcome = simulate(options, call).take_or_throw();
+  const SimulationResult outcome = simulate(options, call).take_or_throw();
   ASSERT_GT(outcome.frames, 100'000u);
   ASSERT_GE(reports.size(), 3u);
   EXPECT_TRUE(std::is_sorted(reports.begin(), reports.end()));

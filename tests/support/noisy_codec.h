@@ -7,7 +7,7 @@ namespace qccl::testing {
 
 // A small whole number computed from everything that a draw may depend on.
 inline float noise(const Draw& draw, std::uint64_t element) {
-  return static_cast<float>(draw_key(draw.key, element * draw.world + draw.rank, DrawPhase::input) % 16);
+  return static_cast<float>(draw_key(draw.key, element * draw.world + draw.rank, RandomPhase::input) % 16);
 }
 
 // Adds that noise to every value but 0. A byte says whether a value follows.

@@ -76,13 +76,13 @@ std::uint64_t most_input_elements(const engine::ResolvedCall& call, int world) {
   return most;
 }
 
-Outcome run_collective(SimWorld& world, const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs,
-                       const Placement& placement) {
+CollectiveResult run_collective(SimWorld& world, const engine::ResolvedCall& call,
+                                const std::vector<ByteVector>& inputs, const Placement& placement) {
   return run_collective(world, std::vector<engine::ResolvedCall>(inputs.size(), call), inputs, placement);
 }
 
-Outcome run_collective(SimWorld& world, const std::vector<engine::ResolvedCall>& calls,
-                       const std::vector<ByteVector>& inputs, const Placement& placement) {
+CollectiveResult run_collective(SimWorld& world, const std::vector<engine::ResolvedCall>& calls,
+                                const std::vector<ByteVector>& inputs, const Placement& placement) {
   std::vector<RankBuffers> buffers;
   buffers.reserve(inputs.size());
   std::vector<SimWork> works;
@@ -91,7 +91,7 @@ Outcome run_collective(SimWorld& world, const std::vector<engine::ResolvedCall>&
     buffers.emplace_back(calls[rank], at, world.size(), inputs[rank], placement);
     works.push_back(world.post(at, calls[rank], buffers.back().input(), buffers.back().output()));
   }
-  Outcome outcome;
+  CollectiveResult outcome;
   if (!world.run(works)) {
     outcome.problem = "the simulation did not end";
     return outcome;

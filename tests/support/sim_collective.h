@@ -48,17 +48,17 @@ class RankBuffers {
   bool in_place_ = false;
 };
 
-struct Outcome {
+struct CollectiveResult {
   std::string problem;              // a failure, or the damage that a rank did to its memory
   std::vector<ByteVector> outputs;  // by rank
 };
 
 // Posts the call on all ranks, runs it to its end and checks every rank's memory. `calls` is by rank, if
 // they differ: all_to_all with counts.
-Outcome run_collective(SimWorld& world, const engine::ResolvedCall& call, const std::vector<ByteVector>& inputs,
-                       const Placement& placement = {});
-Outcome run_collective(SimWorld& world, const std::vector<engine::ResolvedCall>& calls,
-                       const std::vector<ByteVector>& inputs, const Placement& placement = {});
+CollectiveResult run_collective(SimWorld& world, const engine::ResolvedCall& call,
+                                const std::vector<ByteVector>& inputs, const Placement& placement = {});
+CollectiveResult run_collective(SimWorld& world, const std::vector<engine::ResolvedCall>& calls,
+                                const std::vector<ByteVector>& inputs, const Placement& placement = {});
 
 // The element count of the largest input of any rank.
 std::uint64_t most_input_elements(const engine::ResolvedCall& call, int world);

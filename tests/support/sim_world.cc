@@ -8,8 +8,8 @@
 namespace qccl::testing {
 namespace {
 
-sim::WorldOptions world_options(int ranks, const SimOptions& options) {
-  sim::WorldOptions world;
+sim::SimulatedJobOptions world_options(int ranks, const SimOptions& options) {
+  sim::SimulatedJobOptions world;
   world.ranks = ranks;
   world.seed = options.seed;
   world.links = options.link;

@@ -1,4 +1,4 @@
-// A sim::World whose ranks post calls with data: whole collectives in microseconds, repeatable from a seed.
+// A sim::SimulatedJob whose ranks post calls with data: whole collectives in microseconds, repeatable from a seed.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 #include "comm/resolve/resolve.h"
 #include "engine/engine.h"
-#include "sim/world.h"
+#include "sim/simulated_job.h"
 
 namespace qccl::testing {
 
@@ -92,7 +92,7 @@ class SimWorld {
 
   const std::shared_ptr<const Codec> codec_;
   const std::vector<ErrorFeedback> feedback_;
-  sim::World world_;
+  sim::SimulatedJob world_;
   std::map<std::uint64_t, std::vector<int>> groups_;  // world ranks of the open groups
 };
 

@@ -143,8 +143,8 @@ void measure_speeds(const DataSet& data, const BenchOptions& options, CodecRepor
 }
 
 int bench(const BenchOptions& options, const std::vector<Compression>& codecs, const std::vector<DataSet>& data) {
-  if (const auto obstacle = options.plot.empty() ? std::nullopt : plot_obstacle()) {
-    fmt::print(stderr, "qccl codec bench: --plot: {}\n", *obstacle);
+  if (const auto unsupported_reason = options.plot.empty() ? std::nullopt : plot_obstacle()) {
+    fmt::print(stderr, "qccl codec bench: --plot: {}\n", *unsupported_reason);
     return kCodecFailed;
   }
   CodecReport report{.simd = kernels::simd_target()};

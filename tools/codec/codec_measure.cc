@@ -22,7 +22,7 @@ std::size_t slice_of(const Codec& codec) {
 }
 
 Draw draw_at(std::size_t first_element) {
-  return {.key = draw_key(1, 0, DrawPhase::input), .first_element = first_element};
+  return {.key = draw_key(1, 0, RandomPhase::input), .first_element = first_element};
 }
 
 BlockSummary summary_of(std::span<const float> values) {

@@ -117,7 +117,7 @@ int plot_main(const std::vector<std::string>& arguments) {
     fail(app, *problem);
     return kLogUsage;
   }
-  if (const auto obstacle = plot_obstacle()) return fail(app, *obstacle);
+  if (const auto unsupported_reason = plot_obstacle()) return fail(app, *unsupported_reason);
   return with_logs(app, flags,
                    [&](const auto& logs) { return draw_plot(kLogPlotScript, to_trace(logs), flags.out).value_or(""); });
 }

@@ -221,7 +221,8 @@ int perf_main(const std::vector<std::string>& arguments) {
   if (!options.plot_file.empty() && !is_launched()) {
     const auto problem = picture_name_problem(options.plot_file);
     if (problem) return fail(kPerfInvalidUsage, "--plot: " + *problem);
-    if (const auto obstacle = plot_obstacle()) return fail(kPerfInternalError, "--plot: " + *obstacle);
+    if (const auto unsupported_reason = plot_obstacle())
+      return fail(kPerfInternalError, "--plot: " + *unsupported_reason);
   }
   if (const std::string problem = memory_problem(options, launches); !problem.empty()) {
     return fail(kPerfInternalError, problem);

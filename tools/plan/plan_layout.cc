@@ -76,8 +76,8 @@ bool has_pieces(Collective collective) {
 
 }  // namespace
 
-plan::Links PlanLayout::links() const {
-  plan::Links links = plan::links_of(profile, compression.to_string());
+plan::MachineModel PlanLayout::links() const {
+  plan::MachineModel links = plan::links_of(profile, compression.to_string());
   links.wire_rate = rate;
   links.wire.latency = latency;
   links.local.rank_rate = local_rate;
@@ -142,13 +142,13 @@ plan::Request request_of(const PlanLayout& layout, Collective collective, Algori
           .hosts = layout.hosts};
 }
 
-plan::Question question_of(const PlanLayout& layout, Collective collective, std::uint64_t bytes) {
+plan::SelectionKey question_of(const PlanLayout& layout, Collective collective, std::uint64_t bytes) {
   const plan::Request request = request_of(layout, collective, Algorithm::one_shot, bytes);
-  plan::Question question{.collective = collective,
-                          .elements = bytes / sizeof(float),
-                          .compressed = request.compressed,
-                          .bucket_size = request.bucket_size,
-                          .slice_elements = request.slice_elements};
+  plan::SelectionKey question{.collective = collective,
+                              .elements = bytes / sizeof(float),
+                              .compressed = request.compressed,
+                              .bucket_size = request.bucket_size,
+                              .slice_elements = request.slice_elements};
   if (layout.codec == nullptr) return question;
   question.encoded_bytes = static_cast<double>(layout.codec->max_encoded_bytes(request.slice_elements)) /
                            static_cast<double>(request.slice_elements);

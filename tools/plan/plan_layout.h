@@ -39,7 +39,7 @@ struct PlanLayout {
   std::shared_ptr<const Codec> codec;
 
   int host_count() const { return hosts.empty() ? 0 : hosts.back() + 1; }
-  plan::Links links() const;
+  plan::MachineModel links() const;
 };
 
 // --world, --hosts, --profile, --rate, --latency, --burst, --local-rate, --local-latency, --cores, --hosts-per-machine,
@@ -52,7 +52,7 @@ std::optional<std::string> complete(PlanLayout& layout);
 // is the size of all pieces together.
 plan::Request request_of(const PlanLayout& layout, Collective collective, Algorithm algorithm, std::uint64_t bytes);
 // The question that the choice of the call's algorithm answers.
-plan::Question question_of(const PlanLayout& layout, Collective collective, std::uint64_t bytes);
+plan::SelectionKey question_of(const PlanLayout& layout, Collective collective, std::uint64_t bytes);
 // If the layout asks for compression that the collective does not support: the reason.
 std::optional<std::string> refusal(const PlanLayout& layout, Collective collective);
 

@@ -77,12 +77,12 @@ void print_prices(const plan::Choice& choice, Algorithm shown) {
   fmt::print("# {:>12} {:>11} {:>10} {:>10} {:>10} {:>13} {:>15}\n", "algorithm", "predicted", "latency", "wire",
              "processor", "wire/rank (B)", "busiest host (B)");
   for (const plan::Candidate& each : choice.candidates) {
-    const plan::Price& price = each.price;
-    const char mark = each.algorithm == shown ? '*' : each.obstacle.empty() ? ' ' : '-';
+    const plan::CostEstimate& price = each.price;
+    const char mark = each.algorithm == shown ? '*' : each.unsupported_reason.empty() ? ' ' : '-';
     fmt::print("{} {:>12} {:>11} {:>10} {:>10} {:>10} {:>13.0f} {:>15.0f}{}{}\n", mark, to_string(each.algorithm),
                time_text(price.seconds), time_text(price.start + price.first), time_text(price.wire),
                time_text(price.processor), price.mean_sent_bytes, price.busiest_host_bytes,
-               each.obstacle.empty() ? "" : "  ", each.obstacle);
+               each.unsupported_reason.empty() ? "" : "  ", each.unsupported_reason);
   }
 }
 

@@ -15,9 +15,11 @@
 namespace qccl::tools {
 namespace {
 
-sim::FrameWork frame_work(const plan::Link& link) { return {nanoseconds(link.frame_seconds), link.rank_rate}; }
+sim::FrameWork frame_work(const plan::LinkCost& link) { return {nanoseconds(link.frame_seconds), link.rank_rate}; }
 // A latency includes the processors' work at both ends.
-Nanoseconds travel(const plan::Link& link) { return nanoseconds(std::max(0.0, link.latency - 2 * link.frame_seconds)); }
+Nanoseconds travel(const plan::LinkCost& link) {
+  return nanoseconds(std::max(0.0, link.latency - 2 * link.frame_seconds));
+}
 
 sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   const PlanLayout& layout = options.layout;
@@ -154,7 +156,7 @@ class Table {
     print_row(name, outcome);
   }
 
-  Result<sim::Outcome> simulate(const plan::Request& request) const {
+  Result<sim::SimulationResult> simulate(const plan::Request& request) const {
     engine::ResolvedCall call;
     call.collective = request.collective;
     call.count = request.count;
@@ -166,13 +168,13 @@ class Table {
     return sim::simulate(options, call);
   }
 
-  void print_row(const std::string& name, const Result<sim::Outcome>& result) {
+  void print_row(const std::string& name, const Result<sim::SimulationResult>& result) {
     if (!result.ok()) {
       exit_code_ = kPlanWrong;
       fmt::print("{} {:>11} {}\n", name, "-", result.error().message);
       return;
     }
-    const sim::Outcome& o = result.value();
+    const sim::SimulationResult& o = result.value();
     const double all = std::max<double>(1, static_cast<double>(o.time.count()));
     const auto percent = [all](Nanoseconds part) {
       return fmt::format("{:.1f}%", 100.0 * static_cast<double>(part.count()) / all);

@@ -158,8 +158,8 @@ PairTimes time_pair(Communicator& pair) {
 }
 
 // A call in flight costs each rank at most one sent and one received frame.
-plan::Link link_of(const PairTimes& times, const plan::Profile& profile) {
-  plan::Link link;
+plan::LinkCost link_of(const PairTimes& times, const plan::Profile& profile) {
+  plan::LinkCost link;
   link.frame_seconds = times.in_flight / 2;
   link.latency = times.alone;
   // The same call in the cost model, without the time for moving bytes.
@@ -168,11 +168,11 @@ plan::Link link_of(const PairTimes& times, const plan::Profile& profile) {
                               .world = 2,
                               .count = kLargeFloats,
                               .slice_elements = kSliceFloats};
-  const plan::Links links{.wire_rate = 0,
-                          .wire = {link.latency, link.frame_seconds, 0},
-                          .copy_rate = profile.copy_rate,
-                          .add_rate = profile.add_rate};
-  const plan::Price rest = plan::price(request, {}, links, {});
+  const plan::MachineModel links{.wire_rate = 0,
+                                 .wire = {link.latency, link.frame_seconds, 0},
+                                 .copy_rate = profile.copy_rate,
+                                 .add_rate = profile.add_rate};
+  const plan::CostEstimate rest = plan::price(request, {}, links, {});
   const double moved = 2 * (rest.mean_sent_bytes);
   link.rank_rate = moved / std::max(times.large - rest.seconds, times.large / 10);
   return link;

@@ -66,7 +66,7 @@ Failure missing(const std::string& present, const std::string& absent) {
 enum class Presence : std::uint8_t { none, half, complete };
 
 Presence presence_of(const Launcher& launcher, const EnvironmentLookup& lookup) {
-  if (launcher.why_not(lookup)) return Presence::none;
+  if (launcher.unsupported_reason(lookup)) return Presence::none;
   const bool rank = first_set(lookup, launcher.rank).has_value();
   const bool world = first_set(lookup, launcher.world).has_value();
   if (rank && world) return Presence::complete;
@@ -299,8 +299,8 @@ std::string values_text(const Launcher& launcher, const EnvironmentLookup& looku
   return text;
 }
 
-std::string why_not(const Launcher& launcher, const EnvironmentLookup& lookup, const Launcher* taken) {
-  if (auto reason = launcher.why_not(lookup)) return *reason;
+std::string unsupported_reason(const Launcher& launcher, const EnvironmentLookup& lookup, const Launcher* taken) {
+  if (auto reason = launcher.unsupported_reason(lookup)) return *reason;
   const auto rank = first_set(lookup, launcher.rank);
   const auto world = first_set(lookup, launcher.world);
   if (!rank && !world)
@@ -321,7 +321,7 @@ std::vector<Source> list_sources(const InitOptions& options, const EnvironmentLo
   if (taken != nullptr && presence_of(*taken, lookup) != Presence::complete) taken = nullptr;
   for (const Launcher& launcher : launchers()) {
     const bool is_taken = &launcher == taken && !explicit_place;
-    const std::string reason = is_taken ? values_text(launcher, lookup) : why_not(launcher, lookup, taken);
+    const std::string reason = is_taken ? values_text(launcher, lookup) : unsupported_reason(launcher, lookup, taken);
     sources.push_back({launcher.name, is_taken, reason});
   }
   const bool alone = taken == nullptr && !explicit_place;

@@ -23,7 +23,7 @@ struct Launcher {
   const char* name;   // "Open MPI"
   const char* words;  // for messages: "Open MPI (mpirun)"
   // Why the variables below do not describe this process, whatever they hold; empty if they do when set.
-  std::optional<std::string> (*why_not)(const EnvironmentLookup&);
+  std::optional<std::string> (*unsupported_reason)(const EnvironmentLookup&);
   Names rank;
   Names world;
   Names local_rank;

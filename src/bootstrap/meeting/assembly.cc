@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "bootstrap/meeting/outcome.h"
+#include "bootstrap/meeting/generation_result.h"
 #include "bootstrap/meeting/words.h"
 #include "os/process.h"
 
@@ -55,8 +55,8 @@ class Attempt {
   Status claim_rank();
   Failure rank_taken(const std::string& who) const;
 
-  Result<bool> close(std::uint64_t generation, const Outcome& outcome);
-  AttemptResult finish(Outcome outcome);
+  Result<bool> close(std::uint64_t generation, const GenerationResult& outcome);
+  AttemptResult finish(GenerationResult outcome);
   Failure give_up(ErrorKind kind, int peer, const std::string& reason);
   Failure give_up_waiting();
   Result<std::vector<int>> ranks_without_card();
@@ -75,12 +75,12 @@ AttemptResult Attempt::lead() {
   if (!generation) return generation.failure();
   generation_ = static_cast<std::uint64_t>(*generation);
   if (generation_ > 1) {
-    auto closed = close(generation_ - 1, {.kind = Outcome::Kind::superseded, .reason = self_.who});
+    auto closed = close(generation_ - 1, {.kind = GenerationResult::Kind::superseded, .reason = self_.who});
     if (!closed) return closed.failure();
   }
   QCCL_TRY(keys_.set(key("open"), self_.who));
 
-  Outcome outcome{.kind = Outcome::Kind::complete, .nonce = os::random_nonce()};
+  GenerationResult outcome{.kind = GenerationResult::Kind::complete, .nonce = os::random_nonce()};
   outcome.records.push_back(encode_record(own_record()));
   for (int rank = 1; rank < self_.world; ++rank) {
     auto record = await_record(rank);
@@ -133,7 +133,8 @@ Failure Attempt::closed_by_another() {
   if (!value) return value.failure();
   auto outcome = decode_outcome(value->value_or(""));
   if (!outcome) return outcome.failure();
-  if (outcome->kind == Outcome::Kind::failed) return Failure(outcome->error, as_read(outcome->reason, self_.place));
+  if (outcome->kind == GenerationResult::Kind::failed)
+    return Failure(outcome->error, as_read(outcome->reason, self_.place));
   return failure_about(ErrorKind::misuse, 0, rank_taken(outcome->reason).info().message);
 }
 
@@ -192,7 +193,7 @@ Failure Attempt::rank_taken(const std::string& who) const {
 }
 
 // True if this call closed the generation, and so decided its outcome.
-Result<bool> Attempt::close(std::uint64_t generation, const Outcome& outcome) {
+Result<bool> Attempt::close(std::uint64_t generation, const GenerationResult& outcome) {
   auto closers = keys_.add(generation_key(generation, "closed"), 1);
   if (!closers) return closers.failure();
   if (*closers != 1) {
@@ -207,9 +208,10 @@ Result<bool> Attempt::close(std::uint64_t generation, const Outcome& outcome) {
   return true;
 }
 
-AttemptResult Attempt::finish(Outcome outcome) {
-  if (outcome.kind == Outcome::Kind::superseded) return std::optional<Assembly>();
-  if (outcome.kind == Outcome::Kind::failed) return Failure(outcome.error, as_read(outcome.reason, self_.place));
+AttemptResult Attempt::finish(GenerationResult outcome) {
+  if (outcome.kind == GenerationResult::Kind::superseded) return std::optional<Assembly>();
+  if (outcome.kind == GenerationResult::Kind::failed)
+    return Failure(outcome.error, as_read(outcome.reason, self_.place));
   if (outcome.records.size() != static_cast<std::size_t>(self_.world)) {
     return failure_about(ErrorKind::invalid_argument, 0,
                          fmt::format("the world size is {} here but {} on rank 0: give all the same WORLD_SIZE",
@@ -228,7 +230,7 @@ AttemptResult Attempt::finish(Outcome outcome) {
 
 // Closes the generation for all ranks. If that fails, this rank still reports the reason.
 Failure Attempt::give_up(ErrorKind kind, int peer, const std::string& reason) {
-  Outcome outcome{.kind = Outcome::Kind::failed, .error = kind};
+  GenerationResult outcome{.kind = GenerationResult::Kind::failed, .error = kind};
   outcome.reason = fmt::format("rank {} gave up: {}", self_.rank, reason);
   static_cast<void>(close(generation_, outcome));
   return failure_about(kind, peer, reason);

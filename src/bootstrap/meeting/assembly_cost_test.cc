@@ -6,7 +6,7 @@
 
 #include "bootstrap/launcher/environment.h"
 #include "bootstrap/meeting/assembly.h"
-#include "bootstrap/meeting/outcome.h"
+#include "bootstrap/meeting/generation_result.h"
 
 namespace qccl::bootstrap {
 namespace {
@@ -61,7 +61,7 @@ class StoreOfOneRank final : public Store {
   }
   std::string value_of(const std::string& key) const {
     if (key == "qccl/job/0/1/outcome") {
-      Outcome outcome{.kind = Outcome::Kind::complete, .nonce = 7};
+      GenerationResult outcome{.kind = GenerationResult::Kind::complete, .nonce = 7};
       for (int rank = 0; rank < world_; ++rank) outcome.records.push_back(record_of(rank));
       return encode_outcome(outcome);
     }

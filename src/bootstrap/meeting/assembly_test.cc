@@ -9,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "bootstrap/meeting/outcome.h"
+#include "bootstrap/meeting/generation_result.h"
 #include "bootstrap/store/tcp_store.h"
 #include "bootstrap/store/tcp_store_server.h"
 
@@ -273,7 +273,8 @@ TEST(Assembly, what_another_says_is_fit_to_print_and_a_stranger_may_have_said_it
   auto rank_0 = meeting(store, {.rank = 0, .world = 3});
   store.await("qccl/job/0/1/open");
   store.add("qccl/job/0/1/closed", 1);
-  store.set("qccl/job/0/1/outcome", encode_outcome({.kind = Outcome::Kind::failed, .reason = "\x1B]0;gotcha\a\n"}));
+  store.set("qccl/job/0/1/outcome",
+            encode_outcome({.kind = GenerationResult::Kind::failed, .reason = "\x1B]0;gotcha\a\n"}));
   const auto result = rank_0.get();
   expect_failure(result, ErrorKind::deadline_exceeded,
                  "rank 0 of 3:  ]0;gotcha   (read in the store at the test's store, where a stranger");
@@ -309,8 +310,8 @@ TEST(Assembly, begins_again_when_the_store_is_replaced) {
   expect_meets(rank_1.get(), 2);
 }
 
-TEST(Outcome, every_cut_of_an_outcome_is_corrupt_data) {
-  Outcome outcome{.kind = Outcome::Kind::complete, .nonce = 7};
+TEST(GenerationResult, every_cut_of_an_outcome_is_corrupt_data) {
+  GenerationResult outcome{.kind = GenerationResult::Kind::complete, .nonce = 7};
   outcome.records = {encode_record({2, 1, "a", "b"}), encode_record({2, 2, "c", "d"})};
   const std::string bytes = encode_outcome(outcome);
   ASSERT_EQ(decode_outcome(bytes)->records, outcome.records);

@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "bootstrap/launcher/environment.h"
-#include "bootstrap/meeting/outcome.h"
+#include "bootstrap/meeting/generation_result.h"
 #include "bootstrap/store/key_space.h"
 #include "bootstrap/store/store_protocol.h"
 
@@ -53,7 +53,7 @@ bool JobKeys::may_set(std::string_view key, std::string_view value) const {
   if (parts->name == "failure") return value.size() <= kMaxReasonBytes;
   if (parts->name != "outcome") return false;
   auto outcome = decode_outcome(value);
-  return outcome.ok() && outcome->kind == Outcome::Kind::failed && outcome->records.empty();
+  return outcome.ok() && outcome->kind == GenerationResult::Kind::failed && outcome->records.empty();
 }
 
 }  // namespace qccl::bootstrap

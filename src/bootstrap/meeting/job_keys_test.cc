@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "bootstrap/meeting/outcome.h"
+#include "bootstrap/meeting/generation_result.h"
 
 namespace qccl::bootstrap {
 namespace {
@@ -11,7 +11,7 @@ const JobKeys kKeys("a job", 2, 4);
 const std::string kPrefix = "/qccl/a%20job/2/";
 const std::string kRecord = encode_record({.world = 4, .token = 7, .who = "process 1 on node0", .card = "card"});
 
-std::string outcome(Outcome::Kind kind) { return encode_outcome({.kind = kind, .reason = "a reason"}); }
+std::string outcome(GenerationResult::Kind kind) { return encode_outcome({.kind = kind, .reason = "a reason"}); }
 
 TEST(JobKeys, a_rank_may_write_what_the_start_needs) {
   EXPECT_TRUE(kKeys.may_add(kPrefix + "1/claim/3", 1));
@@ -19,7 +19,7 @@ TEST(JobKeys, a_rank_may_write_what_the_start_needs) {
   EXPECT_TRUE(kKeys.may_add(kPrefix + "generation", 0));
   EXPECT_TRUE(kKeys.may_add("/qccl/another/0/generation", 0));
   EXPECT_TRUE(kKeys.may_set(kPrefix + "16/card/1023", kRecord));
-  EXPECT_TRUE(kKeys.may_set(kPrefix + "1/outcome", outcome(Outcome::Kind::failed)));
+  EXPECT_TRUE(kKeys.may_set(kPrefix + "1/outcome", outcome(GenerationResult::Kind::failed)));
   EXPECT_TRUE(kKeys.may_set(kPrefix + "1/failure", "rank 1 of 4: no luck"));
 }
 
@@ -28,8 +28,8 @@ TEST(JobKeys, what_rank_0_writes_is_nobody_elses) {
   EXPECT_FALSE(kKeys.may_set(kPrefix + "generation", "1"));
   EXPECT_FALSE(kKeys.may_set(kPrefix + "1/open", "me"));
   EXPECT_FALSE(kKeys.may_set(kPrefix + "1/card/0", kRecord));
-  EXPECT_FALSE(kKeys.may_set(kPrefix + "1/outcome", outcome(Outcome::Kind::complete)));
-  EXPECT_FALSE(kKeys.may_set(kPrefix + "1/outcome", outcome(Outcome::Kind::superseded)));
+  EXPECT_FALSE(kKeys.may_set(kPrefix + "1/outcome", outcome(GenerationResult::Kind::complete)));
+  EXPECT_FALSE(kKeys.may_set(kPrefix + "1/outcome", outcome(GenerationResult::Kind::superseded)));
 }
 
 TEST(JobKeys, values_that_no_rank_writes_are_refused) {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "bootstrap/meeting/assembly.h"
-#include "bootstrap/meeting/outcome.h"
+#include "bootstrap/meeting/generation_result.h"
 #include "bootstrap/mesh/mesh_acceptor.h"
 #include "bootstrap/mesh/mesh_card.h"
 #include "bootstrap/store/key_space.h"

@@ -5,7 +5,7 @@
 #include <future>
 
 #include "bootstrap/meeting/assembly.h"
-#include "bootstrap/meeting/outcome.h"
+#include "bootstrap/meeting/generation_result.h"
 #include "bootstrap/store/key_space.h"
 #include "bootstrap/store/tcp_store.h"
 #include "os/process.h"

@@ -11,7 +11,7 @@
 #include <random>
 #include <thread>
 
-#include "bootstrap/meeting/outcome.h"
+#include "bootstrap/meeting/generation_result.h"
 #include "bootstrap/store/tcp_store_server.h"
 #include "os/net/socket.h"
 #include "os/net/stream.h"

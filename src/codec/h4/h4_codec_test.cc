@@ -79,7 +79,7 @@ TEST(H4Codec, errors_of_calls_with_equal_inputs_cancel) {
   const H4Codec codec({4, true});
   std::vector<Draw> calls;
   for (std::uint64_t counter = 0; counter < 8; ++counter)
-    calls.push_back({.key = draw_key(1, counter, DrawPhase::input)});
+    calls.push_back({.key = draw_key(1, counter, RandomPhase::input)});
   EXPECT_NEAR(error_of_sum(codec, x, calls) * 8 / error_of_sum(codec, x, {calls[0]}), 1, 0.1);
 }
 

@@ -14,13 +14,13 @@ AlgorithmTable::AlgorithmTable(const CostEnvironment& cost_environment, const st
   cost_environment_.one_machine &= several;  // what is inside a host is priced as it was measured, there
 }
 
-plan::Question AlgorithmTable::question(const Asked& asked) const {
+plan::SelectionKey AlgorithmTable::question(const Asked& asked) const {
   const auto codec = make_codec(asked.compression).take_or_throw();
-  plan::Question question{.collective = asked.collective,
-                          .elements = asked.elements,
-                          .type = asked.type,
-                          .compressed = codec != nullptr,
-                          .slice_elements = slice_elements(codec.get(), asked.type, cost_environment_.slice_bytes)};
+  plan::SelectionKey question{.collective = asked.collective,
+                              .elements = asked.elements,
+                              .type = asked.type,
+                              .compressed = codec != nullptr,
+                              .slice_elements = slice_elements(codec.get(), asked.type, cost_environment_.slice_bytes)};
   if (codec == nullptr) return question;
   question.bucket_size = codec->bucket_size();
   question.encoded_bytes = static_cast<double>(codec->max_encoded_bytes(question.slice_elements)) /

@@ -29,7 +29,7 @@ class AlgorithmTable {
   plan::Choice explain(const Asked& asked) const;
 
  private:
-  plan::Question question(const Asked& asked) const;
+  plan::SelectionKey question(const Asked& asked) const;
   std::uint64_t key(const Asked& asked);
 
   CostEnvironment cost_environment_;

@@ -51,8 +51,8 @@ std::optional<std::string_view> take_value(std::string_view& text, std::string_v
 
 }  // namespace
 
-plan::Links CostEnvironment::links(std::string_view codec) const {
-  plan::Links links = plan::links_of(profile, codec);
+plan::MachineModel CostEnvironment::links(std::string_view codec) const {
+  plan::MachineModel links = plan::links_of(profile, codec);
   if (tcp_inside) links.local = profile.loopback;
   if (one_machine) {
     const double both_ends = 2 * links.wire.frame_seconds;  // a latency has them in it

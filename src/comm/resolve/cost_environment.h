@@ -22,7 +22,7 @@ struct CostEnvironment {
   int shared_cores = 0;      // of rank 0's machine, which more ranks share; 0: each rank has its own
   bool one_machine = false;  // which has all of them, hosts being containers on it
 
-  plan::Links links(std::string_view codec) const;
+  plan::MachineModel links(std::string_view codec) const;
   // How ranks on these hosts are to be looked at: paced, each is alone.
   std::vector<int> layout(std::vector<int> hosts) const;
 };

@@ -7,7 +7,7 @@
 
 #include "base/options.h"
 #include "base/result.h"
-#include "comm/auto/auto_table.h"
+#include "comm/auto/compression_trials.h"
 #include "comm/resolve/algorithm_table.h"
 #include "comm/resolve/collective_call.h"
 #include "engine/call/resolved_call.h"
@@ -24,7 +24,7 @@ struct GroupDefaults {
   std::size_t slice_bytes = kDefaultSliceBytes;  // the job's
   PooledVector<int> hosts{};                     // by group rank; empty: all on one
   AlgorithmTable* table = nullptr;               // the group's; null: as if all ranks shared a host
-  const AutoTable* automatic = nullptr;          // the group's; null: automatic compression is none
+  const CompressionTrials* automatic = nullptr;  // the group's; null: automatic compression is none
 };
 
 // The codec of a call after the rules on size, type and operation. The group's covers sums and

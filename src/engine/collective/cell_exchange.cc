@@ -15,7 +15,7 @@ bool fits_board(const ResolvedCall& call, int world) {
          input_elements(call, world, call.root) <= kBoardPayloadBytes / element_bytes(call.type);
 }
 
-CellExchange::CellExchange(Group& group, FrameSender& frame_sender, BufferPool& pool)
+CellExchange::CellExchange(Group& group, FrameSender& frame_sender, ScratchPool& pool)
     : group_(group),
       cells_(*frame_sender.transport().board()),
       frame_sender_(frame_sender),

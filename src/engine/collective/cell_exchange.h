@@ -24,7 +24,7 @@ bool fits_board(const ResolvedCall& call, int world);
 class CellExchange {
  public:
   // The group has a cell of the transport's.
-  CellExchange(Group& group, FrameSender& frame_sender, BufferPool& pool);
+  CellExchange(Group& group, FrameSender& frame_sender, ScratchPool& pool);
   CellExchange(const CellExchange&) = delete;
   CellExchange& operator=(const CellExchange&) = delete;
 

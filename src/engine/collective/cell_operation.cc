@@ -7,7 +7,7 @@
 namespace qccl::engine {
 
 CellOperation::CellOperation(Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
-                             FrameSender& frame_sender, BufferPool& pool, std::uint64_t number, std::uint64_t rounds)
+                             FrameSender& frame_sender, ScratchPool& pool, std::uint64_t number, std::uint64_t rounds)
     : Operation(group, sequence, std::move(arguments), posted, frame_sender, pool),
       rounds_(rounds),
       exchange_(group, frame_sender, pool) {

@@ -10,7 +10,7 @@ class CellOperation : public Operation {
  public:
   // Meets `rounds` times, under the numbers from `number` on.
   CellOperation(Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
-                FrameSender& frame_sender, BufferPool& pool, std::uint64_t number, std::uint64_t rounds = 1);
+                FrameSender& frame_sender, ScratchPool& pool, std::uint64_t number, std::uint64_t rounds = 1);
 
   bool serves(const Group& group, const CallArguments& arguments) const override {
     return &group == &group_ && !arguments.message && arguments.region == nullptr && arguments.plan->call().board;

@@ -19,7 +19,7 @@ Range own_chunk(const ResolvedCall& call, const Group& group) {
 }  // namespace
 
 MappedOperation::MappedOperation(Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
-                                 FrameSender& frame_sender, BufferPool& pool, std::uint64_t board_sequence)
+                                 FrameSender& frame_sender, ScratchPool& pool, std::uint64_t board_sequence)
     : CellOperation(group, sequence, std::move(arguments), posted, frame_sender, pool, board_sequence, kRounds),
       chunk_(own_chunk(call(), group)) {}
 

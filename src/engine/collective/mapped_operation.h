@@ -16,7 +16,7 @@ class MappedOperation final : public CellOperation {
   static constexpr std::uint64_t kRounds = 2;
   // arguments.region is on the board; arguments.call.region_offset says where the call's buffer begins in it.
   MappedOperation(Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
-                  FrameSender& frame_sender, BufferPool& pool, std::uint64_t board_sequence);
+                  FrameSender& frame_sender, ScratchPool& pool, std::uint64_t board_sequence);
 
   bool serves(const Group& group, const CallArguments& arguments) const override {
     return &group == &this->group() && !arguments.message && reduces_on_board(arguments) &&

@@ -18,7 +18,7 @@ using wire::FrameKind;
 }  // namespace
 
 PlanOperation::PlanOperation(const Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
-                             FrameSender& frame_sender, BufferPool& pool, std::unique_ptr<Compute> compute)
+                             FrameSender& frame_sender, ScratchPool& pool, std::unique_ptr<Compute> compute)
     : Operation(group, sequence, std::move(arguments), posted, frame_sender, pool),
       compute_(std::move(compute)),
       streams_(group, frame_sender) {

@@ -20,7 +20,7 @@ class PlanOperation final : public Operation {
  public:
   // `compute` is for arguments.plan.
   PlanOperation(const Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
-                FrameSender& frame_sender, BufferPool& pool, std::unique_ptr<Compute> compute);
+                FrameSender& frame_sender, ScratchPool& pool, std::unique_ptr<Compute> compute);
   ~PlanOperation() override;
 
   bool serves(const Group& group, const CallArguments& arguments) const override {

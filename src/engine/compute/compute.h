@@ -12,7 +12,7 @@
 #include "base/bytes.h"
 #include "base/result.h"
 #include "engine/call/call_arguments.h"
-#include "engine/compute/buffer_pool.h"
+#include "engine/compute/scratch_pool.h"
 
 namespace qccl::engine {
 
@@ -56,7 +56,7 @@ struct ComputeContext {
   const ExecutablePlan* plan;  // outlives the Compute
   int world;                   // of the group
   int rank;                    // in the group
-  BufferPool* pool;
+  ScratchPool* pool;
   std::uint64_t seed;  // of codecs that draw random numbers
 };
 

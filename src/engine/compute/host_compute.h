@@ -35,7 +35,7 @@ class HostCompute final : public Compute {
     InputSource input;
     SliceEncoder encoder;
     SliceAccumulator sum;
-    BufferPool::Buffer scratch;  // takes the place of the caller's output
+    ScratchPool::Buffer scratch;  // takes the place of the caller's output
   };
 
   ConstBytes ready_payload(Lane& lane, const plan::Step& step);

@@ -19,7 +19,7 @@ const std::byte* InputSource::take(const MathContext& context, const std::byte* 
 }
 
 void InputSource::add_residual(const MathContext& context, const std::byte* input, std::size_t elements) {
-  BufferPool::Buffer scaled;
+  ScratchPool::Buffer scaled;
   if (context.op == ReduceOp::premul_sum) {
     scaled = context.pool->take();
     kernels::scale(context.type, scaled.bytes(), input, context.premul_factor, elements);

@@ -25,7 +25,7 @@ class InputSource {
 
   std::uint64_t first_element_ = 0;
   bool is_current_ = false;
-  BufferPool::Buffer changed_;
+  ScratchPool::Buffer changed_;
 };
 
 }  // namespace qccl::engine

@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 #include "codec/codec.h"
-#include "engine/compute/buffer_pool.h"
+#include "engine/compute/scratch_pool.h"
 #include "qccl/types.h"
 
 namespace qccl::engine {
@@ -15,9 +15,9 @@ namespace qccl::engine {
 struct PhaseKeys {
   PhaseKeys() = default;
   PhaseKeys(std::uint64_t seed, std::uint64_t counter)
-      : input(draw_key(seed, counter, DrawPhase::input)),
-        owner(draw_key(seed, counter, DrawPhase::owner)),
-        hop(draw_key(seed, counter, DrawPhase::hop)) {}
+      : input(draw_key(seed, counter, RandomPhase::input)),
+        owner(draw_key(seed, counter, RandomPhase::owner)),
+        hop(draw_key(seed, counter, RandomPhase::hop)) {}
   std::uint64_t input = 0;
   std::uint64_t owner = 0;
   std::uint64_t hop = 0;
@@ -28,7 +28,7 @@ struct MathContext {
   ReduceOp op;
   int world;
   const Codec* codec;  // null: raw
-  BufferPool* pool;
+  ScratchPool* pool;
   double premul_factor = 1;
   int rank = 0;  // of this process in the group
   PhaseKeys keys{};

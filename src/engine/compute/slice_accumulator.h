@@ -55,7 +55,7 @@ class SliceAccumulator {
   int added_ = 0;
   const std::byte* pending_ = nullptr;  // raw: the first part, or the sum so far
   bool encodes_ = false;
-  BufferPool::Buffer accumulator_;
+  ScratchPool::Buffer accumulator_;
 };
 
 }  // namespace qccl::engine

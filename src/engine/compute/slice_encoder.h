@@ -61,8 +61,8 @@ class SliceEncoder {
   std::uint64_t first_element_ = 0;
   bool is_current_ = false;  // encoded() is of this slice of input
   std::size_t encoded_bytes_ = 0;
-  BufferPool::Buffer converted_;
-  BufferPool::Buffer encoded_;
+  ScratchPool::Buffer converted_;
+  ScratchPool::Buffer encoded_;
 };
 
 }  // namespace qccl::engine

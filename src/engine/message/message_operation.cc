@@ -23,7 +23,7 @@ std::string describe_message(const char* name, std::uint64_t count, DataType typ
 }  // namespace
 
 MessageOperation::MessageOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
-                                   FrameSender& frame_sender, BufferPool& pool)
+                                   FrameSender& frame_sender, ScratchPool& pool)
     : Operation(group, number, std::move(arguments), posted, frame_sender, pool), mailbox_(*group.mailbox) {}
 
 FrameHeader MessageOperation::header(FrameKind kind, std::uint64_t channel_number, std::uint64_t slice) const {
@@ -48,7 +48,7 @@ Status MessageOperation::on_request(int peer, const FrameHeader& header) { retur
 // ---- sending
 
 SendOperation::SendOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
-                             FrameSender& frame_sender, BufferPool& pool, std::size_t slice_bytes)
+                             FrameSender& frame_sender, ScratchPool& pool, std::size_t slice_bytes)
     : MessageOperation(group, number, std::move(arguments), posted, frame_sender, pool), slice_bytes_(slice_bytes) {
   begin();
 }
@@ -159,7 +159,7 @@ Waiting SendOperation::waiting() const {
 // ---- receiving
 
 RecvOperation::RecvOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
-                             FrameSender& frame_sender, BufferPool& pool)
+                             FrameSender& frame_sender, ScratchPool& pool)
     : MessageOperation(group, number, std::move(arguments), posted, frame_sender, pool) {
   mailbox_.add(*this);
 }

@@ -16,7 +16,7 @@ class MessageOperation : public Operation {
  public:
   // `number` is this rank's count of sends and receives in the group, for people.
   MessageOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
-                   FrameSender& frame_sender, BufferPool& pool);
+                   FrameSender& frame_sender, ScratchPool& pool);
 
   bool is_message() const override { return true; }
   bool serves(const Group& group, const CallArguments& arguments) const override {
@@ -42,7 +42,7 @@ class SendOperation final : public MessageOperation {
  public:
   // `slice_bytes` of the frames that carry a large message.
   SendOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
-                FrameSender& frame_sender, BufferPool& pool, std::size_t slice_bytes);
+                FrameSender& frame_sender, ScratchPool& pool, std::size_t slice_bytes);
   ~SendOperation() override;
   void retire() override;
   void restart(std::uint64_t number, CallArguments&& arguments, TimePoint posted);
@@ -80,7 +80,7 @@ class SendOperation final : public MessageOperation {
 class RecvOperation final : public MessageOperation {
  public:
   RecvOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
-                FrameSender& frame_sender, BufferPool& pool);
+                FrameSender& frame_sender, ScratchPool& pool);
   ~RecvOperation() override;
   void retire() override;
   void restart(std::uint64_t number, CallArguments&& arguments, TimePoint posted);

@@ -52,7 +52,7 @@ bool gains_by_hosts(Collective collective, const std::vector<int>& hosts) {
 }
 
 // Why the algorithm may not be chosen; empty if it may.
-std::string_view obstacle(const Question& question, Algorithm algorithm, const std::vector<int>& hosts) {
+std::string_view unsupported_reason(const SelectionKey& question, Algorithm algorithm, const std::vector<int>& hosts) {
   if (algorithm == Algorithm::hierarchical && !gains_by_hosts(question.collective, hosts)) {
     return "these hosts give it nothing to save";
   }
@@ -68,7 +68,7 @@ std::string_view obstacle(const Question& question, Algorithm algorithm, const s
   return encodes_all && has(question.collective, Algorithm::sra) ? "all would encode everything for all" : "";
 }
 
-Request request_of(const Question& question, Algorithm algorithm, const std::vector<int>& hosts) {
+Request request_of(const SelectionKey& question, Algorithm algorithm, const std::vector<int>& hosts) {
   const auto world = hosts.size();
   return {.collective = question.collective,
           .algorithm = algorithm,
@@ -80,21 +80,21 @@ Request request_of(const Question& question, Algorithm algorithm, const std::vec
           .hosts = hosts};
 }
 
-Candidate candidate(const Question& question, Algorithm algorithm, const std::vector<int>& hosts, const Links& links,
-                    int most_roles) {
+Candidate candidate(const SelectionKey& question, Algorithm algorithm, const std::vector<int>& hosts,
+                    const MachineModel& links, int most_roles) {
   const auto bytes = static_cast<double>(element_bytes(question.type));
   const Encoding encoding{.element_bytes = bytes,
                           .encoded_bytes = question.compressed ? question.encoded_bytes : bytes};
   return {algorithm, price(request_of(question, algorithm, hosts), hosts, links, encoding, most_roles),
-          obstacle(question, algorithm, hosts)};
+          unsupported_reason(question, algorithm, hosts)};
 }
 
 // The algorithms that may be chosen, or all.
-std::vector<Candidate> candidates(const Question& question, const std::vector<int>& hosts, const Links& links,
-                                  bool all) {
+std::vector<Candidate> candidates(const SelectionKey& question, const std::vector<int>& hosts,
+                                  const MachineModel& links, bool all) {
   std::vector<Candidate> found;
   for (const Algorithm algorithm : algorithms_of(question.collective)) {
-    if (!all && !obstacle(question, algorithm, hosts).empty()) continue;
+    if (!all && !unsupported_reason(question, algorithm, hosts).empty()) continue;
     found.push_back(candidate(question, algorithm, hosts, links, all ? kAllRanks : kMostRoles));
   }
   return found;
@@ -120,12 +120,12 @@ struct Best {
 
 Best best_of(const std::vector<Candidate>& found) { return {cheapest(found, true), cheapest(found, false)}; }
 
-Question at_class(Question question) {
+SelectionKey at_class(SelectionKey question) {
   question.elements = least_of_class(size_class(question.elements));
   return question;
 }
 
-std::string reason_of(const Question& question, int world, const Best& best) {
+std::string reason_of(const SelectionKey& question, int world, const Best& best) {
   if (world == 1) return "a single rank";
   const auto saved = [&] { return 100 * (1 - best.share()); };
   const bool takes_other = &best.taken() == best.other;
@@ -154,13 +154,13 @@ std::uint64_t least_of_class(int size_class) {
   return (4 + static_cast<std::uint64_t>(size_class % 4)) << (size_class / 4 - 1);
 }
 
-Algorithm choose(const Question& question, const std::vector<int>& hosts, const Links& links) {
+Algorithm choose(const SelectionKey& question, const std::vector<int>& hosts, const MachineModel& links) {
   const auto all = algorithms_of(question.collective);
   if (hosts.size() == 1 || all.size() == 1) return all.front();
   return best_of(candidates(at_class(question), hosts, links, false)).taken().algorithm;
 }
 
-Choice explain(const Question& question, const std::vector<int>& hosts, const Links& links) {
+Choice explain(const SelectionKey& question, const std::vector<int>& hosts, const MachineModel& links) {
   const auto found = candidates(at_class(question), hosts, links, false);
   const Best best = best_of(found);
   return {hosts.size() == 1 ? found.front().algorithm : best.taken().algorithm,

@@ -20,7 +20,7 @@
 namespace qccl::plan {
 
 // The properties of a call that the choice depends on.
-struct Question {
+struct SelectionKey {
   Collective collective = Collective::all_reduce;
   std::uint64_t elements = 0;  // if ranks have pieces: of all together
   DataType type = DataType::float32;
@@ -32,8 +32,8 @@ struct Question {
 
 struct Candidate {
   Algorithm algorithm;
-  Price price;
-  std::string_view obstacle;  // why it may not be chosen, in words; empty if it may
+  CostEstimate price;
+  std::string_view unsupported_reason;  // why it may not be chosen, in words; empty if it may
 };
 
 struct Choice {
@@ -43,9 +43,9 @@ struct Choice {
 };
 
 // `hosts`: the host of each rank.
-Algorithm choose(const Question& question, const std::vector<int>& hosts, const Links& links);
+Algorithm choose(const SelectionKey& question, const std::vector<int>& hosts, const MachineModel& links);
 // The same with the reason.
-Choice explain(const Question& question, const std::vector<int>& hosts, const Links& links);
+Choice explain(const SelectionKey& question, const std::vector<int>& hosts, const MachineModel& links);
 
 // Sizes with the same number get the same choice; it grows with the elements.
 int size_class(std::uint64_t elements);

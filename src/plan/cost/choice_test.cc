@@ -16,9 +16,9 @@ std::vector<int> spread(int hosts, int each) {
   return layout;
 }
 
-Links links() { return links_of(default_profile(), "none"); }
+MachineModel links() { return links_of(default_profile(), "none"); }
 
-Question question(Collective collective, std::uint64_t elements, bool compressed = false) {
+SelectionKey question(Collective collective, std::uint64_t elements, bool compressed = false) {
   return {.collective = collective,
           .elements = elements,
           .compressed = compressed,
@@ -27,8 +27,8 @@ Question question(Collective collective, std::uint64_t elements, bool compressed
           .slice_elements = 32768};
 }
 
-Algorithm chosen(const Question& question, const std::vector<int>& hosts, double wire_rate = 1.25e9) {
-  Links links = qccl::plan::links_of(default_profile(), question.compressed ? "minmax:bits=4" : "none");
+Algorithm chosen(const SelectionKey& question, const std::vector<int>& hosts, double wire_rate = 1.25e9) {
+  MachineModel links = qccl::plan::links_of(default_profile(), question.compressed ? "minmax:bits=4" : "none");
   links.wire_rate = wire_rate;
   return choose(question, hosts, links);
 }
@@ -55,7 +55,7 @@ TEST(Choice, is_hierarchical_where_hosts_with_several_ranks_share_a_link) {
 
 // Between two hosts a binomial tree also crosses the wire once.
 TEST(Choice, of_a_reduce_carries_as_much_over_the_wire_as_a_hierarchy) {
-  Links slow = links();
+  MachineModel slow = links();
   slow.wire_rate = 125e6;
   for (const bool compressed : {false, true}) {
     for (const auto& hosts : {spread(2, 4), spread(4, 4)}) {
@@ -82,7 +82,7 @@ TEST(Choice, never_rounds_partial_sums_at_every_hop) {
     for (const auto& hosts : {spread(1, 4), spread(2, 4), spread(4, 1), spread(64, 1), spread(128, 1)}) {
       for (std::uint64_t elements = 1; elements <= 64 * kMiB; elements *= 16) {
         for (const DataType type : {DataType::float32, DataType::float16, DataType::bfloat16}) {
-          Question asked = question(collective, elements, type == DataType::float32);
+          SelectionKey asked = question(collective, elements, type == DataType::float32);
           asked.type = type;
           const Algorithm algorithm = chosen(asked, hosts);
           EXPECT_TRUE(algorithm == Algorithm::one_shot || algorithm == Algorithm::sra ||
@@ -127,11 +127,11 @@ TEST(Choice, is_the_cheapest_within_a_tenth_and_says_why) {
 // By default one host counts as one network that all ranks share; a profile can change that.
 TEST(Choice, follows_the_profile) {
   const auto hosts = spread(4, 1);
-  Links slow = links();
+  MachineModel slow = links();
   slow.wire.latency = 5e-3;
-  Links fast = links();
+  MachineModel fast = links();
   fast.wire.latency = 1e-9;
-  const Question asked = question(Collective::all_reduce, kMiB / 16);
+  const SelectionKey asked = question(Collective::all_reduce, kMiB / 16);
   EXPECT_EQ(choose(asked, hosts, slow), Algorithm::one_shot);
   EXPECT_EQ(choose(asked, hosts, fast), Algorithm::sra);
 }

@@ -16,7 +16,7 @@ constexpr double kNotHidden = 0.2;
 
 double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
 
-struct Load {
+struct RankLoad {
   double sent = 0;  // bytes over the wire
   double received = 0;
   double processor = 0;  // seconds
@@ -41,12 +41,12 @@ class Crowd {
 };
 
 // Measures the work of one rank in a plan.
-class Meter {
+class LoadMeter {
  public:
-  Meter(const Request& request, const Hosts& hosts, const Links& links, const Encoding& encoding)
+  LoadMeter(const Request& request, const Hosts& hosts, const MachineModel& links, const Encoding& encoding)
       : request_(request), hosts_(hosts), links_(links), encoding_(encoding) {}
 
-  Load measure(int rank) {
+  RankLoad measure(int rank) {
     rank_ = rank;
     load_ = {};
     coming_.clear();
@@ -90,7 +90,7 @@ class Meter {
 
   void move(const Step& step, int peer) {
     const bool local = hosts_.host_of(rank_) == hosts_.host_of(peer);
-    const Link& link = local ? links_.local : links_.wire;
+    const LinkCost& link = local ? links_.local : links_.wire;
     const double bytes = payload(step) + encoding_.frame_bytes * slices_;
     const bool is_long = payload(step) > encoding_.eager_bytes;
     const double slower = is_long ? 1 + link.contention * further_peers_ : 1;
@@ -103,10 +103,10 @@ class Meter {
 
   const Request& request_;
   const Hosts& hosts_;
-  const Links& links_;
+  const MachineModel& links_;
   const Encoding& encoding_;
   int rank_ = 0;
-  Load load_;
+  RankLoad load_;
   double elements_ = 0;
   double input_ = 0;
   double slices_ = 0;
@@ -144,13 +144,14 @@ std::vector<int> sample_ranks(const std::vector<int>& ranks, int root, int most_
 }
 
 // Adds up everything that is moved and computed.
-class Pricing {
+class CostEstimator {
  public:
-  Pricing(const Request& request, const std::vector<int>& hosts, const Links& links, const Encoding& encoding)
+  CostEstimator(const Request& request, const std::vector<int>& hosts, const MachineModel& links,
+                const Encoding& encoding)
       : request_(request), layout_(hosts), links_(links), encoding_(encoding), hosts_(each_alone(), request.world) {}
 
-  Price price(int most_roles) {
-    Meter meter(request_, hosts_, links_, encoding_);
+  CostEstimate price(int most_roles) {
+    LoadMeter meter(request_, hosts_, links_, encoding_);
     const int most = most_roles == kAllRanks ? request_.world : most_roles;
     if (hosts_.count() == 1) {
       add_host(meter, sample_ranks(hosts_.members(0), request_.root, most), request_.world);
@@ -171,13 +172,13 @@ class Pricing {
     return alone_;
   }
 
-  void add_host(Meter& meter, const std::vector<int>& looked_at, double ranks) {
+  void add_host(LoadMeter& meter, const std::vector<int>& looked_at, double ranks) {
     const double weight = ranks / static_cast<double>(looked_at.size());
     double out = 0;
     double in = 0;
     double work = 0;
     for (const int rank : looked_at) {
-      const Load load = meter.measure(rank);
+      const RankLoad load = meter.measure(rank);
       out += load.sent * weight;
       in += load.received * weight;
       work += load.processor * weight;
@@ -197,7 +198,7 @@ class Pricing {
     return seconds(std::max(0.0, bytes - links_.burst_bytes), links_.wire_rate * links_.wire_efficiency);
   }
 
-  Price sum_up() {
+  CostEstimate sum_up() {
     const HopCosts hop{links_.wire.latency, links_.local.latency};
     const CriticalPath way = critical_path(request_, layout_.empty() ? alone_ : layout_, hop);
     const double slice = largest_slice_ * encoding_.encoded_bytes / encoding_.element_bytes;
@@ -218,11 +219,11 @@ class Pricing {
 
   const Request& request_;
   const std::vector<int>& layout_;
-  const Links& links_;
+  const MachineModel& links_;
   const Encoding& encoding_;
   std::vector<int> alone_;
   const Hosts hosts_;
-  Price price_;
+  CostEstimate price_;
   double busiest_work_ = 0;
   double all_sent_ = 0;
   double all_ranks_ = 0;
@@ -233,7 +234,7 @@ class Pricing {
 
 }  // namespace
 
-Links links_of(const Profile& profile, std::string_view codec) {
+MachineModel links_of(const Profile& profile, std::string_view codec) {
   const CodecSpeed speed = profile.speed_of(codec);
   return {.wire_rate = profile.wire_rate,
           .wire_efficiency = kTcpEfficiency,
@@ -245,14 +246,14 @@ Links links_of(const Profile& profile, std::string_view codec) {
           .decode_rate = speed.decode_rate};
 }
 
-double seconds_of(const StepWork& work, double bytes, const Links& links) {
+double seconds_of(const StepWork& work, double bytes, const MachineModel& links) {
   return work.encodes * seconds(bytes, links.encode_rate) + work.decodes * seconds(bytes, links.decode_rate) +
          work.adds * seconds(bytes, links.add_rate) + work.copies * seconds(bytes, links.copy_rate);
 }
 
-Price price(const Request& request, const std::vector<int>& hosts, const Links& links, const Encoding& encoding,
-            int most_roles) {
-  return Pricing(request, hosts, links, encoding).price(most_roles);
+CostEstimate price(const Request& request, const std::vector<int>& hosts, const MachineModel& links,
+                   const Encoding& encoding, int most_roles) {
+  return CostEstimator(request, hosts, links, encoding).price(most_roles);
 }
 
 }  // namespace qccl::plan

@@ -23,12 +23,12 @@
 namespace qccl::plan {
 
 // Rates are bytes per second; 0 is infinitely fast.
-struct Links {
+struct MachineModel {
   double wire_rate = 1.25e9;   // of a host's link, out and in
   double wire_efficiency = 1;  // share of it left by packet headers
   double burst_bytes = 0;      // that an idle host sends at once
-  Link wire = {50e-6, 0, 0};
-  Link local = {2e-6, 0, 5e9};
+  LinkCost wire = {50e-6, 0, 0};
+  LinkCost local = {2e-6, 0, 5e9};
   double copy_rate = 0;
   double add_rate = 0;     // two operands, in bytes of one
   double encode_rate = 0;  // of the call's codec, in bytes of its input
@@ -40,15 +40,15 @@ struct Links {
 // TCP with timestamps carries 1448 bytes in an Ethernet frame of 1514.
 inline constexpr double kTcpEfficiency = 1448.0 / 1514.0;
 
-// Link::contention of TCP if ranks outnumber cores: data in several peers' sockets leaves the cache before its rank's
-// turn comes. Measured with 3, 4 and 8 ranks on 2 cores, 1 to 16 MiB.
+// LinkCost::contention of TCP if ranks outnumber cores: data in several peers' sockets leaves the cache before its
+// rank's turn comes. Measured with 3, 4 and 8 ranks on 2 cores, 1 to 16 MiB.
 inline constexpr double kContention = 0.15;
 
 // The profile's speeds, with those of the codec of this specification.
-Links links_of(const Profile& profile, std::string_view codec);
+MachineModel links_of(const Profile& profile, std::string_view codec);
 
 // The time of a step's work on `bytes` of input.
-double seconds_of(const StepWork& work, double bytes, const Links& links);
+double seconds_of(const StepWork& work, double bytes, const MachineModel& links);
 
 // The size of elements on the wire.
 struct Encoding {
@@ -58,7 +58,7 @@ struct Encoding {
   double eager_bytes = 64 * 1024;
 };
 
-struct Price {
+struct CostEstimate {
   double seconds = 0;
   double start = 0;
   double first = 0;
@@ -74,7 +74,7 @@ inline constexpr int kAllRanks = 0;
 // `hosts`: the host of each rank; empty: each rank on its own. `request` gives the slice length. Examines the schedules
 // of about `most_roles` ranks, spread over the hosts, and assumes that the others are like them; the resulting bytes
 // are then estimates.
-Price price(const Request& request, const std::vector<int>& hosts, const Links& links, const Encoding& encoding,
-            int most_roles = kAllRanks);
+CostEstimate price(const Request& request, const std::vector<int>& hosts, const MachineModel& links,
+                   const Encoding& encoding, int most_roles = kAllRanks);
 
 }  // namespace qccl::plan

@@ -5,7 +5,7 @@
 namespace qccl::plan {
 namespace {
 
-constexpr Links kLinks = {.wire_rate = 1e8, .wire = {1e-3, 0, 0}, .local = {1e-6, 0, 1e9}};
+constexpr MachineModel kLinks = {.wire_rate = 1e8, .wire = {1e-3, 0, 0}, .local = {1e-6, 0, 1e9}};
 
 Request request_of(Algorithm algorithm, int world, std::uint64_t count, const std::vector<int>& hosts = {}) {
   return {.collective = Collective::all_reduce,
@@ -16,8 +16,8 @@ Request request_of(Algorithm algorithm, int world, std::uint64_t count, const st
           .hosts = hosts};
 }
 
-Price price_of(Algorithm algorithm, int world, std::uint64_t count, const std::vector<int>& hosts = {},
-               const Encoding& encoding = {}, const Links& links = kLinks) {
+CostEstimate price_of(Algorithm algorithm, int world, std::uint64_t count, const std::vector<int>& hosts = {},
+                      const Encoding& encoding = {}, const MachineModel& links = kLinks) {
   Request request = request_of(algorithm, world, count, hosts);
   request.compressed = encoding.encoded_bytes < encoding.element_bytes;
   return price(request, hosts, links, encoding);
@@ -45,7 +45,7 @@ TEST(Cost, streams_of_one_slice_are_in_nobodys_way) {
 
 TEST(Cost, large_operations_cost_the_busiest_hosts_bytes) {
   for (const Algorithm algorithm : {Algorithm::sra, Algorithm::ring}) {
-    const Price price = price_of(algorithm, 4, kLarge);
+    const CostEstimate price = price_of(algorithm, 4, kLarge);
     EXPECT_NEAR(price.mean_sent_bytes / (2 * 3 / 4.0 * kLargeBytes), 1, 1e-3);
     EXPECT_NEAR((price.wire - in_the_way(algorithm)) / (1.5 * kLargeBytes / 1e8), 1, 1e-3);
     EXPECT_GE(price.seconds, price.wire + 1e-3);
@@ -55,15 +55,15 @@ TEST(Cost, large_operations_cost_the_busiest_hosts_bytes) {
 }
 
 TEST(Cost, encoded_bytes_are_what_the_wire_carries) {
-  const Price raw = price_of(Algorithm::sra, 4, kLarge);
-  const Price coded = price_of(Algorithm::sra, 4, kLarge, {}, {.encoded_bytes = 0.5});
+  const CostEstimate raw = price_of(Algorithm::sra, 4, kLarge);
+  const CostEstimate coded = price_of(Algorithm::sra, 4, kLarge, {}, {.encoded_bytes = 0.5});
   EXPECT_NEAR(raw.wire / coded.wire, 8, 0.05);
 }
 
 TEST(Cost, ranks_of_a_host_share_its_link_and_hierarchies_use_it_less) {
   const std::vector<int> hosts = {0, 0, 0, 0, 1, 1, 1, 1};
-  const Price flat = price_of(Algorithm::sra, 8, kLarge, hosts);
-  const Price stacked = price_of(Algorithm::hierarchical, 8, kLarge, hosts);
+  const CostEstimate flat = price_of(Algorithm::sra, 8, kLarge, hosts);
+  const CostEstimate stacked = price_of(Algorithm::hierarchical, 8, kLarge, hosts);
   // Flat, each rank gives half of its 2 * 7/8 to the other host; hierarchical, a host gives it once.
   EXPECT_NEAR(flat.wire / stacked.wire, 4, 0.05);
   EXPECT_EQ(price_of(Algorithm::sra, 8, kLarge, {0, 0, 0, 0, 0, 0, 0, 0}).busiest_host_bytes, 0);
@@ -71,7 +71,7 @@ TEST(Cost, ranks_of_a_host_share_its_link_and_hierarchies_use_it_less) {
 
 // An uncompressed SRA between two ranks: half is sent and half received and added; then the same again, but copied.
 TEST(Cost, processors_move_add_and_copy) {
-  Links links = {.local = {0, 1e-6, 4e9}, .copy_rate = 2e9, .add_rate = 1e9};
+  MachineModel links = {.local = {0, 1e-6, 4e9}, .copy_rate = 2e9, .add_rate = 1e9};
   const Encoding encoding{.frame_bytes = 0};
   const double half = kLargeBytes / 2;
   const double frames = 4 * (kLarge / 2 / 32768);
@@ -86,7 +86,7 @@ TEST(Cost, processors_move_add_and_copy) {
 // Compressed, it encodes a half, decodes and adds one, encodes and decodes the sum, and decodes the other sum; its own
 // half is copied first.
 TEST(Cost, processors_encode_and_decode) {
-  const Links links = {.copy_rate = 8e9, .encode_rate = 1e9, .decode_rate = 2e9};
+  const MachineModel links = {.copy_rate = 8e9, .encode_rate = 1e9, .decode_rate = 2e9};
   const Encoding encoding{.encoded_bytes = 0.5, .frame_bytes = 0};
   const double half = kLargeBytes / 2;
   const double expected = 2 * half / 1e9 + 3 * half / 2e9 + half / 8e9;
@@ -96,7 +96,7 @@ TEST(Cost, processors_encode_and_decode) {
 }
 
 TEST(Cost, hosts_of_one_machine_share_its_cores) {
-  Links links = {.wire = {0, 0, 1e9}};
+  MachineModel links = {.wire = {0, 0, 1e9}};
   const double each = price_of(Algorithm::sra, 4, kLarge, {}, {}, links).processor;
   links.cores = 2;
   EXPECT_EQ(price_of(Algorithm::sra, 4, kLarge, {}, {}, links).processor, each);
@@ -105,7 +105,7 @@ TEST(Cost, hosts_of_one_machine_share_its_cores) {
 }
 
 TEST(Cost, an_idle_links_burst_leaves_at_once) {
-  Links links = kLinks;
+  MachineModel links = kLinks;
   const double without = price_of(Algorithm::sra, 4, kLarge, {}, {}, links).wire;
   links.burst_bytes = 1e6;
   EXPECT_NEAR(without - price_of(Algorithm::sra, 4, kLarge, {}, {}, links).wire, 1e-2, 1e-9);
@@ -114,7 +114,7 @@ TEST(Cost, an_idle_links_burst_leaves_at_once) {
 TEST(Cost, pieces_sent_one_after_the_other_take_the_link_one_after_the_other) {
   Request request = request_of(Algorithm::pairwise, 5, 65536);
   request.collective = Collective::all_to_all;
-  const Price price = qccl::plan::price(request, {}, kLinks, {});
+  const CostEstimate price = qccl::plan::price(request, {}, kLinks, {});
   EXPECT_NEAR(price.first, 1e-3, 1e-9);
   EXPECT_NEAR(price.wire / (4 * 4 * 65536 / 1e8), 1, 1e-2);
 }
@@ -123,7 +123,7 @@ TEST(Cost, pieces_sent_one_after_the_other_take_the_link_one_after_the_other) {
 TEST(Cost, of_some_ranks_is_close_to_that_of_all) {
   std::vector<int> hosts;
   for (int rank = 0; rank < 96; ++rank) hosts.push_back(rank < 4 ? 0 : 1 + (rank - 4) / 8);
-  const Links links = {.wire_rate = 1e9, .wire = {1e-5, 1e-6, 2e9}, .local = {1e-6, 1e-6, 9e9}, .add_rate = 8e9};
+  const MachineModel links = {.wire_rate = 1e9, .wire = {1e-5, 1e-6, 2e9}, .local = {1e-6, 1e-6, 9e9}, .add_rate = 8e9};
   for (const Collective collective : {Collective::all_reduce, Collective::reduce, Collective::broadcast,
                                       Collective::all_gather, Collective::reduce_scatter}) {
     for (const Algorithm algorithm : algorithms_of(collective)) {

@@ -11,7 +11,7 @@
 namespace qccl::plan {
 
 // A link between two ranks. Rates are bytes per second; 0 is infinitely fast.
-struct Link {
+struct LinkCost {
   double latency = 0;        // seconds from a rank's call until it sees the peer's frame, of few bytes
   double frame_seconds = 0;  // the part of that in a rank's processor for one frame, at either end
   double rank_rate = 0;      // of a rank's processor that writes bytes to the link or reads them
@@ -27,9 +27,9 @@ struct CodecSpeed {
 
 struct Profile {
   std::string machine;   // where it was measured
-  Link shm;              // inside a host
-  Link loopback;         // inside a host over TCP
-  Link wire;             // between hosts
+  LinkCost shm;          // inside a host
+  LinkCost loopback;     // inside a host over TCP
+  LinkCost wire;         // between hosts
   double wire_rate = 0;  // of a host's link, out and in, packet headers included
   double copy_rate = 0;
   double add_rate = 0;  // two operands, in bytes of one

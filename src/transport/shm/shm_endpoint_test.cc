@@ -343,7 +343,7 @@ TEST(ShmEndpointAlone, a_board_needs_all_ranks_of_the_world) {
   EXPECT_STREQ(host[0].kind(1), "shm");
   auto poller = os::Poller::create();
   auto home = create_shm_home(0, 2);
-  ASSERT_TRUE(poller.ok() && !home.obstacle);
+  ASSERT_TRUE(poller.ok() && !home.unsupported_reason);
   auto alone = make_shm_endpoint(*poller, {.world = 3}, std::move(home), {});
   ASSERT_TRUE(alone.ok());
   EXPECT_EQ((*alone)->board(), nullptr);

@@ -78,7 +78,7 @@ class Conversation {
 };
 
 Status Conversation::offer() {
-  if (home_.obstacle) return refuse(Failure(*home_.obstacle));
+  if (home_.unsupported_reason) return refuse(Failure(*home_.unsupported_reason));
   auto pair = os::create_shared_memory("qccl-pair", shm::pair_bytes(link_.large_slots));
   if (!pair) return refuse(pair.failure());
   link_.pair = share(std::move(pair->mapping));
@@ -95,7 +95,7 @@ Status Conversation::offer() {
 Status Conversation::accept() {
   auto offered = hear(LinkMessageKind::offer, 4);
   if (!offered) return offered.failure();
-  if (home_.obstacle) return refuse(Failure(*home_.obstacle));
+  if (home_.unsupported_reason) return refuse(Failure(*home_.unsupported_reason));
   link_.large_slots = offered->large_slots;
   if (auto mapped = map_pair(received_[0]); !mapped) return refuse(mapped.failure());
   if (auto taken = take_over(std::move(received_[1]), received_[2], {std::move(received_[3]), offered->heap_bytes});
@@ -190,7 +190,7 @@ ShmHome create_shm_home(int rank, int local_ranks) {
   ShmHome home;
   home.rank = rank;
   home.large_slots = large_slots_for(local_ranks);
-  if (const Status furnished = furnish(home); !furnished.ok()) home.obstacle = furnished.error();
+  if (const Status furnished = furnish(home); !furnished.ok()) home.unsupported_reason = furnished.error();
   return home;
 }
 

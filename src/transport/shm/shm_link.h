@@ -22,12 +22,12 @@ struct ShmHome {
   std::shared_ptr<os::Mapping> area;
   std::shared_ptr<os::SharedHeapFile> heap;  // shm_heap.h
   // Why this rank has none of these, if so: every link is then refused for that reason.
-  std::optional<ErrorInfo> obstacle;
+  std::optional<ErrorInfo> unsupported_reason;
 };
 
 // `local_ranks` is the number of ranks on the host, the same on all of them. The more ranks, the fewer slots each pair
 // gets (16 up to 8 ranks, at least 4), so that a host of 64 ranks shares 5 GiB and not 17. If memory or descriptors
-// cannot be had, the result carries an obstacle.
+// cannot be had, the result carries an unsupported_reason.
 ShmHome create_shm_home(int rank, int local_ranks);
 
 // Shared memory with one peer, ready for use.

@@ -11,7 +11,7 @@
 // holds garbage until the frame is received.
 //
 // A rank's processor does one thing at a time: frames cost it time at both ends, work() costs it more, and a frame
-// leaves once the processor has reached it. Only look at ranks when they are free (sim/world.h).
+// leaves once the processor has reached it. Only look at ranks when they are free (sim/simulated_job.h).
 #pragma once
 
 #include <algorithm>

@@ -97,7 +97,7 @@ std::size_t FrameReader::fill_frame(ConstBytes source, FrameList& frames) {
   return bytes;
 }
 
-FrameBuffer* FrameReader::gathered(FrameBuffer* frame, BufferPool& pool) {
+FrameBuffer* FrameReader::gathered(FrameBuffer* frame, FrameBufferPool& pool) {
   FrameBuffer* const whole = pool.take(frame->bytes);
   whole->bytes = frame->bytes;
   whole->filled = frame->filled;

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "os/net/stream.h"
-#include "transport/tcp/buffer_pool.h"
+#include "transport/tcp/frame_buffer_pool.h"
 #include "wire/frame.h"
 
 namespace qccl::tcp {
@@ -20,7 +20,7 @@ inline constexpr std::size_t kStagingBytes = 64 * 1024;
 class FrameReader {
  public:
   // `staging` (kStagingBytes) is used during read() only.
-  FrameReader(int peer, BufferPool& pool, Bytes staging) : peer_(peer), pool_(&pool), staging_(staging) {}
+  FrameReader(int peer, FrameBufferPool& pool, Bytes staging) : peer_(peer), pool_(&pool), staging_(staging) {}
 
   struct Outcome {
     std::size_t bytes = 0;  // read from the socket
@@ -38,7 +38,7 @@ class FrameReader {
   // No more frames will come, as after bad_alloc in read().
   void lose_track();
   // A copy of the frame with the payload in its own memory; gives `frame` back.
-  static FrameBuffer* gathered(FrameBuffer* frame, BufferPool& pool);
+  static FrameBuffer* gathered(FrameBuffer* frame, FrameBufferPool& pool);
   // Drops the half received frame.
   void clear();
 
@@ -54,7 +54,7 @@ class FrameReader {
   std::string describe_end(const os::IoResult& io) const;
 
   int peer_;
-  BufferPool* pool_;
+  FrameBufferPool* pool_;
   Bytes staging_;
   FrameBuffer* current_ = nullptr;                      // the frame being received: its header is complete
   std::array<std::byte, wire::kHeaderBytes> header_{};  // the part of a header received so far

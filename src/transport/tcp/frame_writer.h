@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "os/net/stream.h"
-#include "transport/tcp/buffer_pool.h"
+#include "transport/tcp/frame_buffer_pool.h"
 
 namespace qccl::tcp {
 
@@ -12,7 +12,7 @@ class FrameWriter {
  public:
   // `limit_bytes` bounds the waiting data. Control frames have a bound of their own, which is reached if the peer reads
   // nothing at all.
-  FrameWriter(BufferPool& pool, std::size_t limit_bytes) : pool_(&pool), limit_bytes_(limit_bytes) {}
+  FrameWriter(FrameBufferPool& pool, std::size_t limit_bytes) : pool_(&pool), limit_bytes_(limit_bytes) {}
 
   // True if a frame of up to `bytes` may join the queue.
   bool has_room(std::size_t bytes, TrafficClass traffic) const {
@@ -47,7 +47,7 @@ class FrameWriter {
   void drop_front();
   void consume(std::size_t bytes);
 
-  BufferPool* pool_;
+  FrameBufferPool* pool_;
   std::size_t limit_bytes_;
   FrameList queue_;
   std::uint64_t last_burst_ = 0;

@@ -10,15 +10,15 @@
 #include "base/clock.h"
 #include "os/net/socket.h"
 #include "os/thread.h"
-#include "transport/tcp/buffer_pool.h"
+#include "transport/tcp/frame_buffer_pool.h"
 #include "transport/tcp/frame_reader.h"
 #include "transport/tcp/frame_writer.h"
 
 namespace qccl {
 namespace {
 
-using tcp::BufferPool;
 using tcp::FrameBuffer;
+using tcp::FrameBufferPool;
 using tcp::FrameList;
 using tcp::FrameReader;
 using tcp::FrameWriter;
@@ -35,7 +35,7 @@ constexpr Nanoseconds kClosePatience = std::chrono::seconds(2);
 constexpr Nanoseconds kCloseLook = std::chrono::microseconds(100);
 
 struct Connection {
-  Connection(int peer, os::Fd socket, BufferPool& pool, Bytes staging, std::size_t send_queue_bytes)
+  Connection(int peer, os::Fd socket, FrameBufferPool& pool, Bytes staging, std::size_t send_queue_bytes)
       : fd(std::move(socket)), reader(peer, pool, staging), writer(pool, send_queue_bytes) {}
 
   bool open() const { return fd.valid(); }
@@ -98,7 +98,7 @@ class TcpEndpoint final : public Endpoint {
   void wait_for_acknowledgements();
 
   TcpOptions options_;
-  BufferPool pool_;
+  FrameBufferPool pool_;
   std::vector<std::byte> staging_ = std::vector<std::byte>(tcp::kStagingBytes);
   std::vector<std::unique_ptr<Connection>> connections_;  // by rank; null where there is none
   std::vector<int> open_;                                 // ranks whose connection is open

@@ -1,4 +1,4 @@
-#include "sim/world.h"
+#include "sim/simulated_job.h"
 
 #include <gtest/gtest.h>
 
@@ -15,8 +15,8 @@ constexpr std::uint64_t kGroup = 1;
 constexpr Nanoseconds kNever = Nanoseconds::max();
 
 // Without heartbeats, so that only the test's actions advance time.
-WorldOptions quiet(int ranks) {
-  WorldOptions options;
+SimulatedJobOptions quiet(int ranks) {
+  SimulatedJobOptions options;
   options.ranks = ranks;
   options.links.latency = microseconds(10);
   options.engine.heartbeat_interval = kNever;
@@ -24,13 +24,13 @@ WorldOptions quiet(int ranks) {
   return options;
 }
 
-void open_group(World& world) {
+void open_group(SimulatedJob& world) {
   std::vector<int> everyone(static_cast<std::size_t>(world.size()));
   std::iota(everyone.begin(), everyone.end(), 0);
   for (const int rank : everyone) world.engine(rank).groups().open(kGroup, "world", everyone).take_or_throw();
 }
 
-std::shared_ptr<internal::WorkState> post_barrier(World& world, int rank, Nanoseconds timeout) {
+std::shared_ptr<internal::WorkState> post_barrier(SimulatedJob& world, int rank, Nanoseconds timeout) {
   const auto work = std::make_shared<internal::WorkState>();
   engine::CallArguments arguments;
   arguments.group = kGroup;
@@ -41,8 +41,8 @@ std::shared_ptr<internal::WorkState> post_barrier(World& world, int rank, Nanose
   return work;
 }
 
-TEST(World, time_goes_on_to_the_next_arrival_and_stops_where_nothing_is_left) {
-  World world(quiet(2));
+TEST(SimulatedJob, time_goes_on_to_the_next_arrival_and_stops_where_nothing_is_left) {
+  SimulatedJob world(quiet(2));
   open_group(world);
   std::vector<int> ended;
   world.on_end([&](int rank) { ended.push_back(rank); });
@@ -57,16 +57,16 @@ TEST(World, time_goes_on_to_the_next_arrival_and_stops_where_nothing_is_left) {
   EXPECT_EQ(ended, (std::vector<int>{1, 0}));
 }
 
-TEST(World, has_no_next_step_where_nobody_will_ever_move) {
-  World world(quiet(2));
+TEST(SimulatedJob, has_no_next_step_where_nobody_will_ever_move) {
+  SimulatedJob world(quiet(2));
   open_group(world);
   const auto alone = post_barrier(world, 0, kNever);
   EXPECT_FALSE(world.run_until([&] { return alone->done(); }, seconds(1000)));
   EXPECT_LT(world.now(), TimePoint{} + seconds(1));
 }
 
-TEST(World, a_timer_is_met_at_its_time_though_nothing_arrives) {
-  World world(quiet(2));
+TEST(SimulatedJob, a_timer_is_met_at_its_time_though_nothing_arrives) {
+  SimulatedJob world(quiet(2));
   open_group(world);
   const auto alone = post_barrier(world, 0, milliseconds(7));
   ASSERT_TRUE(world.run_until([&] { return alone->done(); }, seconds(1)));
@@ -75,19 +75,19 @@ TEST(World, a_timer_is_met_at_its_time_though_nothing_arrives) {
   EXPECT_EQ(alone->failure()->kind, ErrorKind::deadline_exceeded);
 }
 
-TEST(World, a_limit_ends_a_run_that_would_go_on) {
-  WorldOptions options = quiet(2);
+TEST(SimulatedJob, a_limit_ends_a_run_that_would_go_on) {
+  SimulatedJobOptions options = quiet(2);
   options.engine.heartbeat_interval = milliseconds(1);
-  World world(std::move(options));
+  SimulatedJob world(std::move(options));
   EXPECT_FALSE(world.run_until([] { return false; }, milliseconds(20)));
   EXPECT_GE(world.now(), TimePoint{} + milliseconds(20));
   EXPECT_LE(world.now(), TimePoint{} + milliseconds(22));
 }
 
-TEST(World, events_come_in_the_order_of_their_times_and_a_stopped_rank_has_no_timers) {
-  WorldOptions options = quiet(2);
+TEST(SimulatedJob, events_come_in_the_order_of_their_times_and_a_stopped_rank_has_no_timers) {
+  SimulatedJobOptions options = quiet(2);
   options.engine.heartbeat_interval = milliseconds(250);
-  World world(std::move(options));
+  SimulatedJob world(std::move(options));
   open_group(world);
   std::vector<TimePoint> seen;
   const auto note = [&] { seen.push_back(world.now()); };
@@ -102,11 +102,11 @@ TEST(World, events_come_in_the_order_of_their_times_and_a_stopped_rank_has_no_ti
   EXPECT_LT(world.now(), TimePoint{} + seconds(1));
 }
 
-TEST(World, ranks_may_differ_in_their_slices) {
-  WorldOptions options = quiet(2);
+TEST(SimulatedJob, ranks_may_differ_in_their_slices) {
+  SimulatedJobOptions options = quiet(2);
   options.engine.slice_bytes = 4096;
   options.slice_bytes_of_rank = {8192, 16384};
-  World world(std::move(options));
+  SimulatedJob world(std::move(options));
   EXPECT_EQ(world.engine(0).options().slice_bytes, 8192u);
   EXPECT_EQ(world.engine(1).options().slice_bytes, 16384u);
 }

@@ -1,4 +1,4 @@
-#include "comm/auto/auto_trial.h"
+#include "comm/auto/compression_trial.h"
 
 #include <gtest/gtest.h>
 
@@ -12,83 +12,83 @@ namespace {
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
 // Makes calls until the trial wants to compare, then until it wants to conclude, with these times of each candidate.
-void run_trial(AutoTrial& trial, const std::vector<double>& seconds) {
-  AutoTrial::Todo todo = trial.next();
-  for (; todo == AutoTrial::Todo::call; todo = trial.next()) {
+void run_trial(CompressionTrial& trial, const std::vector<double>& seconds) {
+  CompressionTrial::Todo todo = trial.next();
+  for (; todo == CompressionTrial::Todo::call; todo = trial.next()) {
     if (trial.is_timed()) trial.times()->add(trial.candidate(), seconds[trial.candidate()]);
   }
-  ASSERT_EQ(todo, AutoTrial::Todo::compare);
+  ASSERT_EQ(todo, CompressionTrial::Todo::compare);
   std::vector<double> agreed;
   for (std::size_t i = 0; i < seconds.size(); ++i) agreed.push_back(trial.times()->of(i));
-  for (todo = trial.next(); todo == AutoTrial::Todo::call; todo = trial.next()) {
+  for (todo = trial.next(); todo == CompressionTrial::Todo::call; todo = trial.next()) {
     EXPECT_FALSE(trial.is_timed());
   }
-  ASSERT_EQ(todo, AutoTrial::Todo::conclude);
+  ASSERT_EQ(todo, CompressionTrial::Todo::conclude);
   trial.conclude(agreed);
 }
 
-TEST(AutoTrial, takes_each_candidate_equally_often_and_times_all_turns_but_the_first) {
-  AutoTrial trial(3);
+TEST(CompressionTrial, takes_each_candidate_equally_often_and_times_all_turns_but_the_first) {
+  CompressionTrial trial(3);
   std::map<std::size_t, int> taken, timed;
-  while (trial.next() == AutoTrial::Todo::call) {
+  while (trial.next() == CompressionTrial::Todo::call) {
     ++taken[trial.candidate()];
     if (trial.is_timed()) ++timed[trial.candidate()];
   }
   for (std::size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(taken[i], AutoTrial::kTurns + 1);
-    EXPECT_EQ(timed[i], AutoTrial::kTurns);
+    EXPECT_EQ(taken[i], CompressionTrial::kTurns + 1);
+    EXPECT_EQ(timed[i], CompressionTrial::kTurns);
   }
 }
 
-TEST(AutoTrial, takes_the_fastest) {
-  AutoTrial trial(3);
+TEST(CompressionTrial, takes_the_fastest) {
+  CompressionTrial trial(3);
   run_trial(trial, {5, 3, 2});
   EXPECT_EQ(trial.candidate(), 2u);
 }
 
-TEST(AutoTrial, keeps_to_the_first_unless_another_saves_enough) {
-  AutoTrial trial(2);
-  run_trial(trial, {1, 1 - AutoTrial::kWorthwhile / 2});
+TEST(CompressionTrial, keeps_to_the_first_unless_another_saves_enough) {
+  CompressionTrial trial(2);
+  run_trial(trial, {1, 1 - CompressionTrial::kWorthwhile / 2});
   EXPECT_EQ(trial.candidate(), 0u);
-  AutoTrial other(2);
-  run_trial(other, {1, 1 - AutoTrial::kWorthwhile * 2});
+  CompressionTrial other(2);
+  run_trial(other, {1, 1 - CompressionTrial::kWorthwhile * 2});
   EXPECT_EQ(other.candidate(), 1u);
 }
 
-TEST(AutoTrial, goes_on_as_before_where_a_time_is_not_known) {
-  AutoTrial trial(2);
+TEST(CompressionTrial, goes_on_as_before_where_a_time_is_not_known) {
+  CompressionTrial trial(2);
   run_trial(trial, {5, 2});
-  for (std::uint64_t i = 0; i < AutoTrial::kLastPeriod; ++i) {
+  for (std::uint64_t i = 0; i < CompressionTrial::kLastPeriod; ++i) {
     const auto todo = trial.next();
-    if (todo != AutoTrial::Todo::conclude) continue;
+    if (todo != CompressionTrial::Todo::conclude) continue;
     trial.conclude(std::vector<double>{1, kUnknown});
     break;
   }
   EXPECT_EQ(trial.candidate(), 1u);
 }
 
-TEST(AutoTrial, tries_again_and_changes_its_mind) {
-  AutoTrial trial(2);
+TEST(CompressionTrial, tries_again_and_changes_its_mind) {
+  CompressionTrial trial(2);
   run_trial(trial, {5, 2});
   ASSERT_EQ(trial.candidate(), 1u);
   run_trial(trial, {2, 5});  // from the next trial on: the rest of the period takes what was best
   EXPECT_EQ(trial.candidate(), 0u);
 }
 
-TEST(AutoTrial, spends_less_and_less_on_trials) {
-  AutoTrial trial(3);
+TEST(CompressionTrial, spends_less_and_less_on_trials) {
+  CompressionTrial trial(3);
   int timed = 0;
   constexpr int kCalls = 100'000;
   for (int i = 0; i < kCalls; ++i) {
-    if (trial.next() == AutoTrial::Todo::conclude) trial.conclude(std::vector<double>{1, 2, 3});
+    if (trial.next() == CompressionTrial::Todo::conclude) trial.conclude(std::vector<double>{1, 2, 3});
     timed += trial.is_timed() ? 1 : 0;
   }
   EXPECT_LT(timed, kCalls / 500);
   EXPECT_GT(timed, 5 * 12);
 }
 
-TEST(AutoTrial, forgets_the_times_of_the_last_trial) {
-  AutoTrial trial(2);
+TEST(CompressionTrial, forgets_the_times_of_the_last_trial) {
+  CompressionTrial trial(2);
   run_trial(trial, {5, 2});
   const auto late = trial.times();
   while (!trial.is_timed()) trial.next();

@@ -1,4 +1,4 @@
-#include "transport/tcp/buffer_pool.h"
+#include "transport/tcp/frame_buffer_pool.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 namespace qccl::tcp {
 namespace {
 
-TEST(BufferPool, every_size_up_to_a_whole_frame_fits_and_begins_on_a_cache_line) {
-  BufferPool pool;
+TEST(FrameBufferPool, every_size_up_to_a_whole_frame_fits_and_begins_on_a_cache_line) {
+  FrameBufferPool pool;
   for (const std::size_t bytes :
        {std::size_t{1}, std::size_t{512}, std::size_t{513}, std::size_t{65600}, std::size_t{65601}, kMaxFrameBytes}) {
     FrameBuffer* const buffer = pool.take(bytes);
@@ -19,8 +19,8 @@ TEST(BufferPool, every_size_up_to_a_whole_frame_fits_and_begins_on_a_cache_line)
   }
 }
 
-TEST(BufferPool, hands_out_the_buffer_given_back_last) {
-  BufferPool pool;
+TEST(FrameBufferPool, hands_out_the_buffer_given_back_last) {
+  FrameBufferPool pool;
   FrameBuffer* const first = pool.take(100);
   FrameBuffer* const second = pool.take(100);
   pool.give_back(second);
@@ -29,8 +29,8 @@ TEST(BufferPool, hands_out_the_buffer_given_back_last) {
   EXPECT_EQ(pool.take(200), second);
 }
 
-TEST(BufferPool, allocates_only_what_is_in_use_together) {
-  BufferPool pool;
+TEST(FrameBufferPool, allocates_only_what_is_in_use_together) {
+  FrameBufferPool pool;
   for (int round = 0; round < 10; ++round) {
     std::vector<FrameBuffer*> held;
     for (int i = 0; i < 5; ++i) held.push_back(pool.take(5000));

@@ -1,4 +1,4 @@
-#include "transport/tcp/buffer_pool.h"
+#include "transport/tcp/frame_buffer_pool.h"
 
 #include <new>
 
@@ -11,14 +11,14 @@ constexpr std::align_val_t kAlignment{alignof(FrameBuffer)};
 
 }  // namespace
 
-BufferPool::~BufferPool() {
+FrameBufferPool::~FrameBufferPool() {
   for (FrameBuffer* buffer : all_) {
     buffer->~FrameBuffer();
     ::operator delete(buffer, kAlignment);
   }
 }
 
-FrameBuffer* BufferPool::take(std::size_t bytes) {
+FrameBuffer* FrameBufferPool::take(std::size_t bytes) {
   QCCL_CHECK(bytes <= kMaxFrameBytes);
   std::uint8_t size_class = 0;
   while (kCapacities[size_class] < bytes) ++size_class;
@@ -36,7 +36,7 @@ FrameBuffer* BufferPool::take(std::size_t bytes) {
   return buffer;
 }
 
-void BufferPool::give_back(FrameBuffer* buffer) {
+void FrameBufferPool::give_back(FrameBuffer* buffer) {
   FrameBuffer*& head = free_[buffer->size_class];
   buffer->next = head;
   head = buffer;

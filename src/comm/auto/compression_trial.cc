@@ -1,4 +1,4 @@
-#include "comm/auto/auto_trial.h"
+#include "comm/auto/compression_trial.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,11 +18,11 @@ void TrialTimes::add(std::size_t candidate, double seconds) {
   }
 }
 
-AutoTrial::AutoTrial(std::size_t candidates) : candidates_(candidates) {
+CompressionTrial::CompressionTrial(std::size_t candidates) : candidates_(candidates) {
   QCCL_CHECK(candidates >= 1 && candidates <= TrialTimes::kMost);
 }
 
-AutoTrial::Todo AutoTrial::next() {
+CompressionTrial::Todo CompressionTrial::next() {
   ++call_;
   if (call_ > period_) {
     call_ = 1;
@@ -36,18 +36,18 @@ AutoTrial::Todo AutoTrial::next() {
 }
 
 // In each turn another one is the first, so that none always follows the same one.
-std::size_t AutoTrial::candidate() const {
+std::size_t CompressionTrial::candidate() const {
   if (!in_trial()) return best_;
   const std::uint64_t place = call_ - 1;
   return (place % candidates_ + place / candidates_) % candidates_;
 }
 
-bool AutoTrial::is_timed() const {
+bool CompressionTrial::is_timed() const {
   const bool is_warm_up = turns_ > kTurns && call_ <= candidates_;
   return in_trial() && !is_warm_up;
 }
 
-void AutoTrial::conclude(std::span<const double> agreed) {
+void CompressionTrial::conclude(std::span<const double> agreed) {
   QCCL_CHECK(agreed.size() == candidates_);
   for (const double seconds : agreed) {
     if (!std::isfinite(seconds)) return;

@@ -1,4 +1,4 @@
-#include "sim/world.h"
+#include "sim/simulated_job.h"
 
 #include <algorithm>
 #include <utility>
@@ -11,7 +11,7 @@ constexpr int kMaxMovesAtOnce = 1'000'000;
 
 std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
-std::vector<int> machines_of(const WorldOptions& options) {
+std::vector<int> machines_of(const SimulatedJobOptions& options) {
   std::vector<int> machines;
   for (int rank = 0; rank < options.ranks; ++rank) {
     const int host = options.links.hosts.empty() ? rank : options.links.hosts[index(rank)];
@@ -22,7 +22,7 @@ std::vector<int> machines_of(const WorldOptions& options) {
 
 }  // namespace
 
-World::World(WorldOptions options)
+SimulatedJob::SimulatedJob(SimulatedJobOptions options)
     : network_(options.ranks, options.seed, options.links), cores_(std::max(1, options.cores), machines_of(options)) {
   timers_.resize(index(options.ranks));
   for (int rank = 0; rank < options.ranks; ++rank) {
@@ -36,20 +36,20 @@ World::World(WorldOptions options)
   }
 }
 
-World::~World() = default;
+SimulatedJob::~SimulatedJob() = default;
 
-engine::Engine& World::engine(int rank) {
+engine::Engine& SimulatedJob::engine(int rank) {
   network_.wake(rank);
   return *engines_[index(rank)];
 }
 
-void World::note_timer(int rank) {
+void SimulatedJob::note_timer(int rank) {
   timers_[index(rank)] = engines_[index(rank)]->next_timer();
   next_timer_ = std::min(next_timer_, timers_[index(rank)]);
 }
 
 // Runs the rank's engine until nothing moves.
-void World::look_at(int rank) {
+void SimulatedJob::look_at(int rank) {
   engine::Engine& engine = *engines_[index(rank)];
   int moves = 0;
   while (network_.running(rank) && engine.progress()) {
@@ -65,7 +65,7 @@ void World::look_at(int rank) {
   note_timer(rank);
 }
 
-void World::end_look(int rank) {
+void SimulatedJob::end_look(int rank) {
   const TimePoint free = network_.free_at(rank);
   const auto end = [this, rank] {
     if (const auto next = cores_.end(rank)) network_.wake(*next);
@@ -77,7 +77,7 @@ void World::end_look(int rank) {
   }
 }
 
-bool World::look_at_woken() {
+bool SimulatedJob::look_at_woken() {
   const std::vector<int> woken = network_.take_woken();
   for (const int rank : woken) {
     if (!cores_.begin(rank)) continue;
@@ -87,7 +87,7 @@ bool World::look_at_woken() {
   return !woken.empty();
 }
 
-void World::wake_due() {
+void SimulatedJob::wake_due() {
   next_timer_ = kForever;
   for (int rank = 0; rank < size(); ++rank) {
     if (!network_.running(rank)) continue;
@@ -99,7 +99,7 @@ void World::wake_due() {
   }
 }
 
-bool World::go_on() {
+bool SimulatedJob::go_on() {
   const TimePoint event = events_.empty() ? kForever : events_.begin()->first;
   const TimePoint arrival = network_.next_arrival(std::min(event, next_timer_));
   const TimePoint next = std::max(now(), std::min({arrival, event, next_timer_}));
@@ -117,12 +117,12 @@ bool World::go_on() {
   return true;
 }
 
-bool World::step() {
+bool SimulatedJob::step() {
   if (look_at_woken()) return !is_stuck_;
   return go_on();
 }
 
-bool World::run_until(const std::function<bool()>& condition, Nanoseconds limit) {
+bool SimulatedJob::run_until(const std::function<bool()>& condition, Nanoseconds limit) {
   const TimePoint end = saturating_add(now(), limit);
   while (!condition()) {
     if (now() > end || !step()) return false;
@@ -130,7 +130,7 @@ bool World::run_until(const std::function<bool()>& condition, Nanoseconds limit)
   return true;
 }
 
-void World::settle() {
+void SimulatedJob::settle() {
   while (!is_stuck_ && (look_at_woken() || network_.advance())) {
   }
 }

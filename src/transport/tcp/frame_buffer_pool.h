@@ -49,12 +49,12 @@ class FrameList {
 };
 
 // Owns all its buffers. One thread.
-class BufferPool {
+class FrameBufferPool {
  public:
-  BufferPool() = default;
-  ~BufferPool();
-  BufferPool(const BufferPool&) = delete;
-  BufferPool& operator=(const BufferPool&) = delete;
+  FrameBufferPool() = default;
+  ~FrameBufferPool();
+  FrameBufferPool(const FrameBufferPool&) = delete;
+  FrameBufferPool& operator=(const FrameBufferPool&) = delete;
 
   // A buffer for a frame of up to `bytes` (at most kMaxFrameBytes).
   FrameBuffer* take(std::size_t bytes);

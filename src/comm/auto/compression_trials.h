@@ -1,5 +1,5 @@
-// What a group's calls with `auto` compression are sent as: a trial (comm/auto/auto_trial.h) for each collective, type,
-// setting and class of size.
+// What a group's calls with `auto` compression are sent as: a trial (comm/auto/compression_trial.h) for each
+// collective, type, setting and class of size.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 #include <span>
 #include <vector>
 
-#include "comm/auto/auto_trial.h"
+#include "comm/auto/compression_trial.h"
 #include "qccl/compression.h"
 #include "qccl/types.h"
 
 namespace qccl::comm {
 
 // One thread at a time. Ranks that make the same calls in the same order have the same candidates.
-class AutoTable {
+class CompressionTrials {
  public:
   struct Asked {
     Collective collective;
@@ -29,13 +29,13 @@ class AutoTable {
 
     const Compression& current() const { return candidates[active]; }
     // Moves on to the next call, which takes current().
-    AutoTrial::Todo next();
+    CompressionTrial::Todo next();
     // With `times` as all ranks have them.
     void conclude();
 
     const std::vector<Compression> candidates;
     const bool from_slowest;  // which rank's time counts: where one is the root others' say little
-    AutoTrial trial;
+    CompressionTrial trial;
     std::size_t active = 0;
     // What the ranks compare, and the call that does; null outside of it.
     std::vector<double> times;

@@ -30,7 +30,7 @@ class TrialTimes {
 };
 
 // One thread at a time.
-class AutoTrial {
+class CompressionTrial {
  public:
   static constexpr int kTurns = 4;          // of each candidate in a trial
   static constexpr std::uint64_t kLag = 8;  // calls
@@ -39,7 +39,7 @@ class AutoTrial {
   // Candidate 0, which loses nothing, gives way only to what saves that much.
   static constexpr double kWorthwhile = 0.03;
 
-  explicit AutoTrial(std::size_t candidates);
+  explicit CompressionTrial(std::size_t candidates);
 
   // What to do before the next call.
   enum class Todo { call, compare, conclude };

@@ -18,7 +18,7 @@
 
 namespace qccl::sim {
 
-struct WorldOptions {
+struct SimulatedJobOptions {
   int ranks = 1;
   std::uint64_t seed = 1;
   LinkOptions links{};
@@ -30,10 +30,10 @@ struct WorldOptions {
 };
 
 // One thread.
-class World {
+class SimulatedJob {
  public:
-  explicit World(WorldOptions options);
-  ~World();
+  explicit SimulatedJob(SimulatedJobOptions options);
+  ~SimulatedJob();
 
   int size() const { return static_cast<int>(engines_.size()); }
   Network& network() { return network_; }

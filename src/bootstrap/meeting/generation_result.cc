@@ -1,4 +1,4 @@
-#include "bootstrap/meeting/outcome.h"
+#include "bootstrap/meeting/generation_result.h"
 
 #include "base/text.h"
 #include "bootstrap/launcher/environment.h"
@@ -19,8 +19,9 @@ constexpr std::uint64_t kMaxRecords = 4096;  // larger than any world; the cost 
 static_assert(kMaxWorld * (8 + kMaxRecordBytes) + kOutcomeOverhead <= kMaxValueBytes,
               "all ranks' records fit in one value of the store");
 
-bool known(Outcome::Kind kind) {
-  return kind == Outcome::Kind::complete || kind == Outcome::Kind::failed || kind == Outcome::Kind::superseded;
+bool known(GenerationResult::Kind kind) {
+  return kind == GenerationResult::Kind::complete || kind == GenerationResult::Kind::failed ||
+         kind == GenerationResult::Kind::superseded;
 }
 
 }  // namespace
@@ -45,7 +46,7 @@ Result<Record> decode_record(std::string_view bytes) {
   return Failure(ErrorKind::corrupt_data, std::string("can't read a rank's record in the store") + kUnreadable);
 }
 
-std::string encode_outcome(const Outcome& outcome) {
+std::string encode_outcome(const GenerationResult& outcome) {
   std::string bytes;
   append_integer(bytes, outcome.kind);
   append_integer(bytes, outcome.nonce);
@@ -56,10 +57,10 @@ std::string encode_outcome(const Outcome& outcome) {
   return bytes;
 }
 
-Result<Outcome> decode_outcome(std::string_view bytes) {
+Result<GenerationResult> decode_outcome(std::string_view bytes) {
   ByteReader reader(bytes);
-  Outcome outcome;
-  outcome.kind = static_cast<Outcome::Kind>(reader.integer<std::uint8_t>());
+  GenerationResult outcome;
+  outcome.kind = static_cast<GenerationResult::Kind>(reader.integer<std::uint8_t>());
   outcome.nonce = reader.integer<std::uint64_t>();
   outcome.error = static_cast<ErrorKind>(reader.integer<std::uint8_t>());
   outcome.reason = printable(reader.string(kMaxReasonBytes));

@@ -25,7 +25,7 @@ std::string encode_record(const Record& record);
 // CorruptData if the bytes are no record. `who` is made printable, because a stranger may have written it.
 Result<Record> decode_record(std::string_view bytes);
 
-struct Outcome {
+struct GenerationResult {
   enum class Kind : std::uint8_t { complete = 1, failed = 2, superseded = 3 };
   Kind kind = Kind::superseded;
   std::uint64_t nonce = 0;                         // complete
@@ -34,8 +34,8 @@ struct Outcome {
   std::string reason{};                            // failed, superseded: for people
 };
 
-std::string encode_outcome(const Outcome& outcome);
+std::string encode_outcome(const GenerationResult& outcome);
 // CorruptData if the bytes are no outcome. `reason` is made printable, because a stranger may have written it.
-Result<Outcome> decode_outcome(std::string_view bytes);
+Result<GenerationResult> decode_outcome(std::string_view bytes);
 
 }  // namespace qccl::bootstrap

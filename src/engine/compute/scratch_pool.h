@@ -14,13 +14,13 @@ namespace qccl::engine {
 // Holds a slice widened to fp32: a raw 16-bit slice of 256 KiB has 128 Ki elements.
 inline constexpr std::size_t kScratchBytes = 2 * kMaxPayloadBytes;
 
-class BufferPool {
+class ScratchPool {
  public:
   // 64-byte aligned, kScratchBytes long; returns to the pool when destroyed.
   class Buffer {
    public:
     Buffer() = default;
-    Buffer(BufferPool* pool, std::byte* bytes) : pool_(pool), bytes_(bytes) {}
+    Buffer(ScratchPool* pool, std::byte* bytes) : pool_(pool), bytes_(bytes) {}
     ~Buffer() { reset(); }
     Buffer(Buffer&& other) noexcept : pool_(other.pool_), bytes_(std::exchange(other.bytes_, nullptr)) {}
     Buffer& operator=(Buffer&& other) noexcept {
@@ -37,7 +37,7 @@ class BufferPool {
     float* floats() const { return reinterpret_cast<float*>(bytes_); }
 
    private:
-    BufferPool* pool_ = nullptr;
+    ScratchPool* pool_ = nullptr;
     std::byte* bytes_ = nullptr;
   };
 

@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 set(QCCL_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/qccl)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/qccl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS qccl EXPORT qcclTargets)
+install(TARGETS qccl qccl_extras EXPORT qcclTargets)
 install(EXPORT qcclTargets NAMESPACE qccl:: DESTINATION ${QCCL_PACKAGE_DIR})
 # In a separate file, because only projects that ask for the component need GoogleTest.
 if(TARGET qccl_testing)

@@ -45,6 +45,7 @@ run(${CMAKE_COMMAND} -S ${work}/project -B ${work}/app -G Ninja -D CMAKE_CXX_COM
     -D CMAKE_PREFIX_PATH=${work}/prefix -D qccl_prefix=${work}/prefix -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF)
 run(${CMAKE_COMMAND} --build ${work}/app)
 run(${CMAKE_COMMAND} -E env --unset=RANK --unset=WORLD_SIZE ${work}/app/app)
+run(${CMAKE_COMMAND} -E env --unset=RANK --unset=WORLD_SIZE ${work}/app/training)
 
 set(page ${source}/docs/testing.md)
 write_code_blocks(${page} cmake ${work}/documented/CMakeLists.txt)

@@ -89,7 +89,7 @@ def skip_reason(case: xml.Element, skip: xml.Element | None) -> str:
 
 def make_steps(pattern: str) -> list[Step]:
     ctest_report = REPORTS / "ctest.xml"
-    ctest = ["ctest", "--preset", "default", "--parallel", JOBS, "--output-junit", str(ctest_report)]
+    ctest = ["ctest", "--preset", "default", "--parallel", str(int(JOBS) + 1), "--output-junit", str(ctest_report)]
     steps = [
         Step("lint", ["scripts/lint.sh"]),
         Step("build", ["make", "build-tests", f"JOBS={JOBS}"]),

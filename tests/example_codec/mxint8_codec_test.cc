@@ -66,7 +66,7 @@ TEST(Mxint8Codec, whole_collectives_run_with_it) {
   SimWorld world(kWorld, {.codec = std::make_shared<Mxint8Codec>(32)});
   const auto call = make_call(Collective::all_reduce, 10000, DataType::float32, kWorld, {.compression = minmax()});
   const auto inputs = make_inputs(Pattern::normal, call.type, call.count, kWorld, 1);
-  const Outcome outcome = run_collective(world, call, inputs);
+  const CollectiveResult outcome = run_collective(world, call, inputs);
   ASSERT_EQ(outcome.problem, "");
   EXPECT_EQ(difference(call.type, outcome.outputs, std::vector<ByteVector>(kWorld, outcome.outputs[0])), "");
   for (std::uint64_t i = 0; i < call.count; ++i) {

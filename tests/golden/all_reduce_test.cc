@@ -33,7 +33,7 @@ std::vector<ByteVector> fixed_inputs() {
 std::uint64_t output_digest(const CallOptions& options) {
   SimWorld world(kWorld);
   const auto call = make_call(Collective::all_reduce, kCount, DataType::float32, kWorld, options);
-  const Outcome outcome = run_collective(world, call, fixed_inputs());
+  const CollectiveResult outcome = run_collective(world, call, fixed_inputs());
   EXPECT_EQ(outcome.problem, "");
   if (outcome.outputs.empty()) return 0;
   return XXH3_64bits(outcome.outputs[0].data(), outcome.outputs[0].size());

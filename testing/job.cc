@@ -189,7 +189,7 @@ bool Job::read_packet(std::size_t rank) {
 }
 
 void Job::on_packet(std::size_t rank, const Packet& packet) {
-  Outcome& outcome = outcomes_[rank];
+  RankResult& outcome = outcomes_[rank];
   Process& process = processes_[rank];
   switch (packet.kind) {
     case PacketKind::hello:
@@ -263,7 +263,7 @@ void Job::take_end(std::size_t rank) {
   process.running = false;
   process.stopped = false;
   process.answers_due = 0;
-  Outcome& outcome = outcomes_[rank];
+  RankResult& outcome = outcomes_[rank];
   outcome.report.end = WIFSIGNALED(status) ? killed(WTERMSIG(status)) : exited(WEXITSTATUS(status));
   if (why_ended_.empty() && !grace_end_ && !ended_well(rank)) {
     grace_end_ = steady_clock::now() + options_.grace;
@@ -272,7 +272,7 @@ void Job::take_end(std::size_t rank) {
 }
 
 bool Job::ended_well(std::size_t rank) const {
-  const Outcome& outcome = outcomes_[rank];
+  const RankResult& outcome = outcomes_[rank];
   const End expected = expected_end(options_, static_cast<int>(rank));
   return outcome.report.end == expected && outcome.parts.empty() && !outcome.skip;
 }
@@ -298,7 +298,7 @@ void Job::end_all(const std::string& why) {
 
 void Job::ask_for_evidence(std::size_t rank) {
   Process& process = processes_[rank];
-  Outcome& outcome = outcomes_[rank];
+  RankResult& outcome = outcomes_[rank];
   const pid_t id = process.started.process;
   if (auto modules = modules_of(id); !modules.empty()) process.modules = std::move(modules);
   if (outcome.began && !process.stopped) {

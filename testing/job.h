@@ -22,7 +22,7 @@ struct FailedPart {
 };
 
 // The facts known about a rank, its report included.
-struct Outcome {
+struct RankResult {
   RankReport report{};
   std::vector<FailedPart> parts{};
   std::optional<std::pair<Skip, std::string>> skip{};
@@ -41,7 +41,7 @@ class Job {
   // Runs until no process is left. Call it once.
   void run();
 
-  std::vector<Outcome>& outcomes() { return outcomes_; }
+  std::vector<RankResult>& outcomes() { return outcomes_; }
   // Why the job ended ranks; empty if it ended none.
   const std::string& why_ended() const { return why_ended_; }
   // Faults that did not happen, in words.
@@ -95,7 +95,7 @@ class Job {
   const std::function<void(Rank&)>& body_;
   Guard guard_;
   std::vector<Process> processes_;
-  std::vector<Outcome> outcomes_;
+  std::vector<RankResult> outcomes_;
   std::vector<PlannedFault> faults_;
   std::map<std::string, std::string> store_;
   struct WaitingGet {

@@ -39,7 +39,7 @@ std::string indented(const std::string& text) {
 }
 
 // How the ranks ended, grouped by end: "ranks 0, 2 exited with code 0; rank 1 exited with code 3".
-std::string list_ends(const std::vector<Outcome>& outcomes) {
+std::string list_ends(const std::vector<RankResult>& outcomes) {
   std::map<std::string, std::vector<std::size_t>> by_end;
   for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
     by_end[to_text(outcomes[rank].report.end)].push_back(rank);
@@ -65,14 +65,14 @@ class Verdict {
     }
     report.skipped = is_skipped();
     report.passed = !failed_ && !report.skipped;
-    for (Outcome& outcome : outcomes_) report.ranks.push_back(std::move(outcome.report));
+    for (RankResult& outcome : outcomes_) report.ranks.push_back(std::move(outcome.report));
     return report;
   }
 
  private:
   // Whether all ranks skipped, for the same reason.
   bool is_skipped() const {
-    return std::all_of(outcomes_.begin(), outcomes_.end(), [this](const Outcome& outcome) {
+    return std::all_of(outcomes_.begin(), outcomes_.end(), [this](const RankResult& outcome) {
       return outcome.skip && outcome.skip->first == outcomes_[0].skip->first && outcome.parts.empty() &&
              outcome.report.end == exited(static_cast<int>(outcome.skip->first));
     });
@@ -84,7 +84,7 @@ class Verdict {
   }
 
   void judge_rank(std::size_t rank) {
-    const Outcome& outcome = outcomes_[rank];
+    const RankResult& outcome = outcomes_[rank];
     const std::string name = "rank " + std::to_string(rank);
     for (const FailedPart& part : outcome.parts) {
       failed_ = true;
@@ -99,7 +99,7 @@ class Verdict {
     fail(message);
   }
 
-  static std::string points_of(const Outcome& outcome) {
+  static std::string points_of(const RankResult& outcome) {
     std::string text;
     for (const auto& [name, time] : outcome.report.points) text += " '" + name + "'";
     return text;
@@ -107,7 +107,7 @@ class Verdict {
 
   // The problem with the way this rank ended; empty if there is none.
   std::string trouble_of(std::size_t rank) const {
-    const Outcome& outcome = outcomes_[rank];
+    const RankResult& outcome = outcomes_[rank];
     const End& end = outcome.report.end;
     const End expected = expected_end(options_, static_cast<int>(rank));
     if (outcome.left_running) return "did not end: " + job_.why_ended();
@@ -127,7 +127,7 @@ class Verdict {
   void judge_together() {
     for (const std::string& missed : job_.missed_faults()) fail("a fault: " + missed);
     // Ranks whose end the test declares may differ.
-    const Outcome* first = nullptr;
+    const RankResult* first = nullptr;
     bool differ = false;
     for (std::size_t rank = 0; rank < outcomes_.size(); ++rank) {
       const bool is_foretold = expected_end(options_, static_cast<int>(rank)) != exited(0);
@@ -140,7 +140,7 @@ class Verdict {
 
   const JobOptions& options_;
   Job& job_;
-  std::vector<Outcome>& outcomes_;
+  std::vector<RankResult>& outcomes_;
   bool failed_ = false;
 };
 
@@ -163,7 +163,7 @@ class CallCounter final : public ::testing::EmptyTestEventListener {
   int calls_ = 0;
 };
 
-void skip_test(const Outcome& outcome) {
+void skip_test(const RankResult& outcome) {
   add_at_test(Part::kSkip, name_of(outcome.skip->first) + ": " + outcome.skip->second);
 }
 

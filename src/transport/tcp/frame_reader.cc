@@ -7,8 +7,8 @@
 
 namespace qccl::tcp {
 
-FrameReader::Outcome FrameReader::read(int fd, std::size_t budget, PayloadPlacement* placement, FrameList& frames) {
-  Outcome outcome;
+FrameReader::ReadResult FrameReader::read(int fd, std::size_t budget, PayloadPlacement* placement, FrameList& frames) {
+  ReadResult outcome;
   while (outcome.bytes < budget) {
     std::size_t offered = 0;
     const auto io = read_once(fd, offered);

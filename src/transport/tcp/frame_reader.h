@@ -22,7 +22,7 @@ class FrameReader {
   // `staging` (kStagingBytes) is used during read() only.
   FrameReader(int peer, FrameBufferPool& pool, Bytes staging) : peer_(peer), pool_(&pool), staging_(staging) {}
 
-  struct Outcome {
+  struct ReadResult {
     std::size_t bytes = 0;  // read from the socket
     bool drained = true;    // the socket had no more just now
     std::string loss;       // why no more frames will come; empty while they may
@@ -30,7 +30,7 @@ class FrameReader {
   // Reads about `budget` bytes at most and appends the complete frames to `frames`, even when it reports a loss.
   // `placement` may be null. If memory for a frame runs out it throws std::bad_alloc; the start of the next frame is
   // then unknown, so later reads only drain the connection to its end.
-  Outcome read(int fd, std::size_t budget, PayloadPlacement* placement, FrameList& frames);
+  ReadResult read(int fd, std::size_t budget, PayloadPlacement* placement, FrameList& frames);
 
   // Continues the half received frame in its own memory, if its payload was placed. False: there is no memory for it,
   // and no more frames will come, as in read().

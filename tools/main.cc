@@ -32,9 +32,9 @@ Usage: qccl COMMAND [OPTIONS]
 
 Commands:
   run       start a program as the ranks of one job on this host
-  ps        say what the ranks on this host are doing, and for whom they wait
+  ps        say what the ranks on this host are doing, and which ranks they wait for
   perf      time a collective and check its results, with nccl-tests' flags and columns
-  doctor    say what is here, what would be done, what is wrong and how to mend it
+  doctor    say what is here, what would be done, what is wrong and how to fix it
   plan      check, show, price and simulate the plans of collectives
   codec     list, explain and measure the codecs
   log       sum up, draw and export what ranks have logged

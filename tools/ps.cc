@@ -89,7 +89,7 @@ void print_rank(const RankStatus& rank) {
 }  // namespace
 
 int ps_main(const std::vector<std::string>& arguments) {
-  CLI::App app("Says what the ranks on this host are doing, and for whom they wait.", "qccl ps");
+  CLI::App app("Says what the ranks on this host are doing, and which ranks they wait for.", "qccl ps");
   set_usage(app, "qccl ps [OPTIONS]");
   app.footer(kPsFooter);
   double patience = 1;

@@ -16,7 +16,7 @@ bool CommunicatorState::is_automatic(const CollectiveCall& call) const {
   return asked ? qccl::is_automatic(*asked) : defaults_to_automatic_.load(std::memory_order_relaxed);
 }
 
-// Of this rank's times the ranks take the shortest: that of the rank which came last and waited for nobody.
+// The ranks compare the shortest of their times: that of the rank which came last and waited for nobody.
 CallArguments CommunicatorState::comparison(CompressionTrials::Class& calls, comm::Context& context) {
   calls.times.resize(calls.candidates.size());
   for (std::size_t i = 0; i < calls.times.size(); ++i) calls.times[i] = calls.trial.times()->of(i);

@@ -62,7 +62,7 @@ class Context {
   // Alike on all ranks once the first group is open.
   const CostEnvironment& cost_environment() const { return cost_environment_; }
   std::size_t slice_bytes() const { return slice_bytes_; }
-  // Of some world ranks, in their order.
+  // The hosts of some world ranks, in their order.
   std::vector<int> hosts_of(const std::vector<int>& ranks) const;
   engine::ProgressDriver& driver() { return *core_->driver; }
   CallBatch& recorder() { return recorder_; }

@@ -119,7 +119,7 @@ bool map_neighbours(comm::Context& context, const CommunicatorState& group, Shar
   return true;
 }
 
-// Of all ranks' values.
+// Over all ranks' values.
 struct RegionAgreement {
   std::uint8_t mapped;  // all it could
   std::uint8_t alone;   // with nobody to share with

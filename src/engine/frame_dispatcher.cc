@@ -181,7 +181,7 @@ void FrameDispatcher::on_message_frame(Group& group, const FrameHeader& header, 
                  true);
 }
 
-// Of a call in flight, or of a message under way; its frame is judged in whole when it is here.
+// Only for a call in flight or a message under way. The whole frame is checked when it is here.
 std::byte* FrameDispatcher::place(int peer, ConstBytes bytes) {
   const auto decoded = wire::decode_header(bytes.data());
   if (!decoded.ok()) return nullptr;

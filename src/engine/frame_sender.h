@@ -48,7 +48,7 @@ class FrameSender {
   // A frame without payload in one go; false if there is no room now.
   bool send_control(int peer, wire::FrameHeader header, ConstBytes payload = {});
 
-  // Of one frame each, by its payload.
+  // The eager budget, for one frame of that payload: whether it has room, and that the frame was sent.
   bool eager_room(int peer, std::size_t payload_bytes) const;
   void note_eager_sent(int peer, std::size_t payload_bytes);
   // This rank has consumed an eager frame that `peer` had sent.

@@ -104,7 +104,7 @@ def test_an_interface_filter_that_matches_nothing_is_broken():
     done = doctor(ranks=2, QCCL_SOCKET_IFNAME="=nosuch0")
     assert done.returncode == 1
     assert 'no interface that is up passes the filter "=nosuch0"' in done.stdout
-    assert "QCCL_SOCKET_IFNAME" in done.stdout.partition("mend:")[2]
+    assert "QCCL_SOCKET_IFNAME" in done.stdout.partition("fix:")[2]
 
 
 def test_alone_it_says_which_interfaces_a_filter_passes():
@@ -146,7 +146,7 @@ def test_too_few_descriptors_are_broken():
     done = run("run", "-n", 16, "--", "sh", "-c", command)
     assert done.returncode == 1
     assert "BROKEN  open files: 40 may be open" in done.stdout
-    assert "ulimit -n" in done.stdout.partition("mend:")[2]
+    assert "ulimit -n" in done.stdout.partition("fix:")[2]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_limit_on_file_sizes_is_a_warning_with_its_consequence(size, consequen
         done = run("run", "-n", ranks, "--", sys.executable, "-c", limited)
         assert done.returncode == 0, done.stdout + done.stderr
         assert f"file size: {consequence}" in done.stdout
-        assert "ulimit -f unlimited" in done.stdout.partition("mend:")[2]
+        assert "ulimit -f unlimited" in done.stdout.partition("fix:")[2]
         reached = "tcp to rank 1" if size < 9 << 20 else "shm to rank 1"
         assert ranks == 1 or reached in done.stdout
 

@@ -22,7 +22,7 @@ over the sum of squares, max the largest error over the root mean square of the 
 element takes with all headers. '!' marks an error beyond the codec's stated bound.
 
 Speeds are of one thread on the beginning of the first data set, in GB/s of float32 and as a multiple of
-memcpy of the same, which takes turns with it. The usual 65536 floats, 256 KiB, stay in the core's cache; with
+memcpy of the same, which takes turns with it. The default 65536 floats, 256 KiB, stay in the core's cache; with
 --speed-elements of some million they come from memory.
 
 Data: gauss, laplace, t3 (Student's t, 3 degrees of freedom) and outliers (Gauss, 1 % of the elements 30 times

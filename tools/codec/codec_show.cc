@@ -61,7 +61,7 @@ int show(const Compression& compression) {
   fmt::print("{}\n{}\n\n", compression.to_string(), entry.summary);
   for (std::size_t i = 0; i < entry.settings.size(); ++i) {
     const CodecSetting& setting = entry.settings[i];
-    fmt::print("{:<10}{} = {} (allowed: {}; usual: {}): {}\n", i == 0 ? "settings" : "", setting.key,
+    fmt::print("{:<10}{} = {} (allowed: {}; default: {}): {}\n", i == 0 ? "settings" : "", setting.key,
                write_setting(setting, compression.settings[i]), setting.allowed,
                write_setting(setting, setting.default_value), setting.meaning);
   }
@@ -79,7 +79,7 @@ int show(const Compression& compression) {
 }  // namespace
 
 int codec_list_main(const std::vector<std::string>& arguments) {
-  CLI::App app("Lists all codecs with their settings: what is allowed and, in brackets, what is usual.",
+  CLI::App app("Lists all codecs with their settings: what is allowed and, in brackets, the default.",
                "qccl codec list");
   set_usage(app, "qccl codec list");
   app.footer(kListFooter);

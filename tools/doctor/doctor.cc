@@ -52,7 +52,7 @@ std::string complaints(const std::vector<Finding>& findings, const std::string& 
   std::string text;
   for (const Finding& finding : findings) {
     if (finding.level == Level::fact) continue;
-    text += fmt::format("{} {}{}: {}\n    mend: {}\n", finding.level == Level::broken ? "BROKEN " : "WARNING", who,
+    text += fmt::format("{} {}{}: {}\n    fix: {}\n", finding.level == Level::broken ? "BROKEN " : "WARNING", who,
                         finding.topic, finding.text, finding.remedy);
   }
   return text;
@@ -154,7 +154,7 @@ int measure(const std::string& path, double timeout) {
 }  // namespace
 
 int doctor_main(const std::vector<std::string>& arguments) {
-  CLI::App app("Says what QCCL sees here, what it would do, what is wrong and how to mend it.", "qccl doctor");
+  CLI::App app("Says what QCCL sees here, what it would do, what is wrong and how to fix it.", "qccl doctor");
   set_usage(app, "qccl doctor [OPTIONS]");
   app.footer(kFooter);
   double timeout = 20;

@@ -15,7 +15,7 @@
 namespace qccl::tools {
 namespace {
 
-constexpr const char* kLogHelp = R"(Logs of ranks: what each operation took and sent, and who waited for whom.
+constexpr const char* kLogHelp = R"(Logs of ranks: what each operation took and sent, and which ranks waited for which.
 
 Usage: qccl log COMMAND [OPTIONS]
 
@@ -88,7 +88,7 @@ int summary_main(const std::vector<std::string>& arguments) {
   app.add_option("--rank", flags.rank, "Whose operations (the first in the files)");
   const std::map<std::string, BandwidthFormula> formulas = {{"nccl-tests", BandwidthFormula::nccl_tests},
                                                             {"deepspeed", BandwidthFormula::deepspeed}};
-  app.add_option("--formulas", flags.formula, "Of the bandwidths: nccl-tests (usual) or deepspeed")
+  app.add_option("--formulas", flags.formula, "How to compute bandwidths: nccl-tests (default) or deepspeed")
       ->transform(CLI::CheckedTransformer(formulas))
       ->option_text("NAME");
   if (auto code = parse(app, arguments, kLogUsage)) return *code;

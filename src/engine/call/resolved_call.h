@@ -39,7 +39,7 @@ struct ResolvedCall {
 // Elements of the caller's input and output buffers on `rank`.
 std::uint64_t input_elements(const ResolvedCall& call, int world, int rank);
 std::uint64_t output_elements(const ResolvedCall& call, int world, int rank);
-// Of rank `rank`'s piece, where ranks have pieces, and of those before it.
+// Elements of rank `rank`'s piece, where ranks have pieces, and of all pieces before it.
 std::uint64_t piece_elements(const ResolvedCall& call, int rank);
 std::uint64_t piece_begin(const ResolvedCall& call, int rank);
 

@@ -46,7 +46,7 @@ struct WorkState {
   // Before complete().
   void set_source(int rank) { source_ = rank; }
 
-  // Of an operation that is in the log. Only after done().
+  // Set for an operation that is in the log. Only after done().
   const std::optional<OperationTimes>& times() const { return times_; }
   // Before complete().
   void set_times(const OperationTimes& times) { times_ = times; }

@@ -124,7 +124,7 @@ class Streams {
   template <class Stream>
   static std::vector<Address> addresses(const std::vector<Stream>& streams);
   static std::size_t find(const std::vector<Address>& addresses, int peer, std::uint16_t phase, std::uint32_t chunk);
-  // Of a data frame.
+  // The stream of a data frame.
   std::size_t find_inbound(int peer, const wire::FrameHeader& header) const;
   bool announce_sends();
   bool needs_grant(const Inbound& stream) const;

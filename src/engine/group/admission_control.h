@@ -10,7 +10,7 @@
 
 namespace qccl::engine {
 
-// Of one group. One thread.
+// One for each group. One thread.
 class AdmissionControl {
  public:
   // Shorter calls begin at once, and keep no longer one waiting.
@@ -31,7 +31,7 @@ class AdmissionControl {
   // A long call that had begun has ended.
   void end(std::uint64_t bytes) { running_ -= bytes; }
   bool any_waits() const { return waiting_ > 0; }
-  // Of the first that waits: whether it begins now.
+  // Whether the first call that waits, of so many bytes, begins now.
   bool begin_next(std::uint64_t bytes) {
     if (!has_room(bytes)) return false;
     --waiting_;

@@ -41,8 +41,8 @@ inline std::size_t max_in_flight(std::size_t world) {
   return std::max<std::size_t>(1, std::min<std::size_t>(4096, 16384 / std::max<std::size_t>(1, world)));
 }
 
-// Of one peer, more than it sends ahead by that, and by its eager budget (16384 frames); a peer that exceeds it is
-// broken.
+// Frames stored for one peer. It is more than a peer sends ahead within that limit and its eager budget (16384 frames),
+// so a peer that exceeds it is broken.
 inline constexpr std::size_t kMaxStoredFrames = 65536;
 inline constexpr std::size_t kHistory = 1024;
 

@@ -18,9 +18,9 @@ constexpr int kBoardTries = 256;
 // that differ must meet in the sockets within kMismatchPatience.
 constexpr Nanoseconds kBoardTime = std::chrono::milliseconds(5);
 
-// Of which a rank that shares its core has so many before it lets another have it: those on other cores may be about to
-// publish. With 4 ranks on 2 cores an operation took 3.4 us with a change of ranks at every look, and 2.1 with one at
-// every second to twelfth.
+// A rank that shares its core makes so many looks before it lets another rank run, because ranks on other cores may be
+// about to publish. With 4 ranks on 2 cores an operation took 3.4 us with a change of ranks at every look, and 2.1 with
+// one at every second to twelfth.
 constexpr int kLooksATurn = 4;
 
 // For so long a thread that waits keeps its core to itself; then it lets others have it between two looks: there may be
@@ -35,7 +35,7 @@ constexpr Nanoseconds kBackgroundSpin = std::chrono::microseconds(20);
 // Calls that are done on the spot before the next round of progress: some 100 us.
 constexpr int kExchangesARound = 256;
 
-// Of calls posted while another thread drives, before there has to be memory for more.
+// Calls that can be posted while another thread drives before their list needs more memory.
 constexpr std::size_t kRoomForCalls = 16;
 
 // For how long nothing has moved, without a look at the clock while something does.

@@ -32,7 +32,7 @@ bool has(Collective collective, Algorithm algorithm) {
   return std::find(all.begin(), all.end(), algorithm) != all.end();
 }
 
-bool is_usual(Algorithm algorithm) { return algorithm == Algorithm::one_shot || algorithm == Algorithm::sra; }
+bool adds_in_rank_order(Algorithm algorithm) { return algorithm == Algorithm::one_shot || algorithm == Algorithm::sra; }
 
 bool has_one_lane(Algorithm algorithm) {
   return algorithm == Algorithm::one_shot || algorithm == Algorithm::recursive_doubling;
@@ -100,11 +100,11 @@ std::vector<Candidate> candidates(const SelectionKey& question, const std::vecto
   return found;
 }
 
-// The cheapest of the algorithms for which is_usual() equals `usual`; null if there is none.
+// The cheapest of the algorithms for which adds_in_rank_order() equals `usual`; null if there is none.
 const Candidate* cheapest(const std::vector<Candidate>& all, bool usual) {
   const Candidate* best = nullptr;
   for (const Candidate& each : all) {
-    if (is_usual(each.algorithm) != usual) continue;
+    if (adds_in_rank_order(each.algorithm) != usual) continue;
     if (best == nullptr || each.price.seconds < best->price.seconds) best = &each;
   }
   return best;

@@ -8,7 +8,7 @@ JOBS ?= $(shell nproc)
 ARGS ?=
 PYTHON := .venv/bin/python
 
-.PHONY: help build build-tests demo test test-torch test-integration lint asan tsan fuzz soak bench clean setup
+.PHONY: help build build-tests demo test test-torch test-integration lint asan tsan fuzz mutants soak bench clean setup
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -17,6 +17,7 @@ help: ## List the commands
 	@echo '  make test ARGS="Frame"      only tests whose name contains Frame (also asan, tsan; bench: programs)'
 	@echo '  make test-torch TORCH=2.15.0     all tests with that release of torch, in .venv-torch-2.15.0 (3 GB)'
 	@echo '  make fuzz ARGS="-runs=1000000"   libFuzzer flags in place of a minute; FUZZ=NAME one target'
+	@echo '  make mutants ARGS="--count 20 src/wire"    20 changes in that folder; ARGS="--help" lists the options'
 	@echo '  JOBS=2 make ...             compile and test with so many processes (default: all cores)'
 
 # What every command needs, once: packages by apt-get, Python in .venv. Milliseconds when it is there.
@@ -59,6 +60,9 @@ tsan: setup ## Run the C++ tests under the thread sanitizer
 
 fuzz: setup ## Feed decoders and parsers what clang's libFuzzer makes up, a minute each
 	@scripts/run_fuzz.sh $(ARGS)
+
+mutants: setup ## Change 100 operators, constants and conditions, one at a time; list what no test notices (hours)
+	@JOBS=$(JOBS) $(PYTHON) scripts/mutants.py $(ARGS)
 
 soak: build-tests ## Run 10,000 random programs of mixed operations (a part of them is in `make test`)
 	@RANDOM_PROGRAMS=10000 build/tests/qccl_test_threads --gtest_filter='*RandomPrograms*'

@@ -159,6 +159,28 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
+def parameters(head: str) -> tuple[str, int, bool]:
+    """A function's name, how many parameters it has, and whether it is a constructor."""
+    flat = without_angles(re.sub(r"\boperator\s*(?:\(\)|[^\w\s(]+)", "operator", head).replace("->", " "))
+    start = flat.find("(")
+    named = re.search(r"[\w~:]+(?=\s*$)", flat[: max(start, 0)])
+    if not named:
+        return "", 0, False
+    depth, commas, end = 0, 0, start
+    for end in range(start, len(flat)):
+        depth += (flat[end] in "([{") - (flat[end] in ")]}")
+        commas += flat[end] == "," and depth == 1
+        if depth == 0:
+            break
+    names = named[0].split("::")
+    is_constructor = (
+        names[-1] == names[-2]
+        if len(names) > 1
+        else not re.sub(r"\b(?:explicit|constexpr|inline|template)\b", "", flat[: named.start()]).strip()
+    )
+    return named[0], commas + bool(flat[start + 1 : end].strip()), is_constructor
+
+
 def without_angles(text: str) -> str:
     """The text without template argument lists."""
     while (shorter := re.sub(r"<[^<>;{}]*>", " ", text)) != text:

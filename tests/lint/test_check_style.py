@@ -93,3 +93,28 @@ def test_a_class_has_at_most_30_declarations(tmp_path, count, kind, found):
     messages = problems(tmp_path, "x.h", class_of(count, kind) + "\n")
     assert len(messages) == found
     assert all("[class-size] C: 31 declarations, at most 30" in message for message in messages)
+
+
+@pytest.mark.parametrize(
+    ("head", "found"),
+    [
+        ("void f(int a, std::map<int, int> b, int (*c)(int, int), int d = g(1, 2), int e = {})", 0),
+        ("void C::f(int a, int b, int c, int d, int e, int f) const", 6),
+        ("template <class T, class U>\nauto f(T a, U b, int c, int d, int e, int f) -> std::pair<T, U>", 6),
+        ("C::C(int a, int b, int c, int d, int e, int f) : a_(a, b)", 0),
+        ("N::C::C(int a, int b, int c, int d, int e, int f, int g) : a_(a)", 7),
+        ("bool operator()(int a, int b, int c, int d, int e, int f)", 6),
+        ("void f()", 0),
+    ],
+)
+def test_a_function_has_at_most_5_parameters_and_a_constructor_6(tmp_path, head, found):
+    messages = problems(tmp_path, "x.cc", "namespace n {\n" + cpp_function(3, head) + "}\n")
+    assert len(messages) == (found > 0)
+    assert all("[parameters]" in message and f"{found} parameters" in message for message in messages)
+
+
+def test_a_kernel_has_at_most_7_parameters(tmp_path):
+    (tmp_path / "src" / "kernels").mkdir(parents=True)
+    seven = "void f(" + ", ".join(f"int a{i}" for i in range(7)) + ")"
+    assert problems(tmp_path, "kernels/x.cc", cpp_function(3, seven)) == []
+    assert "8 parameters, at most 7" in problems(tmp_path, "kernels/x.cc", cpp_function(3, seven[:-1] + ", int b)"))[0]

@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""Changes the library one operator, constant or condition at a time and lists the changes that no test notices.
+
+    mutants.py [--count 100] [--seed 1] [--least 85] [FOLDER...]
+
+Draws COUNT changes from FOLDERs (default: src/plan src/engine src/wire src/codec), builds each in a copy of the
+checkout below build-mutants/ and runs the C++ tests on it: first those of the changed layer, then the rest, until one
+fails, crashes or hangs. A change that does not compile is replaced by another one. Prints each change as it is
+decided and a summary; exit 1 if fewer than LEAST percent were noticed. JOBS sets how many processes compile and test.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cpp_source import SUFFIXES, blank_literals
+
+ROOT = Path(__file__).resolve().parent.parent
+COPY = ROOT / "build-mutants" / "checkout"
+BUILD = COPY / "build"
+JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 1)
+FOLDERS = ["src/plan", "src/engine", "src/wire", "src/codec"]
+SLOWER = 4  # a program that takes so many times its own time hangs
+LEAST_SECONDS = 20.0
+
+# What is replaced by what. clang-format puts spaces around binary operators and none inside template argument lists.
+RULES = [
+    *((rf" {re.escape(old)} ", f" {new} ") for old, new in [("<", "<="), ("<=", "<"), (">", ">="), (">=", ">")]),
+    *((f" {re.escape(old)} ", f" {new} ") for old, new in [("==", "!="), ("!=", "=="), ("&&", "||"), ("||", "&&")]),
+    *((f" {re.escape(old)} ", f" {new} ") for old, new in [("+", "-"), ("-", "+"), ("*", "+"), ("/", "*"), ("%", "/")]),
+    *((f" {re.escape(old)} ", f" {new} ") for old, new in [("+=", "-="), ("-=", "+="), ("<<", ">>"), (">>", "<<")]),
+    *((f" {re.escape(old)} ", f" {new} ") for old, new in [("|", "&"), ("&", "|"), ("|=", "&="), ("&=", "|=")]),
+    (r"\btrue\b", "false"),
+    (r"\bfalse\b", "true"),
+    (r"\bstd::min\b", "std::max"),
+    (r"\bstd::max\b", "std::min"),
+    (r"(?<=[ (])!(?=[\w(])", ""),
+    (r"(?<![\w.'\"])(\d+)(?![\w.'\"])", "+1"),
+]
+NEVER = re.compile(r"^\s*(?:#|static_assert|using|template|namespace|enum|friend|case )|QCCL_CHECK")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    path: Path
+    start: int
+    end: int
+    new: str
+
+    def apply(self, text: str) -> str:
+        return text[: self.start] + self.new + text[self.end :]
+
+    def describe(self, text: str) -> str:
+        line = text.count("\n", 0, self.start) + 1
+        changed = self.apply(text).splitlines()[line - 1].strip()
+        return f"{self.path}:{line}: {text.splitlines()[line - 1].strip()}\n    ->  {changed}"
+
+
+def conditions(line: str) -> Iterator[tuple[int, int]]:
+    """Where the conditions lie whose `if` or `while` opens and closes them on this line."""
+    for head in re.finditer(r"\b(?:if|while) \(", line):
+        open_parentheses = 1
+        for at in range(head.end(), len(line)):
+            open_parentheses += (line[at] == "(") - (line[at] == ")")
+            if open_parentheses == 0:
+                if ";" not in line[head.end() : at] and " = " not in line[head.end() : at]:
+                    yield head.end(), at
+                break
+
+
+def mutants_of(path: Path, text: str) -> Iterator[Mutant]:
+    start = 0
+    for line in blank_literals(text).split("\n"):
+        if line.startswith((" ", "\t")) and not NEVER.match(line):
+            for pattern, new in RULES:
+                for found in re.finditer(pattern, line):
+                    replacement = str(int(found[1]) + 1) if new == "+1" else new
+                    yield Mutant(path, start + found.start(), start + found.end(), replacement)
+            for begin, stop in conditions(line):
+                yield Mutant(path, start + begin, start + stop, f"!({text[start + begin : start + stop]})")
+        start += len(line) + 1
+
+
+def draw(folders: list[str], seed: int) -> Iterator[Mutant]:
+    """Every mutant once, in random order; each file's share is that of its possible changes."""
+    paths = sorted(
+        path.relative_to(ROOT)
+        for folder in folders
+        for path in ([ROOT / folder] if (ROOT / folder).is_file() else (ROOT / folder).rglob("*"))
+        if path.suffix in SUFFIXES and not path.stem.endswith("_test")
+    )
+    if not paths:
+        sys.exit(f"mutants.py: no C++ files in {' '.join(folders)}")
+    found = [mutant for path in paths for mutant in mutants_of(path, (ROOT / path).read_text())]
+    random.Random(seed).shuffle(found)
+    yield from found
+
+
+@dataclass
+class Program:
+    """A test program, the layer it belongs to, and how long it takes on unchanged code."""
+
+    path: str
+    seconds: float = 0.0
+    excluded: str = ""  # tests that fail unchanged when all run in one process
+
+    def start(self) -> subprocess.Popen:
+        filters = [f"--gtest_filter=-{self.excluded}"] if self.excluded else []
+        environment = {**os.environ, "GTEST_FAIL_FAST": "1", "GTEST_BRIEF": "1"}
+        return subprocess.Popen(
+            [self.path, *filters],
+            cwd=BUILD,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def limit(self) -> float:
+        return max(LEAST_SECONDS, SLOWER * self.seconds)
+
+
+def end(process: subprocess.Popen) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def first_failure(programs: list[Program]) -> str:
+    """The program that failed first, JOBS at a time; "" if all passed. None is left running."""
+    waiting, running = list(programs), []
+    try:
+        while waiting or running:
+            while waiting and len(running) < JOBS:
+                running.append((waiting[0], waiting[0].start(), time.monotonic()))
+                waiting.pop(0)
+            for entry in list(running):
+                program, process, start = entry
+                code = process.poll()
+                if code is None and time.monotonic() - start > program.limit():
+                    return f"{Path(program.path).name} hangs"
+                if code:
+                    return Path(program.path).name
+                if code == 0:
+                    end(process)
+                    running.remove(entry)
+            time.sleep(0.02)
+    finally:
+        for _, process, _ in running:
+            end(process)
+    return ""
+
+
+def build(target: str, log: Path) -> bool:
+    with log.open("w") as output:
+        command = ["ninja", "-C", str(BUILD), f"-j{JOBS}", target]
+        return subprocess.run(command, stdout=output, stderr=subprocess.STDOUT).returncode == 0
+
+
+def prepare() -> list[Program]:
+    """Copies the checkout, builds it and times its test programs, the fastest first."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        source, copy = ROOT / name, COPY / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_file() and not (copy.is_file() and copy.read_bytes() == source.read_bytes()):
+            shutil.copy(source, copy)
+    print("building the tests ...", flush=True)
+    command = ["cmake", "--preset", "default", "-DQCCL_BENCHMARKS=OFF", "-DQCCL_EXAMPLES=OFF"]
+    subprocess.run(command, cwd=COPY, check=True, stdout=subprocess.DEVNULL)
+    if not build("qccl_tests", COPY / "build.log"):
+        sys.exit(f"mutants.py: the unchanged code does not compile: see {COPY / 'build.log'}")
+    command = ["ctest", "--test-dir", str(BUILD), "--show-only=json-v1"]
+    tests = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["tests"]
+    paths = {test["command"][0] for test in tests if "qccl_test_" in test["command"][0]}
+    programs = [time_unchanged(Program(path)) for path in sorted(paths)]
+    return sorted(programs, key=lambda program: program.seconds)
+
+
+def time_unchanged(program: Program) -> Program:
+    with tempfile.NamedTemporaryFile(suffix=".json") as report:
+        start = time.monotonic()
+        command = [program.path, f"--gtest_output=json:{report.name}", "--gtest_brief=1"]
+        subprocess.run(command, cwd=BUILD, capture_output=True, stdin=subprocess.DEVNULL, timeout=1800)
+        program.seconds = time.monotonic() - start
+        suites = json.loads(Path(report.name).read_text() or "{}").get("testsuites", [])
+    cases = [(suite["name"], case) for suite in suites for case in suite["testsuite"]]
+    program.excluded = ":".join(f"{suite}.{case['name']}" for suite, case in cases if "failures" in case)
+    note = f"without {program.excluded}" if program.excluded else ""
+    print(f"  {program.seconds:6.1f} s  {Path(program.path).name} {note}".rstrip(), flush=True)
+    return program
+
+
+def order(programs: list[Program], mutant: Mutant) -> list[Program]:
+    own = f"qccl_test_{mutant.path.parts[1]}"
+    return sorted(programs, key=lambda program: not Path(program.path).name.startswith(own))
+
+
+def run(options: argparse.Namespace) -> int:
+    programs = prepare()
+    survivors, noticed_by, done = [], Counter(), 0
+    for mutant in draw(options.folders, options.seed):
+        if done == options.count:
+            break
+        original = (ROOT / mutant.path).read_text()
+        (COPY / mutant.path).write_text(mutant.apply(original))
+        try:
+            if not build("qccl_tests", COPY / "build.log"):
+                continue
+            failure = first_failure(order(programs, mutant))
+        finally:
+            (COPY / mutant.path).write_text(original)
+        done += 1
+        noticed_by[failure] += 1
+        text = mutant.describe(original)
+        if not failure:
+            survivors.append(text)
+        print(f"[{done}/{options.count}] {failure or 'NOT NOTICED'}  {text}", flush=True)
+    return summarize(survivors, noticed_by, done, options.least)
+
+
+def summarize(survivors: list[str], noticed_by: Counter, done: int, least: float) -> int:
+    print("\nnoticed by: " + ", ".join(f"{name} {count}" for name, count in noticed_by.most_common() if name))
+    print("not noticed:" if survivors else "every change was noticed", *survivors, sep="\n  ")
+    percent = 100.0 * (done - len(survivors)) / max(1, done)
+    print(f"{done - len(survivors)} of {done} changes noticed ({percent:.0f} %, at least {least:.0f} % expected)")
+    return 0 if percent >= least else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=100, help="how many changes to try (default 100)")
+    parser.add_argument("--seed", type=int, default=1, help="which changes (default 1)")
+    parser.add_argument("--least", type=float, default=85, help="the least percentage noticed (default 85)")
+    parser.add_argument("folders", nargs="*", metavar="FOLDER", default=FOLDERS, help=f"default: {' '.join(FOLDERS)}")
+    return run(parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

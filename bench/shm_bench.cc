@@ -48,18 +48,18 @@ class Host {
  private:
   void join(int rank, int world, std::vector<os::Fd>& sockets) {
     const SteadyClock clock;
-    ShmHome home = create_shm_home(rank, world);
+    ShmExports exports = create_shm_exports(rank, world);
     std::vector<ShmLink> links;
     for (int peer = 0; peer < world; ++peer) {
       if (peer == rank) continue;
-      auto link = make_shm_link(std::move(sockets[static_cast<std::size_t>(peer)]), home, peer,
+      auto link = make_shm_link(std::move(sockets[static_cast<std::size_t>(peer)]), exports, peer,
                                 clock.now() + std::chrono::seconds(10), clock);
       links.push_back(link.take_or_throw());
     }
     auto& poller = pollers_[static_cast<std::size_t>(rank)];
     poller = std::make_unique<os::Poller>(os::Poller::create().take_or_throw());
     endpoints_[static_cast<std::size_t>(rank)] =
-        make_shm_endpoint(*poller, {.world = world}, std::move(home), std::move(links)).take_or_throw();
+        make_shm_endpoint(*poller, {.world = world}, std::move(exports), std::move(links)).take_or_throw();
   }
 
   std::vector<std::unique_ptr<os::Poller>> pollers_;
@@ -241,7 +241,7 @@ void bare_stream(benchmark::State& state) {
 BENCHMARK(bare_stream)->Arg(4160)->Arg(65600)->Arg(kMaxFrameBytes)->UseRealTime();
 
 // One core copies a frame's bytes, always to the same address, or through as many bytes as a
-// lane's large slots have.
+// frame queue's large slots have.
 void copy(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   const auto places = static_cast<std::size_t>(state.range(1));

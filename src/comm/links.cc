@@ -13,15 +13,15 @@ namespace qccl::comm {
 namespace {
 
 // Shared memory with every peer that has a unix socket here, in ascending order as ranks must.
-Result<std::vector<ShmLink>> share_memory(bootstrap::MeshLinks& links, const ShmHome& home, const LinkOptions& options,
-                                          const Clock& clock) {
+Result<std::vector<ShmLink>> share_memory(bootstrap::MeshLinks& links, const ShmExports& exports,
+                                          const LinkOptions& options, const Clock& clock) {
   std::vector<ShmLink> shared;
   std::vector<int> without;
   std::string cause;  // for the first of them
   for (int peer = 0; peer < options.world; ++peer) {
     const auto index = static_cast<std::size_t>(peer);
     if (!links.local[index].valid()) continue;
-    auto link = make_shm_link(std::move(links.local[index]), home, peer, options.deadline, clock);
+    auto link = make_shm_link(std::move(links.local[index]), exports, peer, options.deadline, clock);
     if (link.ok()) {
       links.tcp[index].reset();
       shared.push_back(std::move(*link));
@@ -56,15 +56,15 @@ struct Endpoints {
 Status add_shm(Endpoints& endpoints, os::Poller& poller, bootstrap::MeshLinks& links, const LinkOptions& options,
                const Clock& clock) {
   if (!has_any(links.local)) return {};
-  auto home = create_shm_home(options.rank, links.local_ranks);
-  auto shared = share_memory(links, home, options, clock);
+  auto exports = create_shm_exports(options.rank, links.local_ranks);
+  auto shared = share_memory(links, exports, options, clock);
   if (!shared.ok()) return shared.failure();
   if (shared->empty()) return {};
   for (const ShmLink& link : *shared) {
     endpoints.of_rank[static_cast<std::size_t>(link.peer)] = static_cast<int>(endpoints.all.size());
   }
   const ShmOptions shm{.world = options.world, .shares_cores = options.shares_cores};
-  auto endpoint = make_shm_endpoint(poller, shm, std::move(home), std::move(*shared));
+  auto endpoint = make_shm_endpoint(poller, shm, std::move(exports), std::move(*shared));
   if (!endpoint.ok()) return endpoint.failure();
   endpoints.all.push_back(std::move(*endpoint));
   return {};

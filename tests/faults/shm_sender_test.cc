@@ -29,13 +29,13 @@ std::set<std::string> files_in_dev_shm() {
 class LinkEnd {
  public:
   LinkEnd(Rank& rank, const std::string& name)
-      : home_(create_shm_home(rank.rank(), 2)), poller_(os::Poller::create().take_or_throw()) {
+      : exports_(create_shm_exports(rank.rank(), 2)), poller_(os::Poller::create().take_or_throw()) {
     const std::shared_ptr<Store> store = rank.options().store;
     os::Fd socket = rank.rank() == 0 ? accept(name, *store) : connect(name, *store);
     std::vector<ShmLink> links;
     const int peer = 1 - rank.rank();
-    links.push_back(make_shm_link(std::move(socket), home_, peer, patience(), SteadyClock()).take_or_throw());
-    endpoint_ = make_shm_endpoint(poller_, {.world = 2}, std::move(home_), std::move(links)).take_or_throw();
+    links.push_back(make_shm_link(std::move(socket), exports_, peer, patience(), SteadyClock()).take_or_throw());
+    endpoint_ = make_shm_endpoint(poller_, {.world = 2}, std::move(exports_), std::move(links)).take_or_throw();
   }
   Endpoint& operator*() { return *endpoint_; }
   Endpoint* operator->() { return endpoint_.get(); }
@@ -52,7 +52,7 @@ class LinkEnd {
     return os::connect_unix_abstract(name).take_or_throw();
   }
 
-  ShmHome home_;
+  ShmExports exports_;
   os::Poller poller_;
   std::unique_ptr<Endpoint> endpoint_;
 };

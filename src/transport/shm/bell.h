@@ -1,6 +1,6 @@
-// Doorbells: a sleeping rank is rung through its eventfd; a spinning rank needs no system call.
+// Doorbells: a peer rings a sleeping rank through its eventfd; a spinning rank needs no system call.
 //
-// The sleep word of a rank lies in memory that its neighbours map. It is odd while the rank sleeps or is about to.
+// The sleep word of a rank lies in memory that its peers map. It is odd while the rank sleeps or is about to.
 //
 //   sleeper (OwnBell)                        ringer (PeerBell)
 //   S1  word = odd                           R1  publish (a ring word, a board sequence)
@@ -8,13 +8,13 @@
 //   S3  check everything once more           R3  if word is odd: write the eventfd,
 //   S4  epoll_wait if there was nothing          then word: odd -> even, if still the same odd
 //
-// No wake-up is lost. The two fences are ordered one way or the other. If S2 comes first, R3 sees
-// what S1 wrote and rings. If R2 comes first, S3 sees what R1 published and the rank does not
-// sleep. Without the fences both sides could read the old value: a store may pass a later load
-// (Dekker). In neither case does it matter when the eventfd is written: it stays readable.
+// No wake-up is lost. The two fences are ordered one way or the other. If S2 comes first, R3 sees the store of S1 and
+// rings. If R2 comes first, S3 sees the publication of R1 and the rank does not sleep. Without the fences both sides
+// could read the old value: a store may pass a later load (Dekker). The time at which the eventfd is written matters in
+// neither case: it stays readable.
 //
-// The ringer rings first and clears the word afterwards. A ringer stopped or killed in between leaves the word odd, and
-// others ring too. The word's number grows, so a late clear cannot clear a later sleep.
+// The ringer rings first and clears the word afterwards. If it is stopped or killed in between, the word stays odd and
+// other ranks ring too. The word's number grows, so a late clear cannot clear a later sleep.
 #pragma once
 
 #include <atomic>
@@ -24,10 +24,6 @@
 #include "transport/shm/layout.h"
 
 namespace qccl::shm {
-
-struct alignas(kCacheLineBytes) SleepWord {
-  std::atomic<std::uint32_t> phase;
-};
 
 // Orders earlier stores before later loads. The thread sanitizer does not model fences; visibility of data never
 // depends on this one, only on release and acquire.
@@ -62,20 +58,20 @@ class OwnBell {
   std::uint32_t phase_ = 0;
 };
 
-// A neighbour's sleep word and eventfd; owns neither. One thread of this rank calls it, while other ranks ring the same
-// neighbour.
+// A peer's sleep word and eventfd; owns neither. One thread of this rank calls it, while other ranks ring the same
+// peer.
 class PeerBell {
  public:
   PeerBell(SleepWord& word, const os::Fd& eventfd) : word_(&word), eventfd_(&eventfd) {}
 
-  // Whether the neighbour sleeps, and so must be rung for what was published before the fence. Call it after
-  // full_fence() (R2), which orders the relaxed load. The same holds for anything else that the sleeper stored before
-  // S1 and the ringer loads after R2, such as whether it waits for slots at all.
+  // Whether the peer sleeps and must be rung. Call this after publishing and full_fence() (R2), which orders the
+  // relaxed load, as it orders loads of anything else that the sleeper stored before S1, such as whether it waits for
+  // slots.
   bool asleep() {
     seen_ = word_->phase.load(std::memory_order_relaxed);
     return (seen_ & 1) != 0;
   }
-  // R3, called if asleep(). Relaxed: the sleeper learns of it through the kernel, and reads the data with acquire.
+  // R3, called if asleep(). Relaxed: the kernel notifies the sleeper, which reads the data with acquire.
   void ring() {
     os::ring_eventfd(*eventfd_);
     word_->phase.compare_exchange_strong(seen_, seen_ + 1, std::memory_order_relaxed);

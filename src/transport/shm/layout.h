@@ -1,15 +1,15 @@
 // The layout of the memory that the ranks of a host share.
 //
-// Pair memory, one per pair of ranks: a lane for each direction.
+// Pair memory, one per pair of ranks: a frame queue for each direction.
 //
-// | offset     | bytes      | content                                         |
-// |------------|------------|-------------------------------------------------|
-// | 0          | lane_bytes | lane from the lower rank to the higher          |
-// | lane_bytes | lane_bytes | lane from the higher rank to the lower          |
+// | offset      | bytes       | content                                              |
+// |-------------|-------------|------------------------------------------------------|
+// | 0           | queue_bytes | queue from the lower rank to the higher              |
+// | queue_bytes | queue_bytes | queue from the higher rank to the lower              |
 //
-// Lane: frames lie in slots of two sizes. A slot belongs to the sender until a descriptor passes
-// it to the receiver, and to the receiver until a return passes it back, so neither ring can
-// hold more words than there are slots.
+// Frame queue: frames lie in slots of two sizes. A slot belongs to the sender until a descriptor passes it to the
+// receiver, and to the receiver until a return passes it back, so neither ring can hold more words than there are
+// slots.
 //
 // | offset | bytes       | content                                                      |
 // |--------|-------------|--------------------------------------------------------------|
@@ -20,7 +20,32 @@
 // | 4096   | 64 x 4160   | small slots, 0 to 63: control frames and small data          |
 // | 270336 | n x 266240  | large slots, 64 to 63 + n: frames of up to kMaxFrameBytes    |
 //
-// Each polled cache line has one writer. area.h describes the area of a rank, which all its neighbours map.
+// Area, one per rank, mapped by all other ranks of the host. Only its owner writes to it, except to the sleep word.
+//
+// | offset | bytes      | content                                                              |
+// |--------|------------|----------------------------------------------------------------------|
+// | 0      | 4          | sleep word (bell.h): its owner and the ranks that ring it            |
+// | 4      | 60         | zero                                                                 |
+// | 64     | 8          | openings: how often the owner has opened a cell                      |
+// | 72     | 8          | known: bit i is set once cell i was opened; its group is valid       |
+// | 80     | 8          | open: bit i is set while the owner takes part in cell i's group      |
+// | 88     | 40         | zero                                                                 |
+// | 128    | 64 x 8     | group of each cell                                                   |
+// | 640    | 3456       | zero                                                                 |
+// | 4096   | 64 x 16512 | cells: two buffers each, for even and for odd sequences              |
+//
+// Buffer of a cell. A small payload shares the cache line of its header.
+//
+// | offset | bytes | content                                                 |
+// |--------|-------|---------------------------------------------------------|
+// | 0      | 8     | sequence published last, 0 if none                      |
+// | 8      | 8     | digest of the call                                      |
+// | 16     | 4     | payload_bytes, at most 8192                             |
+// | 20     | 12    | zero                                                    |
+// | 32     | 8192  | payload                                                 |
+// | 8224   | 32    | zero                                                    |
+//
+// Each polled cache line has one writer.
 #pragma once
 
 #include <atomic>
@@ -59,7 +84,7 @@ inline constexpr std::uint32_t kMaxSlots = kSmallSlots + kMaxLargeSlots;
 inline constexpr std::size_t kSmallSlotBytes = 4096 + kFrameHeaderBytes;
 inline constexpr std::size_t kLargeSlotBytes = round_up(kMaxFrameBytes, kPageBytes);
 
-struct LaneControl {
+struct QueueControl {
   Ring descriptors;
   Ring returns;
   // Written by the sender, read by the receiver only when the sender sleeps: see bell.h.
@@ -69,28 +94,28 @@ struct LaneControl {
 inline constexpr std::size_t kSmallSlotsOffset = kPageBytes;
 inline constexpr std::size_t kLargeSlotsOffset = kSmallSlotsOffset + kSmallSlots * kSmallSlotBytes;
 
-constexpr std::size_t lane_bytes(std::uint32_t large_slots) {
+constexpr std::size_t queue_bytes(std::uint32_t large_slots) {
   return kLargeSlotsOffset + large_slots * kLargeSlotBytes;
 }
-constexpr std::size_t pair_bytes(std::uint32_t large_slots) { return 2 * lane_bytes(large_slots); }
+constexpr std::size_t pair_bytes(std::uint32_t large_slots) { return 2 * queue_bytes(large_slots); }
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(std::atomic<std::uint64_t>) == 8);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::atomic<std::uint32_t>) == 4);
 static_assert(sizeof(Ring) == 1024 && kMaxSlots < kRingWords);
-static_assert(offsetof(LaneControl, returns) == 1024 && offsetof(LaneControl, starved) == 2048);
-static_assert(sizeof(LaneControl) <= kPageBytes);
+static_assert(offsetof(QueueControl, returns) == 1024 && offsetof(QueueControl, starved) == 2048);
+static_assert(sizeof(QueueControl) <= kPageBytes);
 static_assert(kSmallSlotBytes == 4160 && kLargeSlotBytes == 266240 && kLargeSlotsOffset == 270336);
 static_assert(kSmallSlotBytes % kCacheLineBytes == 0 && kLargeSlotsOffset % kPageBytes == 0);
 
 enum class SlotClass : std::uint8_t { small, large };
 inline constexpr std::size_t kSlotClasses = 2;
 
-// One lane, mapped. Does not own it.
-class Lane {
+// A frame queue in mapped memory. Does not own the memory.
+class FrameQueue {
  public:
-  Lane(std::byte* memory, std::uint32_t large_slots) : memory_(memory), large_slots_(large_slots) {}
+  FrameQueue(std::byte* memory, std::uint32_t large_slots) : memory_(memory), large_slots_(large_slots) {}
 
-  LaneControl& control() const { return *reinterpret_cast<LaneControl*>(memory_); }
+  QueueControl& control() const { return *reinterpret_cast<QueueControl*>(memory_); }
   std::uint32_t slots() const { return kSmallSlots + large_slots_; }
   std::uint32_t slots(SlotClass of) const { return of == SlotClass::small ? kSmallSlots : large_slots_; }
 
@@ -108,5 +133,40 @@ class Lane {
   std::byte* memory_;
   std::uint32_t large_slots_;
 };
+
+// Odd while its owner sleeps or is about to: see bell.h.
+struct alignas(kCacheLineBytes) SleepWord {
+  std::atomic<std::uint32_t> phase;
+};
+
+inline constexpr std::uint32_t kBoardCells = 64;
+
+struct alignas(kCacheLineBytes) CellBuffer {
+  std::atomic<std::uint64_t> sequence;
+  // Atomics, relaxed: they only make a reader load each of them once. `sequence` publishes them.
+  std::atomic<std::uint64_t> digest;
+  std::atomic<std::uint32_t> payload_bytes;
+  std::byte zero[12];
+  std::byte payload[kBoardPayloadBytes];
+};
+
+struct Cell {
+  CellBuffer buffers[2];
+};
+
+struct Area {
+  SleepWord sleep_word;
+  alignas(kCacheLineBytes) std::atomic<std::uint64_t> openings;
+  std::atomic<std::uint64_t> known;
+  std::atomic<std::uint64_t> open;
+  alignas(kCacheLineBytes) std::atomic<std::uint64_t> groups[kBoardCells];
+  alignas(kPageBytes) Cell cells[kBoardCells];
+};
+
+static_assert(sizeof(CellBuffer) == 8256 && offsetof(CellBuffer, payload_bytes) == 16);
+static_assert(offsetof(CellBuffer, payload) == 32 && sizeof(Cell) == 16512);
+static_assert(offsetof(Area, openings) == 64 && offsetof(Area, known) == 72 && offsetof(Area, open) == 80);
+static_assert(offsetof(Area, groups) == 128 && offsetof(Area, cells) == 4096);
+static_assert(sizeof(Area) == 259 * kPageBytes);
 
 }  // namespace qccl::shm

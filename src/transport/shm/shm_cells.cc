@@ -20,11 +20,11 @@ bool any_bit(std::uint64_t mask, Body body) {
 
 // Prefetches the lines of a payload after its header line, all at once, before the payload is read. Beyond the first
 // few lines the reading itself hides the latency.
-void prefetch_payload(const Generation& generation, std::size_t bytes) {
-  constexpr std::size_t kInHeaderLine = kCacheLineBytes - offsetof(Generation, payload);
+void prefetch_payload(const CellBuffer& buffer, std::size_t bytes) {
+  constexpr std::size_t kInHeaderLine = kCacheLineBytes - offsetof(CellBuffer, payload);
   constexpr std::size_t kMost = 8 * kCacheLineBytes;
   for (std::size_t at = kInHeaderLine; at < std::min(bytes, kMost); at += kCacheLineBytes) {
-    __builtin_prefetch(generation.payload + at);
+    __builtin_prefetch(buffer.payload + at);
   }
 }
 
@@ -32,14 +32,14 @@ constexpr std::uint64_t bit(std::uint32_t cell) { return std::uint64_t{1} << cel
 
 }  // namespace
 
-ShmCells::ShmCells(int rank, int world, Area& own, std::vector<Neighbour> neighbours)
+ShmCells::ShmCells(int rank, int world, Area& own, std::vector<Peer> peers)
     : rank_(rank),
       own_(own),
-      neighbours_(std::move(neighbours)),
-      neighbour_of_rank_(static_cast<std::size_t>(world), -1),
-      views_(kBoardCells * neighbours_.size()) {
-  for (std::size_t i = 0; i < neighbours_.size(); ++i) {
-    neighbour_of_rank_[static_cast<std::size_t>(neighbours_[i].rank)] = static_cast<int>(i);
+      peers_(std::move(peers)),
+      index_of_rank_(static_cast<std::size_t>(world), -1),
+      views_(kBoardCells * peers_.size()) {
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    index_of_rank_[static_cast<std::size_t>(peers_[i].rank)] = static_cast<int>(i);
   }
 }
 
@@ -56,12 +56,12 @@ std::uint32_t ShmCells::own_cell(std::uint64_t group) const {
 }
 
 bool ShmCells::may_reuse(std::uint32_t cell) const {
-  for (const Neighbour& neighbour : neighbours_) {
-    if (neighbour.lost) continue;
-    // Acquire: pairs with the release in close(), after the neighbour's last read of this cell.
-    const std::uint64_t open = neighbour.area->open.load(std::memory_order_acquire);
+  for (const Peer& peer : peers_) {
+    if (peer.lost) continue;
+    // Acquire: pairs with the release in close(), after the peer's last read of this cell.
+    const std::uint64_t open = peer.area->open.load(std::memory_order_acquire);
     const bool in_use = any_bit(open, [&](std::uint32_t other) {
-      return neighbour.area->groups[other].load(std::memory_order_relaxed) == groups_[cell];
+      return peer.area->groups[other].load(std::memory_order_relaxed) == groups_[cell];
     });
     if (in_use) return false;
   }
@@ -71,11 +71,11 @@ bool ShmCells::may_reuse(std::uint32_t cell) const {
 // Picks a cell. A group has at most one cell, so that a search never finds an old one.
 std::uint32_t ShmCells::pick_cell(std::uint64_t group) const {
   std::uint32_t picked = kNoCell;
-  const bool closed_lately = any_bit(known_ & ~open_, [&](std::uint32_t cell) {
+  const bool was_closed = any_bit(known_ & ~open_, [&](std::uint32_t cell) {
     picked = cell;
     return groups_[cell] == group;
   });
-  if (closed_lately) return may_reuse(picked) ? picked : kNoCell;
+  if (was_closed) return may_reuse(picked) ? picked : kNoCell;
   if (~known_ != 0) return static_cast<std::uint32_t>(std::countr_one(known_));
   const bool reusable = any_bit(~open_, [&](std::uint32_t cell) {
     picked = cell;
@@ -91,13 +91,13 @@ bool ShmCells::open(std::uint64_t group) {
   groups_[cell] = group;
   open_ |= bit(cell);
   known_ |= bit(cell);
-  for (auto& generation : own_.cells[cell].generations) generation.sequence.store(0, std::memory_order_relaxed);
+  for (auto& buffer : own_.cells[cell].buffers) buffer.sequence.store(0, std::memory_order_relaxed);
   // Release, here and below: a reader that finds the group also finds the sequences of this group, or 0.
   own_.groups[cell].store(group, std::memory_order_release);
   own_.known.store(known_, std::memory_order_release);
   own_.open.store(open_, std::memory_order_release);
   own_.openings.store(own_.openings.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  for (std::size_t i = 0; i < neighbours_.size(); ++i) view(cell, i) = {};
+  for (std::size_t i = 0; i < peers_.size(); ++i) view(cell, i) = {};
   return true;
 }
 
@@ -105,13 +105,13 @@ void ShmCells::close(std::uint64_t group) {
   const std::uint32_t cell = own_cell(group);
   if (cell == kNoCell) return;
   open_ &= ~bit(cell);
-  // Release: pairs with may_reuse() of the neighbours.
+  // Release: pairs with may_reuse() of the peers.
   own_.open.store(open_, std::memory_order_release);
 }
 
 void ShmCells::forget(int rank) {
-  const int index = neighbour_of_rank_[static_cast<std::size_t>(rank)];
-  if (index >= 0) neighbours_[static_cast<std::size_t>(index)].lost = true;
+  const int index = index_of_rank_[static_cast<std::size_t>(rank)];
+  if (index >= 0) peers_[static_cast<std::size_t>(index)].lost = true;
 }
 
 // ---- publishing and reading
@@ -119,12 +119,12 @@ void ShmCells::forget(int rank) {
 void ShmCells::publish(std::uint64_t group, std::uint64_t sequence, std::uint64_t digest, ConstBytes payload) {
   const std::uint32_t cell = own_cell(group);
   QCCL_CHECK(cell != kNoCell && payload.size() <= kBoardPayloadBytes);
-  Generation& generation = own_.cells[cell].generations[sequence & 1];
-  generation.digest.store(digest, std::memory_order_relaxed);
-  generation.payload_bytes.store(static_cast<std::uint32_t>(payload.size()), std::memory_order_relaxed);
-  if (!payload.empty()) std::memcpy(generation.payload, payload.data(), payload.size());
-  // Release: pairs with the acquire in look().
-  generation.sequence.store(sequence, std::memory_order_release);
+  CellBuffer& buffer = own_.cells[cell].buffers[sequence & 1];
+  buffer.digest.store(digest, std::memory_order_relaxed);
+  buffer.payload_bytes.store(static_cast<std::uint32_t>(payload.size()), std::memory_order_relaxed);
+  if (!payload.empty()) std::memcpy(buffer.payload, payload.data(), payload.size());
+  // Release: pairs with the acquire in find_published().
+  buffer.sequence.store(sequence, std::memory_order_release);
 }
 
 // Rings only ranks that have the group open, since no other rank can wait for this.
@@ -132,9 +132,9 @@ void ShmCells::ring(std::uint64_t group) {
   const std::uint32_t cell = own_cell(group);
   QCCL_CHECK(cell != kNoCell);
   full_fence();
-  for (std::size_t i = 0; i < neighbours_.size(); ++i) {
-    Neighbour& neighbour = neighbours_[i];
-    if (neighbour.bell.asleep() && find(*neighbour.area, group, view(cell, i))) neighbour.bell.ring();
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    Peer& peer = peers_[i];
+    if (peer.bell.asleep() && find(*peer.area, group, view(cell, i))) peer.bell.ring();
   }
 }
 
@@ -155,20 +155,21 @@ bool ShmCells::find(const Area& area, std::uint64_t group, View& view) const {
   return false;
 }
 
-std::optional<ExchangeCell> ShmCells::look(const Area& area, std::uint64_t group, View& view, std::uint64_t sequence) {
+std::optional<ExchangeCell> ShmCells::find_published(const Area& area, std::uint64_t group, View& view,
+                                                     std::uint64_t sequence) {
   if (!find(area, group, view)) return std::nullopt;
-  const Generation& generation = area.cells[view.cell].generations[sequence & 1];
+  const CellBuffer& buffer = area.cells[view.cell].buffers[sequence & 1];
   // Acquire: pairs with the release in publish(); digest, size and payload are there.
-  if (generation.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
+  if (buffer.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
   // Between find() and here the cell may have passed to another group. That group stored its name before it published,
   // so a reader that saw its sequence also sees its name.
   if (area.groups[view.cell].load(std::memory_order_relaxed) != group) return std::nullopt;
   ExchangeCell found;
   found.sequence = sequence;
-  found.digest = generation.digest.load(std::memory_order_relaxed);
-  found.payload_bytes = generation.payload_bytes.load(std::memory_order_relaxed);
-  found.payload = generation.payload;
-  prefetch_payload(generation, found.payload_bytes);
+  found.digest = buffer.digest.load(std::memory_order_relaxed);
+  found.payload_bytes = buffer.payload_bytes.load(std::memory_order_relaxed);
+  found.payload = buffer.payload;
+  prefetch_payload(buffer, found.payload_bytes);
   return found;
 }
 
@@ -177,13 +178,12 @@ std::optional<ExchangeCell> ShmCells::read(std::uint64_t group, int peer, std::u
   QCCL_CHECK(cell != kNoCell);
   if (peer == rank_) {
     View own{.cell = cell};
-    return look(own_, group, own, sequence);
+    return find_published(own_, group, own, sequence);
   }
-  const int index = neighbour_of_rank_[static_cast<std::size_t>(peer)];
+  const int index = index_of_rank_[static_cast<std::size_t>(peer)];
   QCCL_CHECK(index >= 0);
-  const Neighbour& neighbour = neighbours_[static_cast<std::size_t>(index)];
   View& seen = view(cell, static_cast<std::size_t>(index));
-  auto found = look(*neighbour.area, group, seen, sequence);
+  auto found = find_published(*peers_[static_cast<std::size_t>(index)].area, group, seen, sequence);
   seen.awaited = found ? 0 : sequence;
   if (found && found->payload_bytes > kBoardPayloadBytes) {
     fault_ = peer;
@@ -192,12 +192,12 @@ std::optional<ExchangeCell> ShmCells::read(std::uint64_t group, int peer, std::u
   return found;
 }
 
-bool ShmCells::awaited_is_there() {
+bool ShmCells::awaited_cell_arrived() {
   bool there = false;
   any_bit(open_, [&](std::uint32_t cell) {
-    for (std::size_t i = 0; i < neighbours_.size(); ++i) {
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
       View& seen = view(cell, i);
-      if (seen.awaited == 0 || !look(*neighbours_[i].area, groups_[cell], seen, seen.awaited)) continue;
+      if (seen.awaited == 0 || !find_published(*peers_[i].area, groups_[cell], seen, seen.awaited)) continue;
       seen.awaited = 0;
       there = true;
     }

@@ -1,8 +1,8 @@
-// The board in shared memory (transport.h's ExchangeCells): cells in each rank's area (area.h).
+// The board in shared memory (transport.h's ExchangeCells): cells in each rank's area (layout.h).
 //
-// A closed cell keeps its last payloads, because a neighbour may still be about to read them: a rank ends an operation
-// once it has read all others, not once all others have read it. Its memory is reused only when no neighbour has the
-// same group open.
+// A closed cell keeps its last payloads, because a peer may still be about to read them: a rank ends an operation once
+// it has read all others, not once all others have read its cell. The memory is reused only when no peer has the same
+// group open.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
-#include "transport/shm/area.h"
 #include "transport/shm/bell.h"
+#include "transport/shm/layout.h"
 #include "transport/transport.h"
 
 namespace qccl::shm {
@@ -20,40 +20,38 @@ namespace qccl::shm {
 class ShmCells final : public ExchangeCells {
  public:
   // A rank whose area this one maps.
-  struct Neighbour {
+  struct Peer {
     int rank;
     const Area* area;
     PeerBell bell;
     bool lost = false;
   };
 
-  ShmCells(int rank, int world, Area& own, std::vector<Neighbour> neighbours);
+  ShmCells(int rank, int world, Area& own, std::vector<Peer> peers);
 
-  // Also false if `group` was closed recently and a neighbour has it open, from its previous use or the next: each
-  // group that uses the board needs an identity of its own.
+  // Also false if `group` was closed recently and a peer has it open, from its previous use or the next: each group
+  // that uses the board needs an identity of its own.
   bool open(std::uint64_t group) override;
   void close(std::uint64_t group) override;
-  // The group must be open.
+  // The group must be open for these. read() takes this rank's own cell too.
   void publish(std::uint64_t group, std::uint64_t sequence, std::uint64_t digest, ConstBytes payload) override;
-  // The group must be open.
   void ring(std::uint64_t group) override;
-  // The group must be open. Reads this rank's own cell too.
   std::optional<ExchangeCell> read(std::uint64_t group, int peer, std::uint64_t sequence) override;
 
-  // For a rank about to sleep: whether a cell that a read() missed is there now. Reports each cell once, whether or not
-  // it is read then.
-  bool awaited_is_there();
-  // A lost neighbour no longer keeps any cell from being reused.
+  // For a rank about to sleep: whether a cell that a read() missed has been published since. Reports each cell once,
+  // whether or not it is read then.
+  bool awaited_cell_arrived();
+  // A lost peer no longer keeps any cell from being reused.
   void forget(int rank);
-  // The rank of a neighbour whose cell was malformed, once.
+  // The rank of a peer whose cell was malformed, once.
   std::optional<int> take_fault();
 
  private:
-  // This rank's knowledge of one neighbour's cell for a group that this rank has open.
+  // This rank's view of a peer's cell for a group that this rank has open.
   struct View {
     std::uint32_t cell = kNoCell;
     std::uint64_t awaited = 0;        // the sequence that the last read() did not find
-    std::uint64_t searched = kNever;  // the neighbour's `openings` when it had no such cell
+    std::uint64_t searched = kNever;  // the peer's `openings` when it had no such cell
   };
 
   static constexpr std::uint32_t kNoCell = kBoardCells;
@@ -63,18 +61,18 @@ class ShmCells final : public ExchangeCells {
   bool may_reuse(std::uint32_t cell) const;
   std::uint32_t pick_cell(std::uint64_t group) const;
   bool find(const Area& area, std::uint64_t group, View& view) const;
-  std::optional<ExchangeCell> look(const Area& area, std::uint64_t group, View& view, std::uint64_t sequence);
-  View& view(std::uint32_t cell, std::size_t neighbour) { return views_[cell * neighbours_.size() + neighbour]; }
+  std::optional<ExchangeCell> find_published(const Area& area, std::uint64_t group, View& view, std::uint64_t sequence);
+  View& view(std::uint32_t cell, std::size_t peer) { return views_[cell * peers_.size() + peer]; }
 
   const int rank_;
   Area& own_;
-  std::vector<Neighbour> neighbours_;
-  std::vector<int> neighbour_of_rank_;  // -1: none (this rank)
-  std::uint64_t open_ = 0;              // copy of own_.open
-  std::uint64_t known_ = 0;             // copy of own_.known
+  std::vector<Peer> peers_;
+  std::vector<int> index_of_rank_;  // -1: none (this rank)
+  std::uint64_t open_ = 0;          // copy of own_.open
+  std::uint64_t known_ = 0;         // copy of own_.known
   std::array<std::uint64_t, kBoardCells> groups_{};
   mutable std::uint32_t last_cell_ = 0;  // where own_cell() looks first
-  std::vector<View> views_;              // [own cell][neighbour]
+  std::vector<View> views_;              // [own cell][index in peers_]
   std::optional<int> fault_;
 };
 

@@ -18,11 +18,11 @@ class Boards {
   explicit Boards(int world) {
     for (int rank = 0; rank < world; ++rank) areas_.push_back(std::make_unique<Area>());
     for (int rank = 0; rank < world; ++rank) {
-      std::vector<ShmCells::Neighbour> neighbours;
+      std::vector<ShmCells::Peer> peers;
       for (int peer = 0; peer < world; ++peer) {
-        if (peer != rank) neighbours.push_back({peer, &area(peer), PeerBell(area(peer).sleep_word, no_bell_)});
+        if (peer != rank) peers.push_back({peer, &area(peer), PeerBell(area(peer).sleep_word, no_bell_)});
       }
-      boards_.push_back(std::make_unique<ShmCells>(rank, world, area(rank), std::move(neighbours)));
+      boards_.push_back(std::make_unique<ShmCells>(rank, world, area(rank), std::move(peers)));
     }
   }
   ShmCells& operator[](int rank) { return *boards_[static_cast<std::size_t>(rank)]; }
@@ -97,7 +97,7 @@ TEST(ShmCells, groups_opened_in_different_orders_find_each_other) {
   }
 }
 
-TEST(ShmCells, a_neighbour_that_opens_late_is_found) {
+TEST(ShmCells, a_peer_that_opens_late_is_found) {
   Boards boards(2);
   boards[1].open(kGroup);
   EXPECT_FALSE(boards[1].read(kGroup, 0, 1));
@@ -131,7 +131,7 @@ TEST(ShmCells, what_a_rank_published_last_is_read_after_it_closed_the_group) {
   EXPECT_TRUE(boards[0].open(kBoardCells));
 }
 
-TEST(ShmCells, a_lost_neighbour_keeps_no_cell) {
+TEST(ShmCells, a_lost_peer_keeps_no_cell) {
   Boards boards(2);
   for (std::uint64_t group = 0; group < kBoardCells; ++group) ASSERT_TRUE(boards[0].open(group));
   ASSERT_TRUE(boards[1].open(5));
@@ -157,12 +157,12 @@ TEST(ShmCells, what_a_read_missed_is_reported_once_when_it_is_there) {
   Boards boards(2);
   boards[0].open(kGroup);
   boards[1].open(kGroup);
-  EXPECT_FALSE(boards[1].awaited_is_there());
+  EXPECT_FALSE(boards[1].awaited_cell_arrived());
   EXPECT_FALSE(boards[1].read(kGroup, 0, 1));
-  EXPECT_FALSE(boards[1].awaited_is_there());
+  EXPECT_FALSE(boards[1].awaited_cell_arrived());
   publish(boards[0], kGroup, 0, 1);
-  EXPECT_TRUE(boards[1].awaited_is_there());
-  EXPECT_FALSE(boards[1].awaited_is_there());
+  EXPECT_TRUE(boards[1].awaited_cell_arrived());
+  EXPECT_FALSE(boards[1].awaited_cell_arrived());
 }
 
 TEST(ShmCells, an_impossible_size_is_a_fault) {
@@ -170,7 +170,7 @@ TEST(ShmCells, an_impossible_size_is_a_fault) {
   boards[0].open(kGroup);
   boards[1].open(kGroup);
   publish(boards[0], kGroup, 0, 1);
-  boards.area(0).cells[0].generations[1].payload_bytes = kBoardPayloadBytes + 1;
+  boards.area(0).cells[0].buffers[1].payload_bytes = kBoardPayloadBytes + 1;
   EXPECT_FALSE(boards[1].read(kGroup, 0, 1));
   EXPECT_EQ(boards[1].take_fault(), 0);
   EXPECT_FALSE(boards[1].take_fault());

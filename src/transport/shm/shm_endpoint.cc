@@ -7,10 +7,9 @@
 #include "base/check.h"
 #include "os/fork_list.h"
 #include "os/net/stream.h"
-#include "transport/shm/area.h"
 #include "transport/shm/bell.h"
-#include "transport/shm/lane_receiver.h"
-#include "transport/shm/lane_sender.h"
+#include "transport/shm/frame_queue_receiver.h"
+#include "transport/shm/frame_queue_sender.h"
 #include "transport/shm/layout.h"
 #include "transport/shm/shm_cells.h"
 #include "transport/shm/shm_heap.h"
@@ -19,7 +18,7 @@ namespace qccl {
 namespace {
 
 using shm::Area;
-using shm::Lane;
+using shm::FrameQueue;
 
 // A spinning engine does not notice end of file, so progress() checks one socket every this many calls: a call takes
 // some 10 ns, the check's system call 200 ns.
@@ -29,9 +28,9 @@ constexpr std::uint64_t kDoorbellToken = 0;  // peers follow from 1
 
 Area& area_in(const os::Mapping& mapping) { return *reinterpret_cast<Area*>(mapping.data()); }
 
-// The lane of the pair in which `sender` sends.
-Lane lane_from(int sender, int receiver, const ShmLink& link) {
-  const std::size_t offset = sender < receiver ? 0 : shm::lane_bytes(link.large_slots);
+// The queue of the pair in which `sender` sends.
+FrameQueue queue_from(int sender, int receiver, const ShmLink& link) {
+  const std::size_t offset = sender < receiver ? 0 : shm::queue_bytes(link.large_slots);
   return {link.pair->data() + offset, link.large_slots};
 }
 
@@ -41,14 +40,14 @@ enum class PeerState { connected, lost, gone };
 struct Peer {
   Peer(int own_rank, ShmLink with, bool shares_cores, shm::CopyPool& pool)
       : link(std::move(with)),
-        sender(lane_from(own_rank, link.peer, link),
+        sender(queue_from(own_rank, link.peer, link),
                shares_cores ? shm::kReuseDistanceOnSharedCores : shm::kReuseDistance),
-        receiver(lane_from(link.peer, own_rank, link), pool),
+        receiver(queue_from(link.peer, own_rank, link), pool),
         bell(area_in(*link.area).sleep_word, link.doorbell) {}
 
   ShmLink link;
-  shm::LaneSender sender;
-  shm::LaneReceiver receiver;
+  shm::FrameQueueSender sender;
+  shm::FrameQueueReceiver receiver;
   shm::PeerBell bell;
   PeerState state = PeerState::connected;
   std::string cause;
@@ -56,7 +55,7 @@ struct Peer {
 
 class ShmEndpoint final : public Endpoint {
  public:
-  ShmEndpoint(os::Poller& poller, const ShmOptions& options, ShmHome home, std::vector<ShmLink> links);
+  ShmEndpoint(os::Poller& poller, const ShmOptions& options, ShmExports exports, std::vector<ShmLink> links);
   ~ShmEndpoint() override { close(); }
   Status watch();
 
@@ -79,7 +78,7 @@ class ShmEndpoint final : public Endpoint {
   void close() override;
 
  private:
-  std::vector<shm::ShmCells::Neighbour> neighbours() const;
+  std::vector<shm::ShmCells::Peer> cell_peers() const;
   std::vector<std::shared_ptr<os::SharedHeapFile>> heaps() const;
   Peer* find(int rank) const { return peer_of_rank_[static_cast<std::size_t>(rank)]; }
   bool something_is_there();
@@ -90,7 +89,7 @@ class ShmEndpoint final : public Endpoint {
   void lose(Peer& peer, std::string cause);
   bool may_report(const Peer& peer) const;
 
-  ShmHome home_;
+  ShmExports exports_;
   shm::OwnBell bell_;
   shm::CopyPool copies_;
   std::vector<std::unique_ptr<Peer>> peers_;
@@ -106,23 +105,23 @@ class ShmEndpoint final : public Endpoint {
   std::size_t checked_ = 0;
 };
 
-ShmEndpoint::ShmEndpoint(os::Poller& poller, const ShmOptions& options, ShmHome home, std::vector<ShmLink> links)
+ShmEndpoint::ShmEndpoint(os::Poller& poller, const ShmOptions& options, ShmExports exports, std::vector<ShmLink> links)
     : Endpoint(poller, kShmTokenSpace),
-      home_(std::move(home)),
-      bell_(area_in(*home_.area).sleep_word),
+      exports_(std::move(exports)),
+      bell_(area_in(*exports_.area).sleep_word),
       peer_of_rank_(static_cast<std::size_t>(options.world), nullptr) {
   for (ShmLink& link : links) {
-    peers_.push_back(std::make_unique<Peer>(home_.rank, std::move(link), options.shares_cores, copies_));
+    peers_.push_back(std::make_unique<Peer>(exports_.rank, std::move(link), options.shares_cores, copies_));
     peer_of_rank_[static_cast<std::size_t>(peers_.back()->link.peer)] = peers_.back().get();
   }
   if (static_cast<int>(peers_.size()) == options.world - 1) {
-    board_.emplace(home_.rank, options.world, area_in(*home_.area), neighbours());
+    board_.emplace(exports_.rank, options.world, area_in(*exports_.area), cell_peers());
   }
-  if (!peers_.empty()) heap_.emplace(home_.rank, heaps());
+  if (!peers_.empty()) heap_.emplace(exports_.rank, heaps());
 }
 
-std::vector<shm::ShmCells::Neighbour> ShmEndpoint::neighbours() const {
-  std::vector<shm::ShmCells::Neighbour> found;
+std::vector<shm::ShmCells::Peer> ShmEndpoint::cell_peers() const {
+  std::vector<shm::ShmCells::Peer> found;
   for (const auto& peer : peers_) {
     found.push_back({.rank = peer->link.peer, .area = &area_in(*peer->link.area), .bell = peer->bell});
   }
@@ -131,13 +130,13 @@ std::vector<shm::ShmCells::Neighbour> ShmEndpoint::neighbours() const {
 
 std::vector<std::shared_ptr<os::SharedHeapFile>> ShmEndpoint::heaps() const {
   std::vector<std::shared_ptr<os::SharedHeapFile>> of_rank(peer_of_rank_.size());
-  of_rank[static_cast<std::size_t>(home_.rank)] = home_.heap;
+  of_rank[static_cast<std::size_t>(exports_.rank)] = exports_.heap;
   for (const auto& peer : peers_) of_rank[static_cast<std::size_t>(peer->link.peer)] = peer->link.heap;
   return of_rank;
 }
 
 Status ShmEndpoint::watch() {
-  QCCL_TRY(poller().watch(home_.doorbell.get(), token(kDoorbellToken)));
+  QCCL_TRY(poller().watch(exports_.doorbell.get(), token(kDoorbellToken)));
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     QCCL_TRY(poller().watch(peers_[i]->link.socket.get(), token(1 + i)));
   }
@@ -176,7 +175,7 @@ std::optional<ReceivedFrame> ShmEndpoint::receive() {
     if (peer.state == PeerState::gone || !peer.receiver.arrived()) continue;
     const auto arrival = peer.receiver.take();
     ring_for_returns(peer);
-    if (arrival) return ReceivedFrame{peer.link.peer, arrival->bytes, arrival->holding};
+    if (arrival) return ReceivedFrame{peer.link.peer, arrival->bytes, arrival->frame};
     check_fault(peer);
   }
   return std::nullopt;
@@ -184,13 +183,13 @@ std::optional<ReceivedFrame> ShmEndpoint::receive() {
 
 void ShmEndpoint::release(const ReceivedFrame& frame) {
   Peer& peer = *find(frame.peer);
-  peer.receiver.release(static_cast<shm::Holding*>(frame.slot));
+  peer.receiver.release(static_cast<shm::HeldFrame*>(frame.slot));
   ring_for_returns(peer);
 }
 
 // Rings the peer if take() or release() returned slots that it waits for.
 void ShmEndpoint::ring_for_returns(Peer& peer) {
-  if (!peer.receiver.returned()) return;
+  if (!peer.receiver.has_returned_slots()) return;
   shm::full_fence();
   if (peer.bell.asleep() && peer.receiver.sender_starves()) peer.bell.ring();
 }
@@ -273,7 +272,7 @@ bool ShmEndpoint::arm() {
 
 // S3 of bell.h.
 bool ShmEndpoint::something_is_there() {
-  bool there = unreported_ > 0 || (board_ && board_->awaited_is_there());
+  bool there = unreported_ > 0 || (board_ && board_->awaited_cell_arrived());
   for (const auto& peer : peers_) {
     if (peer->state == PeerState::gone) continue;
     there |= peer->receiver.arrived() || peer->sender.slots_came_back();
@@ -284,7 +283,7 @@ bool ShmEndpoint::something_is_there() {
 void ShmEndpoint::ready(const os::Poller::Ready& event) {
   const std::uint64_t index = index_of(event.token);
   if (index == kDoorbellToken) {
-    os::drain_eventfd(home_.doorbell);
+    os::drain_eventfd(exports_.doorbell);
   } else if (index <= peers_.size()) {
     check_socket(*peers_[index - 1]);
   }
@@ -299,14 +298,14 @@ void ShmEndpoint::close() {
     poller().forget(peer->link.socket.get());
     peer->link.socket.reset();
   }
-  poller().forget(home_.doorbell.get());
+  poller().forget(exports_.doorbell.get());
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Endpoint>> make_shm_endpoint(os::Poller& poller, const ShmOptions& options, ShmHome home,
+Result<std::unique_ptr<Endpoint>> make_shm_endpoint(os::Poller& poller, const ShmOptions& options, ShmExports exports,
                                                     std::vector<ShmLink> links) {
-  auto endpoint = std::make_unique<ShmEndpoint>(poller, options, std::move(home), std::move(links));
+  auto endpoint = std::make_unique<ShmEndpoint>(poller, options, std::move(exports), std::move(links));
   QCCL_TRY(endpoint->watch());
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }

@@ -1,7 +1,7 @@
 // Frames between ranks of one host through shared memory (layout.h), with the board.
 //
 // Sending writes a slot in place, then a ring word. The only copies are made by a receiver that holds too many frames
-// (lane_receiver.h). A peer's death appears as end of file on its socket.
+// (frame_queue_receiver.h). A peer's death appears as end of file on its socket.
 #pragma once
 
 #include <memory>
@@ -19,9 +19,9 @@ struct ShmOptions {
   bool shares_cores = false;  // there are more ranks on the machine than cores
 };
 
-// An endpoint to the peers of `links`, which were made with `home`. It has a board if these are all other ranks of the
-// world. Fails if a descriptor cannot be watched.
-Result<std::unique_ptr<Endpoint>> make_shm_endpoint(os::Poller& poller, const ShmOptions& options, ShmHome home,
+// An endpoint to the peers of `links`, which were made with `exports`. It has a board if these are all other ranks of
+// the world. Fails if a descriptor cannot be watched.
+Result<std::unique_ptr<Endpoint>> make_shm_endpoint(os::Poller& poller, const ShmOptions& options, ShmExports exports,
                                                     std::vector<ShmLink> links);
 
 }  // namespace qccl

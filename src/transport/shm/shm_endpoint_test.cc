@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "transport/shm/area.h"
 #include "transport/shm/ring.h"
 #include "transport/shm/test_host.h"
 
@@ -342,9 +341,9 @@ TEST(ShmEndpointAlone, a_board_needs_all_ranks_of_the_world) {
   EXPECT_TRUE(host[0].is_local(1));
   EXPECT_STREQ(host[0].kind(1), "shm");
   auto poller = os::Poller::create();
-  auto home = create_shm_home(0, 2);
-  ASSERT_TRUE(poller.ok() && !home.unsupported_reason);
-  auto alone = make_shm_endpoint(*poller, {.world = 3}, std::move(home), {});
+  auto exports = create_shm_exports(0, 2);
+  ASSERT_TRUE(poller.ok() && !exports.unsupported_reason);
+  auto alone = make_shm_endpoint(*poller, {.world = 3}, std::move(exports), {});
   ASSERT_TRUE(alone.ok());
   EXPECT_EQ((*alone)->board(), nullptr);
   EXPECT_FALSE((*alone)->is_local(1));
@@ -364,7 +363,7 @@ std::optional<Transport::PeerLoss> loss_seen_by(Transport& transport) {
 TEST(ShmEndpointAlone, a_malformed_descriptor_loses_the_peer_and_no_other) {
   for (const RingItem item : {RingItem{0xFFFF, 64}, RingItem{0, 0}, RingItem{0, 0xFFFFFFFF}, RingItem{70, 300'000}}) {
     Host host(3, Host::Linked::one_mapping);
-    host.lane(2, 0).control().descriptors.words[0].store(pack_ring_word(1, item));
+    host.queue(2, 0).control().descriptors.words[0].store(pack_ring_word(1, item));
     const auto loss = loss_seen_by(host[0]);
     EXPECT_EQ(loss->peer, 2);
     EXPECT_EQ(loss->cause.find("corrupt data: it sent"), 0u) << loss->cause;
@@ -379,7 +378,7 @@ TEST(ShmEndpointAlone, a_malformed_descriptor_loses_the_peer_and_no_other) {
 
 TEST(ShmEndpointAlone, a_malformed_return_loses_the_peer) {
   Host host(2, Host::Linked::one_mapping);
-  host.lane(0, 1).control().returns.words[0].store(pack_ring_word(1, {3, 0}));
+  host.queue(0, 1).control().returns.words[0].store(pack_ring_word(1, {3, 0}));
   EXPECT_TRUE(host[0].reserve(1, kMaxFrameBytes, TrafficClass::data).empty());
   const auto loss = loss_seen_by(host[0]);
   EXPECT_EQ(loss->peer, 1);
@@ -392,7 +391,7 @@ TEST(ShmEndpointAlone, a_malformed_board_cell_loses_the_peer) {
   ASSERT_TRUE(host[1].board()->open(1));
   host[1].board()->publish(1, 1, 0, {});
   host[1].board()->ring(1);
-  reinterpret_cast<Area*>(host.area(1))->cells[0].generations[1].payload_bytes = 1u << 31;
+  reinterpret_cast<Area*>(host.area(1))->cells[0].buffers[1].payload_bytes = 1u << 31;
   EXPECT_FALSE(host[0].board()->read(1, 1, 1));
   EXPECT_EQ(loss_seen_by(host[0])->cause, "corrupt data: its board cell is malformed");
 }

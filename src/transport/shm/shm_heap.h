@@ -1,5 +1,5 @@
-// The heap of a rank: memory that its neighbours on the host can map block by block. Blocks follow each other in a
-// memfd that the ranks exchanged when they met. An offset is never used twice, so that a neighbour that still maps a
+// The heap of a rank: memory that its peers on the host can map block by block. Blocks follow each other in a
+// memfd that the ranks exchanged when they met. An offset is never used twice, so that a peer that still maps a
 // freed block does not see a later one.
 #pragma once
 

@@ -3,20 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <initializer_list>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "os/net/socket.h"
-#include "transport/shm/area.h"
 #include "transport/shm/layout.h"
 #include "transport/shm/link_message.h"
 
 namespace qccl {
 namespace {
 
-using shm::kLinkMessageBytes;
 using shm::LinkMessage;
 using shm::LinkMessageKind;
 
@@ -29,32 +27,32 @@ std::uint32_t large_slots_for(int local_ranks) {
 
 std::shared_ptr<os::Mapping> share(os::Mapping mapping) { return std::make_shared<os::Mapping>(std::move(mapping)); }
 
-Status furnish(ShmHome& home) {
+Status allocate(ShmExports& exports) {
   auto doorbell = os::create_eventfd();
   if (!doorbell) return doorbell.failure();
   auto area = os::create_shared_memory("qccl-area", sizeof(shm::Area));
   if (!area) return area.failure();
   auto heap = os::create_shared_heap("qccl-heap", shm::kHeapBytes);
   if (!heap) return heap.failure();
-  home.doorbell = std::move(*doorbell);
-  home.area_fd = std::move(area->fd);
-  home.area = share(std::move(area->mapping));
-  home.heap = std::make_shared<os::SharedHeapFile>(std::move(*heap));
+  exports.doorbell = std::move(*doorbell);
+  exports.area_fd = std::move(area->fd);
+  exports.area = share(std::move(area->mapping));
+  exports.heap = std::make_shared<os::SharedHeapFile>(std::move(*heap));
   return {};
 }
 
-// One side of the exchange in link_message.h.
-class Conversation {
+// One side of the handshake in link_message.h.
+class LinkHandshake {
  public:
-  Conversation(os::Fd socket, const ShmHome& home, int peer, TimePoint deadline, const Clock& clock)
-      : home_(home), deadline_(deadline), clock_(clock) {
+  LinkHandshake(os::Fd socket, const ShmExports& exports, int peer, TimePoint deadline, const Clock& clock)
+      : exports_(exports), deadline_(deadline), clock_(clock) {
     link_.peer = peer;
-    link_.large_slots = home.large_slots;
+    link_.large_slots = exports.large_slots;
     link_.socket = std::move(socket);
   }
 
   Result<ShmLink> run() {
-    auto done = home_.rank < link_.peer ? offer() : accept();
+    auto done = exports_.rank < link_.peer ? offer() : accept();
     if (!done) return explain(done.failure());
     return std::move(link_);
   }
@@ -63,140 +61,148 @@ class Conversation {
   Status offer();
   Status accept();
   Status map_pair(const os::Fd& fd);
-  Status take_over(os::Fd doorbell, const os::Fd& area, os::SharedHeapFile heap);
-  Status say(LinkMessageKind kind, std::initializer_list<int> descriptors = {});
-  Result<LinkMessage> hear(LinkMessageKind kind, std::size_t descriptors);
-  Status read_message(std::byte* target);
+  Status take_exports(std::size_t first, std::uint64_t heap_bytes);
+  Status send(LinkMessageKind kind, std::initializer_list<int> descriptors = {});
+  Result<LinkMessage> receive(LinkMessageKind kind, std::size_t descriptors);
+  Result<LinkMessage> read_message();
   Failure refuse(Failure failure);
   Failure explain(Failure failure) const;
+  LinkMessage message(LinkMessageKind kind) const;
 
-  const ShmHome& home_;
+  const ShmExports& exports_;
   const TimePoint deadline_;
   const Clock& clock_;
   ShmLink link_;
   std::vector<os::Fd> received_;  // descriptors of the last message
 };
 
-Status Conversation::offer() {
-  if (home_.unsupported_reason) return refuse(Failure(*home_.unsupported_reason));
+Status LinkHandshake::offer() {
+  if (exports_.unsupported_reason) return refuse(Failure(*exports_.unsupported_reason));
   auto pair = os::create_shared_memory("qccl-pair", shm::pair_bytes(link_.large_slots));
   if (!pair) return refuse(pair.failure());
   link_.pair = share(std::move(pair->mapping));
-  QCCL_TRY(
-      say(LinkMessageKind::offer, {pair->fd.get(), home_.doorbell.get(), home_.area_fd.get(), home_.heap->fd.get()}));
-  auto answer = hear(LinkMessageKind::answer, 3);
+  QCCL_TRY(send(LinkMessageKind::offer,
+                {pair->fd.get(), exports_.doorbell.get(), exports_.area_fd.get(), exports_.heap->fd.get()}));
+  auto answer = receive(LinkMessageKind::answer, 3);
   if (!answer) return answer.failure();
-  if (auto taken = take_over(std::move(received_[0]), received_[1], {std::move(received_[2]), answer->heap_bytes});
-      !taken)
-    return refuse(taken.failure());
-  return say(LinkMessageKind::accepted);
+  if (auto taken = take_exports(0, answer->heap_bytes); !taken) return refuse(taken.failure());
+  return send(LinkMessageKind::accepted);
 }
 
-Status Conversation::accept() {
-  auto offered = hear(LinkMessageKind::offer, 4);
+Status LinkHandshake::accept() {
+  auto offered = receive(LinkMessageKind::offer, 4);
   if (!offered) return offered.failure();
-  if (home_.unsupported_reason) return refuse(Failure(*home_.unsupported_reason));
+  if (exports_.unsupported_reason) return refuse(Failure(*exports_.unsupported_reason));
   link_.large_slots = offered->large_slots;
   if (auto mapped = map_pair(received_[0]); !mapped) return refuse(mapped.failure());
-  if (auto taken = take_over(std::move(received_[1]), received_[2], {std::move(received_[3]), offered->heap_bytes});
-      !taken)
-    return refuse(taken.failure());
-  QCCL_TRY(say(LinkMessageKind::answer, {home_.doorbell.get(), home_.area_fd.get(), home_.heap->fd.get()}));
-  QCCL_TRY(hear(LinkMessageKind::accepted, 0));
+  if (auto taken = take_exports(1, offered->heap_bytes); !taken) return refuse(taken.failure());
+  QCCL_TRY(send(LinkMessageKind::answer, {exports_.doorbell.get(), exports_.area_fd.get(), exports_.heap->fd.get()}));
+  QCCL_TRY(receive(LinkMessageKind::accepted, 0));
   return {};
 }
 
-Status Conversation::map_pair(const os::Fd& fd) {
+Status LinkHandshake::map_pair(const os::Fd& fd) {
   auto mapping = os::map_shared_memory(fd, shm::pair_bytes(link_.large_slots));
   if (!mapping) return mapping.failure();
   link_.pair = share(std::move(*mapping));
   return {};
 }
 
-Status Conversation::take_over(os::Fd doorbell, const os::Fd& area, os::SharedHeapFile heap) {
-  auto mapping = os::map_shared_memory(area, sizeof(shm::Area));
-  if (!mapping) return mapping.failure();
-  QCCL_TRY(os::check_shared_heap(heap.fd, heap.bytes));
-  link_.area = share(std::move(*mapping));
-  link_.heap = std::make_shared<os::SharedHeapFile>(std::move(heap));
-  link_.doorbell = std::move(doorbell);
+// Takes the peer's doorbell, area and heap, whose descriptors begin at `first` in the last message.
+Status LinkHandshake::take_exports(std::size_t first, std::uint64_t heap_bytes) {
+  auto area = os::map_shared_memory(received_[first + 1], sizeof(shm::Area));
+  if (!area) return area.failure();
+  QCCL_TRY(os::check_shared_heap(received_[first + 2], heap_bytes));
+  link_.doorbell = std::move(received_[first]);
+  link_.area = share(std::move(*area));
+  link_.heap = std::make_shared<os::SharedHeapFile>(os::SharedHeapFile{std::move(received_[first + 2]), heap_bytes});
   return {};
 }
 
 // ---- messages
 
+LinkMessage LinkHandshake::message(LinkMessageKind kind) const {
+  return {.kind = kind,
+          .rank = exports_.rank,
+          .target = link_.peer,
+          .large_slots = link_.large_slots,
+          .pair_bytes = shm::pair_bytes(link_.large_slots),
+          .heap_bytes = exports_.heap ? exports_.heap->bytes : 0};
+}
+
 // The socket's buffer holds more than either side ever sends, so this does not block.
-Status Conversation::say(LinkMessageKind kind, std::initializer_list<int> descriptors) {
-  std::array<std::byte, kLinkMessageBytes> bytes;
-  shm::encode_link_message({kind, home_.rank, link_.peer, link_.large_slots, {}, home_.heap->bytes}, bytes.data());
-  const auto sent = os::send_descriptors(link_.socket.get(), bytes, {descriptors.begin(), descriptors.size()});
-  if (sent.bytes == bytes.size()) return {};
+Status LinkHandshake::send(LinkMessageKind kind, std::initializer_list<int> descriptors) {
+  const LinkMessage sending = message(kind);
+  const auto sent = os::send_descriptors(link_.socket.get(), std::as_bytes(std::span(&sending, 1)),
+                                         {descriptors.begin(), descriptors.size()});
+  if (sent.bytes == sizeof(sending)) return {};
   return Failure(ErrorKind::peer_lost, sent.lost() ? os::describe(sent) : "the socket took no message");
 }
 
-Status Conversation::read_message(std::byte* target) {
+Result<LinkMessage> LinkHandshake::read_message() {
+  LinkMessage message;
+  const Bytes target = std::as_writable_bytes(std::span(&message, 1));
   received_.clear();
-  for (std::size_t filled = 0; filled < kLinkMessageBytes;) {
+  for (std::size_t filled = 0; filled < target.size();) {
     auto readable = os::wait_ready(link_.socket, os::Direction::read, deadline_, clock_);
     if (!readable) return readable.failure();
     if (!*readable) return Failure(ErrorKind::deadline_exceeded, "no answer by the deadline");
-    const auto got = os::recv_descriptors(link_.socket.get(), {target + filled, kLinkMessageBytes - filled}, received_);
+    const auto got = os::recv_descriptors(link_.socket.get(), target.subspan(filled), received_);
     if (got.lost()) return Failure(ErrorKind::peer_lost, os::describe(got));
     filled += got.bytes;
   }
-  return {};
+  return message;
 }
 
-Result<LinkMessage> Conversation::hear(LinkMessageKind kind, std::size_t descriptors) {
-  std::array<std::byte, kLinkMessageBytes> bytes;
-  QCCL_TRY(read_message(bytes.data()));
-  auto message = shm::decode_link_message(bytes.data());
-  if (!message) return refuse(message.failure());
+Result<LinkMessage> LinkHandshake::receive(LinkMessageKind kind, std::size_t descriptors) {
+  auto message = read_message();
+  if (!message) return message;
+  if (auto checked = shm::check(*message); !checked) return refuse(checked.failure());
   if (message->kind == LinkMessageKind::refused) {
-    return Failure(message->reason, fmt::format("rank {} refused ({})", link_.peer, to_string(message->reason)));
+    const auto reason = static_cast<ErrorKind>(message->reason);
+    return Failure(reason, fmt::format("rank {} refused ({})", link_.peer, to_string(reason)));
   }
-  if (message->rank != link_.peer || message->target != home_.rank) {
+  if (message->rank != link_.peer || message->target != exports_.rank) {
     return refuse(Failure(ErrorKind::corrupt_data,
                           fmt::format("rank {} meant to share memory with rank {}", message->rank, message->target)));
   }
   if (message->kind != kind || received_.size() != descriptors) {
     return refuse(
-        Failure(ErrorKind::corrupt_data, fmt::format("message {} with {} descriptors came out of turn",
+        Failure(ErrorKind::corrupt_data, fmt::format("message {} with {} descriptors came out of order",
                                                      static_cast<std::uint32_t>(message->kind), received_.size())));
   }
   return message;
 }
 
-// Tells the peer why this rank cannot go on, if the peer still listens.
-Failure Conversation::refuse(Failure failure) {
-  std::array<std::byte, kLinkMessageBytes> bytes;
-  shm::encode_link_message({LinkMessageKind::refused, home_.rank, link_.peer, link_.large_slots, failure.info().kind},
-                           bytes.data());
-  static_cast<void>(os::send_descriptors(link_.socket.get(), bytes, {}));
+// Sends the reason for this rank's failure to the peer, which may have gone already.
+Failure LinkHandshake::refuse(Failure failure) {
+  LinkMessage refusal = message(LinkMessageKind::refused);
+  refusal.reason = static_cast<std::uint32_t>(failure.info().kind);
+  static_cast<void>(os::send_descriptors(link_.socket.get(), std::as_bytes(std::span(&refusal, 1)), {}));
   return failure;
 }
 
-Failure Conversation::explain(Failure failure) const {
+Failure LinkHandshake::explain(Failure failure) const {
   ErrorInfo& info = failure.info();
-  info.rank = home_.rank;
+  info.rank = exports_.rank;
   info.peer = link_.peer;
-  info.message = fmt::format("rank {} can't share memory with rank {}: {}", home_.rank, link_.peer, info.message);
+  info.message = fmt::format("rank {} can't share memory with rank {}: {}", exports_.rank, link_.peer, info.message);
   return failure;
 }
 
 }  // namespace
 
-ShmHome create_shm_home(int rank, int local_ranks) {
-  ShmHome home;
-  home.rank = rank;
-  home.large_slots = large_slots_for(local_ranks);
-  if (const Status furnished = furnish(home); !furnished.ok()) home.unsupported_reason = furnished.error();
-  return home;
+ShmExports create_shm_exports(int rank, int local_ranks) {
+  ShmExports exports;
+  exports.rank = rank;
+  exports.large_slots = large_slots_for(local_ranks);
+  if (const Status allocated = allocate(exports); !allocated.ok()) exports.unsupported_reason = allocated.error();
+  return exports;
 }
 
-Result<ShmLink> make_shm_link(os::Fd unix_socket, const ShmHome& home, int peer, TimePoint deadline,
+Result<ShmLink> make_shm_link(os::Fd unix_socket, const ShmExports& exports, int peer, TimePoint deadline,
                               const Clock& clock) {
-  return Conversation(std::move(unix_socket), home, peer, deadline, clock).run();
+  return LinkHandshake(std::move(unix_socket), exports, peer, deadline, clock).run();
 }
 
 }  // namespace qccl

@@ -32,7 +32,7 @@ inline TimePoint patience() { return SteadyClock().now() + 60s; }
 inline os::Fd duplicate(const os::Fd& fd) { return os::Fd(::dup(fd.get())); }
 
 // One rank's link to `peer`, sharing the mappings of both.
-inline ShmLink link_by_hand(const ShmHome& peer, std::shared_ptr<os::Mapping> pair, os::Fd socket) {
+inline ShmLink link_by_hand(const ShmExports& peer, std::shared_ptr<os::Mapping> pair, os::Fd socket) {
   ShmLink link;
   link.peer = peer.rank;
   link.large_slots = peer.large_slots;
@@ -55,15 +55,15 @@ class Host {
   enum class Linked { one_mapping, handshake };
 
   Host(int world, Linked linked, int local_ranks = 8) : links_(static_cast<std::size_t>(world)) {
-    for (int rank = 0; rank < world; ++rank) homes_.push_back(create_shm_home(rank, local_ranks));
+    for (int rank = 0; rank < world; ++rank) exports_.push_back(create_shm_exports(rank, local_ranks));
     linked == Linked::one_mapping ? link_all_by_hand() : link_all();
     for (int rank = 0; rank < world; ++rank) {
       const auto index = static_cast<std::size_t>(rank);
       pollers_.push_back(std::make_unique<os::Poller>(std::move(*os::Poller::create())));
       for (const ShmLink& link : links_[index]) pairs_.push_back({rank, link.peer, link.pair});
-      areas_.push_back(homes_[index].area);
+      areas_.push_back(exports_[index].area);
       auto made =
-          make_shm_endpoint(*pollers_.back(), {.world = world}, std::move(homes_[index]), std::move(links_[index]));
+          make_shm_endpoint(*pollers_.back(), {.world = world}, std::move(exports_[index]), std::move(links_[index]));
       endpoints_.push_back(std::move(*made));
     }
   }
@@ -71,11 +71,11 @@ class Host {
   Endpoint& operator[](int rank) { return *endpoints_[static_cast<std::size_t>(rank)]; }
   int world() const { return static_cast<int>(endpoints_.size()); }
 
-  // The lane from `sender` to `receiver`, for a test that plays a hostile peer.
-  Lane lane(int sender, int receiver, std::uint32_t large_slots = kMaxLargeSlots) {
+  // The queue from `sender` to `receiver`, for a test that plays a hostile peer.
+  FrameQueue queue(int sender, int receiver, std::uint32_t large_slots = kMaxLargeSlots) {
     for (const auto& pair : pairs_) {
       if (pair.rank != sender || pair.peer != receiver) continue;
-      return {pair.memory->data() + (sender < receiver ? 0 : lane_bytes(large_slots)), large_slots};
+      return {pair.memory->data() + (sender < receiver ? 0 : queue_bytes(large_slots)), large_slots};
     }
     ADD_FAILURE() << "no such pair";
     return {nullptr, large_slots};
@@ -89,19 +89,19 @@ class Host {
   };
 
   void link_all_by_hand() {
-    for (std::size_t low = 0; low < homes_.size(); ++low) {
-      for (std::size_t high = low + 1; high < homes_.size(); ++high) {
+    for (std::size_t low = 0; low < exports_.size(); ++low) {
+      for (std::size_t high = low + 1; high < exports_.size(); ++high) {
         auto sockets = os::socket_pair();
-        auto memory = os::create_shared_memory("test-pair", pair_bytes(homes_[low].large_slots));
+        auto memory = os::create_shared_memory("test-pair", pair_bytes(exports_[low].large_slots));
         auto pair = std::make_shared<os::Mapping>(std::move(memory->mapping));
-        links_[low].push_back(link_by_hand(homes_[high], pair, std::move(sockets->first)));
-        links_[high].push_back(link_by_hand(homes_[low], pair, std::move(sockets->second)));
+        links_[low].push_back(link_by_hand(exports_[high], pair, std::move(sockets->first)));
+        links_[high].push_back(link_by_hand(exports_[low], pair, std::move(sockets->second)));
       }
     }
   }
 
   void link_all() {
-    const std::size_t world = homes_.size();
+    const std::size_t world = exports_.size();
     std::vector<os::Fd> sockets(world * world);  // [rank][peer]
     for (std::size_t low = 0; low < world; ++low) {
       for (std::size_t high = low + 1; high < world; ++high) {
@@ -114,7 +114,7 @@ class Host {
       const auto own = static_cast<std::size_t>(rank);
       for (std::size_t peer = 0; peer < world; ++peer) {
         if (peer == own) continue;
-        auto link = make_shm_link(std::move(sockets[own * world + peer]), homes_[own], static_cast<int>(peer),
+        auto link = make_shm_link(std::move(sockets[own * world + peer]), exports_[own], static_cast<int>(peer),
                                   patience(), SteadyClock());
         ASSERT_TRUE(link.ok()) << link.error().message;
         links_[own].push_back(std::move(*link));
@@ -122,7 +122,7 @@ class Host {
     });
   }
 
-  std::vector<ShmHome> homes_;
+  std::vector<ShmExports> exports_;
   std::vector<std::vector<ShmLink>> links_;
   std::vector<Pair> pairs_;
   std::vector<std::shared_ptr<os::Mapping>> areas_;

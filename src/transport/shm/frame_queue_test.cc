@@ -1,4 +1,4 @@
-// Both ends of a lane, in plain memory.
+// Both ends of a frame queue, in plain memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "transport/shm/lane_receiver.h"
-#include "transport/shm/lane_sender.h"
+#include "transport/shm/frame_queue_receiver.h"
+#include "transport/shm/frame_queue_sender.h"
 #include "transport/shm/test_host.h"
 
 namespace qccl::shm {
@@ -23,7 +23,7 @@ struct FreeMemory {
   void operator()(std::byte* memory) const { std::free(memory); }
 };
 
-class LaneTest : public ::testing::Test {
+class FrameQueues : public ::testing::Test {
  protected:
   static constexpr std::uint32_t kLarge = 8;
   static constexpr std::size_t kLargeBytes = kMaxFrameBytes;
@@ -41,37 +41,39 @@ class LaneTest : public ::testing::Test {
     while (send(bytes, sent, traffic)) ++sent;
     return sent;
   }
-  // The large slots that a new sender takes for frames that come back at once.
+  // The large slots that the sender of an empty queue takes for frames that come back at once.
   std::vector<std::size_t> slots_taken(std::size_t reuse_distance, std::size_t frames) {
-    LaneSender sender(lane_, reuse_distance);
+    std::memset(memory_.get(), 0, queue_bytes(kLarge));
+    FrameQueueSender sender(queue_, reuse_distance);
+    FrameQueueReceiver receiver(queue_, pool_);
     std::vector<std::size_t> slots;
     for (std::size_t i = 0; i < frames; ++i) {
       const Bytes room = sender.reserve(kLargeBytes, TrafficClass::data);
-      slots.push_back(static_cast<std::size_t>(room.data() - lane_.slot(kSmallSlots)) / kLargeSlotBytes);
+      slots.push_back(static_cast<std::size_t>(room.data() - queue_.slot(kSmallSlots)) / kLargeSlotBytes);
       sender.commit(kLargeBytes);
-      receiver_.release(receiver_.take()->holding);
+      receiver.release(receiver.take()->frame);
     }
     return slots;
   }
   void forge_descriptor(RingItem item, std::uint16_t lap = 1) {
-    lane_.control().descriptors.words[0].store(pack_ring_word(lap, item));
+    queue_.control().descriptors.words[0].store(pack_ring_word(lap, item));
   }
   void forge_return(RingItem item, std::uint16_t lap = 1) {
-    lane_.control().returns.words[0].store(pack_ring_word(lap, item));
+    queue_.control().returns.words[0].store(pack_ring_word(lap, item));
   }
 
   std::unique_ptr<std::byte, FreeMemory> memory_{[] {
-    void* memory = std::aligned_alloc(kPageBytes, lane_bytes(kLarge));
-    std::memset(memory, 0, lane_bytes(kLarge));
+    void* memory = std::aligned_alloc(kPageBytes, queue_bytes(kLarge));
+    std::memset(memory, 0, queue_bytes(kLarge));
     return static_cast<std::byte*>(memory);
   }()};
-  Lane lane_{memory_.get(), kLarge};
+  FrameQueue queue_{memory_.get(), kLarge};
   CopyPool pool_;
-  LaneSender sender_{lane_, kReuseDistance};
-  LaneReceiver receiver_{lane_, pool_};
+  FrameQueueSender sender_{queue_, kReuseDistance};
+  FrameQueueReceiver receiver_{queue_, pool_};
 };
 
-TEST_F(LaneTest, frames_arrive_in_order_with_their_bytes) {
+TEST_F(FrameQueues, frames_arrive_in_order_with_their_bytes) {
   EXPECT_FALSE(receiver_.take());
   const std::vector<std::size_t> sizes{8, 64, kSmallSlotBytes, kSmallSlotBytes + 1, kLargeBytes};
   for (std::size_t i = 0; i < sizes.size(); ++i) ASSERT_TRUE(send(sizes[i], i));
@@ -81,12 +83,12 @@ TEST_F(LaneTest, frames_arrive_in_order_with_their_bytes) {
     ASSERT_TRUE(arrival);
     EXPECT_EQ(arrival->bytes.size(), sizes[i]);
     EXPECT_TRUE(is_frame(arrival->bytes, i));
-    receiver_.release(arrival->holding);
+    receiver_.release(arrival->frame);
   }
   EXPECT_FALSE(receiver_.arrived());
 }
 
-TEST_F(LaneTest, a_frame_may_be_shorter_than_its_reservation_or_not_sent_at_all) {
+TEST_F(FrameQueues, a_frame_may_be_shorter_than_its_reservation_or_not_sent_at_all) {
   const Bytes room = sender_.reserve(kLargeBytes, TrafficClass::data);
   fill_frame(room.first(100), 1);
   sender_.commit(100);
@@ -99,30 +101,30 @@ TEST_F(LaneTest, a_frame_may_be_shorter_than_its_reservation_or_not_sent_at_all)
   EXPECT_EQ(send_while_room(kLargeBytes), kLarge - 1);
 }
 
-TEST_F(LaneTest, data_leaves_small_slots_to_control_frames) {
+TEST_F(FrameQueues, data_leaves_small_slots_to_control_frames) {
   EXPECT_EQ(send_while_room(100, TrafficClass::data), kSmallSlots - kControlSlots);
   EXPECT_EQ(send_while_room(100, TrafficClass::control), kControlSlots);
 }
 
-TEST_F(LaneTest, slots_released_in_any_order_serve_again) {
+TEST_F(FrameQueues, slots_released_in_any_order_serve_again) {
   std::mt19937 random(1);
   for (int round = 0; round < 50; ++round) {
     const std::size_t large = send_while_room(kLargeBytes);
     const std::size_t small = send_while_room(64, TrafficClass::control);
     EXPECT_EQ(large, kLarge);
-    EXPECT_GT(small, kSmallSlots - 8) << "fewer than a batch of returns is held back";
-    std::vector<LaneReceiver::Arrival> held;
+    EXPECT_GT(small, kSmallSlots - 8) << "fewer than a batch of returns waits for its batch";
+    std::vector<FrameQueueReceiver::Arrival> held;
     while (auto arrival = receiver_.take()) held.push_back(*arrival);
     ASSERT_EQ(held.size(), large + small);
     for (std::size_t i = 0; i < large; ++i) ASSERT_TRUE(is_frame(held[i].bytes, i));
     for (std::size_t i = 0; i < small; ++i) ASSERT_TRUE(is_frame(held[large + i].bytes, i));
     std::shuffle(held.begin(), held.end(), random);
-    for (const auto& arrival : held) receiver_.release(arrival.holding);
+    for (const auto& arrival : held) receiver_.release(arrival.frame);
   }
 }
 
-TEST_F(LaneTest, a_receiver_that_holds_every_frame_never_stops_the_sender) {
-  std::vector<LaneReceiver::Arrival> held;
+TEST_F(FrameQueues, a_receiver_that_holds_every_frame_never_stops_the_sender) {
+  std::vector<FrameQueueReceiver::Arrival> held;
   constexpr std::uint64_t kFrames = 10 * kLarge;
   for (std::uint64_t i = 0; i < kFrames; ++i) {
     ASSERT_TRUE(send(kLargeBytes, 2 * i)) << i;
@@ -136,28 +138,28 @@ TEST_F(LaneTest, a_receiver_that_holds_every_frame_never_stops_the_sender) {
   for (std::uint64_t i = 0; i < 2 * kFrames; ++i) ASSERT_TRUE(is_frame(held[i].bytes, i)) << i;
   // Three quarters of each class are held; the other frames were copied.
   EXPECT_EQ(pool_.buffers(), 2 * kFrames - (kLarge + kSmallSlots) / 4 * 3);
-  for (const auto& arrival : held) receiver_.release(arrival.holding);
+  for (const auto& arrival : held) receiver_.release(arrival.frame);
 }
 
-TEST_F(LaneTest, buffers_for_copies_are_used_again) {
+TEST_F(FrameQueues, buffers_for_copies_are_used_again) {
   for (int round = 0; round < 5; ++round) {
-    std::vector<LaneReceiver::Arrival> held;
+    std::vector<FrameQueueReceiver::Arrival> held;
     for (std::uint64_t i = 0; i < 2 * kLarge; ++i) {
       ASSERT_TRUE(send(kLargeBytes, i));
       held.push_back(*receiver_.take());
     }
-    for (const auto& arrival : held) receiver_.release(arrival.holding);
+    for (const auto& arrival : held) receiver_.release(arrival.frame);
   }
   EXPECT_EQ(pool_.buffers(), 2 * kLarge - kLarge / 4 * 3);
 }
 
-TEST_F(LaneTest, a_starved_sender_hears_once_that_slots_came_back) {
+TEST_F(FrameQueues, a_starved_sender_learns_once_that_slots_came_back) {
   send_while_room(kLargeBytes);
   EXPECT_TRUE(receiver_.sender_starves());
   EXPECT_FALSE(sender_.slots_came_back());
-  receiver_.release(receiver_.take()->holding);
-  EXPECT_TRUE(receiver_.returned());
-  EXPECT_FALSE(receiver_.returned());
+  receiver_.release(receiver_.take()->frame);
+  EXPECT_TRUE(receiver_.has_returned_slots());
+  EXPECT_FALSE(receiver_.has_returned_slots());
   EXPECT_TRUE(sender_.slots_came_back());
   EXPECT_FALSE(sender_.slots_came_back());
   EXPECT_FALSE(receiver_.sender_starves());
@@ -166,82 +168,70 @@ TEST_F(LaneTest, a_starved_sender_hears_once_that_slots_came_back) {
 
 // ---- a hostile sender
 
-TEST_F(LaneTest, a_slot_that_does_not_exist_is_a_fault) {
-  forge_descriptor({kSmallSlots + kLarge, 64});
-  EXPECT_FALSE(receiver_.take());
-  EXPECT_EQ(receiver_.fault(), "it sent slot 72 of 72");
-}
-
-TEST_F(LaneTest, a_frame_longer_than_its_slot_is_a_fault) {
-  for (const RingItem item : {RingItem{0, kSmallSlotBytes + 1}, RingItem{kSmallSlots, kMaxFrameBytes + 1},
-                              RingItem{kSmallSlots, 0xFFFFFFFF}, RingItem{3, 0}}) {
-    LaneReceiver receiver(lane_, pool_);
-    forge_descriptor(item);
+TEST_F(FrameQueues, a_malformed_descriptor_is_a_fault_and_nothing_is_taken_after_it) {
+  struct Case {
+    RingItem item;
+    std::uint16_t lap;
+    const char* fault;
+  };
+  const Case cases[] = {{{kSmallSlots + kLarge, 64}, 1, "it sent slot 72 of 72"},
+                        {{0, kSmallSlotBytes + 1}, 1, "it sent a frame of 4161 bytes in a slot of 4160"},
+                        {{kSmallSlots, kMaxFrameBytes + 1}, 1, "it sent a frame of 262209 bytes in a slot of 262208"},
+                        {{kSmallSlots, 0xFFFFFFFF}, 1, "it sent a frame of 4294967295 bytes in a slot of 262208"},
+                        {{3, 0}, 1, "it sent a frame of 0 bytes in a slot of 4160"},
+                        {{0, 64}, 7, "the ring of descriptors is damaged"}};
+  for (const Case& malformed : cases) {
+    FrameQueueReceiver receiver(queue_, pool_);
+    forge_descriptor(malformed.item, malformed.lap);
     EXPECT_FALSE(receiver.take());
-    EXPECT_NE(receiver.fault().find("bytes in a slot of"), std::string::npos) << item.bytes;
+    EXPECT_EQ(receiver.fault(), malformed.fault);
+    forge_descriptor({0, 64});
+    EXPECT_FALSE(receiver.take());
   }
 }
 
-TEST_F(LaneTest, a_slot_sent_twice_is_a_fault) {
+TEST_F(FrameQueues, a_slot_sent_twice_is_a_fault) {
   ASSERT_TRUE(send(64, 0));
   const auto arrival = receiver_.take();
   ASSERT_TRUE(arrival);
-  const auto slot = static_cast<std::uint32_t>(arrival->holding->slot);
-  lane_.control().descriptors.words[1].store(pack_ring_word(1, {slot, 64}));
-  receiver_.release(arrival->holding);  // but not returned yet
+  const auto slot = static_cast<std::uint32_t>(arrival->frame->slot);
+  queue_.control().descriptors.words[1].store(pack_ring_word(1, {slot, 64}));
+  receiver_.release(arrival->frame);  // but not returned yet
   EXPECT_FALSE(receiver_.take());
   EXPECT_NE(receiver_.fault().find("which had not been returned"), std::string::npos);
 }
 
-TEST_F(LaneTest, a_descriptor_of_another_lap_is_a_fault) {
-  forge_descriptor({0, 64}, 7);
-  EXPECT_FALSE(receiver_.take());
-  EXPECT_EQ(receiver_.fault(), "the ring of descriptors is damaged");
-}
-
-TEST_F(LaneTest, nothing_is_taken_after_a_fault) {
-  forge_descriptor({0, 0});
-  EXPECT_FALSE(receiver_.take());
-  forge_descriptor({0, 64});
-  EXPECT_FALSE(receiver_.take());
-}
-
-TEST_F(LaneTest, a_large_slot_is_taken_again_when_as_many_came_back_as_the_reuse_distance_says) {
-  const auto slots = slots_taken(3, 12);
-  for (std::size_t i = 3; i < slots.size(); ++i) EXPECT_EQ(slots[i], slots[i - 3]) << "frame " << i;
-  EXPECT_EQ(std::set<std::size_t>(slots.begin(), slots.end()).size(), 3u);
-}
-
-TEST_F(LaneTest, the_large_slot_that_came_back_last_is_taken_at_reuse_distance_one) {
-  const auto slots = slots_taken(1, 5);
-  EXPECT_EQ(std::set<std::size_t>(slots.begin(), slots.end()).size(), 1u);
-}
-
-TEST_F(LaneTest, all_large_slots_are_used_where_they_are_fewer_than_the_reuse_distance) {
-  const auto slots = slots_taken(kLarge + 5, 2 * kLarge);
-  EXPECT_EQ(std::set<std::size_t>(slots.begin(), slots.end()).size(), kLarge);
-}
-
 // ---- a hostile receiver
 
-TEST_F(LaneTest, a_return_of_a_slot_that_is_not_away_is_a_fault) {
+TEST_F(FrameQueues, a_malformed_return_is_a_fault) {
   for (const std::uint32_t slot : {0u, kSmallSlots + kLarge, 0xFFFFu}) {
-    LaneSender sender(lane_, kReuseDistance);
+    FrameQueueSender sender(queue_, kReuseDistance);
     forge_return({slot, 0});
     static_cast<void>(sender.reserve(kLargeBytes, TrafficClass::data));
     EXPECT_NE(sender.fault().find("which it does not have"), std::string::npos) << slot;
   }
-}
-
-TEST_F(LaneTest, a_return_of_another_lap_is_a_fault) {
   forge_return({0, 0}, 9);
   static_cast<void>(sender_.reserve(kLargeBytes, TrafficClass::data));
   EXPECT_EQ(sender_.fault(), "the ring of returned slots is damaged");
 }
 
+// ---- reuse of large slots
+
+TEST_F(FrameQueues, a_large_slot_is_reused_after_as_many_returns_as_the_reuse_distance) {
+  const auto slots = slots_taken(3, 12);
+  for (std::size_t i = 3; i < slots.size(); ++i) EXPECT_EQ(slots[i], slots[i - 3]) << "frame " << i;
+  const auto distinct = [&](std::size_t distance) {
+    const auto taken = slots_taken(distance, 2 * kLarge);
+    return std::set<std::size_t>(taken.begin(), taken.end()).size();
+  };
+  EXPECT_EQ(distinct(1), 1u);
+  EXPECT_EQ(distinct(3), 3u);
+  EXPECT_EQ(distinct(kLarge + 5), kLarge) << "where slots are fewer than the distance, all are used";
+}
+
 // ---- two threads
 
-TEST_F(LaneTest, frames_of_random_sizes_stay_whole_between_two_threads) {
+TEST_F(FrameQueues, frames_of_random_sizes_stay_whole_between_two_threads) {
   constexpr std::uint64_t kFrames = 4000;
   std::thread other([&] {
     std::mt19937 random(2);
@@ -251,15 +241,15 @@ TEST_F(LaneTest, frames_of_random_sizes_stay_whole_between_two_threads) {
     }
   });
   std::mt19937 random(3);
-  std::vector<std::pair<LaneReceiver::Arrival, std::uint64_t>> held;
+  std::vector<std::pair<FrameQueueReceiver::Arrival, std::uint64_t>> held;
   const auto release_one = [&] {
     const std::size_t which = random() % held.size();
     EXPECT_TRUE(is_frame(held[which].first.bytes, held[which].second));
-    receiver_.release(held[which].first.holding);
+    receiver_.release(held[which].first.frame);
     held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
   };
   for (std::uint64_t i = 0; i < kFrames; ++i) {
-    std::optional<LaneReceiver::Arrival> arrival;
+    std::optional<FrameQueueReceiver::Arrival> arrival;
     while (!(arrival = receiver_.take())) {
       std::this_thread::yield();
     }

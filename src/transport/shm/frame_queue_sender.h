@@ -1,4 +1,4 @@
-// The sending end of a lane: takes free slots, passes them to the receiver, and gets them back.
+// The sending end of a frame queue: takes free slots, passes them to the receiver, and gets them back.
 #pragma once
 
 #include <bitset>
@@ -26,10 +26,10 @@ inline constexpr std::size_t kReuseDistance = 6;
 inline constexpr std::size_t kReuseDistanceOnSharedCores = 1;
 
 // The sender's free lists are private: one per slot class, in the order in which the slots came back. One thread. The
-// lane's memory must outlive it.
-class LaneSender {
+// queue's memory must outlive it.
+class FrameQueueSender {
  public:
-  LaneSender(const Lane& lane, std::size_t reuse_distance);
+  FrameQueueSender(const FrameQueue& queue, std::size_t reuse_distance);
 
   // Room for a frame of up to `max_bytes`, at most kMaxFrameBytes. Empty if no slot of its class is free: from then on
   // the receiver rings when it returns slots, if this rank sleeps. At most one reservation at a time.
@@ -37,28 +37,26 @@ class LaneSender {
   // Passes the reserved slot with its first `actual_bytes` to the receiver; 0 cancels the reservation.
   void commit(std::size_t actual_bytes);
 
-  // Whether slots came back since a reserve() failed. Returns true once: the caller is expected to try again, or to
-  // need no slot any more.
+  // Whether slots came back since a reserve() failed. Returns true once: the caller is expected to retry, or to need no
+  // slot any more.
   bool slots_came_back();
 
-  // The receiver's violation, if any. A lane with a fault must not be used any more.
+  // The receiver's violation, if any. A queue with a fault must not be used any more.
   const std::string& fault() const { return fault_; }
 
  private:
   bool take_returns();
-  bool may_take(SlotClass from, TrafficClass traffic) const;
   void set_starved(bool starved);
-  std::uint32_t take_free(SlotClass from);
   std::vector<std::uint16_t>& free_slots(SlotClass of) { return free_[static_cast<std::size_t>(of)]; }
 
   static constexpr std::uint32_t kNoSlot = kMaxSlots;
 
-  Lane lane_;
+  FrameQueue queue_;
   std::size_t reuse_distance_;
   RingWriter descriptors_;
   RingReader returns_;
   std::vector<std::uint16_t> free_[kSlotClasses];
-  std::bitset<kMaxSlots> away_;  // passed to the receiver, not yet returned
+  std::bitset<kMaxSlots> outstanding_;  // passed to the receiver, not yet returned
   std::uint32_t reserved_ = kNoSlot;
   bool starved_ = false;
   std::string fault_;

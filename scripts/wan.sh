@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# Hosts far apart on this machine: network namespaces whose links build/tests/wan_link delays, shapes and loses on. Needs
+# root and /dev/net/tun, but no qdisc of the kernel.
+#
+#   wan.sh check                      exit 0 if this machine permits it, else 1 and the reason
+#   wan.sh up NAME HOSTS [OPTION VALUE]...
+#                                     hosts 10.78.0.1 .. 10.78.0.HOSTS
+#   wan.sh exec NAME HOST CMD...      runs CMD on host HOST (1 ..), whose interface is eth0 and whose name is hostHOST
+#   wan.sh down NAME                  ends what runs in the hosts and removes them; prints what passed and was dropped
+#
+# Options of `up`: --rate 1gbit --delay 50ms --jitter 1ms --queue 4m --flow-rate 200mbit --flow-queue 1m --loss 0.001
+# (`wan_link --help` explains them), and of TCP on the hosts: --cc cubic (congestion control; default: the machine's),
+# --gso 16k (largest packet that TCP hands over; 64k), --wmem 4m, --rmem 6m (largest buffers of a connection).
+set -euo pipefail
+link=$(cd "$(dirname "$0")/.." && pwd)/build/tests/wan_link
+state=${TMPDIR:-/tmp}
+
+say() { echo "wan.sh: $*" >&2; }
+
+namespaces() { ip netns list | awk '{print $1}' | grep -E "^$1-[0-9]+$" || true; }
+
+down() {
+  local namespace pid
+  for namespace in $(namespaces "$1"); do
+    for pid in $(ip netns pids "$namespace" 2>/dev/null); do kill -KILL "$pid" 2>/dev/null || true; done
+  done
+  if [ -f "$state/wan-$1.pid" ]; then
+    pid=$(cat "$state/wan-$1.pid")
+    kill -TERM "$pid" 2>/dev/null || true
+    tail --pid="$pid" -s 0.05 -f /dev/null
+    grep -v ready "$state/wan-$1.log" || true
+  fi
+  for namespace in $(namespaces "$1"); do ip netns del "$namespace"; done
+  rm -f "$state/wan-$1.pid" "$state/wan-$1.log"
+}
+
+up() {
+  local name=$1 hosts=$2 i cc='' gso='' wmem='' rmem='' flags=()
+  shift 2
+  while [ $# -ge 2 ]; do
+    case $1 in
+      --cc) cc=$2 ;;
+      --gso) gso=$(numfmt --from=iec "${2^^}") ;;
+      --wmem) wmem=$(numfmt --from=iec "${2^^}") ;;
+      --rmem) rmem=$(numfmt --from=iec "${2^^}") ;;
+      *) flags+=("$1" "$2") ;;
+    esac
+    shift 2
+  done
+  if [ -n "$(namespaces "$name")" ]; then
+    say "there is a cluster $name already; 'wan.sh down $name' removes it"
+    exit 1
+  fi
+  [ -x "$link" ] || { say "there is no $link: 'ninja -C build wan_link' builds it"; exit 1; }
+  trap "down '$name' >/dev/null" EXIT
+  for ((i = 1; i <= hosts; i++)); do
+    ip netns add "$name-$i"
+    ip -n "$name-$i" link set lo up
+  done
+  start_link "$name" --cluster "$name" --hosts "$hosts" "${flags[@]}"
+  for ((i = 1; i <= hosts; i++)); do
+    set_up_host "$name-$i" "10.78.0.$i"
+  done
+  trap - EXIT
+}
+
+# Waits until the link has printed "ready", or has ended.
+start_link() {
+  local name=$1 pid log="$state/wan-$1.log"
+  shift
+  : >"$log"
+  "$link" "$@" >"$log" 2>&1 </dev/null &
+  pid=$!
+  echo "$pid" >"$state/wan-$name.pid"
+  grep -q -m1 ready < <(tail --pid="$pid" -n +1 -s 0.02 -f "$log") || { cat "$log" >&2; false; }
+}
+
+# Uses up()'s variables.
+set_up_host() {
+  ip -n "$1" addr add "$2/24" dev eth0
+  ip -n "$1" link set dev eth0 txqueuelen 20000 mtu 1500 up
+  [ -z "$gso" ] || ip -n "$1" link set dev eth0 gso_max_size "$gso"
+  # By the route: in a namespace the sysctl accepts only what the machine allows everybody.
+  [ -z "$cc" ] || ip -n "$1" route change 10.78.0.0/24 dev eth0 src "$2" congctl "$cc"
+  [ -z "$wmem" ] || ip netns exec "$1" sysctl -qw "net.ipv4.tcp_wmem=4096 16384 $wmem"
+  [ -z "$rmem" ] || ip netns exec "$1" sysctl -qw "net.ipv4.tcp_rmem=4096 131072 $rmem"
+  # No connection starts with what an earlier one learned, so that runs are alike.
+  ip netns exec "$1" sysctl -qw net.ipv4.tcp_no_metrics_save=1
+}
+
+check() {
+  local name=wancheck$$ said
+  command -v ip >/dev/null || { say "there is no ip here: install iproute2"; exit 1; }
+  [ "$(id -u)" -eq 0 ] || { say "network namespaces need root"; exit 1; }
+  [ -c /dev/net/tun ] || { say "there is no /dev/net/tun"; exit 1; }
+  if ! said=$({ "$0" up "$name" 1 && "$0" down "$name"; } 2>&1); then
+    say "this machine permits no TUN devices in network namespaces: ${said//$'\n'/; }"
+    exit 1
+  fi
+}
+
+case "${1:-}:$#" in
+  check:1) check ;;
+  up:[3-9] | up:[1-9][0-9]*) up "${@:2}" ;;
+  down:2) down "$2" ;;
+  exec:[4-9] | exec:[1-9][0-9]*)
+    exec ip netns exec "$2-$3" unshare --uts -- sh -c 'hostname "$0" && exec "$@"' "host$3" "${@:4}"
+    ;;
+  *)
+    sed -n '2,/^# Options/p' "$0" | sed '$d; s/^# \?//' >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,131 @@
+"""scripts/wan.sh: a line between hosts has the delay, rate, cap of a flow and loss that it was asked for, and leaves
+nothing behind."""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from program import DEADLINE, ROOT
+
+WAN = str(ROOT / "scripts" / "wan.sh")
+MEGABYTES = 1e6
+
+# A server that answers every 4 bytes with them, or reads to the end of N connections and says how long that took.
+SERVER = """
+import socket, sys, threading, time
+server = socket.create_server(("10.78.0.2", 0))
+print(server.getsockname()[1], flush=True)
+connections = [server.accept()[0] for _ in range(int(sys.argv[2]))]
+if sys.argv[1] == "echo":
+    while received := connections[0].recv(4):
+        connections[0].sendall(received)
+else:
+    def read(connection):
+        while connection.recv(1 << 20):
+            pass
+    start = time.monotonic()
+    threads = [threading.Thread(target=read, args=(connection,)) for connection in connections]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    print(time.monotonic() - start, flush=True)
+"""
+CLIENT = """
+import socket, sys, threading, time
+kind, count, size, port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+connections = [socket.create_connection(("10.78.0.2", port)) for _ in range(count)]
+if kind == "echo":
+    least = 1e9
+    for _ in range(5):
+        start = time.monotonic()
+        connections[0].sendall(b"ping")
+        connections[0].recv(4)
+        least = min(least, time.monotonic() - start)
+    print(least)
+else:
+    def send(connection):
+        connection.sendall(bytes(size))
+        connection.close()
+    threads = [threading.Thread(target=send, args=(connection,)) for connection in connections]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def permitted():
+    check = subprocess.run([WAN, "check"], capture_output=True, text=True, timeout=DEADLINE)
+    if check.returncode != 0:
+        pytest.skip(check.stderr.strip())
+
+
+class Line:
+    """Two hosts. After the `with` block, `report` is what wan.sh printed at the end."""
+
+    def __init__(self, *options: str):
+        self.name, self.report = f"wantest{os.getpid()}", ""
+        subprocess.run([WAN, "up", self.name, "2", *options], check=True, timeout=DEADLINE)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        ended = subprocess.run([WAN, "down", self.name], capture_output=True, text=True, timeout=DEADLINE)
+        self.report = ended.stdout
+        listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True)
+        assert self.name not in listed.stdout
+
+    def on(self, host: int, program: str, *arguments) -> list[str]:
+        command = [sys.executable, "-c", program, *map(str, arguments)]
+        return [WAN, "exec", self.name, str(host), *command]
+
+    def measure(self, kind: str, connections: int = 1, size: int = 0) -> float:
+        """Seconds of the fastest answer ("echo"), or until all bytes of all connections were read ("stream")."""
+        server = subprocess.Popen(self.on(2, SERVER, kind, connections), stdout=subprocess.PIPE, text=True)
+        with contextlib.closing(server.stdout):
+            port = server.stdout.readline().strip()
+            client = self.on(1, CLIENT, kind, connections, size, port)
+            sent = subprocess.run(client, stdout=subprocess.PIPE, text=True, check=True, timeout=DEADLINE)
+            return float(sent.stdout or server.stdout.readline())
+
+
+def test_an_answer_takes_twice_the_delay():
+    with Line("--delay", "30ms") as line:
+        assert 0.060 <= line.measure("echo") < 0.090
+
+
+def test_a_stream_is_no_faster_than_the_line():
+    with Line("--rate", "80mbit") as line:
+        assert line.measure("stream", size=int(10 * MEGABYTES)) >= 0.95
+
+
+def test_each_flow_has_a_cap_of_its_own():
+    with Line("--rate", "80mbit", "--flow-rate", "20mbit") as line:
+        one = line.measure("stream", size=int(2.5 * MEGABYTES))
+        four = line.measure("stream", connections=4, size=int(2.5 * MEGABYTES))
+    assert one >= 0.9 and four >= 0.9
+    assert four < 3 * one, "under one cap four flows would take four times as long"
+
+
+def test_lost_packets_are_counted_and_sent_again():
+    with Line("--loss", "0.02", "--gso", "4k") as line:
+        line.measure("stream", size=int(2 * MEGABYTES))
+    assert sum(int(count) for count in re.findall(r"(\d+) lost", line.report)) > 0
+
+
+def test_wrong_options_are_an_error_and_leave_nothing_behind():
+    refused = subprocess.run([WAN, "up", "wanwrong", "2", "--delay", "long"], capture_output=True, text=True)
+    assert refused.returncode != 0 and "--delay: long" in refused.stderr
+    assert "wanwrong" not in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+
+
+def test_the_link_ends_with_its_hosts():
+    start = time.monotonic()
+    with Line("--delay", "1ms"):
+        pass
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert f"--cluster wantest{os.getpid()}" not in listed
+    assert time.monotonic() - start < DEADLINE

@@ -45,7 +45,6 @@ LARGE_CLASSES = {
     "src/engine/engine.h Engine": 34,
     "src/engine/message/mailbox.h Mailbox": 32,
     "src/engine/operation.h Operation": 45,
-    "src/engine/progress/progress_driver.h ProgressDriver": 56,
     "src/plan/check/checker.cc Checker": 31,
     "src/transport/shm/shm_endpoint.cc ShmEndpoint": 43,
     "src/transport/sim/network.h Network": 70,

@@ -52,11 +52,8 @@ bool is_loopback(const Transport& transport, const Membership& own) {
 // other.
 constexpr Nanoseconds kSpin = std::chrono::microseconds(50);
 
-engine::ProgressDriverOptions driver_options(const Options& options, bool shares_cores) {
-  engine::ProgressDriverOptions driver;
-  driver.yield_while_spinning = shares_cores;
-  driver.spin = options.spin.value_or(kSpin);
-  return driver;
+engine::PollingOptions polling_options(const Options& options, bool shares_cores) {
+  return {.spin = options.spin.value_or(kSpin), .yield_while_spinning = shares_cores};
 }
 
 }  // namespace
@@ -187,7 +184,7 @@ void Context::start(std::unique_ptr<Transport> transport, bool shares_cores) {
   options.log = log_;
   core_->engine = std::make_unique<engine::Engine>(*core_->transport, clock_, options);
   core_->driver = std::make_unique<engine::ProgressDriver>(*core_->engine, *core_->transport, clock_,
-                                                           driver_options(settings_.options, shares_cores));
+                                                           polling_options(settings_.options, shares_cores));
   core_->driver->start();
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Hosts far apart on this machine: network namespaces whose links build/tests/wan_link delays, shapes and loses on. Needs
-# root and /dev/net/tun, but no qdisc of the kernel.
+# Hosts far apart on this machine: network namespaces between which build/tests/wan_link delays, shapes and loses
+# packets. Needs root and /dev/net/tun, but no qdisc of the kernel.
 #
 #   wan.sh check                      exit 0 if this machine permits it, else 1 and the reason
 #   wan.sh up NAME HOSTS [OPTION VALUE]...

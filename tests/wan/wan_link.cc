@@ -1,5 +1,5 @@
-// The wires between hosts that are network namespaces, in user space: delay, rate, queue, jitter, loss and a cap for each
-// flow, for kernels without netem. scripts/wan.sh starts it. Each host's eth0 is a TUN device that this program reads.
+// The wires between hosts that are network namespaces, in user space: delay, rate, queue, jitter, loss and a cap for
+// each flow, for kernels without netem. scripts/wan.sh starts it. Each host's eth0 is a TUN device that it reads.
 //
 //   packet of host A -> its flow's cap -> A's link -> delay -> B's link -> host B
 //

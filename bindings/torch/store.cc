@@ -19,7 +19,7 @@ constexpr std::chrono::milliseconds kLongestPause{20};
 [[noreturn]] void throw_store_failed(const char* call, const std::string& key, const std::string& cause) {
   ErrorInfo info;
   info.kind = ErrorKind::peer_lost;
-  info.message = std::string("the rendezvous store failed in ") + call + "(\"" + key + "\"): " + cause;
+  info.message = std::string("the store failed in ") + call + "(\"" + key + "\"): " + cause;
   throw Error(std::move(info));
 }
 

@@ -1,4 +1,4 @@
-// A c10d store (torchrun's, a file, a hash map, one written in Python) as QCCL's rendezvous.
+// A c10d store (torchrun's, a file, a hash map, one written in Python) as the store in which QCCL's ranks meet.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>

@@ -36,7 +36,7 @@ struct InitOptions {
   std::optional<int> world{};                   // WORLD_SIZE
   std::optional<std::string> master_address{};  // MASTER_ADDR
   std::optional<std::uint16_t> master_port{};   // MASTER_PORT
-  std::shared_ptr<Store> store{};               // your own rendezvous instead of address and port
+  std::shared_ptr<Store> store{};               // your own meeting point instead of address and port
   std::string job{};                            // ranks of different jobs on one store do not meet
   std::optional<Milliseconds> timeout{};        // of each operation; QCCL_TIMEOUT, else 300 s
   std::optional<Milliseconds> init_timeout{};   // to find all ranks; QCCL_INIT_TIMEOUT, else 300 s

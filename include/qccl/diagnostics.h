@@ -19,7 +19,7 @@ struct Finding {
   std::string remedy{};  // what to do; empty for facts
 };
 
-// Reports what init(options) would use: rank and rendezvous, settings, cores, instruction set, network interfaces,
+// Reports what init(options) would use: rank and meeting point, settings, cores, instruction set, network interfaces,
 // shared memory, limits and system settings. Contacts no peer and changes nothing; takes milliseconds. Reports problems
 // as findings and never throws for them.
 std::vector<Finding> diagnose(const InitOptions& options = {});

@@ -1,4 +1,4 @@
-// Rendezvous of the ranks: a small key-value store that all of them reach.
+// Where ranks meet: a small key-value store that all of them reach.
 // Implement this interface to bring your own; the library has a TCP store and reads torchrun's.
 #pragma once
 

@@ -11,7 +11,7 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/wall_clock.h"
-#include "bootstrap/mesh/mesh.h"
+#include "bootstrap/mesh/full_mesh.h"
 #include "bootstrap/store/open_store.h"
 #include "comm/links.h"
 #include "comm/resolve/resolve.h"
@@ -147,8 +147,8 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
 }
 
 // The store is needed only until all ranks are connected.
-Result<bootstrap::MeshLinks> Context::meet(std::shared_ptr<Store> own_store, TimePoint deadline) {
-  bootstrap::MeshOptions mesh;
+Result<bootstrap::PeerSockets> Context::meet(std::shared_ptr<Store> own_store, TimePoint deadline) {
+  bootstrap::FullMeshOptions mesh;
   mesh.membership = membership_;
   mesh.transport = settings_.options.transport;
   if (const auto& grid = settings_.options.hosts) {
@@ -161,12 +161,12 @@ Result<bootstrap::MeshLinks> Context::meet(std::shared_ptr<Store> own_store, Tim
   }
   mesh.deadline = deadline;
   mesh.timeout = settings_.options.init_timeout;
-  if (world() == 1) return bootstrap::connect_mesh(nullptr, mesh, clock_);
+  if (world() == 1) return bootstrap::connect_full_mesh(nullptr, mesh, clock_);
   auto meeting = bootstrap::open_store(membership_, std::move(own_store), deadline, clock_);
   if (!meeting.ok()) return meeting.failure();
-  mesh.place = meeting->place;
+  mesh.location = meeting->location;
   mesh.membership.master_address = meeting->address;
-  auto links = bootstrap::connect_mesh(meeting->store.get(), mesh, clock_);
+  auto links = bootstrap::connect_full_mesh(meeting->store.get(), mesh, clock_);
   meeting->close(kStoreLinger);
   return links;
 }

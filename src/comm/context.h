@@ -12,8 +12,8 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "base/result.h"
-#include "bootstrap/launcher/environment.h"
-#include "bootstrap/mesh/mesh.h"
+#include "bootstrap/launcher/membership.h"
+#include "bootstrap/mesh/full_mesh.h"
 #include "comm/call_batch.h"
 #include "comm/inspect/status_server.h"
 #include "comm/resolve/collective_call.h"
@@ -82,7 +82,7 @@ class Context {
   };
 
   Context(bootstrap::Membership membership, Settings settings, CostEnvironment cost_environment);
-  Result<bootstrap::MeshLinks> meet(std::shared_ptr<Store> own_store, TimePoint deadline);
+  Result<bootstrap::PeerSockets> meet(std::shared_ptr<Store> own_store, TimePoint deadline);
   void start(std::unique_ptr<Transport> transport, bool shares_cores);
   void answer_questions(std::uint64_t job);
   Status run(std::uint64_t group, const std::vector<int>& ranks, const CollectiveCall& call);

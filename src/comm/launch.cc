@@ -1,4 +1,4 @@
-// The public find_launch(): what src/rendezvous knows, for those who communicate otherwise.
+// The public find_launch(): the membership that the launcher gives, for programs with their own communication.
 #include "qccl/launch.h"
 
 #include <fmt/format.h>
@@ -9,9 +9,9 @@
 #include "base/environment.h"
 #include "base/options.h"
 #include "base/text.h"
-#include "bootstrap/launcher/environment.h"
-#include "bootstrap/meeting/assembly.h"
-#include "bootstrap/meeting/words.h"
+#include "bootstrap/launcher/membership.h"
+#include "bootstrap/meeting/card_exchange.h"
+#include "bootstrap/meeting/rank_text.h"
 #include "bootstrap/store/open_store.h"
 #include "os/net/socket.h"
 #include "os/process.h"
@@ -65,13 +65,13 @@ Status meet(Membership own, const InitOptions& options, std::uint16_t port, Laun
   if (!meeting) return meeting.failure();
   if (own.rank == 0) QCCL_TRY(choose_port(port, launch));
   const std::string address = meeting->address.empty() ? kThisHost : meeting->address;
-  const bootstrap::Participant self{own.rank, own.world, bootstrap::who_am_i(),
-                                    fmt::format("{} {}", launch.master_port, address), meeting->place};
+  const bootstrap::Participant self{own.rank, own.world, bootstrap::own_process_text(),
+                                    fmt::format("{} {}", launch.master_port, address), meeting->location};
   bootstrap::KeySpace keys(*meeting->store, own.job, own.restart, clock);
-  auto assembly = bootstrap::assemble(keys, self, {&clock, deadline, timeout});
+  auto gathered = bootstrap::gather_cards(keys, self, {&clock, deadline, timeout});
   meeting->close(kStoreLinger);
-  if (!assembly) return assembly.failure();
-  return read_place(assembly->cards.front(), launch);
+  if (!gathered) return gathered.failure();
+  return read_place(gathered->cards.front(), launch);
 }
 
 Result<Launch> found(const InitOptions& options, std::uint16_t port) {

@@ -13,7 +13,7 @@ namespace qccl::comm {
 namespace {
 
 // Shared memory with every peer that has a unix socket here, in ascending order as ranks must.
-Result<std::vector<ShmLink>> share_memory(bootstrap::MeshLinks& links, const ShmExports& exports,
+Result<std::vector<ShmLink>> share_memory(bootstrap::PeerSockets& links, const ShmExports& exports,
                                           const LinkOptions& options, const Clock& clock) {
   std::vector<ShmLink> shared;
   std::vector<int> without;
@@ -53,7 +53,7 @@ struct Endpoints {
   std::vector<int> of_rank;
 };
 
-Status add_shm(Endpoints& endpoints, os::Poller& poller, bootstrap::MeshLinks& links, const LinkOptions& options,
+Status add_shm(Endpoints& endpoints, os::Poller& poller, bootstrap::PeerSockets& links, const LinkOptions& options,
                const Clock& clock) {
   if (!has_any(links.local)) return {};
   auto exports = create_shm_exports(options.rank, links.local_ranks);
@@ -70,7 +70,7 @@ Status add_shm(Endpoints& endpoints, os::Poller& poller, bootstrap::MeshLinks& l
   return {};
 }
 
-Status add_tcp(Endpoints& endpoints, os::Poller& poller, bootstrap::MeshLinks& links) {
+Status add_tcp(Endpoints& endpoints, os::Poller& poller, bootstrap::PeerSockets& links) {
   if (!has_any(links.tcp)) return {};
   for (std::size_t peer = 0; peer < links.tcp.size(); ++peer) {
     if (links.tcp[peer].valid()) endpoints.of_rank[peer] = static_cast<int>(endpoints.all.size());
@@ -85,7 +85,7 @@ Status add_tcp(Endpoints& endpoints, os::Poller& poller, bootstrap::MeshLinks& l
 
 }  // namespace
 
-Result<std::unique_ptr<Transport>> make_transport(bootstrap::MeshLinks links, const LinkOptions& options,
+Result<std::unique_ptr<Transport>> make_transport(bootstrap::PeerSockets links, const LinkOptions& options,
                                                   const Clock& clock) {
   auto created = os::Poller::create();
   if (!created.ok()) return created.failure();

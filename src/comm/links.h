@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "bootstrap/mesh/mesh.h"
+#include "bootstrap/mesh/full_mesh.h"
 #include "transport/transport.h"
 
 namespace qccl::comm {
@@ -24,7 +24,7 @@ struct LinkOptions {
 
 // Blocks until the ranks of this host have exchanged their memory. Two ranks that can't share
 // memory use TCP between them, unless the transport is shm, where that is an error.
-Result<std::unique_ptr<Transport>> make_transport(bootstrap::MeshLinks links, const LinkOptions& options,
+Result<std::unique_ptr<Transport>> make_transport(bootstrap::PeerSockets links, const LinkOptions& options,
                                                   const Clock& clock);
 
 }  // namespace qccl::comm

@@ -1,4 +1,4 @@
-// Ranks that never come, and strangers on the rendezvous port.
+// Ranks that never come, and strangers on the store's port.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
@@ -114,7 +114,7 @@ void send_all(int stranger, const std::string& bytes) {
   }
 }
 
-std::string introduced(std::initializer_list<bootstrap::Request> requests) {
+std::string introduced(std::initializer_list<bootstrap::StoreRequest> requests) {
   std::string bytes;
   bootstrap::append_request(bytes, {.query = bootstrap::Query::validate, .number = bootstrap::kStoreMagic});
   for (const auto& request : requests) bootstrap::append_request(bytes, request);
@@ -127,7 +127,7 @@ void await_answer(int stranger) {
   static_cast<void>(::recv(stranger, &answer, 1, 0));
 }
 
-const bootstrap::Request kPing{.query = bootstrap::Query::ping};
+const bootstrap::StoreRequest kPing{.query = bootstrap::Query::ping};
 
 TEST(Meeting, idle_strangers_who_have_introduced_themselves_leave_rank_0_its_descriptors) {
   const ReservedPort reserved;
@@ -171,7 +171,7 @@ TEST(Meeting, a_stranger_who_writes_into_the_store_neither_fills_it_nor_takes_a_
   run_ranks({.world = 2}, [port = reserved.number()](Rank& rank) {
     using bootstrap::Query;
     const std::string job = "/qccl/default/0/";
-    const auto say = [&](const bootstrap::Request& request) {
+    const auto say = [&](const bootstrap::StoreRequest& request) {
       const int stranger = connect_when_it_listens(port);
       send_all(stranger, introduced({request, kPing}));
       await_answer(stranger);

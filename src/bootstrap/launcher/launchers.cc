@@ -98,7 +98,7 @@ Status complete_open_mpi(const EnvironmentLookup& lookup, Membership& membership
 
 // ---- AzureML and SageMaker, which start ranks with Open MPI
 
-std::optional<std::string> why_not_azureml(const EnvironmentLookup& lookup) {
+std::optional<std::string> azureml_unsupported_reason(const EnvironmentLookup& lookup) {
   if (lookup("DLTS_JOB_ID")) return "DLTS_JOB_ID is set: not AzureML itself";
   return not_set(lookup, "AZUREML_EXPERIMENT_ID");
 }
@@ -119,7 +119,7 @@ Status complete_azureml(const EnvironmentLookup& lookup, Membership& membership)
   return {};
 }
 
-std::optional<std::string> why_not_sagemaker(const EnvironmentLookup& lookup) {
+std::optional<std::string> sagemaker_unsupported_reason(const EnvironmentLookup& lookup) {
   return not_set(lookup, "SM_TRAINING_ENV");
 }
 
@@ -173,7 +173,7 @@ Status complete_pmi(const EnvironmentLookup& lookup, Membership& membership) {
 // ---- Slurm
 
 // For a batch script itself Slurm sets most of the variables of srun's tasks, describing the script's single process.
-std::optional<std::string> why_not_slurm(const EnvironmentLookup& lookup) {
+std::optional<std::string> slurm_unsupported_reason(const EnvironmentLookup& lookup) {
   if (auto reason = not_set(lookup, "SLURM_PROCID")) return reason;
   if (lookup("SLURM_STEP_ID") || lookup("SLURM_STEPID") || lookup("ENVIRONMENT") != "BATCH") return std::nullopt;
   return "SLURM_PROCID is the batch script's, not one of srun's: SLURM_STEP_ID is not set";
@@ -229,7 +229,7 @@ constexpr Launcher kLaunchers[] = {
      .how_to_set_master = "set MASTER_ADDR to rank 0's host name or address and MASTER_PORT to a free port of it"},
     {.name = "AzureML",
      .words = "AzureML (AZUREML_EXPERIMENT_ID, over Open MPI)",
-     .unsupported_reason = why_not_azureml,
+     .unsupported_reason = azureml_unsupported_reason,
      .rank = kOpenMpiRank,
      .world = kOpenMpiWorld,
      .local_rank = kOpenMpiLocalRank,
@@ -239,7 +239,7 @@ constexpr Launcher kLaunchers[] = {
      .how_to_set_master = kOpenMpiHow},
     {.name = "SageMaker",
      .words = "SageMaker (SM_TRAINING_ENV, over Open MPI)",
-     .unsupported_reason = why_not_sagemaker,
+     .unsupported_reason = sagemaker_unsupported_reason,
      .rank = kOpenMpiRank,
      .world = kOpenMpiWorld,
      .local_rank = kOpenMpiLocalRank,
@@ -279,7 +279,7 @@ constexpr Launcher kLaunchers[] = {
      .how_to_set_master = kPmiHow},
     {.name = "Slurm",
      .words = "Slurm (srun)",
-     .unsupported_reason = why_not_slurm,
+     .unsupported_reason = slurm_unsupported_reason,
      .rank = {"SLURM_PROCID"},
      .world = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"},
      .local_rank = {"SLURM_LOCALID"},

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "bootstrap/launcher/environment.h"
+#include "bootstrap/launcher/membership.h"
 
 namespace qccl::bootstrap {
 

@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "bootstrap/launcher/environment.h"
+#include "bootstrap/launcher/membership.h"
 
 namespace qccl::bootstrap {
 

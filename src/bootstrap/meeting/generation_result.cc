@@ -1,8 +1,8 @@
 #include "bootstrap/meeting/generation_result.h"
 
 #include "base/text.h"
-#include "bootstrap/launcher/environment.h"
-#include "bootstrap/meeting/assembly.h"
+#include "bootstrap/launcher/membership.h"
+#include "bootstrap/meeting/card_exchange.h"
 #include "bootstrap/store/byte_reader.h"
 #include "bootstrap/store/store_protocol.h"
 
@@ -13,7 +13,7 @@ constexpr const char* kUnreadable =
     "; another version of QCCL wrote it, or a stranger who reaches the store: install one version everywhere, and keep "
     "the store's port from others";
 constexpr std::size_t kRecordOverhead = 4 + 8 + 8 + 8;  // world, token, two lengths
-constexpr std::size_t kMaxRecordBytes = kRecordOverhead + kMaxWhoBytes + kMaxCardBytes;
+constexpr std::size_t kMaxRecordBytes = kRecordOverhead + kMaxProcessBytes + kMaxCardBytes;
 constexpr std::size_t kOutcomeOverhead = 64;
 constexpr std::uint64_t kMaxRecords = 4096;  // larger than any world; the cost of larger worlds is tested
 static_assert(kMaxWorld * (8 + kMaxRecordBytes) + kOutcomeOverhead <= kMaxValueBytes,
@@ -30,7 +30,7 @@ std::string encode_record(const Record& record) {
   std::string bytes;
   append_integer(bytes, record.world);
   append_integer(bytes, record.token);
-  append_string(bytes, record.who);
+  append_string(bytes, record.process);
   append_string(bytes, record.card);
   return bytes;
 }
@@ -40,7 +40,7 @@ Result<Record> decode_record(std::string_view bytes) {
   Record record;
   record.world = reader.integer<std::uint32_t>();
   record.token = reader.integer<std::uint64_t>();
-  record.who = printable(reader.string(kMaxWhoBytes));
+  record.process = printable(reader.string(kMaxProcessBytes));
   record.card = reader.string(kMaxCardBytes);
   if (reader.finished()) return record;
   return Failure(ErrorKind::corrupt_data, std::string("can't read a rank's record in the store") + kUnreadable);

@@ -1,4 +1,4 @@
-// The format of a generation's outcome and cards in the store (assembly.h).
+// The format of a generation's outcome and cards in the store (card_exchange.h).
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ inline constexpr std::size_t kMaxReasonBytes = 4096;
 struct Record {
   std::uint32_t world = 0;
   std::uint64_t token = 0;  // distinguishes processes that claim the same rank
-  std::string who;
+  std::string process;
   std::string card;
 };
 
 std::string encode_record(const Record& record);
-// CorruptData if the bytes are no record. `who` is made printable, because a stranger may have written it.
+// CorruptData if the bytes are no record. `process` is made printable, because a stranger may have written it.
 Result<Record> decode_record(std::string_view bytes);
 
 struct GenerationResult {

@@ -4,7 +4,7 @@
 
 #include <charconv>
 
-#include "bootstrap/launcher/environment.h"
+#include "bootstrap/launcher/membership.h"
 #include "bootstrap/meeting/generation_result.h"
 #include "bootstrap/store/key_space.h"
 #include "bootstrap/store/store_protocol.h"

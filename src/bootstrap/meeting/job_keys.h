@@ -1,5 +1,5 @@
 // The keys that ranks other than 0 may write into the store that rank 0 serves: those of one job (the table in
-// assembly.h), with values of their format. Everything else comes from a stranger. Ranks and generations are limited,
+// card_exchange.h), with values of their format. Everything else comes from a stranger. Ranks and generations are limited,
 // so that the total is bounded, whoever writes it.
 #pragma once
 

@@ -9,7 +9,7 @@ namespace {
 
 const JobKeys kKeys("a job", 2, 4);
 const std::string kPrefix = "/qccl/a%20job/2/";
-const std::string kRecord = encode_record({.world = 4, .token = 7, .who = "process 1 on node0", .card = "card"});
+const std::string kRecord = encode_record({.world = 4, .token = 7, .process = "process 1 on node0", .card = "card"});
 
 std::string outcome(GenerationResult::Kind kind) { return encode_outcome({.kind = kind, .reason = "a reason"}); }
 

@@ -6,7 +6,7 @@
 #include <charconv>
 
 #include "bootstrap/launcher/pmi.h"
-#include "bootstrap/meeting/words.h"
+#include "bootstrap/meeting/rank_text.h"
 #include "bootstrap/store/tcp_store.h"
 #include "os/net/interfaces.h"
 #include "os/net/socket.h"
@@ -56,7 +56,7 @@ Status check_guess(const Membership& membership) {
   if (here) return {};
   return Failure(ErrorKind::invalid_argument,
                  fmt::format("rank 0 is not on the host of mpirun ({}), where the other ranks look for it: give its "
-                             "place, mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT",
+                             "location, mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT",
                              membership.master_address));
 }
 
@@ -64,7 +64,7 @@ Result<OpenStore> open_at_address(const Membership& membership, Server server, T
   OpenStore opened;
   opened.address = membership.master_address;
   TcpStoreOptions options{membership.master_address, membership.master_port, deadline, &clock};
-  opened.place = "at " + os::address_text(options.host, options.port);
+  opened.location = "at " + os::address_text(options.host, options.port);
   if (membership.hosts_store) {
     if (const Status guess = check_guess(membership); !guess.ok()) return of_rank(membership, guess.error());
     auto address = listen_address(membership);
@@ -82,7 +82,7 @@ Result<OpenStore> open_at_address(const Membership& membership, Server server, T
 
 Result<OpenStore> open_on_host(const Membership& membership, TimePoint deadline, const Clock& clock) {
   OpenStore opened;
-  opened.place = "at unix socket @" + membership.meeting_socket;
+  opened.location = "at unix socket @" + membership.meeting_socket;
   if (membership.hosts_store) {
     auto server = TcpStoreServer::start_local(membership.meeting_socket, keys_of(membership));
     if (!server) {
@@ -114,7 +114,7 @@ Result<std::string> own_address(const Membership& membership) {
 }
 
 // "29500/10.0.0.1"
-Status parse_place(const std::string& text, Membership& membership) {
+Status parse_location(const std::string& text, Membership& membership) {
   const auto slash = text.find('/');
   const auto [stop, error] =
       std::from_chars(text.data(), text.data() + std::min(slash, text.size()), membership.master_port);
@@ -122,7 +122,7 @@ Status parse_place(const std::string& text, Membership& membership) {
     membership.master_address = text.substr(slash + 1);
     return {};
   }
-  return Failure(ErrorKind::corrupt_data, fmt::format("the launcher gave \"{}\" for rank 0's place", text));
+  return Failure(ErrorKind::corrupt_data, fmt::format("the launcher gave \"{}\" for rank 0's location", text));
 }
 
 // Rank 0 listens on any free port before it announces that port.
@@ -137,9 +137,9 @@ Result<OpenStore> open_through_launcher(Membership membership, TimePoint deadlin
     server = std::move(*started);
     own = fmt::format("{}/{}", server->port(), *address);
   }
-  auto place = pmi_share(membership.pmi_descriptor, membership.rank, own, deadline, clock);
-  if (!place) return of_rank(membership, place.error());
-  QCCL_TRY(parse_place(*place, membership));
+  auto location = pmi_share(membership.pmi_descriptor, membership.rank, own, deadline, clock);
+  if (!location) return of_rank(membership, location.error());
+  QCCL_TRY(parse_location(*location, membership));
   return open_at_address(membership, std::move(server), deadline, clock);
 }
 
@@ -156,7 +156,7 @@ Result<OpenStore> open_store(const Membership& membership, std::shared_ptr<Store
   if (own != nullptr) {
     return OpenStore{.server = nullptr,
                      .store = std::move(own),
-                     .place = "in the program's own store",
+                     .location = "in the program's own store",
                      .address = membership.master_address};
   }
   if (!membership.meeting_socket.empty()) return open_on_host(membership, deadline, clock);

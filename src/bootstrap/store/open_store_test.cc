@@ -4,7 +4,7 @@
 
 #include <future>
 
-#include "bootstrap/meeting/assembly.h"
+#include "bootstrap/meeting/card_exchange.h"
 #include "bootstrap/meeting/generation_result.h"
 #include "bootstrap/store/key_space.h"
 #include "bootstrap/store/tcp_store.h"
@@ -32,7 +32,7 @@ Membership member(int rank, std::uint16_t port, bool hosts_store) {
 
 // Like rank 1: a client that has left nothing counts as a stranger.
 void leave_card(Store& store) {
-  store.set("qccl/default/0/1/card/1", encode_record({.world = 2, .token = 1, .who = "a test", .card = "card"}));
+  store.set("qccl/default/0/1/card/1", encode_record({.world = 2, .token = 1, .process = "a test", .card = "card"}));
   EXPECT_TRUE(store.get("qccl/default/0/1/card/1", seconds(30)).has_value());
 }
 
@@ -42,7 +42,7 @@ TEST(OpenStore, rank_0_serves_and_the_others_reach_it) {
   auto value = std::async(std::launch::async, [&] { return rank_1.store->get("key", seconds(30)); });
   auto rank_0 = open_store(member(0, port, true), nullptr, soon(), kClock).take_or_throw();
   ASSERT_NE(rank_0.server, nullptr);
-  EXPECT_EQ(rank_0.place, "at localhost:" + std::to_string(port));
+  EXPECT_EQ(rank_0.location, "at localhost:" + std::to_string(port));
   rank_0.store->set("key", "value");
   EXPECT_EQ(value.get(), "value");
   leave_card(*rank_1.store);
@@ -59,7 +59,7 @@ TEST(OpenStore, the_reason_for_giving_up_gets_out_before_the_store_ends) {
     const StartLimit limit{&kClock, kClock.now() + timeout, timeout};
     auto opened = open_store(member(rank, port, rank == 0), nullptr, limit.deadline, kClock).take_or_throw();
     KeySpace keys(*opened.store, "default", 0, kClock);
-    auto result = assemble(keys, {rank, 3, "a test", "card", opened.place}, limit);
+    auto result = gather_cards(keys, {rank, 3, "a test", "card", opened.location}, limit);
     opened.close(seconds(5));
     return result;
   };
@@ -108,7 +108,7 @@ TEST(OpenStore, ranks_of_one_host_meet_at_a_socket_whoever_comes_first) {
   auto rank_1 = open_store(at_socket(1), nullptr, soon(), kClock).take_or_throw();
   auto value = std::async(std::launch::async, [&] { return rank_1.store->get("key", seconds(30)); });
   auto rank_0 = open_store(at_socket(0), nullptr, soon(), kClock).take_or_throw();
-  EXPECT_EQ(rank_0.place.find("at unix socket @qccl-test/"), 0u);
+  EXPECT_EQ(rank_0.location.find("at unix socket @qccl-test/"), 0u);
   rank_0.store->set("key", "value");
   EXPECT_EQ(value.get(), "value");
   const auto again = open_store(at_socket(0), nullptr, soon(), kClock);

@@ -12,7 +12,7 @@ std::vector<std::string> read_keys(ByteReader& reader) {
   return keys;
 }
 
-bool read_fields(ByteReader& reader, Request& request) {
+bool read_fields(ByteReader& reader, StoreRequest& request) {
   switch (request.query) {
     case Query::set:
       request.keys.push_back(reader.string(kMaxKeyBytes));
@@ -36,7 +36,7 @@ bool read_fields(ByteReader& reader, Request& request) {
 
 std::string wire_key(const std::string& key) { return "/" + key; }
 
-void append_request(std::string& target, const Request& request) {
+void append_request(std::string& target, const StoreRequest& request) {
   append_integer(target, request.query);
   switch (request.query) {
     case Query::validate:

@@ -47,7 +47,7 @@ inline constexpr std::size_t kMaxKeyBytes = 4096;
 inline constexpr std::size_t kMaxValueBytes = 1024 * 1024;
 inline constexpr std::size_t kMaxKeysPerQuery = 64;
 
-struct Request {
+struct StoreRequest {
   Query query = Query::validate;
   std::vector<std::string> keys{};  // set, get and add have one; check and wait any number
   std::string value{};              // set
@@ -57,11 +57,11 @@ struct Request {
 // A key in torch's form.
 std::string wire_key(const std::string& key);
 
-void append_request(std::string& target, const Request& request);
+void append_request(std::string& target, const StoreRequest& request);
 
 struct ParsedRequest {
   std::size_t bytes = 0;  // of `source` that it takes; 0: incomplete, call again with more
-  Request request;
+  StoreRequest request;
 };
 // The first request in `source`. CorruptData if no continuation could make it one.
 Result<ParsedRequest> parse_request(std::string_view source);

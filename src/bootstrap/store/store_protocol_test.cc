@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::string_literals;
 
-std::string encoded(const Request& request) {
+std::string encoded(const StoreRequest& request) {
   std::string bytes;
   append_request(bytes, request);
   return bytes;
@@ -31,8 +31,8 @@ TEST(StoreProtocol, requests_have_torchs_bytes) {
   EXPECT_EQ(encoded({.query = Query::ping, .number = 7}), "\x0D\x07\0\0\0"s);
 }
 
-const std::vector<Request>& samples() {
-  static const std::vector<Request> all = {
+const std::vector<StoreRequest>& samples() {
+  static const std::vector<StoreRequest> all = {
       {.query = Query::validate, .number = kStoreMagic},
       {.query = Query::set, .keys = {"/key"}, .value = "value\0with zero"s},
       {.query = Query::set, .keys = {"/" + std::string(kMaxKeyBytes - 1, 'k')}, .value = ""},
@@ -47,7 +47,7 @@ const std::vector<Request>& samples() {
 }
 
 TEST(StoreProtocol, every_request_comes_back_and_leaves_the_rest) {
-  for (const Request& request : samples()) {
+  for (const StoreRequest& request : samples()) {
     const std::string bytes = encoded(request);
     auto parsed = parse_request(bytes + "rest");
     ASSERT_TRUE(parsed.ok()) << parsed.error().message;
@@ -60,7 +60,7 @@ TEST(StoreProtocol, every_request_comes_back_and_leaves_the_rest) {
 }
 
 TEST(StoreProtocol, every_prefix_is_incomplete) {
-  for (const Request& request : samples()) {
+  for (const StoreRequest& request : samples()) {
     const std::string bytes = encoded(request);
     for (std::size_t length = 0; length < bytes.size(); ++length) {
       auto parsed = parse_request(std::string_view(bytes).substr(0, length));

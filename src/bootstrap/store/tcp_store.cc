@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "bootstrap/meeting/words.h"
+#include "bootstrap/meeting/rank_text.h"
 #include "os/net/socket.h"
 #include "os/thread.h"
 
@@ -34,7 +34,7 @@ TcpStore::TcpStore(TcpStoreOptions options, os::Fd connected) : TcpStore(std::mo
   was_connected_ = true;
 }
 
-std::string TcpStore::place() const {
+std::string TcpStore::location() const {
   if (!options_.socket.empty()) return "the store at unix socket @" + options_.socket;
   return "the store at " + os::address_text(options_.host, options_.port);
 }
@@ -49,11 +49,11 @@ Failure TcpStore::not_reached(const ErrorInfo& cause, Nanoseconds waited) const 
   const std::string reason = " within " + seconds_text(waited) + " (" + cause.message + ")";
   if (was_connected_) {
     info.kind = ErrorKind::peer_lost;
-    info.message = place() + " vanished and did not come back" + reason +
+    info.message = location() + " vanished and did not come back" + reason +
                    ": rank 0, or the launcher that serves it, has ended; its output says why";
   } else {
     info.kind = cause.kind == ErrorKind::invalid_argument ? cause.kind : ErrorKind::deadline_exceeded;
-    info.message = "can't reach " + place() + reason + ": is rank 0 running? ";
+    info.message = "can't reach " + location() + reason + ": is rank 0 running? ";
     info.message += options_.socket.empty() ? "Check MASTER_ADDR, MASTER_PORT and firewalls in between"
                                             : "Ranks in containers of their own need MASTER_ADDR and MASTER_PORT";
   }
@@ -69,7 +69,7 @@ Failure TcpStore::lost(const ErrorInfo& cause) {
   ErrorInfo info;
   info.kind = cause.kind == ErrorKind::deadline_exceeded ? cause.kind : ErrorKind::peer_lost;
   info.os_error = cause.os_error;
-  info.message = "lost " + place() + ": " + cause.message;
+  info.message = "lost " + location() + ": " + cause.message;
   return Failure(std::move(info));
 }
 
@@ -124,7 +124,7 @@ Status TcpStore::introduce(TimePoint deadline) {
   return os::read_exactly(socket_, Bytes(&answer, 1), deadline, *options_.clock);
 }
 
-Status TcpStore::send(const Request& request) {
+Status TcpStore::send(const StoreRequest& request) {
   QCCL_TRY(connect());
   std::string bytes;
   append_request(bytes, request);

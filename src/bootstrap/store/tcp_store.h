@@ -46,7 +46,7 @@ class TcpStore final : public Store {
   Status connect();
   Result<os::Fd> dial() const;
   Status introduce(TimePoint deadline);
-  Status send(const Request& request);
+  Status send(const StoreRequest& request);
   Status receive(Bytes target, TimePoint deadline);
   template <class T>
   Result<T> receive_integer(TimePoint deadline);
@@ -58,7 +58,7 @@ class TcpStore final : public Store {
   TimePoint answer_deadline() const;
   Failure lost(const ErrorInfo& cause);
   Failure not_reached(const ErrorInfo& cause, Nanoseconds waited) const;
-  std::string place() const;
+  std::string location() const;
 
   TcpStoreOptions options_;
   os::Fd socket_;

@@ -103,9 +103,9 @@ class TcpStoreServer::Loop {
   bool take_turn(Id id, Connection& connection);
   bool read(Connection& connection);
   bool answer_requests(Id id, Connection& connection);
-  bool answer(Id id, Connection& connection, Request& request);
-  bool set(Id id, Connection& connection, Request& request);
-  bool add(Connection& connection, const Request& request);
+  bool answer(Id id, Connection& connection, StoreRequest& request);
+  bool set(Id id, Connection& connection, StoreRequest& request);
+  bool add(Connection& connection, const StoreRequest& request);
   void answer_released();
   void end_wait(Id id, std::uint8_t answer);
   bool watch(Id id, Connection& connection);
@@ -299,7 +299,7 @@ bool TcpStoreServer::Loop::answer_requests(Id id, Connection& connection) {
   return true;
 }
 
-bool TcpStoreServer::Loop::answer(Id id, Connection& connection, Request& request) {
+bool TcpStoreServer::Loop::answer(Id id, Connection& connection, StoreRequest& request) {
   if (connection.introduced == (request.query == Query::validate)) return false;
   AnswerQueue& answers = connection.answers;
   switch (request.query) {
@@ -331,7 +331,7 @@ bool TcpStoreServer::Loop::answer(Id id, Connection& connection, Request& reques
   return false;
 }
 
-bool TcpStoreServer::Loop::set(Id id, Connection& connection, Request& request) {
+bool TcpStoreServer::Loop::set(Id id, Connection& connection, StoreRequest& request) {
   const std::string& key = request.keys[0];
   if (is_limited(connection)) {
     if (!keys_->may_set(key, request.value)) return false;
@@ -341,7 +341,7 @@ bool TcpStoreServer::Loop::set(Id id, Connection& connection, Request& request) 
   return state_.set(key, std::move(request.value)).ok();
 }
 
-bool TcpStoreServer::Loop::add(Connection& connection, const Request& request) {
+bool TcpStoreServer::Loop::add(Connection& connection, const StoreRequest& request) {
   const std::string& key = request.keys[0];
   if (is_limited(connection) && !keys_->may_add(key, request.number)) return false;
   const bool only_looks = is_limited(connection) && request.number == 0 && !state_.has(key);

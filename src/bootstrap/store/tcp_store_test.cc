@@ -189,24 +189,26 @@ TcpStore own_client_of(TcpStoreServer& server) {
                   server.take_own_client());
 }
 
-std::string request(const Request& request) {
+std::string request(const StoreRequest& request) {
   std::string bytes;
   append_request(bytes, request);
   return bytes;
 }
 
-std::string card(std::uint64_t token) { return encode_record({.world = 2, .token = token, .who = "w", .card = "c"}); }
+std::string card(std::uint64_t token) {
+  return encode_record({.world = 2, .token = token, .process = "w", .card = "c"});
+}
 
 TEST(TcpStoreServer, a_jobs_store_drops_who_writes_what_no_rank_of_it_writes) {
   auto server = start_job_server();
   auto rank_0 = own_client_of(*server);
   EXPECT_EQ(rank_0.add("qccl/job/0/generation", 1), 1);
-  for (const Request& forged : {
-           Request{.query = Query::set, .keys = {"/key"}, .value = "value"},
-           Request{.query = Query::add, .keys = {"/qccl/job/0/generation"}, .number = 1},
-           Request{.query = Query::set, .keys = {"/qccl/job/0/generation"}, .value = "7"},
-           Request{.query = Query::set, .keys = {"/qccl/job/0/1/card/1"}, .value = "no record"},
-           Request{.query = Query::set, .keys = {"/qccl/job/0/1/open"}, .value = "me"},
+  for (const StoreRequest& forged : {
+           StoreRequest{.query = Query::set, .keys = {"/key"}, .value = "value"},
+           StoreRequest{.query = Query::add, .keys = {"/qccl/job/0/generation"}, .number = 1},
+           StoreRequest{.query = Query::set, .keys = {"/qccl/job/0/generation"}, .value = "7"},
+           StoreRequest{.query = Query::set, .keys = {"/qccl/job/0/1/card/1"}, .value = "no record"},
+           StoreRequest{.query = Query::set, .keys = {"/qccl/job/0/1/open"}, .value = "me"},
        }) {
     RawClient stranger(*server);
     stranger.send(kIntroduction + request(forged));

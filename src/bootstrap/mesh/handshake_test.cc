@@ -5,8 +5,8 @@
 #include <array>
 #include <thread>
 
-#include "bootstrap/mesh/mesh_acceptor.h"
-#include "bootstrap/mesh/mesh_dialler.h"
+#include "bootstrap/mesh/acceptor.h"
+#include "bootstrap/mesh/dialler.h"
 #include "os/limits.h"
 #include "os/net/socket.h"
 #include "os/test_user.h"
@@ -42,7 +42,7 @@ class Handshake : public testing::Test {
   void turn(Nanoseconds limit = std::chrono::milliseconds(10)) {
     dialler.turn().take_or_throw();
     for (const auto& event : poller.wait(limit)) {
-      if (owner_of(event.token) == MeshToken::acceptor) {
+      if (owner_of(event.token) == SocketOwner::acceptor) {
         acceptor.ready(index_of(event.token)).take_or_throw();
       } else {
         dialler.ready(static_cast<int>(index_of(event.token)), event.writable).take_or_throw();
@@ -71,8 +71,8 @@ class Handshake : public testing::Test {
 
   ManualClock time;  // for deadlines; passes them only if a test advances it
   os::Poller poller = os::Poller::create().take_or_throw();
-  MeshAcceptor acceptor{poller, time};
-  MeshDialler dialler{poller, time, hello_of(3)};
+  Acceptor acceptor{poller, time};
+  Dialler dialler{poller, time, hello_of(3)};
   std::uint16_t port = 0;
   std::string name;
   std::vector<Link> accepted, dialled;
@@ -124,7 +124,7 @@ TEST_F(Handshake, who_refuses_at_every_address_for_long_has_ended) {
     EXPECT_EQ(error.kind(), ErrorKind::peer_lost);
     EXPECT_NE(std::string(error.what()).find("rank 1 can't be reached at 127.0.0.3:"), std::string::npos)
         << error.what();
-    EXPECT_GE(time.now(), TimePoint() + MeshDialler::kRefusedLimit);
+    EXPECT_GE(time.now(), TimePoint() + Dialler::kRefusedLimit);
   }
 }
 
@@ -175,7 +175,7 @@ TEST_F(Handshake, a_silent_stranger_goes_when_his_time_is_up) {
   }
   acceptor.expire();
   EXPECT_FALSE(os::peer_closed(silent.get()));
-  time.advance(MeshAcceptor::kHandshakeLimit);
+  time.advance(Acceptor::kHandshakeLimit);
   acceptor.expire();
   EXPECT_TRUE(is_dropped(silent));
 }

@@ -1,5 +1,5 @@
 // Ranks are threads that meet in a store of this process.
-#include "bootstrap/meeting/assembly.h"
+#include "bootstrap/meeting/card_exchange.h"
 
 #include <gtest/gtest.h>
 
@@ -63,25 +63,25 @@ struct Meeting {
   std::string card_prefix = "card";
 };
 
-Result<Assembly> meet(Store& store, const Meeting& meeting) {
+Result<GatheredCards> meet(Store& store, const Meeting& meeting) {
   KeySpace keys(store, meeting.job, meeting.restart, kClock);
   const std::string rank = std::to_string(meeting.rank);
-  return assemble(keys,
-                  {meeting.rank, meeting.world, "process " + rank, meeting.card_prefix + rank, "at the test's store"},
-                  limit_of(meeting.timeout));
+  return gather_cards(
+      keys, {meeting.rank, meeting.world, "process " + rank, meeting.card_prefix + rank, "at the test's store"},
+      limit_of(meeting.timeout));
 }
 
-std::future<Result<Assembly>> meeting(Store& store, Meeting who) {
-  return std::async(std::launch::async, [&store, who] { return meet(store, who); });
+std::future<Result<GatheredCards>> meeting(Store& store, Meeting rank) {
+  return std::async(std::launch::async, [&store, rank] { return meet(store, rank); });
 }
 
-void expect_failure(const Result<Assembly>& result, ErrorKind kind, const std::string& words) {
+void expect_failure(const Result<GatheredCards>& result, ErrorKind kind, const std::string& words) {
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().kind, kind) << result.error().message;
   EXPECT_NE(result.error().message.find(words), std::string::npos) << result.error().message;
 }
 
-void expect_meets(Result<Assembly> result, int world, const std::string& prefix = "card") {
+void expect_meets(Result<GatheredCards> result, int world, const std::string& prefix = "card") {
   ASSERT_TRUE(result.ok()) << result.error().message;
   ASSERT_EQ(result->cards.size(), static_cast<std::size_t>(world));
   for (int rank = 0; rank < world; ++rank) {
@@ -89,10 +89,10 @@ void expect_meets(Result<Assembly> result, int world, const std::string& prefix 
   }
 }
 
-TEST(Assembly, all_ranks_get_all_cards_and_one_nonce) {
+TEST(CardExchange, all_ranks_get_all_cards_and_one_nonce) {
   for (int world = 1; world <= 8; ++world) {
     MemoryStore store;
-    std::vector<std::future<Result<Assembly>>> ranks;
+    std::vector<std::future<Result<GatheredCards>>> ranks;
     for (int rank = 0; rank < world; ++rank) ranks.push_back(meeting(store, {.rank = rank, .world = world}));
     std::optional<std::uint64_t> nonce;
     for (auto& rank : ranks) {
@@ -106,7 +106,7 @@ TEST(Assembly, all_ranks_get_all_cards_and_one_nonce) {
   }
 }
 
-TEST(Assembly, a_missing_rank_is_named_by_rank_0_and_its_verdict_reaches_the_others) {
+TEST(CardExchange, a_missing_rank_is_named_by_rank_0_and_its_verdict_reaches_the_others) {
   MemoryStore store;
   auto rank_1 = meeting(store, {.rank = 1, .world = 5});
   auto rank_3 = meeting(store, {.rank = 3, .world = 5});
@@ -120,7 +120,7 @@ TEST(Assembly, a_missing_rank_is_named_by_rank_0_and_its_verdict_reaches_the_oth
   expect_failure(rank_3.get(), ErrorKind::deadline_exceeded, "rank 3 of 5: rank 0 gave up: ranks 2, 4 did not appear");
 }
 
-TEST(Assembly, another_ranks_giving_up_reaches_rank_0_before_its_own_deadline) {
+TEST(CardExchange, another_ranks_giving_up_reaches_rank_0_before_its_own_deadline) {
   MemoryStore store;
   auto rank_0 = meeting(store, {.rank = 0, .world = 3});
   store.await("qccl/job/0/1/open");
@@ -129,13 +129,13 @@ TEST(Assembly, another_ranks_giving_up_reaches_rank_0_before_its_own_deadline) {
   expect_failure(rank_0.get(), ErrorKind::deadline_exceeded, "rank 0 of 3: rank 1 gave up: rank 2 did not appear");
 }
 
-TEST(Assembly, without_rank_0_its_absence_is_named) {
+TEST(CardExchange, without_rank_0_its_absence_is_named) {
   MemoryStore store;
   expect_failure(meet(store, {.rank = 1, .timeout = milliseconds(50)}), ErrorKind::deadline_exceeded,
                  "rank 1 of 2: rank 0 did not appear");
 }
 
-TEST(Assembly, jobs_of_different_names_do_not_meet) {
+TEST(CardExchange, jobs_of_different_names_do_not_meet) {
   MemoryStore store;
   auto a0 = meeting(store, {.rank = 0, .job = "a/b", .card_prefix = "a"});
   auto b0 = meeting(store, {.rank = 0, .job = "a", .card_prefix = "b"});
@@ -150,7 +150,7 @@ TEST(Assembly, jobs_of_different_names_do_not_meet) {
   expect_meets(b1.get(), 2, "b");
 }
 
-TEST(Assembly, a_second_process_of_a_rank_is_told_who_has_it) {
+TEST(CardExchange, a_second_process_of_a_rank_is_told_who_has_it) {
   MemoryStore store;
   auto rank_0 = meeting(store, {.rank = 0, .world = 3});
   auto rank_1 = meeting(store, {.rank = 1, .world = 3});
@@ -162,7 +162,7 @@ TEST(Assembly, a_second_process_of_a_rank_is_told_who_has_it) {
   expect_meets(rank_1.get(), 3);
 }
 
-TEST(Assembly, of_two_rank_0_the_elder_is_told_and_the_younger_leads) {
+TEST(CardExchange, of_two_rank_0_the_elder_is_told_and_the_younger_leads) {
   MemoryStore store;
   auto elder = meeting(store, {.rank = 0, .world = 3});
   auto rank_1 = meeting(store, {.rank = 1, .world = 3});
@@ -174,7 +174,7 @@ TEST(Assembly, of_two_rank_0_the_elder_is_told_and_the_younger_leads) {
   expect_meets(rank_1.get(), 3);
 }
 
-TEST(Assembly, generations_in_one_store_do_not_see_each_others_cards) {
+TEST(CardExchange, generations_in_one_store_do_not_see_each_others_cards) {
   MemoryStore store;
   for (int generation = 1; generation <= 3; ++generation) {
     const std::string prefix = "generation" + std::to_string(generation) + "-";
@@ -187,7 +187,7 @@ TEST(Assembly, generations_in_one_store_do_not_see_each_others_cards) {
   }
 }
 
-TEST(Assembly, restarts_in_one_store_do_not_see_each_others_cards) {
+TEST(CardExchange, restarts_in_one_store_do_not_see_each_others_cards) {
   MemoryStore store;
   auto dead = meeting(store, {.rank = 1, .timeout = milliseconds(300), .card_prefix = "dead"});
   auto rank_0 = meeting(store, {.rank = 0, .restart = 1, .card_prefix = "alive"});
@@ -196,7 +196,7 @@ TEST(Assembly, restarts_in_one_store_do_not_see_each_others_cards) {
   expect_failure(dead.get(), ErrorKind::deadline_exceeded, "rank 0 did not appear");
 }
 
-TEST(Assembly, after_a_failed_attempt_the_next_one_meets) {
+TEST(CardExchange, after_a_failed_attempt_the_next_one_meets) {
   MemoryStore store;
   EXPECT_FALSE(meet(store, {.rank = 0, .timeout = milliseconds(20)}).ok());
   EXPECT_FALSE(meet(store, {.rank = 0, .timeout = milliseconds(20)}).ok());
@@ -206,7 +206,7 @@ TEST(Assembly, after_a_failed_attempt_the_next_one_meets) {
 }
 
 // Rank 0 died silently after it had opened a generation; rank 1 waits in it.
-TEST(Assembly, who_waits_in_a_dead_generation_moves_to_the_next) {
+TEST(CardExchange, who_waits_in_a_dead_generation_moves_to_the_next) {
   MemoryStore store;
   store.add("qccl/job/0/generation", 1);
   store.set("qccl/job/0/1/open", "the dead");
@@ -218,14 +218,14 @@ TEST(Assembly, who_waits_in_a_dead_generation_moves_to_the_next) {
   expect_meets(rank_1.get(), 2);
 }
 
-TEST(Assembly, different_world_sizes_are_an_error_that_says_both) {
+TEST(CardExchange, different_world_sizes_are_an_error_that_says_both) {
   MemoryStore store;
   auto rank_0 = meeting(store, {.rank = 0, .world = 4});
   expect_failure(meet(store, {.rank = 1, .world = 2}), ErrorKind::invalid_argument, "world size is 2 on rank 1");
   expect_failure(rank_0.get(), ErrorKind::invalid_argument, "but 4 on rank 0");
 }
 
-TEST(Assembly, a_rank_beyond_the_world_learns_its_size) {
+TEST(CardExchange, a_rank_beyond_the_world_learns_its_size) {
   MemoryStore store;
   auto rank_0 = meeting(store, {.rank = 0, .world = 2});
   store.await("qccl/job/0/1/open");
@@ -236,7 +236,7 @@ TEST(Assembly, a_rank_beyond_the_world_learns_its_size) {
   expect_failure(rank_5.get(), ErrorKind::invalid_argument, "the world size is 8 here but 2 on rank 0");
 }
 
-TEST(Assembly, what_a_store_throws_comes_back_with_the_ranks_name) {
+TEST(CardExchange, what_a_store_throws_comes_back_with_the_ranks_name) {
   class BrokenStore final : public Store {
     void set(const std::string&, const std::string&) override { throw std::runtime_error("disk on fire"); }
     std::optional<std::string> get(const std::string&, milliseconds) override { return std::nullopt; }
@@ -245,13 +245,13 @@ TEST(Assembly, what_a_store_throws_comes_back_with_the_ranks_name) {
   expect_failure(meet(store, {.rank = 0}), ErrorKind::unsupported, "rank 0 of 2: the store failed: disk on fire");
 }
 
-TEST(Assembly, garbage_in_the_store_is_corrupt_data) {
+TEST(CardExchange, garbage_in_the_store_is_corrupt_data) {
   MemoryStore store;
   store.set("qccl/job/0/1/card/1", "garbage");
   expect_failure(meet(store, {.rank = 0}), ErrorKind::corrupt_data, "rank's record");
 }
 
-TEST(Assembly, a_claim_that_no_card_follows_counts_for_nothing) {
+TEST(CardExchange, a_claim_that_no_card_follows_counts_for_nothing) {
   MemoryStore store;
   store.add("qccl/job/0/1/claim/1", 1);
   auto rank_0 = meeting(store, {.rank = 0});
@@ -259,7 +259,7 @@ TEST(Assembly, a_claim_that_no_card_follows_counts_for_nothing) {
   expect_meets(rank_0.get(), 2);
 }
 
-TEST(Assembly, a_close_that_no_outcome_follows_counts_for_nothing) {
+TEST(CardExchange, a_close_that_no_outcome_follows_counts_for_nothing) {
   MemoryStore store;
   store.add("qccl/job/0/1/closed", 1);
   auto rank_0 = meeting(store, {.rank = 0});
@@ -268,7 +268,7 @@ TEST(Assembly, a_close_that_no_outcome_follows_counts_for_nothing) {
   expect_meets(rank_0.get(), 2);
 }
 
-TEST(Assembly, what_another_says_is_fit_to_print_and_a_stranger_may_have_said_it) {
+TEST(CardExchange, what_another_says_is_fit_to_print_and_a_stranger_may_have_said_it) {
   MemoryStore store;
   auto rank_0 = meeting(store, {.rank = 0, .world = 3});
   store.await("qccl/job/0/1/open");
@@ -281,7 +281,7 @@ TEST(Assembly, what_another_says_is_fit_to_print_and_a_stranger_may_have_said_it
   EXPECT_EQ(result.error().message.find('\x1B'), std::string::npos);
 }
 
-TEST(Assembly, an_outcome_that_is_none_may_be_a_strangers) {
+TEST(CardExchange, an_outcome_that_is_none_may_be_a_strangers) {
   MemoryStore store;
   auto rank_0 = meeting(store, {.rank = 0, .world = 3});
   store.await("qccl/job/0/1/open");
@@ -292,7 +292,7 @@ TEST(Assembly, an_outcome_that_is_none_may_be_a_strangers) {
 
 // The first server ends while rank 1 waits in it (a job restarts at once on the same port); rank 1 starts again at the
 // second.
-TEST(Assembly, begins_again_when_the_store_is_replaced) {
+TEST(CardExchange, begins_again_when_the_store_is_replaced) {
   auto server = TcpStoreServer::start("127.0.0.1", 0).take_or_throw();
   const TcpStoreOptions options{"127.0.0.1", server->port(), kClock.now() + seconds(20), &kClock};
   auto rank_1 = std::async(std::launch::async, [&] {

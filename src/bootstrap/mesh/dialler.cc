@@ -1,4 +1,4 @@
-#include "bootstrap/mesh/mesh_dialler.h"
+#include "bootstrap/mesh/dialler.h"
 
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@ std::string place_of(const DialTarget& target, LinkKind leg, std::size_t address
 
 }  // namespace
 
-void MeshDialler::add(DialTarget target) {
+void Dialler::add(DialTarget target) {
   Dial& dial = dials_[target.rank];
   dial.leg = target.unix_name.empty() ? LinkKind::tcp : LinkKind::local;
   dial.delay = kFirstDelay;
@@ -29,7 +29,7 @@ void MeshDialler::add(DialTarget target) {
   dial.target = std::move(target);
 }
 
-Status MeshDialler::turn() {
+Status Dialler::turn() {
   for (auto& [rank, dial] : dials_) {
     if (clock_.now() < dial.due) continue;
     if (dial.stage == Stage::resting) {
@@ -42,15 +42,15 @@ Status MeshDialler::turn() {
   return {};
 }
 
-TimePoint MeshDialler::next_turn() const {
+TimePoint Dialler::next_turn() const {
   TimePoint next = kForever;
   for (const auto& [rank, dial] : dials_) next = std::min(next, dial.due);
   return next;
 }
 
-Status MeshDialler::begin(Dial& dial) { return dial.leg == LinkKind::local ? begin_local(dial) : begin_tcp(dial); }
+Status Dialler::begin(Dial& dial) { return dial.leg == LinkKind::local ? begin_local(dial) : begin_tcp(dial); }
 
-Status MeshDialler::begin_local(Dial& dial) {
+Status Dialler::begin_local(Dial& dial) {
   auto socket = os::connect_unix_abstract(dial.target.unix_name);
   if (!socket && socket.error().kind == ErrorKind::peer_lost && !dial.target.local_only) {
     // The same kernel but another network namespace counts as another host.
@@ -63,17 +63,17 @@ Status MeshDialler::begin_local(Dial& dial) {
   return greet(dial);
 }
 
-Status MeshDialler::begin_tcp(Dial& dial) {
+Status Dialler::begin_tcp(Dial& dial) {
   auto socket = os::begin_connect_tcp(dial.target.addresses[dial.address], dial.target.port);
   if (!socket) return attempt_failed(dial, socket.error().message, socket.error().kind == ErrorKind::peer_lost);
   dial.socket = std::move(*socket);
   dial.stage = Stage::connecting;
   dial.due = saturating_add(clock_.now(), kConnectLimit);
   const auto rank = static_cast<std::uint64_t>(dial.target.rank);
-  return poller_.watch(dial.socket.get(), mesh_token(MeshToken::dialler, rank), true);
+  return poller_.watch(dial.socket.get(), socket_token(SocketOwner::dialler, rank), true);
 }
 
-Status MeshDialler::ready(int rank, bool writable) {
+Status Dialler::ready(int rank, bool writable) {
   const auto found = dials_.find(rank);
   if (found == dials_.end()) return {};
   Dial& dial = found->second;
@@ -84,7 +84,7 @@ Status MeshDialler::ready(int rank, bool writable) {
   return attempt_failed(dial, connected.error().message, connected.error().kind == ErrorKind::peer_lost);
 }
 
-Status MeshDialler::greet(Dial& dial) {
+Status Dialler::greet(Dial& dial) {
   wire::Hello hello = own_;
   hello.target = static_cast<std::uint32_t>(dial.target.rank);
   if (!send_hello(dial.socket, hello)) return attempt_failed(dial, "connection lost before the handshake", false);
@@ -92,10 +92,10 @@ Status MeshDialler::greet(Dial& dial) {
   dial.hello = HelloReader();
   dial.due = saturating_add(clock_.now(), kHandshakeLimit);
   const auto rank = static_cast<std::uint64_t>(dial.target.rank);
-  return poller_.watch(dial.socket.get(), mesh_token(MeshToken::dialler, rank));
+  return poller_.watch(dial.socket.get(), socket_token(SocketOwner::dialler, rank));
 }
 
-Status MeshDialler::read_answer(Dial& dial) {
+Status Dialler::read_answer(Dial& dial) {
   const os::IoResult io = dial.hello.read(dial.socket);
   if (io.lost()) return attempt_failed(dial, "it " + os::describe(io) + " during the handshake", false);
   if (!dial.hello.complete()) return {};
@@ -109,7 +109,7 @@ Status MeshDialler::read_answer(Dial& dial) {
 }
 
 // The handshake is complete: continue with TCP after the unix socket, or finish.
-Status MeshDialler::finish(Dial& dial) {
+Status Dialler::finish(Dial& dial) {
   const auto confirm = static_cast<std::byte>(dial.confirm);
   if (os::write_some(dial.socket.get(), ConstBytes(&confirm, 1)).bytes != 1) {
     return attempt_failed(dial, "connection lost at the end of the handshake", false);
@@ -126,7 +126,7 @@ Status MeshDialler::finish(Dial& dial) {
   return begin_tcp(dial);
 }
 
-Status MeshDialler::attempt_failed(Dial& dial, const std::string& reason, bool refused) {
+Status Dialler::attempt_failed(Dial& dial, const std::string& reason, bool refused) {
   dial.socket.reset();
   dial.stage = Stage::resting;
   dial.reason = place_of(dial.target, dial.leg, dial.address) + ": " + reason;
@@ -140,7 +140,7 @@ Status MeshDialler::attempt_failed(Dial& dial, const std::string& reason, bool r
 }
 
 // All addresses have been tried: wait before the next round, unless all have refused for too long.
-Status MeshDialler::end_of_round(Dial& dial) {
+Status Dialler::end_of_round(Dial& dial) {
   const TimePoint now = clock_.now();
   const bool all_refused = !std::exchange(dial.other_than_refused, false);
   if (!all_refused) dial.refused_since.reset();
@@ -152,7 +152,7 @@ Status MeshDialler::end_of_round(Dial& dial) {
   return {};
 }
 
-Failure MeshDialler::gone(const Dial& dial) const {
+Failure Dialler::gone(const Dial& dial) const {
   const bool local = dial.leg == LinkKind::local;
   Failure failure(ErrorKind::peer_lost,
                   fmt::format("rank {} can't be reached at {}: {}", dial.target.rank, dial.reason,
@@ -165,7 +165,7 @@ Failure MeshDialler::gone(const Dial& dial) const {
 }
 
 // Does not try TCP, which would reach the same process: no other user of this host belongs to the job.
-Failure MeshDialler::of_another_user(const Dial& dial, const ErrorInfo& cause) const {
+Failure Dialler::of_another_user(const Dial& dial, const ErrorInfo& cause) const {
   Failure failure(
       cause.kind,
       fmt::format("rank {} is refused: {}; start all ranks as one user, unless a stranger left this address "
@@ -175,9 +175,9 @@ Failure MeshDialler::of_another_user(const Dial& dial, const ErrorInfo& cause) c
   return failure;
 }
 
-std::vector<Link> MeshDialler::take_links() { return std::exchange(links_, {}); }
+std::vector<Link> Dialler::take_links() { return std::exchange(links_, {}); }
 
-std::vector<std::string> MeshDialler::reasons() const {
+std::vector<std::string> Dialler::reasons() const {
   std::vector<std::string> all;
   for (const auto& [rank, dial] : dials_) {
     all.push_back(fmt::format("rank {} at {}", rank, dial.reason.empty() ? "its address: no answer yet" : dial.reason));

@@ -13,7 +13,7 @@ std::string rank_text(int rank, int world);
 // "rank 2", "ranks 2, 3", "ranks 1-511"; runs of three or more are folded.
 std::string ranks_text(const std::vector<int>& ascending_ranks);
 // "process 123 on node0".
-std::string who_am_i();
+std::string own_process_text();
 // "5.0 s".
 std::string seconds_text(Nanoseconds duration);
 

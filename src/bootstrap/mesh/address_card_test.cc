@@ -1,15 +1,15 @@
-#include "bootstrap/mesh/mesh_card.h"
+#include "bootstrap/mesh/address_card.h"
 
 #include <gtest/gtest.h>
 
-#include "bootstrap/meeting/assembly.h"
+#include "bootstrap/meeting/card_exchange.h"
 #include "os/net/interfaces.h"
 
 namespace qccl::bootstrap {
 namespace {
 
-MeshCard largest_card() {
-  MeshCard card;
+AddressCard largest_card() {
+  AddressCard card;
   card.transport = TransportChoice::automatic;
   card.boot_id = std::string(36, 'b');
   card.unix_name = std::string(37, 'u');
@@ -19,8 +19,8 @@ MeshCard largest_card() {
   return card;
 }
 
-TEST(MeshCard, text_that_no_rank_writes_is_corrupt_data) {
-  MeshCard card;
+TEST(AddressCard, text_that_no_rank_writes_is_corrupt_data) {
+  AddressCard card;
   card.addresses = {"\x1B[2J"};
   EXPECT_FALSE(decode_card(encode_card(card)).ok());
   card.addresses.clear();
@@ -28,8 +28,8 @@ TEST(MeshCard, text_that_no_rank_writes_is_corrupt_data) {
   EXPECT_FALSE(decode_card(encode_card(card)).ok());
 }
 
-TEST(MeshCard, comes_back_and_the_largest_fits_in_a_record) {
-  const MeshCard card = largest_card();
+TEST(AddressCard, comes_back_and_the_largest_fits_in_a_record) {
+  const AddressCard card = largest_card();
   const std::string bytes = encode_card(card);
   EXPECT_LE(bytes.size(), kMaxCardBytes);
   auto back = decode_card(bytes);
@@ -41,15 +41,15 @@ TEST(MeshCard, comes_back_and_the_largest_fits_in_a_record) {
   EXPECT_EQ(back->addresses, card.addresses);
 }
 
-TEST(MeshCard, every_cut_is_corrupt_data) {
+TEST(AddressCard, every_cut_is_corrupt_data) {
   const std::string bytes = encode_card(largest_card());
   for (std::size_t length = 0; length < bytes.size(); ++length) {
     EXPECT_EQ(decode_card(std::string_view(bytes).substr(0, length)).error().kind, ErrorKind::corrupt_data);
   }
 }
 
-TEST(MeshCard, hosts_are_told_apart_by_boot_id_and_an_unknown_one_matches_nobody) {
-  MeshCard one = largest_card(), other = largest_card();
+TEST(AddressCard, hosts_are_told_apart_by_boot_id_and_an_unknown_one_matches_nobody) {
+  AddressCard one = largest_card(), other = largest_card();
   EXPECT_TRUE(same_host(one, other));
   other.boot_id = "other";
   EXPECT_FALSE(same_host(one, other));
@@ -58,17 +58,17 @@ TEST(MeshCard, hosts_are_told_apart_by_boot_id_and_an_unknown_one_matches_nobody
   EXPECT_FALSE(same_host(one, other));
 }
 
-TEST(MeshCard, what_does_not_fit_together_names_the_rank) {
-  const MeshCard own = largest_card();
+TEST(AddressCard, what_does_not_fit_together_names_the_rank) {
+  const AddressCard own = largest_card();
   EXPECT_TRUE(check_card(own, 2, own).ok());
-  MeshCard other = own;
+  AddressCard other = own;
   other.wire_version += 1;
   EXPECT_EQ(check_card(own, 2, other).error().kind, ErrorKind::unsupported);
   EXPECT_NE(check_card(own, 2, other).error().message.find("rank 2"), std::string::npos);
   other = own;
   other.addresses.clear();
   EXPECT_EQ(check_card(own, 2, other).error().kind, ErrorKind::corrupt_data);
-  MeshCard shm = own, far = own;
+  AddressCard shm = own, far = own;
   shm.transport = far.transport = TransportChoice::shm;
   far.boot_id = "far";
   EXPECT_TRUE(check_card(shm, 2, shm).ok());

@@ -4,8 +4,8 @@
 
 #include <map>
 
-#include "bootstrap/launcher/environment.h"
-#include "bootstrap/meeting/assembly.h"
+#include "bootstrap/launcher/membership.h"
+#include "bootstrap/meeting/card_exchange.h"
 #include "bootstrap/meeting/generation_result.h"
 
 namespace qccl::bootstrap {
@@ -17,7 +17,7 @@ struct Cost {
   std::uint64_t received = 0;  // of values
 };
 
-std::string who(int rank) { return fmt::format("process {} on node{}", 100'000 + rank, rank / 8); }
+std::string process_of(int rank) { return fmt::format("process {} on node{}", 100'000 + rank, rank / 8); }
 // As long as the mesh's cards.
 std::string card(int rank) { return fmt::format("{:-<180}", rank); }
 
@@ -27,7 +27,7 @@ class StoreOfOneRank final : public Store {
   StoreOfOneRank(int rank, int world) : rank_(rank), world_(world) {
     if (rank_ == 0) return;
     values_["qccl/job/0/generation"] = "1";
-    values_["qccl/job/0/1/open"] = who(0);
+    values_["qccl/job/0/1/open"] = process_of(0);
   }
   void set(const std::string& key, const std::string& value) override {
     count(key.size() + value.size(), 0);
@@ -57,7 +57,7 @@ class StoreOfOneRank final : public Store {
     const auto own = values_.find(fmt::format("qccl/job/0/1/card/{}", rank));
     if (own != values_.end()) return own->second;
     return encode_record(
-        {static_cast<std::uint32_t>(world_), static_cast<std::uint64_t>(rank) + 1, who(rank), card(rank)});
+        {static_cast<std::uint32_t>(world_), static_cast<std::uint64_t>(rank) + 1, process_of(rank), card(rank)});
   }
   std::string value_of(const std::string& key) const {
     if (key == "qccl/job/0/1/outcome") {
@@ -81,7 +81,8 @@ Cost cost_of(int rank, int world) {
   StoreOfOneRank store(rank, world);
   KeySpace keys(store, "job", 0, clock);
   const auto limit = std::chrono::seconds(20);
-  const auto met = assemble(keys, {rank, world, who(rank), card(rank), "here"}, {&clock, clock.now() + limit, limit});
+  const auto met =
+      gather_cards(keys, {rank, world, process_of(rank), card(rank), "here"}, {&clock, clock.now() + limit, limit});
   EXPECT_TRUE(met.ok()) << (met.ok() ? "" : met.error().message);
   EXPECT_EQ(met.ok() ? met.value().cards.size() : 0, static_cast<std::size_t>(world));
   return store.cost();
@@ -90,7 +91,7 @@ Cost cost_of(int rank, int world) {
 // The last is larger than any world that InitOptions and launchers' variables allow.
 constexpr int kWorlds[] = {8, 64, 512, kMaxWorld, 4 * kMaxWorld};
 
-TEST(AssemblyCost, of_a_rank_is_six_requests_and_one_answer_as_long_as_the_world) {
+TEST(CardExchangeCost, of_a_rank_is_six_requests_and_one_answer_as_long_as_the_world) {
   for (const int world : kWorlds) {
     for (const int rank : {1, world / 2, world - 1}) {
       const Cost cost = cost_of(rank, world);
@@ -101,7 +102,7 @@ TEST(AssemblyCost, of_a_rank_is_six_requests_and_one_answer_as_long_as_the_world
   }
 }
 
-TEST(AssemblyCost, of_rank_0_is_a_request_for_each_other_and_one_value_as_long_as_the_world) {
+TEST(CardExchangeCost, of_rank_0_is_a_request_for_each_other_and_one_value_as_long_as_the_world) {
   for (const int world : kWorlds) {
     const Cost cost = cost_of(0, world);
     const auto ranks = static_cast<unsigned>(world);
@@ -112,7 +113,7 @@ TEST(AssemblyCost, of_rank_0_is_a_request_for_each_other_and_one_value_as_long_a
 }
 
 // The bytes that all ranks receive together are why worlds are limited: the only cost that grows with the square.
-TEST(AssemblyCost, of_the_store_is_what_all_ranks_send_and_get) {
+TEST(CardExchangeCost, of_the_store_is_what_all_ranks_send_and_get) {
   for (const int world : kWorlds) {
     const Cost rank_0 = cost_of(0, world);
     const Cost other = cost_of(world / 2, world);

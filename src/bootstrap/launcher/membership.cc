@@ -1,4 +1,4 @@
-#include "bootstrap/launcher/environment.h"
+#include "bootstrap/launcher/membership.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Complete start-ups: ranks are threads, everything else is real (store server, sockets of this host).
-#include "bootstrap/mesh/mesh.h"
+#include "bootstrap/mesh/full_mesh.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -9,10 +9,10 @@
 #include <random>
 #include <thread>
 
-#include "bootstrap/meeting/assembly.h"
+#include "bootstrap/meeting/card_exchange.h"
 #include "bootstrap/meeting/generation_result.h"
-#include "bootstrap/mesh/mesh_acceptor.h"
-#include "bootstrap/mesh/mesh_card.h"
+#include "bootstrap/mesh/acceptor.h"
+#include "bootstrap/mesh/address_card.h"
 #include "bootstrap/store/key_space.h"
 #include "bootstrap/store/tcp_store.h"
 #include "bootstrap/store/tcp_store_server.h"
@@ -44,8 +44,8 @@ struct Rank {
   std::uint32_t restart = 0;
 };
 
-MeshOptions options_of(const Rank& rank, std::uint16_t port) {
-  MeshOptions options;
+FullMeshOptions options_of(const Rank& rank, std::uint16_t port) {
+  FullMeshOptions options;
   options.membership.rank = rank.rank;
   options.membership.world = rank.world;
   options.membership.master_address = "127.0.0.1";
@@ -53,7 +53,7 @@ MeshOptions options_of(const Rank& rank, std::uint16_t port) {
   options.membership.job = rank.job;
   options.membership.restart = rank.restart;
   options.transport = rank.transport;
-  options.place = os::address_text("at 127.0.0.1", port);
+  options.location = os::address_text("at 127.0.0.1", port);
   options.deadline = kClock.now() + rank.timeout;
   options.timeout = rank.timeout;
   return options;
@@ -72,11 +72,11 @@ class Host {
   }
   std::string value(const std::string& key) const { return *client().get("qccl/job/0/" + key, seconds(60)); }
 
-  Result<MeshLinks> connect(const Rank& rank) const {
+  Result<PeerSockets> connect(const Rank& rank) const {
     auto store = client(rank.timeout);
-    return connect_mesh(&store, options_of(rank, port()), kClock);
+    return connect_full_mesh(&store, options_of(rank, port()), kClock);
   }
-  std::future<Result<MeshLinks>> start(const Rank& rank) const {
+  std::future<Result<PeerSockets>> start(const Rank& rank) const {
     return std::async(std::launch::async, [this, rank] { return connect(rank); });
   }
 
@@ -88,7 +88,7 @@ TimePoint soon() { return kClock.now() + seconds(60); }
 
 // Every rank sends every other rank its number over every connection, which shows that each end is the right one and
 // that nothing is left over in it.
-void expect_joined(std::vector<Result<MeshLinks>>& ranks, bool tcp, bool local) {
+void expect_joined(std::vector<Result<PeerSockets>>& ranks, bool tcp, bool local) {
   const auto each_pair = [&](auto&& action) {
     for (std::size_t self = 0; self < ranks.size(); ++self) {
       for (std::size_t peer = 0; peer < ranks.size(); ++peer) {
@@ -114,12 +114,12 @@ void expect_joined(std::vector<Result<MeshLinks>>& ranks, bool tcp, bool local) 
   for (auto& rank : ranks) {
     EXPECT_EQ(rank->job, ranks[0]->job);
     EXPECT_EQ(rank->local_ranks, static_cast<int>(ranks.size()));
-    EXPECT_NE(rank->who[0].find("process "), std::string::npos);
+    EXPECT_NE(rank->processes[0].find("process "), std::string::npos);
   }
 }
 
-std::vector<Result<MeshLinks>> results_of(std::vector<std::future<Result<MeshLinks>>> futures) {
-  std::vector<Result<MeshLinks>> results;
+std::vector<Result<PeerSockets>> results_of(std::vector<std::future<Result<PeerSockets>>> futures) {
+  std::vector<Result<PeerSockets>> results;
   for (auto& future : futures) {
     results.push_back(future.get());
     if (!results.back()) throw Error(results.back().error());
@@ -127,19 +127,19 @@ std::vector<Result<MeshLinks>> results_of(std::vector<std::future<Result<MeshLin
   return results;
 }
 
-void expect_failure(const Result<MeshLinks>& result, ErrorKind kind, const std::string& words) {
+void expect_failure(const Result<PeerSockets>& result, ErrorKind kind, const std::string& words) {
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().kind, kind) << result.error().message;
   EXPECT_NE(result.error().message.find(words), std::string::npos) << result.error().message;
 }
 
-class MeshOfTransport : public testing::TestWithParam<TransportChoice> {};
+class FullMeshOfTransport : public testing::TestWithParam<TransportChoice> {};
 
-TEST_P(MeshOfTransport, joins_every_rank_with_every_other) {
+TEST_P(FullMeshOfTransport, joins_every_rank_with_every_other) {
   const TransportChoice transport = GetParam();
   for (int world = 1; world <= 8; ++world) {
     Host host;
-    std::vector<std::future<Result<MeshLinks>>> futures;
+    std::vector<std::future<Result<PeerSockets>>> futures;
     for (int rank = 0; rank < world; ++rank) {
       futures.push_back(host.start({.rank = rank, .world = world, .transport = transport}));
     }
@@ -148,10 +148,10 @@ TEST_P(MeshOfTransport, joins_every_rank_with_every_other) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Mesh, MeshOfTransport,
+INSTANTIATE_TEST_SUITE_P(FullMesh, FullMeshOfTransport,
                          testing::Values(TransportChoice::automatic, TransportChoice::shm, TransportChoice::tcp));
 
-TEST(Mesh, a_rank_that_never_comes_is_named_with_the_time_and_the_address) {
+TEST(FullMesh, a_rank_that_never_comes_is_named_with_the_time_and_the_address) {
   Host host;
   auto rank_0 = host.start({.rank = 0, .world = 4, .timeout = seconds(2)});
   auto rank_1 = host.start({.rank = 1, .world = 4, .timeout = seconds(30)});
@@ -163,20 +163,21 @@ TEST(Mesh, a_rank_that_never_comes_is_named_with_the_time_and_the_address) {
 // Leaves the card of a rank that listens but never dials or answers.
 struct Mute {
   Mute(const Host& host, int rank, int world, bool listens) : store(host.client()) {
-    MeshCard card;
+    AddressCard card;
     listener = os::listen_tcp("127.0.0.1", 0).take_or_throw();
     card.port = os::local_port(listener).take_or_throw();
     card.addresses = {"127.0.0.1"};
     card.transport = TransportChoice::tcp;
     if (!listens) listener.reset();
     KeySpace keys(store, "job", 0, kClock);
-    assemble(keys, {rank, world, "the mute", encode_card(card), ""}, {&kClock, soon(), seconds(60)}).take_or_throw();
+    gather_cards(keys, {rank, world, "the mute", encode_card(card), ""}, {&kClock, soon(), seconds(60)})
+        .take_or_throw();
   }
   TcpStore store;
   os::Fd listener;
 };
 
-TEST(Mesh, a_rank_that_came_but_does_not_connect_is_named) {
+TEST(FullMesh, a_rank_that_came_but_does_not_connect_is_named) {
   Host host;
   auto rank_0 = host.start({.rank = 0, .transport = TransportChoice::tcp, .timeout = seconds(2)});
   const Mute rank_1(host, 1, 2, true);
@@ -186,21 +187,21 @@ TEST(Mesh, a_rank_that_came_but_does_not_connect_is_named) {
   EXPECT_EQ(result.error().peer, 1);
 }
 
-TEST(Mesh, a_rank_that_came_but_does_not_answer_is_named_with_its_address) {
+TEST(FullMesh, a_rank_that_came_but_does_not_answer_is_named_with_its_address) {
   Host host;
   auto rank_1 = host.start({.rank = 1, .transport = TransportChoice::tcp, .timeout = seconds(2)});
   const Mute rank_0(host, 0, 2, true);
   expect_failure(rank_1.get(), ErrorKind::deadline_exceeded, "rank 1 of 2: not all ranks are connected");
 }
 
-TEST(Mesh, a_rank_that_came_and_ended_is_peer_lost_long_before_the_deadline) {
+TEST(FullMesh, a_rank_that_came_and_ended_is_peer_lost_long_before_the_deadline) {
   Host host;
   auto rank_1 = host.start({.rank = 1, .transport = TransportChoice::tcp, .timeout = seconds(60)});
   const Mute rank_0(host, 0, 2, false);
   expect_failure(rank_1.get(), ErrorKind::peer_lost, "rank 1 of 2: rank 0 can't be reached at 127.0.0.1:");
 }
 
-TEST(Mesh, one_ranks_failure_reaches_those_it_was_connected_to) {
+TEST(FullMesh, one_ranks_failure_reaches_those_it_was_connected_to) {
   Host host;
   auto rank_1 = host.start({.rank = 1, .world = 3, .transport = TransportChoice::tcp, .timeout = seconds(60)});
   auto rank_2 = host.start({.rank = 2, .world = 3, .transport = TransportChoice::tcp, .timeout = seconds(2)});
@@ -210,7 +211,7 @@ TEST(Mesh, one_ranks_failure_reaches_those_it_was_connected_to) {
   EXPECT_TRUE(host.value("1/failure").starts_with("rank 2 of 3: not all ranks"));
 }
 
-TEST(Mesh, one_ranks_failure_reaches_those_it_was_not_connected_to) {
+TEST(FullMesh, one_ranks_failure_reaches_those_it_was_not_connected_to) {
   Host host;
   auto rank_0 = host.start({.rank = 0, .transport = TransportChoice::tcp, .timeout = seconds(60)});
   Mute rank_1(host, 1, 2, true);
@@ -221,9 +222,9 @@ TEST(Mesh, one_ranks_failure_reaches_those_it_was_not_connected_to) {
                      std::to_string(host.port()) + ", where a stranger who reaches it can write, too)");
 }
 
-TEST(Mesh, a_second_process_of_a_rank_fails_and_the_job_goes_on) {
+TEST(FullMesh, a_second_process_of_a_rank_fails_and_the_job_goes_on) {
   Host host;
-  std::vector<std::future<Result<MeshLinks>>> futures;
+  std::vector<std::future<Result<PeerSockets>>> futures;
   futures.push_back(host.start({.rank = 0, .world = 3}));
   futures.push_back(host.start({.rank = 1, .world = 3}));
   host.await("1/card/1");
@@ -233,9 +234,9 @@ TEST(Mesh, a_second_process_of_a_rank_fails_and_the_job_goes_on) {
   expect_joined(ranks, true, true);
 }
 
-TEST(Mesh, two_jobs_on_one_store_do_not_meet) {
+TEST(FullMesh, two_jobs_on_one_store_do_not_meet) {
   Host host;
-  std::vector<std::future<Result<MeshLinks>>> futures[2];
+  std::vector<std::future<Result<PeerSockets>>> futures[2];
   for (int rank = 0; rank < 3; ++rank) {
     futures[0].push_back(host.start({.rank = rank, .world = 3, .job = "one"}));
     futures[1].push_back(host.start({.rank = rank, .world = 3, .job = "other"}));
@@ -247,17 +248,17 @@ TEST(Mesh, two_jobs_on_one_store_do_not_meet) {
 }
 
 // Like torchrun's store: nothing is deleted between attempts and restarts.
-TEST(Mesh, attempts_and_restarts_on_one_store_connect_to_the_living) {
+TEST(FullMesh, attempts_and_restarts_on_one_store_connect_to_the_living) {
   Host host;
   for (const std::uint32_t restart : {0u, 0u, 1u}) {
-    std::vector<std::future<Result<MeshLinks>>> futures;
+    std::vector<std::future<Result<PeerSockets>>> futures;
     for (int rank = 0; rank < 2; ++rank) futures.push_back(host.start({.rank = rank, .restart = restart}));
     auto ranks = results_of(std::move(futures));
     expect_joined(ranks, true, true);
   }
 }
 
-TEST(Mesh, different_transports_are_an_error_on_both_sides) {
+TEST(FullMesh, different_transports_are_an_error_on_both_sides) {
   Host host;
   auto rank_0 = host.start({.rank = 0, .transport = TransportChoice::tcp});
   expect_failure(host.connect({.rank = 1, .transport = TransportChoice::automatic}), ErrorKind::invalid_argument,
@@ -266,13 +267,13 @@ TEST(Mesh, different_transports_are_an_error_on_both_sides) {
                  "rank 0 of 2: the transport is auto on rank 1 but tcp here");
 }
 
-TEST(Mesh, a_filter_that_no_interface_passes_lists_what_there_is) {
+TEST(FullMesh, a_filter_that_no_interface_passes_lists_what_there_is) {
   Host host;
   auto options = options_of({.rank = 0}, host.port());
   options.membership.interface_filter = "=nosuch0";
   options.membership.filter_source = "QCCL_SOCKET_IFNAME";
   auto store = host.client();
-  const auto result = connect_mesh(&store, options, kClock);
+  const auto result = connect_full_mesh(&store, options, kClock);
   expect_failure(result, ErrorKind::invalid_argument, "QCCL_SOCKET_IFNAME is \"=nosuch0\"");
   EXPECT_NE(result.error().message.find("lo 127.0.0.1"), std::string::npos) << result.error().message;
 }
@@ -309,17 +310,17 @@ class Crowd {
 };
 
 // While the last rank is late, strangers connect to the store and to both sockets of rank 1.
-TEST(Mesh, a_thousand_strangers_at_every_door_disturb_nothing) {
+TEST(FullMesh, a_thousand_strangers_at_every_door_disturb_nothing) {
   allow_many_descriptors();
   Host host;
-  std::vector<std::future<Result<MeshLinks>>> futures;
+  std::vector<std::future<Result<PeerSockets>>> futures;
   for (int rank = 0; rank < 2; ++rank) futures.push_back(host.start({.rank = rank, .world = 3}));
   host.await("1/card/1");
   Crowd crowd;
   crowd.besiege(host.port(), 1000);
 
   const auto record = decode_record(host.value("1/card/1")).take_or_throw();
-  const MeshCard card = decode_card(record.card).take_or_throw();
+  const AddressCard card = decode_card(record.card).take_or_throw();
   std::thread at_tcp([&] { Crowd().besiege(card.port, 1000); });
   Crowd at_local;
   at_local.besiege(card.unix_name, 900);

@@ -1,10 +1,10 @@
-#include "bootstrap/meeting/words.h"
+#include "bootstrap/meeting/rank_text.h"
 
 #include <fmt/format.h>
 
 #include <cstddef>
 
-#include "bootstrap/meeting/assembly.h"
+#include "bootstrap/meeting/card_exchange.h"
 #include "os/process.h"
 
 namespace qccl::bootstrap {
@@ -23,10 +23,10 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + text;
 }
 
-std::string who_am_i() {
+std::string own_process_text() {
   const std::string host = os::host_name();
   return fmt::format("process {} on {}", os::process_id(), host.empty() ? "a host without a name" : host)
-      .substr(0, kMaxWhoBytes);
+      .substr(0, kMaxProcessBytes);
 }
 
 std::string seconds_text(Nanoseconds duration) {

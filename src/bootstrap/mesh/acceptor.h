@@ -13,19 +13,19 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "bootstrap/mesh/mesh_links.h"
+#include "bootstrap/mesh/handshake.h"
 #include "os/net/poller.h"
 
 namespace qccl::bootstrap {
 
-class MeshAcceptor {
+class Acceptor {
  public:
   // Maximum; also at most a quarter of the descriptors that the process could still open at start().
   static constexpr std::size_t kMaxPending = 512;
   static constexpr Nanoseconds kHandshakeLimit = std::chrono::seconds(10);
 
   // Both must outlive this.
-  MeshAcceptor(os::Poller& poller, const Clock& clock) : poller_(poller), clock_(clock) {}
+  Acceptor(os::Poller& poller, const Clock& clock) : poller_(poller), clock_(clock) {}
 
   // From here on connections queue up; they are answered after start(). Returns the port.
   Result<std::uint16_t> listen_tcp(const std::string& address);

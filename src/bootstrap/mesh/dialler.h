@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "bootstrap/mesh/mesh_links.h"
+#include "bootstrap/mesh/handshake.h"
 #include "os/net/poller.h"
 
 namespace qccl::bootstrap {
@@ -23,7 +23,7 @@ struct DialTarget {
   std::uint16_t port = 0;
 };
 
-class MeshDialler {
+class Dialler {
  public:
   // An address that does not answer gives way to the next. One that refuses for all of kRefusedLimit belongs to a
   // process that has ended (it listened before this rank learned of it).
@@ -32,8 +32,7 @@ class MeshDialler {
   static constexpr Nanoseconds kRefusedLimit = std::chrono::seconds(3);
 
   // `own` describes this rank; its target is filled in. `poller` and `clock` outlive this.
-  MeshDialler(os::Poller& poller, const Clock& clock, const wire::Hello& own)
-      : poller_(poller), clock_(clock), own_(own) {}
+  Dialler(os::Poller& poller, const Clock& clock, const wire::Hello& own) : poller_(poller), clock_(clock), own_(own) {}
 
   void add(DialTarget target);
   // The descriptor of this rank has an event.

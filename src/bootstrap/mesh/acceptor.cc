@@ -1,4 +1,4 @@
-#include "bootstrap/mesh/mesh_acceptor.h"
+#include "bootstrap/mesh/acceptor.h"
 
 #include <fmt/format.h>
 
@@ -21,14 +21,14 @@ constexpr std::uint64_t kFewestPending = 16;
 
 }  // namespace
 
-Result<std::uint16_t> MeshAcceptor::listen_tcp(const std::string& address) {
+Result<std::uint16_t> Acceptor::listen_tcp(const std::string& address) {
   auto listener = os::listen_tcp(address, 0);
   if (!listener) return listener.failure();
   tcp_listener_ = std::move(*listener);
   return os::local_port(tcp_listener_);
 }
 
-Result<std::string> MeshAcceptor::listen_local() {
+Result<std::string> Acceptor::listen_local() {
   const std::string name = fmt::format("qccl-{:016x}{:016x}", os::random_nonce(), os::random_nonce());
   auto listener = os::listen_unix_abstract(name);
   if (!listener) return listener.failure();
@@ -36,28 +36,28 @@ Result<std::string> MeshAcceptor::listen_local() {
   return name;
 }
 
-Status MeshAcceptor::start(const wire::Hello& own) {
+Status Acceptor::start(const wire::Hello& own) {
   own_ = own;
   next_id_ = kFirstPending;
   max_pending_ =
       static_cast<std::size_t>(std::clamp<std::uint64_t>(os::spare_files() / 4, kFewestPending, kMaxPending));
   if (tcp_listener_.valid()) {
-    QCCL_TRY(poller_.watch(tcp_listener_.get(), mesh_token(MeshToken::acceptor, kTcpListener)));
+    QCCL_TRY(poller_.watch(tcp_listener_.get(), socket_token(SocketOwner::acceptor, kTcpListener)));
   }
   if (local_listener_.valid()) {
-    QCCL_TRY(poller_.watch(local_listener_.get(), mesh_token(MeshToken::acceptor, kLocalListener)));
+    QCCL_TRY(poller_.watch(local_listener_.get(), socket_token(SocketOwner::acceptor, kLocalListener)));
   }
   return {};
 }
 
-Status MeshAcceptor::ready(std::uint64_t index) {
+Status Acceptor::ready(std::uint64_t index) {
   if (index == kTcpListener) return accept_waiting(tcp_listener_, LinkKind::tcp);
   if (index == kLocalListener) return accept_waiting(local_listener_, LinkKind::local);
   serve(index);
   return {};
 }
 
-Status MeshAcceptor::accept_waiting(const os::Fd& listener, LinkKind kind) {
+Status Acceptor::accept_waiting(const os::Fd& listener, LinkKind kind) {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     auto accepted = os::accept_connection(listener);
     if (!accepted && pending_.empty()) return accepted.failure();
@@ -72,11 +72,11 @@ Status MeshAcceptor::accept_waiting(const os::Fd& listener, LinkKind kind) {
 }
 
 // A rank's connection brings its Hello along, so serve it at once: only strangers stay pending.
-void MeshAcceptor::welcome(os::Fd socket, LinkKind kind) {
+void Acceptor::welcome(os::Fd socket, LinkKind kind) {
   const std::uint64_t id = next_id_++;
   if (kind == LinkKind::local && !is_of_this_user(socket)) return;
   if (kind == LinkKind::tcp && !os::set_no_delay(socket)) return;
-  if (!poller_.watch(socket.get(), mesh_token(MeshToken::acceptor, id))) return;
+  if (!poller_.watch(socket.get(), socket_token(SocketOwner::acceptor, id))) return;
   Pending& pending = pending_[id];
   pending.socket = std::move(socket);
   pending.kind = kind;
@@ -86,7 +86,7 @@ void MeshAcceptor::welcome(os::Fd socket, LinkKind kind) {
 }
 
 // Logs the first connection of another user, not a thousand of them.
-bool MeshAcceptor::is_of_this_user(const os::Fd& socket) {
+bool Acceptor::is_of_this_user(const os::Fd& socket) {
   const Status same = os::check_same_user(socket);
   if (same.ok()) return true;
   if (!warned_of_user_) {
@@ -96,14 +96,14 @@ bool MeshAcceptor::is_of_this_user(const os::Fd& socket) {
   return false;
 }
 
-void MeshAcceptor::serve(std::uint64_t id) {
+void Acceptor::serve(std::uint64_t id) {
   const auto found = pending_.find(id);
   if (found == pending_.end()) return;
   const Progress progress = advance(found->second);
   if (progress != Progress::waits) pending_.erase(found);
 }
 
-MeshAcceptor::Progress MeshAcceptor::advance(Pending& pending) {
+Acceptor::Progress Acceptor::advance(Pending& pending) {
   if (!pending.hello.complete()) {
     const os::IoResult io = pending.hello.read(pending.socket);
     if (io.lost()) return Progress::dropped;
@@ -113,7 +113,7 @@ MeshAcceptor::Progress MeshAcceptor::advance(Pending& pending) {
   return read_confirmation(pending);
 }
 
-bool MeshAcceptor::answer_hello(Pending& pending) {
+bool Acceptor::answer_hello(Pending& pending) {
   auto hello = wire::decode_hello(pending.hello.bytes());
   if (!hello) return false;
   const auto fits = wire::check_hello(own_, *hello);
@@ -125,7 +125,7 @@ bool MeshAcceptor::answer_hello(Pending& pending) {
   return send_hello(pending.socket, answer);
 }
 
-MeshAcceptor::Progress MeshAcceptor::read_confirmation(Pending& pending) {
+Acceptor::Progress Acceptor::read_confirmation(Pending& pending) {
   std::byte byte;
   const os::IoResult io = os::read_some(pending.socket.get(), Bytes(&byte, 1));
   if (io.would_block) return Progress::waits;
@@ -136,10 +136,10 @@ MeshAcceptor::Progress MeshAcceptor::read_confirmation(Pending& pending) {
   return Progress::complete;
 }
 
-void MeshAcceptor::expire() {
+void Acceptor::expire() {
   while (!pending_.empty() && pending_.begin()->second.deadline <= clock_.now()) pending_.erase(pending_.begin());
 }
 
-std::vector<Link> MeshAcceptor::take_links() { return std::exchange(links_, {}); }
+std::vector<Link> Acceptor::take_links() { return std::exchange(links_, {}); }
 
 }  // namespace qccl::bootstrap

@@ -1,4 +1,4 @@
-#include "bootstrap/mesh/mesh.h"
+#include "bootstrap/mesh/full_mesh.h"
 
 #include <fmt/format.h>
 
@@ -9,12 +9,12 @@
 
 #include "base/check.h"
 #include "base/digest/digest.h"
-#include "bootstrap/meeting/assembly.h"
-#include "bootstrap/meeting/words.h"
-#include "bootstrap/mesh/mesh_acceptor.h"
-#include "bootstrap/mesh/mesh_card.h"
-#include "bootstrap/mesh/mesh_dialler.h"
-#include "bootstrap/mesh/mesh_links.h"
+#include "bootstrap/meeting/card_exchange.h"
+#include "bootstrap/meeting/rank_text.h"
+#include "bootstrap/mesh/acceptor.h"
+#include "bootstrap/mesh/address_card.h"
+#include "bootstrap/mesh/dialler.h"
+#include "bootstrap/mesh/handshake.h"
 #include "bootstrap/store/key_space.h"
 #include "os/net/poller.h"
 #include "os/net/socket.h"
@@ -25,14 +25,14 @@ namespace {
 
 constexpr Nanoseconds kLookForFailuresEvery = std::chrono::seconds(1);
 
-std::uint64_t job_digest(const Membership& membership, const Assembly& assembly) {
-  return digest(fmt::format("{}/{}/{}/{}", membership.job, membership.restart, assembly.generation, assembly.nonce));
+std::uint64_t job_digest(const Membership& membership, const GatheredCards& gathered) {
+  return digest(fmt::format("{}/{}/{}/{}", membership.job, membership.restart, gathered.generation, gathered.nonce));
 }
 
 // One rank's part in building the mesh.
-class Mesh {
+class FullMesh {
  public:
-  Mesh(os::Poller poller, KeySpace& keys, const MeshOptions& options, const Clock& clock)
+  FullMesh(os::Poller poller, KeySpace& keys, const FullMeshOptions& options, const Clock& clock)
       : poller_(std::move(poller)),
         keys_(keys),
         options_(options),
@@ -41,7 +41,7 @@ class Mesh {
         world_(options.membership.world),
         acceptor_(poller_, clock) {}
 
-  Result<MeshLinks> connect();
+  Result<PeerSockets> connect();
 
  private:
   Status listen();
@@ -64,24 +64,24 @@ class Mesh {
 
   os::Poller poller_;
   KeySpace& keys_;
-  const MeshOptions& options_;
+  const FullMeshOptions& options_;
   const Clock& clock_;
   const int rank_;
   const int world_;
-  MeshAcceptor acceptor_;
-  std::optional<MeshDialler> dialler_;
-  MeshCard card_;
-  std::vector<MeshCard> cards_;
-  Assembly assembly_;
+  Acceptor acceptor_;
+  std::optional<Dialler> dialler_;
+  AddressCard card_;
+  std::vector<AddressCard> cards_;
+  GatheredCards gathered_;
   // Whether a rank's last connection has been made, and whether a unix socket belongs to it.
   std::vector<bool> settled_;
   std::vector<bool> expects_local_;
-  MeshLinks links_;
+  PeerSockets links_;
   TimePoint next_look_{};
   bool told_by_another_ = false;  // this rank's failure is one already in the store
 };
 
-Result<MeshLinks> Mesh::connect() {
+Result<PeerSockets> FullMesh::connect() {
   Status status = listen();
   if (!status.ok()) return named(status.error());
   QCCL_TRY(exchange_cards());
@@ -89,11 +89,11 @@ Result<MeshLinks> Mesh::connect() {
   if (status.ok()) status = connect_all();
   if (status.ok()) return std::move(links_);
   Failure failure = named(status.error());
-  if (!told_by_another_) report_failure(keys_, assembly_.generation, failure.info());
+  if (!told_by_another_) report_failure(keys_, gathered_.generation, failure.info());
   return failure;
 }
 
-Status Mesh::listen() {
+Status FullMesh::listen() {
   card_.transport = options_.transport;
   card_.first_cpu = static_cast<std::uint32_t>(os::first_available_cpu());
   card_.boot_id = os::boot_id();
@@ -114,21 +114,21 @@ Status Mesh::listen() {
   return {};
 }
 
-Status Mesh::exchange_cards() {
-  const Participant self{rank_, world_, who_am_i(), encode_card(card_), options_.place};
-  auto assembly = assemble(keys_, self, {&clock_, options_.deadline, options_.timeout});
-  if (!assembly) return assembly.failure();
-  assembly_ = std::move(*assembly);
+Status FullMesh::exchange_cards() {
+  const Participant self{rank_, world_, own_process_text(), encode_card(card_), options_.location};
+  auto gathered = gather_cards(keys_, self, {&clock_, options_.deadline, options_.timeout});
+  if (!gathered) return gathered.failure();
+  gathered_ = std::move(*gathered);
   return {};
 }
 
 // Counts ranks that share this machine's cores, even if they count as several hosts.
-void Mesh::count_cores() {
+void FullMesh::count_cores() {
   const std::string machine = os::boot_id();
   std::set<std::uint32_t> first_cpus = {card_.first_cpu};
   links_.machine_ranks = 1;
   for (int rank = 0; rank < world_; ++rank) {
-    const MeshCard& card = cards_[slot(rank)];
+    const AddressCard& card = cards_[slot(rank)];
     if (rank == rank_ || machine.empty() || !card.boot_id.starts_with(machine)) continue;
     ++links_.machine_ranks;
     first_cpus.insert(card.first_cpu);
@@ -137,21 +137,21 @@ void Mesh::count_cores() {
 }
 
 // With all cards known: finds each rank's host and dials the lower ranks.
-Status Mesh::start() {
+Status FullMesh::start() {
   const auto world = slot(world_);
   links_.tcp.resize(world);
   links_.local.resize(world);
   links_.on_this_host.resize(world);
-  links_.who = assembly_.who;
-  links_.job = job_digest(options_.membership, assembly_);
+  links_.processes = gathered_.processes;
+  links_.job = job_digest(options_.membership, gathered_);
   settled_.resize(world);
   expects_local_.resize(world);
   for (int rank = 0; rank < world_; ++rank) {
-    auto card = decode_card(assembly_.cards[slot(rank)]);
+    auto card = decode_card(gathered_.cards[slot(rank)]);
     if (!card) return Failure(card.error().kind, fmt::format("rank {}: {}", rank, card.error().message));
     if (rank != rank_) QCCL_TRY(check_card(card_, rank, *card));
     links_.on_this_host[slot(rank)] = rank == rank_ || same_host(card_, *card);
-    const auto is_neighbour = [&](const MeshCard& earlier) { return same_host(earlier, *card); };
+    const auto is_neighbour = [&](const AddressCard& earlier) { return same_host(earlier, *card); };
     const auto first = std::find_if(cards_.begin(), cards_.end(), is_neighbour);
     links_.hosts.push_back(static_cast<int>(first - cards_.begin()));
     cards_.push_back(std::move(*card));
@@ -171,15 +171,15 @@ Status Mesh::start() {
   return {};
 }
 
-DialTarget Mesh::dial_target(int rank) const {
-  const MeshCard& card = cards_[slot(rank)];
+DialTarget FullMesh::dial_target(int rank) const {
+  const AddressCard& card = cards_[slot(rank)];
   DialTarget target{.rank = rank, .addresses = card.addresses, .port = card.port};
   if (same_host(card_, card)) target.unix_name = card.unix_name;
   target.local_only = options_.transport == TransportChoice::shm;
   return target;
 }
 
-Status Mesh::connect_all() {
+Status FullMesh::connect_all() {
   while (!complete()) {
     QCCL_TRY(dialler_->turn());
     acceptor_.expire();
@@ -194,18 +194,18 @@ Status Mesh::connect_all() {
   return {};
 }
 
-Status Mesh::serve(const os::Poller::Ready& event) {
+Status FullMesh::serve(const os::Poller::Ready& event) {
   const std::uint64_t index = index_of(event.token);
   switch (owner_of(event.token)) {
-    case MeshToken::acceptor: return acceptor_.ready(index);
-    case MeshToken::dialler: return dialler_->ready(static_cast<int>(index), event.writable);
-    case MeshToken::link: return check_link(index);
+    case SocketOwner::acceptor: return acceptor_.ready(index);
+    case SocketOwner::dialler: return dialler_->ready(static_cast<int>(index), event.writable);
+    case SocketOwner::link: return check_link(index);
   }
   return {};
 }
 
 // A finished connection became readable: its rank has begun to work, or has ended.
-Status Mesh::check_link(std::uint64_t index) {
+Status FullMesh::check_link(std::uint64_t index) {
   const int rank = static_cast<int>(index / 2);
   const os::Fd& socket = (index % 2 == 0 ? links_.tcp : links_.local)[slot(rank)];
   if (!socket.valid()) return {};
@@ -215,37 +215,37 @@ Status Mesh::check_link(std::uint64_t index) {
   }
   if (next_look_ != kForever) next_look_ = clock_.now();
   QCCL_TRY(look_for_failures());
-  Failure failure(ErrorKind::peer_lost,
-                  fmt::format("rank {} ({}) ended while ranks were still connecting", rank, links_.who[slot(rank)]));
+  Failure failure(ErrorKind::peer_lost, fmt::format("rank {} ({}) ended while ranks were still connecting", rank,
+                                                    links_.processes[slot(rank)]));
   failure.info().peer = rank;
   return failure;
 }
 
-Status Mesh::take(std::vector<Link> links) {
+Status FullMesh::take(std::vector<Link> links) {
   for (Link& link : links) {
     const bool tcp = link.kind == LinkKind::tcp;
-    os::Fd& place = (tcp ? links_.tcp : links_.local)[slot(link.rank)];
-    place = std::move(link.socket);  // the newest is the one its dialler kept
+    os::Fd& socket = (tcp ? links_.tcp : links_.local)[slot(link.rank)];
+    socket = std::move(link.socket);  // the newest is the one its dialler kept
     const auto index = static_cast<std::uint64_t>(link.rank) * 2 + (tcp ? 0 : 1);
-    QCCL_TRY(poller_.watch(place.get(), mesh_token(MeshToken::link, index)));
+    QCCL_TRY(poller_.watch(socket.get(), socket_token(SocketOwner::link, index)));
     if (tcp || options_.transport == TransportChoice::shm) settle_local(link.rank, link.confirm);
   }
   return {};
 }
 
 // The last connection of a pair says whether its unix socket counts.
-void Mesh::settle_local(int rank, ConfirmByte confirm) {
+void FullMesh::settle_local(int rank, ConfirmByte confirm) {
   settled_[slot(rank)] = true;
   const bool keep = confirm == ConfirmByte::beside_local || options_.transport == TransportChoice::shm;
   if (!keep) links_.local[slot(rank)].reset();
   expects_local_[slot(rank)] = keep;
 }
 
-bool Mesh::connected(int rank) const {
+bool FullMesh::connected(int rank) const {
   return settled_[slot(rank)] && links_.local[slot(rank)].valid() == expects_local_[slot(rank)];
 }
 
-bool Mesh::complete() const {
+bool FullMesh::complete() const {
   for (int rank = 0; rank < world_; ++rank) {
     if (rank != rank_ && !connected(rank)) return false;
   }
@@ -253,17 +253,17 @@ bool Mesh::complete() const {
 }
 
 // Another rank's reason for giving up, read from the store. A store that fails at this point is no longer needed.
-Status Mesh::look_for_failures() {
+Status FullMesh::look_for_failures() {
   if (clock_.now() < next_look_) return {};
   next_look_ = saturating_add(clock_.now(), kLookForFailuresEvery);
-  auto reported = reported_failure(keys_, assembly_.generation);
+  auto reported = reported_failure(keys_, gathered_.generation);
   if (!reported) next_look_ = kForever;
   if (!reported || !*reported) return {};
   told_by_another_ = true;
-  return Failure(ErrorKind::peer_lost, "the job can't start: " + as_read(**reported, options_.place));
+  return Failure(ErrorKind::peer_lost, "the job can't start: " + as_read(**reported, options_.location));
 }
 
-Failure Mesh::out_of_time() {
+Failure FullMesh::out_of_time() {
   std::vector<int> missing;
   for (int rank = rank_ + 1; rank < world_; ++rank) {
     if (!connected(rank)) missing.push_back(rank);
@@ -284,32 +284,32 @@ Failure Mesh::out_of_time() {
   return failure;
 }
 
-Failure Mesh::named(ErrorInfo info) const {
+Failure FullMesh::named(ErrorInfo info) const {
   info.rank = rank_;
   info.message = rank_text(rank_, world_) + ": " + info.message;
   return Failure(std::move(info));
 }
 
-MeshLinks alone() {
-  MeshLinks links;
+PeerSockets alone() {
+  PeerSockets links;
   links.tcp.resize(1);
   links.local.resize(1);
   links.on_this_host = {true};
   links.hosts = {0};
-  links.who = {who_am_i()};
+  links.processes = {own_process_text()};
   links.job = os::random_nonce();
   return links;
 }
 
 }  // namespace
 
-Result<MeshLinks> connect_mesh(Store* store, const MeshOptions& options, const Clock& clock) {
+Result<PeerSockets> connect_full_mesh(Store* store, const FullMeshOptions& options, const Clock& clock) {
   if (options.membership.world == 1) return alone();
   QCCL_CHECK(store != nullptr);
   auto poller = os::Poller::create();
   if (!poller) return poller.failure();
   KeySpace keys(*store, options.membership.job, options.membership.restart, clock);
-  return Mesh(std::move(*poller), keys, options, clock).connect();
+  return FullMesh(std::move(*poller), keys, options, clock).connect();
 }
 
 }  // namespace qccl::bootstrap

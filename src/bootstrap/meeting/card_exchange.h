@@ -36,7 +36,7 @@
 namespace qccl::bootstrap {
 
 inline constexpr std::size_t kMaxCardBytes = 768;
-inline constexpr std::size_t kMaxWhoBytes = 128;
+inline constexpr std::size_t kMaxProcessBytes = 128;
 
 // Limit of the whole start-up; `timeout` is the duration that messages quote.
 struct StartLimit {
@@ -48,28 +48,28 @@ struct StartLimit {
 struct Participant {
   int rank = 0;
   int world = 1;
-  std::string who;    // for people: "process 123 on node0"; at most kMaxWhoBytes
-  std::string card;   // at most kMaxCardBytes
-  std::string place;  // for people: "at 127.0.0.1:29500"
+  std::string process;   // for people: "process 123 on node0"; at most kMaxProcessBytes
+  std::string card;      // at most kMaxCardBytes
+  std::string location;  // for people: "at 127.0.0.1:29500"
 };
 
-struct Assembly {
+struct GatheredCards {
   std::uint64_t generation = 0;
-  std::uint64_t nonce = 0;         // random, the same on all ranks
-  std::vector<std::string> cards;  // by rank
-  std::vector<std::string> who;    // by rank
+  std::uint64_t nonce = 0;             // random, the same on all ranks
+  std::vector<std::string> cards;      // by rank
+  std::vector<std::string> processes;  // by rank
 };
 
 // Blocks until all ranks have arrived. DeadlineExceeded names the missing ranks; Misuse: another process has this rank;
 // InvalidArgument: ranks disagree about the world size; else the store's error.
-Result<Assembly> assemble(KeySpace& keys, const Participant& self, const StartLimit& limit);
+Result<GatheredCards> gather_cards(KeySpace& keys, const Participant& self, const StartLimit& limit);
 
 // report_failure() tells the ranks of a generation that this one failed after the cards were exchanged, best effort.
 // reported_failure() returns the first such report.
 void report_failure(KeySpace& keys, std::uint64_t generation, const ErrorInfo& failure);
 Result<std::optional<std::string>> reported_failure(KeySpace& keys, std::uint64_t generation);
 
-// A reason that another rank left in the store, made printable, with the place where it was read.
-std::string as_read(const std::string& reason, const std::string& place);
+// A reason that another rank left in the store, made printable, with the location where it was read.
+std::string as_read(const std::string& reason, const std::string& location);
 
 }  // namespace qccl::bootstrap

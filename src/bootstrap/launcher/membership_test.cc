@@ -1,4 +1,4 @@
-#include "bootstrap/launcher/environment.h"
+#include "bootstrap/launcher/membership.h"
 
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ class EmptyStore final : public Store {
   std::int64_t add(const std::string&, std::int64_t delta) override { return delta; }
 };
 
-TEST(Environment, nothing_set_is_a_single_process) {
+TEST(Membership, nothing_set_is_a_single_process) {
   auto found = discover({});
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(found->rank, 0);
@@ -65,7 +65,7 @@ TEST(Environment, nothing_set_is_a_single_process) {
   EXPECT_NE(found->source.find("single process"), std::string::npos);
 }
 
-TEST(Environment, all_of_torchruns_variables_are_read) {
+TEST(Membership, all_of_torchruns_variables_are_read) {
   auto found = discover(torchrun("3"));
   ASSERT_TRUE(found.ok()) << found.error().message;
   EXPECT_EQ(found->rank, 3);
@@ -80,19 +80,19 @@ TEST(Environment, all_of_torchruns_variables_are_read) {
   EXPECT_NE(found->source.find("RANK"), std::string::npos);
 }
 
-TEST(Environment, rank_0_hosts_the_store_unless_the_agent_does) {
+TEST(Membership, rank_0_hosts_the_store_unless_the_agent_does) {
   const auto host = with(torchrun("0"), "LOCAL_RANK", "0");
   EXPECT_TRUE(discover(host)->hosts_store);
   EXPECT_FALSE(discover(with(host, "TORCHELASTIC_USE_AGENT_STORE", "True"))->hosts_store);
 }
 
-TEST(Environment, a_port_of_the_programs_own_is_not_the_agents) {
+TEST(Membership, a_port_of_the_programs_own_is_not_the_agents) {
   InitOptions options;
   options.master_port = 4000;
   EXPECT_TRUE(discover(with(torchrun("0"), "TORCHELASTIC_USE_AGENT_STORE", "True"), options)->hosts_store);
 }
 
-TEST(Environment, options_win_over_variables) {
+TEST(Membership, options_win_over_variables) {
   InitOptions options;
   options.rank = 0;
   options.world = 2;
@@ -109,7 +109,7 @@ TEST(Environment, options_win_over_variables) {
   EXPECT_EQ(found->source, "init() options");
 }
 
-TEST(Environment, own_store_needs_no_master) {
+TEST(Membership, own_store_needs_no_master) {
   InitOptions options;
   options.rank = 0;
   options.world = 2;
@@ -119,7 +119,7 @@ TEST(Environment, own_store_needs_no_master) {
   EXPECT_FALSE(found->hosts_store);
 }
 
-TEST(Environment, half_a_set_names_what_is_missing) {
+TEST(Membership, half_a_set_names_what_is_missing) {
   expect_invalid(discover(without(torchrun("1"), "RANK")), {"WORLD_SIZE is set but RANK is not"});
   expect_invalid(discover(without(torchrun("1"), "WORLD_SIZE")), {"RANK is set but WORLD_SIZE is not"});
   expect_invalid(discover(without(torchrun("1"), "MASTER_ADDR")), {"MASTER_ADDR is not set"});
@@ -128,7 +128,7 @@ TEST(Environment, half_a_set_names_what_is_missing) {
   expect_invalid(discover({{"LOCAL_RANK", "1"}}), {"LOCAL_RANK is set but RANK is not"});
 }
 
-TEST(Environment, bad_numbers_name_the_variable_and_the_value) {
+TEST(Membership, bad_numbers_name_the_variable_and_the_value) {
   expect_invalid(discover(torchrun("two")), {"RANK", "\"two\"", "0 to"});
   expect_invalid(discover(torchrun("-1")), {"RANK", "\"-1\""});
   expect_invalid(discover(torchrun("1 ")), {"RANK", "\"1 \""});
@@ -144,7 +144,7 @@ TEST(Environment, bad_numbers_name_the_variable_and_the_value) {
   expect_invalid(discover({}, options), {"InitOptions::rank", "\"-3\""});
 }
 
-TEST(Environment, one_host_is_known_by_local_world_or_a_loopback_master) {
+TEST(Membership, one_host_is_known_by_local_world_or_a_loopback_master) {
   EXPECT_FALSE(on_one_host(*discover(torchrun("1"))));
   EXPECT_TRUE(on_one_host(*discover(with(torchrun("1"), "LOCAL_WORLD_SIZE", "4"))));
   const auto unknown = without(torchrun("1"), "LOCAL_WORLD_SIZE");

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "bootstrap/launcher/environment.h"
+#include "bootstrap/launcher/membership.h"
 #include "qccl/types.h"
 #include "wire/hello.h"
 
@@ -15,7 +15,7 @@ namespace qccl::bootstrap {
 
 inline constexpr std::size_t kMaxCardAddresses = 8;
 
-struct MeshCard {
+struct AddressCard {
   std::uint32_t wire_version = wire::kWireVersion;
   TransportChoice transport = TransportChoice::automatic;
   std::string boot_id{};                 // and network namespace; equal: same host; empty: unknown
@@ -25,14 +25,14 @@ struct MeshCard {
   std::vector<std::string> addresses{};  // numeric, the most likely to work first
 };
 
-std::string encode_card(const MeshCard& card);
+std::string encode_card(const AddressCard& card);
 // CorruptData if the bytes are no card.
-Result<MeshCard> decode_card(std::string_view bytes);
+Result<AddressCard> decode_card(std::string_view bytes);
 
-bool same_host(const MeshCard& one, const MeshCard& other);
+bool same_host(const AddressCard& one, const AddressCard& other);
 
 // Unsupported or InvalidArgument, naming the rank, if `other`'s version or transport differ from `own`.
-Status check_card(const MeshCard& own, int rank, const MeshCard& other);
+Status check_card(const AddressCard& own, int rank, const AddressCard& other);
 
 // The addresses at which other ranks find this one, and the address to listen on ("": every interface). On one host:
 // the address towards the master, else loopback. On several: the address towards the master, then those of the other

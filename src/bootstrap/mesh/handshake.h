@@ -36,11 +36,11 @@ struct Link {
 };
 
 // The Poller's tokens: owner and index of the descriptor.
-enum class MeshToken : std::uint8_t { acceptor = 1, dialler = 2, link = 3 };
-constexpr std::uint64_t mesh_token(MeshToken owner, std::uint64_t index) {
+enum class SocketOwner : std::uint8_t { acceptor = 1, dialler = 2, link = 3 };
+constexpr std::uint64_t socket_token(SocketOwner owner, std::uint64_t index) {
   return static_cast<std::uint64_t>(owner) << 56 | index;
 }
-constexpr MeshToken owner_of(std::uint64_t token) { return static_cast<MeshToken>(token >> 56); }
+constexpr SocketOwner owner_of(std::uint64_t token) { return static_cast<SocketOwner>(token >> 56); }
 constexpr std::uint64_t index_of(std::uint64_t token) { return token & ((std::uint64_t{1} << 56) - 1); }
 
 // Reads exactly the peer's Hello as it arrives, not a byte beyond it.

@@ -1,4 +1,4 @@
-#include "bootstrap/mesh/mesh_card.h"
+#include "bootstrap/mesh/address_card.h"
 
 #include <fmt/format.h>
 
@@ -51,7 +51,7 @@ Result<Addresses> filtered_addresses(const std::string& filter, const std::strin
 
 }  // namespace
 
-std::string encode_card(const MeshCard& card) {
+std::string encode_card(const AddressCard& card) {
   std::string bytes;
   append_integer(bytes, card.wire_version);
   append_integer(bytes, card.transport);
@@ -64,9 +64,9 @@ std::string encode_card(const MeshCard& card) {
   return bytes;
 }
 
-Result<MeshCard> decode_card(std::string_view bytes) {
+Result<AddressCard> decode_card(std::string_view bytes) {
   ByteReader reader(bytes);
-  MeshCard card;
+  AddressCard card;
   card.wire_version = reader.integer<std::uint32_t>();
   card.transport = static_cast<TransportChoice>(reader.integer<std::uint8_t>());
   card.first_cpu = reader.integer<std::uint32_t>();
@@ -85,11 +85,11 @@ Result<MeshCard> decode_card(std::string_view bytes) {
       "store wrote it");
 }
 
-bool same_host(const MeshCard& one, const MeshCard& other) {
+bool same_host(const AddressCard& one, const AddressCard& other) {
   return !one.boot_id.empty() && one.boot_id == other.boot_id;
 }
 
-Status check_card(const MeshCard& own, int rank, const MeshCard& other) {
+Status check_card(const AddressCard& own, int rank, const AddressCard& other) {
   if (other.wire_version != own.wire_version) {
     return Failure(ErrorKind::unsupported, fmt::format("rank {} speaks wire version {}, this rank {}: install the same "
                                                        "QCCL everywhere",

@@ -1,4 +1,4 @@
-#include "bootstrap/meeting/assembly.h"
+#include "bootstrap/meeting/card_exchange.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "bootstrap/meeting/generation_result.h"
-#include "bootstrap/meeting/words.h"
+#include "bootstrap/meeting/rank_text.h"
 #include "os/process.h"
 
 namespace qccl::bootstrap {
@@ -18,7 +18,7 @@ constexpr Nanoseconds kShortWait = std::chrono::seconds(1);  // for a value that
 constexpr int kMaxLostConnections = 3;
 
 // Empty: the generation was superseded, start again.
-using AttemptResult = Result<std::optional<Assembly>>;
+using AttemptResult = Result<std::optional<GatheredCards>>;
 
 std::string generation_key(std::uint64_t generation, const char* name) {
   return fmt::format("{}/{}", generation, name);
@@ -42,7 +42,7 @@ class Attempt {
  private:
   std::string key(const char* name) const { return generation_key(generation_, name); }
   std::string key(const char* name, int rank) const { return fmt::format("{}/{}/{}", generation_, name, rank); }
-  Record own_record() const { return {static_cast<std::uint32_t>(self_.world), token_, self_.who, self_.card}; }
+  Record own_record() const { return {static_cast<std::uint32_t>(self_.world), token_, self_.process, self_.card}; }
 
   // Used by rank 0.
   Result<std::string> await_record(int rank);
@@ -53,7 +53,7 @@ class Attempt {
   // Used by the other ranks.
   Status find_generation();
   Status claim_rank();
-  Failure rank_taken(const std::string& who) const;
+  Failure rank_taken(const std::string& process) const;
 
   Result<bool> close(std::uint64_t generation, const GenerationResult& outcome);
   AttemptResult finish(GenerationResult outcome);
@@ -75,10 +75,10 @@ AttemptResult Attempt::lead() {
   if (!generation) return generation.failure();
   generation_ = static_cast<std::uint64_t>(*generation);
   if (generation_ > 1) {
-    auto closed = close(generation_ - 1, {.kind = GenerationResult::Kind::superseded, .reason = self_.who});
+    auto closed = close(generation_ - 1, {.kind = GenerationResult::Kind::superseded, .reason = self_.process});
     if (!closed) return closed.failure();
   }
-  QCCL_TRY(keys_.set(key("open"), self_.who));
+  QCCL_TRY(keys_.set(key("open"), self_.process));
 
   GenerationResult outcome{.kind = GenerationResult::Kind::complete, .nonce = os::random_nonce()};
   outcome.records.push_back(encode_record(own_record()));
@@ -104,7 +104,7 @@ Result<std::string> Attempt::await_record(int rank) {
       if (record->world == static_cast<std::uint32_t>(self_.world)) return std::move(**value);
       return give_up(ErrorKind::invalid_argument, rank,
                      fmt::format("the world size is {} on rank {} ({}) but {} on rank 0: give all the same WORLD_SIZE",
-                                 record->world, rank, record->who, self_.world));
+                                 record->world, rank, record->process, self_.world));
     }
     auto closed = is_closed();
     if (!closed) return closed.failure();
@@ -134,7 +134,7 @@ Failure Attempt::closed_by_another() {
   auto outcome = decode_outcome(value->value_or(""));
   if (!outcome) return outcome.failure();
   if (outcome->kind == GenerationResult::Kind::failed)
-    return Failure(outcome->error, as_read(outcome->reason, self_.place));
+    return Failure(outcome->error, as_read(outcome->reason, self_.location));
   return failure_about(ErrorKind::misuse, 0, rank_taken(outcome->reason).info().message);
 }
 
@@ -165,7 +165,7 @@ Status Attempt::find_generation() {
   if (*open) return {};
   return failure_about(ErrorKind::deadline_exceeded, 0,
                        fmt::format("rank 0 did not appear within {} {}: check that it runs, with the same job name",
-                                   seconds_text(limit_.timeout), self_.place));
+                                   seconds_text(limit_.timeout), self_.location));
 }
 
 Status Attempt::claim_rank() {
@@ -181,15 +181,15 @@ Status Attempt::claim_rank() {
   auto holder = decode_record(*card);
   if (!holder) return holder.failure();
   if (holder->token == token_) return {};  // this process, before its connection to the store broke
-  return rank_taken(holder->who);
+  return rank_taken(holder->process);
 }
 
-Failure Attempt::rank_taken(const std::string& who) const {
+Failure Attempt::rank_taken(const std::string& process) const {
   return failure_about(
       ErrorKind::misuse, self_.rank,
       fmt::format("another process ({}) is rank {} of this job too: give each process a RANK of its "
                   "own; after a crash, restart all ranks (or a stranger who reaches the store {} wrote so)",
-                  who, self_.rank, self_.place));
+                  process, self_.rank, self_.location));
 }
 
 // True if this call closed the generation, and so decided its outcome.
@@ -209,23 +209,23 @@ Result<bool> Attempt::close(std::uint64_t generation, const GenerationResult& ou
 }
 
 AttemptResult Attempt::finish(GenerationResult outcome) {
-  if (outcome.kind == GenerationResult::Kind::superseded) return std::optional<Assembly>();
+  if (outcome.kind == GenerationResult::Kind::superseded) return std::optional<GatheredCards>();
   if (outcome.kind == GenerationResult::Kind::failed)
-    return Failure(outcome.error, as_read(outcome.reason, self_.place));
+    return Failure(outcome.error, as_read(outcome.reason, self_.location));
   if (outcome.records.size() != static_cast<std::size_t>(self_.world)) {
     return failure_about(ErrorKind::invalid_argument, 0,
                          fmt::format("the world size is {} here but {} on rank 0: give all the same WORLD_SIZE",
                                      self_.world, outcome.records.size()));
   }
-  Assembly assembly{.generation = generation_, .nonce = outcome.nonce, .cards = {}, .who = {}};
+  GatheredCards gathered{.generation = generation_, .nonce = outcome.nonce, .cards = {}, .processes = {}};
   for (int rank = 0; rank < self_.world; ++rank) {
     auto record = decode_record(outcome.records[static_cast<std::size_t>(rank)]);
     if (!record) return record.failure();
-    if (rank == self_.rank && record->token != token_) return rank_taken(record->who);
-    assembly.cards.push_back(std::move(record->card));
-    assembly.who.push_back(std::move(record->who));
+    if (rank == self_.rank && record->token != token_) return rank_taken(record->process);
+    gathered.cards.push_back(std::move(record->card));
+    gathered.processes.push_back(std::move(record->process));
   }
-  return std::optional<Assembly>(std::move(assembly));
+  return std::optional<GatheredCards>(std::move(gathered));
 }
 
 // Closes the generation for all ranks. If that fails, this rank still reports the reason.
@@ -242,12 +242,12 @@ Failure Attempt::give_up_waiting() {
   if (missing->empty()) {
     return give_up(ErrorKind::deadline_exceeded, 0,
                    fmt::format("rank 0 has all ranks' addresses but did not pass them on within {} {}",
-                               seconds_text(limit_.timeout), self_.place));
+                               seconds_text(limit_.timeout), self_.location));
   }
   return give_up(ErrorKind::deadline_exceeded, missing->front(),
                  fmt::format("{} did not appear within {} {}: check that they run, with the same MASTER_ADDR, "
                              "MASTER_PORT and job name",
-                             ranks_text(*missing), seconds_text(limit_.timeout), self_.place));
+                             ranks_text(*missing), seconds_text(limit_.timeout), self_.location));
 }
 
 Result<std::vector<int>> Attempt::ranks_without_card() {
@@ -269,7 +269,7 @@ Failure named(const Participant& self, ErrorInfo info) {
 
 }  // namespace
 
-Result<Assembly> assemble(KeySpace& keys, const Participant& self, const StartLimit& limit) {
+Result<GatheredCards> gather_cards(KeySpace& keys, const Participant& self, const StartLimit& limit) {
   const std::uint64_t token = os::random_nonce();
   for (int lost_connections = 0;;) {
     Attempt attempt(keys, self, limit, token);
@@ -281,9 +281,9 @@ Result<Assembly> assemble(KeySpace& keys, const Participant& self, const StartLi
   }
 }
 
-std::string as_read(const std::string& reason, const std::string& place) {
+std::string as_read(const std::string& reason, const std::string& location) {
   return fmt::format("{} (read in the store {}, where a stranger who reaches it can write, too)", printable(reason),
-                     place);
+                     location);
 }
 
 void report_failure(KeySpace& keys, std::uint64_t generation, const ErrorInfo& failure) {

@@ -1,0 +1,50 @@
+// Connects every rank of a job with every other rank, at start-up.
+//
+// Each rank listens on TCP and on an abstract unix socket, publishes both in the store (bootstrap/meeting/card_exchange.h),
+// then dials all lower ranks and accepts all higher ones; bootstrap/mesh/handshake.h has the handshake. Two ranks of a
+// host get a unix socket, over which they set up shared memory, and a TCP connection beside it in case that fails.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "bootstrap/launcher/membership.h"
+#include "os/fd.h"
+#include "qccl/store.h"
+#include "qccl/types.h"
+
+namespace qccl::bootstrap {
+
+struct FullMeshOptions {
+  Membership membership;
+  // automatic: unix sockets and TCP. shm: unix sockets only. tcp: TCP only. The same on all ranks.
+  TransportChoice transport = TransportChoice::automatic;
+  std::string host_suffix{};  // QCCL_HOSTS: separates ranks of one host as if they were on several
+  std::string location{};     // where the store is, for messages: "at 10.0.0.1:29500"
+  TimePoint deadline = kForever;
+  Nanoseconds timeout{};  // from which the deadline was computed, for messages
+};
+
+// All handshakes are done, nothing has been read beyond them; non-blocking. By rank; this rank's own entry is invalid.
+struct PeerSockets {
+  std::vector<os::Fd> tcp;             // all peers, unless the transport is shm
+  std::vector<os::Fd> local;           // unix sockets: peers that share this host's memory, unless it is tcp
+  std::vector<bool> on_this_host;      // ranks of this boot of this host, including this one
+  int local_ranks = 1;                 // their number; the same on all of them
+  int machine_ranks = 1;               // of this machine, including other containers: they share its cores
+  int machine_cores = 1;               // lower bound: ranks may be bound to different cores
+  std::vector<int> hosts;              // each rank's host, as the first rank on it; the same on all ranks
+  std::vector<std::string> processes;  // "process 123 on node0"
+  std::uint64_t job = 0;               // digest of name, restart, generation and a nonce; same on all
+};
+
+// Blocks in this thread until all ranks are connected. Listens to nothing afterwards. The store (null in a world of 1)
+// is not needed any more once all ranks have returned. DeadlineExceeded names the ranks that did not arrive or could
+// not be reached; PeerLost names one that ended meanwhile; Misuse, InvalidArgument, Unsupported: settings that do not
+// match.
+Result<PeerSockets> connect_full_mesh(Store* store, const FullMeshOptions& options, const Clock& clock);
+
+}  // namespace qccl::bootstrap

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 
 #include "base/environment.h"
+#include "base/text.h"
 
 namespace qccl {
 namespace {
@@ -18,12 +18,11 @@ template <class T>
 Status read_number(const char* name, double minimum, double maximum, double unit, T& target) {
   const auto text = environment(name);
   if (!text) return {};
-  double value = 0;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error != std::errc() || end != text->data() + text->size() || !(value >= minimum && value <= maximum)) {
+  const auto value = parse_number<double>(*text);
+  if (!value || !(*value >= minimum && *value <= maximum)) {
     return bad_value(name, *text, fmt::format("a number from {} to {}", minimum, maximum));
   }
-  target = T(static_cast<std::int64_t>(std::llround(value * unit)));
+  target = T(static_cast<std::int64_t>(std::llround(*value * unit)));
   return {};
 }
 
@@ -64,15 +63,13 @@ Status read_algorithm(Algorithm& target) {
 Status read_hosts(std::optional<HostGrid>& target) {
   const auto text = environment("QCCL_HOSTS");
   if (!text) return {};
-  HostGrid grid;
-  const char* end = text->data() + text->size();
-  const auto hosts = std::from_chars(text->data(), end, grid.hosts);
-  const bool has_ranks = hosts.ec == std::errc() && hosts.ptr != end && *hosts.ptr == 'x';
-  const auto ranks = has_ranks ? std::from_chars(hosts.ptr + 1, end, grid.ranks) : hosts;
-  if (!has_ranks || ranks.ec != std::errc() || ranks.ptr != end || grid.hosts < 1 || grid.ranks < 1) {
+  const auto cross = text->find('x');
+  const auto hosts = parse_number<int>(text->substr(0, cross));
+  const auto ranks = parse_number<int>(text->substr(cross == std::string::npos ? text->size() : cross + 1));
+  if (!hosts || !ranks || *hosts < 1 || *ranks < 1) {
     return bad_value("QCCL_HOSTS", *text, "HOSTSxRANKS, for example 2x4 for two hosts of four ranks");
   }
-  target = grid;
+  target = HostGrid{*hosts, *ranks};
   return {};
 }
 

@@ -80,3 +80,12 @@ using Status = Result<void>;
   do {                                                                                                \
     if (auto qccl_try_status = (expression); !qccl_try_status.ok()) return qccl_try_status.failure(); \
   } while (false)
+
+// Takes the value of a Result, or returns its failure to the caller: QCCL_ASSIGN(const auto port, os::local_port(fd));
+#define QCCL_ASSIGN(target, ...) QCCL_ASSIGN_FROM(QCCL_JOIN(qccl_result_, __LINE__), target, __VA_ARGS__)
+#define QCCL_ASSIGN_FROM(result, target, ...) \
+  auto result = (__VA_ARGS__);                \
+  if (!result.ok()) return result.failure();  \
+  target = std::move(*result)
+#define QCCL_JOIN(one, other) QCCL_JOIN_TOKENS(one, other)
+#define QCCL_JOIN_TOKENS(one, other) one##other

@@ -1,6 +1,8 @@
-// Makes text from an untrusted source printable.
+// Text from outside: numbers in it, and what of it can be printed.
 #pragma once
 
+#include <charconv>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -9,5 +11,15 @@ namespace qccl {
 // `text` with a blank for every control character (C0, DEL and C1, hence also for line ends and tabs) and '?' for every
 // byte that is not UTF-8: the result moves no cursor and changes no colour of a terminal.
 std::string printable(std::string_view text);
+
+// The number that the whole text spells; empty for any other text and for a number beyond T.
+template <class T>
+std::optional<T> parse_number(std::string_view text) {
+  T number{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return number;
+}
 
 }  // namespace qccl

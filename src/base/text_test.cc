@@ -28,5 +28,12 @@ TEST(Printable, what_is_no_utf_8_becomes_question_marks) {
   EXPECT_EQ(printable("cut \xE6\x95"), "cut ??");
 }
 
+TEST(ParseNumber, takes_a_whole_text_or_nothing) {
+  EXPECT_EQ(parse_number<int>("-7"), -7);
+  EXPECT_EQ(parse_number<double>("2.5"), 2.5);
+  for (const char* text : {"", " 7", "7 ", "+7", "7x", "x", "300"})
+    EXPECT_EQ(parse_number<std::uint8_t>(text), std::nullopt);
+}
+
 }  // namespace
 }  // namespace qccl

@@ -2,21 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
+
+#include "base/text.h"
 
 namespace qccl {
 namespace {
-
-// Parses all of `text` as a number.
-template <class T>
-std::optional<T> number(std::string_view text) {
-  T value{};
-  const char* const end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stopped != end) return std::nullopt;
-  return value;
-}
 
 struct Alternative {
   std::string_view word;  // empty: numbers
@@ -31,7 +22,10 @@ Alternative parse_alternative(std::string_view text, double place) {
   const auto dots = text.find("..");
   const std::string_view least = text.substr(0, dots);
   const std::string_view most = dots == std::string_view::npos ? least : text.substr(dots + 2);
-  return {{}, number<double>(least).value(), number<double>(most).value(), most.find('.') != std::string_view::npos};
+  return {{},
+          parse_number<double>(least).value(),
+          parse_number<double>(most).value(),
+          most.find('.') != std::string_view::npos};
 }
 
 // The first alternative for which `matches` holds.
@@ -55,8 +49,8 @@ bool contains(const Alternative& alternative, double value) {
 }  // namespace
 
 std::optional<double> read_setting(const CodecSetting& setting, std::string_view text) {
-  const auto real = number<double>(text);
-  const auto whole = number<std::int64_t>(text);
+  const auto real = parse_number<double>(text);
+  const auto whole = parse_number<std::int64_t>(text);
   const auto found = find_alternative(setting, [&](const Alternative& alternative) {
     if (!alternative.word.empty()) return alternative.word == text;
     if (alternative.real) return real && contains(alternative, *real);

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+
+#include "base/text.h"
 
 namespace qccl::plan {
 namespace {
@@ -48,10 +49,8 @@ std::string_view next_word(std::string_view& line) {
 
 // -1 unless the text is a finite number of at least 0.
 double number(std::string_view text) {
-  double value = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_all = error == std::errc() && end == text.data() + text.size();
-  return is_all && value >= 0 && value < 1e15 ? value : -1;
+  const double value = parse_number<double>(text).value_or(-1);
+  return value >= 0 && value < 1e15 ? value : -1;
 }
 
 // "minmax:bits=4 ENCODE DECODE"

@@ -11,35 +11,35 @@
 
 namespace qccl::bootstrap {
 
-// Variables with the same meaning; the first that is set counts. Null: no more.
-using Names = std::array<const char*, 3>;
-
 struct Variable {
   std::string name;
   std::string value;
 };
 
+// Variables with the same meaning; the first that is set counts. Null: no more.
+using VariableNames = std::array<const char*, 3>;
+std::optional<Variable> first_set(const EnvironmentLookup& lookup, const VariableNames& names);
+
+struct RankVariables {
+  VariableNames rank, world, local_rank, local_world;
+};
+
 struct Launcher {
-  const char* name;   // "Open MPI"
-  const char* words;  // for messages: "Open MPI (mpirun)"
-  // Why the variables below do not describe this process, whatever they hold; empty if they do when set.
-  std::optional<std::string> (*unsupported_reason)(const EnvironmentLookup&);
-  Names rank;
-  Names world;
-  Names local_rank;
-  Names local_world;
-  // Fills in values that MASTER_ADDR, MASTER_PORT and the variables above left open, as far as the launcher provides
-  // them. Rank and world are set. InvalidArgument: the launcher's values cannot be used.
-  Status (*complete)(const EnvironmentLookup&, Membership&);
-  // The launcher's choice of interfaces between hosts, if the user makes none, with the name of its source.
-  std::optional<Variable> (*interfaces)(const EnvironmentLookup&);
+  const char* name;         // "Open MPI"
+  const char* description;  // for messages: "Open MPI (mpirun)"
+  RankVariables variables;
   const char* how_to_set_master;  // for messages
+
+  // Why these variables do not describe this process, even if they are set; empty if they do. Null: they always do.
+  std::optional<std::string> (*unsupported_reason)(const EnvironmentLookup&) = nullptr;
+  // Fills in values that MASTER_ADDR, MASTER_PORT and the variables above left open, as far as the launcher provides
+  // them. Rank and world are set. InvalidArgument: the launcher's values cannot be used. Null: it provides none.
+  Status (*complete)(const EnvironmentLookup&, Membership&) = nullptr;
+  // The launcher's choice of interfaces between hosts, if the user makes none, with the name of its source.
+  std::optional<Variable> (*interfaces)(const EnvironmentLookup&) = nullptr;
 };
 
 // In the order in which they are tried. The first is that of RANK and WORLD_SIZE.
 std::span<const Launcher> launchers();
-
-// The first of `names` that is set.
-std::optional<Variable> first_set(const EnvironmentLookup& lookup, const Names& names);
 
 }  // namespace qccl::bootstrap

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
+#include <algorithm>
 #include <cstdint>
 #include <optional>
+
+#include "base/text.h"
 
 namespace qccl::bootstrap {
 namespace {
@@ -17,26 +19,19 @@ Failure unreadable(std::string_view list, std::string_view what) {
 }
 
 std::optional<std::uint32_t> to_number(std::string_view text) {
-  std::uint32_t number = 0;
-  if (text.empty() || text.size() > kMaxDigits) return std::nullopt;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
-  return number;
+  return text.size() > kMaxDigits ? std::nullopt : parse_number<std::uint32_t>(text);
 }
 
 // The text before the first `mark` outside brackets; moves `text` past the mark.
 std::string_view take_until(std::string_view& text, char mark) {
   bool inside = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '[') inside = true;
-    if (text[i] == ']') inside = false;
-    if (text[i] != mark || inside) continue;
-    const auto front = text.substr(0, i);
-    text.remove_prefix(i + 1);
-    return front;
+  std::size_t end = 0;
+  for (; end < text.size() && (text[end] != mark || inside); ++end) {
+    if (text[end] == '[') inside = true;
+    if (text[end] == ']') inside = false;
   }
-  const auto front = text;
-  text = {};
+  const auto front = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
   return front;
 }
 
@@ -70,12 +65,11 @@ Result<std::vector<std::string>> expand_name(std::string_view name) {
     if (open == std::string_view::npos) break;
     const auto close = name.find(']', open);
     if (close == std::string_view::npos) return unreadable(name, "a bracket is not closed");
-    auto numbers = expand_ranges(name.substr(open + 1, close - open - 1));
-    if (!numbers) return numbers.failure();
-    if (names.size() * numbers->size() > kMaxNodes) return unreadable(name, "too many hosts");
+    QCCL_ASSIGN(const auto numbers, expand_ranges(name.substr(open + 1, close - open - 1)));
+    if (names.size() * numbers.size() > kMaxNodes) return unreadable(name, "too many hosts");
     std::vector<std::string> longer;
     for (const auto& each : names) {
-      for (const auto& number : *numbers) longer.push_back(each + number);
+      for (const auto& number : numbers) longer.push_back(each + number);
     }
     names = std::move(longer);
     name.remove_prefix(close + 1);
@@ -92,9 +86,8 @@ Result<std::vector<std::string>> expand_node_list(std::string_view list) {
   while (!list.empty()) {
     const std::string_view name = take_until(list, ',');
     if (name.empty()) return unreadable(whole, "a name is missing");
-    auto names = expand_name(name);
-    if (!names) return names.failure();
-    all.insert(all.end(), names->begin(), names->end());
+    QCCL_ASSIGN(const auto names, expand_name(name));
+    all.insert(all.end(), names.begin(), names.end());
     if (all.size() > kMaxNodes) return unreadable(whole, "too many hosts");
   }
   return all;

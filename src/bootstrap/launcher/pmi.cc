@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <mutex>
 #include <optional>
 
+#include "base/text.h"
 #include "os/net/socket.h"
 #include "os/net/unix_socket.h"
 
@@ -18,21 +18,19 @@ constexpr const char* kKey = "qccl-master";
 Result<int> descriptor_in(const EnvironmentLookup& lookup) {
   const auto text = lookup("PMI_FD");
   if (!text) return Failure(ErrorKind::invalid_argument, "PMI_RANK is set but PMI_FD is not");
-  int number = -1;
-  const auto [stop, error] = std::from_chars(text->data(), text->data() + text->size(), number);
-  if (error == std::errc() && stop == text->data() + text->size() && number >= 0) return number;
+  const auto number = parse_number<int>(*text);
+  if (number && *number >= 0) return *number;
   return Failure(ErrorKind::invalid_argument, fmt::format("PMI_FD is \"{}\": expected a descriptor", *text));
 }
 
 Result<os::Fd> connection_in(const EnvironmentLookup& lookup) {
-  auto number = descriptor_in(lookup);
-  if (!number) return number.failure();
-  auto socket = os::duplicate_socket(*number);
+  QCCL_ASSIGN(const int number, descriptor_in(lookup));
+  auto socket = os::duplicate_socket(number);
   if (socket) return socket;
   return Failure(ErrorKind::invalid_argument,
-                 fmt::format("the launcher's connection (PMI_FD={}) is not open in this process: what started it in "
-                             "between has closed it",
-                             *number));
+                 fmt::format("the launcher's connection (PMI_FD={}) is not open in this process: a program between the "
+                             "launcher and this one has closed it",
+                             number));
 }
 
 // The value of `key` in "cmd=get_result rc=0 value=10.0.0.1:29500".
@@ -54,8 +52,7 @@ class Session {
  private:
   // The answer to a request, which must be of kind `expected` and report no failure.
   Result<std::string> ask(const std::string& request, const std::string& expected);
-  Result<std::string> read_line();
-  Result<std::string> exchange(int rank, const std::string& text);
+  Result<std::string> exchange_lines(const std::string& request);
 
   os::Fd socket_;
   TimePoint deadline_;
@@ -63,11 +60,7 @@ class Session {
 };
 
 Result<std::string> Session::ask(const std::string& request, const std::string& expected) {
-  const std::string line = request + "\n";
-  auto answer = [&]() -> Result<std::string> {
-    QCCL_TRY(os::write_exactly(socket_, std::as_bytes(std::span(line)), deadline_, clock_));
-    return read_line();
-  }();
+  auto answer = exchange_lines(request + "\n");
   if (!answer) {
     return Failure(answer.error().kind, fmt::format("the launcher (PMI_FD) did not answer {}: {}",
                                                     request.substr(0, request.find(' ')), answer.error().message));
@@ -77,38 +70,25 @@ Result<std::string> Session::ask(const std::string& request, const std::string& 
                  fmt::format("the launcher (PMI_FD) answered \"{}\" to \"{}\"", *answer, request));
 }
 
-Result<std::string> Session::read_line() {
+Result<std::string> Session::exchange_lines(const std::string& request) {
+  QCCL_TRY(os::write_exactly(socket_, std::as_bytes(std::span(request)), deadline_, clock_));
   std::string line;
   for (char letter = 0; line.size() < kMaxLineBytes; line.push_back(letter)) {
     QCCL_TRY(os::read_exactly(socket_, std::as_writable_bytes(std::span(&letter, 1)), deadline_, clock_));
     if (letter == '\n') return line;
   }
-  return Failure(ErrorKind::unsupported, "a line of it does not end");
-}
-
-Result<std::string> Session::exchange(int rank, const std::string& text) {
-  auto name = ask("cmd=get_my_kvsname", "my_kvsname");
-  if (!name) return name.failure();
-  const std::string space = value_of(*name, "kvsname").value_or("");
-  if (rank == 0) {
-    auto put = ask(fmt::format("cmd=put kvsname={} key={} value={}", space, kKey, text), "put_result");
-    if (!put) return put.failure();
-  }
-  auto all_here = ask("cmd=barrier_in", "barrier_out");
-  if (!all_here) return all_here.failure();
-  auto got = ask(fmt::format("cmd=get kvsname={} key={}", space, kKey), "get_result");
-  if (!got) return got.failure();
-  return value_of(*got, "value").value_or("");
+  return Failure(ErrorKind::unsupported, fmt::format("its line has more than {} bytes", kMaxLineBytes));
 }
 
 Result<std::string> Session::share(int rank, const std::string& text) {
-  auto begun = ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
-  if (!begun) return begun.failure();
-  auto value = exchange(rank, text);
-  if (!value) return value.failure();
-  auto ended = ask("cmd=finalize", "finalize_ack");
-  if (!ended) return ended.failure();
-  return value;
+  QCCL_TRY(ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init"));
+  QCCL_ASSIGN(const auto name, ask("cmd=get_my_kvsname", "my_kvsname"));
+  const std::string space = value_of(name, "kvsname").value_or("");
+  if (rank == 0) QCCL_TRY(ask(fmt::format("cmd=put kvsname={} key={} value={}", space, kKey, text), "put_result"));
+  QCCL_TRY(ask("cmd=barrier_in", "barrier_out"));
+  QCCL_ASSIGN(const auto got, ask(fmt::format("cmd=get kvsname={} key={}", space, kKey), "get_result"));
+  QCCL_TRY(ask("cmd=finalize", "finalize_ack"));
+  return value_of(got, "value").value_or("");
 }
 
 // The launcher's answer, which a process can get only once.
@@ -125,19 +105,14 @@ Shared& shared() {
 
 Result<std::string> pmi_identity(const EnvironmentLookup& lookup) {
   if (const auto port = lookup("PMI_PORT")) return "pmi " + *port;
-  auto socket = connection_in(lookup);
-  if (!socket) return socket.failure();
-  auto launcher = os::peer_credentials(*socket);
-  if (!launcher) return launcher.failure();
-  return fmt::format("pmi process {}", launcher->process);
+  QCCL_ASSIGN(const auto socket, connection_in(lookup));
+  QCCL_ASSIGN(const auto launcher, os::peer_credentials(socket));
+  return fmt::format("pmi process {}", launcher.process);
 }
 
 Result<int> pmi_descriptor(const EnvironmentLookup& lookup) {
-  auto number = descriptor_in(lookup);
-  if (!number || pmi_has_shared()) return number;
-  auto socket = connection_in(lookup);
-  if (!socket) return socket.failure();
-  return number;
+  if (!pmi_has_shared()) QCCL_TRY(connection_in(lookup));
+  return descriptor_in(lookup);
 }
 
 bool pmi_has_shared() {
@@ -149,11 +124,9 @@ Result<std::string> pmi_share(int descriptor, int rank, const std::string& text,
                               const Clock& clock) {
   const std::lock_guard lock(shared().mutex);
   if (shared().text) return *shared().text;
-  auto socket = os::duplicate_socket(descriptor);
-  if (!socket) return socket.failure();
-  auto value = Session(std::move(*socket), deadline, clock).share(rank, text);
-  if (value) shared().text = *value;
-  return value;
+  QCCL_ASSIGN(auto socket, os::duplicate_socket(descriptor));
+  QCCL_ASSIGN(shared().text, Session(std::move(socket), deadline, clock).share(rank, text));
+  return *shared().text;
 }
 
 }  // namespace qccl::bootstrap

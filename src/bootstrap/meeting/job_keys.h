@@ -1,6 +1,6 @@
 // The keys that ranks other than 0 may write into the store that rank 0 serves: those of one job (the table in
-// card_exchange.h), with values of their format. Everything else comes from a stranger. Ranks and generations are limited,
-// so that the total is bounded, whoever writes it.
+// card_exchange.h), with values of their format. Everything else comes from a stranger. Limits of ranks and generations
+// bound the total, even if strangers write it.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // Connects every rank of a job with every other rank, at start-up.
 //
-// Each rank listens on TCP and on an abstract unix socket, publishes both in the store (bootstrap/meeting/card_exchange.h),
-// then dials all lower ranks and accepts all higher ones; bootstrap/mesh/handshake.h has the handshake. Two ranks of a
-// host get a unix socket, over which they set up shared memory, and a TCP connection beside it in case that fails.
+// Each rank listens on TCP and on an abstract unix socket, publishes both in the store (meeting/card_exchange.h), then
+// dials all lower ranks and accepts all higher ones (handshake.h). Two ranks of a host get a unix socket, over which
+// they set up shared memory, and a TCP connection beside it in case that fails.
 #pragma once
 
 #include <cstdint>

@@ -4,9 +4,10 @@
     mutants.py [--count 100] [--seed 1] [--least 85] [FOLDER...]
 
 Draws COUNT changes from FOLDERs (default: src/plan src/engine src/wire src/codec), builds each in a copy of the
-checkout below build-mutants/ and runs the C++ tests on it: first those of the changed layer, then the rest, until one
-fails, crashes or hangs. A change that does not compile is replaced by another one. Prints each change as it is
-decided and a summary; exit 1 if fewer than LEAST percent were noticed. JOBS sets how many processes compile and test.
+checkout below build-mutants/ and runs the C++ tests on it: first those of the changed layer, then those of the layers
+above it and those that cross layers, until one fails, crashes or hangs. A change that does not compile is replaced by
+another one. Prints each change as it is decided and a summary; exit 1 if fewer than LEAST percent were noticed. JOBS
+sets how many processes compile and test.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from check_layers import MAY_INCLUDE
 from cpp_source import SUFFIXES, blank_literals
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -116,6 +118,10 @@ class Program:
     seconds: float = 0.0
     excluded: str = ""  # tests that fail unchanged when all run in one process
 
+    @property
+    def name(self) -> str:
+        return Path(self.path).name
+
     def start(self) -> subprocess.Popen:
         filters = [f"--gtest_filter=-{self.excluded}"] if self.excluded else []
         environment = {**os.environ, "GTEST_FAIL_FAST": "1", "GTEST_BRIEF": "1"}
@@ -153,9 +159,9 @@ def first_failure(programs: list[Program]) -> str:
                 program, process, start = entry
                 code = process.poll()
                 if code is None and time.monotonic() - start > program.limit():
-                    return f"{Path(program.path).name} hangs"
+                    return f"{program.name} hangs"
                 if code:
-                    return Path(program.path).name
+                    return program.name
                 if code == 0:
                     end(process)
                     running.remove(entry)
@@ -172,7 +178,7 @@ def build(target: str, log: Path) -> bool:
         return subprocess.run(command, stdout=output, stderr=subprocess.STDOUT).returncode == 0
 
 
-def prepare() -> list[Program]:
+def prepare(folders: list[str]) -> list[Program]:
     """Copies the checkout, builds it and times its test programs, the fastest first."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):
@@ -188,7 +194,10 @@ def prepare() -> list[Program]:
     command = ["ctest", "--test-dir", str(BUILD), "--show-only=json-v1"]
     tests = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["tests"]
     paths = {test["command"][0] for test in tests if "qccl_test_" in test["command"][0]}
-    programs = [time_unchanged(Program(path)) for path in sorted(paths)]
+    layers = {Path(folder).parts[1] for folder in folders}
+    samples = [Mutant(Path("src", layer), 0, 0, "") for layer in layers]
+    wanted = [program for program in map(Program, sorted(paths)) if any(order([program], at) for at in samples)]
+    programs = [time_unchanged(program) for program in wanted]
     return sorted(programs, key=lambda program: program.seconds)
 
 
@@ -202,17 +211,36 @@ def time_unchanged(program: Program) -> Program:
     cases = [(suite["name"], case) for suite in suites for case in suite["testsuite"]]
     program.excluded = ":".join(f"{suite}.{case['name']}" for suite, case in cases if "failures" in case)
     note = f"without {program.excluded}" if program.excluded else ""
-    print(f"  {program.seconds:6.1f} s  {Path(program.path).name} {note}".rstrip(), flush=True)
+    print(f"  {program.seconds:6.1f} s  {program.name} {note}".rstrip(), flush=True)
     return program
 
 
+def layers_above(layer: str) -> set[str]:
+    """The layer, such as "plan", and those that include it, themselves or through others."""
+    above = {layer}
+    while more := {folder.split("/")[1] for folder, used in MAY_INCLUDE.items() if uses(used, above)} - above:
+        above |= more
+    return above
+
+
+def uses(headers: list[str], layers: set[str]) -> bool:
+    return any(header.split("/")[0] in layers for header in headers)
+
+
+def crosses(program: Program) -> bool:
+    return "tests" in Path(program.path).parts[-3:-1]
+
+
 def order(programs: list[Program], mutant: Mutant) -> list[Program]:
-    own = f"qccl_test_{mutant.path.parts[1]}"
-    return sorted(programs, key=lambda program: not Path(program.path).name.startswith(own))
+    """The programs that can notice the change: those of its layer, then the others in the given order."""
+    layer = mutant.path.parts[1]
+    names = tuple(f"qccl_test_{name}_" for name in layers_above(layer))
+    fit = [program for program in programs if crosses(program) or f"{program.name}_".startswith(names)]
+    return sorted(fit, key=lambda program: program.name != f"qccl_test_{layer}")
 
 
 def run(options: argparse.Namespace) -> int:
-    programs = prepare()
+    programs = prepare(options.folders)
     survivors, noticed_by, done = [], Counter(), 0
     for mutant in draw(options.folders, options.seed):
         if done == options.count:

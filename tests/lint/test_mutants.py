@@ -46,10 +46,16 @@ def test_a_seed_draws_the_same_changes_again():
     assert first(1) == first(1) != first(2)
 
 
-def test_the_changed_layers_own_tests_run_first():
-    programs = [mutants.Program(f"build/{name}") for name in ("qccl_test_sim", "qccl_test_plan", "qccl_test_wire")]
+def test_the_changed_layers_own_tests_run_first_and_those_below_it_never():
+    names = (
+        "build/qccl_test_kernels",
+        "build/tests/qccl_test_property",
+        "build/qccl_test_comm",
+        "build/qccl_test_plan",
+    )
     mutant = mutants.Mutant(Path("src/plan/plan.cc"), 0, 1, "")
-    assert mutants.order(programs, mutant)[0].path == "build/qccl_test_plan"
+    ordered = mutants.order([mutants.Program(name) for name in names], mutant)
+    assert [program.name for program in ordered] == ["qccl_test_plan", "qccl_test_property", "qccl_test_comm"]
 
 
 def test_a_program_that_fails_ends_the_others(tmp_path):

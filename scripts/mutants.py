@@ -181,7 +181,11 @@ def build(target: str, log: Path) -> bool:
 def prepare(folders: list[str]) -> list[Program]:
     """Copies the checkout, builds it and times its test programs, the fastest first."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in filter(None, listed.split("\0")):
+    names = set(filter(None, listed.split("\0")))
+    for copy in [path for path in COPY.rglob("*") if path.is_file() and BUILD not in path.parents]:
+        if copy.relative_to(COPY).as_posix() not in names:
+            copy.unlink()
+    for name in names:
         source, copy = ROOT / name, COPY / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         if source.is_file() and not (copy.is_file() and copy.read_bytes() == source.read_bytes()):

@@ -88,7 +88,7 @@ class OtherRank {
 
 void send(Endpoint& endpoint, int peer, const std::byte* source, std::size_t bytes) {
   Bytes room;
-  while ((room = endpoint.reserve(peer, bytes, TrafficClass::data)).empty()) endpoint.progress();
+  while ((room = endpoint.reserve(WorldRank(peer), bytes, TrafficClass::data)).empty()) endpoint.progress();
   std::memcpy(room.data(), source, bytes);
   endpoint.commit(bytes);
 }
@@ -165,7 +165,7 @@ void board_operation(benchmark::State& state) {
         ExchangeCells& board = *endpoint.board();
         if (!published) board.publish(kGroup, sequence, 7, {payload.data(), bytes});
         published = true;
-        const auto cell = board.read(kGroup, 0, sequence);
+        const auto cell = board.read(kGroup, WorldRank(0), sequence);
         if (!cell) return static_cast<void>(endpoint.progress());
         std::memcpy(payload.data(), cell->payload, cell->payload_bytes);
         published = false;
@@ -176,7 +176,7 @@ void board_operation(benchmark::State& state) {
   for (auto _ : state) {
     board.publish(kGroup, sequence, 7, {own.data(), bytes});
     std::optional<ExchangeCell> cell;
-    while (!(cell = board.read(kGroup, 1, sequence))) host[0].progress();
+    while (!(cell = board.read(kGroup, WorldRank(1), sequence))) host[0].progress();
     std::memcpy(own.data(), cell->payload, cell->payload_bytes);
     ++sequence;
   }

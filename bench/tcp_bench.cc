@@ -171,7 +171,7 @@ struct Side {
   }
 
   bool send(std::size_t payload_bytes) {
-    const Bytes room = endpoint->reserve(peer, wire::kHeaderBytes + payload_bytes, TrafficClass::data);
+    const Bytes room = endpoint->reserve(WorldRank(peer), wire::kHeaderBytes + payload_bytes, TrafficClass::data);
     if (room.empty()) return false;
     wire::FrameHeader header;
     header.payload_bytes = static_cast<std::uint32_t>(payload_bytes);

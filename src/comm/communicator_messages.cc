@@ -51,8 +51,11 @@ CallArguments CommunicatorState::make_arguments(const MessageCall& call, comm::C
   }
   CallArguments arguments;
   arguments.group = id_;
-  arguments.message = {
-      .incoming = call.incoming, .peer = call.peer, .tag = call.options.tag, .count = call.count, .type = call.type};
+  arguments.message = {.incoming = call.incoming,
+                       .peer = GroupRank(call.peer),
+                       .tag = call.options.tag,
+                       .count = call.count,
+                       .type = call.type};
   arguments.input = static_cast<const std::byte*>(call.input);
   arguments.output = static_cast<std::byte*>(call.output);
   arguments.timeout = call.options.timeout ? Nanoseconds(*call.options.timeout) : timeout_;

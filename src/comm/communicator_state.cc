@@ -191,7 +191,7 @@ comm::PlanCache::Plan CommunicatorState::plan_of(const CollectiveCall& call,
   if (is_new) {
     auto codec = plans_.find_codec(resolved->compression);
     if (codec == nullptr) codec = make_codec(resolved->compression).take_or_throw();
-    plan = std::make_shared<const engine::ExecutablePlan>(*resolved, size(), rank_, std::move(codec));
+    plan = std::make_shared<const engine::ExecutablePlan>(*resolved, size(), GroupRank(rank_), std::move(codec));
   }
   if (has_signature) {
     plans_.add(comm::signature_of(call, at), plan);

@@ -40,8 +40,8 @@ Result<Compression> parse_compression(const char* variable, const std::string& t
 
 // All ranks are on this host and reach each other by TCP.
 bool is_loopback(const Transport& transport, const Membership& own) {
-  for (int peer = 0; peer < own.world; ++peer) {
-    if (peer == own.rank) continue;
+  for (WorldRank peer(0); peer.value() < own.world; ++peer) {
+    if (peer.value() == own.rank) continue;
     if (!transport.is_local(peer) || std::string_view(transport.kind(peer)) != "tcp") return false;
   }
   return own.world > 1;
@@ -174,7 +174,7 @@ Result<bootstrap::PeerSockets> Context::meet(std::shared_ptr<Store> own_store, T
 void Context::start(std::unique_ptr<Transport> transport, bool shares_cores) {
   core_->transport = std::move(transport);
   engine::EngineOptions options;
-  options.rank = rank();
+  options.rank = WorldRank(rank());
   options.world = world();
   options.slice_bytes = slice_bytes_;
   options.checksum = settings_.options.checksum;
@@ -247,7 +247,7 @@ Status Context::run(std::uint64_t group, const std::vector<int>& ranks, const Co
   if (!resolved.ok()) return resolved.failure();
   engine::CallArguments arguments;
   arguments.group = group;
-  arguments.plan = std::make_shared<const engine::ExecutablePlan>(*resolved, world, own, nullptr);
+  arguments.plan = std::make_shared<const engine::ExecutablePlan>(*resolved, world, GroupRank(own), nullptr);
   arguments.input = static_cast<const std::byte*>(call.input);
   arguments.output = static_cast<std::byte*>(call.output);
   arguments.timeout = settings_.options.init_timeout;
@@ -331,7 +331,7 @@ void Context::refuse_group(std::uint64_t id, std::vector<int>&& ranks) {
 std::string Context::describe(const std::string& group, const std::vector<int>& ranks) const {
   std::map<std::string, std::vector<int>> by_kind;
   for (const int peer : ranks) {
-    if (peer != rank()) by_kind[core_->transport->kind(peer)].push_back(peer);
+    if (peer != rank()) by_kind[core_->transport->kind(WorldRank(peer))].push_back(peer);
   }
   std::string text = fmt::format("rank {} of {} from {}", rank(), world(), membership_.source);
   const bool is_whole = static_cast<int>(ranks.size()) == world() && std::is_sorted(ranks.begin(), ranks.end());

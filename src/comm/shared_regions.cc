@@ -59,7 +59,7 @@ Reach reach_of(comm::Context& context, const CommunicatorState& group) {
   context.driver().with_engine([&](engine::Engine& engine) {
     reach = {engine.heap(), engine.groups().has_board(group.id())};
   });
-  const auto is_reached = [&](int rank) { return rank != context.rank() && reach.heap->reaches(rank); };
+  const auto is_reached = [&](int rank) { return rank != context.rank() && reach.heap->reaches(WorldRank(rank)); };
   const bool has_neighbours =
       reach.heap != nullptr && std::any_of(group.ranks().begin(), group.ranks().end(), is_reached);
   if (!has_neighbours) reach.heap = nullptr;
@@ -106,7 +106,7 @@ bool map_neighbours(comm::Context& context, const CommunicatorState& group, Shar
   const bool is_shared = offers[static_cast<std::size_t>(group.rank())].offset != kUnshared;
   if (heap != nullptr && !is_shared) return false;
   for (std::size_t member = 0; heap != nullptr && member < offers.size(); ++member) {
-    const int rank = group.ranks()[member];
+    const WorldRank rank(group.ranks()[member]);
     if (region.of_member[member] != nullptr || !heap->reaches(rank)) continue;
     if (offers[member].offset == kUnshared) return false;
     auto mapped = heap->map(rank, offers[member].offset, region.bytes);

@@ -55,7 +55,7 @@ void CallStarter::begin(Group* target, CallArguments&& arguments, std::shared_pt
 
 void CallStarter::refuse(CallArguments& arguments, ErrorInfo failure) {
   if (failure.operation.empty()) failure.operation = operation_name(arguments);
-  failure.rank = parts_.options.rank;
+  failure.rank = parts_.options.rank.value();
   auto shared = std::make_shared<const ErrorInfo>(std::move(failure));
   parts_.ended.push(std::move(arguments.work), std::move(shared));
 }

@@ -22,7 +22,7 @@
 namespace qccl::engine {
 
 struct EngineOptions {
-  int rank = 0;  // in the world
+  WorldRank rank{0};
   int world = 1;
   std::size_t slice_bytes = kDefaultSliceBytes;  // of input; at most kMaxPayloadBytes
   bool checksum = true;                          // of payloads between hosts

@@ -11,9 +11,9 @@ double seconds(Nanoseconds duration) { return std::chrono::duration<double>(dura
 
 }  // namespace
 
-std::string rank_list(const Group& group, const std::vector<int>& members) {
-  std::vector<int> ranks;
-  for (const int member : members) ranks.push_back(group.world_rank(member));
+std::string rank_list(const Group& group, const std::vector<GroupRank>& members) {
+  std::vector<WorldRank> ranks;
+  for (const GroupRank member : members) ranks.push_back(group.world_rank(member));
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
@@ -26,7 +26,7 @@ std::vector<std::string> describe_in_flight(const EngineParts& parts, std::uint6
   for (const auto& operation : parts.operations) {
     if (operation == nullptr || operation->group().id != id) continue;
     const Waiting waiting = operation->waiting();
-    const std::vector<int> peers = parts.peers.suspects(operation->group(), waiting.peers, parts.now);
+    const std::vector<GroupRank> peers = parts.peers.suspects(operation->group(), waiting.peers, parts.now);
     list.push_back(fmt::format("{} #{} waits for {} ({})", operation->describe(), operation->sequence(),
                                peers.empty() ? "nobody" : rank_list(operation->group(), peers),
                                progress_text(waiting)));
@@ -42,7 +42,7 @@ std::optional<ErrorInfo> given_up(const EngineParts& parts, const FailureHandler
   if (found == parts.operations.end()) return std::nullopt;
   const Operation& operation = **found;
   const Waiting waiting = operation.waiting();
-  const std::vector<int> peers = parts.peers.suspects(operation.group(), waiting.peers, parts.now);
+  const std::vector<GroupRank> peers = parts.peers.suspects(operation.group(), waiting.peers, parts.now);
   const std::string awaited = peers.empty() ? "" : ", waiting for " + rank_list(operation.group(), peers);
   return failures.failure_of(operation, ErrorKind::deadline_exceeded,
                              fmt::format("did not end within the {} ms that wait() was given{} ({}); it goes on",
@@ -64,8 +64,8 @@ void report(const EngineParts& parts, RankStatus& status) {
     if (operation->deadline() != kForever) {
       call.seconds = std::max(0.0, seconds(parts.clock.now() - (operation->deadline() - operation->timeout())));
     }
-    for (const int member : parts.peers.suspects(operation->group(), waiting.peers, parts.now)) {
-      call.waits_for.push_back(operation->group().world_rank(member));
+    for (const GroupRank member : parts.peers.suspects(operation->group(), waiting.peers, parts.now)) {
+      call.waits_for.push_back(operation->group().world_rank(member).value());
     }
     call.received_bytes = waiting.received_bytes;
     call.expected_bytes = waiting.expected_bytes;

@@ -13,7 +13,7 @@
 namespace qccl::engine {
 
 // "ranks 1, 3"
-std::string rank_list(const Group& group, const std::vector<int>& members);
+std::string rank_list(const Group& group, const std::vector<GroupRank>& members);
 // "got 0 of 64 bytes"
 std::string progress_text(const Waiting& waiting);
 

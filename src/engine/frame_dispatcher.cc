@@ -102,7 +102,7 @@ void FrameDispatcher::keep_orphan(const FrameHeader& header, const ReceivedFrame
 
 void FrameDispatcher::keep(std::vector<StoredFrame>& where, std::size_t kept, const FrameHeader& header,
                            const ReceivedFrame& frame) {
-  if (kept < kMaxStoredFrames) return where.push_back({frame.peer, header, frame});
+  if (kept < kMaxStoredFrames) return where.push_back({header, frame});
   parts_.frame_sender.consume(header, frame);
   peer_failures_.give_up(frame.peer, ErrorKind::peer_lost,
                          fmt::format("was lost: sent more than {} frames ahead", kMaxStoredFrames));
@@ -128,7 +128,7 @@ void FrameDispatcher::on_group_frame(Group& group, const FrameHeader& header, co
 }
 
 void FrameDispatcher::on_member_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
-  if (group.index_of[static_cast<std::size_t>(frame.peer)] < 0) {
+  if (group.group_rank(frame.peer).is_none()) {
     peer_failures_.give_up(frame.peer, ErrorKind::peer_lost,
                            fmt::format("was lost: sent a frame of group '{}', of which it is no member", group.name));
     return parts_.frame_sender.consume(header, frame);
@@ -157,11 +157,11 @@ void FrameDispatcher::on_operation_frame(Group& group, const FrameHeader& header
                                             : past != nullptr && past->fingerprint != header.fingerprint;
   if (differs) mismatches_.begin(group, header.sequence);
   if (differs || operation == nullptr) return parts_.frame_sender.consume(header, frame);
-  deliver(*operation, group.index_of[static_cast<std::size_t>(frame.peer)], header, frame);
+  deliver(*operation, group.group_rank(frame.peer), header, frame);
 }
 
 void FrameDispatcher::on_message_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
-  const int member = group.index_of[static_cast<std::size_t>(frame.peer)];
+  const GroupRank member = group.group_rank(frame.peer);
   Mailbox& box = mailbox_of(group, parts_.frame_sender);
   if (header.kind == FrameKind::message) {
     const Status status = box.on_message(member, header, frame);
@@ -182,13 +182,14 @@ void FrameDispatcher::on_message_frame(Group& group, const FrameHeader& header, 
 }
 
 // Only for a call in flight or a message under way. The whole frame is checked when it is here.
-std::byte* FrameDispatcher::place(int peer, ConstBytes bytes) {
+std::byte* FrameDispatcher::place(WorldRank peer, ConstBytes bytes) {
   const auto decoded = wire::decode_header(bytes.data());
   if (!decoded.ok()) return nullptr;
   const FrameHeader& header = decoded.value();
   Group* const target = parts_.groups.find(header.group);
-  const int member = target == nullptr ? -1 : target->index_of[static_cast<std::size_t>(peer)];
-  if (member < 0 || target->failure) return nullptr;
+  if (target == nullptr || target->failure) return nullptr;
+  const GroupRank member = target->group_rank(peer);
+  if (member.is_none()) return nullptr;
   if (header.kind == FrameKind::message_data) {
     RecvOperation* const receive = target->mailbox ? target->mailbox->receiver(member, header.sequence) : nullptr;
     return receive != nullptr ? receive->place(member, header) : nullptr;
@@ -199,7 +200,8 @@ std::byte* FrameDispatcher::place(int peer, ConstBytes bytes) {
   return is_its_own ? operation->place(member, header) : nullptr;
 }
 
-void FrameDispatcher::deliver(Operation& operation, int member, const FrameHeader& header, const ReceivedFrame& frame) {
+void FrameDispatcher::deliver(Operation& operation, GroupRank member, const FrameHeader& header,
+                              const ReceivedFrame& frame) {
   Status status;
   if (header.kind == FrameKind::data || header.kind == FrameKind::message_data) {
     status = operation.on_data(member, header, frame);

@@ -35,11 +35,11 @@ class FrameDispatcher : private PayloadPlacement {
  private:
   void on_frame(const ReceivedFrame& frame);
   bool is_intact(const wire::FrameHeader& header, const ReceivedFrame& frame);
-  std::byte* place(int peer, ConstBytes header) override;
+  std::byte* place(WorldRank peer, ConstBytes header) override;
   void on_member_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
   void on_operation_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
   void on_message_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
-  void deliver(Operation& operation, int member, const wire::FrameHeader& header, const ReceivedFrame& frame);
+  void deliver(Operation& operation, GroupRank member, const wire::FrameHeader& header, const ReceivedFrame& frame);
   // For later, if not too many are kept already.
   void keep(std::vector<StoredFrame>& where, std::size_t kept, const wire::FrameHeader& header,
             const ReceivedFrame& frame);

@@ -25,7 +25,7 @@ std::size_t described_bytes(wire::FrameKind kind, std::size_t payload_bytes) {
 FrameSender::FrameSender(Transport& transport, int world, bool checksum)
     : transport_(transport), checksum_(checksum), peers_(static_cast<std::size_t>(world)) {}
 
-Bytes FrameSender::begin(int peer, std::size_t max_payload, TrafficClass traffic) {
+Bytes FrameSender::begin(WorldRank peer, std::size_t max_payload, TrafficClass traffic) {
   frame_ = transport_.reserve(peer, kHeaderBytes + max_payload, traffic);
   if (frame_.data() == nullptr) return {};
   target_ = peer;
@@ -68,7 +68,7 @@ void FrameSender::write_header(wire::FrameHeader header, ConstBytes payload) {
   counters_.payload_bytes += payload.size() - described;
 }
 
-bool FrameSender::send_control(int peer, wire::FrameHeader header, ConstBytes payload) {
+bool FrameSender::send_control(WorldRank peer, wire::FrameHeader header, ConstBytes payload) {
   const Bytes room = begin(peer, payload.size(), TrafficClass::control);
   if (room.data() == nullptr) return false;
   if (!payload.empty()) std::memcpy(room.data(), payload.data(), payload.size());
@@ -76,16 +76,16 @@ bool FrameSender::send_control(int peer, wire::FrameHeader header, ConstBytes pa
   return true;
 }
 
-bool FrameSender::eager_room(int rank, std::size_t payload_bytes) const {
+bool FrameSender::eager_room(WorldRank rank, std::size_t payload_bytes) const {
   const Peer& to = peer(rank);
   return to.eager_sent - to.eager_returned + eager_cost(payload_bytes) <= kEagerBudget;
 }
 
-void FrameSender::note_eager_sent(int rank, std::size_t payload_bytes) {
+void FrameSender::note_eager_sent(WorldRank rank, std::size_t payload_bytes) {
   peer(rank).eager_sent += eager_cost(payload_bytes);
 }
 
-void FrameSender::note_eager_consumed(int rank, std::size_t payload_bytes) {
+void FrameSender::note_eager_consumed(WorldRank rank, std::size_t payload_bytes) {
   Peer& from = peer(rank);
   from.eager_consumed += eager_cost(payload_bytes);
   reports_due_ |= from.eager_consumed - from.eager_reported > kEagerBudget / 4;
@@ -97,7 +97,7 @@ void FrameSender::consume(const wire::FrameHeader& header, const ReceivedFrame& 
   transport_.release(frame);
 }
 
-void FrameSender::note_eager_returned(int rank, std::uint32_t consumed) {
+void FrameSender::note_eager_returned(WorldRank rank, std::uint32_t consumed) {
   // Frames of a peer arrive in order, so the newest report is the largest. A report beyond what
   // was sent would be a lie; the budget then stays as it was.
   Peer& from = peer(rank);
@@ -108,7 +108,7 @@ bool FrameSender::send_reports() {
   if (!reports_due_) return false;
   reports_due_ = false;
   bool sent = false;
-  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+  for (WorldRank rank(0); rank.index() < peers_.size(); ++rank) {
     const Peer& to = peer(rank);
     if (to.eager_consumed - to.eager_reported <= kEagerBudget / 4) continue;
     const bool has_gone = send_control(rank, {.kind = wire::FrameKind::heartbeat});

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/rank.h"
 #include "transport/transport.h"
 #include "wire/frame.h"
 
@@ -38,7 +39,7 @@ class FrameSender {
 
   // Room for a frame with up to `max_payload` bytes: returns the payload's part, or data() ==
   // nullptr if there is none now. Zero-byte payloads return a non-null empty span.
-  Bytes begin(int peer, std::size_t max_payload, TrafficClass traffic);
+  Bytes begin(WorldRank peer, std::size_t max_payload, TrafficClass traffic);
   // Completes and sends it; the header's sizes and checksums are filled in here.
   void finish(wire::FrameHeader header, std::size_t payload_bytes);
   // The same for a payload that may lie elsewhere, not larger than begin() was told.
@@ -46,21 +47,21 @@ class FrameSender {
   // Gives up a frame that was begun, if there is one: what should have been written to it can't be.
   void abandon();
   // A frame without payload in one go; false if there is no room now.
-  bool send_control(int peer, wire::FrameHeader header, ConstBytes payload = {});
+  bool send_control(WorldRank peer, wire::FrameHeader header, ConstBytes payload = {});
 
   // The eager budget, for one frame of that payload: whether it has room, and that the frame was sent.
-  bool eager_room(int peer, std::size_t payload_bytes) const;
-  void note_eager_sent(int peer, std::size_t payload_bytes);
+  bool eager_room(WorldRank peer, std::size_t payload_bytes) const;
+  void note_eager_sent(WorldRank peer, std::size_t payload_bytes);
   // This rank has consumed an eager frame that `peer` had sent.
-  void note_eager_consumed(int peer, std::size_t payload_bytes);
+  void note_eager_consumed(WorldRank peer, std::size_t payload_bytes);
   // Gives back a frame that is done with; one sent eagerly leaves its sender's budget.
   void consume(const wire::FrameHeader& header, const ReceivedFrame& frame);
   // From a header of `peer`: how much of ours it has consumed.
-  void note_eager_returned(int peer, std::uint32_t consumed);
+  void note_eager_returned(WorldRank peer, std::uint32_t consumed);
   // Tells peers of which much was consumed unreported, by a frame that says nothing else.
   bool send_reports();
 
-  TimePoint last_sent(int peer) const { return peers_[static_cast<std::size_t>(peer)].last_sent; }
+  TimePoint last_sent(WorldRank peer) const { return peers_[peer.index()].last_sent; }
   void set_now(TimePoint now) { now_ = now; }
 
   Transport& transport() { return transport_; }
@@ -76,8 +77,8 @@ class FrameSender {
   };
 
   void write_header(wire::FrameHeader header, ConstBytes payload);
-  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
-  const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  Peer& peer(WorldRank rank) { return peers_[rank.index()]; }
+  const Peer& peer(WorldRank rank) const { return peers_[rank.index()]; }
 
   Transport& transport_;
   const bool checksum_;
@@ -86,7 +87,7 @@ class FrameSender {
   TimePoint now_{};
   bool reports_due_ = false;
   Bytes frame_;
-  int target_ = -1;
+  WorldRank target_;
 };
 
 }  // namespace qccl::engine

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rank.h"
 #include "engine/call/call_arguments.h"
 #include "engine/compute/scratch_pool.h"
 #include "engine/frame_sender.h"
@@ -23,7 +24,7 @@ inline constexpr std::size_t kWindow = 8;
 
 // What an operation waits for, in words and numbers, for the error of a missed deadline.
 struct Waiting {
-  std::vector<int> peers;  // group ranks
+  std::vector<GroupRank> peers;
   std::uint64_t received_bytes = 0;
   std::uint64_t expected_bytes = 0;
 };
@@ -70,22 +71,21 @@ class Operation {
   virtual bool finished() const = 0;
   // A peer was seen to make another call with this sequence number.
   virtual bool has_differing_call() const { return false; }
-  // A data frame of this operation from group rank `peer`. Takes over `frame` and releases it
-  // when consumed.
-  virtual Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) = 0;
+  // A data frame of this operation. Takes over `frame` and releases it when consumed.
+  virtual Status on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) = 0;
   // Such a frame is on its way and may be the next of its kind to come: where its payload may be written now, or null.
-  virtual std::byte* place(int peer, const wire::FrameHeader& header) {
+  virtual std::byte* place(GroupRank peer, const wire::FrameHeader& header) {
     static_cast<void>(peer);
     static_cast<void>(header);
     return nullptr;
   }
   // Something placed may still be on its way, or have been taken out of its place.
   virtual bool awaits_placed() const { return false; }
-  virtual Status on_grant(int peer, const wire::FrameHeader& header) = 0;
-  virtual Status on_request(int peer, const wire::FrameHeader& header) = 0;
+  virtual Status on_grant(GroupRank peer, const wire::FrameHeader& header) = 0;
+  virtual Status on_request(GroupRank peer, const wire::FrameHeader& header) = 0;
   virtual Waiting waiting() const = 0;
   // Frames from or to this member are outstanding, so the operation can't end without it.
-  virtual bool lacks(int member) const = 0;
+  virtual bool lacks(GroupRank member) const = 0;
   // Gives back every frame it holds.
   virtual void drop_frames() = 0;
 

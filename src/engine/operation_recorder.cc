@@ -15,8 +15,8 @@ std::int64_t nanoseconds(TimePoint time) { return time.time_since_epoch().count(
 // As DeepSpeed counts it: the tensor that the call names first.
 std::uint64_t elements_of(const ResolvedCall& call, const Group& group) {
   if (call.collective == Collective::barrier) return 0;
-  if (call.collective == Collective::scatter) return piece_elements(call, group.rank);
-  return input_elements(call, group.world(), group.rank);
+  if (call.collective == Collective::scatter) return piece_elements(call, group.rank.value());
+  return input_elements(call, group.world(), group.rank.value());
 }
 
 // nccl-tests' size: all parts of those that have parts.
@@ -43,7 +43,7 @@ LogStore::Entry message_entry(const CallArguments& arguments) {
   return {.count = message.count,
           .bytes = bytes,
           .bandwidth_bytes = bytes,
-          .peer = message.incoming ? arguments.work->source() : message.peer,
+          .peer = message.incoming ? arguments.work->source() : message.peer.value(),
           .type = message.type,
           .is_message = true};
 }

@@ -16,24 +16,24 @@ class NoBoard final : public ExchangeCells {
   void close(std::uint64_t) override {}
   void publish(std::uint64_t, std::uint64_t, std::uint64_t, ConstBytes) override {}
   void ring(std::uint64_t) override {}
-  std::optional<ExchangeCell> read(std::uint64_t, int, std::uint64_t) override { return std::nullopt; }
+  std::optional<ExchangeCell> read(std::uint64_t, WorldRank, std::uint64_t) override { return std::nullopt; }
 };
 
 // Sends and brings nothing.
 class NoTransport final : public Transport {
  public:
-  Bytes reserve(int, std::size_t, TrafficClass) override { return {}; }
+  Bytes reserve(WorldRank, std::size_t, TrafficClass) override { return {}; }
   void commit(std::size_t) override {}
   std::optional<ReceivedFrame> receive() override { return std::nullopt; }
   void release(const ReceivedFrame&) override {}
   bool progress() override { return false; }
   std::optional<PeerLoss> next_loss() override { return std::nullopt; }
-  void disconnect(int) override {}
+  void disconnect(WorldRank) override {}
   void sleep(TimePoint, const Clock&) override {}
   void wake() override {}
-  bool is_local(int) const override { return true; }
+  bool is_local(WorldRank) const override { return true; }
   ExchangeCells* board() override { return &board_; }
-  const char* kind(int) const override { return "none"; }
+  const char* kind(WorldRank) const override { return "none"; }
   bool flushed() const override { return true; }
   void close() override {}
 
@@ -47,14 +47,15 @@ class UnexpectedFrame : public ::testing::Test {
   UnexpectedFrame() {
     group_.name = "pair";
     group_.ranks = {2, 5};
-    group_.index_of = {-1, -1, 0, -1, -1, 1};
+    group_.rank = GroupRank(0);
+    group_.members_of = {{}, {}, GroupRank(0), {}, {}, GroupRank(1)};
     group_.hosts = {0, 0};
   }
   static CallArguments arguments() {
     ResolvedCall call{.collective = Collective::all_reduce, .count = 8, .type = DataType::float32, .compression = {}};
     call.slice_bytes = kDefaultSliceBytes;
     CallArguments arguments;
-    arguments.plan = std::make_shared<const ExecutablePlan>(call, 2, 0, nullptr);
+    arguments.plan = std::make_shared<const ExecutablePlan>(call, 2, GroupRank(0), nullptr);
     return arguments;
   }
   static void expect_rank_5(const Status& status) {
@@ -72,16 +73,16 @@ class UnexpectedFrame : public ::testing::Test {
 
 TEST_F(UnexpectedFrame, of_a_plan_names_the_senders_rank_in_the_world) {
   CallArguments call = arguments();
-  auto compute = std::make_unique<HostCompute>(ComputeContext{call.plan.get(), 2, 0, &pool_, 0});
+  auto compute = std::make_unique<HostCompute>(ComputeContext{call.plan.get(), 2, GroupRank(0), &pool_, 0});
   PlanOperation operation(group_, 1, std::move(call), {}, frame_sender_, pool_, std::move(compute));
-  expect_rank_5(operation.on_grant(1, grant_));
-  expect_rank_5(operation.on_request(1, grant_));
+  expect_rank_5(operation.on_grant(GroupRank(1), grant_));
+  expect_rank_5(operation.on_request(GroupRank(1), grant_));
 }
 
 TEST_F(UnexpectedFrame, of_a_board_operation_names_the_senders_rank_in_the_world) {
   CellOperation operation(group_, 1, arguments(), {}, frame_sender_, pool_, 1);
-  expect_rank_5(operation.on_grant(1, grant_));
-  expect_rank_5(operation.on_request(1, grant_));
+  expect_rank_5(operation.on_grant(GroupRank(1), grant_));
+  expect_rank_5(operation.on_request(GroupRank(1), grant_));
 }
 
 }  // namespace

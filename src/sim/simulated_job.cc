@@ -27,7 +27,7 @@ SimulatedJob::SimulatedJob(SimulatedJobOptions options)
   timers_.resize(index(options.ranks));
   for (int rank = 0; rank < options.ranks; ++rank) {
     engine::EngineOptions own = options.engine;
-    own.rank = rank;
+    own.rank = WorldRank(rank);
     own.world = options.ranks;
     if (!options.slice_bytes_of_rank.empty()) own.slice_bytes = options.slice_bytes_of_rank[index(rank)];
     if (!options.logs.empty()) own.log = options.logs[index(rank)];

@@ -88,7 +88,7 @@ class Simulation {
   // Ranks of the group are those of the world.
   SimulatedJobOptions with_size_compute(SimulatedJobOptions world) {
     world.engine.make_compute = [this](const engine::ComputeContext& context) {
-      const auto meter = [this, rank = context.rank, element = element_bytes(context.plan->call().type)](
+      const auto meter = [this, rank = context.rank.value(), element = element_bytes(context.plan->call().type)](
                              const plan::StepWork& work, std::size_t elements) {
         spend(world_.network(), rank, options_.processors, work, elements * element);
       };
@@ -123,7 +123,7 @@ class Simulation {
   void post(int rank, const engine::ResolvedCall& call, const std::shared_ptr<const Codec>& codec) {
     engine::CallArguments arguments;
     arguments.group = kGroup;
-    arguments.plan = std::make_shared<const engine::ExecutablePlan>(call, options_.ranks, rank, codec);
+    arguments.plan = std::make_shared<const engine::ExecutablePlan>(call, options_.ranks, GroupRank(rank), codec);
     arguments.timeout = options_.timeout.count() == 0 ? kNever : options_.timeout;
     arguments.work = at(rank).work;
     world_.engine(rank).post(std::move(arguments));

@@ -9,11 +9,11 @@ SizeCompute::SizeCompute(const engine::ComputeContext& context, WorkMeter meter)
 
 void SizeCompute::begin_slice(std::size_t lane, std::uint64_t slice) { lanes_[lane] = {.slice = slice}; }
 
-engine::Outgoing SizeCompute::outgoing(std::size_t lane, std::size_t step, int) {
+engine::Outgoing SizeCompute::outgoing(std::size_t lane, std::size_t step, GroupRank) {
   return {{}, plan_.payload_limit(elements(lane), plan_.schedule().lanes[lane].steps[step].raw)};
 }
 
-std::size_t SizeCompute::write(std::size_t lane, std::size_t step, int, Bytes payload) {
+std::size_t SizeCompute::write(std::size_t lane, std::size_t step, GroupRank, Bytes payload) {
   if (std::exchange(lanes_[lane].encoded_step, step) != step) measure(lane, step);
   return payload.size();
 }

@@ -19,8 +19,8 @@ class SizeCompute final : public engine::Compute {
   void begin(const engine::CallArguments&) override {}
   void begin_slice(std::size_t lane, std::uint64_t slice) override;
   void end_lane(std::size_t) override {}
-  engine::Outgoing outgoing(std::size_t lane, std::size_t step, int peer) override;
-  std::size_t write(std::size_t lane, std::size_t step, int peer, Bytes payload) override;
+  engine::Outgoing outgoing(std::size_t lane, std::size_t step, GroupRank peer) override;
+  std::size_t write(std::size_t lane, std::size_t step, GroupRank peer, Bytes payload) override;
   Status receive(std::size_t lane, std::size_t step, ConstBytes payload) override;
   bool keeps_part(std::size_t) const override { return false; }
   Status local(std::size_t lane, std::size_t step) override;

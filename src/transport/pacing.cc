@@ -70,7 +70,7 @@ PacedTransport::PacedTransport(std::unique_ptr<Transport> inner, std::uint64_t b
       clock_(clock),
       balanced_at_(clock.now() - saved_at_most_) {}
 
-Bytes PacedTransport::reserve(int peer, std::size_t max_bytes, TrafficClass traffic) {
+Bytes PacedTransport::reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) {
   if (traffic == TrafficClass::data && clock_.now() < balanced_at_) {
     recorded_ = true;
     return {};

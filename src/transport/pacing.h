@@ -23,7 +23,7 @@ class PacedTransport final : public Transport {
  public:
   PacedTransport(std::unique_ptr<Transport> inner, std::uint64_t bytes_per_second, const Clock& clock);
 
-  Bytes reserve(int peer, std::size_t max_bytes, TrafficClass traffic) override;
+  Bytes reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) override;
   void commit(std::size_t actual_bytes) override;
   bool commit_gathered(std::size_t head_bytes, ConstBytes payload) override;
   std::optional<ReceivedFrame> receive() override { return inner_->receive(); }
@@ -32,14 +32,14 @@ class PacedTransport final : public Transport {
   void withdraw() override { inner_->withdraw(); }
   bool progress() override { return inner_->progress(); }
   std::optional<PeerLoss> next_loss() override { return inner_->next_loss(); }
-  void disconnect(int peer) override { inner_->disconnect(peer); }
+  void disconnect(WorldRank peer) override { inner_->disconnect(peer); }
   void sleep(TimePoint deadline, const Clock& clock) override;
   void wake() override { inner_->wake(); }
   TimePoint next_send_time() const override;
-  bool is_local(int peer) const override { return inner_->is_local(peer); }
+  bool is_local(WorldRank peer) const override { return inner_->is_local(peer); }
   // None: a board would bypass the pacing.
   ExchangeCells* board() override { return nullptr; }
-  const char* kind(int peer) const override { return inner_->kind(peer); }
+  const char* kind(WorldRank peer) const override { return inner_->kind(peer); }
   bool flushed() const override { return inner_->flushed(); }
   void close() override { inner_->close(); }
 

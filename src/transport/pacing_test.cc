@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 class Sink final : public Transport {
  public:
   explicit Sink(ManualClock& manual) : clock_(manual) {}
-  Bytes reserve(int, std::size_t max_bytes, TrafficClass) override {
+  Bytes reserve(WorldRank, std::size_t max_bytes, TrafficClass) override {
     if (full) return {};
     buffer_.resize(max_bytes);
     return buffer_;
@@ -25,15 +25,15 @@ class Sink final : public Transport {
   void release(const ReceivedFrame&) override {}
   bool progress() override { return false; }
   std::optional<PeerLoss> next_loss() override { return std::nullopt; }
-  void disconnect(int) override {}
+  void disconnect(WorldRank) override {}
   void sleep(TimePoint deadline, const Clock&) override {
     slept_until = deadline;
     clock_.advance_to(deadline);
   }
   void wake() override {}
-  bool is_local(int) const override { return true; }
+  bool is_local(WorldRank) const override { return true; }
   ExchangeCells* board() override { return &own_board; }
-  const char* kind(int) const override { return "sink"; }
+  const char* kind(WorldRank) const override { return "sink"; }
   bool flushed() const override { return true; }
   void close() override {}
 
@@ -42,7 +42,7 @@ class Sink final : public Transport {
     void close(std::uint64_t) override {}
     void publish(std::uint64_t, std::uint64_t, std::uint64_t, ConstBytes) override {}
     void ring(std::uint64_t) override {}
-    std::optional<ExchangeCell> read(std::uint64_t, int, std::uint64_t) override { return std::nullopt; }
+    std::optional<ExchangeCell> read(std::uint64_t, WorldRank, std::uint64_t) override { return std::nullopt; }
   } own_board;
   bool full = false;
   std::uint64_t sent = 0;
@@ -61,7 +61,7 @@ struct Paced {
     transport = std::make_unique<PacedTransport>(std::move(inner), bytes_per_second, clock);
   }
   bool send(std::size_t bytes, TrafficClass traffic = TrafficClass::data) {
-    if (transport->reserve(1, bytes, traffic).empty()) return false;
+    if (transport->reserve(WorldRank(1), bytes, traffic).empty()) return false;
     transport->commit(bytes);
     return true;
   }
@@ -161,7 +161,7 @@ TEST(Pacing, control_is_neither_held_back_nor_charged) {
 TEST(Pacing, an_unused_reservation_costs_nothing) {
   Paced paced(1'000'000);
   for (int i = 0; i < 1000; ++i) {
-    ASSERT_FALSE(paced.transport->reserve(1, kMaxFrameBytes, TrafficClass::data).empty());
+    ASSERT_FALSE(paced.transport->reserve(WorldRank(1), kMaxFrameBytes, TrafficClass::data).empty());
     paced.transport->commit(0);
   }
   EXPECT_EQ(paced.drain(65536), 131072u);
@@ -197,8 +197,8 @@ TEST(Pacing, a_sleep_ends_when_the_send_that_was_held_back_can_go_on) {
 TEST(Pacing, has_no_board_and_is_otherwise_the_transport_it_paces) {
   Paced paced(1'000'000);
   EXPECT_EQ(paced.transport->board(), nullptr);
-  EXPECT_STREQ(paced.transport->kind(1), "sink");
-  EXPECT_TRUE(paced.transport->is_local(1));
+  EXPECT_STREQ(paced.transport->kind(WorldRank(1)), "sink");
+  EXPECT_TRUE(paced.transport->is_local(WorldRank(1)));
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ Router::Router(std::unique_ptr<os::Poller> poller, std::vector<std::unique_ptr<E
   }
 }
 
-Bytes Router::reserve(int peer, std::size_t max_bytes, TrafficClass traffic) {
+Bytes Router::reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) {
   Endpoint& target = endpoint(peer);
   const Bytes room = target.reserve(peer, max_bytes, traffic);
   reserved_ = &target;

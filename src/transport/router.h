@@ -17,7 +17,7 @@ class Router final : public Transport {
   Router(std::unique_ptr<os::Poller> poller, std::vector<std::unique_ptr<Endpoint>> endpoints,
          std::vector<int> endpoint_of_rank);
 
-  Bytes reserve(int peer, std::size_t max_bytes, TrafficClass traffic) override;
+  Bytes reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) override;
   void commit(std::size_t actual_bytes) override;
   bool commit_gathered(std::size_t head_bytes, ConstBytes payload) override;
   std::optional<ReceivedFrame> receive() override;
@@ -26,20 +26,20 @@ class Router final : public Transport {
   void withdraw() override;
   bool progress() override;
   std::optional<PeerLoss> next_loss() override;
-  void disconnect(int peer) override { endpoint(peer).disconnect(peer); }
+  void disconnect(WorldRank peer) override { endpoint(peer).disconnect(peer); }
   void sleep(TimePoint deadline, const Clock& clock) override;
   void wake() override { poller_->wake(); }
-  bool is_local(int peer) const override { return endpoint(peer).is_local(peer); }
+  bool is_local(WorldRank peer) const override { return endpoint(peer).is_local(peer); }
   // The endpoint's board if one endpoint reaches every peer.
   ExchangeCells* board() override { return reaches_all_ != nullptr ? reaches_all_->board() : nullptr; }
   // The heap of the endpoint that has one.
   SharedHeap* heap() override;
-  const char* kind(int peer) const override { return endpoint(peer).kind(peer); }
+  const char* kind(WorldRank peer) const override { return endpoint(peer).kind(peer); }
   bool flushed() const override;
   void close() override;
 
  private:
-  Endpoint& endpoint(int peer) const { return *endpoint_of_rank_[static_cast<std::size_t>(peer)]; }
+  Endpoint& endpoint(WorldRank peer) const { return *endpoint_of_rank_[peer.index()]; }
   void dispatch(const os::Poller::Ready& event);
 
   std::unique_ptr<os::Poller> poller_;  // first: the endpoints use it until they are gone

@@ -24,7 +24,7 @@ struct Nothing final : ExchangeCells {
   void close(std::uint64_t) override {}
   void publish(std::uint64_t, std::uint64_t, std::uint64_t, ConstBytes) override {}
   void ring(std::uint64_t) override {}
-  std::optional<ExchangeCell> read(std::uint64_t, int, std::uint64_t) override { return std::nullopt; }
+  std::optional<ExchangeCell> read(std::uint64_t, WorldRank, std::uint64_t) override { return std::nullopt; }
 };
 
 // An endpoint that records its calls; the test sets its frames and readiness.
@@ -36,26 +36,26 @@ class Scripted final : public Endpoint {
   }
   void ring() { os::ring_eventfd(bell_); }
 
-  Bytes reserve(int peer, std::size_t max_bytes, TrafficClass) override {
-    reserved_for = peer;
+  Bytes reserve(WorldRank peer, std::size_t max_bytes, TrafficClass) override {
+    reserved_for = peer.value();
     return Bytes(room_).first(max_bytes);
   }
   void commit(std::size_t actual_bytes) override { committed = actual_bytes; }
   std::optional<ReceivedFrame> receive() override {
     if (frames.empty()) return std::nullopt;
-    const ReceivedFrame frame{frames.front(), {}, this};
+    const ReceivedFrame frame{WorldRank(frames.front()), {}, this};
     frames.pop_front();
     return frame;
   }
-  void release(const ReceivedFrame& frame) override { released.insert(frame.peer); }
+  void release(const ReceivedFrame& frame) override { released.insert(frame.peer.value()); }
   bool progress() override { return moves; }
   std::optional<PeerLoss> next_loss() override {
     if (losses.empty()) return std::nullopt;
-    const PeerLoss loss{losses.front(), name_};
+    const PeerLoss loss{WorldRank(losses.front()), name_};
     losses.pop_front();
     return loss;
   }
-  void disconnect(int peer) override { disconnected.insert(peer); }
+  void disconnect(WorldRank peer) override { disconnected.insert(peer.value()); }
   bool arm() override {
     armed = true;
     return may_sleep;
@@ -70,9 +70,9 @@ class Scripted final : public Endpoint {
     EXPECT_TRUE(os::drain_eventfd(bell_));
     ++woken;
   }
-  bool is_local(int) const override { return name_[0] == 'l'; }
+  bool is_local(WorldRank) const override { return name_[0] == 'l'; }
   ExchangeCells* board() override { return &own_board; }
-  const char* kind(int) const override { return name_; }
+  const char* kind(WorldRank) const override { return name_; }
   bool flushed() const override { return is_flushed; }
   void close() override { closed = true; }
 
@@ -109,27 +109,27 @@ struct Two {
 
 TEST(Router, disconnects_by_the_endpoint_of_the_peer) {
   Two two;
-  two.router->disconnect(3);
-  two.router->disconnect(1);
+  two.router->disconnect(WorldRank(3));
+  two.router->disconnect(WorldRank(1));
   EXPECT_EQ(two.far->disconnected, std::set<int>{3});
   EXPECT_EQ(two.near->disconnected, std::set<int>{1});
 }
 
 TEST(Router, sends_by_the_endpoint_of_the_peer) {
   Two two;
-  ASSERT_EQ(two.router->reserve(3, 100, TrafficClass::data).size(), 100u);
+  ASSERT_EQ(two.router->reserve(WorldRank(3), 100, TrafficClass::data).size(), 100u);
   two.router->commit(60);
   EXPECT_EQ(two.far->reserved_for, 3);
   EXPECT_EQ(two.far->committed, 60u);
-  ASSERT_EQ(two.router->reserve(2, 10, TrafficClass::control).size(), 10u);
+  ASSERT_EQ(two.router->reserve(WorldRank(2), 10, TrafficClass::control).size(), 10u);
   two.router->commit(10);
   EXPECT_EQ(two.near->reserved_for, 2);
   EXPECT_EQ(two.near->committed, 10u);
   EXPECT_EQ(two.far->committed, 60u);
-  EXPECT_STREQ(two.router->kind(1), "local");
-  EXPECT_STREQ(two.router->kind(3), "remote");
-  EXPECT_TRUE(two.router->is_local(1));
-  EXPECT_FALSE(two.router->is_local(3));
+  EXPECT_STREQ(two.router->kind(WorldRank(1)), "local");
+  EXPECT_STREQ(two.router->kind(WorldRank(3)), "remote");
+  EXPECT_TRUE(two.router->is_local(WorldRank(1)));
+  EXPECT_FALSE(two.router->is_local(WorldRank(3)));
 }
 
 TEST(Router, receives_from_all_endpoints_in_turns_and_releases_where_it_came_from) {
@@ -138,7 +138,7 @@ TEST(Router, receives_from_all_endpoints_in_turns_and_releases_where_it_came_fro
   two.far->frames = {3};
   std::vector<int> peers;
   while (auto frame = two.router->receive()) {
-    peers.push_back(frame->peer);
+    peers.push_back(frame->peer.value());
     two.router->release(*frame);
   }
   EXPECT_EQ(peers, (std::vector<int>{1, 3, 2, 1}));
@@ -151,7 +151,7 @@ TEST(Router, a_flood_on_one_endpoint_does_not_starve_the_other) {
   two.near->frames = std::deque<int>(100, 1);
   two.far->frames = std::deque<int>(10, 3);
   int from_far = 0;
-  for (int i = 0; i < 20; ++i) from_far += two.router->receive()->peer == 3 ? 1 : 0;
+  for (int i = 0; i < 20; ++i) from_far += two.router->receive()->peer == WorldRank(3) ? 1 : 0;
   EXPECT_EQ(from_far, 10);
 }
 
@@ -162,8 +162,8 @@ TEST(Router, reports_progress_losses_and_flushing_of_every_endpoint) {
   EXPECT_TRUE(two.router->progress());
   two.near->losses = {2};
   two.far->losses = {3};
-  EXPECT_EQ(two.router->next_loss()->peer, 2);
-  EXPECT_EQ(two.router->next_loss()->peer, 3);
+  EXPECT_EQ(two.router->next_loss()->peer, WorldRank(2));
+  EXPECT_EQ(two.router->next_loss()->peer, WorldRank(3));
   EXPECT_FALSE(two.router->next_loss().has_value());
   EXPECT_TRUE(two.router->flushed());
   two.far->is_flushed = false;
@@ -242,8 +242,8 @@ TEST(Router, carries_frames_of_two_tcp_endpoints) {
     router.sleep(kForever, steady);
     router.progress();
     while (auto received = router.receive()) {
-      EXPECT_EQ(wire::decode_header(received->bytes.data())->sequence, static_cast<std::uint64_t>(received->peer));
-      senders.insert(received->peer);
+      EXPECT_EQ(wire::decode_header(received->bytes.data())->sequence, received->peer.index());
+      senders.insert(received->peer.value());
       router.release(*received);
     }
   }
@@ -254,7 +254,7 @@ TEST(Router, carries_frames_of_two_tcp_endpoints) {
     router.progress();
     loss = router.next_loss();
   }
-  EXPECT_EQ(loss->peer, 2);
+  EXPECT_EQ(loss->peer, WorldRank(2));
 }
 
 }  // namespace

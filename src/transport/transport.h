@@ -2,7 +2,7 @@
 // peer is lost.
 //
 // A frame here is opaque bytes, at most kMaxFrameBytes: the engine's header (src/wire/frame.h)
-// and a payload of at most one slice. Ranks are world ranks.
+// and a payload of at most one slice.
 //
 // A method that runs out of memory throws std::bad_alloc. Nothing is lost then, and the method can be called again. The
 // exceptions are progress() and withdraw(), which may lose frames: after their exception the caller must give up
@@ -20,6 +20,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/rank.h"
 #include "base/result.h"
 
 namespace qccl {
@@ -32,7 +33,7 @@ inline constexpr std::size_t kMaxFrameBytes = kMaxPayloadBytes + kFrameHeaderByt
 // A received frame. It stays valid until release(); a receiver may hold any number and
 // release them in any order. A transport whose slots run short copies what it delivers.
 struct ReceivedFrame {
-  int peer = -1;
+  WorldRank peer;
   ConstBytes bytes;  // header and payload; of a frame whose payload was placed, the header
   void* slot = nullptr;
   ConstBytes placed{};  // the payload, if it was placed: see PayloadPlacement
@@ -50,7 +51,7 @@ class PayloadPlacement {
   // Called during progress(), once for each frame of `peer` whose header (kFrameHeaderBytes) has arrived. Returns
   // memory for its whole payload, or null. The transport may write there until receive() hands out the frame, or until
   // withdraw(); the memory must stay valid that long.
-  virtual std::byte* place(int peer, ConstBytes header) = 0;
+  virtual std::byte* place(WorldRank peer, ConstBytes header) = 0;
 };
 
 // data obeys pacing; control (grants, heartbeats, poison) is exempt.
@@ -80,7 +81,7 @@ class ExchangeCells {
   // the other cores.
   virtual void ring(std::uint64_t group) = 0;
   // The cell that `peer` published for exactly `sequence`; empty until then.
-  virtual std::optional<ExchangeCell> read(std::uint64_t group, int peer, std::uint64_t sequence) = 0;
+  virtual std::optional<ExchangeCell> read(std::uint64_t group, WorldRank peer, std::uint64_t sequence) = 0;
 };
 
 // Memory that ranks of this host map. A handle outlives the transport and may be
@@ -98,9 +99,9 @@ class SharedHeap {
   // A block owned by this rank. Fails with ResourceExhausted.
   virtual Result<Block> allocate(std::size_t bytes) = 0;
   // Whether the peer's blocks can be mapped.
-  virtual bool reaches(int peer) const = 0;
+  virtual bool reaches(WorldRank peer) const = 0;
   // The peer's block of that offset and size.
-  virtual Result<Memory> map(int peer, std::uint64_t offset, std::size_t bytes) = 0;
+  virtual Result<Memory> map(WorldRank peer, std::uint64_t offset, std::size_t bytes) = 0;
 };
 
 class Transport {
@@ -109,7 +110,7 @@ class Transport {
 
   // Room for a frame to `peer` of up to `max_bytes`, to be written in place. Empty when there is
   // none now (or the peer is lost): try again after progress(). At most one reservation at a time.
-  virtual Bytes reserve(int peer, std::size_t max_bytes, TrafficClass traffic) = 0;
+  virtual Bytes reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) = 0;
   // Sends the first `actual_bytes` of the reservation (0 cancels it).
   virtual void commit(std::size_t actual_bytes) = 0;
   // Sends the first `head_bytes` of the reservation followed by `payload`, which is read before this returns: a
@@ -135,13 +136,13 @@ class Transport {
 
   // A peer found dead since the last call (end of file, reset), with the cause. Each peer is reported once.
   struct PeerLoss {
-    int peer;
+    WorldRank peer;
     std::string cause;
   };
   virtual std::optional<PeerLoss> next_loss() = 0;
   // Ends the connection with `peer`, which sees end of file after everything committed to it. Nothing more is sent to
   // the peer or received from it, and its loss is not reported; received frames stay valid until release().
-  virtual void disconnect(int peer) = 0;
+  virtual void disconnect(WorldRank peer) = 0;
 
   // Blocks until a frame may have arrived, a send may proceed, a peer is lost, wake() is called, or `deadline` passes.
   // May return early. The caller calls progress() again in any case.
@@ -152,13 +153,13 @@ class Transport {
   virtual TimePoint next_send_time() const { return kForever; }
 
   // True if the peer runs on this host: its frames cross no network and need no payload checksum.
-  virtual bool is_local(int peer) const = 0;
+  virtual bool is_local(WorldRank peer) const = 0;
   // Null if some rank is not on this host, or this transport has none.
   virtual ExchangeCells* board() { return nullptr; }
   // Null in the same cases.
   virtual SharedHeap* heap() { return nullptr; }
   // "shm", "tcp", "sim" for this peer, for reports.
-  virtual const char* kind(int peer) const = 0;
+  virtual const char* kind(WorldRank peer) const = 0;
 
   // True when everything committed has left this process (or its peer is lost).
   virtual bool flushed() const = 0;

@@ -92,7 +92,7 @@ TEST(ShmSender, that_is_killed_is_lost_at_once_and_what_it_sent_stays_readable) 
     if (rank.rank() == 1) return send_until_killed(rank, *end);
     const auto [frames, loss] = receive_until_loss(*end);
     rank.point("lost");
-    EXPECT_EQ(loss.peer, 1);
+    EXPECT_EQ(loss.peer, WorldRank(1));
     EXPECT_EQ(loss.cause, "closed the connection (end of file)");
     EXPECT_GE(frames.size(), kFrames);
     for (std::uint64_t i = 0; i < frames.size(); ++i) ASSERT_TRUE(is_frame(frames[i].bytes, i)) << i;

@@ -136,7 +136,7 @@ TEST(DrawnCodec, a_call_with_a_counter_of_its_own_draws_by_that) {
     resolved.slice_bytes = 4096;
     engine::CallArguments arguments;
     arguments.group = kSimGroup;
-    arguments.plan = std::make_shared<const engine::ExecutablePlan>(resolved, kWorld, static_cast<int>(rank),
+    arguments.plan = std::make_shared<const engine::ExecutablePlan>(resolved, kWorld, GroupRank(rank),
                                                                     std::make_shared<NoisyCodec>());
     arguments.input = inputs[rank].data();
     arguments.output = outputs[rank].data();

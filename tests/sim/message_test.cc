@@ -37,12 +37,12 @@ class Post {
 
   Mail& send(int from, int to, int number, std::size_t bytes, int tag = 0) {
     Mail& mail = add(bytes, static_cast<std::byte>(number));
-    mail.work = world_.post_message(from, {.peer = to, .tag = tag}, what(mail));
+    mail.work = world_.post_message(from, {.peer = GroupRank(to), .tag = tag}, what(mail));
     return mail;
   }
   Mail& receive(int at, int from, std::size_t bytes, int tag = 0) {
     Mail& mail = add(bytes, std::byte{0xEE});
-    mail.work = world_.post_message(at, {.incoming = true, .peer = from, .tag = tag}, what(mail));
+    mail.work = world_.post_message(at, {.incoming = true, .peer = GroupRank(from), .tag = tag}, what(mail));
     return mail;
   }
   bool run() {
@@ -183,12 +183,12 @@ TEST(Message, does_not_meet_those_of_other_groups_or_disturb_collectives) {
   std::vector<std::byte> in(kSmall);
   const SimMessage sent{.count = kSmall, .type = DataType::uint8, .data = out.data(), .group = 7};
   const SimMessage received{.count = kSmall, .type = DataType::uint8, .data = in.data(), .group = 7};
-  const auto other = world.post_message(0, {.peer = 0}, sent);  // group rank 0 is world rank 1
+  const auto other = world.post_message(0, {.peer = GroupRank(0)}, sent);  // group rank 0 is world rank 1
   std::vector<SimBuffers> buffers(2);
   for (SimBuffers& each : buffers) each.input.resize(4000);
   EXPECT_FALSE(world.collective(make_call(Collective::all_reduce, 1000, DataType::float32, 2), buffers));
   Mail& mail = post.receive(1, 0, kLarge);
-  const auto reversed = world.post_message(1, {.incoming = true, .peer = 1}, received);
+  const auto reversed = world.post_message(1, {.incoming = true, .peer = GroupRank(1)}, received);
   ASSERT_TRUE(post.run() && world.run({other, reversed}));
   EXPECT_TRUE(mail.holds(1));
   EXPECT_EQ(in, out);
@@ -228,7 +228,8 @@ TEST(UnexpectedMessages, are_bounded_by_the_eager_budget_and_lose_nothing) {
   for (int i = 0; i < kMessages; ++i) ASSERT_TRUE(received[static_cast<std::size_t>(i)]->holds(i)) << i;
   world.settle();
   EXPECT_EQ(world.held_frames(), 0u);
-  EXPECT_TRUE(world.engine(0).frame_sender().eager_room(1, engine::kEagerBudget / 2)) << "the budget came back";
+  EXPECT_TRUE(world.engine(0).frame_sender().eager_room(WorldRank(1), engine::kEagerBudget / 2))
+      << "the budget came back";
 }
 
 TEST(UnexpectedMessages, without_data_stop_at_a_limit_and_go_on_when_answered) {
@@ -247,12 +248,12 @@ TEST(UnexpectedMessages, without_data_stop_at_a_limit_and_go_on_when_answered) {
   SimMessage received = sent;
   received.data = room.data();
   for (std::size_t i = 0; i < engine::kMaxUnanswered + kExtra; ++i) {
-    works.push_back(world.post_message(0, {.peer = 1}, sent));
+    works.push_back(world.post_message(0, {.peer = GroupRank(1)}, sent));
   }
   world.run_for(milliseconds(500));
   EXPECT_EQ(envelopes, engine::kMaxUnanswered);
   for (std::size_t i = 0; i < kExtra; ++i) {
-    works.push_back(world.post_message(1, {.incoming = true, .peer = 0}, received));
+    works.push_back(world.post_message(1, {.incoming = true, .peer = GroupRank(0)}, received));
   }
   world.run_for(milliseconds(500));
   EXPECT_EQ(envelopes, engine::kMaxUnanswered + kExtra);
@@ -305,8 +306,8 @@ TEST(MismatchedMessage, is_an_error_on_both_sides_that_names_both_calls) {
         std::vector<std::byte> in(misfit.received * 4 + 1, std::byte{0x55});
         const SimMessage sent{.count = misfit.sent, .type = misfit.sent_type, .data = out.data()};
         const SimMessage received{.count = misfit.received, .type = misfit.received_type, .data = in.data()};
-        const engine::Message send{.peer = 1, .tag = 4};
-        const engine::Message receive{.incoming = true, .peer = sender, .tag = 4};
+        const engine::Message send{.peer = GroupRank(1), .tag = 4};
+        const engine::Message receive{.incoming = true, .peer = GroupRank(sender), .tag = 4};
         if (send_first) world.post_message(sender, send, sent);
         world.run_for(milliseconds(1));
         const auto work = world.post_message(1, receive, received);
@@ -315,7 +316,7 @@ TEST(MismatchedMessage, is_an_error_on_both_sides_that_names_both_calls) {
         world.run_for(milliseconds(5));
         ASSERT_TRUE(work->done() && work->failure());
         // The sender's send may have ended already; a later call then reports the failure.
-        const auto later = world.post_message(sender, {.peer = 2}, sent);
+        const auto later = world.post_message(sender, {.peer = GroupRank(2)}, sent);
         world.run_for(milliseconds(1));
         ASSERT_TRUE(later->done() && later->failure());
         for (const ErrorInfo& failure : {*work->failure(), *later->failure()}) {

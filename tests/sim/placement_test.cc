@@ -73,8 +73,8 @@ TEST(Placement, of_a_message_goes_on_after_slices_that_came_elsewhere) {
   std::vector<std::byte> source(kBytes);
   for (std::size_t i = 0; i < kBytes; ++i) source[i] = static_cast<std::byte>(i % 251);
   std::vector<std::byte> target(kBytes, std::byte{0xEE});
-  world.post_message(0, {.peer = 1}, message(source));
-  const auto work = world.post_message(1, {.incoming = true, .peer = 0}, message(target));
+  world.post_message(0, {.peer = GroupRank(1)}, message(source));
+  const auto work = world.post_message(1, {.incoming = true, .peer = GroupRank(0)}, message(target));
   ASSERT_TRUE(world.run({work}));
   EXPECT_EQ(target, source);
   EXPECT_GT(world.network().placed_frames(), 30u);  // of 62; the network does not place a third of them
@@ -87,8 +87,8 @@ TEST(Placement, of_an_aborted_message_is_given_up_at_once) {
     SimWorld world(2, {.slice_bytes = 16384});
     std::vector<std::byte> source(kBytes, std::byte{7});
     std::vector<std::byte> target(kBytes, std::byte{0xEE});
-    world.post_message(0, {.peer = 1}, message(source));
-    world.post_message(1, {.incoming = true, .peer = 0}, message(target));
+    world.post_message(0, {.peer = GroupRank(1)}, message(source));
+    world.post_message(1, {.incoming = true, .peer = GroupRank(0)}, message(target));
     world.run_for(microseconds(25 * moment));
     given_up += world.network().places_in_use(1);
     world.engine(1).groups().fail(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});

@@ -34,7 +34,8 @@ std::shared_ptr<internal::WorkState> post_barrier(SimulatedJob& world, int rank,
   const auto work = std::make_shared<internal::WorkState>();
   engine::CallArguments arguments;
   arguments.group = kGroup;
-  arguments.plan = std::make_shared<const engine::ExecutablePlan>(engine::ResolvedCall{}, world.size(), rank, nullptr);
+  arguments.plan =
+      std::make_shared<const engine::ExecutablePlan>(engine::ResolvedCall{}, world.size(), GroupRank(rank), nullptr);
   arguments.timeout = timeout;
   arguments.work = work;
   world.engine(rank).post(std::move(arguments));

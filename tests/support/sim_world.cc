@@ -74,7 +74,7 @@ std::shared_ptr<const engine::ExecutablePlan> SimWorld::plan_of(engine::Resolved
   }
   auto codec = make_codec(call.compression).take_or_throw();
   if (codec != nullptr && codec_ != nullptr) codec = codec_;
-  return std::make_shared<const engine::ExecutablePlan>(call, static_cast<int>(members.size()), member,
+  return std::make_shared<const engine::ExecutablePlan>(call, static_cast<int>(members.size()), GroupRank(member),
                                                         std::move(codec));
 }
 

@@ -13,7 +13,7 @@ CollectiveCall all_reduce(std::size_t count, const CallOptions& options) {
 
 PlanCache::Plan plan_of(const CollectiveCall& call) {
   const auto resolved = resolve(call, 2, {}).take_or_throw();
-  return std::make_shared<const engine::ExecutablePlan>(resolved, 2, 0,
+  return std::make_shared<const engine::ExecutablePlan>(resolved, 2, GroupRank(0),
                                                         make_codec(resolved.compression).take_or_throw());
 }
 

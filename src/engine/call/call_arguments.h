@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/pooled.h"
+#include "base/rank.h"
 #include "engine/call/executable_plan.h"
 #include "engine/call/feedback_state.h"
 #include "engine/call/mapped_region.h"
@@ -20,7 +21,7 @@ namespace qccl::engine {
 // A send or a recv.
 struct Message {
   bool incoming = false;
-  int peer = 0;  // group rank; kAnySource: a recv takes a message of any rank
+  GroupRank peer;  // none: a recv takes a message of any rank
   int tag = 0;
   std::uint64_t count = 0;  // elements
   DataType type = DataType::uint8;

@@ -22,15 +22,15 @@ plan::Request request_of(const ResolvedCall& call, int world, const Codec* codec
 
 }  // namespace
 
-ExecutablePlan::ExecutablePlan(const ResolvedCall& call, int world, int rank, std::shared_ptr<const Codec> codec)
+ExecutablePlan::ExecutablePlan(const ResolvedCall& call, int world, GroupRank rank, std::shared_ptr<const Codec> codec)
     : call_(std::make_shared<const ResolvedCall>(call)),
       fingerprint_(call.fingerprint()),
       codec_(std::move(codec)),
       slice_elements_(qccl::slice_elements(codec_.get(), call.type, call.slice_bytes)),
-      input_elements_(engine::input_elements(call, world, rank)),
-      output_elements_(engine::output_elements(call, world, rank)),
+      input_elements_(engine::input_elements(call, world, rank.value())),
+      output_elements_(engine::output_elements(call, world, rank.value())),
       schedule_(call.board ? plan::RankSchedule{}
-                           : plan::schedule_of(request_of(call, world, codec_.get(), slice_elements_), rank)) {}
+                           : plan::schedule_of(request_of(call, world, codec_.get(), slice_elements_), rank.value())) {}
 
 std::uint64_t ExecutablePlan::slice_count(std::uint64_t elements) const {
   return elements == 0 ? 1 : qccl::slice_count(elements, slice_elements_);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/rank.h"
 #include "codec/codec.h"
 #include "engine/call/resolved_call.h"
 #include "plan/plan.h"
@@ -17,7 +18,7 @@ namespace qccl::engine {
 class ExecutablePlan {
  public:
   // For rank `rank` of a group of `world`. `codec` is that of call.compression, null for none.
-  ExecutablePlan(const ResolvedCall& call, int world, int rank, std::shared_ptr<const Codec> codec);
+  ExecutablePlan(const ResolvedCall& call, int world, GroupRank rank, std::shared_ptr<const Codec> codec);
   ExecutablePlan(const ExecutablePlan&) = delete;
   ExecutablePlan& operator=(const ExecutablePlan&) = delete;
 

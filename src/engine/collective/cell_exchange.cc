@@ -45,7 +45,7 @@ const std::byte* CellExchange::own_input() {
 ConstBytes CellExchange::own_part() {
   if (call().collective == Collective::barrier) return {};
   const bool from_root = call().collective == Collective::broadcast || call().collective == Collective::scatter;
-  if (from_root && call().root != group_.rank) return {};
+  if (from_root && GroupRank(call().root) != group_.rank) return {};
   return {own_input(), arguments_->plan->input_elements() * math_.element_size()};
 }
 
@@ -64,7 +64,7 @@ bool CellExchange::look_and_ring() {
 
 bool CellExchange::collect() {
   while (parts_.size() < group_.ranks.size()) {
-    const int member = static_cast<int>(parts_.size());
+    const GroupRank member(parts_.size());
     if (member == group_.rank) {
       parts_.push_back(own_input());
       continue;
@@ -84,7 +84,7 @@ void CellExchange::end() {
   parts_.clear();
 }
 
-bool CellExchange::lacks(int member) const {
+bool CellExchange::lacks(GroupRank member) const {
   return member != group_.rank && !cells_.read(group_.id, group_.world_rank(member), number_);
 }
 
@@ -93,8 +93,8 @@ bool CellExchange::lacks(int member) const {
 void CellExchange::combine() {
   const std::size_t bytes = static_cast<std::size_t>(call().count) * math_.element_size();
   if (bytes == 0) return;
-  const bool is_root = call().root == group_.rank;
-  const std::size_t own = static_cast<std::size_t>(group_.rank) * bytes;
+  const bool is_root = GroupRank(call().root) == group_.rank;
+  const std::size_t own = group_.rank.index() * bytes;
   const std::byte* root_part = parts_[static_cast<std::size_t>(call().root)];
   switch (call().collective) {
     case Collective::all_reduce: return reduce(0);

@@ -51,7 +51,7 @@ class CellExchange {
   // The meeting is over; the next has the next number.
   void end();
 
-  bool lacks(int member) const;
+  bool lacks(GroupRank member) const;
   std::size_t collected() const { return parts_.size(); }
   const MathContext& math() const { return math_; }
 

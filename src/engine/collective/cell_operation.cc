@@ -50,28 +50,28 @@ bool CellOperation::combine() {
   return true;
 }
 
-Status CellOperation::unexpected(int peer) const {
+Status CellOperation::unexpected(GroupRank peer) const {
   return Failure(
       ErrorKind::corrupt_data,
       fmt::format("rank {} sent a frame of an operation that goes through shared memory", group_.world_rank(peer)));
 }
 
-Status CellOperation::on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) {
+Status CellOperation::on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) {
   if ((header.phase & kEagerFlag) != 0) frame_sender_.note_eager_consumed(frame.peer, header.payload_bytes);
   frame_sender_.transport().release(frame);
   return unexpected(peer);
 }
 
-Status CellOperation::on_grant(int peer, const wire::FrameHeader&) { return unexpected(peer); }
+Status CellOperation::on_grant(GroupRank peer, const wire::FrameHeader&) { return unexpected(peer); }
 
-Status CellOperation::on_request(int peer, const wire::FrameHeader&) { return unexpected(peer); }
+Status CellOperation::on_request(GroupRank peer, const wire::FrameHeader&) { return unexpected(peer); }
 
 Waiting CellOperation::waiting() const {
   Waiting result;
   const std::uint64_t part_bytes = input_elements(call(), group_.world(), call().root) * math().element_size();
   result.expected_bytes = part_bytes * group_.ranks.size();
   result.received_bytes = part_bytes * exchange_.collected();
-  for (int member = 0; member < group_.world(); ++member) {
+  for (GroupRank member(0); member.value() < group_.world(); ++member) {
     if (lacks(member)) result.peers.push_back(member);
   }
   return result;

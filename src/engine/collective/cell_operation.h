@@ -26,11 +26,11 @@ class CellOperation : public Operation {
   bool has_differing_call() const override { return exchange_.differs(); }
   // Frames of this sequence number come only from ranks that called something else, which the
   // fingerprint tells before they get here.
-  Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
-  Status on_grant(int peer, const wire::FrameHeader& header) override;
-  Status on_request(int peer, const wire::FrameHeader& header) override;
+  Status on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
+  Status on_grant(GroupRank peer, const wire::FrameHeader& header) override;
+  Status on_request(GroupRank peer, const wire::FrameHeader& header) override;
   Waiting waiting() const override;
-  bool lacks(int member) const override { return exchange_.lacks(member); }
+  bool lacks(GroupRank member) const override { return exchange_.lacks(member); }
   void drop_frames() override {}
 
  protected:
@@ -43,7 +43,7 @@ class CellOperation : public Operation {
   const MathContext& math() const { return exchange_.math(); }
 
  private:
-  Status unexpected(int peer) const;
+  Status unexpected(GroupRank peer) const;
 
   const std::uint64_t rounds_;
   CellExchange exchange_;

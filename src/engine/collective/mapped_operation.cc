@@ -13,7 +13,7 @@ constexpr std::size_t kSharedSliceBytes = 16 * 1024;
 constexpr int kSlicesPerStep = 64;
 
 Range own_chunk(const ResolvedCall& call, const Group& group) {
-  return chunk_ranges(call.count, group.world(), 1)[static_cast<std::size_t>(group.rank)];
+  return chunk_ranges(call.count, group.world(), 1)[group.rank.index()];
 }
 
 }  // namespace
@@ -23,9 +23,8 @@ MappedOperation::MappedOperation(Group& group, std::uint64_t sequence, CallArgum
     : CellOperation(group, sequence, std::move(arguments), posted, frame_sender, pool, board_sequence, kRounds),
       chunk_(own_chunk(call(), group)) {}
 
-std::byte* MappedOperation::buffer(int member, std::uint64_t element) const {
-  return arguments_.region->of_member[static_cast<std::size_t>(member)].get() + call().region_offset +
-         element * math().element_size();
+std::byte* MappedOperation::buffer(GroupRank member, std::uint64_t element) const {
+  return arguments_.region->of_member[member.index()].get() + call().region_offset + element * math().element_size();
 }
 
 bool MappedOperation::combine() {
@@ -44,11 +43,11 @@ bool MappedOperation::combine() {
 void MappedOperation::reduce_slice(std::uint64_t first, std::size_t elements) {
   std::byte* const own = buffer(group_.rank, first);
   sum_.begin(group_.world());
-  for (int member = 0; member < group_.world(); ++member) {
+  for (GroupRank member(0); member.value() < group_.world(); ++member) {
     sum_.add_input(math(), buffer(member, first), own, elements);
   }
   sum_.finish(math(), own, elements);
-  for (int member = 0; member < group_.world(); ++member) {
+  for (GroupRank member(0); member.value() < group_.world(); ++member) {
     if (member != group_.rank) kernels::copy(buffer(member, first), own, elements * math().element_size());
   }
 }

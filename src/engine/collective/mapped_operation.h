@@ -31,7 +31,7 @@ class MappedOperation final : public CellOperation {
   ConstBytes own_part() override { return {}; }
   bool combine() override;
   void reduce_slice(std::uint64_t first, std::size_t elements);
-  std::byte* buffer(int member, std::uint64_t element) const;
+  std::byte* buffer(GroupRank member, std::uint64_t element) const;
 
   const Range chunk_;  // of this rank
   std::uint64_t done_ = 0;

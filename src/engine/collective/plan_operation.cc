@@ -89,7 +89,7 @@ void PlanOperation::add_streams(LaneProgress& run, const Step& step) {
   const plan::Lane& lane = *run.lane;
   run.streams.push_back(plan::sends(step.kind) ? streams_.outbound_count() : streams_.inbound_count());
   if (!plan::receives(step.kind) && !plan::sends(step.kind)) return;
-  StreamOptions stream{.peer = step.peers[0],
+  StreamOptions stream{.peer = GroupRank(step.peers[0]),
                        .phase = step.phase,
                        .chunk = lane.chunk,
                        .lane = lanes_.size(),
@@ -99,26 +99,26 @@ void PlanOperation::add_streams(LaneProgress& run, const Step& step) {
   if (plan::receives(step.kind)) {
     const auto sends_to_it = [&](const Step& earlier) {
       return plan::sends(earlier.kind) &&
-             std::find(earlier.peers.begin(), earlier.peers.end(), stream.peer) != earlier.peers.end();
+             std::find(earlier.peers.begin(), earlier.peers.end(), stream.peer.value()) != earlier.peers.end();
     };
     stream.told = std::any_of(lane.steps.data(), &step, sends_to_it);
     streams_.add_inbound(stream);
     return;
   }
   for (const int peer : step.peers) {
-    stream.peer = peer;
+    stream.peer = GroupRank(peer);
     streams_.add_outbound(stream);
   }
 }
 
 // In all_to_all frames name the length of their piece, which each of the two ranks was told by its caller.
-Status PlanOperation::unexpected(int peer, const FrameHeader& header, const std::string& what) const {
-  const int world_peer = group_.world_rank(peer);
+Status PlanOperation::unexpected(GroupRank peer, const FrameHeader& header, const std::string& what) const {
+  const WorldRank world_peer = group_.world_rank(peer);
   const auto phase = static_cast<std::uint16_t>(header.phase & ~kEagerFlag);
   if (call().collective == Collective::all_to_all && !call().counts.empty()) {
-    const int self = group_.world_rank(group_.rank);
+    const WorldRank self = group_.world_rank(group_.rank);
     const bool sends = header.kind == FrameKind::data || header.kind == FrameKind::request;
-    const std::size_t own = static_cast<std::size_t>(peer + (sends ? group_.world() : 0));
+    const std::size_t own = peer.index() + (sends ? group_.ranks.size() : 0);
     const std::uint64_t length = plan::length_of_piece(phase, header.chunk);
     if (call().counts[own] != length) {
       return Failure(ErrorKind::misuse, fmt::format("rank {} {} {} elements, but rank {} {} {}", world_peer,
@@ -134,13 +134,13 @@ Status PlanOperation::unexpected(int peer, const FrameHeader& header, const std:
 
 // ---- frames from peers
 
-Status PlanOperation::on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) {
+Status PlanOperation::on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) {
   return wake(streams_.on_data(peer, header, frame), peer, header, "sent");
 }
 
 // What a lane would copy to the output now anyway may come there by itself; so may later slices, if that is what it
 // begins with.
-std::byte* PlanOperation::place(int peer, const FrameHeader& header) {
+std::byte* PlanOperation::place(GroupRank peer, const FrameHeader& header) {
   const auto coming = streams_.coming(peer, header);
   if (!coming) return nullptr;
   const LaneProgress& run = lanes_[coming->lane];
@@ -158,15 +158,15 @@ std::byte* PlanOperation::place(int peer, const FrameHeader& header) {
   return destination;
 }
 
-Status PlanOperation::on_grant(int peer, const wire::FrameHeader& header) {
+Status PlanOperation::on_grant(GroupRank peer, const wire::FrameHeader& header) {
   return wake(streams_.on_grant(peer, header), peer, header, "granted");
 }
 
-Status PlanOperation::on_request(int peer, const wire::FrameHeader& header) {
+Status PlanOperation::on_request(GroupRank peer, const wire::FrameHeader& header) {
   return wake(streams_.on_request(peer, header), peer, header, "asked for leave to send");
 }
 
-Status PlanOperation::wake(std::optional<std::size_t> lane, int peer, const wire::FrameHeader& header,
+Status PlanOperation::wake(std::optional<std::size_t> lane, GroupRank peer, const wire::FrameHeader& header,
                            const char* what) {
   if (!lane) return unexpected(peer, header, what);
   if (!starved_.has(*lane)) awake_.insert(*lane);
@@ -187,7 +187,7 @@ void PlanOperation::drop_frames() {
 // Sends the lane's current slice.
 PlanOperation::StepStatus PlanOperation::send_slice(std::size_t lane, std::size_t stream) {
   LaneProgress& run = lanes_[lane];
-  const int peer = run.lane->steps[run.step].peers[run.served];
+  const GroupRank peer(run.lane->steps[run.step].peers[run.served]);
   const Outgoing outgoing = compute_->outgoing(lane, run.step, peer);
   const Streams::SendPermission permission = streams_.may_send(stream, outgoing.limit);
   if (permission == Streams::SendPermission::awaited) return StepStatus::waits;
@@ -280,7 +280,7 @@ Result<PlanOperation::Advance> PlanOperation::advance_lane(std::size_t lane) {
     auto status = take(lane);
     if (!status.ok()) return status.failure();
     result.moved |= run.served != before;
-    if (*status == StepStatus::no_room) result.starved_by = step.peers[run.served];
+    if (*status == StepStatus::no_room) result.starved_by = GroupRank(step.peers[run.served]);
     if (*status != StepStatus::done) return result;
     result.moved = true;
     if (++run.step < run.lane->steps.size()) continue;
@@ -299,9 +299,9 @@ Result<bool> PlanOperation::advance_starved() {
       auto advanced = advance_lane(lane);
       if (!advanced.ok()) return advanced.failure();
       moved |= advanced->moved;
-      if (advanced->starved_by == static_cast<int>(peer)) break;
+      if (advanced->starved_by == GroupRank(peer)) break;
       starved_.pop(peer);
-      if (advanced->starved_by >= 0) starved_.push(static_cast<std::size_t>(advanced->starved_by), lane);
+      if (!advanced->starved_by.is_none()) starved_.push(advanced->starved_by.index(), lane);
     }
   }
   return moved;
@@ -316,7 +316,7 @@ Result<bool> PlanOperation::advance() {
     auto advanced = advance_lane(lane);
     if (!advanced.ok()) return advanced.failure();
     moved |= advanced->moved;
-    if (advanced->starved_by >= 0) starved_.push(static_cast<std::size_t>(advanced->starved_by), lane);
+    if (!advanced->starved_by.is_none()) starved_.push(advanced->starved_by.index(), lane);
   }
   if (moved) streams_.announce_grants();
   return moved;

@@ -31,13 +31,13 @@ class PlanOperation final : public Operation {
 
   Result<bool> advance() override;
   bool finished() const override { return unfinished_lanes_ == 0; }
-  Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
-  std::byte* place(int peer, const wire::FrameHeader& header) override;
+  Status on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
+  std::byte* place(GroupRank peer, const wire::FrameHeader& header) override;
   bool awaits_placed() const override { return streams_.awaits_placed(); }
-  Status on_grant(int peer, const wire::FrameHeader& header) override;
-  Status on_request(int peer, const wire::FrameHeader& header) override;
+  Status on_grant(GroupRank peer, const wire::FrameHeader& header) override;
+  Status on_request(GroupRank peer, const wire::FrameHeader& header) override;
   Waiting waiting() const override { return streams_.waiting(); }
-  bool lacks(int member) const override { return streams_.lacks(member); }
+  bool lacks(GroupRank member) const override { return streams_.lacks(member); }
   void drop_frames() override;
 
  private:
@@ -57,7 +57,7 @@ class PlanOperation final : public Operation {
   enum class StepStatus { done, waits, no_room };
   struct Advance {
     bool moved = false;
-    int starved_by = -1;  // the peer for which there was no room
+    GroupRank starved_by;  // the peer for which there was no room
   };
 
   void end_feedback();
@@ -65,8 +65,8 @@ class PlanOperation final : public Operation {
   void begin();
   void add_streams(LaneProgress& run, const plan::Step& step);
   bool is_eager(std::uint64_t elements, bool raw) const;
-  Status wake(std::optional<std::size_t> lane, int peer, const wire::FrameHeader& header, const char* what);
-  Status unexpected(int peer, const wire::FrameHeader& header, const std::string& what) const;
+  Status wake(std::optional<std::size_t> lane, GroupRank peer, const wire::FrameHeader& header, const char* what);
+  Status unexpected(GroupRank peer, const wire::FrameHeader& header, const std::string& what) const;
 
   Result<Advance> advance_lane(std::size_t lane);
   Result<bool> advance_starved();

@@ -28,7 +28,7 @@ std::size_t Streams::add_outbound(const StreamOptions& options) {
 // have no deadlock, so that of ranks that wait in the same call one waits for a rank that is not in it, and has told
 // it.
 void Streams::complete(std::vector<char> addressed) {
-  const auto mark = [&](int peer) { return std::exchange(addressed[static_cast<std::size_t>(peer)], 1) != 0; };
+  const auto mark = [&](GroupRank peer) { return std::exchange(addressed[peer.index()], 1) != 0; };
   for (const Inbound& stream : inbound_) {
     if (!stream.options.eager) mark(stream.options.peer);
   }
@@ -53,7 +53,8 @@ std::vector<Streams::Address> Streams::addresses(const std::vector<Stream>& stre
 }
 
 // IndexSet::kNone: there is none.
-std::size_t Streams::find(const std::vector<Address>& addresses, int peer, std::uint16_t phase, std::uint32_t chunk) {
+std::size_t Streams::find(const std::vector<Address>& addresses, GroupRank peer, std::uint16_t phase,
+                          std::uint32_t chunk) {
   const auto key = std::tuple(peer, phase, chunk);
   const auto found =
       std::lower_bound(addresses.begin(), addresses.end(), key,
@@ -81,11 +82,11 @@ void Streams::begin(std::uint64_t sequence, std::uint64_t fingerprint) {
 
 // ---- frames from peers
 
-std::size_t Streams::find_inbound(int peer, const FrameHeader& header) const {
+std::size_t Streams::find_inbound(GroupRank peer, const FrameHeader& header) const {
   return find(inbound_addresses_, peer, static_cast<std::uint16_t>(header.phase & ~kEagerFlag), header.chunk);
 }
 
-std::optional<std::size_t> Streams::on_data(int peer, const FrameHeader& header, const ReceivedFrame& frame) {
+std::optional<std::size_t> Streams::on_data(GroupRank peer, const FrameHeader& header, const ReceivedFrame& frame) {
   HeldSlice held{frame, frame.payload(), (header.phase & kEagerFlag) != 0};
   if (frame.is_placed() && placed_ > 0) --placed_;
   const std::size_t index = find_inbound(peer, header);
@@ -103,7 +104,7 @@ std::optional<std::size_t> Streams::on_data(int peer, const FrameHeader& header,
 }
 
 // A slice gets a place once, and only one that is still wanted: nothing is written where all has come.
-std::optional<Streams::Coming> Streams::coming(int peer, const FrameHeader& header) const {
+std::optional<Streams::Coming> Streams::coming(GroupRank peer, const FrameHeader& header) const {
   const std::size_t index = find_inbound(peer, header);
   if (index == IndexSet::kNone) return std::nullopt;
   const Inbound& stream = inbound_[index];
@@ -117,7 +118,7 @@ void Streams::note_placed(const Coming& coming, const FrameHeader& header) {
   ++placed_;
 }
 
-std::optional<std::size_t> Streams::on_grant(int peer, const FrameHeader& header) {
+std::optional<std::size_t> Streams::on_grant(GroupRank peer, const FrameHeader& header) {
   const std::size_t index = find(outbound_addresses_, peer, header.phase, header.chunk);
   if (index == IndexSet::kNone || header.slice > outbound_[index].options.slices) return std::nullopt;
   Outbound& stream = outbound_[index];
@@ -125,7 +126,7 @@ std::optional<std::size_t> Streams::on_grant(int peer, const FrameHeader& header
   return stream.options.lane;
 }
 
-std::optional<std::size_t> Streams::on_request(int peer, const FrameHeader& header) {
+std::optional<std::size_t> Streams::on_request(GroupRank peer, const FrameHeader& header) {
   const std::size_t index = find(inbound_addresses_, peer, header.phase, header.chunk);
   if (index == IndexSet::kNone) return std::nullopt;
   inbound_[index].needs_credit = true;  // from now on
@@ -143,7 +144,7 @@ HeldSlice Streams::take_slice(std::size_t inbound) {
 }
 
 void Streams::release(HeldSlice& slice) {
-  if (slice.frame.peer < 0) return;
+  if (slice.frame.peer.is_none()) return;
   if (slice.eager) frame_sender_.note_eager_consumed(slice.frame.peer, slice.payload.size());
   frame_sender_.transport().release(slice.frame);
   slice = HeldSlice{};
@@ -202,7 +203,7 @@ bool Streams::announce_grants() {
     const std::uint64_t target = std::min<std::uint64_t>(stream.options.slices, stream.consumed + kWindow);
     const bool is_worth_it = target - stream.granted >= kWindow / 2 || target == stream.options.slices;
     if (needs_grant(stream) && is_worth_it) {
-      const int peer = group_.world_rank(stream.options.peer);
+      const WorldRank peer = group_.world_rank(stream.options.peer);
       if (!frame_sender_.send_control(peer, header(FrameKind::grant, stream.options, target))) continue;
       stream.granted = target;
       moved = true;
@@ -239,8 +240,8 @@ void Streams::finish_slice(std::size_t outbound, ConstBytes payload, bool eagerl
 
 // Peers that could have sent and did not, in the earliest phase that lacks something: later phases
 // wait for those themselves.
-std::vector<int> Streams::late_senders() const {
-  std::vector<int> late;
+std::vector<GroupRank> Streams::late_senders() const {
+  std::vector<GroupRank> late;
   int phase = std::numeric_limits<int>::max();
   for (const Inbound& stream : inbound_) {
     const std::uint64_t allowed = stream.needs_credit ? stream.granted : stream.options.slices;
@@ -252,7 +253,7 @@ std::vector<int> Streams::late_senders() const {
   return late;
 }
 
-bool Streams::lacks(int member) const {
+bool Streams::lacks(GroupRank member) const {
   const auto outstanding_in = [member](const Inbound& stream) {
     return stream.options.peer == member && stream.received < stream.options.slices;
   };

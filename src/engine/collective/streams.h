@@ -25,7 +25,7 @@ struct HeldSlice {
 };
 
 struct StreamOptions {
-  int peer;  // group rank
+  GroupRank peer;
   std::uint16_t phase;
   std::uint32_t chunk;
   std::size_t lane;
@@ -53,18 +53,18 @@ class Streams {
 
   // ---- frames from peers: the lane that waits for it; nothing if no stream expects it now
   // Takes over the frame in either case.
-  std::optional<std::size_t> on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame);
+  std::optional<std::size_t> on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame);
   // The stream of such a frame, if its slice is still wanted and neither it nor a later one has got a place.
   struct Coming {
     std::size_t lane;
     std::size_t inbound;
   };
-  std::optional<Coming> coming(int peer, const wire::FrameHeader& header) const;
+  std::optional<Coming> coming(GroupRank peer, const wire::FrameHeader& header) const;
   // Its payload will lie in its place; counted until it is here.
   void note_placed(const Coming& coming, const wire::FrameHeader& header);
   bool awaits_placed() const { return placed_ > 0; }
-  std::optional<std::size_t> on_grant(int peer, const wire::FrameHeader& header);
-  std::optional<std::size_t> on_request(int peer, const wire::FrameHeader& header);
+  std::optional<std::size_t> on_grant(GroupRank peer, const wire::FrameHeader& header);
+  std::optional<std::size_t> on_request(GroupRank peer, const wire::FrameHeader& header);
 
   // ---- receiving
   bool has_slice(std::size_t inbound) const { return inbound_[inbound].consumed < inbound_[inbound].received; }
@@ -90,7 +90,7 @@ class Streams {
   bool announce_grants();
 
   Waiting waiting() const;
-  bool lacks(int member) const;
+  bool lacks(GroupRank member) const;
   void drop_frames();
 
  private:
@@ -114,7 +114,7 @@ class Streams {
   };
   // Where to find a stream by what its frames say; sorted.
   struct Address {
-    int peer;
+    GroupRank peer;
     std::uint16_t phase;
     std::uint32_t chunk;
     std::uint32_t index;
@@ -123,13 +123,14 @@ class Streams {
 
   template <class Stream>
   static std::vector<Address> addresses(const std::vector<Stream>& streams);
-  static std::size_t find(const std::vector<Address>& addresses, int peer, std::uint16_t phase, std::uint32_t chunk);
+  static std::size_t find(const std::vector<Address>& addresses, GroupRank peer, std::uint16_t phase,
+                          std::uint32_t chunk);
   // The stream of a data frame.
-  std::size_t find_inbound(int peer, const wire::FrameHeader& header) const;
+  std::size_t find_inbound(GroupRank peer, const wire::FrameHeader& header) const;
   bool announce_sends();
   bool needs_grant(const Inbound& stream) const;
   bool request(Outbound& stream);
-  std::vector<int> late_senders() const;
+  std::vector<GroupRank> late_senders() const;
   wire::FrameHeader header(wire::FrameKind kind, const StreamOptions& stream, std::uint64_t slice) const;
 
   const Group& group_;

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/bytes.h"
+#include "base/rank.h"
 #include "base/result.h"
 #include "engine/call/call_arguments.h"
 #include "engine/compute/scratch_pool.h"
@@ -22,7 +23,7 @@ struct Outgoing {
   std::size_t limit = 0;  // the most bytes that it can have
 };
 
-// Lanes and steps are indices into the plan's schedule, peers are group ranks. One thread.
+// Lanes and steps are indices into the plan's schedule. One thread.
 class Compute {
  public:
   Compute() = default;
@@ -38,9 +39,9 @@ class Compute {
   virtual void end_lane(std::size_t lane) = 0;
 
   // A send step, for each of its peers.
-  virtual Outgoing outgoing(std::size_t lane, std::size_t step, int peer) = 0;
+  virtual Outgoing outgoing(std::size_t lane, std::size_t step, GroupRank peer) = 0;
   // Writes a payload that is not ready to the front of `payload`, which has Outgoing::limit bytes; returns its length.
-  virtual std::size_t write(std::size_t lane, std::size_t step, int peer, Bytes payload) = 0;
+  virtual std::size_t write(std::size_t lane, std::size_t step, GroupRank peer, Bytes payload) = 0;
   // recv_reduce and recv_copy. The payload of a recv_copy stays in place while its step's frame is forwarded.
   // CorruptData if it does not decode to the slice.
   virtual Status receive(std::size_t lane, std::size_t step, ConstBytes payload) = 0;
@@ -55,7 +56,7 @@ class Compute {
 struct ComputeContext {
   const ExecutablePlan* plan;  // outlives the Compute
   int world;                   // of the group
-  int rank;                    // in the group
+  GroupRank rank;
   ScratchPool* pool;
   std::uint64_t seed;  // of codecs that draw random numbers
 };

@@ -71,7 +71,7 @@ void HostCompute::end_lane(std::size_t index) {
 
 // ---- sending
 
-Outgoing HostCompute::outgoing(std::size_t index, std::size_t step_index, int peer) {
+Outgoing HostCompute::outgoing(std::size_t index, std::size_t step_index, GroupRank peer) {
   Lane& lane = lanes_[index];
   const Step& step = lane.plan->steps[step_index];
   if (step.kind != StepKind::send_sum && is_mapped(step, peer)) return {};
@@ -94,7 +94,7 @@ ConstBytes HostCompute::ready_payload(Lane& lane, const Step& step) {
   return lane.encoder.encode_once(math_, input_slice(lane), elements(lane));
 }
 
-std::size_t HostCompute::write(std::size_t index, std::size_t step_index, int peer, Bytes payload) {
+std::size_t HostCompute::write(std::size_t index, std::size_t step_index, GroupRank peer, Bytes payload) {
   Lane& lane = lanes_[index];
   const Step& step = lane.plan->steps[step_index];
   if (step.kind == StepKind::send_sum)
@@ -131,21 +131,20 @@ std::byte* HostCompute::find_destination(std::size_t index, std::uint64_t slice)
 
 // ---- mapped buffers
 
-bool HostCompute::is_mapped(const Step& step, int peer) const {
+bool HostCompute::is_mapped(const Step& step, GroupRank peer) const {
   if (arguments_->region == nullptr || !is_raw(step)) return false;
-  return arguments_->region->of_member[static_cast<std::size_t>(peer)] != nullptr;
+  return arguments_->region->of_member[peer.index()] != nullptr;
 }
 
 // In the peer's buffer, from element `begin` of the lane's chunk on.
-std::byte* HostCompute::mapped_slice(const Lane& lane, int peer, std::uint64_t begin) const {
-  return arguments_->region->of_member[static_cast<std::size_t>(peer)].get() + plan_.call().region_offset +
-         offset(begin, lane.slice);
+std::byte* HostCompute::mapped_slice(const Lane& lane, GroupRank peer, std::uint64_t begin) const {
+  return arguments_->region->of_member[peer.index()].get() + plan_.call().region_offset + offset(begin, lane.slice);
 }
 
 // An empty payload of a peer whose buffer is mapped stands for its input where it lies, or for its result, which it has
 // written to this rank's output.
 ConstBytes HostCompute::payload_of(Lane& lane, const Step& step, ConstBytes payload) {
-  const int peer = step.peers[0];
+  const GroupRank peer(step.peers[0]);
   if (!payload.empty() || !is_mapped(step, peer)) return payload;
   const std::size_t bytes = elements(lane) * math_.element_size();
   if (step.kind == StepKind::recv_reduce) return {mapped_slice(lane, peer, lane.plan->input_begin), bytes};

@@ -18,8 +18,8 @@ class HostCompute final : public Compute {
   void begin(const CallArguments& arguments) override;
   void begin_slice(std::size_t lane, std::uint64_t slice) override;
   void end_lane(std::size_t lane) override;
-  Outgoing outgoing(std::size_t lane, std::size_t step, int peer) override;
-  std::size_t write(std::size_t lane, std::size_t step, int peer, Bytes payload) override;
+  Outgoing outgoing(std::size_t lane, std::size_t step, GroupRank peer) override;
+  std::size_t write(std::size_t lane, std::size_t step, GroupRank peer, Bytes payload) override;
   Status receive(std::size_t lane, std::size_t step, ConstBytes payload) override;
   bool keeps_part(std::size_t lane) const override { return lanes_[lane].sum.keeps_part(); }
   Status local(std::size_t lane, std::size_t step) override;
@@ -46,8 +46,8 @@ class HostCompute final : public Compute {
   // Raw frames between ranks that map each other's buffers (MappedRegion) only announce their slices: inputs are read
   // and results are written where they belong. A result follows from all inputs, so no input is overwritten before it
   // has been read.
-  bool is_mapped(const plan::Step& step, int peer) const;
-  std::byte* mapped_slice(const Lane& lane, int peer, std::uint64_t begin) const;
+  bool is_mapped(const plan::Step& step, GroupRank peer) const;
+  std::byte* mapped_slice(const Lane& lane, GroupRank peer, std::uint64_t begin) const;
   ConstBytes payload_of(Lane& lane, const plan::Step& step, ConstBytes payload);
 
   bool is_raw(const plan::Step& step) const { return math_.codec == nullptr || step.raw; }

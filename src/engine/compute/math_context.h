@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/bytes.h"
+#include "base/rank.h"
 #include "codec/codec.h"
 #include "engine/compute/scratch_pool.h"
 #include "qccl/types.h"
@@ -30,7 +31,7 @@ struct MathContext {
   const Codec* codec;  // null: raw
   ScratchPool* pool;
   double premul_factor = 1;
-  int rank = 0;  // of this process in the group
+  GroupRank rank{0};
   PhaseKeys keys{};
   float* residuals = nullptr;  // error feedback's, by element of the input; null: without. Only with a codec.
 

@@ -39,7 +39,7 @@ const float* SliceEncoder::as_floats(const MathContext& context, const std::byte
 Draw SliceEncoder::draw_of(const MathContext& context, std::uint64_t key) const {
   return {.key = key,
           .first_element = first_element_,
-          .rank = static_cast<std::uint32_t>(context.rank),
+          .rank = static_cast<std::uint32_t>(context.rank.value()),
           .world = static_cast<std::uint32_t>(context.world)};
 }
 

@@ -6,15 +6,14 @@ namespace qccl::engine {
 
 using wire::FrameKind;
 
-void ControlQueue::queue(int peer, wire::FrameHeader header, std::span<const char> text) {
+void ControlQueue::queue(WorldRank peer, wire::FrameHeader header, std::span<const char> text) {
   const auto bytes = std::as_bytes(text);
   frames_.push_back({peer, header, {bytes.begin(), bytes.end()}});
 }
 
 void ControlQueue::say_goodbye() {
-  for (std::size_t peer = 0; peer < owes_goodbye_.size(); ++peer) {
-    const int rank = static_cast<int>(peer);
-    if (rank == rank_ || peers_[rank].lost || std::exchange(owes_goodbye_[peer], 1) != 0) continue;
+  for (WorldRank peer(0); peer.index() < owes_goodbye_.size(); ++peer) {
+    if (peer == rank_ || peers_[peer].lost || std::exchange(owes_goodbye_[peer.index()], 1) != 0) continue;
     ++goodbyes_due_;
   }
 }
@@ -38,11 +37,10 @@ bool ControlQueue::send_or_drop(const ControlFrame& frame) {
 
 bool ControlQueue::send_goodbyes() {
   const int before = goodbyes_due_;
-  for (std::size_t peer = 0; goodbyes_due_ > 0 && peer < owes_goodbye_.size(); ++peer) {
-    const int rank = static_cast<int>(peer);
-    if (owes_goodbye_[peer] == 0) continue;
-    if (!peers_[rank].lost && !frame_sender_.send_control(rank, {.kind = FrameKind::goodbye})) continue;
-    owes_goodbye_[peer] = 0;
+  for (WorldRank peer(0); goodbyes_due_ > 0 && peer.index() < owes_goodbye_.size(); ++peer) {
+    if (owes_goodbye_[peer.index()] == 0) continue;
+    if (!peers_[peer].lost && !frame_sender_.send_control(peer, {.kind = FrameKind::goodbye})) continue;
+    owes_goodbye_[peer.index()] = 0;
     --goodbyes_due_;
   }
   return goodbyes_due_ != before;

@@ -14,10 +14,10 @@ namespace qccl::engine {
 // One thread. The others outlive it.
 class ControlQueue {
  public:
-  ControlQueue(const PeerMonitor& peers, FrameSender& frame_sender, int rank, int world)
+  ControlQueue(const PeerMonitor& peers, FrameSender& frame_sender, WorldRank rank, int world)
       : peers_(peers), frame_sender_(frame_sender), rank_(rank), owes_goodbye_(static_cast<std::size_t>(world)) {}
 
-  void queue(int peer, wire::FrameHeader header, std::span<const char> text);
+  void queue(WorldRank peer, wire::FrameHeader header, std::span<const char> text);
   // Every peer is to be told that this rank leaves in good order.
   void say_goodbye();
   // Sends what there is room for; true if anything was sent. A peer is disconnected after its given_up frame.
@@ -26,7 +26,7 @@ class ControlQueue {
 
  private:
   struct ControlFrame {
-    int peer;
+    WorldRank peer;
     wire::FrameHeader header;
     std::vector<std::byte> payload;
   };
@@ -36,7 +36,7 @@ class ControlQueue {
 
   const PeerMonitor& peers_;
   FrameSender& frame_sender_;
-  const int rank_;
+  const WorldRank rank_;
   std::vector<ControlFrame> frames_;
   std::vector<char> owes_goodbye_;  // by peer
   int goodbyes_due_ = 0;

@@ -13,13 +13,15 @@ namespace qccl::engine {
 using wire::FrameKind;
 
 FailureHandler::FailureHandler(EngineParts& parts) : parts_(parts) {
-  const int own = parts.options.rank;
-  const auto reason = [own](ErrorKind kind, int peer, const char* what) {
-    return std::make_shared<const ErrorInfo>(
-        ErrorInfo{.kind = kind, .message = fmt::format("QCCL rank {}: {}", own, what), .rank = own, .peer = peer});
+  const WorldRank own = parts.options.rank;
+  const auto reason = [own](ErrorKind kind, WorldRank peer, const char* what) {
+    return std::make_shared<const ErrorInfo>(ErrorInfo{.kind = kind,
+                                                       .message = fmt::format("QCCL rank {}: {}", own, what),
+                                                       .rank = own.value(),
+                                                       .peer = peer.value()});
   };
   no_memory_ = reason(ErrorKind::resource_exhausted, own, kNoMemory);
-  closed_ = reason(ErrorKind::aborted, -1, "the group was closed");
+  closed_ = reason(ErrorKind::aborted, {}, "the group was closed");
   refused_.reserve(kMaxRefusals);
 }
 
@@ -51,7 +53,8 @@ void FailureHandler::tell_members(Group& group) {
 }
 
 void FailureHandler::poison_peers(const Group& group, std::string_view text) {
-  for (const int rank : group.ranks) {
+  for (const int number : group.ranks) {
+    const WorldRank rank(number);
     if (rank == parts_.options.rank || parts_.peers[rank].lost) continue;
     parts_.control.queue(rank, {.kind = FrameKind::poison, .group = group.id}, text);
   }
@@ -73,7 +76,7 @@ internal::SharedFailure FailureHandler::failure_of_parent(const Group& opening) 
   if (parent == nullptr || parent->failure == nullptr || parent->failure == closed_) return nullptr;
   const ErrorInfo& failure = *parent->failure;
   const bool lost_outsider = failure.kind == ErrorKind::peer_lost && failure.peer >= 0 &&
-                             opening.index_of[static_cast<std::size_t>(failure.peer)] < 0;
+                             opening.group_rank(WorldRank(failure.peer)).is_none();
   return lost_outsider ? nullptr : parent->failure;
 }
 
@@ -172,20 +175,22 @@ void FailureHandler::withdraw_placed() {
 
 // ---- errors
 
-ErrorInfo FailureHandler::group_error(const Group& group, ErrorKind kind, int peer, const std::string& what) const {
+ErrorInfo FailureHandler::group_error(const Group& group, ErrorKind kind, WorldRank peer,
+                                      const std::string& what) const {
   ErrorInfo info;
   info.kind = kind;
   info.message = fmt::format("QCCL rank {}, group '{}': {}", parts_.options.rank, group.name, what);
-  info.rank = parts_.options.rank;
-  info.peer = peer;
+  info.rank = parts_.options.rank.value();
+  info.peer = peer.value();
   return info;
 }
 
 ErrorInfo FailureHandler::failure_of(const Operation& operation, ErrorKind kind, const std::string& what) const {
   const Waiting waiting = operation.waiting();
   const Group& group = operation.group();
-  ErrorInfo info = group_error(group, kind, waiting.peers.empty() ? -1 : group.world_rank(waiting.peers.front()),
-                               fmt::format("{} #{}: {}", operation.describe(), operation.sequence(), what));
+  ErrorInfo info =
+      group_error(group, kind, waiting.peers.empty() ? WorldRank() : group.world_rank(waiting.peers.front()),
+                  fmt::format("{} #{}: {}", operation.describe(), operation.sequence(), what));
   info.operation = operation.name();
   info.sequence = operation.sequence();
   info.received_bytes = waiting.received_bytes;

@@ -46,7 +46,7 @@ class FailureHandler {
   void refuse(std::uint64_t id, std::vector<int>&& ranks);
 
   ErrorInfo failure_of(const Operation& operation, ErrorKind kind, const std::string& what) const;
-  ErrorInfo group_error(const Group& group, ErrorKind kind, int peer, const std::string& what) const;
+  ErrorInfo group_error(const Group& group, ErrorKind kind, WorldRank peer, const std::string& what) const;
 
  private:
   void tell_members(Group& group);

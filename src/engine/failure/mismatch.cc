@@ -51,10 +51,10 @@ std::string Mismatch::explain() const {
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-int Mismatch::minority_rank() const {
+WorldRank Mismatch::minority_rank() const {
   const auto camps = camps_of(*this);
-  if (camps.size() < 2 || camps.front().members.size() * 2 <= notes.size()) return -1;
-  return camps.back().members.front();
+  if (camps.size() < 2 || camps.front().members.size() * 2 <= notes.size()) return {};
+  return WorldRank(camps.back().members.front());
 }
 
 }  // namespace qccl::engine

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/rank.h"
 
 namespace qccl::engine {
 
@@ -28,14 +29,14 @@ struct Mismatch {
   std::uint64_t group = 0;
   std::uint64_t sequence = 0;
   TimePoint deadline{};
-  std::vector<int> ranks;                        // world ranks of the members
+  std::vector<int> ranks;                        // in the world, by group rank
   std::vector<std::optional<CallReport>> notes;  // by group rank
 
   bool complete() const;
   // "rank 0, 1 and 3 called all_reduce(...), rank 2 called broadcast(...)"; the odd ones last.
   std::string explain() const;
-  // The world rank that differs from a majority, or -1.
-  int minority_rank() const;
+  // The rank that differs from a majority, or none.
+  WorldRank minority_rank() const;
 };
 
 }  // namespace qccl::engine

@@ -29,21 +29,20 @@ Mismatch* MismatchDetector::begin(Group& group, std::uint64_t sequence) {
   mismatch.ranks = group.ranks;
   mismatch.notes.resize(group.ranks.size());
   const std::string description = own->call->describe().substr(0, kMaxDescriptionBytes);
-  mismatch.notes[static_cast<std::size_t>(group.rank)] = CallReport{own->fingerprint, description};
+  mismatch.notes[group.rank.index()] = CallReport{own->fingerprint, description};
   FrameHeader header{.kind = FrameKind::fingerprint, .group = group.id, .sequence = sequence};
   header.fingerprint = own->fingerprint;
   for (const int rank : group.ranks) {
-    if (rank != parts_.options.rank) parts_.control.queue(rank, header, description);
+    if (WorldRank(rank) != parts_.options.rank) parts_.control.queue(WorldRank(rank), header, description);
   }
   mismatches_.push_back(std::move(mismatch));
   return &mismatches_.back();
 }
 
-void MismatchDetector::on_fingerprint(Group& group, const FrameHeader& header, int peer, ConstBytes payload) {
+void MismatchDetector::on_fingerprint(Group& group, const FrameHeader& header, WorldRank peer, ConstBytes payload) {
   Mismatch* mismatch = begin(group, header.sequence);
   if (mismatch == nullptr) return;
-  const auto member = static_cast<std::size_t>(group.index_of[static_cast<std::size_t>(peer)]);
-  mismatch->notes[member] =
+  mismatch->notes[group.group_rank(peer).index()] =
       CallReport{header.fingerprint, std::string(as_text(payload).substr(0, kMaxDescriptionBytes))};
 }
 

@@ -20,7 +20,7 @@ class MismatchDetector {
   // more, or the group has failed.
   Mismatch* begin(Group& group, std::uint64_t sequence);
   // A peer has told its call.
-  void on_fingerprint(Group& group, const wire::FrameHeader& header, int peer, ConstBytes payload);
+  void on_fingerprint(Group& group, const wire::FrameHeader& header, WorldRank peer, ConstBytes payload);
   // Fails the groups whose members have all told their calls, or had their time.
   void check();
   TimePoint next_deadline() const;

@@ -35,11 +35,11 @@ bool PeerFailures::look_for_losses() {
   return parts_.peers.sees_losses();
 }
 
-void PeerFailures::lose(int peer, ErrorKind kind, const std::string& what, bool tell_others) {
+void PeerFailures::lose(WorldRank peer, ErrorKind kind, const std::string& what, bool tell_others) {
   if (!parts_.peers.lose(peer, what)) return;
   if (parts_.peers[peer].departed) return;  // it had said goodbye
   for (auto& [id, group] : parts_.groups) {
-    if (group->index_of[static_cast<std::size_t>(peer)] < 0 || group->failure) continue;
+    if (group->group_rank(peer).is_none() || group->failure) continue;
     const Operation* const hit = parts_.operations.oldest(*group);
     if (hit == nullptr) {
       failures_.fail(*group, failures_.group_error(*group, kind, peer, fmt::format("rank {} {}", peer, what)),
@@ -48,12 +48,12 @@ void PeerFailures::lose(int peer, ErrorKind kind, const std::string& what, bool 
     }
     ErrorInfo failure =
         failures_.failure_of(*hit, kind, fmt::format("rank {} {} ({})", peer, what, progress_text(hit->waiting())));
-    failure.peer = peer;
+    failure.peer = peer.value();
     failures_.fail(*group, std::move(failure), tell_others);
   }
 }
 
-void PeerFailures::give_up(int peer, ErrorKind kind, const std::string& what) {
+void PeerFailures::give_up(WorldRank peer, ErrorKind kind, const std::string& what) {
   if (parts_.peers[peer].lost) return;
   parts_.control.queue(peer, {.kind = FrameKind::given_up},
                        fmt::format("{}\n{}", static_cast<int>(kind), what.substr(0, kMaxPoisonText)));
@@ -63,7 +63,7 @@ void PeerFailures::give_up(int peer, ErrorKind kind, const std::string& what) {
 
 // Payload: kind, and what became of this rank in the peer's eyes, a line each. The peer tells the others: they would
 // blame the peer if they heard of this from here.
-void PeerFailures::on_given_up(int peer, ConstBytes payload) {
+void PeerFailures::on_given_up(WorldRank peer, ConstBytes payload) {
   const std::string_view text = as_text(payload);
   const auto end = text.find('\n');
   const std::string_view reason = end == std::string_view::npos ? "does not say why" : text.substr(end + 1);
@@ -72,19 +72,19 @@ void PeerFailures::on_given_up(int peer, ConstBytes payload) {
   parts_.transport.disconnect(peer);
 }
 
-void PeerFailures::on_goodbye(int peer) {
+void PeerFailures::on_goodbye(WorldRank peer) {
   parts_.peers.depart(peer);
   for (const auto& operation : parts_.operations) {
     if (operation == nullptr) continue;
     const Group& owner = operation->group();
-    const int member = owner.index_of[static_cast<std::size_t>(peer)];
-    if (member < 0 || !operation->lacks(member)) continue;
+    const GroupRank member = owner.group_rank(peer);
+    if (member.is_none() || !operation->lacks(member)) continue;
     ErrorInfo failure =
         failures_.failure_of(*operation, ErrorKind::peer_lost,
                              fmt::format("rank {} left the job (closed its communicator or exited) before it "
                                          "did its part ({})",
                                          peer, progress_text(operation->waiting())));
-    failure.peer = peer;
+    failure.peer = peer.value();
     failures_.fail(*parts_.groups.find(owner.id), std::move(failure), true);
   }
 }
@@ -92,20 +92,20 @@ void PeerFailures::on_goodbye(int peer) {
 // A member that is gone may have done its part: a broadcast's root leaves without waiting for anybody.
 void PeerFailures::look_for_absent(Operation& operation) {
   const Group& owner = operation.group();
-  for (int member = 0; member < owner.world(); ++member) {
-    const int peer = owner.world_rank(member);
+  for (GroupRank member(0); member.value() < owner.world(); ++member) {
+    const WorldRank peer = owner.world_rank(member);
     const PeerMonitor::Peer& state = parts_.peers[peer];
     if ((!state.departed && !state.lost) || !operation.lacks(member)) continue;
     const std::string how = state.departed ? "left the job (closed its communicator or exited)" : state.what;
     ErrorInfo failure =
         failures_.failure_of(operation, ErrorKind::peer_lost, fmt::format("rank {} can't take part, it {}", peer, how));
-    failure.peer = peer;
+    failure.peer = peer.value();
     return failures_.fail(*parts_.groups.find(owner.id), std::move(failure), true);
   }
 }
 
 // Payload: kind, blamed rank and message, a line each.
-void PeerFailures::on_poison(Group& group, int peer, ConstBytes payload) {
+void PeerFailures::on_poison(Group& group, WorldRank peer, ConstBytes payload) {
   const std::string_view text = as_text(payload);
   const auto first = text.find('\n');
   const auto second = first == std::string_view::npos ? first : text.find('\n', first + 1);
@@ -113,7 +113,7 @@ void PeerFailures::on_poison(Group& group, int peer, ConstBytes payload) {
   if (second != std::string_view::npos) {
     failure.kind = kind_in(text.substr(0, first)).value_or(failure.kind);
     failure.peer = std::atoi(std::string(text.substr(first + 1, second - first - 1)).c_str());
-    if (failure.peer < -1 || failure.peer >= parts_.options.world) failure.peer = peer;
+    if (failure.peer < -1 || failure.peer >= parts_.options.world) failure.peer = peer.value();
     failure.message = fmt::format("QCCL rank {}, group '{}': rank {} reports: {}", parts_.options.rank, group.name,
                                   peer, text.substr(second + 1));
   }
@@ -134,13 +134,13 @@ void PeerFailures::check_deadlines() {
     }
     const Group& owner = operation->group();
     const Waiting waiting = operation->waiting();
-    const std::vector<int> blamed = parts_.peers.suspects(owner, waiting.peers, parts_.now);
+    const std::vector<GroupRank> blamed = parts_.peers.suspects(owner, waiting.peers, parts_.now);
     const std::string what = fmt::format(
         "the deadline of {:.3g} s passed while waiting for {} ({}): stopped, too slow, not in this call, or "
         "waiting for another itself",
         seconds(operation->timeout()), rank_list(owner, blamed), progress_text(waiting));
     ErrorInfo failure = failures_.failure_of(*operation, ErrorKind::deadline_exceeded, what);
-    if (!blamed.empty()) failure.peer = owner.world_rank(blamed.front());
+    if (!blamed.empty()) failure.peer = owner.world_rank(blamed.front()).value();
     failures_.fail(*parts_.groups.find(owner.id), std::move(failure), true);
   }
 }
@@ -148,10 +148,10 @@ void PeerFailures::check_deadlines() {
 // A peer that an operation waits for and that has said nothing at all for peer_timeout.
 void PeerFailures::check_silent_peers() {
   if (!parts_.peers.any_is_silent(parts_.now)) return;
-  std::vector<std::pair<int, Nanoseconds>> silent;
+  std::vector<std::pair<WorldRank, Nanoseconds>> silent;
   for (const auto& operation : parts_.operations) {
-    for (const int member : operation->waiting().peers) {
-      const int peer = operation->group().world_rank(member);
+    for (const GroupRank member : operation->waiting().peers) {
+      const WorldRank peer = operation->group().world_rank(member);
       const Nanoseconds silence = parts_.peers.silence(peer, parts_.now);
       if (silence >= parts_.options.peer_timeout) silent.emplace_back(peer, silence);
     }

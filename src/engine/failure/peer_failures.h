@@ -7,7 +7,7 @@
 
 namespace qccl::engine {
 
-// One thread. Peers are world ranks.
+// One thread.
 class PeerFailures {
  public:
   PeerFailures(EngineParts& parts, FailureHandler& failures) : parts_(parts), failures_(failures) {}
@@ -15,19 +15,19 @@ class PeerFailures {
   // True if connections have ended.
   bool look_for_losses();
   // Loses a peer whose connection may still work: it is told, and then disconnected.
-  void give_up(int peer, ErrorKind kind, const std::string& what);
+  void give_up(WorldRank peer, ErrorKind kind, const std::string& what);
   // The peer has given this rank up.
-  void on_given_up(int peer, ConstBytes payload);
-  void on_goodbye(int peer);
+  void on_given_up(WorldRank peer, ConstBytes payload);
+  void on_goodbye(WorldRank peer);
   // Another member says why the group has failed.
-  void on_poison(Group& group, int peer, ConstBytes payload);
+  void on_poison(Group& group, WorldRank peer, ConstBytes payload);
   // Fails the operation if it needs a peer that is lost or has left.
   void look_for_absent(Operation& operation);
   void check_deadlines();
   void check_silent_peers();
 
  private:
-  void lose(int peer, ErrorKind kind, const std::string& what, bool tell_others = true);
+  void lose(WorldRank peer, ErrorKind kind, const std::string& what, bool tell_others = true);
 
   EngineParts& parts_;
   FailureHandler& failures_;

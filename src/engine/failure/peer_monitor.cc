@@ -15,7 +15,7 @@ PeerMonitor::PeerMonitor(const PeerMonitorOptions& options, TimePoint now)
   due_.reserve(peers_.size());
 }
 
-bool PeerMonitor::lose(int peer, const std::string& what) {
+bool PeerMonitor::lose(WorldRank peer, const std::string& what) {
   Peer& lost = at(peer);
   if (lost.lost) return false;
   lost.lost = true;
@@ -31,23 +31,25 @@ std::span<const Transport::PeerLoss> PeerMonitor::poll(Transport& transport) {
   return due_;
 }
 
-std::vector<int> PeerMonitor::suspects(const Group& group, const std::vector<int>& waited_for, TimePoint now) const {
-  const auto last_heard = [&](int member) { return (*this)[group.world_rank(member)].last_heard; };
-  const auto is_silent = [&](int member) {
+std::vector<GroupRank> PeerMonitor::suspects(const Group& group, const std::vector<GroupRank>& waited_for,
+                                             TimePoint now) const {
+  const auto last_heard = [&](GroupRank member) { return (*this)[group.world_rank(member)].last_heard; };
+  const auto is_silent = [&](GroupRank member) {
     return member != group.rank && (now - last_heard(member)) * 2 / 5 > options_.heartbeat_interval;
   };
-  std::vector<int> silent;
+  std::vector<GroupRank> silent;
   std::copy_if(waited_for.begin(), waited_for.end(), std::back_inserter(silent), is_silent);
   const bool all_live = silent.empty();
-  for (int member = 0; all_live && member < group.world(); ++member) {
+  for (GroupRank member(0); all_live && member.value() < group.world(); ++member) {
     if (is_silent(member)) silent.push_back(member);
   }
-  std::stable_sort(silent.begin(), silent.end(), [&](int a, int b) { return last_heard(a) < last_heard(b); });
+  std::stable_sort(silent.begin(), silent.end(),
+                   [&](GroupRank a, GroupRank b) { return last_heard(a) < last_heard(b); });
   return silent.empty() ? waited_for : silent;
 }
 
 bool PeerMonitor::any_is_silent(TimePoint now) const {
-  for (int peer = 0; peer < options_.world; ++peer) {
+  for (WorldRank peer(0); peer.value() < options_.world; ++peer) {
     if (peer != options_.rank && !(*this)[peer].lost && silence(peer, now) >= options_.peer_timeout) return true;
   }
   return false;
@@ -55,7 +57,7 @@ bool PeerMonitor::any_is_silent(TimePoint now) const {
 
 void PeerMonitor::beat(FrameSender& frame_sender, TimePoint now) {
   next_heartbeat_ = saturating_add(now, options_.heartbeat_interval);
-  for (int peer = 0; peer < options_.world; ++peer) {
+  for (WorldRank peer(0); peer.value() < options_.world; ++peer) {
     const Peer& to = (*this)[peer];
     if (peer == options_.rank || to.lost || to.departed) continue;
     if (now - frame_sender.last_sent(peer) < options_.heartbeat_interval) continue;

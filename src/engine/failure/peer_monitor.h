@@ -15,13 +15,13 @@
 namespace qccl::engine {
 
 struct PeerMonitorOptions {
-  int rank = 0;  // this one, in the world
+  WorldRank rank;  // this one
   int world = 1;
   Nanoseconds heartbeat_interval{};
   Nanoseconds peer_timeout{};
 };
 
-// One thread. Ranks are those of the world.
+// One thread.
 class PeerMonitor {
  public:
   struct Peer {
@@ -34,11 +34,11 @@ class PeerMonitor {
 
   PeerMonitor(const PeerMonitorOptions& options, TimePoint now);
 
-  const Peer& operator[](int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
-  void heard(int peer, TimePoint now) { at(peer).last_heard = now; }
-  void depart(int peer) { at(peer).departed = true; }
+  const Peer& operator[](WorldRank peer) const { return peers_[peer.index()]; }
+  void heard(WorldRank peer, TimePoint now) { at(peer).last_heard = now; }
+  void depart(WorldRank peer) { at(peer).departed = true; }
   // False if it was lost already.
-  bool lose(int peer, const std::string& what);
+  bool lose(WorldRank peer, const std::string& what);
 
   // The connections that had ended at the last call, and are known to be gone from now on; valid until the next call.
   // A loss counts one round after it was seen: where a rank ended because another one had left, that one's goodbye may
@@ -47,20 +47,20 @@ class PeerMonitor {
   // The last poll() saw connections end.
   bool sees_losses() const { return !losses_.empty(); }
 
-  // The group ranks to blame for a wait: the silent of the members waited for, the longest silent first, because others
+  // The members to blame for a wait: the silent of the members waited for, the longest silent first, because others
   // may have been kept waiting on a busy machine. If all of them live, the silent of the group, on which they may wait
   // in turn. If there are none, all that are waited for.
-  std::vector<int> suspects(const Group& group, const std::vector<int>& waited_for, TimePoint now) const;
+  std::vector<GroupRank> suspects(const Group& group, const std::vector<GroupRank>& waited_for, TimePoint now) const;
   // Whether any peer has been silent for the peer timeout.
   bool any_is_silent(TimePoint now) const;
-  Nanoseconds silence(int peer, TimePoint now) const { return now - (*this)[peer].last_heard; }
+  Nanoseconds silence(WorldRank peer, TimePoint now) const { return now - (*this)[peer].last_heard; }
 
   TimePoint next_heartbeat() const { return next_heartbeat_; }
   // Heartbeats to all peers to which nothing else went.
   void beat(FrameSender& frame_sender, TimePoint now);
 
  private:
-  Peer& at(int peer) { return peers_[static_cast<std::size_t>(peer)]; }
+  Peer& at(WorldRank peer) { return peers_[peer.index()]; }
 
   const PeerMonitorOptions options_;
   std::vector<Peer> peers_;

@@ -30,7 +30,6 @@ struct PastCall {
 
 // A frame for an operation this rank has not posted yet. It keeps its transport slot.
 struct StoredFrame {
-  int peer = 0;  // world rank
   wire::FrameHeader header;
   ReceivedFrame frame;
 };
@@ -78,9 +77,9 @@ struct Group {
 
   std::uint64_t id = 0;
   std::string name;
-  std::vector<int> ranks;     // world ranks
-  std::vector<int> index_of;  // by world rank: rank in the group, or -1
-  int rank = 0;               // of this process, in the group
+  std::vector<int> ranks;             // by group rank: the rank in the world
+  std::vector<GroupRank> members_of;  // by world rank
+  GroupRank rank;                     // of this process
   std::uint64_t next_sequence = 1;
   std::uint64_t next_board_sequence = 1;
   std::uint64_t finished_board_sequence = 0;
@@ -97,7 +96,9 @@ struct Group {
   AdmissionControl admission;
 
   int world() const { return static_cast<int>(ranks.size()); }
-  int world_rank(int member) const { return ranks[static_cast<std::size_t>(member)]; }
+  WorldRank world_rank(GroupRank member) const { return WorldRank(ranks[member.index()]); }
+  // None if it is no member.
+  GroupRank group_rank(WorldRank peer) const { return members_of[peer.index()]; }
 
   void remember(std::uint64_t sequence, const ExecutablePlan& plan) {
     if (history.size() < kHistory) return history.push_back({sequence, plan.fingerprint(), plan.shared_call()});

@@ -24,15 +24,15 @@ Status GroupLifecycle::open(std::uint64_t id, std::string name, std::vector<int>
   auto created = std::make_unique<Group>();
   created->id = id;
   created->name = std::move(name);
-  created->index_of.assign(static_cast<std::size_t>(parts_.options.world), -1);
+  created->members_of.resize(static_cast<std::size_t>(parts_.options.world));
   for (std::size_t member = 0; member < ranks.size(); ++member) {
-    created->index_of[static_cast<std::size_t>(ranks[member])] = static_cast<int>(member);
+    created->members_of[static_cast<std::size_t>(ranks[member])] = GroupRank(member);
   }
   for (const int rank : ranks) {
     created->hosts.push_back(parts_.options.hosts.empty() ? 0 : parts_.options.hosts[static_cast<std::size_t>(rank)]);
   }
   created->ranks = std::move(ranks);
-  created->rank = created->index_of[static_cast<std::size_t>(parts_.options.rank)];
+  created->rank = created->group_rank(parts_.options.rank);
   created->parent = parent;
   if (const auto failure = failures_.failure_of_parent(*created)) return Failure(*failure);
   quiet_waiters_.reserve(parts_.groups.size() + 1);
@@ -69,7 +69,7 @@ void GroupLifecycle::refuse(std::uint64_t id, std::vector<int>&& ranks) {
 void GroupLifecycle::fail(std::uint64_t id, ErrorInfo failure) {
   Group* target = parts_.groups.find(id);
   if (target == nullptr) return;
-  failure.rank = parts_.options.rank;
+  failure.rank = parts_.options.rank.value();
   failures_.fail(*target, std::move(failure), true);
   failures_.sweep();
   parts_.control.send();

@@ -40,14 +40,14 @@ void Mailbox::note_announced(const SendOperation& send, bool with_data) {
 
 void Mailbox::note_answered(const SendOperation& send) { --channel(send.to()).unanswered; }
 
-RecvOperation* Mailbox::receiver(int peer, std::uint64_t channel_number) {
+RecvOperation* Mailbox::receiver(GroupRank peer, std::uint64_t channel_number) {
   const auto found = std::find_if(receives_.begin(), receives_.end(), [&](const RecvOperation* receive) {
     return receive->source() == peer && receive->channel_number() == channel_number;
   });
   return found == receives_.end() ? nullptr : *found;
 }
 
-SendOperation* Mailbox::sender(int peer, std::uint64_t channel_number) {
+SendOperation* Mailbox::sender(GroupRank peer, std::uint64_t channel_number) {
   const auto found = std::find_if(sends_.begin(), sends_.end(), [&](const SendOperation* send) {
     return send->to() == peer && send->channel_number() == channel_number;
   });
@@ -56,7 +56,7 @@ SendOperation* Mailbox::sender(int peer, std::uint64_t channel_number) {
 
 // ---- matching
 
-RecvOperation* Mailbox::match(int source, int tag) {
+RecvOperation* Mailbox::match(GroupRank source, int tag) {
   const auto found = std::find_if(receives_.begin(), receives_.end(),
                                   [&](const RecvOperation* receive) { return receive->matches(source, tag); });
   return found == receives_.end() ? nullptr : *found;
@@ -87,29 +87,29 @@ Arrival Mailbox::take_out(Channel& from, std::size_t index) {
 }
 
 Status Mailbox::look_for_arrival(RecvOperation& receive) {
-  const int wanted = receive.wanted_source();
-  int source = -1;
+  const GroupRank wanted = receive.wanted_source();
+  GroupRank source;
   std::size_t index = 0;
-  for (int member = 0; member < group_.world(); ++member) {
-    if (wanted != kAnySource && wanted != member) continue;
+  for (GroupRank member(0); member.value() < group_.world(); ++member) {
+    if (!wanted.is_none() && wanted != member) continue;
     const auto found = find_tag(channel(member), receive.tag());
     if (!found) continue;
     const std::uint64_t order = channel(member).arrivals[*found].order;
-    if (source >= 0 && channel(source).arrivals[index].order < order) continue;
+    if (!source.is_none() && channel(source).arrivals[index].order < order) continue;
     source = member;
     index = *found;
   }
-  if (source < 0) return {};
+  if (source.is_none()) return {};
   return hand_over(receive, source, take_out(channel(source), index));
 }
 
-Status Mailbox::hand_over(RecvOperation& receive, int source, const Arrival& arrival) {
+Status Mailbox::hand_over(RecvOperation& receive, GroupRank source, const Arrival& arrival) {
   if (arrival.own != nullptr) {
     QCCL_TRY(receive.take(source, arrival.envelope, arrival.own->data()));
     arrival.own->note_taken();
     return {};
   }
-  if (arrival.frame.peer < 0) {
+  if (arrival.frame.peer.is_none()) {
     return receive.take_in_slices(source, arrival.envelope, arrival.header.sequence, arrival.header.slice);
   }
   const std::byte* data = arrival.frame.bytes.data() + wire::kHeaderBytes + wire::kEnvelopeBytes;
@@ -118,7 +118,7 @@ Status Mailbox::hand_over(RecvOperation& receive, int source, const Arrival& arr
   return taken;
 }
 
-Status Mailbox::keep_or_take(int source, const Arrival& arrival) {
+Status Mailbox::keep_or_take(GroupRank source, const Arrival& arrival) {
   if (RecvOperation* receive = match(source, arrival.envelope.tag)) return hand_over(*receive, source, arrival);
   channel(source).arrivals.push_back(arrival);
   return {};
@@ -148,7 +148,7 @@ std::string fault_of(const FrameHeader& header, const wire::Envelope& envelope, 
 
 }  // namespace
 
-Status Mailbox::on_message(int source, const FrameHeader& header, const ReceivedFrame& frame) {
+Status Mailbox::on_message(GroupRank source, const FrameHeader& header, const ReceivedFrame& frame) {
   const auto envelope = wire::decode_envelope(frame.bytes.subspan(wire::kHeaderBytes));
   Channel& from = channel(source);
   std::string fault = envelope.ok() ? fault_of(header, envelope.value(), from.next_arrival) : envelope.error().message;
@@ -173,7 +173,7 @@ void Mailbox::drop_frames() {
   for (Channel& from : channels_) {
     for (std::size_t i = from.first; i < from.arrivals.size(); ++i) {
       const Arrival& arrival = from.arrivals[i];
-      if (arrival.frame.peer >= 0) frame_sender_.consume(arrival.header, arrival.frame);
+      if (!arrival.frame.peer.is_none()) frame_sender_.consume(arrival.header, arrival.frame);
     }
     from.arrivals.clear();
     from.first = 0;

@@ -25,7 +25,7 @@ inline constexpr std::size_t kMaxUnanswered = 16384;
 struct Arrival {
   wire::FrameHeader header{};  // of the message frame
   wire::Envelope envelope{};
-  ReceivedFrame frame{};  // held for its data; peer -1: the data is still at the sender
+  ReceivedFrame frame{};  // held for its data; no peer: the data is still at the sender
   SendOperation* own = nullptr;
   std::uint64_t order = 0;  // among all that came to this rank in the group
 };
@@ -51,13 +51,13 @@ class Mailbox {
 
   // Finds the receive an earlier message. A message that does not fit is an error.
   Status look_for_arrival(RecvOperation& receive);
-  // A message frame of group rank `source`. Takes the frame over.
-  Status on_message(int source, const wire::FrameHeader& header, const ReceivedFrame& frame);
+  // A message frame of `source`. Takes the frame over.
+  Status on_message(GroupRank source, const wire::FrameHeader& header, const ReceivedFrame& frame);
   // This rank's message to itself.
   Status on_own(SendOperation& send);
-  // The operation that a data or grant frame from group rank `peer` is for, if there is one.
-  RecvOperation* receiver(int peer, std::uint64_t channel_number);
-  SendOperation* sender(int peer, std::uint64_t channel_number);
+  // The operation that a data or grant frame from `peer` is for, if there is one.
+  RecvOperation* receiver(GroupRank peer, std::uint64_t channel_number);
+  SendOperation* sender(GroupRank peer, std::uint64_t channel_number);
 
   // Gives back all frames: the group has failed.
   void drop_frames();
@@ -72,12 +72,12 @@ class Mailbox {
     std::size_t first = 0;
   };
 
-  Channel& channel(int member) { return channels_[static_cast<std::size_t>(member)]; }
-  const Channel& channel(int member) const { return channels_[static_cast<std::size_t>(member)]; }
+  Channel& channel(GroupRank member) { return channels_[member.index()]; }
+  const Channel& channel(GroupRank member) const { return channels_[member.index()]; }
   std::size_t waiting_in(const Channel& channel) const { return channel.arrivals.size() - channel.first; }
-  RecvOperation* match(int source, int tag);
-  Status keep_or_take(int source, const Arrival& arrival);
-  Status hand_over(RecvOperation& receive, int source, const Arrival& arrival);
+  RecvOperation* match(GroupRank source, int tag);
+  Status keep_or_take(GroupRank source, const Arrival& arrival);
+  Status hand_over(RecvOperation& receive, GroupRank source, const Arrival& arrival);
   std::optional<std::size_t> find_tag(const Channel& channel, int tag) const;
   Arrival take_out(Channel& channel, std::size_t index);
 

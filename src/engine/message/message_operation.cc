@@ -15,6 +15,7 @@ using wire::FrameKind;
 
 namespace {
 
+// `peer` is as the caller named it: in the group.
 std::string describe_message(const char* name, std::uint64_t count, DataType type, const std::string& peer, int tag) {
   return fmt::format("{}(count={}, {}, {}{})", name, count, to_string(type), peer,
                      tag == 0 ? "" : fmt::format(", tag={}", tag));
@@ -30,20 +31,20 @@ FrameHeader MessageOperation::header(FrameKind kind, std::uint64_t channel_numbe
   return {.kind = kind, .group = group_.id, .sequence = channel_number, .slice = static_cast<std::uint32_t>(slice)};
 }
 
-Status MessageOperation::unexpected(int peer, const FrameHeader& header) const {
+Status MessageOperation::unexpected(GroupRank peer, const FrameHeader& header) const {
   return Failure(ErrorKind::corrupt_data,
                  fmt::format("rank {} sent slice {} of message {}, which {} does not expect now",
                              group_.world_rank(peer), header.slice, header.sequence, describe()));
 }
 
-Status MessageOperation::on_data(int peer, const FrameHeader& header, const ReceivedFrame& frame) {
+Status MessageOperation::on_data(GroupRank peer, const FrameHeader& header, const ReceivedFrame& frame) {
   frame_sender_.consume(header, frame);
   return unexpected(peer, header);
 }
 
-Status MessageOperation::on_grant(int peer, const FrameHeader& header) { return unexpected(peer, header); }
+Status MessageOperation::on_grant(GroupRank peer, const FrameHeader& header) { return unexpected(peer, header); }
 
-Status MessageOperation::on_request(int peer, const FrameHeader& header) { return unexpected(peer, header); }
+Status MessageOperation::on_request(GroupRank peer, const FrameHeader& header) { return unexpected(peer, header); }
 
 // ---- sending
 
@@ -75,12 +76,12 @@ void SendOperation::restart(std::uint64_t number, CallArguments&& arguments, Tim
 }
 
 std::string SendOperation::describe() const {
-  const std::string peer = fmt::format("to={}", to());
+  const std::string peer = fmt::format("to={}", to().value());
   return describe_message("send", message().count, message().type, peer, tag());
 }
 
 // The data goes with the envelope where it is small and the receiver's budget has room.
-bool SendOperation::send_with_data(int peer) {
+bool SendOperation::send_with_data(WorldRank peer) {
   const std::size_t payload_bytes = wire::kEnvelopeBytes + bytes();
   if (bytes() > kEagerStreamBytes || !frame_sender_.eager_room(peer, payload_bytes)) return false;
   const Bytes payload = frame_sender_.begin(peer, payload_bytes, TrafficClass::data);
@@ -98,7 +99,7 @@ bool SendOperation::send_with_data(int peer) {
 
 bool SendOperation::announce() {
   if (!mailbox_.may_announce(*this)) return false;
-  const int peer = group_.world_rank(to());
+  const WorldRank peer = group_.world_rank(to());
   bool with_data = false;
   if (to() != group_.rank) {
     with_data = send_with_data(peer);
@@ -118,7 +119,7 @@ bool SendOperation::announce() {
   return true;
 }
 
-Status SendOperation::on_grant(int peer, const FrameHeader& header) {
+Status SendOperation::on_grant(GroupRank peer, const FrameHeader& header) {
   if (!announced_ || to() == group_.rank || header.slice > slices_) return unexpected(peer, header);
   if (!answered_) mailbox_.note_answered(*this);
   answered_ = true;
@@ -173,7 +174,7 @@ void RecvOperation::retire() {
 
 void RecvOperation::restart(std::uint64_t number, CallArguments&& arguments, TimePoint posted) {
   Operation::restart(number, std::move(arguments), posted);
-  source_ = -1;
+  source_ = {};
   channel_number_ = 0;
   slices_ = 0;
   granted_ = 0;
@@ -184,37 +185,37 @@ void RecvOperation::restart(std::uint64_t number, CallArguments&& arguments, Tim
 }
 
 std::string RecvOperation::describe() const {
-  const std::string peer = wanted_source() == kAnySource ? "from any" : fmt::format("from={}", wanted_source());
+  const std::string peer = wanted_source().is_none() ? "from any" : fmt::format("from={}", wanted_source().value());
   return describe_message("recv", message().count, message().type, peer, tag());
 }
 
-bool RecvOperation::matches(int source, int tag) const {
-  return source_ < 0 && tag == this->tag() && (wanted_source() == kAnySource || wanted_source() == source);
+bool RecvOperation::matches(GroupRank source, int tag) const {
+  return source_.is_none() && tag == this->tag() && (wanted_source().is_none() || wanted_source() == source);
 }
 
-Status RecvOperation::check(int source, const wire::Envelope& envelope) {
+Status RecvOperation::check(GroupRank source, const wire::Envelope& envelope) {
   if (envelope.count != message().count || envelope.type != message().type) {
     return Failure(
         ErrorKind::misuse,
-        fmt::format(
-            "rank {} called {}, and this is {} on rank {}: count and type of a message must be equal",
-            group_.world_rank(source),
-            describe_message("send", envelope.count, envelope.type, fmt::format("to={}", group_.rank), envelope.tag),
-            describe(), group_.world_rank(group_.rank)));
+        fmt::format("rank {} called {}, and this is {} on rank {}: count and type of a message must be equal",
+                    group_.world_rank(source),
+                    describe_message("send", envelope.count, envelope.type, fmt::format("to={}", group_.rank.value()),
+                                     envelope.tag),
+                    describe(), group_.world_rank(group_.rank)));
   }
   source_ = source;
-  arguments_.work->set_source(source);
+  arguments_.work->set_source(source.value());
   return {};
 }
 
-Status RecvOperation::take(int source, const wire::Envelope& envelope, const std::byte* data) {
+Status RecvOperation::take(GroupRank source, const wire::Envelope& envelope, const std::byte* data) {
   QCCL_TRY(check(source, envelope));
   if (bytes() > 0) std::memmove(arguments_.output, data, bytes());
   received_bytes_ = bytes();
   return {};
 }
 
-Status RecvOperation::take_in_slices(int source, const wire::Envelope& envelope, std::uint64_t channel_number,
+Status RecvOperation::take_in_slices(GroupRank source, const wire::Envelope& envelope, std::uint64_t channel_number,
                                      std::uint64_t slices) {
   QCCL_TRY(check(source, envelope));
   channel_number_ = channel_number;
@@ -222,7 +223,7 @@ Status RecvOperation::take_in_slices(int source, const wire::Envelope& envelope,
   return {};
 }
 
-Status RecvOperation::on_data(int peer, const FrameHeader& header, const ReceivedFrame& frame) {
+Status RecvOperation::on_data(GroupRank peer, const FrameHeader& header, const ReceivedFrame& frame) {
   const ConstBytes payload = frame.payload();
   std::byte* const target = arguments_.output + received_bytes_;
   const bool lies_elsewhere = frame.is_placed() && payload.data() != target;
@@ -245,7 +246,7 @@ bool RecvOperation::is_next(const FrameHeader& header) const {
 
 // All slices but the last are equally long: where one belongs is known before those ahead of it have come. Each gets a
 // place once, and none where something has come. One that then belongs elsewhere is refused.
-std::byte* RecvOperation::place(int, const FrameHeader& header) {
+std::byte* RecvOperation::place(GroupRank, const FrameHeader& header) {
   const std::uint64_t slice = header.slice;
   const std::uint64_t length = header.payload_bytes;
   if (slice < std::max(received_, placed_) || slice >= granted_ || length > bytes()) return nullptr;
@@ -257,7 +258,7 @@ std::byte* RecvOperation::place(int, const FrameHeader& header) {
 
 // Tells the sender how far it may go, half a window at a time.
 Result<bool> RecvOperation::advance() {
-  if (source_ < 0 || granted_ == slices_) return false;
+  if (source_.is_none() || granted_ == slices_) return false;
   const std::uint64_t target = std::min<std::uint64_t>(slices_, received_ + kWindow);
   if (target - granted_ < kWindow / 2 && target != slices_) return false;
   if (!frame_sender_.send_control(group_.world_rank(source_),
@@ -268,8 +269,8 @@ Result<bool> RecvOperation::advance() {
   return true;
 }
 
-bool RecvOperation::lacks(int member) const {
-  const int awaited = source_ >= 0 ? source_ : wanted_source();
+bool RecvOperation::lacks(GroupRank member) const {
+  const GroupRank awaited = source_.is_none() ? wanted_source() : source_;
   return member == awaited && !finished();
 }
 
@@ -278,9 +279,9 @@ Waiting RecvOperation::waiting() const {
   result.expected_bytes = bytes();
   result.received_bytes = received_bytes_;
   if (finished()) return result;
-  const int awaited = source_ >= 0 ? source_ : wanted_source();
-  for (int member = 0; member < group_.world(); ++member) {
-    const bool could_send = awaited == kAnySource ? member != group_.rank : member == awaited;
+  const GroupRank awaited = source_.is_none() ? wanted_source() : source_;
+  for (GroupRank member(0); member.value() < group_.world(); ++member) {
+    const bool could_send = awaited.is_none() ? member != group_.rank : member == awaited;
     if (could_send) result.peers.push_back(member);
   }
   return result;

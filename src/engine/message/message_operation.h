@@ -22,9 +22,9 @@ class MessageOperation : public Operation {
   bool serves(const Group& group, const CallArguments& arguments) const override {
     return &group == &group_ && arguments.message && arguments.message->incoming == message().incoming;
   }
-  Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
-  Status on_grant(int peer, const wire::FrameHeader& header) override;
-  Status on_request(int peer, const wire::FrameHeader& header) override;
+  Status on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
+  Status on_grant(GroupRank peer, const wire::FrameHeader& header) override;
+  Status on_request(GroupRank peer, const wire::FrameHeader& header) override;
   void drop_frames() override {}
 
   const Message& message() const { return *arguments_.message; }
@@ -33,7 +33,7 @@ class MessageOperation : public Operation {
 
  protected:
   wire::FrameHeader header(wire::FrameKind kind, std::uint64_t channel_number, std::uint64_t slice) const;
-  Status unexpected(int peer, const wire::FrameHeader& header) const;
+  Status unexpected(GroupRank peer, const wire::FrameHeader& header) const;
 
   Mailbox& mailbox_;
 };
@@ -49,12 +49,12 @@ class SendOperation final : public MessageOperation {
 
   Result<bool> advance() override;
   bool finished() const override { return announced_ && sent_ == slices_; }
-  Status on_grant(int peer, const wire::FrameHeader& header) override;
+  Status on_grant(GroupRank peer, const wire::FrameHeader& header) override;
   std::string describe() const override;
   Waiting waiting() const override;
-  bool lacks(int member) const override { return member == to() && !finished(); }
+  bool lacks(GroupRank member) const override { return member == to() && !finished(); }
 
-  int to() const { return message().peer; }
+  GroupRank to() const { return message().peer; }
   // Its place among the messages from this rank to to().
   std::uint64_t channel_number() const { return channel_number_; }
   const std::byte* data() const { return arguments_.input; }
@@ -65,7 +65,7 @@ class SendOperation final : public MessageOperation {
  private:
   void begin();
   bool announce();
-  bool send_with_data(int peer);
+  bool send_with_data(WorldRank peer);
   bool send_slice();
 
   const std::size_t slice_bytes_;
@@ -86,31 +86,32 @@ class RecvOperation final : public MessageOperation {
   void restart(std::uint64_t number, CallArguments&& arguments, TimePoint posted);
 
   Result<bool> advance() override;
-  bool finished() const override { return source_ >= 0 && received_ == slices_; }
-  Status on_data(int peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
-  std::byte* place(int peer, const wire::FrameHeader& header) override;
+  bool finished() const override { return !source_.is_none() && received_ == slices_; }
+  Status on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
+  std::byte* place(GroupRank peer, const wire::FrameHeader& header) override;
   bool awaits_placed() const override { return placed_ > received_; }
   std::string describe() const override;
   Waiting waiting() const override;
-  bool lacks(int member) const override;
+  bool lacks(GroupRank member) const override;
 
   // Would take a message of `source` with this tag.
-  bool matches(int source, int tag) const;
-  int wanted_source() const { return message().peer; }
-  // The one it takes, -1 before it was found.
-  int source() const { return source_; }
+  bool matches(GroupRank source, int tag) const;
+  GroupRank wanted_source() const { return message().peer; }
+  // The one it takes, none before it was found.
+  GroupRank source() const { return source_; }
   std::uint64_t channel_number() const { return channel_number_; }
 
   // Takes a message whose data is here: from this rank itself or beside its envelope.
-  Status take(int source, const wire::Envelope& envelope, const std::byte* data);
+  Status take(GroupRank source, const wire::Envelope& envelope, const std::byte* data);
   // Takes a message whose data comes in `slices` frames.
-  Status take_in_slices(int source, const wire::Envelope& envelope, std::uint64_t channel_number, std::uint64_t slices);
+  Status take_in_slices(GroupRank source, const wire::Envelope& envelope, std::uint64_t channel_number,
+                        std::uint64_t slices);
 
  private:
-  Status check(int source, const wire::Envelope& envelope);
+  Status check(GroupRank source, const wire::Envelope& envelope);
   bool is_next(const wire::FrameHeader& header) const;
 
-  int source_ = -1;
+  GroupRank source_;
   std::uint64_t channel_number_ = 0;
   std::uint64_t slices_ = 0;
   std::uint64_t granted_ = 0;

@@ -32,14 +32,14 @@ constexpr std::uint64_t bit(std::uint32_t cell) { return std::uint64_t{1} << cel
 
 }  // namespace
 
-ShmCells::ShmCells(int rank, int world, Area& own, std::vector<Peer> peers)
+ShmCells::ShmCells(WorldRank rank, int world, Area& own, std::vector<Peer> peers)
     : rank_(rank),
       own_(own),
       peers_(std::move(peers)),
       index_of_rank_(static_cast<std::size_t>(world), -1),
       views_(kBoardCells * peers_.size()) {
   for (std::size_t i = 0; i < peers_.size(); ++i) {
-    index_of_rank_[static_cast<std::size_t>(peers_[i].rank)] = static_cast<int>(i);
+    index_of_rank_[peers_[i].rank.index()] = static_cast<int>(i);
   }
 }
 
@@ -109,8 +109,8 @@ void ShmCells::close(std::uint64_t group) {
   own_.open.store(open_, std::memory_order_release);
 }
 
-void ShmCells::forget(int rank) {
-  const int index = index_of_rank_[static_cast<std::size_t>(rank)];
+void ShmCells::forget(WorldRank rank) {
+  const int index = index_of_rank_[rank.index()];
   if (index >= 0) peers_[static_cast<std::size_t>(index)].lost = true;
 }
 
@@ -173,14 +173,14 @@ std::optional<ExchangeCell> ShmCells::find_published(const Area& area, std::uint
   return found;
 }
 
-std::optional<ExchangeCell> ShmCells::read(std::uint64_t group, int peer, std::uint64_t sequence) {
+std::optional<ExchangeCell> ShmCells::read(std::uint64_t group, WorldRank peer, std::uint64_t sequence) {
   const std::uint32_t cell = own_cell(group);
   QCCL_CHECK(cell != kNoCell);
   if (peer == rank_) {
     View own{.cell = cell};
     return find_published(own_, group, own, sequence);
   }
-  const int index = index_of_rank_[static_cast<std::size_t>(peer)];
+  const int index = index_of_rank_[peer.index()];
   QCCL_CHECK(index >= 0);
   View& seen = view(cell, static_cast<std::size_t>(index));
   auto found = find_published(*peers_[static_cast<std::size_t>(index)].area, group, seen, sequence);
@@ -206,7 +206,7 @@ bool ShmCells::awaited_cell_arrived() {
   return there;
 }
 
-std::optional<int> ShmCells::take_fault() {
+std::optional<WorldRank> ShmCells::take_fault() {
   const auto taken = fault_;
   fault_.reset();
   return taken;

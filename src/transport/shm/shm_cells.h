@@ -21,13 +21,13 @@ class ShmCells final : public ExchangeCells {
  public:
   // A rank whose area this one maps.
   struct Peer {
-    int rank;
+    WorldRank rank;
     const Area* area;
     PeerBell bell;
     bool lost = false;
   };
 
-  ShmCells(int rank, int world, Area& own, std::vector<Peer> peers);
+  ShmCells(WorldRank rank, int world, Area& own, std::vector<Peer> peers);
 
   // Also false if `group` was closed recently and a peer has it open, from its previous use or the next: each group
   // that uses the board needs an identity of its own.
@@ -36,15 +36,15 @@ class ShmCells final : public ExchangeCells {
   // The group must be open for these. read() takes this rank's own cell too.
   void publish(std::uint64_t group, std::uint64_t sequence, std::uint64_t digest, ConstBytes payload) override;
   void ring(std::uint64_t group) override;
-  std::optional<ExchangeCell> read(std::uint64_t group, int peer, std::uint64_t sequence) override;
+  std::optional<ExchangeCell> read(std::uint64_t group, WorldRank peer, std::uint64_t sequence) override;
 
   // For a rank about to sleep: whether a cell that a read() missed has been published since. Reports each cell once,
   // whether or not it is read then.
   bool awaited_cell_arrived();
   // A lost peer no longer keeps any cell from being reused.
-  void forget(int rank);
+  void forget(WorldRank rank);
   // The rank of a peer whose cell was malformed, once.
-  std::optional<int> take_fault();
+  std::optional<WorldRank> take_fault();
 
  private:
   // This rank's view of a peer's cell for a group that this rank has open.
@@ -64,7 +64,7 @@ class ShmCells final : public ExchangeCells {
   std::optional<ExchangeCell> find_published(const Area& area, std::uint64_t group, View& view, std::uint64_t sequence);
   View& view(std::uint32_t cell, std::size_t peer) { return views_[cell * peers_.size() + peer]; }
 
-  const int rank_;
+  const WorldRank rank_;
   Area& own_;
   std::vector<Peer> peers_;
   std::vector<int> index_of_rank_;  // -1: none (this rank)
@@ -73,7 +73,7 @@ class ShmCells final : public ExchangeCells {
   std::array<std::uint64_t, kBoardCells> groups_{};
   mutable std::uint32_t last_cell_ = 0;  // where own_cell() looks first
   std::vector<View> views_;              // [own cell][index in peers_]
-  std::optional<int> fault_;
+  std::optional<WorldRank> fault_;
 };
 
 }  // namespace qccl::shm

@@ -20,9 +20,9 @@ class Boards {
     for (int rank = 0; rank < world; ++rank) {
       std::vector<ShmCells::Peer> peers;
       for (int peer = 0; peer < world; ++peer) {
-        if (peer != rank) peers.push_back({peer, &area(peer), PeerBell(area(peer).sleep_word, no_bell_)});
+        if (peer != rank) peers.push_back({WorldRank(peer), &area(peer), PeerBell(area(peer).sleep_word, no_bell_)});
       }
-      boards_.push_back(std::make_unique<ShmCells>(rank, world, area(rank), std::move(peers)));
+      boards_.push_back(std::make_unique<ShmCells>(WorldRank(rank), world, area(rank), std::move(peers)));
     }
   }
   ShmCells& operator[](int rank) { return *boards_[static_cast<std::size_t>(rank)]; }
@@ -59,14 +59,14 @@ TEST(ShmCells, a_cell_is_read_for_exactly_its_sequence) {
   ASSERT_TRUE(boards[0].open(kGroup));
   EXPECT_TRUE(boards[0].open(kGroup));
   ASSERT_TRUE(boards[1].open(kGroup));
-  EXPECT_FALSE(boards[1].read(kGroup, 0, 1));
+  EXPECT_FALSE(boards[1].read(kGroup, WorldRank(0), 1));
   publish(boards[0], kGroup, 0, 1);
-  EXPECT_FALSE(boards[1].read(kGroup, 0, 2));
-  EXPECT_FALSE(boards[1].read(kGroup, 0, 3));
-  const auto cell = boards[1].read(kGroup, 0, 1);
+  EXPECT_FALSE(boards[1].read(kGroup, WorldRank(0), 2));
+  EXPECT_FALSE(boards[1].read(kGroup, WorldRank(0), 3));
+  const auto cell = boards[1].read(kGroup, WorldRank(0), 1);
   ASSERT_TRUE(cell);
   EXPECT_TRUE(holds(*cell, 0, 1));
-  const auto own = boards[0].read(kGroup, 0, 1);
+  const auto own = boards[0].read(kGroup, WorldRank(0), 1);
   ASSERT_TRUE(own);
   EXPECT_TRUE(holds(*own, 0, 1));
 }
@@ -77,12 +77,12 @@ TEST(ShmCells, two_sequences_stay_readable_and_the_third_takes_the_place_of_the_
   boards[1].open(kGroup);
   publish(boards[0], kGroup, 0, 5);
   publish(boards[0], kGroup, 0, 6);
-  EXPECT_TRUE(holds(*boards[1].read(kGroup, 0, 5), 0, 5));
-  EXPECT_TRUE(holds(*boards[1].read(kGroup, 0, 6), 0, 6));
+  EXPECT_TRUE(holds(*boards[1].read(kGroup, WorldRank(0), 5), 0, 5));
+  EXPECT_TRUE(holds(*boards[1].read(kGroup, WorldRank(0), 6), 0, 6));
   publish(boards[0], kGroup, 0, 7);
-  EXPECT_FALSE(boards[1].read(kGroup, 0, 5));
-  EXPECT_TRUE(holds(*boards[1].read(kGroup, 0, 6), 0, 6));
-  EXPECT_TRUE(holds(*boards[1].read(kGroup, 0, 7), 0, 7));
+  EXPECT_FALSE(boards[1].read(kGroup, WorldRank(0), 5));
+  EXPECT_TRUE(holds(*boards[1].read(kGroup, WorldRank(0), 6), 0, 6));
+  EXPECT_TRUE(holds(*boards[1].read(kGroup, WorldRank(0), 7), 0, 7));
 }
 
 TEST(ShmCells, groups_opened_in_different_orders_find_each_other) {
@@ -91,7 +91,7 @@ TEST(ShmCells, groups_opened_in_different_orders_find_each_other) {
   for (std::uint64_t group = 10; group-- > 0;) ASSERT_TRUE(boards[1].open(group));
   for (std::uint64_t group = 0; group < 10; ++group) publish(boards[0], group, 0, group + 1);
   for (std::uint64_t group = 0; group < 10; ++group) {
-    const auto cell = boards[1].read(group, 0, group + 1);
+    const auto cell = boards[1].read(group, WorldRank(0), group + 1);
     ASSERT_TRUE(cell) << group;
     EXPECT_TRUE(holds(*cell, 0, group + 1));
   }
@@ -100,12 +100,12 @@ TEST(ShmCells, groups_opened_in_different_orders_find_each_other) {
 TEST(ShmCells, a_peer_that_opens_late_is_found) {
   Boards boards(2);
   boards[1].open(kGroup);
-  EXPECT_FALSE(boards[1].read(kGroup, 0, 1));
+  EXPECT_FALSE(boards[1].read(kGroup, WorldRank(0), 1));
   boards[0].open(1);
-  EXPECT_FALSE(boards[1].read(kGroup, 0, 1));
+  EXPECT_FALSE(boards[1].read(kGroup, WorldRank(0), 1));
   boards[0].open(kGroup);
   publish(boards[0], kGroup, 0, 1);
-  EXPECT_TRUE(boards[1].read(kGroup, 0, 1));
+  EXPECT_TRUE(boards[1].read(kGroup, WorldRank(0), 1));
 }
 
 TEST(ShmCells, there_are_no_more_groups_than_cells) {
@@ -125,8 +125,8 @@ TEST(ShmCells, what_a_rank_published_last_is_read_after_it_closed_the_group) {
   boards[0].close(5);
   EXPECT_FALSE(boards[0].open(kBoardCells)) << "rank 1 may still read the only closed cell";
   EXPECT_FALSE(boards[0].open(5)) << "an old cell of the same group must not be taken for the new one";
-  ASSERT_TRUE(boards[1].read(5, 0, 1));
-  EXPECT_TRUE(holds(*boards[1].read(5, 0, 1), 0, 1));
+  ASSERT_TRUE(boards[1].read(5, WorldRank(0), 1));
+  EXPECT_TRUE(holds(*boards[1].read(5, WorldRank(0), 1), 0, 1));
   boards[1].close(5);
   EXPECT_TRUE(boards[0].open(kBoardCells));
 }
@@ -137,7 +137,7 @@ TEST(ShmCells, a_lost_peer_keeps_no_cell) {
   ASSERT_TRUE(boards[1].open(5));
   boards[0].close(5);
   ASSERT_FALSE(boards[0].open(kBoardCells));
-  boards[0].forget(1);
+  boards[0].forget(WorldRank(1));
   EXPECT_TRUE(boards[0].open(kBoardCells));
 }
 
@@ -146,11 +146,11 @@ TEST(ShmCells, a_group_opened_again_shows_nothing_of_its_former_life) {
   boards[0].open(kGroup);
   boards[1].open(kGroup);
   publish(boards[0], kGroup, 0, 1);
-  ASSERT_TRUE(boards[1].read(kGroup, 0, 1));
+  ASSERT_TRUE(boards[1].read(kGroup, WorldRank(0), 1));
   boards[0].close(kGroup);
   boards[1].close(kGroup);
   ASSERT_TRUE(boards[0].open(kGroup));
-  EXPECT_FALSE(boards[0].read(kGroup, 0, 1));
+  EXPECT_FALSE(boards[0].read(kGroup, WorldRank(0), 1));
 }
 
 TEST(ShmCells, what_a_read_missed_is_reported_once_when_it_is_there) {
@@ -158,7 +158,7 @@ TEST(ShmCells, what_a_read_missed_is_reported_once_when_it_is_there) {
   boards[0].open(kGroup);
   boards[1].open(kGroup);
   EXPECT_FALSE(boards[1].awaited_cell_arrived());
-  EXPECT_FALSE(boards[1].read(kGroup, 0, 1));
+  EXPECT_FALSE(boards[1].read(kGroup, WorldRank(0), 1));
   EXPECT_FALSE(boards[1].awaited_cell_arrived());
   publish(boards[0], kGroup, 0, 1);
   EXPECT_TRUE(boards[1].awaited_cell_arrived());
@@ -171,8 +171,8 @@ TEST(ShmCells, an_impossible_size_is_a_fault) {
   boards[1].open(kGroup);
   publish(boards[0], kGroup, 0, 1);
   boards.area(0).cells[0].buffers[1].payload_bytes = kBoardPayloadBytes + 1;
-  EXPECT_FALSE(boards[1].read(kGroup, 0, 1));
-  EXPECT_EQ(boards[1].take_fault(), 0);
+  EXPECT_FALSE(boards[1].read(kGroup, WorldRank(0), 1));
+  EXPECT_EQ(boards[1].take_fault(), WorldRank(0));
   EXPECT_FALSE(boards[1].take_fault());
 }
 
@@ -188,7 +188,7 @@ TEST(ShmCells, three_ranks_exchange_thousands_of_payloads_of_every_size) {
         publish(boards[rank], kGroup, rank, sequence);
         for (int peer = 0; peer < kRanks; ++peer) {
           std::optional<ExchangeCell> cell;
-          while (!(cell = boards[rank].read(kGroup, peer, sequence))) std::this_thread::yield();
+          while (!(cell = boards[rank].read(kGroup, WorldRank(peer), sequence))) std::this_thread::yield();
           ASSERT_TRUE(holds(*cell, peer, sequence));
         }
       }

@@ -59,20 +59,20 @@ class ShmEndpoint final : public Endpoint {
   ~ShmEndpoint() override { close(); }
   Status watch();
 
-  Bytes reserve(int peer, std::size_t max_bytes, TrafficClass traffic) override;
+  Bytes reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) override;
   void commit(std::size_t actual_bytes) override;
   std::optional<ReceivedFrame> receive() override;
   void release(const ReceivedFrame& frame) override;
   bool progress() override;
   std::optional<PeerLoss> next_loss() override;
-  void disconnect(int rank) override;
+  void disconnect(WorldRank rank) override;
   bool arm() override;
   void disarm() override { bell_.disarm(); }
   void ready(const os::Poller::Ready& event) override;
-  bool is_local(int peer) const override { return peer_of_rank_[static_cast<std::size_t>(peer)] != nullptr; }
+  bool is_local(WorldRank peer) const override { return find(peer) != nullptr; }
   ExchangeCells* board() override { return board_ ? &*board_ : nullptr; }
   SharedHeap* heap() override { return heap_ ? &*heap_ : nullptr; }
-  const char* kind(int) const override { return "shm"; }
+  const char* kind(WorldRank) const override { return "shm"; }
   // Committed frames lie in memory that outlives this process.
   bool flushed() const override { return true; }
   void close() override;
@@ -80,7 +80,7 @@ class ShmEndpoint final : public Endpoint {
  private:
   std::vector<shm::ShmCells::Peer> cell_peers() const;
   std::vector<std::shared_ptr<os::SharedHeapFile>> heaps() const;
-  Peer* find(int rank) const { return peer_of_rank_[static_cast<std::size_t>(rank)]; }
+  Peer* find(WorldRank rank) const { return peer_of_rank_[rank.index()]; }
   bool something_is_there();
   void ring_for_returns(Peer& peer);
   void check_sockets_now_and_then();
@@ -115,15 +115,15 @@ ShmEndpoint::ShmEndpoint(os::Poller& poller, const ShmOptions& options, ShmExpor
     peer_of_rank_[static_cast<std::size_t>(peers_.back()->link.peer)] = peers_.back().get();
   }
   if (static_cast<int>(peers_.size()) == options.world - 1) {
-    board_.emplace(exports_.rank, options.world, area_in(*exports_.area), cell_peers());
+    board_.emplace(WorldRank(exports_.rank), options.world, area_in(*exports_.area), cell_peers());
   }
-  if (!peers_.empty()) heap_.emplace(exports_.rank, heaps());
+  if (!peers_.empty()) heap_.emplace(WorldRank(exports_.rank), heaps());
 }
 
 std::vector<shm::ShmCells::Peer> ShmEndpoint::cell_peers() const {
   std::vector<shm::ShmCells::Peer> found;
   for (const auto& peer : peers_) {
-    found.push_back({.rank = peer->link.peer, .area = &area_in(*peer->link.area), .bell = peer->bell});
+    found.push_back({.rank = WorldRank(peer->link.peer), .area = &area_in(*peer->link.area), .bell = peer->bell});
   }
   return found;
 }
@@ -145,7 +145,7 @@ Status ShmEndpoint::watch() {
 
 // ---- frames
 
-Bytes ShmEndpoint::reserve(int rank, std::size_t max_bytes, TrafficClass traffic) {
+Bytes ShmEndpoint::reserve(WorldRank rank, std::size_t max_bytes, TrafficClass traffic) {
   Peer* peer = find(rank);
   QCCL_CHECK(peer != nullptr && reserved_ == nullptr);
   if (peer->state != PeerState::connected || closed_) return {};
@@ -175,7 +175,7 @@ std::optional<ReceivedFrame> ShmEndpoint::receive() {
     if (peer.state == PeerState::gone || !peer.receiver.arrived()) continue;
     const auto arrival = peer.receiver.take();
     ring_for_returns(peer);
-    if (arrival) return ReceivedFrame{peer.link.peer, arrival->bytes, arrival->frame};
+    if (arrival) return ReceivedFrame{WorldRank(peer.link.peer), arrival->bytes, arrival->frame};
     check_fault(peer);
   }
   return std::nullopt;
@@ -233,7 +233,7 @@ void ShmEndpoint::lose(Peer& peer, std::string cause) {
   peer.state = PeerState::lost;
   peer.cause = std::move(cause);
   ++unreported_;
-  if (board_) board_->forget(peer.link.peer);
+  if (board_) board_->forget(WorldRank(peer.link.peer));
   poller().forget(peer.link.socket.get());
   peer.link.socket.reset();
 }
@@ -250,12 +250,12 @@ std::optional<Transport::PeerLoss> ShmEndpoint::next_loss() {
     if (!may_report(*peer)) continue;
     peer->state = PeerState::gone;
     --unreported_;
-    return PeerLoss{peer->link.peer, peer->cause};
+    return PeerLoss{WorldRank(peer->link.peer), peer->cause};
   }
   return std::nullopt;
 }
 
-void ShmEndpoint::disconnect(int rank) {
+void ShmEndpoint::disconnect(WorldRank rank) {
   Peer& peer = *find(rank);
   lose(peer, "disconnected");
   if (peer.state == PeerState::gone) return;

@@ -76,8 +76,8 @@ void exchange(Transport& transport, int rank, int world, std::uint64_t frames, s
     }
     while (const auto frame = transport.receive()) {
       moved = true, ++all_got;
-      const std::uint64_t number = got[static_cast<std::size_t>(frame->peer)]++;
-      ASSERT_TRUE(is_frame(frame->bytes, number)) << "frame " << number << " of rank " << frame->peer;
+      const std::uint64_t number = got[frame->peer.index()]++;
+      ASSERT_TRUE(is_frame(frame->bytes, number)) << "frame " << number << " of rank " << frame->peer.value();
       held.emplace_back(*frame, number);
     }
     while (held.size() > random() % (hold + 1) || (all_got == total && !held.empty())) {
@@ -157,7 +157,7 @@ TEST_P(ShmEndpoint, a_board_operation_wakes_ranks_that_sleep) {
       own.board()->ring(kGroup);
       for (int peer = 0; peer < kRanks; ++peer) {
         std::optional<ExchangeCell> cell;
-        while (going_well() && !(cell = own.board()->read(kGroup, peer, sequence))) doze(own);
+        while (going_well() && !(cell = own.board()->read(kGroup, WorldRank(peer), sequence))) doze(own);
         ASSERT_TRUE(cell);
         ASSERT_TRUE(is_frame({cell->payload, cell->payload_bytes}, sequence + static_cast<std::uint64_t>(peer)));
       }
@@ -182,14 +182,14 @@ TEST_P(ShmEndpoint, a_closed_peer_is_lost_after_the_frames_it_sent) {
     }
   }
   ASSERT_TRUE(loss);
-  EXPECT_EQ(loss->peer, 1);
+  EXPECT_EQ(loss->peer, WorldRank(1));
   EXPECT_EQ(loss->cause, "closed the connection (end of file)");
   ASSERT_EQ(frames.size(), 2u);
   EXPECT_TRUE(is_frame(frames[0].bytes, 1));
   EXPECT_TRUE(is_frame(frames[1].bytes, 2));
   for (const auto& frame : frames) host[0].release(frame);
   EXPECT_FALSE(host[0].next_loss());
-  EXPECT_TRUE(host[0].reserve(1, 64, TrafficClass::control).empty());
+  EXPECT_TRUE(host[0].reserve(WorldRank(1), 64, TrafficClass::control).empty());
   EXPECT_FALSE(host[0].progress());
 }
 
@@ -201,7 +201,7 @@ TEST(ShmEndpointAlone, a_lost_peer_shows_to_a_rank_that_never_sleeps) {
   std::optional<Transport::PeerLoss> loss;
   while (!(loss = host[0].next_loss()) && clock.now() < limit) host[0].progress();
   ASSERT_TRUE(loss);
-  EXPECT_EQ(loss->peer, 2);
+  EXPECT_EQ(loss->peer, WorldRank(2));
 }
 
 TEST(ShmEndpointAlone, frames_held_for_one_operation_do_not_stop_those_of_another) {
@@ -273,7 +273,7 @@ TEST(ShmEndpointAlone, who_is_about_to_sleep_sees_what_has_arrived) {
 TEST(ShmEndpointAlone, who_is_about_to_sleep_sees_once_the_cell_that_it_missed) {
   Host host(2, Host::Linked::one_mapping);
   for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(host[rank].board()->open(6));
-  ASSERT_FALSE(host[1].board()->read(6, 0, 1));
+  ASSERT_FALSE(host[1].board()->read(6, WorldRank(0), 1));
   host[0].board()->publish(6, 1, 0, {});
   host[0].board()->ring(6);
   EXPECT_FALSE(host[1].arm());
@@ -298,13 +298,13 @@ TEST(ShmEndpointAlone, a_loss_is_reported_after_the_frames_that_came_before_it) 
   Host host(2, Host::Linked::one_mapping);
   ASSERT_TRUE(send_frame(host[1], 0, 100, 1));
   host[1].close();
-  const Bytes refused = host[0].reserve(1, 64, TrafficClass::control);
+  const Bytes refused = host[0].reserve(WorldRank(1), 64, TrafficClass::control);
   ASSERT_FALSE(refused.empty()) << "rank 0 does not know yet";
   host[0].commit(0);
   const TimePoint limit = patience();
   const auto knows = [&] {
     host[0].progress();
-    const bool has_room = !host[0].reserve(1, 64, TrafficClass::control).empty();
+    const bool has_room = !host[0].reserve(WorldRank(1), 64, TrafficClass::control).empty();
     if (has_room) host[0].commit(0);
     return !has_room;
   };
@@ -321,8 +321,8 @@ TEST(ShmEndpointAlone, a_peer_that_is_disconnected_gets_all_that_was_sent_then_e
   ASSERT_TRUE(send_frame(host[1], 0, 100, 1));
   host[0].progress();
   ASSERT_TRUE(send_frame(host[0], 1, 100, 2));
-  host[0].disconnect(1);
-  EXPECT_TRUE(host[0].reserve(1, 64, TrafficClass::control).empty());
+  host[0].disconnect(WorldRank(1));
+  EXPECT_TRUE(host[0].reserve(WorldRank(1), 64, TrafficClass::control).empty());
   EXPECT_FALSE(host[0].receive());
   EXPECT_FALSE(host[0].next_loss()) << "this rank ended it itself";
   const auto frame = host[1].receive();
@@ -338,15 +338,15 @@ TEST(ShmEndpointAlone, a_peer_that_is_disconnected_gets_all_that_was_sent_then_e
 TEST(ShmEndpointAlone, a_board_needs_all_ranks_of_the_world) {
   Host host(2, Host::Linked::one_mapping);
   EXPECT_NE(host[0].board(), nullptr);
-  EXPECT_TRUE(host[0].is_local(1));
-  EXPECT_STREQ(host[0].kind(1), "shm");
+  EXPECT_TRUE(host[0].is_local(WorldRank(1)));
+  EXPECT_STREQ(host[0].kind(WorldRank(1)), "shm");
   auto poller = os::Poller::create();
   auto exports = create_shm_exports(0, 2);
   ASSERT_TRUE(poller.ok() && !exports.unsupported_reason);
   auto alone = make_shm_endpoint(*poller, {.world = 3}, std::move(exports), {});
   ASSERT_TRUE(alone.ok());
   EXPECT_EQ((*alone)->board(), nullptr);
-  EXPECT_FALSE((*alone)->is_local(1));
+  EXPECT_FALSE((*alone)->is_local(WorldRank(1)));
 }
 
 // ---- a hostile peer
@@ -357,7 +357,7 @@ std::optional<Transport::PeerLoss> loss_seen_by(Transport& transport) {
     EXPECT_FALSE(transport.receive());
     if (!transport.progress()) doze(transport);
   }
-  return going_well() ? loss : Transport::PeerLoss{-1, "none"};
+  return going_well() ? loss : Transport::PeerLoss{{}, "none"};
 }
 
 TEST(ShmEndpointAlone, a_malformed_descriptor_loses_the_peer_and_no_other) {
@@ -365,23 +365,23 @@ TEST(ShmEndpointAlone, a_malformed_descriptor_loses_the_peer_and_no_other) {
     Host host(3, Host::Linked::one_mapping);
     host.queue(2, 0).control().descriptors.words[0].store(pack_ring_word(1, item));
     const auto loss = loss_seen_by(host[0]);
-    EXPECT_EQ(loss->peer, 2);
+    EXPECT_EQ(loss->peer, WorldRank(2));
     EXPECT_EQ(loss->cause.find("corrupt data: it sent"), 0u) << loss->cause;
     ASSERT_TRUE(send_frame(host[1], 0, 100, 7));
     const auto frame = host[0].receive();
     ASSERT_TRUE(frame);
     EXPECT_TRUE(is_frame(frame->bytes, 7));
     host[0].release(*frame);
-    EXPECT_EQ(loss_seen_by(host[2])->peer, 0);
+    EXPECT_EQ(loss_seen_by(host[2])->peer, WorldRank(0));
   }
 }
 
 TEST(ShmEndpointAlone, a_malformed_return_loses_the_peer) {
   Host host(2, Host::Linked::one_mapping);
   host.queue(0, 1).control().returns.words[0].store(pack_ring_word(1, {3, 0}));
-  EXPECT_TRUE(host[0].reserve(1, kMaxFrameBytes, TrafficClass::data).empty());
+  EXPECT_TRUE(host[0].reserve(WorldRank(1), kMaxFrameBytes, TrafficClass::data).empty());
   const auto loss = loss_seen_by(host[0]);
-  EXPECT_EQ(loss->peer, 1);
+  EXPECT_EQ(loss->peer, WorldRank(1));
   EXPECT_EQ(loss->cause, "corrupt data: it returned slot 3, which it does not have");
 }
 
@@ -392,7 +392,7 @@ TEST(ShmEndpointAlone, a_malformed_board_cell_loses_the_peer) {
   host[1].board()->publish(1, 1, 0, {});
   host[1].board()->ring(1);
   reinterpret_cast<Area*>(host.area(1))->cells[0].buffers[1].payload_bytes = 1u << 31;
-  EXPECT_FALSE(host[0].board()->read(1, 1, 1));
+  EXPECT_FALSE(host[0].board()->read(1, WorldRank(1), 1));
   EXPECT_EQ(loss_seen_by(host[0])->cause, "corrupt data: its board cell is malformed");
 }
 

@@ -38,7 +38,7 @@ SharedHeap::Memory memory_of(std::shared_ptr<BlockOwner> owner) {
 }  // namespace
 
 Result<SharedHeap::Block> ShmHeap::allocate(std::size_t bytes) {
-  const std::shared_ptr<os::SharedHeapFile>& heap = of_rank_[static_cast<std::size_t>(rank_)];
+  const std::shared_ptr<os::SharedHeapFile>& heap = of_rank_[rank_.index()];
   const std::size_t size = bytes > heap->bytes ? heap->bytes : round_up(bytes, kPageBytes);
   const std::uint64_t offset = next_.fetch_add(size);
   if (bytes > heap->bytes || size > heap->bytes - offset) {
@@ -54,10 +54,11 @@ Result<SharedHeap::Block> ShmHeap::allocate(std::size_t bytes) {
   return Block{offset, memory_of(std::move(owner))};
 }
 
-Result<SharedHeap::Memory> ShmHeap::map(int peer, std::uint64_t offset, std::size_t bytes) {
-  const auto& heap = of_rank_[static_cast<std::size_t>(peer)];
+Result<SharedHeap::Memory> ShmHeap::map(WorldRank peer, std::uint64_t offset, std::size_t bytes) {
+  const auto& heap = of_rank_[peer.index()];
   if (offset % kPageBytes != 0 || bytes == 0 || bytes > heap->bytes || offset > heap->bytes - bytes) {
-    return Failure(ErrorKind::corrupt_data, "rank " + std::to_string(peer) + " names a block outside of its heap");
+    return Failure(ErrorKind::corrupt_data,
+                   "rank " + std::to_string(peer.value()) + " names a block outside of its heap");
   }
   auto owner = std::make_shared<BlockOwner>(heap, offset);
   QCCL_TRY(owner->map(round_up(bytes, kPageBytes)));

@@ -14,15 +14,15 @@ namespace qccl::shm {
 class ShmHeap final : public SharedHeap {
  public:
   // `of_rank[r]`: the heap of world rank r; this rank's own is `of_rank[rank]`.
-  ShmHeap(int rank, std::vector<std::shared_ptr<os::SharedHeapFile>> of_rank)
+  ShmHeap(WorldRank rank, std::vector<std::shared_ptr<os::SharedHeapFile>> of_rank)
       : rank_(rank), of_rank_(std::move(of_rank)) {}
 
   Result<Block> allocate(std::size_t bytes) override;
-  bool reaches(int peer) const override { return of_rank_[static_cast<std::size_t>(peer)] != nullptr; }
-  Result<Memory> map(int peer, std::uint64_t offset, std::size_t bytes) override;
+  bool reaches(WorldRank peer) const override { return of_rank_[peer.index()] != nullptr; }
+  Result<Memory> map(WorldRank peer, std::uint64_t offset, std::size_t bytes) override;
 
  private:
-  const int rank_;
+  const WorldRank rank_;
   const std::vector<std::shared_ptr<os::SharedHeapFile>> of_rank_;
   std::atomic<std::uint64_t> next_{0};
 };

@@ -153,7 +153,7 @@ inline bool is_frame(ConstBytes frame, std::uint64_t number) {
 // False if there is no room now.
 inline bool send_frame(Transport& transport, int peer, std::size_t bytes, std::uint64_t number,
                        TrafficClass traffic = TrafficClass::data) {
-  const Bytes room = transport.reserve(peer, bytes, traffic);
+  const Bytes room = transport.reserve(WorldRank(peer), bytes, traffic);
   if (room.empty()) return false;
   fill_frame(room, number);
   transport.commit(bytes);

@@ -22,7 +22,8 @@ class Endpoint final : public Transport {
   Endpoint(Network& network, int rank)
       : network_(network), rank_(rank), loss_told_(static_cast<std::size_t>(network.world_), false) {}
 
-  Bytes reserve(int peer, std::size_t max_bytes, TrafficClass traffic) override {
+  Bytes reserve(WorldRank to, std::size_t max_bytes, TrafficClass traffic) override {
+    const int peer = to.value();
     const bool has_ended = network_.ended_[network_.link(rank_, peer)] || network_.ended_[network_.link(peer, rank_)];
     if (!network_.running(rank_) || has_ended) return {};
     const std::size_t slots = network_.options_.slots + (traffic == TrafficClass::control ? kControlSlots : 0);
@@ -52,15 +53,16 @@ class Endpoint final : public Transport {
     if (before == network_.options_.slots) network_.wake(flight->from);
     ++network_.held_frames_[Network::index(rank_)];
     if (network_.ended_[network_.link(rank_, flight->from)]) {
-      release({flight->from, {}, flight});
+      release({WorldRank(flight->from), {}, flight});
       return receive();
     }
     const ConstBytes bytes = network_.is_kept(*flight) ? ConstBytes(flight->bytes) : unkept(*flight);
-    if (flight->placed == nullptr) return ReceivedFrame{flight->from, bytes, flight};
+    if (flight->placed == nullptr) return ReceivedFrame{WorldRank(flight->from), bytes, flight};
     const ConstBytes payload = bytes.subspan(kFrameHeaderBytes);
     std::memcpy(flight->placed, payload.data(), payload.size());
     ++network_.placed_frames_;
-    return ReceivedFrame{flight->from, bytes.first(kFrameHeaderBytes), flight, {flight->placed, payload.size()}};
+    return ReceivedFrame{
+        WorldRank(flight->from), bytes.first(kFrameHeaderBytes), flight, {flight->placed, payload.size()}};
   }
 
   void release(const ReceivedFrame& frame) override {
@@ -90,16 +92,16 @@ class Endpoint final : public Transport {
       loss_told_[at] = true;
       ++losses_told_;
       if (network_.ended_[network_.link(rank_, peer)]) continue;
-      return PeerLoss{peer, "closed the connection (end of file)"};
+      return PeerLoss{WorldRank(peer), "closed the connection (end of file)"};
     }
     return std::nullopt;
   }
 
-  void disconnect(int peer) override { network_.end_connection(rank_, peer); }
+  void disconnect(WorldRank peer) override { network_.end_connection(rank_, peer.value()); }
   void sleep(TimePoint, const Clock&) override {}
   void wake() override {}
-  bool is_local(int) const override { return false; }
-  const char* kind(int) const override { return "sim"; }
+  bool is_local(WorldRank) const override { return false; }
+  const char* kind(WorldRank) const override { return "sim"; }
   bool flushed() const override { return true; }
   void close() override {}
 
@@ -108,7 +110,7 @@ class Endpoint final : public Transport {
     constexpr std::byte kGarbage{0xA5};
     const bool is_left_out = std::exchange(flight.was_asked_for, true) || ++asked_for_ % 3 == 0;
     if (is_left_out || flight.size <= kFrameHeaderBytes) return;
-    flight.placed = placement_->place(flight.from, ConstBytes(flight.bytes).first(kFrameHeaderBytes));
+    flight.placed = placement_->place(WorldRank(flight.from), ConstBytes(flight.bytes).first(kFrameHeaderBytes));
     if (flight.placed != nullptr)
       std::memset(flight.placed, static_cast<int>(kGarbage), flight.size - kFrameHeaderBytes);
   }

@@ -9,7 +9,7 @@ namespace {
 using std::chrono::microseconds;
 
 void send(Network& network, int from, int to, std::size_t bytes) {
-  ASSERT_NE(network.endpoint(from).reserve(to, bytes, TrafficClass::data).data(), nullptr);
+  ASSERT_NE(network.endpoint(from).reserve(WorldRank(to), bytes, TrafficClass::data).data(), nullptr);
   network.endpoint(from).commit(bytes);
 }
 
@@ -119,7 +119,7 @@ TEST(Network, frame_of_size_only_is_as_long_but_keeps_its_header_alone) {
   LinkOptions options = racks();
   options.size_only = true;
   Network network(8, 1, options);
-  const Bytes frame = network.endpoint(0).reserve(2, 1000, TrafficClass::data);
+  const Bytes frame = network.endpoint(0).reserve(WorldRank(2), 1000, TrafficClass::data);
   frame[0] = std::byte{7};
   network.endpoint(0).commit(1000);
   EXPECT_EQ(next(network), 110);

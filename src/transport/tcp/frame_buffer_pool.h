@@ -18,7 +18,7 @@ struct alignas(64) FrameBuffer {
   FrameBuffer* next = nullptr;  // in a FrameList or the pool's free list
   std::uint32_t bytes = 0;      // of the frame
   std::uint32_t filled = 0;     // received so far
-  std::int32_t peer = -1;
+  WorldRank peer;
   std::uint8_t size_class = 0;
   TrafficClass traffic = TrafficClass::data;
   std::byte* placed = nullptr;  // of a received frame: where its payload lies, if not in this buffer

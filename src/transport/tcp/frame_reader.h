@@ -20,7 +20,7 @@ inline constexpr std::size_t kStagingBytes = 64 * 1024;
 class FrameReader {
  public:
   // `staging` (kStagingBytes) is used during read() only.
-  FrameReader(int peer, FrameBufferPool& pool, Bytes staging) : peer_(peer), pool_(&pool), staging_(staging) {}
+  FrameReader(WorldRank peer, FrameBufferPool& pool, Bytes staging) : peer_(peer), pool_(&pool), staging_(staging) {}
 
   struct ReadResult {
     std::size_t bytes = 0;  // read from the socket
@@ -53,7 +53,7 @@ class FrameReader {
   Bytes missing_part() const;
   std::string describe_end(const os::IoResult& io) const;
 
-  int peer_;
+  WorldRank peer_;
   FrameBufferPool* pool_;
   Bytes staging_;
   FrameBuffer* current_ = nullptr;                      // the frame being received: its header is complete

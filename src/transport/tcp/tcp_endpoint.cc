@@ -35,7 +35,7 @@ constexpr Nanoseconds kClosePatience = std::chrono::seconds(2);
 constexpr Nanoseconds kCloseLook = std::chrono::microseconds(100);
 
 struct Connection {
-  Connection(int peer, os::Fd socket, FrameBufferPool& pool, Bytes staging, std::size_t send_queue_bytes)
+  Connection(WorldRank peer, os::Fd socket, FrameBufferPool& pool, Bytes staging, std::size_t send_queue_bytes)
       : fd(std::move(socket)), reader(peer, pool, staging), writer(pool, send_queue_bytes) {}
 
   bool open() const { return fd.valid(); }
@@ -60,7 +60,7 @@ class TcpEndpoint final : public Endpoint {
 
   Status start(std::vector<os::Fd> sockets_by_rank);
 
-  Bytes reserve(int peer, std::size_t max_bytes, TrafficClass traffic) override;
+  Bytes reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) override;
   void commit(std::size_t actual_bytes) override;
   bool commit_gathered(std::size_t head_bytes, ConstBytes payload) override;
   std::optional<ReceivedFrame> receive() override;
@@ -69,39 +69,38 @@ class TcpEndpoint final : public Endpoint {
   void withdraw() override;
   bool progress() override;
   std::optional<PeerLoss> next_loss() override;
-  void disconnect(int peer) override;
+  void disconnect(WorldRank peer) override;
   bool arm() override;
   void disarm() override {}
   void ready(const os::Poller::Ready&) override {}  // progress() checks every socket that may be ready
-  bool is_local(int peer) const override {
-    const auto rank = static_cast<std::size_t>(peer);
-    return rank < options_.on_this_host.size() && options_.on_this_host[rank];
+  bool is_local(WorldRank peer) const override {
+    return peer.index() < options_.on_this_host.size() && options_.on_this_host[peer.index()];
   }
-  const char* kind(int) const override { return "tcp"; }
+  const char* kind(WorldRank) const override { return "tcp"; }
   bool flushed() const override { return unsent_ == 0; }
   void close() override;
 
  private:
-  Connection& at(int peer) { return *connections_[static_cast<std::size_t>(peer)]; }
+  Connection& at(WorldRank peer) { return *connections_[peer.index()]; }
   os::Poller& watcher() { return own_poller_ ? *own_poller_ : poller(); }
   void send(FrameBuffer* frame, ConstBytes outside);
   void flush_gathered();
   bool flush_queues();
-  void after_send(int peer, const os::IoResult& io, bool was_empty);
+  void after_send(WorldRank peer, const os::IoResult& io, bool was_empty);
   bool read_directly();
   bool read_ready();
-  std::size_t read_from(int peer);
+  std::size_t read_from(WorldRank peer);
   bool keep_withdrawn(FrameBuffer* frame);
-  void lose(int peer, std::string cause);
+  void lose(WorldRank peer, std::string cause);
   bool go_on_ending();
-  void drop(int peer);
+  void drop(WorldRank peer);
   void wait_for_acknowledgements();
 
   TcpOptions options_;
   FrameBufferPool pool_;
   std::vector<std::byte> staging_ = std::vector<std::byte>(tcp::kStagingBytes);
   std::vector<std::unique_ptr<Connection>> connections_;  // by rank; null where there is none
-  std::vector<int> open_;                                 // ranks whose connection is open
+  std::vector<WorldRank> open_;                           // ranks whose connection is open
   std::optional<os::Poller> own_poller_;                  // with several peers: watches them; watched by poller()
   PayloadPlacement* placement_ = nullptr;
   FrameList undelivered_;
@@ -109,8 +108,8 @@ class TcpEndpoint final : public Endpoint {
   std::uint64_t burst_ = 1;  // number of the current burst: commits between two progress() calls
   std::size_t unsent_ = 0;   // connections whose send queue is not empty
   std::size_t unreported_losses_ = 0;
-  std::vector<int> ending_;       // disconnected ranks still in open_
-  std::size_t next_to_read_ = 0;  // index in open_ where a call that reached its limit stopped
+  std::vector<WorldRank> ending_;  // disconnected ranks still in open_
+  std::size_t next_to_read_ = 0;   // index in open_ where a call that reached its limit stopped
 };
 
 Status TcpEndpoint::start(std::vector<os::Fd> sockets_by_rank) {
@@ -118,10 +117,10 @@ Status TcpEndpoint::start(std::vector<os::Fd> sockets_by_rank) {
   for (std::size_t rank = 0; rank < sockets_by_rank.size(); ++rank) {
     if (!sockets_by_rank[rank].valid()) continue;
     QCCL_TRY(os::set_no_delay(sockets_by_rank[rank]));
-    if (is_local(static_cast<int>(rank))) os::set_loopback_congestion_control(sockets_by_rank[rank]);
-    connections_[rank] = std::make_unique<Connection>(static_cast<int>(rank), std::move(sockets_by_rank[rank]), pool_,
+    if (is_local(WorldRank(rank))) os::set_loopback_congestion_control(sockets_by_rank[rank]);
+    connections_[rank] = std::make_unique<Connection>(WorldRank(rank), std::move(sockets_by_rank[rank]), pool_,
                                                       staging_, options_.send_queue_bytes);
-    open_.push_back(static_cast<int>(rank));
+    open_.emplace_back(rank);
   }
   if (static_cast<int>(open_.size()) > options_.max_directly_read) {
     auto made = os::Poller::create();
@@ -129,11 +128,11 @@ Status TcpEndpoint::start(std::vector<os::Fd> sockets_by_rank) {
     own_poller_ = std::move(*made);
     QCCL_TRY(poller().watch(own_poller_->descriptor(), token(connections_.size())));
   }
-  for (const int rank : open_) QCCL_TRY(watcher().watch(at(rank).fd.get(), token(static_cast<std::uint64_t>(rank))));
+  for (const WorldRank peer : open_) QCCL_TRY(watcher().watch(at(peer).fd.get(), token(peer.index())));
   return {};
 }
 
-Bytes TcpEndpoint::reserve(int peer, std::size_t max_bytes, TrafficClass traffic) {
+Bytes TcpEndpoint::reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) {
   QCCL_CHECK(reserved_ == nullptr);
   Connection& connection = at(peer);
   if (!connection.in_use() || !connection.send_failure.empty() || !connection.writer.has_room(max_bytes, traffic))
@@ -146,7 +145,7 @@ Bytes TcpEndpoint::reserve(int peer, std::size_t max_bytes, TrafficClass traffic
 
 void TcpEndpoint::commit(std::size_t actual_bytes) {
   FrameBuffer* const frame = std::exchange(reserved_, nullptr);
-  const int peer = frame->peer;
+  const WorldRank peer = frame->peer;
   Connection& connection = at(peer);
   if (actual_bytes == 0 || !connection.open()) return pool_.give_back(frame);
   frame->bytes = static_cast<std::uint32_t>(actual_bytes);
@@ -155,7 +154,7 @@ void TcpEndpoint::commit(std::size_t actual_bytes) {
 
 bool TcpEndpoint::commit_gathered(std::size_t head_bytes, ConstBytes payload) {
   FrameBuffer* const frame = std::exchange(reserved_, nullptr);
-  const int peer = frame->peer;
+  const WorldRank peer = frame->peer;
   Connection& connection = at(peer);
   if (!connection.open()) {
     pool_.give_back(frame);
@@ -169,7 +168,7 @@ bool TcpEndpoint::commit_gathered(std::size_t head_bytes, ConstBytes payload) {
 // All peers share the link: a small frame, such as a grant, sent after a long frame would keep its peer waiting for
 // that.
 void TcpEndpoint::send(FrameBuffer* frame, ConstBytes outside) {
-  const int peer = frame->peer;
+  const WorldRank peer = frame->peer;
   Connection& connection = at(peer);
   if (frame->bytes >= kLongFrameBytes && unsent_ > 0) flush_gathered();
   const bool was_empty = connection.writer.empty();
@@ -177,7 +176,7 @@ void TcpEndpoint::send(FrameBuffer* frame, ConstBytes outside) {
 }
 
 // Updates the count of queues and records a failure. Frames that the peer sent before it may still be there to read.
-void TcpEndpoint::after_send(int peer, const os::IoResult& io, bool was_empty) {
+void TcpEndpoint::after_send(WorldRank peer, const os::IoResult& io, bool was_empty) {
   Connection& connection = at(peer);
   if (io.error != 0) {
     connection.send_failure = os::describe(io);
@@ -204,7 +203,7 @@ std::optional<ReceivedFrame> TcpEndpoint::receive() {
 
 void TcpEndpoint::withdraw() {
   bool has_all = true;
-  for (const int peer : open_) has_all &= at(peer).reader.withdraw();
+  for (const WorldRank peer : open_) has_all &= at(peer).reader.withdraw();
   FrameList frames = std::exchange(undelivered_, FrameList{});
   while (!frames.empty()) has_all &= keep_withdrawn(frames.pop_front());
   if (!has_all) throw std::bad_alloc();
@@ -233,7 +232,7 @@ bool TcpEndpoint::progress() {
 }
 
 void TcpEndpoint::flush_gathered() {
-  for (const int peer : open_) {
+  for (const WorldRank peer : open_) {
     Connection& connection = at(peer);
     if (connection.writer.gathers()) after_send(peer, connection.writer.flush(connection.fd.get()), false);
   }
@@ -241,7 +240,7 @@ void TcpEndpoint::flush_gathered() {
 
 bool TcpEndpoint::flush_queues() {
   bool moved = false;
-  for (const int peer : open_) {
+  for (const WorldRank peer : open_) {
     Connection& connection = at(peer);
     if (connection.writer.empty()) continue;
     const auto io = connection.writer.flush(connection.fd.get());
@@ -268,12 +267,12 @@ bool TcpEndpoint::read_ready() {
   std::size_t bytes = 0;
   const std::size_t open_before = open_.size();
   for (const auto& event : own_poller_->wait(Nanoseconds::zero())) {
-    if (event.readable && bytes < kReadBytesPerCall) bytes += read_from(static_cast<int>(index_of(event.token)));
+    if (event.readable && bytes < kReadBytesPerCall) bytes += read_from(WorldRank(index_of(event.token)));
   }
   return bytes > 0 || open_.size() != open_before;
 }
 
-std::size_t TcpEndpoint::read_from(int peer) {
+std::size_t TcpEndpoint::read_from(WorldRank peer) {
   Connection& connection = at(peer);
   if (!connection.in_use() || connection.undelivered_bytes >= options_.receive_queue_bytes) return 0;
   FrameList frames;
@@ -290,13 +289,13 @@ std::size_t TcpEndpoint::read_from(int peer) {
   return outcome.bytes;
 }
 
-void TcpEndpoint::lose(int peer, std::string cause) {
+void TcpEndpoint::lose(WorldRank peer, std::string cause) {
   at(peer).loss = std::move(cause);
   ++unreported_losses_;
   drop(peer);
 }
 
-void TcpEndpoint::drop(int peer) {
+void TcpEndpoint::drop(WorldRank peer) {
   Connection& connection = at(peer);
   if (!connection.writer.empty()) --unsent_;
   connection.writer.clear();
@@ -306,7 +305,7 @@ void TcpEndpoint::drop(int peer) {
   std::erase(open_, peer);
 }
 
-void TcpEndpoint::disconnect(int peer) {
+void TcpEndpoint::disconnect(WorldRank peer) {
   Connection& connection = at(peer);
   if (!connection.loss.empty() && !std::exchange(connection.loss_reported, true)) --unreported_losses_;
   if (std::exchange(connection.ending, true) || !connection.open()) return;
@@ -318,7 +317,7 @@ void TcpEndpoint::disconnect(int peer) {
 // Like close(), but without waiting: see wait_for_acknowledgements(). No event says when more can be done, but the
 // engine calls this several times a second.
 bool TcpEndpoint::go_on_ending() {
-  return std::erase_if(ending_, [this](int peer) {
+  return std::erase_if(ending_, [this](WorldRank peer) {
            Connection& connection = at(peer);
            if (connection.writer.empty()) os::end_sending(connection.fd.get());
            const std::size_t left = os::unacknowledged_bytes(connection.fd.get(), staging_);
@@ -337,7 +336,7 @@ std::optional<Transport::PeerLoss> TcpEndpoint::next_loss() {
     if (connection->undelivered_bytes > 0) continue;
     connection->loss_reported = true;
     --unreported_losses_;
-    return PeerLoss{static_cast<int>(rank), connection->loss};
+    return PeerLoss{WorldRank(rank), connection->loss};
   }
   return std::nullopt;
 }
@@ -345,12 +344,12 @@ std::optional<Transport::PeerLoss> TcpEndpoint::next_loss() {
 bool TcpEndpoint::arm() {
   if (!undelivered_.empty() || unreported_losses_ > 0) return false;
   if (unsent_ > 0) flush_queues();
-  for (const int peer : open_) {
+  for (const WorldRank peer : open_) {
     Connection& connection = at(peer);
     if (connection.ending) continue;
     const bool wants_to_write = !connection.writer.empty();
     if (wants_to_write == connection.watched_for_writing) continue;
-    const auto status = watcher().watch(connection.fd.get(), token(static_cast<std::uint64_t>(peer)), wants_to_write);
+    const auto status = watcher().watch(connection.fd.get(), token(peer.index()), wants_to_write);
     if (!status.ok()) return false;
     connection.watched_for_writing = wants_to_write;
   }
@@ -360,13 +359,13 @@ bool TcpEndpoint::arm() {
 // Peers may still send for a while. Data that arrives at a closed socket resets the connection, and a peer with a full
 // socket buffer would lose the end of what this rank has sent.
 void TcpEndpoint::wait_for_acknowledgements() {
-  for (const int peer : open_) os::end_sending(at(peer).fd.get());
+  for (const WorldRank peer : open_) os::end_sending(at(peer).fd.get());
   const SteadyClock clock;
   TimePoint last_moved = clock.now();
   std::size_t least = SIZE_MAX;
   while (true) {
     std::size_t left = 0;
-    for (const int peer : open_) left += os::unacknowledged_bytes(at(peer).fd.get(), staging_);
+    for (const WorldRank peer : open_) left += os::unacknowledged_bytes(at(peer).fd.get(), staging_);
     if (left == 0) return;
     const TimePoint now = clock.now();
     if (left < least) last_moved = now;
@@ -380,7 +379,7 @@ void TcpEndpoint::close() {
   const bool inherited = !open_.empty() && at(open_.front()).fd.inherited();
   if (unsent_ > 0 && !inherited) flush_queues();
   if (!inherited) wait_for_acknowledgements();
-  for (const int peer : open_) {
+  for (const WorldRank peer : open_) {
     Connection& connection = at(peer);
     watcher().forget(connection.fd.get());
     connection.writer.clear();

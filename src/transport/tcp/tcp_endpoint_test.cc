@@ -145,9 +145,9 @@ TEST(Tcp, a_frame_that_trickles_in_byte_by_byte_is_one_frame) {
 TEST(Tcp, an_unused_reservation_sends_nothing_and_a_short_one_only_its_part) {
   auto pair = unix_pair();
   Side a(1, std::move(pair.first)), b(0, std::move(pair.second));
-  ASSERT_EQ(a->reserve(1, 5000, TrafficClass::data).size(), 5000u);
+  ASSERT_EQ(a->reserve(WorldRank(1), 5000, TrafficClass::data).size(), 5000u);
   a->commit(0);
-  const Bytes room = a->reserve(1, 5000, TrafficClass::data);
+  const Bytes room = a->reserve(WorldRank(1), 5000, TrafficClass::data);
   write_frame(room.first(wire::kHeaderBytes + 17), 3);
   a->commit(wire::kHeaderBytes + 17);
   const auto frame = b.next_frame();
@@ -253,8 +253,8 @@ void exchange_with_many_peers(const TcpOptions& options) {
     hub->sleep(kForever, steady);
     const auto frame = hub.next_frame();
     ASSERT_TRUE(frame.has_value());
-    EXPECT_TRUE(is_frame(frame->bytes, 20, static_cast<std::uint64_t>(frame->peer)));
-    senders.push_back(frame->peer);
+    EXPECT_TRUE(is_frame(frame->bytes, 20, frame->peer.index()));
+    senders.push_back(frame->peer.value());
     hub->release(*frame);
   }
   std::sort(senders.begin(), senders.end());
@@ -267,7 +267,7 @@ void exchange_with_many_peers(const TcpOptions& options) {
   others[4].reset();
   const auto loss = hub.next_loss();
   ASSERT_TRUE(loss.has_value());
-  EXPECT_EQ(loss->peer, 5);
+  EXPECT_EQ(loss->peer, WorldRank(5));
 }
 
 TEST(Tcp, frames_of_many_peers_that_epoll_names_name_their_sender) { exchange_with_many_peers({}); }

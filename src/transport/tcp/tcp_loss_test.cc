@@ -27,10 +27,10 @@ TEST(Tcp, frames_before_end_of_file_come_before_the_loss) {
   }
   const auto loss = side.next_loss();
   ASSERT_TRUE(loss.has_value());
-  EXPECT_EQ(loss->peer, 0);
+  EXPECT_EQ(loss->peer, WorldRank(0));
   EXPECT_EQ(loss->cause, "closed the connection (end of file)");
   EXPECT_FALSE(side->next_loss().has_value()) << "reported twice";
-  EXPECT_TRUE(side->reserve(0, 100, TrafficClass::data).empty());
+  EXPECT_TRUE(side->reserve(WorldRank(0), 100, TrafficClass::data).empty());
 }
 
 TEST(Tcp, a_peer_that_closes_mid_frame_is_lost_with_the_bytes_got_and_missing) {
@@ -114,8 +114,8 @@ TEST(Tcp, a_peer_that_is_disconnected_gets_all_that_was_sent_then_end_of_file) {
   ASSERT_TRUE(peer.send(100, 7));
   while (own.send(kMaxPayloadBytes, 0)) continue;
   ASSERT_TRUE(own.send(100, 1, TrafficClass::control));
-  own->disconnect(1);
-  EXPECT_TRUE(own->reserve(1, 100, TrafficClass::control).empty());
+  own->disconnect(WorldRank(1));
+  EXPECT_TRUE(own->reserve(WorldRank(1), 100, TrafficClass::control).empty());
   std::uint64_t last = 0;
   std::optional<Transport::PeerLoss> loss;
   for (int step = 0; step < kStepLimit && !loss; ++step) {
@@ -142,7 +142,7 @@ TEST(Tcp, a_lost_peer_that_is_disconnected_is_not_reported) {
   pair.first.reset();
   ASSERT_TRUE(side.next_frame().has_value());
   for (int step = 0; step < 100; ++step) side->progress();
-  side->disconnect(0);
+  side->disconnect(WorldRank(0));
   EXPECT_FALSE(side->next_loss().has_value());
 }
 
@@ -154,7 +154,7 @@ TEST(Tcp, sending_to_a_peer_that_is_gone_ends_in_its_loss_and_an_empty_queue) {
   pair.second.reset();
   ASSERT_TRUE(side.next_loss().has_value());
   EXPECT_TRUE(side->flushed());
-  EXPECT_TRUE(side->reserve(1, 100, TrafficClass::control).empty());
+  EXPECT_TRUE(side->reserve(WorldRank(1), 100, TrafficClass::control).empty());
 }
 
 TEST(Tcp, what_a_peer_sent_before_it_vanished_is_received_although_sending_fails) {
@@ -172,7 +172,7 @@ TEST(Tcp, what_a_peer_sent_before_it_vanished_is_received_although_sending_fails
 TEST(Tcp, a_reservation_outlives_the_loss_of_its_peer) {
   auto pair = unix_pair();
   Side side(1, std::move(pair.first));
-  const Bytes room = side->reserve(1, 100, TrafficClass::data);
+  const Bytes room = side->reserve(WorldRank(1), 100, TrafficClass::data);
   ASSERT_EQ(room.size(), 100u);
   pair.second.reset();
   ASSERT_TRUE(side.next_loss().has_value());

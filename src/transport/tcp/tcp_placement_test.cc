@@ -19,8 +19,8 @@ class Places final : public PayloadPlacement {
  public:
   explicit Places(std::function<bool(std::uint64_t)> wants) : wants_(std::move(wants)) {}
 
-  std::byte* place(int peer, ConstBytes header) override {
-    EXPECT_EQ(peer, 0);
+  std::byte* place(WorldRank peer, ConstBytes header) override {
+    EXPECT_EQ(peer, WorldRank(0));
     const auto decoded = wire::decode_header(header.data());
     EXPECT_TRUE(decoded.ok());
     const std::uint64_t sequence = decoded.value().sequence;

@@ -83,7 +83,7 @@ struct Side {
     return send_to(peer, payload_bytes, sequence, traffic);
   }
   bool send_to(int rank, std::size_t payload_bytes, std::uint64_t sequence, TrafficClass traffic = TrafficClass::data) {
-    const Bytes room = endpoint->reserve(rank, wire::kHeaderBytes + payload_bytes, traffic);
+    const Bytes room = endpoint->reserve(WorldRank(rank), wire::kHeaderBytes + payload_bytes, traffic);
     if (room.empty()) return false;
     write_frame(room, sequence);
     endpoint->commit(room.size());
@@ -127,7 +127,7 @@ struct Exchange {
     while (auto frame = side->receive()) {
       EXPECT_LT(received, incoming.size());
       EXPECT_TRUE(is_frame(frame->bytes, incoming[received], received)) << "frame " << received;
-      EXPECT_EQ(frame->peer, side.peer);
+      EXPECT_EQ(frame->peer, WorldRank(side.peer));
       side->release(*frame);
       ++received;
     }

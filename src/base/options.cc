@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <iterator>
 
 #include "base/environment.h"
 #include "base/text.h"
@@ -55,8 +56,12 @@ Status read_algorithm(Algorithm& target) {
     target = algorithm;
     return {};
   }
-  return bad_value("QCCL_ALGORITHM", *text,
-                   "auto, one_shot, sra, ring, tree, recursive_doubling, binomial, pairwise or hierarchical");
+  std::string allowed = "auto";
+  for (const Algorithm algorithm : kEveryAlgorithm) {
+    const bool is_last = algorithm == std::end(kEveryAlgorithm)[-1];
+    allowed += fmt::format("{}{}", is_last ? " or " : ", ", to_string(algorithm));
+  }
+  return bad_value("QCCL_ALGORITHM", *text, allowed);
 }
 
 // "2x4"

@@ -9,6 +9,7 @@
 
 #include "codec/registry.h"
 #include "os/fork_list.h"
+#include "plan/algorithms/registry.h"
 
 namespace qccl::internal {
 
@@ -150,7 +151,7 @@ std::string CommunicatorState::wrong_buffers(const engine::ExecutablePlan& plan,
 bool CommunicatorState::suits_region(const engine::ResolvedCall& resolved, const engine::MappedRegion& region,
                                      const CallOptions& options) const {
   if (resolved.board || resolved.error_feedback) return false;
-  if (!region.on_board) return resolved.algorithm == Algorithm::hierarchical || resolved.algorithm == Algorithm::sra;
+  if (!region.on_board) return plan::entry_of(resolved.algorithm).reads_mapped_buffers;
   return resolved.compression.is_none() && options.algorithm == Algorithm::automatic &&
          defaults_.algorithm == Algorithm::automatic;
 }

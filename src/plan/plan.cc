@@ -2,25 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <numeric>
 
 #include "base/check.h"
-#include "plan/algorithms/builder.h"
-#include "plan/algorithms/hosts.h"
+#include "plan/algorithms/registry.h"
 
 namespace qccl::plan {
 namespace {
-
-constexpr std::array kAllReduce = {
-    Algorithm::one_shot,           Algorithm::sra,         Algorithm::ring, Algorithm::tree,
-    Algorithm::recursive_doubling, Algorithm::hierarchical};
-constexpr std::array kWholeRooted = {Algorithm::one_shot, Algorithm::sra, Algorithm::binomial, Algorithm::hierarchical};
-constexpr std::array kRooted = {Algorithm::one_shot, Algorithm::binomial};
-constexpr std::array kAround = {Algorithm::one_shot, Algorithm::ring, Algorithm::hierarchical};
-constexpr std::array kExchange = {Algorithm::one_shot, Algorithm::pairwise};
-constexpr std::array kOnly = {Algorithm::one_shot};
 
 // The caller's own layout: one piece for each rank, in rank order.
 std::vector<Range> piece_ranges(const Request& request) {
@@ -48,48 +36,11 @@ void build_meeting(Builder& builder) {
   }
 }
 
-int chunk_count(const Request& request) {
-  switch (request.algorithm) {
-    case Algorithm::sra:
-    case Algorithm::ring: return request.world;
-    case Algorithm::tree: return 2;
-    case Algorithm::hierarchical: {
-      const Hosts hosts(request);
-      return hosts.owners() * static_cast<int>(home_hosts(request, hosts).size());
-    }
-    default: return 1;
-  }
-}
-
 }  // namespace
 
-std::span<const Algorithm> algorithms_of(Collective collective) {
-  switch (collective) {
-    case Collective::all_reduce: return kAllReduce;
-    case Collective::reduce:
-    case Collective::broadcast: return kWholeRooted;
-    case Collective::gather:
-    case Collective::scatter: return kRooted;
-    case Collective::all_gather:
-    case Collective::reduce_scatter: return kAround;
-    case Collective::all_to_all: return kExchange;
-    case Collective::barrier: break;
-  }
-  return kOnly;
-}
-
 std::vector<Range> chunks(const Request& request) {
-  switch (request.collective) {
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-    case Collective::gather:
-    case Collective::scatter:
-    case Collective::all_to_all: return piece_ranges(request);
-    case Collective::barrier: return {{0, 0}};
-    case Collective::all_reduce:
-    case Collective::reduce:
-    case Collective::broadcast: break;
-  }
+  if (has_pieces(request.collective)) return piece_ranges(request);
+  if (request.collective == Collective::barrier) return {{0, 0}};
   const int count = chunk_count(request);
   if (count == 1) return {{0, request.count}};
   return chunk_ranges(request.count, count, request.bucket_size);
@@ -99,18 +50,11 @@ RankSchedule schedule_of(const Request& request, int rank) {
   Builder builder(request, rank);
   if (is_empty(request)) {
     build_meeting(builder);
-    return builder.take();
-  }
-  switch (built_for(request.algorithm, request.compressed)) {
-    case Algorithm::sra: build_scatter_reduce(builder); break;
-    case Algorithm::ring: build_ring(builder); break;
-    case Algorithm::tree: build_tree(builder); break;
-    case Algorithm::recursive_doubling: build_doubling(builder); break;
-    case Algorithm::binomial: build_binomial(builder); break;
-    case Algorithm::pairwise: build_exchange(builder, /*one_at_a_time=*/true); break;
-    case Algorithm::hierarchical: build_hierarchical(builder); break;
-    case Algorithm::one_shot: build_direct(builder); break;
-    case Algorithm::automatic: QCCL_CHECK(false);
+  } else {
+    const Algorithm algorithm = built_for(request.algorithm, request.compressed);
+    BuildFunction* const build = builder_of(request.collective, algorithm);
+    QCCL_CHECK(build != nullptr);
+    build(builder);
   }
   return builder.take();
 }
@@ -137,6 +81,19 @@ void Builder::add_scratch(int chunk, std::uint64_t input_begin, std::vector<Step
   schedule_.lanes.back().scratch = true;
 }
 
+void Builder::add_own_piece(std::vector<int> peers) {
+  const auto add_own = [this](std::vector<Step> steps) { add(rank_, 0, begin_of(rank_), std::move(steps)); };
+  const Step keep{StepKind::local_copy, 0, {}, request_.compressed};
+  if (peers.empty()) return add_own({keep});
+  std::vector<Step> give{{StepKind::send_input, 0, std::move(peers)}};
+  if (request_.compressed) {
+    give.push_back(keep);  // in place, a slice must have left before its decoded form overwrites it
+  } else {
+    add_own({keep});
+  }
+  add_own(std::move(give));
+}
+
 std::vector<Step> reduce_steps(int rank, int world, std::uint16_t phase, bool quantize_own) {
   std::vector<Step> steps;
   for (int source = 0; source < world; ++source) {
@@ -150,7 +107,7 @@ std::vector<Step> reduce_steps(int rank, int world, std::uint16_t phase, bool qu
   return steps;
 }
 
-// ---- words
+// ---- text
 
 const char* to_string(StepKind kind) {
   switch (kind) {

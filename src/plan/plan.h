@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -82,14 +81,18 @@ struct Request {
   std::vector<int> hosts{};  // each rank's host; hierarchical only; empty: all on one
 };
 
-// The algorithms available for the collective.
-std::span<const Algorithm> algorithms_of(Collective collective);
-
-// The algorithm built when `algorithm` is requested. Compressed recursive doubling would encode a sum at every swap, so
-// one-shot is built instead.
-constexpr Algorithm built_for(Algorithm algorithm, bool compressed) {
-  return compressed && algorithm == Algorithm::recursive_doubling ? Algorithm::one_shot : algorithm;
+// Each rank has its own piece of the input or output, with a count of its own in the v forms.
+constexpr bool has_pieces(Collective collective) {
+  return collective == Collective::all_gather || collective == Collective::reduce_scatter ||
+         collective == Collective::gather || collective == Collective::scatter || collective == Collective::all_to_all;
 }
+
+// The algorithms available for the collective (algorithms/registry.h).
+std::vector<Algorithm> algorithms_of(Collective collective);
+bool has_algorithm(Collective collective, Algorithm algorithm);
+
+// The algorithm built when `algorithm` is requested: compressed recursive doubling is one-shot.
+Algorithm built_for(Algorithm algorithm, bool compressed);
 
 // The schedule of `rank`. Lanes over empty chunks are left out, except in all_to_all, where only the two ranks involved
 // know. A call without any elements becomes a barrier, whose frames have no payload.

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "plan/algorithms/registry.h"
 #include "sim/simulated_job.h"
 #include "sim/size_compute.h"
 
@@ -102,7 +103,7 @@ class Simulation {
     engine::ResolvedCall resolved = call;
     resolved.slice_bytes = options_.slice_bytes;
     const std::vector<int>& hosts = world_.engine(0).options().hosts;
-    if (call.algorithm == Algorithm::hierarchical) resolved.hosts.assign(hosts.begin(), hosts.end());
+    if (plan::entry_of(call.algorithm).uses_hosts) resolved.hosts.assign(hosts.begin(), hosts.end());
     const std::shared_ptr<const Codec> codec = make_codec(call.compression).take_or_throw();
     running_ = options_.ranks;
     for (int rank = 0; rank < options_.ranks; ++rank) {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "plan/plan.h"
+#include "plan/algorithms/registry.h"
 #include "support/reference.h"
 #include "support/sim_call.h"
 #include "support/test_data.h"
@@ -49,7 +49,7 @@ class Algorithms : public ::testing::TestWithParam<int> {
     const auto inputs = make_inputs(pattern, call.type, most_input_elements(call, world_), world_, seed);
     const CollectiveResult outcome = run_collective(fine_, call, inputs);
     ASSERT_EQ(outcome.problem, "");
-    if (call.algorithm == Algorithm::hierarchical) {
+    if (plan::entry_of(call.algorithm).uses_hosts) {
       const auto hosts = hosts_of_three(world_);
       call.hosts.assign(hosts.begin(), hosts.end());
     }
@@ -93,7 +93,7 @@ TEST_P(Algorithms, reduce_every_type_with_every_operation) {
           const CallOptions options{.op = op, .root = is_rooted(collective) ? world_ - 1 : 0, .algorithm = algorithm};
           const auto call = make_call(collective, 300, type, world_, options);
           // Factors are not whole numbers, so products are rounded, and the rounding of sums depends on the order.
-          const bool in_rank_order = algorithm == Algorithm::one_shot || algorithm == Algorithm::sra;
+          const bool in_rank_order = plan::entry_of(algorithm).adds_in_rank_order;
           if (op == ReduceOp::premul_sum && !in_rank_order) {
             ASSERT_NO_FATAL_FAILURE(expect_within_rounding(call, Pattern::normal, ++round));
           } else {
@@ -215,9 +215,9 @@ TEST(Choice, of_an_algorithm_that_a_collective_does_not_have_lists_those_that_it
   // The environment's algorithm applies only to the collectives that support it.
   comm::GroupDefaults environment;
   environment.algorithm = Algorithm::ring;
-  const auto usual = resolve_call(Collective::broadcast, 10, DataType::float32, 4, {}, environment);
-  ASSERT_TRUE(usual.ok());
-  EXPECT_EQ(usual.value().algorithm, Algorithm::one_shot);
+  const auto other = resolve_call(Collective::broadcast, 10, DataType::float32, 4, {}, environment);
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(other.value().algorithm, Algorithm::one_shot);
 }
 
 TEST(Choice, of_counts_that_are_not_one_for_each_rank_is_an_error) {

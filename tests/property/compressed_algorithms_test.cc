@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "plan/plan.h"
+#include "plan/algorithms/registry.h"
 #include "support/codec_contract.h"
 #include "support/reference.h"
 #include "support/sim_collective.h"
@@ -77,7 +77,7 @@ TEST_P(CompressedAlgorithms, of_reductions_are_within_their_stated_bound_on_all_
           SCOPED_TRACE(fmt::format("world {} {} {} round {}", world_, call.describe(), to_string(pattern), round));
           const auto inputs = make_inputs(pattern, call.type, most_input_elements(call, world_), world_, round);
           const auto outputs = run(call, inputs, round);
-          if (algorithm == Algorithm::hierarchical) {
+          if (plan::entry_of(algorithm).uses_hosts) {
             const auto hosts = hosts_of_two(world_);
             call.hosts.assign(hosts.begin(), hosts.end());
           }

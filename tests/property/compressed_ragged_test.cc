@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "plan/plan.h"
+#include "plan/algorithms/registry.h"
 #include "support/reference.h"
 #include "support/sim_collective.h"
 #include "support/test_data.h"
@@ -100,7 +100,7 @@ TEST_P(RaggedCompressed, reduce_scatter_gives_each_rank_its_part_of_the_sum_with
         SCOPED_TRACE(fmt::format("world {} {} shape {} {}", world_, call.describe(), shape, to_string(pattern)));
         const auto inputs = inputs_of(by_rank(call), pattern, round);
         const auto outputs = run(by_rank(call), inputs, round);
-        if (algorithm == Algorithm::hierarchical) {
+        if (plan::entry_of(algorithm).uses_hosts) {
           const auto hosts = hosts_of_two(world_);
           call.hosts.assign(hosts.begin(), hosts.end());
         }

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "plan/plan.h"
 #include "tools/perf/perf_inputs.h"
 
 namespace qccl::tools {
@@ -40,7 +39,7 @@ Extremes extremes_of(std::span<const double> values) {
 }
 
 ErrorModel::ErrorModel(const Case& c, const Effective& effective)
-    : case_(c), algorithm_(effective.algorithm), one_shot_(effective.algorithm == Algorithm::one_shot) {
+    : case_(c), algorithm_(plan::entry_of(effective.algorithm)), has_owners_(algorithm_.chunk_count != nullptr) {
   codec_ = make_codec(effective.compression).take_or_throw();
   const std::uint64_t bucket = codec_->bucket_size();
   group_elements_ = (kLeastGroup + bucket - 1) / bucket * bucket;
@@ -51,13 +50,13 @@ std::vector<ErrorModel::Chunk> ErrorModel::chunks(int rank) const {
     return {{rank, {static_cast<std::uint64_t>(rank) * case_.count, case_.count}, {0, case_.count}}};
   }
   // With partial sums the bound is the same for every rank, and every chunk starts with a bucket.
-  if (adds_partial_sums()) return {{0, {0, case_.count}, {0, case_.count}}};
-  plan::Request request = request_of(case_, algorithm_);
+  if (!algorithm_.adds_in_rank_order) return {{0, {0, case_.count}, {0, case_.count}}};
+  plan::Request request = request_of(case_, algorithm_.algorithm);
   request.compressed = true;
   request.bucket_size = codec_->bucket_size();
   std::vector<Chunk> chunks;
   for (const Range& range : plan::chunks(request)) {
-    const int owner = one_shot_ ? case_.root : static_cast<int>(chunks.size());
+    const int owner = has_owners_ ? static_cast<int>(chunks.size()) : case_.root;
     chunks.push_back({owner, range, range});
   }
   return chunks;
@@ -67,8 +66,6 @@ double ErrorModel::codec_bound(const Extremes& exact, double error) const {
   const double norm = exact.norm + error * std::sqrt(static_cast<double>(group_elements_));
   return codec_->error_bound({exact.low - error, exact.high + error, norm});
 }
-
-bool ErrorModel::adds_partial_sums() const { return algorithm_ != Algorithm::one_shot && algorithm_ != Algorithm::sra; }
 
 double ErrorModel::hop_bound(const std::vector<Extremes>& inputs) const {
   Extremes sums;
@@ -86,10 +83,9 @@ double ErrorModel::hop_bound(const std::vector<Extremes>& inputs) const {
 }
 
 double ErrorModel::bound(int owner, const std::vector<Extremes>& inputs, const Extremes& sum) const {
-  const bool own_encoded = case_.collective == Collective::all_reduce && one_shot_;
-  double e1 = 0;
-  if (adds_partial_sums()) e1 = hop_bound(inputs);
-  for (int rank = 0; rank < case_.world && !adds_partial_sums(); ++rank) {
+  const bool own_encoded = case_.collective == Collective::all_reduce && !has_owners_;
+  double e1 = algorithm_.adds_in_rank_order ? 0 : hop_bound(inputs);
+  for (int rank = 0; rank < case_.world && algorithm_.adds_in_rank_order; ++rank) {
     const Extremes& input = inputs[static_cast<std::size_t>(rank)];
     if (rank != owner || own_encoded) e1 += codec_bound(input, 0);
     e1 += case_.world * 0x1p-23 * input.largest();
@@ -101,7 +97,7 @@ double ErrorModel::bound(int owner, const std::vector<Extremes>& inputs, const E
   }
   double total = e1 + rounding_bound(result.largest() + e1);
   const bool stays = case_.collective == Collective::reduce && owner == case_.root;
-  if (algorithm_ != Algorithm::sra || stays) return total;
+  if (!algorithm_.adds_in_rank_order || !has_owners_ || stays) return total;
   total += codec_bound(result, total);
   return total + rounding_bound(result.largest() + total);
 }
@@ -120,9 +116,7 @@ std::uint64_t uncompressed_bytes(const Case& c, Algorithm algorithm, int rank) {
   std::uint64_t elements = 0;
   for (const plan::Lane& lane : plan::schedule_of(request_of(c, algorithm), rank).lanes) {
     for (const plan::Step& step : lane.steps) {
-      const bool sends = step.kind == plan::StepKind::send_input || step.kind == plan::StepKind::send_sum ||
-                         step.kind == plan::StepKind::send_result || step.kind == plan::StepKind::forward;
-      if (sends) elements += lane.count * step.peers.size();
+      if (plan::sends(step.kind)) elements += lane.count * step.peers.size();
     }
   }
   return elements * element_bytes(c.type);

@@ -9,10 +9,10 @@
 //      + N 2^-23 sum over all r of max|x_r|                   adding in fp32, in rank order
 //   (avg: S and e1 divided by N, one more rounding)
 //   e2 = 2^-p (max|S| + e1)         16-bit types: rounding the sum once; p bits of precision
-//   e3 = B(min S - e1 - e2, max S + e1 + e2)        SRA, unless the sum stays: encoding the owner's sum
-//      + 2^-p (max|S| + e1 + e2 + e3)                  and rounding the decoded values
+//   e3 = B(min S - e1 - e2, max S + e1 + e2)        if chunks have owners (SRA), unless the sum stays: encoding the
+//      + 2^-p (max|S| + e1 + e2 + e3)                  owner's sum and rounding the decoded values
 //
-// The bound is e1 + e2 + e3. If partial sums travel (all other algorithms), every rank encodes one
+// The bound is e1 + e2 + e3. If partial sums travel (algorithms that do not add in rank order), every rank encodes one
 // sum of some of the inputs. With the errors so far, it lies between L = sum of min(0, min x_r) and
 // H = sum of max(0, max x_r). Then N repetitions of
 //
@@ -28,6 +28,7 @@
 
 #include "codec/codec.h"
 #include "codec/geometry.h"
+#include "plan/algorithms/registry.h"
 #include "tools/perf/perf_case.h"
 
 namespace qccl::tools {
@@ -74,13 +75,12 @@ class ErrorModel {
   // The codec's bound for numbers like these that are each off by up to `error`.
   double codec_bound(const Extremes& exact, double error) const;
 
-  Case case_;
-  bool adds_partial_sums() const;
   // The error of encoding partial sums, one after the other.
   double hop_bound(const std::vector<Extremes>& inputs) const;
 
-  Algorithm algorithm_;
-  bool one_shot_;
+  Case case_;
+  const plan::AlgorithmEntry& algorithm_;
+  bool has_owners_;  // of chunks, which encode the sums anew
   std::shared_ptr<const Codec> codec_;
   std::uint64_t group_elements_;
 };

@@ -164,7 +164,7 @@ bool reduces(const PerfOptions& options) { return options.collective && is_reduc
 // Rejects flags that would have no effect.
 std::optional<int> refuse_idle_flags(const PerfOptions& options) {
   const auto name = name_of(options.collective);
-  std::span<const Algorithm> all;
+  std::vector<Algorithm> all;
   if (options.collective) all = plan::algorithms_of(*options.collective);
   if (options.algorithm != Algorithm::automatic && std::find(all.begin(), all.end(), options.algorithm) == all.end()) {
     std::string names = all.empty() ? " auto" : "";

@@ -8,7 +8,7 @@
 
 #include "codec/registry.h"
 #include "engine/collective/cell_operation.h"
-#include "plan/plan.h"
+#include "plan/algorithms/registry.h"
 
 namespace qccl::comm {
 namespace {
@@ -81,8 +81,7 @@ Status check_arguments(const CollectiveCall& call, int world) {
 }
 
 bool has_algorithm(Collective collective, Algorithm algorithm) {
-  const auto all = plan::algorithms_of(collective);
-  return algorithm == Algorithm::automatic || std::find(all.begin(), all.end(), algorithm) != all.end();
+  return algorithm == Algorithm::automatic || plan::has_algorithm(collective, algorithm);
 }
 
 Status check_algorithm(Collective collective, Algorithm asked) {
@@ -121,10 +120,7 @@ Algorithm asked_algorithm(Collective collective, const CallOptions& options, con
 
 AlgorithmTable::Asked asked_of(const engine::ResolvedCall& call, int world) {
   const std::uint64_t input = engine::piece_begin(call, world);
-  const bool has_pieces = call.collective == Collective::all_gather || call.collective == Collective::gather ||
-                          call.collective == Collective::reduce_scatter || call.collective == Collective::scatter ||
-                          call.collective == Collective::all_to_all;
-  return {call.collective, has_pieces ? input : call.count, call.type, call.compression};
+  return {call.collective, plan::has_pieces(call.collective) ? input : call.count, call.type, call.compression};
 }
 
 AlgorithmTable table_of_one_host(int world) {
@@ -194,7 +190,7 @@ Result<engine::ResolvedCall> resolve(const CollectiveCall& call, int world, cons
     resolved.board = defaults.has_board && !resolved.error_feedback && engine::fits_board(resolved, world);
     resolved.algorithm = resolved.board ? Algorithm::one_shot : choose_algorithm(resolved, world, defaults.table);
   }
-  if (resolved.algorithm == Algorithm::hierarchical) resolved.hosts = defaults.hosts;
+  if (plan::entry_of(resolved.algorithm).uses_hosts) resolved.hosts = defaults.hosts;
   return resolved;
 }
 

@@ -1,48 +1,48 @@
-// Binomial trees from or to the root: log2(world) hops. Places count the ranks from the root: the parent of place p is
-// p without its lowest bit, and its subtree is the places p .. p + lowest bit - 1. Compressed reductions encode each
-// rank's partial sum once.
-#include "plan/algorithms/binomial.h"
-
+// Binomial trees from or to the root: log2(world) hops. Virtual ranks count from the root: the parent of v is v without
+// its lowest bit, and v's subtree is v .. v + lowest bit - 1. Compressed reductions encode each rank's partial sum
+// once.
 #include <algorithm>
+#include <bit>
 
-#include "plan/algorithms/builder.h"
+#include "plan/algorithms/registry.h"
 
 namespace qccl::plan {
 namespace {
 
 class Tree {
  public:
-  explicit Tree(const Builder& b) : world_(b.world()), root_(b.root()), place_((b.rank() - root_ + world_) % world_) {}
+  explicit Tree(const Builder& b) : Tree(b.request(), b.rank()) {}
+  Tree(const Request& request, int rank) : world_(request.world), root_(request.root), own_(virtual_rank_of(rank)) {}
 
-  int parent() const { return rank_at(place_ & (place_ - 1)); }
+  int parent() const { return own_ == 0 ? -1 : rank_at(own_ & (own_ - 1)); }
   // Nearest, with the smallest subtree, first.
   std::vector<int> children() const {
     std::vector<int> found;
-    for (int bit = 1; bit < span() && place_ + bit < world_; bit <<= 1) found.push_back(rank_at(place_ + bit));
+    for (int bit = 1; bit < span() && own_ + bit < world_; bit <<= 1) found.push_back(rank_at(own_ + bit));
     return found;
   }
   bool is_below(int rank) const {
-    const int place = place_of(rank);
-    return place > place_ && place < place_ + span();
+    const int other = virtual_rank_of(rank);
+    return other > own_ && other < own_ + span();
   }
   // The child whose subtree holds `rank`.
   int child_towards(int rank) const {
-    int step = place_of(rank) - place_;
-    while ((step & (step - 1)) != 0) step &= step - 1;
-    return rank_at(place_ + step);
+    const auto distance = static_cast<unsigned>(virtual_rank_of(rank) - own_);
+    return rank_at(own_ + static_cast<int>(std::bit_floor(distance)));
   }
 
  private:
-  int span() const { return place_ == 0 ? world_ : place_ & -place_; }
-  int rank_at(int place) const { return (place + root_) % world_; }
-  int place_of(int rank) const { return (rank - root_ + world_) % world_; }
+  int span() const { return own_ == 0 ? world_ : own_ & -own_; }
+  int rank_at(int virtual_rank) const { return (virtual_rank + root_) % world_; }
+  int virtual_rank_of(int rank) const { return (rank - root_ + world_) % world_; }
 
   const int world_;
   const int root_;
-  const int place_;
+  const int own_;  // virtual rank
 };
 
-void broadcast(Builder& b, const Tree& tree) {
+void broadcast(Builder& b) {
+  const Tree tree(b);
   auto below = tree.children();
   std::reverse(below.begin(), below.end());  // the largest subtree first
   if (b.is_root()) {
@@ -56,8 +56,9 @@ void broadcast(Builder& b, const Tree& tree) {
   b.add_in_place(0, std::move(steps));
 }
 
-// Adds in the order of places, because subtrees are runs of places.
-void reduce(Builder& b, const Tree& tree) {
+// Adds in the order of virtual ranks, because those of a subtree are consecutive.
+void reduce(Builder& b) {
+  const Tree tree(b);
   std::vector<Step> steps{{StepKind::local_reduce, 0, {}}};
   for (const int child : tree.children()) steps.push_back({StepKind::recv_reduce, 0, {child}});
   if (b.is_root()) {
@@ -69,7 +70,8 @@ void reduce(Builder& b, const Tree& tree) {
   b.add_scratch(0, 0, std::move(steps));
 }
 
-void gather(Builder& b, const Tree& tree) {
+void gather(Builder& b) {
+  const Tree tree(b);
   const int own = b.rank();
   if (b.is_root()) {
     b.add(own, 0, b.begin_of(own), {{StepKind::local_copy, 0, {}}});
@@ -87,7 +89,8 @@ void gather(Builder& b, const Tree& tree) {
   }
 }
 
-void scatter(Builder& b, const Tree& tree) {
+void scatter(Builder& b) {
+  const Tree tree(b);
   const int own = b.rank();
   if (b.is_root()) {
     b.add(own, b.begin_of(own), 0, {{StepKind::local_copy, 0, {}}});
@@ -105,21 +108,23 @@ void scatter(Builder& b, const Tree& tree) {
   }
 }
 
+constexpr CollectiveBuilder kCollectives[] = {
+    {Collective::broadcast, broadcast},
+    {Collective::reduce, reduce},
+    {Collective::gather, gather},
+    {Collective::scatter, scatter},
+};
+
 }  // namespace
 
-int binomial_parent(int rank, int root, int world) {
-  const int place = (rank - root + world) % world;
-  return place == 0 ? -1 : ((place & (place - 1)) + root) % world;
-}
-
-void build_binomial(Builder& builder) {
-  const Tree tree(builder);
-  switch (builder.request().collective) {
-    case Collective::reduce: return reduce(builder, tree);
-    case Collective::gather: return gather(builder, tree);
-    case Collective::scatter: return scatter(builder, tree);
-    default: return broadcast(builder, tree);
-  }
-}
+extern const AlgorithmEntry kBinomial = {
+    .algorithm = Algorithm::binomial,
+    .collectives = kCollectives,
+    .critical_path =
+        [](const PathFinder& paths) {
+          return paths.deepest([&](int rank) { return Tree(paths.request(), rank).parent(); });
+        },
+    .rounds_at_every_hop = true,
+};
 
 }  // namespace qccl::plan

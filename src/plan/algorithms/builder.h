@@ -1,4 +1,4 @@
-// Shared by the algorithm families that put schedules together. One builder makes one schedule.
+// Shared by the algorithms. One builder makes one rank's schedule.
 #pragma once
 
 #include <utility>
@@ -31,6 +31,8 @@ class Builder {
   }
   // A chunk of which this rank's caller gets nothing.
   void add_scratch(int chunk, std::uint64_t input_begin, std::vector<Step> steps);
+  // An all_gather's own piece: copied to the output, and sent to `peers` in phase 0.
+  void add_own_piece(std::vector<int> peers);
   void add(Lane lane) { schedule_.lanes.push_back(std::move(lane)); }
   int last_lane() const { return static_cast<int>(schedule_.lanes.size()) - 1; }
 
@@ -48,15 +50,7 @@ class Builder {
 // Steps that accumulate all ranks' slices in rank order; the other ranks' arrive in `phase`.
 std::vector<Step> reduce_steps(int rank, int world, std::uint16_t phase, bool quantize_own);
 
-// Each adds the lanes of its algorithm. Defined in the files named after the families.
-void build_direct(Builder& builder);                        // one_shot of every collective
-void build_scatter_reduce(Builder& builder);                // sra: all_reduce, reduce, broadcast
-void build_ring(Builder& builder);                          // all_reduce, reduce_scatter, all_gather
-void build_tree(Builder& builder);                          // all_reduce
-void build_doubling(Builder& builder);                      // all_reduce
-void build_binomial(Builder& builder);                      // broadcast, reduce, gather, scatter
-void build_exchange(Builder& builder, bool one_at_a_time);  // all_to_all
-void build_hierarchical(Builder& builder);                  // all_reduce, reduce, broadcast, and the next
-void build_hierarchical_pieces(Builder& builder);           // all_gather, reduce_scatter
+// An all_to_all whose pieces are sent at once or one after another.
+void build_all_to_all(Builder& builder, bool one_at_a_time);
 
 }  // namespace qccl::plan

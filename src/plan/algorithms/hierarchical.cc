@@ -1,52 +1,83 @@
-// Hierarchical all_reduce, reduce and broadcast: inside each host over shared memory, between hosts each element once
-// per host. Chunk (o, h) belongs to the o-th rank of every host; the o-th rank of its home h sums it, or gives it to
-// all hosts. If hosts are unequal, the number of owners per host is the size of the smallest host.
+// Hierarchical plans: inside each host over shared memory, between two hosts each element once.
 //
-// Sums go up uncompressed inside a host (phase 0) and compressed between hosts (phase 1); the home adds the hosts'
-// partial sums in host order. Results come back (phase 2; inside the other hosts of an all_reduce phase 3) as the bytes
-// encoded at home, except to a reduce's root on the home's own host, which gets them uncompressed. Only the root
-// encodes a broadcast's bytes.
-#include "plan/algorithms/builder.h"
-#include "plan/algorithms/hosts.h"
+// All_reduce, reduce and broadcast divide the data. Chunk (o, h) belongs to the o-th rank of every host; the o-th rank
+// of its home h sums it, or gives it to all hosts. If hosts are unequal, the number of owners per host is the size of
+// the smallest host. Sums go up uncompressed inside a host (phase 0) and compressed between hosts (phase 1); the home
+// adds the hosts' partial sums in host order. Results come back (phase 2; inside the other hosts of an all_reduce phase
+// 3) as the bytes encoded at home, except to a reduce's root on the home's own host, which gets them uncompressed. Only
+// the root encodes a broadcast's bytes.
+//
+// In all_gather and reduce_scatter a rank has an agent on every other host. In an all_gather the agent receives the
+// rank's piece and forwards its bytes to the agent's neighbours. In a reduce_scatter it adds up its host's parts of the
+// piece and sends the sum. The agents of a host's k-th rank are the k-th ranks of the other hosts, modulo their number
+// of ranks.
+#include <functional>
+
+#include "plan/algorithms/registry.h"
 
 namespace qccl::plan {
 namespace {
 
-class Hierarchy {
- public:
-  explicit Hierarchy(Builder& b)
-      : b_(b),
-        hosts_(b.request()),
-        homes_(home_hosts(b.request(), hosts_)),
-        host_(hosts_.host_of(b.rank())),
-        root_host_(hosts_.host_of(b.root())),
-        neighbours_(hosts_.others(host_, b.rank())) {}
+// The hosts among which an all_reduce, reduce or broadcast divides its data. A broadcast's data is divided among the
+// hosts other than the root's. With two hosts the root's host adds up a reduce, because the other host's data enters it
+// once in any case. With three or more the hosts share the sum, so that not all of them send everything to the root's
+// host.
+std::vector<int> home_hosts(const Request& request, const Hosts& hosts) {
+  const bool is_broadcast = request.collective == Collective::broadcast && hosts.count() > 1;
+  const bool is_shared = request.collective == Collective::all_reduce || is_broadcast || hosts.count() > 2;
+  const int root_host = hosts.host_of(request.root);
+  if (!is_shared) return {root_host};
+  std::vector<int> homes;
+  for (int host = 0; host < hosts.count(); ++host) {
+    if (!is_broadcast || host != root_host) homes.push_back(host);
+  }
+  return homes;
+}
 
-  void build() {
-    for (int chunk = 0; chunk < static_cast<int>(b_.ranges().size()); ++chunk) {
-      switch (b_.request().collective) {
-        case Collective::reduce: reduce(chunk); break;
-        case Collective::broadcast: broadcast(chunk); break;
-        default: all_reduce(chunk);
+int shared_chunks(const Request& request) {
+  const Hosts hosts(request);
+  return hosts.owners() * static_cast<int>(home_hosts(request, hosts).size());
+}
+
+// A rank's place among the hosts, and sums inside and between them.
+class HostSums {
+ public:
+  explicit HostSums(Builder& b)
+      : b_(b), hosts_(b.request()), host_(hosts_.host_of(b.rank())), neighbours_(hosts_.others(host_, b.rank())) {}
+
+  const Hosts& hosts() const { return hosts_; }
+  int host() const { return host_; }
+  const std::vector<int>& neighbours() const { return neighbours_; }
+
+  // A lane for a chunk that is summed elsewhere: `above` sums this host's parts for `destination`.
+  void give_part(int chunk, int above, int destination) {
+    std::vector<Step> steps;
+    if (above != b_.rank()) {
+      steps.push_back({StepKind::send_input, 0, {above}, false, /*raw=*/true});
+    } else if (neighbours_.empty()) {
+      steps.push_back({StepKind::send_input, 1, {destination}});
+    } else {
+      add_host(steps);
+      steps.push_back({StepKind::send_sum, 1, {destination}});
+    }
+    b_.add_scratch(chunk, b_.begin_of(chunk), std::move(steps));
+  }
+
+  // Sums the parts of all hosts in host order; `sender` gives the rank that sends its host's.
+  std::vector<Step> sum(const std::function<int(int host)>& sender) const {
+    std::vector<Step> steps;
+    for (int host = 0; host < hosts_.count(); ++host) {
+      if (host == host_) {
+        add_host(steps);
+      } else {
+        steps.push_back({StepKind::recv_reduce, 1, {sender(host)}});
       }
     }
+    steps.push_back({StepKind::finish, 0, {}});
+    return steps;
   }
 
  private:
-  int home(int chunk) const { return homes_[static_cast<std::size_t>(chunk) % homes_.size()]; }
-  int owner(int chunk, int host) const { return hosts_.members(host)[static_cast<std::size_t>(chunk) / homes_.size()]; }
-  bool owns(int chunk) const { return b_.rank() == owner(chunk, host_); }
-  // The chunk's owners on all hosts except two, which may be the same host.
-  std::vector<int> owners_except(int chunk, int host, int other) const {
-    std::vector<int> found;
-    for (int each = 0; each < hosts_.count(); ++each) {
-      if (each != host && each != other) found.push_back(owner(chunk, each));
-    }
-    return found;
-  }
-
-  // ---- upwards
-
   void add_host(std::vector<Step>& steps) const {
     for (const int rank : hosts_.members(host_)) {
       if (rank == b_.rank()) {
@@ -57,34 +88,24 @@ class Hierarchy {
     }
   }
 
-  // The lanes of a rank that does not sum the chunk at its home.
-  void give(int chunk) {
-    if (!owns(chunk)) {
-      const int above = owner(chunk, host_);
-      return b_.add_scratch(chunk, b_.begin_of(chunk), {{StepKind::send_input, 0, {above}, false, /*raw=*/true}});
-    }
-    const int above = owner(chunk, home(chunk));
-    if (neighbours_.empty()) {
-      return b_.add_scratch(chunk, b_.begin_of(chunk), {{StepKind::send_input, 1, {above}}});
-    }
-    std::vector<Step> steps;
-    add_host(steps);
-    steps.push_back({StepKind::send_sum, 1, {above}});
-    b_.add_scratch(chunk, b_.begin_of(chunk), std::move(steps));
-  }
+  Builder& b_;
+  const Hosts hosts_;
+  const int host_;
+  const std::vector<int> neighbours_;
+};
 
-  std::vector<Step> sum_at_home(int chunk) const {
-    std::vector<Step> steps;
-    for (int host = 0; host < hosts_.count(); ++host) {
-      if (host == host_) {
-        add_host(steps);
-      } else {
-        steps.push_back({StepKind::recv_reduce, 1, {owner(chunk, host)}});
-      }
-    }
-    steps.push_back({StepKind::finish, 0, {}});
-    return steps;
-  }
+// ---- all_reduce, reduce, broadcast
+
+class Chunks {
+ public:
+  explicit Chunks(Builder& b)
+      : b_(b),
+        sums_(b),
+        hosts_(sums_.hosts()),
+        homes_(home_hosts(b.request(), hosts_)),
+        host_(sums_.host()),
+        root_host_(hosts_.host_of(b.root())),
+        neighbours_(sums_.neighbours()) {}
 
   void all_reduce(int chunk) {
     const int at = home(chunk);
@@ -116,8 +137,6 @@ class Hierarchy {
     b_.add_scratch(chunk, b_.begin_of(chunk), std::move(steps));
   }
 
-  // ---- downwards
-
   // From the root to the chunk's owner at home, then to the owners on other hosts, then from each owner to its
   // neighbours; on the root's own host the root sends it to the owner.
   void broadcast(int chunk) {
@@ -134,6 +153,24 @@ class Hierarchy {
     auto below = owners_except(chunk, at, root_host_);
     below.insert(below.end(), neighbours_.begin(), neighbours_.end());
     take(chunk, arrives, b_.root(), std::move(below));
+  }
+
+ private:
+  int home(int chunk) const { return homes_[static_cast<std::size_t>(chunk) % homes_.size()]; }
+  int owner(int chunk, int host) const { return hosts_.members(host)[static_cast<std::size_t>(chunk) / homes_.size()]; }
+  bool owns(int chunk) const { return b_.rank() == owner(chunk, host_); }
+  // The chunk's owners on all hosts except two, which may be the same host.
+  std::vector<int> owners_except(int chunk, int host, int other) const {
+    std::vector<int> found;
+    for (int each = 0; each < hosts_.count(); ++each) {
+      if (each != host && each != other) found.push_back(owner(chunk, each));
+    }
+    return found;
+  }
+
+  void give(int chunk) { sums_.give_part(chunk, owner(chunk, host_), owner(chunk, home(chunk))); }
+  std::vector<Step> sum_at_home(int chunk) const {
+    return sums_.sum([&](int host) { return owner(chunk, host); });
   }
 
   std::vector<int> without_root() const {
@@ -166,36 +203,131 @@ class Hierarchy {
   }
 
   Builder& b_;
-  const Hosts hosts_;
+  HostSums sums_;
+  const Hosts& hosts_;
   const std::vector<int> homes_;
   const int host_;
   const int root_host_;
-  const std::vector<int> neighbours_;
+  const std::vector<int>& neighbours_;
 };
+
+template <void (Chunks::*add)(int chunk)>
+void build_chunks(Builder& b) {
+  Chunks chunks(b);
+  for (int chunk = 0; chunk < static_cast<int>(b.ranges().size()); ++chunk) (chunks.*add)(chunk);
+}
+
+// ---- all_gather, reduce_scatter
+
+class Pieces {
+ public:
+  explicit Pieces(Builder& b) : b_(b), sums_(b), hosts_(sums_.hosts()), host_(sums_.host()) {}
+
+  void all_gather() {
+    auto below = own_agents();
+    below.insert(below.end(), sums_.neighbours().begin(), sums_.neighbours().end());
+    b_.add_own_piece(std::move(below));
+    for (const int piece : b_.others()) take(piece);
+  }
+
+  void reduce_scatter() {
+    for (const int piece : b_.others()) sums_.give_part(piece, agent(piece, host_), piece);
+    b_.add(b_.rank(), b_.begin_of(b_.rank()), 0, sums_.sum([&](int host) { return agent(b_.rank(), host); }));
+  }
+
+ private:
+  // On its own host a rank is its own agent.
+  int agent(int rank, int host) const {
+    if (host == hosts_.host_of(rank)) return rank;
+    const auto& members = hosts_.members(host);
+    return members[static_cast<std::size_t>(hosts_.index_of(rank)) % members.size()];
+  }
+
+  // This rank's agents on other hosts, the next host first.
+  std::vector<int> own_agents() const {
+    std::vector<int> agents;
+    for (int distance = 1; distance < hosts_.count(); ++distance) {
+      agents.push_back(agent(b_.rank(), (host_ + distance) % hosts_.count()));
+    }
+    return agents;
+  }
+
+  void take(int piece) {
+    const int here = agent(piece, host_);
+    if (here != b_.rank()) {
+      const std::uint16_t arrives = here == piece ? 0 : 1;
+      return b_.add(piece, 0, b_.begin_of(piece), {{StepKind::recv_copy, arrives, {here}}});
+    }
+    std::vector<Step> steps{{StepKind::recv_copy, 0, {piece}}};
+    if (!sums_.neighbours().empty()) steps.push_back({StepKind::forward, 1, sums_.neighbours()});
+    b_.add(piece, 0, b_.begin_of(piece), std::move(steps));
+  }
+
+  Builder& b_;
+  HostSums sums_;
+  const Hosts& hosts_;
+  const int host_;
+};
+
+constexpr CollectiveBuilder kCollectives[] = {
+    {Collective::all_reduce, build_chunks<&Chunks::all_reduce>},
+    {Collective::reduce, build_chunks<&Chunks::reduce>},
+    {Collective::broadcast, build_chunks<&Chunks::broadcast>},
+    {Collective::all_gather, [](Builder& b) { Pieces(b).all_gather(); }},
+    {Collective::reduce_scatter, [](Builder& b) { Pieces(b).reduce_scatter(); }},
+};
+
+// ---- critical paths
+
+// True if a host, other than `except`, has several ranks.
+bool any_has_neighbours(const Hosts& hosts, int except = -1) {
+  for (int host = 0; host < hosts.count(); ++host) {
+    if (host != except && hosts.size_of(host) > 1) return true;
+  }
+  return false;
+}
+
+CriticalPath reduce_path(const PathFinder& paths, int inside) {
+  const Hosts& hosts = paths.hosts();
+  const int root = paths.request().root;
+  const int root_host = hosts.host_of(root);
+  // On the root's host the sum of an owner other than the root takes another hop to the root.
+  const bool goes_over = hosts.owners() > 1 || hosts.members(root_host).front() != root;
+  if (hosts.count() == 1) return {0, 2};
+  if (hosts.count() > 2) return {2, inside};
+  const bool up = any_has_neighbours(hosts, root_host);
+  return paths.longer({1, static_cast<int>(up) + static_cast<int>(goes_over)}, {0, 2 * static_cast<int>(goes_over)});
+}
+
+CriticalPath broadcast_path(const PathFinder& paths) {
+  const Hosts& hosts = paths.hosts();
+  const int root_host = hosts.host_of(paths.request().root);
+  const CriticalPath at_home{0, std::min(hosts.size_of(root_host) - 1, 2)};
+  if (hosts.count() == 1) return at_home;
+  const int down = any_has_neighbours(hosts, root_host) ? 1 : 0;
+  return paths.longer({hosts.count() == 2 ? 1 : 2, down}, at_home);
+}
+
+CriticalPath longest_path(const PathFinder& paths) {
+  const int inside = any_has_neighbours(paths.hosts()) ? 1 : 0;
+  const bool alone = paths.hosts().count() == 1;
+  switch (paths.request().collective) {
+    case Collective::reduce: return reduce_path(paths, inside);
+    case Collective::broadcast: return broadcast_path(paths);
+    case Collective::all_reduce: return alone ? CriticalPath{0, 2} : CriticalPath{2, 2 * inside};
+    default: return alone ? CriticalPath{0, 1} : CriticalPath{1, inside};
+  }
+}
 
 }  // namespace
 
-// A broadcast's data is divided among the hosts other than the root's. With two hosts the root's host adds up a reduce,
-// because the other host's data enters it once in any case. With three or more the hosts share the sum, so that not all
-// of them send everything to the root's host.
-std::vector<int> home_hosts(const Request& request, const Hosts& hosts) {
-  const bool is_broadcast = request.collective == Collective::broadcast && hosts.count() > 1;
-  const bool is_shared = request.collective == Collective::all_reduce || is_broadcast || hosts.count() > 2;
-  const int root_host = hosts.host_of(request.root);
-  if (!is_shared) return {root_host};
-  std::vector<int> homes;
-  for (int host = 0; host < hosts.count(); ++host) {
-    if (!is_broadcast || host != root_host) homes.push_back(host);
-  }
-  return homes;
-}
-
-void build_hierarchical(Builder& builder) {
-  switch (builder.request().collective) {
-    case Collective::all_gather:
-    case Collective::reduce_scatter: return build_hierarchical_pieces(builder);
-    default: Hierarchy(builder).build();
-  }
-}
+extern const AlgorithmEntry kHierarchical = {
+    .algorithm = Algorithm::hierarchical,
+    .collectives = kCollectives,
+    .critical_path = longest_path,
+    .chunk_count = shared_chunks,
+    .uses_hosts = true,
+    .reads_mapped_buffers = true,
+};
 
 }  // namespace qccl::plan

@@ -1,4 +1,4 @@
-// The placement of ranks on hosts, for the hierarchical algorithm.
+// The placement of ranks on hosts.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class Hosts {
       if (is_new) members_.emplace_back();
       auto& members = members_[static_cast<std::size_t>(found->second)];
       host_of_.push_back(found->second);
-      place_of_.push_back(static_cast<int>(members.size()));
+      index_of_.push_back(static_cast<int>(members.size()));
       members.push_back(rank);
     }
   }
@@ -29,9 +29,10 @@ class Hosts {
   int count() const { return static_cast<int>(members_.size()); }
   // The host's ranks, in rank order.
   const std::vector<int>& members(int host) const { return members_[static_cast<std::size_t>(host)]; }
+  int size_of(int host) const { return static_cast<int>(members(host).size()); }
   int host_of(int rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
   // Index of the rank among its host's ranks.
-  int place_of(int rank) const { return place_of_[static_cast<std::size_t>(rank)]; }
+  int index_of(int rank) const { return index_of_[static_cast<std::size_t>(rank)]; }
   // Ranks of each host that own chunks: as many as the smallest host has.
   int owners() const {
     std::size_t least = members_.front().size();
@@ -50,10 +51,7 @@ class Hosts {
  private:
   std::vector<std::vector<int>> members_;
   std::vector<int> host_of_;
-  std::vector<int> place_of_;
+  std::vector<int> index_of_;
 };
-
-// The hosts among which a hierarchical all_reduce, reduce or broadcast divides its data.
-std::vector<int> home_hosts(const Request& request, const Hosts& hosts);
 
 }  // namespace qccl::plan

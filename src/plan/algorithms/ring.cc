@@ -1,7 +1,7 @@
 // Ring: rank r sends everything to rank r + 1. A reduction's chunk c starts at rank c + 1, each rank adds its own part
 // to the partial sum, and rank c, the last, owns the result (NCCL's and QNCCL's order). Compressed partial sums are
 // encoded anew at every hop; results and gathered pieces travel as the bytes that their owner encoded.
-#include "plan/algorithms/builder.h"
+#include "plan/algorithms/registry.h"
 
 namespace qccl::plan {
 namespace {
@@ -52,14 +52,39 @@ void all_gather(Builder& b) {
   for (const int chunk : b.others()) b.add(chunk, 0, b.begin_of(chunk), pass_on(b, chunk));
 }
 
+constexpr CollectiveBuilder kCollectives[] = {
+    {Collective::all_reduce, all_reduce},
+    {Collective::reduce_scatter, reduce_scatter},
+    {Collective::all_gather, all_gather},
+};
+
+// All edges of the ring except the one where the chunk starts; in an all_reduce then all edges again except the one
+// before its owner.
+CriticalPath longest_path(const PathFinder& paths) {
+  const int world = paths.request().world;
+  const auto edge = [&](int rank) { return paths.hop(rank, (rank + 1) % world); };
+  CriticalPath around;
+  for (int rank = 0; rank < world; ++rank) around = around + edge(rank);
+  const auto without = [&](int rank) {
+    return CriticalPath{around.wire_hops - edge(rank).wire_hops, around.local_hops - edge(rank).local_hops};
+  };
+  CriticalPath longest;
+  for (int owner = 0; owner < world; ++owner) {
+    CriticalPath path = without(owner);
+    if (paths.request().collective == Collective::all_reduce) path = path + without((owner + world - 1) % world);
+    longest = paths.longer(longest, path);
+  }
+  return longest;
+}
+
 }  // namespace
 
-void build_ring(Builder& builder) {
-  switch (builder.request().collective) {
-    case Collective::reduce_scatter: return reduce_scatter(builder);
-    case Collective::all_gather: return all_gather(builder);
-    default: return all_reduce(builder);
-  }
-}
+extern const AlgorithmEntry kRing = {
+    .algorithm = Algorithm::ring,
+    .collectives = kCollectives,
+    .critical_path = longest_path,
+    .chunk_count = [](const Request& request) { return request.world; },
+    .rounds_at_every_hop = true,
+};
 
 }  // namespace qccl::plan

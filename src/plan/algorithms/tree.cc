@@ -1,38 +1,34 @@
 // Double binary tree: half of the data is summed up one tree and sent down again; the other half uses a second tree, in
 // which the inner ranks of the first are leaves (Sanders, Speck, Traeff 2009; the shape is NCCL's). Compressed, every
 // rank encodes its partial sum once, and the root's encoded result travels down unchanged.
-#include "plan/algorithms/tree.h"
-
-#include <algorithm>
-
-#include "plan/algorithms/builder.h"
+#include "plan/algorithms/registry.h"
 
 namespace qccl::plan {
 namespace {
 
-// A rank's parent in the binary tree over places 0..n-1 whose in-order walk is 0..n-1.
-int parent_place(int place, int world) {
-  if (place == 0) return -1;
-  const int bit = place & -place;
-  const int up = (place ^ bit) | (bit << 1);
-  return up < world ? up : place ^ bit;
+// The parent in the binary tree over virtual ranks 0..n-1 whose in-order walk is 0..n-1.
+int virtual_parent(int virtual_rank, int world) {
+  const int bit = virtual_rank & -virtual_rank;
+  const int up = (virtual_rank ^ bit) | (bit << 1);
+  return up < world ? up : virtual_rank ^ bit;
 }
 
-// The second tree: mirrored for an even world, shifted by one for an odd one.
-int place_of(int rank, int tree, int world) {
-  if (tree == 0) return rank;
-  return world % 2 == 0 ? world - 1 - rank : (rank + world - 1) % world;
+// The rank above `rank` in tree 0 or 1, or -1 for the root. In the first tree virtual ranks are ranks; the second one
+// is mirrored for an even world, and shifted by one for an odd one.
+int parent_of(int rank, int tree, int world) {
+  const bool is_mirrored = world % 2 == 0;
+  const int shifted = is_mirrored ? world - 1 - rank : (rank + world - 1) % world;
+  const int virtual_rank = tree == 0 ? rank : shifted;
+  if (virtual_rank == 0) return -1;
+  const int up = virtual_parent(virtual_rank, world);
+  if (tree == 0) return up;
+  return is_mirrored ? world - 1 - up : (up + 1) % world;
 }
 
-int rank_at(int place, int tree, int world) {
-  if (tree == 0) return place;
-  return world % 2 == 0 ? world - 1 - place : (place + 1) % world;
-}
-
-std::vector<int> children(int rank, int tree, int world) {
+std::vector<int> children_of(int rank, int tree, int world) {
   std::vector<int> found;
   for (int other = 0; other < world; ++other) {
-    if (tree_parent(other, tree, world) == rank) found.push_back(other);
+    if (parent_of(other, tree, world) == rank) found.push_back(other);
   }
   return found;
 }
@@ -51,8 +47,8 @@ std::vector<Step> partial_sum(const Builder& b, const std::vector<int>& below) {
 }
 
 void build(Builder& b, int tree) {
-  const auto below = children(b.rank(), tree, b.world());
-  const int parent = tree_parent(b.rank(), tree, b.world());
+  const auto below = children_of(b.rank(), tree, b.world());
+  const int parent = parent_of(b.rank(), tree, b.world());
   auto up = partial_sum(b, below);
   if (parent < 0) {
     up.push_back({StepKind::finish, 0, {}});
@@ -67,15 +63,29 @@ void build(Builder& b, int tree) {
   b.add_in_place(tree, std::move(down));
 }
 
+void all_reduce(Builder& b) {
+  for (const int tree : {0, 1}) build(b, tree);
+}
+
+constexpr CollectiveBuilder kCollectives[] = {{Collective::all_reduce, all_reduce}};
+
+CriticalPath longest_path(const PathFinder& paths) {
+  CriticalPath longest;
+  for (const int tree : {0, 1}) {
+    const CriticalPath up = paths.deepest([&](int rank) { return parent_of(rank, tree, paths.request().world); });
+    longest = paths.longer(longest, up + up);
+  }
+  return longest;
+}
+
 }  // namespace
 
-int tree_parent(int rank, int tree, int world) {
-  const int parent = parent_place(place_of(rank, tree, world), world);
-  return parent < 0 ? -1 : rank_at(parent, tree, world);
-}
-
-void build_tree(Builder& builder) {
-  for (const int tree : {0, 1}) build(builder, tree);
-}
+extern const AlgorithmEntry kTree = {
+    .algorithm = Algorithm::tree,
+    .collectives = kCollectives,
+    .critical_path = longest_path,
+    .chunk_count = [](const Request&) { return 2; },
+    .rounds_at_every_hop = true,
+};
 
 }  // namespace qccl::plan

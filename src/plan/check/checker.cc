@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/digest/digest.h"
+#include "plan/algorithms/registry.h"
 #include "plan/check/expectation.h"
 
 namespace qccl::plan {
@@ -104,10 +105,10 @@ class Checker {
       const int rank = static_cast<int>(at);
       for (const Lane& lane : schedules_[at].lanes) {
         for (const Step& step : lane.steps) {
-          const bool receives = step.kind == StepKind::recv_reduce || step.kind == StepKind::recv_copy;
+          const bool incoming = receives(step.kind);
           for (const int peer : step.peers) {
-            ends[receives ? StreamKey{peer, rank, step.phase, lane.chunk}
-                          : StreamKey{rank, peer, step.phase, lane.chunk}] += receives ? -1 : 1;
+            ends[incoming ? StreamKey{peer, rank, step.phase, lane.chunk}
+                          : StreamKey{rank, peer, step.phase, lane.chunk}] += incoming ? -1 : 1;
           }
         }
       }
@@ -305,7 +306,7 @@ class Checker {
     const bool is_ordered = std::is_sorted(got.begin(), got.end());
     std::sort(got.begin(), got.end());
     if (got == want) {
-      return is_ordered || !adds_in_rank_order(request_.algorithm) ? "" : "which is not in rank order";
+      return is_ordered || !entry_of(request_.algorithm).adds_in_rank_order ? "" : "which is not in rank order";
     }
     for (const Source& source : want) {
       const auto times = std::count(got.begin(), got.end(), source);

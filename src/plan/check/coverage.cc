@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <set>
+
+#include "plan/algorithms/registry.h"
 
 namespace qccl::plan {
 namespace {
@@ -16,11 +17,6 @@ constexpr std::uint64_t kCounts[] = {0, 1, 7, 1023, 4099};
 constexpr std::uint64_t kSliceElements = 1600;
 constexpr std::uint32_t kBucketSize = 100;
 
-bool has_pieces(Collective collective) {
-  return collective == Collective::all_gather || collective == Collective::reduce_scatter ||
-         collective == Collective::gather || collective == Collective::scatter;
-}
-
 std::vector<int> roots(Collective collective, int world) {
   if (!is_rooted(collective)) return {0};
   const std::set<int> some{0, world / 2, world - 1};
@@ -29,7 +25,7 @@ std::vector<int> roots(Collective collective, int world) {
 
 // Three ranks to a host; one on the first host and the rest on another; interleaved.
 std::vector<std::vector<int>> layouts(Algorithm algorithm, int world) {
-  if (algorithm != Algorithm::hierarchical) return {{}};
+  if (!entry_of(algorithm).uses_hosts) return {{}};
   std::vector<std::vector<int>> all(3);
   for (int rank = 0; rank < world; ++rank) {
     all[0].push_back(rank / 3);
@@ -67,11 +63,11 @@ Status visit_even(const Visit& visit, Request request) {
 }
 
 Status visit_ragged(const Visit& visit, Request request) {
-  if (has_pieces(request.collective)) {
+  if (!has_pieces(request.collective)) return {};
+  if (request.collective != Collective::all_to_all) {
     for (int rank = 0; rank < request.world; ++rank) request.counts.push_back(ragged(rank));
     return visit_same(visit, request);
   }
-  if (request.collective != Collective::all_to_all) return {};
   Requests requests;
   for (int rank = 0; rank < request.world; ++rank) {
     requests.push_back(request);

@@ -10,7 +10,7 @@ std::uint64_t piece(const Request& request, int rank) {
 }
 
 // Where a rank's piece begins among all pieces.
-std::uint64_t place(const Request& request, int rank) {
+std::uint64_t piece_begin(const Request& request, int rank) {
   std::uint64_t begin = 0;
   for (int before = 0; before < rank; ++before) begin += piece(request, before);
   return begin;
@@ -26,7 +26,7 @@ std::vector<Source> everyone(int world, std::uint64_t begin) {
 std::vector<Expected> concatenation(const Request& request) {
   std::vector<Expected> all;
   for (int rank = 0; rank < request.world; ++rank) {
-    all.push_back({{place(request, rank), piece(request, rank)}, {{rank, 0}}});
+    all.push_back({{piece_begin(request, rank), piece(request, rank)}, {{rank, 0}}});
   }
   return all;
 }
@@ -37,7 +37,7 @@ std::vector<Expected> exchanged(const std::vector<Request>& requests, int rank) 
   for (int source = 0; source < static_cast<int>(requests.size()); ++source) {
     const Request& theirs = requests[static_cast<std::size_t>(source)];
     const std::uint64_t count = piece(theirs, rank);
-    all.push_back({{begin, count}, {{source, place(theirs, rank)}}});
+    all.push_back({{begin, count}, {{source, piece_begin(theirs, rank)}}});
     begin += count;
   }
   return all;
@@ -59,10 +59,10 @@ std::vector<Expected> expected_output(const std::vector<Request>& requests, int 
       if (is_root && (!request.compressed || request.world == 1)) return {};
       return {{whole, {{request.root, 0}}}};
     case Collective::reduce_scatter:
-      return {{{0, piece(request, rank)}, everyone(request.world, place(request, rank))}};
+      return {{{0, piece(request, rank)}, everyone(request.world, piece_begin(request, rank))}};
     case Collective::all_gather: return concatenation(request);
     case Collective::gather: return is_root ? concatenation(request) : std::vector<Expected>{};
-    case Collective::scatter: return {{{0, piece(request, rank)}, {{request.root, place(request, rank)}}}};
+    case Collective::scatter: return {{{0, piece(request, rank)}, {{request.root, piece_begin(request, rank)}}}};
     case Collective::all_to_all: return exchanged(requests, rank);
     case Collective::barrier: break;
   }
@@ -70,7 +70,7 @@ std::vector<Expected> expected_output(const std::vector<Request>& requests, int 
 }
 
 std::optional<std::int64_t> in_place_shift(const Request& request, int rank) {
-  const auto own = static_cast<std::int64_t>(place(request, rank));
+  const auto own = static_cast<std::int64_t>(piece_begin(request, rank));
   const bool is_root = rank == request.root;
   switch (request.collective) {
     case Collective::all_reduce:
@@ -90,7 +90,5 @@ bool is_shared_result(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::broadcast ||
          collective == Collective::all_gather;
 }
-
-bool adds_in_rank_order(Algorithm algorithm) { return algorithm == Algorithm::one_shot || algorithm == Algorithm::sra; }
 
 }  // namespace qccl::plan

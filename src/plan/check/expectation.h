@@ -32,7 +32,5 @@ std::optional<std::int64_t> in_place_shift(const Request& request, int rank);
 
 // True if several ranks hold the same elements of the result, which must then be the same bytes.
 bool is_shared_result(Collective collective);
-// The sum is rank 0 + rank 1 + ..., in no other order.
-bool adds_in_rank_order(Algorithm algorithm);
 
 }  // namespace qccl::plan

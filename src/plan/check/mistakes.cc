@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "plan/check/expectation.h"
+#include "plan/algorithms/registry.h"
 
 namespace qccl::plan {
 namespace {
@@ -121,7 +121,7 @@ bool plant(Mistake mistake, const Request& request, std::vector<RankSchedule>& s
     case Mistake::double_contribution: return change_first(schedules, add_twice);
     case Mistake::different_order:
       // With other algorithms a single rank decides on the order.
-      return adds_in_rank_order(request.algorithm) && change_first(schedules, swap_additions);
+      return entry_of(request.algorithm).adds_in_rank_order && change_first(schedules, swap_additions);
     case Mistake::unreceived_send: return drop_receiver(schedules);
     case Mistake::overwritten_input: return change_first(schedules, send_late);
     case Mistake::crossed_waits: return cross_waits(schedules);

@@ -38,14 +38,14 @@ struct Candidate {
 
 struct Choice {
   Algorithm algorithm;
-  std::vector<Candidate> candidates;  // all of the collective's, priced at the question's own size
+  std::vector<Candidate> candidates;  // all of the collective's, priced at the key's own size
   std::string reason;                 // in words
 };
 
 // `hosts`: the host of each rank.
-Algorithm choose(const SelectionKey& question, const std::vector<int>& hosts, const MachineModel& links);
+Algorithm choose(const SelectionKey& key, const std::vector<int>& hosts, const MachineModel& links);
 // The same with the reason.
-Choice explain(const SelectionKey& question, const std::vector<int>& hosts, const MachineModel& links);
+Choice explain(const SelectionKey& key, const std::vector<int>& hosts, const MachineModel& links);
 
 // Sizes with the same number get the same choice; it grows with the elements.
 int size_class(std::uint64_t elements);

@@ -6,8 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "plan/algorithms/hosts.h"
-#include "plan/cost/critical_path.h"
+#include "plan/algorithms/critical_path.h"
 
 namespace qccl::plan {
 namespace {
@@ -121,11 +120,9 @@ class LoadMeter {
 std::vector<int> sample_hosts(const Hosts& hosts, int root, int most_ranks) {
   std::vector<int> all(static_cast<std::size_t>(hosts.count()));
   std::iota(all.begin(), all.end(), 0);
-  const auto ranks_of = [&](int host) { return static_cast<int>(hosts.members(host).size()); };
-  const auto [least, largest] =
-      std::minmax_element(all.begin(), all.end(), [&](int a, int b) { return ranks_of(a) < ranks_of(b); });
+  const auto [least, largest] = std::ranges::minmax_element(all, {}, [&](int host) { return hosts.size_of(host); });
   std::vector<int> chosen{0, std::min(1, hosts.count() - 1), hosts.host_of(root), *least, *largest};
-  const int spread = std::max(1, most_ranks / ranks_of(*largest));
+  const int spread = std::max(1, most_ranks / hosts.size_of(*largest));
   for (int i = 0; i < spread; ++i) chosen.push_back(static_cast<int>(std::int64_t{i} * hosts.count() / spread));
   std::sort(chosen.begin(), chosen.end());
   chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
@@ -150,9 +147,9 @@ class CostEstimator {
                 const Encoding& encoding)
       : request_(request), layout_(hosts), links_(links), encoding_(encoding), hosts_(each_alone(), request.world) {}
 
-  CostEstimate price(int most_roles) {
+  CostEstimate price(int most_ranks) {
     LoadMeter meter(request_, hosts_, links_, encoding_);
-    const int most = most_roles == kAllRanks ? request_.world : most_roles;
+    const int most = most_ranks == kAllRanks ? request_.world : most_ranks;
     if (hosts_.count() == 1) {
       add_host(meter, sample_ranks(hosts_.members(0), request_.root, most), request_.world);
       return sum_up();
@@ -200,18 +197,19 @@ class CostEstimator {
 
   CostEstimate sum_up() {
     const HopCosts hop{links_.wire.latency, links_.local.latency};
-    const CriticalPath way = critical_path(request_, layout_.empty() ? alone_ : layout_, hop);
+    const CriticalPath path = critical_path(request_, layout_.empty() ? alone_ : layout_, hop);
     const double slice = largest_slice_ * encoding_.encoded_bytes / encoding_.element_bytes;
     const bool crosses = hosts_.count() > 1;
     price_.mean_sent_bytes = all_sent_ / all_ranks_;
     price_.start = largest_stream_ > encoding_.eager_bytes ? (crosses ? links_.wire : links_.local).latency : 0;
-    price_.first = way.wire_hops * hop.wire + way.local_hops * hop.local;
-    price_.wire = std::max(wire_seconds(price_.busiest_host_bytes), wire_seconds(way.wire_hops * slice));
+    price_.first = path.wire_hops * hop.wire + path.local_hops * hop.local;
+    price_.wire = std::max(wire_seconds(price_.busiest_host_bytes), wire_seconds(path.wire_hops * slice));
     price_.wire += std::max(0.0, most_at_once_ - 1) * seconds(slice, links_.wire_rate * links_.wire_efficiency);
     const double shared = busiest_work_ * std::min(links_.hosts_per_machine, hosts_.count());
     if (links_.cores > 0) price_.processor = std::max(price_.processor, shared / links_.cores);
-    const double on_way = 2 * (way.wire_hops * links_.wire.frame_seconds + way.local_hops * links_.local.frame_seconds);
-    price_.processor = std::max(0.0, price_.processor - on_way);
+    const double on_path =
+        2 * (path.wire_hops * links_.wire.frame_seconds + path.local_hops * links_.local.frame_seconds);
+    price_.processor = std::max(0.0, price_.processor - on_path);
     price_.seconds = price_.start + price_.first + std::max(price_.wire, price_.processor) +
                      kNotHidden * std::min(price_.wire, price_.processor);
     return price_;
@@ -252,8 +250,8 @@ double seconds_of(const StepWork& work, double bytes, const MachineModel& links)
 }
 
 CostEstimate price(const Request& request, const std::vector<int>& hosts, const MachineModel& links,
-                   const Encoding& encoding, int most_roles) {
-  return CostEstimator(request, hosts, links, encoding).price(most_roles);
+                   const Encoding& encoding, int most_ranks) {
+  return CostEstimator(request, hosts, links, encoding).price(most_ranks);
 }
 
 }  // namespace qccl::plan

@@ -72,9 +72,9 @@ struct CostEstimate {
 inline constexpr int kAllRanks = 0;
 
 // `hosts`: the host of each rank; empty: each rank on its own. `request` gives the slice length. Examines the schedules
-// of about `most_roles` ranks, spread over the hosts, and assumes that the others are like them; the resulting bytes
+// of about `most_ranks` ranks, spread over the hosts, and assumes that the others are like them; the resulting bytes
 // are then estimates.
 CostEstimate price(const Request& request, const std::vector<int>& hosts, const MachineModel& links,
-                   const Encoding& encoding, int most_roles = kAllRanks);
+                   const Encoding& encoding, int most_ranks = kAllRanks);
 
 }  // namespace qccl::plan

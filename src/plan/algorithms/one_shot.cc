@@ -1,5 +1,5 @@
 // One-shot: every rank sends its data directly to the ranks that need it. Fewest steps, most bytes.
-#include "plan/algorithms/builder.h"
+#include "plan/algorithms/registry.h"
 
 namespace qccl::plan {
 namespace {
@@ -24,17 +24,7 @@ void reduce_scatter(Builder& b) {
 }
 
 void all_gather(Builder& b) {
-  const int own = b.rank();
-  const Step keep{StepKind::local_copy, 0, {}, b.request().compressed};
-  if (b.world() == 1) return b.add(own, 0, b.begin_of(own), {keep});
-  // Compressed in place, a slice must have left before its decoded form overwrites it.
-  std::vector<Step> give{{StepKind::send_input, 0, b.others()}};
-  if (b.request().compressed) {
-    give.push_back(keep);
-  } else {
-    b.add(own, 0, b.begin_of(own), {keep});
-  }
-  b.add(own, 0, b.begin_of(own), std::move(give));
+  b.add_own_piece(b.others());
   for (const int peer : b.others()) b.add(peer, 0, b.begin_of(peer), {{StepKind::recv_copy, 0, {peer}}});
 }
 
@@ -60,20 +50,29 @@ void scatter(Builder& b) {
   for (const int peer : b.others()) b.add_scratch(peer, b.begin_of(peer), {{StepKind::send_input, 0, {peer}}});
 }
 
+void all_to_all(Builder& b) { build_all_to_all(b, /*one_at_a_time=*/false); }
+
+void barrier(Builder&) {}  // has no elements
+
+constexpr CollectiveBuilder kCollectives[] = {
+    {Collective::all_reduce, all_reduce},
+    {Collective::reduce, reduce},
+    {Collective::reduce_scatter, reduce_scatter},
+    {Collective::all_gather, all_gather},
+    {Collective::broadcast, broadcast},
+    {Collective::gather, gather},
+    {Collective::scatter, scatter},
+    {Collective::all_to_all, all_to_all},
+    {Collective::barrier, barrier},
+};
+
 }  // namespace
 
-void build_direct(Builder& builder) {
-  switch (builder.request().collective) {
-    case Collective::all_reduce: return all_reduce(builder);
-    case Collective::reduce: return reduce(builder);
-    case Collective::reduce_scatter: return reduce_scatter(builder);
-    case Collective::all_gather: return all_gather(builder);
-    case Collective::broadcast: return broadcast(builder);
-    case Collective::gather: return gather(builder);
-    case Collective::scatter: return scatter(builder);
-    case Collective::all_to_all: return build_exchange(builder, /*one_at_a_time=*/false);
-    case Collective::barrier: return;  // has no elements
-  }
-}
+extern const AlgorithmEntry kOneShot = {
+    .algorithm = Algorithm::one_shot,
+    .collectives = kCollectives,
+    .critical_path = [](const PathFinder& paths) { return paths.hops(1); },
+    .adds_in_rank_order = true,
+};
 
 }  // namespace qccl::plan

@@ -1,8 +1,8 @@
-// all_to_all: rank r's piece p goes to rank p's place r. One-shot sends all pieces at once; pairwise sends them one
+// all_to_all: rank r's piece p becomes rank p's piece r. One-shot sends all pieces at once; pairwise sends them one
 // after another, rank r to r + 1, r + 2 and so on, so that no receiver gets them all at once. Frames carry the piece's
 // length in the fields that hold phase and chunk in other collectives, so that ranks notice if their counts differ;
 // empty pieces are sent for the same reason.
-#include "plan/algorithms/builder.h"
+#include "plan/algorithms/registry.h"
 
 namespace qccl::plan {
 namespace {
@@ -33,7 +33,7 @@ Lane lane_of(Range input, Range output, Step step) {
 
 }  // namespace
 
-void build_exchange(Builder& builder, bool one_at_a_time) {
+void build_all_to_all(Builder& builder, bool one_at_a_time) {
   const auto sent = pieces(builder, false);
   const auto received = pieces(builder, true);
   const auto own = static_cast<std::size_t>(builder.rank());
@@ -51,5 +51,18 @@ void build_exchange(Builder& builder, bool one_at_a_time) {
     last = builder.last_lane();
   }
 }
+
+namespace {
+
+constexpr CollectiveBuilder kCollectives[] = {
+    {Collective::all_to_all, [](Builder& b) { build_all_to_all(b, /*one_at_a_time=*/true); }}};
+
+}  // namespace
+
+extern const AlgorithmEntry kPairwise = {
+    .algorithm = Algorithm::pairwise,
+    .collectives = kCollectives,
+    .critical_path = [](const PathFinder& paths) { return paths.hops(1); },
+};
 
 }  // namespace qccl::plan

@@ -2,7 +2,7 @@
 // element is encoded at most twice, for any world.
 #include <algorithm>
 
-#include "plan/algorithms/builder.h"
+#include "plan/algorithms/registry.h"
 
 namespace qccl::plan {
 namespace {
@@ -51,14 +51,31 @@ void broadcast(Builder& b) {
   b.add_in_place(b.rank(), std::move(steps));
 }
 
+constexpr CollectiveBuilder kCollectives[] = {
+    {Collective::all_reduce, all_reduce}, {Collective::reduce, reduce}, {Collective::broadcast, broadcast}};
+
+// A broadcast goes from the root to one rank and from there to another.
+CriticalPath longest_path(const PathFinder& paths) {
+  const Hosts& hosts = paths.hosts();
+  const int world = paths.request().world;
+  if (paths.request().collective != Collective::broadcast) return paths.hops(2);
+  if (world == 2) return paths.hops(1);
+  const int root_host = hosts.host_of(paths.request().root);
+  for (int host = 0; host < hosts.count(); ++host) {
+    if (host != root_host && hosts.size_of(host) < world - 1) return {2, 0};
+  }
+  return hosts.count() == 1 ? CriticalPath{0, 2} : CriticalPath{1, 1};
+}
+
 }  // namespace
 
-void build_scatter_reduce(Builder& builder) {
-  switch (builder.request().collective) {
-    case Collective::reduce: return reduce(builder);
-    case Collective::broadcast: return broadcast(builder);
-    default: return all_reduce(builder);
-  }
-}
+extern const AlgorithmEntry kSra = {
+    .algorithm = Algorithm::sra,
+    .collectives = kCollectives,
+    .critical_path = longest_path,
+    .chunk_count = [](const Request& request) { return request.world; },
+    .adds_in_rank_order = true,
+    .reads_mapped_buffers = true,
+};
 
 }  // namespace qccl::plan

@@ -1,5 +1,5 @@
 // The critical path by formula equals the longest path through the plan itself.
-#include "plan/cost/critical_path.h"
+#include "plan/algorithms/critical_path.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -25,9 +25,9 @@ class Walk {
       moved = false;
       for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
         for (std::size_t i = 0; i < lanes[rank].size(); ++i) {
-          auto& [step, way] = lanes[rank][i];
+          auto& [step, path] = lanes[rank][i];
           const Lane& lane = schedules_[rank].lanes[i];
-          while (step < lane.steps.size() && take(static_cast<int>(rank), lane, lane.steps[step], way)) {
+          while (step < lane.steps.size() && take(static_cast<int>(rank), lane, lane.steps[step], path)) {
             ++step;
             moved = true;
           }
@@ -45,17 +45,17 @@ class Walk {
  private:
   using Stream = std::tuple<int, int, int, std::uint32_t>;  // from, to, phase, chunk
 
-  double cost(const CriticalPath& way) const { return way.wire_hops * costs_.wire + way.local_hops * costs_.local; }
+  double cost(const CriticalPath& path) const { return path.wire_hops * costs_.wire + path.local_hops * costs_.local; }
   CriticalPath longer(const CriticalPath& a, const CriticalPath& b) const { return cost(a) < cost(b) ? b : a; }
 
-  bool take(int rank, const Lane& lane, const Step& step, CriticalPath& way) {
+  bool take(int rank, const Lane& lane, const Step& step, CriticalPath& path) {
     for (const int peer : step.peers) {
       if (receives(step.kind)) {
         const auto sent = sent_.find({peer, rank, step.phase, lane.chunk});
         if (sent == sent_.end()) return false;
-        way = longer(way, sent->second);
+        path = longer(path, sent->second);
       } else if (sends(step.kind)) {
-        CriticalPath arrival = way;
+        CriticalPath arrival = path;
         const bool local = hosts_[static_cast<std::size_t>(rank)] == hosts_[static_cast<std::size_t>(peer)];
         ++(local ? arrival.local_hops : arrival.wire_hops);
         sent_[{rank, peer, step.phase, lane.chunk}] = arrival;
@@ -102,8 +102,8 @@ TEST(CriticalPath, by_formula_is_the_longest_through_the_plan) {
                                   .slice_elements = 1 << 20,
                                   .hosts = hosts};
             const CriticalPath expected = Walk(request, hosts, costs).longest();
-            const CriticalPath way = critical_path(request, hosts, costs);
-            ASSERT_EQ(std::pair(way.wire_hops, way.local_hops), std::pair(expected.wire_hops, expected.local_hops))
+            const CriticalPath path = critical_path(request, hosts, costs);
+            ASSERT_EQ(std::pair(path.wire_hops, path.local_hops), std::pair(expected.wire_hops, expected.local_hops))
                 << fmt::format("{} {} world {} root {} hosts [{}]", to_string(collective), to_string(algorithm), world,
                                root, fmt::join(hosts, " "));
           }

@@ -1,0 +1,53 @@
+// A new algorithm adds its name to the two lists here; everything else is in the algorithm's file.
+#include "plan/algorithms/registry.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace qccl::plan {
+
+extern const AlgorithmEntry kOneShot, kSra, kRing, kTree, kRecursiveDoubling, kBinomial, kPairwise, kHierarchical;
+
+namespace {
+
+constexpr const AlgorithmEntry* kAlgorithms[] = {&kOneShot,           &kSra,      &kRing,     &kTree,
+                                                 &kRecursiveDoubling, &kBinomial, &kPairwise, &kHierarchical};
+
+}  // namespace
+
+std::span<const AlgorithmEntry* const> algorithm_list() { return kAlgorithms; }
+
+const AlgorithmEntry& entry_of(Algorithm algorithm) {
+  const auto* const found = std::ranges::find(kAlgorithms, algorithm, &AlgorithmEntry::algorithm);
+  QCCL_CHECK(found != std::end(kAlgorithms));
+  return **found;
+}
+
+BuildFunction* builder_of(Collective collective, Algorithm algorithm) {
+  const auto all = entry_of(algorithm).collectives;
+  const auto found = std::ranges::find(all, collective, &CollectiveBuilder::collective);
+  return found == all.end() ? nullptr : found->build;
+}
+
+bool has_algorithm(Collective collective, Algorithm algorithm) { return builder_of(collective, algorithm) != nullptr; }
+
+std::vector<Algorithm> algorithms_of(Collective collective) {
+  std::vector<Algorithm> found;
+  for (const AlgorithmEntry* entry : kAlgorithms) {
+    if (has_algorithm(collective, entry->algorithm)) found.push_back(entry->algorithm);
+  }
+  return found;
+}
+
+Algorithm built_for(Algorithm algorithm, bool compressed) {
+  if (!compressed || algorithm == Algorithm::automatic) return algorithm;
+  return entry_of(algorithm).compressed_as.value_or(algorithm);
+}
+
+int chunk_count(const Request& request) {
+  const AlgorithmEntry& entry = entry_of(request.algorithm);
+  return entry.chunk_count == nullptr ? 1 : entry.chunk_count(request);
+}
+
+}  // namespace qccl::plan

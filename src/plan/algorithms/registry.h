@@ -1,0 +1,51 @@
+// The list of algorithms: the only source for plans, the choice of algorithm, the checker, `qccl plan` and the tests.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "plan/algorithms/builder.h"
+#include "plan/algorithms/critical_path.h"
+
+namespace qccl::plan {
+
+// Adds the lanes of the builder's rank.
+using BuildFunction = void(Builder& builder);
+
+struct CollectiveBuilder {
+  Collective collective;
+  BuildFunction* build;
+};
+
+// One algorithm. Lives in the file named after it.
+struct AlgorithmEntry {
+  Algorithm algorithm;
+  std::span<const CollectiveBuilder> collectives;
+  // Of one slice of the request's collective. Assumes at least two ranks, and that all chunks have elements.
+  CriticalPath (*critical_path)(const PathFinder& paths);
+  // Into how many chunks an all_reduce, reduce or broadcast divides its data; null: it does not.
+  int (*chunk_count)(const Request& request) = nullptr;
+  // Sums are rank 0 + rank 1 + ..., in no other order.
+  bool adds_in_rank_order = false;
+  // Compressed sums, and sums of 16-bit floats, are rounded at every hop, so they are chosen only on request.
+  bool rounds_at_every_hop = false;
+  // The plan depends on the hosts of the ranks.
+  bool uses_hosts = false;
+  // An all_reduce in mapped buffers may read inputs where they lie: inside a host one rank alone reads each slice, and
+  // overwrites it only with a sum that every result follows from.
+  bool reads_mapped_buffers = false;
+  // Compressed calls take this algorithm instead.
+  std::optional<Algorithm> compressed_as = std::nullopt;
+};
+
+// In the order in which they are tried and shown to users.
+std::span<const AlgorithmEntry* const> algorithm_list();
+// The algorithm must not be automatic.
+const AlgorithmEntry& entry_of(Algorithm algorithm);
+// Null if the collective does not have the algorithm.
+BuildFunction* builder_of(Collective collective, Algorithm algorithm);
+
+// The number of chunks into which the request divides an all_reduce, reduce or broadcast.
+int chunk_count(const Request& request);
+
+}  // namespace qccl::plan

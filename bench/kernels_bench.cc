@@ -244,7 +244,7 @@ void add_sign(const std::string& simd, const std::string& name, kernels::SignFor
   const Kernel encode = [=](Buffers& b) { kernels::sign_encode(format, b.source.data(), kElements, b.encoded.data()); };
   add(simd, name + "/encode", encode);
   add(simd, name + "/encode_with_residual", [=](Buffers& b) {
-    kernels::sign_encode_owed(format, b.source.data(), kElements, b.encoded.data(), 1.0f, b.target.data());
+    kernels::sign_encode_with_residual(format, b.source.data(), kElements, b.encoded.data(), 1.0f, b.target.data());
   });
   add(
       simd, name + "/decode",

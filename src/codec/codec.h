@@ -14,10 +14,26 @@
 #include "base/bytes.h"
 #include "base/result.h"
 #include "codec/block_summary.h"
-#include "codec/draw.h"
+#include "kernels/lanes/random.h"
 #include "qccl/compression.h"
 
 namespace qccl {
+
+using kernels::RandomStream;
+
+// The reason for an encoding. One rank encodes an element at most once in each phase.
+enum class RandomPhase : std::uint8_t {
+  input,  // a rank's input, sent to others
+  owner,  // a finished sum, on its way to all ranks
+  hop,    // a partial sum, on its way to the next rank
+};
+
+// RandomStream::key of one phase of one collective. `counter` distinguishes collectives: it is the group's count of
+// compressed ones, or that of the error feedback state.
+constexpr std::uint64_t random_key(std::uint64_t seed, std::uint64_t counter, RandomPhase phase) {
+  using kernels::mix64;
+  return mix64(mix64(mix64(seed) ^ counter) ^ static_cast<std::uint64_t>(phase));
+}
 
 class Codec {
  public:
@@ -29,14 +45,15 @@ class Codec {
   // Upper limit of the bytes encode() writes for `elements`; grows with them.
   virtual std::size_t max_encoded_bytes(std::size_t elements) const = 0;
   // Encodes all of `source` into the front of `target` (at least max_encoded_bytes) and returns the number of bytes
-  // written, which may depend on the values. Any alignment. A bucket's bytes are a function of its values, of `draw`
-  // and of its index in the tensor (draw.first_element is that of source[0]), not of how the run was cut.
-  virtual std::size_t encode(std::span<const float> source, Bytes target, const Draw& draw) const = 0;
+  // written, which may depend on the values. Any alignment. A bucket's bytes are a function of its values, of `random`
+  // and of its index in the tensor (random.first_element is that of source[0]), not of how the run was cut.
+  virtual std::size_t encode(std::span<const float> source, Bytes target, const RandomStream& random) const = 0;
   // For error feedback: encodes and sets residual[i] = (source[i] - decoded[i]) * factor in one pass. Leaves
   // residual[i] unchanged where the result is not finite. `residual` is as long as `source` and does not overlap it.
   // Returns nothing, and writes nothing, if this is no faster than encode(), decode() and kernels::keep_residual().
-  virtual std::optional<std::size_t> encode_with_residual(std::span<const float> source, Bytes target, const Draw& draw,
-                                                          float factor, float* residual) const;
+  virtual std::optional<std::size_t> encode_with_residual(std::span<const float> source, Bytes target,
+                                                          const RandomStream& random, float factor,
+                                                          float* residual) const;
   // Decodes exactly target.size() elements from exactly the bytes that encode() returned. The bytes come from a peer
   // and may be anything: CorruptData if they cannot be that many elements; the contents of `target` are then
   // unspecified.
@@ -52,7 +69,7 @@ class Codec {
   virtual bool is_exact() const { return false; }
 };
 
-inline std::optional<std::size_t> Codec::encode_with_residual(std::span<const float>, Bytes, const Draw&, float,
+inline std::optional<std::size_t> Codec::encode_with_residual(std::span<const float>, Bytes, const RandomStream&, float,
                                                               float*) const {
   return std::nullopt;
 }

@@ -31,6 +31,16 @@ class SettingValues {
   std::span<const double> values_;
 };
 
+// The setting of codecs with random rounding. Its values are in the order of enum Rounding.
+inline constexpr CodecSetting kRoundingSetting = {
+    .key = "rounding",
+    .allowed = "nearest|stochastic",
+    .default_value = 0,
+    .meaning = "stochastic: up or down at random so that the mean is right, stratified over ranks",
+    .quiet_if_default = true,
+};
+inline bool is_stochastic(const SettingValues& values) { return values.word("rounding") == "stochastic"; }
+
 // One codec. Lives in the codec's own folder; all text is for people.
 struct CodecEntry {
   std::string_view name;

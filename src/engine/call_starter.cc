@@ -40,8 +40,8 @@ void CallStarter::begin(Group* target, CallArguments&& arguments, std::shared_pt
     if (!claim_feedback(arguments)) return;
     claimed = arguments.feedback;
   }
-  if (arguments.plan->codec() != nullptr && !arguments.draw_counter)
-    arguments.draw_counter = target->compressed_calls++;
+  if (arguments.plan->codec() != nullptr && !arguments.random_counter)
+    arguments.random_counter = target->compressed_calls++;
   const std::uint64_t sequence = target->next_sequence++;
   Operation& posted = parts_.operations.add(make_operation(*target, sequence, std::move(arguments)));
   const std::uint64_t admission_bytes = posted.admission_bytes();
@@ -63,7 +63,7 @@ void CallStarter::refuse(CallArguments& arguments, ErrorInfo failure) {
 // Else refuses the call.
 bool CallStarter::claim_feedback(CallArguments& arguments) {
   if (const auto counter = arguments.feedback->claim()) {
-    arguments.draw_counter = *counter;
+    arguments.random_counter = *counter;
     return true;
   }
   refuse(arguments, {.kind = ErrorKind::misuse, .message = "QCCL: " + arguments.feedback->unusable_reason()});

@@ -43,7 +43,7 @@ constinit const CodecEntry kMxint8Codec = {
     .examples = "mxint8:block=32",
 };
 
-std::size_t Mxint8Codec::encode(std::span<const float> source, Bytes target, const Draw&) const {
+std::size_t Mxint8Codec::encode(std::span<const float> source, Bytes target, const RandomStream&) const {
   QCCL_CHECK(target.size() >= max_encoded_bytes(source.size()));
   std::byte* codes = target.data() + blocks(source.size());
   for (std::size_t begin = 0; begin < source.size(); begin += block_) {

@@ -112,9 +112,9 @@ Exact<float> floats_of(std::span<const std::uint8_t> bytes) {
   return values;
 }
 
-std::vector<std::byte> encoded(const Codec& codec, const Draw& draw, std::span<const float> values) {
+std::vector<std::byte> encoded(const Codec& codec, const RandomStream& random, std::span<const float> values) {
   Exact<std::byte> room(codec.max_encoded_bytes(values.size()));
-  const std::size_t size = codec.encode(values, room.span, draw);
+  const std::size_t size = codec.encode(values, room.span, random);
   require(size <= room.span.size(), "encode() keeps to max_encoded_bytes()");
   return {room.span.begin(), room.span.begin() + static_cast<std::ptrdiff_t>(size)};
 }
@@ -127,25 +127,25 @@ void decode_repeated(const Codec& codec, std::size_t elements, std::span<const s
   decode_anything(codec, elements, payload);
 }
 
-void decode_damaged(const Codec& codec, const Draw& draw, Input& input) {
+void decode_damaged(const Codec& codec, const RandomStream& random, Input& input) {
   const std::uint32_t place = input.number();
   const std::uint8_t change = input.byte(), cut = input.byte();
   const auto values = floats_of(input.rest());
-  auto payload = encoded(codec, draw, values.span);
+  auto payload = encoded(codec, random, values.span);
   if (payload.empty()) return;
   payload[place % payload.size()] ^= static_cast<std::byte>(change);
   if (cut > 128) payload.resize(payload.size() - std::min<std::size_t>(payload.size(), cut - 128u));
   decode_anything(codec, values.span.size(), payload);
 }
 
-void check_residual(const Codec& codec, const Draw& draw, std::span<const float> values, ConstBytes bytes,
+void check_residual(const Codec& codec, const RandomStream& random, std::span<const float> values, ConstBytes bytes,
                     std::span<const float> decoded) {
-  const float factor = draw.first_element % 8 == 0 ? 1.0f : 3.0f;
+  const float factor = random.first_element % 8 == 0 ? 1.0f : 3.0f;
   Exact<float> residual(values.size()), expected(values.size());
   std::fill(residual.span.begin(), residual.span.end(), 2.5f);
   std::fill(expected.span.begin(), expected.span.end(), 2.5f);
   Exact<std::byte> room(codec.max_encoded_bytes(values.size()));
-  const auto written = codec.encode_with_residual(values, room.span, draw, factor, residual.span.data());
+  const auto written = codec.encode_with_residual(values, room.span, random, factor, residual.span.data());
   if (!written) return;
   require(*written == bytes.size() && std::equal(bytes.begin(), bytes.end(), room.span.begin()),
           "encode_with_residual() writes what encode() writes");
@@ -154,14 +154,14 @@ void check_residual(const Codec& codec, const Draw& draw, std::span<const float>
           "encode_with_residual() keeps what encode() takes away");
 }
 
-void encode_anything(const Codec& codec, const Draw& draw, std::span<const std::uint8_t> bytes) {
+void encode_anything(const Codec& codec, const RandomStream& random, std::span<const std::uint8_t> bytes) {
   const auto values = floats_of(bytes);
   Exact<float> decoded(values.span.size());
-  const auto bytes_of_it = encoded(codec, draw, values.span);
+  const auto bytes_of_it = encoded(codec, random, values.span);
   Exact<std::byte> payload(bytes_of_it.size());
   std::copy(bytes_of_it.begin(), bytes_of_it.end(), payload.span.begin());
   require(codec.decode(payload.span, decoded.span).ok(), "what was encoded decodes");
-  check_residual(codec, draw, values.span, bytes_of_it, decoded.span);
+  check_residual(codec, random, values.span, bytes_of_it, decoded.span);
   for (std::size_t begin = 0; begin < values.span.size(); begin += codec.bucket_size()) {
     const std::size_t count = std::min<std::size_t>(codec.bucket_size(), values.span.size() - begin);
     check_bucket(codec, values.span.subspan(begin, count), decoded.span.subspan(begin, count));
@@ -194,12 +194,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const auto targets = kernels::simd_targets();
   kernels::force_simd(targets[what / 4 % targets.size()]);
   const Codec& codec = *made.value();
-  const Draw draw{.key = elements, .first_element = what * 1000u, .world = 4};
+  const RandomStream random{.key = elements, .first_element = what * 1000u, .world = 4};
   switch (what % 4) {
     case 0: fuzz::decode_anything(codec, elements, std::as_bytes(input.rest())); break;
     case 1: fuzz::decode_repeated(codec, elements, input.rest()); break;
-    case 2: fuzz::encode_anything(codec, draw, input.rest()); break;
-    case 3: fuzz::decode_damaged(codec, draw, input); break;
+    case 2: fuzz::encode_anything(codec, random, input.rest()); break;
+    case 3: fuzz::decode_damaged(codec, random, input); break;
   }
   return 0;
 }

@@ -35,12 +35,12 @@ enum class Fault {
   wrong_sum,
   takes_any_size,
   takes_any_size_when_adding,
-  place_in_the_slice_counts,
-  no_two_times_the_same,
+  index_in_the_slice_counts,
+  never_twice_the_same,
   source_address_counts,
   target_address_counts,
-  owes_nothing,
-  owes_other_bytes,
+  wrong_residual,
+  other_bytes_with_residual,
 };
 
 // minmax of 8 bits with a fault.
@@ -50,22 +50,23 @@ class FaultyCodec final : public Codec {
 
   std::uint32_t bucket_size() const override { return kBucket; }
   std::size_t max_encoded_bytes(std::size_t elements) const override { return right_->max_encoded_bytes(elements); }
-  std::size_t encode(std::span<const float> source, Bytes target, const Draw& draw) const override {
+  std::size_t encode(std::span<const float> source, Bytes target, const RandomStream& random) const override {
     std::vector<float> values(source.begin(), source.end());
     for (float& value : values) {
       if (fault_ == Fault::numbers_for_nan && std::isnan(value)) value = 0;
     }
-    if (fault_ == Fault::place_in_the_slice_counts && values.size() > 1) values[1] = values[0];
-    if (fault_ == Fault::no_two_times_the_same && !values.empty()) values[0] += static_cast<float>(++calls_);
+    if (fault_ == Fault::index_in_the_slice_counts && values.size() > 1) values[1] = values[0];
+    if (fault_ == Fault::never_twice_the_same && !values.empty()) values[0] += static_cast<float>(++calls_);
     if (fault_ == Fault::source_address_counts && is_shifted(source.data()) && !values.empty()) values[0] += 1;
-    const std::size_t bytes = right_->encode(values, target, draw);
+    const std::size_t bytes = right_->encode(values, target, random);
     return bytes + (fault_ == Fault::too_many_bytes ? 1 : 0);
   }
-  std::optional<std::size_t> encode_with_residual(std::span<const float> source, Bytes target, const Draw& draw,
-                                                  float factor, float* residual) const override {
-    if (fault_ == Fault::owes_nothing) return encode(source, target, draw);
-    if (fault_ != Fault::owes_other_bytes) return std::nullopt;
-    const std::size_t bytes = encode(source, target, draw);
+  std::optional<std::size_t> encode_with_residual(std::span<const float> source, Bytes target,
+                                                  const RandomStream& random, float factor,
+                                                  float* residual) const override {
+    if (fault_ == Fault::wrong_residual) return encode(source, target, random);
+    if (fault_ != Fault::other_bytes_with_residual) return std::nullopt;
+    const std::size_t bytes = encode(source, target, random);
     if (bytes > 0) target[bytes - 1] ^= std::byte{1};
     std::vector<float> decoded(source.size());
     decode(ConstBytes(target).first(bytes), decoded).take_or_throw();
@@ -87,8 +88,8 @@ class FaultyCodec final : public Codec {
     return {};
   }
   double error_bound(const BlockSummary& block) const override {
-    if (fault_ == Fault::place_in_the_slice_counts) return HUGE_VAL;
-    if (fault_ == Fault::no_two_times_the_same) return HUGE_VAL;
+    if (fault_ == Fault::index_in_the_slice_counts) return HUGE_VAL;
+    if (fault_ == Fault::never_twice_the_same) return HUGE_VAL;
     return right_->error_bound(block) * (fault_ == Fault::tight_bound ? 0.7 : 1);
   }
 
@@ -109,12 +110,12 @@ TEST(CodecContractItself, finds_every_kind_of_fault) {
       {Fault::wrong_sum, "decode_add is not"},
       {Fault::takes_any_size, "are taken"},
       {Fault::takes_any_size_when_adding, "are taken"},
-      {Fault::place_in_the_slice_counts, "cut at"},
-      {Fault::no_two_times_the_same, "other bytes"},
+      {Fault::index_in_the_slice_counts, "cut at"},
+      {Fault::never_twice_the_same, "other bytes"},
       {Fault::source_address_counts, "other bytes"},
       {Fault::target_address_counts, "at another address"},
-      {Fault::owes_nothing, "another residual"},
-      {Fault::owes_other_bytes, "writes other bytes"},
+      {Fault::wrong_residual, "another residual"},
+      {Fault::other_bytes_with_residual, "writes other bytes"},
   };
   EXPECT_EQ(broken_promise(FaultyCodec(Fault::nothing)), "");
   for (const auto& [fault, words] : faults) {

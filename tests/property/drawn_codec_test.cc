@@ -42,10 +42,10 @@ std::vector<ByteVector> whole_inputs(std::uint64_t count, int world) {
 
 // A value after one rank's encoding.
 float encoded(float value, RandomPhase phase, std::uint64_t counter, int rank, int world, std::uint64_t at) {
-  const Draw draw{.key = draw_key(kSeed, counter, phase),
-                  .rank = static_cast<std::uint32_t>(rank),
-                  .world = static_cast<std::uint32_t>(world)};
-  return value == 0 ? 0 : value + noise(draw, at);
+  const RandomStream random{.key = random_key(kSeed, counter, phase),
+                            .rank = static_cast<std::uint32_t>(rank),
+                            .world = static_cast<std::uint32_t>(world)};
+  return value == 0 ? 0 : value + noise(random, at);
 }
 
 engine::ResolvedCall compressed_call(Collective collective, std::uint64_t count, int world, Algorithm algorithm) {
@@ -140,7 +140,7 @@ TEST(DrawnCodec, a_call_with_a_counter_of_its_own_draws_by_that) {
                                                                     std::make_shared<NoisyCodec>());
     arguments.input = inputs[rank].data();
     arguments.output = outputs[rank].data();
-    arguments.draw_counter = 1000;
+    arguments.random_counter = 1000;
     arguments.timeout = std::chrono::seconds(10);
     arguments.work = std::make_shared<internal::WorkState>();
     works.push_back(arguments.work);

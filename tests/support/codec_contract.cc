@@ -18,7 +18,7 @@ namespace {
 
 using kernels::ValueFamily;
 
-constexpr Draw kDraw{.key = 0x1234567890ABCDEF, .first_element = 0, .rank = 1, .world = 3};
+constexpr RandomStream kRandom{.key = 0x1234567890ABCDEF, .first_element = 0, .rank = 1, .world = 3};
 
 // A copy in a separate allocation of exactly its size, so that the address sanitizer detects an access
 // one byte beyond it. The first `offset` bytes are unused.
@@ -79,7 +79,7 @@ class Contract {
     std::string broken;
     for (const std::string_view target : kernels::simd_targets()) {
       kernels::force_simd(target);
-      const Encoded bytes = encode(values, kDraw, broken);
+      const Encoded bytes = encode(values, kRandom, broken);
       if (broken.empty() && !first.empty() && bytes != first) broken = "encodes to other bytes than elsewhere";
       if (first.empty()) first = bytes;
       if (broken.empty()) broken = check_decoded(values, bytes);
@@ -92,20 +92,20 @@ class Contract {
     return broken;
   }
 
-  Encoded encode(std::span<const float> values, const Draw& draw, std::string& broken) const {
+  Encoded encode(std::span<const float> values, const RandomStream& random, std::string& broken) const {
     const Exact<float> source(values), shifted(values, kShift);
     const std::size_t limit = codec_.max_encoded_bytes(values.size());
     const Exact<std::byte> target(limit, 1);
-    const std::size_t bytes = codec_.encode(shifted.span(), target.span(), draw);
+    const std::size_t bytes = codec_.encode(shifted.span(), target.span(), random);
     if (bytes > limit) {
       broken = fmt::format("{} bytes where {} are the limit", bytes, limit);
       return {};
     }
     const Exact<std::byte> again(limit);
-    const bool same = codec_.encode(source.span(), again.span(), draw) == bytes &&
+    const bool same = codec_.encode(source.span(), again.span(), random) == bytes &&
                       std::equal(target.span().begin(), target.span().begin() + static_cast<std::ptrdiff_t>(bytes),
                                  again.span().begin());
-    if (!same) broken = "the same values and draw encode to other bytes";
+    if (!same) broken = "the same values and random stream encode to other bytes";
     return {target.span().begin(), target.span().begin() + static_cast<std::ptrdiff_t>(bytes)};
   }
 
@@ -136,7 +136,7 @@ class Contract {
       const Exact<float> residual(std::span<const float>(expected), kShift);
       const Exact<std::byte> target(codec_.max_encoded_bytes(values.size()), 1);
       const auto written =
-          codec_.encode_with_residual(source.span(), target.span(), kDraw, factor, residual.span().data());
+          codec_.encode_with_residual(source.span(), target.span(), kRandom, factor, residual.span().data());
       if (!written) continue;
       kernels::keep_residual(values.data(), decoded.data(), factor, expected.data(), values.size());
       const bool same_bytes = *written == bytes.size() && std::equal(bytes.begin(), bytes.end(), target.span().begin());
@@ -197,9 +197,9 @@ class Contract {
       std::vector<float> decoded(values.size());
       std::string broken;
       const std::span<const float> all(values);
-      Draw later = kDraw;
+      RandomStream later = kRandom;
       later.first_element = cut;
-      codec_.decode(encode(all.first(cut), kDraw, broken), std::span(decoded).first(cut)).take_or_throw();
+      codec_.decode(encode(all.first(cut), kRandom, broken), std::span(decoded).first(cut)).take_or_throw();
       codec_.decode(encode(all.subspan(cut), later, broken), std::span(decoded).subspan(cut)).take_or_throw();
       if (!broken.empty()) return broken;
       if (!same_bits(decoded, expected)) return fmt::format("cut at {} it decodes to other values", cut);

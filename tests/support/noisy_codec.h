@@ -5,9 +5,9 @@
 
 namespace qccl::testing {
 
-// A small whole number computed from everything that a draw may depend on.
-inline float noise(const Draw& draw, std::uint64_t element) {
-  return static_cast<float>(draw_key(draw.key, element * draw.world + draw.rank, RandomPhase::input) % 16);
+// A small whole number computed from everything that the random numbers may depend on.
+inline float noise(const RandomStream& random, std::uint64_t element) {
+  return static_cast<float>(random_key(random.key, element * random.world + random.rank, RandomPhase::input) % 16);
 }
 
 // Adds that noise to every value but 0. A byte says whether a value follows.
@@ -19,12 +19,12 @@ class NoisyCodec final : public Codec {
   std::size_t max_encoded_bytes(std::size_t elements) const override { return 5 * elements; }
   double error_bound(const BlockSummary&) const override { return 15; }
 
-  std::size_t encode(std::span<const float> source, Bytes target, const Draw& draw) const override {
+  std::size_t encode(std::span<const float> source, Bytes target, const RandomStream& random) const override {
     std::size_t at = 0;
     for (std::size_t i = 0; i < source.size(); ++i) {
       store<std::uint8_t>(&target[at++], source[i] != 0);
       if (source[i] == 0) continue;
-      store<float>(&target[at], source[i] + noise(draw, draw.first_element + i));
+      store<float>(&target[at], source[i] + noise(random, random.first_element + i));
       at += sizeof(float);
     }
     return at;

@@ -21,8 +21,8 @@ std::size_t slice_of(const Codec& codec) {
   return static_cast<std::size_t>(slice_elements(&codec, DataType::float32, kDefaultSliceBytes));
 }
 
-Draw draw_at(std::size_t first_element) {
-  return {.key = draw_key(1, 0, RandomPhase::input), .first_element = first_element};
+RandomStream random_at(std::size_t first_element) {
+  return {.key = random_key(1, 0, RandomPhase::input), .first_element = first_element};
 }
 
 BlockSummary summary_of(std::span<const float> values) {
@@ -64,7 +64,7 @@ struct EncodedSlices {
   }
   void encode() {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      sizes[i] = codec.encode(part(i), Bytes(&bytes[i * stride], stride), draw_at(i * slice));
+      sizes[i] = codec.encode(part(i), Bytes(&bytes[i * stride], stride), random_at(i * slice));
     }
   }
   void decode(std::span<float> target) const {

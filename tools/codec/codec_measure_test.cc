@@ -45,8 +45,8 @@ class Boaster final : public Codec {
  public:
   std::uint32_t bucket_size() const override { return right_->bucket_size(); }
   std::size_t max_encoded_bytes(std::size_t elements) const override { return right_->max_encoded_bytes(elements); }
-  std::size_t encode(std::span<const float> source, Bytes target, const Draw& draw) const override {
-    return right_->encode(source, target, draw);
+  std::size_t encode(std::span<const float> source, Bytes target, const RandomStream& random) const override {
+    return right_->encode(source, target, random);
   }
   Status decode(ConstBytes source, std::span<float> target) const override { return right_->decode(source, target); }
   Status decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const override {

@@ -92,7 +92,7 @@ plan::CodecSpeed measure_codec(const Compression& compression, const std::string
   const auto bytes_per_run = static_cast<double>(slices * elements * sizeof(float));
   const double encode = median_seconds([&] {
     for (std::size_t i = 0; i < slices; ++i) {
-      bytes = codec->encode({&large[i * elements], elements}, encoded, Draw{.first_element = i * elements});
+      bytes = codec->encode({&large[i * elements], elements}, encoded, RandomStream{.first_element = i * elements});
     }
   });
   const double decode = median_seconds([&] {

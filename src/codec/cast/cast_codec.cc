@@ -42,7 +42,7 @@ Compression cast(DataType wire) {
                .message = fmt::format("cast to {} does not exist: allowed are bfloat16 and float16", to_string(wire))});
 }
 
-std::size_t CastCodec::encode(std::span<const float> source, Bytes target, const Draw&) const {
+std::size_t CastCodec::encode(std::span<const float> source, Bytes target, const RandomStream&) const {
   QCCL_CHECK(target.size() >= max_encoded_bytes(source.size()));
   kernels::narrow(wire_, target.data(), source.data(), source.size());
   return max_encoded_bytes(source.size());

@@ -22,10 +22,10 @@ Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
 }
 
 // Ranks that rotate by the same signs would make equal errors of equal values, and those would add up.
-kernels::H4Signs signs_of(const Draw& draw) {
-  const std::uint64_t key = mixed(mixed(draw.key) ^ draw.rank);
+kernels::H4Signs signs_of(const RandomStream& random) {
+  const std::uint64_t key = kernels::mix64(kernels::mix64(random.key) ^ random.rank);
   return {.seed = static_cast<std::uint32_t>(key >> 32),
-          .first_block = static_cast<std::uint32_t>(draw.first_element / kernels::kH4Block)};
+          .first_block = static_cast<std::uint32_t>(random.first_element / kernels::kH4Block)};
 }
 
 }  // namespace
@@ -55,10 +55,10 @@ std::size_t H4Codec::max_encoded_bytes(std::size_t elements) const {
   return kernels::h4_encoded_bytes(format_.bits, elements);
 }
 
-std::size_t H4Codec::encode(std::span<const float> source, Bytes target, const Draw& draw) const {
+std::size_t H4Codec::encode(std::span<const float> source, Bytes target, const RandomStream& random) const {
   const std::size_t bytes = max_encoded_bytes(source.size());
   QCCL_CHECK(target.size() >= bytes);
-  kernels::h4_encode(format_, signs_of(draw), source.data(), source.size(), target.data());
+  kernels::h4_encode(format_, signs_of(random), source.data(), source.size(), target.data());
   return bytes;
 }
 

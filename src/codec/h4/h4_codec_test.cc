@@ -16,15 +16,15 @@ using kernels::finite_families;
 
 using ByteVector = std::vector<std::byte>;
 
-ByteVector encode(const Codec& codec, std::span<const float> values, const Draw& draw = {}) {
+ByteVector encode(const Codec& codec, std::span<const float> values, const RandomStream& random = {}) {
   ByteVector bytes(codec.max_encoded_bytes(values.size()));
-  EXPECT_EQ(codec.encode(values, bytes, draw), bytes.size());
+  EXPECT_EQ(codec.encode(values, bytes, random), bytes.size());
   return bytes;
 }
 
-std::vector<float> through(const Codec& codec, std::span<const float> values, const Draw& draw = {}) {
+std::vector<float> through(const Codec& codec, std::span<const float> values, const RandomStream& random = {}) {
   std::vector<float> decoded(values.size());
-  EXPECT_TRUE(codec.decode(encode(codec, values, draw), decoded).ok());
+  EXPECT_TRUE(codec.decode(encode(codec, values, random), decoded).ok());
   return decoded;
 }
 
@@ -35,10 +35,10 @@ double energy(const std::vector<double>& values) {
 }
 
 // Error of the sum of x as encoded by each of `ranks`, relative to the sum's energy.
-double error_of_sum(const Codec& codec, const std::vector<float>& x, const std::vector<Draw>& ranks) {
+double error_of_sum(const Codec& codec, const std::vector<float>& x, const std::vector<RandomStream>& ranks) {
   std::vector<double> lacking(x.size()), sum(x.size());
-  for (const Draw& draw : ranks) {
-    const std::vector<float> y = through(codec, x, draw);
+  for (const RandomStream& random : ranks) {
+    const std::vector<float> y = through(codec, x, random);
     for (std::size_t i = 0; i < x.size(); ++i) {
       lacking[i] += double{x[i]} - y[i];
       sum[i] += x[i];
@@ -64,8 +64,8 @@ TEST(H4Codec, errors_of_ranks_with_equal_inputs_cancel) {
   const std::vector<float> x = finite_families()[0].values(256 * 400, 3);
   for (int bits = 2; bits <= 4; ++bits) {
     const H4Codec codec({bits, true});
-    const double one = error_of_sum(codec, x, {Draw{.key = 7}});
-    std::vector<Draw> ranks, same;
+    const double one = error_of_sum(codec, x, {RandomStream{.key = 7}});
+    std::vector<RandomStream> ranks, same;
     for (std::uint32_t rank = 0; rank < 8; ++rank) ranks.push_back({.key = 7, .rank = rank, .world = 8});
     for (std::uint32_t rank = 0; rank < 8; ++rank) same.push_back({.key = 7, .rank = 0, .world = 8});
     EXPECT_NEAR(error_of_sum(codec, x, ranks) * 8 / one, 1, 0.1) << bits;
@@ -77,22 +77,23 @@ TEST(H4Codec, errors_of_ranks_with_equal_inputs_cancel) {
 TEST(H4Codec, errors_of_calls_with_equal_inputs_cancel) {
   const std::vector<float> x = finite_families()[0].values(256 * 400, 4);
   const H4Codec codec({4, true});
-  std::vector<Draw> calls;
+  std::vector<RandomStream> calls;
   for (std::uint64_t counter = 0; counter < 8; ++counter)
-    calls.push_back({.key = draw_key(1, counter, RandomPhase::input)});
+    calls.push_back({.key = random_key(1, counter, RandomPhase::input)});
   EXPECT_NEAR(error_of_sum(codec, x, calls) * 8 / error_of_sum(codec, x, {calls[0]}), 1, 0.1);
 }
 
 TEST(H4Codec, signs_depend_on_key_rank_and_place_alone) {
   const std::vector<float> x = finite_families()[0].values(256 * 40, 19);
   const H4Codec codec({4, true});
-  const Draw draw{.key = 5, .first_element = 2560, .rank = 1, .world = 4};
-  const std::vector<float> whole = through(codec, x, draw);
+  const RandomStream random{.key = 5, .first_element = 2560, .rank = 1, .world = 4};
+  const std::vector<float> whole = through(codec, x, random);
   const std::span<const float> rest = std::span(x).subspan(2560);
   const std::vector<float> later = through(codec, rest, {5, 5120, 1, 4});
   EXPECT_TRUE(std::equal(later.begin(), later.end(), whole.begin() + 2560));
   EXPECT_EQ(through(codec, x, {5, 2560, 1, 8}), whole);
-  for (const Draw& other : {Draw{6, 2560, 1, 4}, Draw{5, 2560 + 256, 1, 4}, Draw{5, 2560, 2, 4}}) {
+  for (const RandomStream& other :
+       {RandomStream{6, 2560, 1, 4}, RandomStream{5, 2560 + 256, 1, 4}, RandomStream{5, 2560, 2, 4}}) {
     EXPECT_NE(through(codec, x, other), whole);
   }
 }

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "codec/random_stream.h"
 
 namespace qccl {
 namespace {
@@ -54,10 +53,9 @@ std::size_t IntCodec::max_encoded_bytes(std::size_t elements) const {
   return kernels::block_int_encoded_bytes(format_, elements);
 }
 
-std::size_t IntCodec::encode(std::span<const float> source, Bytes target, const Draw& draw) const {
+std::size_t IntCodec::encode(std::span<const float> source, Bytes target, const RandomStream& random) const {
   const std::size_t bytes = max_encoded_bytes(source.size());
   QCCL_CHECK(target.size() >= bytes);
-  const kernels::RandomStream random = random_stream(draw);
   kernels::block_int_encode(format_, source.data(), source.size(), target.data(), stochastic_ ? &random : nullptr);
   return bytes;
 }

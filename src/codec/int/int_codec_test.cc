@@ -25,9 +25,9 @@ constexpr std::array<std::uint32_t, 6> kBlocks = {1, 7, 32, 128, 1000, 65536};
 
 using ByteVector = std::vector<std::byte>;
 
-ByteVector encode(const Codec& codec, std::span<const float> values, const Draw& draw = {}) {
+ByteVector encode(const Codec& codec, std::span<const float> values, const RandomStream& random = {}) {
   ByteVector bytes(codec.max_encoded_bytes(values.size()));
-  EXPECT_EQ(codec.encode(values, bytes, draw), bytes.size());
+  EXPECT_EQ(codec.encode(values, bytes, random), bytes.size());
   return bytes;
 }
 
@@ -144,17 +144,18 @@ TEST(IntCodec, stochastic_rounding_depends_on_key_rank_and_place_alone) {
   const std::vector<float> x = finite_families()[0].values(3000, 19);
   for (int bits = 2; bits <= 8; ++bits) {
     const IntCodec codec(bits, 100, true);
-    const Draw draw{.key = 5, .first_element = 1000, .rank = 1, .world = 4};
-    const ByteVector whole = encode(codec, x, draw);
+    const RandomStream random{.key = 5, .first_element = 1000, .rank = 1, .world = 4};
+    const ByteVector whole = encode(codec, x, random);
     const std::vector<float> y = decode(codec, whole, x.size());
     const std::span<const float> rest = std::span(x).subspan(1600);
     const std::vector<float> rest_y = decode(codec, encode(codec, rest, {5, 2600, 1, 4}), rest.size());
     ASSERT_TRUE(std::equal(rest_y.begin(), rest_y.end(), y.begin() + 1600)) << bits;
-    for (const Draw& other : {Draw{6, 1000, 1, 4}, Draw{5, 1001, 1, 4}, Draw{5, 1000, 2, 4}}) {
+    for (const RandomStream& other :
+         {RandomStream{6, 1000, 1, 4}, RandomStream{5, 1001, 1, 4}, RandomStream{5, 1000, 2, 4}}) {
       EXPECT_NE(encode(codec, x, other), whole) << bits;
     }
     const IntCodec nearest(bits, 100, false);
-    EXPECT_EQ(encode(nearest, x, draw), encode(nearest, x)) << bits;
+    EXPECT_EQ(encode(nearest, x, random), encode(nearest, x)) << bits;
   }
 }
 

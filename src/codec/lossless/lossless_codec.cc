@@ -40,7 +40,7 @@ std::size_t LosslessCodec::max_encoded_bytes(std::size_t elements) const {
   return kernels::lossless_max_bytes(elements);
 }
 
-std::size_t LosslessCodec::encode(std::span<const float> source, Bytes target, const Draw&) const {
+std::size_t LosslessCodec::encode(std::span<const float> source, Bytes target, const RandomStream&) const {
   QCCL_CHECK(target.size() >= max_encoded_bytes(source.size()));
   return kernels::lossless_encode(source.data(), source.size(), target.data());
 }

@@ -251,19 +251,20 @@ TEST(MinmaxCodec, stochastic_rounding_depends_on_key_rank_and_place_and_stays_wi
   const std::vector<float> x = finite_families()[0].values(3000, 19);
   for (const int bits : kWidths) {
     const MinmaxCodec codec(bits, 100, true);
-    const auto bytes_of = [&](std::span<const float> source, const Draw& draw) {
+    const auto bytes_of = [&](std::span<const float> source, const RandomStream& random) {
       ByteVector bytes(codec.max_encoded_bytes(source.size()));
-      codec.encode(source, bytes, draw);
+      codec.encode(source, bytes, random);
       return bytes;
     };
-    const Draw draw{.key = 5, .first_element = 1000, .rank = 1, .world = 4};
-    const ByteVector whole = bytes_of(x, draw);
+    const RandomStream random{.key = 5, .first_element = 1000, .rank = 1, .world = 4};
+    const ByteVector whole = bytes_of(x, random);
     const std::vector<float> y = decode(codec, whole, x.size());
     ASSERT_LE(worst_error(codec, x, y), 1.0) << bits;
     const std::span<const float> rest = std::span(x).subspan(1600);
     const std::vector<float> rest_y = decode(codec, bytes_of(rest, {5, 2600, 1, 4}), rest.size());
     ASSERT_TRUE(std::equal(rest_y.begin(), rest_y.end(), y.begin() + 1600)) << bits;
-    for (const Draw& other : {Draw{6, 1000, 1, 4}, Draw{5, 1001, 1, 4}, Draw{5, 1000, 2, 4}}) {
+    for (const RandomStream& other :
+         {RandomStream{6, 1000, 1, 4}, RandomStream{5, 1001, 1, 4}, RandomStream{5, 1000, 2, 4}}) {
       EXPECT_NE(bytes_of(x, other), whole) << bits;
     }
   }

@@ -17,7 +17,7 @@ Status check_size(ConstBytes source, std::size_t elements) {
 
 }  // namespace
 
-std::size_t RawCodec::encode(std::span<const float> source, Bytes target, const Draw&) const {
+std::size_t RawCodec::encode(std::span<const float> source, Bytes target, const RandomStream&) const {
   QCCL_CHECK(target.size() >= source.size_bytes());
   kernels::copy(target.data(), source.data(), source.size_bytes());
   return source.size_bytes();

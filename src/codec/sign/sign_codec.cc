@@ -49,18 +49,18 @@ std::size_t SignCodec::max_encoded_bytes(std::size_t elements) const {
   return kernels::sign_encoded_bytes(format_, elements);
 }
 
-std::size_t SignCodec::encode(std::span<const float> source, Bytes target, const Draw&) const {
+std::size_t SignCodec::encode(std::span<const float> source, Bytes target, const RandomStream&) const {
   const std::size_t bytes = max_encoded_bytes(source.size());
   QCCL_CHECK(target.size() >= bytes);
   kernels::sign_encode(format_, source.data(), source.size(), target.data());
   return bytes;
 }
 
-std::optional<std::size_t> SignCodec::encode_with_residual(std::span<const float> source, Bytes target, const Draw&,
-                                                           float factor, float* residual) const {
+std::optional<std::size_t> SignCodec::encode_with_residual(std::span<const float> source, Bytes target,
+                                                           const RandomStream&, float factor, float* residual) const {
   const std::size_t bytes = max_encoded_bytes(source.size());
   QCCL_CHECK(target.size() >= bytes);
-  kernels::sign_encode_owed(format_, source.data(), source.size(), target.data(), factor, residual);
+  kernels::sign_encode_with_residual(format_, source.data(), source.size(), target.data(), factor, residual);
   return bytes;
 }
 

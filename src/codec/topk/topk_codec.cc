@@ -55,7 +55,7 @@ std::size_t TopkCodec::max_encoded_bytes(std::size_t elements) const {
   return kernels::topk_encoded_bytes(format_, elements);
 }
 
-std::size_t TopkCodec::encode(std::span<const float> source, Bytes target, const Draw&) const {
+std::size_t TopkCodec::encode(std::span<const float> source, Bytes target, const RandomStream&) const {
   const std::size_t bytes = max_encoded_bytes(source.size());
   QCCL_CHECK(target.size() >= bytes);
   kernels::topk_encode(format_, source.data(), source.size(), target.data());

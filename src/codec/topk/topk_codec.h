@@ -23,7 +23,7 @@ class TopkCodec final : public Codec {
 
   std::uint32_t bucket_size() const override { return kernels::kTopkChunk; }
   std::size_t max_encoded_bytes(std::size_t elements) const override;
-  std::size_t encode(std::span<const float> source, Bytes target, const Draw& draw) const override;
+  std::size_t encode(std::span<const float> source, Bytes target, const RandomStream& random) const override;
   Status decode(ConstBytes source, std::span<float> target) const override;
   Status decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const override;
   double error_bound(const BlockSummary& block) const override;

@@ -35,9 +35,9 @@ struct CallArguments {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   double premul_factor = 1;  // premul_sum: times the input; ranks may differ
-  // Distinguishes this call's random numbers from another's (codec/draw.h). Empty: the engine numbers the group's
+  // Distinguishes this call's random numbers from another's (random_key()). Empty: the engine numbers the group's
   // compressed collectives.
-  std::optional<std::uint64_t> draw_counter{};
+  std::optional<std::uint64_t> random_counter{};
   std::shared_ptr<internal::FeedbackState> feedback{};  // only with a codec
   std::shared_ptr<const MappedRegion> region{};         // that the call reduces in place
   Nanoseconds timeout{0};

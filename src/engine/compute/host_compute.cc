@@ -47,7 +47,7 @@ HostCompute::HostCompute(const ComputeContext& context)
 void HostCompute::begin(const CallArguments& arguments) {
   arguments_ = &arguments;
   math_.premul_factor = arguments.premul_factor;
-  math_.keys = PhaseKeys(seed_, arguments.draw_counter.value_or(0));
+  math_.keys = PhaseKeys(seed_, arguments.random_counter.value_or(0));
   math_.residuals = arguments.feedback != nullptr ? arguments.feedback->residual() : nullptr;
 }
 

@@ -16,9 +16,9 @@ namespace qccl::engine {
 struct PhaseKeys {
   PhaseKeys() = default;
   PhaseKeys(std::uint64_t seed, std::uint64_t counter)
-      : input(draw_key(seed, counter, RandomPhase::input)),
-        owner(draw_key(seed, counter, RandomPhase::owner)),
-        hop(draw_key(seed, counter, RandomPhase::hop)) {}
+      : input(random_key(seed, counter, RandomPhase::input)),
+        owner(random_key(seed, counter, RandomPhase::owner)),
+        hop(random_key(seed, counter, RandomPhase::hop)) {}
   std::uint64_t input = 0;
   std::uint64_t owner = 0;
   std::uint64_t hop = 0;

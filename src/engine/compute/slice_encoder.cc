@@ -36,7 +36,7 @@ const float* SliceEncoder::as_floats(const MathContext& context, const std::byte
   return floats;
 }
 
-Draw SliceEncoder::draw_of(const MathContext& context, std::uint64_t key) const {
+RandomStream SliceEncoder::random_of(const MathContext& context, std::uint64_t key) const {
   return {.key = key,
           .first_element = first_element_,
           .rank = static_cast<std::uint32_t>(context.rank.value()),
@@ -45,7 +45,7 @@ Draw SliceEncoder::draw_of(const MathContext& context, std::uint64_t key) const 
 
 std::size_t SliceEncoder::encode_floats(const MathContext& context, std::uint64_t key, std::span<const float> values,
                                         Bytes payload) const {
-  const std::size_t bytes = context.codec->encode(values, payload, draw_of(context, key));
+  const std::size_t bytes = context.codec->encode(values, payload, random_of(context, key));
   QCCL_CHECK(bytes <= payload.size());
   return bytes;
 }
@@ -143,7 +143,7 @@ ConstBytes SliceEncoder::encode_with_residual(const MathContext& context, const 
   const Bytes room = own_room(context);
   float* const residual = context.residuals + first_element_;
   const auto written =
-      context.codec->encode_with_residual({values, elements}, room, draw_of(context, how.key), how.factor, residual);
+      context.codec->encode_with_residual({values, elements}, room, random_of(context, how.key), how.factor, residual);
   encoded_bytes_ = written ? *written : encode_floats(context, how.key, {values, elements}, room);
   QCCL_CHECK(encoded_bytes_ <= room.size());
   if (written && how.decoded == nullptr) return encoded();

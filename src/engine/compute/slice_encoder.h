@@ -54,7 +54,7 @@ class SliceEncoder {
   Bytes own_room(const MathContext& context);
   const float* as_floats(const MathContext& context, const std::byte* input, std::size_t elements);
   void round_for_exact(const MathContext& context, float* sum, std::size_t elements);
-  Draw draw_of(const MathContext& context, std::uint64_t key) const;
+  RandomStream random_of(const MathContext& context, std::uint64_t key) const;
   std::size_t encode_floats(const MathContext& context, std::uint64_t key, std::span<const float> values,
                             Bytes payload) const;
 

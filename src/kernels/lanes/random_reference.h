@@ -23,13 +23,6 @@ struct RandomKeys {
   std::uint32_t second = 0;
 };
 
-constexpr std::uint64_t mix64(std::uint64_t x) {
-  x += 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
-
 // Keys of the words whose counters have this upper half.
 constexpr RandomKeys random_keys(std::uint64_t key, std::uint32_t upper) {
   const std::uint64_t mixed = mix64(mix64(key) + upper);

@@ -18,7 +18,7 @@ namespace qccl::kernels {
 namespace {
 
 HWY_EXPORT(sign_encode);
-HWY_EXPORT(sign_encode_owed);
+HWY_EXPORT(sign_encode_with_residual);
 HWY_EXPORT(sign_decode);
 HWY_EXPORT(sign_decode_add);
 
@@ -28,9 +28,9 @@ void sign_encode(SignFormat format, const float* source, std::size_t n, std::byt
   QCCL_DISPATCH(sign_encode)(format, source, n, target);
 }
 
-void sign_encode_owed(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor,
-                      float* residual) {
-  QCCL_DISPATCH(sign_encode_owed)(format, source, n, target, factor, residual);
+void sign_encode_with_residual(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor,
+                               float* residual) {
+  QCCL_DISPATCH(sign_encode_with_residual)(format, source, n, target, factor, residual);
 }
 
 void sign_decode(SignFormat format, const std::byte* source, float* target, std::size_t n) {

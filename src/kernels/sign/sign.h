@@ -36,8 +36,8 @@ void sign_encode(SignFormat format, const float* source, std::size_t n, std::byt
 
 // The same, and residual[i] = (source[i] - decoded[i]) * factor, unchanged where the result is not finite. The three
 // arrays do not overlap.
-void sign_encode_owed(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor,
-                      float* residual);
+void sign_encode_with_residual(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor,
+                               float* residual);
 
 // target[i] = decoded[i]. Reads exactly sign_encoded_bytes(format, n), whatever the bytes are.
 void sign_decode(SignFormat format, const std::byte* source, float* target, std::size_t n);

@@ -1,4 +1,4 @@
-// sign_encode() and sign_encode_owed() in vectors. Per target.
+// sign_encode() and sign_encode_with_residual() in vectors. Per target.
 //
 // Works in groups of 64 elements: the number of lanes of sums, and their signs are one word.
 
@@ -216,8 +216,8 @@ struct Leave {
   }
 };
 
-void sign_encode_owed(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor,
-                      float* residual) {
+void sign_encode_with_residual(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor,
+                               float* residual) {
   encode_buckets(format, source, n, target, Leave{source, factor, residual});
 }
 

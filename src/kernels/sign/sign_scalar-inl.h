@@ -28,8 +28,8 @@ void sign_encode(SignFormat format, const float* source, std::size_t n, std::byt
   encode_each(format, source, n, target, [](std::size_t, float) {});
 }
 
-void sign_encode_owed(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor,
-                      float* residual) {
+void sign_encode_with_residual(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor,
+                               float* residual) {
   encode_each(format, source, n, target, [=](std::size_t i, float y) {
     const float left = (source[i] - y) * factor;
     if (std::isfinite(left)) residual[i] = left;

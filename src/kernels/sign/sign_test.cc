@@ -59,18 +59,19 @@ struct Owed {
   Bits residual;
   bool operator==(const Owed&) const = default;
 };
-Owed encoded_owed(SignFormat format, const float* source, const std::vector<float>& before, float factor,
-                  std::size_t shift = 0) {
+Owed encoded_with_residual(SignFormat format, const float* source, const std::vector<float>& before, float factor,
+                           std::size_t shift = 0) {
   Owed owed;
   owed.residual = filled(before, shift, [&](float* residual) {
-    owed.bytes = written(sign_encoded_bytes(format, before.size()), shift,
-                         [&](std::byte* to) { sign_encode_owed(format, source, before.size(), to, factor, residual); });
+    owed.bytes = written(sign_encoded_bytes(format, before.size()), shift, [&](std::byte* to) {
+      sign_encode_with_residual(format, source, before.size(), to, factor, residual);
+    });
   });
   return owed;
 }
 
 // The expected result, computed in three steps.
-Owed expected_owed(SignFormat format, const float* source, const std::vector<float>& before, float factor) {
+Owed expected_with_residual(SignFormat format, const float* source, const std::vector<float>& before, float factor) {
   const std::size_t n = before.size();
   Owed owed{encoded(format, source, n), {}};
   std::vector<float> decoded(n), residual = before;
@@ -105,15 +106,15 @@ void expect_same_as_reference(SignFormat format, const std::vector<float>& value
   const Bits sums = by_reference([&] { return decoded_add(format, bytes, addend); });
   std::vector<Owed> owed;
   for (const float factor : {1.0f, 3.0f}) {
-    owed.push_back(by_reference([&] { return expected_owed(format, source, addend, factor); }));
+    owed.push_back(by_reference([&] { return expected_with_residual(format, source, addend, factor); }));
   }
   on_every_simd([&] {
     ASSERT_EQ(encoded(format, source, n, shift), bytes);
     ASSERT_EQ(decoded(format, bytes, n, shift), floats);
     ASSERT_EQ(decoded_add(format, bytes, addend), sums);
     ASSERT_EQ(decoded_add_in_place(format, bytes, addend), sums);
-    ASSERT_TRUE(encoded_owed(format, source, addend, 1.0f, shift) == owed[0]);
-    ASSERT_TRUE(encoded_owed(format, source, addend, 3.0f, shift) == owed[1]);
+    ASSERT_TRUE(encoded_with_residual(format, source, addend, 1.0f, shift) == owed[0]);
+    ASSERT_TRUE(encoded_with_residual(format, source, addend, 3.0f, shift) == owed[1]);
   });
 }
 
@@ -149,7 +150,7 @@ TEST(Sign, a_residual_that_overflows_stays_as_it_was) {
   const std::vector<float> values = {0.0f, 3e38f, 1.0f, -3e38f};
   const std::vector<float> before = {5.0f, 6.0f, 7.0f, 8.0f};
   on_every_simd([&] {
-    const Owed owed = encoded_owed({4, false}, values.data(), before, 3.0f);
+    const Owed owed = encoded_with_residual({4, false}, values.data(), before, 3.0f);
     for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(std::bit_cast<float>(owed.residual[i]), before[i]);
   });
 }

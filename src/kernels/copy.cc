@@ -12,7 +12,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
 
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+#if QCCL_SCALAR
 
 void copy(std::uint8_t* target, const std::uint8_t* source, std::size_t bytes) { std::memcpy(target, source, bytes); }
 

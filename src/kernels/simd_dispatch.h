@@ -11,6 +11,9 @@ hwy::ChosenTarget& chosen_simd();
 
 }  // namespace qccl::kernels
 
+// Whether the code being compiled is that of the target without vectors.
+#define QCCL_SCALAR (HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128)
+
 #if (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
 #define QCCL_DISPATCH(function) HWY_STATIC_DISPATCH(function)
 #else

@@ -13,7 +13,7 @@
 #endif
 
 #include "hwy/highway.h"
-#include "kernels/h4/h4_codes-inl.h"
+#include "kernels/h4/h4_lanes-inl.h"
 #include "kernels/h4/h4_slices-inl.h"
 
 HWY_BEFORE_NAMESPACE();

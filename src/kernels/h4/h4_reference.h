@@ -275,9 +275,4 @@ inline float h4_scaled(const H4Scale& scale, float sum) {
   return std::clamp(sum * (scale.scale * 0x1p-16f), -kLimit, kLimit) * 0x1p16f;
 }
 
-inline float h4_add_canonical(float a, float b) {
-  const float sum = a + b;
-  return sum != sum ? canonical_nan() : sum;
-}
-
 }  // namespace qccl::kernels::reference

@@ -21,6 +21,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/h4/h4_reference.h"
+#include "kernels/reduce/reduce_reference.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
@@ -119,7 +120,7 @@ struct H4Assign {
 };
 struct H4Add {
   const float* addend;
-  HWY_INLINE float take(float y, std::size_t i) const { return reference::h4_add_canonical(addend[i], y); }
+  HWY_INLINE float take(float y, std::size_t i) const { return reference::canonical(addend[i] + y); }
   HWY_INLINE H4Add from(std::size_t i) const { return {addend + i}; }
 };
 
@@ -157,7 +158,7 @@ void decode_slice(const std::byte* source, float* target, std::size_t n, Finish 
     }
   }
   if (canonical) return;
-  for (std::size_t i = 0; i < n; ++i) target[i] = target[i] != target[i] ? canonical_nan() : target[i];
+  for (std::size_t i = 0; i < n; ++i) target[i] = reference::canonical(target[i]);
 }
 
 // ---- Both, by the number of bits.

@@ -17,13 +17,25 @@
 
 #include "hwy/highway.h"
 #include "kernels/lanes/bit_windows-inl.h"
-#include "kernels/lanes/byte_join-inl.h"
 #include "kernels/lanes/value_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
+
+// prepare() and values() of a Load that has integers(): the codes of one vector, from `index` on.
+template <class Load>
+struct LoadIntegers {
+  template <class Line>
+  HWY_INLINE Line prepare(const Line& line) const {
+    return line;
+  }
+  template <class Line>
+  HWY_INLINE Values values(const std::byte* codes, std::size_t index, const Line& line) const {
+    return line(static_cast<const Load*>(this)->integers(codes, index));
+  }
+};
 
 // ---- A byte each.
 
@@ -39,7 +51,7 @@ struct ByteStore {
 #endif
 
 template <bool kSigned>
-struct ByteLoad {
+struct ByteLoad : LoadIntegers<ByteLoad<kSigned>> {
   using Byte = std::conditional_t<kSigned, std::int8_t, std::uint8_t>;
   explicit ByteLoad(int) {}
   static constexpr std::size_t kRead = kValueLanes;
@@ -47,48 +59,29 @@ struct ByteLoad {
     const hn::Rebind<Byte, ValueTag> d;
     return hn::PromoteTo(IntegerTag(), hn::LoadU(d, reinterpret_cast<const Byte*>(codes) + index));
   }
-  template <class Line>
-  HWY_INLINE Line prepare(const Line& line) const {
-    return line;
-  }
-  template <class Line>
-  HWY_INLINE Values values(const std::byte* codes, std::size_t index, const Line& line) const {
-    return line(integers(codes, index));
-  }
 };
 
 // Narrower codes that pack-inl.h has spread over a byte each.
 template <bool kSigned>
-struct SpreadLoad : ByteLoad<false> {
-  explicit HWY_INLINE SpreadLoad(int bits) : ByteLoad<false>(bits), sign(hn::Set(IntegerTag(), 1 << (bits - 1))) {}
+struct SpreadLoad : LoadIntegers<SpreadLoad<kSigned>> {
+  explicit HWY_INLINE SpreadLoad(int bits) : sign(hn::Set(IntegerTag(), 1 << (bits - 1))) {}
+  static constexpr std::size_t kRead = ByteLoad<false>::kRead;
   HWY_INLINE Integers integers(const std::byte* codes, std::size_t index) const {
-    const Integers code = ByteLoad<false>::integers(codes, index);
+    const Integers code = ByteLoad<false>(8).integers(codes, index);
     return kSigned ? hn::Sub(hn::Xor(code, sign), sign) : code;
-  }
-  template <class Line>
-  HWY_INLINE Values values(const std::byte* codes, std::size_t index, const Line& line) const {
-    return line(integers(codes, index));
   }
   Integers sign;
 };
 
 // ---- 16 bits each.
 
-struct WordLoad {
+struct WordLoad : LoadIntegers<WordLoad> {
   explicit WordLoad(int) {}
   static constexpr std::size_t kRead = 2 * kValueLanes;
   HWY_INLINE Integers integers(const std::byte* codes, std::size_t index) const {
     const hn::Rebind<std::uint16_t, ValueTag> d;
     const auto words = hn::LoadU(d, reinterpret_cast<const std::uint16_t*>(codes) + index);
     return hn::PromoteTo(IntegerTag(), words);
-  }
-  template <class Line>
-  HWY_INLINE Line prepare(const Line& line) const {
-    return line;
-  }
-  template <class Line>
-  HWY_INLINE Values values(const std::byte* codes, std::size_t index, const Line& line) const {
-    return line(integers(codes, index));
   }
 };
 
@@ -104,19 +97,11 @@ struct BitStore {
 };
 
 template <bool kSigned>
-struct BitLoad {
+struct BitLoad : LoadIntegers<BitLoad<kSigned>> {
   explicit HWY_INLINE BitLoad(int bits) : windows(bits) {}
   static constexpr std::size_t kRead = BitWindows::kRead;
   HWY_INLINE Integers integers(const std::byte* codes, std::size_t index) const {
     return kSigned ? windows.load_signed(codes, index) : windows.load_unsigned(codes, index);
-  }
-  template <class Line>
-  HWY_INLINE Line prepare(const Line& line) const {
-    return line;
-  }
-  template <class Line>
-  HWY_INLINE Values values(const std::byte* codes, std::size_t index, const Line& line) const {
-    return line(integers(codes, index));
   }
   BitWindows windows;
 };
@@ -175,7 +160,7 @@ struct NibbleLoad {
 };
 #else
 template <bool kSigned>
-struct NibbleLoad {
+struct NibbleLoad : LoadIntegers<NibbleLoad<kSigned>> {
   explicit NibbleLoad(int) {}
   static constexpr std::size_t kRead = 4;
   HWY_INLINE Integers integers(const std::byte* codes, std::size_t index) const {
@@ -185,14 +170,6 @@ struct NibbleLoad {
     const Integers at_top = hn::Shl(hn::Set(IntegerTag(), packed), shifts);
     if (kSigned) return hn::ShiftRight<28>(at_top);
     return hn::BitCast(IntegerTag(), hn::ShiftRight<28>(hn::BitCast(UnsignedTag(), at_top)));
-  }
-  template <class Line>
-  HWY_INLINE Line prepare(const Line& line) const {
-    return line;
-  }
-  template <class Line>
-  HWY_INLINE Values values(const std::byte* codes, std::size_t index, const Line& line) const {
-    return line(integers(codes, index));
   }
 };
 #endif

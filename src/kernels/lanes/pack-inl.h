@@ -214,33 +214,31 @@ HWY_INLINE void unpack_with(const std::uint8_t* from, const std::uint8_t* limit,
   }
 }
 
+// Calls use(std::integral_constant<int, bits>()).
+template <class Use>
+HWY_INLINE void with_code_bits(int bits, Use use) {
+  switch (bits) {
+    case 1: return use(std::integral_constant<int, 1>());
+    case 2: return use(std::integral_constant<int, 2>());
+    case 3: return use(std::integral_constant<int, 3>());
+    case 4: return use(std::integral_constant<int, 4>());
+    case 5: return use(std::integral_constant<int, 5>());
+    case 6: return use(std::integral_constant<int, 6>());
+    case 7: return use(std::integral_constant<int, 7>());
+  }
+}
+
 // Packs `n` codes of `bits` (1..7) bits into packed_bytes(bits, n) bytes at `to`. `codes` are readable and 0 from n up
 // to a multiple of kCodesPerVector. Bytes after the packed ones, up to `limit`, may be overwritten.
 inline void pack_codes(int bits, const std::uint8_t* codes, std::size_t n, std::uint8_t* to,
                        const std::uint8_t* limit) {
-  switch (bits) {
-    case 1: return pack_with<1>(codes, n, to, limit);
-    case 2: return pack_with<2>(codes, n, to, limit);
-    case 3: return pack_with<3>(codes, n, to, limit);
-    case 4: return pack_with<4>(codes, n, to, limit);
-    case 5: return pack_with<5>(codes, n, to, limit);
-    case 6: return pack_with<6>(codes, n, to, limit);
-    case 7: return pack_with<7>(codes, n, to, limit);
-  }
+  with_code_bits(bits, [=](auto b) HWY_ATTR { pack_with<decltype(b)::value>(codes, n, to, limit); });
 }
 
 // The reverse. `codes` is writable up to a multiple of kCodesPerVector; `from` is readable up to `limit`.
 inline void unpack_codes(int bits, const std::uint8_t* from, const std::uint8_t* limit, std::size_t n,
                          std::uint8_t* codes) {
-  switch (bits) {
-    case 1: return unpack_with<1>(from, limit, n, codes);
-    case 2: return unpack_with<2>(from, limit, n, codes);
-    case 3: return unpack_with<3>(from, limit, n, codes);
-    case 4: return unpack_with<4>(from, limit, n, codes);
-    case 5: return unpack_with<5>(from, limit, n, codes);
-    case 6: return unpack_with<6>(from, limit, n, codes);
-    case 7: return unpack_with<7>(from, limit, n, codes);
-  }
+  with_code_bits(bits, [=](auto b) HWY_ATTR { unpack_with<decltype(b)::value>(from, limit, n, codes); });
 }
 
 }  // namespace qccl::kernels::HWY_NAMESPACE

@@ -72,15 +72,6 @@ class RandomRun {
   alignas(64) std::uint32_t words_[kMost / 4 + 1 + 2 * 64 / 4];
 };
 
-inline void random_bytes(const RandomStream& stream, std::size_t n, std::uint8_t* target) {
-  constexpr std::size_t kRun = 1024;
-  RandomRun<kRun> run(stream);
-  for (std::size_t i = 0; i < n; i += kRun) {
-    const std::size_t count = std::min(kRun, n - i);
-    std::memcpy(target + i, run.at(i, count), count);
-  }
-}
-
 }  // namespace qccl::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

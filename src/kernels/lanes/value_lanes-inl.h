@@ -9,14 +9,24 @@
 
 #include <cstring>
 
-#include "base/half.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
+#include "kernels/reduce/reduce_reference.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
+
+// The x86 intrinsic of that name for the target's vectors.
+#undef QCCL_X86
+#if HWY_MAX_BYTES == 64
+#define QCCL_X86(operation) _mm512_##operation
+#elif HWY_MAX_BYTES == 32
+#define QCCL_X86(operation) _mm256_##operation
+#else
+#define QCCL_X86(operation) _mm_##operation
+#endif
 
 using ValueTag = hn::ScalableTag<float>;
 using IntegerTag = hn::RebindToSigned<ValueTag>;
@@ -25,31 +35,15 @@ using Values = hn::Vec<ValueTag>;
 using Integers = hn::Vec<IntegerTag>;
 inline constexpr std::size_t kValueLanes = sizeof(Values) / sizeof(float);
 
-// Integers of values in the range of int32, without the checks for others. truncate() rounds towards zero,
-HWY_INLINE Integers truncate(Values v) {
-#if HWY_ARCH_X86 && HWY_MAX_BYTES == 64
-  return Integers{_mm512_cvttps_epi32(v.raw)};
-#elif HWY_ARCH_X86 && HWY_MAX_BYTES == 32
-  return Integers{_mm256_cvttps_epi32(v.raw)};
-#elif HWY_ARCH_X86
-  return Integers{_mm_cvttps_epi32(v.raw)};
-#else
-  return hn::ConvertTo(IntegerTag(), v);
-#endif
-}
-
+// Integers of values in the range of int32, without the checks for others: truncate() rounds towards zero,
 // round_lanes() to nearest even.
-HWY_INLINE Integers round_lanes(Values v) {
-#if HWY_ARCH_X86 && HWY_MAX_BYTES == 64
-  return Integers{_mm512_cvtps_epi32(v.raw)};
-#elif HWY_ARCH_X86 && HWY_MAX_BYTES == 32
-  return Integers{_mm256_cvtps_epi32(v.raw)};
-#elif HWY_ARCH_X86
-  return Integers{_mm_cvtps_epi32(v.raw)};
+#if HWY_ARCH_X86
+HWY_INLINE Integers truncate(Values v) { return Integers{QCCL_X86(cvttps_epi32)(v.raw)}; }
+HWY_INLINE Integers round_lanes(Values v) { return Integers{QCCL_X86(cvtps_epi32)(v.raw)}; }
 #else
-  return hn::NearestInt(v);
+HWY_INLINE Integers truncate(Values v) { return hn::ConvertTo(IntegerTag(), v); }
+HWY_INLINE Integers round_lanes(Values v) { return hn::NearestInt(v); }
 #endif
-}
 
 // The first `n` values, fewer than a vector has, then zeros.
 HWY_INLINE Values load_first(const float* from, std::size_t n) {
@@ -57,6 +51,46 @@ HWY_INLINE Values load_first(const float* from, std::size_t n) {
   std::memcpy(padded, from, n * sizeof(float));
   return hn::Load(ValueTag(), padded);
 }
+
+// Four vectors of 32-bit integers to one of bytes, on x86. Packing works within each 128 bits: its result is in
+// "packed order", and in_order() restores the element order.
+
+#if HWY_ARCH_X86
+using SignedBytes = hn::ScalableTag<std::int8_t>;
+using UnsignedBytes = hn::ScalableTag<std::uint8_t>;
+using SignedWords = hn::ScalableTag<std::int16_t>;
+using ByteCodesVector = hn::Vec<UnsignedBytes>;
+using WordVector = hn::Vec<SignedWords>;
+
+HWY_INLINE WordVector pack_words(Integers a, Integers b) { return WordVector{QCCL_X86(packs_epi32)(a.raw, b.raw)}; }
+HWY_INLINE ByteCodesVector pack_unsigned(WordVector a, WordVector b) {
+  return ByteCodesVector{QCCL_X86(packus_epi16)(a.raw, b.raw)};
+}
+HWY_INLINE ByteCodesVector pack_signed(WordVector a, WordVector b) {
+  return ByteCodesVector{QCCL_X86(packs_epi16)(a.raw, b.raw)};
+}
+
+// in_packed_order() is the reverse of in_order().
+#if HWY_MAX_BYTES == 64
+HWY_INLINE ByteCodesVector in_order(ByteCodesVector packed) {
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return ByteCodesVector{_mm512_permutexvar_epi32(order, packed.raw)};
+}
+HWY_INLINE ByteCodesVector in_packed_order(ByteCodesVector ordered) { return in_order(ordered); }
+#elif HWY_MAX_BYTES == 32
+HWY_INLINE ByteCodesVector in_order(ByteCodesVector packed) {
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  return ByteCodesVector{_mm256_permutevar8x32_epi32(packed.raw, order)};
+}
+HWY_INLINE ByteCodesVector in_packed_order(ByteCodesVector ordered) {
+  const __m256i order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+  return ByteCodesVector{_mm256_permutevar8x32_epi32(ordered.raw, order)};
+}
+#else
+HWY_INLINE ByteCodesVector in_order(ByteCodesVector packed) { return packed; }
+HWY_INLINE ByteCodesVector in_packed_order(ByteCodesVector ordered) { return ordered; }
+#endif
+#endif
 
 // Distance of prefetches ahead of writes, in elements: a line that comes from L2 only when its store retires delays all
 // later stores.
@@ -104,12 +138,11 @@ class AddTo {
     hn::StoreU(sum, ValueTag(), target + index);
   }
   HWY_INLINE void store(float y, float* target, std::size_t index) {
-    const float sum = addend_[index] + y;
-    target[index] = sum != sum ? canonical_nan() : sum;
+    target[index] = reference::canonical(addend_[index] + y);
   }
   HWY_INLINE void end(float* target, std::size_t begin, std::size_t end) {
     if (hn::AllFalse(ValueTag(), hn::IsNaN(hn::Add(first_, second_)))) return;
-    for (std::size_t i = begin; i < end; ++i) target[i] = target[i] != target[i] ? canonical_nan() : target[i];
+    for (std::size_t i = begin; i < end; ++i) target[i] = reference::canonical(target[i]);
     *this = AddTo(addend_);
   }
   HWY_INLINE AddTo from(std::size_t begin) const { return AddTo(addend_ + begin); }

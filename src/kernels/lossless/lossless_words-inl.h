@@ -11,6 +11,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/lanes/byte_lists.h"
+#include "kernels/lanes/value_lanes-inl.h"
 #include "kernels/lossless/lossless_levels-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -37,15 +38,10 @@ HWY_INLINE Words turned_back(Words v) { return hn::RotateRight<1>(v); }
 
 // Four vectors of words below 256 as bytes, in order.
 HWY_INLINE List joined(Words a, Words b, Words c, Words e) {
-#if HWY_ARCH_X86 && HWY_MAX_BYTES == 64
-  const __m512i bytes = _mm512_packus_epi16(_mm512_packs_epi32(a.raw, b.raw), _mm512_packs_epi32(c.raw, e.raw));
-  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  return List{_mm512_permutexvar_epi32(order, bytes)};
-#elif HWY_ARCH_X86 && HWY_MAX_BYTES == 32
-  const __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(a.raw, b.raw), _mm256_packs_epi32(c.raw, e.raw));
-  return List{_mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))};
-#elif HWY_ARCH_X86
-  return List{_mm_packus_epi16(_mm_packs_epi32(a.raw, b.raw), _mm_packs_epi32(c.raw, e.raw))};
+#if HWY_ARCH_X86
+  const auto packed = [](Words x, Words y)
+                          HWY_ATTR { return pack_words(hn::BitCast(IntegerTag(), x), hn::BitCast(IntegerTag(), y)); };
+  return in_order(pack_unsigned(packed(a, b), packed(c, e)));
 #else
   const NarrowTag d;
   alignas(64) std::uint8_t bytes[hn::MaxLanes(ListTag())];

@@ -1,19 +1,213 @@
 #include "kernels/minmax/minmax.h"
 
-#include "kernels/minmax/minmax_double.h"
+#include <algorithm>
+#include <cstring>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/minmax/minmax.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
+#include "kernels/lanes/bit_stream.h"
+#include "kernels/lanes/random_reference.h"
+#include "kernels/minmax/minmax_double.h"
+#include "kernels/minmax/minmax_reference.h"
+#include "kernels/reduce/reduce_reference.h"
 #include "kernels/simd_dispatch.h"
-
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-#include "kernels/minmax/minmax_scalar-inl.h"
-#else
-#include "kernels/minmax/minmax_decode-inl.h"
+#if !QCCL_SCALAR
 #include "kernels/minmax/minmax_encode-inl.h"
 #endif
+
+HWY_BEFORE_NAMESPACE();
+namespace qccl::kernels::HWY_NAMESPACE {
+
+#if QCCL_SCALAR
+
+inline reference::BucketHeader header_of(const float* bucket, std::size_t n, float levels) {
+  float minimum = bucket[0];
+  float maximum = bucket[0];
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!std::isfinite(bucket[i])) return reference::invalid_header();
+    minimum = std::min(minimum, bucket[i]);
+    maximum = std::max(maximum, bucket[i]);
+  }
+  return reference::make_header(minimum, maximum, levels);
+}
+
+void minmax_encode(MinmaxFormat format, const float* source, std::size_t n, std::byte* target,
+                   const RandomStream* random) {
+  const float levels = reference::largest_code(format.bits);
+  BitWriter codes(target + minmax_header_bytes(format, n), format.bits);
+  for (std::size_t begin = 0; begin < n; begin += format.bucket_size, target += kBucketHeaderBytes) {
+    const std::size_t end = std::min<std::size_t>(n, begin + format.bucket_size);
+    const reference::BucketHeader header = header_of(source + begin, end - begin, levels);
+    std::memcpy(target, &header, sizeof(header));
+    const reference::Quantizer quantizer = reference::make_quantizer(header, levels);
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::uint32_t code =
+          random == nullptr ? reference::encode_element(quantizer, source[i])
+                            : reference::encode_element(quantizer, source[i],
+                                                        reference::random_byte(*random, random->first_element + i));
+      codes.put(code);
+    }
+  }
+  codes.end();
+}
+
+// Calls use(index, decoded) for all elements in order.
+template <class Use>
+void decode_each(MinmaxFormat format, const std::byte* source, std::size_t n, Use use) {
+  const float levels = reference::largest_code(format.bits);
+  BitReader codes(source + minmax_header_bytes(format, n), format.bits);
+  for (std::size_t begin = 0; begin < n; begin += format.bucket_size, source += kBucketHeaderBytes) {
+    const std::size_t end = std::min<std::size_t>(n, begin + format.bucket_size);
+    reference::BucketHeader header;
+    std::memcpy(&header, source, sizeof(header));
+    const reference::Quantizer quantizer = reference::make_quantizer(header, levels);
+    for (std::size_t i = begin; i < end; ++i) {
+      use(i, reference::decode_element(quantizer, static_cast<std::uint32_t>(codes.get())));
+    }
+  }
+}
+
+void minmax_decode(MinmaxFormat format, const std::byte* source, float* target, std::size_t n) {
+  decode_each(format, source, n, [&](std::size_t i, float y) { target[i] = y; });
+}
+
+void minmax_decode_add(MinmaxFormat format, const std::byte* source, const float* addend, float* target,
+                       std::size_t n) {
+  decode_each(format, source, n, [&](std::size_t i, float y) { target[i] = reference::canonical(addend[i] + y); });
+}
+
+#else
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// ---- Decoding; minmax_encode-inl.h encodes.
+
+inline constexpr std::size_t kDecodeBlock = 4096;  // elements after which sums are checked for NaN
+
+// minimum + code * unit, in two roundings.
+struct UnitLine {
+  Values minimum, unit;
+  explicit HWY_INLINE UnitLine(const Quantizer& q)
+      : minimum(hn::Set(ValueTag(), q.minimum)), unit(hn::Set(ValueTag(), q.unit)) {}
+  HWY_INLINE Values operator()(Integers codes) const {
+    return hn::Add(minimum, hn::Mul(hn::ConvertTo(ValueTag(), codes), unit));
+  }
+};
+
+// Elements [begin, end) of one bucket of any kind.
+template <class Load, class Finish>
+HWY_INLINE void decode_part(const RunDecoder<Load>& decoder, const Quantizer& quantizer, std::size_t begin,
+                            std::size_t end, float* target, Finish& finish) {
+  if (quantizer.kind == BucketKind::normal) return decoder.decode(UnitLine(quantizer), begin, end, target, finish);
+  decoder.each_code(begin, end, [&](std::size_t at, Integers integers) HWY_ATTR {
+    alignas(64) std::int32_t codes[kValueLanes];
+    hn::Store(integers, IntegerTag(), codes);
+    for (std::size_t lane = 0; lane < kValueLanes && at + lane < end; ++lane) {
+      const auto code = static_cast<std::uint32_t>(codes[lane]);
+      finish.store(reference::decode_element(quantizer, code), target, at + lane);
+    }
+  });
+}
+
+// The quantizers of a slice's buckets, in order.
+class BucketReader {
+ public:
+  HWY_INLINE BucketReader(MinmaxFormat format, const std::byte* headers)
+      : levels_(reference::largest_code(format.bits)), bucket_size_(format.bucket_size), headers_(headers) {}
+
+  // The quantizer of the bucket that contains `at`: the bucket of the previous call, or the next.
+  HWY_INLINE const Quantizer& at(std::size_t at) {
+    if (at < end_) return quantizer_;
+    BucketHeader header;
+    std::memcpy(&header, headers_, sizeof(header));
+    headers_ += kBucketHeaderBytes;
+    end_ += bucket_size_;
+    quantizer_ = reference::make_quantizer(header, levels_);
+    return quantizer_;
+  }
+  std::size_t end() const { return end_; }
+
+ private:
+  const float levels_;
+  const std::size_t bucket_size_;
+  const std::byte* headers_;
+  std::size_t end_ = 0;
+  Quantizer quantizer_;
+};
+
+// Decodes codes where they lie.
+template <class Load, class Finish>
+HWY_INLINE void decode_in_place(MinmaxFormat format, const std::byte* source, std::size_t n, float* target,
+                                Finish finish) {
+  const std::byte* const codes = source + minmax_header_bytes(format, n);
+  const RunDecoder<Load> decoder(Load(format.bits), format.bits, codes, minmax_code_bytes(format, n), n);
+  BucketReader buckets(format, source);
+  for (std::size_t block = 0; block < n; block += kDecodeBlock) {
+    const std::size_t block_end = std::min(n, block + kDecodeBlock);
+    for (std::size_t at = block; at < block_end;) {
+      const Quantizer& quantizer = buckets.at(at);
+      const std::size_t end = std::min(buckets.end(), block_end);
+      decode_part(decoder, quantizer, at, end, target, finish);
+      at = end;
+    }
+    finish.end(target, block, block_end);
+  }
+}
+
+// Unpacks each code to a byte first.
+template <class Finish>
+HWY_INLINE void decode_through_bytes(MinmaxFormat format, const std::byte* source, std::size_t n, float* target,
+                                     Finish finish) {
+  const auto* const limit = reinterpret_cast<const std::uint8_t*>(source + minmax_encoded_bytes(format, n));
+  const auto* packed = reinterpret_cast<const std::uint8_t*>(source + minmax_header_bytes(format, n));
+  alignas(64) std::uint8_t spread[kDecodeBlock];
+  BucketReader buckets(format, source);
+  for (std::size_t block = 0; block < n; block += kDecodeBlock) {
+    const std::size_t count = std::min(kDecodeBlock, n - block);
+    unpack_codes(format.bits, packed, limit, count, spread);
+    packed += kDecodeBlock / 8 * static_cast<std::size_t>(format.bits);
+    const RunDecoder<ByteLoad<false>> decoder(ByteLoad<false>(8), 8, reinterpret_cast<const std::byte*>(spread), count,
+                                              count);
+    Finish from_here = finish.from(block);
+    for (std::size_t at = 0; at < count;) {
+      const Quantizer& quantizer = buckets.at(block + at);
+      const std::size_t end = std::min(count, buckets.end() - block);
+      decode_part(decoder, quantizer, at, end, target + block, from_here);
+      at = end;
+    }
+    from_here.end(target + block, 0, count);
+  }
+}
+
+template <class Finish>
+HWY_INLINE void decode_slice(MinmaxFormat format, const std::byte* source, std::size_t n, float* target,
+                             Finish finish) {
+  if (format.bits == 16) return decode_in_place<WordLoad>(format, source, n, target, finish);
+  if (format.bits == 8) return decode_in_place<ByteLoad<false>>(format, source, n, target, finish);
+#if QCCL_HAVE_BIT_WINDOWS
+  if (format.bucket_size % kValueLanes == 0) {
+    if (format.bits == 4) return decode_in_place<NibbleLoad<false>>(format, source, n, target, finish);
+    return decode_in_place<BitLoad<false>>(format, source, n, target, finish);
+  }
+#endif
+  decode_through_bytes(format, source, n, target, finish);
+}
+
+void minmax_decode(MinmaxFormat format, const std::byte* source, float* target, std::size_t n) {
+  decode_slice(format, source, n, target, Assign());
+}
+
+void minmax_decode_add(MinmaxFormat format, const std::byte* source, const float* addend, float* target,
+                       std::size_t n) {
+  decode_slice(format, source, n, target, AddTo(addend));
+}
+
+#endif
+
+}  // namespace qccl::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {

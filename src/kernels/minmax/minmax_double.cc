@@ -5,7 +5,9 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "kernels/lanes/bit_stream.h"
 #include "kernels/minmax/minmax_reference.h"
+#include "kernels/reduce/reduce_reference.h"
 
 namespace qccl::kernels {
 namespace {
@@ -28,44 +30,6 @@ BucketHeader header_of(const float* bucket, std::size_t n, int bits) {
 }
 
 bool is_finite(BucketHeader header) { return std::isfinite(header.unit) && std::isfinite(header.minimum); }
-
-// Writes codes of any width below 57 bits to bytes, lowest bits first.
-class BitWriter {
- public:
-  BitWriter(std::byte* to, int bits) : to_(to), bits_(bits) {}
-  void put(std::uint64_t code) {
-    pending_ |= code << filled_;
-    for (filled_ += bits_; filled_ >= 8; filled_ -= 8, pending_ >>= 8) *to_++ = static_cast<std::byte>(pending_);
-  }
-  void end() {
-    if (filled_ > 0) *to_++ = static_cast<std::byte>(pending_);
-  }
-
- private:
-  std::byte* to_;
-  const int bits_;
-  std::uint64_t pending_ = 0;
-  int filled_ = 0;
-};
-
-// The reverse. Reads no byte before it needs it.
-class BitReader {
- public:
-  BitReader(const std::byte* from, int bits) : from_(from), bits_(bits) {}
-  std::uint64_t get() {
-    for (; filled_ < bits_; filled_ += 8) pending_ |= std::to_integer<std::uint64_t>(*from_++) << filled_;
-    const std::uint64_t code = pending_ & ((std::uint64_t{1} << bits_) - 1);
-    pending_ >>= bits_;
-    filled_ -= bits_;
-    return code;
-  }
-
- private:
-  const std::byte* from_;
-  const int bits_;
-  std::uint64_t pending_ = 0;
-  int filled_ = 0;
-};
 
 // The value added before the floor: a half, or one from the elements' random bytes.
 class Thresholds {
@@ -134,7 +98,7 @@ void minmax_decode_in_double(MinmaxFormat format, const std::byte* source, float
 
 void minmax_decode_add_in_double(MinmaxFormat format, const std::byte* source, const float* addend, float* target,
                                  std::size_t n) {
-  decode_each(format, source, n, [&](std::size_t i, float y) { target[i] = reference::add_canonical(addend[i], y); });
+  decode_each(format, source, n, [&](std::size_t i, float y) { target[i] = reference::canonical(addend[i] + y); });
 }
 
 }  // namespace qccl::kernels

@@ -108,9 +108,4 @@ inline float decode_element(const Quantizer& q, std::uint32_t code) {
   return std::clamp(y, -kLargest / 4, kLargest / 4) * 4.0f;
 }
 
-inline float add_canonical(float a, float b) {
-  const float sum = a + b;
-  return sum != sum ? canonical_nan() : sum;
-}
-
 }  // namespace qccl::kernels::reference

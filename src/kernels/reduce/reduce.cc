@@ -4,13 +4,356 @@
 #define HWY_TARGET_INCLUDE "kernels/reduce/reduce.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
+#include "kernels/reduce/reduce_reference.h"
 #include "kernels/simd_dispatch.h"
-
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-#include "kernels/reduce/reduce_scalar-inl.h"
-#else
-#include "kernels/reduce/reduce-inl.h"
+#if !QCCL_SCALAR
+#include "kernels/lanes/half-inl.h"
 #endif
+
+HWY_BEFORE_NAMESPACE();
+namespace qccl::kernels::HWY_NAMESPACE {
+
+#if QCCL_SCALAR
+
+void reduce(DataType type, ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
+  switch (type) {
+    case DataType::float32: return reference::reduce<float>(op, target, a, b, 0, n);
+    case DataType::float64: return reference::reduce<double>(op, target, a, b, 0, n);
+    case DataType::int32: return reference::reduce<std::int32_t>(op, target, a, b, 0, n);
+    case DataType::int64: return reference::reduce<std::int64_t>(op, target, a, b, 0, n);
+    case DataType::uint8: return reference::reduce<std::uint8_t>(op, target, a, b, 0, n);
+    case DataType::int8: return reference::reduce<std::int8_t>(op, target, a, b, 0, n);
+    case DataType::int16: return reference::reduce<std::int16_t>(op, target, a, b, 0, n);
+    case DataType::uint16: return reference::reduce<std::uint16_t>(op, target, a, b, 0, n);
+    case DataType::uint32: return reference::reduce<std::uint32_t>(op, target, a, b, 0, n);
+    case DataType::uint64: return reference::reduce<std::uint64_t>(op, target, a, b, 0, n);
+    case DataType::boolean: return reference::reduce_booleans(op, target, a, b, 0, n);
+    case DataType::float16:
+    case DataType::bfloat16: return;  // reduce.h: the caller widens first
+  }
+}
+
+void widen(DataType type, float* target, const void* source, std::size_t n) {
+  reference::widen(type, target, source, 0, n);
+}
+
+void reduce_widened(DataType type, ReduceOp op, float* target, const float* a, const void* b, std::size_t n) {
+  reference::reduce_widened(type, op, target, a, b, 0, n);
+}
+
+void narrow(DataType type, void* target, const float* source, std::size_t n) {
+  reference::narrow(type, target, source, 0, n);
+}
+
+void divide(DataType type, void* data, double divisor, std::size_t n) {
+  if (type == DataType::float32) return reference::divide<float>(static_cast<float>(divisor), data, 0, n);
+  if (type == DataType::float64) return reference::divide<double>(divisor, data, 0, n);
+}
+
+void scale(DataType type, void* target, const void* source, double factor, std::size_t n) {
+  if (type == DataType::float32) return reference::scale<float>(static_cast<float>(factor), target, source, 0, n);
+  if (type == DataType::float64) return reference::scale<double>(factor, target, source, 0, n);
+  reference::scale_halves(type, static_cast<float>(factor), target, source, 0, n);
+}
+
+#else
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class V>
+HWY_INLINE V canonical(V value) {
+  if constexpr (std::is_floating_point_v<hn::TFromV<V>>) {
+    const hn::DFromV<V> d;
+    const V nan = hn::Set(d, std::numeric_limits<hn::TFromV<V>>::quiet_NaN());
+    return hn::IfThenElse(hn::IsNaN(value), nan, value);
+  } else {
+    return value;
+  }
+}
+
+struct SumLanes {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return canonical(hn::Add(a, b));
+  }
+};
+
+struct ProductLanes {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return canonical(hn::Mul(a, b));
+  }
+};
+
+// The lesser of two. Equal numbers have the same bits, except zeros: -0 | +0 is -0.
+struct MinLanes {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    if constexpr (!std::is_floating_point_v<hn::TFromV<V>>) {
+      return hn::Min(a, b);
+    } else {
+      const V lesser = hn::IfThenElse(hn::Lt(a, b), a, b);
+      const V number = hn::IfThenElse(hn::Eq(a, b), hn::Or(a, b), lesser);
+      return canonical(hn::IfThenElse(hn::IsNaN(a), a, number));
+    }
+  }
+};
+
+struct MaxLanes {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    if constexpr (!std::is_floating_point_v<hn::TFromV<V>>) {
+      return hn::Max(a, b);
+    } else {
+      const V greater = hn::IfThenElse(hn::Gt(a, b), a, b);
+      const V number = hn::IfThenElse(hn::Eq(a, b), hn::And(a, b), greater);
+      return canonical(hn::IfThenElse(hn::IsNaN(a), a, number));
+    }
+  }
+};
+
+struct AndLanes {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::And(a, b);
+  }
+};
+
+struct OrLanes {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::Or(a, b);
+  }
+};
+
+struct XorLanes {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::Xor(a, b);
+  }
+};
+
+// A bitwise operation on bytes that are 0 or nonzero.
+template <class Op>
+struct TruthLanes {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    const V one = hn::Set(hn::DFromV<V>(), 1);
+    return Op()(hn::Min(a, one), hn::Min(b, one));
+  }
+};
+
+// Processes whole pairs of vectors; returns the number of elements. The reference does the rest.
+template <class T, class Op>
+HWY_INLINE std::size_t combine_arrays(Op op, void* target, const void* a, const void* b, std::size_t n) {
+  const hn::ScalableTag<T> d;
+  const std::size_t lanes = hn::Lanes(d);
+  auto* to = static_cast<T*>(target);
+  const auto* left = static_cast<const T*>(a);
+  const auto* right = static_cast<const T*>(b);
+  std::size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const auto first = op(hn::LoadU(d, left + i), hn::LoadU(d, right + i));
+    const auto second = op(hn::LoadU(d, left + i + lanes), hn::LoadU(d, right + i + lanes));
+    hn::StoreU(first, d, to + i);
+    hn::StoreU(second, d, to + i + lanes);
+  }
+  return i;
+}
+
+template <class T>
+void reduce_floats(ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
+  std::size_t done = 0;
+  switch (op) {
+    case ReduceOp::min: done = combine_arrays<T>(MinLanes(), target, a, b, n); break;
+    case ReduceOp::max: done = combine_arrays<T>(MaxLanes(), target, a, b, n); break;
+    case ReduceOp::prod: done = combine_arrays<T>(ProductLanes(), target, a, b, n); break;
+    default: done = combine_arrays<T>(SumLanes(), target, a, b, n); break;
+  }
+  reference::reduce<T>(op, target, a, b, done, n);
+}
+
+// The same for integers of every width.
+std::size_t combine_bits(ReduceOp op, void* target, const void* a, const void* b, std::size_t bytes) {
+  if (op == ReduceOp::bit_and) return combine_arrays<std::uint8_t>(AndLanes(), target, a, b, bytes);
+  if (op == ReduceOp::bit_or) return combine_arrays<std::uint8_t>(OrLanes(), target, a, b, bytes);
+  return combine_arrays<std::uint8_t>(XorLanes(), target, a, b, bytes);
+}
+
+// min and max, the only operations that depend on the sign.
+template <class T>
+void reduce_by_order(ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
+  const std::size_t done = op == ReduceOp::min ? combine_arrays<T>(MinLanes(), target, a, b, n)
+                                               : combine_arrays<T>(MaxLanes(), target, a, b, n);
+  reference::reduce<T>(op, target, a, b, done, n);
+}
+
+template <class T>
+void reduce_integers(ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
+  static_assert(std::is_unsigned_v<T>);
+  std::size_t done = 0;
+  if (reference::adds(op)) {
+    done = combine_arrays<T>(SumLanes(), target, a, b, n);
+  } else if (op != ReduceOp::prod) {
+    done = combine_bits(op, target, a, b, n * sizeof(T)) / sizeof(T);
+  } else if constexpr (sizeof(T) > 1) {  // no instruction set multiplies bytes
+    done = combine_arrays<T>(ProductLanes(), target, a, b, n);
+  }
+  reference::reduce<T>(op, target, a, b, done, n);
+}
+
+template <class Signed>
+void reduce_integers(bool is_signed, ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
+  using Unsigned = std::make_unsigned_t<Signed>;
+  if (op != ReduceOp::min && op != ReduceOp::max) return reduce_integers<Unsigned>(op, target, a, b, n);
+  if (is_signed) return reduce_by_order<Signed>(op, target, a, b, n);
+  reduce_by_order<Unsigned>(op, target, a, b, n);
+}
+
+void reduce_booleans(ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
+  using Byte = std::uint8_t;
+  std::size_t done = 0;
+  switch (reference::logical(op)) {
+    case ReduceOp::bit_and: done = combine_arrays<Byte>(TruthLanes<AndLanes>(), target, a, b, n); break;
+    case ReduceOp::bit_or: done = combine_arrays<Byte>(TruthLanes<OrLanes>(), target, a, b, n); break;
+    default: done = combine_arrays<Byte>(TruthLanes<XorLanes>(), target, a, b, n); break;
+  }
+  reference::reduce_booleans(op, target, a, b, done, n);
+}
+
+void reduce(DataType type, ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
+  switch (type) {
+    case DataType::float32: return reduce_floats<float>(op, target, a, b, n);
+    case DataType::float64: return reduce_floats<double>(op, target, a, b, n);
+    case DataType::int8:
+    case DataType::uint8: return reduce_integers<std::int8_t>(type == DataType::int8, op, target, a, b, n);
+    case DataType::int16:
+    case DataType::uint16: return reduce_integers<std::int16_t>(type == DataType::int16, op, target, a, b, n);
+    case DataType::int32:
+    case DataType::uint32: return reduce_integers<std::int32_t>(type == DataType::int32, op, target, a, b, n);
+    case DataType::int64:
+    case DataType::uint64: return reduce_integers<std::int64_t>(type == DataType::int64, op, target, a, b, n);
+    case DataType::boolean: return reduce_booleans(op, target, a, b, n);
+    case DataType::float16:
+    case DataType::bfloat16: return;  // reduce.h: the caller widens first
+  }
+}
+
+template <class Lanes>
+HWY_INLINE std::size_t widen_vectors(float* target, const void* source, std::size_t n) {
+  const FloatTag d;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(Lanes::load(static_cast<const std::uint16_t*>(source) + i), d, target + i);
+  }
+  return i;
+}
+
+void widen(DataType type, float* target, const void* source, std::size_t n) {
+  const std::size_t done = type == DataType::float16 ? widen_vectors<Float16Lanes>(target, source, n)
+                                                     : widen_vectors<BFloat16Lanes>(target, source, n);
+  reference::widen(type, target, source, done, n);
+}
+
+template <class Lanes>
+HWY_INLINE std::size_t narrow_vectors(void* target, const float* source, std::size_t n) {
+  const FloatTag d;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    Lanes::store(hn::LoadU(d, source + i), static_cast<std::uint16_t*>(target) + i);
+  }
+  return i;
+}
+
+void narrow(DataType type, void* target, const float* source, std::size_t n) {
+  const std::size_t done = type == DataType::float16 ? narrow_vectors<Float16Lanes>(target, source, n)
+                                                     : narrow_vectors<BFloat16Lanes>(target, source, n);
+  reference::narrow(type, target, source, done, n);
+}
+
+template <class Lanes, class Op>
+HWY_INLINE std::size_t combine_widened(Op op, float* target, const float* a, const void* b, std::size_t n) {
+  const FloatTag d;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(op(hn::LoadU(d, a + i), Lanes::load(static_cast<const std::uint16_t*>(b) + i)), d, target + i);
+  }
+  return i;
+}
+
+template <class Lanes>
+std::size_t combine_widened(ReduceOp op, float* target, const float* a, const void* b, std::size_t n) {
+  switch (op) {
+    case ReduceOp::min: return combine_widened<Lanes>(MinLanes(), target, a, b, n);
+    case ReduceOp::max: return combine_widened<Lanes>(MaxLanes(), target, a, b, n);
+    case ReduceOp::prod: return combine_widened<Lanes>(ProductLanes(), target, a, b, n);
+    default: return combine_widened<Lanes>(SumLanes(), target, a, b, n);
+  }
+}
+
+void reduce_widened(DataType type, ReduceOp op, float* target, const float* a, const void* b, std::size_t n) {
+  const std::size_t done = type == DataType::float16 ? combine_widened<Float16Lanes>(op, target, a, b, n)
+                                                     : combine_widened<BFloat16Lanes>(op, target, a, b, n);
+  reference::reduce_widened(type, op, target, a, b, done, n);
+}
+
+template <class T>
+void divide_typed(void* data, T divisor, std::size_t n) {
+  const hn::ScalableTag<T> d;
+  const std::size_t lanes = hn::Lanes(d);
+  auto* values = static_cast<T*>(data);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(canonical(hn::Div(hn::LoadU(d, values + i), hn::Set(d, divisor))), d, values + i);
+  }
+  reference::divide<T>(divisor, data, i, n);
+}
+
+void divide(DataType type, void* data, double divisor, std::size_t n) {
+  if (type == DataType::float32) return divide_typed<float>(data, static_cast<float>(divisor), n);
+  if (type == DataType::float64) return divide_typed<double>(data, divisor, n);
+}
+
+template <class T>
+void scale_typed(T factor, void* target, const void* source, std::size_t n) {
+  const hn::ScalableTag<T> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto* from = static_cast<const T*>(source);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(canonical(hn::Mul(hn::LoadU(d, from + i), hn::Set(d, factor))), d, static_cast<T*>(target) + i);
+  }
+  reference::scale<T>(factor, target, source, i, n);
+}
+
+template <class Lanes>
+std::size_t scale_halves(float factor, void* target, const void* source, std::size_t n) {
+  const FloatTag d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto* from = static_cast<const std::uint16_t*>(source);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    Lanes::store(hn::Mul(Lanes::load(from + i), hn::Set(d, factor)), static_cast<std::uint16_t*>(target) + i);
+  }
+  return i;
+}
+
+void scale(DataType type, void* target, const void* source, double factor, std::size_t n) {
+  const auto narrow_factor = static_cast<float>(factor);
+  if (type == DataType::float32) return scale_typed<float>(narrow_factor, target, source, n);
+  if (type == DataType::float64) return scale_typed<double>(factor, target, source, n);
+  const std::size_t done = type == DataType::float16 ? scale_halves<Float16Lanes>(narrow_factor, target, source, n)
+                                                     : scale_halves<BFloat16Lanes>(narrow_factor, target, source, n);
+  reference::scale_halves(type, narrow_factor, target, source, done, n);
+}
+
+#endif
+
+}  // namespace qccl::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {

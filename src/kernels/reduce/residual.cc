@@ -1,19 +1,31 @@
 #include "kernels/reduce/residual.h"
 
+#include <cmath>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce/residual.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
-#include "kernels/reduce/residual_reference.h"
+#include "kernels/reduce/reduce_reference.h"
 #include "kernels/simd_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
 
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+// The specification, for elements [begin, end).
+HWY_INLINE void keep_each(const float* value, const float* sent, float factor, float* residual, std::size_t begin,
+                          std::size_t end) {
+  using reference::load_at;
+  for (std::size_t i = begin; i < end; ++i) {
+    const float left = (load_at<float>(value, i) - load_at<float>(sent, i)) * factor;
+    if (std::isfinite(left)) reference::store_at(residual, i, left);
+  }
+}
+
+#if QCCL_SCALAR
 
 void keep_residual(const float* value, const float* sent, float factor, float* residual, std::size_t n) {
-  reference::keep_residual(value, sent, factor, residual, 0, n);
+  keep_each(value, sent, factor, residual, 0, n);
 }
 
 #else
@@ -29,7 +41,7 @@ void keep_residual(const float* value, const float* sent, float factor, float* r
     const auto before = hn::LoadU(d, residual + i);
     hn::StoreU(hn::IfThenElse(hn::IsFinite(left), left, before), d, residual + i);
   }
-  reference::keep_residual(value, sent, factor, residual, i, n);
+  keep_each(value, sent, factor, residual, i, n);
 }
 
 #endif

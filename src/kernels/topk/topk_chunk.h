@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "base/half.h"
+#include "kernels/reduce/reduce_reference.h"
 #include "kernels/topk/topk.h"
 
 namespace qccl::kernels::topk {
@@ -141,11 +142,6 @@ bool decode(TopkFormat format, const std::byte* source, float* target, std::size
   });
 }
 
-inline float add_canonical(float a, float b) {
-  const float sum = a + b;
-  return sum != sum ? canonical_nan() : sum;
-}
-
 template <class Get>
 bool decode_add(TopkFormat format, const std::byte* source, const float* addend, float* target, std::size_t n,
                 Get get) {
@@ -155,7 +151,7 @@ bool decode_add(TopkFormat format, const std::byte* source, const float* addend,
     if (addend != target) std::memcpy(sums, addend + begin, count * sizeof(float));
     for (std::size_t i = 0; i < chunk.k; ++i) {
       float& sum = sums[chunk.places[i]];
-      sum = add_canonical(sum, chunk.values[i]);
+      sum = reference::canonical(sum + chunk.values[i]);
     }
   });
 }

@@ -1,5 +1,4 @@
-"""bench/peers end to end on a few bytes: it compares, checks which network carried the bytes, and leaves nothing
-behind."""
+"""bench/peers/compare end to end on a few bytes: it checks which network carried them, and leaves nothing behind."""
 
 import json
 import os
@@ -16,7 +15,7 @@ def peers(folder, *flags):
     files = ["--json", folder / "peers.json", "--plot", folder / "peers.png"]
     few = ["--rounds", "2", "--samples", "2", "--ranks", "2"]
     return subprocess.run(
-        [ROOT / "bench" / "peers", *few, *files, *flags],
+        [ROOT / "bench/peers/compare", *few, *files, *flags],
         env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=2 * DEADLINE,
     )  # fmt: skip
 
@@ -28,7 +27,7 @@ def clusters() -> str:
 
 def need_openmpi():
     if shutil.which("mpicc.openmpi") is None:
-        pytest.skip("Open MPI is not installed (bench/peers installs it)")
+        pytest.skip("Open MPI is not installed (bench/peers/compare installs it)")
 
 
 def need_namespaces():

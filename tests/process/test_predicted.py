@@ -1,4 +1,4 @@
-"""bench/predicted: the outputs it parses, its tolerance check, and one comparison end to end."""
+"""bench/predicted/compare: the outputs it parses, its tolerance check, and one comparison end to end."""
 
 import json
 import subprocess
@@ -7,8 +7,17 @@ import sys
 import pytest
 from program import DEADLINE, ROOT, environment, run
 
-sys.path.insert(0, str(ROOT / "bench"))
-from predicted_table import Case, Row, beyond, read_prices, read_simulation, table, undisturbed, verdict  # noqa: E402
+sys.path.insert(0, str(ROOT))
+from bench.predicted.table import (  # noqa: E402
+    Case,
+    Row,
+    beyond,
+    read_prices,
+    read_simulation,
+    table,
+    undisturbed,
+    verdict,
+)
 
 NETNS = ROOT / "scripts" / "netns.sh"
 LAYOUT = ("--world", 4, "--rate", "1gbit", "--burst", "64K", "--cores", 2, "--hosts-per-machine", 4)
@@ -76,7 +85,7 @@ def test_measured_and_predicted_stand_side_by_side_and_nothing_is_left_behind(tm
     few += ["--tolerance", "900"]
     files = ["--json", tmp_path / "predicted.json", "--plot", tmp_path / "predicted.png"]
     done = subprocess.run(
-        [ROOT / "bench" / "predicted", *few, *files, "--collectives", "all_reduce", "--compressions", "none"],
+        [ROOT / "bench/predicted/compare", *few, *files, "--collectives", "all_reduce", "--compressions", "none"],
         env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=2 * DEADLINE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr + done.stdout

@@ -86,6 +86,6 @@ def test_the_default_build_compiles_no_test_and_no_benchmark() -> None:
     default, tests, benchmarks = inputs_of("all"), inputs_of("qccl_tests"), inputs_of("qccl_benchmarks")
     assert any(name.endswith("/engine/engine.cc") for name in default)
     assert any(name.endswith("/plan/cost/choice_test.cc") for name in tests)
-    assert any(name.endswith("/bench/kernels_bench.cc") for name in benchmarks)
+    assert any(name.endswith("/bench/micro/kernels_bench.cc") for name in benchmarks)
     compiled = [name for name in default if name.endswith(".cc")]
     assert [name for name in compiled if "_test.cc" in name or "/tests/" in name or "/bench/" in name] == []

@@ -10,7 +10,7 @@
 //     processor  the time of the busiest rank's thread to put frames into links and take them out, beyond those on the
 //                critical path, and to encode, decode, add and copy; or of all ranks together on the cores they share
 //     / 5        the part of the shorter one that the longer one does not hide: its first and last slices, and turns
-//                that ranks wait for; a guess that bench/predicted supports
+//                that ranks wait for; a guess that bench/predicted/compare supports
 #pragma once
 
 #include <cstdint>

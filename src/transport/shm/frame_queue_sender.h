@@ -19,7 +19,7 @@ inline constexpr std::size_t kControlSlots = 8;
 
 // A large slot is reused only after this many others have come back since, or all of them if there are fewer. By then
 // its lines have left the receiver's private caches, from which they would have to be fetched, and are still in the
-// shared cache. On a Zen 4 an all_reduce of 1 MiB takes 64 us with 6 and 141 us with 1 (bench/peers).
+// shared cache. On a Zen 4 an all_reduce of 1 MiB takes 64 us with 6 and 141 us with 1 (bench/peers/compare).
 inline constexpr std::size_t kReuseDistance = 6;
 // Ranks that take turns on a core share its caches: the slot that came back last is the one in cache. The same call of
 // 4 ranks on 2 cores takes 700 us with 6 and 290 us with 1.

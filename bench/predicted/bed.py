@@ -1,4 +1,4 @@
-"""The test bed of bench/predicted as the simulation sees it. It is measured before any prediction."""
+"""The test bed of bench/predicted/compare as the simulation sees it. It is measured before any prediction."""
 
 import contextlib
 import json
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from peers_networks import ROOT, Network
+from bench.networks import ROOT, Network
 
 QCCL = str(ROOT / "build/qccl")
-LINK = [str(ROOT / ".venv/bin/python"), str(ROOT / "bench/predicted_link.py")]
+LINK = [str(ROOT / ".venv/bin/python"), str(ROOT / "bench/predicted/link.py")]
 BURST = "64K"  # small enough to matter little, large enough for a timer that is a quarter of a millisecond late
 PACKET_SHARE = 1448 / 1514  # TCP's payload as a share of a link's bytes: the simulation applies it again
 

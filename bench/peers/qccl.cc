@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "peers_sweep.h"
+#include "sweep.h"
 
 namespace {
 

@@ -1,9 +1,9 @@
-"""The comparison of bench/predicted: rows of measured and predicted times, their deviations, and their table."""
+"""Rows of measured and predicted times, their deviations, and their table."""
 
 import re
 from dataclasses import dataclass
 
-from comparison import size_name
+from bench.comparison import size_name
 
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 

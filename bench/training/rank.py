@@ -1,4 +1,4 @@
-"""One rank of bench/training: trains the demo's model once for each compression of its gradients and each seed.
+"""One rank of bench/training/compare: trains the demo's model once for each compression of its gradients and each seed.
 
 Rank 0 prints one JSON object for each run: its name, and the validation loss at some steps.
 """
@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import qccl
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "demo"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "demo"))
 import text  # noqa: E402
 from model import GPT, Shape  # noqa: E402
 from train import LEARNING_RATE, VALIDATION_SEQUENCES_PER_RANK, WARM_UP_STEPS, Batches, train_step, validate  # noqa: E402

@@ -1,4 +1,4 @@
-"""DeepSpeed's compressed all-reduce over gloo, as a contestant of bench/onebit: signs packed by numpy, scales apart.
+"""DeepSpeed's compressed all-reduce over gloo, for bench/peers/onebit: signs packed by numpy, scales apart.
 
 Written for this comparison from the description in include/qccl/onebit.h. The steps, their order and the number of
 collectives (an all_to_all and three all_gathers) are those of DeepSpeed's backends. The timing and rank 0's commands

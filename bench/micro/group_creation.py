@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures torch's new_group() over QCCL: many groups of all ranks, all of them open at the end, each used once.
 
-build/qccl run -n 4 -- .venv/bin/python bench/group_creation.py [groups] [backend]
+build/qccl run -n 4 -- .venv/bin/python bench/micro/group_creation.py [groups] [backend]
 """
 
 import os

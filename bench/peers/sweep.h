@@ -1,4 +1,4 @@
-/* The measurement that every contestant of bench/peers in C or C++ runs, so that all are timed alike.
+/* The measurement that every contestant of bench/peers/compare in C or C++ runs, so that all are timed alike.
 
    PROGRAM COLLECTIVE BYTES:WARMUP:SAMPLES:BATCH ...
 

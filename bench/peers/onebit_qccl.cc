@@ -1,5 +1,5 @@
-// QCCL as a contestant of bench/onebit, run by `qccl run`: rank 0 reads one command per line ("onebit", "plain") and
-// prints the slowest rank's seconds and the first element of the result. The input is golden/onebit_vectors.h's.
+// QCCL as a contestant of bench/peers/onebit, run by `qccl run`: rank 0 reads one command per line ("onebit", "plain")
+// and prints the slowest rank's seconds and the first element of the result. The input is golden/onebit_vectors.h's.
 #include <qccl/qccl.h>
 
 #include <chrono>

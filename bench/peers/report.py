@@ -1,4 +1,4 @@
-"""The results of bench/peers as a table and a picture.
+"""The results of bench/peers/compare as a table and a picture.
 
 peers_report.py RESULTS.json PICTURE.png      draws the picture (with .venv's Python, which has matplotlib)
 """
@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from comparison import ratio, size_name
-from peers_contestants import is_qccl
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench.comparison import ratio, size_name  # noqa: E402
+from bench.peers.contestants import is_qccl  # noqa: E402
 
 
 def add_ratios(row: dict) -> None:

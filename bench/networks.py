@@ -1,4 +1,4 @@
-"""The networks of bench/peers: this host's shared memory, its loopback TCP, or hosts on shaped links."""
+"""The networks of bench/peers/compare: this host's shared memory, its loopback TCP, or hosts on shaped links."""
 
 import contextlib
 import os
@@ -79,7 +79,7 @@ def network(name: str, ranks: int, bind: bool, burst: str = "") -> Iterator[Netw
 
 def plain_stream(shaped: Network, size: int = 64 << 20) -> float:
     """Bytes per second that one TCP connection carries from host 1 to host 2."""
-    script = [str(ROOT / ".venv/bin/python"), str(ROOT / "bench" / "peers_stream.py")]
+    script = [str(ROOT / ".venv/bin/python"), str(ROOT / "bench/peers/stream.py")]
     receiver = subprocess.Popen(shaped.on_host(2, [*script, "receive"]), stdout=subprocess.PIPE, text=True)
     try:
         port = receiver.stdout.readline().strip()

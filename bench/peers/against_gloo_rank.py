@@ -1,4 +1,4 @@
-"""One rank of bench/against_gloo: both backends alternate on the same ranks and the same work.
+"""One rank of bench/peers/against_gloo: both backends alternate on the same ranks and the same work.
 
 Rank 0 prints a row of JSON for each measurement, with the samples of each contestant: seconds of one call, step or
 series. Samples with the same index in their lists were taken back to back.
@@ -18,12 +18,14 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from comparison import sizes
-from peers_gloo import settle
 
 import qccl
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "demo"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench.comparison import sizes  # noqa: E402
+from bench.peers.gloo import settle  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "demo"))
 
 STEPS_A_SAMPLE = 3
 SERIES_A_SAMPLE = 10

@@ -11,7 +11,9 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from predicted_table import milliseconds
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench.predicted.table import milliseconds  # noqa: E402
 
 
 def draw_panel(panel: plt.Axes, rows: list[dict]) -> None:

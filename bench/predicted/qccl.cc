@@ -1,4 +1,4 @@
-// The measurement of bench/predicted: single calls of float32 from rest, as `qccl plan simulate` predicts them.
+// The measurement of bench/predicted/compare: single calls of float32 from rest, as `qccl plan simulate` predicts them.
 //
 //   predicted_qccl REST_US COLLECTIVE/ALGORITHM/CODEC/BYTES/SAMPLES ...
 //

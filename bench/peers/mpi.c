@@ -1,7 +1,7 @@
-/* An MPI as a contestant of bench/peers, which compiles this once with each MPI's mpicc. */
+/* An MPI as a contestant of bench/peers/compare, which compiles this once with each MPI's mpicc. */
 #include <mpi.h>
 
-#include "peers_sweep.h"
+#include "sweep.h"
 
 static void barrier(void* state) {
   (void)state;

@@ -1,7 +1,7 @@
 """gloo, as torch has it, as a contestant of bench/peers.
 
 torch's package has no gloo to compile against, so gloo is called from Python. That costs some microseconds per call,
-which the contestants in C do not pay. peers_sweep.h describes the measurement.
+which the contestants in C do not pay. sweep.h describes the measurement.
 """
 
 import json

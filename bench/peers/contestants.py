@@ -1,4 +1,4 @@
-"""The libraries that bench/peers compares, and how each is started on a network so that it uses only that network.
+"""The libraries that bench/peers/compare runs, and how each is started on a network so that it uses only that one.
 
 All are bound alike: each rank to a core, or none. Open MPI's ranks yield while they wait if there are too few cores.
 """
@@ -8,7 +8,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 
-from peers_networks import ROOT, SHARED_MEMORY, Network
+from bench.networks import ROOT, SHARED_MEMORY, Network
 
 BUILD = ROOT / "build" / "bench"
 SHARED = "shared"  # qccl:shared: uncompressed, in buffers from Communicator::allocate()
@@ -53,7 +53,7 @@ def launch_qccl(net: Network, work: list[str], compression: str) -> Launch:
 
 
 def launch_gloo(net: Network, work: list[str]) -> Launch:
-    program = [str(ROOT / ".venv/bin/python"), str(ROOT / "bench/peers_gloo.py"), *work]
+    program = [str(ROOT / ".venv/bin/python"), str(ROOT / "bench/peers/gloo.py"), *work]
     return launch_ranks(net, program, {"GLOO_SOCKET_IFNAME": net.interface})
 
 
@@ -119,14 +119,14 @@ def prepare(names: list[str]) -> None:
     """Installs and compiles the contestants' dependencies."""
     mpis = [name for name in names if name in ("openmpi", "mpich")]
     if mpis:
-        subprocess.run([ROOT / "scripts/install_packages.sh", "bench/peers_packages.txt"], check=True)
+        subprocess.run([ROOT / "scripts/install_packages.sh", "bench/peers/packages.txt"], check=True)
     if (ROOT / "build/build.ninja").exists() and (ROOT / ".venv/bin/python").exists():
         targets = ["--target", "qccl_program", "peers_qccl"]
         subprocess.run(["cmake", "--build", ROOT / "build", *targets], check=True, stdout=subprocess.DEVNULL)
     else:
         subprocess.run(["make", "-C", ROOT, "build"], check=True)
     for name in mpis:
-        source, target = ROOT / "bench/peers_mpi.c", BUILD / f"peers_mpi.{name}"
+        source, target = ROOT / "bench/peers/mpi.c", BUILD / f"peers_mpi.{name}"
         subprocess.run([f"mpicc.{name}", "-std=gnu11", "-O2", "-o", target, source], check=True)
 
 

@@ -128,7 +128,10 @@ MUTABLE_GLOBALS = {
 }
 
 # Test headers that lie beside the sources.
-TEST_HEADERS = ("src/kernels/every_simd.h", "src/os/test_user.h", "src/transport/shm/test_host.h")
+TEST_HEADERS = (
+    *("src/kernels/every_simd.h", "src/os/test_user.h", "src/transport/shm/test_host.h"),
+    "src/bootstrap/test_support.h",
+)
 
 
 @dataclass(frozen=True)

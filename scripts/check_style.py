@@ -35,8 +35,6 @@ LARGE_CLASSES = {
     "bindings/torch/backend/backend.h Backend": 79,
     "bindings/torch/work/work.h CollectiveWork": 51,
     "include/qccl/pipeline.h Pipeline": 31,
-    "src/bootstrap/mesh/full_mesh.cc FullMesh": 34,
-    "src/bootstrap/store/tcp_store_server.cc TcpStoreServer::Loop": 44,
     "src/comm/communicator_state.h CommunicatorState": 75,
     "src/comm/context.h Context": 36,
     "src/engine/collective/cell_exchange.h CellExchange": 33,

@@ -23,20 +23,20 @@ inline constexpr int kMaxWorld = 1024;
 struct Membership {
   int rank = 0;
   int world = 1;
-  int local_rank = -1;            // -1: unknown
-  int local_world = 0;            // ranks on this host; 0: unknown
-  std::string master_address;     // name or number; empty: own store, single process, or one of the two below
-  std::uint16_t master_port = 0;  // of the store
-  std::string meeting_socket;     // not empty: the store is at this abstract unix socket; all ranks are on one host
-  int pmi_descriptor = -1;        // else: ranks learn address and port through the launcher (bootstrap/launcher/pmi.h)
-  std::string own_name;           // name of this host for the other ranks, as the launcher gives it; may be empty
-  bool hosts_store = false;       // this process serves the store
-  bool master_is_guess = false;   // the address is the launcher's own host: rank 0 must be there, too
-  std::string job = "default";    // separates the ranks of different jobs on one store
-  std::uint32_t restart = 0;      // how often the launcher has restarted this job
-  std::string interface_filter;   // os::interface_matches(); empty: every interface
-  std::string filter_source;      // the variable that gave it
-  std::string source;             // where rank and world came from, for people
+  int local_rank = -1;             // -1: unknown
+  int local_world = 0;             // ranks on this host; 0: unknown
+  std::string master_address{};    // name or number; empty: own store, single process, or one of the two below
+  std::uint16_t master_port = 0;   // of the store
+  std::string meeting_socket{};    // not empty: the store is at this abstract unix socket; all ranks are on one host
+  int pmi_descriptor = -1;         // else: ranks learn address and port through the launcher (bootstrap/launcher/pmi.h)
+  std::string own_name{};          // name of this host for the other ranks, as the launcher gives it; may be empty
+  bool hosts_store = false;        // this process serves the store
+  bool master_is_guess = false;    // the address is the launcher's own host: rank 0 must be there, too
+  std::string job = "default";     // separates the ranks of different jobs on one store
+  std::uint32_t restart = 0;       // how often the launcher has restarted this job
+  std::string interface_filter{};  // os::interface_matches(); empty: every interface
+  std::string filter_source{};     // the variable that gave it
+  std::string source{};            // where rank and world came from, for people
 };
 
 // Reads a variable; empty if it is unset or empty. base/environment.h has the real one.

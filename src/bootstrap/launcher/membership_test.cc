@@ -5,17 +5,41 @@
 #include <map>
 #include <vector>
 
+#include "bootstrap/test_support.h"
+#include "os/net/unix_socket.h"
+
 namespace qccl::bootstrap {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-Result<Membership> discover(Variables variables, const InitOptions& options = {}) {
-  return discover_membership(options, [variables](const char* name) -> std::optional<std::string> {
+EnvironmentLookup lookup_in(Variables variables) {
+  return [variables](const char* name) -> std::optional<std::string> {
     const auto found = variables.find(name);
-    if (found == variables.end()) return std::nullopt;
-    return found->second;
-  });
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+Result<Membership> discover(Variables variables, const InitOptions& options = {}) {
+  return discover_membership(options, lookup_in(std::move(variables)));
+}
+
+Membership found(Variables variables, const InitOptions& options = {}) {
+  return discover(std::move(variables), options).take_or_throw();
+}
+
+void expect_invalid(const Result<Membership>& result, const std::vector<std::string>& texts) {
+  for (const auto& text : texts) expect_failure(result, ErrorKind::invalid_argument, text);
+}
+
+Variables operator+(Variables variables, const Variables& added) {
+  for (const auto& [name, value] : added) variables[name] = value;
+  return variables;
+}
+
+Variables operator-(Variables variables, const char* name) {
+  variables.erase(name);
+  return variables;
 }
 
 Variables torchrun(const std::string& rank) {
@@ -30,102 +54,110 @@ Variables torchrun(const std::string& rank) {
           {"TORCHELASTIC_USE_AGENT_STORE", "False"}};
 }
 
-Variables without(Variables variables, const char* name) {
-  variables.erase(name);
-  return variables;
+// Rank 1 of 2, as Open MPI 4.1's mpirun starts it.
+Variables open_mpi(const char* local_size = "2") {
+  return {{"OMPI_COMM_WORLD_RANK", "1"},
+          {"OMPI_COMM_WORLD_SIZE", "2"},
+          {"OMPI_COMM_WORLD_LOCAL_RANK", std::string(local_size) == "1" ? "0" : "1"},
+          {"OMPI_COMM_WORLD_LOCAL_SIZE", local_size},
+          {"OMPI_MCA_orte_hnp_uri", "409993216.0;tcp://192.0.2.2,10.0.0.2:49895;tcp6://[fd00::2]:45195"},
+          {"PMIX_RANK", "1"},
+          {"PMIX_NAMESPACE", "409993217"},
+          {"PMIX_SERVER_URI2", "409993216.0;tcp4://127.0.0.1:49697"}};
 }
 
-Variables with(Variables variables, const char* name, const char* value) {
-  variables[name] = value;
-  return variables;
+Variables slurm(const Variables& more = {}) {
+  return Variables{{"SLURM_PROCID", "3"},           {"SLURM_NTASKS", "5"},
+                   {"SLURM_LOCALID", "0"},          {"SLURM_NODEID", "1"},
+                   {"SLURM_JOB_ID", "4711"},        {"SLURM_STEP_ID", "0"},
+                   {"SLURM_TASKS_PER_NODE", "3,2"}, {"SLURM_JOB_NODELIST", "gpu-a[07-08]"}} +
+         more;
 }
 
-// Checks that `result` failed with InvalidArgument and the message has all of `words`.
-void expect_invalid(const Result<Membership>& result, const std::vector<std::string>& words) {
-  ASSERT_FALSE(result.ok());
-  EXPECT_EQ(result.error().kind, ErrorKind::invalid_argument);
-  const std::string& message = result.error().message;
-  for (const auto& word : words) EXPECT_NE(message.find(word), std::string::npos) << word << " in: " << message;
+Variables azureml(const char* local_size) {
+  return open_mpi(local_size) + Variables{{"AZUREML_EXPERIMENT_ID", "e1"},
+                                          {"AZ_BATCHAI_MPI_MASTER_NODE", "node-0"},
+                                          {"AZ_BATCH_MASTER_NODE", "10.1.0.4:6000"}};
 }
 
-class EmptyStore final : public Store {
- public:
-  void set(const std::string&, const std::string&) override {}
-  std::optional<std::string> get(const std::string&, std::chrono::milliseconds) override { return std::nullopt; }
-  std::int64_t add(const std::string&, std::int64_t delta) override { return delta; }
-};
+Variables sagemaker(const char* local_size) {
+  return open_mpi(local_size) + Variables{{"SM_TRAINING_ENV", "{}"},
+                                          {"SM_HOSTS", R"(["algo-1", "algo-2"])"},
+                                          {"SM_NETWORK_INTERFACE_NAME", "eth0"}};
+}
+
+void expect_ranks(const Membership& found, int rank, int world, int local_rank, int local_world) {
+  EXPECT_EQ(found.rank, rank);
+  EXPECT_EQ(found.world, world);
+  EXPECT_EQ(found.local_rank, local_rank);
+  EXPECT_EQ(found.local_world, local_world);
+}
+
+void expect_derived_port(const Membership& found) {
+  EXPECT_GE(found.master_port, 10000);
+  EXPECT_LT(found.master_port, 30000);
+}
 
 TEST(Membership, nothing_set_is_a_single_process) {
-  auto found = discover({});
-  ASSERT_TRUE(found.ok());
-  EXPECT_EQ(found->rank, 0);
-  EXPECT_EQ(found->world, 1);
-  EXPECT_EQ(found->local_world, 1);
-  EXPECT_FALSE(found->hosts_store);
-  EXPECT_NE(found->source.find("single process"), std::string::npos);
+  const auto alone = found({});
+  expect_ranks(alone, 0, 1, 0, 1);
+  EXPECT_FALSE(alone.hosts_store);
+  EXPECT_EQ(alone.source, "a single process (no ranks in options or environment)");
 }
 
-TEST(Membership, all_of_torchruns_variables_are_read) {
-  auto found = discover(torchrun("3"));
-  ASSERT_TRUE(found.ok()) << found.error().message;
-  EXPECT_EQ(found->rank, 3);
-  EXPECT_EQ(found->world, 4);
-  EXPECT_EQ(found->local_rank, 1);
-  EXPECT_EQ(found->local_world, 2);
-  EXPECT_EQ(found->master_address, "node0");
-  EXPECT_EQ(found->master_port, 29500);
-  EXPECT_EQ(found->job, "run7");
-  EXPECT_EQ(found->restart, 3u);
-  EXPECT_FALSE(found->hosts_store);
-  EXPECT_NE(found->source.find("RANK"), std::string::npos);
+TEST(Membership, every_variable_of_torchrun_is_read) {
+  const auto rank = found(torchrun("3"));
+  expect_ranks(rank, 3, 4, 1, 2);
+  EXPECT_EQ(rank.master_address, "node0");
+  EXPECT_EQ(rank.master_port, 29500);
+  EXPECT_EQ(rank.job, "run7");
+  EXPECT_EQ(rank.restart, 3u);
+  EXPECT_FALSE(rank.hosts_store);
+  EXPECT_EQ(rank.source, "RANK and WORLD_SIZE (torchrun, deepspeed, qccl run)");
 }
 
-TEST(Membership, rank_0_hosts_the_store_unless_the_agent_does) {
-  const auto host = with(torchrun("0"), "LOCAL_RANK", "0");
-  EXPECT_TRUE(discover(host)->hosts_store);
-  EXPECT_FALSE(discover(with(host, "TORCHELASTIC_USE_AGENT_STORE", "True"))->hosts_store);
+TEST(Membership, rank_0_hosts_the_store_unless_torchruns_agent_does) {
+  const auto host = torchrun("0") + Variables{{"LOCAL_RANK", "0"}};
+  const auto agent = host + Variables{{"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+  EXPECT_TRUE(found(host).hosts_store);
+  EXPECT_FALSE(found(agent).hosts_store);
+  InitOptions own_port;
+  own_port.master_port = 4000;
+  EXPECT_TRUE(found(agent, own_port).hosts_store);
 }
 
-TEST(Membership, a_port_of_the_programs_own_is_not_the_agents) {
-  InitOptions options;
-  options.master_port = 4000;
-  EXPECT_TRUE(discover(with(torchrun("0"), "TORCHELASTIC_USE_AGENT_STORE", "True"), options)->hosts_store);
-}
-
-TEST(Membership, options_win_over_variables) {
+TEST(Membership, options_take_precedence_over_variables) {
   InitOptions options;
   options.rank = 0;
-  options.world = 2;
+  options.world = 7;
   options.master_address = "10.0.0.9";
   options.job = "mine";
-  auto found = discover(torchrun("3"), options);
-  ASSERT_TRUE(found.ok()) << found.error().message;
-  EXPECT_EQ(found->rank, 0);
-  EXPECT_EQ(found->world, 2);
-  EXPECT_EQ(found->local_rank, -1);
-  EXPECT_EQ(found->master_address, "10.0.0.9");
-  EXPECT_EQ(found->master_port, 29500);
-  EXPECT_EQ(found->job, "mine");
-  EXPECT_EQ(found->source, "init() options");
+  for (const Variables& variables : {torchrun("3"), open_mpi() + Variables{{"MASTER_PORT", "29500"}}}) {
+    const auto rank = found(variables, options);
+    expect_ranks(rank, 0, 7, -1, 0);
+    EXPECT_EQ(rank.master_address, "10.0.0.9");
+    EXPECT_EQ(rank.master_port, 29500);
+    EXPECT_EQ(rank.job, "mine");
+    EXPECT_EQ(rank.source, "init() options");
+  }
 }
 
-TEST(Membership, own_store_needs_no_master) {
+TEST(Membership, a_store_of_the_program_needs_no_master) {
   InitOptions options;
   options.rank = 0;
   options.world = 2;
-  options.store = std::make_shared<EmptyStore>();
-  auto found = discover({}, options);
-  ASSERT_TRUE(found.ok()) << found.error().message;
-  EXPECT_FALSE(found->hosts_store);
+  options.store = std::make_shared<MemoryStore>();
+  EXPECT_FALSE(found({}, options).hosts_store);
 }
 
-TEST(Membership, half_a_set_names_what_is_missing) {
-  expect_invalid(discover(without(torchrun("1"), "RANK")), {"WORLD_SIZE is set but RANK is not"});
-  expect_invalid(discover(without(torchrun("1"), "WORLD_SIZE")), {"RANK is set but WORLD_SIZE is not"});
-  expect_invalid(discover(without(torchrun("1"), "MASTER_ADDR")), {"MASTER_ADDR is not set"});
-  expect_invalid(discover(without(torchrun("1"), "MASTER_PORT")), {"MASTER_PORT is not set"});
+TEST(Membership, half_a_set_names_the_missing_variable) {
+  expect_invalid(discover(torchrun("1") - "RANK"), {"WORLD_SIZE is set but RANK is not"});
+  expect_invalid(discover(torchrun("1") - "WORLD_SIZE"), {"RANK is set but WORLD_SIZE is not"});
+  expect_invalid(discover(torchrun("1") - "MASTER_ADDR"), {"MASTER_ADDR is not set"});
+  expect_invalid(discover(torchrun("1") - "MASTER_PORT"), {"MASTER_PORT is not set"});
   expect_invalid(discover({{"MASTER_ADDR", "node0"}}), {"MASTER_ADDR is set but RANK is not"});
   expect_invalid(discover({{"LOCAL_RANK", "1"}}), {"LOCAL_RANK is set but RANK is not"});
+  expect_invalid(discover({{"PMIX_RANK", "1"}}), {"PMIX_RANK is set but the world size is not"});
 }
 
 TEST(Membership, bad_numbers_name_the_variable_and_the_value) {
@@ -133,24 +165,225 @@ TEST(Membership, bad_numbers_name_the_variable_and_the_value) {
   expect_invalid(discover(torchrun("-1")), {"RANK", "\"-1\""});
   expect_invalid(discover(torchrun("1 ")), {"RANK", "\"1 \""});
   expect_invalid(discover(torchrun("4")), {"RANK is 4 but WORLD_SIZE is 4"});
-  expect_invalid(discover(with(torchrun("0"), "WORLD_SIZE", "0")), {"WORLD_SIZE", "\"0\""});
-  expect_invalid(discover(with(torchrun("0"), "WORLD_SIZE", "99999999999999999999")), {"WORLD_SIZE"});
-  expect_invalid(discover(with(torchrun("0"), "MASTER_PORT", "65536")), {"MASTER_PORT", "65536", "1 to 65535"});
-  expect_invalid(discover(with(torchrun("0"), "LOCAL_RANK", "2")), {"LOCAL_RANK", "\"2\"", "0 to 1"});
-  expect_invalid(discover(with(torchrun("0"), "LOCAL_WORLD_SIZE", "5")), {"LOCAL_WORLD_SIZE", "\"5\"", "1 to 4"});
-  expect_invalid(discover(with(torchrun("0"), "TORCHELASTIC_RESTART_COUNT", "x")), {"TORCHELASTIC_RESTART_COUNT"});
+  const std::vector<std::vector<std::string>> cases = {
+      {"WORLD_SIZE", "0"},           {"WORLD_SIZE", "99999999999999999999"}, {"MASTER_PORT", "65536", "1 to 65535"},
+      {"LOCAL_RANK", "2", "0 to 1"}, {"LOCAL_WORLD_SIZE", "5", "1 to 4"},    {"TORCHELASTIC_RESTART_COUNT", "x"}};
+  for (const auto& texts : cases) expect_invalid(discover(torchrun("0") + Variables{{texts[0], texts[1]}}), texts);
   InitOptions options;
   options.rank = -3;
   expect_invalid(discover({}, options), {"InitOptions::rank", "\"-3\""});
 }
 
 TEST(Membership, one_host_is_known_by_local_world_or_a_loopback_master) {
-  EXPECT_FALSE(on_one_host(*discover(torchrun("1"))));
-  EXPECT_TRUE(on_one_host(*discover(with(torchrun("1"), "LOCAL_WORLD_SIZE", "4"))));
-  const auto unknown = without(torchrun("1"), "LOCAL_WORLD_SIZE");
-  EXPECT_FALSE(on_one_host(*discover(unknown)));
-  EXPECT_TRUE(on_one_host(*discover(with(unknown, "MASTER_ADDR", "127.0.0.1"))));
-  EXPECT_FALSE(on_one_host(*discover(with(torchrun("1"), "MASTER_ADDR", "localhost"))));
+  EXPECT_FALSE(on_one_host(found(torchrun("1"))));
+  EXPECT_TRUE(on_one_host(found(torchrun("1") + Variables{{"LOCAL_WORLD_SIZE", "4"}})));
+  const auto unknown = torchrun("1") - "LOCAL_WORLD_SIZE";
+  EXPECT_FALSE(on_one_host(found(unknown)));
+  EXPECT_TRUE(on_one_host(found(unknown + Variables{{"MASTER_ADDR", "127.0.0.1"}})));
+  EXPECT_FALSE(on_one_host(found(torchrun("1") + Variables{{"MASTER_ADDR", "localhost"}})));
+}
+
+// ---- Open MPI
+
+TEST(Membership, open_mpi_on_one_host_meets_at_a_socket_of_the_job) {
+  const auto rank = found(open_mpi());
+  expect_ranks(rank, 1, 2, 1, 2);
+  EXPECT_EQ(rank.master_address, "");
+  EXPECT_FALSE(rank.meeting_socket.empty());
+  EXPECT_TRUE(on_one_host(rank));
+  EXPECT_EQ(rank.source, "Open MPI (mpirun)");
+  const auto socket_with = [](const Variables& more) { return found(open_mpi() + more).meeting_socket; };
+  EXPECT_EQ(socket_with({{"OMPI_COMM_WORLD_RANK", "0"}, {"PMIX_RANK", "0"}}), rank.meeting_socket);
+  EXPECT_NE(socket_with({{"PMIX_NAMESPACE", "409993218"}}), rank.meeting_socket);
+  EXPECT_NE(socket_with({{"PMIX_SERVER_URI2", "1.0;tcp4://127.0.0.1:1"}}), rank.meeting_socket);
+}
+
+TEST(Membership, half_of_the_master_is_completed) {
+  const auto port = found(open_mpi() + Variables{{"MASTER_PORT", "5000"}});
+  EXPECT_EQ(port.meeting_socket, "");
+  EXPECT_EQ(port.master_address, "127.0.0.1");
+  EXPECT_EQ(port.master_port, 5000);
+  const auto address = found(open_mpi() + Variables{{"MASTER_ADDR", "node0"}});
+  EXPECT_EQ(address.master_address, "node0");
+  expect_derived_port(address);
+}
+
+TEST(Membership, open_mpi_on_several_hosts_looks_at_mpiruns_host) {
+  const auto rank = found(open_mpi("1"));
+  EXPECT_EQ(rank.master_address, "192.0.2.2");
+  expect_derived_port(rank);
+  EXPECT_TRUE(rank.master_is_guess);
+  EXPECT_FALSE(on_one_host(rank));
+  const auto given = found(open_mpi("1") + Variables{{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "1"}});
+  EXPECT_EQ(given.master_address, "node0");
+  EXPECT_FALSE(given.master_is_guess);
+}
+
+TEST(Membership, open_mpi_without_its_daemon_asks_for_the_master) {
+  const Variables bare = {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}};
+  expect_invalid(discover(bare), {"MASTER_ADDR is not set", "mpirun -x MASTER_ADDR"});
+}
+
+// ---- PMI
+
+TEST(Membership, pmi_needs_the_connection_that_the_launcher_left) {
+  const Variables variables = {
+      {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+  expect_invalid(discover(variables), {"PMI_FD is not", "-genv MASTER_ADDR"});
+  expect_invalid(discover(variables + Variables{{"PMI_FD", "x"}}), {"PMI_FD is \"x\""});
+  expect_invalid(discover(variables + Variables{{"PMI_FD", "999999"}}), {"PMI_FD=999999", "not open"});
+  expect_ranks(found(variables + Variables{{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}), 1, 2, 1, 2);
+}
+
+TEST(Membership, pmi_on_one_host_is_known_by_the_other_end_of_its_connection) {
+  const auto pair = os::socket_pair().take_or_throw();
+  const Variables variables = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", std::to_string(pair.first.get())}};
+  const auto one = found(variables + Variables{{"MPI_LOCALNRANKS", "2"}});
+  EXPECT_FALSE(one.meeting_socket.empty());
+  EXPECT_EQ(one.pmi_descriptor, -1);
+  const auto several = found(variables + Variables{{"MPI_LOCALNRANKS", "1"}});
+  EXPECT_TRUE(several.meeting_socket.empty());
+  EXPECT_EQ(several.pmi_descriptor, pair.first.get());
+  EXPECT_FALSE(on_one_host(several));
+}
+
+// ---- Slurm
+
+TEST(Membership, slurms_first_host_is_the_master) {
+  const auto rank = found(slurm());
+  expect_ranks(rank, 3, 5, 0, 2);
+  EXPECT_EQ(rank.master_address, "gpu-a07");
+  expect_derived_port(rank);
+  EXPECT_NE(found(slurm({{"SLURM_STEP_ID", "1"}})).master_port, rank.master_port);
+  EXPECT_EQ(found(slurm({{"SLURM_PROCID", "4"}, {"SLURM_LOCALID", "1"}})).master_port, rank.master_port);
+}
+
+TEST(Membership, slurms_step_counts_before_its_job) {
+  const auto rank = found(slurm({{"SLURM_STEP_NUM_TASKS", "4"},
+                                 {"SLURM_STEP_NODELIST", "gpu-a08"},
+                                 {"SLURM_STEP_TASKS_PER_NODE", "4"},
+                                 {"SLURM_NODEID", "0"}}));
+  expect_ranks(rank, 3, 4, 0, 4);
+  EXPECT_EQ(rank.master_address, "gpu-a08");
+  EXPECT_TRUE(on_one_host(rank));
+}
+
+TEST(Membership, slurm_with_a_master_that_the_user_gives) {
+  const auto rank = found(slurm({{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29511"}}));
+  EXPECT_EQ(rank.master_address, "10.0.0.1");
+  EXPECT_EQ(rank.master_port, 29511);
+}
+
+TEST(Membership, a_batch_script_itself_is_no_rank_of_slurm) {
+  const Variables batch = slurm({{"ENVIRONMENT", "BATCH"}, {"SLURM_PROCID", "0"}});
+  EXPECT_EQ(found(batch).world, 5);
+  EXPECT_EQ(found(batch - "SLURM_STEP_ID").world, 1);
+}
+
+TEST(Membership, slurm_with_an_unreadable_list_of_hosts) {
+  expect_invalid(discover(slurm({{"SLURM_JOB_NODELIST", "gpu-a[07-"}})),
+                 {"SLURM_JOB_NODELIST", "gpu-a[07-", "export MASTER_ADDR"});
+  expect_invalid(discover(slurm() - "SLURM_JOB_NODELIST"), {"MASTER_ADDR is not set", "before srun"});
+}
+
+// ---- AzureML and SageMaker
+
+TEST(Membership, azureml_on_one_node) {
+  const auto rank = found(azureml("2"));
+  expect_ranks(rank, 1, 2, 1, 2);
+  EXPECT_EQ(rank.master_address, "node-0");
+  EXPECT_EQ(rank.master_port, 54965);
+  EXPECT_EQ(rank.interface_filter, "");
+  EXPECT_EQ(rank.source, "AzureML (AZUREML_EXPERIMENT_ID, over Open MPI)");
+}
+
+TEST(Membership, azureml_on_several_nodes) {
+  const auto rank = found(azureml("1"));
+  EXPECT_EQ(rank.master_address, "10.1.0.4");
+  EXPECT_EQ(rank.master_port, 6105);
+  EXPECT_EQ(rank.interface_filter, "^docker0,lo");
+  EXPECT_FALSE(rank.master_is_guess);
+  EXPECT_EQ(found(azureml("1") + Variables{{"MASTER_PORT", "7"}}).master_port, 7);
+  EXPECT_EQ(found(azureml("1") + Variables{{"NCCL_SOCKET_IFNAME", "eth"}}).interface_filter, "eth");
+  EXPECT_EQ(found(azureml("1") + Variables{{"DLTS_JOB_ID", "1"}}).source, "Open MPI (mpirun)");
+  expect_invalid(discover(azureml("1") - "AZ_BATCH_MASTER_NODE"), {"AZ_BATCH_MASTER_NODE", "MASTER_ADDR"});
+}
+
+TEST(Membership, sagemakers_first_host_is_the_master) {
+  const auto rank = found(sagemaker("1"));
+  EXPECT_EQ(rank.master_address, "algo-1");
+  EXPECT_EQ(rank.master_port, 7777);
+  EXPECT_EQ(rank.interface_filter, "=eth0");
+  EXPECT_EQ(rank.filter_source, "SM_NETWORK_INTERFACE_NAME");
+  EXPECT_EQ(found(sagemaker("2")).master_address, "127.0.0.1");
+  EXPECT_EQ(found(sagemaker("1") + Variables{{"MASTER_ADDR", "algo-9"}}).master_address, "algo-9");
+  expect_invalid(discover(sagemaker("1") + Variables{{"SM_HOSTS", "[]"}}), {"SM_HOSTS is \"[]\""});
+}
+
+// ---- several at once
+
+TEST(Membership, contradictions_name_both_variables) {
+  const Variables stale = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+  const struct {
+    Variables variables;
+    std::vector<std::string> texts;
+  } cases[] = {
+      {open_mpi() + stale, {"RANK is 0", "OMPI_COMM_WORLD_RANK is 1"}},
+      {open_mpi() + Variables{{"RANK", "1"}, {"WORLD_SIZE", "3"}}, {"WORLD_SIZE is 3", "OMPI_COMM_WORLD_SIZE is 2"}},
+      {open_mpi() + Variables{{"WORLD_SIZE", "4"}}, {"OMPI_COMM_WORLD_SIZE is 2", "WORLD_SIZE is 4"}},
+      {open_mpi() + Variables{{"LOCAL_RANK", "0"}}, {"OMPI_COMM_WORLD_LOCAL_RANK is 1", "LOCAL_RANK is 0"}},
+      {open_mpi() + Variables{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}},
+       {"LOCAL_RANK is 0", "OMPI_COMM_WORLD_LOCAL_RANK is 1"}},
+      {open_mpi() + Variables{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}, {"OMPI_COMM_WORLD_RANK is 1", "PMI_RANK is 0"}},
+      {open_mpi() + Variables{{"PMIX_RANK", "0"}}, {"OMPI_COMM_WORLD_RANK is 1", "PMIX_RANK is 0"}},
+      {slurm() + stale, {"RANK is 0", "SLURM_PROCID is 3"}},
+  };
+  for (const auto& [variables, texts] : cases) expect_invalid(discover(variables), texts);
+}
+
+TEST(Membership, launchers_that_agree_complete_each_other) {
+  const auto rank = found(slurm({{"RANK", "3"}, {"WORLD_SIZE", "5"}}));
+  EXPECT_EQ(rank.master_address, "gpu-a07");
+  expect_ranks(rank, 3, 5, 0, 2);
+  EXPECT_EQ(found(slurm({{"WORLD_SIZE", "5"}})).source, "Slurm (srun)");
+  const auto pmi = found(slurm({{"PMI_RANK", "3"}, {"PMI_SIZE", "5"}, {"PMI_FD", "3"}}));
+  EXPECT_EQ(pmi.master_address, "gpu-a07");
+  EXPECT_EQ(pmi.pmi_descriptor, -1);
+}
+
+TEST(Membership, a_launcher_inside_another_one_counts) {
+  const Variables elastic = {{"RANK", "6"},        {"WORLD_SIZE", "10"},   {"LOCAL_RANK", "0"},
+                             {"MASTER_ADDR", "a"}, {"MASTER_PORT", "500"}, {"TORCHELASTIC_RUN_ID", "none"}};
+  EXPECT_EQ(found(slurm() + elastic).rank, 6);
+  const Variables own = elastic - "TORCHELASTIC_RUN_ID";  // two processes for each of Slurm's five
+  EXPECT_EQ(found(slurm() + own).rank, 6);
+  expect_invalid(discover(slurm() + own + Variables{{"RANK", "5"}}), {"RANK is 5", "SLURM_PROCID is 3"});
+  EXPECT_EQ(found(slurm() + open_mpi()).world, 2);
+}
+
+TEST(Membership, every_source_says_why_it_was_not_taken) {
+  std::map<std::string, std::string> reasons;
+  for (const auto& source : list_sources({}, lookup_in(slurm() + open_mpi()))) {
+    EXPECT_EQ(source.taken, source.name == "Open MPI");
+    reasons[source.name] = source.reason;
+  }
+  EXPECT_EQ(reasons, (Variables{{"init() options", "none are given"},
+                                {"torchrun", "RANK and WORLD_SIZE are not set"},
+                                {"AzureML", "AZUREML_EXPERIMENT_ID is not set"},
+                                {"SageMaker", "SM_TRAINING_ENV is not set"},
+                                {"Open MPI", "OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=2"},
+                                {"PMI", "PMI_RANK and PMI_SIZE are not set"},
+                                {"PMIx", "PMIX_RANK=1 does not say the world size"},
+                                {"Slurm", "SLURM_PROCID=3, SLURM_NTASKS=5, but Open MPI comes first"},
+                                {"a single process", "something else does"}}));
+  EXPECT_TRUE(list_sources({}, lookup_in({})).back().taken);
+}
+
+TEST(Membership, nccls_variable_chooses_interfaces_where_qccls_is_not_set) {
+  EXPECT_EQ(found(slurm({{"NCCL_SOCKET_IFNAME", "=ib0"}})).interface_filter, "=ib0");
+  const auto both = found(slurm({{"NCCL_SOCKET_IFNAME", "=ib0"}, {"QCCL_SOCKET_IFNAME", "^lo"}}));
+  EXPECT_EQ(both.interface_filter, "^lo");
+  EXPECT_EQ(both.filter_source, "QCCL_SOCKET_IFNAME");
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ TEST(NodeList, several_brackets_multiply_the_last_one_fastest) {
   EXPECT_EQ(expanded("r[1-2]n[3,4]"), Texts({"r1n3", "r1n4", "r2n3", "r2n4"}));
 }
 
-TEST(NodeList, what_is_no_list_is_refused) {
+TEST(NodeList, any_other_text_is_refused) {
   for (const char* list : {"", ",", "a,", ",a", "a[", "a]", "a[1", "a[]", "a[1-]", "a[-1]", "a[2-1]", "a[x]", "a[1,]",
                            "a[0-99999999]", "a[0-999]b[0-999]", "a[1-2-3]"}) {
     const auto result = expand_node_list(list);
@@ -39,7 +39,7 @@ TEST(TaskCounts, repeats_are_written_out) {
   EXPECT_EQ(expand_task_counts("8").take_or_throw(), std::vector<int>({8}));
 }
 
-TEST(TaskCounts, what_is_no_list_is_refused) {
+TEST(TaskCounts, any_other_text_is_refused) {
   for (const char* list : {"", "x", "4(x2", "4(2)", "4,", "4(x99999999)", "-1"}) {
     EXPECT_FALSE(expand_task_counts(list).ok()) << list;
   }

@@ -10,9 +10,9 @@
 // | G/claim/R  | add, by rank R        | number of processes that took rank R: more than one is wrong  |
 // | G/card/R   | rank R                | its record: world size, token, its process, its card          |
 // | G/closed   | add                   | the rank that makes it 1 writes the outcome                   |
-// | G/outcome  | the rank that closed  | all cards; or why there will be none; or "superseded"; no     |
-// |            |                       | rank joins G any more                                         |
-// | G/failure  | any rank              | why it failed after the outcome                               |
+// | G/outcome  | the rank that closed  | all cards; or the failure; or "superseded"; no rank joins G   |
+// |            |                       | after it                                                      |
+// | G/failure  | any rank              | a failure after the outcome                                   |
 //
 // Rank 0 closes the previous generation when it opens one, waits for all cards and writes them as one value. The others
 // join the newest generation if it is open, else wait for the next, and start again after a superseded one. Every wait
@@ -31,7 +31,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "bootstrap/store/key_space.h"
+#include "bootstrap/meeting/job_keys.h"
 
 namespace qccl::bootstrap {
 
@@ -48,9 +48,9 @@ struct StartLimit {
 struct Participant {
   int rank = 0;
   int world = 1;
-  std::string process;   // for people: "process 123 on node0"; at most kMaxProcessBytes
+  std::string process;   // for messages: "process 123 on node0"; at most kMaxProcessBytes
   std::string card;      // at most kMaxCardBytes
-  std::string location;  // for people: "at 127.0.0.1:29500"
+  std::string location;  // of the store, for messages: "at 127.0.0.1:29500"
 };
 
 struct GatheredCards {
@@ -69,7 +69,7 @@ Result<GatheredCards> gather_cards(KeySpace& keys, const Participant& self, cons
 void report_failure(KeySpace& keys, std::uint64_t generation, const ErrorInfo& failure);
 Result<std::optional<std::string>> reported_failure(KeySpace& keys, std::uint64_t generation);
 
-// A reason that another rank left in the store, made printable, with the location where it was read.
-std::string as_read(const std::string& reason, const std::string& location);
+// Text that another rank left in the store, made printable, with a note of its origin.
+std::string quote_store(const std::string& text, const std::string& location);
 
 }  // namespace qccl::bootstrap

@@ -2,11 +2,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <map>
-
-#include "bootstrap/launcher/membership.h"
 #include "bootstrap/meeting/card_exchange.h"
 #include "bootstrap/meeting/generation_result.h"
+#include "bootstrap/test_support.h"
 
 namespace qccl::bootstrap {
 namespace {
@@ -19,31 +17,37 @@ struct Cost {
 
 std::string process_of(int rank) { return fmt::format("process {} on node{}", 100'000 + rank, rank / 8); }
 // As long as the mesh's cards.
-std::string card(int rank) { return fmt::format("{:-<180}", rank); }
+std::string card_of(int rank) { return fmt::format("{:-<180}", rank); }
+
+std::string record_of(int rank, int world) {
+  return encode_record(
+      {static_cast<std::uint32_t>(world), static_cast<std::uint64_t>(rank) + 1, process_of(rank), card_of(rank)});
+}
 
 // The store as one rank sees it after all other ranks have done their part: no call waits.
-class StoreOfOneRank final : public Store {
+class StoreOfOneRank final : public MemoryStore {
  public:
-  StoreOfOneRank(int rank, int world) : rank_(rank), world_(world) {
-    if (rank_ == 0) return;
-    values_["qccl/job/0/generation"] = "1";
-    values_["qccl/job/0/1/open"] = process_of(0);
+  StoreOfOneRank(int self, int world) : world_(world), own_card_(fmt::format("qccl/job/0/1/card/{}", self)) {
+    for (int rank = 1; self == 0 && rank < world; ++rank) {
+      MemoryStore::set(fmt::format("qccl/job/0/1/card/{}", rank), record_of(rank, world));
+    }
+    if (self == 0) return;
+    MemoryStore::set("qccl/job/0/generation", "1");
+    MemoryStore::set("qccl/job/0/1/open", process_of(0));
   }
   void set(const std::string& key, const std::string& value) override {
     count(key.size() + value.size(), 0);
-    values_[key] = value;
+    MemoryStore::set(key, value);
+    if (key == own_card_) MemoryStore::set("qccl/job/0/1/outcome", outcome_with(value));
   }
-  std::optional<std::string> get(const std::string& key, std::chrono::milliseconds) override {
-    auto value = value_of(key);
-    count(key.size(), value.size());
+  std::optional<std::string> get(const std::string& key, milliseconds) override {
+    auto value = MemoryStore::get(key, milliseconds(0));
+    count(key.size(), value.value().size());
     return value;
   }
   std::int64_t add(const std::string& key, std::int64_t delta) override {
-    auto& value = values_[key];
-    const std::int64_t sum = (value.empty() ? 0 : std::stoll(value)) + delta;
-    value = std::to_string(sum);
-    count(key.size() + sizeof(delta), sizeof(sum));
-    return sum;
+    count(key.size() + sizeof(delta), sizeof(std::int64_t));
+    return MemoryStore::add(key, delta);
   }
   const Cost& cost() const { return cost_; }
 
@@ -53,38 +57,27 @@ class StoreOfOneRank final : public Store {
     cost_.sent += sent;
     cost_.received += received;
   }
-  std::string record_of(int rank) const {
-    const auto own = values_.find(fmt::format("qccl/job/0/1/card/{}", rank));
-    if (own != values_.end()) return own->second;
-    return encode_record(
-        {static_cast<std::uint32_t>(world_), static_cast<std::uint64_t>(rank) + 1, process_of(rank), card(rank)});
-  }
-  std::string value_of(const std::string& key) const {
-    if (key == "qccl/job/0/1/outcome") {
-      GenerationResult outcome{.kind = GenerationResult::Kind::complete, .nonce = 7};
-      for (int rank = 0; rank < world_; ++rank) outcome.records.push_back(record_of(rank));
-      return encode_outcome(outcome);
+  std::string outcome_with(const std::string& own_record) const {
+    GenerationResult outcome{.kind = GenerationResult::Kind::complete, .nonce = 7};
+    for (int rank = 0; rank < world_; ++rank) {
+      const bool is_own = own_card_ == fmt::format("qccl/job/0/1/card/{}", rank);
+      outcome.records.push_back(is_own ? own_record : record_of(rank, world_));
     }
-    const std::string cards = "qccl/job/0/1/card/";
-    if (key.starts_with(cards)) return record_of(std::stoi(key.substr(cards.size())));
-    return values_.at(key);
+    return encode_outcome(outcome);
   }
 
-  const int rank_;
   const int world_;
-  std::map<std::string, std::string> values_;
+  const std::string own_card_;
   Cost cost_;
 };
 
 Cost cost_of(int rank, int world) {
-  const SteadyClock clock;
   StoreOfOneRank store(rank, world);
-  KeySpace keys(store, "job", 0, clock);
-  const auto limit = std::chrono::seconds(20);
-  const auto met =
-      gather_cards(keys, {rank, world, process_of(rank), card(rank), "here"}, {&clock, clock.now() + limit, limit});
-  EXPECT_TRUE(met.ok()) << (met.ok() ? "" : met.error().message);
-  EXPECT_EQ(met.ok() ? met.value().cards.size() : 0, static_cast<std::size_t>(world));
+  KeySpace keys(store, "job", 0, kClock);
+  const auto met = gather_cards(keys, {rank, world, process_of(rank), card_of(rank), "here"},
+                                {&kClock, soon(seconds(20)), seconds(20)})
+                       .take_or_throw();
+  EXPECT_EQ(met.cards.size(), static_cast<std::size_t>(world));
   return store.cost();
 }
 
@@ -102,22 +95,15 @@ TEST(CardExchangeCost, of_a_rank_is_six_requests_and_one_answer_as_long_as_the_w
   }
 }
 
-TEST(CardExchangeCost, of_rank_0_is_a_request_for_each_other_and_one_value_as_long_as_the_world) {
-  for (const int world : kWorlds) {
-    const Cost cost = cost_of(0, world);
-    const auto ranks = static_cast<unsigned>(world);
-    EXPECT_LE(cost.requests, ranks + 5);
-    EXPECT_LE(cost.sent, 280u * ranks + 200);
-    EXPECT_LE(cost.received, 250u * ranks + 100);
-  }
-}
-
 // The bytes that all ranks receive together are why worlds are limited: the only cost that grows with the square.
-TEST(CardExchangeCost, of_the_store_is_what_all_ranks_send_and_get) {
+TEST(CardExchangeCost, of_rank_0_is_a_request_for_each_other_rank_and_of_the_store_the_sum_over_all) {
   for (const int world : kWorlds) {
     const Cost rank_0 = cost_of(0, world);
     const Cost other = cost_of(world / 2, world);
     const auto ranks = static_cast<std::uint64_t>(world);
+    EXPECT_LE(rank_0.requests, ranks + 5);
+    EXPECT_LE(rank_0.sent, 280 * ranks + 200);
+    EXPECT_LE(rank_0.received, 250 * ranks + 100);
     EXPECT_LE(rank_0.requests + (ranks - 1) * other.requests, 7 * ranks);
     EXPECT_LE(rank_0.sent + (ranks - 1) * other.sent, 800 * ranks);
     EXPECT_LE(rank_0.received + (ranks - 1) * other.received, 250 * ranks * ranks + 100 * ranks);

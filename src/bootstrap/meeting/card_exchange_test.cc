@@ -3,58 +3,18 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <future>
-#include <map>
-#include <mutex>
-#include <thread>
 
 #include "bootstrap/meeting/generation_result.h"
+#include "bootstrap/meeting/rank_text.h"
 #include "bootstrap/store/tcp_store.h"
 #include "bootstrap/store/tcp_store_server.h"
+#include "bootstrap/test_support.h"
 
 namespace qccl::bootstrap {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
-const SteadyClock kClock;
-
-// Never deletes anything, like a launcher's store.
-class MemoryStore final : public Store {
- public:
-  void set(const std::string& key, const std::string& value) override {
-    std::lock_guard lock(mutex_);
-    values_[key] = value;
-    changed_.notify_all();
-  }
-  std::optional<std::string> get(const std::string& key, milliseconds timeout) override {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, timeout, [&] { return values_.contains(key); });
-    if (!values_.contains(key)) return std::nullopt;
-    return values_[key];
-  }
-  std::int64_t add(const std::string& key, std::int64_t delta) override {
-    std::lock_guard lock(mutex_);
-    auto& value = values_[key];
-    const std::int64_t sum = (value.empty() ? 0 : std::stoll(value)) + delta;
-    value = std::to_string(sum);
-    changed_.notify_all();
-    return sum;
-  }
-  // Blocks until `key` exists.
-  void await(const std::string& key) { ASSERT_TRUE(get(key, seconds(20)).has_value()) << key; }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-};
-
-StartLimit limit_of(milliseconds timeout) { return {&kClock, kClock.now() + timeout, timeout}; }
-
-struct Meeting {
+struct Rank {
   int rank = 0;
   int world = 2;
   milliseconds timeout = seconds(20);
@@ -63,22 +23,16 @@ struct Meeting {
   std::string card_prefix = "card";
 };
 
-Result<GatheredCards> meet(Store& store, const Meeting& meeting) {
-  KeySpace keys(store, meeting.job, meeting.restart, kClock);
-  const std::string rank = std::to_string(meeting.rank);
-  return gather_cards(
-      keys, {meeting.rank, meeting.world, "process " + rank, meeting.card_prefix + rank, "at the test's store"},
-      limit_of(meeting.timeout));
+Result<GatheredCards> meet(Store& store, const Rank& self) {
+  KeySpace keys(store, self.job, self.restart, kClock);
+  const std::string rank = std::to_string(self.rank);
+  return gather_cards(keys, {self.rank, self.world, "process " + rank, self.card_prefix + rank, "at the test's store"},
+                      {&kClock, soon(self.timeout), self.timeout});
 }
 
-std::future<Result<GatheredCards>> meeting(Store& store, Meeting rank) {
-  return std::async(std::launch::async, [&store, rank] { return meet(store, rank); });
-}
-
-void expect_failure(const Result<GatheredCards>& result, ErrorKind kind, const std::string& words) {
-  ASSERT_FALSE(result.ok());
-  EXPECT_EQ(result.error().kind, kind) << result.error().message;
-  EXPECT_NE(result.error().message.find(words), std::string::npos) << result.error().message;
+// The same in a thread of its own.
+std::future<Result<GatheredCards>> meeting(Store& store, Rank self) {
+  return std::async(std::launch::async, [&store, self] { return meet(store, self); });
 }
 
 void expect_meets(Result<GatheredCards> result, int world, const std::string& prefix = "card") {
@@ -106,7 +60,7 @@ TEST(CardExchange, all_ranks_get_all_cards_and_one_nonce) {
   }
 }
 
-TEST(CardExchange, a_missing_rank_is_named_by_rank_0_and_its_verdict_reaches_the_others) {
+TEST(CardExchange, rank_0_names_the_missing_ranks_and_its_failure_reaches_the_others) {
   MemoryStore store;
   auto rank_1 = meeting(store, {.rank = 1, .world = 5});
   auto rank_3 = meeting(store, {.rank = 3, .world = 5});
@@ -116,11 +70,12 @@ TEST(CardExchange, a_missing_rank_is_named_by_rank_0_and_its_verdict_reaches_the
                  "rank 0 of 5: ranks 2, 4 did not appear within 1.0 s at the test's store");
   EXPECT_EQ(rank_0.error().rank, 0);
   EXPECT_EQ(rank_0.error().peer, 2);
-  expect_failure(rank_1.get(), ErrorKind::deadline_exceeded, "rank 1 of 5: rank 0 gave up: ranks 2, 4 did not appear");
-  expect_failure(rank_3.get(), ErrorKind::deadline_exceeded, "rank 3 of 5: rank 0 gave up: ranks 2, 4 did not appear");
+  const std::string given_up = " of 5: rank 0 gave up: ranks 2, 4 did not appear";
+  expect_failure(rank_1.get(), ErrorKind::deadline_exceeded, "rank 1" + given_up);
+  expect_failure(rank_3.get(), ErrorKind::deadline_exceeded, "rank 3" + given_up);
 }
 
-TEST(CardExchange, another_ranks_giving_up_reaches_rank_0_before_its_own_deadline) {
+TEST(CardExchange, a_rank_that_gives_up_ends_rank_0_before_its_own_deadline) {
   MemoryStore store;
   auto rank_0 = meeting(store, {.rank = 0, .world = 3});
   store.await("qccl/job/0/1/open");
@@ -150,7 +105,7 @@ TEST(CardExchange, jobs_of_different_names_do_not_meet) {
   expect_meets(b1.get(), 2, "b");
 }
 
-TEST(CardExchange, a_second_process_of_a_rank_is_told_who_has_it) {
+TEST(CardExchange, a_second_process_of_a_rank_fails_and_names_the_first) {
   MemoryStore store;
   auto rank_0 = meeting(store, {.rank = 0, .world = 3});
   auto rank_1 = meeting(store, {.rank = 1, .world = 3});
@@ -162,7 +117,7 @@ TEST(CardExchange, a_second_process_of_a_rank_is_told_who_has_it) {
   expect_meets(rank_1.get(), 3);
 }
 
-TEST(CardExchange, of_two_rank_0_the_elder_is_told_and_the_younger_leads) {
+TEST(CardExchange, of_two_processes_with_rank_0_the_older_fails_and_the_newer_leads) {
   MemoryStore store;
   auto elder = meeting(store, {.rank = 0, .world = 3});
   auto rank_1 = meeting(store, {.rank = 1, .world = 3});
@@ -206,7 +161,7 @@ TEST(CardExchange, after_a_failed_attempt_the_next_one_meets) {
 }
 
 // Rank 0 died silently after it had opened a generation; rank 1 waits in it.
-TEST(CardExchange, who_waits_in_a_dead_generation_moves_to_the_next) {
+TEST(CardExchange, a_rank_that_waits_in_a_dead_generation_moves_to_the_next) {
   MemoryStore store;
   store.add("qccl/job/0/generation", 1);
   store.set("qccl/job/0/1/open", "the dead");
@@ -218,7 +173,7 @@ TEST(CardExchange, who_waits_in_a_dead_generation_moves_to_the_next) {
   expect_meets(rank_1.get(), 2);
 }
 
-TEST(CardExchange, different_world_sizes_are_an_error_that_says_both) {
+TEST(CardExchange, different_world_sizes_are_an_error_that_names_both) {
   MemoryStore store;
   auto rank_0 = meeting(store, {.rank = 0, .world = 4});
   expect_failure(meet(store, {.rank = 1, .world = 2}), ErrorKind::invalid_argument, "world size is 2 on rank 1");
@@ -236,7 +191,7 @@ TEST(CardExchange, a_rank_beyond_the_world_learns_its_size) {
   expect_failure(rank_5.get(), ErrorKind::invalid_argument, "the world size is 8 here but 2 on rank 0");
 }
 
-TEST(CardExchange, what_a_store_throws_comes_back_with_the_ranks_name) {
+TEST(CardExchange, an_exception_of_the_store_is_a_failure_that_names_the_rank) {
   class BrokenStore final : public Store {
     void set(const std::string&, const std::string&) override { throw std::runtime_error("disk on fire"); }
     std::optional<std::string> get(const std::string&, milliseconds) override { return std::nullopt; }
@@ -268,7 +223,7 @@ TEST(CardExchange, a_close_that_no_outcome_follows_counts_for_nothing) {
   expect_meets(rank_0.get(), 2);
 }
 
-TEST(CardExchange, what_another_says_is_fit_to_print_and_a_stranger_may_have_said_it) {
+TEST(CardExchange, text_of_another_rank_is_printable_and_marked_as_such) {
   MemoryStore store;
   auto rank_0 = meeting(store, {.rank = 0, .world = 3});
   store.await("qccl/job/0/1/open");
@@ -277,22 +232,22 @@ TEST(CardExchange, what_another_says_is_fit_to_print_and_a_stranger_may_have_sai
             encode_outcome({.kind = GenerationResult::Kind::failed, .reason = "\x1B]0;gotcha\a\n"}));
   const auto result = rank_0.get();
   expect_failure(result, ErrorKind::deadline_exceeded,
-                 "rank 0 of 3:  ]0;gotcha   (read in the store at the test's store, where a stranger");
+                 "rank 0 of 3:  ]0;gotcha   (from the store at the test's store, which any process");
   EXPECT_EQ(result.error().message.find('\x1B'), std::string::npos);
 }
 
-TEST(CardExchange, an_outcome_that_is_none_may_be_a_strangers) {
+TEST(CardExchange, garbage_as_an_outcome_is_corrupt_data_and_blames_strangers_too) {
   MemoryStore store;
   auto rank_0 = meeting(store, {.rank = 0, .world = 3});
   store.await("qccl/job/0/1/open");
   store.set("qccl/job/0/1/outcome", "garbage");
   store.add("qccl/job/0/1/closed", 1);
-  expect_failure(rank_0.get(), ErrorKind::corrupt_data, "or a stranger who reaches the store");
+  expect_failure(rank_0.get(), ErrorKind::corrupt_data, "or a stranger that reaches the store");
 }
 
 // The first server ends while rank 1 waits in it (a job restarts at once on the same port); rank 1 starts again at the
 // second.
-TEST(CardExchange, begins_again_when_the_store_is_replaced) {
+TEST(CardExchange, starts_again_when_the_store_is_replaced) {
   auto server = TcpStoreServer::start("127.0.0.1", 0).take_or_throw();
   const TcpStoreOptions options{"127.0.0.1", server->port(), kClock.now() + seconds(20), &kClock};
   auto rank_1 = std::async(std::launch::async, [&] {
@@ -320,6 +275,15 @@ TEST(GenerationResult, every_cut_of_an_outcome_is_corrupt_data) {
   }
   EXPECT_FALSE(decode_outcome(bytes + "x").ok());
 }
+
+TEST(RankText, ranks_fold_into_runs) {
+  EXPECT_EQ(ranks_text({2}), "rank 2");
+  EXPECT_EQ(ranks_text({2, 3}), "ranks 2, 3");
+  EXPECT_EQ(ranks_text({1, 2, 3, 5, 7, 8}), "ranks 1-3, 5, 7, 8");
+  EXPECT_EQ(ranks_text({0, 2, 3, 4}), "ranks 0, 2-4");
+}
+
+TEST(RankText, times_are_in_seconds) { EXPECT_EQ(seconds_text(milliseconds(1250)), "1.2 s"); }
 
 }  // namespace
 }  // namespace qccl::bootstrap

@@ -9,19 +9,18 @@
 namespace qccl::bootstrap {
 namespace {
 
-constexpr const char* kUnreadable =
-    "; another version of QCCL wrote it, or a stranger who reaches the store: install one version everywhere, and keep "
-    "the store's port from others";
 constexpr std::size_t kRecordOverhead = 4 + 8 + 8 + 8;  // world, token, two lengths
 constexpr std::size_t kMaxRecordBytes = kRecordOverhead + kMaxProcessBytes + kMaxCardBytes;
 constexpr std::size_t kOutcomeOverhead = 64;
-constexpr std::uint64_t kMaxRecords = 4096;  // larger than any world; the cost of larger worlds is tested
+constexpr std::size_t kMaxRecords = 4096;  // larger than any world; the cost of larger worlds is tested
 static_assert(kMaxWorld * (8 + kMaxRecordBytes) + kOutcomeOverhead <= kMaxValueBytes,
               "all ranks' records fit in one value of the store");
 
-bool known(GenerationResult::Kind kind) {
-  return kind == GenerationResult::Kind::complete || kind == GenerationResult::Kind::failed ||
-         kind == GenerationResult::Kind::superseded;
+Failure unreadable(const char* what) {
+  return Failure(ErrorKind::corrupt_data,
+                 std::string("can't read ") + what +
+                     " in the store; another version of QCCL wrote it, or a stranger that reaches the store: install "
+                     "one version everywhere, and keep the store's port from others");
 }
 
 }  // namespace
@@ -43,7 +42,7 @@ Result<Record> decode_record(std::string_view bytes) {
   record.process = printable(reader.string(kMaxProcessBytes));
   record.card = reader.string(kMaxCardBytes);
   if (reader.finished()) return record;
-  return Failure(ErrorKind::corrupt_data, std::string("can't read a rank's record in the store") + kUnreadable);
+  return unreadable("a rank's record");
 }
 
 std::string encode_outcome(const GenerationResult& outcome) {
@@ -52,8 +51,7 @@ std::string encode_outcome(const GenerationResult& outcome) {
   append_integer(bytes, outcome.nonce);
   append_integer(bytes, outcome.error);
   append_string(bytes, std::string_view(outcome.reason).substr(0, kMaxReasonBytes));
-  append_integer<std::uint64_t>(bytes, outcome.records.size());
-  for (const auto& record : outcome.records) append_string(bytes, record);
+  append_strings(bytes, outcome.records);
   return bytes;
 }
 
@@ -64,10 +62,11 @@ Result<GenerationResult> decode_outcome(std::string_view bytes) {
   outcome.nonce = reader.integer<std::uint64_t>();
   outcome.error = static_cast<ErrorKind>(reader.integer<std::uint8_t>());
   outcome.reason = printable(reader.string(kMaxReasonBytes));
-  const auto count = reader.count(kMaxRecords);
-  for (std::uint64_t i = 0; i < count && reader.good(); ++i) outcome.records.push_back(reader.string(kMaxRecordBytes));
-  if (reader.finished() && known(outcome.kind) && outcome.error <= ErrorKind::unsupported) return outcome;
-  return Failure(ErrorKind::corrupt_data, std::string("can't read the outcome in the store") + kUnreadable);
+  outcome.records = reader.strings(kMaxRecords, kMaxRecordBytes);
+  using Kind = GenerationResult::Kind;
+  const bool is_kind = outcome.kind >= Kind::complete && outcome.kind <= Kind::superseded;
+  if (reader.finished() && is_kind && outcome.error <= ErrorKind::unsupported) return outcome;
+  return unreadable("the outcome");
 }
 
 }  // namespace qccl::bootstrap

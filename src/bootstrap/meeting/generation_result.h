@@ -1,4 +1,4 @@
-// The format of a generation's outcome and cards in the store (card_exchange.h).
+// The format of a generation's outcome and of its ranks' records in the store (card_exchange.h).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ inline constexpr std::size_t kMaxReasonBytes = 4096;
 struct Record {
   std::uint32_t world = 0;
   std::uint64_t token = 0;  // distinguishes processes that claim the same rank
-  std::string process;
+  std::string process;      // "process 123 on node0"
   std::string card;
 };
 

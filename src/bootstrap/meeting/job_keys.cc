@@ -2,14 +2,61 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
+#include <algorithm>
+#include <exception>
 
+#include "base/text.h"
 #include "bootstrap/launcher/membership.h"
 #include "bootstrap/meeting/generation_result.h"
-#include "bootstrap/store/key_space.h"
 #include "bootstrap/store/store_protocol.h"
 
 namespace qccl::bootstrap {
+namespace {
+
+constexpr std::string_view kPlainCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+
+// Users choose job names: characters that could be taken for a separator are written as %XX.
+std::string key_prefix(const std::string& job, std::uint32_t restart) {
+  std::string escaped;
+  for (const char c : job) {
+    const bool is_plain = kPlainCharacters.find(c) != std::string_view::npos;
+    escaped += is_plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return fmt::format("qccl/{}/{}/", escaped, restart);
+}
+
+template <class T>
+Result<T> guarded(const auto& call) {
+  try {
+    return call();
+  } catch (const Error& error) {
+    return Failure(error.info());
+  } catch (const std::exception& exception) {
+    return Failure(ErrorKind::unsupported, std::string("the store failed: ") + exception.what());
+  }
+}
+
+}  // namespace
+
+KeySpace::KeySpace(Store& store, const std::string& job, std::uint32_t restart, const Clock& clock)
+    : store_(store), clock_(clock), prefix_(key_prefix(job, restart)) {}
+
+Status KeySpace::set(const std::string& key, const std::string& value) {
+  return guarded<void>([&] {
+    store_.set(prefix_ + key, value);
+    return Status();
+  });
+}
+
+Result<std::optional<std::string>> KeySpace::get(const std::string& key, TimePoint deadline) {
+  const Nanoseconds left = std::max(deadline - clock_.now(), Nanoseconds::zero());
+  const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(left);
+  return guarded<std::optional<std::string>>([&] { return store_.get(prefix_ + key, timeout); });
+}
+
+Result<std::int64_t> KeySpace::add(const std::string& key, std::int64_t delta) {
+  return guarded<std::int64_t>([&] { return store_.add(prefix_ + key, delta); });
+}
 
 JobKeys::JobKeys(const std::string& job, std::uint32_t restart, int world)
     : prefix_(wire_key(key_prefix(job, restart))), world_(world) {}
@@ -18,22 +65,17 @@ JobKeys::JobKeys(const std::string& job, std::uint32_t restart, int world)
 std::optional<JobKeys::Parts> JobKeys::parts_of(std::string_view key) const {
   if (!key.starts_with(prefix_)) return std::nullopt;
   key.remove_prefix(prefix_.size());
-  const auto number = [](std::string_view text) {
-    int value = 0;
-    std::from_chars(text.data(), text.data() + text.size(), value);
-    return value;
-  };
   const auto first = key.find('/');
   if (first == std::string_view::npos) return std::nullopt;
   const auto second = key.find('/', first + 1);
-  const int generation = number(key);
+  const int generation = parse_number<int>(key.substr(0, first)).value_or(0);
   Parts parts{.name = key.substr(first + 1, second - first - 1)};
   if (generation < 1 || generation > kMaxGenerations) return std::nullopt;
   if (second == std::string_view::npos) {
     if (key != fmt::format("{}/{}", generation, parts.name)) return std::nullopt;
     return parts;
   }
-  parts.rank = number(key.substr(second + 1));
+  parts.rank = parse_number<int>(key.substr(second + 1)).value_or(0);
   const bool is_rank = parts.rank > 0 && parts.rank < kMaxWorld;
   if (!is_rank || key != fmt::format("{}/{}/{}", generation, parts.name, parts.rank)) return std::nullopt;
   return parts;

@@ -1,6 +1,5 @@
-// The keys that ranks other than 0 may write into the store that rank 0 serves: those of one job (the table in
-// card_exchange.h), with values of their format. Everything else comes from a stranger. Limits of ranks and generations
-// bound the total, even if strangers write it.
+// One job's keys in a store (the table in card_exchange.h): how its ranks read and write them, and which of them
+// strangers may write.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +7,32 @@
 #include <string>
 #include <string_view>
 
+#include "base/clock.h"
+#include "base/result.h"
+#include "qccl/store.h"
+
 namespace qccl::bootstrap {
 
+// The job's keys in a Store that other jobs may use too. All begin with "qccl/JOB/RESTART/".
+class KeySpace {
+ public:
+  // `store` and `clock` outlive this.
+  KeySpace(Store& store, const std::string& job, std::uint32_t restart, const Clock& clock);
+
+  // Exceptions of the Store become results: an Error unchanged, anything else as Unsupported.
+  Status set(const std::string& key, const std::string& value);
+  // Waits for the key until the deadline; empty if it does not exist by then.
+  Result<std::optional<std::string>> get(const std::string& key, TimePoint deadline);
+  Result<std::int64_t> add(const std::string& key, std::int64_t delta);
+
+ private:
+  Store& store_;
+  const Clock& clock_;
+  std::string prefix_;
+};
+
+// The keys that clients other than rank 0 may write into the store that it serves, with values of their format.
+// Everything else comes from a stranger. Limits of ranks and generations bound the total, even if strangers write it.
 class JobKeys {
  public:
   // More generations than a job begins while one process of rank 0 serves it.

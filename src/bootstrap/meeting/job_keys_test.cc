@@ -13,7 +13,7 @@ const std::string kRecord = encode_record({.world = 4, .token = 7, .process = "p
 
 std::string outcome(GenerationResult::Kind kind) { return encode_outcome({.kind = kind, .reason = "a reason"}); }
 
-TEST(JobKeys, a_rank_may_write_what_the_start_needs) {
+TEST(JobKeys, ranks_may_write_the_keys_of_the_start) {
   EXPECT_TRUE(kKeys.may_add(kPrefix + "1/claim/3", 1));
   EXPECT_TRUE(kKeys.may_add(kPrefix + "1/closed", 1));
   EXPECT_TRUE(kKeys.may_add(kPrefix + "generation", 0));
@@ -23,7 +23,7 @@ TEST(JobKeys, a_rank_may_write_what_the_start_needs) {
   EXPECT_TRUE(kKeys.may_set(kPrefix + "1/failure", "rank 1 of 4: no luck"));
 }
 
-TEST(JobKeys, what_rank_0_writes_is_nobody_elses) {
+TEST(JobKeys, keys_of_rank_0_are_refused) {
   EXPECT_FALSE(kKeys.may_add(kPrefix + "generation", 1));
   EXPECT_FALSE(kKeys.may_set(kPrefix + "generation", "1"));
   EXPECT_FALSE(kKeys.may_set(kPrefix + "1/open", "me"));

@@ -9,7 +9,17 @@
 
 namespace qccl::bootstrap {
 
-std::string rank_text(int rank, int world) { return fmt::format("rank {} of {}", rank, world); }
+Failure named(int rank, int world, ErrorInfo info) {
+  info.rank = rank;
+  info.message = fmt::format("rank {} of {}: {}", rank, world, info.message);
+  return Failure(std::move(info));
+}
+
+Failure failure_about(ErrorKind kind, int peer, std::string message) {
+  Failure failure(kind, std::move(message));
+  failure.info().peer = peer;
+  return failure;
+}
 
 std::string ranks_text(const std::vector<int>& ranks) {
   std::string text;

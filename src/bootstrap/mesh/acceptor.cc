@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "base/log.h"
 #include "os/limits.h"
@@ -16,23 +15,19 @@ namespace {
 constexpr std::uint64_t kTcpListener = 0;
 constexpr std::uint64_t kLocalListener = 1;
 constexpr std::uint64_t kFirstPending = 2;
-constexpr int kAcceptsPerTurn = 64;  // per turn; then connected peers are served
+constexpr int kAcceptsPerTurn = 64;  // then connected peers are served
 constexpr std::uint64_t kFewestPending = 16;
 
 }  // namespace
 
 Result<std::uint16_t> Acceptor::listen_tcp(const std::string& address) {
-  auto listener = os::listen_tcp(address, 0);
-  if (!listener) return listener.failure();
-  tcp_listener_ = std::move(*listener);
+  QCCL_ASSIGN(tcp_listener_, os::listen_tcp(address, 0));
   return os::local_port(tcp_listener_);
 }
 
 Result<std::string> Acceptor::listen_local() {
   const std::string name = fmt::format("qccl-{:016x}{:016x}", os::random_nonce(), os::random_nonce());
-  auto listener = os::listen_unix_abstract(name);
-  if (!listener) return listener.failure();
-  local_listener_ = std::move(*listener);
+  QCCL_ASSIGN(local_listener_, os::listen_unix_abstract(name));
   return name;
 }
 
@@ -51,13 +46,13 @@ Status Acceptor::start(const wire::Hello& own) {
 }
 
 Status Acceptor::ready(std::uint64_t index) {
-  if (index == kTcpListener) return accept_waiting(tcp_listener_, LinkKind::tcp);
-  if (index == kLocalListener) return accept_waiting(local_listener_, LinkKind::local);
+  if (index == kTcpListener) return accept_waiting(tcp_listener_, SocketKind::tcp);
+  if (index == kLocalListener) return accept_waiting(local_listener_, SocketKind::local);
   serve(index);
   return {};
 }
 
-Status Acceptor::accept_waiting(const os::Fd& listener, LinkKind kind) {
+Status Acceptor::accept_waiting(const os::Fd& listener, SocketKind kind) {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     auto accepted = os::accept_connection(listener);
     if (!accepted && pending_.empty()) return accepted.failure();
@@ -72,15 +67,13 @@ Status Acceptor::accept_waiting(const os::Fd& listener, LinkKind kind) {
 }
 
 // A rank's connection brings its Hello along, so serve it at once: only strangers stay pending.
-void Acceptor::welcome(os::Fd socket, LinkKind kind) {
+void Acceptor::welcome(os::Fd socket, SocketKind kind) {
   const std::uint64_t id = next_id_++;
-  if (kind == LinkKind::local && !is_of_this_user(socket)) return;
-  if (kind == LinkKind::tcp && !os::set_no_delay(socket)) return;
+  if (kind == SocketKind::local && !is_of_this_user(socket)) return;
+  if (kind == SocketKind::tcp && !os::set_no_delay(socket)) return;
   if (!poller_.watch(socket.get(), socket_token(SocketOwner::acceptor, id))) return;
-  Pending& pending = pending_[id];
-  pending.socket = std::move(socket);
-  pending.kind = kind;
-  pending.deadline = saturating_add(clock_.now(), kHandshakeLimit);
+  pending_.emplace(
+      id, Pending{Handshake(own_, {-1, kind, std::move(socket)}), saturating_add(clock_.now(), kHandshakeLimit)});
   serve(id);
   if (pending_.size() > max_pending_) pending_.erase(pending_.begin());
 }
@@ -99,47 +92,20 @@ bool Acceptor::is_of_this_user(const os::Fd& socket) {
 void Acceptor::serve(std::uint64_t id) {
   const auto found = pending_.find(id);
   if (found == pending_.end()) return;
-  const Progress progress = advance(found->second);
-  if (progress != Progress::waits) pending_.erase(found);
-}
-
-Acceptor::Progress Acceptor::advance(Pending& pending) {
-  if (!pending.hello.complete()) {
-    const os::IoResult io = pending.hello.read(pending.socket);
-    if (io.lost()) return Progress::dropped;
-    if (!pending.hello.complete()) return Progress::waits;
-    if (!answer_hello(pending)) return Progress::dropped;
+  Handshake& handshake = found->second.handshake;
+  const Result<bool> done = handshake.advance();
+  if (done && !done.value()) return;
+  if (done) {
+    poller_.forget(handshake.socket().get());
+    peers_.push_back(handshake.take());
+  } else if (done.error().kind == ErrorKind::misuse || done.error().kind == ErrorKind::unsupported) {
+    log(LogLevel::info, "dropped a connection: " + done.error().message);
   }
-  return read_confirmation(pending);
-}
-
-bool Acceptor::answer_hello(Pending& pending) {
-  auto hello = wire::decode_hello(pending.hello.bytes());
-  if (!hello) return false;
-  const auto fits = wire::check_hello(own_, *hello);
-  if (!fits.ok()) log(LogLevel::info, "dropped a connection: " + fits.error().message);
-  if (!fits.ok() || hello->rank <= own_.rank) return false;
-  pending.rank = static_cast<int>(hello->rank);
-  wire::Hello answer = own_;
-  answer.target = hello->rank;
-  return send_hello(pending.socket, answer);
-}
-
-Acceptor::Progress Acceptor::read_confirmation(Pending& pending) {
-  std::byte byte;
-  const os::IoResult io = os::read_some(pending.socket.get(), Bytes(&byte, 1));
-  if (io.would_block) return Progress::waits;
-  const auto confirm = static_cast<ConfirmByte>(byte);
-  if (io.lost() || (confirm != ConfirmByte::alone && confirm != ConfirmByte::beside_local)) return Progress::dropped;
-  poller_.forget(pending.socket.get());
-  links_.push_back({pending.rank, pending.kind, std::move(pending.socket), confirm});
-  return Progress::complete;
+  pending_.erase(found);
 }
 
 void Acceptor::expire() {
   while (!pending_.empty() && pending_.begin()->second.deadline <= clock_.now()) pending_.erase(pending_.begin());
 }
-
-std::vector<Link> Acceptor::take_links() { return std::exchange(links_, {}); }
 
 }  // namespace qccl::bootstrap

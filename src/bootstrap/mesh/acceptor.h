@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -40,25 +40,18 @@ class Acceptor {
   // Drops connections whose time is up.
   void expire();
   // Connections whose handshake is complete.
-  std::vector<Link> take_links();
+  std::vector<PeerSocket> take_peers() { return std::exchange(peers_, {}); }
 
  private:
   struct Pending {
-    os::Fd socket;
-    LinkKind kind = LinkKind::tcp;
+    Handshake handshake;
     TimePoint deadline;
-    HelloReader hello;
-    int rank = -1;  // known once the Hello has been accepted
   };
-  enum class Progress : std::uint8_t { waits, dropped, complete };
 
-  Status accept_waiting(const os::Fd& listener, LinkKind kind);
-  void welcome(os::Fd socket, LinkKind kind);
+  Status accept_waiting(const os::Fd& listener, SocketKind kind);
+  void welcome(os::Fd socket, SocketKind kind);
   bool is_of_this_user(const os::Fd& socket);
   void serve(std::uint64_t id);
-  Progress advance(Pending& pending);
-  bool answer_hello(Pending& pending);
-  Progress read_confirmation(Pending& pending);
 
   os::Poller& poller_;
   const Clock& clock_;
@@ -69,7 +62,7 @@ class Acceptor {
   std::uint64_t next_id_;
   std::size_t max_pending_ = kMaxPending;
   bool warned_of_user_ = false;
-  std::vector<Link> links_;
+  std::vector<PeerSocket> peers_;
 };
 
 }  // namespace qccl::bootstrap

@@ -27,15 +27,14 @@ const char* setting(TransportChoice choice) {
 }
 
 void append_once(std::vector<std::string>& addresses, const std::string& address) {
-  const bool known = std::find(addresses.begin(), addresses.end(), address) != addresses.end();
-  if (!known && addresses.size() < kMaxCardAddresses) addresses.push_back(address);
+  const bool is_known = std::ranges::find(addresses, address) != addresses.end();
+  if (!is_known && addresses.size() < kMaxCardAddresses) addresses.push_back(address);
 }
 
 Result<Addresses> filtered_addresses(const std::string& filter, const std::string& source) {
-  auto interfaces = os::list_interfaces(filter);
-  if (!interfaces) return interfaces.failure();
+  QCCL_ASSIGN(const auto interfaces, os::list_interfaces(filter));
   Addresses chosen;
-  for (const auto& interface : *interfaces) {
+  for (const auto& interface : interfaces) {
     if (!interface.link_local) append_once(chosen.published, interface.address);
   }
   if (chosen.published.size() == 1) chosen.listen_on = chosen.published.front();
@@ -44,9 +43,8 @@ Result<Addresses> filtered_addresses(const std::string& filter, const std::strin
   if (auto all = os::list_interfaces(""); all.ok()) {
     for (const auto& interface : *all) names += (names.empty() ? "" : ", ") + interface.name + " " + interface.address;
   }
-  return Failure(
-      ErrorKind::invalid_argument,
-      fmt::format("{} is \"{}\" but no interface that is up passes it; there are: {}", source, filter, names));
+  return Failure(ErrorKind::invalid_argument,
+                 fmt::format("{} is \"{}\" but no interface that is up passes it; up are: {}", source, filter, names));
 }
 
 }  // namespace
@@ -59,8 +57,7 @@ std::string encode_card(const AddressCard& card) {
   append_integer(bytes, card.port);
   append_string(bytes, card.boot_id);
   append_string(bytes, card.unix_name);
-  append_integer<std::uint64_t>(bytes, card.addresses.size());
-  for (const auto& address : card.addresses) append_string(bytes, address);
+  append_strings(bytes, card.addresses);
   return bytes;
 }
 
@@ -73,16 +70,13 @@ Result<AddressCard> decode_card(std::string_view bytes) {
   card.port = reader.integer<std::uint16_t>();
   card.boot_id = reader.string(kMaxTextBytes);
   card.unix_name = reader.string(kMaxTextBytes);
-  const auto count = reader.count(kMaxCardAddresses);
-  for (std::uint64_t i = 0; i < count && reader.good(); ++i) card.addresses.push_back(reader.string(kMaxTextBytes));
-  const bool is_printable = printable(card.unix_name) == card.unix_name &&
-                            std::all_of(card.addresses.begin(), card.addresses.end(),
-                                        [](const std::string& address) { return printable(address) == address; });
-  if (reader.finished() && is_printable && card.transport <= TransportChoice::tcp) return card;
-  return Failure(
-      ErrorKind::corrupt_data,
-      "what it left in the store can't be read: it has another version of QCCL, or a stranger who reaches the "
-      "store wrote it");
+  card.addresses = reader.strings(kMaxCardAddresses, kMaxTextBytes);
+  const auto is_printable = [](const std::string& text) { return printable(text) == text; };
+  const bool prints = is_printable(card.unix_name) && std::ranges::all_of(card.addresses, is_printable);
+  if (reader.finished() && prints && card.transport <= TransportChoice::tcp) return card;
+  return Failure(ErrorKind::corrupt_data,
+                 "its card in the store can't be read: it has another version of QCCL, or a stranger that reaches the "
+                 "store wrote it");
 }
 
 bool same_host(const AddressCard& one, const AddressCard& other) {
@@ -118,9 +112,7 @@ Result<Addresses> choose_addresses(const Membership& membership) {
   if (!filter.empty()) return filtered_addresses(filter, membership.filter_source);
   std::string towards_master;
   if (!membership.master_address.empty()) {
-    auto address = os::local_address_towards(membership.master_address);
-    if (!address) return address.failure();
-    towards_master = *address;
+    QCCL_ASSIGN(towards_master, os::local_address_towards(membership.master_address));
   }
   Addresses chosen;
   if (on_one_host(membership)) {
@@ -130,9 +122,8 @@ Result<Addresses> choose_addresses(const Membership& membership) {
   }
   // A name that resolves to loopback on its own host (Debian's 127.0.1.1) is useless to other hosts.
   if (!towards_master.empty() && !is_loopback(towards_master)) chosen.published.push_back(towards_master);
-  auto interfaces = os::list_interfaces("");
-  if (!interfaces) return interfaces.failure();
-  for (const auto& interface : *interfaces) {
+  QCCL_ASSIGN(const auto interfaces, os::list_interfaces(""));
+  for (const auto& interface : interfaces) {
     if (!interface.link_local && !interface.loopback) append_once(chosen.published, interface.address);
   }
   if (chosen.published.empty()) chosen.published.push_back(kLoopback);

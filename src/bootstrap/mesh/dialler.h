@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -43,19 +44,18 @@ class Dialler {
   // When turn() has something to do.
   TimePoint next_turn() const;
   // Connections whose handshake is complete; if a unix socket is in use, both of them.
-  std::vector<Link> take_links();
+  std::vector<PeerSocket> take_peers() { return std::exchange(peers_, {}); }
   // Ranks not yet connected, with the last reason: "rank 1 at 10.0.0.1:4000: Connection refused".
   std::vector<std::string> reasons() const;
 
  private:
-  enum class Stage : std::uint8_t { resting, connecting, greeting };
+  // Neither connecting nor shaking hands, it rests until the next attempt.
   struct Dial {
     DialTarget target;
-    LinkKind leg = LinkKind::tcp;
-    Stage stage = Stage::resting;
-    os::Fd socket{};
-    HelloReader hello{};
-    TimePoint due{};  // resting: the next attempt; else the end of this attempt
+    SocketKind kind = SocketKind::tcp;     // of this attempt
+    os::Fd connecting{};                   // a TCP connection without an answer yet
+    std::optional<Handshake> handshake{};  // on the connection after that
+    TimePoint due{};                       // resting: the next attempt; else the end of this attempt
     Nanoseconds delay{};
     std::size_t address = 0;          // index in target.addresses of the one to try
     bool other_than_refused = false;  // in this round of the addresses
@@ -65,21 +65,19 @@ class Dialler {
   };
 
   Status begin(Dial& dial);
-  Status begin_local(Dial& dial);
   Status begin_tcp(Dial& dial);
-  Status greet(Dial& dial);
-  Status read_answer(Dial& dial);
-  Status finish(Dial& dial);
+  Status shake_hands(Dial& dial, os::Fd socket);
+  Status advance(Dial& dial);
   Status attempt_failed(Dial& dial, const std::string& reason, bool refused);
   Status end_of_round(Dial& dial);
-  Failure gone(const Dial& dial) const;
-  Failure of_another_user(const Dial& dial, const ErrorInfo& cause) const;
+  static Failure gone(const Dial& dial);
+  static Failure of_another_user(const Dial& dial, const ErrorInfo& cause);
 
   os::Poller& poller_;
   const Clock& clock_;
   wire::Hello own_;
   std::map<int, Dial> dials_;  // not yet connected, by rank
-  std::vector<Link> links_;
+  std::vector<PeerSocket> peers_;
 };
 
 }  // namespace qccl::bootstrap

@@ -1,4 +1,4 @@
-// Connections between ranks while they are being made, and the handshake on each.
+// The handshake on a connection between two ranks, as a sequence of steps for either end.
 //
 //   dialler (higher rank)               acceptor (lower rank)
 //   Hello                            ->
@@ -13,57 +13,61 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <vector>
 
-#include "base/bytes.h"
+#include "base/result.h"
 #include "os/fd.h"
-#include "os/net/stream.h"
 #include "wire/hello.h"
 
 namespace qccl::bootstrap {
 
-enum class LinkKind : std::uint8_t { local, tcp };  // unix socket, TCP
+enum class SocketKind : std::uint8_t { local, tcp };  // unix socket, TCP
 
 enum class ConfirmByte : std::uint8_t { alone = 1, beside_local = 2 };
 
-// A connection on which the handshake is done.
-struct Link {
+// A connection to a rank: the handshake is done, and nothing was read beyond it.
+struct PeerSocket {
   int rank = -1;
-  LinkKind kind = LinkKind::tcp;
+  SocketKind kind = SocketKind::tcp;
   os::Fd socket;
   ConfirmByte confirm = ConfirmByte::alone;
 };
 
+// Owns a connection until its handshake is complete.
+class Handshake {
+ public:
+  // `own` describes this rank; its target is filled in. The dialler knows the rank of its peer; the acceptor's is -1.
+  Handshake(const wire::Hello& own, PeerSocket peer);
+
+  const os::Fd& socket() const { return peer_.socket; }
+  // Reads and writes as much as possible now. True once the handshake is complete. PeerLost, CorruptData: no rank is at
+  // the other end; Misuse, Unsupported: a rank that does not belong here.
+  Result<bool> advance();
+  PeerSocket take() { return std::move(peer_); }
+
+ private:
+  enum class Step : std::uint8_t { send_hello, receive_hello, send_confirm, receive_confirm, end };
+  static constexpr Step kDiallerSteps[] = {Step::send_hello, Step::receive_hello, Step::send_confirm, Step::end};
+  static constexpr Step kAcceptorSteps[] = {Step::receive_hello, Step::send_hello, Step::receive_confirm, Step::end};
+
+  // True if the step is done, false if it waits for the peer.
+  Result<bool> run(Step step);
+  Result<bool> send(ConstBytes bytes);
+  Result<bool> receive(std::size_t bytes);
+  Status check(const wire::Hello& hello);
+
+  const Step* step_;  // the next one
+  wire::Hello own_;
+  PeerSocket peer_;
+  std::array<std::byte, wire::kHelloBytes> received_;
+  std::size_t received_bytes_ = 0;  // of this step
+};
+
 // The Poller's tokens: owner and index of the descriptor.
-enum class SocketOwner : std::uint8_t { acceptor = 1, dialler = 2, link = 3 };
+enum class SocketOwner : std::uint8_t { acceptor = 1, dialler = 2, peer = 3 };
 constexpr std::uint64_t socket_token(SocketOwner owner, std::uint64_t index) {
   return static_cast<std::uint64_t>(owner) << 56 | index;
 }
 constexpr SocketOwner owner_of(std::uint64_t token) { return static_cast<SocketOwner>(token >> 56); }
 constexpr std::uint64_t index_of(std::uint64_t token) { return token & ((std::uint64_t{1} << 56) - 1); }
-
-// Reads exactly the peer's Hello as it arrives, not a byte beyond it.
-class HelloReader {
- public:
-  os::IoResult read(const os::Fd& socket) {
-    const os::IoResult io = os::read_some(socket.get(), Bytes(bytes_).subspan(received_));
-    received_ += io.bytes;
-    return io;
-  }
-  bool complete() const { return received_ == bytes_.size(); }
-  const std::byte* bytes() const { return bytes_.data(); }
-
- private:
-  std::array<std::byte, wire::kHelloBytes> bytes_;
-  std::size_t received_ = 0;
-};
-
-// False if the socket did not take it at once. A new socket always does.
-inline bool send_hello(const os::Fd& socket, const wire::Hello& hello) {
-  std::array<std::byte, wire::kHelloBytes> bytes;
-  wire::encode_hello(hello, bytes.data());
-  return os::write_some(socket.get(), bytes).bytes == bytes.size();
-}
 
 }  // namespace qccl::bootstrap

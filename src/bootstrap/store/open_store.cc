@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
+#include "base/text.h"
 #include "bootstrap/launcher/pmi.h"
 #include "bootstrap/meeting/rank_text.h"
 #include "bootstrap/store/tcp_store.h"
@@ -16,18 +16,6 @@ namespace {
 
 using Server = std::unique_ptr<TcpStoreServer>;
 
-// "": every interface, unless no rank can be on another host.
-Result<std::string> listen_address(const Membership& membership) {
-  if (!on_one_host(membership)) return std::string();
-  return os::local_address_towards(membership.master_address);
-}
-
-Failure of_rank(const Membership& membership, ErrorInfo info) {
-  info.rank = membership.rank;
-  info.message = rank_text(membership.rank, membership.world) + ": " + info.message;
-  return Failure(std::move(info));
-}
-
 JobKeys keys_of(const Membership& membership) { return {membership.job, membership.restart, membership.world}; }
 
 std::shared_ptr<Store> client_of(TcpStoreServer* own, TcpStoreOptions options) {
@@ -35,62 +23,55 @@ std::shared_ptr<Store> client_of(TcpStoreServer* own, TcpStoreOptions options) {
   return std::make_shared<TcpStore>(std::move(options));
 }
 
+// The server, or its failure with `advice` if another process has its port or socket.
+Result<Server> or_advice(Result<Server> server, const char* advice) {
+  if (server || server.error().kind != ErrorKind::resource_exhausted) return server;
+  Failure failure = server.failure();
+  failure.info().message += advice;
+  return failure;
+}
+
+// `address`: "" for every interface.
 Result<Server> start_server(const std::string& address, const Membership& membership) {
-  auto server = TcpStoreServer::start(address, membership.master_port, keys_of(membership));
-  if (server) return server;
-  ErrorInfo info = server.error();
-  if (info.kind == ErrorKind::resource_exhausted) {
-    info.message += "; another job, or another process with rank 0, uses MASTER_PORT: end it or choose another port";
-  }
-  return of_rank(membership, std::move(info));
+  return or_advice(TcpStoreServer::start(address, membership.master_port, keys_of(membership)),
+                   "; another job, or another process with rank 0, uses MASTER_PORT: end it or choose another port");
 }
 
 // If the launcher only gives its own address, rank 0 checks that it runs on that host. Names are not checked.
 Status check_guess(const Membership& membership) {
   if (!membership.master_is_guess) return {};
-  auto interfaces = os::list_interfaces("");
-  if (!interfaces) return interfaces.failure();
-  const bool here = std::any_of(interfaces->begin(), interfaces->end(), [&](const os::Interface& interface) {
-    return interface.address == membership.master_address;
-  });
-  if (here) return {};
+  QCCL_ASSIGN(const auto interfaces, os::list_interfaces(""));
+  if (std::ranges::find(interfaces, membership.master_address, &os::Interface::address) != interfaces.end()) return {};
   return Failure(ErrorKind::invalid_argument,
-                 fmt::format("rank 0 is not on the host of mpirun ({}), where the other ranks look for it: give its "
-                             "location, mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT",
+                 fmt::format("rank 0 is not on the host of mpirun ({}), where its peers look for it: give its address, "
+                             "mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT",
                              membership.master_address));
 }
 
+// `server`: rank 0's, if it is listening already.
 Result<OpenStore> open_at_address(const Membership& membership, Server server, TimePoint deadline, const Clock& clock) {
-  OpenStore opened;
-  opened.address = membership.master_address;
-  TcpStoreOptions options{membership.master_address, membership.master_port, deadline, &clock};
-  opened.location = "at " + os::address_text(options.host, options.port);
   if (membership.hosts_store) {
-    if (const Status guess = check_guess(membership); !guess.ok()) return of_rank(membership, guess.error());
-    auto address = listen_address(membership);
-    if (!address) return address.failure();
-    if (server == nullptr) {
-      auto started = start_server(*address, membership);
-      if (!started) return started.failure();
-      server = std::move(*started);
+    QCCL_TRY(check_guess(membership));
+    std::string address;
+    if (on_one_host(membership)) {
+      QCCL_ASSIGN(address, os::local_address_towards(membership.master_address));
     }
-    opened.server = std::move(server);
+    if (server == nullptr) {
+      QCCL_ASSIGN(server, start_server(address, membership));
+    }
   }
-  opened.store = client_of(opened.server.get(), std::move(options));
+  TcpStoreOptions options{membership.master_address, membership.master_port, deadline, &clock};
+  OpenStore opened{.location = "at " + os::address_text(options.host, options.port), .address = options.host};
+  opened.store = client_of(server.get(), std::move(options));
+  opened.server = std::move(server);
   return opened;
 }
 
 Result<OpenStore> open_on_host(const Membership& membership, TimePoint deadline, const Clock& clock) {
-  OpenStore opened;
-  opened.location = "at unix socket @" + membership.meeting_socket;
+  OpenStore opened{.location = "at unix socket @" + membership.meeting_socket};
   if (membership.hosts_store) {
-    auto server = TcpStoreServer::start_local(membership.meeting_socket, keys_of(membership));
-    if (!server) {
-      ErrorInfo info = server.error();
-      if (info.kind == ErrorKind::resource_exhausted) info.message += "; another process has rank 0 of this job";
-      return of_rank(membership, std::move(info));
-    }
-    opened.server = std::move(*server);
+    QCCL_ASSIGN(opened.server, or_advice(TcpStoreServer::start_local(membership.meeting_socket, keys_of(membership)),
+                                         "; another process has rank 0 of this job"));
   }
   opened.store = client_of(opened.server.get(), {"", 0, deadline, &clock, membership.meeting_socket});
   return opened;
@@ -98,31 +79,29 @@ Result<OpenStore> open_on_host(const Membership& membership, TimePoint deadline,
 
 // ---- through the launcher
 
-// The address at which others reach this host: the launcher's name for it, unless the user chose interfaces; else the
+// The address at which peers reach this host: the launcher's name for it, unless the user chose interfaces; else the
 // first interface that is neither loopback nor a container's bridge.
 Result<std::string> own_address(const Membership& membership) {
   const std::string& filter = membership.interface_filter;
   if (filter.empty() && !membership.own_name.empty()) return membership.own_name;
-  auto interfaces = os::list_interfaces(filter.empty() ? "^lo,docker,virbr,cni,veth" : filter);
-  if (!interfaces) return interfaces.failure();
-  for (const auto& interface : *interfaces) {
-    if (!interface.link_local) return interface.address;
-  }
+  QCCL_ASSIGN(const auto interfaces, os::list_interfaces(filter.empty() ? "^lo,docker,virbr,cni,veth" : filter));
+  const auto found = std::ranges::find(interfaces, false, &os::Interface::link_local);
+  if (found != interfaces.end()) return found->address;
+  const std::string passed = filter.empty() ? "" : fmt::format(" and passes {}={}", membership.filter_source, filter);
   return Failure(ErrorKind::invalid_argument,
-                 fmt::format("no interface that is up passes {}, so that rank 0 has no address for the others",
-                             filter.empty() ? "" : membership.filter_source + "=" + filter));
+                 fmt::format("rank 0 has no address for its peers: no interface is up{}", passed));
 }
 
 // "29500/10.0.0.1"
-Status parse_location(const std::string& text, Membership& membership) {
+Status parse_master(const std::string& text, Membership& membership) {
   const auto slash = text.find('/');
-  const auto [stop, error] =
-      std::from_chars(text.data(), text.data() + std::min(slash, text.size()), membership.master_port);
-  if (slash != std::string::npos && error == std::errc() && stop == text.data() + slash) {
-    membership.master_address = text.substr(slash + 1);
-    return {};
+  const auto port = parse_number<std::uint16_t>(text.substr(0, slash));
+  if (slash == std::string::npos || !port) {
+    return Failure(ErrorKind::corrupt_data, fmt::format("the launcher gave \"{}\" as rank 0's port and address", text));
   }
-  return Failure(ErrorKind::corrupt_data, fmt::format("the launcher gave \"{}\" for rank 0's location", text));
+  membership.master_port = *port;
+  membership.master_address = text.substr(slash + 1);
+  return {};
 }
 
 // Rank 0 listens on any free port before it announces that port.
@@ -130,17 +109,20 @@ Result<OpenStore> open_through_launcher(Membership membership, TimePoint deadlin
   Server server;
   std::string own;
   if (membership.hosts_store && !pmi_has_shared()) {
-    auto address = own_address(membership);
-    if (!address) return of_rank(membership, address.error());
-    auto started = start_server("", membership);
-    if (!started) return started.failure();
-    server = std::move(*started);
-    own = fmt::format("{}/{}", server->port(), *address);
+    QCCL_ASSIGN(const auto address, own_address(membership));
+    QCCL_ASSIGN(server, start_server("", membership));
+    own = fmt::format("{}/{}", server->port(), address);
   }
-  auto location = pmi_share(membership.pmi_descriptor, membership.rank, own, deadline, clock);
-  if (!location) return of_rank(membership, location.error());
-  QCCL_TRY(parse_location(*location, membership));
+  auto shared = pmi_share(membership.pmi_descriptor, membership.rank, own, deadline, clock);
+  if (!shared) return shared.failure();
+  QCCL_TRY(parse_master(*shared, membership));
   return open_at_address(membership, std::move(server), deadline, clock);
+}
+
+Result<OpenStore> open_any(const Membership& membership, TimePoint deadline, const Clock& clock) {
+  if (!membership.meeting_socket.empty()) return open_on_host(membership, deadline, clock);
+  if (membership.pmi_descriptor >= 0) return open_through_launcher(membership, deadline, clock);
+  return open_at_address(membership, nullptr, deadline, clock);
 }
 
 }  // namespace
@@ -154,14 +136,12 @@ void OpenStore::close(Nanoseconds linger) {
 Result<OpenStore> open_store(const Membership& membership, std::shared_ptr<Store> own, TimePoint deadline,
                              const Clock& clock) {
   if (own != nullptr) {
-    return OpenStore{.server = nullptr,
-                     .store = std::move(own),
-                     .location = "in the program's own store",
-                     .address = membership.master_address};
+    return OpenStore{
+        .store = std::move(own), .location = "in the program's own store", .address = membership.master_address};
   }
-  if (!membership.meeting_socket.empty()) return open_on_host(membership, deadline, clock);
-  if (membership.pmi_descriptor >= 0) return open_through_launcher(membership, deadline, clock);
-  return open_at_address(membership, nullptr, deadline, clock);
+  auto opened = open_any(membership, deadline, clock);
+  if (!opened) return named(membership.rank, membership.world, opened.error());
+  return opened;
 }
 
 }  // namespace qccl::bootstrap

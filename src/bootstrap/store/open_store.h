@@ -14,10 +14,10 @@
 namespace qccl::bootstrap {
 
 struct OpenStore {
-  std::unique_ptr<TcpStoreServer> server;  // on the rank that serves the store
-  std::shared_ptr<Store> store;
-  std::string location;  // for messages: "at 10.0.0.1:29500", "in the program's own store"
-  std::string address;   // of rank 0, if known: Membership::master_address, or the launcher's
+  std::unique_ptr<TcpStoreServer> server{};  // on the rank that serves the store
+  std::shared_ptr<Store> store{};
+  std::string location{};  // for messages: "at 10.0.0.1:29500", "in the program's own store"
+  std::string address{};   // of rank 0, if known: Membership::master_address, or the launcher's
 
   // Leaves the store. The rank that serves it waits at most `linger` for the others to leave too. Once all ranks are
   // connected they no longer need it; after a failure they may still be reading the reason.

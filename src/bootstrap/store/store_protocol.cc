@@ -5,13 +5,6 @@
 namespace qccl::bootstrap {
 namespace {
 
-std::vector<std::string> read_keys(ByteReader& reader) {
-  const auto count = reader.count(kMaxKeysPerQuery);
-  std::vector<std::string> keys;
-  for (std::uint64_t i = 0; i < count && reader.good(); ++i) keys.push_back(reader.string(kMaxKeyBytes));
-  return keys;
-}
-
 bool read_fields(ByteReader& reader, StoreRequest& request) {
   switch (request.query) {
     case Query::set:
@@ -24,7 +17,7 @@ bool read_fields(ByteReader& reader, StoreRequest& request) {
       request.number = reader.integer<std::int64_t>();
       return true;
     case Query::check:
-    case Query::wait: request.keys = read_keys(reader); return true;
+    case Query::wait: request.keys = reader.strings(kMaxKeysPerQuery, kMaxKeyBytes); return true;
     case Query::validate:
     case Query::ping: request.number = reader.integer<std::uint32_t>(); return true;
     case Query::cancel_wait: return true;
@@ -42,11 +35,11 @@ void append_request(std::string& target, const StoreRequest& request) {
     case Query::validate:
     case Query::ping: append_integer(target, static_cast<std::uint32_t>(request.number)); break;
     case Query::check:
-    case Query::wait: append_integer<std::uint64_t>(target, request.keys.size()); [[fallthrough]];
+    case Query::wait: append_strings(target, request.keys); break;
     case Query::set:
     case Query::get:
     case Query::add:
-      for (const auto& key : request.keys) append_string(target, key);
+      append_string(target, request.keys[0]);
       if (request.query == Query::set) append_string(target, request.value);
       if (request.query == Query::add) append_integer(target, request.number);
       break;

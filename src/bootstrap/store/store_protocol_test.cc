@@ -5,6 +5,7 @@
 #include <random>
 
 #include "bootstrap/store/byte_reader.h"
+#include "bootstrap/test_support.h"
 
 namespace qccl::bootstrap {
 namespace {
@@ -17,63 +18,51 @@ std::string encoded(const StoreRequest& request) {
   return bytes;
 }
 
-TEST(StoreProtocol, requests_have_torchs_bytes) {
-  EXPECT_EQ(encoded({.query = Query::validate, .number = kStoreMagic}), "\x00\xCE\xF7\x85\x3C"s);
-  EXPECT_EQ(encoded({.query = Query::set, .keys = {"/a"}, .value = "xyz"}),
-            "\x01\x02\0\0\0\0\0\0\0/a\x03\0\0\0\0\0\0\0xyz"s);
-  EXPECT_EQ(encoded({.query = Query::get, .keys = {"/a"}}), "\x03\x02\0\0\0\0\0\0\0/a"s);
-  EXPECT_EQ(encoded({.query = Query::add, .keys = {"/n"}, .number = -2}),
-            "\x04\x02\0\0\0\0\0\0\0/n\xFE\xFF\xFF\xFF\xFF\xFF\xFF\xFF"s);
-  EXPECT_EQ(encoded({.query = Query::check, .keys = {"/a"}}), "\x05\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/a"s);
-  EXPECT_EQ(encoded({.query = Query::wait, .keys = {"/a", "/b"}}),
-            "\x06\x02\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/a\x02\0\0\0\0\0\0\0/b"s);
-  EXPECT_EQ(encoded({.query = Query::cancel_wait}), "\x0C"s);
-  EXPECT_EQ(encoded({.query = Query::ping, .number = 7}), "\x0D\x07\0\0\0"s);
-}
+struct Sample {
+  StoreRequest request;
+  std::string bytes;
+};
 
-const std::vector<StoreRequest>& samples() {
-  static const std::vector<StoreRequest> all = {
-      {.query = Query::validate, .number = kStoreMagic},
-      {.query = Query::set, .keys = {"/key"}, .value = "value\0with zero"s},
-      {.query = Query::set, .keys = {"/" + std::string(kMaxKeyBytes - 1, 'k')}, .value = ""},
-      {.query = Query::get, .keys = {"/key"}},
-      {.query = Query::add, .keys = {"/n"}, .number = -5},
-      {.query = Query::check, .keys = {"/a"}},
-      {.query = Query::wait, .keys = {"/a", "/b", "/c"}},
-      {.query = Query::cancel_wait},
-      {.query = Query::ping, .number = 0xFFFFFFFF},
+const std::vector<Sample>& samples() {
+  static const std::vector<Sample> all = {
+      {{.query = Query::validate, .number = kStoreMagic}, "\x00\xCE\xF7\x85\x3C"s},
+      {{.query = Query::set, .keys = {"/a"}, .value = "x\0z"s}, "\x01\x02\0\0\0\0\0\0\0/a\x03\0\0\0\0\0\0\0x\0z"s},
+      {{.query = Query::get, .keys = {"/a"}}, "\x03\x02\0\0\0\0\0\0\0/a"s},
+      {{.query = Query::get, .keys = {"/" + std::string(kMaxKeyBytes - 1, 'k')}},
+       "\x03\0\x10\0\0\0\0\0\0/"s + std::string(kMaxKeyBytes - 1, 'k')},
+      {{.query = Query::add, .keys = {"/n"}, .number = -2},
+       "\x04\x02\0\0\0\0\0\0\0/n\xFE\xFF\xFF\xFF\xFF\xFF\xFF\xFF"s},
+      {{.query = Query::check, .keys = {"/a"}}, "\x05\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/a"s},
+      {{.query = Query::wait, .keys = {"/a", "/b"}}, "\x06\x02\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/a\x02\0\0\0\0\0\0\0/b"s},
+      {{.query = Query::cancel_wait}, "\x0C"s},
+      {{.query = Query::ping, .number = 0xFFFFFFFF}, "\x0D\xFF\xFF\xFF\xFF"s},
   };
   return all;
 }
 
-TEST(StoreProtocol, every_request_comes_back_and_leaves_the_rest) {
-  for (const StoreRequest& request : samples()) {
-    const std::string bytes = encoded(request);
-    auto parsed = parse_request(bytes + "rest");
-    ASSERT_TRUE(parsed.ok()) << parsed.error().message;
-    EXPECT_EQ(parsed->bytes, bytes.size());
-    EXPECT_EQ(parsed->request.query, request.query);
-    EXPECT_EQ(parsed->request.keys, request.keys);
-    EXPECT_EQ(parsed->request.value, request.value);
-    EXPECT_EQ(parsed->request.number, request.number);
+TEST(StoreProtocol, requests_have_torchs_bytes_and_come_back_from_them) {
+  for (const auto& [request, bytes] : samples()) {
+    EXPECT_EQ(encoded(request), bytes);
+    const auto parsed = parse_request(bytes + "rest").take_or_throw();
+    EXPECT_EQ(parsed.bytes, bytes.size());
+    EXPECT_EQ(parsed.request.query, request.query);
+    EXPECT_EQ(parsed.request.keys, request.keys);
+    EXPECT_EQ(parsed.request.value, request.value);
+    EXPECT_EQ(parsed.request.number, request.number);
   }
 }
 
 TEST(StoreProtocol, every_prefix_is_incomplete) {
-  for (const StoreRequest& request : samples()) {
-    const std::string bytes = encoded(request);
+  for (const auto& [request, bytes] : samples()) {
     for (std::size_t length = 0; length < bytes.size(); ++length) {
-      auto parsed = parse_request(std::string_view(bytes).substr(0, length));
-      ASSERT_TRUE(parsed.ok()) << parsed.error().message;
-      ASSERT_EQ(parsed->bytes, 0u) << "query " << static_cast<int>(request.query) << " cut at " << length;
+      const auto parsed = parse_request(std::string_view(bytes).substr(0, length)).take_or_throw();
+      ASSERT_EQ(parsed.bytes, 0u) << "query " << static_cast<int>(request.query) << " cut at " << length;
     }
   }
 }
 
 void expect_corrupt(std::string_view bytes) {
-  auto parsed = parse_request(bytes);
-  ASSERT_FALSE(parsed.ok());
-  EXPECT_EQ(parsed.error().kind, ErrorKind::corrupt_data);
+  expect_failure(parse_request(bytes), ErrorKind::corrupt_data, "not a store request");
 }
 
 TEST(StoreProtocol, lengths_beyond_the_limits_are_refused_before_their_bytes_arrive) {

@@ -1,22 +1,15 @@
 #include "bootstrap/store/store_state.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
+
+#include "base/text.h"
 
 namespace qccl::bootstrap {
 namespace {
 
 constexpr std::size_t kEntryCost = 128;  // a map node with two strings
-
-std::optional<std::int64_t> parse_decimal(const std::string& text) {
-  std::int64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || stop != end) return std::nullopt;
-  return number;
-}
 
 }  // namespace
 
@@ -42,7 +35,7 @@ StoreState::Value StoreState::get(const std::string& key) const {
 Result<std::int64_t> StoreState::add(const std::string& key, std::int64_t delta) {
   std::int64_t sum = delta;
   if (const auto old = get(key)) {
-    const auto number = parse_decimal(*old);
+    const auto number = parse_number<std::int64_t>(*old);
     if (!number || __builtin_add_overflow(*number, delta, &sum)) {
       return Failure(ErrorKind::corrupt_data, "can't add to store key \"" + key + "\"");
     }

@@ -51,7 +51,7 @@ TEST(StoreState, a_waiter_is_released_once_by_the_last_of_its_keys) {
   EXPECT_EQ(take_released(state), Waiters());
 }
 
-TEST(StoreState, who_waits_for_what_exists_does_not_wait) {
+TEST(StoreState, a_wait_for_keys_that_exist_is_not_recorded) {
   StoreState state;
   ASSERT_TRUE(state.set("a", "").ok());
   EXPECT_FALSE(state.wait(1, {"a"}));
@@ -71,7 +71,7 @@ TEST(StoreState, a_cancelled_waiter_is_never_released) {
   EXPECT_EQ(take_released(state), Waiters{2});
 }
 
-TEST(StoreState, a_full_store_refuses_and_keeps_what_it_has) {
+TEST(StoreState, a_full_store_refuses_new_values_and_keeps_the_old) {
   StoreState state;
   const std::string megabyte(1024 * 1024, 'x');
   int stored = 0;

@@ -1,5 +1,7 @@
 #include "bootstrap/store/tcp_store.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -19,10 +21,8 @@ constexpr std::size_t kMaxAnswerBytes = 16 * kMaxValueBytes;
 
 Status check_sizes(const std::string& key, std::size_t value_bytes) {
   if (wire_key(key).size() <= kMaxKeyBytes && value_bytes <= kMaxValueBytes) return {};
-  return Failure(ErrorKind::invalid_argument, "store key of " + std::to_string(key.size()) + " bytes with a value of " +
-                                                  std::to_string(value_bytes) + ": at most " +
-                                                  std::to_string(kMaxKeyBytes - 1) + " and " +
-                                                  std::to_string(kMaxValueBytes));
+  return Failure(ErrorKind::invalid_argument, fmt::format("store key of {} bytes with a value of {}: at most {} and {}",
+                                                          key.size(), value_bytes, kMaxKeyBytes - 1, kMaxValueBytes));
 }
 
 }  // namespace
@@ -81,14 +81,10 @@ Result<os::Fd> TcpStore::dial() const {
   }
   for (Nanoseconds delay = kFirstRetryDelay;; delay = std::min(2 * delay, kLastRetryDelay)) {
     auto socket = os::connect_unix_abstract(options_.socket);
-    if (socket) {
-      if (const Status same = os::check_same_user(*socket); !same.ok()) {
-        return Failure(ErrorKind::invalid_argument, same.error().message);
-      }
-      return socket;
-    }
+    const Status same = socket ? os::check_same_user(*socket) : Status();
+    if (!same.ok()) return Failure(ErrorKind::invalid_argument, same.error().message);
     const Nanoseconds left = connect_deadline_ - clock.now();
-    if (left <= Nanoseconds::zero()) return socket;
+    if (socket || left <= Nanoseconds::zero()) return socket;
     os::pause(std::min(delay, left));
   }
 }
@@ -148,12 +144,11 @@ Result<T> TcpStore::receive_integer(TimePoint deadline) {
 
 Result<std::string> TcpStore::receive_string() {
   const TimePoint deadline = answer_deadline();
-  auto bytes = receive_integer<std::uint64_t>(deadline);
-  if (!bytes) return bytes.failure();
-  if (*bytes > kMaxAnswerBytes) {
-    return lost(Failure(ErrorKind::corrupt_data, "it sent a value of " + std::to_string(*bytes) + " bytes").info());
+  QCCL_ASSIGN(const auto bytes, receive_integer<std::uint64_t>(deadline));
+  if (bytes > kMaxAnswerBytes) {
+    return lost(Failure(ErrorKind::corrupt_data, fmt::format("it sent a value of {} bytes", bytes)).info());
   }
-  std::string text(static_cast<std::size_t>(*bytes), '\0');
+  std::string text(static_cast<std::size_t>(bytes), '\0');
   if (text.empty()) return text;
   QCCL_TRY(receive(std::as_writable_bytes(std::span(text)), deadline));
   return text;
@@ -168,9 +163,8 @@ Result<bool> TcpStore::wait_for(const std::string& key, TimePoint deadline) {
     if (!ready) return lost(ready.error());
     if (!*ready) return cancel_wait();
   }
-  auto answer = receive_integer<std::uint8_t>(answer_deadline());
-  if (!answer) return answer.failure();
-  if (*answer != kServerEnds) return *answer == kReady;
+  QCCL_ASSIGN(const auto answer, receive_integer<std::uint8_t>(answer_deadline()));
+  if (answer != kServerEnds) return answer == kReady;
   Failure ended = lost(Failure(ErrorKind::peer_lost, "it ends in good order").info());
   connect_deadline_ = options_.deadline;
   return ended;
@@ -179,10 +173,9 @@ Result<bool> TcpStore::wait_for(const std::string& key, TimePoint deadline) {
 // The key may have appeared at the last moment: then the wait's answer precedes the cancellation's.
 Result<bool> TcpStore::cancel_wait() {
   QCCL_TRY(send({.query = Query::cancel_wait}));
-  auto answer = receive_integer<std::uint8_t>(answer_deadline());
-  if (!answer || *answer != kReady) return answer.ok() ? Result<bool>(false) : answer.failure();
-  auto cancelled = receive_integer<std::uint8_t>(answer_deadline());
-  if (!cancelled) return cancelled.failure();
+  QCCL_ASSIGN(const auto answer, receive_integer<std::uint8_t>(answer_deadline()));
+  if (answer != kReady) return false;
+  QCCL_TRY(receive_integer<std::uint8_t>(answer_deadline()));
   return true;
 }
 
@@ -190,13 +183,11 @@ Result<std::optional<std::string>> TcpStore::try_get(const std::string& key, std
   QCCL_TRY(check_sizes(key, 0));
   QCCL_TRY(connect());
   const TimePoint deadline = std::min(options_.deadline, saturating_add(options_.clock->now(), timeout));
-  auto there = wait_for(wire_key(key), deadline);
-  if (!there) return there.failure();
-  if (!*there) return std::optional<std::string>();
+  QCCL_ASSIGN(const bool exists, wait_for(wire_key(key), deadline));
+  if (!exists) return std::optional<std::string>();
   QCCL_TRY(send({.query = Query::get, .keys = {wire_key(key)}}));
-  auto value = receive_string();
-  if (!value) return value.failure();
-  return std::optional<std::string>(std::move(*value));
+  QCCL_ASSIGN(auto value, receive_string());
+  return std::optional<std::string>(std::move(value));
 }
 
 std::optional<std::string> TcpStore::get(const std::string& key, std::chrono::milliseconds timeout) {

@@ -51,8 +51,8 @@ class TcpStoreServer {
 
  private:
   class Loop;
-  struct Door;  // a socket to listen on
-  static Result<std::unique_ptr<TcpStoreServer>> serve(Door door, std::optional<JobKeys> keys);
+  struct ListenSocket;
+  static Result<std::unique_ptr<TcpStoreServer>> serve(ListenSocket socket, std::optional<JobKeys> keys);
   TcpStoreServer(std::unique_ptr<Loop> loop, std::uint16_t port, os::Fd own_client);
 
   std::unique_ptr<Loop> loop_;

@@ -1,0 +1,113 @@
+// The clients of the store that rank 0 serves: their connections, which of them are strangers (tcp_store_server.h), and
+// the answers to their requests (store_protocol.h).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "bootstrap/meeting/job_keys.h"
+#include "bootstrap/store/store_protocol.h"
+#include "bootstrap/store/store_state.h"
+#include "os/fd.h"
+
+namespace qccl::bootstrap {
+
+// Answers that a client has not taken yet. Values are shared with the store, so that each value exists once, however
+// many clients are slow.
+class AnswerQueue {
+ public:
+  void add(std::shared_ptr<const std::string> bytes);
+  void add(std::string bytes) { add(std::make_shared<const std::string>(std::move(bytes))); }
+  bool empty() const { return pieces_.empty(); }
+  // Sends as much as the socket takes now. False if the connection is lost.
+  bool send(const os::Fd& socket);
+
+ private:
+  std::deque<std::shared_ptr<const std::string>> pieces_;
+  std::size_t sent_ = 0;  // bytes of the first piece
+};
+
+struct StoreClient {
+  using Id = std::uint64_t;  // grows with every connection
+  // own: rank 0's connection. member: has stored something for the job.
+  enum class Standing : std::uint8_t { stranger, member, own };
+
+  Id id = 0;
+  os::Fd socket;
+  std::string address;  // "" on a unix socket
+  Standing standing = Standing::stranger;
+  bool is_introduced = false;  // has sent the protocol's first request
+  std::string received;        // and not yet answered
+  AnswerQueue answers;
+};
+
+class StoreClients {
+ public:
+  using Id = StoreClient::Id;
+
+  explicit StoreClients(std::size_t max_strangers) : max_strangers_(max_strangers) {}
+
+  // Starts as a stranger, unless it is rank 0's own connection. If std::bad_alloc interrupts it, erase the id.
+  StoreClient& add(Id id, os::Fd socket, std::string address, bool is_own);
+  StoreClient* find(Id id);
+  void erase(Id id);  // does nothing if there is no such client; allocates nothing
+  void clear() { clients_.clear(); }
+  bool empty() const { return clients_.empty(); }
+
+  // The client stops being a stranger.
+  void make_member(StoreClient& client);
+  // The oldest stranger of the address with the most: a crowd from one address displaces only itself.
+  std::optional<Id> stranger_to_drop() const;
+  bool has_too_many_strangers() const { return stranger_count_ > max_strangers_; }
+
+ private:
+  void forget_stranger(const StoreClient& client);
+
+  std::map<Id, StoreClient> clients_;
+  std::map<std::string, std::set<Id>> strangers_;  // by address; the first id is the oldest
+  std::size_t stranger_count_ = 0;
+  const std::size_t max_strangers_;
+};
+
+// Reads the clients' requests, checks them against the rules for strangers and answers them from the contents.
+class StoreService {
+ public:
+  // Without `keys` every client may write every key, repeatedly. All of them outlive this.
+  StoreService(StoreClients& clients, StoreState& state, const std::optional<JobKeys>& keys)
+      : clients_(clients), state_(state), keys_(keys) {}
+
+  // Sends, reads and answers as much as possible now; reads nothing while an answer waits to be taken. False if the
+  // connection is lost or the client broke the protocol. A wait without an answer is recorded in the state, by client.
+  bool serve(StoreClient& client);
+
+  // From here on, keys that do not exist yet will not come: waits for them end at once.
+  void refuse_waits() { refuses_waits_ = true; }
+
+ private:
+  static constexpr std::size_t kReadBytes = 64 * 1024;
+
+  bool is_limited(const StoreClient& client) const { return keys_ && client.standing != StoreClient::Standing::own; }
+  bool read(StoreClient& client);
+  bool answer_requests(StoreClient& client);
+  bool answer(StoreClient& client, StoreRequest& request);
+  bool set(StoreClient& client, StoreRequest& request);
+  bool add(StoreClient& client, const StoreRequest& request);
+
+  StoreClients& clients_;
+  StoreState& state_;
+  const std::optional<JobKeys>& keys_;
+  bool refuses_waits_ = false;
+  std::array<std::byte, kReadBytes> buffer_;
+};
+
+// The answer to a wait.
+std::string wait_answer(std::uint8_t answer);
+
+}  // namespace qccl::bootstrap

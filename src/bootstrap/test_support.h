@@ -1,0 +1,86 @@
+// Shared by the tests of this layer.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "bootstrap/launcher/membership.h"
+#include "qccl/store.h"
+
+namespace qccl::bootstrap {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+inline const SteadyClock kClock;
+
+inline TimePoint soon(Nanoseconds duration = seconds(30)) { return kClock.now() + duration; }
+
+// Checks that `result` failed with this kind and with `text` in its message.
+template <class T>
+void expect_failure(const Result<T>& result, ErrorKind kind, const std::string& text) {
+  ASSERT_FALSE(result.ok());
+  const std::string& message = result.error().message;
+  EXPECT_EQ(result.error().kind, kind) << message;
+  EXPECT_NE(message.find(text), std::string::npos) << text << " in: " << message;
+}
+
+// The error that `call` throws, as a result.
+Status caught(auto&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return Failure(error.info());
+  }
+  return {};
+}
+
+// Allows a thousand connections with both ends in this process.
+inline void allow_many_descriptors() {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 8192);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+// A store of this process, which never deletes anything, like a launcher's.
+class MemoryStore : public Store {
+ public:
+  void set(const std::string& key, const std::string& value) override {
+    const std::lock_guard lock(mutex_);
+    values_[key] = value;
+    changed_.notify_all();
+  }
+  std::optional<std::string> get(const std::string& key, milliseconds timeout) override {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, timeout, [&] { return values_.contains(key); })) return std::nullopt;
+    return values_[key];
+  }
+  std::int64_t add(const std::string& key, std::int64_t delta) override {
+    const std::lock_guard lock(mutex_);
+    auto& value = values_[key];
+    const std::int64_t sum = (value.empty() ? 0 : std::stoll(value)) + delta;
+    value = std::to_string(sum);
+    changed_.notify_all();
+    return sum;
+  }
+  // Blocks until `key` exists.
+  void await(const std::string& key) { ASSERT_TRUE(get(key, seconds(30)).has_value()) << key; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+};
+
+}  // namespace qccl::bootstrap

@@ -98,6 +98,7 @@ std::shared_ptr<CommunicatorState> CommunicatorState::dup() {
   const auto twin = open(context, next_child_id(), std::move(name), std::move(everyone), id_).take_or_throw();
   const std::scoped_lock lock(mutex_, twin->mutex_);
   twin->defaults_.compression = defaults_.compression;
+  twin->defaults_to_automatic_ = defaults_to_automatic_.load();
   twin->timeout_ = timeout_;
   return twin;
 }

@@ -82,6 +82,20 @@ TEST_P(Automatic, says_what_calls_are_sent_as_and_that_is_one_of_its_candidates)
   });
 }
 
+TEST_P(Automatic, a_dup_tries_candidates_like_its_parent) {
+  expect_success(2, [](Communicator& comm) {
+    comm.set_compression(automatic());
+    Communicator twin = comm.dup();
+    bool has_compressed = false;
+    std::vector<float> data(kCount, 1.0F);
+    for (int call = 0; call < 10; ++call) {
+      twin.all_reduce(data);
+      has_compressed |= !twin.effective_compression(kCount, DataType::float32).is_none();
+    }
+    EXPECT_TRUE(has_compressed);
+  });
+}
+
 TEST_P(Automatic, all_to_all_with_counts_of_its_own_is_sent_as_it_is) {
   expect_success(2, [](Communicator& comm) {
     const auto rank = static_cast<std::size_t>(comm.rank());

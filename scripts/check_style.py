@@ -34,9 +34,6 @@ LARGE_CLASSES = {
     "include/qccl/communicator.h Communicator": 89,
     "bindings/torch/backend/backend.h Backend": 79,
     "bindings/torch/work/work.h CollectiveWork": 51,
-    "include/qccl/pipeline.h Pipeline": 31,
-    "src/comm/communicator_state.h CommunicatorState": 75,
-    "src/comm/context.h Context": 36,
     "src/engine/collective/cell_exchange.h CellExchange": 33,
     "src/engine/collective/plan_operation.h PlanOperation": 41,
     "src/engine/collective/streams.h Streams": 49,
@@ -47,7 +44,6 @@ LARGE_CLASSES = {
     "src/transport/shm/shm_endpoint.cc ShmEndpoint": 43,
     "src/transport/sim/network.h Network": 70,
     "src/transport/tcp/tcp_endpoint.cc TcpEndpoint": 48,
-    "testing/job.h Job": 45,
     "tests/support/codec_bound.cc ChunkCheck": 40,
     "tools/run/supervisor.h Supervisor": 44,
 }

@@ -39,10 +39,10 @@ std::string indented(const std::string& text) {
 }
 
 // How the ranks ended, grouped by end: "ranks 0, 2 exited with code 0; rank 1 exited with code 3".
-std::string list_ends(const std::vector<RankResult>& outcomes) {
+std::string list_ends(const std::vector<JobRank>& all) {
   std::map<std::string, std::vector<std::size_t>> by_end;
-  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
-    by_end[to_text(outcomes[rank].report.end)].push_back(rank);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    by_end[to_text(all[rank].report.end)].push_back(rank);
   }
   std::string text;
   for (const auto& [end, ranks] : by_end) {
@@ -55,26 +55,26 @@ std::string list_ends(const std::vector<RankResult>& outcomes) {
 
 class Verdict {
  public:
-  Verdict(const JobOptions& options, Job& job) : options_(options), job_(job), outcomes_(job.outcomes()) {}
+  Verdict(const JobOptions& options, Job& job) : options_(options), job_(job), ranks_(job.ranks()) {}
 
   Report give() {
     Report report;
     if (!is_skipped()) {
-      for (std::size_t rank = 0; rank < outcomes_.size(); ++rank) judge_rank(rank);
+      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) judge_rank(rank);
       judge_together();
     }
     report.skipped = is_skipped();
     report.passed = !failed_ && !report.skipped;
-    for (RankResult& outcome : outcomes_) report.ranks.push_back(std::move(outcome.report));
+    for (JobRank& own : ranks_) report.ranks.push_back(std::move(own.report));
     return report;
   }
 
  private:
   // Whether all ranks skipped, for the same reason.
   bool is_skipped() const {
-    return std::all_of(outcomes_.begin(), outcomes_.end(), [this](const RankResult& outcome) {
-      return outcome.skip && outcome.skip->first == outcomes_[0].skip->first && outcome.parts.empty() &&
-             outcome.report.end == exited(static_cast<int>(outcome.skip->first));
+    return std::ranges::all_of(ranks_, [this](const JobRank& own) {
+      return own.skip && own.skip->first == ranks_[0].skip->first && own.parts.empty() &&
+             own.report.end == exited(static_cast<int>(own.skip->first));
     });
   }
 
@@ -84,63 +84,60 @@ class Verdict {
   }
 
   void judge_rank(std::size_t rank) {
-    const RankResult& outcome = outcomes_[rank];
+    const JobRank& own = ranks_[rank];
     const std::string name = "rank " + std::to_string(rank);
-    for (const FailedPart& part : outcome.parts) {
+    for (const FailedPart& part : own.parts) {
       failed_ = true;
       add_part(part.fatal ? Part::kFatalFailure : Part::kNonFatalFailure,
                part.file.empty() ? nullptr : part.file.c_str(), part.line, name + ": " + part.message);
     }
     const std::string trouble = trouble_of(rank);
     if (trouble.empty()) return;
-    std::string message = name + " of " + std::to_string(options_.world) + " " + trouble + "\n" + outcome.evidence;
-    if (!outcome.report.points.empty()) message += "  it had come to:" + points_of(outcome) + "\n";
-    if (!outcome.report.output.empty()) message += "  its output:\n" + indented(outcome.report.output);
+    std::string message = name + " of " + std::to_string(options_.world) + " " + trouble + "\n" + own.evidence;
+    for (const auto& [point, time] : own.report.points) {
+      message += (point == own.report.points.begin()->first ? "  it had reached: '" : ", '") + point + "'";
+    }
+    if (!own.report.points.empty()) message += "\n";
+    if (!own.report.output.empty()) message += "  its output:\n" + indented(own.report.output);
     fail(message);
-  }
-
-  static std::string points_of(const RankResult& outcome) {
-    std::string text;
-    for (const auto& [name, time] : outcome.report.points) text += " '" + name + "'";
-    return text;
   }
 
   // The problem with the way this rank ended; empty if there is none.
   std::string trouble_of(std::size_t rank) const {
-    const RankResult& outcome = outcomes_[rank];
-    const End& end = outcome.report.end;
+    const JobRank& own = ranks_[rank];
+    const End& end = own.report.end;
     const End expected = expected_end(options_, static_cast<int>(rank));
-    if (outcome.left_running) return "did not end: " + job_.why_ended();
-    if (!outcome.parts.empty()) return "failed and " + to_text(end);
-    if (outcome.skip) {
-      return "skipped (" + name_of(outcome.skip->first) + ": " + outcome.skip->second + "), but not all ranks did";
+    if (own.left_running) return "did not end: " + job_.why_ended();
+    if (!own.parts.empty()) return "failed and " + to_text(end);
+    if (own.skip) {
+      return "skipped (" + name_of(own.skip->first) + ": " + own.skip->second + "), but not all ranks did";
     }
     if (end != expected) {
       const std::string wanted = expected == exited(0) ? "" : "; expected: " + to_text(expected);
-      return to_text(end) + (outcome.report.finished ? "" : " before its function returned") + wanted;
+      return to_text(end) + (own.report.finished ? "" : " before its function returned") + wanted;
     }
-    if (!outcome.began) return to_text(end) + " before it began: its process never came to run_ranks()";
-    if (end == exited(0) && !outcome.report.finished) return to_text(end) + " before its function returned";
+    if (!own.began) return to_text(end) + " before it began: its process never reached run_ranks()";
+    if (end == exited(0) && !own.report.finished) return to_text(end) + " before its function returned";
     return "";
   }
 
   void judge_together() {
     for (const std::string& missed : job_.missed_faults()) fail("a fault: " + missed);
     // Ranks whose end the test declares may differ.
-    const RankResult* first = nullptr;
+    const JobRank* first = nullptr;
     bool differ = false;
-    for (std::size_t rank = 0; rank < outcomes_.size(); ++rank) {
-      const bool is_foretold = expected_end(options_, static_cast<int>(rank)) != exited(0);
-      if (is_foretold || outcomes_[rank].left_running) continue;
-      if (first == nullptr) first = &outcomes_[rank];
-      differ = differ || outcomes_[rank].report.end != first->report.end;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const bool is_declared = expected_end(options_, static_cast<int>(rank)) != exited(0);
+      if (is_declared || ranks_[rank].left_running) continue;
+      if (first == nullptr) first = &ranks_[rank];
+      differ = differ || ranks_[rank].report.end != first->report.end;
     }
-    if (differ) fail("ranks did not end with the same code: " + list_ends(outcomes_));
+    if (differ) fail("ranks did not end with the same code: " + list_ends(ranks_));
   }
 
   const JobOptions& options_;
   Job& job_;
-  std::vector<RankResult>& outcomes_;
+  std::vector<JobRank>& ranks_;
   bool failed_ = false;
 };
 
@@ -163,9 +160,7 @@ class CallCounter final : public ::testing::EmptyTestEventListener {
   int calls_ = 0;
 };
 
-void skip_test(const RankResult& outcome) {
-  add_at_test(Part::kSkip, name_of(outcome.skip->first) + ": " + outcome.skip->second);
-}
+void skip_test(const JobRank& own) { add_at_test(Part::kSkip, name_of(own.skip->first) + ": " + own.skip->second); }
 
 // In a spawned rank, the report for a call that is not its own: success on all ranks.
 Report presumed(const JobOptions& options) {
@@ -186,7 +181,7 @@ Report run_ranks(const JobOptions& options, const std::function<void(Rank&)>& bo
   Job job(options, call, body);
   job.run();
   Report report = Verdict(options, job).give();
-  if (report.skipped) skip_test(job.outcomes().front());
+  if (report.skipped) skip_test(job.ranks().front());
   return report;
 }
 

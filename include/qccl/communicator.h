@@ -30,14 +30,14 @@ namespace qccl {
 
 using Milliseconds = std::chrono::milliseconds;
 
-// Options of init(). Unset fields come from the environment.
+// Options of init(). Unset fields come from the environment, as the comments say.
 struct InitOptions {
   std::optional<int> rank{};                    // RANK
   std::optional<int> world{};                   // WORLD_SIZE
   std::optional<std::string> master_address{};  // MASTER_ADDR
   std::optional<std::uint16_t> master_port{};   // MASTER_PORT
   std::shared_ptr<Store> store{};               // your own meeting point instead of address and port
-  std::string job{};                            // ranks of different jobs on one store do not meet
+  std::string job{};                            // keeps jobs apart that share a store
   std::optional<Milliseconds> timeout{};        // of each operation; QCCL_TIMEOUT, else 300 s
   std::optional<Milliseconds> init_timeout{};   // to find all ranks; QCCL_INIT_TIMEOUT, else 300 s
   std::optional<TransportChoice> transport{};   // QCCL_TRANSPORT, else automatic
@@ -53,7 +53,7 @@ struct CallOptions {
   std::optional<Compression> compression{};  // overrides the group's; none() turns it off
   ErrorFeedback error_feedback{};            // reductions only: for this rank's input, see error_feedback.h
   Algorithm algorithm = Algorithm::automatic;
-  std::optional<Milliseconds> timeout{};  // of this operation
+  std::optional<Milliseconds> timeout{};  // of this operation; unset: the group's
   std::string log_name{};                 // the call's name in the log; "": its operation
   // For the _async calls: the caller waits for the operation right away, so no other thread is woken to drive it. If
   // the caller does not wait, the operation begins up to 50 ms late.
@@ -63,11 +63,11 @@ struct CallOptions {
 // Settings of one message.
 struct MessageOptions {
   int tag = 0;                            // not negative; a recv takes only messages of its own tag
-  std::optional<Milliseconds> timeout{};  // of this operation
+  std::optional<Milliseconds> timeout{};  // of this operation; unset: the group's
   std::string log_name{};                 // see CallOptions::log_name
 };
 
-// One buffer of a coalesced call; see the collective for the elements it holds.
+// One operation of a coalesced call: input, output and count mean what they mean in the collective itself.
 struct CallBuffers {
   const void* input = nullptr;
   void* output = nullptr;
@@ -86,20 +86,21 @@ struct WorkState;
 class CommunicatorState;
 }  // namespace internal
 
-// An operation in flight. Copies name the same operation; dropping all of them never cancels it.
-// The operation's buffers must stay valid and unmodified until wait() returns or throws.
+// An operation in flight; a default Work is done. Copies name the same operation; dropping all of them never cancels
+// it. The operation's buffers must stay valid and unmodified until wait() returns or throws. Thread-safe.
 class Work {
  public:
   Work() = default;
   explicit Work(std::shared_ptr<internal::WorkState> state) : state_(std::move(state)) {}
 
-  // Blocks until the operation is done, and drives progress meanwhile. Throws the operation's Error. When a timeout is
-  // given and passes, throws Error(deadline_exceeded) with the operation's number and the ranks it waits for; the
-  // operation itself continues.
+  // Blocks until the operation is done, at most for its own timeout, and drives progress meanwhile. Throws the
+  // operation's Error. If `timeout` passes first, throws Error(deadline_exceeded) with the operation's number and the
+  // ranks it waits for; the operation itself continues, and the caller may wait again. Throws misuse for a call that
+  // group_end() has not posted.
   void wait() const;
   void wait(Milliseconds timeout) const;
   bool done() const;
-  // The operation's failure, if it ended with one; empty while it runs and when it succeeded.
+  // The failure of an operation that has ended; empty while it runs and when it succeeded.
   std::optional<ErrorInfo> error() const;
   // The operation's number in its group, as errors print it ("#7"); messages are numbered apart from collectives. For
   // calls grouped by group_start(), the number of the first. 0 until the operation has a number, and if its group had
@@ -110,8 +111,8 @@ class Work {
   // When the operation was posted, began and ended, as the log records it. Empty until it ends, if the log does not
   // record it, and for group_end(), whose calls have times of their own.
   std::optional<OperationTimes> times() const;
-  // Calls `callback` once when the operation ends (at once if it has), on whatever thread
-  // ends it: it must not block, throw, or call into the library except to query this Work.
+  // Calls `callback` once when the operation ends, on the thread that ends it, or at once if the operation has ended.
+  // The callback must not block, throw, or call into the library except to query this Work.
   void notify(std::function<void()> callback) const;
 
  private:
@@ -136,9 +137,9 @@ class SharedBuffer {
   std::size_t size_;
 };
 
-// A group of ranks with an operation sequence of its own. All members call the same collectives
-// in the same order. A handle: copies name the same group. Thread-safe; calls of one group from
-// several threads need an order that the ranks agree on.
+// A group of ranks with an operation sequence of its own. All members call the same collectives in the same order. A
+// handle: copies name the same group. Thread-safe; calls of one group from several threads need an order on which the
+// ranks agree. The last handle's destructor waits for the group's operations, each of which ends by its timeout.
 class Communicator {
  public:
   explicit Communicator(std::shared_ptr<internal::CommunicatorState> state) : state_(std::move(state)) {}
@@ -147,15 +148,27 @@ class Communicator {
   int size() const;
   const std::string& name() const;
 
-  // Every blocking call throws Error. After invalid_argument nothing was sent and the group stays usable. After any
-  // other error the group is lost, and every later call throws that first error. One exception: resource_exhausted may
-  // occur before anything was sent; the same call then works once there is memory again, and the other ranks wait for
-  // it until their deadline. Output contents are unspecified after an error. `input == output` works in place.
+  // ---- Collectives
+  //
+  // Counts are in elements of `type` and, like type and options, the same on all ranks; premul_factor, timeout,
+  // log_name and awaited may differ. Input and output are the same memory only where a call works in place; otherwise
+  // they do not overlap. A buffer without elements may be null. A call blocks until this rank has its result, at most
+  // for its timeout (CallOptions::timeout, else the group's).
+  //
+  // A call that fails throws Error, and output contents are then unspecified:
+  //   invalid_argument, unsupported   The call is wrong and nothing was sent. Fix the call; the group stays usable.
+  //   resource_exhausted              If nothing was sent, the same call works once there is memory again; the other
+  //                                   ranks wait for it until their deadline. Otherwise the group is lost.
+  //   misuse                          The communicator is closed or inherited by a forked child, or error feedback is
+  //                                   unusable: nothing was sent. Or the ranks made different calls, which the message
+  //                                   names: the group is lost.
+  //   any other                       The group is lost: every later call throws the same first error. Close it; the
+  //                                   remaining ranks can make another (see subgroup()).
 
-  // output = input reduced over all ranks. `count` elements each.
+  // output = input reduced over all ranks. `count` elements each. In place: input == output.
   void all_reduce(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
-  // Copies the root's buffer to every rank's. With compression the root's own buffer also becomes what the other ranks
-  // decode; so does each rank's own part in all_gather.
+  // Copies the root's buffer of `count` elements to every rank's. With compression the root's own buffer also becomes
+  // what the other ranks decode; so does each rank's own part in all_gather.
   void broadcast(void* buffer, std::size_t count, DataType type, const CallOptions& = {});
   // output (size() * count elements) = every rank's input (count elements), in rank order.
   // In place: input == output + rank() * count elements.
@@ -163,7 +176,8 @@ class Communicator {
   // output (count elements) = this rank's part of the reduction of input (size() * count elements).
   // In place: output == input + rank() * count elements.
   void reduce_scatter(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
-  // Like all_reduce, but only the root gets the output; the other ranks' output is not written and may be null.
+  // Like all_reduce, but only the root gets the output; the other ranks' output is not written and may be null. In
+  // place on the root: input == output.
   void reduce(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
   // The root's output (size() * count elements) = every rank's input (count elements), in rank
   // order. In place on the root: input == output + root * count elements.
@@ -171,15 +185,15 @@ class Communicator {
   // output (count elements) = this rank's part of the root's input (size() * count elements).
   // In place on the root: output == input + root * count elements.
   void scatter(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
-  // output (size() * count elements) = every rank's part for this rank, in rank order; input holds this rank's part for
-  // each rank. Not in place.
+  // output (size() * count elements) = every rank's part for this rank, in rank order; input (as many elements) holds
+  // this rank's part for each rank. Not in place.
   void all_to_all(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
-  // Returns when all ranks have called it.
+  // Returns once all ranks have called it.
   void barrier(const CallOptions& = {});
 
   // The same with one count per rank (0 is allowed) and the parts packed in rank order. `counts` is the same list of
-  // size() counts on all ranks. In all_to_all_v only each pair must agree: the count one rank sends to a peer is the
-  // count the peer receives from it; otherwise the call fails and names both counts.
+  // size() counts on all ranks; it is copied. In all_to_all_v only each pair must agree: the count one rank sends to a
+  // peer is the count the peer receives from it; otherwise the call fails on both and names both counts.
   using Counts = std::span<const std::size_t>;
   void all_gather_v(const void* input, void* output, Counts counts, DataType type, const CallOptions& = {});
   void reduce_scatter_v(const void* input, void* output, Counts counts, DataType type, const CallOptions& = {});
@@ -188,9 +202,11 @@ class Communicator {
   void all_to_all_v(const void* input, Counts sends, void* output, Counts receives, DataType type,
                     const CallOptions& = {});
 
-  // The same without blocking. The order of posting is the order of the operations in the group. A rank has at most
-  // min(4096, 16384 / size()) collectives of a group in flight: a further call blocks until one of them ends, which
-  // each does by its deadline. group_end() and coalesced calls keep the same limit and post longer lists in parts.
+  // The same without blocking: Work::wait() throws what the blocking call would, except for a wrong call, which throws
+  // here. Buffers must stay valid and unmodified until the Work is done. The order of posting is the order of the
+  // operations in the group. A rank has at most min(4096, 16384 / size()) collectives of a group in flight: a further
+  // call blocks until one of them ends, which each does by its deadline. group_end() and coalesced calls keep the same
+  // limit and post longer lists in parts.
   Work all_reduce_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
   Work broadcast_async(void* buffer, std::size_t count, DataType type, const CallOptions& = {});
   Work all_gather_async(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
@@ -207,7 +223,8 @@ class Communicator {
   Work all_to_all_v_async(const void* input, Counts sends, void* output, Counts receives, DataType type,
                           const CallOptions& = {});
 
-  // One call with one Work for several buffers, each an operation of its own.
+  // Several operations of one type as one call with one Work, which ends with the last of them and throws the first
+  // failure. If one is wrong, none is posted.
   void all_reduce_coalesced(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
   void all_gather_coalesced(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
   void reduce_scatter_coalesced(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
@@ -216,13 +233,13 @@ class Communicator {
   Work reduce_scatter_coalesced_async(std::span<const CallBuffers> buffers, DataType type, const CallOptions& = {});
 
   // DeepSpeed's 1-bit all-reduce with error feedback (qccl/onebit.h): `output` becomes the AVERAGE over the ranks, the
-  // same bits on all of them, compressed to a sign per element and one scale per chunk; the error buffers receive what
-  // compression lost. Blocking. `output` is `input` or overlaps nothing; `input` is only read. The error buffers
+  // same bits on all of them, compressed to a sign per element and one scale per chunk; the error buffers receive the
+  // errors of compression. Blocking. `output` is `input` or overlaps nothing; `input` is only read. The error buffers
   // overlap nothing and have the sizes of onebit_sizes(), or those of a larger padding; otherwise invalid_argument
-  // names the sizes needed. All ranks give the same counts, else all fail. With no elements both error buffers become
-  // zero. A NaN makes the whole result NaN on every rank, and stays in the error buffers until the caller clears them.
-  // After an error other than invalid_argument, output and error buffers are unspecified. Not between group_start() and
-  // group_end().
+  // names the sizes needed. All ranks give the same counts; otherwise all fail with misuse. With no elements both error
+  // buffers become zero. A NaN makes the whole result NaN on every rank, and stays in the error buffers until the
+  // caller clears them. After an error other than invalid_argument, output and error buffers are unspecified. Throws
+  // misuse between group_start() and group_end().
   void compressed_allreduce(std::span<const float> input, std::span<float> output, std::span<float> worker_error,
                             std::span<float> server_error, const OnebitOptions& = {});
   // The same in place, with any valid padding.
@@ -231,16 +248,18 @@ class Communicator {
     compressed_allreduce(buffer, buffer, worker_error, server_error, options);
   }
 
-  // Messages from one rank to another, ordered independently of the collectives: between two ranks the first send of a
-  // tag matches the first recv of that tag. Count and type must be equal, else both ranks fail. A send may end before
-  // its recv is called (up to 64 KiB, within a budget), but the caller must not count on that; a send to this rank
-  // itself ends when it is received.
+  // Messages of `count` elements from one rank to another, ordered independently of the collectives: between two ranks
+  // the first send of a tag matches the first recv of that tag. If count or type differ, the group fails on all ranks
+  // with misuse. A blocking call returns when the message is sent or received, at most after its timeout, and fails as
+  // collectives do. A send may end before its recv is called (up to 64 KiB, within a budget), but the caller must not
+  // count on that; a send to this rank itself ends when it is received.
   void send(const void* data, std::size_t count, DataType type, int to, const MessageOptions& = {});
-  // `from` may be kAnySource: the earliest message of that tag. Returns the sender's rank.
+  // `from` may be kAnySource, which takes the earliest message of that tag. Returns the sender's rank.
   int recv(void* data, std::size_t count, DataType type, int from, const MessageOptions& = {});
   Work send_async(const void* data, std::size_t count, DataType type, int to, const MessageOptions& = {});
   Work recv_async(void* data, std::size_t count, DataType type, int from, const MessageOptions& = {});
-  // Sends and receives at once, so that ranks may exchange in any pattern. Returns the sender's rank.
+  // Sends and receives at the same time, so that ranks may exchange in any pattern. The two buffers do not overlap.
+  // Returns the sender's rank.
   struct Outgoing {
     const void* data;
     std::size_t count;
@@ -257,8 +276,9 @@ class Communicator {
 
   // After group_start(), this thread's calls on any communicator of this context are only recorded: they return at once
   // (recv returns -1), and their Works cannot be waited for yet. group_end() posts all of them before any of them moves
-  // data and returns one Work, which ends when all have ended and throws the first failure. A recorded call that throws
-  // ends the group, and none of its calls is posted.
+  // data and returns one Work, which ends when all have ended and throws the first failure. If a recorded call throws,
+  // the recording ends and none of its calls is posted. group_start() throws misuse if this thread records already,
+  // group_end() if it does not.
   void group_start();
   Work group_end();
 
@@ -369,9 +389,11 @@ class Communicator {
 
   // Makes a group of `ranks` (ranks of this group, in their new order). Every rank in `ranks` calls it with the same
   // list and name; other ranks need not. The n-th call with a list and name on one rank matches the n-th on the others.
-  // The new group begins with the job's settings. Throws invalid_argument if this rank is not in the list. If this
-  // group has failed, subgroup(), split() and dup() throw that failure; the one exception is the loss of ranks outside
-  // the list, after which the listed ranks can still make a group. Collective over the new group.
+  // The new group begins with the job's settings. Collective over the new group; blocks until all its ranks have
+  // called, at most for the init timeout. Throws invalid_argument if the list does not contain this rank, or if it
+  // contains a rank twice or one that does not exist. If this group has failed, subgroup(), split() and dup() throw
+  // that failure; after the loss of ranks outside the list, the listed ranks can still make a group. All three throw
+  // misuse between group_start() and group_end().
   Communicator subgroup(const std::vector<int>& ranks, const std::string& name);
   // The group of all ranks that gave the same colour, ordered by key; ranks with equal keys keep their order. Empty for
   // a rank with a negative colour. The new group begins with the job's settings. Collective over this group, and
@@ -380,13 +402,13 @@ class Communicator {
   // A group of the same ranks and settings with a sequence of its own. Collective over this group.
   Communicator dup();
 
-  // Memory that all ranks of this group on one host map. An all_reduce in place on it, or on the same part of it on
-  // every rank, reduces it where it lies, several times as fast if all ranks run on one host; in a group on several
-  // hosts, hierarchical and SRA send none of it inside a host. Until such a call has ended on all ranks, even with an
-  // error, other ranks write to the memory. If the memory cannot be shared, it is ordinary memory (QCCL_LOG=warning
-  // says why). All ranks pass it to a call or none does: a call in which only some ranks do fails on all of them.
-  // Collective over the group; ranks that ask for different sizes get invalid_argument. If one rank cannot get its
-  // memory, all ranks get resource_exhausted.
+  // `count` elements of zeroed memory that all ranks of this group on one host map. An all_reduce in place on it, or on
+  // the same part of it on every rank, reduces it where it lies, several times as fast if all ranks run on one host; in
+  // a group on several hosts, hierarchical and SRA send none of it inside a host. Until such a call has ended on all
+  // ranks, even with an error, other ranks write to the memory. If the memory cannot be shared, it is ordinary memory
+  // (QCCL_LOG=warning says why). All ranks pass it to a call or none does; if only some ranks pass it, the call fails
+  // on all of them. Blocking, and collective over the group: if ranks ask for different sizes, all get
+  // invalid_argument; if one rank cannot get its memory, all get resource_exhausted.
   template <class T>
   SharedBuffer<T> allocate(std::size_t count) {
     constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
@@ -394,25 +416,26 @@ class Communicator {
   }
   std::shared_ptr<void> allocate_bytes(std::size_t bytes);
 
-  // Compression of later calls that do not set their own.
+  // Compression of later calls that do not set their own. The same on all ranks.
   void set_compression(const Compression& compression);
   Compression compression() const;
-  // Default timeout of later calls.
+  // Timeout of later calls that do not set their own.
   void set_timeout(Milliseconds timeout);
 
   // The compression and, below, the algorithm that a call would use now, for reports. They follow the rules about
   // collective, size, type and operation (automatic: the fastest so far); without a collective, those of an all_reduce.
-  // Throws unsupported, as the call itself would, for unsupported options.
+  // Local. Throws what the call itself would for wrong or unsupported arguments.
   Compression effective_compression(Collective collective, std::size_t count, DataType type,
                                     const CallOptions& = {}) const;
   Compression effective_compression(std::size_t count, DataType type, const CallOptions& = {}) const;
   Algorithm effective_algorithm(Collective collective, std::size_t count, DataType type, const CallOptions& = {}) const;
-  // Why that algorithm was chosen, in words: "hierarchical, 35.3 ms: saves 65 % of the time of sra (one_shot 1.2 s,
+  // Why that algorithm was chosen, for people: "hierarchical, 35.3 ms: saves 65 % of the time of sra (one_shot 1.2 s,
   // ...)".
   std::string explain_algorithm(Collective collective, std::size_t count, DataType type, const CallOptions& = {}) const;
 
   // The host of each rank of the group, as the world rank of the first rank on it.
   std::vector<int> hosts() const;
+  // This rank's traffic in all groups of this context.
   Traffic traffic() const;
   // The log of all groups of this context.
   OperationLog log() const;
@@ -420,14 +443,14 @@ class Communicator {
   // of the ranks "rank 0 of 2 in group 'pair' (rank 1 of 4 from torchrun), shm to rank 3". Peers have world ranks, as
   // in errors.
   std::string describe() const;
-  // This group's unfinished operations, oldest first, in words, for reports of hangs: "all_reduce(...) #3 waits for
-  // rank 2 (got 0 of 4096 bytes)". Any thread may call it, even while others wait.
+  // This group's unfinished operations, oldest first, for reports of hangs: "all_reduce(...) #3 waits for rank 2 (got 0
+  // of 4096 bytes)". Any thread may call it, even while others wait.
   std::vector<std::string> in_flight() const;
 
-  // Ends every operation of this group on this rank with Error(aborted), here and, by a poison
-  // message, on the other ranks. Returns when the library holds no span of the caller's memory.
+  // Ends every operation of this group with Error(aborted), here and, by a poison message, on the other ranks. Later
+  // calls throw the same error. Returns when the library uses none of the caller's memory any more.
   void abort(const std::string& reason);
-  // Leaves the job: waits for this rank's operations, then closes connections once every
+  // Leaves the group: waits for this rank's operations, each of which ends by its timeout. Connections close once every
   // communicator of the context is closed or destroyed. Later calls throw misuse.
   void close();
 
@@ -438,10 +461,12 @@ class Communicator {
   std::shared_ptr<internal::CommunicatorState> state_;
 };
 
-// Joins the job and returns the group of all ranks ("world"). Collective over all ranks.
-// Ranks come from the options, else the environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
-// as torchrun and `qccl run` set them), else this process is alone (world of 1).
-// Throws deadline_exceeded naming the ranks that are missing.
+// Joins the job and returns the group of all ranks ("world"). Collective over all ranks; blocks until all of them have
+// called, at most for the init timeout. Ranks come from the options, else from a launcher's variables (RANK,
+// WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun and `qccl run` set them, or those in docs/launchers.md), else
+// this process is alone (world of 1). Throws Error: deadline_exceeded names the ranks that are missing, peer_lost one
+// that ended meanwhile; invalid_argument, misuse and unsupported name options, variables or settings that are wrong or
+// that differ between ranks.
 Communicator init(const InitOptions& options = {});
 
 // "0.1.0"

@@ -111,14 +111,9 @@ class Pipeline {
   void broadcast_from_last_to_first(Tensor& tensor);
 
  private:
-  [[noreturn]] void refuse(ErrorKind kind, const std::string& what) const;
-  void need_next(const char* what) const;
-  void need_prev(const char* what) const;
-  struct Move;
-  std::vector<Move> moves_of(const PipelineExchange& exchange) const;
-  Work post_data(std::span<const Move> moves);
-  void move_with_shapes(std::span<const Move> moves);
-  void move(std::span<const Move> moves);
+  bool move_if(bool has_neighbour, const PipelineExchange& exchange);
+  void require_next(const char* call) const;
+  void require_prev(const char* call) const;
   void move(const PipelineExchange& exchange);
 
   Communicator group_;

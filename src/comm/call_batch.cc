@@ -11,7 +11,7 @@ bool CallBatch::start() {
   auto work = std::make_shared<internal::WorkState>();
   work->set_recorded(true);
   by_thread_.try_emplace(std::this_thread::get_id()).first->second.work = std::move(work);
-  // Relaxed, here and below: only the thread that counts itself in or out has to see it.
+  // Relaxed, here and below: only the thread that changes the count needs to see its own change.
   recordings_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
@@ -25,27 +25,21 @@ CallBatch::Recording CallBatch::end() {
   return std::move(entry.mapped());
 }
 
-std::shared_ptr<internal::WorkState> CallBatch::work() {
-  if (recordings_.load(std::memory_order_relaxed) == 0) return nullptr;
+std::shared_ptr<internal::WorkState> CallBatch::find_work() {
   const std::lock_guard lock(mutex_);
   const auto entry = by_thread_.find(std::this_thread::get_id());
   return entry == by_thread_.end() ? nullptr : entry->second.work;
 }
 
-bool CallBatch::record(engine::CallArguments& arguments) {
-  if (!may_record()) return false;
-  const std::lock_guard lock(mutex_);
-  const auto entry = by_thread_.find(std::this_thread::get_id());
-  if (entry == by_thread_.end()) return false;
+void CallBatch::record(engine::CallArguments&& arguments) {
+  arguments.work->set_recorded(true);
   try {
-    entry->second.calls.push_back(std::move(arguments));
+    const std::lock_guard lock(mutex_);
+    by_thread_.at(std::this_thread::get_id()).calls.push_back(std::move(arguments));
   } catch (const std::bad_alloc&) {
-    by_thread_.erase(entry);
-    recordings_.fetch_sub(1, std::memory_order_relaxed);
+    cancel();
     throw;
   }
-  entry->second.calls.back().work->set_recorded(true);
-  return true;
 }
 
 }  // namespace qccl::comm

@@ -1,4 +1,4 @@
-// Calls between group_start() and group_end(): kept back, by thread, to be posted together.
+// The calls between group_start() and group_end(): recorded by thread, to be posted together.
 #pragma once
 
 #include <atomic>
@@ -6,16 +6,15 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
-#include <vector>
 
 #include "engine/call/call_arguments.h"
 
 namespace qccl::comm {
 
-// Thread-safe; each thread sees its own recording.
+// Thread-safe; each thread has a recording of its own.
 class CallBatch {
  public:
-  // What a thread has recorded, and the work that ends with the last of it.
+  // The calls of a thread, and the work that ends with the last of them.
   struct Recording {
     engine::ArgumentsList calls;
     std::shared_ptr<internal::WorkState> work;
@@ -23,20 +22,21 @@ class CallBatch {
 
   // False if the thread records already.
   bool start();
-  // The recording, which ends here; its work is null if there was none.
+  // Ends the thread's recording and returns it; its work is null if there was none.
   Recording end();
-  // Forgets what the thread has recorded, if it does.
+  // Drops the thread's recording, if there is one.
   void cancel() { static_cast<void>(end()); }
-  // The work of the recording of this thread, null if there is none.
-  std::shared_ptr<internal::WorkState> work();
-  // Some thread records, perhaps this one.
-  bool may_record() const { return recordings_.load(std::memory_order_relaxed) != 0; }
-  // Takes the call over, which has its work, if the thread records. Without memory for it the recording ends, as with a
-  // wrong call.
-  bool record(engine::CallArguments& arguments);
+  // The work of the thread's recording; null if there is none.
+  std::shared_ptr<internal::WorkState> work() {
+    return recordings_.load(std::memory_order_relaxed) == 0 ? nullptr : find_work();
+  }
+  // Adds a call, which has its work, to the thread's recording. Cancels the recording if there is no memory for it.
+  void record(engine::CallArguments&& arguments);
 
  private:
-  std::atomic<int> recordings_{0};  // so that calls outside of all groups pay for one load
+  std::shared_ptr<internal::WorkState> find_work();
+
+  std::atomic<int> recordings_{0};  // so that calls outside of all recordings pay for one load
   std::mutex mutex_;
   std::unordered_map<std::thread::id, Recording> by_thread_;  // guarded by mutex_
 };

@@ -1,8 +1,9 @@
-// The public Communicator, Work and init(): each call forwards to the state behind the handle and
-// turns a failed Result into qccl::Error.
+// The public Communicator, Work and init(): calls forward to the state behind the handle.
 #include "qccl/communicator.h"
 
 #include <fmt/format.h>
+
+#include <numeric>
 
 #include "base/memory_error.h"
 #include "comm/communicator_state.h"
@@ -11,34 +12,64 @@
 namespace qccl {
 namespace {
 
+using comm::CallBuilder;
+using comm::CollectiveCall;
+using comm::MessageCall;
 using internal::CommunicatorState;
+using Counts = Communicator::Counts;
 
 constexpr std::uint64_t kWorldGroup = 1;
 
-using comm::CollectiveCall;
-using comm::MessageCall;
-using Counts = Communicator::Counts;
+// The blocking and the asynchronous form of a call, and of a list of calls.
+template <class Call>
+int run(CommunicatorState& state, const Call& call) {
+  return memory_checked([&] { return state.run(call); });
+}
+
+template <class Call>
+Work post(CommunicatorState& state, const Call& call) {
+  return memory_checked([&] { return Work(state.post(call)); });
+}
+
+void run_all(CommunicatorState& state, const std::vector<CollectiveCall>& calls) {
+  memory_checked([&] { state.run_all(std::span(calls)); });
+}
+
+Work post_all(CommunicatorState& state, const std::vector<CollectiveCall>& calls) {
+  return memory_checked([&] { return Work(state.post_all(calls)); });
+}
 
 CollectiveCall call_v(Collective collective, const void* input, void* output, Counts counts, DataType type,
                       const CallOptions& options) {
-  return {collective, input, output, 0, type, options, PooledVector<std::uint64_t>(counts.begin(), counts.end())};
+  return memory_checked([&]() -> CollectiveCall {
+    return {collective, input, output, 0, type, options, PooledVector<std::uint64_t>(counts.begin(), counts.end())};
+  });
 }
 
 CollectiveCall exchange_v(const void* input, Counts sends, void* output, Counts receives, DataType type,
                           const CallOptions& options) {
-  CollectiveCall call = call_v(Collective::all_to_all, input, output, sends, type, options);
-  call.counts->insert(call.counts->end(), receives.begin(), receives.end());
-  return call;
+  return memory_checked([&] {
+    CollectiveCall call = call_v(Collective::all_to_all, input, output, sends, type, options);
+    call.counts->insert(call.counts->end(), receives.begin(), receives.end());
+    return call;
+  });
 }
 
 std::vector<CollectiveCall> calls_of(Collective collective, std::span<const CallBuffers> buffers, DataType type,
                                      const CallOptions& options) {
-  std::vector<CollectiveCall> calls;
-  calls.reserve(buffers.size());
-  for (const CallBuffers& each : buffers) {
-    calls.push_back({collective, each.input, each.output, each.count, type, options});
-  }
-  return calls;
+  return memory_checked([&] {
+    std::vector<CollectiveCall> calls;
+    calls.reserve(buffers.size());
+    for (const CallBuffers& each : buffers) {
+      calls.push_back({collective, each.input, each.output, each.count, type, options});
+    }
+    return calls;
+  });
+}
+
+engine::ResolvedCall resolve(CommunicatorState& state, const CollectiveCall& call) {
+  return memory_checked(
+      [&] { return state.with_builder([&](const CallBuilder& builder) { return builder.resolve(call); }); });
 }
 
 MessageCall send_call(const void* data, std::size_t count, DataType type, int to, const MessageOptions& options) {
@@ -49,13 +80,7 @@ MessageCall recv_call(void* data, std::size_t count, DataType type, int from, co
   return {nullptr, data, true, count, type, from, options};
 }
 
-// A call that group_end() has not posted can't be waited for.
-void check_posted(const internal::WorkState& work) {
-  if (!work.is_recorded()) return;
-  throw Error({.kind = ErrorKind::misuse, .message = "QCCL: wait() for a call that awaits its group_end()"});
-}
-
-// Throws, unless the operation has ended meanwhile.
+// Throws, unless the operation has ended by now.
 void give_up(comm::Context& context, const internal::WorkState& work, Milliseconds timeout) {
   std::optional<ErrorInfo> failure;
   context.driver().with_engine(
@@ -63,45 +88,35 @@ void give_up(comm::Context& context, const internal::WorkState& work, Millisecon
   if (work.done()) return;
   if (failure) throw Error(std::move(*failure));
   throw Error({.kind = ErrorKind::deadline_exceeded,
-               .message = fmt::format("QCCL rank {}: the operation was still ending when the {} ms that wait() was "
-                                      "given had passed",
+               .message = fmt::format("QCCL rank {}: the operation was still ending when the timeout of wait(), {} ms, "
+                                      "had passed",
                                       context.rank(), timeout.count()),
                .rank = context.rank()});
+}
+
+void wait_until(const std::shared_ptr<internal::WorkState>& work, std::optional<Milliseconds> timeout) {
+  if (work == nullptr) return;
+  memory_checked([&] {
+    if (work->is_recorded()) {
+      throw Error({.kind = ErrorKind::misuse, .message = "QCCL: wait() for a call that awaits its group_end()"});
+    }
+    // A context that is gone has ended all its operations.
+    const auto context = work->done() ? nullptr : std::static_pointer_cast<comm::Context>(work->context.lock());
+    if (context != nullptr) {
+      context->usable().take_or_throw();
+      const TimePoint deadline = timeout ? saturating_add(context->clock().now(), *timeout) : kForever;
+      if (!context->driver().wait(*work, deadline)) give_up(*context, *work, *timeout);
+    }
+    if (work->failure()) throw Error(*work->failure());
+  });
 }
 
 }  // namespace
 
 // ---- Work
 
-void Work::wait() const {
-  if (state_ == nullptr) return;
-  memory_checked([&] {
-    check_posted(*state_);
-    if (!state_->done()) {
-      // A context that is gone has ended all its operations.
-      if (const auto context = std::static_pointer_cast<comm::Context>(state_->context.lock())) {
-        context->usable().take_or_throw();
-        context->driver().wait(*state_, kForever);
-      }
-    }
-    if (state_->failure()) throw Error(*state_->failure());
-  });
-}
-
-void Work::wait(Milliseconds timeout) const {
-  if (state_ == nullptr) return;
-  memory_checked([&] {
-    check_posted(*state_);
-    if (!state_->done()) {
-      if (const auto context = std::static_pointer_cast<comm::Context>(state_->context.lock())) {
-        context->usable().take_or_throw();
-        const TimePoint deadline = saturating_add(context->clock().now(), timeout);
-        if (!context->driver().wait(*state_, deadline)) give_up(*context, *state_, timeout);
-      }
-    }
-    if (state_->failure()) throw Error(*state_->failure());
-  });
-}
+void Work::wait() const { wait_until(state_, std::nullopt); }
+void Work::wait(Milliseconds timeout) const { wait_until(state_, timeout); }
 
 bool Work::done() const { return state_ == nullptr || state_->done(); }
 
@@ -126,216 +141,98 @@ void Work::notify(std::function<void()> callback) const {
 
 // ---- Communicator
 
-int Communicator::rank() const { return state_->rank(); }
-int Communicator::size() const { return state_->size(); }
-const std::string& Communicator::name() const { return state_->name(); }
+int Communicator::rank() const { return state_->group().rank; }
+int Communicator::size() const { return state_->group().size(); }
+const std::string& Communicator::name() const { return state_->group().name; }
 
-void Communicator::all_reduce(const void* input, void* output, std::size_t count, DataType type,
-                              const CallOptions& options) {
-  memory_checked([&] { state_->run({Collective::all_reduce, input, output, count, type, options}); });
-}
+// Each macro defines the blocking and the asynchronous form of a collective.
+#define QCCL_COLLECTIVE(name)                                                                        \
+  void Communicator::name(const void* input, void* output, std::size_t count, DataType type,         \
+                          const CallOptions& options) {                                              \
+    run(*state_, CollectiveCall{Collective::name, input, output, count, type, options});             \
+  }                                                                                                  \
+  Work Communicator::name##_async(const void* input, void* output, std::size_t count, DataType type, \
+                                  const CallOptions& options) {                                      \
+    return post(*state_, CollectiveCall{Collective::name, input, output, count, type, options});     \
+  }
+#define QCCL_COLLECTIVE_V(name)                                                                    \
+  void Communicator::name##_v(const void* input, void* output, Counts counts, DataType type,       \
+                              const CallOptions& options) {                                        \
+    run(*state_, call_v(Collective::name, input, output, counts, type, options));                  \
+  }                                                                                                \
+  Work Communicator::name##_v_async(const void* input, void* output, Counts counts, DataType type, \
+                                    const CallOptions& options) {                                  \
+    return post(*state_, call_v(Collective::name, input, output, counts, type, options));          \
+  }
+#define QCCL_COLLECTIVE_COALESCED(name)                                                          \
+  void Communicator::name##_coalesced(std::span<const CallBuffers> buffers, DataType type,       \
+                                      const CallOptions& options) {                              \
+    run_all(*state_, calls_of(Collective::name, buffers, type, options));                        \
+  }                                                                                              \
+  Work Communicator::name##_coalesced_async(std::span<const CallBuffers> buffers, DataType type, \
+                                            const CallOptions& options) {                        \
+    return post_all(*state_, calls_of(Collective::name, buffers, type, options));                \
+  }
 
-void Communicator::all_gather(const void* input, void* output, std::size_t count, DataType type,
-                              const CallOptions& options) {
-  memory_checked([&] { state_->run({Collective::all_gather, input, output, count, type, options}); });
-}
-
-void Communicator::reduce_scatter(const void* input, void* output, std::size_t count, DataType type,
-                                  const CallOptions& options) {
-  memory_checked([&] { state_->run({Collective::reduce_scatter, input, output, count, type, options}); });
-}
-
-void Communicator::reduce(const void* input, void* output, std::size_t count, DataType type,
-                          const CallOptions& options) {
-  memory_checked([&] { state_->run({Collective::reduce, input, output, count, type, options}); });
-}
-
-void Communicator::gather(const void* input, void* output, std::size_t count, DataType type,
-                          const CallOptions& options) {
-  memory_checked([&] { state_->run({Collective::gather, input, output, count, type, options}); });
-}
-
-void Communicator::scatter(const void* input, void* output, std::size_t count, DataType type,
-                           const CallOptions& options) {
-  memory_checked([&] { state_->run({Collective::scatter, input, output, count, type, options}); });
-}
-
-void Communicator::all_to_all(const void* input, void* output, std::size_t count, DataType type,
-                              const CallOptions& options) {
-  memory_checked([&] { state_->run({Collective::all_to_all, input, output, count, type, options}); });
-}
+QCCL_COLLECTIVE(all_reduce)
+QCCL_COLLECTIVE(all_gather)
+QCCL_COLLECTIVE(reduce_scatter)
+QCCL_COLLECTIVE(reduce)
+QCCL_COLLECTIVE(gather)
+QCCL_COLLECTIVE(scatter)
+QCCL_COLLECTIVE(all_to_all)
+QCCL_COLLECTIVE_V(all_gather)
+QCCL_COLLECTIVE_V(reduce_scatter)
+QCCL_COLLECTIVE_V(gather)
+QCCL_COLLECTIVE_V(scatter)
+QCCL_COLLECTIVE_COALESCED(all_reduce)
+QCCL_COLLECTIVE_COALESCED(all_gather)
+QCCL_COLLECTIVE_COALESCED(reduce_scatter)
 
 void Communicator::broadcast(void* buffer, std::size_t count, DataType type, const CallOptions& options) {
-  memory_checked([&] { state_->run({Collective::broadcast, buffer, buffer, count, type, options}); });
+  run(*state_, CollectiveCall{Collective::broadcast, buffer, buffer, count, type, options});
+}
+Work Communicator::broadcast_async(void* buffer, std::size_t count, DataType type, const CallOptions& options) {
+  return post(*state_, CollectiveCall{Collective::broadcast, buffer, buffer, count, type, options});
 }
 
 void Communicator::barrier(const CallOptions& options) {
-  memory_checked([&] { state_->run({Collective::barrier, nullptr, nullptr, 0, DataType::uint8, options}); });
+  run(*state_, CollectiveCall{Collective::barrier, nullptr, nullptr, 0, DataType::uint8, options});
 }
-
-void Communicator::all_gather_v(const void* input, void* output, Counts counts, DataType type,
-                                const CallOptions& options) {
-  memory_checked([&] { state_->run(call_v(Collective::all_gather, input, output, counts, type, options)); });
-}
-
-void Communicator::reduce_scatter_v(const void* input, void* output, Counts counts, DataType type,
-                                    const CallOptions& options) {
-  memory_checked([&] { state_->run(call_v(Collective::reduce_scatter, input, output, counts, type, options)); });
-}
-
-void Communicator::gather_v(const void* input, void* output, Counts counts, DataType type, const CallOptions& options) {
-  memory_checked([&] { state_->run(call_v(Collective::gather, input, output, counts, type, options)); });
-}
-
-void Communicator::scatter_v(const void* input, void* output, Counts counts, DataType type,
-                             const CallOptions& options) {
-  memory_checked([&] { state_->run(call_v(Collective::scatter, input, output, counts, type, options)); });
+Work Communicator::barrier_async(const CallOptions& options) {
+  return post(*state_, CollectiveCall{Collective::barrier, nullptr, nullptr, 0, DataType::uint8, options});
 }
 
 void Communicator::all_to_all_v(const void* input, Counts sends, void* output, Counts receives, DataType type,
                                 const CallOptions& options) {
-  memory_checked([&] { state_->run(exchange_v(input, sends, output, receives, type, options)); });
+  run(*state_, exchange_v(input, sends, output, receives, type, options));
 }
-
-Work Communicator::all_reduce_async(const void* input, void* output, std::size_t count, DataType type,
-                                    const CallOptions& options) {
-  return memory_checked([&] {
-    return Work(state_->post({Collective::all_reduce, input, output, count, type, options}));
-  });
-}
-
-Work Communicator::all_gather_async(const void* input, void* output, std::size_t count, DataType type,
-                                    const CallOptions& options) {
-  return memory_checked([&] {
-    return Work(state_->post({Collective::all_gather, input, output, count, type, options}));
-  });
-}
-
-Work Communicator::reduce_scatter_async(const void* input, void* output, std::size_t count, DataType type,
-                                        const CallOptions& options) {
-  return memory_checked([&] {
-    return Work(state_->post({Collective::reduce_scatter, input, output, count, type, options}));
-  });
-}
-
-Work Communicator::reduce_async(const void* input, void* output, std::size_t count, DataType type,
-                                const CallOptions& options) {
-  return memory_checked([&] { return Work(state_->post({Collective::reduce, input, output, count, type, options})); });
-}
-
-Work Communicator::gather_async(const void* input, void* output, std::size_t count, DataType type,
-                                const CallOptions& options) {
-  return memory_checked([&] { return Work(state_->post({Collective::gather, input, output, count, type, options})); });
-}
-
-Work Communicator::scatter_async(const void* input, void* output, std::size_t count, DataType type,
-                                 const CallOptions& options) {
-  return memory_checked([&] { return Work(state_->post({Collective::scatter, input, output, count, type, options})); });
-}
-
-Work Communicator::all_to_all_async(const void* input, void* output, std::size_t count, DataType type,
-                                    const CallOptions& options) {
-  return memory_checked([&] {
-    return Work(state_->post({Collective::all_to_all, input, output, count, type, options}));
-  });
-}
-
-Work Communicator::broadcast_async(void* buffer, std::size_t count, DataType type, const CallOptions& options) {
-  return memory_checked([&] {
-    return Work(state_->post({Collective::broadcast, buffer, buffer, count, type, options}));
-  });
-}
-
-Work Communicator::barrier_async(const CallOptions& options) {
-  return memory_checked([&] {
-    return Work(state_->post({Collective::barrier, nullptr, nullptr, 0, DataType::uint8, options}));
-  });
-}
-
-Work Communicator::all_gather_v_async(const void* input, void* output, Counts counts, DataType type,
-                                      const CallOptions& options) {
-  return memory_checked(
-      [&] { return Work(state_->post(call_v(Collective::all_gather, input, output, counts, type, options))); });
-}
-
-Work Communicator::reduce_scatter_v_async(const void* input, void* output, Counts counts, DataType type,
-                                          const CallOptions& options) {
-  return memory_checked(
-      [&] { return Work(state_->post(call_v(Collective::reduce_scatter, input, output, counts, type, options))); });
-}
-
-Work Communicator::gather_v_async(const void* input, void* output, Counts counts, DataType type,
-                                  const CallOptions& options) {
-  return memory_checked(
-      [&] { return Work(state_->post(call_v(Collective::gather, input, output, counts, type, options))); });
-}
-
-Work Communicator::scatter_v_async(const void* input, void* output, Counts counts, DataType type,
-                                   const CallOptions& options) {
-  return memory_checked(
-      [&] { return Work(state_->post(call_v(Collective::scatter, input, output, counts, type, options))); });
-}
-
 Work Communicator::all_to_all_v_async(const void* input, Counts sends, void* output, Counts receives, DataType type,
                                       const CallOptions& options) {
-  return memory_checked([&] { return Work(state_->post(exchange_v(input, sends, output, receives, type, options))); });
-}
-
-void Communicator::all_reduce_coalesced(std::span<const CallBuffers> buffers, DataType type,
-                                        const CallOptions& options) {
-  memory_checked([&] { state_->run(calls_of(Collective::all_reduce, buffers, type, options)); });
-}
-
-void Communicator::all_gather_coalesced(std::span<const CallBuffers> buffers, DataType type,
-                                        const CallOptions& options) {
-  memory_checked([&] { state_->run(calls_of(Collective::all_gather, buffers, type, options)); });
-}
-
-void Communicator::reduce_scatter_coalesced(std::span<const CallBuffers> buffers, DataType type,
-                                            const CallOptions& options) {
-  memory_checked([&] { state_->run(calls_of(Collective::reduce_scatter, buffers, type, options)); });
-}
-
-Work Communicator::all_reduce_coalesced_async(std::span<const CallBuffers> buffers, DataType type,
-                                              const CallOptions& options) {
-  return memory_checked([&] { return Work(state_->post(calls_of(Collective::all_reduce, buffers, type, options))); });
-}
-
-Work Communicator::all_gather_coalesced_async(std::span<const CallBuffers> buffers, DataType type,
-                                              const CallOptions& options) {
-  return memory_checked([&] { return Work(state_->post(calls_of(Collective::all_gather, buffers, type, options))); });
-}
-
-Work Communicator::reduce_scatter_coalesced_async(std::span<const CallBuffers> buffers, DataType type,
-                                                  const CallOptions& options) {
-  return memory_checked(
-      [&] { return Work(state_->post(calls_of(Collective::reduce_scatter, buffers, type, options))); });
+  return post(*state_, exchange_v(input, sends, output, receives, type, options));
 }
 
 // ---- messages and calls in groups
 
 void Communicator::send(const void* data, std::size_t count, DataType type, int to, const MessageOptions& options) {
-  memory_checked([&] { state_->run(send_call(data, count, type, to, options)); });
+  run(*state_, send_call(data, count, type, to, options));
+}
+Work Communicator::send_async(const void* data, std::size_t count, DataType type, int to,
+                              const MessageOptions& options) {
+  return post(*state_, send_call(data, count, type, to, options));
 }
 
 int Communicator::recv(void* data, std::size_t count, DataType type, int from, const MessageOptions& options) {
-  return memory_checked([&] { return state_->run(recv_call(data, count, type, from, options)); });
+  return run(*state_, recv_call(data, count, type, from, options));
 }
-
-Work Communicator::send_async(const void* data, std::size_t count, DataType type, int to,
-                              const MessageOptions& options) {
-  return memory_checked([&] { return Work(state_->post(send_call(data, count, type, to, options))); });
-}
-
 Work Communicator::recv_async(void* data, std::size_t count, DataType type, int from, const MessageOptions& options) {
-  return memory_checked([&] { return Work(state_->post(recv_call(data, count, type, from, options))); });
+  return post(*state_, recv_call(data, count, type, from, options));
 }
 
 int Communicator::sendrecv(const Outgoing& outgoing, const Incoming& incoming, const MessageOptions& options) {
-  return memory_checked([&] {
-    return state_->run(send_call(outgoing.data, outgoing.count, outgoing.type, outgoing.to, options),
-                       recv_call(incoming.data, incoming.count, incoming.type, incoming.from, options));
-  });
+  const MessageCall both[] = {send_call(outgoing.data, outgoing.count, outgoing.type, outgoing.to, options),
+                              recv_call(incoming.data, incoming.count, incoming.type, incoming.from, options)};
+  return memory_checked([&] { return state_->run_all(std::span<const MessageCall>(both)); });
 }
 
 void Communicator::group_start() {
@@ -357,38 +254,38 @@ void Communicator::check_parts(std::size_t whole, std::size_t part) const {
 // ---- other groups
 
 Communicator Communicator::subgroup(const std::vector<int>& ranks, const std::string& name) {
-  return memory_checked([&] { return Communicator(state_->subgroup(ranks, name)); });
+  return memory_checked([&] { return Communicator(comm::subgroup(*state_, ranks, name)); });
 }
 
 std::optional<Communicator> Communicator::split(int colour, int key) {
-  auto part = memory_checked([&] { return state_->split(colour, key); });
+  auto part = memory_checked([&] { return comm::split(*state_, colour, key); });
   if (part == nullptr) return std::nullopt;
   return Communicator(std::move(part));
 }
 
 Communicator Communicator::dup() {
-  return memory_checked([&] { return Communicator(state_->dup()); });
+  return memory_checked([&] { return Communicator(comm::dup(*state_)); });
 }
 
 std::shared_ptr<void> Communicator::allocate_bytes(std::size_t bytes) {
-  return memory_checked([&] { return state_->regions().allocate(*state_, bytes); });
+  return memory_checked([&] { return comm::allocate_mapped(*state_, bytes); });
 }
 
 void Communicator::set_compression(const Compression& compression) {
-  memory_checked([&] { state_->set_compression(compression); });
+  memory_checked([&] { state_->with_builder([&](CallBuilder& builder) { builder.set_compression(compression); }); });
 }
 
 Compression Communicator::compression() const {
-  return memory_checked([&] { return state_->defaults().compression; });
+  return state_->with_builder([](const CallBuilder& builder) { return builder.compression(); });
 }
 
 void Communicator::set_timeout(Milliseconds timeout) {
-  memory_checked([&] { state_->set_timeout(timeout); });
+  state_->with_builder([&](CallBuilder& builder) { builder.set_timeout(timeout); });
 }
 
 Compression Communicator::effective_compression(Collective collective, std::size_t count, DataType type,
                                                 const CallOptions& options) const {
-  return memory_checked([&] { return state_->call_of(collective, count, type, options).compression; });
+  return resolve(*state_, {collective, nullptr, nullptr, count, type, options}).compression;
 }
 
 Compression Communicator::effective_compression(std::size_t count, DataType type, const CallOptions& options) const {
@@ -397,16 +294,20 @@ Compression Communicator::effective_compression(std::size_t count, DataType type
 
 Algorithm Communicator::effective_algorithm(Collective collective, std::size_t count, DataType type,
                                             const CallOptions& options) const {
-  return memory_checked([&] { return state_->call_of(collective, count, type, options).algorithm; });
+  return resolve(*state_, {collective, nullptr, nullptr, count, type, options}).algorithm;
 }
 
 std::string Communicator::explain_algorithm(Collective collective, std::size_t count, DataType type,
                                             const CallOptions& options) const {
-  return memory_checked([&] { return state_->explain(collective, count, type, options); });
+  return memory_checked([&] {
+    return state_->with_builder([&](const CallBuilder& builder) {
+      return builder.explain({collective, nullptr, nullptr, count, type, options});
+    });
+  });
 }
 
 std::vector<int> Communicator::hosts() const {
-  return memory_checked([&] { return state_->context()->hosts_of(state_->ranks()); });
+  return memory_checked([&] { return state_->context()->hosts_of(state_->group().ranks); });
 }
 
 Traffic Communicator::traffic() const {
@@ -425,14 +326,14 @@ OperationLog Communicator::log() const {
 }
 
 std::string Communicator::describe() const {
-  return memory_checked([&] { return state_->context()->describe(name(), state_->ranks()); });
+  return memory_checked([&] { return state_->context()->describe(state_->group()); });
 }
 
 std::vector<std::string> Communicator::in_flight() const {
   return memory_checked([&] {
     std::vector<std::string> operations;
     state_->context()->driver().with_engine(
-        [&](engine::Engine& engine) { operations = engine::describe_in_flight(engine.parts(), state_->id()); });
+        [&](engine::Engine& engine) { operations = engine::describe_in_flight(engine.parts(), state_->group().id); });
     return operations;
   });
 }
@@ -450,9 +351,10 @@ void Communicator::close() {
 Communicator init(const InitOptions& options) {
   return memory_checked([&] {
     auto context = comm::Context::create(options).take_or_throw();
-    std::vector<int> everyone;
-    for (int rank = 0; rank < context->world(); ++rank) everyone.push_back(rank);
-    return Communicator(CommunicatorState::open(std::move(context), kWorldGroup, "world", everyone).take_or_throw());
+    comm::GroupIdentity world{.id = kWorldGroup, .name = "world", .rank = context->rank()};
+    world.ranks.resize(static_cast<std::size_t>(context->world()));
+    std::iota(world.ranks.begin(), world.ranks.end(), 0);
+    return Communicator(CommunicatorState::open(std::move(context), std::move(world)).take_or_throw());
   });
 }
 

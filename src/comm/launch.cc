@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
+#include <string_view>
 #include <utility>
 
 #include "base/environment.h"
@@ -32,69 +32,64 @@ bool is_given(const InitOptions& options) {
 Status choose_port(std::uint16_t wanted, Launch& launch) {
   launch.master_port = wanted;
   if (wanted != 0) return {};
-  auto socket = os::reserve_tcp_port();
-  if (!socket) return socket.failure();
-  auto port = os::local_port(*socket);
-  if (!port) return port.failure();
-  launch.master_port = *port;
-  launch.held_port = std::make_shared<os::Fd>(std::move(*socket));
+  QCCL_ASSIGN(os::Fd socket, os::reserve_tcp_port());
+  QCCL_ASSIGN(launch.master_port, os::local_port(socket));
+  launch.held_port = std::make_shared<os::Fd>(std::move(socket));
   return {};
 }
 
-// Rank 0's card: "40000 10.0.0.1".
-Status read_place(const std::string& card, Launch& launch) {
+// Reads rank 0's card: "40000 10.0.0.1".
+Status read_location(const std::string& card, Launch& launch) {
   const auto blank = card.find(' ');
-  const auto [stop, error] =
-      std::from_chars(card.data(), card.data() + std::min(blank, card.size()), launch.master_port);
-  const bool is_place = blank != std::string::npos && error == std::errc() && stop == card.data() + blank;
-  if (!is_place || printable(card) != card) {
-    return Failure(ErrorKind::corrupt_data, fmt::format("rank 0 gave \"{}\" for its place", printable(card)));
+  const auto port = parse_number<std::uint16_t>(std::string_view(card).substr(0, blank));
+  if (blank == std::string::npos || !port || printable(card) != card) {
+    return Failure(ErrorKind::corrupt_data,
+                   fmt::format("rank 0 sent \"{}\" in place of its port and address", printable(card)));
   }
+  launch.master_port = *port;
   launch.master_address = card.substr(blank + 1);
   return {};
 }
 
 Status meet(Membership own, const InitOptions& options, std::uint16_t port, Launch& launch) {
   own.job += "/launch";
-  auto settings = Options::from_environment();
-  if (!settings) return settings.failure();
+  QCCL_ASSIGN(const Options settings, Options::from_environment());
   const SteadyClock clock;
-  const Nanoseconds timeout = options.init_timeout ? Nanoseconds(*options.init_timeout) : settings->init_timeout;
+  const Nanoseconds timeout = options.init_timeout ? Nanoseconds(*options.init_timeout) : settings.init_timeout;
   const TimePoint deadline = saturating_add(clock.now(), timeout);
-  auto meeting = bootstrap::open_store(own, options.store, deadline, clock);
-  if (!meeting) return meeting.failure();
+  QCCL_ASSIGN(auto meeting, bootstrap::open_store(own, options.store, deadline, clock));
   if (own.rank == 0) QCCL_TRY(choose_port(port, launch));
-  const std::string address = meeting->address.empty() ? kThisHost : meeting->address;
+  const std::string address = meeting.address.empty() ? kThisHost : meeting.address;
   const bootstrap::Participant self{own.rank, own.world, bootstrap::own_process_text(),
-                                    fmt::format("{} {}", launch.master_port, address), meeting->location};
-  bootstrap::KeySpace keys(*meeting->store, own.job, own.restart, clock);
+                                    fmt::format("{} {}", launch.master_port, address), meeting.location};
+  bootstrap::KeySpace keys(*meeting.store, own.job, own.restart, clock);
   auto gathered = bootstrap::gather_cards(keys, self, {&clock, deadline, timeout});
-  meeting->close(kStoreLinger);
+  meeting.close(kStoreLinger);
   if (!gathered) return gathered.failure();
-  return read_place(gathered->cards.front(), launch);
+  return read_location(gathered->cards.front(), launch);
 }
 
 Result<Launch> found(const InitOptions& options, std::uint16_t port) {
-  auto own = bootstrap::discover_membership(options, [](const char* name) { return environment(name); });
-  if (!own) return own.failure();
-  Launch launch{.rank = own->rank,
-                .world = own->world,
-                .local_rank = own->local_rank,
-                .local_world = own->local_world,
-                .source = own->source,
-                .master_address = own->master_address,
-                .master_port = own->master_port,
+  QCCL_ASSIGN(const Membership own,
+              bootstrap::discover_membership(options, [](const char* name) { return environment(name); }));
+  Launch launch{.rank = own.rank,
+                .world = own.world,
+                .local_rank = own.local_rank,
+                .local_world = own.local_world,
+                .source = own.source,
+                .master_address = own.master_address,
+                .master_port = own.master_port,
                 .held_port = nullptr};
-  if (launch.local_rank < 0 && bootstrap::on_one_host(*own)) {
-    launch.local_rank = own->rank;
-    launch.local_world = own->world;
+  if (launch.local_rank < 0 && bootstrap::on_one_host(own)) {
+    launch.local_rank = own.rank;
+    launch.local_world = own.world;
   }
   if (is_given(options)) return launch;
-  if (own->world == 1) {
+  if (own.world == 1) {
     launch.master_address = kThisHost;
     QCCL_TRY(choose_port(port, launch));
   } else {
-    QCCL_TRY(meet(*own, options, port, launch));
+    QCCL_TRY(meet(own, options, port, launch));
   }
   return launch;
 }

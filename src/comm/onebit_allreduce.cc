@@ -16,6 +16,8 @@
 namespace qccl::internal {
 namespace {
 
+using comm::CollectiveCall;
+
 struct MessageHeader {
   float scale;
   std::uint32_t unused;
@@ -39,8 +41,8 @@ class OnebitAllreduce {
       : group_(group),
         messages_(messages),
         arguments_(arguments),
-        world_(static_cast<std::size_t>(group.size())),
-        own_(static_cast<std::size_t>(group.rank())),
+        world_(group.group().ranks.size()),
+        own_(static_cast<std::size_t>(group.group().rank)),
         // Without elements only the headers meet, whatever the padding.
         chunk_(arguments.input.empty() ? 0 : arguments.worker_error.size() / world_),
         message_bytes_(sizeof(MessageHeader) + chunk_ / kernels::kOnebitGroup) {
@@ -118,14 +120,14 @@ class OnebitAllreduce {
   }
 
   std::shared_ptr<WorkState> exchange_inputs() {
-    return group_.post({Collective::all_to_all, messages_.outgoing.data(), messages_.incoming.data(), message_bytes_,
-                        DataType::uint8, calls_});
+    return group_.post(CollectiveCall{Collective::all_to_all, messages_.outgoing.data(), messages_.incoming.data(),
+                                      message_bytes_, DataType::uint8, calls_});
   }
 
   // In place: what was sent before has arrived.
   std::shared_ptr<WorkState> gather_results() {
-    return group_.post({Collective::all_gather, message(messages_.outgoing, own_), messages_.outgoing.data(),
-                        message_bytes_, DataType::uint8, calls_});
+    return group_.post(CollectiveCall{Collective::all_gather, message(messages_.outgoing, own_),
+                                      messages_.outgoing.data(), message_bytes_, DataType::uint8, calls_});
   }
 
   // Works while the exchange is on its way.
@@ -143,10 +145,9 @@ class OnebitAllreduce {
       const std::string what = fmt::format("compressed_allreduce: rank {} has {} elements, but rank {} has {}", own_,
                                            arguments_.input.size(), rank, count);
       group_.abort(what);
-      throw Error({.kind = ErrorKind::misuse,
-                   .message = fmt::format("QCCL rank {}, group '{}': {}", group_.ranks()[own_], group_.name(), what),
-                   .rank = group_.ranks()[own_],
-                   .peer = group_.ranks()[rank]});
+      ErrorInfo failure = group_.group().failure(ErrorKind::misuse, what);
+      failure.peer = group_.group().ranks[rank];
+      throw Error(std::move(failure));
     }
   }
 
@@ -193,7 +194,7 @@ void run(CommunicatorState& group, const OnebitArguments& arguments, const Onebi
   try {
     call.run();
   } catch (const std::bad_alloc&) {  // the errors have changed: it can't be made again
-    const auto fail = [&group](engine::Engine& engine) { engine.groups().run_out_of_memory(group.id()); };
+    const auto fail = [&group](engine::Engine& engine) { engine.groups().run_out_of_memory(group.group().id); };
     group.context()->driver().with_engine(fail);
     throw;
   }
@@ -220,10 +221,9 @@ void OnebitMemory::give_back(std::unique_ptr<Messages> messages) {
 
 void onebit_allreduce(CommunicatorState& group, const OnebitArguments& arguments, const OnebitOptions& options) {
   constexpr const char* kName = "compressed_allreduce";
-  const auto context = group.context();
-  group.refuse_recording(*context, kName);
-  if (const std::string wrong = wrong_sizes(arguments, group.size()); !wrong.empty()) {
-    throw group.wrong_argument(*context, kName, wrong);
+  group.refuse_recording(kName);
+  if (const std::string wrong = wrong_sizes(arguments, group.group().size()); !wrong.empty()) {
+    throw group.group().invalid_argument(kName, wrong);
   }
   try {
     run(group, arguments, options);

@@ -12,12 +12,11 @@
 namespace qccl {
 namespace {
 
-// A message's tag gives its direction, which the sender does not determine if there are two stages, and whether it is a
-// shape.
+// A message's tag says which way it goes, because with two stages the peer does not, and whether it is a shape.
 constexpr int kForward = 0;
 constexpr int kBackward = 1;
 constexpr int kToFirst = 2;
-constexpr int kShapes = 3;  // added to the tag of the tensor that the shape belongs to
+constexpr int kShapes = 3;  // added to the tag of the shape's tensor
 
 constexpr std::size_t kMaxDimensions = 8;
 constexpr int kTypes = static_cast<int>(DataType::boolean) + 1;
@@ -47,10 +46,11 @@ Header header_of(const Tensor& tensor) {
   return header;
 }
 
-void take_on(Tensor& tensor, const Header& header) {
+// Gives the tensor the shape and type of a header that came from a peer.
+void adopt_shape(Tensor& tensor, const Header& header) {
   const auto [type, dimensions] = std::pair(header[0], header[1]);
   if (type < 0 || type >= kTypes || dimensions < 0 || dimensions > static_cast<std::int64_t>(kMaxDimensions)) {
-    throw Error({.kind = ErrorKind::corrupt_data, .message = "QCCL tensor: a shape that came is none"});
+    throw Error({.kind = ErrorKind::corrupt_data, .message = "QCCL tensor: a received shape is invalid"});
   }
   const Tensor::Shape shape(header.begin() + 2, header.begin() + 2 + dimensions);
   const auto element = static_cast<DataType>(type);
@@ -67,7 +67,7 @@ struct Message {
   int tag;
 };
 
-// Posts all messages before any moves: two stages that send to each other both receive meanwhile.
+// Posts all messages before any of them moves: two stages that send to each other both receive meanwhile.
 Work post(Communicator& group, std::span<const Message> messages) {
   group.group_start();
   for (const Message& message : messages) {
@@ -100,61 +100,19 @@ class Awaited {
   const Work work_;
 };
 
-}  // namespace
-
-// ---- Tensor
-
-Tensor::Tensor(Shape shape, DataType type) : shape_(std::move(shape)), type_(type) {
-  const auto count = count_of(shape_, type_);
-  if (!count) throw invalid(fmt::format("QCCL tensor: there can't be one of the shape [{}]", fmt::join(shape_, ", ")));
-  count_ = *count;
-  bytes_.resize(count_ * element_bytes(type_));
-}
-
-void Tensor::check(DataType type) const {
-  if (type == type_) return;
-  throw invalid(fmt::format("QCCL tensor: its elements are {}, not {}", to_string(type_), to_string(type)));
-}
-
-// ---- Pipeline
-
 // A tensor to send or receive.
-struct Pipeline::Move {
+struct Move {
   bool is_outgoing;
   Tensor* tensor;  // only read if outgoing
   int peer;
   int tag;
 
-  Message data() const { return {is_outgoing, tensor->data(), tensor->count(), tensor->type(), peer, tag}; }
+  Message message() const { return {is_outgoing, tensor->data(), tensor->count(), tensor->type(), peer, tag}; }
 };
 
-Pipeline::Pipeline(Communicator stages, const PipelineOptions& options) : group_(stages.dup()), options_(options) {
-  std::vector<std::int32_t> variable(static_cast<std::size_t>(group_.size()));
-  group_.all_gather(std::vector<std::int32_t>{options.variable_shapes ? 1 : 0}, variable);
-  const auto other = std::find_if(variable.begin(), variable.end(), [&](int own) { return own != variable[0]; });
-  if (other == variable.end()) return;
-  refuse(ErrorKind::misuse, fmt::format("variable_shapes is {} on stage 0 and {} on stage {}", variable[0] != 0,
-                                        *other != 0, other - variable.begin()));
-}
-
-void Pipeline::refuse(ErrorKind kind, const std::string& what) const {
-  throw Error(
-      {.kind = kind,
-       .message = fmt::format("QCCL stage {} of {}, group '{}': pipeline: {}", stage(), stages(), group_.name(), what),
-       .rank = group_.rank()});
-}
-
-void Pipeline::need_next(const char* what) const {
-  if (is_last()) refuse(ErrorKind::misuse, fmt::format("{}: this is the last stage, none comes after it", what));
-}
-
-void Pipeline::need_prev(const char* what) const {
-  if (is_first()) refuse(ErrorKind::misuse, fmt::format("{}: this is the first stage, none comes before it", what));
-}
-
-std::vector<Pipeline::Move> Pipeline::moves_of(const PipelineExchange& exchange) const {
-  const int next = (stage() + 1) % stages();
-  const int prev = (stage() + stages() - 1) % stages();
+std::vector<Move> moves_of(const Communicator& group, const PipelineExchange& exchange) {
+  const int next = (group.rank() + 1) % group.size();
+  const int prev = (group.rank() + group.size() - 1) % group.size();
   std::vector<Move> moves;
   const auto add = [&](bool is_outgoing, const Tensor* tensor, int peer, int tag) {
     if (tensor != nullptr) moves.push_back({is_outgoing, const_cast<Tensor*>(tensor), peer, tag});
@@ -166,8 +124,14 @@ std::vector<Pipeline::Move> Pipeline::moves_of(const PipelineExchange& exchange)
   return moves;
 }
 
+Work post(Communicator& group, std::span<const Move> moves) {
+  std::vector<Message> messages;
+  for (const Move& own : moves) messages.push_back(own.message());
+  return post(group, messages);
+}
+
 // No send waits for a receive, not even of shapes: a neighbour may need this stage's data before it sends its own.
-void Pipeline::move_with_shapes(std::span<const Move> moves) {
+void move_with_shapes(Communicator& group, std::span<const Move> moves) {
   std::vector<Header> headers(moves.size());
   std::vector<Message> shapes, outgoing, incoming;
   for (std::size_t i = 0; i < moves.size(); ++i) {
@@ -176,96 +140,120 @@ void Pipeline::move_with_shapes(std::span<const Move> moves) {
     std::vector<Message>& list = own.is_outgoing ? outgoing : shapes;
     list.push_back(
         {own.is_outgoing, headers[i].data(), headers[i].size(), DataType::int64, own.peer, own.tag + kShapes});
-    if (own.is_outgoing) list.push_back(own.data());
+    if (own.is_outgoing) list.push_back(own.message());
   }
-  const Awaited shapes_came(post(group_, shapes));
-  const Awaited sent(post(group_, outgoing));
-  shapes_came.wait();
+  const Awaited received_shapes(post(group, shapes));
+  const Awaited sent(post(group, outgoing));
+  received_shapes.wait();
   for (std::size_t i = 0; i < moves.size(); ++i) {
     if (moves[i].is_outgoing) continue;
-    take_on(*moves[i].tensor, headers[i]);
-    incoming.push_back(moves[i].data());
+    adopt_shape(*moves[i].tensor, headers[i]);
+    incoming.push_back(moves[i].message());
   }
-  post(group_, incoming).wait();
+  post(group, incoming).wait();
   sent.wait();
 }
 
-Work Pipeline::post_data(std::span<const Move> moves) {
-  std::vector<Message> messages;
-  for (const Move& own : moves) messages.push_back(own.data());
-  return post(group_, messages);
+void move(Communicator& group, std::span<const Move> moves, const PipelineOptions& options) {
+  if (options.variable_shapes) return move_with_shapes(group, moves);
+  post(group, moves).wait();
 }
 
-void Pipeline::move(std::span<const Move> moves) {
-  if (options_.variable_shapes) return move_with_shapes(moves);
-  post_data(moves).wait();
+[[noreturn]] void refuse(const Communicator& group, const std::string& what) {
+  throw Error({.kind = ErrorKind::misuse,
+               .message = fmt::format("QCCL stage {} of {}, group '{}': pipeline: {}", group.rank(), group.size(),
+                                      group.name(), what),
+               .rank = group.rank()});
 }
 
-void Pipeline::move(const PipelineExchange& exchange) { move(moves_of(exchange)); }
+}  // namespace
+
+// ---- Tensor
+
+Tensor::Tensor(Shape shape, DataType type) : shape_(std::move(shape)), type_(type) {
+  const auto count = count_of(shape_, type_);
+  if (!count) throw invalid(fmt::format("QCCL tensor: the shape [{}] is impossible", fmt::join(shape_, ", ")));
+  count_ = *count;
+  bytes_.resize(count_ * element_bytes(type_));
+}
+
+void Tensor::check(DataType type) const {
+  if (type == type_) return;
+  throw invalid(fmt::format("QCCL tensor: its elements are {}, not {}", to_string(type_), to_string(type)));
+}
+
+// ---- Pipeline
+
+Pipeline::Pipeline(Communicator stages, const PipelineOptions& options) : group_(stages.dup()), options_(options) {
+  std::vector<std::int32_t> variable(static_cast<std::size_t>(group_.size()));
+  group_.all_gather(std::vector<std::int32_t>{options.variable_shapes ? 1 : 0}, variable);
+  const auto other = std::ranges::find_if(variable, [&](int own) { return own != variable[0]; });
+  if (other == variable.end()) return;
+  refuse(group_, fmt::format("variable_shapes is {} on stage 0 and {} on stage {}", variable[0] != 0, *other != 0,
+                             other - variable.begin()));
+}
+
+void Pipeline::move(const PipelineExchange& exchange) { qccl::move(group_, moves_of(group_, exchange), options_); }
+
+bool Pipeline::move_if(bool has_neighbour, const PipelineExchange& exchange) {
+  if (has_neighbour) move(exchange);
+  return has_neighbour;
+}
 
 Work Pipeline::exchange_async(const PipelineExchange& exchange) {
-  if (options_.variable_shapes) refuse(ErrorKind::misuse, "exchange_async has to know the shapes beforehand");
-  return post_data(moves_of(exchange));
+  if (options_.variable_shapes) refuse(group_, "exchange_async needs shapes that are known: variable_shapes is set");
+  return post(group_, moves_of(group_, exchange));
 }
 
 void Pipeline::send_forward_backward_recv_forward_backward(const PipelineExchange& exchange) { move(exchange); }
 
+void Pipeline::require_next(const char* call) const {
+  if (is_last()) refuse(group_, fmt::format("{}: this is the last stage, none comes after it", call));
+}
+
+void Pipeline::require_prev(const char* call) const {
+  if (is_first()) refuse(group_, fmt::format("{}: this is the first stage, none comes before it", call));
+}
+
 void Pipeline::send_to_next(const Tensor& tensor) {
-  need_next("send_to_next");
-  move(PipelineExchange{.send_next = &tensor});
+  require_next("send_to_next");
+  move({.send_next = &tensor});
 }
 
 void Pipeline::send_to_prev(const Tensor& tensor) {
-  need_prev("send_to_prev");
-  move(PipelineExchange{.send_prev = &tensor});
+  require_prev("send_to_prev");
+  move({.send_prev = &tensor});
 }
 
 void Pipeline::recv_from_prev(Tensor& tensor) {
-  need_prev("recv_from_prev");
-  move(PipelineExchange{.recv_prev = &tensor});
+  require_prev("recv_from_prev");
+  move({.recv_prev = &tensor});
 }
 
 void Pipeline::recv_from_next(Tensor& tensor) {
-  need_next("recv_from_next");
-  move(PipelineExchange{.recv_next = &tensor});
+  require_next("recv_from_next");
+  move({.recv_next = &tensor});
 }
 
-bool Pipeline::recv_forward(Tensor& input) {
-  if (!is_first()) recv_from_prev(input);
-  return !is_first();
-}
-
-bool Pipeline::recv_backward(Tensor& gradient) {
-  if (!is_last()) recv_from_next(gradient);
-  return !is_last();
-}
-
-bool Pipeline::send_forward(const Tensor& output) {
-  if (!is_last()) send_to_next(output);
-  return !is_last();
-}
-
-bool Pipeline::send_backward(const Tensor& gradient) {
-  if (!is_first()) send_to_prev(gradient);
-  return !is_first();
-}
+bool Pipeline::recv_forward(Tensor& input) { return move_if(!is_first(), {.recv_prev = &input}); }
+bool Pipeline::recv_backward(Tensor& gradient) { return move_if(!is_last(), {.recv_next = &gradient}); }
+bool Pipeline::send_forward(const Tensor& output) { return move_if(!is_last(), {.send_next = &output}); }
+bool Pipeline::send_backward(const Tensor& gradient) { return move_if(!is_first(), {.send_prev = &gradient}); }
 
 bool Pipeline::send_forward_recv_backward(const Tensor& output, Tensor& gradient) {
-  if (!is_last()) move(PipelineExchange{.send_next = &output, .recv_next = &gradient});
-  return !is_last();
+  return move_if(!is_last(), {.send_next = &output, .recv_next = &gradient});
 }
 
 bool Pipeline::send_backward_recv_forward(const Tensor& gradient, Tensor& input) {
-  if (!is_first()) move(PipelineExchange{.send_prev = &gradient, .recv_prev = &input});
-  return !is_first();
+  return move_if(!is_first(), {.send_prev = &gradient, .recv_prev = &input});
 }
 
 void Pipeline::send_forward_recv_forward(const Tensor* output, Tensor* input) {
-  move(PipelineExchange{.send_next = output, .recv_prev = input});
+  move({.send_next = output, .recv_prev = input});
 }
 
 void Pipeline::send_backward_recv_backward(const Tensor* gradient, Tensor* next_gradient) {
-  move(PipelineExchange{.send_prev = gradient, .recv_next = next_gradient});
+  move({.send_prev = gradient, .recv_next = next_gradient});
 }
 
 void Pipeline::broadcast_from_last(Tensor& tensor) {
@@ -277,7 +265,7 @@ void Pipeline::broadcast_from_last(Tensor& tensor) {
 void Pipeline::broadcast_from_last_to_first(Tensor& tensor) {
   if (is_first() == is_last()) return;
   const Move own{is_last(), &tensor, is_last() ? 0 : stages() - 1, kToFirst};
-  move(std::span(&own, 1));
+  qccl::move(group_, std::span(&own, 1), options_);
 }
 
 // ---- Broadcasts
@@ -286,7 +274,7 @@ void broadcast_tensor(Communicator& group, Tensor& tensor, int root) {
   Header header{};
   if (group.rank() == root) header = header_of(tensor);
   group.broadcast(header.data(), header.size(), DataType::int64, {.root = root});
-  take_on(tensor, header);
+  adopt_shape(tensor, header);
   group.broadcast(tensor.data(), tensor.count(), tensor.type(), {.root = root});
 }
 

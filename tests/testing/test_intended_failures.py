@@ -114,7 +114,7 @@ def test_hang_is_told_with_stack_and_points(start):
     assert "rank 0 of 2 did not end: the deadline of 4 s passed" in output
     assert re.search(r"thread \d+ \(intended_failur\), state S", output), output
     assert re.search(r"#\d+ .*stay_here_for_ever\(\) at intended_failures\.cc:\d+", output), output
-    assert "it had come to: 'before'" in output
+    assert "it had reached: 'before'" in output
     assert "rank 1 of 2" not in output
 
 
@@ -169,7 +169,7 @@ def test_skip_of_one_rank_is_a_failure(start):
 
 def test_fault_that_did_not_happen_is_told():
     output = failed("Intended.fault_never_happens")
-    assert "kill of rank 1 at point 'nowhere' did not happen: it never came there, only to somewhere" in output
+    assert "kill of rank 1 at point 'nowhere' did not happen: the rank never reached it, only somewhere" in output
     output = failed("Intended.cut_finds_no_connection")
     assert "cut of rank 1 at point 'here' did not happen: it had no connection" in output
 
@@ -181,7 +181,7 @@ def test_second_job_of_a_spawned_test_is_the_one_that_fails():
 
 def test_spawned_rank_that_never_begins_is_told():
     output = failed("Intended.a_spawned_rank_never_comes_to_its_job")
-    assert "before it began: its process never came to run_ranks()" in output
+    assert "before it began: its process never reached run_ranks()" in output
 
 
 def test_output_without_end_fills_no_memory():

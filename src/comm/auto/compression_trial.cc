@@ -19,40 +19,38 @@ void TrialTimes::add(std::size_t candidate, double seconds) {
 }
 
 CompressionTrial::CompressionTrial(std::size_t candidates) : candidates_(candidates) {
-  QCCL_CHECK(candidates >= 1 && candidates <= TrialTimes::kMost);
+  QCCL_CHECK(candidates >= 1 && candidates <= TrialTimes::kMaxCandidates);
 }
 
-CompressionTrial::Todo CompressionTrial::next() {
+CompressionTrial::Step CompressionTrial::next() {
   ++call_;
   if (call_ > period_) {
     call_ = 1;
-    turns_ = kTurns;
+    rounds_ = kRounds;
     period_ = std::min(period_ * 2, kLastPeriod);
-    // Calls of the last trial may still be under way.
+    // Calls of the last trial may not have ended.
     times_ = std::make_shared<TrialTimes>();
   }
-  if (call_ == trial_calls() + 1) return Todo::compare;
-  return call_ == trial_calls() + 1 + kLag ? Todo::conclude : Todo::call;
+  if (call_ == trial_calls() + 1) return Step::compare;
+  return call_ == trial_calls() + 1 + kLag ? Step::conclude : Step::call;
 }
 
-// In each turn another one is the first, so that none always follows the same one.
+// Each round begins with another candidate, so that none always follows the same one.
 std::size_t CompressionTrial::candidate() const {
   if (!in_trial()) return best_;
-  const std::uint64_t place = call_ - 1;
-  return (place % candidates_ + place / candidates_) % candidates_;
+  const std::uint64_t index = call_ - 1;
+  return (index % candidates_ + index / candidates_) % candidates_;
 }
 
 bool CompressionTrial::is_timed() const {
-  const bool is_warm_up = turns_ > kTurns && call_ <= candidates_;
+  const bool is_warm_up = rounds_ > kRounds && call_ <= candidates_;
   return in_trial() && !is_warm_up;
 }
 
 void CompressionTrial::conclude(std::span<const double> agreed) {
   QCCL_CHECK(agreed.size() == candidates_);
-  for (const double seconds : agreed) {
-    if (!std::isfinite(seconds)) return;
-  }
-  const auto fastest = static_cast<std::size_t>(std::min_element(agreed.begin(), agreed.end()) - agreed.begin());
+  if (!std::ranges::all_of(agreed, [](double seconds) { return std::isfinite(seconds); })) return;
+  const auto fastest = static_cast<std::size_t>(std::ranges::min_element(agreed) - agreed.begin());
   best_ = agreed[fastest] < (1 - kWorthwhile) * agreed[0] ? fastest : 0;
 }
 

@@ -11,32 +11,32 @@ namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
-// Makes calls until the trial wants to compare, then until it wants to conclude, with these times of each candidate.
+// Makes calls, which take these times by candidate, until the trial has concluded.
 void run_trial(CompressionTrial& trial, const std::vector<double>& seconds) {
-  CompressionTrial::Todo todo = trial.next();
-  for (; todo == CompressionTrial::Todo::call; todo = trial.next()) {
+  CompressionTrial::Step step = trial.next();
+  for (; step == CompressionTrial::Step::call; step = trial.next()) {
     if (trial.is_timed()) trial.times()->add(trial.candidate(), seconds[trial.candidate()]);
   }
-  ASSERT_EQ(todo, CompressionTrial::Todo::compare);
+  ASSERT_EQ(step, CompressionTrial::Step::compare);
   std::vector<double> agreed;
   for (std::size_t i = 0; i < seconds.size(); ++i) agreed.push_back(trial.times()->of(i));
-  for (todo = trial.next(); todo == CompressionTrial::Todo::call; todo = trial.next()) {
+  for (step = trial.next(); step == CompressionTrial::Step::call; step = trial.next()) {
     EXPECT_FALSE(trial.is_timed());
   }
-  ASSERT_EQ(todo, CompressionTrial::Todo::conclude);
+  ASSERT_EQ(step, CompressionTrial::Step::conclude);
   trial.conclude(agreed);
 }
 
-TEST(CompressionTrial, takes_each_candidate_equally_often_and_times_all_turns_but_the_first) {
+TEST(CompressionTrial, takes_each_candidate_equally_often_and_times_all_rounds_but_the_first) {
   CompressionTrial trial(3);
   std::map<std::size_t, int> taken, timed;
-  while (trial.next() == CompressionTrial::Todo::call) {
+  while (trial.next() == CompressionTrial::Step::call) {
     ++taken[trial.candidate()];
     if (trial.is_timed()) ++timed[trial.candidate()];
   }
   for (std::size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(taken[i], CompressionTrial::kTurns + 1);
-    EXPECT_EQ(timed[i], CompressionTrial::kTurns);
+    EXPECT_EQ(taken[i], CompressionTrial::kRounds + 1);
+    EXPECT_EQ(timed[i], CompressionTrial::kRounds);
   }
 }
 
@@ -46,7 +46,7 @@ TEST(CompressionTrial, takes_the_fastest) {
   EXPECT_EQ(trial.candidate(), 2u);
 }
 
-TEST(CompressionTrial, keeps_to_the_first_unless_another_saves_enough) {
+TEST(CompressionTrial, keeps_the_first_unless_another_saves_enough) {
   CompressionTrial trial(2);
   run_trial(trial, {1, 1 - CompressionTrial::kWorthwhile / 2});
   EXPECT_EQ(trial.candidate(), 0u);
@@ -55,12 +55,12 @@ TEST(CompressionTrial, keeps_to_the_first_unless_another_saves_enough) {
   EXPECT_EQ(other.candidate(), 1u);
 }
 
-TEST(CompressionTrial, goes_on_as_before_where_a_time_is_not_known) {
+TEST(CompressionTrial, keeps_its_choice_if_a_time_is_unknown) {
   CompressionTrial trial(2);
   run_trial(trial, {5, 2});
   for (std::uint64_t i = 0; i < CompressionTrial::kLastPeriod; ++i) {
-    const auto todo = trial.next();
-    if (todo != CompressionTrial::Todo::conclude) continue;
+    const auto step = trial.next();
+    if (step != CompressionTrial::Step::conclude) continue;
     trial.conclude(std::vector<double>{1, kUnknown});
     break;
   }
@@ -71,7 +71,7 @@ TEST(CompressionTrial, tries_again_and_changes_its_mind) {
   CompressionTrial trial(2);
   run_trial(trial, {5, 2});
   ASSERT_EQ(trial.candidate(), 1u);
-  run_trial(trial, {2, 5});  // from the next trial on: the rest of the period takes what was best
+  run_trial(trial, {2, 5});  // in the next trial: until then, calls take the best of the last
   EXPECT_EQ(trial.candidate(), 0u);
 }
 
@@ -80,7 +80,7 @@ TEST(CompressionTrial, spends_less_and_less_on_trials) {
   int timed = 0;
   constexpr int kCalls = 100'000;
   for (int i = 0; i < kCalls; ++i) {
-    if (trial.next() == CompressionTrial::Todo::conclude) trial.conclude(std::vector<double>{1, 2, 3});
+    if (trial.next() == CompressionTrial::Step::conclude) trial.conclude(std::vector<double>{1, 2, 3});
     timed += trial.is_timed() ? 1 : 0;
   }
   EXPECT_LT(timed, kCalls / 500);

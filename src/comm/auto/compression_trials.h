@@ -1,63 +1,72 @@
-// What a group's calls with `auto` compression are sent as: a trial (comm/auto/compression_trial.h) for each
-// collective, type, setting and class of size.
+// The trials of a group's calls with automatic compression: one (comm/auto/compression_trial.h) for each class of call.
 #pragma once
 
-#include <cstdint>
+#include <chrono>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "base/clock.h"
+#include "codec/registry.h"
 #include "comm/auto/compression_trial.h"
-#include "qccl/compression.h"
-#include "qccl/types.h"
+#include "comm/resolve/call_class.h"
+#include "qccl/communicator.h"
 
 namespace qccl::comm {
 
-// One thread at a time. Ranks that make the same calls in the same order have the same candidates.
-class CompressionTrials {
+// The trial of one class. One thread at a time. Ranks that make the same calls in the same order take the same
+// candidates.
+struct ClassTrial {
+  explicit ClassTrial(const CallClass& call)
+      : candidates(candidates_of(call.compression)), has_root(is_rooted(call.collective)), trial(candidates.size()) {}
+
+  const Compression& current() const { return candidates[active]; }
+  // Moves on to the next call, which takes current().
+  CompressionTrial::Step next() {
+    const CompressionTrial::Step step = trial.next();
+    active = trial.candidate();
+    return step;
+  }
+  // This rank's times, for the all_reduce by which the ranks compare theirs. The fastest rank's count: it came last and
+  // waited for no other. With a root, the slowest's: the others only send, or only receive.
+  std::span<double> measured() {
+    times.resize(candidates.size());
+    for (std::size_t i = 0; i < times.size(); ++i) times[i] = trial.times()->of(i);
+    return times;
+  }
+  CallOptions comparison_options() const {
+    return {.op = has_root ? ReduceOp::max : ReduceOp::min, .compression = none(), .algorithm = Algorithm::one_shot};
+  }
+  // With `times` as all ranks have them.
+  void conclude() {
+    trial.conclude(times);
+    active = trial.candidate();
+  }
+
+  std::vector<Compression> candidates;
+  bool has_root;
+  CompressionTrial trial;
+  std::size_t active = 0;
+  std::vector<double> times;                          // what the ranks compare
+  std::shared_ptr<internal::WorkState> comparison{};  // the call that compares them, until the trial concludes
+};
+
+// Measures one call for a trial. The clock outlives it.
+class TimedCall {
  public:
-  struct Asked {
-    Collective collective;
-    std::uint64_t elements;
-    DataType type;
-    Compression compression;  // an automatic one
-  };
-
-  // One class of calls.
-  struct Class {
-    explicit Class(const Asked& asked);
-
-    const Compression& current() const { return candidates[active]; }
-    // Moves on to the next call, which takes current().
-    CompressionTrial::Todo next();
-    // With `times` as all ranks have them.
-    void conclude();
-
-    const std::vector<Compression> candidates;
-    const bool from_slowest;  // which rank's time counts: where one is the root others' say little
-    CompressionTrial trial;
-    std::size_t active = 0;
-    // What the ranks compare, and the call that does; null outside of it.
-    std::vector<double> times;
-    std::shared_ptr<void> comparison;
-  };
-
-  // Lives as long as the table. Allocates for a class that is new.
-  Class& of(const Asked& asked);
-  // What a call takes now, without counting as one.
-  Compression current(const Asked& asked) const;
+  TimedCall(std::shared_ptr<TrialTimes> times, std::size_t candidate, const Clock& clock)
+      : times_(std::move(times)), candidate_(candidate), clock_(&clock) {}
+  void begin() { begin_ = clock_->now(); }
+  void end() const { times_->add(candidate_, std::chrono::duration<double>(clock_->now() - begin_).count()); }
 
  private:
-  struct Item {
-    Compression compression;
-    Collective collective;
-    DataType type;
-    int size_class;
-    std::unique_ptr<Class> calls;
-  };
-  const Item* find(const Asked& asked) const;
-
-  std::vector<Item> items_;  // few: searched in order
+  std::shared_ptr<TrialTimes> times_;
+  std::size_t candidate_;
+  const Clock* clock_;
+  TimePoint begin_{};
 };
+
+using CompressionTrials = CallClassMemo<ClassTrial>;
 
 }  // namespace qccl::comm

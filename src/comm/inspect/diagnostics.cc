@@ -205,7 +205,7 @@ void describe_tcp(Findings& found) {
 
 std::vector<Finding> diagnose(const InitOptions& options) {
   Findings found;
-  const auto settings = comm::settle(options);
+  const auto settings = comm::merge_options(options);
   const auto lookup = [](const char* name) { return environment(name); };
   const auto own = bootstrap::discover_membership(options, lookup);
   if (!own.ok()) found.broken("rank", own.error().message, "docs/launchers.md has the variables of each launcher");

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 
 #include "base/text.h"
@@ -31,11 +30,12 @@ std::vector<std::string> split(std::string_view text, char separator) {
 
 template <class Number>
 bool read_number(std::string_view text, Number& number) {
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && stop == text.data() + text.size();
+  const auto value = parse_number<Number>(text);
+  number = value.value_or(number);
+  return value.has_value();
 }
 
-// One field: what separates fields and lines becomes a blank.
+// One field; separators of fields and lines become blanks.
 std::string field(std::string_view text) { return printable(text.substr(0, kMaxFieldBytes)); }
 
 // False if there is no room for it.

@@ -10,44 +10,32 @@ namespace qccl::comm {
 
 AlgorithmTable::AlgorithmTable(const CostEnvironment& cost_environment, const std::vector<int>& hosts)
     : cost_environment_(cost_environment), layout_(cost_environment.layout(hosts)) {
-  const bool several = std::adjacent_find(layout_.begin(), layout_.end(), std::not_equal_to<>()) != layout_.end();
-  cost_environment_.one_machine &= several;  // what is inside a host is priced as it was measured, there
+  const bool has_several = std::ranges::adjacent_find(layout_, std::not_equal_to<>()) != layout_.end();
+  cost_environment_.one_machine &= has_several;  // calls inside a host have prices that were measured there
 }
 
-plan::SelectionKey AlgorithmTable::question(const Asked& asked) const {
-  const auto codec = make_codec(asked.compression).take_or_throw();
-  plan::SelectionKey question{.collective = asked.collective,
-                              .elements = asked.elements,
-                              .type = asked.type,
-                              .compressed = codec != nullptr,
-                              .slice_elements = slice_elements(codec.get(), asked.type, cost_environment_.slice_bytes)};
-  if (codec == nullptr) return question;
-  question.bucket_size = codec->bucket_size();
-  question.encoded_bytes = static_cast<double>(codec->max_encoded_bytes(question.slice_elements)) /
-                           static_cast<double>(question.slice_elements);
-  return question;
+plan::SelectionKey AlgorithmTable::selection_key(const CallClass& call) const {
+  const auto codec = make_codec(call.compression).take_or_throw();
+  plan::SelectionKey key{.collective = call.collective,
+                         .elements = call.elements,
+                         .type = call.type,
+                         .compressed = codec != nullptr,
+                         .slice_elements = slice_elements(codec.get(), call.type, cost_environment_.slice_bytes)};
+  if (codec == nullptr) return key;
+  key.bucket_size = codec->bucket_size();
+  key.encoded_bytes =
+      static_cast<double>(codec->max_encoded_bytes(key.slice_elements)) / static_cast<double>(key.slice_elements);
+  return key;
 }
 
-std::uint64_t AlgorithmTable::key(const Asked& asked) {
-  auto codec = std::find(codecs_.begin(), codecs_.end(), asked.compression);
-  if (codec == codecs_.end()) codec = codecs_.insert(codec, asked.compression);
-  std::uint64_t key = static_cast<std::uint64_t>(codec - codecs_.begin());
-  key = key << 8 | static_cast<std::uint64_t>(asked.collective);
-  key = key << 8 | static_cast<std::uint64_t>(asked.type);
-  return key << 16 | static_cast<std::uint64_t>(plan::size_class(asked.elements));
+Algorithm AlgorithmTable::choose(const CallClass& call) {
+  return chosen_.find_or_make(call, [&] {
+    return plan::choose(selection_key(call), layout_, cost_environment_.links(call.compression.to_string()));
+  });
 }
 
-Algorithm AlgorithmTable::choose(const Asked& asked) {
-  const std::uint64_t place = key(asked);
-  if (const auto found = known_.find(place); found != known_.end()) return found->second;
-  const Algorithm chosen =
-      plan::choose(question(asked), layout_, cost_environment_.links(asked.compression.to_string()));
-  known_.emplace(place, chosen);
-  return chosen;
-}
-
-plan::Choice AlgorithmTable::explain(const Asked& asked) const {
-  return plan::explain(question(asked), layout_, cost_environment_.links(asked.compression.to_string()));
+plan::Choice AlgorithmTable::explain(const CallClass& call) const {
+  return plan::explain(selection_key(call), layout_, cost_environment_.links(call.compression.to_string()));
 }
 
 }  // namespace qccl::comm

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <limits>
 #include <numeric>
 #include <sstream>
 
+#include "base/text.h"
 #include "transport/pacing.h"
 
 namespace qccl::comm {
@@ -34,16 +34,10 @@ Result<plan::Profile> read_profile(const std::string& path) {
   return profile;
 }
 
-template <class T>
-bool read(std::string_view text, T& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-// Takes a line off the front and gives what stands behind the key; nothing if it has another.
-std::optional<std::string_view> take_value(std::string_view& text, std::string_view key) {
+// Takes the first line off the text and returns the value after its key; empty if the line has another key.
+std::string_view take_value(std::string_view& text, std::string_view key) {
   const auto end = text.find('\n');
-  if (end == std::string_view::npos || !text.starts_with(key)) return std::nullopt;
+  if (end == std::string_view::npos || !text.starts_with(key)) return {};
   const std::string_view value = text.substr(key.size(), end - key.size());
   text.remove_prefix(end + 1);
   return value;
@@ -55,7 +49,7 @@ plan::MachineModel CostEnvironment::links(std::string_view codec) const {
   plan::MachineModel links = plan::links_of(profile, codec);
   if (tcp_inside) links.local = profile.loopback;
   if (one_machine) {
-    const double both_ends = 2 * links.wire.frame_seconds;  // a latency has them in it
+    const double both_ends = 2 * links.wire.frame_seconds;  // part of the latency
     links.wire.latency = std::min(links.wire.latency, std::max(profile.loopback.latency, both_ends));
     links.hosts_per_machine = std::numeric_limits<int>::max();
     links.cores = shared_cores;
@@ -65,7 +59,7 @@ plan::MachineModel CostEnvironment::links(std::string_view codec) const {
   if (paced_rate == 0) return links;
   links.wire = links.local;
   links.wire_rate = paced_rate;
-  links.wire_efficiency = 1;  // it counts whole frames
+  links.wire_efficiency = 1;  // pacing counts whole frames
   return links;
 }
 
@@ -79,14 +73,11 @@ Result<CostEnvironment> cost_environment_of(const Options& options) {
   cost_environment.tcp_inside = options.transport == TransportChoice::tcp;
   cost_environment.slice_bytes = options.slice_bytes.value_or(kDefaultSliceBytes);
   if (options.link_rate) {
-    const auto rate = parse_link_rate(*options.link_rate);
-    if (!rate.ok()) return Failure(rate.error());
-    cost_environment.paced_rate = static_cast<double>(rate.value());
+    QCCL_ASSIGN(const auto rate, parse_link_rate(*options.link_rate));
+    cost_environment.paced_rate = static_cast<double>(rate);
   }
   if (options.profile) {
-    auto profile = read_profile(*options.profile);
-    if (!profile.ok()) return profile.failure();
-    cost_environment.profile = std::move(*profile);
+    QCCL_ASSIGN(cost_environment.profile, read_profile(*options.profile));
   }
   return cost_environment;
 }
@@ -99,28 +90,23 @@ std::string to_text(const CostEnvironment& cost_environment) {
 }
 
 Result<CostEnvironment> parse_cost_environment(std::string_view text) {
-  const auto inside = take_value(text, "inside ");
-  const auto paced = take_value(text, "paced ");
-  const auto slice = take_value(text, "slice ");
-  const auto cores = take_value(text, "cores ");
-  const auto machines = take_value(text, "machines ");
-  CostEnvironment cost_environment;
-  const bool has_words = inside && paced && slice && cores && machines && (*inside == "tcp" || *inside == "shm") &&
-                         (*machines == "one" || *machines == "several");
-  if (!has_words) {
-    return Failure(ErrorKind::corrupt_data, "rank 0's profile can't be read");
-  }
-  cost_environment.tcp_inside = *inside == "tcp";
-  cost_environment.one_machine = *machines == "one";
+  const std::string_view inside = take_value(text, "inside ");
+  const auto paced = parse_number<double>(take_value(text, "paced "));
+  const auto slice = parse_number<std::size_t>(take_value(text, "slice "));
+  const auto cores = parse_number<int>(take_value(text, "cores "));
+  const std::string_view machines = take_value(text, "machines ");
   auto profile = plan::parse_profile(text);
-  const bool has_numbers = read(*paced, cost_environment.paced_rate) && read(*slice, cost_environment.slice_bytes) &&
-                           read(*cores, cost_environment.shared_cores);
-  if (!has_numbers || !(cost_environment.paced_rate >= 0) || cost_environment.slice_bytes == 0 ||
-      cost_environment.shared_cores < 0 || !profile.ok()) {
+  const bool has_words = (inside == "tcp" || inside == "shm") && (machines == "one" || machines == "several");
+  const bool has_numbers = paced && slice && cores && *paced >= 0 && *slice > 0 && *cores >= 0;
+  if (!has_words || !has_numbers || !profile.ok()) {
     return Failure(ErrorKind::corrupt_data, "rank 0's profile can't be read");
   }
-  cost_environment.profile = std::move(*profile);
-  return cost_environment;
+  return CostEnvironment{.profile = std::move(*profile),
+                         .tcp_inside = inside == "tcp",
+                         .paced_rate = *paced,
+                         .slice_bytes = *slice,
+                         .shared_cores = *cores,
+                         .one_machine = machines == "one"};
 }
 
 }  // namespace qccl::comm

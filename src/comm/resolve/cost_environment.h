@@ -1,5 +1,4 @@
-// What the choice of algorithms depends on besides call and group: alike on all ranks of a job, which
-// take rank 0's.
+// The inputs of the choice of algorithms besides call and group. All ranks of a job take rank 0's.
 #pragma once
 
 #include <cstddef>
@@ -17,23 +16,23 @@ namespace qccl::comm {
 struct CostEnvironment {
   plan::Profile profile = plan::default_profile();
   bool tcp_inside = false;  // QCCL_TRANSPORT=tcp: loopback instead of shared memory
-  double paced_rate = 0;    // QCCL_LINK_RATE in bytes a second: each rank has a link of its own; 0: no
+  double paced_rate = 0;    // QCCL_LINK_RATE in bytes a second: each rank has a link of its own; 0: not paced
   std::size_t slice_bytes = kDefaultSliceBytes;
-  int shared_cores = 0;      // of rank 0's machine, which more ranks share; 0: each rank has its own
-  bool one_machine = false;  // which has all of them, hosts being containers on it
+  int shared_cores = 0;      // of rank 0's machine, if its ranks are more; 0: each rank has a core of its own
+  bool one_machine = false;  // all ranks are on rank 0's machine; hosts are containers on it
 
   plan::MachineModel links(std::string_view codec) const;
-  // How ranks on these hosts are to be looked at: paced, each is alone.
+  // The hosts to assume for ranks on these hosts: with pacing, each rank is alone.
   std::vector<int> layout(std::vector<int> hosts) const;
 };
 
-// InvalidArgument that names QCCL_PROFILE if its file can't be read, or is no profile.
+// InvalidArgument that names QCCL_PROFILE if its file cannot be read or is no profile.
 Result<CostEnvironment> cost_environment_of(const Options& options);
 
-// As bytes for other ranks, and back. CorruptData if they are none.
+// As text for other ranks, and back. CorruptData for any other text.
 std::string to_text(const CostEnvironment& cost_environment);
 Result<CostEnvironment> parse_cost_environment(std::string_view text);
-// The most that to_text() gives of cost_environment_of()'s.
+// The longest text of an environment from cost_environment_of().
 inline constexpr std::size_t kMaxCostEnvironmentBytes = 8192;
 
 }  // namespace qccl::comm

@@ -1,9 +1,10 @@
-// The plans of a group's calls, so that a call which is made again is neither resolved nor planned again.
+// The plans of a group's calls: a repeated call is neither resolved nor planned again.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "comm/resolve/collective_call.h"
@@ -11,32 +12,13 @@
 
 namespace qccl::comm {
 
-// Where in a mapped region a call's buffer begins; region 0: nowhere.
-struct RegionPlace {
+// The mapped region in which a call's buffer lies, and where the buffer begins. Region 0: none.
+struct RegionOffset {
   std::uint64_t region = 0;
-  std::uint64_t offset = 0;  // bytes
+  std::uint64_t bytes = 0;
 
-  friend bool operator==(const RegionPlace&, const RegionPlace&) = default;
+  friend bool operator==(const RegionOffset&, const RegionOffset&) = default;
 };
-
-// All of a call that its plan depends on, besides the group's settings. `count` comes first, as it differs most.
-struct CallSignature {
-  std::uint64_t count = 0;
-  Collective collective = Collective::barrier;
-  DataType type = DataType::uint8;
-  ReduceOp op = ReduceOp::sum;
-  Algorithm algorithm = Algorithm::automatic;
-  int root = 0;
-  RegionPlace place;
-  std::optional<Compression> compression{};
-
-  friend bool operator==(const CallSignature&, const CallSignature&) = default;
-};
-
-// False for a call that is resolved each time: one with counts, which are compared in the resolved form, and one with
-// error feedback, whose state has to be checked.
-bool has_signature(const CollectiveCall& call);
-CallSignature signature_of(const CollectiveCall& call, const RegionPlace& place);
 
 // One thread at a time. Holds the last kPlans plans; allocates only for a new one.
 class PlanCache {
@@ -44,19 +26,29 @@ class PlanCache {
   PlanCache() { entries_.reserve(kPlans); }
 
   using Plan = std::shared_ptr<const engine::ExecutablePlan>;
-  // Null if it has none.
-  // `call` has a signature.
-  Plan find(const CollectiveCall& call, const RegionPlace& place);
+  // False for a call that is resolved each time, to compare its counts in the resolved form or to check its error
+  // feedback.
+  static bool has_signature(const CollectiveCall& call) {
+    return !call.counts && call.options.error_feedback.is_none();
+  }
+  // The plan added for an equal call that has a signature; null if there is none.
+  Plan find(const CollectiveCall& call, const RegionOffset& offset);
+  // The plan of a resolved call; null if there is none.
   Plan find(const engine::ResolvedCall& call);
-  // The codec of a plan with this compression, null if there is none.
+  // The codec of a plan with this compression; null if there is none.
   std::shared_ptr<const Codec> find_codec(const Compression& compression) const;
-  void add(const std::optional<CallSignature>& signature, Plan plan);
-  // The group's settings have changed.
+  // Adds a plan, to be found by its resolved call and, in the first form, by an equal call that has a signature.
+  void add(const CollectiveCall& call, const RegionOffset& offset, Plan plan);
+  void add(Plan plan) { add({std::nullopt, std::move(plan)}); }
+  // To be called when the group's settings change.
   void clear() { entries_.clear(); }
 
  private:
+  // All of a call that its plan depends on, besides the group's settings. The count comes first: it differs most often.
+  using Signature =
+      std::tuple<std::size_t, Collective, DataType, ReduceOp, Algorithm, int, RegionOffset, std::optional<Compression>>;
   struct Entry {
-    std::optional<CallSignature> signature;
+    std::optional<Signature> signature;
     Plan plan;
   };
   // More different calls than a training step makes.
@@ -64,10 +56,11 @@ class PlanCache {
 
   template <class Matches>
   Plan find_if(const Matches& matches);
+  void add(Entry entry);
 
   std::vector<Entry> entries_;  // a ring once it is full
   std::size_t oldest_ = 0;
-  std::size_t next_ = 0;  // after the entry that was found last: programs repeat their calls in order
+  std::size_t next_ = 0;  // follows the entry found last: programs repeat their calls in order
 };
 
 }  // namespace qccl::comm

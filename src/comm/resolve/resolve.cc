@@ -57,7 +57,7 @@ Status check_count(const CollectiveCall& call, int world) {
                                call.counts->size(), world, lists * static_cast<std::size_t>(world)));
   }
   std::uint64_t most = call.count;
-  if (call.counts) most = *std::max_element(call.counts->begin(), call.counts->end());
+  if (call.counts) most = *std::ranges::max_element(*call.counts);
   if (most <= limit) return {};
   return Failure(ErrorKind::invalid_argument,
                  fmt::format("{}: count {} is over the limit of {}", to_string(call.collective), most, limit));
@@ -84,15 +84,15 @@ bool has_algorithm(Collective collective, Algorithm algorithm) {
   return algorithm == Algorithm::automatic || plan::has_algorithm(collective, algorithm);
 }
 
-Status check_algorithm(Collective collective, Algorithm asked) {
-  if (has_algorithm(collective, asked)) return {};
+Status check_algorithm(Collective collective, Algorithm requested) {
+  if (has_algorithm(collective, requested)) return {};
   std::vector<std::string_view> names;
   for (const Algorithm algorithm : plan::algorithms_of(collective)) names.push_back(to_string(algorithm));
   return Failure(ErrorKind::invalid_argument, fmt::format("{} has no algorithm {}, only {}", to_string(collective),
-                                                          to_string(asked), fmt::join(names, ", ")));
+                                                          to_string(requested), fmt::join(names, ", ")));
 }
 
-// What error feedback asks of the call, whether or not that will be compressed.
+// Checks the call for error feedback, whether or not it will be compressed.
 Status check_feedback(const engine::ResolvedCall& call, int world, const ErrorFeedback& feedback) {
   const std::string name(to_string(call.collective));
   if (!is_reduction(call.collective)) {
@@ -112,34 +112,38 @@ Status check_feedback(const engine::ResolvedCall& call, int world, const ErrorFe
   return {};
 }
 
-// The group's is for the collectives that have it.
-Algorithm asked_algorithm(Collective collective, const CallOptions& options, const GroupDefaults& defaults) {
+// The call's algorithm, else the group's for the collectives that have it.
+Algorithm requested_algorithm(Collective collective, const CallOptions& options, const GroupDefaults& defaults) {
   if (options.algorithm != Algorithm::automatic) return options.algorithm;
   return has_algorithm(collective, defaults.algorithm) ? defaults.algorithm : Algorithm::automatic;
 }
 
-AlgorithmTable::Asked asked_of(const engine::ResolvedCall& call, int world) {
-  const std::uint64_t input = engine::piece_begin(call, world);
-  return {call.collective, plan::has_pieces(call.collective) ? input : call.count, call.type, call.compression};
+CallClass class_of(const engine::ResolvedCall& call, int world) {
+  const std::uint64_t all_pieces = engine::piece_begin(call, world);
+  return {call.collective, plan::has_pieces(call.collective) ? all_pieces : call.count, call.type, call.compression};
 }
 
-AlgorithmTable table_of_one_host(int world) {
-  return AlgorithmTable({}, std::vector<int>(static_cast<std::size_t>(world), 0));
+// Calls use(table) with the group's table, or with one for ranks that share a host.
+template <class Use>
+auto with_algorithms(int world, const GroupDefaults& defaults, const Use& use) {
+  if (defaults.algorithms != nullptr) return use(*defaults.algorithms);
+  AlgorithmTable one_host({}, std::vector<int>(static_cast<std::size_t>(world), 0));
+  return use(one_host);
 }
 
-Algorithm choose_algorithm(const engine::ResolvedCall& call, int world, AlgorithmTable* table) {
-  // Each rank knows its own counts only.
+Algorithm choose_algorithm(const engine::ResolvedCall& call, int world, const GroupDefaults& defaults) {
+  // Each rank knows only its own counts.
   if (call.collective == Collective::all_to_all && !call.counts.empty()) return Algorithm::one_shot;
-  const auto asked = asked_of(call, world);
-  return table != nullptr ? table->choose(asked) : table_of_one_host(world).choose(asked);
+  return with_algorithms(world, defaults, [&](AlgorithmTable& table) { return table.choose(class_of(call, world)); });
 }
 
-// What an automatic one is at present. A trial needs all ranks' counts.
+// The codec that automatic compression takes now. A trial needs all ranks' counts.
 Compression current_compression(const Compression& compression, const CollectiveCall& call,
                                 const GroupDefaults& defaults) {
   if (!is_automatic(compression)) return compression;
-  if (call.has_private_counts() || defaults.automatic == nullptr) return none();
-  return defaults.automatic->current({call.collective, call.total_count(), call.type, compression});
+  if (call.has_private_counts() || defaults.trials == nullptr) return none();
+  const ClassTrial* trial = defaults.trials->find({call.collective, call.total_count(), call.type, compression});
+  return trial == nullptr ? none() : trial->current();
 }
 
 std::string time_text(double seconds) {
@@ -150,16 +154,16 @@ std::string time_text(double seconds) {
 }  // namespace
 
 Result<Compression> choose_compression(const CollectiveCall& call, int world, const GroupDefaults& defaults) {
-  const bool asked = call.options.compression.has_value();
-  const Compression wanted = asked ? *call.options.compression : defaults.compression;
+  const bool is_explicit = call.options.compression.has_value();
+  const Compression wanted = is_explicit ? *call.options.compression : defaults.compression;
   if (wanted.is_none()) return none();
   const std::string unsupported = unsupported_reason(call.collective, call.type, call.options.op);
-  if (!unsupported.empty() && asked) {
+  if (!unsupported.empty() && is_explicit) {
     return Failure(ErrorKind::unsupported, fmt::format("{}: {}", wanted.to_string(), unsupported));
   }
   if (!unsupported.empty() || world == 1) return none();
-  if (!asked && !is_reduction(call.collective)) return none();
-  if (!asked && call.total_count() * element_bytes(call.type) < defaults.min_bytes) return none();
+  if (!is_explicit && !is_reduction(call.collective)) return none();
+  if (!is_explicit && call.total_count() * element_bytes(call.type) < defaults.min_bytes) return none();
   const CodecEntry* codec = entry_of(wanted);
   if (codec != nullptr && codec->only_float32 && call.type != DataType::float32) return none();
   return wanted;
@@ -184,11 +188,11 @@ Result<engine::ResolvedCall> resolve(const CollectiveCall& call, int world, cons
   resolved.slice_bytes = defaults.slice_bytes;
   resolved.error_feedback = !call.options.error_feedback.is_none();
   if (resolved.error_feedback) QCCL_TRY(check_feedback(resolved, world, call.options.error_feedback));
-  const Algorithm asked = asked_algorithm(call.collective, call.options, defaults);
-  resolved.algorithm = plan::built_for(asked, !resolved.compression.is_none());
+  const Algorithm requested = requested_algorithm(call.collective, call.options, defaults);
+  resolved.algorithm = plan::built_for(requested, !resolved.compression.is_none());
   if (resolved.algorithm == Algorithm::automatic) {
     resolved.board = defaults.has_board && !resolved.error_feedback && engine::fits_board(resolved, world);
-    resolved.algorithm = resolved.board ? Algorithm::one_shot : choose_algorithm(resolved, world, defaults.table);
+    resolved.algorithm = resolved.board ? Algorithm::one_shot : choose_algorithm(resolved, world, defaults);
   }
   if (plan::entry_of(resolved.algorithm).uses_hosts) resolved.hosts = defaults.hosts;
   return resolved;
@@ -198,14 +202,13 @@ std::string explain_algorithm(const engine::ResolvedCall& call, int world, const
                               const GroupDefaults& defaults) {
   if (world == 1) return "one rank: a copy";
   const std::string name(to_string(call.algorithm));
-  if (asked_algorithm(call.collective, options, defaults) != Algorithm::automatic) return name + ": asked for";
+  if (requested_algorithm(call.collective, options, defaults) != Algorithm::automatic) return name + ": asked for";
   if (call.board) return "through cells in shared memory: small, and all ranks on one host";
   if (call.collective == Collective::all_to_all && !call.counts.empty()) {
     return name + ": no rank knows the others' counts";
   }
-  const auto asked = asked_of(call, world);
-  const plan::Choice choice =
-      defaults.table != nullptr ? defaults.table->explain(asked) : table_of_one_host(world).explain(asked);
+  const plan::Choice choice = with_algorithms(
+      world, defaults, [&](const AlgorithmTable& table) { return table.explain(class_of(call, world)); });
   std::string others;
   std::string own;
   for (const plan::Candidate& each : choice.candidates) {

@@ -1,7 +1,9 @@
-#include "comm/links.h"
+#include "comm/transport_factory.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "base/log.h"
 #include "transport/pacing.h"
@@ -12,12 +14,12 @@
 namespace qccl::comm {
 namespace {
 
-// Shared memory with every peer that has a unix socket here, in ascending order as ranks must.
+// Shares memory with every peer that has a unix socket here, in ascending order, as all ranks must.
 Result<std::vector<ShmLink>> share_memory(bootstrap::PeerSockets& links, const ShmExports& exports,
-                                          const LinkOptions& options, const Clock& clock) {
+                                          const TransportOptions& options, const Clock& clock) {
   std::vector<ShmLink> shared;
   std::vector<int> without;
-  std::string cause;  // for the first of them
+  std::string cause;  // of the first
   for (int peer = 0; peer < options.world; ++peer) {
     const auto index = static_cast<std::size_t>(peer);
     if (!links.local[index].valid()) continue;
@@ -27,9 +29,9 @@ Result<std::vector<ShmLink>> share_memory(bootstrap::PeerSockets& links, const S
       shared.push_back(std::move(*link));
       continue;
     }
-    const bool has_other_way = links.tcp[index].valid() && (link.error().kind == ErrorKind::resource_exhausted ||
-                                                            link.error().kind == ErrorKind::unsupported);
-    if (!has_other_way) return link.failure();
+    const ErrorKind kind = link.error().kind;
+    const bool is_refused = kind == ErrorKind::resource_exhausted || kind == ErrorKind::unsupported;
+    if (!is_refused || !links.tcp[index].valid()) return link.failure();
     without.push_back(peer);
     if (cause.empty()) cause = link.error().message;
   }
@@ -40,33 +42,25 @@ Result<std::vector<ShmLink>> share_memory(bootstrap::PeerSockets& links, const S
   return shared;
 }
 
-bool has_any(const std::vector<os::Fd>& sockets) {
-  for (const os::Fd& socket : sockets) {
-    if (socket.valid()) return true;
-  }
-  return false;
-}
+bool has_any(const std::vector<os::Fd>& sockets) { return std::ranges::any_of(sockets, &os::Fd::valid); }
 
-// The endpoints and which of them reaches each rank.
 struct Endpoints {
   std::vector<std::unique_ptr<Endpoint>> all;
-  std::vector<int> of_rank;
+  std::vector<int> of_rank;  // the index of the endpoint that reaches each rank
 };
 
-Status add_shm(Endpoints& endpoints, os::Poller& poller, bootstrap::PeerSockets& links, const LinkOptions& options,
+Status add_shm(Endpoints& endpoints, os::Poller& poller, bootstrap::PeerSockets& links, const TransportOptions& options,
                const Clock& clock) {
   if (!has_any(links.local)) return {};
   auto exports = create_shm_exports(options.rank, links.local_ranks);
-  auto shared = share_memory(links, exports, options, clock);
-  if (!shared.ok()) return shared.failure();
-  if (shared->empty()) return {};
-  for (const ShmLink& link : *shared) {
+  QCCL_ASSIGN(std::vector<ShmLink> shared, share_memory(links, exports, options, clock));
+  if (shared.empty()) return {};
+  for (const ShmLink& link : shared) {
     endpoints.of_rank[static_cast<std::size_t>(link.peer)] = static_cast<int>(endpoints.all.size());
   }
   const ShmOptions shm{.world = options.world, .shares_cores = options.shares_cores};
-  auto endpoint = make_shm_endpoint(poller, shm, std::move(exports), std::move(*shared));
-  if (!endpoint.ok()) return endpoint.failure();
-  endpoints.all.push_back(std::move(*endpoint));
+  QCCL_ASSIGN(auto endpoint, make_shm_endpoint(poller, shm, std::move(exports), std::move(shared)));
+  endpoints.all.push_back(std::move(endpoint));
   return {};
 }
 
@@ -77,19 +71,17 @@ Status add_tcp(Endpoints& endpoints, os::Poller& poller, bootstrap::PeerSockets&
   }
   TcpOptions tcp;
   tcp.on_this_host = std::move(links.on_this_host);
-  auto endpoint = make_tcp_endpoint(poller, tcp, std::move(links.tcp));
-  if (!endpoint.ok()) return endpoint.failure();
-  endpoints.all.push_back(std::move(*endpoint));
+  QCCL_ASSIGN(auto endpoint, make_tcp_endpoint(poller, tcp, std::move(links.tcp)));
+  endpoints.all.push_back(std::move(endpoint));
   return {};
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Transport>> make_transport(bootstrap::PeerSockets links, const LinkOptions& options,
+Result<std::unique_ptr<Transport>> make_transport(bootstrap::PeerSockets links, const TransportOptions& options,
                                                   const Clock& clock) {
-  auto created = os::Poller::create();
-  if (!created.ok()) return created.failure();
-  auto poller = std::make_unique<os::Poller>(std::move(*created));
+  QCCL_ASSIGN(os::Poller created, os::Poller::create());
+  auto poller = std::make_unique<os::Poller>(std::move(created));
   const auto world = static_cast<std::size_t>(options.world);
   links.tcp.resize(world);
   links.local.resize(world);
@@ -100,9 +92,8 @@ Result<std::unique_ptr<Transport>> make_transport(bootstrap::PeerSockets links, 
   std::unique_ptr<Transport> transport =
       std::make_unique<Router>(std::move(poller), std::move(endpoints.all), std::move(endpoints.of_rank));
   if (!options.link_rate) return transport;
-  const auto rate = parse_link_rate(*options.link_rate);
-  if (!rate.ok()) return Failure(rate.error());
-  return std::unique_ptr<Transport>(std::make_unique<PacedTransport>(std::move(transport), rate.value(), clock));
+  QCCL_ASSIGN(const auto rate, parse_link_rate(*options.link_rate));
+  return std::unique_ptr<Transport>(std::make_unique<PacedTransport>(std::move(transport), rate, clock));
 }
 
 }  // namespace qccl::comm

@@ -1,0 +1,62 @@
+// Opens and closes the groups of a job on this rank, and keeps what the ranks of the first group have agreed on.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "comm/resolve/collective_call.h"
+#include "comm/resolve/cost_environment.h"
+#include "engine/progress/progress_driver.h"
+
+namespace qccl::comm {
+
+// A group as its members know it. Never changes.
+struct GroupIdentity {
+  std::uint64_t id = 0;  // the same on all members, and never used again
+  std::string name{};
+  std::vector<int> ranks{};  // world ranks, by group rank
+  int rank = 0;              // of this process, in the group
+
+  int size() const { return static_cast<int>(ranks.size()); }
+  int world_rank() const { return ranks[static_cast<std::size_t>(rank)]; }
+  // A failure of this rank in the group: "QCCL rank 3, group 'world': all_reduce: ...".
+  ErrorInfo failure(ErrorKind kind, const std::string& what) const;
+  Error invalid_argument(const std::string& operation, const std::string& what) const;
+};
+
+// Each member opens a group in the same order; one thread at a time opens one.
+class JobGroups {
+ public:
+  // `slice_bytes`: of calls before the first group is open. `timeout`: of the agreement on a group. The driver outlives
+  // the object.
+  JobGroups(engine::ProgressDriver& driver, CostEnvironment cost_environment, std::size_t slice_bytes,
+            Nanoseconds timeout)
+      : driver_(driver), cost_environment_(std::move(cost_environment)), slice_bytes_(slice_bytes), timeout_(timeout) {}
+
+  // Opens the group and agrees with its members on the use of the board and on the cost environment, which is that of
+  // the group's first rank. Collective over the group. Returns whether the board is used. Fails at once if the group
+  // `parent`, from which it is made, fails.
+  Result<bool> open(const GroupIdentity& group, std::optional<std::uint64_t> parent);
+  void close(std::uint64_t id);
+  // Tells the group's other members that this rank has no memory for it. Takes no memory.
+  void refuse(GroupIdentity&& group);
+
+  // The same on all ranks once the first group is open.
+  const CostEnvironment& cost_environment() const { return cost_environment_; }
+  std::size_t slice_bytes() const { return slice_bytes_; }
+
+ private:
+  Status run(const GroupIdentity& group, const CollectiveCall& call);
+  Status adopt_cost_environment(const GroupIdentity& group);
+
+  engine::ProgressDriver& driver_;
+  CostEnvironment cost_environment_;
+  std::size_t slice_bytes_;
+  const Nanoseconds timeout_;
+};
+
+}  // namespace qccl::comm

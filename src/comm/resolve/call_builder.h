@@ -1,0 +1,62 @@
+// Turns a group's calls, as the user wrote them, into the engine's arguments: one place makes every choice of a call.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "comm/context.h"
+#include "comm/mapped_regions.h"
+#include "comm/resolve/plan_cache.h"
+#include "comm/resolve/resolve.h"
+
+namespace qccl::comm {
+
+// Owns the group's settings, algorithms, trials and plans. One thread at a time, except for is_automatic().
+class CallBuilder {
+ public:
+  // `group` and `regions` outlive the object.
+  CallBuilder(const GroupIdentity& group, MappedRegions& regions, Context& context, bool has_board);
+  CallBuilder(const CallBuilder&) = delete;
+  CallBuilder& operator=(const CallBuilder&) = delete;
+
+  // Throws Error, naming the group, if the call is wrong. A warm call finds its plan and allocates nothing.
+  engine::CallArguments build(const CollectiveCall& call);
+  engine::CallArguments build(const MessageCall& call) const;
+  // The choices that build() would make now, but for a mapped region, and the reason for the algorithm. Throws Error.
+  engine::ResolvedCall resolve(const CollectiveCall& call) const;
+  std::string explain(const CollectiveCall& call) const;
+
+  // Any thread may ask.
+  bool is_automatic(const CollectiveCall& call) const;
+  // The trial of the call's class; null if its compression is not automatic after all.
+  ClassTrial* trial_of(const CollectiveCall& call);
+
+  const Compression& compression() const { return defaults_.compression; }
+  void set_compression(const Compression& compression);
+  Nanoseconds timeout() const { return timeout_; }
+  void set_timeout(Nanoseconds timeout) { timeout_ = timeout; }
+
+ private:
+  std::optional<MappedRegions::Match> find_region(const CollectiveCall& call);
+  bool suits_region(const engine::ResolvedCall& resolved, const engine::MappedRegion& region,
+                    const CallOptions& options) const;
+  PlanCache::Plan plan_of(const CollectiveCall& call, const std::optional<MappedRegions::Match>& region);
+  std::string invalid_reason(const engine::ExecutablePlan& plan, const CollectiveCall& call) const;
+  template <class AnyCall>
+  engine::CallArguments arguments_of(const AnyCall& call) const;
+
+  const GroupIdentity& group_;
+  MappedRegions& regions_;
+  const std::shared_ptr<internal::LogStore> log_;
+  AlgorithmTable algorithms_;
+  CompressionTrials trials_;
+  PlanCache plans_;
+  GroupDefaults defaults_;
+  Nanoseconds timeout_;
+  std::atomic<bool> defaults_to_automatic_{false};  // whether defaults_.compression is automatic
+};
+
+}  // namespace qccl::comm

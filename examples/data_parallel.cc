@@ -97,8 +97,8 @@ struct Options {
 
 // The rank's number from --batches. By default rank r gets r + 1 shares of all batches.
 int batches_of(int rank, int world, const Options& options) {
-  const auto place = static_cast<std::size_t>(rank);
-  if (!options.batches.empty()) return place < options.batches.size() ? options.batches[place] : 0;
+  const auto index = static_cast<std::size_t>(rank);
+  if (!options.batches.empty()) return index < options.batches.size() ? options.batches[index] : 0;
   return kBatches * 2 * (rank + 1) / (world * (world + 1));
 }
 

@@ -69,7 +69,7 @@ struct H4Options {
   bool unbiased = true;  // true: unbiased over its random signs; false: least error
 };
 
-// No compression: 32 (or 16) bits an element.
+// No compression: every element at its own size.
 constexpr Compression none() { return {}; }
 // QNCCL's max-min quantizer; error at most unit/2 + 6 ulp(max |x|) where unit = range/(2^bits - 1), with stochastic
 // rounding unit + 6 ulp(max |x|). Throws Error(invalid_argument) for bits or bucket sizes outside the ranges above.

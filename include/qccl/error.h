@@ -10,13 +10,13 @@ namespace qccl {
 
 enum class ErrorKind : std::uint8_t {
   invalid_argument,    // a value in this call is wrong: fix the call
-  misuse,              // the object cannot take this call now (closed, forked child, mismatched calls)
+  misuse,              // the object cannot take this call now (closed, forked child), or ranks made different calls
   peer_lost,           // another rank died or became unreachable
   deadline_exceeded,   // a rank did not do its part in time
   aborted,             // this group was aborted or poisoned by an earlier failure
   corrupt_data,        // bytes from the network failed validation
-  resource_exhausted,  // the operating system refused memory, descriptors or ports
-  unsupported,         // a legal request that this build or machine cannot serve
+  resource_exhausted,  // the operating system refused memory, descriptors or ports: free some, then retry
+  unsupported,         // a legal request that this build or machine does not support
 };
 
 // The kind's name as messages print it, for example "peer_lost".

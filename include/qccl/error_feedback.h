@@ -44,11 +44,13 @@ class ErrorFeedback {
   explicit ErrorFeedback(std::size_t count, std::uint64_t counter = 0);
 
   bool is_none() const { return state_ == nullptr; }
+  // 0 for none, on which every other function throws misuse.
   std::size_t size() const;
   // Number of calls that have used it, the same on all ranks; the codecs' random numbers depend on it.
   std::uint64_t counter() const;
   // The residual of each element, readable and writable. Valid as long as the state.
   std::span<float> residual() const;
+  // Whether a call that failed midway has used it.
   bool is_tainted() const;
 
   // Clears the residual, counter() and the taint. All ranks must make the same call.

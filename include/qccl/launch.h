@@ -24,8 +24,8 @@ struct Launch {
 // The same rank and world that init(options) would take: from the options, from a launcher's variables, or the single
 // process of a world of 1. If MASTER_ADDR and MASTER_PORT are given, by options or environment, it contacts no peer.
 // Otherwise, in a world of several, it is collective over all ranks, within options.init_timeout: they meet as for
-// init(), and rank 0 tells the others an address and a free port of its host (`port`, if that is not 0). It joins
-// nothing and leaves nothing open. Throws Error as init() does for variables that are wrong or contradict each other,
+// init(), and rank 0 sends the others an address and a free port of its host (`port`, if that is not 0). It joins no
+// job and leaves no connection open. Throws Error as init() does for variables that are wrong or contradict each other,
 // and for missing ranks.
 Launch find_launch(const InitOptions& options = {}, std::uint16_t port = 0);
 

@@ -65,10 +65,11 @@ struct StragglerReport {
     double waited_ms = 0;      // time it waited for others
   };
   std::vector<Operations> operations;
-  std::vector<Rank> ranks;     // the rank the others waited for longest comes first
+  std::vector<Rank> ranks;     // ordered by waited_for_ms, the largest first
   std::size_t compared = 0;    // operations counted
   std::size_t incomplete = 0;  // operations missing from some member's log
 };
+// `viewer`: the rank whose log gives the operations' times.
 StragglerReport find_stragglers(std::span<const RankLog> logs, int viewer);
 
 // ---- text, with DeepSpeed's columns and widths
@@ -81,7 +82,7 @@ std::string size_text(std::uint64_t bytes);
 std::string latency_table(std::span<const OperationSummary> summaries);
 // Columns that DeepSpeed has no table for: percentiles, bytes on the wire, compression ratio.
 std::string wire_table(std::span<const OperationSummary> summaries);
-// DeepSpeed's table, and under it the ranks that were waited for.
+// DeepSpeed's table, followed by the ranks for which others waited.
 std::string straggler_table(const StragglerReport& report);
 
 // ---- files

@@ -42,7 +42,8 @@ class MeshShape {
   int size_of(std::string_view dimension) const;
   int coordinate(int rank, std::string_view dimension) const;
 
-  // The ranks that differ from this one in no dimension outside `along`, itself included, in ascending order.
+  // The ranks that have the coordinates of `rank` in all dimensions outside `along`, including `rank`, in ascending
+  // order. Throws invalid_argument if there is no such rank.
   std::vector<int> group_of(int rank, std::string_view along) const;
   // All such groups, ordered by their first ranks; every rank is in exactly one.
   std::vector<std::vector<int>> groups(std::string_view along) const;
@@ -52,7 +53,7 @@ class MeshShape {
 
  private:
   friend class Mesh;
-  std::size_t place_of(std::string_view dimension) const;
+  std::size_t index_of(std::string_view dimension) const;
   // The dimensions that `along` names.
   std::vector<bool> mask_of(std::string_view along) const;
   // The ranks that share the coordinates of `rank` outside the mask.
@@ -75,10 +76,11 @@ class Mesh {
   // This rank's coordinate.
   int coordinate(std::string_view dimension) const { return shape_.coordinate(ranks_.rank(), dimension); }
 
-  // This rank's group along these dimensions, its ranks in ascending order. The first call makes the group and is
-  // collective over its members; later calls return the same group. The group begins with the job's settings.
+  // This rank's group along these dimensions, its ranks in ascending order. The first call makes the group: it blocks
+  // and throws as Communicator::subgroup() does, and is collective over the members. Later calls return the same group.
+  // The group begins with the job's settings.
   Communicator group(std::string_view along);
-  // Makes the groups along each of these. Collective over all ranks, which pass the same list.
+  // Makes the groups along each of these. Collective over all ranks, which pass the same list; throws as group() does.
   void make_groups(std::initializer_list<std::string_view> alongs);
 
  private:

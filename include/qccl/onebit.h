@@ -1,5 +1,5 @@
 // DeepSpeed's 1-bit compressed all-reduce, which 1-bit Adam, 1-bit LAMB and 0/1 Adam use. It sends one bit an element
-// each way, and two error buffers carry what the bits lost to the next call.
+// each way, and two error buffers carry the errors of compression to the next call.
 //
 // n elements on each of W ranks, padded with zeros to P, a multiple of 8 W; rank c owns chunk c, C = P / W elements:
 //
@@ -29,7 +29,7 @@ struct OnebitSizes {
 OnebitSizes onebit_sizes(std::size_t count, int world);
 
 struct OnebitOptions {
-  std::optional<std::chrono::milliseconds> timeout{};  // for each of the two exchanges
+  std::optional<std::chrono::milliseconds> timeout{};  // of each of the two exchanges; unset: the group's
 };
 
 }  // namespace qccl

@@ -8,7 +8,7 @@
 //   pipeline.send_forward_recv_backward(output, gradient);          // nothing on the last stage
 //
 // The functions are those of Megatron-LM's schedules and inference, without their hangs: messages of the two directions
-// are never confused, two stages that send to each other at once do not block, and a wrong size is an error on both
+// are never confused, two stages that send to each other do not block each other, and a wrong size is an error on both
 // sides.
 #pragma once
 
@@ -26,7 +26,8 @@ namespace qccl {
 class Tensor {
  public:
   using Shape = std::vector<std::int64_t>;
-  // Zeros. Throws invalid_argument for more than 8 dimensions, a negative size, or more bytes than memory can address.
+  // Zeros, in row-major order. Throws invalid_argument for more than 8 dimensions, a negative size, or more bytes than
+  // memory can address.
   explicit Tensor(Shape shape = {0}, DataType type = DataType::float32);
 
   const Shape& shape() const { return shape_; }
@@ -56,8 +57,8 @@ class Tensor {
 };
 
 struct PipelineOptions {
-  // true: the shape and type precede every tensor, and the receiving tensor takes them on. false: receivers already
-  // have the right shape and type, which saves the latency of a message. The same on all stages.
+  // true: the shape and type precede every tensor, and the receiving tensor adopts them. false: receivers already have
+  // the right shape and type, which saves the latency of a message. The same on all stages.
   bool variable_shapes = false;
 };
 
@@ -70,12 +71,13 @@ struct PipelineExchange {
   Tensor* recv_next = nullptr;
 };
 
-// The stages of a model, one per rank of a group, in rank order. Every call blocks and throws what Communicator's calls
-// throw; a send that no stage receives throws deadline_exceeded. One thread at a time.
+// The stages of a model, one per rank of a group, in rank order. Every call blocks until its tensors are sent and
+// received, at most for the group's timeout, and throws what Communicator::send() and recv() throw; a send that no
+// stage receives throws deadline_exceeded. One thread at a time.
 class Pipeline {
  public:
-  // Collective over the group. Its messages are separate from all others of the group. Throws misuse on all stages if
-  // the options differ.
+  // Collective over the group, of which it makes a dup(), so that its messages are separate from all others. Throws
+  // misuse on all stages if the options differ.
   explicit Pipeline(Communicator stages, const PipelineOptions& options = {});
 
   int stage() const { return group_.rank(); }
@@ -89,7 +91,8 @@ class Pipeline {
   void recv_from_prev(Tensor& tensor);
   void recv_from_next(Tensor& tensor);
 
-  // For schedules that call the same functions on every stage: without that neighbour they do nothing and return false.
+  // For schedules that call the same functions on every stage: a stage without that neighbour does nothing and returns
+  // false.
   bool recv_forward(Tensor& input);
   bool recv_backward(Tensor& gradient);
   bool send_forward(const Tensor& output);
@@ -98,14 +101,14 @@ class Pipeline {
   bool send_backward_recv_forward(const Tensor& gradient, Tensor& input);
 
   // For schedules in which a stage has several parts of the model, so that the last stage's output goes to the first:
-  // moves each tensor that is not null around the ring.
+  // each moves its tensors that are not null around the ring.
   void send_forward_recv_forward(const Tensor* output, Tensor* input);
   void send_backward_recv_backward(const Tensor* gradient, Tensor* next_gradient);
   void send_forward_backward_recv_forward_backward(const PipelineExchange& exchange);
   // The same without blocking: the tensors must stay valid until the Work ends. Throws misuse with variable_shapes.
   Work exchange_async(const PipelineExchange& exchange);
 
-  // Sends the last stage's tensor to all stages.
+  // Copies the last stage's tensor to all stages'. Collective over all stages.
   void broadcast_from_last(Tensor& tensor);
   // Sends the last stage's tensor to the first; does nothing on the others.
   void broadcast_from_last_to_first(Tensor& tensor);
@@ -120,10 +123,12 @@ class Pipeline {
   const PipelineOptions options_;
 };
 
-// Sends the root's tensor to all ranks of a group, whose own tensors take on its shape and type.
+// Copies the root's tensor to all ranks of a group, whose tensors adopt its shape and type. Blocking, collective;
+// throws what Communicator::broadcast() throws.
 void broadcast_tensor(Communicator& group, Tensor& tensor, int root = 0);
 
-// Sends the root's list, of any length, to all ranks of a group. For trivially copyable T.
+// Copies the root's list, of any length, to all ranks of a group. For trivially copyable T. Blocking, collective;
+// throws what Communicator::broadcast() throws.
 template <class T>
 void broadcast_list(Communicator& group, std::vector<T>& list, int root = 0) {
   std::vector<std::uint64_t> count{list.size()};

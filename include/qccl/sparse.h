@@ -30,7 +30,7 @@ struct SparseView {
   // A row for each sparse dimension, each with as many indices as elements are stored. Values of a repeated index are
   // added.
   std::span<const std::int64_t> indices{};
-  const void* values = nullptr;  // a block for each stored element, one after the other
+  const void* values = nullptr;  // a block for each stored element, one after another
 };
 
 // A sparse tensor that owns its memory. Each index occurs once; indices ascend, the first dimension being the slowest.
@@ -60,9 +60,10 @@ struct SparseOptions {
 // The sum over all ranks, the same bits on all of them. Ranks may store different numbers of elements, or none. An
 // index is in the result if any rank has it, even if its sum is zero. Each rank first adds its own values of an index,
 // in their order; then the ranks' values are added in rank order. 16-bit floats are added in float32 and rounded once;
-// a zero sum is +0. Throws Error(invalid_argument), with nothing sent, if the call is wrong; if sizes, types or options
-// differ between ranks, throws it on all ranks, naming two that differ. Blocking, collective, in the group's sequence.
-// Not between group_start() and group_end(). Never compressed.
+// a zero sum is +0. Never compressed. Blocking, collective, in the group's sequence; each step ends by its timeout.
+// Throws Error(invalid_argument), with nothing sent, if the call is wrong; if sizes, types or options differ between
+// ranks, throws it on all ranks, naming two that differ; otherwise throws what Communicator's collectives throw. Must
+// not be called between group_start() and group_end().
 SparseTensor sparse_all_reduce(Communicator& group, const SparseView& tensor, const SparseOptions& options = {});
 
 // The same sum without communication, for callers that send by other means: send every rank's header() to all, then
@@ -81,8 +82,8 @@ class SparseSum {
   // Makes room for the parts; call it once headers() is filled. Throws invalid_argument, alike on all ranks.
   void make_room();
 
-  // A rank's elements: each index as one number, and the values. This rank's are filled in; the caller fills the
-  // others'.
+  // A rank's elements: the linear index of each (4 or 8 bytes, the first dimension being the slowest), and the values.
+  // This rank's are filled in; the caller fills the others'. Valid as long as the SparseSum.
   struct Part {
     std::span<std::byte> places;
     std::span<std::byte> values;

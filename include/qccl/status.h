@@ -43,8 +43,9 @@ struct RankStatus {
 
 // All ranks of this user (of all users, for root) in this network namespace, ordered by user, job and rank: 1024 at
 // most, this user's before others'. Takes milliseconds, plus `patience` for each batch of 128 in which some do not
-// answer. A socket whose creator is not the user in its name is ignored. All text is printable: a blank replaces each
-// control character. An answer of more than 256 KiB counts as none, as do answers beyond 16 MiB together.
+// answer. Ignores a socket whose creator is not the user in its name. All text is printable: a blank replaces each
+// control character. An answer of more than 256 KiB counts as none, as do answers beyond 16 MiB together. Throws
+// Error(resource_exhausted) if there are no descriptors left.
 std::vector<RankStatus> ranks_on_this_host(Milliseconds patience = Milliseconds(1000));
 
 }  // namespace qccl

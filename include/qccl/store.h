@@ -9,10 +9,11 @@
 
 namespace qccl {
 
-// Calls come from one thread at a time and may throw Error. Values are bytes.
+// Calls come from one thread at a time and may throw Error, which init() then throws. Keys and values are bytes.
 class Store {
  public:
   virtual ~Store() = default;
+  // Sets or replaces the value.
   virtual void set(const std::string& key, const std::string& value) = 0;
   // Waits until the key exists; returns nothing if it does not within the timeout.
   virtual std::optional<std::string> get(const std::string& key, std::chrono::milliseconds timeout) = 0;

@@ -132,11 +132,12 @@ class Rank {
   Communicator init();
   Communicator init(const InitOptions& options);
 
-  // Marks that this rank has reached the point. Returns at once, unless one of the job's faults waits for this point:
-  // then it returns after the fault, if the rank survives it.
+  // Marks that this rank has reached the point. Returns at once, unless one of the job's faults is planned for this
+  // point without delay: then it returns after the fault, if the rank survives it.
   void point(const std::string& name);
 
-  // Ends the rank's function, for a reason that all ranks share.
+  // Ends the rank's function, for a reason that all ranks share. The need functions skip if the rank lacks what they
+  // name.
   [[noreturn]] void skip(Skip skip, const std::string& reason);
   void need_world(int ranks);
   void need_transport(TransportChoice transport);

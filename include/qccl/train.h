@@ -1,5 +1,5 @@
-// Data-parallel training in C++: every rank has the same model and its own batches. Gradients become their average over
-// the ranks; they are sent in buckets while the backward pass goes on.
+// Data-parallel training in C++: every rank has the same model and its own batches. Each gradient becomes its average
+// over the ranks; gradients are sent in buckets during the backward pass.
 //
 //   qccl::train::DataParallel model(world, parameters, {.policy = qccl::Policy::parse("minmax:bits=4")});
 //   for (...) {
@@ -48,13 +48,14 @@ struct DataParallelOptions {
   bool unused_parameters = false;
 };
 
-// One thread at a time. All ranks construct it and make the same calls. Errors of collectives are thrown unchanged.
+// One thread at a time. All ranks construct it and make the same calls. Errors of collectives are thrown unchanged: see
+// Communicator.
 class DataParallel {
  public:
-  // Collective: all ranks receive rank 0's values. If a parameter differs between ranks, throws invalid_argument on all
-  // ranks, naming the first such parameter.
+  // Collective: all ranks receive rank 0's values. Throws invalid_argument on all ranks, naming the first such
+  // parameter, if one differs in name or size between ranks, or has not as many gradients as values.
   DataParallel(Communicator group, std::vector<Parameter> parameters, const DataParallelOptions& options = {});
-  // Waits for the gradients in flight.
+  // Waits for the gradients in flight. Throws nothing.
   ~DataParallel();
   DataParallel(DataParallel&&) noexcept;
   DataParallel& operator=(DataParallel&&) = delete;
@@ -63,8 +64,8 @@ class DataParallel {
   // all earlier buckets are complete. Throws misuse if it was already ready in this step, invalid_argument if there is
   // no such parameter.
   void ready(std::size_t parameter);
-  // Ends a step: waits for the sums and writes the averages into the gradients. Throws misuse, naming the parameter, if
-  // one was not ready.
+  // Ends a step: waits for the sums, each of which ends by the group's timeout, and writes the averages into the
+  // gradients. Throws misuse, naming the parameter, if one was not ready and unused_parameters is not set.
   void finish();
 
   // While an Accumulation lives, gradients stay local to each rank: ready() and finish() do nothing. For steps over
@@ -102,8 +103,8 @@ struct JoinOptions {
 };
 
 // For ranks with different numbers of batches. A rank without batches takes part in the others' collectives with zeros,
-// plus its pending error feedback. In the end all ranks take the values of the rank that trained longest. Any other
-// collective of this group meanwhile fails on all ranks with an error that names both.
+// plus its pending error feedback. In the end all ranks take the values of the rank that trained longest. Until then
+// any other collective of this group fails on all ranks with an error that names both.
 //
 //   qccl::train::Join join(model);
 //   while (there is a batch) { join.next(); /* forward, backward, finish(), optimizer */ }
@@ -119,7 +120,7 @@ class Join {
 
   // Call before each batch; within an Accumulation, like the other ranks.
   void next();
-  // This rank has no more batches. Returns when no rank has any.
+  // Call when this rank has no more batches. Returns once no rank has any.
   void finish();
 
  private:

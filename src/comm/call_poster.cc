@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <new>
+#include <utility>
+
+#include "comm/context.h"
 
 namespace qccl::comm {
 namespace {
@@ -30,8 +34,48 @@ void join(const ArgumentsList& calls, const std::shared_ptr<WorkState>& whole) {
 
 }  // namespace
 
-CallPoster::CallPoster(const GroupIdentity& group)
-    : group_(group.id), limit_(engine::max_in_flight(group.ranks.size())) {}
+// ---- CallBatch
+
+bool CallBatch::start() {
+  const std::lock_guard lock(mutex_);
+  if (by_thread_.contains(std::this_thread::get_id())) return false;
+  auto work = std::make_shared<WorkState>();
+  work->set_recorded(true);
+  by_thread_.try_emplace(std::this_thread::get_id()).first->second.work = std::move(work);
+  // Relaxed, here and below: only the thread that changes the count needs to see its own change.
+  recordings_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+CallBatch::Recording CallBatch::end() {
+  if (recordings_.load(std::memory_order_relaxed) == 0) return {};
+  const std::lock_guard lock(mutex_);
+  auto entry = by_thread_.extract(std::this_thread::get_id());
+  if (entry.empty()) return {};
+  recordings_.fetch_sub(1, std::memory_order_relaxed);
+  return std::move(entry.mapped());
+}
+
+std::shared_ptr<WorkState> CallBatch::find_work() {
+  const std::lock_guard lock(mutex_);
+  const auto entry = by_thread_.find(std::this_thread::get_id());
+  return entry == by_thread_.end() ? nullptr : entry->second.work;
+}
+
+void CallBatch::record(CallArguments&& arguments) {
+  arguments.work->set_recorded(true);
+  try {
+    const std::lock_guard lock(mutex_);
+    by_thread_.at(std::this_thread::get_id()).calls.push_back(std::move(arguments));
+  } catch (const std::bad_alloc&) {
+    cancel();
+    throw;
+  }
+}
+
+// ---- CallPoster
+
+CallPoster::CallPoster(std::uint64_t group, std::size_t ranks) : group_(group), limit_(engine::max_in_flight(ranks)) {}
 
 void CallPoster::make_work(CallArguments& arguments, Context& context) {
   try {

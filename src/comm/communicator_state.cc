@@ -16,7 +16,7 @@ using engine::CallArguments;
 CommunicatorState::CommunicatorState(const std::shared_ptr<Context>& context, comm::GroupIdentity group, bool has_board)
     : group_(std::move(group)),
       child_ids_(group_.id),
-      poster_(group_),
+      poster_(group_.id, group_.ranks.size()),
       context_(context),
       builder_(group_, regions_, *context, has_board) {}
 
@@ -132,31 +132,31 @@ std::optional<TimedCall> CommunicatorState::begin_timed(const CollectiveCall& ca
   std::unique_lock lock(mutex_);
   const std::shared_ptr<Context> context = usable_context();
   if (context->recorder().work() != nullptr) return {};
-  comm::ClassTrial* const trial = builder_.trial_of(call);
-  if (trial == nullptr) return {};
-  const auto step = trial->next();
+  comm::ClassTrial* const calls = builder_.trial_of(call);
+  if (calls == nullptr) return {};
+  const auto step = calls->trial.next();
   if (step == comm::CompressionTrial::Step::compare) {
-    const CallOptions options = trial->comparison_options();
-    const std::span<double> times = trial->measured();
+    const CallOptions options = calls->comparison_options();
+    const std::span<double> times = calls->measured();
     CallArguments arguments = builder_.build(
         CollectiveCall{Collective::all_reduce, times.data(), times.data(), times.size(), DataType::float64, options});
     arguments.is_logged = false;
     arguments.awaited = true;  // the calls that follow drive it
     arguments.work = context->driver().make_work();
-    trial->comparison = arguments.work;
+    calls->comparison = arguments.work;
     lock.unlock();
     context->driver().post(std::move(arguments));
     lock.lock();
   }
   if (step == comm::CompressionTrial::Step::conclude) {
-    const auto compared = std::exchange(trial->comparison, nullptr);
+    const auto compared = std::exchange(calls->comparison, nullptr);
     lock.unlock();
     context->driver().wait(*compared, kForever);
     lock.lock();
-    if (!compared->failure()) trial->conclude();
+    if (!compared->failure()) calls->trial.conclude(calls->times);
   }
-  if (!trial->trial.is_timed()) return {};
-  return TimedCall(trial->trial.times(), trial->active, context->clock());
+  if (!calls->trial.is_timed()) return {};
+  return TimedCall(calls->trial.times(), calls->trial.candidate(), context->clock());
 }
 
 void CommunicatorState::group_start() {

@@ -14,7 +14,7 @@
 #include "base/result.h"
 #include "bootstrap/launcher/membership.h"
 #include "bootstrap/mesh/full_mesh.h"
-#include "comm/call_batch.h"
+#include "comm/call_poster.h"
 #include "comm/inspect/status_server.h"
 #include "comm/job_groups.h"
 #include "engine/engine.h"

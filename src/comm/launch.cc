@@ -21,7 +21,7 @@ namespace {
 
 using bootstrap::Membership;
 
-// How long rank 0 serves the store for ranks that still read from it.
+// How long rank 0 serves the store for ranks that are still reading from it.
 constexpr Nanoseconds kStoreLinger = std::chrono::seconds(5);
 constexpr const char* kThisHost = "127.0.0.1";
 

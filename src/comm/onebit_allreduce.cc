@@ -25,6 +25,13 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 16);
 
+struct OnebitArguments {
+  std::span<const float> input;
+  std::span<float> output;
+  std::span<float> worker_error;
+  std::span<float> server_error;
+};
+
 // Elements of a result that may still be in a cache when the caller reads it: the 2 MiB of a large L2.
 constexpr std::size_t kCachedOutput = 512 * 1024;
 
@@ -43,7 +50,7 @@ class OnebitAllreduce {
         arguments_(arguments),
         world_(group.group().ranks.size()),
         own_(static_cast<std::size_t>(group.group().rank)),
-        // Without elements only the headers meet, whatever the padding.
+        // Without elements the messages are headers only, whatever the padding.
         chunk_(arguments.input.empty() ? 0 : arguments.worker_error.size() / world_),
         message_bytes_(sizeof(MessageHeader) + chunk_ / kernels::kOnebitGroup) {
     calls_.compression = none();
@@ -84,7 +91,7 @@ class OnebitAllreduce {
     std::memcpy(message(messages_.outgoing, rank), &header, sizeof(header));
   }
 
-  // Error and input added up, their signs into the messages; returns the scale.
+  // Adds the input to the error and puts the signs into the messages; returns the scale.
   float pack() {
     double squares = 0;
     for (std::size_t rank = 0; rank < world_; ++rank) {
@@ -98,7 +105,7 @@ class OnebitAllreduce {
     return scale;
   }
 
-  // The mean of everybody's signs for the own chunk, and its signs; returns its scale.
+  // Averages all ranks' signs for the own chunk and puts the result's signs into the message; returns the scale.
   float average() {
     for (std::size_t rank = 0; rank < world_; ++rank) {
       const float scale = header(messages_.incoming, rank).scale / static_cast<float>(world_);
@@ -111,7 +118,7 @@ class OnebitAllreduce {
     return scale;
   }
 
-  // Chunk `rank` of the result.
+  // Writes chunk `rank` of the result.
   void expand(std::size_t rank) {
     const std::size_t begin = std::min(rank * chunk_, arguments_.output.size());
     const std::size_t elements = std::min(chunk_, arguments_.output.size() - begin);
@@ -124,20 +131,20 @@ class OnebitAllreduce {
                                       message_bytes_, DataType::uint8, calls_});
   }
 
-  // In place: what was sent before has arrived.
+  // In place: the outgoing messages have arrived.
   std::shared_ptr<WorkState> gather_results() {
     return group_.post(CollectiveCall{Collective::all_gather, message(messages_.outgoing, own_),
                                       messages_.outgoing.data(), message_bytes_, DataType::uint8, calls_});
   }
 
-  // Works while the exchange is on its way.
+  // Calls meanwhile() while the exchange is in flight.
   template <class Meanwhile>
   void finish(std::shared_ptr<WorkState> exchange, Meanwhile meanwhile) {
     meanwhile();
     Work(std::move(exchange)).wait();
   }
 
-  // Equal paddings of different counts would be silently wrong.
+  // Different counts with equal paddings would be silently wrong.
   void check_counts() {
     for (std::size_t rank = 0; rank < world_; ++rank) {
       const std::uint64_t count = header(messages_.incoming, rank).count;
@@ -161,8 +168,8 @@ class OnebitAllreduce {
   CallOptions calls_;
 };
 
-// What is wrong with the sizes; empty if nothing is.
-std::string wrong_sizes(const OnebitArguments& arguments, int world) {
+// Why the sizes are invalid; empty if they are valid.
+std::string invalid_sizes(const OnebitArguments& arguments, int world) {
   const std::size_t count = arguments.input.size();
   const std::size_t padded = arguments.worker_error.size();
   const std::size_t unit = kernels::kOnebitGroup * static_cast<std::size_t>(world);
@@ -193,7 +200,7 @@ void run(CommunicatorState& group, const OnebitArguments& arguments, const Onebi
   OnebitAllreduce call(group, *messages, arguments, options);
   try {
     call.run();
-  } catch (const std::bad_alloc&) {  // the errors have changed: it can't be made again
+  } catch (const std::bad_alloc&) {  // the error buffers have changed, so the call cannot be repeated
     const auto fail = [&group](engine::Engine& engine) { engine.groups().run_out_of_memory(group.group().id); };
     group.context()->driver().with_engine(fail);
     throw;
@@ -215,23 +222,8 @@ void OnebitMemory::give_back(std::unique_ptr<Messages> messages) {
   const std::lock_guard lock(mutex_);
   try {
     free_.push_back(std::move(messages));
-  } catch (const std::bad_alloc&) {  // they go
-  }
-}
-
-void onebit_allreduce(CommunicatorState& group, const OnebitArguments& arguments, const OnebitOptions& options) {
-  constexpr const char* kName = "compressed_allreduce";
-  group.refuse_recording(kName);
-  if (const std::string wrong = wrong_sizes(arguments, group.group().size()); !wrong.empty()) {
-    throw group.group().invalid_argument(kName, wrong);
-  }
-  try {
-    run(group, arguments, options);
-  } catch (const Error& error) {
-    ErrorInfo info = error.info();
-    info.operation = kName;
-    info.message += fmt::format(" (in {} of {} elements)", kName, arguments.input.size());
-    throw Error(std::move(info));
+  } catch (const std::bad_alloc&) {
+    // The messages are freed instead.
   }
 }
 
@@ -249,7 +241,22 @@ OnebitSizes onebit_sizes(std::size_t count, int world) {
 void Communicator::compressed_allreduce(std::span<const float> input, std::span<float> output,
                                         std::span<float> worker_error, std::span<float> server_error,
                                         const OnebitOptions& options) {
-  memory_checked([&] { internal::onebit_allreduce(*state_, {input, output, worker_error, server_error}, options); });
+  constexpr const char* kName = "compressed_allreduce";
+  const internal::OnebitArguments arguments{input, output, worker_error, server_error};
+  memory_checked([&] {
+    state_->refuse_recording(kName);
+    if (const std::string reason = internal::invalid_sizes(arguments, size()); !reason.empty()) {
+      throw state_->group().invalid_argument(kName, reason);
+    }
+    try {
+      internal::run(*state_, arguments, options);
+    } catch (const Error& error) {
+      ErrorInfo info = error.info();
+      info.operation = kName;
+      info.message += fmt::format(" (in {} of {} elements)", kName, input.size());
+      throw Error(std::move(info));
+    }
+  });
 }
 
 }  // namespace qccl

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <vector>
 
 #include "kernels/onebit/onebit.h"
@@ -19,16 +18,7 @@
 
 namespace qccl::internal {
 
-class CommunicatorState;
-
-struct OnebitArguments {
-  std::span<const float> input;
-  std::span<float> output;
-  std::span<float> worker_error;
-  std::span<float> server_error;
-};
-
-// Memory for messages, kept from call to call: 1/16 of the padded tensor for each call at a time. Thread-safe.
+// Memory for messages, kept between calls: 1/16 of the padded tensor for each call in flight. Thread-safe.
 class OnebitMemory {
  public:
   struct Messages {
@@ -43,8 +33,5 @@ class OnebitMemory {
   std::mutex mutex_;
   std::vector<std::unique_ptr<Messages>> free_;
 };
-
-// Blocking; throws Error.
-void onebit_allreduce(CommunicatorState& group, const OnebitArguments& arguments, const OnebitOptions& options);
 
 }  // namespace qccl::internal

@@ -69,7 +69,7 @@ std::string MeshShape::to_string() const {
   return text;
 }
 
-std::size_t MeshShape::place_of(std::string_view dimension) const {
+std::size_t MeshShape::index_of(std::string_view dimension) const {
   for (std::size_t i = 0; i < dimensions_.size(); ++i) {
     if (dimensions_[i].name == dimension) return i;
   }
@@ -78,16 +78,16 @@ std::size_t MeshShape::place_of(std::string_view dimension) const {
 
 std::vector<bool> MeshShape::mask_of(std::string_view along) const {
   std::vector<bool> mask(dimensions_.size());
-  for (const std::string& name : split_names(along)) mask[place_of(name)] = true;
+  for (const std::string& name : split_names(along)) mask[index_of(name)] = true;
   return mask;
 }
 
-int MeshShape::size_of(std::string_view dimension) const { return dimensions_[place_of(dimension)].size; }
+int MeshShape::size_of(std::string_view dimension) const { return dimensions_[index_of(dimension)].size; }
 
 int MeshShape::coordinate(int rank, std::string_view dimension) const {
   if (rank < 0 || rank >= size_) refuse(fmt::format("there is no rank {} in {}", rank, to_string()));
-  const std::size_t place = place_of(dimension);
-  return rank / strides_[place] % dimensions_[place].size;
+  const std::size_t index = index_of(dimension);
+  return rank / strides_[index] % dimensions_[index].size;
 }
 
 std::vector<int> MeshShape::group_of(int rank, const std::vector<bool>& mask) const {
@@ -125,16 +125,17 @@ std::vector<std::vector<int>> MeshShape::groups(std::string_view along) const {
 
 std::string MeshShape::name_of_group(int rank, const std::vector<bool>& mask) const {
   std::string along;
-  std::string place;
+  std::string coordinates;
   for (std::size_t i = 0; i < mask.size(); ++i) {
     const Dimension& own = dimensions_[i];
     if (mask[i]) {
       along += (along.empty() ? "" : "-") + own.name;
     } else {
-      place += fmt::format("{}{}={}", place.empty() ? " of " : ",", own.name, rank / strides_[i] % own.size);
+      coordinates +=
+          fmt::format("{}{}={}", coordinates.empty() ? " of " : ",", own.name, rank / strides_[i] % own.size);
     }
   }
-  return along + place;
+  return along + coordinates;
 }
 
 // ---- Mesh

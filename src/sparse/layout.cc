@@ -1,4 +1,4 @@
-#include "sparse/layout.h"
+#include "sparse/sparse_sum.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -56,7 +56,7 @@ Layout::Layout(const SparseView& tensor, const SparseOptions& options)
     throw invalid(fmt::format("there is no {}, only sum, avg and premul_sum", to_string(op)));
   }
   if (!supports(type, op)) throw invalid(fmt::format("there is no {} of {}", to_string(op), to_string(type)));
-  places = product(sparse_sizes);
+  linear_size = product(sparse_sizes);
   block = product(dense_sizes);
   block_bytes = block * element_bytes(type);
   if (tensor.indices.size() % sparse_sizes.size() != 0) {
@@ -65,7 +65,7 @@ Layout::Layout(const SparseView& tensor, const SparseOptions& options)
   }
 }
 
-std::vector<std::uint64_t> Layout::places_of(std::span<const std::int64_t> indices) const {
+std::vector<std::uint64_t> Layout::linear_indices_of(std::span<const std::int64_t> indices) const {
   const std::size_t elements = indices.size() / sparse_sizes.size();
   std::vector<std::uint64_t> result(elements);
   for (std::size_t d = 0; d < sparse_sizes.size(); ++d) {

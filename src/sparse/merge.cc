@@ -1,18 +1,91 @@
-// The sums themselves: of one rank's duplicates, of the parts of all ranks, and through dense tensors. All three add in
-// the same order, so that they give the same bits.
+// The sums: of one rank's duplicates, of all ranks' parts, and through dense tensors. All three add in the same order
+// and give the same bits.
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <numeric>
 #include <queue>
+#include <type_traits>
 #include <utility>
 
-#include "sparse/arithmetic.h"
+#include "base/half.h"
 #include "sparse/sparse_sum.h"
 
 namespace qccl::sparse {
 namespace {
+
+// Addition of elements of each type: 16-bit floats in float32, integers with wrap-around, booleans by or.
+
+struct Boolean {
+  std::uint8_t byte;
+};
+
+// Sum is the type in which elements are added; finished() is the last step of a sum before it is narrowed.
+template <class T>
+struct Arithmetic {
+  using Sum = T;
+  static Sum widen(T x) { return x; }
+  static T narrow(Sum x) { return x; }
+  static Sum add(Sum a, Sum b) {
+    if constexpr (std::is_integral_v<T>) {
+      using Unsigned = std::make_unsigned_t<T>;
+      return static_cast<T>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b));
+    } else {
+      return a + b;
+    }
+  }
+  // A zero is +0, whether or not other ranks' zeros were added to it; NaNs are canonical.
+  static Sum finished(Sum x, int divisor) {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (x != x) return static_cast<T>(canonical_nan());
+      return x / static_cast<T>(divisor) + T{0};
+    } else {
+      return x;
+    }
+  }
+};
+
+template <class Half, Half (*Round)(float)>
+struct HalfArithmetic : Arithmetic<float> {
+  static float widen(Half x) { return to_float(x); }
+  static Half narrow(float x) { return Round(x); }
+};
+template <>
+struct Arithmetic<float16> : HalfArithmetic<float16, to_float16> {};
+template <>
+struct Arithmetic<bfloat16> : HalfArithmetic<bfloat16, to_bfloat16> {};
+
+template <>
+struct Arithmetic<Boolean> {
+  using Sum = Boolean;
+  static Sum widen(Boolean x) { return x; }
+  static Boolean narrow(Sum x) { return x; }
+  static Sum add(Sum a, Sum b) { return {static_cast<std::uint8_t>(a.byte | b.byte)}; }
+  static Sum finished(Sum x, int) { return {static_cast<std::uint8_t>(x.byte != 0 ? 1 : 0)}; }
+};
+
+// Calls function.template operator()<T>() with the C++ type of `type`.
+template <class Function>
+auto with_type(DataType type, const Function& function) {
+  switch (type) {
+    case DataType::float32: return function.template operator()<float>();
+    case DataType::float64: return function.template operator()<double>();
+    case DataType::float16: return function.template operator()<float16>();
+    case DataType::bfloat16: return function.template operator()<bfloat16>();
+    case DataType::int32: return function.template operator()<std::int32_t>();
+    case DataType::int64: return function.template operator()<std::int64_t>();
+    case DataType::uint8: return function.template operator()<std::uint8_t>();
+    case DataType::int8: return function.template operator()<std::int8_t>();
+    case DataType::int16: return function.template operator()<std::int16_t>();
+    case DataType::uint16: return function.template operator()<std::uint16_t>();
+    case DataType::uint32: return function.template operator()<std::uint32_t>();
+    case DataType::uint64: return function.template operator()<std::uint64_t>();
+    case DataType::boolean: break;
+  }
+  return function.template operator()<Boolean>();
+}
 
 template <class T>
 using SumOf = typename Arithmetic<T>::Sum;
@@ -29,14 +102,14 @@ void add(SumOf<T>* target, const std::byte* source, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) target[i] = Arithmetic<T>::add(target[i], Arithmetic<T>::widen(from[i]));
 }
 
-// Writes a result, place by place.
+// Writes a result, one linear index after another.
 template <class T>
 class Writer {
  public:
   explicit Writer(const SparseSum::State& state)
       : layout_(state.layout), divisor_(layout_.op == ReduceOp::avg ? state.world : 1) {}
-  void append(std::uint64_t place, const SumOf<T>* sum) {
-    places_.push_back(place);
+  void append(std::uint64_t index, const SumOf<T>* sum) {
+    linear_.push_back(index);
     values_.resize(values_.size() + layout_.block_bytes);
     T* const to = reinterpret_cast<T*>(values_.data() + values_.size() - layout_.block_bytes);
     for (std::size_t i = 0; i < layout_.block; ++i) {
@@ -44,47 +117,47 @@ class Writer {
     }
   }
   SparseTensor take() {
-    return {layout_.sparse_sizes, layout_.dense_sizes, layout_.type, layout_.indices_of(places_), std::move(values_)};
+    return {layout_.sparse_sizes, layout_.dense_sizes, layout_.type, layout_.indices_of(linear_), std::move(values_)};
   }
 
  private:
   const Layout& layout_;
   const int divisor_;
-  std::vector<std::uint64_t> places_;
+  std::vector<std::uint64_t> linear_;
   std::vector<std::byte> values_;
 };
 
-// Adds up the elements of one place, from `i` on, and moves `i` past them.
-template <class T, class PlaceAt>
+// Adds up the elements of one linear index, from `i` on, and moves `i` past them.
+template <class T, class IndexAt>
 void add_up(SumOf<T>* sum, const Layout& layout, const std::byte* values, std::size_t& i, std::size_t end,
-            const PlaceAt& place_at) {
-  const std::uint64_t place = place_at(i);
+            const IndexAt& linear_index_at) {
+  const std::uint64_t index = linear_index_at(i);
   load<T>(sum, values + i * layout.block_bytes, layout.block);
-  for (++i; i < end && place_at(i) == place; ++i) add<T>(sum, values + i * layout.block_bytes, layout.block);
+  for (++i; i < end && linear_index_at(i) == index; ++i) add<T>(sum, values + i * layout.block_bytes, layout.block);
 }
 
 template <class T>
-void add_duplicates(const Layout& layout, std::vector<std::uint64_t>& places, std::vector<std::byte>& values) {
+void add_duplicates(const Layout& layout, std::vector<std::uint64_t>& linear, std::vector<std::byte>& values) {
   std::size_t kept = 0;
   std::vector<SumOf<T>> sum(layout.block);
-  for (std::size_t i = 0; i < places.size(); ++kept) {
-    const std::uint64_t place = places[i];
-    add_up<T>(sum.data(), layout, values.data(), i, places.size(), [&](std::size_t j) { return places[j]; });
-    places[kept] = place;
+  for (std::size_t i = 0; i < linear.size(); ++kept) {
+    const std::uint64_t index = linear[i];
+    add_up<T>(sum.data(), layout, values.data(), i, linear.size(), [&](std::size_t j) { return linear[j]; });
+    linear[kept] = index;
     std::copy_n(reinterpret_cast<const std::byte*>(sum.data()), layout.block_bytes,
                 values.data() + kept * layout.block_bytes);
   }
-  places.resize(kept);
+  linear.resize(kept);
   values.resize(kept * layout.block_bytes);
 }
 
-void reorder(const Layout& layout, std::vector<std::uint64_t>& places, std::vector<std::byte>& values) {
-  std::vector<std::pair<std::uint64_t, std::size_t>> order(places.size());
-  for (std::size_t i = 0; i < places.size(); ++i) order[i] = {places[i], i};
+void reorder(const Layout& layout, std::vector<std::uint64_t>& linear, std::vector<std::byte>& values) {
+  std::vector<std::pair<std::uint64_t, std::size_t>> order(linear.size());
+  for (std::size_t i = 0; i < linear.size(); ++i) order[i] = {linear[i], i};
   std::ranges::sort(order);
   std::vector<std::byte> sorted(values.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
-    places[i] = order[i].first;
+    linear[i] = order[i].first;
     std::copy_n(values.data() + order[i].second * layout.block_bytes, layout.block_bytes,
                 sorted.data() + i * layout.block_bytes);
   }
@@ -94,27 +167,27 @@ void reorder(const Layout& layout, std::vector<std::uint64_t>& places, std::vect
 template <class T>
 SparseTensor merge_as(const SparseSum::State& state) {
   const Layout& layout = state.layout;
-  using Head = std::pair<std::uint64_t, int>;  // the next place of a rank, and the rank
+  using Head = std::pair<std::uint64_t, int>;  // the next linear index of a rank, and the rank
   std::priority_queue<Head, std::vector<Head>, std::greater<>> heads;
   std::vector<std::size_t> next(state.begins.begin(), state.begins.end() - 1);
   for (int rank = 0; rank < state.world; ++rank) {
-    if (state.elements_of(rank) > 0) heads.emplace(state.place_at(state.begin_of(rank)), rank);
+    if (state.elements_of(rank) > 0) heads.emplace(state.linear_index_at(state.begin_of(rank)), rank);
   }
-  const auto place_at = [&](std::size_t i) { return state.place_at(i); };
+  const auto linear_index_at = [&](std::size_t i) { return state.linear_index_at(i); };
   Writer<T> writer(state);
   std::vector<SumOf<T>> sum(layout.block), part(layout.block);
   while (!heads.empty()) {
-    const std::uint64_t place = heads.top().first;
-    for (bool is_first = true; !heads.empty() && heads.top().first == place; is_first = false) {
+    const std::uint64_t index = heads.top().first;
+    for (bool is_first = true; !heads.empty() && heads.top().first == index; is_first = false) {
       const int rank = heads.top().second;
       heads.pop();
       std::size_t& i = next[static_cast<std::size_t>(rank)];
       const std::size_t end = state.begins[static_cast<std::size_t>(rank) + 1];
-      add_up<T>((is_first ? sum : part).data(), layout, state.values.data(), i, end, place_at);
+      add_up<T>((is_first ? sum : part).data(), layout, state.values.data(), i, end, linear_index_at);
       for (std::size_t k = 0; !is_first && k < layout.block; ++k) sum[k] = Arithmetic<T>::add(sum[k], part[k]);
-      if (i < end) heads.emplace(place_at(i), rank);
+      if (i < end) heads.emplace(linear_index_at(i), rank);
     }
-    writer.append(place, sum.data());
+    writer.append(index, sum.data());
   }
   return writer.take();
 }
@@ -131,15 +204,15 @@ std::size_t checked_product(std::size_t a, std::size_t b) {
 template <class T>
 SparseTensor add_dense_as(Communicator& group, const SparseSum::State& state, const SparseOptions& options) {
   const Layout& layout = state.layout;
-  const std::size_t count = checked_product(layout.places, layout.block);
+  const std::size_t count = checked_product(layout.linear_size, layout.block);
   checked_product(count, sizeof(SumOf<T>));
   std::vector<SumOf<T>> sums(count, SumOf<T>{});
-  std::vector<std::uint8_t> is_there((layout.places + 7) / 8);  // a bit for each place
-  for (std::size_t i = 0; i < state.own_places.size();) {
-    const std::uint64_t place = state.own_places[i];
-    is_there[place / 8] |= static_cast<std::uint8_t>(1u << place % 8);
-    add_up<T>(sums.data() + place * layout.block, layout, state.own_values.data(), i, state.own_places.size(),
-              [&](std::size_t j) { return state.own_places[j]; });
+  std::vector<std::uint8_t> is_there((layout.linear_size + 7) / 8);  // a bit for each linear index
+  for (std::size_t i = 0; i < state.own_linear.size();) {
+    const std::uint64_t index = state.own_linear[i];
+    is_there[index / 8] |= static_cast<std::uint8_t>(1u << index % 8);
+    add_up<T>(sums.data() + index * layout.block, layout, state.own_values.data(), i, state.own_linear.size(),
+              [&](std::size_t j) { return state.own_linear[j]; });
   }
   // In rank order, like sparse sums.
   const CallOptions in_order{.compression = none(), .algorithm = Algorithm::sra, .timeout = options.timeout};
@@ -151,18 +224,18 @@ SparseTensor add_dense_as(Communicator& group, const SparseSum::State& state, co
   joined.wait();
   summed.wait();
   Writer<T> writer(state);
-  for (std::uint64_t place = 0; place < layout.places; ++place) {
-    if ((is_there[place / 8] >> place % 8 & 1) != 0) writer.append(place, sums.data() + place * layout.block);
+  for (std::uint64_t index = 0; index < layout.linear_size; ++index) {
+    if ((is_there[index / 8] >> index % 8 & 1) != 0) writer.append(index, sums.data() + index * layout.block);
   }
   return writer.take();
 }
 
 }  // namespace
 
-void sort(const Layout& layout, std::vector<std::uint64_t>& places, std::vector<std::byte>& values) {
-  if (!std::ranges::is_sorted(places)) reorder(layout, places, values);
-  if (sum_type(layout.type) != layout.type || std::ranges::adjacent_find(places) == places.end()) return;
-  with_type(layout.type, [&]<class T>() { add_duplicates<T>(layout, places, values); });
+void sort(const Layout& layout, std::vector<std::uint64_t>& linear, std::vector<std::byte>& values) {
+  if (!std::ranges::is_sorted(linear)) reorder(layout, linear, values);
+  if (sum_type(layout.type) != layout.type || std::ranges::adjacent_find(linear) == linear.end()) return;
+  with_type(layout.type, [&]<class T>() { add_duplicates<T>(layout, linear, values); });
 }
 
 SparseTensor merge(const SparseSum::State& state) {

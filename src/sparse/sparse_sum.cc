@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "kernels/reduce/reduce.h"
-#include "sparse/arithmetic.h"
 
 namespace qccl {
 
@@ -17,8 +16,8 @@ using sparse::invalid;
 // ---- State
 
 SparseSum::State::State(const SparseView& own, int own_rank, int ranks, const SparseOptions& options)
-    : layout(own, options), rank(own_rank), world(ranks), own_places(layout.places_of(own.indices)) {
-  const std::size_t elements = own_places.size();
+    : layout(own, options), rank(own_rank), world(ranks), own_linear(layout.linear_indices_of(own.indices)) {
+  const std::size_t elements = own_linear.size();
   own_values.resize(elements * layout.block_bytes);
   if (!own_values.empty()) {
     if (own.values == nullptr) throw invalid(fmt::format("it has {} elements and no values", elements));
@@ -27,8 +26,8 @@ SparseSum::State::State(const SparseView& own, int own_rank, int ranks, const Sp
   if (options.op == ReduceOp::premul_sum) {
     kernels::scale(layout.type, own_values.data(), own_values.data(), options.premul_factor, elements * layout.block);
   }
-  sort(layout, own_places, own_values);
-  header = header_of(layout, own_places.size(), options);
+  sort(layout, own_linear, own_values);
+  header = header_of(layout, own_linear.size(), options);
   headers.resize(static_cast<std::size_t>(world));
 }
 
@@ -39,11 +38,11 @@ void SparseSum::State::take_headers() {
 }
 
 void SparseSum::State::make_room() {
-  places.resize(begins.back() * layout.place_bytes());
+  linear.resize(begins.back() * layout.index_bytes());
   values.resize(begins.back() * layout.block_bytes);
   const Part own = part(rank);
-  for (std::size_t i = 0; i < own_places.size(); ++i) {
-    std::memcpy(own.places.data() + i * layout.place_bytes(), &own_places[i], layout.place_bytes());
+  for (std::size_t i = 0; i < own_linear.size(); ++i) {
+    std::memcpy(own.places.data() + i * layout.index_bytes(), &own_linear[i], layout.index_bytes());
   }
   std::ranges::copy(own_values, own.values.begin());
 }
@@ -52,23 +51,23 @@ SparseSum::Part SparseSum::State::part(int of) {
   const auto cut = [&](std::vector<std::byte>& all, std::size_t bytes) {
     return std::span(all).subspan(begin_of(of) * bytes, elements_of(of) * bytes);
   };
-  return {cut(places, layout.place_bytes()), cut(values, layout.block_bytes)};
+  return {cut(linear, layout.index_bytes()), cut(values, layout.block_bytes)};
 }
 
-std::uint64_t SparseSum::State::place_at(std::size_t element) const {
-  const std::size_t width = layout.place_bytes();
-  std::uint64_t place = 0;
-  std::memcpy(&place, places.data() + element * width, width);
-  return place;
+std::uint64_t SparseSum::State::linear_index_at(std::size_t element) const {
+  const std::size_t width = layout.index_bytes();
+  std::uint64_t index = 0;
+  std::memcpy(&index, linear.data() + element * width, width);
+  return index;
 }
 
 // Compares the bytes that a rank receives in either case, leaving out the common factor (world - 1) / world.
 bool SparseSum::State::is_dense_less() const {
   const auto stored = static_cast<double>(begins.back());
-  const auto all = static_cast<double>(layout.places);
+  const auto all = static_cast<double>(layout.linear_size);
   const auto dense_block =
       static_cast<double>(layout.block) * static_cast<double>(element_bytes(sparse::sum_type(layout.type)));
-  const auto sparse_block = static_cast<double>(layout.block_bytes + layout.place_bytes());
+  const auto sparse_block = static_cast<double>(layout.block_bytes + layout.index_bytes());
   return world > 1 && 2 * all * (dense_block + 1.0 / 8) < stored * sparse_block;
 }
 
@@ -98,7 +97,7 @@ SparseTensor SparseSum::finish() { return sparse::merge(*state_); }
 
 namespace {
 
-// An all_gather of bytes, in place.
+// Gathers one of the two lists of all ranks, in place.
 Work gather_parts(Communicator& group, SparseSum::State& sum, std::span<std::byte> SparseSum::Part::*member,
                   const CallOptions& options) {
   std::vector<std::size_t> bytes;

@@ -35,20 +35,20 @@ void Bucket::post(Communicator& group, const std::vector<Parameter>& parameters,
   const auto send = [&](std::size_t begin, std::size_t end, const CallOptions& options) {
     if (end > begin) works_.push_back(group.all_reduce_async(std::span(data_).subspan(begin, end - begin), options));
   };
-  for (std::size_t place = 0; place < members_.size(); ++place) {
-    const Parameter& parameter = parameters[members_[place]];
+  for (std::size_t index = 0; index < members_.size(); ++index) {
+    const Parameter& parameter = parameters[members_[index]];
     const Compression compression = policy.choose(
         {.name = parameter.name, .count = parameter.value.size(), .dimensions = parameter.dimensions}, step);
     if (compression.is_none()) continue;
-    send(plain, begins_[place], {.compression = none()});
-    plain = begins_[place] + sizes_[place];
+    send(plain, begins_[index], {.compression = none()});
+    plain = begins_[index] + sizes_[index];
     CallOptions options{.compression = compression};
     if (feedback != nullptr) {
-      ErrorFeedback& own = (*feedback)[members_[place]];
+      ErrorFeedback& own = (*feedback)[members_[index]];
       if (own.is_none()) own = ErrorFeedback(parameter.value.size());
       options.error_feedback = own;
     }
-    send(begins_[place], plain, options);
+    send(begins_[index], plain, options);
   }
   send(plain, data_.size(), {.compression = none()});
   is_posted_ = true;

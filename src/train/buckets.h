@@ -20,7 +20,7 @@ class Bucket {
   Bucket(const std::vector<Parameter>& parameters, std::vector<std::size_t> members);
 
   const std::vector<std::size_t>& members() const { return members_; }
-  std::span<float> part(std::size_t place) { return std::span(data_).subspan(begins_[place], sizes_[place]); }
+  std::span<float> part(std::size_t index) { return std::span(data_).subspan(begins_[index], sizes_[index]); }
 
   // Posts the sums over the ranks: a call for each parameter that the policy compresses, one for the neighbours in
   // between.

@@ -1,7 +1,11 @@
-#include "train/data_parallel.h"
+// The public DataParallel and Join.
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
+
+#include "train/buckets.h"
 
 namespace qccl::train {
 namespace {
@@ -19,6 +23,48 @@ std::uint64_t digest_of(const Parameter& parameter) {
 
 // ---- State
 
+class DataParallel::State {
+ public:
+  State(Communicator group, std::vector<Parameter> parameters, const DataParallelOptions& options);
+  ~State();
+
+  void ready(std::size_t parameter);
+  void finish();
+  // A step of a rank without a batch: sends zeros and writes nothing.
+  void shadow();
+  // Gives every rank the values of rank `rank`.
+  void broadcast_values(int rank);
+
+  Communicator& group() { return group_; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  const ErrorFeedback& feedback(std::size_t parameter) const { return feedback_[checked(parameter)]; }
+  void set_feedback(std::size_t parameter, ErrorFeedback feedback) {
+    feedback_[checked(parameter)] = std::move(feedback);
+  }
+
+  std::uint64_t step = 0;
+  int accumulations = 0;
+  double divisor;  // sums are divided by it
+
+ private:
+  std::size_t checked(std::size_t parameter) const;
+  void check_alike() const;
+  void begin_step();
+  void post_complete_buckets();
+  std::vector<std::int32_t> used_anywhere();
+  void write_averages(const std::vector<std::int32_t>& used);
+  [[noreturn]] void fail(ErrorKind kind, const std::string& what) const;
+
+  mutable Communicator group_;
+  const std::vector<Parameter> parameters_;
+  const DataParallelOptions options_;
+  std::vector<ErrorFeedback> feedback_;  // by parameter
+  std::vector<Bucket> buckets_;
+  std::vector<std::size_t> bucket_of_, index_in_bucket_;  // by parameter
+  std::vector<std::int32_t> ready_;                       // by parameter, in this step: 1 or 0
+  std::size_t next_bucket_ = 0;                           // the first one not posted
+};
+
 DataParallel::State::State(Communicator group, std::vector<Parameter> parameters, const DataParallelOptions& options)
     : divisor(group.size()),
       group_(std::move(group)),
@@ -26,17 +72,17 @@ DataParallel::State::State(Communicator group, std::vector<Parameter> parameters
       options_(options),
       feedback_(parameters_.size()),
       bucket_of_(parameters_.size()),
-      place_in_bucket_(parameters_.size()) {
+      index_in_bucket_(parameters_.size()) {
   check_alike();
   for (auto& members : bucket_members(parameters_, options_)) {
-    for (std::size_t place = 0; place < members.size(); ++place) {
-      bucket_of_[members[place]] = buckets_.size();
-      place_in_bucket_[members[place]] = place;
+    for (std::size_t index = 0; index < members.size(); ++index) {
+      bucket_of_[members[index]] = buckets_.size();
+      index_in_bucket_[members[index]] = index;
     }
     buckets_.emplace_back(parameters_, std::move(members));
   }
   begin_step();
-  take_values_of(0);
+  broadcast_values(0);
 }
 
 DataParallel::State::~State() {
@@ -50,39 +96,35 @@ DataParallel::State::~State() {
 }
 
 void DataParallel::State::fail(ErrorKind kind, const std::string& what) const {
-  throw Error({.kind = kind,
-               .message = "QCCL rank " + std::to_string(group_.rank()) + ", group '" + group_.name() +
-                          "': data parallel: " + what,
-               .rank = group_.rank()});
+  throw Error(
+      {.kind = kind,
+       .message = fmt::format("QCCL rank {}, group '{}': data parallel: {}", group_.rank(), group_.name(), what),
+       .rank = group_.rank()});
 }
 
 std::size_t DataParallel::State::checked(std::size_t parameter) const {
   if (parameter < parameters_.size()) return parameter;
-  fail(ErrorKind::invalid_argument,
-       "there is no parameter " + std::to_string(parameter) + " of " + std::to_string(parameters_.size()));
+  fail(ErrorKind::invalid_argument, fmt::format("there is no parameter {} of {}", parameter, parameters_.size()));
 }
 
 // All ranks throw, or none does.
 void DataParallel::State::check_alike() const {
-  std::string own;
-  for (const Parameter& parameter : parameters_) {
-    if (parameter.gradient.size() != parameter.value.size() && own.empty()) {
-      own = "parameter " + parameter.name + " has " + std::to_string(parameter.value.size()) + " values and " +
-            std::to_string(parameter.gradient.size()) + " gradients";
-    }
-  }
+  const auto invalid = [&](const std::string& what) { fail(ErrorKind::invalid_argument, what); };
+  const auto wrong = std::ranges::find_if(
+      parameters_, [](const Parameter& parameter) { return parameter.gradient.size() != parameter.value.size(); });
   const auto world = static_cast<std::size_t>(group_.size());
-  const std::vector<std::uint64_t> count{parameters_.size(), own.empty() ? 0u : 1u};
   std::vector<std::uint64_t> counts(2 * world);
-  group_.all_gather(count, counts);
-  if (!own.empty()) fail(ErrorKind::invalid_argument, own);
+  const std::vector<std::uint64_t> own{parameters_.size(), wrong == parameters_.end() ? 0u : 1u};
+  group_.all_gather(own, counts);
+  if (wrong != parameters_.end()) {
+    invalid(fmt::format("parameter {} has {} values and {} gradients", wrong->name, wrong->value.size(),
+                        wrong->gradient.size()));
+  }
   for (std::size_t rank = 0; rank < world; ++rank) {
-    if (counts[2 * rank + 1] != 0) {
-      fail(ErrorKind::invalid_argument, "rank " + std::to_string(rank) + " has a parameter with wrong gradients");
+    if (counts[2 * rank + 1] != 0) invalid(fmt::format("rank {} has a parameter with wrong gradients", rank));
+    if (counts[2 * rank] != counts[0]) {
+      invalid(fmt::format("rank {} has {} parameters, rank 0 has {}", rank, counts[2 * rank], counts[0]));
     }
-    if (counts[2 * rank] == counts[0]) continue;
-    fail(ErrorKind::invalid_argument, "rank " + std::to_string(rank) + " has " + std::to_string(counts[2 * rank]) +
-                                          " parameters, rank 0 has " + std::to_string(counts[0]));
   }
   std::vector<std::uint64_t> digests;
   for (const Parameter& parameter : parameters_) digests.push_back(digest_of(parameter));
@@ -91,15 +133,13 @@ void DataParallel::State::check_alike() const {
   for (std::size_t i = 0; i < digests.size(); ++i) {
     for (std::size_t rank = 1; rank < world; ++rank) {
       if (all[rank * digests.size() + i] == all[i]) continue;
-      fail(ErrorKind::invalid_argument, "parameter " + std::to_string(i) + ", here " + parameters_[i].name + " of " +
-                                            std::to_string(parameters_[i].value.size()) +
-                                            " elements, has another name or size on rank " + std::to_string(rank) +
-                                            " than on rank 0");
+      invalid(fmt::format("parameter {}, here {} of {} elements, has another name or size on rank {} than on rank 0", i,
+                          parameters_[i].name, parameters_[i].value.size(), rank));
     }
   }
 }
 
-void DataParallel::State::take_values_of(int rank) {
+void DataParallel::State::broadcast_values(int rank) {
   std::vector<Work> works;
   for (const Parameter& parameter : parameters_) {
     works.push_back(group_.broadcast_async(parameter.value.data(), parameter.value.size(), DataType::float32,
@@ -125,15 +165,15 @@ void DataParallel::State::post_complete_buckets() {
 void DataParallel::State::ready(std::size_t parameter) {
   if (accumulations > 0) return;
   const Parameter& own = parameters_[checked(parameter)];
-  if (ready_[parameter] != 0) fail(ErrorKind::misuse, "parameter " + own.name + " was ready before in this step");
+  if (ready_[parameter] != 0) fail(ErrorKind::misuse, fmt::format("parameter {} was ready already", own.name));
   ready_[parameter] = 1;
   Bucket& bucket = buckets_[bucket_of_[parameter]];
-  std::copy(own.gradient.begin(), own.gradient.end(), bucket.part(place_in_bucket_[parameter]).begin());
+  std::copy(own.gradient.begin(), own.gradient.end(), bucket.part(index_in_bucket_[parameter]).begin());
   --bucket.missing;
   post_complete_buckets();
 }
 
-// For each parameter, the number of ranks that had it ready.
+// For each parameter, the number of ranks on which it was ready.
 std::vector<std::int32_t> DataParallel::State::used_anywhere() {
   std::vector<std::int32_t> used = ready_;
   group_.all_reduce(used);
@@ -145,10 +185,11 @@ void DataParallel::State::finish() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (ready_[i] != 0) continue;
     if (!options_.unused_parameters) {
-      fail(ErrorKind::misuse, "parameter " + parameters_[i].name +
-                                  " was not ready when the step ended; with unused_parameters it would count as zeros");
+      fail(ErrorKind::misuse, fmt::format("parameter {} was not ready when the step ended; with unused_parameters it "
+                                          "would count as zeros",
+                                          parameters_[i].name));
     }
-    std::ranges::fill(buckets_[bucket_of_[i]].part(place_in_bucket_[i]), 0.0F);
+    std::ranges::fill(buckets_[bucket_of_[i]].part(index_in_bucket_[i]), 0.0F);
     --buckets_[bucket_of_[i]].missing;
   }
   post_complete_buckets();
@@ -163,10 +204,10 @@ void DataParallel::State::write_averages(const std::vector<std::int32_t>& used) 
   const auto share = static_cast<float>(1 / divisor);
   for (Bucket& bucket : buckets_) {
     bucket.wait();
-    for (std::size_t place = 0; place < bucket.members().size(); ++place) {
-      const std::size_t parameter = bucket.members()[place];
+    for (std::size_t index = 0; index < bucket.members().size(); ++index) {
+      const std::size_t parameter = bucket.members()[index];
       if (used[parameter] == 0) continue;
-      const std::span<float> sum = bucket.part(place);
+      const std::span<float> sum = bucket.part(index);
       std::transform(sum.begin(), sum.end(), parameters_[parameter].gradient.begin(),
                      [share](float x) { return x * share; });
     }
@@ -175,7 +216,7 @@ void DataParallel::State::write_averages(const std::vector<std::int32_t>& used) 
 
 void DataParallel::State::shadow() {
   for (Bucket& bucket : buckets_) {
-    for (std::size_t place = 0; place < bucket.members().size(); ++place) std::ranges::fill(bucket.part(place), 0.0F);
+    for (std::size_t index = 0; index < bucket.members().size(); ++index) std::ranges::fill(bucket.part(index), 0.0F);
     bucket.missing = 0;
   }
   post_complete_buckets();
@@ -204,5 +245,46 @@ void DataParallel::set_feedback(std::size_t parameter, ErrorFeedback feedback) {
 
 DataParallel::Accumulation::Accumulation(DataParallel& model) : model_(model) { ++model_.state_->accumulations; }
 DataParallel::Accumulation::~Accumulation() { --model_.state_->accumulations; }
+
+// ---- Join
+
+Join::Join(DataParallel& model, const JoinOptions& options) : model_(model), options_(options) {}
+
+// Later steps include all ranks again.
+Join::~Join() { model_.state_->divisor = model_.state_->group().size(); }
+
+// Every rank calls this collective before each batch of any rank.
+Join::Ranks Join::count(bool active) {
+  DataParallel::State& state = *model_.state_;
+  std::vector<std::int32_t> counts{active ? 1 : 0, active && state.accumulations == 0 ? 1 : 0};
+  state.group().all_reduce(counts);
+  const Ranks ranks{counts[0], counts[1]};
+  if (options_.throw_on_early_end && ranks.active > 0 && ranks.active < state.group().size()) {
+    throw Error(
+        {.kind = ErrorKind::aborted,
+         .message = fmt::format("QCCL rank {}, group '{}': join: {} of the ranks have no batch left, and "
+                                "throw_on_early_end is set",
+                                state.group().rank(), state.group().name(), state.group().size() - ranks.active),
+         .rank = state.group().rank()});
+  }
+  return ranks;
+}
+
+void Join::next() {
+  const Ranks ranks = count(true);
+  if (!options_.divide_by_initial_world) model_.state_->divisor = ranks.active;
+}
+
+void Join::finish() {
+  DataParallel::State& state = *model_.state_;
+  bool is_last = true;
+  for (Ranks ranks = count(false); ranks.active > 0; ranks = count(false)) {
+    is_last = false;
+    if (ranks.sending > 0) state.shadow();
+  }
+  std::vector<std::int32_t> last{is_last ? state.group().rank() : -1};
+  state.group().all_reduce(last, {.op = ReduceOp::max});
+  state.broadcast_values(last[0]);
+}
 
 }  // namespace qccl::train

@@ -152,7 +152,7 @@ def test_too_few_descriptors_are_broken():
 @pytest.mark.parametrize(
     ("size", "consequence"),
     [
-        (64 << 20, "limited to 64 MiB: a rank's shared buffers (allocate()) have no more together"),
+        (64 << 20, "limited to 64 MiB: all shared buffers (allocate()) of a rank together have no more"),
         (4 << 20, "limited to 4 MiB: ranks of one host need files of 9 MiB to share memory, and use TCP without"),
     ],
 )

@@ -78,7 +78,7 @@ def test_mpirun_on_several_hosts_needs_no_options(name, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert ["tcp to rank 1" in reached(done.stdout)[0], "tcp to rank 0" in reached(done.stdout)[1]] == [True, True]
     assert "local rank 0 of 1" in said(done.stdout, "rank")
-    expected = "10.77.0.1:" if name == "Open MPI" else "at rank 0; where that is the launcher tells (PMI)"
+    expected = "10.77.0.1:" if name == "Open MPI" else "at rank 0, whose address comes from the launcher (PMI)"
     assert said(done.stdout, "rendezvous").startswith(expected)
 
 

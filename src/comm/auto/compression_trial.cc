@@ -37,7 +37,7 @@ CompressionTrial::Step CompressionTrial::next() {
 
 // Each round begins with another candidate, so that none always follows the same one.
 std::size_t CompressionTrial::candidate() const {
-  if (!in_trial()) return best_;
+  if (call_ == 0 || !in_trial()) return best_;
   const std::uint64_t index = call_ - 1;
   return (index % candidates_ + index / candidates_) % candidates_;
 }

@@ -44,7 +44,7 @@ class CompressionTrial {
   // What to do before the next call.
   enum class Step { call, compare, conclude };
   Step next();
-  // The candidate of the call that next() announced, and whether the call is timed.
+  // The candidate of the call that next() announced, and whether the call is timed. Before any call: candidate 0.
   std::size_t candidate() const;
   bool is_timed() const;
 

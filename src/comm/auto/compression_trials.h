@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "codec/registry.h"
 #include "comm/auto/compression_trial.h"
-#include "comm/resolve/call_class.h"
+#include "comm/resolve/algorithm_table.h"
 #include "qccl/communicator.h"
 
 namespace qccl::comm {
@@ -21,13 +21,7 @@ struct ClassTrial {
   explicit ClassTrial(const CallClass& call)
       : candidates(candidates_of(call.compression)), has_root(is_rooted(call.collective)), trial(candidates.size()) {}
 
-  const Compression& current() const { return candidates[active]; }
-  // Moves on to the next call, which takes current().
-  CompressionTrial::Step next() {
-    const CompressionTrial::Step step = trial.next();
-    active = trial.candidate();
-    return step;
-  }
+  const Compression& current() const { return candidates[trial.candidate()]; }
   // This rank's times, for the all_reduce by which the ranks compare theirs. The fastest rank's count: it came last and
   // waited for no other. With a root, the slowest's: the others only send, or only receive.
   std::span<double> measured() {
@@ -38,18 +32,12 @@ struct ClassTrial {
   CallOptions comparison_options() const {
     return {.op = has_root ? ReduceOp::max : ReduceOp::min, .compression = none(), .algorithm = Algorithm::one_shot};
   }
-  // With `times` as all ranks have them.
-  void conclude() {
-    trial.conclude(times);
-    active = trial.candidate();
-  }
 
   std::vector<Compression> candidates;
   bool has_root;
   CompressionTrial trial;
-  std::size_t active = 0;
-  std::vector<double> times;                          // what the ranks compare
-  std::shared_ptr<internal::WorkState> comparison{};  // the call that compares them, until the trial concludes
+  std::vector<double> times;                          // what the ranks compare, until the trial concludes
+  std::shared_ptr<internal::WorkState> comparison{};  // the call that compares them
 };
 
 // Measures one call for a trial. The clock outlives it.

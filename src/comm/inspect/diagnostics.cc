@@ -1,4 +1,4 @@
-// The public diagnose(): one function for each topic, each only looking.
+// The public diagnose(): one function for each topic. None changes anything.
 #include "qccl/diagnostics.h"
 
 #include <fmt/format.h>
@@ -23,11 +23,11 @@ using Level = Finding::Level;
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-// What two ranks of a host share at most. The larger of the files that a rank makes, its heap aside.
+// The largest memory that two ranks of a host share: the largest file that a rank creates, except for its heap.
 constexpr std::size_t kPairBytes = shm::pair_bytes(shm::kMaxLargeSlots);
-// Listener, store, poller, standard streams and what the program has open besides.
+// Listener, store, poller, standard streams and the program's own files.
 constexpr std::uint64_t kBaseFiles = 32;
-// TCP, unix socket, memory and doorbell of one neighbour.
+// TCP, unix socket, memory and doorbell of a neighbour.
 constexpr std::uint64_t kFilesPerPeer = 4;
 // A link of 10 Gbit/s with 5 ms there and back holds this much.
 constexpr std::uint64_t kGoodSocketBytes = 6 * kMiB;
@@ -60,7 +60,8 @@ void describe_rank(const Membership& own, Findings& found) {
                                 : fmt::format(", local rank {} of {}", own.local_rank, own.local_world);
   found.fact("rank", fmt::format("{} of {}{}, from {}", own.rank, own.world, local, own.source));
   if (own.world == 1) return found.fact("rendezvous", "none: this process is alone");
-  if (own.pmi_descriptor >= 0) return found.fact("rendezvous", "at rank 0; where that is the launcher tells (PMI)");
+  if (own.pmi_descriptor >= 0)
+    return found.fact("rendezvous", "at rank 0, whose address comes from the launcher (PMI)");
   const char* server = own.hosts_store ? "served by this rank"
                        : own.rank == 0 ? "served by the launcher"
                                        : "served by rank 0 or the launcher";
@@ -71,7 +72,7 @@ void describe_rank(const Membership& own, Findings& found) {
   found.fact("rendezvous", fmt::format("{}:{}, {}", own.master_address, own.master_port, server));
 }
 
-// Which of the sources was believed, and why not the others; of the last resort, a single process, only the first.
+// Which source of the rank was taken, and why not the others. The last one, a single process, is always available.
 void describe_sources(const std::vector<bootstrap::Source>& sources, Findings& found) {
   for (const auto& source : sources) {
     if (source.taken) found.fact("ranks from", fmt::format("{}: {}", source.name, source.reason));
@@ -107,7 +108,7 @@ void describe_cores(const Membership& own, Findings& found) {
   found.fact("cores", fmt::format("{} of {} may be used: {}", allowed, os::online_cpus(), os::allowed_cpus()));
   if (own.local_world > allowed) {
     found.warning("cores", fmt::format("{} ranks on this host share {} cores", own.local_world, allowed),
-                  "small operations then cost a change of process each: start at most one rank a core");
+                  "each small operation then costs a context switch: start at most one rank a core");
   }
 }
 
@@ -116,7 +117,7 @@ void describe_simd(Findings& found) {
   found.fact("SIMD", fmt::format("{} of {}", kernels::simd_target(), fmt::join(targets, ", ")));
   const auto asked = environment("QCCL_SIMD");
   if (asked && kernels::accepted_simd(*asked) != *asked) {
-    found.warning("SIMD", fmt::format("QCCL_SIMD={} is not to be had here", *asked),
+    found.warning("SIMD", fmt::format("QCCL_SIMD={} is not available here", *asked),
                   fmt::format("use one of {}", fmt::join(targets, ", ")));
   }
 }
@@ -152,7 +153,7 @@ void describe_file_size(Findings& found) {
   const std::string consequence =
       size.soft < kPairBytes ? fmt::format("ranks of one host need files of {} to share memory, and use TCP without",
                                            amount(kPairBytes + kMiB - 1))
-                             : "a rank's shared buffers (allocate()) have no more together over its life";
+                             : "all shared buffers (allocate()) of a rank together have no more";
   found.warning("file size", fmt::format("limited to {}: {}", amount(size.soft), consequence),
                 fmt::format("ulimit -f unlimited{}", as_root));
 }
@@ -192,12 +193,13 @@ void describe_tcp(Findings& found) {
                                        " between hosts, reno inside a host");
   for (const char* name : {"tcp_wmem", "tcp_rmem"}) {
     std::istringstream words(os::system_value(folder + name).value_or(""));
-    std::uint64_t least = 0, usual = 0, largest = 0;
-    if (!(words >> least >> usual >> largest)) continue;
+    std::uint64_t least = 0, initial = 0, largest = 0;
+    if (!(words >> least >> initial >> largest)) continue;
     found.fact(name, fmt::format("grows to {}", amount(largest)));
     if (largest >= kGoodSocketBytes / 2) continue;
-    found.warning(name, fmt::format("grows to {} only: a fast link with some delay is not filled", amount(largest)),
-                  fmt::format("sysctl -w net.ipv4.{}=\"{} {} {}\"", name, least, usual, kGoodSocketBytes));
+    found.warning(name,
+                  fmt::format("grows to {} only, which does not fill a fast link with some delay", amount(largest)),
+                  fmt::format("sysctl -w net.ipv4.{}=\"{} {} {}\"", name, least, initial, kGoodSocketBytes));
   }
 }
 

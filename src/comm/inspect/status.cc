@@ -1,7 +1,7 @@
-// The public ranks_on_this_host(): asks every rank that listens, many at once.
+// The public ranks_on_this_host(): queries every rank that listens, many at once.
 //
-// Anyone can listen under a name like a rank's. So the name's user must be the one that the kernel tells, and an answer
-// may be so long and take so much time; what is beyond counts as no answer.
+// Any process can listen under a name like a rank's. So the kernel must confirm the user in the name, and an answer
+// that is too long or too late counts as none.
 #include "qccl/status.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace qccl {
 namespace {
 
 constexpr std::size_t kMaxRanks = 1024;                 // of one host
-constexpr std::size_t kAskedAtOnce = 128;               // descriptors
+constexpr std::size_t kQueriesAtOnce = 128;             // descriptors
 constexpr std::size_t kMaxAllBytes = 16 * 1024 * 1024;  // of all answers
 constexpr std::size_t kReadBytes = 4096;
 
@@ -30,7 +30,7 @@ struct Found {
   RankStatus status;
 };
 
-// Those that may be asked: this user's first, for root then everybody's, so that no other user's crowd them out.
+// The ranks of this user, and for root those of all users after them, so that other users' crowd out none.
 std::vector<Found> find_ranks() {
   const std::uint32_t own = os::own_credentials().user;
   std::vector<Found> ranks;
@@ -38,69 +38,69 @@ std::vector<Found> find_ranks() {
     auto status = comm::parse_status_socket_name(name);
     if (status && (own == 0 || status->user == own)) ranks.push_back({std::move(name), std::move(*status)});
   }
-  const auto order = [own](const Found& rank) { return std::pair(rank.status.user != own, rank.status.user); };
-  std::sort(ranks.begin(), ranks.end(), [&](const Found& a, const Found& b) { return order(a) < order(b); });
+  std::ranges::sort(ranks, {},
+                    [own](const Found& rank) { return std::pair(rank.status.user != own, rank.status.user); });
   return ranks;
 }
 
-// One round of questions.
-class Round {
+// Queries that run at the same time.
+class QueryRound {
  public:
-  explicit Round(os::Poller& poller) : poller_(poller) {}
+  explicit QueryRound(os::Poller& poller) : poller_(poller) {}
 
-  // False if no process of the user that it names listens there.
-  bool ask(Found& rank);
-  // Until all have answered or `deadline` has come. Takes what is read off `budget`.
+  // False if no process of the user in the name listens there.
+  bool query(Found& rank);
+  // Reads until all have answered or `deadline` has come. Subtracts the bytes from `budget`.
   void read(TimePoint deadline, const Clock& clock, std::size_t& budget);
 
  private:
-  struct Asked {
+  struct PendingReply {
     RankStatus* status;
     os::Fd connection;
     std::string text;
   };
-  bool read_piece(Asked& asked, std::size_t& budget);
+  bool read_piece(PendingReply& reply, std::size_t& budget);
 
   os::Poller& poller_;
-  std::vector<Asked> asked_;
-  std::size_t open_ = 0;  // that have not ended
+  std::vector<PendingReply> replies_;
+  std::size_t open_ = 0;  // replies that have not ended
 };
 
-// Where too many have asked one that is stopped, nothing but its process's owner is to be seen.
-bool Round::ask(Found& rank) {
+// If a stopped rank's queue of queries is full, only its process's owner can be seen.
+bool QueryRound::query(Found& rank) {
   RankStatus& status = rank.status;
   auto connection = os::connect_unix_abstract(rank.name);
   if (!connection && connection.error().kind == ErrorKind::peer_lost) return false;  // it has just ended
   if (!connection) return os::process_user(status.process) == status.user;
   auto owner = os::peer_credentials(*connection);
   if (!owner || owner->user != status.user) return false;
-  if (!poller_.watch(connection->get(), asked_.size())) return true;
-  asked_.push_back({&status, std::move(*connection), {}});
+  if (!poller_.watch(connection->get(), replies_.size())) return true;
+  replies_.push_back({&status, std::move(*connection), {}});
   ++open_;
   return true;
 }
 
-void Round::read(TimePoint deadline, const Clock& clock, std::size_t& budget) {
+void QueryRound::read(TimePoint deadline, const Clock& clock, std::size_t& budget) {
   for (TimePoint now = clock.now(); open_ > 0 && now < deadline; now = clock.now()) {
     for (const auto& event : poller_.wait(deadline - now)) {
-      Asked& asked = asked_[event.token];
-      if (read_piece(asked, budget)) continue;
-      asked.connection.reset();
+      PendingReply& reply = replies_[event.token];
+      if (read_piece(reply, budget)) continue;
+      reply.connection.reset();
       --open_;
     }
   }
 }
 
 // False at the end of an answer, or if it is too long.
-bool Round::read_piece(Asked& asked, std::size_t& budget) {
+bool QueryRound::read_piece(PendingReply& reply, std::size_t& budget) {
   std::array<std::byte, kReadBytes> piece;
-  const os::IoResult got = os::read_some(asked.connection.get(), piece);
+  const os::IoResult got = os::read_some(reply.connection.get(), piece);
   if (got.lost()) {
-    asked.status->answered = comm::decode_status(asked.text, *asked.status).ok();
+    reply.status->answered = comm::decode_status(reply.text, *reply.status).ok();
     return false;
   }
-  if (got.bytes > budget || asked.text.size() + got.bytes > comm::kMaxStatusBytes) return false;
-  asked.text.append(reinterpret_cast<const char*>(piece.data()), got.bytes);
+  if (got.bytes > budget || reply.text.size() + got.bytes > comm::kMaxStatusBytes) return false;
+  reply.text.append(reinterpret_cast<const char*>(piece.data()), got.bytes);
   budget -= got.bytes;
   return true;
 }
@@ -113,13 +113,13 @@ std::vector<RankStatus> ranks_on_this_host(Milliseconds patience) {
   std::vector<Found> found = find_ranks();
   found.resize(std::min(found.size(), kMaxRanks));
   std::vector<RankStatus> ranks;
-  for (std::size_t begin = 0; begin < found.size(); begin += kAskedAtOnce) {
+  for (std::size_t begin = 0; begin < found.size(); begin += kQueriesAtOnce) {
     auto poller = os::Poller::create().take_or_throw();
-    Round round(poller);
-    const auto some = std::span(found).subspan(begin, std::min(kAskedAtOnce, found.size() - begin));
+    QueryRound round(poller);
+    const auto some = std::span(found).subspan(begin, std::min(kQueriesAtOnce, found.size() - begin));
     std::vector<RankStatus*> listed;
     for (Found& rank : some) {
-      if (round.ask(rank)) listed.push_back(&rank.status);
+      if (round.query(rank)) listed.push_back(&rank.status);
     }
     round.read(saturating_add(clock.now(), patience), clock, budget);
     for (RankStatus* rank : listed) {
@@ -127,9 +127,8 @@ std::vector<RankStatus> ranks_on_this_host(Milliseconds patience) {
       ranks.push_back(std::move(*rank));
     }
   }
-  std::sort(ranks.begin(), ranks.end(), [](const RankStatus& a, const RankStatus& b) {
-    return std::tie(a.user, a.job, a.rank, a.process) < std::tie(b.user, b.job, b.rank, b.process);
-  });
+  std::ranges::sort(ranks, {},
+                    [](const RankStatus& rank) { return std::tie(rank.user, rank.job, rank.rank, rank.process); });
   return ranks;
 }
 

@@ -12,10 +12,8 @@
 namespace qccl::comm {
 namespace {
 
-// For one who asks and does not read.
-constexpr Nanoseconds kPatience = std::chrono::seconds(1);
-// Until an accept that failed, for want of descriptors or memory, is tried again.
-constexpr Nanoseconds kRest = std::chrono::milliseconds(20);
+constexpr Nanoseconds kPatience = std::chrono::seconds(1);          // with a process that does not read its answer
+constexpr Nanoseconds kRetryDelay = std::chrono::milliseconds(20);  // after an accept without descriptors or memory
 
 }  // namespace
 
@@ -40,7 +38,7 @@ void StatusServer::serve() {
     if (stopping_.load()) return;
     auto connection = ready ? os::accept_connection(listener_) : ready.failure();
     if (!connection) {
-      os::pause(kRest);
+      os::pause(kRetryDelay);
     } else if (*connection) {
       try {
         answer(**connection);
@@ -51,8 +49,8 @@ void StatusServer::serve() {
 }
 
 void StatusServer::answer(const os::Fd& connection) {
-  auto who = os::peer_credentials(connection);
-  if (!who || (who->user != 0 && who->user != os::own_credentials().user)) return;
+  auto peer = os::peer_credentials(connection);
+  if (!peer || (peer->user != 0 && peer->user != os::own_credentials().user)) return;
   RankStatus status;
   report_(status);
   const std::string text = encode_status(status);

@@ -1,9 +1,9 @@
-// Answers who asks what this rank is doing (qccl/status.h). A thread of its own sleeps in poll() until somebody
-// connects to an abstract unix socket, whose name says which rank it is:
+// Answers queries of what this rank is doing (qccl/status.h). A thread of its own sleeps in poll() until a process
+// connects to an abstract unix socket, whose name tells which rank it is:
 //
 //   qccl/status/USER/JOB/WORLD/RANK/PROCESS
 //
-// The answer is text, a line for each call and group, fields between tabs, and the end of file.
+// The answer is text: a line for each call and group, with tabs between the fields, then the end of file.
 #pragma once
 
 #include <atomic>
@@ -21,10 +21,10 @@ namespace qccl::comm {
 
 class StatusServer {
  public:
-  // Fills in what the rank is doing; called on the server's thread.
+  // Fills in what the rank is doing. Called on the server's thread.
   using Report = std::function<void(RankStatus&)>;
 
-  // `self` says rank, world and job. A failure to listen only means that nobody can ask.
+  // `self` has rank, world and job. If the socket cannot be opened, there are no answers.
   StatusServer(const RankStatus& self, Report report);
   ~StatusServer();
   StatusServer(const StatusServer&) = delete;
@@ -40,17 +40,17 @@ class StatusServer {
   std::thread thread_;
 };
 
-// The longest answer. What has no room in it is left out, the latest calls and groups first.
+// The longest answer. It leaves out calls and groups that do not fit, the latest first.
 inline constexpr std::size_t kMaxStatusBytes = 256 * 1024;
 
-// Where the ranks of this host are asked: the beginning of their sockets' names.
+// The beginning of the names of all ranks' sockets.
 std::string status_socket_prefix();
 std::string status_socket_name(const RankStatus& self);
-// Nothing for another name.
+// Empty for a name of another form.
 std::optional<RankStatus> parse_status_socket_name(const std::string& name);
 
 std::string encode_status(const RankStatus& status);
-// Adds groups and calls, their text fit to print. CorruptData if the text is no answer.
+// Adds groups and calls, whose text is printable. CorruptData if the text is no answer.
 Status decode_status(const std::string& text, RankStatus& status);
 
 }  // namespace qccl::comm

@@ -1,7 +1,9 @@
-// Who asks the ranks of this host, and sockets that are named as a rank's is.
+// Queries of the ranks of this host, and sockets with a rank's name that are no rank's.
 #include "qccl/status.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <functional>
@@ -38,7 +40,7 @@ std::vector<RankStatus> ranks_of(const std::string& job, Milliseconds patience =
   return ranks;
 }
 
-TEST(Status, a_rank_says_what_it_does_and_whose_it_is) {
+TEST(Status, a_rank_reports_its_calls_and_its_user) {
   const std::string job = make_job();
   const comm::StatusServer server(rank_of(job), [](RankStatus& status) { status.groups = {{"world", 3, ""}}; });
   const auto ranks = ranks_of(job);
@@ -49,7 +51,45 @@ TEST(Status, a_rank_says_what_it_does_and_whose_it_is) {
   EXPECT_EQ(ranks[0].user, os::own_credentials().user);
 }
 
-// Named as a rank of this user's, it answers as the test says.
+// Leaves the process `left` descriptors to open, as long as it lives.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(int left) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit low = before_;
+    low.rlim_cur = 512;
+    ::setrlimit(RLIMIT_NOFILE, &low);
+    for (int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC); fd >= 0; fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) {
+      taken_.emplace_back(fd);
+    }
+    taken_.resize(taken_.size() - static_cast<std::size_t>(left));
+  }
+  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+  std::vector<os::Fd> taken_;
+};
+
+// The scheduler decides in which round the server runs out of descriptors; it must survive that in every round.
+TEST(Status, a_rank_answers_once_there_are_descriptors_again) {
+  const std::string job = make_job();
+  const comm::StatusServer server(rank_of(job), [](RankStatus& status) { status.groups = {{"world", 3, ""}}; });
+  for (int round = 0; round < 20; ++round) {
+    os::Fd connection;
+    {
+      const FewDescriptors one(1);
+      connection = os::connect_unix_abstract(comm::status_socket_name(rank_of(job))).take_or_throw();
+      std::this_thread::yield();
+    }
+    const auto ranks = ranks_of(job);
+    ASSERT_EQ(ranks.size(), 1u);
+    ASSERT_TRUE(ranks[0].answered) << "round " << round;
+    EXPECT_EQ(ranks[0].groups.at(0).calls, 3u);
+  }
+}
+
+// Has the name of a rank of this user and answers as the test says.
 class Impostor {
  public:
   Impostor(const std::string& job, std::function<void(const os::Fd&)> answer)
@@ -69,12 +109,12 @@ class Impostor {
   std::thread thread_;
 };
 
-// Blocks while nobody reads; false when the other end has closed.
+// Blocks until all is written; false if the peer has closed.
 bool say(const os::Fd& connection, const std::string& text) {
   return os::write_exactly(connection, std::as_bytes(std::span(text)), kClock.now() + seconds(30), kClock).ok();
 }
 
-TEST(Status, an_answer_without_end_is_none_and_is_left_after_256_KiB) {
+TEST(Status, an_endless_answer_is_cut_off_after_256_KiB_and_is_none) {
   const std::string job = make_job();
   std::size_t said = 0;
   {
@@ -89,7 +129,7 @@ TEST(Status, an_answer_without_end_is_none_and_is_left_after_256_KiB) {
   EXPECT_LT(said, std::size_t{8} << 20) << "what sockets buffer comes on top";
 }
 
-TEST(Status, one_who_says_nothing_costs_the_patience_and_hides_nobody) {
+TEST(Status, a_silent_socket_costs_the_patience_and_hides_no_rank) {
   const std::string silent_job = make_job(), job = make_job();
   const Impostor silent(silent_job, [](const os::Fd& connection) {
     os::wait_ready(connection, os::Direction::read, kClock.now() + seconds(30), kClock).take_or_throw();
@@ -105,7 +145,7 @@ TEST(Status, one_who_says_nothing_costs_the_patience_and_hides_nobody) {
   EXPECT_FALSE(of_job(silent_job)->answered);
 }
 
-TEST(Status, a_trickle_ends_when_the_patience_does) {
+TEST(Status, a_trickle_ends_with_the_patience) {
   const std::string job = make_job();
   const Impostor slow(job, [](const os::Fd& connection) {
     while (say(connection, "group\tworld\t1\t\n")) std::this_thread::yield();
@@ -115,7 +155,7 @@ TEST(Status, a_trickle_ends_when_the_patience_does) {
   EXPECT_LT(kClock.now() - begin, seconds(10));
 }
 
-TEST(Status, text_is_fit_to_print) {
+TEST(Status, text_is_printable) {
   const std::string job = make_job();
   const Impostor rude(job, [](const os::Fd& connection) {
     say(connection, "group\t\x1B]0;name\a\t1\t\x1B[2Jfailure\ncall\t\x9B\t1\t0\t0\t0\t\t\x1B[31mred\nend\n");
@@ -130,7 +170,7 @@ TEST(Status, text_is_fit_to_print) {
   EXPECT_EQ(comm::parse_status_socket_name("qccl/status/0/\x1B[5m/1/0/7")->job, " [5m");
 }
 
-TEST(Status, a_rank_that_too_many_have_asked_is_listed_still) {
+TEST(Status, a_rank_with_a_full_queue_of_queries_is_still_listed) {
   const std::string job = make_job();
   const std::string name = comm::status_socket_name(rank_of(job));
   const auto listener = os::listen_unix_abstract(name).take_or_throw();
@@ -141,7 +181,7 @@ TEST(Status, a_rank_that_too_many_have_asked_is_listed_still) {
   EXPECT_FALSE(ranks[0].answered);
 }
 
-TEST(Status, another_users_socket_is_no_rank_of_ours) {
+TEST(Status, another_users_socket_is_no_rank_of_this_user) {
   if (!os::can_act_as_another()) GTEST_SKIP() << os::kNeedsRoot;
   const std::string job = make_job();
   const std::string name = comm::status_socket_name(rank_of(job));
@@ -159,7 +199,7 @@ TEST(Status, another_users_socket_is_no_rank_of_ours) {
   EXPECT_TRUE(other.succeeded());
 }
 
-TEST(Status, root_sees_whose_a_rank_is) {
+TEST(Status, root_sees_the_user_of_a_rank) {
   if (!os::can_act_as_another()) GTEST_SKIP() << os::kNeedsRoot;
   const std::string job = make_job();
   os::OtherUser other([&] {

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <ranges>
 #include <string_view>
 
 #include "base/text.h"
@@ -38,7 +39,7 @@ bool read_number(std::string_view text, Number& number) {
 // One field; separators of fields and lines become blanks.
 std::string field(std::string_view text) { return printable(text.substr(0, kMaxFieldBytes)); }
 
-// False if there is no room for it.
+// Returns false and does nothing if there is no room for the line.
 bool append_line(std::string& text, const std::string& line) {
   if (text.size() + line.size() + kEnd.size() > kMaxStatusBytes) return false;
   text += line;
@@ -81,18 +82,16 @@ std::optional<RankStatus> parse_status_socket_name(const std::string& name) {
 
 std::string encode_status(const RankStatus& status) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(kMaxCalls, status.calls.size()); ++i) {
-    const CallStatus& call = status.calls[i];
+  for (const CallStatus& call : status.calls | std::views::take(kMaxCalls)) {
+    const std::string waits_for = fmt::format("{}", fmt::join(call.waits_for, ","));
     const bool fits = append_line(
         text, fmt::format("call\t{}\t{}\t{:.3f}\t{}\t{}\t{}\t{}\n", field(call.group), call.number, call.seconds,
-                          call.received_bytes, call.expected_bytes, fmt::join(call.waits_for, ","), field(call.call)));
+                          call.received_bytes, call.expected_bytes, waits_for, field(call.call)));
     if (!fits) break;
   }
-  for (std::size_t i = 0; i < std::min(kMaxGroups, status.groups.size()); ++i) {
-    const GroupStatus& group = status.groups[i];
-    const bool fits =
-        append_line(text, fmt::format("group\t{}\t{}\t{}\n", field(group.name), group.calls, field(group.failure)));
-    if (!fits) break;
+  for (const GroupStatus& group : status.groups | std::views::take(kMaxGroups)) {
+    const std::string line = fmt::format("group\t{}\t{}\t{}\n", field(group.name), group.calls, field(group.failure));
+    if (!append_line(text, line)) break;
   }
   return text.append(kEnd);
 }
@@ -109,7 +108,7 @@ Status decode_status(const std::string& text, RankStatus& status) {
       good = read_call(fields, status.calls.emplace_back());
     }
     if (!good) {
-      return Failure(ErrorKind::corrupt_data, fmt::format("\"{}\" is no line of a rank's status", field(line)));
+      return Failure(ErrorKind::corrupt_data, fmt::format("\"{}\" is not a line of a rank's status", field(line)));
     }
   }
   return Failure(ErrorKind::corrupt_data, "a rank's status has no end");

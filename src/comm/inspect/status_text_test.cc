@@ -13,7 +13,7 @@ RankStatus busy() {
   return status;
 }
 
-TEST(StatusText, arrives_as_it_left) {
+TEST(StatusText, is_read_back_as_it_was_written) {
   RankStatus back;
   ASSERT_TRUE(decode_status(encode_status(busy()), back).ok());
   ASSERT_EQ(back.groups.size(), 2u);
@@ -31,7 +31,7 @@ TEST(StatusText, arrives_as_it_left) {
   EXPECT_TRUE(back.calls[1].waits_for.empty());
 }
 
-TEST(StatusText, what_was_cut_or_is_something_else_is_refused) {
+TEST(StatusText, cut_or_foreign_text_is_refused) {
   const std::string text = encode_status(busy());
   for (std::size_t size = 0; size + 4 < text.size(); ++size) {
     RankStatus back;
@@ -42,7 +42,7 @@ TEST(StatusText, what_was_cut_or_is_something_else_is_refused) {
   EXPECT_FALSE(decode_status("HTTP/1.1 400 Bad Request\n", back).ok());
 }
 
-TEST(StatusText, never_outgrows_its_bound_and_is_whole_still) {
+TEST(StatusText, keeps_its_bound_and_is_still_complete) {
   RankStatus status;
   status.calls.resize(64);
   for (CallStatus& call : status.calls) {
@@ -57,14 +57,14 @@ TEST(StatusText, never_outgrows_its_bound_and_is_whole_still) {
   EXPECT_GT(back.calls.size(), 30u);
 }
 
-TEST(StatusText, more_calls_than_a_rank_tells_of_are_refused) {
+TEST(StatusText, more_calls_than_a_rank_reports_are_refused) {
   std::string text;
   for (int i = 0; i < 65; ++i) text += "call\tworld\t1\t0\t0\t0\t\tc\n";
   RankStatus back;
   EXPECT_FALSE(decode_status(text + "end\n", back).ok());
 }
 
-TEST(StatusText, a_sockets_name_says_which_rank_it_is) {
+TEST(StatusText, a_sockets_name_tells_which_rank_it_is) {
   RankStatus self;
   self.process = 1234;
   self.rank = 5;

@@ -86,7 +86,7 @@ TEST(CostEnvironment, is_read_back_as_it_was_written) {
   written.paced_rate = 12.5e6;
   written.shared_cores = 2;
   written.one_machine = true;
-  const auto back = parse_cost_environment(to_text(written));
+  auto back = parse_cost_environment(to_text(written));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(to_text(*back), to_text(written));
   EXPECT_TRUE(back->tcp_inside);
@@ -114,7 +114,7 @@ class ProfileFile : public ::testing::Test {
     return cost_environment_of(options);
   }
   void expect_error(const std::string& text) const {
-    const auto environment = read();
+    auto environment = read();
     ASSERT_FALSE(environment.ok());
     EXPECT_NE(environment.error().message.find(text), std::string::npos) << environment.error().message;
   }
@@ -125,7 +125,7 @@ class ProfileFile : public ::testing::Test {
 
 TEST_F(ProfileFile, is_read) {
   std::ofstream(path_) << "wire.host_Gbps 0.5\n";
-  const auto environment = read();
+  auto environment = read();
   ASSERT_TRUE(environment.ok()) << environment.error().message;
   EXPECT_NEAR(environment->profile.wire_rate, 62.5e6, 1);
 }

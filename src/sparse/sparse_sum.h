@@ -1,4 +1,4 @@
-// A sparse sum: the properties of the tensor, which must be equal on all ranks, its data in messages, and the state of a
+// A sparse sum: the properties of a tensor that must be equal on all ranks, its data in messages, and the state of a
 // SparseSum.
 #pragma once
 

@@ -174,19 +174,15 @@ void Job::start() {
 bool Job::is_running() const { return std::ranges::any_of(ranks_, &JobRank::running); }
 
 void Job::pump(Time until) {
-  struct Source {
-    std::size_t rank;
-    const Fd* fd;
-  };
   std::vector<pollfd> polled;
-  std::vector<Source> sources;
+  std::vector<std::pair<std::size_t, const Fd*>> sources;  // ranks and their descriptors
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     const StartedRank& started = ranks_[rank].started;
     if (!ranks_[rank].running) continue;
     for (const Fd* fd : {&started.channel, &started.output, &started.ended}) {
       if (fd->get() < 0) continue;
       polled.push_back({fd->get(), POLLIN, 0});
-      sources.push_back({rank, fd});
+      sources.emplace_back(rank, fd);
     }
   }
   const auto left = std::chrono::ceil<Milliseconds>(until - steady_clock::now());
@@ -194,13 +190,13 @@ void Job::pump(Time until) {
   if (::poll(polled.data(), polled.size(), static_cast<int>(wait)) <= 0) return;
   for (std::size_t i = 0; i < polled.size(); ++i) {
     if (polled[i].revents == 0) continue;
-    const std::size_t rank = sources[i].rank;
+    const auto [rank, fd] = sources[i];
     StartedRank& started = ranks_[rank].started;
     read_output(ranks_[rank]);
     while (read_packet(rank)) {
     }
-    if (sources[i].fd == &started.ended) take_end(rank);
-    if (sources[i].fd == &started.channel && (polled[i].revents & POLLIN) == 0) started.channel.reset();
+    if (fd == &started.ended) take_end(rank);
+    if (fd == &started.channel && (polled[i].revents & POLLIN) == 0) started.channel.reset();
   }
 }
 

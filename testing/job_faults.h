@@ -48,10 +48,10 @@ class FaultInjector {
   // `ranks` outlives the object.
   FaultInjector(const std::vector<Fault>& faults, std::vector<JobRank>& ranks);
 
-  // The rank has reached the point and waits there. Injects the faults that are due at once; lets the rank go on unless
-  // one of them ends it or does so later.
+  // The rank has reached the point and waits there. Injects the faults that are due at once, and lets the rank go on
+  // unless one of them kills it or cuts its connections first.
   void on_point(std::size_t rank, const std::string& name, Time time);
-  // The rank has shut down so many connections, as a fault told it.
+  // The rank has shut down so many connections for a fault.
   void on_cut(std::size_t rank, long connections, Time time);
   // When act() has something to do; Time::max() if never.
   Time next_time() const;

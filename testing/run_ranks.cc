@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <sstream>
 
@@ -25,10 +26,8 @@ void add_at_test(Part::Type type, const std::string& message) {
 }
 
 std::string name_of(Skip skip) {
-  for (const SkipCode& code : skip_codes()) {
-    if (code.skip == skip) return code.name;
-  }
-  return "unknown";
+  const auto found = std::ranges::find(skip_codes(), skip, &SkipCode::skip);
+  return found == skip_codes().end() ? "unknown" : found->name;
 }
 
 std::string indented(const std::string& text) {
@@ -124,14 +123,12 @@ class Verdict {
   void judge_together() {
     for (const std::string& missed : job_.missed_faults()) fail("a fault: " + missed);
     // Ranks whose end the test declares may differ.
-    const JobRank* first = nullptr;
-    bool differ = false;
+    std::vector<End> ends;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       const bool is_declared = expected_end(options_, static_cast<int>(rank)) != exited(0);
-      if (is_declared || ranks_[rank].left_running) continue;
-      if (first == nullptr) first = &ranks_[rank];
-      differ = differ || ranks_[rank].report.end != first->report.end;
+      if (!is_declared && !ranks_[rank].left_running) ends.push_back(ranks_[rank].report.end);
     }
+    const bool differ = std::ranges::adjacent_find(ends, std::not_equal_to<>()) != ends.end();
     if (differ) fail("ranks did not end with the same code: " + list_ends(ranks_));
   }
 

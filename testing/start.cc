@@ -68,18 +68,12 @@ void set_variables(const JobOptions& options, int rank) {
   for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
 }
 
-std::vector<std::string> own_arguments() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> arguments;
-  for (std::string word; std::getline(file, word, '\0');) arguments.push_back(word);
-  return arguments;
-}
-
 // The program's own arguments without GoogleTest's, plus the flags that select this one test.
 std::vector<std::string> arguments_for_this_test() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> arguments;
-  for (std::string& word : own_arguments()) {
-    if (!word.starts_with("--gtest_")) arguments.push_back(std::move(word));
+  for (std::string word; std::getline(file, word, '\0');) {
+    if (!word.starts_with("--gtest_")) arguments.push_back(word);
   }
   const auto& test = *::testing::UnitTest::GetInstance()->current_test_info();
   arguments.push_back(std::string("--gtest_filter=") + test.test_suite_name() + "." + test.name());
@@ -91,9 +85,8 @@ std::vector<std::string> arguments_for_this_test() {
 
 [[noreturn]] void become_this_test(const StartPlan& plan, int channel) {
   ::fcntl(channel, F_SETFD, 0);
-  std::ostringstream place;
-  place << plan.rank << " " << plan.call << " " << channel;
-  ::setenv(kRankVariable, place.str().c_str(), 1);
+  const std::string own = std::to_string(plan.rank) + " " + std::to_string(plan.call) + " " + std::to_string(channel);
+  ::setenv(kRankVariable, own.c_str(), 1);
   for (const char* name : kHiddenVariables) ::unsetenv(name);
   std::vector<std::string> arguments = arguments_for_this_test();
   std::vector<char*> words;
@@ -157,9 +150,9 @@ StartedRank start_rank(const StartPlan& plan, const std::function<void(Rank&)>& 
 }
 
 std::optional<SpawnedRank> spawned_rank() {
-  const char* place = std::getenv(kRankVariable);
-  if (place == nullptr) return std::nullopt;
-  std::istringstream words(place);
+  const char* own = std::getenv(kRankVariable);
+  if (own == nullptr) return std::nullopt;
+  std::istringstream words(own);
   SpawnedRank rank{};
   words >> rank.rank >> rank.call >> rank.channel;
   return rank;

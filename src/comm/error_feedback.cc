@@ -1,4 +1,4 @@
-// The public ErrorFeedback, and how it is saved.
+// The public ErrorFeedback and its saved form.
 #include "qccl/error_feedback.h"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ ErrorFeedback::ErrorFeedback(std::size_t count, std::uint64_t counter)
     : state_(std::make_shared<internal::FeedbackState>(count, counter)) {}
 
 internal::FeedbackState& ErrorFeedback::idle_state() const {
-  if (state_ == nullptr) throw wrong(ErrorKind::misuse, "this is none: make one for a count of elements");
+  if (state_ == nullptr) throw wrong(ErrorKind::misuse, "there is no state: construct it with a count of elements");
   if (state_->is_busy()) throw wrong(ErrorKind::misuse, "a call that has not ended uses it: wait for its Work first");
   return *state_;
 }
@@ -53,7 +53,7 @@ void ErrorFeedback::reset(std::size_t begin, std::size_t count) {
   internal::FeedbackState& state = idle_state();
   if (begin > state.size() || count > state.size() - begin) {
     throw wrong(ErrorKind::invalid_argument,
-                fmt::format("elements {} to {} are not all among its {}", begin, begin + count, state.size()));
+                fmt::format("elements {} to {} go beyond its {}", begin, begin + count, state.size()));
   }
   std::fill_n(state.residual() + begin, count, 0.0f);
 }
@@ -75,11 +75,11 @@ std::vector<std::byte> ErrorFeedback::save() const {
 
 ErrorFeedback ErrorFeedback::restore(std::span<const std::byte> saved) {
   if (saved.size() < kHeaderBytes + kChecksumBytes || std::memcmp(saved.data(), kMagic, sizeof(kMagic)) != 0) {
-    throw wrong(ErrorKind::corrupt_data, fmt::format("these {} bytes are no saved state", saved.size()));
+    throw wrong(ErrorKind::corrupt_data, fmt::format("these {} bytes are not a saved state", saved.size()));
   }
   const std::size_t end = saved.size() - kChecksumBytes;
   if (checksum(saved.first(end)) != load<std::uint64_t>(&saved[end])) {
-    throw wrong(ErrorKind::corrupt_data, "the saved state is damaged or cut off: its checksum is another");
+    throw wrong(ErrorKind::corrupt_data, "the saved state is damaged or cut off: its checksum differs");
   }
   if (const auto version = load<std::uint64_t>(&saved[8]); version != kVersion) {
     throw wrong(ErrorKind::unsupported, fmt::format("saved as version {}, this is version {}", version, kVersion));

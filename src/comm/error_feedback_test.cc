@@ -63,7 +63,7 @@ TEST(ErrorFeedback, reset_forgets_all_or_a_part) {
   EXPECT_EQ(feedback.counter(), 0u);
 }
 
-TEST(ErrorFeedback, what_is_saved_is_restored) {
+TEST(ErrorFeedback, a_saved_state_is_restored) {
   for (const std::size_t count : {0, 1, 1000}) {
     const ErrorFeedback feedback = filled(count);
     const ErrorFeedback restored = ErrorFeedback::restore(feedback.save());
@@ -100,14 +100,14 @@ TEST(ErrorFeedback, any_damage_is_corrupt_data) {
   EXPECT_EQ(kind_of([&] { ErrorFeedback::restore(longer); }), ErrorKind::corrupt_data);
 }
 
-// With a checksum that fits, as only a program would make it.
+// Gives the state a valid checksum, as only a program would.
 std::vector<std::byte> resealed(std::vector<std::byte> saved) {
   const std::size_t end = saved.size() - 8;
   store<std::uint64_t>(&saved[end], digest({reinterpret_cast<const char*>(saved.data()), end}));
   return saved;
 }
 
-TEST(ErrorFeedback, another_version_is_unsupported_and_a_count_that_does_not_fit_corrupt) {
+TEST(ErrorFeedback, another_version_is_unsupported_and_a_wrong_count_corrupt) {
   auto saved = filled(10).save();
   store<std::uint64_t>(&saved[8], 2);
   EXPECT_EQ(kind_of([&] { ErrorFeedback::restore(resealed(saved)); }), ErrorKind::unsupported);

@@ -6,7 +6,6 @@
 
 #include "base/digest/digest.h"
 #include "base/log.h"
-#include "comm/resolve/resolve.h"
 
 namespace qccl::comm {
 

@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "comm/resolve/collective_call.h"
 #include "comm/resolve/cost_environment.h"
+#include "comm/resolve/resolve.h"
 #include "engine/progress/progress_driver.h"
 
 namespace qccl::comm {

@@ -200,7 +200,7 @@ TEST_P(Train, wrong_use_is_named) {
     Model own(0);
     DataParallel model(comm, own.parameters());
     model.ready(5);
-    EXPECT_NE(error_of([&] { model.ready(5); }).message.find("p5 was ready before"), std::string::npos);
+    EXPECT_NE(error_of([&] { model.ready(5); }).message.find("p5 was ready already"), std::string::npos);
     EXPECT_NE(error_of([&] { model.ready(6); }).message.find("no parameter 6 of 6"), std::string::npos);
     EXPECT_NE(error_of([&] { model.finish(); }).message.find("p0 was not ready"), std::string::npos);
   });

@@ -29,42 +29,34 @@ class CallClassMemo {
  public:
   // Null for a class without a value.
   const Value* find(const CallClass& call) const {
-    const auto found = values_.find(Key(call));
+    const auto found = values_.find(call);
     return found == values_.end() ? nullptr : &found->second;
   }
   // The class's value, which is make() the first time.
   template <class Make>
   Value& find_or_make(const CallClass& call, const Make& make) {
-    const Key key(call);
-    const auto found = values_.find(key);
-    return found != values_.end() ? found->second : values_.emplace(key, make()).first->second;
+    const auto found = values_.find(call);
+    return found != values_.end() ? found->second : values_.emplace(call, make()).first->second;
   }
 
  private:
-  struct Key {
-    explicit Key(const CallClass& call)
-        : size_class(plan::size_class(call.elements)),
-          collective(call.collective),
-          type(call.type),
-          compression(call.compression) {}
-    friend bool operator==(const Key&, const Key&) = default;
-
-    int size_class;
-    Collective collective;
-    DataType type;
-    Compression compression;
+  struct IsSameClass {
+    bool operator()(const CallClass& a, const CallClass& b) const {
+      return plan::size_class(a.elements) == plan::size_class(b.elements) && a.collective == b.collective &&
+             a.type == b.type && a.compression == b.compression;
+    }
   };
   struct Hash {
-    std::size_t operator()(const Key& key) const {
-      std::size_t hash = static_cast<std::size_t>(key.size_class);
-      hash = hash << 8 | static_cast<std::size_t>(key.collective);
-      hash = hash << 8 | static_cast<std::size_t>(key.type);
-      hash = hash << 8 | key.compression.codec;
-      return hash ^ std::hash<double>()(key.compression.settings[0]);
+    std::size_t operator()(const CallClass& call) const {
+      std::size_t hash = static_cast<std::size_t>(plan::size_class(call.elements));
+      hash = hash << 8 | static_cast<std::size_t>(call.collective);
+      hash = hash << 8 | static_cast<std::size_t>(call.type);
+      hash = hash << 8 | call.compression.codec;
+      return hash ^ std::hash<double>()(call.compression.settings[0]);
     }
   };
 
-  std::unordered_map<Key, Value, Hash> values_;
+  std::unordered_map<CallClass, Value, Hash, IsSameClass> values_;
 };
 
 // The algorithms of a group's calls that do not name one. One thread at a time. Allocates only for the first call of a

@@ -10,7 +10,6 @@
 #include "comm/context.h"
 #include "comm/mapped_regions.h"
 #include "comm/resolve/plan_cache.h"
-#include "comm/resolve/resolve.h"
 
 namespace qccl::comm {
 

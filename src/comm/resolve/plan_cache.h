@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "comm/resolve/collective_call.h"
+#include "comm/resolve/resolve.h"
 #include "engine/call/executable_plan.h"
 
 namespace qccl::comm {

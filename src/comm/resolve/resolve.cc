@@ -47,35 +47,37 @@ std::string supported_ops(DataType type) {
   return names;
 }
 
+// A failure that names the call.
+template <class... Args>
+Failure refuse(ErrorKind kind, Collective collective, fmt::format_string<Args...> format, Args&&... args) {
+  return Failure(kind, fmt::format("{}: {}", to_string(collective), fmt::format(format, std::forward<Args>(args)...)));
+}
+
 Status check_count(const CollectiveCall& call, int world) {
   const std::uint64_t limit =
       std::numeric_limits<std::int64_t>::max() / (element_bytes(call.type) * static_cast<std::uint64_t>(world));
-  const std::size_t lists = call.collective == Collective::all_to_all ? 2 : 1;
-  if (call.counts && call.counts->size() != lists * static_cast<std::size_t>(world)) {
+  const std::size_t counts = (call.collective == Collective::all_to_all ? 2 : 1) * static_cast<std::size_t>(world);
+  if (call.counts && call.counts->size() != counts) {
     return Failure(ErrorKind::invalid_argument,
                    fmt::format("{}_v: {} counts where a group of {} needs {}", to_string(call.collective),
-                               call.counts->size(), world, lists * static_cast<std::size_t>(world)));
+                               call.counts->size(), world, counts));
   }
-  std::uint64_t most = call.count;
-  if (call.counts) most = *std::ranges::max_element(*call.counts);
+  const std::uint64_t most = call.counts ? *std::ranges::max_element(*call.counts) : call.count;
   if (most <= limit) return {};
-  return Failure(ErrorKind::invalid_argument,
-                 fmt::format("{}: count {} is over the limit of {}", to_string(call.collective), most, limit));
+  return refuse(ErrorKind::invalid_argument, call.collective, "count {} is over the limit of {}", most, limit);
 }
 
 Status check_arguments(const CollectiveCall& call, int world) {
   QCCL_TRY(check_count(call, world));
   const CallOptions& options = call.options;
   if (is_rooted(call.collective) && (options.root < 0 || options.root >= world)) {
-    return Failure(ErrorKind::invalid_argument, fmt::format("{}: root {} is no rank of a group of {}",
-                                                            to_string(call.collective), options.root, world));
+    return refuse(ErrorKind::invalid_argument, call.collective, "root {} is not in a group of {}", options.root, world);
   }
   if (is_reduction(call.collective) && !supports(call.type, options.op)) {
     const bool could_divide = options.op == ReduceOp::avg && call.type != DataType::boolean;
-    return Failure(ErrorKind::invalid_argument,
-                   fmt::format("{}: {} of {} is not defined{}; {} has {}", to_string(call.collective),
-                               to_string(options.op), to_string(call.type), could_divide ? " (use sum and divide)" : "",
-                               to_string(call.type), supported_ops(call.type)));
+    return refuse(ErrorKind::invalid_argument, call.collective, "{} of {} is not defined{}; {} has {}",
+                  to_string(options.op), to_string(call.type), could_divide ? " (use sum and divide)" : "",
+                  to_string(call.type), supported_ops(call.type));
   }
   return {};
 }
@@ -94,20 +96,20 @@ Status check_algorithm(Collective collective, Algorithm requested) {
 
 // Checks the call for error feedback, whether or not it will be compressed.
 Status check_feedback(const engine::ResolvedCall& call, int world, const ErrorFeedback& feedback) {
-  const std::string name(to_string(call.collective));
   if (!is_reduction(call.collective)) {
     return Failure(ErrorKind::unsupported,
-                   fmt::format("{} has no error feedback, only all_reduce, reduce and reduce_scatter have", name));
+                   fmt::format("{} has no error feedback, only all_reduce, reduce and reduce_scatter have",
+                               to_string(call.collective)));
   }
   if (const std::string reason = unsupported_reason(call.collective, call.type, call.op); !reason.empty()) {
-    return Failure(ErrorKind::unsupported, fmt::format("{}: error feedback: {}", name, reason));
+    return refuse(ErrorKind::unsupported, call.collective, "error feedback: {}", reason);
   }
   if (const std::uint64_t inputs = engine::input_elements(call, world, 0); feedback.size() != inputs) {
-    return Failure(ErrorKind::invalid_argument, fmt::format("{}: error feedback for {} elements, but the input has {}",
-                                                            name, feedback.size(), inputs));
+    return refuse(ErrorKind::invalid_argument, call.collective, "error feedback for {} elements, but the input has {}",
+                  feedback.size(), inputs);
   }
   if (const std::string reason = feedback.state()->unusable_reason(); !reason.empty()) {
-    return Failure(ErrorKind::misuse, fmt::format("{}: {}", name, reason));
+    return refuse(ErrorKind::misuse, call.collective, "{}", reason);
   }
   return {};
 }

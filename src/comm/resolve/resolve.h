@@ -1,19 +1,52 @@
-// Chooses a call's codec and algorithm, by pure functions of what all ranks know.
+// Calls as the user wrote them, and the choice of their codec and algorithm, by pure functions of what all ranks know.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
-#include <vector>
+#include <string>
 
 #include "base/options.h"
+#include "base/pooled.h"
 #include "base/result.h"
-#include "comm/auto/compression_trials.h"
+#include "comm/auto/compression_trial.h"
 #include "comm/resolve/algorithm_table.h"
-#include "comm/resolve/collective_call.h"
 #include "engine/call/resolved_call.h"
 #include "qccl/communicator.h"
+#include "qccl/types.h"
 
 namespace qccl::comm {
+
+// A collective as the user wrote it. Lives on the caller's stack until the call is posted and never changes.
+struct CollectiveCall {
+  Collective collective;
+  const void* input;
+  void* output;
+  std::size_t count;
+  DataType type;
+  const CallOptions& options;
+  // The v forms: each rank's count; all_to_all: what this rank sends to each rank, then what it receives from each.
+  std::optional<PooledVector<std::uint64_t>> counts{};
+
+  // Each rank's count, or that of all ranks together in the v forms.
+  std::uint64_t total_count() const {
+    return counts ? std::accumulate(counts->begin(), counts->end(), std::uint64_t{0}) : count;
+  }
+  // Ranks do not know each other's counts.
+  bool has_private_counts() const { return collective == Collective::all_to_all && counts.has_value(); }
+};
+
+// A send or a recv.
+struct MessageCall {
+  const void* input;  // of a send, else null
+  void* output;       // of a recv
+  bool incoming;
+  std::size_t count;
+  DataType type;
+  int peer;
+  const MessageOptions& options;
+};
 
 // Settings of a group, for calls without their own.
 struct GroupDefaults {

@@ -118,9 +118,9 @@ ABSENCES = [
 # (file, variable) -> why this mutable global is allowed.
 FORK_HANDLER = "a pthread_atfork handler has no argument to find its table by"
 MUTABLE_GLOBALS = {
-    ("src/os/fork_list.cc", "listed"): FORK_HANDLER,
-    ("src/os/fork_list.cc", "generation"): FORK_HANDLER,
-    ("src/os/fork_list.cc", "handler_installed"): FORK_HANDLER,
+    ("src/os/fd.cc", "listed"): FORK_HANDLER,
+    ("src/os/fd.cc", "generation"): FORK_HANDLER,
+    ("src/os/fd.cc", "handler_installed"): FORK_HANDLER,
     ("src/kernels/simd.cc", "chosen"): "the SIMD dispatch pointer: every kernel call reads it, set once",
     ("src/bootstrap/launcher/pmi.cc", "once"): "what the launcher said: it says so once to a process",
     ("bindings/torch/work/completion_order.cc", "current_place"): "whose callbacks this thread runs; torch passes none",
@@ -130,6 +130,7 @@ MUTABLE_GLOBALS = {
 # Test headers that lie beside the sources.
 TEST_HEADERS = (
     *("src/kernels/every_simd.h", "src/os/test_user.h", "src/transport/shm/test_host.h"),
+    "src/base/expect_failure.h",
     "src/bootstrap/test_support.h",
 )
 

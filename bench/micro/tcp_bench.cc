@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "os/fork_list.h"
+#include "os/fd.h"
 #include "os/net/socket.h"
 #include "transport/tcp/tcp_endpoint.h"
 #include "wire/frame.h"

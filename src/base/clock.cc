@@ -1,7 +1,5 @@
 #include "base/clock.h"
 
-#include "base/wall_clock.h"
-
 namespace qccl {
 
 TimePoint SteadyClock::now() const { return std::chrono::steady_clock::now(); }

@@ -30,6 +30,9 @@ class SteadyClock final : public Clock {
   TimePoint now() const override;
 };
 
+// The time of day since 1970, in UTC without leap seconds, for contents of files. Never for durations: it may jump.
+Nanoseconds time_of_day();
+
 // Stands still until advanced. One thread.
 class ManualClock final : public Clock {
  public:

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <iterator>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/environment.h"
 #include "base/text.h"
@@ -35,33 +37,31 @@ Status read_number(const char* name, double minimum, double maximum, double unit
   return {};
 }
 
-Status read_transport(TransportChoice& target) {
-  const auto text = environment("QCCL_TRANSPORT");
-  if (!text || *text == "auto") return {};
-  if (*text == "shm") {
-    target = TransportChoice::shm;
-  } else if (*text == "tcp") {
-    target = TransportChoice::tcp;
-  } else {
-    return bad_value("QCCL_TRANSPORT", *text, "auto, shm or tcp");
+template <class T>
+Status read_choice(const char* name, const std::vector<std::pair<std::string_view, T>>& choices, T& target) {
+  const auto text = environment(name);
+  if (!text) return {};
+  std::string allowed;
+  for (const auto& [word, value] : choices) {
+    if (*text == word) {
+      target = value;
+      return {};
+    }
+    allowed.append(allowed.empty() ? "" : word == choices.back().first ? " or " : ", ").append(word);
   }
-  return {};
+  return bad_value(name, *text, allowed);
+}
+
+Status read_transport(TransportChoice& target) {
+  return read_choice(
+      "QCCL_TRANSPORT",
+      {{"auto", TransportChoice::automatic}, {"shm", TransportChoice::shm}, {"tcp", TransportChoice::tcp}}, target);
 }
 
 Status read_algorithm(Algorithm& target) {
-  const auto text = environment("QCCL_ALGORITHM");
-  if (!text || *text == "auto") return {};
-  for (const Algorithm algorithm : kEveryAlgorithm) {
-    if (*text != to_string(algorithm)) continue;
-    target = algorithm;
-    return {};
-  }
-  std::string allowed = "auto";
-  for (const Algorithm algorithm : kEveryAlgorithm) {
-    const bool is_last = algorithm == std::end(kEveryAlgorithm)[-1];
-    allowed += fmt::format("{}{}", is_last ? " or " : ", ", to_string(algorithm));
-  }
-  return bad_value("QCCL_ALGORITHM", *text, allowed);
+  std::vector<std::pair<std::string_view, Algorithm>> choices{{"auto", Algorithm::automatic}};
+  for (const Algorithm each : kEveryAlgorithm) choices.emplace_back(to_string(each), each);
+  return read_choice("QCCL_ALGORITHM", choices, target);
 }
 
 // "2x4"

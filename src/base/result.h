@@ -1,8 +1,9 @@
-// Result<T>: a value or an ErrorInfo. Inside the library nothing throws; the public API turns a
-// failed Result into qccl::Error.
+// Result<T>: a value or an ErrorInfo. Inside the library only std::bad_alloc is thrown; the public API turns both into
+// qccl::Error.
 #pragma once
 
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,31 +29,9 @@ class [[nodiscard]] Failure {
 };
 
 template <class T>
-class [[nodiscard]] Result {
- public:
-  Result(T value) : value_(std::move(value)) {}
-  Result(Failure failure) : error_(std::move(failure.info_)) {}
+class Result;
 
-  bool ok() const { return error_ == nullptr; }
-  explicit operator bool() const { return ok(); }
-  T& value() { return *value_; }
-  const T& value() const { return *value_; }
-  T& operator*() { return *value_; }
-  T* operator->() { return &*value_; }
-  const ErrorInfo& error() const { return *error_; }
-  // The failure, to return to the caller. Only when !ok().
-  Failure failure() { return Failure(std::move(*error_)); }
-  // For the public API: the value, or throws qccl::Error.
-  T take_or_throw() {
-    if (!ok()) throw Error(*error_);
-    return std::move(*value_);
-  }
-
- private:
-  std::optional<T> value_;
-  std::unique_ptr<ErrorInfo> error_;
-};
-
+// No value, only whether it succeeded.
 template <>
 class [[nodiscard]] Result<void> {
  public:
@@ -62,7 +41,9 @@ class [[nodiscard]] Result<void> {
   bool ok() const { return error_ == nullptr; }
   explicit operator bool() const { return ok(); }
   const ErrorInfo& error() const { return *error_; }
+  // The failure, to return to the caller. Only when !ok().
   Failure failure() { return Failure(std::move(*error_)); }
+  // For the public API: throws qccl::Error unless ok().
   void take_or_throw() {
     if (!ok()) throw Error(*error_);
   }
@@ -71,7 +52,40 @@ class [[nodiscard]] Result<void> {
   std::unique_ptr<ErrorInfo> error_;
 };
 
+template <class T>
+class [[nodiscard]] Result : public Result<void> {
+ public:
+  Result(T value) : value_(std::move(value)) {}
+  Result(Failure failure) : Result<void>(std::move(failure)) {}
+
+  T& value() { return *value_; }
+  const T& value() const { return *value_; }
+  T& operator*() { return *value_; }
+  T* operator->() { return &*value_; }
+  // For the public API: the value, or throws qccl::Error.
+  T take_or_throw() {
+    Result<void>::take_or_throw();
+    return std::move(*value_);
+  }
+
+ private:
+  std::optional<T> value_;
+};
+
 using Status = Result<void>;
+
+// Short enough to need no allocation itself.
+inline Error memory_error() { return Error({.kind = ErrorKind::resource_exhausted, .message = "QCCL: no memory"}); }
+
+// The result of `call`; throws resource_exhausted if it runs out of memory.
+template <class Call>
+decltype(auto) memory_checked(Call&& call) {
+  try {
+    return std::forward<Call>(call)();
+  } catch (const std::bad_alloc&) {
+    throw memory_error();
+  }
+}
 
 }  // namespace qccl
 

@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-#include "base/memory_error.h"
+#include "base/result.h"
 #include "comm/communicator_state.h"
 #include "engine/engine_report.h"
 

@@ -7,15 +7,14 @@
 #include <map>
 #include <new>
 
+#include "base/clock.h"
 #include "base/digest/digest.h"
 #include "base/environment.h"
 #include "base/log.h"
-#include "base/wall_clock.h"
 #include "bootstrap/store/open_store.h"
 #include "codec/registry.h"
 #include "comm/transport_factory.h"
 #include "engine/engine_report.h"
-#include "os/limits.h"
 #include "os/process.h"
 
 namespace qccl::comm {

@@ -20,7 +20,7 @@
 #include "engine/engine.h"
 #include "engine/progress/progress_driver.h"
 #include "observe/log_store.h"
-#include "os/fork_list.h"
+#include "os/fd.h"
 #include "qccl/communicator.h"
 #include "transport/transport.h"
 

@@ -8,7 +8,7 @@
 #include <limits>
 #include <new>
 
-#include "base/memory_error.h"
+#include "base/result.h"
 #include "comm/communicator_state.h"
 #include "kernels/float_environment.h"
 #include "kernels/onebit/onebit.h"

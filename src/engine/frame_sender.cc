@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "wire/envelope.h"
+#include "wire/frame.h"
 
 namespace qccl::engine {
 

@@ -1,14 +1,13 @@
 #include "os/error.h"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <cstring>
 
 namespace qccl::os {
 
-std::string error_text(int error_number) {
-  const char* words = ::strerrordesc_np(error_number);
-  return std::string(words != nullptr ? words : "unknown error") + " (errno " + std::to_string(error_number) + ")";
-}
+namespace {
 
 ErrorKind kind_of(int error_number) {
   switch (error_number) {
@@ -31,6 +30,13 @@ ErrorKind kind_of(int error_number) {
     case EBADF: return ErrorKind::misuse;
     default: return ErrorKind::resource_exhausted;
   }
+}
+
+}  // namespace
+
+std::string error_text(int error_number) {
+  const char* words = ::strerrordesc_np(error_number);
+  return fmt::format("{} (errno {})", words != nullptr ? words : "unknown error", error_number);
 }
 
 Failure os_failure(const std::string& what, int error_number) {

@@ -11,12 +11,9 @@ namespace qccl::os {
 // "Connection refused (errno 111)".
 std::string error_text(int error_number);
 
-// The kind a caller can react to: refused, reset or unreachable is peer_lost; too many
-// descriptors, no memory or a taken port is resource_exhausted; and so on.
-ErrorKind kind_of(int error_number);
-
-// `what` is a sentence without its end, such as "can't listen on 10.0.0.1:29500"; the failure
-// reads "what: error text" and carries the number.
+// `what` is a sentence without its end, such as "can't listen on 10.0.0.1:29500". The failure reads "what: error text"
+// and carries the number. Its kind is the one that a caller can react to: refused, reset or unreachable is peer_lost;
+// too many descriptors, no memory or a taken port is resource_exhausted; and so on.
 Failure os_failure(const std::string& what, int error_number);
 Failure os_failure(ErrorKind kind, const std::string& what, int error_number);
 

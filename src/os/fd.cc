@@ -1,8 +1,58 @@
 #include "os/fd.h"
 
+#include <pthread.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+
+#include "os/error.h"
+
 namespace qccl::os {
+namespace {
+
+constexpr int kCapacity = 65536;
+constexpr int kBitsPerWord = 64;
+
+// Bit n of the table: descriptor n is listed. All operations are relaxed: a bit says nothing about other memory, and
+// the child after fork() has a single thread.
+constinit std::array<std::atomic<std::uint64_t>, kCapacity / kBitsPerWord> listed{};
+constinit std::atomic<std::uint32_t> generation{0};
+constinit std::atomic<bool> handler_installed{false};
+
+void close_listed_in_child() {
+  bool inherited_any = false;
+  for (int word = 0; word < kCapacity / kBitsPerWord; ++word) {
+    auto bits = listed[word].exchange(0, std::memory_order_relaxed);
+    for (; bits != 0; bits &= bits - 1) {
+      ::close(word * kBitsPerWord + std::countr_zero(bits));
+      inherited_any = true;
+    }
+  }
+  if (inherited_any) generation.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool fits(int fd) { return fd >= 0 && fd < kCapacity; }
+std::uint64_t bit_of(int fd) { return std::uint64_t{1} << (fd % kBitsPerWord); }
+
+}  // namespace
+
+void add_to_fork_list(int fd) {
+  if (!fits(fd)) return;
+  if (!handler_installed.load(std::memory_order_relaxed) && !handler_installed.exchange(true)) {
+    ::pthread_atfork(nullptr, nullptr, close_listed_in_child);
+  }
+  listed[fd / kBitsPerWord].fetch_or(bit_of(fd), std::memory_order_relaxed);
+}
+
+void remove_from_fork_list(int fd) {
+  if (fits(fd)) listed[fd / kBitsPerWord].fetch_and(~bit_of(fd), std::memory_order_relaxed);
+}
+
+std::uint32_t fork_generation() { return generation.load(std::memory_order_relaxed); }
 
 Fd::Fd(int fd) : fd_(fd) {
   if (fd >= 0) add_to_fork_list(fd);
@@ -15,6 +65,25 @@ void Fd::reset() {
   // Remove it from the list first: once closed, the number may belong to another thread's descriptor.
   remove_from_fork_list(fd);
   ::close(fd);
+}
+
+Result<Fd> create_eventfd() {
+  Fd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!fd.valid()) return os_failure("can't create an eventfd", errno);
+  return fd;
+}
+
+void ring_eventfd(const Fd& fd) {
+  if (fd.inherited()) return;
+  const int saved = errno;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(fd.get(), &one, sizeof(one));
+  errno = saved;
+}
+
+bool drain_eventfd(const Fd& fd) {
+  std::uint64_t rung = 0;
+  return ::read(fd.get(), &rung, sizeof(rung)) == sizeof(rung);
 }
 
 }  // namespace qccl::os

@@ -1,7 +1,7 @@
 #include "os/memory.h"
 
 #include <fcntl.h>
-#include <sys/eventfd.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,16 +13,14 @@
 #include <string>
 
 #include "os/error.h"
-#include "os/limits.h"
+#include "os/process.h"
 
 namespace qccl::os {
 namespace {
 
 Result<Mapping> map(int fd, std::size_t bytes, std::uint64_t offset = 0, int flags = 0) {
   void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flags, fd, static_cast<off_t>(offset));
-  if (address == MAP_FAILED) {
-    return os_failure("can't map " + std::to_string(bytes) + " bytes of shared memory", errno);
-  }
+  if (address == MAP_FAILED) return os_failure(fmt::format("can't map {} bytes of shared memory", bytes), errno);
   return Mapping(Bytes(static_cast<std::byte*>(address), bytes));
 }
 
@@ -45,11 +43,11 @@ int allocate_pages(int fd, std::size_t bytes, std::uint64_t offset = 0) {
   return result;
 }
 
-Status ask_for(std::size_t bytes, const std::string& what) {
+Status check_available(std::size_t bytes, const std::string& what) {
   if (bytes == 0) return Failure(ErrorKind::invalid_argument, what);
   const std::uint64_t available = available_bytes();
   if (available == 0 || bytes <= available) return {};
-  return Failure(ErrorKind::resource_exhausted, what + ": " + std::to_string(available) + " bytes are available");
+  return Failure(ErrorKind::resource_exhausted, fmt::format("{}: {} bytes are available", what, available));
 }
 
 Status seal(const Fd& fd) {
@@ -63,11 +61,15 @@ constexpr std::uint64_t kPageBytes = 4096;
 Status check_file_size(std::uint64_t bytes, const std::string& what) {
   const std::uint64_t limit = file_size_limit().soft;
   if (bytes <= limit) return {};
-  return Failure(ErrorKind::resource_exhausted, what + ": files are limited to " + std::to_string(limit) +
-                                                    " bytes, shared memory included (raise it: ulimit -f unlimited)");
+  return Failure(
+      ErrorKind::resource_exhausted,
+      fmt::format("{}: files are limited to {} bytes, shared memory included (raise it: ulimit -f unlimited)", what,
+                  limit));
 }
 
 constexpr const char* kRaiseLimit = " (raise the memory limit or /dev/shm)";
+
+std::string cannot_get(std::size_t bytes) { return fmt::format("can't get {} bytes of shared memory", bytes); }
 
 }  // namespace
 
@@ -77,8 +79,8 @@ void Mapping::reset() {
 }
 
 Result<SharedMemory> create_shared_memory(const char* name, std::size_t bytes) {
-  const std::string what = "can't get " + std::to_string(bytes) + " bytes of shared memory";
-  QCCL_TRY(ask_for(bytes, what));
+  const std::string what = cannot_get(bytes);
+  QCCL_TRY(check_available(bytes, what));
   QCCL_TRY(check_file_size(bytes, what));
   Fd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return os_failure(ErrorKind::resource_exhausted, what, errno);
@@ -91,9 +93,7 @@ Result<SharedMemory> create_shared_memory(const char* name, std::size_t bytes) {
   return SharedMemory{std::move(fd), std::move(*mapping)};
 }
 
-namespace {
-
-Status check_memory(const Fd& fd, std::uint64_t bytes) {
+Status check_sealed(const Fd& fd, std::uint64_t bytes) {
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     return Failure(ErrorKind::corrupt_data, "a peer offered memory that is not sealed against shrinking");
@@ -101,17 +101,14 @@ Status check_memory(const Fd& fd, std::uint64_t bytes) {
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return os_failure("can't size shared memory of a peer", errno);
   if (bytes == 0 || static_cast<std::uint64_t>(info.st_size) != bytes) {
-    return Failure(ErrorKind::corrupt_data, "a peer offered " + std::to_string(info.st_size) +
-                                                " bytes of shared memory where " + std::to_string(bytes) +
-                                                " were expected");
+    return Failure(ErrorKind::corrupt_data,
+                   fmt::format("a peer offered {} bytes of shared memory instead of {}", info.st_size, bytes));
   }
   return {};
 }
 
-}  // namespace
-
 Result<Mapping> map_shared_memory(const Fd& fd, std::size_t bytes) {
-  QCCL_TRY(check_memory(fd, bytes));
+  QCCL_TRY(check_sealed(fd, bytes));
   return map(fd.get(), bytes);
 }
 
@@ -129,8 +126,8 @@ Result<SharedHeapFile> create_shared_heap(const char* name, std::uint64_t most_b
 }
 
 Status commit_pages(const Fd& heap, std::uint64_t offset, std::size_t bytes) {
-  const std::string what = "can't get " + std::to_string(bytes) + " bytes of shared memory";
-  QCCL_TRY(ask_for(bytes, what));
+  const std::string what = cannot_get(bytes);
+  QCCL_TRY(check_available(bytes, what));
   if (allocate_pages(heap.get(), bytes, offset) == 0) return {};
   const int error = errno;
   discard_pages(heap, offset, bytes);
@@ -143,29 +140,8 @@ void discard_pages(const Fd& heap, std::uint64_t offset, std::size_t bytes) {
               static_cast<off_t>(bytes));
 }
 
-Status check_shared_heap(const Fd& heap, std::uint64_t bytes) { return check_memory(heap, bytes); }
-
 Result<Mapping> map_shared_range(const Fd& heap, std::uint64_t offset, std::size_t bytes) {
   return map(heap.get(), bytes, offset, MAP_POPULATE);
-}
-
-Result<Fd> create_eventfd() {
-  Fd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!fd.valid()) return os_failure("can't create an eventfd", errno);
-  return fd;
-}
-
-void ring_eventfd(const Fd& fd) {
-  if (fd.inherited()) return;
-  const int saved = errno;
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = ::write(fd.get(), &one, sizeof(one));
-  errno = saved;
-}
-
-bool drain_eventfd(const Fd& fd) {
-  std::uint64_t rung = 0;
-  return ::read(fd.get(), &rung, sizeof(rung)) == sizeof(rung);
 }
 
 }  // namespace qccl::os

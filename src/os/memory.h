@@ -27,8 +27,6 @@ class Mapping {
     }
     return *this;
   }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
 
   Bytes bytes() const { return bytes_; }
   std::byte* data() const { return bytes_.data(); }
@@ -50,8 +48,10 @@ struct SharedMemory {
 // cannot be had.
 Result<SharedMemory> create_shared_memory(const char* name, std::size_t bytes);
 
-// Maps memory made by another process's create_shared_memory. CorruptData unless the descriptor
-// is a memfd of exactly `bytes` that is sealed against shrinking, so that reads can't fault.
+// CorruptData unless the descriptor is a memfd of exactly `bytes` that is sealed against shrinking, so that reads can't
+// fault.
+Status check_sealed(const Fd& fd, std::uint64_t bytes);
+// Maps memory made by another process's create_shared_memory, after check_sealed().
 Result<Mapping> map_shared_memory(const Fd& fd, std::size_t bytes);
 
 struct SharedHeapFile {
@@ -66,16 +66,7 @@ Result<SharedHeapFile> create_shared_heap(const char* name, std::uint64_t most_b
 Status commit_pages(const Fd& heap, std::uint64_t offset, std::size_t bytes);
 // Frees the pages of the range; processes that still map it read zeros.
 void discard_pages(const Fd& heap, std::uint64_t offset, std::size_t bytes);
-// CorruptData unless the descriptor is a heap of exactly `bytes` made by create_shared_heap().
-Status check_shared_heap(const Fd& heap, std::uint64_t bytes);
-// Maps a range of a checked heap; `offset` is a multiple of the page size.
+// Maps a range of a heap that check_sealed() accepts; `offset` is a multiple of the page size.
 Result<Mapping> map_shared_range(const Fd& heap, std::uint64_t offset, std::size_t bytes);
-
-// A non-blocking counter that serves as a doorbell.
-Result<Fd> create_eventfd();
-// Makes the eventfd readable. Async-signal-safe.
-void ring_eventfd(const Fd& fd);
-// Makes it unreadable again; true if it had been rung.
-bool drain_eventfd(const Fd& fd);
 
 }  // namespace qccl::os

@@ -1,5 +1,7 @@
 #include "wire/frame.h"
 
+#include <fmt/format.h>
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -59,13 +61,30 @@ Result<FrameHeader> decode_header(const std::byte* source) {
                    "frame header has data in reserved bytes: install the same QCCL everywhere");
   }
   if (kind < 1 || kind > static_cast<std::uint16_t>(FrameKind::given_up)) {
-    return Failure(ErrorKind::corrupt_data, "frame of unknown kind " + std::to_string(kind));
+    return Failure(ErrorKind::corrupt_data, fmt::format("frame of unknown kind {}", kind));
   }
   if (header.payload_bytes > kPayloadLimit) {
-    return Failure(ErrorKind::corrupt_data, "frame payload of " + std::to_string(header.payload_bytes) +
-                                                " bytes is over the limit of " + std::to_string(kPayloadLimit));
+    return Failure(ErrorKind::corrupt_data, fmt::format("frame payload of {} bytes is over the limit of {}",
+                                                        header.payload_bytes, kPayloadLimit));
   }
   return header;
+}
+
+void encode_envelope(const Envelope& envelope, std::byte* target) {
+  std::memset(target, 0, kEnvelopeBytes);
+  store(target, envelope.count);
+  store(target + 8, envelope.tag);
+  store(target + 12, static_cast<std::uint8_t>(envelope.type));
+}
+
+Result<Envelope> decode_envelope(ConstBytes payload) {
+  if (payload.size() < kEnvelopeBytes) {
+    return Failure(ErrorKind::corrupt_data,
+                   fmt::format("message of {} bytes is shorter than its envelope", payload.size()));
+  }
+  return Envelope{.count = load<std::uint64_t>(payload.data()),
+                  .tag = load<std::int32_t>(payload.data() + 8),
+                  .type = static_cast<DataType>(load<std::uint8_t>(payload.data() + 12))};
 }
 
 std::uint64_t payload_checksum(ConstBytes payload) {

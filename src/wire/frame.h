@@ -11,11 +11,22 @@
 // | 24     | 8     | fingerprint      | digest of the call                                          |
 // | 32     | 4     | chunk            |                                                             |
 // | 36     | 4     | slice            | index in the chunk; in a message frame: how many follow     |
-// | 40     | 4     | payload_bytes    | at most kMaxPayloadBytes                                    |
+// | 40     | 4     | payload_bytes    | at most kPayloadLimit                                       |
 // | 44     | 4     | reserved         | zero                                                        |
 // | 48     | 8     | payload_checksum | XXH3-64 of the payload, 0 where the peers share a host      |
 // | 56     | 4     | eager_consumed   | bytes of eager frames taken from the addressee, modulo 2^32 |
 // | 60     | 4     | header_checksum  | low half of XXH3-64 of bytes 0..59                          |
+//
+// The envelope of a message (send, recv) is the beginning of a `message` frame's payload:
+//
+// | offset | bytes | field | meaning                      |
+// |--------|-------|-------|------------------------------|
+// | 0      | 8     | count | elements                     |
+// | 8      | 4     | tag   | chosen by the caller         |
+// | 12     | 1     | type  | DataType, compared and shown |
+// | 13     | 3     |       | zero                         |
+//
+// A small message's data follows its envelope; a larger one's comes in frames of its own, once granted.
 //
 // All integers are little-endian. No value read from a header sizes an allocation or bounds a loop before
 // decode_header() has accepted it.
@@ -26,6 +37,7 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "qccl/types.h"
 
 namespace qccl::wire {
 
@@ -37,7 +49,7 @@ enum class FrameKind : std::uint16_t {
   fingerprint = 5,  // payload: this rank's call of that sequence
   heartbeat = 6,
   goodbye = 7,         // this rank leaves in good order
-  message = 8,         // payload: Envelope, and all of the data if the eager flag is set
+  message = 8,         // payload: envelope, and all of the data if the eager flag is set
   message_data = 9,    // one slice of a message's data
   message_grant = 10,  // permission to send slices of a message up to `slice`
   given_up = 11        // payload: kind, reason; the sender considers the receiver lost and sends no more
@@ -56,7 +68,14 @@ struct FrameHeader {
   std::uint32_t eager_consumed = 0;
 };
 
+struct Envelope {
+  std::uint64_t count = 0;
+  std::int32_t tag = 0;
+  DataType type = DataType::uint8;
+};
+
 inline constexpr std::size_t kHeaderBytes = 64;
+inline constexpr std::size_t kEnvelopeBytes = 16;
 inline constexpr std::uint32_t kPayloadLimit = 256 * 1024;
 
 // Writes the header with its checksum to `target` (kHeaderBytes).
@@ -65,6 +84,11 @@ void encode_header(const FrameHeader& header, std::byte* target);
 // Reads and validates kHeaderBytes: magic, checksum, reserved bytes, kind, payload limit. CorruptData otherwise.
 // The bytes must not change meanwhile: copy them out of shared memory first.
 Result<FrameHeader> decode_header(const std::byte* source);
+
+// Writes kEnvelopeBytes.
+void encode_envelope(const Envelope& envelope, std::byte* target);
+// CorruptData if the payload is shorter than an envelope.
+Result<Envelope> decode_envelope(ConstBytes payload);
 
 // Never 0, so that 0 can mean "not checked".
 std::uint64_t payload_checksum(ConstBytes payload);

@@ -1,8 +1,9 @@
 #include "wire/hello.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
-#include <string>
 
 #include "base/digest/digest.h"
 
@@ -39,29 +40,27 @@ Result<Hello> decode_hello(const std::byte* source) {
                   [](std::byte byte) { return byte != std::byte{}; })) {
     return Failure(ErrorKind::corrupt_data, "handshake has data in reserved bytes: install the same QCCL everywhere");
   }
-  Hello hello;
-  hello.version = load<std::uint32_t>(source + 8);
-  hello.rank = load<std::uint32_t>(source + 12);
-  hello.target = load<std::uint32_t>(source + 16);
-  hello.world = load<std::uint32_t>(source + 20);
-  hello.job = load<std::uint64_t>(source + 24);
-  return hello;
+  return Hello{.version = load<std::uint32_t>(source + 8),
+               .rank = load<std::uint32_t>(source + 12),
+               .target = load<std::uint32_t>(source + 16),
+               .world = load<std::uint32_t>(source + 20),
+               .job = load<std::uint64_t>(source + 24)};
 }
 
 Status check_hello(const Hello& own, const Hello& got) {
   if (got.version != own.version) {
-    return Failure(ErrorKind::unsupported, "rank " + std::to_string(got.rank) + " speaks wire version " +
-                                               std::to_string(got.version) + ", this rank " +
-                                               std::to_string(own.version) + ": install the same QCCL everywhere");
+    return Failure(ErrorKind::unsupported,
+                   fmt::format("rank {} speaks wire version {}, this rank {}: install the same QCCL everywhere",
+                               got.rank, got.version, own.version));
   }
   if (got.job != own.job) {
     return Failure(ErrorKind::misuse, "a rank of another job connected: two jobs share an address");
   }
   if (got.world != own.world || got.rank >= own.world || got.target != own.rank || got.rank == own.rank) {
-    return Failure(ErrorKind::misuse, "rank " + std::to_string(got.rank) + " of " + std::to_string(got.world) +
-                                          " connected to rank " + std::to_string(own.rank) + " of " +
-                                          std::to_string(own.world) + " and meant rank " + std::to_string(got.target) +
-                                          ": ranks or world sizes differ");
+    return Failure(
+        ErrorKind::misuse,
+        fmt::format("rank {} of {} connected to rank {} of {} and meant rank {}: ranks or world sizes differ", got.rank,
+                    got.world, own.rank, own.world, got.target));
   }
   return {};
 }

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "os/limits.h"
 #include "os/net/socket.h"
 #include "os/process.h"
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "bootstrap/meeting/rank_text.h"
-#include "os/net/dial.h"
 #include "os/net/socket.h"
 
 namespace qccl::bootstrap {

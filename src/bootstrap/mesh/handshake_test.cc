@@ -9,8 +9,8 @@
 #include "bootstrap/mesh/acceptor.h"
 #include "bootstrap/mesh/dialler.h"
 #include "bootstrap/test_support.h"
-#include "os/limits.h"
 #include "os/net/socket.h"
+#include "os/process.h"
 #include "os/test_user.h"
 
 namespace qccl::bootstrap {

@@ -7,7 +7,7 @@
 
 #include "bootstrap/meeting/rank_text.h"
 #include "os/net/socket.h"
-#include "os/thread.h"
+#include "os/process.h"
 
 namespace qccl::bootstrap {
 namespace {

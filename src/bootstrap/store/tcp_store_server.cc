@@ -7,10 +7,9 @@
 
 #include "base/log.h"
 #include "bootstrap/store/store_clients.h"
-#include "os/limits.h"
 #include "os/net/poller.h"
 #include "os/net/socket.h"
-#include "os/thread.h"
+#include "os/process.h"
 
 namespace qccl::bootstrap {
 namespace {

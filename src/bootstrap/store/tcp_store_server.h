@@ -19,7 +19,6 @@
 #include "base/result.h"
 #include "bootstrap/meeting/job_keys.h"
 #include "os/fd.h"
-#include "os/fork_list.h"
 
 namespace qccl::bootstrap {
 

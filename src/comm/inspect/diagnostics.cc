@@ -9,7 +9,6 @@
 #include "base/environment.h"
 #include "comm/context.h"
 #include "kernels/simd.h"
-#include "os/limits.h"
 #include "os/memory.h"
 #include "os/net/interfaces.h"
 #include "os/process.h"

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "os/net/socket.h"
 #include "os/net/unix_socket.h"
-#include "os/thread.h"
+#include "os/process.h"
 
 namespace qccl::comm {
 namespace {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "engine/operation.h"
-#include "wire/envelope.h"
+#include "wire/frame.h"
 
 namespace qccl::engine {
 

@@ -105,6 +105,46 @@ TEST(DriverToken, the_progress_thread_takes_it_only_to_drive_what_nobody_else_dr
   }
 }
 
+TEST(DriverToken, the_progress_thread_takes_it_when_the_last_waiting_thread_leaves_without_it) {
+  DriverToken token([] {});
+  ASSERT_TRUE(token.try_take());
+  std::atomic<bool> done{false};
+  std::thread waiter([&] { EXPECT_FALSE(token.take_unless([&] { return done.load(); }, soon())); });
+  ASSERT_TRUE(eventually([&] { return token.must_give_way(); }));
+  std::atomic<bool> taken{false};
+  std::thread progress([&] { taken = token.take_in_background(kNoIdleCheck); });
+  done = true;
+  token.release(true);
+  EXPECT_TRUE(eventually([&] { return taken.load(); }));
+  token.stop();
+  waiter.join();
+  progress.join();
+}
+
+// The waiting thread is slow between its look at `done` and its sleep, and the holder notifies it just then.
+TEST(DriverToken, a_notification_is_not_lost_between_a_look_and_the_sleep) {
+  DriverToken token([] {});
+  ASSERT_TRUE(token.try_take());
+  std::atomic<int> looks{0};
+  std::atomic<bool> done{false};
+  const TimePoint deadline = soon();
+  std::thread waiter([&] {
+    const auto is_done = [&] {
+      const bool seen = done;
+      if (++looks == 2) {
+        for (int i = 0; i < 10'000; ++i) std::this_thread::yield();
+      }
+      return seen;
+    };
+    EXPECT_FALSE(token.take_unless(is_done, deadline));
+  });
+  EXPECT_TRUE(eventually([&] { return looks == 2; }));
+  done = true;
+  token.notify_waiters();
+  waiter.join();
+  EXPECT_LT(SteadyClock().now(), deadline);
+}
+
 TEST(DriverToken, the_progress_thread_takes_it_after_an_idle_interval) {
   DriverToken token([] {});
   ASSERT_TRUE(token.try_take());

@@ -1,7 +1,6 @@
 #include "os/net/poller.h"
 
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -40,8 +39,9 @@ Result<Poller> Poller::create() {
   Poller poller;
   poller.epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!poller.epoll_.valid()) return os_failure("can't create an epoll instance", errno);
-  poller.wake_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!poller.wake_.valid()) return os_failure("can't create an eventfd", errno);
+  auto wake = create_eventfd();
+  if (!wake) return wake.failure();
+  poller.wake_ = std::move(*wake);
   poller.ready_.reserve(kEventsPerWait);
   QCCL_TRY(poller.watch(poller.wake_.get(), kWakeToken));
   return poller;
@@ -79,21 +79,12 @@ std::span<const Poller::Ready> Poller::wait(Nanoseconds timeout) {
   for (int i = 0; i < count; ++i) {
     const auto& event = events[static_cast<std::size_t>(i)];
     if (event.data.u64 == kWakeToken) {
-      std::uint64_t rung;
-      [[maybe_unused]] const auto got = ::read(wake_.get(), &rung, sizeof(rung));
-      continue;
+      drain_eventfd(wake_);
+    } else {
+      ready_.push_back({event.data.u64, (event.events & ~EPOLLOUT) != 0, (event.events & EPOLLOUT) != 0});
     }
-    ready_.push_back({event.data.u64, (event.events & ~EPOLLOUT) != 0, (event.events & EPOLLOUT) != 0});
   }
   return ready_;
-}
-
-void Poller::wake() {
-  if (wake_.inherited()) return;
-  const int saved = errno;
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof(one));
-  errno = saved;
 }
 
 }  // namespace qccl::os

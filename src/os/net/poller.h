@@ -37,7 +37,7 @@ class Poller {
   int descriptor() const { return epoll_.get(); }
 
   // Ends the wait() in progress or the next one. Async-signal-safe.
-  void wake();
+  void wake() { ring_eventfd(wake_); }
 
  private:
   Status watch_events(int fd, std::uint64_t token, std::uint32_t events);

@@ -1,6 +1,7 @@
 #include "os/net/socket.h"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -13,6 +14,7 @@
 #include <memory>
 
 #include "os/error.h"
+#include "os/process.h"
 
 namespace qccl::os {
 namespace {
@@ -36,8 +38,8 @@ Result<AddressList> resolve(const std::string& host, std::uint16_t port, int fla
   AddressList list(found, &::freeaddrinfo);
   if (status == 0) return list;
   const int error = status == EAI_SYSTEM ? errno : 0;
-  Failure failure(ErrorKind::invalid_argument, "can't find an address for \"" + host +
-                                                   "\": " + (error != 0 ? error_text(error) : ::gai_strerror(status)));
+  Failure failure(ErrorKind::invalid_argument, fmt::format("can't find an address for \"{}\": {}", host,
+                                                           error != 0 ? error_text(error) : ::gai_strerror(status)));
   failure.info().os_error = error;
   return failure;
 }
@@ -57,31 +59,36 @@ int open_listener(const addrinfo& address, bool both_families) {
   return -1;
 }
 
+// Connected, or on the way; invalid and errno if it failed at once.
+Fd begin_connect(const addrinfo& address) {
+  Fd fd(::socket(address.ai_family, kStream, 0));
+  if (!fd.valid() || ::connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0) return fd;
+  if (errno == EINPROGRESS || errno == EINTR) return fd;
+  const int error = errno;
+  fd.reset();
+  errno = error;
+  return fd;
+}
+
+int connect_error(const Fd& socket) {
+  int error = 0;
+  socklen_t bytes = sizeof(error);
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
+}
+
 struct Attempt {
   Fd fd;          // valid: connected
   int error = 0;  // 0: no answer by the deadline
 };
 
 Attempt connect_once(const addrinfo& address, TimePoint deadline, const Clock& clock) {
-  Attempt attempt;
-  Fd fd(::socket(address.ai_family, kStream, 0));
-  if (!fd.valid()) {
-    attempt.error = errno;
-    return attempt;
-  }
-  if (::connect(fd.get(), address.ai_addr, address.ai_addrlen) != 0) {
-    if (errno != EINPROGRESS && errno != EINTR) {
-      attempt.error = errno;
-      return attempt;
-    }
-    auto ready = wait_ready(fd, Direction::write, deadline, clock);
-    if (!ready) attempt.error = ready.error().os_error;
-    if (!ready || !*ready) return attempt;
-    socklen_t bytes = sizeof(attempt.error);
-    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &attempt.error, &bytes);
-  }
-  if (attempt.error == 0) attempt.fd = std::move(fd);
-  return attempt;
+  Fd fd = begin_connect(address);
+  if (!fd.valid()) return {Fd(), errno};
+  const auto ready = wait_ready(fd, Direction::write, deadline, clock);
+  if (!ready.ok()) return {Fd(), ready.error().os_error};
+  if (!ready.value()) return {};
+  const int error = connect_error(fd);
+  return {error == 0 ? std::move(fd) : Fd(), error};
 }
 
 Attempt connect_any(const addrinfo* addresses, TimePoint deadline, const Clock& clock) {
@@ -105,8 +112,6 @@ int poll_milliseconds(Nanoseconds left) {
   return static_cast<int>(std::clamp<std::int64_t>((left.count() + 999'999) / 1'000'000, 0, kLongest));
 }
 
-void pause(Nanoseconds duration) { ::poll(nullptr, 0, poll_milliseconds(duration)); }
-
 Status move_exactly(const Fd& socket, Direction direction, std::size_t total, TimePoint deadline, const Clock& clock,
                     const auto& move_from) {
   for (std::size_t done = 0; done < total;) {
@@ -121,9 +126,8 @@ Status move_exactly(const Fd& socket, Direction direction, std::size_t total, Ti
     auto ready = wait_ready(socket, direction, deadline, clock);
     if (!ready) return ready.failure();
     if (!*ready) {
-      return Failure(ErrorKind::deadline_exceeded, std::to_string(done) + " of " + std::to_string(total) + " bytes " +
-                                                       (direction == Direction::read ? "received" : "sent") +
-                                                       " before the deadline");
+      return Failure(ErrorKind::deadline_exceeded, fmt::format("{} of {} bytes {} before the deadline", done, total,
+                                                               direction == Direction::read ? "received" : "sent"));
     }
   }
   return {};
@@ -132,8 +136,7 @@ Status move_exactly(const Fd& socket, Direction direction, std::size_t total, Ti
 }  // namespace
 
 std::string address_text(const std::string& host, std::uint16_t port) {
-  const bool bracket = host.find(':') != std::string::npos;
-  return (bracket ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
 }
 
 Result<Fd> listen_tcp(const std::string& address, std::uint16_t port) {
@@ -207,6 +210,19 @@ Result<Fd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint de
     }
     pause(std::min(delay, left));
   }
+}
+
+Result<Fd> begin_connect_tcp(const std::string& address, std::uint16_t port) {
+  auto found = resolve(address, port, AI_NUMERICHOST);
+  if (!found) return found.failure();
+  Fd fd = begin_connect(**found);
+  if (!fd.valid()) return os_failure("can't connect to " + address_text(address, port), errno);
+  return fd;
+}
+
+Status end_connect_tcp(const Fd& socket) {
+  const int error = connect_error(socket);
+  return error == 0 ? set_no_delay(socket) : os_failure("can't connect", error);
 }
 
 Result<std::optional<Fd>> accept_connection(const Fd& listener) {

@@ -43,6 +43,13 @@ enum class IfRefused { give_up, retry };
 Result<Fd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline, const Clock& clock,
                        IfRefused if_refused = IfRefused::give_up);
 
+// Begins to connect to a numeric IPv4 or IPv6 address, without blocking. InvalidArgument for anything else; other
+// failures show at once or only later.
+Result<Fd> begin_connect_tcp(const std::string& address, std::uint16_t port);
+// The result, once that socket is writable: connected, or PeerLost (refused, unreachable, ...). Sets TCP_NODELAY, as
+// connect_tcp() does.
+Status end_connect_tcp(const Fd& socket);
+
 // The next connection waiting at a listener; empty if there is none.
 Result<std::optional<Fd>> accept_connection(const Fd& listener);
 

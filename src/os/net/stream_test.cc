@@ -19,14 +19,9 @@ std::vector<std::byte> pattern(std::size_t bytes, int seed) {
 }
 
 struct Stream : ::testing::Test {
-  void SetUp() override {
-    auto made = socket_pair();
-    ASSERT_TRUE(made.ok());
-    pair = std::move(*made);
-  }
   int near() const { return pair.first.get(); }
   int far() const { return pair.second.get(); }
-  SocketPair pair;
+  SocketPair pair = socket_pair().take_or_throw();
 };
 
 TEST_F(Stream, reading_an_idle_socket_would_block) {
@@ -78,11 +73,10 @@ TEST_F(Stream, writing_to_a_closed_peer_is_an_error_and_no_signal) {
 }
 
 TEST_F(Stream, descriptors_travel_with_their_bytes_and_work) {
-  auto memory = create_shared_memory("test", 4096);
-  auto bell = create_eventfd();
-  ASSERT_TRUE(memory.ok() && bell.ok());
-  memory->mapping.data()[7] = std::byte{99};
-  const std::array<int, 2> descriptors{memory->fd.get(), bell->get()};
+  const auto memory = create_shared_memory("test", 4096).take_or_throw();
+  const Fd bell = create_eventfd().take_or_throw();
+  memory.mapping.data()[7] = std::byte{99};
+  const std::array<int, 2> descriptors{memory.fd.get(), bell.get()};
   ASSERT_EQ(send_descriptors(near(), pattern(3, 5), descriptors).bytes, 3u);
 
   std::vector<std::byte> target(16);
@@ -91,11 +85,9 @@ TEST_F(Stream, descriptors_travel_with_their_bytes_and_work) {
   target.resize(3);
   EXPECT_EQ(target, pattern(3, 5));
   ASSERT_EQ(received.size(), 2u);
-  auto mapping = map_shared_memory(received[0], 4096);
-  ASSERT_TRUE(mapping.ok());
-  EXPECT_EQ(mapping->data()[7], std::byte{99});
+  EXPECT_EQ(map_shared_memory(received[0], 4096).take_or_throw().data()[7], std::byte{99});
   ring_eventfd(received[1]);
-  EXPECT_TRUE(drain_eventfd(*bell));
+  EXPECT_TRUE(drain_eventfd(bell));
 }
 
 TEST_F(Stream, bytes_without_descriptors_bring_none) {

@@ -1,6 +1,7 @@
 #include "os/net/unix_socket.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -29,8 +30,8 @@ struct UnixAddress {
 Result<UnixAddress> abstract_address(const std::string& name) {
   UnixAddress result;
   if (name.empty() || name.size() >= sizeof(result.address.sun_path)) {
-    return Failure(ErrorKind::invalid_argument, "unix socket name \"" + name + "\" must have 1 to " +
-                                                    std::to_string(sizeof(result.address.sun_path) - 1) + " bytes");
+    return Failure(ErrorKind::invalid_argument, fmt::format("unix socket name \"{}\" must have 1 to {} bytes", name,
+                                                            sizeof(result.address.sun_path) - 1));
   }
   result.address.sun_family = AF_UNIX;
   std::memcpy(result.address.sun_path + 1, name.data(), name.size());
@@ -97,13 +98,14 @@ Status check_same_user(const Fd& unix_socket) {
   if (!peer) return peer.failure();
   const PeerCredentials own = own_credentials();
   if (peer->user == own.user) return {};
-  return Failure(ErrorKind::misuse,
-                 "process " + std::to_string(peer->process) + " at the other end of the unix socket belongs to user " +
-                     std::to_string(peer->user) + ", this process to user " + std::to_string(own.user));
+  return Failure(
+      ErrorKind::misuse,
+      fmt::format("process {} at the other end of the unix socket belongs to user {}, this process to user {}",
+                  peer->process, peer->user, own.user));
 }
 
 Result<Fd> duplicate_socket(int descriptor) {
-  const std::string what = "descriptor " + std::to_string(descriptor) + " is no open socket of this process";
+  const auto what = fmt::format("descriptor {} is no open socket of this process", descriptor);
   Fd fd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
   if (!fd.valid()) return os_failure(what, errno);
   struct stat status {};

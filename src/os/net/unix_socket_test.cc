@@ -7,6 +7,7 @@
 #include <array>
 #include <thread>
 
+#include "base/expect_failure.h"
 #include "os/net/socket.h"
 #include "os/net/stream.h"
 #include "os/process.h"
@@ -15,23 +16,22 @@
 namespace qccl::os {
 namespace {
 
+// A name that no other process has.
+std::string unique_name() { return "qccl-test-" + std::to_string(random_nonce()); }
+
 TEST(UnixSocket, abstract_names_connect_and_tell_the_peers_process) {
-  const std::string name = "qccl-test-" + std::to_string(random_nonce());
-  auto listener = listen_unix_abstract(name);
-  ASSERT_TRUE(listener.ok());
-  auto dialled = connect_unix_abstract(name);
-  ASSERT_TRUE(dialled.ok());
-  auto accepted = accept_connection(*listener);
-  ASSERT_TRUE(accepted.ok() && accepted->has_value());
+  const std::string name = unique_name();
+  const Fd listener = listen_unix_abstract(name).take_or_throw();
+  const Fd dialled = connect_unix_abstract(name).take_or_throw();
+  const Fd accepted = accept_connection(listener).take_or_throw().value();
   const std::array<std::byte, 1> sent{std::byte{42}};
   std::array<std::byte, 1> got{};
-  ASSERT_EQ(write_some(dialled->get(), sent).bytes, 1u);
-  ASSERT_EQ(read_some((*accepted)->get(), got).bytes, 1u);
+  ASSERT_EQ(write_some(dialled.get(), sent).bytes, 1u);
+  ASSERT_EQ(read_some(accepted.get(), got).bytes, 1u);
   EXPECT_EQ(got, sent);
-  auto peer = peer_credentials(**accepted);
-  ASSERT_TRUE(peer.ok());
-  EXPECT_EQ(peer->process, own_credentials().process);
-  EXPECT_EQ(peer->user, own_credentials().user);
+  const auto peer = peer_credentials(accepted).take_or_throw();
+  EXPECT_EQ(peer.process, own_credentials().process);
+  EXPECT_EQ(peer.user, own_credentials().user);
 }
 
 TEST(UnixSocket, both_ends_of_one_user_are_told_so) {
@@ -41,16 +41,14 @@ TEST(UnixSocket, both_ends_of_one_user_are_told_so) {
 }
 
 void expect_names_both(const Status& status, int process) {
-  ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.error().kind, ErrorKind::misuse);
-  const std::string words = "process " + std::to_string(process) +
-                            " at the other end of the unix socket belongs to user 65534, this process to user 0";
-  EXPECT_EQ(status.error().message, words);
+  expect_failure(status, ErrorKind::misuse,
+                 "process " + std::to_string(process) +
+                     " at the other end of the unix socket belongs to user 65534, this process to user 0");
 }
 
-TEST(UnixSocket, another_user_who_dials_is_named) {
+TEST(UnixSocket, a_dialler_of_another_user_is_named) {
   if (!can_act_as_another()) GTEST_SKIP() << kNeedsRoot;
-  const std::string name = "qccl-test-" + std::to_string(random_nonce());
+  const std::string name = unique_name();
   auto listener = listen_unix_abstract(name).take_or_throw();
   const SteadyClock clock;
   OtherUser other([&] { return connect_unix_abstract(name).ok(); });
@@ -62,9 +60,9 @@ TEST(UnixSocket, another_user_who_dials_is_named) {
   EXPECT_TRUE(other.succeeded());
 }
 
-TEST(UnixSocket, another_user_who_listens_is_named) {
+TEST(UnixSocket, a_listener_of_another_user_is_named) {
   if (!can_act_as_another()) GTEST_SKIP() << kNeedsRoot;
-  const std::string name = "qccl-test-" + std::to_string(random_nonce());
+  const std::string name = unique_name();
   const SteadyClock clock;
   const auto soon = [&] { return clock.now() + std::chrono::seconds(30); };
   OtherUser other([&] {
@@ -81,17 +79,16 @@ TEST(UnixSocket, another_user_who_listens_is_named) {
 }
 
 TEST(UnixSocket, a_taken_name_and_a_missing_listener_are_told_apart) {
-  const std::string name = "qccl-test-" + std::to_string(random_nonce());
-  EXPECT_EQ(connect_unix_abstract(name).error().kind, ErrorKind::peer_lost);
-  auto listener = listen_unix_abstract(name);
-  ASSERT_TRUE(listener.ok());
-  EXPECT_EQ(listen_unix_abstract(name).error().kind, ErrorKind::resource_exhausted);
-  listener->reset();
-  EXPECT_EQ(connect_unix_abstract(name).error().kind, ErrorKind::peer_lost);
+  const std::string name = unique_name();
+  expect_failure(connect_unix_abstract(name), ErrorKind::peer_lost);
+  Fd listener = listen_unix_abstract(name).take_or_throw();
+  expect_failure(listen_unix_abstract(name), ErrorKind::resource_exhausted);
+  listener.reset();
+  expect_failure(connect_unix_abstract(name), ErrorKind::peer_lost);
 }
 
 TEST(UnixSocket, a_name_longer_than_the_kernel_takes_is_invalid_argument) {
-  EXPECT_EQ(listen_unix_abstract(std::string(108, 'x')).error().kind, ErrorKind::invalid_argument);
+  expect_failure(listen_unix_abstract(std::string(108, 'x')), ErrorKind::invalid_argument);
   EXPECT_TRUE(listen_unix_abstract(std::string(90, 'x') + std::to_string(process_id())).ok());
 }
 
@@ -105,9 +102,8 @@ TEST(UnixSocket, a_duplicate_outlives_the_original_and_needs_a_socket) {
   std::byte got{};
   EXPECT_TRUE(read_some(pair.second.get(), Bytes(&got, 1)).ok());
   EXPECT_EQ(got, sent);
-  EXPECT_EQ(duplicate_socket(number).error().kind, ErrorKind::misuse);
-  const Fd file(::open("/dev/null", O_RDONLY));
-  EXPECT_EQ(duplicate_socket(file.get()).error().kind, ErrorKind::misuse);
+  expect_failure(duplicate_socket(number), ErrorKind::misuse);
+  expect_failure(duplicate_socket(Fd(::open("/dev/null", O_RDONLY)).get()), ErrorKind::misuse);
 }
 
 TEST(UnixSocket, listeners_are_found_by_the_beginning_of_their_names_while_they_listen) {
@@ -124,7 +120,7 @@ TEST(UnixSocket, listeners_are_found_by_the_beginning_of_their_names_while_they_
   EXPECT_EQ(abstract_listeners(prefix), std::vector<std::string>{prefix + "b"});
 }
 
-TEST(UnixSocket, who_waits_for_a_listener_is_woken_when_it_stops) {
+TEST(UnixSocket, stopping_a_listener_wakes_the_threads_that_wait_for_it) {
   const SteadyClock clock;
   auto listener = listen_unix_abstract("qccl/test/stop/" + std::to_string(process_id())).take_or_throw();
   bool woken = false;

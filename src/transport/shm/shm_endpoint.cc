@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "os/fork_list.h"
+#include "os/fd.h"
 #include "os/net/stream.h"
 #include "transport/shm/bell.h"
 #include "transport/shm/frame_queue_receiver.h"

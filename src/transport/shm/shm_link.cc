@@ -112,7 +112,7 @@ Status LinkHandshake::map_pair(const os::Fd& fd) {
 Status LinkHandshake::take_exports(std::size_t first, std::uint64_t heap_bytes) {
   auto area = os::map_shared_memory(received_[first + 1], sizeof(shm::Area));
   if (!area) return area.failure();
-  QCCL_TRY(os::check_shared_heap(received_[first + 2], heap_bytes));
+  QCCL_TRY(os::check_sealed(received_[first + 2], heap_bytes));
   link_.doorbell = std::move(received_[first]);
   link_.area = share(std::move(*area));
   link_.heap = std::make_shared<os::SharedHeapFile>(os::SharedHeapFile{std::move(received_[first + 2]), heap_bytes});

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "os/net/socket.h"
-#include "os/thread.h"
+#include "os/process.h"
 #include "transport/tcp/frame_buffer_pool.h"
 #include "transport/tcp/frame_reader.h"
 #include "transport/tcp/frame_writer.h"

@@ -37,8 +37,6 @@ LARGE_CLASSES = {
     "src/engine/collective/cell_exchange.h CellExchange": 33,
     "src/engine/collective/plan_operation.h PlanOperation": 41,
     "src/engine/collective/streams.h Streams": 49,
-    "src/engine/engine.h Engine": 34,
-    "src/engine/message/mailbox.h Mailbox": 32,
     "src/engine/operation.h Operation": 45,
     "src/plan/check/checker.cc Checker": 31,
     "src/transport/shm/shm_endpoint.cc ShmEndpoint": 43,

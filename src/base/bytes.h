@@ -5,11 +5,16 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string_view>
 
 namespace qccl {
 
 using Bytes = std::span<std::byte>;
 using ConstBytes = std::span<const std::byte>;
+
+inline std::string_view as_text(ConstBytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 // QCCL's formats are little-endian, and so are the machines it is built for (checked in CMake).
 template <class T>

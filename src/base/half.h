@@ -1,5 +1,5 @@
-// float16 and bfloat16 to and from float, by integer operations: round to nearest even, the same
-// bits on every machine. NaN becomes the canonical quiet NaN.
+// float16 and bfloat16 to and from float, by integer operations: round to nearest even, the same bits on every machine.
+// NaN becomes the canonical quiet NaN.
 #pragma once
 
 #include <bit>

@@ -71,7 +71,7 @@ TYPED_TEST(HalfTest, rounds_to_nearest_and_ties_to_even) {
   }
 }
 
-TYPED_TEST(HalfTest, infinity_stays_and_what_is_larger_than_all_becomes_it) {
+TYPED_TEST(HalfTest, infinity_stays_and_larger_values_become_it) {
   using T = Traits<TypeParam>;
   for (const float x : {HUGE_VALF, std::numeric_limits<float>::max()}) {
     EXPECT_EQ(T::narrow(x).bits, T::kInfinity);

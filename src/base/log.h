@@ -7,8 +7,8 @@ namespace qccl {
 
 enum class LogLevel { error, warning, info, debug };
 
-// Writes one line "qccl: LEVEL: message" to standard error if QCCL_LOG (error by default, or
-// warning, info, debug) admits the level. Thread-safe, one write call a line.
+// Writes one line "qccl: LEVEL: message" to standard error if QCCL_LOG (error by default, or warning, info, debug)
+// admits the level. Thread-safe, one write call a line.
 void log(LogLevel level, std::string_view message);
 
 // Writes a line that the program has requested to standard error, whatever QCCL_LOG says. Thread-safe, as above.

@@ -64,7 +64,7 @@ TEST(DataTypes, elements_without_one_move_as_bytes) {
   EXPECT_EQ(moved<std::int16_t>(5).count, 5u);
 }
 
-TEST(DataTypes, each_supports_the_operations_that_mean_something) {
+TEST(DataTypes, each_supports_its_meaningful_operations) {
   for (int i = 0; i < 13; ++i) {
     const auto type = static_cast<DataType>(i);
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::prod}) {

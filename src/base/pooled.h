@@ -1,5 +1,5 @@
-// Memory for small lists that calls carry along. Freed blocks are reused, so that a program that repeats its calls does
-// not allocate for them, whichever threads allocate and free.
+// Memory for the small lists of calls. Freed blocks are reused, so a program that repeats its calls does not allocate
+// for them, whichever threads allocate and free.
 #pragma once
 
 #include <algorithm>

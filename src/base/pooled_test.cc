@@ -8,7 +8,7 @@
 namespace qccl {
 namespace {
 
-TEST(PooledMemory, gives_a_block_again_that_was_given_back) {
+TEST(PooledMemory, reuses_a_block_that_was_returned) {
   PooledMemory pool;
   void* const first = pool.allocate(100);
   void* const second = pool.allocate(100);
@@ -16,10 +16,10 @@ TEST(PooledMemory, gives_a_block_again_that_was_given_back) {
   pool.deallocate(first, 100);
   EXPECT_EQ(pool.allocate(128), first);
   pool.deallocate(second, 100);
-  EXPECT_NE(pool.allocate(129), second) << "which is too small";
+  EXPECT_NE(pool.allocate(129), second) << "the returned block is too small";
 }
 
-TEST(PooledMemory, blocks_of_every_size_hold_what_was_asked_for) {
+TEST(PooledMemory, blocks_of_every_size_hold_the_bytes_asked_for) {
   PooledMemory pool;
   for (const std::size_t bytes : {0, 1, 63, 64, 65, 127, 128, 129, 131'072, 131'073, 1 << 20}) {
     std::vector<void*> blocks;

@@ -7,7 +7,7 @@ namespace {
 
 using namespace std::string_literals;
 
-TEST(Printable, leaves_what_can_be_printed_as_it_is) {
+TEST(Printable, leaves_printable_text_unchanged) {
   for (const std::string& text : {""s, "all_reduce(count=4)"s, "größe 数 😀"s, "\u00A0"s}) {
     EXPECT_EQ(printable(text), text);
   }
@@ -18,7 +18,7 @@ TEST(Printable, a_control_character_becomes_a_blank) {
   EXPECT_EQ(printable("\u009B2J\u0080"), " 2J ");
 }
 
-TEST(Printable, what_is_no_utf_8_becomes_question_marks) {
+TEST(Printable, bytes_that_are_not_utf_8_become_question_marks) {
   EXPECT_EQ(printable("\x9B\x32J"), "?2J");          // C1 as a single byte
   EXPECT_EQ(printable("\xC0\x9B"), "??");            // ESC in two bytes
   EXPECT_EQ(printable("\xE0\x80\x9B"), "???");       // in three

@@ -314,7 +314,7 @@ Traffic Communicator::traffic() const {
   return memory_checked([&] {
     Traffic traffic;
     state_->context()->driver().with_engine([&](engine::Engine& engine) {
-      const engine::TrafficCounters& counters = engine.frame_sender().counters();
+      const engine::TrafficCounters& counters = engine.parts().frame_sender.counters();
       traffic = {counters.payload_bytes, counters.header_bytes, counters.board_bytes};
     });
     return traffic;

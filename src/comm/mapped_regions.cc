@@ -95,7 +95,7 @@ std::shared_ptr<void> share(CommunicatorState& state, std::size_t bytes) {
   SharedHeap* heap = nullptr;
   auto region = std::make_shared<MappedRegion>();
   state.context()->driver().with_engine([&](engine::Engine& engine) {
-    heap = engine.heap();
+    heap = engine.parts().transport.heap();
     region->on_board = engine.groups().has_board(group.id);
   });
   const bool has_neighbours = heap != nullptr && std::ranges::any_of(group.ranks, [&](int rank) {

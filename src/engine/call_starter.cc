@@ -135,7 +135,7 @@ void CallStarter::post_message(Group& group, CallArguments&& arguments) {
           return std::make_unique<RecvOperation>(group, number, std::move(arguments), parts_.now, parts_.frame_sender,
                                                  parts_.pool);
         });
-    matched = box.look_for_arrival(*receive);
+    matched = box.match_arrival(*receive);
     added = &parts_.operations.add(std::move(receive));
   } else {
     added = &parts_.operations.add(parts_.operations.reuse_or_make<SendOperation>(
@@ -149,7 +149,7 @@ void CallStarter::post_message(Group& group, CallArguments&& arguments) {
   note_posted(posted);
   parts_.operations.note_deadline(posted.deadline());
   if (!matched.ok()) {
-    return failures_.fail(group, failures_.failure_of(posted, matched.error().kind, matched.error().message), true);
+    return failures_.fail(posted, matched.error().kind, matched.error().message);
   }
   peer_failures_.look_for_absent(posted);
 }

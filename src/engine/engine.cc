@@ -46,7 +46,7 @@ bool Engine::move() {
   moved |= peer_failures_.look_for_losses();
   moved |= advance_operations();
   moved |= parts_.frame_sender.send_reports();
-  if (!has_no_notes()) moved |= parts_.control.send();
+  if (!has_sent_control()) moved |= parts_.control.send();
   check_timers();
   failures_.sweep();
   groups_.notify_quiet();
@@ -87,8 +87,7 @@ bool Engine::advance_operations() {
 bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
   auto advanced = operation->log_notes().is_wanted ? parts_.recorder.advance(*operation) : operation->advance();
   if (!advanced.ok()) {
-    failures_.fail(*parts_.groups.find(operation->group().id),
-                   failures_.failure_of(*operation, advanced.error().kind, advanced.error().message), true);
+    failures_.fail(*operation, advanced.error().kind, advanced.error().message);
     return false;
   }
   if (operation->has_differing_call())
@@ -101,7 +100,7 @@ bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
   return *advanced;
 }
 
-// Lets those begin that waited for it.
+// Begins the operations that waited for the end of this one.
 void Engine::end_turn(const Operation& ended) {
   const std::uint64_t bytes = ended.admission_bytes();
   if (bytes == 0) return;

@@ -1,21 +1,19 @@
 // The only code that executes collectives: a non-blocking state machine over (operations in
 // flight, transport, clock).
 //
-// Messages (send, recv) are operations too, but matched by their mailbox instead of a common
-// number: see mailbox.h.
+// Messages (send, recv) are operations too, but matched by their mailbox instead of a common number: see mailbox.h.
 //
-// Every frame that arrives is held against the operation of its sequence number: past, present,
-// or stored for later. The first failure of a group ends all its operations and is what every
-// later call returns. Frames never touch the caller's memory after an operation ended.
+// Every arriving frame is compared with the operation of its sequence number, or stored until that is posted. The first
+// failure of a group ends all its operations, and every later call returns it. Frames never touch the caller's memory
+// after an operation has ended.
 //
-// Memory that the system refuses fails the group that it was for, with resource_exhausted; where that is not known, or
-// frames may have been lost, it fails all groups for good. post() and progress() never throw it; what opens, closes or
-// describes a group does, and has then done nothing.
+// If the system refuses memory, the group that needed it fails with resource_exhausted. All groups fail for good if the
+// group is not known or frames may have been lost. post() and progress() never throw std::bad_alloc. Functions that
+// open, close or describe a group do, and have then done nothing.
 //
-// The parts own the state (engine_parts.h); what is here puts them together and orders a round of progress.
+// The parts own the state (engine_parts.h); the engine puts them together and orders a round of progress.
 //
-// Threads: one at a time (whoever holds the driver's token). Completions run outside of progress
-// through take_ended().
+// Threads: one at a time, the holder of the driver token, which completes works outside of progress (take_ended()).
 #pragma once
 
 #include <cstdint>
@@ -35,22 +33,18 @@ class Engine {
  public:
   Engine(Transport& transport, const Clock& clock, EngineOptions options);
   ~Engine();
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
 
   GroupLifecycle& groups() { return groups_; }
 
   // The slices of calls from now on, alike on all ranks; none is in flight.
   void use_slices(std::size_t bytes) { parts_.options.slice_bytes = bytes; }
-  // Where ranks of this host share memory; else null. Lives as long as the transport.
-  SharedHeap* heap() { return parts_.transport.heap(); }
-  // Some operations may be logged: posts should say when they were made. Any thread may ask.
+  // Some operations may be logged, so posts say when they were made. Any thread may ask.
   bool is_logging() const { return parts_.recorder.is_on(); }
 
-  // Takes the next sequence number of the group. A refused post completes with the failure.
+  // Takes the group's next sequence number. A refused call ends with the failure.
   void post(CallArguments&& arguments) { starter_.post(std::move(arguments)); }
-  // The same for a call whose caller waits for it. A small one that has the engine to itself is done on the spot if the
-  // other ranks are there: true, it has ended well, and `work` is not used. Else it is posted with `work`.
+  // The same for a call whose caller waits for it. A small call that has the engine to itself is done on the spot if
+  // the other ranks are there: returns true, and `work` is not used. Otherwise it is posted with `work`.
   bool exchange_or_post(CallArguments&& arguments, const std::shared_ptr<internal::WorkState>& work) {
     return starter_.exchange_or_post(std::move(arguments), work);
   }
@@ -69,15 +63,11 @@ class Engine {
   // The work of the next operation that has ended, to be completed once no lock is held; or null.
   std::shared_ptr<internal::WorkState> take_ended() { return parts_.ended.pop(); }
 
-  // Every peer is to be told, by progress(), that this rank leaves in good order.
+  // Makes progress() tell every peer that this rank leaves in good order.
   void say_goodbye() { parts_.control.say_goodbye(); }
   // No control frame waits to be sent.
-  bool has_no_notes() const { return parts_.control.empty(); }
-  // Fails all groups without telling anybody: the process is closing.
-  void shut_down(const ErrorInfo& reason) { failures_.shut_down(reason); }
+  bool has_sent_control() const { return parts_.control.empty(); }
 
-  FrameSender& frame_sender() { return parts_.frame_sender; }
-  const EngineOptions& options() const { return parts_.options; }
   const EngineParts& parts() const { return parts_; }
   const FailureHandler& failures() const { return failures_; }
 

@@ -1,4 +1,4 @@
-// The engine's state, in parts that each own theirs, and what all of its code knows.
+// The engine's options and its state, in parts that each own theirs.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "base/options.h"
+#include "engine/call/work_state.h"
 #include "engine/compute/compute.h"
 #include "engine/compute/scratch_pool.h"
-#include "engine/ended_works.h"
 #include "engine/failure/control_queue.h"
 #include "engine/failure/peer_monitor.h"
 #include "engine/frame_sender.h"
@@ -32,6 +32,35 @@ struct EngineOptions {
   std::vector<int> hosts{};                   // of each rank in the world; empty: all share one
   std::shared_ptr<internal::LogStore> log{};  // null: none
   ComputeFactory make_compute{};              // empty: HostCompute
+};
+
+// Works of operations that have ended, to be completed once no lock is held: first in, first out. The list runs through
+// the Works themselves, because an operation can end when there is no memory left. One thread.
+class EndedWorks {
+ public:
+  // One by one: a long list would be a deep recursion.
+  ~EndedWorks() {
+    while (pop() != nullptr) {
+    }
+  }
+
+  void push(std::shared_ptr<internal::WorkState> work, internal::SharedFailure failure) {
+    internal::WorkState* const added = work.get();
+    added->set_failure(std::move(failure));
+    (first_ == nullptr ? first_ : last_->next_ended) = std::move(work);
+    last_ = added;
+  }
+  // The first, or null.
+  std::shared_ptr<internal::WorkState> pop() {
+    if (first_ == nullptr) return nullptr;
+    auto taken = std::move(first_);
+    first_ = std::move(taken->next_ended);
+    return taken;
+  }
+
+ private:
+  std::shared_ptr<internal::WorkState> first_;
+  internal::WorkState* last_ = nullptr;  // while there is a first
 };
 
 struct EngineParts {

@@ -29,18 +29,18 @@ FrameDispatcher::FrameDispatcher(EngineParts& parts, DispatcherParts others)
 
 FrameDispatcher::~FrameDispatcher() {
   parts_.transport.set_placement(nullptr);
-  if (recorded_) parts_.transport.release(*recorded_);
+  if (retried_) parts_.transport.release(*retried_);
 }
 
 bool FrameDispatcher::receive() {
   bool received = false;
-  // Bounded, so that decoding and sending get their turn.
+  // Bounded, so that decoding and sending get a turn.
   for (int i = 0; i < 64; ++i) {
-    const auto frame = recorded_ ? std::exchange(recorded_, std::nullopt) : parts_.transport.receive();
+    const auto frame = retried_ ? std::exchange(retried_, std::nullopt) : parts_.transport.receive();
     if (!frame) return received;
     received = true;
     on_frame(*frame);
-    if (recorded_) return false;
+    if (retried_) return false;
   }
   return received;
 }
@@ -90,13 +90,13 @@ void FrameDispatcher::on_frame(const ReceivedFrame& frame) {
   keep_orphan(header, frame);
 }
 
-// What can't be kept stays the next frame.
+// A frame that cannot be kept is the next one again.
 void FrameDispatcher::keep_orphan(const FrameHeader& header, const ReceivedFrame& frame) {
   try {
     keep(parts_.groups.orphans(header.group), parts_.groups.orphan_frames(), header, frame);
     parts_.groups.note_orphan();
   } catch (const std::bad_alloc&) {
-    recorded_ = frame;
+    retried_ = frame;
   }
 }
 
@@ -149,7 +149,7 @@ void FrameDispatcher::on_member_frame(Group& group, const FrameHeader& header, c
   on_operation_frame(group, header, frame);
 }
 
-// A frame of a call that this rank has made: compared with it, then delivered if it is in flight.
+// Compares the frame with this rank's call of that number, then delivers it if the call is in flight.
 void FrameDispatcher::on_operation_frame(Group& group, const FrameHeader& header, const ReceivedFrame& frame) {
   Operation* operation = parts_.operations.find(group, header.sequence);
   const PastCall* past = operation == nullptr ? group.past(header.sequence) : nullptr;
@@ -166,22 +166,20 @@ void FrameDispatcher::on_message_frame(Group& group, const FrameHeader& header, 
   if (header.kind == FrameKind::message) {
     const Status status = box.on_message(member, header, frame);
     if (status.ok()) return;
-    return failures_.fail(group, failures_.group_error(group, status.error().kind, frame.peer, status.error().message),
-                          true);
+    const ErrorInfo& error = status.error();
+    return failures_.fail(group, failures_.group_error(group, error.kind, frame.peer, error.message));
   }
-  Operation* operation = header.kind == FrameKind::message_data
-                             ? static_cast<Operation*>(box.receiver(member, header.sequence))
-                             : box.sender(member, header.sequence);
+  Operation* const operation = header.kind == FrameKind::message_data
+                                   ? static_cast<Operation*>(box.receiver(member, header.sequence))
+                                   : box.sender(member, header.sequence);
   if (operation != nullptr) return deliver(*operation, member, header, frame);
   parts_.frame_sender.consume(header, frame);
-  failures_.fail(group,
-                 failures_.group_error(group, ErrorKind::corrupt_data, frame.peer,
-                                       fmt::format("rank {} sent a frame of message {}, which is not under way",
-                                                   frame.peer, header.sequence)),
-                 true);
+  const auto what =
+      fmt::format("rank {} sent a frame of message {}, which is not under way", frame.peer, header.sequence);
+  failures_.fail(group, failures_.group_error(group, ErrorKind::corrupt_data, frame.peer, what));
 }
 
-// Only for a call in flight or a message under way. The whole frame is checked when it is here.
+// Only for a call in flight or a message under way. The whole frame is checked once it has arrived.
 std::byte* FrameDispatcher::place(WorldRank peer, ConstBytes bytes) {
   const auto decoded = wire::decode_header(bytes.data());
   if (!decoded.ok()) return nullptr;
@@ -211,8 +209,7 @@ void FrameDispatcher::deliver(Operation& operation, GroupRank member, const Fram
     parts_.frame_sender.consume(header, frame);
   }
   if (status.ok()) return;
-  failures_.fail(*parts_.groups.find(operation.group().id),
-                 failures_.failure_of(operation, status.error().kind, status.error().message), true);
+  failures_.fail(operation, status.error().kind, status.error().message);
 }
 
 }  // namespace qccl::engine

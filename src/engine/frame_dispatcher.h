@@ -1,6 +1,5 @@
-// Takes the frames that arrive to the operations, messages and groups that they are for.
-//
-// Every frame is held against the operation of its sequence number: past, present, or stored for later.
+// Delivers arriving frames to the operations, messages and groups they are for. A frame is compared with the operation
+// of its sequence number, or stored until that is posted.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +28,7 @@ class FrameDispatcher : private PayloadPlacement {
   bool receive();
   // Takes over the frame: handles, keeps or discards it.
   void on_group_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
-  // Handles the frames that came before this rank had posted that operation.
+  // Handles the frames that came before this rank posted that operation.
   void replay_stored(Group& group, std::uint64_t sequence);
 
  private:
@@ -40,7 +39,7 @@ class FrameDispatcher : private PayloadPlacement {
   void on_operation_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
   void on_message_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
   void deliver(Operation& operation, GroupRank member, const wire::FrameHeader& header, const ReceivedFrame& frame);
-  // For later, if not too many are kept already.
+  // Stores the frame in `where`, or gives its sender up if `kept` frames are too many already.
   void keep(std::vector<StoredFrame>& where, std::size_t kept, const wire::FrameHeader& header,
             const ReceivedFrame& frame);
   void keep_orphan(const wire::FrameHeader& header, const ReceivedFrame& frame);
@@ -49,8 +48,8 @@ class FrameDispatcher : private PayloadPlacement {
   FailureHandler& failures_;
   PeerFailures& peer_failures_;
   MismatchDetector& mismatches_;
-  std::vector<StoredFrame> due_;           // by replay_stored()
-  std::optional<ReceivedFrame> recorded_;  // that there was no memory to keep
+  std::vector<StoredFrame> due_;          // of replay_stored()
+  std::optional<ReceivedFrame> retried_;  // comes next, because there was no memory to keep it
 };
 
 }  // namespace qccl::engine

@@ -11,10 +11,10 @@ using wire::kHeaderBytes;
 
 namespace {
 
-// With its header, so that frames of few bytes can't come in any number.
+// Includes the header, which bounds the number of small frames.
 std::uint32_t eager_cost(std::size_t payload_bytes) { return static_cast<std::uint32_t>(payload_bytes + kHeaderBytes); }
 
-// How much of a payload is no data of the caller.
+// How many bytes of a payload are not the caller's data.
 std::size_t described_bytes(wire::FrameKind kind, std::size_t payload_bytes) {
   if (kind == wire::FrameKind::data || kind == wire::FrameKind::message_data) return 0;
   return kind == wire::FrameKind::message ? wire::kEnvelopeBytes : payload_bytes;
@@ -98,8 +98,8 @@ void FrameSender::consume(const wire::FrameHeader& header, const ReceivedFrame& 
 }
 
 void FrameSender::note_eager_returned(WorldRank rank, std::uint32_t consumed) {
-  // Frames of a peer arrive in order, so the newest report is the largest. A report beyond what
-  // was sent would be a lie; the budget then stays as it was.
+  // Frames of a peer arrive in order, so the newest report is the largest. A report of more than was sent is false and
+  // is ignored.
   Peer& from = peer(rank);
   if (from.eager_sent - consumed <= kEagerBudget) from.eager_returned = consumed;
 }

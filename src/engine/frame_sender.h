@@ -1,8 +1,8 @@
-// The engine's way out: builds frames in the transport's own memory, keeps the eager budget of
-// each peer and counts what is sent.
+// Sends the engine's frames: builds them in the transport's own memory, keeps the eager budget of each peer and counts
+// bytes.
 //
-// Eager budget: without a grant, at most kEagerBudget bytes of frames per peer may be unconsumed.
-// Every frame carries back how many eager bytes its sender has consumed (modulo 2^32).
+// Eager budget: at most kEagerBudget bytes of frames sent without a grant may be unconsumed per peer. Every frame
+// carries back how many eager bytes its sender has consumed (modulo 2^32).
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,8 @@
 
 namespace qccl::engine {
 
-// A stream of at most this many bytes may be sent before its receiver has posted. 64 KiB, where
-// the design first said 8: a grant costs a one-way latency, a third of the time of a 64 KiB
-// operation on loopback TCP.
+// A stream of at most this many bytes may be sent before its receiver has posted. A grant costs a one-way latency, a
+// third of the time of a 64 KiB operation on loopback TCP.
 inline constexpr std::size_t kEagerStreamBytes = 64 * 1024;
 inline constexpr std::uint32_t kEagerBudget = 1024 * 1024;
 // In a data or message frame's phase: sent without a grant, counts against the budget.
@@ -37,35 +36,36 @@ class FrameSender {
  public:
   FrameSender(Transport& transport, int world, bool checksum);
 
-  // Room for a frame with up to `max_payload` bytes: returns the payload's part, or data() ==
-  // nullptr if there is none now. Zero-byte payloads return a non-null empty span.
+  // Room for the payload of a frame, up to `max_payload` bytes; data() is null if there is none now, and not null for
+  // zero bytes.
   Bytes begin(WorldRank peer, std::size_t max_payload, TrafficClass traffic);
   // Completes and sends it; the header's sizes and checksums are filled in here.
   void finish(wire::FrameHeader header, std::size_t payload_bytes);
   // The same for a payload that may lie elsewhere, not larger than begin() was told.
   void finish_with(wire::FrameHeader header, ConstBytes payload);
-  // Gives up a frame that was begun, if there is one: what should have been written to it can't be.
+  // Gives up a frame that was begun, if there is one, because its payload cannot be written.
   void abandon();
   // A frame without payload in one go; false if there is no room now.
   bool send_control(WorldRank peer, wire::FrameHeader header, ConstBytes payload = {});
 
-  // The eager budget, for one frame of that payload: whether it has room, and that the frame was sent.
+  // Whether the eager budget has room for a frame with that payload, and that such a frame was sent.
   bool eager_room(WorldRank peer, std::size_t payload_bytes) const;
   void note_eager_sent(WorldRank peer, std::size_t payload_bytes);
   // This rank has consumed an eager frame that `peer` had sent.
   void note_eager_consumed(WorldRank peer, std::size_t payload_bytes);
-  // Gives back a frame that is done with; one sent eagerly leaves its sender's budget.
+  // Releases a frame; one sent eagerly leaves its sender's budget.
   void consume(const wire::FrameHeader& header, const ReceivedFrame& frame);
   // From a header of `peer`: how much of ours it has consumed.
   void note_eager_returned(WorldRank peer, std::uint32_t consumed);
-  // Tells peers of which much was consumed unreported, by a frame that says nothing else.
+  // Sends a heartbeat to each peer that has much consumed and unreported; true if any was sent.
   bool send_reports();
 
   TimePoint last_sent(WorldRank peer) const { return peers_[peer.index()].last_sent; }
   void set_now(TimePoint now) { now_ = now; }
 
   Transport& transport() { return transport_; }
-  TrafficCounters& counters() { return counters_; }
+  const TrafficCounters& counters() const { return counters_; }
+  void note_board_bytes(std::size_t bytes) { counters_.board_bytes += bytes; }
 
  private:
   struct Peer {

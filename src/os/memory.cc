@@ -88,9 +88,8 @@ Result<SharedMemory> create_shared_memory(const char* name, std::size_t bytes) {
     return os_failure(ErrorKind::resource_exhausted, what + kRaiseLimit, errno);
   }
   QCCL_TRY(seal(fd));
-  auto mapping = map(fd.get(), bytes);
-  if (!mapping) return mapping.failure();
-  return SharedMemory{std::move(fd), std::move(*mapping)};
+  QCCL_ASSIGN(Mapping mapping, map(fd.get(), bytes));
+  return SharedMemory{std::move(fd), std::move(mapping)};
 }
 
 Status check_sealed(const Fd& fd, std::uint64_t bytes) {

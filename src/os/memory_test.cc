@@ -85,7 +85,7 @@ TEST(SharedHeap, has_the_size_asked_for_unless_files_are_limited) {
   heap = create_shared_heap("test", kHeap).take_or_throw();
   EXPECT_EQ(heap.bytes, 10u * 4096);
   EXPECT_TRUE(check_sealed(heap.fd, heap.bytes).ok());
-  EXPECT_TRUE(commit_pages(heap.fd, 9 * 4096, 4096).ok()) << "all of it is to be had";
+  EXPECT_TRUE(commit_pages(heap.fd, 9 * 4096, 4096).ok()) << "all of it can be had";
 }
 
 TEST(SharedHeap, of_less_than_a_page_is_resource_exhausted) {

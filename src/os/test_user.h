@@ -1,4 +1,4 @@
-// For tests: a child process that belongs to another user.
+// For tests: a child process of another user.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,8 +20,7 @@ class OtherUser {
  public:
   static constexpr unsigned kUser = 65534;
 
-  // Runs `action` in the child, where every descriptor of the parent is closed. True ends it with 0; an exception ends
-  // it, too.
+  // Runs `action` in the child, where every descriptor of the parent is closed. It succeeds if the action returns true.
   explicit OtherUser(const std::function<bool()>& action) noexcept : process_(::fork()) {
     if (process_ != 0) return;
     const bool changed = ::setgid(kUser) == 0 && ::setuid(kUser) == 0;

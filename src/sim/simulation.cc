@@ -102,7 +102,7 @@ class Simulation {
   void post_all(const engine::ResolvedCall& call) {
     engine::ResolvedCall resolved = call;
     resolved.slice_bytes = options_.slice_bytes;
-    const std::vector<int>& hosts = world_.engine(0).options().hosts;
+    const std::vector<int>& hosts = world_.engine(0).parts().options.hosts;
     if (plan::entry_of(call.algorithm).uses_hosts) resolved.hosts.assign(hosts.begin(), hosts.end());
     const std::shared_ptr<const Codec> codec = make_codec(call.compression).take_or_throw();
     running_ = options_.ranks;

@@ -88,7 +88,7 @@ Result<Envelope> decode_envelope(ConstBytes payload) {
 }
 
 std::uint64_t payload_checksum(ConstBytes payload) {
-  const std::uint64_t found = digest({reinterpret_cast<const char*>(payload.data()), payload.size()});
+  const std::uint64_t found = digest(as_text(payload));
   return found == 0 ? 1 : found;
 }
 

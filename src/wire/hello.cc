@@ -14,9 +14,7 @@ constexpr char kMagic[8] = {'Q', 'C', 'C', 'L', 'H', 'E', 'L', 'O'};
 constexpr std::size_t kReservedOffset = 32;
 constexpr std::size_t kChecksumOffset = 56;
 
-std::uint64_t checksum(const std::byte* hello) {
-  return digest({reinterpret_cast<const char*>(hello), kChecksumOffset});
-}
+std::uint64_t checksum(const std::byte* hello) { return digest(as_text({hello, kChecksumOffset})); }
 
 }  // namespace
 

@@ -167,7 +167,7 @@ TEST(Credit, a_budget_used_up_comes_back) {
   }
   world.settle();
   for (const int rank : {0, 1}) {
-    EXPECT_TRUE(world.engine(rank).frame_sender().eager_room(WorldRank(1 - rank), engine::kEagerBudget / 2))
+    EXPECT_TRUE(world.engine(rank).parts().frame_sender.eager_room(WorldRank(1 - rank), engine::kEagerBudget / 2))
         << "after 12 MiB";
   }
 }

@@ -64,7 +64,7 @@ SimWork SimWorld::post(int rank, const engine::ResolvedCall& call, const std::by
 // The plan with the job's settings.
 std::shared_ptr<const engine::ExecutablePlan> SimWorld::plan_of(engine::ResolvedCall call, int rank,
                                                                 const std::vector<int>& members, int member) {
-  const engine::EngineOptions& options = engine(rank).options();
+  const engine::EngineOptions& options = engine(rank).parts().options;
   call.slice_bytes = options.slice_bytes;
   if (call.algorithm == Algorithm::hierarchical) {
     call.hosts.clear();

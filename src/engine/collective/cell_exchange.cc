@@ -51,7 +51,7 @@ ConstBytes CellExchange::own_part() {
 
 void CellExchange::publish(ConstBytes part) {
   cells_.publish(group_.id, number_, fingerprint_, part);
-  frame_sender_.counters().board_bytes += part.size();
+  frame_sender_.note_board_bytes(part.size());
   is_published_ = true;
 }
 

@@ -25,7 +25,7 @@ bool ControlQueue::send() {
   return (frames_.empty() && send_goodbyes()) || has_sent;
 }
 
-// True if the frame is done with.
+// True if the frame can be forgotten.
 bool ControlQueue::send_or_drop(const ControlFrame& frame) {
   const PeerMonitor::Peer& peer = peers_[frame.peer];
   const bool is_last = frame.header.kind == FrameKind::given_up;

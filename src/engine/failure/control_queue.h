@@ -1,4 +1,4 @@
-// Control frames with text (poison, calls, reasons) and goodbyes that wait for room in the transport.
+// Control frames with text (poison, calls, reasons) and goodbyes, which wait for room in the transport.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class ControlQueue {
       : peers_(peers), frame_sender_(frame_sender), rank_(rank), owes_goodbye_(static_cast<std::size_t>(world)) {}
 
   void queue(WorldRank peer, wire::FrameHeader header, std::span<const char> text);
-  // Every peer is to be told that this rank leaves in good order.
+  // Queues a goodbye to every peer.
   void say_goodbye();
   // Sends what there is room for; true if anything was sent. A peer is disconnected after its given_up frame.
   bool send();

@@ -6,7 +6,6 @@
 #include <new>
 #include <utility>
 
-#include "engine/failure/mismatch.h"
 #include "engine/message/mailbox.h"
 
 namespace qccl::engine {
@@ -25,7 +24,6 @@ FailureHandler::FailureHandler(EngineParts& parts) : parts_(parts) {
   refused_.reserve(kMaxRefusals);
 }
 
-// Takes no memory but for the log.
 void FailureHandler::complete(Operation& operation, internal::SharedFailure failure) {
   if (operation.awaits_placed()) withdraw_placed();
   if (operation.log_notes().is_wanted) parts_.recorder.end(operation, failure.get());
@@ -40,7 +38,14 @@ void FailureHandler::fail(Group& group, ErrorInfo failure, bool tell_peers) {
   tell_members(group);
 }
 
-// Later, if there is no memory for it now.
+void FailureHandler::fail(const Operation& operation, ErrorKind kind, const std::string& what, WorldRank peer,
+                          bool tell_peers) {
+  ErrorInfo failure = failure_of(operation, kind, what);
+  if (!peer.is_none()) failure.peer = peer.value();
+  fail(*parts_.groups.find(operation.group().id), std::move(failure), tell_peers);
+}
+
+// Retried at the next sweep if there is no memory for it now.
 void FailureHandler::tell_members(Group& group) {
   if (!group.is_untold) return;
   try {
@@ -63,11 +68,6 @@ void FailureHandler::poison_peers(const Group& group, std::string_view text) {
 void FailureHandler::close(Group& group) {
   if (group.failure == nullptr) group.failure = closed_;
   sweep_needed_ = true;
-  sweep();
-}
-
-void FailureHandler::shut_down(const ErrorInfo& reason) {
-  for (auto& [id, group] : parts_.groups) fail(*group, reason, false);
   sweep();
 }
 
@@ -124,7 +124,7 @@ void FailureHandler::tell_refusals() {
 
 // ---- refused memory
 
-// The group can't go on: what the operation did, or a frame, was lost half way.
+// The group cannot continue: an operation's step, or a frame, was lost half way.
 void FailureHandler::run_out(Group& group, const Operation* operation) {
   parts_.frame_sender.abandon();
   sweep_needed_ = true;
@@ -153,7 +153,7 @@ void FailureHandler::fail_all_groups() {
   for (auto& [id, group] : parts_.groups) run_out(*group, nullptr);
 }
 
-// What was under way is not known: it may have been of any group.
+// The step that was lost may have been any group's.
 void FailureHandler::abandon_all_groups() {
   fail_all_groups();
   try {
@@ -164,7 +164,7 @@ void FailureHandler::abandon_all_groups() {
   }
 }
 
-// Frames that were lost here may have been of any group.
+// Frames lost here may have been any group's.
 void FailureHandler::withdraw_placed() {
   try {
     parts_.transport.withdraw();

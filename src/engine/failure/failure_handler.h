@@ -1,8 +1,8 @@
-// Ends operations, and fails groups: the first failure of a group ends all its operations, is what every later call
-// returns, and is told to the other members.
+// Ends operations and fails groups. The first failure of a group ends all its operations, is returned by every later
+// call and is told to the other members.
 //
-// Where the system refuses memory, nothing here needs any: words that say where it happened, and telling the peers,
-// wait until there is some.
+// When the system refuses memory, nothing here needs any: detailed messages, and telling the peers, wait until there
+// is some.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,22 @@ namespace qccl::engine {
 inline constexpr const char* kNoMemory =
     "the system refused memory; free some, or raise the limit of the process or its container";
 
+// A poison's message is cut to this, so that it fits a small control frame.
+inline constexpr std::size_t kMaxPoisonText = 1500;
+
 // One thread.
 class FailureHandler {
  public:
   explicit FailureHandler(EngineParts& parts);
 
-  // The operation has ended, well if `failure` is null: lets go of the caller's memory. Takes memory only for the log.
+  // Ends the operation, well if `failure` is null, and lets go of the caller's memory. Takes memory only for the log.
   void complete(Operation& operation, internal::SharedFailure failure);
 
   // The group's first failure. Its operations end at the next sweep().
-  void fail(Group& group, ErrorInfo failure, bool tell_peers);
-  // Fails all groups without telling anybody: the process is closing.
-  void shut_down(const ErrorInfo& reason);
+  void fail(Group& group, ErrorInfo failure, bool tell_peers = true);
+  // The same with failure_of(operation, ...); `peer` is to blame if it is known.
+  void fail(const Operation& operation, ErrorKind kind, const std::string& what, WorldRank peer = {},
+            bool tell_peers = true);
   void close(Group& group);
   // Ends the operations of failed groups and tells their members, if anything has failed.
   void sweep();
@@ -36,10 +40,10 @@ class FailureHandler {
   // The failure of the group that this one is being made from, if it fails this one too; else null.
   internal::SharedFailure failure_of_parent(const Group& opening) const;
 
-  // The system refused memory for the group, or for this operation of it, or for something that is not known.
+  // The system refused memory for the group, or for its `operation` if that is not null.
   void run_out(Group& group, const Operation* operation);
+  // The same where the group is not known: all fail for good, with failure_of_all(), which is null before.
   void abandon_all_groups();
-  // Why all groups have failed for good, or null.
   const internal::SharedFailure& failure_of_all() const { return failure_; }
   const internal::SharedFailure& no_memory() const { return no_memory_; }
   // Tells the other `ranks` of a group that this one never opened; takes no memory.
@@ -57,10 +61,10 @@ class FailureHandler {
 
   EngineParts& parts_;
   bool sweep_needed_ = false;
-  // Made while there is memory.
+  // Both are made while there is memory.
   internal::SharedFailure no_memory_;
   internal::SharedFailure closed_;
-  std::vector<Group> refused_;       // never opened here, their members not told yet; has its room from the beginning
+  std::vector<Group> refused_;       // never opened here, members not told yet; its room is reserved at the start
   internal::SharedFailure failure_;  // of all groups, for good
 };
 

@@ -10,11 +10,58 @@ namespace qccl::engine {
 namespace {
 
 using wire::FrameHeader;
-using wire::FrameKind;
 
-std::string_view as_text(ConstBytes payload) { return {reinterpret_cast<const char*>(payload.data()), payload.size()}; }
+constexpr std::size_t kMaxDescriptionBytes = 256;
+
+// Members that made the same call.
+struct Camp {
+  std::uint64_t fingerprint;
+  std::string description;
+  std::vector<int> members;
+};
+
+std::vector<Camp> camps_of(const Mismatch& mismatch) {
+  const auto& notes = mismatch.notes;
+  std::vector<Camp> camps;
+  for (std::size_t member = 0; member < notes.size(); ++member) {
+    if (!notes[member]) continue;
+    auto camp = std::find_if(camps.begin(), camps.end(),
+                             [&](const Camp& c) { return c.fingerprint == notes[member]->fingerprint; });
+    if (camp == camps.end()) camp = camps.insert(camp, {notes[member]->fingerprint, notes[member]->description, {}});
+    camp->members.push_back(mismatch.ranks[member]);
+  }
+  std::stable_sort(camps.begin(), camps.end(),
+                   [](const Camp& a, const Camp& b) { return a.members.size() > b.members.size(); });
+  return camps;
+}
 
 }  // namespace
+
+bool Mismatch::complete() const {
+  return std::all_of(notes.begin(), notes.end(), [](const auto& note) { return note.has_value(); });
+}
+
+std::string Mismatch::explain() const {
+  std::vector<std::string> parts;
+  for (const Camp& camp : camps_of(*this)) {
+    parts.push_back(fmt::format("rank{} {} called {}", camp.members.size() > 1 ? "s" : "",
+                                fmt::join(camp.members, ", "), camp.description));
+  }
+  std::vector<int> silent;
+  for (std::size_t member = 0; member < notes.size(); ++member) {
+    if (!notes[member]) silent.push_back(ranks[member]);
+  }
+  if (!silent.empty()) {
+    parts.push_back(fmt::format("rank{} {} did not say", silent.size() > 1 ? "s" : "", fmt::join(silent, ", ")));
+  }
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+WorldRank Mismatch::minority_rank() const {
+  const auto camps = camps_of(*this);
+  if (camps.size() < 2 || camps.front().members.size() * 2 <= notes.size()) return {};
+  return WorldRank(camps.back().members.front());
+}
 
 Mismatch* MismatchDetector::begin(Group& group, std::uint64_t sequence) {
   for (Mismatch& mismatch : mismatches_) {
@@ -30,8 +77,8 @@ Mismatch* MismatchDetector::begin(Group& group, std::uint64_t sequence) {
   mismatch.notes.resize(group.ranks.size());
   const std::string description = own->call->describe().substr(0, kMaxDescriptionBytes);
   mismatch.notes[group.rank.index()] = CallReport{own->fingerprint, description};
-  FrameHeader header{.kind = FrameKind::fingerprint, .group = group.id, .sequence = sequence};
-  header.fingerprint = own->fingerprint;
+  const FrameHeader header{
+      .kind = wire::FrameKind::fingerprint, .group = group.id, .sequence = sequence, .fingerprint = own->fingerprint};
   for (const int rank : group.ranks) {
     if (WorldRank(rank) != parts_.options.rank) parts_.control.queue(WorldRank(rank), header, description);
   }
@@ -74,10 +121,10 @@ void MismatchDetector::forget(std::uint64_t group) {
   std::erase_if(mismatches_, [group](const Mismatch& mismatch) { return mismatch.group == group; });
 }
 
-std::optional<MismatchDetector::OwnCall> MismatchDetector::own_call(const Group& group, std::uint64_t sequence) const {
+std::optional<PastCall> MismatchDetector::own_call(const Group& group, std::uint64_t sequence) const {
   if (const Operation* operation = parts_.operations.find(group, sequence))
-    return OwnCall{operation->fingerprint(), operation->plan().shared_call()};
-  if (const PastCall* past = group.past(sequence)) return OwnCall{past->fingerprint, past->call};
+    return PastCall{sequence, operation->fingerprint(), operation->plan().shared_call()};
+  if (const PastCall* past = group.past(sequence)) return *past;
   return std::nullopt;
 }
 

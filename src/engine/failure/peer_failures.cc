@@ -3,28 +3,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "engine/engine_report.h"
-#include "engine/failure/mismatch.h"
 
 namespace qccl::engine {
 namespace {
 
 using wire::FrameKind;
 
-std::string_view as_text(ConstBytes payload) { return {reinterpret_cast<const char*>(payload.data()), payload.size()}; }
-
 double seconds(Nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
-// The kind that a line of a note names.
+// The kind that a line of a control frame names.
 std::optional<ErrorKind> kind_in(std::string_view line) {
-  const int kind = std::atoi(std::string(line).c_str());
-  if (kind < 0 || kind > static_cast<int>(ErrorKind::unsupported)) return std::nullopt;
-  return static_cast<ErrorKind>(kind);
+  const auto kind = parse_number<unsigned>(line);
+  if (!kind || *kind > static_cast<unsigned>(ErrorKind::unsupported)) return std::nullopt;
+  return static_cast<ErrorKind>(*kind);
 }
+
+constexpr std::string_view kLeft = "left the job (closed its communicator or exited)";
 
 }  // namespace
 
@@ -46,10 +45,8 @@ void PeerFailures::lose(WorldRank peer, ErrorKind kind, const std::string& what,
                      tell_others);
       continue;
     }
-    ErrorInfo failure =
-        failures_.failure_of(*hit, kind, fmt::format("rank {} {} ({})", peer, what, progress_text(hit->waiting())));
-    failure.peer = peer.value();
-    failures_.fail(*group, std::move(failure), tell_others);
+    failures_.fail(*hit, kind, fmt::format("rank {} {} ({})", peer, what, progress_text(hit->waiting())), peer,
+                   tell_others);
   }
 }
 
@@ -61,8 +58,8 @@ void PeerFailures::give_up(WorldRank peer, ErrorKind kind, const std::string& wh
   parts_.control.send();
 }
 
-// Payload: kind, and what became of this rank in the peer's eyes, a line each. The peer tells the others: they would
-// blame the peer if they heard of this from here.
+// Payload: kind, and why the peer gave this rank up, a line each. The peer tells the others; told by this rank, they
+// would blame the peer.
 void PeerFailures::on_given_up(WorldRank peer, ConstBytes payload) {
   const std::string_view text = as_text(payload);
   const auto end = text.find('\n');
@@ -76,31 +73,24 @@ void PeerFailures::on_goodbye(WorldRank peer) {
   parts_.peers.depart(peer);
   for (const auto& operation : parts_.operations) {
     if (operation == nullptr) continue;
-    const Group& owner = operation->group();
-    const GroupRank member = owner.group_rank(peer);
+    const GroupRank member = operation->group().group_rank(peer);
     if (member.is_none() || !operation->lacks(member)) continue;
-    ErrorInfo failure =
-        failures_.failure_of(*operation, ErrorKind::peer_lost,
-                             fmt::format("rank {} left the job (closed its communicator or exited) before it "
-                                         "did its part ({})",
-                                         peer, progress_text(operation->waiting())));
-    failure.peer = peer.value();
-    failures_.fail(*parts_.groups.find(owner.id), std::move(failure), true);
+    const auto what =
+        fmt::format("rank {} {} before it did its part ({})", peer, kLeft, progress_text(operation->waiting()));
+    failures_.fail(*operation, ErrorKind::peer_lost, what, peer);
   }
 }
 
-// A member that is gone may have done its part: a broadcast's root leaves without waiting for anybody.
+// A member that is gone may have done its part: a broadcast's root leaves without waiting for the others.
 void PeerFailures::look_for_absent(Operation& operation) {
   const Group& owner = operation.group();
   for (GroupRank member(0); member.value() < owner.world(); ++member) {
     const WorldRank peer = owner.world_rank(member);
     const PeerMonitor::Peer& state = parts_.peers[peer];
     if ((!state.departed && !state.lost) || !operation.lacks(member)) continue;
-    const std::string how = state.departed ? "left the job (closed its communicator or exited)" : state.what;
-    ErrorInfo failure =
-        failures_.failure_of(operation, ErrorKind::peer_lost, fmt::format("rank {} can't take part, it {}", peer, how));
-    failure.peer = peer.value();
-    return failures_.fail(*parts_.groups.find(owner.id), std::move(failure), true);
+    const auto what =
+        fmt::format("rank {} can't take part, it {}", peer, state.departed ? kLeft : std::string_view(state.what));
+    return failures_.fail(operation, ErrorKind::peer_lost, what, peer);
   }
 }
 
@@ -112,14 +102,14 @@ void PeerFailures::on_poison(Group& group, WorldRank peer, ConstBytes payload) {
   ErrorInfo failure = failures_.group_error(group, ErrorKind::aborted, peer, fmt::format("rank {} failed", peer));
   if (second != std::string_view::npos) {
     failure.kind = kind_in(text.substr(0, first)).value_or(failure.kind);
-    failure.peer = std::atoi(std::string(text.substr(first + 1, second - first - 1)).c_str());
+    failure.peer = parse_number<int>(text.substr(first + 1, second - first - 1)).value_or(peer.value());
     if (failure.peer < -1 || failure.peer >= parts_.options.world) failure.peer = peer.value();
     failure.message = fmt::format("QCCL rank {}, group '{}': rank {} reports: {}", parts_.options.rank, group.name,
                                   peer, text.substr(second + 1));
   }
   if (group.failure) return;
   failures_.fail(group, std::move(failure), false);
-  // Passed on, so that nobody sees this rank leave without knowing why.
+  // Passed on, so that no peer sees this rank leave without the reason.
   failures_.poison_peers(group, text);
 }
 
@@ -139,13 +129,12 @@ void PeerFailures::check_deadlines() {
         "the deadline of {:.3g} s passed while waiting for {} ({}): stopped, too slow, not in this call, or "
         "waiting for another itself",
         seconds(operation->timeout()), rank_list(owner, blamed), progress_text(waiting));
-    ErrorInfo failure = failures_.failure_of(*operation, ErrorKind::deadline_exceeded, what);
-    if (!blamed.empty()) failure.peer = owner.world_rank(blamed.front()).value();
-    failures_.fail(*parts_.groups.find(owner.id), std::move(failure), true);
+    failures_.fail(*operation, ErrorKind::deadline_exceeded, what,
+                   blamed.empty() ? WorldRank() : owner.world_rank(blamed.front()));
   }
 }
 
-// A peer that an operation waits for and that has said nothing at all for peer_timeout.
+// Gives up the peers that an operation waits for and that have sent nothing for peer_timeout.
 void PeerFailures::check_silent_peers() {
   if (!parts_.peers.any_is_silent(parts_.now)) return;
   std::vector<std::pair<WorldRank, Nanoseconds>> silent;

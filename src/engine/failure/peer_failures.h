@@ -14,12 +14,12 @@ class PeerFailures {
 
   // True if connections have ended.
   bool look_for_losses();
-  // Loses a peer whose connection may still work: it is told, and then disconnected.
+  // Gives up a peer whose connection may still work: tells it why, then disconnects it.
   void give_up(WorldRank peer, ErrorKind kind, const std::string& what);
   // The peer has given this rank up.
   void on_given_up(WorldRank peer, ConstBytes payload);
   void on_goodbye(WorldRank peer);
-  // Another member says why the group has failed.
+  // A member tells why the group has failed.
   void on_poison(Group& group, WorldRank peer, ConstBytes payload);
   // Fails the operation if it needs a peer that is lost or has left.
   void look_for_absent(Operation& operation);

@@ -41,22 +41,22 @@ class PeerMonitor {
   bool lose(WorldRank peer, const std::string& what);
 
   // The connections that had ended at the last call, and are known to be gone from now on; valid until the next call.
-  // A loss counts one round after it was seen: where a rank ended because another one had left, that one's goodbye may
-  // still wait in its own connection, and is the better reason.
+  // A loss counts one round after it was seen: if a rank ended because another had left, the other's goodbye, which is
+  // the better reason, may still wait in its own connection.
   std::span<const Transport::PeerLoss> poll(Transport& transport);
   // The last poll() saw connections end.
   bool sees_losses() const { return !losses_.empty(); }
 
-  // The members to blame for a wait: the silent of the members waited for, the longest silent first, because others
-  // may have been kept waiting on a busy machine. If all of them live, the silent of the group, on which they may wait
-  // in turn. If there are none, all that are waited for.
+  // The ranks to blame for a wait: the silent ones among the members waited for, the longest silent first, because
+  // others may be kept waiting on a busy machine. If none of those is silent, the silent ones of the group, on which
+  // they may wait in turn. If there are none either, all that are waited for.
   std::vector<GroupRank> suspects(const Group& group, const std::vector<GroupRank>& waited_for, TimePoint now) const;
   // Whether any peer has been silent for the peer timeout.
   bool any_is_silent(TimePoint now) const;
   Nanoseconds silence(WorldRank peer, TimePoint now) const { return now - (*this)[peer].last_heard; }
 
   TimePoint next_heartbeat() const { return next_heartbeat_; }
-  // Heartbeats to all peers to which nothing else went.
+  // Sends a heartbeat to every peer that was sent nothing else.
   void beat(FrameSender& frame_sender, TimePoint now);
 
  private:

@@ -3,26 +3,86 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace qccl::engine {
 
 using wire::FrameHeader;
 
-Mailbox::Mailbox(const Group& group, FrameSender& frame_sender)
-    : group_(group), frame_sender_(frame_sender), channels_(static_cast<std::size_t>(group.world())) {}
+namespace {
+
+template <class Operation>
+Operation* first_of(const std::vector<Operation*>& operations, const auto& matches) {
+  const auto found = std::ranges::find_if(operations, matches);
+  return found == operations.end() ? nullptr : *found;
+}
+
+}  // namespace
+
+// ---- envelopes
+
+void UnmatchedEnvelopes::add(const Arrival& arrival) {
+  queue(arrival.source).arrivals.push_back(arrival);
+  queue(arrival.source).arrivals.back().order = ++arrivals_;
+}
+
+std::optional<Arrival> UnmatchedEnvelopes::take(GroupRank source, int tag) {
+  Queue* from = nullptr;
+  std::size_t index = 0;
+  const auto look_in = [&](Queue& queue) {
+    const auto& arrivals = queue.arrivals;
+    std::size_t at = queue.first;
+    while (at < arrivals.size() && arrivals[at].envelope.tag != tag) ++at;
+    if (at == arrivals.size() || (from != nullptr && from->arrivals[index].order < arrivals[at].order)) return;
+    from = &queue;
+    index = at;
+  };
+  if (source.is_none()) {
+    std::ranges::for_each(queues_, look_in);
+  } else {
+    look_in(queue(source));
+  }
+  if (from == nullptr) return std::nullopt;
+  return take_out(*from, index);
+}
+
+// Mostly the first is taken: the list is shortened when half of it is gone.
+Arrival UnmatchedEnvelopes::take_out(Queue& queue, std::size_t index) {
+  auto& arrivals = queue.arrivals;
+  const Arrival taken = arrivals[index];
+  if (index == queue.first) {
+    ++queue.first;
+  } else {
+    arrivals.erase(arrivals.begin() + static_cast<std::ptrdiff_t>(index));
+  }
+  if (queue.first * 2 > arrivals.size()) {
+    arrivals.erase(arrivals.begin(), arrivals.begin() + static_cast<std::ptrdiff_t>(std::exchange(queue.first, 0)));
+  }
+  return taken;
+}
+
+void UnmatchedEnvelopes::clear(FrameSender& frame_sender) {
+  for (Queue& queue : queues_) {
+    for (std::size_t i = queue.first; i < queue.arrivals.size(); ++i) {
+      const Arrival& arrival = queue.arrivals[i];
+      if (!arrival.frame.peer.is_none()) frame_sender.consume(arrival.header, arrival.frame);
+    }
+    queue = {};
+  }
+}
 
 // ---- operations
+
+Mailbox::Mailbox(const Group& group, FrameSender& frame_sender)
+    : group_(group),
+      frame_sender_(frame_sender),
+      channels_(static_cast<std::size_t>(group.world())),
+      unmatched_(group.world()) {}
 
 std::uint64_t Mailbox::add(SendOperation& send) {
   sends_.push_back(&send);
   return channel(send.to()).next_send++;
 }
-
-void Mailbox::remove(SendOperation& send) { std::erase(sends_, &send); }
-
-void Mailbox::add(RecvOperation& receive) { receives_.push_back(&receive); }
-
-void Mailbox::remove(RecvOperation& receive) { std::erase(receives_, &receive); }
 
 bool Mailbox::may_announce(const SendOperation& send) const {
   return channel(send.to()).next_announced == send.channel_number();
@@ -41,96 +101,54 @@ void Mailbox::note_announced(const SendOperation& send, bool with_data) {
 void Mailbox::note_answered(const SendOperation& send) { --channel(send.to()).unanswered; }
 
 RecvOperation* Mailbox::receiver(GroupRank peer, std::uint64_t channel_number) {
-  const auto found = std::find_if(receives_.begin(), receives_.end(), [&](const RecvOperation* receive) {
+  return first_of(receives_, [&](const RecvOperation* receive) {
     return receive->source() == peer && receive->channel_number() == channel_number;
   });
-  return found == receives_.end() ? nullptr : *found;
 }
 
 SendOperation* Mailbox::sender(GroupRank peer, std::uint64_t channel_number) {
-  const auto found = std::find_if(sends_.begin(), sends_.end(), [&](const SendOperation* send) {
+  return first_of(sends_, [&](const SendOperation* send) {
     return send->to() == peer && send->channel_number() == channel_number;
   });
-  return found == sends_.end() ? nullptr : *found;
 }
 
 // ---- matching
 
-RecvOperation* Mailbox::match(GroupRank source, int tag) {
-  const auto found = std::find_if(receives_.begin(), receives_.end(),
-                                  [&](const RecvOperation* receive) { return receive->matches(source, tag); });
-  return found == receives_.end() ? nullptr : *found;
+Status Mailbox::match_arrival(RecvOperation& receive) {
+  const auto arrival = unmatched_.take(receive.wanted_source(), receive.tag());
+  return arrival ? deliver(receive, *arrival) : Status();
 }
 
-std::optional<std::size_t> Mailbox::find_tag(const Channel& from, int tag) const {
-  for (std::size_t i = from.first; i < from.arrivals.size(); ++i) {
-    if (from.arrivals[i].envelope.tag == tag) return i;
-  }
-  return std::nullopt;
-}
-
-Arrival Mailbox::take_out(Channel& from, std::size_t index) {
-  const Arrival taken = from.arrivals[index];
-  if (index == from.first) {
-    ++from.first;
-  } else {
-    from.arrivals.erase(from.arrivals.begin() + static_cast<std::ptrdiff_t>(index));
-  }
-  if (from.first == from.arrivals.size()) {
-    from.arrivals.clear();
-    from.first = 0;
-  } else if (from.first * 2 > from.arrivals.size()) {
-    from.arrivals.erase(from.arrivals.begin(), from.arrivals.begin() + static_cast<std::ptrdiff_t>(from.first));
-    from.first = 0;
-  }
-  return taken;
-}
-
-Status Mailbox::look_for_arrival(RecvOperation& receive) {
-  const GroupRank wanted = receive.wanted_source();
-  GroupRank source;
-  std::size_t index = 0;
-  for (GroupRank member(0); member.value() < group_.world(); ++member) {
-    if (!wanted.is_none() && wanted != member) continue;
-    const auto found = find_tag(channel(member), receive.tag());
-    if (!found) continue;
-    const std::uint64_t order = channel(member).arrivals[*found].order;
-    if (!source.is_none() && channel(source).arrivals[index].order < order) continue;
-    source = member;
-    index = *found;
-  }
-  if (source.is_none()) return {};
-  return hand_over(receive, source, take_out(channel(source), index));
-}
-
-Status Mailbox::hand_over(RecvOperation& receive, GroupRank source, const Arrival& arrival) {
+Status Mailbox::deliver(RecvOperation& receive, const Arrival& arrival) {
   if (arrival.own != nullptr) {
-    QCCL_TRY(receive.take(source, arrival.envelope, arrival.own->data()));
+    QCCL_TRY(receive.take(arrival.source, arrival.envelope, arrival.own->data()));
     arrival.own->note_taken();
     return {};
   }
   if (arrival.frame.peer.is_none()) {
-    return receive.take_in_slices(source, arrival.envelope, arrival.header.sequence, arrival.header.slice);
+    return receive.take_in_slices(arrival.source, arrival.envelope, arrival.header.sequence, arrival.header.slice);
   }
   const std::byte* data = arrival.frame.bytes.data() + wire::kHeaderBytes + wire::kEnvelopeBytes;
-  Status taken = receive.take(source, arrival.envelope, data);
+  Status taken = receive.take(arrival.source, arrival.envelope, data);
   frame_sender_.consume(arrival.header, arrival.frame);
   return taken;
 }
 
-Status Mailbox::keep_or_take(GroupRank source, const Arrival& arrival) {
-  if (RecvOperation* receive = match(source, arrival.envelope.tag)) return hand_over(*receive, source, arrival);
-  channel(source).arrivals.push_back(arrival);
+Status Mailbox::deliver_or_keep(const Arrival& arrival) {
+  RecvOperation* const receive = first_of(
+      receives_, [&](const RecvOperation* each) { return each->matches(arrival.source, arrival.envelope.tag); });
+  if (receive != nullptr) return deliver(*receive, arrival);
+  unmatched_.add(arrival);
   return {};
 }
 
 Status Mailbox::on_own(SendOperation& send) {
-  return keep_or_take(group_.rank, {.envelope = send.envelope(), .own = &send, .order = ++arrivals_});
+  return deliver_or_keep({.source = group_.rank, .envelope = send.envelope(), .own = &send});
 }
 
 namespace {
 
-// What is wrong with a message frame, or "".
+// Why a message frame is refused, or "".
 std::string fault_of(const FrameHeader& header, const wire::Envelope& envelope, std::uint64_t expected_number) {
   if (header.sequence != expected_number) {
     return fmt::format("message {} where {} was expected", header.sequence, expected_number);
@@ -153,7 +171,7 @@ Status Mailbox::on_message(GroupRank source, const FrameHeader& header, const Re
   Channel& from = channel(source);
   std::string fault = envelope.ok() ? fault_of(header, envelope.value(), from.next_arrival) : envelope.error().message;
   const bool has_data = (header.phase & kEagerFlag) != 0;
-  if (fault.empty() && !has_data && waiting_in(from) >= kMaxUnanswered + kEagerBudget / wire::kHeaderBytes) {
+  if (fault.empty() && !has_data && unmatched_.count(source) >= kMaxUnanswered + kEagerBudget / wire::kHeaderBytes) {
     fault = "more messages than it may without an answer";
   }
   if (!fault.empty()) {
@@ -161,23 +179,12 @@ Status Mailbox::on_message(GroupRank source, const FrameHeader& header, const Re
     return Failure(ErrorKind::corrupt_data, fmt::format("rank {} sent {}", group_.world_rank(source), fault));
   }
   ++from.next_arrival;
-  Arrival arrival{.header = header, .envelope = envelope.value(), .frame = frame, .order = ++arrivals_};
+  Arrival arrival{.source = source, .header = header, .envelope = envelope.value(), .frame = frame};
   if (!has_data) {
     frame_sender_.consume(header, frame);
     arrival.frame = {};
   }
-  return keep_or_take(source, arrival);
-}
-
-void Mailbox::drop_frames() {
-  for (Channel& from : channels_) {
-    for (std::size_t i = from.first; i < from.arrivals.size(); ++i) {
-      const Arrival& arrival = from.arrivals[i];
-      if (!arrival.frame.peer.is_none()) frame_sender_.consume(arrival.header, arrival.frame);
-    }
-    from.arrivals.clear();
-    from.first = 0;
-  }
+  return deliver_or_keep(arrival);
 }
 
 Mailbox& mailbox_of(Group& group, FrameSender& frame_sender) {

@@ -80,7 +80,7 @@ std::string SendOperation::describe() const {
   return describe_message("send", message().count, message().type, peer, tag());
 }
 
-// The data goes with the envelope where it is small and the receiver's budget has room.
+// Small data goes with the envelope if the receiver's budget has room.
 bool SendOperation::send_with_data(WorldRank peer) {
   const std::size_t payload_bytes = wire::kEnvelopeBytes + bytes();
   if (bytes() > kEagerStreamBytes || !frame_sender_.eager_room(peer, payload_bytes)) return false;
@@ -244,8 +244,8 @@ bool RecvOperation::is_next(const FrameHeader& header) const {
          (is_last ? header.payload_bytes == missing : header.payload_bytes < missing);
 }
 
-// All slices but the last are equally long: where one belongs is known before those ahead of it have come. Each gets a
-// place once, and none where something has come. One that then belongs elsewhere is refused.
+// All slices but the last have one length, so a slice's destination is known before those ahead of it have come. Each
+// slice is offered a destination once, beyond what has come. A slice that then belongs elsewhere is refused.
 std::byte* RecvOperation::place(GroupRank, const FrameHeader& header) {
   const std::uint64_t slice = header.slice;
   const std::uint64_t length = header.payload_bytes;
@@ -256,7 +256,7 @@ std::byte* RecvOperation::place(GroupRank, const FrameHeader& header) {
   return arguments_.output + at;
 }
 
-// Tells the sender how far it may go, half a window at a time.
+// Grants the sender half a window at a time.
 Result<bool> RecvOperation::advance() {
   if (source_.is_none() || granted_ == slices_) return false;
   const std::uint64_t target = std::min<std::uint64_t>(slices_, received_ + kWindow);

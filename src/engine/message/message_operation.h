@@ -1,7 +1,7 @@
 // The two halves of a message: see mailbox.h for how they meet.
 //
-// A small message travels with its envelope, within the eager budget of its receiver; the data of
-// others follows in slices once the receiver, having matched the envelope with a recv, grants it.
+// A small message travels with its envelope, within the eager budget of its receiver. The data of others follows in
+// slices, granted by the receiver once it has matched the envelope with a recv.
 #pragma once
 
 #include "engine/operation.h"
@@ -55,11 +55,11 @@ class SendOperation final : public MessageOperation {
   bool lacks(GroupRank member) const override { return member == to() && !finished(); }
 
   GroupRank to() const { return message().peer; }
-  // Its place among the messages from this rank to to().
+  // Its number among the messages from this rank to to().
   std::uint64_t channel_number() const { return channel_number_; }
   const std::byte* data() const { return arguments_.input; }
   wire::Envelope envelope() const { return {message().count, tag(), message().type}; }
-  // A message to this rank itself, copied by the receiving half.
+  // The receiving half has copied this rank's message to itself.
   void note_taken() { sent_ = slices_; }
 
  private:
@@ -97,11 +97,11 @@ class RecvOperation final : public MessageOperation {
   // Would take a message of `source` with this tag.
   bool matches(GroupRank source, int tag) const;
   GroupRank wanted_source() const { return message().peer; }
-  // The one it takes, none before it was found.
+  // The sender of the message it takes; none before it was found.
   GroupRank source() const { return source_; }
   std::uint64_t channel_number() const { return channel_number_; }
 
-  // Takes a message whose data is here: from this rank itself or beside its envelope.
+  // Takes a message whose data is here: this rank's own, or sent with its envelope.
   Status take(GroupRank source, const wire::Envelope& envelope, const std::byte* data);
   // Takes a message whose data comes in `slices` frames.
   Status take_in_slices(GroupRank source, const wire::Envelope& envelope, std::uint64_t channel_number,
@@ -117,7 +117,7 @@ class RecvOperation final : public MessageOperation {
   std::uint64_t granted_ = 0;
   std::uint64_t received_ = 0;
   std::size_t received_bytes_ = 0;
-  std::uint64_t placed_ = 0;  // the slices before this one have come or had their turn to get a place
+  std::uint64_t placed_ = 0;  // slices before this one have come or were offered a destination
 };
 
 }  // namespace qccl::engine

@@ -3,11 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <random>
+#include <semaphore>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -28,17 +29,12 @@ bool eventually(const std::function<bool()>& condition) {
 
 TEST(DriverToken, has_one_holder_at_a_time) {
   DriverToken token([] {});
+  EXPECT_FALSE(token.take_unless([] { return true; }, kForever)) << "not needed";
   EXPECT_TRUE(token.try_take());
   EXPECT_FALSE(token.try_take());
   EXPECT_FALSE(token.take_unless(kNever, SteadyClock().now())) << "the deadline has come";
   token.release(false);
   EXPECT_TRUE(token.take_unless(kNever, SteadyClock().now()));
-}
-
-TEST(DriverToken, is_not_taken_for_what_is_done_already) {
-  DriverToken token([] {});
-  EXPECT_FALSE(token.take_unless([] { return true; }, kForever));
-  EXPECT_TRUE(token.try_take());
 }
 
 TEST(DriverToken, an_announced_action_keeps_the_holder_awake_until_it_is_taken) {
@@ -186,7 +182,8 @@ class TokenJob {
       // Half of the threads post the operations that need an action, the others as many actions.
       const bool meets = call % 3 == 0;
       if (meets && index % 2 == 1) post_through_inbox({});
-      std::atomic<bool> done{false};
+      std::atomic<bool>& done = done_[index];
+      done = false;
       const Operation operation{static_cast<unsigned>(random() % 4), meets && index % 2 == 0, &done};
       if (random() % 2 == 0 && token_.try_take()) {
         hold();
@@ -262,7 +259,7 @@ class TokenJob {
       const bool moved = progress();
       if (done()) return;
       if (moved || !token_.try_sleep(in_background)) continue;
-      sleep();
+      if (!bell_.try_acquire_until(soon())) is_stuck_ = true;
       token_.end_sleep();
     }
   }
@@ -281,29 +278,16 @@ class TokenJob {
     return moved;
   }
 
-  void sleep() {
-    std::unique_lock lock(bell_mutex_);
-    if (!bell_.wait_until(lock, soon(), [this] { return is_rung_; })) is_stuck_ = true;
-    is_rung_ = false;
-  }
-
-  void ring() {
-    const std::lock_guard lock(bell_mutex_);
-    is_rung_ = true;
-    bell_.notify_one();
-  }
-
   const unsigned seed_;
-  DriverToken token_{[this] { ring(); }};
+  std::counting_semaphore<> bell_{0};  // of the sleeping holder
+  DriverToken token_{[this] { bell_.release(); }};
   std::atomic<bool> is_stuck_{false};
   std::atomic<int> holders_{0};
   std::mutex inbox_mutex_;
   std::vector<Operation> inbox_;
   std::vector<Operation> operations_;  // the holder's
   std::ptrdiff_t actions_ = 0;         // the holder's: not used yet
-  std::mutex bell_mutex_;
-  std::condition_variable bell_;
-  bool is_rung_ = false;
+  std::array<std::atomic<bool>, kThreads> done_{};
 };
 
 TEST(DriverToken, no_wake_up_is_lost_between_threads_that_drive_wait_and_post) {

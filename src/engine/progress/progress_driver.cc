@@ -145,7 +145,7 @@ bool ProgressDriver::wait_until(const std::function<bool()>& done, TimePoint dea
 void ProgressDriver::drive_until_flushed(TimePoint deadline) {
   if (!token_.take_unless([] { return false; }, deadline)) return;
   const Holder holder{*this};
-  loop_.drive_until([this] { return engine_.has_no_notes() && transport_.flushed(); }, deadline);
+  loop_.drive_until([this] { return engine_.has_sent_control() && transport_.flushed(); }, deadline);
 }
 
 }  // namespace qccl::engine

@@ -1,5 +1,6 @@
 #include "os/net/interfaces.h"
 
+#include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <ranges>
 
 #include "os/error.h"
 #include "os/fd.h"
@@ -32,26 +34,20 @@ bool take_prefix(std::string_view& text, char mark) {
 }
 
 bool any_listed(std::string_view list, std::string_view name, bool exact) {
-  while (!list.empty()) {
-    const auto comma = list.find(',');
-    const auto item = list.substr(0, comma);
-    list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
-    if (!item.empty() && (exact ? name == item : name.starts_with(item))) return true;
-  }
-  return false;
+  return std::ranges::any_of(std::views::split(list, ','), [&](const auto& part) {
+    const std::string_view item(part.begin(), part.end());
+    return !item.empty() && (exact ? name == item : name.starts_with(item));
+  });
 }
 
 Interface describe_interface(const ifaddrs& entry) {
-  Interface found;
-  found.name = entry.ifa_name;
-  found.ipv6 = entry.ifa_addr->sa_family == AF_INET6;
-  found.loopback = (entry.ifa_flags & IFF_LOOPBACK) != 0;
-  if (found.ipv6) {
-    const auto* address = reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr);
-    found.link_local = IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr);
-  }
-  found.address = numeric(entry.ifa_addr, found.ipv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
-  return found;
+  const bool ipv6 = entry.ifa_addr->sa_family == AF_INET6;
+  const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr);
+  return {.name = entry.ifa_name,
+          .address = numeric(entry.ifa_addr, ipv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)),
+          .ipv6 = ipv6,
+          .loopback = (entry.ifa_flags & IFF_LOOPBACK) != 0,
+          .link_local = ipv6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)};
 }
 
 Result<std::string> source_address(const addrinfo& target) {
@@ -98,7 +94,7 @@ Result<std::string> local_address_towards(const std::string& host) {
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
   if (status != 0) {
     return Failure(ErrorKind::invalid_argument,
-                   "can't find an address for \"" + host + "\": " + ::gai_strerror(status));
+                   fmt::format("can't find an address for \"{}\": {}", host, ::gai_strerror(status)));
   }
   Result<std::string> last = Failure(ErrorKind::peer_lost, "no route to " + host);
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {

@@ -21,11 +21,10 @@ struct Interface {
 // of these, "^docker" none that begin with this, "^=docker0" none that equal this. An empty filter passes everything.
 bool interface_matches(std::string_view filter, std::string_view name);
 
-// Addresses of interfaces that are up and pass the filter: IPv4 before IPv6, otherwise in the
-// system's order.
+// Addresses of interfaces that are up and pass the filter: IPv4 before IPv6, otherwise in the system's order.
 Result<std::vector<Interface>> list_interfaces(std::string_view filter);
 
-// The address this host would send from on its way to `host` (name or numeric); sends nothing.
+// The address from which this host would send to `host` (name or numeric); sends nothing.
 Result<std::string> local_address_towards(const std::string& host);
 
 }  // namespace qccl::os

@@ -39,9 +39,7 @@ Result<Poller> Poller::create() {
   Poller poller;
   poller.epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!poller.epoll_.valid()) return os_failure("can't create an epoll instance", errno);
-  auto wake = create_eventfd();
-  if (!wake) return wake.failure();
-  poller.wake_ = std::move(*wake);
+  QCCL_ASSIGN(poller.wake_, create_eventfd());
   poller.ready_.reserve(kEventsPerWait);
   QCCL_TRY(poller.watch(poller.wake_.get(), kWakeToken));
   return poller;
@@ -54,9 +52,7 @@ Status Poller::watch(int fd, std::uint64_t token, bool writable) {
 Status Poller::watch_writable(int fd, std::uint64_t token) { return watch_events(fd, token, EPOLLOUT); }
 
 Status Poller::watch_events(int fd, std::uint64_t token, std::uint32_t events) {
-  epoll_event event{};
-  event.events = events;
-  event.data.u64 = token;
+  epoll_event event{.events = events, .data = {.u64 = token}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) == 0) return {};
   if (errno == ENOENT && ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return {};
   return os_failure("can't watch descriptor " + std::to_string(fd), errno);

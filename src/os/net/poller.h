@@ -16,8 +16,8 @@ class Poller {
  public:
   static Result<Poller> create();
 
-  // Watches `fd` for reading, and for writing if `writable`. Level-triggered. `token` comes back
-  // in ready(). Registering again changes the interest.
+  // Watches `fd` for reading, and for writing if `writable`. Level-triggered. `token` comes back in Ready. Watching it
+  // again changes both.
   Status watch(int fd, std::uint64_t token, bool writable = false);
   // The same for writing only: incoming data stays in the socket.
   Status watch_writable(int fd, std::uint64_t token);
@@ -28,9 +28,8 @@ class Poller {
     bool readable;  // or closed, or failed: a read tells
     bool writable;
   };
-  // Waits until something is ready, wake() is called or `timeout` passes (sub-millisecond
-  // precision where the kernel has epoll_pwait2; zero polls). The span is valid until the next
-  // call; it is empty on timeout and on wake().
+  // Waits until something is ready, wake() is called or `timeout` passes (finer than a millisecond where the kernel has
+  // epoll_pwait2; zero polls). The span is valid until the next call; it is empty on timeout and on wake().
   std::span<const Ready> wait(Nanoseconds timeout);
 
   // Lets another poller watch this one: readable when wait() would return at once.

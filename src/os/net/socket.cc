@@ -123,9 +123,8 @@ Status move_exactly(const Fd& socket, Direction direction, std::size_t total, Ti
       return failure;
     }
     if (!io.would_block) continue;
-    auto ready = wait_ready(socket, direction, deadline, clock);
-    if (!ready) return ready.failure();
-    if (!*ready) {
+    QCCL_ASSIGN(const bool is_ready, wait_ready(socket, direction, deadline, clock));
+    if (!is_ready) {
       return Failure(ErrorKind::deadline_exceeded, fmt::format("{} of {} bytes {} before the deadline", done, total,
                                                                direction == Direction::read ? "received" : "sent"));
     }
@@ -140,12 +139,11 @@ std::string address_text(const std::string& host, std::uint16_t port) {
 }
 
 Result<Fd> listen_tcp(const std::string& address, std::uint16_t port) {
-  auto found = resolve(address, port, AI_PASSIVE | (address.empty() ? 0 : AI_NUMERICHOST));
-  if (!found) return found.failure();
+  QCCL_ASSIGN(const auto found, resolve(address, port, AI_PASSIVE | (address.empty() ? 0 : AI_NUMERICHOST)));
   int error = EADDRNOTAVAIL;
   // For "every interface", tries IPv6 first, because its socket accepts both families.
   for (const int family : {AF_INET6, AF_INET}) {
-    for (const addrinfo* entry = found->get(); entry != nullptr; entry = entry->ai_next) {
+    for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
       if (entry->ai_family != family) continue;
       Fd fd(open_listener(*entry, address.empty()));
       if (fd.valid()) return fd;
@@ -179,24 +177,21 @@ Result<std::uint16_t> local_port(const Fd& socket) {
 
 std::string peer_address(const Fd& socket) {
   sockaddr_storage address{};
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
   socklen_t bytes = sizeof(address);
   char text[NI_MAXHOST];
-  if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return {};
-  if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), bytes, text, sizeof(text), nullptr, 0,
-                    NI_NUMERICHOST) != 0) {
-    return {};
-  }
-  return text;
+  const bool is_known = ::getpeername(socket.get(), generic, &bytes) == 0 &&
+                        ::getnameinfo(generic, bytes, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0;
+  return is_known ? text : "";
 }
 
 Result<Fd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline, const Clock& clock,
                        IfRefused if_refused) {
   const std::string what = "can't connect to " + address_text(host, port);
-  auto found = resolve(host.empty() ? "localhost" : host, port, 0);
-  if (!found) return found.failure();
+  QCCL_ASSIGN(const auto found, resolve(host.empty() ? "localhost" : host, port, 0));
   std::string last_reason = "no answer";
   for (Nanoseconds delay = kFirstRetryDelay;; delay = std::min(2 * delay, kLastRetryDelay)) {
-    Attempt attempt = connect_any(found->get(), deadline, clock);
+    Attempt attempt = connect_any(found.get(), deadline, clock);
     if (attempt.fd.valid()) {
       QCCL_TRY(set_no_delay(attempt.fd));
       return std::move(attempt.fd);
@@ -213,9 +208,8 @@ Result<Fd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint de
 }
 
 Result<Fd> begin_connect_tcp(const std::string& address, std::uint16_t port) {
-  auto found = resolve(address, port, AI_NUMERICHOST);
-  if (!found) return found.failure();
-  Fd fd = begin_connect(**found);
+  QCCL_ASSIGN(const auto found, resolve(address, port, AI_NUMERICHOST));
+  Fd fd = begin_connect(*found);
   if (!fd.valid()) return os_failure("can't connect to " + address_text(address, port), errno);
   return fd;
 }
@@ -253,9 +247,7 @@ void set_loopback_congestion_control(const Fd& socket) {
 }
 
 Result<bool> wait_ready(const Fd& socket, Direction direction, TimePoint deadline, const Clock& clock) {
-  pollfd entry{};
-  entry.fd = socket.get();
-  entry.events = direction == Direction::read ? POLLIN : POLLOUT;
+  pollfd entry{.fd = socket.get(), .events = direction == Direction::read ? POLLIN : POLLOUT, .revents = 0};
   for (;;) {
     const Nanoseconds left = std::max(deadline - clock.now(), Nanoseconds::zero());
     const int count = ::poll(&entry, 1, poll_milliseconds(left));

@@ -26,8 +26,8 @@ std::string address_text(const std::string& host, std::uint16_t port);
 // port is taken.
 Result<Fd> listen_tcp(const std::string& address, std::uint16_t port);
 
-// Holds a free port without listening on it. Until the socket is closed Linux gives the port to no process that asks
-// for any port, but to every listener that names it and has SO_REUSEADDR, as servers do.
+// Holds a free port without listening on it. Until the socket is closed, Linux gives the port to no process that asks
+// for any port, only to listeners that name it and set SO_REUSEADDR, as servers do.
 Result<Fd> reserve_tcp_port();
 
 Result<std::uint16_t> local_port(const Fd& socket);
@@ -53,7 +53,7 @@ Status end_connect_tcp(const Fd& socket);
 // The next connection waiting at a listener; empty if there is none.
 Result<std::optional<Fd>> accept_connection(const Fd& listener);
 
-// Small frames leave at once (TCP_NODELAY); nothing to do for other stream sockets.
+// Small frames leave at once (TCP_NODELAY). Does nothing for other stream sockets.
 Status set_no_delay(const Fd& socket);
 // For a connection inside this host: selects the simplest congestion control, because there is no network to control
 // and pacing ones (bbr) cost a timer a burst. Best effort.
@@ -63,8 +63,8 @@ void set_loopback_congestion_control(const Fd& socket);
 enum class Direction { read, write };
 Result<bool> wait_ready(const Fd& socket, Direction direction, TimePoint deadline, const Clock& clock);
 
-// Blocking forms of read_some and write_some for handshakes: all bytes, or a failure by the
-// deadline. PeerLost at end of file.
+// Blocking forms of read_some and write_some for handshakes: all bytes, or a failure by the deadline. PeerLost at the
+// end of file.
 Status read_exactly(const Fd& socket, Bytes target, TimePoint deadline, const Clock& clock);
 Status write_exactly(const Fd& socket, ConstBytes source, TimePoint deadline, const Clock& clock);
 

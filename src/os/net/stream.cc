@@ -32,6 +32,13 @@ IoResult result_of(ssize_t moved, bool reading) {
 
 iovec piece_of(ConstBytes bytes) { return {const_cast<std::byte*>(bytes.data()), bytes.size()}; }
 
+msghdr message_of(std::span<iovec> pieces) {
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  return message;
+}
+
 union DescriptorBuffer {
   cmsghdr header;
   char space[CMSG_SPACE(sizeof(int) * kMaxDescriptors)];
@@ -63,9 +70,7 @@ IoResult read_some(int fd, Bytes target) {
 
 IoResult read_some(int fd, Bytes first, Bytes second) {
   std::array<iovec, 2> pieces{piece_of(first), piece_of(second)};
-  msghdr message{};
-  message.msg_iov = pieces.data();
-  message.msg_iovlen = pieces.size();
+  msghdr message = message_of(pieces);
   return result_of(::recvmsg(fd, &message, MSG_DONTWAIT), true);
 }
 
@@ -77,22 +82,16 @@ IoResult write_some(int fd, std::span<const ConstBytes> pieces) {
   std::array<iovec, kMaxWritePieces> parts;
   const std::size_t count = std::min(pieces.size(), parts.size());
   for (std::size_t i = 0; i < count; ++i) parts[i] = piece_of(pieces[i]);
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = count;
+  const msghdr message = message_of(std::span(parts).first(count));
   return result_of(::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL), false);
 }
 
 IoResult send_descriptors(int fd, ConstBytes source, std::span<const int> descriptors) {
   if (descriptors.empty()) return write_some(fd, source);
-  IoResult refused;
-  refused.error = EINVAL;
-  if (descriptors.size() > kMaxDescriptors) return refused;
+  if (descriptors.size() > kMaxDescriptors) return {.error = EINVAL};
   DescriptorBuffer buffer{};
   iovec piece = piece_of(source);
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
+  msghdr message = message_of({&piece, 1});
   message.msg_control = &buffer;
   message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
   cmsghdr* part = CMSG_FIRSTHDR(&message);
@@ -106,9 +105,7 @@ IoResult send_descriptors(int fd, ConstBytes source, std::span<const int> descri
 IoResult recv_descriptors(int fd, Bytes target, std::vector<Fd>& descriptors) {
   DescriptorBuffer buffer{};
   iovec piece = piece_of(target);
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
+  msghdr message = message_of({&piece, 1});
   message.msg_control = &buffer;
   message.msg_controllen = sizeof(buffer);
   const ssize_t got = ::recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -137,8 +134,7 @@ std::size_t unacknowledged_bytes(int fd, Bytes scratch) {
 
 bool peer_closed(int fd) {
   std::byte next;
-  const IoResult result = result_of(::recv(fd, &next, 1, MSG_PEEK | MSG_DONTWAIT), true);
-  return result.lost();
+  return result_of(::recv(fd, &next, 1, MSG_PEEK | MSG_DONTWAIT), true).lost();
 }
 
 }  // namespace qccl::os

@@ -1,5 +1,5 @@
-// Moves bytes and descriptors over non-blocking stream sockets. No call here blocks, allocates
-// (except recv_descriptors, for what it received) or raises SIGPIPE.
+// Moves bytes and descriptors over non-blocking stream sockets. No call here blocks, allocates (except
+// recv_descriptors, for what it received) or raises SIGPIPE.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace qccl::os {
 // The result of one read or write. At most one of would_block, closed and error is set.
 struct IoResult {
   std::size_t bytes = 0;
-  bool would_block = false;  // nothing moved: try again when the socket is ready
+  bool would_block = false;  // nothing moved: retry when the socket is ready
   bool closed = false;       // read: end of file
   int error = 0;             // reset, broken pipe, ...: error_text(error), or describe()
 
@@ -36,8 +36,8 @@ inline constexpr std::size_t kMaxWritePieces = 64;
 // The same from up to kMaxWritePieces places in one call.
 IoResult write_some(int fd, std::span<const ConstBytes> pieces);
 
-// Sends `source` (at least 1 byte) with descriptors (at most kMaxDescriptors) over a unix socket.
-// They travel with the first byte.
+// Sends `source` (at least 1 byte) with descriptors (at most kMaxDescriptors), which travel with the first byte, over a
+// unix socket.
 inline constexpr std::size_t kMaxDescriptors = 16;
 IoResult send_descriptors(int fd, ConstBytes source, std::span<const int> descriptors);
 

@@ -21,49 +21,35 @@ namespace {
 constexpr int kBacklog = 1024;
 constexpr int kStream = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 
-struct UnixAddress {
+// A socket that `attach`, which is bind() or connect(), has given an abstract name: one with a leading zero byte.
+Result<Fd> open_abstract(const std::string& name, const std::string& what,
+                         int (*attach)(int, const sockaddr*, socklen_t)) {
   sockaddr_un address{};
-  socklen_t bytes = 0;
-};
-
-// A leading zero byte makes the name abstract.
-Result<UnixAddress> abstract_address(const std::string& name) {
-  UnixAddress result;
-  if (name.empty() || name.size() >= sizeof(result.address.sun_path)) {
-    return Failure(ErrorKind::invalid_argument, fmt::format("unix socket name \"{}\" must have 1 to {} bytes", name,
-                                                            sizeof(result.address.sun_path) - 1));
+  if (name.empty() || name.size() >= sizeof(address.sun_path)) {
+    return Failure(ErrorKind::invalid_argument,
+                   fmt::format("unix socket name \"{}\" must have 1 to {} bytes", name, sizeof(address.sun_path) - 1));
   }
-  result.address.sun_family = AF_UNIX;
-  std::memcpy(result.address.sun_path + 1, name.data(), name.size());
-  result.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return result;
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  Fd fd(::socket(AF_UNIX, kStream, 0));
+  if (fd.valid() && attach(fd.get(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0) return fd;
+  return os_failure(what + name, errno);
 }
-
-const sockaddr* generic(const sockaddr_un& address) { return reinterpret_cast<const sockaddr*>(&address); }
 
 }  // namespace
 
 Result<Fd> listen_unix_abstract(const std::string& name) {
-  auto address = abstract_address(name);
-  if (!address) return address.failure();
-  Fd fd(::socket(AF_UNIX, kStream, 0));
-  if (!fd.valid() || ::bind(fd.get(), generic(address->address), address->bytes) != 0 ||
-      ::listen(fd.get(), kBacklog) != 0) {
-    return os_failure("can't listen on unix socket @" + name, errno);
-  }
-  return fd;
+  const std::string what = "can't listen on unix socket @";
+  QCCL_ASSIGN(Fd fd, open_abstract(name, what, ::bind));
+  if (::listen(fd.get(), kBacklog) == 0) return fd;
+  return os_failure(what + name, errno);
 }
 
 void stop_listening(const Fd& listener) { ::shutdown(listener.get(), SHUT_RDWR); }
 
 Result<Fd> connect_unix_abstract(const std::string& name) {
-  auto address = abstract_address(name);
-  if (!address) return address.failure();
-  Fd fd(::socket(AF_UNIX, kStream, 0));
-  if (!fd.valid() || ::connect(fd.get(), generic(address->address), address->bytes) != 0) {
-    return os_failure("can't connect to unix socket @" + name, errno);
-  }
-  return fd;
+  return open_abstract(name, "can't connect to unix socket @", ::connect);
 }
 
 // Lines "Num RefCount Protocol Flags Type St Inode Path"; listeners have the flag __SO_ACCEPTCON.
@@ -94,14 +80,13 @@ Result<PeerCredentials> peer_credentials(const Fd& unix_socket) {
 PeerCredentials own_credentials() { return {::getpid(), ::geteuid()}; }
 
 Status check_same_user(const Fd& unix_socket) {
-  auto peer = peer_credentials(unix_socket);
-  if (!peer) return peer.failure();
+  QCCL_ASSIGN(const PeerCredentials peer, peer_credentials(unix_socket));
   const PeerCredentials own = own_credentials();
-  if (peer->user == own.user) return {};
+  if (peer.user == own.user) return {};
   return Failure(
       ErrorKind::misuse,
       fmt::format("process {} at the other end of the unix socket belongs to user {}, this process to user {}",
-                  peer->process, peer->user, own.user));
+                  peer.process, peer.user, own.user));
 }
 
 Result<Fd> duplicate_socket(int descriptor) {

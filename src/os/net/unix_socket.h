@@ -1,5 +1,5 @@
-// Connections inside a host: unix stream sockets with abstract names. They can pass descriptors
-// (os/net/stream.h). Non-blocking and close-on-exec.
+// Connections inside a host: unix stream sockets with abstract names, non-blocking and close-on-exec. They can pass
+// descriptors (os/net/stream.h).
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,8 @@
 
 namespace qccl::os {
 
-// Stream sockets named in the kernel, not in a file system: gone with their owner. Visible to
-// this network namespace only, and to any user in it: check peer_credentials().
-// ResourceExhausted if the name is taken.
+// The name is the kernel's, not a file system's: it goes with its owner. It is visible to this network namespace only,
+// and to any user in it: call check_same_user(). ResourceExhausted if the name is taken.
 Result<Fd> listen_unix_abstract(const std::string& name);
 // From now on the listener accepts no connections and counts as ready, which wakes every thread that waits for it.
 void stop_listening(const Fd& listener);

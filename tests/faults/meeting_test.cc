@@ -115,9 +115,9 @@ void send_all(int stranger, const std::string& bytes) {
 }
 
 std::string introduced(std::initializer_list<bootstrap::StoreRequest> requests) {
-  std::string bytes;
-  bootstrap::append_request(bytes, {.query = bootstrap::Query::validate, .number = bootstrap::kStoreMagic});
-  for (const auto& request : requests) bootstrap::append_request(bytes, request);
+  std::string bytes =
+      bootstrap::encode_request({.query = bootstrap::Query::validate, .number = bootstrap::kStoreMagic});
+  for (const auto& request : requests) bytes += bootstrap::encode_request(request);
   return bytes;
 }
 

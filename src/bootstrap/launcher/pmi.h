@@ -8,10 +8,9 @@
 //   cmd=get kvsname=NAME key=K                     cmd=get_result rc=0 value=V
 //   cmd=finalize                                   cmd=finalize_ack
 //
-// The launcher ends a job in which a process that sent init ends without finalize, and closes the connection at
-// finalize. So a process can have this exchange only once: the answer is kept, and MPI_Init() in the same process,
-// which needs the connection, too, fails. On one host nothing is sent: the other end of the connection identifies the
-// job.
+// The launcher ends a job if a process that sent init ends without finalize, and closes the connection at finalize. So a
+// process can make this exchange only once: the answer is kept, and a later MPI_Init(), which needs the connection too,
+// fails. On one host nothing is sent: the other end of the connection identifies the job.
 #pragma once
 
 #include <string>
@@ -23,7 +22,7 @@
 namespace qccl::bootstrap {
 
 // The same for all ranks of one host's job, and different for every other job. InvalidArgument if the launcher's
-// connection is not here: a program in between may have closed it.
+// connection is not open: a program between the launcher and this one may have closed it.
 Result<std::string> pmi_identity(const EnvironmentLookup& lookup);
 
 // The launcher's connection. InvalidArgument as above.

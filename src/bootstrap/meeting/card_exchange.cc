@@ -198,7 +198,7 @@ AttemptResult Attempt::finish(GenerationResult outcome) {
 // Closes the generation for all ranks. If that fails, this rank still reports the reason.
 Failure Attempt::give_up(ErrorKind kind, int peer, const std::string& reason) {
   GenerationResult outcome{.kind = GenerationResult::Kind::failed, .error = kind};
-  outcome.reason = fmt::format("rank {} gave up: {}", self_.rank, reason);
+  outcome.reason = fmt::format("rank {} gave up: {}", self_.rank, reason).substr(0, kMaxReasonBytes);
   static_cast<void>(close(generation_, outcome));
   return failure_about(kind, peer, reason);
 }

@@ -23,46 +23,49 @@ Failure unreadable(const char* what) {
                      "one version everywhere, and keep the store's port from others");
 }
 
+void visit_record(auto& fields, auto& record) {
+  fields.integer(record.world);
+  fields.integer(record.token);
+  fields.string(record.process, kMaxProcessBytes);
+  fields.string(record.card, kMaxCardBytes);
+}
+
+void visit_outcome(auto& fields, auto& outcome) {
+  fields.integer(outcome.kind);
+  fields.integer(outcome.nonce);
+  fields.integer(outcome.error);
+  fields.string(outcome.reason, kMaxReasonBytes);
+  fields.strings(outcome.records, kMaxRecords, kMaxRecordBytes);
+}
+
 }  // namespace
 
 std::string encode_record(const Record& record) {
-  std::string bytes;
-  append_integer(bytes, record.world);
-  append_integer(bytes, record.token);
-  append_string(bytes, record.process);
-  append_string(bytes, record.card);
-  return bytes;
+  ByteWriter writer;
+  visit_record(writer, record);
+  return writer.take();
 }
 
 Result<Record> decode_record(std::string_view bytes) {
   ByteReader reader(bytes);
   Record record;
-  record.world = reader.integer<std::uint32_t>();
-  record.token = reader.integer<std::uint64_t>();
-  record.process = printable(reader.string(kMaxProcessBytes));
-  record.card = reader.string(kMaxCardBytes);
+  visit_record(reader, record);
+  record.process = printable(record.process);
   if (reader.finished()) return record;
   return unreadable("a rank's record");
 }
 
 std::string encode_outcome(const GenerationResult& outcome) {
-  std::string bytes;
-  append_integer(bytes, outcome.kind);
-  append_integer(bytes, outcome.nonce);
-  append_integer(bytes, outcome.error);
-  append_string(bytes, std::string_view(outcome.reason).substr(0, kMaxReasonBytes));
-  append_strings(bytes, outcome.records);
-  return bytes;
+  ByteWriter writer;
+  visit_outcome(writer, outcome);
+  return writer.take();
 }
 
 Result<GenerationResult> decode_outcome(std::string_view bytes) {
   ByteReader reader(bytes);
   GenerationResult outcome;
-  outcome.kind = static_cast<GenerationResult::Kind>(reader.integer<std::uint8_t>());
-  outcome.nonce = reader.integer<std::uint64_t>();
-  outcome.error = static_cast<ErrorKind>(reader.integer<std::uint8_t>());
-  outcome.reason = printable(reader.string(kMaxReasonBytes));
-  outcome.records = reader.strings(kMaxRecords, kMaxRecordBytes);
+  visit_outcome(reader, outcome);
+  outcome.reason = printable(outcome.reason);
   using Kind = GenerationResult::Kind;
   const bool is_kind = outcome.kind >= Kind::complete && outcome.kind <= Kind::superseded;
   if (reader.finished() && is_kind && outcome.error <= ErrorKind::unsupported) return outcome;

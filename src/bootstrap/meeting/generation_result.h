@@ -31,7 +31,7 @@ struct GenerationResult {
   std::uint64_t nonce = 0;                         // complete
   std::vector<std::string> records{};              // complete: encoded, by rank; rank 0's too
   ErrorKind error = ErrorKind::deadline_exceeded;  // failed
-  std::string reason{};                            // failed, superseded: for people
+  std::string reason{};                            // failed, superseded: for people; at most kMaxReasonBytes
 };
 
 std::string encode_outcome(const GenerationResult& outcome);

@@ -47,30 +47,28 @@ Result<Addresses> filtered_addresses(const std::string& filter, const std::strin
                  fmt::format("{} is \"{}\" but no interface that is up passes it; up are: {}", source, filter, names));
 }
 
+void visit(auto& fields, auto& card) {
+  fields.integer(card.wire_version);
+  fields.integer(card.transport);
+  fields.integer(card.first_cpu);
+  fields.integer(card.port);
+  fields.string(card.boot_id, kMaxTextBytes);
+  fields.string(card.unix_name, kMaxTextBytes);
+  fields.strings(card.addresses, kMaxCardAddresses, kMaxTextBytes);
+}
+
 }  // namespace
 
 std::string encode_card(const AddressCard& card) {
-  std::string bytes;
-  append_integer(bytes, card.wire_version);
-  append_integer(bytes, card.transport);
-  append_integer(bytes, card.first_cpu);
-  append_integer(bytes, card.port);
-  append_string(bytes, card.boot_id);
-  append_string(bytes, card.unix_name);
-  append_strings(bytes, card.addresses);
-  return bytes;
+  ByteWriter writer;
+  visit(writer, card);
+  return writer.take();
 }
 
 Result<AddressCard> decode_card(std::string_view bytes) {
   ByteReader reader(bytes);
   AddressCard card;
-  card.wire_version = reader.integer<std::uint32_t>();
-  card.transport = static_cast<TransportChoice>(reader.integer<std::uint8_t>());
-  card.first_cpu = reader.integer<std::uint32_t>();
-  card.port = reader.integer<std::uint16_t>();
-  card.boot_id = reader.string(kMaxTextBytes);
-  card.unix_name = reader.string(kMaxTextBytes);
-  card.addresses = reader.strings(kMaxCardAddresses, kMaxTextBytes);
+  visit(reader, card);
   const auto is_printable = [](const std::string& text) { return printable(text) == text; };
   const bool prints = is_printable(card.unix_name) && std::ranges::all_of(card.addresses, is_printable);
   if (reader.finished() && prints && card.transport <= TransportChoice::tcp) return card;

@@ -1,5 +1,6 @@
 // Fields of the messages that ranks exchange before they are connected: little-endian integers, strings as u64 length +
-// bytes, lists of strings as u64 count + strings.
+// bytes, lists of strings as u64 count + strings. ByteWriter and ByteReader have the same members, so that a message
+// lists its fields once, in a visit() for both.
 #pragma once
 
 #include <cstddef>
@@ -7,22 +8,37 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace qccl::bootstrap {
 
-template <class T>
-void append_integer(std::string& target, T value) {
-  target.append(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-inline void append_string(std::string& target, std::string_view text) {
-  append_integer<std::uint64_t>(target, text.size());
-  target.append(text);
-}
-inline void append_strings(std::string& target, const std::vector<std::string>& texts) {
-  append_integer<std::uint64_t>(target, texts.size());
-  for (const std::string& text : texts) append_string(target, text);
-}
+class ByteWriter {
+ public:
+  // As a Wire, if that is another type.
+  template <class Wire = void, class T>
+  void integer(const T& value) {
+    const auto wire = static_cast<std::conditional_t<std::is_void_v<Wire>, T, Wire>>(value);
+    bytes_.append(reinterpret_cast<const char*>(&wire), sizeof(wire));
+  }
+  // Limits are for readers: the writer's caller keeps to them.
+  void string(std::string_view text, std::size_t /*limit*/) {
+    integer<std::uint64_t>(text.size());
+    bytes_.append(text);
+  }
+  void strings(const std::vector<std::string>& texts, std::size_t /*count_limit*/, std::size_t limit) {
+    integer<std::uint64_t>(texts.size());
+    for (const std::string& text : texts) string(text, limit);
+  }
+  // A list that always has one string: without a count.
+  void one_string(const std::vector<std::string>& texts, std::size_t limit) { string(texts[0], limit); }
+
+  std::string take() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
 
 // Takes fields off the front of bytes that a stranger may have written. After the first error every later field is
 // empty, so a reader checks once at the end.
@@ -30,22 +46,21 @@ class ByteReader {
  public:
   explicit ByteReader(std::string_view source) : source_(source) {}
 
-  template <class T>
-  T integer() {
-    T value{};
-    const std::string_view field = take(sizeof(T));
-    if (field.size() == sizeof(T)) std::memcpy(&value, field.data(), sizeof(T));
-    return value;
+  template <class Wire = void, class T>
+  void integer(T& value) {
+    std::conditional_t<std::is_void_v<Wire>, T, Wire> wire{};
+    const std::string_view field = take(sizeof(wire));
+    if (field.size() == sizeof(wire)) std::memcpy(&wire, field.data(), sizeof(wire));
+    value = static_cast<T>(wire);
   }
   // A string longer than `limit` is malformed, whether or not its bytes are there.
-  std::string string(std::size_t limit) { return std::string(take(length(limit))); }
+  void string(std::string& text, std::size_t limit) { text = take(length(limit)); }
   // So is a list of more than `count_limit`.
-  std::vector<std::string> strings(std::size_t count_limit, std::size_t limit) {
-    std::vector<std::string> texts;
+  void strings(std::vector<std::string>& texts, std::size_t count_limit, std::size_t limit) {
     const std::size_t count = length(count_limit);
-    while (good() && texts.size() < count) texts.push_back(string(limit));
-    return texts;
+    while (good() && texts.size() < count) string(texts.emplace_back(), limit);
   }
+  void one_string(std::vector<std::string>& texts, std::size_t limit) { string(texts.emplace_back(), limit); }
 
   // The source ended too early: with more bytes it may become valid.
   bool incomplete() const { return incomplete_; }
@@ -58,7 +73,8 @@ class ByteReader {
 
  private:
   std::size_t length(std::size_t limit) {
-    const auto value = integer<std::uint64_t>();
+    std::uint64_t value = 0;
+    integer(value);
     malformed_ |= value > limit;
     return good() ? static_cast<std::size_t>(value) : 0;
   }

@@ -15,9 +15,9 @@ constexpr std::size_t kMaxAnyRequestBytes = kMaxValueBytes + (kMaxKeysPerQuery +
 
 template <class T>
 std::string integer_bytes(T value) {
-  std::string bytes;
-  append_integer(bytes, value);
-  return bytes;
+  ByteWriter writer;
+  writer.integer(value);
+  return writer.take();
 }
 
 }  // namespace

@@ -5,21 +5,22 @@
 namespace qccl::bootstrap {
 namespace {
 
-bool read_fields(ByteReader& reader, StoreRequest& request) {
+// False for an unknown query.
+bool visit(auto& fields, auto& request) {
   switch (request.query) {
+    case Query::validate:
+    case Query::ping: fields.template integer<std::uint32_t>(request.number); return true;
     case Query::set:
-      request.keys.push_back(reader.string(kMaxKeyBytes));
-      request.value = reader.string(kMaxValueBytes);
+      fields.one_string(request.keys, kMaxKeyBytes);
+      fields.string(request.value, kMaxValueBytes);
       return true;
-    case Query::get: request.keys.push_back(reader.string(kMaxKeyBytes)); return true;
+    case Query::get: fields.one_string(request.keys, kMaxKeyBytes); return true;
     case Query::add:
-      request.keys.push_back(reader.string(kMaxKeyBytes));
-      request.number = reader.integer<std::int64_t>();
+      fields.one_string(request.keys, kMaxKeyBytes);
+      fields.integer(request.number);
       return true;
     case Query::check:
-    case Query::wait: request.keys = reader.strings(kMaxKeysPerQuery, kMaxKeyBytes); return true;
-    case Query::validate:
-    case Query::ping: request.number = reader.integer<std::uint32_t>(); return true;
+    case Query::wait: fields.strings(request.keys, kMaxKeysPerQuery, kMaxKeyBytes); return true;
     case Query::cancel_wait: return true;
   }
   return false;
@@ -29,31 +30,20 @@ bool read_fields(ByteReader& reader, StoreRequest& request) {
 
 std::string wire_key(const std::string& key) { return "/" + key; }
 
-void append_request(std::string& target, const StoreRequest& request) {
-  append_integer(target, request.query);
-  switch (request.query) {
-    case Query::validate:
-    case Query::ping: append_integer(target, static_cast<std::uint32_t>(request.number)); break;
-    case Query::check:
-    case Query::wait: append_strings(target, request.keys); break;
-    case Query::set:
-    case Query::get:
-    case Query::add:
-      append_string(target, request.keys[0]);
-      if (request.query == Query::set) append_string(target, request.value);
-      if (request.query == Query::add) append_integer(target, request.number);
-      break;
-    case Query::cancel_wait: break;
-  }
+std::string encode_request(const StoreRequest& request) {
+  ByteWriter writer;
+  writer.integer(request.query);
+  visit(writer, request);
+  return writer.take();
 }
 
 Result<ParsedRequest> parse_request(std::string_view source) {
   ByteReader reader(source);
   ParsedRequest parsed;
-  const auto query = reader.integer<std::uint8_t>();
-  if (reader.incomplete()) return parsed;
-  parsed.request.query = static_cast<Query>(query);
-  if (!read_fields(reader, parsed.request) || reader.malformed()) {
+  reader.integer(parsed.request.query);
+  if (reader.incomplete()) return ParsedRequest();
+  if (!visit(reader, parsed.request) || reader.malformed()) {
+    const int query = static_cast<int>(parsed.request.query);
     return Failure(ErrorKind::corrupt_data, "not a store request (query " + std::to_string(query) + ")");
   }
   if (reader.good()) parsed.bytes = reader.taken();

@@ -57,7 +57,7 @@ struct StoreRequest {
 // A key in torch's form.
 std::string wire_key(const std::string& key);
 
-void append_request(std::string& target, const StoreRequest& request);
+std::string encode_request(const StoreRequest& request);
 
 struct ParsedRequest {
   std::size_t bytes = 0;  // of `source` that it takes; 0: incomplete, call again with more

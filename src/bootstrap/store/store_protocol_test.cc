@@ -4,19 +4,12 @@
 
 #include <random>
 
-#include "bootstrap/store/byte_reader.h"
 #include "bootstrap/test_support.h"
 
 namespace qccl::bootstrap {
 namespace {
 
 using namespace std::string_literals;
-
-std::string encoded(const StoreRequest& request) {
-  std::string bytes;
-  append_request(bytes, request);
-  return bytes;
-}
 
 struct Sample {
   StoreRequest request;
@@ -42,7 +35,7 @@ const std::vector<Sample>& samples() {
 
 TEST(StoreProtocol, requests_have_torchs_bytes_and_come_back_from_them) {
   for (const auto& [request, bytes] : samples()) {
-    EXPECT_EQ(encoded(request), bytes);
+    EXPECT_EQ(encode_request(request), bytes);
     const auto parsed = parse_request(bytes + "rest").take_or_throw();
     EXPECT_EQ(parsed.bytes, bytes.size());
     EXPECT_EQ(parsed.request.query, request.query);
@@ -66,14 +59,12 @@ void expect_corrupt(std::string_view bytes) {
 }
 
 TEST(StoreProtocol, lengths_beyond_the_limits_are_refused_before_their_bytes_arrive) {
-  std::string key_too_long("\x03", 1), value_too_long("\x01", 1), keys_too_many("\x06", 1);
-  append_integer<std::uint64_t>(key_too_long, kMaxKeyBytes + 1);
-  append_string(value_too_long, "/key");
-  append_integer<std::uint64_t>(value_too_long, kMaxValueBytes + 1);
-  append_integer<std::uint64_t>(keys_too_many, kMaxKeysPerQuery + 1);
-  expect_corrupt(key_too_long);
-  expect_corrupt(value_too_long);
-  expect_corrupt(keys_too_many);
+  const auto starts_like = [](const StoreRequest& request, std::size_t length_at, std::uint64_t length) {
+    return encode_request(request).substr(0, length_at) + std::string(reinterpret_cast<const char*>(&length), 8);
+  };
+  expect_corrupt(starts_like({.query = Query::get, .keys = {"/key"}}, 1, kMaxKeyBytes + 1));
+  expect_corrupt(starts_like({.query = Query::set, .keys = {"/key"}}, 13, kMaxValueBytes + 1));
+  expect_corrupt(starts_like({.query = Query::wait, .keys = {"/key"}}, 1, kMaxKeysPerQuery + 1));
 }
 
 TEST(StoreProtocol, unknown_queries_are_refused) {

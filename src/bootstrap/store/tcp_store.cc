@@ -112,9 +112,8 @@ Status TcpStore::connect() {
 // Sends a check for any key, because validation itself has no answer: only the answer to the check shows that the
 // server has not dropped this connection among a crowd of strangers.
 Status TcpStore::introduce(TimePoint deadline) {
-  std::string bytes;
-  append_request(bytes, {.query = Query::validate, .number = kStoreMagic});
-  append_request(bytes, {.query = Query::check, .keys = {wire_key("qccl")}});
+  const std::string bytes = encode_request({.query = Query::validate, .number = kStoreMagic}) +
+                            encode_request({.query = Query::check, .keys = {wire_key("qccl")}});
   QCCL_TRY(os::write_exactly(socket_, std::as_bytes(std::span(bytes)), deadline, *options_.clock));
   std::byte answer;
   return os::read_exactly(socket_, Bytes(&answer, 1), deadline, *options_.clock);
@@ -122,8 +121,7 @@ Status TcpStore::introduce(TimePoint deadline) {
 
 Status TcpStore::send(const StoreRequest& request) {
   QCCL_TRY(connect());
-  std::string bytes;
-  append_request(bytes, request);
+  const std::string bytes = encode_request(request);
   const auto sent = os::write_exactly(socket_, std::as_bytes(std::span(bytes)), answer_deadline(), *options_.clock);
   if (!sent.ok()) return lost(sent.error());
   return {};

@@ -177,12 +177,6 @@ std::unique_ptr<TcpStoreServer> start_job_server() {
 
 TcpStore own_client_of(TcpStoreServer& server) { return TcpStore(options_at(server.port()), server.take_own_client()); }
 
-std::string request(const StoreRequest& request) {
-  std::string bytes;
-  append_request(bytes, request);
-  return bytes;
-}
-
 std::string card(std::uint64_t token) {
   return encode_record({.world = 2, .token = token, .process = "w", .card = "c"});
 }
@@ -199,7 +193,7 @@ TEST(TcpStoreServer, a_jobs_store_drops_clients_that_write_what_no_rank_writes) 
            StoreRequest{.query = Query::set, .keys = {"/qccl/job/0/1/open"}, .value = "me"},
        }) {
     RawClient stranger(*server);
-    stranger.send(kIntroduction + request(forged));
+    stranger.send(kIntroduction + encode_request(forged));
     EXPECT_TRUE(stranger.is_dropped());
   }
   RawClient endless(*server);
@@ -244,7 +238,7 @@ TEST(TcpStoreServer, idle_connections_do_not_delay_the_end) {
 TEST(TcpStoreServer, even_a_waiting_stranger_learns_of_the_end) {
   auto server = start_job_server();
   RawClient waiting(*server);
-  waiting.send(kIntroduction + request({.query = Query::wait, .keys = {"/k"}}));
+  waiting.send(kIntroduction + encode_request({.query = Query::wait, .keys = {"/k"}}));
   EXPECT_TRUE(waiting.ping());
   server->stop(seconds(30));
   EXPECT_EQ(waiting.receive(1), "\x02"s);

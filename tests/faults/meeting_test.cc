@@ -53,7 +53,7 @@ InitOptions options_at(Rank& rank, std::uint16_t port, Milliseconds patience) {
   return options;
 }
 
-TEST(Meeting, missing_ranks_are_named_after_the_deadline) {
+TEST(Meeting, missing_ranks_are_named_at_the_deadline) {
   const ReservedPort reserved;
   const Time begin = std::chrono::steady_clock::now();
   const Report report = run_ranks({.world = 4}, [port = reserved.number()](Rank& rank) {
@@ -66,7 +66,7 @@ TEST(Meeting, missing_ranks_are_named_after_the_deadline) {
   for (const std::size_t rank : {0u, 2u}) EXPECT_LT(seconds_to_failure(report, rank, begin), 8.0);
 }
 
-TEST(Meeting, address_that_nobody_serves_is_named) {
+TEST(Meeting, an_address_without_a_server_is_named) {
   const ReservedPort reserved;
   run_ranks({.world = 2}, [port = reserved.number()](Rank& rank) {
     if (rank.rank() == 0) return;
@@ -83,7 +83,7 @@ int connect_when_it_listens(std::uint16_t port) {
     if (::connect(stranger, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return stranger;
     ::close(stranger);
   }
-  ADD_FAILURE() << "nobody listens at port " << port;
+  ADD_FAILURE() << "no process listens at port " << port;
   return -1;
 }
 
@@ -129,7 +129,7 @@ void await_answer(int stranger) {
 
 const bootstrap::StoreRequest kPing{.query = bootstrap::Query::ping};
 
-TEST(Meeting, idle_strangers_who_have_introduced_themselves_leave_rank_0_its_descriptors) {
+TEST(Meeting, idle_strangers_that_introduced_themselves_leave_rank_0_its_descriptors) {
   const ReservedPort reserved;
   run_ranks({.world = 3}, [port = reserved.number()](Rank& rank) {
     if (rank.rank() == 0) {
@@ -166,7 +166,7 @@ TEST(Meeting, an_idle_stranger_does_not_delay_the_start) {
 }
 
 // The stranger knows the port, the job's name and the protocol.
-TEST(Meeting, a_stranger_who_writes_into_the_store_neither_fills_it_nor_takes_a_rank) {
+TEST(Meeting, a_stranger_that_writes_into_the_store_neither_fills_it_nor_takes_a_rank) {
   const ReservedPort reserved;
   run_ranks({.world = 2}, [port = reserved.number()](Rank& rank) {
     using bootstrap::Query;

@@ -8,9 +8,9 @@
 //   cmd=get kvsname=NAME key=K                     cmd=get_result rc=0 value=V
 //   cmd=finalize                                   cmd=finalize_ack
 //
-// The launcher ends a job if a process that sent init ends without finalize, and closes the connection at finalize. So a
-// process can make this exchange only once: the answer is kept, and a later MPI_Init(), which needs the connection too,
-// fails. On one host nothing is sent: the other end of the connection identifies the job.
+// The launcher ends a job if a process that sent init ends without finalize, and closes the connection at finalize. So
+// a process can make this exchange only once: the answer is kept, and a later MPI_Init(), which needs the connection
+// too, fails. On one host nothing is sent: the other end of the connection identifies the job.
 #pragma once
 
 #include <string>

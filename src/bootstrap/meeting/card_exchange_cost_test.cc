@@ -84,7 +84,7 @@ Cost cost_of(int rank, int world) {
 // The last is larger than any world that InitOptions and launchers' variables allow.
 constexpr int kWorlds[] = {8, 64, 512, kMaxWorld, 4 * kMaxWorld};
 
-TEST(CardExchangeCost, of_a_rank_is_six_requests_and_one_answer_as_long_as_the_world) {
+TEST(CardExchangeCost, a_rank_makes_six_requests_and_one_answer_is_as_long_as_the_world) {
   for (const int world : kWorlds) {
     for (const int rank : {1, world / 2, world - 1}) {
       const Cost cost = cost_of(rank, world);
@@ -96,7 +96,7 @@ TEST(CardExchangeCost, of_a_rank_is_six_requests_and_one_answer_as_long_as_the_w
 }
 
 // The bytes that all ranks receive together are why worlds are limited: the only cost that grows with the square.
-TEST(CardExchangeCost, of_rank_0_is_a_request_for_each_other_rank_and_of_the_store_the_sum_over_all) {
+TEST(CardExchangeCost, rank_0_makes_a_request_for_each_other_rank_and_the_store_bears_the_sum) {
   for (const int world : kWorlds) {
     const Cost rank_0 = cost_of(0, world);
     const Cost other = cost_of(world / 2, world);

@@ -23,7 +23,7 @@ TEST(AddressCard, text_that_no_rank_writes_is_corrupt_data) {
   EXPECT_FALSE(decode_card(encode_card({.unix_name = "qccl\n"})).ok());
 }
 
-TEST(AddressCard, comes_back_and_the_largest_fits_in_a_record) {
+TEST(AddressCard, survives_encoding_and_the_largest_fits_in_a_record) {
   const AddressCard card = largest_card();
   const std::string bytes = encode_card(card);
   EXPECT_LE(bytes.size(), kMaxCardBytes);
@@ -65,13 +65,13 @@ TEST(AddressCard, a_card_that_does_not_match_names_the_rank) {
   expect_failure(check_card(shm, 2, far), ErrorKind::unsupported, "rank 2 is on another host");
 }
 
-TEST(Addresses, of_one_host_stay_on_it) {
+TEST(Addresses, on_one_host_stay_on_it) {
   const auto chosen = choose_addresses({.world = 2, .master_address = "127.0.0.1"}).take_or_throw();
   EXPECT_EQ(chosen.listen_on, "127.0.0.1");
   EXPECT_EQ(chosen.published, std::vector<std::string>{"127.0.0.1"});
 }
 
-TEST(Addresses, of_several_hosts_leave_loopback_out_if_there_is_anything_else) {
+TEST(Addresses, between_hosts_exclude_loopback_if_there_is_another) {
   const auto chosen = choose_addresses({.world = 2, .local_world = 1, .master_address = "127.0.1.1"}).take_or_throw();
   EXPECT_EQ(chosen.listen_on, "");
   ASSERT_FALSE(chosen.published.empty());
@@ -82,7 +82,7 @@ TEST(Addresses, of_several_hosts_leave_loopback_out_if_there_is_anything_else) {
   EXPECT_EQ(chosen.published.front().starts_with("127."), only_loopback);
 }
 
-TEST(Addresses, of_a_filter_are_those_that_pass) {
+TEST(Addresses, with_a_filter_are_those_that_pass) {
   Membership membership{.world = 2, .interface_filter = "=lo", .filter_source = "NCCL_SOCKET_IFNAME"};
   const auto chosen = choose_addresses(membership).take_or_throw();
   EXPECT_EQ(chosen.published.front(), "127.0.0.1");

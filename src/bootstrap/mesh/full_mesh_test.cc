@@ -43,6 +43,8 @@ FullMeshOptions options_of(const Rank& rank, std::uint16_t port) {
   return options;
 }
 
+using Started = std::vector<std::future<Result<PeerSockets>>>;
+
 // A store that processes other than the ranks may also use.
 class Host {
  public:
@@ -63,22 +65,29 @@ class Host {
   std::future<Result<PeerSockets>> start(const Rank& rank) const {
     return std::async(std::launch::async, [this, rank] { return connect(rank); });
   }
+  Started start_all(Rank rank) const {
+    Started ranks;
+    for (rank.rank = 0; rank.rank < rank.world; ++rank.rank) ranks.push_back(start(rank));
+    return ranks;
+  }
 
  private:
   std::unique_ptr<TcpStoreServer> server_ = TcpStoreServer::start("127.0.0.1", 0).take_or_throw();
 };
 
-// Every rank sends every other rank its number over every connection, which shows that each end is the right one and
-// that nothing is left over in it.
-void expect_joined(std::vector<Result<PeerSockets>>& ranks, bool tcp, bool local) {
+// Waits for the ranks. Each sends every other rank its number over every connection, which shows that each end is the
+// right one and that nothing is left over in it. Returns the digest of their job.
+std::uint64_t expect_joined(Started started, bool tcp = true, bool local = true) {
+  std::vector<PeerSockets> ranks;
+  for (auto& rank : started) ranks.push_back(rank.get().take_or_throw());
   const auto each_pair = [&](auto&& action) {
     for (std::size_t self = 0; self < ranks.size(); ++self) {
       for (std::size_t peer = 0; peer < ranks.size(); ++peer) {
         if (self == peer) continue;
-        if (tcp) action(ranks[self]->tcp[peer], self, peer);
-        if (local) action(ranks[self]->local[peer], self, peer);
-        EXPECT_EQ(ranks[self]->tcp[peer].valid(), tcp);
-        EXPECT_EQ(ranks[self]->local[peer].valid(), local);
+        if (tcp) action(ranks[self].tcp[peer], self, peer);
+        if (local) action(ranks[self].local[peer], self, peer);
+        EXPECT_EQ(ranks[self].tcp[peer].valid(), tcp);
+        EXPECT_EQ(ranks[self].local[peer].valid(), local);
       }
     }
   };
@@ -93,20 +102,12 @@ void expect_joined(std::vector<Result<PeerSockets>>& ranks, bool tcp, bool local
     EXPECT_EQ(static_cast<std::size_t>(number), peer);
     EXPECT_TRUE(os::read_some(socket.get(), Bytes(&number, 1)).would_block);
   });
-  for (auto& rank : ranks) {
-    EXPECT_EQ(rank->job, ranks[0]->job);
-    EXPECT_EQ(rank->local_ranks, static_cast<int>(ranks.size()));
-    EXPECT_NE(rank->processes[0].find("process "), std::string::npos);
+  for (const auto& rank : ranks) {
+    EXPECT_EQ(rank.job, ranks[0].job);
+    EXPECT_EQ(rank.local_ranks, static_cast<int>(ranks.size()));
+    EXPECT_NE(rank.processes[0].find("process "), std::string::npos);
   }
-}
-
-std::vector<Result<PeerSockets>> results_of(std::vector<std::future<Result<PeerSockets>>> futures) {
-  std::vector<Result<PeerSockets>> results;
-  for (auto& future : futures) {
-    results.push_back(future.get());
-    if (!results.back()) throw Error(results.back().error());
-  }
-  return results;
+  return ranks[0].job;
 }
 
 class FullMeshOfTransport : public testing::TestWithParam<TransportChoice> {};
@@ -115,12 +116,8 @@ TEST_P(FullMeshOfTransport, joins_every_rank_with_every_other) {
   const TransportChoice transport = GetParam();
   for (int world = 1; world <= 8; ++world) {
     Host host;
-    std::vector<std::future<Result<PeerSockets>>> futures;
-    for (int rank = 0; rank < world; ++rank) {
-      futures.push_back(host.start({.rank = rank, .world = world, .transport = transport}));
-    }
-    auto ranks = results_of(std::move(futures));
-    expect_joined(ranks, transport != TransportChoice::shm, transport != TransportChoice::tcp);
+    auto ranks = host.start_all({.world = world, .transport = transport});
+    expect_joined(std::move(ranks), transport != TransportChoice::shm, transport != TransportChoice::tcp);
   }
 }
 
@@ -198,38 +195,24 @@ TEST(FullMesh, a_failure_reaches_ranks_not_connected_to_the_failed_one) {
 
 TEST(FullMesh, a_second_process_of_a_rank_fails_and_the_job_goes_on) {
   Host host;
-  std::vector<std::future<Result<PeerSockets>>> futures;
-  futures.push_back(host.start({.rank = 0, .world = 3}));
-  futures.push_back(host.start({.rank = 1, .world = 3}));
+  Started ranks;
+  for (int rank = 0; rank < 2; ++rank) ranks.push_back(host.start({.rank = rank, .world = 3}));
   host.await("1/card/1");
   expect_failure(host.connect({.rank = 1, .world = 3}), ErrorKind::misuse, "is rank 1 of this job too");
-  futures.push_back(host.start({.rank = 2, .world = 3}));
-  auto ranks = results_of(std::move(futures));
-  expect_joined(ranks, true, true);
+  ranks.push_back(host.start({.rank = 2, .world = 3}));
+  expect_joined(std::move(ranks));
 }
 
 TEST(FullMesh, two_jobs_on_one_store_do_not_meet) {
   Host host;
-  std::vector<std::future<Result<PeerSockets>>> futures[2];
-  for (int rank = 0; rank < 3; ++rank) {
-    futures[0].push_back(host.start({.rank = rank, .world = 3, .job = "one"}));
-    futures[1].push_back(host.start({.rank = rank, .world = 3, .job = "other"}));
-  }
-  auto one = results_of(std::move(futures[0])), other = results_of(std::move(futures[1]));
-  EXPECT_NE(one[0]->job, other[0]->job);
-  expect_joined(one, true, true);
-  expect_joined(other, true, true);
+  auto one = host.start_all({.world = 3, .job = "one"}), other = host.start_all({.world = 3, .job = "other"});
+  EXPECT_NE(expect_joined(std::move(one)), expect_joined(std::move(other)));
 }
 
 // Like torchrun's store: nothing is deleted between attempts and restarts.
 TEST(FullMesh, attempts_and_restarts_on_one_store_connect_only_live_ranks) {
   Host host;
-  for (const std::uint32_t restart : {0u, 0u, 1u}) {
-    std::vector<std::future<Result<PeerSockets>>> futures;
-    for (int rank = 0; rank < 2; ++rank) futures.push_back(host.start({.rank = rank, .restart = restart}));
-    auto ranks = results_of(std::move(futures));
-    expect_joined(ranks, true, true);
-  }
+  for (const std::uint32_t restart : {0u, 0u, 1u}) expect_joined(host.start_all({.restart = restart}));
 }
 
 TEST(FullMesh, different_transports_are_an_error_on_both_sides) {
@@ -287,8 +270,8 @@ class Crowd {
 TEST(FullMesh, a_thousand_strangers_at_every_socket_disturb_nothing) {
   allow_many_descriptors();
   Host host;
-  std::vector<std::future<Result<PeerSockets>>> futures;
-  for (int rank = 0; rank < 2; ++rank) futures.push_back(host.start({.rank = rank, .world = 3}));
+  Started ranks;
+  for (int rank = 0; rank < 2; ++rank) ranks.push_back(host.start({.rank = rank, .world = 3}));
   host.await("1/card/1");
   Crowd crowd;
   crowd.connect(host.port(), 1000);
@@ -299,9 +282,8 @@ TEST(FullMesh, a_thousand_strangers_at_every_socket_disturb_nothing) {
   Crowd at_local;
   at_local.connect(card.unix_name, 900);
   at_tcp.join();
-  futures.push_back(host.start({.rank = 2, .world = 3}));
-  auto ranks = results_of(std::move(futures));
-  expect_joined(ranks, true, true);
+  ranks.push_back(host.start({.rank = 2, .world = 3}));
+  expect_joined(std::move(ranks));
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ TEST(OpenStore, rank_0_serves_and_the_others_reach_it) {
 }
 
 // Rank 0 gives up and ends its store at once; rank 1, which waits in it, still learns why.
-TEST(OpenStore, the_reason_for_giving_up_gets_out_before_the_store_ends) {
+TEST(OpenStore, the_reason_for_giving_up_arrives_before_the_store_ends) {
   const auto port = free_port();
   const auto meet = [&](int rank, Nanoseconds timeout) {
     const StartLimit limit{&kClock, soon(timeout), timeout};
@@ -74,7 +74,7 @@ TEST(OpenStore, a_taken_port_says_what_to_do) {
   expect_failure(rank_0, ErrorKind::resource_exhausted, "MASTER_PORT");
 }
 
-TEST(OpenStore, the_programs_own_store_is_taken_as_it_is) {
+TEST(OpenStore, a_store_of_the_program_is_used_unchanged) {
   const auto own = std::make_shared<TcpStore>(TcpStoreOptions{"127.0.0.1", 1, soon(), &kClock});
   auto opened = open_store(member(0, 1, false), own, soon(), kClock).take_or_throw();
   EXPECT_EQ(opened.store, own);
@@ -86,7 +86,7 @@ Membership at_socket(int rank) {
   return {.rank = rank, .world = 2, .meeting_socket = socket, .hosts_store = rank == 0};
 }
 
-TEST(OpenStore, ranks_of_one_host_meet_at_a_socket_whoever_comes_first) {
+TEST(OpenStore, ranks_of_one_host_meet_at_a_socket_in_any_order) {
   auto rank_1 = open(at_socket(1)).take_or_throw();
   auto value = std::async(std::launch::async, [&] { return rank_1.store->get("key", seconds(30)); });
   auto rank_0 = open(at_socket(0)).take_or_throw();
@@ -98,14 +98,14 @@ TEST(OpenStore, ranks_of_one_host_meet_at_a_socket_whoever_comes_first) {
   rank_0.close(seconds(30));
 }
 
-TEST(OpenStore, a_socket_at_which_nobody_listens_is_a_deadline) {
+TEST(OpenStore, a_socket_without_a_listener_is_a_failure_at_the_deadline) {
   Membership lonely = at_socket(1);
   lonely.meeting_socket += "/nobody";
   auto opened = open_store(lonely, nullptr, soon(milliseconds(50)), kClock).take_or_throw();
   EXPECT_THROW(opened.store->set("key", "value"), Error);
 }
 
-TEST(OpenStore, rank_0_elsewhere_than_where_the_others_look_says_so) {
+TEST(OpenStore, rank_0_on_another_host_than_mpirun_is_refused) {
   Membership elsewhere = member(0, free_port(), true);
   elsewhere.master_address = "192.0.2.77";
   elsewhere.master_is_guess = true;

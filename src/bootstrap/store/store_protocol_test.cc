@@ -33,7 +33,7 @@ const std::vector<Sample>& samples() {
   return all;
 }
 
-TEST(StoreProtocol, requests_have_torchs_bytes_and_come_back_from_them) {
+TEST(StoreProtocol, requests_have_torchs_bytes_in_both_directions) {
   for (const auto& [request, bytes] : samples()) {
     EXPECT_EQ(encode_request(request), bytes);
     const auto parsed = parse_request(bytes + "rest").take_or_throw();

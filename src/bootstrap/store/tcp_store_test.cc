@@ -411,7 +411,7 @@ TEST(TcpStore, no_server_by_the_deadline_names_the_address) {
   }
 }
 
-TEST(TcpStore, something_else_that_listens_is_no_store) {
+TEST(TcpStore, another_listener_is_not_taken_for_a_store) {
   auto listener = os::listen_tcp("127.0.0.1", 0).take_or_throw();
   TcpStore client(options_at(os::local_port(listener).take_or_throw(), milliseconds(50)));
   expect_failure(caught([&] { client.add("n", 1); }), ErrorKind::deadline_exceeded, "can't reach");

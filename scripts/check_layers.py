@@ -129,9 +129,15 @@ MUTABLE_GLOBALS = {
 
 # Test headers that lie beside the sources.
 TEST_HEADERS = (
-    *("src/kernels/every_simd.h", "src/os/test_user.h", "src/transport/shm/test_host.h"),
     "src/base/expect_failure.h",
     "src/bootstrap/test_support.h",
+    "src/codec/round_trip.h",
+    "src/kernels/codec_kernel_contract.h",
+    "src/kernels/every_simd.h",
+    "src/kernels/guarded.h",
+    "src/kernels/unit_steps.h",
+    "src/os/test_user.h",
+    "src/transport/shm/test_host.h",
 )
 
 

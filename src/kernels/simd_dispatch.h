@@ -19,3 +19,9 @@ hwy::ChosenTarget& chosen_simd();
 #else
 #define QCCL_DISPATCH(function) (*(HWY_DISPATCH_TABLE(function)[::qccl::kernels::chosen_simd().GetIndex()]))
 #endif
+
+// Defines a kernel, which its header declares, as a call of the chosen instruction set's function of the same name:
+// QCCL_KERNEL(void, copy, (float* target, const float* source), (target, source)).
+#define QCCL_KERNEL(result, name, parameters, arguments) \
+  HWY_EXPORT(name);                                      \
+  result name parameters { return QCCL_DISPATCH(name) arguments; }

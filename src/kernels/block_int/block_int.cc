@@ -165,27 +165,14 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
-namespace {
-
-HWY_EXPORT(block_int_encode);
-HWY_EXPORT(block_int_decode);
-HWY_EXPORT(block_int_decode_add);
-
-}  // namespace
-
-void block_int_encode(BlockIntFormat format, const float* source, std::size_t n, std::byte* target,
-                      const RandomStream* random) {
-  QCCL_DISPATCH(block_int_encode)(format, source, n, target, random);
-}
-
-void block_int_decode(BlockIntFormat format, const std::byte* source, float* target, std::size_t n) {
-  QCCL_DISPATCH(block_int_decode)(format, source, target, n);
-}
-
-void block_int_decode_add(BlockIntFormat format, const std::byte* source, const float* addend, float* target,
-                          std::size_t n) {
-  QCCL_DISPATCH(block_int_decode_add)(format, source, addend, target, n);
-}
+QCCL_KERNEL(void, block_int_encode,
+            (BlockIntFormat format, const float* source, std::size_t n, std::byte* target, const RandomStream* random),
+            (format, source, n, target, random))
+QCCL_KERNEL(void, block_int_decode, (BlockIntFormat format, const std::byte* source, float* target, std::size_t n),
+            (format, source, target, n))
+QCCL_KERNEL(void, block_int_decode_add,
+            (BlockIntFormat format, const std::byte* source, const float* addend, float* target, std::size_t n),
+            (format, source, addend, target, n))
 
 }  // namespace qccl::kernels
 #endif  // HWY_ONCE

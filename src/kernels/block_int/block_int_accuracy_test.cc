@@ -9,6 +9,7 @@
 #include "kernels/block_int/block_int.h"
 #include "kernels/block_int/block_int_reference.h"
 #include "kernels/test_values.h"
+#include "kernels/unit_steps.h"
 
 namespace qccl::kernels {
 namespace {
@@ -99,57 +100,23 @@ TEST(BlockIntAccuracy, error_of_gaussian_values_is_that_of_a_model_in_double) {
   }
 }
 
-// A block whose scale is 1, with random values.
-FloatVector block_of_unit_scale(Random& random, std::size_t size, int bits) {
-  const auto most = static_cast<float>(reference::largest_integer(bits));
-  FloatVector x(size);
-  for (float& value : x) value = uniform(random, -most, most);
-  x[0] = most;
-  return x;
-}
-
-// A block whose scale is 1, of values spread evenly over the fractions between whole numbers: the error of random
-// rounding has a mean square of f (1 - f), 1/6 on average over those.
-FloatVector block_of_even_fractions(Random& random, std::size_t size, int bits) {
+UnitSteps unit_steps(int bits) {
   const int most = reference::largest_integer(bits);
-  FloatVector x(size);
-  for (std::size_t i = 0; i < size; ++i) {
-    const auto whole = static_cast<float>(static_cast<int>(random() % static_cast<unsigned>(2 * most)) - most);
-    x[i] = whole + (static_cast<float>(i) + 0.5f) / static_cast<float>(size);
-  }
-  x.push_back(static_cast<float>(most));
-  return x;
+  return {-most, most, {static_cast<float>(most)}, [=](const FloatVector& x, const RandomStream& random) {
+            return round_trip({bits, 65536}, x, &random).values;
+          }};
 }
 
 TEST(BlockIntAccuracy, stochastic_rounding_has_the_right_mean_and_variance) {
-  constexpr std::size_t kSize = 512;
-  constexpr int kRounds = 4096;
-  Random random(23);
   for (const int bits : {3, 4, 8}) {
-    const FloatVector x = block_of_even_fractions(random, kSize, bits);
-    std::vector<double> sum(kSize), squares(kSize);
-    for (std::uint64_t key = 0; key < kRounds; ++key) {
-      const RandomStream stream{.key = key, .first_element = 1000};
-      const FloatVector y = round_trip({bits, kSize + 1}, x, &stream).values;
-      for (std::size_t i = 0; i < kSize; ++i) {
-        const double error = static_cast<double>(y[i]) - x[i];
-        ASSERT_LT(std::fabs(error), 1.0);
-        sum[i] += error;
-        squares[i] += error * error;
-      }
-    }
-    double mean_square = 0;
-    for (std::size_t i = 0; i < kSize; ++i) {
-      const double mean = sum[i] / kRounds;
-      ASSERT_LE(std::fabs(mean), 4 * std::sqrt(0.25 / kRounds) + 1.0 / 512) << bits << " " << x[i];
-      ASSERT_LE(squares[i] / kRounds - mean * mean, 0.25 + 1e-9) << "rounds to more than two values";
-      mean_square += squares[i] / kRounds / kSize;
-    }
-    EXPECT_NEAR(mean_square, 1.0 / 6, 0.03 / 6) << bits;
+    SCOPED_TRACE(bits);
+    expect_right_mean_and_variance(unit_steps(bits), 4096);
   }
 }
 
-TEST(BlockIntAccuracy, what_is_whole_stays_whole) {
+TEST(BlockIntAccuracy, errors_stratified_over_ranks_cancel_in_the_sum) { expect_errors_of_ranks_cancel(unit_steps(8)); }
+
+TEST(BlockIntAccuracy, whole_numbers_do_not_move) {
   FloatVector x(255);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i) - 127);
   for (std::uint64_t key = 0; key < 100; ++key) {
@@ -170,36 +137,6 @@ TEST(BlockIntAccuracy, stochastic_rounding_near_the_largest_float_stays_within_a
         ASSERT_LT(std::fabs(static_cast<double>(x[i]) - y.values[i]), y.scales[0]) << bits << " " << x[i];
       }
     }
-  }
-}
-
-// Variance, in steps^2, of the sum over ranks of their errors.
-double variance_of_sum(std::uint32_t world, bool same_input, bool stratified) {
-  constexpr std::size_t kSize = 1024;
-  Random random(24);
-  double squares = 0;
-  const std::uint64_t rounds = 1200 / world + 40;
-  for (std::uint64_t key = 0; key < rounds; ++key) {
-    std::vector<double> sum(kSize);
-    FloatVector x = block_of_unit_scale(random, kSize, 8);
-    for (std::uint32_t rank = 0; rank < world; ++rank) {
-      if (rank > 0 && !same_input) x = block_of_unit_scale(random, kSize, 8);
-      const std::uint64_t own_key = stratified ? key : key * world + rank;
-      const RandomStream stream{.key = own_key, .rank = stratified ? rank : 0, .world = stratified ? world : 1};
-      const FloatVector y = round_trip({8, kSize}, x, &stream).values;
-      for (std::size_t i = 0; i < kSize; ++i) sum[i] += static_cast<double>(y[i]) - x[i];
-    }
-    for (std::size_t i = 1; i < kSize; ++i) squares += sum[i] * sum[i];
-  }
-  return squares / static_cast<double>(rounds * (kSize - 1));
-}
-
-TEST(BlockIntAccuracy, errors_stratified_over_ranks_cancel_in_the_sum) {
-  for (const std::uint32_t world : {1u, 2u, 4u, 8u, 32u}) {
-    const double n = world;
-    EXPECT_NEAR(variance_of_sum(world, false, true), (n + 1) / 12, 0.05 * (n + 1) / 12) << world;
-    EXPECT_NEAR(variance_of_sum(world, true, true), 1.0 / 6, 0.05 / 6) << world;
-    EXPECT_NEAR(variance_of_sum(world, false, false), n / 6, 0.05 * n / 6) << world;
   }
 }
 

@@ -1,165 +1,72 @@
-// Every instruction set against the scalar reference, byte for byte, and the layout of the bytes.
+// The kernels' contract, and the layout of the bytes.
 #include "kernels/block_int/block_int.h"
 
 #include <array>
-#include <bit>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/block_int/block_int_reference.h"
-#include "kernels/every_simd.h"
-#include "kernels/test_values.h"
+#include "kernels/codec_kernel_contract.h"
 
 namespace qccl::kernels {
 namespace {
 
 constexpr std::array kWidths = {2, 3, 4, 5, 6, 7, 8};
-constexpr std::byte kCanary{0xA5};
-constexpr RandomStream kStream{.key = 11, .first_element = 12345, .rank = 1, .world = 3};
 
 using ByteVector = std::vector<std::byte>;
 
-// Encodes into memory of exactly the right size, `shift` bytes off alignment.
-ByteVector encoded(BlockIntFormat format, const float* source, std::size_t n, const RandomStream* random = nullptr,
-                   std::size_t shift = 0) {
-  ByteVector memory(shift + block_int_encoded_bytes(format, n) + 1, kCanary);
-  block_int_encode(format, source, n, memory.data() + shift, random);
-  EXPECT_EQ(memory.back(), kCanary);
-  for (std::size_t i = 0; i < shift; ++i) EXPECT_EQ(memory[i], kCanary);
-  return {memory.begin() + static_cast<std::ptrdiff_t>(shift), memory.end() - 1};
-}
+struct BlockIntKernel : FixedSizeKernel<block_int_encoded_bytes, block_int_decode, block_int_decode_add> {
+  struct Format : BlockIntFormat {
+    bool stochastic = false;
+  };
+  static constexpr std::size_t kMostTail = 200;
 
-std::vector<std::uint32_t> bits_of(const std::vector<float>& values) {
-  std::vector<std::uint32_t> bits(values.size());
-  if (!values.empty()) std::memcpy(bits.data(), values.data(), values.size() * sizeof(float));
-  return bits;
-}
-
-std::vector<std::uint32_t> decoded(BlockIntFormat format, const std::byte* source, std::size_t n,
-                                   std::size_t shift = 0) {
-  std::vector<float> memory(shift + n + 1, -7.0f);
-  block_int_decode(format, source, memory.data() + shift, n);
-  EXPECT_EQ(memory.back(), -7.0f);
-  return bits_of({memory.begin() + static_cast<std::ptrdiff_t>(shift), memory.end() - 1});
-}
-
-std::vector<std::uint32_t> decoded_add(BlockIntFormat format, const std::byte* source, const float* addend,
-                                       std::size_t n) {
-  std::vector<float> memory(n + 1, -7.0f);
-  block_int_decode_add(format, source, addend, memory.data(), n);
-  EXPECT_EQ(memory.back(), -7.0f);
-  return bits_of({memory.begin(), memory.end() - 1});
-}
-
-std::vector<std::uint32_t> decoded_add_in_place(BlockIntFormat format, const std::byte* source,
-                                                std::vector<float> sum) {
-  block_int_decode_add(format, source, sum.data(), sum.data(), sum.size());
-  return bits_of(sum);
-}
-
-// On every target; the reference is computed once.
-void expect_same_as_reference(BlockIntFormat format, const std::vector<float>& values,
-                              const std::vector<float>& addend) {
-  const std::size_t n = values.size();
-  const ByteVector bytes = by_reference([&] { return encoded(format, values.data(), n); });
-  const ByteVector random = by_reference([&] { return encoded(format, values.data(), n, &kStream); });
-  const auto floats = by_reference([&] { return decoded(format, bytes.data(), n); });
-  const auto sums = by_reference([&] { return decoded_add(format, bytes.data(), addend.data(), n); });
-  on_every_simd([&] {
-    ASSERT_EQ(encoded(format, values.data(), n), bytes);
-    ASSERT_EQ(encoded(format, values.data(), n, &kStream), random);
-    ASSERT_EQ(decoded(format, bytes.data(), n), floats);
-    ASSERT_EQ(decoded_add(format, bytes.data(), addend.data(), n), sums);
-    ASSERT_EQ(decoded_add_in_place(format, bytes.data(), addend), sums);
-  });
-}
-
-TEST(BlockInt, every_target_equals_the_reference_at_every_tail) {
-  const ValueFamily normal = finite_families()[0];
-  for (const int bits : kWidths) {
-    for (std::size_t n = 0; n <= 200; ++n) {
-      for (const std::uint32_t block_size : {37u, 64u}) {
-        SCOPED_TRACE("bits " + std::to_string(bits) + ", block " + std::to_string(block_size) + ", n " +
-                     std::to_string(n));
-        expect_same_as_reference({bits, block_size}, normal.values(n, 1), normal.values(n, 2));
-        if (::testing::Test::HasFatalFailure()) return;
-      }
-    }
-  }
-}
-
-TEST(BlockInt, every_target_equals_the_reference_for_every_kind_of_value) {
-  constexpr std::size_t kCount = 2500;
-  const std::vector<float> addend = families_with_nonfinite().back().values(kCount, 4);
-  for (const ValueFamily& family : families_with_nonfinite()) {
-    const std::vector<float> values = family.values(kCount, 3);
+  static std::vector<Format> formats() {
+    std::vector<Format> formats;
     for (const int bits : kWidths) {
-      for (const std::uint32_t block_size : {1u, 7u, 32u, 96u, 128u, 1000u, 1024u, 65536u}) {
-        SCOPED_TRACE(family.name + ", bits " + std::to_string(bits) + ", block " + std::to_string(block_size));
-        expect_same_as_reference({bits, block_size}, values, addend);
-        if (::testing::Test::HasFatalFailure()) return;
+      for (const std::uint32_t block_size : {1u, 7u, 32u, 37u, 64u, 96u, 128u, 1000u, 1024u, 65536u}) {
+        formats.push_back({{bits, block_size}, false});
       }
+      for (const std::uint32_t block_size : {7u, 96u, 1000u, 4096u}) formats.push_back({{bits, block_size}, true});
     }
+    return formats;
   }
-}
-
-// Groups of blocks, runs within a block, and their ends.
-TEST(BlockInt, every_target_equals_the_reference_around_the_sizes_of_groups) {
-  const std::vector<float> values = finite_families()[0].values(21000, 5);
-  for (const int bits : {4, 7, 8}) {
-    for (const std::uint32_t block_size : {32u, 256u, 288u, 512u, 736u, 992u, 1056u, 1088u, 4160u, 6400u, 10000u}) {
-      for (const std::size_t n : {4095u, 4096u, 4097u, 8200u, 21000u}) {
-        SCOPED_TRACE("bits " + std::to_string(bits) + ", block " + std::to_string(block_size) + ", n " +
-                     std::to_string(n));
-        const std::vector<float> part(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n));
-        expect_same_as_reference({bits, block_size}, part, part);
-        if (::testing::Test::HasFatalFailure()) return;
-      }
-    }
+  static std::string text(const Format& format) {
+    return std::to_string(format.bits) + (format.stochastic ? " bits, stochastic, block " : " bits, block ") +
+           std::to_string(format.block_size);
   }
-}
+  static std::size_t encode(const Format& format, const float* source, std::size_t n, std::byte* target) {
+    const RandomStream stream{.key = 11, .first_element = 12345, .rank = 1, .world = 3};
+    block_int_encode(format, source, n, target, format.stochastic ? &stream : nullptr);
+    return block_int_encoded_bytes(format, n);
+  }
+};
 
-TEST(BlockInt, alignment_does_not_matter) {
-  constexpr std::size_t kCount = 1100;
-  const std::vector<float> values = finite_families()[0].values(kCount + 16, 5);
-  on_every_simd([&] {
-    for (const int bits : kWidths) {
-      const BlockIntFormat format{bits, 96};
-      for (std::size_t shift = 1; shift <= 15; shift += 2) {
-        const ByteVector bytes = encoded(format, values.data() + shift, kCount, nullptr, shift);
-        ASSERT_EQ(bytes, by_reference([&] { return encoded(format, values.data() + shift, kCount); }));
-        ByteVector moved(shift, kCanary);
-        moved.insert(moved.end(), bytes.begin(), bytes.end());
-        ASSERT_EQ(decoded(format, moved.data() + shift, kCount, shift), decoded(format, bytes.data(), kCount));
+// Blocks around the sizes of groups of blocks and of runs, and lengths around their ends.
+struct BlockIntGroups : BlockIntKernel {
+  static constexpr std::size_t kMostTail = 1;
+  static std::vector<std::size_t> counts() { return {21000, 8200, 4095, 4096, 4097}; }
+  static std::vector<ValueFamily> families() { return {finite_families()[0]}; }
+
+  static std::vector<Format> formats() {
+    std::vector<Format> formats;
+    for (const int bits : {4, 7, 8}) {
+      for (const std::uint32_t size : {32u, 256u, 288u, 512u, 736u, 992u, 1056u, 1088u, 4160u, 6400u, 10000u}) {
+        formats.push_back({{bits, size}, size % 64 == 0});
       }
     }
-  });
-}
+    return formats;
+  }
+};
 
-// Buffers have exactly their size, so the address sanitizer sees every byte read out of bounds.
-TEST(BlockInt, any_bytes_decode_alike_on_every_target) {
-  Random random(6);
-  on_every_simd([&] {
-    for (const int bits : kWidths) {
-      for (int round = 0; round < 200; ++round) {
-        const bool whole = round % 2 == 0;
-        const BlockIntFormat format{bits, whole ? 32 + 32 * static_cast<std::uint32_t>(random() % 4)
-                                                : 1 + static_cast<std::uint32_t>(random() % 70)};
-        const std::size_t n = random() % 300;
-        const std::size_t size = block_int_encoded_bytes(format, n);
-        const auto bytes = std::make_unique<std::byte[]>(size);
-        for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(random());
-        const std::vector<float> addend = families_with_nonfinite().back().values(n, 7);
-        SCOPED_TRACE("bits " + std::to_string(bits) + ", block " + std::to_string(format.block_size) + ", n " +
-                     std::to_string(n));
-        ASSERT_EQ(decoded(format, bytes.get(), n), by_reference([&] { return decoded(format, bytes.get(), n); }));
-        ASSERT_EQ(decoded_add(format, bytes.get(), addend.data(), n),
-                  by_reference([&] { return decoded_add(format, bytes.get(), addend.data(), n); }));
-      }
-    }
-  });
+using Kernels = ::testing::Types<BlockIntKernel, BlockIntGroups>;
+INSTANTIATE_TYPED_TEST_SUITE_P(BlockInt, CodecKernelContract, Kernels);
+
+ByteVector encoded(BlockIntFormat format, const std::vector<float>& values) {
+  ByteVector bytes(block_int_encoded_bytes(format, values.size()));
+  block_int_encode(format, values.data(), values.size(), bytes.data());
+  return bytes;
 }
 
 // Scales that no encoder writes: NaN, infinite, negative, zero, too small, too large.
@@ -171,9 +78,11 @@ TEST(BlockInt, a_scale_out_of_range_decodes_to_nan) {
                                                     0xBF80, 0x8000, 0x0000, 0x047F, above_largest};
       for (const std::uint16_t scale : scales) {
         const BlockIntFormat format{bits, 32};
-        ByteVector bytes = encoded(format, std::vector<float>(96, 1.0f).data(), 96);
+        ByteVector bytes = encoded(format, std::vector<float>(96, 1.0f));
         std::memcpy(bytes.data() + kBlockScaleBytes, &scale, sizeof(scale));
-        const auto values = decoded(format, bytes.data(), 96);
+        std::vector<float> decoded(96);
+        block_int_decode(format, bytes.data(), decoded.data(), decoded.size());
+        const auto values = bits_of(decoded);
         for (std::size_t i = 32; i < 64; ++i) ASSERT_EQ(values[i], 0x7FC00000u) << bits << " " << scale;
         ASSERT_NE(values[31], 0x7FC00000u);
         ASSERT_NE(values[64], 0x7FC00000u);
@@ -218,7 +127,7 @@ TEST(BlockInt, golden_vectors) {
       const BlockIntFormat format{golden.bits, 128};
       ByteVector expected;
       for (const int byte : golden.bytes) expected.push_back(static_cast<std::byte>(byte));
-      EXPECT_EQ(encoded(format, golden.values.data(), golden.values.size()), expected) << "bits " << golden.bits;
+      EXPECT_EQ(encoded(format, golden.values), expected) << "bits " << golden.bits;
     }
   });
 }
@@ -228,7 +137,7 @@ TEST(BlockInt, golden_codes_run_on_across_blocks) {
   const std::vector<float> values = {3, 0, -1, 6, -6, 0};
   const std::vector<int> expected = {0x80, 0x3F, 0x00, 0x40, 0xC3, 0x57, 0x00};
   on_every_simd([&] {
-    const ByteVector bytes = encoded({3, 3}, values.data(), values.size());
+    const ByteVector bytes = encoded({3, 3}, values);
     ASSERT_EQ(bytes.size(), expected.size());
     for (std::size_t i = 0; i < bytes.size(); ++i) EXPECT_EQ(std::to_integer<int>(bytes[i]), expected[i]) << i;
   });

@@ -36,25 +36,12 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
-namespace {
-
-HWY_EXPORT(h4_encode);
-HWY_EXPORT(h4_decode);
-HWY_EXPORT(h4_decode_add);
-
-}  // namespace
-
-void h4_encode(H4Format format, H4Signs signs, const float* source, std::size_t n, std::byte* target) {
-  QCCL_DISPATCH(h4_encode)(format, signs, source, n, target);
-}
-
-void h4_decode(int bits, const std::byte* source, float* target, std::size_t n) {
-  QCCL_DISPATCH(h4_decode)(bits, source, target, n);
-}
-
-void h4_decode_add(int bits, const std::byte* source, const float* addend, float* target, std::size_t n) {
-  QCCL_DISPATCH(h4_decode_add)(bits, source, addend, target, n);
-}
+QCCL_KERNEL(void, h4_encode, (H4Format format, H4Signs signs, const float* source, std::size_t n, std::byte* target),
+            (format, signs, source, n, target))
+QCCL_KERNEL(void, h4_decode, (int bits, const std::byte* source, float* target, std::size_t n),
+            (bits, source, target, n))
+QCCL_KERNEL(void, h4_decode_add, (int bits, const std::byte* source, const float* addend, float* target, std::size_t n),
+            (bits, source, addend, target, n))
 
 }  // namespace qccl::kernels
 #endif  // HWY_ONCE

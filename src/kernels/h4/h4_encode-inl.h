@@ -1,11 +1,11 @@
 // Encoding blocks of h4.h in vectors. Per target, x86.
 //
 // Bits of an element's index e, from the highest: r3 r2 r1 r0 l3 l2 l1 l0 (row, lane). 16 bits an element: words of
-// rows 2 k and 2 k + 1 are joined, and a word's place is
+// rows 2 k and 2 k + 1 are joined, and a word lies in
 //
 //   register r3 r2 r1 (and l3 and l2, if vectors are narrow), block of 128 bits l3 l2, word r0 l1 l0
 //
-// The butterflies that exchange places turn that into registers r0 l2 l3, blocks r3 r2, words r1 l1 l0. Joining the two
+// The butterflies that exchange them turn that into registers r0 l2 l3, blocks r3 r2, words r1 l1 l0. Joining the two
 // registers of l3 to bytes then gives the order of codes: byte r3 r2 l3 r1 l1 l0 of field (l2, r0).
 
 #if defined(QCCL_KERNELS_H4_ENCODE_INL_H_) == defined(HWY_TARGET_TOGGLE)

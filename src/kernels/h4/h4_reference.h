@@ -16,7 +16,7 @@
 //   y = scale * s T(levels of the codes)
 //
 // T is H64 (x) (J4 - 2 I4): each four neighbours x become their sum minus 2 x, then a Walsh-Hadamard transform over the
-// 64 quads follows. T is a Hadamard matrix and symmetric; H4 in place of J4 - 2 I4 would cost the decoder one stage
+// 64 quads follows. T is a Hadamard matrix and symmetric; H4 instead of J4 - 2 I4 would cost the decoder one stage
 // more.
 //
 // With A = <z, levels> and B = the sum of levels^2, the best scale leaves the part e = 1 - A^2 / (256 N B) of the
@@ -124,17 +124,17 @@ constexpr bool h4_is_negative(std::uint32_t seed, int row, int lane) {
   return (h4_sign_word(seed, index) >> (row % 32) & 1u) != 0;
 }
 
-// ---- The place of element e's code, in bytes. In a byte the lowest bits are field 0:
+// ---- The location of element e's code, in bytes. In a byte the lowest bits are field 0:
 //   4 bits: fields of 4 bits in 128 bytes; 2 bits: fields of 2 in 64 bytes
 //   3 bits: the magnitudes like 2 bits, then the sign bits, fields of 1 in 32 bytes
 // Whole vectors of bytes then hold one field of each code.
 
-struct H4Place {
+struct H4Location {
   int byte = 0;
   int field = 0;
 };
 
-constexpr H4Place h4_place(int element, int field_bits) {
+constexpr H4Location h4_location(int element, int field_bits) {
   const auto bit = [=](int from, int to) { return (element >> from & 1) << to; };
   const int byte = bit(0, 0) | bit(1, 1) | bit(5, 2) | bit(3, 3) | bit(6, 4) | bit(7, 5) | bit(2, 6);  // 7 bits
   const int field = bit(4, 0);
@@ -143,20 +143,20 @@ constexpr H4Place h4_place(int element, int field_bits) {
   return {byte % 32, field + 2 * (byte / 64) + 4 * (byte / 32 % 2)};
 }
 
-inline void h4_put(std::byte* codes, H4Place place, int field_bits, int value) {
-  codes[place.byte] |= static_cast<std::byte>(value << (place.field * field_bits));
+inline void h4_put(std::byte* codes, H4Location location, int field_bits, int value) {
+  codes[location.byte] |= static_cast<std::byte>(value << (location.field * field_bits));
 }
-inline int h4_get(const std::byte* codes, H4Place place, int field_bits) {
-  return std::to_integer<int>(codes[place.byte]) >> (place.field * field_bits) & ((1 << field_bits) - 1);
+inline int h4_get(const std::byte* codes, H4Location location, int field_bits) {
+  return std::to_integer<int>(codes[location.byte]) >> (location.field * field_bits) & ((1 << field_bits) - 1);
 }
 
 inline void h4_put_code(int bits, std::byte* codes, int element, int code) {
-  h4_put(codes, h4_place(element, bits == 4 ? 4 : 2), bits == 4 ? 4 : 2, bits == 3 ? code % 4 : code);
-  if (bits == 3) h4_put(codes + 64, h4_place(element, 1), 1, code / 4);
+  h4_put(codes, h4_location(element, bits == 4 ? 4 : 2), bits == 4 ? 4 : 2, bits == 3 ? code % 4 : code);
+  if (bits == 3) h4_put(codes + 64, h4_location(element, 1), 1, code / 4);
 }
 inline int h4_get_code(int bits, const std::byte* codes, int element) {
-  const int low = h4_get(codes, h4_place(element, bits == 4 ? 4 : 2), bits == 4 ? 4 : 2);
-  return bits == 3 ? low + 4 * h4_get(codes + 64, h4_place(element, 1), 1) : low;
+  const int low = h4_get(codes, h4_location(element, bits == 4 ? 4 : 2), bits == 4 ? 4 : 2);
+  return bits == 3 ? low + 4 * h4_get(codes + 64, h4_location(element, 1), 1) : low;
 }
 
 // ---- Sums and the transform.

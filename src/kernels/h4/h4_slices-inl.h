@@ -45,8 +45,8 @@ float encode_twice(const Encoder& encoder, bool unbiased, const float* v, float 
 
 // Encodes a block whose sum is in the normal range: writes the codes, returns the scale, negative if transformed twice.
 template <class Encoder>
-HWY_INLINE float encode_usual(const Encoder& encoder, bool unbiased, const float* v, float sum, int row,
-                              std::byte* codes) {
+HWY_INLINE float encode_in_range(const Encoder& encoder, bool unbiased, const float* v, float sum, int row,
+                                 std::byte* codes) {
   const float factor = kH4LargestSum / sum;
   const H4Moments moments = encoder.encode(v, factor, row, codes);
   const bool sparse = unbiased && reference::h4_is_sparse(Encoder::kBits, moments.squares);
@@ -59,7 +59,7 @@ HWY_INLINE float encode_usual(const Encoder& encoder, bool unbiased, const float
 }
 
 template <class Encoder>
-float encode_unusual(const Encoder& encoder, bool unbiased, const float* v, float sum, int row, std::byte* codes) {
+float encode_out_of_range(const Encoder& encoder, bool unbiased, const float* v, float sum, int row, std::byte* codes) {
   const bool finite = std::all_of(v, v + kH4Block, [](float x) { return std::isfinite(x); });
   if (!finite || sum == 0) {
     std::fill_n(codes, h4_code_bytes(Encoder::kBits), std::byte{0});
@@ -68,16 +68,16 @@ float encode_unusual(const Encoder& encoder, bool unbiased, const float* v, floa
   const float factor = sum < 1 ? reference::kH4RaiseSmall : reference::kH4LowerLarge;
   alignas(64) float scaled[kH4Block];
   for (std::size_t i = 0; i < kH4Block; ++i) scaled[i] = v[i] * factor;
-  const float scale = encode_usual(encoder, unbiased, scaled, encoder.sum(scaled), row, codes);
+  const float scale = encode_in_range(encoder, unbiased, scaled, encoder.sum(scaled), row, codes);
   return scale / factor;
 }
 
 template <class Encoder>
 HWY_INLINE std::uint16_t encode_block(const Encoder& encoder, bool unbiased, const float* v, float sum, int row,
                                       std::byte* codes) {
-  const bool usual = sum >= reference::kH4SmallSum && sum <= reference::kH4LargeSum;
-  const float scale = HWY_LIKELY(usual) ? encode_usual(encoder, unbiased, v, sum, row, codes)
-                                        : encode_unusual(encoder, unbiased, v, sum, row, codes);
+  const bool in_range = sum >= reference::kH4SmallSum && sum <= reference::kH4LargeSum;
+  const float scale = HWY_LIKELY(in_range) ? encode_in_range(encoder, unbiased, v, sum, row, codes)
+                                           : encode_out_of_range(encoder, unbiased, v, sum, row, codes);
   return reference::h4_scale_bits(scale);
 }
 

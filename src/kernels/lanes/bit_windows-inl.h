@@ -35,7 +35,7 @@ class BitPacker {
     word_factors_ = hn::BitCast(WindowBytes(), hn::Set(pairs, 1u | 1u << (2 * bits + 16)));
     lower_ = hn::Set(WindowLongs(), (std::uint64_t{1} << (4 * bits)) - 1);
     shift_ = hn::Set(WindowLongs(), static_cast<std::uint64_t>(32 - 4 * bits));
-    set_places(bits);
+    set_indices(bits);
   }
 
   // Bytes produced from one vector of codes.
@@ -59,9 +59,9 @@ class BitPacker {
 #else
     const auto joined = hn::Or(hn::And(lower_, halves), hn::AndNot(lower_, upper));
 #endif
-    const auto blocks = hn::TableLookupBytesOr0(hn::BitCast(WindowBytes(), joined), places_);
+    const auto blocks = hn::TableLookupBytesOr0(hn::BitCast(WindowBytes(), joined), indices_);
 #if HWY_MAX_BYTES == 64
-    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(block_places_.raw, blocks.raw));
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(block_indices_.raw, blocks.raw));
 #else
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(blocks.raw));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to + bytes_ / 2), _mm256_extracti128_si256(blocks.raw, 1));
@@ -71,22 +71,22 @@ class BitPacker {
  private:
   // For each block of 128 bits, the byte order that brings its two lanes' bytes together; then the same for the blocks
   // of a vector, in units of 16 bits.
-  HWY_INLINE void set_places(int bits) {
-    alignas(16) std::uint8_t places[16];
-    for (int i = 0; i < 16; ++i) places[i] = static_cast<std::uint8_t>(i < 2 * bits ? i / bits * 8 + i % bits : 0x80);
-    places_ = hn::LoadDup128(WindowBytes(), places);
+  HWY_INLINE void set_indices(int bits) {
+    alignas(16) std::uint8_t indices[16];
+    for (int i = 0; i < 16; ++i) indices[i] = static_cast<std::uint8_t>(i < 2 * bits ? i / bits * 8 + i % bits : 0x80);
+    indices_ = hn::LoadDup128(WindowBytes(), indices);
 #if HWY_MAX_BYTES == 64
     alignas(64) std::uint16_t blocks[32];
     for (int i = 0; i < 32; ++i) blocks[i] = static_cast<std::uint16_t>(i < 4 * bits ? i / bits * 8 + i % bits : 0);
-    block_places_ = hn::Load(WindowWords(), blocks);
+    block_indices_ = hn::Load(WindowWords(), blocks);
 #endif
   }
 
   std::size_t bytes_;
-  hn::Vec<WindowBytes> mask_, byte_factors_, word_factors_, places_;
+  hn::Vec<WindowBytes> mask_, byte_factors_, word_factors_, indices_;
   hn::Vec<WindowLongs> lower_, shift_;
 #if HWY_MAX_BYTES == 64
-  hn::Vec<WindowWords> block_places_;
+  hn::Vec<WindowWords> block_indices_;
 #endif
 };
 
@@ -98,18 +98,18 @@ class BitWindows {
     constexpr int kLanes = HWY_MAX_BYTES / 4;
     constexpr int kUnit = HWY_MAX_BYTES == 64 ? 16 : 8;  // bits that the permutation moves together
     alignas(64) std::int32_t left[kLanes];
-    alignas(64) std::uint8_t places[HWY_MAX_BYTES];
+    alignas(64) std::uint8_t indices[HWY_MAX_BYTES];
     for (int lane = 0; lane < kLanes; ++lane) {
       const int first_bit = lane * bits;
       left[lane] = 32 - bits - first_bit % kUnit;
       for (int unit = 0; unit < 32 / kUnit; ++unit) {
-        const int place = first_bit / kUnit + unit;
-        places[lane * 4 + unit * kUnit / 8] = static_cast<std::uint8_t>(place);
-        if (kUnit == 16) places[lane * 4 + unit * 2 + 1] = 0;
+        const int index = first_bit / kUnit + unit;
+        indices[lane * 4 + unit * kUnit / 8] = static_cast<std::uint8_t>(index);
+        if (kUnit == 16) indices[lane * 4 + unit * 2 + 1] = 0;
       }
     }
     left_ = hn::Load(IntegerTag(), left);
-    places_ = hn::Load(WindowBytes(), places);
+    indices_ = hn::Load(WindowBytes(), indices);
     right_ = hn::Set(IntegerTag(), 32 - bits);
   }
 
@@ -129,16 +129,16 @@ class BitWindows {
   HWY_INLINE Integers at_top(const std::byte* codes, std::size_t index) const {
     const auto* from = reinterpret_cast<const __m128i*>(codes + index / 8 * bits_);
 #if HWY_MAX_BYTES == 64
-    const __m512i window = _mm512_permutexvar_epi16(places_.raw, _mm512_castsi128_si512(_mm_loadu_si128(from)));
+    const __m512i window = _mm512_permutexvar_epi16(indices_.raw, _mm512_castsi128_si512(_mm_loadu_si128(from)));
 #else
-    const __m256i window = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(from)), places_.raw);
+    const __m256i window = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(from)), indices_.raw);
 #endif
     return hn::Shl(Integers{window}, left_);
   }
 
   std::size_t bits_;
   Integers left_, right_;
-  hn::Vec<WindowBytes> places_;
+  hn::Vec<WindowBytes> indices_;
 };
 
 #else

@@ -40,15 +40,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
-namespace {
-
-HWY_EXPORT(random_bytes);
-
-}  // namespace
-
-void random_bytes(const RandomStream& stream, std::size_t n, std::uint8_t* target) {
-  QCCL_DISPATCH(random_bytes)(stream, n, target);
-}
+QCCL_KERNEL(void, random_bytes, (const RandomStream& stream, std::size_t n, std::uint8_t* target), (stream, n, target))
 
 }  // namespace qccl::kernels
 #endif  // HWY_ONCE

@@ -33,7 +33,7 @@ TEST(Random, golden_bytes) {
   });
 }
 
-TEST(Random, every_target_equals_the_reference_at_every_place_and_length) {
+TEST(Random, every_target_equals_the_reference_at_every_index_and_length) {
   for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{67}, std::uint64_t{1000001},
                                     (std::uint64_t{1} << 34) - 150, (std::uint64_t{1} << 50) - 2}) {
     for (const std::size_t n : {0, 1, 3, 63, 64, 65, 300, 1023, 1024, 3001}) {
@@ -84,11 +84,11 @@ TEST(Random, neighbours_and_streams_do_not_correlate) {
   const double five_deviations = 5 / std::sqrt(static_cast<double>(kCount));
   const ByteVector bytes = bytes_of({.key = 1}, kCount);
   const ByteVector other_key = bytes_of({.key = 2}, kCount);
-  const ByteVector other_place = bytes_of({.key = 1, .first_element = std::uint64_t{1} << 34}, kCount);
+  const ByteVector other_index = bytes_of({.key = 1, .first_element = std::uint64_t{1} << 34}, kCount);
   for (std::size_t shift = 0; shift < 70; ++shift) {
     EXPECT_NEAR(correlation(bytes, bytes, shift), shift == 0 ? 1 : 0, five_deviations) << shift;
     EXPECT_NEAR(correlation(bytes, other_key, shift), 0, five_deviations) << shift;
-    EXPECT_NEAR(correlation(bytes, other_place, shift), 0, five_deviations) << shift;
+    EXPECT_NEAR(correlation(bytes, other_index, shift), 0, five_deviations) << shift;
   }
 }
 

@@ -14,7 +14,7 @@
 #include "kernels/lossless/lossless_reference.h"
 #include "kernels/simd_dispatch.h"
 #if !QCCL_SCALAR
-#include "kernels/lossless/lossless_levels-inl.h"
+#include "kernels/lossless/lossless_lanes-inl.h"
 #include "kernels/lossless/lossless_rest-inl.h"
 #endif
 
@@ -163,13 +163,13 @@ class BlockEncoder {
     return scan.exponent_sum == n * (first >> 23 & 0xFFu) && std::memcmp(words, words + 1, 4 * (n - 1)) == 0;
   }
 
-  // Also writes the other bits to the place they have if the block takes the same form as the previous one.
+  // Also writes the other bits to where they belong if the block takes the same form as the previous one.
   HWY_INLINE Scan scan_block(const std::uint32_t* words, std::size_t n) {
     std::uint8_t* const exponents = exponents_.lists[0];
-    written_ = n == kBlock ? usual_ : Form::constant;
+    written_ = n == kBlock ? previous_form_ : Form::constant;
     if (n == kBlock) {
       Scan scan;
-      with_rest(usual_, [&, rest = to_ + 2](auto kind) HWY_ATTR {
+      with_rest(previous_form_, [&, rest = to_ + 2](auto kind) HWY_ATTR {
         scan = scan_words(words, n, exponents,
                           [=](const FourVectors& t, std::size_t i) HWY_ATTR { decltype(kind)::put_four(t, i, rest); });
       });
@@ -188,11 +188,11 @@ class BlockEncoder {
     std::uint8_t* const rest = to_ + 2;
     if (form != written_) with_rest(form, [=](auto kind) HWY_ATTR { decltype(kind)::put(words, n, rest); });
     exponents_.put(rest + lossless::rest_bytes(form, n));
-    usual_ = form;
+    previous_form_ = form;
   }
 
   std::uint8_t* to_;
-  Form usual_ = Form::coded_24;
+  Form previous_form_ = Form::coded_24;
   Form written_ = Form::constant;  // the form whose other bits the scan has written; constant: none
   CodedExponents exponents_;
 };
@@ -365,26 +365,12 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
-namespace {
-
-HWY_EXPORT(lossless_encode);
-HWY_EXPORT(lossless_decode);
-HWY_EXPORT(lossless_decode_add);
-
-}  // namespace
-
-std::size_t lossless_encode(const float* source, std::size_t n, std::byte* target) {
-  return QCCL_DISPATCH(lossless_encode)(source, n, target);
-}
-
-bool lossless_decode(const std::byte* source, std::size_t bytes, float* target, std::size_t n) {
-  return QCCL_DISPATCH(lossless_decode)(source, bytes, target, n);
-}
-
-bool lossless_decode_add(const std::byte* source, std::size_t bytes, const float* addend, float* target,
-                         std::size_t n) {
-  return QCCL_DISPATCH(lossless_decode_add)(source, bytes, addend, target, n);
-}
+QCCL_KERNEL(std::size_t, lossless_encode, (const float* source, std::size_t n, std::byte* target), (source, n, target))
+QCCL_KERNEL(bool, lossless_decode, (const std::byte* source, std::size_t bytes, float* target, std::size_t n),
+            (source, bytes, target, n))
+QCCL_KERNEL(bool, lossless_decode_add,
+            (const std::byte* source, std::size_t bytes, const float* addend, float* target, std::size_t n),
+            (source, bytes, addend, target, n))
 
 }  // namespace qccl::kernels
 #endif  // HWY_ONCE

@@ -16,9 +16,8 @@
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/lanes/value_lanes-inl.h"
-#include "kernels/lossless/lossless_levels-inl.h"
+#include "kernels/lossless/lossless_lanes-inl.h"
 #include "kernels/lossless/lossless_rule.h"
-#include "kernels/lossless/lossless_words-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {

@@ -32,11 +32,11 @@ struct Window {
   bool zero_is_symbol = false;
 
   constexpr Symbols symbols(std::size_t level) const {
-    constexpr int kUsual[kLevels][3] = {{0, 1, 2}, {-2, -1, 3}, {-5, -4, -3}};
+    constexpr int kWithoutZero[kLevels][3] = {{0, 1, 2}, {-2, -1, 3}, {-5, -4, -3}};
     constexpr int kWithZero[kLevels][3] = {{0, 1, 2}, {-1, 0, 3}, {-4, -3, -2}};
     Symbols symbols{};
     for (std::size_t i = 0; i < 3; ++i) {
-      symbols[i] = static_cast<std::uint8_t>(base + (zero_is_symbol ? kWithZero : kUsual)[level][i]);
+      symbols[i] = static_cast<std::uint8_t>(base + (zero_is_symbol ? kWithZero : kWithoutZero)[level][i]);
     }
     if (zero_is_symbol && level == 0) symbols[0] = 0;
     return symbols;

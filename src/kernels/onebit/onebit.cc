@@ -279,28 +279,15 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
-namespace {
-
-HWY_EXPORT(onebit_pack);
-HWY_EXPORT(onebit_subtract);
-HWY_EXPORT(onebit_sum);
-HWY_EXPORT(onebit_expand);
-
-}  // namespace
-
-double onebit_pack(const float* input, std::size_t inputs, float* error, std::size_t n, std::byte* signs) {
-  return QCCL_DISPATCH(onebit_pack)(input, inputs, error, n, signs);
-}
-
-void onebit_subtract(float scale, float* values, std::size_t n) { QCCL_DISPATCH(onebit_subtract)(scale, values, n); }
-
-double onebit_sum(const SignedPart* parts, std::size_t part_count, float* error, std::size_t n, std::byte* signs) {
-  return QCCL_DISPATCH(onebit_sum)(parts, part_count, error, n, signs);
-}
-
-void onebit_expand(SignedPart part, float* target, std::size_t n, bool past_cache) {
-  QCCL_DISPATCH(onebit_expand)(part, target, n, past_cache);
-}
+QCCL_KERNEL(double, onebit_pack,
+            (const float* input, std::size_t inputs, float* error, std::size_t n, std::byte* signs),
+            (input, inputs, error, n, signs))
+QCCL_KERNEL(void, onebit_subtract, (float scale, float* values, std::size_t n), (scale, values, n))
+QCCL_KERNEL(double, onebit_sum,
+            (const SignedPart* parts, std::size_t part_count, float* error, std::size_t n, std::byte* signs),
+            (parts, part_count, error, n, signs))
+QCCL_KERNEL(void, onebit_expand, (SignedPart part, float* target, std::size_t n, bool past_cache),
+            (part, target, n, past_cache))
 
 }  // namespace qccl::kernels
 #endif  // HWY_ONCE

@@ -98,20 +98,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
-namespace {
-
-HWY_EXPORT(widen_exactly);
-HWY_EXPORT(narrow_exactly);
-
-}  // namespace
-
-void widen_exactly(DataType type, float* target, const void* source, std::size_t n) {
-  QCCL_DISPATCH(widen_exactly)(type, target, source, n);
-}
-
-void narrow_exactly(DataType type, void* target, const float* source, std::size_t n) {
-  QCCL_DISPATCH(narrow_exactly)(type, target, source, n);
-}
+QCCL_KERNEL(void, widen_exactly, (DataType type, float* target, const void* source, std::size_t n),
+            (type, target, source, n))
+QCCL_KERNEL(void, narrow_exactly, (DataType type, void* target, const float* source, std::size_t n),
+            (type, target, source, n))
 
 }  // namespace qccl::kernels
 #endif  // HWY_ONCE

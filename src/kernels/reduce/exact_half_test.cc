@@ -44,16 +44,16 @@ TEST(ExactHalf, numbers_widen_to_the_same_numbers_and_nan_to_nan) {
   const auto patterns = all_patterns();
   on_every_simd([&] {
     for (const DataType type : kTypes) {
-      std::vector<float> exact(patterns.size()), usual(patterns.size());
+      std::vector<float> exact(patterns.size()), rounded(patterns.size());
       widen_exactly(type, exact.data(), patterns.data(), patterns.size());
-      widen(type, usual.data(), patterns.data(), patterns.size());
-      const auto exact_bits = bits_of(exact), usual_bits = bits_of(usual);
+      widen(type, rounded.data(), patterns.data(), patterns.size());
+      const auto exact_bits = bits_of(exact), rounded_bits = bits_of(rounded);
       for (std::size_t i = 0; i < patterns.size(); ++i) {
-        const bool is_nan = (usual_bits[i] & 0x7FFFFFFFu) > 0x7F800000u;
+        const bool is_nan = (rounded_bits[i] & 0x7FFFFFFFu) > 0x7F800000u;
         ASSERT_EQ((exact_bits[i] & 0x7FFFFFFFu) > 0x7F800000u, is_nan) << i;
         ASSERT_EQ(exact_bits[i] >> 31, patterns[i] >> 15) << i;
         if (is_nan) continue;
-        ASSERT_EQ(exact_bits[i], usual_bits[i]) << i;
+        ASSERT_EQ(exact_bits[i], rounded_bits[i]) << i;
       }
     }
   });

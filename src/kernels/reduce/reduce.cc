@@ -71,19 +71,11 @@ HWY_INLINE V canonical(V value) {
   }
 }
 
-struct SumLanes {
-  template <class V>
-  HWY_INLINE V operator()(V a, V b) const {
-    return canonical(hn::Add(a, b));
-  }
-};
-
-struct ProductLanes {
-  template <class V>
-  HWY_INLINE V operator()(V a, V b) const {
-    return canonical(hn::Mul(a, b));
-  }
-};
+inline constexpr auto kAdd = [](auto a, auto b) HWY_ATTR { return canonical(hn::Add(a, b)); };
+inline constexpr auto kMultiply = [](auto a, auto b) HWY_ATTR { return canonical(hn::Mul(a, b)); };
+inline constexpr auto kAnd = [](auto a, auto b) HWY_ATTR { return hn::And(a, b); };
+inline constexpr auto kOr = [](auto a, auto b) HWY_ATTR { return hn::Or(a, b); };
+inline constexpr auto kXor = [](auto a, auto b) HWY_ATTR { return hn::Xor(a, b); };
 
 // The lesser of two. Equal numbers have the same bits, except zeros: -0 | +0 is -0.
 struct MinLanes {
@@ -112,36 +104,14 @@ struct MaxLanes {
   }
 };
 
-struct AndLanes {
-  template <class V>
-  HWY_INLINE V operator()(V a, V b) const {
-    return hn::And(a, b);
-  }
-};
-
-struct OrLanes {
-  template <class V>
-  HWY_INLINE V operator()(V a, V b) const {
-    return hn::Or(a, b);
-  }
-};
-
-struct XorLanes {
-  template <class V>
-  HWY_INLINE V operator()(V a, V b) const {
-    return hn::Xor(a, b);
-  }
-};
-
 // A bitwise operation on bytes that are 0 or nonzero.
 template <class Op>
-struct TruthLanes {
-  template <class V>
-  HWY_INLINE V operator()(V a, V b) const {
-    const V one = hn::Set(hn::DFromV<V>(), 1);
-    return Op()(hn::Min(a, one), hn::Min(b, one));
-  }
-};
+HWY_INLINE auto of_truths(Op op) {
+  return [=](auto a, auto b) HWY_ATTR {
+    const auto one = hn::Set(hn::DFromV<decltype(a)>(), 1);
+    return op(hn::Min(a, one), hn::Min(b, one));
+  };
+}
 
 // Processes whole pairs of vectors; returns the number of elements. The reference does the rest.
 template <class T, class Op>
@@ -167,17 +137,17 @@ void reduce_floats(ReduceOp op, void* target, const void* a, const void* b, std:
   switch (op) {
     case ReduceOp::min: done = combine_arrays<T>(MinLanes(), target, a, b, n); break;
     case ReduceOp::max: done = combine_arrays<T>(MaxLanes(), target, a, b, n); break;
-    case ReduceOp::prod: done = combine_arrays<T>(ProductLanes(), target, a, b, n); break;
-    default: done = combine_arrays<T>(SumLanes(), target, a, b, n); break;
+    case ReduceOp::prod: done = combine_arrays<T>(kMultiply, target, a, b, n); break;
+    default: done = combine_arrays<T>(kAdd, target, a, b, n); break;
   }
   reference::reduce<T>(op, target, a, b, done, n);
 }
 
 // The same for integers of every width.
 std::size_t combine_bits(ReduceOp op, void* target, const void* a, const void* b, std::size_t bytes) {
-  if (op == ReduceOp::bit_and) return combine_arrays<std::uint8_t>(AndLanes(), target, a, b, bytes);
-  if (op == ReduceOp::bit_or) return combine_arrays<std::uint8_t>(OrLanes(), target, a, b, bytes);
-  return combine_arrays<std::uint8_t>(XorLanes(), target, a, b, bytes);
+  if (op == ReduceOp::bit_and) return combine_arrays<std::uint8_t>(kAnd, target, a, b, bytes);
+  if (op == ReduceOp::bit_or) return combine_arrays<std::uint8_t>(kOr, target, a, b, bytes);
+  return combine_arrays<std::uint8_t>(kXor, target, a, b, bytes);
 }
 
 // min and max, the only operations that depend on the sign.
@@ -193,11 +163,11 @@ void reduce_integers(ReduceOp op, void* target, const void* a, const void* b, st
   static_assert(std::is_unsigned_v<T>);
   std::size_t done = 0;
   if (reference::adds(op)) {
-    done = combine_arrays<T>(SumLanes(), target, a, b, n);
+    done = combine_arrays<T>(kAdd, target, a, b, n);
   } else if (op != ReduceOp::prod) {
     done = combine_bits(op, target, a, b, n * sizeof(T)) / sizeof(T);
   } else if constexpr (sizeof(T) > 1) {  // no instruction set multiplies bytes
-    done = combine_arrays<T>(ProductLanes(), target, a, b, n);
+    done = combine_arrays<T>(kMultiply, target, a, b, n);
   }
   reference::reduce<T>(op, target, a, b, done, n);
 }
@@ -214,9 +184,9 @@ void reduce_booleans(ReduceOp op, void* target, const void* a, const void* b, st
   using Byte = std::uint8_t;
   std::size_t done = 0;
   switch (reference::logical(op)) {
-    case ReduceOp::bit_and: done = combine_arrays<Byte>(TruthLanes<AndLanes>(), target, a, b, n); break;
-    case ReduceOp::bit_or: done = combine_arrays<Byte>(TruthLanes<OrLanes>(), target, a, b, n); break;
-    default: done = combine_arrays<Byte>(TruthLanes<XorLanes>(), target, a, b, n); break;
+    case ReduceOp::bit_and: done = combine_arrays<Byte>(of_truths(kAnd), target, a, b, n); break;
+    case ReduceOp::bit_or: done = combine_arrays<Byte>(of_truths(kOr), target, a, b, n); break;
+    default: done = combine_arrays<Byte>(of_truths(kXor), target, a, b, n); break;
   }
   reference::reduce_booleans(op, target, a, b, done, n);
 }
@@ -239,77 +209,68 @@ void reduce(DataType type, ReduceOp op, void* target, const void* a, const void*
   }
 }
 
-template <class Lanes>
-HWY_INLINE std::size_t widen_vectors(float* target, const void* source, std::size_t n) {
-  const FloatTag d;
+// Calls use(i) for the first index of each whole vector of n elements; returns where they end.
+template <class Tag, class Use>
+HWY_INLINE std::size_t each_vector(Tag d, std::size_t n, Use use) {
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(Lanes::load(static_cast<const std::uint16_t*>(source) + i), d, target + i);
-  }
+  for (; i + lanes <= n; i += lanes) use(i);
   return i;
+}
+
+// Calls use() with the converter of the 16-bit type.
+template <class Use>
+HWY_INLINE std::size_t with_half_lanes(DataType type, Use use) {
+  return type == DataType::float16 ? use(Float16Lanes()) : use(BFloat16Lanes());
 }
 
 void widen(DataType type, float* target, const void* source, std::size_t n) {
-  const std::size_t done = type == DataType::float16 ? widen_vectors<Float16Lanes>(target, source, n)
-                                                     : widen_vectors<BFloat16Lanes>(target, source, n);
+  const auto* from = static_cast<const std::uint16_t*>(source);
+  const std::size_t done = with_half_lanes(type, [=](auto lanes) HWY_ATTR {
+    return each_vector(FloatTag(), n,
+                       [=](std::size_t i) HWY_ATTR { hn::StoreU(lanes.load(from + i), FloatTag(), target + i); });
+  });
   reference::widen(type, target, source, done, n);
 }
 
-template <class Lanes>
-HWY_INLINE std::size_t narrow_vectors(void* target, const float* source, std::size_t n) {
-  const FloatTag d;
-  const std::size_t lanes = hn::Lanes(d);
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    Lanes::store(hn::LoadU(d, source + i), static_cast<std::uint16_t*>(target) + i);
-  }
-  return i;
-}
-
 void narrow(DataType type, void* target, const float* source, std::size_t n) {
-  const std::size_t done = type == DataType::float16 ? narrow_vectors<Float16Lanes>(target, source, n)
-                                                     : narrow_vectors<BFloat16Lanes>(target, source, n);
+  auto* to = static_cast<std::uint16_t*>(target);
+  const std::size_t done = with_half_lanes(type, [=](auto lanes) HWY_ATTR {
+    return each_vector(FloatTag(), n,
+                       [=](std::size_t i) HWY_ATTR { lanes.store(hn::LoadU(FloatTag(), source + i), to + i); });
+  });
   reference::narrow(type, target, source, done, n);
 }
 
-template <class Lanes, class Op>
-HWY_INLINE std::size_t combine_widened(Op op, float* target, const float* a, const void* b, std::size_t n) {
-  const FloatTag d;
-  const std::size_t lanes = hn::Lanes(d);
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(op(hn::LoadU(d, a + i), Lanes::load(static_cast<const std::uint16_t*>(b) + i)), d, target + i);
-  }
-  return i;
-}
-
-template <class Lanes>
-std::size_t combine_widened(ReduceOp op, float* target, const float* a, const void* b, std::size_t n) {
-  switch (op) {
-    case ReduceOp::min: return combine_widened<Lanes>(MinLanes(), target, a, b, n);
-    case ReduceOp::max: return combine_widened<Lanes>(MaxLanes(), target, a, b, n);
-    case ReduceOp::prod: return combine_widened<Lanes>(ProductLanes(), target, a, b, n);
-    default: return combine_widened<Lanes>(SumLanes(), target, a, b, n);
-  }
+template <class Op>
+std::size_t combine_widened(DataType type, Op op, float* target, const float* a, const void* b, std::size_t n) {
+  const auto* halves = static_cast<const std::uint16_t*>(b);
+  return with_half_lanes(type, [=](auto lanes) HWY_ATTR {
+    return each_vector(FloatTag(), n, [=](std::size_t i) HWY_ATTR {
+      hn::StoreU(op(hn::LoadU(FloatTag(), a + i), lanes.load(halves + i)), FloatTag(), target + i);
+    });
+  });
 }
 
 void reduce_widened(DataType type, ReduceOp op, float* target, const float* a, const void* b, std::size_t n) {
-  const std::size_t done = type == DataType::float16 ? combine_widened<Float16Lanes>(op, target, a, b, n)
-                                                     : combine_widened<BFloat16Lanes>(op, target, a, b, n);
+  std::size_t done = 0;
+  switch (op) {
+    case ReduceOp::min: done = combine_widened(type, MinLanes(), target, a, b, n); break;
+    case ReduceOp::max: done = combine_widened(type, MaxLanes(), target, a, b, n); break;
+    case ReduceOp::prod: done = combine_widened(type, kMultiply, target, a, b, n); break;
+    default: done = combine_widened(type, kAdd, target, a, b, n); break;
+  }
   reference::reduce_widened(type, op, target, a, b, done, n);
 }
 
 template <class T>
 void divide_typed(void* data, T divisor, std::size_t n) {
   const hn::ScalableTag<T> d;
-  const std::size_t lanes = hn::Lanes(d);
   auto* values = static_cast<T*>(data);
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
+  const std::size_t done = each_vector(d, n, [=](std::size_t i) HWY_ATTR {
     hn::StoreU(canonical(hn::Div(hn::LoadU(d, values + i), hn::Set(d, divisor))), d, values + i);
-  }
-  reference::divide<T>(divisor, data, i, n);
+  });
+  reference::divide<T>(divisor, data, done, n);
 }
 
 void divide(DataType type, void* data, double divisor, std::size_t n) {
@@ -320,33 +281,25 @@ void divide(DataType type, void* data, double divisor, std::size_t n) {
 template <class T>
 void scale_typed(T factor, void* target, const void* source, std::size_t n) {
   const hn::ScalableTag<T> d;
-  const std::size_t lanes = hn::Lanes(d);
   const auto* from = static_cast<const T*>(source);
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(canonical(hn::Mul(hn::LoadU(d, from + i), hn::Set(d, factor))), d, static_cast<T*>(target) + i);
-  }
-  reference::scale<T>(factor, target, source, i, n);
-}
-
-template <class Lanes>
-std::size_t scale_halves(float factor, void* target, const void* source, std::size_t n) {
-  const FloatTag d;
-  const std::size_t lanes = hn::Lanes(d);
-  const auto* from = static_cast<const std::uint16_t*>(source);
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    Lanes::store(hn::Mul(Lanes::load(from + i), hn::Set(d, factor)), static_cast<std::uint16_t*>(target) + i);
-  }
-  return i;
+  auto* to = static_cast<T*>(target);
+  const std::size_t done = each_vector(d, n, [=](std::size_t i) HWY_ATTR {
+    hn::StoreU(canonical(hn::Mul(hn::LoadU(d, from + i), hn::Set(d, factor))), d, to + i);
+  });
+  reference::scale<T>(factor, target, source, done, n);
 }
 
 void scale(DataType type, void* target, const void* source, double factor, std::size_t n) {
   const auto narrow_factor = static_cast<float>(factor);
   if (type == DataType::float32) return scale_typed<float>(narrow_factor, target, source, n);
   if (type == DataType::float64) return scale_typed<double>(factor, target, source, n);
-  const std::size_t done = type == DataType::float16 ? scale_halves<Float16Lanes>(narrow_factor, target, source, n)
-                                                     : scale_halves<BFloat16Lanes>(narrow_factor, target, source, n);
+  const auto* from = static_cast<const std::uint16_t*>(source);
+  auto* to = static_cast<std::uint16_t*>(target);
+  const std::size_t done = with_half_lanes(type, [=](auto lanes) HWY_ATTR {
+    return each_vector(FloatTag(), n, [=](std::size_t i) HWY_ATTR {
+      lanes.store(hn::Mul(lanes.load(from + i), hn::Set(FloatTag(), narrow_factor)), to + i);
+    });
+  });
   reference::scale_halves(type, narrow_factor, target, source, done, n);
 }
 
@@ -357,38 +310,16 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
-namespace {
-
-HWY_EXPORT(reduce);
-HWY_EXPORT(widen);
-HWY_EXPORT(reduce_widened);
-HWY_EXPORT(narrow);
-HWY_EXPORT(divide);
-HWY_EXPORT(scale);
-
-}  // namespace
-
-void reduce(DataType type, ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
-  QCCL_DISPATCH(reduce)(type, op, target, a, b, n);
-}
-
-void widen(DataType type, float* target, const void* source, std::size_t n) {
-  QCCL_DISPATCH(widen)(type, target, source, n);
-}
-
-void reduce_widened(DataType type, ReduceOp op, float* target, const float* a, const void* b, std::size_t n) {
-  QCCL_DISPATCH(reduce_widened)(type, op, target, a, b, n);
-}
-
-void narrow(DataType type, void* target, const float* source, std::size_t n) {
-  QCCL_DISPATCH(narrow)(type, target, source, n);
-}
-
-void divide(DataType type, void* data, double divisor, std::size_t n) { QCCL_DISPATCH(divide)(type, data, divisor, n); }
-
-void scale(DataType type, void* target, const void* source, double factor, std::size_t n) {
-  QCCL_DISPATCH(scale)(type, target, source, factor, n);
-}
+QCCL_KERNEL(void, reduce, (DataType type, ReduceOp op, void* target, const void* a, const void* b, std::size_t n),
+            (type, op, target, a, b, n))
+QCCL_KERNEL(void, widen, (DataType type, float* target, const void* source, std::size_t n), (type, target, source, n))
+QCCL_KERNEL(void, reduce_widened,
+            (DataType type, ReduceOp op, float* target, const float* a, const void* b, std::size_t n),
+            (type, op, target, a, b, n))
+QCCL_KERNEL(void, narrow, (DataType type, void* target, const float* source, std::size_t n), (type, target, source, n))
+QCCL_KERNEL(void, divide, (DataType type, void* data, double divisor, std::size_t n), (type, data, divisor, n))
+QCCL_KERNEL(void, scale, (DataType type, void* target, const void* source, double factor, std::size_t n),
+            (type, target, source, factor, n))
 
 }  // namespace qccl::kernels
 #endif  // HWY_ONCE

@@ -51,15 +51,8 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
-namespace {
-
-HWY_EXPORT(keep_residual);
-
-}  // namespace
-
-void keep_residual(const float* value, const float* sent, float factor, float* residual, std::size_t n) {
-  QCCL_DISPATCH(keep_residual)(value, sent, factor, residual, n);
-}
+QCCL_KERNEL(void, keep_residual, (const float* value, const float* sent, float factor, float* residual, std::size_t n),
+            (value, sent, factor, residual, n))
 
 }  // namespace qccl::kernels
 #endif  // HWY_ONCE

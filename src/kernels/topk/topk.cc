@@ -14,7 +14,7 @@
 #include "kernels/topk/topk_reference.h"
 #if !QCCL_SCALAR
 #include "kernels/lanes/value_lanes-inl.h"
-#include "kernels/topk/topk_places-inl.h"
+#include "kernels/topk/topk_indices-inl.h"
 #endif
 
 HWY_BEFORE_NAMESPACE();
@@ -152,7 +152,7 @@ HWY_INLINE std::uint64_t take_lowest(std::uint64_t& word) {
 }
 
 // Writes the indices of the four lowest bits.
-HWY_INLINE void put_four(std::uint64_t& word, std::uint64_t first, Place* to) {
+HWY_INLINE void put_four(std::uint64_t& word, std::uint64_t first, Index* to) {
   std::uint64_t four = first * 0x0001000100010001u;
   four += take_lowest(word);
   four += take_lowest(word) << 16;
@@ -163,7 +163,7 @@ HWY_INLINE void put_four(std::uint64_t& word, std::uint64_t first, Place* to) {
 
 // Writes the indices of a word's bits; `first` is that of the lowest. Always writes at least four: their number is hard
 // to predict, and a mispredicted branch costs more.
-HWY_INLINE Place* put_marked(std::uint64_t word, std::size_t first, Place* to) {
+HWY_INLINE Index* put_marked(std::uint64_t word, std::size_t first, Index* to) {
   const int found = std::popcount(word);
   put_four(word, first, to);
   for (int i = 4; i < found; i += 4) put_four(word, first, to + i);
@@ -173,20 +173,20 @@ HWY_INLINE Place* put_marked(std::uint64_t word, std::size_t first, Place* to) {
 struct Candidates {
   static constexpr std::size_t kLanes = hn::MaxLanes(MagnitudeTag());
   std::size_t count = 0;
-  Place places[kTopkChunk + kLanes];
+  Index indices[kTopkChunk + kLanes];
   alignas(64) float values[kTopkChunk + kLanes];
 
   // Takes the elements among n that reach `floor`; false if they are fewer than `least` or more than `most`.
   HWY_INLINE bool take(const float* x, std::size_t n, std::int32_t floor, std::size_t least, std::size_t most) {
     const Magnitudes below = hn::Set(MagnitudeTag(), floor - 1);
-    Place* to = places;
-    for (std::size_t i = 0; i < n && to <= places + most; i += 64) {
+    Index* to = indices;
+    for (std::size_t i = 0; i < n && to <= indices + most; i += 64) {
       for (std::size_t at = 0; at < 64; at += 16) hwy::Prefetch(x + i + kFetchAhead + at);
       to = put_marked(marks(x + i, below), i, to);
     }
-    count = static_cast<std::size_t>(to - places);
+    count = static_cast<std::size_t>(to - indices);
     if (count < least || count > most) return false;
-    for (std::size_t i = 0; i < count; ++i) values[i] = x[places[i]];
+    for (std::size_t i = 0; i < count; ++i) values[i] = x[indices[i]];
     std::fill_n(values + count, kLanes, values[0]);
     return true;
   }
@@ -209,19 +209,19 @@ struct Candidates {
     }
     return {hn::GetLane(hn::MinOfLanes(d, smallest)), hn::GetLane(hn::MaxOfLanes(d, largest))};
   }
-  // Moves the indices of candidates above `bound` to the front of `places` and their values to `above`. Faster than a
+  // Moves the indices of candidates above `bound` to the front of `indices` and their values to `above`. Faster than a
   // loop over elements only if compressing vectors is an instruction.
   HWY_INLINE void take_above(std::int32_t bound, float* above) {
     const MagnitudeTag d;
     const hn::RebindToFloat<MagnitudeTag> floats;
-    const hn::Rebind<Place, MagnitudeTag> narrow;
+    const hn::Rebind<Index, MagnitudeTag> narrow;
     const Magnitudes most = hn::Set(d, bound);
     std::size_t taken = 0;
     for (std::size_t i = 0; i < count; i += kLanes) {
       const auto is_above = hn::Gt(magnitudes(values + i), most);
       hn::StoreU(hn::Compress(hn::Load(floats, values + i), hn::RebindMask(floats, is_above)), floats, above + taken);
-      const Magnitudes wide = hn::PromoteTo(d, hn::LoadU(narrow, places + i));
-      hn::StoreU(hn::DemoteTo(narrow, hn::Compress(wide, is_above)), narrow, places + taken);
+      const Magnitudes wide = hn::PromoteTo(d, hn::LoadU(narrow, indices + i));
+      hn::StoreU(hn::DemoteTo(narrow, hn::Compress(wide, is_above)), narrow, indices + taken);
       taken += hn::CountTrue(d, is_above);
     }
   }
@@ -276,7 +276,7 @@ class TopkEncoder {
     const std::size_t k = topk_kept(format_, n);
     const std::size_t whole = (n + kRun - 1) / kRun * kRun;
     if (!choose(x, whole, k)) return topk::put_invalid(format_, k, to);
-    return pack_places(candidates_.places, k, topk::put_values(format_, values_, k, to));
+    return pack_indices(candidates_.indices, k, topk::put_values(format_, values_, k, to));
   }
 
  private:
@@ -310,7 +310,7 @@ class TopkEncoder {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < candidates_.count; ++i) {
       const auto magnitude = static_cast<std::int32_t>(topk::magnitude_of(candidates_.values, i));
-      candidates_.places[kept] = candidates_.places[i];
+      candidates_.indices[kept] = candidates_.indices[i];
       values_[kept] = candidates_.values[i];
       if (magnitude == cut.bound && cut.ties > 0) {
         --cut.ties;
@@ -329,7 +329,7 @@ class TopkEncoder {
     Cut cut = cut_at(k, bracket, reaching);
     guess_ = cut.bound - kBelow;
     const Magnitudes bound = hn::Set(MagnitudeTag(), cut.bound), below = hn::Set(MagnitudeTag(), cut.bound - 1);
-    Place* to = candidates_.places;
+    Index* to = candidates_.indices;
     for (std::size_t i = 0; i < n; i += 64) {
       const std::uint64_t above = marks(x + i, bound);
       std::uint64_t equal = marks(x + i, below) & ~above;
@@ -340,7 +340,7 @@ class TopkEncoder {
       }
       to = put_marked(above | first_equal, i, to);
     }
-    for (std::size_t i = 0; i < k; ++i) values_[i] = x[candidates_.places[i]];
+    for (std::size_t i = 0; i < k; ++i) values_[i] = x[candidates_.indices[i]];
   }
 
   const TopkFormat format_;
@@ -376,25 +376,13 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
-namespace {
-
-HWY_EXPORT(topk_encode);
-HWY_EXPORT(topk_decode);
-HWY_EXPORT(topk_decode_add);
-
-}  // namespace
-
-void topk_encode(TopkFormat format, const float* source, std::size_t n, std::byte* target) {
-  QCCL_DISPATCH(topk_encode)(format, source, n, target);
-}
-
-bool topk_decode(TopkFormat format, const std::byte* source, float* target, std::size_t n) {
-  return QCCL_DISPATCH(topk_decode)(format, source, target, n);
-}
-
-bool topk_decode_add(TopkFormat format, const std::byte* source, const float* addend, float* target, std::size_t n) {
-  return QCCL_DISPATCH(topk_decode_add)(format, source, addend, target, n);
-}
+QCCL_KERNEL(void, topk_encode, (TopkFormat format, const float* source, std::size_t n, std::byte* target),
+            (format, source, n, target))
+QCCL_KERNEL(bool, topk_decode, (TopkFormat format, const std::byte* source, float* target, std::size_t n),
+            (format, source, target, n))
+QCCL_KERNEL(bool, topk_decode_add,
+            (TopkFormat format, const std::byte* source, const float* addend, float* target, std::size_t n),
+            (format, source, addend, target, n))
 
 }  // namespace qccl::kernels
 #endif  // HWY_ONCE

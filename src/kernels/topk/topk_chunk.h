@@ -15,7 +15,7 @@
 
 namespace qccl::kernels::topk {
 
-using Place = std::uint16_t;
+using Index = std::uint16_t;
 
 inline constexpr std::uint32_t kMagnitudeBits = 0x7FFFFFFFu;
 inline constexpr std::uint32_t kNotFinite = 0x7F800000u;  // magnitudes from here on
@@ -54,16 +54,16 @@ inline std::byte* put_codes(const float* values, std::size_t k, std::byte* to) {
   return to + sizeof(scale) + k;
 }
 
-inline std::byte* put_places(const Place* places, std::size_t k, std::byte* to) {
+inline std::byte* put_indices(const Index* indices, std::size_t k, std::byte* to) {
   std::size_t i = 0;
   for (; i + 2 <= k; i += 2, to += 3) {
-    const std::uint32_t pair = places[i] | static_cast<std::uint32_t>(places[i + 1]) << 12;
+    const std::uint32_t pair = indices[i] | static_cast<std::uint32_t>(indices[i + 1]) << 12;
     to[0] = static_cast<std::byte>(pair);
     to[1] = static_cast<std::byte>(pair >> 8);
     to[2] = static_cast<std::byte>(pair >> 16);
   }
   if (i == k) return to;
-  std::memcpy(to, &places[i], 2);
+  std::memcpy(to, &indices[i], 2);
   return to + 2;
 }
 
@@ -79,9 +79,9 @@ inline std::byte* put_invalid(TopkFormat format, std::size_t k, std::byte* to) {
   std::fill_n(to, topk_value_bytes(format, k), std::byte{0});
   for (std::size_t i = 0; i < (format.int8_values ? 1 : k); ++i) std::memcpy(to + i * sizeof(nan), &nan, sizeof(nan));
   to += topk_value_bytes(format, k);
-  std::array<Place, kTopkChunk> places;
-  for (std::size_t i = 0; i < k; ++i) places[i] = static_cast<Place>(i);
-  return put_places(places.data(), k, to);
+  std::array<Index, kTopkChunk> indices;
+  for (std::size_t i = 0; i < k; ++i) indices[i] = static_cast<Index>(i);
+  return put_indices(indices.data(), k, to);
 }
 
 // ---- Reading.
@@ -90,7 +90,7 @@ struct Chunk {
   std::size_t k = 0;
   bool finite = true;
   std::array<float, kTopkChunk> values;
-  std::array<Place, kTopkChunk> places;
+  std::array<Index, kTopkChunk> indices;
 };
 
 inline void get_codes(const std::byte* from, Chunk& chunk) {
@@ -109,14 +109,14 @@ inline void get_floats(const std::byte* from, Chunk& chunk) {
 }
 
 // Reads the indices from number i on, which is even.
-inline void get_places(const std::byte* from, std::size_t i, Chunk& chunk) {
+inline void get_indices(const std::byte* from, std::size_t i, Chunk& chunk) {
   for (; i + 2 <= chunk.k; i += 2, from += 3) {
     const auto low = std::to_integer<std::uint32_t>(from[0]), middle = std::to_integer<std::uint32_t>(from[1]),
                high = std::to_integer<std::uint32_t>(from[2]);
-    chunk.places[i] = static_cast<Place>(low | (middle & 15u) << 8);
-    chunk.places[i + 1] = static_cast<Place>(middle >> 4 | high << 4);
+    chunk.indices[i] = static_cast<Index>(low | (middle & 15u) << 8);
+    chunk.indices[i + 1] = static_cast<Index>(middle >> 4 | high << 4);
   }
-  if (i < chunk.k) std::memcpy(&chunk.places[i], from, 2);  // above 4095 if the unused bits are not 0
+  if (i < chunk.k) std::memcpy(&chunk.indices[i], from, 2);  // above 4095 if the unused bits are not 0
 }
 
 // Calls use(chunk, begin, count) for each chunk of n elements. If get(format, from, count, chunk) reports a malformed
@@ -138,7 +138,7 @@ bool decode(TopkFormat format, const std::byte* source, float* target, std::size
   return each_chunk(format, source, n, get, [=](const Chunk& chunk, std::size_t begin, std::size_t count) {
     if (!chunk.finite) return std::fill_n(target + begin, count, canonical_nan()), void();
     std::memset(target + begin, 0, count * sizeof(float));
-    for (std::size_t i = 0; i < chunk.k; ++i) target[begin + chunk.places[i]] = chunk.values[i];
+    for (std::size_t i = 0; i < chunk.k; ++i) target[begin + chunk.indices[i]] = chunk.values[i];
   });
 }
 
@@ -150,7 +150,7 @@ bool decode_add(TopkFormat format, const std::byte* source, const float* addend,
     if (!chunk.finite) return std::fill_n(sums, count, canonical_nan()), void();
     if (addend != target) std::memcpy(sums, addend + begin, count * sizeof(float));
     for (std::size_t i = 0; i < chunk.k; ++i) {
-      float& sum = sums[chunk.places[i]];
+      float& sum = sums[chunk.indices[i]];
       sum = reference::canonical(sum + chunk.values[i]);
     }
   });

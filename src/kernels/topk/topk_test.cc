@@ -1,4 +1,4 @@
-// Every instruction set against the reference, both ways; the sent elements against a sort; damage is refused.
+// The kernels' contract; the sent elements against a sort; damage is refused.
 #include "kernels/topk/topk.h"
 
 #include <algorithm>
@@ -8,46 +8,14 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/every_simd.h"
-#include "kernels/test_values.h"
+#include "kernels/codec_kernel_contract.h"
 
 namespace qccl::kernels {
 namespace {
 
-constexpr std::byte kCanary{0xA5};
 constexpr std::uint32_t kKept[] = {1, 2, 5, 41, 64, 205, 410, 1024, 2048, 4095, 4096};
 
 using ByteVector = std::vector<std::byte>;
-
-ByteVector encoded(TopkFormat format, const std::vector<float>& values, std::size_t shift = 0) {
-  ByteVector memory(shift + topk_encoded_bytes(format, values.size()) + 1, kCanary);
-  topk_encode(format, values.data(), values.size(), memory.data() + shift);
-  EXPECT_EQ(memory.back(), kCanary);
-  for (std::size_t i = 0; i < shift; ++i) EXPECT_EQ(memory[i], kCanary);
-  return {memory.begin() + static_cast<std::ptrdiff_t>(shift), memory.end() - 1};
-}
-
-std::vector<float> decoded(TopkFormat format, const ByteVector& bytes, std::size_t n) {
-  std::vector<float> values(n + 1, -7.0f);
-  EXPECT_TRUE(topk_decode(format, bytes.data(), values.data(), n));
-  EXPECT_EQ(values.back(), -7.0f);
-  values.pop_back();
-  return values;
-}
-
-// The same on all targets.
-bool decodes(TopkFormat format, const ByteVector& bytes, std::size_t n) {
-  std::vector<float> values(n);
-  const auto decode = [&] { return topk_decode(format, bytes.data(), values.data(), n); };
-  const bool expected = by_reference(decode);
-  on_every_simd([&] {
-    EXPECT_EQ(decode(), expected);
-    EXPECT_EQ(topk_decode_add(format, bytes.data(), values.data(), values.data(), n), expected);
-  });
-  return expected;
-}
-
-std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
 
 // Values that make the selection hard: ties, magnitudes that change from chunk to chunk, the largest all in one place.
 std::vector<ValueFamily> families() {
@@ -72,118 +40,64 @@ std::vector<ValueFamily> families() {
   return all;
 }
 
-void expect_same_as_reference(TopkFormat format, const std::vector<float>& values, std::size_t shift) {
-  const ByteVector bytes = by_reference([&] { return encoded(format, values); });
-  on_every_simd([&] { ASSERT_EQ(encoded(format, values, shift), bytes); });
-}
+struct TopkKernel : FixedSizeKernel<topk_encoded_bytes, topk_decode, topk_decode_add> {
+  using Format = TopkFormat;
+  static constexpr bool kAddsEverywhere = false;
+  static std::vector<std::size_t> counts() { return {4096, 3 * 4096 + 77}; }
+  static std::vector<ValueFamily> families() { return qccl::kernels::families(); }
 
-TEST(Topk, every_target_equals_the_reference) {
-  for (const ValueFamily& family : families()) {
+  static std::vector<Format> formats() {
+    std::vector<Format> formats;
     for (const std::uint32_t kept : kKept) {
-      for (const std::size_t n : {0, 1, 255, 256, 4096, 3 * 4096 + 77}) {
-        SCOPED_TRACE(family.name + ", kept " + std::to_string(kept) + ", n " + std::to_string(n));
-        expect_same_as_reference({kept, (kept + n) % 2 == 0}, family.values(n, 3), n % 5);
-        if (HasFatalFailure()) return;
-      }
+      for (const bool int8_values : {false, true}) formats.push_back({kept, int8_values});
     }
+    return formats;
   }
-}
-
-// The results of topk_decode() and topk_decode_add() for the payload that begins at bytes[shift], bit by bit; the
-// second sum in place. All floats lie `shift` floats into their memory.
-std::vector<std::uint32_t> all_decoded(TopkFormat format, const ByteVector& bytes, const std::vector<float>& addend,
-                                       std::size_t shift = 0) {
-  const std::byte* payload = bytes.data() + shift;
-  const std::size_t n = addend.size();
-  std::vector<std::uint32_t> bits;
-  std::vector<float> shifted(shift + n + 1, -7.0f), memory(shifted);
-  std::copy(addend.begin(), addend.end(), shifted.begin() + static_cast<std::ptrdiff_t>(shift));
-  const auto keep = [&](bool ok, const std::vector<float>& values) {
-    EXPECT_TRUE(ok);
-    for (std::size_t i = 0; i < shift; ++i) EXPECT_EQ(values[i], -7.0f);
-    EXPECT_EQ(values.back(), -7.0f);
-    for (std::size_t i = shift; i < shift + n; ++i) bits.push_back(bits_of(values[i]));
-  };
-  float* target = memory.data() + shift;
-  keep(topk_decode(format, payload, target, n), memory);
-  keep(topk_decode_add(format, payload, shifted.data() + shift, target, n), memory);
-  keep(topk_decode_add(format, payload, shifted.data() + shift, shifted.data() + shift, n), shifted);
-  return bits;
-}
-
-TEST(Topk, every_target_decodes_as_the_reference) {
-  const auto all = families();
-  for (const std::uint32_t kept : kKept) {
-    for (const std::size_t n : {1, 17, 255, 4096, 3 * 4096 + 77}) {
-      for (const bool int8_values : {false, true}) {
-        SCOPED_TRACE("kept " + std::to_string(kept) + ", n " + std::to_string(n));
-        const TopkFormat format{kept, int8_values};
-        const ValueFamily& family = all[(kept + n) % all.size()];
-        const ByteVector bytes = encoded(format, family.values(n, 12));
-        const std::vector<float> addend = families_with_nonfinite()[0].values(n, 13);
-        const auto expected = by_reference([&] { return all_decoded(format, bytes, addend); });
-        on_every_simd([&] { ASSERT_EQ(all_decoded(format, bytes, addend), expected); });
-        if (HasFatalFailure()) return;
-      }
-    }
+  static std::string text(Format format) {
+    return "kept " + std::to_string(format.kept) + (format.int8_values ? ", int8" : ", float32");
   }
-}
-
-TEST(Topk, every_target_equals_the_reference_at_every_tail) {
-  const auto all = families();
-  for (std::size_t n = 1; n <= 300; ++n) {
-    for (const std::uint32_t kept : {41u, 1000u}) {
-      SCOPED_TRACE("kept " + std::to_string(kept) + ", n " + std::to_string(n));
-      expect_same_as_reference({kept, false}, all[n % all.size()].values(4096 + n, 4), 0);
-      if (HasFatalFailure()) return;
-    }
+  static std::size_t encode(Format format, const float* source, std::size_t n, std::byte* target) {
+    topk_encode(format, source, n, target);
+    return topk_encoded_bytes(format, n);
   }
+};
+
+INSTANTIATE_TYPED_TEST_SUITE_P(Topk, CodecKernelContract, TopkKernel);
+
+ByteVector encoded(TopkFormat format, const std::vector<float>& values) {
+  ByteVector bytes(topk_encoded_bytes(format, values.size()));
+  topk_encode(format, values.data(), values.size(), bytes.data());
+  return bytes;
 }
 
-TEST(Topk, every_target_decodes_as_the_reference_at_every_tail) {
-  const auto all = families();
-  for (std::size_t n = 1; n <= 300; ++n) {
-    for (const std::size_t whole : {0, 4096}) {
-      const TopkFormat format{n % 2 == 0 ? 41u : 1000u, n % 3 == 0};
-      SCOPED_TRACE("n " + std::to_string(whole + n));
-      const ByteVector bytes = encoded(format, all[n % all.size()].values(whole + n, 15));
-      const std::vector<float> addend = families_with_nonfinite()[0].values(whole + n, 16);
-      const auto expected = by_reference([&] { return all_decoded(format, bytes, addend); });
-      on_every_simd([&] { ASSERT_EQ(all_decoded(format, bytes, addend), expected); });
-      if (HasFatalFailure()) return;
-    }
-  }
+std::vector<float> decoded(TopkFormat format, const ByteVector& bytes, std::size_t n) {
+  std::vector<float> values(n);
+  EXPECT_TRUE(topk_decode(format, bytes.data(), values.data(), n));
+  return values;
 }
 
-// Payload and floats off the boundaries of vectors, at the very end of their memory.
-TEST(Topk, alignment_does_not_matter) {
-  constexpr std::size_t kCount = 4096 + 1001;
-  const std::vector<float> values = finite_families()[0].values(kCount + 15, 17);
+// The same on all targets.
+bool decodes(TopkFormat format, const ByteVector& bytes, std::size_t n) {
+  std::vector<float> values(n);
+  const auto decode = [&] { return topk_decode(format, bytes.data(), values.data(), n); };
+  const bool expected = by_reference(decode);
   on_every_simd([&] {
-    for (const bool int8_values : {false, true}) {
-      const TopkFormat format{205, int8_values};
-      for (std::size_t shift = 1; shift <= 15; shift += 2) {
-        const std::vector<float> own(values.begin() + static_cast<std::ptrdiff_t>(shift),
-                                     values.begin() + static_cast<std::ptrdiff_t>(shift + kCount));
-        const ByteVector bytes = by_reference([&] { return encoded(format, own); });
-        ByteVector moved(shift + bytes.size() + 1, kCanary);
-        topk_encode(format, values.data() + shift, kCount, moved.data() + shift);
-        ASSERT_TRUE(std::equal(bytes.begin(), bytes.end(), moved.begin() + static_cast<std::ptrdiff_t>(shift)));
-        const auto expected = by_reference([&] { return all_decoded(format, bytes, own); });
-        ASSERT_EQ(all_decoded(format, moved, own, shift), expected);
-      }
-    }
+    EXPECT_EQ(decode(), expected);
+    EXPECT_EQ(topk_decode_add(format, bytes.data(), values.data(), values.data(), n), expected);
   });
+  return expected;
 }
+
+std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
 
 // The indices of the k largest magnitudes of a chunk, the first of equals, by a sort.
 std::vector<std::size_t> largest(const std::vector<float>& x, std::size_t begin, std::size_t end, std::size_t k) {
-  std::vector<std::size_t> places(end - begin);
-  std::iota(places.begin(), places.end(), begin);
-  std::stable_sort(places.begin(), places.end(),
+  std::vector<std::size_t> indices(end - begin);
+  std::iota(indices.begin(), indices.end(), begin);
+  std::stable_sort(indices.begin(), indices.end(),
                    [&](std::size_t a, std::size_t b) { return std::fabs(x[a]) > std::fabs(x[b]); });
-  places.resize(k);
-  return places;
+  indices.resize(k);
+  return indices;
 }
 
 TEST(Topk, exactly_the_k_largest_arrive_bit_for_bit_and_all_else_is_zero) {
@@ -300,8 +214,8 @@ TEST(Topk, layout_of_a_chunk) {
     EXPECT_EQ(values[0], -4.0f);
     EXPECT_EQ(values[1], 1.0f);
     EXPECT_EQ(values[2], 2.0f);
-    const int places[] = {0x01, 0x20, 0x00, 0x04, 0x00};  // 1, 2, 4
-    for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(std::to_integer<int>(floats[12 + i]), places[i]) << i;
+    const int indices[] = {0x01, 0x20, 0x00, 0x04, 0x00};  // 1, 2, 4
+    for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(std::to_integer<int>(floats[12 + i]), indices[i]) << i;
     const ByteVector codes = encoded({2048, true}, x);
     ASSERT_EQ(codes.size(), 4u + 3 + 5);
     float scale;
@@ -315,7 +229,7 @@ TEST(Topk, layout_of_a_chunk) {
 
 // ---- Hostile bytes.
 
-TEST(Topk, places_that_do_not_rise_or_lie_outside_are_refused) {
+TEST(Topk, indices_that_do_not_rise_or_lie_outside_are_refused) {
   const TopkFormat format{41, false};
   const std::size_t n = 4096 + 1000;  // 41 and 11 indices
   const ByteVector good = encoded(format, finite_families()[0].values(n, 10));
@@ -329,12 +243,12 @@ TEST(Topk, places_that_do_not_rise_or_lie_outside_are_refused) {
   EXPECT_FALSE(decodes(format, with(first, {0xFF, 0xFF, 0xFF}), n)) << "the same twice";
   EXPECT_FALSE(decodes(format, with(first, {0x05, 0x40, 0x00}), n)) << "falling";
   EXPECT_FALSE(decodes(format, with(first, {0xFF, 0x0F, 0x00}), n)) << "falling";
-  EXPECT_FALSE(decodes(format, with(second + 15, {0xE8, 0x03}), n)) << "place 1000 of 1000";
-  EXPECT_TRUE(decodes(format, with(second + 15, {0xE7, 0x03}), n)) << "place 999 of 1000";
+  EXPECT_FALSE(decodes(format, with(second + 15, {0xE8, 0x03}), n)) << "index 1000 of 1000";
+  EXPECT_TRUE(decodes(format, with(second + 15, {0xE7, 0x03}), n)) << "index 999 of 1000";
   EXPECT_FALSE(decodes(format, with(second + 15, {0xE7, 0x13}), n)) << "unused bits";
 }
 
-TEST(Topk, any_place_that_does_not_rise_is_refused) {
+TEST(Topk, any_index_that_does_not_rise_is_refused) {
   const TopkFormat format{100, false};
   ByteVector bytes = encoded(format, finite_families()[0].values(4096, 14));
   for (std::size_t i = 0; i + 1 < 100; i += 2) {
@@ -348,17 +262,6 @@ TEST(Topk, any_place_that_does_not_rise_is_refused) {
     EXPECT_FALSE(decodes(format, bytes, 4096)) << i;
     std::memcpy(pair, before, sizeof(before));
     EXPECT_TRUE(decodes(format, bytes, 4096)) << i;
-  }
-}
-
-TEST(Topk, random_bytes_do_no_harm) {
-  Random random(11);
-  for (int round = 0; round < 2000; ++round) {
-    const TopkFormat format{kKept[random() % 5], random() % 2 == 0};
-    const std::size_t n = 1 + random() % 9000;
-    ByteVector bytes = encoded(format, finite_families()[0].values(n, random()));
-    for (int change = 0; change < 3; ++change) bytes[random() % bytes.size()] = static_cast<std::byte>(random());
-    decodes(format, bytes, n);
   }
 }
 

@@ -1,10 +1,10 @@
 // Packs and unpacks topk.h's indices, 16 bits to 12 bits each, and reads chunks, in vectors. Per target.
 
-#if defined(QCCL_KERNELS_TOPK_PLACES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QCCL_KERNELS_TOPK_PLACES_INL_H_
-#undef QCCL_KERNELS_TOPK_PLACES_INL_H_
+#if defined(QCCL_KERNELS_TOPK_INDICES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QCCL_KERNELS_TOPK_INDICES_INL_H_
+#undef QCCL_KERNELS_TOPK_INDICES_INL_H_
 #else
-#define QCCL_KERNELS_TOPK_PLACES_INL_H_
+#define QCCL_KERNELS_TOPK_INDICES_INL_H_
 #endif
 
 #include "hwy/highway.h"
@@ -16,7 +16,7 @@ namespace qccl::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-using topk::Place;
+using topk::Index;
 
 // Magnitudes are the bits of floats without signs: positive integers in the same order.
 using MagnitudeTag = hn::CappedTag<std::int32_t, HWY_ARCH_X86 ? 16 : 4>;
@@ -35,34 +35,34 @@ inline constexpr std::size_t kEight = 8;
 inline constexpr std::size_t kEightBytes = 12;
 inline constexpr std::size_t kLeastForEight = 11;  // indices that take at least 16 bytes
 
-// Like topk::put_places().
-HWY_INLINE std::byte* pack_places(const Place* places, std::size_t k, std::byte* to) {
+// Like topk::put_indices().
+HWY_INLINE std::byte* pack_indices(const Index* indices, std::size_t k, std::byte* to) {
   const PairTag d;
   const auto close = hn::Load(PairBytes(), kCloseThrees);
   std::size_t i = 0;
   for (; i + kLeastForEight <= k; i += kEight, to += kEightBytes) {
-    const auto apart = hn::LoadU(d, reinterpret_cast<const std::uint32_t*>(places + i));
+    const auto apart = hn::LoadU(d, reinterpret_cast<const std::uint32_t*>(indices + i));
     const auto upper = hn::And(hn::ShiftRight<4>(apart), hn::Set(d, 0xFFF000u));
     const auto pairs = hn::Or(hn::And(apart, hn::Set(d, 0xFFFu)), upper);
     const auto bytes = hn::TableLookupBytesOr0(hn::BitCast(PairBytes(), pairs), close);
     hn::StoreU(bytes, PairBytes(), reinterpret_cast<std::uint8_t*>(to));
   }
-  return topk::put_places(places + i, k - i, to);
+  return topk::put_indices(indices + i, k - i, to);
 }
 
-HWY_INLINE bool rises(const Place* places, std::size_t k) {
+HWY_INLINE bool rises(const Index* indices, std::size_t k) {
   const hn::CappedTag<std::int16_t, HWY_ARCH_X86 ? 32 : 8> d;
   const auto load = [&](std::size_t i)
-                        HWY_ATTR { return hn::LoadU(d, reinterpret_cast<const std::int16_t*>(places + i)); };
+                        HWY_ATTR { return hn::LoadU(d, reinterpret_cast<const std::int16_t*>(indices + i)); };
   std::size_t i = 0;
   bool rising = true;
   for (; i + 1 + hn::Lanes(d) <= k; i += hn::Lanes(d)) rising &= hn::AllTrue(d, hn::Lt(load(i), load(i + 1)));
-  for (; i + 1 < k; ++i) rising &= places[i] < places[i + 1];
+  for (; i + 1 < k; ++i) rising &= indices[i] < indices[i + 1];
   return rising;
 }
 
-// Like topk::get_places().
-HWY_INLINE bool unpack_places(const std::byte* from, std::size_t n, topk::Chunk& chunk) {
+// Like topk::get_indices().
+HWY_INLINE bool unpack_indices(const std::byte* from, std::size_t n, topk::Chunk& chunk) {
   const PairTag d;
   const auto open = hn::Load(PairBytes(), kOpenThrees);
   std::size_t i = 0;
@@ -71,10 +71,10 @@ HWY_INLINE bool unpack_places(const std::byte* from, std::size_t n, topk::Chunk&
     const auto pairs = hn::BitCast(d, hn::TableLookupBytesOr0(bytes, open));
     const auto upper = hn::ShiftLeft<4>(hn::And(pairs, hn::Set(d, 0xFFF000u)));
     const auto apart = hn::Or(hn::And(pairs, hn::Set(d, 0xFFFu)), upper);
-    hn::StoreU(apart, d, reinterpret_cast<std::uint32_t*>(chunk.places.data() + i));
+    hn::StoreU(apart, d, reinterpret_cast<std::uint32_t*>(chunk.indices.data() + i));
   }
-  topk::get_places(from, i, chunk);
-  return chunk.places[chunk.k - 1] < n && rises(chunk.places.data(), chunk.k);
+  topk::get_indices(from, i, chunk);
+  return chunk.indices[chunk.k - 1] < n && rises(chunk.indices.data(), chunk.k);
 }
 
 HWY_INLINE bool all_finite(const float* values, std::size_t k) {
@@ -96,7 +96,7 @@ HWY_INLINE bool read_chunk(TopkFormat format, const std::byte* from, std::size_t
     std::memcpy(chunk.values.data(), from, chunk.k * sizeof(float));
     chunk.finite = all_finite(chunk.values.data(), chunk.k);
   }
-  return unpack_places(from + topk_value_bytes(format, chunk.k), n, chunk);
+  return unpack_indices(from + topk_value_bytes(format, chunk.k), n, chunk);
 }
 
 }  // namespace qccl::kernels::HWY_NAMESPACE

@@ -1,7 +1,7 @@
 // A codec: a compressed format of float32 runs. Stateless, immutable, thread-safe.
 //
 // The unit of encoding is a slice: a run of elements that starts on a bucket boundary. Every codec has a folder here
-// and an entry in the list in registry.cc. Its own header gives definition, byte table, rounding rule and error bound.
+// and an entry in the list in registry.cc. Its source begins with definition, rounding and bound.
 // docs/add-a-codec.md shows how to add one.
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "base/bytes.h"
 #include "base/result.h"
@@ -61,18 +62,33 @@ class Codec {
   // target[i] = addend[i] + decoded[i], one rounding for the decode and one for the add.
   // `addend` is `target` itself or does not overlap it.
   virtual Status decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const = 0;
-  // Largest |decoded - original| of any element of such a block, whatever was drawn; it grows with the block's extremes
-  // and norm. Infinity: an element may decode to infinity.
+  // Largest |decoded - original| of any element of such a block, whatever the random numbers; it grows with the block's
+  // extremes and norm. Infinity: an element may decode to infinity.
   virtual double error_bound(const BlockSummary& block) const = 0;
   // Whether every bit comes back, NaN payloads included. 16-bit types are then widened and narrowed without losing a
   // bit (kernels/reduce/exact_half.h), and sums of them are rounded before they are encoded.
   virtual bool is_exact() const { return false; }
 };
 
-inline std::optional<std::size_t> Codec::encode_with_residual(std::span<const float>, Bytes, const RandomStream&, float,
-                                                              float*) const {
-  return std::nullopt;
-}
+// Base of codecs whose encoded size depends on the number of elements alone: it checks sizes, so that the codec itself
+// only sees the right ones.
+class FixedSizeCodec : public Codec {
+ public:
+  std::size_t encode(std::span<const float> source, Bytes target, const RandomStream& random) const final;
+  Status decode(ConstBytes source, std::span<float> target) const final;
+  Status decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const final;
+
+ protected:
+  // For errors: "minmax of 8 bits in buckets of 1024".
+  virtual std::string description() const = 0;
+  // encode(), decode() and decode_add() with exactly max_encoded_bytes() at `target` and `source`.
+  virtual void write(std::span<const float> source, std::byte* target, const RandomStream& random) const = 0;
+  virtual Status read(const std::byte* source, std::span<float> target) const = 0;
+  virtual Status read_add(const std::byte* source, const float* addend, std::span<float> target) const = 0;
+
+ private:
+  Status check_size(ConstBytes source, std::size_t elements) const;
+};
 
 // The codec of a specification; null for none (no codec handles raw data). InvalidArgument, which lists what is
 // allowed, if there is no such codec or setting.

@@ -1,8 +1,11 @@
+// What several codecs have in common; tests/property/codec_contract_test.cc checks what all codecs promise.
 #include "codec/codec.h"
 
 #include <bit>
 
+#include "codec/round_trip.h"
 #include "gtest/gtest.h"
+#include "kernels/test_values.h"
 
 namespace qccl {
 namespace {
@@ -22,6 +25,88 @@ TEST(RandomKey, changes_in_about_half_of_its_bits_with_any_bit_of_its_arguments)
   }
   EXPECT_GT(changed(random_key(42, 1000, RandomPhase::owner)), 12);
   EXPECT_GT(changed(random_key(42, 1000, RandomPhase::hop)), 12);
+}
+
+std::size_t rounded_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit; }
+
+void expect_size(const Compression& compression, std::size_t elements, std::size_t bytes) {
+  const auto codec = codec_of(compression);
+  ASSERT_EQ(codec->max_encoded_bytes(elements), bytes) << compression.to_string() << " " << elements;
+  ASSERT_EQ(encoded(*codec, std::vector<float>(elements, 1.0f)).size(), bytes) << compression.to_string();
+}
+
+TEST(Codecs, size_is_exactly_the_headers_and_bits_times_elements) {
+  for (const std::uint32_t bucket : {1u, 7u, 32u, 64u, 1000u, 65536u}) {
+    for (std::size_t n = 0; n < 300; n += n < 40 ? 1 : 13) {
+      const std::size_t buckets = rounded_up(n, bucket);
+      for (int bits = 1; bits < 32; ++bits) {
+        const std::size_t codes = rounded_up(n * static_cast<std::size_t>(bits), 8);
+        expect_size(minmax({.bits = bits, .bucket_size = bucket}), n, 8 * buckets + codes);
+        if (bits >= 2 && bits <= 8) expect_size(block_int({.bits = bits, .block = bucket}), n, 2 * buckets + codes);
+      }
+      expect_size(sign({.bucket_size = bucket}), n, 4 * buckets + rounded_up(n, 8));
+    }
+  }
+  for (std::size_t n = 0; n < 800; n += n < 40 ? 1 : 13) {
+    for (int bits = 2; bits <= 4; ++bits) {
+      const std::size_t block = 2 + 32 * static_cast<std::size_t>(bits);
+      expect_size(h4({.bits = bits}), n, n == 0 ? 0 : 8 + rounded_up(n, 256) * block);
+    }
+    expect_size(minmax({.bits = 32}), n, 4 * n);
+    expect_size(cast(DataType::bfloat16), n, 2 * n);
+  }
+}
+
+TEST(Codecs, an_error_of_size_names_the_elements) {
+  for (const Compression& compression : {minmax({.bits = 5, .bucket_size = 10}), block_int(), sign(), h4(), topk()}) {
+    std::vector<float> target(33, -1.0f);
+    const Status status = codec_of(compression)->decode(std::vector<std::byte>(1000), target);
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().kind, ErrorKind::corrupt_data);
+    EXPECT_NE(status.error().message.find("33 elements"), std::string::npos) << status.error().message;
+    EXPECT_EQ(target, std::vector<float>(33, -1.0f));
+  }
+}
+
+// However the run is cut, only the index in the tensor counts.
+TEST(Codecs, random_numbers_depend_on_key_rank_and_index_alone) {
+  const std::vector<float> x = kernels::finite_families()[0].values(3072, 19);
+  std::vector<Compression> compressions = {h4({.bits = 2}), h4({.bits = 3}), h4({.bits = 4})};
+  for (int bits = 1; bits < 32; ++bits) {
+    compressions.push_back(minmax({.bits = bits, .bucket_size = 256, .rounding = Rounding::stochastic}));
+    if (bits < 2 || bits > 8) continue;
+    compressions.push_back(block_int({.bits = bits, .block = 256, .rounding = Rounding::stochastic}));
+  }
+  for (const Compression& compression : compressions) {
+    const auto codec = codec_of(compression);
+    const RandomStream random{.key = 5, .first_element = 2560, .rank = 1, .world = 4};
+    const std::vector<float> whole = round_trip(*codec, x, random);
+    const std::span<const float> rest = std::span(x).subspan(1536);
+    const std::vector<float> later = round_trip(*codec, rest, {5, 2560 + 1536, 1, 4});
+    ASSERT_TRUE(std::equal(later.begin(), later.end(), whole.begin() + 1536)) << compression.to_string();
+    for (const RandomStream& other :
+         {RandomStream{6, 2560, 1, 4}, RandomStream{5, 2816, 1, 4}, RandomStream{5, 2560, 2, 4}}) {
+      EXPECT_NE(round_trip(*codec, x, other), whole) << compression.to_string();
+    }
+  }
+  for (const Compression& nearest : {minmax({.bits = 4}), minmax({.bits = 20}), block_int()}) {
+    EXPECT_EQ(encoded(*codec_of(nearest), x, {.key = 5, .rank = 1, .world = 4}), encoded(*codec_of(nearest), x));
+  }
+}
+
+// The bound is tight: half a step is reached, and the test would notice a step and a half.
+TEST(Codecs, errors_come_near_the_bound) {
+  const std::vector<float> x = kernels::finite_families()[0].values(65536, 12);
+  for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
+    for (int bits = 2; bits <= 8; ++bits) {
+      const IntOptions options{.bits = bits, .rounding = rounding};
+      EXPECT_GT(worst_error(*codec_of(block_int(options)), x, {.key = 3}), 0.97) << bits;
+    }
+    for (const int bits : {1, 2, 4, 8}) {
+      const MinmaxOptions options{.bits = bits, .rounding = rounding};
+      EXPECT_GT(worst_error(*codec_of(minmax(options)), x, {.key = 3}), 0.97) << bits;
+    }
+  }
 }
 
 }  // namespace

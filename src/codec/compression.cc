@@ -18,7 +18,7 @@ Failure refusal(CodecList list, std::string_view spec, const std::string& why) {
                  fmt::format("compression '{}': {}; allowed: {}", spec, why, allowed_compressions(list)));
 }
 
-std::size_t place_of(std::span<const CodecSetting> settings, std::string_view key) {
+std::size_t index_of(std::span<const CodecSetting> settings, std::string_view key) {
   const auto found = std::find_if(settings.begin(), settings.end(), [&](const auto& s) { return s.key == key; });
   return static_cast<std::size_t>(found - settings.begin());
 }
@@ -33,7 +33,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
-Compression usual_value(CodecList list, std::size_t codec) {
+Compression default_value_of(CodecList list, std::size_t codec) {
   Compression value{.codec = static_cast<std::uint32_t>(codec)};
   const auto settings = list[codec]->settings;
   QCCL_CHECK(settings.size() <= Compression::kMaxSettings);
@@ -55,11 +55,11 @@ std::string read_settings(const CodecEntry& entry, std::string_view text, Compre
     const std::string_view key = part.substr(0, equals);
     if (std::find(seen.begin(), seen.end(), key) != seen.end()) return fmt::format("'{}' comes twice", key);
     seen.push_back(key);
-    const std::size_t place = place_of(entry.settings, key);
-    if (place == entry.settings.size()) return fmt::format("unknown key '{}'", key);
-    const auto number = read_setting(entry.settings[place], part.substr(equals + 1));
+    const std::size_t index = index_of(entry.settings, key);
+    if (index == entry.settings.size()) return fmt::format("unknown key '{}'", key);
+    const auto number = read_setting(entry.settings[index], part.substr(equals + 1));
     if (!number) return fmt::format("{} can't be '{}'", key, part.substr(equals + 1));
-    value.settings[place] = *number;
+    value.settings[index] = *number;
   }
   return {};
 }
@@ -100,13 +100,13 @@ std::vector<Compression> examples_of(const CodecEntry& entry) {
 }
 
 double SettingValues::number(std::string_view key) const {
-  const std::size_t place = place_of(settings_, key);
-  QCCL_CHECK(place < settings_.size());
-  return values_[place];
+  const std::size_t index = index_of(settings_, key);
+  QCCL_CHECK(index < settings_.size());
+  return values_[index];
 }
 
 std::string SettingValues::word(std::string_view key) const {
-  return write_setting(settings_[place_of(settings_, key)], number(key));
+  return write_setting(settings_[index_of(settings_, key)], number(key));
 }
 
 std::string allowed_compressions(CodecList list) {
@@ -126,7 +126,7 @@ Result<Compression> parse_compression(std::string_view spec, CodecList list) {
   const std::string_view name = spec.substr(0, colon);
   const std::size_t codec = codec_named(list, name);
   if (codec == list.size()) return refusal(list, spec, fmt::format("unknown codec '{}'", name));
-  Compression value = usual_value(list, codec);
+  Compression value = default_value_of(list, codec);
   std::string wrong;
   if (colon != std::string_view::npos) wrong = read_settings(*list[codec], spec.substr(colon + 1), value);
   if (!wrong.empty()) return refusal(list, spec, wrong);
@@ -168,11 +168,11 @@ Compression make_compression(std::string_view name, std::initializer_list<Settin
   const CodecList list = codec_list();
   const std::size_t codec = codec_named(list, name);
   QCCL_CHECK(codec < list.size());
-  Compression made = usual_value(list, codec);
+  Compression made = default_value_of(list, codec);
   for (const SettingValue& setting : values) {
-    const std::size_t place = place_of(list[codec]->settings, setting.key);
-    QCCL_CHECK(place < list[codec]->settings.size());
-    made.settings[place] = setting.value;
+    const std::size_t index = index_of(list[codec]->settings, setting.key);
+    QCCL_CHECK(index < list[codec]->settings.size());
+    made.settings[index] = setting.value;
   }
   // Programs write this in their calls, so it makes no codec and allocates nothing.
   const std::string wrong = fault(*list[codec], made);
@@ -187,8 +187,8 @@ std::string_view Compression::name() const {
 
 double Compression::setting(std::string_view key) const {
   const CodecEntry* entry = entry_of(*this);
-  const std::size_t place = entry != nullptr ? place_of(entry->settings, key) : 0;
-  if (entry != nullptr && place < entry->settings.size()) return settings[place];
+  const std::size_t index = entry != nullptr ? index_of(entry->settings, key) : 0;
+  if (entry != nullptr && index < entry->settings.size()) return settings[index];
   throw Error({.kind = ErrorKind::invalid_argument, .message = fmt::format("{} has no setting '{}'", name(), key)});
 }
 

@@ -1,21 +1,16 @@
-// A new codec adds its include and its line here; everything else is in the codec's folder.
+// The list of codecs. A new codec adds its name to the two lists here; everything else is in its folder.
 #include "codec/registry.h"
 
-#include "codec/auto/auto_codec.h"
-#include "codec/cast/cast_codec.h"
-#include "codec/h4/h4_codec.h"
-#include "codec/int/int_codec.h"
-#include "codec/lossless/lossless_codec.h"
-#include "codec/minmax/minmax_codec.h"
-#include "codec/sign/sign_codec.h"
-#include "codec/topk/topk_codec.h"
-
 namespace qccl {
+
+extern const CodecEntry kCastCodec, kMinmaxCodec, kIntCodec, kLosslessCodec, kTopkCodec, kSignCodec, kH4Codec,
+    kAutoCodec;
+
 namespace {
 
 constinit const CodecEntry kNone = {
     .name = "none",
-    .summary = "as it is",
+    .summary = "uncompressed",
     .layout = "the elements' own bytes, little-endian, in order",
     .bound = "0",
     .source = "",
@@ -23,9 +18,9 @@ constinit const CodecEntry kNone = {
     .make = [](const SettingValues&) -> Result<std::shared_ptr<const Codec>> { return std::shared_ptr<const Codec>(); },
 };
 
+// The index is Compression::codec, which ranks exchange: a new codec comes last.
 constexpr const CodecEntry* kCodecs[] = {
-    &kNone,  // must be the first
-    &kCastCodec, &kMinmaxCodec, &kIntCodec, &kLosslessCodec, &kTopkCodec, &kSignCodec, &kH4Codec, &kAutoCodec,
+    &kNone, &kCastCodec, &kMinmaxCodec, &kIntCodec, &kLosslessCodec, &kTopkCodec, &kSignCodec, &kH4Codec, &kAutoCodec,
 };
 
 }  // namespace

@@ -11,9 +11,9 @@ namespace {
 TEST(MakeCodec, none_has_no_codec) { EXPECT_EQ(make_codec(none()).take_or_throw(), nullptr); }
 
 TEST(MakeCodec, refuses_what_does_not_exist) {
-  const Compression usual = minmax();
+  const Compression valid = minmax();
   for (const double bits : {-1.0, 0.0, 33.0, 4.5, std::nan(""), HUGE_VAL}) {
-    Compression wrong = usual;
+    Compression wrong = valid;
     wrong.settings[0] = bits;
     const auto result = make_codec(wrong);
     ASSERT_FALSE(result.ok()) << bits;
@@ -21,11 +21,11 @@ TEST(MakeCodec, refuses_what_does_not_exist) {
     EXPECT_NE(result.error().message.find(allowed_compressions()), std::string::npos);
   }
   for (const double bucket_size : {0.0, 65537.0}) {
-    Compression wrong = usual;
+    Compression wrong = valid;
     wrong.settings[1] = bucket_size;
     EXPECT_FALSE(make_codec(wrong).ok());
   }
-  Compression too_many = usual;
+  Compression too_many = valid;
   too_many.settings.back() = 1;
   EXPECT_FALSE(make_codec(too_many).ok());
   const Compression unknown{.codec = 1000};
@@ -45,9 +45,9 @@ TEST(Registry, every_entry_can_be_named_explained_and_made) {
       EXPECT_TRUE(allows(setting, setting.default_value)) << entry->name << " " << setting.key;
       EXPECT_FALSE(setting.meaning.empty()) << entry->name << " " << setting.key;
     }
-    const Compression usual = Compression::parse(entry->name);
-    EXPECT_EQ(usual.name(), entry->name);
-    EXPECT_EQ(Compression::parse(usual.to_string()), usual);
+    const Compression by_default = Compression::parse(entry->name);
+    EXPECT_EQ(by_default.name(), entry->name);
+    EXPECT_EQ(Compression::parse(by_default.to_string()), by_default);
     for (const Compression& example : examples_of(*entry)) EXPECT_EQ(example.name(), entry->name);
     EXPECT_FALSE(examples_of(*entry).empty());
   }

@@ -1,4 +1,8 @@
-#include "codec/auto/auto_codec.h"
+// No format of its own: the fastest of several codecs of about the same accuracy, or of no compression.
+//
+// comm/auto/compression_trial.h tries the candidates in a group's own calls. Each call is sent as one of them, with
+// its layout, rounding and bound, so the error of any call is at most the largest of theirs.
+#include "codec/registry.h"
 
 namespace qccl {
 namespace {
@@ -14,10 +18,11 @@ std::vector<Compression> candidates(const SettingValues& values) {
 
 }  // namespace
 
+extern const CodecEntry kAutoCodec;
 constinit const CodecEntry kAutoCodec = {
     .name = "auto",
-    .summary = "none, int or minmax: what the group's own calls show to be the fastest",
-    .layout = "that of what was chosen",
+    .summary = "none, int or minmax: the fastest in the group's own calls",
+    .layout = "that of the chosen codec",
     .bound = "the larger one of int's and minmax's",
     .source = "",
     .settings = kSettings,

@@ -1,17 +1,53 @@
-#include "codec/cast/cast_codec.h"
-
+// Sends float32 as bfloat16 or float16.
+//
+// Rounding: to nearest even; infinity beyond the type's largest value. NaN: the canonical NaN. Error: at most 2^-8 |x|
+// (bfloat16) or 2^-11 |x| (float16), at least half the smallest subnormal (2^-134, 2^-25); unbounded if x rounds to
+// infinity.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "base/check.h"
 #include "base/half.h"
+#include "codec/registry.h"
 #include "kernels/reduce/reduce.h"
 
 namespace qccl {
 namespace {
+
+class CastCodec final : public FixedSizeCodec {
+ public:
+  // `wire`: bfloat16 or float16.
+  explicit CastCodec(DataType wire) : wire_(wire) {}
+
+  std::uint32_t bucket_size() const override { return 1; }
+  std::size_t max_encoded_bytes(std::size_t elements) const override { return elements * 2; }
+  double error_bound(const BlockSummary& block) const override {
+    const double most = block.magnitude();
+    const bool is_half = wire_ == DataType::float16;
+    const auto widest = static_cast<float>(most);
+    const float rounded = is_half ? to_float(to_float16(widest)) : to_float(to_bfloat16(widest));
+    if (!std::isfinite(rounded)) return std::numeric_limits<double>::infinity();
+    return is_half ? std::max(most * 0x1p-11, 0x1p-25) : std::max(most * 0x1p-8, 0x1p-134);
+  }
+
+ private:
+  std::string description() const override { return fmt::format("cast to {}", to_string(wire_)); }
+  void write(std::span<const float> source, std::byte* target, const RandomStream&) const override {
+    kernels::narrow(wire_, target, source.data(), source.size());
+  }
+  Status read(const std::byte* source, std::span<float> target) const override {
+    kernels::widen(wire_, target.data(), source, target.size());
+    return {};
+  }
+  Status read_add(const std::byte* source, const float* addend, std::span<float> target) const override {
+    kernels::reduce_widened(wire_, ReduceOp::sum, target.data(), addend, source, target.size());
+    return {};
+  }
+
+  const DataType wire_;
+};
 
 constexpr CodecSetting kSettings[] = {{.key = "type", .allowed = "bf16|fp16", .meaning = "16-bit type on the wire"}};
 
@@ -22,6 +58,7 @@ Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
 
 }  // namespace
 
+extern const CodecEntry kCastCodec;
 constinit const CodecEntry kCastCodec = {
     .name = "cast",
     .summary = "16-bit floats on the wire",
@@ -40,40 +77,6 @@ Compression cast(DataType wire) {
   }
   throw Error({.kind = ErrorKind::invalid_argument,
                .message = fmt::format("cast to {} does not exist: allowed are bfloat16 and float16", to_string(wire))});
-}
-
-std::size_t CastCodec::encode(std::span<const float> source, Bytes target, const RandomStream&) const {
-  QCCL_CHECK(target.size() >= max_encoded_bytes(source.size()));
-  kernels::narrow(wire_, target.data(), source.data(), source.size());
-  return max_encoded_bytes(source.size());
-}
-
-Status CastCodec::check_size(ConstBytes source, std::size_t elements) const {
-  if (source.size() / 2 == elements && source.size() % 2 == 0) return {};
-  return Failure(ErrorKind::corrupt_data, fmt::format("cast to {}: got {} bytes for {} elements, which take {}",
-                                                      to_string(wire_), source.size(), elements, elements * 2));
-}
-
-Status CastCodec::decode(ConstBytes source, std::span<float> target) const {
-  QCCL_TRY(check_size(source, target.size()));
-  kernels::widen(wire_, target.data(), source.data(), target.size());
-  return {};
-}
-
-Status CastCodec::decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const {
-  QCCL_CHECK(addend.size() == target.size());
-  QCCL_TRY(check_size(source, target.size()));
-  kernels::reduce_widened(wire_, ReduceOp::sum, target.data(), addend.data(), source.data(), target.size());
-  return {};
-}
-
-double CastCodec::error_bound(const BlockSummary& block) const {
-  const double most = block.magnitude();
-  const bool is_half = wire_ == DataType::float16;
-  const auto widest = static_cast<float>(most);
-  const float rounded = is_half ? to_float(to_float16(widest)) : to_float(to_bfloat16(widest));
-  if (!std::isfinite(rounded)) return std::numeric_limits<double>::infinity();
-  return is_half ? std::max(most * 0x1p-11, 0x1p-25) : std::max(most * 0x1p-8, 0x1p-134);
 }
 
 }  // namespace qccl

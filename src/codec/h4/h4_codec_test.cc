@@ -1,32 +1,16 @@
-// Tests specific to the h4 codec: its size, and how its random signs depend on rank, key and element index. Errors:
+// How errors of ranks and calls cancel. Sizes and random numbers: codec/codec_test.cc. Errors of blocks:
 // kernels/h4/h4_accuracy_test.cc. The promises of every codec: tests/property/codec_contract_test.cc.
-#include "codec/h4/h4_codec.h"
-
 #include <cmath>
 #include <vector>
 
+#include "codec/round_trip.h"
 #include "gtest/gtest.h"
-#include "kernels/every_simd.h"
 #include "kernels/test_values.h"
 
 namespace qccl {
 namespace {
 
 using kernels::finite_families;
-
-using ByteVector = std::vector<std::byte>;
-
-ByteVector encode(const Codec& codec, std::span<const float> values, const RandomStream& random = {}) {
-  ByteVector bytes(codec.max_encoded_bytes(values.size()));
-  EXPECT_EQ(codec.encode(values, bytes, random), bytes.size());
-  return bytes;
-}
-
-std::vector<float> through(const Codec& codec, std::span<const float> values, const RandomStream& random = {}) {
-  std::vector<float> decoded(values.size());
-  EXPECT_TRUE(codec.decode(encode(codec, values, random), decoded).ok());
-  return decoded;
-}
 
 double energy(const std::vector<double>& values) {
   double sum = 0;
@@ -38,7 +22,7 @@ double energy(const std::vector<double>& values) {
 double error_of_sum(const Codec& codec, const std::vector<float>& x, const std::vector<RandomStream>& ranks) {
   std::vector<double> lacking(x.size()), sum(x.size());
   for (const RandomStream& random : ranks) {
-    const std::vector<float> y = through(codec, x, random);
+    const std::vector<float> y = round_trip(codec, x, random);
     for (std::size_t i = 0; i < x.size(); ++i) {
       lacking[i] += double{x[i]} - y[i];
       sum[i] += x[i];
@@ -47,63 +31,37 @@ double error_of_sum(const Codec& codec, const std::vector<float>& x, const std::
   return energy(lacking) / energy(sum);
 }
 
-TEST(H4Codec, size_is_the_header_and_whole_blocks) {
-  for (int bits = 2; bits <= 4; ++bits) {
-    const H4Codec codec({bits, true});
-    EXPECT_EQ(codec.max_encoded_bytes(0), 0u);
-    for (std::size_t n = 1; n < 800; ++n) {
-      const std::size_t blocks = (n + 255) / 256;
-      ASSERT_EQ(codec.max_encoded_bytes(n), 8 + blocks * (2 + 32 * static_cast<std::size_t>(bits))) << bits << " " << n;
-    }
-  }
-}
-
 // Ranks with equal inputs use different signs, so that errors cancel in the sum: with N ranks 1 / N of the error is
 // left. With the same signs all of it would be left.
 TEST(H4Codec, errors_of_ranks_with_equal_inputs_cancel) {
   const std::vector<float> x = finite_families()[0].values(256 * 400, 3);
   for (int bits = 2; bits <= 4; ++bits) {
-    const H4Codec codec({bits, true});
-    const double one = error_of_sum(codec, x, {RandomStream{.key = 7}});
+    const auto codec = codec_of(h4({.bits = bits}));
+    const double one = error_of_sum(*codec, x, {RandomStream{.key = 7}});
     std::vector<RandomStream> ranks, same;
     for (std::uint32_t rank = 0; rank < 8; ++rank) ranks.push_back({.key = 7, .rank = rank, .world = 8});
     for (std::uint32_t rank = 0; rank < 8; ++rank) same.push_back({.key = 7, .rank = 0, .world = 8});
-    EXPECT_NEAR(error_of_sum(codec, x, ranks) * 8 / one, 1, 0.1) << bits;
-    EXPECT_NEAR(error_of_sum(codec, x, same) / one, 1, 1e-9) << bits;
+    EXPECT_NEAR(error_of_sum(*codec, x, ranks) * 8 / one, 1, 0.1) << bits;
+    EXPECT_NEAR(error_of_sum(*codec, x, same) / one, 1, 1e-9) << bits;
   }
 }
 
 // The errors of successive calls also cancel, because the next call has another key.
 TEST(H4Codec, errors_of_calls_with_equal_inputs_cancel) {
   const std::vector<float> x = finite_families()[0].values(256 * 400, 4);
-  const H4Codec codec({4, true});
+  const auto codec = codec_of(h4());
   std::vector<RandomStream> calls;
   for (std::uint64_t counter = 0; counter < 8; ++counter)
     calls.push_back({.key = random_key(1, counter, RandomPhase::input)});
-  EXPECT_NEAR(error_of_sum(codec, x, calls) * 8 / error_of_sum(codec, x, {calls[0]}), 1, 0.1);
-}
-
-TEST(H4Codec, signs_depend_on_key_rank_and_place_alone) {
-  const std::vector<float> x = finite_families()[0].values(256 * 40, 19);
-  const H4Codec codec({4, true});
-  const RandomStream random{.key = 5, .first_element = 2560, .rank = 1, .world = 4};
-  const std::vector<float> whole = through(codec, x, random);
-  const std::span<const float> rest = std::span(x).subspan(2560);
-  const std::vector<float> later = through(codec, rest, {5, 5120, 1, 4});
-  EXPECT_TRUE(std::equal(later.begin(), later.end(), whole.begin() + 2560));
-  EXPECT_EQ(through(codec, x, {5, 2560, 1, 8}), whole);
-  for (const RandomStream& other :
-       {RandomStream{6, 2560, 1, 4}, RandomStream{5, 2560 + 256, 1, 4}, RandomStream{5, 2560, 2, 4}}) {
-    EXPECT_NE(through(codec, x, other), whole);
-  }
+  EXPECT_NEAR(error_of_sum(*codec, x, calls) * 8 / error_of_sum(*codec, x, {calls[0]}), 1, 0.1);
 }
 
 // The middle of a chunk that begins anywhere in the tensor, as chunks of the caller's own counts do.
 TEST(H4Codec, blocks_need_not_begin_on_multiples_of_their_size) {
   const std::vector<float> x = finite_families()[0].values(256 * 8, 20);
-  const H4Codec codec({4, true});
-  const std::vector<float> whole = through(codec, x, {.key = 5, .first_element = 100});
-  const std::vector<float> rest = through(codec, std::span(x).subspan(512), {.key = 5, .first_element = 612});
+  const auto codec = codec_of(h4());
+  const std::vector<float> whole = round_trip(*codec, x, {.key = 5, .first_element = 100});
+  const std::vector<float> rest = round_trip(*codec, std::span(x).subspan(512), {.key = 5, .first_element = 612});
   EXPECT_TRUE(std::equal(rest.begin(), rest.end(), whole.begin() + 512));
 }
 

@@ -1,14 +1,55 @@
-#include "codec/int/int_codec.h"
-
+// Symmetric integers: each block's elements as multiples of one scale, from -Q to Q, Q = 2^(bits - 1) - 1.
+//
+// Rule and proof of the bound: kernels/block_int/block_int_reference.h. Layout: kernels/block_int/block_int.h.
+// Rounding: to nearest even; or stochastic, by a random byte of (key, rank, index in the tensor), stratified over
+// ranks: the mean is right, and for a sum over N ranks the variance is scale^2 (N + 1) / 12. Zero is exact.
+// A block with an element that is not finite decodes to NaN.
+// Error: at most scale * (1/2 + Q * 2^-23), stochastic: scale; scale <= max |x| / Q * (1 + 2^-7 + 2^-22) or 2^-118.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "base/check.h"
+#include "codec/registry.h"
+#include "kernels/block_int/block_int.h"
 
 namespace qccl {
 namespace {
+
+class IntCodec final : public FixedSizeCodec {
+ public:
+  // bits 2..8, block 1..65536.
+  IntCodec(int bits, std::uint32_t block, bool stochastic) : format_{bits, block}, stochastic_(stochastic) {}
+
+  std::uint32_t bucket_size() const override { return format_.block_size; }
+  std::size_t max_encoded_bytes(std::size_t elements) const override {
+    return kernels::block_int_encoded_bytes(format_, elements);
+  }
+  double error_bound(const BlockSummary& block) const override {
+    const double largest = std::ldexp(1.0, format_.bits - 1) - 1;
+    const double scale = std::max(block.magnitude() / largest * (1 + 0x1p-7 + 0x1p-22), 0x1p-118);
+    return stochastic_ ? scale : scale * (0.5 + largest * 0x1p-23);
+  }
+
+ private:
+  std::string description() const override {
+    return fmt::format("int of {} bits in blocks of {}", format_.bits, format_.block_size);
+  }
+  void write(std::span<const float> source, std::byte* target, const RandomStream& random) const override {
+    kernels::block_int_encode(format_, source.data(), source.size(), target, stochastic_ ? &random : nullptr);
+  }
+  Status read(const std::byte* source, std::span<float> target) const override {
+    kernels::block_int_decode(format_, source, target.data(), target.size());
+    return {};
+  }
+  Status read_add(const std::byte* source, const float* addend, std::span<float> target) const override {
+    kernels::block_int_decode_add(format_, source, addend, target.data(), target.size());
+    return {};
+  }
+
+  const kernels::BlockIntFormat format_;
+  const bool stochastic_;
+};
 
 constexpr CodecSetting kSettings[] = {
     {.key = "bits", .allowed = "2..8", .default_value = 8, .meaning = "of each element's integer"},
@@ -26,6 +67,7 @@ Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
 
 }  // namespace
 
+extern const CodecEntry kIntCodec;
 constinit const CodecEntry kIntCodec = {
     .name = "int",
     .summary = "each block's elements as integers of one scale, zero exact",
@@ -47,44 +89,6 @@ Compression block_int(IntOptions options) {
   return make_compression("int", {{"bits", static_cast<double>(options.bits)},
                                   {"block", static_cast<double>(options.block)},
                                   {"rounding", static_cast<double>(options.rounding)}});
-}
-
-std::size_t IntCodec::max_encoded_bytes(std::size_t elements) const {
-  return kernels::block_int_encoded_bytes(format_, elements);
-}
-
-std::size_t IntCodec::encode(std::span<const float> source, Bytes target, const RandomStream& random) const {
-  const std::size_t bytes = max_encoded_bytes(source.size());
-  QCCL_CHECK(target.size() >= bytes);
-  kernels::block_int_encode(format_, source.data(), source.size(), target.data(), stochastic_ ? &random : nullptr);
-  return bytes;
-}
-
-Status IntCodec::check_size(ConstBytes source, std::size_t elements) const {
-  const std::size_t bytes = max_encoded_bytes(elements);
-  if (source.size() == bytes) return {};
-  return Failure(ErrorKind::corrupt_data,
-                 fmt::format("int of {} bits in blocks of {}: got {} bytes for {} elements, which take {}",
-                             format_.bits, format_.block_size, source.size(), elements, bytes));
-}
-
-Status IntCodec::decode(ConstBytes source, std::span<float> target) const {
-  QCCL_TRY(check_size(source, target.size()));
-  kernels::block_int_decode(format_, source.data(), target.data(), target.size());
-  return {};
-}
-
-Status IntCodec::decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const {
-  QCCL_CHECK(addend.size() == target.size());
-  QCCL_TRY(check_size(source, target.size()));
-  kernels::block_int_decode_add(format_, source.data(), addend.data(), target.data(), target.size());
-  return {};
-}
-
-double IntCodec::error_bound(const BlockSummary& block) const {
-  const double largest = std::ldexp(1.0, format_.bits - 1) - 1;
-  const double scale = std::max(block.magnitude() / largest * (1 + 0x1p-7 + 0x1p-22), 0x1p-118);
-  return stochastic_ ? scale : scale * (0.5 + largest * 0x1p-23);
 }
 
 }  // namespace qccl

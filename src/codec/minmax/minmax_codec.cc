@@ -1,12 +1,21 @@
-#include "codec/minmax/minmax_codec.h"
-
+// QNCCL's max-min quantizer: each bucket's range in 2^bits - 1 equal steps. 32 bits: float32 unchanged.
+//
+// Rule and proof of the bound: kernels/minmax/minmax_reference.h; for 9..15 and 17..31 bits, which are computed in
+// double and slowly, kernels/minmax/minmax_double.h. Layout: kernels/minmax/minmax.h.
+// Rounding: to nearest, half up; or stochastic, by a random byte of (key, rank, index in the tensor), stratified over
+// ranks: the mean is right, and for a sum over N ranks the variance is unit^2 (N + 1) / 12.
+// A bucket with an element that is not finite decodes to NaN.
+// Error: at most unit / 2 + 6 ulp(max |x|), stochastic: unit + 6 ulp(max |x|), where
+// unit = (maximum - minimum) / (2^bits - 1), at least 2^-126.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "base/check.h"
-#include "codec/raw/raw_codec.h"
+#include "codec/registry.h"
+#include "kernels/copy.h"
+#include "kernels/minmax/minmax.h"
+#include "kernels/reduce/reduce.h"
 
 namespace qccl {
 namespace {
@@ -18,11 +27,69 @@ double ulp(double x) {
   return std::max(std::ldexp(1.0, exponent - 24), 0x1p-149);
 }
 
+class MinmaxCodec final : public FixedSizeCodec {
+ public:
+  // bits 1..31, bucket_size 1..65536.
+  MinmaxCodec(int bits, std::uint32_t bucket_size, bool stochastic)
+      : format_{bits, bucket_size}, stochastic_(stochastic) {}
+
+  std::uint32_t bucket_size() const override { return format_.bucket_size; }
+  std::size_t max_encoded_bytes(std::size_t elements) const override {
+    return kernels::minmax_encoded_bytes(format_, elements);
+  }
+  double error_bound(const BlockSummary& block) const override {
+    const double levels = std::ldexp(1.0, format_.bits) - 1;
+    const double unit = std::max((block.maximum - block.minimum) / levels, 0x1p-126);
+    return (stochastic_ ? unit : unit / 2) + 6 * ulp(block.magnitude());
+  }
+
+ private:
+  std::string description() const override {
+    return fmt::format("minmax of {} bits in buckets of {}", format_.bits, format_.bucket_size);
+  }
+  void write(std::span<const float> source, std::byte* target, const RandomStream& random) const override {
+    kernels::minmax_encode(format_, source.data(), source.size(), target, stochastic_ ? &random : nullptr);
+  }
+  Status read(const std::byte* source, std::span<float> target) const override {
+    kernels::minmax_decode(format_, source, target.data(), target.size());
+    return {};
+  }
+  Status read_add(const std::byte* source, const float* addend, std::span<float> target) const override {
+    kernels::minmax_decode_add(format_, source, addend, target.data(), target.size());
+    return {};
+  }
+
+  const kernels::MinmaxFormat format_;
+  const bool stochastic_;
+};
+
+// 32 bits: float32 unchanged.
+class RawCodec final : public FixedSizeCodec {
+ public:
+  std::uint32_t bucket_size() const override { return 1; }
+  std::size_t max_encoded_bytes(std::size_t elements) const override { return elements * sizeof(float); }
+  double error_bound(const BlockSummary&) const override { return 0; }
+
+ private:
+  std::string description() const override { return "raw float32"; }
+  void write(std::span<const float> source, std::byte* target, const RandomStream&) const override {
+    kernels::copy(target, source.data(), source.size_bytes());
+  }
+  Status read(const std::byte* source, std::span<float> target) const override {
+    kernels::copy(target.data(), source, target.size_bytes());
+    return {};
+  }
+  Status read_add(const std::byte* source, const float* addend, std::span<float> target) const override {
+    kernels::reduce(DataType::float32, ReduceOp::sum, target.data(), addend, source, target.size());
+    return {};
+  }
+};
+
 constexpr CodecSetting kSettings[] = {
     {.key = "bits",
      .allowed = "1..32",
      .default_value = 8,
-     .meaning = "of each element's code; 32: as it is; 9..15 and 17..31: slow, an element at a time"},
+     .meaning = "of each element's code; 32: unchanged; 9..15 and 17..31: slow, an element at a time"},
     {.key = "bucket_size", .allowed = "1..65536", .default_value = 1024, .meaning = "elements that share one scale"},
     kRoundingSetting,
 };
@@ -36,6 +103,7 @@ Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
 
 }  // namespace
 
+extern const CodecEntry kMinmaxCodec;
 constinit const CodecEntry kMinmaxCodec = {
     .name = "minmax",
     .summary = "each bucket's range in 2^bits - 1 equal steps",
@@ -56,44 +124,6 @@ Compression minmax(MinmaxOptions options) {
   return make_compression("minmax", {{"bits", static_cast<double>(options.bits)},
                                      {"bucket_size", static_cast<double>(options.bucket_size)},
                                      {"rounding", static_cast<double>(options.rounding)}});
-}
-
-std::size_t MinmaxCodec::max_encoded_bytes(std::size_t elements) const {
-  return kernels::minmax_encoded_bytes(format_, elements);
-}
-
-std::size_t MinmaxCodec::encode(std::span<const float> source, Bytes target, const RandomStream& random) const {
-  const std::size_t bytes = max_encoded_bytes(source.size());
-  QCCL_CHECK(target.size() >= bytes);
-  kernels::minmax_encode(format_, source.data(), source.size(), target.data(), stochastic_ ? &random : nullptr);
-  return bytes;
-}
-
-Status MinmaxCodec::check_size(ConstBytes source, std::size_t elements) const {
-  const std::size_t bytes = max_encoded_bytes(elements);
-  if (source.size() == bytes) return {};
-  return Failure(ErrorKind::corrupt_data,
-                 fmt::format("minmax of {} bits in buckets of {}: got {} bytes for {} elements, which take {}",
-                             format_.bits, format_.bucket_size, source.size(), elements, bytes));
-}
-
-Status MinmaxCodec::decode(ConstBytes source, std::span<float> target) const {
-  QCCL_TRY(check_size(source, target.size()));
-  kernels::minmax_decode(format_, source.data(), target.data(), target.size());
-  return {};
-}
-
-Status MinmaxCodec::decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const {
-  QCCL_CHECK(addend.size() == target.size());
-  QCCL_TRY(check_size(source, target.size()));
-  kernels::minmax_decode_add(format_, source.data(), addend.data(), target.data(), target.size());
-  return {};
-}
-
-double MinmaxCodec::error_bound(const BlockSummary& block) const {
-  const double levels = std::ldexp(1.0, format_.bits) - 1;
-  const double unit = std::max((block.maximum - block.minimum) / levels, 0x1p-126);
-  return (stochastic_ ? unit : unit / 2) + 6 * ulp(block.magnitude());
 }
 
 }  // namespace qccl

@@ -1,11 +1,53 @@
-#include "codec/sign/sign_codec.h"
-
+// One bit an element: its sign, times a scale of its bucket.
+//
+// scale: the bucket's mean magnitude |x|_1 / n, which has the least error of all scales, or with scale=norm the root of
+// its mean square |x|_2 / sqrt(n), as in DeepSpeed. Rule: kernels/sign/sign_reference.h. Layout: kernels/sign/sign.h.
+// Error: an element is off by at most the bucket's largest magnitude (and 2^-16 of it). For a bucket as a whole
+// |x - y|^2 = |x|_2^2 - |x|_1^2 / n: 0.36 of the energy of normally distributed values. Training needs error feedback.
+// A bucket with an element that is not finite decodes to NaN.
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "codec/registry.h"
+#include "kernels/sign/sign.h"
 
 namespace qccl {
 namespace {
+
+class SignCodec final : public FixedSizeCodec {
+ public:
+  explicit SignCodec(kernels::SignFormat format) : format_(format) {}
+
+  std::uint32_t bucket_size() const override { return format_.bucket_size; }
+  std::size_t max_encoded_bytes(std::size_t elements) const override {
+    return kernels::sign_encoded_bytes(format_, elements);
+  }
+  std::optional<std::size_t> encode_with_residual(std::span<const float> source, Bytes target, const RandomStream&,
+                                                  float factor, float* residual) const override {
+    const std::size_t bytes = max_encoded_bytes(source.size());
+    QCCL_CHECK(target.size() >= bytes);
+    kernels::sign_encode_with_residual(format_, source.data(), source.size(), target.data(), factor, residual);
+    return bytes;
+  }
+  // x and y have the same sign, and neither scale exceeds the largest magnitude.
+  double error_bound(const BlockSummary& block) const override { return block.magnitude() * (1 + 0x1p-16) + 0x1p-149; }
+
+ private:
+  std::string description() const override { return fmt::format("sign in buckets of {}", format_.bucket_size); }
+  void write(std::span<const float> source, std::byte* target, const RandomStream&) const override {
+    kernels::sign_encode(format_, source.data(), source.size(), target);
+  }
+  Status read(const std::byte* source, std::span<float> target) const override {
+    kernels::sign_decode(format_, source, target.data(), target.size());
+    return {};
+  }
+  Status read_add(const std::byte* source, const float* addend, std::span<float> target) const override {
+    kernels::sign_decode_add(format_, source, addend, target.data(), target.size());
+    return {};
+  }
+
+  const kernels::SignFormat format_;
+};
 
 constexpr CodecSetting kSettings[] = {
     {.key = "bucket_size",
@@ -27,9 +69,10 @@ Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
 
 }  // namespace
 
+extern const CodecEntry kSignCodec;
 constinit const CodecEntry kSignCodec = {
     .name = "sign",
-    .summary = "one bit an element and a scale a bucket; wants error feedback",
+    .summary = "one bit an element and a scale a bucket; needs error feedback",
     .layout =
         "for each bucket 4 bytes: scale, float32\n"
         "then a bit an element, lowest bit first: 1 for x < 0, padded to a byte",
@@ -44,48 +87,5 @@ Compression sign(SignOptions options) {
   return make_compression(
       "sign", {{"bucket_size", static_cast<double>(options.bucket_size)}, {"scale", options.norm_scale ? 1.0 : 0.0}});
 }
-
-std::size_t SignCodec::max_encoded_bytes(std::size_t elements) const {
-  return kernels::sign_encoded_bytes(format_, elements);
-}
-
-std::size_t SignCodec::encode(std::span<const float> source, Bytes target, const RandomStream&) const {
-  const std::size_t bytes = max_encoded_bytes(source.size());
-  QCCL_CHECK(target.size() >= bytes);
-  kernels::sign_encode(format_, source.data(), source.size(), target.data());
-  return bytes;
-}
-
-std::optional<std::size_t> SignCodec::encode_with_residual(std::span<const float> source, Bytes target,
-                                                           const RandomStream&, float factor, float* residual) const {
-  const std::size_t bytes = max_encoded_bytes(source.size());
-  QCCL_CHECK(target.size() >= bytes);
-  kernels::sign_encode_with_residual(format_, source.data(), source.size(), target.data(), factor, residual);
-  return bytes;
-}
-
-Status SignCodec::check_size(ConstBytes source, std::size_t elements) const {
-  const std::size_t bytes = max_encoded_bytes(elements);
-  if (source.size() == bytes) return {};
-  return Failure(ErrorKind::corrupt_data,
-                 fmt::format("sign in buckets of {}: got {} bytes for {} elements, which take {}", format_.bucket_size,
-                             source.size(), elements, bytes));
-}
-
-Status SignCodec::decode(ConstBytes source, std::span<float> target) const {
-  QCCL_TRY(check_size(source, target.size()));
-  kernels::sign_decode(format_, source.data(), target.data(), target.size());
-  return {};
-}
-
-Status SignCodec::decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const {
-  QCCL_CHECK(addend.size() == target.size());
-  QCCL_TRY(check_size(source, target.size()));
-  kernels::sign_decode_add(format_, source.data(), addend.data(), target.data(), target.size());
-  return {};
-}
-
-// x and y have the same sign, and neither scale exceeds the largest magnitude.
-double SignCodec::error_bound(const BlockSummary& block) const { return block.magnitude() * (1 + 0x1p-16) + 0x1p-149; }
 
 }  // namespace qccl

@@ -1,12 +1,10 @@
-// Tests specific to the sign codec: its size, its scales, the error of a bucket, and that the residual is exactly what
-// was lost. The promises of every codec: tests/property/codec_contract_test.cc.
-#include "codec/sign/sign_codec.h"
-
-#include <array>
+// The scales, and the error of a bucket. Sizes: codec/codec_test.cc. The promises of every codec:
+// tests/property/codec_contract_test.cc.
 #include <bit>
 #include <cmath>
 #include <vector>
 
+#include "codec/round_trip.h"
 #include "gtest/gtest.h"
 #include "kernels/every_simd.h"
 #include "kernels/test_values.h"
@@ -17,20 +15,6 @@ namespace {
 using kernels::finite_families;
 using kernels::on_every_simd;
 using kernels::ValueFamily;
-
-using ByteVector = std::vector<std::byte>;
-
-ByteVector encode(const Codec& codec, std::span<const float> values) {
-  ByteVector bytes(codec.max_encoded_bytes(values.size()));
-  EXPECT_EQ(codec.encode(values, bytes, {}), bytes.size());
-  return bytes;
-}
-
-std::vector<float> through(const Codec& codec, std::span<const float> values) {
-  std::vector<float> decoded(values.size());
-  EXPECT_TRUE(codec.decode(encode(codec, values), decoded).ok());
-  return decoded;
-}
 
 struct Norms {
   long double one = 0;    // sum of |x|
@@ -53,17 +37,7 @@ template <class Check>
 void each_bucket(const Codec& codec, std::size_t size, Check check) {
   for (const ValueFamily& family : finite_families()) {
     const std::vector<float> x = family.values(size, 31);
-    check(family.name, x, norms_of(x, through(codec, x)));
-  }
-}
-
-TEST(SignCodec, size_is_a_bit_an_element_and_a_scale_a_bucket) {
-  for (const std::uint32_t bucket : {1u, 7u, 64u, 1000u, 65536u}) {
-    const SignCodec codec({bucket, false});
-    for (std::size_t n = 0; n < 300; ++n) {
-      const std::size_t expected = 4 * ((n + bucket - 1) / bucket) + (n + 7) / 8;
-      ASSERT_EQ(codec.max_encoded_bytes(n), expected) << bucket << " " << n;
-    }
+    check(family.name, x, norms_of(x, round_trip(codec, x)));
   }
 }
 
@@ -71,8 +45,8 @@ TEST(SignCodec, size_is_a_bit_an_element_and_a_scale_a_bucket) {
 TEST(SignCodec, error_of_a_bucket_is_the_norm_less_the_mean_magnitude) {
   on_every_simd([&] {
     for (const std::uint32_t size : {1u, 100u, 1024u, 65536u}) {
-      const SignCodec codec({size, false});
-      each_bucket(codec, size, [&](const std::string& name, std::span<const float>, const Norms& n) {
+      const auto codec = codec_of(sign({.bucket_size = size}));
+      each_bucket(*codec, size, [&](const std::string& name, std::span<const float>, const Norms& n) {
         if (n.two == 0) return;
         const long double expected = n.two - n.one * n.one / size;
         EXPECT_NEAR(static_cast<double>(n.error / n.two), static_cast<double>(expected / n.two), 1e-6)
@@ -86,10 +60,10 @@ TEST(SignCodec, error_of_a_bucket_is_the_norm_less_the_mean_magnitude) {
 TEST(SignCodec, the_norm_scale_keeps_the_norm) {
   on_every_simd([&] {
     for (const std::uint32_t size : {1u, 100u, 1024u, 65536u}) {
-      const SignCodec codec({size, true});
-      each_bucket(codec, size, [&](const std::string& name, std::span<const float> x, const Norms& n) {
+      const auto codec = codec_of(sign({.bucket_size = size, .norm_scale = true}));
+      each_bucket(*codec, size, [&](const std::string& name, std::span<const float> x, const Norms& n) {
         if (n.two < 1e-70L) return;
-        const std::vector<float> y = through(codec, x);
+        const std::vector<float> y = round_trip(*codec, x);
         EXPECT_NEAR(static_cast<double>(std::sqrt(norms_of(y, y).two / n.two)), 1, 1e-6) << name << ", " << size;
         const long double cosine = n.one / std::sqrt(n.two * size);
         EXPECT_NEAR(static_cast<double>(n.error / n.two), static_cast<double>(2 - 2 * cosine), 1e-6) << name;
@@ -101,52 +75,18 @@ TEST(SignCodec, the_norm_scale_keeps_the_norm) {
 // 1 - 2/pi of the energy of normally distributed values; twice 1 - sqrt(2/pi) with the norm's scale.
 TEST(SignCodec, error_of_normal_values_is_that_of_the_theory) {
   const std::vector<float> x = finite_families()[0].values(1 << 18, 32);
-  const Norms mean = norms_of(x, through(SignCodec({1024, false}), x));
+  const Norms mean = norms_of(x, round_trip(*codec_of(sign({.bucket_size = 1024})), x));
   EXPECT_NEAR(static_cast<double>(mean.error / mean.two), 1 - 2 / M_PI, 0.004);
-  const Norms norm = norms_of(x, through(SignCodec({1024, true}), x));
+  const Norms norm = norms_of(x, round_trip(*codec_of(sign({.bucket_size = 1024, .norm_scale = true})), x));
   EXPECT_NEAR(static_cast<double>(norm.error / norm.two), 2 * (1 - std::sqrt(2 / M_PI)), 0.004);
 }
 
 TEST(SignCodec, zeros_come_back_and_are_positive_among_others) {
-  const SignCodec codec({8, false});
+  const auto codec = codec_of(sign({.bucket_size = 8}));
   const std::vector<float> zeros = {0.0f, -0.0f, 0.0f};
-  for (const float y : through(codec, zeros)) EXPECT_EQ(std::bit_cast<std::uint32_t>(y), 0u);
-  const std::vector<float> y = through(codec, std::vector<float>{-0.0f, 0.0f, -4.0f, 4.0f});
+  for (const float y : round_trip(*codec, zeros)) EXPECT_EQ(std::bit_cast<std::uint32_t>(y), 0u);
+  const std::vector<float> y = round_trip(*codec, std::vector<float>{-0.0f, 0.0f, -4.0f, 4.0f});
   EXPECT_EQ(y, (std::vector<float>{2.0f, 2.0f, -2.0f, 2.0f}));
-}
-
-TEST(SignCodec, a_bucket_that_is_not_finite_decodes_to_nan_and_its_neighbours_are_untouched) {
-  const std::vector<float> clean = finite_families()[0].values(1000, 15);
-  on_every_simd([&] {
-    for (const kernels::SignFormat format : {kernels::SignFormat{96, false}, kernels::SignFormat{100, true}}) {
-      const SignCodec codec(format);
-      const std::vector<float> expected = through(codec, clean);
-      for (const float poison : {std::nanf(""), -std::nanf("5"), HUGE_VALF, -HUGE_VALF}) {
-        for (const std::size_t at : {0u, 299u, 300u, 350u, 999u}) {
-          std::vector<float> x = clean;
-          x[at] = poison;
-          const std::vector<float> y = through(codec, x);
-          for (std::size_t i = 0; i < x.size(); ++i) {
-            const bool lost = i / format.bucket_size == at / format.bucket_size;
-            ASSERT_EQ(std::bit_cast<std::uint32_t>(y[i]),
-                      lost ? 0x7FC00000u : std::bit_cast<std::uint32_t>(expected[i]))
-                << at << " " << i;
-          }
-        }
-      }
-    }
-  });
-}
-
-// The values sent and the residual add up to the input, except for one rounding each.
-TEST(SignCodec, sent_and_owed_make_up_the_input) {
-  const SignCodec codec({1000, false});
-  const std::vector<float> x = finite_families()[0].values(5001, 16);
-  ByteVector bytes(codec.max_encoded_bytes(x.size()));
-  std::vector<float> residual(x.size(), 9.0f), sent(x.size());
-  ASSERT_EQ(codec.encode_with_residual(x, bytes, {}, 1.0f, residual.data()), bytes.size());
-  ASSERT_TRUE(codec.decode(bytes, sent).ok());
-  for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i], sent[i] + residual[i], 1e-6);
 }
 
 TEST(SignCodec, is_made_from_options_and_text) {

@@ -1,21 +1,66 @@
-#include "codec/topk/topk_codec.h"
-
+// Sparse: of each 4096 elements the share `density` that is largest by magnitude, with indices; all others are 0.
+//
+// Rule: kernels/topk/topk_reference.h. Layout: kernels/topk/topk.h. Of n elements (4096, or the rest at the end)
+// exactly k = ceil(ceil(4096 density) n / 4096) are sent, so that the size is a function of the count alone.
+// Rounding: float32 values are unchanged; int8 values to nearest even in 127 steps of the chunk's largest magnitude.
+// Error: ||x - y||^2 <= (1 - k/n) ||x||^2 for float32 values, the least for any k elements. Training needs error
+// feedback: without it the small elements never arrive.
+// A chunk with an element that is not finite decodes to NaN. Adding leaves elements that were not sent unchanged.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "base/check.h"
+#include "codec/registry.h"
+#include "kernels/topk/topk.h"
 
 namespace qccl {
 namespace {
+
+Status checked(bool indices_rise) {
+  if (indices_rise) return {};
+  return Failure(ErrorKind::corrupt_data, "topk: indices that do not rise or lie outside of their chunk");
+}
+
+class TopkCodec final : public FixedSizeCodec {
+ public:
+  explicit TopkCodec(kernels::TopkFormat format) : format_(format) {}
+
+  std::uint32_t bucket_size() const override { return kernels::kTopkChunk; }
+  std::size_t max_encoded_bytes(std::size_t elements) const override {
+    return kernels::topk_encoded_bytes(format_, elements);
+  }
+  // An element that is not sent is no larger than one that is, and the norm includes both.
+  double error_bound(const BlockSummary& block) const override {
+    const double most = block.magnitude();
+    const double lost = std::min(most, block.norm / std::sqrt(2.0));
+    if (!format_.int8_values) return lost;
+    return std::max(lost, std::max(most / 127, 0x1p-126) * 0.5 * (1 + 0x1p-20));
+  }
+
+ private:
+  std::string description() const override {
+    return fmt::format("topk of {} in {}", format_.kept, kernels::kTopkChunk);
+  }
+  void write(std::span<const float> source, std::byte* target, const RandomStream&) const override {
+    kernels::topk_encode(format_, source.data(), source.size(), target);
+  }
+  Status read(const std::byte* source, std::span<float> target) const override {
+    return checked(kernels::topk_decode(format_, source, target.data(), target.size()));
+  }
+  Status read_add(const std::byte* source, const float* addend, std::span<float> target) const override {
+    return checked(kernels::topk_decode_add(format_, source, addend, target.data(), target.size()));
+  }
+
+  const kernels::TopkFormat format_;
+};
 
 constexpr CodecSetting kSettings[] = {
     {.key = "density",
      .allowed = "0.0002..0.5",
      .default_value = 0.01,
      .meaning = "share of the elements that is sent"},
-    {.key = "values", .allowed = "fp32|int8", .meaning = "type of what is sent"},
+    {.key = "values", .allowed = "fp32|int8", .meaning = "type of the values sent"},
 };
 
 Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
@@ -24,20 +69,17 @@ Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
   return std::shared_ptr<const Codec>(std::make_shared<TopkCodec>(format));
 }
 
-Status misplaced() {
-  return Failure(ErrorKind::corrupt_data, "topk: places of elements that do not rise or are outside of their chunk");
-}
-
 }  // namespace
 
+extern const CodecEntry kTopkCodec;
 constinit const CodecEntry kTopkCodec = {
     .name = "topk",
-    .summary = "the largest elements and their places; wants error feedback",
+    .summary = "the largest elements and their indices; needs error feedback",
     .layout =
         "for each chunk of 4096 elements, of which k are sent:\n"
         "int8 only: scale, float32\n"
-        "k values, float32 or int8, in the order of their places\n"
-        "k places, 12 bits each, rising, padded to a byte",
+        "k values, float32 or int8, in the order of their indices\n"
+        "k indices, 12 bits each, rising, padded to a byte",
     .bound =
         "max |x| (of a chunk of n together: ||x - y||^2 <= (1 - k / n) ||x||^2,\n"
         "values=int8: k (scale / 2)^2 more; scale = max |x| / 127, or 2^-126)",
@@ -49,48 +91,6 @@ constinit const CodecEntry kTopkCodec = {
 
 Compression topk(TopkOptions options) {
   return make_compression("topk", {{"density", options.density}, {"values", options.int8_values ? 1.0 : 0.0}});
-}
-
-std::size_t TopkCodec::max_encoded_bytes(std::size_t elements) const {
-  return kernels::topk_encoded_bytes(format_, elements);
-}
-
-std::size_t TopkCodec::encode(std::span<const float> source, Bytes target, const RandomStream&) const {
-  const std::size_t bytes = max_encoded_bytes(source.size());
-  QCCL_CHECK(target.size() >= bytes);
-  kernels::topk_encode(format_, source.data(), source.size(), target.data());
-  return bytes;
-}
-
-Status TopkCodec::check_size(ConstBytes source, std::size_t elements) const {
-  const std::size_t bytes = max_encoded_bytes(elements);
-  if (source.size() == bytes) return {};
-  return Failure(ErrorKind::corrupt_data,
-                 fmt::format("topk of {} in {}: got {} bytes for {} elements, which take {}", format_.kept,
-                             kernels::kTopkChunk, source.size(), elements, bytes));
-}
-
-Status TopkCodec::decode(ConstBytes source, std::span<float> target) const {
-  QCCL_TRY(check_size(source, target.size()));
-  if (!kernels::topk_decode(format_, source.data(), target.data(), target.size())) return misplaced();
-  return {};
-}
-
-Status TopkCodec::decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const {
-  QCCL_CHECK(addend.size() == target.size());
-  QCCL_TRY(check_size(source, target.size()));
-  if (!kernels::topk_decode_add(format_, source.data(), addend.data(), target.data(), target.size())) {
-    return misplaced();
-  }
-  return {};
-}
-
-// An element that is not sent is no larger than one that is, and the norm includes both.
-double TopkCodec::error_bound(const BlockSummary& block) const {
-  const double most = block.magnitude();
-  const double lost = std::min(most, block.norm / std::sqrt(2.0));
-  if (!format_.int8_values) return lost;
-  return std::max(lost, std::max(most / 127, 0x1p-126) * 0.5 * (1 + 0x1p-20));
 }
 
 }  // namespace qccl

@@ -1,0 +1,39 @@
+#include "codec/codec.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace qccl {
+
+std::optional<std::size_t> Codec::encode_with_residual(std::span<const float>, Bytes, const RandomStream&, float,
+                                                       float*) const {
+  return std::nullopt;
+}
+
+std::size_t FixedSizeCodec::encode(std::span<const float> source, Bytes target, const RandomStream& random) const {
+  const std::size_t bytes = max_encoded_bytes(source.size());
+  QCCL_CHECK(target.size() >= bytes);
+  write(source, target.data(), random);
+  return bytes;
+}
+
+Status FixedSizeCodec::decode(ConstBytes source, std::span<float> target) const {
+  QCCL_TRY(check_size(source, target.size()));
+  return read(source.data(), target);
+}
+
+Status FixedSizeCodec::decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const {
+  QCCL_CHECK(addend.size() == target.size());
+  QCCL_TRY(check_size(source, target.size()));
+  return read_add(source.data(), addend.data(), target);
+}
+
+Status FixedSizeCodec::check_size(ConstBytes source, std::size_t elements) const {
+  const std::size_t bytes = max_encoded_bytes(elements);
+  if (source.size() == bytes) return {};
+  return Failure(ErrorKind::corrupt_data, fmt::format("{}: got {} bytes for {} elements, which take {}", description(),
+                                                      source.size(), elements, bytes));
+}
+
+}  // namespace qccl

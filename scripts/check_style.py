@@ -42,7 +42,6 @@ LARGE_CLASSES = {
     "src/transport/shm/shm_endpoint.cc ShmEndpoint": 43,
     "src/transport/sim/network.h Network": 70,
     "src/transport/tcp/tcp_endpoint.cc TcpEndpoint": 48,
-    "tests/support/codec_bound.cc ChunkCheck": 40,
     "tools/run/supervisor.h Supervisor": 44,
 }
 

@@ -23,9 +23,9 @@ const std::vector<Compression> kCodecs = {minmax({.bits = 4, .bucket_size = 64})
 // kCodecs and one of each other codec of the library.
 std::vector<Compression> codecs_of_reductions() {
   std::vector<Compression> codecs = kCodecs;
-  for (const Compression& usual : usual_compressions()) {
-    const auto is_same = [&](const Compression& known) { return known.codec == usual.codec; };
-    if (std::none_of(kCodecs.begin(), kCodecs.end(), is_same)) codecs.push_back(usual);
+  for (const Compression& compression : default_compressions()) {
+    const auto is_same = [&](const Compression& known) { return known.codec == compression.codec; };
+    if (std::none_of(kCodecs.begin(), kCodecs.end(), is_same)) codecs.push_back(compression);
   }
   return codecs;
 }

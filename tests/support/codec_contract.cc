@@ -50,6 +50,7 @@ class Contract {
 
   std::string check() {
     for (const std::size_t count : counts()) {
+      if (codec_.max_encoded_bytes(count) > codec_.max_encoded_bytes(count + 1)) return "the limit of bytes falls";
       const auto families = kernels::families_with_nonfinite();
       for (std::size_t i = 0; i<families.size(); i += count> kManyElements ? 4 : 1) {
         const ValueFamily& family = families[i];
@@ -57,6 +58,10 @@ class Contract {
         std::string broken = check_values(values);
         if (!broken.empty()) return fmt::format("{} elements, {}: {}", count, family.name, broken);
       }
+    }
+    for (const std::size_t count : counts()) {
+      const std::string broken = check_neighbours(kernels::finite_families()[0].values(count, 9));
+      if (!broken.empty()) return fmt::format("{} elements: {}", count, broken);
     }
     return {};
   }
@@ -164,6 +169,10 @@ class Contract {
     const double bound = codec_.error_bound(block);
     const double looser = codec_.error_bound({block.minimum, block.maximum});
     if (!(bound >= 0) || !(looser >= bound)) return fmt::format("bound {}, {} without the norm", bound, looser);
+    if (codec_.is_exact() && !std::equal(values.begin(), values.end(), decoded.begin(),
+                                         [](float x, float y) { return bits_of(x) == bits_of(y); })) {
+      return "an exact codec loses bits";
+    }
     for (std::size_t i = 0; i < values.size() && std::isfinite(bound); ++i) {
       const double error = std::fabs(static_cast<double>(decoded[i]) - static_cast<double>(values[i]));
       if (!(error <= bound)) {
@@ -203,6 +212,30 @@ class Contract {
       codec_.decode(encode(all.subspan(cut), later, broken), std::span(decoded).subspan(cut)).take_or_throw();
       if (!broken.empty()) return broken;
       if (!same_bits(decoded, expected)) return fmt::format("cut at {} it decodes to other values", cut);
+    }
+    return {};
+  }
+
+  // An element that is not finite spoils its own bucket, all of it if the bucket shares a scale, and no other.
+  std::string check_neighbours(const std::vector<float>& values) const {
+    std::string broken;
+    std::vector<float> expected(values.size()), decoded(values.size());
+    codec_.decode(encode(values, kRandom, broken), expected).take_or_throw();
+    for (const float poison : {std::nanf("5"), HUGE_VALF, -HUGE_VALF}) {
+      for (const std::size_t at : {std::size_t{0}, values.size() / 2, values.size() - 1}) {
+        if (at >= values.size()) continue;
+        std::vector<float> poisoned = values;
+        poisoned[at] = poison;
+        codec_.decode(encode(poisoned, kRandom, broken), decoded).take_or_throw();
+        if (!broken.empty()) return broken;
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          const bool same = same_bits(std::span(decoded).subspan(i, 1), std::span(expected).subspan(i, 1));
+          if (i / bucket_ != at / bucket_ && !same) return fmt::format("{} at {} changes element {}", poison, at, i);
+          if (i / bucket_ == at / bucket_ && bucket_ > 1 && !std::isnan(decoded[i])) {
+            return fmt::format("{} at {} leaves {} in its bucket at {}", poison, at, decoded[i], i);
+          }
+        }
+      }
     }
     return {};
   }
@@ -264,26 +297,30 @@ std::set<double> extremes_of(const CodecSetting& setting) {
 
 }  // namespace
 
-std::vector<Compression> usual_compressions() {
+std::vector<Compression> default_compressions() {
   std::vector<Compression> found;
   for (const CodecEntry* entry : codec_list()) {
-    const Compression usual = Compression::parse(entry->name);
-    if (make_codec(usual).take_or_throw() != nullptr) found.push_back(usual);
+    const Compression compression = Compression::parse(entry->name);
+    if (make_codec(compression).take_or_throw() != nullptr) found.push_back(compression);
   }
   return found;
 }
 
 std::vector<Compression> extreme_compressions() {
   std::vector<Compression> found;
-  for (const Compression& usual : usual_compressions()) {
-    found.push_back(usual);
-    const auto settings = entry_of(usual)->settings;
-    for (std::size_t i = 0; i < settings.size(); ++i) {
-      for (const double value : extremes_of(settings[i])) {
-        Compression other = usual;
+  const auto add = [&](const Compression& compression) {
+    const bool is_new = std::find(found.begin(), found.end(), compression) == found.end();
+    if (is_new && make_codec(compression).ok()) found.push_back(compression);
+  };
+  for (const Compression& compression : default_compressions()) {
+    const CodecEntry& entry = *entry_of(compression);
+    add(compression);
+    for (const Compression& example : examples_of(entry)) add(example);
+    for (std::size_t i = 0; i < entry.settings.size(); ++i) {
+      for (const double value : extremes_of(entry.settings[i])) {
+        Compression other = compression;
         other.settings[i] = value;
-        const bool is_new = std::find(found.begin(), found.end(), other) == found.end();
-        if (is_new && make_codec(other).ok()) found.push_back(other);
+        add(other);
       }
     }
   }

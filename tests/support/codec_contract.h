@@ -10,9 +10,9 @@
 
 namespace qccl::testing {
 
-// Every codec of the list: with its default settings, and with each setting at the ends of its valid
-// range, the other settings at their defaults.
-std::vector<Compression> usual_compressions();
+// Every codec of the list with its default settings; also with those of its examples, and with each setting at the
+// ends of its valid range, the other settings at their defaults.
+std::vector<Compression> default_compressions();
 std::vector<Compression> extreme_compressions();
 
 // The first broken promise in words, or "". Checks every instruction set of this machine.

@@ -81,15 +81,15 @@ void CallPoster::make_work(CallArguments& arguments, Context& context) {
   try {
     arguments.work = context.driver().make_work();
   } catch (...) {
-    context.recorder().cancel();
+    context.call_batch().cancel();
     throw;
   }
 }
 
 bool CallPoster::record(CallArguments& arguments, Context& context) {
-  if (context.recorder().work() == nullptr) return false;
+  if (context.call_batch().work() == nullptr) return false;
   if (arguments.work == nullptr) make_work(arguments, context);
-  context.recorder().record(std::move(arguments));
+  context.call_batch().record(std::move(arguments));
   return true;
 }
 

@@ -39,19 +39,12 @@ Work post_all(CommunicatorState& state, const std::vector<CollectiveCall>& calls
   return memory_checked([&] { return Work(state.post_all(calls)); });
 }
 
-CollectiveCall call_v(Collective collective, const void* input, void* output, Counts counts, DataType type,
-                      const CallOptions& options) {
-  return memory_checked([&]() -> CollectiveCall {
-    return {collective, input, output, 0, type, options, PooledVector<std::uint64_t>(counts.begin(), counts.end())};
-  });
-}
-
-CollectiveCall exchange_v(const void* input, Counts sends, void* output, Counts receives, DataType type,
-                          const CallOptions& options) {
+// The v form of a call; all_to_all has a second list, of what this rank receives from each rank.
+CollectiveCall with_counts(CollectiveCall call, Counts counts, Counts received = {}) {
   return memory_checked([&] {
-    CollectiveCall call = call_v(Collective::all_to_all, input, output, sends, type, options);
-    call.counts->insert(call.counts->end(), receives.begin(), receives.end());
-    return call;
+    call.counts.emplace(counts.begin(), counts.end());
+    call.counts->insert(call.counts->end(), received.begin(), received.end());
+    return std::move(call);
   });
 }
 
@@ -155,14 +148,14 @@ const std::string& Communicator::name() const { return state_->group().name; }
                                   const CallOptions& options) {                                      \
     return post(*state_, CollectiveCall{Collective::name, input, output, count, type, options});     \
   }
-#define QCCL_COLLECTIVE_V(name)                                                                    \
-  void Communicator::name##_v(const void* input, void* output, Counts counts, DataType type,       \
-                              const CallOptions& options) {                                        \
-    run(*state_, call_v(Collective::name, input, output, counts, type, options));                  \
-  }                                                                                                \
-  Work Communicator::name##_v_async(const void* input, void* output, Counts counts, DataType type, \
-                                    const CallOptions& options) {                                  \
-    return post(*state_, call_v(Collective::name, input, output, counts, type, options));          \
+#define QCCL_COLLECTIVE_V(name)                                                                     \
+  void Communicator::name##_v(const void* input, void* output, Counts counts, DataType type,        \
+                              const CallOptions& options) {                                         \
+    run(*state_, with_counts({Collective::name, input, output, 0, type, options}, counts));         \
+  }                                                                                                 \
+  Work Communicator::name##_v_async(const void* input, void* output, Counts counts, DataType type,  \
+                                    const CallOptions& options) {                                   \
+    return post(*state_, with_counts({Collective::name, input, output, 0, type, options}, counts)); \
   }
 #define QCCL_COLLECTIVE_COALESCED(name)                                                          \
   void Communicator::name##_coalesced(std::span<const CallBuffers> buffers, DataType type,       \
@@ -205,11 +198,11 @@ Work Communicator::barrier_async(const CallOptions& options) {
 
 void Communicator::all_to_all_v(const void* input, Counts sends, void* output, Counts receives, DataType type,
                                 const CallOptions& options) {
-  run(*state_, exchange_v(input, sends, output, receives, type, options));
+  run(*state_, with_counts({Collective::all_to_all, input, output, 0, type, options}, sends, receives));
 }
 Work Communicator::all_to_all_v_async(const void* input, Counts sends, void* output, Counts receives, DataType type,
                                       const CallOptions& options) {
-  return post(*state_, exchange_v(input, sends, output, receives, type, options));
+  return post(*state_, with_counts({Collective::all_to_all, input, output, 0, type, options}, sends, receives));
 }
 
 // ---- messages and calls in groups
@@ -245,10 +238,9 @@ Work Communicator::group_end() {
 
 void Communicator::check_parts(std::size_t whole, std::size_t part) const {
   if (whole == part * static_cast<std::size_t>(size())) return;
-  throw Error({.kind = ErrorKind::invalid_argument,
-               .message = fmt::format("QCCL group '{}': the larger buffer must have {} x {} elements, it has {}",
-                                      name(), size(), part, whole),
-               .rank = rank()});
+  throw Error(state_->group().failure(
+      ErrorKind::invalid_argument,
+      fmt::format("the larger buffer must have {} x {} elements, it has {}", size(), part, whole)));
 }
 
 // ---- other groups

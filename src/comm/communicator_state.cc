@@ -62,7 +62,7 @@ BuiltCall CommunicatorState::build(const Call& call) {
   try {
     return {context, builder_.build(call)};
   } catch (...) {
-    context->recorder().cancel();
+    context->call_batch().cancel();
     throw;
   }
 }
@@ -113,7 +113,7 @@ std::shared_ptr<WorkState> CommunicatorState::post_all(std::span<const Collectiv
   const auto context = this->context();
   engine::ArgumentsList left = build_all(calls);
   // A recorded list has no work but that of group_end().
-  if (auto recorded = context->recorder().work()) return recorded;
+  if (auto recorded = context->call_batch().work()) return recorded;
   return poster_.post(std::move(left), context->driver().make_work(), context);
 }
 
@@ -131,7 +131,7 @@ std::optional<TimedCall> CommunicatorState::begin_timed(const CollectiveCall& ca
   if (!builder_.is_automatic(call)) return {};
   std::unique_lock lock(mutex_);
   const std::shared_ptr<Context> context = usable_context();
-  if (context->recorder().work() != nullptr) return {};
+  if (context->call_batch().work() != nullptr) return {};
   comm::ClassTrial* const calls = builder_.trial_of(call);
   if (calls == nullptr) return {};
   const auto step = calls->trial.next();
@@ -161,7 +161,7 @@ std::optional<TimedCall> CommunicatorState::begin_timed(const CollectiveCall& ca
 
 void CommunicatorState::group_start() {
   const auto context = this->context();
-  if (context->recorder().start()) return;
+  if (context->call_batch().start()) return;
   throw Error(
       {.kind = ErrorKind::misuse,
        .message = fmt::format("QCCL rank {}: group_start() twice without group_end() in one thread", context->rank()),
@@ -170,7 +170,7 @@ void CommunicatorState::group_start() {
 
 std::shared_ptr<WorkState> CommunicatorState::group_end() {
   const auto context = this->context();
-  comm::CallBatch::Recording recording = context->recorder().end();
+  comm::CallBatch::Recording recording = context->call_batch().end();
   if (recording.work == nullptr) {
     throw Error({.kind = ErrorKind::misuse,
                  .message = fmt::format("QCCL rank {}: group_end() without group_start() in this thread, or a call in "
@@ -182,7 +182,7 @@ std::shared_ptr<WorkState> CommunicatorState::group_end() {
 }
 
 void CommunicatorState::refuse_recording(const char* what) const {
-  if (context()->recorder().work() == nullptr) return;
+  if (context()->call_batch().work() == nullptr) return;
   throw Error(group_.failure(ErrorKind::misuse, fmt::format("no {} between group_start() and group_end()", what)));
 }
 

@@ -77,7 +77,7 @@ class Context {
   std::vector<int> hosts_of(const std::vector<int>& ranks) const;
   JobGroups& groups() { return *groups_; }
   engine::ProgressDriver& driver() { return runtime_->driver(); }
-  CallBatch& recorder() { return recorder_; }
+  CallBatch& call_batch() { return call_batch_; }
   const Clock& clock() const { return clock_; }
   const std::shared_ptr<internal::LogStore>& log() const { return log_; }
   // Describes the group for people: see Communicator::describe().
@@ -95,7 +95,7 @@ class Context {
   std::vector<int> hosts_;  // by world rank
   SteadyClock clock_;
   const std::shared_ptr<internal::LogStore> log_;
-  CallBatch recorder_;
+  CallBatch call_batch_;
   std::unique_ptr<EngineRuntime> runtime_;
   std::optional<JobGroups> groups_;
 };

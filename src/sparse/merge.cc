@@ -127,22 +127,34 @@ class Writer {
   std::vector<std::byte> values_;
 };
 
+// Elements before `end`, sorted by linear index, which index_at() returns.
+template <class IndexAt>
+struct SortedElements {
+  const Layout& layout;
+  const std::byte* values;
+  std::size_t end;
+  IndexAt index_at;
+
+  const std::byte* at(std::size_t i) const { return values + i * layout.block_bytes; }
+};
+
 // Adds up the elements of one linear index, from `i` on, and moves `i` past them.
 template <class T, class IndexAt>
-void add_up(SumOf<T>* sum, const Layout& layout, const std::byte* values, std::size_t& i, std::size_t end,
-            const IndexAt& linear_index_at) {
-  const std::uint64_t index = linear_index_at(i);
-  load<T>(sum, values + i * layout.block_bytes, layout.block);
-  for (++i; i < end && linear_index_at(i) == index; ++i) add<T>(sum, values + i * layout.block_bytes, layout.block);
+void add_up(SumOf<T>* sum, const SortedElements<IndexAt>& elements, std::size_t& i) {
+  const std::uint64_t index = elements.index_at(i);
+  const std::size_t block = elements.layout.block;
+  load<T>(sum, elements.at(i), block);
+  for (++i; i < elements.end && elements.index_at(i) == index; ++i) add<T>(sum, elements.at(i), block);
 }
 
 template <class T>
 void add_duplicates(const Layout& layout, std::vector<std::uint64_t>& linear, std::vector<std::byte>& values) {
+  const SortedElements elements{layout, values.data(), linear.size(), [&](std::size_t i) { return linear[i]; }};
   std::size_t kept = 0;
   std::vector<SumOf<T>> sum(layout.block);
   for (std::size_t i = 0; i < linear.size(); ++kept) {
     const std::uint64_t index = linear[i];
-    add_up<T>(sum.data(), layout, values.data(), i, linear.size(), [&](std::size_t j) { return linear[j]; });
+    add_up<T>(sum.data(), elements, i);
     linear[kept] = index;
     std::copy_n(reinterpret_cast<const std::byte*>(sum.data()), layout.block_bytes,
                 values.data() + kept * layout.block_bytes);
@@ -173,7 +185,7 @@ SparseTensor merge_as(const SparseSum::State& state) {
   for (int rank = 0; rank < state.world; ++rank) {
     if (state.elements_of(rank) > 0) heads.emplace(state.linear_index_at(state.begin_of(rank)), rank);
   }
-  const auto linear_index_at = [&](std::size_t i) { return state.linear_index_at(i); };
+  SortedElements elements{layout, state.values.data(), 0, [&](std::size_t i) { return state.linear_index_at(i); }};
   Writer<T> writer(state);
   std::vector<SumOf<T>> sum(layout.block), part(layout.block);
   while (!heads.empty()) {
@@ -182,10 +194,10 @@ SparseTensor merge_as(const SparseSum::State& state) {
       const int rank = heads.top().second;
       heads.pop();
       std::size_t& i = next[static_cast<std::size_t>(rank)];
-      const std::size_t end = state.begins[static_cast<std::size_t>(rank) + 1];
-      add_up<T>((is_first ? sum : part).data(), layout, state.values.data(), i, end, linear_index_at);
+      elements.end = state.begins[static_cast<std::size_t>(rank) + 1];
+      add_up<T>((is_first ? sum : part).data(), elements, i);
       for (std::size_t k = 0; !is_first && k < layout.block; ++k) sum[k] = Arithmetic<T>::add(sum[k], part[k]);
-      if (i < end) heads.emplace(linear_index_at(i), rank);
+      if (i < elements.end) heads.emplace(elements.index_at(i), rank);
     }
     writer.append(index, sum.data());
   }
@@ -208,11 +220,12 @@ SparseTensor add_dense_as(Communicator& group, const SparseSum::State& state, co
   checked_product(count, sizeof(SumOf<T>));
   std::vector<SumOf<T>> sums(count, SumOf<T>{});
   std::vector<std::uint8_t> is_there((layout.linear_size + 7) / 8);  // a bit for each linear index
-  for (std::size_t i = 0; i < state.own_linear.size();) {
+  const SortedElements elements{layout, state.own_values.data(), state.own_linear.size(),
+                                [&](std::size_t i) { return state.own_linear[i]; }};
+  for (std::size_t i = 0; i < elements.end;) {
     const std::uint64_t index = state.own_linear[i];
     is_there[index / 8] |= static_cast<std::uint8_t>(1u << index % 8);
-    add_up<T>(sums.data() + index * layout.block, layout, state.own_values.data(), i, state.own_linear.size(),
-              [&](std::size_t j) { return state.own_linear[j]; });
+    add_up<T>(sums.data() + index * layout.block, elements, i);
   }
   // In rank order, like sparse sums.
   const CallOptions in_order{.compression = none(), .algorithm = Algorithm::sra, .timeout = options.timeout};

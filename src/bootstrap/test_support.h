@@ -10,10 +10,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "base/clock.h"
-#include "base/result.h"
+#include "base/expect_failure.h"
 #include "bootstrap/launcher/membership.h"
 #include "qccl/store.h"
 
@@ -25,15 +24,6 @@ using std::chrono::seconds;
 inline const SteadyClock kClock;
 
 inline TimePoint soon(Nanoseconds duration = seconds(30)) { return kClock.now() + duration; }
-
-// Checks that `result` failed with this kind and with `text` in its message.
-template <class T>
-void expect_failure(const Result<T>& result, ErrorKind kind, const std::string& text) {
-  ASSERT_FALSE(result.ok());
-  const std::string& message = result.error().message;
-  EXPECT_EQ(result.error().kind, kind) << message;
-  EXPECT_NE(message.find(text), std::string::npos) << text << " in: " << message;
-}
 
 // The error that `call` throws, as a result.
 Status caught(auto&& call) {

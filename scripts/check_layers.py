@@ -137,7 +137,6 @@ TEST_HEADERS = (
     "src/kernels/guarded.h",
     "src/kernels/unit_steps.h",
     "src/os/test_user.h",
-    "src/transport/shm/test_host.h",
 )
 
 

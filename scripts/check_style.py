@@ -39,9 +39,6 @@ LARGE_CLASSES = {
     "src/engine/collective/streams.h Streams": 49,
     "src/engine/operation.h Operation": 45,
     "src/plan/check/checker.cc Checker": 31,
-    "src/transport/shm/shm_endpoint.cc ShmEndpoint": 43,
-    "src/transport/sim/network.h Network": 70,
-    "src/transport/tcp/tcp_endpoint.cc TcpEndpoint": 48,
     "tools/run/supervisor.h Supervisor": 44,
 }
 

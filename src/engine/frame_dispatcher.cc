@@ -180,7 +180,7 @@ void FrameDispatcher::on_message_frame(Group& group, const FrameHeader& header, 
 }
 
 // Only for a call in flight or a message under way. The whole frame is checked once it has arrived.
-std::byte* FrameDispatcher::place(WorldRank peer, ConstBytes bytes) {
+std::byte* FrameDispatcher::find_destination(WorldRank peer, ConstBytes bytes) {
   const auto decoded = wire::decode_header(bytes.data());
   if (!decoded.ok()) return nullptr;
   const FrameHeader& header = decoded.value();
@@ -190,12 +190,12 @@ std::byte* FrameDispatcher::place(WorldRank peer, ConstBytes bytes) {
   if (member.is_none()) return nullptr;
   if (header.kind == FrameKind::message_data) {
     RecvOperation* const receive = target->mailbox ? target->mailbox->receiver(member, header.sequence) : nullptr;
-    return receive != nullptr ? receive->place(member, header) : nullptr;
+    return receive != nullptr ? receive->find_destination(member, header) : nullptr;
   }
   if (header.kind != FrameKind::data) return nullptr;
   Operation* const operation = parts_.operations.find(*target, header.sequence);
   const bool is_its_own = operation != nullptr && operation->fingerprint() == header.fingerprint;
-  return is_its_own ? operation->place(member, header) : nullptr;
+  return is_its_own ? operation->find_destination(member, header) : nullptr;
 }
 
 void FrameDispatcher::deliver(Operation& operation, GroupRank member, const FrameHeader& header,

@@ -34,7 +34,7 @@ class FrameDispatcher : private PayloadPlacement {
  private:
   void on_frame(const ReceivedFrame& frame);
   bool is_intact(const wire::FrameHeader& header, const ReceivedFrame& frame);
-  std::byte* place(WorldRank peer, ConstBytes header) override;
+  std::byte* find_destination(WorldRank peer, ConstBytes header) override;
   void on_member_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
   void on_operation_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
   void on_message_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);

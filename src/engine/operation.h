@@ -74,7 +74,7 @@ class Operation {
   // A data frame of this operation. Takes over `frame` and releases it when consumed.
   virtual Status on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) = 0;
   // Such a frame is on its way and may be the next of its kind to come: where its payload may be written now, or null.
-  virtual std::byte* place(GroupRank peer, const wire::FrameHeader& header) {
+  virtual std::byte* find_destination(GroupRank peer, const wire::FrameHeader& header) {
     static_cast<void>(peer);
     static_cast<void>(header);
     return nullptr;

@@ -66,7 +66,7 @@ void SimulatedJob::look_at(int rank) {
 }
 
 void SimulatedJob::end_look(int rank) {
-  const TimePoint free = network_.free_at(rank);
+  const TimePoint free = network_.processor(rank).free_at();
   const auto end = [this, rank] {
     if (const auto next = cores_.end(rank)) network_.wake(*next);
   };
@@ -99,7 +99,7 @@ void SimulatedJob::wake_due() {
   }
 }
 
-bool SimulatedJob::go_on() {
+bool SimulatedJob::advance() {
   const TimePoint event = events_.empty() ? kForever : events_.begin()->first;
   const TimePoint arrival = network_.next_arrival(std::min(event, next_timer_));
   const TimePoint next = std::max(now(), std::min({arrival, event, next_timer_}));
@@ -119,7 +119,7 @@ bool SimulatedJob::go_on() {
 
 bool SimulatedJob::step() {
   if (look_at_woken()) return !is_stuck_;
-  return go_on();
+  return advance();
 }
 
 bool SimulatedJob::run_until(const std::function<bool()>& condition, Nanoseconds limit) {

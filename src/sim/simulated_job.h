@@ -2,7 +2,7 @@
 //
 // A rank runs when it may have something to do: a frame or a loss has arrived, it can send again, a timer of its engine
 // is due, or a caller of engine() may have posted something. Time advances when no rank has anything left to do. A run
-// may take the rank's processor some time (Network::work()): until then the rank does not run again, and its core is
+// may take the rank's processor some time (Processor::work()): until then the rank does not run again, and its core is
 // occupied.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace qccl::sim {
 struct SimulatedJobOptions {
   int ranks = 1;
   std::uint64_t seed = 1;
-  LinkOptions links{};
+  NetworkOptions links{};
   engine::EngineOptions engine{};                           // of every rank; rank and world are set for each
   std::vector<std::size_t> slice_bytes_of_rank{};           // if they differ
   std::vector<std::shared_ptr<internal::LogStore>> logs{};  // of each rank; empty: none
@@ -59,7 +59,7 @@ class SimulatedJob {
   void look_at(int rank);
   // Keeps the rank's core until its processor is free.
   void end_look(int rank);
-  bool go_on();
+  bool advance();
   void note_timer(int rank);
   void wake_due();
 

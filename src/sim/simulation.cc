@@ -40,7 +40,7 @@ SimulatedJobOptions world_options(const SimulationOptions& options) {
 void spend(Network& network, int rank, const plan::MachineModel& processors, const plan::StepWork& work,
            std::size_t bytes) {
   const double seconds = plan::seconds_of(work, static_cast<double>(bytes), processors);
-  network.work(rank, Nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
+  network.processor(rank).work(Nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
 }
 
 class Simulation {
@@ -63,18 +63,18 @@ class Simulation {
 
   Result<SimulationResult> run(const engine::ResolvedCall& call) {
     post_all(call);
-    const Network& network = world_.network();
+    const Flights& flights = world_.network().flights();
     std::uint64_t next_report = kFramesBetweenReports;
     while (running_ > 0) {
       if (!world_.step()) {
         return Failure(ErrorKind::deadline_exceeded, fmt::format("{} ranks wait for ever", running_));
       }
-      if (network.frames() > options_.max_frames) {
+      if (flights.frames() > options_.max_frames) {
         return Failure(ErrorKind::resource_exhausted, fmt::format("more than {} frames", options_.max_frames));
       }
-      if (network.frames() < next_report) continue;
-      next_report = network.frames() + kFramesBetweenReports;
-      if (options_.on_progress) options_.on_progress(network.frames());
+      if (flights.frames() < next_report) continue;
+      next_report = flights.frames() + kFramesBetweenReports;
+      if (options_.on_progress) options_.on_progress(flights.frames());
     }
     return outcome();
   }
@@ -84,7 +84,7 @@ class Simulation {
     std::shared_ptr<internal::WorkState> work;
     bool has_left = false;
     TimePoint ended{};
-    Account account;
+    DelayBreakdown delays;
   };
   // Ranks of the group are those of the world.
   SimulatedJobOptions with_size_compute(SimulatedJobOptions world) {
@@ -131,9 +131,9 @@ class Simulation {
   }
 
   void note_end(int rank) {
-    const Network& network = world_.network();
-    at(rank).ended = network.free_at(rank);
-    at(rank).account = network.account(rank);
+    const Processor& processor = world_.network().processor(rank);
+    at(rank).ended = processor.free_at();
+    at(rank).delays = processor.delays();
     --running_;
   }
 
@@ -143,17 +143,16 @@ class Simulation {
   }
 
   SimulationResult outcome() {
-    const Network& network = world_.network();
     SimulationResult outcome;
-    outcome.wire_bytes = network.wire_bytes();
-    outcome.frames = network.frames();
+    outcome.wire_bytes = world_.network().flights().wire_bytes();
+    outcome.frames = world_.network().flights().frames();
     for (const Rank& rank : ranks_) {
       if (!rank.work->done()) continue;  // it died or stopped
       if (rank.work->failure() && outcome.failed_ranks++ == 0) outcome.failure = rank.work->failure()->message;
       const Nanoseconds time = rank.ended.time_since_epoch();
       if (time < outcome.time) continue;
       outcome.time = time;
-      outcome.account = rank.account;
+      outcome.delays = rank.delays;
     }
     return outcome;
   }

@@ -23,7 +23,7 @@ using Moments = std::vector<std::pair<int, Nanoseconds>>;
 struct SimulationOptions {
   int ranks = 1;
   std::uint64_t seed = 1;
-  LinkOptions links{};
+  NetworkOptions links{};
   plan::MachineModel processors{};  // only its computing speeds and cores; `links` has the rest
   std::size_t slice_bytes = kDefaultSliceBytes;
   Moments late{};          // these ranks make the call later
@@ -37,8 +37,8 @@ struct SimulationOptions {
 
 // The result of a simulation.
 struct SimulationResult {
-  Nanoseconds time{0};  // until the last living rank had ended it
-  Account account;      // of that rank's last frame; its parts add up to the time
+  Nanoseconds time{0};    // until the last living rank had ended it
+  DelayBreakdown delays;  // of that rank's last frame; its parts add up to the time
   std::uint64_t wire_bytes = 0;
   std::uint64_t frames = 0;
   int failed_ranks = 0;

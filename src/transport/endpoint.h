@@ -1,11 +1,11 @@
-// The part of the transport contract for transports that sleep on descriptors. It lets several of them (shared memory
-// to some peers, TCP to others) sleep in one call: see router.h.
+// The contract of a transport that sleeps on descriptors. Several of them (shared memory to some peers, TCP to others)
+// can sleep in one call: see router.h.
 //
-// An endpoint registers its descriptors with the shared Poller under token(index). The poller's owner sleeps like this;
-// Endpoint::sleep() does the same for an endpoint used alone:
+// An endpoint registers its descriptors with a poller that it shares, under token(index). The poller's owner sleeps
+// like this; Endpoint::sleep() does the same for an endpoint used alone:
 //
-//   if every endpoint's arm() returns true:   for (ready : poller.wait(timeout)) endpoint.ready(ready);
-//   endpoint.disarm() for every endpoint that was armed
+//   if every endpoint's arm() returns true:   for (event : poller.wait(timeout)) its endpoint's ready(event);
+//   disarm() for every endpoint that was armed
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ class Endpoint : public Transport {
   Endpoint(os::Poller& poller, std::uint8_t token_space) : poller_(poller), token_space_(token_space) {}
 
   // Announces that this thread is about to sleep: from now on peers ring, which they do not while it spins. False if
-  // something is ready already: then don't sleep. In either case call disarm() next.
+  // something is ready already, so that the caller must not sleep. Call disarm() next in either case.
   virtual bool arm() = 0;
   virtual void disarm() = 0;
-  // One of this endpoint's descriptors is ready. Handles the event now or remembers it.
+  // One of this endpoint's descriptors is ready: handles the event, now or in progress().
   virtual void ready(const os::Poller::Ready& event) = 0;
 
   void sleep(TimePoint deadline, const Clock& clock) override {
@@ -41,7 +41,7 @@ class Endpoint : public Transport {
   static std::uint8_t token_space_of(std::uint64_t token) { return static_cast<std::uint8_t>(token >> kIndexBits); }
 
  protected:
-  // The poller's token of this endpoint's descriptor `index`, and back.
+  // The poller's token for this endpoint's descriptor `index`, and back.
   std::uint64_t token(std::uint64_t index) const { return std::uint64_t{token_space_} << kIndexBits | index; }
   static std::uint64_t index_of(std::uint64_t token) { return token & ((std::uint64_t{1} << kIndexBits) - 1); }
   os::Poller& poller() { return poller_; }
@@ -52,7 +52,7 @@ class Endpoint : public Transport {
   std::uint8_t token_space_;
 };
 
-// Token spaces of the endpoints (255 is the poller's own).
+// Token spaces of the endpoints; 255 is the poller's own.
 inline constexpr std::uint8_t kShmTokenSpace = 1;
 inline constexpr std::uint8_t kTcpTokenSpace = 2;
 

@@ -16,35 +16,25 @@ constexpr Nanoseconds kShortestBurst = std::chrono::milliseconds(1);
 struct Unit {
   std::string_view name;
   double bytes;
-  bool any_case;
 };
 // Only the capital B tells bytes from bits. "mbps" is refused because people read it either way.
-constexpr std::array<Unit, 8> kUnits{{{"bit", 1.0 / 8, true},
-                                      {"kbit", 1e3 / 8, true},
-                                      {"mbit", 1e6 / 8, true},
-                                      {"gbit", 1e9 / 8, true},
-                                      {"B", 1, false},
-                                      {"KB", 1e3, false},
-                                      {"MB", 1e6, false},
-                                      {"GB", 1e9, false}}};
+constexpr std::array<Unit, 4> kBitUnits{{{"bit", 1.0 / 8}, {"kbit", 1e3 / 8}, {"mbit", 1e6 / 8}, {"gbit", 1e9 / 8}}};
+constexpr std::array<Unit, 4> kByteUnits{{{"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}}};
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& letter : result) letter = letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
-  return result;
+double find_unit(const std::array<Unit, 4>& units, std::string_view name) {
+  const auto found = std::ranges::find(units, name, &Unit::name);
+  return found == units.end() ? 0 : found->bytes;
 }
 
 // Bytes per second of one `name`; 0 if there is no such unit.
 double unit_bytes(std::string_view name) {
+  if (name.ends_with("Bps")) return find_unit(kByteUnits, name.substr(0, name.size() - 2));
   const bool per_second = name.ends_with("/s");
   if (per_second) name.remove_suffix(2);
-  const bool bytes_per_second = !per_second && name.ends_with("Bps");
-  if (bytes_per_second) name.remove_suffix(2);
-  for (const Unit& unit : kUnits) {
-    if (unit.any_case && !bytes_per_second && lower(name) == unit.name) return unit.bytes;
-    if (!unit.any_case && (per_second || bytes_per_second) && name == unit.name) return unit.bytes;
-  }
-  return 0;
+  if (per_second && name.ends_with('B')) return find_unit(kByteUnits, name);
+  std::string lower(name);
+  for (char& letter : lower) letter = letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+  return find_unit(kBitUnits, lower);
 }
 
 }  // namespace
@@ -57,22 +47,21 @@ Result<std::uint64_t> parse_link_rate(std::string_view text) {
     if (rate >= 1 && rate <= 1e15) return static_cast<std::uint64_t>(std::llround(rate));
   }
   return Failure(ErrorKind::invalid_argument,
-                 "link rate \"" + std::string(text) +
-                     "\" is none: write bits as \"1gbit\", \"2.5gbit\", \"100mbit\" or \"800kbit\", or bytes as "
-                     "\"10MBps\", \"1.25GB/s\" or \"500KB/s\"");
+                 "invalid link rate \"" + std::string(text) +
+                     "\": write bits as \"1gbit\", \"2.5gbit\", \"100mbit\" or \"800kbit\", or bytes as \"10MBps\", "
+                     "\"1.25GB/s\" or \"500KB/s\"");
 }
 
 PacedTransport::PacedTransport(std::unique_ptr<Transport> inner, std::uint64_t bytes_per_second, const Clock& clock)
     : inner_(std::move(inner)),
       bytes_per_second_(bytes_per_second),
-      saved_at_most_(
-          std::max(kShortestBurst, Nanoseconds(kSmallestBurstBytes * kNanosecondsPerSecond / bytes_per_second))),
+      burst_(std::max(kShortestBurst, Nanoseconds(kSmallestBurstBytes * kNanosecondsPerSecond / bytes_per_second))),
       clock_(clock),
-      balanced_at_(clock.now() - saved_at_most_) {}
+      balanced_at_(clock.now() - burst_) {}
 
 Bytes PacedTransport::reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) {
   if (traffic == TrafficClass::data && clock_.now() < balanced_at_) {
-    recorded_ = true;
+    has_refused_ = true;
     return {};
   }
   reserved_ = traffic;
@@ -93,16 +82,16 @@ bool PacedTransport::commit_gathered(std::size_t head_bytes, ConstBytes payload)
 void PacedTransport::charge(std::size_t bytes) {
   const std::uint64_t cost = bytes * kNanosecondsPerSecond + fraction_;
   fraction_ = cost % bytes_per_second_;
-  balanced_at_ = std::max(balanced_at_, clock_.now() - saved_at_most_) +
-                 Nanoseconds(static_cast<std::int64_t>(cost / bytes_per_second_));
+  balanced_at_ =
+      std::max(balanced_at_, clock_.now() - burst_) + Nanoseconds(static_cast<std::int64_t>(cost / bytes_per_second_));
 }
 
-TimePoint PacedTransport::next_send_time() const { return recorded_ ? balanced_at_ : kForever; }
+TimePoint PacedTransport::next_send_time() const { return has_refused_ ? balanced_at_ : kForever; }
 
-// A sender that was held back asks again after the sleep, and is recorded again if it still has to wait.
+// A refused sender retries after the sleep, and is refused again if it still has to wait.
 void PacedTransport::sleep(TimePoint deadline, const Clock& clock) {
   inner_->sleep(std::min(deadline, next_send_time()), clock);
-  if (clock_.now() >= balanced_at_) recorded_ = false;
+  if (clock_.now() >= balanced_at_) has_refused_ = false;
 }
 
 }  // namespace qccl

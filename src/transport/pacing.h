@@ -1,9 +1,9 @@
 // Limits a process to a link rate (QCCL_LINK_RATE), to leave bandwidth to others or to show the effects of a slow link
 // on one machine. Decorates any Transport.
 //
-// A token bucket over the bytes of data frames, headers included, to all peers together; control frames are exempt. A
+// A token bucket counts the bytes of data frames, headers included, to all peers together; control frames are exempt. A
 // frame may be sent whenever the balance is not negative, and may make it negative: frames are never split, and in the
-// long run the rate is exact. A pause saves up at most a millisecond's worth, or 64 KiB if that is more.
+// long run the rate is exact. The burst after a pause is at most a millisecond's worth, or 64 KiB if that is more.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace qccl {
 
-// Bytes per second of "1gbit", "2.5gbit", "100mbit", "800kbit" (1000 based, any case, "/s" may
-// follow) or "10MBps", "10MB/s", "1.25GB/s", "500KB/s". InvalidArgument lists these forms.
+// Bytes per second of "1gbit", "2.5gbit", "100mbit", "800kbit" (1000 based, any case, "/s" may follow) or "10MBps",
+// "10MB/s", "1.25GB/s", "500KB/s". InvalidArgument lists these forms.
 Result<std::uint64_t> parse_link_rate(std::string_view text);
 
 // One thread, as Transport says; `clock` must outlive it.
@@ -37,7 +37,7 @@ class PacedTransport final : public Transport {
   void wake() override { inner_->wake(); }
   TimePoint next_send_time() const override;
   bool is_local(WorldRank peer) const override { return inner_->is_local(peer); }
-  // None: a board would bypass the pacing.
+  // None: it would bypass the pacing.
   ExchangeCells* board() override { return nullptr; }
   const char* kind(WorldRank peer) const override { return inner_->kind(peer); }
   bool flushed() const override { return inner_->flushed(); }
@@ -48,12 +48,12 @@ class PacedTransport final : public Transport {
 
   std::unique_ptr<Transport> inner_;
   std::uint64_t bytes_per_second_;
-  Nanoseconds saved_at_most_;
+  Nanoseconds burst_;
   const Clock& clock_;
   TimePoint balanced_at_;       // when the balance is, or was, zero
   std::uint64_t fraction_ = 0;  // of a nanosecond, in units of 1 / bytes_per_second_, not yet charged
   TrafficClass reserved_ = TrafficClass::data;
-  bool recorded_ = false;  // a reservation was refused, and no sleep has yet lasted until it could be granted
+  bool has_refused_ = false;  // and no sleep has lasted since until the reservation could be granted
 };
 
 }  // namespace qccl

@@ -65,7 +65,7 @@ struct Paced {
     transport->commit(bytes);
     return true;
   }
-  // Sends until it is held back.
+  // Sends until it is refused.
   std::uint64_t drain(std::size_t frame_bytes) {
     const std::uint64_t before = sink->sent;
     while (send(frame_bytes)) continue;
@@ -78,17 +78,18 @@ struct Paced {
 };
 
 TEST(LinkRate, reads_bits_and_bytes_per_second) {
-  EXPECT_EQ(parse_link_rate("1gbit").value(), 125'000'000u);
-  EXPECT_EQ(parse_link_rate("2.5gbit").value(), 312'500'000u);
-  EXPECT_EQ(parse_link_rate("100mbit").value(), 12'500'000u);
-  EXPECT_EQ(parse_link_rate("800kbit").value(), 100'000u);
-  EXPECT_EQ(parse_link_rate("16bit").value(), 2u);
-  EXPECT_EQ(parse_link_rate("1Gbit/s").value(), 125'000'000u);
-  EXPECT_EQ(parse_link_rate("10MBps").value(), 10'000'000u);
-  EXPECT_EQ(parse_link_rate("10MB/s").value(), 10'000'000u);
-  EXPECT_EQ(parse_link_rate("1.25GB/s").value(), 1'250'000'000u);
-  EXPECT_EQ(parse_link_rate("500KBps").value(), 500'000u);
-  EXPECT_EQ(parse_link_rate("7B/s").value(), 7u);
+  const std::pair<const char*, std::uint64_t> rates[] = {{"1gbit", 125'000'000},
+                                                         {"2.5gbit", 312'500'000},
+                                                         {"100mbit", 12'500'000},
+                                                         {"800kbit", 100'000},
+                                                         {"16bit", 2},
+                                                         {"1Gbit/s", 125'000'000},
+                                                         {"10MBps", 10'000'000},
+                                                         {"10MB/s", 10'000'000},
+                                                         {"1.25GB/s", 1'250'000'000},
+                                                         {"500KBps", 500'000},
+                                                         {"7B/s", 7}};
+  for (const auto& [text, bytes_per_second] : rates) EXPECT_EQ(parse_link_rate(text).value(), bytes_per_second) << text;
 }
 
 TEST(LinkRate, anything_else_is_invalid_argument_that_lists_the_forms) {
@@ -126,7 +127,7 @@ TEST(Pacing, the_long_run_rate_is_exact_within_a_percent_for_any_frame_size_and_
   }
 }
 
-TEST(Pacing, a_pause_saves_up_a_millisecond_or_64_kibibytes) {
+TEST(Pacing, the_burst_after_a_pause_is_a_millisecond_or_64_kibibytes) {
   Paced fast(1'000'000'000);
   EXPECT_NEAR(static_cast<double>(fast.drain(1000)), 1e6, 1001);
   fast.clock.advance(1h);
@@ -137,7 +138,7 @@ TEST(Pacing, a_pause_saves_up_a_millisecond_or_64_kibibytes) {
   EXPECT_NEAR(static_cast<double>(slow.drain(1000)), 65536, 1001);
 }
 
-TEST(Pacing, a_frame_larger_than_the_burst_goes_and_its_debt_is_paid_first) {
+TEST(Pacing, a_frame_larger_than_the_burst_is_sent_and_its_debt_is_paid_first) {
   Paced paced(1'000'000);
   ASSERT_TRUE(paced.send(kMaxFrameBytes));
   EXPECT_FALSE(paced.send(64));
@@ -149,7 +150,7 @@ TEST(Pacing, a_frame_larger_than_the_burst_goes_and_its_debt_is_paid_first) {
   EXPECT_TRUE(paced.send(64));
 }
 
-TEST(Pacing, control_is_neither_held_back_nor_charged) {
+TEST(Pacing, control_is_neither_refused_nor_charged) {
   Paced paced(1'000'000);
   paced.drain(1000);
   const auto next = paced.transport->next_send_time();
@@ -167,18 +168,18 @@ TEST(Pacing, an_unused_reservation_costs_nothing) {
   EXPECT_EQ(paced.drain(65536), 131072u);
 }
 
-TEST(Pacing, nothing_held_back_means_no_send_time) {
+TEST(Pacing, no_refusal_means_no_send_time) {
   Paced paced(1'000'000);
   EXPECT_EQ(paced.transport->next_send_time(), kForever);
   ASSERT_TRUE(paced.send(kMaxFrameBytes));
-  EXPECT_EQ(paced.transport->next_send_time(), kForever) << "nobody asked yet";
+  EXPECT_EQ(paced.transport->next_send_time(), kForever) << "no send was refused yet";
   paced.clock.advance(1h);
   paced.sink->full = true;
-  EXPECT_FALSE(paced.send(64)) << "the transport below is full: not ours to time";
+  EXPECT_FALSE(paced.send(64)) << "the inner transport is full, which pacing cannot time";
   EXPECT_EQ(paced.transport->next_send_time(), kForever);
 }
 
-TEST(Pacing, a_sleep_ends_when_the_send_that_was_held_back_can_go_on) {
+TEST(Pacing, a_sleep_ends_when_the_refused_send_may_proceed) {
   Paced paced(1'000'000);
   paced.drain(1000);
   const auto next = paced.transport->next_send_time();

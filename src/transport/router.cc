@@ -14,11 +14,9 @@ Router::Router(std::unique_ptr<os::Poller> poller, std::vector<std::unique_ptr<E
     QCCL_CHECK(index < static_cast<int>(endpoints_.size()));
     endpoint_of_rank_.push_back(index < 0 ? nullptr : endpoints_[static_cast<std::size_t>(index)].get());
   }
-  std::vector<Endpoint*> in_use;
-  for (Endpoint* each : endpoint_of_rank_) {
-    if (each != nullptr && std::find(in_use.begin(), in_use.end(), each) == in_use.end()) in_use.push_back(each);
-  }
-  if (in_use.size() == 1) reaches_all_ = in_use.front();
+  const auto first = std::ranges::find_if(endpoint_of_rank_, [](const Endpoint* each) { return each != nullptr; });
+  const auto is_first = [&](const Endpoint* each) { return each == nullptr || each == *first; };
+  if (first != endpoint_of_rank_.end() && std::ranges::all_of(endpoint_of_rank_, is_first)) reaches_all_ = *first;
   for (std::size_t i = 0; i < endpoints_.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) QCCL_CHECK(endpoints_[i]->token_space() != endpoints_[j]->token_space());
   }
@@ -31,12 +29,6 @@ Bytes Router::reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffi
   return room;
 }
 
-void Router::commit(std::size_t actual_bytes) { reserved_->commit(actual_bytes); }
-
-bool Router::commit_gathered(std::size_t head_bytes, ConstBytes payload) {
-  return reserved_->commit_gathered(head_bytes, payload);
-}
-
 std::optional<ReceivedFrame> Router::receive() {
   for (std::size_t tried = 0; tried < endpoints_.size(); ++tried) {
     Endpoint& source = *endpoints_[next_];
@@ -45,8 +37,6 @@ std::optional<ReceivedFrame> Router::receive() {
   }
   return std::nullopt;
 }
-
-void Router::release(const ReceivedFrame& frame) { endpoint(frame.peer).release(frame); }
 
 void Router::set_placement(PayloadPlacement* placement) {
   for (const auto& each : endpoints_) each->set_placement(placement);
@@ -93,10 +83,7 @@ SharedHeap* Router::heap() {
 }
 
 bool Router::flushed() const {
-  for (const auto& each : endpoints_) {
-    if (!each->flushed()) return false;
-  }
-  return true;
+  return std::ranges::all_of(endpoints_, [](const auto& each) { return each->flushed(); });
 }
 
 void Router::close() {

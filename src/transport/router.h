@@ -1,5 +1,5 @@
-// One Transport out of several endpoints: shared memory to the peers on this host, TCP to the
-// rest. Owns the poller they share.
+// One Transport out of several endpoints: shared memory to the peers on this host, TCP to the rest. Owns the poller
+// that they share.
 #pragma once
 
 #include <memory>
@@ -18,10 +18,12 @@ class Router final : public Transport {
          std::vector<int> endpoint_of_rank);
 
   Bytes reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) override;
-  void commit(std::size_t actual_bytes) override;
-  bool commit_gathered(std::size_t head_bytes, ConstBytes payload) override;
+  void commit(std::size_t actual_bytes) override { reserved_->commit(actual_bytes); }
+  bool commit_gathered(std::size_t head_bytes, ConstBytes payload) override {
+    return reserved_->commit_gathered(head_bytes, payload);
+  }
   std::optional<ReceivedFrame> receive() override;
-  void release(const ReceivedFrame& frame) override;
+  void release(const ReceivedFrame& frame) override { endpoint(frame.peer).release(frame); }
   void set_placement(PayloadPlacement* placement) override;
   void withdraw() override;
   bool progress() override;

@@ -6,13 +6,14 @@
 #include "faults/job.h"
 #include "os/net/socket.h"
 #include "os/process.h"
-#include "transport/shm/test_host.h"
+#include "transport/mesh_test.h"
+#include "transport/shm/shm_endpoint.h"
 
 namespace qccl::testing {
 namespace {
 
-using shm::testing::is_frame;
-using shm::testing::patience;
+using transport_test::is_frame;
+using transport_test::wait_limit;
 
 constexpr std::uint64_t kFrames = 200;  // sent before the sender is killed
 
@@ -34,7 +35,7 @@ class LinkEnd {
     os::Fd socket = rank.rank() == 0 ? accept(name, *store) : connect(name, *store);
     std::vector<ShmLink> links;
     const int peer = 1 - rank.rank();
-    links.push_back(make_shm_link(std::move(socket), exports_, peer, patience(), SteadyClock()).take_or_throw());
+    links.push_back(make_shm_link(std::move(socket), exports_, peer, wait_limit(), SteadyClock()).take_or_throw());
     endpoint_ = make_shm_endpoint(poller_, {.world = 2}, std::move(exports_), std::move(links)).take_or_throw();
   }
   Endpoint& operator*() { return *endpoint_; }
@@ -44,7 +45,7 @@ class LinkEnd {
   static os::Fd accept(const std::string& name, Store& store) {
     const os::Fd listener = os::listen_unix_abstract(name).take_or_throw();
     store.set("listening", name);
-    os::wait_ready(listener, os::Direction::read, patience(), SteadyClock()).take_or_throw();
+    os::wait_ready(listener, os::Direction::read, wait_limit(), SteadyClock()).take_or_throw();
     return os::accept_connection(listener).take_or_throw().value();
   }
   static os::Fd connect(const std::string& name, Store& store) {
@@ -61,10 +62,10 @@ class LinkEnd {
 void send_until_killed(Rank& rank, Endpoint& endpoint) {
   for (std::uint64_t number = 0; !endpoint.next_loss();) {
     if (number == kFrames) rank.point("sending");
-    if (shm::testing::send_frame(endpoint, 0, number % 3 == 0 ? 10'000 : 100, number)) {
+    if (transport_test::send_frame(endpoint, 0, number % 3 == 0 ? 10'000 : 100, number)) {
       ++number;
     } else if (!endpoint.progress()) {
-      endpoint.sleep(patience(), SteadyClock());
+      endpoint.sleep(wait_limit(), SteadyClock());
     }
   }
 }
@@ -79,7 +80,7 @@ std::pair<std::vector<ReceivedFrame>, Transport::PeerLoss> receive_until_loss(En
     } else if (loss) {
       return {frames, *loss};
     } else if (!(loss = endpoint.next_loss())) {
-      endpoint.sleep(patience(), SteadyClock());
+      endpoint.sleep(wait_limit(), SteadyClock());
     }
   }
 }

@@ -302,7 +302,7 @@ TEST(FeedbackStates, neither_slices_nor_arrival_change_anything) {
   for (const Algorithm algorithm : plan::algorithms_of(Collective::all_reduce)) {
     const CallOptions options{.compression = minmax({.bits = 3, .bucket_size = 16}), .algorithm = algorithm};
     const engine::ResolvedCall call = call_of(Collective::all_reduce, 7001, kWorld, options);
-    const sim::LinkOptions late{
+    const sim::NetworkOptions late{
         .latency = std::chrono::microseconds(3), .jitter = std::chrono::milliseconds(2), .slots = 2};
     Account fine(call, kWorld, {.seed = 1, .slice_bytes = 4096, .hosts = hosts_of_two(kWorld)});
     Account coarse(call, kWorld, {.seed = 2, .link = late, .slice_bytes = 262144, .hosts = hosts_of_two(kWorld)});

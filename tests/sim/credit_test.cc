@@ -111,7 +111,7 @@ TEST(Credit, frames_that_wait_at_a_receiver_are_bounded_by_the_window_of_each_st
   call.post_all();
   std::size_t most = 0;
   ASSERT_TRUE(world.run_until([&] {
-    for (int rank = 0; rank < kWorld; ++rank) most = std::max(most, world.network().held_frames(rank));
+    for (int rank = 0; rank < kWorld; ++rank) most = std::max(most, world.network().endpoint(rank).held_frames());
     for (int rank = 0; rank < kWorld; ++rank) {
       if (!call.done(rank)) return false;
     }

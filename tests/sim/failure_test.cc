@@ -523,7 +523,7 @@ TEST(FailedGroup, gives_back_the_eager_budget_of_what_was_sent_ahead) {
     ahead.back().post(0);
   }
   world.run_for(milliseconds(50));
-  EXPECT_GT(world.network().held_frames(1), 0u) << "rank 1 keeps what came ahead";
+  EXPECT_GT(world.network().endpoint(1).held_frames(), 0u) << "rank 1 keeps what came ahead";
   world.engine(0).groups().fail(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
   world.settle();
   EXPECT_EQ(world.held_frames(), 0u);

@@ -62,7 +62,7 @@ TEST(GivenUp, a_rank_that_was_silent_too_long_learns_by_whom_and_why_when_it_goe
       if (rank != 1) call.post(rank, std::chrono::hours(10));
     }
     world.run_for(seconds(patience + 10));
-    world.network().go_on(1);
+    world.network().resume(1);
     call.post(1, std::chrono::hours(10));
     world.run_for(milliseconds(500));
     ASSERT_TRUE(call.done(1) && call.failure(1)) << "waits for its own peer timeout";

@@ -36,11 +36,11 @@ TEST(Simulation, takes_at_least_what_the_links_allow_and_accounts_for_all_of_it)
     EXPECT_EQ(outcome.failed_ranks, 0);
     const double least = algorithm == Algorithm::tree ? 1 : 1.5;  // times the data, over each link
     EXPECT_GT(outcome.time, Nanoseconds(static_cast<std::int64_t>(least * 4 * kElements / 1.25)));
-    EXPECT_EQ(outcome.account.wire + outcome.account.latency + outcome.account.waiting, outcome.time);
+    EXPECT_EQ(outcome.delays.wire + outcome.delays.latency + outcome.delays.waiting, outcome.time);
   }
 }
 
-Nanoseconds sum(const Account& account) { return account.wire + account.latency + account.working + account.waiting; }
+Nanoseconds sum(const DelayBreakdown& delays) { return delays.wire + delays.latency + delays.working + delays.waiting; }
 
 // Four ranks on infinitely fast links: in SRA each adds three times a quarter of 4 MiB and copies three other quarters.
 TEST(Simulation, of_ranks_that_add_and_copy_takes_their_processors_time) {
@@ -52,7 +52,7 @@ TEST(Simulation, of_ranks_that_add_and_copy_takes_their_processors_time) {
   const double own = 3 * quarter / 1e9 + 3 * quarter / 4e9;
   const SimulationResult alone = simulate(options, all_reduce(Algorithm::sra)).take_or_throw();
   EXPECT_NEAR(static_cast<double>(alone.time.count()) * 1e-9 / own, 1, 0.02);
-  EXPECT_EQ(sum(alone.account), alone.time);
+  EXPECT_EQ(sum(alone.delays), alone.time);
   // Two ranks share the only core of each of two machines: it has twice the work, and ranks wait for ranks that wait
   // for it.
   options.processors.cores = 1;
@@ -60,7 +60,7 @@ TEST(Simulation, of_ranks_that_add_and_copy_takes_their_processors_time) {
   const SimulationResult shared = simulate(options, all_reduce(Algorithm::sra)).take_or_throw();
   EXPECT_GE(static_cast<double>(shared.time.count()) * 1e-9, 2 * own);
   EXPECT_LT(static_cast<double>(shared.time.count()) * 1e-9, 3 * own);
-  EXPECT_EQ(sum(shared.account), shared.time);
+  EXPECT_EQ(sum(shared.delays), shared.time);
   options.processors.cores = 2;
   EXPECT_EQ(simulate(options, all_reduce(Algorithm::sra)).take_or_throw().time, alone.time);
 }

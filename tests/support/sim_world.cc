@@ -111,7 +111,7 @@ void SimWorld::run_for(Nanoseconds duration) {
 std::size_t SimWorld::held_frames() {
   std::size_t held = 0;
   for (int rank = 0; rank < size(); ++rank) {
-    if (network().running(rank)) held += network().held_frames(rank);
+    if (network().running(rank)) held += network().endpoint(rank).held_frames();
   }
   return held;
 }

@@ -20,7 +20,7 @@ inline constexpr std::uint64_t kSimGroup = 1;
 
 struct SimOptions {
   std::uint64_t seed = 1;
-  sim::LinkOptions link{
+  sim::NetworkOptions link{
       .bytes_per_second = 1e9, .latency = std::chrono::microseconds(20), .jitter = std::chrono::microseconds(30)};
   std::size_t slice_bytes = kDefaultSliceBytes;
   std::vector<std::size_t> slice_bytes_of_rank{};  // if they differ

@@ -33,7 +33,7 @@ sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   simulation.timeout = nanoseconds(options.timeout);
   // Grants and other control frames come on top of the plan's.
   simulation.max_frames = 4 * options.max_frames;
-  sim::LinkOptions& links = simulation.links;
+  sim::NetworkOptions& links = simulation.links;
   links.bytes_per_second = rate;
   links.ingress_bytes_per_second = rate;
   simulation.processors = layout.links();
@@ -180,8 +180,8 @@ class Table {
       return fmt::format("{:.1f}%", 100.0 * static_cast<double>(part.count()) / all);
     };
     fmt::print("{} {:>11} {:>7} {:>7} {:>7} {:>7} {:>13} {:>10}\n", name,
-               time_text(static_cast<double>(o.time.count()) * 1e-9), percent(o.account.wire),
-               percent(o.account.latency), percent(o.account.working), percent(o.account.waiting),
+               time_text(static_cast<double>(o.time.count()) * 1e-9), percent(o.delays.wire), percent(o.delays.latency),
+               percent(o.delays.working), percent(o.delays.waiting),
                o.wire_bytes / static_cast<std::uint64_t>(options_.layout.world), o.frames);
     if (o.failed_ranks == 0) return;
     if (!options_.has_faults()) exit_code_ = kPlanWrong;

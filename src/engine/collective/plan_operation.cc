@@ -140,7 +140,7 @@ Status PlanOperation::on_data(GroupRank peer, const wire::FrameHeader& header, c
 
 // What a lane would copy to the output now anyway may come there by itself; so may later slices, if that is what it
 // begins with.
-std::byte* PlanOperation::place(GroupRank peer, const FrameHeader& header) {
+std::byte* PlanOperation::find_destination(GroupRank peer, const FrameHeader& header) {
   const auto coming = streams_.coming(peer, header);
   if (!coming) return nullptr;
   const LaneProgress& run = lanes_[coming->lane];

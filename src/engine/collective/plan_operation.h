@@ -32,7 +32,7 @@ class PlanOperation final : public Operation {
   Result<bool> advance() override;
   bool finished() const override { return unfinished_lanes_ == 0; }
   Status on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
-  std::byte* place(GroupRank peer, const wire::FrameHeader& header) override;
+  std::byte* find_destination(GroupRank peer, const wire::FrameHeader& header) override;
   bool awaits_placed() const override { return streams_.awaits_placed(); }
   Status on_grant(GroupRank peer, const wire::FrameHeader& header) override;
   Status on_request(GroupRank peer, const wire::FrameHeader& header) override;

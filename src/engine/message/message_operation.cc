@@ -246,7 +246,7 @@ bool RecvOperation::is_next(const FrameHeader& header) const {
 
 // All slices but the last have one length, so a slice's destination is known before those ahead of it have come. Each
 // slice is offered a destination once, beyond what has come. A slice that then belongs elsewhere is refused.
-std::byte* RecvOperation::place(GroupRank, const FrameHeader& header) {
+std::byte* RecvOperation::find_destination(GroupRank, const FrameHeader& header) {
   const std::uint64_t slice = header.slice;
   const std::uint64_t length = header.payload_bytes;
   if (slice < std::max(received_, placed_) || slice >= granted_ || length > bytes()) return nullptr;

@@ -88,7 +88,7 @@ class RecvOperation final : public MessageOperation {
   Result<bool> advance() override;
   bool finished() const override { return !source_.is_none() && received_ == slices_; }
   Status on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
-  std::byte* place(GroupRank peer, const wire::FrameHeader& header) override;
+  std::byte* find_destination(GroupRank peer, const wire::FrameHeader& header) override;
   bool awaits_placed() const override { return placed_ > received_; }
   std::string describe() const override;
   Waiting waiting() const override;

@@ -46,10 +46,10 @@ TEST_F(Bell, a_late_ringer_does_not_end_the_next_sleep_unrung) {
   own_.arm();
   late.ring();
   EXPECT_TRUE(os::drain_eventfd(eventfd_));
-  EXPECT_TRUE(peer_.asleep()) << "who comes after the late ringer must ring";
+  EXPECT_TRUE(peer_.asleep()) << "a ringer after the late one must ring";
 }
 
-TEST_F(Bell, a_ringer_that_stops_half_way_leaves_the_word_to_others) {
+TEST_F(Bell, a_ringer_that_stops_before_it_clears_the_word_leaves_it_to_others) {
   own_.arm();
   PeerBell stopped = peer_;
   ASSERT_TRUE(stopped.asleep());
@@ -57,7 +57,7 @@ TEST_F(Bell, a_ringer_that_stops_half_way_leaves_the_word_to_others) {
   EXPECT_TRUE(peer_.asleep());
 }
 
-// Tests the argument of bell.h as a race: each round one thread arms and looks, the other publishes and looks. They
+// Tests the proof of bell.h as a race: in each round one thread arms and checks, the other publishes and checks. They
 // must never both miss each other. (Without the fences they do, a few times in these rounds, where both run at the same
 // time.)
 TEST_F(Bell, sleeper_and_ringer_never_miss_each_other) {
@@ -68,8 +68,8 @@ TEST_F(Bell, sleeper_and_ringer_never_miss_each_other) {
   alignas(kCacheLineBytes) std::atomic<std::uint32_t> ringer_at{0};
   std::atomic<std::uint32_t> rung{0};
   const auto await = [](const std::atomic<std::uint32_t>& other, std::uint32_t round) {
-    for (std::uint32_t looks = 1; other.load(std::memory_order_acquire) < round; ++looks) {
-      if (looks % kYieldAfter == 0) std::this_thread::yield();
+    for (std::uint32_t polls = 1; other.load(std::memory_order_acquire) < round; ++polls) {
+      if (polls % kYieldAfter == 0) std::this_thread::yield();
     }
   };
   std::thread ringer([&] {

@@ -1,27 +1,22 @@
-// Both ends of a frame queue, in plain memory.
+// Both ends of a frame queue.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
+#include <cstring>
 #include <random>
 #include <set>
 #include <thread>
 #include <vector>
 
-#include "transport/shm/frame_queue_receiver.h"
-#include "transport/shm/frame_queue_sender.h"
-#include "transport/shm/test_host.h"
+#include "os/memory.h"
+#include "transport/mesh_test.h"
+#include "transport/shm/frame_queue.h"
 
 namespace qccl::shm {
 namespace {
 
-using testing::fill_frame;
-using testing::is_frame;
-
-struct FreeMemory {
-  void operator()(std::byte* memory) const { std::free(memory); }
-};
+using transport_test::is_frame;
+using transport_test::write_frame;
 
 class FrameQueues : public ::testing::Test {
  protected:
@@ -32,7 +27,7 @@ class FrameQueues : public ::testing::Test {
     const Bytes room = sender_.reserve(bytes, traffic);
     if (room.empty()) return false;
     EXPECT_EQ(room.size(), bytes);
-    fill_frame(room, number);
+    write_frame(room, number);
     sender_.commit(bytes);
     return true;
   }
@@ -43,7 +38,7 @@ class FrameQueues : public ::testing::Test {
   }
   // The large slots that the sender of an empty queue takes for frames that come back at once.
   std::vector<std::size_t> slots_taken(std::size_t reuse_distance, std::size_t frames) {
-    std::memset(memory_.get(), 0, queue_bytes(kLarge));
+    std::memset(memory_.data(), 0, queue_bytes(kLarge));
     FrameQueueSender sender(queue_, reuse_distance);
     FrameQueueReceiver receiver(queue_, pool_);
     std::vector<std::size_t> slots;
@@ -62,12 +57,8 @@ class FrameQueues : public ::testing::Test {
     queue_.control().returns.words[0].store(pack_ring_word(lap, item));
   }
 
-  std::unique_ptr<std::byte, FreeMemory> memory_{[] {
-    void* memory = std::aligned_alloc(kPageBytes, queue_bytes(kLarge));
-    std::memset(memory, 0, queue_bytes(kLarge));
-    return static_cast<std::byte*>(memory);
-  }()};
-  FrameQueue queue_{memory_.get(), kLarge};
+  os::Mapping memory_ = os::create_shared_memory("test-queue", queue_bytes(kLarge)).take_or_throw().mapping;
+  FrameQueue queue_{memory_.data(), kLarge};
   CopyPool pool_;
   FrameQueueSender sender_{queue_, kReuseDistance};
   FrameQueueReceiver receiver_{queue_, pool_};
@@ -75,12 +66,11 @@ class FrameQueues : public ::testing::Test {
 
 TEST_F(FrameQueues, frames_arrive_in_order_with_their_bytes) {
   EXPECT_FALSE(receiver_.take());
-  const std::vector<std::size_t> sizes{8, 64, kSmallSlotBytes, kSmallSlotBytes + 1, kLargeBytes};
+  const std::vector<std::size_t> sizes{64, 65, kSmallSlotBytes, kSmallSlotBytes + 1, kLargeBytes};
   for (std::size_t i = 0; i < sizes.size(); ++i) ASSERT_TRUE(send(sizes[i], i));
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     ASSERT_TRUE(receiver_.arrived());
     const auto arrival = receiver_.take();
-    ASSERT_TRUE(arrival);
     EXPECT_EQ(arrival->bytes.size(), sizes[i]);
     EXPECT_TRUE(is_frame(arrival->bytes, i));
     receiver_.release(arrival->frame);
@@ -90,7 +80,7 @@ TEST_F(FrameQueues, frames_arrive_in_order_with_their_bytes) {
 
 TEST_F(FrameQueues, a_frame_may_be_shorter_than_its_reservation_or_not_sent_at_all) {
   const Bytes room = sender_.reserve(kLargeBytes, TrafficClass::data);
-  fill_frame(room.first(100), 1);
+  write_frame(room.first(100), 1);
   sender_.commit(100);
   ASSERT_FALSE(sender_.reserve(kLargeBytes, TrafficClass::data).empty());
   sender_.commit(0);
@@ -112,7 +102,7 @@ TEST_F(FrameQueues, slots_released_in_any_order_serve_again) {
     const std::size_t large = send_while_room(kLargeBytes);
     const std::size_t small = send_while_room(64, TrafficClass::control);
     EXPECT_EQ(large, kLarge);
-    EXPECT_GT(small, kSmallSlots - 8) << "fewer than a batch of returns waits for its batch";
+    EXPECT_GT(small, kSmallSlots - 8) << "fewer returns than a batch are pending";
     std::vector<FrameQueueReceiver::Arrival> held;
     while (auto arrival = receiver_.take()) held.push_back(*arrival);
     ASSERT_EQ(held.size(), large + small);
@@ -237,7 +227,7 @@ TEST_F(FrameQueues, frames_of_random_sizes_stay_whole_between_two_threads) {
     std::mt19937 random(2);
     for (std::uint64_t i = 0; i < kFrames; ++i) {
       const std::size_t limit = random() % 8 == 0 ? kLargeBytes : 600;
-      while (!send(8 + random() % (limit - 7), i)) std::this_thread::yield();
+      while (!send(64 + random() % (limit - 63), i)) std::this_thread::yield();
     }
   });
   std::mt19937 random(3);

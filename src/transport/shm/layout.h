@@ -107,33 +107,6 @@ static_assert(sizeof(QueueControl) <= kPageBytes);
 static_assert(kSmallSlotBytes == 4160 && kLargeSlotBytes == 266240 && kLargeSlotsOffset == 270336);
 static_assert(kSmallSlotBytes % kCacheLineBytes == 0 && kLargeSlotsOffset % kPageBytes == 0);
 
-enum class SlotClass : std::uint8_t { small, large };
-inline constexpr std::size_t kSlotClasses = 2;
-
-// A frame queue in mapped memory. Does not own the memory.
-class FrameQueue {
- public:
-  FrameQueue(std::byte* memory, std::uint32_t large_slots) : memory_(memory), large_slots_(large_slots) {}
-
-  QueueControl& control() const { return *reinterpret_cast<QueueControl*>(memory_); }
-  std::uint32_t slots() const { return kSmallSlots + large_slots_; }
-  std::uint32_t slots(SlotClass of) const { return of == SlotClass::small ? kSmallSlots : large_slots_; }
-
-  // For slot < slots().
-  static SlotClass class_of(std::uint32_t slot) { return slot < kSmallSlots ? SlotClass::small : SlotClass::large; }
-  static std::size_t frame_limit(std::uint32_t slot) {
-    return class_of(slot) == SlotClass::small ? kSmallSlotBytes : kMaxFrameBytes;
-  }
-  std::byte* slot(std::uint32_t slot) const {
-    if (slot < kSmallSlots) return memory_ + kSmallSlotsOffset + slot * kSmallSlotBytes;
-    return memory_ + kLargeSlotsOffset + (slot - kSmallSlots) * kLargeSlotBytes;
-  }
-
- private:
-  std::byte* memory_;
-  std::uint32_t large_slots_;
-};
-
 // Odd while its owner sleeps or is about to: see bell.h.
 struct alignas(kCacheLineBytes) SleepWord {
   std::atomic<std::uint32_t> phase;

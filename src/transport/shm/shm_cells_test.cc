@@ -15,7 +15,8 @@ constexpr std::uint64_t kGroup = 77;
 // Boards of all ranks over areas in plain memory; no rank sleeps, so none is rung.
 class Boards {
  public:
-  explicit Boards(int world) {
+  // Opens `group` on all ranks if it is not 0.
+  explicit Boards(int world, std::uint64_t group = 0) {
     for (int rank = 0; rank < world; ++rank) areas_.push_back(std::make_unique<Area>());
     for (int rank = 0; rank < world; ++rank) {
       std::vector<ShmCells::Peer> peers;
@@ -23,6 +24,7 @@ class Boards {
         if (peer != rank) peers.push_back({WorldRank(peer), &area(peer), PeerBell(area(peer).sleep_word, no_bell_)});
       }
       boards_.push_back(std::make_unique<ShmCells>(WorldRank(rank), world, area(rank), std::move(peers)));
+      if (group != 0) EXPECT_TRUE(boards_.back()->open(group));
     }
   }
   ShmCells& operator[](int rank) { return *boards_[static_cast<std::size_t>(rank)]; }
@@ -55,10 +57,8 @@ void publish(ExchangeCells& board, std::uint64_t group, int rank, std::uint64_t 
 }
 
 TEST(ShmCells, a_cell_is_read_for_exactly_its_sequence) {
-  Boards boards(2);
-  ASSERT_TRUE(boards[0].open(kGroup));
+  Boards boards(2, kGroup);
   EXPECT_TRUE(boards[0].open(kGroup));
-  ASSERT_TRUE(boards[1].open(kGroup));
   EXPECT_FALSE(boards[1].read(kGroup, WorldRank(0), 1));
   publish(boards[0], kGroup, 0, 1);
   EXPECT_FALSE(boards[1].read(kGroup, WorldRank(0), 2));
@@ -72,9 +72,7 @@ TEST(ShmCells, a_cell_is_read_for_exactly_its_sequence) {
 }
 
 TEST(ShmCells, two_sequences_stay_readable_and_the_third_takes_the_place_of_the_first) {
-  Boards boards(2);
-  boards[0].open(kGroup);
-  boards[1].open(kGroup);
+  Boards boards(2, kGroup);
   publish(boards[0], kGroup, 0, 5);
   publish(boards[0], kGroup, 0, 6);
   EXPECT_TRUE(holds(*boards[1].read(kGroup, WorldRank(0), 5), 0, 5));
@@ -117,7 +115,7 @@ TEST(ShmCells, there_are_no_more_groups_than_cells) {
   EXPECT_FALSE(boards[0].open(kBoardCells + 1));
 }
 
-TEST(ShmCells, what_a_rank_published_last_is_read_after_it_closed_the_group) {
+TEST(ShmCells, the_last_publication_is_readable_after_its_rank_closed_the_group) {
   Boards boards(2);
   for (std::uint64_t group = 0; group < kBoardCells; ++group) ASSERT_TRUE(boards[0].open(group));
   ASSERT_TRUE(boards[1].open(5));
@@ -141,10 +139,8 @@ TEST(ShmCells, a_lost_peer_keeps_no_cell) {
   EXPECT_TRUE(boards[0].open(kBoardCells));
 }
 
-TEST(ShmCells, a_group_opened_again_shows_nothing_of_its_former_life) {
-  Boards boards(2);
-  boards[0].open(kGroup);
-  boards[1].open(kGroup);
+TEST(ShmCells, a_group_opened_again_shows_no_old_publication) {
+  Boards boards(2, kGroup);
   publish(boards[0], kGroup, 0, 1);
   ASSERT_TRUE(boards[1].read(kGroup, WorldRank(0), 1));
   boards[0].close(kGroup);
@@ -153,10 +149,8 @@ TEST(ShmCells, a_group_opened_again_shows_nothing_of_its_former_life) {
   EXPECT_FALSE(boards[0].read(kGroup, WorldRank(0), 1));
 }
 
-TEST(ShmCells, what_a_read_missed_is_reported_once_when_it_is_there) {
-  Boards boards(2);
-  boards[0].open(kGroup);
-  boards[1].open(kGroup);
+TEST(ShmCells, a_publication_that_a_read_missed_is_reported_once) {
+  Boards boards(2, kGroup);
   EXPECT_FALSE(boards[1].awaited_cell_arrived());
   EXPECT_FALSE(boards[1].read(kGroup, WorldRank(0), 1));
   EXPECT_FALSE(boards[1].awaited_cell_arrived());
@@ -166,9 +160,7 @@ TEST(ShmCells, what_a_read_missed_is_reported_once_when_it_is_there) {
 }
 
 TEST(ShmCells, an_impossible_size_is_a_fault) {
-  Boards boards(2);
-  boards[0].open(kGroup);
-  boards[1].open(kGroup);
+  Boards boards(2, kGroup);
   publish(boards[0], kGroup, 0, 1);
   boards.area(0).cells[0].buffers[1].payload_bytes = kBoardPayloadBytes + 1;
   EXPECT_FALSE(boards[1].read(kGroup, WorldRank(0), 1));
@@ -179,8 +171,7 @@ TEST(ShmCells, an_impossible_size_is_a_fault) {
 TEST(ShmCells, three_ranks_exchange_thousands_of_payloads_of_every_size) {
   constexpr int kRanks = 3;
   constexpr std::uint64_t kSequences = 6000;
-  Boards boards(kRanks);
-  for (int rank = 0; rank < kRanks; ++rank) boards[rank].open(kGroup);
+  Boards boards(kRanks, kGroup);
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < kRanks; ++rank) {
     ranks.emplace_back([&boards, rank] {

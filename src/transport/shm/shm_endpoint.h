@@ -1,7 +1,7 @@
 // Frames between ranks of one host through shared memory (layout.h), with the board.
 //
-// Sending writes a slot in place, then a ring word. The only copies are made by a receiver that holds too many frames
-// (frame_queue_receiver.h). A peer's death appears as end of file on its socket.
+// A sender writes a slot in place, then a ring word. Only a receiver that holds too many frames makes copies
+// (frame_queue.h). A peer's death appears as end of file on its socket.
 #pragma once
 
 #include <memory>

@@ -1,38 +1,34 @@
 #include "transport/shm/shm_heap.h"
 
-#include <string>
+#include <fmt/format.h>
 
-#include "os/memory.h"
 #include "transport/shm/layout.h"
 
 namespace qccl::shm {
 namespace {
 
-// Unmaps the block, and frees its pages if they belong to this rank.
-struct BlockOwner {
+// Unmaps a block, and frees its pages if they belong to this rank.
+struct MappedBlock {
   std::shared_ptr<os::SharedHeapFile> heap;
   std::uint64_t offset;
-  std::size_t pages = 0;  // bytes to give back
-  os::Mapping mapping;
+  std::size_t own_bytes = 0;
+  os::Mapping mapping{};
 
-  BlockOwner(std::shared_ptr<os::SharedHeapFile> fd, std::uint64_t at) : heap(std::move(fd)), offset(at) {}
-  BlockOwner(const BlockOwner&) = delete;
-  BlockOwner& operator=(const BlockOwner&) = delete;
-  ~BlockOwner() {
+  MappedBlock(std::shared_ptr<os::SharedHeapFile> from, std::uint64_t at) : heap(std::move(from)), offset(at) {}
+  MappedBlock(const MappedBlock&) = delete;
+  MappedBlock& operator=(const MappedBlock&) = delete;
+  ~MappedBlock() {
     mapping.reset();
-    if (pages > 0) os::discard_pages(heap->fd, offset, pages);
-  }
-  Status map(std::size_t bytes) {
-    auto mapped = os::map_shared_range(heap->fd, offset, bytes);
-    if (!mapped) return mapped.failure();
-    mapping = std::move(*mapped);
-    return {};
+    if (own_bytes > 0) os::discard_pages(heap->fd, offset, own_bytes);
   }
 };
 
-SharedHeap::Memory memory_of(std::shared_ptr<BlockOwner> owner) {
-  std::byte* const data = owner->mapping.data();
-  return {std::move(owner), data};
+Result<SharedHeap::Memory> map_block(std::shared_ptr<MappedBlock> block, std::size_t bytes) {
+  auto mapped = os::map_shared_range(block->heap->fd, block->offset, bytes);
+  if (!mapped) return mapped.failure();
+  block->mapping = std::move(*mapped);
+  std::byte* const data = block->mapping.data();
+  return SharedHeap::Memory(std::move(block), data);
 }
 
 }  // namespace
@@ -44,25 +40,23 @@ Result<SharedHeap::Block> ShmHeap::allocate(std::size_t bytes) {
   if (bytes > heap->bytes || size > heap->bytes - offset) {
     next_ -= size;
     return Failure(ErrorKind::resource_exhausted,
-                   "no addresses are left for " + std::to_string(bytes) + " bytes in a heap of " +
-                       std::to_string(heap->bytes) + (heap->bytes < kHeapBytes ? ", which ulimit -f keeps small" : ""));
+                   fmt::format("no addresses are left for {} bytes in a heap of {}{}", bytes, heap->bytes,
+                               heap->bytes < kHeapBytes ? ", which ulimit -f keeps small" : ""));
   }
-  auto owner = std::make_shared<BlockOwner>(heap, offset);
+  auto block = std::make_shared<MappedBlock>(heap, offset);
   QCCL_TRY(os::commit_pages(heap->fd, offset, size));
-  owner->pages = size;
-  QCCL_TRY(owner->map(size));
-  return Block{offset, memory_of(std::move(owner))};
+  block->own_bytes = size;
+  auto memory = map_block(std::move(block), size);
+  if (!memory) return memory.failure();
+  return Block{offset, std::move(*memory)};
 }
 
 Result<SharedHeap::Memory> ShmHeap::map(WorldRank peer, std::uint64_t offset, std::size_t bytes) {
   const auto& heap = of_rank_[peer.index()];
   if (offset % kPageBytes != 0 || bytes == 0 || bytes > heap->bytes || offset > heap->bytes - bytes) {
-    return Failure(ErrorKind::corrupt_data,
-                   "rank " + std::to_string(peer.value()) + " names a block outside of its heap");
+    return Failure(ErrorKind::corrupt_data, fmt::format("rank {} names a block outside of its heap", peer));
   }
-  auto owner = std::make_shared<BlockOwner>(heap, offset);
-  QCCL_TRY(owner->map(round_up(bytes, kPageBytes)));
-  return memory_of(std::move(owner));
+  return map_block(std::make_shared<MappedBlock>(heap, offset), round_up(bytes, kPageBytes));
 }
 
 }  // namespace qccl::shm

@@ -1,9 +1,10 @@
-// The heap of a rank: memory that its peers on the host can map block by block. Blocks follow each other in a
-// memfd that the ranks exchanged when they met. An offset is never used twice, so that a peer that still maps a
-// freed block does not see a later one.
+// The heap of a rank: memory that its peers on the host can map block by block. Blocks follow each other in a memfd
+// that the ranks exchange at start-up. An offset is never used twice, so that a peer that still maps a freed block does
+// not see a later one.
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <vector>
 
 #include "os/memory.h"

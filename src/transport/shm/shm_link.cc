@@ -58,16 +58,117 @@ class LinkHandshake {
   }
 
  private:
-  Status offer();
-  Status accept();
-  Status map_pair(const os::Fd& fd);
-  Status take_exports(std::size_t first, std::uint64_t heap_bytes);
-  Status send(LinkMessageKind kind, std::initializer_list<int> descriptors = {});
-  Result<LinkMessage> receive(LinkMessageKind kind, std::size_t descriptors);
-  Result<LinkMessage> read_message();
-  Failure refuse(Failure failure);
-  Failure explain(Failure failure) const;
-  LinkMessage message(LinkMessageKind kind) const;
+  Status offer() {
+    if (exports_.unsupported_reason) return refuse(Failure(*exports_.unsupported_reason));
+    auto pair = os::create_shared_memory("qccl-pair", shm::pair_bytes(link_.large_slots));
+    if (!pair) return refuse(pair.failure());
+    link_.pair = share(std::move(pair->mapping));
+    QCCL_TRY(send(LinkMessageKind::offer,
+                  {pair->fd.get(), exports_.doorbell.get(), exports_.area_fd.get(), exports_.heap->fd.get()}));
+    auto answer = receive(LinkMessageKind::answer, 3);
+    if (!answer) return answer.failure();
+    if (auto taken = take_exports(0, answer->heap_bytes); !taken) return refuse(taken.failure());
+    return send(LinkMessageKind::accepted);
+  }
+
+  Status accept() {
+    auto offered = receive(LinkMessageKind::offer, 4);
+    if (!offered) return offered.failure();
+    if (exports_.unsupported_reason) return refuse(Failure(*exports_.unsupported_reason));
+    link_.large_slots = offered->large_slots;
+    if (auto mapped = map_pair(received_[0]); !mapped) return refuse(mapped.failure());
+    if (auto taken = take_exports(1, offered->heap_bytes); !taken) return refuse(taken.failure());
+    QCCL_TRY(send(LinkMessageKind::answer, {exports_.doorbell.get(), exports_.area_fd.get(), exports_.heap->fd.get()}));
+    QCCL_TRY(receive(LinkMessageKind::accepted, 0));
+    return {};
+  }
+
+  Status map_pair(const os::Fd& fd) {
+    auto mapping = os::map_shared_memory(fd, shm::pair_bytes(link_.large_slots));
+    if (!mapping) return mapping.failure();
+    link_.pair = share(std::move(*mapping));
+    return {};
+  }
+
+  // Takes the peer's doorbell, area and heap, whose descriptors begin at `first` in the last message.
+  Status take_exports(std::size_t first, std::uint64_t heap_bytes) {
+    auto area = os::map_shared_memory(received_[first + 1], sizeof(shm::Area));
+    if (!area) return area.failure();
+    QCCL_TRY(os::check_sealed(received_[first + 2], heap_bytes));
+    link_.doorbell = std::move(received_[first]);
+    link_.area = share(std::move(*area));
+    link_.heap = std::make_shared<os::SharedHeapFile>(os::SharedHeapFile{std::move(received_[first + 2]), heap_bytes});
+    return {};
+  }
+
+  LinkMessage message(LinkMessageKind kind) const {
+    return {.kind = kind,
+            .rank = exports_.rank,
+            .target = link_.peer,
+            .large_slots = link_.large_slots,
+            .pair_bytes = shm::pair_bytes(link_.large_slots),
+            .heap_bytes = exports_.heap ? exports_.heap->bytes : 0};
+  }
+
+  // The socket's buffer holds more than either side ever sends, so this does not block.
+  Status send(LinkMessageKind kind, std::initializer_list<int> descriptors = {}) {
+    const LinkMessage sending = message(kind);
+    const auto sent = os::send_descriptors(link_.socket.get(), std::as_bytes(std::span(&sending, 1)),
+                                           {descriptors.begin(), descriptors.size()});
+    if (sent.bytes == sizeof(sending)) return {};
+    return Failure(ErrorKind::peer_lost, sent.lost() ? os::describe(sent) : "the socket took no message");
+  }
+
+  Result<LinkMessage> read_message() {
+    LinkMessage message;
+    const Bytes target = std::as_writable_bytes(std::span(&message, 1));
+    received_.clear();
+    for (std::size_t filled = 0; filled < target.size();) {
+      auto readable = os::wait_ready(link_.socket, os::Direction::read, deadline_, clock_);
+      if (!readable) return readable.failure();
+      if (!*readable) return Failure(ErrorKind::deadline_exceeded, "no answer by the deadline");
+      const auto got = os::recv_descriptors(link_.socket.get(), target.subspan(filled), received_);
+      if (got.lost()) return Failure(ErrorKind::peer_lost, os::describe(got));
+      filled += got.bytes;
+    }
+    return message;
+  }
+
+  Result<LinkMessage> receive(LinkMessageKind kind, std::size_t descriptors) {
+    auto message = read_message();
+    if (!message) return message;
+    if (auto checked = shm::check(*message); !checked) return refuse(checked.failure());
+    if (message->kind == LinkMessageKind::refused) {
+      const auto reason = static_cast<ErrorKind>(message->reason);
+      return Failure(reason, fmt::format("rank {} refused ({})", link_.peer, to_string(reason)));
+    }
+    if (message->rank != link_.peer || message->target != exports_.rank) {
+      return refuse(Failure(ErrorKind::corrupt_data,
+                            fmt::format("rank {} meant to share memory with rank {}", message->rank, message->target)));
+    }
+    if (message->kind != kind || received_.size() != descriptors) {
+      return refuse(
+          Failure(ErrorKind::corrupt_data, fmt::format("message {} with {} descriptors came out of order",
+                                                       static_cast<std::uint32_t>(message->kind), received_.size())));
+    }
+    return message;
+  }
+
+  // Sends the reason for this rank's failure to the peer, if it still exists.
+  Failure refuse(Failure failure) {
+    LinkMessage refusal = message(LinkMessageKind::refused);
+    refusal.reason = static_cast<std::uint32_t>(failure.info().kind);
+    static_cast<void>(os::send_descriptors(link_.socket.get(), std::as_bytes(std::span(&refusal, 1)), {}));
+    return failure;
+  }
+
+  Failure explain(Failure failure) const {
+    ErrorInfo& info = failure.info();
+    info.rank = exports_.rank;
+    info.peer = link_.peer;
+    info.message = fmt::format("rank {} can't share memory with rank {}: {}", exports_.rank, link_.peer, info.message);
+    return failure;
+  }
 
   const ShmExports& exports_;
   const TimePoint deadline_;
@@ -75,120 +176,6 @@ class LinkHandshake {
   ShmLink link_;
   std::vector<os::Fd> received_;  // descriptors of the last message
 };
-
-Status LinkHandshake::offer() {
-  if (exports_.unsupported_reason) return refuse(Failure(*exports_.unsupported_reason));
-  auto pair = os::create_shared_memory("qccl-pair", shm::pair_bytes(link_.large_slots));
-  if (!pair) return refuse(pair.failure());
-  link_.pair = share(std::move(pair->mapping));
-  QCCL_TRY(send(LinkMessageKind::offer,
-                {pair->fd.get(), exports_.doorbell.get(), exports_.area_fd.get(), exports_.heap->fd.get()}));
-  auto answer = receive(LinkMessageKind::answer, 3);
-  if (!answer) return answer.failure();
-  if (auto taken = take_exports(0, answer->heap_bytes); !taken) return refuse(taken.failure());
-  return send(LinkMessageKind::accepted);
-}
-
-Status LinkHandshake::accept() {
-  auto offered = receive(LinkMessageKind::offer, 4);
-  if (!offered) return offered.failure();
-  if (exports_.unsupported_reason) return refuse(Failure(*exports_.unsupported_reason));
-  link_.large_slots = offered->large_slots;
-  if (auto mapped = map_pair(received_[0]); !mapped) return refuse(mapped.failure());
-  if (auto taken = take_exports(1, offered->heap_bytes); !taken) return refuse(taken.failure());
-  QCCL_TRY(send(LinkMessageKind::answer, {exports_.doorbell.get(), exports_.area_fd.get(), exports_.heap->fd.get()}));
-  QCCL_TRY(receive(LinkMessageKind::accepted, 0));
-  return {};
-}
-
-Status LinkHandshake::map_pair(const os::Fd& fd) {
-  auto mapping = os::map_shared_memory(fd, shm::pair_bytes(link_.large_slots));
-  if (!mapping) return mapping.failure();
-  link_.pair = share(std::move(*mapping));
-  return {};
-}
-
-// Takes the peer's doorbell, area and heap, whose descriptors begin at `first` in the last message.
-Status LinkHandshake::take_exports(std::size_t first, std::uint64_t heap_bytes) {
-  auto area = os::map_shared_memory(received_[first + 1], sizeof(shm::Area));
-  if (!area) return area.failure();
-  QCCL_TRY(os::check_sealed(received_[first + 2], heap_bytes));
-  link_.doorbell = std::move(received_[first]);
-  link_.area = share(std::move(*area));
-  link_.heap = std::make_shared<os::SharedHeapFile>(os::SharedHeapFile{std::move(received_[first + 2]), heap_bytes});
-  return {};
-}
-
-// ---- messages
-
-LinkMessage LinkHandshake::message(LinkMessageKind kind) const {
-  return {.kind = kind,
-          .rank = exports_.rank,
-          .target = link_.peer,
-          .large_slots = link_.large_slots,
-          .pair_bytes = shm::pair_bytes(link_.large_slots),
-          .heap_bytes = exports_.heap ? exports_.heap->bytes : 0};
-}
-
-// The socket's buffer holds more than either side ever sends, so this does not block.
-Status LinkHandshake::send(LinkMessageKind kind, std::initializer_list<int> descriptors) {
-  const LinkMessage sending = message(kind);
-  const auto sent = os::send_descriptors(link_.socket.get(), std::as_bytes(std::span(&sending, 1)),
-                                         {descriptors.begin(), descriptors.size()});
-  if (sent.bytes == sizeof(sending)) return {};
-  return Failure(ErrorKind::peer_lost, sent.lost() ? os::describe(sent) : "the socket took no message");
-}
-
-Result<LinkMessage> LinkHandshake::read_message() {
-  LinkMessage message;
-  const Bytes target = std::as_writable_bytes(std::span(&message, 1));
-  received_.clear();
-  for (std::size_t filled = 0; filled < target.size();) {
-    auto readable = os::wait_ready(link_.socket, os::Direction::read, deadline_, clock_);
-    if (!readable) return readable.failure();
-    if (!*readable) return Failure(ErrorKind::deadline_exceeded, "no answer by the deadline");
-    const auto got = os::recv_descriptors(link_.socket.get(), target.subspan(filled), received_);
-    if (got.lost()) return Failure(ErrorKind::peer_lost, os::describe(got));
-    filled += got.bytes;
-  }
-  return message;
-}
-
-Result<LinkMessage> LinkHandshake::receive(LinkMessageKind kind, std::size_t descriptors) {
-  auto message = read_message();
-  if (!message) return message;
-  if (auto checked = shm::check(*message); !checked) return refuse(checked.failure());
-  if (message->kind == LinkMessageKind::refused) {
-    const auto reason = static_cast<ErrorKind>(message->reason);
-    return Failure(reason, fmt::format("rank {} refused ({})", link_.peer, to_string(reason)));
-  }
-  if (message->rank != link_.peer || message->target != exports_.rank) {
-    return refuse(Failure(ErrorKind::corrupt_data,
-                          fmt::format("rank {} meant to share memory with rank {}", message->rank, message->target)));
-  }
-  if (message->kind != kind || received_.size() != descriptors) {
-    return refuse(
-        Failure(ErrorKind::corrupt_data, fmt::format("message {} with {} descriptors came out of order",
-                                                     static_cast<std::uint32_t>(message->kind), received_.size())));
-  }
-  return message;
-}
-
-// Sends the reason for this rank's failure to the peer, which may have gone already.
-Failure LinkHandshake::refuse(Failure failure) {
-  LinkMessage refusal = message(LinkMessageKind::refused);
-  refusal.reason = static_cast<std::uint32_t>(failure.info().kind);
-  static_cast<void>(os::send_descriptors(link_.socket.get(), std::as_bytes(std::span(&refusal, 1)), {}));
-  return failure;
-}
-
-Failure LinkHandshake::explain(Failure failure) const {
-  ErrorInfo& info = failure.info();
-  info.rank = exports_.rank;
-  info.peer = link_.peer;
-  info.message = fmt::format("rank {} can't share memory with rank {}: {}", exports_.rank, link_.peer, info.message);
-  return failure;
-}
 
 }  // namespace
 

@@ -9,14 +9,14 @@
 
 #include "os/net/stream.h"
 #include "os/net/unix_socket.h"
+#include "transport/mesh_test.h"
 #include "transport/shm/layout.h"
 #include "transport/shm/link_message.h"
-#include "transport/shm/test_host.h"
 
 namespace qccl::shm {
 namespace {
 
-using testing::patience;
+using transport_test::wait_limit;
 using namespace std::chrono_literals;
 
 LinkMessage message(LinkMessageKind kind, int rank, int target, std::uint32_t large_slots = 16) {
@@ -45,7 +45,7 @@ class ShmLinkTest : public ::testing::Test {
   }
   // The error of rank `rank`, which links with the other rank, after the peer's messages.
   ErrorInfo failure_of(int rank) {
-    const auto link = make_shm_link(std::move(own_), exports(rank), 1 - rank, patience(), SteadyClock());
+    const auto link = make_shm_link(std::move(own_), exports(rank), 1 - rank, wait_limit(), SteadyClock());
     EXPECT_FALSE(link.ok());
     return link.ok() ? ErrorInfo{} : link.error();
   }
@@ -68,12 +68,12 @@ class ShmLinkTest : public ::testing::Test {
 TEST_F(ShmLinkTest, both_sides_see_the_same_memory) {
   const ShmExports low = exports(3), high = exports(5, 16);
   std::optional<Result<ShmLink>> of_high;
-  std::thread other([&] { of_high.emplace(make_shm_link(std::move(peer_), high, 3, patience(), SteadyClock())); });
-  auto of_low = make_shm_link(std::move(own_), low, 5, patience(), SteadyClock());
+  std::thread other([&] { of_high.emplace(make_shm_link(std::move(peer_), high, 3, wait_limit(), SteadyClock())); });
+  auto of_low = make_shm_link(std::move(own_), low, 5, wait_limit(), SteadyClock());
   other.join();
   ASSERT_TRUE(of_low.ok() && of_high->ok());
   EXPECT_EQ(of_low->large_slots, 16u);
-  EXPECT_EQ((*of_high)->large_slots, 16u) << "the lower rank says how many";
+  EXPECT_EQ((*of_high)->large_slots, 16u) << "the lower rank decides";
   EXPECT_EQ(of_low->pair->size(), pair_bytes(16));
   of_low->pair->data()[1000] = std::byte{1};
   EXPECT_EQ((*of_high)->pair->data()[1000], std::byte{1});
@@ -151,7 +151,7 @@ TEST_F(ShmLinkTest, memory_of_another_size_is_refused) {
                  {low.area_fd.get(), low.doorbell.get(), low.area_fd.get(), low.heap->fd.get()});
   const auto error = failure_of(1);
   EXPECT_EQ(error.kind, ErrorKind::corrupt_data);
-  EXPECT_NE(error.message.find("bytes of shared memory where"), std::string::npos) << error.message;
+  EXPECT_NE(error.message.find("bytes of shared memory instead of"), std::string::npos) << error.message;
 }
 
 TEST_F(ShmLinkTest, an_unsealed_area_is_refused) {

@@ -20,7 +20,7 @@ double next(Network& network) {
 }
 
 // 1000 bytes take 10 us out of a host and into it, 1 us inside; racks of two hosts of two ranks.
-LinkOptions racks() {
+NetworkOptions racks() {
   return {.bytes_per_second = 1e8,
           .latency = microseconds(100),
           .ingress_bytes_per_second = 1e8,
@@ -42,7 +42,7 @@ TEST(Network, frame_inside_a_host_uses_no_link) {
   Network network(8, 1, racks());
   send(network, 0, 1, 1000);
   EXPECT_EQ(next(network), 3);
-  EXPECT_EQ(network.wire_bytes(), 0U);
+  EXPECT_EQ(network.flights().wire_bytes(), 0U);
 }
 
 TEST(Network, ranks_of_a_host_queue_for_its_link) {
@@ -51,8 +51,8 @@ TEST(Network, ranks_of_a_host_queue_for_its_link) {
   send(network, 1, 3, 1000);
   EXPECT_EQ(next(network), 110);
   EXPECT_EQ(next(network), 120);
-  EXPECT_EQ(network.account(3).wire, microseconds(20));
-  EXPECT_EQ(network.account(3).latency, microseconds(100));
+  EXPECT_EQ(network.processor(3).delays().wire, microseconds(20));
+  EXPECT_EQ(network.processor(3).delays().latency, microseconds(100));
 }
 
 TEST(Network, senders_of_two_hosts_queue_for_the_receivers_link) {
@@ -61,7 +61,7 @@ TEST(Network, senders_of_two_hosts_queue_for_the_receivers_link) {
   send(network, 1, 2, 1000);
   EXPECT_EQ(next(network), 110);
   EXPECT_EQ(next(network), 120);
-  EXPECT_EQ(network.account(2).waiting, microseconds(10));
+  EXPECT_EQ(network.processor(2).delays().waiting, microseconds(10));
 }
 
 TEST(Network, frame_to_another_rack_passes_its_uplink) {
@@ -73,7 +73,7 @@ TEST(Network, frame_to_another_rack_passes_its_uplink) {
 }
 
 TEST(Network, slow_rank_sends_and_receives_slowly) {
-  LinkOptions options = racks();
+  NetworkOptions options = racks();
   options.slow_ranks = {{2, 1e7}};
   Network network(8, 1, options);
   send(network, 0, 2, 1000);
@@ -97,26 +97,26 @@ TEST(Network, a_burst_passes_an_idle_link_at_once_and_comes_back_at_its_rate) {
 }
 
 TEST(Network, a_ranks_processor_takes_its_time_for_frames_and_work) {
-  LinkOptions options = racks();
+  NetworkOptions options = racks();
   options.wire_work = {microseconds(2), 1e9};
   options.local_work = {microseconds(5), 0};
   Network network(8, 1, options);
-  network.work(0, microseconds(30));
+  network.processor(0).work(microseconds(30));
   send(network, 0, 2, 1000);  // 3 us
   send(network, 0, 1, 1000);  // 5 us
-  EXPECT_EQ(network.free_at(0), TimePoint(microseconds(38)));
+  EXPECT_EQ(network.processor(0).free_at(), TimePoint(microseconds(38)));
   EXPECT_EQ(next(network), 38 + 3);
   EXPECT_EQ(next(network), 33 + 110);
-  EXPECT_EQ(network.account(2).working, microseconds(33));
-  EXPECT_EQ(network.account(2).waiting, microseconds(0));
+  EXPECT_EQ(network.processor(2).delays().working, microseconds(33));
+  EXPECT_EQ(network.processor(2).delays().waiting, microseconds(0));
   const auto received = network.endpoint(2).receive();
-  EXPECT_EQ(network.free_at(2), TimePoint(microseconds(143 + 3)));
-  EXPECT_EQ(network.account(2).working, microseconds(33 + 3));
+  EXPECT_EQ(network.processor(2).free_at(), TimePoint(microseconds(143 + 3)));
+  EXPECT_EQ(network.processor(2).delays().working, microseconds(33 + 3));
   network.endpoint(2).release(*received);
 }
 
 TEST(Network, frame_of_size_only_is_as_long_but_keeps_its_header_alone) {
-  LinkOptions options = racks();
+  NetworkOptions options = racks();
   options.size_only = true;
   Network network(8, 1, options);
   const Bytes frame = network.endpoint(0).reserve(WorldRank(2), 1000, TrafficClass::data);
@@ -128,7 +128,7 @@ TEST(Network, frame_of_size_only_is_as_long_but_keeps_its_header_alone) {
   EXPECT_EQ(received->bytes.size(), 1000U);
   EXPECT_EQ(received->bytes[0], std::byte{7});
   network.endpoint(2).release(*received);
-  EXPECT_EQ(network.held_frames(2), 0U);
+  EXPECT_EQ(network.endpoint(2).held_frames(), 0U);
 }
 
 }  // namespace

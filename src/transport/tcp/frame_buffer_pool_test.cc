@@ -15,16 +15,16 @@ TEST(FrameBufferPool, every_size_up_to_a_whole_frame_fits_and_begins_on_a_cache_
     FrameBuffer* const buffer = pool.take(bytes);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer->data()) % 64, 0u);
     for (std::size_t i = 0; i < bytes; ++i) buffer->data()[i] = std::byte{0xFF};
-    pool.give_back(buffer);
+    pool.put_back(buffer);
   }
 }
 
-TEST(FrameBufferPool, hands_out_the_buffer_given_back_last) {
+TEST(FrameBufferPool, hands_out_the_buffer_put_back_last) {
   FrameBufferPool pool;
   FrameBuffer* const first = pool.take(100);
   FrameBuffer* const second = pool.take(100);
-  pool.give_back(second);
-  pool.give_back(first);
+  pool.put_back(second);
+  pool.put_back(first);
   EXPECT_EQ(pool.take(200), first);
   EXPECT_EQ(pool.take(200), second);
 }
@@ -34,7 +34,7 @@ TEST(FrameBufferPool, allocates_only_what_is_in_use_together) {
   for (int round = 0; round < 10; ++round) {
     std::vector<FrameBuffer*> held;
     for (int i = 0; i < 5; ++i) held.push_back(pool.take(5000));
-    for (FrameBuffer* buffer : held) pool.give_back(buffer);
+    for (FrameBuffer* buffer : held) pool.put_back(buffer);
   }
   EXPECT_EQ(pool.allocations(), 5u);
 }

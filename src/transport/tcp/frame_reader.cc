@@ -8,37 +8,36 @@
 namespace qccl::tcp {
 
 FrameReader::ReadResult FrameReader::read(int fd, std::size_t budget, PayloadPlacement* placement, FrameList& frames) {
-  ReadResult outcome;
-  while (outcome.bytes < budget) {
+  ReadResult result;
+  while (result.bytes < budget) {
     std::size_t offered = 0;
     const auto io = read_once(fd, offered);
-    if (io.lost()) outcome.loss = describe_end(io);
-    if (!io.ok()) return outcome;
-    outcome.bytes += io.bytes;
-    std::size_t staged = has_lost_track_ ? 0 : io.bytes;
+    if (io.lost()) result.loss = describe_end(io);
+    if (!io.ok()) return result;
+    result.bytes += io.bytes;
+    std::size_t staged = stopped_ ? 0 : io.bytes;
     if (current_ != nullptr) {
       const std::size_t direct = std::min<std::size_t>(io.bytes, current_->bytes - current_->filled);
       current_->filled += static_cast<std::uint32_t>(direct);
       staged -= direct;
     }
     try {
-      if (const auto status = cut(staged, placement, frames); !status.ok()) {
-        outcome.loss = "sent bytes that are no frame: " + status.error().message;
-        return outcome;
+      if (const auto status = parse(staged, placement, frames); !status.ok()) {
+        result.loss = "sent bytes that are no frame: " + status.error().message;
+        return result;
       }
     } catch (const std::bad_alloc&) {
-      lose_track();
+      stop();
       throw;
     }
-    if (io.bytes < offered) return outcome;
+    if (io.bytes < offered) break;
   }
-  outcome.drained = false;
-  return outcome;
+  return result;
 }
 
 // Fills the current frame first, then the staging area behind the partial header.
 os::IoResult FrameReader::read_once(int fd, std::size_t& offered) {
-  const Bytes staging = expect_large_ ? staging_.first(kPeekBytes) : staging_;
+  const Bytes staging = Bytes(shared_->staging).first(expect_large_ ? kPeekBytes : kStagingBytes);
   if (current_ != nullptr) {
     const Bytes rest = missing_part();
     offered = rest.size() + staging.size();
@@ -50,10 +49,10 @@ os::IoResult FrameReader::read_once(int fd, std::size_t& offered) {
   return os::read_some(fd, target);
 }
 
-// Cuts the front of the staging area (a partial header and `staged` new bytes) into frames.
-Status FrameReader::cut(std::size_t staged, PayloadPlacement* placement, FrameList& frames) {
+// Parses the front of the staging area (a partial header and `staged` new bytes) into frames.
+Status FrameReader::parse(std::size_t staged, PayloadPlacement* placement, FrameList& frames) {
   if (current_ != nullptr && current_->filled == current_->bytes) frames.push_back(std::exchange(current_, nullptr));
-  ConstBytes source = staging_.first(std::exchange(header_bytes_, 0) + staged);
+  ConstBytes source = ConstBytes(shared_->staging).first(std::exchange(header_bytes_, 0) + staged);
   while (!source.empty()) {
     if (source.size() < wire::kHeaderBytes) {
       std::memcpy(header_.data(), source.data(), source.size());
@@ -72,16 +71,16 @@ Status FrameReader::begin_frame(const std::byte* header, PayloadPlacement* place
   const std::size_t bytes = wire::kHeaderBytes + decoded->payload_bytes;
   expect_large_ = decoded->payload_bytes >= kLargePayloadBytes;
   const bool asks = expect_large_ && placement != nullptr;
-  std::byte* const place = asks ? placement->place(peer_, {header, wire::kHeaderBytes}) : nullptr;
-  current_ = pool_->take(place != nullptr ? wire::kHeaderBytes : bytes);
+  std::byte* const target = asks ? placement->find_destination(peer_, {header, wire::kHeaderBytes}) : nullptr;
+  current_ = shared_->pool.take(target != nullptr ? wire::kHeaderBytes : bytes);
   current_->bytes = static_cast<std::uint32_t>(bytes);
-  current_->placed = place;
+  current_->placed = target;
   std::memcpy(current_->data(), header, wire::kHeaderBytes);
   current_->filled = wire::kHeaderBytes;
   return {};
 }
 
-// The bytes that the current frame still lacks. Its header is complete.
+// The bytes that the current frame, whose header is complete, still lacks.
 Bytes FrameReader::missing_part() const {
   std::byte* const payload = current_->placed != nullptr ? current_->placed : current_->data() + wire::kHeaderBytes;
   return {payload + (current_->filled - wire::kHeaderBytes), current_->bytes - current_->filled};
@@ -97,31 +96,31 @@ std::size_t FrameReader::fill_frame(ConstBytes source, FrameList& frames) {
   return bytes;
 }
 
-FrameBuffer* FrameReader::gathered(FrameBuffer* frame, FrameBufferPool& pool) {
+FrameBuffer* with_own_payload(FrameBuffer* frame, FrameBufferPool& pool) {
   FrameBuffer* const whole = pool.take(frame->bytes);
+  whole->connection = frame->connection;
   whole->bytes = frame->bytes;
   whole->filled = frame->filled;
-  whole->peer = frame->peer;
   std::memcpy(whole->data(), frame->data(), wire::kHeaderBytes);
   std::memcpy(whole->data() + wire::kHeaderBytes, frame->placed, frame->filled - wire::kHeaderBytes);
-  pool.give_back(frame);
+  pool.put_back(frame);
   return whole;
 }
 
 bool FrameReader::withdraw() {
   if (current_ == nullptr || current_->placed == nullptr) return true;
   try {
-    current_ = gathered(current_, *pool_);
+    current_ = with_own_payload(current_, shared_->pool);
     return true;
   } catch (const std::bad_alloc&) {
-    lose_track();
+    stop();
     return false;
   }
 }
 
-void FrameReader::lose_track() {
+void FrameReader::stop() {
   clear();
-  has_lost_track_ = true;
+  stopped_ = true;
 }
 
 std::string FrameReader::describe_end(const os::IoResult& io) const {
@@ -133,7 +132,7 @@ std::string FrameReader::describe_end(const os::IoResult& io) const {
 }
 
 void FrameReader::clear() {
-  if (current_ != nullptr) pool_->give_back(std::exchange(current_, nullptr));
+  if (current_ != nullptr) shared_->pool.put_back(std::exchange(current_, nullptr));
   header_bytes_ = 0;
 }
 

@@ -1,8 +1,8 @@
 // The receiving half of a connection: cuts a stream into frames.
 //
 // Small frames: one read into a staging area (shared by all connections, so that it stays in cache) takes many, and
-// each is copied out. A large payload is read straight to its place, if PayloadPlacement gives one, or into its frame's
-// buffer; the same call reads the beginning of what follows into the staging area.
+// each is copied out. A large payload is read straight to its destination, if PayloadPlacement has one, or into its
+// frame's buffer; the same call reads the beginning of what follows into the staging area.
 #pragma once
 
 #include <array>
@@ -15,16 +15,12 @@
 
 namespace qccl::tcp {
 
-inline constexpr std::size_t kStagingBytes = 64 * 1024;
-
 class FrameReader {
  public:
-  // `staging` (kStagingBytes) is used during read() only.
-  FrameReader(WorldRank peer, FrameBufferPool& pool, Bytes staging) : peer_(peer), pool_(&pool), staging_(staging) {}
+  FrameReader(WorldRank peer, SharedBuffers& shared) : peer_(peer), shared_(&shared) {}
 
   struct ReadResult {
     std::size_t bytes = 0;  // read from the socket
-    bool drained = true;    // the socket had no more just now
     std::string loss;       // why no more frames will come; empty while they may
   };
   // Reads about `budget` bytes at most and appends the complete frames to `frames`, even when it reports a loss.
@@ -32,13 +28,11 @@ class FrameReader {
   // then unknown, so later reads only drain the connection to its end.
   ReadResult read(int fd, std::size_t budget, PayloadPlacement* placement, FrameList& frames);
 
-  // Continues the half received frame in its own memory, if its payload was placed. False: there is no memory for it,
-  // and no more frames will come, as in read().
+  // Moves the placed part of a half received payload to memory of its own, which also takes the rest. False if there is
+  // no memory: no more frames will come, as in read().
   bool withdraw();
   // No more frames will come, as after bad_alloc in read().
-  void lose_track();
-  // A copy of the frame with the payload in its own memory; gives `frame` back.
-  static FrameBuffer* gathered(FrameBuffer* frame, FrameBufferPool& pool);
+  void stop();
   // Drops the half received frame.
   void clear();
 
@@ -47,20 +41,22 @@ class FrameReader {
   static constexpr std::size_t kPeekBytes = 1024;              // the next header and a small frame
 
   os::IoResult read_once(int fd, std::size_t& offered);
-  Status cut(std::size_t staged, PayloadPlacement* placement, FrameList& frames);
+  Status parse(std::size_t staged, PayloadPlacement* placement, FrameList& frames);
   Status begin_frame(const std::byte* header, PayloadPlacement* placement);
   std::size_t fill_frame(ConstBytes source, FrameList& frames);
   Bytes missing_part() const;
   std::string describe_end(const os::IoResult& io) const;
 
   WorldRank peer_;
-  FrameBufferPool* pool_;
-  Bytes staging_;
+  SharedBuffers* shared_;
   FrameBuffer* current_ = nullptr;                      // the frame being received: its header is complete
   std::array<std::byte, wire::kHeaderBytes> header_{};  // the part of a header received so far
   std::size_t header_bytes_ = 0;                        // 0 while there is a current frame
   bool expect_large_ = false;                           // the last frame was large
-  bool has_lost_track_ = false;
+  bool stopped_ = false;
 };
+
+// A copy of a frame with its placed payload in its own memory; puts `frame` back into the pool.
+FrameBuffer* with_own_payload(FrameBuffer* frame, FrameBufferPool& pool);
 
 }  // namespace qccl::tcp

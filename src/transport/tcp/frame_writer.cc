@@ -15,13 +15,13 @@ void fill_from(FrameBuffer* frame, ConstBytes outside, std::size_t begin) {
   if (from < frame->bytes) std::memcpy(frame->data() + from, outside.data() + (from - inside), frame->bytes - from);
 }
 
-}  // namespace
-
-os::IoResult FrameWriter::send_now(int fd, FrameBuffer* frame, ConstBytes outside) {
+os::IoResult write_frame(int fd, FrameBuffer* frame, ConstBytes outside) {
   if (outside.empty()) return os::write_some(fd, ConstBytes(frame->data(), frame->bytes));
   const std::array<ConstBytes, 2> pieces{ConstBytes(frame->data(), frame->bytes - outside.size()), outside};
   return os::write_some(fd, std::span<const ConstBytes>(pieces));
 }
+
+}  // namespace
 
 os::IoResult FrameWriter::push(int fd, FrameBuffer* frame, std::uint64_t burst, ConstBytes outside) {
   const bool first = std::exchange(last_burst_, burst) != burst;
@@ -31,9 +31,9 @@ os::IoResult FrameWriter::push(int fd, FrameBuffer* frame, std::uint64_t burst, 
     if (!blocked_ && queued_[0] + queued_[1] >= kGatherBytes) return flush(fd);
     return {};
   }
-  const auto io = send_now(fd, frame, outside);
+  const auto io = write_frame(fd, frame, outside);
   if (io.bytes == frame->bytes) {
-    pool_->give_back(frame);
+    shared_->pool.put_back(frame);
     return io;
   }
   fill_from(frame, outside, io.bytes);
@@ -72,6 +72,7 @@ void FrameWriter::consume(std::size_t bytes) {
 }
 
 void FrameWriter::enqueue(FrameBuffer* frame) {
+  if (queue_.empty()) ++shared_->waiting_writers;
   queued_[static_cast<std::size_t>(frame->traffic)] += frame->bytes;
   queue_.push_back(frame);
 }
@@ -80,7 +81,8 @@ void FrameWriter::drop_front() {
   FrameBuffer* const frame = queue_.pop_front();
   queued_[static_cast<std::size_t>(frame->traffic)] -= frame->bytes;
   front_sent_ = 0;
-  pool_->give_back(frame);
+  shared_->pool.put_back(frame);
+  if (queue_.empty()) --shared_->waiting_writers;
 }
 
 void FrameWriter::clear() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "os/net/stream.h"
 #include "transport/tcp/frame_buffer_pool.h"
@@ -12,7 +13,7 @@ class FrameWriter {
  public:
   // `limit_bytes` bounds the waiting data. Control frames have a bound of their own, which is reached if the peer reads
   // nothing at all.
-  FrameWriter(FrameBufferPool& pool, std::size_t limit_bytes) : pool_(&pool), limit_bytes_(limit_bytes) {}
+  FrameWriter(SharedBuffers& shared, std::size_t limit_bytes) : shared_(&shared), limit_bytes_(limit_bytes) {}
 
   // True if a frame of up to `bytes` may join the queue.
   bool has_room(std::size_t bytes, TrafficClass traffic) const {
@@ -30,7 +31,7 @@ class FrameWriter {
   os::IoResult flush(int fd);
 
   bool empty() const { return queue_.empty(); }
-  // Holds frames that the socket may still take.
+  // Has gathered frames that the socket may still take.
   bool gathers() const { return !empty() && !blocked_; }
   // Drops all waiting frames.
   void clear();
@@ -42,12 +43,11 @@ class FrameWriter {
   static constexpr std::size_t kGatherBytes = 64 * 1024;
   static constexpr std::size_t kControlLimitBytes = 512 * 1024;
 
-  os::IoResult send_now(int fd, FrameBuffer* frame, ConstBytes outside);
   void enqueue(FrameBuffer* frame);
   void drop_front();
   void consume(std::size_t bytes);
 
-  FrameBufferPool* pool_;
+  SharedBuffers* shared_;
   std::size_t limit_bytes_;
   FrameList queue_;
   std::uint64_t last_burst_ = 0;

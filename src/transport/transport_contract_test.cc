@@ -1,0 +1,294 @@
+// The contract of transport.h, for every transport between processes.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "transport/routed_mesh_test.h"
+#include "transport/shm/host_test.h"
+#include "transport/tcp/tcp_support_test.h"
+
+namespace qccl::transport_test {
+namespace {
+
+using shm::Host;
+using tcp_test::TcpMesh;
+
+struct Kind {
+  const char* name;
+  std::unique_ptr<Mesh> (*make)(int world);
+};
+
+template <Host::Linked linked>
+std::unique_ptr<Mesh> make_host(int world) {
+  return std::make_unique<Host>(world, linked);
+}
+template <Connect connect, int max_directly_read>
+std::unique_ptr<Mesh> make_tcp(int world) {
+  return std::make_unique<TcpMesh>(world, connect, TcpOptions{.max_directly_read = max_directly_read});
+}
+
+template <int ranks_per_host>
+std::unique_ptr<Mesh> make_routed(int world) {
+  return std::make_unique<RoutedMesh>(world, ranks_per_host);
+}
+
+class TransportContract : public ::testing::TestWithParam<Kind> {
+ protected:
+  std::unique_ptr<Mesh> make(int world) { return GetParam().make(world); }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, TransportContract,
+                         ::testing::Values(Kind{"shm_one_mapping", make_host<Host::Linked::one_mapping>},
+                                           Kind{"shm_handshake", make_host<Host::Linked::handshake>},
+                                           Kind{"unix_directly_read", make_tcp<unix_pair, 8>},
+                                           Kind{"unix_through_epoll", make_tcp<unix_pair, 0>},
+                                           Kind{"tcp_directly_read", make_tcp<tcp_pair, 8>},
+                                           Kind{"tcp_through_epoll", make_tcp<tcp_pair, 0>},
+                                           Kind{"router_to_shm", make_routed<2>},
+                                           Kind{"router_to_tcp", make_routed<1>}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+std::size_t random_size(std::mt19937& random) {
+  const std::size_t limit = random() % 16 == 0 ? kMaxFrameBytes : random() % 2 == 0 ? 200 : 9000;
+  return wire::kHeaderBytes + random() % (limit - wire::kHeaderBytes + 1);
+}
+
+// Sends `frames` of random sizes to every peer and checks the received ones, of which it holds up to `hold` and
+// releases them in any order.
+void exchange(Transport& own, int rank, int world, std::uint64_t frames, std::size_t hold) {
+  std::mt19937 random(static_cast<unsigned>(rank));
+  std::vector<std::uint64_t> sent(static_cast<std::size_t>(world)), got(static_cast<std::size_t>(world));
+  std::vector<std::pair<ReceivedFrame, std::uint64_t>> held;
+  const std::uint64_t total = frames * static_cast<std::uint64_t>(world - 1);
+  std::uint64_t all_sent = 0, all_got = 0;
+  while (going_well() && (all_sent < total || all_got < total || !held.empty() || !own.flushed())) {
+    bool moved = false;
+    for (int peer = 0; peer < world; ++peer) {
+      auto& number = sent[static_cast<std::size_t>(peer)];
+      if (peer == rank || number == frames || !send_frame(own, peer, random_size(random), number)) continue;
+      ++number, ++all_sent, moved = true;
+    }
+    while (const auto frame = own.receive()) {
+      moved = true, ++all_got;
+      const std::uint64_t number = got[frame->peer.index()]++;
+      ASSERT_TRUE(is_frame(frame->bytes, number)) << "frame " << number << " of rank " << frame->peer.value();
+      held.emplace_back(*frame, number);
+    }
+    while (held.size() > random() % (hold + 1) || (all_got == total && !held.empty())) {
+      std::swap(held[random() % held.size()], held.back());
+      ASSERT_TRUE(is_frame(held.back().first.bytes, held.back().second));
+      own.release(held.back().first);
+      held.pop_back();
+      moved = true;
+    }
+    moved |= own.progress();
+    if (!moved) sleep_until_event(own);
+  }
+}
+
+TEST_P(TransportContract, frames_of_random_sizes_cross_whole_and_in_order_and_can_be_held) {
+  const auto mesh = make(2);
+  on_each_rank(2, [&](int rank) { exchange((*mesh)[rank], rank, 2, 1000, 30); });
+}
+
+TEST_P(TransportContract, eight_ranks_exchange_frames_with_each_other) {
+  const auto mesh = make(8);
+  on_each_rank(8, [&](int rank) { exchange((*mesh)[rank], rank, 8, 60, 20); });
+}
+
+TEST_P(TransportContract, no_wake_up_is_lost_in_a_ping_pong_through_sleep) {
+  const auto mesh = make(2);
+  on_each_rank(2, [&](int rank) {
+    Transport& own = (*mesh)[rank];
+    std::mt19937 random(static_cast<unsigned>(rank));
+    for (std::uint64_t i = 0; i < 10'000; ++i) {
+      if (rank == 0) send_when_there_is_room(own, 1, 64, i);
+      // Sometimes look a while longer before sleeping, so that the two meet at every point.
+      for (auto spins = random() % 64; spins > 0 && !own.progress(); --spins) continue;
+      const ReceivedFrame frame = await_frame(own);
+      ASSERT_TRUE(is_frame(frame.bytes, i));
+      own.release(frame);
+      if (rank == 1) send_when_there_is_room(own, 0, 64, i);
+    }
+  });
+}
+
+TEST_P(TransportContract, a_sender_that_sleeps_for_want_of_room_is_woken) {
+  const auto mesh = make(2);
+  on_each_rank(2, [&](int rank) {
+    Transport& own = (*mesh)[rank];
+    std::mt19937 random(5);
+    for (std::uint64_t i = 0; i < 3000; ++i) {
+      const std::size_t bytes = random() % 4 == 0 ? 5000 : 64;
+      if (rank == 0) {
+        send_when_there_is_room(own, 1, bytes, i);
+      } else {
+        const ReceivedFrame frame = await_frame(own);
+        ASSERT_TRUE(is_frame(frame.bytes, i));
+        own.release(frame);
+      }
+    }
+    if (rank == 0) await(own, [&] { return own.flushed(); });
+  });
+}
+
+TEST_P(TransportContract, a_frame_may_be_shorter_than_its_reservation_or_not_sent_at_all) {
+  const auto mesh = make(2);
+  Transport& own = (*mesh)[0];
+  ASSERT_EQ(own.reserve(WorldRank(1), 5000, TrafficClass::data).size(), 5000u);
+  own.commit(0);
+  const Bytes room = own.reserve(WorldRank(1), 5000, TrafficClass::data);
+  write_frame(room.first(81), 3);
+  own.commit(81);
+  const ReceivedFrame frame = await_frame((*mesh)[1]);
+  EXPECT_EQ(frame.bytes.size(), 81u);
+  EXPECT_TRUE(is_frame(frame.bytes, 3));
+  EXPECT_FALSE((*mesh)[1].receive());
+}
+
+TEST_P(TransportContract, a_receiver_that_does_not_receive_stops_data_but_not_control) {
+  const auto mesh = make(2);
+  Transport& own = (*mesh)[0];
+  std::uint64_t sent = 0;
+  while (sent < 100 && send_frame(own, 1, kMaxFrameBytes, sent)) ++sent;
+  EXPECT_GE(sent, 4u);
+  EXPECT_LT(sent, 64u) << "data has no bound";
+  ASSERT_TRUE(send_frame(own, 1, 1000, sent++, TrafficClass::control));
+  EXPECT_FALSE(send_frame(own, 1, kMaxFrameBytes, 0)) << "control must not make room for data";
+  for (std::uint64_t i = 0; i < sent; ++i) {
+    const auto frame = await((*mesh)[1], [&] {
+      own.progress();
+      return (*mesh)[1].receive();
+    });
+    ASSERT_TRUE(frame && is_frame(frame->bytes, i)) << i;
+    (*mesh)[1].release(*frame);
+  }
+  EXPECT_TRUE(own.flushed());
+  EXPECT_TRUE(send_frame(own, 1, kMaxFrameBytes, 0));
+}
+
+// ---- sleeping
+
+TEST_P(TransportContract, wake_ends_the_sleep_of_another_thread_or_the_next_one) {
+  const auto mesh = make(2);
+  (*mesh)[0].wake();
+  sleep_until_event((*mesh)[0]);
+  std::atomic<bool> sleeps{false};
+  std::thread sleeper([&] {
+    sleeps = true;
+    sleep_until_event((*mesh)[0]);
+  });
+  while (!sleeps) std::this_thread::yield();
+  (*mesh)[0].wake();
+  sleeper.join();
+}
+
+TEST_P(TransportContract, a_sleep_ends_at_its_deadline) {
+  const auto mesh = make(2);
+  const TimePoint deadline = steady.now() + 2ms;
+  while (steady.now() < deadline) (*mesh)[0].sleep(deadline, steady);
+  EXPECT_FALSE((*mesh)[0].receive());
+}
+
+TEST_P(TransportContract, a_sleep_ends_at_once_if_there_is_a_frame_to_hand_out) {
+  const auto mesh = make(2);
+  Transport& own = (*mesh)[1];
+  ASSERT_TRUE(send_frame((*mesh)[0], 1, 64, 0) && send_frame((*mesh)[0], 1, 64, 1));
+  (*mesh)[0].progress();
+  own.release(await_frame(own));
+  own.progress();
+  own.sleep(kForever, steady);
+  EXPECT_TRUE(own.receive());
+}
+
+// ---- losses
+
+TEST_P(TransportContract, a_closed_peer_is_lost_after_the_frames_it_sent) {
+  const auto mesh = make(2);
+  Transport& own = (*mesh)[0];
+  ASSERT_TRUE(send_frame((*mesh)[1], 0, 100, 1));
+  ASSERT_TRUE(send_frame((*mesh)[1], 0, 20'000, 2));
+  (*mesh)[1].progress();
+  EXPECT_TRUE((*mesh)[1].flushed());
+  (*mesh)[1].close();
+  (*mesh)[1].close();
+  // Until this rank knows. A reservation that it holds stays valid.
+  const auto knows = [&] {
+    const Bytes room = own.reserve(WorldRank(1), 64, TrafficClass::control);
+    own.progress();
+    if (!room.empty()) own.commit(0);
+    return room.empty();
+  };
+  for (const TimePoint limit = wait_limit(); !knows();) ASSERT_LT(steady.now(), limit);
+  for (const std::uint64_t number : {1, 2}) {
+    EXPECT_FALSE(own.next_loss());
+    const auto frame = own.receive();
+    ASSERT_TRUE(frame && is_frame(frame->bytes, number));
+    own.release(*frame);
+  }
+  const auto loss = own.next_loss();
+  ASSERT_TRUE(loss);
+  EXPECT_EQ(loss->peer, WorldRank(1));
+  EXPECT_EQ(loss->cause, "closed the connection (end of file)");
+  EXPECT_FALSE(own.next_loss()) << "reported twice";
+  EXPECT_TRUE(own.reserve(WorldRank(1), 64, TrafficClass::control).empty());
+  EXPECT_FALSE(own.progress());
+}
+
+TEST_P(TransportContract, a_lost_peer_wakes_a_sleeping_rank_and_shows_to_one_that_never_sleeps) {
+  const auto mesh = make(3);
+  (*mesh)[2].close();
+  EXPECT_EQ(await_loss((*mesh)[1]).peer, WorldRank(2));
+  const TimePoint limit = wait_limit();
+  std::optional<Transport::PeerLoss> loss;
+  while (!(loss = (*mesh)[0].next_loss()) && steady.now() < limit) (*mesh)[0].progress();
+  ASSERT_TRUE(loss);
+  EXPECT_EQ(loss->peer, WorldRank(2));
+}
+
+// The peer keeps sending: closing the connection at once could reset it and lose the last frame.
+TEST_P(TransportContract, a_disconnected_peer_gets_all_that_was_sent_then_end_of_file) {
+  const auto mesh = make(2);
+  Transport &own = (*mesh)[0], &peer = (*mesh)[1];
+  ASSERT_TRUE(send_frame(peer, 0, 100, 7));
+  own.progress();
+  std::uint64_t sent = 0;
+  while (send_frame(own, 1, kMaxFrameBytes, sent)) ++sent;
+  ASSERT_TRUE(send_frame(own, 1, 100, sent, TrafficClass::control));
+  own.disconnect(WorldRank(1));
+  EXPECT_TRUE(own.reserve(WorldRank(1), 100, TrafficClass::control).empty());
+  std::uint64_t received = 0;
+  std::optional<Transport::PeerLoss> loss;
+  for (const TimePoint limit = wait_limit(); !loss && steady.now() < limit; loss = peer.next_loss()) {
+    own.progress();
+    EXPECT_FALSE(own.receive());
+    peer.progress();
+    send_frame(peer, 0, 100, 7);
+    while (const auto frame = peer.receive()) {
+      EXPECT_TRUE(is_frame(frame->bytes, received++));
+      peer.release(*frame);
+    }
+  }
+  EXPECT_EQ(received, sent + 1);
+  ASSERT_TRUE(loss);
+  EXPECT_FALSE(own.next_loss()) << "this rank ended the connection itself";
+  EXPECT_TRUE(own.flushed());
+}
+
+TEST_P(TransportContract, a_lost_peer_that_is_disconnected_is_not_reported) {
+  const auto mesh = make(2);
+  Transport& own = (*mesh)[0];
+  ASSERT_TRUE(send_frame((*mesh)[1], 0, 100, 1));
+  (*mesh)[1].close();
+  for (int step = 0; step < 10'000; ++step) own.progress();
+  own.disconnect(WorldRank(1));
+  EXPECT_FALSE(own.receive());
+  EXPECT_FALSE(own.next_loss());
+}
+
+}  // namespace
+}  // namespace qccl::transport_test

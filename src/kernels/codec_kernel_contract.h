@@ -30,7 +30,7 @@
 #include "base/half.h"
 #include "kernels/every_simd.h"
 #include "kernels/guarded.h"
-#include "kernels/reduce/residual.h"
+#include "kernels/reduce/reduce.h"
 #include "kernels/test_values.h"
 
 namespace qccl::kernels {

@@ -16,7 +16,7 @@
 
 #include "codec/registry.h"
 #include "fuzz/fuzz.h"
-#include "kernels/reduce/residual.h"
+#include "kernels/reduce/reduce.h"
 #include "kernels/simd.h"
 
 namespace qccl::fuzz {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/reduce/residual.h"
+#include "kernels/reduce/reduce.h"
 #include "support/codec_contract.h"
 
 namespace qccl::testing {

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "codec/registry.h"
-#include "kernels/reduce/residual.h"
+#include "kernels/reduce/reduce.h"
 #include "kernels/simd.h"
 #include "kernels/test_values.h"
 

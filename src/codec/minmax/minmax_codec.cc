@@ -1,7 +1,7 @@
 // QNCCL's max-min quantizer: each bucket's range in 2^bits - 1 equal steps. 32 bits: float32 unchanged.
 //
 // Rule and proof of the bound: kernels/minmax/minmax_reference.h; for 9..15 and 17..31 bits, which are computed in
-// double and slowly, kernels/minmax/minmax_double.h. Layout: kernels/minmax/minmax.h.
+// double and slowly, kernels/minmax/minmax.cc. Layout: kernels/minmax/minmax.h.
 // Rounding: to nearest, half up; or stochastic, by a random byte of (key, rank, index in the tensor), stratified over
 // ranks: the mean is right, and for a sum over N ranks the variance is unit^2 (N + 1) / 12.
 // A bucket with an element that is not finite decodes to NaN.

@@ -5,7 +5,6 @@
 #include "kernels/copy.h"
 #include "kernels/reduce/exact_half.h"
 #include "kernels/reduce/reduce.h"
-#include "kernels/reduce/residual.h"
 
 namespace qccl::engine {
 

@@ -78,8 +78,6 @@ void block_int_decode_add(BlockIntFormat format, const std::byte* source, const 
 
 #else
 
-namespace hn = hwy::HWY_NAMESPACE;
-
 // ---- Decoding; block_int_encode-inl.h encodes.
 
 inline constexpr std::size_t kDecodeRun = 4096;  // elements after which sums are checked for NaN, at least
@@ -165,6 +163,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
+
 QCCL_KERNEL(void, block_int_encode,
             (BlockIntFormat format, const float* source, std::size_t n, std::byte* target, const RandomStream* random),
             (format, source, n, target, random))

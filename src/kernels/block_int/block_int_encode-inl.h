@@ -3,13 +3,6 @@
 // Blocks are taken in groups that stay in L1 between two passes. One pass finds the scales of the next group, so that
 // its reductions and divisions overlap with the other pass, which turns the current group's elements into integers.
 
-#if defined(QCCL_KERNELS_BLOCK_INT_ENCODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QCCL_KERNELS_BLOCK_INT_ENCODE_INL_H_
-#undef QCCL_KERNELS_BLOCK_INT_ENCODE_INL_H_
-#else
-#define QCCL_KERNELS_BLOCK_INT_ENCODE_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -22,8 +15,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr std::size_t kIntChunk = 64;  // elements whose codes are whole bytes, for any width
 inline constexpr std::size_t kIntRun = 4096;  // elements encoded at a time
@@ -307,5 +298,3 @@ void block_int_encode(BlockIntFormat format, const float* source, std::size_t n,
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // include guard

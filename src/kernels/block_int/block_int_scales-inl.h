@@ -1,12 +1,5 @@
 // Scales of blocks, many at a time. Per target.
 
-#if defined(QCCL_KERNELS_BLOCK_INT_SCALES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QCCL_KERNELS_BLOCK_INT_SCALES_INL_H_
-#undef QCCL_KERNELS_BLOCK_INT_SCALES_INL_H_
-#else
-#define QCCL_KERNELS_BLOCK_INT_SCALES_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstring>
 
@@ -17,8 +10,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr std::size_t kGroupBlocks = 16;
 inline constexpr std::size_t kStepUnit = 32;  // blocks of whole units are encoded as vectors
@@ -155,5 +146,3 @@ class GroupScales {
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // include guard

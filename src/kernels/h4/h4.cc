@@ -36,6 +36,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
+
 QCCL_KERNEL(void, h4_encode, (H4Format format, H4Signs signs, const float* source, std::size_t n, std::byte* target),
             (format, signs, source, n, target))
 QCCL_KERNEL(void, h4_decode, (int bits, const std::byte* source, float* target, std::size_t n),

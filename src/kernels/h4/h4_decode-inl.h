@@ -5,13 +5,6 @@
 // negatives. Everything is exact: a sum of 256 levels has 15 bits, and its product with a scale of 8 bits fits a
 // float32, so that the addition may be fused with the product.
 
-#if defined(QCCL_KERNELS_H4_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QCCL_KERNELS_H4_DECODE_INL_H_
-#undef QCCL_KERNELS_H4_DECODE_INL_H_
-#else
-#define QCCL_KERNELS_H4_DECODE_INL_H_
-#endif
-
 #include "hwy/highway.h"
 #include "kernels/h4/h4_lanes-inl.h"
 #include "kernels/h4/h4_slices-inl.h"
@@ -267,5 +260,3 @@ class H4Decoder {
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // include guard

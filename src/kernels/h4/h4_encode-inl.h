@@ -8,13 +8,6 @@
 // The butterflies that exchange them turn that into registers r0 l2 l3, blocks r3 r2, words r1 l1 l0. Joining the two
 // registers of l3 to bytes then gives the order of codes: byte r3 r2 l3 r1 l1 l0 of field (l2, r0).
 
-#if defined(QCCL_KERNELS_H4_ENCODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QCCL_KERNELS_H4_ENCODE_INL_H_
-#undef QCCL_KERNELS_H4_ENCODE_INL_H_
-#else
-#define QCCL_KERNELS_H4_ENCODE_INL_H_
-#endif
-
 #include "hwy/highway.h"
 #include "kernels/h4/h4_lanes-inl.h"
 #include "kernels/h4/h4_slices-inl.h"
@@ -235,5 +228,3 @@ class H4Encoder {
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // include guard

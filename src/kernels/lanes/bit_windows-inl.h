@@ -1,13 +1,6 @@
 // Moves codes of 1..7 bits between packed bytes and vectors without a detour through memory, for vectors of at least 32
 // bytes with per-lane shifts (AVX2, AVX-512). Per target. Other targets: pack-inl.h.
 
-#if defined(QCCL_KERNELS_BIT_WINDOWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QCCL_KERNELS_BIT_WINDOWS_INL_H_
-#undef QCCL_KERNELS_BIT_WINDOWS_INL_H_
-#else
-#define QCCL_KERNELS_BIT_WINDOWS_INL_H_
-#endif
-
 #include "hwy/highway.h"
 #include "kernels/lanes/value_lanes-inl.h"
 
@@ -17,8 +10,6 @@ namespace qccl::kernels::HWY_NAMESPACE {
 #undef QCCL_HAVE_BIT_WINDOWS
 #if HWY_ARCH_X86 && HWY_MAX_BYTES >= 32
 #define QCCL_HAVE_BIT_WINDOWS 1
-
-namespace hn = hwy::HWY_NAMESPACE;
 
 using WindowBytes = hn::ScalableTag<std::uint8_t>;
 using WindowWords = hn::ScalableTag<std::uint16_t>;
@@ -147,5 +138,3 @@ class BitWindows {
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // include guard

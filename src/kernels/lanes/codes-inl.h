@@ -5,13 +5,6 @@
 // reads at most kRead bytes from the first code's first byte on; if codes are not whole bytes, `index` is a multiple of
 // the number of lanes.
 
-#if defined(QCCL_KERNELS_CODES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QCCL_KERNELS_CODES_INL_H_
-#undef QCCL_KERNELS_CODES_INL_H_
-#else
-#define QCCL_KERNELS_CODES_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstring>
 
@@ -21,8 +14,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
 
 // prepare() and values() of a Load that has integers(): the codes of one vector, from `index` on.
 template <class Load>
@@ -236,5 +227,3 @@ class RunDecoder {
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // include guard

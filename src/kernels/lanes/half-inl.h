@@ -1,12 +1,5 @@
 // float16 and bfloat16 to and from float in vectors, the same bits as base/half.h. Per target.
 
-#if defined(QCCL_KERNELS_HALF_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QCCL_KERNELS_HALF_INL_H_
-#undef QCCL_KERNELS_HALF_INL_H_
-#else
-#define QCCL_KERNELS_HALF_INL_H_
-#endif
-
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -91,5 +84,3 @@ struct Float16Lanes {
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // include guard

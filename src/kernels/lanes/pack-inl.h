@@ -4,13 +4,6 @@
 // of the runs without gaps: 8 -> 16 -> 32 -> 64 bits (fewer if the runs are already whole bytes). A byte shuffle within
 // each 128-bit block then brings the whole bytes together. Unpacking is the reverse.
 
-#if defined(QCCL_KERNELS_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QCCL_KERNELS_PACK_INL_H_
-#undef QCCL_KERNELS_PACK_INL_H_
-#else
-#define QCCL_KERNELS_PACK_INL_H_
-#endif
-
 #include <array>
 #include <cstring>
 
@@ -243,5 +236,3 @@ inline void unpack_codes(int bits, const std::uint8_t* from, const std::uint8_t*
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // include guard

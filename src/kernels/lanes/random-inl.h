@@ -1,12 +1,5 @@
 // random.h in vectors. Per target.
 
-#if defined(QCCL_KERNELS_RANDOM_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QCCL_KERNELS_RANDOM_INL_H_
-#undef QCCL_KERNELS_RANDOM_INL_H_
-#else
-#define QCCL_KERNELS_RANDOM_INL_H_
-#endif
-
 #include <algorithm>
 #include <cstring>
 
@@ -74,5 +67,3 @@ class RandomRun {
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // include guard

@@ -40,6 +40,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
+
 QCCL_KERNEL(void, random_bytes, (const RandomStream& stream, std::size_t n, std::uint8_t* target), (stream, n, target))
 
 }  // namespace qccl::kernels

@@ -14,7 +14,6 @@
 #include "kernels/lossless/lossless_reference.h"
 #include "kernels/simd_dispatch.h"
 #if !QCCL_SCALAR
-#include "kernels/lossless/lossless_lanes-inl.h"
 #include "kernels/lossless/lossless_rest-inl.h"
 #endif
 
@@ -63,8 +62,6 @@ bool lossless_decode_add(const std::byte* source, std::size_t bytes, const float
 }
 
 #else
-
-namespace hn = hwy::HWY_NAMESPACE;
 
 // Each block of 1024 words is scanned once for its exponents, which go through the levels in L1; its other bits are
 // written after them. Blocks that are not a multiple of a group are processed in a padded copy.
@@ -365,6 +362,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
+
 QCCL_KERNEL(std::size_t, lossless_encode, (const float* source, std::size_t n, std::byte* target), (source, n, target))
 QCCL_KERNEL(bool, lossless_decode, (const std::byte* source, std::size_t bytes, float* target, std::size_t n),
             (source, bytes, target, n))

@@ -1,12 +1,5 @@
 // The vectors of lossless.h: the levels of exponents, and words. Per target.
 
-#if defined(QCCL_KERNELS_LOSSLESS_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QCCL_KERNELS_LOSSLESS_LANES_INL_H_
-#undef QCCL_KERNELS_LOSSLESS_LANES_INL_H_
-#else
-#define QCCL_KERNELS_LOSSLESS_LANES_INL_H_
-#endif
-
 #include <bit>
 #include <cstring>
 #include <type_traits>
@@ -18,8 +11,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
 
 // ---- Levels: lists of exponents to bit planes of codes and shorter lists, and back.
 
@@ -328,5 +319,3 @@ HWY_INLINE FourVectors four_from(std::size_t i, Make make) {
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // include guard

@@ -4,13 +4,6 @@
 // Arrays of words have whole groups of kGroup. Reads and writes beyond the requested elements are less than
 // kLosslessSlack bytes.
 
-#if defined(QCCL_KERNELS_LOSSLESS_REST_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QCCL_KERNELS_LOSSLESS_REST_INL_H_
-#undef QCCL_KERNELS_LOSSLESS_REST_INL_H_
-#else
-#define QCCL_KERNELS_LOSSLESS_REST_INL_H_
-#endif
-
 #include <cstring>
 
 #include "hwy/cache_control.h"
@@ -21,8 +14,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
 
 // Finishes four turned vectors, the words from i on.
 template <class Finish>
@@ -266,5 +257,3 @@ HWY_INLINE void get_upper_halves(const std::uint8_t* from, std::size_t n, std::u
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // include guard

@@ -18,7 +18,7 @@
 namespace qccl::kernels {
 
 struct MinmaxFormat {
-  int bits = 8;                      // 1..31; fast: 1..8 and 16, the others in double (minmax_double.h)
+  int bits = 8;                      // 1..31; fast: 1..8 and 16, the others in double (rule: minmax.cc)
   std::uint32_t bucket_size = 1024;  // 1..65536
 };
 

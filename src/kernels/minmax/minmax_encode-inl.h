@@ -1,12 +1,5 @@
 // minmax_encode() in vectors. Per target.
 
-#if defined(QCCL_KERNELS_MINMAX_ENCODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QCCL_KERNELS_MINMAX_ENCODE_INL_H_
-#undef QCCL_KERNELS_MINMAX_ENCODE_INL_H_
-#else
-#define QCCL_KERNELS_MINMAX_ENCODE_INL_H_
-#endif
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -21,8 +14,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
 
 // ---- Headers of buckets.
 
@@ -395,5 +386,3 @@ void minmax_encode(MinmaxFormat format, const float* source, std::size_t n, std:
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // include guard

@@ -279,6 +279,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
+
 QCCL_KERNEL(double, onebit_pack,
             (const float* input, std::size_t inputs, float* error, std::size_t n, std::byte* signs),
             (input, inputs, error, n, signs))

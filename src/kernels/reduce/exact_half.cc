@@ -98,6 +98,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
+
 QCCL_KERNEL(void, widen_exactly, (DataType type, float* target, const void* source, std::size_t n),
             (type, target, source, n))
 QCCL_KERNEL(void, narrow_exactly, (DataType type, void* target, const float* source, std::size_t n),

@@ -13,6 +13,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
 
+// The specification, for elements [begin, end).
+HWY_INLINE void keep_each(const float* value, const float* sent, float factor, float* residual, std::size_t begin,
+                          std::size_t end) {
+  using reference::load_at;
+  for (std::size_t i = begin; i < end; ++i) {
+    const float left = (load_at<float>(value, i) - load_at<float>(sent, i)) * factor;
+    if (std::isfinite(left)) reference::store_at(residual, i, left);
+  }
+}
+
 #if QCCL_SCALAR
 
 void reduce(DataType type, ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
@@ -56,9 +66,11 @@ void scale(DataType type, void* target, const void* source, double factor, std::
   reference::scale_halves(type, static_cast<float>(factor), target, source, 0, n);
 }
 
-#else
+void keep_residual(const float* value, const float* sent, float factor, float* residual, std::size_t n) {
+  keep_each(value, sent, factor, residual, 0, n);
+}
 
-namespace hn = hwy::HWY_NAMESPACE;
+#else
 
 template <class V>
 HWY_INLINE V canonical(V value) {
@@ -303,6 +315,18 @@ void scale(DataType type, void* target, const void* source, double factor, std::
   reference::scale_halves(type, narrow_factor, target, source, done, n);
 }
 
+void keep_residual(const float* value, const float* sent, float factor, float* residual, std::size_t n) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto left = hn::Mul(hn::Sub(hn::LoadU(d, value + i), hn::LoadU(d, sent + i)), hn::Set(d, factor));
+    const auto before = hn::LoadU(d, residual + i);
+    hn::StoreU(hn::IfThenElse(hn::IsFinite(left), left, before), d, residual + i);
+  }
+  keep_each(value, sent, factor, residual, i, n);
+}
+
 #endif
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
@@ -310,6 +334,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
+
 QCCL_KERNEL(void, reduce, (DataType type, ReduceOp op, void* target, const void* a, const void* b, std::size_t n),
             (type, op, target, a, b, n))
 QCCL_KERNEL(void, widen, (DataType type, float* target, const void* source, std::size_t n), (type, target, source, n))
@@ -320,6 +345,8 @@ QCCL_KERNEL(void, narrow, (DataType type, void* target, const float* source, std
 QCCL_KERNEL(void, divide, (DataType type, void* data, double divisor, std::size_t n), (type, data, divisor, n))
 QCCL_KERNEL(void, scale, (DataType type, void* target, const void* source, double factor, std::size_t n),
             (type, target, source, factor, n))
+QCCL_KERNEL(void, keep_residual, (const float* value, const float* sent, float factor, float* residual, std::size_t n),
+            (value, sent, factor, residual, n))
 
 }  // namespace qccl::kernels
 #endif  // HWY_ONCE

@@ -30,7 +30,8 @@ void divide(DataType type, void* data, double divisor, std::size_t n);
 // target[i] = source[i] * factor, for floating types: in fp32 (float64: in double), rounded to the type.
 void scale(DataType type, void* target, const void* source, double factor, std::size_t n);
 
-// Name of the instruction set in use: "scalar", "sse4", "avx2", "avx512", ... for reports.
-const char* simd_target();
+// residual[i] = (value[i] - sent[i]) * factor. Leaves residual[i] unchanged where the result is not finite. Any
+// alignment, any n; the arrays do not overlap, but `sent` may be `value`.
+void keep_residual(const float* value, const float* sent, float factor, float* residual, std::size_t n);
 
 }  // namespace qccl::kernels

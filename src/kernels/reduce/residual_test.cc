@@ -1,4 +1,4 @@
-#include "kernels/reduce/residual.h"
+#include "kernels/reduce/reduce.h"
 
 #include <cmath>
 #include <vector>

@@ -68,8 +68,6 @@ void sign_decode_add(SignFormat format, const std::byte* source, const float* ad
 
 #else
 
-namespace hn = hwy::HWY_NAMESPACE;
-
 // Works in groups of 64 elements: the number of lanes of sums, and their signs are one word.
 
 inline constexpr std::size_t kSignGroup = reference::kMagnitudeLanes;
@@ -360,6 +358,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
+
 QCCL_KERNEL(void, sign_encode, (SignFormat format, const float* source, std::size_t n, std::byte* target),
             (format, source, n, target))
 QCCL_KERNEL(void, sign_encode_with_residual,

@@ -38,8 +38,6 @@ bool topk_decode_add(TopkFormat format, const std::byte* source, const float* ad
 
 #else
 
-namespace hn = hwy::HWY_NAMESPACE;
-
 // Nothing is sorted. A chunk's candidates are the elements that reach a floor: a value a little below the smallest that
 // the previous chunk sent. If that gives too few or too many, the floor becomes one that k of the maxima of groups of
 // elements reach, so that at least k elements do. The k largest candidates are found by counting how many reach a
@@ -376,6 +374,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qccl::kernels {
+
 QCCL_KERNEL(void, topk_encode, (TopkFormat format, const float* source, std::size_t n, std::byte* target),
             (format, source, n, target))
 QCCL_KERNEL(bool, topk_decode, (TopkFormat format, const std::byte* source, float* target, std::size_t n),

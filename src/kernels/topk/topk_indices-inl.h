@@ -1,12 +1,5 @@
 // Packs and unpacks topk.h's indices, 16 bits to 12 bits each, and reads chunks, in vectors. Per target.
 
-#if defined(QCCL_KERNELS_TOPK_INDICES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QCCL_KERNELS_TOPK_INDICES_INL_H_
-#undef QCCL_KERNELS_TOPK_INDICES_INL_H_
-#else
-#define QCCL_KERNELS_TOPK_INDICES_INL_H_
-#endif
-
 #include "hwy/highway.h"
 #include "kernels/lanes/byte_lists.h"
 #include "kernels/topk/topk_chunk.h"
@@ -101,5 +94,3 @@ HWY_INLINE bool read_chunk(TopkFormat format, const std::byte* from, std::size_t
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // include guard

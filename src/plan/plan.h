@@ -81,6 +81,11 @@ struct Request {
   std::vector<int> hosts{};  // each rank's host; hierarchical only; empty: all on one
 };
 
+inline constexpr Collective kEveryCollective[] = {
+    Collective::all_reduce,     Collective::reduce,     Collective::broadcast,
+    Collective::reduce_scatter, Collective::all_gather, Collective::gather,
+    Collective::scatter,        Collective::all_to_all, Collective::barrier};
+
 // Each rank has its own piece of the input or output, with a count of its own in the v forms.
 constexpr bool has_pieces(Collective collective) {
   return collective == Collective::all_gather || collective == Collective::reduce_scatter ||

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/compute/compute.h"
-#include "plan/cost/step_work.h"
+#include "plan/cost/cost.h"
 
 namespace qccl::sim {
 

@@ -91,11 +91,11 @@ def obstacles(*flags: object) -> dict[str, str]:
 def test_show_marks_what_may_not_be_chosen_and_says_why():
     large = obstacles("all_reduce", "--bytes", "64M", "--compression", "minmax:bits=4")
     hops = dict.fromkeys(("ring", "tree"), "rounds partial sums at every hop")
-    lanes = dict.fromkeys(("one_shot", "recursive_doubling"), "one slice after the other: for 1 MiB at most")
-    hosts = {"hierarchical": "these hosts give it nothing to save"}
+    lanes = dict.fromkeys(("one_shot", "recursive_doubling"), "sends one slice after another: for 1 MiB at most")
+    hosts = {"hierarchical": "saves nothing on these hosts"}
     assert large == hops | lanes | hosts
     small = obstacles("all_reduce", "--bytes", "256K", "--compression", "minmax:bits=4")
-    encodes = {"one_shot": "all would encode everything for all"}
+    encodes = {"one_shot": "every rank would encode and decode everything"}
     assert small == hops | {"recursive_doubling": hops["ring"]} | encodes | hosts
     assert obstacles("all_reduce", "--bytes", "64M") == lanes | hosts
     assert obstacles("all_reduce", "--bytes", "64M", "--hosts", 2) == lanes

@@ -14,7 +14,7 @@ CriticalPath PathFinder::deepest(const std::function<int(int rank)>& parent) con
   return longest;
 }
 
-CriticalPath critical_path(const Request& request, const std::vector<int>& hosts, const HopCosts& costs) {
+CriticalPath critical_path(const Request& request, const Hosts& hosts, const HopCosts& costs) {
   if (request.world == 1) return {};
   return entry_of(built_for(request.algorithm, request.compressed)).critical_path({request, hosts, costs});
 }

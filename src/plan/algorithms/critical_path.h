@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <vector>
 
 #include "plan/algorithms/hosts.h"
 
@@ -27,8 +26,8 @@ struct HopCosts {
 // Measures an algorithm's paths between ranks. References its arguments.
 class PathFinder {
  public:
-  PathFinder(const Request& request, const std::vector<int>& hosts, const HopCosts& costs)
-      : request_(request), costs_(costs), hosts_(hosts, request.world) {}
+  PathFinder(const Request& request, const Hosts& hosts, const HopCosts& costs)
+      : request_(request), hosts_(hosts), costs_(costs) {}
 
   const Request& request() const { return request_; }
   const Hosts& hosts() const { return hosts_; }
@@ -46,12 +45,12 @@ class PathFinder {
   double cost(const CriticalPath& path) const { return path.wire_hops * costs_.wire + path.local_hops * costs_.local; }
 
   const Request& request_;
+  const Hosts& hosts_;
   const HopCosts& costs_;
-  const Hosts hosts_;
 };
 
-// `hosts`: the host of each rank, not empty. Does not build the plan: takes time linear in the world (trees: times its
-// logarithm). Assumes that all chunks have elements.
-CriticalPath critical_path(const Request& request, const std::vector<int>& hosts, const HopCosts& costs);
+// Does not build the plan: takes time linear in the world (trees: times its logarithm). Assumes that all chunks have
+// elements.
+CriticalPath critical_path(const Request& request, const Hosts& hosts, const HopCosts& costs);
 
 }  // namespace qccl::plan

@@ -25,9 +25,7 @@ TEST(Registry, names_differ) {
 }
 
 TEST(Registry, one_shot_has_every_collective) {
-  for (const Collective collective :
-       {Collective::all_reduce, Collective::reduce, Collective::broadcast, Collective::reduce_scatter,
-        Collective::gather, Collective::all_gather, Collective::scatter, Collective::all_to_all, Collective::barrier}) {
+  for (const Collective collective : kEveryCollective) {
     EXPECT_TRUE(has_algorithm(collective, Algorithm::one_shot)) << to_string(collective);
     for (const Algorithm algorithm : algorithms_of(collective)) {
       EXPECT_TRUE(has_algorithm(collective, built_for(algorithm, /*compressed=*/true))) << to_string(algorithm);

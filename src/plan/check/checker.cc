@@ -47,6 +47,127 @@ std::string to_string(const Value& value) {
   return text;
 }
 
+template <class... Arguments>
+Failure wrong(fmt::format_string<Arguments...> text, Arguments&&... arguments) {
+  return Failure(ErrorKind::invalid_argument, fmt::format(text, std::forward<Arguments>(arguments)...));
+}
+
+using StreamKey = std::tuple<int, int, int, std::uint32_t>;  // from, to, phase, chunk
+
+Status check_stream_ends(const std::vector<RankSchedule>& schedules) {
+  std::map<StreamKey, int> ends;  // senders minus receivers
+  for (int rank = 0; rank < static_cast<int>(schedules.size()); ++rank) {
+    for (const Lane& lane : schedules[static_cast<std::size_t>(rank)].lanes) {
+      for (const Step& step : lane.steps) {
+        for (const int peer : step.peers) {
+          if (receives(step.kind)) {
+            --ends[{peer, rank, step.phase, lane.chunk}];
+          } else {
+            ++ends[{rank, peer, step.phase, lane.chunk}];
+          }
+        }
+      }
+    }
+  }
+  for (const auto& [key, difference] : ends) {
+    const auto& [from, to, phase, chunk] = key;
+    if (difference > 0) {
+      return wrong("rank {} sends chunk {} to rank {} in phase {}, which nobody receives", from, chunk, to, phase);
+    }
+    if (difference < 0) {
+      return wrong("rank {} waits for chunk {} from rank {} in phase {}, which nobody sends", to, chunk, from, phase);
+    }
+  }
+  return {};
+}
+
+// The outputs of all ranks, as far as they are written.
+class Outputs {
+ public:
+  struct Cell {
+    std::uint64_t count = 0;
+    Value value;
+  };
+  using Cells = std::map<std::uint64_t, Cell>;  // by first element
+
+  explicit Outputs(const std::vector<Request>& requests) : requests_(requests), ranks_(requests.size()) {}
+
+  Cell& cell(int rank, std::uint64_t begin) { return ranks_[static_cast<std::size_t>(rank)][begin]; }
+
+  // The last written cell that overlaps these elements, or null.
+  const Cells::value_type* overlapping(int rank, std::int64_t begin, std::uint64_t count) const {
+    const Cells& cells = ranks_[static_cast<std::size_t>(rank)];
+    const std::int64_t end = begin + static_cast<std::int64_t>(count);
+    if (end <= 0 || count == 0) return nullptr;
+    const auto behind = cells.lower_bound(static_cast<std::uint64_t>(end));
+    if (behind == cells.begin()) return nullptr;
+    const auto& last = *std::prev(behind);
+    return static_cast<std::int64_t>(last.first + last.second.count) > begin ? &last : nullptr;
+  }
+
+  Status check_complete() const {
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) QCCL_TRY(check_rank(static_cast<int>(rank)));
+    return {};
+  }
+
+  // Ranks hold the same bits: the same additions and encodings, in the same order.
+  Status check_equal() const {
+    std::map<std::uint64_t, std::pair<std::size_t, const Cell*>> first;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      for (const auto& [begin, cell] : ranks_[rank]) {
+        const auto [known, is_new] = first.try_emplace(begin, rank, &cell);
+        if (is_new || known->second.second->value.shape == cell.value.shape) continue;
+        return wrong("ranks {} and {} disagree on element {}: [{}] and [{}], summed or encoded differently",
+                     known->second.first, rank, begin, to_string(known->second.second->value), to_string(cell.value));
+      }
+    }
+    return {};
+  }
+
+ private:
+  Status check_rank(int rank) const {
+    const Cells& cells = ranks_[static_cast<std::size_t>(rank)];
+    std::size_t seen = 0;
+    for (const Expected& expected : expected_output(requests_, rank)) {
+      const std::uint64_t end = expected.output.begin + expected.output.count;
+      for (std::uint64_t position = expected.output.begin; position < end; ++seen) {
+        const auto cell = cells.find(position);
+        const std::uint64_t offset = position - expected.output.begin;
+        const Value value = cell == cells.end() ? Value{} : cell->second.value;
+        if (const std::string fault = fault_of(value, expected.sources, offset); !fault.empty()) {
+          return wrong("rank {} ends with [{}] at element {}, {}; it should be [{}] from {} on", rank,
+                       value.sources.empty() ? "nothing" : to_string(value), position, fault,
+                       to_string(Value{expected.sources, 0}), offset);
+        }
+        position += cell->second.count;
+        if (position > end) break;
+      }
+    }
+    if (seen == cells.size()) return {};
+    return wrong("rank {} writes where nothing belongs", rank);
+  }
+
+  // "" if the value is right.
+  std::string fault_of(const Value& value, std::vector<Source> want, std::uint64_t offset) const {
+    for (Source& source : want) source.begin += offset;
+    std::vector<Source> got = value.sources;
+    const bool is_ordered = std::ranges::is_sorted(got);
+    std::ranges::sort(got);
+    if (got == want) {
+      return is_ordered || !entry_of(requests_[0].algorithm).adds_in_rank_order ? "" : "which is not in rank order";
+    }
+    for (const Source& source : want) {
+      const auto times = std::ranges::count(got, source);
+      if (times == 0) return fmt::format("which lacks the contribution of rank {}", source.rank);
+      if (times > 1) return fmt::format("which has the contribution of rank {} {} times", source.rank, times);
+    }
+    return "which has more than belongs there";
+  }
+
+  const std::vector<Request>& requests_;
+  std::vector<Cells> ranks_;
+};
+
 struct Frame {
   std::uint64_t slice;
   std::uint64_t count;
@@ -63,27 +184,20 @@ struct LaneState {
   bool result_is_encoded = false;
 };
 
-struct Cell {
-  std::uint64_t count = 0;
-  Value value;
-};
-
-using StreamKey = std::tuple<int, int, int, std::uint32_t>;  // from, to, phase, chunk
-using Cells = std::map<std::uint64_t, Cell>;                 // by position in the output
-
+// Runs all ranks' lanes.
 class Checker {
  public:
   Checker(const std::vector<Request>& requests, const std::vector<RankSchedule>& schedules)
       : requests_(requests),
         request_(requests.front()),
         schedules_(schedules),
-        outputs_(schedules.size()),
+        outputs_(requests),
         encoded_(schedules.size()) {
     for (const RankSchedule& schedule : schedules) lanes_.emplace_back(schedule.lanes.size());
   }
 
   Status run() {
-    QCCL_TRY(streams_have_two_ends());
+    QCCL_TRY(check_stream_ends(schedules_));
     for (bool moved = true; moved;) {
       moved = false;
       for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
@@ -93,58 +207,26 @@ class Checker {
         }
       }
     }
-    QCCL_TRY(all_done());
-    for (std::size_t rank = 0; rank < schedules_.size(); ++rank) QCCL_TRY(output_is_complete(static_cast<int>(rank)));
-    return ranks_agree();
+    QCCL_TRY(check_ended());
+    QCCL_TRY(outputs_.check_complete());
+    return is_shared_result(request_.collective) ? outputs_.check_equal() : Status();
   }
 
  private:
-  Status streams_have_two_ends() const {
-    std::map<StreamKey, int> ends;  // senders minus receivers
-    for (std::size_t at = 0; at < schedules_.size(); ++at) {
-      const int rank = static_cast<int>(at);
-      for (const Lane& lane : schedules_[at].lanes) {
-        for (const Step& step : lane.steps) {
-          const bool incoming = receives(step.kind);
-          for (const int peer : step.peers) {
-            ends[incoming ? StreamKey{peer, rank, step.phase, lane.chunk}
-                          : StreamKey{rank, peer, step.phase, lane.chunk}] += incoming ? -1 : 1;
-          }
-        }
-      }
-    }
-    for (const auto& [key, difference] : ends) {
-      if (difference == 0) continue;
-      const auto& [from, to, phase, chunk] = key;
-      return Failure(ErrorKind::invalid_argument,
-                     difference > 0
-                         ? fmt::format("rank {} sends chunk {} to rank {} in phase {}, which nobody receives", from,
-                                       chunk, to, phase)
-                         : fmt::format("rank {} waits for chunk {} from rank {} in phase {}, which nobody sends", to,
-                                       chunk, from, phase));
-    }
-    return {};
-  }
-
-  // ---- running
-
-  struct Place {
+  struct Cursor {
     int rank;
     const Lane& lane;
     LaneState& state;
+    Range slice;  // in the lane's chunk
   };
 
   std::uint64_t slices(const Lane& lane) const {
     if (lane.count == 0) return 1;  // a frame without payload
     return slice_count(lane.count, request_.slice_elements);
   }
-  Range slice(const Lane& lane, const LaneState& state) const {
-    return slice_range(lane.count, request_.slice_elements, state.slice);
-  }
-  bool has_ended(int rank, int lane) const {
-    const auto at = static_cast<std::size_t>(lane);
-    const auto who = static_cast<std::size_t>(rank);
-    return lane < 0 || lanes_[who][at].slice == slices(schedules_[who].lanes[at]);
+  bool has_ended(std::size_t rank, int lane) const {
+    const auto index = static_cast<std::size_t>(lane);
+    return lane < 0 || lanes_[rank][index].slice == slices(schedules_[rank].lanes[index]);
   }
 
   // Runs steps of a lane until it blocks; returns true if it took any.
@@ -152,8 +234,9 @@ class Checker {
     const Lane& lane = schedules_[static_cast<std::size_t>(rank)].lanes[lane_index];
     LaneState& state = lanes_[static_cast<std::size_t>(rank)][lane_index];
     bool moved = false;
-    while (has_ended(rank, lane.after) && state.slice < slices(lane) && error_.empty()) {
-      if (!take({rank, lane, state}, lane.steps[state.step])) return moved;
+    while (has_ended(static_cast<std::size_t>(rank), lane.after) && state.slice < slices(lane) && error_.empty()) {
+      const Range slice = slice_range(lane.count, request_.slice_elements, state.slice);
+      if (!take({rank, lane, state, slice}, lane.steps[state.step])) return moved;
       moved = true;
       state.peer = 0;
       if (++state.step < lane.steps.size()) continue;
@@ -164,7 +247,7 @@ class Checker {
     return moved;
   }
 
-  bool take(Place at, const Step& step) {
+  bool take(const Cursor& at, const Step& step) {
     LaneState& state = at.state;
     switch (step.kind) {
       case StepKind::send_input:
@@ -188,16 +271,15 @@ class Checker {
     return true;
   }
 
-  Value travelling(const Place& at, const Step& step, Value value) const {
+  Value travelling(const Cursor& at, const Step& step, Value value) const {
     return request_.compressed && !step.raw && at.lane.count > 0 ? encoded(std::move(value)) : value;
   }
 
-  Value read_input(const Place& at) {
-    const Range part = slice(at.lane, at.state);
-    const std::uint64_t begin = at.lane.input_begin + part.begin;
+  Value read_input(const Cursor& at) {
+    const std::uint64_t begin = at.lane.input_begin + at.slice.begin;
     const auto shift = in_place_shift(requests_[static_cast<std::size_t>(at.rank)], at.rank);
     const std::int64_t aliased = static_cast<std::int64_t>(begin) + shift.value_or(0);
-    const auto* written = shift ? overlapping(at.rank, aliased, part.count) : nullptr;
+    const auto* written = shift ? outputs_.overlapping(at.rank, aliased, at.slice.count) : nullptr;
     // A piece copied onto itself is unchanged.
     const auto is_same = [&] {
       return written->second.value == input_value(at.rank, written->first - static_cast<std::uint64_t>(*shift));
@@ -206,31 +288,19 @@ class Checker {
     return input_value(at.rank, begin);
   }
 
-  // The last written cell that overlaps these elements, or null.
-  const Cells::value_type* overlapping(int rank, std::int64_t begin, std::uint64_t count) const {
-    const Cells& cells = outputs_[static_cast<std::size_t>(rank)];
-    const std::int64_t end = begin + static_cast<std::int64_t>(count);
-    if (end <= 0 || count == 0) return nullptr;
-    const auto behind = cells.lower_bound(static_cast<std::uint64_t>(end));
-    if (behind == cells.begin()) return nullptr;
-    const auto& last = *std::prev(behind);
-    return static_cast<std::int64_t>(last.first + last.second.count) > begin ? &last : nullptr;
-  }
-
-  bool send_result(const Place& at, const Step& step) {
+  bool send_result(const Cursor& at, const Step& step) {
     if (!at.state.result_is_encoded) {
       at.state.result_is_encoded = true;
       at.state.result = travelling(at, step, std::move(at.state.result));
       note_encode(at, step);
       if (!at.lane.scratch && at.lane.count > 0) {
-        outputs_[static_cast<std::size_t>(at.rank)][at.lane.output_begin + slice(at.lane, at.state).begin].value =
-            at.state.result;
+        outputs_.cell(at.rank, at.lane.output_begin + at.slice.begin).value = at.state.result;
       }
     }
     return send_all(at, step, at.state.result);
   }
 
-  bool note_encode(const Place& at, const Step& step) {
+  bool note_encode(const Cursor& at, const Step& step) {
     if (!is_reduction(request_.collective) || !request_.compressed || step.raw || at.lane.count == 0) return true;
     if (!encoded_[static_cast<std::size_t>(at.rank)].insert({at.lane.chunk, at.state.slice}).second) {
       fail(at, "encodes a slice twice");
@@ -238,32 +308,31 @@ class Checker {
     return true;
   }
 
-  bool put(const Place& at, const Value& value) {
+  bool put(const Cursor& at, const Value& value) {
     if (at.lane.count == 0 || at.lane.scratch) return true;
-    const Range part = slice(at.lane, at.state);
-    const std::uint64_t begin = at.lane.output_begin + part.begin;
-    if (overlapping(at.rank, static_cast<std::int64_t>(begin), part.count) != nullptr) {
+    const std::uint64_t begin = at.lane.output_begin + at.slice.begin;
+    if (outputs_.overlapping(at.rank, static_cast<std::int64_t>(begin), at.slice.count) != nullptr) {
       fail(at, "writes an output slice twice");
     }
-    outputs_[static_cast<std::size_t>(at.rank)][begin] = {part.count, value};
+    outputs_.cell(at.rank, begin) = {at.slice.count, value};
     return true;
   }
 
   // One slot per stream: a send waits until the stream's last frame was taken.
-  bool send_all(const Place& at, const Step& step, const Value& value) {
+  bool send_all(const Cursor& at, const Step& step, const Value& value) {
     for (; at.state.peer < step.peers.size(); ++at.state.peer) {
       auto& stream = streams_[{at.rank, step.peers[at.state.peer], step.phase, at.lane.chunk}];
       if (!stream.empty()) return false;
-      stream.push_back({at.state.slice, slice(at.lane, at.state).count, value});
+      stream.push_back({at.state.slice, at.slice.count, value});
     }
     return true;
   }
 
-  bool receive(const Place& at, const Step& step) {
+  bool receive(const Cursor& at, const Step& step) {
     auto& stream = streams_[{step.peers[0], at.rank, step.phase, at.lane.chunk}];
     if (stream.empty()) return false;
     const Frame& frame = stream.front();
-    if (frame.slice != at.state.slice || frame.count != slice(at.lane, at.state).count) {
+    if (frame.slice != at.state.slice || frame.count != at.slice.count) {
       fail(at, fmt::format("meets slice {} of {} elements from rank {}", frame.slice, frame.count, step.peers[0]));
     }
     at.state.received = frame.value;
@@ -271,87 +340,26 @@ class Checker {
     return true;
   }
 
-  void fail(const Place& at, const std::string& what) {
+  void fail(const Cursor& at, const std::string& fault) {
     if (!error_.empty()) return;
     error_ = fmt::format("rank {}, chunk {}, slice {}, step {}: {}", at.rank, at.lane.chunk, at.state.slice,
-                         at.state.step, what);
+                         at.state.step, fault);
   }
 
-  // ---- results
-
-  Status all_done() const {
+  Status check_ended() const {
     for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
       for (std::size_t i = 0; i < lanes_[rank].size(); ++i) {
         const Lane& lane = schedules_[rank].lanes[i];
         const LaneState& state = lanes_[rank][i];
         if (state.slice == slices(lane)) continue;
-        return Failure(ErrorKind::invalid_argument,
-                       fmt::format("deadlock: rank {} waits in chunk {}, slice {}, step {} ({})", rank, lane.chunk,
-                                   state.slice, state.step, plan::to_string(lane.steps[state.step].kind)));
+        return wrong("deadlock: rank {} waits in chunk {}, slice {}, step {} ({})", rank, lane.chunk, state.slice,
+                     state.step, plan::to_string(lane.steps[state.step].kind));
       }
     }
     for (const auto& [key, stream] : streams_) {
-      if (stream.empty()) continue;
-      return Failure(ErrorKind::invalid_argument,
-                     fmt::format("rank {} sends more of chunk {} to rank {} in phase {} than that takes",
-                                 std::get<0>(key), std::get<3>(key), std::get<1>(key), std::get<2>(key)));
-    }
-    return {};
-  }
-
-  // Describes the fault of the value; "" if there is none.
-  std::string fault(const Value& value, std::vector<Source> want, std::uint64_t offset) const {
-    for (Source& source : want) source.begin += offset;
-    std::vector<Source> got = value.sources;
-    const bool is_ordered = std::is_sorted(got.begin(), got.end());
-    std::sort(got.begin(), got.end());
-    if (got == want) {
-      return is_ordered || !entry_of(request_.algorithm).adds_in_rank_order ? "" : "which is not in rank order";
-    }
-    for (const Source& source : want) {
-      const auto times = std::count(got.begin(), got.end(), source);
-      if (times == 0) return fmt::format("which lacks the contribution of rank {}", source.rank);
-      if (times > 1) return fmt::format("which has the contribution of rank {} {} times", source.rank, times);
-    }
-    return "which has more than belongs there";
-  }
-
-  Status output_is_complete(int rank) const {
-    const Cells& cells = outputs_[static_cast<std::size_t>(rank)];
-    std::size_t seen = 0;
-    for (const Expected& expected : expected_output(requests_, rank)) {
-      const std::uint64_t end = expected.output.begin + expected.output.count;
-      for (std::uint64_t position = expected.output.begin; position < end; ++seen) {
-        const auto cell = cells.find(position);
-        const std::uint64_t offset = position - expected.output.begin;
-        const Value value = cell == cells.end() ? Value{} : cell->second.value;
-        if (const std::string wrong = fault(value, expected.sources, offset); !wrong.empty()) {
-          return Failure(ErrorKind::invalid_argument,
-                         fmt::format("rank {} ends with [{}] at element {}, {}; it should be [{}] from {} on", rank,
-                                     value.sources.empty() ? "nothing" : to_string(value), position, wrong,
-                                     to_string(Value{expected.sources, 0}), offset));
-        }
-        position += cell->second.count;
-        if (position > end) break;
-      }
-    }
-    if (seen == cells.size()) return {};
-    return Failure(ErrorKind::invalid_argument, fmt::format("rank {} writes where nothing belongs", rank));
-  }
-
-  // Bit for bit: the same additions and encodings, in the same order.
-  Status ranks_agree() const {
-    if (!is_shared_result(request_.collective)) return {};
-    std::map<std::uint64_t, std::pair<std::size_t, const Cell*>> first;
-    for (std::size_t rank = 0; rank < outputs_.size(); ++rank) {
-      for (const auto& [begin, cell] : outputs_[rank]) {
-        const auto [known, is_new] = first.try_emplace(begin, rank, &cell);
-        if (is_new || known->second.second->value.shape == cell.value.shape) continue;
-        return Failure(
-            ErrorKind::invalid_argument,
-            fmt::format("ranks {} and {} disagree on element {}: [{}] and [{}], summed or encoded differently",
-                        known->second.first, rank, begin, to_string(known->second.second->value),
-                        to_string(cell.value)));
+      const auto& [from, to, phase, chunk] = key;
+      if (!stream.empty()) {
+        return wrong("rank {} sends more of chunk {} to rank {} in phase {} than that takes", from, chunk, to, phase);
       }
     }
     return {};
@@ -362,7 +370,7 @@ class Checker {
   const std::vector<RankSchedule>& schedules_;
   std::vector<std::vector<LaneState>> lanes_;
   std::map<StreamKey, std::deque<Frame>> streams_;
-  std::vector<Cells> outputs_;
+  Outputs outputs_;
   std::vector<std::set<std::pair<std::uint32_t, std::uint64_t>>> encoded_;  // chunk, slice
   std::string error_;
 };

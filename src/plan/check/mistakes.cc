@@ -14,9 +14,7 @@ constexpr std::array kAll = {Mistake::missing_contribution, Mistake::double_cont
 bool adds(const Step& step) { return step.kind == StepKind::local_reduce || step.kind == StepKind::recv_reduce; }
 using Steps = std::vector<Step>;
 
-Steps::iterator find(Steps& steps, StepKind kind) {
-  return std::find_if(steps.begin(), steps.end(), [kind](const Step& step) { return step.kind == kind; });
-}
+Steps::iterator find(Steps& steps, StepKind kind) { return std::ranges::find(steps, kind, &Step::kind); }
 
 bool leave_out(Steps& steps) {
   const auto own = find(steps, StepKind::local_reduce);
@@ -49,26 +47,28 @@ bool send_late(Steps& steps) {
   return true;
 }
 
-template <class Change>
-bool change_first(std::vector<RankSchedule>& schedules, const Change& change) {
+bool change_lane(std::vector<RankSchedule>& schedules, int index, bool (*change)(Steps& steps)) {
   for (RankSchedule& schedule : schedules) {
     for (Lane& lane : schedule.lanes) {
-      if (lane.count > 0 && change(lane.steps)) return true;
+      Steps changed = lane.steps;
+      if (lane.count == 0 || !change(changed) || index-- > 0) continue;
+      lane.steps = std::move(changed);
+      return true;
     }
   }
   return false;
 }
 
 // Drops a whole lane that only receives.
-bool drop_receiver(std::vector<RankSchedule>& schedules) {
+bool drop_receiver(std::vector<RankSchedule>& schedules, int index) {
   for (RankSchedule& schedule : schedules) {
     for (std::size_t at = 0; at < schedule.lanes.size(); ++at) {
       const Steps& steps = schedule.lanes[at].steps;
+      const auto sends_frames = [](const Step& step) { return !step.peers.empty() && !receives(step.kind); };
       const auto depends = [&](const Lane& lane) { return lane.after >= static_cast<int>(at); };
-      const bool sends = std::any_of(steps.begin(), steps.end(),
-                                     [](const Step& step) { return !step.peers.empty() && !receives(step.kind); });
-      if (sends || !receives(steps[0].kind) || std::any_of(schedule.lanes.begin(), schedule.lanes.end(), depends))
-        continue;
+      const bool is_suitable = receives(steps[0].kind) && std::ranges::none_of(steps, sends_frames) &&
+                               std::ranges::none_of(schedule.lanes, depends);
+      if (!is_suitable || index-- > 0) continue;
       schedule.lanes.erase(schedule.lanes.begin() + static_cast<std::ptrdiff_t>(at));
       return true;
     }
@@ -115,16 +115,16 @@ std::string_view to_string(Mistake mistake) {
   return "?";
 }
 
-bool plant(Mistake mistake, const Request& request, std::vector<RankSchedule>& schedules) {
+bool plant(Mistake mistake, const Request& request, std::vector<RankSchedule>& schedules, int index) {
   switch (mistake) {
-    case Mistake::missing_contribution: return change_first(schedules, leave_out);
-    case Mistake::double_contribution: return change_first(schedules, add_twice);
+    case Mistake::missing_contribution: return change_lane(schedules, index, leave_out);
+    case Mistake::double_contribution: return change_lane(schedules, index, add_twice);
     case Mistake::different_order:
       // With other algorithms a single rank decides on the order.
-      return entry_of(request.algorithm).adds_in_rank_order && change_first(schedules, swap_additions);
-    case Mistake::unreceived_send: return drop_receiver(schedules);
-    case Mistake::overwritten_input: return change_first(schedules, send_late);
-    case Mistake::crossed_waits: return cross_waits(schedules);
+      return entry_of(request.algorithm).adds_in_rank_order && change_lane(schedules, index, swap_additions);
+    case Mistake::unreceived_send: return drop_receiver(schedules, index);
+    case Mistake::overwritten_input: return change_lane(schedules, index, send_late);
+    case Mistake::crossed_waits: return index == 0 && cross_waits(schedules);
   }
   return false;
 }

@@ -44,17 +44,18 @@ Request request_of(const SelectionKey& key, Algorithm algorithm, const std::vect
 // Why the algorithm may not be chosen; empty if it may.
 std::string_view unsupported_reason(const SelectionKey& key, Algorithm algorithm, const std::vector<int>& hosts) {
   const AlgorithmEntry& entry = entry_of(algorithm);
-  if (entry.uses_hosts && !gains_by_hosts(key.collective, hosts)) return "these hosts give it nothing to save";
+  if (entry.uses_hosts && !gains_by_hosts(key.collective, hosts)) return "saves nothing on these hosts";
   if (!is_reduction(key.collective)) return {};
   const std::uint64_t elements = least_of_class(size_class(key.elements));
   const bool is_large = hosts.size() > 1 && elements * element_bytes(key.type) > kMostBytesOfOneLane;
   if (key.collective == Collective::all_reduce && is_large && chunk_count(request_of(key, algorithm, hosts)) == 1) {
-    return "one slice after the other: for 1 MiB at most";
+    return "sends one slice after another: for 1 MiB at most";
   }
   const bool is_16_bit = key.type == DataType::float16 || key.type == DataType::bfloat16;
   if ((key.compressed || is_16_bit) && entry.rounds_at_every_hop) return "rounds partial sums at every hop";
   const bool encodes_all = key.compressed && algorithm == Algorithm::one_shot;
-  return encodes_all && has_algorithm(key.collective, Algorithm::sra) ? "all would encode everything for all" : "";
+  return encodes_all && has_algorithm(key.collective, Algorithm::sra) ? "every rank would encode and decode everything"
+                                                                      : "";
 }
 
 Candidate candidate(const SelectionKey& key, Algorithm algorithm, const std::vector<int>& hosts,

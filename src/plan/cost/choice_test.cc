@@ -18,7 +18,7 @@ std::vector<int> spread(int hosts, int each) {
 
 MachineModel links() { return links_of(default_profile(), "none"); }
 
-SelectionKey question(Collective collective, std::uint64_t elements, bool compressed = false) {
+SelectionKey key(Collective collective, std::uint64_t elements, bool compressed = false) {
   return {.collective = collective,
           .elements = elements,
           .compressed = compressed,
@@ -27,19 +27,19 @@ SelectionKey question(Collective collective, std::uint64_t elements, bool compre
           .slice_elements = 32768};
 }
 
-Algorithm chosen(const SelectionKey& question, const std::vector<int>& hosts, double wire_rate = 1.25e9) {
-  MachineModel links = qccl::plan::links_of(default_profile(), question.compressed ? "minmax:bits=4" : "none");
+Algorithm chosen(const SelectionKey& key, const std::vector<int>& hosts, double wire_rate = 1.25e9) {
+  MachineModel links = qccl::plan::links_of(default_profile(), key.compressed ? "minmax:bits=4" : "none");
   links.wire_rate = wire_rate;
-  return choose(question, hosts, links);
+  return choose(key, hosts, links);
 }
 
 TEST(Choice, is_one_shot_or_doubling_for_small_sums_and_sra_for_large_ones_on_one_host) {
   for (const int ranks : {2, 4, 8}) {
     const Algorithm small = ranks == 2 ? Algorithm::one_shot : Algorithm::recursive_doubling;
-    EXPECT_EQ(chosen(question(Collective::all_reduce, 1), spread(1, ranks)), small);
-    EXPECT_EQ(chosen(question(Collective::all_reduce, 64 * kMiB), spread(1, ranks)), Algorithm::sra);
-    EXPECT_EQ(chosen(question(Collective::all_reduce, 1), spread(ranks, 1)), Algorithm::one_shot);
-    EXPECT_EQ(chosen(question(Collective::all_reduce, 64 * kMiB), spread(ranks, 1)), Algorithm::sra);
+    EXPECT_EQ(chosen(key(Collective::all_reduce, 1), spread(1, ranks)), small);
+    EXPECT_EQ(chosen(key(Collective::all_reduce, 64 * kMiB), spread(1, ranks)), Algorithm::sra);
+    EXPECT_EQ(chosen(key(Collective::all_reduce, 1), spread(ranks, 1)), Algorithm::one_shot);
+    EXPECT_EQ(chosen(key(Collective::all_reduce, 64 * kMiB), spread(ranks, 1)), Algorithm::sra);
   }
 }
 
@@ -47,19 +47,19 @@ TEST(Choice, is_hierarchical_where_hosts_with_several_ranks_share_a_link) {
   for (const Collective collective :
        {Collective::all_reduce, Collective::broadcast, Collective::all_gather, Collective::reduce_scatter}) {
     for (const bool compressed : {false, true}) {
-      EXPECT_EQ(chosen(question(collective, 16 * kMiB, compressed), spread(2, 4), 125e6), Algorithm::hierarchical)
+      EXPECT_EQ(chosen(key(collective, 16 * kMiB, compressed), spread(2, 4), 125e6), Algorithm::hierarchical)
           << to_string(collective) << compressed;
     }
   }
 }
 
 // Between two hosts a binomial tree also crosses the wire once.
-TEST(Choice, of_a_reduce_carries_as_much_over_the_wire_as_a_hierarchy) {
+TEST(Choice, of_a_reduce_sends_no_more_over_the_wire_than_a_hierarchy) {
   MachineModel slow = links();
   slow.wire_rate = 125e6;
   for (const bool compressed : {false, true}) {
     for (const auto& hosts : {spread(2, 4), spread(4, 4)}) {
-      const Choice choice = explain(question(Collective::reduce, 16 * kMiB, compressed), hosts, slow);
+      const Choice choice = explain(key(Collective::reduce, 16 * kMiB, compressed), hosts, slow);
       double own = 0;
       double hierarchical = 0;
       for (const Candidate& each : choice.candidates) {
@@ -71,10 +71,10 @@ TEST(Choice, of_a_reduce_carries_as_much_over_the_wire_as_a_hierarchy) {
   }
 }
 
-TEST(Choice, goes_by_log_2_of_many_ranks_for_small_data) {
-  EXPECT_EQ(chosen(question(Collective::all_reduce, 64), spread(256, 1)), Algorithm::recursive_doubling);
-  EXPECT_EQ(chosen(question(Collective::broadcast, 64), spread(256, 1)), Algorithm::binomial);
-  EXPECT_EQ(chosen(question(Collective::reduce, 64), spread(256, 1)), Algorithm::binomial);
+TEST(Choice, takes_log2_steps_for_small_data_on_many_ranks) {
+  EXPECT_EQ(chosen(key(Collective::all_reduce, 64), spread(256, 1)), Algorithm::recursive_doubling);
+  EXPECT_EQ(chosen(key(Collective::broadcast, 64), spread(256, 1)), Algorithm::binomial);
+  EXPECT_EQ(chosen(key(Collective::reduce, 64), spread(256, 1)), Algorithm::binomial);
 }
 
 TEST(Choice, never_rounds_partial_sums_at_every_hop) {
@@ -82,7 +82,7 @@ TEST(Choice, never_rounds_partial_sums_at_every_hop) {
     for (const auto& hosts : {spread(1, 4), spread(2, 4), spread(4, 1), spread(64, 1), spread(128, 1)}) {
       for (std::uint64_t elements = 1; elements <= 64 * kMiB; elements *= 16) {
         for (const DataType type : {DataType::float32, DataType::float16, DataType::bfloat16}) {
-          SelectionKey asked = question(collective, elements, type == DataType::float32);
+          SelectionKey asked = key(collective, elements, type == DataType::float32);
           asked.type = type;
           const Algorithm algorithm = chosen(asked, hosts);
           EXPECT_FALSE(entry_of(algorithm).rounds_at_every_hop)
@@ -93,22 +93,20 @@ TEST(Choice, never_rounds_partial_sums_at_every_hop) {
   }
 }
 
-TEST(Choice, encodes_everything_for_everybody_only_where_nothing_else_exists) {
+TEST(Choice, never_takes_compressed_one_shot_sums_if_sra_exists) {
   for (std::uint64_t elements = 1; elements <= 64 * kMiB; elements *= 16) {
     for (const int ranks : {2, 4, 8}) {
-      EXPECT_EQ(chosen(question(Collective::all_reduce, elements, true), spread(ranks, 1)), Algorithm::sra);
+      EXPECT_EQ(chosen(key(Collective::all_reduce, elements, true), spread(ranks, 1)), Algorithm::sra);
     }
   }
 }
 
 TEST(Choice, is_the_cheapest_within_a_tenth_and_says_why) {
-  for (const Collective collective :
-       {Collective::all_reduce, Collective::reduce, Collective::broadcast, Collective::reduce_scatter,
-        Collective::gather, Collective::all_gather, Collective::scatter, Collective::all_to_all, Collective::barrier}) {
+  for (const Collective collective : kEveryCollective) {
     for (const auto& hosts : {spread(1, 1), spread(1, 2), spread(1, 8), spread(2, 4), spread(8, 1), spread(16, 2)}) {
       for (std::uint64_t elements = 4; elements <= 16 * kMiB; elements *= 8) {
-        const Choice choice = explain(question(collective, elements), hosts, links());
-        EXPECT_EQ(choice.algorithm, choose(question(collective, elements), hosts, links()));
+        const Choice choice = explain(key(collective, elements), hosts, links());
+        EXPECT_EQ(choice.algorithm, choose(key(collective, elements), hosts, links()));
         EXPECT_EQ(choice.candidates.size(), algorithms_of(collective).size());
         EXPECT_NE(choice.reason, "");
         double best = 1e9;
@@ -123,14 +121,13 @@ TEST(Choice, is_the_cheapest_within_a_tenth_and_says_why) {
   }
 }
 
-// By default one host counts as one network that all ranks share; a profile can change that.
 TEST(Choice, follows_the_profile) {
   const auto hosts = spread(4, 1);
   MachineModel slow = links();
   slow.wire.latency = 5e-3;
   MachineModel fast = links();
   fast.wire.latency = 1e-9;
-  const SelectionKey asked = question(Collective::all_reduce, kMiB / 16);
+  const SelectionKey asked = key(Collective::all_reduce, kMiB / 16);
   EXPECT_EQ(choose(asked, hosts, slow), Algorithm::one_shot);
   EXPECT_EQ(choose(asked, hosts, fast), Algorithm::sra);
 }

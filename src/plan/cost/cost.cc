@@ -11,6 +11,26 @@
 namespace qccl::plan {
 namespace {
 
+bool accumulates(const Step& step) { return step.kind == StepKind::local_reduce || step.kind == StepKind::recv_reduce; }
+
+// Number of parts of the sum that the lane has before the step.
+std::ptrdiff_t parts_before(const Lane& lane, std::size_t step) {
+  return std::count_if(lane.steps.begin(), lane.steps.begin() + static_cast<std::ptrdiff_t>(step), accumulates);
+}
+
+// Uncompressed, the first part is used where it lies, without a copy.
+StepWork add_part(const Lane& lane, std::size_t step, bool compressed) {
+  if (parts_before(lane, step) > 0) return {.adds = 1};
+  return {.copies = compressed ? 1 : 0};
+}
+
+// Encodes the sum once and decodes it; or copies it to the output, if the last addition did not write there.
+StepWork finish(const Lane& lane, std::size_t step, bool compressed) {
+  const Step& last = lane.steps.back();
+  if (compressed && last.kind == StepKind::send_result && !last.raw) return {.encodes = 1, .decodes = 1};
+  return {.copies = compressed || parts_before(lane, step) == 1 ? 1 : 0};
+}
+
 constexpr double kNotHidden = 0.2;
 
 double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
@@ -25,7 +45,7 @@ struct RankLoad {
 };
 
 // Streams grouped by the moment (lane order and phase) at which they arrive or leave together.
-class Crowd {
+class Contention {
  public:
   void clear() { peers_.clear(); }
   void add(int after, int phase, int peer) { peers_[{after, phase}].insert(peer); }
@@ -48,12 +68,12 @@ class LoadMeter {
   RankLoad measure(int rank) {
     rank_ = rank;
     load_ = {};
-    coming_.clear();
-    going_.clear();
+    arriving_.clear();
+    leaving_.clear();
     const RankSchedule schedule = schedule_of(request_, rank);
     count_peers(schedule);
     for (const Lane& lane : schedule.lanes) add(lane);
-    load_.most_at_once = static_cast<double>(std::min(coming_.most(), going_.most()));
+    load_.most_at_once = static_cast<double>(std::min(arriving_.most(), leaving_.most()));
     return load_;
   }
 
@@ -97,7 +117,7 @@ class LoadMeter {
     load_.largest_stream = std::max(load_.largest_stream, payload(step));
     if (local) return;
     (receives(step.kind) ? load_.received : load_.sent) += bytes;
-    if (is_long && slices_ > 1) (receives(step.kind) ? coming_ : going_).add(after_, step.phase, peer);
+    if (is_long && slices_ > 1) (receives(step.kind) ? arriving_ : leaving_).add(after_, step.phase, peer);
   }
 
   const Request& request_;
@@ -111,33 +131,29 @@ class LoadMeter {
   double slices_ = 0;
   double further_peers_ = 0;
   int after_ = -1;
-  Crowd coming_;  // streams of several slices over the wire
-  Crowd going_;
+  Contention arriving_;  // streams of several slices over the wire
+  Contention leaving_;
 };
 
 // The first hosts (whose ranks own the only chunks of small data), the root's, the largest, the smallest, and others
 // spread evenly, with about `most_ranks` ranks in total.
-std::vector<int> sample_hosts(const Hosts& hosts, int root, int most_ranks) {
+std::set<int> sample_hosts(const Hosts& hosts, int root, int most_ranks) {
   std::vector<int> all(static_cast<std::size_t>(hosts.count()));
   std::iota(all.begin(), all.end(), 0);
   const auto [least, largest] = std::ranges::minmax_element(all, {}, [&](int host) { return hosts.size_of(host); });
-  std::vector<int> chosen{0, std::min(1, hosts.count() - 1), hosts.host_of(root), *least, *largest};
+  std::set<int> chosen{0, std::min(1, hosts.count() - 1), hosts.host_of(root), *least, *largest};
   const int spread = std::max(1, most_ranks / hosts.size_of(*largest));
-  for (int i = 0; i < spread; ++i) chosen.push_back(static_cast<int>(std::int64_t{i} * hosts.count() / spread));
-  std::sort(chosen.begin(), chosen.end());
-  chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+  for (int i = 0; i < spread; ++i) chosen.insert(static_cast<int>(std::int64_t{i} * hosts.count() / spread));
   return chosen;
 }
 
 // If one host has all ranks, none sends over the wire, and a sample of them is enough.
 std::vector<int> sample_ranks(const std::vector<int>& ranks, int root, int most_ranks) {
-  std::vector<int> chosen{ranks.front(), ranks[std::min<std::size_t>(1, ranks.size() - 1)], ranks.back(), root};
+  std::set<int> chosen{ranks.front(), ranks[std::min<std::size_t>(1, ranks.size() - 1)], ranks.back(), root};
   for (std::size_t i = 0, most = static_cast<std::size_t>(most_ranks); i < most; ++i) {
-    chosen.push_back(ranks[i * ranks.size() / most]);
+    chosen.insert(ranks[i * ranks.size() / most]);
   }
-  std::sort(chosen.begin(), chosen.end());
-  chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
-  return chosen;
+  return {chosen.begin(), chosen.end()};
 }
 
 // Adds up everything that is moved and computed.
@@ -145,7 +161,10 @@ class CostEstimator {
  public:
   CostEstimator(const Request& request, const std::vector<int>& hosts, const MachineModel& links,
                 const Encoding& encoding)
-      : request_(request), layout_(hosts), links_(links), encoding_(encoding), hosts_(each_alone(), request.world) {}
+      : request_(request),
+        links_(links),
+        encoding_(encoding),
+        hosts_(hosts.empty() ? each_alone(request.world) : hosts, request.world) {}
 
   CostEstimate price(int most_ranks) {
     LoadMeter meter(request_, hosts_, links_, encoding_);
@@ -162,19 +181,19 @@ class CostEstimator {
   }
 
  private:
-  const std::vector<int>& each_alone() {
-    if (!layout_.empty()) return layout_;
-    alone_.resize(static_cast<std::size_t>(request_.world));
-    std::iota(alone_.begin(), alone_.end(), 0);
-    return alone_;
+  static std::vector<int> each_alone(int world) {
+    std::vector<int> hosts(static_cast<std::size_t>(world));
+    std::iota(hosts.begin(), hosts.end(), 0);
+    return hosts;
   }
 
-  void add_host(LoadMeter& meter, const std::vector<int>& looked_at, double ranks) {
-    const double weight = ranks / static_cast<double>(looked_at.size());
+  // Adds a host of `ranks`, of which these are examined.
+  void add_host(LoadMeter& meter, const std::vector<int>& sample, double ranks) {
+    const double weight = ranks / static_cast<double>(sample.size());
     double out = 0;
     double in = 0;
     double work = 0;
-    for (const int rank : looked_at) {
+    for (const int rank : sample) {
       const RankLoad load = meter.measure(rank);
       out += load.sent * weight;
       in += load.received * weight;
@@ -197,7 +216,7 @@ class CostEstimator {
 
   CostEstimate sum_up() {
     const HopCosts hop{links_.wire.latency, links_.local.latency};
-    const CriticalPath path = critical_path(request_, layout_.empty() ? alone_ : layout_, hop);
+    const CriticalPath path = critical_path(request_, hosts_, hop);
     const double slice = largest_slice_ * encoding_.encoded_bytes / encoding_.element_bytes;
     const bool crosses = hosts_.count() > 1;
     price_.mean_sent_bytes = all_sent_ / all_ranks_;
@@ -216,10 +235,8 @@ class CostEstimator {
   }
 
   const Request& request_;
-  const std::vector<int>& layout_;
   const MachineModel& links_;
   const Encoding& encoding_;
-  std::vector<int> alone_;
   const Hosts hosts_;
   CostEstimate price_;
   double busiest_work_ = 0;
@@ -231,6 +248,25 @@ class CostEstimator {
 };
 
 }  // namespace
+
+StepWork work_of(const Lane& lane, std::size_t index, bool compressed) {
+  const Step& step = lane.steps[index];
+  const bool is_coded = compressed && !step.raw;
+  const auto decode_or_copy = [](bool decodes) { return decodes ? StepWork{.decodes = 1} : StepWork{.copies = 1}; };
+  switch (step.kind) {
+    case StepKind::send_input:
+    case StepKind::send_sum: return {.encodes = is_coded ? 1 : 0};
+    case StepKind::local_reduce:
+      return compressed && step.quantized ? StepWork{.decodes = 1} : add_part(lane, index, compressed);
+    case StepKind::recv_reduce: return is_coded ? StepWork{.decodes = 1} : add_part(lane, index, compressed);
+    case StepKind::finish: return finish(lane, index, compressed);
+    case StepKind::recv_copy: return lane.scratch ? StepWork{} : decode_or_copy(is_coded);
+    case StepKind::local_copy: return decode_or_copy(step.quantized && compressed);
+    case StepKind::send_result:
+    case StepKind::forward: break;
+  }
+  return {};
+}
 
 MachineModel links_of(const Profile& profile, std::string_view codec) {
   const CodecSpeed speed = profile.speed_of(codec);

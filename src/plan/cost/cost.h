@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "plan/cost/profile.h"
-#include "plan/cost/step_work.h"
 #include "plan/plan.h"
 
 namespace qccl::plan {
@@ -46,6 +45,18 @@ inline constexpr double kContention = 0.15;
 
 // The profile's speeds, with those of the codec of this specification.
 MachineModel links_of(const Profile& profile, std::string_view codec);
+
+// The computation of a step beside moving bytes (engine/compute/slice_encoder.h): how often it passes over its slice.
+struct StepWork {
+  int encodes = 0;
+  int decodes = 0;
+  int adds = 0;
+  int copies = 0;
+  friend bool operator==(const StepWork&, const StepWork&) = default;
+};
+
+// The work of the lane's step of that index. Bytes that links send and receive are not counted.
+StepWork work_of(const Lane& lane, std::size_t step, bool compressed);
 
 // The time of a step's work on `bytes` of input.
 double seconds_of(const StepWork& work, double bytes, const MachineModel& links);

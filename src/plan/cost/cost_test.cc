@@ -26,7 +26,7 @@ CostEstimate price_of(Algorithm algorithm, int world, std::uint64_t count, const
 constexpr std::uint64_t kLarge = 1 << 24;  // elements: 64 MiB
 constexpr double kLargeBytes = 4.0 * kLarge;
 
-TEST(Cost, small_operations_cost_the_latencies_of_their_longest_way) {
+TEST(Cost, small_operations_cost_the_latencies_of_their_critical_path) {
   EXPECT_NEAR(price_of(Algorithm::one_shot, 4, 256).first, 1e-3, 1e-9);
   EXPECT_NEAR(price_of(Algorithm::sra, 4, 256).first, 2e-3, 1e-9);
   EXPECT_NEAR(price_of(Algorithm::ring, 4, 256).first, 6e-3, 1e-9);
@@ -36,9 +36,9 @@ TEST(Cost, small_operations_cost_the_latencies_of_their_longest_way) {
 }
 
 // The contention term for 4 ranks. Around a ring only one neighbour's streams come at once, so there is none.
-double in_the_way(Algorithm algorithm) { return algorithm == Algorithm::ring ? 0 : 2 * 131072 / 1e8; }
+double contention_seconds(Algorithm algorithm) { return algorithm == Algorithm::ring ? 0 : 2 * 131072 / 1e8; }
 
-TEST(Cost, streams_of_one_slice_are_in_nobodys_way) {
+TEST(Cost, streams_of_one_slice_do_not_contend) {
   EXPECT_NEAR(price_of(Algorithm::sra, 4, 4 * 32768).wire / (1.5 * 4 * 131072 / 1e8), 1, 1e-2);
   EXPECT_GT(price_of(Algorithm::sra, 4, 4 * 65536).wire / (1.5 * 8 * 131072 / 1e8), 1.1);
 }
@@ -47,10 +47,10 @@ TEST(Cost, large_operations_cost_the_busiest_hosts_bytes) {
   for (const Algorithm algorithm : {Algorithm::sra, Algorithm::ring}) {
     const CostEstimate price = price_of(algorithm, 4, kLarge);
     EXPECT_NEAR(price.mean_sent_bytes / (2 * 3 / 4.0 * kLargeBytes), 1, 1e-3);
-    EXPECT_NEAR((price.wire - in_the_way(algorithm)) / (1.5 * kLargeBytes / 1e8), 1, 1e-3);
+    EXPECT_NEAR((price.wire - contention_seconds(algorithm)) / (1.5 * kLargeBytes / 1e8), 1, 1e-3);
     EXPECT_GE(price.seconds, price.wire + 1e-3);
   }
-  const double one_shot = price_of(Algorithm::one_shot, 4, kLarge).wire - in_the_way(Algorithm::one_shot);
+  const double one_shot = price_of(Algorithm::one_shot, 4, kLarge).wire - contention_seconds(Algorithm::one_shot);
   EXPECT_NEAR(one_shot / (3 * kLargeBytes / 1e8), 1, 1e-3);
 }
 
@@ -111,7 +111,7 @@ TEST(Cost, an_idle_links_burst_leaves_at_once) {
   EXPECT_NEAR(without - price_of(Algorithm::sra, 4, kLarge, {}, {}, links).wire, 1e-2, 1e-9);
 }
 
-TEST(Cost, pieces_sent_one_after_the_other_take_the_link_one_after_the_other) {
+TEST(Cost, pieces_sent_in_turn_take_the_link_in_turn) {
   Request request = request_of(Algorithm::pairwise, 5, 65536);
   request.collective = Collective::all_to_all;
   const CostEstimate price = qccl::plan::price(request, {}, kLinks, {});
@@ -120,7 +120,7 @@ TEST(Cost, pieces_sent_one_after_the_other_take_the_link_one_after_the_other) {
 }
 
 // Choices in large groups are made from samples.
-TEST(Cost, of_some_ranks_is_close_to_that_of_all) {
+TEST(Cost, of_sampled_ranks_is_close_to_that_of_all) {
   std::vector<int> hosts;
   for (int rank = 0; rank < 96; ++rank) hosts.push_back(rank < 4 ? 0 : 1 + (rank - 4) / 8);
   const MachineModel links = {.wire_rate = 1e9, .wire = {1e-5, 1e-6, 2e9}, .local = {1e-6, 1e-6, 9e9}, .add_rate = 8e9};
@@ -135,6 +135,49 @@ TEST(Cost, of_some_ranks_is_close_to_that_of_all) {
           << to_string(collective) << " " << to_string(algorithm);
     }
   }
+}
+
+// ---- work of steps
+
+StepWork all_work(const RankSchedule& schedule, bool compressed) {
+  StepWork all;
+  for (const Lane& lane : schedule.lanes) {
+    for (std::size_t step = 0; step < lane.steps.size(); ++step) {
+      const StepWork work = work_of(lane, step, compressed);
+      all.encodes += work.encodes;
+      all.decodes += work.decodes;
+      all.adds += work.adds;
+      all.copies += work.copies;
+    }
+  }
+  return all;
+}
+
+StepWork work_of_rank(Algorithm algorithm, int rank, bool compressed) {
+  const Request request{
+      .algorithm = algorithm, .world = 4, .count = 4096, .slice_elements = 64, .compressed = compressed};
+  return all_work(schedule_of(request, rank), compressed);
+}
+
+// In passes over a chunk; an all_reduce of four ranks has four chunks.
+TEST(StepWork, of_scatter_reduce_all_gather) {
+  EXPECT_EQ(work_of_rank(Algorithm::sra, 1, false), (StepWork{.adds = 3, .copies = 3}));
+  // Encodes three parts for others and the sum; decodes three parts, the sum and three other sums.
+  EXPECT_EQ(work_of_rank(Algorithm::sra, 1, true), (StepWork{.encodes = 4, .decodes = 7, .adds = 1}));
+  // The first rank's own part is the first of its sum.
+  EXPECT_EQ(work_of_rank(Algorithm::sra, 0, true), (StepWork{.encodes = 4, .decodes = 7, .copies = 1}));
+}
+
+// In passes over the whole data.
+TEST(StepWork, of_one_shot) {
+  EXPECT_EQ(work_of_rank(Algorithm::one_shot, 2, false), (StepWork{.adds = 3}));
+  EXPECT_EQ(work_of_rank(Algorithm::one_shot, 2, true), (StepWork{.encodes = 1, .decodes = 4, .copies = 1}));
+}
+
+TEST(StepWork, of_a_ring_encodes_at_every_hop) {
+  // It starts one partial sum and passes two on.
+  EXPECT_EQ(work_of_rank(Algorithm::ring, 3, true), (StepWork{.encodes = 4, .decodes = 7, .adds = 3}));
+  EXPECT_EQ(work_of_rank(Algorithm::ring, 3, false), (StepWork{.adds = 3, .copies = 3}));
 }
 
 }  // namespace

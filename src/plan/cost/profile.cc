@@ -14,7 +14,7 @@ namespace {
 struct Entry {
   std::string_view key;
   double unit;
-  double* (*place)(Profile&);
+  double* (*field)(Profile&);
 };
 
 constexpr std::array kEntries = {
@@ -74,10 +74,10 @@ bool read_line(Profile& profile, std::string_view line) {
     return true;
   }
   if (key == "codec_GBps") return read_codec(profile, line);
-  const auto* entry = std::find_if(kEntries.begin(), kEntries.end(), [&](const Entry& e) { return e.key == key; });
+  const auto* entry = std::ranges::find(kEntries, key, &Entry::key);
   const double value = number(line);
   if (entry == kEntries.end() || value < 0) return false;
-  *entry->place(profile) = value * entry->unit;
+  *entry->field(profile) = value * entry->unit;
   return true;
 }
 
@@ -133,7 +133,7 @@ Result<Profile> parse_profile(std::string_view text) {
 std::string to_text(const Profile& profile) {
   Profile copy = profile;
   std::string text = fmt::format("machine {}\n", profile.machine);
-  for (const Entry& entry : kEntries) text += fmt::format("{} {:.4g}\n", entry.key, *entry.place(copy) / entry.unit);
+  for (const Entry& entry : kEntries) text += fmt::format("{} {:.4g}\n", entry.key, *entry.field(copy) / entry.unit);
   for (const CodecSpeed& speed : profile.codecs) {
     text +=
         fmt::format("codec_GBps {} {:.4g} {:.4g}\n", speed.codec, speed.encode_rate * 1e-9, speed.decode_rate * 1e-9);

@@ -12,7 +12,7 @@ TEST(Profile, reads_back_what_it_writes) {
   EXPECT_EQ(to_text(profile.value()), text);
 }
 
-TEST(Profile, takes_what_a_file_leaves_out_from_the_default) {
+TEST(Profile, missing_keys_have_the_default_values) {
   const auto profile = parse_profile("# a slow wire\n\nwire.host_Gbps 0.1  # and this is a comment too\r\n");
   ASSERT_TRUE(profile.ok()) << profile.error().message;
   EXPECT_NEAR(profile.value().wire_rate, 12.5e6, 1);
@@ -20,7 +20,7 @@ TEST(Profile, takes_what_a_file_leaves_out_from_the_default) {
   EXPECT_EQ(profile.value().machine, default_profile().machine);
 }
 
-TEST(Profile, names_the_line_that_it_does_not_understand) {
+TEST(Profile, names_the_wrong_line) {
   for (const char* line : {"wire.latency_us", "wire.latency_us fast", "wire.latency_us -1", "wire.latency_us nan",
                            "wire.latency_us 1 2", "wire.latency_us inf", "wires.latency_us 1", "codec_GBps",
                            "codec_GBps minmax 1", "codec_GBps minmax 0 1", "codec_GBps minmax 1 2 3"}) {
@@ -31,7 +31,7 @@ TEST(Profile, names_the_line_that_it_does_not_understand) {
   }
 }
 
-TEST(Profile, has_the_speed_of_the_longest_beginning_of_a_codec) {
+TEST(Profile, the_longest_matching_beginning_gives_a_codecs_speed) {
   Profile profile;
   profile.codecs = {{"minmax", 5, 6}, {"minmax:bits=4", 7, 8}, {"cast", 9, 4}};
   EXPECT_EQ(profile.speed_of("minmax:bits=4,bucket_size=1024").encode_rate, 7);
@@ -42,7 +42,7 @@ TEST(Profile, has_the_speed_of_the_longest_beginning_of_a_codec) {
   EXPECT_EQ(profile.speed_of("none").encode_rate, 0);
 }
 
-TEST(Profile, of_a_later_line_for_the_same_codec_counts) {
+TEST(Profile, a_later_line_for_the_same_codec_wins) {
   const auto profile = parse_profile("codec_GBps h4 1 2\ncodec_GBps h4 3 4\n");
   ASSERT_TRUE(profile.ok());
   EXPECT_EQ(profile.value().speed_of("h4").encode_rate, 3e9);

@@ -47,18 +47,20 @@ MAY_INCLUDE = {
     "src/parallel": [],
     "src/sparse": ["kernels/reduce/reduce.h", "base/"],
     "bindings": [],
-    "tools": [],
+    "tools": ["base/text.h"],
+    "tools/run": ["os/", "base/text.h"],
     "examples": [],
     "testing": [],
 }  # fmt: skip
 
 # Programs that show the work of the planner and the codecs include their internals.
 TOOL_EXTRAS = {
-    "perf": ["plan/", "codec/"],
+    "perf": ["plan/", "codec/", "base/half.h"],
     "plan_simulate": ["plan/", "codec/", "sim/"],
     "plan": ["plan/", "codec/"],
     "profile": ["plan/", "codec/", "base/"],
     "doctor": ["plan/"],
+    "flag_values": ["plan/"],
     "codec": ["codec/", "kernels/simd.h", "base/"],
 }
 

@@ -38,8 +38,6 @@ LARGE_CLASSES = {
     "src/engine/collective/plan_operation.h PlanOperation": 41,
     "src/engine/collective/streams.h Streams": 49,
     "src/engine/operation.h Operation": 45,
-    "src/plan/check/checker.cc Checker": 31,
-    "tools/run/supervisor.h Supervisor": 44,
 }
 
 # Functions with more parameters, which may lose some and then leave this list. The first two are public.

@@ -4,9 +4,14 @@
 #include <qccl/qccl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
+#include <fstream>
 #include <iostream>
 #include <memory>
+
+#include "tools/flag_values.h"
 
 namespace qccl::tools {
 namespace {
@@ -46,7 +51,7 @@ std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, int 
   } catch (const CLI::ParseError& error) {
     std::cerr << app.get_name() << ": " << error.what() << "\n"
               << "'" << app.get_name() << " --help' lists the flags.\n";
-    return usage_error;
+    return dynamic_cast<const ValueError*>(&error) != nullptr ? error.get_exit_code() : usage_error;
   }
 }
 
@@ -85,6 +90,13 @@ CLI::Validator without_sign() {
     return text.starts_with('-') ? fmt::format("{} is below 0", text) : "";
   };
   return CLI::Validator(check, "");
+}
+
+std::optional<std::string> write_text(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text << std::flush;
+  if (file) return std::nullopt;
+  return fmt::format("can't write '{}': {}", path, std::strerror(errno));
 }
 
 std::chrono::milliseconds to_milliseconds(double seconds) {

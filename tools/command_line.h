@@ -11,12 +11,11 @@
 
 namespace qccl::tools {
 
-inline constexpr int kExitUsage = 2;
-
 // An app whose help begins with `usage`, a whole line without "Usage: ".
 void set_usage(CLI::App& app, std::string usage);
 
-// Exit code if the program should end here: 0 after --help, or `usage_error` after printing what is wrong.
+// Exit code if the program should end here: 0 after --help, or `usage_error`, or a ValueError's, after printing what is
+// wrong.
 std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, int usage_error);
 
 // Settings that ranks read from their environment.
@@ -34,11 +33,14 @@ void add_link_flags(CLI::App& app, JobVariables& job);
 // --transport, --link-rate and --compression.
 void add_job_flags(CLI::App& app, JobVariables& job);
 
-// Reject values that pass CLI11's own checks: nan, which no range check rejects; and negative numbers for an unsigned
-// variable, in which they would wrap.
+// Reject values that CLI11's own checks accept: nan, which no range check rejects, and negative numbers, which wrap in
+// an unsigned variable.
 CLI::Validator finite_number();
 CLI::Validator without_sign();
 
 std::chrono::milliseconds to_milliseconds(double seconds);
+
+// Replaces the file's content. Returns the reason if it could not be written.
+std::optional<std::string> write_text(const std::string& path, const std::string& text);
 
 }  // namespace qccl::tools

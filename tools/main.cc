@@ -1,30 +1,15 @@
-// The `qccl` program: picks the command. Under one of nccl-tests' names, such as all_reduce_perf,
-// it is `qccl perf all_reduce`.
+// The `qccl` program: picks the command. Under one of nccl-tests' names, such as all_reduce_perf, it is `qccl perf
+// all_reduce`.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <qccl/qccl.h>
 
-#include <string>
-#include <vector>
+#include <cstdio>
 
-#include "tools/codec/codec.h"
-#include "tools/command_line.h"
-#include "tools/doctor/doctor.h"
-#include "tools/log/log.h"
-#include "tools/perf/perf.h"
-#include "tools/plan/plan.h"
-#include "tools/ps.h"
-#include "tools/run/run.h"
+#include "tools/commands.h"
 
+namespace qccl::tools {
 namespace {
-
-using qccl::tools::codec_main;
-using qccl::tools::doctor_main;
-using qccl::tools::log_main;
-using qccl::tools::perf_main;
-using qccl::tools::plan_main;
-using qccl::tools::ps_main;
-using qccl::tools::run_main;
-using qccl::tools::trace_main;
 
 constexpr const char* kHelp = R"(QCCL, the compressed collective communication library.
 
@@ -32,9 +17,9 @@ Usage: qccl COMMAND [OPTIONS]
 
 Commands:
   run       start a program as the ranks of one job on this host
-  ps        say what the ranks on this host are doing, and which ranks they wait for
+  ps        show what the ranks on this host are doing, and which ranks they wait for
   perf      time a collective and check its results, with nccl-tests' flags and columns
-  doctor    say what is here, what would be done, what is wrong and how to fix it
+  doctor    show what QCCL finds here and what it would do; say what is wrong and how to fix it
   plan      check, show, price and simulate the plans of collectives
   codec     list, explain and measure the codecs
   log       sum up, draw and export what ranks have logged
@@ -50,43 +35,95 @@ Examples:
   qccl perf all_reduce -b 64M -e 64M -g 4 --compression minmax:bits=4 --link-rate 1gbit
 )";
 
-int dispatch(const std::string& command, const std::vector<std::string>& arguments) {
-  if (command == "run") return run_main(arguments);
-  if (command == "ps") return ps_main(arguments);
-  if (command == "perf") return perf_main(arguments);
-  if (command == "doctor") return doctor_main(arguments);
-  if (command == "plan") return plan_main(arguments);
-  if (command == "codec") return codec_main(arguments);
-  if (command == "log") return log_main(arguments);
-  if (command == "trace") return trace_main(arguments);
-  if (command == "version" || command == "--version") {
-    fmt::print("qccl {}\n", qccl::version());
-    return 0;
-  }
-  if (command == "help" || command == "--help" || command == "-h") {
-    fmt::print("{}", kHelp);
-    return 0;
-  }
-  fmt::print(stderr,
-             "qccl: there is no command '{}'; there are run, ps, perf, plan, codec, log, trace, doctor and version "
-             "('qccl --help')\n",
-             command);
-  return qccl::tools::kExitUsage;
+constexpr const char* kPlanHelp = R"(Plans of collectives: checked, explained, priced and simulated.
+
+Usage: qccl plan COMMAND [OPTIONS]
+
+Commands:
+  check      run every plan symbolically and report what is wrong with it, if anything
+  show       what a call would become: algorithm, steps, bytes, predicted time
+  simulate   run the engine for many ranks over a simulated network
+
+'qccl plan COMMAND --help' has the flags and examples of a command.
+
+Examples:
+  qccl plan check
+  qccl plan show all_reduce --world 8 --bytes 64M
+  qccl plan simulate --world 512 --hosts 64 --rate 10gbit --latency 50us all_reduce -b 1K -e 256M
+)";
+
+constexpr const char* kCodecHelp = R"(Codecs: which exist, their layouts, their errors and their speeds.
+
+Usage: qccl codec COMMAND [OPTIONS]
+
+Commands:
+  list    all codecs with their settings
+  show    one codec: layout, bits an element, error bound, source
+  bench   error, size and speed of codecs on synthetic data or on a file of floats
+
+'qccl codec COMMAND --help' has the flags and examples of a command.
+
+Examples:
+  qccl codec list
+  qccl codec show minmax:bits=3
+  qccl codec bench --codecs minmax:bits=4 cast --data gradients.f32
+)";
+
+int plan_main(const std::vector<std::string>& arguments) {
+  constexpr Command kCommands[] = {
+      {"check", plan_check_main}, {"show", plan_show_main}, {"simulate", plan_simulate_main}};
+  return dispatch("qccl plan", kPlanHelp, kCommands, arguments);
 }
+
+int codec_main(const std::vector<std::string>& arguments) {
+  constexpr Command kCommands[] = {{"list", codec_list_main}, {"show", codec_show_main}, {"bench", codec_bench_main}};
+  return dispatch("qccl codec", kCodecHelp, kCommands, arguments);
+}
+
+int version_main(const std::vector<std::string>&) {
+  fmt::print("qccl {}\n", version());
+  return 0;
+}
+
+constexpr Command kCommands[] = {{"run", run_main},       {"ps", ps_main},       {"perf", perf_main},
+                                 {"doctor", doctor_main}, {"plan", plan_main},   {"codec", codec_main},
+                                 {"log", log_main},       {"trace", trace_main}, {"version", version_main}};
 
 }  // namespace
 
+int dispatch(const char* program, const char* help, std::span<const Command> commands,
+             const std::vector<std::string>& arguments) {
+  const std::string word = arguments.empty() ? "" : arguments[0];
+  if (word == "help" || word == "--help" || word == "-h") {
+    fmt::print("{}", help);
+    return 0;
+  }
+  std::vector<const char*> names;
+  for (const Command& command : commands) {
+    if (word == command.name) return command.run({arguments.begin() + 1, arguments.end()});
+    names.push_back(command.name);
+  }
+  if (word.empty()) {
+    fmt::print(stderr, "{}", help);
+  } else {
+    fmt::print(stderr, "{}: there is no command '{}', only {} ('{} --help')\n", program, word, fmt::join(names, ", "),
+               program);
+  }
+  return kExitUsage;
+}
+
+}  // namespace qccl::tools
+
 int main(int argc, char** argv) {
+  using namespace qccl::tools;
   std::vector<std::string> words(argv, argv + argc);
-  std::string name = words.empty() ? "qccl" : words[0].substr(words[0].rfind('/') + 1);
+  const std::string name = words.empty() ? "qccl" : words[0].substr(words[0].rfind('/') + 1);
   const std::string suffix = "_perf";
   if (name.ends_with(suffix)) {
     words[0] = name.substr(0, name.size() - suffix.size());
-    return dispatch("perf", words);
+    return perf_main(words);
   }
-  if (words.size() < 2) {
-    fmt::print(stderr, "{}", kHelp);
-    return qccl::tools::kExitUsage;
-  }
-  return dispatch(words[1], {words.begin() + 2, words.end()});
+  if (!words.empty()) words.erase(words.begin());
+  if (!words.empty() && words[0] == "--version") words[0] = "version";
+  return dispatch("qccl", kHelp, kCommands, words);
 }

@@ -11,6 +11,9 @@
 #include <filesystem>
 
 namespace qccl::tools {
+
+extern const char* const kPlotScript;  // plot.py; CMakeLists.txt writes its definition
+
 namespace {
 
 constexpr const char* kNeeds = "drawing needs a Python with matplotlib (`make build` makes one in .venv)";
@@ -42,30 +45,30 @@ std::optional<std::string> picture_name_problem(const std::string& path) {
     return fmt::format("{} is a directory: name a file, such as {}", path, (picture / "picture.png").string());
   }
   if (std::find(endings.begin(), endings.end(), ending) == endings.end()) {
-    return fmt::format("{} does not end in {}, by which the kind of picture is known", path, kPictureEndings);
+    return fmt::format("{} does not end in {}, which tells the kind of picture", path, kPictureEndings);
   }
   if (std::filesystem::is_directory(folder, error)) return std::nullopt;
   return fmt::format("{}: there is no directory {}: make it, or name another file", path, folder.string());
 }
 
-std::optional<std::string> plot_obstacle() {
+std::optional<std::string> plot_problem() {
   const std::string command = fmt::format("{} -c 'import matplotlib' >/dev/null 2>&1", shell_quoted(python()));
   if (std::system(command.c_str()) == 0) return std::nullopt;
   return fmt::format("{}; '{}' is none", kNeeds, python());
 }
 
-std::optional<std::string> draw_plot(const char* script, const std::string& report, const std::string& path) {
+std::optional<std::string> draw_plot(const char* kind, const std::string& report, const std::string& path) {
   const std::string command =
-      fmt::format("{} -c {} {}", shell_quoted(python()), shell_quoted(script), shell_quoted(path));
+      fmt::format("{} -c {} {} {}", shell_quoted(python()), shell_quoted(kPlotScript), kind, shell_quoted(path));
   // A Python that ends before it has read the report must not end this program.
-  const auto usual = std::signal(SIGPIPE, SIG_IGN);
+  const auto original = std::signal(SIGPIPE, SIG_IGN);
   std::FILE* pipe = ::popen(command.c_str(), "w");
   bool is_drawn = false;
   if (pipe != nullptr) {
     std::fwrite(report.data(), 1, report.size(), pipe);
     is_drawn = ::pclose(pipe) == 0;
   }
-  std::signal(SIGPIPE, usual);
+  std::signal(SIGPIPE, original);
   if (is_drawn) return std::nullopt;
   return "can't draw " + path;
 }

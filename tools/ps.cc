@@ -1,5 +1,4 @@
-#include "tools/ps.h"
-
+// `qccl ps`: shows what the ranks on this host are doing, and which peers they wait for.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <qccl/status.h>
@@ -10,19 +9,19 @@
 #include <cstdio>
 
 #include "tools/command_line.h"
+#include "tools/commands.h"
 
 namespace qccl::tools {
 namespace {
 
-constexpr int kExitNone = 1;
 constexpr std::size_t kMaxCalls = 8;  // shown per rank
 
 constexpr const char* kPsFooter =
-    R"(Shows the ranks on this host of jobs that use QCCL, yours or for root everybody's, however they were
-started: of each the calls that it has posted and that have not ended, their number in the group (in
-a job that hangs, whoever is behind has the lower one), since when, for which ranks it waits (once any
-has been silent for most of a second, for that one, through others too), and how much has come. A rank
-that does not answer is stopped (T), or busy in a call of the library itself.
+    R"(Shows the ranks on this host of jobs that use QCCL, yours or all users' if you are root, however they were
+started. For each rank: its calls that have not ended, their number in the group (in a job that hangs, the
+rank that is behind has the lower number), their age, the ranks that they wait for (once a rank has been
+silent for most of a second, that rank, even if others stand between), and the bytes received. A rank that
+does not answer is stopped (T) or busy inside a call of the library.
 
 Exit code: 0; 1 if there are no ranks; 2 for wrong flags.
 
@@ -108,7 +107,7 @@ int ps_main(const std::vector<std::string>& arguments) {
   }
   if (!ranks.empty()) return 0;
   fmt::print(stderr, "qccl ps: no process on this host has joined a job of QCCL's\n");
-  return kExitNone;
+  return kExitFailed;
 }
 
 }  // namespace qccl::tools

@@ -109,7 +109,7 @@ def launch(name: str, net: Network, work: list[str]) -> Launch:
 
 
 def contestant(name: str) -> str:
-    """Checks a name given by hand."""
+    """Checks a name from the command line."""
     if name not in PEERS and not re.fullmatch(r"qccl(:.+)?", name):
         raise ValueError(f"'{name}' is neither one of {', '.join(PEERS)} nor qccl, qccl:shared or qccl:CODEC")
     return name

@@ -1,4 +1,4 @@
-"""gloo, as torch has it, as a contestant of bench/peers.
+"""torch's gloo as a contestant of bench/peers/compare.
 
 torch's package has no gloo to compile against, so gloo is called from Python. That costs some microseconds per call,
 which the contestants in C do not pay. sweep.h describes the measurement.

@@ -1,5 +1,5 @@
-// QCCL through its C++ API as a contestant of bench/peers. Compression and transport come from the environment. With
-// --shared-buffers as the first argument, the buffers come from Communicator::allocate().
+// QCCL through its C++ API as a contestant of bench/peers/compare. Compression and transport come from the environment.
+// With --shared-buffers as the first argument, the buffers come from Communicator::allocate().
 #include <qccl/qccl.h>
 
 #include <cstring>

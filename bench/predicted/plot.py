@@ -1,4 +1,4 @@
-"""Draws the results of bench/predicted.
+"""Draws the results of bench/predicted/compare.
 
 predicted_plot.py RESULTS.json PICTURE.png      (with .venv's Python, which has matplotlib)
 """

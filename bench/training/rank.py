@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", required=True)
     parser.add_argument("--sequences", type=int, required=True, help="of all ranks together, a step")
-    parser.add_argument("runs", nargs="+", help="specifications, with '+ef' behind them for error feedback")
+    parser.add_argument("runs", nargs="+", help="specifications; '+ef' after one adds error feedback")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     training, validation = text.load(None)

@@ -3,27 +3,27 @@
 #include <qccl/qccl.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "codec/registry.h"
 #include "kernels/simd.h"
-#include "tools/codec/codec.h"
 #include "tools/codec/codec_data.h"
 #include "tools/codec/codec_measure.h"
-#include "tools/codec/codec_report.h"
 #include "tools/command_line.h"
+#include "tools/commands.h"
 #include "tools/plot.h"
 
 namespace qccl::tools {
 namespace {
 
 constexpr const char* kFooter =
-    R"(Errors are those of encoding once, in slices as a collective would: NMSE is the sum of squared errors
-over the sum of squares, max the largest error over the root mean square of the values, bits what an
-element takes with all headers. '!' marks an error beyond the codec's stated bound.
+    R"(Errors are those of one encoding, in slices as in a collective. NMSE is the sum of squared errors over the sum
+of squares; max is the largest error over the root mean square of the values; bits are those of an element with all
+headers. '!' marks an error beyond the codec's stated bound.
 
-Speeds are of one thread on the beginning of the first data set, in GB/s of float32 and as a multiple of
-memcpy of the same, which takes turns with it. The default 65536 floats, 256 KiB, stay in the core's cache; with
---speed-elements of some million they come from memory.
+Speeds are those of one thread on the beginning of the first data set, in GB/s of float32 and as a multiple of memcpy of
+the same data, measured in turns. The default 65536 floats, 256 KiB, stay in the core's cache; with --speed-elements of
+several million they come from memory.
 
 Data: gauss, laplace, t3 (Student's t, 3 degrees of freedom) and outliers (Gauss, 1 % of the elements 30 times
 as large); or files of raw little-endian float32 (demo/dump_gradients.py writes one).
@@ -68,7 +68,7 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Benc
   app.add_option(
       "--plot", options.plot,
       fmt::format("Also draw error against bits, to this file: {} (needs a Python with matplotlib)", kPictureEndings));
-  return parse(app, arguments, kCodecUsage);
+  return parse(app, arguments, kExitUsage);
 }
 
 Result<std::vector<Compression>> chosen_codecs(const BenchOptions& options) {
@@ -114,6 +114,76 @@ Result<std::vector<DataSet>> chosen_data(const BenchOptions& options) {
   return chosen;
 }
 
+// ---- the report
+
+struct CodecReport {
+  struct Data {
+    std::string name;
+    std::size_t elements = 0;
+  };
+  struct Row {
+    Compression compression;
+    std::vector<Distortion> distortions{};  // by data set
+    std::optional<Speed> speed{};
+  };
+  std::string simd{};
+  std::vector<Data> data{};
+  std::vector<Row> rows{};
+};
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kNameWidth = 38;
+
+Json as_json(const Speed& speed) {
+  const auto pair = [](const Rate& rate) { return Json{{"GBps", rate.gigabytes}, {"of_memcpy", rate.of_copy}}; };
+  return {{"encode", pair(speed.encode)}, {"decode", pair(speed.decode)}, {"decode_add", pair(speed.decode_add)}};
+}
+
+std::string rate_text(const Rate& rate) { return fmt::format("{:>7.1f} ({:.2f})", rate.gigabytes, rate.of_copy); }
+
+void print_heading(const CodecReport::Data& data) {
+  fmt::print("# {}: {} floats\n# {:<{}} {:>8} {:>7} {:>10} {:>9}\n", data.name, data.elements, "codec", kNameWidth - 2,
+             "bits", "ratio", "NMSE", "max");
+}
+
+void print_row(const Compression& compression, const Distortion& d) {
+  fmt::print("{:<{}} {:>8.3f} {:>7.2f} {:>10.3g} {:>9.3g}{}\n", compression.to_string(), kNameWidth, d.bits,
+             32 / d.bits, d.nmse, d.max_error, d.within_bound ? "" : " !");
+}
+
+void print_speed_heading(const std::string& simd) {
+  fmt::print("# GB/s of float32 (times memcpy), kernels: {}\n# {:<{}} {:>14} {:>14} {:>14}\n", simd, "codec",
+             kNameWidth - 2, "encode", "decode", "decode-add");
+}
+
+void print_row(const Compression& compression, const Speed& speed) {
+  fmt::print("{:<{}} {} {} {}\n", compression.to_string(), kNameWidth, rate_text(speed.encode), rate_text(speed.decode),
+             rate_text(speed.decode_add));
+}
+
+// For --json and the picture.
+std::string json_text(const CodecReport& report) {
+  Json object{{"simd", report.simd}, {"codecs", Json::array()}};
+  for (const CodecReport::Row& row : report.rows) {
+    Json entry{{"name", row.compression.name()}, {"compression", row.compression.to_string()}};
+    for (std::size_t i = 0; i < report.data.size(); ++i) {
+      const Distortion& distortion = row.distortions[i];
+      entry["data"].push_back({{"name", report.data[i].name},
+                               {"elements", report.data[i].elements},
+                               {"bits", distortion.bits},
+                               {"nmse", distortion.nmse},
+                               {"max_error", distortion.max_error},
+                               {"within_bound", distortion.within_bound}});
+    }
+    entry["speed"] = row.speed ? as_json(*row.speed) : Json(nullptr);
+    object["codecs"].push_back(std::move(entry));
+  }
+  return object.dump(2);
+}
+
+// ---- measuring
+
 // False if a codec exceeds its bound.
 bool measure_errors(const std::vector<DataSet>& data, CodecReport& report) {
   bool within_bounds = true;
@@ -143,19 +213,19 @@ void measure_speeds(const DataSet& data, const BenchOptions& options, CodecRepor
 }
 
 int bench(const BenchOptions& options, const std::vector<Compression>& codecs, const std::vector<DataSet>& data) {
-  if (const auto unsupported_reason = options.plot.empty() ? std::nullopt : plot_obstacle()) {
-    fmt::print(stderr, "qccl codec bench: --plot: {}\n", *unsupported_reason);
-    return kCodecFailed;
+  if (const auto problem = options.plot.empty() ? std::nullopt : plot_problem()) {
+    fmt::print(stderr, "qccl codec bench: --plot: {}\n", *problem);
+    return kExitFailed;
   }
   CodecReport report{.simd = kernels::simd_target()};
   for (const Compression& compression : codecs) report.rows.push_back({.compression = compression});
   const bool within_bounds = measure_errors(data, report);
   if (options.speed_seconds > 0) measure_speeds(data[0], options, report);
   std::optional<std::string> problem;
-  if (!options.json.empty()) problem = write_json(report, options.json);
-  if (!options.plot.empty() && !problem) problem = draw_plot(report, options.plot);
+  if (!options.json.empty()) problem = write_text(options.json, json_text(report) + "\n");
+  if (!options.plot.empty() && !problem) problem = draw_plot("codec", json_text(report), options.plot);
   if (problem) fmt::print(stderr, "qccl codec bench: {}\n", *problem);
-  return problem || !within_bounds ? kCodecFailed : 0;
+  return problem || !within_bounds ? kExitFailed : 0;
 }
 
 }  // namespace
@@ -165,14 +235,14 @@ int codec_bench_main(const std::vector<std::string>& arguments) {
   if (auto code = parse_options(arguments, options)) return *code;
   if (const auto problem = options.plot.empty() ? std::nullopt : picture_name_problem(options.plot)) {
     fmt::print(stderr, "qccl codec bench: --plot: {}\n", *problem);
-    return kCodecUsage;
+    return kExitUsage;
   }
   const auto codecs = chosen_codecs(options);
   const auto data = codecs.ok() ? chosen_data(options) : Result<std::vector<DataSet>>(std::vector<DataSet>());
   if (!codecs.ok() || !data.ok()) {
     const ErrorInfo& error = codecs.ok() ? data.error() : codecs.error();
     fmt::print(stderr, "qccl codec bench: {}\n", error.message);
-    return kCodecUsage;
+    return kExitUsage;
   }
   return bench(options, codecs.value(), data.value());
 }

@@ -119,9 +119,9 @@ double seconds_of(const std::function<void()>& work, int times) {
   return std::chrono::duration<double>(clock.now() - begin).count() / times;
 }
 
-// Times `work` alternating with `copy`: its seconds, and its speed as a multiple of the copy's.
-std::pair<double, double> time_against(const std::function<void()>& work, const std::function<void()>& copy,
-                                       double seconds) {
+// Times `work`, which handles this many gigabytes, alternating with a copy of them.
+Rate time_against(const std::function<void()>& work, const std::function<void()>& copy, double gigabytes,
+                  double seconds) {
   const auto batch = [](double one) { return std::clamp(static_cast<int>(kBatchSeconds / one), 1, 1000); };
   const int works = batch(seconds_of(work, 1)), copies = batch(seconds_of(copy, 1));
   std::vector<double> times, ratios;
@@ -132,7 +132,7 @@ std::pair<double, double> time_against(const std::function<void()>& work, const 
     times.push_back(seconds_of(work, works));
     ratios.push_back(copied / times.back());
   }
-  return {median(times), median(ratios)};
+  return {gigabytes / median(times), median(ratios)};
 }
 
 }  // namespace
@@ -170,16 +170,10 @@ Speed measure_speed(const Codec& codec, std::span<const float> values, double se
   slices.encode();
   const auto copy = [&] { std::memcpy(copied.data(), source.data(), elements * sizeof(float)); };
   const double gigabytes = static_cast<double>(elements * sizeof(float)) / 1e9;
-  Speed speed;
-  const auto measure = [&](const std::function<void()>& work, double& rate, double& of_copy) {
-    const auto [time, ratio] = time_against(work, copy, seconds);
-    rate = gigabytes / time;
-    of_copy = ratio;
-  };
-  measure([&] { slices.encode(); }, speed.encode, speed.encode_of_copy);
-  measure([&] { slices.decode(target); }, speed.decode, speed.decode_of_copy);
-  measure([&] { slices.decode_add(source, target); }, speed.decode_add, speed.decode_add_of_copy);
-  return speed;
+  const auto measure = [&](const auto& work) { return time_against(work, copy, gigabytes, seconds); };
+  return {.encode = measure([&] { slices.encode(); }),
+          .decode = measure([&] { slices.decode(target); }),
+          .decode_add = measure([&] { slices.decode_add(source, target); })};
 }
 
 }  // namespace qccl::tools

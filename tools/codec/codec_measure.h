@@ -17,13 +17,15 @@ struct Distortion {
 // Encodes the values in slices, as a collective would. `codec` null: no compression.
 Distortion measure_distortion(const Codec* codec, std::span<const float> values);
 
+struct Rate {
+  double gigabytes = 0;  // of float32, a second
+  double of_copy = 0;    // as a multiple of memcpy's speed on the same data
+};
+
 struct Speed {
-  double encode = 0;  // GB/s of float32
-  double decode = 0;
-  double decode_add = 0;
-  double encode_of_copy = 0;  // the same as a multiple of memcpy's speed on the same data
-  double decode_of_copy = 0;
-  double decode_add_of_copy = 0;
+  Rate encode;
+  Rate decode;
+  Rate decode_add;
 };
 
 // Measures one thread on slices of these values, alternating with memcpy of the same data. It uses `elements` of the

@@ -7,8 +7,8 @@
 #include "base/options.h"
 #include "codec/registry.h"
 #include "codec/slicing.h"
-#include "tools/codec/codec.h"
 #include "tools/command_line.h"
+#include "tools/commands.h"
 
 namespace qccl::tools {
 namespace {
@@ -83,7 +83,7 @@ int codec_list_main(const std::vector<std::string>& arguments) {
                "qccl codec list");
   set_usage(app, "qccl codec list");
   app.footer(kListFooter);
-  if (auto code = parse(app, arguments, kCodecUsage)) return *code;
+  if (auto code = parse(app, arguments, kExitUsage)) return *code;
   for (const CodecEntry* entry : codec_list()) {
     fmt::print("{:<9} {}\n", entry->name, entry->summary);
     if (!entry->settings.empty()) fmt::print("{:<9} {}\n", "", settings_text(*entry));
@@ -97,11 +97,11 @@ int codec_show_main(const std::vector<std::string>& arguments) {
   app.footer(kShowFooter);
   std::string spec;
   app.add_option("SPEC", spec, "The codec, for example minmax:bits=3")->required();
-  if (auto code = parse(app, arguments, kCodecUsage)) return *code;
+  if (auto code = parse(app, arguments, kExitUsage)) return *code;
   auto compression = parse_compression(spec);
   if (compression.ok()) return show(*compression);
   fmt::print(stderr, "qccl codec show: {}\n", compression.error().message);
-  return kCodecUsage;
+  return kExitUsage;
 }
 
 }  // namespace qccl::tools

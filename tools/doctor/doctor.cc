@@ -1,5 +1,4 @@
-#include "tools/doctor/doctor.h"
-
+// `qccl doctor`: reports what the library finds here, what it would do, what is wrong and how to fix it.
 #include <fmt/format.h>
 #include <qccl/qccl.h>
 
@@ -11,14 +10,13 @@
 
 #include "plan/cost/profile.h"
 #include "tools/command_line.h"
+#include "tools/commands.h"
 #include "tools/plan/profile_measure.h"
 
 namespace qccl::tools {
 namespace {
 
 using Level = Finding::Level;
-
-constexpr int kExitBroken = 1;
 
 // A rank's report to rank 0 is truncated to this size.
 constexpr std::size_t kReportBytes = 4096;
@@ -27,15 +25,15 @@ constexpr std::size_t kReportBytes = 4096;
 constexpr Milliseconds kMeasuring = std::chrono::minutes(30);
 
 constexpr const char* kFooter =
-    R"(Prints what qccl::init() would take here and use, then joins the job, has all ranks add something up
-and prints who is reached by what and what all_reduce, broadcast and all_gather would do at some sizes.
-Under a launcher rank 0 prints for all: the others' warnings and faults carry their rank.
+    R"(Prints what qccl::init() would find and use here, joins the job, computes a sum over all ranks, and prints
+how each rank is reached and what all_reduce, broadcast and all_gather would do at some sizes. Under a launcher
+rank 0 prints for all; the others' warnings and faults carry their rank.
 
 Exit code: 0; 1 if something is broken; 2 for wrong flags. Warnings do not change it.
 
 --measure FILE measures instead, for some seconds: memory, codecs, shared memory and loopback of rank 0's
-machine, and, where the job has another host, the wire to it. Nothing else should run meanwhile. QCCL_PROFILE=FILE
-then makes the choice of algorithms go by it; it is a text of keys and values that one can also edit.
+machine and, if the job has another host, the wire to it. Run nothing else meanwhile. With QCCL_PROFILE=FILE the
+choice of algorithms uses the file, a text of keys and values that you can edit.
 
 Examples:
   qccl doctor                                    this machine and this process
@@ -47,12 +45,12 @@ Examples:
 
 std::string line(const std::string& topic, const std::string& text) { return fmt::format("{:<21}{}\n", topic, text); }
 
-// The warnings and faults among the findings, with their remedies; `who` precedes each topic.
-std::string complaints(const std::vector<Finding>& findings, const std::string& who) {
+// The warnings and faults among the findings, with their remedies; `prefix` precedes each topic.
+std::string complaints(const std::vector<Finding>& findings, const std::string& prefix) {
   std::string text;
   for (const Finding& finding : findings) {
     if (finding.level == Level::fact) continue;
-    text += fmt::format("{} {}{}: {}\n    fix: {}\n", finding.level == Level::broken ? "BROKEN " : "WARNING", who,
+    text += fmt::format("{} {}{}: {}\n    fix: {}\n", finding.level == Level::broken ? "BROKEN " : "WARNING", prefix,
                         finding.topic, finding.text, finding.remedy);
   }
   return text;
@@ -114,22 +112,22 @@ bool adds_up(Communicator& world) {
 
 int examine_job(const std::vector<Finding>& findings, double timeout) {
   Communicator world = init({.timeout = to_milliseconds(timeout), .init_timeout = to_milliseconds(timeout)});
-  const std::string who = world.size() == 1 ? "" : fmt::format("rank {}: ", world.rank());
+  const std::string prefix = world.size() == 1 ? "" : fmt::format("rank {}: ", world.rank());
   const bool right = adds_up(world);
-  const auto told = gather(world, complaints(findings, who));
+  const auto reports = gather(world, complaints(findings, prefix));
   const auto reached = gather(world, world.describe());
   if (world.rank() == 0) {
     print_facts(findings);
     print_choices(world);
     for (const std::string& text : reached) fmt::print("{}", line("reached", text));
-    for (const std::string& text : told) fmt::print("{}", text);
-    const bool complained = std::any_of(told.begin(), told.end(), [](const auto& text) { return !text.empty(); });
+    for (const std::string& text : reports) fmt::print("{}", text);
+    const bool complained = std::ranges::any_of(reports, [](const auto& text) { return !text.empty(); });
     if (right && !complained) fmt::print("Nothing is wrong.\n");
     std::fflush(stdout);
   }
   if (!right) fmt::print(stderr, "BROKEN  rank {}: a sum over all ranks is wrong: report this\n", world.rank());
   world.close();
-  return right ? 0 : kExitBroken;
+  return right ? 0 : kExitFailed;
 }
 
 int measure(const std::string& path, double timeout) {
@@ -148,7 +146,7 @@ int measure(const std::string& path, double timeout) {
   file.close();
   if (file) return 0;
   fmt::print(stderr, "qccl doctor: {} can't be written\n", path);
-  return kExitBroken;
+  return kExitFailed;
 }
 
 }  // namespace
@@ -170,14 +168,14 @@ int doctor_main(const std::vector<std::string>& arguments) {
   if (any_broken(findings)) {  // joining would fail here, or make the other ranks fail
     print_facts(findings);
     fmt::print("{}", complaints(findings, ""));
-    return kExitBroken;
+    return kExitFailed;
   }
   try {
     return profile.empty() ? examine_job(findings, timeout) : measure(profile, timeout);
   } catch (const Error& error) {
     print_facts(findings);
     fmt::print("{}BROKEN  the job: {}\n", complaints(findings, ""), error.what());
-    return kExitBroken;
+    return kExitFailed;
   }
 }
 

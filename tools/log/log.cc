@@ -1,5 +1,4 @@
-#include "tools/log/log.h"
-
+// `qccl log` and `qccl trace`: summarize, draw and merge the logs of ranks.
 #include <fmt/format.h>
 #include <qccl/qccl.h>
 
@@ -9,6 +8,7 @@
 #include <optional>
 
 #include "tools/command_line.h"
+#include "tools/commands.h"
 #include "tools/log/log_reader.h"
 #include "tools/plot.h"
 
@@ -50,7 +50,7 @@ void add_files(CLI::App& app, Flags& flags) {
 
 int fail(const CLI::App& app, const std::string& problem) {
   fmt::print(stderr, "{}: {}\n", app.get_name(), problem);
-  return kLogFailed;
+  return kExitFailed;
 }
 
 // Reads the files and calls `action` with their ranks; `action` returns what went wrong.
@@ -91,7 +91,7 @@ int summary_main(const std::vector<std::string>& arguments) {
   app.add_option("--formulas", flags.formula, "How to compute bandwidths: nccl-tests (default) or deepspeed")
       ->transform(CLI::CheckedTransformer(formulas))
       ->option_text("NAME");
-  if (auto code = parse(app, arguments, kLogUsage)) return *code;
+  if (auto code = parse(app, arguments, kExitUsage)) return *code;
   return with_logs(app, flags, [&](const auto& logs) { return print_summary(logs, flags); });
 }
 
@@ -101,8 +101,8 @@ int csv_main(const std::vector<std::string>& arguments) {
   Flags flags;
   app.add_option("OUT", flags.out, "The file to write")->required();
   add_files(app, flags);
-  if (auto code = parse(app, arguments, kLogUsage)) return *code;
-  return with_logs(app, flags, [&](const auto& logs) { return write_text(flags.out, to_csv(logs)); });
+  if (auto code = parse(app, arguments, kExitUsage)) return *code;
+  return with_logs(app, flags, [&](const auto& logs) { return write_text(flags.out, to_csv(logs)).value_or(""); });
 }
 
 int plot_main(const std::vector<std::string>& arguments) {
@@ -112,14 +112,14 @@ int plot_main(const std::vector<std::string>& arguments) {
   app.add_option("OUT", flags.out, fmt::format("The picture, {} (needs a Python with matplotlib)", kPictureEndings))
       ->required();
   add_files(app, flags);
-  if (auto code = parse(app, arguments, kLogUsage)) return *code;
+  if (auto code = parse(app, arguments, kExitUsage)) return *code;
   if (const auto problem = picture_name_problem(flags.out)) {
     fail(app, *problem);
-    return kLogUsage;
+    return kExitUsage;
   }
-  if (const auto unsupported_reason = plot_obstacle()) return fail(app, *unsupported_reason);
+  if (const auto problem = plot_problem()) return fail(app, *problem);
   return with_logs(app, flags,
-                   [&](const auto& logs) { return draw_plot(kLogPlotScript, to_trace(logs), flags.out).value_or(""); });
+                   [&](const auto& logs) { return draw_plot("log", to_trace(logs), flags.out).value_or(""); });
 }
 
 int merge_main(const std::vector<std::string>& arguments) {
@@ -128,41 +128,20 @@ int merge_main(const std::vector<std::string>& arguments) {
   Flags flags;
   app.add_option("OUT", flags.out, "The file to write")->required();
   add_files(app, flags);
-  if (auto code = parse(app, arguments, kLogUsage)) return *code;
-  return with_logs(app, flags, [&](const auto& logs) { return write_text(flags.out, to_trace(logs)); });
-}
-
-struct Command {
-  const char* name;
-  int (*run)(const std::vector<std::string>& arguments);
-};
-
-int dispatch(const char* program, const char* help, const std::vector<Command>& commands,
-             const std::vector<std::string>& arguments) {
-  const std::string asked = arguments.empty() ? "" : arguments[0];
-  if (asked == "help" || asked == "--help" || asked == "-h") {
-    fmt::print("{}", help);
-    return 0;
-  }
-  for (const Command& command : commands) {
-    if (asked == command.name) return command.run({arguments.begin() + 1, arguments.end()});
-  }
-  if (asked.empty()) {
-    fmt::print(stderr, "{}", help);
-  } else {
-    fmt::print(stderr, "{}: there is no command '{}' ('{} --help')\n", program, asked, program);
-  }
-  return kLogUsage;
+  if (auto code = parse(app, arguments, kExitUsage)) return *code;
+  return with_logs(app, flags, [&](const auto& logs) { return write_text(flags.out, to_trace(logs)).value_or(""); });
 }
 
 }  // namespace
 
 int log_main(const std::vector<std::string>& arguments) {
-  return dispatch("qccl log", kLogHelp, {{"summary", summary_main}, {"plot", plot_main}, {"csv", csv_main}}, arguments);
+  constexpr Command kCommands[] = {{"summary", summary_main}, {"plot", plot_main}, {"csv", csv_main}};
+  return dispatch("qccl log", kLogHelp, kCommands, arguments);
 }
 
 int trace_main(const std::vector<std::string>& arguments) {
-  return dispatch("qccl trace", kTraceHelp, {{"merge", merge_main}}, arguments);
+  constexpr Command kCommands[] = {{"merge", merge_main}};
+  return dispatch("qccl trace", kTraceHelp, kCommands, arguments);
 }
 
 }  // namespace qccl::tools

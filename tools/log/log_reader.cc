@@ -141,10 +141,4 @@ std::vector<RankLog> read_logs(const std::vector<std::string>& paths) {
   return logs;
 }
 
-std::string write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text << std::flush;
-  return file ? "" : fmt::format("can't write {}", path);
-}
-
 }  // namespace qccl::tools

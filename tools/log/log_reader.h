@@ -13,7 +13,4 @@ namespace qccl::tools {
 // also throws if all files are empty.
 std::vector<RankLog> read_logs(const std::vector<std::string>& paths);
 
-// Returns "" if the text was written, else the reason.
-std::string write_text(const std::string& path, const std::string& text);
-
 }  // namespace qccl::tools

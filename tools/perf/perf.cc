@@ -1,5 +1,4 @@
-#include "tools/perf/perf.h"
-
+// `qccl perf`: times a collective and checks its results.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -7,12 +6,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <new>
 
-#include "tools/perf/perf_gather.h"
-#include "tools/perf/perf_json.h"
+#include "tools/commands.h"
 #include "tools/perf/perf_measure.h"
-#include "tools/perf/perf_memory.h"
 #include "tools/perf/perf_options.h"
 #include "tools/perf/perf_table.h"
 #include "tools/plot.h"
@@ -23,10 +21,30 @@ namespace {
 
 bool is_launched() { return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr; }
 
-// An environment variable's number; 0 if it has none.
-double number_in(const char* variable) {
+double number_in(const char* variable, double otherwise = 0) {
   const char* text = std::getenv(variable);
-  return text != nullptr ? std::atof(text) : 0;
+  return text != nullptr ? std::atof(text) : otherwise;
+}
+
+std::optional<std::uint64_t> available_bytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("MemAvailable:")) return std::strtoull(line.c_str() + 13, nullptr, 10) * 1024;
+  }
+  return std::nullopt;
+}
+
+// Empty if this host has memory for its ranks' buffers, else what is missing. The process that starts the ranks checks
+// it, or the host's first rank under another launcher.
+std::string memory_problem(const PerfOptions& options, bool launches) {
+  if (!launches && number_in("LOCAL_RANK") != 0) return {};
+  const double ranks = launches ? options.ranks : number_in("LOCAL_WORLD_SIZE", 1);
+  const auto available = available_bytes();
+  const double needed = 2.0 * static_cast<double>(options.max_bytes) * ranks;
+  if (!available || needed <= static_cast<double>(*available)) return {};
+  constexpr double kGiB = 1 << 30;
+  return fmt::format("{} ranks with input and output of {} bytes need {:.1f} GiB, {:.1f} GiB are free: lower -e", ranks,
+                     options.max_bytes, needed / kGiB, static_cast<double>(*available) / kGiB);
 }
 
 // Starts this program again, once per rank.
@@ -164,13 +182,11 @@ class Session {
   // Returns false, after printing the reason, if a file could not be written.
   bool write_files() const {
     const std::string json = json_text(options_, report_);
-    std::string problem;
-    if (!options_.json_file.empty()) problem = write_json(options_, json);
-    if (problem.empty() && !options_.plot_file.empty()) {
-      problem = draw_plot(kPerfPlotScript, json, options_.plot_file).value_or("");
-    }
-    if (!problem.empty()) fmt::print(stderr, "qccl perf: {}\n", problem);
-    return problem.empty();
+    std::optional<std::string> problem;
+    if (!options_.json_file.empty()) problem = write_text(options_.json_file, json + "\n");
+    if (!problem && !options_.plot_file.empty()) problem = draw_plot("perf", json, options_.plot_file);
+    if (problem) fmt::print(stderr, "qccl perf: {}\n", *problem);
+    return !problem;
   }
 
   const PerfOptions& options_;
@@ -219,10 +235,10 @@ int perf_main(const std::vector<std::string>& arguments) {
   if (const auto code = parse_perf_options(arguments, options)) return *code;
   const bool launches = options.ranks > 1 && !is_launched();
   if (!options.plot_file.empty() && !is_launched()) {
-    const auto problem = picture_name_problem(options.plot_file);
-    if (problem) return fail(kPerfInvalidUsage, "--plot: " + *problem);
-    if (const auto unsupported_reason = plot_obstacle())
-      return fail(kPerfInternalError, "--plot: " + *unsupported_reason);
+    if (const auto problem = picture_name_problem(options.plot_file)) {
+      return fail(kPerfInvalidUsage, "--plot: " + *problem);
+    }
+    if (const auto problem = plot_problem()) return fail(kPerfInternalError, "--plot: " + *problem);
   }
   if (const std::string problem = memory_problem(options, launches); !problem.empty()) {
     return fail(kPerfInternalError, problem);

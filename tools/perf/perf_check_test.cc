@@ -74,7 +74,7 @@ TEST(PerfCheck, gathered_inputs_pass_and_any_flipped_bit_is_one_wrong_element) {
   }
 }
 
-TEST(PerfCheck, reduced_booleans_are_0_or_1_as_the_operation_has_it) {
+TEST(PerfCheck, reduced_booleans_are_0_or_1) {
   constexpr ReduceOp kOps[] = {ReduceOp::sum,     ReduceOp::prod,   ReduceOp::min,    ReduceOp::max,
                                ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor};
   for (const ReduceOp op : kOps) {
@@ -103,7 +103,7 @@ TEST(PerfCheck, reduced_booleans_are_0_or_1_as_the_operation_has_it) {
   }
 }
 
-TEST(PerfCheck, every_rank_has_its_own_part_of_what_moves) {
+TEST(PerfCheck, each_rank_receives_its_own_part_of_moved_data) {
   const auto wrong = [](Operation operation, int rank, auto source, auto begin) {
     Case c = small_case(Collective::all_reduce, DataType::int32, 5000);
     c.collective = operation;
@@ -237,7 +237,7 @@ TEST(PerfCheck, a_lossy_sum_passes_within_the_bound_and_fails_beyond_it) {
 }
 
 // Moved elements arrive decoded: within the error of one encoding of their own bucket.
-TEST(PerfCheck, what_was_moved_compressed_passes_within_the_bound_and_fails_beyond_it) {
+TEST(PerfCheck, moved_compressed_elements_pass_within_the_bound_and_fail_beyond_it) {
   const Effective effective = {minmax({.bits = 4, .bucket_size = 512}), Algorithm::ring};
   for (const DataType type : {DataType::float32, DataType::float16, DataType::bfloat16}) {
     const Case c = small_case(Collective::all_gather, type);
@@ -261,7 +261,7 @@ TEST(PerfCheck, what_was_moved_compressed_passes_within_the_bound_and_fails_beyo
   }
 }
 
-TEST(PerfCheck, a_ranks_own_part_of_an_all_to_all_must_be_as_it_was) {
+TEST(PerfCheck, a_ranks_own_part_of_an_all_to_all_must_be_unchanged) {
   const Case c = small_case(Collective::all_to_all, DataType::float32);
   const Effective effective = {minmax({.bits = 8}), Algorithm::pairwise};
   const Inputs inputs(c, true, 1);

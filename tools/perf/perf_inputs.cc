@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
+
+#include "base/half.h"
 
 namespace qccl::tools {
 namespace {
@@ -30,81 +31,46 @@ void generate(std::uint32_t seed, std::uint64_t first, std::span<T> target, Make
   for (std::size_t i = 0; i < target.size(); ++i) target[i] = make(hash(seed, first + i));
 }
 
-template <class T>
-void convert_to(std::span<const std::uint64_t> source, std::byte* target) {
+// Converts elements to ones at `target`, which may have any alignment.
+template <class T, class Convert>
+void store(std::span<const T> source, std::byte* target, Convert convert) {
   for (std::size_t i = 0; i < source.size(); ++i) {
-    const T value = static_cast<T>(source[i]);
-    std::memcpy(target + i * sizeof(T), &value, sizeof(T));
+    const auto value = convert(source[i]);
+    std::memcpy(target + i * sizeof(value), &value, sizeof(value));
   }
 }
+
+// Converts elements at `source`, each a Stored.
+template <class Stored, class T, class Convert>
+void load(const std::byte* source, std::span<T> target, Convert convert) {
+  for (std::size_t i = 0; i < target.size(); ++i) {
+    Stored value;
+    std::memcpy(&value, source + i * sizeof(value), sizeof(value));
+    target[i] = static_cast<T>(convert(value));
+  }
+}
+
+template <class T>
+constexpr auto kTo = [](auto value) { return static_cast<T>(value); };
+constexpr auto kHalfToFloat = [](auto value) { return to_float(value); };
 
 void store_elements(DataType type, std::span<const std::uint64_t> source, std::byte* target) {
   switch (element_bytes(type)) {
-    case 1: return convert_to<std::uint8_t>(source, target);
-    case 2: return convert_to<std::uint16_t>(source, target);
-    case 4: return convert_to<std::uint32_t>(source, target);
-    default: return convert_to<std::uint64_t>(source, target);
+    case 1: return store(source, target, kTo<std::uint8_t>);
+    case 2: return store(source, target, kTo<std::uint16_t>);
+    case 4: return store(source, target, kTo<std::uint32_t>);
+    default: return store(source, target, kTo<std::uint64_t>);
   }
-}
-
-template <class T>
-void widen(const std::byte* source, std::span<std::uint64_t> target) {
-  for (std::size_t i = 0; i < target.size(); ++i) {
-    T value;
-    std::memcpy(&value, source + i * sizeof(T), sizeof(T));
-    target[i] = static_cast<std::uint64_t>(value);
-  }
-}
-
-// Bits of a half that holds `value` exactly; for normal numbers and 0.
-std::uint16_t exact_half(double value) {
-  if (value == 0) return 0;
-  int exponent = 0;
-  const double fraction = std::frexp(std::abs(value), &exponent);  // in [0.5, 1)
-  const auto significand = static_cast<int>(fraction * 2048);      // 1.xxx, 11 bits
-  const int bits = (exponent + 14) * 1024 + (significand - 1024);
-  return static_cast<std::uint16_t>(bits | (value < 0 ? 0x8000 : 0));
-}
-
-std::uint16_t exact_bfloat16(double value) {
-  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16);
-}
-
-double half_value(std::uint16_t bits) {
-  const int exponent = bits >> 10 & 31;
-  const int fraction = bits & 1023;
-  double magnitude = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
-  if (exponent == 31) magnitude = fraction != 0 ? std::nan("") : HUGE_VAL;
-  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
-}
-
-using HalfTable = std::array<double, 65536>;
-
-HalfTable make_half_table() {
-  HalfTable table;
-  for (std::uint32_t bits = 0; bits < table.size(); ++bits) table[bits] = half_value(static_cast<std::uint16_t>(bits));
-  return table;
-}
-
-template <class T>
-T load_at(const std::byte* source, std::size_t i) {
-  T value;
-  std::memcpy(&value, source + i * sizeof(T), sizeof(T));
-  return value;
 }
 
 // All values are exact in the type.
 void store_values(DataType type, std::span<const double> source, std::byte* target) {
-  for (std::size_t i = 0; i < source.size(); ++i) {
-    const auto as_float = static_cast<float>(source[i]);
-    std::uint16_t bits = 0;
-    switch (type) {
-      case DataType::float32: std::memcpy(target + i * 4, &as_float, 4); continue;
-      case DataType::float64: std::memcpy(target + i * 8, &source[i], 8); continue;
-      case DataType::float16: bits = exact_half(source[i]); break;
-      default: bits = exact_bfloat16(source[i]); break;
-    }
-    std::memcpy(target + i * 2, &bits, 2);
+  switch (type) {
+    case DataType::float32: return store(source, target, kTo<float>);
+    case DataType::float64: return store(source, target, kTo<double>);
+    case DataType::float16:
+      return store(source, target, [](double value) { return to_float16(static_cast<float>(value)); });
+    default: return store(source, target, [](double value) { return to_bfloat16(static_cast<float>(value)); });
   }
 }
 
@@ -204,24 +170,24 @@ void Inputs::write(int rank, std::uint64_t first, std::uint64_t count, std::byte
 }
 
 void load_values(DataType type, const std::byte* source, std::span<double> target) {
-  static const HalfTable half_table = make_half_table();
-  for (std::size_t i = 0; i < target.size(); ++i) {
-    switch (type) {
-      case DataType::float32: target[i] = load_at<float>(source, i); break;
-      case DataType::float64: target[i] = load_at<double>(source, i); break;
-      case DataType::float16: target[i] = half_table[load_at<std::uint16_t>(source, i)]; break;
-      default: target[i] = std::bit_cast<float>(std::uint32_t{load_at<std::uint16_t>(source, i)} << 16); break;
-    }
+  switch (type) {
+    case DataType::float32: return load<float>(source, target, kTo<double>);
+    case DataType::float64: return load<double>(source, target, kTo<double>);
+    case DataType::float16: return load<float16>(source, target, kHalfToFloat);
+    default: return load<bfloat16>(source, target, kHalfToFloat);
   }
 }
 
 void load_elements(DataType type, const std::byte* source, std::span<std::uint64_t> target) {
-  const bool extends = is_signed_integer(type);
+  constexpr auto kExtend = kTo<std::uint64_t>;
+  const bool is_signed = is_signed_integer(type);
   switch (element_bytes(type)) {
-    case 1: return extends ? widen<std::int8_t>(source, target) : widen<std::uint8_t>(source, target);
-    case 2: return extends ? widen<std::int16_t>(source, target) : widen<std::uint16_t>(source, target);
-    case 4: return extends ? widen<std::int32_t>(source, target) : widen<std::uint32_t>(source, target);
-    default: return widen<std::uint64_t>(source, target);
+    case 1: return is_signed ? load<std::int8_t>(source, target, kExtend) : load<std::uint8_t>(source, target, kExtend);
+    case 2:
+      return is_signed ? load<std::int16_t>(source, target, kExtend) : load<std::uint16_t>(source, target, kExtend);
+    case 4:
+      return is_signed ? load<std::int32_t>(source, target, kExtend) : load<std::uint32_t>(source, target, kExtend);
+    default: return load<std::uint64_t>(source, target, kExtend);
   }
 }
 

@@ -1,11 +1,6 @@
-#include "tools/perf/perf_json.h"
+#include "tools/perf/perf_table.h"
 
-#include <fmt/format.h>
-
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace qccl::tools {
@@ -44,17 +39,15 @@ Json options_object(const PerfOptions& options) {
   Json object;
   object["min_bytes"] = options.min_bytes;
   object["max_bytes"] = options.max_bytes;
-  if (options.step_factor > 1)
-    object["step_factor"] = options.step_factor;
-  else
-    object["step_bytes"] = options.step_bytes;
+  const bool multiplies = options.step_factor > 1;
+  object[multiplies ? "step_factor" : "step_bytes"] = multiplies ? options.step_factor : options.step_bytes;
   object["iterations"] = options.iterations;
   object["warmup_iterations"] = options.warmup_iterations;
   object["run_cycles"] = options.run_cycles;
   object["check_iterations"] = options.check_iterations;
   object["average"] = options.average;
   object["blocking"] = options.blocking;
-  object["algorithm"] = options.algorithm == Algorithm::automatic ? "auto" : to_string(options.algorithm);
+  object["algorithm"] = to_string(options.algorithm);
   object["compressions"] = Json::array();
   for (const Compression& compression : options.compressions) object["compressions"].push_back(compression.to_string());
   object["link_rate"] = options.job.link_rate;
@@ -86,14 +79,6 @@ std::string json_text(const PerfOptions& options, const PerfReport& report) {
   document["out_of_bounds"] = {{"count", report.verdict.failed_checks}, {"ok", report.verdict.checks_ok()}};
   document["average_busbw_GBps"] = report.verdict.average_busbw;
   return document.dump(2);
-}
-
-std::string write_json(const PerfOptions& options, const std::string& json) {
-  std::ofstream file(options.json_file);
-  file << json << "\n";
-  file.close();
-  if (file.good()) return {};
-  return fmt::format("can't write '{}': {}", options.json_file, std::strerror(errno));
 }
 
 }  // namespace qccl::tools

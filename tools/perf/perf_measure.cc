@@ -8,7 +8,6 @@
 
 #include "codec/registry.h"
 #include "tools/perf/perf_check.h"
-#include "tools/perf/perf_gather.h"
 
 namespace qccl::tools {
 namespace {
@@ -22,6 +21,19 @@ std::uint64_t total_bytes(const Traffic& traffic) {
 Traffic difference(const Traffic& after, const Traffic& before) {
   return {after.payload_bytes_sent - before.payload_bytes_sent, after.header_bytes_sent - before.header_bytes_sent,
           after.shared_bytes_sent - before.shared_bytes_sent};
+}
+
+// gather() of vectors of one length on all ranks.
+std::vector<std::vector<double>> gather_vectors(Communicator& communicator, const std::vector<double>& mine) {
+  const auto world = static_cast<std::size_t>(communicator.size());
+  std::vector<double> flat(mine.size() * world);
+  communicator.all_gather(mine, flat);
+  std::vector<std::vector<double>> all;
+  for (std::size_t rank = 0; rank < world; ++rank) {
+    const auto begin = flat.begin() + static_cast<std::ptrdiff_t>(rank * mine.size());
+    all.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(mine.size()));
+  }
+  return all;
 }
 
 double mean(const std::vector<double>& values) {
@@ -132,7 +144,7 @@ Bench::Timing Bench::time_iterations(const Case& c, const Effective& effective) 
 }
 
 void Bench::evaluate_times(const Case& c, const std::vector<double>& mine, Measurement& m) {
-  const auto all = gather(communicator_, mine);
+  const auto all = gather_vectors(communicator_, mine);
   std::vector<double> times;
   for (std::size_t i = 0; i < mine.size(); ++i) {
     std::vector<double> of_ranks;

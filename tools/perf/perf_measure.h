@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "tools/perf/perf_bound.h"
@@ -35,6 +36,14 @@ struct Measurement {
   bool same_bits = true;  // on all ranks
   bool is_wrong() const { return wrong != 0 || !same_bits; }
 };
+
+// Every rank's `mine`, in rank order. Collective.
+template <class T>
+std::vector<T> gather(Communicator& communicator, const T& mine) {
+  std::vector<T> all(static_cast<std::size_t>(communicator.size()));
+  communicator.all_gather(std::span<const T>(&mine, 1), std::span<T>(all));
+  return all;
+}
 
 class Bench {
  public:

@@ -3,19 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstdio>
-#include <span>
 #include <utility>
 
 #include "plan/plan.h"
+#include "tools/flag_values.h"
 #include "tools/plot.h"
 
 namespace qccl::tools {
 namespace {
-
-template <class T>
-using Names = std::vector<std::pair<std::string, T>>;
 
 const Names<Operation> kOperations = {
     {"all_reduce", Collective::all_reduce}, {"broadcast", Collective::broadcast},
@@ -33,34 +28,25 @@ const Names<DataType> kTypes = {
 const Names<ReduceOp> kOps = {{"sum", ReduceOp::sum},      {"prod", ReduceOp::prod},  {"min", ReduceOp::min},
                               {"max", ReduceOp::max},      {"avg", ReduceOp::avg},    {"mulsum", ReduceOp::premul_sum},
                               {"band", ReduceOp::bit_and}, {"bor", ReduceOp::bit_or}, {"bxor", ReduceOp::bit_xor}};
-const Names<Algorithm> kAlgorithms = {{"auto", Algorithm::automatic},
-                                      {"one_shot", Algorithm::one_shot},
-                                      {"sra", Algorithm::sra},
-                                      {"ring", Algorithm::ring},
-                                      {"tree", Algorithm::tree},
-                                      {"binomial", Algorithm::binomial},
-                                      {"pairwise", Algorithm::pairwise},
-                                      {"hierarchical", Algorithm::hierarchical},
-                                      {"recursive_doubling", Algorithm::recursive_doubling}};
 
 constexpr const char* kFooter =
     R"(COLLECTIVE is all_reduce, broadcast, all_gather, reduce_scatter, reduce, gather, scatter, all_to_all
-(or alltoall), sendrecv, in which every rank sends to the next, or barrier, which has one row, of no
+(or alltoall), sendrecv, in which every rank sends to the next, or barrier, which has one row without a
 size. Under the name all_reduce_perf (and so on) the program takes nccl-tests' command line as it is.
-Sizes take K, M or G (binary). int16, uint16 and bool, and band, bor and bxor, which are for integers
-and bool, nccl-tests does not have; -d all and -o all mean them, too.
+Sizes take K, M or G (binary). nccl-tests does not have int16, uint16 and bool, nor band, bor and bxor,
+which are for integers and bool; -d all and -o all include them.
 
-Columns are nccl-tests'. Behind them, for the out-of-place run: bytes a rank put on the wire per
-operation (mean over ranks, headers included); how many times less payload that is than an
+The first columns are nccl-tests'. The others are for the out-of-place run: bytes a rank puts on the wire
+per operation (mean over ranks, headers included); how many times smaller the payload is than in an
 uncompressed run of the same algorithm; the largest error against an exact reduction; the largest
-error that is allowed. Uncompressed results must be exact, averages within 2 ulp; compressed ones
-within the codec's stated bound; and all ranks must hold the same bits. #wrong counts elements.
+allowed error. Uncompressed results must be exact, averages within 2 ulp, compressed results within the
+codec's stated bound, and all ranks must hold the same bits. #wrong counts elements.
 
 With --compression sums and averages are compressed by the library's rules, from 64 KiB on; all_gather,
-all_to_all and broadcast in every size, because each call then asks for it. Where there are several
-codecs each has a table, "# compression" above it names it, and the last lines are about all of them.
+all_to_all and broadcast at every size, because each call then asks for it. With several codecs each has
+a table with "# compression" above it, and the last lines are about all of them.
 
-all_to_all and sendrecv have no form in place: there, the input is copied aside first, which is timed.
+all_to_all and sendrecv have no in-place form: their input is first copied aside, which is timed.
 
 Exit code: 0; 7 if a result is wrong or the average is below 0.9 NCCL_TESTS_MIN_BW; 6 for wrong
 flags; 255 for wrong sizes; 4 if an operation timed out; 3 for other errors of the library; 1.
@@ -76,187 +62,144 @@ Examples:
 )";
 
 template <class T>
-std::string list_names(const Names<T>& table, const char* last = nullptr) {
-  std::string text;
-  for (const auto& [name, value] : table) text += (text.empty() ? "" : " ") + name;
-  return last != nullptr ? text + " " + last : text;
+std::string name_in(const Names<T>& names, T value) {
+  const auto found = std::ranges::find(names, value, &std::pair<std::string, T>::second);
+  return found == names.end() ? "?" : found->first;
 }
 
-template <class T>
-std::string name_in(const Names<T>& table, T value) {
-  for (const auto& [name, named] : table) {
-    if (named == value) return name;
-  }
-  return "?";
-}
+[[noreturn]] void refuse(const std::string& text, int code = kPerfInvalidUsage) { throw ValueError(text, code); }
 
-// The text of the flags, before it is parsed.
-struct Words {
-  std::string min_bytes, max_bytes, step_bytes;
-  std::string type = "float";
-  std::string op = "sum";
-  std::string algorithm = "auto";
-  std::vector<std::string> compressions;
-  int timestamps = 0;
-};
-
-// "32M", "1.5G", "4096".
-std::optional<std::uint64_t> parse_size(const std::string& text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || number < 0 || number > 1e18) return std::nullopt;
-  const std::string unit(end, text.data() + text.size());
-  double factor = 1;
-  if (unit == "K" || unit == "k")
-    factor = 1 << 10;
-  else if (unit == "M" || unit == "m")
-    factor = 1 << 20;
-  else if (unit == "G" || unit == "g")
-    factor = 1 << 30;
-  else if (!unit.empty())
-    return std::nullopt;
-  return static_cast<std::uint64_t>(number * factor);
-}
-
-int usage_error(const std::string& text, int code = kPerfInvalidUsage) {
-  fmt::print(stderr, "qccl perf: {}\n", text);
-  return code;
-}
-
-// Sets `size` unless the text is empty. Returns an exit code if it is not a size.
-std::optional<int> take_size(const std::string& text, const char* name, std::uint64_t& size) {
-  if (text.empty()) return std::nullopt;
-  const auto parsed = parse_size(text);
-  if (!parsed) return usage_error(fmt::format("invalid size '{}' specified for '{}'", text, name), kPerfInvalidSizes);
-  size = *parsed;
-  return std::nullopt;
-}
+// ---- checks of the flags together
 
 // A barrier has one row without a size.
-std::optional<int> take_barrier(const Words& words, PerfOptions& options) {
-  const bool has_sizes = !words.min_bytes.empty() || !words.max_bytes.empty() || !words.step_bytes.empty();
-  if (has_sizes || options.step_factor != PerfOptions().step_factor || !options.plot_file.empty()) {
-    return usage_error("a barrier has no size: -b, -e, -i, -f and --plot are not for it");
+void check_barrier(const CLI::App& app, PerfOptions& options) {
+  for (const char* flag : {"-b", "-e", "-i", "-f", "--plot"}) {
+    if (app.count(flag) > 0) refuse("a barrier has no size: -b, -e, -i, -f and --plot are not for it");
   }
   options.min_bytes = options.max_bytes = 0;
-  return std::nullopt;
 }
 
-std::optional<int> take_sizes(const Words& words, PerfOptions& options) {
-  if (options.collective == Collective::barrier) return take_barrier(words, options);
-  if (auto code = take_size(words.min_bytes, "minbytes", options.min_bytes)) return code;
-  if (auto code = take_size(words.max_bytes, "maxbytes", options.max_bytes)) return code;
-  if (auto code = take_size(words.step_bytes, "stepbytes", options.step_bytes)) return code;
+void check_sizes(const PerfOptions& options) {
   if (options.min_bytes > options.max_bytes) {
-    return usage_error(
-        fmt::format("invalid sizes for 'minbytes' and 'maxbytes': {} > {}", options.min_bytes, options.max_bytes),
-        kPerfInvalidSizes);
+    refuse(fmt::format("invalid sizes for 'minbytes' and 'maxbytes': {} > {}", options.min_bytes, options.max_bytes),
+           kPerfInvalidSizes);
   }
   const bool moves = options.step_factor > 1 ? options.min_bytes > 0 : options.step_bytes > 0;
   if (!moves && options.min_bytes < options.max_bytes) {
-    return usage_error("a step of 0 bytes never gets from minbytes to maxbytes", kPerfInvalidSizes);
+    refuse("a step of 0 bytes never gets from minbytes to maxbytes", kPerfInvalidSizes);
   }
-  return std::nullopt;
 }
 
-bool reduces(const PerfOptions& options) { return options.collective && is_reduction(*options.collective); }
+void check_operation(const PerfOptions& options) {
+  const bool reduces = options.collective && is_reduction(*options.collective);
+  if (!reduces || options.types.size() > 1 || options.ops.size() > 1) return;
+  if (supports(options.types[0], options.ops[0])) return;
+  const bool is_bitwise = supports(DataType::uint8, options.ops[0]);
+  refuse(fmt::format("{} is for {}, not for {}", op_name(options.ops[0]),
+                     is_bitwise ? "integers and bool" : "half, float, double and bfloat16",
+                     type_name(options.types[0])));
+}
 
-// Rejects flags that would have no effect.
-std::optional<int> refuse_idle_flags(const PerfOptions& options) {
-  const auto name = name_of(options.collective);
-  std::vector<Algorithm> all;
-  if (options.collective) all = plan::algorithms_of(*options.collective);
-  if (options.algorithm != Algorithm::automatic && std::find(all.begin(), all.end(), options.algorithm) == all.end()) {
-    std::string names = all.empty() ? " auto" : "";
-    for (const Algorithm algorithm : all) names += fmt::format(" {}", to_string(algorithm));
-    return usage_error(fmt::format("--algorithm {}: {} has only{}", to_string(options.algorithm), name, names));
+void check_algorithm(const PerfOptions& options) {
+  if (options.algorithm == Algorithm::automatic) return;
+  if (options.collective && plan::has_algorithm(*options.collective, options.algorithm)) return;
+  std::string names = options.collective ? "" : " auto";
+  if (options.collective) {
+    for (const Algorithm each : plan::algorithms_of(*options.collective)) names += fmt::format(" {}", to_string(each));
   }
-  const bool compresses = std::any_of(options.compressions.begin(), options.compressions.end(),
-                                      [](const Compression& compression) { return !compression.is_none(); });
-  if (!compresses || reduces(options)) return std::nullopt;
+  refuse(
+      fmt::format("--algorithm {}: {} has only{}", to_string(options.algorithm), name_of(options.collective), names));
+}
+
+// Refuses a compression that would have no effect.
+void check_compressions(const PerfOptions& options) {
+  const bool reduces = options.collective && is_reduction(*options.collective);
+  const bool compresses = !std::ranges::all_of(options.compressions, &Compression::is_none);
+  if (!compresses || reduces) return;
   if (!moves_compressed(options.collective)) {
-    return usage_error(fmt::format(
+    refuse(fmt::format(
         "--compression is for all_reduce, reduce_scatter, reduce, all_gather, all_to_all and broadcast, not for {}",
-        name));
+        name_of(options.collective)));
   }
-  if (std::any_of(options.types.begin(), options.types.end(), is_compressible)) return std::nullopt;
-  return usage_error(
-      fmt::format("--compression is for half, float and bfloat16, not for {}", type_name(options.types[0])));
+  if (std::ranges::any_of(options.types, is_compressible)) return;
+  refuse(fmt::format("--compression is for half, float and bfloat16, not for {}", type_name(options.types[0])));
 }
 
-std::optional<int> take_compressions(const Words& words, PerfOptions& options) {
-  for (const std::string& list : words.compressions) {
+// ---- flags
+
+void add_size(CLI::App& app, const std::string& flags, std::uint64_t& size, const std::string& description) {
+  const std::string name = flags.substr(flags.rfind('-') + 1);
+  const auto take = [&size, name](const std::string& text) {
+    const auto parsed = parse_size(text);
+    if (!parsed) refuse(fmt::format("invalid size '{}' specified for '{}'", text, name), kPerfInvalidSizes);
+    size = *parsed;
+  };
+  app.add_option_function<std::string>(flags, take, description);
+}
+
+// An option whose value is a name, or "all".
+template <class T>
+void add_names(CLI::App& app, const std::string& flags, std::vector<T>& values, const Names<T>& names,
+               const std::string& otherwise) {
+  const auto take = [&values, &names, flags](const std::string& word) {
+    if (word != "all") {
+      values = {value_named(names, flags, word, " all")};
+      return;
+    }
+    values.clear();
+    for (const auto& [name, value] : names) values.push_back(value);
+  };
+  app.add_option_function<std::string>(flags, take, fmt::format("{} all (default {})", names_text(names), otherwise));
+}
+
+void take_compressions(const std::vector<std::string>& lists, std::vector<Compression>& compressions) {
+  for (const std::string& list : lists) {
     for (const std::string& spec : split_compressions(list)) {
       try {
-        options.compressions.push_back(Compression::parse(spec));
+        compressions.push_back(Compression::parse(spec));
       } catch (const Error& error) {
-        return usage_error(fmt::format("--compression: {}", error.what()));
+        refuse(fmt::format("--compression: {}", error.what()));
       }
     }
   }
-  return std::nullopt;
 }
 
-// Sets the values that `word` names; returns an exit code if it names none.
-template <class T>
-std::optional<int> take_name(const Names<T>& table, const std::string& word, const char* what, const char* all,
-                             std::vector<T>& values) {
-  values.clear();
-  for (const auto& [name, value] : table) {
-    if (word == name || (all != nullptr && word == all)) values.push_back(value);
-  }
-  if (!values.empty()) return std::nullopt;
-  return usage_error(fmt::format("there is no {} '{}'; there are: {}", what, word, list_names(table, all)));
-}
-
-std::optional<int> take_names(const Words& words, PerfOptions& options) {
-  if (auto code = take_name(kTypes, words.type, "data type", "all", options.types)) return code;
-  if (auto code = take_name(kOps, words.op, "operation", "all", options.ops)) return code;
-  std::vector<Algorithm> algorithms;
-  if (auto code = take_name(kAlgorithms, words.algorithm, "algorithm", nullptr, algorithms)) return code;
-  options.algorithm = algorithms[0];
-  if (reduces(options) && options.types.size() == 1 && options.ops.size() == 1 &&
-      !supports(options.types[0], options.ops[0])) {
-    const bool is_bitwise = supports(DataType::uint8, options.ops[0]);
-    return usage_error(fmt::format("{} is for {}, not for {}", words.op,
-                                   is_bitwise ? "integers and bool" : "half, float, double and bfloat16", words.type));
-  }
-  return std::nullopt;
-}
-
-void add_nccl_flags(CLI::App& app, PerfOptions& options, Words& words) {
+void add_nccl_flags(CLI::App& app, PerfOptions& options) {
+  const auto add_count = [&](const char* flags, int& count, int least, const char* description) {
+    app.add_option(flags, count, description)->check(CLI::Range(least, 1000000));
+  };
   app.add_option("-g,--ngpus,--ranks", options.ranks, "Ranks to start on this machine (default 1)")
       ->check(CLI::Range(1, 1024));
-  app.add_option("-b,--minbytes", words.min_bytes, "Size to start with (default 32M)");
-  app.add_option("-e,--maxbytes", words.max_bytes, "Size to end at (default 32M)");
-  app.add_option("-i,--stepbytes", words.step_bytes, "Increment between sizes (default 1M)");
+  add_size(app, "-b,--minbytes", options.min_bytes, "Size to start with (default 32M)");
+  add_size(app, "-e,--maxbytes", options.max_bytes, "Size to end at (default 32M)");
+  add_size(app, "-i,--stepbytes", options.step_bytes, "Increment between sizes (default 1M)");
   app.add_option("-f,--stepfactor", options.step_factor, "Factor between sizes, instead of -i (default off)");
-  app.add_option("-n,--iters", options.iterations, "Timed iterations (default 20)")->check(CLI::Range(1, 1000000));
-  app.add_option("-w,--warmup_iters", options.warmup_iterations, "Untimed iterations before (default 1)")
-      ->check(CLI::Range(0, 1000000));
-  app.add_option("-N,--run_cycles", options.run_cycles, "How often to run all sizes; 0: for ever (default 1)")
-      ->check(CLI::Range(0, 1000000));
-  app.add_option("-c,--check", options.check_iterations, "How often to check each result; 0: not (default 1)")
-      ->check(CLI::Range(0, 1000000));
-  app.add_option("-d,--datatype", words.type, fmt::format("{} (default float)", list_names(kTypes, "all")));
-  app.add_option("-o,--op", words.op, fmt::format("{} (default sum)", list_names(kOps, "all")));
+  add_count("-n,--iters", options.iterations, 1, "Timed iterations (default 20)");
+  add_count("-w,--warmup_iters", options.warmup_iterations, 0, "Untimed iterations before (default 1)");
+  add_count("-N,--run_cycles", options.run_cycles, 0, "How often to run all sizes; 0: for ever (default 1)");
+  add_count("-c,--check", options.check_iterations, 0, "How often to check each result; 0: not (default 1)");
+  add_names(app, "-d,--datatype", options.types, kTypes, "float");
+  add_names(app, "-o,--op", options.ops, kOps, "sum");
   app.add_option("-r,--root", options.root, "Root of a rooted collective; -1: every one in turn (default 0)");
   app.add_option("-z,--blocking", options.blocking, "1 or 3: a barrier, not timed, after each iteration (default 0)")
       ->check(CLI::Range(0, 3));
   app.add_option("-a,--average", options.average, "Time shown: 0 rank 0's, 1 mean, 2 least, 3 largest of all ranks")
       ->check(CLI::Range(0, 3));
-  app.add_option("-S,--report_timestamps", words.timestamps, "1: end each row with the time of day")
+  app.add_option("-S,--report_timestamps", options.timestamps, "1: end each row with the time of day")
       ->check(CLI::Range(0, 1));
   app.add_option("-T,--timeout", options.timeout_seconds, "Seconds until an operation fails; 0: the library's default")
       ->check(CLI::NonNegativeNumber)
       ->check(finite_number());
 }
 
-void add_own_flags(CLI::App& app, PerfOptions& options, Words& words) {
-  app.add_option("--algorithm", words.algorithm, list_names(kAlgorithms) + " (default auto)");
-  app.add_option("--compression", words.compressions,
-                 "What is sent: none, cast:type=bf16, minmax:bits=4,bucket_size=1024 (default: QCCL_COMPRESSION's). "
-                 "A table for each, where given several times or as a list with commas or semicolons")
+void add_own_flags(CLI::App& app, PerfOptions& options) {
+  Names<Algorithm> algorithms = algorithm_names();
+  algorithms.insert(algorithms.begin(), {"auto", Algorithm::automatic});
+  add_named(app, "--algorithm", options.algorithm, algorithms, names_text(algorithms) + " (default auto)");
+  app.add_option_function<std::vector<std::string>>(
+         "--compression", [&](const auto& lists) { take_compressions(lists, options.compressions); },
+         "What is sent: none, cast:type=bf16, minmax:bits=4,bucket_size=1024 (default: QCCL_COMPRESSION's). "
+         "Several, given apart or with commas or semicolons between, get a table each")
       ->allow_extra_args(false);
   add_link_flags(app, options.job);
   app.add_option("-J,--json,--output_file", options.json_file, "Write the results to this file as well");
@@ -308,17 +251,6 @@ void add_fixed_flags(CLI::App& app) {
       ->group("Flags of nccl-tests with one value");
 }
 
-bool is_help(const std::string& word) { return word == "-h" || word == "--help"; }
-
-std::optional<int> take_collective(const std::vector<std::string>& arguments, PerfOptions& options) {
-  if (arguments.empty()) return usage_error("which collective? There are: " + list_names(kOperations));
-  if (is_help(arguments[0])) return std::nullopt;
-  std::vector<Operation> found;
-  if (auto code = take_name(kOperations, arguments[0], "collective", nullptr, found)) return code;
-  options.collective = found[0];
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::vector<std::string> split_compressions(const std::string& list) {
@@ -343,23 +275,20 @@ std::string type_name(DataType type) { return name_in(kTypes, type); }
 std::string op_name(ReduceOp op) { return name_in(kOps, op); }
 
 std::optional<int> parse_perf_options(const std::vector<std::string>& arguments, PerfOptions& options) {
-  if (auto code = take_collective(arguments, options)) return code;
   CLI::App app("Times a collective and checks its results, with nccl-tests' flags and columns.", "qccl perf");
   set_usage(app, "qccl perf COLLECTIVE [OPTIONS]");
   app.footer(kFooter);
-  Words words;
-  add_nccl_flags(app, options, words);
-  add_own_flags(app, options, words);
+  add_named(app, "COLLECTIVE", options.collective, kOperations, "The first argument")->required();
+  add_nccl_flags(app, options);
+  add_own_flags(app, options);
   add_fixed_flags(app);
-  const bool has_collective = !is_help(arguments[0]);
-  if (auto code = parse(app, {arguments.begin() + (has_collective ? 1 : 0), arguments.end()}, kPerfInvalidUsage)) {
-    return code;
-  }
-  options.timestamps = words.timestamps != 0;
-  if (auto code = take_sizes(words, options)) return code;
-  if (auto code = take_names(words, options)) return code;
-  if (auto code = take_compressions(words, options)) return code;
-  return refuse_idle_flags(options);
+  app.callback([&] {
+    options.collective == Collective::barrier ? check_barrier(app, options) : check_sizes(options);
+    check_operation(options);
+    check_algorithm(options);
+    check_compressions(options);
+  });
+  return parse(app, arguments, kPerfInvalidUsage);
 }
 
 }  // namespace qccl::tools

@@ -17,7 +17,7 @@ TEST(PerfOptions, a_comma_ends_a_codec_unless_a_setting_follows) {
             (Specs{"minmax:bits=4", "none", "cast:type=bf16"}));
 }
 
-TEST(PerfOptions, what_names_no_codec_stays_to_be_refused) {
+TEST(PerfOptions, text_that_names_no_codec_is_left_for_the_parser_to_refuse) {
   EXPECT_EQ(split_compressions(""), Specs{""});
   EXPECT_EQ(split_compressions("bits=4"), Specs{"bits=4"});
   EXPECT_EQ(split_compressions("none,"), (Specs{"none", ""}));

@@ -34,6 +34,17 @@ struct Verdict {
   bool bandwidth_ok() const { return average_busbw >= 0.9 * least_busbw; }
 };
 
+// Everything that the run measured.
+struct PerfReport {
+  std::vector<RankInfo> ranks;
+  std::string description;  // of the communicator
+  std::vector<Row> rows;
+  Verdict verdict;
+};
+
+// As JSON: a header object, and one entry for each row and placement.
+std::string json_text(const PerfOptions& options, const PerfReport& report);
+
 // `number` in at most `width` characters: two decimals, one, none, or an exponent, whichever fits.
 std::string fit(double number, int width);
 

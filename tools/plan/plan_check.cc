@@ -11,22 +11,21 @@
 #include "plan/check/coverage.h"
 #include "plan/check/mistakes.h"
 #include "tools/command_line.h"
-#include "tools/plan/plan.h"
-#include "tools/plan/plan_words.h"
+#include "tools/commands.h"
+#include "tools/flag_values.h"
 
 namespace qccl::tools {
 namespace {
 
 constexpr const char* kCheckFooter =
-    R"(Walks every collective, algorithm and world with even and ragged counts, roots and layouts of
-hosts, compressed and not, and runs all ranks' steps symbolically: every element of the result holds
-what it should, each contribution once, added in the same order on every rank; every send has its
-receive; no rank waits for ever; nothing is overwritten before it was read.
+    R"(Walks every collective, algorithm and world with even and ragged counts, roots and layouts of hosts,
+compressed and not, and runs all ranks' steps symbolically. Every element of the result must hold each
+contribution once, added in the same order on every rank; every send must have its receive; no rank may
+wait for ever; nothing may be overwritten before it is read.
 
---plant puts a mistake into every plan that has room for it, to see that it is found.
+--plant puts a mistake into every plan that has room for it, to show that the checker finds it.
 
-Exit code: 0; 1 with the first mistake found, and with --plant if there was none to find; 2 for wrong
-flags.
+Exit code: 0; 1 with the first mistake found, and with --plant if there was none to find; 2 for wrong flags.
 
 Examples:
   qccl plan check
@@ -45,15 +44,14 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Chec
   CLI::App app("Checks the plans of all collectives.", "qccl plan check");
   set_usage(app, "qccl plan check [OPTIONS]");
   app.footer(kCheckFooter);
-  std::map<std::string, plan::Mistake> mistakes;
-  for (const plan::Mistake mistake : plan::all_mistakes()) mistakes.emplace(to_string(mistake), mistake);
+  Names<plan::Mistake> mistakes;
+  for (const plan::Mistake mistake : plan::all_mistakes()) mistakes.emplace_back(to_string(mistake), mistake);
   add_named(app, "--collective", options.collective, collective_names(), "Only this one");
   add_named(app, "--algorithm", options.algorithm, algorithm_names(), "Only this one");
   app.add_option("--max-world", options.max_world, "Worlds from 1 to this many ranks (default 33)")
       ->check(CLI::Range(1, 512));
-  add_named(app, "--plant", options.planted, mistakes,
-            "Plant a mistake: missing_contribution, double_contribution, ...");
-  return parse(app, arguments, kPlanUsage);
+  add_named(app, "--plant", options.planted, mistakes, "Plant a mistake: " + names_text(mistakes));
+  return parse(app, arguments, kExitUsage);
 }
 
 // The number of checked plans and steps of one (collective, algorithm), or of all.
@@ -77,17 +75,17 @@ class PlanCheck {
 
   int run() {
     fmt::print("#{:>15} {:>13} {:>8} {:>11} {:>9}\n", "collective", "algorithm", "plans", "steps", "time");
-    for (const Collective collective : all_collectives()) {
+    for (const Collective collective : plan::kEveryCollective) {
       if (options_.collective && *options_.collective != collective) continue;
       for (const Algorithm algorithm : plan::algorithms_of(collective)) {
         if (options_.algorithm && *options_.algorithm != algorithm) continue;
-        if (!run_algorithm(collective, algorithm)) return kPlanWrong;
+        if (!run_algorithm(collective, algorithm)) return kExitFailed;
       }
     }
     if (total_.plans == 0) {
       fmt::print(stderr, "qccl plan check: {} has no algorithm {}\n", to_string(*options_.collective),
                  to_string(*options_.algorithm));
-      return kPlanUsage;
+      return kExitUsage;
     }
     print_row("all", "", total_);
     if (options_.planted) return conclude_planted();
@@ -101,7 +99,7 @@ class PlanCheck {
     std::fflush(stdout);
     fmt::print(stderr, "qccl plan check: a {} was planted in {} of {} plans: {}\n", to_string(*options_.planted),
                planted_, total_.plans, planted_ == 0 ? "none has room for it" : "not found");
-    return kPlanWrong;
+    return kExitFailed;
   }
 
   bool run_algorithm(Collective collective, Algorithm algorithm) {

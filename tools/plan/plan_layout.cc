@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <iterator>
 
+#include "base/text.h"
 #include "codec/slicing.h"
-#include "tools/plan/plan_words.h"
+#include "tools/commands.h"
+#include "tools/flag_values.h"
 
 namespace qccl::tools {
 namespace {
@@ -17,11 +18,7 @@ namespace {
 constexpr std::size_t kLayoutSliceBytes = 128 * 1024;
 
 // Returns 0 unless the text is a number of at least 1.
-int number(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value > 0 ? value : 0;
-}
+int number(std::string_view text) { return std::max(0, parse_number<int>(text).value_or(0)); }
 
 // Places the ranks on the hosts in order; if they do not divide evenly, some hosts get one more.
 std::vector<int> spread(int world, int hosts) {
@@ -32,56 +29,49 @@ std::vector<int> spread(int world, int hosts) {
   return host_of;
 }
 
-std::optional<std::string> take_hosts(PlanLayout& layout) {
-  const std::string& word = layout.hosts_word;
+void take_hosts(PlanLayout& layout) {
+  const std::string& word = layout.hosts_flag;
   const std::size_t cross = word.find('x');
   const bool has_each = cross != std::string::npos;
   const int hosts = number(word.substr(0, cross));
   const int each = has_each ? number(word.substr(cross + 1)) : 0;
   if (!word.empty() && (hosts == 0 || (has_each && each == 0))) {
-    return fmt::format("--hosts {} is neither a number of hosts nor hosts x ranks, such as 2x4", word);
+    refuse(fmt::format("--hosts {} is neither a number of hosts nor hosts x ranks, such as 2x4", word));
   }
   if (layout.world == 0) layout.world = hosts * each;
-  if (layout.world == 0) return "--world says how many ranks there are";
+  if (layout.world == 0) refuse("--world, the number of ranks, is missing");
   if (has_each && hosts * each != layout.world) {
-    return fmt::format("--hosts {} are {} ranks, not {}", word, hosts * each, layout.world);
+    refuse(fmt::format("--hosts {} are {} ranks, not {}", word, hosts * each, layout.world));
   }
   const int count = hosts > 0 ? hosts : layout.world;
-  if (count > layout.world) return fmt::format("{} hosts are more than {} ranks", count, layout.world);
+  if (count > layout.world) refuse(fmt::format("{} hosts are more than {} ranks", count, layout.world));
   layout.hosts = spread(layout.world, count);
-  return std::nullopt;
 }
 
-std::optional<std::string> take_profile(PlanLayout& layout) {
+void take_profile(PlanLayout& layout) {
   if (!layout.profile_file.empty()) {
     std::ifstream file(layout.profile_file);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (!file) return fmt::format("--profile {} can't be read", layout.profile_file);
+    if (!file) refuse(fmt::format("--profile {} can't be read", layout.profile_file));
     auto profile = plan::parse_profile(text);
-    if (!profile.ok()) return fmt::format("--profile {}: {}", layout.profile_file, profile.error().message);
+    if (!profile.ok()) refuse(fmt::format("--profile {}: {}", layout.profile_file, profile.error().message));
     layout.profile = *profile;
   }
-  const auto fill_in = [](double& value, double usual) { value = value == PlanLayout::kUnsaid ? usual : value; };
+  const auto fill_in = [](std::optional<double>& given, double otherwise) { given = given.value_or(otherwise); };
   fill_in(layout.rate, layout.profile.wire_rate);
   fill_in(layout.latency, layout.profile.wire.latency);
   fill_in(layout.local_rate, layout.profile.shm.rank_rate);
   fill_in(layout.local_latency, layout.profile.shm.latency);
-  return std::nullopt;
-}
-
-bool has_pieces(Collective collective) {
-  return collective == Collective::all_gather || collective == Collective::reduce_scatter ||
-         collective == Collective::gather || collective == Collective::scatter || collective == Collective::all_to_all;
 }
 
 }  // namespace
 
 plan::MachineModel PlanLayout::links() const {
   plan::MachineModel links = plan::links_of(profile, compression.to_string());
-  links.wire_rate = rate;
-  links.wire.latency = latency;
-  links.local.rank_rate = local_rate;
-  links.local.latency = local_latency;
+  links.wire_rate = *rate;
+  links.wire.latency = *latency;
+  links.local.rank_rate = *local_rate;
+  links.local.latency = *local_latency;
   links.burst_bytes = burst;
   links.cores = cores;
   links.hosts_per_machine = hosts_per_machine;
@@ -92,38 +82,46 @@ plan::MachineModel PlanLayout::links() const {
 
 void add_layout_flags(CLI::App& app, PlanLayout& layout) {
   app.add_option("--world", layout.world, "Ranks")->check(CLI::Range(1, 4096));
-  app.add_option("--hosts", layout.hosts_word, "Hosts, as a number or with ranks each: 64, 2x4 (default: one a rank)");
-  app.add_option("--profile", layout.profile_file, "File of what follows and of processors (default: built in)");
+  app.add_option("--hosts", layout.hosts_flag,
+                 "Hosts, as a number or with ranks each: 64, 2x4 (default: one for each rank)");
+  app.add_option("--profile", layout.profile_file, "File with the speeds of links and processors (default: built in)");
   app.add_option("--rate", layout.rate, "Of a host's link, out and in (default: the profile's)")
-      ->transform(rate_word());
-  app.add_option("--latency", layout.latency, "From host to host (default: the profile's)")->transform(time_word());
-  app.add_option("--burst", layout.burst,
-                 "Bytes that pass an idle link at once, as a token bucket lets them (default 0)")
-      ->transform(size_word());
+      ->transform(rate_value());
+  app.add_option("--latency", layout.latency, "From host to host (default: the profile's)")->transform(time_value());
+  app.add_option("--burst", layout.burst, "Bytes that an idle link passes at once, like a token bucket (default 0)")
+      ->transform(size_value());
   app.add_option("--local-rate", layout.local_rate, "Of a rank to others of its host (default: the profile's)")
-      ->transform(rate_word());
+      ->transform(rate_value());
   app.add_option("--local-latency", layout.local_latency, "Inside a host (default: the profile's)")
-      ->transform(time_word());
+      ->transform(time_value());
   app.add_option("--cores", layout.cores, "Of a machine, which its ranks share (default: each rank has its own)")
       ->check(CLI::Range(1, 4096));
-  app.add_option("--hosts-per-machine", layout.hosts_per_machine, "Virtual ones that share its cores (default 1)")
+  app.add_option("--hosts-per-machine", layout.hosts_per_machine, "Virtual hosts that share its cores (default 1)")
       ->check(CLI::Range(1, 4096));
-  app.add_option("--compression", layout.compression_word, "none, cast:type=bf16, minmax:bits=4,bucket_size=1024");
+  app.add_option("--compression", layout.compression_flag, "none, cast:type=bf16, minmax:bits=4,bucket_size=1024");
 }
 
-std::optional<std::string> complete(PlanLayout& layout) {
+void refuse(const std::string& text) { throw ValueError(text, kExitUsage); }
+
+void complete(PlanLayout& layout, Collective collective) {
   try {
-    layout.compression = Compression::parse(layout.compression_word);
+    layout.compression = Compression::parse(layout.compression_flag);
+    layout.codec = make_codec(layout.compression).take_or_throw();
   } catch (const Error& error) {
-    return error.what();
+    refuse(error.what());
   }
-  auto codec = make_codec(layout.compression);
-  if (!codec.ok()) return codec.error().message;
-  layout.codec = *codec;
-  if (auto problem = take_profile(layout)) return problem;
-  if (layout.rate <= 0 || layout.local_rate <= 0) return "a rate of 0 carries nothing";
-  if (layout.latency < 0 || layout.local_latency < 0) return "a latency is not below 0";
-  return take_hosts(layout);
+  take_profile(layout);
+  if (layout.rate <= 0 || layout.local_rate <= 0) refuse("a rate of 0 carries nothing");
+  if (layout.latency < 0 || layout.local_latency < 0) refuse("a latency is not below 0");
+  take_hosts(layout);
+  const bool can_compress = is_reduction(collective) || collective == Collective::all_gather ||
+                            collective == Collective::all_to_all || collective == Collective::broadcast;
+  if (layout.codec != nullptr && !can_compress) refuse(fmt::format("{} can't be compressed", to_string(collective)));
+}
+
+void check_algorithm(Collective collective, std::optional<Algorithm> algorithm) {
+  if (!algorithm || plan::has_algorithm(collective, *algorithm)) return;
+  refuse(fmt::format("{} has no algorithm {}", to_string(collective), to_string(*algorithm)));
 }
 
 plan::Request request_of(const PlanLayout& layout, Collective collective, Algorithm algorithm, std::uint64_t bytes) {
@@ -134,7 +132,7 @@ plan::Request request_of(const PlanLayout& layout, Collective collective, Algori
           .algorithm = algorithm,
           .world = layout.world,
           .count = collective == Collective::barrier ? 0
-                   : has_pieces(collective)          ? elements / world
+                   : plan::has_pieces(collective)    ? elements / world
                                                      : elements,
           .bucket_size = is_compressed ? layout.codec->bucket_size() : 1,
           .slice_elements = slice_elements(layout.codec.get(), DataType::float32, kLayoutSliceBytes),
@@ -142,30 +140,23 @@ plan::Request request_of(const PlanLayout& layout, Collective collective, Algori
           .hosts = layout.hosts};
 }
 
-plan::SelectionKey question_of(const PlanLayout& layout, Collective collective, std::uint64_t bytes) {
+plan::SelectionKey selection_key(const PlanLayout& layout, Collective collective, std::uint64_t bytes) {
   const plan::Request request = request_of(layout, collective, Algorithm::one_shot, bytes);
-  plan::SelectionKey question{.collective = collective,
-                              .elements = bytes / sizeof(float),
-                              .compressed = request.compressed,
-                              .bucket_size = request.bucket_size,
-                              .slice_elements = request.slice_elements};
-  if (layout.codec == nullptr) return question;
-  question.encoded_bytes = static_cast<double>(layout.codec->max_encoded_bytes(request.slice_elements)) /
-                           static_cast<double>(request.slice_elements);
-  return question;
-}
-
-std::optional<std::string> refusal(const PlanLayout& layout, Collective collective) {
-  const bool can = is_reduction(collective) || collective == Collective::all_gather ||
-                   collective == Collective::all_to_all || collective == Collective::broadcast;
-  if (layout.codec == nullptr || can) return std::nullopt;
-  return fmt::format("{} can't be compressed", to_string(collective));
+  plan::SelectionKey key{.collective = collective,
+                         .elements = bytes / sizeof(float),
+                         .compressed = request.compressed,
+                         .bucket_size = request.bucket_size,
+                         .slice_elements = request.slice_elements};
+  if (layout.codec == nullptr) return key;
+  key.encoded_bytes = static_cast<double>(layout.codec->max_encoded_bytes(request.slice_elements)) /
+                      static_cast<double>(request.slice_elements);
+  return key;
 }
 
 std::string describe(const PlanLayout& layout) {
   return fmt::format("{} ranks on {} hosts, {:.4g} Gbit/s and {} between them, {:.4g} Gbit/s and {} inside",
-                     layout.world, layout.host_count(), layout.rate * 8e-9, time_text(layout.latency),
-                     layout.local_rate * 8e-9, time_text(layout.local_latency));
+                     layout.world, layout.host_count(), *layout.rate * 8e-9, time_text(*layout.latency),
+                     *layout.local_rate * 8e-9, time_text(*layout.local_latency));
 }
 
 }  // namespace qccl::tools

@@ -5,26 +5,26 @@
 #include <optional>
 
 #include "plan/cost/choice.h"
-#include "tools/plan/plan.h"
+#include "tools/commands.h"
+#include "tools/flag_values.h"
 #include "tools/plan/plan_layout.h"
-#include "tools/plan/plan_words.h"
 
 namespace qccl::tools {
 namespace {
 
 constexpr const char* kShowFooter =
-    R"(Says which algorithm a call of float32 takes and why, the steps of a rank, and for each algorithm that
-the collective has: predicted time, bytes that a rank puts on the wire (mean over ranks, headers
-included), and the busiest host's. --bytes is the input of a rank; where ranks have pieces (all_gather,
-reduce_scatter, gather, scatter, all_to_all) it is all pieces together.
+    R"(Shows which algorithm a call of float32 takes and why, the steps of a rank, and for each algorithm of the
+collective the predicted time, the bytes that a rank puts on the wire (mean over ranks, headers included), and
+the busiest host's bytes. --bytes is the input of a rank; if ranks have pieces (all_gather, reduce_scatter,
+gather, scatter, all_to_all), all pieces together.
 
-Predicted are: a latency if data needs a receiver's leave; the latencies on a single slice's longest way;
-then, pipelined, the busiest host's bytes at the link's rate, or what the busiest rank's processor has to
-move, add and encode. src/plan/cost/cost.h has the formula. How fast those are says a profile: a file like the
-one that `qccl doctor --measure` writes.
+The prediction adds a latency if data needs a receiver's grant, the latencies on the critical path of a single
+slice, and then, pipelined, the busiest host's bytes at the link's rate, or the time of the busiest rank's
+processor to move, add and encode. src/plan/cost/cost.h has the formula. The speeds come from a profile, a file
+such as `qccl doctor --measure` writes.
 
-The cheapest is chosen, but a sum in rank order (one_shot, sra) unless another saves a tenth. What may
-not be chosen is marked -, and the row ends with why.
+The cheapest algorithm is chosen; a sum in rank order (one_shot, sra) loses only to one that saves a tenth. '-'
+marks algorithms that may not be chosen; the row ends with the reason.
 
 Exit code: 0; 2 for wrong flags.
 
@@ -43,34 +43,25 @@ struct ShowOptions {
   bool all = false;
 };
 
-int show_usage_error(const std::string& text) {
-  fmt::print(stderr, "qccl plan show: {}\n", text);
-  return kPlanUsage;
-}
-
 std::optional<int> parse_options(const std::vector<std::string>& arguments, ShowOptions& options) {
   CLI::App app("Shows what a call becomes.", "qccl plan show");
   set_usage(app, "qccl plan show COLLECTIVE --world N --bytes SIZE [OPTIONS]");
   app.footer(kShowFooter);
   add_named(app, "COLLECTIVE", options.collective, collective_names(), "all_reduce, broadcast, ...")->required();
-  app.add_option("--bytes", options.bytes, "Size; takes K, M or G")->required()->transform(size_word());
+  app.add_option("--bytes", options.bytes, "Size; takes K, M or G")->required()->transform(size_value());
   add_layout_flags(app, options.layout);
-  add_named(app, "--algorithm", options.algorithm, algorithm_names(), "Instead of the one that would be chosen");
+  add_named(app, "--algorithm", options.algorithm, algorithm_names(), "This one instead of the chosen one");
   app.add_option("--rank", options.rank, "Whose steps to show (default 0)");
   app.add_flag("--all", options.all, "Show the steps of all ranks");
-  if (auto code = parse(app, arguments, kPlanUsage)) return code;
-  if (options.bytes > 1ull << 50) return show_usage_error("--bytes is over 1 PiB");
-  if (auto problem = complete(options.layout)) return show_usage_error(*problem);
-  if (auto problem = refusal(options.layout, options.collective)) return show_usage_error(*problem);
-  if (options.rank < 0 || options.rank >= options.layout.world) {
-    return show_usage_error(fmt::format("--rank {} is no rank of {}", options.rank, options.layout.world));
-  }
-  return std::nullopt;
-}
-
-bool has(Collective collective, Algorithm algorithm) {
-  const auto all = plan::algorithms_of(collective);
-  return std::find(all.begin(), all.end(), algorithm) != all.end();
+  app.callback([&] {
+    if (options.bytes > 1ull << 50) refuse("--bytes is over 1 PiB");
+    complete(options.layout, options.collective);
+    if (options.rank < 0 || options.rank >= options.layout.world) {
+      refuse(fmt::format("--rank {} is no rank of {}", options.rank, options.layout.world));
+    }
+    check_algorithm(options.collective, options.algorithm);
+  });
+  return parse(app, arguments, kExitUsage);
 }
 
 void print_prices(const plan::Choice& choice, Algorithm shown) {
@@ -86,17 +77,14 @@ void print_prices(const plan::Choice& choice, Algorithm shown) {
   }
 }
 
-int show(const ShowOptions& options) {
+void show(const ShowOptions& options) {
   const std::uint64_t bytes = options.bytes;
   const PlanLayout& layout = options.layout;
   const plan::Request counted = request_of(layout, options.collective, Algorithm::one_shot, bytes);
   const std::uint64_t input_bytes = counted.count * sizeof(float);
   const plan::Choice choice =
-      plan::explain(question_of(layout, options.collective, bytes), layout.hosts, layout.links());
+      plan::explain(selection_key(layout, options.collective, bytes), layout.hosts, layout.links());
   const Algorithm chosen = options.algorithm.value_or(choice.algorithm);
-  if (!has(options.collective, chosen)) {
-    return show_usage_error(fmt::format("{} has no algorithm {}", to_string(options.collective), to_string(chosen)));
-  }
   fmt::print("{} of {} float32 ({}{}), compression {}\n{}\nprofile: {}\n\n", to_string(options.collective),
              counted.count, size_text(input_bytes), input_bytes == bytes ? "" : " a rank",
              layout.compression.to_string(), describe(layout), layout.profile.machine);
@@ -107,7 +95,6 @@ int show(const ShowOptions& options) {
   for (int rank = options.all ? 0 : options.rank; rank < (options.all ? layout.world : options.rank + 1); ++rank) {
     fmt::print("\nrank {}:\n{}", rank, plan::to_string(plan::schedule_of(request, rank)));
   }
-  return 0;
 }
 
 }  // namespace
@@ -115,7 +102,8 @@ int show(const ShowOptions& options) {
 int plan_show_main(const std::vector<std::string>& arguments) {
   ShowOptions options;
   if (const auto code = parse_options(arguments, options)) return *code;
-  return show(options);
+  show(options);
+  return 0;
 }
 
 }  // namespace qccl::tools

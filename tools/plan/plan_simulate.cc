@@ -8,9 +8,9 @@
 
 #include "plan/cost/choice.h"
 #include "sim/simulation.h"
-#include "tools/plan/plan.h"
+#include "tools/commands.h"
+#include "tools/flag_values.h"
 #include "tools/plan/plan_simulate_options.h"
-#include "tools/plan/plan_words.h"
 
 namespace qccl::tools {
 namespace {
@@ -23,7 +23,7 @@ Nanoseconds travel(const plan::LinkCost& link) {
 
 sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   const PlanLayout& layout = options.layout;
-  const double rate = layout.rate * layout.links().wire_efficiency;
+  const double rate = *layout.rate * layout.links().wire_efficiency;
   sim::SimulationOptions simulation;
   simulation.ranks = layout.world;
   simulation.seed = options.seed;
@@ -62,8 +62,7 @@ double frames_of(const plan::Request& request) {
       const auto slices =
           static_cast<double>(std::max<std::uint64_t>(1, slice_count(lane.count, request.slice_elements)));
       for (const plan::Step& step : lane.steps) {
-        const bool receives = step.kind == plan::StepKind::recv_copy || step.kind == plan::StepKind::recv_reduce;
-        if (!receives) frames += slices * static_cast<double>(step.peers.size());
+        if (plan::sends(step.kind)) frames += slices * static_cast<double>(step.peers.size());
       }
     }
   }
@@ -110,18 +109,12 @@ std::vector<std::uint64_t> sizes_of(const SimulateOptions& options) {
   return sizes;
 }
 
-std::vector<Algorithm> algorithms_of(const SimulateOptions& options) {
-  if (options.algorithm) return {*options.algorithm};
-  const auto all = plan::algorithms_of(options.collective);
-  return {all.begin(), all.end()};
-}
-
 class Table {
  public:
   explicit Table(const SimulateOptions& options)
       : options_(options),
         sizes_(sizes_of(options)),
-        algorithms_(algorithms_of(options)),
+        algorithms_(options.algorithm ? std::vector{*options.algorithm} : plan::algorithms_of(options.collective)),
         progress_(sizes_.size() * algorithms_.size()) {}
 
   int run() {
@@ -141,7 +134,7 @@ class Table {
  private:
   void run_algorithm(std::uint64_t bytes, Algorithm algorithm) {
     const plan::Request request = request_of(options_.layout, options_.collective, algorithm, bytes);
-    const Algorithm chosen = plan::choose(question_of(options_.layout, options_.collective, bytes),
+    const Algorithm chosen = plan::choose(selection_key(options_.layout, options_.collective, bytes),
                                           options_.layout.hosts, options_.layout.links());
     const std::string name = fmt::format("{:>12}   {:>12}", bytes,
                                          fmt::format("{}{}", to_string(algorithm), algorithm == chosen ? "*" : " "));
@@ -151,9 +144,9 @@ class Table {
       progress_.clear();
       return fmt::print("{} {:>11} (needs {:.3g} frames; --max-frames)\n", name, "-", frames);
     }
-    const auto outcome = simulate(request);
+    const auto result = simulate(request);
     progress_.clear();
-    print_row(name, outcome);
+    print_row(name, result);
   }
 
   Result<sim::SimulationResult> simulate(const plan::Request& request) const {
@@ -170,22 +163,22 @@ class Table {
 
   void print_row(const std::string& name, const Result<sim::SimulationResult>& result) {
     if (!result.ok()) {
-      exit_code_ = kPlanWrong;
+      exit_code_ = kExitFailed;
       fmt::print("{} {:>11} {}\n", name, "-", result.error().message);
       return;
     }
-    const sim::SimulationResult& o = result.value();
-    const double all = std::max<double>(1, static_cast<double>(o.time.count()));
+    const sim::SimulationResult& run = result.value();
+    const double all = std::max<double>(1, static_cast<double>(run.time.count()));
     const auto percent = [all](Nanoseconds part) {
       return fmt::format("{:.1f}%", 100.0 * static_cast<double>(part.count()) / all);
     };
     fmt::print("{} {:>11} {:>7} {:>7} {:>7} {:>7} {:>13} {:>10}\n", name,
-               time_text(static_cast<double>(o.time.count()) * 1e-9), percent(o.delays.wire), percent(o.delays.latency),
-               percent(o.delays.working), percent(o.delays.waiting),
-               o.wire_bytes / static_cast<std::uint64_t>(options_.layout.world), o.frames);
-    if (o.failed_ranks == 0) return;
-    if (!options_.has_faults()) exit_code_ = kPlanWrong;
-    fmt::print("# failed on {} ranks, the last at that time: {}\n", o.failed_ranks, o.failure);
+               time_text(static_cast<double>(run.time.count()) * 1e-9), percent(run.delays.wire),
+               percent(run.delays.latency), percent(run.delays.working), percent(run.delays.waiting),
+               run.wire_bytes / static_cast<std::uint64_t>(options_.layout.world), run.frames);
+    if (run.failed_ranks == 0) return;
+    if (!options_.has_faults()) exit_code_ = kExitFailed;
+    fmt::print("# failed on {} ranks, the last at that time: {}\n", run.failed_ranks, run.failure);
   }
 
   const SimulateOptions& options_;

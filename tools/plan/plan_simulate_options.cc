@@ -3,32 +3,31 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <cstdio>
 
-#include "tools/plan/plan.h"
-#include "tools/plan/plan_words.h"
+#include "base/text.h"
+#include "tools/commands.h"
+#include "tools/flag_values.h"
 
 namespace qccl::tools {
 namespace {
 
 constexpr const char* kSimulateFooter =
-    R"(Runs the engine of every rank, with its frames, grants and queues, over hosts whose links have a rate
-out and in, and prints the virtual time of each algorithm. Data has sizes only; what processors take for
-frames, additions and codecs says the profile. The same flags and seed give the same output.
+    R"(Runs the engine of every rank, with its frames, grants and queues, over hosts whose links have a rate out and
+in, and prints the virtual time of each algorithm. Data has only a size; the profile has the processors' time for
+frames, additions and codecs. The same flags and seed give the same output.
 
-Where the time went is followed back from the last rank's end, frame by frame, to the start:
+The columns account for the time, followed back from the last rank's end, frame by frame, to the start:
   wire      being sent, or queued for it at the sender's host
   latency   travelling
   working   ranks' processors: frames, additions, codecs
   waiting   queued behind other hosts' frames (at racks, at the receiver's host), or for a rank to send
 
-An algorithm that moves more than --max-frames frames is not run. The chosen one is marked *.
+An algorithm that moves more than --max-frames frames is not run. '*' marks the chosen algorithm.
 
---straggler, --late, --lose and --stop may be given several times, for other ranks.
+--straggler, --late, --lose and --stop may be given several times, for several ranks.
 
-Exit code: 0; 1 if an operation failed where no rank was to die or to stop; 2 for wrong flags.
+Exit code: 0; 1 if an operation failed although no rank was to die or stop; 2 for wrong flags.
 
 Examples:
   qccl plan simulate --world 512 --hosts 64 --rate 10gbit --latency 50us all_reduce -b 1K -e 256M
@@ -41,74 +40,61 @@ Examples:
   qccl plan simulate --world 16 all_reduce -b 16M --stop 3@2ms --timeout 1s
 )";
 
-int usage_error(const std::string& text) {
-  fmt::print(stderr, "qccl plan simulate: {}\n", text);
-  return kPlanUsage;
-}
-
 // The rank before the mark and the text after it; nothing if it is not a rank of the world.
 std::optional<std::pair<int, std::string>> split(const std::string& word, char mark, int world) {
   const std::size_t at = word.find(mark);
   if (at == std::string::npos) return std::nullopt;
-  int rank = -1;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + at, rank);
-  if (error != std::errc() || end != word.data() + at || rank < 0 || rank >= world) return std::nullopt;
+  const int rank = parse_number<int>(word.substr(0, at)).value_or(-1);
+  if (rank < 0 || rank >= world) return std::nullopt;
   return std::pair(rank, word.substr(at + 1));
 }
 
 // Returns -1 if the text is not a time.
 double seconds_of(std::string text) {
-  double seconds = -1;
   try {
-    time_word()(text);  // changes it to seconds
-    std::from_chars(text.data(), text.data() + text.size(), seconds);
+    time_value()(text);  // changes it to seconds
   } catch (const CLI::ValidationError&) {
     return -1;
   }
-  return seconds;
+  return parse_number<double>(text).value_or(-1);
 }
 
-std::optional<int> take_moments(const char* flag, const std::vector<std::string>& words, int world,
-                                sim::Moments& moments) {
+void take_moments(const char* flag, const std::vector<std::string>& words, int world, sim::Moments& moments) {
   for (const std::string& word : words) {
     const auto parts = split(word, '@', world);
     const double seconds = parts ? seconds_of(parts->second) : -1;
-    if (!parts || seconds < 0) return usage_error(fmt::format("{} {} is not RANK@TIME, such as 3@2ms", flag, word));
+    if (seconds < 0) refuse(fmt::format("{} {} is not RANK@TIME, such as 3@2ms", flag, word));
     moments.emplace_back(parts->first, nanoseconds(seconds));
   }
-  return std::nullopt;
 }
 
-std::optional<int> take_faults(SimulateOptions& options) {
-  for (const std::string& word : options.straggler_words) {
+// The flags that name ranks, as given.
+struct FaultFlags {
+  std::vector<std::string> stragglers, late, losses, stops;
+};
+
+void take_faults(const FaultFlags& flags, SimulateOptions& options) {
+  for (const std::string& word : flags.stragglers) {
     const auto parts = split(word, ':', options.layout.world);
-    double factor = 0;
-    if (parts) std::from_chars(parts->second.data(), parts->second.data() + parts->second.size(), factor);
-    if (factor < 1) return usage_error(fmt::format("--straggler {} is not RANK:FACTOR, such as 3:10", word));
+    const double factor = parts ? parse_number<double>(parts->second).value_or(0) : 0;
+    if (factor < 1) refuse(fmt::format("--straggler {} is not RANK:FACTOR, such as 3:10", word));
     options.stragglers.emplace_back(parts->first, factor);
   }
-  if (auto code = take_moments("--late", options.late_words, options.layout.world, options.late)) return code;
-  if (auto code = take_moments("--lose", options.loss_words, options.layout.world, options.losses)) return code;
-  if (auto code = take_moments("--stop", options.stop_words, options.layout.world, options.stops)) return code;
-  if (options.stops.empty() || options.timeout > 0) return std::nullopt;
-  return usage_error("--stop needs --timeout: nobody is told that the rank stopped");
+  take_moments("--late", flags.late, options.layout.world, options.late);
+  take_moments("--lose", flags.losses, options.layout.world, options.losses);
+  take_moments("--stop", flags.stops, options.layout.world, options.stops);
+  if (!options.stops.empty() && options.timeout == 0) refuse("--stop needs --timeout, by which ranks notice the stop");
 }
 
-std::optional<int> check_options(SimulateOptions& options) {
-  if (auto problem = complete(options.layout)) return usage_error(*problem);
-  if (auto problem = refusal(options.layout, options.collective)) return usage_error(*problem);
+void complete(SimulateOptions& options) {
+  complete(options.layout, options.collective);
   options.max_bytes = std::max(options.max_bytes, options.min_bytes);
-  if (options.max_bytes > 1ull << 43) return usage_error("sizes are up to 8 TiB");
+  if (options.max_bytes > 1ull << 43) refuse("sizes are up to 8 TiB");
   if (options.factor < 1.01 || (options.min_bytes == 0 && options.max_bytes > 0)) {
-    return usage_error("-f 1 or a size of 0 never gets from -b to -e");
+    refuse("-f 1 or a size of 0 never gets from -b to -e");
   }
-  if (options.racks > options.layout.host_count()) return usage_error("there are more racks than hosts");
-  const auto all = plan::algorithms_of(options.collective);
-  if (options.algorithm && std::find(all.begin(), all.end(), *options.algorithm) == all.end()) {
-    return usage_error(
-        fmt::format("{} has no algorithm {}", to_string(options.collective), to_string(*options.algorithm)));
-  }
-  return take_faults(options);
+  if (options.racks > options.layout.host_count()) refuse("there are more racks than hosts");
+  check_algorithm(options.collective, options.algorithm);
 }
 
 }  // namespace
@@ -117,30 +103,34 @@ std::optional<int> parse_simulate_options(const std::vector<std::string>& argume
   CLI::App app("Runs a collective of many ranks over a simulated network.", "qccl plan simulate");
   set_usage(app, "qccl plan simulate COLLECTIVE --world N -b SIZE [OPTIONS]");
   app.footer(kSimulateFooter);
+  FaultFlags flags;
   add_named(app, "COLLECTIVE", options.collective, collective_names(), "all_reduce, broadcast, ...")->required();
   app.add_option("-b,--minbytes", options.min_bytes, "Size to start with; takes K, M or G")
       ->required()
-      ->transform(size_word());
-  app.add_option("-e,--maxbytes", options.max_bytes, "Size to end at (default: that of -b)")->transform(size_word());
+      ->transform(size_value());
+  app.add_option("-e,--maxbytes", options.max_bytes, "Size to end at (default: that of -b)")->transform(size_value());
   app.add_option("-f,--stepfactor", options.factor, "Factor between sizes (default 4)");
   add_layout_flags(app, options.layout);
   add_named(app, "--algorithm", options.algorithm, algorithm_names(), "Only this one (default: all there are)");
   app.add_option("--racks", options.racks, "Racks, with equally many hosts each (default 1)")
       ->check(CLI::Range(1, 4096));
   app.add_option("--rack-rate", options.rack_rate, "Of a rack's uplink, up and down (default: no limit)")
-      ->transform(rate_word());
-  app.add_option("--jitter", options.jitter, "Up to so much more latency of a frame, at random (default 0us)")
-      ->transform(time_word());
-  app.add_option("--straggler", options.straggler_words, "RANK:FACTOR: sends and receives at the link's rate / FACTOR");
-  app.add_option("--late", options.late_words, "RANK@TIME: makes each call so much later than the others");
-  app.add_option("--lose", options.loss_words, "RANK@TIME: dies so long after the start of each operation");
-  app.add_option("--stop", options.stop_words, "RANK@TIME: goes silent then, which the others see at --timeout");
-  app.add_option("--timeout", options.timeout, "Deadline of each operation (default: none)")->transform(time_word());
-  app.add_option("--seed", options.seed, "Of what is random (default 1)")->check(without_sign());
+      ->transform(rate_value());
+  app.add_option("--jitter", options.jitter, "Up to this much more latency of a frame, at random (default 0us)")
+      ->transform(time_value());
+  app.add_option("--straggler", flags.stragglers, "RANK:FACTOR: sends and receives at the link's rate / FACTOR");
+  app.add_option("--late", flags.late, "RANK@TIME: makes each call that much later than the others");
+  app.add_option("--lose", flags.losses, "RANK@TIME: dies that long after the start of each operation");
+  app.add_option("--stop", flags.stops, "RANK@TIME: goes silent then, which the others notice at --timeout");
+  app.add_option("--timeout", options.timeout, "Deadline of each operation (default: none)")->transform(time_value());
+  app.add_option("--seed", options.seed, "Of random choices (default 1)")->check(without_sign());
   app.add_option("--max-frames", options.max_frames, "Most frames of an operation (default 20M)")
       ->transform(CLI::AsNumberWithUnit(std::map<std::string, std::uint64_t>{{"K", 1000}, {"M", 1000000}}));
-  if (auto code = parse(app, arguments, kPlanUsage)) return code;
-  return check_options(options);
+  app.callback([&] {
+    complete(options);
+    take_faults(flags, options);
+  });
+  return parse(app, arguments, kExitUsage);
 }
 
 Nanoseconds nanoseconds(double seconds) { return Nanoseconds(std::llround(seconds * 1e9)); }

@@ -24,10 +24,6 @@ struct SimulateOptions {
   double jitter = 0;
   std::uint64_t seed = 1;
   std::uint64_t max_frames = 20'000'000;
-  std::vector<std::string> straggler_words;
-  std::vector<std::string> late_words;
-  std::vector<std::string> loss_words;
-  std::vector<std::string> stop_words;
   double timeout = 0;                              // seconds; 0: none
   std::vector<std::pair<int, double>> stragglers;  // rank, factor
   sim::Moments late;

@@ -60,7 +60,7 @@ int launch(const LaunchOptions& options) {
   }
   if (job == 0) {
     ::setpgid(0, 0);  // a terminal's Ctrl-C reaches only the keeper, which passes it on
-    const int code = Supervisor(options, signals, keeper).run();
+    const int code = supervise(options, signals, keeper);
     std::fflush(nullptr);
     ::_exit(code);
   }

@@ -1,8 +1,8 @@
 // Runs a program as the ranks of one job on this host and ends the job as a whole.
 //
-// Two processes take part. The keeper, which the user sees, only passes signals on and waits. Its child, a Supervisor,
-// starts and watches the ranks. Both adopt orphans and each notices when the other dies, so that killing either with
-// SIGKILL leaves no process behind.
+// Two processes take part. The keeper, which the user sees, only passes signals on and waits. Its child, the
+// supervisor, starts and watches the ranks. Both adopt orphans and each notices when the other dies, so that killing
+// either with SIGKILL leaves no process behind.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,4 @@
-#include "tools/run/run.h"
-
+// `qccl run`: starts a program as the ranks of one job.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -9,6 +8,7 @@
 #include <stdexcept>
 
 #include "tools/command_line.h"
+#include "tools/commands.h"
 #include "tools/run/launcher.h"
 
 namespace qccl::tools {

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -16,19 +15,14 @@
 #include <optional>
 #include <string>
 
+#include "base/text.h"
+
 namespace qccl::tools {
 namespace {
 
 using SteadyTime = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kKillLimit{10};
-
-std::optional<pid_t> to_pid(const std::string& text) {
-  pid_t pid = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return pid;
-}
 
 // /proc/PID/stat is "PID (NAME) STATE PPID ...", where NAME may hold anything.
 std::optional<pid_t> parent_of(const std::filesystem::path& folder) {
@@ -37,14 +31,14 @@ std::optional<pid_t> parent_of(const std::filesystem::path& folder) {
   const auto name_end = text.rfind(')');
   if (name_end == std::string::npos || text.size() < name_end + 5) return std::nullopt;
   const auto begin = name_end + 4;
-  return to_pid(text.substr(begin, text.find(' ', begin) - begin));
+  return parse_number<pid_t>(text.substr(begin, text.find(' ', begin) - begin));
 }
 
 std::multimap<pid_t, pid_t> children_by_parent() {
   std::multimap<pid_t, pid_t> children;
   std::error_code gone;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", gone)) {
-    const auto pid = to_pid(entry.path().filename().string());
+    const auto pid = parse_number<pid_t>(entry.path().filename().string());
     if (!pid) continue;
     if (const auto parent = parent_of(entry.path())) children.emplace(*parent, *pid);
   }
@@ -73,7 +67,7 @@ void wait_for_child_signal() {
 void adopt_orphans() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
 // glibc 2.36 declares pidfd_open() for C only.
-Descriptor watch_process(pid_t pid) { return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
+os::Fd watch_process(pid_t pid) { return os::Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
 std::vector<pid_t> descendants() {
   const auto children = children_by_parent();

@@ -6,15 +6,15 @@
 
 #include <vector>
 
-#include "tools/run/process/descriptor.h"
+#include "os/fd.h"
 
 namespace qccl::tools {
 
 // Orphans among this process's descendants become its children instead of init's.
 void adopt_orphans();
 
-// A descriptor that is readable once the process has ended; none on Linux older than 5.3.
-Descriptor watch_process(pid_t pid);
+// A descriptor that is readable once the process has ended; invalid on Linux older than 5.3.
+os::Fd watch_process(pid_t pid);
 
 // Every process below this one, zombies included.
 std::vector<pid_t> descendants();

@@ -18,11 +18,12 @@ constexpr std::size_t kSinkLimit = 1024 * 1024;
 // A line without end, such as a progress bar's, is passed on in pieces of this size.
 constexpr std::size_t kLineLimit = 256 * 1024;
 
-}  // namespace
-
+// Whether poll() has answered for the descriptor.
 bool is_ready(const std::vector<pollfd>& list, int fd) {
-  return std::any_of(list.begin(), list.end(), [fd](const pollfd& p) { return p.fd == fd && p.revents != 0; });
+  return std::ranges::any_of(list, [fd](const pollfd& p) { return p.fd == fd && p.revents != 0; });
 }
+
+}  // namespace
 
 // ---- Sink
 
@@ -112,73 +113,57 @@ void Console::log(int rank, std::string_view text) {
   }
 }
 
-void Console::end(int rank, Stream stream) {
-  if (const auto partial = partial_.find({rank, stream}); partial != partial_.end() && !partial->second.empty()) {
-    take_lines(rank, stream, "\n");
+// Reads once and passes it on. False if nothing was there to read.
+bool Console::pump(Pipe& pipe) {
+  // As without pipes: a rank that writes to a closed stream gets SIGPIPE.
+  if (sink(pipe.stream).is_closed()) pipe.source.reset();
+  if (!pipe.source.valid()) return false;
+  char text[kReadBytes];
+  const ssize_t got = ::read(pipe.source.get(), text, sizeof(text));
+  if (got > 0) {
+    take(pipe.rank, pipe.stream, {text, static_cast<std::size_t>(got)});
+    return true;
   }
+  if (got == 0 || (errno != EAGAIN && errno != EINTR)) end(pipe);
+  return false;
+}
+
+void Console::end(Pipe& pipe) {
+  const auto partial = partial_.find({pipe.rank, pipe.stream});
+  if (partial != partial_.end() && !partial->second.empty()) take_lines(pipe.rank, pipe.stream, "\n");
+  pipe.source.reset();
+}
+
+void Console::add_pipes(int rank, os::Fd out, os::Fd err) {
+  pipes_.push_back({rank, Stream::out, std::move(out)});
+  pipes_.push_back({rank, Stream::err, std::move(err)});
 }
 
 void Console::want(std::vector<pollfd>& list) const {
+  for (const Pipe& pipe : pipes_) {
+    const bool is_wanted = sink(pipe.stream).has_room() || sink(pipe.stream).is_closed();
+    if (pipe.source.valid() && is_wanted) list.push_back({pipe.source.get(), POLLIN, 0});
+  }
   out_.want(list);
   err_.want(list);
 }
 
 void Console::serve(const std::vector<pollfd>& list) {
+  for (Pipe& pipe : pipes_) {
+    if (pipe.source.valid() && is_ready(list, pipe.source.get())) pump(pipe);
+  }
   out_.serve(list);
   err_.serve(list);
 }
 
 void Console::finish() {
+  for (Pipe& pipe : pipes_) {
+    while (pump(pipe)) {
+    }
+    if (pipe.source.valid()) end(pipe);
+  }
   out_.write_all();
   err_.write_all();
-}
-
-// ---- RankPipes
-
-void RankPipes::add(int rank, Descriptor out, Descriptor err) {
-  pipes_.push_back({rank, Stream::out, std::move(out)});
-  pipes_.push_back({rank, Stream::err, std::move(err)});
-}
-
-// Reads once and passes it on. False if nothing was there to read.
-bool RankPipes::pump(Pipe& pipe, Console& console) {
-  // As without pipes: a rank that writes to a closed stream gets SIGPIPE.
-  if (console.is_closed(pipe.stream)) pipe.source.reset();
-  if (!pipe.source.valid()) return false;
-  char text[kReadBytes];
-  const ssize_t got = ::read(pipe.source.get(), text, sizeof(text));
-  if (got > 0) {
-    console.take(pipe.rank, pipe.stream, {text, static_cast<std::size_t>(got)});
-    return true;
-  }
-  if (got == 0 || (errno != EAGAIN && errno != EINTR)) end(pipe, console);
-  return false;
-}
-
-void RankPipes::end(Pipe& pipe, Console& console) {
-  console.end(pipe.rank, pipe.stream);
-  pipe.source.reset();
-}
-
-void RankPipes::want(std::vector<pollfd>& list, const Console& console) const {
-  for (const Pipe& pipe : pipes_) {
-    const bool wanted = console.has_room(pipe.stream) || console.is_closed(pipe.stream);
-    if (pipe.source.valid() && wanted) list.push_back({pipe.source.get(), POLLIN, 0});
-  }
-}
-
-void RankPipes::serve(const std::vector<pollfd>& list, Console& console) {
-  for (Pipe& pipe : pipes_) {
-    if (pipe.source.valid() && is_ready(list, pipe.source.get())) pump(pipe, console);
-  }
-}
-
-void RankPipes::finish(Console& console) {
-  for (Pipe& pipe : pipes_) {
-    while (pump(pipe, console)) {
-    }
-    if (pipe.source.valid()) end(pipe, console);
-  }
 }
 
 }  // namespace qccl::tools

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/run/process/descriptor.h"
+#include "os/fd.h"
 
 namespace qccl::tools {
 
@@ -44,30 +44,33 @@ class Sink {
   bool closed_ = false;
 };
 
-// The launcher's own stdout and stderr, and a file for each rank if requested. With tags each line begins with
-// "[rank]: ". Tagged lines and lines in files are never mixed: a line is passed on when it is complete, or when its
-// rank closes the stream.
+// The ranks' pipes, the launcher's own stdout and stderr, and a file for each rank if requested. With tags each line
+// begins with "[rank]: ". Tagged lines and lines in files are never mixed: a line is passed on when it is complete, or
+// when its rank closes the stream.
 class Console {
  public:
   explicit Console(bool tags) : tags_(tags) {}
   // From now on everything also goes to FOLDER/rank<r>.log. An error if the folder can't be made.
   std::optional<std::string> open_logs(const std::string& folder, int ranks);
-
-  void take(int rank, Stream stream, std::string_view text);
-  // Nothing more comes on this stream.
-  void end(int rank, Stream stream);
-  bool has_room(Stream stream) const { return sink(stream).has_room(); }
-  // Nothing reads the stream any more: ranks that write to it should get SIGPIPE.
-  bool is_closed(Stream stream) const { return sink(stream).is_closed(); }
+  // The read ends, non-blocking.
+  void add_pipes(int rank, os::Fd out, os::Fd err);
 
   // Writes a whole line of the launcher's own to stderr.
   void add_message(std::string_view line) { err_.append(line); }
   void want(std::vector<pollfd>& list) const;
   void serve(const std::vector<pollfd>& list);
-  // Writes everything. Blocks on the reader.
+  // Passes on the rest of the pipes and writes everything. Blocks on the reader.
   void finish();
 
  private:
+  struct Pipe {
+    int rank;
+    Stream stream;
+    os::Fd source;
+  };
+  bool pump(Pipe& pipe);
+  void end(Pipe& pipe);
+  void take(int rank, Stream stream, std::string_view text);
   const Sink& sink(Stream stream) const { return stream == Stream::out ? out_ : err_; }
   Sink& sink(Stream stream) { return stream == Stream::out ? out_ : err_; }
   void take_lines(int rank, Stream stream, std::string_view text);
@@ -78,31 +81,8 @@ class Console {
   Sink out_{STDOUT_FILENO};
   Sink err_{STDERR_FILENO};
   std::map<std::pair<int, Stream>, std::string> partial_;  // lines without an end so far
-  std::vector<Descriptor> logs_;                           // by rank
-};
-
-// The pipes of the ranks.
-class RankPipes {
- public:
-  void add(int rank, Descriptor out, Descriptor err);
-  void want(std::vector<pollfd>& list, const Console& console) const;
-  void serve(const std::vector<pollfd>& list, Console& console);
-  // Reads the rest of the pipes.
-  void finish(Console& console);
-
- private:
-  struct Pipe {
-    int rank;
-    Stream stream;
-    Descriptor source;
-  };
-  static bool pump(Pipe& pipe, Console& console);
-  static void end(Pipe& pipe, Console& console);
-
   std::vector<Pipe> pipes_;
+  std::vector<os::Fd> logs_;  // by rank
 };
-
-// Whether poll() has answered for a descriptor.
-bool is_ready(const std::vector<pollfd>& list, int fd);
 
 }  // namespace qccl::tools

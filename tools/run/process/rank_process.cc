@@ -17,13 +17,13 @@ namespace qccl::tools {
 namespace {
 
 struct Pipe {
-  Descriptor read;
-  Descriptor write;
+  os::Fd read;
+  os::Fd write;
 
   static Pipe create() {
     int ends[2] = {-1, -1};
     if (::pipe2(ends, O_CLOEXEC) != 0) return {};
-    return {Descriptor(ends[0]), Descriptor(ends[1])};
+    return {os::Fd(ends[0]), os::Fd(ends[1])};
   }
 };
 
@@ -86,8 +86,8 @@ void bind(const std::vector<int>& cores) {
   signals.restore();
   ::execvpe(plan.arguments[0], plan.arguments.data(), plan.environment.data());
   const int why = errno;
-  const ssize_t told = ::write(plan.report.write.get(), &why, sizeof(why));
-  ::_exit(told == sizeof(why) ? 127 : 126);
+  const ssize_t reported = ::write(plan.report.write.get(), &why, sizeof(why));
+  ::_exit(reported == sizeof(why) ? 127 : 126);
 }
 
 // 0 if the program runs, else why exec failed.
@@ -114,7 +114,7 @@ StartFailure not_started(const std::string& program, int why) {
   return {why == ENOTDIR ? 127 : 126, fmt::format("can't start '{}': {}", program, std::strerror(why))};
 }
 
-void make_non_blocking(const Descriptor& descriptor) {
+void make_non_blocking(const os::Fd& descriptor) {
   if (!descriptor.valid()) return;
   ::fcntl(descriptor.get(), F_SETFL, ::fcntl(descriptor.get(), F_GETFL) | O_NONBLOCK);
 }
@@ -135,7 +135,7 @@ std::optional<StartFailure> start_rank(const RankSpec& spec, const BlockedSignal
   }
   const bool missing = spec.pipe_output && !(plan.output.read.valid() && plan.errors.read.valid());
   if (missing || !plan.report.read.valid()) return system_refused("make a pipe");
-  const pid_t pid = ::fork();
+  const pid_t pid = ::_Fork();  // fork() would close the child's ends of the pipes (os/fd.h)
   if (pid < 0) return system_refused("start another process");
   if (pid == 0) become_rank(plan, spec, signals);
   ::setpgid(pid, pid);  // the child does the same, because either may run first
@@ -155,7 +155,7 @@ std::optional<StartFailure> start_rank(const RankSpec& spec, const BlockedSignal
   }
   started.output = std::move(plan.output.read);
   started.errors = std::move(plan.errors.read);
-  for (const Descriptor* end : {&started.output, &started.errors}) make_non_blocking(*end);
+  for (const os::Fd* end : {&started.output, &started.errors}) make_non_blocking(*end);
   return std::nullopt;
 }
 

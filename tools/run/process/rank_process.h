@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/run/process/descriptor.h"
+#include "os/fd.h"
 #include "tools/run/process/signals.h"
 
 namespace qccl::tools {
@@ -26,10 +26,10 @@ struct RankSpec {
 
 struct RankProcess {
   int rank = 0;
-  pid_t pid = -1;     // and its process group
-  Descriptor pidfd;   // readable when the process has ended
-  Descriptor output;  // this and `errors`: the read ends of the pipes, non-blocking
-  Descriptor errors;
+  pid_t pid = -1;  // and its process group
+  os::Fd pidfd;    // readable when the process has ended
+  os::Fd output;   // this and `errors`: the read ends of the pipes, non-blocking
+  os::Fd errors;
 };
 
 // Why a program could not be started.

@@ -1,4 +1,4 @@
-#include "tools/run/process/cores.h"
+#include "tools/run/rank_spec.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@ namespace {
 
 using Cores = std::vector<int>;
 
-TEST(Cores, are_shared_out_evenly_and_each_to_one_rank) {
+TEST(Cores, each_core_goes_to_one_rank_in_equal_shares) {
   const Cores all = {0, 4, 1, 5, 2, 6, 3, 7};
   EXPECT_EQ(share_of_cores(all, 0, 2), (Cores{0, 4, 1, 5}));
   EXPECT_EQ(share_of_cores(all, 1, 2), (Cores{2, 6, 3, 7}));
@@ -20,13 +20,13 @@ TEST(Cores, are_shared_out_evenly_and_each_to_one_rank) {
   EXPECT_EQ(given, all);
 }
 
-TEST(Cores, are_shared_by_ranks_where_there_are_fewer) {
+TEST(Cores, ranks_share_cores_if_there_are_fewer_cores) {
   EXPECT_EQ(share_of_cores({2, 3}, 2, 5), Cores{2});
   EXPECT_EQ(share_of_cores({2, 3}, 3, 5), Cores{3});
   EXPECT_EQ(share_of_cores({}, 0, 1), Cores{});
 }
 
-TEST(Cores, of_this_process_are_known) { EXPECT_FALSE(usable_cores().empty()); }
+TEST(Cores, this_process_has_usable_cores) { EXPECT_FALSE(usable_cores().empty()); }
 
 }  // namespace
 }  // namespace qccl::tools

@@ -1,7 +1,6 @@
 // The `qccl` program: picks the command. Under one of nccl-tests' names, such as all_reduce_perf, it is `qccl perf
 // all_reduce`.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <qccl/qccl.h>
 
 #include <cstdio>
@@ -98,16 +97,16 @@ int dispatch(const char* program, const char* help, std::span<const Command> com
     fmt::print("{}", help);
     return 0;
   }
-  std::vector<const char*> names;
+  std::string names;
   for (const Command& command : commands) {
     if (word == command.name) return command.run({arguments.begin() + 1, arguments.end()});
-    names.push_back(command.name);
+    const bool is_last = &command == &commands.back();
+    names += fmt::format("{}{}", names.empty() ? "" : is_last ? " and " : ", ", command.name);
   }
   if (word.empty()) {
     fmt::print(stderr, "{}", help);
   } else {
-    fmt::print(stderr, "{}: there is no command '{}', only {} ('{} --help')\n", program, word, fmt::join(names, ", "),
-               program);
+    fmt::print(stderr, "{}: there is no command '{}', only {} ('{} --help')\n", program, word, names, program);
   }
   return kExitUsage;
 }

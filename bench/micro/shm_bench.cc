@@ -159,7 +159,7 @@ void board_operation(benchmark::State& state) {
   Host host(2);
   for (int rank = 0; rank < 2; ++rank) host[rank].board()->open(kGroup);
   auto own = buffer();
-  // Rank 1 may be one operation behind when the loop ends: it keeps polling until it is told to stop.
+  // Rank 1 may be one operation behind when the loop ends: it keeps polling until it must stop.
   OtherRank other(
       host[1], [payload = buffer(), bytes, sequence = std::uint64_t{1}, published = false](Endpoint& endpoint) mutable {
         ExchangeCells& board = *endpoint.board();
@@ -209,30 +209,30 @@ BENCHMARK(stream)->Arg(64)->Arg(4160)->Arg(65600)->Arg(kMaxFrameBytes)->UseRealT
 // is the machine's time for moving cache lines from core to core.
 void bare_stream(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
-  constexpr std::size_t kPlaces = 4;
+  constexpr std::size_t kSlots = 4;
   struct alignas(64) Flag {
     std::atomic<bool> full{false};
   };
-  std::array<Flag, kPlaces> flags;
-  std::vector<std::byte> places(kPlaces * kMaxFrameBytes, std::byte{1});
+  std::array<Flag, kSlots> flags;
+  std::vector<std::byte> slots(kSlots * kMaxFrameBytes, std::byte{1});
   const auto source = buffer();
   std::atomic<bool> stop{false};
   std::thread reader([&, target = buffer()]() mutable {
-    for (std::size_t place = 0;; place = (place + 1) % kPlaces) {
-      while (!flags[place].full.load(std::memory_order_acquire)) {
+    for (std::size_t slot = 0;; slot = (slot + 1) % kSlots) {
+      while (!flags[slot].full.load(std::memory_order_acquire)) {
         if (stop.load(std::memory_order_relaxed)) return;
       }
-      std::memcpy(target.data(), places.data() + place * kMaxFrameBytes, bytes);
+      std::memcpy(target.data(), slots.data() + slot * kMaxFrameBytes, bytes);
       benchmark::ClobberMemory();
-      flags[place].full.store(false, std::memory_order_release);
+      flags[slot].full.store(false, std::memory_order_release);
     }
   });
-  std::size_t place = 0;
+  std::size_t slot = 0;
   for (auto _ : state) {
-    while (flags[place].full.load(std::memory_order_acquire)) continue;
-    std::memcpy(places.data() + place * kMaxFrameBytes, source.data(), bytes);
-    flags[place].full.store(true, std::memory_order_release);
-    place = (place + 1) % kPlaces;
+    while (flags[slot].full.load(std::memory_order_acquire)) continue;
+    std::memcpy(slots.data() + slot * kMaxFrameBytes, source.data(), bytes);
+    flags[slot].full.store(true, std::memory_order_release);
+    slot = (slot + 1) % kSlots;
   }
   stop = true;
   reader.join();
@@ -244,18 +244,18 @@ BENCHMARK(bare_stream)->Arg(4160)->Arg(65600)->Arg(kMaxFrameBytes)->UseRealTime(
 // frame queue's large slots have.
 void copy(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
-  const auto places = static_cast<std::size_t>(state.range(1));
+  const auto slots = static_cast<std::size_t>(state.range(1));
   const auto source = buffer();
-  std::vector<std::byte> target(places * kMaxFrameBytes, std::byte{1});
-  std::size_t place = 0;
+  std::vector<std::byte> target(slots * kMaxFrameBytes, std::byte{1});
+  std::size_t slot = 0;
   for (auto _ : state) {
-    std::memcpy(target.data() + place * kMaxFrameBytes, source.data(), bytes);
+    std::memcpy(target.data() + slot * kMaxFrameBytes, source.data(), bytes);
     benchmark::ClobberMemory();
-    place = (place + 1) % places;
+    slot = (slot + 1) % slots;
   }
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * bytes));
 }
-BENCHMARK(copy)->ArgNames({"bytes", "places"})->ArgsProduct({{4160, 65600, kMaxFrameBytes}, {1, 16}});
+BENCHMARK(copy)->ArgNames({"bytes", "slots"})->ArgsProduct({{4160, 65600, kMaxFrameBytes}, {1, 16}});
 
 // One poll of a rank that spins, with nothing to receive.
 void idle_look(benchmark::State& state) {

@@ -93,15 +93,14 @@ class Alignment {
   std::int64_t begin_ = std::numeric_limits<std::int64_t>::max();
 };
 
-// The line of a rank's track on which to draw an operation, from 1: the first line that is free at the time.
-class Lanes {
+// The row of a rank's track in which to draw an operation, from 1: the first row that is free at the time.
+class TraceRows {
  public:
   std::ptrdiff_t take(const OperationTimes& times) {
-    auto lane =
-        std::find_if(busy_until_.begin(), busy_until_.end(), [&](std::int64_t end) { return end <= times.posted_ns; });
-    if (lane == busy_until_.end()) lane = busy_until_.insert(lane, 0);
-    *lane = times.ended_ns;
-    return lane - busy_until_.begin() + 1;
+    auto row = std::ranges::find_if(busy_until_, [&](std::int64_t end) { return end <= times.posted_ns; });
+    if (row == busy_until_.end()) row = busy_until_.insert(row, 0);
+    *row = times.ended_ns;
+    return row - busy_until_.begin() + 1;
   }
 
  private:
@@ -123,12 +122,12 @@ void add_events(const RankLog& log, const Alignment& alignment, std::string& out
   for (const OperationRecord& record : log.records) records.push_back(&record);
   std::stable_sort(records.begin(), records.end(),
                    [](const auto* a, const auto* b) { return a->times.posted_ns < b->times.posted_ns; });
-  Lanes lanes;
+  TraceRows rows;
   for (const OperationRecord* record : records) {
     const OperationTimes& times = record->times;
     out += fmt::format(R"(,
 {{"name": {}, "cat": "qccl", "ph": "X", "pid": {}, "tid": {}, "ts": {}, "dur": {}, "args": {}}})",
-                       quoted(record->name), log.rank, lanes.take(times), alignment.since_begin(log, times.posted_ns),
+                       quoted(record->name), log.rank, rows.take(times), alignment.since_begin(log, times.posted_ns),
                        Alignment::microseconds(times.ended_ns - times.posted_ns), args_of(*record));
   }
 }

@@ -130,9 +130,9 @@ std::vector<RankLog> read_logs(const std::vector<std::string>& paths) {
         fmt::print(stderr, "{}: of a job of {} ranks, but {} of one of {}: is one of them left from another job?\n",
                    path, log.world, first_path, first.world);
       }
-      const auto [place, is_new] = by_rank.try_emplace(rank, std::move(log), path);
+      const auto [known, is_new] = by_rank.try_emplace(rank, std::move(log), path);
       if (is_new) continue;
-      fail(path, fmt::format("has rank {}, as {} has: give the files of one job", rank, place->second.second));
+      fail(path, fmt::format("has rank {}, as {} has: give the files of one job", rank, known->second.second));
     }
   }
   if (by_rank.empty()) fail(paths.front(), "there is no log in what was given");

@@ -96,7 +96,7 @@ Buffer::Buffer(std::uint64_t bytes) {
 
 void Buffer::Free::operator()(std::byte* data) const { std::free(data); }
 
-Placement place(const Case& c, int rank, const Buffer& input, const Buffer& output) {
+Placement placement_of(const Case& c, int rank, const Buffer& input, const Buffer& output) {
   const std::uint64_t own = static_cast<std::uint64_t>(rank) * c.count * element_bytes(c.type);
   if (c.collective == Collective::broadcast) {
     std::byte* buffer = !c.in_place && rank == c.root ? input.data() : output.data();

@@ -1,5 +1,4 @@
-// One measurement: a collective with its sizes, type, operation and place of the result, and the
-// buffers it runs on.
+// One measurement: a collective with its sizes, type, operation and placement, and the buffers it runs on.
 #pragma once
 
 #include <qccl/qccl.h>
@@ -80,7 +79,7 @@ struct Placement {
 // `input` and `output` are as large as the largest case needs. A broadcast is in place on every
 // rank: out of place, the root's buffer is the input and the other ranks' the output. all_to_all and
 // sendrecv have no in-place form: their input lies in the output and is first copied to `aside`.
-Placement place(const Case& c, int rank, const Buffer& input, const Buffer& output);
+Placement placement_of(const Case& c, int rank, const Buffer& input, const Buffer& output);
 
 // A rank's factor in premul_sum, as nccl-tests has it: products are exact.
 constexpr double premul_factor_of(int rank) { return rank % 2 == 0 ? 1 : 2; }

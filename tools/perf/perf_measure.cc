@@ -23,19 +23,6 @@ Traffic difference(const Traffic& after, const Traffic& before) {
           after.shared_bytes_sent - before.shared_bytes_sent};
 }
 
-// gather() of vectors of one length on all ranks.
-std::vector<std::vector<double>> gather_vectors(Communicator& communicator, const std::vector<double>& mine) {
-  const auto world = static_cast<std::size_t>(communicator.size());
-  std::vector<double> flat(mine.size() * world);
-  communicator.all_gather(mine, flat);
-  std::vector<std::vector<double>> all;
-  for (std::size_t rank = 0; rank < world; ++rank) {
-    const auto begin = flat.begin() + static_cast<std::ptrdiff_t>(rank * mine.size());
-    all.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(mine.size()));
-  }
-  return all;
-}
-
 double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
@@ -90,7 +77,7 @@ Effective Bench::effective(const Case& c) const {
 Inputs Bench::prepare(const Case& c, const Effective& effective) {
   const int rank = communicator_.rank();
   const Inputs inputs(c, effective.is_lossy(), ++salt_);
-  const Placement placement = place(c, rank, input_, output_);
+  const Placement placement = placement_on_rank(c);
   constexpr int kPoison = 0xA5;
   std::memset(placement.output, kPoison, c.output_count() * element_bytes(c.type));
   if (!c.has_input(rank)) return inputs;
@@ -100,7 +87,7 @@ Inputs Bench::prepare(const Case& c, const Effective& effective) {
 
 void Bench::warm_up(const Case& c) {
   prepare(c, effective(c));
-  const Placement placement = place(c, communicator_.rank(), input_, output_);
+  const Placement placement = placement_on_rank(c);
   for (int i = 0; i < options_.warmup_iterations; ++i) {
     run_collective(communicator_, c, placement, options_.algorithm);
   }
@@ -110,7 +97,7 @@ void Bench::warm_up(const Case& c) {
 void Bench::run_trial(const Case& c) {
   constexpr int kCalls = 40;
   prepare(c, effective(c));
-  const Placement placement = place(c, communicator_.rank(), input_, output_);
+  const Placement placement = placement_on_rank(c);
   for (int i = 0; i < kCalls; ++i) {
     communicator_.barrier();
     run_collective(communicator_, c, placement, options_.algorithm);
@@ -119,7 +106,7 @@ void Bench::run_trial(const Case& c) {
 
 Bench::Timing Bench::time_iterations(const Case& c, const Effective& effective) {
   Timing timing;
-  const Placement placement = place(c, communicator_.rank(), input_, output_);
+  const Placement placement = placement_on_rank(c);
   const int refresh = iterations_in_range(c);
   const bool synchronised = options_.blocking == 1 || options_.blocking == 3;
   for (int i = 0; i < options_.iterations;) {
@@ -144,11 +131,12 @@ Bench::Timing Bench::time_iterations(const Case& c, const Effective& effective) 
 }
 
 void Bench::evaluate_times(const Case& c, const std::vector<double>& mine, Measurement& m) {
-  const auto all = gather_vectors(communicator_, mine);
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(c.world));  // the ranks' times, one after another
+  communicator_.all_gather(mine, all);
   std::vector<double> times;
   for (std::size_t i = 0; i < mine.size(); ++i) {
     std::vector<double> of_ranks;
-    for (const auto& rank_times : all) of_ranks.push_back(rank_times[i]);
+    for (std::size_t at = i; at < all.size(); at += mine.size()) of_ranks.push_back(all[at]);
     times.push_back(combine_ranks(of_ranks, options_.average));
   }
   m.mean_us = mean(times);
@@ -191,7 +179,7 @@ void Bench::check(Case c, Measurement& m) {
 void Bench::check_as_is(const Case& c, Measurement& m) {
   m.checked = options_.check_iterations > 0;
   const int rank = communicator_.rank();
-  const Placement placement = place(c, rank, input_, output_);
+  const Placement placement = placement_on_rank(c);
   for (int i = 0; i < options_.check_iterations; ++i) {
     const Inputs inputs = prepare(c, m.effective);
     run_collective(communicator_, c, placement, options_.algorithm);

@@ -62,6 +62,7 @@ class Bench {
   };
 
   Effective effective(const Case& c) const;
+  Placement placement_on_rank(const Case& c) const { return placement_of(c, communicator_.rank(), input_, output_); }
   // Writes new inputs and fills the output with other values, so that the call must write it.
   Inputs prepare(const Case& c, const Effective& effective);
   Timing time_iterations(const Case& c, const Effective& effective);

@@ -278,11 +278,12 @@ std::optional<int> parse_perf_options(const std::vector<std::string>& arguments,
   CLI::App app("Times a collective and checks its results, with nccl-tests' flags and columns.", "qccl perf");
   set_usage(app, "qccl perf COLLECTIVE [OPTIONS]");
   app.footer(kFooter);
-  add_named(app, "COLLECTIVE", options.collective, kOperations, "The first argument")->required();
+  add_named(app, "COLLECTIVE", options.collective, kOperations, "The first argument");
   add_nccl_flags(app, options);
   add_own_flags(app, options);
   add_fixed_flags(app);
   app.callback([&] {
+    if (app.count("COLLECTIVE") == 0) refuse("which collective? There are: " + names_text(kOperations));
     options.collective == Collective::barrier ? check_barrier(app, options) : check_sizes(options);
     check_operation(options);
     check_algorithm(options);

@@ -25,7 +25,7 @@ class Builder {
 
   // A lane for a whole chunk, unless the chunk is empty.
   void add(int chunk, std::uint64_t input_begin, std::uint64_t output_begin, std::vector<Step> steps);
-  // A chunk that lies at the same place in input and output.
+  // A chunk that begins at the same element in input and output.
   void add_in_place(int chunk, std::vector<Step> steps) {
     add(chunk, begin_of(chunk), begin_of(chunk), std::move(steps));
   }

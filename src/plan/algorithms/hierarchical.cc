@@ -39,7 +39,7 @@ int shared_chunks(const Request& request) {
   return hosts.owners() * static_cast<int>(home_hosts(request, hosts).size());
 }
 
-// A rank's place among the hosts, and sums inside and between them.
+// A rank on its host, and sums inside hosts and between them.
 class HostSums {
  public:
   explicit HostSums(Builder& b)

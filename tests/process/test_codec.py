@@ -146,6 +146,6 @@ def test_every_codec_names_its_source_in_the_documentation():
 def test_the_source_that_the_documentation_shows_is_what_is_compiled():
     page = (DOCS / "add-a-codec.md").read_text()
     shown = re.findall(r"<!-- from: (\S+) -->\n```cpp\n(.*?)```", page, re.S)
-    assert len(shown) == page.count("```cpp") >= 7
+    assert len(shown) == page.count("```cpp") >= 4
     for path, source in shown:
         assert source in (ROOT / path).read_text(), f"{path} has changed, docs/add-a-codec.md shows:\n{source}"

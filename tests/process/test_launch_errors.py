@@ -89,7 +89,7 @@ def torchrun_rank(rank: int, world: int, port: int) -> tuple[tuple, dict[str, st
     return DOCTOR, TORCHRUN | {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_PORT": str(port)}
 
 
-def test_a_rank_that_is_there_twice_is_named_by_both_processes():
+def test_two_processes_of_one_rank_are_both_named():
     port = free_port()
     done = start_all(*(torchrun_rank(rank, 3, port) for rank in (0, 1, 1)))
     twice = [each for each in done if "rank 1" in each.stdout and "another process" in each.stdout]
@@ -110,7 +110,7 @@ def test_a_port_that_is_in_use():
     assert_one_error(done, "rank 0 of 2", "uses MASTER_PORT", "choose another port")
 
 
-def test_a_master_that_nobody_is():
+def test_a_master_that_no_process_serves():
     port = free_port()
     assert_one_error(
         execute(*DOCTOR, **TORCHRUN | {"MASTER_PORT": str(port)}),
@@ -118,28 +118,28 @@ def test_a_master_that_nobody_is():
     )  # fmt: skip
 
 
-def test_a_rank_that_does_not_come():
+def test_a_missing_rank():
     (done,) = start_all(torchrun_rank(0, 2, free_port()))
     assert_one_error(done, "rank 1 did not appear within 3.0 s")
 
 
 @pytest.mark.parametrize("name", ["Open MPI", "MPICH"])
-def test_a_rank_of_mpirun_that_does_not_come(name):
+def test_a_missing_rank_of_mpirun(name):
     """Rank 0 joins, rank 1 is another program. They are one job, so mpirun reports the failure."""
     work = "[ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 1 ] || exec " + " ".join(map(str, DOCTOR))
     done = execute(*mpirun(name), "-n", 2, "sh", "-c", work)
     assert_one_error(done, "rank 1 did not appear within 3.0 s", "unix socket @qccl/")
 
 
-def test_a_rank_0_of_mpirun_that_does_not_come():
+def test_a_missing_rank_0_of_mpirun():
     work = "[ $OMPI_COMM_WORLD_RANK = 0 ] || exec " + " ".join(map(str, DOCTOR))
     done = execute(*mpirun("Open MPI"), "-n", 2, "sh", "-c", work)
     assert_one_error(done, "can't reach the store at unix socket @qccl/", "is rank 0 running?")
 
 
-def test_mpich_that_was_cut_off_by_a_program_in_between():
+def test_mpich_with_its_connection_closed_by_a_program_in_between():
     command = [*map(str, DOCTOR)]
     script = f"import subprocess; raise SystemExit(subprocess.run({command}, close_fds=True).returncode)"
     done = execute(*mpirun("MPICH"), "-n", 2, sys.executable, "-c", script)
     assert done.returncode != 0
-    assert "is not open in this process: what started it in between has closed it" in done.stdout
+    assert "is not open in this process: a program between the launcher and this one has closed it" in done.stdout

@@ -5,7 +5,6 @@
 
 #include <future>
 #include <random>
-#include <thread>
 
 #include "bootstrap/meeting/card_exchange.h"
 #include "bootstrap/meeting/generation_result.h"
@@ -278,10 +277,10 @@ TEST(FullMesh, a_thousand_strangers_at_every_socket_disturb_nothing) {
 
   const auto record = decode_record(host.value("1/card/1")).take_or_throw();
   const AddressCard card = decode_card(record.card).take_or_throw();
-  std::thread at_tcp([&] { Crowd().connect(card.port, 1000); });
+  auto at_tcp = std::async(std::launch::async, [&] { Crowd().connect(card.port, 1000); });
   Crowd at_local;
   at_local.connect(card.unix_name, 900);
-  at_tcp.join();
+  at_tcp.get();
   ranks.push_back(host.start({.rank = 2, .world = 3}));
   expect_joined(std::move(ranks));
 }

@@ -325,15 +325,16 @@ TEST(TcpStoreServer, lingers_until_its_clients_have_left) {
   auto server = start_server();
   auto client = std::make_unique<TcpStore>(client_of(*server));
   client->set("key", "last word");
+  EXPECT_EQ(client->add("n", 0), 0);  // the set has arrived: the client is no stranger
   std::promise<void> stopping;
-  std::thread stopper([&] {
+  auto stopped = std::async(std::launch::async, [&] {
     stopping.set_value();
     server->stop(seconds(20));
   });
   stopping.get_future().wait();
   EXPECT_EQ(client->get("key", seconds(10)), "last word");
   client.reset();
-  stopper.join();
+  stopped.get();
 }
 
 TEST(TcpStore, keys_and_values_are_bytes_and_large_ones_arrive) {

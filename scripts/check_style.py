@@ -34,10 +34,6 @@ LARGE_CLASSES = {
     "include/qccl/communicator.h Communicator": 89,
     "bindings/torch/backend/backend.h Backend": 79,
     "bindings/torch/work/work.h CollectiveWork": 51,
-    "src/engine/collective/cell_exchange.h CellExchange": 33,
-    "src/engine/collective/plan_operation.h PlanOperation": 41,
-    "src/engine/collective/streams.h Streams": 49,
-    "src/engine/operation.h Operation": 45,
 }
 
 # Functions with more parameters, which may lose some and then leave this list. The first two are public.
@@ -48,11 +44,7 @@ LONG_PARAMETER_LISTS = {
     "bindings/torch/module/module.cc all_reduce_parts": 7,
     "bindings/torch/module/module.cc make_request": 9,
     "bindings/torch/module/module.cc reduce_scatter": 7,
-    "src/engine/collective/cell_operation.cc CellOperation::CellOperation": 8,
-    "src/engine/collective/mapped_operation.cc MappedOperation::MappedOperation": 7,
-    "src/engine/collective/plan_operation.cc PlanOperation::PlanOperation": 7,
     "src/engine/compute/math_context.cc keep_residual": 6,
-    "src/engine/message/message_operation.cc SendOperation::SendOperation": 7,
     "src/os/net/socket.cc move_exactly": 6,
     "src/plan/cost/cost_test.cc price_of": 6,
     "tests/property/drawn_codec_test.cc encoded": 6,

@@ -43,18 +43,17 @@ void CallStarter::begin(Group* target, CallArguments&& arguments, std::shared_pt
   if (arguments.plan->codec() != nullptr && !arguments.random_counter)
     arguments.random_counter = target->compressed_calls++;
   const std::uint64_t sequence = target->next_sequence++;
-  Operation& posted = parts_.operations.add(make_operation(*target, sequence, std::move(arguments)));
+  Operation& posted = begin_operation(*target, sequence, std::move(arguments));
   const std::uint64_t admission_bytes = posted.admission_bytes();
   posted.defer(admission_bytes > 0 && !target->admission.post(admission_bytes));
   note_posted(posted);
   target->remember(sequence, posted.plan());
-  parts_.operations.note_deadline(posted.deadline());
   if (!target->stored.empty()) dispatcher_.replay_stored(*target, sequence);
   if (!target->failure) peer_failures_.look_for_absent(posted);
 }
 
 void CallStarter::refuse(CallArguments& arguments, ErrorInfo failure) {
-  if (failure.operation.empty()) failure.operation = operation_name(arguments);
+  if (failure.operation.empty()) failure.operation = arguments.name();
   failure.rank = parts_.options.rank.value();
   auto shared = std::make_shared<const ErrorInfo>(std::move(failure));
   parts_.ended.push(std::move(arguments.work), std::move(shared));
@@ -70,50 +69,34 @@ bool CallStarter::claim_feedback(CallArguments& arguments) {
   return false;
 }
 
-// Its number is known, to its work and to the log.
 void CallStarter::note_posted(Operation& posted) {
+  parts_.operations.note_deadline(posted.deadline());
   if (posted.work() != nullptr) posted.work()->set_number(posted.sequence());
   parts_.recorder.begin(posted);
 }
 
-std::unique_ptr<Operation> CallStarter::make_operation(Group& group, std::uint64_t sequence,
-                                                       CallArguments&& arguments) {
-  if (reduces_on_board(arguments)) {
+// Makes it an operation in flight.
+Operation& CallStarter::begin_operation(Group& group, std::uint64_t number, CallArguments&& arguments) {
+  std::unique_ptr<Operation> operation = parts_.operations.take_parked(group, arguments);
+  if (operation == nullptr) operation = make_operation(group, arguments);
+  TimePoint posted = kForever;
+  if (operation->is_on_board()) {
     parts_.operations.note_untimed();
-    const std::uint64_t first =
-        std::exchange(group.next_board_sequence, group.next_board_sequence + MappedOperation::kRounds);
-    return parts_.operations.reuse_or_make<MappedOperation>(
-        group, arguments,
-        [&](MappedOperation& retired) { retired.restart(sequence, std::move(arguments), kForever, first); },
-        [&] {
-          return std::make_unique<MappedOperation>(group, sequence, std::move(arguments), kForever, parts_.frame_sender,
-                                                   parts_.pool, first);
-        });
+  } else {
+    posted = parts_.now = parts_.clock.now();
   }
-  if (arguments.plan->call().board) {
-    parts_.operations.note_untimed();
-    const std::uint64_t number = group.next_board_sequence++;
-    return make_cell_operation(group, sequence, std::move(arguments), number);
-  }
-  parts_.now = parts_.clock.now();
-  return parts_.operations.reuse_or_make<PlanOperation>(
-      group, arguments, [&](PlanOperation& retired) { retired.restart(sequence, std::move(arguments), parts_.now); },
-      [&] {
-        auto compute = make_compute(group, *arguments.plan);
-        return std::make_unique<PlanOperation>(group, sequence, std::move(arguments), parts_.now, parts_.frame_sender,
-                                               parts_.pool, std::move(compute));
-      });
+  operation->begin(number, std::move(arguments), posted);
+  return parts_.operations.add(std::move(operation));
 }
 
-std::unique_ptr<CellOperation> CallStarter::make_cell_operation(Group& group, std::uint64_t sequence,
-                                                                CallArguments&& arguments, std::uint64_t number) {
-  return parts_.operations.reuse_or_make<CellOperation>(
-      group, arguments,
-      [&](CellOperation& retired) { retired.restart(sequence, std::move(arguments), kForever, number); },
-      [&] {
-        return std::make_unique<CellOperation>(group, sequence, std::move(arguments), kForever, parts_.frame_sender,
-                                               parts_.pool, number);
-      });
+std::unique_ptr<Operation> CallStarter::make_operation(Group& group, const CallArguments& arguments) {
+  FrameSender& sender = parts_.frame_sender;
+  if (arguments.message && arguments.message->incoming) return std::make_unique<RecvOperation>(group, sender);
+  if (arguments.message) return std::make_unique<SendOperation>(group, sender, parts_.options.slice_bytes);
+  const ExecutablePlan& plan = *arguments.plan;
+  if (reduces_on_board(arguments)) return std::make_unique<MappedOperation>(group, sender, parts_.pool, plan);
+  if (plan.call().board) return std::make_unique<CellOperation>(group, sender, parts_.pool);
+  return std::make_unique<PlanOperation>(group, sender, plan, make_compute(group, plan));
 }
 
 std::unique_ptr<Compute> CallStarter::make_compute(const Group& group, const ExecutablePlan& plan) {
@@ -123,31 +106,11 @@ std::unique_ptr<Compute> CallStarter::make_compute(const Group& group, const Exe
 }
 
 void CallStarter::post_message(Group& group, CallArguments&& arguments) {
-  parts_.now = parts_.clock.now();
   Mailbox& box = mailbox_of(group, parts_.frame_sender);
-  const std::uint64_t number = box.next_post();
-  Status matched;
-  Operation* added = nullptr;
-  if (arguments.message->incoming) {
-    auto receive = parts_.operations.reuse_or_make<RecvOperation>(
-        group, arguments, [&](RecvOperation& retired) { retired.restart(number, std::move(arguments), parts_.now); },
-        [&] {
-          return std::make_unique<RecvOperation>(group, number, std::move(arguments), parts_.now, parts_.frame_sender,
-                                                 parts_.pool);
-        });
-    matched = box.match_arrival(*receive);
-    added = &parts_.operations.add(std::move(receive));
-  } else {
-    added = &parts_.operations.add(parts_.operations.reuse_or_make<SendOperation>(
-        group, arguments, [&](SendOperation& retired) { retired.restart(number, std::move(arguments), parts_.now); },
-        [&] {
-          return std::make_unique<SendOperation>(group, number, std::move(arguments), parts_.now, parts_.frame_sender,
-                                                 parts_.pool, parts_.options.slice_bytes);
-        }));
-  }
-  Operation& posted = *added;
+  const bool is_incoming = arguments.message->incoming;
+  Operation& posted = begin_operation(group, box.next_post(), std::move(arguments));
+  const Status matched = is_incoming ? box.match_arrival(static_cast<RecvOperation&>(posted)) : Status();
   note_posted(posted);
-  parts_.operations.note_deadline(posted.deadline());
   if (!matched.ok()) {
     return failures_.fail(posted, matched.error().kind, matched.error().message);
   }

@@ -8,8 +8,6 @@
 
 namespace qccl::engine {
 
-class CellOperation;
-
 // One thread.
 class CallStarter {
  public:
@@ -28,9 +26,8 @@ class CallStarter {
   void note_posted(Operation& posted);
   void post_message(Group& group, CallArguments&& arguments);
 
-  std::unique_ptr<Operation> make_operation(Group& group, std::uint64_t sequence, CallArguments&& arguments);
-  std::unique_ptr<CellOperation> make_cell_operation(Group& group, std::uint64_t sequence, CallArguments&& arguments,
-                                                     std::uint64_t number);
+  Operation& begin_operation(Group& group, std::uint64_t number, CallArguments&& arguments);
+  std::unique_ptr<Operation> make_operation(Group& group, const CallArguments& arguments);
   std::unique_ptr<Compute> make_compute(const Group& group, const ExecutablePlan& plan);
 
   // ---- small calls on the spot (exchange.cc)

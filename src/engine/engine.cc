@@ -95,7 +95,7 @@ bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
   if (operation->finished()) {
     end_turn(*operation);
     failures_.complete(*operation, nullptr);
-    parts_.operations.retired().put(std::move(operation));
+    parts_.operations.park(std::move(operation));
   }
   return *advanced;
 }

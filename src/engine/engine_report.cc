@@ -62,7 +62,8 @@ void report(const EngineParts& parts, RankStatus& status) {
     call.call = operation->describe();
     // The deadline of a call that has not begun is still kForever.
     if (operation->deadline() != kForever) {
-      call.seconds = std::max(0.0, seconds(parts.clock.now() - (operation->deadline() - operation->timeout())));
+      call.seconds =
+          std::max(0.0, seconds(parts.clock.now() - (operation->deadline() - operation->arguments().timeout)));
     }
     for (const GroupRank member : parts.peers.suspects(operation->group(), waiting.peers, parts.now)) {
       call.waits_for.push_back(operation->group().world_rank(member).value());

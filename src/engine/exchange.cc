@@ -38,13 +38,13 @@ bool CallStarter::exchange(Group& group, CallArguments&& arguments, const std::s
   prepare_exchange(group, arguments);
   CellExchange& exchange = group.parked_exchange->exchange();
   const kernels::DefaultFloatEnvironment environment;
-  exchange.begin(arguments, group.next_board_sequence++);
-  exchange.publish(exchange.own_part());
+  exchange.begin(arguments, group.take_board_numbers(1));
+  exchange.meeting().publish(exchange.own_part());
   const std::uint64_t sequence = group.next_sequence++;
   group.remember(sequence, *arguments.plan);
-  if (exchange.look_and_ring()) {
+  if (exchange.meeting().look_and_ring()) {
     exchange.combine();
-    exchange.end();
+    exchange.meeting().end();
     return true;
   }
   arguments.work = work;
@@ -57,11 +57,9 @@ void CallStarter::prepare_exchange(Group& group, const CallArguments& arguments)
   group.make_room_in_history();
   if (group.parked_exchange != nullptr) return;
   parts_.operations.make_room();
-  group.parked_exchange.reset(
-      static_cast<CellOperation*>(parts_.operations.retired().take(group, arguments).release()));
+  group.parked_exchange.reset(static_cast<CellOperation*>(parts_.operations.take_parked(group, arguments).release()));
   if (group.parked_exchange != nullptr) return;
-  group.parked_exchange = std::make_unique<CellOperation>(group, 0, CallArguments(arguments), kForever,
-                                                          parts_.frame_sender, parts_.pool, 0);
+  group.parked_exchange = std::make_unique<CellOperation>(group, parts_.frame_sender, parts_.pool);
 }
 
 // The call has published its part, and becomes an operation in flight.

@@ -71,7 +71,7 @@ bool OperationRecorder::is_on() const { return log_ != nullptr && log_->is_on();
 
 void OperationRecorder::begin(Operation& operation) const {
   const CallArguments& arguments = operation.arguments();
-  if (!arguments.is_logged || !is_on() || !log_->wants(operation_name(arguments), arguments.log_name)) return;
+  if (!arguments.is_logged || !is_on() || !log_->wants(arguments.name(), arguments.log_name)) return;
   operation.log_notes().is_wanted = true;
   operation.log_notes().times.posted_ns =
       nanoseconds(arguments.posted == TimePoint{} ? clock_.now() : arguments.posted);
@@ -108,7 +108,7 @@ void OperationRecorder::add(Operation& operation, const ErrorInfo* failure) cons
   const CallArguments& arguments = operation.arguments();
   const Group& group = operation.group();
   LogStore::Entry entry = arguments.message ? message_entry(arguments) : collective_entry(arguments, group);
-  entry.operation = operation_name(arguments);
+  entry.operation = arguments.name();
   entry.group_id = group.id;
   entry.sequence = operation.sequence();
   entry.wire_bytes = notes.wire_bytes;

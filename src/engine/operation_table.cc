@@ -22,6 +22,25 @@ Operation& OperationTable::add(std::unique_ptr<Operation> operation) {
   return *list_.back();
 }
 
+void OperationTable::park(std::unique_ptr<Operation> operation) {
+  operation->park();
+  if (parked_.size() == kMaxParked) parked_.erase(parked_.begin());
+  parked_.push_back(std::move(operation));
+}
+
+std::unique_ptr<Operation> OperationTable::take_parked(const Group& group, const CallArguments& arguments) {
+  const auto found = std::find_if(parked_.rbegin(), parked_.rend(),
+                                  [&](const auto& operation) { return operation->can_run(group, arguments); });
+  if (found == parked_.rend()) return nullptr;
+  std::unique_ptr<Operation> operation = std::move(*found);
+  parked_.erase(std::next(found).base());
+  return operation;
+}
+
+void OperationTable::forget(const Group& group) {
+  std::erase_if(parked_, [&](const auto& operation) { return &operation->group() == &group; });
+}
+
 void OperationTable::start_timers(TimePoint now) {
   if (!has_untimed_) return;
   has_untimed_ = false;

@@ -1,4 +1,4 @@
-// The operations of this rank that are in flight, in posting order, and those that have ended and wait to be reused.
+// The operations of this rank: in flight, in posting order, and parked.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "engine/operation.h"
-#include "engine/retired_operations.h"
 
 namespace qccl::engine {
 
@@ -18,6 +17,8 @@ namespace qccl::engine {
 class OperationTable {
  public:
   using List = std::vector<std::unique_ptr<Operation>>;
+
+  OperationTable() { parked_.reserve(kMaxParked); }
 
   bool empty() const { return list_.empty(); }
   std::size_t size() const { return list_.size(); }
@@ -38,29 +39,28 @@ class OperationTable {
   void clear() { list_.clear(); }
   void erase_ended() { std::erase(list_, nullptr); }
 
-  // An ended operation of that kind, restarted, or a new one.
-  template <class Kind, class Restart, class Make>
-  std::unique_ptr<Kind> reuse_or_make(const Group& group, const CallArguments& arguments, Restart restart, Make make) {
-    std::unique_ptr<Operation> retired = retired_.take(group, arguments);
-    if (retired == nullptr) return make();
-    std::unique_ptr<Kind> reused(static_cast<Kind*>(retired.release()));
-    restart(*reused);
-    return reused;
-  }
-  RetiredOperations& retired() { return retired_; }
+  // An operation that has ended well waits for the next call like its own, which then neither builds a schedule's state
+  // nor allocates. take_parked() returns null if none can run the call.
+  void park(std::unique_ptr<Operation> operation);
+  std::unique_ptr<Operation> take_parked(const Group& group, const CallArguments& arguments);
+  // The group is about to go.
+  void forget(const Group& group);
 
   // The earliest deadline; check it, then set it anew.
   TimePoint next_deadline() const { return next_deadline_; }
   void set_next_deadline(TimePoint deadline) { next_deadline_ = deadline; }
   void note_deadline(TimePoint deadline) { next_deadline_ = std::min(next_deadline_, deadline); }
-  // An operation was made without looking at the clock, which takes a tenth of a small operation's time. Its deadline
-  // counts from start_timers() on, which it mostly does not live to see.
+  // An operation has begun without a look at the clock, which takes a tenth of a small operation's time. Its deadline
+  // counts from the next start_timers(), if it lasts that long.
   void note_untimed() { has_untimed_ = true; }
   void start_timers(TimePoint now);
 
  private:
+  // As many different calls as a program repeats; the operation of a large plan of 64 ranks takes some 200 KiB.
+  static constexpr std::size_t kMaxParked = 32;
+
   List list_;
-  RetiredOperations retired_;
+  std::vector<std::unique_ptr<Operation>> parked_;  // the one used last at the end
   TimePoint next_deadline_ = kForever;
   bool has_untimed_ = false;
 };

@@ -74,13 +74,15 @@ class UnexpectedFrame : public ::testing::Test {
 TEST_F(UnexpectedFrame, of_a_plan_names_the_senders_rank_in_the_world) {
   CallArguments call = arguments();
   auto compute = std::make_unique<HostCompute>(ComputeContext{call.plan.get(), 2, GroupRank(0), &pool_, 0});
-  PlanOperation operation(group_, 1, std::move(call), {}, frame_sender_, pool_, std::move(compute));
+  PlanOperation operation(group_, frame_sender_, *call.plan, std::move(compute));
+  operation.begin(1, std::move(call), {});
   expect_rank_5(operation.on_grant(GroupRank(1), grant_));
   expect_rank_5(operation.on_request(GroupRank(1), grant_));
 }
 
 TEST_F(UnexpectedFrame, of_a_board_operation_names_the_senders_rank_in_the_world) {
-  CellOperation operation(group_, 1, arguments(), {}, frame_sender_, pool_, 1);
+  CellOperation operation(group_, frame_sender_, pool_);
+  operation.begin(1, arguments(), {});
   expect_rank_5(operation.on_grant(GroupRank(1), grant_));
   expect_rank_5(operation.on_request(GroupRank(1), grant_));
 }

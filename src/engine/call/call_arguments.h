@@ -46,12 +46,15 @@ struct CallArguments {
   std::string log_name{};  // what the log calls it; "": what it is
   bool is_logged = true;   // false: the library's own call
   bool awaited = false;    // a hint: the thread that posts it will drive it
+
+  // "all_reduce", "send"
+  std::string_view name() const {
+    if (!message) return to_string(plan->call().collective);
+    return message->incoming ? "recv" : "send";
+  }
 };
 
 using ArgumentsList = PooledVector<CallArguments>;
-
-// "all_reduce", "send"
-std::string_view operation_name(const CallArguments& arguments);
 
 // It is a MappedOperation.
 inline bool reduces_on_board(const CallArguments& arguments) {

@@ -30,7 +30,8 @@ ExecutablePlan::ExecutablePlan(const ResolvedCall& call, int world, GroupRank ra
       input_elements_(engine::input_elements(call, world, rank.value())),
       output_elements_(engine::output_elements(call, world, rank.value())),
       schedule_(call.board ? plan::RankSchedule{}
-                           : plan::schedule_of(request_of(call, world, codec_.get(), slice_elements_), rank.value())) {}
+                           : plan::schedule_of(request_of(call, world, codec_.get(), slice_elements_), rank.value())),
+      streams_(*this, world) {}
 
 std::uint64_t ExecutablePlan::slice_count(std::uint64_t elements) const {
   return elements == 0 ? 1 : qccl::slice_count(elements, slice_elements_);

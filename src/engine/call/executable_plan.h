@@ -1,5 +1,5 @@
 // A collective that is ready to run any number of times on one rank of a group: the call that the ranks agree on, its
-// codec, and this rank's schedule.
+// codec, and this rank's schedule and streams.
 //
 // Made once for each different call (PlanCache) and never changed. Shared by the group's cache, the operations in
 // flight and those kept for reuse. Any thread may read it.
@@ -11,6 +11,7 @@
 #include "base/rank.h"
 #include "codec/codec.h"
 #include "engine/call/resolved_call.h"
+#include "engine/call/stream_layout.h"
 #include "plan/plan.h"
 
 namespace qccl::engine {
@@ -37,6 +38,7 @@ class ExecutablePlan {
   std::size_t payload_limit(std::uint64_t elements, bool raw) const;
   // Without lanes where the call goes through cells.
   const plan::RankSchedule& schedule() const { return schedule_; }
+  const StreamLayout& streams() const { return streams_; }
   // Elements of the caller's buffers on this rank.
   std::uint64_t input_elements() const { return input_elements_; }
   std::uint64_t output_elements() const { return output_elements_; }
@@ -49,6 +51,7 @@ class ExecutablePlan {
   const std::uint64_t input_elements_;
   const std::uint64_t output_elements_;
   const plan::RankSchedule schedule_;
+  const StreamLayout streams_;
 };
 
 }  // namespace qccl::engine

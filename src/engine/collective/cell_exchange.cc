@@ -15,58 +15,40 @@ bool fits_board(const ResolvedCall& call, int world) {
          input_elements(call, world, call.root) <= kBoardPayloadBytes / element_bytes(call.type);
 }
 
-CellExchange::CellExchange(Group& group, FrameSender& frame_sender, ScratchPool& pool)
-    : group_(group),
-      cells_(*frame_sender.transport().board()),
-      frame_sender_(frame_sender),
-      math_({.type = DataType::uint8, .op = ReduceOp::sum, .world = group.world(), .codec = nullptr, .pool = &pool}) {
+// ---- meeting
+
+CellMeeting::CellMeeting(Group& group, FrameSender& frame_sender)
+    : group_(group), cells_(*frame_sender.transport().board()), frame_sender_(frame_sender) {
   parts_.reserve(group.ranks.size());
 }
 
-void CellExchange::begin(const CallArguments& arguments, std::uint64_t number) {
-  arguments_ = &arguments;
+void CellMeeting::begin(std::uint64_t number, std::uint64_t fingerprint) {
   number_ = number;
-  fingerprint_ = arguments.plan->fingerprint();
-  math_.type = call().type;
-  math_.op = call().op;
-  math_.premul_factor = arguments.premul_factor;
+  fingerprint_ = fingerprint;
   is_published_ = false;
   differs_ = false;
   parts_.clear();
-  input_.begin(0);
 }
 
-// ---- meeting
-
-const std::byte* CellExchange::own_input() {
-  return input_.take(math_, arguments_->input, arguments_->plan->input_elements());
-}
-
-ConstBytes CellExchange::own_part() {
-  if (call().collective == Collective::barrier) return {};
-  const bool from_root = call().collective == Collective::broadcast || call().collective == Collective::scatter;
-  if (from_root && GroupRank(call().root) != group_.rank) return {};
-  return {own_input(), arguments_->plan->input_elements() * math_.element_size()};
-}
-
-void CellExchange::publish(ConstBytes part) {
+void CellMeeting::publish(ConstBytes part) {
   cells_.publish(group_.id, number_, fingerprint_, part);
   frame_sender_.note_board_bytes(part.size());
+  own_part_ = part.data();
   is_published_ = true;
 }
 
-bool CellExchange::look_and_ring() {
+bool CellMeeting::look_and_ring() {
   bool complete = collect();
   for (int i = 1; i < kLooksBeforeRinging && !complete && !differs_; ++i) complete = collect();
   cells_.ring(group_.id);
   return complete;
 }
 
-bool CellExchange::collect() {
+bool CellMeeting::collect() {
   while (parts_.size() < group_.ranks.size()) {
     const GroupRank member(parts_.size());
     if (member == group_.rank) {
-      parts_.push_back(own_input());
+      parts_.push_back(own_part_);
       continue;
     }
     const auto cell = cells_.read(group_.id, group_.world_rank(member), number_);
@@ -78,24 +60,46 @@ bool CellExchange::collect() {
   return true;
 }
 
-void CellExchange::end() {
+bool CellMeeting::lacks(GroupRank member) const {
+  return member != group_.rank && !cells_.read(group_.id, group_.world_rank(member), number_);
+}
+
+void CellMeeting::end() {
   group_.finished_board_sequence = number_++;
   is_published_ = false;
   parts_.clear();
 }
 
-bool CellExchange::lacks(GroupRank member) const {
-  return member != group_.rank && !cells_.read(group_.id, group_.world_rank(member), number_);
+// ---- one call
+
+CellExchange::CellExchange(Group& group, FrameSender& frame_sender, ScratchPool& pool)
+    : group_(group),
+      meeting_(group, frame_sender),
+      math_({.type = DataType::uint8, .op = ReduceOp::sum, .world = group.world(), .codec = nullptr, .pool = &pool}) {}
+
+void CellExchange::begin(const CallArguments& arguments, std::uint64_t number) {
+  arguments_ = &arguments;
+  meeting_.begin(number, arguments.plan->fingerprint());
+  math_.type = call().type;
+  math_.op = call().op;
+  math_.premul_factor = arguments.premul_factor;
+  input_.begin(0);
 }
 
-// ---- combining
+ConstBytes CellExchange::own_part() {
+  if (call().collective == Collective::barrier) return {};
+  const bool from_root = call().collective == Collective::broadcast || call().collective == Collective::scatter;
+  if (from_root && GroupRank(call().root) != group_.rank) return {};
+  const std::uint64_t elements = arguments_->plan->input_elements();
+  return {input_.take(math_, arguments_->input, elements), elements * math_.element_size()};
+}
 
 void CellExchange::combine() {
   const std::size_t bytes = static_cast<std::size_t>(call().count) * math_.element_size();
   if (bytes == 0) return;
   const bool is_root = GroupRank(call().root) == group_.rank;
   const std::size_t own = group_.rank.index() * bytes;
-  const std::byte* root_part = parts_[static_cast<std::size_t>(call().root)];
+  const std::byte* root_part = meeting_.parts()[static_cast<std::size_t>(call().root)];
   switch (call().collective) {
     case Collective::all_reduce: return reduce(0);
     case Collective::reduce: return is_root ? reduce(0) : void();
@@ -114,7 +118,7 @@ void CellExchange::combine() {
 void CellExchange::reduce(std::size_t offset_bytes) {
   const auto elements = static_cast<std::size_t>(call().count);
   sum_.begin(group_.world());
-  for (const std::byte* part : parts_) {
+  for (const std::byte* part : meeting_.parts()) {
     // Sizes agree because the fingerprints do.
     const ConstBytes payload(part + offset_bytes, elements * math_.element_size());
     static_cast<void>(sum_.add_payload(math_, payload, arguments_->output, elements));
@@ -128,9 +132,9 @@ void CellExchange::reduce(std::size_t offset_bytes) {
 // it.
 void CellExchange::take_parts(std::size_t offset_bytes) {
   const std::size_t bytes = static_cast<std::size_t>(call().count) * math_.element_size();
-  for (std::size_t member = 0; member < parts_.size(); ++member) {
+  for (std::size_t member = 0; member < meeting_.parts().size(); ++member) {
     std::byte* const place = arguments_->output + member * bytes;
-    const std::byte* const part = parts_[member] + offset_bytes;
+    const std::byte* const part = meeting_.parts()[member] + offset_bytes;
     if (part != place) std::memmove(place, part, bytes);
   }
 }

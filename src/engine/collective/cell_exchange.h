@@ -1,5 +1,5 @@
-// One meeting of a group's ranks in shared memory cells (transport.h, ExchangeCells): each publishes its part with the
-// call's fingerprint, then collects all parts in rank order and combines them.
+// A small collective through shared memory cells (transport.h, ExchangeCells): the group's ranks meet. Each publishes
+// its part with the call's fingerprint, then collects all parts in rank order and combines them.
 //
 // A group's meetings are numbered on their own and run strictly in order. A cell has two generations: publishing number
 // n overwrites n - 2, which no rank reads any more. This rank finished n - 1, so every peer had published n - 1, which
@@ -20,10 +20,46 @@ namespace qccl::engine {
 // True if every rank's part of `call` fits a cell and nothing is compressed.
 bool fits_board(const ResolvedCall& call, int world);
 
-// One thread. Serves one call after another and keeps its memory.
-class CellExchange {
+// One meeting after another. One thread.
+class CellMeeting {
  public:
   // The group has a cell of the transport's.
+  CellMeeting(Group& group, FrameSender& frame_sender);
+
+  void begin(std::uint64_t number, std::uint64_t fingerprint);
+  // The meeting is the group's next.
+  bool is_due() const { return group_.finished_board_sequence + 1 == number_; }
+  // This rank's part, which stays in place until end().
+  void publish(ConstBytes part);
+  bool is_published() const { return is_published_; }
+  // After publish(): looks for the others' parts for about as long as a cell takes from core to core, then wakes the
+  // ranks that sleep. True once all parts are here.
+  bool look_and_ring();
+  // Looks once for the parts still missing.
+  bool collect();
+  // A peer was seen to make another call.
+  bool differs() const { return differs_; }
+  // By group rank, those that are here.
+  const std::vector<const std::byte*>& parts() const { return parts_; }
+  bool lacks(GroupRank member) const;
+  // The meeting is over; the next has the next number.
+  void end();
+
+ private:
+  Group& group_;
+  ExchangeCells& cells_;
+  FrameSender& frame_sender_;
+  std::uint64_t number_ = 0;
+  std::uint64_t fingerprint_ = 0;
+  const std::byte* own_part_ = nullptr;
+  bool is_published_ = false;
+  bool differs_ = false;
+  std::vector<const std::byte*> parts_;
+};
+
+// The calls that meet once, one after another; keeps its memory. One thread.
+class CellExchange {
+ public:
   CellExchange(Group& group, FrameSender& frame_sender, ScratchPool& pool);
   CellExchange(const CellExchange&) = delete;
   CellExchange& operator=(const CellExchange&) = delete;
@@ -32,47 +68,25 @@ class CellExchange {
   void begin(const CallArguments& arguments, std::uint64_t number);
   // The call has moved.
   void rebind(const CallArguments& arguments) { arguments_ = &arguments; }
-
-  // The number of the meeting is the next of the group.
-  bool is_due() const { return group_.finished_board_sequence + 1 == number_; }
-  bool is_published() const { return is_published_; }
+  CellMeeting& meeting() { return meeting_; }
+  const CellMeeting& meeting() const { return meeting_; }
   // This rank's part of the call.
   ConstBytes own_part();
-  void publish(ConstBytes part);
-  // After publish(): looks for the others' parts for about as long as a cell takes from core to core, and wakes those
-  // that sleep. True once all parts are here.
-  bool look_and_ring();
-  // Looks once for the parts still missing.
-  bool collect();
-  // A peer was seen to make another call.
-  bool differs() const { return differs_; }
   // All parts are here: writes the call's output.
   void combine();
-  // The meeting is over; the next has the next number.
-  void end();
-
-  bool lacks(GroupRank member) const;
-  std::size_t collected() const { return parts_.size(); }
   const MathContext& math() const { return math_; }
 
  private:
   const ResolvedCall& call() const { return arguments_->plan->call(); }
-  const std::byte* own_input();
   void reduce(std::size_t offset_bytes);
   void take_parts(std::size_t offset_bytes);
 
-  Group& group_;
-  ExchangeCells& cells_;
-  FrameSender& frame_sender_;
+  const Group& group_;
+  CellMeeting meeting_;
   const CallArguments* arguments_ = nullptr;
-  std::uint64_t number_ = 0;
-  std::uint64_t fingerprint_ = 0;
   MathContext math_;
   InputSource input_;
   SliceAccumulator sum_;
-  bool is_published_ = false;
-  bool differs_ = false;
-  std::vector<const std::byte*> parts_;  // by group rank, collected in that order
 };
 
 }  // namespace qccl::engine

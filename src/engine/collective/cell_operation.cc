@@ -6,47 +6,31 @@
 
 namespace qccl::engine {
 
-CellOperation::CellOperation(Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
-                             FrameSender& frame_sender, ScratchPool& pool, std::uint64_t number, std::uint64_t rounds)
-    : Operation(group, sequence, std::move(arguments), posted, frame_sender, pool),
-      rounds_(rounds),
-      exchange_(group, frame_sender, pool) {
-  exchange_.begin(arguments_, number);
-}
-
-void CellOperation::restart(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted, std::uint64_t number) {
-  Operation::restart(sequence, std::move(arguments), posted);
-  exchange_.begin(arguments_, number);
+void CellOperation::begin(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) {
+  Operation::begin(sequence, std::move(arguments), posted);
+  exchange_.begin(arguments_, numbers_.take_board_numbers(rounds_));
   round_ = 0;
 }
 
 void CellOperation::adopt(std::uint64_t sequence, CallArguments&& arguments) {
-  Operation::restart(sequence, std::move(arguments), kForever);
+  Operation::begin(sequence, std::move(arguments), kForever);
   exchange_.rebind(arguments_);
   round_ = 0;
 }
 
 Result<bool> CellOperation::advance() {
-  if (!exchange_.is_due()) return false;
-  const bool publishes = !exchange_.is_published();
-  bool complete = false;
+  CellMeeting& meeting = exchange_.meeting();
+  if (!meeting.is_due()) return false;
+  const bool publishes = !meeting.is_published();
   if (publishes) {
     const ConstBytes own = own_part();
-    exchange_.publish(own);
+    meeting.publish(own);
     note_sent(own.size());
-    complete = exchange_.look_and_ring();
-  } else {
-    complete = exchange_.collect();
   }
-  if (!complete) return publishes;
+  if (!(publishes ? meeting.look_and_ring() : meeting.collect())) return publishes;
   if (!combine()) return true;
-  exchange_.end();
+  meeting.end();
   ++round_;
-  return true;
-}
-
-bool CellOperation::combine() {
-  exchange_.combine();
   return true;
 }
 
@@ -70,7 +54,7 @@ Waiting CellOperation::waiting() const {
   Waiting result;
   const std::uint64_t part_bytes = input_elements(call(), group_.world(), call().root) * math().element_size();
   result.expected_bytes = part_bytes * group_.ranks.size();
-  result.received_bytes = part_bytes * exchange_.collected();
+  result.received_bytes = part_bytes * exchange_.meeting().parts().size();
   for (GroupRank member(0); member.value() < group_.world(); ++member) {
     if (lacks(member)) result.peers.push_back(member);
   }

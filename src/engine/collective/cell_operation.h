@@ -8,36 +8,38 @@ namespace qccl::engine {
 
 class CellOperation : public Operation {
  public:
-  // Meets `rounds` times, under the numbers from `number` on.
-  CellOperation(Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
-                FrameSender& frame_sender, ScratchPool& pool, std::uint64_t number, std::uint64_t rounds = 1);
+  // Meets `rounds` times a call.
+  CellOperation(Group& group, FrameSender& frame_sender, ScratchPool& pool, std::uint64_t rounds = 1)
+      : Operation(group, frame_sender), rounds_(rounds), numbers_(group), exchange_(group, frame_sender, pool) {}
 
-  bool serves(const Group& group, const CallArguments& arguments) const override {
+  bool can_run(const Group& group, const CallArguments& arguments) const override {
     return &group == &group_ && !arguments.message && arguments.region == nullptr && arguments.plan->call().board;
   }
   bool is_on_board() const override { return true; }
-  void restart(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted, std::uint64_t number);
+  void begin(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) override;
   // For a call that is begun without an operation, and its operation if it does not end at once.
   CellExchange& exchange() { return exchange_; }
   void adopt(std::uint64_t sequence, CallArguments&& arguments);
 
   Result<bool> advance() override;
   bool finished() const override { return round_ == rounds_; }
-  bool has_differing_call() const override { return exchange_.differs(); }
-  // Frames of this sequence number come only from ranks that called something else, which the
-  // fingerprint tells before they get here.
+  bool has_differing_call() const override { return exchange_.meeting().differs(); }
+  // Ranks that send frames of this sequence number have made another call, and their fingerprint shows it first.
   Status on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
   Status on_grant(GroupRank peer, const wire::FrameHeader& header) override;
   Status on_request(GroupRank peer, const wire::FrameHeader& header) override;
   Waiting waiting() const override;
-  bool lacks(GroupRank member) const override { return exchange_.lacks(member); }
+  bool lacks(GroupRank member) const override { return exchange_.meeting().lacks(member); }
   void drop_frames() override {}
 
  protected:
-  // What this rank shows in a round.
+  // This rank's part in a round.
   virtual ConstBytes own_part() { return exchange_.own_part(); }
-  // Called when all ranks have shown their parts of a round, again and again until it says true: all done.
-  virtual bool combine();
+  // With all parts of a round here: called until it returns true, when the round is done.
+  virtual bool combine() {
+    exchange_.combine();
+    return true;
+  }
 
   std::uint64_t round() const { return round_; }
   const MathContext& math() const { return exchange_.math(); }
@@ -46,6 +48,7 @@ class CellOperation : public Operation {
   Status unexpected(GroupRank peer) const;
 
   const std::uint64_t rounds_;
+  Group& numbers_;  // has the numbers of its meetings
   CellExchange exchange_;
   std::uint64_t round_ = 0;
 };

@@ -8,20 +8,16 @@ namespace qccl::engine {
 namespace {
 
 // Stays in L1 between its reduction and its copies to the other ranks.
-constexpr std::size_t kSharedSliceBytes = 16 * 1024;
-// Then the engine looks at its other business: some 100 us.
+constexpr std::size_t kSliceBytes = 16 * 1024;
+// Some 100 us, after which the engine turns to other work.
 constexpr int kSlicesPerStep = 64;
-
-Range own_chunk(const ResolvedCall& call, const Group& group) {
-  return chunk_ranges(call.count, group.world(), 1)[group.rank.index()];
-}
+constexpr std::uint64_t kRounds = 2;
 
 }  // namespace
 
-MappedOperation::MappedOperation(Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
-                                 FrameSender& frame_sender, ScratchPool& pool, std::uint64_t board_sequence)
-    : CellOperation(group, sequence, std::move(arguments), posted, frame_sender, pool, board_sequence, kRounds),
-      chunk_(own_chunk(call(), group)) {}
+MappedOperation::MappedOperation(Group& group, FrameSender& frame_sender, ScratchPool& pool, const ExecutablePlan& plan)
+    : CellOperation(group, frame_sender, pool, kRounds),
+      chunk_(chunk_ranges(plan.call().count, group.world(), 1)[group.rank.index()]) {}
 
 std::byte* MappedOperation::buffer(GroupRank member, std::uint64_t element) const {
   return arguments_.region->of_member[member.index()].get() + call().region_offset + element * math().element_size();
@@ -29,7 +25,7 @@ std::byte* MappedOperation::buffer(GroupRank member, std::uint64_t element) cons
 
 bool MappedOperation::combine() {
   if (round() > 0) return true;
-  const std::uint64_t slice = kSharedSliceBytes / math().element_size();
+  const std::uint64_t slice = kSliceBytes / math().element_size();
   for (int i = 0; i < kSlicesPerStep && done_ < chunk_.count; ++i) {
     const std::uint64_t elements = std::min(slice, chunk_.count - done_);
     reduce_slice(chunk_.begin + done_, static_cast<std::size_t>(elements));

@@ -13,17 +13,15 @@ namespace qccl::engine {
 
 class MappedOperation final : public CellOperation {
  public:
-  static constexpr std::uint64_t kRounds = 2;
-  // arguments.region is on the board; arguments.call.region_offset says where the call's buffer begins in it.
-  MappedOperation(Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
-                  FrameSender& frame_sender, ScratchPool& pool, std::uint64_t board_sequence);
+  // Of calls of `plan` whose region is on the board.
+  MappedOperation(Group& group, FrameSender& frame_sender, ScratchPool& pool, const ExecutablePlan& plan);
 
-  bool serves(const Group& group, const CallArguments& arguments) const override {
+  bool can_run(const Group& group, const CallArguments& arguments) const override {
     return &group == &this->group() && !arguments.message && reduces_on_board(arguments) &&
            arguments.plan == arguments_.plan;
   }
-  void restart(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted, std::uint64_t board_sequence) {
-    CellOperation::restart(sequence, std::move(arguments), posted, board_sequence);
+  void begin(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) override {
+    CellOperation::begin(sequence, std::move(arguments), posted);
     done_ = 0;
   }
 

@@ -8,22 +8,55 @@
 namespace qccl::engine {
 namespace {
 
-static_assert((plan::kMaxPhase & kEagerFlag) == 0);
-
 using plan::Step;
 using plan::StepKind;
 using wire::FrameHeader;
 using wire::FrameKind;
 
+const char* verb(FrameKind kind) {
+  if (kind == FrameKind::data) return "sent";
+  return kind == FrameKind::grant ? "granted" : "asked to send";
+}
+
+// In an all_to_all with counts, frames name the length of their piece, which the callers of both ranks gave.
+Status unexpected(const PostedCall& posted, GroupRank peer, const FrameHeader& header) {
+  const Group& group = posted.group();
+  const ResolvedCall& call = posted.call();
+  const WorldRank world_peer = group.world_rank(peer);
+  const auto phase = static_cast<std::uint16_t>(header.phase & ~kEagerFlag);
+  if (call.collective == Collective::all_to_all && !call.counts.empty()) {
+    const WorldRank self = group.world_rank(group.rank);
+    const bool sends = header.kind == FrameKind::data || header.kind == FrameKind::request;
+    const std::size_t own = peer.index() + (sends ? group.ranks.size() : 0);
+    const std::uint64_t length = plan::length_of_piece(phase, header.chunk);
+    if (call.counts[own] != length) {
+      return Failure(ErrorKind::misuse, fmt::format("rank {} {} {} elements, but rank {} {} {}", world_peer,
+                                                    sends ? fmt::format("sends rank {}", self)
+                                                          : fmt::format("receives from rank {}", self),
+                                                    length, self, sends ? "receives" : "sends", call.counts[own]));
+    }
+  }
+  return Failure(ErrorKind::corrupt_data,
+                 fmt::format("rank {} {} phase {} chunk {} slice {}, which {} does not expect now", world_peer,
+                             verb(header.kind), phase, header.chunk, header.slice, call.describe()));
+}
+
 }  // namespace
 
-PlanOperation::PlanOperation(const Group& group, std::uint64_t sequence, CallArguments&& arguments, TimePoint posted,
-                             FrameSender& frame_sender, ScratchPool& pool, std::unique_ptr<Compute> compute)
-    : Operation(group, sequence, std::move(arguments), posted, frame_sender, pool),
+PlanOperation::PlanOperation(const Group& group, FrameSender& frame_sender, const ExecutablePlan& plan,
+                             std::unique_ptr<Compute> compute)
+    : Operation(group, frame_sender),
       compute_(std::move(compute)),
-      streams_(group, frame_sender) {
-  build_lanes();
-  begin();
+      inbound_(plan.streams().inbound, group, frame_sender),
+      outbound_(plan.streams().outbound, group, frame_sender) {
+  lanes_.reserve(plan.schedule().lanes.size());
+  for (const plan::Lane& lane : plan.schedule().lanes) {
+    if (lane.after >= 0) lanes_[static_cast<std::size_t>(lane.after)].followers.push_back(lanes_.size());
+    lanes_.push_back({.lane = &lane,
+                      .first_streams = &plan.streams().first[lanes_.size()],
+                      .followers = {},
+                      .slices = plan.slice_count(lane.count)});
+  }
 }
 
 PlanOperation::~PlanOperation() {
@@ -31,9 +64,23 @@ PlanOperation::~PlanOperation() {
   drop_frames();
 }
 
-void PlanOperation::retire() {
+void PlanOperation::begin(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) {
+  Operation::begin(sequence, std::move(arguments), posted);
+  compute_->begin(arguments_);
+  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+    lanes_[lane].slice = 0;
+    lanes_[lane].follows = lanes_[lane].lane->after >= 0;
+    compute_->begin_slice(lane, 0);
+  }
+  scheduler_.begin(lanes_.size(), group_.ranks.size());
+  const FrameHeader call{.group = group_.id, .sequence = sequence_, .fingerprint = fingerprint()};
+  inbound_.begin(call);
+  outbound_.begin(call);
+}
+
+void PlanOperation::park() {
   end_feedback();
-  Operation::retire();
+  Operation::park();
 }
 
 void PlanOperation::end_feedback() {
@@ -41,284 +88,174 @@ void PlanOperation::end_feedback() {
   arguments_.feedback.reset();
 }
 
-void PlanOperation::begin() {
-  awake_.reset(lanes_.size());
-  starved_.reset(static_cast<std::size_t>(group_.world()), lanes_.size());
-  compute_->begin(arguments_);
-  for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    lanes_[i].slice = 0;
-    begin_slice(i);
-    awake_.insert(i);
-  }
-  unfinished_lanes_ = lanes_.size();
-  streams_.begin(sequence_, fingerprint());
-}
-
-void PlanOperation::restart(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) {
-  Operation::restart(sequence, std::move(arguments), posted);
-  begin();
-}
-
-bool PlanOperation::is_eager(std::uint64_t elements, bool raw) const {
-  if (plan().slice_count(elements) > kWindow) return false;
-  std::uint64_t bytes = 0;
-  for (std::uint64_t slice = 0; slice < plan().slice_count(elements); ++slice) {
-    bytes += plan().payload_limit(plan().slice_length(elements, slice), raw);
-  }
-  return bytes <= kEagerStreamBytes;
-}
-
-void PlanOperation::build_lanes() {
-  lanes_.reserve(plan().schedule().lanes.size());
-  std::vector<char> addressed(static_cast<std::size_t>(group_.world()));
-  for (const plan::Lane& lane : plan().schedule().lanes) {
-    LaneProgress run;
-    run.lane = &lane;
-    run.slices = plan().slice_count(lane.count);
-    for (const Step& step : lane.steps) add_streams(run, step);
-    if (lane.after >= 0) lanes_[static_cast<std::size_t>(lane.after)].followers.push_back(lanes_.size());
-    lanes_.push_back(std::move(run));
-    const Step& first = lane.steps.front();
-    if (first.kind != StepKind::send_input || lane.after >= 0 || !is_eager(lane.count, first.raw)) continue;
-    for (const int peer : first.peers) addressed[static_cast<std::size_t>(peer)] = 1;
-  }
-  streams_.complete(std::move(addressed));
-}
-
-void PlanOperation::add_streams(LaneProgress& run, const Step& step) {
-  const plan::Lane& lane = *run.lane;
-  run.streams.push_back(plan::sends(step.kind) ? streams_.outbound_count() : streams_.inbound_count());
-  if (!plan::receives(step.kind) && !plan::sends(step.kind)) return;
-  StreamOptions stream{.peer = GroupRank(step.peers[0]),
-                       .phase = step.phase,
-                       .chunk = lane.chunk,
-                       .lane = lanes_.size(),
-                       .slices = run.slices,
-                       .eager = is_eager(lane.count, step.raw),
-                       .expected_bytes = plan().payload_limit(lane.count, step.raw)};
-  if (plan::receives(step.kind)) {
-    const auto sends_to_it = [&](const Step& earlier) {
-      return plan::sends(earlier.kind) &&
-             std::find(earlier.peers.begin(), earlier.peers.end(), stream.peer.value()) != earlier.peers.end();
-    };
-    stream.told = std::any_of(lane.steps.data(), &step, sends_to_it);
-    streams_.add_inbound(stream);
-    return;
-  }
-  for (const int peer : step.peers) {
-    stream.peer = GroupRank(peer);
-    streams_.add_outbound(stream);
-  }
-}
-
-// In all_to_all frames name the length of their piece, which each of the two ranks was told by its caller.
-Status PlanOperation::unexpected(GroupRank peer, const FrameHeader& header, const std::string& what) const {
-  const WorldRank world_peer = group_.world_rank(peer);
-  const auto phase = static_cast<std::uint16_t>(header.phase & ~kEagerFlag);
-  if (call().collective == Collective::all_to_all && !call().counts.empty()) {
-    const WorldRank self = group_.world_rank(group_.rank);
-    const bool sends = header.kind == FrameKind::data || header.kind == FrameKind::request;
-    const std::size_t own = peer.index() + (sends ? group_.ranks.size() : 0);
-    const std::uint64_t length = plan::length_of_piece(phase, header.chunk);
-    if (call().counts[own] != length) {
-      return Failure(ErrorKind::misuse, fmt::format("rank {} {} {} elements, but rank {} {} {}", world_peer,
-                                                    sends ? fmt::format("sends rank {}", self)
-                                                          : fmt::format("receives from rank {}", self),
-                                                    length, self, sends ? "receives" : "sends", call().counts[own]));
-    }
-  }
-  return Failure(ErrorKind::corrupt_data,
-                 fmt::format("rank {} {} phase {} chunk {} slice {}, which {} does not expect now", world_peer, what,
-                             phase, header.chunk, header.slice, call().describe()));
-}
-
 // ---- frames from peers
 
-Status PlanOperation::on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) {
-  return wake(streams_.on_data(peer, header, frame), peer, header, "sent");
+Status PlanOperation::on_data(GroupRank peer, const FrameHeader& header, const ReceivedFrame& frame) {
+  return wake(inbound_.on_data(peer, header, frame), peer, header);
 }
 
-// What a lane would copy to the output now anyway may come there by itself; so may later slices, if that is what it
-// begins with.
-std::byte* PlanOperation::find_destination(GroupRank peer, const FrameHeader& header) {
-  const auto coming = streams_.coming(peer, header);
-  if (!coming) return nullptr;
-  const LaneProgress& run = lanes_[coming->lane];
-  if (run.slice == run.slices || !may_begin(run)) return nullptr;
-  const bool is_first = run.lane->steps.front().kind == StepKind::recv_copy;
-  const std::size_t at = is_first ? 0 : run.step;
-  const Step& step = run.lane->steps[at];
-  const bool is_next =
-      step.kind == StepKind::recv_copy && run.streams[at] == coming->inbound && (is_first || header.slice == run.slice);
-  const std::size_t bytes = plan().slice_length(run.lane->count, header.slice) * element_bytes(call().type);
-  const bool is_raw = plan().codec() == nullptr || step.raw;
-  if (!is_next || !is_raw || header.payload_bytes != bytes) return nullptr;
-  std::byte* const destination = compute_->find_destination(coming->lane, header.slice);
-  if (destination != nullptr) streams_.note_placed(*coming, header);
-  return destination;
+Status PlanOperation::on_grant(GroupRank peer, const FrameHeader& header) {
+  return wake(outbound_.on_grant(peer, header), peer, header);
 }
 
-Status PlanOperation::on_grant(GroupRank peer, const wire::FrameHeader& header) {
-  return wake(streams_.on_grant(peer, header), peer, header, "granted");
+Status PlanOperation::on_request(GroupRank peer, const FrameHeader& header) {
+  return wake(inbound_.on_request(peer, header), peer, header);
 }
 
-Status PlanOperation::on_request(GroupRank peer, const wire::FrameHeader& header) {
-  return wake(streams_.on_request(peer, header), peer, header, "asked for leave to send");
-}
-
-Status PlanOperation::wake(std::optional<std::size_t> lane, GroupRank peer, const wire::FrameHeader& header,
-                           const char* what) {
-  if (!lane) return unexpected(peer, header, what);
-  if (!starved_.has(*lane)) awake_.insert(*lane);
+Status PlanOperation::wake(std::optional<std::size_t> lane, GroupRank peer, const FrameHeader& header) {
+  if (!lane) return unexpected(*this, peer, header);
+  scheduler_.wake(*lane);
   return {};
 }
 
+// What a lane would copy to the output now anyway may be received there; so may later slices, if the copy is what the
+// lane begins with.
+std::byte* PlanOperation::find_destination(GroupRank peer, const FrameHeader& header) {
+  const auto stream = inbound_.find_placeable(peer, header);
+  if (!stream) return nullptr;
+  const std::size_t lane = plan().streams().inbound[*stream].lane;
+  const LaneProgress& progress = lanes_[lane];
+  if (progress.slice == progress.slices || progress.follows) return nullptr;
+  const bool is_first = progress.lane->steps.front().kind == StepKind::recv_copy;
+  const std::size_t at = is_first ? 0 : progress.step;
+  const Step& step = progress.lane->steps[at];
+  const bool is_next = step.kind == StepKind::recv_copy && (*progress.first_streams)[at] == *stream &&
+                       (is_first || header.slice == progress.slice);
+  const std::size_t bytes = plan().slice_length(progress.lane->count, header.slice) * element_bytes(call().type);
+  const bool is_raw = plan().codec() == nullptr || step.raw;
+  if (!is_next || !is_raw || header.payload_bytes != bytes) return nullptr;
+  std::byte* const destination = compute_->find_destination(lane, header.slice);
+  if (destination != nullptr) inbound_.note_placed(*stream, header);
+  return destination;
+}
+
 void PlanOperation::drop_frames() {
-  streams_.drop_frames();
-  for (LaneProgress& run : lanes_) {
-    streams_.release(run.current);
-    streams_.release(run.pending);
-    streams_.release(run.received);
+  inbound_.drop_frames();
+  for (LaneProgress& progress : lanes_) {
+    for (HeldSlice* const held : {&progress.current, &progress.pending, &progress.received}) inbound_.release(*held);
   }
 }
 
-// ---- frames to peers
+Waiting PlanOperation::waiting() const {
+  Waiting result = inbound_.waiting();
+  if (result.peers.empty()) result.peers = outbound_.unfinished_peers();
+  std::ranges::sort(result.peers);
+  const auto repeated = std::ranges::unique(result.peers);
+  result.peers.erase(repeated.begin(), repeated.end());
+  return result;
+}
 
-// Sends the lane's current slice.
+bool PlanOperation::lacks(GroupRank member) const {
+  const std::vector<GroupRank> targets = outbound_.unfinished_peers();
+  return inbound_.lacks(member) || std::ranges::find(targets, member) != targets.end();
+}
+
+// ---- steps
+
 PlanOperation::StepStatus PlanOperation::send_slice(std::size_t lane, std::size_t stream) {
-  LaneProgress& run = lanes_[lane];
-  const GroupRank peer(run.lane->steps[run.step].peers[run.served]);
-  const Outgoing outgoing = compute_->outgoing(lane, run.step, peer);
-  const Streams::SendPermission permission = streams_.may_send(stream, outgoing.limit);
-  if (permission == Streams::SendPermission::awaited) return StepStatus::waits;
-  if (permission == Streams::SendPermission::none) return StepStatus::no_room;
-  const Bytes room = streams_.begin_slice(stream, outgoing.limit);
+  const LaneProgress& progress = lanes_[lane];
+  const GroupRank peer(progress.lane->steps[progress.step].peers[progress.sent]);
+  const Outgoing outgoing = compute_->outgoing(lane, progress.step, peer);
+  const auto permission = outbound_.may_send(stream, outgoing.limit);
+  if (permission == OutboundStreams::Permission::awaited) return StepStatus::waits;
+  if (permission == OutboundStreams::Permission::none) return StepStatus::no_room;
+  const Bytes room = outbound_.begin_slice(stream, outgoing.limit);
   if (room.data() == nullptr) return StepStatus::no_room;
   const bool is_ready = outgoing.ready.data() != nullptr;
-  const ConstBytes payload = is_ready ? outgoing.ready : room.first(compute_->write(lane, run.step, peer, room));
-  streams_.finish_slice(stream, payload, permission == Streams::SendPermission::eager);
-  note_sent(plan().slice_length(run.lane->count, run.slice) * element_bytes(call().type));
+  const ConstBytes payload = is_ready ? outgoing.ready : room.first(compute_->write(lane, progress.step, peer, room));
+  outbound_.finish_slice(stream, payload, permission == OutboundStreams::Permission::eager);
+  note_sent(plan().slice_length(progress.lane->count, progress.slice) * element_bytes(call().type));
   return StepStatus::done;
 }
 
+// To each of the step's peers.
 PlanOperation::StepStatus PlanOperation::send(std::size_t lane) {
-  LaneProgress& run = lanes_[lane];
-  const std::size_t first = run.streams[run.step];
-  for (; run.served < run.lane->steps[run.step].peers.size(); ++run.served) {
-    const StepStatus status = send_slice(lane, first + run.served);
+  LaneProgress& progress = lanes_[lane];
+  const std::size_t first = (*progress.first_streams)[progress.step];
+  for (; progress.sent < progress.lane->steps[progress.step].peers.size(); ++progress.sent) {
+    const StepStatus status = send_slice(lane, first + progress.sent);
     if (status != StepStatus::done) return status;
   }
-  run.served = 0;
-  streams_.release(run.received);
+  progress.sent = 0;
+  inbound_.release(progress.received);
   return StepStatus::done;
 }
 
-// ---- slices
-
+// A later step may need the received frame.
 Result<PlanOperation::StepStatus> PlanOperation::receive(std::size_t lane) {
-  LaneProgress& run = lanes_[lane];
-  const Step& step = run.lane->steps[run.step];
-  const std::size_t from = run.streams[run.step];
-  if (!streams_.has_slice(from)) return StepStatus::waits;
-  run.current = streams_.take_slice(from);
-  const Status received = compute_->receive(lane, run.step, run.current.payload);
-  if (step.kind == StepKind::recv_reduce) streams_.release(run.pending);
-  keep_or_release(run, step, received.ok() && compute_->keeps_part(lane));
+  LaneProgress& progress = lanes_[lane];
+  const Step& step = progress.lane->steps[progress.step];
+  const std::size_t stream = (*progress.first_streams)[progress.step];
+  if (!inbound_.has_slice(stream)) return StepStatus::waits;
+  progress.current = inbound_.take_slice(stream);
+  const Status received = compute_->receive(lane, progress.step, progress.current.payload);
+  const bool reduces = step.kind == StepKind::recv_reduce;
+  if (reduces) inbound_.release(progress.pending);
+  if (!reduces && progress.step + 1 < progress.lane->steps.size()) {
+    progress.received = std::exchange(progress.current, {});
+  } else if (reduces && received.ok() && compute_->keeps_part(lane)) {
+    progress.pending = std::exchange(progress.current, {});
+  } else {
+    inbound_.release(progress.current);
+  }
   if (!received.ok()) return Failure(received.error());
   return StepStatus::done;
 }
 
-// The slice that was just received: its frame may be needed by a later step.
-void PlanOperation::keep_or_release(LaneProgress& run, const Step& step, bool keeps_part) {
-  const bool forwards = step.kind == StepKind::recv_copy && run.step + 1 < run.lane->steps.size();
-  if (forwards) {
-    run.received = std::exchange(run.current, {});
-  } else if (step.kind == StepKind::recv_reduce && keeps_part) {
-    run.pending = std::exchange(run.current, {});
-  } else {
-    streams_.release(run.current);
-  }
-}
-
-Result<PlanOperation::StepStatus> PlanOperation::take(std::size_t lane) {
-  LaneProgress& run = lanes_[lane];
-  const StepKind kind = run.lane->steps[run.step].kind;
+Result<PlanOperation::StepStatus> PlanOperation::take_step(std::size_t lane) {
+  LaneProgress& progress = lanes_[lane];
+  const StepKind kind = progress.lane->steps[progress.step].kind;
   if (plan::sends(kind)) return send(lane);
   if (plan::receives(kind)) return receive(lane);
-  QCCL_TRY(compute_->local(lane, run.step));
-  if (kind == StepKind::local_reduce) streams_.release(run.pending);
+  QCCL_TRY(compute_->local(lane, progress.step));
+  if (kind == StepKind::local_reduce) inbound_.release(progress.pending);
   return StepStatus::done;
 }
 
-void PlanOperation::begin_slice(std::size_t lane) { compute_->begin_slice(lane, lanes_[lane].slice); }
+// ---- lanes
 
-void PlanOperation::end_slice(std::size_t lane) {
-  LaneProgress& run = lanes_[lane];
-  run.step = 0;
-  ++run.slice;
-  begin_slice(lane);
-  if (run.slice < run.slices) return;
-  compute_->end_lane(lane);
-  --unfinished_lanes_;
-  for (const std::size_t follower : run.followers) awake_.insert(follower);
-}
-
-bool PlanOperation::may_begin(const LaneProgress& run) const {
-  if (run.lane->after < 0) return true;
-  const LaneProgress& before = lanes_[static_cast<std::size_t>(run.lane->after)];
-  return before.slice == before.slices;
-}
-
-// Runs steps until one can't be done or a slice is complete.
-Result<PlanOperation::Advance> PlanOperation::advance_lane(std::size_t lane) {
-  LaneProgress& run = lanes_[lane];
-  Advance result;
-  awake_.erase(lane);
-  while (run.slice < run.slices && may_begin(run)) {
-    const Step& step = run.lane->steps[run.step];
-    const auto before = run.served;
-    auto status = take(lane);
+// Takes steps until one can't be taken or a slice is complete.
+Result<LaneAdvance> PlanOperation::advance_lane(std::size_t lane) {
+  LaneProgress& progress = lanes_[lane];
+  LaneAdvance result;
+  while (progress.slice < progress.slices && !progress.follows) {
+    const Step& step = progress.lane->steps[progress.step];
+    const std::size_t sent_before = progress.sent;
+    auto status = take_step(lane);
     if (!status.ok()) return status.failure();
-    result.moved |= run.served != before;
-    if (*status == StepStatus::no_room) result.starved_by = GroupRank(step.peers[run.served]);
+    result.moved |= progress.sent != sent_before;
+    if (*status == StepStatus::no_room) result.starved_by = GroupRank(step.peers[progress.sent]);
     if (*status != StepStatus::done) return result;
     result.moved = true;
-    if (++run.step < run.lane->steps.size()) continue;
+    if (++progress.step < progress.lane->steps.size()) continue;
     end_slice(lane);
-    if (run.slice < run.slices) awake_.insert(lane);
+    result.is_ready = progress.slice < progress.slices;
     return result;
   }
   return result;
 }
 
-// Lanes that found no room before: of each peer the first, and the next once that has got its own.
-Result<bool> PlanOperation::advance_starved() {
-  bool moved = false;
-  for (std::size_t peer = starved_.next_peer(0); peer != LaneQueues::kNone; peer = starved_.next_peer(peer + 1)) {
-    for (std::size_t lane = starved_.front(peer); lane != LaneQueues::kNone; lane = starved_.front(peer)) {
-      auto advanced = advance_lane(lane);
-      if (!advanced.ok()) return advanced.failure();
-      moved |= advanced->moved;
-      if (advanced->starved_by == GroupRank(peer)) break;
-      starved_.pop(peer);
-      if (!advanced->starved_by.is_none()) starved_.push(advanced->starved_by.index(), lane);
-    }
+void PlanOperation::end_slice(std::size_t lane) {
+  LaneProgress& progress = lanes_[lane];
+  progress.step = 0;
+  ++progress.slice;
+  compute_->begin_slice(lane, progress.slice);
+  if (progress.slice < progress.slices) return;
+  compute_->end_lane(lane);
+  scheduler_.end_lane();
+  for (const std::size_t follower : progress.followers) {
+    lanes_[follower].follows = false;
+    scheduler_.wake(follower);
   }
-  return moved;
 }
 
 Result<bool> PlanOperation::advance() {
-  bool moved = streams_.announce();
-  auto starved_moved = advance_starved();
-  if (!starved_moved.ok()) return starved_moved.failure();
-  moved |= *starved_moved;
-  for (std::size_t lane = awake_.next(0); lane != IndexSet::kNone; lane = awake_.next(lane + 1)) {
-    auto advanced = advance_lane(lane);
-    if (!advanced.ok()) return advanced.failure();
-    moved |= advanced->moved;
-    if (!advanced->starved_by.is_none()) starved_.push(advanced->starved_by.index(), lane);
-  }
-  if (moved) streams_.announce_grants();
+  bool moved = outbound_.announce();
+  moved |= inbound_.grant();
+  auto lanes_moved = scheduler_.run([this](std::size_t lane) { return advance_lane(lane); });
+  if (!lanes_moved.ok()) return lanes_moved.failure();
+  moved |= *lanes_moved;
+  if (moved) inbound_.grant();
   return moved;
 }
 

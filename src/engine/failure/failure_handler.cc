@@ -139,7 +139,7 @@ internal::SharedFailure FailureHandler::memory_failure(const Group& group, const
     if (operation == nullptr) return std::make_shared<const ErrorInfo>(std::move(info));
     info.message = fmt::format("QCCL rank {}, group '{}': {} #{}: {}", parts_.options.rank, group.name,
                                operation->describe(), operation->sequence(), kNoMemory);
-    info.operation = operation->name();
+    info.operation = operation->arguments().name();
     info.sequence = operation->sequence();
     return std::make_shared<const ErrorInfo>(std::move(info));
   } catch (const std::bad_alloc&) {
@@ -191,7 +191,7 @@ ErrorInfo FailureHandler::failure_of(const Operation& operation, ErrorKind kind,
   ErrorInfo info =
       group_error(group, kind, waiting.peers.empty() ? WorldRank() : group.world_rank(waiting.peers.front()),
                   fmt::format("{} #{}: {}", operation.describe(), operation.sequence(), what));
-  info.operation = operation.name();
+  info.operation = operation.arguments().name();
   info.sequence = operation.sequence();
   info.received_bytes = waiting.received_bytes;
   info.expected_bytes = waiting.expected_bytes;

@@ -128,7 +128,7 @@ void PeerFailures::check_deadlines() {
     const std::string what = fmt::format(
         "the deadline of {:.3g} s passed while waiting for {} ({}): stopped, too slow, not in this call, or "
         "waiting for another itself",
-        seconds(operation->timeout()), rank_list(owner, blamed), progress_text(waiting));
+        seconds(operation->arguments().timeout), rank_list(owner, blamed), progress_text(waiting));
     failures_.fail(*operation, ErrorKind::deadline_exceeded, what,
                    blamed.empty() ? WorldRank() : owner.world_rank(blamed.front()));
   }

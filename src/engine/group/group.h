@@ -100,6 +100,11 @@ struct Group {
   // None if it is no member.
   GroupRank group_rank(WorldRank peer) const { return members_of[peer.index()]; }
 
+  // The first of the next `count` numbers of its meetings.
+  std::uint64_t take_board_numbers(std::uint64_t count) {
+    return std::exchange(next_board_sequence, next_board_sequence + count);
+  }
+
   void remember(std::uint64_t sequence, const ExecutablePlan& plan) {
     if (history.size() < kHistory) return history.push_back({sequence, plan.fingerprint(), plan.shared_call()});
     PastCall& oldest = history[(sequence - 1) % kHistory];

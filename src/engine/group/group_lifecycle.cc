@@ -53,7 +53,7 @@ void GroupLifecycle::close(std::uint64_t id) {
   failures_.close(*closing);
   if (ExchangeCells* board = parts_.transport.board()) board->close(id);
   mismatches_.forget(id);
-  parts_.operations.retired().forget(*closing);
+  parts_.operations.forget(*closing);
   parts_.groups.close(id);
 }
 

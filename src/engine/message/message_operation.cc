@@ -23,9 +23,8 @@ std::string describe_message(const char* name, std::uint64_t count, DataType typ
 
 }  // namespace
 
-MessageOperation::MessageOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
-                                   FrameSender& frame_sender, ScratchPool& pool)
-    : Operation(group, number, std::move(arguments), posted, frame_sender, pool), mailbox_(*group.mailbox) {}
+MessageOperation::MessageOperation(Group& group, FrameSender& frame_sender)
+    : Operation(group, frame_sender), mailbox_(mailbox_of(group, frame_sender)) {}
 
 FrameHeader MessageOperation::header(FrameKind kind, std::uint64_t channel_number, std::uint64_t slice) const {
   return {.kind = kind, .group = group_.id, .sequence = channel_number, .slice = static_cast<std::uint32_t>(slice)};
@@ -48,15 +47,10 @@ Status MessageOperation::on_request(GroupRank peer, const FrameHeader& header) {
 
 // ---- sending
 
-SendOperation::SendOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
-                             FrameSender& frame_sender, ScratchPool& pool, std::size_t slice_bytes)
-    : MessageOperation(group, number, std::move(arguments), posted, frame_sender, pool), slice_bytes_(slice_bytes) {
-  begin();
-}
-
 SendOperation::~SendOperation() { mailbox_.remove(*this); }
 
-void SendOperation::begin() {
+void SendOperation::begin(std::uint64_t number, CallArguments&& arguments, TimePoint posted) {
+  Operation::begin(number, std::move(arguments), posted);
   channel_number_ = mailbox_.add(*this);
   slices_ = std::max<std::uint64_t>(1, (bytes() + slice_bytes_ - 1) / slice_bytes_);
   announced_ = false;
@@ -65,14 +59,9 @@ void SendOperation::begin() {
   sent_ = 0;
 }
 
-void SendOperation::retire() {
+void SendOperation::park() {
   mailbox_.remove(*this);
-  Operation::retire();
-}
-
-void SendOperation::restart(std::uint64_t number, CallArguments&& arguments, TimePoint posted) {
-  Operation::restart(number, std::move(arguments), posted);
-  begin();
+  Operation::park();
 }
 
 std::string SendOperation::describe() const {
@@ -159,21 +148,15 @@ Waiting SendOperation::waiting() const {
 
 // ---- receiving
 
-RecvOperation::RecvOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
-                             FrameSender& frame_sender, ScratchPool& pool)
-    : MessageOperation(group, number, std::move(arguments), posted, frame_sender, pool) {
-  mailbox_.add(*this);
-}
-
 RecvOperation::~RecvOperation() { mailbox_.remove(*this); }
 
-void RecvOperation::retire() {
+void RecvOperation::park() {
   mailbox_.remove(*this);
-  Operation::retire();
+  Operation::park();
 }
 
-void RecvOperation::restart(std::uint64_t number, CallArguments&& arguments, TimePoint posted) {
-  Operation::restart(number, std::move(arguments), posted);
+void RecvOperation::begin(std::uint64_t number, CallArguments&& arguments, TimePoint posted) {
+  Operation::begin(number, std::move(arguments), posted);
   source_ = {};
   channel_number_ = 0;
   slices_ = 0;

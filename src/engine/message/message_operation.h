@@ -14,12 +14,10 @@ class Mailbox;
 // What both halves have in common. Registers with the mailbox for as long as it lives.
 class MessageOperation : public Operation {
  public:
-  // `number` is this rank's count of sends and receives in the group, for people.
-  MessageOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
-                   FrameSender& frame_sender, ScratchPool& pool);
+  MessageOperation(Group& group, FrameSender& frame_sender);
 
   bool is_message() const override { return true; }
-  bool serves(const Group& group, const CallArguments& arguments) const override {
+  bool can_run(const Group& group, const CallArguments& arguments) const override {
     return &group == &group_ && arguments.message && arguments.message->incoming == message().incoming;
   }
   Status on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
@@ -41,11 +39,11 @@ class MessageOperation : public Operation {
 class SendOperation final : public MessageOperation {
  public:
   // `slice_bytes` of the frames that carry a large message.
-  SendOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
-                FrameSender& frame_sender, ScratchPool& pool, std::size_t slice_bytes);
+  SendOperation(Group& group, FrameSender& frame_sender, std::size_t slice_bytes)
+      : MessageOperation(group, frame_sender), slice_bytes_(slice_bytes) {}
   ~SendOperation() override;
-  void retire() override;
-  void restart(std::uint64_t number, CallArguments&& arguments, TimePoint posted);
+  void begin(std::uint64_t number, CallArguments&& arguments, TimePoint posted) override;
+  void park() override;
 
   Result<bool> advance() override;
   bool finished() const override { return announced_ && sent_ == slices_; }
@@ -63,7 +61,6 @@ class SendOperation final : public MessageOperation {
   void note_taken() { sent_ = slices_; }
 
  private:
-  void begin();
   bool announce();
   bool send_with_data(WorldRank peer);
   bool send_slice();
@@ -79,11 +76,10 @@ class SendOperation final : public MessageOperation {
 
 class RecvOperation final : public MessageOperation {
  public:
-  RecvOperation(Group& group, std::uint64_t number, CallArguments&& arguments, TimePoint posted,
-                FrameSender& frame_sender, ScratchPool& pool);
+  using MessageOperation::MessageOperation;
   ~RecvOperation() override;
-  void retire() override;
-  void restart(std::uint64_t number, CallArguments&& arguments, TimePoint posted);
+  void begin(std::uint64_t number, CallArguments&& arguments, TimePoint posted) override;
+  void park() override;
 
   Result<bool> advance() override;
   bool finished() const override { return !source_.is_none() && received_ == slices_; }

@@ -1,4 +1,4 @@
-#include "engine/collective/lane_queues.h"
+#include "engine/collective/lane_scheduler.h"
 
 #include <gtest/gtest.h>
 
@@ -39,6 +39,34 @@ TEST(LaneQueues, take_a_lane_again_that_has_left_also_in_another_queue) {
   queues.reset(2, 3);
   EXPECT_EQ(queues.next_peer(0), LaneQueues::kNone);
   EXPECT_FALSE(queues.has(0));
+}
+
+TEST(LaneScheduler, advances_lanes_that_are_awake_and_of_those_without_room_the_first) {
+  LaneScheduler lanes;
+  lanes.begin(4, 2);
+  std::vector<std::size_t> advanced;
+  bool has_room = false;
+  const auto advance = [&](std::size_t lane) -> Result<LaneAdvance> {
+    advanced.push_back(lane);
+    if (lane < 2 || has_room) return LaneAdvance{.moved = true};
+    return LaneAdvance{.starved_by = GroupRank(1)};
+  };
+  const auto run = [&] {
+    advanced.clear();
+    return *lanes.run(advance);
+  };
+  EXPECT_TRUE(run());
+  EXPECT_EQ(advanced, (std::vector<std::size_t>{0, 1, 2, 3}));
+  lanes.wake(1);
+  lanes.wake(3);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(advanced, (std::vector<std::size_t>{2, 1}));
+  EXPECT_FALSE(run());
+  has_room = true;
+  EXPECT_TRUE(run());
+  EXPECT_EQ(advanced, (std::vector<std::size_t>{2, 3}));
+  EXPECT_FALSE(run());
+  EXPECT_EQ(advanced, std::vector<std::size_t>{});
 }
 
 }  // namespace

@@ -1,0 +1,150 @@
+#include "engine/collective/inbound_streams.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace qccl::engine {
+
+using wire::FrameHeader;
+using wire::FrameKind;
+
+InboundStreams::InboundStreams(const StreamList& streams, const Group& group, FrameSender& frame_sender)
+    : streams_(streams), group_(group), frame_sender_(frame_sender), states_(streams.size()) {
+  std::size_t held = 0;
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    states_[i].first_held = held;
+    held += static_cast<std::size_t>(std::min<std::uint64_t>(streams_[i].slices, kWindow));
+  }
+  held_.resize(held);
+}
+
+void InboundStreams::begin(const FrameHeader& call) {
+  call_ = call;
+  placed_ = 0;
+  due_grants_.reset(states_.size());
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    states_[i] = {.first_held = states_[i].first_held, .needs_credit = !streams_[i].eager};
+    if (needs_grant(i)) due_grants_.insert(i);
+  }
+}
+
+// ---- frames from peers
+
+std::size_t InboundStreams::find(GroupRank peer, const FrameHeader& header) const {
+  return streams_.find(peer, static_cast<std::uint16_t>(header.phase & ~kEagerFlag), header.chunk);
+}
+
+std::optional<std::size_t> InboundStreams::on_data(GroupRank peer, const FrameHeader& header,
+                                                   const ReceivedFrame& frame) {
+  HeldSlice slice{frame, frame.payload(), (header.phase & kEagerFlag) != 0};
+  if (frame.is_placed() && placed_ > 0) --placed_;
+  const std::size_t index = find(peer, header);
+  State* const state = index == StreamList::kNone ? nullptr : &states_[index];
+  const bool fits = state != nullptr && state->received == header.slice && state->received < streams_[index].slices &&
+                    state->received - state->consumed < kWindow &&
+                    (slice.eager ? !state->needs_credit : state->received < state->granted);
+  if (!fits) {
+    release(slice);
+    return std::nullopt;
+  }
+  state->received_bytes += slice.payload.size();
+  held_[state->first_held + state->received++ % kWindow] = slice;
+  return streams_[index].lane;
+}
+
+std::optional<std::size_t> InboundStreams::on_request(GroupRank peer, const FrameHeader& header) {
+  const std::size_t index = streams_.find(peer, header.phase, header.chunk);
+  if (index == StreamList::kNone) return std::nullopt;
+  states_[index].needs_credit = true;  // from now on
+  due_grants_.insert(index);
+  return streams_[index].lane;
+}
+
+std::optional<std::size_t> InboundStreams::find_placeable(GroupRank peer, const FrameHeader& header) const {
+  const std::size_t index = find(peer, header);
+  if (index == StreamList::kNone) return std::nullopt;
+  const State& state = states_[index];
+  const bool is_wanted = header.slice >= std::max(state.received, state.placed) && header.slice < state.granted;
+  return is_wanted ? std::optional(index) : std::nullopt;
+}
+
+void InboundStreams::note_placed(std::size_t stream, const FrameHeader& header) {
+  states_[stream].placed = std::uint64_t{header.slice} + 1;
+  ++placed_;
+}
+
+// ---- slices
+
+HeldSlice InboundStreams::take_slice(std::size_t stream) {
+  State& state = states_[stream];
+  HeldSlice& slice = held_[state.first_held + state.consumed++ % kWindow];
+  if (needs_grant(stream)) due_grants_.insert(stream);
+  return std::exchange(slice, HeldSlice{});
+}
+
+void InboundStreams::release(HeldSlice& slice) {
+  if (slice.frame.peer.is_none()) return;
+  if (slice.eager) frame_sender_.note_eager_consumed(slice.frame.peer, slice.payload.size());
+  frame_sender_.transport().release(slice.frame);
+  slice = HeldSlice{};
+}
+
+void InboundStreams::drop_frames() {
+  for (HeldSlice& slice : held_) release(slice);
+}
+
+// ---- grants
+
+bool InboundStreams::needs_grant(std::size_t stream) const {
+  const State& state = states_[stream];
+  if (state.granted == streams_[stream].slices) return false;
+  return state.needs_credit || (streams_[stream].announces && state.received == 0);
+}
+
+// Half a window at a time.
+bool InboundStreams::grant() {
+  bool moved = false;
+  for (std::size_t i = due_grants_.next(0); i != IndexSet::kNone; i = due_grants_.next(i + 1)) {
+    State& state = states_[i];
+    const Stream& stream = streams_[i];
+    const std::uint64_t target = std::min<std::uint64_t>(stream.slices, state.consumed + kWindow);
+    const bool is_worth_it = target - state.granted >= kWindow / 2 || target == stream.slices;
+    if (needs_grant(i) && is_worth_it) {
+      const WorldRank peer = group_.world_rank(stream.peer);
+      if (!frame_sender_.send_control(peer, frame_header(call_, FrameKind::grant, stream, target))) continue;
+      state.granted = target;
+      moved = true;
+    }
+    due_grants_.erase(i);
+  }
+  return moved;
+}
+
+// ---- reports
+
+Waiting InboundStreams::waiting() const {
+  Waiting result;
+  int phase = std::numeric_limits<int>::max();
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    const State& state = states_[i];
+    const Stream& stream = streams_[i];
+    result.received_bytes += state.received_bytes;
+    result.expected_bytes += stream.payload_limit;
+    const std::uint64_t allowed = state.needs_credit ? state.granted : stream.slices;
+    if (state.received >= allowed || stream.phase > phase) continue;
+    if (stream.phase < phase) result.peers.clear();
+    phase = stream.phase;
+    result.peers.push_back(stream.peer);
+  }
+  return result;
+}
+
+bool InboundStreams::lacks(GroupRank member) const {
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    if (streams_[i].peer == member && states_[i].received < streams_[i].slices) return true;
+  }
+  return false;
+}
+
+}  // namespace qccl::engine

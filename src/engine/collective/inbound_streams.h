@@ -1,0 +1,81 @@
+// What one collective receives on one rank: the slices that wait in its streams, and the grants that let them come.
+//
+// A stream holds at most kWindow received slices, which is what it grants. Knows no steps and no data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/call/stream_layout.h"
+#include "engine/collective/index_set.h"
+#include "engine/operation.h"
+
+namespace qccl::engine {
+
+// A received slice, from its arrival until it is consumed.
+struct HeldSlice {
+  ReceivedFrame frame;
+  ConstBytes payload;
+  bool eager = false;
+};
+
+// One thread. Allocates only in the constructor.
+class InboundStreams {
+ public:
+  InboundStreams(const StreamList& streams, const Group& group, FrameSender& frame_sender);
+
+  // Before anything moves; `call` is what all frames of the operation say.
+  void begin(const wire::FrameHeader& call);
+
+  // A frame from a peer: the lane that waits for it; nothing if no stream expects it now. Takes over the data frame.
+  std::optional<std::size_t> on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame);
+  std::optional<std::size_t> on_request(GroupRank peer, const wire::FrameHeader& header);
+
+  // The stream of a data frame that is arriving, if its payload may go to a destination: each slice once, and only
+  // before it or a later one has come.
+  std::optional<std::size_t> find_placeable(GroupRank peer, const wire::FrameHeader& header) const;
+  // It goes there; counted until its frame is here.
+  void note_placed(std::size_t stream, const wire::FrameHeader& header);
+  bool awaits_placed() const { return placed_ > 0; }
+
+  bool has_slice(std::size_t stream) const { return states_[stream].consumed < states_[stream].received; }
+  HeldSlice take_slice(std::size_t stream);
+  // Gives the frame back and forgets it; an empty one stays as it is.
+  void release(HeldSlice& slice);
+  void drop_frames();
+
+  // Sends the grants that are due; true if any was sent.
+  bool grant();
+
+  // Bytes, and the peers that could have sent and did not, in the earliest phase that lacks something: later phases
+  // wait for those themselves.
+  Waiting waiting() const;
+  bool lacks(GroupRank member) const;
+
+ private:
+  struct State {
+    std::size_t first_held = 0;  // of its slots in held_
+    bool needs_credit = true;    // comes by grants: large, or its sender asked
+    std::uint64_t received = 0;  // slices, in order
+    std::uint64_t consumed = 0;
+    std::uint64_t granted = 0;
+    std::uint64_t placed = 0;  // the slices before this one have come or have a destination
+    std::uint64_t received_bytes = 0;
+  };
+
+  std::size_t find(GroupRank peer, const wire::FrameHeader& header) const;
+  bool needs_grant(std::size_t stream) const;
+
+  const StreamList& streams_;
+  const Group& group_;
+  FrameSender& frame_sender_;
+  wire::FrameHeader call_;
+  std::vector<State> states_;
+  std::vector<HeldSlice> held_;  // of each stream as many as it may hold
+  IndexSet due_grants_;          // streams to be looked at
+  std::size_t placed_ = 0;       // slices on their way to their destination
+};
+
+}  // namespace qccl::engine

@@ -7,9 +7,10 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/compute/compute.h"
 #include "plan/algorithms/registry.h"
+#include "plan/cost/cost.h"
 #include "sim/simulated_job.h"
-#include "sim/size_compute.h"
 
 namespace qccl::sim {
 namespace {
@@ -36,12 +37,58 @@ SimulatedJobOptions world_options(const SimulationOptions& options) {
   return world;
 }
 
-// Charges the rank's processor with the time that the step would take.
-void spend(Network& network, int rank, const plan::MachineModel& processors, const plan::StepWork& work,
-           std::size_t bytes) {
-  const double seconds = plan::seconds_of(work, static_cast<double>(bytes), processors);
-  network.processor(rank).work(Nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
-}
+// Computes nothing: payloads have their largest size and no content, and each step takes the rank's processor the time
+// that it would.
+class SizeCompute final : public engine::Compute {
+ public:
+  SizeCompute(const engine::ComputeContext& context, Network& network, const plan::MachineModel& processors)
+      : plan_(*context.plan),
+        rank_(context.rank.value()),
+        network_(network),
+        processors_(processors),
+        lanes_(plan_.schedule().lanes.size()) {}
+
+  void begin(const engine::CallArguments&) override {}
+  void begin_slice(std::size_t lane, std::uint64_t slice) override { lanes_[lane] = {.slice = slice}; }
+  void end_lane(std::size_t) override {}
+  engine::Outgoing outgoing(std::size_t lane, std::size_t step, GroupRank) override {
+    return {{}, plan_.payload_limit(elements(lane), plan_.schedule().lanes[lane].steps[step].raw)};
+  }
+  std::size_t write(std::size_t lane, std::size_t step, GroupRank, Bytes payload) override {
+    if (std::exchange(lanes_[lane].encoded_step, step) != step) measure(lane, step);
+    return payload.size();
+  }
+  Status receive(std::size_t lane, std::size_t step, ConstBytes) override { return local(lane, step); }
+  bool keeps_part(std::size_t) const override { return false; }
+  Status local(std::size_t lane, std::size_t step) override {
+    measure(lane, step);
+    return {};
+  }
+  std::byte* find_destination(std::size_t, std::uint64_t) override { return nullptr; }
+
+ private:
+  static constexpr std::size_t kNoStep = static_cast<std::size_t>(-1);
+  struct Lane {
+    std::uint64_t slice = 0;
+    std::size_t encoded_step = kNoStep;  // a send step encodes once for all of its peers
+  };
+
+  std::size_t elements(std::size_t lane) const {
+    return plan_.slice_length(plan_.schedule().lanes[lane].count, lanes_[lane].slice);
+  }
+  void measure(std::size_t lane, std::size_t step) const {
+    const plan::StepWork work = plan::work_of(plan_.schedule().lanes[lane], step, plan_.codec() != nullptr);
+    const std::size_t bytes = elements(lane) * element_bytes(plan_.call().type);
+    const double seconds = plan::seconds_of(work, static_cast<double>(bytes), processors_);
+    network_.processor(rank_).work(Nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
+  }
+
+  const engine::ExecutablePlan& plan_;
+  const int rank_;  // in the group and in the world
+  Network& network_;
+  const plan::MachineModel& processors_;
+  std::vector<Lane> lanes_;
+};
 
 class Simulation {
  public:
@@ -67,7 +114,7 @@ class Simulation {
     std::uint64_t next_report = kFramesBetweenReports;
     while (running_ > 0) {
       if (!world_.step()) {
-        return Failure(ErrorKind::deadline_exceeded, fmt::format("{} ranks wait for ever", running_));
+        return Failure(ErrorKind::deadline_exceeded, fmt::format("{} ranks wait forever", running_));
       }
       if (flights.frames() > options_.max_frames) {
         return Failure(ErrorKind::resource_exhausted, fmt::format("more than {} frames", options_.max_frames));
@@ -86,14 +133,9 @@ class Simulation {
     TimePoint ended{};
     DelayBreakdown delays;
   };
-  // Ranks of the group are those of the world.
   SimulatedJobOptions with_size_compute(SimulatedJobOptions world) {
     world.engine.make_compute = [this](const engine::ComputeContext& context) {
-      const auto meter = [this, rank = context.rank.value(), element = element_bytes(context.plan->call().type)](
-                             const plan::StepWork& work, std::size_t elements) {
-        spend(world_.network(), rank, options_.processors, work, elements * element);
-      };
-      return std::make_unique<SizeCompute>(context, meter);
+      return std::make_unique<SizeCompute>(context, world_.network(), options_.processors);
     };
     return world;
   }
@@ -106,9 +148,7 @@ class Simulation {
     if (plan::entry_of(call.algorithm).uses_hosts) resolved.hosts.assign(hosts.begin(), hosts.end());
     const std::shared_ptr<const Codec> codec = make_codec(call.compression).take_or_throw();
     running_ = options_.ranks;
-    for (int rank = 0; rank < options_.ranks; ++rank) {
-      at(rank).work = std::make_shared<internal::WorkState>();
-    }
+    for (Rank& rank : ranks_) rank.work = internal::make_work();
     std::vector<Nanoseconds> delays(ranks_.size());
     for (const auto& [rank, delay] : options_.late) delays[static_cast<std::size_t>(rank)] = delay;
     for (int rank = 0; rank < options_.ranks; ++rank) {

@@ -118,7 +118,7 @@ TEST(Simulation, that_would_never_end_says_so) {
   const auto waiting = simulate(options, all_reduce(Algorithm::sra));
   ASSERT_FALSE(waiting.ok());
   EXPECT_EQ(waiting.error().kind, ErrorKind::deadline_exceeded);
-  EXPECT_EQ(waiting.error().message, "3 ranks wait for ever");
+  EXPECT_EQ(waiting.error().message, "3 ranks wait forever");
 }
 
 TEST(Simulation, reports_its_frames_and_gives_up_beyond_the_most_there_may_be) {

@@ -1,7 +1,7 @@
 // The seam between what moves a collective's slices (PlanOperation) and what computes them.
 //
 // A Compute serves one operation at a time. It works on the current slice of each lane and knows neither frames nor
-// credit. HostCompute is the real one; the simulator has one that only counts (sim/size_compute.h).
+// credit. HostCompute is the real one; the simulator has one that only counts.
 #pragma once
 
 #include <cstddef>

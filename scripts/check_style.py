@@ -44,7 +44,6 @@ LONG_PARAMETER_LISTS = {
     "bindings/torch/module/module.cc all_reduce_parts": 7,
     "bindings/torch/module/module.cc make_request": 9,
     "bindings/torch/module/module.cc reduce_scatter": 7,
-    "src/engine/compute/math_context.cc keep_residual": 6,
     "src/os/net/socket.cc move_exactly": 6,
     "src/plan/cost/cost_test.cc price_of": 6,
     "tests/property/drawn_codec_test.cc encoded": 6,

@@ -75,7 +75,9 @@ void CellMeeting::end() {
 CellExchange::CellExchange(Group& group, FrameSender& frame_sender, ScratchPool& pool)
     : group_(group),
       meeting_(group, frame_sender),
-      math_({.type = DataType::uint8, .op = ReduceOp::sum, .world = group.world(), .codec = nullptr, .pool = &pool}) {}
+      math_({.type = DataType::uint8, .op = ReduceOp::sum, .world = group.world(), .codec = nullptr, .pool = &pool}),
+      input_(math_),
+      sum_(math_) {}
 
 void CellExchange::begin(const CallArguments& arguments, std::uint64_t number) {
   arguments_ = &arguments;
@@ -91,7 +93,7 @@ ConstBytes CellExchange::own_part() {
   const bool from_root = call().collective == Collective::broadcast || call().collective == Collective::scatter;
   if (from_root && GroupRank(call().root) != group_.rank) return {};
   const std::uint64_t elements = arguments_->plan->input_elements();
-  return {input_.take(math_, arguments_->input, elements), elements * math_.element_size()};
+  return {input_.take(arguments_->input, elements), elements * math_.element_size()};
 }
 
 void CellExchange::combine() {
@@ -121,9 +123,9 @@ void CellExchange::reduce(std::size_t offset_bytes) {
   for (const std::byte* part : meeting_.parts()) {
     // Sizes agree because the fingerprints do.
     const ConstBytes payload(part + offset_bytes, elements * math_.element_size());
-    static_cast<void>(sum_.add_payload(math_, payload, arguments_->output, elements));
+    static_cast<void>(sum_.add_payload(payload, arguments_->output, elements));
   }
-  sum_.finish(math_, arguments_->output, elements);
+  sum_.finish(arguments_->output, elements);
   sum_.release();
   input_.release();
 }

@@ -8,7 +8,7 @@ namespace qccl::engine {
 
 void CellOperation::begin(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) {
   Operation::begin(sequence, std::move(arguments), posted);
-  exchange_.begin(arguments_, numbers_.take_board_numbers(rounds_));
+  exchange_.begin(arguments_, group_.take_board_numbers(rounds_));
   round_ = 0;
 }
 

@@ -10,7 +10,7 @@ class CellOperation : public Operation {
  public:
   // Meets `rounds` times a call.
   CellOperation(Group& group, FrameSender& frame_sender, ScratchPool& pool, std::uint64_t rounds = 1)
-      : Operation(group, frame_sender), rounds_(rounds), numbers_(group), exchange_(group, frame_sender, pool) {}
+      : Operation(group, frame_sender), rounds_(rounds), exchange_(group, frame_sender, pool) {}
 
   bool can_run(const Group& group, const CallArguments& arguments) const override {
     return &group == &group_ && !arguments.message && arguments.region == nullptr && arguments.plan->call().board;
@@ -48,7 +48,6 @@ class CellOperation : public Operation {
   Status unexpected(GroupRank peer) const;
 
   const std::uint64_t rounds_;
-  Group& numbers_;  // has the numbers of its meetings
   CellExchange exchange_;
   std::uint64_t round_ = 0;
 };

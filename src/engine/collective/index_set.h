@@ -1,5 +1,5 @@
-// Which of an operation's lanes or streams have something to do: a bitmap that is walked in order, so that one with
-// a thousand lanes looks only at those that something happened to.
+// A set of indices of lanes or streams: a bitmap that is walked in order, so that an operation with a thousand lanes
+// visits only those that have something to do.
 #pragma once
 
 #include <bit>
@@ -18,7 +18,7 @@ class IndexSet {
   void reset(std::size_t size) { words_.assign((size + kBits - 1) / kBits, 0); }
   void insert(std::size_t index) { words_[index / kBits] |= bit(index); }
   void erase(std::size_t index) { words_[index / kBits] &= ~bit(index); }
-  // The first member from `index` on, also of those that came while the set was walked; or kNone.
+  // The first member from `index` on, or kNone. A walk meets what is inserted ahead of it.
   std::size_t next(std::size_t index) const {
     std::size_t word = index / kBits;
     if (word >= words_.size()) return kNone;

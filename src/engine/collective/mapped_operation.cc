@@ -17,7 +17,8 @@ constexpr std::uint64_t kRounds = 2;
 
 MappedOperation::MappedOperation(Group& group, FrameSender& frame_sender, ScratchPool& pool, const ExecutablePlan& plan)
     : CellOperation(group, frame_sender, pool, kRounds),
-      chunk_(chunk_ranges(plan.call().count, group.world(), 1)[group.rank.index()]) {}
+      chunk_(chunk_ranges(plan.call().count, group.world(), 1)[group.rank.index()]),
+      sum_(math()) {}
 
 std::byte* MappedOperation::buffer(GroupRank member, std::uint64_t element) const {
   return arguments_.region->of_member[member.index()].get() + call().region_offset + element * math().element_size();
@@ -40,9 +41,9 @@ void MappedOperation::reduce_slice(std::uint64_t first, std::size_t elements) {
   std::byte* const own = buffer(group_.rank, first);
   sum_.begin(group_.world());
   for (GroupRank member(0); member.value() < group_.world(); ++member) {
-    sum_.add_input(math(), buffer(member, first), own, elements);
+    sum_.add_input(buffer(member, first), own, elements);
   }
-  sum_.finish(math(), own, elements);
+  sum_.finish(own, elements);
   for (GroupRank member(0); member.value() < group_.world(); ++member) {
     if (member != group_.rank) kernels::copy(buffer(member, first), own, elements * math().element_size());
   }

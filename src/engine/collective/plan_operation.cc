@@ -43,7 +43,7 @@ Status unexpected(const PostedCall& posted, GroupRank peer, const FrameHeader& h
 
 }  // namespace
 
-PlanOperation::PlanOperation(const Group& group, FrameSender& frame_sender, const ExecutablePlan& plan,
+PlanOperation::PlanOperation(Group& group, FrameSender& frame_sender, const ExecutablePlan& plan,
                              std::unique_ptr<Compute> compute)
     : Operation(group, frame_sender),
       compute_(std::move(compute)),

@@ -16,8 +16,7 @@ namespace qccl::engine {
 class PlanOperation final : public Operation {
  public:
   // For calls of `plan`, as `compute` is.
-  PlanOperation(const Group& group, FrameSender& frame_sender, const ExecutablePlan& plan,
-                std::unique_ptr<Compute> compute);
+  PlanOperation(Group& group, FrameSender& frame_sender, const ExecutablePlan& plan, std::unique_ptr<Compute> compute);
   ~PlanOperation() override;
 
   bool can_run(const Group& group, const CallArguments& arguments) const override {

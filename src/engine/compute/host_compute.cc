@@ -35,7 +35,7 @@ HostCompute::HostCompute(const ComputeContext& context)
              .rank = context.rank}) {
   lanes_.reserve(plan_.schedule().lanes.size());
   for (const plan::Lane& planned : plan_.schedule().lanes) {
-    Lane& lane = lanes_.emplace_back();
+    Lane& lane = lanes_.emplace_back(math_);
     lane.plan = &planned;
     lane.finishes = std::any_of(planned.steps.begin(), planned.steps.end(),
                                 [](const Step& step) { return step.kind == StepKind::finish; });
@@ -84,24 +84,24 @@ Outgoing HostCompute::outgoing(std::size_t index, std::size_t step_index, GroupR
 ConstBytes HostCompute::ready_payload(Lane& lane, const Step& step) {
   if (step.kind == StepKind::forward) return lane.received;
   if (is_raw(step)) {
-    if (step.kind == StepKind::send_sum) return lane.sum.raw_sum(math_, elements(lane));
-    if (step.kind == StepKind::send_input) return lane.encoder.raw_input(math_, input_slice(lane), elements(lane));
+    if (step.kind == StepKind::send_sum) return lane.sum.raw_sum(elements(lane));
+    if (step.kind == StepKind::send_input) return lane.encoder.raw_input(input_slice(lane), elements(lane));
     return {output_slice(lane), elements(lane) * math_.element_size()};
   }
   if (step.kind == StepKind::send_result) return lane.encoder.encoded();
   const bool is_used_again = step.peers.size() > 1 || lane.plan->steps.back().quantized;
   if (step.kind != StepKind::send_input || !is_used_again) return {};
-  return lane.encoder.encode_once(math_, input_slice(lane), elements(lane));
+  return lane.encoder.encode_once(input_slice(lane), elements(lane));
 }
 
 std::size_t HostCompute::write(std::size_t index, std::size_t step_index, GroupRank peer, Bytes payload) {
   Lane& lane = lanes_[index];
   const Step& step = lane.plan->steps[step_index];
   if (step.kind == StepKind::send_sum)
-    return lane.sum.encode_sum(math_, lane.encoder, elements(lane), payload, step.quantized);
+    return lane.sum.encode_sum(lane.encoder, elements(lane), payload, step.quantized);
   if (!is_mapped(step, peer)) {
     const std::byte* source = step.kind == StepKind::send_input ? input_slice(lane) : output_slice(lane);
-    return lane.encoder.encode(math_, source, elements(lane), payload);
+    return lane.encoder.encode(source, elements(lane), payload);
   }
   if (step.kind != StepKind::send_input) {
     kernels::copy(mapped_slice(lane, peer, lane.plan->output_begin), output_slice(lane),
@@ -117,10 +117,10 @@ Status HostCompute::receive(std::size_t index, std::size_t step_index, ConstByte
   const Step& step = lane.plan->steps[step_index];
   payload = payload_of(lane, step, payload);
   if (step.kind == StepKind::recv_reduce)
-    return lane.sum.add_payload(math_, payload, output_slice(lane), elements(lane), step.raw);
+    return lane.sum.add_payload(payload, output_slice(lane), elements(lane), step.raw);
   lane.received = payload;
   if (lane.plan->scratch) return {};
-  return lane.encoder.decode(math_, payload, output_slice(lane), elements(lane), step.raw);
+  return lane.encoder.decode(payload, output_slice(lane), elements(lane), step.raw);
 }
 
 std::byte* HostCompute::find_destination(std::size_t index, std::uint64_t slice) {
@@ -162,26 +162,26 @@ Status HostCompute::local(std::size_t index, std::size_t step_index) {
 
 Status HostCompute::reduce_own(Lane& lane, const Step& step) {
   if (step.quantized && math_.codec != nullptr) {
-    const ConstBytes encoded = lane.encoder.encode_once(math_, input_slice(lane), elements(lane));
-    return lane.sum.add_payload(math_, encoded, nullptr, elements(lane));
+    const ConstBytes encoded = lane.encoder.encode_once(input_slice(lane), elements(lane));
+    return lane.sum.add_payload(encoded, nullptr, elements(lane));
   }
-  lane.sum.add_input(math_, input_slice(lane), output_slice(lane), elements(lane));
+  lane.sum.add_input(input_slice(lane), output_slice(lane), elements(lane));
   return {};
 }
 
 Status HostCompute::finish(Lane& lane) {
   if (is_requantized(lane)) {
     std::byte* const output = lane.plan->scratch ? nullptr : output_slice(lane);
-    return lane.sum.finish_encoded(math_, lane.encoder, output, elements(lane));
+    return lane.sum.finish_encoded(lane.encoder, output, elements(lane));
   }
-  lane.sum.finish(math_, output_slice(lane), elements(lane));
+  lane.sum.finish(output_slice(lane), elements(lane));
   return {};
 }
 
 Status HostCompute::copy_own(Lane& lane, const Step& step) {
   if (step.quantized && math_.codec != nullptr && !math_.codec->is_exact()) {
-    const ConstBytes encoded = lane.encoder.encode_once(math_, input_slice(lane), elements(lane));
-    return lane.encoder.decode(math_, encoded, output_slice(lane), elements(lane), false);
+    const ConstBytes encoded = lane.encoder.encode_once(input_slice(lane), elements(lane));
+    return lane.encoder.decode(encoded, output_slice(lane), elements(lane), false);
   }
   const std::byte* const input = input_slice(lane);
   std::byte* const output = output_slice(lane);
@@ -204,14 +204,14 @@ std::size_t HostCompute::offset(std::uint64_t begin, std::uint64_t slice) const 
 const std::byte* HostCompute::input_slice(Lane& lane) {
   if (arguments_->input == nullptr) return nullptr;
   const std::byte* at = arguments_->input + offset(lane.plan->input_begin, lane.slice);
-  return lane.input.take(math_, at, elements(lane));
+  return lane.input.take(at, elements(lane));
 }
 
 std::byte* HostCompute::output_slice(Lane& lane) {
   if (lane.plan->scratch) {
     if (!lane.finishes) return nullptr;
-    if (!lane.scratch.valid()) lane.scratch = math_.pool->take();
-    return lane.scratch.bytes();
+    if (lane.scratch == nullptr) lane.scratch = math_.pool->take();
+    return lane.scratch.get();
   }
   return arguments_->output == nullptr ? nullptr : output_slice(lane, lane.slice);
 }

@@ -27,7 +27,9 @@ class HostCompute final : public Compute {
 
  private:
   struct Lane {
-    const plan::Lane* plan;
+    explicit Lane(const MathContext& math) : input(math), encoder(math), sum(math) {}
+
+    const plan::Lane* plan = nullptr;
     bool finishes = false;
     int reduced_parts = 0;
     std::uint64_t slice = 0;

@@ -4,32 +4,32 @@
 
 namespace qccl::engine {
 
-const std::byte* InputSource::take(const MathContext& context, const std::byte* input, std::size_t elements) {
-  const bool is_scaled = context.op == ReduceOp::premul_sum && elements > 0;
-  if (context.residuals == nullptr && !is_scaled) return input;
-  if (!changed_.valid()) changed_ = context.pool->take();
-  if (is_current_) return changed_.bytes();
+const std::byte* InputSource::take(const std::byte* input, std::size_t elements) {
+  const bool is_scaled = math_.op == ReduceOp::premul_sum && elements > 0;
+  if (math_.residuals == nullptr && !is_scaled) return input;
+  if (changed_ == nullptr) changed_ = math_.pool->take();
+  if (is_current_) return changed_.get();
   is_current_ = true;
-  if (context.residuals != nullptr) {
-    add_residual(context, input, elements);
+  if (math_.residuals != nullptr) {
+    add_residual(input, elements);
   } else {
-    kernels::scale(context.type, changed_.bytes(), input, context.premul_factor, elements);
+    kernels::scale(math_.type, changed_.get(), input, math_.premul_factor, elements);
   }
-  return changed_.bytes();
+  return changed_.get();
 }
 
-void InputSource::add_residual(const MathContext& context, const std::byte* input, std::size_t elements) {
+void InputSource::add_residual(const std::byte* input, std::size_t elements) {
   ScratchPool::Buffer scaled;
-  if (context.op == ReduceOp::premul_sum) {
-    scaled = context.pool->take();
-    kernels::scale(context.type, scaled.bytes(), input, context.premul_factor, elements);
-    input = scaled.bytes();
+  if (math_.op == ReduceOp::premul_sum) {
+    scaled = math_.pool->take();
+    kernels::scale(math_.type, scaled.get(), input, math_.premul_factor, elements);
+    input = scaled.get();
   }
-  const float* const residual = context.residuals + first_element_;
-  if (context.type == DataType::float32) {
-    kernels::reduce(context.type, ReduceOp::sum, changed_.bytes(), input, residual, elements);
+  const float* const residual = math_.residuals + first_element_;
+  if (math_.type == DataType::float32) {
+    kernels::reduce(math_.type, ReduceOp::sum, changed_.get(), input, residual, elements);
   } else {
-    kernels::reduce_widened(context.type, ReduceOp::sum, changed_.floats(), residual, input, elements);
+    kernels::reduce_widened(math_.type, ReduceOp::sum, floats(changed_), residual, input, elements);
   }
 }
 

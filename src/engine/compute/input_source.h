@@ -10,6 +10,7 @@ namespace qccl::engine {
 
 class InputSource {
  public:
+  explicit InputSource(const MathContext& math) : math_(math) {}
   // The slice begins with element `first_element` of the whole tensor.
   void begin(std::uint64_t first_element) {
     first_element_ = first_element;
@@ -17,12 +18,13 @@ class InputSource {
   }
   // The slice: `input` itself, or, changed, in memory of this object, computed once between two begin(). With error
   // feedback it is floats.
-  const std::byte* take(const MathContext& context, const std::byte* input, std::size_t elements);
+  const std::byte* take(const std::byte* input, std::size_t elements);
   void release() { changed_.reset(); }
 
  private:
-  void add_residual(const MathContext& context, const std::byte* input, std::size_t elements);
+  void add_residual(const std::byte* input, std::size_t elements);
 
+  const MathContext& math_;
   std::uint64_t first_element_ = 0;
   bool is_current_ = false;
   ScratchPool::Buffer changed_;

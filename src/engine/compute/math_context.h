@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/rank.h"
+#include "base/result.h"
 #include "codec/codec.h"
 #include "engine/compute/scratch_pool.h"
 #include "qccl/types.h"
@@ -39,15 +40,17 @@ struct MathContext {
   bool is_16_bit() const { return type == DataType::float16 || type == DataType::bfloat16; }
   // Sums are accumulated in float32 and rounded once.
   bool widens() const { return codec != nullptr || is_16_bit(); }
+
+  // `values` in the call's type.
+  void write_values(const float* values, std::byte* output, std::size_t elements) const;
+  // CorruptData if the payload is not that many elements as they are.
+  Status check_raw_size(ConstBytes payload, std::size_t elements) const;
+  // Error feedback: keeps what encoding took away from `values`, of which `sent` is left, times `factor`.
+  void keep_residual(std::uint64_t first_element, const float* values, const float* sent, std::size_t elements,
+                     float factor = 1) const;
 };
 
-// `values` in the call's type.
-void write_values(const MathContext& context, const float* values, std::byte* output, std::size_t elements);
-// CorruptData if the payload is not that many elements as they are.
-Status check_raw_size(const MathContext& context, ConstBytes payload, std::size_t elements);
 // The two are the same or do not overlap.
 void copy_bytes(void* target, const void* source, std::size_t bytes);
-void keep_residual(const MathContext& context, std::uint64_t first_element, const float* values, const float* sent,
-                   std::size_t elements, float factor = 1);
 
 }  // namespace qccl::engine

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "transport/transport.h"
@@ -16,30 +15,12 @@ inline constexpr std::size_t kScratchBytes = 2 * kMaxPayloadBytes;
 
 class ScratchPool {
  public:
-  // 64-byte aligned, kScratchBytes long; returns to the pool when destroyed.
-  class Buffer {
-   public:
-    Buffer() = default;
-    Buffer(ScratchPool* pool, std::byte* bytes) : pool_(pool), bytes_(bytes) {}
-    ~Buffer() { reset(); }
-    Buffer(Buffer&& other) noexcept : pool_(other.pool_), bytes_(std::exchange(other.bytes_, nullptr)) {}
-    Buffer& operator=(Buffer&& other) noexcept {
-      reset();
-      pool_ = other.pool_;
-      bytes_ = std::exchange(other.bytes_, nullptr);
-      return *this;
-    }
-    void reset() {
-      if (bytes_ != nullptr) pool_->free_.push_back(std::exchange(bytes_, nullptr));
-    }
-    bool valid() const { return bytes_ != nullptr; }
-    std::byte* bytes() const { return bytes_; }
-    float* floats() const { return reinterpret_cast<float*>(bytes_); }
-
-   private:
-    ScratchPool* pool_ = nullptr;
-    std::byte* bytes_ = nullptr;
+  struct GiveBack {
+    ScratchPool* pool = nullptr;
+    void operator()(std::byte* bytes) const { pool->free_.push_back(bytes); }
   };
+  // 64-byte aligned, kScratchBytes long; returns to the pool when destroyed.
+  using Buffer = std::unique_ptr<std::byte, GiveBack>;
 
   Buffer take() {
     if (free_.empty()) {
@@ -49,7 +30,7 @@ class ScratchPool {
     }
     std::byte* bytes = free_.back();
     free_.pop_back();
-    return Buffer(this, bytes);
+    return Buffer(bytes, GiveBack{this});
   }
 
  private:
@@ -59,5 +40,7 @@ class ScratchPool {
   std::vector<std::unique_ptr<Block>> memory_;
   std::vector<std::byte*> free_;
 };
+
+inline float* floats(const ScratchPool::Buffer& buffer) { return reinterpret_cast<float*>(buffer.get()); }
 
 }  // namespace qccl::engine

@@ -11,121 +11,116 @@ void SliceAccumulator::begin(int expected, std::uint64_t first_element) {
   pending_ = nullptr;
 }
 
-float* SliceAccumulator::accumulator(const MathContext& context) {
-  if (!accumulator_.valid()) accumulator_ = context.pool->take();
-  return accumulator_.floats();
+float* SliceAccumulator::accumulator() {
+  if (accumulator_ == nullptr) accumulator_ = math_.pool->take();
+  return floats(accumulator_);
 }
 
 // ---- parts
 
-void SliceAccumulator::add_raw(const MathContext& context, const std::byte* part, std::byte* output,
-                               std::size_t elements) {
+void SliceAccumulator::add_raw(const std::byte* part, std::byte* output, std::size_t elements) {
   ++added_;
   if (added_ == 1) {
     pending_ = part;
     return;
   }
   std::byte* target = output;
-  if (added_ != expected_) target = reinterpret_cast<std::byte*>(accumulator(context));
-  kernels::reduce(context.type, context.op, target, pending_, part, elements);
+  if (added_ != expected_) target = reinterpret_cast<std::byte*>(accumulator());
+  kernels::reduce(math_.type, math_.op, target, pending_, part, elements);
   pending_ = target;
 }
 
-void SliceAccumulator::add_widened(const MathContext& context, const std::byte* part, std::size_t elements) {
-  float* sum = accumulator(context);
+void SliceAccumulator::add_widened(const std::byte* part, std::size_t elements) {
+  float* sum = accumulator();
   ++added_;
-  if (context.is_16_bit()) {
+  if (math_.is_16_bit()) {
     if (added_ == 1) {
-      kernels::widen(context.type, sum, part, elements);
+      kernels::widen(math_.type, sum, part, elements);
     } else {
-      kernels::reduce_widened(context.type, context.op, sum, sum, part, elements);
+      kernels::reduce_widened(math_.type, math_.op, sum, sum, part, elements);
     }
   } else if (added_ == 1) {
     copy_bytes(sum, part, elements * sizeof(float));
   } else {
-    kernels::reduce(DataType::float32, context.op, sum, sum, part, elements);
+    kernels::reduce(DataType::float32, math_.op, sum, sum, part, elements);
   }
 }
 
 // The slice is floats already. What is not encoded in this lane leaves no residual.
-void SliceAccumulator::add_with_residual(const MathContext& context, const float* values, std::size_t elements) {
-  float* sum = accumulator(context);
+void SliceAccumulator::add_with_residual(const float* values, std::size_t elements) {
+  float* sum = accumulator();
   if (++added_ == 1) {
     copy_bytes(sum, values, elements * sizeof(float));
   } else {
     kernels::reduce(DataType::float32, ReduceOp::sum, sum, sum, values, elements);
   }
-  if (!encodes_) keep_residual(context, first_element_, values, values, elements);
+  if (!encodes_) math_.keep_residual(first_element_, values, values, elements);
 }
 
-void SliceAccumulator::add_input(const MathContext& context, const std::byte* input, std::byte* output,
-                                 std::size_t elements) {
-  if (context.residuals != nullptr) {
-    add_with_residual(context, reinterpret_cast<const float*>(input), elements);
-  } else if (context.widens()) {
-    add_widened(context, input, elements);
+void SliceAccumulator::add_input(const std::byte* input, std::byte* output, std::size_t elements) {
+  if (math_.residuals != nullptr) {
+    add_with_residual(reinterpret_cast<const float*>(input), elements);
+  } else if (math_.widens()) {
+    add_widened(input, elements);
   } else {
-    add_raw(context, input, output, elements);
+    add_raw(input, output, elements);
   }
 }
 
-Status SliceAccumulator::add_encoded(const MathContext& context, ConstBytes payload, std::size_t elements) {
-  const std::span<float> sum(accumulator(context), elements);
+Status SliceAccumulator::add_encoded(ConstBytes payload, std::size_t elements) {
+  const std::span<float> sum(accumulator(), elements);
   ++added_;
-  if (added_ == 1) return context.codec->decode(payload, sum);
-  return context.codec->decode_add(payload, sum, sum);
+  if (added_ == 1) return math_.codec->decode(payload, sum);
+  return math_.codec->decode_add(payload, sum, sum);
 }
 
-Status SliceAccumulator::add_payload(const MathContext& context, ConstBytes payload, std::byte* output,
-                                     std::size_t elements, bool raw) {
-  if (context.codec != nullptr && !raw) return add_encoded(context, payload, elements);
-  QCCL_TRY(check_raw_size(context, payload, elements));
-  if (context.widens()) {
-    add_widened(context, payload.data(), elements);
+Status SliceAccumulator::add_payload(ConstBytes payload, std::byte* output, std::size_t elements, bool raw) {
+  if (math_.codec != nullptr && !raw) return add_encoded(payload, elements);
+  QCCL_TRY(math_.check_raw_size(payload, elements));
+  if (math_.widens()) {
+    add_widened(payload.data(), elements);
   } else {
-    add_raw(context, payload.data(), output, elements);
+    add_raw(payload.data(), output, elements);
   }
   return {};
 }
 
 // ---- the sum
 
-ConstBytes SliceAccumulator::raw_sum(const MathContext& context, std::size_t elements) const {
-  if (context.widens()) return {};
-  return {pending_, elements * context.element_size()};
+ConstBytes SliceAccumulator::raw_sum(std::size_t elements) const {
+  if (math_.widens()) return {};
+  return {pending_, elements * math_.element_size()};
 }
 
-std::size_t SliceAccumulator::encode_sum(const MathContext& context, SliceEncoder& encoder, std::size_t elements,
-                                         Bytes payload, bool keep) {
-  float* sum = accumulator(context);
-  const std::size_t bytes = encoder.encode_sum(context, sum, elements, payload);
-  if (keep && context.codec == nullptr) kernels::widen(context.type, sum, payload.data(), elements);
+std::size_t SliceAccumulator::encode_sum(SliceEncoder& encoder, std::size_t elements, Bytes payload, bool keep) {
+  float* sum = accumulator();
+  const std::size_t bytes = encoder.encode_sum(sum, elements, payload);
+  if (keep && math_.codec == nullptr) kernels::widen(math_.type, sum, payload.data(), elements);
   return bytes;
 }
 
-float* SliceAccumulator::averaged(const MathContext& context, std::size_t elements) {
-  float* sum = accumulator(context);
-  if (context.op == ReduceOp::avg) kernels::divide(DataType::float32, sum, context.world, elements);
+float* SliceAccumulator::averaged(std::size_t elements) {
+  float* sum = accumulator();
+  if (math_.op == ReduceOp::avg) kernels::divide(DataType::float32, sum, math_.world, elements);
   return sum;
 }
 
-void SliceAccumulator::finish(const MathContext& context, std::byte* output, std::size_t elements) {
-  if (!context.widens()) return finish_raw(context, output, elements);
-  write_values(context, averaged(context, elements), output, elements);
+void SliceAccumulator::finish(std::byte* output, std::size_t elements) {
+  if (!math_.widens()) return finish_raw(output, elements);
+  math_.write_values(averaged(elements), output, elements);
 }
 
-void SliceAccumulator::finish_raw(const MathContext& context, std::byte* output, std::size_t elements) {
-  if (context.type == DataType::boolean && added_ == 1) {  // nothing has made them 0 or 1 yet
-    kernels::reduce(context.type, ReduceOp::bit_or, output, pending_, pending_, elements);
+void SliceAccumulator::finish_raw(std::byte* output, std::size_t elements) {
+  if (math_.type == DataType::boolean && added_ == 1) {  // nothing has made them 0 or 1 yet
+    kernels::reduce(math_.type, ReduceOp::bit_or, output, pending_, pending_, elements);
   } else {
-    copy_bytes(output, pending_, elements * context.element_size());
+    copy_bytes(output, pending_, elements * math_.element_size());
   }
-  if (context.op == ReduceOp::avg) kernels::divide(context.type, output, context.world, elements);
+  if (math_.op == ReduceOp::avg) kernels::divide(math_.type, output, math_.world, elements);
 }
 
-Status SliceAccumulator::finish_encoded(const MathContext& context, SliceEncoder& encoder, std::byte* output,
-                                        std::size_t elements) {
-  return encoder.encode_result(context, averaged(context, elements), output, elements);
+Status SliceAccumulator::finish_encoded(SliceEncoder& encoder, std::byte* output, std::size_t elements) {
+  return encoder.encode_result(averaged(elements), output, elements);
 }
 
 }  // namespace qccl::engine

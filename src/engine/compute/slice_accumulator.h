@@ -16,6 +16,8 @@ namespace qccl::engine {
 class SliceAccumulator {
  public:
   static constexpr int kSumStays = -1;
+  explicit SliceAccumulator(const MathContext& math) : math_(math) {}
+
   // Begins a slice, whose first element is `first_element` of the whole tensor. After `expected` parts the sum is in
   // the output; kSumStays: it never is.
   void begin(int expected, std::uint64_t first_element = 0);
@@ -24,32 +26,31 @@ class SliceAccumulator {
 
   // The part that was added must stay in place until the next one.
   bool keeps_part() const { return added_ == 1 && pending_ != nullptr; }
-  void add_input(const MathContext& context, const std::byte* input, std::byte* output, std::size_t elements);
+  void add_input(const std::byte* input, std::byte* output, std::size_t elements);
   // `raw`: the payload is uncompressed whatever the codec. CorruptData if it does not decode to that many elements.
-  Status add_payload(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements,
-                     bool raw = false);
+  Status add_payload(ConstBytes payload, std::byte* output, std::size_t elements, bool raw = false);
 
   // The sum so far where it lies, if it can be sent as it is; else empty.
-  ConstBytes raw_sum(const MathContext& context, std::size_t elements) const;
+  ConstBytes raw_sum(std::size_t elements) const;
   // Writes the sum so far as payload, each call alike; returns the bytes written. With `keep` the sum becomes what was
   // written, which only sums without a codec do.
-  std::size_t encode_sum(const MathContext& context, SliceEncoder& encoder, std::size_t elements, Bytes payload,
-                         bool keep);
+  std::size_t encode_sum(SliceEncoder& encoder, std::size_t elements, Bytes payload, bool keep);
   // Averages and writes the output.
-  void finish(const MathContext& context, std::byte* output, std::size_t elements);
+  void finish(std::byte* output, std::size_t elements);
   // Averages; the output becomes decode(encode(sum)). See SliceEncoder::encode_result().
-  Status finish_encoded(const MathContext& context, SliceEncoder& encoder, std::byte* output, std::size_t elements);
+  Status finish_encoded(SliceEncoder& encoder, std::byte* output, std::size_t elements);
   void release() { accumulator_.reset(); }
 
  private:
-  float* accumulator(const MathContext& context);
-  void add_raw(const MathContext& context, const std::byte* part, std::byte* output, std::size_t elements);
-  void add_widened(const MathContext& context, const std::byte* part, std::size_t elements);
-  Status add_encoded(const MathContext& context, ConstBytes payload, std::size_t elements);
-  void add_with_residual(const MathContext& context, const float* values, std::size_t elements);
-  void finish_raw(const MathContext& context, std::byte* output, std::size_t elements);
-  float* averaged(const MathContext& context, std::size_t elements);
+  float* accumulator();
+  void add_raw(const std::byte* part, std::byte* output, std::size_t elements);
+  void add_widened(const std::byte* part, std::size_t elements);
+  Status add_encoded(ConstBytes payload, std::size_t elements);
+  void add_with_residual(const float* values, std::size_t elements);
+  void finish_raw(std::byte* output, std::size_t elements);
+  float* averaged(std::size_t elements);
 
+  const MathContext& math_;
   std::uint64_t first_element_ = 0;
   int expected_ = 0;
   int added_ = 0;

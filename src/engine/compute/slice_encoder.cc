@@ -13,121 +13,118 @@ bool holds_floats(DataType type, const std::byte* slice) {
 
 }  // namespace
 
-float* SliceEncoder::converted(const MathContext& context) {
-  if (!converted_.valid()) converted_ = context.pool->take();
-  return converted_.floats();
+float* SliceEncoder::converted() {
+  if (converted_ == nullptr) converted_ = math_.pool->take();
+  return floats(converted_);
 }
 
-Bytes SliceEncoder::own_room(const MathContext& context) {
-  if (!encoded_.valid()) encoded_ = context.pool->take();
-  return {encoded_.bytes(), kScratchBytes};
+Bytes SliceEncoder::own_room() {
+  if (encoded_ == nullptr) encoded_ = math_.pool->take();
+  return {encoded_.get(), kScratchBytes};
 }
 
 // The slice as aligned floats: in place where it already is that.
-const float* SliceEncoder::as_floats(const MathContext& context, const std::byte* input, std::size_t elements) {
-  if (context.residuals != nullptr) return reinterpret_cast<const float*>(input);
-  if (holds_floats(context.type, input)) return reinterpret_cast<const float*>(input);
-  float* floats = converted(context);
-  if (context.is_16_bit()) {
-    kernels::widen_exactly(context.type, floats, input, elements);  // if a NaN loses its payload, then in the codec
+const float* SliceEncoder::as_floats(const std::byte* input, std::size_t elements) {
+  if (math_.residuals != nullptr) return reinterpret_cast<const float*>(input);
+  if (holds_floats(math_.type, input)) return reinterpret_cast<const float*>(input);
+  float* floats = converted();
+  if (math_.is_16_bit()) {
+    kernels::widen_exactly(math_.type, floats, input, elements);  // if a NaN loses its payload, then in the codec
   } else {
     copy_bytes(floats, input, elements * sizeof(float));
   }
   return floats;
 }
 
-RandomStream SliceEncoder::random_of(const MathContext& context, std::uint64_t key) const {
+RandomStream SliceEncoder::random_of(std::uint64_t key) const {
   return {.key = key,
           .first_element = first_element_,
-          .rank = static_cast<std::uint32_t>(context.rank.value()),
-          .world = static_cast<std::uint32_t>(context.world)};
+          .rank = static_cast<std::uint32_t>(math_.rank.value()),
+          .world = static_cast<std::uint32_t>(math_.world)};
 }
 
-std::size_t SliceEncoder::encode_floats(const MathContext& context, std::uint64_t key, std::span<const float> values,
-                                        Bytes payload) const {
-  const std::size_t bytes = context.codec->encode(values, payload, random_of(context, key));
+std::size_t SliceEncoder::encode_floats(std::uint64_t key, std::span<const float> values, Bytes payload) const {
+  const std::size_t bytes = math_.codec->encode(values, payload, random_of(key));
   QCCL_CHECK(bytes <= payload.size());
   return bytes;
 }
 
 // ---- input
 
-std::size_t SliceEncoder::encode(const MathContext& context, const std::byte* input, std::size_t elements,
-                                 Bytes payload) {
-  if (context.codec == nullptr) {
-    const std::size_t bytes = elements * context.element_size();
+std::size_t SliceEncoder::encode(const std::byte* input, std::size_t elements, Bytes payload) {
+  if (math_.codec == nullptr) {
+    const std::size_t bytes = elements * math_.element_size();
     copy_bytes(payload.data(), input, bytes);
     return bytes;
   }
-  if (context.residuals != nullptr) {
-    const ConstBytes ready = encode_once(context, input, elements);
+  if (math_.residuals != nullptr) {
+    const ConstBytes ready = encode_once(input, elements);
     copy_bytes(payload.data(), ready.data(), ready.size());
     return ready.size();
   }
-  return encode_floats(context, context.keys.input, {as_floats(context, input, elements), elements}, payload);
+  return encode_floats(math_.keys.input, {as_floats(input, elements), elements}, payload);
 }
 
-ConstBytes SliceEncoder::encode_once(const MathContext& context, const std::byte* input, std::size_t elements) {
-  if (context.codec == nullptr) return {input, elements * context.element_size()};
+ConstBytes SliceEncoder::encode_once(const std::byte* input, std::size_t elements) {
+  if (math_.codec == nullptr) return {input, elements * math_.element_size()};
   if (is_current_) return encoded();
   is_current_ = true;
-  if (context.residuals != nullptr) {
-    return encode_with_residual(context, as_floats(context, input, elements), elements, {.key = context.keys.input});
+  if (math_.residuals != nullptr) {
+    return encode_with_residual(as_floats(input, elements), elements, {.key = math_.keys.input});
   }
-  encoded_bytes_ = encode(context, input, elements, own_room(context));
+  encoded_bytes_ = encode(input, elements, own_room());
   return encoded();
 }
 
-ConstBytes SliceEncoder::raw_input(const MathContext& context, const std::byte* input, std::size_t elements) {
-  if (context.residuals == nullptr) return {input, elements * context.element_size()};
-  return raw_input_with_residual(context, as_floats(context, input, elements), elements);
+ConstBytes SliceEncoder::raw_input(const std::byte* input, std::size_t elements) {
+  if (math_.residuals == nullptr) return {input, elements * math_.element_size()};
+  return raw_input_with_residual(as_floats(input, elements), elements);
 }
 
 // ---- sums
 
 // Sums that an exact codec sends are rounded as without a codec: the results are the same bits, and take fewer bytes.
-void SliceEncoder::round_for_exact(const MathContext& context, float* sum, std::size_t elements) {
-  if (context.codec == nullptr || !context.codec->is_exact() || !context.is_16_bit()) return;
-  float* narrowed = converted(context);
-  kernels::narrow(context.type, narrowed, sum, elements);
-  kernels::widen(context.type, sum, narrowed, elements);
+void SliceEncoder::round_for_exact(float* sum, std::size_t elements) {
+  if (math_.codec == nullptr || !math_.codec->is_exact() || !math_.is_16_bit()) return;
+  float* narrowed = converted();
+  kernels::narrow(math_.type, narrowed, sum, elements);
+  kernels::widen(math_.type, sum, narrowed, elements);
 }
 
-std::size_t SliceEncoder::encode_sum(const MathContext& context, float* sum, std::size_t elements, Bytes payload) {
-  if (context.residuals != nullptr) {
-    const ConstBytes ready = encode_with_residual(context, sum, elements, {.key = context.keys.hop});
+std::size_t SliceEncoder::encode_sum(float* sum, std::size_t elements, Bytes payload) {
+  if (math_.residuals != nullptr) {
+    const ConstBytes ready = encode_with_residual(sum, elements, {.key = math_.keys.hop});
     copy_bytes(payload.data(), ready.data(), ready.size());
     return ready.size();
   }
-  round_for_exact(context, sum, elements);
-  if (context.codec != nullptr) return encode_floats(context, context.keys.hop, {sum, elements}, payload);
-  write_values(context, sum, payload.data(), elements);
-  return elements * context.element_size();
+  round_for_exact(sum, elements);
+  if (math_.codec != nullptr) return encode_floats(math_.keys.hop, {sum, elements}, payload);
+  math_.write_values(sum, payload.data(), elements);
+  return elements * math_.element_size();
 }
 
-Status SliceEncoder::encode_result(const MathContext& context, float* sum, std::byte* output, std::size_t elements) {
-  if (context.residuals != nullptr) return encode_result_with_residual(context, sum, output, elements);
-  round_for_exact(context, sum, elements);
-  encoded_bytes_ = encode_floats(context, context.keys.owner, {sum, elements}, own_room(context));
+Status SliceEncoder::encode_result(float* sum, std::byte* output, std::size_t elements) {
+  if (math_.residuals != nullptr) return encode_result_with_residual(sum, output, elements);
+  round_for_exact(sum, elements);
+  encoded_bytes_ = encode_floats(math_.keys.owner, {sum, elements}, own_room());
   if (output == nullptr) return {};
-  return decode(context, encoded(), output, elements, false);
+  return decode(encoded(), output, elements, false);
 }
 
 // ---- payloads
 
-Status SliceEncoder::decode(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements,
-                            bool raw) {
-  if (context.codec == nullptr || raw) {
-    QCCL_TRY(check_raw_size(context, payload, elements));
+Status SliceEncoder::decode(ConstBytes payload, std::byte* output, std::size_t elements, bool raw) {
+  if (math_.codec == nullptr || raw) {
+    QCCL_TRY(math_.check_raw_size(payload, elements));
     copy_bytes(output, payload.data(), payload.size());
     return {};
   }
-  if (holds_floats(context.type, output)) {
-    return context.codec->decode(payload, {reinterpret_cast<float*>(output), elements});
+  if (holds_floats(math_.type, output)) {
+    return math_.codec->decode(payload, {reinterpret_cast<float*>(output), elements});
   }
-  float* floats = converted(context);
-  QCCL_TRY(context.codec->decode(payload, {floats, elements}));
-  write_values(context, floats, output, elements);
+  float* floats = converted();
+  QCCL_TRY(math_.codec->decode(payload, {floats, elements}));
+  math_.write_values(floats, output, elements);
   return {};
 }
 
@@ -138,47 +135,44 @@ void SliceEncoder::release() {
 
 // ---- error feedback
 
-ConstBytes SliceEncoder::encode_with_residual(const MathContext& context, const float* values, std::size_t elements,
-                                              const ResidualEncoding& how) {
-  const Bytes room = own_room(context);
-  float* const residual = context.residuals + first_element_;
+ConstBytes SliceEncoder::encode_with_residual(const float* values, std::size_t elements, const ResidualEncoding& how) {
+  const Bytes room = own_room();
+  float* const residual = math_.residuals + first_element_;
   const auto written =
-      context.codec->encode_with_residual({values, elements}, room, random_of(context, how.key), how.factor, residual);
-  encoded_bytes_ = written ? *written : encode_floats(context, how.key, {values, elements}, room);
+      math_.codec->encode_with_residual({values, elements}, room, random_of(how.key), how.factor, residual);
+  encoded_bytes_ = written ? *written : encode_floats(how.key, {values, elements}, room);
   QCCL_CHECK(encoded_bytes_ <= room.size());
   if (written && how.decoded == nullptr) return encoded();
-  float* const decoded = how.decoded != nullptr ? how.decoded : converted(context);
-  QCCL_CHECK(context.codec->decode(encoded(), {decoded, elements}).ok());
-  if (!written) keep_residual(context, first_element_, values, decoded, elements, how.factor);
+  float* const decoded = how.decoded != nullptr ? how.decoded : converted();
+  QCCL_CHECK(math_.codec->decode(encoded(), {decoded, elements}).ok());
+  if (!written) math_.keep_residual(first_element_, values, decoded, elements, how.factor);
   return encoded();
 }
 
-Status SliceEncoder::encode_result_with_residual(const MathContext& context, const float* sum, std::byte* output,
-                                                 std::size_t elements) {
-  ResidualEncoding how{.key = context.keys.owner};
-  if (context.op == ReduceOp::avg) how.factor = static_cast<float>(context.world);
-  const bool in_place = output != nullptr && holds_floats(context.type, output);
+Status SliceEncoder::encode_result_with_residual(const float* sum, std::byte* output, std::size_t elements) {
+  ResidualEncoding how{.key = math_.keys.owner};
+  if (math_.op == ReduceOp::avg) how.factor = static_cast<float>(math_.world);
+  const bool in_place = output != nullptr && holds_floats(math_.type, output);
   if (in_place) how.decoded = reinterpret_cast<float*>(output);
-  if (output != nullptr && !in_place) how.decoded = converted(context);
-  encode_with_residual(context, sum, elements, how);
-  if (output != nullptr && !in_place) write_values(context, how.decoded, output, elements);
+  if (output != nullptr && !in_place) how.decoded = converted();
+  encode_with_residual(sum, elements, how);
+  if (output != nullptr && !in_place) math_.write_values(how.decoded, output, elements);
   return {};
 }
 
 // A 16-bit type rounds what is sent.
-ConstBytes SliceEncoder::raw_input_with_residual(const MathContext& context, const float* values,
-                                                 std::size_t elements) {
-  const std::size_t bytes = elements * context.element_size();
-  if (context.type == DataType::float32) {
-    keep_residual(context, first_element_, values, values, elements);
+ConstBytes SliceEncoder::raw_input_with_residual(const float* values, std::size_t elements) {
+  const std::size_t bytes = elements * math_.element_size();
+  if (math_.type == DataType::float32) {
+    math_.keep_residual(first_element_, values, values, elements);
     return {reinterpret_cast<const std::byte*>(values), bytes};
   }
-  float* narrowed = converted(context);
+  float* narrowed = converted();
   float* sent = narrowed + elements;
-  kernels::narrow(context.type, narrowed, values, elements);
-  kernels::widen(context.type, sent, narrowed, elements);
-  keep_residual(context, first_element_, values, sent, elements);
-  return {converted_.bytes(), bytes};
+  kernels::narrow(math_.type, narrowed, values, elements);
+  kernels::widen(math_.type, sent, narrowed, elements);
+  math_.keep_residual(first_element_, values, sent, elements);
+  return {converted_.get(), bytes};
 }
 
 }  // namespace qccl::engine

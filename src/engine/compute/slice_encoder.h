@@ -1,9 +1,9 @@
 // One lane's payloads: slices and sums to payload bytes and back. Knows element types and codecs.
 //
-// Error feedback (include/qccl/error_feedback.h): this rank's input is x + e throughout a lane. Wherever something that
-// includes it is encoded here, as a part, a partial sum or the result, e becomes what the encoding took away; a lane in
-// which this rank encodes nothing leaves no e. Such encodings are made in memory of the lane and decoded from there,
-// because a frame's memory is shared with its receiver.
+// Error feedback (include/qccl/error_feedback.h): this rank's input is x + e throughout a lane. Each time this rank
+// encodes a value that includes it, as a part, a partial sum or the result, e becomes the encoding's error; a lane that
+// encodes nothing leaves e = 0. These encodings are made in memory of the lane and decoded from there, because a
+// frame's memory is shared with its receiver.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@ namespace qccl::engine {
 
 class SliceEncoder {
  public:
+  explicit SliceEncoder(const MathContext& math) : math_(math) {}
   // The slice begins with element `first_element` of the whole tensor.
   void begin(std::uint64_t first_element) {
     first_element_ = first_element;
@@ -22,21 +23,21 @@ class SliceEncoder {
   }
 
   // Writes a slice of input as payload; returns the bytes written.
-  std::size_t encode(const MathContext& context, const std::byte* input, std::size_t elements, Bytes payload);
+  std::size_t encode(const std::byte* input, std::size_t elements, Bytes payload);
   // The same into memory of this object, once between two begin(), to be sent to several peers.
-  ConstBytes encode_once(const MathContext& context, const std::byte* input, std::size_t elements);
+  ConstBytes encode_once(const std::byte* input, std::size_t elements);
   // A slice of input that is sent uncompressed whatever the codec.
-  ConstBytes raw_input(const MathContext& context, const std::byte* input, std::size_t elements);
+  ConstBytes raw_input(const std::byte* input, std::size_t elements);
   // Writes a partial sum as payload, which it may round; returns the bytes written.
-  std::size_t encode_sum(const MathContext& context, float* sum, std::size_t elements, Bytes payload);
+  std::size_t encode_sum(float* sum, std::size_t elements, Bytes payload);
   // The result becomes decode(encode(sum)), which encoded() then is; null: only encoded() is wanted.
-  Status encode_result(const MathContext& context, float* sum, std::byte* output, std::size_t elements);
+  Status encode_result(float* sum, std::byte* output, std::size_t elements);
   // What encode_once() or encode_result() has made.
-  ConstBytes encoded() const { return {encoded_.bytes(), encoded_bytes_}; }
+  ConstBytes encoded() const { return {encoded_.get(), encoded_bytes_}; }
 
   // Payload to the caller's output, where it may lie already. `raw`: it is uncompressed whatever the codec.
   // CorruptData if it does not decode to that many elements.
-  Status decode(const MathContext& context, ConstBytes payload, std::byte* output, std::size_t elements, bool raw);
+  Status decode(ConstBytes payload, std::byte* output, std::size_t elements, bool raw);
   void release();
 
  private:
@@ -45,19 +46,17 @@ class SliceEncoder {
     float factor = 1;          // multiplies values to units of the sum
     float* decoded = nullptr;  // where to decode; null: not wanted
   };
-  ConstBytes encode_with_residual(const MathContext& context, const float* values, std::size_t elements,
-                                  const ResidualEncoding& how);
-  Status encode_result_with_residual(const MathContext& context, const float* sum, std::byte* output,
-                                     std::size_t elements);
-  ConstBytes raw_input_with_residual(const MathContext& context, const float* values, std::size_t elements);
-  float* converted(const MathContext& context);
-  Bytes own_room(const MathContext& context);
-  const float* as_floats(const MathContext& context, const std::byte* input, std::size_t elements);
-  void round_for_exact(const MathContext& context, float* sum, std::size_t elements);
-  RandomStream random_of(const MathContext& context, std::uint64_t key) const;
-  std::size_t encode_floats(const MathContext& context, std::uint64_t key, std::span<const float> values,
-                            Bytes payload) const;
+  ConstBytes encode_with_residual(const float* values, std::size_t elements, const ResidualEncoding& how);
+  Status encode_result_with_residual(const float* sum, std::byte* output, std::size_t elements);
+  ConstBytes raw_input_with_residual(const float* values, std::size_t elements);
+  float* converted();
+  Bytes own_room();
+  const float* as_floats(const std::byte* input, std::size_t elements);
+  void round_for_exact(float* sum, std::size_t elements);
+  RandomStream random_of(std::uint64_t key) const;
+  std::size_t encode_floats(std::uint64_t key, std::span<const float> values, Bytes payload) const;
 
+  const MathContext& math_;
   std::uint64_t first_element_ = 0;
   bool is_current_ = false;  // encoded() is of this slice of input
   std::size_t encoded_bytes_ = 0;

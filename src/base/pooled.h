@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <mutex>
@@ -20,6 +21,8 @@ class PooledMemory {
   void* allocate(std::size_t bytes) {
     const std::size_t size = size_class(bytes);
     if (size < kSizes) {
+      // Acquire: pairs with deallocate(), after the last use of the block.
+      if (void* const spare = spares_[size].exchange(nullptr, std::memory_order_acquire)) return spare;
       const std::lock_guard lock(mutex_);
       if (Block* const block = free_[size]; block != nullptr) {
         free_[size] = block->next;
@@ -31,6 +34,9 @@ class PooledMemory {
   void deallocate(void* memory, std::size_t bytes) {
     const std::size_t size = size_class(bytes);
     if (size >= kSizes) return ::operator delete(memory);
+    void* none = nullptr;
+    if (spares_[size].compare_exchange_strong(none, memory, std::memory_order_release, std::memory_order_relaxed))
+      return;
     auto* const block = static_cast<Block*>(memory);
     const std::lock_guard lock(mutex_);
     block->next = free_[size];
@@ -47,6 +53,8 @@ class PooledMemory {
     return static_cast<std::size_t>(std::bit_width((std::max<std::size_t>(bytes, 1) - 1) / kLeastBytes));
   }
 
+  // One block of each size waits outside of the lock: blocking calls take and give back the same one.
+  std::array<std::atomic<void*>, kSizes> spares_{};
   std::mutex mutex_;
   std::array<Block*, kSizes> free_{};
 };

@@ -79,7 +79,7 @@ CallPoster::CallPoster(std::uint64_t group, std::size_t ranks) : group_(group), 
 
 void CallPoster::make_work(CallArguments& arguments, Context& context) {
   try {
-    arguments.work = context.driver().make_work();
+    arguments.work = internal::make_work();
   } catch (...) {
     context.call_batch().cancel();
     throw;
@@ -115,7 +115,7 @@ int CallPoster::run(ArgumentsList calls, Context& context) {
   if (calls.empty()) return kAnySource;
   for (CallArguments& each : calls) make_work(each, context);
   const auto last = calls.back().work;
-  const auto whole = context.driver().make_work();
+  const auto whole = internal::make_work();
   join(calls, whole);
   context.driver().run(post_all_but_last(context, std::move(calls)), *whole);
   throw_failure(*whole);

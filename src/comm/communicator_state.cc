@@ -114,7 +114,7 @@ std::shared_ptr<WorkState> CommunicatorState::post_all(std::span<const Collectiv
   engine::ArgumentsList left = build_all(calls);
   // A recorded list has no work but that of group_end().
   if (auto recorded = context->call_batch().work()) return recorded;
-  return poster_.post(std::move(left), context->driver().make_work(), context);
+  return poster_.post(std::move(left), internal::make_work(), context);
 }
 
 template int CommunicatorState::run(const CollectiveCall&);
@@ -142,7 +142,7 @@ std::optional<TimedCall> CommunicatorState::begin_timed(const CollectiveCall& ca
         CollectiveCall{Collective::all_reduce, times.data(), times.data(), times.size(), DataType::float64, options});
     arguments.is_logged = false;
     arguments.awaited = true;  // the calls that follow drive it
-    arguments.work = context->driver().make_work();
+    arguments.work = internal::make_work();
     calls->comparison = arguments.work;
     lock.unlock();
     context->driver().post(std::move(arguments));

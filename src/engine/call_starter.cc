@@ -11,10 +11,11 @@
 #include "engine/compute/host_compute.h"
 #include "engine/message/mailbox.h"
 #include "engine/message/message_operation.h"
+#include "kernels/float_environment.h"
 
 namespace qccl::engine {
 
-// A call that there is no memory for fails its group: it has a place among the calls of all members.
+// A call that there is no memory for fails its group: the other members have it or will.
 void CallStarter::post(CallArguments&& arguments) {
   const auto work = arguments.work;
   Group* const target = parts_.groups.find(arguments.group);
@@ -59,7 +60,7 @@ void CallStarter::refuse(CallArguments& arguments, ErrorInfo failure) {
   parts_.ended.push(std::move(arguments.work), std::move(shared));
 }
 
-// Else refuses the call.
+// False: the call was refused.
 bool CallStarter::claim_feedback(CallArguments& arguments) {
   if (const auto counter = arguments.feedback->claim()) {
     arguments.random_counter = *counter;
@@ -75,7 +76,7 @@ void CallStarter::note_posted(Operation& posted) {
   parts_.recorder.begin(posted);
 }
 
-// Makes it an operation in flight.
+// Makes the call an operation in flight.
 Operation& CallStarter::begin_operation(Group& group, std::uint64_t number, CallArguments&& arguments) {
   std::unique_ptr<Operation> operation = parts_.operations.take_parked(group, arguments);
   if (operation == nullptr) operation = make_operation(group, arguments);
@@ -114,6 +115,71 @@ void CallStarter::post_message(Group& group, CallArguments&& arguments) {
   if (!matched.ok()) {
     return failures_.fail(posted, matched.error().kind, matched.error().message);
   }
+  peer_failures_.look_for_absent(posted);
+}
+
+// ---- small calls on the spot
+//
+// A call that finds the other ranks there has neither a Work nor an entry among the operations in flight. One that does
+// not becomes an operation like any other, its own part published.
+
+// Stored frames may be those of a peer that has made another call.
+bool CallStarter::may_exchange(const Group* group, const CallArguments& arguments) const {
+  return parts_.operations.empty() && group != nullptr && !group->failure && group->stored.empty() &&
+         !arguments.message && arguments.plan->call().board && !parts_.recorder.is_on();
+}
+
+bool CallStarter::exchange_or_post(CallArguments&& arguments, const std::shared_ptr<internal::WorkState>& work) {
+  Group* const target = parts_.groups.find(arguments.group);
+  if (!may_exchange(target, arguments)) {
+    arguments.work = work;
+    post(std::move(arguments));
+    return false;
+  }
+  try {
+    return exchange(*target, std::move(arguments), work);
+  } catch (const std::bad_alloc&) {
+    failures_.run_out(*target, nullptr);
+    if (parts_.operations.empty()) parts_.ended.push(work, target->failure);  // else it ends with the group
+    return false;
+  }
+}
+
+// Bookkeeping comes after publish(), while the part is on its way to the other cores. Memory is taken before: peers may
+// end the call once they have seen the part.
+bool CallStarter::exchange(Group& group, CallArguments&& arguments, const std::shared_ptr<internal::WorkState>& work) {
+  prepare_exchange(group, arguments);
+  CellExchange& exchange = group.parked_exchange->exchange();
+  const kernels::DefaultFloatEnvironment environment;
+  exchange.begin(arguments, group.take_board_numbers(1));
+  exchange.meeting().publish(exchange.own_part());
+  const std::uint64_t sequence = group.next_sequence++;
+  group.remember(sequence, *arguments.plan);
+  if (exchange.meeting().look_and_ring()) {
+    exchange.combine();
+    exchange.meeting().end();
+    return true;
+  }
+  arguments.work = work;
+  promote(group, sequence, std::move(arguments));
+  return false;
+}
+
+void CallStarter::prepare_exchange(Group& group, const CallArguments& arguments) {
+  group.make_room_in_history();
+  if (group.parked_exchange != nullptr) return;
+  parts_.operations.make_room();
+  group.parked_exchange.reset(static_cast<CellOperation*>(parts_.operations.take_parked(group, arguments).release()));
+  if (group.parked_exchange != nullptr) return;
+  group.parked_exchange = std::make_unique<CellOperation>(group, parts_.frame_sender, parts_.pool);
+}
+
+// Makes a call that has published its part an operation in flight.
+void CallStarter::promote(Group& group, std::uint64_t sequence, CallArguments&& arguments) {
+  group.parked_exchange->adopt(sequence, std::move(arguments));
+  Operation& posted = parts_.operations.add(std::move(group.parked_exchange));
+  parts_.operations.note_untimed();
+  note_posted(posted);
   peer_failures_.look_for_absent(posted);
 }
 

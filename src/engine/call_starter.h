@@ -1,4 +1,4 @@
-// Gives calls their number and makes them operations in flight, or does small ones on the spot.
+// Numbers calls and makes them operations in flight, or runs small ones on the spot.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class CallStarter {
   bool exchange_or_post(CallArguments&& arguments, const std::shared_ptr<internal::WorkState>& work);
 
  private:
-  // What post() does while there is memory; sets `claimed` to the error feedback that the call has got.
+  // post(), as far as memory lasts; sets `claimed` to the error feedback that the call has claimed.
   void begin(Group* target, CallArguments&& arguments, std::shared_ptr<internal::FeedbackState>& claimed);
   void refuse(CallArguments& arguments, ErrorInfo failure);
   bool claim_feedback(CallArguments& arguments);
@@ -30,7 +30,7 @@ class CallStarter {
   std::unique_ptr<Operation> make_operation(Group& group, const CallArguments& arguments);
   std::unique_ptr<Compute> make_compute(const Group& group, const ExecutablePlan& plan);
 
-  // ---- small calls on the spot (exchange.cc)
+  // ---- small calls on the spot
   bool may_exchange(const Group* group, const CallArguments& arguments) const;
   bool exchange(Group& group, CallArguments&& arguments, const std::shared_ptr<internal::WorkState>& work);
   void prepare_exchange(Group& group, const CallArguments& arguments);

@@ -76,7 +76,7 @@ bool Engine::advance_operations() {
     try {
       moved |= advance_operation(operation);
     } catch (const std::bad_alloc&) {
-      failures_.run_out(*parts_.groups.find(operation->group().id), operation.get());
+      failures_.run_out(operation->group(), operation.get());
     }
     ended |= operation == nullptr;
   }
@@ -90,8 +90,7 @@ bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
     failures_.fail(*operation, advanced.error().kind, advanced.error().message);
     return false;
   }
-  if (operation->has_differing_call())
-    mismatches_.begin(*parts_.groups.find(operation->group().id), operation->sequence());
+  if (operation->has_differing_call()) mismatches_.begin(operation->group(), operation->sequence());
   if (operation->finished()) {
     end_turn(*operation);
     failures_.complete(*operation, nullptr);
@@ -104,7 +103,7 @@ bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
 void Engine::end_turn(const Operation& ended) {
   const std::uint64_t bytes = ended.admission_bytes();
   if (bytes == 0) return;
-  AdmissionControl& turns = parts_.groups.find(ended.group().id)->admission;
+  AdmissionControl& turns = ended.group().admission;
   turns.end(bytes);
   if (!turns.any_waits()) return;
   for (const auto& operation : parts_.operations) {

@@ -1,4 +1,4 @@
-// What the engine says of its groups and operations, for people.
+// Groups and operations in words, for errors and status.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ struct LogNotes {
 // What every kind of operation has: its call, number, deadline and turn, and what the log will say of it.
 class PostedCall {
  public:
-  const Group& group() const { return group_; }
+  Group& group() const { return group_; }
   // Messages are numbered apart from collectives.
   std::uint64_t sequence() const { return sequence_; }
   const CallArguments& arguments() const { return arguments_; }
@@ -56,11 +56,11 @@ class PostedCall {
   std::uint64_t plain_bytes() const { return plain_bytes_; }
 
  protected:
-  explicit PostedCall(const Group& group) : group_(group) {}
+  explicit PostedCall(Group& group) : group_(group) {}
   ~PostedCall() = default;
   void note_sent(std::size_t plain_bytes) { plain_bytes_ += plain_bytes; }
 
-  const Group& group_;
+  Group& group_;
   std::uint64_t sequence_ = 0;
   CallArguments arguments_;
   TimePoint deadline_ = kForever;
@@ -72,7 +72,7 @@ class PostedCall {
 // Runs one call after another: begin() each, then advance() it until it has finished() or failed.
 class Operation : public PostedCall {
  public:
-  Operation(const Group& group, FrameSender& frame_sender) : PostedCall(group), frame_sender_(frame_sender) {}
+  Operation(Group& group, FrameSender& frame_sender) : PostedCall(group), frame_sender_(frame_sender) {}
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
   virtual ~Operation() = default;

@@ -19,7 +19,7 @@ std::uint64_t elements_of(const ResolvedCall& call, const Group& group) {
   return input_elements(call, group.world(), group.rank.value());
 }
 
-// nccl-tests' size: all parts of those that have parts.
+// nccl-tests' size: the parts of all ranks where ranks have parts.
 std::uint64_t bandwidth_elements(const ResolvedCall& call, const Group& group) {
   switch (call.collective) {
     case Collective::all_gather:
@@ -77,7 +77,7 @@ void OperationRecorder::begin(Operation& operation) const {
       nanoseconds(arguments.posted == TimePoint{} ? clock_.now() : arguments.posted);
 }
 
-// What goes out while an operation takes its steps is its own: one rank's engine has one thread.
+// Frames that are sent meanwhile are the operation's own: a rank's engine has one thread.
 Result<bool> OperationRecorder::advance(Operation& operation) const {
   LogNotes& notes = operation.log_notes();
   const TimePoint before = notes.times.started_ns == 0 ? clock_.now() : TimePoint{};
@@ -89,12 +89,11 @@ Result<bool> OperationRecorder::advance(Operation& operation) const {
   return advanced;
 }
 
-// A record that there is no memory for is missing in the log.
 void OperationRecorder::end(Operation& operation, const ErrorInfo* failure) const {
   LogNotes& notes = operation.log_notes();
   const CallArguments& arguments = operation.arguments();
   notes.times.ended_ns = nanoseconds(clock_.now());
-  // A message that was there before its recv ends without a move.
+  // A message that arrived before its recv ends without a step.
   if (notes.times.started_ns == 0 && failure == nullptr) notes.times.started_ns = notes.times.posted_ns;
   if (arguments.work != nullptr) arguments.work->set_times(notes.times);
   try {

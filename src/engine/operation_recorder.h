@@ -1,4 +1,4 @@
-// Keeps the communication log of operations: the only code that takes times for it, each once.
+// Writes operations to the communication log; the only code that takes times for it.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ class OperationRecorder {
   void begin(Operation& operation) const;
   // operation.advance(), measured.
   Result<bool> advance(Operation& operation) const;
-  // Has ended, well if `failure` is null. A record that there is no memory for is missing in the log.
+  // The operation has ended, well if `failure` is null. Without memory for the record, the log lacks it.
   void end(Operation& operation, const ErrorInfo* failure) const;
 
  private:

@@ -12,11 +12,18 @@
 #include "base/rank.h"
 #include "engine/call/executable_plan.h"
 #include "engine/call/feedback_state.h"
-#include "engine/call/mapped_region.h"
 #include "engine/call/work_state.h"
 #include "qccl/types.h"
 
 namespace qccl::engine {
+
+// A buffer of the same size on every rank of a group, which the ranks of one host map.
+struct MappedRegion {
+  std::uint64_t id = 0;  // the same on all ranks; from 1
+  std::size_t bytes = 0;
+  bool on_board = false;                              // all ranks map all, and meet on the group's board
+  std::vector<std::shared_ptr<std::byte>> of_member;  // by group rank; null on other hosts
+};
 
 // A send or a recv.
 struct Message {
@@ -42,8 +49,8 @@ struct CallArguments {
   std::shared_ptr<const MappedRegion> region{};         // that the call reduces in place
   Nanoseconds timeout{0};
   std::shared_ptr<internal::WorkState> work;
-  TimePoint posted{};      // for the log; not set: when the engine gets it
-  std::string log_name{};  // what the log calls it; "": what it is
+  TimePoint posted{};      // for the log; unset: the time at which the engine gets it
+  std::string log_name{};  // in the log; "": name()
   bool is_logged = true;   // false: the library's own call
   bool awaited = false;    // a hint: the thread that posts it will drive it
 
@@ -56,7 +63,7 @@ struct CallArguments {
 
 using ArgumentsList = PooledVector<CallArguments>;
 
-// It is a MappedOperation.
+// MappedOperation runs it.
 inline bool reduces_on_board(const CallArguments& arguments) {
   return arguments.region != nullptr && arguments.region->on_board;
 }

@@ -36,7 +36,7 @@ class ExecutablePlan {
   std::size_t slice_length(std::uint64_t elements, std::uint64_t slice) const;
   // The most bytes that so many elements take as payload; `raw`: uncompressed whatever the codec.
   std::size_t payload_limit(std::uint64_t elements, bool raw) const;
-  // Without lanes where the call goes through cells.
+  // Has no lanes if the call goes through cells.
   const plan::RankSchedule& schedule() const { return schedule_; }
   const StreamLayout& streams() const { return streams_; }
   // Elements of the caller's buffers on this rank.

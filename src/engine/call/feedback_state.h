@@ -20,24 +20,25 @@ class FeedbackState {
   std::size_t size() const { return residual_.size(); }
   float* residual() { return residual_.data(); }
   std::uint64_t counter() const { return counter_; }
-  // Pairs with the release in end(): whoever sees false sees all that the call did.
+  // Pairs with the release in end(): a thread that sees false sees everything that the call wrote.
   bool is_busy() const { return busy_.load(std::memory_order_acquire); }
   bool is_tainted() const { return tainted_; }
 
-  // For one call: what tells its random numbers from others'. Nothing if it is unusable.
+  // Claims the state for one call and returns the call's random counter; nothing if the state is unusable.
   std::optional<std::uint64_t> claim() {
     if (busy_.exchange(true, std::memory_order_acquire)) return std::nullopt;
     if (!tainted_) return counter_++;
     busy_.store(false, std::memory_order_release);
     return std::nullopt;
   }
-  // Why no call can have it; empty if one can.
+  // Why no call can claim it, or "".
   std::string unusable_reason() const {
     if (is_busy()) return "another call that has not ended uses this error feedback: wait for its Work first";
-    if (tainted_) return "an earlier call with this error feedback failed: some of it was sent, reset() it";
+    if (tainted_)
+      return "an earlier call with this error feedback failed after some of it was sent: call reset() first";
     return {};
   }
-  // The call has ended. One that has not ended well leaves nobody knows what.
+  // The call has ended; a failed one leaves unknown residuals.
   void end(bool well) {
     tainted_ = !well;
     busy_.store(false, std::memory_order_release);

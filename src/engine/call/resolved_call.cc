@@ -50,14 +50,14 @@ std::uint64_t ResolvedCall::fingerprint() const {
   for (const int host : hosts) value = digest(static_cast<std::uint64_t>(host), value);
   if (counts.empty()) return value;
   value = digest(static_cast<std::uint64_t>(counts.size()), value);
-  if (collective == Collective::all_to_all) return value;  // only each pair knows
+  if (collective == Collective::all_to_all) return value;  // known to each pair alone
   for (const std::uint64_t part : counts) value = digest(part, value);
   return value;
 }
 
 std::string ResolvedCall::describe() const {
-  const bool usual = slice_bytes == 0 || slice_bytes == kDefaultSliceBytes || slice_bytes == kLongSliceBytes;
-  const std::string slices = usual ? "" : fmt::format("slice_bytes={}", slice_bytes);
+  const bool is_default_size = slice_bytes == 0 || slice_bytes == kDefaultSliceBytes || slice_bytes == kLongSliceBytes;
+  const std::string slices = is_default_size ? "" : fmt::format("slice_bytes={}", slice_bytes);
   if (collective == Collective::barrier) return fmt::format("barrier({})", slices);
   std::string text =
       fmt::format("{}{}({}, {}", to_string(collective), counts.empty() ? "" : "_v", counts_of(*this), to_string(type));
@@ -69,7 +69,7 @@ std::string ResolvedCall::describe() const {
   if (region != 0) text += fmt::format(", byte {} of shared buffer {}", region_offset, region);
   const bool one_host = std::equal(hosts.begin() + (hosts.empty() ? 0 : 1), hosts.end(), hosts.begin());
   if (!one_host) text += fmt::format(", hosts=[{}]", fmt::join(hosts, " "));
-  if (!usual) text += ", " + slices;
+  if (!is_default_size) text += ", " + slices;
   return text + ")";
 }
 

@@ -10,8 +10,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "base/pooled.h"
 #include "qccl/error.h"
 #include "qccl/log.h"
 
@@ -25,15 +27,22 @@ struct WorkState {
   WorkState() = default;
   WorkState(const WorkState&) = delete;
   WorkState& operator=(const WorkState&) = delete;
-  // One that was never posted does not end.
+  // A Work that was never posted leaves the count here.
   ~WorkState() { leave_count(); }
 
-  // Pairs with the release store in complete(): whoever sees true also sees `failure` and the
-  // operation's output.
+  // Pairs with the release store in complete(): a thread that sees true also sees failure() and the output.
   bool done() const { return progress_.load(std::memory_order_acquire) == Progress::done; }
 
-  // Only after done().
+  // Only after done(), like source() and times(); their setters only before complete().
   const SharedFailure& failure() const { return failure_; }
+  // Without it the operation ends well.
+  void set_failure(SharedFailure failure) { failure_ = std::move(failure); }
+  // The group rank a message came from, -1 if there is none.
+  int source() const { return source_; }
+  void set_source(int rank) { source_ = rank; }
+  // Set for an operation that is in the log.
+  const std::optional<OperationTimes>& times() const { return times_; }
+  void set_times(const OperationTimes& times) { times_ = times; }
 
   // The operation's number in its group, as errors have it; of several operations, the first's. 0 until the engine has
   // taken it, and where the group refused it.
@@ -41,27 +50,14 @@ struct WorkState {
   // Once, by the driver.
   void set_number(std::uint64_t number);
 
-  // The group rank a message came from, -1 if there is none. Only after done().
-  int source() const { return source_; }
-  // Before complete().
-  void set_source(int rank) { source_ = rank; }
-
-  // Set for an operation that is in the log. Only after done().
-  const std::optional<OperationTimes>& times() const { return times_; }
-  // Before complete().
-  void set_times(const OperationTimes& times) { times_ = times; }
-
-  // Before complete(); without it the operation ends well.
-  void set_failure(SharedFailure failure) { failure_ = std::move(failure); }
-
   // Marks the end and runs the callbacks, outside the lock. Takes no memory.
   void complete();
 
-  // One work for several operations: it ends when `parts` others, which join it, have ended, with
-  // the failure of the first that failed. Before any of them is posted.
+  // Of several operations: ends when `parts` other Works, which join it, have ended, with the failure of the first that
+  // failed. Before any of them is posted.
   void expect_parts(std::size_t parts) { parts_left_ = parts; }
   void join(std::shared_ptr<WorkState> whole) { whole_ = std::move(whole); }
-  // Whether it is this one, or that one's end waits for it. By the driver, of what has not ended.
+  // Whether `other` is this Work or waits for it. Called by the driver, before this Work has ended.
   bool is_part_of(const WorkState& other) const;
 
   // Counts in `in_flight` until its end; before it is posted.
@@ -81,7 +77,7 @@ struct WorkState {
   // the last handle may be dropped by the driver itself, which must not destroy its own context.
   std::weak_ptr<void> context;
 
-  // The engine's, until complete(): see EndedWorks.
+  // EndedWorks' link, until complete().
   std::shared_ptr<WorkState> next_ended;
 
  private:
@@ -102,9 +98,12 @@ struct WorkState {
   std::vector<std::function<void()>> callbacks_;         // guarded by mutex_
   std::atomic<bool> recorded_{false};                    // release and acquire: the thread that waits may be another
   std::shared_ptr<WorkState> whole_;                     // that this is a part of
-  std::shared_ptr<std::atomic<std::size_t>> in_flight_;  // relaxed: it is a count, whose waiters are told of ends
+  std::shared_ptr<std::atomic<std::size_t>> in_flight_;  // relaxed: a count; its waiters hear of ends otherwise
   std::size_t parts_left_ = 0;                           // guarded by mutex_, as what follows
   SharedFailure parts_failure_;                          // the first
 };
+
+// In memory that is used again: a program that repeats its calls does not allocate for them.
+inline std::shared_ptr<WorkState> make_work() { return std::allocate_shared<WorkState>(PooledAllocator<WorkState>()); }
 
 }  // namespace qccl::internal

@@ -83,7 +83,7 @@ void PeerFailures::on_goodbye(WorldRank peer) {
 
 // A member that is gone may have done its part: a broadcast's root leaves without waiting for the others.
 void PeerFailures::look_for_absent(Operation& operation) {
-  const Group& owner = operation.group();
+  Group& owner = operation.group();
   for (GroupRank member(0); member.value() < owner.world(); ++member) {
     const WorldRank peer = owner.world_rank(member);
     const PeerMonitor::Peer& state = parts_.peers[peer];
@@ -122,7 +122,7 @@ void PeerFailures::check_deadlines() {
       parts_.operations.note_deadline(operation->deadline());
       continue;
     }
-    const Group& owner = operation->group();
+    Group& owner = operation->group();
     const Waiting waiting = operation->waiting();
     const std::vector<GroupRank> blamed = parts_.peers.suspects(owner, waiting.peers, parts_.now);
     const std::string what = fmt::format(

@@ -1,8 +1,8 @@
-// Which of a group's long collectives run, and which wait for those before them. Ranks post a group's collectives in
-// one order, so that the first to be unfinished anywhere runs everywhere: all waiting ends.
+// Decides which of a group's long collectives run and which wait. Ranks post a group's collectives in one order, so the
+// oldest unfinished one runs everywhere and no wait is endless.
 //
-// A few run at a time because all that is under way shares the caches. With 4 ranks on 2 cores eight calls of 4 or
-// 16 MiB in flight over loopback TCP took 1.3 to 1.8 times as long all at once as by turns.
+// A few run at a time, because calls under way share the caches: eight calls of 4 or 16 MiB by 4 ranks on 2 cores, over
+// loopback TCP, took 1.3 to 1.8 times as long all at once as in turns.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@ class AdmissionControl {
  public:
   // Shorter calls begin at once, and keep no longer one waiting.
   static constexpr std::uint64_t kLongBytes = std::uint64_t{256} << 10;
-  // Long calls run together up to so many bytes, which cover the end of one and the beginning of the next. One runs
-  // whatever its size.
+  // Long calls run together up to this size, which covers the end of one and the beginning of the next. A longer one
+  // runs alone.
   static constexpr std::uint64_t kRunningBytes = std::uint64_t{8} << 20;
 
-  // A long call was posted: whether it begins at once. If not it waits until it is the first to do so.
+  // A long call was posted: true if it begins at once, else it waits in order.
   bool post(std::uint64_t bytes) {
     if (waiting_ == 0 && has_room(bytes)) {
       running_ += bytes;

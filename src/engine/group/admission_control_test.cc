@@ -28,11 +28,11 @@ TEST(AdmissionControl, a_call_beyond_the_limit_runs_alone) {
   EXPECT_TRUE(admission.begin_next(1));
 }
 
-TEST(AdmissionControl, nobody_overtakes_one_that_waits) {
+TEST(AdmissionControl, no_call_overtakes_one_that_waits) {
   AdmissionControl admission;
   EXPECT_TRUE(admission.post(kHalf));
   EXPECT_FALSE(admission.post(AdmissionControl::kRunningBytes));
-  EXPECT_FALSE(admission.post(1)) << "there is room for it, but another was first";
+  EXPECT_FALSE(admission.post(1)) << "there is room for it, but another call was first";
   admission.end(kHalf);
   EXPECT_TRUE(admission.begin_next(AdmissionControl::kRunningBytes));
   EXPECT_FALSE(admission.begin_next(1));

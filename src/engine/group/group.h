@@ -1,5 +1,4 @@
-// A group as its members' engines keep it: who belongs to it, how far its sequence has come, what
-// has been called lately, and what arrived for calls still to come.
+// A group on one rank: its members and numbers, its last calls, and the frames that came for calls not posted yet.
 #pragma once
 
 #include <algorithm>
@@ -34,40 +33,20 @@ struct StoredFrame {
   ReceivedFrame frame;
 };
 
-// The collectives that a rank may have in flight in a group of so many ranks: whoever is that far ahead of a late one
-// waits. A rank sends a peer less than 2 world + 4 control frames for a collective before that has posted it.
+// The most collectives that a rank has in flight in a group: a rank that is so far ahead of a late one waits. For each
+// it sends a peer less than 2 world + 4 control frames before that peer has posted it.
 inline std::size_t max_in_flight(std::size_t world) {
   return std::max<std::size_t>(1, std::min<std::size_t>(4096, 16384 / std::max<std::size_t>(1, world)));
 }
 
-// Frames stored for one peer. It is more than a peer sends ahead within that limit and its eager budget (16384 frames),
-// so a peer that exceeds it is broken.
+// Frames stored for one peer: more than a peer sends ahead within that limit and its eager budget (16384 frames), so a
+// peer that exceeds it is broken.
 inline constexpr std::size_t kMaxStoredFrames = 65536;
 inline constexpr std::size_t kHistory = 1024;
 
-// Groups that a rank has no memory for, nor for telling their members yet. Programs make few groups at a time; the
-// members of further ones wait for the deadline of their start.
+// Groups that this rank had no memory for and whose members it has yet to notify. Programs make few groups at a time;
+// the members of further ones wait for their deadline.
 inline constexpr std::size_t kMaxRefusals = 16;
-
-// The groups that were closed last, by identities that are never used again. A frame of one that
-// was forgotten is kept as that of a group still to be opened, of which there are few enough.
-class ClosedGroups {
- public:
-  ClosedGroups() { known_.reserve(kRemembered); }
-  // Takes no memory.
-  void add(std::uint64_t id) {
-    if (contains(id)) return;
-    if (known_.size() < kRemembered) return known_.push_back(id);
-    known_[next_] = id;
-    next_ = (next_ + 1) % kRemembered;
-  }
-  bool contains(std::uint64_t id) const { return std::find(known_.begin(), known_.end(), id) != known_.end(); }
-
- private:
-  static constexpr std::size_t kRemembered = 1024;
-  std::vector<std::uint64_t> known_;  // a ring once it is full
-  std::size_t next_ = 0;
-};
 
 struct Group {
   Group();

@@ -12,7 +12,7 @@
 
 namespace qccl::engine {
 
-// One thread. What opens or closes a group, and is refused memory, throws std::bad_alloc and has done nothing.
+// One thread. Where opening or closing a group is refused memory, it throws std::bad_alloc and has done nothing.
 class GroupLifecycle {
  public:
   GroupLifecycle(EngineParts& parts, FailureHandler& failures, MismatchDetector& mismatches,
@@ -28,23 +28,22 @@ class GroupLifecycle {
   void end_opening(std::uint64_t id);
   // Takes no memory.
   void close(std::uint64_t id);
-  // Tells the other `ranks` (world ranks) of a group that this one has no memory for it: they have opened it, or will.
-  // Closes it if it is open here. Takes no memory, and goes on until they are told, for kMaxRefusals groups at a time.
+  // Fails a group that this rank has no memory for on its other `ranks` (world ranks), which have opened it or will.
+  // Closes it here. Takes no memory, and tries until all are notified, for kMaxRefusals groups at a time.
   void refuse(std::uint64_t id, std::vector<int>&& ranks);
   // Fails the group here and, by a poison frame, on its other members.
   void fail(std::uint64_t id, ErrorInfo failure);
-  // The same where a call that is made of several operations has no memory to go on.
+  // The same where a call of several operations has no memory to go on.
   void run_out_of_memory(std::uint64_t id);
 
-  // Takes a board cell for the group, if the transport has a board with a free one. It is used only once use_board()
-  // says that all members have theirs.
+  // Takes a board cell for the group, if the transport has a free one. use_board() then says whether all members have.
   bool prepare_board(std::uint64_t id);
   void use_board(std::uint64_t id, bool use);
   bool has_board(std::uint64_t id) const;
 
   // Completes `work` once the group has no operation in flight. Takes no memory, once for each open group.
   void notify_when_quiet(std::uint64_t id, std::shared_ptr<internal::WorkState> work);
-  // For those that wait for it.
+  // Completes the Works of groups that are quiet now.
   void notify_quiet();
 
  private:

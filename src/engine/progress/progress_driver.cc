@@ -69,7 +69,7 @@ void ProgressDriver::post(ArgumentsList calls) {
 std::shared_ptr<internal::WorkState> ProgressDriver::run(CallArguments&& arguments) {
   stamp({&arguments, 1});
   if (!token_.try_take()) {
-    auto work = works_.make();
+    auto work = internal::make_work();
     arguments.work = work;
     run_or_announce({.call = std::move(arguments)});
     wait(*work, kForever);
@@ -77,7 +77,7 @@ std::shared_ptr<internal::WorkState> ProgressDriver::run(CallArguments&& argumen
   }
   const Holder holder{*this};
   loop_.run_inbox();
-  if (spare_work_ == nullptr) spare_work_ = works_.make();
+  if (spare_work_ == nullptr) spare_work_ = internal::make_work();
   if (engine_.exchange_or_post(std::move(arguments), spare_work_)) {
     loop_.note_exchange();
     return nullptr;

@@ -12,7 +12,6 @@
 #include <span>
 #include <thread>
 
-#include "engine/call/work_pool.h"
 #include "engine/progress/engine_loop.h"
 
 namespace qccl::engine {
@@ -36,7 +35,6 @@ class ProgressDriver {
   // The same for several calls, which are all posted before any of them moves; run() ends with `work`.
   void post(ArgumentsList calls);
   void run(ArgumentsList calls, internal::WorkState& work);
-  std::shared_ptr<internal::WorkState> make_work() { return works_.make(); }
   // Drives until everything committed has left this process, or the deadline has come.
   void drive_until_flushed(TimePoint deadline);
   // Drives until `work` is done or the deadline has come; true if done.
@@ -62,7 +60,6 @@ class ProgressDriver {
   Engine& engine_;
   Transport& transport_;
   const Clock& clock_;
-  WorkPool works_;
   DriverToken token_;
   ActionInbox inbox_;
   EngineLoop loop_;                                  // the holder's, and so is what follows

@@ -42,7 +42,7 @@ void FailureHandler::fail(const Operation& operation, ErrorKind kind, const std:
                           bool tell_peers) {
   ErrorInfo failure = failure_of(operation, kind, what);
   if (!peer.is_none()) failure.peer = peer.value();
-  fail(*parts_.groups.find(operation.group().id), std::move(failure), tell_peers);
+  fail(operation.group(), std::move(failure), tell_peers);
 }
 
 // Retried at the next sweep if there is no memory for it now.

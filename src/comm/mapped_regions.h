@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/call/mapped_region.h"
+#include "engine/call/call_arguments.h"
 
 namespace qccl::internal {
 class CommunicatorState;

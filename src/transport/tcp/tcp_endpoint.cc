@@ -26,7 +26,9 @@ class TcpEndpoint final : public Endpoint {
       QCCL_TRY(os::set_no_delay(sockets_by_rank[rank]));
       if (is_local(WorldRank(rank))) os::set_loopback_congestion_control(sockets_by_rank[rank]);
     }
-    return connections_.open(std::move(sockets_by_rank), options_.send_queue_bytes, options_.max_directly_read);
+    QCCL_TRY(connections_.open(std::move(sockets_by_rank), options_.send_queue_bytes, options_.max_directly_read));
+    receiver_.prepare();
+    return {};
   }
 
   Bytes reserve(WorldRank peer, std::size_t max_bytes, TrafficClass traffic) override {

@@ -21,11 +21,13 @@ class TcpReceiver {
   TcpReceiver(SharedBuffers& shared, ConnectionTable& connections, std::size_t limit_bytes)
       : shared_(shared), connections_(connections), limit_bytes_(limit_bytes) {}
 
+  // Call this once the connections are open: reserves memory, so that no loss is missed for want of it.
+  void prepare() { losses_.reserve(connections_.open_connections().size()); }
+
   // Reads the sockets, at most some of their data; true if any had data or was lost.
   bool read() {
     const auto& open = connections_.open_connections();
     const std::size_t open_before = open.size();
-    losses_.reserve(losses_.size() + open_before);  // so that no loss is lost for want of memory
     std::size_t bytes = 0;
     if (os::Poller* const poller = connections_.own_poller()) {
       for (const auto& event : poller->wait(Nanoseconds::zero())) {

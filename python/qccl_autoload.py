@@ -1,11 +1,15 @@
-"""Makes the backend "qccl" known to torch.distributed by name.
+"""Makes the backend "qccl" known to torch.distributed by name, and where QCCL_REPLACE says so, by others' names.
 
 torch calls register() when it is imported (entry point "torch.backends"; from torch 2.14 on when the
 name is first used, "torch.distributed.backends"). Kept apart from the package so that `import torch` neither
 loads QCCL's extension nor fails with it.
 """
 
+import os
 from typing import Any
+
+REPLACEABLE = ("gloo", "mpi", "nccl")
+_launch: Any = None  # reserves rank 0's port until torch listens on it
 
 
 def register() -> None:
@@ -14,6 +18,59 @@ def register() -> None:
 
     if dist.is_available():
         dist.Backend.register_backend("qccl", _create, extended_api=True, devices=["cpu"])
+        if wanted := os.environ.get("QCCL_REPLACE"):
+            replace(wanted)
+
+
+def replace(names: str) -> None:
+    """From now on torch.distributed takes QCCL where a program asks for one of these backends ("gloo", "gloo,mpi").
+
+    A program that asks for no backend gets QCCL where torch would have taken one of them. Only the name is resolved
+    differently: dist.get_backend() answers "qccl", and torch's own gloo stays for torch's internal use. ValueError for
+    a name other than gloo, mpi or nccl.
+    """
+    import torch.distributed as dist
+
+    replaced = {name.strip().lower() for name in names.split(",") if name.strip()}
+    if unknown := sorted(replaced - set(REPLACEABLE)):
+        raise ValueError(
+            f"QCCL_REPLACE={names}: {', '.join(unknown)} cannot be replaced, only {', '.join(REPLACEABLE)}"
+        )
+    original = getattr(dist.Backend.__new__, "original", dist.Backend.__new__)
+
+    def resolve_one(name: str) -> str:
+        if name in replaced and name == "mpi":
+            _export_launcher_variables()
+        return "qccl" if name in replaced else name
+
+    def resolve(cls: Any, name: str) -> Any:
+        value = original(cls, name)
+        if value == dist.Backend.UNDEFINED:
+            return resolve_one(_default_backend()) if _default_backend() in replaced else value
+        if ":" not in value:
+            return resolve_one(value)
+        pairs = [pair.partition(":") for pair in value.split(",")]  # "cpu:gloo,cuda:nccl"
+        return ",".join(f"{device}:{resolve_one(backend)}" for device, _, backend in pairs)
+
+    resolve.original = original  # type: ignore[attr-defined]
+    dist.Backend.__new__ = resolve  # type: ignore[method-assign]
+
+
+def _default_backend() -> str:
+    """The backend that torch takes for a program that names none."""
+    import torch
+    import torch.distributed as dist
+
+    return str(dist.Backend.default_device_backend_map.get(torch._C._get_accelerator().type, ""))
+
+
+def _export_launcher_variables() -> None:
+    """mpirun sets none of the variables by which torch finds the ranks, because torch asks MPI itself."""
+    global _launch
+    if "RANK" not in os.environ:
+        from qccl._launch import discover
+
+        _launch = discover()
 
 
 def _create(backend_options: Any, pg_options: Any) -> Any:

@@ -62,7 +62,7 @@ def init_distributed(
         raise TypeError(f"timeout must be a datetime.timedelta, got {type(timeout).__name__}")
     held = None
     if auto_mpi_discovery and init_method is None and not all(name in os.environ for name in _NEEDED):
-        held = _discover(distributed_port, timeout, rank, world_size)
+        held = discover(distributed_port, timeout, rank, world_size)
     backend = dist_backend or "qccl"
     dist.init_process_group(backend, init_method=init_method, timeout=timeout, rank=rank, world_size=world_size)
     if verbose and dist.get_rank() == 0:
@@ -78,7 +78,9 @@ def _report_existing(dist_backend: str | None, verbose: bool) -> None:
         _log.info("there is a process group already, with backend %s", existing)
 
 
-def _discover(port: int, timeout: timedelta, rank: int, world_size: int) -> _C.Launch:
+def discover(
+    port: int = _ANY_PORT, timeout: timedelta = default_pg_timeout, rank: int = -1, world_size: int = -1
+) -> _C.Launch:
     """Fills in os.environ. The result reserves rank 0's port until torch listens on it."""
     launch = _C.find_launch(
         rank=None if rank < 0 else rank,

@@ -96,9 +96,7 @@ class _CompressedReduceScatter(ReduceScatter):
     def state_dict(self) -> dict[str, Any]:
         return {} if self.feedback is None else {"shards": self.shards, **self.feedback.state_dict()}
 
-    def allocate(
-        self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device
-    ) -> torch.Tensor:
+    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(

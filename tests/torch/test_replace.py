@@ -1,0 +1,161 @@
+"""QCCL_REPLACE: programs that ask torch for another backend, or for none, get QCCL."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import run_ranks
+
+import qccl_autoload
+
+LIMIT_SECONDS = 90
+
+
+def run_program(folder, arguments, text, **variables):
+    program = folder / "program.py"
+    program.write_text(textwrap.dedent(text))
+    command = [sys.executable, *arguments, str(program)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+
+
+TRAIN = """
+    import sys
+    import torch, torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    dist.init_process_group({backend})
+    model = DistributedDataParallel(torch.nn.Linear(300, 300))
+    model(torch.randn(8, 300)).square().mean().backward()
+    half = dist.new_group([0])
+    dist.barrier()
+    import qccl
+    print(dist.get_backend(), dist.get_backend(half) if dist.get_rank() == 0 else "", qccl.traffic().bytes_sent > 0)
+    dist.destroy_process_group()
+"""
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+
+@pytest.mark.parametrize("backend", ['"gloo"', "", "dist.Backend.GLOO", '"cpu:gloo"', '"GLOO"'])
+def test_an_unchanged_program_gets_qccl_under_torchrun(tmp_path, backend):
+    done = run_program(tmp_path, TORCHRUN, TRAIN.format(backend=backend), QCCL_REPLACE="gloo")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("True") == 2 and "qccl" in done.stdout and "gloo" not in done.stdout.split()
+
+
+def test_without_the_variable_gloo_stays(tmp_path):
+    done = run_program(tmp_path, TORCHRUN, TRAIN.format(backend='"gloo"').replace("qccl.traffic().bytes_sent > 0", "1"))
+    assert done.returncode == 0, done.stderr
+    assert "gloo" in done.stdout.split() and "qccl" not in done.stdout.split()
+
+
+def test_the_program_replaces_for_one_run_with_compression_and_arguments(tmp_path):
+    program = TRAIN.format(backend='"gloo"') + "    print(sys.argv[1:])\n"
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(program))
+    command = [
+        sys.executable,
+        *TORCHRUN,
+        "-m",
+        "qccl.replace",
+        "--compression",
+        "minmax:bits=8",
+        str(path),
+        "--lr",
+        "1",
+    ]
+    done = subprocess.run(
+        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=LIMIT_SECONDS
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("True") == 2 and done.stdout.count("['--lr', '1']") == 2
+
+
+SPAWN = """
+    import os, tempfile
+    import torch, torch.distributed as dist, torch.multiprocessing as mp
+
+    def body(rank, store):
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor)
+        assert tensor.tolist() == [2, 2, 2]
+        print(dist.get_backend(), flush=True)
+        dist.destroy_process_group()
+
+    if __name__ == "__main__":
+        with tempfile.TemporaryDirectory() as folder:
+            mp.start_processes(body, (os.path.join(folder, "store"),), nprocs=2, start_method="METHOD")
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.parametrize("arguments", [[], ["-m", "qccl.replace"]])
+def test_processes_that_a_program_starts_get_qccl_too(tmp_path, method, arguments):
+    variables = {} if arguments else {"QCCL_REPLACE": "gloo"}
+    done = run_program(tmp_path, arguments, SPAWN.replace("METHOD", method), **variables)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["qccl", "qccl"]
+
+
+def test_a_name_that_cannot_be_replaced_is_refused():
+    with pytest.raises(ValueError, match="QCCL_REPLACE=gloo,ucc: ucc cannot be replaced, only gloo, mpi, nccl"):
+        qccl_autoload.replace("gloo,ucc")
+    assert dist.Backend("gloo") == "gloo"
+
+
+def replaced(body):
+    def with_replacement(rank):
+        original = dist.Backend.__new__
+        qccl_autoload.replace("gloo")
+        qccl_autoload.replace("gloo")  # twice is once
+        try:
+            return body(rank)
+        finally:
+            dist.Backend.__new__ = original
+
+    return with_replacement
+
+
+def test_device_meshes_and_new_groups_by_name_get_qccl():
+    @replaced
+    def body(rank):
+        mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+        group = dist.new_group([0, 1], backend="gloo", timeout=timedelta(seconds=20))
+        assert dist.get_backend(group) == dist.get_backend(mesh.get_group()) == "qccl"
+        gathered = [None, None]
+        dist.all_gather_object(gathered, {"rank": rank}, group=group)
+        assert gathered == [{"rank": 0}, {"rank": 1}]
+
+    run_ranks(body)
+
+
+def test_what_qccl_does_not_serve_names_it():
+    @replaced
+    def body(rank):
+        with pytest.raises(ValueError, match="monitored_barrier"):
+            dist.monitored_barrier()
+        with pytest.raises((RuntimeError, NotImplementedError), match="complex64|ComplexFloat"):
+            dist.all_reduce(torch.ones(2, dtype=torch.complex64), op=dist.ReduceOp.MAX)
+
+    run_ranks(body)
+
+
+def test_mpi_by_name_finds_its_ranks_in_the_launchers_variables(tmp_path):
+    text = """
+        import torch, torch.distributed as dist
+        dist.init_process_group("mpi")
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)
+        print(dist.get_backend(), int(tensor.item()), flush=True)
+        dist.destroy_process_group()
+    """
+    variables = {"QCCL_REPLACE": "mpi", "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1",
+                 "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}  # fmt: skip
+    done = run_program(tmp_path, [], text, **variables)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["qccl", "1"]

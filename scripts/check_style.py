@@ -40,15 +40,9 @@ LARGE_CLASSES = {
 LONG_PARAMETER_LISTS = {
     "src/comm/communicator.cc Communicator::all_to_all_v": 6,
     "src/comm/communicator.cc Communicator::all_to_all_v_async": 6,
-    "bench/micro/tcp_bench.cc compare": 6,
     "bindings/torch/module/module.cc all_reduce_parts": 7,
     "bindings/torch/module/module.cc make_request": 9,
     "bindings/torch/module/module.cc reduce_scatter": 7,
-    "src/os/net/socket.cc move_exactly": 6,
-    "src/plan/cost/cost_test.cc price_of": 6,
-    "tests/property/drawn_codec_test.cc encoded": 6,
-    "tests/support/sim_world.cc SimWorld::post": 6,
-    "tests/support/sim_world.cc resolve_call": 6,
 }
 
 # Files that may be longer, with the reason, for example tables.

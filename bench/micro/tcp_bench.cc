@@ -239,8 +239,15 @@ double tcp_duplex(os::Fd fd, bool here, std::size_t payload_bytes, std::size_t t
 
 using Measurement = std::function<double(os::Fd, bool)>;
 
-void compare(const char* only, const std::string& name, const char* unit, int rounds, const Measurement& bare,
-             const Measurement& tcp) {
+struct Case {
+  std::string name;
+  const char* unit;
+  Measurement bare;
+  Measurement tcp;
+};
+
+void compare(const Case& measured, int rounds, const char* only) {
+  const auto& [name, unit, bare, tcp] = measured;
   if (!name.starts_with(only)) return;
   std::vector<double> bares, tcps, ratios, cpu_ratios;
   for (int round = 0; round < rounds; ++round) {
@@ -268,10 +275,10 @@ int main(int argc, char** argv) {
   const double seconds = 0.3;
   const char* const only = argc > 3 ? argv[3] : "";
   for (const std::size_t bytes : {64, 4096}) {
-    compare(
-        only, fmt::format("ping-pong {} B", bytes), "us", rounds,
-        [&](os::Fd fd, bool here) { return bare_ping_pong(std::move(fd), here, bytes, seconds); },
-        [&](os::Fd fd, bool here) { return tcp_ping_pong(std::move(fd), here, bytes, seconds); });
+    compare({fmt::format("ping-pong {} B", bytes), "us",
+             [&](os::Fd fd, bool here) { return bare_ping_pong(std::move(fd), here, bytes, seconds); },
+             [&](os::Fd fd, bool here) { return tcp_ping_pong(std::move(fd), here, bytes, seconds); }},
+            rounds, only);
   }
   if (std::string_view("spin").starts_with(only)) {
     for (const std::size_t peers : {1, 2, 4, 8, 16}) {
@@ -280,10 +287,10 @@ int main(int argc, char** argv) {
     }
   }
   for (const std::size_t kibibytes : {256, 64, 16, 2}) {
-    compare(
-        only, fmt::format("duplex {} KiB frames", kibibytes), "GB/s", rounds,
-        [&](os::Fd fd, bool) { return bare_duplex(std::move(fd), megabytes << 20); },
-        [&](os::Fd fd, bool here) { return tcp_duplex(std::move(fd), here, kibibytes * 1024, megabytes << 20); });
+    compare({fmt::format("duplex {} KiB frames", kibibytes), "GB/s",
+             [&](os::Fd fd, bool) { return bare_duplex(std::move(fd), megabytes << 20); },
+             [&](os::Fd fd, bool here) { return tcp_duplex(std::move(fd), here, kibibytes * 1024, megabytes << 20); }},
+            rounds, only);
   }
   return 0;
 }

@@ -23,7 +23,7 @@ std::size_t told_of_refused(std::size_t groups) {
   std::vector<std::vector<int>> ranks(groups, {0, 1});
   for (std::uint64_t id = kFirstGroup; id < kFirstGroup + groups; ++id) {
     world.open_group_on(0, id, "new", {0, 1});
-    works.push_back(world.post(0, call, bytes, bytes, std::chrono::seconds(10), id));
+    works.push_back(world.post(0, call, {bytes, bytes, std::chrono::seconds(10), id}));
   }
   refuse_allocation(1, std::numeric_limits<std::int64_t>::max());
   for (std::size_t i = 0; i < groups; ++i) world.engine(1).groups().refuse(kFirstGroup + i, std::move(ranks[i]));

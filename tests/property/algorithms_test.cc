@@ -208,14 +208,14 @@ TEST(LargeAlgorithms, of_more_than_a_million_bytes_give_the_expected_bytes) {
 }
 
 TEST(Choice, of_an_algorithm_that_a_collective_does_not_have_lists_those_that_it_has) {
-  const auto call = resolve_call(Collective::broadcast, 10, DataType::float32, 4, {.algorithm = Algorithm::ring}, {});
+  const auto call = resolve_call(Collective::broadcast, 10, DataType::float32, 4, {.algorithm = Algorithm::ring});
   ASSERT_FALSE(call.ok());
   EXPECT_EQ(call.error().kind, ErrorKind::invalid_argument);
   EXPECT_EQ(call.error().message, "broadcast has no algorithm ring, only one_shot, sra, binomial, hierarchical");
   // The environment's algorithm applies only to the collectives that support it.
   comm::GroupDefaults environment;
   environment.algorithm = Algorithm::ring;
-  const auto other = resolve_call(Collective::broadcast, 10, DataType::float32, 4, {}, environment);
+  const auto other = TestGroup{4, environment}.resolve(Collective::broadcast, 10, DataType::float32);
   ASSERT_TRUE(other.ok());
   EXPECT_EQ(other.value().algorithm, Algorithm::one_shot);
 }

@@ -75,11 +75,11 @@ TEST_P(Collectives, barrier_ends_nowhere_before_everybody_has_come) {
   for (int late = 0; late < world_; ++late) {
     std::vector<SimWork> works;
     for (int rank = 0; rank < world_; ++rank) {
-      if (rank != late) works.push_back(fine_.post(rank, call, nullptr, nullptr));
+      if (rank != late) works.push_back(fine_.post(rank, call, {nullptr, nullptr}));
     }
     fine_.run_for(std::chrono::seconds(1));
     for (const auto& work : works) ASSERT_FALSE(work->done()) << "rank " << late << " had not come";
-    works.push_back(fine_.post(late, call, nullptr, nullptr));
+    works.push_back(fine_.post(late, call, {nullptr, nullptr}));
     ASSERT_TRUE(fine_.run(works));
     for (const auto& work : works) ASSERT_FALSE(work->failure()) << work->failure()->message;
   }
@@ -106,7 +106,7 @@ TEST(Operations, that_a_type_does_not_have_are_refused_with_what_it_has) {
   for (const DataType type : kTypes) {
     for (const ReduceOp op : kOps) {
       for (const auto collective : {Collective::all_reduce, Collective::reduce_scatter}) {
-        const auto call = resolve_call(collective, 10, type, 4, {.op = op}, {});
+        const auto call = resolve_call(collective, 10, type, 4, {.op = op});
         ASSERT_EQ(call.ok(), supports(type, op));
         if (call.ok()) continue;
         EXPECT_EQ(call.error().kind, ErrorKind::invalid_argument);
@@ -120,7 +120,7 @@ TEST(Operations, that_a_type_does_not_have_are_refused_with_what_it_has) {
       }
     }
   }
-  const auto call = resolve_call(Collective::all_reduce, 10, DataType::int32, 4, {.op = ReduceOp::avg}, {});
+  const auto call = resolve_call(Collective::all_reduce, 10, DataType::int32, 4, {.op = ReduceOp::avg});
   EXPECT_NE(call.error().message.find("use sum and divide"), std::string::npos);
 }
 

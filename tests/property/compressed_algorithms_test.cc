@@ -119,10 +119,10 @@ TEST(ChoiceOfCodec, for_what_only_moves_is_the_callers_alone) {
   group.compression = minmax({.bits = 4});
   for (const Collective collective : {Collective::broadcast, Collective::all_gather, Collective::all_to_all,
                                       Collective::gather, Collective::scatter}) {
-    const auto usual = resolve_call(collective, 1 << 20, DataType::float32, 4, {}, group);
+    const auto usual = TestGroup{4, group}.resolve(collective, 1 << 20, DataType::float32);
     EXPECT_EQ(usual.value().compression, none()) << to_string(collective);
     const auto asked =
-        resolve_call(collective, 1 << 20, DataType::float32, 4, {.compression = minmax({.bits = 8})}, group);
+        TestGroup{4, group}.resolve(collective, 1 << 20, DataType::float32, {.compression = minmax({.bits = 8})});
     if (collective == Collective::gather || collective == Collective::scatter) {
       ASSERT_FALSE(asked.ok());
       EXPECT_EQ(asked.error().kind, ErrorKind::unsupported);
@@ -130,11 +130,11 @@ TEST(ChoiceOfCodec, for_what_only_moves_is_the_callers_alone) {
       EXPECT_EQ(asked.value().compression, minmax({.bits = 8})) << to_string(collective);
     }
     const auto integers =
-        resolve_call(collective, 1 << 20, DataType::int32, 4, {.compression = minmax({.bits = 8})}, group);
+        TestGroup{4, group}.resolve(collective, 1 << 20, DataType::int32, {.compression = minmax({.bits = 8})});
     ASSERT_FALSE(integers.ok());
     EXPECT_EQ(integers.error().kind, ErrorKind::unsupported);
   }
-  const auto reduce = resolve_call(Collective::reduce, 1 << 20, DataType::float32, 4, {}, group);
+  const auto reduce = TestGroup{4, group}.resolve(Collective::reduce, 1 << 20, DataType::float32);
   EXPECT_EQ(reduce.value().compression, group.compression);
 }
 

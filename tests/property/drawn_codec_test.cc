@@ -41,10 +41,7 @@ std::vector<ByteVector> whole_inputs(std::uint64_t count, int world) {
 }
 
 // A value after one rank's encoding.
-float encoded(float value, RandomPhase phase, std::uint64_t counter, int rank, int world, std::uint64_t at) {
-  const RandomStream random{.key = random_key(kSeed, counter, phase),
-                            .rank = static_cast<std::uint32_t>(rank),
-                            .world = static_cast<std::uint32_t>(world)};
+float encoded(float value, const RandomStream& random, std::uint64_t at) {
   return value == 0 ? 0 : value + noise(random, at);
 }
 
@@ -58,6 +55,11 @@ ByteVector expected_sum(const engine::ResolvedCall& call, const std::vector<Byte
                         std::uint64_t counter) {
   const int world = static_cast<int>(inputs.size());
   const std::uint64_t share = chunk_share(call, world);
+  const auto random = [&](RandomPhase phase, int rank) {
+    return RandomStream{.key = random_key(kSeed, counter, phase),
+                        .rank = static_cast<std::uint32_t>(rank),
+                        .world = static_cast<std::uint32_t>(world)};
+  };
   ByteVector result(inputs[0].size());
   for (std::uint64_t i = 0; i < call.count; ++i) {
     const int owner = static_cast<int>(i / share);
@@ -69,12 +71,12 @@ ByteVector expected_sum(const engine::ResolvedCall& call, const std::vector<Byte
       const int rank = (owner + step) % world;
       const bool is_hop = call.algorithm == Algorithm::ring && step > 1;
       if (is_hop) {
-        sum = encoded(sum + value(rank), RandomPhase::hop, counter, rank, world, i);
+        sum = encoded(sum + value(rank), random(RandomPhase::hop, rank), i);
       } else {
-        sum += encoded(value(rank), RandomPhase::input, counter, rank, world, i);
+        sum += encoded(value(rank), random(RandomPhase::input, rank), i);
       }
     }
-    sum = encoded(sum + value(owner), RandomPhase::owner, counter, owner, world, i);
+    sum = encoded(sum + value(owner), random(RandomPhase::owner, owner), i);
     set_element(DataType::float32, result.data(), i, sum);
   }
   return result;

@@ -125,7 +125,7 @@ TEST(QncclDefects, max_min_and_prod_stay_themselves_where_the_group_compresses) 
   const auto inputs = make_inputs(Pattern::normal, DataType::float32, 65536, 3, 4);
   for (const ReduceOp op : {ReduceOp::max, ReduceOp::min, ReduceOp::prod}) {
     SimWorld world(3);
-    const auto call = resolve_call(Collective::all_reduce, 65536, DataType::float32, 3, {.op = op}, defaults);
+    const auto call = TestGroup{3, defaults}.resolve(Collective::all_reduce, 65536, DataType::float32, {.op = op});
     ASSERT_TRUE(call.ok());
     EXPECT_EQ(call.value().compression, none());
     const CollectiveResult outcome = run_collective(world, call.value(), inputs);
@@ -178,7 +178,7 @@ TEST(QncclDefects, concurrent_compressed_operations_do_not_touch_each_other) {
     for (int rank = 0; rank < kWorld; ++rank) {
       const RankBuffers& own = all.back().buffers[static_cast<std::size_t>(rank)];
       works.push_back(
-          world.post(rank, all.back().call, own.input(), own.output(), std::chrono::seconds(10), 1 + i % 3));
+          world.post(rank, all.back().call, {own.input(), own.output(), std::chrono::seconds(10), 1 + i % 3}));
     }
   }
   ASSERT_TRUE(world.run(works));
@@ -211,13 +211,13 @@ TEST(QncclDefects, scalars_and_small_tensors_are_not_quantized_by_default) {
   for (const DataType type : {DataType::float32, DataType::float16, DataType::bfloat16}) {
     const std::uint64_t limit = 64 * 1024 / element_bytes(type);
     for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{1000}, limit - 1}) {
-      const auto call = resolve_call(Collective::all_reduce, count, type, 4, {}, defaults);
+      const auto call = TestGroup{4, defaults}.resolve(Collective::all_reduce, count, type);
       EXPECT_EQ(call.value().compression, none()) << count << " of " << to_string(type);
     }
-    const auto call = resolve_call(Collective::all_reduce, limit, type, 4, {}, defaults);
+    const auto call = TestGroup{4, defaults}.resolve(Collective::all_reduce, limit, type);
     EXPECT_EQ(call.value().compression, minmax({.bits = 2}));
   }
-  const auto scalar = resolve_call(Collective::all_reduce, 1, DataType::float32, 4, {}, defaults);
+  const auto scalar = TestGroup{4, defaults}.resolve(Collective::all_reduce, 1, DataType::float32);
   SimWorld world(4);
   std::vector<ByteVector> inputs(4, as_bytes({0.1f}));
   const CollectiveResult outcome = run_collective(world, scalar.value(), inputs);
@@ -227,10 +227,11 @@ TEST(QncclDefects, scalars_and_small_tensors_are_not_quantized_by_default) {
 TEST(QncclDefects, integers_and_float64_are_never_quantized_by_default) {
   const comm::GroupDefaults defaults{.compression = minmax({.bits = 2})};
   for (const DataType type : {DataType::float64, DataType::int32, DataType::int64, DataType::uint8}) {
-    EXPECT_EQ(resolve_call(Collective::all_reduce, 1 << 20, type, 4, {}, defaults).value().compression, none());
+    const auto call = TestGroup{4, defaults}.resolve(Collective::all_reduce, 1 << 20, type);
+    EXPECT_EQ(call.value().compression, none());
   }
   for (const Collective collective : {Collective::all_gather, Collective::broadcast}) {
-    const auto call = resolve_call(collective, 1 << 20, DataType::float32, 4, {}, defaults);
+    const auto call = TestGroup{4, defaults}.resolve(collective, 1 << 20, DataType::float32);
     EXPECT_EQ(call.value().compression, none());
   }
 }
@@ -251,7 +252,7 @@ TEST(QncclDefects, other_compression_settings_on_one_rank_are_an_error_that_name
                                   {.compression = settings[rank == 1 ? other : 0]});
       described.push_back(call.describe());
       buffers.emplace_back(call, rank, 3, inputs[static_cast<std::size_t>(rank)], Placement{});
-      works.push_back(world.post(rank, call, buffers.back().input(), buffers.back().output()));
+      works.push_back(world.post(rank, call, {buffers.back().input(), buffers.back().output()}));
     }
     ASSERT_TRUE(world.run(works, std::chrono::seconds(2)));
     for (const auto& work : works) {

@@ -217,7 +217,7 @@ TEST(MismatchOfCounts, by_a_multiple_of_2_to_the_32_is_an_error_that_names_both)
       if (rank == 0) counts[1] = sent;
       if (rank == 1) counts[2 + 0] = expected;
       const auto call = resolve_call(Collective::all_to_all, counts, DataType::uint8, 2);
-      works.push_back(world.post(rank, call.value(), memory.data(), memory.data() + memory.size() / 2));
+      works.push_back(world.post(rank, call.value(), {memory.data(), memory.data() + memory.size() / 2}));
     }
     ASSERT_TRUE(world.run(works, seconds(2))) << "hangs";
     for (const SimWork& work : works) {

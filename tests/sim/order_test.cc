@@ -145,7 +145,7 @@ TEST(FastRanks, may_broadcast_any_number_of_times_to_a_slow_one) {
   std::byte* source = reinterpret_cast<std::byte*>(const_cast<float*>(&sent));
   std::vector<SimWork> works;
   for (int i = 0; i < kCalls; ++i) {
-    works.push_back(world.post(0, call, source, source, std::chrono::hours(1)));
+    works.push_back(world.post(0, call, {source, source, std::chrono::hours(1)}));
     world.run_until([&] { return works.back()->done(); }, std::chrono::microseconds(20));
     if (!works.back()->done()) break;  // a blocking loop would wait here
   }
@@ -154,7 +154,7 @@ TEST(FastRanks, may_broadcast_any_number_of_times_to_a_slow_one) {
   const std::size_t ahead = works.size();
   for (std::size_t i = 0; i < ahead; ++i) {
     auto* target = reinterpret_cast<std::byte*>(&received);
-    works.push_back(world.post(1, call, target, target, std::chrono::hours(1)));
+    works.push_back(world.post(1, call, {target, target, std::chrono::hours(1)}));
     received = 0;
     world.run_until([&] { return works.back()->done(); });
     ASSERT_FALSE(works.back()->failure()) << works.back()->failure()->message;

@@ -28,7 +28,7 @@ SimCall::SimCall(SimWorld& world, SimGroup group, const engine::ResolvedCall& ca
 
 void SimCall::post(int member, Nanoseconds timeout) {
   const auto at = static_cast<std::size_t>(member);
-  works_[at] = world_.post(group_.ranks[at], call_, buffers_[at].input(), buffers_[at].output(), timeout, group_.id);
+  works_[at] = world_.post(group_.ranks[at], call_, {buffers_[at].input(), buffers_[at].output(), timeout, group_.id});
 }
 
 void SimCall::post_all() {

@@ -89,7 +89,7 @@ CollectiveResult run_collective(SimWorld& world, const std::vector<engine::Resol
   for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
     const int at = static_cast<int>(rank);
     buffers.emplace_back(calls[rank], at, world.size(), inputs[rank], placement);
-    works.push_back(world.post(at, calls[rank], buffers.back().input(), buffers.back().output()));
+    works.push_back(world.post(at, calls[rank], {buffers.back().input(), buffers.back().output()}));
   }
   CollectiveResult outcome;
   if (!world.run(works)) {

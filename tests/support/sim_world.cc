@@ -41,20 +41,19 @@ void SimWorld::open_group_on(int rank, std::uint64_t id, const std::string& name
   engine(rank).groups().open(id, name, ranks).take_or_throw();
 }
 
-SimWork SimWorld::post(int rank, const engine::ResolvedCall& call, const std::byte* input, std::byte* output,
-                       Nanoseconds timeout, std::uint64_t group) {
-  const std::vector<int>& members = groups_[group];
+SimWork SimWorld::post(int rank, const engine::ResolvedCall& call, const SimArguments& given) {
+  const std::vector<int>& members = groups_[given.group];
   const auto member = static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
   engine::CallArguments arguments;
-  arguments.group = group;
+  arguments.group = given.group;
   arguments.plan = plan_of(call, rank, members, member);
-  arguments.input = input;
-  arguments.output = output;
+  arguments.input = given.input;
+  arguments.output = given.output;
   arguments.premul_factor = premul_factor_of(member);
   if (arguments.plan->codec() != nullptr && call.error_feedback) {
     arguments.feedback = feedback_[static_cast<std::size_t>(rank)].state();
   }
-  arguments.timeout = timeout;
+  arguments.timeout = given.timeout;
   arguments.work = std::make_shared<internal::WorkState>();
   auto work = arguments.work;
   engine(rank).post(std::move(arguments));
@@ -121,7 +120,7 @@ std::optional<ErrorInfo> SimWorld::collective(const engine::ResolvedCall& call, 
   for (int rank = 0; rank < size(); ++rank) {
     SimBuffers& own = buffers[static_cast<std::size_t>(rank)];
     std::byte* output = own.output.empty() ? own.input.data() : own.output.data();
-    works.push_back(post(rank, call, own.input.data(), output));
+    works.push_back(post(rank, call, {own.input.data(), output}));
   }
   if (!run(works)) {
     return ErrorInfo{.kind = ErrorKind::deadline_exceeded, .message = "the simulation did not end: " + call.describe()};
@@ -132,9 +131,15 @@ std::optional<ErrorInfo> SimWorld::collective(const engine::ResolvedCall& call, 
   return std::nullopt;
 }
 
-Result<engine::ResolvedCall> resolve_call(Collective collective, std::uint64_t count, DataType type, int world,
-                                          const CallOptions& options, const comm::GroupDefaults& defaults) {
+Result<engine::ResolvedCall> TestGroup::resolve(Collective collective, std::uint64_t count, DataType type,
+                                                const CallOptions& options) const {
   return comm::resolve({collective, nullptr, nullptr, count, type, options}, world, defaults);
+}
+
+Result<engine::ResolvedCall> resolve_call(Collective collective, std::uint64_t count, DataType type, int world,
+                                          const CallOptions& options) {
+  const comm::GroupDefaults defaults;
+  return TestGroup{world, defaults}.resolve(collective, count, type, options);
 }
 
 Result<engine::ResolvedCall> resolve_call(Collective collective, const std::vector<std::uint64_t>& counts,

@@ -51,6 +51,13 @@ struct SimMessage {
 // An operation's state on one rank, which says how it has ended.
 using SimWork = std::shared_ptr<internal::WorkState>;
 
+struct SimArguments {
+  const std::byte* input;
+  std::byte* output;
+  Nanoseconds timeout = std::chrono::seconds(10);
+  std::uint64_t group = kSimGroup;
+};
+
 class SimWorld {
  public:
   SimWorld(int world, SimOptions options = {});
@@ -68,8 +75,7 @@ class SimWorld {
   void set_members(std::uint64_t id, const std::vector<int>& ranks) { groups_[id] = ranks; }
 
   // Posts a call on one rank; the buffers must live until it is done. Factors are premul_factor_of()'s.
-  SimWork post(int rank, const engine::ResolvedCall& call, const std::byte* input, std::byte* output,
-               Nanoseconds timeout = std::chrono::seconds(10), std::uint64_t group = kSimGroup);
+  SimWork post(int rank, const engine::ResolvedCall& call, const SimArguments& arguments);
   // Posts a send or a recv on one rank.
   SimWork post_message(int rank, const engine::Message& message, const SimMessage& of);
   // Runs until the condition holds; false if virtual time reaches `limit` first.
@@ -98,12 +104,20 @@ class SimWorld {
 
 // Resolves a call with these options, as the public API does.
 Result<engine::ResolvedCall> resolve_call(Collective collective, std::uint64_t count, DataType type, int world,
-                                          const CallOptions& options = {}, const comm::GroupDefaults& defaults = {});
+                                          const CallOptions& options = {});
 // The v forms.
 Result<engine::ResolvedCall> resolve_call(Collective collective, const std::vector<std::uint64_t>& counts,
                                           DataType type, int world, const CallOptions& options = {});
 
-// The same for a call that must be valid.
+// The same in a group with settings of its own.
+struct TestGroup {
+  int world;
+  const comm::GroupDefaults& defaults;
+  Result<engine::ResolvedCall> resolve(Collective collective, std::uint64_t count, DataType type,
+                                       const CallOptions& options = {}) const;
+};
+
+// A call that must be valid.
 engine::ResolvedCall make_call(Collective collective, std::uint64_t count, DataType type, int world,
                                const CallOptions& options = {});
 

@@ -112,8 +112,14 @@ int poll_milliseconds(Nanoseconds left) {
   return static_cast<int>(std::clamp<std::int64_t>((left.count() + 999'999) / 1'000'000, 0, kLongest));
 }
 
-Status move_exactly(const Fd& socket, Direction direction, std::size_t total, TimePoint deadline, const Clock& clock,
-                    const auto& move_from) {
+struct Wait {
+  const Fd& socket;
+  Direction direction;
+  TimePoint deadline;
+  const Clock& clock;
+};
+
+Status move_exactly(const Wait& wait, std::size_t total, const auto& move_from) {
   for (std::size_t done = 0; done < total;) {
     const IoResult io = move_from(done);
     done += io.bytes;
@@ -123,10 +129,11 @@ Status move_exactly(const Fd& socket, Direction direction, std::size_t total, Ti
       return failure;
     }
     if (!io.would_block) continue;
-    QCCL_ASSIGN(const bool is_ready, wait_ready(socket, direction, deadline, clock));
+    QCCL_ASSIGN(const bool is_ready, wait_ready(wait.socket, wait.direction, wait.deadline, wait.clock));
     if (!is_ready) {
-      return Failure(ErrorKind::deadline_exceeded, fmt::format("{} of {} bytes {} before the deadline", done, total,
-                                                               direction == Direction::read ? "received" : "sent"));
+      return Failure(ErrorKind::deadline_exceeded,
+                     fmt::format("{} of {} bytes {} before the deadline", done, total,
+                                 wait.direction == Direction::read ? "received" : "sent"));
     }
   }
   return {};
@@ -258,12 +265,12 @@ Result<bool> wait_ready(const Fd& socket, Direction direction, TimePoint deadlin
 }
 
 Status read_exactly(const Fd& socket, Bytes target, TimePoint deadline, const Clock& clock) {
-  return move_exactly(socket, Direction::read, target.size(), deadline, clock,
+  return move_exactly({socket, Direction::read, deadline, clock}, target.size(),
                       [&](std::size_t done) { return read_some(socket.get(), target.subspan(done)); });
 }
 
 Status write_exactly(const Fd& socket, ConstBytes source, TimePoint deadline, const Clock& clock) {
-  return move_exactly(socket, Direction::write, source.size(), deadline, clock,
+  return move_exactly({socket, Direction::write, deadline, clock}, source.size(),
                       [&](std::size_t done) { return write_some(socket.get(), source.subspan(done)); });
 }
 

@@ -16,11 +16,16 @@ Request request_of(Algorithm algorithm, int world, std::uint64_t count, const st
           .hosts = hosts};
 }
 
-CostEstimate price_of(Algorithm algorithm, int world, std::uint64_t count, const std::vector<int>& hosts = {},
-                      const Encoding& encoding = {}, const MachineModel& links = kLinks) {
-  Request request = request_of(algorithm, world, count, hosts);
-  request.compressed = encoding.encoded_bytes < encoding.element_bytes;
-  return price(request, hosts, links, encoding);
+struct Setting {
+  std::vector<int> hosts{};
+  Encoding encoding{};
+  MachineModel links = kLinks;
+};
+
+CostEstimate price_of(Algorithm algorithm, int world, std::uint64_t count, const Setting& setting = {}) {
+  Request request = request_of(algorithm, world, count, setting.hosts);
+  request.compressed = setting.encoding.encoded_bytes < setting.encoding.element_bytes;
+  return price(request, setting.hosts, setting.links, setting.encoding);
 }
 
 constexpr std::uint64_t kLarge = 1 << 24;  // elements: 64 MiB
@@ -56,17 +61,17 @@ TEST(Cost, large_operations_cost_the_busiest_hosts_bytes) {
 
 TEST(Cost, encoded_bytes_are_what_the_wire_carries) {
   const CostEstimate raw = price_of(Algorithm::sra, 4, kLarge);
-  const CostEstimate coded = price_of(Algorithm::sra, 4, kLarge, {}, {.encoded_bytes = 0.5});
+  const CostEstimate coded = price_of(Algorithm::sra, 4, kLarge, {{}, {.encoded_bytes = 0.5}});
   EXPECT_NEAR(raw.wire / coded.wire, 8, 0.05);
 }
 
 TEST(Cost, ranks_of_a_host_share_its_link_and_hierarchies_use_it_less) {
   const std::vector<int> hosts = {0, 0, 0, 0, 1, 1, 1, 1};
-  const CostEstimate flat = price_of(Algorithm::sra, 8, kLarge, hosts);
-  const CostEstimate stacked = price_of(Algorithm::hierarchical, 8, kLarge, hosts);
+  const CostEstimate flat = price_of(Algorithm::sra, 8, kLarge, {hosts});
+  const CostEstimate stacked = price_of(Algorithm::hierarchical, 8, kLarge, {hosts});
   // Flat, each rank gives half of its 2 * 7/8 to the other host; hierarchical, a host gives it once.
   EXPECT_NEAR(flat.wire / stacked.wire, 4, 0.05);
-  EXPECT_EQ(price_of(Algorithm::sra, 8, kLarge, {0, 0, 0, 0, 0, 0, 0, 0}).busiest_host_bytes, 0);
+  EXPECT_EQ(price_of(Algorithm::sra, 8, kLarge, {{0, 0, 0, 0, 0, 0, 0, 0}}).busiest_host_bytes, 0);
 }
 
 // An uncompressed SRA between two ranks: half is sent and half received and added; then the same again, but copied.
@@ -77,10 +82,11 @@ TEST(Cost, processors_move_add_and_copy) {
   const double frames = 4 * (kLarge / 2 / 32768);
   // Two frames out and two in belong to the critical path.
   const double expected = 4 * half / 4e9 + half / 1e9 + half / 2e9 + (frames - 4) * 1e-6;
-  EXPECT_NEAR(price_of(Algorithm::sra, 2, kLarge, {0, 0}, encoding, links).processor / expected, 1, 1e-9);
+  EXPECT_NEAR(price_of(Algorithm::sra, 2, kLarge, {{0, 0}, encoding, links}).processor / expected, 1, 1e-9);
   // On one core both ranks take turns.
   links.cores = 1;
-  EXPECT_NEAR(price_of(Algorithm::sra, 2, kLarge, {0, 0}, encoding, links).processor / (2 * expected + 4e-6), 1, 1e-9);
+  EXPECT_NEAR(price_of(Algorithm::sra, 2, kLarge, {{0, 0}, encoding, links}).processor / (2 * expected + 4e-6), 1,
+              1e-9);
 }
 
 // Compressed, it encodes a half, decodes and adds one, encodes and decodes the sum, and decodes the other sum; its own
@@ -90,25 +96,25 @@ TEST(Cost, processors_encode_and_decode) {
   const Encoding encoding{.encoded_bytes = 0.5, .frame_bytes = 0};
   const double half = kLargeBytes / 2;
   const double expected = 2 * half / 1e9 + 3 * half / 2e9 + half / 8e9;
-  const double first = price_of(Algorithm::sra, 2, kLarge, {}, encoding, links).processor;
+  const double first = price_of(Algorithm::sra, 2, kLarge, {{}, encoding, links}).processor;
   // The rank whose part comes second adds it instead, which costs nothing here.
   EXPECT_NEAR(first / expected, 1, 1e-9);
 }
 
 TEST(Cost, hosts_of_one_machine_share_its_cores) {
   MachineModel links = {.wire = {0, 0, 1e9}};
-  const double each = price_of(Algorithm::sra, 4, kLarge, {}, {}, links).processor;
+  const double each = price_of(Algorithm::sra, 4, kLarge, {{}, {}, links}).processor;
   links.cores = 2;
-  EXPECT_EQ(price_of(Algorithm::sra, 4, kLarge, {}, {}, links).processor, each);
+  EXPECT_EQ(price_of(Algorithm::sra, 4, kLarge, {{}, {}, links}).processor, each);
   links.hosts_per_machine = 4;
-  EXPECT_NEAR(price_of(Algorithm::sra, 4, kLarge, {}, {}, links).processor / each, 2, 1e-6);
+  EXPECT_NEAR(price_of(Algorithm::sra, 4, kLarge, {{}, {}, links}).processor / each, 2, 1e-6);
 }
 
 TEST(Cost, an_idle_links_burst_leaves_at_once) {
   MachineModel links = kLinks;
-  const double without = price_of(Algorithm::sra, 4, kLarge, {}, {}, links).wire;
+  const double without = price_of(Algorithm::sra, 4, kLarge, {{}, {}, links}).wire;
   links.burst_bytes = 1e6;
-  EXPECT_NEAR(without - price_of(Algorithm::sra, 4, kLarge, {}, {}, links).wire, 1e-2, 1e-9);
+  EXPECT_NEAR(without - price_of(Algorithm::sra, 4, kLarge, {{}, {}, links}).wire, 1e-2, 1e-9);
 }
 
 TEST(Cost, pieces_sent_in_turn_take_the_link_in_turn) {

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 from bench.networks import ROOT, SHARED_MEMORY, Network
 
@@ -45,11 +46,11 @@ def launch_ranks(net: Network, program: list[str], environment: dict[str, str]) 
                   [environment | job | {"RANK": str(rank)} for rank in ranks])
 
 
-def launch_qccl(net: Network, work: list[str], compression: str) -> Launch:
+def launch_qccl(net: Network, work: list[str], compression: str, build: Path) -> Launch:
     transport = "shm" if net.name == SHARED_MEMORY else "tcp"
     shared = ["--shared-buffers"] if compression == SHARED else []
     environment = {"QCCL_TRANSPORT": transport, "QCCL_COMPRESSION": "none" if shared else compression}
-    return launch_ranks(net, [str(BUILD / "peers_qccl"), *shared, *work], environment)
+    return launch_ranks(net, [str(build / "bench" / "peers_qccl"), *shared, *work], environment)
 
 
 def launch_gloo(net: Network, work: list[str]) -> Launch:
@@ -91,7 +92,13 @@ def launch_mpich(net: Network, work: list[str]) -> Launch:
     return Launch([net.on_host(1, command)], [environment])
 
 
+def build_of(name: str) -> Path:
+    """The build folder of qccl or qccl@FOLDER."""
+    return Path(name.partition(":")[0].partition("@")[2] or ROOT / "build")
+
+
 def is_qccl(name: str) -> bool:
+    """This checkout's; another build of QCCL (qccl@FOLDER) counts as a peer."""
     return name.split(":")[0] == "qccl"
 
 
@@ -105,13 +112,17 @@ PEERS = {"openmpi": launch_openmpi, "mpich": launch_mpich, "gloo": launch_gloo}
 
 def launch(name: str, net: Network, work: list[str]) -> Launch:
     """The processes to start for the contestant; `work` is the command line of a rank."""
-    return launch_qccl(net, work, compression(name)) if is_qccl(name) else PEERS[name](net, work)
+    if name in PEERS:
+        return PEERS[name](net, work)
+    return launch_qccl(net, work, compression(name), build_of(name))
 
 
 def contestant(name: str) -> str:
     """Checks a name from the command line."""
-    if name not in PEERS and not re.fullmatch(r"qccl(:.+)?", name):
-        raise ValueError(f"'{name}' is neither one of {', '.join(PEERS)} nor qccl, qccl:shared or qccl:CODEC")
+    if name not in PEERS and not re.fullmatch(r"qccl(@[^:]+)?(:.+)?", name):
+        raise ValueError(f"'{name}' is none of {', '.join(PEERS)}, qccl, qccl:shared, qccl:CODEC and qccl@FOLDER")
+    if name not in PEERS and "@" in name and not (program := build_of(name) / "bench" / "peers_qccl").exists():
+        raise ValueError(f"there is no {program}: build its target peers_qccl")
     return name
 
 
@@ -133,8 +144,9 @@ def prepare(names: list[str]) -> None:
 def versions(names: list[str]) -> dict[str, str]:
     """The versions of the compared libraries."""
     asked = {"openmpi": ["mpirun.openmpi", "--version"], "mpich": ["mpichversion"],
-             "gloo": [str(ROOT / ".venv/bin/python"), "-c", "import torch; print('torch', torch.__version__)"],
-             "qccl": [str(ROOT / "build/qccl"), "version"]}
-    return {name: subprocess.check_output(asked[name], text=True).splitlines()[0].strip()
-            for name in sorted({name.split(":")[0] for name in names})}
+             "gloo": [str(ROOT / ".venv/bin/python"), "-c", "import torch; print('torch', torch.__version__)"]}
+    commands = {name: asked.get(name) or [str(build_of(name) / "qccl"), "version"]
+                for name in sorted({name.partition(":")[0] for name in names})}
+    return {name: subprocess.check_output(command, text=True).splitlines()[0].strip()
+            for name, command in commands.items()}
 

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "qccl/compression.h"
@@ -27,7 +28,7 @@ struct LogOptions {
   bool prof_all = true;                 // every operation; else those whose operation or name prof_ops lists
   std::vector<std::string> prof_ops{};  // "all_reduce", ...; also DeepSpeed's names, such as "all_gather_into_tensor"
   bool debug = false;                   // prefixes log_name with the operation; in Python it names the caller
-  std::size_t capacity = 1'000'000;     // records kept, some 250 bytes each; the oldest are dropped for new ones
+  std::size_t capacity = 1'000'000;     // records kept, some 300 bytes each; the oldest are dropped for new ones
   std::string file{};                   // the context writes file + rank + ".json" when it ends; "": no file
   std::optional<int> rank{};            // this process's rank in the log, if not its rank in the job; only in init()
 };
@@ -79,6 +80,40 @@ struct OperationRecord {
   }
 };
 
+// A field that files show in hexadecimal, because JSON's numbers are exact only up to 2^53.
+template <class Number>
+struct Hexadecimal {
+  Number& number;
+};
+
+// Calls visit(name, field) for each field of a record; files and tables have the same names and order.
+template <class Record, class Visit>
+requires std::is_same_v<std::remove_const_t<Record>, OperationRecord>
+void visit_fields(Record& record, Visit visit) {
+  visit("operation", record.operation);
+  visit("name", record.name);
+  visit("group", record.group);
+  visit("group_id", Hexadecimal{record.group_id});
+  visit("group_size", record.group_size);
+  visit("sequence", record.sequence);
+  visit("is_message", record.is_message);
+  visit("peer", record.peer);
+  visit("count", record.count);
+  visit("type", record.type);
+  visit("algorithm", record.algorithm);
+  visit("path", record.path);
+  visit("compression", record.compression);
+  visit("bytes", record.bytes);
+  visit("bandwidth_bytes", record.bandwidth_bytes);
+  visit("wire_bytes", record.wire_bytes);
+  visit("payload_bytes", record.payload_bytes);
+  visit("plain_bytes", record.plain_bytes);
+  visit("posted_ns", record.times.posted_ns);
+  visit("started_ns", record.times.started_ns);
+  visit("ended_ns", record.times.ended_ns);
+  visit("error", record.error);
+}
+
 // One rank's log, in the order in which the operations ended.
 struct RankLog {
   int rank = 0;  // in the job
@@ -89,6 +124,18 @@ struct RankLog {
   std::uint64_t dropped = 0;        // records dropped for new ones
   std::vector<OperationRecord> records;
 };
+
+// The same for all fields but the records.
+template <class Log, class Visit>
+requires std::is_same_v<std::remove_const_t<Log>, RankLog>
+void visit_fields(Log& log, Visit visit) {
+  visit("rank", log.rank);
+  visit("world", log.world);
+  visit("host", log.host);
+  visit("clock", log.clock);
+  visit("unix_offset_ns", log.unix_offset_ns);
+  visit("dropped", log.dropped);
+}
 
 namespace internal {
 class LogStore;

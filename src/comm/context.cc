@@ -40,15 +40,15 @@ bool is_loopback(const Transport& transport, const Membership& own) {
 }
 
 std::shared_ptr<internal::LogStore> make_log(const Membership& own, const LogOptions& options, const Clock& clock) {
-  internal::LogStore::Place place;
-  place.rank = options.rank.value_or(own.rank);
-  place.world = own.world;
-  place.job = digest(own.job);
-  place.host = os::host_name();
+  internal::LogStore::Identity identity;
+  identity.rank = options.rank.value_or(own.rank);
+  identity.world = own.world;
+  identity.job = digest(own.job);
+  identity.host = os::host_name();
   // The monotonic clock runs from the machine's start, in containers too.
-  place.clock = os::system_value("/proc/sys/kernel/random/boot_id").value_or("");
-  place.unix_offset_ns = (time_of_day() - clock.now().time_since_epoch()).count();
-  return std::make_shared<internal::LogStore>(std::move(place));
+  identity.clock = os::system_value("/proc/sys/kernel/random/boot_id").value_or("");
+  identity.unix_offset_ns = (time_of_day() - clock.now().time_since_epoch()).count();
+  return std::make_shared<internal::LogStore>(std::move(identity));
 }
 
 RankStatus status_of(const Membership& own, std::uint64_t job) {

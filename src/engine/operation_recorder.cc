@@ -8,8 +8,6 @@
 namespace qccl::engine {
 namespace {
 
-using internal::LogStore;
-
 std::int64_t nanoseconds(TimePoint time) { return time.time_since_epoch().count(); }
 
 // As DeepSpeed counts it: the tensor that the call names first.
@@ -37,28 +35,30 @@ DataPath path_of(const CallArguments& arguments) {
   return arguments.plan->call().board ? DataPath::board : DataPath::frames;
 }
 
-LogStore::Entry message_entry(const CallArguments& arguments) {
+OperationRecord message_record(const CallArguments& arguments) {
   const Message& message = *arguments.message;
-  const std::uint64_t bytes = message.count * element_bytes(message.type);
-  return {.count = message.count,
-          .bytes = bytes,
-          .bandwidth_bytes = bytes,
-          .peer = message.incoming ? arguments.work->source() : message.peer.value(),
-          .type = message.type,
-          .is_message = true};
+  OperationRecord record;
+  record.is_message = true;
+  record.peer = message.incoming ? arguments.work->source() : message.peer.value();
+  record.count = message.count;
+  record.type = message.type;
+  record.bytes = record.bandwidth_bytes = message.count * element_bytes(message.type);
+  return record;
 }
 
-LogStore::Entry collective_entry(const CallArguments& arguments, const Group& group) {
+OperationRecord collective_record(const CallArguments& arguments, const Group& group) {
   const ResolvedCall& call = arguments.plan->call();
   const std::uint64_t element = element_bytes(call.type);
-  return {.count = call.counts.empty() ? call.count : elements_of(call, group),
-          .bytes = elements_of(call, group) * element,
-          .bandwidth_bytes = bandwidth_elements(call, group) * element,
-          .compression = call.compression,
-          .peer = is_rooted(call.collective) ? call.root : -1,
-          .type = call.type,
-          .algorithm = call.algorithm,
-          .path = path_of(arguments)};
+  OperationRecord record;
+  record.peer = is_rooted(call.collective) ? call.root : -1;
+  record.count = call.counts.empty() ? call.count : elements_of(call, group);
+  record.type = call.type;
+  record.algorithm = call.algorithm;
+  record.path = path_of(arguments);
+  record.compression = call.compression;
+  record.bytes = elements_of(call, group) * element;
+  record.bandwidth_bytes = bandwidth_elements(call, group) * element;
+  return record;
 }
 
 }  // namespace
@@ -106,16 +106,19 @@ void OperationRecorder::add(Operation& operation, const ErrorInfo* failure) cons
   const LogNotes& notes = operation.log_notes();
   const CallArguments& arguments = operation.arguments();
   const Group& group = operation.group();
-  LogStore::Entry entry = arguments.message ? message_entry(arguments) : collective_entry(arguments, group);
-  entry.operation = arguments.name();
-  entry.group_id = group.id;
-  entry.sequence = operation.sequence();
-  entry.wire_bytes = notes.wire_bytes;
-  entry.payload_bytes = notes.payload_bytes;
-  entry.plain_bytes = operation.plain_bytes();
-  entry.times = notes.times;
-  log_->add(entry, group.name, group.world(), arguments.log_name,
-            failure != nullptr ? failure->message : std::string());
+  OperationRecord record = arguments.message ? message_record(arguments) : collective_record(arguments, group);
+  record.operation = arguments.name();
+  record.name = arguments.log_name;
+  record.group = group.name;
+  record.group_id = group.id;
+  record.group_size = group.world();
+  record.sequence = operation.sequence();
+  record.wire_bytes = notes.wire_bytes;
+  record.payload_bytes = notes.payload_bytes;
+  record.plain_bytes = operation.plain_bytes();
+  record.times = notes.times;
+  if (failure != nullptr) record.error = failure->message;
+  log_->add(std::move(record));
 }
 
 }  // namespace qccl::engine

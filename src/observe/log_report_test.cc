@@ -187,9 +187,9 @@ TEST(LogFiles, put_ranks_of_one_clock_on_its_times_and_others_by_the_time_of_day
   second.records[0].times.posted_ns += 250;
   const std::vector<RankLog> logs = {first, second, third};
   const std::string trace = to_trace(logs);
-  EXPECT_NE(trace.find(R"("pid": 0, "tid": 1, "ts": 0.000, "dur": 1000.000)"), std::string::npos) << trace;
-  EXPECT_NE(trace.find(R"("pid": 1, "tid": 1, "ts": 0.250, "dur": 999.750)"), std::string::npos) << trace;
-  EXPECT_NE(trace.find(R"("pid": 2, "tid": 1, "ts": 1000.000)"), std::string::npos) << trace;
+  EXPECT_NE(trace.find(R"("pid":0,"tid":1,"ts":0.0,"dur":1000.0)"), std::string::npos) << trace;
+  EXPECT_NE(trace.find(R"("pid":1,"tid":1,"ts":0.25,"dur":999.75)"), std::string::npos) << trace;
+  EXPECT_NE(trace.find(R"("pid":2,"tid":1,"ts":1000.0)"), std::string::npos) << trace;
 }
 
 TEST(LogFiles, put_what_overlaps_on_lines_of_its_own) {
@@ -198,15 +198,15 @@ TEST(LogFiles, put_what_overlaps_on_lines_of_its_own) {
   records[1].times = {500, 500, 1500};
   records[2].times = {1000, 1000, 1200};
   const std::string trace = to_trace(std::vector<RankLog>{log_of(0, records)});
-  EXPECT_NE(trace.find(R"("tid": 2, "ts": 0.500)"), std::string::npos) << trace;
-  EXPECT_NE(trace.find(R"("tid": 1, "ts": 1.000)"), std::string::npos) << trace;
+  EXPECT_NE(trace.find(R"("tid":2,"ts":0.5)"), std::string::npos) << trace;
+  EXPECT_NE(trace.find(R"("tid":1,"ts":1.0)"), std::string::npos) << trace;
 }
 
 TEST(LogFiles, quote_what_must_be) {
   OperationRecord odd = record("all_reduce", 8, 8, 1);
   odd.name = "a \"b\", c\n";
   const std::vector<RankLog> logs = {log_of(0, {odd})};
-  EXPECT_NE(to_trace(logs).find(R"("name": "a \"b\", c\u000a")"), std::string::npos) << to_trace(logs);
+  EXPECT_NE(to_trace(logs).find(R"("name":"a \"b\", c\n")"), std::string::npos) << to_trace(logs);
   EXPECT_NE(to_csv(logs).find("\"a \"\"b\"\", c\n\""), std::string::npos) << to_csv(logs);
 }
 

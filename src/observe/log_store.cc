@@ -56,7 +56,7 @@ bool names(std::string_view listed, std::string_view operation, std::string_view
 }  // namespace
 
 std::string LogStore::path(const LogOptions& options) const {
-  return fmt::format("{}{}.json", options.file, place_.rank);
+  return fmt::format("{}{}.json", options.file, identity_.rank);
 }
 
 // Opens the file now, not after hours whose log would then be lost. A file that is new to this log is emptied, so that
@@ -68,7 +68,7 @@ Status LogStore::configure(const LogOptions& options) {
     return Failure(ErrorKind::invalid_argument,
                    fmt::format("QCCL rank {}: the log can't be written to {}: make its folder, or give another name "
                                "(QCCL_LOG_FILE, LogOptions::file)",
-                               place_.rank, path(options)));
+                               identity_.rank, path(options)));
   }
   options_ = options;
   mode_.store(!options.enabled ? Mode::off : options.prof_all ? Mode::all : Mode::listed, std::memory_order_relaxed);
@@ -84,7 +84,7 @@ Status LogStore::write_file() const {
   file << to_trace({&log, 1}) << std::flush;
   if (file) return {};
   return Failure(ErrorKind::resource_exhausted,
-                 fmt::format("rank {}: can't write the log to {}", place_.rank, path(chosen)));
+                 fmt::format("rank {}: can't write the log to {}", identity_.rank, path(chosen)));
 }
 
 LogOptions LogStore::options() const {
@@ -101,82 +101,43 @@ bool LogStore::wants(std::string_view operation, std::string_view name) const {
 }
 
 void LogStore::make_room() {
-  while (entries_.size() > options_.capacity) {
-    entries_.pop_front();
+  while (records_.size() > options_.capacity) {
+    records_.pop_front();
     ++dropped_;
   }
 }
 
-std::uint32_t LogStore::number_of(std::string_view text) {
-  if (text.empty()) return 0;
-  const auto [place, is_new] = number_of_name_.try_emplace(std::string(text), names_.size());
-  if (is_new) names_.emplace_back(text);
-  return place->second;
-}
-
-void LogStore::add(Entry entry, const std::string& group, int group_size, std::string_view name,
-                   std::string_view error) {
+void LogStore::add(OperationRecord record) {
+  record.group_id = digest(record.group_id, identity_.job);
+  if (record.name.empty()) record.name = record.operation;
   std::string line;
   {
     const std::lock_guard lock(mutex_);
-    entry.name = number_of(name);
-    entry.error = number_of(error);
-    groups_.try_emplace(entry.group_id, group, group_size);
-    entries_.push_back(entry);
+    if (options_.debug && record.name != record.operation) {
+      record.name = fmt::format("{} | {}", record.operation, record.name);
+    }
+    if (options_.verbose && identity_.rank == 0) line = verbose_line(record);
+    records_.push_back(std::move(record));
     make_room();
-    if (options_.verbose && place_.rank == 0) line = verbose_line(record(entry));
   }
   if (!line.empty()) write_line(line);
 }
 
-OperationRecord LogStore::record(const Entry& entry) const {
-  const Group& group = groups_.at(entry.group_id);
-  OperationRecord record;
-  record.operation = entry.operation;
-  record.name = entry.name == 0 ? record.operation : names_[entry.name];
-  if (options_.debug && entry.name != 0) record.name = fmt::format("{} | {}", record.operation, record.name);
-  record.group = group.name;
-  record.group_id = digest(entry.group_id, place_.job);
-  record.group_size = group.size;
-  record.sequence = entry.sequence;
-  record.is_message = entry.is_message;
-  record.peer = entry.peer;
-  record.count = entry.count;
-  record.type = entry.type;
-  record.algorithm = entry.algorithm;
-  record.path = entry.path;
-  record.compression = entry.compression;
-  record.bytes = entry.bytes;
-  record.bandwidth_bytes = entry.bandwidth_bytes;
-  record.wire_bytes = entry.wire_bytes;
-  record.payload_bytes = entry.payload_bytes;
-  record.plain_bytes = entry.plain_bytes;
-  record.times = entry.times;
-  record.error = names_[entry.error];
-  return record;
-}
-
 RankLog LogStore::read() const {
-  RankLog log{.rank = place_.rank,
-              .world = place_.world,
-              .host = place_.host,
-              .clock = place_.clock,
-              .unix_offset_ns = place_.unix_offset_ns,
-              .records = {}};
   const std::lock_guard lock(mutex_);
-  log.dropped = dropped_;
-  log.records.reserve(entries_.size());
-  for (const Entry& entry : entries_) log.records.push_back(record(entry));
-  return log;
+  return {.rank = identity_.rank,
+          .world = identity_.world,
+          .host = identity_.host,
+          .clock = identity_.clock,
+          .unix_offset_ns = identity_.unix_offset_ns,
+          .dropped = dropped_,
+          .records = {records_.begin(), records_.end()}};
 }
 
 void LogStore::clear() {
   const std::lock_guard lock(mutex_);
-  entries_.clear();
+  records_.clear();
   dropped_ = 0;
-  groups_.clear();
-  names_.resize(1);
-  number_of_name_.clear();
 }
 
 }  // namespace qccl::internal

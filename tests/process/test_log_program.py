@@ -101,7 +101,7 @@ def test_long_names_take_no_room_from_what_is_drawn(logs, tmp_path):
     widths = []
     for name in ("all_reduce", "all_reduce | [Caller Func: backward_and_reduce]"):
         file, picture = tmp_path / "log_0.json", tmp_path / "log.svg"
-        file.write_text(logs[0].read_text().replace('"name": "all_reduce"', f'"name": "{name}"'))
+        file.write_text(logs[0].read_text().replace('"name":"all_reduce"', f'"name":"{name}"'))
         assert run("log", "plot", picture, file).returncode == 0
         widths.append(float(re.search(r'width="([\d.]+)pt"', picture.read_text())[1]))
     assert widths[0] == pytest.approx(9 * 72) and widths[1] > 1.2 * widths[0]
@@ -127,7 +127,7 @@ def test_what_is_no_log_is_named(logs, tmp_path):
     (tmp_path / "other.json").write_text('{"traceEvents": []}')
     (tmp_path / "broken.json").write_text(logs[0].read_text()[:-100])
     (tmp_path / "newer.json").write_text('{"qccl": {"version": 2}}')
-    (tmp_path / "odd.json").write_text(logs[0].read_text().replace('"type": "float32"', '"type": "float3"'))
+    (tmp_path / "odd.json").write_text(logs[0].read_text().replace('"type":"float32"', '"type":"float3"'))
     wrong = {
         "other.json": "no log of QCCL",
         "broken.json": "not all of it",

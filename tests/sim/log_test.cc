@@ -19,7 +19,7 @@ class LoggedWorld {
  public:
   explicit LoggedWorld(const LogOptions& options = {.enabled = true}) {
     for (int rank = 0; rank < kWorld; ++rank) {
-      stores_.push_back(std::make_shared<LogStore>(LogStore::Place{.rank = rank, .world = kWorld}));
+      stores_.push_back(std::make_shared<LogStore>(LogStore::Identity{.rank = rank, .world = kWorld}));
       stores_.back()->configure(options).take_or_throw();
     }
     world_ = std::make_unique<SimWorld>(kWorld, SimOptions{.logs = stores_});

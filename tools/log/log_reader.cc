@@ -30,53 +30,37 @@ Enum value_named(const std::string& name) {
   throw std::invalid_argument(fmt::format("it has '{}', which is not known here", name));
 }
 
-OperationRecord record_of(const Json& args) {
-  OperationRecord record;
-  const auto read = [&](const char* key, auto& target) { args.at(key).get_to(target); };
-  read("operation", record.operation);
-  read("name", record.name);
-  read("group", record.group);
-  record.group_id = std::stoull(args.at("group_id").get<std::string>(), nullptr, 16);
-  read("group_size", record.group_size);
-  read("sequence", record.sequence);
-  record.is_message = args.at("is_message").get<int>() != 0;
-  read("peer", record.peer);
-  read("count", record.count);
-  record.type = value_named<DataType>(args.at("type").get<std::string>());
-  if (!record.is_message) record.algorithm = value_named<Algorithm>(args.at("algorithm").get<std::string>());
-  record.path = value_named<DataPath>(args.at("path").get<std::string>());
-  record.compression = Compression::parse(args.at("compression").get<std::string>());
-  read("bytes", record.bytes);
-  read("bandwidth_bytes", record.bandwidth_bytes);
-  read("wire_bytes", record.wire_bytes);
-  read("payload_bytes", record.payload_bytes);
-  read("plain_bytes", record.plain_bytes);
-  read("posted_ns", record.times.posted_ns);
-  read("started_ns", record.times.started_ns);
-  read("ended_ns", record.times.ended_ns);
-  read("error", record.error);
-  return record;
+template <class Field>
+void read(const Json& value, Field& field) {
+  if constexpr (std::is_same_v<Field, bool>) {
+    field = value.get<int>() != 0;
+  } else if constexpr (std::is_enum_v<Field>) {
+    const auto name = value.get<std::string>();
+    if (!name.empty()) field = value_named<Field>(name);  // a message has no algorithm
+  } else {
+    value.get_to(field);
+  }
+}
+void read(const Json& value, Compression& field) { field = Compression::parse(value.get<std::string>()); }
+void read(const Json& value, Hexadecimal<std::uint64_t> field) {
+  field.number = std::stoull(value.get<std::string>(), nullptr, 16);
 }
 
-RankLog rank_of(const Json& head) {
-  RankLog log;
-  head.at("rank").get_to(log.rank);
-  head.at("world").get_to(log.world);
-  head.at("host").get_to(log.host);
-  head.at("clock").get_to(log.clock);
-  head.at("unix_offset_ns").get_to(log.unix_offset_ns);
-  head.at("dropped").get_to(log.dropped);
-  return log;
+template <class Fields>
+Fields fields_in(const Json& object) {
+  Fields fields;
+  visit_fields(fields, [&](const char* key, auto&& field) { read(object.at(key), field); });
+  return fields;
 }
 
 std::vector<RankLog> ranks_in(const Json& document) {
   std::vector<RankLog> logs;
-  for (const Json& head : document.at("qccl").at("ranks")) logs.push_back(rank_of(head));
+  for (const Json& head : document.at("qccl").at("ranks")) logs.push_back(fields_in<RankLog>(head));
   for (const Json& event : document.at("traceEvents")) {
     if (event.at("ph") != "X" || event.at("cat") != "qccl") continue;
     const int rank = event.at("pid").get<int>();
     const auto owner = std::find_if(logs.begin(), logs.end(), [&](const RankLog& log) { return log.rank == rank; });
-    if (owner != logs.end()) owner->records.push_back(record_of(event.at("args")));
+    if (owner != logs.end()) owner->records.push_back(fields_in<OperationRecord>(event.at("args")));
   }
   for (RankLog& log : logs) {
     std::stable_sort(log.records.begin(), log.records.end(),

@@ -135,8 +135,7 @@ def run_configuration(configuration: Configuration) -> tuple[bool, str]:
 
 
 def run_all() -> int:
-    """Runs all at once: forked ranks mostly wait, while spawned ones compute, because they import torch in every test.
-    """
+    """Runs all at once: forked ranks mostly wait; spawned ones compute, because they import torch in every test."""
     with ThreadPoolExecutor(len(CONFIGURATIONS)) as pool:
         outcomes = list(pool.map(run_configuration, CONFIGURATIONS))
     print()

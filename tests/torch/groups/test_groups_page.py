@@ -12,7 +12,7 @@ from ranks import run_ranks
 
 import qccl
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "groups.md").read_text()
 
 

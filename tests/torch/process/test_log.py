@@ -1,5 +1,4 @@
-"""The communication log: DeepSpeed's configuration, tables and keys without its logger's defects, and further features.
-"""
+"""The communication log: DeepSpeed's configuration, tables and keys without its logger's defects, and more."""
 
 import csv
 import json

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ranks import run_processes
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 QCCL = ROOT / "build" / "qccl"
 LIMIT_SECONDS = 60
 

@@ -71,7 +71,7 @@ THIRD_PARTY = {
     "gmock/": (),
     "benchmark/": (),
     "CLI/": ("tools",),
-    "nlohmann/": ("tools", "src/observe"),
+    "nlohmann/": ("tools", "src/observe", "bindings/torch"),
     "torch/": ("bindings/torch",),
     "c10/": ("bindings/torch",),
     "ATen/": ("bindings/torch",),
@@ -125,8 +125,8 @@ MUTABLE_GLOBALS = {
     ("src/os/fd.cc", "handler_installed"): FORK_HANDLER,
     ("src/kernels/simd.cc", "chosen"): "the SIMD dispatch pointer: every kernel call reads it, set once",
     ("src/bootstrap/launcher/pmi.cc", "once"): "what the launcher said: it says so once to a process",
-    ("bindings/torch/work/completion_order.cc", "current_place"): "whose callbacks this thread runs; torch passes none",
-    ("bindings/torch/world.cc", "registry"): "c10d makes backends by a free function: (store job, rank) -> world",
+    ("bindings/torch/work/completion_order.cc", "current_ticket"): "its callback runs here; torch passes none",
+    ("bindings/torch/shared_job.cc", "registry"): "c10d calls a free function: (store, rank) -> job",
 }
 
 # Test headers that lie beside the sources.

@@ -26,23 +26,19 @@ MAX_FOLDER = 25
 MAX_PARAMETERS = 5
 MAX_CONSTRUCTOR_PARAMETERS = 6
 MAX_KERNEL_PARAMETERS = 7  # of functions in src/kernels, which get vectors' tags, pointers and sizes by value
-COUNTED_FOLDERS = ("include", "src", "bindings", "tools", "testing", "bench")
+COUNTED_FOLDERS = ("include", "src", "bindings", "tools", "testing", "tests", "python", "bench")
 
 # Classes that are larger. They may shrink, and then leave this list; the first three give other libraries' or users'
 # interfaces their size.
 LARGE_CLASSES = {
     "include/qccl/communicator.h Communicator": 89,
-    "bindings/torch/backend/backend.h Backend": 79,
-    "bindings/torch/work/work.h CollectiveWork": 51,
+    "bindings/torch/backend/backend.h Backend": 72,
 }
 
 # Functions with more parameters, which may lose some and then leave this list. The first two are public.
 LONG_PARAMETER_LISTS = {
     "src/comm/communicator.cc Communicator::all_to_all_v": 6,
     "src/comm/communicator.cc Communicator::all_to_all_v_async": 6,
-    "bindings/torch/module/module.cc all_reduce_parts": 7,
-    "bindings/torch/module/module.cc make_request": 9,
-    "bindings/torch/module/module.cc reduce_scatter": 7,
 }
 
 # Files that may be longer, with the reason, for example tables.

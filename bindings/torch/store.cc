@@ -1,5 +1,4 @@
-#include "store.h"
-
+// A c10d store (torchrun's, a file, a hash map, one written in Python) as the store in which QCCL's ranks meet.
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -7,6 +6,7 @@
 #include <vector>
 
 #include "qccl/error.h"
+#include "shared_job.h"
 
 namespace qccl::torch_binding {
 namespace {
@@ -42,38 +42,50 @@ bool poll(c10d::Store& store, const std::string& key, std::chrono::milliseconds 
   }
 }
 
+class C10dStore final : public qccl::Store {
+ public:
+  explicit C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+
+  void set(const std::string& key, const std::string& value) override {
+    try {
+      store_->set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
+    } catch (const c10::Error& error) {
+      throw_store_failed("set", key, error.what_without_backtrace());
+    }
+  }
+
+  std::optional<std::string> get(const std::string& key, std::chrono::milliseconds timeout) override {
+    try {
+      if (timeout > kLongestPolling) {
+        store_->wait({key}, timeout);
+      } else if (!poll(*store_, key, timeout)) {
+        return std::nullopt;
+      }
+      const std::vector<std::uint8_t> value = store_->get(key);
+      return std::string(value.begin(), value.end());
+    } catch (const c10::Error& error) {
+      // Stores report a timeout with different exception types. If the store still answers, it was a timeout.
+      if (answers(*store_, key)) return std::nullopt;
+      throw_store_failed("get", key, error.what_without_backtrace());
+    }
+  }
+
+  std::int64_t add(const std::string& key, std::int64_t delta) override {
+    try {
+      return store_->add(key, delta);
+    } catch (const c10::Error& error) {
+      throw_store_failed("add", key, error.what_without_backtrace());
+    }
+  }
+
+ private:
+  const c10::intrusive_ptr<c10d::Store> store_;
+};
+
 }  // namespace
 
-void C10dStore::set(const std::string& key, const std::string& value) {
-  try {
-    store_->set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
-  } catch (const c10::Error& error) {
-    throw_store_failed("set", key, error.what_without_backtrace());
-  }
-}
-
-std::optional<std::string> C10dStore::get(const std::string& key, std::chrono::milliseconds timeout) {
-  try {
-    if (timeout > kLongestPolling) {
-      store_->wait({key}, timeout);
-    } else if (!poll(*store_, key, timeout)) {
-      return std::nullopt;
-    }
-    const std::vector<std::uint8_t> value = store_->get(key);
-    return std::string(value.begin(), value.end());
-  } catch (const c10::Error& error) {
-    // Stores report a timeout with different exception types. If the store still answers, it was a timeout.
-    if (answers(*store_, key)) return std::nullopt;
-    throw_store_failed("get", key, error.what_without_backtrace());
-  }
-}
-
-std::int64_t C10dStore::add(const std::string& key, std::int64_t delta) {
-  try {
-    return store_->add(key, delta);
-  } catch (const c10::Error& error) {
-    throw_store_failed("add", key, error.what_without_backtrace());
-  }
+std::shared_ptr<qccl::Store> library_store(c10::intrusive_ptr<c10d::Store> store) {
+  return std::make_shared<C10dStore>(std::move(store));
 }
 
 }  // namespace qccl::torch_binding

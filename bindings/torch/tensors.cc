@@ -7,61 +7,57 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
+#include <numeric>
 #include <optional>
 #include <string>
 
 namespace qccl::torch_binding {
 namespace {
 
-std::string name_of(const at::Tensor& tensor) { return std::string("torch.") + c10::toString(tensor.scalar_type()); }
+struct NamedType {
+  at::ScalarType torch;
+  DataType library;
+};
+constexpr NamedType kTypes[] = {
+    {at::kFloat, DataType::float32},     {at::kDouble, DataType::float64}, {at::kHalf, DataType::float16},
+    {at::kBFloat16, DataType::bfloat16}, {at::kInt, DataType::int32},      {at::kLong, DataType::int64},
+    {at::kChar, DataType::int8},         {at::kShort, DataType::int16},    {at::kByte, DataType::uint8},
+    {at::kUInt16, DataType::uint16},     {at::kUInt32, DataType::uint32},  {at::kUInt64, DataType::uint64},
+    {at::kBool, DataType::boolean},
+};
 
 std::optional<DataType> library_type(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat: return DataType::float32;
-    case at::kDouble: return DataType::float64;
-    case at::kHalf: return DataType::float16;
-    case at::kBFloat16: return DataType::bfloat16;
-    case at::kInt: return DataType::int32;
-    case at::kLong: return DataType::int64;
-    case at::kChar: return DataType::int8;
-    case at::kShort: return DataType::int16;
-    case at::kByte: return DataType::uint8;
-    case at::kUInt16: return DataType::uint16;
-    case at::kUInt32: return DataType::uint32;
-    case at::kUInt64: return DataType::uint64;
-    case at::kBool: return DataType::boolean;
-    default: return std::nullopt;
-  }
+  const auto* const found = std::ranges::find(kTypes, type, &NamedType::torch);
+  return found == std::end(kTypes) ? std::nullopt : std::optional(found->library);
+}
+
+struct NamedOperation {
+  c10d::ReduceOp::RedOpType torch;
+  ReduceOp library;
+  const char* name;
+};
+constexpr NamedOperation kOperations[] = {
+    {c10d::ReduceOp::SUM, ReduceOp::sum, "SUM"},
+    {c10d::ReduceOp::AVG, ReduceOp::avg, "AVG"},
+    {c10d::ReduceOp::PRODUCT, ReduceOp::prod, "PRODUCT"},
+    {c10d::ReduceOp::MIN, ReduceOp::min, "MIN"},
+    {c10d::ReduceOp::MAX, ReduceOp::max, "MAX"},
+    {c10d::ReduceOp::BAND, ReduceOp::bit_and, "BAND"},
+    {c10d::ReduceOp::BOR, ReduceOp::bit_or, "BOR"},
+    {c10d::ReduceOp::BXOR, ReduceOp::bit_xor, "BXOR"},
+    {c10d::ReduceOp::PREMUL_SUM, ReduceOp::premul_sum, "PREMUL_SUM"},
+};
+
+// Null if the library has no such operation.
+const NamedOperation* operation_of(const c10d::ReduceOp& op) {
+  const auto* const found = std::ranges::find(kOperations, op.op_, &NamedOperation::torch);
+  return found == std::end(kOperations) ? nullptr : found;
 }
 
 const char* name_of(const c10d::ReduceOp& op) {
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM: return "SUM";
-    case c10d::ReduceOp::AVG: return "AVG";
-    case c10d::ReduceOp::PRODUCT: return "PRODUCT";
-    case c10d::ReduceOp::MIN: return "MIN";
-    case c10d::ReduceOp::MAX: return "MAX";
-    case c10d::ReduceOp::BAND: return "BAND";
-    case c10d::ReduceOp::BOR: return "BOR";
-    case c10d::ReduceOp::BXOR: return "BXOR";
-    case c10d::ReduceOp::PREMUL_SUM: return "PREMUL_SUM";
-    default: return "an unknown operation";
-  }
-}
-
-std::optional<ReduceOp> library_op(const c10d::ReduceOp& op) {
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM: return ReduceOp::sum;
-    case c10d::ReduceOp::AVG: return ReduceOp::avg;
-    case c10d::ReduceOp::PRODUCT: return ReduceOp::prod;
-    case c10d::ReduceOp::MIN: return ReduceOp::min;
-    case c10d::ReduceOp::MAX: return ReduceOp::max;
-    case c10d::ReduceOp::BAND: return ReduceOp::bit_and;
-    case c10d::ReduceOp::BOR: return ReduceOp::bit_or;
-    case c10d::ReduceOp::BXOR: return ReduceOp::bit_xor;
-    case c10d::ReduceOp::PREMUL_SUM: return ReduceOp::premul_sum;
-    default: return std::nullopt;
-  }
+  const NamedOperation* const operation = operation_of(op);
+  return operation == nullptr ? "an unknown operation" : operation->name;
 }
 
 // The factor of a PREMUL_SUM: a number, or a tensor of one element.
@@ -74,20 +70,17 @@ double factor_of(const c10d::ReduceOp& op) {
 
 }  // namespace
 
-void throw_bad_argument(const char* operation, const std::string& problem) {
-  C10_THROW_ERROR(ValueError, std::string("qccl: ") + operation + ": " + problem);
-}
-
 Elements reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* operation, CallOptions& options) {
-  const auto chosen = library_op(op);
-  const bool is_sum = chosen == ReduceOp::sum || chosen == ReduceOp::avg || chosen == ReduceOp::premul_sum;
+  const NamedOperation* const chosen = operation_of(op);
+  const bool is_sum =
+      op.op_ == c10d::ReduceOp::SUM || op.op_ == c10d::ReduceOp::AVG || op.op_ == c10d::ReduceOp::PREMUL_SUM;
   const bool by_parts = tensor.is_complex() && is_sum;
   const auto type = library_type(by_parts ? c10::toRealValueType(tensor.scalar_type()) : tensor.scalar_type());
-  if (!type || !chosen) {
-    C10_THROW_ERROR(NotImplementedError, std::string("qccl: ") + operation + " with " + name_of(op) + " of " +
-                                             name_of(tensor) + " is not supported by the qccl backend");
+  if (!type || chosen == nullptr) {
+    C10_THROW_ERROR(NotImplementedError, c10::str("qccl: ", operation, " with ", name_of(op), " of torch.",
+                                                  tensor.scalar_type(), " is not supported by the qccl backend"));
   }
-  options.op = *chosen;
+  options.op = chosen->library;
   options.premul_factor = factor_of(op);
   return {*type, by_parts ? 2UL : 1UL};
 }
@@ -107,8 +100,8 @@ at::Tensor local_reduction(const std::vector<at::Tensor>& tensors, const c10d::R
       case c10d::ReduceOp::BOR: result = at::bitwise_or(result, next); break;
       case c10d::ReduceOp::BXOR: result = at::bitwise_xor(result, next); break;
       default:
-        C10_THROW_ERROR(NotImplementedError, std::string("qccl: ") + operation + " with " + name_of(op) +
-                                                 " takes one tensor a rank, got " + std::to_string(tensors.size()));
+        C10_THROW_ERROR(NotImplementedError, c10::str("qccl: ", operation, " with ", name_of(op),
+                                                      " takes one tensor a rank, got ", tensors.size()));
     }
   }
   return result;
@@ -120,39 +113,34 @@ Elements elements_of(const at::Tensor& tensor) {
 }
 
 void check_readable(const at::Tensor& tensor, const char* operation) {
-  if (!tensor.defined()) throw_bad_argument(operation, "got an undefined tensor");
+  require(tensor.defined(), operation, "got an undefined tensor");
   if (tensor.layout() != at::kStrided) {
     C10_THROW_ERROR(NotImplementedError,
-                    std::string("qccl: ") + operation + " of sparse tensors is not supported by the qccl backend");
+                    c10::str("qccl: ", operation, " of sparse tensors is not supported by the qccl backend"));
   }
-  if (!tensor.device().is_cpu()) {
-    throw_bad_argument(operation, "needs tensors on the CPU, got one on " + tensor.device().str());
-  }
+  require(tensor.device().is_cpu(), operation, "needs tensors on the CPU, got one on ", tensor.device());
 }
 
 void check_writable(const at::Tensor& tensor, const char* operation) {
   check_readable(tensor, operation);
-  if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
-    throw_bad_argument(operation,
-                       "can't write a tensor in which several elements share memory (an expanded one); "
-                       "clone() it first");
-  }
+  require(at::has_internal_overlap(tensor) != at::MemOverlap::Yes, operation,
+          "can't write a tensor in which several elements share memory (an expanded one); clone() it first");
 }
 
 void check_same_type(const at::Tensor& a, const at::Tensor& b, const char* operation) {
-  if (a.scalar_type() == b.scalar_type()) return;
-  throw_bad_argument(operation, "input and output must have one type, got " + name_of(a) + " and " + name_of(b));
+  require(a.scalar_type() == b.scalar_type(), operation, "input and output must have one type, got torch.",
+          a.scalar_type(), " and torch.", b.scalar_type());
 }
 
 void check_like(const at::Tensor& tensor, const at::Tensor& first, const char* operation) {
   check_readable(tensor, operation);
-  if (tensor.scalar_type() == first.scalar_type() && tensor.sizes() == first.sizes()) return;
-  throw_bad_argument(operation, "several tensors of a rank must have one type and shape, got " +
-                                    c10::str(name_of(first), first.sizes(), " and ", name_of(tensor), tensor.sizes()));
+  require(tensor.scalar_type() == first.scalar_type() && tensor.sizes() == first.sizes(), operation,
+          "several tensors of a rank must have one type and shape, got torch.", first.scalar_type(), first.sizes(),
+          " and torch.", tensor.scalar_type(), tensor.sizes());
 }
 
 void check_alike(const std::vector<at::Tensor>& tensors, const char* operation) {
-  if (tensors.empty()) throw_bad_argument(operation, "needs a tensor, got none");
+  require(!tensors.empty(), operation, "needs a tensor, got none");
   for (const at::Tensor& tensor : tensors) {
     check_readable(tensor, operation);
     check_like(tensor, tensors.front(), operation);
@@ -160,10 +148,38 @@ void check_alike(const std::vector<at::Tensor>& tensors, const char* operation) 
 }
 
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* operation) {
-  if (tensors.size() != 1) {
-    throw_bad_argument(operation, "takes one tensor a rank, got " + std::to_string(tensors.size()));
-  }
+  require(tensors.size() == 1, operation, "takes one tensor a rank, got ", tensors.size());
   return tensors.front();
+}
+
+void check_parts(const c10d::Backend& group, const at::Tensor& whole, const at::Tensor& part, const char* operation) {
+  check_readable(whole, operation);
+  check_readable(part, operation);
+  check_same_type(whole, part, operation);
+  require(whole.numel() == part.numel() * group.getSize(), operation, "the larger tensor must have ", group.getSize(),
+          " x ", part.numel(), " elements, it has ", whole.numel());
+}
+
+void check_list(const c10d::Backend& group, const std::vector<at::Tensor>& list, const at::Tensor& part,
+                const char* operation) {
+  require(list.size() == static_cast<std::size_t>(group.getSize()), operation,
+          "the list must have one tensor for each of ", group.getSize(), " ranks, it has ", list.size());
+  for (const at::Tensor& tensor : list) {
+    check_readable(tensor, operation);
+    check_same_type(tensor, part, operation);
+  }
+  const at::Tensor& own = list[static_cast<std::size_t>(group.getRank())];
+  require(own.numel() == part.numel(), operation, "this rank's tensor of the list must have ", part.numel(),
+          " elements, it has ", own.numel());
+}
+
+void check_even_list(const c10d::Backend& group, const std::vector<at::Tensor>& list, const at::Tensor& part,
+                     const char* operation) {
+  check_list(group, list, part, operation);
+  for (const at::Tensor& tensor : list) {
+    require(tensor.numel() == part.numel(), operation, "all tensors of the list must have ", part.numel(),
+            " elements, one has ", tensor.numel());
+  }
 }
 
 std::vector<std::size_t> counts_of(const std::vector<at::Tensor>& tensors, const Elements& elements) {
@@ -173,7 +189,12 @@ std::vector<std::size_t> counts_of(const std::vector<at::Tensor>& tensors, const
 }
 
 bool all_equal(const std::vector<std::size_t>& counts) {
-  return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
+  return std::ranges::adjacent_find(counts, std::not_equal_to<>()) == counts.end();
+}
+
+std::size_t bytes_of(std::span<const at::Tensor> tensors) {
+  return std::accumulate(tensors.begin(), tensors.end(), std::size_t{0},
+                         [](std::size_t sum, const at::Tensor& tensor) { return sum + tensor.nbytes(); });
 }
 
 }  // namespace qccl::torch_binding

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 
-#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <span>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
 #include "qccl/communicator.h"
@@ -27,21 +29,35 @@ at::Tensor local_reduction(const std::vector<at::Tensor>& tensors, const c10d::R
 // The elements for calls that only move them: any type, as bytes if the library has no name for it.
 Elements elements_of(const at::Tensor& tensor);
 
+// ValueError, with the problem in words, unless the condition holds.
+template <class... Words>
+void require(bool condition, const char* operation, const Words&... problem) {
+  if (!condition) C10_THROW_ERROR(ValueError, c10::str("qccl: ", operation, ": ", problem...));
+}
+
 // ValueError unless the tensor is on the CPU and can be read (or written); NotImplementedError if it is sparse.
 void check_readable(const at::Tensor& tensor, const char* operation);
 void check_writable(const at::Tensor& tensor, const char* operation);
 void check_same_type(const at::Tensor& a, const at::Tensor& b, const char* operation);
-[[noreturn]] void throw_bad_argument(const char* operation, const std::string& problem);
 
 // For calls that take several tensors per rank: ValueError if there are none, or their types or shapes differ.
 void check_alike(const std::vector<at::Tensor>& tensors, const char* operation);
 void check_like(const at::Tensor& tensor, const at::Tensor& first, const char* operation);
 
+// ValueError unless `whole` has room for `part` of every rank.
+void check_parts(const c10d::Backend& group, const at::Tensor& whole, const at::Tensor& part, const char* operation);
+// ValueError unless the list has one tensor for every rank, and this rank's (even: each) as many elements as `part`.
+void check_list(const c10d::Backend& group, const std::vector<at::Tensor>& list, const at::Tensor& part,
+                const char* operation);
+void check_even_list(const c10d::Backend& group, const std::vector<at::Tensor>& list, const at::Tensor& part,
+                     const char* operation);
+
 // The tensor of a list that must have exactly one.
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* operation);
 
-// The element count of each tensor, and whether all counts are equal.
+// The element count of each tensor, whether all counts are equal, and the bytes of all tensors together.
 std::vector<std::size_t> counts_of(const std::vector<at::Tensor>& tensors, const Elements& elements);
 bool all_equal(const std::vector<std::size_t>& counts);
+std::size_t bytes_of(std::span<const at::Tensor> tensors);
 
 }  // namespace qccl::torch_binding

@@ -22,19 +22,22 @@
 
 namespace qccl {
 
-// A tensor that owns its memory; a value.
+// A tensor that owns its memory, unless it is made in the caller's; a value.
 class Tensor {
  public:
   using Shape = std::vector<std::int64_t>;
   // Zeros, in row-major order. Throws invalid_argument for more than 8 dimensions, a negative size, or more bytes than
   // memory can address.
   explicit Tensor(Shape shape = {0}, DataType type = DataType::float32);
+  // In the caller's memory, with the values there; null: the same as above. The memory must outlive the tensor and its
+  // copies, which share it. A tensor that receives another shape moves to memory of its own.
+  Tensor(Shape shape, DataType type, void* memory);
 
   const Shape& shape() const { return shape_; }
   DataType type() const { return type_; }
   std::size_t count() const { return count_; }
-  void* data() { return bytes_.data(); }
-  const void* data() const { return bytes_.data(); }
+  void* data() { return memory_ == nullptr ? bytes_.data() : memory_; }
+  const void* data() const { return memory_ == nullptr ? bytes_.data() : memory_; }
   // Throws invalid_argument if T is not the tensor's element type.
   template <class T>
   std::span<T> values() {
@@ -53,7 +56,8 @@ class Tensor {
   Shape shape_;
   DataType type_;
   std::size_t count_ = 1;
-  std::vector<std::byte> bytes_;
+  void* memory_;                  // the caller's, or null
+  std::vector<std::byte> bytes_;  // empty in the caller's memory
 };
 
 struct PipelineOptions {

@@ -115,8 +115,8 @@ def all_reduce(
     dist.all_reduce() if the operation fails.
     """
     state = None if error_feedback is None else error_feedback._state
-    backend = backend_of(group)
-    work = _C.all_reduce_parts(backend, tensor, [tensor], [compression or ""], [state], op, async_op)
+    part = _C.CompressedPart(tensor, compression, state)
+    work = _C.all_reduce_parts(backend_of(group), [part], tensor, op, async_op)
     return work if async_op else None
 
 

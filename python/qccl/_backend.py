@@ -19,7 +19,7 @@ def create(backend_options: Any, pg_options: Any) -> Any:
     _close_at_end_of_process()
     options = _options_from(pg_options)
     timeout = options.timeout or _chosen(backend_options.timeout)
-    request = _C.GroupRequest(
+    spec = _C.GroupSpec(
         store=backend_options.store,
         rank=backend_options.group_rank,
         global_ranks=list(backend_options.global_ranks_in_group) or list(range(backend_options.group_size)),
@@ -30,10 +30,7 @@ def create(backend_options: Any, pg_options: Any) -> Any:
         all_gather_compression=options.all_gather_compression,
         trace_dump=os.environ.get("QCCL_TRACE_DUMP", ""),
     )
-    backend = _C.join_existing(request)
-    if backend is None:
-        backend = _C.join_new(request)
-    return backend
+    return _C.make_backend(spec)
 
 
 def _options_from(pg_options: Any) -> Options:

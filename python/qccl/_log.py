@@ -50,9 +50,8 @@ def configure_log(
     Call it before or after init_process_group(). Raises ValueError for unknown keys and operations.
     """
     settings: dict[str, Any] = {} if config is None else _settings_of(config)
-    given: dict[str, Any] = {"enabled": enabled, "prof_all": prof_all, "prof_ops": prof_ops}
-    given |= {"verbose": verbose, "debug": debug}
-    given |= {"file": None if file is None else str(file), "capacity": capacity}
+    given: dict[str, Any] = {"enabled": enabled, "prof_all": prof_all, "prof_ops": prof_ops, "verbose": verbose}
+    given |= {"debug": debug, "file": None if file is None else str(file), "capacity": capacity}
     settings |= {key: value for key, value in given.items() if value is not None}
     _check_operations(settings.get("prof_ops", []))
     _C.configure_log(**settings)
@@ -87,8 +86,8 @@ def log_summary(
     if not return_dict:
         return None
     return {
-        "summary": _by_operation(rows, _summary_entry),
-        "straggler_analysis": None if operations is None else _by_operation(operations, _straggler_entry),
+        "summary": rows,
+        "straggler_analysis": operations,
         "stragglers": ranks,
         "metadata": {"world_size": world, "rank": rank, "timestamp": datetime.now().isoformat()},
     }
@@ -170,7 +169,7 @@ class CommsLogger:
 
     def get_operation_summary(self, operation_name: str) -> dict[int, dict[str, Any]] | None:
         """The operation's rows by size, as in log_summary(); None if there was no such operation."""
-        return _by_operation(_C.log_summary(False)[0], _summary_entry).get(operation_name)
+        return _C.log_summary(False)[0].get(operation_name)
 
 
 comms_logger = CommsLogger()
@@ -225,43 +224,12 @@ def _paused() -> Iterator[None]:
         _C.configure_log(enabled=enabled)
 
 
-def _stragglers() -> tuple[list[dict[str, Any]], list[dict[str, Any]], str]:
+def _stragglers() -> tuple[dict[str, Any], list[dict[str, Any]], str]:
     """Ranks may have logged different operations: only those that all ranks logged are compared."""
     of_ranks: list[Any] = [None] * dist.get_world_size()
     with _paused():
         dist.all_gather_object(of_ranks, _C.log_latencies())
     return _C.log_stragglers(of_ranks, dist.get_rank())
-
-
-def _by_operation(rows: list[dict[str, Any]], entry: Any) -> dict[str, dict[int, dict[str, Any]]]:
-    found: dict[str, dict[int, dict[str, Any]]] = {}
-    for row in rows:
-        size = {"msg_size_bytes": row["bytes"], "msg_size_str": _C.log_size_text(row["bytes"])}
-        found.setdefault(row["name"], {})[row["bytes"]] = entry(row) | size
-    return found
-
-
-def _summary_entry(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "count": row["count"],
-        "total_latency_ms": row["total_ms"],
-        "avg_latency_ms": row["average_ms"],
-        "tput_avg_gbps": row["algbw_gbps"],
-        "busbw_avg_gbps": row["busbw_gbps"],
-        **{key: row[key] for key in ("min_ms", "p50_ms", "p90_ms", "p99_ms", "max_ms")},
-        "wire_bytes": row["wire_bytes"],
-        "compression_ratio": row["compression_ratio"],
-    }
-
-
-def _straggler_entry(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "count": row["count"],
-        "total_comm_lat_ms": row["total_comm_ms"],
-        "total_straggler_ms": row["total_straggler_ms"],
-        "avg_comm_lat_ms": row["average_comm_ms"],
-        "avg_straggler_ms": row["average_straggler_ms"],
-    }
 
 
 def _caller() -> str:

@@ -10,7 +10,6 @@ residual. Join's divide_by_initial_world_size selects whether averages are over 
 
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,15 +20,6 @@ from torch.nn.parallel import DistributedDataParallel
 from . import _C
 from ._api import Policy, backend_of
 from ._feedback import ErrorFeedback
-
-
-@dataclass
-class _Part:
-    """Adjacent elements of a gradient bucket: one compressed parameter, or several uncompressed ones."""
-
-    tensor: torch.Tensor
-    compression: str
-    feedback: ErrorFeedback | None = None
 
 
 class _JoinState:
@@ -138,7 +128,8 @@ class State:
         self.step += 1
         self._join.end_step()
 
-    def _parts(self, bucket: GradBucket) -> Iterator[_Part]:
+    def _parts(self, bucket: GradBucket) -> Iterator[_C.CompressedPart]:
+        """Adjacent elements of a gradient bucket: one compressed parameter, or several uncompressed ones."""
         buffer = bucket.buffer()
         plain = 0  # where the adjacent uncompressed parameters begin
         begin = 0
@@ -148,19 +139,19 @@ class State:
             end = begin + parameter.numel()
             if compression != "none":
                 if plain < begin:
-                    yield _Part(buffer[plain:begin], "none")
-                yield _Part(buffer[begin:end], compression, self._feedback_of(name, parameter))
+                    yield _C.CompressedPart(buffer[plain:begin], "none", None)
+                yield _C.CompressedPart(buffer[begin:end], compression, self._feedback_of(name, parameter))
                 plain = end
             begin = end
         if plain < buffer.numel():
-            yield _Part(buffer[plain:], "none")
+            yield _C.CompressedPart(buffer[plain:], "none", None)
 
-    def _feedback_of(self, name: str, parameter: torch.Tensor) -> ErrorFeedback | None:
+    def _feedback_of(self, name: str, parameter: torch.Tensor) -> _C.ErrorFeedback | None:
         if not self.error_feedback:
             return None
         if name not in self._feedback:
             self._feedback[name] = ErrorFeedback(parameter.numel())
-        return self._feedback[name]
+        return self._feedback[name]._state
 
 
 def compress_hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -183,13 +174,5 @@ def compress_hook(state: State, bucket: GradBucket) -> torch.futures.Future[torc
 
 def _all_reduce(state: State, bucket: GradBucket) -> Any:
     buffer = bucket.buffer()
-    parts = [_Part(buffer, "none")] if buffer.is_sparse else list(state._parts(bucket))
-    return _C.all_reduce_parts(
-        backend_of(state._group),
-        buffer,
-        [part.tensor for part in parts],
-        [part.compression for part in parts],
-        [None if part.feedback is None else part.feedback._state for part in parts],
-        dist.ReduceOp.AVG,
-        True,
-    )
+    parts = [_C.CompressedPart(buffer, "none", None)] if buffer.is_sparse else list(state._parts(bucket))
+    return _C.all_reduce_parts(backend_of(state._group), parts, buffer, dist.ReduceOp.AVG, True)

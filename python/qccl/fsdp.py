@@ -110,7 +110,8 @@ class _CompressedReduceScatter(ReduceScatter):
         small = input_tensor.nbytes < _LEAST_BYTES
         compression = "none" if small else self._compression
         state = None if compression == "none" else self._state(input_tensor.numel(), group.size())
-        work = _C.reduce_scatter(backend_of(group), output_tensor, input_tensor, compression, state, op, async_op)
+        part = _C.CompressedPart(input_tensor, compression, state)
+        work = _C.reduce_scatter(backend_of(group), part, output_tensor, op, async_op)
         return work if async_op else None
 
     def _state(self, count: int, shards: int) -> _C.ErrorFeedback | None:

@@ -2,7 +2,8 @@
 
 The functions are those of Megatron-LM's schedules and inference, over a process group of stages in rank order (None:
 the default group), on CPU tensors, and without their hangs: messages of the two directions never match each other, two
-stages that send to each other at once do not block, and a wrong size is an error on both sides.
+stages that send to each other at once do not block, and a wrong size is an error on both sides. Pipeline needs a group
+of backend qccl; the other functions take any.
 
     pipeline = qccl.pipeline.Pipeline(mesh.group("pp"), torch.float32)
     input = pipeline.recv_forward((32, 1024))            # None on the first stage
@@ -15,12 +16,14 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 
+from . import _C
+from ._api import backend_of
+
 Shape = Sequence[int] | None
 Value = TypeVar("Value")
 
-# Tags that give a message's direction: in a pipeline of two stages the sender alone does not determine it.
-_FORWARD, _BACKWARD, _TO_FIRST = range(0x51CC00, 0x51CC03)
-_SHAPES = 3  # a shape's tag is its tensor's tag plus this
+# Tags of the functions that need no Pipeline.
+_FORWARD, _TO_FIRST = 0x51CC00, 0x51CC02
 _MAX_DIMENSIONS = 8
 
 
@@ -28,57 +31,19 @@ def _stage(group: dist.ProcessGroup | None) -> tuple[int, int]:
     return dist.get_rank(group), dist.get_world_size(group)
 
 
-def _send(tensor: torch.Tensor, group: dist.ProcessGroup | None, peer: int, tag: int) -> dist.P2POp:
-    return dist.P2POp(dist.isend, tensor.detach().contiguous(), group=_real(group), tag=tag, group_peer=peer)
-
-
-def _receive(tensor: torch.Tensor, group: dist.ProcessGroup | None, peer: int, tag: int) -> dist.P2POp:
-    return dist.P2POp(dist.irecv, tensor, group=_real(group), tag=tag, group_peer=peer)
-
-
-def _real(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
-    found = group or dist.group.WORLD
-    assert found is not None, "there is no process group"
-    return found
-
-
-def _post(operations: list[dist.P2POp]) -> list[dist.Work]:
-    """Posts all operations before any data moves, so that two stages that send to each other both receive meanwhile."""
-    return dist.batch_isend_irecv(operations) if operations else []
-
-
-def _wait(works: list[dist.Work]) -> None:
-    for work in works:
-        work.wait()
-
-
-def _empty_header() -> torch.Tensor:
-    return torch.zeros(1 + _MAX_DIMENSIONS, dtype=torch.int64)
-
-
-def _header_of(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.dim() > _MAX_DIMENSIONS:
-        raise ValueError(f"a tensor of {tensor.dim()} dimensions can't be sent, at most {_MAX_DIMENSIONS}")
-    header = _empty_header()
-    header[: 1 + tensor.dim()] = torch.tensor([tensor.dim(), *tensor.shape])
-    return header
-
-
-def _shape_in(header: torch.Tensor) -> list[int]:
-    dimensions, *sizes = header.tolist()
-    return sizes[:dimensions]
-
-
 class Pipeline:
-    """The stages of a model, one per rank of a group.
+    """The stages of a model, one per rank of a group of backend qccl: qccl::Pipeline, whose C++ stages it may mix with.
 
     dtype: of the tensors that stages receive.
     variable_shapes: sends every tensor's shape before the tensor, so that receivers need not know it and may leave out
         `shape`. All stages must give the same.
 
-    Received tensors require a gradient if their type can have one. On a stage without the neighbour in question,
-    recv_forward() to send_backward_recv_forward() do nothing and return None, so that a schedule can call them on every
-    stage.
+    Making it is collective over the group. Its messages are separate from all others of the group. Received tensors
+    require a gradient if their type can have one. On a stage without the neighbour in question, recv_forward() to
+    send_backward_recv_forward() do nothing and return None, so that a schedule can call them on every stage.
+
+    Raises ValueError if the group has another backend, and an error of torch.distributed if ranks differ in
+    variable_shapes.
     """
 
     def __init__(
@@ -91,6 +56,7 @@ class Pipeline:
         self.dtype = dtype
         self.variable_shapes = variable_shapes
         self.stage, self.stages = _stage(group)
+        self._pipeline = _C.Pipeline(backend_of(group), variable_shapes)
 
     @property
     def is_first(self) -> bool:
@@ -151,49 +117,16 @@ class Pipeline:
         recv_next: bool,
         shape: Shape,
     ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        following, previous = (self.stage + 1) % self.stages, (self.stage - 1) % self.stages
-        ways = ((previous, _FORWARD), (following, _BACKWARD))
-        wanted = [way for want, way in zip((recv_prev, recv_next), ways, strict=True) if want]
-        sends = []
-        for tensor, peer, tag in ((to_next, following, _FORWARD), (to_prev, previous, _BACKWARD)):
-            if tensor is None:
-                continue
-            if self.variable_shapes:
-                sends.append(_send(_header_of(tensor), self.group, peer, tag + _SHAPES))
-            sends.append(_send(tensor, self.group, peer, tag))
-        rooms = (
-            self._exchange_shapes(wanted, sends) if self.variable_shapes else self._exchange_data(wanted, sends, shape)
-        )
-        came = dict(zip(wanted, rooms, strict=True))
-        from_prev, from_next = (came.get(way) for way in ways)
-        return from_prev, from_next
-
-    def _exchange_data(
-        self, wanted: list[tuple[int, int]], sends: list[dist.P2POp], shape: Shape
-    ) -> list[torch.Tensor]:
-        if wanted and shape is None:
+        if (recv_prev or recv_next) and shape is None and not self.variable_shapes:
             raise ValueError("a stage that receives needs the shape, or a Pipeline with variable_shapes=True")
-        rooms = [torch.empty(shape or (), dtype=self.dtype) for _ in wanted]
-        _wait(_post([*self._receives(rooms, wanted), *sends]))
-        return self._with_gradients(rooms)
-
-    def _exchange_shapes(self, wanted: list[tuple[int, int]], sends: list[dist.P2POp]) -> list[torch.Tensor]:
-        """No send waits for a receive: a neighbour may need this stage's tensor before it sends its own."""
-        headers = [_empty_header() for _ in wanted]
-        arriving = _post(self._receives(headers, wanted, _SHAPES))
-        sent = _post(sends)
-        _wait(arriving)
-        rooms = [torch.empty(_shape_in(header), dtype=self.dtype) for header in headers]
-        _wait(_post(self._receives(rooms, wanted)))
-        _wait(sent)
-        return self._with_gradients(rooms)
-
-    def _receives(self, rooms: list[torch.Tensor], wanted: list[tuple[int, int]], kind: int = 0) -> list[dist.P2POp]:
-        return [_receive(room, self.group, peer, tag + kind) for room, (peer, tag) in zip(rooms, wanted, strict=True)]
-
-    def _with_gradients(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        possible = self.dtype.is_floating_point or self.dtype.is_complex
-        return [tensor.requires_grad_(possible) for tensor in tensors]
+        room = (0,) if self.variable_shapes else shape or ()
+        rooms = [torch.empty(room, dtype=self.dtype) if wanted else None for wanted in (recv_prev, recv_next)]
+        received = self._pipeline.exchange(to_next, to_prev, *rooms)
+        can_have_gradient = self.dtype.is_floating_point or self.dtype.is_complex
+        from_prev, from_next = (
+            None if tensor is None else tensor.requires_grad_(can_have_gradient) for tensor in received
+        )
+        return from_prev, from_next
 
 
 def recv_from_prev_pipeline_rank_(recv_buffer: torch.Tensor, pp_group: dist.ProcessGroup | None = None) -> None:
@@ -201,7 +134,7 @@ def recv_from_prev_pipeline_rank_(recv_buffer: torch.Tensor, pp_group: dist.Proc
     stage, stages = _stage(pp_group)
     if stage == 0:
         raise RuntimeError(f"stage 0 of {stages} is the first of its pipeline: there is none to receive from")
-    _wait(_post([_receive(recv_buffer, pp_group, stage - 1, _FORWARD)]))
+    dist.recv(recv_buffer, group=pp_group, tag=_FORWARD, group_src=stage - 1)
 
 
 def send_to_next_pipeline_rank(tensor: torch.Tensor, pp_group: dist.ProcessGroup | None = None) -> None:
@@ -209,7 +142,7 @@ def send_to_next_pipeline_rank(tensor: torch.Tensor, pp_group: dist.ProcessGroup
     stage, stages = _stage(pp_group)
     if stage == stages - 1:
         raise RuntimeError(f"stage {stage} of {stages} is the last of its pipeline: there is none to send to")
-    _wait(_post([_send(tensor, pp_group, stage + 1, _FORWARD)]))
+    dist.send(tensor.detach().contiguous(), group=pp_group, tag=_FORWARD, group_dst=stage + 1)
 
 
 def broadcast_from_last_pipeline_stage(
@@ -249,9 +182,9 @@ def copy_from_last_to_first_pipeline_stage(
         return
     tensor = _check(_given(tensor, "tensor"), size, dtype)
     if stage == 0:
-        _wait(_post([_receive(tensor, pp_group, stages - 1, _TO_FIRST)]))
+        dist.recv(tensor, group=pp_group, tag=_TO_FIRST, group_src=stages - 1)
     else:
-        _wait(_post([_send(tensor, pp_group, 0, _TO_FIRST)]))
+        dist.send(tensor.detach().contiguous(), group=pp_group, tag=_TO_FIRST, group_dst=0)
 
 
 def broadcast_tensor(
@@ -268,9 +201,14 @@ def broadcast_tensor(
     is_root = dist.get_rank(group) == rank
     own = _check(_given(tensor, "tensor"), size, dtype).contiguous() if is_root else None
     if size is None:
-        header = _empty_header() if own is None else _header_of(own)
+        header = torch.zeros(1 + _MAX_DIMENSIONS, dtype=torch.int64)
+        if own is not None:
+            if own.dim() > _MAX_DIMENSIONS:
+                raise ValueError(f"a tensor of {own.dim()} dimensions can't be sent, at most {_MAX_DIMENSIONS}")
+            header[: 1 + own.dim()] = torch.tensor([own.dim(), *own.shape])
         dist.broadcast(header, group=group, group_src=rank)
-        size = _shape_in(header)
+        dimensions, *sizes = header.tolist()
+        size = sizes[:dimensions]
     shared = torch.empty(size, dtype=dtype) if own is None else own
     dist.broadcast(shared, group=group, group_src=rank)
     return shared

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <initializer_list>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -23,7 +25,7 @@ double trimmed_mean(std::span<const double> sorted) {
 }
 
 double trimmed_mean_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   return trimmed_mean(values);
 }
 
@@ -33,22 +35,21 @@ double percentile(std::span<const double> sorted, double share) {
   return sorted[std::max<std::size_t>(rank, 1) - 1];
 }
 
-bool has_parts(const std::string& operation) {
-  return operation == "all_gather" || operation == "reduce_scatter" || operation == "gather" ||
-         operation == "scatter" || operation == "all_to_all";
+bool is_one_of(std::initializer_list<std::string_view> names, const std::string& operation) {
+  return std::ranges::find(names, operation) != names.end();
 }
 
 // Operations in which all ranks wait for all: no rank has results before every rank has arrived.
 bool waits_for_all(const OperationRecord& record) {
-  return record.operation == "all_reduce" || record.operation == "all_gather" || record.operation == "reduce_scatter" ||
-         record.operation == "all_to_all" || record.operation == "barrier";
+  return is_one_of({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"}, record.operation);
 }
 
 // busbw over algbw.
 double bus_factor(const std::string& operation, int ranks) {
   const double n = std::max(ranks, 1);
   if (operation == "all_reduce") return 2 * (n - 1) / n;
-  return has_parts(operation) ? (n - 1) / n : 1;
+  const bool has_parts = is_one_of({"all_gather", "reduce_scatter", "gather", "scatter", "all_to_all"}, operation);
+  return has_parts ? (n - 1) / n : 1;
 }
 
 Bandwidth deepspeed_bandwidth(const OperationRecord& record, int world, double gbps_per_byte) {
@@ -64,12 +65,9 @@ Bandwidth deepspeed_bandwidth(const OperationRecord& record, int world, double g
 // Key of a summary: name, in the order of first use, and size.
 using Key = std::pair<std::size_t, std::uint64_t>;
 
-class NameOrder {
- public:
-  std::size_t of(const std::string& name) { return places_.try_emplace(name, places_.size()).first->second; }
-
- private:
-  std::map<std::string, std::size_t> places_;
+struct NameOrder {
+  std::map<std::string, std::size_t> numbers;
+  std::size_t of(const std::string& name) { return numbers.try_emplace(name, numbers.size()).first->second; }
 };
 
 struct Samples {
@@ -84,7 +82,7 @@ struct Samples {
 
 OperationSummary summary_of(std::uint64_t bytes, Samples&& samples) {
   std::vector<double>& ms = samples.ms;
-  std::sort(ms.begin(), ms.end());
+  std::ranges::sort(ms);
   return {.name = samples.name,
           .bytes = bytes,
           .count = ms.size(),
@@ -102,13 +100,11 @@ OperationSummary summary_of(std::uint64_t bytes, Samples&& samples) {
 }
 
 // One operation as logged by its members.
-struct Meeting {
-  struct Part {
-    std::size_t log;
-    const OperationRecord* record;
-  };
-  std::vector<Part> parts;
+struct Part {
+  std::size_t log;
+  const OperationRecord* record;
 };
+using Meeting = std::vector<Part>;
 
 struct View {
   std::string name;
@@ -117,17 +113,16 @@ struct View {
 };
 
 void compare(const Meeting& meeting, std::vector<StragglerReport::Rank>& ranks, double& shortest) {
-  const auto ms = [](const Meeting::Part& part) { return part.record->latency_ms(); };
-  const auto last = std::min_element(meeting.parts.begin(), meeting.parts.end(),
-                                     [&](const auto& a, const auto& b) { return ms(a) < ms(b); });
+  const auto ms = [](const Part& part) { return part.record->latency_ms(); };
+  const auto last = std::ranges::min_element(meeting, {}, ms);
   shortest = ms(*last);
   double waited = 0;
-  for (const Meeting::Part& part : meeting.parts) {
+  for (const Part& part : meeting) {
     ranks[part.log].waited_ms += ms(part) - shortest;
     waited += ms(part) - shortest;
   }
   ++ranks[last->log].last_in;
-  ranks[last->log].waited_for_ms += waited / static_cast<double>(meeting.parts.size() - 1);
+  ranks[last->log].waited_for_ms += waited / static_cast<double>(meeting.size() - 1);
 }
 
 }  // namespace
@@ -164,28 +159,28 @@ StragglerReport find_stragglers(std::span<const RankLog> logs, int viewer) {
   StragglerReport report;
   // Group and sequence, with the number of times this rank has logged them before: a process may join one job after
   // another.
-  using Place = std::pair<std::uint64_t, std::uint64_t>;
-  std::map<std::pair<Place, int>, Meeting> meetings;
+  using Call = std::pair<std::uint64_t, std::uint64_t>;
+  std::map<std::pair<Call, int>, Meeting> meetings;
   for (std::size_t log = 0; log < logs.size(); ++log) {
     report.ranks.push_back({.rank = logs[log].rank});
-    std::map<Place, int> seen;
+    std::map<Call, int> seen;
     for (const OperationRecord& record : logs[log].records) {
       if (record.is_message || record.group_size < 2 || !record.error.empty() || !waits_for_all(record)) continue;
-      const Place place{record.group_id, record.sequence};
-      meetings[{place, seen[place]++}].parts.push_back({log, &record});
+      const Call call{record.group_id, record.sequence};
+      meetings[{call, seen[call]++}].push_back({log, &record});
     }
   }
   NameOrder order;
   std::map<Key, View> views;
   for (const auto& [key, meeting] : meetings) {
-    if (meeting.parts.size() != static_cast<std::size_t>(meeting.parts.front().record->group_size)) {
+    if (meeting.size() != static_cast<std::size_t>(meeting.front().record->group_size)) {
       ++report.incomplete;
       continue;
     }
     ++report.compared;
     double shortest = 0;
     compare(meeting, report.ranks, shortest);
-    for (const Meeting::Part& part : meeting.parts) {
+    for (const Part& part : meeting) {
       if (logs[part.log].rank != viewer) continue;
       View& view = views[{order.of(part.record->name), part.record->bytes}];
       view.name = part.record->name;
@@ -203,8 +198,7 @@ StragglerReport find_stragglers(std::span<const RankLog> logs, int viewer) {
          .average_comm_ms = trimmed_mean_of(view.comm),
          .average_straggler_ms = trimmed_mean_of(view.straggler)});
   }
-  std::stable_sort(report.ranks.begin(), report.ranks.end(),
-                   [](const auto& a, const auto& b) { return a.waited_for_ms > b.waited_for_ms; });
+  std::ranges::stable_sort(report.ranks, std::greater{}, &StragglerReport::Rank::waited_for_ms);
   return report;
 }
 

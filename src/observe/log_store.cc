@@ -49,8 +49,7 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
 
 bool names(std::string_view listed, std::string_view operation, std::string_view name) {
   if (listed == operation || (!name.empty() && listed == name)) return true;
-  return std::any_of(std::begin(kAliases), std::end(kAliases),
-                     [&](const auto& alias) { return listed == alias.first && operation == alias.second; });
+  return std::ranges::find(kAliases, std::pair(listed, operation)) != std::end(kAliases);
 }
 
 }  // namespace
@@ -96,8 +95,7 @@ bool LogStore::wants(std::string_view operation, std::string_view name) const {
   const Mode mode = mode_.load(std::memory_order_relaxed);
   if (mode != Mode::listed) return mode == Mode::all;
   const std::lock_guard lock(mutex_);
-  const auto& listed = options_.prof_ops;
-  return std::any_of(listed.begin(), listed.end(), [&](const auto& each) { return names(each, operation, name); });
+  return std::ranges::any_of(options_.prof_ops, [&](const auto& listed) { return names(listed, operation, name); });
 }
 
 void LogStore::make_room() {

@@ -170,11 +170,16 @@ void move(Communicator& group, std::span<const Move> moves, const PipelineOption
 
 // ---- Tensor
 
-Tensor::Tensor(Shape shape, DataType type) : shape_(std::move(shape)), type_(type) {
+Tensor::Tensor(Shape shape, DataType type) : Tensor(std::move(shape), type, nullptr) {}
+
+Tensor::Tensor(Shape shape, DataType type, void* memory) : shape_(std::move(shape)), type_(type), memory_(memory) {
   const auto count = count_of(shape_, type_);
-  if (!count) throw invalid(fmt::format("QCCL tensor: the shape [{}] is impossible", fmt::join(shape_, ", ")));
+  if (!count) {
+    throw invalid(fmt::format("QCCL tensor: the shape [{}] of {} dimensions is impossible", fmt::join(shape_, ", "),
+                              shape_.size()));
+  }
   count_ = *count;
-  bytes_.resize(count_ * element_bytes(type_));
+  if (memory_ == nullptr) bytes_.resize(count_ * element_bytes(type_));
 }
 
 void Tensor::check(DataType type) const {

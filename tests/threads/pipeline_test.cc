@@ -253,7 +253,10 @@ TEST_P(Pipelines, stages_with_other_options_are_refused_on_all) {
 }
 
 TEST(PipelineTensors, refuse_impossible_shapes_and_wrong_types) {
-  EXPECT_EQ(error_of([] { Tensor({2, -1}); }), "invalid_argument: QCCL tensor: the shape [2, -1] is impossible");
+  EXPECT_EQ(error_of([] {
+              Tensor({2, -1});
+            }),
+            "invalid_argument: QCCL tensor: the shape [2, -1] of 2 dimensions is impossible");
   EXPECT_NE(error_of([] { Tensor({1LL << 40, 1LL << 40}); }).find("is impossible"), std::string::npos);
   EXPECT_NE(error_of([] { Tensor({1, 1, 1, 1, 1, 1, 1, 1, 1}); }).find("is impossible"), std::string::npos);
   EXPECT_EQ(error_of([] { Tensor({2}).values<double>(); }),

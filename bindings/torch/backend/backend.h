@@ -4,10 +4,11 @@
 // memory, travel through a contiguous copy. Calls with asyncOp=false run in the calling thread.
 // Threads: as in torch's other backends; ranks must agree on the order of a group's calls.
 //
-// backend.cc has the code that all calls share; reductions, compression, data movement and messages have a file each.
+// backend.cc has the code that all calls share; reductions, data movement and messages have a file each.
 #pragma once
 
 #include <atomic>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,12 +18,36 @@
 #include <vector>
 
 #include "backend/callback_groups.h"
-#include "backend/compressed.h"
+#include "shared_job.h"
 #include "tensors.h"
 #include "work/work.h"
-#include "world.h"
 
 namespace qccl::torch_binding {
+
+// One of the tensors that a call sums over the ranks.
+struct CompressedPart {
+  at::Tensor tensor;
+  std::optional<Compression> compression{};  // unset: the group's compression
+  ErrorFeedback feedback{};
+};
+
+// Error feedback keyed by a tensor's address, for groups that use feedback in all their reductions. A tensor that keeps
+// its address, as DDP's gradient buckets do, finds its own feedback again. Keeps the kKept most recently used. One
+// thread at a time.
+class FeedbackByAddress {
+ public:
+  static constexpr std::size_t kKept = 256;
+
+  // Made on first use.
+  ErrorFeedback of(const void* data, std::size_t count);
+
+ private:
+  struct Item {
+    const void* data;
+    ErrorFeedback feedback;
+  };
+  std::list<Item> items_;  // most recently used first
+};
 
 class Backend final : public c10d::Backend {
  public:
@@ -33,12 +58,16 @@ class Backend final : public c10d::Backend {
   // Tags from here on are reserved for the backend.
   static constexpr int kReservedTags = 1 << 30;
 
-  // `root`: this group made the world, so the world retires with it.
-  Backend(std::shared_ptr<World> world, Communicator group, const GroupRequest& request, bool root);
+  // `root`: this group made the job, so the job accepts no further groups after it.
+  Backend(std::shared_ptr<SharedJob> job, Communicator group, const GroupSpec& spec, bool root);
+  // A group of a new job of the ranks that meet in the store; collective over them. Throws qccl::Error.
+  static c10::intrusive_ptr<Backend> make_job(const GroupSpec& spec);
+  // A group in a job that this process has joined; collective over its ranks. Throws qccl::Error.
+  static c10::intrusive_ptr<Backend> make_group(const std::shared_ptr<SharedJob>& job, const GroupSpec& spec);
   ~Backend() override;
 
   Communicator& communicator() { return group_; }
-  const World& world() const { return *world_; }
+  const SharedJob& job() const { return *job_; }
   void set_compression(const Compression& compression);
 
   const std::string getBackendName() const override { return "qccl"; }
@@ -111,34 +140,19 @@ class Backend final : public c10d::Backend {
   // Calls of one thread between startCoalescing() and endCoalescing().
   struct Coalescing {
     std::thread::id thread;
-    std::vector<Call> calls;
+    std::vector<TorchCall> calls;
     std::vector<c10::intrusive_ptr<CoalescedPart>> parts;
   };
 
   WorkList unfinished_works();
   bool finish_operations(std::chrono::milliseconds limit);
-  WorkPointer start(Call call, bool asynchronous);
-  WorkPointer coalesce(Call& call);
-  CallOptions call_options(std::chrono::milliseconds timeout, bool asynchronous) const;
-
-  CallOptions all_gather_options(const at::Tensor& input, const c10d::AllgatherOptions& options) const;
+  WorkPointer start(TorchCall call);
+  WorkPointer coalesce(TorchCall& call);
   ErrorFeedback feedback_for(const at::Tensor& memory, const Elements& elements, const CallOptions& options);
-  void add_all_reduce(const CompressedPart& part, const CallOptions& options, const c10d::ReduceOp& op, Call& call);
-  void add_reduce_scatter(const at::Tensor& output, const Tensors& inputs, const CallOptions& options,
-                          const c10d::ReduceOp& op, Call& call) const;
-  // Gathers all inputs of a rank as one buffer, into all outputs as one buffer.
-  void add_all_gather(const Tensors& outputs, const Tensors& inputs, const CallOptions& options, Call& call) const;
-  void add_list_all_gather(const Tensors& outputs, const at::Tensor& input, const CallOptions& options,
-                           Call& call) const;
-  void add_all_gather_of_several(const TensorLists& outputs, const Tensors& inputs, const CallOptions& options,
-                                 Call& call) const;
+  void add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& op, TorchCall& call);
   WorkPointer receive(Tensors& tensors, int from, int tag);
 
-  void check_parts(const at::Tensor& whole, const at::Tensor& part, const char* operation) const;
-  void check_list(const Tensors& list, const at::Tensor& part, const char* operation) const;
-  void check_even_list(const Tensors& list, const at::Tensor& part, const char* operation) const;
-
-  const std::shared_ptr<World> world_;
+  const std::shared_ptr<SharedJob> job_;
   const bool root_;
   const bool keeps_feedback_;
   const std::optional<Compression> all_gather_compression_;
@@ -157,7 +171,7 @@ class Backend final : public c10d::Backend {
   std::vector<c10::weak_intrusive_ptr<CollectiveWork>> in_flight_;
   std::optional<Coalescing> coalescing_;
   std::map<std::string, int> sparse_reductions_;  // count so far, by CompletionOrder::current_sequence()
-  FeedbackByPlace feedback_by_place_;
+  FeedbackByAddress feedback_by_address_;
 };
 
 }  // namespace qccl::torch_binding

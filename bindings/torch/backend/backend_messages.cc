@@ -3,18 +3,15 @@
 #include <utility>
 
 #include "backend/backend.h"
-#include "backend/monitored_barrier.h"
+#include "backend/reserved_tags.h"
 #include "errors.h"
-#include "module/log.h"
 
 namespace qccl::torch_binding {
 namespace {
 
 MessageOptions message_options(const char* operation, int tag) {
-  if (tag < 0 || tag >= Backend::kReservedTags) {
-    throw_bad_argument(operation, "the tag must be from 0 to " + std::to_string(Backend::kReservedTags - 1) +
-                                      ", it is " + std::to_string(tag));
-  }
+  require(tag >= 0 && tag < Backend::kReservedTags, operation, "the tag must be from 0 to ", Backend::kReservedTags - 1,
+          ", it is ", tag);
   MessageOptions options;
   options.tag = tag;
   options.log_name = log_caller();
@@ -26,7 +23,7 @@ MessageOptions message_options(const char* operation, int tag) {
 Backend::WorkPointer Backend::send(Tensors& tensors, int to, int tag) {
   const at::Tensor& tensor = only(tensors, "send");
   check_readable(tensor, "send");
-  Call call{c10d::OpType::SEND, "qccl:send", tensors, {tensors}};
+  TorchCall call{c10d::OpType::SEND, "qccl:send", tensors, {tensors}};
   call.peer = to;
   const at::Tensor memory = call.memory.read(tensors);
   const Elements elements = elements_of(memory);
@@ -34,17 +31,17 @@ Backend::WorkPointer Backend::send(Tensors& tensors, int to, int tag) {
                         options = message_options("send", tag)](Communicator& group) {
     return group.send_async(data, count, elements.type, to, options);
   });
-  return start(std::move(call), true);
+  return start(std::move(call));
 }
 
 Backend::WorkPointer Backend::receive(Tensors& tensors, int from, int tag) {
   const at::Tensor& tensor = only(tensors, "recv");
   check_writable(tensor, "recv");
   const bool any = from == kAnySource;
-  Call call{any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV,
-            any ? "qccl:recvAnySource" : "qccl:recv",
-            tensors,
-            {tensors}};
+  TorchCall call{any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV,
+                 any ? "qccl:recvAnySource" : "qccl:recv",
+                 tensors,
+                 {tensors}};
   call.peer = from;
   const at::Tensor memory = call.memory.write(tensors);
   const Elements elements = elements_of(memory);
@@ -52,7 +49,7 @@ Backend::WorkPointer Backend::receive(Tensors& tensors, int from, int tag) {
                         options = message_options("recv", tag)](Communicator& group) {
     return group.recv_async(data, count, elements.type, from, options);
   });
-  return start(std::move(call), true);
+  return start(std::move(call));
 }
 
 Backend::WorkPointer Backend::recv(Tensors& tensors, int from, int tag) { return receive(tensors, from, tag); }

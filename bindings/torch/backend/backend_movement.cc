@@ -18,18 +18,14 @@ std::vector<std::size_t> split_counts(const at::Tensor& tensor, const std::vecto
   const auto ranks = static_cast<std::size_t>(world);
   std::vector<std::int64_t> rows_of(splits);
   if (splits.empty()) {
-    if (rows % world != 0) {
-      throw_bad_argument("all_to_all", "without split sizes " + std::to_string(world) + " must divide the " + which +
-                                           "'s first dimension, which is " + std::to_string(rows));
-    }
+    require(rows % world == 0, "all_to_all", "without split sizes ", world, " must divide the ", which,
+            "'s first dimension, which is ", rows);
     rows_of.assign(ranks, rows / world);
   }
   const std::int64_t sum = std::accumulate(rows_of.begin(), rows_of.end(), std::int64_t{0});
   const bool negative = std::any_of(rows_of.begin(), rows_of.end(), [](std::int64_t split) { return split < 0; });
-  if (rows_of.size() != ranks || sum != rows || negative) {
-    throw_bad_argument("all_to_all", "the " + std::string(which) + " split sizes must be " + std::to_string(world) +
-                                         " numbers that add up to its first dimension, " + std::to_string(rows));
-  }
+  require(rows_of.size() == ranks && sum == rows && !negative, "all_to_all", "the ", which, " split sizes must be ",
+          world, " numbers that add up to its first dimension, ", rows);
   const std::size_t row = rows == 0 ? 0 : elements_of(tensor).count_in(tensor) / static_cast<std::size_t>(rows);
   std::vector<std::size_t> counts;
   for (const std::int64_t split : rows_of) counts.push_back(static_cast<std::size_t>(split) * row);
@@ -43,32 +39,85 @@ struct Exchanged {
   std::vector<std::size_t> receives;
 };
 
-void add_all_to_all(const Exchanged& exchanged, const CallOptions& options, Call& call) {
+void add_all_to_all(const Exchanged& exchanged, TorchCall& call) {
   const at::Tensor target = call.memory.write(exchanged.outputs);  // before read(): the call never works in place
   const at::Tensor source = call.memory.read(exchanged.inputs);
-  call.posts.push_back([=, sends = exchanged.sends, receives = exchanged.receives, from = source.const_data_ptr(),
-                        to = target.mutable_data_ptr(), type = elements_of(source).type](Communicator& group) {
+  call.posts.push_back([sends = exchanged.sends, receives = exchanged.receives, from = source.const_data_ptr(),
+                        to = target.mutable_data_ptr(), type = elements_of(source).type,
+                        options = call.options](Communicator& group) {
     return group.all_to_all_v_async(from, sends, to, receives, type, options);
   });
 }
 
 std::size_t bytes_before(const Backend::Tensors& list, int rank) {
-  return std::accumulate(list.begin(), list.begin() + rank, std::size_t{0},
-                         [](std::size_t sum, const at::Tensor& tensor) { return sum + tensor.nbytes(); });
+  return bytes_of(std::span(list).first(static_cast<std::size_t>(rank)));
+}
+
+// Compresses only tensors of at least kLeastBytes: smaller ones are lengths and flags.
+CallOptions all_gather_options(const TorchCall& call, const at::Tensor& input,
+                               const std::optional<Compression>& compression) {
+  constexpr std::size_t kLeastBytes = 64 * 1024;
+  CallOptions options = call.options;
+  const auto type = input.scalar_type();
+  const bool is_floating = type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
+  if (is_floating && input.nbytes() >= kLeastBytes) options.compression = compression;
+  return options;
+}
+
+// Gathers all inputs of a rank as one buffer, into all outputs as one buffer.
+void add_all_gather(int rank, const Backend::Tensors& outputs, const Backend::Tensors& inputs,
+                    const CallOptions& options, TorchCall& call) {
+  const auto [source, target] =
+      call.memory.read_and_write(inputs, outputs, static_cast<std::size_t>(rank) * bytes_of(inputs));
+  const Elements elements = elements_of(source);
+  call.post(&Communicator::all_gather_async,
+            {source.const_data_ptr(), target.mutable_data_ptr(), elements.count_in(source)}, elements.type, options);
+}
+
+// Gathers each rank's input into its output of the list.
+void add_list_all_gather(const c10d::Backend& group, const Backend::Tensors& outputs, const at::Tensor& input,
+                         const CallOptions& options, TorchCall& call) {
+  check_readable(input, "all_gather");
+  check_list(group, outputs, input, "all_gather");
+  for (const at::Tensor& output : outputs) check_writable(output, "all_gather");
+  const Elements elements = elements_of(input);
+  std::vector<std::size_t> counts = counts_of(outputs, elements);
+  if (all_equal(counts)) return add_all_gather(group.getRank(), outputs, {input}, options, call);
+  const auto [source, target] = call.memory.read_and_write({input}, outputs, bytes_before(outputs, group.getRank()));
+  call.posts.push_back([=, from = source.const_data_ptr(), to = target.mutable_data_ptr(),
+                        counts = std::move(counts)](Communicator& communicator) {
+    return communicator.all_gather_v_async(from, to, counts, elements.type, options);
+  });
+}
+
+// All lists become the same: the inputs of rank 0, then those of rank 1, and so on.
+void add_all_gather_of_several(const c10d::Backend& group, const Backend::TensorLists& outputs,
+                               const Backend::Tensors& inputs, const CallOptions& options, TorchCall& call) {
+  const std::size_t total = inputs.size() * static_cast<std::size_t>(group.getSize());
+  for (const Backend::Tensors& list : outputs) {
+    require(list.size() == total, "all_gather", "with ", inputs.size(), " inputs a rank each list must have ", total,
+            " tensors, one has ", list.size());
+    for (const at::Tensor& output : list) {
+      check_writable(output, "all_gather");
+      check_like(output, inputs.front(), "all_gather");
+    }
+  }
+  const std::int64_t count = static_cast<std::int64_t>(total) * inputs.front().numel();
+  const at::Tensor gathered = at::empty({count}, inputs.front().options().requires_grad(false));
+  add_all_gather(group.getRank(), {gathered}, inputs, options, call);
+  for (const Backend::Tensors& list : outputs) call.memory.copy_back(gathered, list);
 }
 
 }  // namespace
 
 Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   check_alike(tensors, "broadcast");
-  if (options.rootTensor < 0 || options.rootTensor >= static_cast<std::int64_t>(tensors.size())) {
-    throw_bad_argument("broadcast", "the root tensor must be one of " + std::to_string(tensors.size()) +
-                                        ", it is number " + std::to_string(options.rootTensor));
-  }
+  require(options.rootTensor >= 0 && options.rootTensor < static_cast<std::int64_t>(tensors.size()), "broadcast",
+          "the root tensor must be one of ", tensors.size(), ", it is number ", options.rootTensor);
   const bool root = options.rootRank == getRank();
   // The root must refuse the same tensors as the other ranks: a call that only some ranks make loses the group.
   for (const at::Tensor& tensor : tensors) check_writable(tensor, "broadcast");
-  Call call{c10d::OpType::BROADCAST, "qccl:broadcast", tensors, {tensors}, options.timeout};
+  TorchCall call = make_call(c10d::OpType::BROADCAST, "qccl:broadcast", tensors, {tensors}, options);
   const at::Tensor& sent = tensors[static_cast<std::size_t>(options.rootTensor)];
   at::Tensor memory;
   if (tensors.size() > 1) {
@@ -77,99 +126,45 @@ Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastO
     memory = root ? call.memory.read(tensors) : call.memory.write(tensors);
   }
   const Elements elements = elements_of(memory);
-  CallOptions library_options = call_options(options.timeout, options.asyncOp);
-  library_options.root = static_cast<int>(options.rootRank);
-  call.posts.push_back([=, data = memory.data_ptr(), count = elements.count_in(memory)](Communicator& group) {
-    return group.broadcast_async(data, count, elements.type, library_options);
-  });
-  return start(std::move(call), options.asyncOp);
+  call.options.root = static_cast<int>(options.rootRank);
+  call.posts.push_back(
+      [data = memory.data_ptr(), count = elements.count_in(memory), type = elements.type,
+       own = call.options](Communicator& group) { return group.broadcast_async(data, count, type, own); });
+  return start(std::move(call));
 }
 
 // ---- all_gather
 
-void Backend::add_all_gather(const Tensors& outputs, const Tensors& inputs, const CallOptions& options,
-                             Call& call) const {
-  const std::size_t bytes = bytes_before(inputs, static_cast<int>(inputs.size()));
-  const auto [source, target] =
-      call.memory.read_and_write(inputs, outputs, static_cast<std::size_t>(getRank()) * bytes);
-  const Elements elements = elements_of(source);
-  call.posts.push_back([=, from = source.const_data_ptr(), to = target.mutable_data_ptr(),
-                        count = elements.count_in(source)](Communicator& group) {
-    return group.all_gather_async(from, to, count, elements.type, options);
-  });
-}
-
-void Backend::add_list_all_gather(const Tensors& outputs, const at::Tensor& input, const CallOptions& options,
-                                  Call& call) const {
-  check_readable(input, "all_gather");
-  check_list(outputs, input, "all_gather");
-  for (const at::Tensor& output : outputs) check_writable(output, "all_gather");
-  const Elements elements = elements_of(input);
-  std::vector<std::size_t> counts = counts_of(outputs, elements);
-  if (all_equal(counts)) return add_all_gather(outputs, {input}, options, call);
-  const auto [source, target] = call.memory.read_and_write({input}, outputs, bytes_before(outputs, getRank()));
-  call.posts.push_back([=, from = source.const_data_ptr(), to = target.mutable_data_ptr(),
-                        counts = std::move(counts)](Communicator& group) {
-    return group.all_gather_v_async(from, to, counts, elements.type, options);
-  });
-}
-
 Backend::WorkPointer Backend::allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  if (outputs.size() != inputs.size()) {
-    throw_bad_argument("all_gather", "needs a list of outputs for each input, got " + std::to_string(outputs.size()) +
-                                         " for " + std::to_string(inputs.size()));
-  }
+  require(outputs.size() == inputs.size(), "all_gather", "needs a list of outputs for each input, got ", outputs.size(),
+          " for ", inputs.size());
   check_alike(inputs, "all_gather");
-  Call call{c10d::OpType::ALLGATHER, "qccl:all_gather", inputs, outputs, options.timeout};
-  const CallOptions library_options = all_gather_options(inputs.front(), options);
+  TorchCall call = make_call(c10d::OpType::ALLGATHER, "qccl:all_gather", inputs, outputs, options);
+  const CallOptions own = all_gather_options(call, inputs.front(), all_gather_compression_);
   if (inputs.size() == 1) {
-    add_list_all_gather(outputs.front(), inputs.front(), library_options, call);
+    add_list_all_gather(*this, outputs.front(), inputs.front(), own, call);
   } else {
-    add_all_gather_of_several(outputs, inputs, library_options, call);
+    add_all_gather_of_several(*this, outputs, inputs, own, call);
   }
-  return start(std::move(call), options.asyncOp);
-}
-
-// All lists become the same: the inputs of rank 0, then those of rank 1, and so on.
-void Backend::add_all_gather_of_several(const TensorLists& outputs, const Tensors& inputs, const CallOptions& options,
-                                        Call& call) const {
-  const std::size_t total = inputs.size() * static_cast<std::size_t>(getSize());
-  for (const Tensors& list : outputs) {
-    if (list.size() != total) {
-      throw_bad_argument("all_gather", "with " + std::to_string(inputs.size()) + " inputs a rank each list must have " +
-                                           std::to_string(total) + " tensors, one has " + std::to_string(list.size()));
-    }
-    for (const at::Tensor& output : list) {
-      check_writable(output, "all_gather");
-      check_like(output, inputs.front(), "all_gather");
-    }
-  }
-  const std::int64_t count = static_cast<std::int64_t>(total) * inputs.front().numel();
-  const at::Tensor gathered = at::empty({count}, inputs.front().options().requires_grad(false));
-  add_all_gather({gathered}, inputs, options, call);
-  for (const Tensors& list : outputs) call.memory.copy_back(gathered, list);
+  return start(std::move(call));
 }
 
 // `outputs[rank]` is the list of that rank's inputs.
 Backend::WorkPointer Backend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                   const c10d::AllgatherOptions& options) {
-  if (outputs.size() != static_cast<std::size_t>(getSize())) {
-    throw_bad_argument("all_gather_coalesced", "needs a list of outputs for each of " + std::to_string(getSize()) +
-                                                   " ranks, got " + std::to_string(outputs.size()));
-  }
-  Call call{c10d::OpType::ALLGATHER_COALESCED, "qccl:all_gather", inputs, outputs, options.timeout};
+  require(outputs.size() == static_cast<std::size_t>(getSize()), "all_gather_coalesced",
+          "needs a list of outputs for each of ", getSize(), " ranks, got ", outputs.size());
+  TorchCall call = make_call(c10d::OpType::ALLGATHER_COALESCED, "qccl:all_gather", inputs, outputs, options);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensors list;
     for (const Tensors& of_rank : outputs) {
-      if (of_rank.size() != inputs.size()) {
-        throw_bad_argument("all_gather_coalesced", "each list must have " + std::to_string(inputs.size()) +
-                                                       " tensors, one has " + std::to_string(of_rank.size()));
-      }
+      require(of_rank.size() == inputs.size(), "all_gather_coalesced", "each list must have ", inputs.size(),
+              " tensors, one has ", of_rank.size());
       list.push_back(of_rank[i]);
     }
-    add_list_all_gather(list, inputs[i], all_gather_options(inputs[i], options), call);
+    add_list_all_gather(*this, list, inputs[i], all_gather_options(call, inputs[i], all_gather_compression_), call);
   }
-  return start(std::move(call), options.asyncOp);
+  return start(std::move(call));
 }
 
 Backend::WorkPointer Backend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -181,14 +176,15 @@ Backend::WorkPointer Backend::_allgather_base(at::Tensor& output, at::Tensor& in
 
 Backend::WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                               const c10d::AllgatherOptions& options) {
-  if (outputs.size() != inputs.size()) throw_bad_argument("all_gather", "needs as many inputs as outputs");
-  Call call{c10d::OpType::_ALLGATHER_BASE, "qccl:_all_gather_base", inputs, {outputs}, options.timeout};
+  require(outputs.size() == inputs.size(), "all_gather", "needs as many inputs as outputs");
+  TorchCall call = make_call(c10d::OpType::_ALLGATHER_BASE, "qccl:_all_gather_base", inputs, {outputs}, options);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     check_writable(outputs[i], "all_gather");
-    check_parts(outputs[i], inputs[i], "all_gather");
-    add_all_gather({outputs[i]}, {inputs[i]}, all_gather_options(inputs[i], options), call);
+    check_parts(*this, outputs[i], inputs[i], "all_gather");
+    const CallOptions own = all_gather_options(call, inputs[i], all_gather_compression_);
+    add_all_gather(getRank(), {outputs[i]}, {inputs[i]}, own, call);
   }
-  return start(std::move(call), options.asyncOp);
+  return start(std::move(call));
 }
 
 // ---- gather and scatter
@@ -197,53 +193,44 @@ Backend::WorkPointer Backend::gather(TensorLists& outputs, Tensors& inputs, cons
   const at::Tensor& input = only(inputs, "gather");
   const bool root = options.rootRank == getRank();
   check_readable(input, "gather");
-  if (outputs.size() != (root ? 1U : 0U)) {
-    throw_bad_argument("gather", "takes a list of outputs on the root, and none elsewhere");
-  }
-  Call call{c10d::OpType::GATHER, "qccl:gather", inputs, outputs, options.timeout};
+  require(outputs.size() == (root ? 1U : 0U), "gather", "takes a list of outputs on the root, and none elsewhere");
+  TorchCall call = make_call(c10d::OpType::GATHER, "qccl:gather", inputs, outputs, options);
   CallMemory::Pair memory;
   if (root) {
-    check_even_list(outputs.front(), input, "gather");
+    check_even_list(*this, outputs.front(), input, "gather");
     for (const at::Tensor& output : outputs.front()) check_writable(output, "gather");
     memory = call.memory.read_and_write(inputs, outputs.front(), bytes_before(outputs.front(), getRank()));
   } else {
     memory.source = call.memory.read(inputs);
   }
   const Elements elements = elements_of(input);
-  CallOptions library_options = call_options(options.timeout, options.asyncOp);
-  library_options.root = static_cast<int>(options.rootRank);
-  call.posts.push_back([=, from = memory.source.const_data_ptr(),
-                        to = root ? memory.target.mutable_data_ptr() : nullptr,
-                        count = elements.count_in(memory.source)](Communicator& group) {
-    return group.gather_async(from, to, count, elements.type, library_options);
-  });
-  return start(std::move(call), options.asyncOp);
+  call.options.root = static_cast<int>(options.rootRank);
+  void* const target = root ? memory.target.mutable_data_ptr() : nullptr;
+  call.post(&Communicator::gather_async, {memory.source.const_data_ptr(), target, elements.count_in(memory.source)},
+            elements.type, call.options);
+  return start(std::move(call));
 }
 
 Backend::WorkPointer Backend::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
   const at::Tensor& output = only(outputs, "scatter");
   const bool root = options.rootRank == getRank();
   check_writable(output, "scatter");
-  if (inputs.size() != (root ? 1U : 0U)) {
-    throw_bad_argument("scatter", "takes a list of inputs on the root, and none elsewhere");
-  }
-  Call call{c10d::OpType::SCATTER, "qccl:scatter", root ? inputs.front() : Tensors{}, {outputs}, options.timeout};
+  require(inputs.size() == (root ? 1U : 0U), "scatter", "takes a list of inputs on the root, and none elsewhere");
+  TorchCall call =
+      make_call(c10d::OpType::SCATTER, "qccl:scatter", root ? inputs.front() : Tensors{}, {outputs}, options);
   CallMemory::Pair memory;
   if (root) {
-    check_even_list(inputs.front(), output, "scatter");
+    check_even_list(*this, inputs.front(), output, "scatter");
     memory = call.memory.read_and_write(inputs.front(), outputs, bytes_before(inputs.front(), getRank()));
   } else {
     memory.target = call.memory.write(outputs);
   }
   const Elements elements = elements_of(output);
-  CallOptions library_options = call_options(options.timeout, options.asyncOp);
-  library_options.root = static_cast<int>(options.rootRank);
-  call.posts.push_back([=, from = root ? memory.source.const_data_ptr() : nullptr,
-                        to = memory.target.mutable_data_ptr(),
-                        count = elements.count_in(memory.target)](Communicator& group) {
-    return group.scatter_async(from, to, count, elements.type, library_options);
-  });
-  return start(std::move(call), options.asyncOp);
+  call.options.root = static_cast<int>(options.rootRank);
+  const void* const source = root ? memory.source.const_data_ptr() : nullptr;
+  call.post(&Communicator::scatter_async, {source, memory.target.mutable_data_ptr(), elements.count_in(memory.target)},
+            elements.type, call.options);
+  return start(std::move(call));
 }
 
 // ---- all_to_all. Always uses the form with counts: a rank can't know whether its peers' splits are even.
@@ -259,37 +246,31 @@ Backend::WorkPointer Backend::alltoall_base(at::Tensor& output, at::Tensor& inpu
                             .sends = split_counts(input, input_splits, getSize(), "input"),
                             .outputs = {output},
                             .receives = split_counts(output, output_splits, getSize(), "output")};
-  Call call{c10d::OpType::ALLTOALL_BASE, "qccl:all_to_all", {input}, {{output}}, options.timeout};
-  add_all_to_all(exchanged, call_options(options.timeout, options.asyncOp), call);
-  return start(std::move(call), options.asyncOp);
+  TorchCall call = make_call(c10d::OpType::ALLTOALL_BASE, "qccl:all_to_all", {input}, {{output}}, options);
+  add_all_to_all(exchanged, call);
+  return start(std::move(call));
 }
 
 Backend::WorkPointer Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
   const auto ranks = static_cast<std::size_t>(getSize());
-  if (outputs.size() != ranks || inputs.size() != ranks) {
-    throw_bad_argument("all_to_all", "needs an input and an output for each of " + std::to_string(getSize()) +
-                                         " ranks, got " + std::to_string(inputs.size()) + " and " +
-                                         std::to_string(outputs.size()));
-  }
+  require(outputs.size() == ranks && inputs.size() == ranks, "all_to_all", "needs an input and an output for each of ",
+          ranks, " ranks, got ", inputs.size(), " and ", outputs.size());
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     check_readable(inputs[rank], "all_to_all");
     check_writable(outputs[rank], "all_to_all");
     check_same_type(inputs[rank], inputs.front(), "all_to_all");
     check_same_type(inputs[rank], outputs[rank], "all_to_all");
   }
-  Call call{c10d::OpType::ALLTOALL, "qccl:all_to_all", inputs, {outputs}, options.timeout};
+  TorchCall call = make_call(c10d::OpType::ALLTOALL, "qccl:all_to_all", inputs, {outputs}, options);
   const Elements elements = elements_of(inputs.front());
-  add_all_to_all({inputs, counts_of(inputs, elements), outputs, counts_of(outputs, elements)},
-                 call_options(options.timeout, options.asyncOp), call);
-  return start(std::move(call), options.asyncOp);
+  add_all_to_all({inputs, counts_of(inputs, elements), outputs, counts_of(outputs, elements)}, call);
+  return start(std::move(call));
 }
 
 Backend::WorkPointer Backend::barrier(const c10d::BarrierOptions& options) {
-  Call call{c10d::OpType::BARRIER, "qccl:barrier", {}, {}, options.timeout};
-  call.posts.push_back([library_options = call_options(options.timeout, options.asyncOp)](Communicator& group) {
-    return group.barrier_async(library_options);
-  });
-  return start(std::move(call), options.asyncOp);
+  TorchCall call = make_call(c10d::OpType::BARRIER, "qccl:barrier", {}, {}, options);
+  call.posts.push_back([own = call.options](Communicator& group) { return group.barrier_async(own); });
+  return start(std::move(call));
 }
 
 }  // namespace qccl::torch_binding

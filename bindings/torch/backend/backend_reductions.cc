@@ -4,25 +4,79 @@
 #include <utility>
 
 #include "backend/backend.h"
-#include "backend/sparse.h"
+#include "backend/reserved_tags.h"
+#include "errors.h"
 #include "torch_release.h"
 
 namespace qccl::torch_binding {
+
+namespace {
+
+void refuse_sparse(const CompressedPart& part) {
+  const bool is_plain = !part.compression || part.compression->is_none();
+  if (is_plain && part.feedback.is_none()) return;
+  C10_THROW_ERROR(NotImplementedError,
+                  "qccl: all_reduce: sparse tensors are never compressed: leave compression and error_feedback out");
+}
+
+void add_reduce_scatter(int rank, const at::Tensor& output, const Backend::Tensors& inputs, const c10d::ReduceOp& op,
+                        TorchCall& call) {
+  CallOptions options = call.options;
+  const Elements elements = reduction_of(output, op, "reduce_scatter", options);
+  const auto [source, target] =
+      call.memory.read_and_write(inputs, {output}, static_cast<std::size_t>(rank) * output.nbytes());
+  call.post(&Communicator::reduce_scatter_async,
+            {source.const_data_ptr(), target.mutable_data_ptr(), elements.count_in(target)}, elements.type, options);
+}
+
+}  // namespace
+
+ErrorFeedback FeedbackByAddress::of(const void* data, std::size_t count) {
+  const auto found = std::find_if(items_.begin(), items_.end(),
+                                  [&](const Item& item) { return item.data == data && item.feedback.size() == count; });
+  if (found != items_.end()) {
+    items_.splice(items_.begin(), items_, found);
+    return items_.front().feedback;
+  }
+  if (items_.size() == kKept) items_.pop_back();
+  items_.push_front({data, ErrorFeedback(count)});
+  return items_.front().feedback;
+}
+
+// The call's error feedback. If it has none and the group keeps feedback for all calls, the feedback of this memory.
+ErrorFeedback Backend::feedback_for(const at::Tensor& memory, const Elements& elements, const CallOptions& options) {
+  if (!options.error_feedback.is_none() || !keeps_feedback_ || elements.parts != 1) return options.error_feedback;
+  const std::size_t count = elements.count_in(memory);
+  if (group_.effective_compression(Collective::all_reduce, count, elements.type, options).is_none()) return {};
+  const std::lock_guard lock(posting_);
+  return feedback_by_address_.of(memory.const_data_ptr(), count);
+}
+
+void Backend::add_all_reduce(const CompressedPart& part, const c10d::ReduceOp& op, TorchCall& call) {
+  check_writable(part.tensor, "all_reduce");
+  CallOptions options = call.options;
+  options.compression = part.compression;
+  options.error_feedback = part.feedback;
+  const Elements elements = reduction_of(part.tensor, op, "all_reduce", options);
+  const at::Tensor memory = call.memory.update(part.tensor);
+  options.error_feedback = with_torch_errors([&] { return feedback_for(memory, elements, options); });
+  void* const data = memory.mutable_data_ptr();
+  call.post(&Communicator::all_reduce_async, {data, data, elements.count_in(memory)}, elements.type, options);
+}
 
 Backend::WorkPointer Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   const auto is_sparse = [](const at::Tensor& tensor) { return tensor.defined() && tensor.layout() == at::kSparse; };
   if (std::any_of(tensors.begin(), tensors.end(), is_sparse)) return allreduce_sparse(tensors, options);
   check_alike(tensors, "all_reduce");
-  Call call{c10d::OpType::ALLREDUCE, "qccl:all_reduce", tensors, {tensors}, options.timeout};
-  const CallOptions library_options = call_options(options.timeout, options.asyncOp);
+  TorchCall call = make_call(c10d::OpType::ALLREDUCE, "qccl:all_reduce", tensors, {tensors}, options);
   if (tensors.size() == 1) {
-    add_all_reduce({tensors.front()}, library_options, options.reduceOp, call);
+    add_all_reduce({tensors.front()}, options.reduceOp, call);
   } else {
     for (const at::Tensor& tensor : tensors) check_writable(tensor, "all_reduce");
     const at::Tensor sum = call.memory.stage(local_reduction(tensors, options.reduceOp, "all_reduce"), tensors);
-    add_all_reduce({sum}, library_options, options.reduceOp, call);
+    add_all_reduce({sum}, options.reduceOp, call);
   }
-  return start(std::move(call), options.asyncOp);
+  return start(std::move(call));
 }
 
 Backend::WorkPointer Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -31,76 +85,55 @@ Backend::WorkPointer Backend::allreduce_sparse(Tensors& tensors, const c10d::All
     const std::lock_guard lock(posting_);
     number = sparse_reductions_[CompletionOrder::current_sequence()]++;
   }
-  SparseReduction reduction;
-  reduction.tensor = only(tensors, "all_reduce");
-  reduction.op = options.reduceOp;
-  reduction.rank = getRank();
-  reduction.world = getSize();
-  reduction.tag = kReservedTags + number % (kReservedTags / 2);
-  reduction.options = call_options(options.timeout, options.asyncOp);
-  return start(sparse_all_reduce(std::move(reduction)), options.asyncOp);
+  const at::Tensor& tensor = only(tensors, "all_reduce");
+  TorchCall call = make_call(c10d::OpType::_ALLREDUCE_SPARSE, "qccl:sparse_all_reduce", tensors, {tensors}, options);
+  add_sparse_all_reduce({tensor, options.reduceOp, getRank(), getSize(), kReservedTags + number % (kReservedTags / 2)},
+                        call);
+  return start(std::move(call));
 }
 
 Backend::WorkPointer Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  Call call{c10d::OpType::ALLREDUCE_COALESCED, "qccl:all_reduce", tensors, {tensors}, options.timeout};
-  for (const at::Tensor& tensor : tensors)
-    add_all_reduce({tensor}, call_options(options.timeout, options.asyncOp), options.reduceOp, call);
-  return start(std::move(call), options.asyncOp);
+  TorchCall call = make_call(c10d::OpType::ALLREDUCE_COALESCED, "qccl:all_reduce", tensors, {tensors}, options);
+  for (const at::Tensor& tensor : tensors) add_all_reduce({tensor}, options.reduceOp, call);
+  return start(std::move(call));
 }
 
 Backend::WorkPointer Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   const at::Tensor& tensor = only(tensors, "reduce");
-  if (options.rootTensor != 0) {
-    throw_bad_argument("reduce", "the root tensor must be number 0, it is " + std::to_string(options.rootTensor));
-  }
+  require(options.rootTensor == 0, "reduce", "the root tensor must be number 0, it is ", options.rootTensor);
   const bool root = options.rootRank == getRank();
   check_writable(tensor, "reduce");  // on every rank, so that all refuse the same call
-  Call call{c10d::OpType::REDUCE, "qccl:reduce", tensors, {tensors}, options.timeout};
-  CallOptions library_options = call_options(options.timeout, options.asyncOp);
-  const Elements elements = reduction_of(tensor, options.reduceOp, "reduce", library_options);
-  library_options.root = static_cast<int>(options.rootRank);
+  TorchCall call = make_call(c10d::OpType::REDUCE, "qccl:reduce", tensors, {tensors}, options);
+  const Elements elements = reduction_of(tensor, options.reduceOp, "reduce", call.options);
+  call.options.root = static_cast<int>(options.rootRank);
   const at::Tensor memory = root ? call.memory.update(tensor) : call.memory.read(tensors);
-  call.posts.push_back([=, from = memory.const_data_ptr(), to = root ? memory.mutable_data_ptr() : nullptr,
-                        count = elements.count_in(memory)](Communicator& group) {
-    return group.reduce_async(from, to, count, elements.type, library_options);
-  });
-  return start(std::move(call), options.asyncOp);
-}
-
-void Backend::add_reduce_scatter(const at::Tensor& output, const Tensors& inputs, const CallOptions& options,
-                                 const c10d::ReduceOp& op, Call& call) const {
-  CallOptions library_options = options;
-  const Elements elements = reduction_of(output, op, "reduce_scatter", library_options);
-  const auto [source, target] =
-      call.memory.read_and_write(inputs, {output}, static_cast<std::size_t>(getRank()) * output.nbytes());
-  call.posts.push_back([=, from = source.const_data_ptr(), to = target.mutable_data_ptr(),
-                        count = elements.count_in(target)](Communicator& group) {
-    return group.reduce_scatter_async(from, to, count, elements.type, library_options);
-  });
+  void* const target = root ? memory.mutable_data_ptr() : nullptr;
+  call.post(&Communicator::reduce_async, {memory.const_data_ptr(), target, elements.count_in(memory)}, elements.type,
+            call.options);
+  return start(std::move(call));
 }
 
 Backend::WorkPointer Backend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                              const c10d::ReduceScatterOptions& options) {
   const at::Tensor& output = only(outputs, "reduce_scatter");
-  if (inputs.size() != 1) throw_bad_argument("reduce_scatter", "takes one list of inputs a rank");
+  require(inputs.size() == 1, "reduce_scatter", "takes one list of inputs a rank");
   const Tensors& list = inputs.front();
   check_writable(output, "reduce_scatter");
-  check_list(list, output, "reduce_scatter");
-  Call call{c10d::OpType::REDUCE_SCATTER, "qccl:reduce_scatter", list, {outputs}, options.timeout};
-  CallOptions library_options = call_options(options.timeout, options.asyncOp);
-  const Elements elements = reduction_of(output, options.reduceOp, "reduce_scatter", library_options);
+  check_list(*this, list, output, "reduce_scatter");
+  TorchCall call = make_call(c10d::OpType::REDUCE_SCATTER, "qccl:reduce_scatter", list, {outputs}, options);
+  const Elements elements = reduction_of(output, options.reduceOp, "reduce_scatter", call.options);
   const std::vector<std::size_t> counts = counts_of(list, elements);
   if (all_equal(counts)) {
-    add_reduce_scatter(output, list, library_options, options.reduceOp, call);
-    return start(std::move(call), options.asyncOp);
+    add_reduce_scatter(getRank(), output, list, options.reduceOp, call);
+    return start(std::move(call));
   }
-  std::size_t offset = 0;
-  for (int rank = 0; rank < getRank(); ++rank) offset += list[static_cast<std::size_t>(rank)].nbytes();
+  const std::size_t offset = bytes_of(std::span(list).first(static_cast<std::size_t>(getRank())));
   const auto [source, target] = call.memory.read_and_write(list, outputs, offset);
-  call.posts.push_back([=, from = source.const_data_ptr(), to = target.mutable_data_ptr()](Communicator& group) {
-    return group.reduce_scatter_v_async(from, to, counts, elements.type, library_options);
-  });
-  return start(std::move(call), options.asyncOp);
+  call.posts.push_back(
+      [=, from = source.const_data_ptr(), to = target.mutable_data_ptr(), own = call.options](Communicator& group) {
+        return group.reduce_scatter_v_async(from, to, counts, elements.type, own);
+      });
+  return start(std::move(call));
 }
 
 Backend::WorkPointer Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -112,14 +145,44 @@ Backend::WorkPointer Backend::_reduce_scatter_base(at::Tensor& output, at::Tenso
 
 Backend::WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                               const c10d::ReduceScatterOptions& options) {
-  if (outputs.size() != inputs.size()) throw_bad_argument("reduce_scatter", "needs as many inputs as outputs");
-  Call call{kReduceScatterTensorCoalesced, "qccl:_reduce_scatter_base", inputs, {outputs}, options.timeout};
+  require(outputs.size() == inputs.size(), "reduce_scatter", "needs as many inputs as outputs");
+  TorchCall call = make_call(kReduceScatterTensorCoalesced, "qccl:_reduce_scatter_base", inputs, {outputs}, options);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     check_writable(outputs[i], "reduce_scatter");
-    check_parts(inputs[i], outputs[i], "reduce_scatter");
-    add_reduce_scatter(outputs[i], {inputs[i]}, call_options(options.timeout, options.asyncOp), options.reduceOp, call);
+    check_parts(*this, inputs[i], outputs[i], "reduce_scatter");
+    add_reduce_scatter(getRank(), outputs[i], {inputs[i]}, options.reduceOp, call);
   }
-  return start(std::move(call), options.asyncOp);
+  return start(std::move(call));
+}
+
+// ---- Calls that choose their own compression
+
+Backend::WorkPointer Backend::all_reduce_parts(const std::vector<CompressedPart>& parts, const at::Tensor& whole,
+                                               const c10d::ReduceOp& op, bool asynchronous) {
+  c10d::AllreduceOptions options;
+  options.reduceOp = op;
+  options.asyncOp = asynchronous;
+  Tensors tensors{whole};
+  if (whole.layout() == at::kSparse) {
+    for (const CompressedPart& part : parts) refuse_sparse(part);
+    return allreduce_sparse(tensors, options);
+  }
+  TorchCall call = make_call(c10d::OpType::ALLREDUCE, "qccl:all_reduce", tensors, {tensors}, options);
+  for (const CompressedPart& part : parts) add_all_reduce(part, op, call);
+  return start(std::move(call));
+}
+
+Backend::WorkPointer Backend::reduce_scatter_part(const CompressedPart& input, const at::Tensor& output,
+                                                  const c10d::ReduceOp& op, bool asynchronous) {
+  check_writable(output, "reduce_scatter");
+  check_parts(*this, input.tensor, output, "reduce_scatter");
+  c10d::ReduceScatterOptions options;
+  options.asyncOp = asynchronous;
+  TorchCall call = make_call(c10d::OpType::REDUCE_SCATTER, "qccl:reduce_scatter", {input.tensor}, {{output}}, options);
+  call.options.compression = input.compression;
+  call.options.error_feedback = input.feedback;
+  add_reduce_scatter(getRank(), output, {input.tensor}, op, call);
+  return start(std::move(call));
 }
 
 }  // namespace qccl::torch_binding

@@ -60,6 +60,36 @@ bool starts_inside(const at::Tensor& a, const at::Tensor& b, std::size_t offset)
 
 }  // namespace
 
+UsedMemory::Range UsedMemory::range_of(const at::Tensor& tensor) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
+  if (tensor.numel() == 0) return {begin, begin};
+  std::int64_t last = 0;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
+  return {begin, begin + (static_cast<std::size_t>(last) + 1) * tensor.element_size()};
+}
+
+bool UsedMemory::may_write(const at::Tensor& tensor) const {
+  const Range range = range_of(tensor);
+  return !reads_.overlap(range) && !writes_.overlap(range) && !later_writes_.overlap(range);
+}
+
+UsedMemory::Ranges::Ends::const_iterator UsedMemory::Ranges::first_overlapping(const Range& range) const {
+  if (range.begin == range.end) return ends_.end();
+  auto found = ends_.upper_bound(range.begin);
+  if (found != ends_.begin() && std::prev(found)->second > range.begin) return std::prev(found);
+  return found != ends_.end() && found->first < range.end ? found : ends_.end();
+}
+
+bool UsedMemory::Ranges::overlap(const Range& range) const { return first_overlapping(range) != ends_.end(); }
+
+void UsedMemory::Ranges::add(Range range) {
+  for (auto found = first_overlapping(range); found != ends_.end(); found = first_overlapping(range)) {
+    range = {std::min(range.begin, found->first), std::max(range.end, found->second)};
+    ends_.erase(found);
+  }
+  if (range.begin != range.end) ends_.emplace(range.begin, range.end);
+}
+
 const at::Tensor& CallMemory::hold(const at::Tensor& tensor) { return held_.emplace_back(tensor); }
 
 at::Tensor CallMemory::read_plain(const at::Tensor& tensor) {

@@ -7,11 +7,8 @@
 
 namespace qccl::torch_binding {
 
-CallbackGroups::CallbackGroups(std::shared_ptr<World> world, Communicator group, const GroupRequest& request)
-    : world_(std::move(world)),
-      group_(std::move(group)),
-      compression_(request.compression),
-      timeout_(request.timeout) {}
+CallbackGroups::CallbackGroups(std::shared_ptr<SharedJob> job, Communicator group, const GroupSpec& spec)
+    : job_(std::move(job)), group_(std::move(group)), compression_(spec.compression), timeout_(spec.timeout) {}
 
 Communicator CallbackGroups::for_this_thread() {
   const std::string sequence = CompletionOrder::current_sequence();
@@ -35,11 +32,11 @@ Communicator CallbackGroups::for_this_thread() {
 
 void CallbackGroups::make(const std::string& sequence, std::promise<Communicator>& promise) {
   try {
-    Communicator twin = world_->twin(group_, group_.name() + ", callbacks of " + sequence);
+    Communicator twin = job_->twin(group_, group_.name() + ", callbacks of " + sequence);
     const std::lock_guard lock(mutex_);
     if (compression_) twin.set_compression(*compression_);
     if (timeout_) twin.set_timeout(*timeout_);
-    if (aborted_) world_->abort_group(twin, *aborted_);
+    if (aborted_) job_->abort_group(twin, *aborted_);
     promise.set_value(std::move(twin));
   } catch (const std::exception&) {
     const std::lock_guard lock(mutex_);
@@ -95,7 +92,7 @@ void CallbackGroups::abort(const std::string& reason) {
     aborted_ = reason;
     groups = all_with_lock_held();
   }
-  for (const Communicator& group : groups) world_->abort_group(group, reason);
+  for (const Communicator& group : groups) job_->abort_group(group, reason);
 }
 
 }  // namespace qccl::torch_binding

@@ -1,6 +1,5 @@
-// A process group's communicator and its twins. Collectives that callbacks of futures start run in a twin, one for
-// each CompletionOrder::current_sequence(). Ranks make a twin together, when such a callback starts its first
-// collective.
+// A process group's communicator and its twins. Collectives that callbacks of futures start run in a twin, one for each
+// CompletionOrder::current_sequence(). Ranks make a twin together, when such a callback starts its first collective.
 #pragma once
 
 #include <chrono>
@@ -13,14 +12,14 @@
 #include <vector>
 
 #include "qccl/communicator.h"
-#include "world.h"
+#include "shared_job.h"
 
 namespace qccl::torch_binding {
 
 // Thread-safe. Only for_this_thread() and wait_until_made() wait for anything. Throws qccl::Error.
 class CallbackGroups {
  public:
-  CallbackGroups(std::shared_ptr<World> world, Communicator group, const GroupRequest& request);
+  CallbackGroups(std::shared_ptr<SharedJob> job, Communicator group, const GroupSpec& spec);
 
   // Returns the group, or its twin inside a callback. The first call inside a callback makes the twin, collective over
   // the ranks.
@@ -44,7 +43,7 @@ class CallbackGroups {
   void make(const std::string& sequence, std::promise<Communicator>& twin);
   std::vector<Communicator> all_with_lock_held() const;
 
-  const std::shared_ptr<World> world_;
+  const std::shared_ptr<SharedJob> job_;
   Communicator group_;
 
   mutable std::mutex mutex_;  // guards the members below; never held while waiting for anything

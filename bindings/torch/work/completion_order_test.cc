@@ -12,7 +12,7 @@
 namespace qccl::torch_binding {
 namespace {
 
-// The completed places, in order; thread-safe.
+// The completed tickets, in order; thread-safe.
 class Log {
  public:
   void add(const std::string& entry) {
@@ -29,12 +29,21 @@ class Log {
   std::string entries_;
 };
 
-TEST(CompletionOrder, places_are_completed_in_the_order_they_were_taken) {
-  CompletionOrder order("group");
+class CompletionOrderTest : public testing::Test {
+ protected:
+  // Takes a ticket that logs its name when it is completed.
+  CompletionOrder::TicketPointer take(const std::string& name) {
+    return order.take_ticket([this, name] { log.add(name); });
+  }
+
+  CompletionOrder order{"group"};
   Log log;
-  const auto a = order.take_place([&] { log.add("a"); });
-  const auto b = order.take_place([&] { log.add("b"); });
-  const auto c = order.take_place([&] { log.add("c"); });
+};
+
+TEST_F(CompletionOrderTest, tickets_are_completed_in_the_order_they_were_taken) {
+  const auto a = take("a");
+  const auto b = take("b");
+  const auto c = take("c");
   CompletionOrder::ended(c);
   CompletionOrder::ended(b);
   EXPECT_EQ(log.entries(), "");
@@ -42,34 +51,31 @@ TEST(CompletionOrder, places_are_completed_in_the_order_they_were_taken) {
   EXPECT_EQ(log.entries(), "a b c");
 }
 
-TEST(CompletionOrder, any_order_of_ends_gives_the_same_order_of_completions) {
+TEST_F(CompletionOrderTest, any_order_of_ends_gives_the_same_order_of_completions) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 200; ++trial) {
-    CompletionOrder order("group");
     std::vector<int> completed;
-    std::vector<CompletionOrder::PlacePointer> places;
-    for (int i = 0; i < 8; ++i) places.push_back(order.take_place([&, i] { completed.push_back(i); }));
-    std::shuffle(places.begin(), places.end(), random);
-    for (const auto& place : places) CompletionOrder::ended(place);
+    std::vector<CompletionOrder::TicketPointer> tickets;
+    for (int i = 0; i < 8; ++i) tickets.push_back(order.take_ticket([&, i] { completed.push_back(i); }));
+    std::shuffle(tickets.begin(), tickets.end(), random);
+    for (const auto& ticket : tickets) CompletionOrder::ended(ticket);
     EXPECT_EQ(completed, (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7}));
   }
 }
 
-TEST(CompletionOrder, callback_waits_for_a_place_it_took_while_later_ones_wait_for_it) {
-  CompletionOrder order("group");
-  Log log;
-  std::promise<CompletionOrder::PlacePointer> taken;
+TEST_F(CompletionOrderTest, callback_waits_for_a_ticket_it_took_while_later_ones_wait_for_it) {
+  std::promise<CompletionOrder::TicketPointer> taken;
   std::promise<void> inner_completed;
-  const auto outer = order.take_place([&] {
+  const auto outer = order.take_ticket([&] {
     log.add("outer");
-    taken.set_value(order.take_place([&] {
+    taken.set_value(order.take_ticket([&] {
       log.add("inner");
       inner_completed.set_value();
     }));
     inner_completed.get_future().wait();
     log.add("outer-returns");
   });
-  const auto later = order.take_place([&] { log.add("later"); });
+  const auto later = take("later");
   CompletionOrder::ended(later);
   std::thread pool([&] { CompletionOrder::ended(outer); });
   CompletionOrder::ended(taken.get_future().get());
@@ -77,12 +83,10 @@ TEST(CompletionOrder, callback_waits_for_a_place_it_took_while_later_ones_wait_f
   EXPECT_EQ(log.entries(), "outer inner outer-returns later");
 }
 
-TEST(CompletionOrder, what_a_callback_leaves_behind_comes_before_what_follows_it) {
-  CompletionOrder order("group");
-  Log log;
-  CompletionOrder::PlacePointer left_behind;
-  const auto outer = order.take_place([&] { left_behind = order.take_place([&] { log.add("left-behind"); }); });
-  const auto later = order.take_place([&] { log.add("later"); });
+TEST_F(CompletionOrderTest, tickets_a_callback_leaves_behind_come_before_those_that_follow_it) {
+  CompletionOrder::TicketPointer left_behind;
+  const auto outer = order.take_ticket([&] { left_behind = take("left-behind"); });
+  const auto later = take("later");
   CompletionOrder::ended(outer);
   CompletionOrder::ended(later);
   EXPECT_EQ(log.entries(), "");
@@ -90,17 +94,15 @@ TEST(CompletionOrder, what_a_callback_leaves_behind_comes_before_what_follows_it
   EXPECT_EQ(log.entries(), "left-behind later");
 }
 
-TEST(CompletionOrder, callback_may_complete_a_later_place_it_waits_for) {
-  CompletionOrder order("group");
-  Log log;
-  CompletionOrder::PlacePointer later;
-  const auto first = order.take_place([&] {
+TEST_F(CompletionOrderTest, callback_may_complete_a_later_ticket_it_waits_for) {
+  CompletionOrder::TicketPointer later;
+  const auto first = order.take_ticket([&] {
     CompletionOrder::complete_inside_callback(later);
     CompletionOrder::complete_inside_callback(later);
     log.add("first");
   });
-  later = order.take_place([&] { log.add("later"); });
-  const auto last = order.take_place([&] { log.add("last"); });
+  later = take("later");
+  const auto last = take("last");
   CompletionOrder::complete_inside_callback(later);
   EXPECT_EQ(log.entries(), "") << "outside callbacks it does nothing";
   CompletionOrder::ended(last);
@@ -110,14 +112,12 @@ TEST(CompletionOrder, callback_may_complete_a_later_place_it_waits_for) {
   EXPECT_EQ(log.entries(), "later first last");
 }
 
-TEST(CompletionOrder, first_place_is_completed_at_once_and_others_in_their_turn) {
-  CompletionOrder order("group");
-  Log log;
-  const auto a = order.take_place([&] { log.add("a"); });
+TEST_F(CompletionOrderTest, first_ticket_is_completed_at_once_and_others_in_their_turn) {
+  const auto a = take("a");
   EXPECT_FALSE(CompletionOrder::complete_at_once(a));
   EXPECT_EQ(log.entries(), "a");
-  const auto b = order.take_place([&] { log.add("b"); });
-  const auto c = order.take_place([&] { log.add("c"); });
+  const auto b = take("b");
+  const auto c = take("c");
   EXPECT_TRUE(CompletionOrder::complete_at_once(c));
   EXPECT_EQ(log.entries(), "a") << "b comes first";
   CompletionOrder::ended(c);
@@ -125,41 +125,35 @@ TEST(CompletionOrder, first_place_is_completed_at_once_and_others_in_their_turn)
   EXPECT_EQ(log.entries(), "a b c");
 }
 
-TEST(CompletionOrder, completing_at_once_completes_nothing_else_and_says_so) {
-  CompletionOrder order("group");
-  Log log;
-  CompletionOrder::PlacePointer later;
-  const auto place = order.take_place([&] {
-    log.add("place");
-    // Another thread adds a place meanwhile, outside the callback.
+TEST_F(CompletionOrderTest, completing_at_once_completes_nothing_else_and_says_so) {
+  CompletionOrder::TicketPointer later;
+  const auto ticket = order.take_ticket([&] {
+    log.add("ticket");
+    // Another thread adds a ticket meanwhile, outside the callback.
     std::thread([&] {
-      later = order.take_place([&] { log.add("later"); });
+      later = take("later");
       CompletionOrder::ended(later);
     }).join();
   });
-  EXPECT_TRUE(CompletionOrder::complete_at_once(place));
-  EXPECT_EQ(log.entries(), "place");
-  CompletionOrder::ended(place);
-  EXPECT_EQ(log.entries(), "place later");
+  EXPECT_TRUE(CompletionOrder::complete_at_once(ticket));
+  EXPECT_EQ(log.entries(), "ticket");
+  CompletionOrder::ended(ticket);
+  EXPECT_EQ(log.entries(), "ticket later");
 }
 
-TEST(CompletionOrder, what_is_added_after_the_announcement_does_not_come_behind_the_place) {
-  CompletionOrder order("group");
-  Log log;
+TEST_F(CompletionOrderTest, tickets_taken_after_the_announcement_do_not_come_behind_the_ticket) {
   const auto add_at_once = [&] {
-    const auto next = order.take_place([&] { log.add("next"); });
+    const auto next = take("next");
     EXPECT_FALSE(CompletionOrder::complete_at_once(next));
   };
-  CompletionOrder::ended(order.take_place([&] { log.add("place"); }, add_at_once));
-  EXPECT_EQ(log.entries(), "place next");
+  CompletionOrder::ended(order.take_ticket([&] { log.add("ticket"); }, add_at_once));
+  EXPECT_EQ(log.entries(), "ticket next");
 }
 
-TEST(CompletionOrder, a_callback_completes_its_own_places_at_once) {
-  CompletionOrder order("group");
-  Log log;
-  const auto outer = order.take_place([&] {
+TEST_F(CompletionOrderTest, a_callback_completes_its_own_tickets_at_once) {
+  const auto outer = order.take_ticket([&] {
     log.add("outer");
-    const auto inner = order.take_place([&] { log.add(CompletionOrder::current_sequence()); });
+    const auto inner = order.take_ticket([&] { log.add(CompletionOrder::current_sequence()); });
     EXPECT_FALSE(CompletionOrder::complete_at_once(inner));
     log.add("outer-returns");
   });
@@ -167,19 +161,17 @@ TEST(CompletionOrder, a_callback_completes_its_own_places_at_once) {
   EXPECT_EQ(log.entries(), "outer group/2 outer-returns");
 }
 
-TEST(CompletionOrder, sequences_are_named_by_order_and_depth) {
-  CompletionOrder order("group");
+TEST_F(CompletionOrderTest, sequences_are_named_by_order_and_depth) {
   CompletionOrder other("other");
   EXPECT_EQ(CompletionOrder::current_sequence(), "");
-  Log log;
-  const auto place = order.take_place([&] {
+  const auto ticket = order.take_ticket([&] {
     log.add(CompletionOrder::current_sequence());
     // Taken inside a callback, so it belongs to the callback's order.
-    const auto inner = other.take_place([&] { log.add(CompletionOrder::current_sequence()); });
+    const auto inner = other.take_ticket([&] { log.add(CompletionOrder::current_sequence()); });
     CompletionOrder::complete_inside_callback(inner);
     log.add(CompletionOrder::current_sequence());
   });
-  CompletionOrder::ended(place);
+  CompletionOrder::ended(ticket);
   EXPECT_EQ(log.entries(), "group/1 group/2 group/1");
   EXPECT_EQ(CompletionOrder::current_sequence(), "");
 }

@@ -1,9 +1,8 @@
-// The threads that complete futures. A future's callbacks are the user's code: they may take the
-// interpreter's lock and wait for further collectives, so they never run on the library's
-// progress thread, and no fixed number of threads is enough. One idle thread is always in reserve
-// while a callback runs, up to kMaxThreads.
+// The threads that complete futures. A future's callbacks are the user's code: they may take the interpreter's lock and
+// wait for further collectives, so they never run on the library's progress thread, and no fixed number of threads is
+// enough. One idle thread is always in reserve while a callback runs, up to kMaxThreads.
 //
-// A pool belongs to one World. Its threads share the state, so a pool may be destroyed by one of
+// A pool belongs to one SharedJob. Its threads share the state, so a pool may be destroyed by one of
 // them. In a forked child the threads do not exist: there every call does nothing.
 #pragma once
 

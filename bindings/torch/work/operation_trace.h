@@ -34,7 +34,7 @@ class OperationTrace {
     std::vector<Tensor> outputs{};
   };
   // An operation that has begun; call end() for it once.
-  struct Place {
+  struct Handle {
     std::size_t group = 0;
     std::uint64_t record = 0;
   };
@@ -43,23 +43,21 @@ class OperationTrace {
 
   // `ranks` holds the ranks' numbers in the job, in group order.
   std::size_t add_group(std::string name, std::vector<std::int64_t> ranks);
-  Place begin(std::size_t group, Operation operation);
+  Handle begin(std::size_t group, Operation operation);
   // `failure`: the error's text, "" for success. The first failure of a group writes the dump.
-  void end(Place place, const std::string& failure);
+  void end(Handle handle, const std::string& failure);
 
   // Sets the file that a failure is written to: `prefix` followed by the rank and ".json". "": none.
   void dump_to(std::string prefix);
   std::string to_json() const;
 
  private:
-  enum class State : std::uint8_t { started, completed, failed };
   struct Entry {
     std::uint64_t record;
     Operation operation;
     std::uint64_t number;  // set once it has ended
     std::int64_t created_ns;
     std::int64_t ended_ns;  // 0: not yet
-    State state;
     std::string failure;
   };
   struct Group {
@@ -70,8 +68,6 @@ class OperationTrace {
     std::uint64_t last_ended = 0;
     bool failed = false;
   };
-  static void write(std::string& out, const Entry& entry, const Group& group, std::size_t number);
-  void write_groups(std::string& out) const;
 
   const int rank_;
   mutable std::mutex mutex_;  // guards the members below

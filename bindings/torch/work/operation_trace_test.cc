@@ -22,9 +22,9 @@ TEST(OperationTrace, an_operation_is_shown_with_its_group_shapes_and_state) {
   OperationTrace trace(7);
   trace.add_group("first", {7, 8});
   const std::size_t group = trace.add_group("second", {7});
-  const auto place = trace.begin(group, all_reduce(1));
+  const auto handle = trace.begin(group, all_reduce(1));
   EXPECT_EQ(json::parse(trace.to_json())["entries"][0]["state"], "started");
-  trace.end(place, "");
+  trace.end(handle, "");
   const json shown = json::parse(trace.to_json());
   EXPECT_EQ(shown["rank"], 7);
   EXPECT_EQ(shown["pg_config"]["0"]["ranks"], "[7, 8]");
@@ -55,16 +55,17 @@ TEST(OperationTrace, the_number_in_errors_is_asked_for_until_the_end) {
   OperationTrace trace(0);
   trace.add_group("group", {0, 1});
   auto number = std::make_shared<std::uint64_t>(0);
-  const auto place = trace.begin(0, {.name = "qccl:all_reduce", .sequence = 4, .number = [number] { return *number; }});
+  const auto handle =
+      trace.begin(0, {.name = "qccl:all_reduce", .sequence = 4, .number = [number] { return *number; }});
   const auto shown = [&] { return json::parse(trace.to_json())["entries"][0]; };
   EXPECT_EQ(shown()["qccl_seq_id"], 0);
   *number = 7;
   EXPECT_EQ(shown()["qccl_seq_id"], 7);
-  trace.end(place, "");
+  trace.end(handle, "");
   EXPECT_EQ(shown()["qccl_seq_id"], 7);
   EXPECT_EQ(shown()["collective_seq_id"], 4);
   EXPECT_EQ(shown()["qccl_operations"], 1);
-  EXPECT_EQ(number.use_count(), 1) << "what answers is let go of";
+  EXPECT_EQ(number.use_count(), 1) << "the function must be released";
 }
 
 TEST(OperationTrace, only_the_last_operations_of_a_group_are_kept) {

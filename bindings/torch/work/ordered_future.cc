@@ -1,5 +1,7 @@
 #include "work/ordered_future.h"
 
+#include <ATen/core/jit_type.h>
+
 #include <utility>
 
 namespace qccl::torch_binding {
@@ -23,18 +25,18 @@ OrderedFuture::OrderedFuture(c10::intrusive_ptr<Future> future, std::shared_ptr<
                              std::shared_ptr<CompletionPool> pool)
     : PythonFutureWrapper(std::move(future)), order_(std::move(order)), pool_(std::move(pool)) {}
 
-CompletionOrder::PlacePointer OrderedFuture::pass_on_in_turn(const c10::intrusive_ptr<Future>& target,
-                                                             std::function<void()> announce) {
-  auto place = order_->take_place([source = fut, target] { copy_outcome(*source, *target); }, std::move(announce));
-  const auto end_elsewhere = [pool = pool_, place] { pool->push([place] { CompletionOrder::ended(place); }); };
+CompletionOrder::TicketPointer OrderedFuture::pass_on_in_turn(const c10::intrusive_ptr<Future>& target,
+                                                              std::function<void()> announce) {
+  auto ticket = order_->take_ticket([source = fut, target] { copy_outcome(*source, *target); }, std::move(announce));
+  const auto end_elsewhere = [pool = pool_, ticket] { pool->push([ticket] { CompletionOrder::ended(ticket); }); };
   if (!fut->completed()) {
     pool_->expect();
     fut->addCallback([end_elsewhere](Future&) { end_elsewhere(); }, /*uses_future=*/false);
-  } else if (CompletionOrder::complete_at_once(place)) {
+  } else if (CompletionOrder::complete_at_once(ticket)) {
     pool_->expect();
     end_elsewhere();
   }
-  return place;
+  return ticket;
 }
 
 // Adds the callback to a separate future, before that future can be completed.
@@ -62,7 +64,28 @@ py::object OrderedFuture::wait() {
 void OrderedFuture::complete_inside_callback(const Origin& origin) {
   if (origin.of_source) complete_inside_callback(*origin.of_source);
   origin.source->wait();
-  CompletionOrder::complete_inside_callback(origin.place);
+  CompletionOrder::complete_inside_callback(origin.ticket);
+}
+
+std::shared_ptr<OrderedFuture> ordered_future(const c10::intrusive_ptr<CollectiveWork>& work) {
+  return std::make_shared<OrderedFuture>(work->getFuture(), work->share()->order, work->share()->pool);
+}
+
+std::shared_ptr<OrderedFuture> hook_future(const c10::intrusive_ptr<CollectiveWork>& work,
+                                           const c10::intrusive_ptr<c10d::Work>& share_work,
+                                           const std::optional<at::Tensor>& share) {
+  const auto result = [share_work, share](c10::ivalue::Future& done) {
+    at::Tensor average = done.value().toTensorVector().at(0);
+    if (share_work && share) {
+      share_work->wait();
+      average.div_(share->item());
+    }
+    const py::gil_scoped_acquire held;
+    return torch::jit::toIValue(py::cast(average), c10::PyObjectType::get());
+  };
+  const WorkShare& group = *work->share();
+  return std::make_shared<OrderedFuture>(work->getFuture()->then(result, c10::PyObjectType::get()), group.order,
+                                         group.pool);
 }
 
 }  // namespace qccl::torch_binding

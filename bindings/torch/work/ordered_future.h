@@ -1,10 +1,9 @@
 // The object that get_future() returns to Python: a torch.futures.Future whose callbacks run in the
 // order in which then() was called (completion_order.h).
 //
-// Like torch's own, a complete future runs a callback at once, in the thread that calls then(),
-// unless earlier callbacks have yet to run. All other callbacks run on the completion pool. If they
-// ran as their operations end, callbacks that start collectives (PowerSGD's do) would be called in
-// a different order on every rank.
+// Like torch's own, a complete future runs a callback at once, in the thread that calls then(), unless earlier
+// callbacks have yet to run. All other callbacks run on the completion pool. If they ran as their operations end,
+// callbacks that start collectives (PowerSGD's do) would be called in a different order on every rank.
 #pragma once
 
 #include <torch/csrc/jit/python/pybind_utils.h>
@@ -12,8 +11,7 @@
 #include <functional>
 #include <memory>
 
-#include "work/completion_order.h"
-#include "work/completion_pool.h"
+#include "work/work.h"
 
 namespace qccl::torch_binding {
 
@@ -34,13 +32,13 @@ class VISIBILITY_HIDDEN OrderedFuture : public torch::jit::PythonFutureWrapper,
   py::object wait();
 
  private:
-  // Takes a place in the order; at its turn, `target` gets this future's value.
-  CompletionOrder::PlacePointer pass_on_in_turn(const c10::intrusive_ptr<Future>& target,
-                                                std::function<void()> announce = nullptr);
+  // Takes a ticket of the order; at its turn, `target` gets this future's value.
+  CompletionOrder::TicketPointer pass_on_in_turn(const c10::intrusive_ptr<Future>& target,
+                                                 std::function<void()> announce = nullptr);
   // The origin of a future that then() returned.
   struct Origin {
-    CompletionOrder::PlacePointer place;  // the callback's
-    c10::intrusive_ptr<Future> source;    // its value is passed to the callback
+    CompletionOrder::TicketPointer ticket;  // the callback's
+    c10::intrusive_ptr<Future> source;      // its value is passed to the callback
     std::shared_ptr<const Origin> of_source;
   };
   static void complete_inside_callback(const Origin& origin);
@@ -49,5 +47,16 @@ class VISIBILITY_HIDDEN OrderedFuture : public torch::jit::PythonFutureWrapper,
   const std::shared_ptr<CompletionPool> pool_;
   std::shared_ptr<const Origin> origin_;
 };
+
+// The future of a call.
+std::shared_ptr<OrderedFuture> ordered_future(const c10::intrusive_ptr<CollectiveWork>& work);
+
+// The future that a communication hook gives to DDP, made without a Python callback: inside one, torch turns every
+// error of the operation into a RuntimeError. Its value is the only output of `work`, an all_reduce in flight, as the
+// Python object that DDP expects. If `share_work` and `share` are given, waits for `share_work` and divides the output
+// by `share`. Call it without the interpreter's lock.
+std::shared_ptr<OrderedFuture> hook_future(const c10::intrusive_ptr<CollectiveWork>& work,
+                                           const c10::intrusive_ptr<c10d::Work>& share_work,
+                                           const std::optional<at::Tensor>& share);
 
 }  // namespace qccl::torch_binding

@@ -1,5 +1,5 @@
-// The ranks that one qccl Context joins. Every process group among them shares it: the first
-// group makes it, later ones are subgroups of it and open no new connections.
+// The ranks that one qccl Context joins. Every process group among them shares it: the first group makes it, later ones
+// are subgroups of it and open no new connections.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,10 @@
 
 namespace qccl::torch_binding {
 
+std::shared_ptr<qccl::Store> library_store(c10::intrusive_ptr<c10d::Store> store);
+
 // The parameters of a new process group.
-struct GroupRequest {
+struct GroupSpec {
   c10::intrusive_ptr<c10d::Store> store;
   int rank = 0;
   int size = 1;
@@ -29,16 +31,16 @@ struct GroupRequest {
   std::optional<Compression> compression;
   bool error_feedback = false;                        // for all compressed reductions
   std::optional<Compression> all_gather_compression;  // for floating point tensors
-  std::string trace_dump;                             // where a new world writes failures (OperationTrace::dump_to)
+  std::string trace_dump;                             // where a new job writes failures (OperationTrace::dump_to)
 };
 
-class World {
+class SharedJob {
  public:
-  // Collective over the request's ranks. Throws qccl::Error.
-  explicit World(const GroupRequest& request);
+  // Collective over the ranks of `spec`. Throws qccl::Error.
+  explicit SharedJob(const GroupSpec& spec);
 
   // A group of some of the ranks; collective over them. Throws qccl::Error.
-  Communicator subgroup(const GroupRequest& request);
+  Communicator subgroup(const GroupSpec& spec);
   // A group of the same ranks as `group`, with its own sequence of operations.
   Communicator twin(Communicator& group, const std::string& name);
 
@@ -46,12 +48,12 @@ class World {
   const std::shared_ptr<CompletionPool>& pool() const { return pool_; }
   const std::shared_ptr<OperationTrace>& trace() const { return trace_; }
   const OperationLog& log() const { return log_; }
-  bool covers(const std::vector<std::int64_t>& global_ranks) const;
+  // Whether the group can be made here: the job is of its store and rank, has all its ranks, and accepts groups.
+  bool accepts(const GroupSpec& spec);
 
-  // The group that made this world has ended on this rank, so the world accepts no further groups.
-  // The group ends at the same point of the program on every rank, so ranks agree on which groups
-  // share a world.
-  void retire();
+  // For the end of the group that made this job. It ends at the same point of the program on every rank, so ranks agree
+  // on which groups share a job.
+  void accept_no_more_groups();
   // End a group on this rank: close waits for its operations, abort aborts them. Neither does
   // anything if the group was closed.
   void close_group(const Communicator& group);
@@ -61,7 +63,6 @@ class World {
   void close_all(std::chrono::milliseconds limit);
 
  private:
-  friend class WorldRegistry;
   const c10::intrusive_ptr<c10d::Store> base_store_;  // held, so that no other store gets its address
   const std::int64_t global_rank_;
   const std::vector<std::int64_t> global_ranks_;
@@ -74,24 +75,23 @@ class World {
   Groups::iterator find_group(const Communicator& group);
 
   std::mutex mutex_;  // guards the members below
-  bool retired_ = false;
+  bool accepts_groups_ = true;
   Groups groups_;  // open on this rank
   std::unordered_map<std::string, int> uses_of_name_;
 };
 
-// The worlds of this process (one of the named exceptions to "no mutable globals"). It keeps no
-// world alive. Thread-safe.
-class WorldRegistry {
+// The jobs of this process (one of the named exceptions to "no mutable globals"). It keeps no job alive. Thread-safe.
+class JobRegistry {
  public:
-  static WorldRegistry& instance();
-  // The world of this store and rank that is not retired and holds all ranks of the request, if any.
-  std::shared_ptr<World> find(const GroupRequest& request);
-  void add(const std::shared_ptr<World>& world);
-  std::vector<std::shared_ptr<World>> all();
-  // At the end of the process: ends the threads of all worlds, destroyed ones included.
+  static JobRegistry& instance();
+  // The job that accepts the group, if any.
+  std::shared_ptr<SharedJob> find(const GroupSpec& spec);
+  void add(const std::shared_ptr<SharedJob>& job);
+  std::vector<std::shared_ptr<SharedJob>> all();
+  // At the end of the process: ends the threads of all jobs, destroyed ones included.
   void end_threads(std::chrono::milliseconds limit);
 
-  // The log of the process: it covers all worlds, future and ended ones included.
+  // The log of the process: it covers all jobs, future and ended ones included.
   void configure_log(const LogOptions& options);
   LogOptions log_options();
   bool log_says_caller() const { return log_says_caller_.load(std::memory_order_relaxed); }
@@ -100,7 +100,7 @@ class WorldRegistry {
 
  private:
   std::mutex mutex_;
-  std::vector<std::weak_ptr<World>> worlds_;
+  std::vector<std::weak_ptr<SharedJob>> jobs_;
   std::vector<CompletionPool::Threads> threads_;
   std::vector<OperationLog> logs_;
   LogOptions log_options_;

@@ -1,0 +1,69 @@
+// One call of torch. The Backend fills it once; its CollectiveWork posts it and keeps it until its operations have
+// ended.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "backend/call_memory.h"
+#include "module/module.h"
+#include "qccl/communicator.h"
+
+namespace qccl::torch_binding {
+
+class CollectiveWork;
+
+struct TorchCall {
+  // Posts one operation of the library.
+  using Post = std::function<qccl::Work(Communicator&)>;
+  // A collective of Communicator in its plain form.
+  using Collective = qccl::Work (Communicator::*)(const void* input, void* output, std::size_t count, DataType,
+                                                  const CallOptions&);
+
+  c10d::OpType type;
+  const char* title;                                             // of its profiler event; not copied
+  std::vector<at::Tensor> inputs = {};                           // the event and the trace show their shapes
+  std::vector<std::vector<at::Tensor>> outputs = {};             // the future's value: a list, or a list of lists
+  CallOptions options = {};                                      // common to its operations
+  int peer = -1;                                                 // of a message
+  std::vector<Post> posts = {};                                  // called in this order, before any data moves
+  Post later_post = nullptr;                                     // called once those succeeded; not in coalesced calls
+  CallMemory memory = {};                                        // of the posts; finished once all have succeeded
+  std::vector<std::function<void()>> endings = {};               // called after memory.finish()
+  std::vector<c10::intrusive_ptr<CollectiveWork>> earlier = {};  // a barrier also waits for these
+
+  bool is_message() const { return c10d::isP2POp(type); }
+  bool is_asynchronous() const { return !options.awaited; }
+  std::chrono::milliseconds timeout() const { return options.timeout.value_or(c10d::kUnsetTimeout); }
+
+  void post(Collective collective, const CallBuffers& buffers, DataType element, const CallOptions& own_options) {
+    posts.push_back([=](Communicator& group) {
+      return (group.*collective)(buffers.input, buffers.output, buffers.count, element, own_options);
+    });
+  }
+
+  // Frees all that only the operations needed.
+  void release() {
+    inputs.clear();
+    posts.clear();
+    memory = {};
+    endings.clear();
+    earlier.clear();
+  }
+};
+
+// A call with torch's timeout and asyncOp.
+template <class TorchOptions>
+TorchCall make_call(c10d::OpType type, const char* title, std::vector<at::Tensor> inputs,
+                    std::vector<std::vector<at::Tensor>> outputs, const TorchOptions& torch_options) {
+  TorchCall call{type, title, std::move(inputs), std::move(outputs)};
+  call.options.log_name = log_caller();
+  call.options.awaited = !torch_options.asyncOp;
+  if (torch_options.timeout != c10d::kUnsetTimeout) call.options.timeout = torch_options.timeout;
+  return call;
+}
+
+}  // namespace qccl::torch_binding

@@ -37,13 +37,15 @@ FOLDERS = ["src/plan", "src/engine", "src/wire", "src/codec"]
 SLOWER = 4  # a program that takes so many times its own time hangs
 LEAST_SECONDS = 20.0
 
+OPERATORS = [
+    *[("<", "<="), ("<=", "<"), (">", ">="), (">=", ">"), ("==", "!="), ("!=", "=="), ("&&", "||"), ("||", "&&")],
+    *[("+", "-"), ("-", "+"), ("*", "+"), ("/", "*"), ("%", "/"), ("+=", "-="), ("-=", "+=")],
+    *[("<<", ">>"), (">>", "<<"), ("|", "&"), ("&", "|"), ("|=", "&="), ("&=", "|=")],
+]
+
 # What is replaced by what. clang-format puts spaces around binary operators and none inside template argument lists.
 RULES = [
-    *((rf" {re.escape(old)} ", f" {new} ") for old, new in [("<", "<="), ("<=", "<"), (">", ">="), (">=", ">")]),
-    *((f" {re.escape(old)} ", f" {new} ") for old, new in [("==", "!="), ("!=", "=="), ("&&", "||"), ("||", "&&")]),
-    *((f" {re.escape(old)} ", f" {new} ") for old, new in [("+", "-"), ("-", "+"), ("*", "+"), ("/", "*"), ("%", "/")]),
-    *((f" {re.escape(old)} ", f" {new} ") for old, new in [("+=", "-="), ("-=", "+="), ("<<", ">>"), (">>", "<<")]),
-    *((f" {re.escape(old)} ", f" {new} ") for old, new in [("|", "&"), ("&", "|"), ("|=", "&="), ("&=", "|=")]),
+    *((f" {re.escape(old)} ", f" {new} ") for old, new in OPERATORS),
     (r"\btrue\b", "false"),
     (r"\bfalse\b", "true"),
     (r"\bstd::min\b", "std::max"),

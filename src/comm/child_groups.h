@@ -21,10 +21,10 @@ class ChildIds {
  public:
   explicit ChildIds(std::uint64_t parent) : parent_(parent) {}
 
-  // Of the next subgroup with these members (group ranks) and name: the same on all ranks whose earlier calls with this
+  // The next subgroup with these members (group ranks) and name: the same on all ranks whose earlier calls with this
   // list and name are as many.
   std::uint64_t next_subgroup(std::span<const int> members, const std::string& name);
-  // Of the next group that all ranks make together.
+  // For the next group that all ranks make together.
   std::uint64_t next_child();
 
  private:

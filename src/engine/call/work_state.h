@@ -53,7 +53,7 @@ struct WorkState {
   // Marks the end and runs the callbacks, outside the lock. Takes no memory.
   void complete();
 
-  // Of several operations: ends when `parts` other Works, which join it, have ended, with the failure of the first that
+  // Several operations: ends when `parts` other Works, which join it, have ended, with the failure of the first that
   // failed. Before any of them is posted.
   void expect_parts(std::size_t parts) { parts_left_ = parts; }
   void join(std::shared_ptr<WorkState> whole) { whole_ = std::move(whole); }

@@ -13,7 +13,7 @@ namespace qccl::engine {
 
 class MappedOperation final : public CellOperation {
  public:
-  // Of calls of `plan` whose region is on the board.
+  // For calls of `plan` whose region is on the board.
   MappedOperation(Group& group, FrameSender& frame_sender, ScratchPool& pool, const ExecutablePlan& plan);
 
   bool can_run(const Group& group, const CallArguments& arguments) const override {

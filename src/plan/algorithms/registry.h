@@ -21,7 +21,7 @@ struct CollectiveBuilder {
 struct AlgorithmEntry {
   Algorithm algorithm;
   std::span<const CollectiveBuilder> collectives;
-  // Of one slice of the request's collective. Assumes at least two ranks, and that all chunks have elements.
+  // For one slice of the request's collective. Assumes at least two ranks, and that all chunks have elements.
   CriticalPath (*critical_path)(const PathFinder& paths);
   // Into how many chunks an all_reduce, reduce or broadcast divides its data; null: it does not.
   int (*chunk_count)(const Request& request) = nullptr;

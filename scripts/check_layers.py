@@ -93,7 +93,7 @@ class Absence:
 LIBRARY = ("include", "src", "bindings")
 ABSENCES = [
     Absence("getenv", r"\b(?:secure_)?getenv\s*\(", LIBRARY, ("src/base",),
-            "the environment is read only in src/base: call environment() of base/environment.h"),
+            "the environment is read only in src/base: call environment() of base/options.h"),
     Absence("errno", r"\berrno\b|<cerrno>|<errno\.h>", LIBRARY, ("src/os",),
             "errno is seen only in src/os: put the system call there and return a Status"),
     Absence("intrinsics", r"<(?:[ixepsnt]mm|x86|avx|arm_neon|arm_sve)\w*\.h>|\b_mm(?:256|512)?_\w+", LIBRARY,

@@ -5,8 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "base/check.h"
-#include "base/environment.h"
+#include "base/options.h"
 
 namespace qccl {
 namespace {

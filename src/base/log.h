@@ -1,4 +1,4 @@
-// The log sink, for messages that the library cannot return. Silent unless QCCL_LOG asks for them.
+// QCCL_CHECK, and the log sink for messages that the library cannot return. It is silent unless QCCL_LOG asks for them.
 #pragma once
 
 #include <string_view>
@@ -14,4 +14,11 @@ void log(LogLevel level, std::string_view message);
 // Writes a line that the program has requested to standard error, whatever QCCL_LOG says. Thread-safe, as above.
 void write_line(std::string_view text);
 
+// Logs the failed condition and its location, then aborts.
+[[noreturn]] void check_failed(const char* condition, const char* file, int line);
+
 }  // namespace qccl
+
+// For bugs of our own, never for bad input or a bad peer.
+#define QCCL_CHECK(condition) \
+  ((condition) ? static_cast<void>(0) : ::qccl::check_failed(#condition, __FILE__, __LINE__))

@@ -1,85 +1,48 @@
-// The names of the public enumerations' values.
+// The names of the public enumerations' values, in the order of the values.
+#include <cstddef>
+
 #include "qccl/error.h"
 #include "qccl/types.h"
 
 namespace qccl {
+namespace {
+
+template <class Enum, std::size_t count>
+const char* name_in(const char* const (&names)[count], Enum value) {
+  const auto index = static_cast<std::size_t>(value);
+  return index < count ? names[index] : "unknown";
+}
+
+}  // namespace
 
 const char* to_string(ErrorKind kind) {
-  switch (kind) {
-    case ErrorKind::invalid_argument: return "invalid_argument";
-    case ErrorKind::misuse: return "misuse";
-    case ErrorKind::peer_lost: return "peer_lost";
-    case ErrorKind::deadline_exceeded: return "deadline_exceeded";
-    case ErrorKind::aborted: return "aborted";
-    case ErrorKind::corrupt_data: return "corrupt_data";
-    case ErrorKind::resource_exhausted: return "resource_exhausted";
-    case ErrorKind::unsupported: return "unsupported";
-  }
-  return "unknown";
+  static constexpr const char* kNames[] = {"invalid_argument",   "misuse",     "peer_lost",
+                                           "deadline_exceeded",  "aborted",    "corrupt_data",
+                                           "resource_exhausted", "unsupported"};
+  return name_in(kNames, kind);
 }
 
 std::string_view to_string(DataType type) {
-  switch (type) {
-    case DataType::float32: return "float32";
-    case DataType::float64: return "float64";
-    case DataType::float16: return "float16";
-    case DataType::bfloat16: return "bfloat16";
-    case DataType::int32: return "int32";
-    case DataType::int64: return "int64";
-    case DataType::uint8: return "uint8";
-    case DataType::int8: return "int8";
-    case DataType::int16: return "int16";
-    case DataType::uint16: return "uint16";
-    case DataType::uint32: return "uint32";
-    case DataType::uint64: return "uint64";
-    case DataType::boolean: return "bool";
-  }
-  return "unknown";
+  static constexpr const char* kNames[] = {"float32", "float64", "float16", "bfloat16", "int32",  "int64", "uint8",
+                                           "int8",    "int16",   "uint16",  "uint32",   "uint64", "bool"};
+  return name_in(kNames, type);
 }
 
 std::string_view to_string(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum: return "sum";
-    case ReduceOp::avg: return "avg";
-    case ReduceOp::min: return "min";
-    case ReduceOp::max: return "max";
-    case ReduceOp::prod: return "prod";
-    case ReduceOp::bit_and: return "band";
-    case ReduceOp::bit_or: return "bor";
-    case ReduceOp::bit_xor: return "bxor";
-    case ReduceOp::premul_sum: return "premul_sum";
-  }
-  return "unknown";
+  static constexpr const char* kNames[] = {"sum", "avg", "min", "max", "prod", "band", "bor", "bxor", "premul_sum"};
+  return name_in(kNames, op);
 }
 
 std::string_view to_string(Collective collective) {
-  switch (collective) {
-    case Collective::all_reduce: return "all_reduce";
-    case Collective::broadcast: return "broadcast";
-    case Collective::all_gather: return "all_gather";
-    case Collective::reduce_scatter: return "reduce_scatter";
-    case Collective::barrier: return "barrier";
-    case Collective::reduce: return "reduce";
-    case Collective::gather: return "gather";
-    case Collective::scatter: return "scatter";
-    case Collective::all_to_all: return "all_to_all";
-  }
-  return "unknown";
+  static constexpr const char* kNames[] = {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "barrier",
+                                           "reduce",     "gather",    "scatter",    "all_to_all"};
+  return name_in(kNames, collective);
 }
 
 std::string_view to_string(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::automatic: return "auto";
-    case Algorithm::one_shot: return "one_shot";
-    case Algorithm::sra: return "sra";
-    case Algorithm::ring: return "ring";
-    case Algorithm::tree: return "tree";
-    case Algorithm::recursive_doubling: return "recursive_doubling";
-    case Algorithm::binomial: return "binomial";
-    case Algorithm::pairwise: return "pairwise";
-    case Algorithm::hierarchical: return "hierarchical";
-  }
-  return "unknown";
+  static constexpr const char* kNames[] = {
+      "auto", "one_shot", "sra", "ring", "tree", "binomial", "pairwise", "hierarchical", "recursive_doubling"};
+  return name_in(kNames, algorithm);
 }
 
 }  // namespace qccl

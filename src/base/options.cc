@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/environment.h"
 #include "base/text.h"
 
 namespace qccl {

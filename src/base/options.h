@@ -1,8 +1,9 @@
-// Every QCCL_ environment variable, read once. docs/options.md lists them for users.
+// Environment variables: every QCCL_ variable, read once, which docs/options.md lists for users, and any other.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 #include <string>
 
@@ -11,6 +12,13 @@
 #include "qccl/types.h"
 
 namespace qccl {
+
+// The variable's value; empty if it is unset or empty. Nothing else reads the environment.
+inline std::optional<std::string> environment(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
 
 // Input bytes of a slice; half of the L2 cache holds it and its frames.
 inline constexpr std::size_t kDefaultSliceBytes = 128 * 1024;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/check.h"
+#include "base/log.h"
 #include "codec/registry.h"
 #include "qccl/error.h"
 

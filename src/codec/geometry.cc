@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/check.h"
+#include "base/log.h"
 
 namespace qccl {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/digest/digest.h"
-#include "base/environment.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "bootstrap/store/open_store.h"
 #include "codec/registry.h"
 #include "comm/transport_factory.h"

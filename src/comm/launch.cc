@@ -6,7 +6,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/environment.h"
 #include "base/options.h"
 #include "base/text.h"
 #include "bootstrap/launcher/membership.h"

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "base/environment.h"
 #include "base/log.h"
+#include "base/options.h"
 
 // Highway compiles for this target only on request. Kernels that gain from it request it too; all others run on plain
 // AVX-512 under its name.

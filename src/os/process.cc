@@ -17,7 +17,7 @@
 #include <memory>
 #include <utility>
 
-#include "base/check.h"
+#include "base/log.h"
 
 namespace qccl::os {
 namespace {

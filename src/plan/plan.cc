@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "base/check.h"
+#include "base/log.h"
 #include "plan/algorithms/registry.h"
 
 namespace qccl::plan {

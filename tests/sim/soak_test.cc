@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "base/environment.h"
+#include "base/options.h"
 #include "plan/plan.h"
 #include "support/sim_call.h"
 

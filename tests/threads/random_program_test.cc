@@ -14,7 +14,7 @@
 #include <optional>
 #include <thread>
 
-#include "base/environment.h"
+#include "base/options.h"
 #include "support/random_program.h"
 #include "support/transports.h"
 

@@ -1,4 +1,4 @@
-#include "base/digest/digest_wide.h"
+#include "base/digest/digest.h"
 
 #ifdef __x86_64__
 #define XXH_INLINE_ALL

@@ -7,8 +7,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "base/digest/digest_wide.h"
-
 namespace qccl {
 namespace {
 

@@ -39,7 +39,7 @@ struct Membership {
   std::string source{};            // where rank and world came from, for people
 };
 
-// Reads a variable; empty if it is unset or empty. base/environment.h has the real one.
+// Reads a variable; empty if it is unset or empty. environment() of base/options.h is the real one.
 using EnvironmentLookup = std::function<std::optional<std::string>(const char* name)>;
 
 // Contacts no peer. InvalidArgument names the variable or option and its value, or the missing one, or the two that

@@ -7,8 +7,8 @@
 #include <set>
 #include <utility>
 
-#include "base/check.h"
 #include "base/digest/digest.h"
+#include "base/log.h"
 #include "bootstrap/meeting/card_exchange.h"
 #include "bootstrap/meeting/rank_text.h"
 #include "bootstrap/mesh/acceptor.h"

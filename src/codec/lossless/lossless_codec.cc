@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "base/check.h"
+#include "base/log.h"
 #include "codec/registry.h"
 
 namespace qccl {

@@ -7,7 +7,7 @@
 // A bucket with an element that is not finite decodes to NaN.
 #include <fmt/format.h>
 
-#include "base/check.h"
+#include "base/log.h"
 #include "codec/registry.h"
 #include "kernels/sign/sign.h"
 

@@ -6,7 +6,7 @@
 
 #include <sstream>
 
-#include "base/environment.h"
+#include "base/options.h"
 #include "comm/context.h"
 #include "kernels/simd.h"
 #include "os/memory.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/check.h"
+#include "base/log.h"
 
 namespace qccl::shm {
 

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "base/check.h"
+#include "base/log.h"
 
 namespace qccl::shm {
 namespace {

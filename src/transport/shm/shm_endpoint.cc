@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "base/check.h"
+#include "base/log.h"
 #include "os/fd.h"
 #include "transport/shm/shm_cells.h"
 #include "transport/shm/shm_heap.h"

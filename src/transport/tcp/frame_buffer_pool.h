@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/check.h"
+#include "base/log.h"
 #include "transport/transport.h"
 
 namespace qccl::tcp {

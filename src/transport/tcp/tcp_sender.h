@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "base/check.h"
+#include "base/log.h"
 #include "transport/tcp/connection_table.h"
 
 namespace qccl::tcp {

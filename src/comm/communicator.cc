@@ -7,7 +7,6 @@
 
 #include "base/result.h"
 #include "comm/communicator_state.h"
-#include "engine/engine_report.h"
 
 namespace qccl {
 namespace {
@@ -76,8 +75,7 @@ MessageCall recv_call(void* data, std::size_t count, DataType type, int from, co
 // Throws, unless the operation has ended by now.
 void give_up(comm::Context& context, const internal::WorkState& work, Milliseconds timeout) {
   std::optional<ErrorInfo> failure;
-  context.driver().with_engine(
-      [&](engine::Engine& engine) { failure = engine::given_up(engine.parts(), engine.failures(), work, timeout); });
+  context.driver().with_engine([&](engine::Engine& engine) { failure = engine.given_up(work, timeout); });
   if (work.done()) return;
   if (failure) throw Error(std::move(*failure));
   throw Error({.kind = ErrorKind::deadline_exceeded,
@@ -325,7 +323,7 @@ std::vector<std::string> Communicator::in_flight() const {
   return memory_checked([&] {
     std::vector<std::string> operations;
     state_->context()->driver().with_engine(
-        [&](engine::Engine& engine) { operations = engine::describe_in_flight(engine.parts(), state_->group().id); });
+        [&](engine::Engine& engine) { operations = engine.describe_in_flight(state_->group().id); });
     return operations;
   });
 }

@@ -14,7 +14,6 @@
 #include "bootstrap/store/open_store.h"
 #include "codec/registry.h"
 #include "comm/transport_factory.h"
-#include "engine/engine_report.h"
 #include "os/process.h"
 
 namespace qccl::comm {
@@ -98,7 +97,7 @@ EngineRuntime::EngineRuntime(std::unique_ptr<Transport> transport, const engine:
       driver_(engine_, *transport_, clock, polling) {
   driver_.start();
   status_.emplace(self, [this](RankStatus& status) {
-    driver_.with_engine([&](engine::Engine& engine) { engine::report(engine.parts(), status); });
+    driver_.with_engine([&](engine::Engine& engine) { engine.report(status); });
   });
 }
 

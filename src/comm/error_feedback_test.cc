@@ -9,7 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/digest/digest.h"
-#include "engine/call/feedback_state.h"
+#include "engine/call/call_arguments.h"
 #include "qccl/error.h"
 
 namespace qccl {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "engine/collective/cell_operation.h"
-#include "engine/collective/mapped_operation.h"
 #include "engine/collective/plan_operation.h"
 #include "engine/compute/host_compute.h"
 #include "engine/message/mailbox.h"

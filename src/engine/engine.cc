@@ -1,5 +1,7 @@
 #include "engine/engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -13,7 +15,7 @@ Engine::Engine(Transport& transport, const Clock& clock, EngineOptions options)
       failures_(parts_),
       mismatches_(parts_, failures_),
       peer_failures_(parts_, failures_),
-      dispatcher_(parts_, {failures_, peer_failures_, mismatches_}),
+      dispatcher_(parts_, failures_, peer_failures_, mismatches_),
       starter_(parts_, failures_, peer_failures_, dispatcher_),
       groups_(parts_, failures_, mismatches_, dispatcher_) {}
 
@@ -110,6 +112,59 @@ void Engine::end_turn(const Operation& ended) {
     if (operation == nullptr || &operation->group() != &ended.group() || !operation->waits_for_turn()) continue;
     if (!turns.begin_next(operation->admission_bytes())) return;
     operation->defer(false);
+  }
+}
+
+// ---- reports
+
+std::vector<std::string> Engine::describe_in_flight(std::uint64_t group) const {
+  std::vector<std::string> list;
+  for (const auto& operation : parts_.operations) {
+    if (operation == nullptr || operation->group().id != group) continue;
+    const Waiting waiting = operation->waiting();
+    const std::vector<GroupRank> peers = parts_.peers.suspects(operation->group(), waiting.peers, parts_.now);
+    list.push_back(fmt::format("{} #{} waits for {} ({})", operation->describe(), operation->sequence(),
+                               peers.empty() ? "nobody" : operation->group().rank_list(peers), waiting.progress()));
+  }
+  return list;
+}
+
+std::optional<ErrorInfo> Engine::given_up(const internal::WorkState& work, Milliseconds waited) const {
+  const auto found = std::find_if(parts_.operations.begin(), parts_.operations.end(), [&](const auto& operation) {
+    return operation != nullptr && operation->work() != nullptr && operation->work()->is_part_of(work);
+  });
+  if (found == parts_.operations.end()) return std::nullopt;
+  const Operation& operation = **found;
+  const Waiting waiting = operation.waiting();
+  const std::vector<GroupRank> peers = parts_.peers.suspects(operation.group(), waiting.peers, parts_.now);
+  const std::string awaited = peers.empty() ? "" : ", waiting for " + operation.group().rank_list(peers);
+  return failures_.failure_of(operation, ErrorKind::deadline_exceeded,
+                              fmt::format("did not end within the {} ms that wait() was given{} ({}); it goes on",
+                                          waited.count(), awaited, waiting.progress()));
+}
+
+void Engine::report(RankStatus& status) const {
+  for (const auto& [id, group] : parts_.groups) {
+    status.groups.push_back({group->name, group->next_sequence - 1, group->failure ? group->failure->message : ""});
+  }
+  for (const auto& operation : parts_.operations) {
+    if (operation == nullptr) continue;
+    const Waiting waiting = operation->waiting();
+    CallStatus call;
+    call.group = operation->group().name;
+    call.number = operation->sequence();
+    call.call = operation->describe();
+    // The deadline of a call that has not begun is still kForever.
+    if (operation->deadline() != kForever) {
+      const Nanoseconds since = parts_.clock.now() - (operation->deadline() - operation->arguments().timeout);
+      call.seconds = std::max(0.0, std::chrono::duration<double>(since).count());
+    }
+    for (const GroupRank member : parts_.peers.suspects(operation->group(), waiting.peers, parts_.now)) {
+      call.waits_for.push_back(operation->group().world_rank(member).value());
+    }
+    call.received_bytes = waiting.received_bytes;
+    call.expected_bytes = waiting.expected_bytes;
+    status.calls.push_back(std::move(call));
   }
 }
 

@@ -18,6 +18,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "engine/call_starter.h"
 #include "engine/engine_parts.h"
@@ -26,6 +29,7 @@
 #include "engine/failure/peer_failures.h"
 #include "engine/frame_dispatcher.h"
 #include "engine/group/group_lifecycle.h"
+#include "qccl/status.h"
 
 namespace qccl::engine {
 
@@ -68,8 +72,16 @@ class Engine {
   // No control frame waits to be sent.
   bool has_sent_control() const { return parts_.control.empty(); }
 
+  // ---- for errors and status, in words
+  // The group's operations that have not ended, the oldest first, and what each waits for.
+  std::vector<std::string> describe_in_flight(std::uint64_t group) const;
+  // The error of a wait for `work` that was given up after `waited`: its first operation that has not ended, and the
+  // peers that it waits for. Nothing if all have ended.
+  std::optional<ErrorInfo> given_up(const internal::WorkState& work, Milliseconds waited) const;
+  // Adds groups and calls in flight.
+  void report(RankStatus& status) const;
+
   const EngineParts& parts() const { return parts_; }
-  const FailureHandler& failures() const { return failures_; }
 
  private:
   bool move();

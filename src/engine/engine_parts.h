@@ -10,13 +10,12 @@
 #include "base/options.h"
 #include "engine/call/work_state.h"
 #include "engine/compute/compute.h"
-#include "engine/compute/scratch_pool.h"
-#include "engine/failure/control_queue.h"
+#include "engine/compute/math_context.h"
 #include "engine/failure/peer_monitor.h"
 #include "engine/frame_sender.h"
-#include "engine/group/group_table.h"
+#include "engine/group/group.h"
+#include "engine/operation.h"
 #include "engine/operation_recorder.h"
-#include "engine/operation_table.h"
 #include "transport/transport.h"
 
 namespace qccl::engine {
@@ -70,7 +69,7 @@ struct EngineParts {
         options(std::move(used_options)),
         now(clock.now()),
         frame_sender(transport, options.world, options.checksum),
-        peers({options.rank, options.world, options.heartbeat_interval, options.peer_timeout}, now),
+        peers(options.rank, options.world, options.heartbeat_interval, options.peer_timeout, now),
         control(peers, frame_sender, options.rank, options.world),
         recorder(options.log, clock, frame_sender) {}
 

@@ -22,8 +22,9 @@ bool is_message_frame(FrameKind kind) {
 
 }  // namespace
 
-FrameDispatcher::FrameDispatcher(EngineParts& parts, DispatcherParts others)
-    : parts_(parts), failures_(others.failures), peer_failures_(others.peer_failures), mismatches_(others.mismatches) {
+FrameDispatcher::FrameDispatcher(EngineParts& parts, FailureHandler& failures, PeerFailures& peer_failures,
+                                 MismatchDetector& mismatches)
+    : parts_(parts), failures_(failures), peer_failures_(peer_failures), mismatches_(mismatches) {
   parts_.transport.set_placement(this);
 }
 
@@ -200,14 +201,9 @@ std::byte* FrameDispatcher::find_destination(WorldRank peer, ConstBytes bytes) {
 
 void FrameDispatcher::deliver(Operation& operation, GroupRank member, const FrameHeader& header,
                               const ReceivedFrame& frame) {
-  Status status;
-  if (header.kind == FrameKind::data || header.kind == FrameKind::message_data) {
-    status = operation.on_data(member, header, frame);
-  } else {
-    status =
-        header.kind == FrameKind::request ? operation.on_request(member, header) : operation.on_grant(member, header);
-    parts_.frame_sender.consume(header, frame);
-  }
+  const Status status = operation.on_frame(member, header, frame);
+  const bool has_taken_over = header.kind == FrameKind::data || header.kind == FrameKind::message_data;
+  if (!has_taken_over) parts_.frame_sender.consume(header, frame);
   if (status.ok()) return;
   failures_.fail(operation, status.error().kind, status.error().message);
 }

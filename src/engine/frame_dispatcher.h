@@ -12,16 +12,11 @@
 
 namespace qccl::engine {
 
-struct DispatcherParts {
-  FailureHandler& failures;
-  PeerFailures& peer_failures;
-  MismatchDetector& mismatches;
-};
-
 // One thread.
 class FrameDispatcher : private PayloadPlacement {
  public:
-  FrameDispatcher(EngineParts& parts, DispatcherParts others);
+  FrameDispatcher(EngineParts& parts, FailureHandler& failures, PeerFailures& peer_failures,
+                  MismatchDetector& mismatches);
   ~FrameDispatcher() override;
 
   // True if any arrived.

@@ -4,11 +4,14 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/rank.h"
 #include "engine/call/call_arguments.h"
 #include "engine/frame_sender.h"
@@ -21,6 +24,9 @@ struct Waiting {
   std::vector<GroupRank> peers;
   std::uint64_t received_bytes = 0;
   std::uint64_t expected_bytes = 0;
+
+  // "got 0 of 64 bytes"
+  std::string progress() const;
 };
 
 // What the log will say of an operation besides its call.
@@ -102,18 +108,12 @@ class Operation : public PostedCall {
   virtual bool finished() const = 0;
   // A peer was seen to make another call with this sequence number.
   virtual bool has_differing_call() const { return false; }
-  // A data frame of this operation. Takes over `frame` and releases it when consumed.
-  virtual Status on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) = 0;
-  // Such a frame is arriving: where its payload may be written now, or null.
-  virtual std::byte* find_destination(GroupRank peer, const wire::FrameHeader& header) {
-    static_cast<void>(peer);
-    static_cast<void>(header);
-    return nullptr;
-  }
+  // A frame of this operation. Takes over those with data, and releases them when consumed.
+  virtual Status on_frame(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) = 0;
+  // A data frame is arriving: where its payload may be written now, or null.
+  virtual std::byte* find_destination(GroupRank, const wire::FrameHeader&) { return nullptr; }
   // A payload may still arrive at a destination, or have been taken out of it.
   virtual bool awaits_placed() const { return false; }
-  virtual Status on_grant(GroupRank peer, const wire::FrameHeader& header) = 0;
-  virtual Status on_request(GroupRank peer, const wire::FrameHeader& header) = 0;
   virtual Waiting waiting() const = 0;
   // Frames from or to this member are outstanding, so the operation can't end without it.
   virtual bool lacks(GroupRank member) const = 0;
@@ -130,6 +130,59 @@ class Operation : public PostedCall {
 
  protected:
   FrameSender& frame_sender_;
+};
+
+// The operations of this rank: in flight, in posting order, and parked. One thread. Entries may be null until
+// erase_ended().
+class OperationTable {
+ public:
+  using List = std::vector<std::unique_ptr<Operation>>;
+
+  OperationTable() { parked_.reserve(kMaxParked); }
+
+  bool empty() const { return list_.empty(); }
+  std::size_t size() const { return list_.size(); }
+  List::iterator begin() { return list_.begin(); }
+  List::iterator end() { return list_.end(); }
+  List::const_iterator begin() const { return list_.begin(); }
+  List::const_iterator end() const { return list_.end(); }
+  // A collective in flight, or null.
+  Operation* find(const Group& group, std::uint64_t sequence) const;
+  // The oldest in flight of the group, or null.
+  Operation* oldest(const Group& group) const;
+
+  Operation& add(std::unique_ptr<Operation> operation);
+  // The next add() to an empty table takes no memory.
+  void make_room() {
+    if (list_.capacity() == 0) list_.reserve(1);
+  }
+  void clear() { list_.clear(); }
+  void erase_ended() { std::erase(list_, nullptr); }
+
+  // An operation that has ended well waits for the next call like its own, which then neither builds a schedule's state
+  // nor allocates. take_parked() returns null if none can run the call.
+  void park(std::unique_ptr<Operation> operation);
+  std::unique_ptr<Operation> take_parked(const Group& group, const CallArguments& arguments);
+  // The group is about to go.
+  void forget(const Group& group);
+
+  // The earliest deadline; check it, then set it anew.
+  TimePoint next_deadline() const { return next_deadline_; }
+  void set_next_deadline(TimePoint deadline) { next_deadline_ = deadline; }
+  void note_deadline(TimePoint deadline) { next_deadline_ = std::min(next_deadline_, deadline); }
+  // An operation has begun without a look at the clock, which takes a tenth of a small operation's time. Its deadline
+  // counts from the next start_timers(), if it lasts that long.
+  void note_untimed() { has_untimed_ = true; }
+  void start_timers(TimePoint now);
+
+ private:
+  // As many different calls as a program repeats; the operation of a large plan of 64 ranks takes some 200 KiB.
+  static constexpr std::size_t kMaxParked = 32;
+
+  List list_;
+  std::vector<std::unique_ptr<Operation>> parked_;  // the one used last at the end
+  TimePoint next_deadline_ = kForever;
+  bool has_untimed_ = false;
 };
 
 }  // namespace qccl::engine

@@ -58,17 +58,19 @@ class UnexpectedFrame : public ::testing::Test {
     arguments.plan = std::make_shared<const ExecutablePlan>(call, 2, GroupRank(0), nullptr);
     return arguments;
   }
-  static void expect_rank_5(const Status& status) {
-    ASSERT_FALSE(status.ok());
-    EXPECT_EQ(status.error().kind, ErrorKind::corrupt_data);
-    EXPECT_TRUE(status.error().message.starts_with("rank 5 ")) << status.error().message;
+  static void expect_rank_5(Operation& operation) {
+    for (const auto kind : {wire::FrameKind::data, wire::FrameKind::grant, wire::FrameKind::request}) {
+      const Status status = operation.on_frame(GroupRank(1), {.kind = kind, .phase = 7, .chunk = 9}, {});
+      ASSERT_FALSE(status.ok());
+      EXPECT_EQ(status.error().kind, ErrorKind::corrupt_data);
+      EXPECT_TRUE(status.error().message.starts_with("rank 5 ")) << status.error().message;
+    }
   }
 
   Group group_;
   NoTransport transport_;
   FrameSender frame_sender_{transport_, 6, true};
   ScratchPool pool_;
-  const wire::FrameHeader grant_{.kind = wire::FrameKind::grant, .phase = 7, .chunk = 9};
 };
 
 TEST_F(UnexpectedFrame, of_a_plan_names_the_senders_rank_in_the_world) {
@@ -76,15 +78,13 @@ TEST_F(UnexpectedFrame, of_a_plan_names_the_senders_rank_in_the_world) {
   auto compute = std::make_unique<HostCompute>(ComputeContext{call.plan.get(), 2, GroupRank(0), &pool_, 0});
   PlanOperation operation(group_, frame_sender_, *call.plan, std::move(compute));
   operation.begin(1, std::move(call), {});
-  expect_rank_5(operation.on_grant(GroupRank(1), grant_));
-  expect_rank_5(operation.on_request(GroupRank(1), grant_));
+  expect_rank_5(operation);
 }
 
 TEST_F(UnexpectedFrame, of_a_board_operation_names_the_senders_rank_in_the_world) {
   CellOperation operation(group_, frame_sender_, pool_);
   operation.begin(1, arguments(), {});
-  expect_rank_5(operation.on_grant(GroupRank(1), grant_));
-  expect_rank_5(operation.on_request(GroupRank(1), grant_));
+  expect_rank_5(operation);
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ class PayloadPlacement {
 enum class TrafficClass : std::uint8_t { data, control };
 
 // Shared memory for small operations (the board): each rank publishes in its own cell of a group and reads the cells of
-// the other ranks. engine/collective/cell_exchange.h has the protocol.
+// the other ranks. engine/collective/cell_operation.h has the protocol.
 inline constexpr std::size_t kBoardPayloadBytes = 8192;
 struct ExchangeCell {
   std::uint64_t sequence = 0;  // number of this board operation in its group, from 1

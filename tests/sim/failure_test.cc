@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "engine/engine_report.h"
 #include "support/sim_call.h"
 
 namespace qccl::testing {
@@ -264,7 +263,7 @@ TEST(StoppedRank, is_whom_the_others_say_that_they_wait_for) {
     world.run_for(seconds(2));
     for (const int rank : {0, 2}) {
       RankStatus status;
-      engine::report(world.engine(rank).parts(), status);
+      world.engine(rank).report(status);
       if (call.done(rank)) continue;
       ASSERT_EQ(status.calls.size(), 1u);
       EXPECT_EQ(status.calls[0].waits_for, std::vector{1}) << "rank " << rank << ", stopped at " << underway.count();

@@ -1,4 +1,4 @@
-// Long calls in flight take turns (src/engine/group/admission_control.h): all of them end, whichever one a rank waits
+// Long calls in flight take turns (AdmissionControl): all of them end, whichever one a rank waits
 // for first.
 #include <gtest/gtest.h>
 

@@ -1,11 +1,28 @@
 #include "engine/call/executable_plan.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "codec/slicing.h"
+#include "engine/frame_sender.h"
 
 namespace qccl::engine {
 namespace {
+
+using plan::Step;
+using plan::StepKind;
+
+static_assert((plan::kMaxPhase & kEagerFlag) == 0);
+
+bool is_eager(const ExecutablePlan& plan, std::uint64_t elements, bool raw) {
+  const std::uint64_t slices = plan.slice_count(elements);
+  if (slices > kWindow) return false;
+  std::uint64_t bytes = 0;
+  for (std::uint64_t slice = 0; slice < slices; ++slice) {
+    bytes += plan.payload_limit(plan.slice_length(elements, slice), raw);
+  }
+  return bytes <= kEagerStreamBytes;
+}
 
 plan::Request request_of(const ResolvedCall& call, int world, const Codec* codec, std::uint64_t slice_elements) {
   return {.collective = call.collective,
@@ -20,7 +37,77 @@ plan::Request request_of(const ResolvedCall& call, int world, const Codec* codec
           .hosts = {call.hosts.begin(), call.hosts.end()}};
 }
 
+// The lane sends to the peer of this step before it waits for it.
+bool sends_first(const plan::Lane& lane, const Step& step) {
+  return std::any_of(lane.steps.data(), &step, [&](const Step& earlier) {
+    return plan::sends(earlier.kind) && std::ranges::find(earlier.peers, step.peers[0]) != earlier.peers.end();
+  });
+}
+
 }  // namespace
+
+// Every rank sends something to each peer of its streams at once, so that calls that differ meet; otherwise ranks that
+// name different roots would wait for each other until their deadline. A peer that gets neither eager input nor a grant
+// that it needs gets one that it does not need, or a request. A peer that the lane sends to before it waits for it
+// needs none: plans have no deadlock, so of the ranks blocked in one call at least one waits for a rank outside of it,
+// and has already sent to it.
+StreamLayout::StreamLayout(const ExecutablePlan& plan, int world) {
+  std::vector<char> addressed(static_cast<std::size_t>(world));
+  const auto address = [&](GroupRank peer) { return std::exchange(addressed[peer.index()], 1) != 0; };
+  for (const plan::Lane& lane : plan.schedule().lanes) {
+    std::vector<std::size_t>& of_steps = first.emplace_back();
+    for (const Step& step : lane.steps) {
+      const bool sends = plan::sends(step.kind);
+      of_steps.push_back(sends ? outbound.size() : inbound.size());
+      if (!sends && !plan::receives(step.kind)) continue;
+      Stream stream{.phase = step.phase,
+                    .chunk = lane.chunk,
+                    .lane = first.size() - 1,
+                    .slices = plan.slice_count(lane.count),
+                    .payload_limit = plan.payload_limit(lane.count, step.raw),
+                    .eager = is_eager(plan, lane.count, step.raw)};
+      stream.announces = sends ? !stream.eager : stream.eager && !sends_first(lane, step);
+      for (const int peer : step.peers) {
+        stream.peer = GroupRank(peer);
+        (sends ? outbound : inbound).add(stream);
+      }
+    }
+    const Step& opening = lane.steps.front();
+    if (opening.kind != StepKind::send_input || lane.after >= 0 || !is_eager(plan, lane.count, opening.raw)) continue;
+    for (const int peer : opening.peers) address(GroupRank(peer));
+  }
+  for (const Stream& stream : inbound) {
+    if (!stream.eager) address(stream.peer);
+  }
+  for (StreamList* const list : {&inbound, &outbound}) {
+    for (Stream& stream : *list) stream.announces = stream.announces && !address(stream.peer);
+    list->sort_addresses();
+  }
+}
+
+void StreamList::sort_addresses() {
+  addresses_.reserve(streams_.size());
+  for (const Stream& stream : streams_) {
+    addresses_.push_back({stream.peer, stream.phase, stream.chunk, static_cast<std::uint32_t>(addresses_.size())});
+  }
+  std::ranges::sort(addresses_, {}, &Address::key);
+}
+
+std::size_t StreamList::find(GroupRank peer, std::uint16_t phase, std::uint32_t chunk) const {
+  const auto wanted = std::tuple(peer, phase, chunk);
+  const auto found = std::ranges::lower_bound(addresses_, wanted, {}, &Address::key);
+  return found != addresses_.end() && found->key() == wanted ? found->index : kNone;
+}
+
+wire::FrameHeader frame_header(const wire::FrameHeader& call, wire::FrameKind kind, const Stream& stream,
+                               std::uint64_t slice) {
+  wire::FrameHeader header = call;
+  header.kind = kind;
+  header.phase = stream.phase;
+  header.chunk = stream.chunk;
+  header.slice = static_cast<std::uint32_t>(slice);
+  return header;
+}
 
 ExecutablePlan::ExecutablePlan(const ResolvedCall& call, int world, GroupRank rank, std::shared_ptr<const Codec> codec)
     : call_(std::make_shared<const ResolvedCall>(call)),

@@ -1,11 +1,98 @@
-// A small operation in flight that goes through shared memory cells instead of frames: see cell_exchange.h.
+// Small collectives through shared memory cells (transport.h, ExchangeCells) instead of frames: the group's ranks meet.
+// Each publishes its part with the call's fingerprint, then collects all parts in rank order and combines them.
+//
+// A group's meetings are numbered on their own and run strictly in order. A cell has two generations: publishing number
+// n overwrites n - 2, which no rank reads any more. This rank finished n - 1, so every peer had published n - 1, which
+// it does only after it has finished n - 2.
 #pragma once
 
-#include "engine/collective/cell_exchange.h"
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "codec/geometry.h"
+#include "engine/call/call_arguments.h"
+#include "engine/compute/math_context.h"
+#include "engine/compute/slice_accumulator.h"
+#include "engine/frame_sender.h"
+#include "engine/group/group.h"
 #include "engine/operation.h"
 
 namespace qccl::engine {
 
+// True if every rank's part of `call` fits a cell and nothing is compressed.
+bool fits_board(const ResolvedCall& call, int world);
+
+// One meeting after another. One thread.
+class CellMeeting {
+ public:
+  // The group has a cell of the transport's.
+  CellMeeting(Group& group, FrameSender& frame_sender);
+
+  void begin(std::uint64_t number, std::uint64_t fingerprint);
+  // The meeting is the group's next.
+  bool is_due() const { return group_.finished_board_sequence + 1 == number_; }
+  // This rank's part, which stays in place until end().
+  void publish(ConstBytes part);
+  bool is_published() const { return is_published_; }
+  // After publish(): looks for the others' parts for about as long as a cell takes from core to core, then wakes the
+  // ranks that sleep. True once all parts are here.
+  bool look_and_ring();
+  // Looks once for the parts still missing.
+  bool collect();
+  // A peer was seen to make another call.
+  bool differs() const { return differs_; }
+  // By group rank, those that are here.
+  const std::vector<const std::byte*>& parts() const { return parts_; }
+  bool lacks(GroupRank member) const;
+  // The meeting is over; the next has the next number.
+  void end();
+
+ private:
+  Group& group_;
+  ExchangeCells& cells_;
+  FrameSender& frame_sender_;
+  std::uint64_t number_ = 0;
+  std::uint64_t fingerprint_ = 0;
+  const std::byte* own_part_ = nullptr;
+  bool is_published_ = false;
+  bool differs_ = false;
+  std::vector<const std::byte*> parts_;
+};
+
+// The calls that meet once, one after another; keeps its memory. One thread.
+class CellExchange {
+ public:
+  CellExchange(Group& group, FrameSender& frame_sender, ScratchPool& pool);
+  CellExchange(const CellExchange&) = delete;
+  CellExchange& operator=(const CellExchange&) = delete;
+
+  // Begins a call, which stays where it is until its end or rebind().
+  void begin(const CallArguments& arguments, std::uint64_t number);
+  // The call has moved.
+  void rebind(const CallArguments& arguments) { arguments_ = &arguments; }
+  CellMeeting& meeting() { return meeting_; }
+  const CellMeeting& meeting() const { return meeting_; }
+  // This rank's part of the call.
+  ConstBytes own_part();
+  // All parts are here: writes the call's output.
+  void combine();
+  const MathContext& math() const { return math_; }
+
+ private:
+  const ResolvedCall& call() const { return arguments_->plan->call(); }
+  void reduce(std::size_t offset_bytes);
+  void take_parts(std::size_t offset_bytes);
+
+  const Group& group_;
+  CellMeeting meeting_;
+  const CallArguments* arguments_ = nullptr;
+  MathContext math_;
+  InputSource input_;
+  SliceAccumulator sum_;
+};
+
+// Such a call in flight: it has not ended on the spot (CallStarter).
 class CellOperation : public Operation {
  public:
   // Meets `rounds` times a call.
@@ -25,9 +112,7 @@ class CellOperation : public Operation {
   bool finished() const override { return round_ == rounds_; }
   bool has_differing_call() const override { return exchange_.meeting().differs(); }
   // Ranks that send frames of this sequence number have made another call, and their fingerprint shows it first.
-  Status on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
-  Status on_grant(GroupRank peer, const wire::FrameHeader& header) override;
-  Status on_request(GroupRank peer, const wire::FrameHeader& header) override;
+  Status on_frame(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
   Waiting waiting() const override;
   bool lacks(GroupRank member) const override { return exchange_.meeting().lacks(member); }
   void drop_frames() override {}
@@ -45,11 +130,37 @@ class CellOperation : public Operation {
   const MathContext& math() const { return exchange_.math(); }
 
  private:
-  Status unexpected(GroupRank peer) const;
-
   const std::uint64_t rounds_;
   CellExchange exchange_;
   std::uint64_t round_ = 0;
+};
+
+// all_reduce in place of a buffer that every rank of the group maps (MappedRegion): each rank reduces its own chunk
+// over all ranks' buffers, in rank order, and writes the result into all of them. Nothing goes through cells. The ranks
+// meet before, so that all inputs are there, and after, so that all results are.
+class MappedOperation final : public CellOperation {
+ public:
+  // For calls of `plan` whose region is on the board.
+  MappedOperation(Group& group, FrameSender& frame_sender, ScratchPool& pool, const ExecutablePlan& plan);
+
+  bool can_run(const Group& group, const CallArguments& arguments) const override {
+    return &group == &this->group() && !arguments.message && reduces_on_board(arguments) &&
+           arguments.plan == arguments_.plan;
+  }
+  void begin(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) override {
+    CellOperation::begin(sequence, std::move(arguments), posted);
+    done_ = 0;
+  }
+
+ private:
+  ConstBytes own_part() override { return {}; }
+  bool combine() override;
+  void reduce_slice(std::uint64_t first, std::size_t elements);
+  std::byte* buffer(GroupRank member, std::uint64_t element) const;
+
+  const Range chunk_;  // of this rank
+  std::uint64_t done_ = 0;
+  SliceAccumulator sum_;
 };
 
 }  // namespace qccl::engine

@@ -4,14 +4,43 @@
 // of the lane that it follows. Of the lanes that found no room in the transport, the first of each peer always tries.
 #pragma once
 
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "base/rank.h"
 #include "base/result.h"
-#include "engine/collective/index_set.h"
 
 namespace qccl::engine {
+
+// One thread. Allocates in reset() alone, and there only to grow.
+class IndexSet {
+ public:
+  static constexpr std::size_t kNone = SIZE_MAX;
+
+  // Empty, with room for 0 <= index < size.
+  void reset(std::size_t size) { words_.assign((size + kBits - 1) / kBits, 0); }
+  void insert(std::size_t index) { words_[index / kBits] |= bit(index); }
+  void erase(std::size_t index) { words_[index / kBits] &= ~bit(index); }
+  // The first member from `index` on, or kNone. A walk meets what is inserted ahead of it.
+  std::size_t next(std::size_t index) const {
+    std::size_t word = index / kBits;
+    if (word >= words_.size()) return kNone;
+    std::uint64_t members = words_[word] & ~(bit(index) - 1);
+    while (members == 0) {
+      if (++word == words_.size()) return kNone;
+      members = words_[word];
+    }
+    return word * kBits + static_cast<std::size_t>(std::countr_zero(members));
+  }
+
+ private:
+  static constexpr std::size_t kBits = 64;
+  static constexpr std::uint64_t bit(std::size_t index) { return std::uint64_t{1} << (index % kBits); }
+
+  std::vector<std::uint64_t> words_;
+};
 
 // Lanes that found no room, by the peer that they send to, first come, first served: of a thousand lanes that wait for
 // the same room only the first has to look for it.

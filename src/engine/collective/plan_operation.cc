@@ -90,19 +90,13 @@ void PlanOperation::end_feedback() {
 
 // ---- frames from peers
 
-Status PlanOperation::on_data(GroupRank peer, const FrameHeader& header, const ReceivedFrame& frame) {
-  return wake(inbound_.on_data(peer, header, frame), peer, header);
-}
-
-Status PlanOperation::on_grant(GroupRank peer, const FrameHeader& header) {
-  return wake(outbound_.on_grant(peer, header), peer, header);
-}
-
-Status PlanOperation::on_request(GroupRank peer, const FrameHeader& header) {
-  return wake(inbound_.on_request(peer, header), peer, header);
-}
-
-Status PlanOperation::wake(std::optional<std::size_t> lane, GroupRank peer, const FrameHeader& header) {
+Status PlanOperation::on_frame(GroupRank peer, const FrameHeader& header, const ReceivedFrame& frame) {
+  std::optional<std::size_t> lane;
+  if (header.kind == FrameKind::data) {
+    lane = inbound_.on_data(peer, header, frame);
+  } else {
+    lane = header.kind == FrameKind::grant ? outbound_.on_grant(peer, header) : inbound_.on_request(peer, header);
+  }
   if (!lane) return unexpected(*this, peer, header);
   scheduler_.wake(*lane);
   return {};

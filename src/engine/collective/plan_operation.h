@@ -5,9 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "engine/collective/inbound_streams.h"
 #include "engine/collective/lane_scheduler.h"
-#include "engine/collective/outbound_streams.h"
+#include "engine/collective/streams.h"
 #include "engine/compute/compute.h"
 #include "engine/operation.h"
 
@@ -27,11 +26,9 @@ class PlanOperation final : public Operation {
 
   Result<bool> advance() override;
   bool finished() const override { return scheduler_.all_ended(); }
-  Status on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
+  Status on_frame(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
   std::byte* find_destination(GroupRank peer, const wire::FrameHeader& header) override;
   bool awaits_placed() const override { return inbound_.awaits_placed(); }
-  Status on_grant(GroupRank peer, const wire::FrameHeader& header) override;
-  Status on_request(GroupRank peer, const wire::FrameHeader& header) override;
   Waiting waiting() const override;
   bool lacks(GroupRank member) const override;
   void drop_frames() override;
@@ -54,7 +51,6 @@ class PlanOperation final : public Operation {
   enum class StepStatus { done, waits, no_room };
 
   void end_feedback();
-  Status wake(std::optional<std::size_t> lane, GroupRank peer, const wire::FrameHeader& header);
   Result<LaneAdvance> advance_lane(std::size_t lane);
   void end_slice(std::size_t lane);
   Result<StepStatus> take_step(std::size_t lane);

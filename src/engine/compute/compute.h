@@ -13,7 +13,7 @@
 #include "base/rank.h"
 #include "base/result.h"
 #include "engine/call/call_arguments.h"
-#include "engine/compute/scratch_pool.h"
+#include "engine/compute/math_context.h"
 
 namespace qccl::engine {
 

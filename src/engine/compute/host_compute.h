@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/compute/compute.h"
-#include "engine/compute/input_source.h"
+#include "engine/compute/math_context.h"
 #include "engine/compute/slice_accumulator.h"
 #include "engine/compute/slice_encoder.h"
 #include "plan/plan.h"

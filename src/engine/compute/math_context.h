@@ -1,17 +1,54 @@
-// What the arithmetic of all lanes of an operation shares.
+// What the arithmetic of an operation's lanes shares: its scratch memory, types, codec and random keys, and this rank's
+// input as collectives take it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/rank.h"
 #include "base/result.h"
 #include "codec/codec.h"
-#include "engine/compute/scratch_pool.h"
 #include "qccl/types.h"
+#include "transport/transport.h"
 
 namespace qccl::engine {
+
+// Holds a slice widened to fp32: a raw 16-bit slice of 256 KiB has 128 Ki elements.
+inline constexpr std::size_t kScratchBytes = 2 * kMaxPayloadBytes;
+
+// Scratch buffers of one size, reused last in first out so that they stay in cache. After warm-up nothing is allocated.
+class ScratchPool {
+ public:
+  struct GiveBack {
+    ScratchPool* pool = nullptr;
+    void operator()(std::byte* bytes) const { pool->free_.push_back(bytes); }
+  };
+  // 64-byte aligned, kScratchBytes long; returns to the pool when destroyed.
+  using Buffer = std::unique_ptr<std::byte, GiveBack>;
+
+  Buffer take() {
+    if (free_.empty()) {
+      if (free_.capacity() <= memory_.size()) free_.reserve(2 * memory_.size() + 1);  // to give back takes no memory
+      memory_.push_back(std::make_unique<Block>());
+      free_.push_back(memory_.back()->bytes);
+    }
+    std::byte* bytes = free_.back();
+    free_.pop_back();
+    return Buffer(bytes, GiveBack{this});
+  }
+
+ private:
+  struct alignas(64) Block {
+    std::byte bytes[kScratchBytes];
+  };
+  std::vector<std::unique_ptr<Block>> memory_;
+  std::vector<std::byte*> free_;
+};
+
+inline float* floats(const ScratchPool::Buffer& buffer) { return reinterpret_cast<float*>(buffer.get()); }
 
 // The keys of an operation's random numbers, by the reason why a codec draws them.
 struct PhaseKeys {
@@ -52,5 +89,28 @@ struct MathContext {
 
 // The two are the same or do not overlap.
 void copy_bytes(void* target, const void* source, std::size_t bytes);
+
+// This rank's input as collectives take it: multiplied for premul_sum, with the residual added under error feedback.
+class InputSource {
+ public:
+  explicit InputSource(const MathContext& math) : math_(math) {}
+  // The slice begins with element `first_element` of the whole tensor.
+  void begin(std::uint64_t first_element) {
+    first_element_ = first_element;
+    is_current_ = false;
+  }
+  // The slice: `input` itself, or, changed, in memory of this object, computed once between two begin(). With error
+  // feedback it is floats.
+  const std::byte* take(const std::byte* input, std::size_t elements);
+  void release() { changed_.reset(); }
+
+ private:
+  void add_residual(const std::byte* input, std::size_t elements);
+
+  const MathContext& math_;
+  std::uint64_t first_element_ = 0;
+  bool is_current_ = false;
+  ScratchPool::Buffer changed_;
+};
 
 }  // namespace qccl::engine

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/text.h"
-#include "engine/engine_report.h"
 
 namespace qccl::engine {
 namespace {
@@ -45,7 +44,7 @@ void PeerFailures::lose(WorldRank peer, ErrorKind kind, const std::string& what,
                      tell_others);
       continue;
     }
-    failures_.fail(*hit, kind, fmt::format("rank {} {} ({})", peer, what, progress_text(hit->waiting())), peer,
+    failures_.fail(*hit, kind, fmt::format("rank {} {} ({})", peer, what, hit->waiting().progress()), peer,
                    tell_others);
   }
 }
@@ -76,7 +75,7 @@ void PeerFailures::on_goodbye(WorldRank peer) {
     const GroupRank member = operation->group().group_rank(peer);
     if (member.is_none() || !operation->lacks(member)) continue;
     const auto what =
-        fmt::format("rank {} {} before it did its part ({})", peer, kLeft, progress_text(operation->waiting()));
+        fmt::format("rank {} {} before it did its part ({})", peer, kLeft, operation->waiting().progress());
     failures_.fail(*operation, ErrorKind::peer_lost, what, peer);
   }
 }
@@ -128,7 +127,7 @@ void PeerFailures::check_deadlines() {
     const std::string what = fmt::format(
         "the deadline of {:.3g} s passed while waiting for {} ({}): stopped, too slow, not in this call, or "
         "waiting for another itself",
-        seconds(operation->arguments().timeout), rank_list(owner, blamed), progress_text(waiting));
+        seconds(operation->arguments().timeout), owner.rank_list(blamed), waiting.progress());
     failures_.fail(*operation, ErrorKind::deadline_exceeded, what,
                    blamed.empty() ? WorldRank() : owner.world_rank(blamed.front()));
   }

@@ -6,10 +6,13 @@
 
 namespace qccl::engine {
 
-PeerMonitor::PeerMonitor(const PeerMonitorOptions& options, TimePoint now)
-    : options_(options),
-      peers_(static_cast<std::size_t>(options.world)),
-      next_heartbeat_(saturating_add(now, options.heartbeat_interval)) {
+PeerMonitor::PeerMonitor(WorldRank rank, int world, Nanoseconds heartbeat_interval, Nanoseconds peer_timeout,
+                         TimePoint now)
+    : rank_(rank),
+      heartbeat_interval_(heartbeat_interval),
+      peer_timeout_(peer_timeout),
+      peers_(static_cast<std::size_t>(world)),
+      next_heartbeat_(saturating_add(now, heartbeat_interval)) {
   for (Peer& peer : peers_) peer.last_heard = now;
   losses_.reserve(peers_.size());
   due_.reserve(peers_.size());
@@ -35,7 +38,7 @@ std::vector<GroupRank> PeerMonitor::suspects(const Group& group, const std::vect
                                              TimePoint now) const {
   const auto last_heard = [&](GroupRank member) { return (*this)[group.world_rank(member)].last_heard; };
   const auto is_silent = [&](GroupRank member) {
-    return member != group.rank && (now - last_heard(member)) * 2 / 5 > options_.heartbeat_interval;
+    return member != group.rank && (now - last_heard(member)) * 2 / 5 > heartbeat_interval_;
   };
   std::vector<GroupRank> silent;
   std::copy_if(waited_for.begin(), waited_for.end(), std::back_inserter(silent), is_silent);
@@ -49,21 +52,63 @@ std::vector<GroupRank> PeerMonitor::suspects(const Group& group, const std::vect
 }
 
 bool PeerMonitor::any_is_silent(TimePoint now) const {
-  for (WorldRank peer(0); peer.value() < options_.world; ++peer) {
-    if (peer != options_.rank && !(*this)[peer].lost && silence(peer, now) >= options_.peer_timeout) return true;
+  for (WorldRank peer(0); peer.index() < peers_.size(); ++peer) {
+    if (peer != rank_ && !(*this)[peer].lost && silence(peer, now) >= peer_timeout_) return true;
   }
   return false;
 }
 
 void PeerMonitor::beat(FrameSender& frame_sender, TimePoint now) {
-  next_heartbeat_ = saturating_add(now, options_.heartbeat_interval);
-  for (WorldRank peer(0); peer.value() < options_.world; ++peer) {
+  next_heartbeat_ = saturating_add(now, heartbeat_interval_);
+  for (WorldRank peer(0); peer.index() < peers_.size(); ++peer) {
     const Peer& to = (*this)[peer];
-    if (peer == options_.rank || to.lost || to.departed) continue;
-    if (now - frame_sender.last_sent(peer) < options_.heartbeat_interval) continue;
+    if (peer == rank_ || to.lost || to.departed) continue;
+    if (now - frame_sender.last_sent(peer) < heartbeat_interval_) continue;
     // Best effort: a peer that takes nothing is found by its own silence.
     static_cast<void>(frame_sender.send_control(peer, {.kind = wire::FrameKind::heartbeat}));
   }
+}
+
+using wire::FrameKind;
+
+void ControlQueue::queue(WorldRank peer, wire::FrameHeader header, std::span<const char> text) {
+  const auto bytes = std::as_bytes(text);
+  frames_.push_back({peer, header, {bytes.begin(), bytes.end()}});
+}
+
+void ControlQueue::say_goodbye() {
+  for (WorldRank peer(0); peer.index() < owes_goodbye_.size(); ++peer) {
+    if (peer == rank_ || peers_[peer].lost || std::exchange(owes_goodbye_[peer.index()], 1) != 0) continue;
+    ++goodbyes_due_;
+  }
+}
+
+bool ControlQueue::send() {
+  const std::size_t before = frames_.size();
+  std::erase_if(frames_, [this](const ControlFrame& frame) { return send_or_drop(frame); });
+  const bool has_sent = frames_.size() != before;
+  return (frames_.empty() && send_goodbyes()) || has_sent;
+}
+
+// True if the frame can be forgotten.
+bool ControlQueue::send_or_drop(const ControlFrame& frame) {
+  const PeerMonitor::Peer& peer = peers_[frame.peer];
+  const bool is_last = frame.header.kind == FrameKind::given_up;
+  if (peer.gone || (peer.lost && !is_last)) return true;
+  if (!frame_sender_.send_control(frame.peer, frame.header, frame.payload)) return false;
+  if (is_last) frame_sender_.transport().disconnect(frame.peer);
+  return true;
+}
+
+bool ControlQueue::send_goodbyes() {
+  const int before = goodbyes_due_;
+  for (WorldRank peer(0); goodbyes_due_ > 0 && peer.index() < owes_goodbye_.size(); ++peer) {
+    if (owes_goodbye_[peer.index()] == 0) continue;
+    if (!peers_[peer].lost && !frame_sender_.send_control(peer, {.kind = FrameKind::goodbye})) continue;
+    owes_goodbye_[peer.index()] = 0;
+    --goodbyes_due_;
+  }
+  return goodbyes_due_ != before;
 }
 
 }  // namespace qccl::engine

@@ -1,4 +1,5 @@
-// What this rank knows about each peer: when it was heard, and whether it was lost or has left. Sends heartbeats.
+// What this rank knows about each peer (when it was heard, whether it was lost or has left), and what it tells peers
+// besides data: heartbeats, poison, calls, reasons, goodbyes.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +12,9 @@
 #include "engine/frame_sender.h"
 #include "engine/group/group.h"
 #include "transport/transport.h"
+#include "wire/frame.h"
 
 namespace qccl::engine {
-
-struct PeerMonitorOptions {
-  WorldRank rank;  // this one
-  int world = 1;
-  Nanoseconds heartbeat_interval{};
-  Nanoseconds peer_timeout{};
-};
 
 // One thread.
 class PeerMonitor {
@@ -32,7 +27,8 @@ class PeerMonitor {
     std::string what;  // what happened to a lost peer: "was lost: end of file"
   };
 
-  PeerMonitor(const PeerMonitorOptions& options, TimePoint now);
+  // `rank`: this one.
+  PeerMonitor(WorldRank rank, int world, Nanoseconds heartbeat_interval, Nanoseconds peer_timeout, TimePoint now);
 
   const Peer& operator[](WorldRank peer) const { return peers_[peer.index()]; }
   void heard(WorldRank peer, TimePoint now) { at(peer).last_heard = now; }
@@ -62,11 +58,45 @@ class PeerMonitor {
  private:
   Peer& at(WorldRank peer) { return peers_[peer.index()]; }
 
-  const PeerMonitorOptions options_;
+  const WorldRank rank_;
+  const Nanoseconds heartbeat_interval_;
+  const Nanoseconds peer_timeout_;
   std::vector<Peer> peers_;
   std::vector<Transport::PeerLoss> losses_;  // seen in the last round
   std::vector<Transport::PeerLoss> due_;     // seen in the round before
   TimePoint next_heartbeat_{};
+};
+
+// Control frames with text (poison, calls, reasons) and goodbyes, which wait for room in the transport. One thread. The
+// others outlive it.
+class ControlQueue {
+ public:
+  ControlQueue(const PeerMonitor& peers, FrameSender& frame_sender, WorldRank rank, int world)
+      : peers_(peers), frame_sender_(frame_sender), rank_(rank), owes_goodbye_(static_cast<std::size_t>(world)) {}
+
+  void queue(WorldRank peer, wire::FrameHeader header, std::span<const char> text);
+  // Queues a goodbye to every peer.
+  void say_goodbye();
+  // Sends what there is room for; true if anything was sent. A peer is disconnected after its given_up frame.
+  bool send();
+  bool empty() const { return frames_.empty() && goodbyes_due_ == 0; }
+
+ private:
+  struct ControlFrame {
+    WorldRank peer;
+    wire::FrameHeader header;
+    std::vector<std::byte> payload;
+  };
+
+  bool send_or_drop(const ControlFrame& frame);
+  bool send_goodbyes();
+
+  const PeerMonitor& peers_;
+  FrameSender& frame_sender_;
+  const WorldRank rank_;
+  std::vector<ControlFrame> frames_;
+  std::vector<char> owes_goodbye_;  // by peer
+  int goodbyes_due_ = 0;
 };
 
 }  // namespace qccl::engine

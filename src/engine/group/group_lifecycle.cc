@@ -15,6 +15,12 @@ Group::Group(Group&&) noexcept = default;
 Group& Group::operator=(Group&&) noexcept = default;
 Group::~Group() = default;
 
+std::string Group::rank_list(const std::vector<GroupRank>& members) const {
+  std::vector<WorldRank> listed;
+  for (const GroupRank member : members) listed.push_back(world_rank(member));
+  return fmt::format("rank{} {}", listed.size() == 1 ? "" : "s", fmt::join(listed, ", "));
+}
+
 Status GroupLifecycle::open(std::uint64_t id, std::string name, std::vector<int> ranks,
                             std::optional<std::uint64_t> parent) {
   if (parts_.groups.find(id) != nullptr) {

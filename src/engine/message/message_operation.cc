@@ -36,15 +36,6 @@ Status MessageOperation::unexpected(GroupRank peer, const FrameHeader& header) c
                              group_.world_rank(peer), header.slice, header.sequence, describe()));
 }
 
-Status MessageOperation::on_data(GroupRank peer, const FrameHeader& header, const ReceivedFrame& frame) {
-  frame_sender_.consume(header, frame);
-  return unexpected(peer, header);
-}
-
-Status MessageOperation::on_grant(GroupRank peer, const FrameHeader& header) { return unexpected(peer, header); }
-
-Status MessageOperation::on_request(GroupRank peer, const FrameHeader& header) { return unexpected(peer, header); }
-
 // ---- sending
 
 SendOperation::~SendOperation() { mailbox_.remove(*this); }
@@ -108,7 +99,7 @@ bool SendOperation::announce() {
   return true;
 }
 
-Status SendOperation::on_grant(GroupRank peer, const FrameHeader& header) {
+Status SendOperation::on_frame(GroupRank peer, const FrameHeader& header, const ReceivedFrame&) {
   if (!announced_ || to() == group_.rank || header.slice > slices_) return unexpected(peer, header);
   if (!answered_) mailbox_.note_answered(*this);
   answered_ = true;
@@ -206,7 +197,7 @@ Status RecvOperation::take_in_slices(GroupRank source, const wire::Envelope& env
   return {};
 }
 
-Status RecvOperation::on_data(GroupRank peer, const FrameHeader& header, const ReceivedFrame& frame) {
+Status RecvOperation::on_frame(GroupRank peer, const FrameHeader& header, const ReceivedFrame& frame) {
   const ConstBytes payload = frame.payload();
   std::byte* const target = arguments_.output + received_bytes_;
   const bool lies_elsewhere = frame.is_placed() && payload.data() != target;

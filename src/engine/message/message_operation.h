@@ -20,9 +20,6 @@ class MessageOperation : public Operation {
   bool can_run(const Group& group, const CallArguments& arguments) const override {
     return &group == &group_ && arguments.message && arguments.message->incoming == message().incoming;
   }
-  Status on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
-  Status on_grant(GroupRank peer, const wire::FrameHeader& header) override;
-  Status on_request(GroupRank peer, const wire::FrameHeader& header) override;
   void drop_frames() override {}
 
   const Message& message() const { return *arguments_.message; }
@@ -47,7 +44,7 @@ class SendOperation final : public MessageOperation {
 
   Result<bool> advance() override;
   bool finished() const override { return announced_ && sent_ == slices_; }
-  Status on_grant(GroupRank peer, const wire::FrameHeader& header) override;
+  Status on_frame(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
   std::string describe() const override;
   Waiting waiting() const override;
   bool lacks(GroupRank member) const override { return member == to() && !finished(); }
@@ -83,7 +80,7 @@ class RecvOperation final : public MessageOperation {
 
   Result<bool> advance() override;
   bool finished() const override { return !source_.is_none() && received_ == slices_; }
-  Status on_data(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
+  Status on_frame(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
   std::byte* find_destination(GroupRank peer, const wire::FrameHeader& header) override;
   bool awaits_placed() const override { return placed_ > received_; }
   std::string describe() const override;

@@ -1,6 +1,6 @@
-// What one collective receives on one rank: the slices that wait in its streams, and the grants that let them come.
+// The two sides of a collective's streams on one rank: what it receives and grants, and what it may send.
 //
-// A stream holds at most kWindow received slices, which is what it grants. Knows no steps and no data.
+// Neither knows steps or data.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "engine/call/stream_layout.h"
-#include "engine/collective/index_set.h"
+#include "engine/call/executable_plan.h"
+#include "engine/collective/lane_scheduler.h"
 #include "engine/operation.h"
 
 namespace qccl::engine {
@@ -76,6 +76,47 @@ class InboundStreams {
   std::vector<HeldSlice> held_;  // of each stream as many as it may hold
   IndexSet due_grants_;          // streams to be looked at
   std::size_t placed_ = 0;       // slices on their way to their destination
+};
+
+// One thread. Allocates only in the constructor.
+class OutboundStreams {
+ public:
+  OutboundStreams(const StreamList& streams, const Group& group, FrameSender& frame_sender)
+      : streams_(streams), group_(group), frame_sender_(frame_sender), states_(streams.size()) {}
+
+  // Before anything moves; `call` is what all frames of the operation say.
+  void begin(const wire::FrameHeader& call);
+  // Announces the call to the peers that hear of it by a request alone; true if any was sent.
+  bool announce();
+  // The lane of the stream that the grant is for; nothing if there is no such stream.
+  std::optional<std::size_t> on_grant(GroupRank peer, const wire::FrameHeader& header);
+
+  // Whether the next slice, of at most `bytes`, may go; awaited: a grant will come; none: try again.
+  enum class Permission : std::uint8_t { granted, eager, awaited, none };
+  Permission may_send(std::size_t stream, std::size_t bytes);
+  // Room for it, as FrameSender::begin; then its completion with a payload that lies there, or anywhere else.
+  Bytes begin_slice(std::size_t stream, std::size_t bytes);
+  void finish_slice(std::size_t stream, ConstBytes payload, bool eagerly);
+
+  // Those that have yet to be sent a slice.
+  std::vector<GroupRank> unfinished_peers() const;
+
+ private:
+  struct State {
+    bool requested = false;
+    std::uint64_t sent = 0;
+    std::uint64_t granted = 0;
+  };
+
+  bool request(std::size_t stream);
+  WorldRank peer_of(std::size_t stream) const { return group_.world_rank(streams_[stream].peer); }
+
+  const StreamList& streams_;
+  const Group& group_;
+  FrameSender& frame_sender_;
+  wire::FrameHeader call_;
+  std::vector<State> states_;
+  bool has_announced_ = false;
 };
 
 }  // namespace qccl::engine

@@ -1,4 +1,4 @@
-#include "engine/group/admission_control.h"
+#include "engine/group/group.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,10 @@
-#include "engine/operation_table.h"
+#include "engine/operation.h"
+
+#include <fmt/format.h>
 
 namespace qccl::engine {
+
+std::string Waiting::progress() const { return fmt::format("got {} of {} bytes", received_bytes, expected_bytes); }
 
 Operation* OperationTable::find(const Group& group, std::uint64_t sequence) const {
   for (const auto& operation : list_) {

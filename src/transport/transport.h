@@ -115,17 +115,13 @@ class Transport {
   virtual void commit(std::size_t actual_bytes) = 0;
   // Sends the first `head_bytes` of the reservation followed by `payload`, which is read before this returns; a
   // transport that can write it out at once makes no copy. False, without effect, if the transport does not support it.
-  virtual bool commit_gathered(std::size_t head_bytes, ConstBytes payload) {
-    static_cast<void>(head_bytes);
-    static_cast<void>(payload);
-    return false;
-  }
+  virtual bool commit_gathered(std::size_t /*head_bytes*/, ConstBytes /*payload*/) { return false; }
 
   // The next frame that has arrived, from any peer.
   virtual std::optional<ReceivedFrame> receive() = 0;
   virtual void release(const ReceivedFrame& frame) = 0;
   // Sets the source of destinations for payloads; null: none. It must outlive the transport or be reset first.
-  virtual void set_placement(PayloadPlacement* placement) { static_cast<void>(placement); }
+  virtual void set_placement(PayloadPlacement* /*placement*/) {}
   // Ends all use of memory from find_destination(): nothing is written there any more, and no frame still to be handed
   // out refers to it. Payload that has arrived there moves to the transport's own memory.
   virtual void withdraw() {}

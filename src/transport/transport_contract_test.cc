@@ -38,7 +38,9 @@ std::unique_ptr<Mesh> make_routed(int world) {
 
 class TransportContract : public ::testing::TestWithParam<Kind> {
  protected:
-  std::unique_ptr<Mesh> make(int world) { return GetParam().make(world); }
+  const std::unique_ptr<Mesh> pair_ = GetParam().make(2);
+  Transport& own_ = (*pair_)[0];
+  Transport& peer_ = (*pair_)[1];
 };
 
 INSTANTIATE_TEST_SUITE_P(All, TransportContract,
@@ -91,19 +93,17 @@ void exchange(Transport& own, int rank, int world, std::uint64_t frames, std::si
 }
 
 TEST_P(TransportContract, frames_of_random_sizes_cross_whole_and_in_order_and_can_be_held) {
-  const auto mesh = make(2);
-  on_each_rank(2, [&](int rank) { exchange((*mesh)[rank], rank, 2, 1000, 30); });
+  on_each_rank(2, [&](int rank) { exchange((*pair_)[rank], rank, 2, 1000, 30); });
 }
 
 TEST_P(TransportContract, eight_ranks_exchange_frames_with_each_other) {
-  const auto mesh = make(8);
+  const auto mesh = GetParam().make(8);
   on_each_rank(8, [&](int rank) { exchange((*mesh)[rank], rank, 8, 60, 20); });
 }
 
 TEST_P(TransportContract, no_wake_up_is_lost_in_a_ping_pong_through_sleep) {
-  const auto mesh = make(2);
   on_each_rank(2, [&](int rank) {
-    Transport& own = (*mesh)[rank];
+    Transport& own = rank == 0 ? own_ : peer_;
     std::mt19937 random(static_cast<unsigned>(rank));
     for (std::uint64_t i = 0; i < 10'000; ++i) {
       if (rank == 0) send_when_there_is_room(own, 1, 64, i);
@@ -118,9 +118,8 @@ TEST_P(TransportContract, no_wake_up_is_lost_in_a_ping_pong_through_sleep) {
 }
 
 TEST_P(TransportContract, a_sender_that_sleeps_for_want_of_room_is_woken) {
-  const auto mesh = make(2);
   on_each_rank(2, [&](int rank) {
-    Transport& own = (*mesh)[rank];
+    Transport& own = rank == 0 ? own_ : peer_;
     std::mt19937 random(5);
     for (std::uint64_t i = 0; i < 3000; ++i) {
       const std::size_t bytes = random() % 4 == 0 ? 5000 : 64;
@@ -137,110 +136,100 @@ TEST_P(TransportContract, a_sender_that_sleeps_for_want_of_room_is_woken) {
 }
 
 TEST_P(TransportContract, a_frame_may_be_shorter_than_its_reservation_or_not_sent_at_all) {
-  const auto mesh = make(2);
-  Transport& own = (*mesh)[0];
-  ASSERT_EQ(own.reserve(WorldRank(1), 5000, TrafficClass::data).size(), 5000u);
-  own.commit(0);
-  const Bytes room = own.reserve(WorldRank(1), 5000, TrafficClass::data);
+  ASSERT_EQ(own_.reserve(WorldRank(1), 5000, TrafficClass::data).size(), 5000u);
+  own_.commit(0);
+  const Bytes room = own_.reserve(WorldRank(1), 5000, TrafficClass::data);
   write_frame(room.first(81), 3);
-  own.commit(81);
-  const ReceivedFrame frame = await_frame((*mesh)[1]);
+  own_.commit(81);
+  const ReceivedFrame frame = await_frame(peer_);
   EXPECT_EQ(frame.bytes.size(), 81u);
   EXPECT_TRUE(is_frame(frame.bytes, 3));
-  EXPECT_FALSE((*mesh)[1].receive());
+  EXPECT_FALSE(peer_.receive());
 }
 
 TEST_P(TransportContract, a_receiver_that_does_not_receive_stops_data_but_not_control) {
-  const auto mesh = make(2);
-  Transport& own = (*mesh)[0];
   std::uint64_t sent = 0;
-  while (sent < 100 && send_frame(own, 1, kMaxFrameBytes, sent)) ++sent;
+  while (sent < 100 && send_frame(own_, 1, kMaxFrameBytes, sent)) ++sent;
   EXPECT_GE(sent, 4u);
   EXPECT_LT(sent, 64u) << "data has no bound";
-  ASSERT_TRUE(send_frame(own, 1, 1000, sent++, TrafficClass::control));
-  EXPECT_FALSE(send_frame(own, 1, kMaxFrameBytes, 0)) << "control must not make room for data";
+  ASSERT_TRUE(send_frame(own_, 1, 1000, sent++, TrafficClass::control));
+  EXPECT_FALSE(send_frame(own_, 1, kMaxFrameBytes, 0)) << "control must not make room for data";
   for (std::uint64_t i = 0; i < sent; ++i) {
-    const auto frame = await((*mesh)[1], [&] {
-      own.progress();
-      return (*mesh)[1].receive();
+    const auto frame = await(peer_, [&] {
+      own_.progress();
+      return peer_.receive();
     });
     ASSERT_TRUE(frame && is_frame(frame->bytes, i)) << i;
-    (*mesh)[1].release(*frame);
+    peer_.release(*frame);
   }
-  EXPECT_TRUE(own.flushed());
-  EXPECT_TRUE(send_frame(own, 1, kMaxFrameBytes, 0));
+  EXPECT_TRUE(own_.flushed());
+  EXPECT_TRUE(send_frame(own_, 1, kMaxFrameBytes, 0));
 }
 
 // ---- sleeping
 
 TEST_P(TransportContract, wake_ends_the_sleep_of_another_thread_or_the_next_one) {
-  const auto mesh = make(2);
-  (*mesh)[0].wake();
-  sleep_until_event((*mesh)[0]);
+  own_.wake();
+  sleep_until_event(own_);
   std::atomic<bool> sleeps{false};
   std::thread sleeper([&] {
     sleeps = true;
-    sleep_until_event((*mesh)[0]);
+    sleep_until_event(own_);
   });
   while (!sleeps) std::this_thread::yield();
-  (*mesh)[0].wake();
+  own_.wake();
   sleeper.join();
 }
 
 TEST_P(TransportContract, a_sleep_ends_at_its_deadline) {
-  const auto mesh = make(2);
   const TimePoint deadline = steady.now() + 2ms;
-  while (steady.now() < deadline) (*mesh)[0].sleep(deadline, steady);
-  EXPECT_FALSE((*mesh)[0].receive());
+  while (steady.now() < deadline) own_.sleep(deadline, steady);
+  EXPECT_FALSE(own_.receive());
 }
 
 TEST_P(TransportContract, a_sleep_ends_at_once_if_there_is_a_frame_to_hand_out) {
-  const auto mesh = make(2);
-  Transport& own = (*mesh)[1];
-  ASSERT_TRUE(send_frame((*mesh)[0], 1, 64, 0) && send_frame((*mesh)[0], 1, 64, 1));
-  (*mesh)[0].progress();
-  own.release(await_frame(own));
-  own.progress();
-  own.sleep(kForever, steady);
-  EXPECT_TRUE(own.receive());
+  ASSERT_TRUE(send_frame(own_, 1, 64, 0) && send_frame(own_, 1, 64, 1));
+  own_.progress();
+  peer_.release(await_frame(peer_));
+  peer_.progress();
+  peer_.sleep(kForever, steady);
+  EXPECT_TRUE(peer_.receive());
 }
 
 // ---- losses
 
 TEST_P(TransportContract, a_closed_peer_is_lost_after_the_frames_it_sent) {
-  const auto mesh = make(2);
-  Transport& own = (*mesh)[0];
-  ASSERT_TRUE(send_frame((*mesh)[1], 0, 100, 1));
-  ASSERT_TRUE(send_frame((*mesh)[1], 0, 20'000, 2));
-  (*mesh)[1].progress();
-  EXPECT_TRUE((*mesh)[1].flushed());
-  (*mesh)[1].close();
-  (*mesh)[1].close();
+  ASSERT_TRUE(send_frame(peer_, 0, 100, 1));
+  ASSERT_TRUE(send_frame(peer_, 0, 20'000, 2));
+  peer_.progress();
+  EXPECT_TRUE(peer_.flushed());
+  peer_.close();
+  peer_.close();
   // Until this rank knows. A reservation that it holds stays valid.
   const auto knows = [&] {
-    const Bytes room = own.reserve(WorldRank(1), 64, TrafficClass::control);
-    own.progress();
-    if (!room.empty()) own.commit(0);
+    const Bytes room = own_.reserve(WorldRank(1), 64, TrafficClass::control);
+    own_.progress();
+    if (!room.empty()) own_.commit(0);
     return room.empty();
   };
   for (const TimePoint limit = wait_limit(); !knows();) ASSERT_LT(steady.now(), limit);
   for (const std::uint64_t number : {1, 2}) {
-    EXPECT_FALSE(own.next_loss());
-    const auto frame = own.receive();
+    EXPECT_FALSE(own_.next_loss());
+    const auto frame = own_.receive();
     ASSERT_TRUE(frame && is_frame(frame->bytes, number));
-    own.release(*frame);
+    own_.release(*frame);
   }
-  const auto loss = own.next_loss();
+  const auto loss = own_.next_loss();
   ASSERT_TRUE(loss);
   EXPECT_EQ(loss->peer, WorldRank(1));
   EXPECT_EQ(loss->cause, "closed the connection (end of file)");
-  EXPECT_FALSE(own.next_loss()) << "reported twice";
-  EXPECT_TRUE(own.reserve(WorldRank(1), 64, TrafficClass::control).empty());
-  EXPECT_FALSE(own.progress());
+  EXPECT_FALSE(own_.next_loss()) << "reported twice";
+  EXPECT_TRUE(own_.reserve(WorldRank(1), 64, TrafficClass::control).empty());
+  EXPECT_FALSE(own_.progress());
 }
 
 TEST_P(TransportContract, a_lost_peer_wakes_a_sleeping_rank_and_shows_to_one_that_never_sleeps) {
-  const auto mesh = make(3);
+  const auto mesh = GetParam().make(3);
   (*mesh)[2].close();
   EXPECT_EQ(await_loss((*mesh)[1]).peer, WorldRank(2));
   const TimePoint limit = wait_limit();
@@ -252,42 +241,38 @@ TEST_P(TransportContract, a_lost_peer_wakes_a_sleeping_rank_and_shows_to_one_tha
 
 // The peer keeps sending: closing the connection at once could reset it and lose the last frame.
 TEST_P(TransportContract, a_disconnected_peer_gets_all_that_was_sent_then_end_of_file) {
-  const auto mesh = make(2);
-  Transport &own = (*mesh)[0], &peer = (*mesh)[1];
-  ASSERT_TRUE(send_frame(peer, 0, 100, 7));
-  own.progress();
+  ASSERT_TRUE(send_frame(peer_, 0, 100, 7));
+  own_.progress();
   std::uint64_t sent = 0;
-  while (send_frame(own, 1, kMaxFrameBytes, sent)) ++sent;
-  ASSERT_TRUE(send_frame(own, 1, 100, sent, TrafficClass::control));
-  own.disconnect(WorldRank(1));
-  EXPECT_TRUE(own.reserve(WorldRank(1), 100, TrafficClass::control).empty());
+  while (send_frame(own_, 1, kMaxFrameBytes, sent)) ++sent;
+  ASSERT_TRUE(send_frame(own_, 1, 100, sent, TrafficClass::control));
+  own_.disconnect(WorldRank(1));
+  EXPECT_TRUE(own_.reserve(WorldRank(1), 100, TrafficClass::control).empty());
   std::uint64_t received = 0;
   std::optional<Transport::PeerLoss> loss;
-  for (const TimePoint limit = wait_limit(); !loss && steady.now() < limit; loss = peer.next_loss()) {
-    own.progress();
-    EXPECT_FALSE(own.receive());
-    peer.progress();
-    send_frame(peer, 0, 100, 7);
-    while (const auto frame = peer.receive()) {
+  for (const TimePoint limit = wait_limit(); !loss && steady.now() < limit; loss = peer_.next_loss()) {
+    own_.progress();
+    EXPECT_FALSE(own_.receive());
+    peer_.progress();
+    send_frame(peer_, 0, 100, 7);
+    while (const auto frame = peer_.receive()) {
       EXPECT_TRUE(is_frame(frame->bytes, received++));
-      peer.release(*frame);
+      peer_.release(*frame);
     }
   }
   EXPECT_EQ(received, sent + 1);
   ASSERT_TRUE(loss);
-  EXPECT_FALSE(own.next_loss()) << "this rank ended the connection itself";
-  EXPECT_TRUE(own.flushed());
+  EXPECT_FALSE(own_.next_loss()) << "this rank ended the connection itself";
+  EXPECT_TRUE(own_.flushed());
 }
 
 TEST_P(TransportContract, a_lost_peer_that_is_disconnected_is_not_reported) {
-  const auto mesh = make(2);
-  Transport& own = (*mesh)[0];
-  ASSERT_TRUE(send_frame((*mesh)[1], 0, 100, 1));
-  (*mesh)[1].close();
-  for (int step = 0; step < 10'000; ++step) own.progress();
-  own.disconnect(WorldRank(1));
-  EXPECT_FALSE(own.receive());
-  EXPECT_FALSE(own.next_loss());
+  ASSERT_TRUE(send_frame(peer_, 0, 100, 1));
+  peer_.close();
+  for (int step = 0; step < 10'000; ++step) own_.progress();
+  own_.disconnect(WorldRank(1));
+  EXPECT_FALSE(own_.receive());
+  EXPECT_FALSE(own_.next_loss());
 }
 
 }  // namespace

@@ -13,8 +13,8 @@
 //
 // | offset | bytes       | content                                                      |
 // |--------|-------------|--------------------------------------------------------------|
-// | 0      | 1024        | descriptors (ring.h): sender to receiver, frames in order    |
-// | 1024   | 1024        | returns (ring.h): receiver to sender, slots in any order     |
+// | 0      | 1024        | descriptors (a Ring): sender to receiver, frames in order    |
+// | 1024   | 1024        | returns (a Ring): receiver to sender, slots in any order     |
 // | 2048   | 4           | starved: 1 while the sender waits for slots                  |
 // | 2052   | 2044        | zero                                                         |
 // | 4096   | 64 x 4160   | small slots, 0 to 63: control frames and small data          |
@@ -62,7 +62,7 @@ inline constexpr std::uint32_t kLayoutVersion = 3;
 inline constexpr std::size_t kCacheLineBytes = 64;
 inline constexpr std::size_t kPageBytes = 4096;
 
-// Address range of a rank's heap (shm_heap.h). Addresses are never used twice; only allocated blocks have pages. This
+// Address range of a rank's heap (ShmHeap). Addresses are never used twice; only allocated blocks have pages. This
 // is the maximum: a limit on file sizes makes it smaller.
 inline constexpr std::uint64_t kHeapBytes = std::uint64_t{1} << 46;
 
@@ -71,7 +71,7 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (by
 // More than the number of slots, so that a ring is never full.
 inline constexpr std::uint32_t kRingWords = 128;
 
-// Words from one writer to one reader: see ring.h.
+// Words from one writer to one reader: see frame_queue.h.
 struct alignas(kCacheLineBytes) Ring {
   std::atomic<std::uint64_t> words[kRingWords];
 };

@@ -1,14 +1,81 @@
 #include "transport/shm/shm_endpoint.h"
 
+#include <fmt/format.h>
+
+#include <atomic>
 #include <utility>
 
 #include "base/log.h"
-#include "os/fd.h"
 #include "transport/shm/shm_cells.h"
-#include "transport/shm/shm_heap.h"
 #include "transport/shm/shm_peers.h"
 
 namespace qccl {
+namespace shm {
+namespace {
+
+// Unmaps a block, and frees its pages if they belong to this rank.
+struct MappedBlock {
+  std::shared_ptr<os::SharedHeapFile> heap;
+  std::uint64_t offset;
+  std::size_t own_bytes = 0;
+  os::Mapping mapping{};
+
+  MappedBlock(std::shared_ptr<os::SharedHeapFile> from, std::uint64_t at) : heap(std::move(from)), offset(at) {}
+  ~MappedBlock() {
+    mapping.reset();
+    if (own_bytes > 0) os::discard_pages(heap->fd, offset, own_bytes);
+  }
+};
+
+Result<SharedHeap::Memory> map_block(std::shared_ptr<MappedBlock> block, std::size_t bytes) {
+  QCCL_ASSIGN(block->mapping, os::map_shared_range(block->heap->fd, block->offset, bytes));
+  std::byte* const data = block->mapping.data();
+  return SharedHeap::Memory(std::move(block), data);
+}
+
+// The heap of a rank: memory that its peers on the host can map block by block. Blocks follow each other in a memfd
+// that the ranks exchange at start-up. An offset is never used twice, so that a peer that still maps a freed block does
+// not see a later one.
+class ShmHeap final : public SharedHeap {
+ public:
+  // `of_rank[r]`: the heap of world rank r; this rank's own is `of_rank[rank]`.
+  ShmHeap(WorldRank rank, std::vector<std::shared_ptr<os::SharedHeapFile>> of_rank)
+      : rank_(rank), of_rank_(std::move(of_rank)) {}
+
+  Result<Block> allocate(std::size_t bytes) override {
+    const std::shared_ptr<os::SharedHeapFile>& heap = of_rank_[rank_.index()];
+    const std::size_t size = bytes > heap->bytes ? heap->bytes : round_up(bytes, kPageBytes);
+    const std::uint64_t offset = next_.fetch_add(size);
+    if (bytes > heap->bytes || size > heap->bytes - offset) {
+      next_ -= size;
+      return Failure(ErrorKind::resource_exhausted,
+                     fmt::format("no addresses are left for {} bytes in a heap of {}{}", bytes, heap->bytes,
+                                 heap->bytes < kHeapBytes ? ", which ulimit -f keeps small" : ""));
+    }
+    auto block = std::make_shared<MappedBlock>(heap, offset);
+    QCCL_TRY(os::commit_pages(heap->fd, offset, size));
+    block->own_bytes = size;
+    QCCL_ASSIGN(auto memory, map_block(std::move(block), size));
+    return Block{offset, std::move(memory)};
+  }
+  bool reaches(WorldRank peer) const override { return of_rank_[peer.index()] != nullptr; }
+  Result<Memory> map(WorldRank peer, std::uint64_t offset, std::size_t bytes) override {
+    const auto& heap = of_rank_[peer.index()];
+    if (offset % kPageBytes != 0 || bytes == 0 || bytes > heap->bytes || offset > heap->bytes - bytes) {
+      return Failure(ErrorKind::corrupt_data, fmt::format("rank {} names a block outside of its heap", peer));
+    }
+    return map_block(std::make_shared<MappedBlock>(heap, offset), round_up(bytes, kPageBytes));
+  }
+
+ private:
+  const WorldRank rank_;
+  const std::vector<std::shared_ptr<os::SharedHeapFile>> of_rank_;
+  std::atomic<std::uint64_t> next_{0};
+};
+
+}  // namespace
+}  // namespace shm
+
 namespace {
 
 using shm::ShmPeer;

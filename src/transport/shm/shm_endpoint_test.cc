@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "transport/shm/host_test.h"
-#include "transport/shm/ring.h"
 
 namespace qccl::shm {
 namespace {

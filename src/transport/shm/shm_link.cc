@@ -9,10 +9,34 @@
 #include <vector>
 
 #include "os/net/socket.h"
-#include "transport/shm/layout.h"
-#include "transport/shm/link_message.h"
 
 namespace qccl {
+
+Status shm::check(const LinkMessage& message) {
+  if (message.magic != kLinkMagic) {
+    return Failure(ErrorKind::corrupt_data, "the offer of shared memory does not begin with QCCLSHM1");
+  }
+  if (message.layout != kLayoutVersion) {
+    return Failure(
+        ErrorKind::unsupported,
+        fmt::format("the peer lays out shared memory by version {}, this build by {}", message.layout, kLayoutVersion));
+  }
+  if (message.kind < LinkMessageKind::offer || message.kind > LinkMessageKind::refused ||
+      message.reason > static_cast<std::uint32_t>(ErrorKind::unsupported)) {
+    return Failure(ErrorKind::corrupt_data,
+                   fmt::format("shared memory message of unknown kind {}", static_cast<std::uint32_t>(message.kind)));
+  }
+  if (message.large_slots < kMinLargeSlots || message.large_slots > kMaxLargeSlots ||
+      message.pair_bytes != pair_bytes(message.large_slots) || message.area_bytes != sizeof(Area)) {
+    return Failure(ErrorKind::corrupt_data,
+                   fmt::format("shared memory with {} large slots has another size here", message.large_slots));
+  }
+  if (message.heap_bytes > kHeapBytes || message.heap_bytes % kPageBytes != 0) {
+    return Failure(ErrorKind::corrupt_data, fmt::format("invalid heap size: {} bytes", message.heap_bytes));
+  }
+  return {};
+}
+
 namespace {
 
 using shm::LinkMessage;
@@ -28,20 +52,17 @@ std::uint32_t large_slots_for(int local_ranks) {
 std::shared_ptr<os::Mapping> share(os::Mapping mapping) { return std::make_shared<os::Mapping>(std::move(mapping)); }
 
 Status allocate(ShmExports& exports) {
-  auto doorbell = os::create_eventfd();
-  if (!doorbell) return doorbell.failure();
-  auto area = os::create_shared_memory("qccl-area", sizeof(shm::Area));
-  if (!area) return area.failure();
-  auto heap = os::create_shared_heap("qccl-heap", shm::kHeapBytes);
-  if (!heap) return heap.failure();
-  exports.doorbell = std::move(*doorbell);
-  exports.area_fd = std::move(area->fd);
-  exports.area = share(std::move(area->mapping));
-  exports.heap = std::make_shared<os::SharedHeapFile>(std::move(*heap));
+  QCCL_ASSIGN(auto doorbell, os::create_eventfd());
+  QCCL_ASSIGN(auto area, os::create_shared_memory("qccl-area", sizeof(shm::Area)));
+  QCCL_ASSIGN(auto heap, os::create_shared_heap("qccl-heap", shm::kHeapBytes));
+  exports.doorbell = std::move(doorbell);
+  exports.area_fd = std::move(area.fd);
+  exports.area = share(std::move(area.mapping));
+  exports.heap = std::make_shared<os::SharedHeapFile>(std::move(heap));
   return {};
 }
 
-// One side of the handshake in link_message.h.
+// One side of the handshake in shm_link.h.
 class LinkHandshake {
  public:
   LinkHandshake(os::Fd socket, const ShmExports& exports, int peer, TimePoint deadline, const Clock& clock)
@@ -65,38 +86,34 @@ class LinkHandshake {
     link_.pair = share(std::move(pair->mapping));
     QCCL_TRY(send(LinkMessageKind::offer,
                   {pair->fd.get(), exports_.doorbell.get(), exports_.area_fd.get(), exports_.heap->fd.get()}));
-    auto answer = receive(LinkMessageKind::answer, 3);
-    if (!answer) return answer.failure();
-    if (auto taken = take_exports(0, answer->heap_bytes); !taken) return refuse(taken.failure());
+    QCCL_ASSIGN(const auto answer, receive(LinkMessageKind::answer, 3));
+    if (auto taken = take_exports(0, answer.heap_bytes); !taken) return refuse(taken.failure());
     return send(LinkMessageKind::accepted);
   }
 
   Status accept() {
-    auto offered = receive(LinkMessageKind::offer, 4);
-    if (!offered) return offered.failure();
+    QCCL_ASSIGN(const auto offered, receive(LinkMessageKind::offer, 4));
     if (exports_.unsupported_reason) return refuse(Failure(*exports_.unsupported_reason));
-    link_.large_slots = offered->large_slots;
+    link_.large_slots = offered.large_slots;
     if (auto mapped = map_pair(received_[0]); !mapped) return refuse(mapped.failure());
-    if (auto taken = take_exports(1, offered->heap_bytes); !taken) return refuse(taken.failure());
+    if (auto taken = take_exports(1, offered.heap_bytes); !taken) return refuse(taken.failure());
     QCCL_TRY(send(LinkMessageKind::answer, {exports_.doorbell.get(), exports_.area_fd.get(), exports_.heap->fd.get()}));
     QCCL_TRY(receive(LinkMessageKind::accepted, 0));
     return {};
   }
 
   Status map_pair(const os::Fd& fd) {
-    auto mapping = os::map_shared_memory(fd, shm::pair_bytes(link_.large_slots));
-    if (!mapping) return mapping.failure();
-    link_.pair = share(std::move(*mapping));
+    QCCL_ASSIGN(auto mapping, os::map_shared_memory(fd, shm::pair_bytes(link_.large_slots)));
+    link_.pair = share(std::move(mapping));
     return {};
   }
 
   // Takes the peer's doorbell, area and heap, whose descriptors begin at `first` in the last message.
   Status take_exports(std::size_t first, std::uint64_t heap_bytes) {
-    auto area = os::map_shared_memory(received_[first + 1], sizeof(shm::Area));
-    if (!area) return area.failure();
+    QCCL_ASSIGN(auto area, os::map_shared_memory(received_[first + 1], sizeof(shm::Area)));
     QCCL_TRY(os::check_sealed(received_[first + 2], heap_bytes));
     link_.doorbell = std::move(received_[first]);
-    link_.area = share(std::move(*area));
+    link_.area = share(std::move(area));
     link_.heap = std::make_shared<os::SharedHeapFile>(os::SharedHeapFile{std::move(received_[first + 2]), heap_bytes});
     return {};
   }
@@ -124,9 +141,8 @@ class LinkHandshake {
     const Bytes target = std::as_writable_bytes(std::span(&message, 1));
     received_.clear();
     for (std::size_t filled = 0; filled < target.size();) {
-      auto readable = os::wait_ready(link_.socket, os::Direction::read, deadline_, clock_);
-      if (!readable) return readable.failure();
-      if (!*readable) return Failure(ErrorKind::deadline_exceeded, "no answer by the deadline");
+      QCCL_ASSIGN(const bool readable, os::wait_ready(link_.socket, os::Direction::read, deadline_, clock_));
+      if (!readable) return Failure(ErrorKind::deadline_exceeded, "no answer by the deadline");
       const auto got = os::recv_descriptors(link_.socket.get(), target.subspan(filled), received_);
       if (got.lost()) return Failure(ErrorKind::peer_lost, os::describe(got));
       filled += got.bytes;
@@ -135,21 +151,20 @@ class LinkHandshake {
   }
 
   Result<LinkMessage> receive(LinkMessageKind kind, std::size_t descriptors) {
-    auto message = read_message();
-    if (!message) return message;
-    if (auto checked = shm::check(*message); !checked) return refuse(checked.failure());
-    if (message->kind == LinkMessageKind::refused) {
-      const auto reason = static_cast<ErrorKind>(message->reason);
+    QCCL_ASSIGN(const LinkMessage message, read_message());
+    if (auto checked = shm::check(message); !checked) return refuse(checked.failure());
+    if (message.kind == LinkMessageKind::refused) {
+      const auto reason = static_cast<ErrorKind>(message.reason);
       return Failure(reason, fmt::format("rank {} refused ({})", link_.peer, to_string(reason)));
     }
-    if (message->rank != link_.peer || message->target != exports_.rank) {
+    if (message.rank != link_.peer || message.target != exports_.rank) {
       return refuse(Failure(ErrorKind::corrupt_data,
-                            fmt::format("rank {} meant to share memory with rank {}", message->rank, message->target)));
+                            fmt::format("rank {} meant to share memory with rank {}", message.rank, message.target)));
     }
-    if (message->kind != kind || received_.size() != descriptors) {
+    if (message.kind != kind || received_.size() != descriptors) {
       return refuse(
           Failure(ErrorKind::corrupt_data, fmt::format("message {} with {} descriptors came out of order",
-                                                       static_cast<std::uint32_t>(message->kind), received_.size())));
+                                                       static_cast<std::uint32_t>(message.kind), received_.size())));
     }
     return message;
   }

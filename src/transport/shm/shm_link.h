@@ -1,6 +1,15 @@
-// Sets up the shared memory between ranks of one host, at start-up.
+// Sets up the shared memory between ranks of one host, at start-up, by messages over a unix socket; file descriptors
+// travel with them.
+//
+//   lower rank                                        higher rank
+//   offer    + pair memory, its doorbell, area, heap ->
+//                                                   <-  answer + its doorbell, area, heap
+//   accepted                                        ->
+//
+// Either rank may send `refused` instead of its next message; both then do without shared memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,8 +18,36 @@
 #include "base/result.h"
 #include "os/fd.h"
 #include "os/memory.h"
+#include "transport/shm/layout.h"
 
 namespace qccl {
+namespace shm {
+
+enum class LinkMessageKind : std::uint32_t { offer = 1, answer = 2, accepted = 3, refused = 4 };
+
+inline constexpr std::uint64_t kLinkMagic = 0x314D48534C434351;  // "QCCLSHM1"
+
+// The bytes of a message. Those of a peer are used only after check().
+struct LinkMessage {
+  std::uint64_t magic = kLinkMagic;
+  std::uint32_t layout = kLayoutVersion;
+  LinkMessageKind kind = LinkMessageKind::offer;
+  std::int32_t rank = 0;  // of the sender
+  std::int32_t target = 0;
+  std::uint32_t large_slots = 0;  // of a frame queue, 4 to 16
+  std::uint32_t reason = 0;       // refused: an ErrorKind; otherwise 0
+  std::uint64_t pair_bytes = 0;   // as the layout has it for large_slots
+  std::uint64_t area_bytes = sizeof(Area);
+  std::uint64_t heap_bytes = 0;  // of the sender's heap, whole pages; 0 where it has none
+  std::uint64_t zero = 0;
+};
+static_assert(sizeof(LinkMessage) == 64 && offsetof(LinkMessage, kind) == 12 && offsetof(LinkMessage, reason) == 28);
+static_assert(offsetof(LinkMessage, pair_bytes) == 32 && offsetof(LinkMessage, heap_bytes) == 48);
+
+// CorruptData if this is no such message; Unsupported if the peer was built with another layout.
+Status check(const LinkMessage& message);
+
+}  // namespace shm
 
 // The memory that a rank shares with every other rank of its host: a doorbell, an area of 1 MiB (layout.h) and an empty
 // heap. make_shm_link() passes it to a peer; then make_shm_endpoint() takes it.
@@ -20,7 +57,7 @@ struct ShmExports {
   os::Fd doorbell;                // eventfd
   os::Fd area_fd;
   std::shared_ptr<os::Mapping> area;
-  std::shared_ptr<os::SharedHeapFile> heap;  // shm_heap.h
+  std::shared_ptr<os::SharedHeapFile> heap;
   // Why this rank has none of these, if so: every link is then refused for that reason.
   std::optional<ErrorInfo> unsupported_reason;
 };

@@ -10,8 +10,6 @@
 #include "os/net/stream.h"
 #include "os/net/unix_socket.h"
 #include "transport/mesh_test.h"
-#include "transport/shm/layout.h"
-#include "transport/shm/link_message.h"
 
 namespace qccl::shm {
 namespace {

@@ -123,7 +123,6 @@ class ShmPeers {
     for (std::size_t i = 0; i < peers_.size(); ++i) QCCL_TRY(poller_.watch(peers_[i]->socket(), first_token_ + i));
     return {};
   }
-  const std::vector<std::unique_ptr<ShmPeer>>& all() const { return peers_; }
   // Null if this is no peer.
   ShmPeer* find(WorldRank rank) const { return by_rank_[rank.index()]; }
 

@@ -1,5 +1,5 @@
 // A simulated network in memory with its own clock: runs whole collectives of many ranks in one thread, repeatable from
-// a seed. See pipes.h and flights.h for the way of a frame.
+// a seed. See flights.h for the way of a frame.
 //
 // A rank's processor does one thing at a time: frames cost it time at both ends, work() costs it more, and a frame
 // leaves once the processor has reached it. A rank may act only when its processor is free (sim/simulated_job.h).

@@ -15,8 +15,7 @@
 #include "os/net/poller.h"
 #include "os/net/stream.h"
 #include "os/process.h"
-#include "transport/tcp/frame_reader.h"
-#include "transport/tcp/frame_writer.h"
+#include "transport/tcp/frame_stream.h"
 
 namespace qccl::tcp {
 
@@ -103,9 +102,7 @@ class ConnectionTable {
       open_.push_back(connections_[rank].get());
     }
     if (static_cast<int>(open_.size()) > max_directly_read) {
-      auto made = os::Poller::create();
-      if (!made) return made.failure();
-      own_poller_ = std::move(*made);
+      QCCL_ASSIGN(own_poller_, os::Poller::create());
       QCCL_TRY(poller_.watch(own_poller_->descriptor(), first_token_ + connections_.size()));
     }
     for (const Connection* each : open_) QCCL_TRY(watcher().watch(each->socket(), token(*each)));

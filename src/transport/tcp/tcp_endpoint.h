@@ -1,7 +1,7 @@
 // Frames over TCP (or any stream socket): the transport between hosts.
 //
 // Sending: a codec encodes into a pooled frame buffer; commit() hands header and payload to the kernel in one call, or
-// queues the frame behind waiting ones. Receiving: see frame_reader.h. While the engine spins, a single socket is read
+// queues the frame behind waiting ones. Receiving: see frame_stream.h. While the engine spins, a single socket is read
 // directly, several through epoll.
 #pragma once
 

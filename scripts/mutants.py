@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Changes the library one operator, constant or condition at a time and lists the changes that no test notices.
 
-    mutants.py [--count 100] [--seed 1] [--least 85] [FOLDER...]
+    mutants.py [--count 100] [--skip 0] [--seed 1] [--least 85] [FOLDER...]
 
 Draws COUNT changes from FOLDERs (default: src/plan src/engine src/wire src/codec), builds each in a copy of the
 checkout below build-mutants/ and runs the C++ tests on it: first those of the changed layer, then those of the layers
 above it and those that cross layers, until one fails, crashes or hangs. A change that does not compile is replaced by
-another one. Prints each change as it is decided and a summary; exit 1 if fewer than LEAST percent were noticed. JOBS
-sets how many processes compile and test.
+another one. Prints each change as it is decided and a summary; exit 1 if fewer than LEAST percent were noticed. With
+--skip, an interrupted run goes on behind the changes that it has decided. JOBS sets how many processes compile and
+test.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from check_layers import MAY_INCLUDE
@@ -34,8 +35,8 @@ COPY = ROOT / "build-mutants" / "checkout"
 BUILD = COPY / "build"
 JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 1)
 FOLDERS = ["src/plan", "src/engine", "src/wire", "src/codec"]
-SLOWER = 4  # a program that takes so many times its own time hangs
-LEAST_SECONDS = 20.0
+SLOWER = 8  # a program that takes so many times its own time hangs
+LEAST_SECONDS = 60.0
 
 OPERATORS = [
     *[("<", "<="), ("<=", "<"), (">", ">="), (">=", ">"), ("==", "!="), ("!=", "=="), ("&&", "||"), ("||", "&&")],
@@ -119,6 +120,7 @@ class Program:
     path: str
     seconds: float = 0.0
     excluded: str = ""  # tests that fail unchanged when all run in one process
+    shard: int | None = None  # runs only every JOBS-th test, from this one on
 
     @property
     def name(self) -> str:
@@ -127,6 +129,8 @@ class Program:
     def start(self) -> subprocess.Popen:
         filters = [f"--gtest_filter=-{self.excluded}"] if self.excluded else []
         environment = {**os.environ, "GTEST_FAIL_FAST": "1", "GTEST_BRIEF": "1"}
+        if self.shard is not None:
+            environment |= {"GTEST_TOTAL_SHARDS": str(JOBS), "GTEST_SHARD_INDEX": str(self.shard)}
         return subprocess.Popen(
             [self.path, *filters],
             cwd=BUILD,
@@ -202,7 +206,9 @@ def prepare(folders: list[str]) -> list[Program]:
     paths = {test["command"][0] for test in tests if "qccl_test_" in test["command"][0]}
     layers = {Path(folder).parts[1] for folder in folders}
     samples = [Mutant(Path("src", layer), 0, 0, "") for layer in layers]
-    wanted = [program for program in map(Program, sorted(paths)) if any(order([program], at) for at in samples)]
+    wanted = [
+        program for program in map(Program, sorted(paths)) if any(order([program], at, Counter()) for at in samples)
+    ]
     programs = [time_unchanged(program) for program in wanted]
     return sorted(programs, key=lambda program: program.seconds)
 
@@ -237,45 +243,48 @@ def crosses(program: Program) -> bool:
     return "tests" in Path(program.path).parts[-3:-1]
 
 
-def order(programs: list[Program], mutant: Mutant) -> list[Program]:
-    """The programs that can notice the change: those of its layer, then the others in the given order."""
+def order(programs: list[Program], mutant: Mutant, noticed_by: Counter) -> list[Program]:
+    """The programs that can notice the change: those of its layer, then those that have noticed most so far, then the
+    others in the given order."""
     layer = mutant.path.parts[1]
     names = tuple(f"qccl_test_{name}_" for name in layers_above(layer))
     fit = [program for program in programs if crosses(program) or f"{program.name}_".startswith(names)]
-    return sorted(fit, key=lambda program: program.name != f"qccl_test_{layer}")
+    return sorted(fit, key=lambda program: (program.name != f"qccl_test_{layer}", -noticed_by[program.name]))
 
 
 def judge(programs: list[Program]) -> str | None:
-    """The program that noticed the change in the copy, "" if none did, None if it does not compile. Most changes are
-    noticed by the first program, so the others are built only after it."""
-    own = "qccl_tests" if crosses(programs[0]) else programs[0].name
-    if not build(own, COPY / "build.log"):
-        return None
-    if failure := first_failure(programs[:1]):
-        return failure
-    return first_failure(programs[1:]) if build("qccl_tests", COPY / "build.log") else None
+    """The program that noticed the change in the copy, "" if none did, None if it does not compile."""
+    for program in programs:
+        if not build(program.name, COPY / "build.log"):
+            return None
+        if failure := first_failure([replace(program, shard=shard) for shard in range(JOBS)]):
+            return failure
+    return ""
 
 
 def run(options: argparse.Namespace) -> int:
     programs = prepare(options.folders)
     survivors, noticed_by, done = [], Counter(), 0
-    for mutant in draw(options.folders, options.seed):
+    for number, mutant in enumerate(draw(options.folders, options.seed)):
         if done == options.count:
             break
+        if number < options.skip:
+            continue
         original = (ROOT / mutant.path).read_text()
         (COPY / mutant.path).write_text(mutant.apply(original))
         try:
-            failure = judge(order(programs, mutant))
+            failure = judge(order(programs, mutant, noticed_by))
         finally:
             (COPY / mutant.path).write_text(original)
         if failure is None:
+            print(f"{number}: does not compile", flush=True)
             continue
         done += 1
-        noticed_by[failure] += 1
+        noticed_by[failure.removesuffix(" hangs")] += 1
         text = mutant.describe(original)
         if not failure:
             survivors.append(text)
-        print(f"[{done}/{options.count}] {failure or 'NOT NOTICED'}  {text}", flush=True)
+        print(f"[{done}/{options.count}] {number}: {failure or 'NOT NOTICED'}  {text}", flush=True)
     return summarize(survivors, noticed_by, done, options.least)
 
 
@@ -290,6 +299,7 @@ def summarize(survivors: list[str], noticed_by: Counter, done: int, least: float
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=100, help="how many changes to try (default 100)")
+    parser.add_argument("--skip", type=int, default=0, help="how many of the drawn changes to leave out (default 0)")
     parser.add_argument("--seed", type=int, default=1, help="which changes (default 1)")
     parser.add_argument("--least", type=float, default=85, help="the least percentage noticed (default 85)")
     parser.add_argument("folders", nargs="*", metavar="FOLDER", default=FOLDERS, help=f"default: {' '.join(FOLDERS)}")

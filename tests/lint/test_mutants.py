@@ -1,6 +1,7 @@
 """scripts/mutants.py changes operators, constants and conditions, and nothing else."""
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -54,8 +55,24 @@ def test_the_changed_layers_own_tests_run_first_and_those_below_it_never():
         "build/qccl_test_plan",
     )
     mutant = mutants.Mutant(Path("src/plan/plan.cc"), 0, 1, "")
-    ordered = mutants.order([mutants.Program(name) for name in names], mutant)
+    programs = [mutants.Program(name) for name in names]
+    ordered = mutants.order(programs, mutant, Counter())
     assert [program.name for program in ordered] == ["qccl_test_plan", "qccl_test_property", "qccl_test_comm"]
+    ordered = mutants.order(programs, mutant, Counter(qccl_test_comm=2, qccl_test_property=1))
+    assert [program.name for program in ordered] == ["qccl_test_plan", "qccl_test_comm", "qccl_test_property"]
+
+
+def test_a_change_is_judged_by_one_program_after_the_other(monkeypatch):
+    built = []
+    monkeypatch.setattr(mutants, "JOBS", 2)
+    monkeypatch.setattr(mutants, "build", lambda target, log: built.append(target) or True)
+    programs = [mutants.Program(name) for name in ("/bin/true", "/bin/false", "/bin/sh")]
+    monkeypatch.setattr(mutants, "BUILD", Path("/"))
+    assert mutants.judge(programs) == "false"
+    assert built == ["true", "false"]
+    assert mutants.judge(programs[:1]) == ""
+    monkeypatch.setattr(mutants, "build", lambda target, log: False)
+    assert mutants.judge(programs) is None
 
 
 def test_a_program_that_fails_ends_the_others(tmp_path):

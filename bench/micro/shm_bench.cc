@@ -17,9 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "os/net/unix_socket.h"
+#include "os/net/socket.h"
 #include "transport/shm/shm_endpoint.h"
-#include "transport/shm/shm_link.h"
 
 namespace qccl {
 namespace {

@@ -51,12 +51,6 @@ Status read_choice(const char* name, const std::vector<std::pair<std::string_vie
   return bad_value(name, *text, allowed);
 }
 
-Status read_transport(TransportChoice& target) {
-  return read_choice(
-      "QCCL_TRANSPORT",
-      {{"auto", TransportChoice::automatic}, {"shm", TransportChoice::shm}, {"tcp", TransportChoice::tcp}}, target);
-}
-
 Status read_algorithm(Algorithm& target) {
   std::vector<std::pair<std::string_view, Algorithm>> choices{{"auto", Algorithm::automatic}};
   for (const Algorithm each : kEveryAlgorithm) choices.emplace_back(to_string(each), each);
@@ -88,7 +82,10 @@ std::optional<std::string> qnccl_specification() {
 
 Result<Options> Options::from_environment() {
   Options options;
-  QCCL_TRY(read_transport(options.transport));
+  QCCL_TRY(read_choice<TransportChoice>(
+      "QCCL_TRANSPORT",
+      {{"auto", TransportChoice::automatic}, {"shm", TransportChoice::shm}, {"tcp", TransportChoice::tcp}},
+      options.transport));
   QCCL_TRY(read_algorithm(options.algorithm));
   QCCL_TRY(read_hosts(options.hosts));
   options.compression = environment("QCCL_COMPRESSION");

@@ -10,7 +10,6 @@
 #include "base/text.h"
 #include "bootstrap/launcher/membership.h"
 #include "bootstrap/meeting/card_exchange.h"
-#include "bootstrap/meeting/rank_text.h"
 #include "bootstrap/store/open_store.h"
 #include "os/net/socket.h"
 #include "os/process.h"

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "transport/endpoint.h"
 #include "transport/pacing.h"
-#include "transport/router.h"
 #include "transport/shm/shm_endpoint.h"
 #include "transport/tcp/tcp_endpoint.h"
 

@@ -1,5 +1,6 @@
 #include "os/fd.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -8,11 +9,33 @@
 #include <atomic>
 #include <bit>
 #include <cerrno>
-
-#include "os/error.h"
+#include <cstring>
 
 namespace qccl::os {
 namespace {
+
+ErrorKind kind_of(int error_number) {
+  switch (error_number) {
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case EPIPE:
+    case ENOTCONN:
+    case EHOSTUNREACH:
+    case EHOSTDOWN:
+    case ENETUNREACH:
+    case ENETDOWN: return ErrorKind::peer_lost;
+    case ETIMEDOUT: return ErrorKind::deadline_exceeded;
+    case EINVAL:
+    case EADDRNOTAVAIL: return ErrorKind::invalid_argument;
+    case EAFNOSUPPORT:
+    case EPROTONOSUPPORT:
+    case EOPNOTSUPP:
+    case ENOSYS: return ErrorKind::unsupported;
+    case EBADF: return ErrorKind::misuse;
+    default: return ErrorKind::resource_exhausted;
+  }
+}
 
 constexpr int kCapacity = 65536;
 constexpr int kBitsPerWord = 64;
@@ -38,8 +61,6 @@ void close_listed_in_child() {
 bool fits(int fd) { return fd >= 0 && fd < kCapacity; }
 std::uint64_t bit_of(int fd) { return std::uint64_t{1} << (fd % kBitsPerWord); }
 
-}  // namespace
-
 void add_to_fork_list(int fd) {
   if (!fits(fd)) return;
   if (!handler_installed.load(std::memory_order_relaxed) && !handler_installed.exchange(true)) {
@@ -50,6 +71,23 @@ void add_to_fork_list(int fd) {
 
 void remove_from_fork_list(int fd) {
   if (fits(fd)) listed[fd / kBitsPerWord].fetch_and(~bit_of(fd), std::memory_order_relaxed);
+}
+
+}  // namespace
+
+std::string error_text(int error_number) {
+  const char* words = ::strerrordesc_np(error_number);
+  return fmt::format("{} (errno {})", words != nullptr ? words : "unknown error", error_number);
+}
+
+Failure os_failure(const std::string& what, int error_number) {
+  return os_failure(kind_of(error_number), what, error_number);
+}
+
+Failure os_failure(ErrorKind kind, const std::string& what, int error_number) {
+  Failure failure(kind, what + ": " + error_text(error_number));
+  failure.info().os_error = error_number;
+  return failure;
 }
 
 std::uint32_t fork_generation() { return generation.load(std::memory_order_relaxed); }

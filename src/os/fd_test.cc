@@ -6,9 +6,8 @@
 #include <unistd.h>
 
 #include <functional>
-#include <utility>
 
-#include "os/net/unix_socket.h"
+#include "os/net/socket.h"
 
 namespace qccl::os {
 namespace {
@@ -51,10 +50,13 @@ TEST(ForkList, a_child_keeps_no_listed_descriptor_and_can_make_its_own) {
   EXPECT_TRUE(is_open(first.get()));
 }
 
-TEST(ForkList, a_descriptor_taken_off_the_list_stays_open_in_the_child) {
-  const auto [first, second] = socket_pair().take_or_throw();
-  remove_from_fork_list(second.get());
-  EXPECT_EQ(in_child([&] { return is_open(second.get()) && !is_open(first.get()) ? 0 : 1; }), 0);
+TEST(ForkList, a_descriptor_that_takes_the_number_of_a_closed_one_stays_open_in_the_child) {
+  auto [first, second] = socket_pair().take_or_throw();
+  const int number = second.get();
+  second.reset();
+  ASSERT_EQ(::dup2(STDERR_FILENO, number), number);
+  EXPECT_EQ(in_child([&] { return is_open(number) && !is_open(first.get()) ? 0 : 1; }), 0);
+  ::close(number);
 }
 
 TEST(ForkList, an_inherited_fd_leaves_alone_what_the_child_opened_under_its_number) {
@@ -73,10 +75,7 @@ TEST(ForkList, an_inherited_fd_leaves_alone_what_the_child_opened_under_its_numb
 
 TEST(ForkList, without_listed_descriptors_no_child_counts_as_forked) {
   const ForkMark mark;
-  for (const int beyond_the_table : {1 << 20, -1}) {
-    add_to_fork_list(beyond_the_table);
-    remove_from_fork_list(beyond_the_table);
-  }
+  for (const int beyond_the_table : {1 << 20, -1}) Fd(beyond_the_table).reset();
   EXPECT_EQ(in_child([&] { return mark.inherited() ? 1 : 0; }), 0);
 }
 

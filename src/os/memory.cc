@@ -8,11 +8,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <fstream>
 #include <string>
 
-#include "os/error.h"
 #include "os/process.h"
 
 namespace qccl::os {
@@ -24,8 +22,7 @@ Result<Mapping> map(int fd, std::size_t bytes, std::uint64_t offset = 0, int fla
   return Mapping(Bytes(static_cast<std::byte*>(address), bytes));
 }
 
-// The kernel kills processes rather than refuse memory it does not have, so check first. A container enforces its own
-// memory limits. 0: the system does not tell.
+// The kernel kills processes rather than refuse memory it lacks, so check first. Containers add limits. 0: unknown.
 std::uint64_t available_bytes() {
   std::ifstream file("/proc/meminfo");
   std::uint64_t kibibytes = 0;

@@ -1,5 +1,4 @@
-// Shared memory without a name: a memfd, passed to other processes over a unix socket. It needs no cleanup after a
-// crash.
+// Shared memory without a name: a memfd, passed to other processes over a unix socket. No crash leaves anything behind.
 #pragma once
 
 #include <cstddef>
@@ -44,12 +43,10 @@ struct SharedMemory {
 };
 
 // `bytes` of zeroed memory whose pages are all allocated now (running out later would be a SIGBUS) and which can
-// neither shrink nor grow. `name` appears only in /proc/PID/maps. ResourceExhausted, with the amount, if the memory
-// cannot be had.
+// neither shrink nor grow. `name` appears only in /proc/PID/maps. ResourceExhausted names the amount.
 Result<SharedMemory> create_shared_memory(const char* name, std::size_t bytes);
 
-// CorruptData unless the descriptor is a memfd of exactly `bytes` that is sealed against shrinking, so that reads can't
-// fault.
+// CorruptData unless the descriptor is a memfd of exactly `bytes`, sealed against shrinking: reads can't fault.
 Status check_sealed(const Fd& fd, std::uint64_t bytes);
 // Maps memory made by another process's create_shared_memory, after check_sealed().
 Result<Mapping> map_shared_memory(const Fd& fd, std::size_t bytes);

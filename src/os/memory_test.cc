@@ -13,8 +13,11 @@ namespace {
 
 constexpr std::size_t kBytes = 64 * 1024;
 
-TEST(SharedMemory, is_zeroed_and_seen_through_every_mapping) {
-  auto memory = create_shared_memory("test", kBytes).take_or_throw();
+struct SharedMemoryTest : ::testing::Test {
+  SharedMemory memory = create_shared_memory("test", kBytes).take_or_throw();
+};
+
+TEST_F(SharedMemoryTest, is_zeroed_and_seen_through_every_mapping) {
   const auto other = map_shared_memory(memory.fd, kBytes).take_or_throw();
   ASSERT_EQ(other.size(), kBytes);
   for (const std::byte each : other.bytes()) ASSERT_EQ(each, std::byte{0});
@@ -22,14 +25,12 @@ TEST(SharedMemory, is_zeroed_and_seen_through_every_mapping) {
   EXPECT_EQ(other.data()[kBytes - 1], std::byte{42});
 }
 
-TEST(SharedMemory, cannot_be_resized) {
-  auto memory = create_shared_memory("test", kBytes).take_or_throw();
+TEST_F(SharedMemoryTest, cannot_be_resized) {
   EXPECT_NE(::ftruncate(memory.fd.get(), 4096), 0);
   EXPECT_NE(::ftruncate(memory.fd.get(), 2 * kBytes), 0);
 }
 
-TEST(SharedMemory, has_its_pages_at_once) {
-  auto memory = create_shared_memory("test", kBytes).take_or_throw();
+TEST_F(SharedMemoryTest, has_its_pages_at_once) {
   struct stat info {};
   ASSERT_EQ(::fstat(memory.fd.get(), &info), 0);
   EXPECT_EQ(static_cast<std::size_t>(info.st_blocks) * 512, kBytes);
@@ -40,8 +41,7 @@ TEST(SharedMemory, more_than_the_machine_has_is_resource_exhausted_with_the_size
                  "4611686018427387904 bytes");
 }
 
-TEST(SharedMemory, a_peers_memory_of_another_size_is_corrupt_data) {
-  const auto memory = create_shared_memory("test", kBytes).take_or_throw();
+TEST_F(SharedMemoryTest, a_peers_memory_of_another_size_is_corrupt_data) {
   for (const std::size_t bytes : {std::size_t{0}, kBytes / 2, 2 * kBytes}) {
     expect_failure(map_shared_memory(memory.fd, bytes), ErrorKind::corrupt_data, "65536 bytes");
   }
@@ -93,8 +93,7 @@ TEST(SharedHeap, of_less_than_a_page_is_resource_exhausted) {
   expect_failure(create_shared_heap("test", 1 << 20), ErrorKind::resource_exhausted);
 }
 
-TEST(Mapping, moving_leaves_the_source_empty_and_the_memory_mapped) {
-  auto memory = create_shared_memory("test", kBytes).take_or_throw();
+TEST_F(SharedMemoryTest, moving_leaves_the_source_empty_and_the_memory_mapped) {
   std::byte* const address = memory.mapping.data();
   Mapping moved = std::move(memory.mapping);
   EXPECT_FALSE(memory.mapping.valid());

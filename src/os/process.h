@@ -15,8 +15,7 @@ namespace qccl::os {
 int process_id();
 // The host's name; empty if the system does not say. Names repeat: use boot_id() to tell hosts apart.
 std::string host_name();
-// Differs between hosts and between boots of one host; the same in every container of a host. Empty if the kernel does
-// not tell.
+// Differs between hosts and between boots of one host; the same in every container of a host. Empty if unknown.
 std::string boot_id();
 // The network namespace of this process; empty if the system does not tell. Abstract unix sockets reach no further.
 std::string network_namespace();
@@ -56,9 +55,8 @@ std::optional<std::string> system_value(const std::string& path);
 
 // ---- threads
 
-// Starts a thread that takes no signals (they stay with the program) and appears as `name` (at most 15 characters) in
-// ps and debuggers. The owner joins it; in a forked child, where it does not exist, the owner detaches it instead (see
-// ForkMark).
+// Starts a thread that takes no signals (the program gets them) and appears as `name` (at most 15 characters) in ps and
+// debuggers. The owner joins it; in a forked child, where it does not exist, the owner detaches it (see ForkMark).
 std::thread start_thread(const char* name, std::function<void()> body);
 
 // Pauses this thread before a retry that has no event to wait for.

@@ -8,7 +8,6 @@
 
 #include <csignal>
 #include <set>
-#include <thread>
 
 #include "os/fd.h"
 

@@ -8,7 +8,7 @@
 #include <functional>
 #include <utility>
 
-#include "os/net/unix_socket.h"
+#include "os/net/socket.h"
 
 namespace qccl::os {
 

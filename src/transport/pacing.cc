@@ -21,20 +21,17 @@ struct Unit {
 constexpr std::array<Unit, 4> kBitUnits{{{"bit", 1.0 / 8}, {"kbit", 1e3 / 8}, {"mbit", 1e6 / 8}, {"gbit", 1e9 / 8}}};
 constexpr std::array<Unit, 4> kByteUnits{{{"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}}};
 
-double find_unit(const std::array<Unit, 4>& units, std::string_view name) {
-  const auto found = std::ranges::find(units, name, &Unit::name);
-  return found == units.end() ? 0 : found->bytes;
-}
-
 // Bytes per second of one `name`; 0 if there is no such unit.
 double unit_bytes(std::string_view name) {
-  if (name.ends_with("Bps")) return find_unit(kByteUnits, name.substr(0, name.size() - 2));
-  const bool per_second = name.ends_with("/s");
-  if (per_second) name.remove_suffix(2);
-  if (per_second && name.ends_with('B')) return find_unit(kByteUnits, name);
-  std::string lower(name);
-  for (char& letter : lower) letter = letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
-  return find_unit(kBitUnits, lower);
+  const bool in_bytes = name.ends_with("Bps") || name.ends_with("B/s");
+  if (in_bytes || name.ends_with("/s")) name.remove_suffix(2);
+  std::string spelled(name);
+  for (char& letter : spelled) {
+    if (!in_bytes && letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  }
+  const auto& units = in_bytes ? kByteUnits : kBitUnits;
+  const auto found = std::ranges::find(units, spelled, &Unit::name);
+  return found == units.end() ? 0 : found->bytes;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "transport/router.h"
+#include "transport/endpoint.h"
 
 #include <algorithm>
 
@@ -64,15 +64,13 @@ void Router::sleep(TimePoint deadline, const Clock& clock) {
   bool may_sleep = true;
   while (may_sleep && armed < endpoints_.size()) may_sleep = endpoints_[armed++]->arm();
   if (may_sleep) {
-    for (const auto& event : poller_->wait(deadline - clock.now())) dispatch(event);
+    for (const auto& event : poller_->wait(deadline - clock.now())) {
+      for (const auto& each : endpoints_) {
+        if (each->token_space() == Endpoint::token_space_of(event.token)) each->ready(event);
+      }
+    }
   }
   while (armed > 0) endpoints_[--armed]->disarm();
-}
-
-void Router::dispatch(const os::Poller::Ready& event) {
-  for (const auto& each : endpoints_) {
-    if (each->token_space() == Endpoint::token_space_of(event.token)) return each->ready(event);
-  }
 }
 
 SharedHeap* Router::heap() {

@@ -59,8 +59,7 @@ std::size_t random_size(std::mt19937& random) {
   return wire::kHeaderBytes + random() % (limit - wire::kHeaderBytes + 1);
 }
 
-// Sends `frames` of random sizes to every peer and checks the received ones, of which it holds up to `hold` and
-// releases them in any order.
+// Sends `frames` of random sizes to every peer, checks those received, and releases up to `hold` of them in any order.
 void exchange(Transport& own, int rank, int world, std::uint64_t frames, std::size_t hold) {
   std::mt19937 random(static_cast<unsigned>(rank));
   std::vector<std::uint64_t> sent(static_cast<std::size_t>(world)), got(static_cast<std::size_t>(world));

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <numeric>
-#include <string_view>
 
 #include "base/digest/digest.h"
 #include "base/text.h"
-#include "bootstrap/launcher/node_list.h"
 #include "bootstrap/launcher/pmi.h"
-#include "os/net/unix_socket.h"
+#include "os/net/socket.h"
 
 namespace qccl::bootstrap {
 namespace {
@@ -21,8 +19,7 @@ constexpr std::uint16_t kDefaultPort = 29500;   // PyTorch's
 
 Failure invalid(std::string message) { return Failure(ErrorKind::invalid_argument, std::move(message)); }
 
-// A port that all ranks of a job derive from its identity: below the ports Linux gives to connections (32768 on), above
-// those of services.
+// A port that all ranks of a job derive from its identity: above those of services, below those of connections (32768).
 std::uint16_t derived_port(std::string_view identity) {
   constexpr std::uint64_t kFirst = 10000, kCount = 20000;
   return static_cast<std::uint16_t>(kFirst + digest(identity) % kCount);

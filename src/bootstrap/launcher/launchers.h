@@ -1,10 +1,14 @@
-// The table of launchers: what each tells the processes that it starts. docs/launchers.md is the same for users.
+// The table of launchers: what each tells the processes that it starts. docs/launchers.md is the same for users. And
+// Slurm's short notation for many hosts and the number of tasks on each (node_list.cc).
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "bootstrap/launcher/membership.h"
@@ -41,5 +45,15 @@ struct Launcher {
 
 // In the order in which they are tried. The first is that of RANK and WORLD_SIZE.
 std::span<const Launcher> launchers();
+
+// More nodes than any job has.
+inline constexpr std::size_t kMaxNodes = 65536;
+
+// "node[01-03,7],gpu1" becomes node01 node02 node03 node7 gpu1, in written order; several brackets in a name multiply,
+// the last one fastest. Numbers keep their leading zeros. InvalidArgument names the unreadable part.
+Result<std::vector<std::string>> expand_node_list(std::string_view list);
+
+// "4(x2),3" becomes 4 4 3: tasks per node.
+Result<std::vector<int>> expand_task_counts(std::string_view list);
 
 }  // namespace qccl::bootstrap

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <limits>
 
 #include "base/text.h"
@@ -135,8 +134,7 @@ Status check_others(const Inputs& inputs, const Claim& taken, const Given& rank,
 
 // ---- the rest of a membership
 
-// Reads only launchers that give the same rank and world: a program that sets its own rank may have been started by
-// some other launcher.
+// Reads only launchers with the same rank and world: another one may have started a program that sets its own rank.
 Status read_local(const Inputs& inputs, Membership& own) {
   std::optional<Given> local_rank;
   for (const Claim& claim : inputs.claims) {

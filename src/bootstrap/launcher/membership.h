@@ -2,8 +2,7 @@
 //
 // Sources, in this order: the arguments of init(), the variables of a launcher (one row each in the table of
 // launchers.cc), a single process. The result names its source. It is an error if a value is wrong, if half of a set is
-// missing, or if two launchers contradict each other: running alone where eight ranks were meant would be silently
-// wrong.
+// missing, or if two launchers contradict each other: running alone in place of eight ranks would be silently wrong.
 #pragma once
 
 #include <cstdint>

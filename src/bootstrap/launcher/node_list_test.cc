@@ -1,4 +1,4 @@
-#include "bootstrap/launcher/node_list.h"
+#include "bootstrap/launcher/launchers.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,6 @@
 
 #include "base/text.h"
 #include "os/net/socket.h"
-#include "os/net/unix_socket.h"
 
 namespace qccl::bootstrap {
 namespace {
@@ -47,49 +46,43 @@ class Session {
   Session(os::Fd socket, TimePoint deadline, const Clock& clock)
       : socket_(std::move(socket)), deadline_(deadline), clock_(clock) {}
 
-  Result<std::string> share(int rank, const std::string& text);
+  Result<std::string> share(int rank, const std::string& text) {
+    QCCL_TRY(ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init"));
+    QCCL_ASSIGN(const auto name, ask("cmd=get_my_kvsname", "my_kvsname"));
+    const std::string space = value_of(name, "kvsname").value_or("");
+    if (rank == 0) QCCL_TRY(ask(fmt::format("cmd=put kvsname={} key={} value={}", space, kKey, text), "put_result"));
+    QCCL_TRY(ask("cmd=barrier_in", "barrier_out"));
+    QCCL_ASSIGN(const auto got, ask(fmt::format("cmd=get kvsname={} key={}", space, kKey), "get_result"));
+    QCCL_TRY(ask("cmd=finalize", "finalize_ack"));
+    return value_of(got, "value").value_or("");
+  }
 
  private:
   // The answer to a request, which must be of kind `expected` and report no failure.
-  Result<std::string> ask(const std::string& request, const std::string& expected);
-  Result<std::string> exchange_lines(const std::string& request);
+  Result<std::string> ask(const std::string& request, const std::string& expected) {
+    auto answer = exchange_lines(request + "\n");
+    if (!answer) {
+      return Failure(answer.error().kind, fmt::format("the launcher (PMI_FD) did not answer {}: {}",
+                                                      request.substr(0, request.find(' ')), answer.error().message));
+    }
+    if (value_of(*answer, "cmd") == expected && value_of(*answer, "rc").value_or("0") == "0") return answer;
+    return Failure(ErrorKind::unsupported,
+                   fmt::format("the launcher (PMI_FD) answered \"{}\" to \"{}\"", *answer, request));
+  }
+  Result<std::string> exchange_lines(const std::string& request) {
+    QCCL_TRY(os::write_exactly(socket_, std::as_bytes(std::span(request)), deadline_, clock_));
+    std::string line;
+    for (char letter = 0; line.size() < kMaxLineBytes; line.push_back(letter)) {
+      QCCL_TRY(os::read_exactly(socket_, std::as_writable_bytes(std::span(&letter, 1)), deadline_, clock_));
+      if (letter == '\n') return line;
+    }
+    return Failure(ErrorKind::unsupported, fmt::format("its line has more than {} bytes", kMaxLineBytes));
+  }
 
   os::Fd socket_;
   TimePoint deadline_;
   const Clock& clock_;
 };
-
-Result<std::string> Session::ask(const std::string& request, const std::string& expected) {
-  auto answer = exchange_lines(request + "\n");
-  if (!answer) {
-    return Failure(answer.error().kind, fmt::format("the launcher (PMI_FD) did not answer {}: {}",
-                                                    request.substr(0, request.find(' ')), answer.error().message));
-  }
-  if (value_of(*answer, "cmd") == expected && value_of(*answer, "rc").value_or("0") == "0") return answer;
-  return Failure(ErrorKind::unsupported,
-                 fmt::format("the launcher (PMI_FD) answered \"{}\" to \"{}\"", *answer, request));
-}
-
-Result<std::string> Session::exchange_lines(const std::string& request) {
-  QCCL_TRY(os::write_exactly(socket_, std::as_bytes(std::span(request)), deadline_, clock_));
-  std::string line;
-  for (char letter = 0; line.size() < kMaxLineBytes; line.push_back(letter)) {
-    QCCL_TRY(os::read_exactly(socket_, std::as_writable_bytes(std::span(&letter, 1)), deadline_, clock_));
-    if (letter == '\n') return line;
-  }
-  return Failure(ErrorKind::unsupported, fmt::format("its line has more than {} bytes", kMaxLineBytes));
-}
-
-Result<std::string> Session::share(int rank, const std::string& text) {
-  QCCL_TRY(ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init"));
-  QCCL_ASSIGN(const auto name, ask("cmd=get_my_kvsname", "my_kvsname"));
-  const std::string space = value_of(name, "kvsname").value_or("");
-  if (rank == 0) QCCL_TRY(ask(fmt::format("cmd=put kvsname={} key={} value={}", space, kKey, text), "put_result"));
-  QCCL_TRY(ask("cmd=barrier_in", "barrier_out"));
-  QCCL_ASSIGN(const auto got, ask(fmt::format("cmd=get kvsname={} key={}", space, kKey), "get_result"));
-  QCCL_TRY(ask("cmd=finalize", "finalize_ack"));
-  return value_of(got, "value").value_or("");
-}
 
 // The launcher's answer, which a process can get only once.
 struct Shared {

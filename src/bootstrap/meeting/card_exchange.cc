@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "bootstrap/meeting/generation_result.h"
-#include "bootstrap/meeting/rank_text.h"
 #include "os/process.h"
 
 namespace qccl::bootstrap {
@@ -30,29 +28,171 @@ class Attempt {
   Attempt(KeySpace& keys, const Participant& self, const StartLimit& limit, std::uint64_t token)
       : keys_(keys), self_(self), limit_(limit), token_(token) {}
 
-  AttemptResult lead();
-  AttemptResult join();
+  AttemptResult lead() {
+    QCCL_ASSIGN(const auto generation, keys_.add("generation", 1));
+    generation_ = static_cast<std::uint64_t>(generation);
+    if (generation_ > 1) {
+      QCCL_TRY(close(generation_ - 1, {.kind = GenerationResult::Kind::superseded, .reason = self_.process}));
+    }
+    QCCL_TRY(keys_.set(key("open"), self_.process));
+
+    GenerationResult outcome{.kind = GenerationResult::Kind::complete, .nonce = os::random_nonce()};
+    outcome.records.push_back(encode_record(own_record()));
+    for (int rank = 1; rank < self_.world; ++rank) {
+      QCCL_ASSIGN(auto record, await_record(rank));
+      outcome.records.push_back(std::move(record));
+    }
+    QCCL_ASSIGN(const bool closed, close(generation_, outcome));
+    if (!closed) return closed_by_another();
+    return finish(std::move(outcome));
+  }
+
+  AttemptResult join() {
+    QCCL_TRY(find_generation());
+    QCCL_TRY(claim_rank());
+    QCCL_ASSIGN(const auto value, keys_.get(key("outcome"), limit_.deadline));
+    if (!value) return give_up_waiting();
+    QCCL_ASSIGN(auto outcome, decode_outcome(*value));
+    return finish(std::move(outcome));
+  }
 
  private:
   std::string key(const char* name) const { return generation_key(generation_, name); }
   std::string key(const char* name, int rank) const { return fmt::format("{}/{}/{}", generation_, name, rank); }
   Record own_record() const { return {static_cast<std::uint32_t>(self_.world), token_, self_.process, self_.card}; }
 
-  // Used by rank 0.
-  Result<std::string> await_record(int rank);
-  Result<bool> is_closed();
-  Result<bool> has_outcome(std::uint64_t generation);
-  Failure closed_by_another();
+  // For rank 0.
+  Result<std::string> await_record(int rank) {
+    for (;;) {
+      QCCL_ASSIGN(auto value, keys_.get(key("card", rank), std::min(limit_.deadline, within(kLookForClosedEvery))));
+      if (value) {
+        QCCL_ASSIGN(const auto record, decode_record(*value));
+        if (record.world == static_cast<std::uint32_t>(self_.world)) return std::move(*value);
+        return give_up(
+            ErrorKind::invalid_argument, rank,
+            fmt::format("the world size is {} on rank {} ({}) but {} on rank 0: give all the same WORLD_SIZE",
+                        record.world, rank, record.process, self_.world));
+      }
+      QCCL_ASSIGN(const bool closed, is_closed());
+      if (closed) return closed_by_another();
+      if (limit_.clock->now() >= limit_.deadline) return give_up_waiting();
+    }
+  }
 
-  // Used by the other ranks.
-  Status find_generation();
-  Status claim_rank();
-  Failure rank_taken(const std::string& process) const;
+  Result<bool> is_closed() {
+    QCCL_ASSIGN(const auto closers, keys_.add(key("closed"), 0));
+    if (closers == 0) return false;
+    return has_outcome(generation_);
+  }
 
-  Result<bool> close(std::uint64_t generation, const GenerationResult& outcome);
-  AttemptResult finish(GenerationResult outcome);
-  Failure give_up(ErrorKind kind, int peer, const std::string& reason);
-  Failure give_up_waiting();
+  // For a generation that some rank has closed. The rank may still be writing the outcome.
+  Result<bool> has_outcome(std::uint64_t generation) {
+    QCCL_ASSIGN(const auto value, keys_.get(generation_key(generation, "outcome"), within(kShortWait)));
+    return value.has_value();
+  }
+
+  // For rank 0, which expected to close the generation itself.
+  Failure closed_by_another() {
+    QCCL_ASSIGN(const auto value, keys_.get(key("outcome"), within(kShortWait)));
+    QCCL_ASSIGN(const auto outcome, decode_outcome(value.value_or("")));
+    if (outcome.kind == GenerationResult::Kind::failed)
+      return Failure(outcome.error, quote_store(outcome.reason, self_.location));
+    return failure_about(ErrorKind::misuse, 0, rank_taken(outcome.reason).info().message);
+  }
+
+  // For the other ranks: the newest generation if it is open, else the next.
+  Status find_generation() {
+    QCCL_ASSIGN(const auto newest, keys_.add("generation", 0));
+    generation_ = static_cast<std::uint64_t>(newest);
+    if (generation_ > 0) {
+      QCCL_ASSIGN(const bool closed, is_closed());
+      if (!closed) return {};
+    }
+    ++generation_;
+    QCCL_ASSIGN(const auto open, keys_.get(key("open"), limit_.deadline));
+    if (open) return {};
+    return failure_about(ErrorKind::deadline_exceeded, 0,
+                         fmt::format("rank 0 did not appear within {} {}: check that it runs, with the same job name",
+                                     seconds_text(limit_.timeout), self_.location));
+  }
+
+  Status claim_rank() {
+    QCCL_ASSIGN(const auto claims, keys_.add(key("claim", self_.rank), 1));
+    std::optional<std::string> card;
+    if (claims > 1) {
+      QCCL_ASSIGN(card, keys_.get(key("card", self_.rank), within(kShortWait)));
+    }
+    if (!card) return keys_.set(key("card", self_.rank), encode_record(own_record()));
+    QCCL_ASSIGN(const auto holder, decode_record(*card));
+    if (holder.token == token_) return {};  // this process, before its connection to the store broke
+    return rank_taken(holder.process);
+  }
+
+  Failure rank_taken(const std::string& process) const {
+    return failure_about(
+        ErrorKind::misuse, self_.rank,
+        fmt::format("another process ({}) is rank {} of this job too: give each process a RANK of its "
+                    "own; after a crash, restart all ranks (or a stranger that reaches the store {} wrote this)",
+                    process, self_.rank, self_.location));
+  }
+
+  // True if this call closed the generation, and so decided its outcome.
+  Result<bool> close(std::uint64_t generation, const GenerationResult& outcome) {
+    QCCL_ASSIGN(const auto closers, keys_.add(generation_key(generation, "closed"), 1));
+    if (closers != 1) {
+      QCCL_ASSIGN(const bool decided, has_outcome(generation));
+      if (decided) return false;
+    }
+    QCCL_TRY(keys_.set(generation_key(generation, "outcome"), encode_outcome(outcome)));
+    // set() has no answer; the answer to this add() shows that the set has arrived, so that the store may end now.
+    QCCL_TRY(keys_.add(generation_key(generation, "closed"), 0));
+    return true;
+  }
+
+  AttemptResult finish(GenerationResult outcome) {
+    if (outcome.kind == GenerationResult::Kind::superseded) return std::optional<GatheredCards>();
+    if (outcome.kind == GenerationResult::Kind::failed)
+      return Failure(outcome.error, quote_store(outcome.reason, self_.location));
+    if (outcome.records.size() != static_cast<std::size_t>(self_.world)) {
+      return failure_about(ErrorKind::invalid_argument, 0,
+                           fmt::format("the world size is {} here but {} on rank 0: give all the same WORLD_SIZE",
+                                       self_.world, outcome.records.size()));
+    }
+    GatheredCards gathered{.generation = generation_, .nonce = outcome.nonce, .cards = {}, .processes = {}};
+    for (int rank = 0; rank < self_.world; ++rank) {
+      QCCL_ASSIGN(auto record, decode_record(outcome.records[static_cast<std::size_t>(rank)]));
+      if (rank == self_.rank && record.token != token_) return rank_taken(record.process);
+      gathered.cards.push_back(std::move(record.card));
+      gathered.processes.push_back(std::move(record.process));
+    }
+    return std::optional<GatheredCards>(std::move(gathered));
+  }
+
+  // Closes the generation for all ranks. If that fails, this rank still reports the reason.
+  Failure give_up(ErrorKind kind, int peer, const std::string& reason) {
+    GenerationResult outcome{.kind = GenerationResult::Kind::failed, .error = kind};
+    outcome.reason = fmt::format("rank {} gave up: {}", self_.rank, reason).substr(0, kMaxReasonBytes);
+    static_cast<void>(close(generation_, outcome));
+    return failure_about(kind, peer, reason);
+  }
+
+  Failure give_up_waiting() {
+    std::vector<int> missing;
+    for (int rank = 1; rank < self_.world; ++rank) {
+      QCCL_ASSIGN(const auto card, keys_.get(key("card", rank), TimePoint{}));
+      if (!card) missing.push_back(rank);
+    }
+    if (missing.empty()) {
+      return give_up(ErrorKind::deadline_exceeded, 0,
+                     fmt::format("rank 0 has all ranks' addresses but did not pass them on within {} {}",
+                                 seconds_text(limit_.timeout), self_.location));
+    }
+    return give_up(ErrorKind::deadline_exceeded, missing.front(),
+                   fmt::format("{} did not appear within {} {}: check that they run, with the same MASTER_ADDR, "
+                               "MASTER_PORT and job name",
+                               ranks_text(missing), seconds_text(limit_.timeout), self_.location));
+  }
+
   TimePoint within(Nanoseconds duration) const { return saturating_add(limit_.clock->now(), duration); }
 
   KeySpace& keys_;
@@ -61,164 +201,6 @@ class Attempt {
   std::uint64_t token_;
   std::uint64_t generation_ = 0;
 };
-
-AttemptResult Attempt::lead() {
-  QCCL_ASSIGN(const auto generation, keys_.add("generation", 1));
-  generation_ = static_cast<std::uint64_t>(generation);
-  if (generation_ > 1) {
-    QCCL_TRY(close(generation_ - 1, {.kind = GenerationResult::Kind::superseded, .reason = self_.process}));
-  }
-  QCCL_TRY(keys_.set(key("open"), self_.process));
-
-  GenerationResult outcome{.kind = GenerationResult::Kind::complete, .nonce = os::random_nonce()};
-  outcome.records.push_back(encode_record(own_record()));
-  for (int rank = 1; rank < self_.world; ++rank) {
-    QCCL_ASSIGN(auto record, await_record(rank));
-    outcome.records.push_back(std::move(record));
-  }
-  QCCL_ASSIGN(const bool closed, close(generation_, outcome));
-  if (!closed) return closed_by_another();
-  return finish(std::move(outcome));
-}
-
-Result<std::string> Attempt::await_record(int rank) {
-  for (;;) {
-    QCCL_ASSIGN(auto value, keys_.get(key("card", rank), std::min(limit_.deadline, within(kLookForClosedEvery))));
-    if (value) {
-      QCCL_ASSIGN(const auto record, decode_record(*value));
-      if (record.world == static_cast<std::uint32_t>(self_.world)) return std::move(*value);
-      return give_up(ErrorKind::invalid_argument, rank,
-                     fmt::format("the world size is {} on rank {} ({}) but {} on rank 0: give all the same WORLD_SIZE",
-                                 record.world, rank, record.process, self_.world));
-    }
-    QCCL_ASSIGN(const bool closed, is_closed());
-    if (closed) return closed_by_another();
-    if (limit_.clock->now() >= limit_.deadline) return give_up_waiting();
-  }
-}
-
-Result<bool> Attempt::is_closed() {
-  QCCL_ASSIGN(const auto closers, keys_.add(key("closed"), 0));
-  if (closers == 0) return false;
-  return has_outcome(generation_);
-}
-
-// For a generation that some rank has closed. The rank may still be writing the outcome.
-Result<bool> Attempt::has_outcome(std::uint64_t generation) {
-  QCCL_ASSIGN(const auto value, keys_.get(generation_key(generation, "outcome"), within(kShortWait)));
-  return value.has_value();
-}
-
-// For rank 0, which expected to close the generation itself.
-Failure Attempt::closed_by_another() {
-  QCCL_ASSIGN(const auto value, keys_.get(key("outcome"), within(kShortWait)));
-  QCCL_ASSIGN(const auto outcome, decode_outcome(value.value_or("")));
-  if (outcome.kind == GenerationResult::Kind::failed)
-    return Failure(outcome.error, quote_store(outcome.reason, self_.location));
-  return failure_about(ErrorKind::misuse, 0, rank_taken(outcome.reason).info().message);
-}
-
-AttemptResult Attempt::join() {
-  QCCL_TRY(find_generation());
-  QCCL_TRY(claim_rank());
-  QCCL_ASSIGN(const auto value, keys_.get(key("outcome"), limit_.deadline));
-  if (!value) return give_up_waiting();
-  QCCL_ASSIGN(auto outcome, decode_outcome(*value));
-  return finish(std::move(outcome));
-}
-
-// The newest generation if it is open, else the next.
-Status Attempt::find_generation() {
-  QCCL_ASSIGN(const auto newest, keys_.add("generation", 0));
-  generation_ = static_cast<std::uint64_t>(newest);
-  if (generation_ > 0) {
-    QCCL_ASSIGN(const bool closed, is_closed());
-    if (!closed) return {};
-  }
-  ++generation_;
-  QCCL_ASSIGN(const auto open, keys_.get(key("open"), limit_.deadline));
-  if (open) return {};
-  return failure_about(ErrorKind::deadline_exceeded, 0,
-                       fmt::format("rank 0 did not appear within {} {}: check that it runs, with the same job name",
-                                   seconds_text(limit_.timeout), self_.location));
-}
-
-Status Attempt::claim_rank() {
-  QCCL_ASSIGN(const auto claims, keys_.add(key("claim", self_.rank), 1));
-  std::optional<std::string> card;
-  if (claims > 1) {
-    QCCL_ASSIGN(card, keys_.get(key("card", self_.rank), within(kShortWait)));
-  }
-  if (!card) return keys_.set(key("card", self_.rank), encode_record(own_record()));
-  QCCL_ASSIGN(const auto holder, decode_record(*card));
-  if (holder.token == token_) return {};  // this process, before its connection to the store broke
-  return rank_taken(holder.process);
-}
-
-Failure Attempt::rank_taken(const std::string& process) const {
-  return failure_about(
-      ErrorKind::misuse, self_.rank,
-      fmt::format("another process ({}) is rank {} of this job too: give each process a RANK of its "
-                  "own; after a crash, restart all ranks (or a stranger that reaches the store {} wrote this)",
-                  process, self_.rank, self_.location));
-}
-
-// True if this call closed the generation, and so decided its outcome.
-Result<bool> Attempt::close(std::uint64_t generation, const GenerationResult& outcome) {
-  QCCL_ASSIGN(const auto closers, keys_.add(generation_key(generation, "closed"), 1));
-  if (closers != 1) {
-    QCCL_ASSIGN(const bool decided, has_outcome(generation));
-    if (decided) return false;
-  }
-  QCCL_TRY(keys_.set(generation_key(generation, "outcome"), encode_outcome(outcome)));
-  // set() has no answer; the answer to this add() shows that the set has arrived, so that the store may end now.
-  QCCL_TRY(keys_.add(generation_key(generation, "closed"), 0));
-  return true;
-}
-
-AttemptResult Attempt::finish(GenerationResult outcome) {
-  if (outcome.kind == GenerationResult::Kind::superseded) return std::optional<GatheredCards>();
-  if (outcome.kind == GenerationResult::Kind::failed)
-    return Failure(outcome.error, quote_store(outcome.reason, self_.location));
-  if (outcome.records.size() != static_cast<std::size_t>(self_.world)) {
-    return failure_about(ErrorKind::invalid_argument, 0,
-                         fmt::format("the world size is {} here but {} on rank 0: give all the same WORLD_SIZE",
-                                     self_.world, outcome.records.size()));
-  }
-  GatheredCards gathered{.generation = generation_, .nonce = outcome.nonce, .cards = {}, .processes = {}};
-  for (int rank = 0; rank < self_.world; ++rank) {
-    QCCL_ASSIGN(auto record, decode_record(outcome.records[static_cast<std::size_t>(rank)]));
-    if (rank == self_.rank && record.token != token_) return rank_taken(record.process);
-    gathered.cards.push_back(std::move(record.card));
-    gathered.processes.push_back(std::move(record.process));
-  }
-  return std::optional<GatheredCards>(std::move(gathered));
-}
-
-// Closes the generation for all ranks. If that fails, this rank still reports the reason.
-Failure Attempt::give_up(ErrorKind kind, int peer, const std::string& reason) {
-  GenerationResult outcome{.kind = GenerationResult::Kind::failed, .error = kind};
-  outcome.reason = fmt::format("rank {} gave up: {}", self_.rank, reason).substr(0, kMaxReasonBytes);
-  static_cast<void>(close(generation_, outcome));
-  return failure_about(kind, peer, reason);
-}
-
-Failure Attempt::give_up_waiting() {
-  std::vector<int> missing;
-  for (int rank = 1; rank < self_.world; ++rank) {
-    QCCL_ASSIGN(const auto card, keys_.get(key("card", rank), TimePoint{}));
-    if (!card) missing.push_back(rank);
-  }
-  if (missing.empty()) {
-    return give_up(ErrorKind::deadline_exceeded, 0,
-                   fmt::format("rank 0 has all ranks' addresses but did not pass them on within {} {}",
-                               seconds_text(limit_.timeout), self_.location));
-  }
-  return give_up(ErrorKind::deadline_exceeded, missing.front(),
-                 fmt::format("{} did not appear within {} {}: check that they run, with the same MASTER_ADDR, "
-                             "MASTER_PORT and job name",
-                             ranks_text(missing), seconds_text(limit_.timeout), self_.location));
-}
 
 }  // namespace
 
@@ -245,6 +227,40 @@ void report_failure(KeySpace& keys, std::uint64_t generation, const ErrorInfo& f
 
 Result<std::optional<std::string>> reported_failure(KeySpace& keys, std::uint64_t generation) {
   return keys.get(generation_key(generation, "failure"), TimePoint{});
+}
+
+Failure named(int rank, int world, ErrorInfo info) {
+  info.rank = rank;
+  info.message = fmt::format("rank {} of {}: {}", rank, world, info.message);
+  return Failure(std::move(info));
+}
+
+Failure failure_about(ErrorKind kind, int peer, std::string message) {
+  Failure failure(kind, std::move(message));
+  failure.info().peer = peer;
+  return failure;
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text;
+  for (std::size_t first = 0, last; first < ranks.size(); first = last + 1) {
+    last = first;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (last == first + 1) last = first;
+    text += text.empty() ? "" : ", ";
+    text += last == first ? fmt::format("{}", ranks[first]) : fmt::format("{}-{}", ranks[first], ranks[last]);
+  }
+  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
+}
+
+std::string own_process_text() {
+  const std::string host = os::host_name();
+  return fmt::format("process {} on {}", os::process_id(), host.empty() ? "a host without a name" : host)
+      .substr(0, kMaxProcessBytes);
+}
+
+std::string seconds_text(Nanoseconds duration) {
+  return fmt::format("{:.1f} s", std::chrono::duration<double>(duration).count());
 }
 
 }  // namespace qccl::bootstrap

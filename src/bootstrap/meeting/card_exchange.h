@@ -35,9 +35,6 @@
 
 namespace qccl::bootstrap {
 
-inline constexpr std::size_t kMaxCardBytes = 768;
-inline constexpr std::size_t kMaxProcessBytes = 128;
-
 // Limit of the whole start-up; `timeout` is the duration that messages quote.
 struct StartLimit {
   const Clock* clock = nullptr;
@@ -71,5 +68,17 @@ Result<std::optional<std::string>> reported_failure(KeySpace& keys, std::uint64_
 
 // Text that another rank left in the store, made printable, with a note of its origin.
 std::string quote_store(const std::string& text, const std::string& location);
+
+// ---- failures of the start-up, and text for ranks and times in their messages
+
+// The same failure with this rank named, also at the beginning of its message: "rank 0 of 4: ".
+Failure named(int rank, int world, ErrorInfo info);
+Failure failure_about(ErrorKind kind, int peer, std::string message);
+// "rank 2", "ranks 2, 3", "ranks 1-511"; runs of three or more are folded.
+std::string ranks_text(const std::vector<int>& ascending_ranks);
+// "process 123 on node0".
+std::string own_process_text();
+// "5.0 s".
+std::string seconds_text(Nanoseconds duration);
 
 }  // namespace qccl::bootstrap

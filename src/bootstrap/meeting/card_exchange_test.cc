@@ -1,12 +1,11 @@
 // Ranks are threads that meet in a store of this process.
 #include "bootstrap/meeting/card_exchange.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <future>
 
-#include "bootstrap/meeting/generation_result.h"
-#include "bootstrap/meeting/rank_text.h"
 #include "bootstrap/store/tcp_store.h"
 #include "bootstrap/store/tcp_store_server.h"
 #include "bootstrap/test_support.h"
@@ -43,11 +42,15 @@ void expect_meets(Result<GatheredCards> result, int world, const std::string& pr
   }
 }
 
-TEST(CardExchange, all_ranks_get_all_cards_and_one_nonce) {
+struct CardExchange : testing::Test {
+  MemoryStore store;
+};
+
+TEST_F(CardExchange, all_ranks_get_all_cards_and_one_nonce) {
   for (int world = 1; world <= 8; ++world) {
-    MemoryStore store;
+    MemoryStore fresh;
     std::vector<std::future<Result<GatheredCards>>> ranks;
-    for (int rank = 0; rank < world; ++rank) ranks.push_back(meeting(store, {.rank = rank, .world = world}));
+    for (int rank = 0; rank < world; ++rank) ranks.push_back(meeting(fresh, {.rank = rank, .world = world}));
     std::optional<std::uint64_t> nonce;
     for (auto& rank : ranks) {
       auto result = rank.get();
@@ -60,8 +63,7 @@ TEST(CardExchange, all_ranks_get_all_cards_and_one_nonce) {
   }
 }
 
-TEST(CardExchange, rank_0_names_the_missing_ranks_and_its_failure_reaches_the_others) {
-  MemoryStore store;
+TEST_F(CardExchange, rank_0_names_the_missing_ranks_and_its_failure_reaches_the_others) {
   auto rank_1 = meeting(store, {.rank = 1, .world = 5});
   auto rank_3 = meeting(store, {.rank = 3, .world = 5});
   store.await("qccl/job/0/generation");
@@ -75,8 +77,7 @@ TEST(CardExchange, rank_0_names_the_missing_ranks_and_its_failure_reaches_the_ot
   expect_failure(rank_3.get(), ErrorKind::deadline_exceeded, "rank 3" + given_up);
 }
 
-TEST(CardExchange, a_rank_that_gives_up_ends_rank_0_before_its_own_deadline) {
-  MemoryStore store;
+TEST_F(CardExchange, a_rank_that_gives_up_ends_rank_0_before_its_own_deadline) {
   auto rank_0 = meeting(store, {.rank = 0, .world = 3});
   store.await("qccl/job/0/1/open");
   expect_failure(meet(store, {.rank = 1, .world = 3, .timeout = seconds(1)}), ErrorKind::deadline_exceeded,
@@ -84,41 +85,12 @@ TEST(CardExchange, a_rank_that_gives_up_ends_rank_0_before_its_own_deadline) {
   expect_failure(rank_0.get(), ErrorKind::deadline_exceeded, "rank 0 of 3: rank 1 gave up: rank 2 did not appear");
 }
 
-TEST(CardExchange, without_rank_0_its_absence_is_named) {
-  MemoryStore store;
+TEST_F(CardExchange, without_rank_0_its_absence_is_named) {
   expect_failure(meet(store, {.rank = 1, .timeout = milliseconds(50)}), ErrorKind::deadline_exceeded,
                  "rank 1 of 2: rank 0 did not appear");
 }
 
-TEST(CardExchange, jobs_of_different_names_do_not_meet) {
-  MemoryStore store;
-  auto a0 = meeting(store, {.rank = 0, .job = "a/b", .card_prefix = "a"});
-  auto b0 = meeting(store, {.rank = 0, .job = "a", .card_prefix = "b"});
-  auto a1 = meeting(store, {.rank = 1, .job = "a/b", .card_prefix = "a"});
-  auto b1 = meeting(store, {.rank = 1, .job = "a", .card_prefix = "b"});
-  auto nonce_a = a0.get(), nonce_b = b0.get();
-  ASSERT_TRUE(nonce_a.ok() && nonce_b.ok());
-  EXPECT_NE(nonce_a->nonce, nonce_b->nonce);
-  expect_meets(std::move(nonce_a), 2, "a");
-  expect_meets(std::move(nonce_b), 2, "b");
-  expect_meets(a1.get(), 2, "a");
-  expect_meets(b1.get(), 2, "b");
-}
-
-TEST(CardExchange, a_second_process_of_a_rank_fails_and_names_the_first) {
-  MemoryStore store;
-  auto rank_0 = meeting(store, {.rank = 0, .world = 3});
-  auto rank_1 = meeting(store, {.rank = 1, .world = 3});
-  store.await("qccl/job/0/1/card/1");
-  expect_failure(meet(store, {.rank = 1, .world = 3}), ErrorKind::misuse,
-                 "rank 1 of 3: another process (process 1) is rank 1 of this job too");
-  expect_meets(meet(store, {.rank = 2, .world = 3}), 3);
-  expect_meets(rank_0.get(), 3);
-  expect_meets(rank_1.get(), 3);
-}
-
-TEST(CardExchange, of_two_processes_with_rank_0_the_older_fails_and_the_newer_leads) {
-  MemoryStore store;
+TEST_F(CardExchange, of_two_processes_with_rank_0_the_older_fails_and_the_newer_leads) {
   auto elder = meeting(store, {.rank = 0, .world = 3});
   auto rank_1 = meeting(store, {.rank = 1, .world = 3});
   store.await("qccl/job/0/1/card/1");
@@ -129,21 +101,7 @@ TEST(CardExchange, of_two_processes_with_rank_0_the_older_fails_and_the_newer_le
   expect_meets(rank_1.get(), 3);
 }
 
-TEST(CardExchange, generations_in_one_store_do_not_see_each_others_cards) {
-  MemoryStore store;
-  for (int generation = 1; generation <= 3; ++generation) {
-    const std::string prefix = "generation" + std::to_string(generation) + "-";
-    auto rank_1 = meeting(store, {.rank = 1, .card_prefix = prefix});
-    auto rank_0 = meet(store, {.rank = 0, .card_prefix = prefix});
-    ASSERT_TRUE(rank_0.ok()) << rank_0.error().message;
-    EXPECT_EQ(rank_0->generation, static_cast<std::uint64_t>(generation));
-    expect_meets(std::move(rank_0), 2, prefix);
-    expect_meets(rank_1.get(), 2, prefix);
-  }
-}
-
-TEST(CardExchange, restarts_in_one_store_do_not_see_each_others_cards) {
-  MemoryStore store;
+TEST_F(CardExchange, restarts_in_one_store_do_not_see_each_others_cards) {
   auto dead = meeting(store, {.rank = 1, .timeout = milliseconds(300), .card_prefix = "dead"});
   auto rank_0 = meeting(store, {.rank = 0, .restart = 1, .card_prefix = "alive"});
   expect_meets(meet(store, {.rank = 1, .restart = 1, .card_prefix = "alive"}), 2, "alive");
@@ -151,8 +109,7 @@ TEST(CardExchange, restarts_in_one_store_do_not_see_each_others_cards) {
   expect_failure(dead.get(), ErrorKind::deadline_exceeded, "rank 0 did not appear");
 }
 
-TEST(CardExchange, after_a_failed_attempt_the_next_one_meets) {
-  MemoryStore store;
+TEST_F(CardExchange, after_a_failed_attempt_the_next_one_meets) {
   EXPECT_FALSE(meet(store, {.rank = 0, .timeout = milliseconds(20)}).ok());
   EXPECT_FALSE(meet(store, {.rank = 0, .timeout = milliseconds(20)}).ok());
   auto rank_1 = meeting(store, {.rank = 1});
@@ -161,8 +118,7 @@ TEST(CardExchange, after_a_failed_attempt_the_next_one_meets) {
 }
 
 // Rank 0 died silently after it had opened a generation; rank 1 waits in it.
-TEST(CardExchange, a_rank_that_waits_in_a_dead_generation_moves_to_the_next) {
-  MemoryStore store;
+TEST_F(CardExchange, a_rank_that_waits_in_a_dead_generation_moves_to_the_next) {
   store.add("qccl/job/0/generation", 1);
   store.set("qccl/job/0/1/open", "the dead");
   auto rank_1 = meeting(store, {.rank = 1});
@@ -173,15 +129,13 @@ TEST(CardExchange, a_rank_that_waits_in_a_dead_generation_moves_to_the_next) {
   expect_meets(rank_1.get(), 2);
 }
 
-TEST(CardExchange, different_world_sizes_are_an_error_that_names_both) {
-  MemoryStore store;
+TEST_F(CardExchange, different_world_sizes_are_an_error_that_names_both) {
   auto rank_0 = meeting(store, {.rank = 0, .world = 4});
   expect_failure(meet(store, {.rank = 1, .world = 2}), ErrorKind::invalid_argument, "world size is 2 on rank 1");
   expect_failure(rank_0.get(), ErrorKind::invalid_argument, "but 4 on rank 0");
 }
 
-TEST(CardExchange, a_rank_beyond_the_world_learns_its_size) {
-  MemoryStore store;
+TEST_F(CardExchange, a_rank_beyond_the_world_learns_its_size) {
   auto rank_0 = meeting(store, {.rank = 0, .world = 2});
   store.await("qccl/job/0/1/open");
   auto rank_5 = meeting(store, {.rank = 5, .world = 8});
@@ -191,31 +145,28 @@ TEST(CardExchange, a_rank_beyond_the_world_learns_its_size) {
   expect_failure(rank_5.get(), ErrorKind::invalid_argument, "the world size is 8 here but 2 on rank 0");
 }
 
-TEST(CardExchange, an_exception_of_the_store_is_a_failure_that_names_the_rank) {
+TEST_F(CardExchange, an_exception_of_the_store_is_a_failure_that_names_the_rank) {
   class BrokenStore final : public Store {
     void set(const std::string&, const std::string&) override { throw std::runtime_error("disk on fire"); }
     std::optional<std::string> get(const std::string&, milliseconds) override { return std::nullopt; }
     std::int64_t add(const std::string&, std::int64_t) override { return 1; }
-  } store;
-  expect_failure(meet(store, {.rank = 0}), ErrorKind::unsupported, "rank 0 of 2: the store failed: disk on fire");
+  } broken;
+  expect_failure(meet(broken, {.rank = 0}), ErrorKind::unsupported, "rank 0 of 2: the store failed: disk on fire");
 }
 
-TEST(CardExchange, garbage_in_the_store_is_corrupt_data) {
-  MemoryStore store;
+TEST_F(CardExchange, garbage_in_the_store_is_corrupt_data) {
   store.set("qccl/job/0/1/card/1", "garbage");
   expect_failure(meet(store, {.rank = 0}), ErrorKind::corrupt_data, "rank's record");
 }
 
-TEST(CardExchange, a_claim_that_no_card_follows_counts_for_nothing) {
-  MemoryStore store;
+TEST_F(CardExchange, a_claim_that_no_card_follows_counts_for_nothing) {
   store.add("qccl/job/0/1/claim/1", 1);
   auto rank_0 = meeting(store, {.rank = 0});
   expect_meets(meet(store, {.rank = 1}), 2);
   expect_meets(rank_0.get(), 2);
 }
 
-TEST(CardExchange, a_close_that_no_outcome_follows_counts_for_nothing) {
-  MemoryStore store;
+TEST_F(CardExchange, a_close_that_no_outcome_follows_counts_for_nothing) {
   store.add("qccl/job/0/1/closed", 1);
   auto rank_0 = meeting(store, {.rank = 0});
   store.await("qccl/job/0/1/open");
@@ -223,8 +174,7 @@ TEST(CardExchange, a_close_that_no_outcome_follows_counts_for_nothing) {
   expect_meets(rank_0.get(), 2);
 }
 
-TEST(CardExchange, text_of_another_rank_is_printable_and_marked_as_such) {
-  MemoryStore store;
+TEST_F(CardExchange, text_of_another_rank_is_printable_and_marked_as_such) {
   auto rank_0 = meeting(store, {.rank = 0, .world = 3});
   store.await("qccl/job/0/1/open");
   store.add("qccl/job/0/1/closed", 1);
@@ -236,8 +186,7 @@ TEST(CardExchange, text_of_another_rank_is_printable_and_marked_as_such) {
   EXPECT_EQ(result.error().message.find('\x1B'), std::string::npos);
 }
 
-TEST(CardExchange, garbage_as_an_outcome_is_corrupt_data_and_blames_strangers_too) {
-  MemoryStore store;
+TEST_F(CardExchange, garbage_as_an_outcome_is_corrupt_data_and_blames_strangers_too) {
   auto rank_0 = meeting(store, {.rank = 0, .world = 3});
   store.await("qccl/job/0/1/open");
   store.set("qccl/job/0/1/outcome", "garbage");
@@ -245,14 +194,13 @@ TEST(CardExchange, garbage_as_an_outcome_is_corrupt_data_and_blames_strangers_to
   expect_failure(rank_0.get(), ErrorKind::corrupt_data, "or a stranger that reaches the store");
 }
 
-// The first server ends while rank 1 waits in it (a job restarts at once on the same port); rank 1 starts again at the
-// second.
-TEST(CardExchange, starts_again_when_the_store_is_replaced) {
+// The first server ends while rank 1 waits in it (a job restarts on the same port); rank 1 then meets at the second.
+TEST_F(CardExchange, starts_again_when_the_store_is_replaced) {
   auto server = TcpStoreServer::start("127.0.0.1", 0).take_or_throw();
   const TcpStoreOptions options{"127.0.0.1", server->port(), kClock.now() + seconds(20), &kClock};
   auto rank_1 = std::async(std::launch::async, [&] {
-    TcpStore store(options);
-    return meet(store, {.rank = 1});
+    TcpStore own(options);
+    return meet(own, {.rank = 1});
   });
   TcpStore observer(options);
   observer.add("qccl/job/0/generation", 1);
@@ -260,8 +208,8 @@ TEST(CardExchange, starts_again_when_the_store_is_replaced) {
   ASSERT_TRUE(observer.get("qccl/job/0/1/card/1", seconds(20)).has_value());
   server->stop(seconds(0));
   server = TcpStoreServer::start("127.0.0.1", options.port).take_or_throw();
-  TcpStore store(options);
-  expect_meets(meet(store, {.rank = 0}), 2);
+  TcpStore own(options);
+  expect_meets(meet(own, {.rank = 0}), 2);
   expect_meets(rank_1.get(), 2);
 }
 
@@ -284,6 +232,109 @@ TEST(RankText, ranks_fold_into_runs) {
 }
 
 TEST(RankText, times_are_in_seconds) { EXPECT_EQ(seconds_text(milliseconds(1250)), "1.2 s"); }
+
+// ---- the cost of meeting for a rank, and for the store, by world size: docs/launchers.md states it
+
+struct Cost {
+  std::uint64_t requests = 0;
+  std::uint64_t sent = 0;      // bytes of keys and values
+  std::uint64_t received = 0;  // of values
+};
+
+std::string process_of(int rank) { return fmt::format("process {} on node{}", 100'000 + rank, rank / 8); }
+// As long as the mesh's cards.
+std::string card_of(int rank) { return fmt::format("{:-<180}", rank); }
+
+std::string record_of(int rank, int world) {
+  return encode_record(
+      {static_cast<std::uint32_t>(world), static_cast<std::uint64_t>(rank) + 1, process_of(rank), card_of(rank)});
+}
+
+// The store as one rank sees it after all other ranks have done their part: no call waits.
+class StoreOfOneRank final : public MemoryStore {
+ public:
+  StoreOfOneRank(int self, int world) : world_(world), own_card_(fmt::format("qccl/job/0/1/card/{}", self)) {
+    for (int rank = 1; self == 0 && rank < world; ++rank) {
+      MemoryStore::set(fmt::format("qccl/job/0/1/card/{}", rank), record_of(rank, world));
+    }
+    if (self == 0) return;
+    MemoryStore::set("qccl/job/0/generation", "1");
+    MemoryStore::set("qccl/job/0/1/open", process_of(0));
+  }
+  void set(const std::string& key, const std::string& value) override {
+    count(key.size() + value.size(), 0);
+    MemoryStore::set(key, value);
+    if (key == own_card_) MemoryStore::set("qccl/job/0/1/outcome", outcome_with(value));
+  }
+  std::optional<std::string> get(const std::string& key, milliseconds) override {
+    auto value = MemoryStore::get(key, milliseconds(0));
+    count(key.size(), value.value().size());
+    return value;
+  }
+  std::int64_t add(const std::string& key, std::int64_t delta) override {
+    count(key.size() + sizeof(delta), sizeof(std::int64_t));
+    return MemoryStore::add(key, delta);
+  }
+  const Cost& cost() const { return cost_; }
+
+ private:
+  void count(std::size_t sent, std::size_t received) {
+    ++cost_.requests;
+    cost_.sent += sent;
+    cost_.received += received;
+  }
+  std::string outcome_with(const std::string& own_record) const {
+    GenerationResult outcome{.kind = GenerationResult::Kind::complete, .nonce = 7};
+    for (int rank = 0; rank < world_; ++rank) {
+      const bool is_own = own_card_ == fmt::format("qccl/job/0/1/card/{}", rank);
+      outcome.records.push_back(is_own ? own_record : record_of(rank, world_));
+    }
+    return encode_outcome(outcome);
+  }
+
+  const int world_;
+  const std::string own_card_;
+  Cost cost_;
+};
+
+Cost cost_of(int rank, int world) {
+  StoreOfOneRank store(rank, world);
+  KeySpace keys(store, "job", 0, kClock);
+  const auto met = gather_cards(keys, {rank, world, process_of(rank), card_of(rank), "here"},
+                                {&kClock, soon(seconds(20)), seconds(20)})
+                       .take_or_throw();
+  EXPECT_EQ(met.cards.size(), static_cast<std::size_t>(world));
+  return store.cost();
+}
+
+// The last is larger than any world that InitOptions and launchers' variables allow.
+constexpr int kWorlds[] = {8, 64, 512, kMaxWorld, 4 * kMaxWorld};
+
+TEST(CardExchangeCost, a_rank_makes_six_requests_and_one_answer_is_as_long_as_the_world) {
+  for (const int world : kWorlds) {
+    for (const int rank : {1, world / 2, world - 1}) {
+      const Cost cost = cost_of(rank, world);
+      EXPECT_LE(cost.requests, 6u);
+      EXPECT_LE(cost.sent, 500u);
+      EXPECT_LE(cost.received, 250u * static_cast<unsigned>(world) + 100);
+    }
+  }
+}
+
+// The bytes that all ranks receive together are why worlds are limited: the only cost that grows with the square.
+TEST(CardExchangeCost, rank_0_makes_a_request_for_each_other_rank_and_the_store_bears_the_sum) {
+  for (const int world : kWorlds) {
+    const Cost rank_0 = cost_of(0, world);
+    const Cost other = cost_of(world / 2, world);
+    const auto ranks = static_cast<std::uint64_t>(world);
+    EXPECT_LE(rank_0.requests, ranks + 5);
+    EXPECT_LE(rank_0.sent, 280 * ranks + 200);
+    EXPECT_LE(rank_0.received, 250 * ranks + 100);
+    EXPECT_LE(rank_0.requests + (ranks - 1) * other.requests, 7 * ranks);
+    EXPECT_LE(rank_0.sent + (ranks - 1) * other.sent, 800 * ranks);
+    EXPECT_LE(rank_0.received + (ranks - 1) * other.received, 250 * ranks * ranks + 100 * ranks);
+  }
+}
 
 }  // namespace
 }  // namespace qccl::bootstrap

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "bootstrap/meeting/generation_result.h"
-
 namespace qccl::bootstrap {
 namespace {
 

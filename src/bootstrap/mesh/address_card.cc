@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "bootstrap/store/byte_reader.h"
-#include "os/net/interfaces.h"
+#include "bootstrap/store/store_protocol.h"
+#include "os/net/socket.h"
 
 namespace qccl::bootstrap {
 namespace {
@@ -17,13 +17,10 @@ constexpr const char* kLoopback = "127.0.0.1";
 
 bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
+// As QCCL_TRANSPORT spells it.
 const char* setting(TransportChoice choice) {
-  switch (choice) {
-    case TransportChoice::automatic: return "auto";
-    case TransportChoice::shm: return "shm";
-    case TransportChoice::tcp: return "tcp";
-  }
-  return "unknown";
+  static constexpr const char* kSettings[] = {"auto", "shm", "tcp"};
+  return kSettings[static_cast<std::size_t>(choice)];
 }
 
 void append_once(std::vector<std::string>& addresses, const std::string& address) {

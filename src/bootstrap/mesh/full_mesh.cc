@@ -10,11 +10,8 @@
 #include "base/digest/digest.h"
 #include "base/log.h"
 #include "bootstrap/meeting/card_exchange.h"
-#include "bootstrap/meeting/rank_text.h"
-#include "bootstrap/mesh/acceptor.h"
 #include "bootstrap/mesh/address_card.h"
-#include "bootstrap/mesh/dialler.h"
-#include "bootstrap/mesh/handshake.h"
+#include "bootstrap/mesh/connectors.h"
 #include "os/net/poller.h"
 #include "os/net/socket.h"
 #include "os/process.h"
@@ -115,18 +112,147 @@ class FullMesh {
         acceptor_(poller_, clock),
         peers_(world_, rank_, options.transport) {}
 
-  Result<PeerSockets> connect();
+  Result<PeerSockets> connect() {
+    Status status = listen();
+    if (!status.ok()) return named(rank_, world_, status.error());
+    QCCL_TRY(exchange_cards());
+    status = start();
+    if (status.ok()) status = connect_all();
+    if (status.ok()) {
+      peers_.take(sockets_);
+      return std::move(sockets_);
+    }
+    Failure failure = named(rank_, world_, status.error());
+    if (!is_reported_) report_failure(keys_, gathered_.generation, failure.info());
+    return failure;
+  }
 
  private:
-  Status listen();
-  Status exchange_cards();
-  Status start();
-  Status connect_all();
-  Status serve(const os::Poller::Ready& event);
-  Status check_peer(std::uint64_t index);
-  Status keep(std::vector<PeerSocket> peers);
-  Status look_for_failures();
-  Failure out_of_time(const std::vector<int>& missing);
+  Status listen() {
+    card_.transport = options_.transport;
+    card_.first_cpu = static_cast<std::uint32_t>(os::first_available_cpu());
+    card_.boot_id = os::boot_id();
+    if (!card_.boot_id.empty()) card_.boot_id += os::network_namespace() + options_.host_suffix;
+    if (options_.transport != TransportChoice::shm) {
+      QCCL_ASSIGN(auto addresses, choose_addresses(options_.membership));
+      QCCL_ASSIGN(card_.port, acceptor_.listen_tcp(addresses.listen_on));
+      card_.addresses = std::move(addresses.published);
+    }
+    if (options_.transport != TransportChoice::tcp && !card_.boot_id.empty()) {
+      QCCL_ASSIGN(card_.unix_name, acceptor_.listen_local());
+    }
+    return {};
+  }
+
+  Status exchange_cards() {
+    const Participant self{rank_, world_, own_process_text(), encode_card(card_), options_.location};
+    QCCL_ASSIGN(gathered_, gather_cards(keys_, self, {&clock_, options_.deadline, options_.timeout}));
+    return {};
+  }
+
+  // Checks all cards and dials the lower ranks.
+  Status start() {
+    std::vector<AddressCard> cards;
+    for (int rank = 0; rank < world_; ++rank) {
+      auto card = decode_card(gathered_.cards[slot(rank)]);
+      if (!card) return Failure(card.error().kind, fmt::format("rank {}: {}", rank, card.error().message));
+      if (rank != rank_) QCCL_TRY(check_card(card_, rank, *card));
+      cards.push_back(std::move(*card));
+    }
+    describe_hosts(cards, rank_, sockets_);
+    sockets_.processes = gathered_.processes;
+    sockets_.job = job_digest(options_.membership, gathered_);
+    const wire::Hello own{
+        .rank = static_cast<std::uint32_t>(rank_), .world = static_cast<std::uint32_t>(world_), .job = sockets_.job};
+    QCCL_TRY(acceptor_.start(own));
+    dialler_.emplace(poller_, clock_, own);
+    for (int rank = 0; rank < rank_; ++rank) {
+      const AddressCard& card = cards[slot(rank)];
+      dialler_->add({.rank = rank,
+                     .unix_name = same_host(card_, card) ? card.unix_name : "",
+                     .local_only = options_.transport == TransportChoice::shm,
+                     .addresses = card.addresses,
+                     .port = card.port});
+    }
+    next_look_ = saturating_add(clock_.now(), kLookForFailuresEvery);
+    return {};
+  }
+
+  Status connect_all() {
+    for (;;) {
+      const auto missing = peers_.missing();
+      if (missing.empty()) return {};
+      if (clock_.now() >= options_.deadline) return out_of_time(missing);
+      QCCL_TRY(dialler_->turn());
+      acceptor_.expire();
+      QCCL_TRY(look_for_failures());
+      const TimePoint until = std::min({options_.deadline, dialler_->next_turn(), next_look_});
+      for (const auto& event : poller_.wait(until - clock_.now())) QCCL_TRY(serve(event));
+      QCCL_TRY(keep(acceptor_.take_peers()));
+      QCCL_TRY(keep(dialler_->take_peers()));
+    }
+  }
+
+  Status serve(const os::Poller::Ready& event) {
+    const std::uint64_t index = index_of(event.token);
+    switch (owner_of(event.token)) {
+      case SocketOwner::acceptor: return acceptor_.ready(index);
+      case SocketOwner::dialler: return dialler_->ready(static_cast<int>(index), event.writable);
+      case SocketOwner::peer: return check_peer(index);
+    }
+    return {};
+  }
+
+  // A finished connection became readable: its rank has begun to work, or has ended.
+  Status check_peer(std::uint64_t index) {
+    const int rank = static_cast<int>(index / 2);
+    const os::Fd& socket = peers_.find(index);
+    if (!socket.valid()) return {};
+    if (!os::peer_closed(socket.get())) {
+      poller_.forget(socket.get());
+      return {};
+    }
+    if (next_look_ != kForever) next_look_ = clock_.now();
+    QCCL_TRY(look_for_failures());
+    return failure_about(
+        ErrorKind::peer_lost, rank,
+        fmt::format("rank {} ({}) ended while ranks were still connecting", rank, sockets_.processes[slot(rank)]));
+  }
+
+  Status keep(std::vector<PeerSocket> peers) {
+    for (PeerSocket& peer : peers) {
+      const std::uint64_t index = peers_.add(std::move(peer));
+      if (const os::Fd& socket = peers_.find(index); socket.valid()) {
+        QCCL_TRY(poller_.watch(socket.get(), socket_token(SocketOwner::peer, index)));
+      }
+    }
+    return {};
+  }
+
+  // Another rank's reason for giving up, read from the store. A store that fails at this point is no longer needed.
+  Status look_for_failures() {
+    if (clock_.now() < next_look_) return {};
+    next_look_ = saturating_add(clock_.now(), kLookForFailuresEvery);
+    auto reported = reported_failure(keys_, gathered_.generation);
+    if (!reported) next_look_ = kForever;
+    if (!reported || !*reported) return {};
+    is_reported_ = true;
+    return Failure(ErrorKind::peer_lost, "the job can't start: " + quote_store(**reported, options_.location));
+  }
+
+  Failure out_of_time(const std::vector<int>& missing) {
+    std::vector<int> silent;
+    std::ranges::copy_if(missing, std::back_inserter(silent), [&](int rank) { return rank > rank_; });
+    std::string text = fmt::format("not all ranks are connected after {}: ", seconds_text(options_.timeout));
+    if (!silent.empty()) {
+      text += ranks_text(silent) + " gave their addresses but did not connect to this rank's";
+      for (const auto& address : card_.addresses) text += fmt::format(" {}", os::address_text(address, card_.port));
+      text += "; ";
+    }
+    for (const auto& reason : dialler_->reasons()) text += "no connection to " + reason + "; ";
+    text += "check firewalls between the hosts, and QCCL_SOCKET_IFNAME, which chooses the interface";
+    return failure_about(ErrorKind::deadline_exceeded, missing.front(), std::move(text));
+  }
 
   os::Poller poller_;
   KeySpace& keys_;
@@ -143,147 +269,6 @@ class FullMesh {
   TimePoint next_look_{};
   bool is_reported_ = false;  // this rank's failure is in the store already
 };
-
-Result<PeerSockets> FullMesh::connect() {
-  Status status = listen();
-  if (!status.ok()) return named(rank_, world_, status.error());
-  QCCL_TRY(exchange_cards());
-  status = start();
-  if (status.ok()) status = connect_all();
-  if (status.ok()) {
-    peers_.take(sockets_);
-    return std::move(sockets_);
-  }
-  Failure failure = named(rank_, world_, status.error());
-  if (!is_reported_) report_failure(keys_, gathered_.generation, failure.info());
-  return failure;
-}
-
-Status FullMesh::listen() {
-  card_.transport = options_.transport;
-  card_.first_cpu = static_cast<std::uint32_t>(os::first_available_cpu());
-  card_.boot_id = os::boot_id();
-  if (!card_.boot_id.empty()) card_.boot_id += os::network_namespace() + options_.host_suffix;
-  if (options_.transport != TransportChoice::shm) {
-    QCCL_ASSIGN(auto addresses, choose_addresses(options_.membership));
-    QCCL_ASSIGN(card_.port, acceptor_.listen_tcp(addresses.listen_on));
-    card_.addresses = std::move(addresses.published);
-  }
-  if (options_.transport != TransportChoice::tcp && !card_.boot_id.empty()) {
-    QCCL_ASSIGN(card_.unix_name, acceptor_.listen_local());
-  }
-  return {};
-}
-
-Status FullMesh::exchange_cards() {
-  const Participant self{rank_, world_, own_process_text(), encode_card(card_), options_.location};
-  QCCL_ASSIGN(gathered_, gather_cards(keys_, self, {&clock_, options_.deadline, options_.timeout}));
-  return {};
-}
-
-// Checks all cards and dials the lower ranks.
-Status FullMesh::start() {
-  std::vector<AddressCard> cards;
-  for (int rank = 0; rank < world_; ++rank) {
-    auto card = decode_card(gathered_.cards[slot(rank)]);
-    if (!card) return Failure(card.error().kind, fmt::format("rank {}: {}", rank, card.error().message));
-    if (rank != rank_) QCCL_TRY(check_card(card_, rank, *card));
-    cards.push_back(std::move(*card));
-  }
-  describe_hosts(cards, rank_, sockets_);
-  sockets_.processes = gathered_.processes;
-  sockets_.job = job_digest(options_.membership, gathered_);
-  const wire::Hello own{
-      .rank = static_cast<std::uint32_t>(rank_), .world = static_cast<std::uint32_t>(world_), .job = sockets_.job};
-  QCCL_TRY(acceptor_.start(own));
-  dialler_.emplace(poller_, clock_, own);
-  for (int rank = 0; rank < rank_; ++rank) {
-    const AddressCard& card = cards[slot(rank)];
-    dialler_->add({.rank = rank,
-                   .unix_name = same_host(card_, card) ? card.unix_name : "",
-                   .local_only = options_.transport == TransportChoice::shm,
-                   .addresses = card.addresses,
-                   .port = card.port});
-  }
-  next_look_ = saturating_add(clock_.now(), kLookForFailuresEvery);
-  return {};
-}
-
-Status FullMesh::connect_all() {
-  for (;;) {
-    const auto missing = peers_.missing();
-    if (missing.empty()) return {};
-    if (clock_.now() >= options_.deadline) return out_of_time(missing);
-    QCCL_TRY(dialler_->turn());
-    acceptor_.expire();
-    QCCL_TRY(look_for_failures());
-    const TimePoint until = std::min({options_.deadline, dialler_->next_turn(), next_look_});
-    for (const auto& event : poller_.wait(until - clock_.now())) QCCL_TRY(serve(event));
-    QCCL_TRY(keep(acceptor_.take_peers()));
-    QCCL_TRY(keep(dialler_->take_peers()));
-  }
-}
-
-Status FullMesh::serve(const os::Poller::Ready& event) {
-  const std::uint64_t index = index_of(event.token);
-  switch (owner_of(event.token)) {
-    case SocketOwner::acceptor: return acceptor_.ready(index);
-    case SocketOwner::dialler: return dialler_->ready(static_cast<int>(index), event.writable);
-    case SocketOwner::peer: return check_peer(index);
-  }
-  return {};
-}
-
-// A finished connection became readable: its rank has begun to work, or has ended.
-Status FullMesh::check_peer(std::uint64_t index) {
-  const int rank = static_cast<int>(index / 2);
-  const os::Fd& socket = peers_.find(index);
-  if (!socket.valid()) return {};
-  if (!os::peer_closed(socket.get())) {
-    poller_.forget(socket.get());
-    return {};
-  }
-  if (next_look_ != kForever) next_look_ = clock_.now();
-  QCCL_TRY(look_for_failures());
-  return failure_about(
-      ErrorKind::peer_lost, rank,
-      fmt::format("rank {} ({}) ended while ranks were still connecting", rank, sockets_.processes[slot(rank)]));
-}
-
-Status FullMesh::keep(std::vector<PeerSocket> peers) {
-  for (PeerSocket& peer : peers) {
-    const std::uint64_t index = peers_.add(std::move(peer));
-    if (const os::Fd& socket = peers_.find(index); socket.valid()) {
-      QCCL_TRY(poller_.watch(socket.get(), socket_token(SocketOwner::peer, index)));
-    }
-  }
-  return {};
-}
-
-// Another rank's reason for giving up, read from the store. A store that fails at this point is no longer needed.
-Status FullMesh::look_for_failures() {
-  if (clock_.now() < next_look_) return {};
-  next_look_ = saturating_add(clock_.now(), kLookForFailuresEvery);
-  auto reported = reported_failure(keys_, gathered_.generation);
-  if (!reported) next_look_ = kForever;
-  if (!reported || !*reported) return {};
-  is_reported_ = true;
-  return Failure(ErrorKind::peer_lost, "the job can't start: " + quote_store(**reported, options_.location));
-}
-
-Failure FullMesh::out_of_time(const std::vector<int>& missing) {
-  std::vector<int> silent;
-  std::ranges::copy_if(missing, std::back_inserter(silent), [&](int rank) { return rank > rank_; });
-  std::string text = fmt::format("not all ranks are connected after {}: ", seconds_text(options_.timeout));
-  if (!silent.empty()) {
-    text += ranks_text(silent) + " gave their addresses but did not connect to this rank's";
-    for (const auto& address : card_.addresses) text += fmt::format(" {}", os::address_text(address, card_.port));
-    text += "; ";
-  }
-  for (const auto& reason : dialler_->reasons()) text += "no connection to " + reason + "; ";
-  text += "check firewalls between the hosts, and QCCL_SOCKET_IFNAME, which chooses the interface";
-  return failure_about(ErrorKind::deadline_exceeded, missing.front(), std::move(text));
-}
 
 }  // namespace
 

@@ -43,8 +43,7 @@ struct PeerSockets {
 
 // Blocks in this thread until all ranks are connected. Listens to nothing afterwards. The store (null in a world of 1)
 // is not needed any more once all ranks have returned. DeadlineExceeded names the ranks that did not arrive or could
-// not be reached; PeerLost names one that ended meanwhile; Misuse, InvalidArgument, Unsupported: settings that do not
-// match.
+// not be reached; PeerLost names one that ended meanwhile; Misuse, InvalidArgument, Unsupported: settings that differ.
 Result<PeerSockets> connect_full_mesh(Store* store, const FullMeshOptions& options, const Clock& clock);
 
 }  // namespace qccl::bootstrap

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "os/net/stream.h"
+#include "os/net/socket.h"
 
 namespace qccl::bootstrap {
 

@@ -3,11 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <thread>
 
-#include "bootstrap/mesh/acceptor.h"
-#include "bootstrap/mesh/dialler.h"
+#include "bootstrap/mesh/connectors.h"
 #include "bootstrap/test_support.h"
 #include "os/net/socket.h"
 #include "os/process.h"

@@ -6,9 +6,8 @@
 
 #include "base/text.h"
 #include "bootstrap/launcher/pmi.h"
-#include "bootstrap/meeting/rank_text.h"
+#include "bootstrap/meeting/card_exchange.h"
 #include "bootstrap/store/tcp_store.h"
-#include "os/net/interfaces.h"
 #include "os/net/socket.h"
 
 namespace qccl::bootstrap {
@@ -119,12 +118,6 @@ Result<OpenStore> open_through_launcher(Membership membership, TimePoint deadlin
   return open_at_address(membership, std::move(server), deadline, clock);
 }
 
-Result<OpenStore> open_any(const Membership& membership, TimePoint deadline, const Clock& clock) {
-  if (!membership.meeting_socket.empty()) return open_on_host(membership, deadline, clock);
-  if (membership.pmi_descriptor >= 0) return open_through_launcher(membership, deadline, clock);
-  return open_at_address(membership, nullptr, deadline, clock);
-}
-
 }  // namespace
 
 void OpenStore::close(Nanoseconds linger) {
@@ -139,7 +132,9 @@ Result<OpenStore> open_store(const Membership& membership, std::shared_ptr<Store
     return OpenStore{
         .store = std::move(own), .location = "in the program's own store", .address = membership.master_address};
   }
-  auto opened = open_any(membership, deadline, clock);
+  auto opened = !membership.meeting_socket.empty() ? open_on_host(membership, deadline, clock)
+                : membership.pmi_descriptor >= 0   ? open_through_launcher(membership, deadline, clock)
+                                                   : open_at_address(membership, nullptr, deadline, clock);
   if (!opened) return named(membership.rank, membership.world, opened.error());
   return opened;
 }

@@ -1,5 +1,4 @@
-// Opens the store through which the ranks of a job find each other: the program's own, torchrun's, or the one that rank
-// 0 serves.
+// Opens the store through which the ranks of a job find each other: the program's own, torchrun's or rank 0's.
 #pragma once
 
 #include <memory>

@@ -5,7 +5,6 @@
 #include <future>
 
 #include "bootstrap/meeting/card_exchange.h"
-#include "bootstrap/meeting/generation_result.h"
 #include "bootstrap/store/tcp_store.h"
 #include "bootstrap/test_support.h"
 #include "os/process.h"

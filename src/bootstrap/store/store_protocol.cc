@@ -1,7 +1,5 @@
 #include "bootstrap/store/store_protocol.h"
 
-#include "bootstrap/store/byte_reader.h"
-
 namespace qccl::bootstrap {
 namespace {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "bootstrap/meeting/rank_text.h"
+#include "bootstrap/meeting/card_exchange.h"
 #include "os/net/socket.h"
 #include "os/process.h"
 
@@ -77,7 +77,7 @@ Failure TcpStore::lost(const ErrorInfo& cause) {
 Result<os::Fd> TcpStore::dial() const {
   const Clock& clock = *options_.clock;
   if (options_.socket.empty()) {
-    return os::connect_tcp(options_.host, options_.port, connect_deadline_, clock, os::IfRefused::retry);
+    return os::connect_tcp(options_.host, options_.port, connect_deadline_, clock);
   }
   for (Nanoseconds delay = kFirstRetryDelay;; delay = std::min(2 * delay, kLastRetryDelay)) {
     auto socket = os::connect_unix_abstract(options_.socket);

@@ -2,8 +2,7 @@
 //
 // Connects on first use, and again after the connection was lost, until its deadline, because the server may start
 // later than this rank. A store that stops in good order may come back (a job that restarts on the same port), so the
-// client waits for it. If a store just vanishes and this rank has left something there, the client retries only
-// briefly.
+// client waits for it. If it just vanishes and this rank has left something there, the client retries only briefly.
 #pragma once
 
 #include <cstdint>

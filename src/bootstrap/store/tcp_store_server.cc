@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <new>
-#include <optional>
 
 #include "base/log.h"
-#include "bootstrap/store/store_clients.h"
+#include "bootstrap/store/store_service.h"
 #include "os/net/poller.h"
 #include "os/net/socket.h"
 #include "os/process.h"
@@ -30,24 +29,39 @@ std::size_t most_strangers(const std::optional<JobKeys>& keys) {
 
 }  // namespace
 
-struct TcpStoreServer::ListenSocket {
-  os::Fd listener;
-  bool is_local = false;  // a unix socket
-  std::uint16_t port = 0;
-};
-
 // Everything the thread owns. Other threads call only request_stop().
 class TcpStoreServer::Loop {
  public:
-  Loop(os::Poller poller, ListenSocket socket, std::optional<JobKeys> keys)
+  Loop(os::Poller poller, os::Fd listener, bool is_local, std::optional<JobKeys> keys)
       : poller_(std::move(poller)),
-        listener_(std::move(socket.listener)),
-        is_local_(socket.is_local),
+        listener_(std::move(listener)),
+        is_local_(is_local),
         keys_(std::move(keys)),
         clients_(most_strangers(keys_)) {}
 
-  Status listen(os::Fd own);  // before run()
-  void run();
+  // before run()
+  Status listen(os::Fd own) {
+    QCCL_TRY(poller_.watch(listener_.get(), kListenerToken));
+    const Id id = next_id_++;
+    QCCL_TRY(poller_.watch(own.get(), id));
+    clients_.add(id, std::move(own), "", true).is_introduced = true;
+    return {};
+  }
+
+  // If memory runs out, the client being served is dropped.
+  void run() {
+    while (!stop_at_ || (clock_.now() < *stop_at_ && !clients_.empty())) {
+      served_ = kListenerToken;
+      try {
+        take_turn();
+      } catch (const std::bad_alloc&) {
+        drop(served_);
+        poller_.wake();  // for the events that the turn did not reach
+      }
+    }
+    clients_.clear();  // clients that could not be answered see end of file
+  }
+
   void request_stop(Nanoseconds linger) {
     linger_nanoseconds_.store(linger.count(), std::memory_order_relaxed);
     stop_requested_.store(true, std::memory_order_release);  // publishes the linger to run()
@@ -57,15 +71,95 @@ class TcpStoreServer::Loop {
  private:
   using Id = StoreClient::Id;  // also the Poller's token
 
-  void take_turn();
-  void accept_waiting();
-  bool make_room();
-  void welcome(os::Fd socket);
-  bool is_of_this_user(const os::Fd& socket);
-  void serve(StoreClient& client);
-  void end_wait(Id id, std::uint8_t answer);
-  bool watch(const StoreClient& client);
-  void drop(Id id);
+  void take_turn() {
+    for (const auto& event : poller_.wait(stop_at_ ? *stop_at_ - clock_.now() : kLongSleep)) {
+      if (event.token == kListenerToken) {
+        accept_waiting();
+      } else if (StoreClient* client = clients_.find(event.token)) {
+        serve(*client);
+      }
+    }
+    while (const auto id = state_.any_released()) end_wait(*id, kReady);
+    if (!stop_at_ && stop_requested_.load(std::memory_order_acquire)) {
+      stop_at_ = saturating_add(clock_.now(), Nanoseconds(linger_nanoseconds_.load(std::memory_order_relaxed)));
+      listener_.reset();
+      is_listening_ = false;
+      service_.refuse_waits();
+    }
+    if (!stop_at_) return;
+    while (const auto id = state_.any_waiting()) end_wait(*id, kServerEnds);
+    while (const auto id = clients_.stranger_to_drop()) drop(*id);
+  }
+
+  void accept_waiting() {
+    for (int i = 0; i < kAcceptsPerTurn && is_listening_; ++i) {
+      served_ = kListenerToken;
+      auto accepted = os::accept_connection(listener_);
+      if (!accepted && make_room()) continue;
+      if (!accepted || !*accepted) return;
+      welcome(std::move(**accepted));
+    }
+  }
+
+  // Out of descriptors: frees a stranger's, or stops accepting until a client leaves.
+  bool make_room() {
+    if (const auto stranger = clients_.stranger_to_drop()) {
+      drop(*stranger);
+      return true;
+    }
+    poller_.forget(listener_.get());
+    is_listening_ = false;
+    log(LogLevel::warning, "the store is out of file descriptors (raise ulimit -n)");
+    return false;
+  }
+
+  void welcome(os::Fd socket) {
+    const Id id = next_id_++;
+    served_ = id;
+    if (is_local_ && !is_of_this_user(socket)) return;
+    if (!os::set_no_delay(socket) || !poller_.watch(socket.get(), id)) return;
+    std::string address = is_local_ ? "" : os::peer_address(socket);
+    serve(clients_.add(id, std::move(socket), std::move(address), false));
+    if (!clients_.has_too_many_strangers()) return;
+    if (const auto stranger = clients_.stranger_to_drop()) drop(*stranger);
+  }
+
+  // Logs the first connection of another user, not a thousand of them.
+  bool is_of_this_user(const os::Fd& socket) {
+    const Status same = os::check_same_user(socket);
+    if (same.ok()) return true;
+    if (!warned_of_user_) log(LogLevel::warning, "the store refused a connection: " + same.error().message);
+    warned_of_user_ = true;
+    return false;
+  }
+
+  void serve(StoreClient& client) {
+    served_ = client.id;
+    if (!service_.serve(client) || !watch(client)) drop(client.id);
+  }
+
+  // The wait ends once its answer is on its way: if memory runs out before, drop() ends it.
+  void end_wait(Id id, std::uint8_t answer) {
+    served_ = id;
+    StoreClient& client = *clients_.find(id);
+    client.answers.add(wait_answer(answer));
+    if (!client.answers.send(client.socket) || !watch(client)) return drop(id);
+    state_.cancel(id);
+  }
+
+  // Waits for the socket to take more, or to deliver more. False on failure.
+  bool watch(const StoreClient& client) {
+    if (client.answers.empty()) return poller_.watch(client.socket.get(), client.id).ok();
+    return poller_.watch_writable(client.socket.get(), client.id).ok();
+  }
+
+  // Works even if welcome() was interrupted; does nothing if there is no such client. Allocates nothing.
+  void drop(Id id) {
+    if (clients_.find(id) == nullptr) return;
+    state_.cancel(id);
+    clients_.erase(id);
+    if (!is_listening_ && listener_.valid()) is_listening_ = poller_.watch(listener_.get(), kListenerToken).ok();
+  }
 
   os::Poller poller_;
   os::Fd listener_;
@@ -84,136 +178,24 @@ class TcpStoreServer::Loop {
   std::atomic<Nanoseconds::rep> linger_nanoseconds_{0};
 };
 
-Status TcpStoreServer::Loop::listen(os::Fd own) {
-  QCCL_TRY(poller_.watch(listener_.get(), kListenerToken));
-  const Id id = next_id_++;
-  QCCL_TRY(poller_.watch(own.get(), id));
-  clients_.add(id, std::move(own), "", true).is_introduced = true;
-  return {};
-}
-
-// If memory runs out, the client being served is dropped.
-void TcpStoreServer::Loop::run() {
-  while (!stop_at_ || (clock_.now() < *stop_at_ && !clients_.empty())) {
-    served_ = kListenerToken;
-    try {
-      take_turn();
-    } catch (const std::bad_alloc&) {
-      drop(served_);
-      poller_.wake();  // for the events that the turn did not reach
-    }
-  }
-  clients_.clear();  // clients that could not be answered see end of file
-}
-
-void TcpStoreServer::Loop::take_turn() {
-  for (const auto& event : poller_.wait(stop_at_ ? *stop_at_ - clock_.now() : kLongSleep)) {
-    if (event.token == kListenerToken) {
-      accept_waiting();
-    } else if (StoreClient* client = clients_.find(event.token)) {
-      serve(*client);
-    }
-  }
-  while (const auto id = state_.any_released()) end_wait(*id, kReady);
-  if (!stop_at_ && stop_requested_.load(std::memory_order_acquire)) {
-    stop_at_ = saturating_add(clock_.now(), Nanoseconds(linger_nanoseconds_.load(std::memory_order_relaxed)));
-    listener_.reset();
-    is_listening_ = false;
-    service_.refuse_waits();
-  }
-  if (!stop_at_) return;
-  while (const auto id = state_.any_waiting()) end_wait(*id, kServerEnds);
-  while (const auto id = clients_.stranger_to_drop()) drop(*id);
-}
-
-void TcpStoreServer::Loop::accept_waiting() {
-  for (int i = 0; i < kAcceptsPerTurn && is_listening_; ++i) {
-    served_ = kListenerToken;
-    auto accepted = os::accept_connection(listener_);
-    if (!accepted && make_room()) continue;
-    if (!accepted || !*accepted) return;
-    welcome(std::move(**accepted));
-  }
-}
-
-// Out of descriptors: frees a stranger's, or stops accepting until a client leaves.
-bool TcpStoreServer::Loop::make_room() {
-  if (const auto stranger = clients_.stranger_to_drop()) {
-    drop(*stranger);
-    return true;
-  }
-  poller_.forget(listener_.get());
-  is_listening_ = false;
-  log(LogLevel::warning, "the store is out of file descriptors (raise ulimit -n)");
-  return false;
-}
-
-void TcpStoreServer::Loop::welcome(os::Fd socket) {
-  const Id id = next_id_++;
-  served_ = id;
-  if (is_local_ && !is_of_this_user(socket)) return;
-  if (!os::set_no_delay(socket) || !poller_.watch(socket.get(), id)) return;
-  std::string address = is_local_ ? "" : os::peer_address(socket);
-  serve(clients_.add(id, std::move(socket), std::move(address), false));
-  if (!clients_.has_too_many_strangers()) return;
-  if (const auto stranger = clients_.stranger_to_drop()) drop(*stranger);
-}
-
-// Logs the first connection of another user, not a thousand of them.
-bool TcpStoreServer::Loop::is_of_this_user(const os::Fd& socket) {
-  const Status same = os::check_same_user(socket);
-  if (same.ok()) return true;
-  if (!warned_of_user_) log(LogLevel::warning, "the store refused a connection: " + same.error().message);
-  warned_of_user_ = true;
-  return false;
-}
-
-void TcpStoreServer::Loop::serve(StoreClient& client) {
-  served_ = client.id;
-  if (!service_.serve(client) || !watch(client)) drop(client.id);
-}
-
-// The wait ends once its answer is on its way: if memory runs out before, drop() ends it.
-void TcpStoreServer::Loop::end_wait(Id id, std::uint8_t answer) {
-  served_ = id;
-  StoreClient& client = *clients_.find(id);
-  client.answers.add(wait_answer(answer));
-  if (!client.answers.send(client.socket) || !watch(client)) return drop(id);
-  state_.cancel(id);
-}
-
-// Waits for the socket to take more, or to deliver more. False on failure.
-bool TcpStoreServer::Loop::watch(const StoreClient& client) {
-  if (client.answers.empty()) return poller_.watch(client.socket.get(), client.id).ok();
-  return poller_.watch_writable(client.socket.get(), client.id).ok();
-}
-
-// Works even if welcome() was interrupted; does nothing if there is no such client. Allocates nothing.
-void TcpStoreServer::Loop::drop(Id id) {
-  if (clients_.find(id) == nullptr) return;
-  state_.cancel(id);
-  clients_.erase(id);
-  if (!is_listening_ && listener_.valid()) is_listening_ = poller_.watch(listener_.get(), kListenerToken).ok();
-}
-
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(const std::string& address, std::uint16_t port,
                                                               std::optional<JobKeys> keys) {
   QCCL_ASSIGN(auto listener, os::listen_tcp(address, port));
   QCCL_ASSIGN(const auto bound_port, os::local_port(listener));
-  return serve({.listener = std::move(listener), .port = bound_port}, std::move(keys));
+  return serve(std::move(listener), bound_port, std::move(keys));
 }
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start_local(const std::string& name,
                                                                     std::optional<JobKeys> keys) {
   QCCL_ASSIGN(auto listener, os::listen_unix_abstract(name));
-  return serve({.listener = std::move(listener), .is_local = true}, std::move(keys));
+  return serve(std::move(listener), 0, std::move(keys));
 }
 
-Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::serve(ListenSocket socket, std::optional<JobKeys> keys) {
+Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::serve(os::Fd listener, std::uint16_t port,
+                                                              std::optional<JobKeys> keys) {
   QCCL_ASSIGN(auto poller, os::Poller::create());
   QCCL_ASSIGN(auto own, os::socket_pair());
-  const std::uint16_t port = socket.port;
-  auto loop = std::make_unique<Loop>(std::move(poller), std::move(socket), std::move(keys));
+  auto loop = std::make_unique<Loop>(std::move(poller), std::move(listener), port == 0, std::move(keys));
   QCCL_TRY(loop->listen(std::move(own.first)));
   return std::unique_ptr<TcpStoreServer>(new TcpStoreServer(std::move(loop), port, std::move(own.second)));
 }

@@ -50,8 +50,9 @@ class TcpStoreServer {
 
  private:
   class Loop;
-  struct ListenSocket;
-  static Result<std::unique_ptr<TcpStoreServer>> serve(ListenSocket socket, std::optional<JobKeys> keys);
+  // `port`: 0 for a unix socket.
+  static Result<std::unique_ptr<TcpStoreServer>> serve(os::Fd listener, std::uint16_t port,
+                                                       std::optional<JobKeys> keys);
   TcpStoreServer(std::unique_ptr<Loop> loop, std::uint16_t port, os::Fd own_client);
 
   std::unique_ptr<Loop> loop_;

@@ -10,7 +10,7 @@
 #include "comm/context.h"
 #include "kernels/simd.h"
 #include "os/memory.h"
-#include "os/net/interfaces.h"
+#include "os/net/socket.h"
 #include "os/process.h"
 #include "transport/shm/layout.h"
 

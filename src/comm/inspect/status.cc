@@ -13,8 +13,7 @@
 #include "base/clock.h"
 #include "comm/inspect/status_server.h"
 #include "os/net/poller.h"
-#include "os/net/stream.h"
-#include "os/net/unix_socket.h"
+#include "os/net/socket.h"
 #include "os/process.h"
 
 namespace qccl {

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "os/net/socket.h"
-#include "os/net/unix_socket.h"
 #include "os/process.h"
 
 namespace qccl::comm {

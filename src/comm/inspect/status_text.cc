@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 #include "comm/inspect/status_server.h"
-#include "os/net/unix_socket.h"
+#include "os/net/socket.h"
 
 namespace qccl::comm {
 namespace {

@@ -2,14 +2,11 @@
 
 #include <sys/epoll.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <limits>
-
-#include "os/error.h"
 
 #ifndef SYS_epoll_pwait2
 #define SYS_epoll_pwait2 441  // the same number on every architecture; the kernel may lack it

@@ -2,6 +2,8 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -12,8 +14,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <ranges>
 
-#include "os/error.h"
 #include "os/process.h"
 
 namespace qccl::os {
@@ -42,6 +44,23 @@ Result<AddressList> resolve(const std::string& host, std::uint16_t port, int fla
                                                            error != 0 ? error_text(error) : ::gai_strerror(status)));
   failure.info().os_error = error;
   return failure;
+}
+
+std::string numeric(const sockaddr* address, socklen_t bytes) {
+  char text[NI_MAXHOST];
+  if (::getnameinfo(address, bytes, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) != 0) return {};
+  return text;
+}
+
+Result<std::string> source_address(const addrinfo& target) {
+  const Fd fd(::socket(target.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage own{};
+  socklen_t bytes = sizeof(own);
+  if (!fd.valid() || ::connect(fd.get(), target.ai_addr, target.ai_addrlen) != 0 ||
+      ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0) {
+    return os_failure("no route to " + numeric(target.ai_addr, target.ai_addrlen), errno);
+  }
+  return numeric(reinterpret_cast<const sockaddr*>(&own), bytes);
 }
 
 // A dual-stack socket if the kernel has IPv6; turning V6ONLY off makes it both.
@@ -110,6 +129,29 @@ bool may_come_up(int error) {
 int poll_milliseconds(Nanoseconds left) {
   constexpr std::int64_t kLongest = 60'000;  // poll() counts in int milliseconds; longer waits go round
   return static_cast<int>(std::clamp<std::int64_t>((left.count() + 999'999) / 1'000'000, 0, kLongest));
+}
+
+bool take_prefix(std::string_view& text, char mark) {
+  if (text.empty() || text.front() != mark) return false;
+  text.remove_prefix(1);
+  return true;
+}
+
+bool any_listed(std::string_view list, std::string_view name, bool exact) {
+  return std::ranges::any_of(std::views::split(list, ','), [&](const auto& part) {
+    const std::string_view item(part.begin(), part.end());
+    return !item.empty() && (exact ? name == item : name.starts_with(item));
+  });
+}
+
+Interface describe_interface(const ifaddrs& entry) {
+  const bool ipv6 = entry.ifa_addr->sa_family == AF_INET6;
+  const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr);
+  return {.name = entry.ifa_name,
+          .address = numeric(entry.ifa_addr, ipv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)),
+          .ipv6 = ipv6,
+          .loopback = (entry.ifa_flags & IFF_LOOPBACK) != 0,
+          .link_local = ipv6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)};
 }
 
 struct Wait {
@@ -186,14 +228,21 @@ std::string peer_address(const Fd& socket) {
   sockaddr_storage address{};
   auto* const generic = reinterpret_cast<sockaddr*>(&address);
   socklen_t bytes = sizeof(address);
-  char text[NI_MAXHOST];
-  const bool is_known = ::getpeername(socket.get(), generic, &bytes) == 0 &&
-                        ::getnameinfo(generic, bytes, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0;
-  return is_known ? text : "";
+  return ::getpeername(socket.get(), generic, &bytes) == 0 ? numeric(generic, bytes) : "";
 }
 
-Result<Fd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline, const Clock& clock,
-                       IfRefused if_refused) {
+Result<std::string> local_address_towards(const std::string& host) {
+  constexpr std::uint16_t kAnyPort = 9;  // connecting a datagram socket only asks the routing table
+  QCCL_ASSIGN(const auto found, resolve(host, kAnyPort, 0));
+  Result<std::string> last = Failure(ErrorKind::peer_lost, "no route to " + host);
+  for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
+    last = source_address(*entry);
+    if (last) return last;
+  }
+  return last;
+}
+
+Result<Fd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline, const Clock& clock) {
   const std::string what = "can't connect to " + address_text(host, port);
   QCCL_ASSIGN(const auto found, resolve(host.empty() ? "localhost" : host, port, 0));
   std::string last_reason = "no answer";
@@ -203,8 +252,7 @@ Result<Fd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint de
       QCCL_TRY(set_no_delay(attempt.fd));
       return std::move(attempt.fd);
     }
-    const bool again = if_refused == IfRefused::retry && may_come_up(attempt.error);
-    if (attempt.error != 0 && !again) return os_failure(what, attempt.error);
+    if (attempt.error != 0 && !may_come_up(attempt.error)) return os_failure(what, attempt.error);
     if (attempt.error != 0) last_reason = error_text(attempt.error);
     const Nanoseconds left = deadline - clock.now();
     if (left <= Nanoseconds::zero()) {
@@ -272,6 +320,28 @@ Status read_exactly(const Fd& socket, Bytes target, TimePoint deadline, const Cl
 Status write_exactly(const Fd& socket, ConstBytes source, TimePoint deadline, const Clock& clock) {
   return move_exactly({socket, Direction::write, deadline, clock}, source.size(),
                       [&](std::size_t done) { return write_some(socket.get(), source.subspan(done)); });
+}
+
+bool interface_matches(std::string_view filter, std::string_view name) {
+  if (filter.empty()) return true;
+  const bool exclude = take_prefix(filter, '^');
+  const bool exact = take_prefix(filter, '=');
+  return any_listed(filter, name, exact) != exclude;
+}
+
+Result<std::vector<Interface>> list_interfaces(std::string_view filter) {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return os_failure("can't list network interfaces", errno);
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(first, &::freeifaddrs);
+  std::vector<Interface> found;
+  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    if (interface_matches(filter, entry->ifa_name)) found.push_back(describe_interface(*entry));
+  }
+  std::stable_partition(found.begin(), found.end(), [](const Interface& entry) { return !entry.ipv6; });
+  return found;
 }
 
 }  // namespace qccl::os

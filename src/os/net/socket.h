@@ -1,29 +1,33 @@
-// Makes TCP connections over IPv4 and IPv6, and waits for sockets. os/net/unix_socket.h handles unix sockets;
-// os/net/stream.h sends and receives over either.
+// Sockets: TCP connections over IPv4 and IPv6, unix sockets inside a host, the bytes and descriptors over either, and
+// the addresses of this host.
 //
 // Every descriptor returned here is non-blocking and close-on-exec. Failures carry the address and the system's error
 // text. The only calls that block are connect_tcp() (until its deadline, and while the system resolves a name, which
-// has its own timeout) and wait_ready().
+// has its own timeout), wait_ready(), read_exactly() and write_exactly().
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/result.h"
 #include "os/fd.h"
-#include "os/net/stream.h"
-#include "os/net/unix_socket.h"
 
 namespace qccl::os {
+
+// ---- TCP
 
 // "10.0.0.1:29500", "[fd00::1]:29500", for messages.
 std::string address_text(const std::string& host, std::uint16_t port);
 
 // Listens on a numeric IPv4 or IPv6 address; empty means every interface, in both families if the machine has both.
-// Port 0 lets the system choose: see local_port(). InvalidArgument if the text is no address; ResourceExhausted if the
-// port is taken.
+// Port 0 lets the system choose: see local_port(). InvalidArgument: no address; ResourceExhausted: the port is taken.
 Result<Fd> listen_tcp(const std::string& address, std::uint16_t port);
 
 // Holds a free port without listening on it. Until the socket is closed, Linux gives the port to no process that asks
@@ -34,20 +38,14 @@ Result<std::uint16_t> local_port(const Fd& socket);
 // Numeric address of the peer, "" if it is gone.
 std::string peer_address(const Fd& socket);
 
-enum class IfRefused { give_up, retry };
-
-// Connects to a name or a numeric address, trying each of its addresses. With retry, a refused or unreachable address
-// is retried until the deadline: its owner may not be up yet. PeerLost: refused or unreachable. DeadlineExceeded: no
-// answer in time (with retry: no connection; the message has the last reason). InvalidArgument: the name does not
-// resolve.
-Result<Fd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline, const Clock& clock,
-                       IfRefused if_refused = IfRefused::give_up);
+// Connects to a name or a numeric address, trying each of its addresses. A refused or unreachable address is retried
+// until the deadline: its owner may not be up yet. DeadlineExceeded has the last reason. InvalidArgument: no such name.
+Result<Fd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline, const Clock& clock);
 
 // Begins to connect to a numeric IPv4 or IPv6 address, without blocking. InvalidArgument for anything else; other
 // failures show at once or only later.
 Result<Fd> begin_connect_tcp(const std::string& address, std::uint16_t port);
-// The result, once that socket is writable: connected, or PeerLost (refused, unreachable, ...). Sets TCP_NODELAY, as
-// connect_tcp() does.
+// The result, once that socket is writable: connected, with TCP_NODELAY, or PeerLost (refused, unreachable, ...).
 Status end_connect_tcp(const Fd& socket);
 
 // The next connection waiting at a listener; empty if there is none.
@@ -63,9 +61,107 @@ void set_loopback_congestion_control(const Fd& socket);
 enum class Direction { read, write };
 Result<bool> wait_ready(const Fd& socket, Direction direction, TimePoint deadline, const Clock& clock);
 
-// Blocking forms of read_some and write_some for handshakes: all bytes, or a failure by the deadline. PeerLost at the
-// end of file.
+// Blocking read_some and write_some, for handshakes: all bytes, or a failure by the deadline; PeerLost at end of file.
 Status read_exactly(const Fd& socket, Bytes target, TimePoint deadline, const Clock& clock);
 Status write_exactly(const Fd& socket, ConstBytes source, TimePoint deadline, const Clock& clock);
+
+// ---- unix sockets: abstract names; they can pass descriptors
+
+// The name is the kernel's, not a file system's: it goes with its owner. It is visible to this network namespace only,
+// and to any user in it: call check_same_user(). ResourceExhausted if the name is taken.
+Result<Fd> listen_unix_abstract(const std::string& name);
+// From now on the listener accepts no connections and counts as ready, which wakes every thread that waits for it.
+void stop_listening(const Fd& listener);
+// PeerLost if no process listens there; ResourceExhausted if the listener's queue is full now.
+Result<Fd> connect_unix_abstract(const std::string& name);
+
+// Names with this prefix that have a listener; none if the system does not tell.
+std::vector<std::string> abstract_listeners(const std::string& prefix);
+
+struct PeerCredentials {
+  int process = 0;
+  std::uint32_t user = 0;
+};
+// The process at the other end of a unix socket, according to the kernel; and this process.
+Result<PeerCredentials> peer_credentials(const Fd& unix_socket);
+PeerCredentials own_credentials();
+
+// Whether the peer belongs to this process's user; call it before trusting the first byte. Any user of the host who
+// knows an abstract name can connect to it, and can listen on it first. Misuse names both users.
+Status check_same_user(const Fd& unix_socket);
+
+// A new descriptor for a socket that other code of this process or its parent owns. Misuse if it is no open socket.
+Result<Fd> duplicate_socket(int descriptor);
+
+// Two connected unix stream sockets.
+struct SocketPair {
+  Fd first, second;
+};
+Result<SocketPair> socket_pair();
+
+// ---- bytes and descriptors; nothing here raises SIGPIPE, or allocates (except recv_descriptors, for what it received)
+
+// The result of one read or write. At most one of would_block, closed and error is set.
+struct IoResult {
+  std::size_t bytes = 0;
+  bool would_block = false;  // nothing moved: retry when the socket is ready
+  bool closed = false;       // read: end of file
+  int error = 0;             // reset, broken pipe, ...: error_text(error), or describe()
+
+  bool ok() const { return bytes != 0; }
+  bool lost() const { return closed || error != 0; }
+};
+
+// "closed the connection (end of file)", "connection reset (errno 104)": for a lost() result.
+std::string describe(const IoResult& result);
+
+// Reads the available bytes, at most target.size() (not 0).
+IoResult read_some(int fd, Bytes target);
+// The same into two places, the first filled first.
+IoResult read_some(int fd, Bytes first, Bytes second);
+
+IoResult write_some(int fd, ConstBytes source);
+inline constexpr std::size_t kMaxWritePieces = 64;
+// The same from up to kMaxWritePieces places in one call.
+IoResult write_some(int fd, std::span<const ConstBytes> pieces);
+
+// Sends `source` (at least 1 byte) over a unix socket, with at most kMaxDescriptors that travel with its first byte.
+inline constexpr std::size_t kMaxDescriptors = 16;
+IoResult send_descriptors(int fd, ConstBytes source, std::span<const int> descriptors);
+
+// Reads like read_some and appends the received descriptors to `descriptors`.
+IoResult recv_descriptors(int fd, Bytes target, std::vector<Fd>& descriptors);
+
+// Call these before closing, in this order. A connection that is closed with unread bytes, or that receives bytes after
+// it was closed, is reset, which discards whatever the peer's machine has not acknowledged.
+
+// Tells the peer that nothing more comes.
+void end_sending(int fd);
+// Discards what the peer has sent (into `scratch`), then returns how many of our bytes its machine has yet to
+// acknowledge, the end of file counting as one; 0 if the peer has closed or this is no TCP connection.
+std::size_t unacknowledged_bytes(int fd, Bytes scratch);
+
+// True if the peer has closed or reset the connection; reads nothing.
+bool peer_closed(int fd);
+
+// ---- the addresses of this host that other hosts should use
+
+struct Interface {
+  std::string name;     // "eth0"
+  std::string address;  // numeric, IPv4 or IPv6; link-local IPv6 with its scope, "fe80::1%eth0"
+  bool ipv6 = false;
+  bool loopback = false;
+  bool link_local = false;
+};
+
+// True if `name` passes a filter in NCCL's forms: "eth,ib" names that begin with one of these, "=eth0,eth1" exactly one
+// of these, "^docker" none that begin with this, "^=docker0" none that equal this. An empty filter passes everything.
+bool interface_matches(std::string_view filter, std::string_view name);
+
+// Addresses of interfaces that are up and pass the filter: IPv4 before IPv6, otherwise in the system's order.
+Result<std::vector<Interface>> list_interfaces(std::string_view filter);
+
+// The address from which this host would send to `host` (name or numeric); sends nothing.
+Result<std::string> local_address_towards(const std::string& host);
 
 }  // namespace qccl::os

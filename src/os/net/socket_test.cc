@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "base/expect_failure.h"
 
@@ -39,29 +39,21 @@ void expect_echo(const Fd& a, const Fd& b) {
   EXPECT_EQ(got, sent);
 }
 
-struct Family {
-  const char* listen;
-  const char* connect;
-};
-
-class TcpFamilies : public ::testing::TestWithParam<Family> {};
-
-TEST_P(TcpFamilies, connects_and_carries_bytes_both_ways) {
-  const Fd listener = listen_tcp(GetParam().listen, 0).take_or_throw();
-  const auto port = local_port(listener).take_or_throw();
-  ASSERT_NE(port, 0);
-  const Fd dialled = connect_tcp(GetParam().connect, port, soon(), steady).take_or_throw();
-  const Fd accepted = accept_within(listener);
-  for (const Fd* fd : {&listener, &dialled, &accepted}) EXPECT_TRUE(non_blocking_and_close_on_exec(*fd));
-  expect_echo(dialled, accepted);
-  expect_echo(accepted, dialled);
-  EXPECT_FALSE(peer_address(accepted).empty());
+TEST(Socket, of_either_family_connects_and_carries_bytes_both_ways) {
+  const std::pair<const char*, const char*> addresses[] = {
+      {"127.0.0.1", "127.0.0.1"}, {"::1", "::1"}, {"127.0.0.1", "localhost"}, {"", "127.0.0.1"}, {"", "::1"}};
+  for (const auto& [listening, dialling] : addresses) {
+    const Fd listener = listen_tcp(listening, 0).take_or_throw();
+    const auto port = local_port(listener).take_or_throw();
+    ASSERT_NE(port, 0);
+    const Fd dialled = connect_tcp(dialling, port, soon(), steady).take_or_throw();
+    const Fd accepted = accept_within(listener);
+    for (const Fd* fd : {&listener, &dialled, &accepted}) EXPECT_TRUE(non_blocking_and_close_on_exec(*fd));
+    expect_echo(dialled, accepted);
+    expect_echo(accepted, dialled);
+    EXPECT_FALSE(peer_address(accepted).empty());
+  }
 }
-
-INSTANTIATE_TEST_SUITE_P(Socket, TcpFamilies,
-                         ::testing::Values(Family{"127.0.0.1", "127.0.0.1"}, Family{"::1", "::1"},
-                                           Family{"127.0.0.1", "localhost"}, Family{"", "127.0.0.1"},
-                                           Family{"", "::1"}));
 
 TEST(Socket, nothing_to_accept_is_nothing) {
   EXPECT_FALSE(accept_connection(listen_tcp("127.0.0.1", 0).take_or_throw()).take_or_throw().has_value());
@@ -81,24 +73,10 @@ TEST(Socket, what_is_no_address_is_invalid_argument) {
                  "no-such-host.invalid");
 }
 
-// A port without a listener: bound but not listening, so that no other process takes it meanwhile.
-struct RefusingPort {
-  Fd holder;
-  std::uint16_t port = 0;
-};
-RefusingPort refusing_port() {
-  RefusingPort result{Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), 0};
-  sockaddr address{};
-  address.sa_family = AF_INET;
-  if (::bind(result.holder.get(), &address, 16) == 0) result.port = local_port(result.holder).value();
-  return result;
-}
-
 TEST(Socket, a_refused_connection_is_peer_lost_at_once) {
-  const auto closed = refusing_port();
-  ASSERT_NE(closed.port, 0);
-  expect_failure(connect_tcp("127.0.0.1", closed.port, kForever, steady), ErrorKind::peer_lost, "Connection refused");
-  auto dialled = begin_connect_tcp("127.0.0.1", closed.port);
+  const Fd closed = reserve_tcp_port().take_or_throw();
+  const auto port = local_port(closed).take_or_throw();
+  auto dialled = begin_connect_tcp("127.0.0.1", port);
   if (dialled.ok()) {
     ASSERT_TRUE(wait_ready(*dialled, Direction::write, soon(), steady).take_or_throw());
     expect_failure(end_connect_tcp(*dialled), ErrorKind::peer_lost, "Connection refused");
@@ -118,18 +96,18 @@ TEST(Socket, a_connection_that_was_begun_reaches_a_listener_of_either_family) {
 }
 
 TEST(Socket, retrying_a_refused_connection_ends_at_the_deadline_with_the_reason) {
-  const auto closed = refusing_port();
-  ASSERT_NE(closed.port, 0);
-  expect_failure(connect_tcp("127.0.0.1", closed.port, steady.now() + 20ms, steady, IfRefused::retry),
-                 ErrorKind::deadline_exceeded, "Connection refused");
+  const Fd closed = reserve_tcp_port().take_or_throw();
+  const auto port = local_port(closed).take_or_throw();
+  expect_failure(connect_tcp("127.0.0.1", port, steady.now() + 20ms, steady), ErrorKind::deadline_exceeded,
+                 "Connection refused");
 }
 
 TEST(Socket, retrying_finds_a_listener_that_comes_up_late) {
-  auto later = refusing_port();
-  ASSERT_NE(later.port, 0);
+  const Fd later = reserve_tcp_port().take_or_throw();
+  const auto port = local_port(later).take_or_throw();
   Result<Fd> dialled = Failure(ErrorKind::misuse, "not run");
-  std::thread dialler([&] { dialled = connect_tcp("127.0.0.1", later.port, soon(), steady, IfRefused::retry); });
-  EXPECT_EQ(::listen(later.holder.get(), 1), 0);
+  std::thread dialler([&] { dialled = connect_tcp("127.0.0.1", port, soon(), steady); });
+  EXPECT_EQ(::listen(later.get(), 1), 0);
   dialler.join();
   EXPECT_TRUE(dialled.ok());
 }
@@ -162,6 +140,50 @@ TEST(ReservedPort, goes_only_to_a_listener_that_names_it) {
   EXPECT_NE(local_port(reserve_tcp_port().take_or_throw()).take_or_throw(), port);
   EXPECT_TRUE(listen_tcp("127.0.0.1", port).ok());
   EXPECT_TRUE(listen_tcp("", port).ok());
+}
+
+TEST(Interfaces, filters_follow_nccls_forms) {
+  struct Case {
+    const char* filter;
+    bool has_eth0;
+  };
+  for (const auto& [filter, has_eth0] : {Case{"", true},
+                                         {"ib,eth", true},
+                                         {"ib,en", false},
+                                         {"=lo,eth0", true},
+                                         {"=eth", false},
+                                         {"^docker,eth", false},
+                                         {"^docker,lo", true},
+                                         {"^=eth0", false},
+                                         {"^=eth", true},
+                                         {",,ib,", false},
+                                         {",eth,", true}}) {
+    EXPECT_EQ(interface_matches(filter, "eth0"), has_eth0) << filter;
+  }
+}
+
+TEST(Interfaces, loopback_is_listed_ipv4_first) {
+  const auto found = list_interfaces("=lo").take_or_throw();
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found.front().name, "lo");
+  EXPECT_EQ(found.front().address, "127.0.0.1");
+  EXPECT_TRUE(std::ranges::all_of(found, &Interface::loopback));
+}
+
+TEST(Interfaces, excluding_loopback_leaves_the_rest) {
+  const auto others = list_interfaces("^lo").take_or_throw();
+  EXPECT_LT(others.size(), list_interfaces("").take_or_throw().size());
+  EXPECT_TRUE(std::ranges::none_of(others, [](const Interface& each) { return each.name == "lo"; }));
+}
+
+TEST(Interfaces, the_route_to_a_loopback_address_starts_there) {
+  for (const char* address : {"127.0.0.1", "::1"}) {
+    EXPECT_EQ(local_address_towards(address).take_or_throw(), address);
+  }
+}
+
+TEST(Interfaces, the_route_to_an_unknown_name_is_invalid_argument) {
+  expect_failure(local_address_towards("no-such-host.invalid"), ErrorKind::invalid_argument);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "os/net/stream.h"
+#include "os/net/socket.h"
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
@@ -9,8 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-
-#include "os/error.h"
 
 namespace qccl::os {
 namespace {

@@ -1,4 +1,3 @@
-#include "os/net/stream.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "os/net/unix_socket.h"
+#include "os/net/socket.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -12,8 +12,6 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
-
-#include "os/error.h"
 
 namespace qccl::os {
 namespace {

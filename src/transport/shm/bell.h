@@ -58,15 +58,13 @@ class OwnBell {
   std::uint32_t phase_ = 0;
 };
 
-// A peer's sleep word and eventfd; owns neither. One thread of this rank calls it, while other ranks ring the same
-// peer.
+// A peer's sleep word and eventfd; owns neither. One thread of this rank uses it; other ranks ring the same peer.
 class PeerBell {
  public:
   PeerBell(SleepWord& word, const os::Fd& eventfd) : word_(&word), eventfd_(&eventfd) {}
 
   // Whether the peer sleeps and must be rung. Call this after publishing and full_fence() (R2), which orders the
-  // relaxed load, as it orders loads of anything else that the sleeper stored before S1, such as whether it waits for
-  // slots.
+  // relaxed load, like those of anything else that the sleeper stored before S1, such as whether it waits for slots.
   bool asleep() {
     seen_ = word_->phase.load(std::memory_order_relaxed);
     return (seen_ & 1) != 0;

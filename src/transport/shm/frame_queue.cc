@@ -25,8 +25,7 @@ Bytes FrameQueueSender::reserve(std::size_t max_bytes, TrafficClass traffic) {
   QCCL_CHECK(max_bytes <= kMaxFrameBytes && reserved_ == kNoSlot);
   const bool is_large = max_bytes > kSmallSlotBytes;
   auto& free = free_slots(is_large ? SlotClass::large : SlotClass::small);
-  // Large slots are taken back each time, to reuse those still in cache. Small slots are so many and so small that
-  // checking the returns each time would cost more.
+  // Large slots are taken back each time, to reuse those still in cache; for the many small ones that would cost more.
   if (is_large || free.size() <= kSmallSlots / 2) take_returns();
   if (!fault_.empty()) return {};
   const bool has_slot = free.size() > (!is_large && traffic == TrafficClass::data ? kControlSlots : 0);

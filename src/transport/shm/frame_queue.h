@@ -21,8 +21,6 @@
 
 namespace qccl::shm {
 
-// ---- rings
-//
 // A ring passes words through shared memory from one writer to one reader, without shared positions: each word carries
 // its lap number, so the reader polls only the word it wants next. A small frame then moves one cache line for its
 // descriptor and one for its header.
@@ -95,8 +93,6 @@ class RingReader {
   std::uint64_t position_ = 0;
 };
 
-// ---- queues
-
 enum class SlotClass : std::uint8_t { small, large };
 inline constexpr std::size_t kSlotClasses = 2;
 
@@ -135,8 +131,7 @@ inline constexpr std::size_t kReuseDistance = 6;
 // 4 ranks on 2 cores takes 700 us with 6 and 290 us with 1.
 inline constexpr std::size_t kReuseDistanceOnSharedCores = 1;
 
-// The sender's free lists are private: one per slot class, in the order in which the slots came back. One thread. The
-// queue's memory must outlive it.
+// The sender's free lists are private, one per slot class, in the order of return. One thread. The memory outlives it.
 class FrameQueueSender {
  public:
   FrameQueueSender(const FrameQueue& queue, std::size_t reuse_distance);
@@ -147,8 +142,7 @@ class FrameQueueSender {
   // Passes the reserved slot with its first `actual_bytes` to the receiver; 0 cancels the reservation.
   void commit(std::size_t actual_bytes);
 
-  // Whether slots came back since a reserve() failed. Returns true once: the caller is expected to retry, or to need no
-  // slot any more.
+  // Whether slots came back since a reserve() failed. True once: the caller retries, or needs no slot any more.
   bool slots_came_back();
 
   // The receiver's violation, if any. A queue with a fault must not be used any more.
@@ -181,8 +175,7 @@ struct HeldFrame {
   std::unique_ptr<std::byte[]> copy;  // room for the largest frame of the class
 };
 
-// Buffers for copies, reused last in, first out. Keeps as many as were ever in use together, which is bounded by the
-// number of frames the caller holds. One thread.
+// Buffers for copies, reused last in, first out: as many as the caller ever held frames together. One thread.
 class CopyPool {
  public:
   HeldFrame* take(SlotClass of);

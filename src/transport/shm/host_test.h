@@ -6,16 +6,14 @@
 
 #include <unistd.h>
 
-#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "os/net/unix_socket.h"
+#include "os/net/socket.h"
 #include "transport/mesh_test.h"
 #include "transport/shm/frame_queue.h"
 #include "transport/shm/shm_endpoint.h"
-#include "transport/shm/shm_link.h"
 
 namespace qccl::shm {
 

@@ -1,8 +1,7 @@
 // The board in shared memory (transport.h's ExchangeCells): cells in each rank's area (layout.h).
 //
 // A closed cell keeps its last payloads, because a peer may still be about to read them: a rank ends an operation once
-// it has read all others, not once all others have read its cell. The memory is reused only when no peer has the same
-// group open.
+// it has read all others, not once all others have read its cell. The memory is reused once no peer has the group open.
 #pragma once
 
 #include <array>
@@ -38,8 +37,7 @@ class ShmCells final : public ExchangeCells {
   void ring(std::uint64_t group) override;
   std::optional<ExchangeCell> read(std::uint64_t group, WorldRank peer, std::uint64_t sequence) override;
 
-  // For a rank about to sleep: whether a cell that a read() missed has been published since. Reports each cell once,
-  // whether or not it is read then.
+  // For a rank about to sleep: whether a cell that a read() missed has been published since. Reports each cell once.
   bool awaited_cell_arrived();
   // A lost peer no longer keeps any cell from being reused.
   void forget(WorldRank rank);

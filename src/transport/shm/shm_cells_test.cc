@@ -5,7 +5,6 @@
 #include <cstring>
 #include <memory>
 #include <thread>
-#include <vector>
 
 namespace qccl::shm {
 namespace {
@@ -147,25 +146,6 @@ TEST(ShmCells, a_group_opened_again_shows_no_old_publication) {
   boards[1].close(kGroup);
   ASSERT_TRUE(boards[0].open(kGroup));
   EXPECT_FALSE(boards[0].read(kGroup, WorldRank(0), 1));
-}
-
-TEST(ShmCells, a_publication_that_a_read_missed_is_reported_once) {
-  Boards boards(2, kGroup);
-  EXPECT_FALSE(boards[1].awaited_cell_arrived());
-  EXPECT_FALSE(boards[1].read(kGroup, WorldRank(0), 1));
-  EXPECT_FALSE(boards[1].awaited_cell_arrived());
-  publish(boards[0], kGroup, 0, 1);
-  EXPECT_TRUE(boards[1].awaited_cell_arrived());
-  EXPECT_FALSE(boards[1].awaited_cell_arrived());
-}
-
-TEST(ShmCells, an_impossible_size_is_a_fault) {
-  Boards boards(2, kGroup);
-  publish(boards[0], kGroup, 0, 1);
-  boards.area(0).cells[0].buffers[1].payload_bytes = kBoardPayloadBytes + 1;
-  EXPECT_FALSE(boards[1].read(kGroup, WorldRank(0), 1));
-  EXPECT_EQ(boards[1].take_fault(), WorldRank(0));
-  EXPECT_FALSE(boards[1].take_fault());
 }
 
 TEST(ShmCells, three_ranks_exchange_thousands_of_payloads_of_every_size) {

@@ -34,8 +34,7 @@ Result<SharedHeap::Memory> map_block(std::shared_ptr<MappedBlock> block, std::si
 }
 
 // The heap of a rank: memory that its peers on the host can map block by block. Blocks follow each other in a memfd
-// that the ranks exchange at start-up. An offset is never used twice, so that a peer that still maps a freed block does
-// not see a later one.
+// that the ranks exchange at start-up. No offset is used twice: a peer that still maps a freed block sees no later one.
 class ShmHeap final : public SharedHeap {
  public:
   // `of_rank[r]`: the heap of world rank r; this rank's own is `of_rank[rank]`.

@@ -1,11 +1,9 @@
-// The properties of shared memory that transport_contract_test.cc does not cover: slots, the board, bells, hostile
-// peers.
+// What transport_contract_test.cc does not cover of shared memory: slots, the board, bells, hostile peers.
 #include "transport/shm/shm_endpoint.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
-#include <vector>
 
 #include "transport/shm/host_test.h"
 
@@ -90,6 +88,8 @@ TEST(ShmEndpoint, a_rank_about_to_sleep_sees_once_the_cell_that_it_missed) {
   Host host(2);
   for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(host[rank].board()->open(6));
   ASSERT_FALSE(host[1].board()->read(6, WorldRank(0), 1));
+  EXPECT_TRUE(host[1].arm());
+  host[1].disarm();
   publish(host[0], 6, 1);
   EXPECT_FALSE(host[1].arm());
   host[1].disarm();
@@ -135,7 +135,9 @@ TEST(ShmEndpoint, a_malformed_board_cell_loses_the_peer) {
   publish(host[1], 1, 1);
   host.area(1).cells[0].buffers[1].payload_bytes = 1u << 31;
   EXPECT_FALSE(host[0].board()->read(1, WorldRank(1), 1));
-  EXPECT_EQ(await_loss(host[0]).cause, "corrupt data: its board cell is malformed");
+  const auto loss = await_loss(host[0]);
+  EXPECT_EQ(loss.peer, WorldRank(1));
+  EXPECT_EQ(loss.cause, "corrupt data: its board cell is malformed");
 }
 
 }  // namespace

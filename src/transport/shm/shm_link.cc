@@ -1,4 +1,4 @@
-#include "transport/shm/shm_link.h"
+#include "transport/shm/shm_endpoint.h"
 
 #include <fmt/format.h>
 
@@ -42,8 +42,7 @@ namespace {
 using shm::LinkMessage;
 using shm::LinkMessageKind;
 
-// At 16 slots for 8 ranks a process shares at most 2 x 8 x 16 large slots with its peers. With more ranks the product
-// stays the same, down to the minimum of 4 slots.
+// At 16 slots for 8 ranks a process shares at most 2 x 8 x 16 large slots. More ranks share as many, down to 4 each.
 std::uint32_t large_slots_for(int local_ranks) {
   const auto ranks = static_cast<std::uint32_t>(std::max(local_ranks, 1));
   return std::clamp(8 * shm::kMaxLargeSlots / ranks, shm::kMinLargeSlots, shm::kMaxLargeSlots);
@@ -62,7 +61,7 @@ Status allocate(ShmExports& exports) {
   return {};
 }
 
-// One side of the handshake in shm_link.h.
+// One side of the handshake in shm_endpoint.h.
 class LinkHandshake {
  public:
   LinkHandshake(os::Fd socket, const ShmExports& exports, int peer, TimePoint deadline, const Clock& clock)
@@ -95,16 +94,12 @@ class LinkHandshake {
     QCCL_ASSIGN(const auto offered, receive(LinkMessageKind::offer, 4));
     if (exports_.unsupported_reason) return refuse(Failure(*exports_.unsupported_reason));
     link_.large_slots = offered.large_slots;
-    if (auto mapped = map_pair(received_[0]); !mapped) return refuse(mapped.failure());
+    auto pair = os::map_shared_memory(received_[0], shm::pair_bytes(link_.large_slots));
+    if (!pair) return refuse(pair.failure());
+    link_.pair = share(std::move(*pair));
     if (auto taken = take_exports(1, offered.heap_bytes); !taken) return refuse(taken.failure());
     QCCL_TRY(send(LinkMessageKind::answer, {exports_.doorbell.get(), exports_.area_fd.get(), exports_.heap->fd.get()}));
     QCCL_TRY(receive(LinkMessageKind::accepted, 0));
-    return {};
-  }
-
-  Status map_pair(const os::Fd& fd) {
-    QCCL_ASSIGN(auto mapping, os::map_shared_memory(fd, shm::pair_bytes(link_.large_slots)));
-    link_.pair = share(std::move(mapping));
     return {};
   }
 

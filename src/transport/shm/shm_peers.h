@@ -1,5 +1,4 @@
-// The peers of an endpoint in shared memory: a frame queue in each direction, a bell, and a socket whose end of file
-// means that the peer is gone.
+// The peers of an endpoint in shared memory: two frame queues, a bell, and a socket that ends when the peer does.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +11,10 @@
 #include <vector>
 
 #include "os/net/poller.h"
-#include "os/net/stream.h"
+#include "os/net/socket.h"
 #include "transport/shm/bell.h"
 #include "transport/shm/frame_queue.h"
-#include "transport/shm/shm_link.h"
+#include "transport/shm/shm_endpoint.h"
 
 namespace qccl::shm {
 

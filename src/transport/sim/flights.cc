@@ -70,8 +70,6 @@ Pipes::Passage Pipes::pass(int pipe, std::size_t bytes, TimePoint now) {
   return {begin, next.free};
 }
 
-// ---- flights
-
 Flights::Flights(int world, std::uint64_t seed, NetworkOptions options)
     : options_(std::move(options)),
       pipes_(world, options_),

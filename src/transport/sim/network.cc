@@ -51,8 +51,6 @@ Network::Network(int world, std::uint64_t seed, NetworkOptions options)
   for (int rank = 0; rank < world; ++rank) endpoints_.push_back(std::make_unique<SimEndpoint>(*this, rank));
 }
 
-Network::~Network() = default;
-
 void Network::kill(int rank) {
   states_[static_cast<std::size_t>(rank)] = RankState::dead;
   for (int peer = 0; peer < world(); ++peer) end_connection(rank, peer);

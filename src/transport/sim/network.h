@@ -96,7 +96,6 @@ enum class RankState { running, stopped, dead };
 class Network {
  public:
   Network(int world, std::uint64_t seed, NetworkOptions options);
-  ~Network();
 
   SimEndpoint& endpoint(int rank) { return *endpoints_[static_cast<std::size_t>(rank)]; }
   Processor& processor(int rank) { return processors_[static_cast<std::size_t>(rank)]; }

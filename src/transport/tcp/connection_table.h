@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "os/fd.h"
 #include "os/net/poller.h"
-#include "os/net/stream.h"
+#include "os/net/socket.h"
 #include "os/process.h"
 #include "transport/tcp/frame_stream.h"
 
@@ -91,8 +91,7 @@ class ConnectionTable {
   ConnectionTable(os::Poller& poller, std::uint64_t first_token, SharedBuffers& shared)
       : poller_(poller), first_token_(first_token), shared_(shared) {}
 
-  // Opens a connection for every valid socket. More than `max_directly_read` are watched by a poller of their own: see
-  // own_poller().
+  // Opens a connection for every valid socket. own_poller() watches them if they are more than `max_directly_read`.
   Status open(std::vector<os::Fd> sockets_by_rank, std::size_t send_queue_bytes, int max_directly_read) {
     connections_.resize(sockets_by_rank.size());
     for (std::size_t rank = 0; rank < sockets_by_rank.size(); ++rank) {

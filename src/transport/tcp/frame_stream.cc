@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
-#include <utility>
 
 namespace qccl::tcp {
 namespace {
@@ -22,8 +20,6 @@ os::IoResult write_frame(int fd, FrameBuffer* frame, ConstBytes outside) {
 }
 
 }  // namespace
-
-// ---- receiving
 
 FrameReader::ReadResult FrameReader::read(int fd, std::size_t budget, PayloadPlacement* placement, FrameList& frames) {
   ReadResult result;
@@ -152,8 +148,6 @@ void FrameReader::clear() {
   if (current_ != nullptr) shared_->pool.put_back(std::exchange(current_, nullptr));
   header_bytes_ = 0;
 }
-
-// ---- sending
 
 os::IoResult FrameWriter::push(int fd, FrameBuffer* frame, std::uint64_t burst, ConstBytes outside) {
   const bool first = std::exchange(last_burst_, burst) != burst;

@@ -1,5 +1,5 @@
-// The two halves of a connection: FrameReader cuts a stream into frames, FrameWriter sends a bounded queue of whole
-// frames, in order, as many in one call as fit.
+// Frame buffers and the two halves of a connection: FrameReader cuts a stream into frames, FrameWriter sends a bounded
+// queue of whole frames, in order, as many in one call as fit.
 //
 // Receiving small frames: one read into a staging area (shared by all connections, so that it stays in cache) takes
 // many, and each is copied out. A large payload is read straight to its destination, if PayloadPlacement has one, or
@@ -9,13 +9,99 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "os/net/stream.h"
-#include "transport/tcp/frame_buffer_pool.h"
+#include "base/log.h"
+#include "os/net/socket.h"
+#include "transport/transport.h"
 #include "wire/frame.h"
 
 namespace qccl::tcp {
+
+class Connection;
+
+// Lies right before the frame's bytes, which begin on a cache line (and so does the payload).
+struct alignas(64) FrameBuffer {
+  FrameBuffer* next = nullptr;  // in a FrameList or the pool's free list
+  Connection* connection = nullptr;
+  std::byte* placed = nullptr;  // of a received frame: its payload, if that is not in this buffer
+  std::uint32_t bytes = 0;      // of the frame
+  std::uint32_t filled = 0;     // received so far
+  std::uint8_t size_class = 0;
+  TrafficClass traffic = TrafficClass::data;
+
+  std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
+};
+static_assert(sizeof(FrameBuffer) == 64);
+
+// First in, first out, linked through FrameBuffer::next. Does not own.
+class FrameList {
+ public:
+  bool empty() const { return first_ == nullptr; }
+  FrameBuffer* front() const { return first_; }
+  void push_back(FrameBuffer* frame) {
+    frame->next = nullptr;
+    (first_ == nullptr ? first_ : last_->next) = frame;
+    last_ = frame;
+  }
+  FrameBuffer* pop_front() { return std::exchange(first_, first_->next); }
+
+ private:
+  FrameBuffer* first_ = nullptr;
+  FrameBuffer* last_ = nullptr;
+};
+
+// Owns frame buffers by size class, reused last in, first out so that they stay in cache. Allocates nothing once it
+// holds as many buffers of each class as are ever in use together. One thread.
+class FrameBufferPool {
+ public:
+  FrameBufferPool() = default;
+  ~FrameBufferPool() {
+    for (FrameBuffer* buffer : all_) ::operator delete(buffer, kAlignment);
+  }
+  FrameBufferPool(const FrameBufferPool&) = delete;
+  FrameBufferPool& operator=(const FrameBufferPool&) = delete;
+
+  // A buffer for a frame of up to `bytes` (at most kMaxFrameBytes).
+  FrameBuffer* take(std::size_t bytes) {
+    QCCL_CHECK(bytes <= kMaxFrameBytes);
+    std::uint8_t size_class = 0;
+    while (kCapacities[size_class] < bytes) ++size_class;
+    FrameBuffer* const free = free_[size_class];
+    if (free == nullptr) return allocate(size_class);
+    free_[size_class] = free->next;
+    free->placed = nullptr;
+    return free;
+  }
+  void put_back(FrameBuffer* buffer) { buffer->next = std::exchange(free_[buffer->size_class], buffer); }
+
+ private:
+  static constexpr std::array<std::size_t, 5> kCapacities{512, 4096, 16384, 65536 + kFrameHeaderBytes, kMaxFrameBytes};
+  static constexpr std::align_val_t kAlignment{alignof(FrameBuffer)};
+
+  FrameBuffer* allocate(std::uint8_t size_class) {
+    if (all_.capacity() == all_.size()) all_.reserve(2 * all_.size() + 1);
+    void* const memory = ::operator new(sizeof(FrameBuffer) + kCapacities[size_class], kAlignment);
+    all_.push_back(new (memory) FrameBuffer{.size_class = size_class});
+    return all_.back();
+  }
+
+  std::array<FrameBuffer*, kCapacities.size()> free_{};
+  std::vector<FrameBuffer*> all_;
+};
+static_assert(std::is_trivially_destructible_v<FrameBuffer>);
+
+inline constexpr std::size_t kStagingBytes = 64 * 1024;
+
+// Shared by the connections of an endpoint.
+struct SharedBuffers {
+  FrameBufferPool pool;
+  std::vector<std::byte> staging = std::vector<std::byte>(kStagingBytes);  // used within one call only
+  std::size_t waiting_writers = 0;                                         // writers whose queue is not empty
+};
 
 class FrameReader {
  public:
@@ -63,8 +149,7 @@ FrameBuffer* with_own_payload(FrameBuffer* frame, FrameBufferPool& pool);
 
 class FrameWriter {
  public:
-  // `limit_bytes` bounds the waiting data. Control frames have a bound of their own, which is reached if the peer reads
-  // nothing at all.
+  // `limit_bytes` bounds the waiting data. Control frames have their own bound, reached only if the peer reads nothing.
   FrameWriter(SharedBuffers& shared, std::size_t limit_bytes) : shared_(&shared), limit_bytes_(limit_bytes) {}
 
   // True if a frame of up to `bytes` may join the queue.
@@ -75,9 +160,8 @@ class FrameWriter {
   }
 
   // Sends `frame` at once if nothing waits before it, otherwise queues it. The first frame of a burst leaves without
-  // delay; the small frames behind it are sent together, once enough have gathered or at the next flush(). Frames of
-  // one `burst` number (the caller's) are one burst. `outside` are the frame's last bytes if they lie elsewhere; those
-  // not sent at once are copied into the frame.
+  // delay; the small frames behind it leave together, once enough have gathered or at the next flush(). `burst` is its
+  // number. `outside` are the frame's last bytes if they lie elsewhere; those not sent at once are copied.
   os::IoResult push(int fd, FrameBuffer* frame, std::uint64_t burst, ConstBytes outside = {});
   // Sends from the queue, at most about kFlushBytes. bytes == 0 if nothing could be sent.
   os::IoResult flush(int fd);

@@ -64,8 +64,7 @@ class TcpSender {
   std::uint64_t burst_ = 1;  // number of the current burst: commits between two progress() calls
 };
 
-// The receiving side: reads the sockets, queues complete frames, and reports a lost peer after the frames that came
-// before the loss.
+// The receiving side: reads the sockets, queues complete frames, and reports a lost peer after its frames.
 class TcpReceiver {
  public:
   // A connection with `limit_bytes` of frames that receive() has not handed out is not read.

@@ -1,4 +1,4 @@
-// The properties of TCP that transport_contract_test.cc does not cover: the stream, bursts, bounds, losses.
+// The properties of TCP that transport_contract_test.cc does not cover: the stream, bursts, bounds, buffers, losses.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -7,6 +7,7 @@
 #include <future>
 #include <string>
 
+#include "transport/tcp/frame_stream.h"
 #include "transport/tcp/tcp_support_test.h"
 
 namespace qccl::tcp_test {
@@ -96,6 +97,29 @@ TEST(Tcp, the_small_frames_of_a_burst_leave_before_a_long_one_to_another_peer) {
   EXPECT_FALSE(mesh[0].flushed());
   ASSERT_TRUE(send_frame(mesh[0], 2, 20'000, 0));
   expect_three_small_frames(mesh[1]);
+}
+
+// ---- buffers
+
+TEST(FrameBufferPool, every_size_up_to_a_whole_frame_fits_and_begins_on_a_cache_line) {
+  tcp::FrameBufferPool pool;
+  for (const std::size_t bytes :
+       {std::size_t{1}, std::size_t{512}, std::size_t{513}, std::size_t{65600}, std::size_t{65601}, kMaxFrameBytes}) {
+    tcp::FrameBuffer* const buffer = pool.take(bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer->data()) % 64, 0u);
+    for (std::size_t i = 0; i < bytes; ++i) buffer->data()[i] = std::byte{0xFF};
+    pool.put_back(buffer);
+  }
+}
+
+TEST(FrameBufferPool, hands_out_the_buffer_put_back_last) {
+  tcp::FrameBufferPool pool;
+  tcp::FrameBuffer* const first = pool.take(100);
+  tcp::FrameBuffer* const second = pool.take(100);
+  pool.put_back(second);
+  pool.put_back(first);
+  EXPECT_EQ(pool.take(200), first);
+  EXPECT_EQ(pool.take(200), second);
 }
 
 // ---- losses

@@ -1,4 +1,4 @@
-#include "bootstrap/store/store_state.h"
+#include "bootstrap/store/store_service.h"
 
 #include <gtest/gtest.h>
 

@@ -108,29 +108,29 @@ void add(
       ->Unit(benchmark::kMicrosecond);
 }
 
-// One codec's kernels.
-struct CodecKernels {
-  std::function<void(const float* source, std::byte* target, const kernels::RandomStream* random)> encode;
-  std::function<void(const std::byte* source, float* target)> decode;
-  std::function<void(const std::byte* source, const float* addend, float* target)> decode_add;
-};
+using Encode = std::function<void(const float* source, std::byte* target, const kernels::RandomStream* random)>;
+// Without an addend if it is null.
+using Decode = std::function<void(const std::byte* source, const float* addend, float* target)>;
 
-void add_codec(const std::string& simd, const std::string& name, const CodecKernels& codec) {
-  const Kernel encode = [=](Buffers& b) { codec.encode(b.source.data(), b.encoded.data(), nullptr); };
-  const Kernel encode_stochastic = [=](Buffers& b) {
+void add_decoders(const std::string& simd, const std::string& name, const Decode& decode, const Kernel& encode) {
+  add(
+      simd, name + "/decode", [=](Buffers& b) { decode(b.encoded.data(), nullptr, b.target.data()); }, encode);
+  add(
+      simd, name + "/decode_add", [=](Buffers& b) { decode(b.encoded.data(), b.addend.data(), b.target.data()); },
+      encode);
+  add(
+      simd, name + "/decode_add_in_place",
+      [=](Buffers& b) { decode(b.encoded.data(), b.target.data(), b.target.data()); }, encode);
+}
+
+void add_codec(const std::string& simd, const std::string& name, const Encode& encode, const Decode& decode) {
+  const Kernel encode_nearest = [=](Buffers& b) { encode(b.source.data(), b.encoded.data(), nullptr); };
+  add(simd, name + "/encode", encode_nearest);
+  add(simd, name + "/encode_stochastic", [=](Buffers& b) {
     const kernels::RandomStream random{.key = 1};
-    codec.encode(b.source.data(), b.encoded.data(), &random);
-  };
-  const Kernel decode = [=](Buffers& b) { codec.decode(b.encoded.data(), b.target.data()); };
-  const Kernel decode_add = [=](Buffers& b) { codec.decode_add(b.encoded.data(), b.addend.data(), b.target.data()); };
-  const Kernel decode_add_in_place = [=](Buffers& b) {
-    codec.decode_add(b.encoded.data(), b.target.data(), b.target.data());
-  };
-  add(simd, name + "/encode", encode);
-  add(simd, name + "/encode_stochastic", encode_stochastic);
-  add(simd, name + "/decode", decode, encode);
-  add(simd, name + "/decode_add", decode_add, encode);
-  add(simd, name + "/decode_add_in_place", decode_add_in_place, encode);
+    encode(b.source.data(), b.encoded.data(), &random);
+  });
+  add_decoders(simd, name, decode, encode_nearest);
 }
 
 // The passes of compressed_allreduce(); GB/s of fp32 elements each.
@@ -173,11 +173,11 @@ void add_lossless(const std::string& simd, const std::string& name, float (*roun
   };
   add(simd, name + "/encode", encode, round);
   const Kernel decode = [=](Buffers& b) {
-    check(kernels::lossless_decode(b.encoded.data(), *bytes, b.target.data(), kElements));
+    check(kernels::lossless_decode(b.encoded.data(), *bytes, nullptr, b.target.data(), kElements));
   };
   add(simd, name + "/decode", decode, round_and_encode);
   const Kernel decode_add = [=](Buffers& b) {
-    check(kernels::lossless_decode_add(b.encoded.data(), *bytes, b.addend.data(), b.target.data(), kElements));
+    check(kernels::lossless_decode(b.encoded.data(), *bytes, b.addend.data(), b.target.data(), kElements));
   };
   add(simd, name + "/decode_add", decode_add, round_and_encode);
 }
@@ -185,10 +185,10 @@ void add_lossless(const std::string& simd, const std::string& name, float (*roun
 void add_topk(const std::string& simd, const std::string& name, kernels::TopkFormat format) {
   const Kernel encode = [=](Buffers& b) { kernels::topk_encode(format, b.source.data(), kElements, b.encoded.data()); };
   const Kernel decode = [=](Buffers& b) {
-    check(kernels::topk_decode(format, b.encoded.data(), b.target.data(), kElements));
+    check(kernels::topk_decode(format, b.encoded.data(), nullptr, b.target.data(), kElements));
   };
   const Kernel decode_add = [=](Buffers& b) {
-    check(kernels::topk_decode_add(format, b.encoded.data(), b.target.data(), b.target.data(), kElements));
+    check(kernels::topk_decode(format, b.encoded.data(), b.target.data(), b.target.data(), kElements));
   };
   add(simd, name + "/encode", encode);
   add(simd, name + "/decode", decode, encode);
@@ -197,27 +197,26 @@ void add_topk(const std::string& simd, const std::string& name, kernels::TopkFor
 
 void add_minmax(const std::string& simd, int bits) {
   const kernels::MinmaxFormat format{bits, 1024};
-  add_codec(simd, "minmax" + std::to_string(bits),
-            {[=](const float* source, std::byte* target, const kernels::RandomStream* random) {
-               kernels::minmax_encode(format, source, kElements, target, random);
-             },
-             [=](const std::byte* source, float* target) { kernels::minmax_decode(format, source, target, kElements); },
-             [=](const std::byte* source, const float* addend, float* target) {
-               kernels::minmax_decode_add(format, source, addend, target, kElements);
-             }});
+  add_codec(
+      simd, "minmax" + std::to_string(bits),
+      [=](const float* source, std::byte* target, const kernels::RandomStream* random) {
+        kernels::minmax_encode(format, source, kElements, target, random);
+      },
+      [=](const std::byte* source, const float* addend, float* target) {
+        kernels::minmax_decode(format, source, addend, target, kElements);
+      });
 }
 
 void add_block_int(const std::string& simd, int bits) {
   const kernels::BlockIntFormat format{bits, 128};
   add_codec(
       simd, "int" + std::to_string(bits),
-      {[=](const float* source, std::byte* target, const kernels::RandomStream* random) {
-         kernels::block_int_encode(format, source, kElements, target, random);
-       },
-       [=](const std::byte* source, float* target) { kernels::block_int_decode(format, source, target, kElements); },
-       [=](const std::byte* source, const float* addend, float* target) {
-         kernels::block_int_decode_add(format, source, addend, target, kElements);
-       }});
+      [=](const float* source, std::byte* target, const kernels::RandomStream* random) {
+        kernels::block_int_encode(format, source, kElements, target, random);
+      },
+      [=](const std::byte* source, const float* addend, float* target) {
+        kernels::block_int_decode(format, source, addend, target, kElements);
+      });
 }
 
 void add_h4(const std::string& simd, int bits) {
@@ -226,17 +225,10 @@ void add_h4(const std::string& simd, int bits) {
     kernels::h4_encode({bits, true}, {1, 0}, b.source.data(), kElements, b.encoded.data());
   };
   add(simd, name + "/encode", encode);
-  add(
-      simd, name + "/decode",
-      [=](Buffers& b) { kernels::h4_decode(bits, b.encoded.data(), b.target.data(), kElements); }, encode);
-  add(
-      simd, name + "/decode_add",
-      [=](Buffers& b) { kernels::h4_decode_add(bits, b.encoded.data(), b.addend.data(), b.target.data(), kElements); },
-      encode);
-  add(
-      simd, name + "/decode_add_in_place",
-      [=](Buffers& b) { kernels::h4_decode_add(bits, b.encoded.data(), b.target.data(), b.target.data(), kElements); },
-      encode);
+  const Decode decode = [=](const std::byte* source, const float* addend, float* target) {
+    kernels::h4_decode({bits}, source, addend, target, kElements);
+  };
+  add_decoders(simd, name, decode, encode);
 }
 
 // encode_with_residual also computes the residual for error feedback.
@@ -244,23 +236,12 @@ void add_sign(const std::string& simd, const std::string& name, kernels::SignFor
   const Kernel encode = [=](Buffers& b) { kernels::sign_encode(format, b.source.data(), kElements, b.encoded.data()); };
   add(simd, name + "/encode", encode);
   add(simd, name + "/encode_with_residual", [=](Buffers& b) {
-    kernels::sign_encode_with_residual(format, b.source.data(), kElements, b.encoded.data(), 1.0f, b.target.data());
+    kernels::sign_encode(format, b.source.data(), kElements, b.encoded.data(), 1.0f, b.target.data());
   });
-  add(
-      simd, name + "/decode",
-      [=](Buffers& b) { kernels::sign_decode(format, b.encoded.data(), b.target.data(), kElements); }, encode);
-  add(
-      simd, name + "/decode_add",
-      [=](Buffers& b) {
-        kernels::sign_decode_add(format, b.encoded.data(), b.addend.data(), b.target.data(), kElements);
-      },
-      encode);
-  add(
-      simd, name + "/decode_add_in_place",
-      [=](Buffers& b) {
-        kernels::sign_decode_add(format, b.encoded.data(), b.target.data(), b.target.data(), kElements);
-      },
-      encode);
+  const Decode decode = [=](const std::byte* source, const float* addend, float* target) {
+    kernels::sign_decode(format, source, addend, target, kElements);
+  };
+  add_decoders(simd, name, decode, encode);
 }
 
 void add_reductions(const std::string& simd) {

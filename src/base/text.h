@@ -1,10 +1,11 @@
-// Text from outside: numbers in it, and what of it can be printed.
+// Text from outside: its parts, numbers in it, and what of it can be printed.
 #pragma once
 
 #include <charconv>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace qccl {
 
@@ -20,6 +21,17 @@ std::optional<T> parse_number(std::string_view text) {
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   if (error != std::errc() || stop != end) return std::nullopt;
   return number;
+}
+
+// The parts of `text` between separators: one more than it has separators.
+inline std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (auto at = text.find(separator); at != std::string_view::npos; at = text.find(separator)) {
+    parts.push_back(text.substr(0, at));
+    text.remove_prefix(at + 1);
+  }
+  parts.push_back(text);
+  return parts;
 }
 
 }  // namespace qccl

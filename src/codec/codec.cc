@@ -20,13 +20,13 @@ std::size_t FixedSizeCodec::encode(std::span<const float> source, Bytes target, 
 
 Status FixedSizeCodec::decode(ConstBytes source, std::span<float> target) const {
   QCCL_TRY(check_size(source, target.size()));
-  return read(source.data(), target);
+  return read(source.data(), nullptr, target);
 }
 
 Status FixedSizeCodec::decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const {
   QCCL_CHECK(addend.size() == target.size());
   QCCL_TRY(check_size(source, target.size()));
-  return read_add(source.data(), addend.data(), target);
+  return read(source.data(), addend.data(), target);
 }
 
 Status FixedSizeCodec::check_size(ConstBytes source, std::size_t elements) const {

@@ -5,8 +5,11 @@
 // docs/add-a-codec.md shows how to add one.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,7 +17,6 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
-#include "codec/block_summary.h"
 #include "kernels/lanes/random.h"
 #include "qccl/compression.h"
 
@@ -35,6 +37,22 @@ constexpr std::uint64_t random_key(std::uint64_t seed, std::uint64_t counter, Ra
   using kernels::mix64;
   return mix64(mix64(mix64(seed) ^ counter) ^ static_cast<std::uint64_t>(phase));
 }
+
+// Known limits of the values of a block (a bucket, or several), which bound the error of its encoding beforehand.
+struct BlockSummary {
+  // No value lies outside; both are finite.
+  double minimum = 0;
+  double maximum = 0;
+  // The Euclidean norm is at most this; infinity if only the extremes are known.
+  double norm = std::numeric_limits<double>::infinity();
+
+  double magnitude() const { return std::max(std::fabs(minimum), std::fabs(maximum)); }
+  // Bound on the norm of a block of `elements` values: the tighter of the two that are known.
+  double norm_of(std::size_t elements) const {
+    const double widest = magnitude() * std::sqrt(static_cast<double>(elements));
+    return norm < widest ? norm : widest;
+  }
+};
 
 class Codec {
  public:
@@ -81,10 +99,10 @@ class FixedSizeCodec : public Codec {
  protected:
   // For errors: "minmax of 8 bits in buckets of 1024".
   virtual std::string description() const = 0;
-  // encode(), decode() and decode_add() with exactly max_encoded_bytes() at `target` and `source`.
+  // encode() and decode(), or decode_add() unless `addend` is null, with exactly max_encoded_bytes() at `target` and
+  // `source`.
   virtual void write(std::span<const float> source, std::byte* target, const RandomStream& random) const = 0;
-  virtual Status read(const std::byte* source, std::span<float> target) const = 0;
-  virtual Status read_add(const std::byte* source, const float* addend, std::span<float> target) const = 0;
+  virtual Status read(const std::byte* source, const float* addend, std::span<float> target) const = 0;
 
  private:
   Status check_size(ConstBytes source, std::size_t elements) const;

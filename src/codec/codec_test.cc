@@ -94,6 +94,35 @@ TEST(Codecs, random_numbers_depend_on_key_rank_and_index_alone) {
   }
 }
 
+TEST(Codecs, every_element_is_within_the_bound) {
+  std::vector<Compression> compressions = {h4(), sign(), lossless()};
+  for (const std::uint32_t bucket : {1u, 7u, 64u, 1000u, 1024u, 65536u}) {
+    for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
+      for (const int bits : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 23, 31}) {
+        compressions.push_back(minmax({.bits = bits, .bucket_size = bucket, .rounding = rounding}));
+        if (bits < 2 || bits > 8) continue;
+        compressions.push_back(block_int({.bits = bits, .block = bucket, .rounding = rounding}));
+      }
+    }
+  }
+  for (const double density : {0.0002, 0.001, 0.01, 0.1, 0.5}) {
+    for (const bool int8_values : {false, true}) {
+      compressions.push_back(topk({.density = density, .int8_values = int8_values}));
+    }
+  }
+  constexpr std::size_t kCounts[] = {0, 1, 2, 7, 8, 700, 1023, 1024, 4096, 3001, 66000};
+  std::size_t next = 0;
+  for (const kernels::ValueFamily& family : kernels::finite_families()) {
+    const std::vector<float> all = family.values(66000, 11);
+    for (const Compression& compression : compressions) {
+      const std::size_t count = kCounts[next++ % std::size(kCounts)];
+      ASSERT_LE(worst_error(*codec_of(compression), std::span(all).first(count), {.key = 3}), 1.0)
+          << family.name << ", " << compression.to_string() << ", " << count << " elements";
+    }
+  }
+  EXPECT_TRUE(codec_of(lossless())->is_exact());
+}
+
 // The bound is tight: half a step is reached, and the test would notice a step and a half.
 TEST(Codecs, errors_come_near_the_bound) {
   const std::vector<float> x = kernels::finite_families()[0].values(65536, 12);

@@ -4,14 +4,51 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
+#include <cmath>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "codec/registry.h"
-#include "qccl/error.h"
 
 namespace qccl {
 namespace {
+
+struct Alternative {
+  std::string_view word;  // empty: numbers
+  double least = 0;       // for a word, both are its index
+  double most = 0;
+  bool real = false;
+};
+
+Alternative parse_alternative(std::string_view text, double index) {
+  const bool is_word = (text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z');
+  if (is_word) return {text, index, index};
+  const auto dots = text.find("..");
+  const std::string_view least = text.substr(0, dots);
+  const std::string_view most = dots == std::string_view::npos ? least : text.substr(dots + 2);
+  return {{},
+          parse_number<double>(least).value(),
+          parse_number<double>(most).value(),
+          most.find('.') != std::string_view::npos};
+}
+
+// The first alternative for which `matches` holds.
+template <class Matches>
+std::optional<Alternative> find_alternative(const CodecSetting& setting, Matches matches) {
+  std::string_view rest = setting.allowed;
+  for (double index = 0;; ++index) {
+    const auto bar = rest.find('|');
+    const Alternative alternative = parse_alternative(rest.substr(0, bar), index);
+    if (matches(alternative)) return alternative;
+    if (bar == std::string_view::npos) return std::nullopt;
+    rest.remove_prefix(bar + 1);
+  }
+}
+
+bool contains(const Alternative& alternative, double value) {
+  const bool fits = alternative.real || value == std::floor(value);
+  return fits && value >= alternative.least && value <= alternative.most;
+}
 
 Failure refusal(CodecList list, std::string_view spec, const std::string& why) {
   return Failure(ErrorKind::invalid_argument,
@@ -21,16 +58,6 @@ Failure refusal(CodecList list, std::string_view spec, const std::string& why) {
 std::size_t index_of(std::span<const CodecSetting> settings, std::string_view key) {
   const auto found = std::find_if(settings.begin(), settings.end(), [&](const auto& s) { return s.key == key; });
   return static_cast<std::size_t>(found - settings.begin());
-}
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (auto at = text.find(separator); at != std::string_view::npos; at = text.find(separator)) {
-    parts.push_back(text.substr(0, at));
-    text.remove_prefix(at + 1);
-  }
-  parts.push_back(text);
-  return parts;
 }
 
 Compression default_value_of(CodecList list, std::size_t codec) {
@@ -77,6 +104,31 @@ std::string fault(const CodecEntry& entry, const Compression& value) {
 }
 
 }  // namespace
+
+std::optional<double> read_setting(const CodecSetting& setting, std::string_view text) {
+  const auto real = parse_number<double>(text);
+  const auto whole = parse_number<std::int64_t>(text);
+  const auto found = find_alternative(setting, [&](const Alternative& alternative) {
+    if (!alternative.word.empty()) return alternative.word == text;
+    if (alternative.real) return real && contains(alternative, *real);
+    return whole && contains(alternative, static_cast<double>(*whole));
+  });
+  if (!found) return std::nullopt;
+  if (!found->word.empty()) return found->least;
+  return *real + 0.0;  // no -0
+}
+
+bool allows(const CodecSetting& setting, double value) {
+  return find_alternative(setting, [&](const Alternative& alternative) { return contains(alternative, value); })
+      .has_value();
+}
+
+std::string write_setting(const CodecSetting& setting, double value) {
+  const auto found =
+      find_alternative(setting, [&](const Alternative& alternative) { return contains(alternative, value); });
+  if (found && !found->word.empty()) return std::string(found->word);
+  return value == std::floor(value) ? fmt::format("{:.0f}", value) : fmt::format("{}", value);
+}
 
 const CodecEntry* entry_of(const Compression& compression, CodecList list) {
   return compression.codec < list.size() ? list[compression.codec] : nullptr;
@@ -155,9 +207,8 @@ Result<std::shared_ptr<const Codec>> make_codec(const Compression& compression, 
   if (const auto wrong = fault(*entry, compression); !wrong.empty()) {
     return refusal(list, to_string(compression, list), wrong);
   }
-  auto made = entry->make({entry->settings, compression.settings});
-  if (!made.ok()) return refusal(list, to_string(compression, list), made.error().message);
-  return made;
+  if (entry->make == nullptr) return std::shared_ptr<const Codec>();
+  return entry->make({entry->settings, compression.settings});
 }
 
 Result<std::shared_ptr<const Codec>> make_codec(const Compression& compression) {

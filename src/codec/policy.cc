@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/text.h"
 #include "codec/registry.h"
 #include "qccl/error.h"
 
@@ -17,16 +18,6 @@ constexpr std::string_view kGrammar =
     "a policy is rules between semicolons, [name=GLOB|GLOB] [bytes=64K..] [dims=2..] [type=float32|float16|bfloat16] "
     "SPEC [@STEP SPEC]..., and warmup=STEPS";
 constexpr DataType kTypes[] = {DataType::float32, DataType::float16, DataType::bfloat16};
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (auto at = text.find(separator); at != std::string_view::npos; at = text.find(separator)) {
-    parts.push_back(text.substr(0, at));
-    text.remove_prefix(at + 1);
-  }
-  parts.push_back(text);
-  return parts;
-}
 
 std::vector<std::string_view> words_of(std::string_view text) {
   auto words = split(text, ' ');

@@ -1,10 +1,7 @@
-// The list of codecs. A new codec adds its name to the two lists here; everything else is in its folder.
+// The list of codecs. A new codec adds its name here and to the declaration in registry.h; all else is in its folder.
 #include "codec/registry.h"
 
 namespace qccl {
-
-extern const CodecEntry kCastCodec, kMinmaxCodec, kIntCodec, kLosslessCodec, kTopkCodec, kSignCodec, kH4Codec,
-    kAutoCodec;
 
 namespace {
 
@@ -15,7 +12,6 @@ constinit const CodecEntry kNone = {
     .bound = "0",
     .source = "",
     .settings = {},
-    .make = [](const SettingValues&) -> Result<std::shared_ptr<const Codec>> { return std::shared_ptr<const Codec>(); },
 };
 
 // The index is Compression::codec, which ranks exchange: a new codec comes last.

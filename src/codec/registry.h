@@ -10,9 +10,26 @@
 #include <vector>
 
 #include "codec/codec.h"
-#include "codec/setting.h"
 
 namespace qccl {
+
+// A codec's setting and its allowed values: one text controls reading, checking and writing.
+struct CodecSetting {
+  std::string_view key;
+  // Alternatives: whole numbers and ranges of them ("1..8|16|32"), ranges of real numbers, which have a point
+  // ("0.001..1.0"), or words ("nearest|stochastic"), whose values are their indices from 0.
+  std::string_view allowed;
+  double default_value = 0;       // if the setting is left out
+  std::string_view meaning{};     // one line
+  bool quiet_if_default = false;  // texts then omit it
+};
+
+// The setting's value in that text, if it is allowed.
+std::optional<double> read_setting(const CodecSetting& setting, std::string_view text);
+// Whether the setting allows this number.
+bool allows(const CodecSetting& setting, double value);
+// The text that read_setting() reads back. Only for allowed values.
+std::string write_setting(const CodecSetting& setting, double value);
 
 // The settings of one Compression, by name.
 class SettingValues {
@@ -49,15 +66,19 @@ struct CodecEntry {
   std::string_view bound;                  // largest error of an element, as a formula
   std::string_view source;                 // paper or format
   std::span<const CodecSetting> settings;  // at most Compression::kMaxSettings
-  // Called only with values that the settings allow; InvalidArgument if they cannot be combined.
-  Result<std::shared_ptr<const Codec>> (*make)(const SettingValues& values);
+  // Called only with values that the settings allow; null for an entry that has no format.
+  std::shared_ptr<const Codec> (*make)(const SettingValues& values) = nullptr;
   // float16 and bfloat16 are sent uncompressed, because the codec would not make them smaller.
   bool only_float32 = false;
-  // For an entry that has no format but stands for others: what a call may be sent as, none first.
+  // For an entry that stands for others: what a call may be sent as, none first.
   std::vector<Compression> (*candidates)(const SettingValues& values) = nullptr;
   // The specifications that benchmarks run, separated by blanks. Empty: the default one.
   std::string_view examples{};
 };
+
+// Defined in the codecs' folders.
+extern const CodecEntry kCastCodec, kMinmaxCodec, kIntCodec, kLosslessCodec, kTopkCodec, kSignCodec, kH4Codec,
+    kAutoCodec;
 
 using CodecList = std::span<const CodecEntry* const>;
 
@@ -69,7 +90,6 @@ const CodecEntry* entry_of(const Compression& compression, CodecList list = code
 // Whether the value stands for others, and for which.
 bool is_automatic(const Compression& compression);
 std::vector<Compression> candidates_of(const Compression& automatic);
-
 // The entry's examples, in order.
 std::vector<Compression> examples_of(const CodecEntry& entry);
 

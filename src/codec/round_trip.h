@@ -37,7 +37,9 @@ inline double worst_error(const Codec& codec, std::span<const float> x, const Ra
   for (std::size_t begin = 0; begin < x.size(); begin += codec.bucket_size()) {
     const std::size_t end = std::min<std::size_t>(x.size(), begin + codec.bucket_size());
     const auto [low, high] = std::minmax_element(&x[begin], &x[begin] + (end - begin));
-    const double bound = codec.error_bound({*low, *high});
+    double norm = 0;
+    for (std::size_t i = begin; i < end; ++i) norm = std::hypot(norm, x[i]);
+    const double bound = codec.error_bound({*low, *high, norm * (1 + 1e-12)});
     for (std::size_t i = begin; i < end; ++i) {
       const double error = std::fabs(static_cast<double>(y[i]) - static_cast<double>(x[i]));
       worst = std::max(worst, std::isfinite(y[i]) ? error / bound : HUGE_VAL);

@@ -12,11 +12,10 @@
 //   families()                        kinds of values
 //   max_bytes(format, n)              upper limit of encode()
 //   encode(format, source, n, target)                       returns the bytes written
-//   decode(format, source, bytes, target, n)                false: refused
-//   decode_add(format, source, bytes, addend, target, n)
+//   decode(format, source, bytes, addend, target, n)        false: refused
 //   encode_with_residual(format, source, n, target, factor, residual)     optional
 //
-// CodecKernel and FixedSizeKernel have defaults.
+// CodecKernel and FixedSizeKernel have defaults; the latter's encode() returns nothing.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,6 +24,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/half.h"
@@ -44,49 +44,60 @@ struct CodecKernel {
 };
 
 // Kernels whose payload's size depends on the format and the number of elements alone.
-template <auto kBytes, auto kDecode, auto kDecodeAdd>
+template <auto kBytes, auto kDecode>
 struct FixedSizeKernel : CodecKernel {
   template <class Format>
   static std::size_t max_bytes(const Format& format, std::size_t n) {
     return kBytes(format, n);
   }
   template <class Format>
-  static bool decode(const Format& format, const std::byte* source, std::size_t, float* target, std::size_t n) {
-    if constexpr (std::is_same_v<decltype(kDecode(format, source, target, n)), bool>)
-      return kDecode(format, source, target, n);
-    kDecode(format, source, target, n);
-    return true;
-  }
-  template <class Format>
-  static bool decode_add(const Format& format, const std::byte* source, std::size_t, const float* addend, float* target,
-                         std::size_t n) {
-    if constexpr (std::is_same_v<decltype(kDecodeAdd(format, source, addend, target, n)), bool>)
-      return kDecodeAdd(format, source, addend, target, n);
-    kDecodeAdd(format, source, addend, target, n);
-    return true;
+  static bool decode(const Format& format, const std::byte* source, std::size_t, const float* addend, float* target,
+                     std::size_t n) {
+    if constexpr (std::is_same_v<decltype(kDecode(format, source, addend, target, n)), bool>) {
+      return kDecode(format, source, addend, target, n);
+    } else {
+      kDecode(format, source, addend, target, n);
+      return true;
+    }
   }
 };
+
+using ByteVector = std::vector<std::byte>;
+using FloatVector = std::vector<float>;
+
+// Payloads begin `shift` bytes off alignment, sources and targets `shift` times their alignment.
+template <class Kernel>
+ByteVector encoded(const typename Kernel::Format& format, const FloatVector& values, std::size_t shift = 0) {
+  const auto source = Guarded<float>::input(values, shift * Kernel::kFloatAlignment);
+  auto target = Guarded<std::byte>::output(Kernel::max_bytes(format, values.size()), shift);
+  std::size_t bytes = target.size();
+  if constexpr (std::is_void_v<decltype(Kernel::encode(format, source.data(), 0, target.data()))>) {
+    Kernel::encode(format, source.data(), values.size(), target.data());
+  } else {
+    bytes = Kernel::encode(format, source.data(), values.size(), target.data());
+  }
+  EXPECT_LE(bytes, target.size());
+  return {target.data(), target.data() + std::min(bytes, target.size())};
+}
+
+// Checks a format by an example.
+template <class Kernel>
+void expect_bytes(const typename Kernel::Format& format, const FloatVector& values, const std::vector<int>& bytes) {
+  ByteVector expected;
+  for (const int byte : bytes) expected.push_back(static_cast<std::byte>(byte));
+  on_every_simd([&] { EXPECT_EQ(encoded<Kernel>(format, values), expected) << Kernel::text(format); });
+}
 
 template <class Kernel>
 class CodecKernelContract : public ::testing::Test {
  protected:
   using Format = typename Kernel::Format;
-  using ByteVector = std::vector<std::byte>;
-  using FloatVector = std::vector<float>;
 
-  // Payloads begin `shift` bytes off alignment, sources and targets `shift` times their alignment.
   static Guarded<float> input(const FloatVector& values, std::size_t shift) {
     return Guarded<float>::input(values, shift * Kernel::kFloatAlignment);
   }
   static Guarded<float> output(const FloatVector& before, std::size_t shift) {
     return Guarded<float>::output(before, shift * Kernel::kFloatAlignment);
-  }
-  static ByteVector encoded(const Format& format, const FloatVector& values, std::size_t shift = 0) {
-    const Guarded<float> source = input(values, shift);
-    Guarded<std::byte> target = Guarded<std::byte>::output(Kernel::max_bytes(format, values.size()), shift);
-    const std::size_t bytes = Kernel::encode(format, source.data(), values.size(), target.data());
-    EXPECT_LE(bytes, target.size());
-    return {target.data(), target.data() + std::min(bytes, target.size())};
   }
 
   struct Decoded {
@@ -101,12 +112,12 @@ class CodecKernelContract : public ::testing::Test {
     const Guarded<float> from = input(addend, shift);
     Guarded<float> values = output(FloatVector(n), shift), sums = output(FloatVector(n), shift);
     Guarded<float> in_place = output(addend, shift);
-    const bool decodes = Kernel::decode(format, source.data(), payload.size(), values.data(), n);
-    const bool adds = Kernel::decode_add(format, source.data(), payload.size(), from.data(), sums.data(), n);
-    const bool adds_in_place =
-        Kernel::decode_add(format, source.data(), payload.size(), in_place.data(), in_place.data(), n);
-    EXPECT_EQ(decodes, adds);
-    EXPECT_EQ(decodes, adds_in_place);
+    const auto decode = [&](const float* add, float* target) {
+      return Kernel::decode(format, source.data(), payload.size(), add, target, n);
+    };
+    const bool decodes = decode(nullptr, values.data());
+    EXPECT_EQ(decode(from.data(), sums.data()), decodes);
+    EXPECT_EQ(decode(in_place.data(), in_place.data()), decodes);
     if (!decodes) return {.accepted = false};
     for (std::size_t i = 0; Kernel::kAddsEverywhere && i < n; ++i) {
       const float sum = addend[i] + values.data()[i];
@@ -138,13 +149,13 @@ class CodecKernelContract : public ::testing::Test {
 
   static void expect_same_as_reference(const Format& format, const FloatVector& values, const FloatVector& addend,
                                        std::size_t shift) {
-    const ByteVector payload = by_reference([&] { return encoded(format, values); });
+    const ByteVector payload = by_reference([&] { return encoded<Kernel>(format, values); });
     const Decoded expected = by_reference([&] { return decoded(format, payload, addend); });
     ASSERT_TRUE(expected.accepted);
     ASSERT_EQ(expected.sums, expected.sums_in_place);
     on_every_simd([&] {
       if (shift == 0 && simd_target() == std::string("scalar")) return;  // is what the others are compared with
-      ASSERT_EQ(encoded(format, values, shift), payload);
+      ASSERT_EQ(encoded<Kernel>(format, values, shift), payload);
       const Decoded actual = decoded(format, payload, addend, shift);
       ASSERT_EQ(actual.values, expected.values);
       ASSERT_EQ(actual.sums, expected.sums);
@@ -207,7 +218,7 @@ TYPED_TEST_P(CodecKernelContract, any_bytes_decode_alike_and_within_bounds) {
     for (std::size_t round = 0; round < 40 + 3000 / formats.size(); ++round) {
       const std::size_t n = random() % (round % 10 == 0 ? TypeParam::counts().back() : TypeParam::kMostTail);
       const auto values = families[random() % families.size()].values(n, random());
-      auto payload = by_reference([&] { return this->encoded(format, values); });
+      auto payload = by_reference([&] { return encoded<TypeParam>(format, values); });
       for (std::size_t i = 0; i < payload.size(); ++i) {
         const bool damaged = round % 3 == 0 || (round % 3 == 1 && random() % payload.size() < 3);
         if (damaged) payload[i] = static_cast<std::byte>(random());

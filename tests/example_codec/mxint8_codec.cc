@@ -57,13 +57,11 @@ class Mxint8Codec final : public FixedSizeCodec {
     }
   }
 
-  Status read(const std::byte* source, std::span<float> target) const override {
-    for (std::size_t i = 0; i < target.size(); ++i) target[i] = decoded(source, target.size(), i);
-    return {};
-  }
-
-  Status read_add(const std::byte* source, const float* addend, std::span<float> target) const override {
-    for (std::size_t i = 0; i < target.size(); ++i) target[i] = addend[i] + decoded(source, target.size(), i);
+  Status read(const std::byte* source, const float* addend, std::span<float> target) const override {
+    for (std::size_t i = 0; i < target.size(); ++i) {
+      const float y = decoded(source, target.size(), i);
+      target[i] = addend == nullptr ? y : addend[i] + y;
+    }
     return {};
   }
 
@@ -83,9 +81,9 @@ constexpr CodecSetting kSettings[] = {
     {.key = "block", .allowed = "16|32|64|128", .default_value = 32, .meaning = "elements that share a power of two"},
 };
 
-Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
+std::shared_ptr<const Codec> make(const SettingValues& values) {
   const auto block = static_cast<std::uint32_t>(values.whole("block"));
-  return std::shared_ptr<const Codec>(std::make_shared<Mxint8Codec>(block));
+  return std::make_shared<Mxint8Codec>(block);
 }
 
 }  // namespace

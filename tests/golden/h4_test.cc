@@ -68,13 +68,13 @@ TEST(GoldenH4, bytes_and_what_they_decode_to_are_these_on_every_target) {
   const std::vector<float> values = fixed_input();
   kernels::on_every_simd([&] {
     for (const Golden& golden : kGoldens) {
-      ByteVector bytes(kernels::h4_encoded_bytes(golden.bits, values.size()));
+      ByteVector bytes(kernels::h4_encoded_bytes({golden.bits}, values.size()));
       kernels::h4_encode({golden.bits, true}, kSigns, values.data(), values.size(), bytes.data());
       std::string hex;
       for (const std::byte byte : bytes) hex += fmt::format("{:02x}", std::to_integer<int>(byte));
       EXPECT_EQ(hex, golden.bytes) << golden.bits << " bits";
       std::vector<float> decoded(values.size());
-      kernels::h4_decode(golden.bits, bytes.data(), decoded.data(), decoded.size());
+      kernels::h4_decode({golden.bits}, bytes.data(), nullptr, decoded.data(), decoded.size());
       EXPECT_EQ(fnv1a(std::as_bytes(std::span(decoded))), golden.decoded) << golden.bits << " bits";
     }
   });

@@ -18,7 +18,6 @@ std::vector<Compression> candidates(const SettingValues& values) {
 
 }  // namespace
 
-extern const CodecEntry kAutoCodec;
 constinit const CodecEntry kAutoCodec = {
     .name = "auto",
     .summary = "none, int or minmax: the fastest in the group's own calls",
@@ -26,7 +25,6 @@ constinit const CodecEntry kAutoCodec = {
     .bound = "the larger one of int's and minmax's",
     .source = "",
     .settings = kSettings,
-    .make = [](const SettingValues&) -> Result<std::shared_ptr<const Codec>> { return std::shared_ptr<const Codec>(); },
     .candidates = candidates,
 };
 

@@ -37,12 +37,12 @@ class CastCodec final : public FixedSizeCodec {
   void write(std::span<const float> source, std::byte* target, const RandomStream&) const override {
     kernels::narrow(wire_, target, source.data(), source.size());
   }
-  Status read(const std::byte* source, std::span<float> target) const override {
-    kernels::widen(wire_, target.data(), source, target.size());
-    return {};
-  }
-  Status read_add(const std::byte* source, const float* addend, std::span<float> target) const override {
-    kernels::reduce_widened(wire_, ReduceOp::sum, target.data(), addend, source, target.size());
+  Status read(const std::byte* source, const float* addend, std::span<float> target) const override {
+    if (addend == nullptr) {
+      kernels::widen(wire_, target.data(), source, target.size());
+    } else {
+      kernels::reduce_widened(wire_, ReduceOp::sum, target.data(), addend, source, target.size());
+    }
     return {};
   }
 
@@ -51,14 +51,13 @@ class CastCodec final : public FixedSizeCodec {
 
 constexpr CodecSetting kSettings[] = {{.key = "type", .allowed = "bf16|fp16", .meaning = "16-bit type on the wire"}};
 
-Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
+std::shared_ptr<const Codec> make(const SettingValues& values) {
   const DataType wire = values.word("type") == "bf16" ? DataType::bfloat16 : DataType::float16;
-  return std::shared_ptr<const Codec>(std::make_shared<CastCodec>(wire));
+  return std::make_shared<CastCodec>(wire);
 }
 
 }  // namespace
 
-extern const CodecEntry kCastCodec;
 constinit const CodecEntry kCastCodec = {
     .name = "cast",
     .summary = "16-bit floats on the wire",

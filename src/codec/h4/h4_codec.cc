@@ -29,7 +29,7 @@ class H4Codec final : public FixedSizeCodec {
 
   std::uint32_t bucket_size() const override { return kernels::kH4Block; }
   std::size_t max_encoded_bytes(std::size_t elements) const override {
-    return kernels::h4_encoded_bytes(format_.bits, elements);
+    return kernels::h4_encoded_bytes(format_, elements);
   }
   // The transforms spread an element's error over its block, so only the block's norm bounds it.
   double error_bound(const BlockSummary& block) const override {
@@ -41,12 +41,8 @@ class H4Codec final : public FixedSizeCodec {
   void write(std::span<const float> source, std::byte* target, const RandomStream& random) const override {
     kernels::h4_encode(format_, signs_of(random), source.data(), source.size(), target);
   }
-  Status read(const std::byte* source, std::span<float> target) const override {
-    kernels::h4_decode(format_.bits, source, target.data(), target.size());
-    return {};
-  }
-  Status read_add(const std::byte* source, const float* addend, std::span<float> target) const override {
-    kernels::h4_decode_add(format_.bits, source, addend, target.data(), target.size());
+  Status read(const std::byte* source, const float* addend, std::span<float> target) const override {
+    kernels::h4_decode(format_, source, addend, target.data(), target.size());
     return {};
   }
 
@@ -62,14 +58,13 @@ constexpr CodecSetting kSettings[] = {
      .quiet_if_default = true},
 };
 
-Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
+std::shared_ptr<const Codec> make(const SettingValues& values) {
   const kernels::H4Format format{values.whole("bits"), values.word("scale") == "unbiased"};
-  return std::shared_ptr<const Codec>(std::make_shared<H4Codec>(format));
+  return std::make_shared<H4Codec>(format);
 }
 
 }  // namespace
 
-extern const CodecEntry kH4Codec;
 constinit const CodecEntry kH4Codec = {
     .name = "h4",
     .summary = "blocks of 256, rotated at random, in 4, 8 or 16 levels: one error for all data",

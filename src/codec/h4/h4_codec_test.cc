@@ -65,11 +65,5 @@ TEST(H4Codec, blocks_need_not_begin_on_multiples_of_their_size) {
   EXPECT_TRUE(std::equal(rest.begin(), rest.end(), whole.begin() + 512));
 }
 
-TEST(H4Codec, is_made_from_options_and_text) {
-  EXPECT_EQ(h4().to_string(), "h4:bits=4");
-  EXPECT_EQ(h4({.bits = 2, .unbiased = false}), Compression::parse("h4:scale=least,bits=2"));
-  EXPECT_EQ(h4({.bits = 2, .unbiased = false}).to_string(), "h4:bits=2,scale=least");
-}
-
 }  // namespace
 }  // namespace qccl

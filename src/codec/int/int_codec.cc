@@ -38,12 +38,8 @@ class IntCodec final : public FixedSizeCodec {
   void write(std::span<const float> source, std::byte* target, const RandomStream& random) const override {
     kernels::block_int_encode(format_, source.data(), source.size(), target, stochastic_ ? &random : nullptr);
   }
-  Status read(const std::byte* source, std::span<float> target) const override {
-    kernels::block_int_decode(format_, source, target.data(), target.size());
-    return {};
-  }
-  Status read_add(const std::byte* source, const float* addend, std::span<float> target) const override {
-    kernels::block_int_decode_add(format_, source, addend, target.data(), target.size());
+  Status read(const std::byte* source, const float* addend, std::span<float> target) const override {
+    kernels::block_int_decode(format_, source, addend, target.data(), target.size());
     return {};
   }
 
@@ -60,14 +56,13 @@ constexpr CodecSetting kSettings[] = {
     kRoundingSetting,
 };
 
-Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
+std::shared_ptr<const Codec> make(const SettingValues& values) {
   const auto block = static_cast<std::uint32_t>(values.whole("block"));
-  return std::shared_ptr<const Codec>(std::make_shared<IntCodec>(values.whole("bits"), block, is_stochastic(values)));
+  return std::make_shared<IntCodec>(values.whole("bits"), block, is_stochastic(values));
 }
 
 }  // namespace
 
-extern const CodecEntry kIntCodec;
 constinit const CodecEntry kIntCodec = {
     .name = "int",
     .summary = "each block's elements as integers of one scale, zero exact",

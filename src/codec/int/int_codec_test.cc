@@ -1,31 +1,14 @@
-// The bound and the range of the int codec. Sizes and random numbers: codec/codec_test.cc. Rounding and bytes:
+// The range of the int codec. Sizes, bounds and random numbers: codec/codec_test.cc. Rounding and bytes:
 // kernels/block_int. The promises of every codec: tests/property/codec_contract_test.cc.
 #include <cmath>
 #include <vector>
 
 #include "codec/round_trip.h"
 #include "gtest/gtest.h"
-#include "kernels/every_simd.h"
 #include "kernels/test_values.h"
 
 namespace qccl {
 namespace {
-
-TEST(IntCodec, every_element_is_within_the_bound) {
-  kernels::on_every_simd([&] {
-    for (const kernels::ValueFamily& family : kernels::finite_families()) {
-      const std::vector<float> x = family.values(3001, 11);
-      for (int bits = 2; bits <= 8; ++bits) {
-        for (const std::uint32_t block : {1u, 7u, 32u, 128u, 1000u, 65536u}) {
-          for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
-            const auto codec = codec_of(block_int({.bits = bits, .block = block, .rounding = rounding}));
-            ASSERT_LE(worst_error(*codec, x, {.key = 3}), 1.0) << family.name << ", " << bits << ", block " << block;
-          }
-        }
-      }
-    }
-  });
-}
 
 // DeepSpeed's symmetric quantizer divides by 2^(bits - 1) and clips the positive maximum by a whole step.
 TEST(IntCodec, both_ends_of_the_range_are_as_near_as_all_else) {

@@ -14,11 +14,6 @@
 namespace qccl {
 namespace {
 
-Status checked(bool is_slice, std::size_t bytes, std::size_t elements) {
-  if (is_slice) return {};
-  return Failure(ErrorKind::corrupt_data, fmt::format("lossless: {} bytes are not {} elements", bytes, elements));
-}
-
 class LosslessCodec final : public Codec {
  public:
   std::uint32_t bucket_size() const override { return 1; }
@@ -27,27 +22,24 @@ class LosslessCodec final : public Codec {
     QCCL_CHECK(target.size() >= max_encoded_bytes(source.size()));
     return kernels::lossless_encode(source.data(), source.size(), target.data());
   }
-  Status decode(ConstBytes source, std::span<float> target) const override {
-    const bool is_slice = kernels::lossless_decode(source.data(), source.size(), target.data(), target.size());
-    return checked(is_slice, source.size(), target.size());
-  }
+  Status decode(ConstBytes source, std::span<float> target) const override { return read(source, nullptr, target); }
   Status decode_add(ConstBytes source, std::span<const float> addend, std::span<float> target) const override {
     QCCL_CHECK(addend.size() == target.size());
-    const bool is_slice =
-        kernels::lossless_decode_add(source.data(), source.size(), addend.data(), target.data(), target.size());
-    return checked(is_slice, source.size(), target.size());
+    return read(source, addend.data(), target);
   }
   double error_bound(const BlockSummary&) const override { return 0; }
   bool is_exact() const override { return true; }
-};
 
-Result<std::shared_ptr<const Codec>> make(const SettingValues&) {
-  return std::shared_ptr<const Codec>(std::make_shared<LosslessCodec>());
-}
+ private:
+  static Status read(ConstBytes source, const float* addend, std::span<float> target) {
+    if (kernels::lossless_decode(source.data(), source.size(), addend, target.data(), target.size())) return {};
+    return Failure(ErrorKind::corrupt_data,
+                   fmt::format("lossless: {} bytes are not {} elements", source.size(), target.size()));
+  }
+};
 
 }  // namespace
 
-extern const CodecEntry kLosslessCodec;
 constinit const CodecEntry kLosslessCodec = {
     .name = "lossless",
     .summary = "every bit, in fewer bytes: exponents coded in windows",
@@ -58,7 +50,7 @@ constinit const CodecEntry kLosslessCodec = {
     .bound = "0",
     .source = "exponent coding: ZipNN, DietGPU; windows in place of entropy codes",
     .settings = {},
-    .make = make,
+    .make = [](const SettingValues&) -> std::shared_ptr<const Codec> { return std::make_shared<LosslessCodec>(); },
     .examples = "lossless",
 };
 

@@ -50,12 +50,8 @@ class MinmaxCodec final : public FixedSizeCodec {
   void write(std::span<const float> source, std::byte* target, const RandomStream& random) const override {
     kernels::minmax_encode(format_, source.data(), source.size(), target, stochastic_ ? &random : nullptr);
   }
-  Status read(const std::byte* source, std::span<float> target) const override {
-    kernels::minmax_decode(format_, source, target.data(), target.size());
-    return {};
-  }
-  Status read_add(const std::byte* source, const float* addend, std::span<float> target) const override {
-    kernels::minmax_decode_add(format_, source, addend, target.data(), target.size());
+  Status read(const std::byte* source, const float* addend, std::span<float> target) const override {
+    kernels::minmax_decode(format_, source, addend, target.data(), target.size());
     return {};
   }
 
@@ -75,12 +71,12 @@ class RawCodec final : public FixedSizeCodec {
   void write(std::span<const float> source, std::byte* target, const RandomStream&) const override {
     kernels::copy(target, source.data(), source.size_bytes());
   }
-  Status read(const std::byte* source, std::span<float> target) const override {
-    kernels::copy(target.data(), source, target.size_bytes());
-    return {};
-  }
-  Status read_add(const std::byte* source, const float* addend, std::span<float> target) const override {
-    kernels::reduce(DataType::float32, ReduceOp::sum, target.data(), addend, source, target.size());
+  Status read(const std::byte* source, const float* addend, std::span<float> target) const override {
+    if (addend == nullptr) {
+      kernels::copy(target.data(), source, target.size_bytes());
+    } else {
+      kernels::reduce(DataType::float32, ReduceOp::sum, target.data(), addend, source, target.size());
+    }
     return {};
   }
 };
@@ -94,16 +90,15 @@ constexpr CodecSetting kSettings[] = {
     kRoundingSetting,
 };
 
-Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
+std::shared_ptr<const Codec> make(const SettingValues& values) {
   const int bits = values.whole("bits");
-  if (bits == 32) return std::shared_ptr<const Codec>(std::make_shared<RawCodec>());
+  if (bits == 32) return std::make_shared<RawCodec>();
   const auto bucket_size = static_cast<std::uint32_t>(values.whole("bucket_size"));
-  return std::shared_ptr<const Codec>(std::make_shared<MinmaxCodec>(bits, bucket_size, is_stochastic(values)));
+  return std::make_shared<MinmaxCodec>(bits, bucket_size, is_stochastic(values));
 }
 
 }  // namespace
 
-extern const CodecEntry kMinmaxCodec;
 constinit const CodecEntry kMinmaxCodec = {
     .name = "minmax",
     .summary = "each bucket's range in 2^bits - 1 equal steps",

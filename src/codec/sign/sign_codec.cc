@@ -26,7 +26,7 @@ class SignCodec final : public FixedSizeCodec {
                                                   float factor, float* residual) const override {
     const std::size_t bytes = max_encoded_bytes(source.size());
     QCCL_CHECK(target.size() >= bytes);
-    kernels::sign_encode_with_residual(format_, source.data(), source.size(), target.data(), factor, residual);
+    kernels::sign_encode(format_, source.data(), source.size(), target.data(), factor, residual);
     return bytes;
   }
   // x and y have the same sign, and neither scale exceeds the largest magnitude.
@@ -37,12 +37,8 @@ class SignCodec final : public FixedSizeCodec {
   void write(std::span<const float> source, std::byte* target, const RandomStream&) const override {
     kernels::sign_encode(format_, source.data(), source.size(), target);
   }
-  Status read(const std::byte* source, std::span<float> target) const override {
-    kernels::sign_decode(format_, source, target.data(), target.size());
-    return {};
-  }
-  Status read_add(const std::byte* source, const float* addend, std::span<float> target) const override {
-    kernels::sign_decode_add(format_, source, addend, target.data(), target.size());
+  Status read(const std::byte* source, const float* addend, std::span<float> target) const override {
+    kernels::sign_decode(format_, source, addend, target.data(), target.size());
     return {};
   }
 
@@ -61,15 +57,14 @@ constexpr CodecSetting kSettings[] = {
      .quiet_if_default = true},
 };
 
-Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
+std::shared_ptr<const Codec> make(const SettingValues& values) {
   const kernels::SignFormat format{static_cast<std::uint32_t>(values.whole("bucket_size")),
                                    values.word("scale") == "norm"};
-  return std::shared_ptr<const Codec>(std::make_shared<SignCodec>(format));
+  return std::make_shared<SignCodec>(format);
 }
 
 }  // namespace
 
-extern const CodecEntry kSignCodec;
 constinit const CodecEntry kSignCodec = {
     .name = "sign",
     .summary = "one bit an element and a scale a bucket; needs error feedback",

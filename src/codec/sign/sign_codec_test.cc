@@ -89,11 +89,5 @@ TEST(SignCodec, zeros_come_back_and_are_positive_among_others) {
   EXPECT_EQ(y, (std::vector<float>{2.0f, 2.0f, -2.0f, 2.0f}));
 }
 
-TEST(SignCodec, is_made_from_options_and_text) {
-  EXPECT_EQ(sign().to_string(), "sign:bucket_size=256");
-  EXPECT_EQ(sign({.bucket_size = 64, .norm_scale = true}), Compression::parse("sign:scale=norm,bucket_size=64"));
-  EXPECT_EQ(sign({.bucket_size = 64, .norm_scale = true}).to_string(), "sign:bucket_size=64,scale=norm");
-}
-
 }  // namespace
 }  // namespace qccl

@@ -17,11 +17,6 @@
 namespace qccl {
 namespace {
 
-Status checked(bool indices_rise) {
-  if (indices_rise) return {};
-  return Failure(ErrorKind::corrupt_data, "topk: indices that do not rise or lie outside of their chunk");
-}
-
 class TopkCodec final : public FixedSizeCodec {
  public:
   explicit TopkCodec(kernels::TopkFormat format) : format_(format) {}
@@ -45,11 +40,9 @@ class TopkCodec final : public FixedSizeCodec {
   void write(std::span<const float> source, std::byte* target, const RandomStream&) const override {
     kernels::topk_encode(format_, source.data(), source.size(), target);
   }
-  Status read(const std::byte* source, std::span<float> target) const override {
-    return checked(kernels::topk_decode(format_, source, target.data(), target.size()));
-  }
-  Status read_add(const std::byte* source, const float* addend, std::span<float> target) const override {
-    return checked(kernels::topk_decode_add(format_, source, addend, target.data(), target.size()));
+  Status read(const std::byte* source, const float* addend, std::span<float> target) const override {
+    if (kernels::topk_decode(format_, source, addend, target.data(), target.size())) return {};
+    return Failure(ErrorKind::corrupt_data, "topk: indices that do not rise or lie outside of their chunk");
   }
 
   const kernels::TopkFormat format_;
@@ -63,15 +56,14 @@ constexpr CodecSetting kSettings[] = {
     {.key = "values", .allowed = "fp32|int8", .meaning = "type of the values sent"},
 };
 
-Result<std::shared_ptr<const Codec>> make(const SettingValues& values) {
+std::shared_ptr<const Codec> make(const SettingValues& values) {
   const double kept = std::ceil(values.number("density") * static_cast<double>(kernels::kTopkChunk));
   const kernels::TopkFormat format{static_cast<std::uint32_t>(kept), values.word("values") == "int8"};
-  return std::shared_ptr<const Codec>(std::make_shared<TopkCodec>(format));
+  return std::make_shared<TopkCodec>(format);
 }
 
 }  // namespace
 
-extern const CodecEntry kTopkCodec;
 constinit const CodecEntry kTopkCodec = {
     .name = "topk",
     .summary = "the largest elements and their indices; needs error feedback",

@@ -51,9 +51,8 @@ void block_int_encode(BlockIntFormat format, const float* source, std::size_t n,
   codes.end();
 }
 
-// Calls use(index, decoded) for all elements in order.
-template <class Use>
-void decode_each(BlockIntFormat format, const std::byte* source, std::size_t n, Use use) {
+void block_int_decode(BlockIntFormat format, const std::byte* source, const float* addend, float* target,
+                      std::size_t n) {
   BitReader codes(source + block_int_scale_bytes(format, n), format.bits);
   for (std::size_t begin = 0; begin < n; begin += format.block_size, source += kBlockScaleBytes) {
     const std::size_t end = std::min<std::size_t>(n, begin + format.block_size);
@@ -62,18 +61,10 @@ void decode_each(BlockIntFormat format, const std::byte* source, std::size_t n, 
     const float scale = reference::read_scale(stored, format.bits);
     for (std::size_t i = begin; i < end; ++i) {
       const auto code = static_cast<std::uint32_t>(codes.get());
-      use(i, reference::from_integer(reference::sign_extended(code, format.bits), scale));
+      const float y = reference::from_integer(reference::sign_extended(code, format.bits), scale);
+      reference::finish(y, addend, target, i);
     }
   }
-}
-
-void block_int_decode(BlockIntFormat format, const std::byte* source, float* target, std::size_t n) {
-  decode_each(format, source, n, [&](std::size_t i, float y) { target[i] = y; });
-}
-
-void block_int_decode_add(BlockIntFormat format, const std::byte* source, const float* addend, float* target,
-                          std::size_t n) {
-  decode_each(format, source, n, [&](std::size_t i, float y) { target[i] = reference::canonical(addend[i] + y); });
 }
 
 #else
@@ -135,8 +126,9 @@ HWY_INLINE void decode_ragged(BlockIntFormat format, const std::byte* source, st
 }
 
 template <class Finish>
-HWY_INLINE void decode_slice(BlockIntFormat format, const std::byte* source, std::size_t n, float* target,
-                             Finish finish) {
+HWY_NOINLINE void decode_slice(BlockIntFormat format, const std::byte* source, const float* addend, float* target,
+                               std::size_t n) {
+  const Finish finish(addend);
   if (whole_units(format)) {
     if (format.bits == 8) return decode_blocks<ByteLoad<true>>(format, source, n, target, finish);
 #if QCCL_HAVE_BIT_WINDOWS
@@ -147,13 +139,10 @@ HWY_INLINE void decode_slice(BlockIntFormat format, const std::byte* source, std
   decode_ragged(format, source, n, target, finish);
 }
 
-void block_int_decode(BlockIntFormat format, const std::byte* source, float* target, std::size_t n) {
-  decode_slice(format, source, n, target, Assign());
-}
-
-void block_int_decode_add(BlockIntFormat format, const std::byte* source, const float* addend, float* target,
-                          std::size_t n) {
-  decode_slice(format, source, n, target, AddTo(addend));
+void block_int_decode(BlockIntFormat format, const std::byte* source, const float* addend, float* target,
+                      std::size_t n) {
+  if (addend == nullptr) return decode_slice<Assign>(format, source, addend, target, n);
+  decode_slice<AddTo>(format, source, addend, target, n);
 }
 
 #endif
@@ -167,9 +156,7 @@ namespace qccl::kernels {
 QCCL_KERNEL(void, block_int_encode,
             (BlockIntFormat format, const float* source, std::size_t n, std::byte* target, const RandomStream* random),
             (format, source, n, target, random))
-QCCL_KERNEL(void, block_int_decode, (BlockIntFormat format, const std::byte* source, float* target, std::size_t n),
-            (format, source, target, n))
-QCCL_KERNEL(void, block_int_decode_add,
+QCCL_KERNEL(void, block_int_decode,
             (BlockIntFormat format, const std::byte* source, const float* addend, float* target, std::size_t n),
             (format, source, addend, target, n))
 

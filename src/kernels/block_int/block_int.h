@@ -45,11 +45,9 @@ constexpr std::size_t block_int_encoded_bytes(BlockIntFormat format, std::size_t
 void block_int_encode(BlockIntFormat format, const float* source, std::size_t n, std::byte* target,
                       const RandomStream* random = nullptr);
 
-// target[i] = decoded[i]. Reads exactly block_int_encoded_bytes(format, n), whatever the bytes are.
-void block_int_decode(BlockIntFormat format, const std::byte* source, float* target, std::size_t n);
-
-// target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is `target` or does not overlap it.
-void block_int_decode_add(BlockIntFormat format, const std::byte* source, const float* addend, float* target,
-                          std::size_t n);
+// target[i] = decoded[i], or with an addend target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is null,
+// or `target`, or does not overlap it. Reads exactly block_int_encoded_bytes(format, n), whatever the bytes are.
+void block_int_decode(BlockIntFormat format, const std::byte* source, const float* addend, float* target,
+                      std::size_t n);
 
 }  // namespace qccl::kernels

@@ -31,7 +31,7 @@ RoundTrip round_trip(BlockIntFormat format, const FloatVector& x, const RandomSt
     result.scales.push_back(reference::read_scale(stored, format.bits));
   }
   result.values.resize(x.size());
-  block_int_decode(format, bytes.data(), result.values.data(), x.size());
+  block_int_decode(format, bytes.data(), nullptr, result.values.data(), x.size());
   return result;
 }
 

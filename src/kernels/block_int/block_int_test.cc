@@ -14,9 +14,7 @@ namespace {
 
 constexpr std::array kWidths = {2, 3, 4, 5, 6, 7, 8};
 
-using ByteVector = std::vector<std::byte>;
-
-struct BlockIntKernel : FixedSizeKernel<block_int_encoded_bytes, block_int_decode, block_int_decode_add> {
+struct BlockIntKernel : FixedSizeKernel<block_int_encoded_bytes, block_int_decode> {
   struct Format : BlockIntFormat {
     bool stochastic = false;
   };
@@ -36,10 +34,9 @@ struct BlockIntKernel : FixedSizeKernel<block_int_encoded_bytes, block_int_decod
     return std::to_string(format.bits) + (format.stochastic ? " bits, stochastic, block " : " bits, block ") +
            std::to_string(format.block_size);
   }
-  static std::size_t encode(const Format& format, const float* source, std::size_t n, std::byte* target) {
+  static void encode(const Format& format, const float* source, std::size_t n, std::byte* target) {
     const RandomStream stream{.key = 11, .first_element = 12345, .rank = 1, .world = 3};
     block_int_encode(format, source, n, target, format.stochastic ? &stream : nullptr);
-    return block_int_encoded_bytes(format, n);
   }
 };
 
@@ -63,12 +60,6 @@ struct BlockIntGroups : BlockIntKernel {
 using Kernels = ::testing::Types<BlockIntKernel, BlockIntGroups>;
 INSTANTIATE_TYPED_TEST_SUITE_P(BlockInt, CodecKernelContract, Kernels);
 
-ByteVector encoded(BlockIntFormat format, const std::vector<float>& values) {
-  ByteVector bytes(block_int_encoded_bytes(format, values.size()));
-  block_int_encode(format, values.data(), values.size(), bytes.data());
-  return bytes;
-}
-
 // Scales that no encoder writes: NaN, infinite, negative, zero, too small, too large.
 TEST(BlockInt, a_scale_out_of_range_decodes_to_nan) {
   on_every_simd([&] {
@@ -78,10 +69,10 @@ TEST(BlockInt, a_scale_out_of_range_decodes_to_nan) {
                                                     0xBF80, 0x8000, 0x0000, 0x047F, above_largest};
       for (const std::uint16_t scale : scales) {
         const BlockIntFormat format{bits, 32};
-        ByteVector bytes = encoded(format, std::vector<float>(96, 1.0f));
+        ByteVector bytes = encoded<BlockIntKernel>({format}, FloatVector(96, 1.0f));
         std::memcpy(bytes.data() + kBlockScaleBytes, &scale, sizeof(scale));
         std::vector<float> decoded(96);
-        block_int_decode(format, bytes.data(), decoded.data(), decoded.size());
+        block_int_decode(format, bytes.data(), nullptr, decoded.data(), decoded.size());
         const auto values = bits_of(decoded);
         for (std::size_t i = 32; i < 64; ++i) ASSERT_EQ(values[i], 0x7FC00000u) << bits << " " << scale;
         ASSERT_NE(values[31], 0x7FC00000u);
@@ -122,25 +113,14 @@ TEST(BlockInt, golden_vectors) {
       // not finite: the scale NaN, integers 0
       {8, {1, -std::numeric_limits<float>::infinity()}, {0xC0, 0x7F, 0x00, 0x00}},
   };
-  on_every_simd([&] {
-    for (const Golden& golden : goldens) {
-      const BlockIntFormat format{golden.bits, 128};
-      ByteVector expected;
-      for (const int byte : golden.bytes) expected.push_back(static_cast<std::byte>(byte));
-      EXPECT_EQ(encoded(format, golden.values), expected) << "bits " << golden.bits;
-    }
-  });
+  for (const Golden& golden : goldens) {
+    expect_bytes<BlockIntKernel>({{golden.bits, 128}}, golden.values, golden.bytes);
+  }
 }
 
 TEST(BlockInt, golden_codes_run_on_across_blocks) {
   // Two blocks of three: scales 1 and 2; integers 3 0 -1 | 3 -3 0, then 18 bits in three bytes.
-  const std::vector<float> values = {3, 0, -1, 6, -6, 0};
-  const std::vector<int> expected = {0x80, 0x3F, 0x00, 0x40, 0xC3, 0x57, 0x00};
-  on_every_simd([&] {
-    const ByteVector bytes = encoded({3, 3}, values);
-    ASSERT_EQ(bytes.size(), expected.size());
-    for (std::size_t i = 0; i < bytes.size(); ++i) EXPECT_EQ(std::to_integer<int>(bytes[i]), expected[i]) << i;
-  });
+  expect_bytes<BlockIntKernel>({{3, 3}}, {3, 0, -1, 6, -6, 0}, {0x80, 0x3F, 0x00, 0x40, 0xC3, 0x57, 0x00});
 }
 
 }  // namespace

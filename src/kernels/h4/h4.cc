@@ -22,13 +22,12 @@ void h4_encode(H4Format format, H4Signs signs, const float* source, std::size_t 
   });
 }
 
-void h4_decode(int bits, const std::byte* source, float* target, std::size_t n) {
-  with_bits(bits, [=](auto b) HWY_ATTR { decode_slice<H4Decoder<decltype(b)::value>>(source, target, n, H4Assign()); });
-}
-
-void h4_decode_add(int bits, const std::byte* source, const float* addend, float* target, std::size_t n) {
-  with_bits(bits,
-            [=](auto b) HWY_ATTR { decode_slice<H4Decoder<decltype(b)::value>>(source, target, n, H4Add{addend}); });
+void h4_decode(H4Format format, const std::byte* source, const float* addend, float* target, std::size_t n) {
+  with_bits(format.bits, [=](auto b) HWY_ATTR {
+    using Decoder = H4Decoder<decltype(b)::value>;
+    if (addend == nullptr) return decode_slice<Decoder>(source, target, n, H4Assign());
+    decode_slice<Decoder>(source, target, n, H4Add{addend});
+  });
 }
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
@@ -39,10 +38,9 @@ namespace qccl::kernels {
 
 QCCL_KERNEL(void, h4_encode, (H4Format format, H4Signs signs, const float* source, std::size_t n, std::byte* target),
             (format, signs, source, n, target))
-QCCL_KERNEL(void, h4_decode, (int bits, const std::byte* source, float* target, std::size_t n),
-            (bits, source, target, n))
-QCCL_KERNEL(void, h4_decode_add, (int bits, const std::byte* source, const float* addend, float* target, std::size_t n),
-            (bits, source, addend, target, n))
+QCCL_KERNEL(void, h4_decode,
+            (H4Format format, const std::byte* source, const float* addend, float* target, std::size_t n),
+            (format, source, addend, target, n))
 
 }  // namespace qccl::kernels
 #endif  // HWY_ONCE

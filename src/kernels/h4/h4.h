@@ -38,17 +38,15 @@ inline constexpr std::size_t kH4ScaleBytes = 2;
 
 constexpr std::size_t h4_block_count(std::size_t n) { return n / kH4Block + (n % kH4Block != 0 ? 1 : 0); }
 constexpr std::size_t h4_code_bytes(int bits) { return kH4Block / 8 * static_cast<std::size_t>(bits); }
-constexpr std::size_t h4_encoded_bytes(int bits, std::size_t n) {
-  return n == 0 ? 0 : kH4SliceHeaderBytes + h4_block_count(n) * (kH4ScaleBytes + h4_code_bytes(bits));
+constexpr std::size_t h4_encoded_bytes(H4Format format, std::size_t n) {
+  return n == 0 ? 0 : kH4SliceHeaderBytes + h4_block_count(n) * (kH4ScaleBytes + h4_code_bytes(format.bits));
 }
 
 // Writes exactly h4_encoded_bytes(). `target` of any alignment, not overlapping `source`.
 void h4_encode(H4Format format, H4Signs signs, const float* source, std::size_t n, std::byte* target);
 
-// target[i] = decoded[i]. Reads exactly h4_encoded_bytes(bits, n), whatever the bytes are.
-void h4_decode(int bits, const std::byte* source, float* target, std::size_t n);
-
-// target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is `target` or does not overlap it.
-void h4_decode_add(int bits, const std::byte* source, const float* addend, float* target, std::size_t n);
+// target[i] = decoded[i], or with an addend target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is null,
+// or `target`, or does not overlap it. Reads exactly h4_encoded_bytes(format, n), whatever the bytes are.
+void h4_decode(H4Format format, const std::byte* source, const float* addend, float* target, std::size_t n);
 
 }  // namespace qccl::kernels

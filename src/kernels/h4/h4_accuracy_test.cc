@@ -85,9 +85,9 @@ struct Coded {
 };
 
 Coded coded(H4Format format, std::uint32_t seed, const std::vector<float>& values) {
-  Coded result{std::vector<std::byte>(h4_encoded_bytes(format.bits, values.size())), std::vector<float>(values.size())};
+  Coded result{std::vector<std::byte>(h4_encoded_bytes(format, values.size())), std::vector<float>(values.size())};
   h4_encode(format, {seed, 0}, values.data(), values.size(), result.bytes.data());
-  h4_decode(format.bits, result.bytes.data(), result.values.data(), values.size());
+  h4_decode(format, result.bytes.data(), nullptr, result.values.data(), values.size());
   return result;
 }
 

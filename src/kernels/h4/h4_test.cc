@@ -22,7 +22,7 @@ std::vector<ValueFamily> structured_families() {
           {"heavy tails", [](Random& r, std::size_t) { return std::student_t_distribution<float>(2)(r); }}};
 }
 
-struct H4Kernel : CodecKernel {
+struct H4Kernel : FixedSizeKernel<h4_encoded_bytes, h4_decode> {
   using Format = H4Format;
   static constexpr std::size_t kMostTail = 520;
   static std::vector<std::size_t> counts() { return {256 * 20 + 100}; }
@@ -42,21 +42,10 @@ struct H4Kernel : CodecKernel {
   static std::string text(Format format) {
     return std::to_string(format.bits) + (format.unbiased ? " bits, unbiased" : " bits");
   }
-  static std::size_t max_bytes(Format format, std::size_t n) { return h4_encoded_bytes(format.bits, n); }
-  static std::size_t encode(Format format, const float* source, std::size_t n, std::byte* target) {
+  static void encode(Format format, const float* source, std::size_t n, std::byte* target) {
     const H4Signs signs{0x1234567u * static_cast<std::uint32_t>(format.bits),
                         4000000000u + static_cast<std::uint32_t>(n)};
     h4_encode(format, signs, source, n, target);
-    return max_bytes(format, n);
-  }
-  static bool decode(Format format, const std::byte* source, std::size_t, float* target, std::size_t n) {
-    h4_decode(format.bits, source, target, n);
-    return true;
-  }
-  static bool decode_add(Format format, const std::byte* source, std::size_t, const float* addend, float* target,
-                         std::size_t n) {
-    h4_decode_add(format.bits, source, addend, target, n);
-    return true;
   }
 };
 

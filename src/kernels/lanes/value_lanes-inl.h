@@ -99,6 +99,7 @@ inline constexpr std::size_t kFetchAhead = 512;
 // Destinations of decoded values: store() takes a vector, four vectors or one value for target[index] and on. Assign
 // stores the values unchanged.
 struct Assign {
+  explicit Assign(const float* /*addend*/ = nullptr) {}
   HWY_INLINE void store(Values y0, Values y1, Values y2, Values y3, float* target, std::size_t index) {
     const ValueTag d;
     float* const to = target + index;

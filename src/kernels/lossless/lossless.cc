@@ -35,30 +35,16 @@ std::size_t lossless_encode(const float* source, std::size_t n, std::byte* targe
   return static_cast<std::size_t>(to - target);
 }
 
-// Calls use(begin, words, count) for each block in order.
-template <class Use>
-bool decode_blocks(const std::byte* source, std::size_t bytes, std::size_t n, Use use) {
+bool lossless_decode(const std::byte* source, std::size_t bytes, const float* addend, float* target, std::size_t n) {
   reference::LosslessReader reader(source, bytes);
   for (std::size_t begin = 0; begin < n && !reader.failed(); begin += kBlock) {
     std::uint32_t words[kBlock];
     const std::size_t count = std::min(kBlock, n - begin);
     reference::lossless_decode_block(reader, words, count);
-    use(begin, words, count);
+    if (addend == nullptr) std::memcpy(target + begin, words, count * sizeof(float));
+    if (addend != nullptr) reference::reduce<float>(ReduceOp::sum, target + begin, addend + begin, words, 0, count);
   }
   return !reader.failed() && reader.left() == 0;
-}
-
-bool lossless_decode(const std::byte* source, std::size_t bytes, float* target, std::size_t n) {
-  return decode_blocks(source, bytes, n, [&](std::size_t begin, const std::uint32_t* words, std::size_t count) {
-    std::memcpy(target + begin, words, count * sizeof(float));
-  });
-}
-
-bool lossless_decode_add(const std::byte* source, std::size_t bytes, const float* addend, float* target,
-                         std::size_t n) {
-  return decode_blocks(source, bytes, n, [&](std::size_t begin, const std::uint32_t* words, std::size_t count) {
-    reference::reduce<float>(ReduceOp::sum, target + begin, addend + begin, words, 0, count);
-  });
 }
 
 #else
@@ -328,7 +314,9 @@ HWY_INLINE bool decode_next(Input& slice, std::size_t n, float* target, Finish& 
 }
 
 template <class Finish>
-HWY_INLINE bool decode_slice(const std::byte* source, std::size_t bytes, float* target, std::size_t n, Finish finish) {
+HWY_NOINLINE bool decode_slice(const std::byte* source, std::size_t bytes, const float* addend, float* target,
+                               std::size_t n) {
+  const Finish finish(addend);
   Input slice{reinterpret_cast<const std::uint8_t*>(source), bytes};
   std::size_t i = 0;
   for (; i + kBlock <= n; i += kBlock) {
@@ -346,13 +334,9 @@ HWY_INLINE bool decode_slice(const std::byte* source, std::size_t bytes, float* 
   return slice.left == 0;
 }
 
-bool lossless_decode(const std::byte* source, std::size_t bytes, float* target, std::size_t n) {
-  return decode_slice(source, bytes, target, n, Assign());
-}
-
-bool lossless_decode_add(const std::byte* source, std::size_t bytes, const float* addend, float* target,
-                         std::size_t n) {
-  return decode_slice(source, bytes, target, n, AddTo(addend));
+bool lossless_decode(const std::byte* source, std::size_t bytes, const float* addend, float* target, std::size_t n) {
+  if (addend == nullptr) return decode_slice<Assign>(source, bytes, addend, target, n);
+  return decode_slice<AddTo>(source, bytes, addend, target, n);
 }
 
 #endif
@@ -364,9 +348,7 @@ HWY_AFTER_NAMESPACE();
 namespace qccl::kernels {
 
 QCCL_KERNEL(std::size_t, lossless_encode, (const float* source, std::size_t n, std::byte* target), (source, n, target))
-QCCL_KERNEL(bool, lossless_decode, (const std::byte* source, std::size_t bytes, float* target, std::size_t n),
-            (source, bytes, target, n))
-QCCL_KERNEL(bool, lossless_decode_add,
+QCCL_KERNEL(bool, lossless_decode,
             (const std::byte* source, std::size_t bytes, const float* addend, float* target, std::size_t n),
             (source, bytes, addend, target, n))
 

@@ -58,11 +58,10 @@ constexpr std::size_t lossless_max_bytes(std::size_t n) {
 // Returns the number of bytes of the slice; `target` has room for lossless_max_bytes(n). Any alignment.
 std::size_t lossless_encode(const float* source, std::size_t n, std::byte* target);
 
-// False if `source` is not exactly the bytes of a slice of n words; the contents of `target` are then unspecified.
-[[nodiscard]] bool lossless_decode(const std::byte* source, std::size_t bytes, float* target, std::size_t n);
-
-// target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is `target` or does not overlap it.
-[[nodiscard]] bool lossless_decode_add(const std::byte* source, std::size_t bytes, const float* addend, float* target,
-                                       std::size_t n);
+// target[i] = decoded[i], or with an addend target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is null,
+// or `target`, or does not overlap it. False if `source` is not exactly the bytes of a slice of n words; the contents of
+// `target` are then unspecified.
+[[nodiscard]] bool lossless_decode(const std::byte* source, std::size_t bytes, const float* addend, float* target,
+                                   std::size_t n);
 
 }  // namespace qccl::kernels

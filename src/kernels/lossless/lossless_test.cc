@@ -14,8 +14,6 @@
 namespace qccl::kernels {
 namespace {
 
-using ByteVector = std::vector<std::byte>;
-
 std::uint32_t as_bfloat16(std::uint32_t bits) { return bits & 0xFFFF0000u; }
 std::uint32_t as_float16(std::uint32_t bits) {
   return reference::widen_exactly(DataType::float16, reference::narrow_exactly(DataType::float16, bits));
@@ -67,22 +65,15 @@ struct LosslessKernel : CodecKernel {
   static std::size_t encode(Format, const float* source, std::size_t n, std::byte* target) {
     return lossless_encode(source, n, target);
   }
-  static bool decode(Format, const std::byte* source, std::size_t bytes, float* target, std::size_t n) {
-    return lossless_decode(source, bytes, target, n);
-  }
-  static bool decode_add(Format, const std::byte* source, std::size_t bytes, const float* addend, float* target,
-                         std::size_t n) {
-    return lossless_decode_add(source, bytes, addend, target, n);
+  static bool decode(Format, const std::byte* source, std::size_t bytes, const float* addend, float* target,
+                     std::size_t n) {
+    return lossless_decode(source, bytes, addend, target, n);
   }
 };
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Lossless, CodecKernelContract, LosslessKernel);
 
-ByteVector encoded(const std::vector<float>& values) {
-  ByteVector bytes(lossless_max_bytes(values.size()));
-  bytes.resize(lossless_encode(values.data(), values.size(), bytes.data()));
-  return bytes;
-}
+ByteVector encoded(const FloatVector& values) { return kernels::encoded<LosslessKernel>({}, values); }
 
 std::vector<float> floats_of(const std::vector<std::uint32_t>& bits) {
   std::vector<float> values(bits.size());
@@ -94,7 +85,7 @@ std::vector<float> floats_of(const std::vector<std::uint32_t>& bits) {
 std::vector<std::uint32_t> decoded(const ByteVector& bytes, std::size_t n) {
   std::vector<float> values(n);
   const Guarded<std::byte> source = Guarded<std::byte>::input(bytes, 0);
-  if (!lossless_decode(source.data(), bytes.size(), values.data(), n)) return {};
+  if (!lossless_decode(source.data(), bytes.size(), nullptr, values.data(), n)) return {};
   return bits_of(values);
 }
 

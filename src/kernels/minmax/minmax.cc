@@ -52,9 +52,7 @@ void minmax_encode(MinmaxFormat format, const float* source, std::size_t n, std:
   codes.end();
 }
 
-// Calls use(index, decoded) for all elements in order.
-template <class Use>
-void decode_each(MinmaxFormat format, const std::byte* source, std::size_t n, Use use) {
+void minmax_decode(MinmaxFormat format, const std::byte* source, const float* addend, float* target, std::size_t n) {
   const float levels = reference::largest_code(format.bits);
   BitReader codes(source + minmax_header_bytes(format, n), format.bits);
   for (std::size_t begin = 0; begin < n; begin += format.bucket_size, source += kBucketHeaderBytes) {
@@ -63,18 +61,10 @@ void decode_each(MinmaxFormat format, const std::byte* source, std::size_t n, Us
     std::memcpy(&header, source, sizeof(header));
     const reference::Quantizer quantizer = reference::make_quantizer(header, levels);
     for (std::size_t i = begin; i < end; ++i) {
-      use(i, reference::decode_element(quantizer, static_cast<std::uint32_t>(codes.get())));
+      const float y = reference::decode_element(quantizer, static_cast<std::uint32_t>(codes.get()));
+      reference::finish(y, addend, target, i);
     }
   }
-}
-
-void minmax_decode(MinmaxFormat format, const std::byte* source, float* target, std::size_t n) {
-  decode_each(format, source, n, [&](std::size_t i, float y) { target[i] = y; });
-}
-
-void minmax_decode_add(MinmaxFormat format, const std::byte* source, const float* addend, float* target,
-                       std::size_t n) {
-  decode_each(format, source, n, [&](std::size_t i, float y) { target[i] = reference::canonical(addend[i] + y); });
 }
 
 #else
@@ -179,8 +169,9 @@ HWY_INLINE void decode_through_bytes(MinmaxFormat format, const std::byte* sourc
 }
 
 template <class Finish>
-HWY_INLINE void decode_slice(MinmaxFormat format, const std::byte* source, std::size_t n, float* target,
-                             Finish finish) {
+HWY_NOINLINE void decode_slice(MinmaxFormat format, const std::byte* source, const float* addend, float* target,
+                               std::size_t n) {
+  const Finish finish(addend);
   if (format.bits == 16) return decode_in_place<WordLoad>(format, source, n, target, finish);
   if (format.bits == 8) return decode_in_place<ByteLoad<false>>(format, source, n, target, finish);
 #if QCCL_HAVE_BIT_WINDOWS
@@ -192,13 +183,9 @@ HWY_INLINE void decode_slice(MinmaxFormat format, const std::byte* source, std::
   decode_through_bytes(format, source, n, target, finish);
 }
 
-void minmax_decode(MinmaxFormat format, const std::byte* source, float* target, std::size_t n) {
-  decode_slice(format, source, n, target, Assign());
-}
-
-void minmax_decode_add(MinmaxFormat format, const std::byte* source, const float* addend, float* target,
-                       std::size_t n) {
-  decode_slice(format, source, n, target, AddTo(addend));
+void minmax_decode(MinmaxFormat format, const std::byte* source, const float* addend, float* target, std::size_t n) {
+  if (addend == nullptr) return decode_slice<Assign>(format, source, addend, target, n);
+  decode_slice<AddTo>(format, source, addend, target, n);
 }
 
 #endif
@@ -212,7 +199,6 @@ namespace {
 
 HWY_EXPORT(minmax_encode);
 HWY_EXPORT(minmax_decode);
-HWY_EXPORT(minmax_decode_add);
 
 // ---- 9..15 and 17..31 bits: the layout of minmax.h and the same rule in double, one element at a time, without a
 // promise of speed.
@@ -269,9 +255,7 @@ class Thresholds {
   std::uint8_t bytes_[kRun];
 };
 
-// Calls use(index, value) for all elements in order.
-template <class Use>
-void decode_each(MinmaxFormat format, const std::byte* source, std::size_t n, Use use) {
+void decode_in_double(MinmaxFormat format, const std::byte* source, const float* addend, float* target, std::size_t n) {
   constexpr double kMost = std::numeric_limits<float>::max();
   BitReader codes(source + minmax_header_bytes(format, n), format.bits);
   for (std::size_t begin = 0; begin < n; begin += format.bucket_size, source += kBucketHeaderBytes) {
@@ -282,13 +266,13 @@ void decode_each(MinmaxFormat format, const std::byte* source, std::size_t n, Us
     for (std::size_t i = begin; i < end; ++i) {
       const auto code = static_cast<double>(codes.get());
       const double y = static_cast<double>(header.minimum) + code * static_cast<double>(header.unit);
-      use(i, valid ? static_cast<float>(std::clamp(y, -kMost, kMost)) : canonical_nan());
+      reference::finish(valid ? static_cast<float>(std::clamp(y, -kMost, kMost)) : canonical_nan(), addend, target, i);
     }
   }
 }
 
-void minmax_encode_in_double(MinmaxFormat format, const float* source, std::size_t n, std::byte* target,
-                             const RandomStream* random) {
+void encode_in_double(MinmaxFormat format, const float* source, std::size_t n, std::byte* target,
+                      const RandomStream* random) {
   const double largest = largest_of(format.bits);
   BitWriter codes(target + minmax_header_bytes(format, n), format.bits);
   Thresholds thresholds(random);
@@ -307,34 +291,19 @@ void minmax_encode_in_double(MinmaxFormat format, const float* source, std::size
   codes.end();
 }
 
-void minmax_decode_in_double(MinmaxFormat format, const std::byte* source, float* target, std::size_t n) {
-  decode_each(format, source, n, [&](std::size_t i, float y) { target[i] = y; });
-}
-
-void minmax_decode_add_in_double(MinmaxFormat format, const std::byte* source, const float* addend, float* target,
-                                 std::size_t n) {
-  decode_each(format, source, n, [&](std::size_t i, float y) { target[i] = reference::canonical(addend[i] + y); });
-}
-
 bool in_double(MinmaxFormat format) { return format.bits > 8 && format.bits != 16; }
 
 }  // namespace
 
 void minmax_encode(MinmaxFormat format, const float* source, std::size_t n, std::byte* target,
                    const RandomStream* random) {
-  if (in_double(format)) return minmax_encode_in_double(format, source, n, target, random);
+  if (in_double(format)) return encode_in_double(format, source, n, target, random);
   QCCL_DISPATCH(minmax_encode)(format, source, n, target, random);
 }
 
-void minmax_decode(MinmaxFormat format, const std::byte* source, float* target, std::size_t n) {
-  if (in_double(format)) return minmax_decode_in_double(format, source, target, n);
-  QCCL_DISPATCH(minmax_decode)(format, source, target, n);
-}
-
-void minmax_decode_add(MinmaxFormat format, const std::byte* source, const float* addend, float* target,
-                       std::size_t n) {
-  if (in_double(format)) return minmax_decode_add_in_double(format, source, addend, target, n);
-  QCCL_DISPATCH(minmax_decode_add)(format, source, addend, target, n);
+void minmax_decode(MinmaxFormat format, const std::byte* source, const float* addend, float* target, std::size_t n) {
+  if (in_double(format)) return decode_in_double(format, source, addend, target, n);
+  QCCL_DISPATCH(minmax_decode)(format, source, addend, target, n);
 }
 
 }  // namespace qccl::kernels

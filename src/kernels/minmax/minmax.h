@@ -44,10 +44,8 @@ constexpr std::size_t minmax_encoded_bytes(MinmaxFormat format, std::size_t n) {
 void minmax_encode(MinmaxFormat format, const float* source, std::size_t n, std::byte* target,
                    const RandomStream* random = nullptr);
 
-// target[i] = decoded[i]. Reads exactly minmax_encoded_bytes(format, n), whatever the bytes are.
-void minmax_decode(MinmaxFormat format, const std::byte* source, float* target, std::size_t n);
-
-// target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is `target` or does not overlap it.
-void minmax_decode_add(MinmaxFormat format, const std::byte* source, const float* addend, float* target, std::size_t n);
+// target[i] = decoded[i], or with an addend target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is null,
+// or `target`, or does not overlap it. Reads exactly minmax_encoded_bytes(format, n), whatever the bytes are.
+void minmax_decode(MinmaxFormat format, const std::byte* source, const float* addend, float* target, std::size_t n);
 
 }  // namespace qccl::kernels

@@ -17,7 +17,7 @@ FloatVector round_trip(MinmaxFormat format, const FloatVector& x, const RandomSt
   std::vector<std::byte> bytes(minmax_encoded_bytes(format, x.size()));
   minmax_encode(format, x.data(), x.size(), bytes.data(), random);
   FloatVector y(x.size());
-  minmax_decode(format, bytes.data(), y.data(), x.size());
+  minmax_decode(format, bytes.data(), nullptr, y.data(), x.size());
   return y;
 }
 

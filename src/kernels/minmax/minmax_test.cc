@@ -10,9 +10,7 @@
 namespace qccl::kernels {
 namespace {
 
-using ByteVector = std::vector<std::byte>;
-
-struct MinmaxKernel : FixedSizeKernel<minmax_encoded_bytes, minmax_decode, minmax_decode_add> {
+struct MinmaxKernel : FixedSizeKernel<minmax_encoded_bytes, minmax_decode> {
   struct Format : MinmaxFormat {
     bool stochastic = false;
   };
@@ -36,20 +34,13 @@ struct MinmaxKernel : FixedSizeKernel<minmax_encoded_bytes, minmax_decode, minma
     return std::to_string(format.bits) + (format.stochastic ? " bits, stochastic, bucket " : " bits, bucket ") +
            std::to_string(format.bucket_size);
   }
-  static std::size_t encode(const Format& format, const float* source, std::size_t n, std::byte* target) {
+  static void encode(const Format& format, const float* source, std::size_t n, std::byte* target) {
     const RandomStream stream{.key = 11, .first_element = 12345, .rank = 1, .world = 3};
     minmax_encode(format, source, n, target, format.stochastic ? &stream : nullptr);
-    return minmax_encoded_bytes(format, n);
   }
 };
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Minmax, CodecKernelContract, MinmaxKernel);
-
-ByteVector encoded(MinmaxFormat format, const std::vector<float>& values) {
-  ByteVector bytes(minmax_encoded_bytes(format, values.size()));
-  minmax_encode(format, values.data(), values.size(), bytes.data());
-  return bytes;
-}
 
 // Header {unit, minimum}, then the codes; checked by hand.
 struct Golden {
@@ -87,25 +78,15 @@ TEST(Minmax, golden_vectors) {
       {9, {1, HUGE_VALF}, {0, 0, 0xC0, 0x7F, 0, 0, 0xC0, 0x7F, 0, 0, 0}},
       {8, {1, -std::numeric_limits<float>::infinity()}, {0, 0, 0xC0, 0x7F, 0, 0, 0xC0, 0x7F, 0, 0}},
   };
-  on_every_simd([&] {
-    for (const Golden& golden : goldens) {
-      const MinmaxFormat format{golden.bits, 1024};
-      ByteVector expected;
-      for (const int byte : golden.bytes) expected.push_back(static_cast<std::byte>(byte));
-      EXPECT_EQ(encoded(format, golden.values), expected) << "bits " << golden.bits;
-    }
-  });
+  for (const Golden& golden : goldens) {
+    expect_bytes<MinmaxKernel>({{golden.bits, 1024}}, golden.values, golden.bytes);
+  }
 }
 
 TEST(Minmax, golden_codes_run_on_across_buckets) {
   // Two buckets of three: unit 1/7 of 7 and of 14; codes 0 7 1 | 7 0 2, then 18 bits in three bytes.
-  const std::vector<float> values = {0, 7, 1, 14, 0, 4};
-  const std::vector<int> expected = {0, 0, 0x80, 0x3F, 0, 0, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0x78, 0x0E, 0x01};
-  on_every_simd([&] {
-    const ByteVector bytes = encoded({3, 3}, values);
-    ASSERT_EQ(bytes.size(), expected.size());
-    for (std::size_t i = 0; i < bytes.size(); ++i) EXPECT_EQ(std::to_integer<int>(bytes[i]), expected[i]) << i;
-  });
+  expect_bytes<MinmaxKernel>({{3, 3}}, {0, 7, 1, 14, 0, 4},
+                             {0, 0, 0x80, 0x3F, 0, 0, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0x78, 0x0E, 0x01});
 }
 
 }  // namespace

@@ -31,6 +31,11 @@ T canonical(T value) {
   return value != value ? std::numeric_limits<T>::quiet_NaN() : value;
 }
 
+// The last step of a decoder: target[i] = y, or with an addend the sum of both.
+inline void finish(float y, const float* addend, float* target, std::size_t i) {
+  target[i] = addend == nullptr ? y : canonical(addend[i] + y);
+}
+
 constexpr bool adds(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum; }
 
 // The bitwise operation that equals `op` on booleans.

@@ -16,9 +16,8 @@ namespace qccl::kernels::HWY_NAMESPACE {
 
 #if QCCL_SCALAR
 
-// Calls keep(index, decoded) for each element of buckets whose scale is a number.
-template <class Keep>
-void encode_each(SignFormat format, const float* source, std::size_t n, std::byte* target, Keep keep) {
+void sign_encode(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor,
+                 float* residual) {
   std::byte* const signs = target + sign_scale_bytes(format, n);
   std::fill_n(signs, sign_bit_bytes(n), std::byte{0});
   for (std::size_t begin = 0; begin < n; begin += format.bucket_size, target += kSignScaleBytes) {
@@ -31,39 +30,18 @@ void encode_each(SignFormat format, const float* source, std::size_t n, std::byt
     for (std::size_t i = begin; i < begin + count; ++i) {
       const bool negative = source[i] < 0;
       if (negative) signs[i / 8] |= static_cast<std::byte>(1u << (i % 8));
-      if (scale == scale) keep(i, reference::signed_scale(negative, scale));
+      const float left = (source[i] - reference::signed_scale(negative, scale)) * factor;
+      if (residual != nullptr && std::isfinite(left)) residual[i] = left;
     }
   }
 }
 
-void sign_encode(SignFormat format, const float* source, std::size_t n, std::byte* target) {
-  encode_each(format, source, n, target, [](std::size_t, float) {});
-}
-
-void sign_encode_with_residual(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor,
-                               float* residual) {
-  encode_each(format, source, n, target, [=](std::size_t i, float y) {
-    const float left = (source[i] - y) * factor;
-    if (std::isfinite(left)) residual[i] = left;
-  });
-}
-
-// Calls use(index, decoded) for all elements in order.
-template <class Use>
-void decode_each(SignFormat format, const std::byte* source, std::size_t n, Use use) {
+void sign_decode(SignFormat format, const std::byte* source, const float* addend, float* target, std::size_t n) {
   const std::byte* const signs = source + sign_scale_bytes(format, n);
   for (std::size_t i = 0; i < n; ++i) {
     const float scale = reference::read_sign_scale(source + i / format.bucket_size * kSignScaleBytes);
-    use(i, reference::signed_scale(reference::is_negative(signs, i), scale));
+    reference::finish(reference::signed_scale(reference::is_negative(signs, i), scale), addend, target, i);
   }
-}
-
-void sign_decode(SignFormat format, const std::byte* source, float* target, std::size_t n) {
-  decode_each(format, source, n, [=](std::size_t i, float y) { target[i] = y; });
-}
-
-void sign_decode_add(SignFormat format, const std::byte* source, const float* addend, float* target, std::size_t n) {
-  decode_each(format, source, n, [=](std::size_t i, float y) { target[i] = reference::canonical(addend[i] + y); });
 }
 
 #else
@@ -206,7 +184,7 @@ struct Bucket {
 // Calls keep(bucket) for each bucket whose scale is a number, one bucket late. The chain of additions and the division
 // that the scale waits for then overlap with the bucket before.
 template <class Keep>
-HWY_INLINE void encode_buckets(SignFormat format, const float* source, std::size_t n, std::byte* target, Keep keep) {
+HWY_NOINLINE void encode_buckets(SignFormat format, const float* source, std::size_t n, std::byte* target, Keep keep) {
   std::byte* const signs = target + sign_scale_bytes(format, n);
   const bool whole_bytes = format.bucket_size % 8 == 0;
   if (!whole_bytes) take_run<NoSum>(source, n, signs);
@@ -220,10 +198,6 @@ HWY_INLINE void encode_buckets(SignFormat format, const float* source, std::size
     last = bucket;
   }
   if (last.scale == last.scale) keep(last);
-}
-
-void sign_encode(SignFormat format, const float* source, std::size_t n, std::byte* target) {
-  encode_buckets(format, source, n, target, [](const Bucket&) {});
 }
 
 // ---- Residuals.
@@ -270,8 +244,9 @@ struct KeepResidual {
   }
 };
 
-void sign_encode_with_residual(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor,
-                               float* residual) {
+void sign_encode(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor,
+                 float* residual) {
+  if (residual == nullptr) return encode_buckets(format, source, n, target, [](const Bucket&) {});
   encode_buckets(format, source, n, target, KeepResidual{source, factor, residual});
 }
 
@@ -326,8 +301,9 @@ inline void align_signs(const std::byte* signs, std::size_t first, std::size_t n
 }
 
 template <class Finish>
-HWY_INLINE void decode_buckets(SignFormat format, const std::byte* source, std::size_t n, float* target,
-                               Finish finish) {
+HWY_NOINLINE void decode_buckets(SignFormat format, const std::byte* source, const float* addend, float* target,
+                                 std::size_t n) {
+  Finish finish(addend);
   const std::byte* const signs = source + sign_scale_bytes(format, n);
   alignas(64) std::byte aligned[kLongestBucket / 8 + 2];
   for (std::size_t begin = 0; begin < n; begin += format.bucket_size, source += kSignScaleBytes) {
@@ -343,12 +319,9 @@ HWY_INLINE void decode_buckets(SignFormat format, const std::byte* source, std::
   }
 }
 
-void sign_decode(SignFormat format, const std::byte* source, float* target, std::size_t n) {
-  decode_buckets(format, source, n, target, Assign());
-}
-
-void sign_decode_add(SignFormat format, const std::byte* source, const float* addend, float* target, std::size_t n) {
-  decode_buckets(format, source, n, target, AddTo(addend));
+void sign_decode(SignFormat format, const std::byte* source, const float* addend, float* target, std::size_t n) {
+  if (addend == nullptr) return decode_buckets<Assign>(format, source, addend, target, n);
+  decode_buckets<AddTo>(format, source, addend, target, n);
 }
 
 #endif
@@ -359,14 +332,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace qccl::kernels {
 
-QCCL_KERNEL(void, sign_encode, (SignFormat format, const float* source, std::size_t n, std::byte* target),
-            (format, source, n, target))
-QCCL_KERNEL(void, sign_encode_with_residual,
+QCCL_KERNEL(void, sign_encode,
             (SignFormat format, const float* source, std::size_t n, std::byte* target, float factor, float* residual),
             (format, source, n, target, factor, residual))
-QCCL_KERNEL(void, sign_decode, (SignFormat format, const std::byte* source, float* target, std::size_t n),
-            (format, source, target, n))
-QCCL_KERNEL(void, sign_decode_add,
+QCCL_KERNEL(void, sign_decode,
             (SignFormat format, const std::byte* source, const float* addend, float* target, std::size_t n),
             (format, source, addend, target, n))
 

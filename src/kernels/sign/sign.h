@@ -31,18 +31,13 @@ constexpr std::size_t sign_encoded_bytes(SignFormat format, std::size_t n) {
   return sign_scale_bytes(format, n) + sign_bit_bytes(n);
 }
 
-// Writes exactly sign_encoded_bytes(). `target` of any alignment, not overlapping `source`.
-void sign_encode(SignFormat format, const float* source, std::size_t n, std::byte* target);
+// Writes exactly sign_encoded_bytes(), and unless `residual` is null, residual[i] = (source[i] - decoded[i]) * factor,
+// unchanged where the result is not finite. `target` of any alignment; the arrays do not overlap.
+void sign_encode(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor = 1,
+                 float* residual = nullptr);
 
-// The same, and residual[i] = (source[i] - decoded[i]) * factor, unchanged where the result is not finite. The three
-// arrays do not overlap.
-void sign_encode_with_residual(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor,
-                               float* residual);
-
-// target[i] = decoded[i]. Reads exactly sign_encoded_bytes(format, n), whatever the bytes are.
-void sign_decode(SignFormat format, const std::byte* source, float* target, std::size_t n);
-
-// target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is `target` or does not overlap it.
-void sign_decode_add(SignFormat format, const std::byte* source, const float* addend, float* target, std::size_t n);
+// target[i] = decoded[i], or with an addend target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is null,
+// or `target`, or does not overlap it. Reads exactly sign_encoded_bytes(format, n), whatever the bytes are.
+void sign_decode(SignFormat format, const std::byte* source, const float* addend, float* target, std::size_t n);
 
 }  // namespace qccl::kernels

@@ -28,12 +28,8 @@ void topk_encode(TopkFormat format, const float* source, std::size_t n, std::byt
   }
 }
 
-bool topk_decode(TopkFormat format, const std::byte* source, float* target, std::size_t n) {
-  return topk::decode(format, source, target, n, reference::topk_get_chunk);
-}
-
-bool topk_decode_add(TopkFormat format, const std::byte* source, const float* addend, float* target, std::size_t n) {
-  return topk::decode_add(format, source, addend, target, n, reference::topk_get_chunk);
+bool topk_decode(TopkFormat format, const std::byte* source, const float* addend, float* target, std::size_t n) {
+  return topk::decode(format, source, addend, {target, n}, reference::topk_get_chunk);
 }
 
 #else
@@ -359,12 +355,8 @@ void topk_encode(TopkFormat format, const float* source, std::size_t n, std::byt
   encoder.encode(chunk, n - i, target);
 }
 
-bool topk_decode(TopkFormat format, const std::byte* source, float* target, std::size_t n) {
-  return topk::decode(format, source, target, n, read_chunk);
-}
-
-bool topk_decode_add(TopkFormat format, const std::byte* source, const float* addend, float* target, std::size_t n) {
-  return topk::decode_add(format, source, addend, target, n, read_chunk);
+bool topk_decode(TopkFormat format, const std::byte* source, const float* addend, float* target, std::size_t n) {
+  return topk::decode(format, source, addend, {target, n}, read_chunk);
 }
 
 #endif
@@ -377,9 +369,7 @@ namespace qccl::kernels {
 
 QCCL_KERNEL(void, topk_encode, (TopkFormat format, const float* source, std::size_t n, std::byte* target),
             (format, source, n, target))
-QCCL_KERNEL(bool, topk_decode, (TopkFormat format, const std::byte* source, float* target, std::size_t n),
-            (format, source, target, n))
-QCCL_KERNEL(bool, topk_decode_add,
+QCCL_KERNEL(bool, topk_decode,
             (TopkFormat format, const std::byte* source, const float* addend, float* target, std::size_t n),
             (format, source, addend, target, n))
 

@@ -49,13 +49,11 @@ constexpr std::size_t topk_encoded_bytes(TopkFormat format, std::size_t n) {
 // Writes exactly topk_encoded_bytes(). `target` of any alignment, not overlapping `source`.
 void topk_encode(TopkFormat format, const float* source, std::size_t n, std::byte* target);
 
-// target[i] = decoded[i]. Reads exactly topk_encoded_bytes(format, n). False if indices do not rise or lie outside
-// their chunk; the contents of `target` are then unspecified.
-[[nodiscard]] bool topk_decode(TopkFormat format, const std::byte* source, float* target, std::size_t n);
-
-// target[i] = addend[i] + decoded[i] for elements that were sent, NaN results canonical; else target[i] = addend[i],
-// unchanged in every bit. `addend` is `target` or does not overlap it.
-[[nodiscard]] bool topk_decode_add(TopkFormat format, const std::byte* source, const float* addend, float* target,
-                                   std::size_t n);
+// target[i] = decoded[i], or with an addend target[i] = addend[i] + decoded[i] for elements that were sent, NaN results
+// canonical; else target[i] = addend[i], unchanged in every bit. `addend` is null, or `target`, or does not overlap it.
+// Reads exactly topk_encoded_bytes(format, n). False if indices do not rise or lie outside their chunk; the contents of
+// `target` are then unspecified.
+[[nodiscard]] bool topk_decode(TopkFormat format, const std::byte* source, const float* addend, float* target,
+                               std::size_t n);
 
 }  // namespace qccl::kernels

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <span>
 
 #include "base/half.h"
 #include "kernels/reduce/reduce_reference.h"
@@ -119,41 +120,29 @@ inline void get_indices(const std::byte* from, std::size_t i, Chunk& chunk) {
   if (i < chunk.k) std::memcpy(&chunk.indices[i], from, 2);  // above 4095 if the unused bits are not 0
 }
 
-// Calls use(chunk, begin, count) for each chunk of n elements. If get(format, from, count, chunk) reports a malformed
-// chunk, stops and returns false.
-template <class Get, class Use>
-bool each_chunk(TopkFormat format, const std::byte* source, std::size_t n, Get get, Use use) {
+// topk_decode(), for a get(format, from, count, chunk) that reads a chunk of `count` elements; false if it is malformed.
+template <class Get>
+bool decode(TopkFormat format, const std::byte* source, const float* addend, std::span<float> target, Get get) {
   Chunk chunk;
-  for (std::size_t begin = 0; begin < n; begin += kTopkChunk) {
-    const std::size_t count = std::min(kTopkChunk, n - begin);
+  for (std::size_t begin = 0; begin < target.size(); begin += kTopkChunk) {
+    const std::size_t count = std::min(kTopkChunk, target.size() - begin);
     if (!get(format, source, count, chunk)) return false;
     source += topk_chunk_bytes(format, count);
-    use(chunk, begin, count);
+    float* const to = target.data() + begin;
+    if (!chunk.finite) {
+      std::fill_n(to, count, canonical_nan());
+    } else if (addend == nullptr) {
+      std::memset(to, 0, count * sizeof(float));
+      for (std::size_t i = 0; i < chunk.k; ++i) to[chunk.indices[i]] = chunk.values[i];
+    } else {
+      if (addend != target.data()) std::memcpy(to, addend + begin, count * sizeof(float));
+      for (std::size_t i = 0; i < chunk.k; ++i) {
+        float& sum = to[chunk.indices[i]];
+        sum = reference::canonical(sum + chunk.values[i]);
+      }
+    }
   }
   return true;
-}
-
-template <class Get>
-bool decode(TopkFormat format, const std::byte* source, float* target, std::size_t n, Get get) {
-  return each_chunk(format, source, n, get, [=](const Chunk& chunk, std::size_t begin, std::size_t count) {
-    if (!chunk.finite) return std::fill_n(target + begin, count, canonical_nan()), void();
-    std::memset(target + begin, 0, count * sizeof(float));
-    for (std::size_t i = 0; i < chunk.k; ++i) target[begin + chunk.indices[i]] = chunk.values[i];
-  });
-}
-
-template <class Get>
-bool decode_add(TopkFormat format, const std::byte* source, const float* addend, float* target, std::size_t n,
-                Get get) {
-  return each_chunk(format, source, n, get, [=](const Chunk& chunk, std::size_t begin, std::size_t count) {
-    float* sums = target + begin;
-    if (!chunk.finite) return std::fill_n(sums, count, canonical_nan()), void();
-    if (addend != target) std::memcpy(sums, addend + begin, count * sizeof(float));
-    for (std::size_t i = 0; i < chunk.k; ++i) {
-      float& sum = sums[chunk.indices[i]];
-      sum = reference::canonical(sum + chunk.values[i]);
-    }
-  });
 }
 
 }  // namespace qccl::kernels::topk

@@ -15,8 +15,6 @@ namespace {
 
 constexpr std::uint32_t kKept[] = {1, 2, 5, 41, 64, 205, 410, 1024, 2048, 4095, 4096};
 
-using ByteVector = std::vector<std::byte>;
-
 // Values that make the selection hard: ties, magnitudes that change from chunk to chunk, the largest all in one place.
 std::vector<ValueFamily> families() {
   std::vector<ValueFamily> all = families_with_nonfinite();
@@ -40,7 +38,7 @@ std::vector<ValueFamily> families() {
   return all;
 }
 
-struct TopkKernel : FixedSizeKernel<topk_encoded_bytes, topk_decode, topk_decode_add> {
+struct TopkKernel : FixedSizeKernel<topk_encoded_bytes, topk_decode> {
   using Format = TopkFormat;
   static constexpr bool kAddsEverywhere = false;
   static std::vector<std::size_t> counts() { return {4096, 3 * 4096 + 77}; }
@@ -56,34 +54,25 @@ struct TopkKernel : FixedSizeKernel<topk_encoded_bytes, topk_decode, topk_decode
   static std::string text(Format format) {
     return "kept " + std::to_string(format.kept) + (format.int8_values ? ", int8" : ", float32");
   }
-  static std::size_t encode(Format format, const float* source, std::size_t n, std::byte* target) {
-    topk_encode(format, source, n, target);
-    return topk_encoded_bytes(format, n);
-  }
+  static constexpr auto encode = topk_encode;
 };
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Topk, CodecKernelContract, TopkKernel);
 
-ByteVector encoded(TopkFormat format, const std::vector<float>& values) {
-  ByteVector bytes(topk_encoded_bytes(format, values.size()));
-  topk_encode(format, values.data(), values.size(), bytes.data());
-  return bytes;
-}
-
 std::vector<float> decoded(TopkFormat format, const ByteVector& bytes, std::size_t n) {
   std::vector<float> values(n);
-  EXPECT_TRUE(topk_decode(format, bytes.data(), values.data(), n));
+  EXPECT_TRUE(topk_decode(format, bytes.data(), nullptr, values.data(), n));
   return values;
 }
 
 // The same on all targets.
 bool decodes(TopkFormat format, const ByteVector& bytes, std::size_t n) {
   std::vector<float> values(n);
-  const auto decode = [&] { return topk_decode(format, bytes.data(), values.data(), n); };
+  const auto decode = [&] { return topk_decode(format, bytes.data(), nullptr, values.data(), n); };
   const bool expected = by_reference(decode);
   on_every_simd([&] {
     EXPECT_EQ(decode(), expected);
-    EXPECT_EQ(topk_decode_add(format, bytes.data(), values.data(), values.data(), n), expected);
+    EXPECT_EQ(topk_decode(format, bytes.data(), values.data(), values.data(), n), expected);
   });
   return expected;
 }
@@ -105,7 +94,7 @@ TEST(Topk, exactly_the_k_largest_arrive_bit_for_bit_and_all_else_is_zero) {
     for (const std::uint32_t kept : kKept) {
       const TopkFormat format{kept, false};
       const std::vector<float> x = family.values(4096 + 1000, 5);
-      const std::vector<float> y = decoded(format, encoded(format, x), x.size());
+      const std::vector<float> y = decoded(format, encoded<TopkKernel>(format, x), x.size());
       std::vector<bool> sent(x.size());
       for (std::size_t begin = 0; begin < x.size(); begin += kTopkChunk) {
         const std::size_t end = std::min(begin + kTopkChunk, x.size());
@@ -132,7 +121,7 @@ TEST(Topk, the_error_is_no_more_than_the_share_that_is_not_sent) {
         for (const std::size_t n : {1, 1000, 4096}) {
           const TopkFormat format{kept, int8_values};
           std::vector<float> x = family.values(n, 6);
-          const std::vector<float> y = decoded(format, encoded(format, x), n);
+          const std::vector<float> y = decoded(format, encoded<TopkKernel>(format, x), n);
           const double most = std::fabs(
               *std::max_element(x.begin(), x.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
           const auto k = static_cast<double>(topk_kept(format, n));
@@ -151,7 +140,7 @@ TEST(Topk, int8_values_are_within_half_a_step_and_finite) {
   for (const ValueFamily& family : finite_families()) {
     const TopkFormat format{4096, true};
     const std::vector<float> x = family.values(4096, 7);
-    const std::vector<float> y = decoded(format, encoded(format, x), x.size());
+    const std::vector<float> y = decoded(format, encoded<TopkKernel>(format, x), x.size());
     double most = 0;
     for (const float v : x) most = std::max(most, std::fabs(static_cast<double>(v)));
     const double step = std::max(most / 127, 0x1p-126);
@@ -169,10 +158,10 @@ TEST(Topk, a_chunk_with_an_element_that_is_not_finite_decodes_to_nan_as_a_whole)
       std::vector<float> x = finite_families()[0].values(3 * 4096, 8);
       x[4096 + 17] = bad;
       on_every_simd([&] {
-        const ByteVector bytes = encoded(format, x);
+        const ByteVector bytes = encoded<TopkKernel>(format, x);
         const std::vector<float> y = decoded(format, bytes, x.size());
         std::vector<float> sum(x.size(), 1.0f);
-        EXPECT_TRUE(topk_decode_add(format, bytes.data(), sum.data(), sum.data(), sum.size()));
+        EXPECT_TRUE(topk_decode(format, bytes.data(), sum.data(), sum.data(), sum.size()));
         for (std::size_t i = 0; i < x.size(); ++i) {
           const bool is_bad = i / 4096 == 1;
           ASSERT_EQ(std::isnan(y[i]), is_bad) << i;
@@ -187,12 +176,12 @@ TEST(Topk, a_chunk_with_an_element_that_is_not_finite_decodes_to_nan_as_a_whole)
 TEST(Topk, adding_touches_only_what_was_sent) {
   const TopkFormat format{41, false};
   const std::vector<float> x = finite_families()[0].values(5000, 9);
-  const ByteVector bytes = encoded(format, x);
+  const ByteVector bytes = encoded<TopkKernel>(format, x);
   const std::vector<float> y = decoded(format, bytes, x.size());
   std::vector<float> addend(x.size(), -0.0f);
   addend[1] = std::bit_cast<float>(0x7F800001u);
   std::vector<float> sum(x.size());
-  EXPECT_TRUE(topk_decode_add(format, bytes.data(), addend.data(), sum.data(), sum.size()));
+  EXPECT_TRUE(topk_decode(format, bytes.data(), addend.data(), sum.data(), sum.size()));
   for (std::size_t i = 0; i < x.size(); ++i) {
     if (y[i] == 0) {
       ASSERT_EQ(bits_of(sum[i]), bits_of(addend[i])) << i;
@@ -200,14 +189,14 @@ TEST(Topk, adding_touches_only_what_was_sent) {
       ASSERT_EQ(sum[i], addend[i] + y[i]) << i;
     }
   }
-  EXPECT_TRUE(topk_decode_add(format, bytes.data(), addend.data(), addend.data(), addend.size()));
+  EXPECT_TRUE(topk_decode(format, bytes.data(), addend.data(), addend.data(), addend.size()));
   for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(bits_of(addend[i]), bits_of(sum[i])) << i;
 }
 
 TEST(Topk, layout_of_a_chunk) {
   const std::vector<float> x = {0.5f, -4.0f, 1.0f, 0.25f, 2.0f, 0.0f};
   on_every_simd([&] {
-    const ByteVector floats = encoded({2048, false}, x);  // 3 of 6
+    const ByteVector floats = encoded<TopkKernel>({2048, false}, x);  // 3 of 6
     ASSERT_EQ(floats.size(), 3u * 4 + 5);
     float values[3];
     std::memcpy(values, floats.data(), sizeof(values));
@@ -216,7 +205,7 @@ TEST(Topk, layout_of_a_chunk) {
     EXPECT_EQ(values[2], 2.0f);
     const int indices[] = {0x01, 0x20, 0x00, 0x04, 0x00};  // 1, 2, 4
     for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(std::to_integer<int>(floats[12 + i]), indices[i]) << i;
-    const ByteVector codes = encoded({2048, true}, x);
+    const ByteVector codes = encoded<TopkKernel>({2048, true}, x);
     ASSERT_EQ(codes.size(), 4u + 3 + 5);
     float scale;
     std::memcpy(&scale, codes.data(), sizeof(scale));
@@ -232,7 +221,7 @@ TEST(Topk, layout_of_a_chunk) {
 TEST(Topk, indices_that_do_not_rise_or_lie_outside_are_refused) {
   const TopkFormat format{41, false};
   const std::size_t n = 4096 + 1000;  // 41 and 11 indices
-  const ByteVector good = encoded(format, finite_families()[0].values(n, 10));
+  const ByteVector good = encoded<TopkKernel>(format, finite_families()[0].values(n, 10));
   ASSERT_TRUE(decodes(format, good, n));
   const std::size_t first = 41 * 4, second = topk_chunk_bytes(format, 4096) + 11 * 4;
   const auto with = [&](std::size_t at, std::initializer_list<int> bytes) {
@@ -250,7 +239,7 @@ TEST(Topk, indices_that_do_not_rise_or_lie_outside_are_refused) {
 
 TEST(Topk, any_index_that_does_not_rise_is_refused) {
   const TopkFormat format{100, false};
-  ByteVector bytes = encoded(format, finite_families()[0].values(4096, 14));
+  ByteVector bytes = encoded<TopkKernel>(format, finite_families()[0].values(4096, 14));
   for (std::size_t i = 0; i + 1 < 100; i += 2) {
     std::byte* pair = bytes.data() + 100 * 4 + i / 2 * 3;
     std::byte before[3];

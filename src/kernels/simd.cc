@@ -1,5 +1,8 @@
 #include "kernels/simd.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -93,13 +96,9 @@ const char* simd_target() { return name_of(QCCL_DISPATCH(compiled_target)()); }
 
 std::string_view accepted_simd(std::string_view text) {
   const std::vector<std::string_view> allowed = simd_targets();
-  std::string list;
-  for (const std::string_view name : allowed) {
-    if (name == text) return name;
-    list.append(list.empty() ? "" : ", ").append(name);
-  }
-  log(LogLevel::warning, "QCCL_SIMD=" + std::string(text) + " is none of those that this build and machine have (" +
-                             list + "): using " + std::string(allowed.front()));
+  if (const auto found = std::find(allowed.begin(), allowed.end(), text); found != allowed.end()) return *found;
+  log(LogLevel::warning, fmt::format("QCCL_SIMD={} is none of those that this build and machine have ({}): using {}",
+                                     text, fmt::join(allowed, ", "), allowed.front()));
   return allowed.front();
 }
 

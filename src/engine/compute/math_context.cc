@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "kernels/copy.h"
-#include "kernels/reduce/exact_half.h"
 #include "kernels/reduce/reduce.h"
 
 namespace qccl::engine {

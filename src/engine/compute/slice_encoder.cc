@@ -1,7 +1,6 @@
 #include "engine/compute/slice_encoder.h"
 
 #include "base/log.h"
-#include "kernels/reduce/exact_half.h"
 #include "kernels/reduce/reduce.h"
 
 namespace qccl::engine {

@@ -8,8 +8,6 @@
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 #include "kernels/block_int/block_int_reference.h"
-#include "kernels/lanes/bit_stream.h"
-#include "kernels/lanes/random_reference.h"
 #include "kernels/reduce/reduce_reference.h"
 #include "kernels/simd_dispatch.h"
 #if !QCCL_SCALAR
@@ -90,7 +88,7 @@ template <class Load, class Finish>
 HWY_INLINE void decode_blocks(BlockIntFormat format, const std::byte* source, std::size_t n, float* target,
                               Finish finish) {
   const std::byte* const codes = source + block_int_scale_bytes(format, n);
-  const RunDecoder<Load> decoder(Load(format.bits), format.bits, codes, block_int_code_bytes(format, n), n);
+  const RunDecoder<Load> decoder(Load(format.bits), format.bits, codes, packed_bytes(format.bits, n), n);
   for (std::size_t run = 0, block = 0; block < n; run = block) {
     for (; block < n && block < run + kDecodeRun; block += format.block_size, source += kBlockScaleBytes) {
       const std::size_t end = std::min<std::size_t>(n, block + format.block_size);

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/lanes/bit_stream.h"
 #include "kernels/lanes/random.h"
 
 namespace qccl::kernels {
@@ -25,19 +26,11 @@ struct BlockIntFormat {
 
 inline constexpr std::size_t kBlockScaleBytes = 2;
 
-constexpr std::size_t block_int_block_count(BlockIntFormat format, std::size_t n) {
-  return n / format.block_size + (n % format.block_size != 0 ? 1 : 0);
-}
 constexpr std::size_t block_int_scale_bytes(BlockIntFormat format, std::size_t n) {
-  return block_int_block_count(format, n) * kBlockScaleBytes;
-}
-// ceil(n * bits / 8) without overflow in n * bits.
-constexpr std::size_t block_int_code_bytes(BlockIntFormat format, std::size_t n) {
-  const auto bits = static_cast<std::size_t>(format.bits);
-  return n / 8 * bits + (n % 8 * bits + 7) / 8;
+  return bucket_count(format.block_size, n) * kBlockScaleBytes;
 }
 constexpr std::size_t block_int_encoded_bytes(BlockIntFormat format, std::size_t n) {
-  return block_int_scale_bytes(format, n) + block_int_code_bytes(format, n);
+  return block_int_scale_bytes(format, n) + packed_bytes(format.bits, n);
 }
 
 // Writes exactly block_int_encoded_bytes(). `target` of any alignment, not overlapping `source`. Rounds to
@@ -45,8 +38,8 @@ constexpr std::size_t block_int_encoded_bytes(BlockIntFormat format, std::size_t
 void block_int_encode(BlockIntFormat format, const float* source, std::size_t n, std::byte* target,
                       const RandomStream* random = nullptr);
 
-// target[i] = decoded[i], or with an addend target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is null,
-// or `target`, or does not overlap it. Reads exactly block_int_encoded_bytes(format, n), whatever the bytes are.
+// target[i] = decoded[i], or with an addend target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is
+// null, or `target`, or does not overlap it. Reads exactly block_int_encoded_bytes(format, n), whatever the bytes are.
 void block_int_decode(BlockIntFormat format, const std::byte* source, const float* addend, float* target,
                       std::size_t n);
 

@@ -12,7 +12,7 @@
 //   y = q * scale
 //
 // Clamping has an effect only if the scale is at its upper limit, and changes values by less than 0.06 steps there (one
-// limit for each width, checked below): |x| * inverse exceeds Q by at most Q * 2^-22 if the scale was rounded up. Zero
+// limit for each width): |x| * inverse exceeds Q by at most Q * 2^-22 if the scale was rounded up. Zero
 // stays zero, of either sign: its integer is 0. A product q * scale has at most 16 bits: it is exact.
 //
 // A block with an element that is not finite has the scale NaN (0x7FC0) and integers 0. Any scale that this rule cannot
@@ -45,15 +45,6 @@ constexpr std::uint32_t largest_scale_bits(int bits) {
   const float largest = std::numeric_limits<float>::max() / static_cast<float>(largest_integer(bits));
   return std::bit_cast<std::uint32_t>(largest) & 0xFFFF0000u;
 }
-
-constexpr bool limit_is_within_half_a_step(int bits) {
-  const auto limit = static_cast<double>(std::bit_cast<float>(largest_scale_bits(bits)));
-  constexpr double kMax = std::numeric_limits<float>::max();
-  return limit * largest_integer(bits) <= kMax && kMax / limit < largest_integer(bits) + 0.06;
-}
-static_assert(limit_is_within_half_a_step(2) && limit_is_within_half_a_step(3) && limit_is_within_half_a_step(4));
-static_assert(limit_is_within_half_a_step(5) && limit_is_within_half_a_step(6) && limit_is_within_half_a_step(7));
-static_assert(limit_is_within_half_a_step(8));
 
 constexpr std::uint32_t magnitude_bits(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu; }
 

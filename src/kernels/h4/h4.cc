@@ -6,7 +6,9 @@
 #include "hwy/highway.h"
 #include "kernels/simd_dispatch.h"
 
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || !HWY_ARCH_X86
+// These have no guards: only the first one that needs another includes it.
+#include "kernels/h4/h4_slices-inl.h"
+#if QCCL_SCALAR || !HWY_ARCH_X86
 #include "kernels/h4/h4_scalar-inl.h"
 #else
 #include "kernels/h4/h4_decode-inl.h"

@@ -16,6 +16,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/lanes/bit_stream.h"
+
 namespace qccl::kernels {
 
 inline constexpr std::size_t kH4Block = 256;
@@ -36,7 +38,7 @@ struct H4Signs {
 inline constexpr std::size_t kH4SliceHeaderBytes = 8;
 inline constexpr std::size_t kH4ScaleBytes = 2;
 
-constexpr std::size_t h4_block_count(std::size_t n) { return n / kH4Block + (n % kH4Block != 0 ? 1 : 0); }
+constexpr std::size_t h4_block_count(std::size_t n) { return bucket_count(kH4Block, n); }
 constexpr std::size_t h4_code_bytes(int bits) { return kH4Block / 8 * static_cast<std::size_t>(bits); }
 constexpr std::size_t h4_encoded_bytes(H4Format format, std::size_t n) {
   return n == 0 ? 0 : kH4SliceHeaderBytes + h4_block_count(n) * (kH4ScaleBytes + h4_code_bytes(format.bits));
@@ -45,8 +47,8 @@ constexpr std::size_t h4_encoded_bytes(H4Format format, std::size_t n) {
 // Writes exactly h4_encoded_bytes(). `target` of any alignment, not overlapping `source`.
 void h4_encode(H4Format format, H4Signs signs, const float* source, std::size_t n, std::byte* target);
 
-// target[i] = decoded[i], or with an addend target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is null,
-// or `target`, or does not overlap it. Reads exactly h4_encoded_bytes(format, n), whatever the bytes are.
+// target[i] = decoded[i], or with an addend target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is
+// null, or `target`, or does not overlap it. Reads exactly h4_encoded_bytes(format, n), whatever the bytes are.
 void h4_decode(H4Format format, const std::byte* source, const float* addend, float* target, std::size_t n);
 
 }  // namespace qccl::kernels

@@ -7,7 +7,6 @@
 
 #include "hwy/highway.h"
 #include "kernels/h4/h4_lanes-inl.h"
-#include "kernels/h4/h4_slices-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {

@@ -9,8 +9,6 @@
 // registers of l3 to bytes then gives the order of codes: byte r3 r2 l3 r1 l1 l0 of field (l2, r0).
 
 #include "hwy/highway.h"
-#include "kernels/h4/h4_lanes-inl.h"
-#include "kernels/h4/h4_slices-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {

@@ -1,12 +1,5 @@
 // Butterflies, signs and codes of h4.h in vectors. Per target, x86.
 
-#if defined(QCCL_KERNELS_H4_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QCCL_KERNELS_H4_LANES_INL_H_
-#undef QCCL_KERNELS_H4_LANES_INL_H_
-#else
-#define QCCL_KERNELS_H4_LANES_INL_H_
-#endif
-
 #include "hwy/highway.h"
 #include "kernels/h4/h4_reference.h"
 #include "kernels/lanes/value_lanes-inl.h"
@@ -115,8 +108,8 @@ HWY_INLINE void each_sign_row(std::uint32_t seed, Use use) {
   for (std::uint32_t i = 0; i < 3 * 16; i += static_cast<std::uint32_t>(hn::Lanes(d))) {
     const auto index = hn::Add(hn::Iota(d, i + 1), hn::Zero(d));
     auto x = hn::Add(hn::Set(d, seed), hn::Mul(index, hn::Set(d, reference::kH4Golden)));
-    x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(d, 0x7FEB352Du));
-    x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(d, 0x846CA68Bu));
+    x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(d, reference::kRandomFirstFactor));
+    x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(d, reference::kRandomSecondFactor));
     hn::Store(hn::Xor(x, hn::ShiftRight<16>(x)), d, words + i);
   }
   for (int row = 0; row < reference::kH4SignRows; ++row) {
@@ -232,5 +225,3 @@ HWY_INLINE void load_codes(const std::byte* from, CodeBytes& codes) {
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // include guard

@@ -49,6 +49,7 @@
 
 #include "base/half.h"
 #include "kernels/h4/h4.h"
+#include "kernels/lanes/random.h"
 
 namespace qccl::kernels::reference {
 
@@ -103,12 +104,7 @@ inline constexpr int kH4Windows = 32;
 inline constexpr int kH4SignRows = 2 * kH4Windows + 14;  // 78
 inline constexpr std::uint32_t kH4Golden = 0x9E3779B9u;
 
-// "lowbias32" (C. Wellons, hash-prospector, 2018).
-constexpr std::uint32_t h4_hash(std::uint32_t x) {
-  x = (x ^ (x >> 16)) * 0x7FEB352Du;
-  x = (x ^ (x >> 15)) * 0x846CA68Bu;
-  return x ^ (x >> 16);
-}
+constexpr std::uint32_t h4_hash(std::uint32_t x) { return random_word({}, x); }  // "lowbias32"
 constexpr std::uint32_t h4_sign_word(std::uint32_t seed, std::uint32_t index) {
   return h4_hash(seed + (index + 1) * kH4Golden);
 }

@@ -1,7 +1,5 @@
 // Blocks of h4.h for the target without vectors: the reference itself, element by element.
 
-#include "kernels/h4/h4_slices-inl.h"
-
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
 

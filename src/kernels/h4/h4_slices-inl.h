@@ -10,13 +10,6 @@
 //   transform(sums, row)           transforms a second time
 //   decode(codes, row, scale, finish, target)   a whole block that was transformed once; false: a result is NaN
 
-#if defined(QCCL_KERNELS_H4_SLICES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QCCL_KERNELS_H4_SLICES_INL_H_
-#undef QCCL_KERNELS_H4_SLICES_INL_H_
-#else
-#define QCCL_KERNELS_H4_SLICES_INL_H_
-#endif
-
 #include <cstring>
 
 #include "hwy/highway.h"
@@ -172,5 +165,3 @@ HWY_INLINE void with_bits(int bits, Use use) {
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#endif  // include guard

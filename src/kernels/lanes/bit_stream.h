@@ -1,10 +1,19 @@
-// Codes without gaps, one at a time: for references and slow widths.
+// Sizes of formats with buckets and codes without gaps; such codes one at a time, for references and slow widths.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 namespace qccl::kernels {
+
+constexpr std::size_t bucket_count(std::uint32_t bucket_size, std::size_t n) {
+  return n / bucket_size + (n % bucket_size != 0 ? 1 : 0);
+}
+// ceil(n * bits / 8) without overflow in n * bits.
+constexpr std::size_t packed_bytes(int bits, std::size_t n) {
+  const auto width = static_cast<std::size_t>(bits);
+  return n / 8 * width + (n % 8 * width + 7) / 8;
+}
 
 // Writes codes of any width below 57 bits to bytes, lowest bits first.
 class BitWriter {

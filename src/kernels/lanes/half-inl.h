@@ -23,13 +23,15 @@ HWY_INLINE hn::Mask<BitsTag> above(Bits bits, std::int32_t bound) {
   return hn::RebindMask(BitsTag(), hn::Gt(hn::BitCast(d, bits), hn::Set(d, bound)));
 }
 
-// Each converter: load() widens Lanes(FloatTag) values, store() rounds and stores as many.
+// Each converter: load() widens Lanes(FloatTag) values, load_exactly() keeps the payloads of NaN as well, store()
+// rounds and stores as many.
 struct BFloat16Lanes {
   static HWY_INLINE Floats load(const std::uint16_t* from) {
     const BitsTag bits;
     const auto half = hn::LoadU(HalfTag(), from);
     return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(hn::PromoteTo(bits, half)));
   }
+  static HWY_INLINE Floats load_exactly(const std::uint16_t* from) { return load(from); }
 
   static HWY_INLINE void store(Floats value, std::uint16_t* to) {
     const BitsTag d;
@@ -58,6 +60,15 @@ struct Float16Lanes {
     const Bits number = hn::IfThenElse(below(magnitude, 0x7C00), finite, infinity);
     const auto is_nan = above(magnitude, 0x7C00);
     return hn::BitCast(d, hn::IfThenElse(is_nan, hn::Set(bits, 0x7FC00000u), hn::Or(number, sign)));
+  }
+
+  static HWY_INLINE Floats load_exactly(const std::uint16_t* from) {
+    const BitsTag d;
+    const Bits half = hn::PromoteTo(d, hn::LoadU(HalfTag(), from));
+    const Bits magnitude = hn::And(half, hn::Set(d, 0x7FFFu));
+    const Bits sign = hn::ShiftLeft<16>(hn::Sub(half, magnitude));
+    const Bits nan = hn::Or(sign, hn::Add(hn::ShiftLeft<13>(magnitude), hn::Set(d, 224u << 23)));
+    return hn::BitCast(FloatTag(), hn::IfThenElse(above(magnitude, 0x7C00), nan, hn::BitCast(d, load(from))));
   }
 
   static HWY_INLINE void store(Floats value, std::uint16_t* to) {

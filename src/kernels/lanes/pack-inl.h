@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "hwy/highway.h"
+#include "kernels/lanes/bit_stream.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
@@ -169,9 +170,6 @@ HWY_INLINE void unpack_vector(const std::uint8_t* from, std::uint8_t* codes) {
     hn::StoreU(hn::BitCast(bytes, unpack_lanes<kBits>(hn::BitCast(PackTag(), spread))), bytes, codes);
   }
 }
-
-// Number of bytes of `n` packed codes.
-constexpr std::size_t packed_bytes(int bits, std::size_t n) { return (n * static_cast<std::size_t>(bits) + 7) / 8; }
 
 template <int kBits>
 HWY_INLINE void pack_with(const std::uint8_t* codes, std::size_t n, std::uint8_t* to, const std::uint8_t* limit) {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "hwy/highway.h"
-#include "kernels/lanes/random_reference.h"
+#include "kernels/lanes/random.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {

@@ -7,7 +7,6 @@
 #define HWY_TARGET_INCLUDE "kernels/lanes/random.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
-#include "kernels/lanes/random_reference.h"
 #include "kernels/simd_dispatch.h"
 #if !QCCL_SCALAR
 #include "kernels/lanes/random-inl.h"

@@ -7,7 +7,6 @@
 
 #include "gtest/gtest.h"
 #include "kernels/every_simd.h"
-#include "kernels/lanes/random_reference.h"
 
 namespace qccl::kernels {
 namespace {
@@ -41,16 +40,6 @@ TEST(Random, every_target_equals_the_reference_at_every_index_and_length) {
       const ByteVector expected = by_reference([&] { return bytes_of(stream, n); });
       on_every_simd([&] { ASSERT_EQ(bytes_of(stream, n), expected) << first << " " << n; });
     }
-  }
-}
-
-TEST(Random, slices_do_not_matter) {
-  const ByteVector whole = bytes_of({.key = 9, .first_element = 10}, 1000);
-  for (std::size_t cut = 0; cut <= 1000; cut += 37) {
-    ByteVector parts = bytes_of({.key = 9, .first_element = 10}, cut);
-    const ByteVector rest = bytes_of({.key = 9, .first_element = 10 + cut}, 1000 - cut);
-    parts.insert(parts.end(), rest.begin(), rest.end());
-    ASSERT_EQ(parts, whole) << cut;
   }
 }
 

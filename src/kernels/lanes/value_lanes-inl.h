@@ -52,6 +52,12 @@ HWY_INLINE Values load_first(const float* from, std::size_t n) {
   return hn::Load(ValueTag(), padded);
 }
 
+// Indices that bring the three lower bytes of each four in sixteen to the front, and back.
+alignas(16) inline constexpr std::uint8_t kCloseThrees[16] = {0,  1,  2,  4,  5,    6,    8,    9,
+                                                              10, 12, 13, 14, 0x80, 0x80, 0x80, 0x80};
+alignas(16) inline constexpr std::uint8_t kOpenThrees[16] = {0, 1, 2, 0x80, 3, 4,  5,  0x80,
+                                                             6, 7, 8, 0x80, 9, 10, 11, 0x80};
+
 // Four vectors of 32-bit integers to one of bytes, on x86. Packing works within each 128 bits: its result is in
 // "packed order", and in_order() restores the element order.
 

@@ -13,7 +13,7 @@
 // | 0           | 4 bytes: the word                                         | are all the same                       |
 // | 1           | 4 n: the words                                            |                                        |
 // | 2           | 2 n: their upper halves                                   | are bfloat16: the lower 16 bits are 0  |
-// | 3           | 2 n: float16                                              | are float16 (exact_half.h)             |
+// | 3           | 2 n: float16                                              | are float16 (reduce.h)                 |
 // | 4 (or 0x84) | b, then 3 n: the 24 other bits, then exponents            |                                        |
 // | 5 (or 0x85) | b, then n: the 8 others, then exponents                   | have 0 in the lower 16 bits            |
 // | 6 (or 0x86) | b, then n: 8 others, 3 bit planes: 3 others, exponents    | have 0 in the lower 13 bits            |
@@ -58,9 +58,9 @@ constexpr std::size_t lossless_max_bytes(std::size_t n) {
 // Returns the number of bytes of the slice; `target` has room for lossless_max_bytes(n). Any alignment.
 std::size_t lossless_encode(const float* source, std::size_t n, std::byte* target);
 
-// target[i] = decoded[i], or with an addend target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is null,
-// or `target`, or does not overlap it. False if `source` is not exactly the bytes of a slice of n words; the contents of
-// `target` are then unspecified.
+// target[i] = decoded[i], or with an addend target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is
+// null, or `target`, or does not overlap it. False if `source` is not exactly the bytes of a slice of n words; the
+// contents of `target` are then unspecified.
 [[nodiscard]] bool lossless_decode(const std::byte* source, std::size_t bytes, const float* addend, float* target,
                                    std::size_t n);
 

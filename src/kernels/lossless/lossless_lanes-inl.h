@@ -1,13 +1,13 @@
 // The vectors of lossless.h: the levels of exponents, and words. Per target.
 
+#include <array>
 #include <bit>
 #include <cstring>
 #include <type_traits>
 
 #include "hwy/highway.h"
-#include "kernels/lanes/byte_lists.h"
 #include "kernels/lanes/value_lanes-inl.h"
-#include "kernels/lossless/lossless_rule.h"
+#include "kernels/lossless/lossless_reference.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
@@ -82,6 +82,36 @@ HWY_INLINE void join_level(const std::byte* low_plane, const std::byte* high_pla
 }
 
 #else
+
+// Tables for taking the bytes that a mask selects among eight out of a list, and putting them back.
+
+using ByteIndices = std::array<std::array<std::uint8_t, 8>, 256>;
+
+// [mask][i]: the index of the i-th byte selected by the mask, among eight; 0x80 past the last.
+constexpr ByteIndices make_compact_indices() {
+  ByteIndices indices{};
+  for (unsigned mask = 0; mask < 256; ++mask) {
+    indices[mask].fill(0x80);
+    std::size_t count = 0;
+    for (unsigned at = 0; at < 8; ++at) {
+      if ((mask >> at & 1u) != 0) indices[mask][count++] = static_cast<std::uint8_t>(at);
+    }
+  }
+  return indices;
+}
+
+// The reverse, [mask][i]: the index of the selected byte that belongs at i; 0x80 where the mask has no bit.
+constexpr ByteIndices make_spread_indices() {
+  ByteIndices indices{};
+  for (unsigned mask = 0; mask < 256; ++mask) {
+    std::uint8_t count = 0;
+    for (unsigned at = 0; at < 8; ++at) indices[mask][at] = (mask >> at & 1u) != 0 ? count++ : 0x80;
+  }
+  return indices;
+}
+
+inline constexpr ByteIndices kCompactIndices = make_compact_indices();
+inline constexpr ByteIndices kSpreadIndices = make_spread_indices();
 
 using EightTag = hn::CappedTag<std::uint8_t, 16>;
 

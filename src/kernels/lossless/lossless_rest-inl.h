@@ -10,7 +10,7 @@
 #include "hwy/highway.h"
 #include "kernels/lanes/value_lanes-inl.h"
 #include "kernels/lossless/lossless_lanes-inl.h"
-#include "kernels/lossless/lossless_rule.h"
+#include "kernels/lossless/lossless_reference.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {

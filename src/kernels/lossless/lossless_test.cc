@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/codec_kernel_contract.h"
-#include "kernels/reduce/exact_half.h"
+#include "kernels/reduce/reduce_reference.h"
 
 namespace qccl::kernels {
 namespace {

@@ -7,8 +7,6 @@
 #define HWY_TARGET_INCLUDE "kernels/minmax/minmax.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
-#include "kernels/lanes/bit_stream.h"
-#include "kernels/lanes/random_reference.h"
 #include "kernels/minmax/minmax_reference.h"
 #include "kernels/reduce/reduce_reference.h"
 #include "kernels/simd_dispatch.h"
@@ -22,14 +20,9 @@ namespace qccl::kernels::HWY_NAMESPACE {
 #if QCCL_SCALAR
 
 inline reference::BucketHeader header_of(const float* bucket, std::size_t n, float levels) {
-  float minimum = bucket[0];
-  float maximum = bucket[0];
-  for (std::size_t i = 0; i < n; ++i) {
-    if (!std::isfinite(bucket[i])) return reference::invalid_header();
-    minimum = std::min(minimum, bucket[i]);
-    maximum = std::max(maximum, bucket[i]);
-  }
-  return reference::make_header(minimum, maximum, levels);
+  if (!reference::all_finite(bucket, n)) return reference::invalid_header();
+  const auto [minimum, maximum] = std::minmax_element(bucket, bucket + n);
+  return reference::make_header(*minimum, *maximum, levels);
 }
 
 void minmax_encode(MinmaxFormat format, const float* source, std::size_t n, std::byte* target,
@@ -129,7 +122,7 @@ template <class Load, class Finish>
 HWY_INLINE void decode_in_place(MinmaxFormat format, const std::byte* source, std::size_t n, float* target,
                                 Finish finish) {
   const std::byte* const codes = source + minmax_header_bytes(format, n);
-  const RunDecoder<Load> decoder(Load(format.bits), format.bits, codes, minmax_code_bytes(format, n), n);
+  const RunDecoder<Load> decoder(Load(format.bits), format.bits, codes, packed_bytes(format.bits, n), n);
   BucketReader buckets(format, source);
   for (std::size_t block = 0; block < n; block += kDecodeBlock) {
     const std::size_t block_end = std::min(n, block + kDecodeBlock);
@@ -220,40 +213,14 @@ using reference::BucketHeader;
 double largest_of(int bits) { return std::ldexp(1.0, bits) - 1; }
 
 BucketHeader header_of(const float* bucket, std::size_t n, int bits) {
-  float minimum = bucket[0];
-  float maximum = bucket[0];
-  for (std::size_t i = 0; i < n; ++i) {
-    if (!std::isfinite(bucket[i])) return reference::invalid_header();
-    minimum = std::min(minimum, bucket[i]);
-    maximum = std::max(maximum, bucket[i]);
-  }
-  const double range = static_cast<double>(maximum) - static_cast<double>(minimum);
+  if (!reference::all_finite(bucket, n)) return reference::invalid_header();
+  const auto [minimum, maximum] = std::minmax_element(bucket, bucket + n);
+  const double range = static_cast<double>(*maximum) - static_cast<double>(*minimum);
   const auto unit = static_cast<float>(range / largest_of(bits));
-  return {std::max(unit, reference::kSmallestUnit), minimum + 0.0f};
+  return {std::max(unit, reference::kSmallestUnit), *minimum + 0.0f};
 }
 
 bool is_finite(BucketHeader header) { return std::isfinite(header.unit) && std::isfinite(header.minimum); }
-
-// The value added before the floor: a half, or one from the elements' random bytes.
-class Thresholds {
- public:
-  explicit Thresholds(const RandomStream* random) : random_(random) {}
-  // For element `index`, which rises by one from call to call.
-  double at(std::size_t index) {
-    if (random_ == nullptr) return 0.5;
-    if (index % kRun == 0) {
-      RandomStream stream = *random_;
-      stream.first_element += index;
-      random_bytes(stream, kRun, bytes_);
-    }
-    return (bytes_[index % kRun] + 0.5) / 256;
-  }
-
- private:
-  static constexpr std::size_t kRun = 256;
-  const RandomStream* const random_;
-  std::uint8_t bytes_[kRun];
-};
 
 void decode_in_double(MinmaxFormat format, const std::byte* source, const float* addend, float* target, std::size_t n) {
   constexpr double kMost = std::numeric_limits<float>::max();
@@ -275,14 +242,19 @@ void encode_in_double(MinmaxFormat format, const float* source, std::size_t n, s
                       const RandomStream* random) {
   const double largest = largest_of(format.bits);
   BitWriter codes(target + minmax_header_bytes(format, n), format.bits);
-  Thresholds thresholds(random);
+  std::uint8_t bytes[1 << 16];  // a bucket's random ones
   for (std::size_t begin = 0; begin < n; begin += format.bucket_size, target += kBucketHeaderBytes) {
     const std::size_t end = std::min<std::size_t>(n, begin + format.bucket_size);
     const BucketHeader header = header_of(source + begin, end - begin, format.bits);
     std::memcpy(target, &header, sizeof(header));
     const bool valid = is_finite(header);
+    if (random != nullptr) {
+      RandomStream stream = *random;
+      stream.first_element += begin;
+      random_bytes(stream, end - begin, bytes);
+    }
     for (std::size_t i = begin; i < end; ++i) {
-      const double threshold = thresholds.at(i);
+      const double threshold = random == nullptr ? 0.5 : (bytes[i - begin] + 0.5) / 256;
       const double offset = static_cast<double>(source[i]) - static_cast<double>(header.minimum);
       const double steps = std::min(offset / static_cast<double>(header.unit), largest);
       codes.put(valid ? static_cast<std::uint64_t>(steps + threshold) : 0);

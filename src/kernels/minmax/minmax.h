@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/lanes/bit_stream.h"
 #include "kernels/lanes/random.h"
 
 namespace qccl::kernels {
@@ -24,19 +25,11 @@ struct MinmaxFormat {
 
 inline constexpr std::size_t kBucketHeaderBytes = 8;
 
-constexpr std::size_t minmax_bucket_count(MinmaxFormat format, std::size_t n) {
-  return n / format.bucket_size + (n % format.bucket_size != 0 ? 1 : 0);
-}
 constexpr std::size_t minmax_header_bytes(MinmaxFormat format, std::size_t n) {
-  return minmax_bucket_count(format, n) * kBucketHeaderBytes;
-}
-// ceil(n * bits / 8) without overflow in n * bits.
-constexpr std::size_t minmax_code_bytes(MinmaxFormat format, std::size_t n) {
-  const auto bits = static_cast<std::size_t>(format.bits);
-  return n / 8 * bits + (n % 8 * bits + 7) / 8;
+  return bucket_count(format.bucket_size, n) * kBucketHeaderBytes;
 }
 constexpr std::size_t minmax_encoded_bytes(MinmaxFormat format, std::size_t n) {
-  return minmax_header_bytes(format, n) + minmax_code_bytes(format, n);
+  return minmax_header_bytes(format, n) + packed_bytes(format.bits, n);
 }
 
 // Writes exactly minmax_encoded_bytes(). `target` of any alignment, not overlapping `source`. Rounds to nearest,
@@ -44,8 +37,8 @@ constexpr std::size_t minmax_encoded_bytes(MinmaxFormat format, std::size_t n) {
 void minmax_encode(MinmaxFormat format, const float* source, std::size_t n, std::byte* target,
                    const RandomStream* random = nullptr);
 
-// target[i] = decoded[i], or with an addend target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is null,
-// or `target`, or does not overlap it. Reads exactly minmax_encoded_bytes(format, n), whatever the bytes are.
+// target[i] = decoded[i], or with an addend target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is
+// null, or `target`, or does not overlap it. Reads exactly minmax_encoded_bytes(format, n), whatever the bytes are.
 void minmax_decode(MinmaxFormat format, const std::byte* source, const float* addend, float* target, std::size_t n);
 
 }  // namespace qccl::kernels

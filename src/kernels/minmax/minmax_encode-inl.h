@@ -21,12 +21,6 @@ using reference::BucketHeader;
 using reference::BucketKind;
 using reference::Quantizer;
 
-inline bool all_finite(const float* source, std::size_t n) {
-  bool finite = true;
-  for (std::size_t i = 0; i < n; ++i) finite = std::isfinite(source[i]) && finite;
-  return finite;
-}
-
 // Running minimum, maximum and sum of one vector in each row. The sum is not finite if an element is not; the reverse
 // is not true, so it only says when to look closely.
 struct Extremes {
@@ -81,7 +75,7 @@ HWY_INLINE void make_bucket(const float* source, std::size_t n, float levels, Bu
     maximum = std::max(maximum, source[i]);
     sum += source[i];
   }
-  const bool finite = std::isfinite(sum) || all_finite(source, n);
+  const bool finite = std::isfinite(sum) || reference::all_finite(source, n);
   bucket.header = finite ? reference::make_header(minimum, maximum, levels) : reference::invalid_header();
   bucket.quantizer = reference::make_quantizer(bucket.header, levels);
   bucket.in_vectors = bucket.quantizer.kind == BucketKind::normal &&

@@ -55,6 +55,12 @@ inline BucketKind kind_of(BucketHeader header, float levels) {
   return narrow ? BucketKind::normal : BucketKind::wide;
 }
 
+inline bool all_finite(const float* bucket, std::size_t n) {
+  bool finite = true;
+  for (std::size_t i = 0; i < n; ++i) finite = std::isfinite(bucket[i]) && finite;
+  return finite;
+}
+
 // The header of a bucket with these extremes, all elements finite.
 inline BucketHeader make_header(float minimum, float maximum, float levels) {
   const float unit = maximum / levels - minimum / levels;

@@ -14,29 +14,32 @@
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
 
-#if QCCL_SCALAR
-
-double onebit_pack(const float* input, std::size_t inputs, float* error, std::size_t n, std::byte* signs) {
+// Calls take(begin, end, sum) for each block; returns the sum of all squares.
+template <class Take>
+HWY_INLINE double each_block(std::size_t n, Take take) {
   double total = 0;
   for (std::size_t begin = 0; begin < n; begin += reference::kSquareBlock) {
     reference::SquareSum sum;
-    reference::onebit_pack(input, inputs, error, begin, std::min(n, begin + reference::kSquareBlock), signs, sum);
+    take(begin, std::min(n, begin + reference::kSquareBlock), sum);
     total += sum.total();
   }
   return reference::canonical(total);
 }
 
+#if QCCL_SCALAR
+
+double onebit_pack(const float* input, std::size_t inputs, float* error, std::size_t n, std::byte* signs) {
+  return each_block(n, [=](std::size_t begin, std::size_t end, reference::SquareSum& sum) {
+    reference::onebit_pack(input, inputs, error, begin, end, signs, sum);
+  });
+}
+
 void onebit_subtract(float scale, float* values, std::size_t n) { reference::onebit_subtract(scale, values, 0, n); }
 
 double onebit_sum(const SignedPart* parts, std::size_t part_count, float* error, std::size_t n, std::byte* signs) {
-  double total = 0;
-  for (std::size_t begin = 0; begin < n; begin += reference::kSquareBlock) {
-    reference::SquareSum sum;
-    const std::size_t end = std::min(n, begin + reference::kSquareBlock);
+  return each_block(n, [=](std::size_t begin, std::size_t end, reference::SquareSum& sum) {
     reference::onebit_sum(parts, part_count, error, begin, end, signs, sum);
-    total += sum.total();
-  }
-  return reference::canonical(total);
+  });
 }
 
 void onebit_expand(SignedPart part, float* target, std::size_t n, bool) {
@@ -164,15 +167,10 @@ double onebit_pack(const float* input, std::size_t inputs, float* error, std::si
     const std::size_t at = begin + v * kVector;
     return hn::Add(hn::LoadU(d, input + at), hn::LoadU(d, error + at));
   };
-  double total = 0;
-  for (std::size_t begin = 0; begin < n; begin += reference::kSquareBlock) {
-    reference::SquareSum sum;
-    const std::size_t end = std::min(n, begin + reference::kSquareBlock);
+  return each_block(n, [&](std::size_t begin, std::size_t end, reference::SquareSum& sum) HWY_ATTR {
     const std::size_t done = pack_groups(value_at, error, begin, std::min(end, inputs), signs, sum);
     reference::onebit_pack(input, inputs, error, done, end, signs, sum);
-    total += sum.total();
-  }
-  return reference::canonical(total);
+  });
 }
 
 void onebit_subtract(float scale, float* values, std::size_t n) {
@@ -203,15 +201,10 @@ double onebit_sum(const SignedPart* parts, std::size_t part_count, float* error,
     for (std::size_t part = 1; part < part_count; ++part) value = hn::Add(value, of_part(parts[part]));
     return hn::Add(value, hn::LoadU(d, error + begin + v * kVector));
   };
-  double total = 0;
-  for (std::size_t begin = 0; begin < n; begin += reference::kSquareBlock) {
-    reference::SquareSum sum;
-    const std::size_t end = std::min(n, begin + reference::kSquareBlock);
+  return each_block(n, [&](std::size_t begin, std::size_t end, reference::SquareSum& sum) HWY_ATTR {
     const std::size_t done = pack_groups(value_at, error, begin, end, signs, sum);
     reference::onebit_sum(parts, part_count, error, done, end, signs, sum);
-    total += sum.total();
-  }
-  return reference::canonical(total);
+  });
 }
 
 // Elements up to the next boundary of a vector; n if there is none among the first n.

@@ -21,13 +21,7 @@ struct SquareSum {
 
   // Element `index` of the block.
   void add(std::size_t index, float value) { lanes[index % kSquareLanes] += double{value} * double{value}; }
-  double total() const {
-    std::array<double, kSquareLanes> sums = lanes;
-    for (std::size_t width = kSquareLanes / 2; width > 0; width /= 2) {
-      for (std::size_t i = 0; i < width; ++i) sums[i] += sums[i + width];
-    }
-    return sums[0];
-  }
+  double total() const { return sum_of_lanes(lanes); }
 };
 
 // The bit of the element in its byte.

@@ -8,7 +8,6 @@
 
 #include "gtest/gtest.h"
 #include "kernels/every_simd.h"
-#include "kernels/guarded.h"
 #include "kernels/test_values.h"
 
 namespace qccl::kernels {

@@ -4,73 +4,12 @@
 #define HWY_TARGET_INCLUDE "kernels/reduce/reduce.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
+#include "kernels/lanes/half-inl.h"
 #include "kernels/reduce/reduce_reference.h"
 #include "kernels/simd_dispatch.h"
-#if !QCCL_SCALAR
-#include "kernels/lanes/half-inl.h"
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {
-
-// The specification, for elements [begin, end).
-HWY_INLINE void keep_each(const float* value, const float* sent, float factor, float* residual, std::size_t begin,
-                          std::size_t end) {
-  using reference::load_at;
-  for (std::size_t i = begin; i < end; ++i) {
-    const float left = (load_at<float>(value, i) - load_at<float>(sent, i)) * factor;
-    if (std::isfinite(left)) reference::store_at(residual, i, left);
-  }
-}
-
-#if QCCL_SCALAR
-
-void reduce(DataType type, ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
-  switch (type) {
-    case DataType::float32: return reference::reduce<float>(op, target, a, b, 0, n);
-    case DataType::float64: return reference::reduce<double>(op, target, a, b, 0, n);
-    case DataType::int32: return reference::reduce<std::int32_t>(op, target, a, b, 0, n);
-    case DataType::int64: return reference::reduce<std::int64_t>(op, target, a, b, 0, n);
-    case DataType::uint8: return reference::reduce<std::uint8_t>(op, target, a, b, 0, n);
-    case DataType::int8: return reference::reduce<std::int8_t>(op, target, a, b, 0, n);
-    case DataType::int16: return reference::reduce<std::int16_t>(op, target, a, b, 0, n);
-    case DataType::uint16: return reference::reduce<std::uint16_t>(op, target, a, b, 0, n);
-    case DataType::uint32: return reference::reduce<std::uint32_t>(op, target, a, b, 0, n);
-    case DataType::uint64: return reference::reduce<std::uint64_t>(op, target, a, b, 0, n);
-    case DataType::boolean: return reference::reduce_booleans(op, target, a, b, 0, n);
-    case DataType::float16:
-    case DataType::bfloat16: return;  // reduce.h: the caller widens first
-  }
-}
-
-void widen(DataType type, float* target, const void* source, std::size_t n) {
-  reference::widen(type, target, source, 0, n);
-}
-
-void reduce_widened(DataType type, ReduceOp op, float* target, const float* a, const void* b, std::size_t n) {
-  reference::reduce_widened(type, op, target, a, b, 0, n);
-}
-
-void narrow(DataType type, void* target, const float* source, std::size_t n) {
-  reference::narrow(type, target, source, 0, n);
-}
-
-void divide(DataType type, void* data, double divisor, std::size_t n) {
-  if (type == DataType::float32) return reference::divide<float>(static_cast<float>(divisor), data, 0, n);
-  if (type == DataType::float64) return reference::divide<double>(divisor, data, 0, n);
-}
-
-void scale(DataType type, void* target, const void* source, double factor, std::size_t n) {
-  if (type == DataType::float32) return reference::scale<float>(static_cast<float>(factor), target, source, 0, n);
-  if (type == DataType::float64) return reference::scale<double>(factor, target, source, 0, n);
-  reference::scale_halves(type, static_cast<float>(factor), target, source, 0, n);
-}
-
-void keep_residual(const float* value, const float* sent, float factor, float* residual, std::size_t n) {
-  keep_each(value, sent, factor, residual, 0, n);
-}
-
-#else
 
 template <class V>
 HWY_INLINE V canonical(V value) {
@@ -89,32 +28,33 @@ inline constexpr auto kAnd = [](auto a, auto b) HWY_ATTR { return hn::And(a, b);
 inline constexpr auto kOr = [](auto a, auto b) HWY_ATTR { return hn::Or(a, b); };
 inline constexpr auto kXor = [](auto a, auto b) HWY_ATTR { return hn::Xor(a, b); };
 
-// The lesser of two. Equal numbers have the same bits, except zeros: -0 | +0 is -0.
-struct MinLanes {
+// The lesser of two, or the greater. Equal numbers have the same bits, except zeros: -0 | +0 is -0, -0 & +0 is +0.
+template <bool kMin>
+struct Extreme {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
     if constexpr (!std::is_floating_point_v<hn::TFromV<V>>) {
-      return hn::Min(a, b);
+      return kMin ? hn::Min(a, b) : hn::Max(a, b);
     } else {
-      const V lesser = hn::IfThenElse(hn::Lt(a, b), a, b);
-      const V number = hn::IfThenElse(hn::Eq(a, b), hn::Or(a, b), lesser);
+      const V chosen = hn::IfThenElse(kMin ? hn::Lt(a, b) : hn::Gt(a, b), a, b);
+      const V number = hn::IfThenElse(hn::Eq(a, b), kMin ? hn::Or(a, b) : hn::And(a, b), chosen);
       return canonical(hn::IfThenElse(hn::IsNaN(a), a, number));
     }
   }
 };
+using MinLanes = Extreme<true>;
+using MaxLanes = Extreme<false>;
 
-struct MaxLanes {
-  template <class V>
-  HWY_INLINE V operator()(V a, V b) const {
-    if constexpr (!std::is_floating_point_v<hn::TFromV<V>>) {
-      return hn::Max(a, b);
-    } else {
-      const V greater = hn::IfThenElse(hn::Gt(a, b), a, b);
-      const V number = hn::IfThenElse(hn::Eq(a, b), hn::And(a, b), greater);
-      return canonical(hn::IfThenElse(hn::IsNaN(a), a, number));
-    }
+// Calls use() with the operation on floats.
+template <class Use>
+HWY_INLINE std::size_t with_float_op(ReduceOp op, Use use) {
+  switch (op) {
+    case ReduceOp::min: return use(MinLanes());
+    case ReduceOp::max: return use(MaxLanes());
+    case ReduceOp::prod: return use(kMultiply);
+    default: return use(kAdd);
   }
-};
+}
 
 // A bitwise operation on bytes that are 0 or nonzero.
 template <class Op>
@@ -125,7 +65,22 @@ HWY_INLINE auto of_truths(Op op) {
   };
 }
 
-// Processes whole pairs of vectors; returns the number of elements. The reference does the rest.
+// ---- Whole vectors. Each function returns the number of elements it processed; the reference does the rest.
+
+#if QCCL_SCALAR
+
+template <class T, class Op>
+std::size_t combine_arrays(Op, void*, const void*, const void*, std::size_t) {
+  return 0;
+}
+template <class Tag, class Use>
+std::size_t each_vector(Tag, std::size_t, Use) {
+  return 0;
+}
+
+#else
+
+// Combines whole pairs of vectors.
 template <class T, class Op>
 HWY_INLINE std::size_t combine_arrays(Op op, void* target, const void* a, const void* b, std::size_t n) {
   const hn::ScalableTag<T> d;
@@ -143,19 +98,33 @@ HWY_INLINE std::size_t combine_arrays(Op op, void* target, const void* a, const 
   return i;
 }
 
+// Calls use(i) for the first index of each whole vector of n elements.
+template <class Tag, class Use>
+HWY_INLINE std::size_t each_vector(Tag d, std::size_t n, Use use) {
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) use(i);
+  return i;
+}
+
+#endif
+
+// Calls use() with the converter of the 16-bit type.
+template <class Use>
+HWY_INLINE std::size_t with_half_lanes(DataType type, Use use) {
+  return type == DataType::float16 ? use(Float16Lanes()) : use(BFloat16Lanes());
+}
+
+// ----
+
 template <class T>
 void reduce_floats(ReduceOp op, void* target, const void* a, const void* b, std::size_t n) {
-  std::size_t done = 0;
-  switch (op) {
-    case ReduceOp::min: done = combine_arrays<T>(MinLanes(), target, a, b, n); break;
-    case ReduceOp::max: done = combine_arrays<T>(MaxLanes(), target, a, b, n); break;
-    case ReduceOp::prod: done = combine_arrays<T>(kMultiply, target, a, b, n); break;
-    default: done = combine_arrays<T>(kAdd, target, a, b, n); break;
-  }
+  const std::size_t done =
+      with_float_op(op, [=](auto combine) HWY_ATTR { return combine_arrays<T>(combine, target, a, b, n); });
   reference::reduce<T>(op, target, a, b, done, n);
 }
 
-// The same for integers of every width.
+// For integers of every width.
 std::size_t combine_bits(ReduceOp op, void* target, const void* a, const void* b, std::size_t bytes) {
   if (op == ReduceOp::bit_and) return combine_arrays<std::uint8_t>(kAnd, target, a, b, bytes);
   if (op == ReduceOp::bit_or) return combine_arrays<std::uint8_t>(kOr, target, a, b, bytes);
@@ -221,21 +190,6 @@ void reduce(DataType type, ReduceOp op, void* target, const void* a, const void*
   }
 }
 
-// Calls use(i) for the first index of each whole vector of n elements; returns where they end.
-template <class Tag, class Use>
-HWY_INLINE std::size_t each_vector(Tag d, std::size_t n, Use use) {
-  const std::size_t lanes = hn::Lanes(d);
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) use(i);
-  return i;
-}
-
-// Calls use() with the converter of the 16-bit type.
-template <class Use>
-HWY_INLINE std::size_t with_half_lanes(DataType type, Use use) {
-  return type == DataType::float16 ? use(Float16Lanes()) : use(BFloat16Lanes());
-}
-
 void widen(DataType type, float* target, const void* source, std::size_t n) {
   const auto* from = static_cast<const std::uint16_t*>(source);
   const std::size_t done = with_half_lanes(type, [=](auto lanes) HWY_ATTR {
@@ -254,25 +208,43 @@ void narrow(DataType type, void* target, const float* source, std::size_t n) {
   reference::narrow(type, target, source, done, n);
 }
 
-template <class Op>
-std::size_t combine_widened(DataType type, Op op, float* target, const float* a, const void* b, std::size_t n) {
+void reduce_widened(DataType type, ReduceOp op, float* target, const float* a, const void* b, std::size_t n) {
   const auto* halves = static_cast<const std::uint16_t*>(b);
-  return with_half_lanes(type, [=](auto lanes) HWY_ATTR {
-    return each_vector(FloatTag(), n, [=](std::size_t i) HWY_ATTR {
-      hn::StoreU(op(hn::LoadU(FloatTag(), a + i), lanes.load(halves + i)), FloatTag(), target + i);
+  const std::size_t done = with_float_op(op, [=](auto combine) HWY_ATTR {
+    return with_half_lanes(type, [=](auto lanes) HWY_ATTR {
+      return each_vector(FloatTag(), n, [=](std::size_t i) HWY_ATTR {
+        hn::StoreU(combine(hn::LoadU(FloatTag(), a + i), lanes.load(halves + i)), FloatTag(), target + i);
+      });
     });
   });
+  reference::reduce_widened(type, op, target, a, b, done, n);
 }
 
-void reduce_widened(DataType type, ReduceOp op, float* target, const float* a, const void* b, std::size_t n) {
-  std::size_t done = 0;
-  switch (op) {
-    case ReduceOp::min: done = combine_widened(type, MinLanes(), target, a, b, n); break;
-    case ReduceOp::max: done = combine_widened(type, MaxLanes(), target, a, b, n); break;
-    case ReduceOp::prod: done = combine_widened(type, kMultiply, target, a, b, n); break;
-    default: done = combine_widened(type, kAdd, target, a, b, n); break;
-  }
-  reference::reduce_widened(type, op, target, a, b, done, n);
+void widen_exactly(DataType type, float* target, const void* source, std::size_t n) {
+  const auto* from = static_cast<const std::uint16_t*>(source);
+  const std::size_t done = with_half_lanes(type, [=](auto lanes) HWY_ATTR {
+    return each_vector(FloatTag(), n, [=](std::size_t i) HWY_ATTR {
+      hn::StoreU(lanes.load_exactly(from + i), FloatTag(), target + i);
+    });
+  });
+  reference::widen_exactly(type, target, source, done, n);
+}
+
+// A vector with a NaN goes through the reference.
+void narrow_exactly(DataType type, void* target, const float* source, std::size_t n) {
+  auto* to = static_cast<std::uint16_t*>(target);
+  const std::size_t done = with_half_lanes(type, [=](auto lanes) HWY_ATTR {
+    return each_vector(FloatTag(), n, [=](std::size_t i) HWY_ATTR {
+      const FloatTag d;
+      const Floats values = hn::LoadU(d, source + i);
+      lanes.store(values, to + i);
+      if (hn::AllFalse(d, hn::IsNaN(values))) return;
+      for (std::size_t at = i; at < i + hn::Lanes(d); ++at) {
+        reference::store_at(target, at, reference::narrow_exactly(type, reference::load_at<std::uint32_t>(source, at)));
+      }
+    });
+  });
+  reference::narrow_exactly(type, target, source, done, n);
 }
 
 template <class T>
@@ -316,18 +288,13 @@ void scale(DataType type, void* target, const void* source, double factor, std::
 }
 
 void keep_residual(const float* value, const float* sent, float factor, float* residual, std::size_t n) {
-  const hn::ScalableTag<float> d;
-  const std::size_t lanes = hn::Lanes(d);
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
+  const FloatTag d;
+  const std::size_t done = each_vector(d, n, [=](std::size_t i) HWY_ATTR {
     const auto left = hn::Mul(hn::Sub(hn::LoadU(d, value + i), hn::LoadU(d, sent + i)), hn::Set(d, factor));
-    const auto before = hn::LoadU(d, residual + i);
-    hn::StoreU(hn::IfThenElse(hn::IsFinite(left), left, before), d, residual + i);
-  }
-  keep_each(value, sent, factor, residual, i, n);
+    hn::StoreU(hn::IfThenElse(hn::IsFinite(left), left, hn::LoadU(d, residual + i)), d, residual + i);
+  });
+  reference::keep_residual(value, sent, factor, residual, done, n);
 }
-
-#endif
 
 }  // namespace qccl::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -342,6 +309,10 @@ QCCL_KERNEL(void, reduce_widened,
             (DataType type, ReduceOp op, float* target, const float* a, const void* b, std::size_t n),
             (type, op, target, a, b, n))
 QCCL_KERNEL(void, narrow, (DataType type, void* target, const float* source, std::size_t n), (type, target, source, n))
+QCCL_KERNEL(void, widen_exactly, (DataType type, float* target, const void* source, std::size_t n),
+            (type, target, source, n))
+QCCL_KERNEL(void, narrow_exactly, (DataType type, void* target, const float* source, std::size_t n),
+            (type, target, source, n))
 QCCL_KERNEL(void, divide, (DataType type, void* data, double divisor, std::size_t n), (type, data, divisor, n))
 QCCL_KERNEL(void, scale, (DataType type, void* target, const void* source, double factor, std::size_t n),
             (type, target, source, factor, n))

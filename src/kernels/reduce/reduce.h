@@ -24,6 +24,12 @@ void reduce_widened(DataType type, ReduceOp op, float* target, const float* a, c
 // target[i] = source[i] rounded to nearest even; for float16 and bfloat16.
 void narrow(DataType type, void* target, const float* source, std::size_t n);
 
+// Like widen() and narrow(), for data that is only moved: NaN keeps its sign and payload. A NaN of 16 bits becomes the
+// NaN of float32 with the payload in the upper mantissa bits, and the reverse (a NaN without a payload there gets the
+// quiet bit, so that it stays a NaN). All 65536 values come back unchanged.
+void widen_exactly(DataType type, float* target, const void* source, std::size_t n);
+void narrow_exactly(DataType type, void* target, const float* source, std::size_t n);
+
 // data[i] /= divisor, for float32 and float64 (true division, so every rank rounds alike).
 void divide(DataType type, void* data, double divisor, std::size_t n);
 

@@ -2,6 +2,8 @@
 // elements left over at an array's end.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +31,15 @@ void store_at(void* to, std::size_t index, T value) {
 template <class T>
 T canonical(T value) {
   return value != value ? std::numeric_limits<T>::quiet_NaN() : value;
+}
+
+// Adds all lanes to the first, halving.
+template <class T, std::size_t kLanes>
+T sum_of_lanes(std::array<T, kLanes> lanes) {
+  for (std::size_t width = kLanes / 2; width > 0; width /= 2) {
+    for (std::size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  return lanes[0];
 }
 
 // The last step of a decoder: target[i] = y, or with an addend the sum of both.
@@ -83,6 +94,27 @@ inline std::uint16_t narrowed(DataType type, float value) {
   return type == DataType::float16 ? to_float16(value).bits : to_bfloat16(value).bits;
 }
 
+// One value, as bits of float32 and of `type`.
+constexpr std::uint32_t widen_exactly(DataType type, std::uint16_t half) {
+  if (type == DataType::bfloat16) return static_cast<std::uint32_t>(half) << 16;
+  const bool is_nan = (half & 0x7FFFu) > 0x7C00u;
+  if (!is_nan) return std::bit_cast<std::uint32_t>(to_float(float16{half}));
+  return (half & 0x8000u) << 16 | 0x7F800000u | (half & 0x3FFu) << 13;
+}
+
+constexpr std::uint16_t narrow_exactly(DataType type, std::uint32_t bits) {
+  const bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
+  const auto value = std::bit_cast<float>(bits);
+  if (!is_nan) return type == DataType::bfloat16 ? to_bfloat16(value).bits : to_float16(value).bits;
+  const std::uint32_t sign = bits >> 16 & 0x8000u;
+  if (type == DataType::bfloat16) {
+    const std::uint32_t payload = bits >> 16 & 0x7Fu;
+    return static_cast<std::uint16_t>(sign | 0x7F80u | (payload != 0 ? payload : 0x40u));
+  }
+  const std::uint32_t payload = bits >> 13 & 0x3FFu;
+  return static_cast<std::uint16_t>(sign | 0x7C00u | (payload != 0 ? payload : 0x200u));
+}
+
 // The functions of the same names in reduce.h for elements [begin, end).
 template <class T>
 void reduce(ReduceOp op, void* target, const void* a, const void* b, std::size_t begin, std::size_t end) {
@@ -112,6 +144,18 @@ inline void narrow(DataType type, void* target, const float* source, std::size_t
   for (std::size_t i = begin; i < end; ++i) store_at(target, i, narrowed(type, load_at<float>(source, i)));
 }
 
+inline void widen_exactly(DataType type, float* target, const void* source, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) {
+    store_at(target, i, widen_exactly(type, load_at<std::uint16_t>(source, i)));
+  }
+}
+
+inline void narrow_exactly(DataType type, void* target, const float* source, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) {
+    store_at(target, i, narrow_exactly(type, load_at<std::uint32_t>(source, i)));
+  }
+}
+
 template <class T>
 void divide(T divisor, void* data, std::size_t begin, std::size_t end) {
   for (std::size_t i = begin; i < end; ++i) store_at(data, i, canonical(load_at<T>(data, i) / divisor));
@@ -126,6 +170,14 @@ inline void scale_halves(DataType type, float factor, void* target, const void* 
                          std::size_t end) {
   for (std::size_t i = begin; i < end; ++i) {
     store_at(target, i, narrowed(type, canonical(widened_at(type, source, i) * factor)));
+  }
+}
+
+inline void keep_residual(const float* value, const float* sent, float factor, float* residual, std::size_t begin,
+                          std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) {
+    const float left = (load_at<float>(value, i) - load_at<float>(sent, i)) * factor;
+    if (std::isfinite(left)) store_at(residual, i, left);
   }
 }
 

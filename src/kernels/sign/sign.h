@@ -14,6 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/lanes/bit_stream.h"
+
 namespace qccl::kernels {
 
 struct SignFormat {
@@ -24,9 +26,9 @@ struct SignFormat {
 inline constexpr std::size_t kSignScaleBytes = 4;
 
 constexpr std::size_t sign_scale_bytes(SignFormat format, std::size_t n) {
-  return kSignScaleBytes * (n / format.bucket_size + (n % format.bucket_size != 0 ? 1 : 0));
+  return kSignScaleBytes * bucket_count(format.bucket_size, n);
 }
-constexpr std::size_t sign_bit_bytes(std::size_t n) { return n / 8 + (n % 8 != 0 ? 1 : 0); }
+constexpr std::size_t sign_bit_bytes(std::size_t n) { return packed_bytes(1, n); }
 constexpr std::size_t sign_encoded_bytes(SignFormat format, std::size_t n) {
   return sign_scale_bytes(format, n) + sign_bit_bytes(n);
 }
@@ -36,8 +38,8 @@ constexpr std::size_t sign_encoded_bytes(SignFormat format, std::size_t n) {
 void sign_encode(SignFormat format, const float* source, std::size_t n, std::byte* target, float factor = 1,
                  float* residual = nullptr);
 
-// target[i] = decoded[i], or with an addend target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is null,
-// or `target`, or does not overlap it. Reads exactly sign_encoded_bytes(format, n), whatever the bytes are.
+// target[i] = decoded[i], or with an addend target[i] = addend[i] + decoded[i], NaN results canonical. `addend` is
+// null, or `target`, or does not overlap it. Reads exactly sign_encoded_bytes(format, n), whatever the bytes are.
 void sign_decode(SignFormat format, const std::byte* source, const float* addend, float* target, std::size_t n);
 
 }  // namespace qccl::kernels

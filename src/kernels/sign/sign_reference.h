@@ -27,6 +27,7 @@
 #include <limits>
 
 #include "base/half.h"
+#include "kernels/reduce/reduce_reference.h"
 #include "kernels/sign/sign.h"
 
 namespace qccl::kernels::reference {
@@ -35,15 +36,6 @@ inline constexpr std::size_t kSignBlock = 4096;
 inline constexpr std::size_t kMagnitudeLanes = 64;
 inline constexpr std::size_t kSignSquareLanes = 16;
 inline constexpr float kSignShrink = 0x1p-20f;
-
-// Adds all lanes to the first, halving.
-template <class T, std::size_t kLanes>
-T sum_of_lanes(std::array<T, kLanes> lanes) {
-  for (std::size_t width = kLanes / 2; width > 0; width /= 2) {
-    for (std::size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  }
-  return lanes[0];
-}
 
 // The sum of term(v[i]) over a bucket.
 template <class T, std::size_t kLanes, class Term>

@@ -1,8 +1,8 @@
 // Packs and unpacks topk.h's indices, 16 bits to 12 bits each, and reads chunks, in vectors. Per target.
 
 #include "hwy/highway.h"
-#include "kernels/lanes/byte_lists.h"
-#include "kernels/topk/topk_chunk.h"
+#include "kernels/lanes/value_lanes-inl.h"
+#include "kernels/topk/topk_reference.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qccl::kernels::HWY_NAMESPACE {

@@ -6,11 +6,6 @@
 
 namespace qccl {
 
-std::optional<std::size_t> Codec::encode_with_residual(std::span<const float>, Bytes, const RandomStream&, float,
-                                                       float*) const {
-  return std::nullopt;
-}
-
 std::size_t FixedSizeCodec::encode(std::span<const float> source, Bytes target, const RandomStream& random) const {
   const std::size_t bytes = max_encoded_bytes(source.size());
   QCCL_CHECK(target.size() >= bytes);

@@ -1,7 +1,7 @@
 // A codec: a compressed format of float32 runs. Stateless, immutable, thread-safe.
 //
 // The unit of encoding is a slice: a run of elements that starts on a bucket boundary. Every codec has a folder here
-// and an entry in the list in registry.cc. Its source begins with definition, rounding and bound.
+// and an entry in the list in registry.cc. Its source states definition, rounding and bound.
 // docs/add-a-codec.md shows how to add one.
 #pragma once
 
@@ -70,9 +70,11 @@ class Codec {
   // For error feedback: encodes and sets residual[i] = (source[i] - decoded[i]) * factor in one pass. Leaves
   // residual[i] unchanged where the result is not finite. `residual` is as long as `source` and does not overlap it.
   // Returns nothing, and writes nothing, if this is no faster than encode(), decode() and kernels::keep_residual().
-  virtual std::optional<std::size_t> encode_with_residual(std::span<const float> source, Bytes target,
-                                                          const RandomStream& random, float factor,
-                                                          float* residual) const;
+  virtual std::optional<std::size_t> encode_with_residual(std::span<const float> /*source*/, Bytes /*target*/,
+                                                          const RandomStream& /*random*/, float /*factor*/,
+                                                          float* /*residual*/) const {
+    return std::nullopt;
+  }
   // Decodes exactly target.size() elements from exactly the bytes that encode() returned. The bytes come from a peer
   // and may be anything: CorruptData if they cannot be that many elements; the contents of `target` are then
   // unspecified.
@@ -84,7 +86,7 @@ class Codec {
   // extremes and norm. Infinity: an element may decode to infinity.
   virtual double error_bound(const BlockSummary& block) const = 0;
   // Whether every bit comes back, NaN payloads included. 16-bit types are then widened and narrowed without losing a
-  // bit (kernels/reduce/exact_half.h), and sums of them are rounded before they are encoded.
+  // bit (kernels/reduce/reduce.h), and sums of them are rounded before they are encoded.
   virtual bool is_exact() const { return false; }
 };
 
@@ -106,6 +108,21 @@ class FixedSizeCodec : public Codec {
 
  private:
   Status check_size(ConstBytes source, std::size_t elements) const;
+};
+
+// Base of codecs whose kernels take a format.
+template <class Format, auto kEncodedBytes, auto kDecode>
+class KernelCodec : public FixedSizeCodec {
+ public:
+  explicit KernelCodec(Format format) : format_(format) {}
+  std::size_t max_encoded_bytes(std::size_t elements) const override { return kEncodedBytes(format_, elements); }
+
+ protected:
+  Status read(const std::byte* source, const float* addend, std::span<float> target) const override {
+    kDecode(format_, source, addend, target.data(), target.size());
+    return {};
+  }
+  const Format format_;
 };
 
 // The codec of a specification; null for none (no codec handles raw data). InvalidArgument, which lists what is

@@ -2,6 +2,7 @@
 #include "codec/codec.h"
 
 #include <bit>
+#include <cmath>
 
 #include "codec/round_trip.h"
 #include "gtest/gtest.h"
@@ -11,7 +12,7 @@ namespace qccl {
 namespace {
 
 // Encoded bytes depend on these numbers: changing them changes the format.
-TEST(RandomKey, of_these_arguments_is_this_number) {
+TEST(RandomKey, golden_numbers) {
   EXPECT_EQ(random_key(0, 0, RandomPhase::input), 0x238275bc38fcbe91u);
   EXPECT_EQ(random_key(1, 2, RandomPhase::hop), 0xe930af93af0daf48u);
 }
@@ -55,6 +56,32 @@ TEST(Codecs, size_is_exactly_the_headers_and_bits_times_elements) {
     expect_size(minmax({.bits = 32}), n, 4 * n);
     expect_size(cast(DataType::bfloat16), n, 2 * n);
   }
+}
+
+TEST(Codecs, size_of_topk_is_that_of_the_density_rounded_up_to_an_element_a_chunk) {
+  for (const double density : {0.0002, 0.001, 0.01, 0.1, 0.5}) {
+    const double kept = std::ceil(density * 4096);
+    for (const std::size_t n : {1u, 1000u, 4096u, 4097u, 32768u}) {
+      double floats = 0, codes = 0;
+      for (std::size_t left = n; left > 0; left -= std::min<std::size_t>(left, 4096)) {
+        const double k = std::ceil(kept * static_cast<double>(std::min<std::size_t>(left, 4096)) / 4096);
+        floats += 4 * k + std::ceil(1.5 * k);
+        codes += 4 + k + std::ceil(1.5 * k);
+      }
+      EXPECT_EQ(codec_of(topk({.density = density}))->max_encoded_bytes(n), floats) << density << " " << n;
+      EXPECT_EQ(codec_of(topk({.density = density, .int8_values = true}))->max_encoded_bytes(n), codes)
+          << density << " " << n;
+    }
+  }
+}
+
+TEST(Codecs, equal_indices_of_topk_are_corrupt_data) {
+  const auto sparse = codec_of(topk());
+  std::vector<float> target(5000);
+  std::vector<std::byte> bytes = encoded(*sparse, kernels::finite_families()[0].values(target.size(), 3));
+  bytes[41 * 4] = bytes[41 * 4 + 1] = bytes[41 * 4 + 2] = std::byte{0xFF};
+  EXPECT_EQ(sparse->decode(bytes, target).error().kind, ErrorKind::corrupt_data);
+  EXPECT_EQ(sparse->decode_add(bytes, target, target).error().kind, ErrorKind::corrupt_data);
 }
 
 TEST(Codecs, an_error_of_size_names_the_elements) {

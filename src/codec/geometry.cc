@@ -4,14 +4,21 @@
 #include <numeric>
 
 #include "base/log.h"
+#include "codec/codec.h"
 
 namespace qccl {
 namespace {
 
 constexpr std::uint64_t kAlignment = 64;  // elements
+constexpr std::uint64_t kPackGroup = 8;   // codes that share whole bytes
 
 std::uint64_t divide_up(std::uint64_t value, std::uint64_t divisor) {
   return value / divisor + (value % divisor != 0 ? 1 : 0);
+}
+
+std::uint64_t raw_slice(std::size_t input_bytes, DataType type) {
+  const std::uint64_t elements = std::min(input_bytes, kMaxSliceBytes) / element_bytes(type);
+  return std::max(kAlignment, elements / kAlignment * kAlignment);
 }
 
 }  // namespace
@@ -30,6 +37,25 @@ std::vector<Range> chunk_ranges(std::uint64_t count, int world, std::uint32_t bu
     begin += ranges.back().count;
   }
   return ranges;
+}
+
+std::uint64_t slice_elements(const Codec* codec, DataType type, std::size_t target_input_bytes) {
+  if (codec == nullptr) return raw_slice(target_input_bytes, type);
+  const std::uint64_t most = target_input_bytes / sizeof(float);
+  const auto fits = [&](std::uint64_t elements) {
+    return elements <= most && codec->max_encoded_bytes(elements) <= kMaxSliceBytes;
+  };
+  const std::uint64_t bucket = codec->bucket_size();
+  const std::uint64_t group = std::lcm(bucket, kPackGroup);
+  const std::uint64_t unit = fits(group) ? group : bucket;
+  // max_encoded_bytes grows with the elements, so bisection finds the largest number of units that fits.
+  std::uint64_t least = 1;
+  std::uint64_t beyond = most / unit + 1;
+  while (least + 1 < beyond) {
+    const std::uint64_t middle = least + (beyond - least) / 2;
+    (fits(middle * unit) ? least : beyond) = middle;
+  }
+  return least * unit;
 }
 
 std::uint64_t slice_count(std::uint64_t chunk_elements, std::uint64_t slice_elements) {

@@ -2,42 +2,31 @@
 
 #include <numeric>
 
+#include "codec/codec.h"
 #include "gtest/gtest.h"
+#include "transport/transport.h"
+#include "wire/frame.h"
 
 namespace qccl {
 namespace {
 
-TEST(Geometry, chunks_cover_every_element_once_in_order) {
+static_assert(kMaxSliceBytes == kMaxPayloadBytes && kMaxSliceBytes == wire::kPayloadLimit);
+
+TEST(Geometry, chunks_cover_every_element_in_order_begin_on_buckets_and_64_elements_and_only_the_last_is_short) {
   for (const std::uint64_t count : {0u, 1u, 63u, 64u, 65u, 1000u, 4096u, 100003u}) {
-    for (int world = 1; world <= 33; ++world) {
-      for (const std::uint32_t bucket_size : {1u, 7u, 64u, 1000u, 1024u, 65535u, 65536u}) {
-        const auto ranges = chunk_ranges(count, world, bucket_size);
-        ASSERT_EQ(ranges.size(), static_cast<std::size_t>(world));
+    for (std::uint64_t world = 1; world <= 33; ++world) {
+      for (const std::uint32_t bucket_size : {1u, 7u, 64u, 100u, 1000u, 1024u, 65535u, 65536u}) {
+        const std::uint64_t unit = std::lcm<std::uint64_t>(bucket_size, 64);
+        const std::uint64_t share = ((count + world - 1) / world + unit - 1) / unit * unit;
+        const auto ranges = chunk_ranges(count, static_cast<int>(world), bucket_size);
+        ASSERT_EQ(ranges.size(), world);
         std::uint64_t next = 0;
         for (const Range& range : ranges) {
           ASSERT_EQ(range.begin, next);
           next += range.count;
+          if (next < count) ASSERT_EQ(range.count, share);
         }
         ASSERT_EQ(next, count);
-      }
-    }
-  }
-}
-
-TEST(Geometry, chunks_begin_on_buckets_and_64_elements_and_only_the_last_non_empty_one_is_short) {
-  for (const std::uint32_t bucket_size : {1u, 7u, 100u, 1024u}) {
-    const std::uint64_t unit = std::lcm<std::uint64_t>(bucket_size, 64);
-    const std::uint64_t count = 100003;
-    for (const int world : {2, 3, 8, 33}) {
-      const auto ranges = chunk_ranges(count, world, bucket_size);
-      const std::uint64_t share =
-          ((count + static_cast<std::uint64_t>(world) - 1) / static_cast<std::uint64_t>(world) + unit - 1) / unit *
-          unit;
-      for (const Range& range : ranges) {
-        if (range.begin + range.count < count) {
-          EXPECT_EQ(range.count, share);
-          EXPECT_EQ(range.begin % unit, 0u);
-        }
       }
     }
   }
@@ -64,6 +53,57 @@ TEST(Geometry, slices_cover_a_chunk_and_the_last_is_shorter) {
   EXPECT_EQ(slice_range(25, 10, 2), (Range{20, 5}));
   EXPECT_EQ(slice_range(25, 10, 3), (Range{25, 0}));
   EXPECT_EQ(slice_range(0, 10, 0), (Range{0, 0}));
+}
+
+constexpr std::size_t kTargets[] = {0, 1, 256, 4096, 65536, 100000, 262144, std::size_t{1} << 30};
+
+TEST(Slicing, raw_slices_are_multiples_of_64_elements_within_target_and_payload) {
+  for (const DataType type : {DataType::uint8, DataType::float16, DataType::float32, DataType::float64}) {
+    for (const std::size_t target : kTargets) {
+      const std::uint64_t elements = slice_elements(nullptr, type, target);
+      EXPECT_EQ(elements % 64, 0u);
+      EXPECT_GE(elements, 64u);
+      EXPECT_LE(elements * element_bytes(type), std::max<std::size_t>(kMaxSliceBytes, 64 * element_bytes(type)));
+      if (elements > 64) {
+        EXPECT_LE(elements * element_bytes(type), target);
+      }
+    }
+  }
+  EXPECT_EQ(slice_elements(nullptr, DataType::float32, 65536), 16384u);
+}
+
+TEST(Slicing, codec_slices_are_whole_buckets_that_fit_a_payload_and_as_long_as_possible) {
+  for (const int bits : {1, 2, 3, 4, 5, 6, 7, 8, 16, 32}) {
+    for (const std::uint32_t bucket_size : {1u, 2u, 7u, 8u, 64u, 1000u, 1001u, 1024u, 9001u, 65535u, 65536u}) {
+      const auto codec = make_codec(minmax({.bits = bits, .bucket_size = bucket_size})).take_or_throw();
+      const std::uint64_t bucket = codec->bucket_size();
+      for (const std::size_t target : kTargets) {
+        const std::uint64_t elements = slice_elements(codec.get(), DataType::float32, target);
+        ASSERT_GE(elements, bucket);
+        ASSERT_EQ(elements % bucket, 0u);
+        ASSERT_LE(codec->max_encoded_bytes(elements), kMaxSliceBytes) << bits << " " << bucket_size << " " << target;
+        if (elements > bucket) {
+          ASSERT_LE(elements * 4, target);
+        }
+        const std::uint64_t group = std::lcm<std::uint64_t>(bucket, 8);
+        if (group * 4 <= target && codec->max_encoded_bytes(group) <= kMaxSliceBytes) {
+          ASSERT_EQ(elements % 8, 0u) << bits << " " << bucket_size << " " << target;
+        }
+        const std::uint64_t more = elements + group;
+        ASSERT_TRUE(more * 4 > target || codec->max_encoded_bytes(more) > kMaxSliceBytes)
+            << bits << " " << bucket_size << " " << target << " " << elements;
+      }
+    }
+  }
+}
+
+TEST(Slicing, examples) {
+  const auto codec = make_codec(minmax({.bits = 4, .bucket_size = 1024})).take_or_throw();
+  EXPECT_EQ(slice_elements(codec.get(), DataType::float32, 65536), 16384u);
+  EXPECT_EQ(slice_elements(codec.get(), DataType::bfloat16, 65536), 16384u);
+  // One-element buckets of 8 bits: 9 bytes each, so the payload is the limit.
+  const auto single = make_codec(minmax({.bits = 8, .bucket_size = 1})).take_or_throw();
+  EXPECT_EQ(slice_elements(single.get(), DataType::float32, 262144), 262144u / 9 / 8 * 8);
 }
 
 }  // namespace

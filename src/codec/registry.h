@@ -76,9 +76,14 @@ struct CodecEntry {
   std::string_view examples{};
 };
 
+// CodecEntry::make of a codec that is constructed from its settings.
+template <class C>
+std::shared_ptr<const Codec> make(const SettingValues& values) {
+  return std::make_shared<C>(values);
+}
+
 // Defined in the codecs' folders.
-extern const CodecEntry kCastCodec, kMinmaxCodec, kIntCodec, kLosslessCodec, kTopkCodec, kSignCodec, kH4Codec,
-    kAutoCodec;
+extern const CodecEntry kCastCodec, kMinmaxCodec, kIntCodec, kLosslessCodec, kTopkCodec, kSignCodec, kH4Codec;
 
 using CodecList = std::span<const CodecEntry* const>;
 

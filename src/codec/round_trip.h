@@ -1,4 +1,4 @@
-// For tests: values through a codec, and their errors against its bound.
+// For tests: values through a codec, and their errors against its bound; refusals of text.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codec/codec.h"
+#include "qccl/error.h"
 
 namespace qccl {
 
@@ -46,6 +47,19 @@ inline double worst_error(const Codec& codec, std::span<const float> x, const Ra
     }
   }
   return worst;
+}
+
+// The message of the Error(invalid_argument) that `parse` throws.
+template <class Parse>
+std::string refusal(Parse parse) {
+  try {
+    static_cast<void>(parse());
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted";
+  return {};
 }
 
 }  // namespace qccl

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/options.h"
-#include "codec/slicing.h"
+#include "codec/geometry.h"
 
 namespace qccl::tools {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdio>
 
 #include "base/options.h"
+#include "codec/geometry.h"
 #include "codec/registry.h"
-#include "codec/slicing.h"
 #include "tools/command_line.h"
 #include "tools/commands.h"
 

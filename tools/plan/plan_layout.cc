@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "base/text.h"
-#include "codec/slicing.h"
+#include "codec/geometry.h"
 #include "tools/commands.h"
 #include "tools/flag_values.h"
 

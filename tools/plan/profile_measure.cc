@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "codec/codec.h"
+#include "codec/geometry.h"
 #include "codec/registry.h"
-#include "codec/slicing.h"
 #include "plan/cost/cost.h"
 #include "plan/plan.h"
 

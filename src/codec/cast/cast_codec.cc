@@ -18,8 +18,8 @@ namespace {
 
 class CastCodec final : public FixedSizeCodec {
  public:
-  // `wire`: bfloat16 or float16.
-  explicit CastCodec(DataType wire) : wire_(wire) {}
+  explicit CastCodec(const SettingValues& values)
+      : wire_(values.word("type") == "bf16" ? DataType::bfloat16 : DataType::float16) {}
 
   std::uint32_t bucket_size() const override { return 1; }
   std::size_t max_encoded_bytes(std::size_t elements) const override { return elements * 2; }
@@ -51,11 +51,6 @@ class CastCodec final : public FixedSizeCodec {
 
 constexpr CodecSetting kSettings[] = {{.key = "type", .allowed = "bf16|fp16", .meaning = "16-bit type on the wire"}};
 
-std::shared_ptr<const Codec> make(const SettingValues& values) {
-  const DataType wire = values.word("type") == "bf16" ? DataType::bfloat16 : DataType::float16;
-  return std::make_shared<CastCodec>(wire);
-}
-
 }  // namespace
 
 constinit const CodecEntry kCastCodec = {
@@ -65,7 +60,7 @@ constinit const CodecEntry kCastCodec = {
     .bound = "2^-8 |x| (bf16), 2^-11 |x| (fp16); at least half the smallest subnormal",
     .source = "IEEE 754 binary16; bfloat16",
     .settings = kSettings,
-    .make = make,
+    .make = make<CastCodec>,
     .only_float32 = true,
     .examples = "cast:type=bf16 cast:type=fp16",
 };

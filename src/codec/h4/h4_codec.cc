@@ -5,8 +5,6 @@
 // Rule, bounds and special blocks: kernels/h4/h4_reference.h. Layout: kernels/h4/h4.h. The random signs are a function
 // of the stream's key, its rank and the block's index in the tensor: they differ between ranks, so that equal inputs do
 // not make equal errors, and between phases and calls.
-// Error: an element is off by at most the block's Euclidean norm (and 2^-6 of it). For a block as a whole, in the mean
-// over signs: |x - y|^2 = D |x|^2, unbiased D / (1 - D), D = .1175, .0345, .0095 for 2, 3, 4 bits.
 // A block with an element that is not finite decodes to NaN.
 #include <fmt/format.h>
 
@@ -23,14 +21,12 @@ kernels::H4Signs signs_of(const RandomStream& random) {
           .first_block = static_cast<std::uint32_t>(random.first_element / kernels::kH4Block)};
 }
 
-class H4Codec final : public FixedSizeCodec {
+class H4Codec final : public KernelCodec<kernels::H4Format, kernels::h4_encoded_bytes, kernels::h4_decode> {
  public:
-  explicit H4Codec(kernels::H4Format format) : format_(format) {}
+  explicit H4Codec(const SettingValues& values)
+      : KernelCodec({values.whole("bits"), values.word("scale") == "unbiased"}) {}
 
   std::uint32_t bucket_size() const override { return kernels::kH4Block; }
-  std::size_t max_encoded_bytes(std::size_t elements) const override {
-    return kernels::h4_encoded_bytes(format_, elements);
-  }
   // The transforms spread an element's error over its block, so only the block's norm bounds it.
   double error_bound(const BlockSummary& block) const override {
     return block.norm_of(kernels::kH4Block) * (1 + 0x1p-6) + 0x1p-118;
@@ -41,12 +37,6 @@ class H4Codec final : public FixedSizeCodec {
   void write(std::span<const float> source, std::byte* target, const RandomStream& random) const override {
     kernels::h4_encode(format_, signs_of(random), source.data(), source.size(), target);
   }
-  Status read(const std::byte* source, const float* addend, std::span<float> target) const override {
-    kernels::h4_decode(format_, source, addend, target.data(), target.size());
-    return {};
-  }
-
-  const kernels::H4Format format_;
 };
 
 constexpr CodecSetting kSettings[] = {
@@ -57,11 +47,6 @@ constexpr CodecSetting kSettings[] = {
      .meaning = "unbiased: the mean over the random signs is right; least: the least error",
      .quiet_if_default = true},
 };
-
-std::shared_ptr<const Codec> make(const SettingValues& values) {
-  const kernels::H4Format format{values.whole("bits"), values.word("scale") == "unbiased"};
-  return std::make_shared<H4Codec>(format);
-}
 
 }  // namespace
 
@@ -78,7 +63,7 @@ constinit const CodecEntry kH4Codec = {
         "unbiased D / (1 - D); D = .1175, .0345, .0095 for 2, 3, 4 bits)",
     .source = "DRIVE (arXiv 2105.08339), EDEN (arXiv 2108.08842); two transforms: arXiv 2605.06014",
     .settings = kSettings,
-    .make = make,
+    .make = make<H4Codec>,
     .examples = "h4:bits=4 h4:bits=3 h4:bits=2 h4:bits=4,scale=least",
 };
 

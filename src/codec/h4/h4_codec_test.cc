@@ -1,5 +1,5 @@
 // How errors of ranks and calls cancel. Sizes and random numbers: codec/codec_test.cc. Errors of blocks:
-// kernels/h4/h4_accuracy_test.cc. The promises of every codec: tests/property/codec_contract_test.cc.
+// kernels/h4/h4_test.cc. The promises of every codec: tests/property/codec_contract_test.cc.
 #include <cmath>
 #include <vector>
 

@@ -4,7 +4,6 @@
 // Rounding: to nearest even; or stochastic, by a random byte of (key, rank, index in the tensor), stratified over
 // ranks: the mean is right, and for a sum over N ranks the variance is scale^2 (N + 1) / 12. Zero is exact.
 // A block with an element that is not finite decodes to NaN.
-// Error: at most scale * (1/2 + Q * 2^-23), stochastic: scale; scale <= max |x| / Q * (1 + 2^-7 + 2^-22) or 2^-118.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,15 +15,14 @@
 namespace qccl {
 namespace {
 
-class IntCodec final : public FixedSizeCodec {
+class IntCodec final
+    : public KernelCodec<kernels::BlockIntFormat, kernels::block_int_encoded_bytes, kernels::block_int_decode> {
  public:
-  // bits 2..8, block 1..65536.
-  IntCodec(int bits, std::uint32_t block, bool stochastic) : format_{bits, block}, stochastic_(stochastic) {}
+  explicit IntCodec(const SettingValues& values)
+      : KernelCodec({values.whole("bits"), static_cast<std::uint32_t>(values.whole("block"))}),
+        stochastic_(is_stochastic(values)) {}
 
   std::uint32_t bucket_size() const override { return format_.block_size; }
-  std::size_t max_encoded_bytes(std::size_t elements) const override {
-    return kernels::block_int_encoded_bytes(format_, elements);
-  }
   double error_bound(const BlockSummary& block) const override {
     const double largest = std::ldexp(1.0, format_.bits - 1) - 1;
     const double scale = std::max(block.magnitude() / largest * (1 + 0x1p-7 + 0x1p-22), 0x1p-118);
@@ -38,12 +36,7 @@ class IntCodec final : public FixedSizeCodec {
   void write(std::span<const float> source, std::byte* target, const RandomStream& random) const override {
     kernels::block_int_encode(format_, source.data(), source.size(), target, stochastic_ ? &random : nullptr);
   }
-  Status read(const std::byte* source, const float* addend, std::span<float> target) const override {
-    kernels::block_int_decode(format_, source, addend, target.data(), target.size());
-    return {};
-  }
 
-  const kernels::BlockIntFormat format_;
   const bool stochastic_;
 };
 
@@ -55,11 +48,6 @@ constexpr CodecSetting kSettings[] = {
      .meaning = "elements that share one scale; multiples of 32 are fast"},
     kRoundingSetting,
 };
-
-std::shared_ptr<const Codec> make(const SettingValues& values) {
-  const auto block = static_cast<std::uint32_t>(values.whole("block"));
-  return std::make_shared<IntCodec>(values.whole("bits"), block, is_stochastic(values));
-}
 
 }  // namespace
 
@@ -74,7 +62,7 @@ constinit const CodecEntry kIntCodec = {
         "scale <= max |x| / Q * (1 + 2^-7 + 2^-22) of the block, or 2^-118",
     .source = "block absmax quantization; QSGD (Alistarh et al., 2017, arXiv 1610.02132) for random rounding",
     .settings = kSettings,
-    .make = make,
+    .make = make<IntCodec>,
     .examples =
         "int:bits=8,block=128 int:bits=7,block=128 int:bits=6,block=64 int:bits=5,block=64 int:bits=4,block=32 "
         "int:bits=4,block=128 int:bits=3,block=32 int:bits=2,block=32 int:bits=4,block=32,rounding=stochastic",

@@ -4,9 +4,7 @@
 // double and slowly, kernels/minmax/minmax.cc. Layout: kernels/minmax/minmax.h.
 // Rounding: to nearest, half up; or stochastic, by a random byte of (key, rank, index in the tensor), stratified over
 // ranks: the mean is right, and for a sum over N ranks the variance is unit^2 (N + 1) / 12.
-// A bucket with an element that is not finite decodes to NaN.
-// Error: at most unit / 2 + 6 ulp(max |x|), stochastic: unit + 6 ulp(max |x|), where
-// unit = (maximum - minimum) / (2^bits - 1), at least 2^-126.
+// A bucket with an element that is not finite decodes to NaN. In the bound unit is at least 2^-126.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,16 +25,15 @@ double ulp(double x) {
   return std::max(std::ldexp(1.0, exponent - 24), 0x1p-149);
 }
 
-class MinmaxCodec final : public FixedSizeCodec {
+class MinmaxCodec final
+    : public KernelCodec<kernels::MinmaxFormat, kernels::minmax_encoded_bytes, kernels::minmax_decode> {
  public:
-  // bits 1..31, bucket_size 1..65536.
-  MinmaxCodec(int bits, std::uint32_t bucket_size, bool stochastic)
-      : format_{bits, bucket_size}, stochastic_(stochastic) {}
+  // bits 1..31
+  explicit MinmaxCodec(const SettingValues& values)
+      : KernelCodec({values.whole("bits"), static_cast<std::uint32_t>(values.whole("bucket_size"))}),
+        stochastic_(is_stochastic(values)) {}
 
   std::uint32_t bucket_size() const override { return format_.bucket_size; }
-  std::size_t max_encoded_bytes(std::size_t elements) const override {
-    return kernels::minmax_encoded_bytes(format_, elements);
-  }
   double error_bound(const BlockSummary& block) const override {
     const double levels = std::ldexp(1.0, format_.bits) - 1;
     const double unit = std::max((block.maximum - block.minimum) / levels, 0x1p-126);
@@ -50,12 +47,7 @@ class MinmaxCodec final : public FixedSizeCodec {
   void write(std::span<const float> source, std::byte* target, const RandomStream& random) const override {
     kernels::minmax_encode(format_, source.data(), source.size(), target, stochastic_ ? &random : nullptr);
   }
-  Status read(const std::byte* source, const float* addend, std::span<float> target) const override {
-    kernels::minmax_decode(format_, source, addend, target.data(), target.size());
-    return {};
-  }
 
-  const kernels::MinmaxFormat format_;
   const bool stochastic_;
 };
 
@@ -90,11 +82,9 @@ constexpr CodecSetting kSettings[] = {
     kRoundingSetting,
 };
 
-std::shared_ptr<const Codec> make(const SettingValues& values) {
-  const int bits = values.whole("bits");
-  if (bits == 32) return std::make_shared<RawCodec>();
-  const auto bucket_size = static_cast<std::uint32_t>(values.whole("bucket_size"));
-  return std::make_shared<MinmaxCodec>(bits, bucket_size, is_stochastic(values));
+std::shared_ptr<const Codec> make_any(const SettingValues& values) {
+  if (values.whole("bits") == 32) return std::make_shared<RawCodec>();
+  return std::make_shared<MinmaxCodec>(values);
 }
 
 }  // namespace
@@ -111,7 +101,7 @@ constinit const CodecEntry kMinmaxCodec = {
         "unit = (max - min) / (2^bits - 1) of the bucket",
     .source = "QNCCL; CGX (Markov, Ramezanikebrya, Alistarh 2021, arXiv 2111.08617)",
     .settings = kSettings,
-    .make = make,
+    .make = make_any,
     .examples = "minmax:bits=8 minmax:bits=6 minmax:bits=5 minmax:bits=4 minmax:bits=3 minmax:bits=2 minmax:bits=1",
 };
 

@@ -78,11 +78,6 @@ TEST(MinmaxCodec, the_maximum_neither_wraps_nor_carries_into_its_neighbour) {
   }
 }
 
-TEST(MinmaxCodec, large_finite_sums_are_not_mistaken_for_infinity) {
-  const std::vector<float> x(1024, 3e38f);
-  EXPECT_EQ(round_trip(*codec_of(minmax()), x), x);
-}
-
 TEST(MinmaxCodec, equal_values_come_back_exactly) {
   for (const float value : {0.0f, 1.0f, -0.1f, 1e-9f, 1e-40f, -3e38f, 0x1p-149f}) {
     const std::vector<float> x(50, value);

@@ -2,8 +2,7 @@
 //
 // scale: the bucket's mean magnitude |x|_1 / n, which has the least error of all scales, or with scale=norm the root of
 // its mean square |x|_2 / sqrt(n), as in DeepSpeed. Rule: kernels/sign/sign_reference.h. Layout: kernels/sign/sign.h.
-// Error: an element is off by at most the bucket's largest magnitude (and 2^-16 of it). For a bucket as a whole
-// |x - y|^2 = |x|_2^2 - |x|_1^2 / n: 0.36 of the energy of normally distributed values. Training needs error feedback.
+// A bucket loses 0.36 of the energy of normally distributed values: training needs error feedback.
 // A bucket with an element that is not finite decodes to NaN.
 #include <fmt/format.h>
 
@@ -14,14 +13,12 @@
 namespace qccl {
 namespace {
 
-class SignCodec final : public FixedSizeCodec {
+class SignCodec final : public KernelCodec<kernels::SignFormat, kernels::sign_encoded_bytes, kernels::sign_decode> {
  public:
-  explicit SignCodec(kernels::SignFormat format) : format_(format) {}
+  explicit SignCodec(const SettingValues& values)
+      : KernelCodec({static_cast<std::uint32_t>(values.whole("bucket_size")), values.word("scale") == "norm"}) {}
 
   std::uint32_t bucket_size() const override { return format_.bucket_size; }
-  std::size_t max_encoded_bytes(std::size_t elements) const override {
-    return kernels::sign_encoded_bytes(format_, elements);
-  }
   std::optional<std::size_t> encode_with_residual(std::span<const float> source, Bytes target, const RandomStream&,
                                                   float factor, float* residual) const override {
     const std::size_t bytes = max_encoded_bytes(source.size());
@@ -37,12 +34,6 @@ class SignCodec final : public FixedSizeCodec {
   void write(std::span<const float> source, std::byte* target, const RandomStream&) const override {
     kernels::sign_encode(format_, source.data(), source.size(), target);
   }
-  Status read(const std::byte* source, const float* addend, std::span<float> target) const override {
-    kernels::sign_decode(format_, source, addend, target.data(), target.size());
-    return {};
-  }
-
-  const kernels::SignFormat format_;
 };
 
 constexpr CodecSetting kSettings[] = {
@@ -57,12 +48,6 @@ constexpr CodecSetting kSettings[] = {
      .quiet_if_default = true},
 };
 
-std::shared_ptr<const Codec> make(const SettingValues& values) {
-  const kernels::SignFormat format{static_cast<std::uint32_t>(values.whole("bucket_size")),
-                                   values.word("scale") == "norm"};
-  return std::make_shared<SignCodec>(format);
-}
-
 }  // namespace
 
 constinit const CodecEntry kSignCodec = {
@@ -74,7 +59,7 @@ constinit const CodecEntry kSignCodec = {
     .bound = "max |x| * (1 + 2^-16) + 2^-149 (of a bucket together: ||x - y||^2 = ||x||^2 - |x|_1^2 / n)",
     .source = "1-bit SGD (Seide et al. 2014); error feedback for signs (Karimireddy et al. 2019, arXiv 1901.09847)",
     .settings = kSettings,
-    .make = make,
+    .make = make<SignCodec>,
     .examples = "sign:bucket_size=64 sign:bucket_size=256 sign:bucket_size=1024 sign:bucket_size=256,scale=norm",
 };
 

@@ -3,8 +3,7 @@
 // Rule: kernels/topk/topk_reference.h. Layout: kernels/topk/topk.h. Of n elements (4096, or the rest at the end)
 // exactly k = ceil(ceil(4096 density) n / 4096) are sent, so that the size is a function of the count alone.
 // Rounding: float32 values are unchanged; int8 values to nearest even in 127 steps of the chunk's largest magnitude.
-// Error: ||x - y||^2 <= (1 - k/n) ||x||^2 for float32 values, the least for any k elements. Training needs error
-// feedback: without it the small elements never arrive.
+// The error is the least for any k elements. Training needs error feedback: without it the small elements never arrive.
 // A chunk with an element that is not finite decodes to NaN. Adding leaves elements that were not sent unchanged.
 #include <fmt/format.h>
 
@@ -19,7 +18,9 @@ namespace {
 
 class TopkCodec final : public FixedSizeCodec {
  public:
-  explicit TopkCodec(kernels::TopkFormat format) : format_(format) {}
+  explicit TopkCodec(const SettingValues& values)
+      : format_{static_cast<std::uint32_t>(std::ceil(values.number("density") * kernels::kTopkChunk)),
+                values.word("values") == "int8"} {}
 
   std::uint32_t bucket_size() const override { return kernels::kTopkChunk; }
   std::size_t max_encoded_bytes(std::size_t elements) const override {
@@ -56,12 +57,6 @@ constexpr CodecSetting kSettings[] = {
     {.key = "values", .allowed = "fp32|int8", .meaning = "type of the values sent"},
 };
 
-std::shared_ptr<const Codec> make(const SettingValues& values) {
-  const double kept = std::ceil(values.number("density") * static_cast<double>(kernels::kTopkChunk));
-  const kernels::TopkFormat format{static_cast<std::uint32_t>(kept), values.word("values") == "int8"};
-  return std::make_shared<TopkCodec>(format);
-}
-
 }  // namespace
 
 constinit const CodecEntry kTopkCodec = {
@@ -77,7 +72,7 @@ constinit const CodecEntry kTopkCodec = {
         "values=int8: k (scale / 2)^2 more; scale = max |x| / 127, or 2^-126)",
     .source = "top-k with error feedback (Stich, Cordonnier, Jaggi 2018, arXiv 1809.07599)",
     .settings = kSettings,
-    .make = make,
+    .make = make<TopkCodec>,
     .examples = "topk:density=0.1 topk:density=0.01 topk:density=0.01,values=int8 topk:density=0.001",
 };
 

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "codec/codec.h"
-#include "codec/slicing.h"
+#include "codec/geometry.h"
 
 namespace qccl::comm {
 

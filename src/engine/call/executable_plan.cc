@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "codec/slicing.h"
+#include "codec/geometry.h"
 #include "engine/frame_sender.h"
 
 namespace qccl::engine {

@@ -27,7 +27,7 @@ struct SelectionKey {
   bool compressed = false;
   double encoded_bytes = 4;          // of an element on the wire
   std::uint32_t bucket_size = 1;     // 1 uncompressed
-  std::uint64_t slice_elements = 1;  // codec/slicing.h
+  std::uint64_t slice_elements = 1;  // codec/geometry.h
 };
 
 struct Candidate {

@@ -69,10 +69,6 @@ void add_to_fork_list(int fd) {
   listed[fd / kBitsPerWord].fetch_or(bit_of(fd), std::memory_order_relaxed);
 }
 
-void remove_from_fork_list(int fd) {
-  if (fits(fd)) listed[fd / kBitsPerWord].fetch_and(~bit_of(fd), std::memory_order_relaxed);
-}
-
 }  // namespace
 
 std::string error_text(int error_number) {
@@ -88,6 +84,10 @@ Failure os_failure(ErrorKind kind, const std::string& what, int error_number) {
   Failure failure(kind, what + ": " + error_text(error_number));
   failure.info().os_error = error_number;
   return failure;
+}
+
+void remove_from_fork_list(int fd) {
+  if (fits(fd)) listed[fd / kBitsPerWord].fetch_and(~bit_of(fd), std::memory_order_relaxed);
 }
 
 std::uint32_t fork_generation() { return generation.load(std::memory_order_relaxed); }

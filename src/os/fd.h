@@ -24,6 +24,9 @@ std::string error_text(int error_number);
 Failure os_failure(const std::string& what, int error_number);
 Failure os_failure(ErrorKind kind, const std::string& what, int error_number);
 
+// From now on a forked child keeps `fd`. Thread-safe.
+void remove_from_fork_list(int fd);
+
 // Number of forks with listed descriptors between this process and its first ancestor. Descriptors opened in an earlier
 // generation are closed in this one. Cheap.
 std::uint32_t fork_generation();

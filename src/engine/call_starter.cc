@@ -1,4 +1,4 @@
-#include "engine/call_starter.h"
+#include "engine/engine.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,6 @@
 #include "engine/collective/plan_operation.h"
 #include "engine/compute/host_compute.h"
 #include "engine/message/mailbox.h"
-#include "engine/message/message_operation.h"
 #include "kernels/float_environment.h"
 
 namespace qccl::engine {
@@ -37,7 +36,11 @@ void CallStarter::begin(Group* target, CallArguments&& arguments, std::shared_pt
   if (target->failure) return refuse(arguments, *target->failure);
   if (arguments.message) return post_message(*target, std::move(arguments));
   if (arguments.feedback != nullptr) {
-    if (!claim_feedback(arguments)) return;
+    arguments.random_counter = arguments.feedback->claim();
+    if (!arguments.random_counter) {
+      return refuse(arguments,
+                    {.kind = ErrorKind::misuse, .message = "QCCL: " + arguments.feedback->unusable_reason()});
+    }
     claimed = arguments.feedback;
   }
   if (arguments.plan->codec() != nullptr && !arguments.random_counter)
@@ -57,16 +60,6 @@ void CallStarter::refuse(CallArguments& arguments, ErrorInfo failure) {
   failure.rank = parts_.options.rank.value();
   auto shared = std::make_shared<const ErrorInfo>(std::move(failure));
   parts_.ended.push(std::move(arguments.work), std::move(shared));
-}
-
-// False: the call was refused.
-bool CallStarter::claim_feedback(CallArguments& arguments) {
-  if (const auto counter = arguments.feedback->claim()) {
-    arguments.random_counter = *counter;
-    return true;
-  }
-  refuse(arguments, {.kind = ErrorKind::misuse, .message = "QCCL: " + arguments.feedback->unusable_reason()});
-  return false;
 }
 
 void CallStarter::note_posted(Operation& posted) {
@@ -96,13 +89,10 @@ std::unique_ptr<Operation> CallStarter::make_operation(Group& group, const CallA
   const ExecutablePlan& plan = *arguments.plan;
   if (reduces_on_board(arguments)) return std::make_unique<MappedOperation>(group, sender, parts_.pool, plan);
   if (plan.call().board) return std::make_unique<CellOperation>(group, sender, parts_.pool);
-  return std::make_unique<PlanOperation>(group, sender, plan, make_compute(group, plan));
-}
-
-std::unique_ptr<Compute> CallStarter::make_compute(const Group& group, const ExecutablePlan& plan) {
   const ComputeContext context{&plan, group.world(), group.rank, &parts_.pool, parts_.options.seed};
-  if (parts_.options.make_compute) return parts_.options.make_compute(context);
-  return std::make_unique<HostCompute>(context);
+  auto compute = parts_.options.make_compute ? parts_.options.make_compute(context)
+                                             : std::unique_ptr<Compute>(std::make_unique<HostCompute>(context));
+  return std::make_unique<PlanOperation>(group, sender, plan, std::move(compute));
 }
 
 void CallStarter::post_message(Group& group, CallArguments&& arguments) {
@@ -122,15 +112,13 @@ void CallStarter::post_message(Group& group, CallArguments&& arguments) {
 // A call that finds the other ranks there has neither a Work nor an entry among the operations in flight. One that does
 // not becomes an operation like any other, its own part published.
 
-// Stored frames may be those of a peer that has made another call.
-bool CallStarter::may_exchange(const Group* group, const CallArguments& arguments) const {
-  return parts_.operations.empty() && group != nullptr && !group->failure && group->stored.empty() &&
-         !arguments.message && arguments.plan->call().board && !parts_.recorder.is_on();
-}
-
 bool CallStarter::exchange_or_post(CallArguments&& arguments, const std::shared_ptr<internal::WorkState>& work) {
   Group* const target = parts_.groups.find(arguments.group);
-  if (!may_exchange(target, arguments)) {
+  // Stored frames may be those of a peer that has made another call.
+  const bool may_exchange = parts_.operations.empty() && target != nullptr && !target->failure &&
+                            target->stored.empty() && !arguments.message && arguments.plan->call().board &&
+                            !parts_.recorder.is_on();
+  if (!may_exchange) {
     arguments.work = work;
     post(std::move(arguments));
     return false;

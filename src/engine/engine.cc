@@ -49,26 +49,21 @@ bool Engine::move() {
   moved |= advance_operations();
   moved |= parts_.frame_sender.send_reports();
   if (!has_sent_control()) moved |= parts_.control.send();
-  check_timers();
+  mismatches_.check();
+  if (parts_.now >= parts_.operations.next_deadline()) peer_failures_.check_deadlines();
+  if (parts_.now >= parts_.peers.next_heartbeat()) {
+    parts_.peers.beat(parts_.frame_sender, parts_.now);
+    peer_failures_.check_silent_peers();
+  }
   failures_.sweep();
   groups_.notify_quiet();
   return moved;
-}
-
-void Engine::check_timers() {
-  mismatches_.check();
-  if (parts_.now >= parts_.operations.next_deadline()) peer_failures_.check_deadlines();
-  if (parts_.now < parts_.peers.next_heartbeat()) return;
-  parts_.peers.beat(parts_.frame_sender, parts_.now);
-  peer_failures_.check_silent_peers();
 }
 
 TimePoint Engine::next_timer() const {
   return std::min({parts_.operations.next_deadline(), mismatches_.next_deadline(), parts_.peers.next_heartbeat(),
                    parts_.transport.next_send_time()});
 }
-
-// ---- operations
 
 bool Engine::advance_operations() {
   bool moved = false;
@@ -114,8 +109,6 @@ void Engine::end_turn(const Operation& ended) {
     operation->defer(false);
   }
 }
-
-// ---- reports
 
 std::vector<std::string> Engine::describe_in_flight(std::uint64_t group) const {
   std::vector<std::string> list;

@@ -3,9 +3,8 @@
 //
 // Messages (send, recv) are operations too, but matched by their mailbox instead of a common number: see mailbox.h.
 //
-// Every arriving frame is compared with the operation of its sequence number, or stored until that is posted. The first
-// failure of a group ends all its operations, and every later call returns it. Frames never touch the caller's memory
-// after an operation has ended.
+// The first failure of a group ends all its operations, and every later call returns it. Frames never touch the
+// caller's memory after an operation has ended.
 //
 // If the system refuses memory, the group that needed it fails with resource_exhausted. All groups fail for good if the
 // group is not known or frames may have been lost. post() and progress() never throw std::bad_alloc. Functions that
@@ -16,22 +15,127 @@
 // Threads: one at a time, the holder of the driver token, which completes works outside of progress (take_ended()).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "engine/call_starter.h"
 #include "engine/engine_parts.h"
 #include "engine/failure/failure_handler.h"
-#include "engine/failure/mismatch_detector.h"
-#include "engine/failure/peer_failures.h"
-#include "engine/frame_dispatcher.h"
-#include "engine/group/group_lifecycle.h"
 #include "qccl/status.h"
 
 namespace qccl::engine {
+
+// Delivers arriving frames to the operations, messages and groups they are for. A frame is compared with the operation
+// of its sequence number, or stored until that is posted.
+class FrameDispatcher : private PayloadPlacement {
+ public:
+  FrameDispatcher(EngineParts& parts, FailureHandler& failures, PeerFailures& peer_failures,
+                  MismatchDetector& mismatches);
+  ~FrameDispatcher() override;
+
+  // True if any arrived.
+  bool receive();
+  // Takes over the frame: handles, keeps or discards it.
+  void on_group_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
+  // Handles the frames that came before this rank posted that operation.
+  void replay_stored(Group& group, std::uint64_t sequence);
+
+ private:
+  void on_frame(const ReceivedFrame& frame);
+  std::byte* find_destination(WorldRank peer, ConstBytes header) override;
+  void on_member_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
+  void on_operation_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
+  void on_message_frame(Group& group, const wire::FrameHeader& header, const ReceivedFrame& frame);
+  void deliver(Operation& operation, GroupRank member, const wire::FrameHeader& header, const ReceivedFrame& frame);
+  // Stores the frame in `where`, or gives its sender up if `kept` frames are too many already.
+  void keep(std::vector<StoredFrame>& where, std::size_t kept, const wire::FrameHeader& header,
+            const ReceivedFrame& frame);
+  void keep_orphan(const wire::FrameHeader& header, const ReceivedFrame& frame);
+
+  EngineParts& parts_;
+  FailureHandler& failures_;
+  PeerFailures& peer_failures_;
+  MismatchDetector& mismatches_;
+  std::vector<StoredFrame> due_;          // of replay_stored()
+  std::optional<ReceivedFrame> retried_;  // comes next, because there was no memory to keep it
+};
+
+// Numbers calls and makes them operations in flight, or runs small ones on the spot.
+class CallStarter {
+ public:
+  CallStarter(EngineParts& parts, FailureHandler& failures, PeerFailures& peer_failures, FrameDispatcher& dispatcher)
+      : parts_(parts), failures_(failures), peer_failures_(peer_failures), dispatcher_(dispatcher) {}
+
+  // See Engine.
+  void post(CallArguments&& arguments);
+  bool exchange_or_post(CallArguments&& arguments, const std::shared_ptr<internal::WorkState>& work);
+
+ private:
+  // post(), as far as memory lasts; sets `claimed` to the error feedback that the call has claimed.
+  void begin(Group* target, CallArguments&& arguments, std::shared_ptr<internal::FeedbackState>& claimed);
+  void refuse(CallArguments& arguments, ErrorInfo failure);
+  void note_posted(Operation& posted);
+  void post_message(Group& group, CallArguments&& arguments);
+
+  Operation& begin_operation(Group& group, std::uint64_t number, CallArguments&& arguments);
+  std::unique_ptr<Operation> make_operation(Group& group, const CallArguments& arguments);
+
+  // ---- small calls on the spot
+  bool exchange(Group& group, CallArguments&& arguments, const std::shared_ptr<internal::WorkState>& work);
+  void prepare_exchange(Group& group, const CallArguments& arguments);
+  void promote(Group& group, std::uint64_t sequence, CallArguments&& arguments);
+
+  EngineParts& parts_;
+  FailureHandler& failures_;
+  PeerFailures& peer_failures_;
+  FrameDispatcher& dispatcher_;
+};
+
+// Opens and closes groups. Where that is refused memory, it throws std::bad_alloc and has done nothing.
+class GroupLifecycle {
+ public:
+  GroupLifecycle(EngineParts& parts, FailureHandler& failures, MismatchDetector& mismatches,
+                 FrameDispatcher& dispatcher)
+      : parts_(parts), failures_(failures), mismatches_(mismatches), dispatcher_(dispatcher) {}
+
+  // A group of `ranks` (world ranks, this one among them). InvalidArgument if the id is taken. Where members of the
+  // group `parent` make it together, a failure of that group refuses it, and fails it until end_opening(): some members
+  // may never open it. Only the loss of a rank that is not among `ranks` does neither.
+  Status open(std::uint64_t id, std::string name, std::vector<int> ranks,
+              std::optional<std::uint64_t> parent = std::nullopt);
+  // All members have opened it.
+  void end_opening(std::uint64_t id);
+  // Takes no memory.
+  void close(std::uint64_t id);
+  // Fails a group that this rank has no memory for on its other `ranks` (world ranks), which have opened it or will.
+  // Closes it here. Takes no memory, and tries until all are notified, for kMaxRefusals groups at a time.
+  void refuse(std::uint64_t id, std::vector<int>&& ranks);
+  // Fails the group here and, by a poison frame, on its other members.
+  void fail(std::uint64_t id, ErrorInfo failure);
+  // The same where a call of several operations has no memory to go on.
+  void run_out_of_memory(std::uint64_t id);
+
+  // Takes a board cell for the group, if the transport has a free one. use_board() then says whether all members have.
+  bool prepare_board(std::uint64_t id);
+  void use_board(std::uint64_t id, bool use);
+  bool has_board(std::uint64_t id) const;
+
+  // Completes `work` once the group has no operation in flight. Takes no memory, once for each open group.
+  void notify_when_quiet(std::uint64_t id, std::shared_ptr<internal::WorkState> work);
+  // Completes the Works of groups that are quiet now.
+  void notify_quiet();
+
+ private:
+  EngineParts& parts_;
+  FailureHandler& failures_;
+  MismatchDetector& mismatches_;
+  FrameDispatcher& dispatcher_;
+  std::vector<std::pair<std::uint64_t, std::shared_ptr<internal::WorkState>>> quiet_waiters_;
+};
 
 class Engine {
  public:
@@ -88,7 +192,6 @@ class Engine {
   // Its steps, and its end; true if anything moved.
   bool advance_operation(std::unique_ptr<Operation>& operation);
   void end_turn(const Operation& ended);
-  void check_timers();
 
   EngineParts parts_;
   FailureHandler failures_;

@@ -8,14 +8,13 @@
 
 #include "base/clock.h"
 #include "base/options.h"
-#include "engine/call/work_state.h"
+#include "engine/call/call_arguments.h"
 #include "engine/compute/compute.h"
 #include "engine/compute/math_context.h"
 #include "engine/failure/peer_monitor.h"
 #include "engine/frame_sender.h"
 #include "engine/group/group.h"
 #include "engine/operation.h"
-#include "engine/operation_recorder.h"
 #include "transport/transport.h"
 
 namespace qccl::engine {

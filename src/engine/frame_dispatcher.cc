@@ -1,4 +1,4 @@
-#include "engine/frame_dispatcher.h"
+#include "engine/engine.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "engine/message/mailbox.h"
-#include "engine/message/message_operation.h"
 
 namespace qccl::engine {
 namespace {
@@ -18,6 +17,26 @@ using wire::FrameKind;
 
 bool is_message_frame(FrameKind kind) {
   return kind == FrameKind::message || kind == FrameKind::message_data || kind == FrameKind::message_grant;
+}
+
+// The header, or what the peer did. It is copied out before it is checked: the frame may lie in memory that a peer can
+// write.
+Result<FrameHeader> check_frame(const ReceivedFrame& frame) {
+  const auto corrupt = [](std::string what) { return Failure(ErrorKind::corrupt_data, std::move(what)); };
+  std::array<std::byte, wire::kHeaderBytes> copy;
+  if (frame.bytes.size() < copy.size()) return corrupt("sent a frame shorter than its header");
+  std::memcpy(copy.data(), frame.bytes.data(), copy.size());
+  auto header = wire::decode_header(copy.data());
+  if (!header.ok()) return corrupt("sent a bad frame: " + header.error().message);
+  const ConstBytes payload = frame.payload();
+  if (payload.size() != header->payload_bytes) {
+    return corrupt(fmt::format("sent a frame of {} bytes that says {}", wire::kHeaderBytes + payload.size(),
+                               wire::kHeaderBytes + header->payload_bytes));
+  }
+  if (header->payload_checksum != 0 && header->payload_checksum != wire::payload_checksum(payload)) {
+    return corrupt("sent a payload that fails its checksum: the network or a machine damages data");
+  }
+  return header;
 }
 
 }  // namespace
@@ -46,38 +65,14 @@ bool FrameDispatcher::receive() {
   return received;
 }
 
-bool FrameDispatcher::is_intact(const FrameHeader& header, const ReceivedFrame& frame) {
-  const ConstBytes payload = frame.payload();
-  if (payload.size() != header.payload_bytes) {
-    peer_failures_.give_up(frame.peer, ErrorKind::corrupt_data,
-                           fmt::format("sent a frame of {} bytes that says {}", wire::kHeaderBytes + payload.size(),
-                                       wire::kHeaderBytes + header.payload_bytes));
-    return false;
-  }
-  if (header.payload_checksum != 0 && header.payload_checksum != wire::payload_checksum(payload)) {
-    peer_failures_.give_up(frame.peer, ErrorKind::corrupt_data,
-                           "sent a payload that fails its checksum: the network or a machine damages data");
-    return false;
-  }
-  return true;
-}
-
-// The header is copied out before it is checked: the frame may lie in memory that a peer can write.
 void FrameDispatcher::on_frame(const ReceivedFrame& frame) {
   if (parts_.peers[frame.peer].lost) return parts_.transport.release(frame);
-  std::array<std::byte, wire::kHeaderBytes> copy;
-  if (frame.bytes.size() < copy.size()) {
-    peer_failures_.give_up(frame.peer, ErrorKind::corrupt_data, "sent a frame shorter than its header");
+  const auto checked = check_frame(frame);
+  if (!checked.ok()) {
+    peer_failures_.give_up(frame.peer, checked.error().kind, checked.error().message);
     return parts_.transport.release(frame);
   }
-  std::memcpy(copy.data(), frame.bytes.data(), copy.size());
-  const auto decoded = wire::decode_header(copy.data());
-  if (!decoded.ok()) {
-    peer_failures_.give_up(frame.peer, ErrorKind::corrupt_data, "sent a bad frame: " + decoded.error().message);
-    return parts_.transport.release(frame);
-  }
-  const FrameHeader& header = decoded.value();
-  if (!is_intact(header, frame)) return parts_.transport.release(frame);
+  const FrameHeader& header = checked.value();
   parts_.peers.heard(frame.peer, parts_.now);
   parts_.frame_sender.note_eager_returned(frame.peer, header.eager_consumed);
   if (header.kind == FrameKind::heartbeat) return parts_.transport.release(frame);

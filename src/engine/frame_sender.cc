@@ -32,27 +32,7 @@ Bytes FrameSender::begin(WorldRank peer, std::size_t max_payload, TrafficClass t
   return frame_.subspan(kHeaderBytes, max_payload);
 }
 
-void FrameSender::finish(wire::FrameHeader header, std::size_t payload_bytes) {
-  write_header(header, frame_.subspan(kHeaderBytes, payload_bytes));
-  frame_ = {};
-  transport_.commit(kHeaderBytes + payload_bytes);
-}
-
-void FrameSender::finish_with(wire::FrameHeader header, ConstBytes payload) {
-  if (payload.data() == frame_.data() + kHeaderBytes) return finish(header, payload.size());
-  write_header(header, payload);
-  const Bytes frame = std::exchange(frame_, {});
-  if (transport_.commit_gathered(kHeaderBytes, payload)) return;
-  if (!payload.empty()) std::memcpy(frame.data() + kHeaderBytes, payload.data(), payload.size());
-  transport_.commit(kHeaderBytes + payload.size());
-}
-
-void FrameSender::abandon() {
-  if (!std::exchange(frame_, {}).empty()) transport_.commit(0);
-}
-
-// Into the reservation; counts the frame as sent.
-void FrameSender::write_header(wire::FrameHeader header, ConstBytes payload) {
+void FrameSender::finish(wire::FrameHeader header, ConstBytes payload) {
   header.payload_bytes = static_cast<std::uint32_t>(payload.size());
   if (checksum_ && !payload.empty() && !transport_.is_local(target_)) {
     header.payload_checksum = wire::payload_checksum(payload);
@@ -61,18 +41,27 @@ void FrameSender::write_header(wire::FrameHeader header, ConstBytes payload) {
   header.eager_consumed = to.eager_consumed;
   to.eager_reported = to.eager_consumed;
   to.last_sent = now_;
-  wire::encode_header(header, frame_.data());
-  counters_.header_bytes += kHeaderBytes;
+  const Bytes frame = std::exchange(frame_, {});
+  wire::encode_header(header, frame.data());
   const std::size_t described = described_bytes(header.kind, payload.size());
-  counters_.header_bytes += described;
+  counters_.header_bytes += kHeaderBytes + described;
   counters_.payload_bytes += payload.size() - described;
+  if (payload.data() != frame.data() + kHeaderBytes) {
+    if (transport_.commit_gathered(kHeaderBytes, payload)) return;
+    if (!payload.empty()) std::memcpy(frame.data() + kHeaderBytes, payload.data(), payload.size());
+  }
+  transport_.commit(kHeaderBytes + payload.size());
+}
+
+void FrameSender::abandon() {
+  if (!std::exchange(frame_, {}).empty()) transport_.commit(0);
 }
 
 bool FrameSender::send_control(WorldRank peer, wire::FrameHeader header, ConstBytes payload) {
   const Bytes room = begin(peer, payload.size(), TrafficClass::control);
   if (room.data() == nullptr) return false;
   if (!payload.empty()) std::memcpy(room.data(), payload.data(), payload.size());
-  finish(header, payload.size());
+  finish(header, room);
   return true;
 }
 

@@ -39,10 +39,9 @@ class FrameSender {
   // Room for the payload of a frame, up to `max_payload` bytes; data() is null if there is none now, and not null for
   // zero bytes.
   Bytes begin(WorldRank peer, std::size_t max_payload, TrafficClass traffic);
-  // Completes and sends it; the header's sizes and checksums are filled in here.
-  void finish(wire::FrameHeader header, std::size_t payload_bytes);
-  // The same for a payload that may lie elsewhere, not larger than begin() was told.
-  void finish_with(wire::FrameHeader header, ConstBytes payload);
+  // Completes and sends it; the header's sizes and checksums are filled in here. The payload lies at the front of that
+  // room or anywhere else, and is not larger than begin() was told.
+  void finish(wire::FrameHeader header, ConstBytes payload);
   // Gives up a frame that was begun, if there is one, because its payload cannot be written.
   void abandon();
   // A frame without payload in one go; false if there is no room now.
@@ -76,7 +75,6 @@ class FrameSender {
     TimePoint last_sent{};
   };
 
-  void write_header(wire::FrameHeader header, ConstBytes payload);
   Peer& peer(WorldRank rank) { return peers_[rank.index()]; }
   const Peer& peer(WorldRank rank) const { return peers_[rank.index()]; }
 

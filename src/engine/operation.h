@@ -17,6 +17,10 @@
 #include "engine/frame_sender.h"
 #include "engine/group/group.h"
 
+namespace qccl::internal {
+class LogStore;
+}
+
 namespace qccl::engine {
 
 // What an operation waits for, for reports and errors.
@@ -45,6 +49,7 @@ class PostedCall {
   std::uint64_t sequence() const { return sequence_; }
   const CallArguments& arguments() const { return arguments_; }
   const std::shared_ptr<internal::WorkState>& work() const { return arguments_.work; }
+  bool is_message() const { return arguments_.message.has_value(); }
   // Only of collectives.
   const ExecutablePlan& plan() const { return *arguments_.plan; }
   const ResolvedCall& call() const { return plan().call(); }
@@ -83,8 +88,8 @@ class Operation : public PostedCall {
   Operation& operator=(const Operation&) = delete;
   virtual ~Operation() = default;
 
-  // Whether a parked one can run this call.
-  virtual bool can_run(const Group& group, const CallArguments& arguments) const = 0;
+  // Whether a parked one can run this call of its group.
+  virtual bool can_run(const CallArguments& arguments) const = 0;
   virtual void begin(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) {
     sequence_ = sequence;
     arguments_ = std::move(arguments);
@@ -98,7 +103,6 @@ class Operation : public PostedCall {
     arguments_.region.reset();
   }
 
-  virtual bool is_message() const { return false; }
   // It goes through shared memory cells.
   virtual bool is_on_board() const { return false; }
   // The call in words: see ResolvedCall::describe().
@@ -118,7 +122,7 @@ class Operation : public PostedCall {
   // Frames from or to this member are outstanding, so the operation can't end without it.
   virtual bool lacks(GroupRank member) const = 0;
   // Gives back every frame it holds.
-  virtual void drop_frames() = 0;
+  virtual void drop_frames() {}
 
   // What it counts for where long collectives take turns; 0: it takes none.
   std::uint64_t admission_bytes() const {
@@ -129,6 +133,9 @@ class Operation : public PostedCall {
   }
 
  protected:
+  // CorruptData: what the peer, by its rank in the world, did that no honest peer does.
+  Failure unexpected(GroupRank peer, const std::string& what) const;
+
   FrameSender& frame_sender_;
 };
 
@@ -151,7 +158,7 @@ class OperationTable {
   // The oldest in flight of the group, or null.
   Operation* oldest(const Group& group) const;
 
-  Operation& add(std::unique_ptr<Operation> operation);
+  Operation& add(std::unique_ptr<Operation> operation) { return *list_.emplace_back(std::move(operation)); }
   // The next add() to an empty table takes no memory.
   void make_room() {
     if (list_.capacity() == 0) list_.reserve(1);
@@ -164,7 +171,9 @@ class OperationTable {
   void park(std::unique_ptr<Operation> operation);
   std::unique_ptr<Operation> take_parked(const Group& group, const CallArguments& arguments);
   // The group is about to go.
-  void forget(const Group& group);
+  void forget(const Group& group) {
+    std::erase_if(parked_, [&](const auto& operation) { return &operation->group() == &group; });
+  }
 
   // The earliest deadline; check it, then set it anew.
   TimePoint next_deadline() const { return next_deadline_; }
@@ -183,6 +192,31 @@ class OperationTable {
   std::vector<std::unique_ptr<Operation>> parked_;  // the one used last at the end
   TimePoint next_deadline_ = kForever;
   bool has_untimed_ = false;
+};
+
+// Writes operations to the communication log; the only code that takes times for it. One thread, but is_on(). The
+// others outlive it.
+class OperationRecorder {
+ public:
+  // `log` may be null: nothing is recorded.
+  OperationRecorder(std::shared_ptr<internal::LogStore> log, const Clock& clock, FrameSender& frame_sender)
+      : log_(std::move(log)), clock_(clock), frame_sender_(frame_sender) {}
+
+  // Some operations may be logged. Any thread may ask.
+  bool is_on() const;
+  // The operation was posted.
+  void begin(Operation& operation) const;
+  // operation.advance(), measured.
+  Result<bool> advance(Operation& operation) const;
+  // The operation has ended, well if `failure` is null. Without memory for the record, the log lacks it.
+  void end(Operation& operation, const ErrorInfo* failure) const;
+
+ private:
+  void add(Operation& operation, const ErrorInfo* failure) const;
+
+  const std::shared_ptr<internal::LogStore> log_;
+  const Clock& clock_;
+  FrameSender& frame_sender_;
 };
 
 }  // namespace qccl::engine

@@ -59,26 +59,16 @@ RankSchedule schedule_of(const Request& request, int rank) {
   return builder.take();
 }
 
-// ---- Builder
-
 std::vector<int> Builder::others() const {
   std::vector<int> peers;
   for (int distance = 1; distance < world(); ++distance) peers.push_back((rank_ + distance) % world());
   return peers;
 }
 
-bool Builder::is_left_out(int chunk) const { return chunks_[static_cast<std::size_t>(chunk)].count == 0; }
-
-void Builder::add(int chunk, std::uint64_t input_begin, std::uint64_t output_begin, std::vector<Step> steps) {
-  if (is_left_out(chunk)) return;
-  const std::uint64_t count = chunks_[static_cast<std::size_t>(chunk)].count;
-  add(Lane{static_cast<std::uint32_t>(chunk), input_begin, output_begin, count, std::move(steps)});
-}
-
-void Builder::add_scratch(int chunk, std::uint64_t input_begin, std::vector<Step> steps) {
-  if (is_left_out(chunk)) return;
-  add(chunk, input_begin, 0, std::move(steps));
-  schedule_.lanes.back().scratch = true;
+void Builder::add_whole(Lane lane, int chunk) {
+  lane.chunk = static_cast<std::uint32_t>(chunk);
+  lane.count = chunks_[lane.chunk].count;
+  if (lane.count > 0) add(std::move(lane));
 }
 
 void Builder::add_own_piece(std::vector<int> peers) {
@@ -94,34 +84,23 @@ void Builder::add_own_piece(std::vector<int> peers) {
   add_own(std::move(give));
 }
 
-std::vector<Step> reduce_steps(int rank, int world, std::uint16_t phase, bool quantize_own) {
+std::vector<Step> Builder::reduce_steps(bool quantize_own) const {
   std::vector<Step> steps;
-  for (int source = 0; source < world; ++source) {
-    if (source == rank) {
-      steps.push_back({StepKind::local_reduce, phase, {}, quantize_own});
+  for (int source = 0; source < world(); ++source) {
+    if (source == rank_) {
+      steps.push_back({StepKind::local_reduce, 0, {}, quantize_own});
     } else {
-      steps.push_back({StepKind::recv_reduce, phase, {source}});
+      steps.push_back({StepKind::recv_reduce, 0, {source}});
     }
   }
-  steps.push_back({StepKind::finish, phase, {}});
+  steps.push_back({StepKind::finish, 0, {}});
   return steps;
 }
 
-// ---- text
-
 const char* to_string(StepKind kind) {
-  switch (kind) {
-    case StepKind::send_input: return "send_input";
-    case StepKind::local_reduce: return "local_reduce";
-    case StepKind::recv_reduce: return "recv_reduce";
-    case StepKind::send_sum: return "send_sum";
-    case StepKind::finish: return "finish";
-    case StepKind::send_result: return "send_result";
-    case StepKind::recv_copy: return "recv_copy";
-    case StepKind::forward: return "forward";
-    case StepKind::local_copy: return "local_copy";
-  }
-  return "?";
+  static constexpr const char* kNames[] = {"send_input",  "local_reduce", "recv_reduce", "send_sum",  "finish",
+                                           "send_result", "recv_copy",    "forward",     "local_copy"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::string to_string(const RankSchedule& schedule) {

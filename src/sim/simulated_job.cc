@@ -36,8 +36,6 @@ SimulatedJob::SimulatedJob(SimulatedJobOptions options)
   }
 }
 
-SimulatedJob::~SimulatedJob() = default;
-
 engine::Engine& SimulatedJob::engine(int rank) {
   network_.wake(rank);
   return *engines_[index(rank)];

@@ -20,23 +20,6 @@ constexpr Nanoseconds kNever = Nanoseconds::max();
 // Gives some ten reports a second.
 constexpr std::uint64_t kFramesBetweenReports = 20'000;
 
-SimulatedJobOptions world_options(const SimulationOptions& options) {
-  SimulatedJobOptions world;
-  world.ranks = options.ranks;
-  world.seed = options.seed;
-  world.links = options.links;
-  world.links.size_only = true;
-  world.engine.slice_bytes = options.slice_bytes;
-  world.engine.checksum = false;  // there are no payloads
-  world.engine.peer_timeout = kNever;
-  // Dead ranks are seen at once. Only heartbeats tell a stopped rank from those that wait for it.
-  if (options.timeout.count() == 0) world.engine.heartbeat_interval = kNever;
-  world.engine.hosts = options.links.hosts;
-  world.cores = static_cast<int>(options.processors.cores);
-  world.hosts_per_machine = options.processors.hosts_per_machine;
-  return world;
-}
-
 // Computes nothing: payloads have their largest size and no content, and each step takes the rank's processor the time
 // that it would.
 class SizeCompute final : public engine::Compute {
@@ -67,10 +50,9 @@ class SizeCompute final : public engine::Compute {
   std::byte* find_destination(std::size_t, std::uint64_t) override { return nullptr; }
 
  private:
-  static constexpr std::size_t kNoStep = static_cast<std::size_t>(-1);
   struct Lane {
     std::uint64_t slice = 0;
-    std::size_t encoded_step = kNoStep;  // a send step encodes once for all of its peers
+    std::size_t encoded_step = SIZE_MAX;  // a send step encodes once for all of its peers; none yet
   };
 
   std::size_t elements(std::size_t lane) const {
@@ -93,9 +75,7 @@ class SizeCompute final : public engine::Compute {
 class Simulation {
  public:
   explicit Simulation(const SimulationOptions& options)
-      : options_(options),
-        world_(with_size_compute(world_options(options))),
-        ranks_(static_cast<std::size_t>(options.ranks)) {
+      : options_(options), world_(job_options()), ranks_(static_cast<std::size_t>(options.ranks)) {
     std::vector<int> everyone(ranks_.size());
     std::iota(everyone.begin(), everyone.end(), 0);
     for (const int rank : everyone) world_.engine(rank).groups().open(kGroup, "world", everyone).take_or_throw();
@@ -133,11 +113,24 @@ class Simulation {
     TimePoint ended{};
     DelayBreakdown delays;
   };
-  SimulatedJobOptions with_size_compute(SimulatedJobOptions world) {
-    world.engine.make_compute = [this](const engine::ComputeContext& context) {
+  SimulatedJobOptions job_options() {
+    SimulatedJobOptions job;
+    job.ranks = options_.ranks;
+    job.seed = options_.seed;
+    job.links = options_.links;
+    job.links.size_only = true;
+    job.engine.slice_bytes = options_.slice_bytes;
+    job.engine.checksum = false;  // there are no payloads
+    job.engine.peer_timeout = kNever;
+    // Dead ranks are seen at once. Only heartbeats tell a stopped rank from those that wait for it.
+    if (options_.timeout.count() == 0) job.engine.heartbeat_interval = kNever;
+    job.engine.hosts = options_.links.hosts;
+    job.cores = static_cast<int>(options_.processors.cores);
+    job.hosts_per_machine = options_.processors.hosts_per_machine;
+    job.engine.make_compute = [this](const engine::ComputeContext& context) {
       return std::make_unique<SizeCompute>(context, world_.network(), options_.processors);
     };
-    return world;
+    return job;
   }
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -9,6 +12,12 @@
 
 namespace qccl::wire {
 namespace {
+
+constexpr char kHelloMagic[8] = {'Q', 'C', 'C', 'L', 'H', 'E', 'L', 'O'};
+constexpr std::size_t kHelloReservedOffset = 32;
+constexpr std::size_t kHelloChecksumOffset = 56;
+
+std::uint64_t hello_checksum(const std::byte* hello) { return digest(as_text({hello, kHelloChecksumOffset})); }
 
 constexpr std::uint32_t kMagic = 0x31464351;  // "QCF1"
 constexpr std::size_t kReservedOffset = 44;
@@ -18,21 +27,27 @@ std::uint32_t header_checksum(const std::byte* header) {
   return static_cast<std::uint32_t>(XXH3_64bits(header, kChecksumOffset));
 }
 
+// The fields but the magic, the reserved bytes and the header's checksum.
+template <class Header, class Visit>
+void visit_fields(Header& header, Visit visit) {
+  visit(4, header.kind);
+  visit(6, header.phase);
+  visit(8, header.group);
+  visit(16, header.sequence);
+  visit(24, header.fingerprint);
+  visit(32, header.chunk);
+  visit(36, header.slice);
+  visit(40, header.payload_bytes);
+  visit(48, header.payload_checksum);
+  visit(56, header.eager_consumed);
+}
+
 }  // namespace
 
 void encode_header(const FrameHeader& header, std::byte* target) {
   store(target, kMagic);
-  store(target + 4, static_cast<std::uint16_t>(header.kind));
-  store(target + 6, header.phase);
-  store(target + 8, header.group);
-  store(target + 16, header.sequence);
-  store(target + 24, header.fingerprint);
-  store(target + 32, header.chunk);
-  store(target + 36, header.slice);
-  store(target + 40, header.payload_bytes);
+  visit_fields(header, [target](std::size_t offset, auto value) { store(target + offset, value); });
   store(target + kReservedOffset, std::uint32_t{0});
-  store(target + 48, header.payload_checksum);
-  store(target + 56, header.eager_consumed);
   store(target + kChecksumOffset, header_checksum(target));
 }
 
@@ -45,21 +60,13 @@ Result<FrameHeader> decode_header(const std::byte* source) {
     return Failure(ErrorKind::corrupt_data, "frame header fails its checksum: the stream is damaged");
   }
   FrameHeader header;
-  const auto kind = load<std::uint16_t>(source + 4);
-  header.kind = static_cast<FrameKind>(kind);
-  header.phase = load<std::uint16_t>(source + 6);
-  header.group = load<std::uint64_t>(source + 8);
-  header.sequence = load<std::uint64_t>(source + 16);
-  header.fingerprint = load<std::uint64_t>(source + 24);
-  header.chunk = load<std::uint32_t>(source + 32);
-  header.slice = load<std::uint32_t>(source + 36);
-  header.payload_bytes = load<std::uint32_t>(source + 40);
-  header.payload_checksum = load<std::uint64_t>(source + 48);
-  header.eager_consumed = load<std::uint32_t>(source + 56);
+  visit_fields(header,
+               [source]<class Field>(std::size_t offset, Field& field) { field = load<Field>(source + offset); });
   if (load<std::uint32_t>(source + kReservedOffset) != 0) {
     return Failure(ErrorKind::corrupt_data,
                    "frame header has data in reserved bytes: install the same QCCL everywhere");
   }
+  const auto kind = static_cast<std::uint16_t>(header.kind);
   if (kind < 1 || kind > static_cast<std::uint16_t>(FrameKind::given_up)) {
     return Failure(ErrorKind::corrupt_data, fmt::format("frame of unknown kind {}", kind));
   }
@@ -90,6 +97,51 @@ Result<Envelope> decode_envelope(ConstBytes payload) {
 std::uint64_t payload_checksum(ConstBytes payload) {
   const std::uint64_t found = digest(as_text(payload));
   return found == 0 ? 1 : found;
+}
+
+void encode_hello(const Hello& hello, std::byte* target) {
+  std::memset(target, 0, kHelloBytes);
+  std::memcpy(target, kHelloMagic, sizeof(kHelloMagic));
+  store(target + 8, hello.version);
+  store(target + 12, hello.rank);
+  store(target + 16, hello.target);
+  store(target + 20, hello.world);
+  store(target + 24, hello.job);
+  store(target + kHelloChecksumOffset, hello_checksum(target));
+}
+
+Result<Hello> decode_hello(const std::byte* source) {
+  if (std::memcmp(source, kHelloMagic, sizeof(kHelloMagic)) != 0 ||
+      load<std::uint64_t>(source + kHelloChecksumOffset) != hello_checksum(source)) {
+    return Failure(ErrorKind::corrupt_data, "not a QCCL handshake");
+  }
+  if (std::any_of(source + kHelloReservedOffset, source + kHelloChecksumOffset,
+                  [](std::byte byte) { return byte != std::byte{}; })) {
+    return Failure(ErrorKind::corrupt_data, "handshake has data in reserved bytes: install the same QCCL everywhere");
+  }
+  return Hello{.version = load<std::uint32_t>(source + 8),
+               .rank = load<std::uint32_t>(source + 12),
+               .target = load<std::uint32_t>(source + 16),
+               .world = load<std::uint32_t>(source + 20),
+               .job = load<std::uint64_t>(source + 24)};
+}
+
+Status check_hello(const Hello& own, const Hello& got) {
+  if (got.version != own.version) {
+    return Failure(ErrorKind::unsupported,
+                   fmt::format("rank {} speaks wire version {}, this rank {}: install the same QCCL everywhere",
+                               got.rank, got.version, own.version));
+  }
+  if (got.job != own.job) {
+    return Failure(ErrorKind::misuse, "a rank of another job connected: two jobs share an address");
+  }
+  if (got.world != own.world || got.rank >= own.world || got.target != own.rank || got.rank == own.rank) {
+    return Failure(
+        ErrorKind::misuse,
+        fmt::format("rank {} of {} connected to rank {} of {} and meant rank {}: ranks or world sizes differ", got.rank,
+                    got.world, own.rank, own.world, got.target));
+  }
+  return {};
 }
 
 }  // namespace qccl::wire

@@ -1,5 +1,5 @@
 // The wire format, byte for byte. make_vectors.py computes the bytes independently of the library, from
-// the tables in wire/frame.h and wire/hello.h. A change here is a new wire version.
+// the tables in wire/frame.h. A change here is a new wire version.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +9,6 @@
 #include "engine/call/call_arguments.h"
 #include "support/sim_call.h"
 #include "wire/frame.h"
-#include "wire/hello.h"
 
 namespace qccl::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "sim/cores.h"
+#include "sim/simulated_job.h"
 
 #include <gtest/gtest.h>
 

@@ -5,6 +5,7 @@
 
 #include "plan/plan.h"
 #include "support/sim_call.h"
+#include "wire/frame.h"
 
 namespace qccl::testing {
 namespace {
@@ -170,6 +171,31 @@ TEST(MismatchOfTwo, roots_that_wait_for_nobody_are_an_error_on_both) {
         EXPECT_EQ(next.failure(rank)->kind, ErrorKind::misuse) << next.failure(rank)->message;
       }
     }
+  }
+}
+
+// A frame that no honest peer sends.
+TEST(DamagedFrame, is_an_error_that_names_its_senders_rank_in_the_world) {
+  for (const auto kind : {wire::FrameKind::data, wire::FrameKind::grant}) {
+    SimWorld world(6);
+    const SimGroup pair{.id = 7, .ranks = {2, 5}};
+    world.open_group(pair.id, "pair", pair.ranks);
+    bool hit = false;
+    world.network().set_tap([&](int from, int, Bytes frame) {
+      auto header = wire::decode_header(frame.data()).value();
+      if (from != 5 || header.kind != kind || hit) return;
+      hit = true;
+      header.chunk += 9;
+      wire::encode_header(header, frame.data());
+    });
+    SimCall call(world, pair, all_reduce(60000, 2, {.algorithm = Algorithm::sra}));
+    call.post_all();
+    world.run_for(seconds(1));
+    ASSERT_TRUE(hit && call.done(0) && call.failure(0));
+    EXPECT_EQ(call.failure(0)->kind, ErrorKind::corrupt_data);
+    EXPECT_NE(call.failure(0)->message.find(": rank 5 "), std::string::npos) << call.failure(0)->message;
+    world.settle();
+    EXPECT_EQ(world.held_frames(), 0u);
   }
 }
 

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <numeric>
 
-#include "plan/cost/profile.h"
+#include "plan/cost/cost.h"
 #include "tools/command_line.h"
 #include "tools/commands.h"
 #include "tools/plan/profile_measure.h"

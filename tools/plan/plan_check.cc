@@ -8,8 +8,6 @@
 #include <optional>
 
 #include "plan/check/checker.h"
-#include "plan/check/coverage.h"
-#include "plan/check/mistakes.h"
 #include "tools/command_line.h"
 #include "tools/commands.h"
 #include "tools/flag_values.h"

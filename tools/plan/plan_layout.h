@@ -10,9 +10,7 @@
 #include <vector>
 
 #include "codec/codec.h"
-#include "plan/cost/choice.h"
 #include "plan/cost/cost.h"
-#include "plan/cost/profile.h"
 #include "plan/plan.h"
 #include "tools/command_line.h"
 

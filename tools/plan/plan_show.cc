@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <optional>
 
-#include "plan/cost/choice.h"
+#include "plan/cost/cost.h"
 #include "tools/commands.h"
 #include "tools/flag_values.h"
 #include "tools/plan/plan_layout.h"

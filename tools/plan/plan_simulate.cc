@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "plan/cost/choice.h"
+#include "plan/cost/cost.h"
 #include "sim/simulation.h"
 #include "tools/commands.h"
 #include "tools/flag_values.h"

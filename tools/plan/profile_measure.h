@@ -1,10 +1,10 @@
-// Measures the values of a profile (src/plan/cost/profile.h): how fast this machine copies, adds and
+// Measures the values of a profile (src/plan/cost/cost.h): how fast this machine copies, adds and
 // encodes, and what links cost.
 #pragma once
 
 #include <qccl/qccl.h>
 
-#include "plan/cost/profile.h"
+#include "plan/cost/cost.h"
 
 namespace qccl::tools {
 

@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "bootstrap/launcher/membership.h"
 #include "qccl/types.h"
-#include "wire/hello.h"
+#include "wire/frame.h"
 
 namespace qccl::bootstrap {
 

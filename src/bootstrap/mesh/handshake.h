@@ -16,7 +16,7 @@
 
 #include "base/result.h"
 #include "os/fd.h"
-#include "wire/hello.h"
+#include "wire/frame.h"
 
 namespace qccl::bootstrap {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "comm/resolve/cost_environment.h"
-#include "plan/cost/choice.h"
+#include "plan/cost/cost.h"
 #include "qccl/compression.h"
 #include "qccl/types.h"
 

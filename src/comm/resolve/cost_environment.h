@@ -9,7 +9,6 @@
 #include "base/options.h"
 #include "base/result.h"
 #include "plan/cost/cost.h"
-#include "plan/cost/profile.h"
 
 namespace qccl::comm {
 

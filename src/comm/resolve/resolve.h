@@ -12,7 +12,7 @@
 #include "base/result.h"
 #include "comm/auto/compression_trial.h"
 #include "comm/resolve/algorithm_table.h"
-#include "engine/call/resolved_call.h"
+#include "engine/call/executable_plan.h"
 #include "qccl/communicator.h"
 #include "qccl/types.h"
 

@@ -1,5 +1,5 @@
-// A collective that is ready to run any number of times on one rank of a group: the call that the ranks agree on, its
-// codec, and this rank's schedule and streams.
+// A collective that every rank of a group can run: what they agree on, and what one rank makes of it once and runs any
+// number of times: its codec, and this rank's schedule and streams.
 //
 // A stream carries the slices of one chunk from one rank to another in one phase, in order. Each belongs to a lane.
 #pragma once
@@ -7,16 +7,52 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <vector>
 
+#include "base/pooled.h"
 #include "base/rank.h"
 #include "codec/codec.h"
-#include "engine/call/resolved_call.h"
 #include "plan/plan.h"
+#include "qccl/compression.h"
+#include "qccl/types.h"
 #include "wire/frame.h"
 
 namespace qccl::engine {
+
+// A collective with every choice made. A value. Every field is the same on all ranks of the group, except the counts of
+// an all_to_all.
+struct ResolvedCall {
+  Collective collective = Collective::barrier;
+  std::uint64_t count = 0;  // elements, as the public call counts them; 0 with `counts`
+  DataType type = DataType::uint8;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  Compression compression;
+  Algorithm algorithm = Algorithm::one_shot;  // never automatic
+  bool board = false;                         // goes through shared memory cells
+  bool error_feedback = false;                // the caller gave a state, whether or not it is used
+  std::uint64_t region = 0;                   // reduces a mapped region in place; 0: none
+  std::uint64_t region_offset = 0;            // bytes
+  std::size_t slice_bytes = 0;                // the job's
+  // The v forms: each rank's count; all_to_all: what this rank sends to each rank, then what it
+  // receives from each.
+  PooledVector<std::uint64_t> counts{};
+  PooledVector<int> hosts{};  // of each rank, for hierarchical plans only
+
+  friend bool operator==(const ResolvedCall&, const ResolvedCall&) = default;
+  std::uint64_t fingerprint() const;
+  // "all_reduce(count=1024, float32, sum, sra, minmax:bits=4,bucket_size=1024)"
+  std::string describe() const;
+};
+
+// Elements of the caller's input and output buffers on `rank`.
+std::uint64_t input_elements(const ResolvedCall& call, int world, int rank);
+std::uint64_t output_elements(const ResolvedCall& call, int world, int rank);
+// Elements of rank `rank`'s piece, where ranks have pieces, and of all pieces before it.
+std::uint64_t piece_elements(const ResolvedCall& call, int rank);
+std::uint64_t piece_begin(const ResolvedCall& call, int rank);
 
 class ExecutablePlan;
 

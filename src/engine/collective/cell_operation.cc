@@ -27,8 +27,6 @@ bool fits_board(const ResolvedCall& call, int world) {
          input_elements(call, world, call.root) <= kBoardPayloadBytes / element_bytes(call.type);
 }
 
-// ---- meeting
-
 CellMeeting::CellMeeting(Group& group, FrameSender& frame_sender)
     : group_(group), cells_(*frame_sender.transport().board()), frame_sender_(frame_sender) {
   parts_.reserve(group.ranks.size());
@@ -81,8 +79,6 @@ void CellMeeting::end() {
   is_published_ = false;
   parts_.clear();
 }
-
-// ---- one call
 
 CellExchange::CellExchange(Group& group, FrameSender& frame_sender, ScratchPool& pool)
     : group_(group),
@@ -153,8 +149,6 @@ void CellExchange::take_parts(std::size_t offset_bytes) {
   }
 }
 
-// ---- operations
-
 void CellOperation::begin(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) {
   Operation::begin(sequence, std::move(arguments), posted);
   exchange_.begin(arguments_, group_.take_board_numbers(rounds_));
@@ -185,9 +179,7 @@ Result<bool> CellOperation::advance() {
 
 Status CellOperation::on_frame(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) {
   if (header.kind == wire::FrameKind::data) frame_sender_.consume(header, frame);
-  return Failure(
-      ErrorKind::corrupt_data,
-      fmt::format("rank {} sent a frame of an operation that goes through shared memory", group_.world_rank(peer)));
+  return unexpected(peer, "sent a frame of an operation that goes through shared memory");
 }
 
 Waiting CellOperation::waiting() const {
@@ -200,8 +192,6 @@ Waiting CellOperation::waiting() const {
   }
   return result;
 }
-
-// ---- a mapped buffer
 
 MappedOperation::MappedOperation(Group& group, FrameSender& frame_sender, ScratchPool& pool, const ExecutablePlan& plan)
     : CellOperation(group, frame_sender, pool, kMappedRounds),

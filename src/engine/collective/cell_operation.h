@@ -13,7 +13,7 @@
 #include "codec/geometry.h"
 #include "engine/call/call_arguments.h"
 #include "engine/compute/math_context.h"
-#include "engine/compute/slice_accumulator.h"
+#include "engine/compute/slice_encoder.h"
 #include "engine/frame_sender.h"
 #include "engine/group/group.h"
 #include "engine/operation.h"
@@ -99,8 +99,8 @@ class CellOperation : public Operation {
   CellOperation(Group& group, FrameSender& frame_sender, ScratchPool& pool, std::uint64_t rounds = 1)
       : Operation(group, frame_sender), rounds_(rounds), exchange_(group, frame_sender, pool) {}
 
-  bool can_run(const Group& group, const CallArguments& arguments) const override {
-    return &group == &group_ && !arguments.message && arguments.region == nullptr && arguments.plan->call().board;
+  bool can_run(const CallArguments& arguments) const override {
+    return !arguments.message && arguments.region == nullptr && arguments.plan->call().board;
   }
   bool is_on_board() const override { return true; }
   void begin(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) override;
@@ -115,7 +115,6 @@ class CellOperation : public Operation {
   Status on_frame(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
   Waiting waiting() const override;
   bool lacks(GroupRank member) const override { return exchange_.meeting().lacks(member); }
-  void drop_frames() override {}
 
  protected:
   // This rank's part in a round.
@@ -143,9 +142,8 @@ class MappedOperation final : public CellOperation {
   // For calls of `plan` whose region is on the board.
   MappedOperation(Group& group, FrameSender& frame_sender, ScratchPool& pool, const ExecutablePlan& plan);
 
-  bool can_run(const Group& group, const CallArguments& arguments) const override {
-    return &group == &this->group() && !arguments.message && reduces_on_board(arguments) &&
-           arguments.plan == arguments_.plan;
+  bool can_run(const CallArguments& arguments) const override {
+    return !arguments.message && reduces_on_board(arguments) && arguments.plan == arguments_.plan;
   }
   void begin(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) override {
     CellOperation::begin(sequence, std::move(arguments), posted);

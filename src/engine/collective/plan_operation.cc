@@ -18,29 +18,6 @@ const char* verb(FrameKind kind) {
   return kind == FrameKind::grant ? "granted" : "asked to send";
 }
 
-// In an all_to_all with counts, frames name the length of their piece, which the callers of both ranks gave.
-Status unexpected(const PostedCall& posted, GroupRank peer, const FrameHeader& header) {
-  const Group& group = posted.group();
-  const ResolvedCall& call = posted.call();
-  const WorldRank world_peer = group.world_rank(peer);
-  const auto phase = static_cast<std::uint16_t>(header.phase & ~kEagerFlag);
-  if (call.collective == Collective::all_to_all && !call.counts.empty()) {
-    const WorldRank self = group.world_rank(group.rank);
-    const bool sends = header.kind == FrameKind::data || header.kind == FrameKind::request;
-    const std::size_t own = peer.index() + (sends ? group.ranks.size() : 0);
-    const std::uint64_t length = plan::length_of_piece(phase, header.chunk);
-    if (call.counts[own] != length) {
-      return Failure(ErrorKind::misuse, fmt::format("rank {} {} {} elements, but rank {} {} {}", world_peer,
-                                                    sends ? fmt::format("sends rank {}", self)
-                                                          : fmt::format("receives from rank {}", self),
-                                                    length, self, sends ? "receives" : "sends", call.counts[own]));
-    }
-  }
-  return Failure(ErrorKind::corrupt_data,
-                 fmt::format("rank {} {} phase {} chunk {} slice {}, which {} does not expect now", world_peer,
-                             verb(header.kind), phase, header.chunk, header.slice, call.describe()));
-}
-
 }  // namespace
 
 PlanOperation::PlanOperation(Group& group, FrameSender& frame_sender, const ExecutablePlan& plan,
@@ -97,9 +74,27 @@ Status PlanOperation::on_frame(GroupRank peer, const FrameHeader& header, const 
   } else {
     lane = header.kind == FrameKind::grant ? outbound_.on_grant(peer, header) : inbound_.on_request(peer, header);
   }
-  if (!lane) return unexpected(*this, peer, header);
+  if (!lane) return refuse(peer, header);
   scheduler_.wake(*lane);
   return {};
+}
+
+// In an all_to_all with counts, frames name the length of their piece, which the callers of both ranks gave.
+Failure PlanOperation::refuse(GroupRank peer, const FrameHeader& header) const {
+  const auto phase = static_cast<std::uint16_t>(header.phase & ~kEagerFlag);
+  if (call().collective == Collective::all_to_all && !call().counts.empty()) {
+    const WorldRank self = group_.world_rank(group_.rank);
+    const bool sends = header.kind == FrameKind::data || header.kind == FrameKind::request;
+    const std::uint64_t own = call().counts[peer.index() + (sends ? group_.ranks.size() : 0)];
+    const std::uint64_t length = plan::length_of_piece(phase, header.chunk);
+    if (own != length) {
+      return Failure(ErrorKind::misuse, fmt::format("rank {} {} rank {} {} elements, but rank {} {} {}",
+                                                    group_.world_rank(peer), sends ? "sends" : "receives from", self,
+                                                    length, self, sends ? "receives" : "sends", own));
+    }
+  }
+  return unexpected(peer, fmt::format("{} phase {} chunk {} slice {}, which {} does not expect now", verb(header.kind),
+                                      phase, header.chunk, header.slice, call().describe()));
 }
 
 // What a lane would copy to the output now anyway may be received there; so may later slices, if the copy is what the

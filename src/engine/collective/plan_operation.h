@@ -18,8 +18,8 @@ class PlanOperation final : public Operation {
   PlanOperation(Group& group, FrameSender& frame_sender, const ExecutablePlan& plan, std::unique_ptr<Compute> compute);
   ~PlanOperation() override;
 
-  bool can_run(const Group& group, const CallArguments& arguments) const override {
-    return &group == &group_ && !arguments.message && !reduces_on_board(arguments) && arguments.plan == arguments_.plan;
+  bool can_run(const CallArguments& arguments) const override {
+    return !arguments.message && !reduces_on_board(arguments) && arguments.plan == arguments_.plan;
   }
   void begin(std::uint64_t sequence, CallArguments&& arguments, TimePoint posted) override;
   void park() override;
@@ -51,6 +51,8 @@ class PlanOperation final : public Operation {
   enum class StepStatus { done, waits, no_room };
 
   void end_feedback();
+  // What is wrong with a frame that no stream expects.
+  Failure refuse(GroupRank peer, const wire::FrameHeader& header) const;
   Result<LaneAdvance> advance_lane(std::size_t lane);
   void end_slice(std::size_t lane);
   Result<StepStatus> take_step(std::size_t lane);

@@ -29,8 +29,6 @@ void InboundStreams::begin(const FrameHeader& call) {
   }
 }
 
-// ---- frames from peers
-
 std::size_t InboundStreams::find(GroupRank peer, const FrameHeader& header) const {
   return streams_.find(peer, static_cast<std::uint16_t>(header.phase & ~kEagerFlag), header.chunk);
 }
@@ -74,8 +72,6 @@ void InboundStreams::note_placed(std::size_t stream, const FrameHeader& header) 
   ++placed_;
 }
 
-// ---- slices
-
 HeldSlice InboundStreams::take_slice(std::size_t stream) {
   State& state = states_[stream];
   HeldSlice& slice = held_[state.first_held + state.consumed++ % kWindow];
@@ -93,8 +89,6 @@ void InboundStreams::release(HeldSlice& slice) {
 void InboundStreams::drop_frames() {
   for (HeldSlice& slice : held_) release(slice);
 }
-
-// ---- grants
 
 bool InboundStreams::needs_grant(std::size_t stream) const {
   const State& state = states_[stream];
@@ -120,8 +114,6 @@ bool InboundStreams::grant() {
   }
   return moved;
 }
-
-// ---- reports
 
 Waiting InboundStreams::waiting() const {
   Waiting result;
@@ -200,7 +192,7 @@ void OutboundStreams::finish_slice(std::size_t stream, ConstBytes payload, bool 
     header.phase |= kEagerFlag;
     frame_sender_.note_eager_sent(peer_of(stream), payload.size());
   }
-  frame_sender_.finish_with(header, payload);
+  frame_sender_.finish(header, payload);
 }
 
 std::vector<GroupRank> OutboundStreams::unfinished_peers() const {

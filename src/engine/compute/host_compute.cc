@@ -157,7 +157,15 @@ Status HostCompute::local(std::size_t index, std::size_t step_index) {
   Lane& lane = lanes_[index];
   const Step& step = lane.plan->steps[step_index];
   if (step.kind == StepKind::local_reduce) return reduce_own(lane, step);
-  return step.kind == StepKind::finish ? finish(lane) : copy_own(lane, step);
+  if (step.kind == StepKind::local_copy) return copy_own(lane, step);
+  const Step& last = lane.plan->steps.back();
+  const bool is_requantized = last.kind == StepKind::send_result && !is_raw(last);
+  if (is_requantized) {
+    std::byte* const output = lane.plan->scratch ? nullptr : output_slice(lane);
+    return lane.sum.finish_encoded(lane.encoder, output, elements(lane));
+  }
+  lane.sum.finish(output_slice(lane), elements(lane));
+  return {};
 }
 
 Status HostCompute::reduce_own(Lane& lane, const Step& step) {
@@ -169,29 +177,13 @@ Status HostCompute::reduce_own(Lane& lane, const Step& step) {
   return {};
 }
 
-Status HostCompute::finish(Lane& lane) {
-  if (is_requantized(lane)) {
-    std::byte* const output = lane.plan->scratch ? nullptr : output_slice(lane);
-    return lane.sum.finish_encoded(lane.encoder, output, elements(lane));
-  }
-  lane.sum.finish(output_slice(lane), elements(lane));
-  return {};
-}
-
 Status HostCompute::copy_own(Lane& lane, const Step& step) {
   if (step.quantized && math_.codec != nullptr && !math_.codec->is_exact()) {
     const ConstBytes encoded = lane.encoder.encode_once(input_slice(lane), elements(lane));
     return lane.encoder.decode(encoded, output_slice(lane), elements(lane), false);
   }
-  const std::byte* const input = input_slice(lane);
-  std::byte* const output = output_slice(lane);
-  if (output != input) kernels::copy(output, input, elements(lane) * math_.element_size());
+  copy_bytes(output_slice(lane), input_slice(lane), elements(lane) * math_.element_size());
   return {};
-}
-
-bool HostCompute::is_requantized(const Lane& lane) const {
-  const Step& last = lane.plan->steps.back();
-  return math_.codec != nullptr && last.kind == StepKind::send_result && !last.raw;
 }
 
 // ---- slices

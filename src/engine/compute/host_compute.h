@@ -5,7 +5,6 @@
 
 #include "engine/compute/compute.h"
 #include "engine/compute/math_context.h"
-#include "engine/compute/slice_accumulator.h"
 #include "engine/compute/slice_encoder.h"
 #include "plan/plan.h"
 
@@ -42,7 +41,6 @@ class HostCompute final : public Compute {
 
   ConstBytes ready_payload(Lane& lane, const plan::Step& step);
   Status reduce_own(Lane& lane, const plan::Step& step);
-  Status finish(Lane& lane);
   Status copy_own(Lane& lane, const plan::Step& step);
 
   // Raw frames between ranks that map each other's buffers (MappedRegion) only announce their slices: inputs are read
@@ -53,7 +51,6 @@ class HostCompute final : public Compute {
   ConstBytes payload_of(Lane& lane, const plan::Step& step, ConstBytes payload);
 
   bool is_raw(const plan::Step& step) const { return math_.codec == nullptr || step.raw; }
-  bool is_requantized(const Lane& lane) const;
   std::size_t elements(const Lane& lane) const { return plan_.slice_length(lane.plan->count, lane.slice); }
   std::size_t offset(std::uint64_t begin, std::uint64_t slice) const;
   const std::byte* input_slice(Lane& lane);

@@ -105,8 +105,6 @@ class InputSource {
   void release() { changed_.reset(); }
 
  private:
-  void add_residual(const std::byte* input, std::size_t elements);
-
   const MathContext& math_;
   std::uint64_t first_element_ = 0;
   bool is_current_ = false;

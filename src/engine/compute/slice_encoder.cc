@@ -48,8 +48,6 @@ std::size_t SliceEncoder::encode_floats(std::uint64_t key, std::span<const float
   return bytes;
 }
 
-// ---- input
-
 std::size_t SliceEncoder::encode(const std::byte* input, std::size_t elements, Bytes payload) {
   if (math_.codec == nullptr) {
     const std::size_t bytes = elements * math_.element_size();
@@ -75,12 +73,22 @@ ConstBytes SliceEncoder::encode_once(const std::byte* input, std::size_t element
   return encoded();
 }
 
+// With error feedback the slice is floats already. A 16-bit type rounds what is sent.
 ConstBytes SliceEncoder::raw_input(const std::byte* input, std::size_t elements) {
-  if (math_.residuals == nullptr) return {input, elements * math_.element_size()};
-  return raw_input_with_residual(as_floats(input, elements), elements);
+  const std::size_t bytes = elements * math_.element_size();
+  if (math_.residuals == nullptr) return {input, bytes};
+  const float* const values = as_floats(input, elements);
+  if (math_.type == DataType::float32) {
+    math_.keep_residual(first_element_, values, values, elements);
+    return {input, bytes};
+  }
+  float* narrowed = converted();
+  float* sent = narrowed + elements;
+  kernels::narrow(math_.type, narrowed, values, elements);
+  kernels::widen(math_.type, sent, narrowed, elements);
+  math_.keep_residual(first_element_, values, sent, elements);
+  return {converted_.get(), bytes};
 }
-
-// ---- sums
 
 // Sums that an exact codec sends are rounded as without a codec: the results are the same bits, and take fewer bytes.
 void SliceEncoder::round_for_exact(float* sum, std::size_t elements) {
@@ -103,14 +111,20 @@ std::size_t SliceEncoder::encode_sum(float* sum, std::size_t elements, Bytes pay
 }
 
 Status SliceEncoder::encode_result(float* sum, std::byte* output, std::size_t elements) {
-  if (math_.residuals != nullptr) return encode_result_with_residual(sum, output, elements);
-  round_for_exact(sum, elements);
-  encoded_bytes_ = encode_floats(math_.keys.owner, {sum, elements}, own_room());
-  if (output == nullptr) return {};
-  return decode(encoded(), output, elements, false);
+  if (math_.residuals == nullptr) {
+    round_for_exact(sum, elements);
+    encoded_bytes_ = encode_floats(math_.keys.owner, {sum, elements}, own_room());
+    return output == nullptr ? Status() : decode(encoded(), output, elements, false);
+  }
+  ResidualEncoding how{.key = math_.keys.owner};
+  if (math_.op == ReduceOp::avg) how.factor = static_cast<float>(math_.world);
+  const bool in_place = output != nullptr && holds_floats(math_.type, output);
+  if (in_place) how.decoded = reinterpret_cast<float*>(output);
+  if (output != nullptr && !in_place) how.decoded = converted();
+  encode_with_residual(sum, elements, how);
+  if (output != nullptr && !in_place) math_.write_values(how.decoded, output, elements);
+  return {};
 }
-
-// ---- payloads
 
 Status SliceEncoder::decode(ConstBytes payload, std::byte* output, std::size_t elements, bool raw) {
   if (math_.codec == nullptr || raw) {
@@ -132,8 +146,6 @@ void SliceEncoder::release() {
   encoded_.reset();
 }
 
-// ---- error feedback
-
 ConstBytes SliceEncoder::encode_with_residual(const float* values, std::size_t elements, const ResidualEncoding& how) {
   const Bytes room = own_room();
   float* const residual = math_.residuals + first_element_;
@@ -148,30 +160,111 @@ ConstBytes SliceEncoder::encode_with_residual(const float* values, std::size_t e
   return encoded();
 }
 
-Status SliceEncoder::encode_result_with_residual(const float* sum, std::byte* output, std::size_t elements) {
-  ResidualEncoding how{.key = math_.keys.owner};
-  if (math_.op == ReduceOp::avg) how.factor = static_cast<float>(math_.world);
-  const bool in_place = output != nullptr && holds_floats(math_.type, output);
-  if (in_place) how.decoded = reinterpret_cast<float*>(output);
-  if (output != nullptr && !in_place) how.decoded = converted();
-  encode_with_residual(sum, elements, how);
-  if (output != nullptr && !in_place) math_.write_values(how.decoded, output, elements);
+void SliceAccumulator::begin(int expected, std::uint64_t first_element) {
+  first_element_ = first_element;
+  expected_ = expected;
+  added_ = 0;
+  pending_ = nullptr;
+}
+
+float* SliceAccumulator::accumulator() {
+  if (accumulator_ == nullptr) accumulator_ = math_.pool->take();
+  return floats(accumulator_);
+}
+
+void SliceAccumulator::add_raw(const std::byte* part, std::byte* output, std::size_t elements) {
+  ++added_;
+  if (added_ == 1) {
+    pending_ = part;
+    return;
+  }
+  std::byte* target = output;
+  if (added_ != expected_) target = reinterpret_cast<std::byte*>(accumulator());
+  kernels::reduce(math_.type, math_.op, target, pending_, part, elements);
+  pending_ = target;
+}
+
+void SliceAccumulator::add_widened(const std::byte* part, std::size_t elements) {
+  float* sum = accumulator();
+  ++added_;
+  if (math_.is_16_bit()) {
+    if (added_ == 1) {
+      kernels::widen(math_.type, sum, part, elements);
+    } else {
+      kernels::reduce_widened(math_.type, math_.op, sum, sum, part, elements);
+    }
+  } else if (added_ == 1) {
+    copy_bytes(sum, part, elements * sizeof(float));
+  } else {
+    kernels::reduce(DataType::float32, math_.op, sum, sum, part, elements);
+  }
+}
+
+// The slice is floats already. What is not encoded in this lane leaves no residual.
+void SliceAccumulator::add_with_residual(const float* values, std::size_t elements) {
+  float* sum = accumulator();
+  if (++added_ == 1) {
+    copy_bytes(sum, values, elements * sizeof(float));
+  } else {
+    kernels::reduce(DataType::float32, ReduceOp::sum, sum, sum, values, elements);
+  }
+  if (!encodes_) math_.keep_residual(first_element_, values, values, elements);
+}
+
+void SliceAccumulator::add_input(const std::byte* input, std::byte* output, std::size_t elements) {
+  if (math_.residuals != nullptr) {
+    add_with_residual(reinterpret_cast<const float*>(input), elements);
+  } else if (math_.widens()) {
+    add_widened(input, elements);
+  } else {
+    add_raw(input, output, elements);
+  }
+}
+
+Status SliceAccumulator::add_payload(ConstBytes payload, std::byte* output, std::size_t elements, bool raw) {
+  if (math_.codec != nullptr && !raw) {
+    const std::span<float> sum(accumulator(), elements);
+    return ++added_ == 1 ? math_.codec->decode(payload, sum) : math_.codec->decode_add(payload, sum, sum);
+  }
+  QCCL_TRY(math_.check_raw_size(payload, elements));
+  if (math_.widens()) {
+    add_widened(payload.data(), elements);
+  } else {
+    add_raw(payload.data(), output, elements);
+  }
   return {};
 }
 
-// A 16-bit type rounds what is sent.
-ConstBytes SliceEncoder::raw_input_with_residual(const float* values, std::size_t elements) {
-  const std::size_t bytes = elements * math_.element_size();
-  if (math_.type == DataType::float32) {
-    math_.keep_residual(first_element_, values, values, elements);
-    return {reinterpret_cast<const std::byte*>(values), bytes};
+ConstBytes SliceAccumulator::raw_sum(std::size_t elements) const {
+  if (math_.widens()) return {};
+  return {pending_, elements * math_.element_size()};
+}
+
+std::size_t SliceAccumulator::encode_sum(SliceEncoder& encoder, std::size_t elements, Bytes payload, bool keep) {
+  float* sum = accumulator();
+  const std::size_t bytes = encoder.encode_sum(sum, elements, payload);
+  if (keep && math_.codec == nullptr) kernels::widen(math_.type, sum, payload.data(), elements);
+  return bytes;
+}
+
+float* SliceAccumulator::averaged(std::size_t elements) {
+  float* sum = accumulator();
+  if (math_.op == ReduceOp::avg) kernels::divide(DataType::float32, sum, math_.world, elements);
+  return sum;
+}
+
+void SliceAccumulator::finish(std::byte* output, std::size_t elements) {
+  if (math_.widens()) return math_.write_values(averaged(elements), output, elements);
+  if (math_.type == DataType::boolean && added_ == 1) {  // nothing has made them 0 or 1 yet
+    kernels::reduce(math_.type, ReduceOp::bit_or, output, pending_, pending_, elements);
+  } else {
+    copy_bytes(output, pending_, elements * math_.element_size());
   }
-  float* narrowed = converted();
-  float* sent = narrowed + elements;
-  kernels::narrow(math_.type, narrowed, values, elements);
-  kernels::widen(math_.type, sent, narrowed, elements);
-  math_.keep_residual(first_element_, values, sent, elements);
-  return {converted_.get(), bytes};
+  if (math_.op == ReduceOp::avg) kernels::divide(math_.type, output, math_.world, elements);
+}
+
+Status SliceAccumulator::finish_encoded(SliceEncoder& encoder, std::byte* output, std::size_t elements) {
+  return encoder.encode_result(averaged(elements), output, elements);
 }
 
 }  // namespace qccl::engine

@@ -25,7 +25,11 @@ FailureHandler::FailureHandler(EngineParts& parts) : parts_(parts) {
 }
 
 void FailureHandler::complete(Operation& operation, internal::SharedFailure failure) {
-  if (operation.awaits_placed()) withdraw_placed();
+  try {
+    if (operation.awaits_placed()) parts_.transport.withdraw();
+  } catch (const std::bad_alloc&) {
+    fail_all_groups();  // frames lost here may have been any group's
+  }
   if (operation.log_notes().is_wanted) parts_.recorder.end(operation, failure.get());
   parts_.ended.push(operation.work(), std::move(failure));
 }
@@ -45,23 +49,28 @@ void FailureHandler::fail(const Operation& operation, ErrorKind kind, const std:
   fail(operation.group(), std::move(failure), tell_peers);
 }
 
-// Retried at the next sweep if there is no memory for it now.
 void FailureHandler::tell_members(Group& group) {
-  if (!group.is_untold) return;
+  if (group.is_untold) group.is_untold = !poison_if_possible(group.id, group.ranks, *group.failure);
+}
+
+// Retried at the next sweep if there is no memory for it now.
+bool FailureHandler::poison_if_possible(std::uint64_t group, const std::vector<int>& ranks, const ErrorInfo& failure) {
   try {
-    poison_peers(group, fmt::format("{}\n{}\n{}", static_cast<int>(group.failure->kind), group.failure->peer,
-                                    group.failure->message.substr(0, kMaxPoisonText)));
-    group.is_untold = false;
+    poison_peers(group, ranks,
+                 fmt::format("{}\n{}\n{}", static_cast<int>(failure.kind), failure.peer,
+                             failure.message.substr(0, kMaxPoisonText)));
+    return true;
   } catch (const std::bad_alloc&) {
     sweep_needed_ = true;
+    return false;
   }
 }
 
-void FailureHandler::poison_peers(const Group& group, std::string_view text) {
-  for (const int number : group.ranks) {
+void FailureHandler::poison_peers(std::uint64_t group, const std::vector<int>& ranks, std::string_view text) {
+  for (const int number : ranks) {
     const WorldRank rank(number);
     if (rank == parts_.options.rank || parts_.peers[rank].lost) continue;
-    parts_.control.queue(rank, {.kind = FrameKind::poison, .group = group.id}, text);
+    parts_.control.queue(rank, {.kind = FrameKind::poison, .group = group}, text);
   }
 }
 
@@ -109,17 +118,13 @@ void FailureHandler::sweep() {
 
 void FailureHandler::refuse(std::uint64_t id, std::vector<int>&& ranks) {
   if (refused_.size() == kMaxRefusals) return;
-  Group& never_opened = refused_.emplace_back();
-  never_opened.id = id;
-  never_opened.ranks = std::move(ranks);
-  never_opened.failure = no_memory_;
-  never_opened.is_untold = true;
+  refused_.emplace_back(id, std::move(ranks));
   tell_refusals();
 }
 
 void FailureHandler::tell_refusals() {
-  for (Group& never_opened : refused_) tell_members(never_opened);
-  std::erase_if(refused_, [](const Group& group) { return !group.is_untold; });
+  std::erase_if(refused_,
+                [this](const auto& group) { return poison_if_possible(group.first, group.second, *no_memory_); });
 }
 
 // ---- refused memory
@@ -161,15 +166,6 @@ void FailureHandler::abandon_all_groups() {
     parts_.control.send();
   } catch (const std::bad_alloc&) {
     sweep_needed_ = true;
-  }
-}
-
-// Frames lost here may have been any group's.
-void FailureHandler::withdraw_placed() {
-  try {
-    parts_.transport.withdraw();
-  } catch (const std::bad_alloc&) {
-    fail_all_groups();
   }
 }
 

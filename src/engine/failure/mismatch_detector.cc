@@ -1,8 +1,9 @@
-#include "engine/failure/mismatch_detector.h"
+#include "engine/failure/failure_handler.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -17,53 +18,16 @@ constexpr std::size_t kMaxDescriptionBytes = 256;
 struct Camp {
   std::uint64_t fingerprint;
   std::string description;
-  std::vector<int> members;
+  std::vector<int> ranks;  // in the world
 };
 
-std::vector<Camp> camps_of(const Mismatch& mismatch) {
-  const auto& notes = mismatch.notes;
-  std::vector<Camp> camps;
-  for (std::size_t member = 0; member < notes.size(); ++member) {
-    if (!notes[member]) continue;
-    auto camp = std::find_if(camps.begin(), camps.end(),
-                             [&](const Camp& c) { return c.fingerprint == notes[member]->fingerprint; });
-    if (camp == camps.end()) camp = camps.insert(camp, {notes[member]->fingerprint, notes[member]->description, {}});
-    camp->members.push_back(mismatch.ranks[member]);
-  }
-  std::stable_sort(camps.begin(), camps.end(),
-                   [](const Camp& a, const Camp& b) { return a.members.size() > b.members.size(); });
-  return camps;
+std::string ranks_of(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "));
 }
 
 }  // namespace
 
-bool Mismatch::complete() const {
-  return std::all_of(notes.begin(), notes.end(), [](const auto& note) { return note.has_value(); });
-}
-
-std::string Mismatch::explain() const {
-  std::vector<std::string> parts;
-  for (const Camp& camp : camps_of(*this)) {
-    parts.push_back(fmt::format("rank{} {} called {}", camp.members.size() > 1 ? "s" : "",
-                                fmt::join(camp.members, ", "), camp.description));
-  }
-  std::vector<int> silent;
-  for (std::size_t member = 0; member < notes.size(); ++member) {
-    if (!notes[member]) silent.push_back(ranks[member]);
-  }
-  if (!silent.empty()) {
-    parts.push_back(fmt::format("rank{} {} did not say", silent.size() > 1 ? "s" : "", fmt::join(silent, ", ")));
-  }
-  return fmt::format("{}", fmt::join(parts, "; "));
-}
-
-WorldRank Mismatch::minority_rank() const {
-  const auto camps = camps_of(*this);
-  if (camps.size() < 2 || camps.front().members.size() * 2 <= notes.size()) return {};
-  return WorldRank(camps.back().members.front());
-}
-
-Mismatch* MismatchDetector::begin(Group& group, std::uint64_t sequence) {
+MismatchDetector::Mismatch* MismatchDetector::find_or_begin(Group& group, std::uint64_t sequence) {
   for (Mismatch& mismatch : mismatches_) {
     if (mismatch.group == group.id && mismatch.sequence == sequence) return &mismatch;
   }
@@ -73,7 +37,6 @@ Mismatch* MismatchDetector::begin(Group& group, std::uint64_t sequence) {
   mismatch.group = group.id;
   mismatch.sequence = sequence;
   mismatch.deadline = saturating_add(parts_.now, kMismatchPatience);
-  mismatch.ranks = group.ranks;
   mismatch.notes.resize(group.ranks.size());
   const std::string description = own->call->describe().substr(0, kMaxDescriptionBytes);
   mismatch.notes[group.rank.index()] = CallReport{own->fingerprint, description};
@@ -87,7 +50,7 @@ Mismatch* MismatchDetector::begin(Group& group, std::uint64_t sequence) {
 }
 
 void MismatchDetector::on_fingerprint(Group& group, const FrameHeader& header, WorldRank peer, ConstBytes payload) {
-  Mismatch* mismatch = begin(group, header.sequence);
+  Mismatch* mismatch = find_or_begin(group, header.sequence);
   if (mismatch == nullptr) return;
   mismatch->notes[group.group_rank(peer).index()] =
       CallReport{header.fingerprint, std::string(as_text(payload).substr(0, kMaxDescriptionBytes))};
@@ -97,18 +60,42 @@ void MismatchDetector::check() {
   if (mismatches_.empty()) return;
   for (const Mismatch& mismatch : mismatches_) {
     Group* owner = parts_.groups.find(mismatch.group);
-    if (owner == nullptr || (!mismatch.complete() && parts_.now < mismatch.deadline)) continue;
-    const std::string what = fmt::format(
-        "operation #{} differs between ranks: {}. Every rank must make the same calls of a group in the same order",
-        mismatch.sequence, mismatch.explain());
-    ErrorInfo failure = failures_.group_error(*owner, ErrorKind::misuse, mismatch.minority_rank(), what);
-    failure.sequence = mismatch.sequence;
-    failures_.fail(*owner, std::move(failure), true);
+    const bool all_told = std::ranges::all_of(mismatch.notes, [](const auto& note) { return note.has_value(); });
+    if (owner != nullptr && (all_told || parts_.now >= mismatch.deadline)) fail(*owner, mismatch);
   }
   std::erase_if(mismatches_, [this](const Mismatch& mismatch) {
     const Group* owner = parts_.groups.find(mismatch.group);
     return owner == nullptr || owner->failure != nullptr;
   });
+}
+
+// "rank 0, 1 and 3 called all_reduce(...), rank 2 called broadcast(...)"; minorities last. A rank that differs from a
+// majority is to blame.
+void MismatchDetector::fail(Group& group, const Mismatch& mismatch) {
+  std::vector<Camp> camps;
+  std::vector<int> silent;
+  for (std::size_t member = 0; member < mismatch.notes.size(); ++member) {
+    const auto& note = mismatch.notes[member];
+    if (!note) {
+      silent.push_back(group.ranks[member]);
+      continue;
+    }
+    auto camp = std::ranges::find(camps, note->fingerprint, &Camp::fingerprint);
+    if (camp == camps.end()) camp = camps.insert(camp, {note->fingerprint, note->description, {}});
+    camp->ranks.push_back(group.ranks[member]);
+  }
+  std::ranges::stable_sort(camps, std::greater(), [](const Camp& camp) { return camp.ranks.size(); });
+  std::vector<std::string> parts;
+  for (const Camp& camp : camps) parts.push_back(fmt::format("{} called {}", ranks_of(camp.ranks), camp.description));
+  if (!silent.empty()) parts.push_back(ranks_of(silent) + " did not say");
+  const bool has_majority = camps.size() > 1 && camps.front().ranks.size() * 2 > mismatch.notes.size();
+  const std::string what = fmt::format(
+      "operation #{} differs between ranks: {}. Every rank must make the same calls of a group in the same order",
+      mismatch.sequence, fmt::join(parts, "; "));
+  ErrorInfo failure = failures_.group_error(group, ErrorKind::misuse,
+                                            has_majority ? WorldRank(camps.back().ranks.front()) : WorldRank(), what);
+  failure.sequence = mismatch.sequence;
+  failures_.fail(group, std::move(failure), true);
 }
 
 TimePoint MismatchDetector::next_deadline() const {

@@ -1,4 +1,4 @@
-#include "engine/failure/peer_failures.h"
+#include "engine/failure/failure_handler.h"
 
 #include <fmt/format.h>
 
@@ -109,10 +109,8 @@ void PeerFailures::on_poison(Group& group, WorldRank peer, ConstBytes payload) {
   if (group.failure) return;
   failures_.fail(group, std::move(failure), false);
   // Passed on, so that no peer sees this rank leave without the reason.
-  failures_.poison_peers(group, text);
+  failures_.poison_peers(group.id, group.ranks, text);
 }
-
-// ---- time
 
 void PeerFailures::check_deadlines() {
   parts_.operations.set_next_deadline(kForever);

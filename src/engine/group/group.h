@@ -93,9 +93,6 @@ inline constexpr std::size_t kHistory = 1024;
 inline constexpr std::size_t kMaxRefusals = 16;
 
 struct Group {
-  Group();
-  Group(Group&& other) noexcept;
-  Group& operator=(Group&& other) noexcept;
   ~Group();
 
   std::uint64_t id = 0;

@@ -1,4 +1,4 @@
-#include "engine/group/group_lifecycle.h"
+#include "engine/engine.h"
 
 #include <fmt/format.h>
 
@@ -10,9 +10,6 @@
 
 namespace qccl::engine {
 
-Group::Group() = default;
-Group::Group(Group&&) noexcept = default;
-Group& Group::operator=(Group&&) noexcept = default;
 Group::~Group() = default;
 
 std::string Group::rank_list(const std::vector<GroupRank>& members) const {
@@ -88,8 +85,6 @@ void GroupLifecycle::run_out_of_memory(std::uint64_t id) {
   failures_.sweep();
 }
 
-// ---- the board
-
 bool GroupLifecycle::prepare_board(std::uint64_t id) {
   ExchangeCells* board = parts_.transport.board();
   return board != nullptr && parts_.groups.find(id) != nullptr && board->open(id);
@@ -106,8 +101,6 @@ bool GroupLifecycle::has_board(std::uint64_t id) const {
   const Group* const found = parts_.groups.find(id);
   return found != nullptr && found->has_board;
 }
-
-// ---- quiet groups
 
 void GroupLifecycle::notify_when_quiet(std::uint64_t id, std::shared_ptr<internal::WorkState> work) {
   quiet_waiters_.emplace_back(id, std::move(work));

@@ -17,9 +17,23 @@ Operation* first_of(const std::vector<Operation*>& operations, const auto& match
   return found == operations.end() ? nullptr : *found;
 }
 
-}  // namespace
+// Why a message frame is refused, or "".
+std::string fault_of(const FrameHeader& header, const wire::Envelope& envelope, std::uint64_t expected_number) {
+  if (header.sequence != expected_number) {
+    return fmt::format("message {} where {} was expected", header.sequence, expected_number);
+  }
+  const std::uint64_t inline_bytes = header.payload_bytes - wire::kEnvelopeBytes;
+  const bool has_data = (header.phase & kEagerFlag) != 0;
+  // Compared by division, so that no count can overflow.
+  const std::uint64_t element = element_bytes(envelope.type);
+  const bool fits = element > 0 && inline_bytes % element == 0 && inline_bytes / element == envelope.count;
+  if (has_data ? !fits || header.slice != 0 : inline_bytes != 0 || header.slice == 0) {
+    return fmt::format("a message of {} elements with {} bytes in its frame", envelope.count, inline_bytes);
+  }
+  return {};
+}
 
-// ---- envelopes
+}  // namespace
 
 void UnmatchedEnvelopes::add(const Arrival& arrival) {
   queue(arrival.source).arrivals.push_back(arrival);
@@ -43,20 +57,15 @@ std::optional<Arrival> UnmatchedEnvelopes::take(GroupRank source, int tag) {
     look_in(queue(source));
   }
   if (from == nullptr) return std::nullopt;
-  return take_out(*from, index);
-}
-
-// Mostly the first is taken: the list is shortened when half of it is gone.
-Arrival UnmatchedEnvelopes::take_out(Queue& queue, std::size_t index) {
-  auto& arrivals = queue.arrivals;
+  auto& arrivals = from->arrivals;
   const Arrival taken = arrivals[index];
-  if (index == queue.first) {
-    ++queue.first;
+  if (index == from->first) {
+    ++from->first;  // mostly: the list is shortened when half of it is gone
   } else {
     arrivals.erase(arrivals.begin() + static_cast<std::ptrdiff_t>(index));
   }
-  if (queue.first * 2 > arrivals.size()) {
-    arrivals.erase(arrivals.begin(), arrivals.begin() + static_cast<std::ptrdiff_t>(std::exchange(queue.first, 0)));
+  if (from->first * 2 > arrivals.size()) {
+    arrivals.erase(arrivals.begin(), arrivals.begin() + static_cast<std::ptrdiff_t>(std::exchange(from->first, 0)));
   }
   return taken;
 }
@@ -71,8 +80,6 @@ void UnmatchedEnvelopes::clear(FrameSender& frame_sender) {
   }
 }
 
-// ---- operations
-
 Mailbox::Mailbox(const Group& group, FrameSender& frame_sender)
     : group_(group),
       frame_sender_(frame_sender),
@@ -84,21 +91,10 @@ std::uint64_t Mailbox::add(SendOperation& send) {
   return channel(send.to()).next_send++;
 }
 
-bool Mailbox::may_announce(const SendOperation& send) const {
-  return channel(send.to()).next_announced == send.channel_number();
+void Mailbox::remove(MessageOperation& operation) {
+  std::erase(sends_, &operation);
+  std::erase(receives_, &operation);
 }
-
-bool Mailbox::may_wait_for_answer(const SendOperation& send) const {
-  return channel(send.to()).unanswered < kMaxUnanswered;
-}
-
-void Mailbox::note_announced(const SendOperation& send, bool with_data) {
-  Channel& to = channel(send.to());
-  ++to.next_announced;
-  if (!with_data) ++to.unanswered;
-}
-
-void Mailbox::note_answered(const SendOperation& send) { --channel(send.to()).unanswered; }
 
 RecvOperation* Mailbox::receiver(GroupRank peer, std::uint64_t channel_number) {
   return first_of(receives_, [&](const RecvOperation* receive) {
@@ -111,8 +107,6 @@ SendOperation* Mailbox::sender(GroupRank peer, std::uint64_t channel_number) {
     return send->to() == peer && send->channel_number() == channel_number;
   });
 }
-
-// ---- matching
 
 Status Mailbox::match_arrival(RecvOperation& receive) {
   const auto arrival = unmatched_.take(receive.wanted_source(), receive.tag());
@@ -145,26 +139,6 @@ Status Mailbox::deliver_or_keep(const Arrival& arrival) {
 Status Mailbox::on_own(SendOperation& send) {
   return deliver_or_keep({.source = group_.rank, .envelope = send.envelope(), .own = &send});
 }
-
-namespace {
-
-// Why a message frame is refused, or "".
-std::string fault_of(const FrameHeader& header, const wire::Envelope& envelope, std::uint64_t expected_number) {
-  if (header.sequence != expected_number) {
-    return fmt::format("message {} where {} was expected", header.sequence, expected_number);
-  }
-  const std::uint64_t inline_bytes = header.payload_bytes - wire::kEnvelopeBytes;
-  const bool has_data = (header.phase & kEagerFlag) != 0;
-  // Compared by division, so that no count can overflow.
-  const std::uint64_t element = element_bytes(envelope.type);
-  const bool fits = element > 0 && inline_bytes % element == 0 && inline_bytes / element == envelope.count;
-  if (has_data ? !fits || header.slice != 0 : inline_bytes != 0 || header.slice == 0) {
-    return fmt::format("a message of {} elements with {} bytes in its frame", envelope.count, inline_bytes);
-  }
-  return {};
-}
-
-}  // namespace
 
 Status Mailbox::on_message(GroupRank source, const FrameHeader& header, const ReceivedFrame& frame) {
   const auto envelope = wire::decode_envelope(frame.bytes.subspan(wire::kHeaderBytes));

@@ -1,5 +1,8 @@
-// Where the messages of a group meet on one rank: envelopes without a receive yet, receives without an envelope, and
-// operations whose data is under way.
+// Messages: the two halves of each, and where those of a group meet on one rank: envelopes without a receive yet,
+// receives without an envelope, and operations whose data is under way.
+//
+// A small message travels with its envelope, within the eager budget of its receiver. The data of others follows in
+// slices, granted by the receiver once it has matched the envelope with a recv.
 //
 // A channel is the messages from one rank to another in one group. They are numbered from 1, apart from the
 // collectives, and their envelopes leave in the order of the sends. Among the messages of a channel with the same tag
@@ -13,9 +16,110 @@
 #include <optional>
 #include <vector>
 
-#include "engine/message/message_operation.h"
+#include "engine/operation.h"
+#include "wire/frame.h"
 
 namespace qccl::engine {
+
+class Mailbox;
+
+// What both halves have in common. Registers with the mailbox for as long as it lives.
+class MessageOperation : public Operation {
+ public:
+  MessageOperation(Group& group, FrameSender& frame_sender);
+  ~MessageOperation() override;
+  void park() override;
+
+  bool can_run(const CallArguments& arguments) const override {
+    return arguments.message && arguments.message->incoming == message().incoming;
+  }
+
+  const Message& message() const { return *arguments_.message; }
+  int tag() const { return message().tag; }
+  std::size_t bytes() const { return static_cast<std::size_t>(message().count) * element_bytes(message().type); }
+
+ protected:
+  wire::FrameHeader header(wire::FrameKind kind, std::uint64_t channel_number, std::uint64_t slice) const;
+  Status refuse(GroupRank peer, const wire::FrameHeader& header) const;
+
+  Mailbox& mailbox_;
+};
+
+class SendOperation final : public MessageOperation {
+ public:
+  // `slice_bytes` of the frames that carry a large message.
+  SendOperation(Group& group, FrameSender& frame_sender, std::size_t slice_bytes)
+      : MessageOperation(group, frame_sender), slice_bytes_(slice_bytes) {}
+  void begin(std::uint64_t number, CallArguments&& arguments, TimePoint posted) override;
+
+  Result<bool> advance() override;
+  bool finished() const override { return announced_ && sent_ == slices_; }
+  Status on_frame(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
+  std::string describe() const override;
+  Waiting waiting() const override;
+  bool lacks(GroupRank member) const override { return member == to() && !finished(); }
+
+  GroupRank to() const { return message().peer; }
+  // Its number among the messages from this rank to to().
+  std::uint64_t channel_number() const { return channel_number_; }
+  const std::byte* data() const { return arguments_.input; }
+  wire::Envelope envelope() const { return {message().count, tag(), message().type}; }
+  // The receiving half has copied this rank's message to itself.
+  void note_taken() { sent_ = slices_; }
+
+ private:
+  bool announce();
+  bool send_with_data(WorldRank peer);
+  bool send_slice();
+
+  const std::size_t slice_bytes_;
+  std::uint64_t channel_number_ = 0;
+  std::uint64_t slices_ = 0;  // 0 once the data went with the envelope
+  bool announced_ = false;
+  bool answered_ = false;
+  std::uint64_t granted_ = 0;
+  std::uint64_t sent_ = 0;
+};
+
+class RecvOperation final : public MessageOperation {
+ public:
+  using MessageOperation::MessageOperation;
+  void begin(std::uint64_t number, CallArguments&& arguments, TimePoint posted) override;
+
+  Result<bool> advance() override;
+  bool finished() const override { return !source_.is_none() && received_ == slices_; }
+  Status on_frame(GroupRank peer, const wire::FrameHeader& header, const ReceivedFrame& frame) override;
+  std::byte* find_destination(GroupRank peer, const wire::FrameHeader& header) override;
+  bool awaits_placed() const override { return placed_ > received_; }
+  std::string describe() const override;
+  Waiting waiting() const override;
+  bool lacks(GroupRank member) const override;
+
+  // Would take a message of `source` with this tag.
+  bool matches(GroupRank source, int tag) const;
+  GroupRank wanted_source() const { return message().peer; }
+  // The sender of the message it takes; none before it was found.
+  GroupRank source() const { return source_; }
+  std::uint64_t channel_number() const { return channel_number_; }
+
+  // Takes a message whose data is here: this rank's own, or sent with its envelope.
+  Status take(GroupRank source, const wire::Envelope& envelope, const std::byte* data);
+  // Takes a message whose data comes in `slices` frames.
+  Status take_in_slices(GroupRank source, const wire::Envelope& envelope, std::uint64_t channel_number,
+                        std::uint64_t slices);
+
+ private:
+  Status check(GroupRank source, const wire::Envelope& envelope);
+  bool is_next(const wire::FrameHeader& header) const;
+
+  GroupRank source_;
+  std::uint64_t channel_number_ = 0;
+  std::uint64_t slices_ = 0;
+  std::uint64_t granted_ = 0;
+  std::uint64_t received_ = 0;
+  std::size_t received_bytes_ = 0;
+  std::uint64_t placed_ = 0;  // slices before this one have come or were offered a destination
+};
 
 // 1 MiB of envelopes as they are kept.
 inline constexpr std::size_t kMaxUnanswered = 16384;
@@ -49,7 +153,6 @@ class UnmatchedEnvelopes {
   };
 
   Queue& queue(GroupRank source) { return queues_[source.index()]; }
-  static Arrival take_out(Queue& queue, std::size_t index);
 
   std::vector<Queue> queues_;  // by source
   std::uint64_t arrivals_ = 0;
@@ -57,6 +160,14 @@ class UnmatchedEnvelopes {
 
 class Mailbox {
  public:
+  // Between this rank and a peer.
+  struct Channel {
+    std::uint64_t next_send = 1;
+    std::uint64_t next_announced = 1;
+    std::size_t unanswered = 0;  // announced without data, to the peer; at most kMaxUnanswered
+    std::uint64_t next_arrival = 1;
+  };
+
   Mailbox(const Group& group, FrameSender& frame_sender);
 
   // Sends and receives alike, for reports.
@@ -65,15 +176,10 @@ class Mailbox {
   // ---- for operations, from construction to destruction
   // Returns the send's number in its channel.
   std::uint64_t add(SendOperation& send);
-  void remove(SendOperation& send) { std::erase(sends_, &send); }
   void add(RecvOperation& receive) { receives_.push_back(&receive); }
-  void remove(RecvOperation& receive) { std::erase(receives_, &receive); }
+  void remove(MessageOperation& operation);
 
-  // Whether it is this send's turn to announce itself, and whether it may without its data.
-  bool may_announce(const SendOperation& send) const;
-  bool may_wait_for_answer(const SendOperation& send) const;
-  void note_announced(const SendOperation& send, bool with_data);
-  void note_answered(const SendOperation& send);
+  Channel& channel(GroupRank member) { return channels_[member.index()]; }
 
   // Gives the receive an earlier message, if one matches. A message of another count or type is an error.
   Status match_arrival(RecvOperation& receive);
@@ -89,15 +195,6 @@ class Mailbox {
   void drop_frames() { unmatched_.clear(frame_sender_); }
 
  private:
-  struct Channel {
-    std::uint64_t next_send = 1;
-    std::uint64_t next_announced = 1;
-    std::size_t unanswered = 0;  // announced without data, to this peer
-    std::uint64_t next_arrival = 1;
-  };
-
-  Channel& channel(GroupRank member) { return channels_[member.index()]; }
-  const Channel& channel(GroupRank member) const { return channels_[member.index()]; }
   Status deliver_or_keep(const Arrival& arrival);
   Status deliver(RecvOperation& receive, const Arrival& arrival);
 

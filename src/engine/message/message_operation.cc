@@ -1,11 +1,10 @@
-#include "engine/message/message_operation.h"
+#include "engine/message/mailbox.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "engine/message/mailbox.h"
 #include "kernels/copy.h"
 
 namespace qccl::engine {
@@ -26,19 +25,21 @@ std::string describe_message(const char* name, std::uint64_t count, DataType typ
 MessageOperation::MessageOperation(Group& group, FrameSender& frame_sender)
     : Operation(group, frame_sender), mailbox_(mailbox_of(group, frame_sender)) {}
 
+MessageOperation::~MessageOperation() { mailbox_.remove(*this); }
+
+void MessageOperation::park() {
+  mailbox_.remove(*this);
+  Operation::park();
+}
+
 FrameHeader MessageOperation::header(FrameKind kind, std::uint64_t channel_number, std::uint64_t slice) const {
   return {.kind = kind, .group = group_.id, .sequence = channel_number, .slice = static_cast<std::uint32_t>(slice)};
 }
 
-Status MessageOperation::unexpected(GroupRank peer, const FrameHeader& header) const {
-  return Failure(ErrorKind::corrupt_data,
-                 fmt::format("rank {} sent slice {} of message {}, which {} does not expect now",
-                             group_.world_rank(peer), header.slice, header.sequence, describe()));
+Status MessageOperation::refuse(GroupRank peer, const FrameHeader& header) const {
+  return unexpected(peer, fmt::format("sent slice {} of message {}, which {} does not expect now", header.slice,
+                                      header.sequence, describe()));
 }
-
-// ---- sending
-
-SendOperation::~SendOperation() { mailbox_.remove(*this); }
 
 void SendOperation::begin(std::uint64_t number, CallArguments&& arguments, TimePoint posted) {
   Operation::begin(number, std::move(arguments), posted);
@@ -48,11 +49,6 @@ void SendOperation::begin(std::uint64_t number, CallArguments&& arguments, TimeP
   answered_ = false;
   granted_ = 0;
   sent_ = 0;
-}
-
-void SendOperation::park() {
-  mailbox_.remove(*this);
-  Operation::park();
 }
 
 std::string SendOperation::describe() const {
@@ -71,37 +67,35 @@ bool SendOperation::send_with_data(WorldRank peer) {
   FrameHeader head = header(FrameKind::message, channel_number_, 0);
   head.phase = kEagerFlag;
   frame_sender_.note_eager_sent(peer, payload_bytes);
-  frame_sender_.finish(head, payload_bytes);
+  frame_sender_.finish(head, payload);
   note_sent(bytes());
   slices_ = 0;
   return true;
 }
 
 bool SendOperation::announce() {
-  if (!mailbox_.may_announce(*this)) return false;
+  Mailbox::Channel& channel = mailbox_.channel(to());
+  if (channel.next_announced != channel_number_) return false;
   const WorldRank peer = group_.world_rank(to());
-  bool with_data = false;
-  if (to() != group_.rank) {
-    with_data = send_with_data(peer);
-    if (!with_data) {
-      const bool has_room =
-          bytes() <= kEagerStreamBytes && frame_sender_.eager_room(peer, wire::kEnvelopeBytes + bytes());
-      if (has_room || !mailbox_.may_wait_for_answer(*this)) return false;
-      std::byte envelope_bytes[wire::kEnvelopeBytes];
-      wire::encode_envelope(envelope(), envelope_bytes);
-      if (!frame_sender_.send_control(peer, header(FrameKind::message, channel_number_, slices_), envelope_bytes)) {
-        return false;
-      }
+  if (to() != group_.rank && !send_with_data(peer)) {
+    const bool has_room =
+        bytes() <= kEagerStreamBytes && frame_sender_.eager_room(peer, wire::kEnvelopeBytes + bytes());
+    if (has_room || channel.unanswered >= kMaxUnanswered) return false;
+    std::byte envelope_bytes[wire::kEnvelopeBytes];
+    wire::encode_envelope(envelope(), envelope_bytes);
+    if (!frame_sender_.send_control(peer, header(FrameKind::message, channel_number_, slices_), envelope_bytes)) {
+      return false;
     }
+    ++channel.unanswered;
   }
   announced_ = true;
-  mailbox_.note_announced(*this, with_data || to() == group_.rank);
+  ++channel.next_announced;
   return true;
 }
 
 Status SendOperation::on_frame(GroupRank peer, const FrameHeader& header, const ReceivedFrame&) {
-  if (!announced_ || to() == group_.rank || header.slice > slices_) return unexpected(peer, header);
-  if (!answered_) mailbox_.note_answered(*this);
+  if (!announced_ || to() == group_.rank || header.slice > slices_) return refuse(peer, header);
+  if (!answered_) --mailbox_.channel(to()).unanswered;
   answered_ = true;
   granted_ = std::max<std::uint64_t>(granted_, header.slice);
   return {};
@@ -113,7 +107,7 @@ bool SendOperation::send_slice() {
   const Bytes payload = frame_sender_.begin(group_.world_rank(to()), length, TrafficClass::data);
   if (payload.data() == nullptr) return false;
   kernels::copy(payload.data(), arguments_.input + begin, length);
-  frame_sender_.finish(header(FrameKind::message_data, channel_number_, sent_), length);
+  frame_sender_.finish(header(FrameKind::message_data, channel_number_, sent_), payload);
   note_sent(length);
   ++sent_;
   return true;
@@ -135,15 +129,6 @@ Waiting SendOperation::waiting() const {
   result.expected_bytes = bytes();
   result.received_bytes = std::min<std::uint64_t>(bytes(), sent_ * slice_bytes_);
   return result;
-}
-
-// ---- receiving
-
-RecvOperation::~RecvOperation() { mailbox_.remove(*this); }
-
-void RecvOperation::park() {
-  mailbox_.remove(*this);
-  Operation::park();
 }
 
 void RecvOperation::begin(std::uint64_t number, CallArguments&& arguments, TimePoint posted) {
@@ -208,7 +193,7 @@ Status RecvOperation::on_frame(GroupRank peer, const FrameHeader& header, const 
     received_bytes_ += payload.size();
   }
   frame_sender_.consume(header, frame);
-  return takes ? Status() : unexpected(peer, header);
+  return takes ? Status() : refuse(peer, header);
 }
 
 bool RecvOperation::is_next(const FrameHeader& header) const {

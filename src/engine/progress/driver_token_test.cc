@@ -212,10 +212,9 @@ class TokenJob {
   }
 
   void post_through_inbox(const Operation& operation) {
-    {
-      const std::lock_guard lock(inbox_mutex_);
-      inbox_.push_back(operation);
-    }
+    std::unique_lock lock(inbox_mutex_);
+    inbox_.push_back(operation);
+    lock.unlock();
     if (token_.announce_action() || !token_.try_take()) return;
     hold();
     release();
@@ -243,11 +242,9 @@ class TokenJob {
 
   void run_inbox() {
     if (!token_.take_announcement()) return;
-    std::vector<Operation> taken;
-    {
-      const std::lock_guard lock(inbox_mutex_);
-      taken.swap(inbox_);
-    }
+    std::unique_lock lock(inbox_mutex_);
+    std::vector<Operation> taken = std::exchange(inbox_, {});
+    lock.unlock();
     const auto actions = std::partition(taken.begin(), taken.end(), [](const auto& each) { return each.done; });
     operations_.insert(operations_.end(), taken.begin(), actions);
     actions_ += taken.end() - actions;

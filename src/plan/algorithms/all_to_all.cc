@@ -31,6 +31,9 @@ Lane lane_of(Range input, Range output, Step step) {
           .steps = {std::move(step)}};
 }
 
+constexpr CollectiveBuilder kCollectives[] = {
+    {Collective::all_to_all, [](Builder& b) { build_all_to_all(b, /*one_at_a_time=*/true); }}};
+
 }  // namespace
 
 void build_all_to_all(Builder& builder, bool one_at_a_time) {
@@ -51,13 +54,6 @@ void build_all_to_all(Builder& builder, bool one_at_a_time) {
     last = builder.last_lane();
   }
 }
-
-namespace {
-
-constexpr CollectiveBuilder kCollectives[] = {
-    {Collective::all_to_all, [](Builder& b) { build_all_to_all(b, /*one_at_a_time=*/true); }}};
-
-}  // namespace
 
 extern const AlgorithmEntry kPairwise = {
     .algorithm = Algorithm::pairwise,

@@ -122,7 +122,7 @@ extern const AlgorithmEntry kBinomial = {
     .collectives = kCollectives,
     .critical_path =
         [](const PathFinder& paths) {
-          return paths.deepest([&](int rank) { return Tree(paths.request(), rank).parent(); });
+          return paths.deepest([&](int rank) { return Tree(paths.request, rank).parent(); });
         },
     .rounds_at_every_hop = true,
 };

@@ -40,14 +40,10 @@ int shared_chunks(const Request& request) {
 }
 
 // A rank on its host, and sums inside hosts and between them.
-class HostSums {
- public:
-  explicit HostSums(Builder& b)
+class HostPlan {
+ protected:
+  explicit HostPlan(Builder& b)
       : b_(b), hosts_(b.request()), host_(hosts_.host_of(b.rank())), neighbours_(hosts_.others(host_, b.rank())) {}
-
-  const Hosts& hosts() const { return hosts_; }
-  int host() const { return host_; }
-  const std::vector<int>& neighbours() const { return neighbours_; }
 
   // A lane for a chunk that is summed elsewhere: `above` sums this host's parts for `destination`.
   void give_part(int chunk, int above, int destination) {
@@ -77,7 +73,6 @@ class HostSums {
     return steps;
   }
 
- private:
   void add_host(std::vector<Step>& steps) const {
     for (const int rank : hosts_.members(host_)) {
       if (rank == b_.rank()) {
@@ -96,16 +91,10 @@ class HostSums {
 
 // ---- all_reduce, reduce, broadcast
 
-class Chunks {
+class Chunks : HostPlan {
  public:
   explicit Chunks(Builder& b)
-      : b_(b),
-        sums_(b),
-        hosts_(sums_.hosts()),
-        homes_(home_hosts(b.request(), hosts_)),
-        host_(sums_.host()),
-        root_host_(hosts_.host_of(b.root())),
-        neighbours_(sums_.neighbours()) {}
+      : HostPlan(b), homes_(home_hosts(b.request(), hosts_)), root_host_(hosts_.host_of(b.root())) {}
 
   void all_reduce(int chunk) {
     const int at = home(chunk);
@@ -145,7 +134,10 @@ class Chunks {
     const int above = owner(chunk, host_);
     if (host_ == root_host_) {
       if (above == b_.root()) return take(chunk, 0, b_.root(), {});
-      return owns(chunk) ? take(chunk, 0, b_.root(), without_root()) : take(chunk, 1, above, {});
+      if (!owns(chunk)) return take(chunk, 1, above, {});
+      auto below = neighbours_;
+      std::erase(below, b_.root());
+      return take(chunk, 0, b_.root(), std::move(below));
     }
     const std::uint16_t arrives = host_ == at ? 0 : 1;
     if (!owns(chunk)) return take(chunk, arrives + 1, above, {});
@@ -168,17 +160,9 @@ class Chunks {
     return found;
   }
 
-  void give(int chunk) { sums_.give_part(chunk, owner(chunk, host_), owner(chunk, home(chunk))); }
+  void give(int chunk) { give_part(chunk, owner(chunk, host_), owner(chunk, home(chunk))); }
   std::vector<Step> sum_at_home(int chunk) const {
-    return sums_.sum([&](int host) { return owner(chunk, host); });
-  }
-
-  std::vector<int> without_root() const {
-    std::vector<int> found;
-    for (const int rank : neighbours_) {
-      if (rank != b_.root()) found.push_back(rank);
-    }
-    return found;
+    return sum([&](int host) { return owner(chunk, host); });
   }
 
   void give_away(int chunk) {
@@ -202,13 +186,8 @@ class Chunks {
     b_.add_in_place(chunk, std::move(steps));
   }
 
-  Builder& b_;
-  HostSums sums_;
-  const Hosts& hosts_;
   const std::vector<int> homes_;
-  const int host_;
   const int root_host_;
-  const std::vector<int>& neighbours_;
 };
 
 template <void (Chunks::*add)(int chunk)>
@@ -219,20 +198,20 @@ void build_chunks(Builder& b) {
 
 // ---- all_gather, reduce_scatter
 
-class Pieces {
+class Pieces : HostPlan {
  public:
-  explicit Pieces(Builder& b) : b_(b), sums_(b), hosts_(sums_.hosts()), host_(sums_.host()) {}
+  explicit Pieces(Builder& b) : HostPlan(b) {}
 
   void all_gather() {
     auto below = own_agents();
-    below.insert(below.end(), sums_.neighbours().begin(), sums_.neighbours().end());
+    below.insert(below.end(), neighbours_.begin(), neighbours_.end());
     b_.add_own_piece(std::move(below));
     for (const int piece : b_.others()) take(piece);
   }
 
   void reduce_scatter() {
-    for (const int piece : b_.others()) sums_.give_part(piece, agent(piece, host_), piece);
-    b_.add(b_.rank(), b_.begin_of(b_.rank()), 0, sums_.sum([&](int host) { return agent(b_.rank(), host); }));
+    for (const int piece : b_.others()) give_part(piece, agent(piece, host_), piece);
+    b_.add(b_.rank(), b_.begin_of(b_.rank()), 0, sum([&](int host) { return agent(b_.rank(), host); }));
   }
 
  private:
@@ -259,14 +238,9 @@ class Pieces {
       return b_.add(piece, 0, b_.begin_of(piece), {{StepKind::recv_copy, arrives, {here}}});
     }
     std::vector<Step> steps{{StepKind::recv_copy, 0, {piece}}};
-    if (!sums_.neighbours().empty()) steps.push_back({StepKind::forward, 1, sums_.neighbours()});
+    if (!neighbours_.empty()) steps.push_back({StepKind::forward, 1, neighbours_});
     b_.add(piece, 0, b_.begin_of(piece), std::move(steps));
   }
-
-  Builder& b_;
-  HostSums sums_;
-  const Hosts& hosts_;
-  const int host_;
 };
 
 constexpr CollectiveBuilder kCollectives[] = {
@@ -288,8 +262,8 @@ bool any_has_neighbours(const Hosts& hosts, int except = -1) {
 }
 
 CriticalPath reduce_path(const PathFinder& paths, int inside) {
-  const Hosts& hosts = paths.hosts();
-  const int root = paths.request().root;
+  const Hosts& hosts = paths.hosts;
+  const int root = paths.request.root;
   const int root_host = hosts.host_of(root);
   // On the root's host the sum of an owner other than the root takes another hop to the root.
   const bool goes_over = hosts.owners() > 1 || hosts.members(root_host).front() != root;
@@ -300,8 +274,8 @@ CriticalPath reduce_path(const PathFinder& paths, int inside) {
 }
 
 CriticalPath broadcast_path(const PathFinder& paths) {
-  const Hosts& hosts = paths.hosts();
-  const int root_host = hosts.host_of(paths.request().root);
+  const Hosts& hosts = paths.hosts;
+  const int root_host = hosts.host_of(paths.request.root);
   const CriticalPath at_home{0, std::min(hosts.size_of(root_host) - 1, 2)};
   if (hosts.count() == 1) return at_home;
   const int down = any_has_neighbours(hosts, root_host) ? 1 : 0;
@@ -309,9 +283,9 @@ CriticalPath broadcast_path(const PathFinder& paths) {
 }
 
 CriticalPath longest_path(const PathFinder& paths) {
-  const int inside = any_has_neighbours(paths.hosts()) ? 1 : 0;
-  const bool alone = paths.hosts().count() == 1;
-  switch (paths.request().collective) {
+  const int inside = any_has_neighbours(paths.hosts) ? 1 : 0;
+  const bool alone = paths.hosts.count() == 1;
+  switch (paths.request.collective) {
     case Collective::reduce: return reduce_path(paths, inside);
     case Collective::broadcast: return broadcast_path(paths);
     case Collective::all_reduce: return alone ? CriticalPath{0, 2} : CriticalPath{2, 2 * inside};

@@ -8,19 +8,19 @@ namespace {
 void all_reduce(Builder& b) {
   std::vector<Step> steps;
   if (b.world() > 1) steps.push_back({StepKind::send_input, 0, b.others()});
-  auto reduce = reduce_steps(b.rank(), b.world(), 0, b.request().compressed);
+  auto reduce = b.reduce_steps(b.request().compressed);
   steps.insert(steps.end(), reduce.begin(), reduce.end());
   b.add_in_place(0, std::move(steps));
 }
 
 void reduce(Builder& b) {
   if (!b.is_root()) return b.add_scratch(0, 0, {{StepKind::send_input, 0, {b.root()}}});
-  b.add_in_place(0, reduce_steps(b.rank(), b.world(), 0, false));
+  b.add_in_place(0, b.reduce_steps());
 }
 
 void reduce_scatter(Builder& b) {
   for (const int peer : b.others()) b.add_scratch(peer, b.begin_of(peer), {{StepKind::send_input, 0, {peer}}});
-  b.add(b.rank(), b.begin_of(b.rank()), 0, reduce_steps(b.rank(), b.world(), 0, false));
+  b.add(b.rank(), b.begin_of(b.rank()), 0, b.reduce_steps());
 }
 
 void all_gather(Builder& b) {

@@ -58,7 +58,7 @@ constexpr CollectiveBuilder kCollectives[] = {{Collective::all_reduce, all_reduc
 
 // For each virtual rank: from its partner to it, through all swaps, and back to the partner.
 CriticalPath longest_path(const PathFinder& paths) {
-  const Swaps swaps(paths.request().world);
+  const Swaps swaps(paths.request.world);
   const auto partner_hop = [&](int virtual_rank) {
     const int rank = swaps.rank_at(virtual_rank);
     return virtual_rank < swaps.extra() ? paths.hop(rank, rank + 1) : CriticalPath{};

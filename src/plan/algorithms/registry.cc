@@ -50,4 +50,19 @@ int chunk_count(const Request& request) {
   return entry.chunk_count == nullptr ? 1 : entry.chunk_count(request);
 }
 
+CriticalPath PathFinder::deepest(const std::function<int(int rank)>& parent) const {
+  CriticalPath longest;
+  for (int rank = 0; rank < request.world; ++rank) {
+    CriticalPath path;
+    for (int at = rank, above = parent(at); above >= 0; at = above, above = parent(at)) path = path + hop(at, above);
+    longest = longer(longest, path);
+  }
+  return longest;
+}
+
+CriticalPath critical_path(const Request& request, const Hosts& hosts, const HopCosts& costs) {
+  if (request.world == 1) return {};
+  return entry_of(built_for(request.algorithm, request.compressed)).critical_path({request, hosts, costs});
+}
+
 }  // namespace qccl::plan

@@ -1,27 +1,27 @@
 #include "plan/algorithms/registry.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <map>
 #include <set>
+#include <tuple>
 
 namespace qccl::plan {
 namespace {
 
-TEST(Registry, has_every_algorithm_that_users_can_request_once) {
+TEST(Registry, has_every_algorithm_that_users_can_request_once_with_a_name_of_its_own) {
   std::set<Algorithm> listed;
+  std::set<std::string_view> names;
   for (const AlgorithmEntry* entry : algorithm_list()) {
     EXPECT_TRUE(listed.insert(entry->algorithm).second) << to_string(entry->algorithm) << " twice";
     EXPECT_EQ(&entry_of(entry->algorithm), entry);
-  }
-  EXPECT_EQ(listed, std::set<Algorithm>(std::begin(kEveryAlgorithm), std::end(kEveryAlgorithm)));
-}
-
-TEST(Registry, names_differ) {
-  std::set<std::string_view> names;
-  for (const AlgorithmEntry* entry : algorithm_list()) {
     EXPECT_NE(to_string(entry->algorithm), "unknown");
     EXPECT_TRUE(names.insert(to_string(entry->algorithm)).second) << to_string(entry->algorithm);
   }
+  EXPECT_EQ(listed, std::set<Algorithm>(std::begin(kEveryAlgorithm), std::end(kEveryAlgorithm)));
 }
 
 TEST(Registry, one_shot_has_every_collective) {
@@ -38,6 +38,158 @@ TEST(Registry, an_automatic_algorithm_stays_automatic) {
   EXPECT_EQ(built_for(Algorithm::automatic, true), Algorithm::automatic);
   EXPECT_EQ(built_for(Algorithm::recursive_doubling, false), Algorithm::recursive_doubling);
   EXPECT_EQ(built_for(Algorithm::recursive_doubling, true), Algorithm::one_shot);
+}
+
+// ---- critical paths: by formula as through the plan itself
+
+// Runs all lanes' steps of one slice; each moment records the longest path that led to it.
+class Walk {
+ public:
+  explicit Walk(const PathFinder& paths) : paths_(paths) {
+    for (int rank = 0; rank < paths.request.world; ++rank) schedules_.push_back(schedule_of(paths.request, rank));
+  }
+
+  CriticalPath longest() {
+    std::vector<std::vector<std::pair<std::size_t, CriticalPath>>> lanes;  // next step, path so far
+    for (const RankSchedule& schedule : schedules_) lanes.emplace_back(schedule.lanes.size());
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
+        for (std::size_t i = 0; i < lanes[rank].size(); ++i) {
+          auto& [step, path] = lanes[rank][i];
+          const Lane& lane = schedules_[rank].lanes[i];
+          while (step < lane.steps.size() && take(static_cast<int>(rank), lane, lane.steps[step], path)) {
+            ++step;
+            moved = true;
+          }
+        }
+      }
+    }
+    for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
+      for (std::size_t i = 0; i < lanes[rank].size(); ++i) {
+        EXPECT_EQ(lanes[rank][i].first, schedules_[rank].lanes[i].steps.size()) << "a lane waits for ever";
+      }
+    }
+    return longest_;
+  }
+
+ private:
+  using Stream = std::tuple<int, int, int, std::uint32_t>;  // from, to, phase, chunk
+
+  bool take(int rank, const Lane& lane, const Step& step, CriticalPath& path) {
+    for (const int peer : step.peers) {
+      if (receives(step.kind)) {
+        const auto sent = sent_.find({peer, rank, step.phase, lane.chunk});
+        if (sent == sent_.end()) return false;
+        path = paths_.longer(path, sent->second);
+      } else if (sends(step.kind)) {
+        const CriticalPath arrival = path + paths_.hop(rank, peer);
+        sent_[{rank, peer, step.phase, lane.chunk}] = arrival;
+        longest_ = paths_.longer(longest_, arrival);
+      }
+    }
+    return true;
+  }
+
+  std::vector<RankSchedule> schedules_;
+  const PathFinder& paths_;
+  std::map<Stream, CriticalPath> sent_;
+  CriticalPath longest_;
+};
+
+std::vector<std::vector<int>> layouts(int world) {
+  std::vector<std::vector<int>> all(6);
+  for (int rank = 0; rank < world; ++rank) {
+    all[0].push_back(rank);                 // each alone
+    all[1].push_back(0);                    // all together
+    all[2].push_back(rank / 3);             // three on each
+    all[3].push_back(rank % 2);             // interleaved
+    all[4].push_back(rank == 0 ? 0 : 1);    // one on the first, all others on the second
+    all[5].push_back(rank < 2 ? rank : 2);  // two alone, all others together
+  }
+  return all;
+}
+
+TEST(CriticalPath, by_formula_is_the_longest_through_the_plan) {
+  const HopCosts costs{.wire = 5, .local = 1};
+  for (const Collective collective : kEveryCollective) {
+    if (collective == Collective::barrier) continue;  // moves no elements
+    for (const Algorithm algorithm : algorithms_of(collective)) {
+      for (const int world : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17}) {
+        for (const auto& hosts : layouts(world)) {
+          for (int root = 0; root < (is_rooted(collective) ? world : 1); ++root) {
+            const Request request{.collective = collective,
+                                  .algorithm = algorithm,
+                                  .world = world,
+                                  .root = root,
+                                  .count = 64 * 400,
+                                  .slice_elements = 1 << 20,
+                                  .hosts = hosts};
+            const Hosts layout(hosts, world);
+            const CriticalPath expected = Walk({request, layout, costs}).longest();
+            const CriticalPath path = critical_path(request, layout, costs);
+            ASSERT_EQ(std::pair(path.wire_hops, path.local_hops), std::pair(expected.wire_hops, expected.local_hops))
+                << fmt::format("{} {} world {} root {} hosts [{}]", to_string(collective), to_string(algorithm), world,
+                               root, fmt::join(hosts, " "));
+          }
+        }
+      }
+    }
+  }
+}
+
+// ---- recursive doubling
+
+Request doubling(int world) {
+  return {.algorithm = Algorithm::recursive_doubling, .world = world, .count = 1, .slice_elements = 64};
+}
+
+// The peers to which the rank sends its partial sums, in order.
+std::vector<int> swap_peers(int world, int rank) {
+  std::vector<int> peers;
+  const RankSchedule schedule = schedule_of(doubling(world), rank);
+  for (const Step& step : schedule.lanes.at(0).steps) {
+    if (step.kind == StepKind::send_sum) peers.push_back(step.peers.at(0));
+  }
+  return peers;
+}
+
+TEST(RecursiveDoubling, power_of_two_of_ranks_swap_in_pairs_at_doubling_distances) {
+  for (int world = 2; world <= 33; ++world) {
+    std::vector<int> swapping;  // in rank order
+    for (int rank = 0; rank < world; ++rank) {
+      if (!swap_peers(world, rank).empty()) swapping.push_back(rank);
+    }
+    ASSERT_EQ(swapping.size(), std::bit_floor(static_cast<unsigned>(world)));
+    for (std::size_t own = 0; own < swapping.size(); ++own) {
+      const std::vector<int> peers = swap_peers(world, swapping[own]);
+      ASSERT_EQ(std::size_t{1} << peers.size(), swapping.size()) << swapping[own] << " of " << world;
+      for (std::size_t swap = 0; swap < peers.size(); ++swap) {
+        EXPECT_EQ(peers[swap], swapping[own ^ std::size_t{1} << swap]) << swapping[own] << " of " << world;
+      }
+    }
+  }
+}
+
+TEST(RecursiveDoubling, ranks_send_once_per_swap_and_partners_exchange_input_and_result) {
+  const std::pair<int, std::size_t> cases[] = {{1, 0},      {2, 2}, {3, 2 + 2}, {4, 4 * 2}, {6, 4 * 2 + 2 * 2},
+                                               {16, 16 * 4}};
+  for (const auto& [world, expected] : cases) {
+    std::size_t messages = 0;
+    for (int rank = 0; rank < world; ++rank) {
+      const RankSchedule schedule = schedule_of(doubling(world), rank);
+      for (const Step& step : schedule.lanes.at(0).steps) messages += sends(step.kind) ? step.peers.size() : 0;
+    }
+    EXPECT_EQ(messages, expected) << world;
+  }
+}
+
+TEST(RecursiveDoubling, compressed_builds_one_shot) {
+  Request request = doubling(4);
+  request.compressed = true;
+  const std::string doubled = to_string(schedule_of(request, 1));
+  request.algorithm = Algorithm::one_shot;
+  EXPECT_EQ(doubled, to_string(schedule_of(request, 1)));
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ constexpr CollectiveBuilder kCollectives[] = {
 // All edges of the ring except the one where the chunk starts; in an all_reduce then all edges again except the one
 // before its owner.
 CriticalPath longest_path(const PathFinder& paths) {
-  const int world = paths.request().world;
+  const int world = paths.request.world;
   const auto edge = [&](int rank) { return paths.hop(rank, (rank + 1) % world); };
   CriticalPath around;
   for (int rank = 0; rank < world; ++rank) around = around + edge(rank);
@@ -71,7 +71,7 @@ CriticalPath longest_path(const PathFinder& paths) {
   CriticalPath longest;
   for (int owner = 0; owner < world; ++owner) {
     CriticalPath path = without(owner);
-    if (paths.request().collective == Collective::all_reduce) path = path + without((owner + world - 1) % world);
+    if (paths.request.collective == Collective::all_reduce) path = path + without((owner + world - 1) % world);
     longest = paths.longer(longest, path);
   }
   return longest;

@@ -1,7 +1,5 @@
 // SRA: every rank owns one chunk. Phase 0 brings each chunk to its owner, phase 1 from there to its destinations. Each
 // element is encoded at most twice, for any world.
-#include <algorithm>
-
 #include "plan/algorithms/registry.h"
 
 namespace qccl::plan {
@@ -13,7 +11,7 @@ void scatter(Builder& b) {
 
 void all_reduce(Builder& b) {
   scatter(b);
-  auto own = reduce_steps(b.rank(), b.world(), 0, false);
+  auto own = b.reduce_steps();
   if (b.world() > 1) own.push_back({StepKind::send_result, 1, b.others()});
   b.add_in_place(b.rank(), std::move(own));
   for (const int peer : b.others()) b.add_in_place(peer, {{StepKind::recv_copy, 1, {peer}}});
@@ -21,7 +19,7 @@ void all_reduce(Builder& b) {
 
 void reduce(Builder& b) {
   scatter(b);
-  auto own = reduce_steps(b.rank(), b.world(), 0, false);
+  auto own = b.reduce_steps();
   if (!b.is_root()) {
     own.push_back({StepKind::send_result, 1, {b.root()}});
     return b.add_scratch(b.rank(), b.begin_of(b.rank()), std::move(own));
@@ -45,7 +43,7 @@ void broadcast(Builder& b) {
   }
   for (const int peer : b.others()) b.add_in_place(peer, {{StepKind::recv_copy, 1, {peer}}});
   auto rest = b.others();
-  rest.erase(std::find(rest.begin(), rest.end(), b.root()));
+  std::erase(rest, b.root());
   std::vector<Step> steps{{StepKind::recv_copy, 0, {b.root()}}};
   if (!rest.empty()) steps.push_back({StepKind::forward, 1, std::move(rest)});
   b.add_in_place(b.rank(), std::move(steps));
@@ -56,11 +54,11 @@ constexpr CollectiveBuilder kCollectives[] = {
 
 // A broadcast goes from the root to one rank and from there to another.
 CriticalPath longest_path(const PathFinder& paths) {
-  const Hosts& hosts = paths.hosts();
-  const int world = paths.request().world;
-  if (paths.request().collective != Collective::broadcast) return paths.hops(2);
+  const Hosts& hosts = paths.hosts;
+  const int world = paths.request.world;
+  if (paths.request.collective != Collective::broadcast) return paths.hops(2);
   if (world == 2) return paths.hops(1);
-  const int root_host = hosts.host_of(paths.request().root);
+  const int root_host = hosts.host_of(paths.request.root);
   for (int host = 0; host < hosts.count(); ++host) {
     if (host != root_host && hosts.size_of(host) < world - 1) return {2, 0};
   }

@@ -72,7 +72,7 @@ constexpr CollectiveBuilder kCollectives[] = {{Collective::all_reduce, all_reduc
 CriticalPath longest_path(const PathFinder& paths) {
   CriticalPath longest;
   for (const int tree : {0, 1}) {
-    const CriticalPath up = paths.deepest([&](int rank) { return parent_of(rank, tree, paths.request().world); });
+    const CriticalPath up = paths.deepest([&](int rank) { return parent_of(rank, tree, paths.request.world); });
     longest = paths.longer(longest, up + up);
   }
   return longest;

@@ -10,7 +10,6 @@
 
 #include "base/digest/digest.h"
 #include "plan/algorithms/registry.h"
-#include "plan/check/expectation.h"
 
 namespace qccl::plan {
 namespace {
@@ -60,11 +59,9 @@ Status check_stream_ends(const std::vector<RankSchedule>& schedules) {
     for (const Lane& lane : schedules[static_cast<std::size_t>(rank)].lanes) {
       for (const Step& step : lane.steps) {
         for (const int peer : step.peers) {
-          if (receives(step.kind)) {
-            --ends[{peer, rank, step.phase, lane.chunk}];
-          } else {
-            ++ends[{rank, peer, step.phase, lane.chunk}];
-          }
+          const bool arrives = receives(step.kind);
+          const auto [from, to] = arrives ? std::pair(peer, rank) : std::pair(rank, peer);
+          ends[{from, to, step.phase, lane.chunk}] += arrives ? -1 : 1;
         }
       }
     }
@@ -383,18 +380,6 @@ Status check(const std::vector<Request>& requests, const std::vector<RankSchedul
 
 Status check(const Request& request, const std::vector<RankSchedule>& schedules) {
   return check(std::vector<Request>(schedules.size(), request), schedules);
-}
-
-Status check(const std::vector<Request>& requests) {
-  std::vector<RankSchedule> schedules;
-  for (std::size_t rank = 0; rank < requests.size(); ++rank) {
-    schedules.push_back(schedule_of(requests[rank], static_cast<int>(rank)));
-  }
-  return check(requests, schedules);
-}
-
-Status check(const Request& request) {
-  return check(std::vector<Request>(static_cast<std::size_t>(request.world), request));
 }
 
 }  // namespace qccl::plan

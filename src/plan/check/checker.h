@@ -8,7 +8,12 @@
 // twice; in place, nothing is overwritten before its last read.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -21,8 +26,61 @@ namespace qccl::plan {
 Status check(const std::vector<Request>& requests, const std::vector<RankSchedule>& schedules);
 Status check(const Request& request, const std::vector<RankSchedule>& schedules);
 
-// Checks the schedules that schedule_of() gives for every rank.
-Status check(const std::vector<Request>& requests);
-Status check(const Request& request);
+// ---- what each rank must hold after a collective, stated without any algorithm: the checker compares plans with this
+
+// Some elements of one rank's input.
+struct Source {
+  int rank = 0;
+  std::uint64_t begin = 0;
+  friend auto operator<=>(const Source&, const Source&) = default;
+};
+
+// Elements of a rank's output, and the inputs whose sum (or copy) they are.
+struct Expected {
+  Range output;
+  std::vector<Source> sources;  // in rank order
+};
+
+// `requests` by rank; they differ only in an all_to_all's counts.
+std::vector<Expected> expected_output(const std::vector<Request>& requests, int rank);
+
+// In place, output position = input position + this; empty if in place is not allowed or the rank has only one of the
+// buffers.
+std::optional<std::int64_t> in_place_shift(const Request& request, int rank);
+
+// True if several ranks hold the same elements of the result, which must then be the same bytes.
+bool is_shared_result(Collective collective);
+
+// ---- the requests that the checker covers: an algorithm for every world up to a limit, with even and ragged counts,
+// with and without compression, for several roots and host layouts
+
+inline constexpr int kMaxCheckedWorld = 33;
+
+// One call as the ranks make it: by rank, equal except for the counts of an all_to_all.
+using Requests = std::vector<Request>;
+
+// Calls `visit` for each call until one fails, and returns that failure.
+Status for_each_request(Collective collective, Algorithm algorithm, int max_world,
+                        const std::function<Status(const Requests&)>& visit);
+
+// "all_reduce ring, world 5, 4099 elements in buckets of 100, compressed"
+std::string describe(const Request& request);
+
+// ---- mistakes that tests plant in plans, to see that the checker finds them
+
+enum class Mistake : std::uint8_t {
+  missing_contribution,  // a rank leaves its own input out of a sum
+  double_contribution,   // a rank adds its own input twice
+  different_order,       // a rank adds in a different order from the others
+  unreceived_send,       // a rank does not receive a frame sent to it
+  overwritten_input,     // a rank sends its input after its output has overwritten it
+  crossed_waits,         // all ranks wait for each other before they send
+};
+
+std::span<const Mistake> all_mistakes();
+std::string_view to_string(Mistake mistake);
+
+// Plants it in the suitable place of this index; false if the plan has fewer.
+bool plant(Mistake mistake, const Request& request, std::vector<RankSchedule>& schedules, int index = 0);
 
 }  // namespace qccl::plan

@@ -5,23 +5,25 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 
-#include "plan/check/coverage.h"
+#include "plan/algorithms/registry.h"
 
 namespace qccl::plan {
 namespace {
 
-std::vector<RankSchedule> schedules_of(const Request& request) {
+std::vector<RankSchedule> schedules_of(const Requests& requests) {
   std::vector<RankSchedule> schedules;
-  for (int rank = 0; rank < request.world; ++rank) schedules.push_back(schedule_of(request, rank));
+  for (const Request& request : requests) schedules.push_back(schedule_of(request, static_cast<int>(schedules.size())));
   return schedules;
 }
+
+Requests same(const Request& request) { return Requests(static_cast<std::size_t>(request.world), request); }
+std::vector<RankSchedule> schedules_of(const Request& request) { return schedules_of(same(request)); }
 
 Request request_of(Collective collective, Algorithm algorithm, int world, std::uint64_t count) {
   return {.collective = collective, .algorithm = algorithm, .world = world, .count = count, .slice_elements = 64};
 }
-
-Request sra(int world, std::uint64_t count) { return request_of(Collective::all_reduce, Algorithm::sra, world, count); }
 
 // Why a plan is refused; "" if it is accepted.
 std::string complaint(const Request& request, const std::vector<RankSchedule>& schedules) {
@@ -32,7 +34,7 @@ std::string complaint(const Request& request, const std::vector<RankSchedule>& s
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 Status accept(const Requests& requests) {
-  Status status = check(requests);
+  Status status = check(requests, schedules_of(requests));
   EXPECT_TRUE(status.ok()) << describe(requests[0]) << ": " << status.error().message;
   return status;
 }
@@ -52,7 +54,7 @@ TEST(Checker, accepts_every_root_of_every_rooted_plan) {
       for (int world = 1; world <= 17; ++world) {
         Request request = request_of(collective, algorithm, world, 300);
         for (request.root = 0; request.root < world; ++request.root) {
-          ASSERT_TRUE(accept(Requests(static_cast<std::size_t>(world), request)).ok());
+          ASSERT_TRUE(accept(same(request)).ok());
         }
       }
     }
@@ -72,7 +74,7 @@ TEST(Checker, accepts_hierarchies_of_unequal_and_interleaved_hosts) {
           request.hosts = layout;
           request.compressed = compressed;
           for (request.root = 0; request.root < (is_rooted(collective) ? world : 1); ++request.root) {
-            ASSERT_TRUE(accept(Requests(layout.size(), request)).ok());
+            ASSERT_TRUE(accept(same(request)).ok());
           }
         }
       }
@@ -82,23 +84,19 @@ TEST(Checker, accepts_hierarchies_of_unequal_and_interleaved_hosts) {
 
 // The most elements that leave or enter one host in the call.
 std::uint64_t busiest_host_elements(const Request& request) {
-  std::map<int, std::uint64_t> out;
-  std::map<int, std::uint64_t> in;
+  std::map<std::pair<int, bool>, std::uint64_t> moved;  // by host, out and in
   for (int rank = 0; rank < request.world; ++rank) {
     const int host = request.hosts[static_cast<std::size_t>(rank)];
     for (const Lane& lane : schedule_of(request, rank).lanes) {
       for (const Step& step : lane.steps) {
         for (const int peer : step.peers) {
-          if (request.hosts[static_cast<std::size_t>(peer)] == host) continue;
-          (receives(step.kind) ? in : out)[host] += lane.count;
+          const bool crosses = request.hosts[static_cast<std::size_t>(peer)] != host;
+          if (crosses) moved[{host, receives(step.kind)}] += lane.count;
         }
       }
     }
   }
-  std::uint64_t most = 0;
-  for (const auto& [host, elements] : out) most = std::max(most, elements);
-  for (const auto& [host, elements] : in) most = std::max(most, elements);
-  return most;
+  return std::ranges::max(moved | std::views::values);
 }
 
 // An all_reduce moves each element there and back. A reduce over more than two hosts does the same: to the rank that
@@ -127,80 +125,63 @@ TEST(Hierarchies, move_each_element_between_two_hosts_once) {
   }
 }
 
-// ---- mistakes in every algorithm's plans (mistakes_test.cc plants others)
+// ---- mistakes in every algorithm's plans
 
-struct Planted {
-  Collective collective;
-  Algorithm algorithm;
-  std::string name() const { return fmt::format("{}_{}", to_string(collective), to_string(algorithm)); }
-};
-
-class CheckerOf : public ::testing::TestWithParam<Planted> {
- protected:
-  Request request() const {
-    Request request = request_of(GetParam().collective, GetParam().algorithm, 5, 1000);
-    request.root = 2;
-    request.hosts = {0, 0, 1, 1, 1};
-    return request;
+std::vector<Request> every_plan() {
+  std::vector<Request> all;
+  for (const Collective collective : kEveryCollective) {
+    if (collective == Collective::barrier) continue;
+    for (const Algorithm algorithm : algorithms_of(collective)) {
+      all.push_back(request_of(collective, algorithm, 5, 1000));
+      all.back().root = 2;
+      all.back().hosts = {0, 0, 1, 1, 1};
+    }
   }
-  // Applies `change` to each lane of each rank in turn, and expects each plan that it changes to be refused.
-  template <class Change>
-  int expect_refused(const Change& change) const {
+  return all;
+}
+
+// Applies `change` to each lane of each rank of each plan in turn, and expects each plan that it changes to be refused.
+template <class Change>
+void expect_refused(const Change& change) {
+  for (const Request& request : every_plan()) {
     int planted = 0;
-    const auto right = schedules_of(request());
+    const auto right = schedules_of(request);
     for (std::size_t rank = 0; rank < right.size(); ++rank) {
       for (std::size_t lane = 0; lane < right[rank].lanes.size(); ++lane) {
         auto schedules = right;
         if (!change(schedules[rank], lane)) continue;
         ++planted;
-        EXPECT_NE(complaint(request(), schedules), "")
-            << GetParam().name() << ": rank " << rank << ", lane " << lane << "\n"
-            << to_string(schedules[rank]);
+        EXPECT_NE(complaint(request, schedules), "") << describe(request) << ": rank " << rank << ", lane " << lane;
       }
     }
-    return planted;
+    EXPECT_GT(planted, 0) << describe(request);
   }
-};
+}
 
-TEST_P(CheckerOf, finds_every_send_left_out_and_every_receive_left_out) {
-  const int planted = expect_refused([](RankSchedule& schedule, std::size_t lane) {
+TEST(Checker, finds_every_send_left_out_and_every_receive_left_out) {
+  expect_refused([](RankSchedule& schedule, std::size_t lane) {
     schedule.lanes.erase(schedule.lanes.begin() + static_cast<std::ptrdiff_t>(lane));
     for (Lane& later : schedule.lanes) later.after = -1;
     return true;
   });
-  EXPECT_GT(planted, 0);
 }
 
 bool has_any(const Lane& lane, std::initializer_list<StepKind> kinds) {
   return std::ranges::any_of(lane.steps, [&](const Step& step) { return std::ranges::count(kinds, step.kind) > 0; });
 }
 
-TEST_P(CheckerOf, finds_every_piece_at_the_wrong_place) {
-  const int read = expect_refused([](RankSchedule& schedule, std::size_t lane) {
-    Lane& moved = schedule.lanes[lane];
-    moved.input_begin += 64;
-    return has_any(moved, {StepKind::send_input, StepKind::local_reduce, StepKind::local_copy});
+TEST(Checker, finds_every_piece_at_the_wrong_place) {
+  expect_refused([](RankSchedule& schedule, std::size_t lane) {
+    Lane& read = schedule.lanes[lane];
+    read.input_begin += 64;
+    return has_any(read, {StepKind::send_input, StepKind::local_reduce, StepKind::local_copy});
   });
-  const int written = expect_refused([](RankSchedule& schedule, std::size_t lane) {
-    Lane& moved = schedule.lanes[lane];
-    moved.output_begin += 64;
-    return !moved.scratch && has_any(moved, {StepKind::finish, StepKind::recv_copy, StepKind::local_copy});
+  expect_refused([](RankSchedule& schedule, std::size_t lane) {
+    Lane& written = schedule.lanes[lane];
+    written.output_begin += 64;
+    return !written.scratch && has_any(written, {StepKind::finish, StepKind::recv_copy, StepKind::local_copy});
   });
-  EXPECT_GT(read, 0);
-  EXPECT_GT(written, 0);
 }
-
-std::vector<Planted> all_algorithms() {
-  std::vector<Planted> all;
-  for (const Collective collective : kEveryCollective) {
-    if (collective == Collective::barrier) continue;
-    for (const Algorithm algorithm : algorithms_of(collective)) all.push_back({collective, algorithm});
-  }
-  return all;
-}
-
-INSTANTIATE_TEST_SUITE_P(Planted, CheckerOf, ::testing::ValuesIn(all_algorithms()),
-                         [](const auto& info) { return info.param.name(); });
 
 TEST(Checker, finds_an_owner_that_keeps_its_unencoded_piece) {
   Request request = request_of(Collective::all_gather, Algorithm::ring, 3, 100);
@@ -208,12 +189,6 @@ TEST(Checker, finds_an_owner_that_keeps_its_unencoded_piece) {
   auto schedules = schedules_of(request);
   for (Step& step : schedules[1].lanes[0].steps) step.quantized = false;
   EXPECT_TRUE(contains(complaint(request, schedules), "disagree"));
-}
-
-TEST(Checker, finds_a_send_that_nobody_receives) {
-  auto schedules = schedules_of(sra(3, 64));
-  schedules[1].lanes.push_back({.chunk = 7, .count = 64, .steps = {{StepKind::send_input, 5, {2}}}, .scratch = true});
-  EXPECT_TRUE(contains(complaint(sra(3, 64), schedules), "nobody receives"));
 }
 
 TEST(Checker, finds_a_slice_encoded_twice) {
@@ -226,6 +201,73 @@ TEST(Checker, finds_a_slice_encoded_twice) {
     }
   }
   EXPECT_NE(complaint(request, schedules), "");
+}
+
+// Plants the mistake in each suitable place of each plan. The checker must refuse them all, and the first of each plan
+// with these words. Returns the number of plans with suitable places.
+int expect_named(Mistake mistake, const std::string& words) {
+  int planted = 0;
+  for (const Request& request : every_plan()) {
+    for (int index = 0;; ++index) {
+      std::vector<RankSchedule> schedules = schedules_of(request);
+      if (!plant(mistake, request, schedules, index)) break;
+      planted += index == 0;
+      const std::string text = complaint(request, schedules);
+      EXPECT_TRUE(index == 0 ? contains(text, words) : text != "")
+          << to_string(mistake) << " " << index << " in " << describe(request) << ": " << text;
+    }
+  }
+  return planted;
+}
+
+// The plans of reductions, or those of them that add in rank order.
+int reductions(bool only_in_rank_order = false) {
+  int count = 0;
+  for (const AlgorithmEntry* entry : algorithm_list()) {
+    if (only_in_rank_order && !entry->adds_in_rank_order) continue;
+    for (const CollectiveBuilder& each : entry->collectives) count += is_reduction(each.collective);
+  }
+  return count;
+}
+
+TEST(Mistakes, are_named) {
+  EXPECT_EQ(expect_named(Mistake::missing_contribution, "lacks the contribution of rank"), reductions());
+  EXPECT_EQ(expect_named(Mistake::double_contribution, "2 times"), reductions());
+  EXPECT_EQ(expect_named(Mistake::different_order, "not in rank order"), reductions(true));
+  EXPECT_GT(expect_named(Mistake::unreceived_send, "which nobody receives"), 10);
+  EXPECT_GT(expect_named(Mistake::overwritten_input, "reads input that its result has overwritten"), 0);
+  EXPECT_GT(expect_named(Mistake::crossed_waits, "deadlock"), 2);
+}
+
+TEST(Mistakes, order_of_one_rank_alone_is_a_disagreement_between_ranks) {
+  Request request = request_of(Collective::all_reduce, Algorithm::one_shot, 5, 1000);
+  std::vector<RankSchedule> schedules = schedules_of(request);
+  ASSERT_TRUE(plant(Mistake::different_order, request, schedules));
+  request.algorithm = Algorithm::tree;  // promises no particular order, but the same on all ranks
+  EXPECT_TRUE(contains(complaint(request, schedules), "disagree"));
+}
+
+TEST(Coverage, has_every_world_and_ragged_counts_and_stops_at_a_failure) {
+  std::vector<int> worlds(kMaxCheckedWorld + 1);
+  int ragged = 0;
+  const auto count = [&](const Requests& requests) -> Status {
+    EXPECT_EQ(requests.size(), static_cast<std::size_t>(requests[0].world));
+    ++worlds[requests.size()];
+    ragged += !requests[0].counts.empty();
+    return {};
+  };
+  ASSERT_TRUE(for_each_request(Collective::all_to_all, Algorithm::pairwise, kMaxCheckedWorld, count).ok());
+  for (int world = 1; world <= kMaxCheckedWorld; ++world) EXPECT_EQ(worlds[static_cast<std::size_t>(world)], 12);
+  EXPECT_EQ(ragged, 2 * kMaxCheckedWorld);
+
+  int visited = 0;
+  const auto fail = [&](const Requests& requests) -> Status {
+    if (++visited < 3) return {};
+    return Failure(ErrorKind::invalid_argument, describe(requests[0]));
+  };
+  const Status failed = for_each_request(Collective::all_reduce, Algorithm::ring, 4, fail);
+  EXPECT_EQ(visited, 3);
+  EXPECT_EQ(failed.error().message, "all_reduce ring, world 1, 7 elements");
 }
 
 }  // namespace

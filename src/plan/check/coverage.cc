@@ -1,4 +1,4 @@
-#include "plan/check/coverage.h"
+#include "plan/check/checker.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "plan/check/expectation.h"
+#include "plan/check/checker.h"
 
 #include <numeric>
 

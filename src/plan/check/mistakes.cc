@@ -1,15 +1,11 @@
-#include "plan/check/mistakes.h"
+#include "plan/check/checker.h"
 
 #include <algorithm>
-#include <array>
 
 #include "plan/algorithms/registry.h"
 
 namespace qccl::plan {
 namespace {
-
-constexpr std::array kAll = {Mistake::missing_contribution, Mistake::double_contribution, Mistake::different_order,
-                             Mistake::unreceived_send,      Mistake::overwritten_input,   Mistake::crossed_waits};
 
 bool adds(const Step& step) { return step.kind == StepKind::local_reduce || step.kind == StepKind::recv_reduce; }
 using Steps = std::vector<Step>;
@@ -101,18 +97,17 @@ bool cross_waits(std::vector<RankSchedule>& schedules) {
 
 }  // namespace
 
-std::span<const Mistake> all_mistakes() { return kAll; }
+std::span<const Mistake> all_mistakes() {
+  static constexpr Mistake kAll[] = {Mistake::missing_contribution, Mistake::double_contribution,
+                                     Mistake::different_order,      Mistake::unreceived_send,
+                                     Mistake::overwritten_input,    Mistake::crossed_waits};
+  return kAll;
+}
 
 std::string_view to_string(Mistake mistake) {
-  switch (mistake) {
-    case Mistake::missing_contribution: return "missing_contribution";
-    case Mistake::double_contribution: return "double_contribution";
-    case Mistake::different_order: return "different_order";
-    case Mistake::unreceived_send: return "unreceived_send";
-    case Mistake::overwritten_input: return "overwritten_input";
-    case Mistake::crossed_waits: return "crossed_waits";
-  }
-  return "?";
+  static constexpr std::string_view kNames[] = {"missing_contribution", "double_contribution", "different_order",
+                                                "unreceived_send",      "overwritten_input",   "crossed_waits"};
+  return kNames[static_cast<std::size_t>(mistake)];
 }
 
 bool plant(Mistake mistake, const Request& request, std::vector<RankSchedule>& schedules, int index) {

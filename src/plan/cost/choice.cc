@@ -1,4 +1,4 @@
-#include "plan/cost/choice.h"
+#include "plan/cost/cost.h"
 
 #include <fmt/format.h>
 
@@ -58,21 +58,17 @@ std::string_view unsupported_reason(const SelectionKey& key, Algorithm algorithm
                                                                       : "";
 }
 
-Candidate candidate(const SelectionKey& key, Algorithm algorithm, const std::vector<int>& hosts,
-                    const MachineModel& links, int most_ranks) {
-  const auto bytes = static_cast<double>(element_bytes(key.type));
-  const Encoding encoding{.element_bytes = bytes, .encoded_bytes = key.compressed ? key.encoded_bytes : bytes};
-  return {algorithm, price(request_of(key, algorithm, hosts), hosts, links, encoding, most_ranks),
-          unsupported_reason(key, algorithm, hosts)};
-}
-
 // The algorithms that may be chosen, or all.
 std::vector<Candidate> candidates(const SelectionKey& key, const std::vector<int>& hosts, const MachineModel& links,
                                   bool all) {
+  const auto bytes = static_cast<double>(element_bytes(key.type));
+  const Encoding encoding{.element_bytes = bytes, .encoded_bytes = key.compressed ? key.encoded_bytes : bytes};
   std::vector<Candidate> found;
   for (const Algorithm algorithm : algorithms_of(key.collective)) {
-    if (!all && !unsupported_reason(key, algorithm, hosts).empty()) continue;
-    found.push_back(candidate(key, algorithm, hosts, links, all ? kAllRanks : kMostRanks));
+    const std::string_view reason = unsupported_reason(key, algorithm, hosts);
+    if (!all && !reason.empty()) continue;
+    const Request request = request_of(key, algorithm, hosts);
+    found.push_back({algorithm, price(request, hosts, links, encoding, all ? kAllRanks : kMostRanks), reason});
   }
   return found;
 }

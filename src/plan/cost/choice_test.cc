@@ -1,4 +1,4 @@
-#include "plan/cost/choice.h"
+#include "plan/cost/cost.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -122,14 +122,11 @@ TEST(Choice, is_the_cheapest_within_a_tenth_and_says_why) {
 }
 
 TEST(Choice, follows_the_profile) {
-  const auto hosts = spread(4, 1);
-  MachineModel slow = links();
-  slow.wire.latency = 5e-3;
-  MachineModel fast = links();
-  fast.wire.latency = 1e-9;
-  const SelectionKey asked = key(Collective::all_reduce, kMiB / 16);
-  EXPECT_EQ(choose(asked, hosts, slow), Algorithm::one_shot);
-  EXPECT_EQ(choose(asked, hosts, fast), Algorithm::sra);
+  for (const auto& [latency, expected] : {std::pair(5e-3, Algorithm::one_shot), std::pair(1e-9, Algorithm::sra)}) {
+    MachineModel model = links();
+    model.wire.latency = latency;
+    EXPECT_EQ(choose(key(Collective::all_reduce, kMiB / 16), spread(4, 1), model), expected);
+  }
 }
 
 TEST(SizeClass, has_four_to_each_doubling) {

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "plan/algorithms/critical_path.h"
+#include "plan/algorithms/registry.h"
 
 namespace qccl::plan {
 namespace {
@@ -102,9 +102,9 @@ class LoadMeter {
     }
   }
 
-  bool is_coded(const Step& step) const { return request_.compressed && !step.raw; }
   double payload(const Step& step) const {
-    return elements_ * (is_coded(step) ? encoding_.encoded_bytes : encoding_.element_bytes);
+    const bool is_coded = request_.compressed && !step.raw;
+    return elements_ * (is_coded ? encoding_.encoded_bytes : encoding_.element_bytes);
   }
 
   void move(const Step& step, int peer) {
@@ -198,7 +198,6 @@ class CostEstimator {
       out += load.sent * weight;
       in += load.received * weight;
       work += load.processor * weight;
-      price_.most_sent_bytes = std::max(price_.most_sent_bytes, load.sent);
       price_.processor = std::max(price_.processor, load.processor);
       largest_stream_ = std::max(largest_stream_, load.largest_stream);
       largest_slice_ = std::max(largest_slice_, load.largest_slice);

@@ -14,12 +14,58 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
-#include "plan/cost/profile.h"
+#include "base/result.h"
 #include "plan/plan.h"
+#include "qccl/types.h"
 
 namespace qccl::plan {
+
+// ---- the speeds of links and processors (`qccl doctor --measure` measures them, QCCL_PROFILE names a file with them)
+
+// A link between two ranks. Rates are bytes per second; 0 is infinitely fast.
+struct LinkCost {
+  double latency = 0;        // seconds from a rank's call until it sees the peer's frame, of few bytes
+  double frame_seconds = 0;  // the part of that in a rank's processor for one frame, at either end
+  double rank_rate = 0;      // of a rank's processor that writes bytes to the link or reads them
+  double contention = 0;     // relative extra time of long streams for each peer beyond the first
+};
+
+// Speed of a codec whose specification begins with `codec`, in bytes of float32.
+struct CodecSpeed {
+  std::string codec;
+  double encode_rate = 0;
+  double decode_rate = 0;  // decoding and adding
+};
+
+struct Profile {
+  std::string machine;   // where it was measured
+  LinkCost shm;          // inside a host
+  LinkCost loopback;     // inside a host over TCP
+  LinkCost wire;         // between hosts
+  double wire_rate = 0;  // of a host's link, out and in, packet headers included
+  double copy_rate = 0;
+  double add_rate = 0;  // two operands, in bytes of one
+  std::vector<CodecSpeed> codecs;
+
+  // The speed of the longest matching beginning of the specification ("minmax:bits=4,bucket_size=1024"). "none" is
+  // infinitely fast; a codec without an entry is as slow as the slowest entry.
+  CodecSpeed speed_of(std::string_view codec) const;
+};
+
+// Measured on the machine that it names; the wire's rate is assumed.
+const Profile& default_profile();
+
+// Lines of a key and a value; # begins a comment. Missing keys have the default profile's values. InvalidArgument with
+// the line that cannot be read.
+Result<Profile> parse_profile(std::string_view text);
+// The text that parse_profile() reads back to an equal profile.
+std::string to_text(const Profile& profile);
+
+// ---- prices
 
 // Rates are bytes per second; 0 is infinitely fast.
 struct MachineModel {
@@ -76,8 +122,7 @@ struct CostEstimate {
   double wire = 0;
   double processor = 0;
   double busiest_host_bytes = 0;  // out of it or into it, over the wire
-  double most_sent_bytes = 0;     // by one rank to ranks of other hosts
-  double mean_sent_bytes = 0;     // the same, mean over all ranks
+  double mean_sent_bytes = 0;     // by a rank to ranks of other hosts, mean over all ranks
 };
 
 inline constexpr int kAllRanks = 0;
@@ -87,5 +132,47 @@ inline constexpr int kAllRanks = 0;
 // are then estimates.
 CostEstimate price(const Request& request, const std::vector<int>& hosts, const MachineModel& links,
                    const Encoding& encoding, int most_ranks = kAllRanks);
+
+// ---- the choice of an algorithm for a call that requests none: a pure function of values that are equal on all ranks
+//
+// Every algorithm that may be chosen is priced at the next smaller size class, four of which make a doubling; the
+// cheapest is chosen. Sums in rank order that are encoded at most twice have a bonus: another algorithm must save a
+// tenth. Algorithms that round partial sums at every hop are never chosen for sums: ring, tree, recursive doubling and
+// binomial, if compressed or of 16-bit floats. Hierarchical rounds once per host; it is a candidate if hosts have
+// several ranks, or if a broadcast has several hosts. An all_reduce in one lane (one-shot, recursive doubling) is
+// chosen up to 1 MiB; compressed one-shot sums only if SRA is not available.
+
+// The properties of a call that the choice depends on.
+struct SelectionKey {
+  Collective collective = Collective::all_reduce;
+  std::uint64_t elements = 0;  // if ranks have pieces: of all together
+  DataType type = DataType::float32;
+  bool compressed = false;
+  double encoded_bytes = 4;          // of an element on the wire
+  std::uint32_t bucket_size = 1;     // 1 uncompressed
+  std::uint64_t slice_elements = 1;  // codec/geometry.h
+};
+
+struct Candidate {
+  Algorithm algorithm;
+  CostEstimate price;
+  std::string_view unsupported_reason;  // why it may not be chosen, in words; empty if it may
+};
+
+struct Choice {
+  Algorithm algorithm;
+  std::vector<Candidate> candidates;  // all of the collective's, priced at the key's own size
+  std::string reason;                 // in words
+};
+
+// `hosts`: the host of each rank.
+Algorithm choose(const SelectionKey& key, const std::vector<int>& hosts, const MachineModel& links);
+// The same with the reason.
+Choice explain(const SelectionKey& key, const std::vector<int>& hosts, const MachineModel& links);
+
+// Sizes with the same number get the same choice; it grows with the elements.
+int size_class(std::uint64_t elements);
+// The smallest number of elements of the class.
+std::uint64_t least_of_class(int size_class);
 
 }  // namespace qccl::plan

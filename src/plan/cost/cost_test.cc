@@ -143,11 +143,13 @@ TEST(Cost, of_sampled_ranks_is_close_to_that_of_all) {
   }
 }
 
-// ---- work of steps
+// ---- work of steps, in passes over a chunk
 
-StepWork all_work(const RankSchedule& schedule, bool compressed) {
+StepWork work_of_rank(Algorithm algorithm, int rank, bool compressed) {
+  const Request request{
+      .algorithm = algorithm, .world = 4, .count = 4096, .slice_elements = 64, .compressed = compressed};
   StepWork all;
-  for (const Lane& lane : schedule.lanes) {
+  for (const Lane& lane : schedule_of(request, rank).lanes) {
     for (std::size_t step = 0; step < lane.steps.size(); ++step) {
       const StepWork work = work_of(lane, step, compressed);
       all.encodes += work.encodes;
@@ -159,31 +161,64 @@ StepWork all_work(const RankSchedule& schedule, bool compressed) {
   return all;
 }
 
-StepWork work_of_rank(Algorithm algorithm, int rank, bool compressed) {
-  const Request request{
-      .algorithm = algorithm, .world = 4, .count = 4096, .slice_elements = 64, .compressed = compressed};
-  return all_work(schedule_of(request, rank), compressed);
-}
-
-// In passes over a chunk; an all_reduce of four ranks has four chunks.
-TEST(StepWork, of_scatter_reduce_all_gather) {
+TEST(StepWork, of_a_rank_in_an_all_reduce_of_four) {
+  // SRA has four chunks. It encodes three parts for others and the sum; it decodes three parts, the sum and three other
+  // sums. The first rank's own part is the first of its sum.
   EXPECT_EQ(work_of_rank(Algorithm::sra, 1, false), (StepWork{.adds = 3, .copies = 3}));
-  // Encodes three parts for others and the sum; decodes three parts, the sum and three other sums.
   EXPECT_EQ(work_of_rank(Algorithm::sra, 1, true), (StepWork{.encodes = 4, .decodes = 7, .adds = 1}));
-  // The first rank's own part is the first of its sum.
   EXPECT_EQ(work_of_rank(Algorithm::sra, 0, true), (StepWork{.encodes = 4, .decodes = 7, .copies = 1}));
-}
-
-// In passes over the whole data.
-TEST(StepWork, of_one_shot) {
+  // One-shot has one.
   EXPECT_EQ(work_of_rank(Algorithm::one_shot, 2, false), (StepWork{.adds = 3}));
   EXPECT_EQ(work_of_rank(Algorithm::one_shot, 2, true), (StepWork{.encodes = 1, .decodes = 4, .copies = 1}));
-}
-
-TEST(StepWork, of_a_ring_encodes_at_every_hop) {
-  // It starts one partial sum and passes two on.
+  // A ring encodes at every hop: a rank starts one partial sum and passes two on.
   EXPECT_EQ(work_of_rank(Algorithm::ring, 3, true), (StepWork{.encodes = 4, .decodes = 7, .adds = 3}));
   EXPECT_EQ(work_of_rank(Algorithm::ring, 3, false), (StepWork{.adds = 3, .copies = 3}));
+}
+
+// ---- profiles
+
+TEST(Profile, reads_back_what_it_writes) {
+  const std::string text = to_text(default_profile());
+  const auto profile = parse_profile(text);
+  ASSERT_TRUE(profile.ok()) << profile.error().message;
+  EXPECT_EQ(to_text(profile.value()), text);
+}
+
+TEST(Profile, missing_keys_have_the_default_values) {
+  const auto profile = parse_profile("# a slow wire\n\nwire.host_Gbps 0.1  # and this is a comment too\r\n");
+  ASSERT_TRUE(profile.ok()) << profile.error().message;
+  EXPECT_NEAR(profile.value().wire_rate, 12.5e6, 1);
+  EXPECT_EQ(profile.value().shm.latency, default_profile().shm.latency);
+  EXPECT_EQ(profile.value().machine, default_profile().machine);
+}
+
+TEST(Profile, names_the_wrong_line) {
+  for (const char* line : {"wire.latency_us", "wire.latency_us fast", "wire.latency_us -1", "wire.latency_us nan",
+                           "wire.latency_us 1 2", "wire.latency_us inf", "wires.latency_us 1", "codec_GBps",
+                           "codec_GBps minmax 1", "codec_GBps minmax 0 1", "codec_GBps minmax 1 2 3"}) {
+    const auto profile = parse_profile(std::string("copy_GBps 9\n") + line + "\nadd_GBps 9\n");
+    ASSERT_FALSE(profile.ok()) << line;
+    EXPECT_EQ(profile.error().kind, ErrorKind::invalid_argument);
+    EXPECT_EQ(profile.error().message, "line 2 of the profile is not understood: \"" + std::string(line) + "\"");
+  }
+}
+
+TEST(Profile, the_longest_matching_beginning_gives_a_codecs_speed) {
+  Profile profile;
+  profile.codecs = {{"minmax", 5, 6}, {"minmax:bits=4", 7, 8}, {"cast", 9, 4}};
+  EXPECT_EQ(profile.speed_of("minmax:bits=4,bucket_size=1024").encode_rate, 7);
+  EXPECT_EQ(profile.speed_of("minmax:bits=3,bucket_size=1024").encode_rate, 5);
+  // An unknown codec counts as slow as the slowest.
+  EXPECT_EQ(profile.speed_of("h4").encode_rate, 5);
+  EXPECT_EQ(profile.speed_of("h4").decode_rate, 4);
+  EXPECT_EQ(profile.speed_of("none").encode_rate, 0);
+}
+
+TEST(Profile, a_later_line_for_the_same_codec_wins) {
+  const auto profile = parse_profile("codec_GBps h4 1 2\ncodec_GBps h4 3 4\n");
+  ASSERT_TRUE(profile.ok());
+  EXPECT_EQ(profile.value().speed_of("h4").encode_rate, 3e9);
+  EXPECT_EQ(profile.value().codecs.size(), default_profile().codecs.size() + 1);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "plan/cost/profile.h"
+#include "plan/cost/cost.h"
 
 #include <fmt/format.h>
 
@@ -81,19 +81,6 @@ bool read_line(Profile& profile, std::string_view line) {
   return true;
 }
 
-Profile measured() {
-  Profile profile;
-  profile.machine = "Intel Xeon (Sapphire Rapids), 2 cores";
-  profile.shm = {1.1e-6, 0.48e-6, 24e9};
-  profile.loopback = {4.3e-6, 3e-6, 8e9};
-  profile.wire = {30e-6, 5e-6, 6.5e9};  // an interface costs more than loopback; only its latency is assumed
-  profile.wire_rate = 1.25e9;
-  profile.copy_rate = 26e9;
-  profile.add_rate = 12e9;
-  profile.codecs = {{"cast", 21e9, 50e9}, {"minmax", 18e9, 48e9}};
-  return profile;
-}
-
 }  // namespace
 
 CodecSpeed Profile::speed_of(std::string_view codec) const {
@@ -112,8 +99,16 @@ CodecSpeed Profile::speed_of(std::string_view codec) const {
 }
 
 const Profile& default_profile() {
-  static const Profile profile = measured();
-  return profile;
+  static const Profile measured{
+      .machine = "Intel Xeon (Sapphire Rapids), 2 cores",
+      .shm = {1.1e-6, 0.48e-6, 24e9},
+      .loopback = {4.3e-6, 3e-6, 8e9},
+      .wire = {30e-6, 5e-6, 6.5e9},  // an interface costs more than loopback; only its latency is assumed
+      .wire_rate = 1.25e9,
+      .copy_rate = 26e9,
+      .add_rate = 12e9,
+      .codecs = {{"cast", 21e9, 50e9}, {"minmax", 18e9, 48e9}}};
+  return measured;
 }
 
 Result<Profile> parse_profile(std::string_view text) {

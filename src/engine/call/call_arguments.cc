@@ -1,4 +1,4 @@
-#include "engine/call/work_state.h"
+#include "engine/call/call_arguments.h"
 
 #include <utility>
 

@@ -65,8 +65,6 @@ void PlanOperation::end_feedback() {
   arguments_.feedback.reset();
 }
 
-// ---- frames from peers
-
 Status PlanOperation::on_frame(GroupRank peer, const FrameHeader& header, const ReceivedFrame& frame) {
   std::optional<std::size_t> lane;
   if (header.kind == FrameKind::data) {
@@ -139,8 +137,6 @@ bool PlanOperation::lacks(GroupRank member) const {
   return inbound_.lacks(member) || std::ranges::find(targets, member) != targets.end();
 }
 
-// ---- steps
-
 PlanOperation::StepStatus PlanOperation::send_slice(std::size_t lane, std::size_t stream) {
   const LaneProgress& progress = lanes_[lane];
   const GroupRank peer(progress.lane->steps[progress.step].peers[progress.sent]);
@@ -200,8 +196,6 @@ Result<PlanOperation::StepStatus> PlanOperation::take_step(std::size_t lane) {
   if (kind == StepKind::local_reduce) inbound_.release(progress.pending);
   return StepStatus::done;
 }
-
-// ---- lanes
 
 // Takes steps until one can't be taken or a slice is complete.
 Result<LaneAdvance> PlanOperation::advance_lane(std::size_t lane) {

@@ -89,8 +89,6 @@ internal::SharedFailure FailureHandler::failure_of_parent(const Group& opening) 
   return lost_outsider ? nullptr : parent->failure;
 }
 
-// ---- the end of failed groups
-
 void FailureHandler::sweep() {
   if (!sweep_needed_) return;
   sweep_needed_ = false;
@@ -126,8 +124,6 @@ void FailureHandler::tell_refusals() {
   std::erase_if(refused_,
                 [this](const auto& group) { return poison_if_possible(group.first, group.second, *no_memory_); });
 }
-
-// ---- refused memory
 
 // The group cannot continue: an operation's step, or a frame, was lost half way.
 void FailureHandler::run_out(Group& group, const Operation* operation) {
@@ -168,8 +164,6 @@ void FailureHandler::abandon_all_groups() {
     sweep_needed_ = true;
   }
 }
-
-// ---- errors
 
 ErrorInfo FailureHandler::group_error(const Group& group, ErrorKind kind, WorldRank peer,
                                       const std::string& what) const {

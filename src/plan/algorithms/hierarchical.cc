@@ -89,8 +89,6 @@ class HostPlan {
   const std::vector<int> neighbours_;
 };
 
-// ---- all_reduce, reduce, broadcast
-
 class Chunks : HostPlan {
  public:
   explicit Chunks(Builder& b)
@@ -196,8 +194,6 @@ void build_chunks(Builder& b) {
   for (int chunk = 0; chunk < static_cast<int>(b.ranges().size()); ++chunk) (chunks.*add)(chunk);
 }
 
-// ---- all_gather, reduce_scatter
-
 class Pieces : HostPlan {
  public:
   explicit Pieces(Builder& b) : HostPlan(b) {}
@@ -250,8 +246,6 @@ constexpr CollectiveBuilder kCollectives[] = {
     {Collective::all_gather, [](Builder& b) { Pieces(b).all_gather(); }},
     {Collective::reduce_scatter, [](Builder& b) { Pieces(b).reduce_scatter(); }},
 };
-
-// ---- critical paths
 
 // True if a host, other than `except`, has several ranks.
 bool any_has_neighbours(const Hosts& hosts, int except = -1) {

@@ -13,26 +13,27 @@ using comm::MessageCall;
 using comm::TimedCall;
 using engine::CallArguments;
 
-CommunicatorState::CommunicatorState(const std::shared_ptr<Context>& context, comm::GroupIdentity group, bool has_board)
+CommunicatorState::CommunicatorState(const std::shared_ptr<Context>& context, comm::GroupIdentity group,
+                                     const comm::GroupAgreement& agreement)
     : group_(std::move(group)),
       child_ids_(group_.id),
       poster_(group_.id, group_.ranks.size()),
       context_(context),
-      builder_(group_, regions_, *context, has_board) {}
+      builder_(group_, regions_, *context, agreement) {}
 
 Result<std::shared_ptr<CommunicatorState>> CommunicatorState::open(std::shared_ptr<Context> context,
                                                                    comm::GroupIdentity group,
                                                                    std::optional<std::uint64_t> parent) {
   // The other members wait for a group that this rank has no memory for: it tells them.
   try {
-    auto has_board = context->groups().open(group, parent);
-    if (has_board.ok()) {
-      return std::shared_ptr<CommunicatorState>(new CommunicatorState(context, group, has_board.value()));
+    auto agreement = context->groups().open(group, parent);
+    if (agreement.ok()) {
+      return std::shared_ptr<CommunicatorState>(new CommunicatorState(context, group, agreement.value()));
     }
-    const ErrorInfo& failure = has_board.error();
+    const ErrorInfo& failure = agreement.error();
     const bool is_own = failure.kind == ErrorKind::resource_exhausted && failure.peer == context->rank();
     if (is_own) context->groups().refuse(std::move(group));
-    return has_board.failure();
+    return agreement.failure();
   } catch (const std::bad_alloc&) {
     context->groups().refuse(std::move(group));
     throw;

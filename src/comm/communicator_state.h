@@ -66,7 +66,8 @@ class CommunicatorState {
   }
 
  private:
-  CommunicatorState(const std::shared_ptr<comm::Context>& context, comm::GroupIdentity group, bool has_board);
+  CommunicatorState(const std::shared_ptr<comm::Context>& context, comm::GroupIdentity group,
+                    const comm::GroupAgreement& agreement);
   const std::shared_ptr<comm::Context>& usable_context() const;
   template <class Call>
   BuiltCall build(const Call& call);

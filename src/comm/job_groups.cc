@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "base/digest/digest.h"
@@ -21,6 +22,19 @@ Error GroupIdentity::invalid_argument(const std::string& operation, const std::s
   return Error(std::move(info));
 }
 
+namespace {
+
+// From this rank to the group's other members, in microseconds.
+std::uint64_t longest_round_trip(const Transport& transport, const GroupIdentity& group) {
+  Nanoseconds longest{0};
+  for (const int rank : group.ranks) {
+    if (rank != group.world_rank()) longest = std::max(longest, transport.round_trip(WorldRank(rank)));
+  }
+  return static_cast<std::uint64_t>(longest.count() / 1000);
+}
+
+}  // namespace
+
 // Runs a call of the library's own.
 Status JobGroups::run(const GroupIdentity& group, const CollectiveCall& call) {
   GroupDefaults defaults;
@@ -39,37 +53,48 @@ Status JobGroups::run(const GroupIdentity& group, const CollectiveCall& call) {
   return {};
 }
 
-Result<bool> JobGroups::open(const GroupIdentity& group, std::optional<std::uint64_t> parent) {
+Result<GroupAgreement> JobGroups::open(const GroupIdentity& group, std::optional<std::uint64_t> parent) {
   Status opened;
   bool has_cell = false;
+  std::uint64_t round_trip = 0;  // microseconds
   driver_.with_engine([&](engine::Engine& engine) {
     opened = engine.groups().open(group.id, group.name, group.ranks, parent);
     has_cell = opened.ok() && engine.groups().prepare_board(group.id);
+    round_trip = longest_round_trip(engine.parts().transport, group);
   });
   if (!opened.ok()) return opened.failure();
 
   // The members use the board if all of them have a cell. They all have the same digest if the smallest digest and the
-  // smallest complement belong together. This call is also the barrier after which every member has opened the group.
+  // smallest complement belong together. The smallest complement of a round trip is that of the longest. This call is
+  // also the barrier after which every member has opened the group.
   struct Agreement {
-    std::uint64_t board, digest, complement;
+    std::uint64_t board, digest, complement, round_trip_complement;
   };
   const std::uint64_t own = digest(to_text(cost_environment_));
-  Agreement agreement{has_cell ? 1u : 0u, own, ~own};
+  Agreement agreement{has_cell ? 1u : 0u, own, ~own, ~round_trip};
   const CallOptions least{.op = ReduceOp::min, .algorithm = Algorithm::one_shot};
-  Status agreed = run(group, {Collective::all_reduce, &agreement, &agreement, 3, DataType::uint64, least});
+  Status agreed = run(group, {Collective::all_reduce, &agreement, &agreement, 4, DataType::uint64, least});
   if (agreed.ok() && agreement.digest != ~agreement.complement) agreed = adopt_cost_environment(group);
   if (!agreed.ok()) {
     close(group.id);
     return agreed.failure();
   }
-  const bool uses_board = agreement.board == 1;
+  const GroupAgreement result{.has_board = agreement.board == 1,
+                              .round_trip = static_cast<double>(~agreement.round_trip_complement) * 1e-6};
   driver_.with_engine([&](engine::Engine& engine) {
     engine.groups().end_opening(group.id);
-    engine.groups().use_board(group.id, uses_board);
-    engine.use_slices(cost_environment_.slice_bytes);
+    engine.groups().use_board(group.id, result.has_board);
+    if (!parent) window_bytes_ = cost_environment_.window_bytes(result.round_trip);
+    engine.use_sizes(cost_environment_.slice_bytes, window_bytes_);
   });
   slice_bytes_ = cost_environment_.slice_bytes;
-  return uses_board;
+  if (const std::uint64_t window = cost_environment_.window_bytes(result.round_trip); window > 0) {
+    qccl::log(LogLevel::info,
+              fmt::format("rank {}: group '{}' has ranks {:.1f} ms apart (a round trip): a window of {} "
+                          "bytes",
+                          group.world_rank(), group.name, result.round_trip * 1e3, window));
+  }
+  return result;
 }
 
 Status JobGroups::adopt_cost_environment(const GroupIdentity& group) {

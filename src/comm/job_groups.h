@@ -28,6 +28,12 @@ struct GroupIdentity {
   Error invalid_argument(const std::string& operation, const std::string& what) const;
 };
 
+// What a group's members agree on when they open it.
+struct GroupAgreement {
+  bool has_board = false;
+  double round_trip = 0;  // seconds, the longest between two members
+};
+
 // Each member opens a group in the same order; one thread at a time opens one.
 class JobGroups {
  public:
@@ -37,10 +43,9 @@ class JobGroups {
             Nanoseconds timeout)
       : driver_(driver), cost_environment_(std::move(cost_environment)), slice_bytes_(slice_bytes), timeout_(timeout) {}
 
-  // Opens the group and agrees with its members on the use of the board and on the cost environment, which is that of
-  // the group's first rank. Collective over the group. Returns whether the board is used. Fails at once if the group
-  // `parent`, from which it is made, fails.
-  Result<bool> open(const GroupIdentity& group, std::optional<std::uint64_t> parent);
+  // Opens the group and agrees with its members, also on the cost environment, which is that of the group's first rank.
+  // Collective over the group. Fails at once if the group `parent`, from which it is made, fails.
+  Result<GroupAgreement> open(const GroupIdentity& group, std::optional<std::uint64_t> parent);
   void close(std::uint64_t id);
   // Tells the group's other members that this rank has no memory for it. Takes no memory.
   void refuse(GroupIdentity&& group);
@@ -56,6 +61,7 @@ class JobGroups {
   engine::ProgressDriver& driver_;
   CostEnvironment cost_environment_;
   std::size_t slice_bytes_;
+  std::uint64_t window_bytes_ = 0;  // of the world's ranks
   const Nanoseconds timeout_;
 };
 

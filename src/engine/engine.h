@@ -144,8 +144,11 @@ class Engine {
 
   GroupLifecycle& groups() { return groups_; }
 
-  // The slices of calls from now on, alike on all ranks; none is in flight.
-  void use_slices(std::size_t bytes) { parts_.options.slice_bytes = bytes; }
+  // The slices and the window (0: ranks are near) of calls from now on, alike on all ranks; none is in flight.
+  void use_sizes(std::size_t slice_bytes, std::uint64_t window_bytes) {
+    parts_.options.slice_bytes = slice_bytes;
+    parts_.frame_sender.eager().use_window(window_bytes);
+  }
   // Some operations may be logged, so posts say when they were made. Any thread may ask.
   bool is_logging() const { return parts_.recorder.is_on(); }
 

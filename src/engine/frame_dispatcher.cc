@@ -74,7 +74,7 @@ void FrameDispatcher::on_frame(const ReceivedFrame& frame) {
   }
   const FrameHeader& header = checked.value();
   parts_.peers.heard(frame.peer, parts_.now);
-  parts_.frame_sender.note_eager_returned(frame.peer, header.eager_consumed);
+  parts_.frame_sender.eager().note_returned(frame.peer, header.eager_consumed);
   if (header.kind == FrameKind::heartbeat) return parts_.transport.release(frame);
   if (header.kind == FrameKind::goodbye || header.kind == FrameKind::given_up) {
     header.kind == FrameKind::goodbye ? peer_failures_.on_goodbye(frame.peer)

@@ -22,8 +22,39 @@ std::size_t described_bytes(wire::FrameKind kind, std::size_t payload_bytes) {
 
 }  // namespace
 
+bool EagerBudgets::has_room(WorldRank peer, std::size_t payload_bytes) const {
+  const Peer& to = peers_[peer.index()];
+  return to.sent - to.returned + eager_cost(payload_bytes) <= budget_;
+}
+
+void EagerBudgets::note_sent(WorldRank peer, std::size_t payload_bytes) {
+  peers_[peer.index()].sent += eager_cost(payload_bytes);
+}
+
+void EagerBudgets::note_consumed(WorldRank peer, std::size_t payload_bytes) {
+  peers_[peer.index()].consumed += eager_cost(payload_bytes);
+  reports_due_ |= owes_report(peer);
+}
+
+// Frames of a peer arrive in order, so the newest report is the largest. A report of more than was sent is false and is
+// ignored.
+void EagerBudgets::note_returned(WorldRank peer, std::uint32_t consumed) {
+  Peer& from = peers_[peer.index()];
+  if (from.sent - consumed <= budget_) from.returned = consumed;
+}
+
+std::uint32_t EagerBudgets::report(WorldRank peer) {
+  Peer& to = peers_[peer.index()];
+  return to.reported = to.consumed;
+}
+
+bool EagerBudgets::owes_report(WorldRank peer) const {
+  const Peer& to = peers_[peer.index()];
+  return to.consumed - to.reported > budget_ / 4;
+}
+
 FrameSender::FrameSender(Transport& transport, int world, bool checksum)
-    : transport_(transport), checksum_(checksum), peers_(static_cast<std::size_t>(world)) {}
+    : transport_(transport), checksum_(checksum), last_sent_(static_cast<std::size_t>(world)), eager_(world) {}
 
 Bytes FrameSender::begin(WorldRank peer, std::size_t max_payload, TrafficClass traffic) {
   frame_ = transport_.reserve(peer, kHeaderBytes + max_payload, traffic);
@@ -37,10 +68,8 @@ void FrameSender::finish(wire::FrameHeader header, ConstBytes payload) {
   if (checksum_ && !payload.empty() && !transport_.is_local(target_)) {
     header.payload_checksum = wire::payload_checksum(payload);
   }
-  Peer& to = peer(target_);
-  header.eager_consumed = to.eager_consumed;
-  to.eager_reported = to.eager_consumed;
-  to.last_sent = now_;
+  header.eager_consumed = eager_.report(target_);
+  last_sent_[target_.index()] = now_;
   const Bytes frame = std::exchange(frame_, {});
   wire::encode_header(header, frame.data());
   const std::size_t described = described_bytes(header.kind, payload.size());
@@ -65,44 +94,20 @@ bool FrameSender::send_control(WorldRank peer, wire::FrameHeader header, ConstBy
   return true;
 }
 
-bool FrameSender::eager_room(WorldRank rank, std::size_t payload_bytes) const {
-  const Peer& to = peer(rank);
-  return to.eager_sent - to.eager_returned + eager_cost(payload_bytes) <= kEagerBudget;
-}
-
-void FrameSender::note_eager_sent(WorldRank rank, std::size_t payload_bytes) {
-  peer(rank).eager_sent += eager_cost(payload_bytes);
-}
-
-void FrameSender::note_eager_consumed(WorldRank rank, std::size_t payload_bytes) {
-  Peer& from = peer(rank);
-  from.eager_consumed += eager_cost(payload_bytes);
-  reports_due_ |= from.eager_consumed - from.eager_reported > kEagerBudget / 4;
-}
-
 void FrameSender::consume(const wire::FrameHeader& header, const ReceivedFrame& frame) {
   const bool has_budget = header.kind == wire::FrameKind::data || header.kind == wire::FrameKind::message;
-  if (has_budget && (header.phase & kEagerFlag) != 0) note_eager_consumed(frame.peer, header.payload_bytes);
+  if (has_budget && (header.phase & kEagerFlag) != 0) eager_.note_consumed(frame.peer, header.payload_bytes);
   transport_.release(frame);
 }
 
-void FrameSender::note_eager_returned(WorldRank rank, std::uint32_t consumed) {
-  // Frames of a peer arrive in order, so the newest report is the largest. A report of more than was sent is false and
-  // is ignored.
-  Peer& from = peer(rank);
-  if (from.eager_sent - consumed <= kEagerBudget) from.eager_returned = consumed;
-}
-
 bool FrameSender::send_reports() {
-  if (!reports_due_) return false;
-  reports_due_ = false;
+  if (!eager_.take_due()) return false;
   bool sent = false;
-  for (WorldRank rank(0); rank.index() < peers_.size(); ++rank) {
-    const Peer& to = peer(rank);
-    if (to.eager_consumed - to.eager_reported <= kEagerBudget / 4) continue;
+  for (WorldRank rank(0); rank.index() < last_sent_.size(); ++rank) {
+    if (!eager_.owes_report(rank)) continue;
     const bool has_gone = send_control(rank, {.kind = wire::FrameKind::heartbeat});
     sent |= has_gone;
-    reports_due_ |= !has_gone;
+    if (!has_gone) eager_.set_due();
   }
   return sent;
 }

@@ -1,11 +1,13 @@
 // Sends the engine's frames: builds them in the transport's own memory, keeps the eager budget of each peer and counts
 // bytes.
 //
-// Eager budget: at most kEagerBudget bytes of frames sent without a grant may be unconsumed per peer. Every frame
+// Eager budget: at most so many bytes of frames sent without a grant may be unconsumed per peer. Every frame
 // carries back how many eager bytes its sender has consumed (modulo 2^32).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -17,8 +19,16 @@ namespace qccl::engine {
 
 // A stream of at most this many bytes may be sent before its receiver has posted. A grant costs a one-way latency, a
 // third of the time of a 64 KiB operation on loopback TCP.
-inline constexpr std::size_t kEagerStreamBytes = 64 * 1024;
+inline constexpr std::uint64_t kEagerStreamBytes = 64 * 1024;
 inline constexpr std::uint32_t kEagerBudget = 1024 * 1024;
+// All other ranks may send at once within a window: the budget of each, and the share of it for one stream.
+constexpr std::uint32_t eager_budget(std::uint64_t window_bytes, int world) {
+  const std::uint64_t share = window_bytes / static_cast<std::uint64_t>(std::max(1, world - 1));
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(share, kEagerBudget, std::uint64_t{1} << 30));
+}
+constexpr std::uint64_t eager_stream_bytes(std::uint64_t window_bytes, int world) {
+  return window_bytes == 0 ? kEagerStreamBytes : eager_budget(window_bytes, world) / 2;
+}
 // In a data or message frame's phase: sent without a grant, counts against the budget.
 inline constexpr std::uint16_t kEagerFlag = 0x8000;
 
@@ -29,6 +39,48 @@ struct TrafficCounters {
 
   std::uint64_t data_bytes() const { return payload_bytes + board_bytes; }
   std::uint64_t bytes() const { return data_bytes() + header_bytes; }
+};
+
+// The eager bytes of each peer, in both directions, modulo 2^32. One thread.
+class EagerBudgets {
+ public:
+  explicit EagerBudgets(int world) : peers_(static_cast<std::size_t>(world)) {}
+
+  // The window of the job's ranks, before anything is sent; 0: they are near.
+  void use_window(std::uint64_t bytes) {
+    window_bytes_ = bytes;
+    budget_ = eager_budget(bytes, static_cast<int>(peers_.size()));
+  }
+  std::uint64_t window_bytes() const { return window_bytes_; }
+
+  // Whether the budget has room for a frame with that payload, and that such a frame was sent.
+  bool has_room(WorldRank peer, std::size_t payload_bytes) const;
+  void note_sent(WorldRank peer, std::size_t payload_bytes);
+  // This rank has consumed an eager frame that `peer` had sent.
+  void note_consumed(WorldRank peer, std::size_t payload_bytes);
+  // From a header of `peer`: how much of ours it has consumed.
+  void note_returned(WorldRank peer, std::uint32_t consumed);
+
+  // What the next header to `peer` reports as consumed.
+  std::uint32_t report(WorldRank peer);
+  // Much of what `peer` sent was consumed and has not been reported.
+  bool owes_report(WorldRank peer) const;
+  // Whether any report may be due since the last call.
+  bool take_due() { return std::exchange(reports_due_, false); }
+  void set_due() { reports_due_ = true; }
+
+ private:
+  struct Peer {
+    std::uint32_t sent = 0;
+    std::uint32_t returned = 0;
+    std::uint32_t consumed = 0;
+    std::uint32_t reported = 0;
+  };
+
+  std::vector<Peer> peers_;
+  std::uint64_t window_bytes_ = 0;
+  std::uint32_t budget_ = kEagerBudget;
+  bool reports_due_ = false;
 };
 
 // One thread at a time (the driver).
@@ -47,19 +99,14 @@ class FrameSender {
   // A frame without payload in one go; false if there is no room now.
   bool send_control(WorldRank peer, wire::FrameHeader header, ConstBytes payload = {});
 
-  // Whether the eager budget has room for a frame with that payload, and that such a frame was sent.
-  bool eager_room(WorldRank peer, std::size_t payload_bytes) const;
-  void note_eager_sent(WorldRank peer, std::size_t payload_bytes);
-  // This rank has consumed an eager frame that `peer` had sent.
-  void note_eager_consumed(WorldRank peer, std::size_t payload_bytes);
+  EagerBudgets& eager() { return eager_; }
+  const EagerBudgets& eager() const { return eager_; }
   // Releases a frame; one sent eagerly leaves its sender's budget.
   void consume(const wire::FrameHeader& header, const ReceivedFrame& frame);
-  // From a header of `peer`: how much of ours it has consumed.
-  void note_eager_returned(WorldRank peer, std::uint32_t consumed);
   // Sends a heartbeat to each peer that has much consumed and unreported; true if any was sent.
   bool send_reports();
 
-  TimePoint last_sent(WorldRank peer) const { return peers_[peer.index()].last_sent; }
+  TimePoint last_sent(WorldRank peer) const { return last_sent_[peer.index()]; }
   void set_now(TimePoint now) { now_ = now; }
 
   Transport& transport() { return transport_; }
@@ -67,23 +114,13 @@ class FrameSender {
   void note_board_bytes(std::size_t bytes) { counters_.board_bytes += bytes; }
 
  private:
-  struct Peer {
-    std::uint32_t eager_sent = 0;
-    std::uint32_t eager_returned = 0;
-    std::uint32_t eager_consumed = 0;
-    std::uint32_t eager_reported = 0;
-    TimePoint last_sent{};
-  };
-
-  Peer& peer(WorldRank rank) { return peers_[rank.index()]; }
-  const Peer& peer(WorldRank rank) const { return peers_[rank.index()]; }
 
   Transport& transport_;
   const bool checksum_;
-  std::vector<Peer> peers_;
+  std::vector<TimePoint> last_sent_;  // by peer
+  EagerBudgets eager_;
   TrafficCounters counters_;
   TimePoint now_{};
-  bool reports_due_ = false;
   Bytes frame_;
   WorldRank target_;
 };

@@ -129,7 +129,13 @@ class Operation : public PostedCall {
     if (is_message() || is_on_board()) return 0;
     const std::uint64_t elements = std::max(plan().input_elements(), plan().output_elements());
     const std::uint64_t bytes = elements * element_bytes(call().type);
-    return bytes < AdmissionControl::kLongBytes ? 0 : bytes;
+    if (bytes < AdmissionControl::kLongBytes || call().window_bytes == 0) {
+      return bytes < AdmissionControl::kLongBytes ? 0 : bytes;
+    }
+    // Between distant ranks as many run together as fill three windows with encoded bytes.
+    const std::uint64_t most = std::max(AdmissionControl::kRunningBytes, 3 * call().window_bytes);
+    const double encoded = static_cast<double>(plan().payload_limit(elements, false));
+    return static_cast<std::uint64_t>(encoded * (AdmissionControl::kRunningBytes / static_cast<double>(most))) + 1;
   }
 
  protected:

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/log.h"
@@ -37,6 +38,12 @@ void build_meeting(Builder& builder) {
 }
 
 }  // namespace
+
+int lanes_of_window(std::uint64_t window_bytes, int world, std::uint64_t slice_bytes) {
+  constexpr std::uint64_t kMost = 512;
+  const std::uint64_t share = window_bytes / static_cast<std::uint64_t>(std::max(1, world - 1));
+  return static_cast<int>(std::clamp<std::uint64_t>(share / std::max<std::uint64_t>(1, slice_bytes), 1, kMost));
+}
 
 std::vector<Range> chunks(const Request& request) {
   if (has_pieces(request.collective)) return piece_ranges(request);

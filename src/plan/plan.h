@@ -75,6 +75,8 @@ struct Request {
   std::uint32_t bucket_size = 1;     // 1 when nothing is compressed
   std::uint64_t slice_elements = 0;  // at least 1
   bool compressed = false;
+  int lanes =
+      1;  // of an all_reduce whose data has no owners (one-shot, recursive doubling): how many slices go at once
   // Each rank's own count (the v forms), the same list on all ranks. all_to_all: the counts this rank sends to each
   // rank, then those it receives from each.
   std::vector<std::uint64_t> counts{};
@@ -107,6 +109,10 @@ RankSchedule schedule_of(const Request& request, int rank);
 constexpr std::uint64_t length_of_piece(std::uint16_t phase, std::uint32_t chunk) {
   return std::uint64_t{phase} << 32 | chunk;
 }
+
+// Request::lanes for slices of so many encoded bytes: as many as the window holds of each of `world` - 1 ranks; 1 if
+// ranks are near (a window of 0).
+int lanes_of_window(std::uint64_t window_bytes, int world, std::uint64_t slice_bytes);
 
 // The chunks of the request's data, which streams carry. One chunk per owner, if chunks have owners.
 std::vector<Range> chunks(const Request& request);

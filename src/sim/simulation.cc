@@ -78,7 +78,10 @@ class Simulation {
       : options_(options), world_(job_options()), ranks_(static_cast<std::size_t>(options.ranks)) {
     std::vector<int> everyone(ranks_.size());
     std::iota(everyone.begin(), everyone.end(), 0);
-    for (const int rank : everyone) world_.engine(rank).groups().open(kGroup, "world", everyone).take_or_throw();
+    for (const int rank : everyone) {
+      world_.engine(rank).use_sizes(options.slice_bytes, options.window_bytes);
+      world_.engine(rank).groups().open(kGroup, "world", everyone).take_or_throw();
+    }
     world_.on_end([this](int rank) { note_end(rank); });
     for (const auto& [rank, after] : options.losses) {
       world_.at(TimePoint{} + after, [this, lost = rank] { leave(lost, &Network::kill); });
@@ -137,6 +140,7 @@ class Simulation {
   void post_all(const engine::ResolvedCall& call) {
     engine::ResolvedCall resolved = call;
     resolved.slice_bytes = options_.slice_bytes;
+    resolved.window_bytes = options_.window_bytes;
     const std::vector<int>& hosts = world_.engine(0).parts().options.hosts;
     if (plan::entry_of(call.algorithm).uses_hosts) resolved.hosts.assign(hosts.begin(), hosts.end());
     const std::shared_ptr<const Codec> codec = make_codec(call.compression).take_or_throw();
@@ -179,6 +183,10 @@ class Simulation {
     SimulationResult outcome;
     outcome.wire_bytes = world_.network().flights().wire_bytes();
     outcome.frames = world_.network().flights().frames();
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      outcome.held_bytes =
+          std::max<std::uint64_t>(outcome.held_bytes, world_.network().endpoint(rank).held().most_bytes);
+    }
     for (const Rank& rank : ranks_) {
       if (!rank.work->done()) continue;  // it died or stopped
       if (rank.work->failure() && outcome.failed_ranks++ == 0) outcome.failure = rank.work->failure()->message;

@@ -26,10 +26,11 @@ struct SimulationOptions {
   NetworkOptions links{};
   plan::MachineModel processors{};  // only its computing speeds and cores; `links` has the rest
   std::size_t slice_bytes = kDefaultSliceBytes;
-  Moments late{};          // these ranks make the call later
-  Moments losses{};        // these ranks die, and the others see it at once
-  Moments stops{};         // these ranks stop, and no rank is notified
-  Nanoseconds timeout{0};  // of the call; 0: unlimited
+  std::uint64_t window_bytes = 0;  // of distant ranks; 0: they are near
+  Moments late{};                  // these ranks make the call later
+  Moments losses{};                // these ranks die, and the others see it at once
+  Moments stops{};                 // these ranks stop, and no rank is notified
+  Nanoseconds timeout{0};          // of the call; 0: unlimited
   std::uint64_t max_frames = UINT64_MAX;
   // Called from time to time with the number of frames sent so far.
   std::function<void(std::uint64_t frames)> on_progress{};
@@ -41,6 +42,7 @@ struct SimulationResult {
   DelayBreakdown delays;  // of that rank's last frame; its parts add up to the time
   std::uint64_t wire_bytes = 0;
   std::uint64_t frames = 0;
+  std::uint64_t held_bytes = 0;  // the most that one rank had received and not yet used
   int failed_ranks = 0;
   std::string failure;  // of the first rank that failed
 };

@@ -79,6 +79,7 @@ class Router final : public Transport {
   void disconnect(WorldRank peer) override { endpoint(peer).disconnect(peer); }
   void sleep(TimePoint deadline, const Clock& clock) override;
   void wake() override { poller_->wake(); }
+  Nanoseconds round_trip(WorldRank peer) const override { return endpoint(peer).round_trip(peer); }
   bool is_local(WorldRank peer) const override { return endpoint(peer).is_local(peer); }
   // The endpoint's board if one endpoint reaches every peer.
   ExchangeCells* board() override { return reaches_all_ != nullptr ? reaches_all_->board() : nullptr; }

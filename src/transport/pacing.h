@@ -36,6 +36,7 @@ class PacedTransport final : public Transport {
   void sleep(TimePoint deadline, const Clock& clock) override;
   void wake() override { inner_->wake(); }
   TimePoint next_send_time() const override;
+  Nanoseconds round_trip(WorldRank peer) const override { return inner_->round_trip(peer); }
   bool is_local(WorldRank peer) const override { return inner_->is_local(peer); }
   // None: it would bypass the pacing.
   ExchangeCells* board() override { return nullptr; }

@@ -147,6 +147,11 @@ class Transport {
   // When a send that pacing refused may proceed; kForever if there is none.
   virtual TimePoint next_send_time() const { return kForever; }
 
+  // The shortest round trip to the peer that was measured; 0 if it is local or nothing was measured.
+  virtual Nanoseconds round_trip(WorldRank peer) const {
+    static_cast<void>(peer);
+    return {};
+  }
   // True if the peer runs on this host, so that its frames cross no network and need no payload checksum.
   virtual bool is_local(WorldRank peer) const = 0;
   // Null if not all ranks are on this host, or this transport has none.

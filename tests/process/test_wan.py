@@ -116,6 +116,27 @@ def test_lost_packets_are_counted_and_sent_again():
     assert sum(int(count) for count in re.findall(r"(\d+) lost", line.report)) > 0
 
 
+def test_ranks_far_apart_agree_on_their_round_trip_and_add_right():
+    with Line("--rate", "200mbit", "--delay", "30ms") as line:
+        perf = [str(ROOT / "build" / "qccl"), "perf", "all_reduce", *"-b 4 -e 4M -f 1024 -n 2 -w 1 -c 1".split()]
+        job = ["WORLD_SIZE=2", "MASTER_ADDR=10.78.0.1", "MASTER_PORT=29500", "QCCL_LOG=info"]
+        ranks = [
+            subprocess.Popen(
+                [WAN, "exec", line.name, str(rank + 1), "env", f"RANK={rank}", *job, *perf],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        results = [rank.communicate(timeout=DEADLINE) for rank in ranks]
+    for rank, (out, log) in zip(ranks, results, strict=True):
+        assert rank.returncode == 0, out + log
+        apart = re.findall(r"group 'world' has ranks ([\d.]+) ms apart", log)
+        assert apart and 60 <= float(apart[0]) < 90, log
+    assert "Out of bounds values : 0 OK" in results[0][0]
+
+
 def test_wrong_options_are_an_error_and_leave_nothing_behind():
     refused = subprocess.run([WAN, "up", "wanwrong", "2", "--delay", "long"], capture_output=True, text=True)
     assert refused.returncode != 0 and "--delay: long" in refused.stderr

@@ -34,7 +34,8 @@ class Algorithms : public ::testing::TestWithParam<int> {
     for (const bool in_place : {true, false}) {
       SCOPED_TRACE(fmt::format("world {} {} round {}{}", world_, call.describe(), round, in_place ? " in place" : ""));
       const Placement placement{.in_place = in_place, .input_offset = round % 9, .output_offset = round % 4};
-      const CollectiveResult outcome = run_collective(in_place ? fine_ : coarse_, calls, inputs, placement);
+      SimWorld& job = round % 3 == 0 ? distant_ : in_place ? fine_ : coarse_;
+      const CollectiveResult outcome = run_collective(job, calls, inputs, placement);
       ASSERT_EQ(outcome.problem, "");
       ASSERT_EQ(difference(call.type, outcome.outputs, expected), "");
     }
@@ -66,6 +67,12 @@ class Algorithms : public ::testing::TestWithParam<int> {
       {.seed = 32,
        .link = {.latency = std::chrono::microseconds(3), .jitter = std::chrono::milliseconds(2), .slots = 2},
        .hosts = hosts_of_three(world_)}};
+  SimWorld distant_{world_,
+                    {.seed = 33,
+                     .link = {.latency = std::chrono::milliseconds(50), .jitter = std::chrono::milliseconds(2)},
+                     .slice_bytes = 4096,
+                     .window_bytes = std::uint64_t{1} << 20,
+                     .hosts = hosts_of_three(world_)}};
 };
 
 TEST_P(Algorithms, give_the_expected_bytes_for_every_root) {

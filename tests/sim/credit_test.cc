@@ -111,7 +111,7 @@ TEST(Credit, frames_that_wait_at_a_receiver_are_bounded_by_the_window_of_each_st
   call.post_all();
   std::size_t most = 0;
   ASSERT_TRUE(world.run_until([&] {
-    for (int rank = 0; rank < kWorld; ++rank) most = std::max(most, world.network().endpoint(rank).held_frames());
+    for (int rank = 0; rank < kWorld; ++rank) most = std::max(most, world.network().endpoint(rank).held().frames);
     for (int rank = 0; rank < kWorld; ++rank) {
       if (!call.done(rank)) return false;
     }
@@ -167,7 +167,7 @@ TEST(Credit, a_budget_used_up_comes_back) {
   }
   world.settle();
   for (const int rank : {0, 1}) {
-    EXPECT_TRUE(world.engine(rank).parts().frame_sender.eager_room(WorldRank(1 - rank), engine::kEagerBudget / 2))
+    EXPECT_TRUE(world.engine(rank).parts().frame_sender.eager().has_room(WorldRank(1 - rank), engine::kEagerBudget / 2))
         << "after 12 MiB";
   }
 }

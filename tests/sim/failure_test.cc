@@ -522,14 +522,14 @@ TEST(FailedGroup, gives_back_the_eager_budget_of_what_was_sent_ahead) {
     ahead.back().post(0);
   }
   world.run_for(milliseconds(50));
-  EXPECT_GT(world.network().endpoint(1).held_frames(), 0u) << "rank 1 keeps what came ahead";
+  EXPECT_GT(world.network().endpoint(1).held().frames, 0u) << "rank 1 keeps what came ahead";
   world.engine(0).groups().fail(kSimGroup, {.kind = ErrorKind::aborted, .message = "enough"});
   world.settle();
   EXPECT_EQ(world.held_frames(), 0u);
   SimCall other(world, {2, {0, 1}}, all_reduce(16384, 2, {.algorithm = Algorithm::one_shot}));
   other.post_all();
   ASSERT_TRUE(world.run(other.works()));
-  EXPECT_TRUE(world.engine(0).parts().frame_sender.eager_room(WorldRank(1), 512 * 1024))
+  EXPECT_TRUE(world.engine(0).parts().frame_sender.eager().has_room(WorldRank(1), 512 * 1024))
       << "most of the budget is there again";
 }
 

@@ -45,6 +45,7 @@ class Round {
     options.link.jitter = microseconds(random_.below(4) == 0 ? 0 : random_.below(3000));
     options.link.slots = 1 + random_.below(80);
     options.slice_bytes = std::size_t{4096} << random_.below(7);
+    if (random_.below(3) == 0) options.window_bytes = std::uint64_t{1} << (14 + random_.below(12));
     return options;
   }
 

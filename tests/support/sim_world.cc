@@ -26,6 +26,9 @@ sim::SimulatedJobOptions world_options(int ranks, const SimOptions& options) {
 
 SimWorld::SimWorld(int world, SimOptions options)
     : codec_(options.codec), feedback_(options.feedback), world_(world_options(world, options)) {
+  for (int rank = 0; rank < world; ++rank) {
+    engine(rank).use_sizes(engine(rank).parts().options.slice_bytes, options.window_bytes);
+  }
   if (!options.open_world_group) return;
   std::vector<int> everyone(static_cast<std::size_t>(world));
   std::iota(everyone.begin(), everyone.end(), 0);
@@ -65,6 +68,7 @@ std::shared_ptr<const engine::ExecutablePlan> SimWorld::plan_of(engine::Resolved
                                                                 const std::vector<int>& members, int member) {
   const engine::EngineOptions& options = engine(rank).parts().options;
   call.slice_bytes = options.slice_bytes;
+  call.window_bytes = engine(rank).parts().frame_sender.eager().window_bytes();
   if (call.algorithm == Algorithm::hierarchical) {
     call.hosts.clear();
     for (const int each : members) {
@@ -110,7 +114,7 @@ void SimWorld::run_for(Nanoseconds duration) {
 std::size_t SimWorld::held_frames() {
   std::size_t held = 0;
   for (int rank = 0; rank < size(); ++rank) {
-    if (network().running(rank)) held += network().endpoint(rank).held_frames();
+    if (network().running(rank)) held += network().endpoint(rank).held().frames;
   }
   return held;
 }

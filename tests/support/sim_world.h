@@ -24,6 +24,7 @@ struct SimOptions {
       .bytes_per_second = 1e9, .latency = std::chrono::microseconds(20), .jitter = std::chrono::microseconds(30)};
   std::size_t slice_bytes = kDefaultSliceBytes;
   std::vector<std::size_t> slice_bytes_of_rank{};  // if they differ
+  std::uint64_t window_bytes = 0;                  // of distant ranks; 0: they are near
   Nanoseconds peer_timeout = std::chrono::seconds(60);
   std::vector<int> hosts{};  // of each rank; empty: all share one
   bool open_world_group = true;

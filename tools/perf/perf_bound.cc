@@ -39,7 +39,7 @@ Extremes extremes_of(std::span<const double> values) {
 }
 
 ErrorModel::ErrorModel(const Case& c, const Effective& effective)
-    : case_(c), algorithm_(plan::entry_of(effective.algorithm)), has_owners_(algorithm_.chunk_count != nullptr) {
+    : case_(c), algorithm_(plan::entry_of(effective.algorithm)), has_owners_(plan::has_owners(algorithm_)) {
   codec_ = make_codec(effective.compression).take_or_throw();
   const std::uint64_t bucket = codec_->bucket_size();
   group_elements_ = (kLeastGroup + bucket - 1) / bucket * bucket;

@@ -73,11 +73,16 @@ plan::MachineModel PlanLayout::links() const {
   links.local.rank_rate = *local_rate;
   links.local.latency = *local_latency;
   links.burst_bytes = burst;
+  links.window_bytes = window_bytes();
   links.cores = cores;
   links.hosts_per_machine = hosts_per_machine;
   const int ranks_per_machine = world * std::min(hosts_per_machine, host_count()) / std::max(1, host_count());
   if (cores > 0 && ranks_per_machine > cores) links.wire.contention = plan::kContention;
   return links;
+}
+
+std::uint64_t PlanLayout::window_bytes() const {
+  return host_count() > 1 ? plan::window_of(*rate, 2 * *latency, plan::kMostWindowBytes) : 0;
 }
 
 void add_layout_flags(CLI::App& app, PlanLayout& layout) {

@@ -36,6 +36,8 @@ struct PlanLayout {
 
   int host_count() const { return hosts.empty() ? 0 : hosts.back() + 1; }
   plan::MachineModel links() const;
+  // 0: hosts are near.
+  std::uint64_t window_bytes() const;
 };
 
 // --world, --hosts, --profile, --rate, --latency, --burst, --local-rate, --local-latency, --cores, --hosts-per-machine,

@@ -31,12 +31,14 @@ sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   simulation.losses = options.losses;
   simulation.stops = options.stops;
   simulation.timeout = nanoseconds(options.timeout);
+  simulation.window_bytes = options.layout.window_bytes();
   // Grants and other control frames come on top of the plan's.
   simulation.max_frames = 4 * options.max_frames;
   sim::NetworkOptions& links = simulation.links;
   links.bytes_per_second = rate;
   links.ingress_bytes_per_second = rate;
   simulation.processors = layout.links();
+  links.slots = SIZE_MAX / 2;
   links.latency = travel(simulation.processors.wire);
   links.jitter = nanoseconds(options.jitter);
   links.burst_bytes = layout.burst;
@@ -120,8 +122,8 @@ class Table {
   int run() {
     fmt::print("# {}, compression {}, seed {}\n# {}\n", to_string(options_.collective),
                options_.layout.compression.to_string(), options_.seed, describe(options_.layout));
-    fmt::print("#{:>11}   {:>12} {:>11} {:>7} {:>7} {:>7} {:>7} {:>13} {:>10}\n", "size (B)", "algorithm", "time",
-               "wire", "latency", "working", "waiting", "wire/rank (B)", "frames");
+    fmt::print("#{:>11}   {:>12} {:>11} {:>7} {:>7} {:>7} {:>7} {:>13} {:>10} {:>10}\n", "size (B)", "algorithm",
+               "time", "wire", "latency", "working", "waiting", "wire/rank (B)", "frames", "held (B)");
     for (const std::uint64_t bytes : sizes_) {
       for (const Algorithm algorithm : algorithms_) {
         run_algorithm(bytes, algorithm);
@@ -172,10 +174,10 @@ class Table {
     const auto percent = [all](Nanoseconds part) {
       return fmt::format("{:.1f}%", 100.0 * static_cast<double>(part.count()) / all);
     };
-    fmt::print("{} {:>11} {:>7} {:>7} {:>7} {:>7} {:>13} {:>10}\n", name,
+    fmt::print("{} {:>11} {:>7} {:>7} {:>7} {:>7} {:>13} {:>10} {:>10}\n", name,
                time_text(static_cast<double>(run.time.count()) * 1e-9), percent(run.delays.wire),
                percent(run.delays.latency), percent(run.delays.working), percent(run.delays.waiting),
-               run.wire_bytes / static_cast<std::uint64_t>(options_.layout.world), run.frames);
+               run.wire_bytes / static_cast<std::uint64_t>(options_.layout.world), run.frames, run.held_bytes);
     if (run.failed_ranks == 0) return;
     if (!options_.has_faults()) exit_code_ = kExitFailed;
     fmt::print("# failed on {} ranks, the last at that time: {}\n", run.failed_ranks, run.failure);

@@ -8,8 +8,9 @@
 
 namespace qccl::comm {
 
-AlgorithmTable::AlgorithmTable(const CostEnvironment& cost_environment, const std::vector<int>& hosts)
-    : cost_environment_(cost_environment), layout_(cost_environment.layout(hosts)) {
+AlgorithmTable::AlgorithmTable(const CostEnvironment& cost_environment, const std::vector<int>& hosts,
+                               double round_trip)
+    : cost_environment_(cost_environment), layout_(cost_environment.layout(hosts)), round_trip_(round_trip) {
   const bool has_several = std::ranges::adjacent_find(layout_, std::not_equal_to<>()) != layout_.end();
   cost_environment_.one_machine &= has_several;  // calls inside a host have prices that were measured there
 }
@@ -30,12 +31,14 @@ plan::SelectionKey AlgorithmTable::selection_key(const CallClass& call) const {
 
 Algorithm AlgorithmTable::choose(const CallClass& call) {
   return chosen_.find_or_make(call, [&] {
-    return plan::choose(selection_key(call), layout_, cost_environment_.links(call.compression.to_string()));
+    return plan::choose(selection_key(call), layout_,
+                        cost_environment_.links(call.compression.to_string(), round_trip_));
   });
 }
 
 plan::Choice AlgorithmTable::explain(const CallClass& call) const {
-  return plan::explain(selection_key(call), layout_, cost_environment_.links(call.compression.to_string()));
+  return plan::explain(selection_key(call), layout_,
+                       cost_environment_.links(call.compression.to_string(), round_trip_));
 }
 
 }  // namespace qccl::comm

@@ -63,8 +63,8 @@ class CallClassMemo {
 // class.
 class AlgorithmTable {
  public:
-  // `hosts` by group rank.
-  AlgorithmTable(const CostEnvironment& cost_environment, const std::vector<int>& hosts);
+  // `hosts` by group rank; `round_trip` in seconds, the longest between two of the ranks.
+  AlgorithmTable(const CostEnvironment& cost_environment, const std::vector<int>& hosts, double round_trip = 0);
 
   Algorithm choose(const CallClass& call);
   plan::Choice explain(const CallClass& call) const;
@@ -74,6 +74,7 @@ class AlgorithmTable {
 
   CostEnvironment cost_environment_;
   const std::vector<int> layout_;
+  const double round_trip_;
   CallClassMemo<Algorithm> chosen_;
 };
 

@@ -80,17 +80,46 @@ TEST(AlgorithmTable, of_ranks_that_share_cores_takes_the_ring_for_long_streams_o
   EXPECT_EQ(chosen({.shared_cores = 2}, kOneHost, 1 << 20), Algorithm::sra);
 }
 
+// At 10 Gbit/s and 50 ms from rank to rank, waits cost more than bytes.
+TEST(AlgorithmTable, of_distant_hosts_takes_one_step_for_what_the_link_carries_meanwhile) {
+  const auto chosen_far = [](std::uint64_t elements, const Compression& compression) {
+    AlgorithmTable table({}, kFourHosts, 0.1);
+    return table.choose({Collective::all_reduce, elements, DataType::float32, compression});
+  };
+  EXPECT_EQ(chosen_far(1 << 18, none()), Algorithm::one_shot);
+  EXPECT_EQ(chosen_far(1 << 22, minmax({.bits = 4})), Algorithm::one_shot);
+  EXPECT_EQ(chosen_far(1 << 26, none()), Algorithm::sra);
+}
+
+TEST(CostEnvironment, gives_distant_ranks_a_window_that_fills_the_link) {
+  CostEnvironment environment;
+  environment.profile.wire_rate = 1e9;
+  EXPECT_EQ(environment.window_bytes(0.9e-3), 0u) << "near";
+  EXPECT_EQ(environment.window_bytes(20e-3), 25'000'000u);
+  EXPECT_EQ(environment.window_bytes(1), plan::kMostWindowBytes);
+  environment.most_window_bytes = 2'000'000;
+  EXPECT_EQ(environment.window_bytes(20e-3), 2'000'000u);
+  environment.paced_rate = 1e6;
+  EXPECT_EQ(environment.window_bytes(20e-3), 1u << 20) << "the least";
+  const plan::MachineModel links = environment.links("none", 20e-3);
+  EXPECT_EQ(links.wire.latency, 10e-3);
+  EXPECT_EQ(links.window_bytes, 1u << 20);
+  EXPECT_EQ(environment.links("none").window_bytes, 0u);
+}
+
 TEST(CostEnvironment, is_read_back_as_it_was_written) {
   CostEnvironment written = slow_wire();
   written.tcp_inside = true;
   written.paced_rate = 12.5e6;
   written.shared_cores = 2;
   written.one_machine = true;
+  written.most_window_bytes = 3'000'000;
   auto back = parse_cost_environment(to_text(written));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(to_text(*back), to_text(written));
   EXPECT_TRUE(back->tcp_inside);
   EXPECT_EQ(back->shared_cores, 2);
+  EXPECT_EQ(back->most_window_bytes, 3'000'000u);
   EXPECT_TRUE(back->one_machine);
   EXPECT_EQ(back->links("none").wire_rate, 12.5e6);
 }

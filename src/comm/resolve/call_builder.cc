@@ -30,18 +30,20 @@ std::string invalid_reason(const MessageCall& call, int world) {
 
 }  // namespace
 
-CallBuilder::CallBuilder(const GroupIdentity& group, MappedRegions& regions, Context& context, bool has_board)
+CallBuilder::CallBuilder(const GroupIdentity& group, MappedRegions& regions, Context& context,
+                         const GroupAgreement& agreement)
     : group_(group),
       regions_(regions),
       log_(context.log()),
-      algorithms_(context.groups().cost_environment(), context.hosts_of(group.ranks)),
+      algorithms_(context.groups().cost_environment(), context.hosts_of(group.ranks), agreement.round_trip),
       timeout_(context.settings().options.timeout) {
   const Settings& settings = context.settings();
   const std::vector<int> hosts = context.hosts_of(group.ranks);
   defaults_.min_bytes = settings.options.compression_min_bytes;
   defaults_.algorithm = settings.options.algorithm;
-  defaults_.has_board = has_board;
+  defaults_.has_board = agreement.has_board;
   defaults_.slice_bytes = context.groups().slice_bytes();
+  defaults_.window_bytes = context.groups().cost_environment().window_bytes(agreement.round_trip);
   defaults_.hosts.assign(hosts.begin(), hosts.end());
   defaults_.algorithms = &algorithms_;
   defaults_.trials = &trials_;

@@ -17,7 +17,7 @@ namespace qccl::comm {
 class CallBuilder {
  public:
   // `group` and `regions` outlive the object.
-  CallBuilder(const GroupIdentity& group, MappedRegions& regions, Context& context, bool has_board);
+  CallBuilder(const GroupIdentity& group, MappedRegions& regions, Context& context, const GroupAgreement& agreement);
   CallBuilder(const CallBuilder&) = delete;
   CallBuilder& operator=(const CallBuilder&) = delete;
 

@@ -45,7 +45,11 @@ std::string_view take_value(std::string_view& text, std::string_view key) {
 
 }  // namespace
 
-plan::MachineModel CostEnvironment::links(std::string_view codec) const {
+std::uint64_t CostEnvironment::window_bytes(double round_trip) const {
+  return plan::window_of(paced_rate > 0 ? paced_rate : profile.wire_rate, round_trip, most_window_bytes);
+}
+
+plan::MachineModel CostEnvironment::links(std::string_view codec, double round_trip) const {
   plan::MachineModel links = plan::links_of(profile, codec);
   if (tcp_inside) links.local = profile.loopback;
   if (one_machine) {
@@ -56,10 +60,13 @@ plan::MachineModel CostEnvironment::links(std::string_view codec) const {
   }
   if (shared_cores > 0) links.wire.contention = plan::kContention;
   if (shared_cores > 0 && tcp_inside) links.local.contention = plan::kContention;
-  if (paced_rate == 0) return links;
-  links.wire = links.local;
-  links.wire_rate = paced_rate;
-  links.wire_efficiency = 1;  // pacing counts whole frames
+  if (paced_rate > 0) {
+    links.wire = links.local;
+    links.wire_rate = paced_rate;
+    links.wire_efficiency = 1;  // pacing counts whole frames
+  }
+  links.wire.latency = std::max(links.wire.latency, round_trip / 2);
+  links.window_bytes = window_bytes(round_trip);
   return links;
 }
 
@@ -72,6 +79,7 @@ Result<CostEnvironment> cost_environment_of(const Options& options) {
   CostEnvironment cost_environment;
   cost_environment.tcp_inside = options.transport == TransportChoice::tcp;
   cost_environment.slice_bytes = options.slice_bytes.value_or(kDefaultSliceBytes);
+  cost_environment.most_window_bytes = options.window_bytes.value_or(plan::kMostWindowBytes);
   if (options.link_rate) {
     QCCL_ASSIGN(const auto rate, parse_link_rate(*options.link_rate));
     cost_environment.paced_rate = static_cast<double>(rate);
@@ -83,9 +91,9 @@ Result<CostEnvironment> cost_environment_of(const Options& options) {
 }
 
 std::string to_text(const CostEnvironment& cost_environment) {
-  return fmt::format("inside {}\npaced {}\nslice {}\ncores {}\nmachines {}\n{}",
+  return fmt::format("inside {}\npaced {}\nslice {}\nwindow {}\ncores {}\nmachines {}\n{}",
                      cost_environment.tcp_inside ? "tcp" : "shm", cost_environment.paced_rate,
-                     cost_environment.slice_bytes, cost_environment.shared_cores,
+                     cost_environment.slice_bytes, cost_environment.most_window_bytes, cost_environment.shared_cores,
                      cost_environment.one_machine ? "one" : "several", plan::to_text(cost_environment.profile));
 }
 
@@ -93,11 +101,12 @@ Result<CostEnvironment> parse_cost_environment(std::string_view text) {
   const std::string_view inside = take_value(text, "inside ");
   const auto paced = parse_number<double>(take_value(text, "paced "));
   const auto slice = parse_number<std::size_t>(take_value(text, "slice "));
+  const auto window = parse_number<std::uint64_t>(take_value(text, "window "));
   const auto cores = parse_number<int>(take_value(text, "cores "));
   const std::string_view machines = take_value(text, "machines ");
   auto profile = plan::parse_profile(text);
   const bool has_words = (inside == "tcp" || inside == "shm") && (machines == "one" || machines == "several");
-  const bool has_numbers = paced && slice && cores && *paced >= 0 && *slice > 0 && *cores >= 0;
+  const bool has_numbers = paced && slice && window && cores && *paced >= 0 && *slice > 0 && *cores >= 0;
   if (!has_words || !has_numbers || !profile.ok()) {
     return Failure(ErrorKind::corrupt_data, "rank 0's profile can't be read");
   }
@@ -105,6 +114,7 @@ Result<CostEnvironment> parse_cost_environment(std::string_view text) {
                          .tcp_inside = inside == "tcp",
                          .paced_rate = *paced,
                          .slice_bytes = *slice,
+                         .most_window_bytes = *window,
                          .shared_cores = *cores,
                          .one_machine = machines == "one"};
 }

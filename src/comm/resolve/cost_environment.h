@@ -17,10 +17,14 @@ struct CostEnvironment {
   bool tcp_inside = false;  // QCCL_TRANSPORT=tcp: loopback instead of shared memory
   double paced_rate = 0;    // QCCL_LINK_RATE in bytes a second: each rank has a link of its own; 0: not paced
   std::size_t slice_bytes = kDefaultSliceBytes;
+  std::uint64_t most_window_bytes = plan::kMostWindowBytes;  // QCCL_WINDOW_BYTES
   int shared_cores = 0;      // of rank 0's machine, if its ranks are more; 0: each rank has a core of its own
   bool one_machine = false;  // all ranks are on rank 0's machine; hosts are containers on it
 
-  plan::MachineModel links(std::string_view codec) const;
+  // For ranks of which some are a round trip of so many seconds apart.
+  plan::MachineModel links(std::string_view codec, double round_trip = 0) const;
+  // Their window; 0 if they are near.
+  std::uint64_t window_bytes(double round_trip) const;
   // The hosts to assume for ranks on these hosts: with pacing, each rank is alone.
   std::vector<int> layout(std::vector<int> hosts) const;
 };

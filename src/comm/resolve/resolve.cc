@@ -188,6 +188,7 @@ Result<engine::ResolvedCall> resolve(const CollectiveCall& call, int world, cons
   if (is_rooted(call.collective)) resolved.root = call.options.root;
   resolved.compression = current_compression(*compression, call, defaults);
   resolved.slice_bytes = defaults.slice_bytes;
+  resolved.window_bytes = defaults.window_bytes;
   resolved.error_feedback = !call.options.error_feedback.is_none();
   if (resolved.error_feedback) QCCL_TRY(check_feedback(resolved, world, call.options.error_feedback));
   const Algorithm requested = requested_algorithm(call.collective, call.options, defaults);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -39,17 +40,23 @@ using plan::StepKind;
 
 static_assert((plan::kMaxPhase & kEagerFlag) == 0);
 
-bool is_eager(const ExecutablePlan& plan, std::uint64_t elements, bool raw) {
+// A stream's first slices that may go before a grant: all of a small one; of a long one between distant ranks, what
+// fits its share of the eager budget.
+std::uint64_t eager_slices(const ExecutablePlan& plan, int world, std::uint64_t elements, bool raw) {
   const std::uint64_t slices = plan.slice_count(elements);
-  if (slices > kWindow) return false;
-  std::uint64_t bytes = 0;
-  for (std::uint64_t slice = 0; slice < slices; ++slice) {
-    bytes += plan.payload_limit(plan.slice_length(elements, slice), raw);
-  }
-  return bytes <= kEagerStreamBytes;
+  const std::uint64_t limit = eager_stream_bytes(plan.call().window_bytes, world);
+  const std::uint64_t longest = plan.payload_limit(plan.slice_length(elements, 0), raw);
+  const std::uint64_t before_last = (slices - 1) * longest;
+  const std::uint64_t last = plan.payload_limit(plan.slice_length(elements, slices - 1), raw);
+  const bool is_far = plan.call().window_bytes > 0;
+  if (before_last + last <= limit && (is_far || slices <= kWindow)) return slices;
+  return is_far ? limit / longest : 0;
 }
 
 plan::Request request_of(const ResolvedCall& call, int world, const Codec* codec, std::uint64_t slice_elements) {
+  const auto elements = static_cast<std::size_t>(slice_elements);
+  const std::size_t slice_bytes =
+      codec != nullptr ? codec->max_encoded_bytes(elements) : elements * element_bytes(call.type);
   return {.collective = call.collective,
           .algorithm = call.algorithm,
           .world = world,
@@ -58,6 +65,7 @@ plan::Request request_of(const ResolvedCall& call, int world, const Codec* codec
           .bucket_size = codec != nullptr ? codec->bucket_size() : 1,
           .slice_elements = slice_elements,
           .compressed = codec != nullptr,
+          .lanes = plan::lanes_of_window(call.window_bytes, world, slice_bytes),
           .counts = {call.counts.begin(), call.counts.end()},
           .hosts = {call.hosts.begin(), call.hosts.end()}};
 }
@@ -84,6 +92,7 @@ std::uint64_t ResolvedCall::fingerprint() const {
   }
   if (error_feedback) value = digest("error feedback", value);
   if (region != 0) value = digest(region_offset, digest(region, value));
+  if (window_bytes != 0) value = digest(window_bytes, value);
   for (const int host : hosts) value = digest(static_cast<std::uint64_t>(host), value);
   if (counts.empty()) return value;
   value = digest(static_cast<std::uint64_t>(counts.size()), value);
@@ -164,23 +173,37 @@ StreamLayout::StreamLayout(const ExecutablePlan& plan, int world) {
                     .lane = first.size() - 1,
                     .slices = plan.slice_count(lane.count),
                     .payload_limit = plan.payload_limit(lane.count, step.raw),
-                    .eager = is_eager(plan, lane.count, step.raw)};
-      stream.announces = sends ? !stream.eager : stream.eager && !sends_first(lane, step);
+                    .eager_slices = eager_slices(plan, world, lane.count, step.raw),
+                    .window = kWindow};
+      stream.announces = sends ? !stream.is_eager() : stream.is_eager() && !sends_first(lane, step);
       for (const int peer : step.peers) {
         stream.peer = GroupRank(peer);
         (sends ? outbound : inbound).add(stream);
       }
     }
     const Step& opening = lane.steps.front();
-    if (opening.kind != StepKind::send_input || lane.after >= 0 || !is_eager(plan, lane.count, opening.raw)) continue;
+    if (opening.kind != StepKind::send_input || lane.after >= 0) continue;
+    if (eager_slices(plan, world, lane.count, opening.raw) == 0) continue;
     for (const int peer : opening.peers) address(GroupRank(peer));
   }
   for (const Stream& stream : inbound) {
-    if (!stream.eager) address(stream.peer);
+    if (!stream.is_eager()) address(stream.peer);
   }
   for (StreamList* const list : {&inbound, &outbound}) {
     for (Stream& stream : *list) stream.announces = stream.announces && !address(stream.peer);
     list->sort_addresses();
+  }
+  if (plan.call().window_bytes > 0) share_window(plan.call().window_bytes);
+}
+
+// Streams of one phase arrive together, and those of the next phase begin before they have ended.
+void StreamLayout::share_window(std::uint64_t bytes) {
+  std::map<std::uint16_t, std::uint64_t> streams_of_phase;
+  for (const Stream& stream : inbound) ++streams_of_phase[stream.phase];
+  for (Stream& stream : inbound) {
+    const std::uint64_t share = bytes / streams_of_phase[stream.phase];
+    const std::uint64_t slice_bytes = std::max<std::uint64_t>(1, stream.payload_limit / stream.slices);
+    stream.window = std::max({kWindow, stream.eager_slices, share / slice_bytes});
   }
 }
 

@@ -36,6 +36,7 @@ struct ResolvedCall {
   std::uint64_t region = 0;                   // reduces a mapped region in place; 0: none
   std::uint64_t region_offset = 0;            // bytes
   std::size_t slice_bytes = 0;                // the job's
+  std::uint64_t window_bytes = 0;             // distant ranks: encoded bytes on their way to a rank; 0: ranks are near
   // The v forms: each rank's count; all_to_all: what this rank sends to each rank, then what it
   // receives from each.
   PooledVector<std::uint64_t> counts{};
@@ -56,8 +57,9 @@ std::uint64_t piece_begin(const ResolvedCall& call, int rank);
 
 class ExecutablePlan;
 
-// Slices of a stream that may be on their way or waiting: 8 x 128 KiB cover 1 ms at 8 Gbit/s.
-inline constexpr std::size_t kWindow = 8;
+// Slices of a stream that may be on their way or waiting between near ranks, and the fewest between distant ones: 8 x
+// 128 KiB cover 1 ms at 8 Gbit/s.
+inline constexpr std::uint64_t kWindow = 8;
 
 struct Stream {
   GroupRank peer;
@@ -66,7 +68,10 @@ struct Stream {
   std::size_t lane;
   std::uint64_t slices;
   std::uint64_t payload_limit;  // the most bytes of all its slices
-  bool eager;                   // small enough to go without a grant
+  std::uint64_t eager_slices;   // the first ones, which may go before a grant
+  std::uint64_t window;         // slices that may be on their way or waiting; at least eager_slices
+  // Small enough to go without a grant.
+  bool is_eager() const { return eager_slices == slices; }
   // The peer learns of the call by this stream's grant (inbound) or request (outbound) alone.
   bool announces = false;
 };
@@ -106,6 +111,9 @@ struct StreamLayout {
   StreamList inbound;
   StreamList outbound;
   std::vector<std::vector<std::size_t>> first;  // [lane][step]: the index of the step's first stream
+
+ private:
+  void share_window(std::uint64_t bytes);
 };
 
 // The header of a frame of the stream; `call` has the operation's group, sequence and fingerprint.

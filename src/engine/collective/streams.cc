@@ -14,7 +14,7 @@ InboundStreams::InboundStreams(const StreamList& streams, const Group& group, Fr
   std::size_t held = 0;
   for (std::size_t i = 0; i < states_.size(); ++i) {
     states_[i].first_held = held;
-    held += static_cast<std::size_t>(std::min<std::uint64_t>(streams_[i].slices, kWindow));
+    held += static_cast<std::size_t>(std::min(streams_[i].slices, streams_[i].window));
   }
   held_.resize(held);
 }
@@ -24,7 +24,7 @@ void InboundStreams::begin(const FrameHeader& call) {
   placed_ = 0;
   due_grants_.reset(states_.size());
   for (std::size_t i = 0; i < states_.size(); ++i) {
-    states_[i] = {.first_held = states_[i].first_held, .needs_credit = !streams_[i].eager};
+    states_[i] = {.first_held = states_[i].first_held, .needs_credit = !streams_[i].is_eager()};
     if (needs_grant(i)) due_grants_.insert(i);
   }
 }
@@ -39,16 +39,20 @@ std::optional<std::size_t> InboundStreams::on_data(GroupRank peer, const FrameHe
   if (frame.is_placed() && placed_ > 0) --placed_;
   const std::size_t index = find(peer, header);
   State* const state = index == StreamList::kNone ? nullptr : &states_[index];
-  const bool fits = state != nullptr && state->received == header.slice && state->received < streams_[index].slices &&
-                    state->received - state->consumed < kWindow &&
-                    (slice.eager ? !state->needs_credit : state->received < state->granted);
-  if (!fits) {
+  if (state == nullptr || !fits(*state, streams_[index], header, slice.eager)) {
     release(slice);
     return std::nullopt;
   }
   state->received_bytes += slice.payload.size();
-  held_[state->first_held + state->received++ % kWindow] = slice;
+  slot(index, state->received++) = slice;
   return streams_[index].lane;
+}
+
+bool InboundStreams::fits(const State& state, const Stream& stream, const FrameHeader& header, bool eager) {
+  if (header.slice != state.received || state.received - state.consumed >= stream.window) return false;
+  if (state.received >= stream.slices) return false;
+  if (!eager) return state.received < state.granted;
+  return state.received < stream.eager_slices && !(stream.is_eager() && state.needs_credit);
 }
 
 std::optional<std::size_t> InboundStreams::on_request(GroupRank peer, const FrameHeader& header) {
@@ -74,14 +78,14 @@ void InboundStreams::note_placed(std::size_t stream, const FrameHeader& header) 
 
 HeldSlice InboundStreams::take_slice(std::size_t stream) {
   State& state = states_[stream];
-  HeldSlice& slice = held_[state.first_held + state.consumed++ % kWindow];
+  HeldSlice& slice = slot(stream, state.consumed++);
   if (needs_grant(stream)) due_grants_.insert(stream);
   return std::exchange(slice, HeldSlice{});
 }
 
 void InboundStreams::release(HeldSlice& slice) {
   if (slice.frame.peer.is_none()) return;
-  if (slice.eager) frame_sender_.note_eager_consumed(slice.frame.peer, slice.payload.size());
+  if (slice.eager) frame_sender_.eager().note_consumed(slice.frame.peer, slice.payload.size());
   frame_sender_.transport().release(slice.frame);
   slice = HeldSlice{};
 }
@@ -96,14 +100,16 @@ bool InboundStreams::needs_grant(std::size_t stream) const {
   return state.needs_credit || (streams_[stream].announces && state.received == 0);
 }
 
-// Half a window at a time.
+// Half a window at a time between near ranks, for fewer frames; a quarter between distant ones, where a window is a
+// round trip.
 bool InboundStreams::grant() {
   bool moved = false;
   for (std::size_t i = due_grants_.next(0); i != IndexSet::kNone; i = due_grants_.next(i + 1)) {
     State& state = states_[i];
     const Stream& stream = streams_[i];
-    const std::uint64_t target = std::min<std::uint64_t>(stream.slices, state.consumed + kWindow);
-    const bool is_worth_it = target - state.granted >= kWindow / 2 || target == stream.slices;
+    const std::uint64_t target = std::min(stream.slices, state.consumed + stream.window);
+    const std::uint64_t least = stream.window / (stream.window > kWindow ? 4 : 2);
+    const bool is_worth_it = target - state.granted >= least || target == stream.slices;
     if (needs_grant(i) && is_worth_it) {
       const WorldRank peer = group_.world_rank(stream.peer);
       if (!frame_sender_.send_control(peer, frame_header(call_, FrameKind::grant, stream, target))) continue;
@@ -177,8 +183,10 @@ std::optional<std::size_t> OutboundStreams::on_grant(GroupRank peer, const Frame
 OutboundStreams::Permission OutboundStreams::may_send(std::size_t stream, std::size_t bytes) {
   const State& state = states_[stream];
   if (state.sent < state.granted) return Permission::granted;
-  if (!streams_[stream].eager || state.requested) return Permission::awaited;
-  if (frame_sender_.eager_room(peer_of(stream), bytes)) return Permission::eager;
+  const Stream& sent = streams_[stream];
+  if (state.sent >= sent.eager_slices || state.requested) return Permission::awaited;
+  if (frame_sender_.eager().has_room(peer_of(stream), bytes)) return Permission::eager;
+  if (!sent.is_eager()) return Permission::awaited;
   return request(stream) ? Permission::awaited : Permission::none;
 }
 
@@ -190,7 +198,7 @@ void OutboundStreams::finish_slice(std::size_t stream, ConstBytes payload, bool 
   FrameHeader header = frame_header(call_, FrameKind::data, streams_[stream], states_[stream].sent++);
   if (eagerly) {
     header.phase |= kEagerFlag;
-    frame_sender_.note_eager_sent(peer_of(stream), payload.size());
+    frame_sender_.eager().note_sent(peer_of(stream), payload.size());
   }
   frame_sender_.finish(header, payload);
 }

@@ -66,6 +66,10 @@ class InboundStreams {
   };
 
   std::size_t find(GroupRank peer, const wire::FrameHeader& header) const;
+  static bool fits(const State& state, const Stream& stream, const wire::FrameHeader& header, bool eager);
+  HeldSlice& slot(std::size_t stream, std::uint64_t slice) {
+    return held_[states_[stream].first_held + slice % streams_[stream].window];
+  }
   bool needs_grant(std::size_t stream) const;
 
   const StreamList& streams_;

@@ -59,14 +59,14 @@ std::string SendOperation::describe() const {
 // Small data goes with the envelope if the receiver's budget has room.
 bool SendOperation::send_with_data(WorldRank peer) {
   const std::size_t payload_bytes = wire::kEnvelopeBytes + bytes();
-  if (bytes() > kEagerStreamBytes || !frame_sender_.eager_room(peer, payload_bytes)) return false;
+  if (bytes() > kEagerStreamBytes || !frame_sender_.eager().has_room(peer, payload_bytes)) return false;
   const Bytes payload = frame_sender_.begin(peer, payload_bytes, TrafficClass::data);
   if (payload.data() == nullptr) return false;
   wire::encode_envelope(envelope(), payload.data());
   if (bytes() > 0) std::memcpy(payload.data() + wire::kEnvelopeBytes, arguments_.input, bytes());
   FrameHeader head = header(FrameKind::message, channel_number_, 0);
   head.phase = kEagerFlag;
-  frame_sender_.note_eager_sent(peer, payload_bytes);
+  frame_sender_.eager().note_sent(peer, payload_bytes);
   frame_sender_.finish(head, payload);
   note_sent(bytes());
   slices_ = 0;
@@ -79,7 +79,7 @@ bool SendOperation::announce() {
   const WorldRank peer = group_.world_rank(to());
   if (to() != group_.rank && !send_with_data(peer)) {
     const bool has_room =
-        bytes() <= kEagerStreamBytes && frame_sender_.eager_room(peer, wire::kEnvelopeBytes + bytes());
+        bytes() <= kEagerStreamBytes && frame_sender_.eager().has_room(peer, wire::kEnvelopeBytes + bytes());
     if (has_room || channel.unanswered >= kMaxUnanswered) return false;
     std::byte envelope_bytes[wire::kEnvelopeBytes];
     wire::encode_envelope(envelope(), envelope_bytes);
@@ -215,11 +215,13 @@ std::byte* RecvOperation::find_destination(GroupRank, const FrameHeader& header)
   return arguments_.output + at;
 }
 
-// Grants the sender half a window at a time.
+// Grants the sender half a window at a time; a quarter between distant ranks.
 Result<bool> RecvOperation::advance() {
   if (source_.is_none() || granted_ == slices_) return false;
-  const std::uint64_t target = std::min<std::uint64_t>(slices_, received_ + kWindow);
-  if (target - granted_ < kWindow / 2 && target != slices_) return false;
+  const std::uint64_t slice_bytes = std::max<std::uint64_t>(1, bytes() / slices_);
+  const std::uint64_t window = std::max(kWindow, frame_sender_.eager().window_bytes() / slice_bytes);
+  const std::uint64_t target = std::min(slices_, received_ + window);
+  if (target - granted_ < window / (window > kWindow ? 4 : 2) && target != slices_) return false;
   if (!frame_sender_.send_control(group_.world_rank(source_),
                                   header(FrameKind::message_grant, channel_number_, target))) {
     return false;

@@ -1,6 +1,8 @@
 #include "os/net/socket.h"
 
 #include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -113,6 +115,13 @@ IoResult recv_descriptors(int fd, Bytes target, std::vector<Fd>& descriptors) {
 }
 
 void end_sending(int fd) { ::shutdown(fd, SHUT_WR); }
+
+Nanoseconds shortest_round_trip(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  const bool is_known = ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_min_rtt != UINT32_MAX;
+  return is_known ? std::chrono::microseconds(info.tcpi_min_rtt) : Nanoseconds{};
+}
 
 std::size_t unacknowledged_bytes(int fd, Bytes scratch) {
   constexpr std::size_t kMostToDiscard = 64 * 1024 * 1024;  // per call: the peer may keep sending

@@ -4,13 +4,13 @@
 namespace qccl::plan {
 namespace {
 
-// One lane, because in place a slice must have left before its sum overwrites it.
+// In a lane a slice has left before its sum overwrites it, so it works in place.
 void all_reduce(Builder& b) {
   std::vector<Step> steps;
   if (b.world() > 1) steps.push_back({StepKind::send_input, 0, b.others()});
   auto reduce = b.reduce_steps(b.request().compressed);
   steps.insert(steps.end(), reduce.begin(), reduce.end());
-  b.add_in_place(0, std::move(steps));
+  b.add_in_every_lane(steps);
 }
 
 void reduce(Builder& b) {
@@ -72,6 +72,7 @@ extern const AlgorithmEntry kOneShot = {
     .algorithm = Algorithm::one_shot,
     .collectives = kCollectives,
     .critical_path = [](const PathFinder& paths) { return paths.hops(1); },
+    .chunk_count = lanes_of_all_reduce,
     .adds_in_rank_order = true,
 };
 

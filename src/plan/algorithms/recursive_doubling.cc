@@ -37,8 +37,9 @@ void all_reduce(Builder& b) {
   const int own = swaps.virtual_rank_of(b.rank());
   const auto result_phase = static_cast<std::uint16_t>(swaps.count() + 1);
   if (own < 0) {
-    return b.add_in_place(
-        0, {{StepKind::send_input, 0, {b.rank() - 1}}, {StepKind::recv_copy, result_phase, {b.rank() - 1}}});
+    const Step give{StepKind::send_input, 0, {b.rank() - 1}};
+    const Step take{StepKind::recv_copy, result_phase, {b.rank() - 1}};
+    return b.add_in_every_lane({give, take});
   }
   std::vector<Step> steps{{StepKind::local_reduce, 0, {}}};
   const bool has_partner = own < swaps.extra();
@@ -51,7 +52,7 @@ void all_reduce(Builder& b) {
   }
   steps.push_back({StepKind::finish, 0, {}});
   if (has_partner) steps.push_back({StepKind::send_result, result_phase, {b.rank() + 1}});
-  b.add_in_place(0, std::move(steps));
+  b.add_in_every_lane(steps);
 }
 
 constexpr CollectiveBuilder kCollectives[] = {{Collective::all_reduce, all_reduce}};
@@ -87,6 +88,7 @@ extern const AlgorithmEntry kRecursiveDoubling = {
     .algorithm = Algorithm::recursive_doubling,
     .collectives = kCollectives,
     .critical_path = longest_path,
+    .chunk_count = lanes_of_all_reduce,
     .rounds_at_every_hop = true,
     .compressed_as = Algorithm::one_shot,
 };

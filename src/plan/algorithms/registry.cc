@@ -45,6 +45,12 @@ Algorithm built_for(Algorithm algorithm, bool compressed) {
   return entry_of(algorithm).compressed_as.value_or(algorithm);
 }
 
+int lanes_of_all_reduce(const Request& request) {
+  if (request.collective != Collective::all_reduce) return 1;
+  const std::uint64_t slices = slice_count(request.count, request.slice_elements);
+  return static_cast<int>(std::clamp<std::uint64_t>(slices, 1, static_cast<std::uint64_t>(request.lanes)));
+}
+
 int chunk_count(const Request& request) {
   const AlgorithmEntry& entry = entry_of(request.algorithm);
   return entry.chunk_count == nullptr ? 1 : entry.chunk_count(request);

@@ -38,6 +38,10 @@ class Builder {
   void add_in_place(int chunk, std::vector<Step> steps) {
     add(chunk, begin_of(chunk), begin_of(chunk), std::move(steps));
   }
+  // All chunks, with the same steps.
+  void add_in_every_lane(const std::vector<Step>& steps) {
+    for (int chunk = 0; chunk < static_cast<int>(chunks_.size()); ++chunk) add_in_place(chunk, steps);
+  }
   // A chunk of which this rank's caller gets nothing.
   void add_scratch(int chunk, std::uint64_t input_begin, std::vector<Step> steps) {
     add_whole({.input_begin = input_begin, .steps = std::move(steps), .scratch = true}, chunk);
@@ -181,6 +185,14 @@ std::span<const AlgorithmEntry* const> algorithm_list();
 const AlgorithmEntry& entry_of(Algorithm algorithm);
 // Null if the collective does not have the algorithm.
 BuildFunction* builder_of(Collective collective, Algorithm algorithm);
+
+// The chunks of algorithms whose chunks have no owners: Request::lanes, at most one for each slice of an all_reduce.
+int lanes_of_all_reduce(const Request& request);
+
+// Each chunk of a sum is complete on one rank first.
+inline bool has_owners(const AlgorithmEntry& entry) {
+  return entry.chunk_count != nullptr && entry.chunk_count != lanes_of_all_reduce;
+}
 
 // The number of chunks into which the request divides an all_reduce, reduce or broadcast.
 int chunk_count(const Request& request);

@@ -49,6 +49,12 @@ Request base_request(Collective collective, Algorithm algorithm, int world, bool
           .compressed = compressed};
 }
 
+// Request::lanes of an all_reduce whose chunks have no owners.
+std::vector<int> lanes(Collective collective, Algorithm algorithm) {
+  const bool has_lanes = collective == Collective::all_reduce && entry_of(algorithm).chunk_count == lanes_of_all_reduce;
+  return has_lanes ? std::vector{1, 2, 512} : std::vector{1};
+}
+
 Status visit_same(const Visit& visit, const Request& request) {
   return visit(Requests(static_cast<std::size_t>(request.world), request));
 }
@@ -77,6 +83,15 @@ Status visit_ragged(const Visit& visit, Request request) {
   return visit(requests);
 }
 
+Status visit_layouts(const Visit& visit, Request request) {
+  for (const auto& hosts : layouts(request.algorithm, request.world)) {
+    request.hosts = hosts;
+    QCCL_TRY(visit_even(visit, request));
+    QCCL_TRY(visit_ragged(visit, request));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status for_each_request(Collective collective, Algorithm algorithm, int max_world, const Visit& visit) {
@@ -85,10 +100,9 @@ Status for_each_request(Collective collective, Algorithm algorithm, int max_worl
       Request request = base_request(collective, algorithm, world, compressed);
       for (const int root : roots(collective, world)) {
         request.root = root;
-        for (const auto& hosts : layouts(algorithm, world)) {
-          request.hosts = hosts;
-          QCCL_TRY(visit_even(visit, request));
-          QCCL_TRY(visit_ragged(visit, request));
+        for (const int most : lanes(collective, algorithm)) {
+          request.lanes = most;
+          QCCL_TRY(visit_layouts(visit, request));
         }
       }
     }
@@ -103,6 +117,7 @@ std::string describe(const Request& request) {
   if (!request.hosts.empty()) text += fmt::format(", hosts [{}]", fmt::join(request.hosts, " "));
   text += request.counts.empty() ? fmt::format(", {} elements", request.count)
                                  : fmt::format(", counts [{}]", fmt::join(request.counts, " "));
+  if (request.lanes > 1) text += fmt::format(" in up to {} lanes", request.lanes);
   if (request.bucket_size > 1) text += fmt::format(" in buckets of {}", request.bucket_size);
   return request.compressed ? text + ", compressed" : text;
 }

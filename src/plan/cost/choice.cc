@@ -29,8 +29,11 @@ bool gains_by_hosts(Collective collective, const std::vector<int>& hosts) {
   return layout.count() > 1 && (has_neighbours || collective == Collective::broadcast);
 }
 
-Request request_of(const SelectionKey& key, Algorithm algorithm, const std::vector<int>& hosts) {
+Request request_of(const SelectionKey& key, Algorithm algorithm, const std::vector<int>& hosts,
+                   std::uint64_t window_bytes) {
   const auto world = hosts.size();
+  const double element = key.compressed ? key.encoded_bytes : static_cast<double>(element_bytes(key.type));
+  const auto slice_bytes = static_cast<std::uint64_t>(static_cast<double>(key.slice_elements) * element);
   return {.collective = key.collective,
           .algorithm = algorithm,
           .world = static_cast<int>(world),
@@ -38,22 +41,25 @@ Request request_of(const SelectionKey& key, Algorithm algorithm, const std::vect
           .bucket_size = key.bucket_size,
           .slice_elements = key.slice_elements,
           .compressed = key.compressed,
+          .lanes = lanes_of_window(window_bytes, static_cast<int>(world), slice_bytes),
           .hosts = hosts};
 }
 
 // Why the algorithm may not be chosen; empty if it may.
-std::string_view unsupported_reason(const SelectionKey& key, Algorithm algorithm, const std::vector<int>& hosts) {
+std::string_view unsupported_reason(const SelectionKey& key, Algorithm algorithm, const std::vector<int>& hosts,
+                                    std::uint64_t window_bytes) {
   const AlgorithmEntry& entry = entry_of(algorithm);
   if (entry.uses_hosts && !gains_by_hosts(key.collective, hosts)) return "saves nothing on these hosts";
   if (!is_reduction(key.collective)) return {};
   const std::uint64_t elements = least_of_class(size_class(key.elements));
   const bool is_large = hosts.size() > 1 && elements * element_bytes(key.type) > kMostBytesOfOneLane;
-  if (key.collective == Collective::all_reduce && is_large && chunk_count(request_of(key, algorithm, hosts)) == 1) {
+  if (key.collective == Collective::all_reduce && is_large &&
+      chunk_count(request_of(key, algorithm, hosts, window_bytes)) == 1) {
     return "sends one slice after another: for 1 MiB at most";
   }
   const bool is_16_bit = key.type == DataType::float16 || key.type == DataType::bfloat16;
   if ((key.compressed || is_16_bit) && entry.rounds_at_every_hop) return "rounds partial sums at every hop";
-  const bool encodes_all = key.compressed && algorithm == Algorithm::one_shot;
+  const bool encodes_all = key.compressed && algorithm == Algorithm::one_shot && window_bytes == 0;
   return encodes_all && has_algorithm(key.collective, Algorithm::sra) ? "every rank would encode and decode everything"
                                                                       : "";
 }
@@ -65,9 +71,9 @@ std::vector<Candidate> candidates(const SelectionKey& key, const std::vector<int
   const Encoding encoding{.element_bytes = bytes, .encoded_bytes = key.compressed ? key.encoded_bytes : bytes};
   std::vector<Candidate> found;
   for (const Algorithm algorithm : algorithms_of(key.collective)) {
-    const std::string_view reason = unsupported_reason(key, algorithm, hosts);
+    const std::string_view reason = unsupported_reason(key, algorithm, hosts, links.window_bytes);
     if (!all && !reason.empty()) continue;
-    const Request request = request_of(key, algorithm, hosts);
+    const Request request = request_of(key, algorithm, hosts, links.window_bytes);
     found.push_back({algorithm, price(request, hosts, links, encoding, all ? kAllRanks : kMostRanks), reason});
   }
   return found;

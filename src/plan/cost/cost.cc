@@ -1,6 +1,7 @@
 #include "plan/cost/cost.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
@@ -209,8 +210,20 @@ class CostEstimator {
     all_ranks_ += ranks;
   }
 
-  double wire_seconds(double bytes) const {
-    return seconds(std::max(0.0, bytes - links_.burst_bytes), links_.wire_rate * links_.wire_efficiency);
+  double wire_seconds(double bytes) const { return seconds(std::max(0.0, bytes - links_.burst_bytes), wire_rate()); }
+  // A window passes in a round trip.
+  double wire_rate() const {
+    const double rate = links_.wire_rate * links_.wire_efficiency;
+    if (!is_distant() || links_.wire.latency == 0) return rate;
+    return std::min(rate, static_cast<double>(links_.window_bytes) / (2 * links_.wire.latency));
+  }
+  bool is_distant() const { return links_.window_bytes > 0; }
+  // Chunks without owners go round by round: each has as many slices as the plan has lanes.
+  double rounds() const {
+    const bool has_lanes = entry_of(request_.algorithm).chunk_count == lanes_of_all_reduce;
+    if (!is_distant() || !has_lanes || request_.collective != Collective::all_reduce) return 1;
+    const auto slices = static_cast<double>(slice_count(request_.count, request_.slice_elements));
+    return std::max(1.0, std::ceil(slices / chunk_count(request_)));
   }
 
   CostEstimate sum_up() {
@@ -219,10 +232,11 @@ class CostEstimator {
     const double slice = largest_slice_ * encoding_.encoded_bytes / encoding_.element_bytes;
     const bool crosses = hosts_.count() > 1;
     price_.mean_sent_bytes = all_sent_ / all_ranks_;
-    price_.start = largest_stream_ > encoding_.eager_bytes ? (crosses ? links_.wire : links_.local).latency : 0;
-    price_.first = path.wire_hops * hop.wire + path.local_hops * hop.local;
+    price_.start =
+        largest_stream_ > encoding_.eager_bytes && !is_distant() ? (crosses ? links_.wire : links_.local).latency : 0;
+    price_.first = rounds() * (path.wire_hops * hop.wire + path.local_hops * hop.local);
     price_.wire = std::max(wire_seconds(price_.busiest_host_bytes), wire_seconds(path.wire_hops * slice));
-    price_.wire += std::max(0.0, most_at_once_ - 1) * seconds(slice, links_.wire_rate * links_.wire_efficiency);
+    price_.wire += std::max(0.0, most_at_once_ - 1) * seconds(slice, wire_rate());
     const double shared = busiest_work_ * std::min(links_.hosts_per_machine, hosts_.count());
     if (links_.cores > 0) price_.processor = std::max(price_.processor, shared / links_.cores);
     const double on_path =
@@ -282,6 +296,12 @@ MachineModel links_of(const Profile& profile, std::string_view codec) {
 double seconds_of(const StepWork& work, double bytes, const MachineModel& links) {
   return work.encodes * seconds(bytes, links.encode_rate) + work.decodes * seconds(bytes, links.decode_rate) +
          work.adds * seconds(bytes, links.add_rate) + work.copies * seconds(bytes, links.copy_rate);
+}
+
+std::uint64_t window_of(double wire_rate, double round_trip, std::uint64_t most) {
+  constexpr double kLeast = 1 << 20;
+  if (round_trip < kDistantRoundTrip) return 0;
+  return static_cast<std::uint64_t>(std::clamp(1.25 * wire_rate * round_trip, kLeast, static_cast<double>(most)));
 }
 
 CostEstimate price(const Request& request, const std::vector<int>& hosts, const MachineModel& links,

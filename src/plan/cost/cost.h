@@ -1,7 +1,8 @@
 // The cost of a plan on a layout of hosts: pure functions of the plan and of the speeds of links and processors.
 //
 //   time = start + first + max(wire, processor) + min(wire, processor) / 5
-//     start      one latency, if a stream is too large to be sent before its receiver has granted it
+//     start      one latency, if a stream is too large to be sent before its receiver has granted it; none between
+//                distant ranks, where the first slices are sent before
 //     first      the latencies on the critical path of a single slice through the plan, including the time that the
 //                processors at both ends of each link spend on a frame; everything after it is pipelined behind it
 //     wire       the busiest host's bytes out or in, with headers, at its link's rate, and at least the time of the
@@ -78,8 +79,9 @@ struct MachineModel {
   double add_rate = 0;     // two operands, in bytes of one
   double encode_rate = 0;  // of the call's codec, in bytes of its input
   double decode_rate = 0;
-  double cores = 0;           // of a machine, shared by its ranks; 0: each rank has its own
-  int hosts_per_machine = 1;  // virtual hosts share its cores
+  double cores = 0;                // of a machine, shared by its ranks; 0: each rank has its own
+  int hosts_per_machine = 1;       // virtual hosts share its cores
+  std::uint64_t window_bytes = 0;  // of distant ranks (window_of); 0: they are near
 };
 
 // TCP with timestamps carries 1448 bytes in an Ethernet frame of 1514.
@@ -125,6 +127,14 @@ struct CostEstimate {
   double mean_sent_bytes = 0;     // by a rank to ranks of other hosts, mean over all ranks
 };
 
+// Ranks are distant from a round trip of this many seconds on.
+inline constexpr double kDistantRoundTrip = 1e-3;
+// What the window of a rank is at most, unless QCCL_WINDOW_BYTES says otherwise.
+inline constexpr std::uint64_t kMostWindowBytes = std::uint64_t{64} << 20;
+// The window of ranks a round trip of so many seconds apart, in bytes: what the link carries in that time and a quarter
+// more, at least 1 MiB and at most `most`. 0 if they are near.
+std::uint64_t window_of(double wire_rate, double round_trip, std::uint64_t most);
+
 inline constexpr int kAllRanks = 0;
 
 // `hosts`: the host of each rank; empty: each rank on its own. `request` gives the slice length. Examines the schedules
@@ -140,7 +150,7 @@ CostEstimate price(const Request& request, const std::vector<int>& hosts, const 
 // tenth. Algorithms that round partial sums at every hop are never chosen for sums: ring, tree, recursive doubling and
 // binomial, if compressed or of 16-bit floats. Hierarchical rounds once per host; it is a candidate if hosts have
 // several ranks, or if a broadcast has several hosts. An all_reduce in one lane (one-shot, recursive doubling) is
-// chosen up to 1 MiB; compressed one-shot sums only if SRA is not available.
+// chosen up to 1 MiB. Compressed one-shot sums are chosen between distant ranks, elsewhere only without SRA.
 
 // The properties of a call that the choice depends on.
 struct SelectionKey {

@@ -146,6 +146,22 @@ class Network {
   Tap tap_;
 };
 
+struct HeldFrames {
+  std::size_t frames = 0;
+  std::size_t bytes = 0;
+  std::size_t most_bytes = 0;  // so far
+
+  void add(std::size_t size) {
+    ++frames;
+    bytes += size;
+    most_bytes = std::max(most_bytes, bytes);
+  }
+  void remove(std::size_t size) {
+    --frames;
+    bytes -= size;
+  }
+};
+
 // The slot of a received frame is its Flight.
 class SimEndpoint final : public Transport {
  public:
@@ -172,15 +188,16 @@ class SimEndpoint final : public Transport {
       Flight& flight = *arrived_.front();
       arrived_.pop_front();
       const ConstBytes bytes = network_.receive(flight);
-      ++held_frames_;
+      held_.add(bytes.size());
       if (!network_.link(rank_, flight.from).has_ended) return placement_.deliver(flight, bytes);
       release({WorldRank(flight.from), {}, &flight});
     }
     return std::nullopt;
   }
   void release(const ReceivedFrame& frame) override {
-    network_.flights().recycle(*static_cast<Flight*>(frame.slot));
-    --held_frames_;
+    Flight& flight = *static_cast<Flight*>(frame.slot);
+    held_.remove(flight.size);
+    network_.flights().recycle(flight);
   }
   void set_placement(PayloadPlacement* placement) override { placement_.set(placement); }
   void withdraw() override {
@@ -217,7 +234,7 @@ class SimEndpoint final : public Transport {
   void add_loss() { ++unreported_losses_; }
 
   // Frames received and not released.
-  std::size_t held_frames() const { return held_frames_; }
+  const HeldFrames& held() const { return held_; }
   // Frames received with a placed payload.
   std::uint64_t placed_frames() const { return placement_.placed_frames(); }
   // Payloads on their way here that have a destination.
@@ -235,7 +252,7 @@ class SimEndpoint final : public Transport {
   TrafficClass traffic_ = TrafficClass::data;
   SimPlacement placement_;
   std::deque<Flight*> arrived_;
-  std::size_t held_frames_ = 0;
+  HeldFrames held_;
   int unreported_losses_ = 0;
 };
 

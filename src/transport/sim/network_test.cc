@@ -128,7 +128,7 @@ TEST(Network, frame_of_size_only_is_as_long_but_keeps_its_header_alone) {
   EXPECT_EQ(received->bytes.size(), 1000U);
   EXPECT_EQ(received->bytes[0], std::byte{7});
   network.endpoint(2).release(*received);
-  EXPECT_EQ(network.endpoint(2).held_frames(), 0U);
+  EXPECT_EQ(network.endpoint(2).held().frames, 0U);
 }
 
 }  // namespace

@@ -109,6 +109,11 @@ class ConnectionTable {
   }
 
   Connection& at(WorldRank peer) { return *connections_[peer.index()]; }
+  // Null if there is none, or it is closed.
+  const Connection* find(WorldRank peer) const {
+    const Connection* const connection = connections_[peer.index()].get();
+    return connection != nullptr && connection->is_open() ? connection : nullptr;
+  }
   // All that are not closed.
   const std::vector<Connection*>& open_connections() const { return open_; }
   // Knows which sockets are ready; null if the caller should read each socket instead.

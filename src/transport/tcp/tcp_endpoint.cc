@@ -238,6 +238,10 @@ class TcpEndpoint final : public Endpoint {
   void disarm() override {}
   void ready(const os::Poller::Ready&) override {}  // progress() checks every socket that may be ready
 
+  Nanoseconds round_trip(WorldRank peer) const override {
+    const tcp::Connection* const connection = connections_.find(peer);
+    return is_local(peer) || connection == nullptr ? Nanoseconds{} : os::shortest_round_trip(connection->socket());
+  }
   bool is_local(WorldRank peer) const override {
     return peer.index() < options_.on_this_host.size() && options_.on_this_host[peer.index()];
   }

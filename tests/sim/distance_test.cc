@@ -8,7 +8,6 @@
 
 #include "codec/codec.h"
 #include "codec/geometry.h"
-#include "plan/cost/choice.h"
 #include "plan/cost/cost.h"
 #include "sim/simulation.h"
 

@@ -114,7 +114,6 @@ class FrameSender {
   void note_board_bytes(std::size_t bytes) { counters_.board_bytes += bytes; }
 
  private:
-
   Transport& transport_;
   const bool checksum_;
   std::vector<TimePoint> last_sent_;  // by peer

@@ -64,8 +64,9 @@ class Codec {
   // Upper limit of the bytes encode() writes for `elements`; grows with them.
   virtual std::size_t max_encoded_bytes(std::size_t elements) const = 0;
   // Encodes all of `source` into the front of `target` (at least max_encoded_bytes) and returns the number of bytes
-  // written, which may depend on the values. Any alignment. A bucket's bytes are a function of its values, of `random`
-  // and of its index in the tensor (random.first_element is that of source[0]), not of how the run was cut.
+  // written, which may depend on the values. Any alignment. A bucket's codes are a function of its values, of `random`
+  // and of its index in the tensor (random.first_element is that of source[0]); only their place in the payload may
+  // depend on how the run was cut.
   virtual std::size_t encode(std::span<const float> source, Bytes target, const RandomStream& random) const = 0;
   // For error feedback: encodes and sets residual[i] = (source[i] - decoded[i]) * factor in one pass. Leaves
   // residual[i] unchanged where the result is not finite. `residual` is as long as `source` and does not overlap it.

@@ -6,6 +6,8 @@
 #   wan.sh up NAME HOSTS [OPTION VALUE]...
 #                                     hosts 10.78.0.1 .. 10.78.0.HOSTS
 #   wan.sh exec NAME HOST CMD...      runs CMD on host HOST (1 ..), whose interface is eth0 and whose name is hostHOST
+#   wan.sh agent NAME HOST CMD...     the same as ssh would do it, for MPI's launchers: HOST is a name or an address,
+#                                     a shell reads CMD, options before HOST are ignored
 #   wan.sh down NAME                  ends what runs in the hosts and removes them; prints what passed and was dropped
 #
 # Options of `up`: --rate 1gbit --delay 50ms --jitter 1ms --queue 4m --flow-rate 200mbit --flow-queue 1m --loss 0.001
@@ -99,13 +101,25 @@ check() {
   fi
 }
 
+run_on() {
+  exec ip netns exec "$1-$2" unshare --uts -- sh -c 'hostname "$0" && exec "$@"' "host$2" "${@:3}"
+}
+
+agent() {
+  local name=$1 host
+  shift
+  while [[ ${1:-} == -* ]]; do shift; done
+  host=${1##*[!0-9]}
+  shift
+  run_on "$name" "$host" sh -c "$*"
+}
+
 case "${1:-}:$#" in
   check:1) check ;;
   up:[3-9] | up:[1-9][0-9]*) up "${@:2}" ;;
   down:2) down "$2" ;;
-  exec:[4-9] | exec:[1-9][0-9]*)
-    exec ip netns exec "$2-$3" unshare --uts -- sh -c 'hostname "$0" && exec "$@"' "host$3" "${@:4}"
-    ;;
+  exec:[4-9] | exec:[1-9][0-9]*) run_on "${@:2}" ;;
+  agent:[4-9] | agent:[1-9][0-9]*) agent "${@:2}" ;;
   *)
     sed -n '2,/^# Options/p' "$0" | sed '$d; s/^# \?//' >&2
     exit 2

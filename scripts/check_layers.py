@@ -60,7 +60,7 @@ TOOL_EXTRAS = {
     "plan": ["plan/", "codec/"],
     "profile": ["plan/", "codec/", "base/"],
     "doctor": ["plan/"],
-    "flag_values": ["plan/"],
+    "command_line": ["plan/"],
     "codec": ["codec/", "kernels/simd.h", "base/"],
 }
 

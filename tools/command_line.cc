@@ -1,17 +1,17 @@
 #include "tools/command_line.h"
 
 #include <fmt/format.h>
-#include <qccl/qccl.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <memory>
 
-#include "tools/flag_values.h"
+#include "plan/plan.h"
 
 namespace qccl::tools {
 namespace {
@@ -36,24 +36,114 @@ std::string check_compression(const std::string& text) {
   }
 }
 
+// No range check of CLI11's rejects nan.
+std::string check_finite(const std::string& text) {
+  double value = 0;
+  const bool is_bad = CLI::detail::lexical_cast(text, value) && !std::isfinite(value);
+  return is_bad ? fmt::format("{} is no number that can be used here", text) : "";
+}
+
 }  // namespace
 
-void set_usage(CLI::App& app, std::string usage) { app.formatter(std::make_shared<UsageFormatter>(std::move(usage))); }
+CommandLine::CommandLine(const std::string& description, const std::string& name, const std::string& usage,
+                         const std::string& footer)
+    : App(description, name) {
+  formatter(std::make_shared<UsageFormatter>(name + (usage.empty() ? "" : " ") + usage));
+  this->footer(footer);
+}
 
-std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, int usage_error) {
+std::optional<int> CommandLine::read(std::vector<std::string> arguments, int usage_error) {
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them in reverse
   try {
-    app.parse(std::move(arguments));
+    parse(std::move(arguments));
     return std::nullopt;
   } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
+    std::cout << help();
     return 0;
   } catch (const CLI::ParseError& error) {
-    std::cerr << app.get_name() << ": " << error.what() << "\n"
-              << "'" << app.get_name() << " --help' lists the flags.\n";
+    std::cerr << get_name() << ": " << error.what() << "\n'" << get_name() << " --help' lists the flags.\n";
     return dynamic_cast<const ValueError*>(&error) != nullptr ? error.get_exit_code() : usage_error;
   }
 }
+
+// ---- Values
+
+Names<Collective> collective_names() {
+  Names<Collective> names;
+  for (const Collective collective : plan::kEveryCollective) names.emplace_back(to_string(collective), collective);
+  return names;
+}
+
+Names<Algorithm> algorithm_names() {
+  Names<Algorithm> names;
+  for (const Algorithm algorithm : kEveryAlgorithm) names.emplace_back(to_string(algorithm), algorithm);
+  return names;
+}
+
+std::optional<std::uint64_t> parse_size(const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string unit(end, text.data() + text.size());
+  const std::size_t power = std::string("KMG").find(static_cast<char>(std::toupper(unit.empty() ? 0 : unit[0])));
+  if (error != std::errc() || number < 0 || number > 1e18 || unit.size() > 1) return std::nullopt;
+  if (unit.size() == 1 && power == std::string::npos) return std::nullopt;
+  return static_cast<std::uint64_t>(unit.empty() ? number : std::ldexp(number, 10 * (static_cast<int>(power) + 1)));
+}
+
+CLI::Validator size_value() {
+  const auto convert = [](std::string& text) -> std::string {
+    const auto size = parse_size(text);
+    if (!size) return text + " is not a size such as 4096, 64M or 1.5G";
+    text = std::to_string(*size);
+    return {};
+  };
+  return CLI::Validator(convert, "SIZE");
+}
+
+CLI::Validator rate_value() {
+  const std::map<std::string, double> units = {{"kbit", 125}, {"mbit", 125e3}, {"gbit", 125e6}};
+  return CLI::AsNumberWithUnit(units,
+                               static_cast<CLI::AsNumberWithUnit::Options>(CLI::AsNumberWithUnit::CASE_INSENSITIVE |
+                                                                           CLI::AsNumberWithUnit::UNIT_REQUIRED),
+                               "RATE");
+}
+
+CLI::Validator time_value() {
+  const std::map<std::string, double> units = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
+  return CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::UNIT_REQUIRED, "TIME");
+}
+
+std::string size_text(std::uint64_t bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
+  return fmt::format("{:.4g} {}", value, units[unit]);
+}
+
+std::string time_text(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
+  if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
+  return fmt::format("{:.4g} s", seconds);
+}
+
+CLI::Option* add_seconds(CLI::App& app, const std::string& flags, double& seconds, const CLI::Validator& range,
+                         const std::string& description) {
+  return app.add_option(flags, seconds, description)->check(range)->check(CLI::Validator(check_finite, ""));
+}
+
+std::chrono::milliseconds to_milliseconds(double seconds) {
+  return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+}
+
+CLI::Validator without_sign() {
+  const auto check = [](const std::string& text) {
+    return text.starts_with('-') ? fmt::format("{} is below 0", text) : "";
+  };
+  return CLI::Validator(check, "");
+}
+
+// ---- Settings of a job
 
 Variables JobVariables::variables() const {
   Variables set;
@@ -76,31 +166,11 @@ void add_job_flags(CLI::App& app, JobVariables& job) {
       ->check(CLI::Validator(check_compression, "SPEC"));
 }
 
-CLI::Validator finite_number() {
-  const auto check = [](const std::string& text) -> std::string {
-    double value = 0;
-    const bool is_bad = CLI::detail::lexical_cast(text, value) && !std::isfinite(value);
-    return is_bad ? fmt::format("{} is no number that can be used here", text) : "";
-  };
-  return CLI::Validator(check, "");
-}
-
-CLI::Validator without_sign() {
-  const auto check = [](const std::string& text) {
-    return text.starts_with('-') ? fmt::format("{} is below 0", text) : "";
-  };
-  return CLI::Validator(check, "");
-}
-
 std::optional<std::string> write_text(const std::string& path, const std::string& text) {
   std::ofstream file(path);
   file << text << std::flush;
   if (file) return std::nullopt;
   return fmt::format("can't write '{}': {}", path, std::strerror(errno));
-}
-
-std::chrono::milliseconds to_milliseconds(double seconds) {
-  return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }
 
 }  // namespace qccl::tools

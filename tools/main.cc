@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "tools/commands.h"
+#include "tools/command_line.h"
 
 namespace qccl::tools {
 namespace {

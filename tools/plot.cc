@@ -1,8 +1,7 @@
-#include "tools/plot.h"
+#include "tools/command_line.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cctype>
 #include <csignal>

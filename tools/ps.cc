@@ -5,11 +5,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 
 #include "tools/command_line.h"
-#include "tools/commands.h"
 
 namespace qccl::tools {
 namespace {
@@ -88,15 +86,11 @@ void print_rank(const RankStatus& rank) {
 }  // namespace
 
 int ps_main(const std::vector<std::string>& arguments) {
-  CLI::App app("Says what the ranks on this host are doing, and which ranks they wait for.", "qccl ps");
-  set_usage(app, "qccl ps [OPTIONS]");
-  app.footer(kPsFooter);
+  CommandLine app("Says what the ranks on this host are doing, and which ranks they wait for.", "qccl ps", "[OPTIONS]",
+                  kPsFooter);
   double patience = 1;
-  app.add_option("--wait", patience, "Seconds to wait for answers")
-      ->check(CLI::PositiveNumber)
-      ->check(finite_number())
-      ->capture_default_str();
-  if (const auto code = parse(app, arguments, kExitUsage)) return *code;
+  add_seconds(app, "--wait", patience, CLI::PositiveNumber, "Seconds to wait for answers")->capture_default_str();
+  if (const auto code = app.read(arguments)) return *code;
 
   const std::vector<RankStatus> ranks = ranks_on_this_host(to_milliseconds(patience));
   const RankStatus* last = nullptr;

@@ -7,11 +7,8 @@
 
 #include "codec/registry.h"
 #include "kernels/simd.h"
-#include "tools/codec/codec_data.h"
 #include "tools/codec/codec_measure.h"
 #include "tools/command_line.h"
-#include "tools/commands.h"
-#include "tools/plot.h"
 
 namespace qccl::tools {
 namespace {
@@ -49,18 +46,15 @@ struct BenchOptions {
 };
 
 std::optional<int> parse_options(const std::vector<std::string>& arguments, BenchOptions& options) {
-  CLI::App app("Measures codecs.", "qccl codec bench");
-  set_usage(app, "qccl codec bench [OPTIONS]");
-  app.footer(kFooter);
+  CommandLine app("Measures codecs.", "qccl codec bench", "[OPTIONS]", kFooter);
   app.add_option("--codecs", options.specs, "Which, as specifications (default: all, with several settings)");
   app.add_option("--data", options.files, "Files of floats, beside the synthetic data or with --synthetic none");
   app.add_option("--synthetic", options.names, "Which distributions (default: all), or none");
   app.add_option("--elements", options.elements, "Of each distribution (default 1048576)")
       ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 28));
   app.add_option("--seed", options.seed, "Of the distributions (default 1)")->check(without_sign());
-  app.add_option("--speed-seconds", options.speed_seconds, "For each of encode, decode, decode-add; 0: no speeds")
-      ->check(CLI::Range(0.0, 60.0))
-      ->check(finite_number());
+  add_seconds(app, "--speed-seconds", options.speed_seconds, CLI::Range(0.0, 60.0),
+              "For each of encode, decode, decode-add; 0: no speeds");
   app.add_option("--speed-elements", options.speed_elements,
                  "At most how many floats of the data speeds are measured on, in whole slices (default 65536)")
       ->check(CLI::Range(1, 1 << 28));
@@ -68,21 +62,21 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Benc
   app.add_option(
       "--plot", options.plot,
       fmt::format("Also draw error against bits, to this file: {} (needs a Python with matplotlib)", kPictureEndings));
-  return parse(app, arguments, kExitUsage);
+  return app.read(arguments);
 }
 
-Result<std::vector<Compression>> chosen_codecs(const BenchOptions& options) {
+[[noreturn]] void refuse(const std::string& text) {
+  throw Error({.kind = ErrorKind::invalid_argument, .message = text});
+}
+
+std::vector<Compression> chosen_codecs(const BenchOptions& options) {
   std::vector<Compression> chosen;
   for (const std::string& spec : options.specs) {
-    auto parsed = parse_compression(spec);
-    if (!parsed.ok()) return parsed.failure();
-    if (is_automatic(*parsed)) {
-      std::vector<std::string> names;
-      for (const Compression& each : candidates_of(*parsed)) names.push_back(each.to_string());
-      return Failure(ErrorKind::invalid_argument,
-                     fmt::format("{} has no format of its own: give one of {}", spec, fmt::join(names, ", ")));
-    }
-    chosen.push_back(*parsed);
+    chosen.push_back(parse_compression(spec).take_or_throw());
+    if (!is_automatic(chosen.back())) continue;
+    std::vector<std::string> names;
+    for (const Compression& each : candidates_of(chosen.back())) names.push_back(each.to_string());
+    refuse(fmt::format("{} has no format of its own: give one of {}", spec, fmt::join(names, ", ")));
   }
   if (!chosen.empty()) return chosen;
   for (const CodecEntry* entry : codec_list()) {
@@ -92,25 +86,20 @@ Result<std::vector<Compression>> chosen_codecs(const BenchOptions& options) {
   return chosen;
 }
 
-Result<std::vector<DataSet>> chosen_data(const BenchOptions& options) {
+std::vector<DataSet> chosen_data(const BenchOptions& options) {
   std::vector<DataSet> chosen;
-  for (const std::string& path : options.files) {
-    auto data = read_data(path);
-    if (!data.ok()) return data.failure();
-    chosen.push_back(std::move(*data));
-  }
+  for (const std::string& path : options.files) chosen.push_back(read_data(path).take_or_throw());
   std::vector<std::string> names = options.names;
-  if (names.empty()) names.assign(synthetic_names().begin(), synthetic_names().end());
+  const auto& known = synthetic_names();
+  if (names.empty()) names.assign(known.begin(), known.end());
   for (const std::string& name : names) {
     if (name == "none") continue;
-    const auto& known = synthetic_names();
-    if (std::find(known.begin(), known.end(), name) == known.end()) {
-      return Failure(ErrorKind::invalid_argument,
-                     fmt::format("there is no distribution '{}'; there are {} and none", name, fmt::join(known, ", ")));
+    if (std::ranges::find(known, name) == known.end()) {
+      refuse(fmt::format("there is no distribution '{}'; there are {} and none", name, fmt::join(known, ", ")));
     }
     chosen.push_back(synthetic_data(name, options.elements, options.seed));
   }
-  if (chosen.empty()) return Failure(ErrorKind::invalid_argument, "no data: name a distribution or a file");
+  if (chosen.empty()) refuse("no data: name a distribution or a file");
   return chosen;
 }
 
@@ -237,14 +226,16 @@ int codec_bench_main(const std::vector<std::string>& arguments) {
     fmt::print(stderr, "qccl codec bench: --plot: {}\n", *problem);
     return kExitUsage;
   }
-  const auto codecs = chosen_codecs(options);
-  const auto data = codecs.ok() ? chosen_data(options) : Result<std::vector<DataSet>>(std::vector<DataSet>());
-  if (!codecs.ok() || !data.ok()) {
-    const ErrorInfo& error = codecs.ok() ? data.error() : codecs.error();
-    fmt::print(stderr, "qccl codec bench: {}\n", error.message);
+  std::vector<Compression> codecs;
+  std::vector<DataSet> data;
+  try {
+    codecs = chosen_codecs(options);
+    data = chosen_data(options);
+  } catch (const Error& error) {
+    fmt::print(stderr, "qccl codec bench: {}\n", error.what());
     return kExitUsage;
   }
-  return bench(options, codecs.value(), data.value());
+  return bench(options, codecs, data);
 }
 
 }  // namespace qccl::tools

@@ -6,8 +6,6 @@
 #include <fstream>
 #include <limits>
 
-#include "tools/codec/codec_data.h"
-
 namespace qccl::tools {
 namespace {
 

@@ -8,7 +8,6 @@
 #include "codec/geometry.h"
 #include "codec/registry.h"
 #include "tools/command_line.h"
-#include "tools/commands.h"
 
 namespace qccl::tools {
 namespace {
@@ -79,11 +78,9 @@ int show(const Compression& compression) {
 }  // namespace
 
 int codec_list_main(const std::vector<std::string>& arguments) {
-  CLI::App app("Lists all codecs with their settings: what is allowed and, in brackets, the default.",
-               "qccl codec list");
-  set_usage(app, "qccl codec list");
-  app.footer(kListFooter);
-  if (auto code = parse(app, arguments, kExitUsage)) return *code;
+  CommandLine app("Lists all codecs with their settings: what is allowed and, in brackets, the default.",
+                  "qccl codec list", "", kListFooter);
+  if (auto code = app.read(arguments)) return *code;
   for (const CodecEntry* entry : codec_list()) {
     fmt::print("{:<9} {}\n", entry->name, entry->summary);
     if (!entry->settings.empty()) fmt::print("{:<9} {}\n", "", settings_text(*entry));
@@ -92,12 +89,10 @@ int codec_list_main(const std::vector<std::string>& arguments) {
 }
 
 int codec_show_main(const std::vector<std::string>& arguments) {
-  CLI::App app("Explains one codec.", "qccl codec show");
-  set_usage(app, "qccl codec show SPEC");
-  app.footer(kShowFooter);
+  CommandLine app("Explains one codec.", "qccl codec show", "SPEC", kShowFooter);
   std::string spec;
   app.add_option("SPEC", spec, "The codec, for example minmax:bits=3")->required();
-  if (auto code = parse(app, arguments, kExitUsage)) return *code;
+  if (auto code = app.read(arguments)) return *code;
   auto compression = parse_compression(spec);
   if (compression.ok()) return show(*compression);
   fmt::print(stderr, "qccl codec show: {}\n", compression.error().message);

@@ -6,11 +6,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <numeric>
 
 #include "plan/cost/cost.h"
 #include "tools/command_line.h"
-#include "tools/commands.h"
 #include "tools/plan/profile_measure.h"
 
 namespace qccl::tools {
@@ -152,17 +150,14 @@ int measure(const std::string& path, double timeout) {
 }  // namespace
 
 int doctor_main(const std::vector<std::string>& arguments) {
-  CLI::App app("Says what QCCL sees here, what it would do, what is wrong and how to fix it.", "qccl doctor");
-  set_usage(app, "qccl doctor [OPTIONS]");
-  app.footer(kFooter);
+  CommandLine app("Says what QCCL sees here, what it would do, what is wrong and how to fix it.", "qccl doctor",
+                  "[OPTIONS]", kFooter);
   double timeout = 20;
-  app.add_option("--timeout", timeout, "Seconds to wait for the other ranks")
-      ->check(CLI::PositiveNumber)
-      ->check(finite_number())
+  add_seconds(app, "--timeout", timeout, CLI::PositiveNumber, "Seconds to wait for the other ranks")
       ->capture_default_str();
   std::string profile;
   app.add_option("--measure", profile, "Measure and write a profile to this file");
-  if (const auto code = parse(app, arguments, kExitUsage)) return *code;
+  if (const auto code = app.read(arguments)) return *code;
 
   const std::vector<Finding> findings = diagnose();
   if (any_broken(findings)) {  // joining would fail here, or make the other ranks fail

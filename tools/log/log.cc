@@ -5,15 +5,21 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <stdexcept>
 
 #include "tools/command_line.h"
-#include "tools/commands.h"
-#include "tools/log/log_reader.h"
-#include "tools/plot.h"
 
 namespace qccl::tools {
 namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kFormatVersion = 1;
 
 constexpr const char* kLogHelp = R"(Logs of ranks: what each operation took and sent, and which ranks waited for which.
 
@@ -36,6 +42,119 @@ Example:
   QCCL_LOG_FILE=log_ qccl run -n 4 -- python train.py
   qccl trace merge train.json log_?.json
 )";
+
+// ---- Reading logs
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what) {
+  throw Error({.kind = ErrorKind::invalid_argument, .message = fmt::format("{}: {}", path, what)});
+}
+
+// The enumerator of that name. Tries 64 values, more than any of the enumerations has.
+template <class Enum>
+Enum value_named(const std::string& name) {
+  for (int i = 0; i < 64; ++i) {
+    if (to_string(static_cast<Enum>(i)) == name) return static_cast<Enum>(i);
+  }
+  throw std::invalid_argument(fmt::format("it has '{}', which is not known here", name));
+}
+
+template <class Field>
+void read(const Json& value, Field& field) {
+  if constexpr (std::is_same_v<Field, bool>) {
+    field = value.get<int>() != 0;
+  } else if constexpr (std::is_enum_v<Field>) {
+    const auto name = value.get<std::string>();
+    if (!name.empty()) field = value_named<Field>(name);  // a message has no algorithm
+  } else {
+    value.get_to(field);
+  }
+}
+void read(const Json& value, Compression& field) { field = Compression::parse(value.get<std::string>()); }
+void read(const Json& value, Hexadecimal<std::uint64_t> field) {
+  field.number = std::stoull(value.get<std::string>(), nullptr, 16);
+}
+
+template <class Fields>
+Fields fields_in(const Json& object) {
+  Fields fields;
+  visit_fields(fields, [&](const char* key, auto&& field) { read(object.at(key), field); });
+  return fields;
+}
+
+std::vector<RankLog> ranks_in(const Json& document) {
+  std::vector<RankLog> logs;
+  for (const Json& head : document.at("qccl").at("ranks")) logs.push_back(fields_in<RankLog>(head));
+  for (const Json& event : document.at("traceEvents")) {
+    if (event.at("ph") != "X" || event.at("cat") != "qccl") continue;
+    const int rank = event.at("pid").get<int>();
+    const auto owner = std::find_if(logs.begin(), logs.end(), [&](const RankLog& log) { return log.rank == rank; });
+    if (owner != logs.end()) owner->records.push_back(fields_in<OperationRecord>(event.at("args")));
+  }
+  for (RankLog& log : logs) {
+    std::stable_sort(log.records.begin(), log.records.end(),
+                     [](const auto& a, const auto& b) { return a.times.ended_ns < b.times.ended_ns; });
+  }
+  return logs;
+}
+
+Json parse_file(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) refuse(path, "there is no such file, or it can't be read");
+  const Json document = Json::parse(file, nullptr, false);
+  if (document.is_discarded()) refuse(path, "no log of QCCL, or not all of it: it is not JSON");
+  if (!document.is_object() || !document.contains("qccl")) {
+    refuse(path, "no log of QCCL: QCCL_LOG_FILE=PREFIX makes programs write one");
+  }
+  const Json version = document["qccl"].value("version", Json());
+  if (version != kFormatVersion) {
+    refuse(path, fmt::format("of version {} of the format; this program reads {}", version.dump(), kFormatVersion));
+  }
+  return document;
+}
+
+bool is_empty(const std::string& path) {
+  std::error_code none;
+  return std::filesystem::is_regular_file(path, none) && std::filesystem::file_size(path, none) == 0;
+}
+
+std::vector<RankLog> read_file(const std::string& path) {
+  const Json document = parse_file(path);
+  try {
+    return ranks_in(document);
+  } catch (const std::exception& error) {
+    refuse(path, fmt::format("a log of QCCL that can't be read: {}", error.what()));
+  }
+}
+
+// The ranks of all files, in rank order. Reports and skips empty files, which killed ranks leave. Throws
+// Error(invalid_argument) naming the file if one can't be read, is not a QCCL log, or repeats a rank of another file;
+// also throws if all files are empty.
+std::vector<RankLog> read_logs(const std::vector<std::string>& paths) {
+  std::map<int, std::pair<RankLog, std::string>> by_rank;
+  for (const std::string& path : paths) {
+    if (is_empty(path)) {
+      fmt::print(stderr, "{}: empty, left out: its rank still runs, or was killed before it wrote its log\n", path);
+      continue;
+    }
+    for (RankLog& log : read_file(path)) {
+      const int rank = log.rank;
+      if (!by_rank.empty() && log.world != by_rank.begin()->second.first.world) {
+        const auto& [first, first_path] = by_rank.begin()->second;
+        fmt::print(stderr, "{}: of a job of {} ranks, but {} of one of {}: is one of them left from another job?\n",
+                   path, log.world, first_path, first.world);
+      }
+      const auto [known, is_new] = by_rank.try_emplace(rank, std::move(log), path);
+      if (is_new) continue;
+      refuse(path, fmt::format("has rank {}, as {} has: give the files of one job", rank, known->second.second));
+    }
+  }
+  if (by_rank.empty()) refuse(paths.front(), "there is no log in what was given");
+  std::vector<RankLog> logs;
+  for (auto& [rank, log] : by_rank) logs.push_back(std::move(log.first));
+  return logs;
+}
+
+// ---- The commands
 
 struct Flags {
   std::string out;
@@ -81,8 +200,8 @@ std::string print_summary(const std::vector<RankLog>& logs, const Flags& flags) 
 }
 
 int summary_main(const std::vector<std::string>& arguments) {
-  CLI::App app("Sums up the operations of one rank, and compares those of all ranks in the files.", "qccl log summary");
-  set_usage(app, "qccl log summary [OPTIONS] FILE...");
+  CommandLine app("Sums up the operations of one rank, and compares those of all ranks in the files.",
+                  "qccl log summary", "[OPTIONS] FILE...");
   Flags flags;
   add_files(app, flags);
   app.add_option("--rank", flags.rank, "Whose operations (the first in the files)");
@@ -91,28 +210,32 @@ int summary_main(const std::vector<std::string>& arguments) {
   app.add_option("--formulas", flags.formula, "How to compute bandwidths: nccl-tests (default) or deepspeed")
       ->transform(CLI::CheckedTransformer(formulas))
       ->option_text("NAME");
-  if (auto code = parse(app, arguments, kExitUsage)) return *code;
+  if (auto code = app.read(arguments)) return *code;
   return with_logs(app, flags, [&](const auto& logs) { return print_summary(logs, flags); });
 }
 
-int csv_main(const std::vector<std::string>& arguments) {
-  CLI::App app("Writes a line for each operation of all ranks in the files.", "qccl log csv");
-  set_usage(app, "qccl log csv OUT FILE...");
+// A command that writes a file of the ranks' logs, as `text_of` has them.
+int convert(const std::string& description, const std::string& name, const std::vector<std::string>& arguments,
+            std::string (*text_of)(std::span<const RankLog>)) {
+  CommandLine app(description, name, "OUT FILE...");
   Flags flags;
   app.add_option("OUT", flags.out, "The file to write")->required();
   add_files(app, flags);
-  if (auto code = parse(app, arguments, kExitUsage)) return *code;
-  return with_logs(app, flags, [&](const auto& logs) { return write_text(flags.out, to_csv(logs)).value_or(""); });
+  if (auto code = app.read(arguments)) return *code;
+  return with_logs(app, flags, [&](const auto& logs) { return write_text(flags.out, text_of(logs)).value_or(""); });
+}
+
+int csv_main(const std::vector<std::string>& arguments) {
+  return convert("Writes a line for each operation of all ranks in the files.", "qccl log csv", arguments, to_csv);
 }
 
 int plot_main(const std::vector<std::string>& arguments) {
-  CLI::App app("Draws the operations of all ranks in the files.", "qccl log plot");
-  set_usage(app, "qccl log plot OUT FILE...");
+  CommandLine app("Draws the operations of all ranks in the files.", "qccl log plot", "OUT FILE...");
   Flags flags;
   app.add_option("OUT", flags.out, fmt::format("The picture, {} (needs a Python with matplotlib)", kPictureEndings))
       ->required();
   add_files(app, flags);
-  if (auto code = parse(app, arguments, kExitUsage)) return *code;
+  if (auto code = app.read(arguments)) return *code;
   if (const auto problem = picture_name_problem(flags.out)) {
     fail(app, *problem);
     return kExitUsage;
@@ -123,13 +246,8 @@ int plot_main(const std::vector<std::string>& arguments) {
 }
 
 int merge_main(const std::vector<std::string>& arguments) {
-  CLI::App app("Makes one trace of the logs of several ranks, with a track for each.", "qccl trace merge");
-  set_usage(app, "qccl trace merge OUT FILE...");
-  Flags flags;
-  app.add_option("OUT", flags.out, "The file to write")->required();
-  add_files(app, flags);
-  if (auto code = parse(app, arguments, kExitUsage)) return *code;
-  return with_logs(app, flags, [&](const auto& logs) { return write_text(flags.out, to_trace(logs)).value_or(""); });
+  const char* description = "Makes one trace of the logs of several ranks, with a track for each.";
+  return convert(description, "qccl trace merge", arguments, to_trace);
 }
 
 }  // namespace

@@ -4,16 +4,14 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <new>
 
-#include "tools/commands.h"
+#include "tools/command_line.h"
 #include "tools/perf/perf_measure.h"
 #include "tools/perf/perf_options.h"
 #include "tools/perf/perf_table.h"
-#include "tools/plot.h"
 #include "tools/run/launcher.h"
 
 namespace qccl::tools {
@@ -49,13 +47,9 @@ std::string memory_problem(const PerfOptions& options, bool launches) {
 
 // Starts this program again, once per rank.
 int launch_ranks(const PerfOptions& options, const std::vector<std::string>& arguments) {
-  LaunchOptions launch_options;
-  launch_options.program = "qccl perf";
-  launch_options.ranks = options.ranks;
-  std::vector<std::string>& command = launch_options.command;
-  command = {std::filesystem::read_symlink("/proc/self/exe").string(), "perf"};
+  std::vector<std::string> command{std::filesystem::read_symlink("/proc/self/exe").string(), "perf"};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  return launch(launch_options);
+  return launch({.program = "qccl perf", .ranks = options.ranks, .command = std::move(command)});
 }
 
 Communicator join(const PerfOptions& options) {

@@ -1,4 +1,4 @@
-// How far a compressed reduction may be from the exact one, element by element.
+// The check of one rank's output, and how far a compressed reduction may be from the exact one, element by element.
 //
 // The bound is computed per group of whole buckets (one bucket, or as many as make 256 elements),
 // from the extremes of the ranks' inputs there. B(low, high) is the codec's stated bound (which may
@@ -23,6 +23,8 @@
 // Elements that are only moved are encoded once, with any algorithm, and rounded if the type is narrow.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <vector>
 
@@ -30,6 +32,7 @@
 #include "codec/geometry.h"
 #include "plan/algorithms/registry.h"
 #include "tools/perf/perf_case.h"
+#include "tools/perf/perf_inputs.h"
 
 namespace qccl::tools {
 
@@ -45,14 +48,40 @@ struct Extremes {
   double low = 0;
   double high = 0;
   double norm = 0;
-  double largest() const;
+  double largest() const { return std::max(std::abs(low), std::abs(high)); }
 };
-Extremes extremes_of(std::span<const double> values);
+
+inline Extremes extremes_of(std::span<const double> values) {
+  Extremes extremes = {values[0], values[0]};
+  double squares = 0;
+  for (const double value : values) {
+    squares += value * value;
+    extremes.low = value < extremes.low ? value : extremes.low;
+    extremes.high = value > extremes.high ? value : extremes.high;
+  }
+  extremes.norm = std::sqrt(squares) * (1 + 0x1p-30);
+  return extremes;
+}
+
+inline plan::Request request_of(const Case& c, Algorithm algorithm) {
+  return {.collective = *c.collective,
+          .algorithm = algorithm,
+          .world = c.world,
+          .root = c.root,
+          .count = c.count,
+          .slice_elements = std::max<std::uint64_t>(c.count, 1)};
+}
 
 class ErrorModel {
  public:
   // Throws qccl::Error if there is no such codec.
-  ErrorModel(const Case& c, const Effective& effective);
+  ErrorModel(const Case& c, const Effective& effective)
+      : case_(c), algorithm_(plan::entry_of(effective.algorithm)), has_owners_(plan::has_owners(algorithm_)) {
+    codec_ = make_codec(effective.compression).take_or_throw();
+    constexpr std::uint64_t kLeastGroup = 256;
+    const std::uint64_t bucket = codec_->bucket_size();
+    group_elements_ = (kLeastGroup + bucket - 1) / bucket * bucket;
+  }
 
   // A chunk of `rank`'s output.
   struct Chunk {
@@ -60,23 +89,82 @@ class ErrorModel {
     Range input;   // in the ranks' inputs
     Range output;  // in the output
   };
-  std::vector<Chunk> chunks(int rank) const;
+
+  std::vector<Chunk> chunks(int rank) const {
+    if (case_.collective == Collective::reduce_scatter) {
+      return {{rank, {static_cast<std::uint64_t>(rank) * case_.count, case_.count}, {0, case_.count}}};
+    }
+    // With partial sums the bound is the same for every rank, and every chunk starts with a bucket.
+    if (!algorithm_.adds_in_rank_order) return {{0, {0, case_.count}, {0, case_.count}}};
+    plan::Request request = request_of(case_, algorithm_.algorithm);
+    request.compressed = true;
+    request.bucket_size = codec_->bucket_size();
+    std::vector<Chunk> chunks;
+    for (const Range& range : plan::chunks(request)) {
+      const int owner = has_owners_ ? static_cast<int>(chunks.size()) : case_.root;
+      chunks.push_back({owner, range, range});
+    }
+    return chunks;
+  }
+
   // Elements of a group; groups start at a chunk's start.
   std::uint64_t group_elements() const { return group_elements_; }
 
   // The bound for one group: extremes and norm of each rank's input, and of their exact sum.
-  double bound(int owner, const std::vector<Extremes>& inputs, const Extremes& sum) const;
+  double bound(int owner, const std::vector<Extremes>& inputs, const Extremes& sum) const {
+    const bool own_encoded = case_.collective == Collective::all_reduce && !has_owners_;
+    double e1 = algorithm_.adds_in_rank_order ? 0 : hop_bound(inputs);
+    for (int rank = 0; rank < case_.world && algorithm_.adds_in_rank_order; ++rank) {
+      const Extremes& input = inputs[static_cast<std::size_t>(rank)];
+      if (rank != owner || own_encoded) e1 += codec_bound(input, 0);
+      e1 += case_.world * 0x1p-23 * input.largest();
+    }
+    Extremes result = sum;
+    if (case_.op == ReduceOp::avg) {
+      result = {sum.low / case_.world, sum.high / case_.world, sum.norm / case_.world};
+      e1 = e1 / case_.world + result.largest() * 0x1p-23;
+    }
+    double total = e1 + rounding_bound(result.largest() + e1);
+    const bool stays = case_.collective == Collective::reduce && owner == case_.root;
+    if (!algorithm_.adds_in_rank_order || !has_owners_ || stays) return total;
+    total += codec_bound(result, total);
+    return total + rounding_bound(result.largest() + total);
+  }
+
   // The same for a group that is only moved.
-  double moving_bound(const Extremes& input) const;
+  double moving_bound(const Extremes& input) const {
+    const double error = codec_bound(input, 0);
+    return error + rounding_bound(input.largest() + error);
+  }
 
  private:
   // The error of rounding numbers of this size to the type.
-  double rounding_bound(double magnitude) const;
+  double rounding_bound(double magnitude) const {
+    const bool narrow = element_bytes(case_.type) == 2;
+    return narrow ? std::ldexp(magnitude, -precision_bits(case_.type)) : 0;
+  }
+
   // The codec's bound for numbers like these that are each off by up to `error`.
-  double codec_bound(const Extremes& exact, double error) const;
+  double codec_bound(const Extremes& exact, double error) const {
+    const double norm = exact.norm + error * std::sqrt(static_cast<double>(group_elements_));
+    return codec_->error_bound({exact.low - error, exact.high + error, norm});
+  }
 
   // The error of encoding partial sums, one after the other.
-  double hop_bound(const std::vector<Extremes>& inputs) const;
+  double hop_bound(const std::vector<Extremes>& inputs) const {
+    Extremes sums;
+    for (const Extremes& input : inputs) {
+      sums.low += std::min(0.0, input.low);
+      sums.high += std::max(0.0, input.high);
+      sums.norm += input.norm;
+    }
+    double error = 0;
+    for (int rank = 0; rank < case_.world; ++rank) {
+      error += codec_bound(sums, error) + case_.world * 0x1p-23 * sums.largest();
+      if (codec_->is_exact()) error += rounding_bound(sums.largest() + error);  // sums of 16 bits are rounded first
+    }
+    return error;
+  }
 
   Case case_;
   const plan::AlgorithmEntry& algorithm_;
@@ -86,6 +174,28 @@ class ErrorModel {
 };
 
 // Payload bytes that `rank` would send in this case uncompressed.
-std::uint64_t uncompressed_bytes(const Case& c, Algorithm algorithm, int rank);
+inline std::uint64_t uncompressed_bytes(const Case& c, Algorithm algorithm, int rank) {
+  std::uint64_t elements = 0;
+  for (const plan::Lane& lane : plan::schedule_of(request_of(c, algorithm), rank).lanes) {
+    for (const plan::Step& step : lane.steps) {
+      if (plan::sends(step.kind)) elements += lane.count * step.peers.size();
+    }
+  }
+  return elements * element_bytes(c.type);
+}
+
+// ---- The check of one rank's output, block by block (perf_check.cc)
+
+struct CheckResult {
+  std::uint64_t wrong = 0;   // elements outside their bound
+  double largest_error = 0;  // against the exact result
+  double largest_bound = 0;  // 0: must be exact
+  std::uint64_t digest = 0;  // of the output's bytes
+};
+
+// `output` is where the case placed `rank`'s result. Uncompressed results must be exact, except
+// floating averages: within 2 ulp.
+CheckResult check_output(const Case& c, const Effective& effective, const Inputs& inputs, int rank,
+                         const std::byte* output);
 
 }  // namespace qccl::tools

@@ -69,8 +69,6 @@ std::uint64_t count_for(Operation operation, std::uint64_t bytes, DataType type,
   return count / static_cast<std::uint64_t>(world) & ~(16 / element_bytes(type) - 1);
 }
 
-std::uint64_t bandwidth_bytes(const Case& c) { return c.bytes(); }
-
 double bus_factor(const Case& c) {
   const double world = c.world;
   if (c.collective == kSendrecv) return 1;
@@ -110,11 +108,7 @@ Placement placement_of(const Case& c, int rank, const Buffer& input, const Buffe
 }
 
 CallOptions call_options(const Case& c, Algorithm algorithm, int rank) {
-  CallOptions options;
-  options.op = c.op;
-  options.premul_factor = premul_factor_of(rank);
-  options.root = c.root;
-  options.algorithm = algorithm;
+  CallOptions options{.op = c.op, .premul_factor = premul_factor_of(rank), .root = c.root, .algorithm = algorithm};
   if (moves_compressed(c.collective) && is_compressible(c.type)) options.compression = c.compression;
   return options;
 }

@@ -50,8 +50,7 @@ bool has_output_parts(Operation operation);
 // The count for a size of `bytes`, rounded as nccl-tests does: parts to 16 bytes.
 std::uint64_t count_for(Operation operation, std::uint64_t bytes, DataType type, int world);
 
-// The bytes that algbw counts, and busbw / algbw.
-std::uint64_t bandwidth_bytes(const Case& c);
+// busbw / algbw.
 double bus_factor(const Case& c);
 
 // Page-aligned memory that is not touched before use.

@@ -1,12 +1,9 @@
-#include "tools/perf/perf_check.h"
+#include "tools/perf/perf_bound.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include <algorithm>
 #include <array>
-#include <cmath>
-#include <vector>
 
 namespace qccl::tools {
 namespace {

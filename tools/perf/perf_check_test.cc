@@ -1,5 +1,5 @@
 // The checks of `qccl perf` reject wrong results and pass right ones.
-#include "tools/perf/perf_check.h"
+#include "tools/perf/perf_bound.h"
 
 #include <gtest/gtest.h>
 
@@ -23,13 +23,8 @@ std::vector<std::byte> written(const Inputs& inputs, const Case& c, int rank) {
   return bytes;
 }
 
-Case small_case(Collective collective, DataType type, std::uint64_t count = 5000) {
-  Case c;
-  c.collective = collective;
-  c.type = type;
-  c.world = 3;
-  c.count = count;
-  return c;
+Case small_case(Operation collective, DataType type, std::uint64_t count = 5000) {
+  return {.collective = collective, .type = type, .world = 3, .count = count};
 }
 
 // The output of an all_gather on every rank.
@@ -105,8 +100,7 @@ TEST(PerfCheck, reduced_booleans_are_0_or_1) {
 
 TEST(PerfCheck, each_rank_receives_its_own_part_of_moved_data) {
   const auto wrong = [](Operation operation, int rank, auto source, auto begin) {
-    Case c = small_case(Collective::all_reduce, DataType::int32, 5000);
-    c.collective = operation;
+    Case c = small_case(operation, DataType::int32);
     c.root = 1;
     const Inputs inputs(c, false, 7);
     std::vector<std::byte> output(c.output_count() * 4);

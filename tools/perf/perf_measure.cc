@@ -7,21 +7,15 @@
 #include <numeric>
 
 #include "codec/registry.h"
-#include "tools/perf/perf_check.h"
+#include "tools/perf/perf_bound.h"
 
 namespace qccl::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::uint64_t total_bytes(const Traffic& traffic) {
-  return traffic.payload_bytes_sent + traffic.header_bytes_sent + traffic.shared_bytes_sent;
-}
-
-Traffic difference(const Traffic& after, const Traffic& before) {
-  return {after.payload_bytes_sent - before.payload_bytes_sent, after.header_bytes_sent - before.header_bytes_sent,
-          after.shared_bytes_sent - before.shared_bytes_sent};
-}
+constexpr std::uint64_t Traffic::*kCounters[] = {&Traffic::payload_bytes_sent, &Traffic::header_bytes_sent,
+                                                 &Traffic::shared_bytes_sent};
 
 double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -85,21 +79,11 @@ Inputs Bench::prepare(const Case& c, const Effective& effective) {
   return inputs;
 }
 
-void Bench::warm_up(const Case& c) {
+void Bench::run_untimed(const Case& c, int calls, bool with_barriers) {
   prepare(c, effective(c));
   const Placement placement = placement_on_rank(c);
-  for (int i = 0; i < options_.warmup_iterations; ++i) {
-    run_collective(communicator_, c, placement, options_.algorithm);
-  }
-}
-
-// Makes enough calls for an automatic compression to try all its candidates.
-void Bench::run_trial(const Case& c) {
-  constexpr int kCalls = 40;
-  prepare(c, effective(c));
-  const Placement placement = placement_on_rank(c);
-  for (int i = 0; i < kCalls; ++i) {
-    communicator_.barrier();
+  for (int i = 0; i < calls; ++i) {
+    if (with_barriers) communicator_.barrier();
     run_collective(communicator_, c, placement, options_.algorithm);
   }
 }
@@ -122,10 +106,8 @@ Bench::Timing Bench::time_iterations(const Case& c, const Effective& effective) 
       timing.microseconds.push_back(std::chrono::duration<double, std::micro>(now - start).count());
       start = now;
     }
-    const Traffic sent = difference(communicator_.traffic(), before);
-    timing.sent.payload_bytes_sent += sent.payload_bytes_sent;
-    timing.sent.header_bytes_sent += sent.header_bytes_sent;
-    timing.sent.shared_bytes_sent += sent.shared_bytes_sent;
+    const Traffic after = communicator_.traffic();
+    for (const auto counter : kCounters) timing.sent.*counter += after.*counter - before.*counter;
   }
   return timing;
 }
@@ -150,8 +132,9 @@ void Bench::evaluate_times(const Case& c, const std::vector<double>& mine, Measu
 void Bench::evaluate_traffic(const Case& c, const Traffic& sent, Measurement& m) {
   const double per_rank = static_cast<double>(options_.iterations) * c.world;
   for (const Traffic& traffic : gather(communicator_, sent)) {
-    m.wire_bytes += static_cast<double>(total_bytes(traffic)) / per_rank;
-    m.payload_bytes += static_cast<double>(traffic.payload_bytes_sent + traffic.shared_bytes_sent) / per_rank;
+    const std::uint64_t payload = traffic.payload_bytes_sent + traffic.shared_bytes_sent;
+    m.payload_bytes += static_cast<double>(payload) / per_rank;
+    m.wire_bytes += static_cast<double>(payload + traffic.header_bytes_sent) / per_rank;
   }
   if (m.payload_bytes == 0) return;
   if (!m.effective.is_lossy()) {
@@ -195,7 +178,8 @@ void Bench::check_as_is(const Case& c, Measurement& m) {
 
 Measurement Bench::measure(const Case& c) {
   Measurement m;
-  if (is_automatic(communicator_.compression())) run_trial(c);
+  constexpr int kTrialCalls = 40;  // enough for an automatic compression to try all its candidates
+  if (is_automatic(communicator_.compression())) run_untimed(c, kTrialCalls, true);
   m.effective = effective(c);
   const Timing timing = time_iterations(c, m.effective);
   evaluate_times(c, timing.microseconds, m);

@@ -52,7 +52,7 @@ class Bench {
 
   Communicator& communicator() { return communicator_; }
   // Collective. Throws qccl::Error.
-  void warm_up(const Case& c);
+  void warm_up(const Case& c) { run_untimed(c, options_.warmup_iterations, false); }
   Measurement measure(const Case& c);
 
  private:
@@ -68,7 +68,7 @@ class Bench {
   Timing time_iterations(const Case& c, const Effective& effective);
   void evaluate_times(const Case& c, const std::vector<double>& mine, Measurement& m);
   void evaluate_traffic(const Case& c, const Traffic& sent, Measurement& m);
-  void run_trial(const Case& c);
+  void run_untimed(const Case& c, int calls, bool with_barriers);
   void check(Case c, Measurement& m);
   void check_as_is(const Case& c, Measurement& m);
 

@@ -6,8 +6,7 @@
 #include <utility>
 
 #include "plan/plan.h"
-#include "tools/flag_values.h"
-#include "tools/plot.h"
+#include "tools/command_line.h"
 
 namespace qccl::tools {
 namespace {
@@ -187,9 +186,8 @@ void add_nccl_flags(CLI::App& app, PerfOptions& options) {
       ->check(CLI::Range(0, 3));
   app.add_option("-S,--report_timestamps", options.timestamps, "1: end each row with the time of day")
       ->check(CLI::Range(0, 1));
-  app.add_option("-T,--timeout", options.timeout_seconds, "Seconds until an operation fails; 0: the library's default")
-      ->check(CLI::NonNegativeNumber)
-      ->check(finite_number());
+  add_seconds(app, "-T,--timeout", options.timeout_seconds, CLI::NonNegativeNumber,
+              "Seconds until an operation fails; 0: the library's default");
 }
 
 void add_own_flags(CLI::App& app, PerfOptions& options) {
@@ -275,9 +273,8 @@ std::string type_name(DataType type) { return name_in(kTypes, type); }
 std::string op_name(ReduceOp op) { return name_in(kOps, op); }
 
 std::optional<int> parse_perf_options(const std::vector<std::string>& arguments, PerfOptions& options) {
-  CLI::App app("Times a collective and checks its results, with nccl-tests' flags and columns.", "qccl perf");
-  set_usage(app, "qccl perf COLLECTIVE [OPTIONS]");
-  app.footer(kFooter);
+  CommandLine app("Times a collective and checks its results, with nccl-tests' flags and columns.", "qccl perf",
+                  "COLLECTIVE [OPTIONS]", kFooter);
   add_named(app, "COLLECTIVE", options.collective, kOperations, "The first argument");
   add_nccl_flags(app, options);
   add_own_flags(app, options);
@@ -289,7 +286,7 @@ std::optional<int> parse_perf_options(const std::vector<std::string>& arguments,
     check_algorithm(options);
     check_compressions(options);
   });
-  return parse(app, arguments, kPerfInvalidUsage);
+  return app.read(arguments, kPerfInvalidUsage);
 }
 
 }  // namespace qccl::tools

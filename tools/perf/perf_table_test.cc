@@ -1,4 +1,4 @@
-// nccl-tests' rule for numbers and its rounding of counts.
+// How `qccl perf` reads lists of codecs; nccl-tests' rule for numbers and its rounding of counts.
 #include "tools/perf/perf_table.h"
 
 #include <gtest/gtest.h>
@@ -54,6 +54,24 @@ TEST(PerfBound, uncompressed_bytes_are_what_the_plan_sends) {
   EXPECT_EQ(uncompressed_bytes(c, Algorithm::one_shot, 2), 3u * 4096 * 4);
   c.collective = Collective::all_gather;
   EXPECT_EQ(uncompressed_bytes(c, Algorithm::ring, 2), 3u * 4096 * 4);
+}
+
+using Specs = std::vector<std::string>;
+
+TEST(PerfOptions, a_comma_ends_a_codec_unless_a_setting_follows) {
+  EXPECT_EQ(split_compressions("none"), Specs{"none"});
+  EXPECT_EQ(split_compressions("minmax:bits=4,bucket_size=128"), Specs{"minmax:bits=4,bucket_size=128"});
+  EXPECT_EQ(split_compressions("none,minmax:bits=4,bucket_size=128,cast,minmax:bits=8,cast:type=fp16"),
+            (Specs{"none", "minmax:bits=4,bucket_size=128", "cast", "minmax:bits=8", "cast:type=fp16"}));
+  EXPECT_EQ(split_compressions("minmax:bits=4;none;cast:type=bf16"),
+            (Specs{"minmax:bits=4", "none", "cast:type=bf16"}));
+}
+
+TEST(PerfOptions, text_that_names_no_codec_is_left_for_the_parser_to_refuse) {
+  EXPECT_EQ(split_compressions(""), Specs{""});
+  EXPECT_EQ(split_compressions("bits=4"), Specs{"bits=4"});
+  EXPECT_EQ(split_compressions("none,"), (Specs{"none", ""}));
+  EXPECT_EQ(split_compressions("none;bits=4"), (Specs{"none", "bits=4"}));
 }
 
 }  // namespace

@@ -1,16 +1,12 @@
 // `qccl plan check`: runs every plan through the checker.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <optional>
 
 #include "plan/check/checker.h"
-#include "tools/command_line.h"
-#include "tools/commands.h"
-#include "tools/flag_values.h"
+#include "tools/plan/plan_layout.h"
 
 namespace qccl::tools {
 namespace {
@@ -39,9 +35,7 @@ struct CheckOptions {
 };
 
 std::optional<int> parse_options(const std::vector<std::string>& arguments, CheckOptions& options) {
-  CLI::App app("Checks the plans of all collectives.", "qccl plan check");
-  set_usage(app, "qccl plan check [OPTIONS]");
-  app.footer(kCheckFooter);
+  CommandLine app("Checks the plans of all collectives.", "qccl plan check", "[OPTIONS]", kCheckFooter);
   Names<plan::Mistake> mistakes;
   for (const plan::Mistake mistake : plan::all_mistakes()) mistakes.emplace_back(to_string(mistake), mistake);
   add_named(app, "--collective", options.collective, collective_names(), "Only this one");
@@ -49,7 +43,7 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Chec
   app.add_option("--max-world", options.max_world, "Worlds from 1 to this many ranks (default 33)")
       ->check(CLI::Range(1, 512));
   add_named(app, "--plant", options.planted, mistakes, "Plant a mistake: " + names_text(mistakes));
-  return parse(app, arguments, kExitUsage);
+  return app.read(arguments);
 }
 
 // The number of checked plans and steps of one (collective, algorithm), or of all.
@@ -69,7 +63,7 @@ std::uint64_t count_steps(const std::vector<plan::RankSchedule>& schedules) {
 
 class PlanCheck {
  public:
-  explicit PlanCheck(const CheckOptions& options) : options_(options), shows_progress_(::isatty(STDERR_FILENO) == 1) {}
+  explicit PlanCheck(const CheckOptions& options) : options_(options) {}
 
   int run() {
     fmt::print("#{:>15} {:>13} {:>8} {:>11} {:>9}\n", "collective", "algorithm", "plans", "steps", "time");
@@ -106,7 +100,7 @@ class PlanCheck {
     const Status status =
         plan::for_each_request(collective, algorithm, options_.max_world,
                                [&](const plan::Requests& requests) { return check(requests, tally); });
-    clear_progress();
+    progress_.clear();
     tally.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (!status.ok()) {
       std::fflush(stdout);
@@ -140,14 +134,10 @@ class PlanCheck {
   }
 
   void show_progress(const plan::Request& request) {
-    if (!shows_progress_ || request.world == shown_world_) return;
+    if (request.world == shown_world_) return;
     shown_world_ = request.world;
-    fmt::print(stderr, "\r{} {}: world {} of {}\033[K", to_string(request.collective), to_string(request.algorithm),
-               request.world, options_.max_world);
-  }
-
-  void clear_progress() const {
-    if (shows_progress_) fmt::print(stderr, "\r\033[K");
+    progress_.show(fmt::format("{} {}: world {} of {}", to_string(request.collective), to_string(request.algorithm),
+                               request.world, options_.max_world));
   }
 
   static void print_row(std::string_view collective, std::string_view algorithm, const Tally& tally) {
@@ -157,7 +147,7 @@ class PlanCheck {
   }
 
   const CheckOptions& options_;
-  const bool shows_progress_;
+  const ProgressLine progress_;
   int shown_world_ = 0;
   std::uint64_t planted_ = 0;
   Tally total_;

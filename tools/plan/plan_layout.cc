@@ -1,15 +1,12 @@
 #include "tools/plan/plan_layout.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <fstream>
 #include <iterator>
 
 #include "base/text.h"
 #include "codec/geometry.h"
-#include "tools/commands.h"
-#include "tools/flag_values.h"
+#include "tools/command_line.h"
 
 namespace qccl::tools {
 namespace {

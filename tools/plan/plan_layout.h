@@ -1,9 +1,12 @@
 // The subject of `qccl plan show` and `simulate`: a job on hosts with links, and its call.
 #pragma once
 
+#include <fmt/format.h>
 #include <qccl/qccl.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +18,18 @@
 #include "tools/command_line.h"
 
 namespace qccl::tools {
+
+// One line on a terminal that shows the progress; prints nothing if standard error is not a terminal.
+class ProgressLine {
+ public:
+  void show(const std::string& text) const {
+    if (is_shown_) fmt::print(stderr, "\r{}\033[K", text);
+  }
+  void clear() const { show(""); }
+
+ private:
+  const bool is_shown_ = ::isatty(STDERR_FILENO) == 1;
+};
 
 struct PlanLayout {
   int world = 0;

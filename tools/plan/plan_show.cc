@@ -1,12 +1,10 @@
 // `qccl plan show`: the plan of a call, the reason for it, and its cost.
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <optional>
 
 #include "plan/cost/cost.h"
-#include "tools/commands.h"
-#include "tools/flag_values.h"
+#include "tools/command_line.h"
 #include "tools/plan/plan_layout.h"
 
 namespace qccl::tools {
@@ -44,9 +42,8 @@ struct ShowOptions {
 };
 
 std::optional<int> parse_options(const std::vector<std::string>& arguments, ShowOptions& options) {
-  CLI::App app("Shows what a call becomes.", "qccl plan show");
-  set_usage(app, "qccl plan show COLLECTIVE --world N --bytes SIZE [OPTIONS]");
-  app.footer(kShowFooter);
+  CommandLine app("Shows what a call becomes.", "qccl plan show", "COLLECTIVE --world N --bytes SIZE [OPTIONS]",
+                  kShowFooter);
   add_named(app, "COLLECTIVE", options.collective, collective_names(), "all_reduce, broadcast, ...")->required();
   app.add_option("--bytes", options.bytes, "Size; takes K, M or G")->required()->transform(size_value());
   add_layout_flags(app, options.layout);
@@ -61,7 +58,7 @@ std::optional<int> parse_options(const std::vector<std::string>& arguments, Show
     }
     check_algorithm(options.collective, options.algorithm);
   });
-  return parse(app, arguments, kExitUsage);
+  return app.read(arguments);
 }
 
 void print_prices(const plan::Choice& choice, Algorithm shown) {

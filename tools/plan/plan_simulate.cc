@@ -1,19 +1,164 @@
 // `qccl plan simulate`: runs the real engine of all ranks over a simulated network.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <vector>
 
+#include "base/text.h"
 #include "plan/cost/cost.h"
 #include "sim/simulation.h"
-#include "tools/commands.h"
-#include "tools/flag_values.h"
-#include "tools/plan/plan_simulate_options.h"
+#include "tools/command_line.h"
+#include "tools/plan/plan_layout.h"
 
 namespace qccl::tools {
 namespace {
+
+constexpr const char* kSimulateFooter =
+    R"(Runs the engine of every rank, with its frames, grants and queues, over hosts whose links have a rate out and
+in, and prints the virtual time of each algorithm. Data has only a size; the profile has the processors' time for
+frames, additions and codecs. The same flags and seed give the same output.
+
+The columns account for the time, followed back from the last rank's end, frame by frame, to the start:
+  wire      being sent, or queued for it at the sender's host
+  latency   travelling
+  working   ranks' processors: frames, additions, codecs
+  waiting   queued behind other hosts' frames (at racks, at the receiver's host), or for a rank to send
+
+An algorithm that moves more than --max-frames frames is not run. '*' marks the chosen algorithm.
+
+--straggler, --late, --lose and --stop may be given several times, for several ranks.
+
+Exit code: 0; 1 if an operation failed although no rank was to die or stop; 2 for wrong flags.
+
+Examples:
+  qccl plan simulate --world 512 --hosts 64 --rate 10gbit --latency 50us all_reduce -b 1K -e 256M
+  qccl plan simulate --hosts 4x8 --rate 1gbit all_reduce -b 64M --compression minmax:bits=4
+  qccl plan simulate --world 8 --cores 2 --hosts-per-machine 4 --rate 1gbit --burst 64K all_reduce -b 1M
+  qccl plan simulate --world 64 --racks 4 --rack-rate 20gbit all_to_all -b 1M -e 64M -f 8
+  qccl plan simulate --world 16 all_reduce -b 16M --straggler 3:10 --jitter 20us --seed 7
+  qccl plan simulate --world 16 all_reduce -b 16M --late 3@5ms --late 4@1ms
+  qccl plan simulate --world 16 all_reduce -b 16M --lose 3@2ms
+  qccl plan simulate --world 16 all_reduce -b 16M --stop 3@2ms --timeout 1s
+)";
+
+struct SimulateOptions {
+  Collective collective = Collective::all_reduce;
+  PlanLayout layout;
+  std::uint64_t min_bytes = 0;
+  std::uint64_t max_bytes = 0;
+  double factor = 4;
+  std::optional<Algorithm> algorithm;
+  int racks = 1;
+  double rack_rate = 0;
+  double jitter = 0;
+  std::uint64_t seed = 1;
+  std::uint64_t max_frames = 20'000'000;
+  double timeout = 0;                              // seconds; 0: none
+  std::vector<std::pair<int, double>> stragglers;  // rank, factor
+  sim::Moments late;
+  sim::Moments losses;
+  sim::Moments stops;
+
+  bool has_faults() const { return !losses.empty() || !stops.empty(); }
+};
+
+Nanoseconds nanoseconds(double seconds) { return Nanoseconds(std::llround(seconds * 1e9)); }
+
+// ---- Flags
+
+// The rank before the mark and the text after it; nothing if it is not a rank of the world.
+std::optional<std::pair<int, std::string>> split(const std::string& word, char mark, int world) {
+  const std::size_t at = word.find(mark);
+  if (at == std::string::npos) return std::nullopt;
+  const int rank = parse_number<int>(word.substr(0, at)).value_or(-1);
+  if (rank < 0 || rank >= world) return std::nullopt;
+  return std::pair(rank, word.substr(at + 1));
+}
+
+// Returns -1 if the text is not a time.
+double seconds_of(std::string text) {
+  try {
+    time_value()(text);  // changes it to seconds
+  } catch (const CLI::ValidationError&) {
+    return -1;
+  }
+  return parse_number<double>(text).value_or(-1);
+}
+
+void take_moments(const char* flag, const std::vector<std::string>& words, int world, sim::Moments& moments) {
+  for (const std::string& word : words) {
+    const auto parts = split(word, '@', world);
+    const double seconds = parts ? seconds_of(parts->second) : -1;
+    if (seconds < 0) refuse(fmt::format("{} {} is not RANK@TIME, such as 3@2ms", flag, word));
+    moments.emplace_back(parts->first, nanoseconds(seconds));
+  }
+}
+
+// The flags that name ranks, as given.
+struct FaultFlags {
+  std::vector<std::string> stragglers, late, losses, stops;
+};
+
+void take_faults(const FaultFlags& flags, SimulateOptions& options) {
+  for (const std::string& word : flags.stragglers) {
+    const auto parts = split(word, ':', options.layout.world);
+    const double factor = parts ? parse_number<double>(parts->second).value_or(0) : 0;
+    if (factor < 1) refuse(fmt::format("--straggler {} is not RANK:FACTOR, such as 3:10", word));
+    options.stragglers.emplace_back(parts->first, factor);
+  }
+  take_moments("--late", flags.late, options.layout.world, options.late);
+  take_moments("--lose", flags.losses, options.layout.world, options.losses);
+  take_moments("--stop", flags.stops, options.layout.world, options.stops);
+  if (!options.stops.empty() && options.timeout == 0) refuse("--stop needs --timeout, by which ranks notice the stop");
+}
+
+void complete(SimulateOptions& options) {
+  complete(options.layout, options.collective);
+  options.max_bytes = std::max(options.max_bytes, options.min_bytes);
+  if (options.max_bytes > 1ull << 43) refuse("sizes are up to 8 TiB");
+  if (options.factor < 1.01 || (options.min_bytes == 0 && options.max_bytes > 0)) {
+    refuse("-f 1 or a size of 0 never gets from -b to -e");
+  }
+  if (options.racks > options.layout.host_count()) refuse("there are more racks than hosts");
+  check_algorithm(options.collective, options.algorithm);
+}
+
+std::optional<int> parse_simulate_options(const std::vector<std::string>& arguments, SimulateOptions& options) {
+  CommandLine app("Runs a collective of many ranks over a simulated network.", "qccl plan simulate",
+                  "COLLECTIVE --world N -b SIZE [OPTIONS]", kSimulateFooter);
+  FaultFlags flags;
+  add_named(app, "COLLECTIVE", options.collective, collective_names(), "all_reduce, broadcast, ...")->required();
+  app.add_option("-b,--minbytes", options.min_bytes, "Size to start with; takes K, M or G")
+      ->required()
+      ->transform(size_value());
+  app.add_option("-e,--maxbytes", options.max_bytes, "Size to end at (default: that of -b)")->transform(size_value());
+  app.add_option("-f,--stepfactor", options.factor, "Factor between sizes (default 4)");
+  add_layout_flags(app, options.layout);
+  add_named(app, "--algorithm", options.algorithm, algorithm_names(), "Only this one (default: all there are)");
+  app.add_option("--racks", options.racks, "Racks, with equally many hosts each (default 1)")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--rack-rate", options.rack_rate, "Of a rack's uplink, up and down (default: no limit)")
+      ->transform(rate_value());
+  app.add_option("--jitter", options.jitter, "Up to this much more latency of a frame, at random (default 0us)")
+      ->transform(time_value());
+  app.add_option("--straggler", flags.stragglers, "RANK:FACTOR: sends and receives at the link's rate / FACTOR");
+  app.add_option("--late", flags.late, "RANK@TIME: makes each call that much later than the others");
+  app.add_option("--lose", flags.losses, "RANK@TIME: dies that long after the start of each operation");
+  app.add_option("--stop", flags.stops, "RANK@TIME: goes silent then, which the others notice at --timeout");
+  app.add_option("--timeout", options.timeout, "Deadline of each operation (default: none)")->transform(time_value());
+  app.add_option("--seed", options.seed, "Of random choices (default 1)")->check(without_sign());
+  app.add_option("--max-frames", options.max_frames, "Most frames of an operation (default 20M)")
+      ->transform(CLI::AsNumberWithUnit(std::map<std::string, std::uint64_t>{{"K", 1000}, {"M", 1000000}}));
+  app.callback([&] {
+    complete(options);
+    take_faults(flags, options);
+  });
+  return app.read(arguments);
+}
+
+// ---- The simulation
 
 sim::FrameWork frame_work(const plan::LinkCost& link) { return {nanoseconds(link.frame_seconds), link.rank_rate}; }
 // A latency includes the processors' work at both ends.
@@ -71,36 +216,6 @@ double frames_of(const plan::Request& request) {
   return frames;
 }
 
-// One line on a terminal that shows the progress; prints nothing if standard error is not a terminal.
-class ProgressLine {
- public:
-  explicit ProgressLine(std::size_t runs) : runs_(runs), is_shown_(::isatty(STDERR_FILENO) == 1) {}
-
-  // The next of the runs begins.
-  void begin(const std::string& what, double frames) {
-    ++run_;
-    what_ = what;
-    all_frames_ = frames;
-    show(0);
-  }
-  void show(std::uint64_t frames) const {
-    if (!is_shown_) return;
-    // Grants and other control frames come on top of the plan's.
-    const double part = std::min(0.99, static_cast<double>(frames) / std::max(1.0, all_frames_));
-    fmt::print(stderr, "\r[{}/{}] {}: {:.0f}% of {:.2g} frames\033[K", run_, runs_, what_, 100 * part, all_frames_);
-  }
-  void clear() const {
-    if (is_shown_) fmt::print(stderr, "\r\033[K");
-  }
-
- private:
-  const std::size_t runs_;
-  const bool is_shown_;
-  std::size_t run_ = 0;
-  std::string what_;
-  double all_frames_ = 0;
-};
-
 std::vector<std::uint64_t> sizes_of(const SimulateOptions& options) {
   std::vector<std::uint64_t> sizes;
   auto bytes = static_cast<double>(options.min_bytes);
@@ -116,8 +231,7 @@ class Table {
   explicit Table(const SimulateOptions& options)
       : options_(options),
         sizes_(sizes_of(options)),
-        algorithms_(options.algorithm ? std::vector{*options.algorithm} : plan::algorithms_of(options.collective)),
-        progress_(sizes_.size() * algorithms_.size()) {}
+        algorithms_(options.algorithm ? std::vector{*options.algorithm} : plan::algorithms_of(options.collective)) {}
 
   int run() {
     fmt::print("# {}, compression {}, seed {}\n# {}\n", to_string(options_.collective),
@@ -141,17 +255,20 @@ class Table {
     const std::string name = fmt::format("{:>12}   {:>12}", bytes,
                                          fmt::format("{}{}", to_string(algorithm), algorithm == chosen ? "*" : " "));
     const double frames = frames_of(request);
-    progress_.begin(fmt::format("{} {}", size_text(bytes), to_string(algorithm)), frames);
+    ++run_;
     if (frames > static_cast<double>(options_.max_frames)) {
-      progress_.clear();
       return fmt::print("{} {:>11} (needs {:.3g} frames; --max-frames)\n", name, "-", frames);
     }
-    const auto result = simulate(request);
+    const auto result = simulate(
+        request,
+        fmt::format("[{}/{}] {} {}", run_, sizes_.size() * algorithms_.size(), size_text(bytes), to_string(algorithm)),
+        frames);
     progress_.clear();
     print_row(name, result);
   }
 
-  Result<sim::SimulationResult> simulate(const plan::Request& request) const {
+  // `frames` of the plan; grants and other control frames come on top.
+  Result<sim::SimulationResult> simulate(const plan::Request& request, const std::string& title, double frames) const {
     engine::ResolvedCall call;
     call.collective = request.collective;
     call.count = request.count;
@@ -159,7 +276,11 @@ class Table {
     call.compression = options_.layout.compression;
     call.algorithm = request.algorithm;
     sim::SimulationOptions options = simulation_options(options_);
-    options.on_progress = [this](std::uint64_t frames) { progress_.show(frames); };
+    options.on_progress = [&](std::uint64_t done) {
+      const double part = std::min(0.99, static_cast<double>(done) / std::max(1.0, frames));
+      progress_.show(fmt::format("{}: {:.0f}% of {:.2g} frames", title, 100 * part, frames));
+    };
+    options.on_progress(0);
     return sim::simulate(options, call);
   }
 
@@ -186,7 +307,8 @@ class Table {
   const SimulateOptions& options_;
   const std::vector<std::uint64_t> sizes_;
   const std::vector<Algorithm> algorithms_;
-  ProgressLine progress_;
+  const ProgressLine progress_;
+  std::size_t run_ = 0;
   int exit_code_ = 0;
 };
 

@@ -1,4 +1,4 @@
-#include "tools/run/rank_spec.h"
+#include "tools/run/launcher.h"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <string>
 #include <tuple>
 
 namespace qccl::tools {

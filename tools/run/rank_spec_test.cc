@@ -1,4 +1,4 @@
-#include "tools/run/rank_spec.h"
+#include "tools/run/launcher.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,6 @@
 #include <stdexcept>
 
 #include "tools/command_line.h"
-#include "tools/commands.h"
 #include "tools/run/launcher.h"
 
 namespace qccl::tools {
@@ -68,12 +67,9 @@ void add_flags(CLI::App& app, RunFlags& flags) {
       ->allow_extra_args(false);
   app.add_option("--bind-to", flags.bind_to, "core: each rank keeps to its share of the cores; none")
       ->check(CLI::IsMember({"core", "none"}));
-  app.add_option("--timeout", flags.timeout, "End the job after so many seconds (default: never)")
-      ->check(CLI::PositiveNumber)
-      ->check(finite_number());
-  app.add_option("--grace", flags.grace, "Seconds between SIGTERM and SIGKILL")
-      ->check(CLI::NonNegativeNumber)
-      ->check(finite_number())
+  add_seconds(app, "--timeout", flags.timeout, CLI::PositiveNumber,
+              "End the job after so many seconds (default: never)");
+  add_seconds(app, "--grace", flags.grace, CLI::NonNegativeNumber, "Seconds between SIGTERM and SIGKILL")
       ->capture_default_str();
   add_job_flags(app, flags.job);
   refuse_host_flags(app);
@@ -98,39 +94,35 @@ void add_given(const std::vector<std::string>& given, Variables& variables) {
 }
 
 LaunchOptions launch_options(const RunFlags& flags, std::vector<std::string> command) {
-  LaunchOptions options;
-  options.ranks = flags.ranks;
-  options.command = std::move(command);
+  LaunchOptions options{.ranks = flags.ranks,
+                        .command = std::move(command),
+                        .bind_to_cores = flags.bind_to == "core",
+                        .tag_output = flags.tag_output,
+                        .log_folder = flags.log_folder,
+                        .timeout = to_milliseconds(flags.timeout),
+                        .grace = to_milliseconds(flags.grace)};
   add_given(flags.variables, options.variables);
   for (const auto& [name, value] : flags.job.variables()) set_variable(options.variables, name, value);
-  options.bind_to_cores = flags.bind_to == "core";
-  options.tag_output = flags.tag_output;
-  options.log_folder = flags.log_folder;
-  options.timeout = to_milliseconds(flags.timeout);
-  options.grace = to_milliseconds(flags.grace);
   return options;
-}
-
-int wrong_flag(const std::string& flag) {
-  fmt::print(stderr, "qccl run: there is no flag '{}'; 'qccl run --help' lists them\n", flag);
-  return kExitUsage;
 }
 
 }  // namespace
 
 int run_main(const std::vector<std::string>& arguments) {
-  CLI::App app("Starts PROGRAM as the ranks of one job on this host, and ends them as one.", "qccl run");
-  set_usage(app, "qccl run -n RANKS [OPTIONS] [--] PROGRAM [ARGUMENTS...]");
-  app.footer(kFooter);
+  CommandLine app("Starts PROGRAM as the ranks of one job on this host, and ends them as one.", "qccl run",
+                  "-n RANKS [OPTIONS] [--] PROGRAM [ARGUMENTS...]", kFooter);
   app.prefix_command();
   RunFlags flags;
   add_flags(app, flags);
 
   // Everything after "--" belongs to the program, whatever it looks like.
   const auto mark = std::find(arguments.begin(), arguments.end(), "--");
-  if (const auto code = parse(app, {arguments.begin(), mark}, kExitUsage)) return *code;
+  if (const auto code = app.read({arguments.begin(), mark})) return *code;
   std::vector<std::string> command = app.remaining();
-  if (!command.empty() && command.front().starts_with('-')) return wrong_flag(command.front());
+  if (!command.empty() && command.front().starts_with('-')) {
+    fmt::print(stderr, "qccl run: there is no flag '{}'; 'qccl run --help' lists them\n", command.front());
+    return kExitUsage;
+  }
   const bool mark_is_ours = command.empty() && mark != arguments.end();
   command.insert(command.end(), mark_is_ours ? mark + 1 : mark, arguments.end());
   if (command.empty()) {

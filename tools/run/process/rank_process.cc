@@ -4,17 +4,29 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
+#include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
 
-#include "tools/run/process/process_tree.h"
+#include "base/text.h"
 
 namespace qccl::tools {
 namespace {
+
+constexpr int kForwarded[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP, SIGALRM, SIGWINCH};
+
+bool is_ignored(int signal) {
+  struct sigaction action;
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
 
 struct Pipe {
   os::Fd read;
@@ -119,7 +131,101 @@ void make_non_blocking(const os::Fd& descriptor) {
   ::fcntl(descriptor.get(), F_SETFL, ::fcntl(descriptor.get(), F_GETFL) | O_NONBLOCK);
 }
 
+using SteadyTime = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kKillLimit{10};
+
+// /proc/PID/stat is "PID (NAME) STATE PPID ...", where NAME may hold anything.
+std::optional<pid_t> parent_of(const std::filesystem::path& folder) {
+  std::ifstream file(folder / "stat");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const auto name_end = text.rfind(')');
+  if (name_end == std::string::npos || text.size() < name_end + 5) return std::nullopt;
+  const auto begin = name_end + 4;
+  return parse_number<pid_t>(text.substr(begin, text.find(' ', begin) - begin));
+}
+
+std::multimap<pid_t, pid_t> children_by_parent() {
+  std::multimap<pid_t, pid_t> children;
+  std::error_code gone;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", gone)) {
+    const auto pid = parse_number<pid_t>(entry.path().filename().string());
+    if (!pid) continue;
+    if (const auto parent = parent_of(entry.path())) children.emplace(*parent, *pid);
+  }
+  return children;
+}
+
+// True when this process has no children left, dead or alive.
+bool reap_all() {
+  for (;;) {
+    const pid_t pid = ::waitpid(-1, nullptr, WNOHANG);
+    if (pid == 0) return false;
+    if (pid < 0) return errno == ECHILD;
+  }
+}
+
+void wait_for_child_signal() {
+  sigset_t child;
+  ::sigemptyset(&child);
+  ::sigaddset(&child, SIGCHLD);
+  const timespec twenty_milliseconds = {0, 20'000'000};
+  ::sigtimedwait(&child, nullptr, &twenty_milliseconds);
+}
+
 }  // namespace
+
+bool asks_to_end(int signal) { return signal == SIGHUP || signal == SIGINT || signal == SIGQUIT || signal == SIGTERM; }
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
+}
+
+BlockedSignals::BlockedSignals() {
+  ::sigemptyset(&readable_);
+  ::sigaddset(&readable_, SIGCHLD);
+  for (const int signal : kForwarded) {
+    if (!is_ignored(signal)) ::sigaddset(&readable_, signal);
+  }
+  sigset_t blocked = readable_;
+  ::sigaddset(&blocked, SIGTTOU);  // to hand the terminal over from the background
+  ::sigprocmask(SIG_BLOCK, &blocked, &original_mask_);
+  struct sigaction ignore = {};
+  ignore.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &ignore, &original_pipe_);
+}
+
+void BlockedSignals::restore() const {
+  ::sigaction(SIGPIPE, &original_pipe_, nullptr);
+  ::sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
+}
+
+void adopt_orphans() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
+
+std::vector<pid_t> descendants() {
+  const auto children = children_by_parent();
+  std::vector<pid_t> found{::getpid()};
+  for (std::size_t next = 0; next < found.size(); ++next) {
+    const auto [begin, end] = children.equal_range(found[next]);
+    for (auto child = begin; child != end; ++child) found.push_back(child->second);
+  }
+  found.erase(found.begin());
+  return found;
+}
+
+bool kill_descendants() {
+  const auto deadline = SteadyTime::now() + kKillLimit;
+  while (!reap_all()) {
+    for (const pid_t pid : descendants()) ::kill(pid, SIGKILL);
+    if (SteadyTime::now() > deadline) return false;
+    wait_for_child_signal();
+  }
+  return true;
+}
+
+// glibc 2.36 declares pidfd_open() for C only.
+os::Fd watch_process(pid_t pid) { return os::Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
 std::optional<StartFailure> start_rank(const RankSpec& spec, const BlockedSignals& signals, RankProcess& started) {
   Plan plan;

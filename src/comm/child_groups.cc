@@ -1,5 +1,7 @@
-#include "comm/child_groups.h"
-
+// The groups that are made of a group's ranks: Communicator::subgroup(), split() and dup().
+//
+// No identity is ever used twice, so that late frames of a closed group match no group: it is a digest of the parent's
+// identity and of a count that the members keep in step without communication.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,15 +10,18 @@
 #include "base/digest/digest.h"
 #include "comm/communicator_state.h"
 
-namespace qccl::comm {
+namespace qccl::internal {
 namespace {
 
-using internal::CommunicatorState;
+using comm::CollectiveCall;
+using comm::Context;
+using comm::GroupIdentity;
+using GroupState = std::shared_ptr<CommunicatorState>;
 
 constexpr const char* kNewGroup = "new group";
 
 // `ranks`: world ranks.
-GroupState open(const std::shared_ptr<Context>& context, GroupIdentity child, const GroupIdentity& parent) {
+GroupState make_child(const std::shared_ptr<Context>& context, GroupIdentity child, const GroupIdentity& parent) {
   child.rank = static_cast<int>(std::ranges::find(child.ranks, context->rank()) - child.ranks.begin());
   return CommunicatorState::open(context, std::move(child), parent.id).take_or_throw();
 }
@@ -49,57 +54,53 @@ std::uint64_t ChildIds::next_child() {
 }
 
 // Here and below, memory is taken before the count changes: from then on the other members wait for this rank.
-GroupState subgroup(CommunicatorState& parent, const std::vector<int>& members, const std::string& name) {
-  const auto context = parent.context();
-  const GroupIdentity& own = parent.group();
-  parent.refuse_recording(kNewGroup);
-  check_members(own, members, name);
+GroupState CommunicatorState::subgroup(const std::vector<int>& members, const std::string& name) {
+  const auto context = this->context();
+  refuse_recording(kNewGroup);
+  check_members(group_, members, name);
   GroupIdentity child{.name = name};
-  for (const int member : members) child.ranks.push_back(own.ranks[static_cast<std::size_t>(member)]);
-  child.id = parent.child_ids().next_subgroup(members, name);
-  return open(context, std::move(child), own);
+  for (const int member : members) child.ranks.push_back(group_.ranks[static_cast<std::size_t>(member)]);
+  child.id = child_ids_.next_subgroup(members, name);
+  return make_child(context, std::move(child), group_);
 }
 
-GroupState split(CommunicatorState& parent, int colour, int key) {
+GroupState CommunicatorState::split(int colour, int key) {
   struct Choice {
     int colour;
     int key;
   };
-  const auto context = parent.context();
-  const GroupIdentity& own = parent.group();
-  parent.refuse_recording(kNewGroup);
+  const auto context = this->context();
+  refuse_recording(kNewGroup);
   const Choice choice{colour, key};
-  std::vector<Choice> choices(own.ranks.size());
+  std::vector<Choice> choices(group_.ranks.size());
   std::vector<std::size_t> members;
   members.reserve(choices.size());
-  GroupIdentity child{.name = fmt::format("{}/{}", own.name, colour)};
+  GroupIdentity child{.name = fmt::format("{}/{}", group_.name, colour)};
   child.ranks.reserve(choices.size());
-  parent.run(
-      CollectiveCall{Collective::all_gather, &choice, choices.data(), sizeof(Choice), DataType::uint8, CallOptions{}});
-  child.id = digest(static_cast<std::uint64_t>(colour), parent.child_ids().next_child());
+  run(CollectiveCall{Collective::all_gather, &choice, choices.data(), sizeof(Choice), DataType::uint8, CallOptions{}});
+  child.id = digest(static_cast<std::uint64_t>(colour), child_ids_.next_child());
   if (colour < 0) return nullptr;
   for (std::size_t member = 0; member < choices.size(); ++member) {
     if (choices[member].colour == colour) members.push_back(member);
   }
   std::ranges::stable_sort(members, {}, [&](std::size_t member) { return choices[member].key; });
-  for (const std::size_t member : members) child.ranks.push_back(own.ranks[member]);
-  return open(context, std::move(child), own);
+  for (const std::size_t member : members) child.ranks.push_back(group_.ranks[member]);
+  return make_child(context, std::move(child), group_);
 }
 
-GroupState dup(CommunicatorState& parent) {
-  const auto context = parent.context();
-  const GroupIdentity& own = parent.group();
-  parent.refuse_recording(kNewGroup);
-  GroupIdentity child{.name = own.name + "/dup", .ranks = own.ranks};
-  child.id = parent.child_ids().next_child();
-  const auto twin = open(context, std::move(child), own);
-  const auto [compression, timeout] = parent.with_builder(
-      [](const CallBuilder& builder) { return std::pair(builder.compression(), builder.timeout()); });
-  twin->with_builder([&](CallBuilder& builder) {
+GroupState CommunicatorState::dup() {
+  const auto context = this->context();
+  refuse_recording(kNewGroup);
+  GroupIdentity child{.name = group_.name + "/dup", .ranks = group_.ranks};
+  child.id = child_ids_.next_child();
+  const auto twin = make_child(context, std::move(child), group_);
+  const auto [compression, timeout] = with_builder(
+      [](const comm::CallBuilder& builder) { return std::pair(builder.compression(), builder.timeout()); });
+  twin->with_builder([&](comm::CallBuilder& builder) {
     builder.set_compression(compression);
     builder.set_timeout(timeout);
   });
   return twin;
 }
 
-}  // namespace qccl::comm
+}  // namespace qccl::internal

@@ -30,11 +30,11 @@ Work post(CommunicatorState& state, const Call& call) {
   return memory_checked([&] { return Work(state.post(call)); });
 }
 
-void run_all(CommunicatorState& state, const std::vector<CollectiveCall>& calls) {
+void run(CommunicatorState& state, const std::vector<CollectiveCall>& calls) {
   memory_checked([&] { state.run_all(std::span(calls)); });
 }
 
-Work post_all(CommunicatorState& state, const std::vector<CollectiveCall>& calls) {
+Work post(CommunicatorState& state, const std::vector<CollectiveCall>& calls) {
   return memory_checked([&] { return Work(state.post_all(calls)); });
 }
 
@@ -136,34 +136,19 @@ int Communicator::rank() const { return state_->group().rank; }
 int Communicator::size() const { return state_->group().size(); }
 const std::string& Communicator::name() const { return state_->group().name; }
 
-// Each macro defines the blocking and the asynchronous form of a collective.
-#define QCCL_COLLECTIVE(name)                                                                        \
-  void Communicator::name(const void* input, void* output, std::size_t count, DataType type,         \
-                          const CallOptions& options) {                                              \
-    run(*state_, CollectiveCall{Collective::name, input, output, count, type, options});             \
-  }                                                                                                  \
-  Work Communicator::name##_async(const void* input, void* output, std::size_t count, DataType type, \
-                                  const CallOptions& options) {                                      \
-    return post(*state_, CollectiveCall{Collective::name, input, output, count, type, options});     \
-  }
-#define QCCL_COLLECTIVE_V(name)                                                                     \
-  void Communicator::name##_v(const void* input, void* output, Counts counts, DataType type,        \
-                              const CallOptions& options) {                                         \
-    run(*state_, with_counts({Collective::name, input, output, 0, type, options}, counts));         \
-  }                                                                                                 \
-  Work Communicator::name##_v_async(const void* input, void* output, Counts counts, DataType type,  \
-                                    const CallOptions& options) {                                   \
-    return post(*state_, with_counts({Collective::name, input, output, 0, type, options}, counts)); \
-  }
-#define QCCL_COLLECTIVE_COALESCED(name)                                                          \
-  void Communicator::name##_coalesced(std::span<const CallBuffers> buffers, DataType type,       \
-                                      const CallOptions& options) {                              \
-    run_all(*state_, calls_of(Collective::name, buffers, type, options));                        \
-  }                                                                                              \
-  Work Communicator::name##_coalesced_async(std::span<const CallBuffers> buffers, DataType type, \
-                                            const CallOptions& options) {                        \
-    return post_all(*state_, calls_of(Collective::name, buffers, type, options));                \
-  }
+// Each macro defines the blocking and the asynchronous form of a call.
+#define QCCL_CALL(name, parameters, ...)                            \
+  void Communicator::name parameters { run(*state_, __VA_ARGS__); } \
+  Work Communicator::name##_async parameters { return post(*state_, __VA_ARGS__); }
+#define QCCL_COLLECTIVE(name)                                                                                      \
+  QCCL_CALL(name, (const void* input, void* output, std::size_t count, DataType type, const CallOptions& options), \
+            CollectiveCall{Collective::name, input, output, count, type, options})
+#define QCCL_COLLECTIVE_V(name)                                                                                    \
+  QCCL_CALL(name##_v, (const void* input, void* output, Counts counts, DataType type, const CallOptions& options), \
+            with_counts({Collective::name, input, output, 0, type, options}, counts))
+#define QCCL_COLLECTIVE_COALESCED(name)                                                                          \
+  QCCL_CALL(name##_coalesced, (std::span<const CallBuffers> buffers, DataType type, const CallOptions& options), \
+            calls_of(Collective::name, buffers, type, options))
 
 QCCL_COLLECTIVE(all_reduce)
 QCCL_COLLECTIVE(all_gather)
@@ -180,19 +165,10 @@ QCCL_COLLECTIVE_COALESCED(all_reduce)
 QCCL_COLLECTIVE_COALESCED(all_gather)
 QCCL_COLLECTIVE_COALESCED(reduce_scatter)
 
-void Communicator::broadcast(void* buffer, std::size_t count, DataType type, const CallOptions& options) {
-  run(*state_, CollectiveCall{Collective::broadcast, buffer, buffer, count, type, options});
-}
-Work Communicator::broadcast_async(void* buffer, std::size_t count, DataType type, const CallOptions& options) {
-  return post(*state_, CollectiveCall{Collective::broadcast, buffer, buffer, count, type, options});
-}
-
-void Communicator::barrier(const CallOptions& options) {
-  run(*state_, CollectiveCall{Collective::barrier, nullptr, nullptr, 0, DataType::uint8, options});
-}
-Work Communicator::barrier_async(const CallOptions& options) {
-  return post(*state_, CollectiveCall{Collective::barrier, nullptr, nullptr, 0, DataType::uint8, options});
-}
+QCCL_CALL(broadcast, (void* buffer, std::size_t count, DataType type, const CallOptions& options),
+          CollectiveCall{Collective::broadcast, buffer, buffer, count, type, options})
+QCCL_CALL(barrier, (const CallOptions& options),
+          CollectiveCall{Collective::barrier, nullptr, nullptr, 0, DataType::uint8, options})
 
 void Communicator::all_to_all_v(const void* input, Counts sends, void* output, Counts receives, DataType type,
                                 const CallOptions& options) {
@@ -205,13 +181,8 @@ Work Communicator::all_to_all_v_async(const void* input, Counts sends, void* out
 
 // ---- messages and calls in groups
 
-void Communicator::send(const void* data, std::size_t count, DataType type, int to, const MessageOptions& options) {
-  run(*state_, send_call(data, count, type, to, options));
-}
-Work Communicator::send_async(const void* data, std::size_t count, DataType type, int to,
-                              const MessageOptions& options) {
-  return post(*state_, send_call(data, count, type, to, options));
-}
+QCCL_CALL(send, (const void* data, std::size_t count, DataType type, int to, const MessageOptions& options),
+          send_call(data, count, type, to, options))
 
 int Communicator::recv(void* data, std::size_t count, DataType type, int from, const MessageOptions& options) {
   return run(*state_, recv_call(data, count, type, from, options));
@@ -244,21 +215,21 @@ void Communicator::check_parts(std::size_t whole, std::size_t part) const {
 // ---- other groups
 
 Communicator Communicator::subgroup(const std::vector<int>& ranks, const std::string& name) {
-  return memory_checked([&] { return Communicator(comm::subgroup(*state_, ranks, name)); });
+  return memory_checked([&] { return Communicator(state_->subgroup(ranks, name)); });
 }
 
 std::optional<Communicator> Communicator::split(int colour, int key) {
-  auto part = memory_checked([&] { return comm::split(*state_, colour, key); });
+  auto part = memory_checked([&] { return state_->split(colour, key); });
   if (part == nullptr) return std::nullopt;
   return Communicator(std::move(part));
 }
 
 Communicator Communicator::dup() {
-  return memory_checked([&] { return Communicator(comm::dup(*state_)); });
+  return memory_checked([&] { return Communicator(state_->dup()); });
 }
 
 std::shared_ptr<void> Communicator::allocate_bytes(std::size_t bytes) {
-  return memory_checked([&] { return comm::allocate_mapped(*state_, bytes); });
+  return memory_checked([&] { return state_->allocate_mapped(bytes); });
 }
 
 void Communicator::set_compression(const Compression& compression) {

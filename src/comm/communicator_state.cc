@@ -19,7 +19,7 @@ CommunicatorState::CommunicatorState(const std::shared_ptr<Context>& context, co
       child_ids_(group_.id),
       poster_(group_.id, group_.ranks.size()),
       context_(context),
-      builder_(group_, regions_, *context, agreement) {}
+      builder_(group_, *context, agreement) {}
 
 Result<std::shared_ptr<CommunicatorState>> CommunicatorState::open(std::shared_ptr<Context> context,
                                                                    comm::GroupIdentity group,

@@ -6,15 +6,49 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
 #include "comm/call_poster.h"
-#include "comm/child_groups.h"
 #include "comm/context.h"
-#include "comm/mapped_regions.h"
-#include "comm/onebit_allreduce.h"
 #include "comm/resolve/call_builder.h"
+#include "kernels/onebit/onebit.h"
 
 namespace qccl::internal {
+
+// The identities of one group's children. Thread-safe.
+class ChildIds {
+ public:
+  explicit ChildIds(std::uint64_t parent) : parent_(parent) {}
+
+  // The next subgroup with these members (group ranks) and name: the same on all ranks whose earlier calls with this
+  // list and name are as many.
+  std::uint64_t next_subgroup(std::span<const int> members, const std::string& name);
+  // For the next group that all ranks make together.
+  std::uint64_t next_child();
+
+ private:
+  const std::uint64_t parent_;
+  std::mutex mutex_;
+  std::uint64_t children_ = 0;                                  // guarded by mutex_
+  std::unordered_map<std::uint64_t, std::uint64_t> subgroups_;  // by digest of list and name; guarded by mutex_
+};
+
+// Memory for messages, kept between calls: 1/16 of the padded tensor for each call in flight. Thread-safe.
+class OnebitMemory {
+ public:
+  struct Messages {
+    std::vector<std::byte> outgoing;
+    std::vector<std::byte> incoming;
+    std::vector<kernels::SignedPart> parts;
+  };
+  std::unique_ptr<Messages> take();
+  void give_back(std::unique_ptr<Messages> messages);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Messages>> free_;
+};
 
 // A call that is ready to be posted.
 struct BuiltCall {
@@ -49,15 +83,22 @@ class CommunicatorState {
   // Throws misuse between group_start() and group_end(): `what` exchanges data, which a recorded call would not.
   void refuse_recording(const char* what) const;
 
+  // Groups that are made of this group's ranks; see Communicator. split() returns null for a negative colour.
+  std::shared_ptr<CommunicatorState> subgroup(const std::vector<int>& members, const std::string& name);
+  std::shared_ptr<CommunicatorState> split(int colour, int key);
+  std::shared_ptr<CommunicatorState> dup();
+  // Zeroed memory that the ranks of each host map, or ordinary memory where it cannot be shared. Collective over the
+  // group. Throws Error; an exception that only this rank has aborts the group.
+  std::shared_ptr<void> allocate_mapped(std::size_t bytes);
+
   void abort(const std::string& reason);
   void close();
+
+  OnebitMemory onebit_memory;
 
   const comm::GroupIdentity& group() const { return group_; }
   // Throws misuse once closed, and in a forked child.
   std::shared_ptr<comm::Context> context() const;
-  comm::MappedRegions& regions() { return regions_; }
-  OnebitMemory& onebit_memory() { return onebit_memory_; }
-  comm::ChildIds& child_ids() { return child_ids_; }
   // Calls use(CallBuilder&) under the lock that guards it, and returns the result.
   template <class Use>
   auto with_builder(const Use& use) {
@@ -76,9 +117,7 @@ class CommunicatorState {
   std::optional<comm::TimedCall> begin_timed(const comm::CollectiveCall& call);
 
   const comm::GroupIdentity group_;
-  comm::MappedRegions regions_;
-  OnebitMemory onebit_memory_;
-  comm::ChildIds child_ids_;
+  ChildIds child_ids_;
   comm::CallPoster poster_;
 
   mutable std::mutex mutex_;                // guards what follows

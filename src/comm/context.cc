@@ -13,7 +13,6 @@
 #include "base/options.h"
 #include "bootstrap/store/open_store.h"
 #include "codec/registry.h"
-#include "comm/transport_factory.h"
 #include "os/process.h"
 
 namespace qccl::comm {

@@ -34,6 +34,19 @@ struct Settings {
 };
 Result<Settings> merge_options(const InitOptions& init);
 
+struct TransportOptions {
+  int rank = 0;
+  int world = 1;
+  bool shares_cores = false;               // the machine has more ranks than cores
+  std::optional<std::string> link_rate{};  // "1gbit": see transport/pacing.h
+  TimePoint deadline = kForever;           // of setting up shared memory
+};
+
+// Blocks until the ranks of this host have exchanged their memory. Two ranks that cannot share memory use TCP between
+// them; without a TCP connection (QCCL_TRANSPORT=shm) that is an error.
+Result<std::unique_ptr<Transport>> make_transport(bootstrap::PeerSockets links, const TransportOptions& options,
+                                                  const Clock& clock);
+
 // The running engine of a rank: its transport, the engine over it, the thread that drives it and the one that answers
 // questions about it.
 class EngineRuntime {

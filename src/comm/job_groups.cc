@@ -118,12 +118,4 @@ Status JobGroups::adopt_cost_environment(const GroupIdentity& group) {
   return {};
 }
 
-void JobGroups::close(std::uint64_t id) {
-  driver_.with_engine([id](engine::Engine& engine) { engine.groups().close(id); });
-}
-
-void JobGroups::refuse(GroupIdentity&& group) {
-  driver_.with_engine([&](engine::Engine& engine) { engine.groups().refuse(group.id, std::move(group.ranks)); });
-}
-
 }  // namespace qccl::comm

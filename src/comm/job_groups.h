@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "comm/resolve/cost_environment.h"
 #include "comm/resolve/resolve.h"
 #include "engine/progress/progress_driver.h"
 
@@ -46,9 +45,13 @@ class JobGroups {
   // Opens the group and agrees with its members, also on the cost environment, which is that of the group's first rank.
   // Collective over the group. Fails at once if the group `parent`, from which it is made, fails.
   Result<GroupAgreement> open(const GroupIdentity& group, std::optional<std::uint64_t> parent);
-  void close(std::uint64_t id);
+  void close(std::uint64_t id) {
+    driver_.with_engine([id](engine::Engine& engine) { engine.groups().close(id); });
+  }
   // Tells the group's other members that this rank has no memory for it. Takes no memory.
-  void refuse(GroupIdentity&& group);
+  void refuse(GroupIdentity&& group) {
+    driver_.with_engine([&](engine::Engine& engine) { engine.groups().refuse(group.id, std::move(group.ranks)); });
+  }
 
   // The same on all ranks once the first group is open.
   const CostEnvironment& cost_environment() const { return cost_environment_; }

@@ -1,5 +1,4 @@
-#include "comm/mapped_regions.h"
-
+// The buffers of a group that its ranks map: Communicator::allocate().
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,11 +10,13 @@
 #include "base/log.h"
 #include "comm/communicator_state.h"
 
-namespace qccl::comm {
+namespace qccl::internal {
 namespace {
 
+using comm::CallBuilder;
+using comm::CollectiveCall;
+using comm::GroupIdentity;
 using engine::MappedRegion;
-using internal::CommunicatorState;
 
 constexpr std::size_t kAlignment = 64;
 
@@ -90,84 +91,59 @@ bool map_neighbours(const GroupIdentity& group, SharedHeap& heap, const std::vec
   return true;
 }
 
-std::shared_ptr<void> share(CommunicatorState& state, std::size_t bytes) {
-  const GroupIdentity& group = state.group();
-  SharedHeap* heap = nullptr;
-  auto region = std::make_shared<MappedRegion>();
-  state.context()->driver().with_engine([&](engine::Engine& engine) {
-    heap = engine.parts().transport.heap();
-    region->on_board = engine.groups().has_board(group.id);
-  });
-  const bool has_neighbours = heap != nullptr && std::ranges::any_of(group.ranks, [&](int rank) {
-                                return rank != group.world_rank() && heap->reaches(WorldRank(rank));
-                              });
-  Offer offer{bytes, kUnshared};
-  SharedHeap::Memory own;
-  if (has_neighbours) {
-    auto block = heap->allocate(bytes);
-    if (block.ok()) {
-      offer.offset = block->offset;
-      own = std::move(block->memory);
-    } else {
-      warn(group, block.error().message);
-    }
-  }
-  if (own == nullptr) own = ordinary_memory(bytes);
-  if (own == nullptr) offer.offset = kNone;
-  const std::vector<Offer> offers = exchange(state, offer);
-  region->id = state.regions().next_id();
-  region->bytes = bytes;
-  region->of_member.resize(offers.size());
-  region->of_member[static_cast<std::size_t>(group.rank)] = own;
-
-  // The least of all ranks' values.
-  struct Agreement {
-    std::uint8_t is_mapped;  // every rank has mapped its neighbours' blocks
-    std::uint8_t is_alone;   // no rank has neighbours
-  };
-  Agreement agreement{!has_neighbours || map_neighbours(group, *heap, offers, *region), !has_neighbours};
-  const CallOptions least{.op = ReduceOp::min};
-  state.run(CollectiveCall{Collective::all_reduce, &agreement, &agreement, sizeof(agreement), DataType::uint8, least});
-  if (agreement.is_alone == 1) warn(group, "no two ranks of the group share memory");
-  if (agreement.is_mapped == 0 || agreement.is_alone == 1) return own;
-  state.regions().add(region);
-  return {std::move(region), own.get()};
-}
-
 }  // namespace
 
-void MappedRegions::add(const std::shared_ptr<const MappedRegion>& region) {
-  const std::lock_guard lock(mutex_);
-  regions_.push_back(region);
-}
-
-std::optional<MappedRegions::Match> MappedRegions::find(const void* begin, std::size_t bytes, int rank) {
-  const std::lock_guard lock(mutex_);
-  if (regions_.empty()) return std::nullopt;
-  std::erase_if(regions_, [](const auto& region) { return region.expired(); });
-  const auto address = reinterpret_cast<std::uintptr_t>(begin);
-  for (const auto& candidate : regions_) {
-    auto region = candidate.lock();
-    if (region == nullptr || bytes > region->bytes) continue;
-    const auto base = reinterpret_cast<std::uintptr_t>(region->of_member[static_cast<std::size_t>(rank)].get());
-    if (address < base || address - base > region->bytes - bytes) continue;
-    return Match{std::move(region), address - base};
-  }
-  return std::nullopt;
-}
-
-std::shared_ptr<void> allocate_mapped(CommunicatorState& group, std::size_t bytes) {
-  if (group.group().size() == 1 || bytes == 0) {
+std::shared_ptr<void> CommunicatorState::allocate_mapped(std::size_t bytes) {
+  if (group_.size() == 1 || bytes == 0) {
     auto memory = ordinary_memory(bytes);
-    if (memory == nullptr) throw no_memory(group.group(), bytes, 0);
+    if (memory == nullptr) throw no_memory(group_, bytes, 0);
     return memory;
   }
   try {
-    return share(group, bytes);
+    SharedHeap* heap = nullptr;
+    auto region = std::make_shared<MappedRegion>();
+    context()->driver().with_engine([&](engine::Engine& engine) {
+      heap = engine.parts().transport.heap();
+      region->on_board = engine.groups().has_board(group_.id);
+    });
+    const bool has_neighbours = heap != nullptr && std::ranges::any_of(group_.ranks, [&](int rank) {
+                                  return rank != group_.world_rank() && heap->reaches(WorldRank(rank));
+                                });
+    Offer offer{bytes, kUnshared};
+    SharedHeap::Memory own;
+    if (has_neighbours) {
+      auto block = heap->allocate(bytes);
+      if (block.ok()) {
+        offer.offset = block->offset;
+        own = std::move(block->memory);
+      } else {
+        warn(group_, block.error().message);
+      }
+    }
+    if (own == nullptr) own = ordinary_memory(bytes);
+    if (own == nullptr) offer.offset = kNone;
+    const std::vector<Offer> offers = exchange(*this, offer);
+    region->id = with_builder([](CallBuilder& builder) { return builder.regions().next_id(); });
+    region->bytes = bytes;
+    region->of_member.resize(offers.size());
+    region->of_member[static_cast<std::size_t>(group_.rank)] = own;
+
+    // The least of all ranks' values.
+    struct Agreement {
+      std::uint8_t is_mapped;  // every rank has mapped its neighbours' blocks
+      std::uint8_t is_alone;   // no rank has neighbours
+    };
+    Agreement agreement{!has_neighbours || map_neighbours(group_, *heap, offers, *region), !has_neighbours};
+    const CallOptions least{.op = ReduceOp::min};
+    run(CollectiveCall{Collective::all_reduce, &agreement, &agreement, sizeof(agreement), DataType::uint8, least});
+    if (agreement.is_alone == 1) warn(group_, "no two ranks of the group share memory");
+    if (agreement.is_mapped == 0 || agreement.is_alone == 1) return own;
+    with_builder([&](CallBuilder& builder) { builder.regions().add(region); });
+    return {std::move(region), own.get()};
   } catch (const std::bad_alloc&) {
-    group.abort("no memory left in allocate()");
+    abort("no memory left in allocate()");
     throw;
   }
 }
 
-}  // namespace qccl::comm
+}  // namespace qccl::internal

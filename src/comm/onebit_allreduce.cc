@@ -1,5 +1,11 @@
-#include "comm/onebit_allreduce.h"
-
+// DeepSpeed's compressed all-reduce (include/qccl/onebit.h), composed of an all_to_all and an all_gather of bytes.
+//
+// | message of both exchanges | content                                          |
+// |---------------------------|--------------------------------------------------|
+// | 0 ..  3                   | scale, float32                                   |
+// | 4 ..  7                   | 0                                                |
+// | 8 .. 15                   | the sender's count of elements, uint64           |
+// | 16 ..                     | signs of one chunk, C / 8 bytes (kernels/onebit/onebit.h) |
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -63,13 +69,17 @@ class OnebitAllreduce {
 
   void run() {
     const float scale = pack();
-    finish(exchange_inputs(), [&] { kernels::onebit_subtract(scale, worker_error(), world_ * chunk_); });
+    const Work inputs = exchange(Collective::all_to_all, messages_.outgoing.data(), messages_.incoming.data());
+    kernels::onebit_subtract(scale, worker_error(), world_ * chunk_);
+    inputs.wait();
     check_counts();
     const float own_scale = average();
-    finish(gather_results(), [&] {
-      kernels::onebit_subtract(own_scale, arguments_.server_error.data(), chunk_);
-      expand(own_);
-    });
+    // In place: the outgoing messages have arrived.
+    std::byte* const outgoing = messages_.outgoing.data();
+    const Work results = exchange(Collective::all_gather, message(messages_.outgoing, own_), outgoing);
+    kernels::onebit_subtract(own_scale, arguments_.server_error.data(), chunk_);
+    expand(own_);
+    results.wait();
     for (std::size_t rank = 0; rank < world_; ++rank) {
       if (rank != own_) expand(rank);
     }
@@ -126,22 +136,8 @@ class OnebitAllreduce {
                            arguments_.output.data() + begin, elements, arguments_.output.size() > kCachedOutput);
   }
 
-  std::shared_ptr<WorkState> exchange_inputs() {
-    return group_.post(CollectiveCall{Collective::all_to_all, messages_.outgoing.data(), messages_.incoming.data(),
-                                      message_bytes_, DataType::uint8, calls_});
-  }
-
-  // In place: the outgoing messages have arrived.
-  std::shared_ptr<WorkState> gather_results() {
-    return group_.post(CollectiveCall{Collective::all_gather, message(messages_.outgoing, own_),
-                                      messages_.outgoing.data(), message_bytes_, DataType::uint8, calls_});
-  }
-
-  // Calls meanwhile() while the exchange is in flight.
-  template <class Meanwhile>
-  void finish(std::shared_ptr<WorkState> exchange, Meanwhile meanwhile) {
-    meanwhile();
-    Work(std::move(exchange)).wait();
+  Work exchange(Collective collective, const std::byte* input, std::byte* output) {
+    return Work(group_.post(CollectiveCall{collective, input, output, message_bytes_, DataType::uint8, calls_}));
   }
 
   // Different counts with equal paddings would be silently wrong.
@@ -196,7 +192,7 @@ void run(CommunicatorState& group, const OnebitArguments& arguments, const Onebi
     std::fill(arguments.worker_error.begin(), arguments.worker_error.end(), 0.0f);
     std::fill(arguments.server_error.begin(), arguments.server_error.end(), 0.0f);
   }
-  auto messages = group.onebit_memory().take();
+  auto messages = group.onebit_memory.take();
   OnebitAllreduce call(group, *messages, arguments, options);
   try {
     call.run();
@@ -205,7 +201,7 @@ void run(CommunicatorState& group, const OnebitArguments& arguments, const Onebi
     group.context()->driver().with_engine(fail);
     throw;
   }
-  group.onebit_memory().give_back(std::move(messages));
+  group.onebit_memory.give_back(std::move(messages));
 }
 
 }  // namespace

@@ -1,11 +1,12 @@
-#include "comm/transport_factory.h"
-
+// Makes one Transport of connected sockets: shared memory where it can be set up, TCP elsewhere, paced on request. The
+// only code that names the real transports.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "base/log.h"
+#include "comm/context.h"
 #include "transport/endpoint.h"
 #include "transport/pacing.h"
 #include "transport/shm/shm_endpoint.h"

@@ -25,15 +25,89 @@ std::uint64_t digest_of(const Parameter& parameter) {
 
 class DataParallel::State {
  public:
-  State(Communicator group, std::vector<Parameter> parameters, const DataParallelOptions& options);
-  ~State();
+  State(Communicator group, std::vector<Parameter> parameters, const DataParallelOptions& options)
+      : divisor(group.size()),
+        group_(std::move(group)),
+        parameters_(std::move(parameters)),
+        options_(options),
+        feedback_(parameters_.size()),
+        bucket_of_(parameters_.size()),
+        index_in_bucket_(parameters_.size()) {
+    check_alike();
+    for (auto& members : bucket_members(parameters_, options_)) {
+      for (std::size_t index = 0; index < members.size(); ++index) {
+        bucket_of_[members[index]] = buckets_.size();
+        index_in_bucket_[members[index]] = index;
+      }
+      buckets_.emplace_back(parameters_, std::move(members));
+    }
+    begin_step();
+    broadcast_values(0);
+  }
 
-  void ready(std::size_t parameter);
-  void finish();
+  ~State() {
+    for (Bucket& bucket : buckets_) {
+      try {
+        if (bucket.is_posted()) bucket.wait();
+      } catch (const Error&) {
+        // The group had failed, and later calls throw that failure again.
+      }
+    }
+  }
+
+  void ready(std::size_t parameter) {
+    if (accumulations > 0) return;
+    const Parameter& own = parameters_[checked(parameter)];
+    if (ready_[parameter] != 0) fail(ErrorKind::misuse, fmt::format("parameter {} was ready already", own.name));
+    ready_[parameter] = 1;
+    Bucket& bucket = buckets_[bucket_of_[parameter]];
+    std::copy(own.gradient.begin(), own.gradient.end(), bucket.part(index_in_bucket_[parameter]).begin());
+    --bucket.missing;
+    post_complete_buckets();
+  }
+
+  void finish() {
+    if (accumulations > 0) return;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (ready_[i] != 0) continue;
+      if (!options_.unused_parameters) {
+        fail(ErrorKind::misuse, fmt::format("parameter {} was not ready when the step ended; with unused_parameters it "
+                                            "would count as zeros",
+                                            parameters_[i].name));
+      }
+      std::ranges::fill(buckets_[bucket_of_[i]].part(index_in_bucket_[i]), 0.0F);
+      --buckets_[bucket_of_[i]].missing;
+    }
+    post_complete_buckets();
+    std::vector<std::int32_t> used = ready_;
+    if (options_.unused_parameters) used = used_anywhere();
+    write_averages(used);
+    ++step;
+    begin_step();
+  }
+
   // A step of a rank without a batch: sends zeros and writes nothing.
-  void shadow();
+  void shadow() {
+    for (Bucket& bucket : buckets_) {
+      for (std::size_t index = 0; index < bucket.members().size(); ++index) std::ranges::fill(bucket.part(index), 0.0F);
+      bucket.missing = 0;
+    }
+    post_complete_buckets();
+    if (options_.unused_parameters) used_anywhere();
+    for (Bucket& bucket : buckets_) bucket.wait();
+    ++step;
+    begin_step();
+  }
+
   // Gives every rank the values of rank `rank`.
-  void broadcast_values(int rank);
+  void broadcast_values(int rank) {
+    std::vector<Work> works;
+    for (const Parameter& parameter : parameters_) {
+      works.push_back(group_.broadcast_async(parameter.value.data(), parameter.value.size(), DataType::float32,
+                                             {.root = rank, .compression = none()}));
+    }
+    for (const Work& work : works) work.wait();
+  }
 
   Communicator& group() { return group_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
@@ -47,13 +121,84 @@ class DataParallel::State {
   double divisor;  // sums are divided by it
 
  private:
-  std::size_t checked(std::size_t parameter) const;
-  void check_alike() const;
-  void begin_step();
-  void post_complete_buckets();
-  std::vector<std::int32_t> used_anywhere();
-  void write_averages(const std::vector<std::int32_t>& used);
-  [[noreturn]] void fail(ErrorKind kind, const std::string& what) const;
+  std::size_t checked(std::size_t parameter) const {
+    if (parameter < parameters_.size()) return parameter;
+    fail(ErrorKind::invalid_argument, fmt::format("there is no parameter {} of {}", parameter, parameters_.size()));
+  }
+
+  // All ranks throw, or none does.
+  void check_alike() const {
+    const auto invalid = [&](const std::string& what) { fail(ErrorKind::invalid_argument, what); };
+    const auto wrong = std::ranges::find_if(
+        parameters_, [](const Parameter& parameter) { return parameter.gradient.size() != parameter.value.size(); });
+    const auto world = static_cast<std::size_t>(group_.size());
+    std::vector<std::uint64_t> counts(2 * world);
+    const std::vector<std::uint64_t> own{parameters_.size(), wrong == parameters_.end() ? 0u : 1u};
+    group_.all_gather(own, counts);
+    if (wrong != parameters_.end()) {
+      invalid(fmt::format("parameter {} has {} values and {} gradients", wrong->name, wrong->value.size(),
+                          wrong->gradient.size()));
+    }
+    for (std::size_t rank = 0; rank < world; ++rank) {
+      if (counts[2 * rank + 1] != 0) invalid(fmt::format("rank {} has a parameter with wrong gradients", rank));
+      if (counts[2 * rank] != counts[0]) {
+        invalid(fmt::format("rank {} has {} parameters, rank 0 has {}", rank, counts[2 * rank], counts[0]));
+      }
+    }
+    std::vector<std::uint64_t> digests;
+    for (const Parameter& parameter : parameters_) digests.push_back(digest_of(parameter));
+    std::vector<std::uint64_t> all(digests.size() * world);
+    group_.all_gather(digests, all);
+    for (std::size_t i = 0; i < digests.size(); ++i) {
+      for (std::size_t rank = 1; rank < world; ++rank) {
+        if (all[rank * digests.size() + i] == all[i]) continue;
+        invalid(fmt::format("parameter {}, here {} of {} elements, has another name or size on rank {} than on rank 0",
+                            i, parameters_[i].name, parameters_[i].value.size(), rank));
+      }
+    }
+  }
+
+  void begin_step() {
+    ready_.assign(parameters_.size(), 0);
+    next_bucket_ = 0;
+    for (Bucket& bucket : buckets_) bucket.missing = bucket.members().size();
+  }
+
+  // In bucket order, which is the same on all ranks.
+  void post_complete_buckets() {
+    for (; next_bucket_ < buckets_.size() && buckets_[next_bucket_].missing == 0; ++next_bucket_) {
+      buckets_[next_bucket_].post(group_, parameters_, options_.policy, step,
+                                  options_.error_feedback ? &feedback_ : nullptr);
+    }
+  }
+
+  // For each parameter, the number of ranks on which it was ready.
+  std::vector<std::int32_t> used_anywhere() {
+    std::vector<std::int32_t> used = ready_;
+    group_.all_reduce(used);
+    return used;
+  }
+
+  void write_averages(const std::vector<std::int32_t>& used) {
+    const auto share = static_cast<float>(1 / divisor);
+    for (Bucket& bucket : buckets_) {
+      bucket.wait();
+      for (std::size_t index = 0; index < bucket.members().size(); ++index) {
+        const std::size_t parameter = bucket.members()[index];
+        if (used[parameter] == 0) continue;
+        const std::span<float> sum = bucket.part(index);
+        std::transform(sum.begin(), sum.end(), parameters_[parameter].gradient.begin(),
+                       [share](float x) { return x * share; });
+      }
+    }
+  }
+
+  [[noreturn]] void fail(ErrorKind kind, const std::string& what) const {
+    throw Error(
+        {.kind = kind,
+         .message = fmt::format("QCCL rank {}, group '{}': data parallel: {}", group_.rank(), group_.name(), what),
+         .rank = group_.rank()});
+  }
 
   mutable Communicator group_;
   const std::vector<Parameter> parameters_;
@@ -64,167 +209,6 @@ class DataParallel::State {
   std::vector<std::int32_t> ready_;                       // by parameter, in this step: 1 or 0
   std::size_t next_bucket_ = 0;                           // the first one not posted
 };
-
-DataParallel::State::State(Communicator group, std::vector<Parameter> parameters, const DataParallelOptions& options)
-    : divisor(group.size()),
-      group_(std::move(group)),
-      parameters_(std::move(parameters)),
-      options_(options),
-      feedback_(parameters_.size()),
-      bucket_of_(parameters_.size()),
-      index_in_bucket_(parameters_.size()) {
-  check_alike();
-  for (auto& members : bucket_members(parameters_, options_)) {
-    for (std::size_t index = 0; index < members.size(); ++index) {
-      bucket_of_[members[index]] = buckets_.size();
-      index_in_bucket_[members[index]] = index;
-    }
-    buckets_.emplace_back(parameters_, std::move(members));
-  }
-  begin_step();
-  broadcast_values(0);
-}
-
-DataParallel::State::~State() {
-  for (Bucket& bucket : buckets_) {
-    try {
-      if (bucket.is_posted()) bucket.wait();
-    } catch (const Error&) {
-      // The group had failed, and later calls throw that failure again.
-    }
-  }
-}
-
-void DataParallel::State::fail(ErrorKind kind, const std::string& what) const {
-  throw Error(
-      {.kind = kind,
-       .message = fmt::format("QCCL rank {}, group '{}': data parallel: {}", group_.rank(), group_.name(), what),
-       .rank = group_.rank()});
-}
-
-std::size_t DataParallel::State::checked(std::size_t parameter) const {
-  if (parameter < parameters_.size()) return parameter;
-  fail(ErrorKind::invalid_argument, fmt::format("there is no parameter {} of {}", parameter, parameters_.size()));
-}
-
-// All ranks throw, or none does.
-void DataParallel::State::check_alike() const {
-  const auto invalid = [&](const std::string& what) { fail(ErrorKind::invalid_argument, what); };
-  const auto wrong = std::ranges::find_if(
-      parameters_, [](const Parameter& parameter) { return parameter.gradient.size() != parameter.value.size(); });
-  const auto world = static_cast<std::size_t>(group_.size());
-  std::vector<std::uint64_t> counts(2 * world);
-  const std::vector<std::uint64_t> own{parameters_.size(), wrong == parameters_.end() ? 0u : 1u};
-  group_.all_gather(own, counts);
-  if (wrong != parameters_.end()) {
-    invalid(fmt::format("parameter {} has {} values and {} gradients", wrong->name, wrong->value.size(),
-                        wrong->gradient.size()));
-  }
-  for (std::size_t rank = 0; rank < world; ++rank) {
-    if (counts[2 * rank + 1] != 0) invalid(fmt::format("rank {} has a parameter with wrong gradients", rank));
-    if (counts[2 * rank] != counts[0]) {
-      invalid(fmt::format("rank {} has {} parameters, rank 0 has {}", rank, counts[2 * rank], counts[0]));
-    }
-  }
-  std::vector<std::uint64_t> digests;
-  for (const Parameter& parameter : parameters_) digests.push_back(digest_of(parameter));
-  std::vector<std::uint64_t> all(digests.size() * world);
-  group_.all_gather(digests, all);
-  for (std::size_t i = 0; i < digests.size(); ++i) {
-    for (std::size_t rank = 1; rank < world; ++rank) {
-      if (all[rank * digests.size() + i] == all[i]) continue;
-      invalid(fmt::format("parameter {}, here {} of {} elements, has another name or size on rank {} than on rank 0", i,
-                          parameters_[i].name, parameters_[i].value.size(), rank));
-    }
-  }
-}
-
-void DataParallel::State::broadcast_values(int rank) {
-  std::vector<Work> works;
-  for (const Parameter& parameter : parameters_) {
-    works.push_back(group_.broadcast_async(parameter.value.data(), parameter.value.size(), DataType::float32,
-                                           {.root = rank, .compression = none()}));
-  }
-  for (const Work& work : works) work.wait();
-}
-
-void DataParallel::State::begin_step() {
-  ready_.assign(parameters_.size(), 0);
-  next_bucket_ = 0;
-  for (Bucket& bucket : buckets_) bucket.missing = bucket.members().size();
-}
-
-// In bucket order, which is the same on all ranks.
-void DataParallel::State::post_complete_buckets() {
-  for (; next_bucket_ < buckets_.size() && buckets_[next_bucket_].missing == 0; ++next_bucket_) {
-    buckets_[next_bucket_].post(group_, parameters_, options_.policy, step,
-                                options_.error_feedback ? &feedback_ : nullptr);
-  }
-}
-
-void DataParallel::State::ready(std::size_t parameter) {
-  if (accumulations > 0) return;
-  const Parameter& own = parameters_[checked(parameter)];
-  if (ready_[parameter] != 0) fail(ErrorKind::misuse, fmt::format("parameter {} was ready already", own.name));
-  ready_[parameter] = 1;
-  Bucket& bucket = buckets_[bucket_of_[parameter]];
-  std::copy(own.gradient.begin(), own.gradient.end(), bucket.part(index_in_bucket_[parameter]).begin());
-  --bucket.missing;
-  post_complete_buckets();
-}
-
-// For each parameter, the number of ranks on which it was ready.
-std::vector<std::int32_t> DataParallel::State::used_anywhere() {
-  std::vector<std::int32_t> used = ready_;
-  group_.all_reduce(used);
-  return used;
-}
-
-void DataParallel::State::finish() {
-  if (accumulations > 0) return;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (ready_[i] != 0) continue;
-    if (!options_.unused_parameters) {
-      fail(ErrorKind::misuse, fmt::format("parameter {} was not ready when the step ended; with unused_parameters it "
-                                          "would count as zeros",
-                                          parameters_[i].name));
-    }
-    std::ranges::fill(buckets_[bucket_of_[i]].part(index_in_bucket_[i]), 0.0F);
-    --buckets_[bucket_of_[i]].missing;
-  }
-  post_complete_buckets();
-  std::vector<std::int32_t> used = ready_;
-  if (options_.unused_parameters) used = used_anywhere();
-  write_averages(used);
-  ++step;
-  begin_step();
-}
-
-void DataParallel::State::write_averages(const std::vector<std::int32_t>& used) {
-  const auto share = static_cast<float>(1 / divisor);
-  for (Bucket& bucket : buckets_) {
-    bucket.wait();
-    for (std::size_t index = 0; index < bucket.members().size(); ++index) {
-      const std::size_t parameter = bucket.members()[index];
-      if (used[parameter] == 0) continue;
-      const std::span<float> sum = bucket.part(index);
-      std::transform(sum.begin(), sum.end(), parameters_[parameter].gradient.begin(),
-                     [share](float x) { return x * share; });
-    }
-  }
-}
-
-void DataParallel::State::shadow() {
-  for (Bucket& bucket : buckets_) {
-    for (std::size_t index = 0; index < bucket.members().size(); ++index) std::ranges::fill(bucket.part(index), 0.0F);
-    bucket.missing = 0;
-  }
-  post_complete_buckets();
-  if (options_.unused_parameters) used_anywhere();
-  for (Bucket& bucket : buckets_) bucket.wait();
-  ++step;
-  begin_step();
-}
 
 // ---- DataParallel
 

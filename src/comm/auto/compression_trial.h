@@ -5,17 +5,19 @@
 // the fastest, until the next trial. The very first round is not timed. Periods between trials double.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "codec/registry.h"
 #include "comm/resolve/algorithm_table.h"
 #include "qccl/communicator.h"
@@ -27,9 +29,14 @@ class TrialTimes {
  public:
   static constexpr std::size_t kMaxCandidates = 8;
 
-  TrialTimes() { reset(); }
-  void reset();
-  void add(std::size_t candidate, double seconds);
+  TrialTimes() {
+    for (auto& each : shortest_) each.store(std::numeric_limits<double>::infinity(), std::memory_order_relaxed);
+  }
+  void add(std::size_t candidate, double seconds) {
+    double known = of(candidate);
+    while (seconds < known && !shortest_[candidate].compare_exchange_weak(known, seconds, std::memory_order_relaxed)) {
+    }
+  }
   // Infinity before a call has ended.
   double of(std::size_t candidate) const { return shortest_[candidate].load(std::memory_order_relaxed); }
 
@@ -47,19 +54,47 @@ class CompressionTrial {
   // Candidate 0, which loses nothing, gives way only to one that saves this share of its time.
   static constexpr double kWorthwhile = 0.03;
 
-  explicit CompressionTrial(std::size_t candidates);
+  explicit CompressionTrial(std::size_t candidates) : candidates_(candidates) {
+    QCCL_CHECK(candidates >= 1 && candidates <= TrialTimes::kMaxCandidates);
+  }
 
   // What to do before the next call.
   enum class Step { call, compare, conclude };
-  Step next();
+  Step next() {
+    ++call_;
+    if (call_ > period_) {
+      call_ = 1;
+      rounds_ = kRounds;
+      period_ = std::min(period_ * 2, kLastPeriod);
+      // Calls of the last trial may not have ended.
+      times_ = std::make_shared<TrialTimes>();
+    }
+    if (call_ == trial_calls() + 1) return Step::compare;
+    return call_ == trial_calls() + 1 + kLag ? Step::conclude : Step::call;
+  }
+
   // The candidate of the call that next() announced, and whether the call is timed. Before any call: candidate 0.
-  std::size_t candidate() const;
-  bool is_timed() const;
+  // Each round begins with another candidate, so that none always follows the same one.
+  std::size_t candidate() const {
+    if (call_ == 0 || !in_trial()) return best_;
+    const std::uint64_t index = call_ - 1;
+    return (index % candidates_ + index / candidates_) % candidates_;
+  }
+  bool is_timed() const {
+    const bool is_warm_up = rounds_ > kRounds && call_ <= candidates_;
+    return in_trial() && !is_warm_up;
+  }
 
   // This rank's times; calls that have not ended keep them alive.
   const std::shared_ptr<TrialTimes>& times() const { return times_; }
+
   // Takes the times that all ranks agreed on; one that is not finite was not measured.
-  void conclude(std::span<const double> agreed);
+  void conclude(std::span<const double> agreed) {
+    QCCL_CHECK(agreed.size() == candidates_);
+    if (!std::ranges::all_of(agreed, [](double seconds) { return std::isfinite(seconds); })) return;
+    const auto fastest = static_cast<std::size_t>(std::ranges::min_element(agreed) - agreed.begin());
+    best_ = agreed[fastest] < (1 - kWorthwhile) * agreed[0] ? fastest : 0;
+  }
 
  private:
   std::uint64_t trial_calls() const { return static_cast<std::uint64_t>(rounds_) * candidates_; }

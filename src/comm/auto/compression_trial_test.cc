@@ -2,9 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <map>
-#include <vector>
 
 namespace qccl::comm {
 namespace {

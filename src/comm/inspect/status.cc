@@ -33,7 +33,7 @@ struct Found {
 std::vector<Found> find_ranks() {
   const std::uint32_t own = os::own_credentials().user;
   std::vector<Found> ranks;
-  for (std::string& name : os::abstract_listeners(comm::status_socket_prefix())) {
+  for (std::string& name : os::abstract_listeners(std::string(comm::kStatusPrefix))) {
     auto status = comm::parse_status_socket_name(name);
     if (status && (own == 0 || status->user == own)) ranks.push_back({std::move(name), std::move(*status)});
   }
@@ -48,9 +48,31 @@ class QueryRound {
   explicit QueryRound(os::Poller& poller) : poller_(poller) {}
 
   // False if no process of the user in the name listens there.
-  bool query(Found& rank);
+  // If a stopped rank's queue of queries is full, only its process's owner can be seen.
+  bool query(Found& rank) {
+    RankStatus& status = rank.status;
+    auto connection = os::connect_unix_abstract(rank.name);
+    if (!connection && connection.error().kind == ErrorKind::peer_lost) return false;  // it has just ended
+    if (!connection) return os::process_user(status.process) == status.user;
+    auto owner = os::peer_credentials(*connection);
+    if (!owner || owner->user != status.user) return false;
+    if (!poller_.watch(connection->get(), replies_.size())) return true;
+    replies_.push_back({&status, std::move(*connection), {}});
+    ++open_;
+    return true;
+  }
+
   // Reads until all have answered or `deadline` has come. Subtracts the bytes from `budget`.
-  void read(TimePoint deadline, const Clock& clock, std::size_t& budget);
+  void read(TimePoint deadline, const Clock& clock, std::size_t& budget) {
+    for (TimePoint now = clock.now(); open_ > 0 && now < deadline; now = clock.now()) {
+      for (const auto& event : poller_.wait(deadline - now)) {
+        PendingReply& reply = replies_[event.token];
+        if (read_piece(reply, budget)) continue;
+        reply.connection.reset();
+        --open_;
+      }
+    }
+  }
 
  private:
   struct PendingReply {
@@ -58,51 +80,25 @@ class QueryRound {
     os::Fd connection;
     std::string text;
   };
-  bool read_piece(PendingReply& reply, std::size_t& budget);
+
+  // False at the end of an answer, or if it is too long.
+  bool read_piece(PendingReply& reply, std::size_t& budget) {
+    std::array<std::byte, kReadBytes> piece;
+    const os::IoResult got = os::read_some(reply.connection.get(), piece);
+    if (got.lost()) {
+      reply.status->answered = comm::decode_status(reply.text, *reply.status).ok();
+      return false;
+    }
+    if (got.bytes > budget || reply.text.size() + got.bytes > comm::kMaxStatusBytes) return false;
+    reply.text.append(reinterpret_cast<const char*>(piece.data()), got.bytes);
+    budget -= got.bytes;
+    return true;
+  }
 
   os::Poller& poller_;
   std::vector<PendingReply> replies_;
   std::size_t open_ = 0;  // replies that have not ended
 };
-
-// If a stopped rank's queue of queries is full, only its process's owner can be seen.
-bool QueryRound::query(Found& rank) {
-  RankStatus& status = rank.status;
-  auto connection = os::connect_unix_abstract(rank.name);
-  if (!connection && connection.error().kind == ErrorKind::peer_lost) return false;  // it has just ended
-  if (!connection) return os::process_user(status.process) == status.user;
-  auto owner = os::peer_credentials(*connection);
-  if (!owner || owner->user != status.user) return false;
-  if (!poller_.watch(connection->get(), replies_.size())) return true;
-  replies_.push_back({&status, std::move(*connection), {}});
-  ++open_;
-  return true;
-}
-
-void QueryRound::read(TimePoint deadline, const Clock& clock, std::size_t& budget) {
-  for (TimePoint now = clock.now(); open_ > 0 && now < deadline; now = clock.now()) {
-    for (const auto& event : poller_.wait(deadline - now)) {
-      PendingReply& reply = replies_[event.token];
-      if (read_piece(reply, budget)) continue;
-      reply.connection.reset();
-      --open_;
-    }
-  }
-}
-
-// False at the end of an answer, or if it is too long.
-bool QueryRound::read_piece(PendingReply& reply, std::size_t& budget) {
-  std::array<std::byte, kReadBytes> piece;
-  const os::IoResult got = os::read_some(reply.connection.get(), piece);
-  if (got.lost()) {
-    reply.status->answered = comm::decode_status(reply.text, *reply.status).ok();
-    return false;
-  }
-  if (got.bytes > budget || reply.text.size() + got.bytes > comm::kMaxStatusBytes) return false;
-  reply.text.append(reinterpret_cast<const char*>(piece.data()), got.bytes);
-  budget -= got.bytes;
-  return true;
-}
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "base/result.h"
@@ -44,7 +45,7 @@ class StatusServer {
 inline constexpr std::size_t kMaxStatusBytes = 256 * 1024;
 
 // The beginning of the names of all ranks' sockets.
-std::string status_socket_prefix();
+inline constexpr std::string_view kStatusPrefix = "qccl/status/";
 std::string status_socket_name(const RankStatus& self);
 // Empty for a name of another form.
 std::optional<RankStatus> parse_status_socket_name(const std::string& name);

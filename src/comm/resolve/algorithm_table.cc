@@ -1,12 +1,128 @@
 #include "comm/resolve/algorithm_table.h"
 
-#include <algorithm>
-#include <functional>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <numeric>
+
+#include "base/text.h"
 #include "codec/codec.h"
 #include "codec/geometry.h"
+#include "transport/pacing.h"
 
 namespace qccl::comm {
+namespace {
+
+constexpr std::size_t kMaxFileBytes = 64 * 1024;  // with comments
+
+Result<plan::Profile> read_profile(const std::string& path) {
+  const auto fail = [&](const std::string& what) {
+    return Failure(ErrorKind::invalid_argument,
+                   fmt::format("QCCL_PROFILE={}: {}; `qccl doctor --measure` writes one", path, what));
+  };
+  std::ifstream file(path);
+  std::string text(kMaxFileBytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || (!file.eof() && file.fail())) return fail("can't be read");
+  const auto bytes = static_cast<std::size_t>(file.gcount());
+  auto profile = plan::parse_profile(std::string_view(text).substr(0, bytes));
+  if (!profile.ok() && bytes < kMaxFileBytes) return fail(profile.error().message);
+  if (bytes == kMaxFileBytes || to_text(CostEnvironment{.profile = *profile}).size() >= kMaxCostEnvironmentBytes) {
+    return fail("has more lines than a profile can have");
+  }
+  return profile;
+}
+
+// Takes the first line off the text and returns the value after its key; empty if the line has another key.
+std::string_view take_value(std::string_view& text, std::string_view key) {
+  const auto end = text.find('\n');
+  if (end == std::string_view::npos || !text.starts_with(key)) return {};
+  const std::string_view value = text.substr(key.size(), end - key.size());
+  text.remove_prefix(end + 1);
+  return value;
+}
+
+}  // namespace
+
+// ---- CostEnvironment
+
+std::uint64_t CostEnvironment::window_bytes(double round_trip) const {
+  return plan::window_of(paced_rate > 0 ? paced_rate : profile.wire_rate, round_trip, most_window_bytes);
+}
+
+plan::MachineModel CostEnvironment::links(std::string_view codec, double round_trip) const {
+  plan::MachineModel links = plan::links_of(profile, codec);
+  if (tcp_inside) links.local = profile.loopback;
+  if (one_machine) {
+    const double both_ends = 2 * links.wire.frame_seconds;  // part of the latency
+    links.wire.latency = std::min(links.wire.latency, std::max(profile.loopback.latency, both_ends));
+    links.hosts_per_machine = std::numeric_limits<int>::max();
+    links.cores = shared_cores;
+  }
+  if (shared_cores > 0) links.wire.contention = plan::kContention;
+  if (shared_cores > 0 && tcp_inside) links.local.contention = plan::kContention;
+  if (paced_rate > 0) {
+    links.wire = links.local;
+    links.wire_rate = paced_rate;
+    links.wire_efficiency = 1;  // pacing counts whole frames
+  }
+  links.wire.latency = std::max(links.wire.latency, round_trip / 2);
+  links.window_bytes = window_bytes(round_trip);
+  return links;
+}
+
+std::vector<int> CostEnvironment::layout(std::vector<int> hosts) const {
+  if (paced_rate > 0) std::iota(hosts.begin(), hosts.end(), 0);
+  return hosts;
+}
+
+Result<CostEnvironment> cost_environment_of(const Options& options) {
+  CostEnvironment cost_environment;
+  cost_environment.tcp_inside = options.transport == TransportChoice::tcp;
+  cost_environment.slice_bytes = options.slice_bytes.value_or(kDefaultSliceBytes);
+  cost_environment.most_window_bytes = options.window_bytes.value_or(plan::kMostWindowBytes);
+  if (options.link_rate) {
+    QCCL_ASSIGN(const auto rate, parse_link_rate(*options.link_rate));
+    cost_environment.paced_rate = static_cast<double>(rate);
+  }
+  if (options.profile) {
+    QCCL_ASSIGN(cost_environment.profile, read_profile(*options.profile));
+  }
+  return cost_environment;
+}
+
+std::string to_text(const CostEnvironment& cost_environment) {
+  return fmt::format("inside {}\npaced {}\nslice {}\nwindow {}\ncores {}\nmachines {}\n{}",
+                     cost_environment.tcp_inside ? "tcp" : "shm", cost_environment.paced_rate,
+                     cost_environment.slice_bytes, cost_environment.most_window_bytes, cost_environment.shared_cores,
+                     cost_environment.one_machine ? "one" : "several", plan::to_text(cost_environment.profile));
+}
+
+Result<CostEnvironment> parse_cost_environment(std::string_view text) {
+  const std::string_view inside = take_value(text, "inside ");
+  const auto paced = parse_number<double>(take_value(text, "paced "));
+  const auto slice = parse_number<std::size_t>(take_value(text, "slice "));
+  const auto window = parse_number<std::uint64_t>(take_value(text, "window "));
+  const auto cores = parse_number<int>(take_value(text, "cores "));
+  const std::string_view machines = take_value(text, "machines ");
+  auto profile = plan::parse_profile(text);
+  const bool has_words = (inside == "tcp" || inside == "shm") && (machines == "one" || machines == "several");
+  const bool has_numbers = paced && slice && window && cores && *paced >= 0 && *slice > 0 && *cores >= 0;
+  if (!has_words || !has_numbers || !profile.ok()) {
+    return Failure(ErrorKind::corrupt_data, "rank 0's profile can't be read");
+  }
+  return CostEnvironment{.profile = std::move(*profile),
+                         .tcp_inside = inside == "tcp",
+                         .paced_rate = *paced,
+                         .slice_bytes = *slice,
+                         .most_window_bytes = *window,
+                         .shared_cores = *cores,
+                         .one_machine = machines == "one"};
+}
+
+// ---- AlgorithmTable
 
 AlgorithmTable::AlgorithmTable(const CostEnvironment& cost_environment, const std::vector<int>& hosts,
                                double round_trip)

@@ -30,10 +30,26 @@ std::string invalid_reason(const MessageCall& call, int world) {
 
 }  // namespace
 
-CallBuilder::CallBuilder(const GroupIdentity& group, MappedRegions& regions, Context& context,
-                         const GroupAgreement& agreement)
+// ---- MappedRegions
+
+std::optional<MappedRegions::Match> MappedRegions::find(const void* begin, std::size_t bytes, int rank) {
+  if (regions_.empty()) return std::nullopt;
+  std::erase_if(regions_, [](const auto& region) { return region.expired(); });
+  const auto address = reinterpret_cast<std::uintptr_t>(begin);
+  for (const auto& candidate : regions_) {
+    auto region = candidate.lock();
+    if (region == nullptr || bytes > region->bytes) continue;
+    const auto base = reinterpret_cast<std::uintptr_t>(region->of_member[static_cast<std::size_t>(rank)].get());
+    if (address < base || address - base > region->bytes - bytes) continue;
+    return Match{std::move(region), address - base};
+  }
+  return std::nullopt;
+}
+
+// ---- CallBuilder
+
+CallBuilder::CallBuilder(const GroupIdentity& group, Context& context, const GroupAgreement& agreement)
     : group_(group),
-      regions_(regions),
       log_(context.log()),
       algorithms_(context.groups().cost_environment(), context.hosts_of(group.ranks), agreement.round_trip),
       timeout_(context.settings().options.timeout) {
@@ -87,14 +103,6 @@ CallArguments CallBuilder::build(const MessageCall& call) const {
                        .count = call.count,
                        .type = call.type};
   return arguments;
-}
-
-engine::ResolvedCall CallBuilder::resolve(const CollectiveCall& call) const {
-  return comm::resolve(call, group_.size(), defaults_).take_or_throw();
-}
-
-std::string CallBuilder::explain(const CollectiveCall& call) const {
-  return explain_algorithm(resolve(call), group_.size(), call.options, defaults_);
 }
 
 bool CallBuilder::is_automatic(const CollectiveCall& call) const {

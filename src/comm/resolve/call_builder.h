@@ -6,18 +6,37 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/context.h"
-#include "comm/mapped_regions.h"
 #include "comm/resolve/plan_cache.h"
 
 namespace qccl::comm {
 
+// The buffers of a group that its ranks map (comm/mapped_regions.cc) and that are still in use. One thread at a time.
+class MappedRegions {
+ public:
+  // The identity of the next region, the same on all ranks, which allocate in the same order.
+  std::uint64_t next_id() { return ++made_; }
+  void add(const std::shared_ptr<const engine::MappedRegion>& region) { regions_.push_back(region); }
+
+  // The region that contains the range, and the bytes from its begin to the range.
+  struct Match {
+    std::shared_ptr<const engine::MappedRegion> region;
+    std::uint64_t offset;
+  };
+  std::optional<Match> find(const void* begin, std::size_t bytes, int rank);
+
+ private:
+  std::vector<std::weak_ptr<const engine::MappedRegion>> regions_;
+  std::uint64_t made_ = 0;
+};
+
 // Owns the group's settings, algorithms, trials and plans. One thread at a time, except for is_automatic().
 class CallBuilder {
  public:
-  // `group` and `regions` outlive the object.
-  CallBuilder(const GroupIdentity& group, MappedRegions& regions, Context& context, const GroupAgreement& agreement);
+  // `group` outlives the object.
+  CallBuilder(const GroupIdentity& group, Context& context, const GroupAgreement& agreement);
   CallBuilder(const CallBuilder&) = delete;
   CallBuilder& operator=(const CallBuilder&) = delete;
 
@@ -25,14 +44,19 @@ class CallBuilder {
   engine::CallArguments build(const CollectiveCall& call);
   engine::CallArguments build(const MessageCall& call) const;
   // The choices that build() would make now, but for a mapped region, and the reason for the algorithm. Throws Error.
-  engine::ResolvedCall resolve(const CollectiveCall& call) const;
-  std::string explain(const CollectiveCall& call) const;
+  engine::ResolvedCall resolve(const CollectiveCall& call) const {
+    return comm::resolve(call, group_.size(), defaults_).take_or_throw();
+  }
+  std::string explain(const CollectiveCall& call) const {
+    return explain_algorithm(resolve(call), group_.size(), call.options, defaults_);
+  }
 
   // Any thread may ask.
   bool is_automatic(const CollectiveCall& call) const;
   // The trial of the call's class; null if its compression is not automatic after all.
   ClassTrial* trial_of(const CollectiveCall& call);
 
+  MappedRegions& regions() { return regions_; }
   const Compression& compression() const { return defaults_.compression; }
   void set_compression(const Compression& compression);
   Nanoseconds timeout() const { return timeout_; }
@@ -48,7 +72,7 @@ class CallBuilder {
   engine::CallArguments arguments_of(const AnyCall& call) const;
 
   const GroupIdentity& group_;
-  MappedRegions& regions_;
+  MappedRegions regions_;
   const std::shared_ptr<internal::LogStore> log_;
   AlgorithmTable algorithms_;
   CompressionTrials trials_;

@@ -1,11 +1,84 @@
 #include "shared_job.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <numeric>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 namespace qccl::torch_binding {
 namespace {
+
+// A c10d client serves one thread at a time, and TCPStore's client warns of every wait that times
+// out. Short waits are the ones expected to time out, so they poll instead.
+constexpr std::chrono::milliseconds kLongestPolling{5000};
+constexpr std::chrono::milliseconds kLongestPause{20};
+
+[[noreturn]] void throw_store_failed(const char* call, const std::string& key, const std::string& cause) {
+  throw Error({.kind = ErrorKind::peer_lost,
+               .message = std::string("the store failed in ") + call + "(\"" + key + "\"): " + cause});
+}
+
+bool answers(c10d::Store& store, const std::string& key) {
+  try {
+    store.check({key});
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+bool poll(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout) {
+  std::chrono::milliseconds waited{0};
+  for (std::chrono::milliseconds pause{1};; pause = std::min(2 * pause, kLongestPause)) {
+    if (store.check({key})) return true;
+    if (waited >= timeout) return false;
+    std::this_thread::sleep_for(pause);
+    waited += pause;
+  }
+}
+
+// A c10d store (torchrun's, a file, a hash map, one written in Python) as the store in which QCCL's ranks meet.
+class C10dStore final : public qccl::Store {
+ public:
+  explicit C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+
+  void set(const std::string& key, const std::string& value) override {
+    try {
+      store_->set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
+    } catch (const c10::Error& error) {
+      throw_store_failed("set", key, error.what_without_backtrace());
+    }
+  }
+
+  std::optional<std::string> get(const std::string& key, std::chrono::milliseconds timeout) override {
+    try {
+      if (timeout > kLongestPolling) {
+        store_->wait({key}, timeout);
+      } else if (!poll(*store_, key, timeout)) {
+        return std::nullopt;
+      }
+      const std::vector<std::uint8_t> value = store_->get(key);
+      return std::string(value.begin(), value.end());
+    } catch (const c10::Error& error) {
+      // Stores report a timeout with different exception types. If the store still answers, it was a timeout.
+      if (answers(*store_, key)) return std::nullopt;
+      throw_store_failed("get", key, error.what_without_backtrace());
+    }
+  }
+
+  std::int64_t add(const std::string& key, std::int64_t delta) override {
+    try {
+      return store_->add(key, delta);
+    } catch (const c10::Error& error) {
+      throw_store_failed("add", key, error.what_without_backtrace());
+    }
+  }
+
+ private:
+  const c10::intrusive_ptr<c10d::Store> store_;
+};
 
 c10::intrusive_ptr<c10d::Store> base_of(const c10::intrusive_ptr<c10d::Store>& store) {
   if (auto prefixed = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store)) {
@@ -15,14 +88,13 @@ c10::intrusive_ptr<c10d::Store> base_of(const c10::intrusive_ptr<c10d::Store>& s
 }
 
 InitOptions init_options(const GroupSpec& spec) {
-  InitOptions options;
-  options.rank = spec.rank;
-  options.world = spec.size;
-  options.store = library_store(spec.store);
-  options.job = "torch/" + spec.name;
-  options.timeout = spec.timeout;
-  options.init_timeout = spec.timeout;
-  options.log = JobRegistry::instance().log_options();
+  InitOptions options{.rank = spec.rank,
+                      .world = spec.size,
+                      .store = std::make_shared<C10dStore>(spec.store),
+                      .job = "torch/" + spec.name,
+                      .timeout = spec.timeout,
+                      .init_timeout = spec.timeout,
+                      .log = JobRegistry::instance().log_options()};
   options.log->rank = static_cast<int>(spec.global_ranks.at(static_cast<std::size_t>(spec.rank)));
   return options;
 }
@@ -83,36 +155,25 @@ void SharedJob::accept_no_more_groups() {
   accepts_groups_ = false;
 }
 
-SharedJob::Groups::iterator SharedJob::find_group(const Communicator& group) {
-  return std::find_if(groups_.begin(), groups_.end(),
-                      [&](const Communicator& other) { return other.name() == group.name(); });
+std::optional<Communicator> SharedJob::find_group(const Communicator& group, bool removes) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(groups_, group.name(), &Communicator::name);
+  if (found == groups_.end()) return std::nullopt;
+  Communicator open = *found;
+  if (removes) groups_.erase(found);
+  return open;
 }
 
 void SharedJob::close_group(const Communicator& group) {
-  std::optional<Communicator> closed;
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = find_group(group);
-    if (found == groups_.end()) return;
-    closed = *found;
-    groups_.erase(found);
-  }
-  closed->close();
+  if (auto open = find_group(group, true)) open->close();
 }
 
 void SharedJob::abort_group(const Communicator& group, const std::string& reason) {
-  std::optional<Communicator> aborted;
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = find_group(group);
-    if (found == groups_.end()) return;
-    aborted = *found;
-  }
-  aborted->abort(reason);
+  if (auto open = find_group(group, false)) open->abort(reason);
 }
 
 void SharedJob::close_all(std::chrono::milliseconds limit) {
-  Groups groups;
+  std::vector<Communicator> groups;
   {
     std::lock_guard lock(mutex_);
     accepts_groups_ = false;

@@ -18,20 +18,18 @@
 
 namespace qccl::torch_binding {
 
-std::shared_ptr<qccl::Store> library_store(c10::intrusive_ptr<c10d::Store> store);
-
 // The parameters of a new process group.
 struct GroupSpec {
   c10::intrusive_ptr<c10d::Store> store;
   int rank = 0;
   int size = 1;
-  std::vector<std::int64_t> global_ranks;  // in group order
-  std::string name;
-  std::optional<std::chrono::milliseconds> timeout;
-  std::optional<Compression> compression;
-  bool error_feedback = false;                        // for all compressed reductions
-  std::optional<Compression> all_gather_compression;  // for floating point tensors
-  std::string trace_dump;                             // where a new job writes failures (OperationTrace::dump_to)
+  std::vector<std::int64_t> global_ranks{};  // in group order
+  std::string name{};
+  std::optional<std::chrono::milliseconds> timeout{};
+  std::optional<Compression> compression{};
+  bool error_feedback = false;                          // for all compressed reductions
+  std::optional<Compression> all_gather_compression{};  // for floating point tensors
+  std::string trace_dump{};                             // where a new job writes failures (OperationTrace::dump_to)
 };
 
 class SharedJob {
@@ -71,12 +69,12 @@ class SharedJob {
   const std::shared_ptr<OperationTrace> trace_;
   const OperationLog log_;
 
-  using Groups = std::vector<Communicator>;
-  Groups::iterator find_group(const Communicator& group);
+  // The group, if it is open on this rank.
+  std::optional<Communicator> find_group(const Communicator& group, bool removes);
 
   std::mutex mutex_;  // guards the members below
   bool accepts_groups_ = true;
-  Groups groups_;  // open on this rank
+  std::vector<Communicator> groups_;  // open on this rank
   std::unordered_map<std::string, int> uses_of_name_;
 };
 

@@ -3,14 +3,12 @@
 #include <ATen/Functions.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <functional>
 #include <iterator>
 #include <numeric>
 #include <optional>
-#include <string>
 
 namespace qccl::torch_binding {
 namespace {
@@ -68,7 +66,26 @@ double factor_of(const c10d::ReduceOp& op) {
   return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>() : supplement->double_factor;
 }
 
+// torch's own programs look for the word "timeout" in the exceptions they catch.
+constexpr const char* kWhichTimeout =
+    ". The timeout of a call is its own, else the one of its process group, else QCCL_TIMEOUT";
+
 }  // namespace
+
+std::exception_ptr to_torch(const ErrorInfo& error) {
+  switch (error.kind) {
+    case ErrorKind::invalid_argument: return std::make_exception_ptr(C10_BUILD_ERROR(ValueError, error.message));
+    case ErrorKind::unsupported: return std::make_exception_ptr(C10_BUILD_ERROR(NotImplementedError, error.message));
+    case ErrorKind::deadline_exceeded:
+      return std::make_exception_ptr(C10_BUILD_ERROR(DistNetworkError, error.message + kWhichTimeout));
+    case ErrorKind::peer_lost:
+    case ErrorKind::corrupt_data: return std::make_exception_ptr(C10_BUILD_ERROR(DistNetworkError, error.message));
+    case ErrorKind::misuse:
+    case ErrorKind::aborted:
+    case ErrorKind::resource_exhausted: break;
+  }
+  return std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, error.message));
+}
 
 Elements reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* operation, CallOptions& options) {
   const NamedOperation* const chosen = operation_of(op);
@@ -141,10 +158,7 @@ void check_like(const at::Tensor& tensor, const at::Tensor& first, const char* o
 
 void check_alike(const std::vector<at::Tensor>& tensors, const char* operation) {
   require(!tensors.empty(), operation, "needs a tensor, got none");
-  for (const at::Tensor& tensor : tensors) {
-    check_readable(tensor, operation);
-    check_like(tensor, tensors.front(), operation);
-  }
+  for (const at::Tensor& tensor : tensors) check_like(tensor, tensors.front(), operation);
 }
 
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* operation) {

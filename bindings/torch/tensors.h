@@ -1,17 +1,39 @@
-// Torch's tensors and reduction operations in the library's terms, with the checks that need
-// torch's words. `operation` names the call in messages, for example "all_reduce".
+// Torch's tensors and reduction operations in the library's terms, with the checks that need torch's words, and the
+// library's errors in torch's terms. `operation` names the call in messages, for example "all_reduce".
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
+#include <exception>
 #include <span>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
 #include <vector>
 
 #include "qccl/communicator.h"
 
 namespace qccl::torch_binding {
+
+// Keeps the error's text; that of a missed deadline also names what sets it.
+//
+// | qccl kind                                    | torch, in Python                      |
+// |----------------------------------------------|---------------------------------------|
+// | invalid_argument                             | ValueError                            |
+// | unsupported                                  | NotImplementedError                   |
+// | peer_lost, deadline_exceeded, corrupt_data   | torch.distributed.DistNetworkError    |
+// | misuse, aborted, resource_exhausted          | torch.distributed.DistBackendError    |
+std::exception_ptr to_torch(const ErrorInfo& error);
+
+// Calls `function` and rethrows a qccl::Error as torch's exception.
+template <class Function>
+auto with_torch_errors(Function&& function) {
+  try {
+    return std::forward<Function>(function)();
+  } catch (const Error& error) {
+    std::rethrow_exception(to_torch(error.info()));
+  }
+}
 
 // How the library sees a tensor's elements: each is `parts` values of `type`.
 struct Elements {

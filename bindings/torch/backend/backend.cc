@@ -5,8 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "errors.h"
-
 namespace qccl::torch_binding {
 namespace {
 
@@ -119,33 +117,28 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
                                                  const c10::intrusive_ptr<Options>& options) {
   const auto own = std::find(ranks.begin(), ranks.end(), getRank());
   if (own == ranks.end()) return nullptr;
-  GroupSpec spec;
-  spec.store = store;
-  spec.rank = static_cast<int>(own - ranks.begin());
-  spec.size = static_cast<int>(ranks.size());
+  GroupSpec spec{.store = store,
+                 .rank = static_cast<int>(own - ranks.begin()),
+                 .size = static_cast<int>(ranks.size()),
+                 .name = options ? options->group_name : options_->group_name + "/split",
+                 .compression = groups_.compression(),
+                 .error_feedback = keeps_feedback_,
+                 .all_gather_compression = all_gather_compression_};
   for (const int rank : ranks) {
     require(rank >= 0 && rank < getSize(), "split", "rank ", rank, " is no rank of a group of ", getSize());
     spec.global_ranks.push_back(
         static_cast<std::int64_t>(options_->global_ranks_in_group.at(static_cast<std::size_t>(rank))));
   }
-  spec.name = options ? options->group_name : options_->group_name + "/split";
   if (options) spec.timeout = options->timeout;
-  spec.compression = groups_.compression();
-  spec.error_feedback = keeps_feedback_;
-  spec.all_gather_compression = all_gather_compression_;
   return with_torch_errors([&] { return make_group(job_, spec); });
 }
 
 c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::Store>& store,
                                                  const c10::intrusive_ptr<Options>& options, const int& rank,
                                                  const int& size) {
-  GroupSpec spec;
-  spec.store = store;
-  spec.rank = rank;
-  spec.size = size;
+  GroupSpec spec{.store = store, .rank = rank, .size = size, .name = options ? options->group_name : "merged"};
   spec.global_ranks.resize(static_cast<std::size_t>(size));
   std::iota(spec.global_ranks.begin(), spec.global_ranks.end(), 0);
-  spec.name = options ? options->group_name : "merged";
   if (options) spec.timeout = options->timeout;
   return with_torch_errors([&] { return make_job(spec); });
 }

@@ -174,4 +174,23 @@ class Backend final : public c10d::Backend {
   FeedbackByAddress feedback_by_address_;
 };
 
+// ValueError if the process group has another backend.
+Backend& own(const c10::intrusive_ptr<c10d::Backend>& backend);
+
+// ---- Sums of sparse tensors (backend_messages.cc)
+
+struct SparseReduction {
+  at::Tensor tensor;  // COO; becomes the result, coalesced
+  c10d::ReduceOp op;
+  int rank = 0;
+  int world = 1;
+  int tag = 0;  // the same on all ranks; no other message may use it
+};
+
+// Adds an all_reduce of a sparse tensor to the call. It uses qccl::SparseSum, but sends it differently from
+// qccl::sparse_all_reduce(): an all_gather of headers tells every rank how many elements each peer has; messages then
+// carry the elements. Supports SUM, AVG and PREMUL_SUM, added in rank order, 16-bit floats in float32. ValueError for
+// tensors that have no such sum. If shapes differ between ranks, the Work fails on all of them with ValueError.
+void add_sparse_all_reduce(SparseReduction reduction, TorchCall& call);
+
 }  // namespace qccl::torch_binding

@@ -1,11 +1,8 @@
 // The part of Backend for reductions.
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "backend/backend.h"
-#include "backend/reserved_tags.h"
-#include "errors.h"
 #include "torch_release.h"
 
 namespace qccl::torch_binding {

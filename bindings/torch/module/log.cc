@@ -1,13 +1,14 @@
 // The communication log for Python: one setting for all jobs of the process, and their records.
+#include <torch/csrc/utils/pybind.h>
+
 #include <span>
 #include <tuple>
 #include <vector>
 
-#include "errors.h"
-#include "module/module.h"
 #include "qccl/log.h"
 #include "qccl/log_report.h"
 #include "shared_job.h"
+#include "work/torch_call.h"
 
 namespace qccl::torch_binding {
 namespace {

@@ -1,12 +1,12 @@
 // The shape of a mesh (qccl/mesh.h) for Python, and pipelines (qccl/pipeline.h) of torch's tensors.
 #include <ATen/ops/from_blob.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "backend/backend.h"
-#include "module/module.h"
 #include "qccl/mesh.h"
 #include "qccl/pipeline.h"
 

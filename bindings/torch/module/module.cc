@@ -1,22 +1,28 @@
 // The extension module qccl._C: makes backends for torch.distributed and offers the calls that torch's interface lacks.
+// Functions that Python calls may throw qccl::Error, which becomes torch's exception (tensors.h).
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/ScalarType.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <span>
 #include <string>
 
 #include "backend/backend.h"
-#include "errors.h"
-#include "module/module.h"
 #include "qccl/error_feedback.h"
 #include "qccl/launch.h"
 #include "qccl/policy.h"
-#include "tensors.h"
 #include "work/ordered_future.h"
 
 namespace qccl::torch_binding {
+
+// Each adds its functions and classes to the module: the communication log of all jobs of the process, the shape of a
+// mesh (qccl/mesh.h), pipelines (qccl/pipeline.h).
+void bind_log(py::module_& module);
+void bind_mesh(py::module_& module);
+void bind_pipeline(py::module_& module);
+
 namespace {
 
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
@@ -114,11 +120,41 @@ at::Tensor empty(const BackendPointer& backend, const std::vector<std::int64_t>&
       data, size, [memory = std::move(memory)](void*) mutable { memory.reset(); }, at::TensorOptions(type));
 }
 
+// ---- The 1-bit all-reduce (qccl/onebit.h)
+
+constexpr const char* kOnebit = "compressed_allreduce";
+
+void check_float(const at::Tensor& tensor, const char* name) {
+  check_writable(tensor, kOnebit);
+  require(tensor.scalar_type() == at::kFloat, kOnebit, std::string(name), " must be float32, not ",
+          c10::toString(tensor.scalar_type()));
+}
+
+std::span<float> elements_of_error(const at::Tensor& error, const char* name) {
+  check_float(error, name);
+  require(error.is_contiguous(), kOnebit, std::string(name), " must be contiguous");
+  return {error.mutable_data_ptr<float>(), static_cast<std::size_t>(error.numel())};
+}
+
+// Calls Communicator::compressed_allreduce() in place. Takes dense float32 tensors on the CPU: `buffer` of any shape
+// and strides, the errors contiguous. Blocking. ValueError for other tensors or a wrong number of elements.
+void compressed_allreduce(const BackendPointer& backend, const at::Tensor& buffer, const at::Tensor& worker_error,
+                          const at::Tensor& server_error) {
+  check_float(buffer, "the buffer");
+  const std::span<float> worker = elements_of_error(worker_error, "worker_error");
+  const std::span<float> server = elements_of_error(server_error, "server_error");
+  CallMemory memory;
+  const at::Tensor sum = memory.update(buffer);
+  const std::span<float> elements(sum.mutable_data_ptr<float>(), static_cast<std::size_t>(sum.numel()));
+  own(backend).communicator().compressed_allreduce(elements, worker, server);
+  memory.finish();
+}
+
+// ---- Jobs
+
 qccl::Launch find_launch(std::optional<int> rank, std::optional<int> world, std::uint16_t port,
                          std::optional<std::int64_t> timeout_ms) {
-  qccl::InitOptions options;
-  options.rank = rank;
-  options.world = world;
+  qccl::InitOptions options{.rank = rank, .world = world};
   if (timeout_ms) options.init_timeout = std::chrono::milliseconds(*timeout_ms);
   return qccl::find_launch(options, port);
 }
@@ -192,14 +228,13 @@ PYBIND11_MODULE(_C, module) {
   py::class_<CompressedPart>(module, "CompressedPart").def(py::init(&make_part));
   module.def(
       "all_reduce_parts",
-      [](const c10::intrusive_ptr<c10d::Backend>& backend, const std::vector<CompressedPart>& parts,
-         const at::Tensor& whole, const c10d::ReduceOp& op,
+      [](const BackendPointer& backend, const std::vector<CompressedPart>& parts, const at::Tensor& whole,
+         const c10d::ReduceOp& op,
          bool asynchronous) { return own(backend).all_reduce_parts(parts, whole, op, asynchronous); },
       Released());
   module.def(
       "reduce_scatter",
-      [](const c10::intrusive_ptr<c10d::Backend>& backend, const CompressedPart& input, const at::Tensor& output,
-         const c10d::ReduceOp& op,
+      [](const BackendPointer& backend, const CompressedPart& input, const at::Tensor& output, const c10d::ReduceOp& op,
          bool asynchronous) { return own(backend).reduce_scatter_part(input, output, op, asynchronous); },
       Released());
   module.def("hook_future", &hook_future, py::arg("work"), py::arg("share_work"), py::arg("share"), Released());

@@ -5,16 +5,19 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "backend/call_memory.h"
-#include "module/module.h"
 #include "qccl/communicator.h"
 
 namespace qccl::torch_binding {
 
 class CollectiveWork;
+
+// The function of the program that makes the call, if the log records callers ("debug"); else "" (module/log.cc).
+std::string log_caller();
 
 struct TorchCall {
   // Posts one operation of the library.

@@ -3,7 +3,7 @@
 #include <ATen/core/List.h>
 #include <ATen/core/jit_type.h>
 
-#include <utility>
+#include "tensors.h"
 
 namespace qccl::torch_binding {
 namespace {
@@ -59,7 +59,75 @@ CallEnd end_of(TorchCall& call, const PostedOperations& operations) {
   return end;
 }
 
+c10d::ErrorType error_type(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::deadline_exceeded: return c10d::ErrorType::TIMEOUT;
+    case ErrorKind::peer_lost: return c10d::ErrorType::REMOTE_ERROR;
+    default: return c10d::ErrorType::COMM_ERROR;
+  }
+}
+
 }  // namespace
+
+// ---- PostedOperations
+
+// Several operations are one group of the library (group_start() to group_end()).
+void PostedOperations::post(TorchCall& call, Communicator group) {
+  first_ = with_torch_errors([&] {
+    if (call.posts.size() == 1) return call.posts.front()(group);
+    group.group_start();
+    for (const TorchCall::Post& post : call.posts) post(group);
+    return group.group_end();
+  });
+  if (!call.later_post) return;
+  later_post_ = std::move(call.later_post);
+  group_ = std::move(group);
+}
+
+void PostedOperations::wait(std::chrono::milliseconds timeout) {
+  const auto wait_for = [timeout](const qccl::Work& operation) {
+    try {
+      timeout > kNoTimeout ? operation.wait(timeout) : operation.wait();
+    } catch (const Error& error) {
+      if (!operation.done()) std::rethrow_exception(to_torch(error.info()));
+    }
+  };
+  wait_for(first_);
+  if (post_later()) wait_for(*later_);
+}
+
+bool PostedOperations::post_later() {
+  const std::lock_guard lock(mutex_);
+  if (group_) {
+    Communicator group = *std::exchange(group_, std::nullopt);
+    const TorchCall::Post post = std::exchange(later_post_, nullptr);
+    if (first_.error()) return false;
+    try {
+      later_ = with_torch_errors([&] { return post(group); });
+    } catch (const std::exception&) {
+      later_failure_ = std::current_exception();
+    }
+  }
+  return later_.has_value();
+}
+
+void PostedOperations::notify(const std::function<void()>& ended) const {
+  const std::lock_guard lock(mutex_);
+  later_.value_or(first_).notify(ended);
+}
+
+CallEnd PostedOperations::end() const {
+  auto error = first_.error();
+  if (!error && later_) error = later_->error();
+  if (error) {
+    const bool late = error->kind == ErrorKind::deadline_exceeded;
+    return {to_torch(*error), late ? c10d::WorkResult::TIMEOUT : c10d::WorkResult::COMM_ERROR, error_type(error->kind)};
+  }
+  if (later_failure_) return {later_failure_, c10d::WorkResult::UNKNOWN};
+  return {};
+}
+
+// ---- CollectiveWork
 
 CollectiveWork::CollectiveWork(int rank, TorchCall call, std::shared_ptr<WorkShare> share)
     : c10d::Work(rank, call.type, call.title, call.inputs), call_(std::move(call)), share_(std::move(share)) {}
@@ -173,48 +241,6 @@ void CollectiveWork::abort() {
 float CollectiveWork::getDuration() const {
   if (!has_results_) C10_THROW_ERROR(DistBackendError, "qccl: the operation has not ended, so it has no duration yet");
   return std::chrono::duration<float, std::milli>(end_.at - began_).count();
-}
-
-// ---- Parts of coalesced calls
-
-void CoalescedPart::set_whole(c10::intrusive_ptr<CollectiveWork> whole) {
-  const std::lock_guard lock(whole_mutex_);
-  whole_ = std::move(whole);
-}
-
-c10::intrusive_ptr<CollectiveWork> CoalescedPart::whole() const {
-  const std::lock_guard lock(whole_mutex_);
-  return whole_;
-}
-
-bool CoalescedPart::wait(std::chrono::milliseconds timeout) {
-  const auto work = whole();
-  return work == nullptr || work->wait(timeout);
-}
-
-bool CoalescedPart::isCompleted() {
-  const auto work = whole();
-  return work != nullptr && work->isCompleted();
-}
-
-bool CoalescedPart::isSuccess() const {
-  const auto work = whole();
-  return work != nullptr && work->isSuccess();
-}
-
-std::exception_ptr CoalescedPart::exception() const {
-  const auto work = whole();
-  return work == nullptr ? nullptr : work->exception();
-}
-
-std::vector<at::Tensor> CoalescedPart::result() {
-  const auto work = whole();
-  return work == nullptr ? std::vector<at::Tensor>{} : work->result();
-}
-
-c10::intrusive_ptr<c10::ivalue::Future> CoalescedPart::getFuture() {
-  if (const auto work = whole()) return work->getFuture();
-  C10_THROW_ERROR(DistBackendError, "qccl: calls that are being coalesced have no future before they are ended");
 }
 
 }  // namespace qccl::torch_binding

@@ -5,21 +5,109 @@
 // or one of the completion pool, completes the future. It does so before wait() returns or isCompleted() returns true.
 #pragma once
 
+#include <ATen/core/ivalue.h>
+
 #include <atomic>
 #include <chrono>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
 #include <vector>
 
 #include "work/completion_order.h"
 #include "work/completion_pool.h"
-#include "work/lazy_future.h"
 #include "work/operation_trace.h"
-#include "work/posted_operations.h"
 #include "work/torch_call.h"
 
 namespace qccl::torch_binding {
+
+struct CallEnd {
+  std::exception_ptr failure;  // torch's exception; null: success
+  c10d::WorkResult result = c10d::WorkResult::SUCCESS;
+  c10d::ErrorType error = c10d::ErrorType::SUCCESS;
+  std::chrono::steady_clock::time_point at{};
+};
+
+// A call's operations in the library. The thread that sees the first one end posts the call's later operation, if it
+// has one. Thread-safe after post().
+class PostedOperations {
+ public:
+  // Takes the call's posts. Throws torch's exceptions.
+  void post(TorchCall& call, Communicator group);
+  // Returns when the operations have ended, with or without success. Throws only if `timeout` passes first.
+  void wait(std::chrono::milliseconds timeout);
+  // Call it when the first operations have ended. Returns whether there is a later one.
+  bool post_later();
+  // Calls `ended` once the operations posted last have ended, in the thread that ends them.
+  void notify(const std::function<void()>& ended) const;
+
+  // Call these when all operations have ended.
+  CallEnd end() const;
+  int source() const { return first_.source(); }
+
+  std::function<std::uint64_t()> first_number() const {
+    return [first = first_] { return first.number(); };
+  }
+
+ private:
+  qccl::Work first_;
+  mutable std::mutex mutex_;  // guards the members below; never taken with the interpreter's lock held
+  TorchCall::Post later_post_;
+  std::optional<Communicator> group_;  // for later_post_; unset once that was called
+  std::optional<qccl::Work> later_;
+  std::exception_ptr later_failure_;  // it could not be posted
+};
+
+// A future that is made on request and completed once. Thread-safe.
+class LazyFuture {
+ public:
+  using Future = c10::ivalue::Future;
+  using Complete = std::function<void(Future&)>;
+
+  // Makes the future on the first call, and completes it then if `has_value`.
+  c10::intrusive_ptr<Future> get(const c10::TypePtr& type, const std::atomic<bool>& has_value,
+                                 const Complete& complete) {
+    const std::lock_guard lock(mutex_);
+    if (!future_) {
+      future_ = c10::make_intrusive<Future>(type);
+      is_given_ = has_value;
+      if (is_given_) complete(*future_);
+    }
+    return future_;
+  }
+
+  // If the future was requested: completes it, or waits for the thread that does.
+  void complete(const Complete& complete) {
+    c10::intrusive_ptr<Future> future;
+    bool is_given = false;
+    {
+      const std::lock_guard lock(mutex_);
+      future = future_;
+      is_given = std::exchange(is_given_, true);
+    }
+    if (!future) return;
+    if (is_given) return future->wait();
+    try {
+      complete(*future);
+    } catch (const std::exception&) {
+      // A callback threw. The future has its value, and the callback's own future the error.
+    }
+  }
+
+  bool is_pending() {
+    const std::lock_guard lock(mutex_);
+    return future_ && !future_->completed();
+  }
+
+ private:
+  std::mutex mutex_;  // held only briefly
+  c10::intrusive_ptr<Future> future_;
+  bool is_given_ = false;  // or being given, by the thread that set this
+};
 
 // The state that the works of one process group share.
 struct WorkShare {
@@ -82,19 +170,45 @@ class CollectiveWork final : public c10d::Work {
 class CoalescedPart final : public c10d::Work {
  public:
   using c10d::Work::Work;
-  void set_whole(c10::intrusive_ptr<CollectiveWork> whole);
+  void set_whole(c10::intrusive_ptr<CollectiveWork> whole) {
+    const std::lock_guard lock(mutex_);
+    whole_ = std::move(whole);
+  }
 
-  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  bool isCompleted() override;
-  bool isSuccess() const override;
-  std::exception_ptr exception() const override;
-  std::vector<at::Tensor> result() override;
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
+    return ask(true, [timeout](CollectiveWork& whole) { return whole.wait(timeout); });
+  }
+  bool isCompleted() override {
+    return ask(false, [](CollectiveWork& whole) { return whole.isCompleted(); });
+  }
+  bool isSuccess() const override {
+    return ask(false, [](CollectiveWork& whole) { return whole.isSuccess(); });
+  }
+  std::exception_ptr exception() const override {
+    return ask(std::exception_ptr(), [](CollectiveWork& whole) { return whole.exception(); });
+  }
+  std::vector<at::Tensor> result() override {
+    return ask(std::vector<at::Tensor>(), [](CollectiveWork& whole) { return whole.result(); });
+  }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    using Future = c10::intrusive_ptr<c10::ivalue::Future>;
+    if (auto future = ask(Future(), [](CollectiveWork& whole) { return whole.getFuture(); })) return future;
+    C10_THROW_ERROR(DistBackendError, "qccl: calls that are being coalesced have no future before they are ended");
+  }
 
  private:
-  c10::intrusive_ptr<CollectiveWork> whole() const;
+  // The whole's answer; `before` while there is no whole.
+  template <class Answer, class Question>
+  Answer ask(Answer before, const Question& question) const {
+    c10::intrusive_ptr<CollectiveWork> whole;
+    {
+      const std::lock_guard lock(mutex_);
+      whole = whole_;
+    }
+    return whole == nullptr ? before : question(*whole);
+  }
 
-  mutable std::mutex whole_mutex_;
+  mutable std::mutex mutex_;
   c10::intrusive_ptr<CollectiveWork> whole_;
 };
 

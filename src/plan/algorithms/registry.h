@@ -42,7 +42,7 @@ class Builder {
   void add_in_every_lane(const std::vector<Step>& steps) {
     for (int chunk = 0; chunk < static_cast<int>(chunks_.size()); ++chunk) add_in_place(chunk, steps);
   }
-  // A chunk of which this rank's caller gets nothing.
+  // A lane that writes nothing to the caller's output: it only sends, or adds for others.
   void add_scratch(int chunk, std::uint64_t input_begin, std::vector<Step> steps) {
     add_whole({.input_begin = input_begin, .steps = std::move(steps), .scratch = true}, chunk);
   }
@@ -51,7 +51,8 @@ class Builder {
   void add(Lane lane) { schedule_.lanes.push_back(std::move(lane)); }
   int last_lane() const { return static_cast<int>(schedule_.lanes.size()) - 1; }
 
-  // Steps that accumulate all ranks' slices in rank order; the other ranks' arrive in phase 0.
+  // Steps that accumulate all ranks' slices in rank order, and `finish`; the other ranks' arrive in phase 0.
+  // `quantize_own`: this rank's part as its peers would decode it.
   std::vector<Step> reduce_steps(bool quantize_own = false) const;
 
   RankSchedule take() { return std::move(schedule_); }

@@ -232,6 +232,8 @@ std::string Context::describe(const GroupIdentity& group) const {
   for (const auto& [kind, peers] : by_kind) {
     text += fmt::format(", {} to rank{} {}", kind, peers.size() == 1 ? "" : "s", fmt::join(peers, ", "));
   }
+  const double round_trip = longest_round_trip(runtime_->transport(), group);
+  if (round_trip >= plan::kDistantRoundTrip) text += fmt::format(", up to {:.1f} ms there and back", round_trip * 1e3);
   if (settings_.options.link_rate) text += fmt::format(", paced at {}", *settings_.options.link_rate);
   return text;
 }

@@ -22,18 +22,13 @@ Error GroupIdentity::invalid_argument(const std::string& operation, const std::s
   return Error(std::move(info));
 }
 
-namespace {
-
-// From this rank to the group's other members, in microseconds.
-std::uint64_t longest_round_trip(const Transport& transport, const GroupIdentity& group) {
+double longest_round_trip(const Transport& transport, const GroupIdentity& group) {
   Nanoseconds longest{0};
   for (const int rank : group.ranks) {
     if (rank != group.world_rank()) longest = std::max(longest, transport.round_trip(WorldRank(rank)));
   }
-  return static_cast<std::uint64_t>(longest.count() / 1000);
+  return std::chrono::duration<double>(longest).count();
 }
-
-}  // namespace
 
 // Runs a call of the library's own.
 Status JobGroups::run(const GroupIdentity& group, const CollectiveCall& call) {
@@ -60,7 +55,7 @@ Result<GroupAgreement> JobGroups::open(const GroupIdentity& group, std::optional
   driver_.with_engine([&](engine::Engine& engine) {
     opened = engine.groups().open(group.id, group.name, group.ranks, parent);
     has_cell = opened.ok() && engine.groups().prepare_board(group.id);
-    round_trip = longest_round_trip(engine.parts().transport, group);
+    round_trip = static_cast<std::uint64_t>(longest_round_trip(engine.parts().transport, group) * 1e6);
   });
   if (!opened.ok()) return opened.failure();
 

@@ -27,6 +27,9 @@ struct GroupIdentity {
   Error invalid_argument(const std::string& operation, const std::string& what) const;
 };
 
+// The longest that this rank has measured to another member, in seconds.
+double longest_round_trip(const Transport& transport, const GroupIdentity& group);
+
 // What a group's members agree on when they open it.
 struct GroupAgreement {
   bool has_board = false;

@@ -127,6 +127,20 @@ TEST(Message, meets_the_receive_of_its_tag) {
   }
 }
 
+// The envelope, its answer and the data: three latencies, however many slices there are.
+TEST(Message, between_distant_ranks_takes_no_round_trip_for_each_window_of_eight_slices) {
+  SimWorld world(2, {.link = {.latency = milliseconds(50), .slots = 1000},
+                     .slice_bytes = 4096,
+                     .window_bytes = std::uint64_t{1} << 20});
+  Post post(world);
+  post.send(0, 1, 7, 400'000);
+  const Mail& received = post.receive(1, 0, 400'000);
+  ASSERT_TRUE(post.run());
+  ASSERT_EQ(post.failure(), "");
+  EXPECT_TRUE(received.holds(7));
+  EXPECT_LT(world.now().time_since_epoch(), milliseconds(160));
+}
+
 TEST(AnySource, takes_the_earliest_and_says_whose_it_was) {
   for (const std::size_t bytes : {kSmall, kLarge}) {
     SimWorld world(4);
@@ -466,7 +480,8 @@ TEST(RandomMessages, of_all_sizes_and_tags_between_all_ranks_arrive_right) {
                            .link = {.latency = microseconds(random.below(100)),
                                     .jitter = microseconds(random.below(3000)),
                                     .slots = 1 + random.below(20)},
-                           .slice_bytes = std::size_t{4096} << random.below(6)});
+                           .slice_bytes = std::size_t{4096} << random.below(6),
+                           .window_bytes = seed % 3 == 0 ? std::uint64_t{1} << 20 : 0});
     Post post(world);
     struct Half {
       bool incoming;

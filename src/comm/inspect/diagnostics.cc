@@ -194,7 +194,10 @@ void describe_tcp(Findings& found) {
     std::istringstream words(os::system_value(folder + name).value_or(""));
     std::uint64_t least = 0, initial = 0, largest = 0;
     if (!(words >> least >> initial >> largest)) continue;
-    found.fact(name, fmt::format("grows to {}", amount(largest)));
+    // A buffer passes in a round trip.
+    found.fact(name,
+               fmt::format("grows to {}, which carries {:.2g} Gbit/s over a round trip of 100 ms (docs/distance.md)",
+                           amount(largest), static_cast<double>(largest) * 8e-9 / 0.1));
     if (largest >= kGoodSocketBytes / 2) continue;
     found.warning(name,
                   fmt::format("grows to {} only, which does not fill a fast link with some delay", amount(largest)),

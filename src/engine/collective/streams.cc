@@ -100,16 +100,13 @@ bool InboundStreams::needs_grant(std::size_t stream) const {
   return state.needs_credit || (streams_[stream].announces && state.received == 0);
 }
 
-// Half a window at a time between near ranks, for fewer frames; a quarter between distant ones, where a window is a
-// round trip.
 bool InboundStreams::grant() {
   bool moved = false;
   for (std::size_t i = due_grants_.next(0); i != IndexSet::kNone; i = due_grants_.next(i + 1)) {
     State& state = states_[i];
     const Stream& stream = streams_[i];
     const std::uint64_t target = std::min(stream.slices, state.consumed + stream.window);
-    const std::uint64_t least = stream.window / (stream.window > kWindow ? 4 : 2);
-    const bool is_worth_it = target - state.granted >= least || target == stream.slices;
+    const bool is_worth_it = target - state.granted >= least_grant(stream.window) || target == stream.slices;
     if (needs_grant(i) && is_worth_it) {
       const WorldRank peer = group_.world_rank(stream.peer);
       if (!frame_sender_.send_control(peer, frame_header(call_, FrameKind::grant, stream, target))) continue;

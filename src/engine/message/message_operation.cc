@@ -215,13 +215,13 @@ std::byte* RecvOperation::find_destination(GroupRank, const FrameHeader& header)
   return arguments_.output + at;
 }
 
-// Grants the sender half a window at a time; a quarter between distant ranks.
 Result<bool> RecvOperation::advance() {
   if (source_.is_none() || granted_ == slices_) return false;
-  const std::uint64_t slice_bytes = std::max<std::uint64_t>(1, bytes() / slices_);
-  const std::uint64_t window = std::max(kWindow, frame_sender_.eager().window_bytes() / slice_bytes);
+  const bool is_near = frame_sender_.transport().is_local(group_.world_rank(source_));
+  const std::uint64_t window_bytes = is_near ? 0 : frame_sender_.eager().window_bytes();
+  const std::uint64_t window = std::max(kWindow, window_bytes / std::max<std::uint64_t>(1, bytes() / slices_));
   const std::uint64_t target = std::min(slices_, received_ + window);
-  if (target - granted_ < window / (window > kWindow ? 4 : 2) && target != slices_) return false;
+  if (target - granted_ < least_grant(window) && target != slices_) return false;
   if (!frame_sender_.send_control(group_.world_rank(source_),
                                   header(FrameKind::message_grant, channel_number_, target))) {
     return false;

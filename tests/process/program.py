@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("QCCL_PROGRAM") or ROOT / "build" / "qccl")
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, jobs would ignore the hang-up that tests send
 DEADLINE = 120  # seconds until a test gives up on a process; nothing waits for it to pass
 
 MARK = "QCCL_TEST_JOB"

@@ -9,10 +9,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("QCCL_PROGRAM") or ROOT / "build" / "qccl")
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, jobs would ignore the hang-up that tests send
 DEADLINE = 120  # seconds until a test gives up on a process; nothing waits for it to pass
 
 MARK = "QCCL_TEST_JOB"
+
+# Under nohup or in the background these are ignored, and the jobs would ignore them too.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
 
 # In front of every rank's code: a print() that writes each line at once and whole.
 PREAMBLE = """

@@ -117,7 +117,7 @@ def test_process_may_end(ending, tmp_path):
     program = write_program(tmp_path, "\n".join(lines))
     outcomes = run_processes(lambda rank: run_program([sys.executable, program, str(rank)]), 2)
     for outcome in outcomes:
-        assert outcome.error is None, outcome.trace
+        assert outcome.finished and outcome.error is None, outcome.trace
         assert outcome.value.returncode == 0, outcome.value.stderr
         assert outcome.value.stdout == "end\n"
         assert "terminate" not in outcome.value.stderr and "Traceback" not in outcome.value.stderr

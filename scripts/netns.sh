@@ -16,6 +16,7 @@
 # for all of it. TCP uses reno, so that only the links pace what hosts send: bbr, the default of some machines, costs a
 # timer per packet.
 set -euo pipefail
+source "$(dirname "$0")/namespace_hosts.sh"
 
 say() { echo "netns.sh: $*" >&2; }
 
@@ -69,21 +70,6 @@ check() {
     say "this machine permits no shaped network namespaces: ${said//$'\n'/; }"
     exit 1
   fi
-}
-
-run_on() {
-  local name=$1 host=$2
-  shift 2
-  exec ip netns exec "$name-$host" unshare --uts -- sh -c 'hostname "$0" && exec "$@"' "host$host" "$@"
-}
-
-agent() {
-  local name=$1 host
-  shift
-  while [[ ${1:-} == -* ]]; do shift; done
-  host=${1##*[!0-9]}
-  shift
-  run_on "$name" "$host" sh -c "$*"
 }
 
 case "${1:-}:$#" in

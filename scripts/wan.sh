@@ -14,6 +14,7 @@
 # (`wan_link --help` explains them), and of TCP on the hosts: --cc cubic (congestion control; default: the machine's),
 # --gso 16k (largest packet that TCP hands over; 64k), --wmem 4m, --rmem 6m (largest buffers of a connection).
 set -euo pipefail
+source "$(dirname "$0")/namespace_hosts.sh"
 link=$(cd "$(dirname "$0")/.." && pwd)/build/tests/wan_link
 state=${TMPDIR:-/tmp}
 
@@ -99,19 +100,6 @@ check() {
     say "this machine permits no TUN devices in network namespaces: ${said//$'\n'/; }"
     exit 1
   fi
-}
-
-run_on() {
-  exec ip netns exec "$1-$2" unshare --uts -- sh -c 'hostname "$0" && exec "$@"' "host$2" "${@:3}"
-}
-
-agent() {
-  local name=$1 host
-  shift
-  while [[ ${1:-} == -* ]]; do shift; done
-  host=${1##*[!0-9]}
-  shift
-  run_on "$name" "$host" sh -c "$*"
 }
 
 case "${1:-}:$#" in

@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kKillAgain{50};  // for processes forked dur
 constexpr int kExitTimeout = 124;
 constexpr int kExitSignalBase = 128;
 
-// Of a process that has ended; 128 + n if signal n ended it.
+// The exit code of a process that has ended; 128 + n if signal n ended it.
 int exit_code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : kExitSignalBase + WTERMSIG(status); }
 
 double seconds(std::chrono::milliseconds duration) { return std::chrono::duration<double>(duration).count(); }

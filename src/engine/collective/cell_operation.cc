@@ -14,7 +14,7 @@ namespace {
 // How often a rank looks for the others' cells before it rings for its own. A peer that is awake has answered by then.
 constexpr int kLooksBeforeRinging = 64;
 
-// Of a mapped buffer; stays in L1 between its reduction and its copies to the other ranks.
+// A piece of a mapped buffer that stays in L1 between its reduction and its copies to the other ranks.
 constexpr std::size_t kMappedSliceBytes = 16 * 1024;
 // Some 100 us, after which the engine turns to other work.
 constexpr int kSlicesPerStep = 64;

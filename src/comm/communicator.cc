@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "base/log.h"
 #include "base/result.h"
 #include "comm/communicator_state.h"
 
@@ -311,11 +312,15 @@ void Communicator::close() {
 
 Communicator init(const InitOptions& options) {
   return memory_checked([&] {
+    const TimePoint start = SteadyClock().now();
     auto context = comm::Context::create(options).take_or_throw();
     comm::GroupIdentity world{.id = kWorldGroup, .name = "world", .rank = context->rank()};
     world.ranks.resize(static_cast<std::size_t>(context->world()));
     std::iota(world.ranks.begin(), world.ranks.end(), 0);
-    return Communicator(CommunicatorState::open(std::move(context), std::move(world)).take_or_throw());
+    Communicator comm(CommunicatorState::open(context, std::move(world)).take_or_throw());
+    log(LogLevel::info, fmt::format("rank {} of {} is ready after {:.3f} s", context->rank(), context->world(),
+                                    std::chrono::duration<double>(context->clock().now() - start).count()));
+    return comm;
   });
 }
 

@@ -24,6 +24,7 @@ const std::string kIntroduction = "\x00\xCE\xF7\x85\x3C"s;
 const std::string kPing = "\x0D\x2A\0\0\0"s;
 const std::string kKeyName = "\x40\0\0\0\0\0\0\0/"s + std::string(63, 'k');  // too long for the short-string buffer
 const std::string kWaitForKey = "\x06\x01\0\0\0\0\0\0\0"s + kKeyName;
+const std::string kAwaitKey = "\x40"s + kKeyName;
 const std::string kSetKey = "\x01"s + kKeyName + "\x03\0\0\0\0\0\0\0xyz"s;
 
 // A connection that allocates no memory.
@@ -62,13 +63,13 @@ class Client {
   bool is_connected_ = false;
 };
 
-// Three clients wait. While memory is refused, a fourth connects, writes the key they wait for and leaves. Then a fifth
-// writes it again. Returns whether memory was refused.
+// Three clients wait, one for the value too. While memory is refused, a fourth connects, writes the key they wait for
+// and leaves. Then a fifth writes it again. Returns whether memory was refused.
 bool release_while_refusing(std::int64_t nth, std::int64_t count) {
   auto server = TcpStoreServer::start("127.0.0.1", 0).take_or_throw();
   const std::array<Client, 3> waiters{Client(*server), Client(*server), Client(*server)};
   for (const Client& waiter : waiters) {
-    waiter.send(kWaitForKey);
+    waiter.send(&waiter == &waiters[1] ? kAwaitKey : kWaitForKey);
     EXPECT_TRUE(waiter.is_connected() && waiter.ping());
   }
   refuse_allocation(nth, count);

@@ -63,11 +63,11 @@ def permitted():
 
 
 class Line:
-    """Two hosts. After the `with` block, `report` is what wan.sh printed at the end."""
+    """Hosts far apart. After the `with` block, `report` is what wan.sh printed at the end."""
 
-    def __init__(self, *options: str):
-        self.name, self.report = f"wantest{os.getpid()}", ""
-        subprocess.run([WAN, "up", self.name, "2", *options], check=True, timeout=DEADLINE)
+    def __init__(self, *options: str, hosts: int = 2):
+        self.name, self.hosts, self.report = f"wantest{os.getpid()}", hosts, ""
+        subprocess.run([WAN, "up", self.name, str(hosts), *options], check=True, timeout=DEADLINE)
 
     def __enter__(self):
         return self
@@ -90,6 +90,25 @@ class Line:
             client = self.on(1, CLIENT, kind, connections, size, port)
             sent = subprocess.run(client, stdout=subprocess.PIPE, text=True, check=True, timeout=DEADLINE)
             return float(sent.stdout or server.stdout.readline())
+
+
+    def all_reduce(self, options: str) -> list[tuple[str, str]]:
+        """What `qccl perf all_reduce` with a rank on each host prints, and its log."""
+        perf = [str(ROOT / "build" / "qccl"), "perf", "all_reduce", *options.split()]
+        job = [f"WORLD_SIZE={self.hosts}", "MASTER_ADDR=10.78.0.1", "MASTER_PORT=29500", "QCCL_LOG=info"]
+        ranks = [
+            subprocess.Popen(
+                [WAN, "exec", self.name, str(rank + 1), "env", f"RANK={rank}", *job, *perf],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(self.hosts)
+        ]
+        results = [rank.communicate(timeout=DEADLINE) for rank in ranks]
+        for rank, (out, log) in zip(ranks, results, strict=True):
+            assert rank.returncode == 0, out + log
+        return results
 
 
 def test_an_answer_takes_twice_the_delay():
@@ -118,23 +137,20 @@ def test_lost_packets_are_counted_and_sent_again():
 
 def test_ranks_far_apart_agree_on_their_round_trip_and_add_right():
     with Line("--rate", "200mbit", "--delay", "30ms") as line:
-        perf = [str(ROOT / "build" / "qccl"), "perf", "all_reduce", *"-b 4 -e 4M -f 1024 -n 2 -w 1 -c 1".split()]
-        job = ["WORLD_SIZE=2", "MASTER_ADDR=10.78.0.1", "MASTER_PORT=29500", "QCCL_LOG=info"]
-        ranks = [
-            subprocess.Popen(
-                [WAN, "exec", line.name, str(rank + 1), "env", f"RANK={rank}", *job, *perf],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(2)
-        ]
-        results = [rank.communicate(timeout=DEADLINE) for rank in ranks]
-    for rank, (out, log) in zip(ranks, results, strict=True):
-        assert rank.returncode == 0, out + log
+        results = line.all_reduce("-b 4 -e 4M -f 1024 -n 2 -w 1 -c 1")
+    for _, log in results:
         apart = re.findall(r"group 'world' has ranks ([\d.]+) ms apart", log)
         assert apart and 60 <= float(apart[0]) < 90, log
     assert "Out of bounds values : 0 OK" in results[0][0]
+
+
+def test_eight_ranks_far_apart_are_ready_soon():
+    """tests/threads/start_test.cc counts the round trips; the first ranks also wait for the start of the last."""
+    with Line("--rate", "1gbit", "--delay", "50ms", hosts=8) as line:
+        results = line.all_reduce("-b 4 -e 4 -n 1 -w 0 -c 0")
+    ready = [float(re.search(r"is ready after ([\d.]+) s", log)[1]) for _, log in results]
+    assert len(ready) == 8
+    assert 0.5 <= min(ready) < 1.5, ready
 
 
 def test_wrong_options_are_an_error_and_leave_nothing_behind():

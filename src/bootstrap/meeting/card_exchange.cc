@@ -14,6 +14,7 @@ namespace {
 constexpr Nanoseconds kLookForClosedEvery = std::chrono::seconds(1);
 constexpr Nanoseconds kShortWait = std::chrono::seconds(1);  // for a value that another rank is writing
 constexpr int kMaxLostConnections = 3;
+constexpr std::uint64_t kFirstGeneration = 1;
 
 // Empty: the generation was superseded, start again.
 using AttemptResult = Result<std::optional<GatheredCards>>;
@@ -49,10 +50,15 @@ class Attempt {
 
   AttemptResult join() {
     QCCL_TRY(find_generation());
-    QCCL_TRY(claim_rank());
-    QCCL_ASSIGN(const auto value, keys_.get(key("outcome"), limit_.deadline));
-    if (!value) return give_up_waiting();
-    QCCL_ASSIGN(auto outcome, decode_outcome(*value));
+    const ClaimRequest request{key("claim", self_.rank), key("card", self_.rank), encode_record(own_record()),
+                               key("outcome")};
+    QCCL_ASSIGN(auto claim, keys_.claim(request, limit_.deadline));
+    if (claim.count > 1) {
+      QCCL_TRY(claim_again(request));
+      QCCL_ASSIGN(claim.awaited, keys_.get(request.awaited_key, limit_.deadline));
+    }
+    if (!claim.awaited) return give_up_waiting();
+    QCCL_ASSIGN(auto outcome, decode_outcome(*claim.awaited));
     return finish(std::move(outcome));
   }
 
@@ -102,10 +108,12 @@ class Attempt {
 
   // For the other ranks: the newest generation if it is open, else the next.
   Status find_generation() {
-    QCCL_ASSIGN(const auto newest, keys_.add("generation", 0));
-    generation_ = static_cast<std::uint64_t>(newest);
+    // Most jobs have one generation: whether it is closed is asked along with its number.
+    QCCL_ASSIGN(const auto counters, keys_.counters({"generation", generation_key(kFirstGeneration, "closed")}));
+    generation_ = static_cast<std::uint64_t>(counters[0]);
     if (generation_ > 0) {
-      QCCL_ASSIGN(const bool closed, is_closed());
+      const bool is_open = generation_ == kFirstGeneration && counters[1] == 0;
+      QCCL_ASSIGN(const bool closed, is_open ? Result<bool>(false) : is_closed());
       if (!closed) return {};
     }
     ++generation_;
@@ -116,13 +124,10 @@ class Attempt {
                                      seconds_text(limit_.timeout), self_.location));
   }
 
-  Status claim_rank() {
-    QCCL_ASSIGN(const auto claims, keys_.add(key("claim", self_.rank), 1));
-    std::optional<std::string> card;
-    if (claims > 1) {
-      QCCL_ASSIGN(card, keys_.get(key("card", self_.rank), within(kShortWait)));
-    }
-    if (!card) return keys_.set(key("card", self_.rank), encode_record(own_record()));
+  // The rank has been claimed before: by a process that left its card, or did not get that far.
+  Status claim_again(const ClaimRequest& request) {
+    QCCL_ASSIGN(const auto card, keys_.get(request.card_key, within(kShortWait)));
+    if (!card) return keys_.set(request.card_key, request.card);
     QCCL_ASSIGN(const auto holder, decode_record(*card));
     if (holder.token == token_) return {};  // this process, before its connection to the store broke
     return rank_taken(holder.process);

@@ -213,6 +213,53 @@ TEST_F(CardExchange, starts_again_when_the_store_is_replaced) {
   expect_meets(rank_1.get(), 2);
 }
 
+// A job's own store, as rank 0 serves it.
+struct CardExchangeAtJobStore : testing::Test {
+  static constexpr int kWorld = 3;
+  std::unique_ptr<TcpStoreServer> server =
+      TcpStoreServer::start("127.0.0.1", 0, JobKeys("job", 0, kWorld)).take_or_throw();
+  const TcpStoreOptions options{"127.0.0.1", server->port(), kClock.now() + seconds(60), &kClock};
+  TcpStore rank_0{options, server->take_own_client()};
+  TcpStore rank_1{options}, rank_2{options}, other{options};
+};
+
+TEST_F(CardExchangeAtJobStore, ranks_meet_whether_they_come_before_or_after_rank_0) {
+  auto early = meeting(rank_1, {.rank = 1, .world = kWorld});
+  auto first = meeting(rank_0, {.rank = 0, .world = kWorld});
+  ASSERT_TRUE(other.get("qccl/job/0/1/open", seconds(60)).has_value());
+  expect_meets(meet(rank_2, {.rank = 2, .world = kWorld}), kWorld);
+  expect_meets(first.get(), kWorld);
+  expect_meets(early.get(), kWorld);
+}
+
+TEST_F(CardExchangeAtJobStore, a_second_process_of_a_rank_is_refused) {
+  auto first = meeting(rank_0, {.rank = 0, .world = kWorld});
+  auto second = meeting(rank_1, {.rank = 1, .world = kWorld});
+  ASSERT_TRUE(other.get("qccl/job/0/1/card/1", seconds(60)).has_value());
+  expect_failure(meet(other, {.rank = 1, .world = kWorld}), ErrorKind::misuse, "another process (process 1) is rank 1");
+  expect_meets(meet(rank_2, {.rank = 2, .world = kWorld}), kWorld);
+  expect_meets(first.get(), kWorld);
+  expect_meets(second.get(), kWorld);
+}
+
+TEST_F(CardExchangeAtJobStore, a_claim_that_no_card_follows_counts_for_nothing) {
+  auto first = meeting(rank_0, {.rank = 0, .world = kWorld});
+  ASSERT_TRUE(other.get("qccl/job/0/1/open", seconds(60)).has_value());
+  EXPECT_EQ(other.add("qccl/job/0/1/claim/1", 1), 1);
+  auto second = meeting(rank_1, {.rank = 1, .world = kWorld});
+  expect_meets(meet(rank_2, {.rank = 2, .world = kWorld}), kWorld);
+  expect_meets(first.get(), kWorld);
+  expect_meets(second.get(), kWorld);
+}
+
+TEST_F(CardExchangeAtJobStore, the_deadline_of_a_rank_that_waits_names_the_missing) {
+  auto first = meeting(rank_0, {.rank = 0, .world = kWorld});
+  ASSERT_TRUE(other.get("qccl/job/0/1/open", seconds(60)).has_value());
+  expect_failure(meet(rank_1, {.rank = 1, .world = kWorld, .timeout = milliseconds(50)}), ErrorKind::deadline_exceeded,
+                 "rank 2 did not appear within 0.1 s");
+  expect_failure(first.get(), ErrorKind::deadline_exceeded, "rank 1 gave up: rank 2 did not appear");
+}
+
 TEST(GenerationResult, every_cut_of_an_outcome_is_corrupt_data) {
   GenerationResult outcome{.kind = GenerationResult::Kind::complete, .nonce = 7};
   outcome.records = {encode_record({2, 1, "a", "b"}), encode_record({2, 2, "c", "d"})};

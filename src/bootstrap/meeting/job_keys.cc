@@ -99,7 +99,14 @@ Result<GenerationResult> decode_outcome(std::string_view bytes) {
 }
 
 KeySpace::KeySpace(Store& store, const std::string& job, std::uint32_t restart, const Clock& clock)
-    : store_(store), clock_(clock), prefix_(key_prefix(job, restart)) {}
+    : store_(store),
+      pipelined_(dynamic_cast<PipelinedStore*>(&store)),
+      clock_(clock),
+      prefix_(key_prefix(job, restart)) {}
+
+std::chrono::milliseconds KeySpace::until(TimePoint deadline) const {
+  return std::chrono::ceil<std::chrono::milliseconds>(std::max(deadline - clock_.now(), Nanoseconds::zero()));
+}
 
 Status KeySpace::set(const std::string& key, const std::string& value) {
   return guarded<void>([&] {
@@ -109,13 +116,31 @@ Status KeySpace::set(const std::string& key, const std::string& value) {
 }
 
 Result<std::optional<std::string>> KeySpace::get(const std::string& key, TimePoint deadline) {
-  const Nanoseconds left = std::max(deadline - clock_.now(), Nanoseconds::zero());
-  const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(left);
-  return guarded<std::optional<std::string>>([&] { return store_.get(prefix_ + key, timeout); });
+  return guarded<std::optional<std::string>>([&] { return store_.get(prefix_ + key, until(deadline)); });
 }
 
 Result<std::int64_t> KeySpace::add(const std::string& key, std::int64_t delta) {
   return guarded<std::int64_t>([&] { return store_.add(prefix_ + key, delta); });
+}
+
+Result<std::vector<std::int64_t>> KeySpace::counters(const std::vector<std::string>& keys) {
+  return guarded<std::vector<std::int64_t>>([&] {
+    std::vector<std::string> full_keys;
+    for (const std::string& key : keys) full_keys.push_back(prefix_ + key);
+    if (pipelined_ != nullptr) return pipelined_->counters(full_keys);
+    std::vector<std::int64_t> sums;
+    for (const std::string& key : full_keys) sums.push_back(store_.add(key, 0));
+    return sums;
+  });
+}
+
+Result<ClaimAnswer> KeySpace::claim(const ClaimRequest& request, TimePoint deadline) {
+  const ClaimRequest full{prefix_ + request.counter, prefix_ + request.card_key, request.card,
+                          prefix_ + request.awaited_key};
+  return guarded<ClaimAnswer>([&] {
+    if (pipelined_ != nullptr) return pipelined_->claim(full, until(deadline));
+    return claim_in_steps(store_, full, until(deadline));
+  });
 }
 
 JobKeys::JobKeys(const std::string& job, std::uint32_t restart, int world)

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "qccl/store.h"
+#include "bootstrap/meeting/pipelined_store.h"
 
 namespace qccl::bootstrap {
 
@@ -57,9 +57,15 @@ class KeySpace {
   // Waits for the key until the deadline; empty if it does not exist by then.
   Result<std::optional<std::string>> get(const std::string& key, TimePoint deadline);
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
+  // add(key, 0) for each key, and ClaimRequest's calls: each in one round trip where the store can.
+  Result<std::vector<std::int64_t>> counters(const std::vector<std::string>& keys);
+  Result<ClaimAnswer> claim(const ClaimRequest& request, TimePoint deadline);
 
  private:
+  std::chrono::milliseconds until(TimePoint deadline) const;
+
   Store& store_;
+  PipelinedStore* const pipelined_;  // the same store, if it is one
   const Clock& clock_;
   std::string prefix_;
 };

@@ -12,7 +12,8 @@ bool visit(auto& fields, auto& request) {
       fields.one_string(request.keys, kMaxKeyBytes);
       fields.string(request.value, kMaxValueBytes);
       return true;
-    case Query::get: fields.one_string(request.keys, kMaxKeyBytes); return true;
+    case Query::get:
+    case Query::await: fields.one_string(request.keys, kMaxKeyBytes); return true;
     case Query::add:
       fields.one_string(request.keys, kMaxKeyBytes);
       fields.integer(request.number);

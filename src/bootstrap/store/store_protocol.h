@@ -13,6 +13,9 @@
 // | wait        | 6    | u64 count, keys     | u8: 0 once all exist; 2 (ours only) the server ends |
 // | cancel_wait | 12   | none                | u8: 1, always; the wait's own answer may come first |
 // | ping        | 13   | u32                 | the same u32                                        |
+// | await       | 64   | key                 | u8 like wait's; after 0 the string (ours only)      |
+//
+// A server that knows await and keeps the first value of every key has the key kServesAwait.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +40,11 @@ enum class Query : std::uint8_t {
   wait = 6,
   cancel_wait = 12,
   ping = 13,
+  await = 64,
 };
+
+// Without torch's leading "/".
+inline constexpr const char* kServesAwait = "qccl/serves-await";
 
 inline constexpr std::uint32_t kStoreMagic = 0x3C85F7CE;
 inline constexpr std::uint8_t kReady = 0;
@@ -52,7 +59,7 @@ inline constexpr std::size_t kMaxKeysPerQuery = 64;
 
 struct StoreRequest {
   Query query = Query::validate;
-  std::vector<std::string> keys{};  // set, get and add have one; check and wait any number
+  std::vector<std::string> keys{};  // set, get, add and await have one; check and wait any number
   std::string value{};              // set
   std::int64_t number = 0;          // add: the delta; validate and ping: the u32
 };

@@ -20,6 +20,11 @@ std::string integer_bytes(T value) {
   return std::string(as_text(std::as_bytes(std::span(&value, 1))));
 }
 
+void add_value(AnswerQueue& answers, const StoreState::Value& value) {
+  answers.add(integer_bytes<std::uint64_t>(value->size()));
+  answers.add(value);
+}
+
 }  // namespace
 
 Status StoreState::set(const std::string& key, std::string value) {
@@ -101,8 +106,6 @@ std::optional<StoreState::Waiter> StoreState::any_released() const {
 std::optional<StoreState::Waiter> StoreState::any_waiting() const {
   return lacking_.empty() ? std::nullopt : std::optional(lacking_.begin()->first);
 }
-
-std::string wait_answer(std::uint8_t answer) { return integer_bytes(answer); }
 
 void AnswerQueue::add(std::shared_ptr<const std::string> bytes) {
   if (!bytes->empty()) pieces_.push_back(std::move(bytes));
@@ -208,28 +211,34 @@ bool StoreService::answer(StoreClient& client, StoreRequest& request) {
     case Query::set: return set(client, request);
     case Query::get: {
       const auto value = state_.get(request.keys[0]);
-      if (value == nullptr) return false;
-      answers.add(integer_bytes<std::uint64_t>(value->size()));
-      answers.add(value);
-      return true;
+      if (value != nullptr) add_value(answers, value);
+      return value != nullptr;
     }
     case Query::add: return add(client, request);
     case Query::check: answers.add(integer_bytes(state_.has_all(request.keys) ? kReady : kNotReady)); return true;
     case Query::wait:
-      if (!state_.wait(client.id, request.keys)) {
-        answers.add(wait_answer(kReady));
-      } else if (refuses_waits_) {
-        state_.cancel(client.id);
-        answers.add(wait_answer(kServerEnds));
-      }
-      return true;
+    case Query::await: wait(client, request); return true;
     case Query::cancel_wait:
       state_.cancel(client.id);
-      answers.add(wait_answer(kWaitCancelled));
+      answers.add(integer_bytes(kWaitCancelled));
       return true;
     case Query::ping: answers.add(integer_bytes(static_cast<std::uint32_t>(request.number))); return true;
   }
   return false;
+}
+
+void StoreService::wait(StoreClient& client, StoreRequest& request) {
+  const bool lacks_some = state_.wait(client.id, request.keys);
+  client.awaited = request.query == Query::await ? std::move(request.keys[0]) : "";
+  if (!lacks_some) return answer_wait(client, kReady);
+  if (!refuses_waits_) return;
+  state_.cancel(client.id);
+  answer_wait(client, kServerEnds);
+}
+
+void StoreService::answer_wait(StoreClient& client, std::uint8_t answer) {
+  client.answers.add(integer_bytes(answer));
+  if (answer == kReady && !client.awaited.empty()) add_value(client.answers, state_.get(client.awaited));
 }
 
 bool StoreService::set(StoreClient& client, StoreRequest& request) {

@@ -82,6 +82,7 @@ struct StoreClient {
   Standing standing = Standing::stranger;
   bool is_introduced = false;  // has sent the protocol's first request
   std::string received;        // and not yet answered
+  std::string awaited;         // the key of its await; empty while it waits for keys alone
   AnswerQueue answers;
 };
 
@@ -124,6 +125,9 @@ class StoreService {
   // connection is lost or the client broke the protocol. A wait without an answer is recorded in the state, by client.
   bool serve(StoreClient& client);
 
+  // Answers a wait or await that the state has recorded: kReady or kServerEnds.
+  void answer_wait(StoreClient& client, std::uint8_t answer);
+
   // From here on, keys that do not exist yet will not come: waits for them end at once.
   void refuse_waits() { refuses_waits_ = true; }
 
@@ -136,6 +140,7 @@ class StoreService {
   bool answer(StoreClient& client, StoreRequest& request);
   bool set(StoreClient& client, StoreRequest& request);
   bool add(StoreClient& client, const StoreRequest& request);
+  void wait(StoreClient& client, StoreRequest& request);
 
   StoreClients& clients_;
   StoreState& state_;
@@ -143,8 +148,5 @@ class StoreService {
   bool refuses_waits_ = false;
   std::array<std::byte, kReadBytes> buffer_;
 };
-
-// The answer to a wait.
-std::string wait_answer(std::uint8_t answer);
 
 }  // namespace qccl::bootstrap

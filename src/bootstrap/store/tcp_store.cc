@@ -25,6 +25,15 @@ Status check_sizes(const std::string& key, std::size_t value_bytes) {
                                                           key.size(), value_bytes, kMaxKeyBytes - 1, kMaxValueBytes));
 }
 
+std::string location(const TcpStoreOptions& options) {
+  if (!options.socket.empty()) return "the store at unix socket @" + options.socket;
+  return "the store at " + os::address_text(options.host, options.port);
+}
+
+TimePoint within(std::chrono::milliseconds timeout, const TcpStoreOptions& options) {
+  return std::min(options.deadline, saturating_add(options.clock->now(), timeout));
+}
+
 }  // namespace
 
 TcpStore::TcpStore(TcpStoreOptions options) : options_(std::move(options)), connect_deadline_(options_.deadline) {}
@@ -32,11 +41,6 @@ TcpStore::TcpStore(TcpStoreOptions options) : options_(std::move(options)), conn
 TcpStore::TcpStore(TcpStoreOptions options, os::Fd connected) : TcpStore(std::move(options)) {
   socket_ = std::move(connected);
   was_connected_ = true;
-}
-
-std::string TcpStore::location() const {
-  if (!options_.socket.empty()) return "the store at unix socket @" + options_.socket;
-  return "the store at " + os::address_text(options_.host, options_.port);
 }
 
 TimePoint TcpStore::answer_deadline() const {
@@ -49,11 +53,11 @@ Failure TcpStore::not_reached(const ErrorInfo& cause, Nanoseconds waited) const 
   const std::string reason = " within " + seconds_text(waited) + " (" + cause.message + ")";
   if (was_connected_) {
     info.kind = ErrorKind::peer_lost;
-    info.message = location() + " vanished and did not come back" + reason +
+    info.message = location(options_) + " vanished and did not come back" + reason +
                    ": rank 0, or the launcher that serves it, has ended; its output says why";
   } else {
     info.kind = cause.kind == ErrorKind::invalid_argument ? cause.kind : ErrorKind::deadline_exceeded;
-    info.message = "can't reach " + location() + reason + ": is rank 0 running? ";
+    info.message = "can't reach " + location(options_) + reason + ": is rank 0 running? ";
     info.message += options_.socket.empty() ? "Check MASTER_ADDR, MASTER_PORT and firewalls in between"
                                             : "Ranks in containers of their own need MASTER_ADDR and MASTER_PORT";
   }
@@ -69,7 +73,7 @@ Failure TcpStore::lost(const ErrorInfo& cause) {
   ErrorInfo info;
   info.kind = cause.kind == ErrorKind::deadline_exceeded ? cause.kind : ErrorKind::peer_lost;
   info.os_error = cause.os_error;
-  info.message = "lost " + location() + ": " + cause.message;
+  info.message = "lost " + location(options_) + ": " + cause.message;
   return Failure(std::move(info));
 }
 
@@ -89,7 +93,7 @@ Result<os::Fd> TcpStore::dial() const {
   }
 }
 
-Status TcpStore::connect() {
+Status TcpStore::connect(const Exchange& first) {
   if (socket_.valid()) return {};
   const Clock& clock = *options_.clock;
   const TimePoint start = clock.now();
@@ -97,7 +101,7 @@ Status TcpStore::connect() {
     auto fd = dial();
     if (!fd) return not_reached(fd.error(), clock.now() - start);
     socket_ = std::move(*fd);
-    const auto introduced = introduce(std::min(connect_deadline_, clock.now() + kIntroductionLimit));
+    const auto introduced = introduce(first, std::min(connect_deadline_, clock.now() + kIntroductionLimit));
     if (introduced.ok()) break;
     socket_.reset();
     const Nanoseconds left = connect_deadline_ - clock.now();
@@ -109,20 +113,21 @@ Status TcpStore::connect() {
   return {};
 }
 
-// Sends a check for any key, because validation itself has no answer: only the answer to the check shows that the
-// server has not dropped this connection among a crowd of strangers.
-Status TcpStore::introduce(TimePoint deadline) {
+// Validation itself has no answer. The answer to the check shows that the server has not dropped this connection among
+// a crowd of strangers, and what it knows.
+Status TcpStore::introduce(const Exchange& first, TimePoint deadline) {
   const std::string bytes = encode_request({.query = Query::validate, .number = kStoreMagic}) +
-                            encode_request({.query = Query::check, .keys = {wire_key("qccl")}});
+                            encode_request({.query = Query::check, .keys = {wire_key(kServesAwait)}}) + first.requests;
   QCCL_TRY(os::write_exactly(socket_, std::as_bytes(std::span(bytes)), deadline, *options_.clock));
-  std::byte answer;
-  return os::read_exactly(socket_, Bytes(&answer, 1), deadline, *options_.clock);
+  std::byte answer{};
+  QCCL_TRY(os::read_exactly(socket_, Bytes(&answer, 1), deadline, *options_.clock));
+  serves_await_ = answer == std::byte{kReady};
+  return first.answers.empty() ? Status() : os::read_exactly(socket_, first.answers, deadline, *options_.clock);
 }
 
-Status TcpStore::send(const StoreRequest& request) {
+Status TcpStore::send(const std::string& requests) {
   QCCL_TRY(connect());
-  const std::string bytes = encode_request(request);
-  const auto sent = os::write_exactly(socket_, std::as_bytes(std::span(bytes)), answer_deadline(), *options_.clock);
+  const auto sent = os::write_exactly(socket_, std::as_bytes(std::span(requests)), answer_deadline(), *options_.clock);
   if (!sent.ok()) return lost(sent.error());
   return {};
 }
@@ -152,40 +157,48 @@ Result<std::string> TcpStore::receive_string() {
   return text;
 }
 
-// True once the key exists, false if it does not by the deadline.
-Result<bool> TcpStore::wait_for(const std::string& key, TimePoint deadline) {
-  const bool only_look = deadline <= options_.clock->now();
-  QCCL_TRY(send({.query = only_look ? Query::check : Query::wait, .keys = {key}}));
-  if (!only_look) {
-    auto ready = os::wait_ready(socket_, os::Direction::read, deadline, *options_.clock);
-    if (!ready) return lost(ready.error());
-    if (!*ready) return cancel_wait();
-  }
+Result<std::optional<std::string>> TcpStore::look_for(const std::string& key) {
+  QCCL_TRY(send({.query = Query::check, .keys = {key}}));
   QCCL_ASSIGN(const auto answer, receive_integer<std::uint8_t>(answer_deadline()));
-  if (answer != kServerEnds) return answer == kReady;
-  Failure ended = lost(Failure(ErrorKind::peer_lost, "it ends in good order").info());
-  connect_deadline_ = options_.deadline;
-  return ended;
+  if (answer != kReady) return std::optional<std::string>();
+  QCCL_TRY(send({.query = Query::get, .keys = {key}}));
+  QCCL_ASSIGN(auto value, receive_string());
+  return std::optional<std::string>(std::move(value));
 }
 
-// The key may have appeared at the last moment: then the wait's answer precedes the cancellation's.
-Result<bool> TcpStore::cancel_wait() {
-  QCCL_TRY(send({.query = Query::cancel_wait}));
+// After an await or a wait for the key has been sent: its value, or nothing if it does not exist by the deadline.
+Result<std::optional<std::string>> TcpStore::receive_awaited(const std::string& key, TimePoint deadline) {
+  auto ready = os::wait_ready(socket_, os::Direction::read, deadline, *options_.clock);
+  if (!ready) return lost(ready.error());
+  const bool cancels = !*ready;
+  if (cancels) QCCL_TRY(send({.query = Query::cancel_wait}));
   QCCL_ASSIGN(const auto answer, receive_integer<std::uint8_t>(answer_deadline()));
-  if (answer != kReady) return false;
-  QCCL_TRY(receive_integer<std::uint8_t>(answer_deadline()));
-  return true;
+  if (answer == kServerEnds) {
+    Failure ended = lost(Failure(ErrorKind::peer_lost, "it ends in good order").info());
+    connect_deadline_ = options_.deadline;
+    return ended;
+  }
+  if (answer != kReady) return std::optional<std::string>();
+  // The key may have appeared at the last moment: then the wait's answer precedes the cancellation's.
+  std::string value;
+  if (serves_await_) {
+    QCCL_ASSIGN(value, receive_string());
+  }
+  if (cancels) QCCL_TRY(receive_integer<std::uint8_t>(answer_deadline()));
+  if (!serves_await_) {
+    QCCL_TRY(send({.query = Query::get, .keys = {key}}));
+    QCCL_ASSIGN(value, receive_string());
+  }
+  return std::optional<std::string>(std::move(value));
 }
 
 Result<std::optional<std::string>> TcpStore::try_get(const std::string& key, std::chrono::milliseconds timeout) {
   QCCL_TRY(check_sizes(key, 0));
   QCCL_TRY(connect());
-  const TimePoint deadline = std::min(options_.deadline, saturating_add(options_.clock->now(), timeout));
-  QCCL_ASSIGN(const bool exists, wait_for(wire_key(key), deadline));
-  if (!exists) return std::optional<std::string>();
-  QCCL_TRY(send({.query = Query::get, .keys = {wire_key(key)}}));
-  QCCL_ASSIGN(auto value, receive_string());
-  return std::optional<std::string>(std::move(value));
+  const TimePoint deadline = within(timeout, options_);
+  if (deadline <= options_.clock->now()) return look_for(wire_key(key));
+  QCCL_TRY(send({.query = serves_await_ ? Query::await : Query::wait, .keys = {wire_key(key)}}));
+  return receive_awaited(wire_key(key), deadline);
 }
 
 std::optional<std::string> TcpStore::get(const std::string& key, std::chrono::milliseconds timeout) {
@@ -202,6 +215,43 @@ std::int64_t TcpStore::add(const std::string& key, std::int64_t delta) {
   check_sizes(key, 0).take_or_throw();
   send({.query = Query::add, .keys = {wire_key(key)}, .number = delta}).take_or_throw();
   return receive_integer<std::int64_t>(answer_deadline()).take_or_throw();
+}
+
+std::vector<std::int64_t> TcpStore::counters(const std::vector<std::string>& keys) {
+  std::vector<std::int64_t> sums(keys.size());
+  Exchange exchange{.requests = "", .answers = std::as_writable_bytes(std::span(sums))};
+  for (const std::string& key : keys) {
+    check_sizes(key, 0).take_or_throw();
+    exchange.requests += encode_request({.query = Query::add, .keys = {wire_key(key)}});
+  }
+  if (socket_.valid()) {
+    send(exchange.requests).take_or_throw();
+    receive(exchange.answers, answer_deadline()).take_or_throw();
+  } else {
+    connect(exchange).take_or_throw();
+  }
+  return sums;
+}
+
+// For a server that keeps the first value of a key.
+Result<ClaimAnswer> TcpStore::claim_at_once(const ClaimRequest& request, std::chrono::milliseconds timeout) {
+  const std::string awaited_key = wire_key(request.awaited_key);
+  QCCL_TRY(send(encode_request({.query = Query::add, .keys = {wire_key(request.counter)}, .number = 1}) +
+                encode_request({.query = Query::set, .keys = {wire_key(request.card_key)}, .value = request.card}) +
+                encode_request({.query = Query::await, .keys = {awaited_key}})));
+  has_left_something_ = true;
+  ClaimAnswer answer;
+  QCCL_ASSIGN(answer.count, receive_integer<std::int64_t>(answer_deadline()));
+  QCCL_ASSIGN(answer.awaited,
+              receive_awaited(awaited_key, answer.count == 1 ? within(timeout, options_) : TimePoint{}));
+  return answer;
+}
+
+ClaimAnswer TcpStore::claim(const ClaimRequest& request, std::chrono::milliseconds timeout) {
+  check_sizes(request.card_key, request.card.size()).take_or_throw();
+  connect().take_or_throw();
+  if (serves_await_) return claim_at_once(request, timeout).take_or_throw();
+  return claim_in_steps(*this, request, timeout);
 }
 
 }  // namespace qccl::bootstrap

@@ -3,6 +3,9 @@
 // Connects on first use, and again after the connection was lost, until its deadline, because the server may start
 // later than this rank. A store that stops in good order may come back (a job that restarts on the same port), so the
 // client waits for it. If it just vanishes and this rank has left something there, the client retries only briefly.
+//
+// A rank far from rank 0's store meets the others in three round trips: the connection; introduction and counters();
+// claim(). torch's stores take two more, because they know no await and let a second process overwrite a card.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +15,9 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/result.h"
+#include "bootstrap/meeting/pipelined_store.h"
 #include "bootstrap/store/store_protocol.h"
 #include "os/fd.h"
-#include "qccl/store.h"
 
 namespace qccl::bootstrap {
 
@@ -26,7 +29,7 @@ struct TcpStoreOptions {
   std::string socket = {};        // not empty: an abstract unix socket of this host and user, instead of host and port
 };
 
-class TcpStore final : public Store {
+class TcpStore final : public PipelinedStore {
  public:
   // How long to retry a store that vanished.
   static constexpr Nanoseconds kVanishedLimit = std::chrono::seconds(5);
@@ -35,34 +38,44 @@ class TcpStore final : public Store {
   // With a connection that is already introduced: TcpStoreServer::take_own_client().
   TcpStore(TcpStoreOptions options, os::Fd connected);
 
-  // All three throw Error: peer_lost if the connection broke (the next call connects anew, so the caller may retry),
+  // All throw Error: peer_lost if the connection broke (the next call connects anew, so the caller may retry),
   // deadline_exceeded if no store answers at the address by the deadline.
   void set(const std::string& key, const std::string& value) override;
   std::optional<std::string> get(const std::string& key, std::chrono::milliseconds timeout) override;
   std::int64_t add(const std::string& key, std::int64_t delta) override;
+  std::vector<std::int64_t> counters(const std::vector<std::string>& keys) override;
+  ClaimAnswer claim(const ClaimRequest& request, std::chrono::milliseconds timeout) override;
 
  private:
-  Status connect();
+  // Requests that may be sent again, over another connection, and the answers to them.
+  struct Exchange {
+    std::string requests;
+    Bytes answers;
+  };
+
+  Status connect(const Exchange& first = {});
   Result<os::Fd> dial() const;
-  Status introduce(TimePoint deadline);
-  Status send(const StoreRequest& request);
+  Status introduce(const Exchange& first, TimePoint deadline);
+  Status send(const StoreRequest& request) { return send(encode_request(request)); }
+  Status send(const std::string& requests);
   Status receive(Bytes target, TimePoint deadline);
   template <class T>
   Result<T> receive_integer(TimePoint deadline);
   Result<std::string> receive_string();
-  Result<bool> wait_for(const std::string& key, TimePoint deadline);
-  Result<bool> cancel_wait();
+  Result<std::optional<std::string>> look_for(const std::string& key);
+  Result<std::optional<std::string>> receive_awaited(const std::string& key, TimePoint deadline);
   Result<std::optional<std::string>> try_get(const std::string& key, std::chrono::milliseconds timeout);
+  Result<ClaimAnswer> claim_at_once(const ClaimRequest& request, std::chrono::milliseconds timeout);
 
   TimePoint answer_deadline() const;
   Failure lost(const ErrorInfo& cause);
   Failure not_reached(const ErrorInfo& cause, Nanoseconds waited) const;
-  std::string location() const;
 
   TcpStoreOptions options_;
   os::Fd socket_;
   TimePoint connect_deadline_;
   bool was_connected_ = false;
+  bool serves_await_ = false;  // the server at the other end
   bool has_left_something_ = false;
 };
 

@@ -45,7 +45,7 @@ class TcpStoreServer::Loop {
     const Id id = next_id_++;
     QCCL_TRY(poller_.watch(own.get(), id));
     clients_.add(id, std::move(own), "", true).is_introduced = true;
-    return {};
+    return keys_ ? state_.set(wire_key(kServesAwait), "") : Status();
   }
 
   // If memory runs out, the client being served is dropped.
@@ -142,7 +142,7 @@ class TcpStoreServer::Loop {
   void end_wait(Id id, std::uint8_t answer) {
     served_ = id;
     StoreClient& client = *clients_.find(id);
-    client.answers.add(wait_answer(answer));
+    service_.answer_wait(client, answer);
     if (!client.answers.send(client.socket) || !watch(client)) return drop(id);
     state_.cancel(id);
   }

@@ -2,7 +2,7 @@
 // (store_protocol.h) on a thread of its own.
 //
 // Any process can reach its port. Rank 0 itself uses a socket pair, without restrictions. For all others:
-// - only keys that JobKeys allows are stored, and only once: existing keys are not overwritten;
+// - only keys that JobKeys allows are stored, and only once: existing keys are not overwritten (kServesAwait says so);
 // - requests are short, and the next one is read only after the client has taken the earlier answers;
 // - a client that has stored nothing yet is a stranger. The process's descriptors limit the number of strangers; beyond
 //   it, the oldest stranger of the address that has the most is dropped. A unix socket accepts no other user.

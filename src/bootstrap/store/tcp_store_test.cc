@@ -202,6 +202,51 @@ TEST_F(JobStoreTest, reading_a_counter_of_a_jobs_store_makes_none) {
   EXPECT_EQ(stranger.get("anything", milliseconds(0)), std::nullopt);
 }
 
+const std::string kAwaitOfK = "\x40\x02\0\0\0\0\0\0\0/k"s;
+const std::string kValueV = "\0\x01\0\0\0\0\0\0\0v"s;  // and that it exists
+
+TEST_F(JobStoreTest, an_await_is_answered_with_the_value_once_it_exists) {
+  auto rank_0 = own_client_of(*server);
+  RawClient early(*server), late(*server), impatient(*server);
+  for (RawClient* client : {&early, &late, &impatient}) {
+    client->send(kIntroduction + encode_request({.query = Query::check, .keys = {wire_key(kServesAwait)}}));
+    EXPECT_EQ(client->receive(1), "\0"s);
+  }
+  impatient.send(kAwaitOfK + "\x0C"s);
+  EXPECT_EQ(impatient.receive(1), "\1"s);
+  early.send(kAwaitOfK);
+  EXPECT_TRUE(early.ping());
+  rank_0.set("k", "v");
+  EXPECT_EQ(early.receive(10), kValueV);
+  late.send(kAwaitOfK);
+  EXPECT_EQ(late.receive(10), kValueV);
+  late.send("\x06\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/k"s);  // a wait, which has no value
+  EXPECT_EQ(late.receive(1), "\0"s);
+  for (RawClient* client : {&early, &late, &impatient}) EXPECT_TRUE(client->ping());
+}
+
+TEST_F(JobStoreTest, get_gives_up_after_its_timeout_and_the_client_still_works) {
+  auto client = client_of(*server);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(client.get("k", milliseconds(1)), std::nullopt);
+  EXPECT_EQ(client.add("n", 0), 0);
+  own_client_of(*server).set("k", "v");
+  EXPECT_EQ(client.get("k", seconds(10)), "v");
+  EXPECT_EQ(client.get("k", milliseconds(0)), "v");
+}
+
+TEST_F(JobStoreTest, a_second_claim_neither_replaces_the_card_nor_waits) {
+  const ClaimRequest first{"qccl/job/0/1/claim/1", "qccl/job/0/1/card/1", card(1), "k"};
+  auto holder = client_of(*server);
+  EXPECT_EQ(holder.claim(first, milliseconds(1)).count, 1);
+  ClaimRequest second = first;
+  second.card = card(2);
+  auto other = client_of(*server);
+  const ClaimAnswer answer = other.claim(second, seconds(60));
+  EXPECT_EQ(answer.count, 2);
+  EXPECT_EQ(answer.awaited, std::nullopt);
+  EXPECT_EQ(other.get("qccl/job/0/1/card/1", seconds(10)), card(1));
+}
+
 TEST_F(JobStoreTest, idle_connections_do_not_delay_the_end) {
   RawClient silent(*server), idle(*server);
   idle.send(kIntroduction);
@@ -343,6 +388,9 @@ TEST_F(TcpStoreTest, get_gives_up_after_its_timeout_and_the_client_still_works) 
   EXPECT_EQ(good.get("never", milliseconds(0)), "came");
 }
 
+// Of the first number and the check that follows it.
+const std::size_t kIntroductionBytes = kIntroduction.size() + 1 + 8 + 8 + wire_key(kServesAwait).size();
+
 // A server simulated by the test, whose answer to the wait crosses the client's cancellation.
 TEST(TcpStore, a_key_that_appears_as_its_wait_is_cancelled_is_found) {
   auto listener = os::listen_tcp("127.0.0.1", 0).take_or_throw();
@@ -350,7 +398,7 @@ TEST(TcpStore, a_key_that_appears_as_its_wait_is_cancelled_is_found) {
   auto value = std::async(std::launch::async, [&] { return client.get("k", milliseconds(1)); });
   os::wait_ready(listener, os::Direction::read, soon(), kClock).take_or_throw();
   RawClient peer(std::move(*os::accept_connection(listener).take_or_throw()));
-  peer.receive(kIntroduction.size() + 22);  // and the check of "/qccl"
+  peer.receive(kIntroductionBytes);
   peer.send("\1"s);
   EXPECT_EQ(peer.receive(19), "\x06\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/k"s);
   EXPECT_EQ(peer.receive(1), "\x0C"s);
@@ -358,6 +406,27 @@ TEST(TcpStore, a_key_that_appears_as_its_wait_is_cancelled_is_found) {
   EXPECT_EQ(peer.receive(11), "\x03\x02\0\0\0\0\0\0\0/k"s);
   peer.send("\x01\0\0\0\0\0\0\0v"s);
   EXPECT_EQ(value.get(), "v");
+}
+
+// The same with a server that knows await. It answers nothing before it has all that the client can send without an
+// answer.
+TEST(TcpStore, counters_and_claim_take_one_round_trip_each) {
+  auto listener = os::listen_tcp("127.0.0.1", 0).take_or_throw();
+  TcpStore client(options_at(os::local_port(listener).take_or_throw()));
+  auto answer = std::async(std::launch::async, [&] {
+    EXPECT_EQ(client.counters({"n", "m"}), (std::vector<std::int64_t>{1, 0}));
+    return client.claim({"claim", "card", "me", "k"}, milliseconds(1));
+  });
+  os::wait_ready(listener, os::Direction::read, soon(), kClock).take_or_throw();
+  RawClient peer(std::move(*os::accept_connection(listener).take_or_throw()));
+  peer.receive(kIntroductionBytes + 2 * (1 + 8 + 2 + 8));
+  peer.send("\0\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"s);
+  peer.receive((1 + 8 + 6 + 8) + (1 + 8 + 5 + 8 + 2));
+  EXPECT_EQ(peer.receive(11), kAwaitOfK);
+  peer.send("\1\0\0\0\0\0\0\0"s);
+  EXPECT_EQ(peer.receive(1), "\x0C"s);
+  peer.send(kValueV + "\1"s);
+  EXPECT_EQ(answer.get().awaited, "v");
 }
 
 TEST(TcpStore, connects_to_a_server_that_starts_later) {

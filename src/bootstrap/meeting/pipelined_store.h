@@ -1,0 +1,45 @@
+// A store that takes several requests before it answers the first: ranks far from it start in fewer round trips.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "qccl/store.h"
+
+namespace qccl::bootstrap {
+
+// How a rank takes its place: add(counter, 1), and if the sum is 1, set(card_key, card) and get(awaited_key, timeout).
+struct ClaimRequest {
+  std::string counter;
+  std::string card_key;
+  std::string card;
+  std::string awaited_key;
+};
+
+struct ClaimAnswer {
+  std::int64_t count = 0;              // the counter's sum
+  std::optional<std::string> awaited;  // empty if the sum is more than 1, or the key did not exist within the timeout
+};
+
+// The calls one by one, over any store.
+inline ClaimAnswer claim_in_steps(Store& store, const ClaimRequest& request, std::chrono::milliseconds timeout) {
+  ClaimAnswer answer{.count = store.add(request.counter, 1), .awaited = {}};
+  if (answer.count != 1) return answer;
+  store.set(request.card_key, request.card);
+  answer.awaited = store.get(request.awaited_key, timeout);
+  return answer;
+}
+
+// Both throw like the calls that they stand for. Where the store keeps the first value of a key, claim() may set the
+// card whatever the sum is.
+class PipelinedStore : public Store {
+ public:
+  // add(key, 0) for each key.
+  virtual std::vector<std::int64_t> counters(const std::vector<std::string>& keys) = 0;
+  virtual ClaimAnswer claim(const ClaimRequest& request, std::chrono::milliseconds timeout) = 0;
+};
+
+}  // namespace qccl::bootstrap

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codec/geometry.h"
@@ -81,6 +82,15 @@ struct Request {
   // rank, then those it receives from each.
   std::vector<std::uint64_t> counts{};
   std::vector<int> hosts{};  // each rank's host; hierarchical only; empty: all on one
+};
+
+// Where the ranks of a group are. A site is hosts that are near each other and far from those of other sites.
+struct Layout {
+  Layout(std::vector<int> host_of_rank = {}, std::vector<int> site_of_rank = {})
+      : hosts(std::move(host_of_rank)), sites(std::move(site_of_rank)) {}
+
+  std::vector<int> hosts;  // of each rank
+  std::vector<int> sites;  // of each rank; empty: all are near each other, or all are far
 };
 
 inline constexpr Collective kEveryCollective[] = {

@@ -142,7 +142,9 @@ class Simulation {
     resolved.slice_bytes = options_.slice_bytes;
     resolved.window_bytes = options_.window_bytes;
     const std::vector<int>& hosts = world_.engine(0).parts().options.hosts;
-    if (plan::entry_of(call.algorithm).uses_hosts) resolved.hosts.assign(hosts.begin(), hosts.end());
+    if (plan::entry_of(call.algorithm).uses_hosts && call.hosts.empty()) {
+      resolved.hosts.assign(hosts.begin(), hosts.end());
+    }
     const std::shared_ptr<const Codec> codec = make_codec(call.compression).take_or_throw();
     running_ = options_.ranks;
     for (Rank& rank : ranks_) rank.work = internal::make_work();

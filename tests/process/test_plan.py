@@ -82,6 +82,17 @@ def test_show_chooses_by_hosts_and_profile_and_says_what_is_saved(tmp_path):
     assert "profile: of mine" in run(*flags, "--profile", file).stdout
 
 
+def test_sites_are_near_inside_and_share_a_line():
+    sites = ("all_reduce", "--hosts", "8x1", "--sites", 2, "--latency", "50ms", "--near-latency", "100us")
+    shown = run("plan", "show", *sites, "--rate", "10gbit", "--site-rate", "1gbit", "--bytes", "16M").stdout
+    assert "8 hosts in 2 sites, 100 us in a site, 10 Gbit/s and 50 ms between them, 1 Gbit/s between sites" in shown
+    assert "chosen: hierarchical: saves" in shown
+    rows = rows_of(run("plan", "simulate", *sites, "--rate", "1gbit", "-b", "4K").stdout)
+    assert 50 < float(rows[4096, "recursive_doubling"][0]) < 51 and float(rows[4096, "sra"][0]) >= 100
+    refused = run("plan", "show", "all_reduce", "--world", 8, "--sites", 3, "--bytes", 4)
+    assert refused.returncode == 2 and "8 hosts can't be divided among 3 sites" in refused.stderr
+
+
 def obstacles(*flags: object) -> dict[str, str]:
     """{algorithm that may not be chosen: reason}."""
     done = run("plan", "show", *flags, "--world", 8)

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "codec/codec.h"
 #include "codec/geometry.h"
@@ -15,13 +14,22 @@ namespace qccl::sim {
 namespace {
 
 constexpr double kGbit = 125e6;
+constexpr std::chrono::microseconds kNear{100};
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 struct Distance {
   int hosts = 2;
   double rate = kGbit;  // bytes per second
   std::chrono::milliseconds latency{50};
+  int sites = 1;         // of equally many hosts, 100 us apart inside
+  double site_rate = 0;  // of a site's line; 0: no limit
 
+  plan::Layout places() const {
+    plan::Layout layout;
+    for (int host = 0; host < hosts; ++host) layout.hosts.push_back(host);
+    for (int host = 0; host < hosts && sites > 1; ++host) layout.sites.push_back(host * sites / hosts);
+    return layout;
+  }
   double latency_seconds() const { return std::chrono::duration<double>(latency).count(); }
 };
 
@@ -29,6 +37,8 @@ plan::MachineModel machine(const Distance& distance) {
   plan::MachineModel model;
   model.wire_rate = distance.rate;
   model.wire = {distance.latency_seconds(), 0, 0};
+  model.near_latency = std::chrono::duration<double>(kNear).count();
+  model.site_rate = distance.site_rate;
   model.window_bytes = plan::window_of(distance.rate, 2 * distance.latency_seconds(), plan::kMostWindowBytes);
   return model;
 }
@@ -48,9 +58,11 @@ engine::ResolvedCall all_reduce(const Distance& distance, std::uint64_t bytes, c
     key.encoded_bytes =
         static_cast<double>(codec->max_encoded_bytes(key.slice_elements)) / static_cast<double>(key.slice_elements);
   }
-  std::vector<int> hosts(static_cast<std::size_t>(distance.hosts));
-  std::iota(hosts.begin(), hosts.end(), 0);
-  call.algorithm = plan::choose(key, hosts, machine(distance));
+  call.algorithm = plan::choose(key, distance.places(), machine(distance));
+  if (call.algorithm == Algorithm::hierarchical) {
+    const std::vector<int> groups = plan::hierarchy_of(key, distance.places(), machine(distance));
+    call.hosts.assign(groups.begin(), groups.end());
+  }
   return call;
 }
 
@@ -60,6 +72,12 @@ SimulationResult run(const Distance& distance, const engine::ResolvedCall& call)
   options.links.bytes_per_second = options.links.ingress_bytes_per_second = distance.rate;
   options.links.latency = distance.latency;
   options.links.slots = SIZE_MAX / 2;
+  options.links.sites = distance.places().sites;
+  options.links.near_latency = kNear;
+  if (distance.site_rate > 0) {
+    options.links.hosts_per_rack = distance.hosts / distance.sites;  // a site's line is a rack's uplink
+    options.links.rack_bytes_per_second = distance.site_rate;
+  }
   options.window_bytes = machine(distance).window_bytes;
   return simulate(options, call).take_or_throw();
 }
@@ -130,6 +148,35 @@ TEST(Distance, sums_in_one_step_move_all_slices_of_a_window_at_once) {
     engine::ResolvedCall call = all_reduce(distance, 64 * kMiB, none());
     call.algorithm = algorithm;
     EXPECT_LE(seconds_of(run(distance, call)), 0.75) << to_string(algorithm);
+  }
+}
+
+const Distance kTwoSites{.hosts = 8, .sites = 2};
+
+TEST(Sites, one_mebibyte_crosses_once_and_is_added_by_neighbours_first) {
+  const auto call = all_reduce(kTwoSites, kMiB, none());
+  EXPECT_EQ(call.algorithm, Algorithm::recursive_doubling);
+  const double wire = 3.0 * kMiB / kTwoSites.rate;
+  EXPECT_LE(seconds_of(run(kTwoSites, call)), wire + 1.1 * kTwoSites.latency_seconds());
+  const Distance unaware{.hosts = 8};
+  EXPECT_GE(seconds_of(run(kTwoSites, all_reduce(unaware, kMiB, none()))), 1.4 * seconds_of(run(kTwoSites, call)));
+}
+
+// Each site sends and receives every element once.
+TEST(Sites, a_shared_line_carries_each_element_once_each_way) {
+  Distance distance = kTwoSites;
+  distance.rate = 10 * kGbit;
+  distance.site_rate = kGbit;
+  for (const std::uint64_t bytes : {16 * kMiB, 64 * kMiB}) {
+    const auto call = all_reduce(distance, bytes, none());
+    EXPECT_EQ(call.algorithm, Algorithm::hierarchical);
+    EXPECT_EQ(std::vector<int>(call.hosts.begin(), call.hosts.end()), distance.places().sites);
+    const double line = static_cast<double>(bytes) / distance.site_rate;
+    EXPECT_LE(seconds_of(run(distance, call)), 1.1 * line + 2.2 * distance.latency_seconds());
+    Distance unaware = distance;
+    unaware.sites = 1;
+    unaware.site_rate = 0;
+    EXPECT_GE(seconds_of(run(distance, all_reduce(unaware, bytes, none()))), 3 * line);
   }
 }
 

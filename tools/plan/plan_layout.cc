@@ -43,6 +43,17 @@ void take_hosts(PlanLayout& layout) {
   const int count = hosts > 0 ? hosts : layout.world;
   if (count > layout.world) refuse(fmt::format("{} hosts are more than {} ranks", count, layout.world));
   layout.hosts = spread(layout.world, count);
+  if (count % layout.sites != 0) refuse(fmt::format("{} hosts can't be divided among {} sites", count, layout.sites));
+}
+
+std::uint64_t slice_length(const PlanLayout& layout) {
+  return slice_elements(layout.codec.get(), DataType::float32, kLayoutSliceBytes);
+}
+
+// The most bytes that a slice has on the wire.
+std::uint64_t encoded_slice_bytes(const PlanLayout& layout) {
+  const std::uint64_t elements = slice_length(layout);
+  return layout.codec == nullptr ? elements * sizeof(float) : layout.codec->max_encoded_bytes(elements);
 }
 
 void take_profile(PlanLayout& layout) {
@@ -57,16 +68,28 @@ void take_profile(PlanLayout& layout) {
   const auto fill_in = [](std::optional<double>& given, double otherwise) { given = given.value_or(otherwise); };
   fill_in(layout.rate, layout.profile.wire_rate);
   fill_in(layout.latency, layout.profile.wire.latency);
+  fill_in(layout.near_latency, layout.profile.wire.latency);
+  fill_in(layout.site_rate, layout.profile.site_rate);
   fill_in(layout.local_rate, layout.profile.shm.rank_rate);
   fill_in(layout.local_latency, layout.profile.shm.latency);
 }
 
 }  // namespace
 
+std::vector<int> PlanLayout::sites_of_ranks() const {
+  std::vector<int> found;
+  for (std::size_t rank = 0; rank < hosts.size() && sites > 1; ++rank) {
+    found.push_back(hosts[rank] * sites / host_count());
+  }
+  return found;
+}
+
 plan::MachineModel PlanLayout::links() const {
   plan::MachineModel links = plan::links_of(profile, compression.to_string());
   links.wire_rate = *rate;
   links.wire.latency = *latency;
+  links.near_latency = *near_latency;
+  links.site_rate = *site_rate;
   links.local.rank_rate = *local_rate;
   links.local.latency = *local_latency;
   links.burst_bytes = burst;
@@ -86,10 +109,18 @@ void add_layout_flags(CLI::App& app, PlanLayout& layout) {
   app.add_option("--world", layout.world, "Ranks")->check(CLI::Range(1, 4096));
   app.add_option("--hosts", layout.hosts_flag,
                  "Hosts, as a number or with ranks each: 64, 2x4 (default: one for each rank)");
+  app.add_option("--sites", layout.sites, "Places far apart, with equally many hosts each (default 1)")
+      ->check(CLI::Range(1, 4096));
   app.add_option("--profile", layout.profile_file, "File with the speeds of links and processors (default: built in)");
   app.add_option("--rate", layout.rate, "Of a host's link, out and in (default: the profile's)")
       ->transform(rate_value());
   app.add_option("--latency", layout.latency, "From host to host (default: the profile's)")->transform(time_value());
+  app.add_option("--near-latency", layout.near_latency,
+                 "Inside a site; --latency is then that between sites (default: the profile's)")
+      ->transform(time_value());
+  app.add_option("--site-rate", layout.site_rate,
+                 "Of a site's line to other sites, out and in (default: the profile's, which has no limit)")
+      ->transform(rate_value());
   app.add_option("--burst", layout.burst, "Bytes that an idle link passes at once, like a token bucket (default 0)")
       ->transform(size_value());
   app.add_option("--local-rate", layout.local_rate, "Of a rank to others of its host (default: the profile's)")
@@ -114,7 +145,7 @@ void complete(PlanLayout& layout, Collective collective) {
   }
   take_profile(layout);
   if (layout.rate <= 0 || layout.local_rate <= 0) refuse("a rate of 0 carries nothing");
-  if (layout.latency < 0 || layout.local_latency < 0) refuse("a latency is not below 0");
+  if (layout.latency < 0 || layout.near_latency < 0 || layout.local_latency < 0) refuse("a latency is not below 0");
   take_hosts(layout);
   const bool can_compress = is_reduction(collective) || collective == Collective::all_gather ||
                             collective == Collective::all_to_all || collective == Collective::broadcast;
@@ -126,38 +157,39 @@ void check_algorithm(Collective collective, std::optional<Algorithm> algorithm) 
   refuse(fmt::format("{} has no algorithm {}", to_string(collective), to_string(*algorithm)));
 }
 
+plan::SelectionKey selection_key(const PlanLayout& layout, Collective collective, std::uint64_t bytes) {
+  plan::SelectionKey key{
+      .collective = collective, .elements = bytes / sizeof(float), .slice_elements = slice_length(layout)};
+  if (layout.codec == nullptr) return key;
+  key.compressed = true;
+  key.bucket_size = layout.codec->bucket_size();
+  key.encoded_bytes = static_cast<double>(encoded_slice_bytes(layout)) / static_cast<double>(key.slice_elements);
+  return key;
+}
+
 plan::Request request_of(const PlanLayout& layout, Collective collective, Algorithm algorithm, std::uint64_t bytes) {
-  const std::uint64_t elements = bytes / sizeof(float);
-  const bool is_compressed = layout.codec != nullptr;
+  const plan::SelectionKey key = selection_key(layout, collective, bytes);
   const auto world = static_cast<std::uint64_t>(layout.world);
   return {.collective = collective,
           .algorithm = algorithm,
           .world = layout.world,
           .count = collective == Collective::barrier ? 0
-                   : plan::has_pieces(collective)    ? elements / world
-                                                     : elements,
-          .bucket_size = is_compressed ? layout.codec->bucket_size() : 1,
-          .slice_elements = slice_elements(layout.codec.get(), DataType::float32, kLayoutSliceBytes),
-          .compressed = is_compressed,
-          .hosts = layout.hosts};
-}
-
-plan::SelectionKey selection_key(const PlanLayout& layout, Collective collective, std::uint64_t bytes) {
-  const plan::Request request = request_of(layout, collective, Algorithm::one_shot, bytes);
-  plan::SelectionKey key{.collective = collective,
-                         .elements = bytes / sizeof(float),
-                         .compressed = request.compressed,
-                         .bucket_size = request.bucket_size,
-                         .slice_elements = request.slice_elements};
-  if (layout.codec == nullptr) return key;
-  key.encoded_bytes = static_cast<double>(layout.codec->max_encoded_bytes(request.slice_elements)) /
-                      static_cast<double>(request.slice_elements);
-  return key;
+                   : plan::has_pieces(collective)    ? key.elements / world
+                                                     : key.elements,
+          .bucket_size = key.bucket_size,
+          .slice_elements = key.slice_elements,
+          .compressed = key.compressed,
+          .lanes = plan::lanes_of_window(layout.window_bytes(), layout.world, encoded_slice_bytes(layout)),
+          .hosts = plan::hierarchy_of(key, layout.places(), layout.links())};
 }
 
 std::string describe(const PlanLayout& layout) {
-  return fmt::format("{} ranks on {} hosts, {:.4g} Gbit/s and {} between them, {:.4g} Gbit/s and {} inside",
-                     layout.world, layout.host_count(), *layout.rate * 8e-9, time_text(*layout.latency),
+  const std::string near =
+      layout.sites == 1 ? "" : fmt::format(" in {} sites, {} in a site", layout.sites, time_text(*layout.near_latency));
+  const std::string line =
+      layout.has_site_rate() ? fmt::format(", {:.4g} Gbit/s between sites", *layout.site_rate * 8e-9) : "";
+  return fmt::format("{} ranks on {} hosts{}, {:.4g} Gbit/s and {} between them{}, {:.4g} Gbit/s and {} inside",
+                     layout.world, layout.host_count(), near, *layout.rate * 8e-9, time_text(*layout.latency), line,
                      *layout.local_rate * 8e-9, time_text(*layout.local_latency));
 }
 

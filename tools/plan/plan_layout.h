@@ -35,11 +35,14 @@ struct PlanLayout {
   int world = 0;
   std::string hosts_flag;  // "2x4", "64", or empty: a host for each rank
   std::vector<int> hosts;  // of each rank
+  int sites = 1;           // of equally many hosts
   std::string profile_file;
   plan::Profile profile = plan::default_profile();
   // complete() fills in the profile's values for those that were not given.
   std::optional<double> rate;     // bytes per second, out of a host and into it
-  std::optional<double> latency;  // seconds
+  std::optional<double> latency;  // seconds, to other sites if there are several
+  std::optional<double> near_latency;
+  std::optional<double> site_rate;
   std::optional<double> local_rate;
   std::optional<double> local_latency;
   double burst = 0;  // bytes
@@ -50,13 +53,17 @@ struct PlanLayout {
   std::shared_ptr<const Codec> codec;
 
   int host_count() const { return hosts.empty() ? 0 : hosts.back() + 1; }
+  // Of each rank; empty if there is one.
+  std::vector<int> sites_of_ranks() const;
+  plan::Layout places() const { return {hosts, sites_of_ranks()}; }
   plan::MachineModel links() const;
+  bool has_site_rate() const { return sites > 1 && *site_rate > 0; }
   // 0: hosts are near.
   std::uint64_t window_bytes() const;
 };
 
-// --world, --hosts, --profile, --rate, --latency, --burst, --local-rate, --local-latency, --cores, --hosts-per-machine,
-// --compression.
+// --world, --hosts, --sites, --profile, --rate, --latency, --near-latency, --site-rate, --burst, --local-rate,
+// --local-latency, --cores, --hosts-per-machine, --compression.
 void add_layout_flags(CLI::App& app, PlanLayout& layout);
 // Throws ValueError.
 [[noreturn]] void refuse(const std::string& text);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "plan/algorithms/registry.h"
 #include "plan/cost/cost.h"
 #include "sim/simulation.h"
 #include "tools/command_line.h"
@@ -36,6 +37,7 @@ Examples:
   qccl plan simulate --world 512 --hosts 64 --rate 10gbit --latency 50us all_reduce -b 1K -e 256M
   qccl plan simulate --hosts 4x8 --rate 1gbit all_reduce -b 64M --compression minmax:bits=4
   qccl plan simulate --world 8 --cores 2 --hosts-per-machine 4 --rate 1gbit --burst 64K all_reduce -b 1M
+  qccl plan simulate --hosts 8x1 --sites 2 --latency 50ms --near-latency 100us --rate 1gbit all_reduce -b 1M
   qccl plan simulate --world 64 --racks 4 --rack-rate 20gbit all_to_all -b 1M -e 64M -f 8
   qccl plan simulate --world 16 all_reduce -b 16M --straggler 3:10 --jitter 20us --seed 7
   qccl plan simulate --world 16 all_reduce -b 16M --late 3@5ms --late 4@1ms
@@ -122,6 +124,7 @@ void complete(SimulateOptions& options) {
     refuse("-f 1 or a size of 0 never gets from -b to -e");
   }
   if (options.racks > options.layout.host_count()) refuse("there are more racks than hosts");
+  if (options.racks > 1 && options.layout.has_site_rate()) refuse("--racks and --site-rate exclude each other");
   check_algorithm(options.collective, options.algorithm);
 }
 
@@ -162,9 +165,10 @@ std::optional<int> parse_simulate_options(const std::vector<std::string>& argume
 
 sim::FrameWork frame_work(const plan::LinkCost& link) { return {nanoseconds(link.frame_seconds), link.rank_rate}; }
 // A latency includes the processors' work at both ends.
-Nanoseconds travel(const plan::LinkCost& link) {
-  return nanoseconds(std::max(0.0, link.latency - 2 * link.frame_seconds));
+Nanoseconds travel(const plan::LinkCost& link, double latency) {
+  return nanoseconds(std::max(0.0, latency - 2 * link.frame_seconds));
 }
+Nanoseconds travel(const plan::LinkCost& link) { return travel(link, link.latency); }
 
 sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   const PlanLayout& layout = options.layout;
@@ -191,9 +195,13 @@ sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   links.local_latency = travel(simulation.processors.local);
   links.wire_work = frame_work(simulation.processors.wire);
   links.local_work = frame_work(simulation.processors.local);
-  if (options.racks > 1) {
-    links.hosts_per_rack = (layout.host_count() + options.racks - 1) / options.racks;
-    links.rack_bytes_per_second = options.rack_rate * layout.links().wire_efficiency;
+  links.sites = layout.sites_of_ranks();
+  links.near_latency = travel(simulation.processors.wire, *layout.near_latency);
+  const int racks = layout.has_site_rate() ? layout.sites : options.racks;  // a site's line is a rack's uplink
+  if (racks > 1) {
+    const double uplink_rate = layout.has_site_rate() ? *layout.site_rate : options.rack_rate;
+    links.hosts_per_rack = (layout.host_count() + racks - 1) / racks;
+    links.rack_bytes_per_second = uplink_rate * layout.links().wire_efficiency;
   }
   for (const auto& [rank, factor] : options.stragglers) links.slow_ranks.emplace_back(rank, rate / factor);
   // The interval at which a rank polls; fine enough not to affect the result.
@@ -251,7 +259,7 @@ class Table {
   void run_algorithm(std::uint64_t bytes, Algorithm algorithm) {
     const plan::Request request = request_of(options_.layout, options_.collective, algorithm, bytes);
     const Algorithm chosen = plan::choose(selection_key(options_.layout, options_.collective, bytes),
-                                          options_.layout.hosts, options_.layout.links());
+                                          options_.layout.places(), options_.layout.links());
     const std::string name = fmt::format("{:>12}   {:>12}", bytes,
                                          fmt::format("{}{}", to_string(algorithm), algorithm == chosen ? "*" : " "));
     const double frames = frames_of(request);
@@ -275,6 +283,7 @@ class Table {
     call.type = DataType::float32;
     call.compression = options_.layout.compression;
     call.algorithm = request.algorithm;
+    if (plan::entry_of(call.algorithm).uses_hosts) call.hosts.assign(request.hosts.begin(), request.hosts.end());
     sim::SimulationOptions options = simulation_options(options_);
     options.on_progress = [&](std::uint64_t done) {
       const double part = std::min(0.99, static_cast<double>(done) / std::max(1.0, frames));

@@ -247,43 +247,48 @@ constexpr CollectiveBuilder kCollectives[] = {
     {Collective::reduce_scatter, [](Builder& b) { Pieces(b).reduce_scatter(); }},
 };
 
-// True if a host, other than `except`, has several ranks.
-bool any_has_neighbours(const Hosts& hosts, int except = -1) {
+// True if a host other than `except` has several ranks.
+bool any_has_neighbours(const Hosts& hosts, int except) {
   for (int host = 0; host < hosts.count(); ++host) {
     if (host != except && hosts.size_of(host) > 1) return true;
   }
   return false;
 }
 
-CriticalPath reduce_path(const PathFinder& paths, int inside) {
-  const Hosts& hosts = paths.hosts;
+// The hops between hosts (or sites) and the longest inside one.
+struct Hops {
+  CriticalPath across;
+  CriticalPath inside;
+};
+
+CriticalPath reduce_path(const PathFinder& paths, const Hosts& hosts, const Hops& hop) {
   const int root = paths.request.root;
   const int root_host = hosts.host_of(root);
   // On the root's host the sum of an owner other than the root takes another hop to the root.
   const bool goes_over = hosts.owners() > 1 || hosts.members(root_host).front() != root;
-  if (hosts.count() == 1) return {0, 2};
-  if (hosts.count() > 2) return {2, inside};
+  if (hosts.count() == 1) return 2 * hop.inside;
+  if (hosts.count() > 2) return 2 * hop.across + hop.inside;
   const bool up = any_has_neighbours(hosts, root_host);
-  return paths.longer({1, static_cast<int>(up) + static_cast<int>(goes_over)}, {0, 2 * static_cast<int>(goes_over)});
+  return paths.longer(hop.across + (static_cast<int>(up) + static_cast<int>(goes_over)) * hop.inside,
+                      2 * static_cast<int>(goes_over) * hop.inside);
 }
 
-CriticalPath broadcast_path(const PathFinder& paths) {
-  const Hosts& hosts = paths.hosts;
+CriticalPath broadcast_path(const PathFinder& paths, const Hosts& hosts, const Hops& hop) {
   const int root_host = hosts.host_of(paths.request.root);
-  const CriticalPath at_home{0, std::min(hosts.size_of(root_host) - 1, 2)};
+  const CriticalPath at_home = std::min(hosts.size_of(root_host) - 1, 2) * hop.inside;
   if (hosts.count() == 1) return at_home;
   const int down = any_has_neighbours(hosts, root_host) ? 1 : 0;
-  return paths.longer({hosts.count() == 2 ? 1 : 2, down}, at_home);
+  return paths.longer((hosts.count() == 2 ? 1 : 2) * hop.across + down * hop.inside, at_home);
 }
 
 CriticalPath longest_path(const PathFinder& paths) {
-  const int inside = any_has_neighbours(paths.hosts) ? 1 : 0;
-  const bool alone = paths.hosts.count() == 1;
+  const Hosts hosts(paths.request);
+  const Hops hop{hosts.count() > 1 ? paths.hops(1) : CriticalPath{}, paths.hop_inside(hosts)};
   switch (paths.request.collective) {
-    case Collective::reduce: return reduce_path(paths, inside);
-    case Collective::broadcast: return broadcast_path(paths);
-    case Collective::all_reduce: return alone ? CriticalPath{0, 2} : CriticalPath{2, 2 * inside};
-    default: return alone ? CriticalPath{0, 1} : CriticalPath{1, inside};
+    case Collective::reduce: return reduce_path(paths, hosts, hop);
+    case Collective::broadcast: return broadcast_path(paths, hosts, hop);
+    case Collective::all_reduce: return 2 * (hop.across + hop.inside);
+    default: return hop.across + hop.inside;
   }
 }
 

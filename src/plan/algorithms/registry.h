@@ -113,14 +113,32 @@ class Hosts {
   std::vector<int> index_of_;
 };
 
+// The hosts and the sites of all ranks.
+struct Places {
+  Places(const Layout& layout, int world) : hosts(layout.hosts, world), sites(layout.sites, world) {}
+
+  Hosts hosts;
+  Hosts sites;  // one: the layout has none
+
+  bool are_local(int a, int b) const { return hosts.host_of(a) == hosts.host_of(b); }
+  // On different hosts of one site.
+  bool are_near(int a, int b) const {
+    return sites.count() > 1 && sites.host_of(a) == sites.host_of(b) && !are_local(a, b);
+  }
+};
+
 // The critical path of a single slice through a plan, which is the time of a small operation whatever its bytes: the
-// number of consecutive frames, between hosts and inside them.
+// number of consecutive frames between sites (without sites, between hosts), inside hosts, and between hosts of a site.
 struct CriticalPath {
   int wire_hops = 0;
   int local_hops = 0;
+  int near_hops = 0;
   friend bool operator==(const CriticalPath&, const CriticalPath&) = default;
   friend CriticalPath operator+(const CriticalPath& a, const CriticalPath& b) {
-    return {a.wire_hops + b.wire_hops, a.local_hops + b.local_hops};
+    return {a.wire_hops + b.wire_hops, a.local_hops + b.local_hops, a.near_hops + b.near_hops};
+  }
+  friend CriticalPath operator*(int times, const CriticalPath& path) {
+    return {times * path.wire_hops, times * path.local_hops, times * path.near_hops};
   }
 };
 
@@ -128,28 +146,38 @@ struct CriticalPath {
 struct HopCosts {
   double wire = 1;
   double local = 0;
+  double near = 0;
 };
 
 // Measures an algorithm's paths between ranks. References its arguments.
 struct PathFinder {
   const Request& request;
-  const Hosts& hosts;
+  const Places& places;
   const HopCosts& costs;
 
   CriticalPath longer(const CriticalPath& a, const CriticalPath& b) const { return cost(a) < cost(b) ? b : a; }
   CriticalPath hop(int from, int to) const {
-    return hosts.host_of(from) == hosts.host_of(to) ? CriticalPath{0, 1} : CriticalPath{1, 0};
+    if (places.are_local(from, to)) return {.local_hops = 1};
+    return places.are_near(from, to) ? CriticalPath{.near_hops = 1} : CriticalPath{.wire_hops = 1};
   }
   // `count` hops between any ranks: over the wire if there is more than one host.
-  CriticalPath hops(int count) const { return hosts.count() > 1 ? CriticalPath{count, 0} : CriticalPath{0, count}; }
+  CriticalPath hops(int count) const {
+    return places.hosts.count() > 1 ? CriticalPath{.wire_hops = count} : CriticalPath{.local_hops = count};
+  }
+  // The longest hop inside one of these groups of ranks; none if every rank is alone.
+  CriticalPath hop_inside(const Hosts& groups) const;
+  // The longest hop from `rank` to another that is not `except`; none if there is none.
+  CriticalPath hop_from(int rank, int except) const;
   // The longest path from a rank to the root of a tree. `parent` gives the rank above, -1 for the root.
   CriticalPath deepest(const std::function<int(int rank)>& parent) const;
-  double cost(const CriticalPath& path) const { return path.wire_hops * costs.wire + path.local_hops * costs.local; }
+  double cost(const CriticalPath& path) const {
+    return path.wire_hops * costs.wire + path.local_hops * costs.local + path.near_hops * costs.near;
+  }
 };
 
 // Does not build the plan: takes time linear in the world (trees: times its logarithm). Assumes that all chunks have
 // elements.
-CriticalPath critical_path(const Request& request, const Hosts& hosts, const HopCosts& costs);
+CriticalPath critical_path(const Request& request, const Places& places, const HopCosts& costs);
 
 // Adds the lanes of the builder's rank.
 using BuildFunction = void(Builder& builder);

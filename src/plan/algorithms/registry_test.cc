@@ -125,12 +125,63 @@ TEST(CriticalPath, by_formula_is_the_longest_through_the_plan) {
                                   .count = 64 * 400,
                                   .slice_elements = 1 << 20,
                                   .hosts = hosts};
-            const Hosts layout(hosts, world);
-            const CriticalPath expected = Walk({request, layout, costs}).longest();
-            const CriticalPath path = critical_path(request, layout, costs);
-            ASSERT_EQ(std::pair(path.wire_hops, path.local_hops), std::pair(expected.wire_hops, expected.local_hops))
+            const Places places(hosts, world);
+            const CriticalPath expected = Walk({request, places, costs}).longest();
+            ASSERT_EQ(critical_path(request, places, costs), expected)
                 << fmt::format("{} {} world {} root {} hosts [{}]", to_string(collective), to_string(algorithm), world,
                                root, fmt::join(hosts, " "));
+          }
+        }
+      }
+    }
+  }
+}
+
+// Two sites: hosts with two ranks each in blocks, single ranks, interleaved.
+std::vector<Layout> layouts_with_sites(int world) {
+  std::vector<Layout> all(3);
+  for (int rank = 0; rank < world; ++rank) {
+    all[0].hosts.push_back(rank / 2);
+    all[0].sites.push_back(2 * (rank / 2) >= world / 2 ? 1 : 0);
+    all[1].hosts.push_back(rank);
+    all[1].sites.push_back(rank < 3 ? 0 : 1);
+    all[2].hosts.push_back(rank % 4);
+    all[2].sites.push_back(rank % 2);
+  }
+  return all;
+}
+
+// Over hosts, a hierarchical plan's longest path to and from a root depends on which hosts share its site: the formula
+// may have too many hops.
+TEST(CriticalPath, by_formula_counts_hops_inside_sites) {
+  const HopCosts costs{.wire = 100, .local = 1, .near = 10};
+  for (const Collective collective : kEveryCollective) {
+    if (collective == Collective::barrier) continue;  // moves no elements
+    for (const Algorithm algorithm : algorithms_of(collective)) {
+      for (const int world : {4, 7, 8, 12}) {
+        for (const Layout& layout : layouts_with_sites(world)) {
+          for (const bool by_sites : {true, false}) {
+            const Request request{.collective = collective,
+                                  .algorithm = algorithm,
+                                  .world = world,
+                                  .root = !is_rooted(collective) ? 0
+                                          : by_sites             ? world / 2
+                                                                 : world - 1,
+                                  .count = 64 * 400,
+                                  .slice_elements = 1 << 20,
+                                  .hosts = by_sites ? layout.sites : layout.hosts};
+            const Places places(layout, world);
+            const PathFinder paths{request, places, costs};
+            const CriticalPath expected = Walk(paths).longest();
+            const CriticalPath path = critical_path(request, places, costs);
+            const std::string call =
+                fmt::format("{} {} world {} hosts [{}] sites [{}] by {}", to_string(collective), to_string(algorithm),
+                            world, fmt::join(layout.hosts, " "), fmt::join(layout.sites, " "), by_sites);
+            if (algorithm == Algorithm::hierarchical && is_rooted(collective)) {
+              EXPECT_GE(paths.cost(path), paths.cost(expected)) << call;
+            } else {
+              EXPECT_EQ(path, expected) << call;
+            }
           }
         }
       }

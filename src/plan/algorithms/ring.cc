@@ -65,9 +65,7 @@ CriticalPath longest_path(const PathFinder& paths) {
   const auto edge = [&](int rank) { return paths.hop(rank, (rank + 1) % world); };
   CriticalPath around;
   for (int rank = 0; rank < world; ++rank) around = around + edge(rank);
-  const auto without = [&](int rank) {
-    return CriticalPath{around.wire_hops - edge(rank).wire_hops, around.local_hops - edge(rank).local_hops};
-  };
+  const auto without = [&](int rank) { return around + -1 * edge(rank); };
   CriticalPath longest;
   for (int owner = 0; owner < world; ++owner) {
     CriticalPath path = without(owner);

@@ -54,15 +54,13 @@ constexpr CollectiveBuilder kCollectives[] = {
 
 // A broadcast goes from the root to one rank and from there to another.
 CriticalPath longest_path(const PathFinder& paths) {
-  const Hosts& hosts = paths.hosts;
-  const int world = paths.request.world;
   if (paths.request.collective != Collective::broadcast) return paths.hops(2);
-  if (world == 2) return paths.hops(1);
-  const int root_host = hosts.host_of(paths.request.root);
-  for (int host = 0; host < hosts.count(); ++host) {
-    if (host != root_host && hosts.size_of(host) < world - 1) return {2, 0};
+  const int root = paths.request.root;
+  CriticalPath longest;
+  for (int rank = 0; rank < paths.request.world; ++rank) {
+    if (rank != root) longest = paths.longer(longest, paths.hop(root, rank) + paths.hop_from(rank, root));
   }
-  return hosts.count() == 1 ? CriticalPath{0, 2} : CriticalPath{1, 1};
+  return longest;
 }
 
 }  // namespace

@@ -22,16 +22,17 @@ constexpr std::uint64_t kMostBytesOfOneLane = 1024 * 1024;
 constexpr int kMostRanks = 16;
 
 // On one host a plan by hosts would not compress. With one rank per host it is a flat plan, better than the others only
-// for a broadcast, in which the root owns no share.
-bool gains_by_hosts(Collective collective, const std::vector<int>& hosts) {
-  const Hosts layout(hosts, static_cast<int>(hosts.size()));
-  const bool has_neighbours = layout.count() < static_cast<int>(hosts.size());
+// for a broadcast, in which the root owns no share. The same holds for sites.
+bool gains_by(Collective collective, const std::vector<int>& groups) {
+  const Hosts layout(groups, static_cast<int>(groups.size()));
+  const bool has_neighbours = layout.count() < static_cast<int>(groups.size());
   return layout.count() > 1 && (has_neighbours || collective == Collective::broadcast);
 }
 
-Request request_of(const SelectionKey& key, Algorithm algorithm, const std::vector<int>& hosts,
+// `groups`: of hierarchical plans.
+Request request_of(const SelectionKey& key, Algorithm algorithm, const std::vector<int>& groups,
                    std::uint64_t window_bytes) {
-  const auto world = hosts.size();
+  const auto world = groups.size();
   const double element = key.compressed ? key.encoded_bytes : static_cast<double>(element_bytes(key.type));
   const auto slice_bytes = static_cast<std::uint64_t>(static_cast<double>(key.slice_elements) * element);
   return {.collective = key.collective,
@@ -42,19 +43,19 @@ Request request_of(const SelectionKey& key, Algorithm algorithm, const std::vect
           .slice_elements = key.slice_elements,
           .compressed = key.compressed,
           .lanes = lanes_of_window(window_bytes, static_cast<int>(world), slice_bytes),
-          .hosts = hosts};
+          .hosts = groups};
 }
 
 // Why the algorithm may not be chosen; empty if it may.
-std::string_view unsupported_reason(const SelectionKey& key, Algorithm algorithm, const std::vector<int>& hosts,
+std::string_view unsupported_reason(const SelectionKey& key, Algorithm algorithm, const std::vector<int>& groups,
                                     std::uint64_t window_bytes) {
   const AlgorithmEntry& entry = entry_of(algorithm);
-  if (entry.uses_hosts && !gains_by_hosts(key.collective, hosts)) return "saves nothing on these hosts";
+  if (entry.uses_hosts && !gains_by(key.collective, groups)) return "saves nothing on these hosts";
   if (!is_reduction(key.collective)) return {};
   const std::uint64_t elements = least_of_class(size_class(key.elements));
-  const bool is_large = hosts.size() > 1 && elements * element_bytes(key.type) > kMostBytesOfOneLane;
+  const bool is_large = groups.size() > 1 && elements * element_bytes(key.type) > kMostBytesOfOneLane;
   if (key.collective == Collective::all_reduce && is_large &&
-      chunk_count(request_of(key, algorithm, hosts, window_bytes)) == 1) {
+      chunk_count(request_of(key, algorithm, groups, window_bytes)) == 1) {
     return "sends one slice after another: for 1 MiB at most";
   }
   const bool is_16_bit = key.type == DataType::float16 || key.type == DataType::bfloat16;
@@ -64,17 +65,21 @@ std::string_view unsupported_reason(const SelectionKey& key, Algorithm algorithm
                                                                       : "";
 }
 
-// The algorithms that may be chosen, or all.
-std::vector<Candidate> candidates(const SelectionKey& key, const std::vector<int>& hosts, const MachineModel& links,
-                                  bool all) {
+Encoding encoding_of(const SelectionKey& key) {
   const auto bytes = static_cast<double>(element_bytes(key.type));
-  const Encoding encoding{.element_bytes = bytes, .encoded_bytes = key.compressed ? key.encoded_bytes : bytes};
+  return {.element_bytes = bytes, .encoded_bytes = key.compressed ? key.encoded_bytes : bytes};
+}
+
+// The algorithms that may be chosen, or all.
+std::vector<Candidate> candidates(const SelectionKey& key, const Layout& layout, const MachineModel& links, bool all) {
+  const std::vector<int>& groups = hierarchy_of(key, layout, links);
   std::vector<Candidate> found;
   for (const Algorithm algorithm : algorithms_of(key.collective)) {
-    const std::string_view reason = unsupported_reason(key, algorithm, hosts, links.window_bytes);
+    const std::string_view reason = unsupported_reason(key, algorithm, groups, links.window_bytes);
     if (!all && !reason.empty()) continue;
-    const Request request = request_of(key, algorithm, hosts, links.window_bytes);
-    found.push_back({algorithm, price(request, hosts, links, encoding, all ? kAllRanks : kMostRanks), reason});
+    const Request request = request_of(key, algorithm, groups, links.window_bytes);
+    const int most_ranks = all ? kAllRanks : kMostRanks;
+    found.push_back({algorithm, price(request, layout, links, encoding_of(key), most_ranks), reason});
   }
   return found;
 }
@@ -133,17 +138,30 @@ std::uint64_t least_of_class(int size_class) {
   return (4 + static_cast<std::uint64_t>(size_class % 4)) << (size_class / 4 - 1);
 }
 
-Algorithm choose(const SelectionKey& key, const std::vector<int>& hosts, const MachineModel& links) {
-  const auto all = algorithms_of(key.collective);
-  if (hosts.size() == 1 || all.size() == 1) return all.front();
-  return best_of(candidates(at_class(key), hosts, links, false)).taken().algorithm;
+const std::vector<int>& hierarchy_of(const SelectionKey& key, const Layout& layout, const MachineModel& links) {
+  const bool may_use_sites = !layout.sites.empty() && has_algorithm(key.collective, Algorithm::hierarchical) &&
+                             gains_by(key.collective, layout.sites);
+  if (!may_use_sites) return layout.hosts;
+  if (!gains_by(key.collective, layout.hosts)) return layout.sites;
+  const auto seconds = [&](const std::vector<int>& groups) {
+    const Request request = request_of(at_class(key), Algorithm::hierarchical, groups, links.window_bytes);
+    return price(request, layout, links, encoding_of(key), kMostRanks).seconds;
+  };
+  return seconds(layout.sites) < seconds(layout.hosts) ? layout.sites : layout.hosts;
 }
 
-Choice explain(const SelectionKey& key, const std::vector<int>& hosts, const MachineModel& links) {
-  const auto found = candidates(at_class(key), hosts, links, false);
+Algorithm choose(const SelectionKey& key, const Layout& layout, const MachineModel& links) {
+  const auto all = algorithms_of(key.collective);
+  if (layout.hosts.size() == 1 || all.size() == 1) return all.front();
+  return best_of(candidates(at_class(key), layout, links, false)).taken().algorithm;
+}
+
+Choice explain(const SelectionKey& key, const Layout& layout, const MachineModel& links) {
+  const auto found = candidates(at_class(key), layout, links, false);
   const Best best = best_of(found);
-  return {hosts.size() == 1 ? found.front().algorithm : best.taken().algorithm, candidates(key, hosts, links, true),
-          reason_of(key, static_cast<int>(hosts.size()), best)};
+  const auto world = layout.hosts.size();
+  return {world == 1 ? found.front().algorithm : best.taken().algorithm, candidates(key, layout, links, true),
+          reason_of(key, static_cast<int>(world), best)};
 }
 
 }  // namespace qccl::plan

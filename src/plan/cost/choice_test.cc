@@ -121,6 +121,33 @@ TEST(Choice, is_the_cheapest_within_a_tenth_and_says_why) {
   }
 }
 
+// Hosts of four ranks, two hosts to a site, 50 ms between the sites.
+TEST(Choice, of_a_hierarchy_is_by_sites_where_their_lines_are_slow) {
+  const Layout layout(spread(4, 4), spread(2, 8));
+  MachineModel model = links();
+  model.wire.latency = 50e-3;
+  const SelectionKey sum = key(Collective::all_reduce, 16 * kMiB);
+  EXPECT_EQ(hierarchy_of(sum, layout, model), layout.hosts);
+  model.site_rate = 12.5e6;
+  EXPECT_EQ(hierarchy_of(sum, layout, model), layout.sites);
+  EXPECT_EQ(choose(sum, layout, model), Algorithm::hierarchical);
+  EXPECT_EQ(explain(sum, layout, model).algorithm, Algorithm::hierarchical);
+}
+
+TEST(Choice, over_sites_adds_inside_them_first) {
+  const Layout layout(spread(8, 1), spread(2, 4));
+  MachineModel model = links();
+  model.wire.latency = 50e-3;
+  model.wire_rate = 125e6;
+  model.window_bytes = window_of(model.wire_rate, 0.1, kMostWindowBytes);
+  const SelectionKey sum = key(Collective::all_reduce, kMiB);
+  EXPECT_EQ(choose(sum, layout.hosts, model), Algorithm::one_shot);
+  EXPECT_EQ(choose(sum, layout, model), Algorithm::recursive_doubling);
+  EXPECT_EQ(choose(key(Collective::all_gather, kMiB), layout.hosts, model), Algorithm::one_shot);
+  model.site_rate = 125e6;
+  EXPECT_EQ(choose(key(Collective::all_gather, kMiB), layout, model), Algorithm::hierarchical);
+}
+
 TEST(Choice, follows_the_profile) {
   for (const auto& [latency, expected] : {std::pair(5e-3, Algorithm::one_shot), std::pair(1e-9, Algorithm::sra)}) {
     MachineModel model = links();

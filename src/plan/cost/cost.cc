@@ -39,6 +39,8 @@ double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0
 struct RankLoad {
   double sent = 0;  // bytes over the wire
   double received = 0;
+  double sent_far = 0;  // of these, to and from other sites
+  double received_far = 0;
   double processor = 0;  // seconds
   double largest_stream = 0;
   double largest_slice = 0;  // bytes of input
@@ -63,8 +65,8 @@ class Contention {
 // Measures the work of one rank in a plan.
 class LoadMeter {
  public:
-  LoadMeter(const Request& request, const Hosts& hosts, const MachineModel& links, const Encoding& encoding)
-      : request_(request), hosts_(hosts), links_(links), encoding_(encoding) {}
+  LoadMeter(const Request& request, const Places& places, const MachineModel& links, const Encoding& encoding)
+      : request_(request), places_(places), links_(links), encoding_(encoding) {}
 
   RankLoad measure(int rank) {
     rank_ = rank;
@@ -109,7 +111,7 @@ class LoadMeter {
   }
 
   void move(const Step& step, int peer) {
-    const bool local = hosts_.host_of(rank_) == hosts_.host_of(peer);
+    const bool local = places_.are_local(rank_, peer);
     const LinkCost& link = local ? links_.local : links_.wire;
     const double bytes = payload(step) + encoding_.frame_bytes * slices_;
     const bool is_long = payload(step) > encoding_.eager_bytes;
@@ -118,11 +120,12 @@ class LoadMeter {
     load_.largest_stream = std::max(load_.largest_stream, payload(step));
     if (local) return;
     (receives(step.kind) ? load_.received : load_.sent) += bytes;
+    if (!places_.are_near(rank_, peer)) (receives(step.kind) ? load_.received_far : load_.sent_far) += bytes;
     if (is_long && slices_ > 1) (receives(step.kind) ? arriving_ : leaving_).add(after_, step.phase, peer);
   }
 
   const Request& request_;
-  const Hosts& hosts_;
+  const Places& places_;
   const MachineModel& links_;
   const Encoding& encoding_;
   int rank_ = 0;
@@ -157,31 +160,62 @@ std::vector<int> sample_ranks(const std::vector<int>& ranks, int root, int most_
   return {chosen.begin(), chosen.end()};
 }
 
+// The far bytes of a site's ranks, of which some are examined.
+class SiteLoads {
+ public:
+  explicit SiteLoads(const Hosts& sites) : sites_(sites), loads_(static_cast<std::size_t>(sites.count())) {}
+
+  void add(int rank, const RankLoad& load) {
+    Load& site = loads_[static_cast<std::size_t>(sites_.host_of(rank))];
+    site.out += load.sent_far;
+    site.in += load.received_far;
+    site.examined += 1;
+  }
+  double busiest() const {
+    double most = 0;
+    for (int site = 0; site < sites_.count() && sites_.count() > 1; ++site) {
+      const Load& load = loads_[static_cast<std::size_t>(site)];
+      if (load.examined == 0) continue;
+      most = std::max(most, std::max(load.out, load.in) / load.examined * sites_.size_of(site));
+    }
+    return most;
+  }
+
+ private:
+  struct Load {
+    double out = 0;
+    double in = 0;
+    double examined = 0;
+  };
+  const Hosts& sites_;
+  std::vector<Load> loads_;
+};
+
 // Adds up everything that is moved and computed.
 class CostEstimator {
  public:
-  CostEstimator(const Request& request, const std::vector<int>& hosts, const MachineModel& links,
-                const Encoding& encoding)
+  CostEstimator(const Request& request, const Layout& layout, const MachineModel& links, const Encoding& encoding)
       : request_(request),
         links_(links),
         encoding_(encoding),
-        hosts_(hosts.empty() ? each_alone(request.world) : hosts, request.world) {}
+        places_(layout.hosts.empty() ? Layout(each_alone(request.world), layout.sites) : layout, request.world) {}
 
   CostEstimate price(int most_ranks) {
-    LoadMeter meter(request_, hosts_, links_, encoding_);
+    LoadMeter meter(request_, places_, links_, encoding_);
     const int most = most_ranks == kAllRanks ? request_.world : most_ranks;
-    if (hosts_.count() == 1) {
-      add_host(meter, sample_ranks(hosts_.members(0), request_.root, most), request_.world);
+    if (hosts().count() == 1) {
+      add_host(meter, sample_ranks(hosts().members(0), request_.root, most), request_.world);
       return sum_up();
     }
-    for (const int host : sample_hosts(hosts_, request_.root, most == request_.world ? most * most : most)) {
-      const auto& members = hosts_.members(host);
+    for (const int host : sample_hosts(hosts(), request_.root, most == request_.world ? most * most : most)) {
+      const auto& members = hosts().members(host);
       add_host(meter, members, static_cast<double>(members.size()));
     }
     return sum_up();
   }
 
  private:
+  const Hosts& hosts() const { return places_.hosts; }
   static std::vector<int> each_alone(int world) {
     std::vector<int> hosts(static_cast<std::size_t>(world));
     std::iota(hosts.begin(), hosts.end(), 0);
@@ -193,11 +227,14 @@ class CostEstimator {
     const double weight = ranks / static_cast<double>(sample.size());
     double out = 0;
     double in = 0;
+    double far = 0;
     double work = 0;
     for (const int rank : sample) {
       const RankLoad load = meter.measure(rank);
       out += load.sent * weight;
       in += load.received * weight;
+      far += std::max(load.sent_far, load.received_far) * weight;
+      sites_.add(rank, load);
       work += load.processor * weight;
       price_.processor = std::max(price_.processor, load.processor);
       largest_stream_ = std::max(largest_stream_, load.largest_stream);
@@ -205,17 +242,17 @@ class CostEstimator {
       most_at_once_ = std::max(most_at_once_, load.most_at_once);
     }
     price_.busiest_host_bytes = std::max({price_.busiest_host_bytes, out, in});
+    most_far_ = std::max(most_far_, far);
     busiest_work_ = std::max(busiest_work_, work);
     all_sent_ += out;
     all_ranks_ += ranks;
   }
 
+  double wire_rate() const { return links_.wire_rate * links_.wire_efficiency; }
   double wire_seconds(double bytes) const { return seconds(std::max(0.0, bytes - links_.burst_bytes), wire_rate()); }
   // A window passes in a round trip.
-  double wire_rate() const {
-    const double rate = links_.wire_rate * links_.wire_efficiency;
-    if (!is_distant() || links_.wire.latency == 0) return rate;
-    return std::min(rate, static_cast<double>(links_.window_bytes) / (2 * links_.wire.latency));
+  double window_seconds() const {
+    return is_distant() ? most_far_ / static_cast<double>(links_.window_bytes) * 2 * links_.wire.latency : 0;
   }
   bool is_distant() const { return links_.window_bytes > 0; }
   // Chunks without owners go round by round: each has as many slices as the plan has lanes.
@@ -227,20 +264,22 @@ class CostEstimator {
   }
 
   CostEstimate sum_up() {
-    const HopCosts hop{links_.wire.latency, links_.local.latency};
-    const CriticalPath path = critical_path(request_, hosts_, hop);
+    const HopCosts hop{links_.wire.latency, links_.local.latency, links_.near_latency};
+    const CriticalPath path = critical_path(request_, places_, hop);
+    const int frames = path.wire_hops + path.near_hops;
     const double slice = largest_slice_ * encoding_.encoded_bytes / encoding_.element_bytes;
-    const bool crosses = hosts_.count() > 1;
+    const bool crosses = hosts().count() > 1;
+    price_.busiest_site_bytes = sites_.busiest();
     price_.mean_sent_bytes = all_sent_ / all_ranks_;
     price_.start =
         largest_stream_ > encoding_.eager_bytes && !is_distant() ? (crosses ? links_.wire : links_.local).latency : 0;
-    price_.first = rounds() * (path.wire_hops * hop.wire + path.local_hops * hop.local);
-    price_.wire = std::max(wire_seconds(price_.busiest_host_bytes), wire_seconds(path.wire_hops * slice));
+    price_.first = rounds() * (path.wire_hops * hop.wire + path.local_hops * hop.local + path.near_hops * hop.near);
+    price_.wire = std::max({wire_seconds(price_.busiest_host_bytes), window_seconds(), wire_seconds(frames * slice),
+                            seconds(price_.busiest_site_bytes, links_.site_rate * links_.wire_efficiency)});
     price_.wire += std::max(0.0, most_at_once_ - 1) * seconds(slice, wire_rate());
-    const double shared = busiest_work_ * std::min(links_.hosts_per_machine, hosts_.count());
+    const double shared = busiest_work_ * std::min(links_.hosts_per_machine, hosts().count());
     if (links_.cores > 0) price_.processor = std::max(price_.processor, shared / links_.cores);
-    const double on_path =
-        2 * (path.wire_hops * links_.wire.frame_seconds + path.local_hops * links_.local.frame_seconds);
+    const double on_path = 2 * (frames * links_.wire.frame_seconds + path.local_hops * links_.local.frame_seconds);
     price_.processor = std::max(0.0, price_.processor - on_path);
     price_.seconds = price_.start + price_.first + std::max(price_.wire, price_.processor) +
                      kNotHidden * std::min(price_.wire, price_.processor);
@@ -250,8 +289,10 @@ class CostEstimator {
   const Request& request_;
   const MachineModel& links_;
   const Encoding& encoding_;
-  const Hosts hosts_;
+  const Places places_;
+  SiteLoads sites_{places_.sites};
   CostEstimate price_;
+  double most_far_ = 0;  // bytes of a host
   double busiest_work_ = 0;
   double all_sent_ = 0;
   double all_ranks_ = 0;
@@ -286,6 +327,8 @@ MachineModel links_of(const Profile& profile, std::string_view codec) {
   return {.wire_rate = profile.wire_rate,
           .wire_efficiency = kTcpEfficiency,
           .wire = profile.wire,
+          .near_latency = profile.wire.latency,
+          .site_rate = profile.site_rate,
           .local = profile.shm,
           .copy_rate = profile.copy_rate,
           .add_rate = profile.add_rate,
@@ -304,9 +347,9 @@ std::uint64_t window_of(double wire_rate, double round_trip, std::uint64_t most)
   return static_cast<std::uint64_t>(std::clamp(1.25 * wire_rate * round_trip, kLeast, static_cast<double>(most)));
 }
 
-CostEstimate price(const Request& request, const std::vector<int>& hosts, const MachineModel& links,
-                   const Encoding& encoding, int most_ranks) {
-  return CostEstimator(request, hosts, links, encoding).price(most_ranks);
+CostEstimate price(const Request& request, const Layout& layout, const MachineModel& links, const Encoding& encoding,
+                   int most_ranks) {
+  return CostEstimator(request, layout, links, encoding).price(most_ranks);
 }
 
 }  // namespace qccl::plan

@@ -3,10 +3,12 @@
 //   time = start + first + max(wire, processor) + min(wire, processor) / 5
 //     start      one latency, if a stream is too large to be sent before its receiver has granted it; none between
 //                distant ranks, where the first slices are sent before
-//     first      the latencies on the critical path of a single slice through the plan, including the time that the
-//                processors at both ends of each link spend on a frame; everything after it is pipelined behind it
-//     wire       the busiest host's bytes out or in, with headers, at its link's rate, and at least the time of the
-//                critical path's own slices one after another; if a rank's streams of several slices come from several
+//     first      the latencies on the critical path of a single slice through the plan, each that of its pair of ranks:
+//                of one host, of one site, or of two; including the time that the processors at both ends of each link
+//                spend on a frame; everything after it is pipelined behind it
+//     wire       the busiest host's bytes out or in, with headers, at its link's rate, and the busiest site's at its
+//                own; at least a round trip for each window between distant ranks, and the time of the critical
+//                path's own slices one after another; if a rank's streams of several slices come from several
 //                hosts and go to several at once, they contend: plus one slice for each of them but one
 //     processor  the time of the busiest rank's thread to put frames into links and take them out, beyond those on the
 //                critical path, and to encode, decode, add and copy; or of all ranks together on the cores they share
@@ -48,6 +50,7 @@ struct Profile {
   LinkCost loopback;     // inside a host over TCP
   LinkCost wire;         // between hosts
   double wire_rate = 0;  // of a host's link, out and in, packet headers included
+  double site_rate = 0;  // of a site's line to other sites, out and in; 0: only the hosts' links limit
   double copy_rate = 0;
   double add_rate = 0;  // two operands, in bytes of one
   std::vector<CodecSpeed> codecs;
@@ -70,10 +73,12 @@ std::string to_text(const Profile& profile);
 
 // Rates are bytes per second; 0 is infinitely fast.
 struct MachineModel {
-  double wire_rate = 1.25e9;   // of a host's link, out and in
-  double wire_efficiency = 1;  // share of it left by packet headers
-  double burst_bytes = 0;      // that an idle host sends at once
-  LinkCost wire = {50e-6, 0, 0};
+  double wire_rate = 1.25e9;      // of a host's link, out and in
+  double wire_efficiency = 1;     // share of it left by packet headers
+  double burst_bytes = 0;         // that an idle host sends at once
+  LinkCost wire = {50e-6, 0, 0};  // between hosts, and between sites if there are several
+  double near_latency = 0;        // between hosts of one site, if there are several sites
+  double site_rate = 0;           // of a site's line to the others, out and in
   LinkCost local = {2e-6, 0, 5e9};
   double copy_rate = 0;
   double add_rate = 0;     // two operands, in bytes of one
@@ -124,6 +129,7 @@ struct CostEstimate {
   double wire = 0;
   double processor = 0;
   double busiest_host_bytes = 0;  // out of it or into it, over the wire
+  double busiest_site_bytes = 0;  // to other sites or from them
   double mean_sent_bytes = 0;     // by a rank to ranks of other hosts, mean over all ranks
 };
 
@@ -137,20 +143,21 @@ std::uint64_t window_of(double wire_rate, double round_trip, std::uint64_t most)
 
 inline constexpr int kAllRanks = 0;
 
-// `hosts`: the host of each rank; empty: each rank on its own. `request` gives the slice length. Examines the schedules
-// of about `most_ranks` ranks, spread over the hosts, and assumes that the others are like them; the resulting bytes
-// are then estimates.
-CostEstimate price(const Request& request, const std::vector<int>& hosts, const MachineModel& links,
-                   const Encoding& encoding, int most_ranks = kAllRanks);
+// Without hosts in the layout each rank has its own. `request` gives the slice length. Examines the schedules of about
+// `most_ranks` ranks, spread over the hosts, and assumes that the others are like them; the resulting bytes are then
+// estimates.
+CostEstimate price(const Request& request, const Layout& layout, const MachineModel& links, const Encoding& encoding,
+                   int most_ranks = kAllRanks);
 
 // ---- the choice of an algorithm for a call that requests none: a pure function of values that are equal on all ranks
 //
 // Every algorithm that may be chosen is priced at the next smaller size class, four of which make a doubling; the
 // cheapest is chosen. Sums in rank order that are encoded at most twice have a bonus: another algorithm must save a
 // tenth. Algorithms that round partial sums at every hop are never chosen for sums: ring, tree, recursive doubling and
-// binomial, if compressed or of 16-bit floats. Hierarchical rounds once per host; it is a candidate if hosts have
-// several ranks, or if a broadcast has several hosts. An all_reduce in one lane (one-shot, recursive doubling) is
-// chosen up to 1 MiB. Compressed one-shot sums are chosen between distant ranks, elsewhere only without SRA.
+// binomial, if compressed or of 16-bit floats. Hierarchical rounds once per host or site, whichever costs less; it is a
+// candidate if hosts or sites have several ranks, or if a broadcast has several hosts. An all_reduce in one lane
+// (one-shot, recursive doubling) is chosen up to 1 MiB. Compressed one-shot sums are chosen between distant ranks,
+// elsewhere only without SRA.
 
 // The properties of a call that the choice depends on.
 struct SelectionKey {
@@ -175,10 +182,12 @@ struct Choice {
   std::string reason;                 // in words
 };
 
-// `hosts`: the host of each rank.
-Algorithm choose(const SelectionKey& key, const std::vector<int>& hosts, const MachineModel& links);
+// The layout has the host of each rank.
+Algorithm choose(const SelectionKey& key, const Layout& layout, const MachineModel& links);
 // The same with the reason.
-Choice explain(const SelectionKey& key, const std::vector<int>& hosts, const MachineModel& links);
+Choice explain(const SelectionKey& key, const Layout& layout, const MachineModel& links);
+// Each rank's group in a hierarchical plan of the call: its host, or its site if that is cheaper.
+const std::vector<int>& hierarchy_of(const SelectionKey& key, const Layout& layout, const MachineModel& links);
 
 // Sizes with the same number get the same choice; it grows with the elements.
 int size_class(std::uint64_t elements);

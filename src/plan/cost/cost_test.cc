@@ -5,6 +5,9 @@
 namespace qccl::plan {
 namespace {
 
+constexpr std::uint64_t kLarge = 1 << 24;  // elements: 64 MiB
+constexpr double kLargeBytes = 4.0 * kLarge;
+
 constexpr MachineModel kLinks = {.wire_rate = 1e8, .wire = {1e-3, 0, 0}, .local = {1e-6, 0, 1e9}};
 
 Request request_of(Algorithm algorithm, int world, std::uint64_t count, const std::vector<int>& hosts = {}) {
@@ -28,8 +31,32 @@ CostEstimate price_of(Algorithm algorithm, int world, std::uint64_t count, const
   return price(request, setting.hosts, setting.links, setting.encoding);
 }
 
-constexpr std::uint64_t kLarge = 1 << 24;  // elements: 64 MiB
-constexpr double kLargeBytes = 4.0 * kLarge;
+// Two sites of four hosts.
+const Layout kTwoSites({0, 1, 2, 3, 4, 5, 6, 7}, {0, 0, 0, 0, 1, 1, 1, 1});
+
+CostEstimate price_over_sites(Algorithm algorithm, std::uint64_t count, double site_rate = 0) {
+  MachineModel links = kLinks;
+  links.near_latency = 1e-5;
+  links.site_rate = site_rate;
+  return price(request_of(algorithm, 8, count, kTwoSites.sites), kTwoSites, links, {});
+}
+
+TEST(Cost, hops_inside_a_site_cost_the_near_latency) {
+  EXPECT_NEAR(price_over_sites(Algorithm::one_shot, 256).first, 1e-3, 1e-9);
+  EXPECT_NEAR(price_over_sites(Algorithm::recursive_doubling, 256).first, 1e-3 + 2e-5, 1e-9);
+  EXPECT_NEAR(price_over_sites(Algorithm::ring, 256).first, 2 * (2e-3 + 5e-5), 1e-3 + 1e-9);
+  EXPECT_NEAR(price_over_sites(Algorithm::hierarchical, 256).first, 2e-3 + 2e-5, 1e-9);
+}
+
+TEST(Cost, a_sites_ranks_share_its_line_to_other_sites) {
+  const CostEstimate flat = price_over_sites(Algorithm::sra, kLarge, 1e8);
+  const CostEstimate by_sites = price_over_sites(Algorithm::hierarchical, kLarge, 1e8);
+  EXPECT_NEAR(flat.busiest_site_bytes / (4 * kLargeBytes), 1, 1e-3);
+  EXPECT_NEAR(by_sites.busiest_site_bytes / kLargeBytes, 1, 1e-3);
+  EXPECT_NEAR(flat.busiest_host_bytes, by_sites.busiest_host_bytes, 1e-3 * kLargeBytes);
+  EXPECT_GE(flat.wire, flat.busiest_site_bytes / 1e8);
+  EXPECT_EQ(price_of(Algorithm::sra, 8, kLarge).busiest_site_bytes, 0);
+}
 
 TEST(Cost, small_operations_cost_the_latencies_of_their_critical_path) {
   EXPECT_NEAR(price_of(Algorithm::one_shot, 4, 256).first, 1e-3, 1e-9);

@@ -28,6 +28,7 @@ constexpr std::array kEntries = {
     Entry{"wire.frame_us", 1e-6, [](Profile& p) { return &p.wire.frame_seconds; }},
     Entry{"wire.rank_GBps", 1e9, [](Profile& p) { return &p.wire.rank_rate; }},
     Entry{"wire.host_Gbps", 125e6, [](Profile& p) { return &p.wire_rate; }},
+    Entry{"site_Gbps", 125e6, [](Profile& p) { return &p.site_rate; }},
     Entry{"copy_GBps", 1e9, [](Profile& p) { return &p.copy_rate; }},
     Entry{"add_GBps", 1e9, [](Profile& p) { return &p.add_rate; }},
 };

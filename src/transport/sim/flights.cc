@@ -9,6 +9,12 @@ namespace {
 
 std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
+// Between two hosts.
+Nanoseconds latency_between(const NetworkOptions& options, int from, int to) {
+  const bool is_near = !options.sites.empty() && options.sites[index(from)] == options.sites[index(to)];
+  return is_near ? options.near_latency : options.latency;
+}
+
 }  // namespace
 
 Nanoseconds transmission_time(double bytes, double bytes_per_second) {
@@ -124,7 +130,8 @@ void Flights::pass(Flight& flight, TimePoint now) {
   (is_at_source ? flight.delays.wire : flight.delays.waiting) += begin - now;
   TimePoint reached = begin;
   if (is_at_source && route.count == route.after_latency) {
-    const Nanoseconds travel = pipes_.is_local(flight.from, flight.to) ? options_.local_latency : options_.latency;
+    const bool is_local = pipes_.is_local(flight.from, flight.to);
+    const Nanoseconds travel = is_local ? options_.local_latency : latency_between(options_, flight.from, flight.to);
     flight.delays.latency += travel;
     flight.passed += travel;
     reached += travel;

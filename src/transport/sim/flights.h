@@ -36,6 +36,8 @@ struct NetworkOptions {
   std::vector<int> hosts{};             // of each rank; empty: each rank is alone on its host
   double local_bytes_per_second = 0;    // from one rank to others of its host
   Nanoseconds local_latency{0};
+  std::vector<int> sites{};          // of each rank; empty: `latency` is that between any two hosts
+  Nanoseconds near_latency{0};       // between hosts of one site
   int hosts_per_rack = 0;            // 0: all hosts are in one rack
   double rack_bytes_per_second = 0;  // up from a rack, and down into it
   // (rank, rate): everything this rank sends or receives passes an extra pipe of its own.

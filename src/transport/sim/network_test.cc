@@ -72,6 +72,19 @@ TEST(Network, frame_to_another_rack_passes_its_uplink) {
   EXPECT_EQ(next(network), 280);
 }
 
+TEST(Network, frame_inside_a_site_takes_the_near_latency) {
+  NetworkOptions options = racks();
+  options.sites = {0, 0, 0, 0, 1, 1, 1, 1};
+  options.near_latency = microseconds(20);
+  Network network(8, 1, options);
+  send(network, 0, 1, 1000);
+  EXPECT_EQ(next(network), 3) << "one host";
+  send(network, 0, 2, 1000);
+  EXPECT_EQ(next(network), 3 + 30);
+  send(network, 0, 4, 1000);
+  EXPECT_EQ(next(network), 3 + 30 + 140);
+}
+
 TEST(Network, slow_rank_sends_and_receives_slowly) {
   NetworkOptions options = racks();
   options.slow_ranks = {{2, 1e7}};

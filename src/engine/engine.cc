@@ -87,6 +87,7 @@ bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
     failures_.fail(*operation, advanced.error().kind, advanced.error().message);
     return false;
   }
+  if (*advanced) operation->note_moved(parts_.now);
   if (operation->has_differing_call()) mismatches_.begin(operation->group(), operation->sequence());
   if (operation->finished()) {
     end_turn(*operation);

@@ -70,7 +70,9 @@ struct EngineParts {
         frame_sender(transport, options.world, options.checksum),
         peers(options.rank, options.world, options.heartbeat_interval, options.peer_timeout, now),
         control(peers, frame_sender, options.rank, options.world),
-        recorder(options.log, clock, frame_sender) {}
+        recorder(options.log, clock, frame_sender) {
+    peers.measure(transport);
+  }
 
   Transport& transport;
   const Clock& clock;

@@ -33,6 +33,9 @@ struct Waiting {
   std::string progress() const;
 };
 
+// "1.4 Mbit/s"
+std::string rate_text(std::uint64_t bytes, Nanoseconds duration);
+
 // What the log will say of an operation besides its call.
 struct LogNotes {
   bool is_wanted = false;  // false: the rest is not kept
@@ -58,6 +61,9 @@ class PostedCall {
   TimePoint deadline() const { return deadline_; }
   // The deadline counts from `now`: for a call that was posted without looking at the clock.
   void start(TimePoint now) { deadline_ = saturating_add(now, arguments_.timeout); }
+  // When data last moved for it.
+  TimePoint last_moved() const { return last_moved_; }
+  void note_moved(TimePoint now) { last_moved_ = now; }
   // Posted and not begun: not to be advanced.
   bool waits_for_turn() const { return waits_for_turn_; }
   void defer(bool waits) { waits_for_turn_ = waits; }
@@ -75,6 +81,7 @@ class PostedCall {
   std::uint64_t sequence_ = 0;
   CallArguments arguments_;
   TimePoint deadline_ = kForever;
+  TimePoint last_moved_{};
   LogNotes log_notes_;
   std::uint64_t plain_bytes_ = 0;
   bool waits_for_turn_ = false;
@@ -95,6 +102,7 @@ class Operation : public PostedCall {
     arguments_ = std::move(arguments);
     log_notes_ = {};
     plain_bytes_ = 0;
+    last_moved_ = {};
     start(posted);
   }
   // The call has ended well; the operation holds nothing of the caller's until it begins another.

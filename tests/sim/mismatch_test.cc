@@ -136,6 +136,21 @@ INSTANTIATE_TEST_SUITE_P(Simulated, Mismatch, ::testing::Values(Setting{3, 1000}
                            return fmt::format("world_{}_count_{}", info.param.world, info.param.count);
                          });
 
+// What a rank says is on its way for longer than a second.
+TEST(MismatchAtADistance, waits_for_what_every_rank_says) {
+  SimWorld world(3, {.link = {.bytes_per_second = 1e9, .latency = std::chrono::milliseconds(1200)}});
+  SimCall sums(world, world_group(world), all_reduce(1000, 3));
+  SimCall maxima(world, world_group(world), all_reduce(1000, 3, {.op = ReduceOp::max}));
+  for (int rank = 0; rank < 3; ++rank) (rank == 1 ? maxima : sums).post(rank, seconds(60));
+  world.run_for(seconds(10));
+  for (int rank = 0; rank < 3; ++rank) {
+    const SimCall& call = rank == 1 ? maxima : sums;
+    ASSERT_TRUE(call.done(rank) && call.failure(rank));
+    EXPECT_EQ(call.failure(rank)->message.find("did not say"), std::string::npos) << call.failure(rank)->message;
+    EXPECT_EQ(call.failure(rank)->peer, 1) << call.failure(rank)->message;
+  }
+}
+
 TEST(MismatchOfTwo, names_both_calls_and_blames_nobody) {
   SimWorld world(2);
   SimCall sum(world, world_group(world), make_call(Collective::all_reduce, 64, DataType::float32, 2));

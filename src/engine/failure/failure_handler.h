@@ -73,11 +73,11 @@ class FailureHandler {
   internal::SharedFailure failure_;  // of all groups, for good
 };
 
-// How long the exchange of calls may take.
+// How long the exchange of calls may take: this, or three round trips where ranks are far apart.
 inline constexpr Nanoseconds kMismatchPatience = std::chrono::seconds(1);
 
-// When two ranks make different calls of one number, each tells the others its call. After at most a second all fail
-// with an error that names the calls and the ranks that made them, the minority last.
+// When two ranks make different calls of one number, each tells the others its call. After that time at the latest all
+// fail with an error that names the calls and the ranks that made them, the minority last.
 class MismatchDetector {
  public:
   MismatchDetector(EngineParts& parts, FailureHandler& failures) : parts_(parts), failures_(failures) {}
@@ -135,6 +135,8 @@ class PeerFailures {
   void check_silent_peers();
 
  private:
+  void miss_deadline(const Operation& operation);
+  bool still_moves(const Operation& operation, const std::vector<GroupRank>& awaited) const;
   void lose(WorldRank peer, ErrorKind kind, const std::string& what, bool tell_others = true);
 
   EngineParts& parts_;

@@ -36,7 +36,8 @@ MismatchDetector::Mismatch* MismatchDetector::find_or_begin(Group& group, std::u
   Mismatch mismatch;
   mismatch.group = group.id;
   mismatch.sequence = sequence;
-  mismatch.deadline = saturating_add(parts_.now, kMismatchPatience);
+  mismatch.deadline =
+      saturating_add(parts_.now, std::max(kMismatchPatience, 3 * parts_.peers.longest_round_trip(group)));
   mismatch.notes.resize(group.ranks.size());
   const std::string description = own->call->describe().substr(0, kMaxDescriptionBytes);
   mismatch.notes[group.rank.index()] = CallReport{own->fingerprint, description};

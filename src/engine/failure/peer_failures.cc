@@ -22,6 +22,9 @@ std::optional<ErrorKind> kind_in(std::string_view line) {
   return static_cast<ErrorKind>(*kind);
 }
 
+// On a slow path seconds may pass between slices.
+constexpr Nanoseconds kMovedRecently = std::chrono::seconds(5);
+
 constexpr std::string_view kLeft = "left the job (closed its communicator or exited)";
 
 }  // namespace
@@ -119,16 +122,37 @@ void PeerFailures::check_deadlines() {
       parts_.operations.note_deadline(operation->deadline());
       continue;
     }
-    Group& owner = operation->group();
-    const Waiting waiting = operation->waiting();
-    const std::vector<GroupRank> blamed = parts_.peers.suspects(owner, waiting.peers, parts_.now);
-    const std::string what = fmt::format(
-        "the deadline of {:.3g} s passed while waiting for {} ({}): stopped, too slow, not in this call, or "
-        "waiting for another itself",
-        seconds(operation->arguments().timeout), owner.rank_list(blamed), waiting.progress());
-    failures_.fail(*operation, ErrorKind::deadline_exceeded, what,
-                   blamed.empty() ? WorldRank() : owner.world_rank(blamed.front()));
+    miss_deadline(*operation);
   }
+}
+
+// A call that still moves has a slow path, or too little time. Its rate counts from its start, because it may move in
+// bursts.
+void PeerFailures::miss_deadline(const Operation& operation) {
+  const Group& owner = operation.group();
+  const Nanoseconds timeout = operation.arguments().timeout;
+  const Waiting waiting = operation.waiting();
+  const std::vector<GroupRank> blamed = parts_.peers.suspects(owner, waiting.peers, parts_.now);
+  std::string state = waiting.progress();
+  std::string reason = "stopped, too slow, not in this call, or waiting for another itself";
+  if (still_moves(operation, blamed)) {
+    const std::uint64_t bytes = waiting.expected_bytes > 0 ? waiting.received_bytes : operation.plain_bytes();
+    state += fmt::format(", moving at {}", rate_text(bytes, timeout + (parts_.now - operation.deadline())));
+    reason = "a slow path, or too little time: give the call a longer timeout, or compress it";
+  }
+  const std::string what = fmt::format("the deadline of {:.3g} s passed while waiting for {} ({}): {}",
+                                       seconds(timeout), owner.rank_list(blamed), state, reason);
+  failures_.fail(operation, ErrorKind::deadline_exceeded, what,
+                 blamed.empty() ? WorldRank() : owner.world_rank(blamed.front()));
+}
+
+// Whether data moved not long before the deadline, and those that are waited for live.
+bool PeerFailures::still_moves(const Operation& operation, const std::vector<GroupRank>& awaited) const {
+  const Nanoseconds recently = std::min(operation.arguments().timeout / 4, kMovedRecently);
+  if (operation.last_moved() < operation.deadline() - recently) return false;
+  return std::ranges::none_of(awaited, [&](GroupRank member) {
+    return parts_.peers.is_silent(operation.group().world_rank(member), parts_.now);
+  });
 }
 
 // Gives up the peers that an operation waits for and that have sent nothing for peer_timeout.

@@ -37,18 +37,35 @@ std::span<const Transport::PeerLoss> PeerMonitor::poll(Transport& transport) {
 std::vector<GroupRank> PeerMonitor::suspects(const Group& group, const std::vector<GroupRank>& waited_for,
                                              TimePoint now) const {
   const auto last_heard = [&](GroupRank member) { return (*this)[group.world_rank(member)].last_heard; };
-  const auto is_silent = [&](GroupRank member) {
-    return member != group.rank && (now - last_heard(member)) * 2 / 5 > heartbeat_interval_;
+  const auto is_silent_member = [&](GroupRank member) {
+    return member != group.rank && is_silent(group.world_rank(member), now);
   };
   std::vector<GroupRank> silent;
-  std::copy_if(waited_for.begin(), waited_for.end(), std::back_inserter(silent), is_silent);
+  std::copy_if(waited_for.begin(), waited_for.end(), std::back_inserter(silent), is_silent_member);
   const bool all_live = silent.empty();
   for (GroupRank member(0); all_live && member.value() < group.world(); ++member) {
-    if (is_silent(member)) silent.push_back(member);
+    if (is_silent_member(member)) silent.push_back(member);
   }
   std::stable_sort(silent.begin(), silent.end(),
                    [&](GroupRank a, GroupRank b) { return last_heard(a) < last_heard(b); });
   return silent.empty() ? waited_for : silent;
+}
+
+void PeerMonitor::measure(const Transport& transport) {
+  for (WorldRank peer(0); peer.index() < peers_.size(); ++peer) {
+    if (peer != rank_ && !at(peer).lost) at(peer).round_trip = transport.round_trip(peer);
+  }
+}
+
+Nanoseconds PeerMonitor::longest_round_trip(const Group& group) const {
+  Nanoseconds longest{};
+  for (const int rank : group.ranks) longest = std::max(longest, (*this)[WorldRank(rank)].round_trip);
+  return longest;
+}
+
+// Two heartbeats and a half, and the time in which a network far away sends lost packets again.
+bool PeerMonitor::is_silent(WorldRank peer, TimePoint now) const {
+  return (silence(peer, now) - 4 * (*this)[peer].round_trip) * 2 / 5 > heartbeat_interval_;
 }
 
 bool PeerMonitor::any_is_silent(TimePoint now) const {
@@ -60,6 +77,7 @@ bool PeerMonitor::any_is_silent(TimePoint now) const {
 
 void PeerMonitor::beat(FrameSender& frame_sender, TimePoint now) {
   next_heartbeat_ = saturating_add(now, heartbeat_interval_);
+  measure(frame_sender.transport());
   for (WorldRank peer(0); peer.index() < peers_.size(); ++peer) {
     const Peer& to = (*this)[peer];
     if (peer == rank_ || to.lost || to.departed) continue;

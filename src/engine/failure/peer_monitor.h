@@ -21,6 +21,7 @@ class PeerMonitor {
  public:
   struct Peer {
     TimePoint last_heard{};
+    Nanoseconds round_trip{};  // measured; 0 on this host
     bool lost = false;
     bool gone = false;  // lost, and its connection has ended
     bool departed = false;
@@ -43,6 +44,12 @@ class PeerMonitor {
   // The last poll() saw connections end.
   bool sees_losses() const { return !losses_.empty(); }
 
+  // Reads the round trips. beat() does it too: the first frames on a connection may have been slow.
+  void measure(const Transport& transport);
+  Nanoseconds longest_round_trip(const Group& group) const;
+
+  // Nothing was heard of the peer for longer than two heartbeats and their way here may take.
+  bool is_silent(WorldRank peer, TimePoint now) const;
   // The ranks to blame for a wait: the silent ones among the members waited for, the longest silent first, because
   // others may be kept waiting on a busy machine. If none of those is silent, the silent ones of the group, on which
   // they may wait in turn. If there are none either, all that are waited for.

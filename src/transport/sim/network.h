@@ -162,6 +162,9 @@ struct HeldFrames {
   }
 };
 
+// A sender has these in addition to its slots for data.
+inline constexpr std::size_t kControlSlots = 64;
+
 // The slot of a received frame is its Flight.
 class SimEndpoint final : public Transport {
  public:
@@ -224,6 +227,7 @@ class SimEndpoint final : public Transport {
   void disconnect(WorldRank peer) override { network_.end_connection(rank_, peer.value()); }
   void sleep(TimePoint, const Clock&) override {}
   void wake() override {}
+  Nanoseconds round_trip(WorldRank) const override { return 2 * network_.flights().options().latency; }
   bool is_local(WorldRank) const override { return false; }
   const char* kind(WorldRank) const override { return "sim"; }
   bool flushed() const override { return true; }
@@ -244,8 +248,6 @@ class SimEndpoint final : public Transport {
   }
 
  private:
-  static constexpr std::size_t kControlSlots = 64;  // in addition to the slots for data
-
   Network& network_;
   const int rank_;
   int target_ = -1;  // of the reservation

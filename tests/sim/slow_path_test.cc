@@ -1,0 +1,59 @@
+// Slow and long paths: who counts as silent there, and what a call says that had too little time.
+#include <gtest/gtest.h>
+
+#include "support/sim_call.h"
+
+namespace qccl::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+engine::ResolvedCall all_reduce(std::uint64_t count, int world) {
+  return make_call(Collective::all_reduce, count, DataType::float32, world);
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// At first nothing has come from afar, and after a loss packets are sent again.
+TEST(DistantRank, counts_as_silent_some_round_trips_later) {
+  SimWorld world(2, {.link = {.bytes_per_second = 1e9, .latency = milliseconds(500)}});
+  const auto is_silent = [&] { return world.engine(0).parts().peers.is_silent(WorldRank(1), world.now()); };
+  world.run_for(milliseconds(700));
+  EXPECT_FALSE(is_silent()) << "its first heartbeat arrives after 750 ms";
+  world.run_for(seconds(1));
+  world.network().stop(1);
+  world.run_for(milliseconds(4600));
+  EXPECT_FALSE(is_silent());
+  world.run_for(milliseconds(600));
+  EXPECT_TRUE(is_silent());
+}
+
+TEST(SlowPath, of_a_call_that_still_moves_says_how_fast) {
+  SimWorld world(2, {.link = {.bytes_per_second = 1e6}});
+  SimCall call(world, world_group(world), all_reduce(1 << 20, 2));
+  for (const int rank : {0, 1}) call.post(rank, seconds(2));
+  world.run_for(seconds(3));
+  for (const int rank : {0, 1}) {
+    ASSERT_TRUE(call.done(rank));
+    const ErrorInfo& failure = *call.failure(rank);
+    if (contains(failure.message, "reports:")) continue;  // of the other rank's deadline
+    EXPECT_EQ(failure.kind, ErrorKind::deadline_exceeded);
+    EXPECT_TRUE(contains(failure.message, "moving at 7.")) << failure.message;
+    EXPECT_TRUE(contains(failure.message, "Mbit/s): a slow path")) << failure.message;
+  }
+}
+
+TEST(SlowPath, of_a_call_whose_peer_has_stopped_names_no_rate) {
+  SimWorld world(2, {.link = {.bytes_per_second = 1e6}});
+  SimCall call(world, world_group(world), all_reduce(1 << 20, 2));
+  for (const int rank : {0, 1}) call.post(rank, seconds(4));
+  world.run_for(seconds(1));
+  world.network().stop(1);
+  world.run_for(milliseconds(3100));
+  EXPECT_GT(call.failure(0)->received_bytes, 0u);
+  EXPECT_FALSE(contains(call.failure(0)->message, "moving at")) << call.failure(0)->message;
+}
+
+}  // namespace
+}  // namespace qccl::testing

@@ -89,6 +89,7 @@ Result<Options> Options::from_environment() {
   QCCL_TRY(read_algorithm(options.algorithm));
   QCCL_TRY(read_hosts(options.hosts));
   options.compression = environment("QCCL_COMPRESSION");
+  options.sites = environment("QCCL_SITES");
   options.profile = environment("QCCL_PROFILE");
   options.link_rate = environment("QCCL_LINK_RATE");
   options.log_file = environment("QCCL_LOG_FILE");

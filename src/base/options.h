@@ -36,6 +36,7 @@ struct Options {
   TransportChoice transport = TransportChoice::automatic;  // QCCL_TRANSPORT=auto|shm|tcp
   Algorithm algorithm = Algorithm::automatic;              // QCCL_ALGORITHM=auto|one_shot|sra|ring|...
   std::optional<HostGrid> hosts;                           // QCCL_HOSTS=2x4
+  std::optional<std::string> sites;                        // QCCL_SITES=0-3,4-7, ranks near each other
   std::optional<std::string> profile;                      // QCCL_PROFILE, a file
   std::optional<std::string> compression;                  // QCCL_COMPRESSION, a specification
   std::uint64_t compression_min_bytes = 64 * 1024;         // QCCL_COMPRESSION_MIN_BYTES

@@ -121,6 +121,7 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
   QCCL_ASSIGN(Membership membership,
               bootstrap::discover_membership(init, [](const char* name) { return environment(name); }));
   QCCL_ASSIGN(CostEnvironment cost_environment, cost_environment_of(settings.options));
+  QCCL_TRY(check_sites(cost_environment.sites, membership.world));
   std::shared_ptr<Context> context(new Context(std::move(membership), std::move(settings)));
   QCCL_TRY(context->log_->configure(context->settings_.log));
   QCCL_TRY(context->connect(std::move(cost_environment), init.store));
@@ -232,7 +233,7 @@ std::string Context::describe(const GroupIdentity& group) const {
   for (const auto& [kind, peers] : by_kind) {
     text += fmt::format(", {} to rank{} {}", kind, peers.size() == 1 ? "" : "s", fmt::join(peers, ", "));
   }
-  const double round_trip = longest_round_trip(runtime_->transport(), group);
+  const double round_trip = measured(runtime_->transport(), group).longest;
   if (round_trip >= plan::kDistantRoundTrip) text += fmt::format(", up to {:.1f} ms there and back", round_trip * 1e3);
   if (settings_.options.link_rate) text += fmt::format(", paced at {}", *settings_.options.link_rate);
   return text;

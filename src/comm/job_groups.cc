@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
+#include <utility>
 
 #include "base/digest/digest.h"
 #include "base/log.h"
@@ -22,13 +24,35 @@ Error GroupIdentity::invalid_argument(const std::string& operation, const std::s
   return Error(std::move(info));
 }
 
-double longest_round_trip(const Transport& transport, const GroupIdentity& group) {
-  Nanoseconds longest{0};
-  for (const int rank : group.ranks) {
-    if (rank != group.world_rank()) longest = std::max(longest, transport.round_trip(WorldRank(rank)));
+RoundTrips measured(const Transport& transport, const GroupIdentity& group, const std::vector<int>& sites) {
+  const auto site_of = [&](int rank) { return sites[static_cast<std::size_t>(rank)]; };
+  RoundTrips found{.nearest = group.rank};
+  for (int member = 0; member < group.size(); ++member) {
+    if (member == group.rank) continue;
+    const WorldRank peer(group.ranks[static_cast<std::size_t>(member)]);
+    const double seconds = std::chrono::duration<double>(transport.round_trip(peer)).count();
+    found.longest = std::max(found.longest, seconds);
+    const bool is_near =
+        sites.empty() ? seconds < plan::kDistantRoundTrip : site_of(peer.value()) == site_of(group.world_rank());
+    if (!is_near) continue;
+    found.longest_near = std::max(found.longest_near, seconds);
+    found.nearest = std::min(found.nearest, member);
   }
-  return std::chrono::duration<double>(longest).count();
+  return found;
 }
+
+namespace {
+
+// "rank 3: group 'world' has ranks 100.2 ms apart (a round trip) in 2 sites: a window of 15625000 bytes"
+void log_distance(const GroupIdentity& group, const Distance& distance, std::uint64_t window) {
+  const std::set<int> sites(distance.sites.begin(), distance.sites.end());
+  const std::string where = sites.empty() ? "" : fmt::format(" in {} sites", sites.size());
+  qccl::log(LogLevel::info,
+            fmt::format("rank {}: group '{}' has ranks {:.1f} ms apart (a round trip){}: a window of {} bytes",
+                        group.world_rank(), group.name, distance.round_trip * 1e3, where, window));
+}
+
+}  // namespace
 
 // Runs a call of the library's own.
 Status JobGroups::run(const GroupIdentity& group, const CollectiveCall& call) {
@@ -48,48 +72,72 @@ Status JobGroups::run(const GroupIdentity& group, const CollectiveCall& call) {
   return {};
 }
 
+// A call's smallest values of all members. The smallest complement is that of the largest.
+struct JobGroups::Opening {
+  explicit Opening(int members) : words(kNearest + static_cast<std::size_t>(members), UINT64_MAX) {}
+
+  enum Index : std::size_t { kBoard, kDigest, kDigestComplement, kLongestComplement, kNearComplement, kNearest };
+  double seconds(Index complement) const { return static_cast<double>(~words[complement]) * 1e-6; }
+  void set_seconds(Index complement, double value) { words[complement] = ~static_cast<std::uint64_t>(value * 1e6); }
+  // Each member's nearest, by group rank.
+  std::span<std::uint64_t> nearest() { return std::span(words).subspan(kNearest); }
+
+  std::vector<std::uint64_t> words;
+};
+
+// The members use the board if all of them have a cell. They all have the same cost environment if its smallest digest
+// and its smallest complement belong together. This call is also the barrier after which every member has opened the
+// group.
+Status JobGroups::agree(const GroupIdentity& group, Opening& opening) {
+  const std::uint64_t own = digest(to_text(cost_environment_));
+  opening.words[Opening::kDigest] = own;
+  opening.words[Opening::kDigestComplement] = ~own;
+  const CallOptions least{.op = ReduceOp::min, .algorithm = Algorithm::one_shot};
+  std::uint64_t* const words = opening.words.data();
+  QCCL_TRY(run(group, {Collective::all_reduce, words, words, opening.words.size(), DataType::uint64, least}));
+  const bool is_same = words[Opening::kDigest] == ~words[Opening::kDigestComplement];
+  return is_same ? Status() : adopt_cost_environment(group);
+}
+
 Result<GroupAgreement> JobGroups::open(const GroupIdentity& group, std::optional<std::uint64_t> parent) {
   Status opened;
-  bool has_cell = false;
-  std::uint64_t round_trip = 0;  // microseconds
+  Opening opening(group.size());
+  const std::vector<int> own_sites = parse_sites(cost_environment_.sites).take_or_throw();
   driver_.with_engine([&](engine::Engine& engine) {
     opened = engine.groups().open(group.id, group.name, group.ranks, parent);
-    has_cell = opened.ok() && engine.groups().prepare_board(group.id);
-    round_trip = static_cast<std::uint64_t>(longest_round_trip(engine.parts().transport, group) * 1e6);
+    opening.words[Opening::kBoard] = opened.ok() && engine.groups().prepare_board(group.id) ? 1 : 0;
+    const RoundTrips own = measured(engine.parts().transport, group, own_sites);
+    opening.set_seconds(Opening::kLongestComplement, own.longest);
+    opening.set_seconds(Opening::kNearComplement, own.longest_near);
+    opening.nearest()[static_cast<std::size_t>(group.rank)] = static_cast<std::uint64_t>(own.nearest);
   });
   if (!opened.ok()) return opened.failure();
-
-  // The members use the board if all of them have a cell. They all have the same digest if the smallest digest and the
-  // smallest complement belong together. The smallest complement of a round trip is that of the longest. This call is
-  // also the barrier after which every member has opened the group.
-  struct Agreement {
-    std::uint64_t board, digest, complement, round_trip_complement;
-  };
-  const std::uint64_t own = digest(to_text(cost_environment_));
-  Agreement agreement{has_cell ? 1u : 0u, own, ~own, ~round_trip};
-  const CallOptions least{.op = ReduceOp::min, .algorithm = Algorithm::one_shot};
-  Status agreed = run(group, {Collective::all_reduce, &agreement, &agreement, 4, DataType::uint64, least});
-  if (agreed.ok() && agreement.digest != ~agreement.complement) agreed = adopt_cost_environment(group);
-  if (!agreed.ok()) {
+  if (Status agreed = agree(group, opening); !agreed.ok()) {
     close(group.id);
     return agreed.failure();
   }
-  const GroupAgreement result{.has_board = agreement.board == 1,
-                              .round_trip = static_cast<double>(~agreement.round_trip_complement) * 1e-6};
+  const GroupAgreement result{.has_board = opening.words[Opening::kBoard] == 1,
+                              .distance = {.round_trip = opening.seconds(Opening::kLongestComplement),
+                                           .near_round_trip = opening.seconds(Opening::kNearComplement),
+                                           .sites = sites_of(group, opening.nearest())}};
+  const std::uint64_t window = cost_environment_.window_bytes(result.distance.round_trip);
   driver_.with_engine([&](engine::Engine& engine) {
     engine.groups().end_opening(group.id);
     engine.groups().use_board(group.id, result.has_board);
-    if (!parent) window_bytes_ = cost_environment_.window_bytes(result.round_trip);
+    if (!parent) window_bytes_ = window;
     engine.use_sizes(cost_environment_.slice_bytes, window_bytes_);
   });
   slice_bytes_ = cost_environment_.slice_bytes;
-  if (const std::uint64_t window = cost_environment_.window_bytes(result.round_trip); window > 0) {
-    qccl::log(LogLevel::info,
-              fmt::format("rank {}: group '{}' has ranks {:.1f} ms apart (a round trip): a window of {} "
-                          "bytes",
-                          group.world_rank(), group.name, result.round_trip * 1e3, window));
-  }
+  if (window > 0) log_distance(group, result.distance, window);
   return result;
+}
+
+std::vector<int> JobGroups::sites_of(const GroupIdentity& group, std::span<const std::uint64_t> nearest) const {
+  const std::vector<int> all = parse_sites(cost_environment_.sites).take_or_throw();
+  if (all.empty()) return unless_one(sites_of_nearest(nearest));
+  std::vector<int> sites;
+  for (const int rank : group.ranks) sites.push_back(all[static_cast<std::size_t>(rank)]);
+  return unless_one(std::move(sites));
 }
 
 Status JobGroups::adopt_cost_environment(const GroupIdentity& group) {
@@ -106,8 +154,8 @@ Status JobGroups::adopt_cost_environment(const GroupIdentity& group) {
   if (text == to_text(cost_environment_)) return {};
   qccl::log(
       LogLevel::warning,
-      fmt::format("rank {}: QCCL_PROFILE, QCCL_TRANSPORT or QCCL_LINK_RATE differs from rank 0's; rank 0's settings "
-                  "choose the algorithms",
+      fmt::format("rank {}: QCCL_PROFILE, QCCL_TRANSPORT, QCCL_LINK_RATE or QCCL_SITES differs from rank 0's; rank 0's "
+                  "settings choose the algorithms",
                   group.world_rank()));
   cost_environment_ = std::move(cost_environment);
   return {};

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,13 +28,20 @@ struct GroupIdentity {
   Error invalid_argument(const std::string& operation, const std::string& what) const;
 };
 
-// The longest that this rank has measured to another member, in seconds.
-double longest_round_trip(const Transport& transport, const GroupIdentity& group);
+// What a rank has measured to the other members of a group, in seconds.
+struct RoundTrips {
+  double longest = 0;
+  double longest_near = 0;  // to those of its site
+  int nearest = 0;          // the first member near this rank, or itself
+};
+
+// `sites`: of world ranks; empty: ranks less than a millisecond apart are near.
+RoundTrips measured(const Transport& transport, const GroupIdentity& group, const std::vector<int>& sites = {});
 
 // What a group's members agree on when they open it.
 struct GroupAgreement {
   bool has_board = false;
-  double round_trip = 0;  // seconds, the longest between two members
+  Distance distance;
 };
 
 // Each member opens a group in the same order; one thread at a time opens one.
@@ -61,8 +69,13 @@ class JobGroups {
   std::size_t slice_bytes() const { return slice_bytes_; }
 
  private:
+  struct Opening;
+
   Status run(const GroupIdentity& group, const CollectiveCall& call);
+  Status agree(const GroupIdentity& group, Opening& opening);
   Status adopt_cost_environment(const GroupIdentity& group);
+  // The sites by group rank: QCCL_SITES', or those of `nearest`.
+  std::vector<int> sites_of(const GroupIdentity& group, std::span<const std::uint64_t> nearest) const;
 
   engine::ProgressDriver& driver_;
   CostEnvironment cost_environment_;

@@ -67,7 +67,7 @@ def test_rank_0s_profile_is_everybodys(tmp_path):
     command = f"[ $RANK = 1 ] && export QCCL_PROFILE={slow}; exec {PROGRAM} doctor"
     done = run("run", "-n", 4, "--", "sh", "-c", command, QCCL_HOSTS="2x2", QCCL_LOG="warning")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "rank 1: QCCL_PROFILE, QCCL_TRANSPORT or QCCL_LINK_RATE differs from rank 0's" in done.stderr
+    assert "rank 1: QCCL_PROFILE, QCCL_TRANSPORT, QCCL_LINK_RATE or QCCL_SITES differs from rank 0's" in done.stderr
     assert "rank 2: QCCL_PROFILE" not in done.stderr
     assert re.match(r"hierarchical, \d+\.?\d* ms", lines_of(done.stdout)["all_reduce 67108864"])
 

@@ -288,6 +288,24 @@ def test_one_machine_acts_as_two_hosts(collective):
         assert len(perf(collective, *flags, "--compression", "minmax:bits=8", QCCL_HOSTS="2x2")) > 0
 
 
+@pytest.mark.parametrize("collective", [c for c, algorithms in ALGORITHMS.items() if "hierarchical" in algorithms])
+def test_ranks_go_over_the_sites_that_they_are_told(collective):
+    sites = {"QCCL_HOSTS": "6x1", "QCCL_SITES": "0-2,3+5,4"}
+    flags = ["-b", 4, "-e", "1M", "-f", 512, "-n", 1, "-g", 6, "--algorithm", "hierarchical"]
+    assert len(perf(collective, *flags, **sites)) > 0
+    if "reduce" in collective:
+        assert len(perf(collective, *flags, "--compression", "minmax:bits=8", **sites)) > 0
+
+
+@pytest.mark.parametrize(
+    ("sites", "fault"),
+    [("0-3,4-7", "is for 8 ranks, this job has 4"), ("0-1,1-3", "rank 1 is listed twice"), ("here", "is no range")],
+)
+def test_sites_that_are_no_list_of_the_ranks_are_an_error(sites, fault):
+    result = run("perf", "all_reduce", "-b", "1M", "-n", 1, "-g", 4, QCCL_SITES=sites)
+    assert result.returncode != 0 and f"QCCL_SITES={sites}" in result.stderr and fault in result.stderr
+
+
 def test_ranks_that_are_no_such_hosts_are_an_error():
     result = run("perf", "all_reduce", "-b", "1M", "-n", 1, "-g", 4, QCCL_HOSTS="2x3")
     assert result.returncode != 0 and "QCCL_HOSTS=2x3 is for 6 ranks, this job has 4" in result.stderr

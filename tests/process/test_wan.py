@@ -92,18 +92,19 @@ class Line:
             return float(sent.stdout or server.stdout.readline())
 
 
-    def all_reduce(self, options: str) -> list[tuple[str, str]]:
-        """What `qccl perf all_reduce` with a rank on each host prints, and its log."""
+    def all_reduce(self, options: str, each: int = 1, settings: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+        """What `qccl perf all_reduce` with so many ranks on each host prints, and its log."""
         perf = [str(ROOT / "build" / "qccl"), "perf", "all_reduce", *options.split()]
-        job = [f"WORLD_SIZE={self.hosts}", "MASTER_ADDR=10.78.0.1", "MASTER_PORT=29500", "QCCL_LOG=info"]
+        world = each * self.hosts
+        job = [f"WORLD_SIZE={world}", "MASTER_ADDR=10.78.0.1", "MASTER_PORT=29500", "QCCL_LOG=info", *settings]
         ranks = [
             subprocess.Popen(
-                [WAN, "exec", self.name, str(rank + 1), "env", f"RANK={rank}", *job, *perf],
+                [WAN, "exec", self.name, str(rank // each + 1), "env", f"RANK={rank}", *job, *perf],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            for rank in range(self.hosts)
+            for rank in range(world)
         ]
         results = [rank.communicate(timeout=DEADLINE) for rank in ranks]
         for rank, (out, log) in zip(ranks, results, strict=True):
@@ -166,3 +167,10 @@ def test_the_link_ends_with_its_hosts():
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
     assert f"--cluster wantest{os.getpid()}" not in listed
     assert time.monotonic() - start < DEADLINE
+
+
+def test_ranks_find_out_which_of_them_are_near():
+    with Line("--rate", "200mbit", "--delay", "20ms") as line:
+        results = line.all_reduce("-b 1M -e 1M -n 2 -w 1 -c 1 --algorithm hierarchical", 2, ("QCCL_HOSTS=4x1",))
+    for rank, (_, log) in enumerate(results):
+        assert re.search(rf"rank {rank}: group 'world' has ranks 4\d\.\d ms apart .* in 2 sites", log), log

@@ -29,7 +29,8 @@ Result<plan::Profile> read_profile(const std::string& path) {
   const auto bytes = static_cast<std::size_t>(file.gcount());
   auto profile = plan::parse_profile(std::string_view(text).substr(0, bytes));
   if (!profile.ok() && bytes < kMaxFileBytes) return fail(profile.error().message);
-  if (bytes == kMaxFileBytes || to_text(CostEnvironment{.profile = *profile}).size() >= kMaxCostEnvironmentBytes) {
+  if (bytes == kMaxFileBytes ||
+      to_text(CostEnvironment{.profile = *profile}).size() + kMaxSitesBytes >= kMaxCostEnvironmentBytes) {
     return fail("has more lines than a profile can have");
   }
   return profile;
@@ -52,7 +53,7 @@ std::uint64_t CostEnvironment::window_bytes(double round_trip) const {
   return plan::window_of(paced_rate > 0 ? paced_rate : profile.wire_rate, round_trip, most_window_bytes);
 }
 
-plan::MachineModel CostEnvironment::links(std::string_view codec, double round_trip) const {
+plan::MachineModel CostEnvironment::links(std::string_view codec, const Distance& distance) const {
   plan::MachineModel links = plan::links_of(profile, codec);
   if (tcp_inside) links.local = profile.loopback;
   if (one_machine) {
@@ -68,8 +69,9 @@ plan::MachineModel CostEnvironment::links(std::string_view codec, double round_t
     links.wire_rate = paced_rate;
     links.wire_efficiency = 1;  // pacing counts whole frames
   }
-  links.wire.latency = std::max(links.wire.latency, round_trip / 2);
-  links.window_bytes = window_bytes(round_trip);
+  links.near_latency = std::max(links.wire.latency, distance.near_round_trip / 2);
+  links.wire.latency = std::max(links.wire.latency, distance.round_trip / 2);
+  links.window_bytes = window_bytes(distance.round_trip);
   return links;
 }
 
@@ -83,6 +85,10 @@ Result<CostEnvironment> cost_environment_of(const Options& options) {
   cost_environment.tcp_inside = options.transport == TransportChoice::tcp;
   cost_environment.slice_bytes = options.slice_bytes.value_or(kDefaultSliceBytes);
   cost_environment.most_window_bytes = options.window_bytes.value_or(plan::kMostWindowBytes);
+  if (options.sites) {
+    QCCL_TRY(parse_sites(*options.sites));
+    cost_environment.sites = *options.sites;
+  }
   if (options.link_rate) {
     QCCL_ASSIGN(const auto rate, parse_link_rate(*options.link_rate));
     cost_environment.paced_rate = static_cast<double>(rate);
@@ -94,10 +100,11 @@ Result<CostEnvironment> cost_environment_of(const Options& options) {
 }
 
 std::string to_text(const CostEnvironment& cost_environment) {
-  return fmt::format("inside {}\npaced {}\nslice {}\nwindow {}\ncores {}\nmachines {}\n{}",
+  return fmt::format("inside {}\npaced {}\nslice {}\nwindow {}\ncores {}\nmachines {}\nsites {}\n{}",
                      cost_environment.tcp_inside ? "tcp" : "shm", cost_environment.paced_rate,
                      cost_environment.slice_bytes, cost_environment.most_window_bytes, cost_environment.shared_cores,
-                     cost_environment.one_machine ? "one" : "several", plan::to_text(cost_environment.profile));
+                     cost_environment.one_machine ? "one" : "several", cost_environment.sites,
+                     plan::to_text(cost_environment.profile));
 }
 
 Result<CostEnvironment> parse_cost_environment(std::string_view text) {
@@ -107,8 +114,10 @@ Result<CostEnvironment> parse_cost_environment(std::string_view text) {
   const auto window = parse_number<std::uint64_t>(take_value(text, "window "));
   const auto cores = parse_number<int>(take_value(text, "cores "));
   const std::string_view machines = take_value(text, "machines ");
+  const std::string sites(take_value(text, "sites "));
   auto profile = plan::parse_profile(text);
-  const bool has_words = (inside == "tcp" || inside == "shm") && (machines == "one" || machines == "several");
+  const bool has_words =
+      (inside == "tcp" || inside == "shm") && (machines == "one" || machines == "several") && parse_sites(sites).ok();
   const bool has_numbers = paced && slice && window && cores && *paced >= 0 && *slice > 0 && *cores >= 0;
   if (!has_words || !has_numbers || !profile.ok()) {
     return Failure(ErrorKind::corrupt_data, "rank 0's profile can't be read");
@@ -119,15 +128,19 @@ Result<CostEnvironment> parse_cost_environment(std::string_view text) {
                          .slice_bytes = *slice,
                          .most_window_bytes = *window,
                          .shared_cores = *cores,
-                         .one_machine = machines == "one"};
+                         .one_machine = machines == "one",
+                         .sites = sites};
 }
 
 // ---- AlgorithmTable
 
 AlgorithmTable::AlgorithmTable(const CostEnvironment& cost_environment, const std::vector<int>& hosts,
-                               double round_trip)
-    : cost_environment_(cost_environment), layout_(cost_environment.layout(hosts)), round_trip_(round_trip) {
-  const bool has_several = std::ranges::adjacent_find(layout_, std::not_equal_to<>()) != layout_.end();
+                               Distance distance)
+    : cost_environment_(cost_environment),
+      distance_(std::move(distance)),
+      layout_(cost_environment.layout(hosts), distance_.sites) {
+  const auto& layout = layout_.hosts;
+  const bool has_several = std::ranges::adjacent_find(layout, std::not_equal_to<>()) != layout.end();
   cost_environment_.one_machine &= has_several;  // calls inside a host have prices that were measured there
 }
 
@@ -146,15 +159,17 @@ plan::SelectionKey AlgorithmTable::selection_key(const CallClass& call) const {
 }
 
 Algorithm AlgorithmTable::choose(const CallClass& call) {
-  return chosen_.find_or_make(call, [&] {
-    return plan::choose(selection_key(call), layout_,
-                        cost_environment_.links(call.compression.to_string(), round_trip_));
-  });
+  return chosen_.find_or_make(call, [&] { return plan::choose(selection_key(call), layout_, links(call)); });
+}
+
+bool AlgorithmTable::goes_by_sites(const CallClass& call) {
+  if (layout_.sites.empty()) return false;
+  return goes_by_sites_.find_or_make(
+      call, [&] { return &plan::hierarchy_of(selection_key(call), layout_, links(call)) == &layout_.sites; });
 }
 
 plan::Choice AlgorithmTable::explain(const CallClass& call) const {
-  return plan::explain(selection_key(call), layout_,
-                       cost_environment_.links(call.compression.to_string(), round_trip_));
+  return plan::explain(selection_key(call), layout_, links(call));
 }
 
 }  // namespace qccl::comm

@@ -9,6 +9,7 @@
 
 #include "base/options.h"
 #include "base/result.h"
+#include "comm/resolve/sites.h"
 #include "plan/cost/cost.h"
 #include "qccl/compression.h"
 #include "qccl/types.h"
@@ -24,9 +25,10 @@ struct CostEnvironment {
   std::uint64_t most_window_bytes = plan::kMostWindowBytes;  // QCCL_WINDOW_BYTES
   int shared_cores = 0;      // of rank 0's machine, if its ranks are more; 0: each rank has a core of its own
   bool one_machine = false;  // all ranks are on rank 0's machine; hosts are containers on it
+  std::string sites{};       // QCCL_SITES; empty: as measured
 
-  // For ranks of which some are a round trip of so many seconds apart.
-  plan::MachineModel links(std::string_view codec, double round_trip = 0) const;
+  // For ranks so far apart.
+  plan::MachineModel links(std::string_view codec, const Distance& distance = {}) const;
   // Their window; 0 if they are near.
   std::uint64_t window_bytes(double round_trip) const;
   // The hosts to assume for ranks on these hosts: with pacing, each rank is alone.
@@ -40,7 +42,7 @@ Result<CostEnvironment> cost_environment_of(const Options& options);
 std::string to_text(const CostEnvironment& cost_environment);
 Result<CostEnvironment> parse_cost_environment(std::string_view text);
 // The longest text of an environment from cost_environment_of().
-inline constexpr std::size_t kMaxCostEnvironmentBytes = 8192;
+inline constexpr std::size_t kMaxCostEnvironmentBytes = 8192 + kMaxSitesBytes;
 
 // Calls of one class are alike in all that the choice of an algorithm and the trials of automatic compression depend
 // on.
@@ -92,19 +94,25 @@ class CallClassMemo {
 // class.
 class AlgorithmTable {
  public:
-  // `hosts` by group rank; `round_trip` in seconds, the longest between two of the ranks.
-  AlgorithmTable(const CostEnvironment& cost_environment, const std::vector<int>& hosts, double round_trip = 0);
+  // `hosts` by group rank.
+  AlgorithmTable(const CostEnvironment& cost_environment, const std::vector<int>& hosts, Distance distance = {});
 
   Algorithm choose(const CallClass& call);
+  // A hierarchical plan of the call goes over the group's sites, not its hosts.
+  bool goes_by_sites(const CallClass& call);
   plan::Choice explain(const CallClass& call) const;
 
  private:
   plan::SelectionKey selection_key(const CallClass& call) const;
+  plan::MachineModel links(const CallClass& call) const {
+    return cost_environment_.links(call.compression.to_string(), distance_);
+  }
 
   CostEnvironment cost_environment_;
-  const std::vector<int> layout_;
-  const double round_trip_;
+  const Distance distance_;
+  const plan::Layout layout_;
   CallClassMemo<Algorithm> chosen_;
+  CallClassMemo<bool> goes_by_sites_;
 };
 
 }  // namespace qccl::comm

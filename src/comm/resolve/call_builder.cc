@@ -51,7 +51,7 @@ std::optional<MappedRegions::Match> MappedRegions::find(const void* begin, std::
 CallBuilder::CallBuilder(const GroupIdentity& group, Context& context, const GroupAgreement& agreement)
     : group_(group),
       log_(context.log()),
-      algorithms_(context.groups().cost_environment(), context.hosts_of(group.ranks), agreement.round_trip),
+      algorithms_(context.groups().cost_environment(), context.hosts_of(group.ranks), agreement.distance),
       timeout_(context.settings().options.timeout) {
   const Settings& settings = context.settings();
   const std::vector<int> hosts = context.hosts_of(group.ranks);
@@ -59,8 +59,9 @@ CallBuilder::CallBuilder(const GroupIdentity& group, Context& context, const Gro
   defaults_.algorithm = settings.options.algorithm;
   defaults_.has_board = agreement.has_board;
   defaults_.slice_bytes = context.groups().slice_bytes();
-  defaults_.window_bytes = context.groups().cost_environment().window_bytes(agreement.round_trip);
+  defaults_.window_bytes = context.groups().cost_environment().window_bytes(agreement.distance.round_trip);
   defaults_.hosts.assign(hosts.begin(), hosts.end());
+  defaults_.sites.assign(agreement.distance.sites.begin(), agreement.distance.sites.end());
   defaults_.algorithms = &algorithms_;
   defaults_.trials = &trials_;
   set_compression(settings.compression);

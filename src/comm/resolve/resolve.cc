@@ -139,6 +139,11 @@ Algorithm choose_algorithm(const engine::ResolvedCall& call, int world, const Gr
   return with_algorithms(world, defaults, [&](AlgorithmTable& table) { return table.choose(class_of(call, world)); });
 }
 
+bool goes_by_sites(const engine::ResolvedCall& call, int world, const GroupDefaults& defaults) {
+  if (defaults.sites.empty() || defaults.algorithms == nullptr) return false;
+  return defaults.algorithms->goes_by_sites(class_of(call, world));
+}
+
 // The codec that automatic compression takes now. A trial needs all ranks' counts.
 Compression current_compression(const Compression& compression, const CollectiveCall& call,
                                 const GroupDefaults& defaults) {
@@ -197,14 +202,17 @@ Result<engine::ResolvedCall> resolve(const CollectiveCall& call, int world, cons
     resolved.board = defaults.has_board && !resolved.error_feedback && engine::fits_board(resolved, world);
     resolved.algorithm = resolved.board ? Algorithm::one_shot : choose_algorithm(resolved, world, defaults);
   }
-  if (plan::entry_of(resolved.algorithm).uses_hosts) resolved.hosts = defaults.hosts;
+  if (plan::entry_of(resolved.algorithm).uses_hosts) {
+    resolved.hosts = goes_by_sites(resolved, world, defaults) ? defaults.sites : defaults.hosts;
+  }
   return resolved;
 }
 
 std::string explain_algorithm(const engine::ResolvedCall& call, int world, const CallOptions& options,
                               const GroupDefaults& defaults) {
   if (world == 1) return "one rank: a copy";
-  const std::string name(to_string(call.algorithm));
+  const bool is_over_sites = !defaults.sites.empty() && call.hosts == defaults.sites;
+  const std::string name = fmt::format("{}{}", to_string(call.algorithm), is_over_sites ? " over sites" : "");
   if (requested_algorithm(call.collective, options, defaults) != Algorithm::automatic) return name + ": asked for";
   if (call.board) return "through cells in shared memory: small, and all ranks on one host";
   if (call.collective == Collective::all_to_all && !call.counts.empty()) {

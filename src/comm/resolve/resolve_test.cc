@@ -82,12 +82,78 @@ TEST(AlgorithmTable, of_ranks_that_share_cores_takes_the_ring_for_long_streams_o
 // At 10 Gbit/s and 50 ms from rank to rank, waits cost more than bytes.
 TEST(AlgorithmTable, of_distant_hosts_takes_one_step_for_what_the_link_carries_meanwhile) {
   const auto chosen_far = [](std::uint64_t elements, const Compression& compression) {
-    AlgorithmTable table({}, kFourHosts, 0.1);
+    AlgorithmTable table({}, kFourHosts, {.round_trip = 0.1});
     return table.choose({Collective::all_reduce, elements, DataType::float32, compression});
   };
   EXPECT_EQ(chosen_far(1 << 18, none()), Algorithm::one_shot);
   EXPECT_EQ(chosen_far(1 << 22, minmax({.bits = 4})), Algorithm::one_shot);
   EXPECT_EQ(chosen_far(1 << 26, none()), Algorithm::sra);
+}
+
+// Two sites of four hosts, 50 ms apart; each site has a line of 1 Gbit/s.
+TEST(AlgorithmTable, of_sites_goes_over_them_where_each_element_should_cross_once) {
+  const std::vector<int> hosts = {0, 1, 2, 3, 4, 5, 6, 7};
+  const Distance distance{.round_trip = 0.1, .near_round_trip = 2e-4, .sites = {0, 0, 0, 0, 4, 4, 4, 4}};
+  CostEnvironment environment;
+  environment.profile.site_rate = 125e6;
+  AlgorithmTable table(environment, hosts, distance);
+  GroupDefaults defaults;
+  defaults.window_bytes = environment.window_bytes(distance.round_trip);
+  defaults.hosts.assign(hosts.begin(), hosts.end());
+  defaults.sites.assign(distance.sites.begin(), distance.sites.end());
+  defaults.algorithms = &table;
+  const CallOptions options;
+  const CollectiveCall call{Collective::all_reduce, nullptr, nullptr, 1 << 24, DataType::float32, options};
+  const engine::ResolvedCall over_sites = resolve(call, 8, defaults).take_or_throw();
+  EXPECT_EQ(over_sites.algorithm, Algorithm::hierarchical);
+  EXPECT_EQ(over_sites.hosts, defaults.sites);
+  EXPECT_TRUE(explain_algorithm(over_sites, 8, options, defaults).starts_with("hierarchical over sites, "));
+  for (const std::size_t elements : {1u << 18, 1u << 24}) {
+    EXPECT_NE(AlgorithmTable(environment, hosts, {.round_trip = 0.1}).choose(sum_of(elements)),
+              table.choose(sum_of(elements)));
+  }
+}
+
+TEST(CostEnvironment, steps_inside_a_site_take_its_own_round_trip) {
+  const plan::MachineModel links = CostEnvironment().links("none", {.round_trip = 20e-3, .near_round_trip = 5e-4});
+  EXPECT_EQ(links.wire.latency, 10e-3);
+  EXPECT_EQ(links.near_latency, 2.5e-4);
+  EXPECT_EQ(CostEnvironment().links("none", {.round_trip = 20e-3}).near_latency,
+            CostEnvironment().profile.wire.latency);
+}
+
+TEST(Sites, are_lists_of_ranks) {
+  EXPECT_EQ(parse_sites("0-3,4-7").take_or_throw(), (std::vector{0, 0, 0, 0, 1, 1, 1, 1}));
+  EXPECT_EQ(parse_sites("4+0-1,2-3").take_or_throw(), (std::vector{0, 0, 1, 1, 0}));
+  EXPECT_EQ(parse_sites("0").take_or_throw(), (std::vector{0}));
+  EXPECT_TRUE(parse_sites("").take_or_throw().empty());
+}
+
+TEST(Sites, lists_that_are_wrong_name_the_variable_and_the_fault) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"0-3,3-5", "rank 3 is listed twice"},   {"0-3,5", "rank 4 is missing"},
+      {"0-3,", "\"\" is no range of ranks"},   {"0-3;4-7", "\"0-3;4-7\" is no range of ranks"},
+      {"3-0", "\"3-0\" is no range of ranks"}, {"-1", "\"-1\" is no range of ranks"},
+      {"0-99999999", "is no range of ranks"},  {std::string(2000, '0'), "longer than 1024 characters"}};
+  for (const auto& [text, fault] : cases) {
+    const auto sites = parse_sites(text);
+    ASSERT_FALSE(sites.ok()) << text;
+    EXPECT_EQ(sites.error().kind, ErrorKind::invalid_argument);
+    EXPECT_NE(sites.error().message.find("QCCL_SITES=" + text.substr(0, 10)), std::string::npos);
+    EXPECT_NE(sites.error().message.find(fault), std::string::npos) << sites.error().message;
+  }
+  EXPECT_TRUE(check_sites("0-3,4-7", 8).ok());
+  EXPECT_TRUE(check_sites("", 8).ok());
+  EXPECT_EQ(check_sites("0-3,4-7", 6).error().message, "QCCL_SITES=0-3,4-7 is for 8 ranks, this job has 6");
+}
+
+// One direction may measure a millisecond and the other less: whatever ranks measure, all derive the same.
+TEST(Sites, are_what_ranks_link_to_each_other) {
+  EXPECT_EQ(sites_of_nearest(std::vector<std::uint64_t>{0, 0, 2, 2}), (std::vector{0, 0, 2, 2}));
+  EXPECT_EQ(sites_of_nearest(std::vector<std::uint64_t>{0, 0, 1, 3}), (std::vector{0, 0, 0, 3}));
+  EXPECT_EQ(sites_of_nearest(std::vector<std::uint64_t>{3, 1, UINT64_MAX}), (std::vector{0, 1, 2}));
+  EXPECT_TRUE(unless_one({4, 4, 4}).empty());
+  EXPECT_EQ(unless_one({4, 4, 5}), (std::vector{4, 4, 5}));
 }
 
 TEST(CostEnvironment, gives_distant_ranks_a_window_that_fills_the_link) {
@@ -100,7 +166,7 @@ TEST(CostEnvironment, gives_distant_ranks_a_window_that_fills_the_link) {
   EXPECT_EQ(environment.window_bytes(20e-3), 2'000'000u);
   environment.paced_rate = 1e6;
   EXPECT_EQ(environment.window_bytes(20e-3), 1u << 20) << "the least";
-  const plan::MachineModel links = environment.links("none", 20e-3);
+  const plan::MachineModel links = environment.links("none", {.round_trip = 20e-3});
   EXPECT_EQ(links.wire.latency, 10e-3);
   EXPECT_EQ(links.window_bytes, 1u << 20);
   EXPECT_EQ(environment.links("none").window_bytes, 0u);
@@ -113,12 +179,14 @@ TEST(CostEnvironment, is_read_back_as_it_was_written) {
   written.shared_cores = 2;
   written.one_machine = true;
   written.most_window_bytes = 3'000'000;
+  written.sites = "0-1,2-3";
   auto back = parse_cost_environment(to_text(written));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(to_text(*back), to_text(written));
   EXPECT_TRUE(back->tcp_inside);
   EXPECT_EQ(back->shared_cores, 2);
   EXPECT_EQ(back->most_window_bytes, 3'000'000u);
+  EXPECT_EQ(back->sites, "0-1,2-3");
   EXPECT_TRUE(back->one_machine);
   EXPECT_EQ(back->links("none").wire_rate, 12.5e6);
 }

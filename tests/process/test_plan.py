@@ -93,6 +93,20 @@ def test_sites_are_near_inside_and_share_a_line():
     assert refused.returncode == 2 and "8 hosts can't be divided among 3 sites" in refused.stderr
 
 
+def test_connections_have_buffers_and_caps():
+    far = ("plan", "simulate", "all_reduce", "--world", 2, "--rate", "1gbit", "--latency", "50ms", "-b", "16M")
+    flags = ("--algorithm", "sra")
+
+    def seconds(*more):
+        time, unit = rows_of(run(*far, *flags, *more).stdout)[16 << 20, "sra"][:2]
+        return float(time) * {"ms": 1e-3, "s": 1}[unit]
+
+    open_line, buffered = seconds(), seconds("--buffer", "1M")
+    assert buffered > 2 * open_line and seconds("--buffer", "1M", "--connections", 16) < 1.1 * open_line
+    capped = seconds("--flow-rate", "100mbit")
+    assert capped > 3 * open_line and seconds("--flow-rate", "100mbit", "--connections", 4) < 0.4 * capped
+
+
 def obstacles(*flags: object) -> dict[str, str]:
     """{algorithm that may not be chosen: reason}."""
     done = run("plan", "show", *flags, "--world", 8)

@@ -38,6 +38,7 @@ Examples:
   qccl plan simulate --hosts 4x8 --rate 1gbit all_reduce -b 64M --compression minmax:bits=4
   qccl plan simulate --world 8 --cores 2 --hosts-per-machine 4 --rate 1gbit --burst 64K all_reduce -b 1M
   qccl plan simulate --hosts 8x1 --sites 2 --latency 50ms --near-latency 100us --rate 1gbit all_reduce -b 1M
+  qccl plan simulate --world 2 --rate 1gbit --latency 50ms --connections 4 --buffer 4M all_reduce -b 64M
   qccl plan simulate --world 64 --racks 4 --rack-rate 20gbit all_to_all -b 1M -e 64M -f 8
   qccl plan simulate --world 16 all_reduce -b 16M --straggler 3:10 --jitter 20us --seed 7
   qccl plan simulate --world 16 all_reduce -b 16M --late 3@5ms --late 4@1ms
@@ -54,6 +55,9 @@ struct SimulateOptions {
   std::optional<Algorithm> algorithm;
   int racks = 1;
   double rack_rate = 0;
+  int connections = 1;
+  double flow_rate = 0;
+  std::uint64_t buffer = 0;
   double jitter = 0;
   std::uint64_t seed = 1;
   std::uint64_t max_frames = 20'000'000;
@@ -144,6 +148,12 @@ std::optional<int> parse_simulate_options(const std::vector<std::string>& argume
       ->check(CLI::Range(1, 4096));
   app.add_option("--rack-rate", options.rack_rate, "Of a rack's uplink, up and down (default: no limit)")
       ->transform(rate_value());
+  app.add_option("--connections", options.connections, "From a rank to each of another host (default 1)")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--flow-rate", options.flow_rate, "Of a connection at most (default: no limit)")
+      ->transform(rate_value());
+  app.add_option("--buffer", options.buffer, "Most bytes on their way on a connection (default: no limit)")
+      ->transform(size_value());
   app.add_option("--jitter", options.jitter, "Up to this much more latency of a frame, at random (default 0us)")
       ->transform(time_value());
   app.add_option("--straggler", flags.stragglers, "RANK:FACTOR: sends and receives at the link's rate / FACTOR");
@@ -195,6 +205,9 @@ sim::SimulationOptions simulation_options(const SimulateOptions& options) {
   links.local_latency = travel(simulation.processors.local);
   links.wire_work = frame_work(simulation.processors.wire);
   links.local_work = frame_work(simulation.processors.local);
+  links.connections = options.connections;
+  links.flow_bytes_per_second = options.flow_rate * layout.links().wire_efficiency;
+  links.buffer_bytes = options.buffer;
   links.sites = layout.sites_of_ranks();
   links.near_latency = travel(simulation.processors.wire, *layout.near_latency);
   const int racks = layout.has_site_rate() ? layout.sites : options.racks;  // a site's line is a rack's uplink

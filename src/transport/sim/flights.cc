@@ -23,7 +23,7 @@ Nanoseconds transmission_time(double bytes, double bytes_per_second) {
 }
 
 Pipes::Pipes(int world, const NetworkOptions& options)
-    : hosts_per_rack_(options.hosts_per_rack), locations_(index(world)) {
+    : hosts_per_rack_(options.hosts_per_rack), connections_(options.connections), locations_(index(world)) {
   int hosts = 0;
   for (int rank = 0; rank < world; ++rank) {
     locations_[index(rank)].host = options.hosts.empty() ? rank : options.hosts[index(rank)];
@@ -40,6 +40,9 @@ Pipes::Pipes(int world, const NetworkOptions& options)
     rack_down_.push_back(add(options.rack_bytes_per_second));
   }
   for (const auto& [rank, rate] : options.slow_ranks) locations_[index(rank)].slow_pipe = add(rate);
+  if (options.flow_bytes_per_second == 0) return;
+  first_flow_ = static_cast<int>(pipes_.size());
+  for (int i = 0; i < world * world * connections_; ++i) add(options.flow_bytes_per_second);
 }
 
 int Pipes::add(double bytes_per_second, double burst_bytes) {
@@ -49,7 +52,7 @@ int Pipes::add(double bytes_per_second, double burst_bytes) {
 }
 
 // The last pipe comes first, since pipes are taken off the end.
-Route Pipes::route(int from, int to) const {
+Route Pipes::route(int from, int to, int connection) const {
   const Location& source = locations_[index(from)];
   const Location& target = locations_[index(to)];
   const bool local = is_local(from, to);
@@ -64,6 +67,10 @@ Route Pipes::route(int from, int to) const {
   }
   route.after_latency = route.count;
   route.add(local ? local_[index(from)] : host_out_[index(source.host)]);
+  if (!local && first_flow_ >= 0) {
+    const int world = static_cast<int>(locations_.size());
+    route.add(first_flow_ + (from * world + to) * connections_ + std::max(0, connection));
+  }
   if (source.slow_pipe >= 0) route.add(source.slow_pipe);
   return route;
 }
@@ -81,22 +88,37 @@ Flights::Flights(int world, std::uint64_t seed, NetworkOptions options)
       pipes_(world, options_),
       random_(seed),
       last_arrival_(static_cast<std::size_t>(world) * static_cast<std::size_t>(world)),
-      arriving_(static_cast<std::size_t>(world)),
-      blank_(options_.size_only ? kMaxFrameBytes : 0) {}
-
-Bytes Flights::outgoing(std::size_t bytes) {
-  if (outgoing_.size() < bytes) outgoing_.resize(bytes);
-  return Bytes(outgoing_).first(bytes);
+      arriving_(static_cast<std::size_t>(world)) {
+  if (options_.size_only) memory_.blank.resize(kMaxFrameBytes);
 }
 
-Flight& Flights::make(int from, int to, ConstBytes frame, TrafficClass traffic) {
-  if (unused_.empty()) unused_.push_back(&all_.emplace_back());
-  Flight& flight = *unused_.back();
-  unused_.pop_back();
+Bytes Flights::outgoing(std::size_t bytes) {
+  if (memory_.outgoing.size() < bytes) memory_.outgoing.resize(bytes);
+  return Bytes(memory_.outgoing).first(bytes);
+}
+
+void Flights::send_receipt(const Flight& arrived, TimePoint now) {
+  Flight& receipt = pool_.take();
+  receipt = {.from = arrived.to,
+             .to = arrived.from,
+             .size = arrived.size,
+             .bytes = std::move(receipt.bytes),
+             .connection = arrived.connection,
+             .is_receipt = true,
+             .has_arrival_time = true};
+  schedule(now + latency_between(options_, receipt.from, receipt.to), receipt);
+}
+
+Flight& Flights::make(int from, int to, ConstBytes frame, TrafficClass traffic, int connection) {
+  Flight& flight = pool_.take();
   const bool keeps_all = !options_.size_only || traffic == TrafficClass::control;
   const ConstBytes kept = keeps_all ? frame : frame.first(std::min(frame.size(), kFrameHeaderBytes));
-  flight = {
-      .from = from, .to = to, .size = frame.size(), .bytes = std::move(flight.bytes), .route = pipes_.route(from, to)};
+  flight = {.from = from,
+            .to = to,
+            .size = frame.size(),
+            .bytes = std::move(flight.bytes),
+            .route = pipes_.route(from, to, connection),
+            .connection = connection};
   flight.bytes.assign(kept.begin(), kept.end());
   ++frames_;
   if (!pipes_.is_local(from, to)) wire_bytes_ += frame.size();
@@ -105,8 +127,8 @@ Flight& Flights::make(int from, int to, ConstBytes frame, TrafficClass traffic) 
 
 ConstBytes Flights::bytes(const Flight& flight) {
   if (flight.bytes.size() == flight.size) return flight.bytes;
-  std::memcpy(blank_.data(), flight.bytes.data(), flight.bytes.size());
-  return {blank_.data(), flight.size};
+  std::memcpy(memory_.blank.data(), flight.bytes.data(), flight.bytes.size());
+  return {memory_.blank.data(), flight.size};
 }
 
 Nanoseconds Flights::processing_time(int from, int to, std::size_t bytes) const {
@@ -149,7 +171,7 @@ void Flights::set_arrival(Flight& flight, TimePoint begun) {
   }
   TimePoint& last =
       last_arrival_[static_cast<std::size_t>(flight.from) * arriving_.size() + static_cast<std::size_t>(flight.to)];
-  arrival = std::max(arrival, last);
+  if (options_.connections == 1) arrival = std::max(arrival, last);
   const Nanoseconds past_tick = arrival.time_since_epoch() % options_.tick;
   if (past_tick.count() > 0) arrival += options_.tick - past_tick;
   last = arrival;

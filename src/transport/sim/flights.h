@@ -1,9 +1,10 @@
 // The options of a simulated network, its pipes, and the frames on their way through them.
 //
-// A frame passes pipes, each with a rate and a queue: out of its host, over the racks' uplinks if it leaves its rack,
-// into the target host. Between ranks of one host only the local rate applies. A frame enters a pipe once its first
-// byte has arrived there and the frames before it are through. It arrives one latency (plus a seeded jitter) after the
-// last pipe has passed it, never before an earlier frame of the same sender to the same receiver.
+// A frame passes pipes, each with a rate and a queue: that of its connection, if connections are capped; out of its
+// host; over the racks' uplinks, if it leaves its rack; into the target host. Between ranks of one host only the local
+// rate applies. A frame enters a pipe once its first byte has arrived there and the frames before it are through. It
+// arrives one latency (plus a seeded jitter) after the last pipe has passed it, never before an earlier frame of the
+// same sender to the same receiver; with several connections, the receiver gets it after those.
 #pragma once
 
 #include <array>
@@ -36,8 +37,12 @@ struct NetworkOptions {
   std::vector<int> hosts{};             // of each rank; empty: each rank is alone on its host
   double local_bytes_per_second = 0;    // from one rank to others of its host
   Nanoseconds local_latency{0};
-  std::vector<int> sites{};          // of each rank; empty: `latency` is that between any two hosts
-  Nanoseconds near_latency{0};       // between hosts of one site
+  std::vector<int> sites{};     // of each rank; empty: `latency` is that between any two hosts
+  Nanoseconds near_latency{0};  // between hosts of one site
+  int connections = 1;          // to every rank of another host; each data frame goes on the one with the fewest bytes
+  double flow_bytes_per_second = 0;  // of a connection
+  std::uint64_t buffer_bytes = 0;    // on their way on a connection before reserve() refuses: from when a data frame is
+                                     // sent until its sender knows that it has arrived; 0: unlimited
   int hosts_per_rack = 0;            // 0: all hosts are in one rack
   double rack_bytes_per_second = 0;  // up from a rack, and down into it
   // (rank, rate): everything this rank sends or receives passes an extra pipe of its own.
@@ -53,7 +58,7 @@ Nanoseconds transmission_time(double bytes, double bytes_per_second);
 
 // The pipes that a frame still has to pass.
 struct Route {
-  static constexpr std::size_t kMost = 6;
+  static constexpr std::size_t kMost = 7;
   std::array<int, kMost> pipes{};  // the next one last
   std::size_t count = 0;
   std::size_t after_latency = 0;  // number of pipes at the target's end
@@ -66,7 +71,7 @@ class Pipes {
   Pipes(int world, const NetworkOptions& options);
 
   bool is_local(int from, int to) const { return host_of(from) == host_of(to); }
-  Route route(int from, int to) const;
+  Route route(int from, int to, int connection) const;
 
   struct Passage {
     TimePoint begin;  // of the first byte, after the frames before it
@@ -90,6 +95,8 @@ class Pipes {
   int add(double bytes_per_second, double burst_bytes = 0);
 
   const int hosts_per_rack_;
+  const int connections_;
+  int first_flow_ = -1;              // index in pipes_ of the first connection; -1: they have no cap
   std::vector<Location> locations_;  // by rank
   std::vector<Pipe> pipes_;
   std::vector<int> host_out_, host_in_, rack_up_, rack_down_, local_;  // indices in pipes_; local_ by rank
@@ -110,12 +117,32 @@ struct Flight {
   std::size_t size = 0;
   std::vector<std::byte> bytes;  // size_only: data frames keep only the header
   Route route;
+  int connection = -1;       // -1: its bytes are not counted
+  std::uint64_t number = 0;  // in the order of sending to that rank, where there are Connections
+  bool is_receipt = false;   // not a frame, but the news at `to` that one of its frames has arrived at `from`
   DelayBreakdown delays{};
   TimePoint passed{};                // when the last byte passed the pipes so far
   bool has_departed = false;         // from its sender's processor
   bool has_arrival_time = false;     // its next event is its arrival
   bool was_offered = false;          // its receiver was asked for a destination of the payload
   std::byte* destination = nullptr;  // the receiver's answer
+};
+
+// Flights are reused with their memory.
+class FlightPool {
+ public:
+  // Has the fields of an earlier flight.
+  Flight& take() {
+    if (unused_.empty()) unused_.push_back(&all_.emplace_back());
+    Flight& flight = *unused_.back();
+    unused_.pop_back();
+    return flight;
+  }
+  void give_back(Flight& flight) { unused_.push_back(&flight); }
+
+ private:
+  std::deque<Flight> all_;
+  std::vector<Flight*> unused_;
 };
 
 class Flights {
@@ -128,11 +155,13 @@ class Flights {
 
   // Memory for the next frame to be sent.
   Bytes outgoing(std::size_t bytes);
-  // A flight with the frame, to depart next. Valid until recycle().
-  Flight& make(int from, int to, ConstBytes frame, TrafficClass traffic);
+  // A flight with the frame, to depart next. Valid until recycle(). `connection`: -1 if it is counted on none.
+  Flight& make(int from, int to, ConstBytes frame, TrafficClass traffic, int connection = -1);
+  // Tells the sender of a flight that it has arrived, at `now`.
+  void send_receipt(const Flight& arrived, TimePoint now);
   // The sender's processor has finished with the frame at `time`, not before `now`.
   void depart(Flight& flight, TimePoint time, TimePoint now);
-  void recycle(Flight& flight) { unused_.push_back(&flight); }
+  void recycle(Flight& flight) { pool_.give_back(flight); }
   // The frame, with a meaningless payload where that was not kept: those bytes are valid until the next call.
   ConstBytes bytes(const Flight& flight);
 
@@ -167,10 +196,11 @@ class Flights {
   std::uint64_t next_order_ = 0;
   std::vector<TimePoint> last_arrival_;  // by sender and receiver
   std::vector<std::vector<Flight*>> arriving_;
-  std::deque<Flight> all_;
-  std::vector<Flight*> unused_;  // of all_; reused with their memory
-  std::vector<std::byte> outgoing_;
-  std::vector<std::byte> blank_;  // size_only: the bytes that every data frame points at
+  FlightPool pool_;
+  struct {
+    std::vector<std::byte> outgoing;
+    std::vector<std::byte> blank;  // size_only: the bytes that every data frame points at
+  } memory_;
   std::uint64_t wire_bytes_ = 0;
   std::uint64_t frames_ = 0;
 };

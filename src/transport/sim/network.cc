@@ -42,6 +42,22 @@ std::vector<int> WakeList::take() {
 
 // ---- the network
 
+namespace {
+
+// Between ranks of different hosts.
+void add_connections(std::vector<Link>& links, const NetworkOptions& options, int world) {
+  const auto host_of = [&](int rank) {
+    return options.hosts.empty() ? rank : options.hosts[static_cast<std::size_t>(rank)];
+  };
+  for (int i = 0; i < world * world; ++i) {
+    if (host_of(i / world) == host_of(i % world)) continue;
+    links[static_cast<std::size_t>(i)].connections =
+        std::make_unique<Connections>(options.connections, options.buffer_bytes);
+  }
+}
+
+}  // namespace
+
 Network::Network(int world, std::uint64_t seed, NetworkOptions options)
     : flights_(world, seed, std::move(options)),
       processors_(static_cast<std::size_t>(world), Processor(clock_)),
@@ -49,6 +65,8 @@ Network::Network(int world, std::uint64_t seed, NetworkOptions options)
       links_(static_cast<std::size_t>(world) * static_cast<std::size_t>(world)),
       woken_(world) {
   for (int rank = 0; rank < world; ++rank) endpoints_.push_back(std::make_unique<SimEndpoint>(*this, rank));
+  if (flights_.options().connections == 1 && flights_.options().buffer_bytes == 0) return;
+  add_connections(links_, flights_.options(), world);
 }
 
 void Network::kill(int rank) {
@@ -74,7 +92,10 @@ void Network::end_connection(int rank, int peer) {
 void Network::send(int from, int to, ConstBytes frame, TrafficClass traffic) {
   Processor& sender = processor(from);
   sender.work(flights_.processing_time(from, to, frame.size()));
-  Flight& flight = flights_.make(from, to, frame, traffic);
+  Connections* const connections = link(from, to).connections.get();
+  const bool is_counted = connections != nullptr && traffic == TrafficClass::data;
+  Flight& flight = flights_.make(from, to, frame, traffic, is_counted ? connections->put(frame.size()) : -1);
+  if (connections != nullptr) flight.number = connections->next_number();
   if (tap_) tap_(from, to, flight.bytes);
   flight.delays = sender.delays();
   ++link(from, to).in_flight;
@@ -92,9 +113,21 @@ void Network::handle_next() {
   const TimePoint time = flights_.next(kForever)->time;
   Flight* const arrived = flights_.step();
   if (arrived == nullptr) return;
-  processor(arrived->to).set_last_arrival(time, arrived->delays);
-  wake(arrived->to);
-  endpoint(arrived->to).arrive(*arrived);
+  if (arrived->is_receipt) {
+    link(arrived->to, arrived->from).connections->take_off(arrived->connection, arrived->size);
+    wake(arrived->to);
+    return flights_.recycle(*arrived);
+  }
+  if (arrived->connection >= 0) flights_.send_receipt(*arrived, time);
+  Connections* const connections = link(arrived->from, arrived->to).connections.get();
+  if (connections == nullptr) return deliver(*arrived, time);
+  for (Flight* const next : connections->in_order(*arrived)) deliver(*next, time);
+}
+
+void Network::deliver(Flight& flight, TimePoint time) {
+  processor(flight.to).set_last_arrival(time, flight.delays);
+  wake(flight.to);
+  endpoint(flight.to).arrive(flight);
 }
 
 void Network::handle_due() {

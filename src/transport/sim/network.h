@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "transport/sim/connections.h"
 #include "transport/sim/flights.h"
 #include "transport/transport.h"
 
@@ -67,11 +68,12 @@ class Processor {
   DelayBreakdown delays_;
 };
 
-// The connection from one rank to another.
+// All that goes from one rank to another.
 struct Link {
-  std::uint32_t in_flight = 0;  // frames sent but not received
-  bool has_ended = false;       // by the sender
-  bool loss_reported = false;   // to the receiver
+  std::uint32_t in_flight = 0;                 // frames sent but not received
+  bool has_ended = false;                      // by the sender
+  bool loss_reported = false;                  // to the receiver
+  std::unique_ptr<Connections> connections{};  // null: one, without a limit
 };
 
 // Ranks to be run, each listed once.
@@ -135,6 +137,7 @@ class Network {
 
  private:
   void handle_next();
+  void deliver(Flight& flight, TimePoint time);
 
   ManualClock clock_;
   Flights flights_;
@@ -177,6 +180,8 @@ class SimEndpoint final : public Transport {
     const std::size_t slots =
         network_.flights().options().slots + (traffic == TrafficClass::control ? kControlSlots : 0);
     if (link.in_flight >= slots) return {};
+    const bool needs_room = traffic == TrafficClass::data && link.connections != nullptr;
+    if (needs_room && !link.connections->has_room()) return {};
     target_ = peer;
     traffic_ = traffic;
     return network_.flights().outgoing(max_bytes);

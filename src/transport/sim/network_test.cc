@@ -85,6 +85,63 @@ TEST(Network, frame_inside_a_site_takes_the_near_latency) {
   EXPECT_EQ(next(network), 3 + 30 + 140);
 }
 
+// A frame of 1000 bytes takes 10 us and a latency of 100; the news of it takes another latency.
+TEST(Network, a_connection_carries_its_buffer_in_a_round_trip) {
+  Network network(2, 1, {.bytes_per_second = 1e8, .latency = microseconds(100), .buffer_bytes = 2000});
+  const auto has_room = [&] { return !network.endpoint(0).reserve(WorldRank(1), 1000, TrafficClass::data).empty(); };
+  send(network, 0, 1, 1000);
+  ASSERT_TRUE(has_room());
+  send(network, 0, 1, 1000);
+  EXPECT_FALSE(has_room());
+  EXPECT_FALSE(network.endpoint(0).reserve(WorldRank(1), 64, TrafficClass::control).empty());
+  EXPECT_EQ(next(network), 110);
+  EXPECT_EQ(next(network), 120);
+  EXPECT_FALSE(has_room());
+  network.take_woken();
+  EXPECT_EQ(next(network), 210);
+  EXPECT_TRUE(has_room());
+  EXPECT_EQ(network.take_woken(), std::vector{0});
+  EXPECT_EQ(next(network), 220);
+  EXPECT_FALSE(network.advance());
+}
+
+TEST(Network, frames_spread_over_connections_with_caps_of_their_own) {
+  for (const int connections : {1, 2}) {
+    Network network(2, 1,
+                    {.bytes_per_second = 1e8,
+                     .latency = microseconds(100),
+                     .connections = connections,
+                     .flow_bytes_per_second = 1e7});
+    send(network, 0, 1, 1000);
+    send(network, 0, 1, 1000);
+    EXPECT_EQ(next(network), 200);
+    int arrived = 0;
+    while (network.endpoint(1).receive()) ++arrived;
+    EXPECT_EQ(arrived, connections);
+  }
+}
+
+TEST(Network, frames_of_two_connections_are_received_in_the_order_of_sending) {
+  Network network(2, 1, {.connections = 2, .flow_bytes_per_second = 1e7});
+  send(network, 0, 1, 1000);
+  send(network, 0, 1, 200);
+  EXPECT_EQ(next(network), 20);
+  EXPECT_FALSE(network.endpoint(1).receive()) << "the first is still on its way";
+  EXPECT_EQ(next(network), 100);
+  EXPECT_EQ(network.endpoint(1).receive()->bytes.size(), 1000u);
+  EXPECT_EQ(network.endpoint(1).receive()->bytes.size(), 200u);
+}
+
+TEST(Network, ranks_of_a_host_have_no_connections) {
+  NetworkOptions options = racks();
+  options.buffer_bytes = 1000;
+  options.flow_bytes_per_second = 1e6;
+  Network network(8, 1, options);
+  send(network, 0, 1, 1000);
+  send(network, 0, 1, 1000);
+  EXPECT_EQ(next(network), 3);
+}
+
 TEST(Network, slow_rank_sends_and_receives_slowly) {
   NetworkOptions options = racks();
   options.slow_ranks = {{2, 1e7}};

@@ -45,7 +45,7 @@ test: setup ## Lint, build, all tests (about 10 minutes); CI runs this and test-
 test-torch: build ## PyTorch's own tests of a backend, in every configuration (about 10 minutes at most)
 	@$(if $(TORCH),scripts/test_torch_release.sh $(TORCH) $(ARGS),$(PYTHON) tests/torch/suite/run.py $(or $(ARGS),--all))
 
-test-integration: build ## DeepSpeed and Megatron themselves, in .venv-integration (ARGS: pytest's)
+test-integration: build ## DeepSpeed, Megatron, Accelerate, Lightning, Ray and others themselves (ARGS: pytest's)
 	@scripts/install_integration.sh
 	@scripts/run_integration.sh $(ARGS)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the integration tests: DeepSpeed and Megatron themselves, on CPUs, over the backend.
+# Runs the integration tests: DeepSpeed, Megatron and the libraries of docs/clients themselves, on CPUs, over qccl.
 #
 #   run_integration.sh [pytest's arguments]
 #
@@ -9,18 +9,22 @@ cd "$(dirname "$0")/.."
 venv=$PWD/.venv-integration
 export DS_ACCELERATOR=cpu OMP_NUM_THREADS=1
 export PATH=$venv/bin:$PATH # with ninja
-"$venv/bin/python" scripts/link_python.py
 failed=0
 
-# run FOLDER [pytest's arguments]
+# run VENV FOLDER [pytest's arguments]
 run() {
-  local exit=0
-  "$venv/bin/python" -m pytest --timeout 600 "$@" || exit=$?
+  local python=$1/bin/python exit=0
+  shift
+  "$python" scripts/link_python.py
+  "$python" -m pytest --timeout 600 "$@" || exit=$?
   [ "$exit" -eq 0 ] || [ "$exit" -eq 5 ] || failed=1 # 5: no test has that name
 }
 
 echo "=== DeepSpeed, Megatron"
-TORCH_EXTENSIONS_DIR=$venv/compiled run tests/integration --ignore tests/integration/onebit "$@"
+TORCH_EXTENSIONS_DIR=$venv/compiled run "$venv" tests/integration --ignore tests/integration/onebit \
+  --ignore tests/integration/clients "$@"
 echo "=== DeepSpeed with 1-bit optimizers"
-TORCH_EXTENSIONS_DIR=$venv/onebit-compiled PYTHONPATH=$venv/onebit run tests/integration/onebit "$@"
+TORCH_EXTENSIONS_DIR=$venv/onebit-compiled PYTHONPATH=$venv/onebit run "$venv" tests/integration/onebit "$@"
+echo "=== The libraries of docs/clients"
+run .venv-clients tests/integration/clients "$@"
 exit "$failed"

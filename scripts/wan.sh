@@ -8,6 +8,7 @@
 #   wan.sh exec NAME HOST CMD...      runs CMD on host HOST (1 ..), whose interface is eth0 and whose name is hostHOST
 #   wan.sh agent NAME HOST CMD...     the same as ssh would do it, for MPI's launchers: HOST is a name or an address,
 #                                     a shell reads CMD, options before HOST are ignored
+#   wan.sh link NAME HOST up|down     plugs the host's line in or out
 #   wan.sh down NAME                  ends what runs in the hosts and removes them; prints what passed and was dropped
 #
 # Options of `up`: --rate 1gbit --delay 50ms --jitter 1ms --queue 4m --flow-rate 200mbit --flow-queue 1m --loss 0.001
@@ -106,6 +107,7 @@ case "${1:-}:$#" in
   check:1) check ;;
   up:[3-9] | up:[1-9][0-9]*) up "${@:2}" ;;
   down:2) down "$2" ;;
+  link:4) ip -n "$2-$3" link set dev eth0 "$4" ;;
   exec:[4-9] | exec:[1-9][0-9]*) run_on "${@:2}" ;;
   agent:[4-9] | agent:[1-9][0-9]*) agent "${@:2}" ;;
   *)

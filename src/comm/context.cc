@@ -20,8 +20,6 @@ namespace {
 
 using bootstrap::Membership;
 
-// How long a closing rank tries to send its last bytes.
-constexpr Nanoseconds kFlushPatience = std::chrono::seconds(2);
 // How long rank 0 serves the store for ranks that still read from it when the mesh is complete.
 constexpr Nanoseconds kStoreLinger = std::chrono::seconds(5);
 // How long a waiting thread polls before it sleeps, on shared cores too: the system sees that a sleeper is idle and
@@ -90,8 +88,7 @@ Result<Settings> merge_options(const InitOptions& init) {
 
 EngineRuntime::EngineRuntime(std::unique_ptr<Transport> transport, const engine::EngineOptions& options,
                              const engine::PollingOptions& polling, const RankStatus& self, const Clock& clock)
-    : clock_(clock),
-      transport_(std::move(transport)),
+    : transport_(std::move(transport)),
       engine_(*transport_, clock, options),
       driver_(engine_, *transport_, clock, polling) {
   driver_.start();
@@ -102,9 +99,7 @@ EngineRuntime::EngineRuntime(std::unique_ptr<Transport> transport, const engine:
 
 EngineRuntime::~EngineRuntime() {
   status_.reset();
-  const TimePoint deadline = saturating_add(clock_.now(), kFlushPatience);
-  driver_.with_engine([](engine::Engine& engine) { engine.say_goodbye(); });
-  driver_.drive_until_flushed(deadline);
+  driver_.leave();
   driver_.stop();
   transport_->close();
 }

@@ -54,7 +54,7 @@ class EngineRuntime {
   // Starts the threads. `self` says rank, world and job to those that ask. The clock outlives the object.
   EngineRuntime(std::unique_ptr<Transport> transport, const engine::EngineOptions& options,
                 const engine::PollingOptions& polling, const RankStatus& self, const Clock& clock);
-  // Says goodbye to the peers, sends what is queued, for some seconds at most, and closes.
+  // Says goodbye to the peers, sends what is queued and closes: see Engine::leave_patience().
   ~EngineRuntime();
   EngineRuntime(const EngineRuntime&) = delete;
   EngineRuntime& operator=(const EngineRuntime&) = delete;
@@ -63,7 +63,6 @@ class EngineRuntime {
   const Transport& transport() const { return *transport_; }
 
  private:
-  const Clock& clock_;
   const std::unique_ptr<Transport> transport_;
   engine::Engine engine_;
   engine::ProgressDriver driver_;

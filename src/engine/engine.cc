@@ -60,6 +60,12 @@ bool Engine::move() {
   return moved;
 }
 
+Nanoseconds Engine::leave_patience() const {
+  const Nanoseconds patience = std::max(Transport::kClosePatience, 20 * parts_.peers.longest_round_trip());
+  if (failures_.any_failed() || !parts_.peers.any_may_wait(parts_.transport)) return patience;
+  return std::max(patience, parts_.options.peer_timeout);
+}
+
 TimePoint Engine::next_timer() const {
   return std::min({parts_.operations.next_deadline(), mismatches_.next_deadline(), parts_.peers.next_heartbeat(),
                    parts_.transport.next_send_time()});

@@ -176,6 +176,9 @@ class Engine {
 
   // Makes progress() tell every peer that this rank leaves in good order.
   void say_goodbye() { parts_.control.say_goodbye(); }
+  // How long a rank that leaves waits for peers that take nothing of what it has sent. For the peer timeout if one on
+  // another host may need it: the network between them may be out for some seconds.
+  Nanoseconds leave_patience() const;
   // No control frame waits to be sent.
   bool has_sent_control() const { return parts_.control.empty(); }
 

@@ -87,6 +87,7 @@ class Router final : public Transport {
   SharedHeap* heap() override;
   const char* kind(WorldRank peer) const override { return endpoint(peer).kind(peer); }
   bool flushed() const override;
+  void set_close_patience(Nanoseconds patience) override;
   void close() override;
 
  private:

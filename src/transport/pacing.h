@@ -42,6 +42,7 @@ class PacedTransport final : public Transport {
   ExchangeCells* board() override { return nullptr; }
   const char* kind(WorldRank peer) const override { return inner_->kind(peer); }
   bool flushed() const override { return inner_->flushed(); }
+  void set_close_patience(Nanoseconds patience) override { inner_->set_close_patience(patience); }
   void close() override { inner_->close(); }
 
  private:

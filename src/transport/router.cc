@@ -84,6 +84,10 @@ bool Router::flushed() const {
   return std::ranges::all_of(endpoints_, [](const auto& each) { return each->flushed(); });
 }
 
+void Router::set_close_patience(Nanoseconds patience) {
+  for (const auto& each : endpoints_) each->set_close_patience(patience);
+}
+
 void Router::close() {
   for (const auto& each : endpoints_) each->close();
 }

@@ -163,8 +163,11 @@ class Transport {
 
   // True if everything committed has left this process, or its peer is lost.
   virtual bool flushed() const = 0;
-  // Closes all connections, once the peers have received everything or have stopped receiving for some seconds.
-  // Idempotent.
+  // How long close() waits while peers receive nothing.
+  static constexpr Nanoseconds kClosePatience = std::chrono::seconds(2);
+  virtual void set_close_patience(Nanoseconds /*patience*/) {}
+  // Closes all connections, once the peers have received everything or have stopped receiving for that long (unless it
+  // was set, for kClosePatience). Idempotent.
   virtual void close() = 0;
 };
 

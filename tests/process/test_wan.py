@@ -154,6 +154,33 @@ def test_eight_ranks_far_apart_are_ready_soon():
     assert 0.5 <= min(ready) < 1.5, ready
 
 
+def test_a_rank_that_leaves_while_the_line_is_out_loses_nothing():
+    """Rank 0 sends and leaves; for 6 s nothing gets through; rank 1, which has sent heartbeats meanwhile, gets all."""
+    program = str(ROOT / "build" / "tests" / "leaving_rank")
+    job = ["WORLD_SIZE=2", "MASTER_ADDR=10.78.0.1", "MASTER_PORT=29500"]
+    with Line("--rate", "1gbit", "--delay", "10ms") as line:
+        ranks = [
+            subprocess.Popen(
+                [WAN, "exec", line.name, str(rank + 1), "env", f"RANK={rank}", *job, program],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        for rank in ranks:
+            assert rank.stdout.readline() == "ready\n", rank.communicate(timeout=DEADLINE)
+        subprocess.run([WAN, "link", line.name, "1", "down"], check=True, timeout=DEADLINE)
+        for rank in ranks:
+            print("go", file=rank.stdin, flush=True)
+        time.sleep(6)  # how long the line is out
+        subprocess.run([WAN, "link", line.name, "1", "up"], check=True, timeout=DEADLINE)
+        results = [rank.communicate(timeout=DEADLINE) for rank in ranks]
+    for rank, (out, log) in zip(ranks, results, strict=True):
+        assert rank.returncode == 0 and out == "got all\n", (out, log)
+
+
 def test_wrong_options_are_an_error_and_leave_nothing_behind():
     refused = subprocess.run([WAN, "up", "wanwrong", "2", "--delay", "long"], capture_output=True, text=True)
     assert refused.returncode != 0 and "--delay: long" in refused.stderr

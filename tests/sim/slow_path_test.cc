@@ -55,5 +55,29 @@ TEST(SlowPath, of_a_call_whose_peer_has_stopped_names_no_rate) {
   EXPECT_FALSE(contains(call.failure(0)->message, "moving at")) << call.failure(0)->message;
 }
 
+TEST(LeavingRank, waits_for_peers_that_have_not_said_goodbye_as_long_as_for_silent_ones) {
+  for (const auto& [latency, least] : {std::pair(1, 2), std::pair(200, 8)}) {
+    SimWorld world(3,
+                   {.link = {.bytes_per_second = 1e9, .latency = milliseconds(latency)}, .peer_timeout = seconds(30)});
+    engine::Engine& leaving = world.engine(0);
+    EXPECT_EQ(leaving.leave_patience(), seconds(30));
+    world.engine(1).say_goodbye();
+    world.run_for(seconds(1));
+    EXPECT_EQ(leaving.leave_patience(), seconds(30)) << "rank 2 may need what was sent";
+    world.engine(2).say_goodbye();
+    world.run_for(seconds(1));
+    EXPECT_EQ(leaving.leave_patience(), seconds(least));
+  }
+}
+
+TEST(LeavingRank, waits_for_nobody_long_after_a_failure) {
+  SimWorld world(2);
+  SimCall call(world, world_group(world), all_reduce(1000, 2));
+  call.post(0, seconds(1));
+  world.run_for(seconds(2));
+  ASSERT_TRUE(call.done(0) && call.failure(0));
+  EXPECT_EQ(world.engine(0).leave_patience(), seconds(2));
+}
+
 }  // namespace
 }  // namespace qccl::testing

@@ -38,7 +38,7 @@ void FailureHandler::fail(Group& group, ErrorInfo failure, bool tell_peers) {
   if (group.failure) return;
   group.failure = std::make_shared<const ErrorInfo>(std::move(failure));
   group.is_untold = tell_peers;
-  sweep_needed_ = true;
+  sweep_needed_ = any_failed_ = true;
   tell_members(group);
 }
 

@@ -50,6 +50,8 @@ class FailureHandler {
   void abandon_all_groups();
   const internal::SharedFailure& failure_of_all() const { return failure_; }
   const internal::SharedFailure& no_memory() const { return no_memory_; }
+  // Any group has failed so far.
+  bool any_failed() const { return any_failed_; }
   // Tells the other `ranks` of a group that this one never opened; takes no memory.
   void refuse(std::uint64_t id, std::vector<int>&& ranks);
 
@@ -65,6 +67,7 @@ class FailureHandler {
 
   EngineParts& parts_;
   bool sweep_needed_ = false;
+  bool any_failed_ = false;
   // Both are made while there is memory.
   internal::SharedFailure no_memory_;
   internal::SharedFailure closed_;

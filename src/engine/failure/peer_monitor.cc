@@ -63,6 +63,18 @@ Nanoseconds PeerMonitor::longest_round_trip(const Group& group) const {
   return longest;
 }
 
+Nanoseconds PeerMonitor::longest_round_trip() const {
+  return std::ranges::max_element(peers_, {}, &Peer::round_trip)->round_trip;
+}
+
+bool PeerMonitor::any_may_wait(const Transport& transport) const {
+  for (WorldRank peer(0); peer.index() < peers_.size(); ++peer) {
+    const Peer& of = (*this)[peer];
+    if (peer != rank_ && !of.lost && !of.departed && !transport.is_local(peer)) return true;
+  }
+  return false;
+}
+
 // Two heartbeats and a half, and the time in which a network far away sends lost packets again.
 bool PeerMonitor::is_silent(WorldRank peer, TimePoint now) const {
   return (silence(peer, now) - 4 * (*this)[peer].round_trip) * 2 / 5 > heartbeat_interval_;

@@ -47,6 +47,9 @@ class PeerMonitor {
   // Reads the round trips. beat() does it too: the first frames on a connection may have been slow.
   void measure(const Transport& transport);
   Nanoseconds longest_round_trip(const Group& group) const;
+  Nanoseconds longest_round_trip() const;
+  // Peers on other hosts that are neither lost nor have said goodbye.
+  bool any_may_wait(const Transport& transport) const;
 
   // Nothing was heard of the peer for longer than two heartbeats and their way here may take.
   bool is_silent(WorldRank peer, TimePoint now) const;

@@ -136,8 +136,9 @@ class ProgressDriver {
   // The same for several calls, which are all posted before any of them moves; run() ends with `work`.
   void post(ArgumentsList calls);
   void run(ArgumentsList calls, internal::WorkState& work);
-  // Drives until everything committed has left this process, or the deadline has come.
-  void drive_until_flushed(TimePoint deadline);
+  // Says goodbye to the peers and drives until everything committed has left this process, for Engine::leave_patience()
+  // at most, which the transport's close() takes over.
+  void leave();
   // Drives until `work` is done or the deadline has come; true if done.
   bool wait(internal::WorkState& work, TimePoint deadline);
   // The same for anything that the end of an operation brings about.

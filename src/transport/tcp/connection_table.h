@@ -155,24 +155,23 @@ class ConnectionTable {
     connection.close();
     std::erase(open_, &connection);
   }
-  // Sends what the sockets take and closes all; does not touch them in a forked child.
-  void close_all() {
+  // Sends what the sockets take and closes all, once the peers' machines have acknowledged everything or nothing for
+  // `patience`; does not touch them in a forked child.
+  void close_all(Nanoseconds patience) {
     if (!open_.empty() && !open_.front()->is_inherited()) {
       for (Connection* each : open_) each->flush();
-      wait_for_acknowledgements();
+      wait_for_acknowledgements(patience);
     }
     while (!open_.empty()) close(*open_.back());
     ended_.clear();
   }
 
  private:
-  // How long close_all() waits for a peer's machine that acknowledges nothing, and how often it checks.
-  static constexpr Nanoseconds kAcknowledgementTimeout = std::chrono::seconds(2);
   static constexpr Nanoseconds kAcknowledgementInterval = std::chrono::microseconds(100);
 
   // Peers may still send for a while. Data that arrives at a closed socket resets the connection, and a peer with a
   // full socket buffer would lose the end of what this rank has sent.
-  void wait_for_acknowledgements() {
+  void wait_for_acknowledgements(Nanoseconds patience) {
     for (const Connection* each : open_) os::end_sending(each->socket());
     const SteadyClock clock;
     TimePoint last_moved = clock.now();
@@ -184,7 +183,7 @@ class ConnectionTable {
       const TimePoint now = clock.now();
       if (left < least) last_moved = now;
       least = std::min(left, least);
-      if (now - last_moved > kAcknowledgementTimeout) return;
+      if (now - last_moved > patience) return;
       os::pause(kAcknowledgementInterval);
     }
   }

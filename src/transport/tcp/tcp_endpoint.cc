@@ -247,10 +247,12 @@ class TcpEndpoint final : public Endpoint {
   }
   const char* kind(WorldRank) const override { return "tcp"; }
   bool flushed() const override { return sender_.flushed(); }
-  void close() override { connections_.close_all(); }
+  void set_close_patience(Nanoseconds patience) override { close_patience_ = patience; }
+  void close() override { connections_.close_all(close_patience_); }
 
  private:
   const TcpOptions options_;
+  Nanoseconds close_patience_ = kClosePatience;
   tcp::SharedBuffers shared_;
   tcp::ConnectionTable connections_;
   tcp::TcpSender sender_;

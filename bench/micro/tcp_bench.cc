@@ -158,11 +158,11 @@ struct Side {
     auto made = os::Poller::create();
     if (!made) fail(made.error().message);
     poller = std::make_unique<os::Poller>(std::move(*made));
-    std::vector<os::Fd> sockets(2);
-    sockets[static_cast<std::size_t>(peer)] = std::move(fd);
+    std::vector<std::vector<os::Fd>> sockets(2);
+    sockets[static_cast<std::size_t>(peer)].push_back(std::move(fd));
     for (std::size_t i = 0; i < idle_peers; ++i) {
       Link link = loopback_link();
-      sockets.push_back(std::move(link.near));
+      sockets.emplace_back().push_back(std::move(link.near));
       idle.push_back(std::move(link.far));
     }
     auto transport = make_tcp_endpoint(*poller, {.max_directly_read = directly ? 1000 : 0}, std::move(sockets));

@@ -57,6 +57,15 @@ Status read_algorithm(Algorithm& target) {
   return read_choice("QCCL_ALGORITHM", choices, target);
 }
 
+Status read_connections(std::optional<int>& target) {
+  constexpr int kMost = 16;  // wire::kMaxConnections
+  const auto text = environment("QCCL_CONNECTIONS");
+  if (!text || text == "auto") return {};
+  target = parse_number<int>(*text);
+  if (target && *target >= 1 && *target <= kMost) return {};
+  return bad_value("QCCL_CONNECTIONS", *text, fmt::format("auto or a number from 1 to {}", kMost));
+}
+
 // "2x4"
 Status read_hosts(std::optional<HostGrid>& target) {
   const auto text = environment("QCCL_HOSTS");
@@ -101,6 +110,7 @@ Result<Options> Options::from_environment() {
   QCCL_TRY(read_number("QCCL_PEER_TIMEOUT", 0.1, kYear, 1e9, options.peer_timeout));
   QCCL_TRY(read_number("QCCL_SLICE_BYTES", 4096, 262144, 1, options.slice_bytes));
   QCCL_TRY(read_number("QCCL_WINDOW_BYTES", 1 << 20, 1 << 30, 1, options.window_bytes));
+  QCCL_TRY(read_connections(options.connections));
   QCCL_TRY(read_number("QCCL_SPIN_US", 0, 1e6, 1e3, options.spin));
   QCCL_TRY(read_number("QCCL_SEED", 0, 1e15, 1, options.seed));
   int checksum = 1;

@@ -126,7 +126,7 @@ Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
 Status Context::connect(CostEnvironment cost_environment, std::shared_ptr<Store> own_store) {
   const Options& options = settings_.options;
   const TimePoint deadline = saturating_add(clock_.now(), options.init_timeout);
-  QCCL_ASSIGN(bootstrap::PeerSockets links, meet(std::move(own_store), deadline));
+  QCCL_ASSIGN(bootstrap::PeerSockets links, meet(std::move(own_store), cost_environment.line_rate(), deadline));
   hosts_ = links.hosts;
   const std::uint64_t job = world() == 1 ? os::random_nonce() : links.job;
   const bool shares_cores = links.machine_ranks > links.machine_cores;
@@ -149,7 +149,7 @@ Status Context::connect(CostEnvironment cost_environment, std::shared_ptr<Store>
 }
 
 // The store is needed only until all ranks are connected.
-Result<bootstrap::PeerSockets> Context::meet(std::shared_ptr<Store> own_store, TimePoint deadline) {
+Result<bootstrap::PeerSockets> Context::meet(std::shared_ptr<Store> own_store, double line_rate, TimePoint deadline) {
   bootstrap::FullMeshOptions mesh;
   mesh.membership = membership_;
   mesh.transport = settings_.options.transport;
@@ -161,6 +161,9 @@ Result<bootstrap::PeerSockets> Context::meet(std::shared_ptr<Store> own_store, T
     }
     mesh.host_suffix = fmt::format("/{}", rank() / grid->ranks);
   }
+  mesh.connections = {.told = settings_.options.connections,
+                      .bytes_per_second = line_rate,
+                      .send_buffer_bytes = bootstrap::largest_send_buffer()};
   mesh.deadline = deadline;
   mesh.timeout = settings_.options.init_timeout;
   if (world() == 1) return bootstrap::connect_full_mesh(nullptr, mesh, clock_);

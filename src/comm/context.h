@@ -97,7 +97,7 @@ class Context {
 
  private:
   Context(bootstrap::Membership membership, Settings settings);
-  Result<bootstrap::PeerSockets> meet(std::shared_ptr<Store> own_store, TimePoint deadline);
+  Result<bootstrap::PeerSockets> meet(std::shared_ptr<Store> own_store, double line_rate, TimePoint deadline);
   Status connect(CostEnvironment cost_environment, std::shared_ptr<Store> own_store);
   engine::EngineOptions engine_options() const;
 

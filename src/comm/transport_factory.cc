@@ -26,13 +26,13 @@ Result<std::vector<ShmLink>> share_memory(bootstrap::PeerSockets& links, const S
     if (!links.local[index].valid()) continue;
     auto link = make_shm_link(std::move(links.local[index]), exports, peer, options.deadline, clock);
     if (link.ok()) {
-      links.tcp[index].reset();
+      links.tcp[index].clear();
       shared.push_back(std::move(*link));
       continue;
     }
     const ErrorKind kind = link.error().kind;
     const bool is_refused = kind == ErrorKind::resource_exhausted || kind == ErrorKind::unsupported;
-    if (!is_refused || !links.tcp[index].valid()) return link.failure();
+    if (!is_refused || links.tcp[index].empty()) return link.failure();
     without.push_back(peer);
     if (cause.empty()) cause = link.error().message;
   }
@@ -43,8 +43,6 @@ Result<std::vector<ShmLink>> share_memory(bootstrap::PeerSockets& links, const S
   return shared;
 }
 
-bool has_any(const std::vector<os::Fd>& sockets) { return std::ranges::any_of(sockets, &os::Fd::valid); }
-
 struct Endpoints {
   std::vector<std::unique_ptr<Endpoint>> all;
   std::vector<int> of_rank;  // the index of the endpoint that reaches each rank
@@ -52,7 +50,7 @@ struct Endpoints {
 
 Status add_shm(Endpoints& endpoints, os::Poller& poller, bootstrap::PeerSockets& links, const TransportOptions& options,
                const Clock& clock) {
-  if (!has_any(links.local)) return {};
+  if (std::ranges::none_of(links.local, &os::Fd::valid)) return {};
   auto exports = create_shm_exports(options.rank, links.local_ranks);
   QCCL_ASSIGN(std::vector<ShmLink> shared, share_memory(links, exports, options, clock));
   if (shared.empty()) return {};
@@ -66,9 +64,9 @@ Status add_shm(Endpoints& endpoints, os::Poller& poller, bootstrap::PeerSockets&
 }
 
 Status add_tcp(Endpoints& endpoints, os::Poller& poller, bootstrap::PeerSockets& links) {
-  if (!has_any(links.tcp)) return {};
+  if (std::ranges::all_of(links.tcp, &std::vector<os::Fd>::empty)) return {};
   for (std::size_t peer = 0; peer < links.tcp.size(); ++peer) {
-    if (links.tcp[peer].valid()) endpoints.of_rank[peer] = static_cast<int>(endpoints.all.size());
+    if (!links.tcp[peer].empty()) endpoints.of_rank[peer] = static_cast<int>(endpoints.all.size());
   }
   TcpOptions tcp;
   tcp.on_this_host = std::move(links.on_this_host);

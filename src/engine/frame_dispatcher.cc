@@ -36,6 +36,7 @@ Result<FrameHeader> check_frame(const ReceivedFrame& frame) {
   if (header->payload_checksum != 0 && header->payload_checksum != wire::payload_checksum(payload)) {
     return corrupt("sent a payload that fails its checksum: the network or a machine damages data");
   }
+  if (header->kind == FrameKind::last) return corrupt("sent the end of a connection where there is one alone");
   return header;
 }
 

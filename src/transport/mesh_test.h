@@ -42,9 +42,12 @@ inline std::vector<std::byte> make_frame(std::size_t payload_bytes, std::uint64_
   return frame;
 }
 
+// Whatever number the transport has given it.
 inline bool is_frame(ConstBytes bytes, std::uint64_t number) {
-  return bytes.size() >= wire::kHeaderBytes &&
-         std::ranges::equal(bytes, make_frame(bytes.size() - wire::kHeaderBytes, number));
+  if (bytes.size() < wire::kHeaderBytes) return false;
+  std::vector<std::byte> unnumbered(bytes.begin(), bytes.end());
+  wire::set_frame_number(unnumbered.data(), 0);
+  return unnumbered == make_frame(bytes.size() - wire::kHeaderBytes, number);
 }
 
 // False if there is no room now.
@@ -126,6 +129,15 @@ inline std::vector<std::vector<os::Fd>> connect_all(int world, Connect connect) 
     }
   }
   return sockets;
+}
+
+// As the connections of make_tcp_endpoint: one to each rank that has a socket.
+inline std::vector<std::vector<os::Fd>> one_each(std::vector<os::Fd> sockets) {
+  std::vector<std::vector<os::Fd>> connections(sockets.size());
+  for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
+    if (sockets[rank].valid()) connections[rank].push_back(std::move(sockets[rank]));
+  }
+  return connections;
 }
 
 // The transports of all ranks of a job.

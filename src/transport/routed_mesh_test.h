@@ -40,7 +40,7 @@ class RoutedMesh final : public Mesh {
     std::vector<std::unique_ptr<Endpoint>> endpoints;
     endpoints.push_back(
         make_shm_endpoint(*poller, {.world = world}, std::move(exports), std::move(links)).take_or_throw());
-    endpoints.push_back(make_tcp_endpoint(*poller, {}, std::move(remote_[own])).take_or_throw());
+    endpoints.push_back(make_tcp_endpoint(*poller, {}, one_each(std::move(remote_[own]))).take_or_throw());
     routers_[own] = std::make_unique<Router>(std::move(poller), std::move(endpoints), std::move(endpoint_of_rank));
   }
 

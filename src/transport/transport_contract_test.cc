@@ -31,6 +31,11 @@ std::unique_ptr<Mesh> make_tcp(int world) {
   return std::make_unique<TcpMesh>(world, connect, TcpOptions{.max_directly_read = max_directly_read});
 }
 
+template <Connect connect>
+std::unique_ptr<Mesh> make_several(int world) {
+  return std::make_unique<TcpMesh>(world, connect, TcpOptions{}, 3);
+}
+
 template <int ranks_per_host>
 std::unique_ptr<Mesh> make_routed(int world) {
   return std::make_unique<RoutedMesh>(world, ranks_per_host);
@@ -50,6 +55,8 @@ INSTANTIATE_TEST_SUITE_P(All, TransportContract,
                                            Kind{"unix_through_epoll", make_tcp<unix_pair, 0>},
                                            Kind{"tcp_directly_read", make_tcp<tcp_pair, 8>},
                                            Kind{"tcp_through_epoll", make_tcp<tcp_pair, 0>},
+                                           Kind{"three_unix_connections", make_several<unix_pair>},
+                                           Kind{"three_tcp_connections", make_several<tcp_pair>},
                                            Kind{"router_to_shm", make_routed<2>},
                                            Kind{"router_to_tcp", make_routed<1>}),
                          [](const auto& info) { return std::string(info.param.name); });

@@ -14,20 +14,20 @@ namespace qccl::wire {
 namespace {
 
 constexpr char kHelloMagic[8] = {'Q', 'C', 'C', 'L', 'H', 'E', 'L', 'O'};
-constexpr std::size_t kHelloReservedOffset = 32;
+constexpr std::size_t kHelloReservedOffset = 36;
 constexpr std::size_t kHelloChecksumOffset = 56;
 
 std::uint64_t hello_checksum(const std::byte* hello) { return digest(as_text({hello, kHelloChecksumOffset})); }
 
 constexpr std::uint32_t kMagic = 0x31464351;  // "QCF1"
-constexpr std::size_t kReservedOffset = 44;
+constexpr std::size_t kNumberOffset = 44;
 constexpr std::size_t kChecksumOffset = 60;
 
 std::uint32_t header_checksum(const std::byte* header) {
   return static_cast<std::uint32_t>(XXH3_64bits(header, kChecksumOffset));
 }
 
-// The fields but the magic, the reserved bytes and the header's checksum.
+// The fields but the magic and the header's checksum.
 template <class Header, class Visit>
 void visit_fields(Header& header, Visit visit) {
   visit(4, header.kind);
@@ -38,6 +38,7 @@ void visit_fields(Header& header, Visit visit) {
   visit(32, header.chunk);
   visit(36, header.slice);
   visit(40, header.payload_bytes);
+  visit(kNumberOffset, header.number);
   visit(48, header.payload_checksum);
   visit(56, header.eager_consumed);
 }
@@ -47,8 +48,12 @@ void visit_fields(Header& header, Visit visit) {
 void encode_header(const FrameHeader& header, std::byte* target) {
   store(target, kMagic);
   visit_fields(header, [target](std::size_t offset, auto value) { store(target + offset, value); });
-  store(target + kReservedOffset, std::uint32_t{0});
   store(target + kChecksumOffset, header_checksum(target));
+}
+
+void set_frame_number(std::byte* header, std::uint32_t number) {
+  store(header + kNumberOffset, number);
+  store(header + kChecksumOffset, header_checksum(header));
 }
 
 Result<FrameHeader> decode_header(const std::byte* source) {
@@ -62,12 +67,8 @@ Result<FrameHeader> decode_header(const std::byte* source) {
   FrameHeader header;
   visit_fields(header,
                [source]<class Field>(std::size_t offset, Field& field) { field = load<Field>(source + offset); });
-  if (load<std::uint32_t>(source + kReservedOffset) != 0) {
-    return Failure(ErrorKind::corrupt_data,
-                   "frame header has data in reserved bytes: install the same QCCL everywhere");
-  }
   const auto kind = static_cast<std::uint16_t>(header.kind);
-  if (kind < 1 || kind > static_cast<std::uint16_t>(FrameKind::given_up)) {
+  if (kind < 1 || kind > static_cast<std::uint16_t>(FrameKind::last)) {
     return Failure(ErrorKind::corrupt_data, fmt::format("frame of unknown kind {}", kind));
   }
   if (header.payload_bytes > kPayloadLimit) {
@@ -107,6 +108,8 @@ void encode_hello(const Hello& hello, std::byte* target) {
   store(target + 16, hello.target);
   store(target + 20, hello.world);
   store(target + 24, hello.job);
+  store(target + 32, hello.wanted_connections);
+  store(target + 34, hello.connection);
   store(target + kHelloChecksumOffset, hello_checksum(target));
 }
 
@@ -119,11 +122,22 @@ Result<Hello> decode_hello(const std::byte* source) {
                   [](std::byte byte) { return byte != std::byte{}; })) {
     return Failure(ErrorKind::corrupt_data, "handshake has data in reserved bytes: install the same QCCL everywhere");
   }
-  return Hello{.version = load<std::uint32_t>(source + 8),
-               .rank = load<std::uint32_t>(source + 12),
-               .target = load<std::uint32_t>(source + 16),
-               .world = load<std::uint32_t>(source + 20),
-               .job = load<std::uint64_t>(source + 24)};
+  const Hello hello{.version = load<std::uint32_t>(source + 8),
+                    .rank = load<std::uint32_t>(source + 12),
+                    .target = load<std::uint32_t>(source + 16),
+                    .world = load<std::uint32_t>(source + 20),
+                    .job = load<std::uint64_t>(source + 24),
+                    .wanted_connections = load<std::uint16_t>(source + 32),
+                    .connection = load<std::uint16_t>(source + 34)};
+  // Other versions lay out these bytes differently; check_hello() names the versions.
+  const bool is_in_range = hello.wanted_connections >= 1 && hello.wanted_connections <= kMaxConnections &&
+                           hello.connection < hello.wanted_connections;
+  if (hello.version == kWireVersion && !is_in_range) {
+    return Failure(ErrorKind::corrupt_data,
+                   fmt::format("handshake names connection {} of {}: two ranks have 1 to {}", hello.connection,
+                               hello.wanted_connections, kMaxConnections));
+  }
+  return hello;
 }
 
 Status check_hello(const Hello& own, const Hello& got) {

@@ -11,7 +11,9 @@
 // | 16     | 4     | target   | rank that is meant                                     |
 // | 20     | 4     | world    | must be equal                                          |
 // | 24     | 8     | job      | digest of the job's name and nonce, must be equal      |
-// | 32     | 24    | reserved | zero; room for authentication                          |
+// | 32     | 2     | wanted   | number of TCP connections that the sender wants        |
+// | 34     | 2     | index    | which connection of the two ranks this is, from 0      |
+// | 36     | 20    | reserved | zero; room for authentication                          |
 // | 56     | 8     | checksum | XXH3-64 of bytes 0..55                                 |
 //
 // The frame: the unit that every transport carries.
@@ -28,7 +30,8 @@
 // | 32     | 4     | chunk            |                                                             |
 // | 36     | 4     | slice            | index in the chunk; in a message frame: how many follow     |
 // | 40     | 4     | payload_bytes    | at most kPayloadLimit                                       |
-// | 44     | 4     | reserved         | zero                                                        |
+// | 44     | 4     | number           | of the frame, from 0, if several connections carry those to |
+// |        |       |                  | a peer, modulo 2^32; else 0                                 |
 // | 48     | 8     | payload_checksum | XXH3-64 of the payload, 0 where the peers share a host      |
 // | 56     | 4     | eager_consumed   | bytes of eager frames taken from the addressee, modulo 2^32 |
 // | 60     | 4     | header_checksum  | low half of XXH3-64 of bytes 0..59                          |
@@ -58,7 +61,9 @@
 namespace qccl::wire {
 
 inline constexpr std::size_t kHelloBytes = 64;
-inline constexpr std::uint32_t kWireVersion = 1;
+inline constexpr std::uint32_t kWireVersion = 2;
+// The most TCP connections between two ranks.
+inline constexpr std::uint16_t kMaxConnections = 16;
 
 struct Hello {
   std::uint32_t version = kWireVersion;
@@ -66,10 +71,12 @@ struct Hello {
   std::uint32_t target = 0;
   std::uint32_t world = 0;
   std::uint64_t job = 0;
+  std::uint16_t wanted_connections = 1;
+  std::uint16_t connection = 0;
 };
 
 void encode_hello(const Hello& hello, std::byte* target);
-// CorruptData if these bytes are no Hello (magic, checksum, reserved bytes). check_hello() says whether it matches.
+// CorruptData if these bytes are no Hello (magic, checksum, reserved bytes, connections). check_hello() says whether it matches.
 Result<Hello> decode_hello(const std::byte* source);
 // Unsupported or Misuse, with the reason, if `got` does not belong to the same job as `own`.
 Status check_hello(const Hello& own, const Hello& got);
@@ -85,7 +92,8 @@ enum class FrameKind : std::uint16_t {
   message = 8,         // payload: envelope, and all of the data if the eager flag is set
   message_data = 9,    // one slice of a message's data
   message_grant = 10,  // permission to send slices of a message up to `slice`
-  given_up = 11        // payload: kind, reason; the sender considers the receiver lost and sends no more
+  given_up = 11,       // payload: kind, reason; the sender considers the receiver lost and sends no more
+  last = 12            // ends one of several connections in good order; number: of frames sent on all of them
 };
 
 struct FrameHeader {
@@ -97,6 +105,7 @@ struct FrameHeader {
   std::uint32_t chunk = 0;
   std::uint32_t slice = 0;
   std::uint32_t payload_bytes = 0;
+  std::uint32_t number = 0;
   std::uint64_t payload_checksum = 0;
   std::uint32_t eager_consumed = 0;
 };
@@ -114,7 +123,10 @@ inline constexpr std::uint32_t kPayloadLimit = 256 * 1024;
 // Writes the header with its checksum to `target` (kHeaderBytes).
 void encode_header(const FrameHeader& header, std::byte* target);
 
-// Reads and validates kHeaderBytes: magic, checksum, reserved bytes, kind, payload limit. CorruptData otherwise.
+// Changes the number of an encoded header, and with it the checksum.
+void set_frame_number(std::byte* header, std::uint32_t number);
+
+// Reads and validates kHeaderBytes: magic, checksum, kind, payload limit. CorruptData otherwise.
 // The bytes must not change meanwhile: copy them out of shared memory first.
 Result<FrameHeader> decode_header(const std::byte* source);
 

@@ -32,10 +32,10 @@ constexpr const char* kGoodbye =
     "00000000000000000000000018bcd0a0";
 
 constexpr const char* kHello =
-    "5143434c48454c4f0100000003000000"
+    "5143434c48454c4f0200000003000000"
     "05000000080000008877665544332211"
-    "00000000000000000000000000000000"
-    "0000000000000000050ce3afe5b13a13";
+    "08000200000000000000000000000000"
+    "000000000000000086eebdce24c89a77";
 
 wire::FrameHeader frame_header() {
   return {.kind = wire::FrameKind::data,
@@ -81,7 +81,7 @@ TEST(GoldenFrame, any_flipped_bit_is_refused) {
 
 TEST(GoldenFrame, a_well_formed_header_with_an_unknown_kind_or_an_oversized_payload_is_refused) {
   std::array<std::byte, wire::kHeaderBytes> bytes;
-  for (const int kind : {0, 12, 65535}) {
+  for (const int kind : {0, 13, 65535}) {
     wire::encode_header({.kind = static_cast<wire::FrameKind>(kind)}, bytes.data());
     EXPECT_FALSE(wire::decode_header(bytes.data()).ok()) << "kind " << kind;
   }
@@ -91,16 +91,16 @@ TEST(GoldenFrame, a_well_formed_header_with_an_unknown_kind_or_an_oversized_payl
   EXPECT_TRUE(wire::decode_header(bytes.data()).ok());
 }
 
-TEST(GoldenFrame, a_well_formed_header_with_data_in_reserved_bytes_is_refused) {
-  std::array<std::byte, wire::kHeaderBytes> bytes;
-  for (std::size_t place = 44; place < 48; ++place) {
-    wire::encode_header(frame_header(), bytes.data());
-    bytes[place] = std::byte{1};
-    store(bytes.data() + 60, static_cast<std::uint32_t>(wire::payload_checksum({bytes.data(), 60})));
-    const auto decoded = wire::decode_header(bytes.data());
-    ASSERT_FALSE(decoded.ok()) << "byte " << place;
-    EXPECT_NE(decoded.error().message.find("reserved"), std::string::npos) << decoded.error().message;
-  }
+TEST(GoldenFrame, a_number_lies_at_byte_44_and_can_be_set_later) {
+  std::array<std::byte, wire::kHeaderBytes> numbered, later;
+  auto header = frame_header();
+  wire::encode_header(header, later.data());
+  header.number = 0xA1B2C3D4;
+  wire::encode_header(header, numbered.data());
+  wire::set_frame_number(later.data(), header.number);
+  EXPECT_EQ(hex(later), hex(numbered));
+  EXPECT_EQ(load<std::uint32_t>(numbered.data() + 44), header.number);
+  EXPECT_EQ(wire::decode_header(numbered.data()).take_or_throw().number, header.number);
 }
 
 TEST(GoldenFrame, payload_checksum_is_xxh3) {
@@ -112,7 +112,7 @@ TEST(GoldenFrame, payload_checksum_is_xxh3) {
 
 TEST(GoldenHello, data_in_reserved_bytes_is_refused) {
   std::array<std::byte, wire::kHelloBytes> bytes;
-  for (std::size_t place = 32; place < 56; ++place) {
+  for (std::size_t place = 36; place < 56; ++place) {
     wire::encode_hello({.rank = 3, .target = 5, .world = 8}, bytes.data());
     bytes[place] = std::byte{1};
     store(bytes.data() + 56, wire::payload_checksum({bytes.data(), 56}));
@@ -123,11 +123,30 @@ TEST(GoldenHello, data_in_reserved_bytes_is_refused) {
 }
 
 TEST(GoldenHello, is_these_64_bytes) {
-  const wire::Hello hello{.version = 1, .rank = 3, .target = 5, .world = 8, .job = 0x1122334455667788};
+  const wire::Hello hello{.rank = 3,
+                          .target = 5,
+                          .world = 8,
+                          .job = 0x1122334455667788,
+                          .wanted_connections = 8,
+                          .connection = 2};
   std::array<std::byte, wire::kHelloBytes> bytes;
   wire::encode_hello(hello, bytes.data());
   EXPECT_EQ(hex(bytes), kHello);
-  EXPECT_EQ(wire::kWireVersion, 1u) << "another version has other vectors";
+  EXPECT_EQ(wire::kWireVersion, 2u) << "another version has other vectors";
+}
+
+TEST(GoldenHello, a_connection_out_of_range_is_refused_but_another_version_is_left_to_its_check) {
+  std::array<std::byte, wire::kHelloBytes> bytes;
+  for (const auto [wanted, connection] : {std::pair{0, 0}, {17, 0}, {2, 2}, {65535, 65534}}) {
+    wire::Hello hello{.rank = 3, .target = 5, .world = 8};
+    hello.wanted_connections = static_cast<std::uint16_t>(wanted);
+    hello.connection = static_cast<std::uint16_t>(connection);
+    wire::encode_hello(hello, bytes.data());
+    EXPECT_FALSE(wire::decode_hello(bytes.data()).ok()) << connection << " of " << wanted;
+    hello.version = 1;
+    wire::encode_hello(hello, bytes.data());
+    EXPECT_TRUE(wire::decode_hello(bytes.data()).ok()) << connection << " of " << wanted;
+  }
 }
 
 // Ranks compare fingerprints, so two builds must compute the same one.

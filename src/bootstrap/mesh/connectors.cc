@@ -26,9 +26,11 @@ std::string location_of(const DialTarget& target, SocketKind kind, std::size_t a
                                    : os::address_text(target.addresses[address], target.port);
 }
 
-std::uint64_t token_of(const DialTarget& target) {
-  return socket_token(SocketOwner::dialler, static_cast<std::uint64_t>(target.rank));
+std::uint64_t index_of(const DialTarget& target) {
+  return static_cast<std::uint64_t>(target.rank) * wire::kMaxConnections + target.index;
 }
+
+std::uint64_t token_of(const DialTarget& target) { return socket_token(SocketOwner::dialler, index_of(target)); }
 
 }  // namespace
 
@@ -43,8 +45,9 @@ Result<std::string> Acceptor::listen_local() {
   return name;
 }
 
-Status Acceptor::start(const wire::Hello& own) {
+Status Acceptor::start(const wire::Hello& own, const ConnectionPolicy& policy) {
   own_ = own;
+  policy_ = policy;
   next_id_ = kFirstPending;
   max_pending_ =
       static_cast<std::size_t>(std::clamp<std::uint64_t>(os::spare_files() / 4, kFewestPending, kMaxPending));
@@ -85,7 +88,7 @@ void Acceptor::welcome(os::Fd socket, SocketKind kind) {
   if (kind == SocketKind::tcp && !os::set_no_delay(socket)) return;
   if (!poller_.watch(socket.get(), socket_token(SocketOwner::acceptor, id))) return;
   pending_.emplace(
-      id, Pending{Handshake(own_, {-1, kind, std::move(socket)}), saturating_add(clock_.now(), kHandshakeLimit)});
+      id, Pending{Handshake(own_, policy_, {-1, kind, std::move(socket)}), saturating_add(clock_.now(), kHandshakeLimit)});
   serve(id);
   if (pending_.size() > max_pending_) pending_.erase(pending_.begin());
 }
@@ -121,7 +124,7 @@ void Acceptor::expire() {
 }
 
 void Dialler::add(DialTarget target) {
-  Dial& dial = dials_[target.rank];
+  Dial& dial = dials_[index_of(target)];
   dial.kind = target.unix_name.empty() ? SocketKind::tcp : SocketKind::local;
   dial.delay = kFirstDelay;
   dial.due = clock_.now();
@@ -145,7 +148,7 @@ Status Dialler::turn() {
 
 TimePoint Dialler::next_turn() const {
   TimePoint next = kForever;
-  for (const auto& [rank, dial] : dials_) next = std::min(next, dial.due);
+  for (const auto& [index, dial] : dials_) next = std::min(next, dial.due);
   return next;
 }
 
@@ -171,8 +174,8 @@ Status Dialler::begin_tcp(Dial& dial) {
   return poller_.watch(dial.connecting.get(), token_of(dial.target), true);
 }
 
-Status Dialler::ready(int rank, bool writable) {
-  const auto found = dials_.find(rank);
+Status Dialler::ready(std::uint64_t index, bool writable) {
+  const auto found = dials_.find(index);
   if (found == dials_.end()) return {};
   Dial& dial = found->second;
   if (dial.handshake) return advance(dial);
@@ -183,7 +186,9 @@ Status Dialler::ready(int rank, bool writable) {
 }
 
 Status Dialler::shake_hands(Dial& dial, os::Fd socket) {
-  dial.handshake.emplace(own_, PeerSocket{dial.target.rank, dial.kind, std::move(socket), dial.confirm});
+  const DialTarget& target = dial.target;
+  PeerSocket peer{target.rank, dial.kind, std::move(socket), dial.confirm, target.index, target.count};
+  dial.handshake.emplace(own_, policy_, std::move(peer));
   dial.due = saturating_add(clock_.now(), kHandshakeLimit);
   QCCL_TRY(poller_.watch(dial.handshake->socket().get(), token_of(dial.target)));
   return advance(dial);
@@ -198,12 +203,23 @@ Status Dialler::advance(Dial& dial) {
   peers_.push_back(dial.handshake->take());
   dial.handshake.reset();
   if (dial.kind == SocketKind::tcp || dial.target.local_only) {
-    dials_.erase(peers_.back().rank);
+    if (dial.target.index == 0) dial_others(dial, peers_.back().count);
+    dials_.erase(index_of(dial.target));
     return {};
   }
   dial.kind = SocketKind::tcp;
   dial.confirm = ConfirmByte::beside_local;
   return begin_tcp(dial);
+}
+
+// The other TCP connections of the two ranks, at the address that has answered.
+void Dialler::dial_others(const Dial& first, std::uint16_t count) {
+  if (first.kind != SocketKind::tcp) return;
+  DialTarget other{.rank = first.target.rank,
+                   .addresses = {first.target.addresses[first.address]},
+                   .port = first.target.port,
+                   .count = count};
+  while (++other.index < count) add(other);
 }
 
 Status Dialler::attempt_failed(Dial& dial, const std::string& reason, bool refused) {

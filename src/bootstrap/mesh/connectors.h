@@ -34,7 +34,7 @@ class Acceptor {
   // Returns the random name of the socket.
   Result<std::string> listen_local();
   // `own` describes this rank; its target is filled in.
-  Status start(const wire::Hello& own);
+  Status start(const wire::Hello& own, const ConnectionPolicy& policy);
 
   // The descriptor with this index has an event. ResourceExhausted if no descriptor is left to accept with.
   Status ready(std::uint64_t index);
@@ -59,6 +59,7 @@ class Acceptor {
   os::Fd tcp_listener_;
   os::Fd local_listener_;
   wire::Hello own_;
+  ConnectionPolicy policy_;
   std::map<std::uint64_t, Pending> pending_;  // ids grow, so the first is the oldest
   std::uint64_t next_id_;
   std::size_t max_pending_ = kMaxPending;
@@ -73,6 +74,8 @@ struct DialTarget {
   bool local_only = false;               // only the unix socket
   std::vector<std::string> addresses{};  // TCP, in this order
   std::uint16_t port = 0;
+  std::uint16_t index = 0;  // of the TCP connection...
+  std::uint16_t count = 1;  // ...among so many
 };
 
 class Dialler {
@@ -84,17 +87,19 @@ class Dialler {
   static constexpr Nanoseconds kRefusedLimit = std::chrono::seconds(3);
 
   // `own` describes this rank; its target is filled in. `poller` and `clock` outlive this.
-  Dialler(os::Poller& poller, const Clock& clock, const wire::Hello& own) : poller_(poller), clock_(clock), own_(own) {}
+  Dialler(os::Poller& poller, const Clock& clock, const wire::Hello& own, const ConnectionPolicy& policy)
+      : poller_(poller), clock_(clock), own_(own), policy_(policy) {}
 
   void add(DialTarget target);
-  // The descriptor of this rank has an event.
-  Status ready(int rank, bool writable);
+  // The descriptor with this index has an event.
+  Status ready(std::uint64_t index, bool writable);
   // Does everything due. PeerLost names a rank that has ended or cannot be reached, Misuse one whose unix socket
   // belongs to another user.
   Status turn();
   // When turn() has something to do.
   TimePoint next_turn() const;
-  // Connections whose handshake is complete; if a unix socket is in use, both of them.
+  // Connections whose handshake is complete; if a unix socket is in use, both of them; if there are several TCP
+  // connections, each.
   std::vector<PeerSocket> take_peers() { return std::exchange(peers_, {}); }
   // Ranks not yet connected, with the last reason: "rank 1 at 10.0.0.1:4000: Connection refused".
   std::vector<std::string> reasons() const;
@@ -119,6 +124,7 @@ class Dialler {
   Status begin_tcp(Dial& dial);
   Status shake_hands(Dial& dial, os::Fd socket);
   Status advance(Dial& dial);
+  void dial_others(const Dial& first, std::uint16_t count);
   Status attempt_failed(Dial& dial, const std::string& reason, bool refused);
   Status end_of_round(Dial& dial);
   static Failure gone(const Dial& dial);
@@ -127,7 +133,8 @@ class Dialler {
   os::Poller& poller_;
   const Clock& clock_;
   wire::Hello own_;
-  std::map<int, Dial> dials_;  // not yet connected, by rank
+  ConnectionPolicy policy_;
+  std::map<std::uint64_t, Dial> dials_;  // not yet connected, by the index of their descriptors
   std::vector<PeerSocket> peers_;
 };
 

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -54,45 +56,57 @@ class ConnectedPeers {
   ConnectedPeers(int world, int own_rank, TransportChoice transport)
       : peers_(slot(world)), own_rank_(own_rank), shm_only_(transport == TransportChoice::shm) {}
 
-  // An index for find(): the descriptor of the new connection. Of several the newest stays, the one its dialler kept.
+  // An index for find(): the descriptor of the new connection. Of several with one number the newest stays, the one its
+  // dialler kept.
   std::uint64_t add(PeerSocket added) {
     const bool is_tcp = added.kind == SocketKind::tcp;
     Peer& peer = peers_[slot(added.rank)];
-    (is_tcp ? peer.tcp : peer.local) = std::move(added.socket);
-    // The last connection of a pair says whether its unix socket counts.
-    if (is_tcp || shm_only_) {
-      peer.is_settled = true;
+    (is_tcp ? peer.tcp[added.index] : peer.local) = std::move(added.socket);
+    // The last handshake of a pair says what belongs to it.
+    if (added.index == 0 && (is_tcp || shm_only_)) {
+      peer.expected_tcp = is_tcp ? added.count : 0;
       peer.expects_local = shm_only_ || added.confirm == ConfirmByte::beside_local;
+      peer.is_settled = true;
       if (!peer.expects_local) peer.local.reset();
     }
-    return static_cast<std::uint64_t>(added.rank) * 2 + (is_tcp ? 0 : 1);
+    return static_cast<std::uint64_t>(added.rank) * kSocketsOfAPeer + (is_tcp ? added.index : wire::kMaxConnections);
   }
   const os::Fd& find(std::uint64_t index) const {
-    const Peer& peer = peers_[index / 2];
-    return index % 2 == 0 ? peer.tcp : peer.local;
+    const Peer& peer = peers_[index / kSocketsOfAPeer];
+    const std::uint64_t number = index % kSocketsOfAPeer;
+    return number == wire::kMaxConnections ? peer.local : peer.tcp[number];
   }
+  static int rank_of(std::uint64_t index) { return static_cast<int>(index / kSocketsOfAPeer); }
   // Ranks whose connections are not complete.
   std::vector<int> missing() const {
     std::vector<int> ranks;
     for (int rank = 0; slot(rank) < peers_.size(); ++rank) {
-      const Peer& peer = peers_[slot(rank)];
-      const bool is_complete = peer.is_settled && peer.local.valid() == peer.expects_local;
-      if (rank != own_rank_ && !is_complete) ranks.push_back(rank);
+      if (rank != own_rank_ && !peers_[slot(rank)].is_complete()) ranks.push_back(rank);
     }
     return ranks;
   }
   void take(PeerSockets& sockets) {
     for (Peer& peer : peers_) {
-      sockets.tcp.push_back(std::move(peer.tcp));
+      std::vector<os::Fd>& tcp = sockets.tcp.emplace_back();
+      for (std::size_t i = 0; i < peer.expected_tcp; ++i) tcp.push_back(std::move(peer.tcp[i]));
       sockets.local.push_back(std::move(peer.local));
     }
   }
 
  private:
+  static constexpr std::uint64_t kSocketsOfAPeer = wire::kMaxConnections + 1;
+
   struct Peer {
-    os::Fd tcp, local;
-    bool is_settled = false;     // the last connection has been made
-    bool expects_local = false;  // a unix socket belongs to it
+    std::array<os::Fd, wire::kMaxConnections> tcp;
+    os::Fd local;
+    bool is_settled = false;        // the first connections have been made, and say what belongs to them:
+    std::size_t expected_tcp = 0;   // TCP connections
+    bool expects_local = false;     // a unix socket
+
+    bool is_complete() const {
+      const auto expected = tcp | std::views::take(expected_tcp);
+      return is_settled && local.valid() == expects_local && std::ranges::all_of(expected, &os::Fd::valid);
+    }
   };
   std::vector<Peer> peers_;  // by rank
   const int own_rank_;
@@ -164,8 +178,10 @@ class FullMesh {
     sockets_.job = job_digest(options_.membership, gathered_);
     const wire::Hello own{
         .rank = static_cast<std::uint32_t>(rank_), .world = static_cast<std::uint32_t>(world_), .job = sockets_.job};
-    QCCL_TRY(acceptor_.start(own));
-    dialler_.emplace(poller_, clock_, own);
+    ConnectionPolicy policy = options_.connections;
+    policy.remote_peers = world_ - sockets_.local_ranks;
+    QCCL_TRY(acceptor_.start(own, policy));
+    dialler_.emplace(poller_, clock_, own, policy);
     for (int rank = 0; rank < rank_; ++rank) {
       const AddressCard& card = cards[slot(rank)];
       dialler_->add({.rank = rank,
@@ -197,7 +213,7 @@ class FullMesh {
     const std::uint64_t index = index_of(event.token);
     switch (owner_of(event.token)) {
       case SocketOwner::acceptor: return acceptor_.ready(index);
-      case SocketOwner::dialler: return dialler_->ready(static_cast<int>(index), event.writable);
+      case SocketOwner::dialler: return dialler_->ready(index, event.writable);
       case SocketOwner::peer: return check_peer(index);
     }
     return {};
@@ -205,7 +221,7 @@ class FullMesh {
 
   // A finished connection became readable: its rank has begun to work, or has ended.
   Status check_peer(std::uint64_t index) {
-    const int rank = static_cast<int>(index / 2);
+    const int rank = ConnectedPeers::rank_of(index);
     const os::Fd& socket = peers_.find(index);
     if (!socket.valid()) return {};
     if (!os::peer_closed(socket.get())) {

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "bootstrap/launcher/membership.h"
+#include "bootstrap/mesh/connection_count.h"
 #include "os/fd.h"
 #include "qccl/store.h"
 #include "qccl/types.h"
@@ -24,13 +25,14 @@ struct FullMeshOptions {
   TransportChoice transport = TransportChoice::automatic;
   std::string host_suffix{};  // QCCL_HOSTS: separates ranks of one host as if they were on several
   std::string location{};     // where the store is, for messages: "at 10.0.0.1:29500"
+  ConnectionPolicy connections{};  // its remote_peers is filled in
   TimePoint deadline = kForever;
   Nanoseconds timeout{};  // from which the deadline was computed, for messages
 };
 
 // All handshakes are done, nothing has been read beyond them; non-blocking. By rank; this rank's own entry is invalid.
 struct PeerSockets {
-  std::vector<os::Fd> tcp{};             // all peers, unless the transport is shm
+  std::vector<std::vector<os::Fd>> tcp{};  // to all peers, in one order at both ends; none if the transport is shm
   std::vector<os::Fd> local{};           // unix sockets: peers that share this host's memory, unless it is tcp
   std::vector<bool> on_this_host{};      // ranks of this boot of this host, including this one
   int local_ranks = 1;                   // their number; the same on all of them

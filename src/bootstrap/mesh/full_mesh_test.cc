@@ -23,6 +23,7 @@ struct Rank {
   milliseconds timeout = seconds(60);
   std::string job = "job";
   std::uint32_t restart = 0;
+  int connections = 1;
 };
 
 FullMeshOptions options_of(const Rank& rank, std::uint16_t port) {
@@ -35,6 +36,7 @@ FullMeshOptions options_of(const Rank& rank, std::uint16_t port) {
                         .restart = rank.restart};
   options.transport = rank.transport;
   options.location = os::address_text("at 127.0.0.1", port);
+  options.connections.told = rank.connections;
   options.deadline = soon(rank.timeout);
   options.timeout = rank.timeout;
   return options;
@@ -74,16 +76,16 @@ class Host {
 
 // Waits for the ranks. Each sends every other rank its number over every connection, which shows that each end is the
 // right one and that nothing is left over in it. Returns the digest of their job.
-std::uint64_t expect_joined(Started started, bool tcp = true, bool local = true) {
+std::uint64_t expect_joined(Started started, std::size_t tcp = 1, bool local = true) {
   std::vector<PeerSockets> ranks;
   for (auto& rank : started) ranks.push_back(rank.get().take_or_throw());
   const auto each_pair = [&](auto&& action) {
     for (std::size_t self = 0; self < ranks.size(); ++self) {
       for (std::size_t peer = 0; peer < ranks.size(); ++peer) {
         if (self == peer) continue;
-        if (tcp) action(ranks[self].tcp[peer], self, peer);
+        for (os::Fd& socket : ranks[self].tcp[peer]) action(socket, self, peer);
         if (local) action(ranks[self].local[peer], self, peer);
-        EXPECT_EQ(ranks[self].tcp[peer].valid(), tcp);
+        EXPECT_EQ(ranks[self].tcp[peer].size(), tcp);
         EXPECT_EQ(ranks[self].local[peer].valid(), local);
       }
     }
@@ -116,7 +118,18 @@ TEST(FullMeshOfEachTransport, joins_every_rank_with_every_other) {
   for (const TransportChoice transport : {automatic, shm, tcp}) {
     for (int world = 1; world <= 8; ++world) {
       Host host;
-      expect_joined(host.start_all({.world = world, .transport = transport}), transport != shm, transport != tcp);
+      expect_joined(host.start_all({.world = world, .transport = transport}), transport == shm ? 0 : 1, transport != tcp);
+    }
+  }
+}
+
+TEST(FullMeshOfEachTransport, has_as_many_connections_as_wanted_where_no_memory_is_shared) {
+  using enum TransportChoice;
+  for (const TransportChoice transport : {automatic, tcp}) {
+    for (const int connections : {2, 16}) {
+      Host host;
+      expect_joined(host.start_all({.world = 4, .transport = transport, .connections = connections}),
+                    transport == tcp ? static_cast<std::size_t>(connections) : 1, transport != tcp);
     }
   }
 }

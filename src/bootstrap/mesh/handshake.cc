@@ -2,15 +2,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "os/net/socket.h"
 
 namespace qccl::bootstrap {
 
-Handshake::Handshake(const wire::Hello& own, PeerSocket peer)
-    : step_(peer.rank < 0 ? kAcceptorSteps : kDiallerSteps), own_(own), peer_(std::move(peer)) {
+Handshake::Handshake(const wire::Hello& own, const ConnectionPolicy& policy, PeerSocket peer)
+    : step_(peer.rank < 0 ? kAcceptorSteps : peer.index > 0 ? kFurtherDiallerSteps : kDiallerSteps),
+      own_(own),
+      peer_(std::move(peer)) {
+  if (peer_.kind == SocketKind::tcp && peer_.confirm == ConfirmByte::alone && peer_.index == 0) {
+    peer_.count = wanted_connections(policy, os::shortest_round_trip(peer_.socket.get()));
+  }
   if (peer_.rank >= 0) own_.target = static_cast<std::uint32_t>(peer_.rank);
+  own_.connection = peer_.index;
 }
 
 Result<bool> Handshake::advance() {
@@ -24,6 +31,8 @@ Result<bool> Handshake::advance() {
 Result<bool> Handshake::run(Step step) {
   switch (step) {
     case Step::send_hello: {
+      own_.wanted_connections = peer_.count;
+      own_.wanted_connections = peer_.count;
       std::array<std::byte, wire::kHelloBytes> bytes;
       wire::encode_hello(own_, bytes.data());
       return send(bytes);
@@ -42,6 +51,8 @@ Result<bool> Handshake::run(Step step) {
     case Step::receive_confirm: {
       QCCL_ASSIGN(const bool complete, receive(1));
       peer_.confirm = static_cast<ConfirmByte>(received_[0]);
+      if (peer_.confirm == ConfirmByte::beside_local) peer_.count = 1;
+      if (peer_.confirm == ConfirmByte::beside_local) peer_.count = 1;
       if (!complete || peer_.confirm == ConfirmByte::alone || peer_.confirm == ConfirmByte::beside_local)
         return complete;
       return Failure(ErrorKind::corrupt_data, "unknown confirmation");
@@ -70,10 +81,15 @@ Result<bool> Handshake::receive(std::size_t bytes) {
 
 Status Handshake::check(const wire::Hello& hello) {
   QCCL_TRY(wire::check_hello(own_, hello));
-  const bool fits = peer_.rank < 0 ? hello.rank > own_.rank : hello.rank == own_.target;
+  const bool is_higher = hello.rank > own_.rank && (hello.connection == 0 || peer_.kind == SocketKind::tcp);
+  const bool fits = peer_.rank < 0 ? is_higher : hello.rank == own_.target;
   if (!fits) return Failure(ErrorKind::misuse, fmt::format("another rank ({}) is at the other end", hello.rank));
   peer_.rank = static_cast<int>(hello.rank);
   own_.target = hello.rank;
+  peer_.index = hello.connection;
+  if (peer_.index > 0) step_ = kFurtherAcceptorSteps;
+  peer_.count = std::max(peer_.count, hello.wanted_connections);
+  if (peer_.confirm == ConfirmByte::beside_local) peer_.count = 1;
   return {};
 }
 

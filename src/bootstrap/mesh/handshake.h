@@ -8,6 +8,9 @@
 // A connection counts for the dialler once it has the acceptor's Hello, and for the acceptor once it has the
 // confirmation, so neither keeps one that the other has given up. Between ranks of a host the dialler first tries the
 // unix socket, then TCP, and the confirmation on TCP says whether the unix socket is in use too.
+//
+// The Hellos on the first TCP connection agree on the number of TCP connections: the larger one wanted, or one beside a
+// unix socket. On each further connection the dialler sends its Hello and waits for nothing.
 #pragma once
 
 #include <array>
@@ -15,6 +18,7 @@
 #include <cstdint>
 
 #include "base/result.h"
+#include "bootstrap/mesh/connection_count.h"
 #include "os/fd.h"
 #include "wire/frame.h"
 
@@ -30,13 +34,16 @@ struct PeerSocket {
   SocketKind kind = SocketKind::tcp;
   os::Fd socket;
   ConfirmByte confirm = ConfirmByte::alone;
+  std::uint16_t index = 0;  // of this TCP connection among those of the two ranks...
+  std::uint16_t count = 1;  // ...and how many they have
 };
 
 // Owns a connection until its handshake is complete.
 class Handshake {
  public:
-  // `own` describes this rank; its target is filled in. The dialler knows the rank of its peer; the acceptor's is -1.
-  Handshake(const wire::Hello& own, PeerSocket peer);
+  // `own` describes this rank; its target and connection are filled in. The dialler knows the rank of its peer; the
+  // acceptor's is -1.
+  Handshake(const wire::Hello& own, const ConnectionPolicy& policy, PeerSocket peer);
 
   const os::Fd& socket() const { return peer_.socket; }
   // Reads and writes as much as possible now. True once the handshake is complete. PeerLost, CorruptData: no rank is at
@@ -48,6 +55,8 @@ class Handshake {
   enum class Step : std::uint8_t { send_hello, receive_hello, send_confirm, receive_confirm, end };
   static constexpr Step kDiallerSteps[] = {Step::send_hello, Step::receive_hello, Step::send_confirm, Step::end};
   static constexpr Step kAcceptorSteps[] = {Step::receive_hello, Step::send_hello, Step::receive_confirm, Step::end};
+  static constexpr Step kFurtherDiallerSteps[] = {Step::send_hello, Step::end};
+  static constexpr Step kFurtherAcceptorSteps[] = {Step::receive_hello, Step::end};
 
   // True if the step is done, false if it waits for the peer.
   Result<bool> run(Step step);

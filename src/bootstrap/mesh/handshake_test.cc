@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "bootstrap/mesh/connectors.h"
@@ -30,11 +31,13 @@ bool send_hello(const os::Fd& socket, const wire::Hello& hello) {
 // Rank 1 listens; other ranks and strangers connect.
 class HandshakeTest : public testing::Test {
  protected:
+  explicit HandshakeTest(const ConnectionPolicy& of_dialler = {}) : dialler(poller, time, hello_of(3), of_dialler) {}
+
   void SetUp() override {
     allow_many_descriptors();
     port = acceptor.listen_tcp("127.0.0.1").take_or_throw();
     name = acceptor.listen_local().take_or_throw();
-    acceptor.start(hello_of(1)).take_or_throw();
+    acceptor.start(hello_of(1), {}).take_or_throw();
   }
 
   DialTarget target() const { return {.rank = 1, .unix_name = name, .addresses = {"127.0.0.1"}, .port = port}; }
@@ -46,7 +49,7 @@ class HandshakeTest : public testing::Test {
       if (owner_of(event.token) == SocketOwner::acceptor) {
         acceptor.ready(index_of(event.token)).take_or_throw();
       } else {
-        dialler.ready(static_cast<int>(index_of(event.token)), event.writable).take_or_throw();
+        dialler.ready(index_of(event.token), event.writable).take_or_throw();
       }
     }
     for (auto& peer : acceptor.take_peers()) accepted.push_back(std::move(peer));
@@ -73,7 +76,7 @@ class HandshakeTest : public testing::Test {
   ManualClock time;  // for deadlines; passes them only if a test advances it
   os::Poller poller = os::Poller::create().take_or_throw();
   Acceptor acceptor{poller, time};
-  Dialler dialler{poller, time, hello_of(3)};
+  Dialler dialler;
   std::uint16_t port = 0;
   std::string name;
   std::vector<PeerSocket> accepted, dialled;
@@ -98,6 +101,49 @@ TEST_F(HandshakeTest, connects_by_tcp_alone_where_no_process_has_the_unix_name) 
   turn_until_connected(1);
   EXPECT_EQ(dialled[0].kind, SocketKind::tcp);
   EXPECT_EQ(accepted[0].confirm, ConfirmByte::alone);
+}
+
+// Rank 3 wants three connections, rank 1 one.
+class ConnectionsTest : public HandshakeTest {
+ protected:
+  ConnectionsTest() : HandshakeTest({.told = 3}) {}
+
+  static std::vector<std::uint16_t> indices(const std::vector<PeerSocket>& peers) {
+    std::vector<std::uint16_t> found;
+    for (const PeerSocket& peer : peers) found.push_back(peer.index);
+    std::ranges::sort(found);
+    return found;
+  }
+};
+
+TEST_F(ConnectionsTest, the_larger_number_wanted_is_made_at_the_address_that_answered) {
+  auto several = target();
+  several.unix_name.clear();
+  several.addresses = {"127.0.0.2", "127.0.0.1"};
+  dialler.add(several);
+  turn_until_connected(3);
+  const std::vector<std::uint16_t> expected = {0, 1, 2};
+  EXPECT_EQ(indices(dialled), expected);
+  EXPECT_EQ(indices(accepted), expected);
+  for (const auto& peer : dialled) EXPECT_EQ(os::peer_address(peer.socket), "127.0.0.1");
+  for (const auto& peer : accepted) EXPECT_EQ(peer.count, 3);
+}
+
+TEST_F(ConnectionsTest, beside_a_unix_socket_one_is_enough) {
+  dialler.add(target());
+  turn_until_connected(2);
+  for (const auto& peer : dialled) EXPECT_EQ(peer.count, 1);
+  for (const auto& peer : accepted) EXPECT_EQ(peer.count, 1);
+}
+
+TEST_F(HandshakeTest, a_further_connection_over_a_unix_socket_is_dropped) {
+  const os::Fd socket = os::connect_unix_abstract(name).take_or_throw();
+  auto hello = hello_of(3, 1);
+  hello.wanted_connections = 2;
+  hello.connection = 1;
+  ASSERT_TRUE(send_hello(socket, hello));
+  EXPECT_TRUE(is_dropped(socket));
+  EXPECT_TRUE(accepted.empty());
 }
 
 TEST_F(HandshakeTest, an_address_that_refuses_gives_way_to_the_next) {
@@ -157,7 +203,7 @@ TEST_F(HandshakeTest, strangers_leave_a_rank_most_of_its_descriptors) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   const rlimit few{os::open_file_count() + 80, limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-  acceptor.start(hello_of(1)).take_or_throw();
+  acceptor.start(hello_of(1), {}).take_or_throw();
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   std::vector<os::Fd> crowd;
   for (int i = 0; i < 30; ++i) crowd.push_back(stranger());

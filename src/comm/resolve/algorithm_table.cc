@@ -50,7 +50,7 @@ std::string_view take_value(std::string_view& text, std::string_view key) {
 // ---- CostEnvironment
 
 std::uint64_t CostEnvironment::window_bytes(double round_trip) const {
-  return plan::window_of(paced_rate > 0 ? paced_rate : profile.wire_rate, round_trip, most_window_bytes);
+  return plan::window_of(line_rate(), round_trip, most_window_bytes);
 }
 
 plan::MachineModel CostEnvironment::links(std::string_view codec, const Distance& distance) const {

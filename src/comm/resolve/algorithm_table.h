@@ -27,6 +27,8 @@ struct CostEnvironment {
   bool one_machine = false;  // all ranks are on rank 0's machine; hosts are containers on it
   std::string sites{};       // QCCL_SITES; empty: as measured
 
+  // Bytes a second of a rank's line to other hosts.
+  double line_rate() const { return paced_rate > 0 ? paced_rate : profile.wire_rate; }
   // For ranks so far apart.
   plan::MachineModel links(std::string_view codec, const Distance& distance = {}) const;
   // Their window; 0 if they are near.

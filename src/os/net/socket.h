@@ -141,6 +141,9 @@ void end_sending(int fd);
 // acknowledge, the end of file counting as one; 0 if the peer has closed or this is no TCP connection.
 std::size_t unacknowledged_bytes(int fd, Bytes scratch);
 
+// How many bytes the system holds for the peer: unsent or not yet acknowledged. 0 if it does not say.
+std::size_t send_backlog(int fd);
+
 // The shortest round trip that the system has measured on a TCP connection in the last minutes; 0 if it has none.
 Nanoseconds shortest_round_trip(int fd);
 

@@ -134,7 +134,10 @@ std::size_t unacknowledged_bytes(int fd, Bytes scratch) {
   int domain = AF_UNSPEC;
   socklen_t size = sizeof(domain);
   ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size);
-  if (domain != AF_INET && domain != AF_INET6) return 0;
+  return domain == AF_INET || domain == AF_INET6 ? send_backlog(fd) : 0;
+}
+
+std::size_t send_backlog(int fd) {
   int left = 0;
   return ::ioctl(fd, SIOCOUTQ, &left) == 0 ? static_cast<std::size_t>(left) : 0;
 }

@@ -1,4 +1,4 @@
-// The connections of an endpoint: which are open, which sockets are ready, and how connections end.
+// The connections of an endpoint: which are open, which sockets are ready, and how links end.
 #pragma once
 
 #include <algorithm>
@@ -15,105 +15,42 @@
 #include "os/net/poller.h"
 #include "os/net/socket.h"
 #include "os/process.h"
-#include "transport/tcp/frame_stream.h"
+#include "transport/tcp/connection.h"
 
 namespace qccl::tcp {
 
-// A connection to a peer: its socket, the queue of frames to send, and the frame being received. It is in use until
-// this rank ends it, which then still sends the queued frames and discards incoming ones, or until it is closed.
-class Connection {
- public:
-  Connection(WorldRank peer, os::Fd socket, SharedBuffers& shared, std::size_t send_queue_bytes)
-      : peer_(peer), socket_(std::move(socket)), reader_(peer, shared), writer_(shared, send_queue_bytes) {}
-
-  WorldRank peer() const { return peer_; }
-  int socket() const { return socket_.get(); }
-  // Made by an ancestor of this process.
-  bool is_inherited() const { return socket_.inherited(); }
-  bool is_open() const { return socket_.valid(); }
-  bool is_ended() const { return ended_; }
-  bool in_use() const { return is_open() && !ended_; }
-
-  bool may_send(std::size_t bytes, TrafficClass traffic) const {
-    return in_use() && send_failure_.empty() && writer_.has_room(bytes, traffic);
-  }
-  // See FrameWriter. A failure shows in read(): the peer's frames before it may still be there to read.
-  void send(FrameBuffer* frame, std::uint64_t burst, ConstBytes outside) {
-    check(writer_.push(socket(), frame, burst, outside));
-  }
-  // True if anything was sent or sending failed.
-  bool flush() { return check(writer_.flush(socket())); }
-  bool has_unsent() const { return !writer_.empty(); }
-  bool gathers() const { return writer_.gathers(); }
-
-  // See FrameReader. The loss is the first failure, of sending or of reading.
-  FrameReader::ReadResult read(std::size_t budget, PayloadPlacement* placement, FrameList& frames) {
-    auto result = reader_.read(socket(), budget, placement, frames);
-    if (!result.loss.empty() && !send_failure_.empty()) result.loss = std::move(send_failure_);
-    return result;
-  }
-  bool withdraw() { return reader_.withdraw(); }
-  void stop_reading() { reader_.stop(); }
-
-  void end() {
-    ended_ = true;
-    reader_.clear();
-  }
-  void close() {
-    writer_.clear();
-    reader_.clear();
-    socket_.reset();
-  }
-
-  std::size_t undelivered_bytes = 0;  // in frames that receive() has not handed out
-  bool watched_for_writing = false;
-
- private:
-  bool check(const os::IoResult& sent) {
-    if (sent.error != 0) {
-      send_failure_ = os::describe(sent);
-      writer_.clear();
-    }
-    return sent.ok() || sent.lost();
-  }
-
-  const WorldRank peer_;
-  os::Fd socket_;
-  FrameReader reader_;
-  FrameWriter writer_;
-  std::string send_failure_;
-  bool ended_ = false;
-};
+// By rank, the sockets of the connections to it.
+using SocketsByRank = std::vector<std::vector<os::Fd>>;
 
 class ConnectionTable {
  public:
-  // The sockets' tokens in `poller` are `first_token` + rank.
+  // The sockets' tokens in `poller` count from `first_token`.
   ConnectionTable(os::Poller& poller, std::uint64_t first_token, SharedBuffers& shared)
       : poller_(poller), first_token_(first_token), shared_(shared) {}
 
-  // Opens a connection for every valid socket. own_poller() watches them if they are more than `max_directly_read`.
-  Status open(std::vector<os::Fd> sockets_by_rank, std::size_t send_queue_bytes, int max_directly_read) {
-    connections_.resize(sockets_by_rank.size());
-    for (std::size_t rank = 0; rank < sockets_by_rank.size(); ++rank) {
-      os::Fd& socket = sockets_by_rank[rank];
-      if (!socket.valid()) continue;
-      connections_[rank] = std::make_unique<Connection>(WorldRank(rank), std::move(socket), shared_, send_queue_bytes);
-      open_.push_back(connections_[rank].get());
+  // Opens a connection for every socket. own_poller() watches them if they are more than `max_directly_read`.
+  Status open(SocketsByRank sockets, std::size_t send_queue_bytes, int max_directly_read) {
+    links_.resize(sockets.size());
+    for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
+      if (sockets[rank].empty()) continue;
+      links_[rank] = std::make_unique<Link>(WorldRank(rank), shared_);
+      for (os::Fd& socket : sockets[rank]) {
+        connections_.push_back(&links_[rank]->add(first_token_ + connections_.size(), std::move(socket), send_queue_bytes));
+      }
+      links_[rank]->prepare();
     }
+    open_ = connections_;
     if (static_cast<int>(open_.size()) > max_directly_read) {
       QCCL_ASSIGN(own_poller_, os::Poller::create());
       QCCL_TRY(poller_.watch(own_poller_->descriptor(), first_token_ + connections_.size()));
     }
-    for (const Connection* each : open_) QCCL_TRY(watcher().watch(each->socket(), token(*each)));
+    for (const Connection* each : open_) QCCL_TRY(watcher().watch(each->socket(), each->token()));
     return {};
   }
 
-  Connection& at(WorldRank peer) { return *connections_[peer.index()]; }
-  // Null if there is none, or it is closed.
-  const Connection* find(WorldRank peer) const {
-    const Connection* const connection = connections_[peer.index()].get();
-    return connection != nullptr && connection->is_open() ? connection : nullptr;
-  }
+  Link& at(WorldRank peer) { return *links_[peer.index()]; }
+  // Null if there is none.
+  const Link* find(WorldRank peer) const { return links_[peer.index()].get(); }
   // All that are not closed.
   const std::vector<Connection*>& open_connections() const { return open_; }
   // Knows which sockets are ready; null if the caller should read each socket instead.
@@ -125,19 +62,23 @@ class ConnectionTable {
     for (Connection* const each : open_) {
       const bool wants_to_write = each->has_unsent();
       if (each->is_ended() || wants_to_write == each->watched_for_writing) continue;
-      if (!watcher().watch(each->socket(), token(*each), wants_to_write).ok()) return false;
+      if (!watcher().watch(each->socket(), each->token(), wants_to_write).ok()) return false;
       each->watched_for_writing = wants_to_write;
     }
     return true;
   }
 
-  // Ends the connection: close_ended() closes it once its peer has everything.
-  void end(Connection& connection) {
-    const bool was_in_use = connection.in_use();
-    connection.end();
-    if (!was_in_use) return;
-    watcher().forget(connection.socket());
-    ended_.push_back(&connection);
+  // Ends the link: close_ended() closes its connections once its peer has everything.
+  void end(Link& link) {
+    link.send_last();
+    for (const auto& each : link.connections()) {
+      const bool was_in_use = each->in_use();
+      each->end();
+      if (!was_in_use) continue;
+      watcher().forget(each->socket());
+      ended_.push_back(each.get());
+    }
+    link.drop_early();
   }
   // Like close_all(), but without waiting: see wait_for_acknowledgements(). No event says when more can be done, but
   // the engine calls this several times a second. True if any connection was closed.
@@ -150,6 +91,11 @@ class ConnectionTable {
              return true;
            }) > 0;
   }
+  void close(Link& link) {
+    for (const auto& each : link.connections()) {
+      if (each->is_open()) close(*each);
+    }
+  }
   void close(Connection& connection) {
     watcher().forget(connection.socket());
     connection.close();
@@ -159,6 +105,9 @@ class ConnectionTable {
   // `patience`; does not touch them in a forked child.
   void close_all(Nanoseconds patience) {
     if (!open_.empty() && !open_.front()->is_inherited()) {
+      for (const auto& link : links_) {
+        if (link != nullptr) link->send_last();
+      }
       for (Connection* each : open_) each->flush();
       wait_for_acknowledgements(patience);
     }
@@ -189,12 +138,12 @@ class ConnectionTable {
   }
 
   os::Poller& watcher() { return own_poller_ ? *own_poller_ : poller_; }
-  std::uint64_t token(const Connection& connection) const { return first_token_ + connection.peer().index(); }
 
   os::Poller& poller_;
   const std::uint64_t first_token_;
   SharedBuffers& shared_;
-  std::vector<std::unique_ptr<Connection>> connections_;  // by rank; null where there is none
+  std::vector<std::unique_ptr<Link>> links_;  // by rank; null where there is none
+  std::vector<Connection*> connections_;      // by token
   std::vector<Connection*> open_;
   std::vector<Connection*> ended_;        // those of open_ that this rank has ended
   std::optional<os::Poller> own_poller_;  // watched by poller_

@@ -88,6 +88,8 @@ Status FrameReader::begin_frame(const std::byte* header, PayloadPlacement* place
   current_ = shared_->pool.take(target != nullptr ? wire::kHeaderBytes : bytes);
   current_->bytes = static_cast<std::uint32_t>(bytes);
   current_->placed = target;
+  current_->number = decoded.number;
+  current_->is_last = decoded.kind == wire::FrameKind::last;
   std::memcpy(current_->data(), header, wire::kHeaderBytes);
   current_->filled = wire::kHeaderBytes;
   return {};
@@ -114,6 +116,8 @@ FrameBuffer* with_own_payload(FrameBuffer* frame, FrameBufferPool& pool) {
   whole->connection = frame->connection;
   whole->bytes = frame->bytes;
   whole->filled = frame->filled;
+  whole->number = frame->number;
+  whole->is_last = frame->is_last;
   std::memcpy(whole->data(), frame->data(), wire::kHeaderBytes);
   std::memcpy(whole->data() + wire::kHeaderBytes, frame->placed, frame->filled - wire::kHeaderBytes);
   pool.put_back(frame);
@@ -154,7 +158,7 @@ os::IoResult FrameWriter::push(int fd, FrameBuffer* frame, std::uint64_t burst, 
   if (!queue_.empty() || (!first && frame->bytes < kGatherBytes)) {
     fill_from(frame, outside, 0);
     enqueue(frame);
-    if (!blocked_ && queued_[0] + queued_[1] >= kGatherBytes) return flush(fd);
+    if (!blocked_ && queued_bytes() >= kGatherBytes) return flush(fd);
     return {};
   }
   const auto io = write_frame(fd, frame, outside);

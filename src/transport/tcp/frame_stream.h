@@ -30,8 +30,10 @@ struct alignas(64) FrameBuffer {
   std::byte* placed = nullptr;  // of a received frame: its payload, if that is not in this buffer
   std::uint32_t bytes = 0;      // of the frame
   std::uint32_t filled = 0;     // received so far
+  std::uint32_t number = 0;     // of a received frame; see wire/frame.h
   std::uint8_t size_class = 0;
   TrafficClass traffic = TrafficClass::data;
+  bool is_last = false;  // of a received frame: nothing follows on its connection
 
   std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
 };
@@ -167,6 +169,7 @@ class FrameWriter {
   os::IoResult flush(int fd);
 
   bool empty() const { return queue_.empty(); }
+  std::size_t queued_bytes() const { return queued_[0] + queued_[1]; }
   // Has gathered frames that the socket may still take.
   bool gathers() const { return !empty() && !blocked_; }
   // Drops all waiting frames.

@@ -20,11 +20,12 @@ class TcpSender {
   TcpSender(SharedBuffers& shared, const ConnectionTable& connections) : shared_(shared), connections_(connections) {}
 
   // See Transport.
-  Bytes reserve(Connection& connection, std::size_t max_bytes, TrafficClass traffic) {
+  Bytes reserve(Link& link, std::size_t max_bytes, TrafficClass traffic) {
     QCCL_CHECK(reserved_ == nullptr);
-    if (!connection.may_send(max_bytes, traffic)) return {};
+    Connection* const connection = link.choose(max_bytes, traffic);
+    if (connection == nullptr) return {};
     reserved_ = shared_.pool.take(max_bytes);
-    reserved_->connection = &connection;
+    reserved_->connection = connection;
     reserved_->traffic = traffic;
     return {reserved_->data(), max_bytes};
   }
@@ -40,7 +41,7 @@ class TcpSender {
         if (each->gathers()) each->flush();
       }
     }
-    frame->connection->send(frame, burst_, payload);
+    frame->connection->link().send(frame, burst_, payload);
   }
 
   // Ends the burst.
@@ -106,7 +107,7 @@ class TcpReceiver {
         continue;
       }
       const ConstBytes bytes(frame->data(), frame->placed == nullptr ? frame->bytes : kFrameHeaderBytes);
-      return ReceivedFrame{connection.peer(), bytes, frame, {frame->placed, frame->bytes - bytes.size()}};
+      return ReceivedFrame{connection.link().peer(), bytes, frame, {frame->placed, frame->bytes - bytes.size()}};
     }
     return std::nullopt;
   }
@@ -114,23 +115,24 @@ class TcpReceiver {
   void set_placement(PayloadPlacement* placement) { placement_ = placement; }
   void withdraw() {
     bool has_all = true;
-    for (Connection* const each : connections_.open_connections()) has_all &= each->withdraw();
-    FrameList frames = std::exchange(undelivered_, {});
-    while (!frames.empty()) has_all &= keep_withdrawn(frames.pop_front());
+    for (Connection* const each : connections_.open_connections()) {
+      has_all &= each->withdraw() && keep_withdrawn(each->early);
+    }
+    has_all &= keep_withdrawn(undelivered_);
     if (!has_all) throw std::bad_alloc();
   }
 
   std::optional<Transport::PeerLoss> next_loss() {
     const auto loss =
-        std::ranges::find_if(losses_, [](const auto& each) { return each.first->undelivered_bytes == 0; });
+        std::ranges::find_if(losses_, [](const auto& each) { return each.first->undelivered_bytes() == 0; });
     if (loss == losses_.end()) return std::nullopt;
     Transport::PeerLoss taken{loss->first->peer(), std::move(loss->second)};
     losses_.erase(loss);
     return taken;
   }
   // Its loss is not reported.
-  void forget_loss(const Connection& connection) {
-    std::erase_if(losses_, [&](const auto& loss) { return loss.first == &connection; });
+  void forget_loss(const Link& link) {
+    std::erase_if(losses_, [&](const auto& loss) { return loss.first == &link; });
   }
 
  private:
@@ -140,32 +142,55 @@ class TcpReceiver {
 
   std::size_t read_from(Connection& connection) {
     if (!connection.in_use() || connection.undelivered_bytes >= limit_bytes_) return 0;
-    FrameList frames;
-    auto result = connection.read(kReadBytesPerPeer, placement_, frames);
-    while (!frames.empty()) {
-      FrameBuffer* const frame = frames.pop_front();
-      frame->connection = &connection;
-      connection.undelivered_bytes += frame->bytes;
-      undelivered_.push_back(frame);
-    }
-    if (!result.loss.empty()) {
-      losses_.emplace_back(&connection, std::move(result.loss));
-      connections_.close(connection);
-    }
+    auto result = read_frames(connection);
+    if (!result.loss.empty()) note_end(connection, std::move(result.loss));
     return result.bytes;
   }
 
-  // False: there is no memory for the frame, and its peer's frames end with those before it.
-  bool keep_withdrawn(FrameBuffer* frame) {
-    try {
-      undelivered_.push_back(frame->placed != nullptr ? with_own_payload(frame, shared_.pool) : frame);
-      return true;
-    } catch (const std::bad_alloc&) {
-      frame->connection->undelivered_bytes -= frame->bytes;
-      frame->connection->stop_reading();
-      shared_.pool.put_back(frame);
-      return false;
+  FrameReader::ReadResult read_frames(Connection& connection) {
+    FrameList frames;
+    auto result = connection.read(kReadBytesPerPeer, placement_, frames);
+    std::string misuse = connection.link().arrange(connection, frames, undelivered_);
+    if (!misuse.empty()) result.loss = std::move(misuse);
+    return result;
+  }
+
+  // A peer that leaves ends its connections one after the other: it is lost with the last. Any other end of one of them
+  // loses the peer, after what has arrived on the others.
+  void note_end(Connection& connection, std::string cause) {
+    Link& link = connection.link();
+    connections_.close(connection);
+    if (connection.was_ended_by_peer && link.is_open()) return;
+    for (const auto& each : link.connections()) {
+      while (each->is_open()) {
+        const auto result = read_frames(*each);
+        if (result.bytes == 0 || !result.loss.empty()) connections_.close(*each);
+      }
     }
+    link.drop_early();
+    losses_.emplace_back(&link, std::move(cause));
+  }
+
+  bool keep_withdrawn(FrameList& frames) {
+    bool has_all = true;
+    FrameList all = std::exchange(frames, {});
+    while (!all.empty()) {
+      FrameBuffer* const frame = all.pop_front();
+      try {
+        frames.push_back(frame->placed != nullptr ? with_own_payload(frame, shared_.pool) : frame);
+      } catch (const std::bad_alloc&) {
+        drop_withdrawn(frame);
+        has_all = false;
+      }
+    }
+    return has_all;
+  }
+
+  // There is no memory for the frame, and its connection's frames end with those before it.
+  void drop_withdrawn(FrameBuffer* frame) {
+    frame->connection->undelivered_bytes -= frame->bytes;
+    frame->connection->stop_reading();
+    shared_.pool.put_back(frame);
   }
 
   SharedBuffers& shared_;
@@ -173,7 +198,7 @@ class TcpReceiver {
   const std::size_t limit_bytes_;
   PayloadPlacement* placement_ = nullptr;
   FrameList undelivered_;
-  std::vector<std::pair<Connection*, std::string>> losses_;  // with their causes
+  std::vector<std::pair<Link*, std::string>> losses_;  // with their causes
   std::size_t next_to_read_ = 0;  // index of the open connection where a read() that reached its limit stopped
 };
 
@@ -192,13 +217,14 @@ class TcpEndpoint final : public Endpoint {
         receiver_(shared_, connections_, options.receive_queue_bytes) {}
   ~TcpEndpoint() override { TcpEndpoint::close(); }
 
-  Status open(std::vector<os::Fd> sockets_by_rank) {
-    for (std::size_t rank = 0; rank < sockets_by_rank.size(); ++rank) {
-      if (!sockets_by_rank[rank].valid()) continue;
-      QCCL_TRY(os::set_no_delay(sockets_by_rank[rank]));
-      if (is_local(WorldRank(rank))) os::set_loopback_congestion_control(sockets_by_rank[rank]);
+  Status open(tcp::SocketsByRank sockets) {
+    for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
+      for (const os::Fd& socket : sockets[rank]) {
+        QCCL_TRY(os::set_no_delay(socket));
+        if (is_local(WorldRank(rank))) os::set_loopback_congestion_control(socket);
+      }
     }
-    QCCL_TRY(connections_.open(std::move(sockets_by_rank), options_.send_queue_bytes, options_.max_directly_read));
+    QCCL_TRY(connections_.open(std::move(sockets), options_.send_queue_bytes, options_.max_directly_read));
     receiver_.prepare();
     return {};
   }
@@ -239,8 +265,9 @@ class TcpEndpoint final : public Endpoint {
   void ready(const os::Poller::Ready&) override {}  // progress() checks every socket that may be ready
 
   Nanoseconds round_trip(WorldRank peer) const override {
-    const tcp::Connection* const connection = connections_.find(peer);
-    return is_local(peer) || connection == nullptr ? Nanoseconds{} : os::shortest_round_trip(connection->socket());
+    const tcp::Link* const link = connections_.find(peer);
+    const bool is_known = link != nullptr && link->connections().front()->is_open() && !is_local(peer);
+    return is_known ? os::shortest_round_trip(link->connections().front()->socket()) : Nanoseconds{};
   }
   bool is_local(WorldRank peer) const override {
     return peer.index() < options_.on_this_host.size() && options_.on_this_host[peer.index()];
@@ -262,7 +289,7 @@ class TcpEndpoint final : public Endpoint {
 }  // namespace
 
 Result<std::unique_ptr<Endpoint>> make_tcp_endpoint(os::Poller& poller, const TcpOptions& options,
-                                                    std::vector<os::Fd> sockets_by_rank) {
+                                                    std::vector<std::vector<os::Fd>> sockets_by_rank) {
   auto endpoint = std::make_unique<TcpEndpoint>(poller, options);
   QCCL_TRY(endpoint->open(std::move(sockets_by_rank)));
   return std::unique_ptr<Endpoint>(std::move(endpoint));

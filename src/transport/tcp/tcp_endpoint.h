@@ -28,9 +28,10 @@ struct TcpOptions {
   std::vector<bool> on_this_host{};
 };
 
-// `sockets_by_rank[r]` is the connection to world rank r after the handshake, with nothing read beyond it; an invalid
-// Fd if there is none. Fails if a socket cannot be watched.
+// `sockets_by_rank[r]` are the connections to world rank r after the handshake, in the same order on both ranks, with
+// nothing read beyond it; empty if there is none. Several carry frames side by side, each on the one with the least
+// backlog; they arrive in order all the same. The loss of one loses the peer. Fails if a socket cannot be watched.
 Result<std::unique_ptr<Endpoint>> make_tcp_endpoint(os::Poller& poller, const TcpOptions& options,
-                                                    std::vector<os::Fd> sockets_by_rank);
+                                                    std::vector<std::vector<os::Fd>> sockets_by_rank);
 
 }  // namespace qccl

@@ -12,12 +12,22 @@ namespace qccl::tcp_test {
 using namespace transport_test;
 using transport_test::is_frame;
 
-// The endpoints of a job whose ranks are connected by sockets.
+// The endpoints of a job whose ranks are connected by sockets, `connections` between every two.
 class TcpMesh final : public EndpointMesh {
  public:
-  explicit TcpMesh(int world, Connect connect = unix_pair, const TcpOptions& options = {}) {
-    for (auto& sockets : connect_all(world, connect)) {
-      endpoints_.push_back(make_tcp_endpoint(add_poller(), options, std::move(sockets)).take_or_throw());
+  explicit TcpMesh(int world, Connect connect = unix_pair, const TcpOptions& options = {}, int connections = 1) {
+    std::vector<std::vector<std::vector<os::Fd>>> sockets(static_cast<std::size_t>(world));
+    for (auto& each : sockets) each.resize(sockets.size());
+    for (int i = 0; i < connections; ++i) {
+      auto all = connect_all(world, connect);
+      for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
+        for (std::size_t peer = 0; peer < sockets.size(); ++peer) {
+          if (peer != rank) sockets[rank][peer].push_back(std::move(all[rank][peer]));
+        }
+      }
+    }
+    for (auto& each : sockets) {
+      endpoints_.push_back(make_tcp_endpoint(add_poller(), options, std::move(each)).take_or_throw());
     }
   }
 };
@@ -27,8 +37,8 @@ class Half final : public EndpointMesh {
  public:
   explicit Half(Connect connect = unix_pair) {
     auto pair = connect();
-    std::vector<os::Fd> sockets(2);
-    sockets[1] = std::move(pair.first);
+    std::vector<std::vector<os::Fd>> sockets(2);
+    sockets[1].push_back(std::move(pair.first));
     peer = std::move(pair.second);
     endpoints_.push_back(make_tcp_endpoint(add_poller(), {}, std::move(sockets)).take_or_throw());
   }

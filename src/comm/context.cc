@@ -35,6 +35,13 @@ bool is_loopback(const Transport& transport, const Membership& own) {
   return own.world > 1;
 }
 
+// "shm", or "tcp by 8 connections".
+std::string kind_of(const Transport& transport, WorldRank peer) {
+  const int connections = transport.connections(peer);
+  return connections == 1 ? transport.kind(peer)
+                          : fmt::format("{} by {} connections", transport.kind(peer), connections);
+}
+
 std::shared_ptr<internal::LogStore> make_log(const Membership& own, const LogOptions& options, const Clock& clock) {
   internal::LogStore::Identity identity;
   identity.rank = options.rank.value_or(own.rank);
@@ -222,7 +229,7 @@ std::vector<int> Context::hosts_of(const std::vector<int>& ranks) const {
 std::string Context::describe(const GroupIdentity& group) const {
   std::map<std::string, std::vector<int>> by_kind;
   for (const int peer : group.ranks) {
-    if (peer != rank()) by_kind[runtime_->transport().kind(WorldRank(peer))].push_back(peer);
+    if (peer != rank()) by_kind[kind_of(runtime_->transport(), WorldRank(peer))].push_back(peer);
   }
   std::string text = fmt::format("rank {} of {} from {}", rank(), world(), membership_.source);
   if (group.size() != world() || !std::ranges::is_sorted(group.ranks)) {

@@ -86,6 +86,7 @@ class Router final : public Transport {
   // The heap of the endpoint that has one.
   SharedHeap* heap() override;
   const char* kind(WorldRank peer) const override { return endpoint(peer).kind(peer); }
+  int connections(WorldRank peer) const override { return endpoint(peer).connections(peer); }
   bool flushed() const override;
   void set_close_patience(Nanoseconds patience) override;
   void close() override;

@@ -41,6 +41,7 @@ class PacedTransport final : public Transport {
   // None: it would bypass the pacing.
   ExchangeCells* board() override { return nullptr; }
   const char* kind(WorldRank peer) const override { return inner_->kind(peer); }
+  int connections(WorldRank peer) const override { return inner_->connections(peer); }
   bool flushed() const override { return inner_->flushed(); }
   void set_close_patience(Nanoseconds patience) override { inner_->set_close_patience(patience); }
   void close() override { inner_->close(); }

@@ -161,6 +161,9 @@ class Transport {
   // How this peer is reached, for reports: "shm", "tcp" or "sim".
   virtual const char* kind(WorldRank peer) const = 0;
 
+  // How many connections carry the frames to this peer.
+  virtual int connections(WorldRank /*peer*/) const { return 1; }
+
   // True if everything committed has left this process, or its peer is lost.
   virtual bool flushed() const = 0;
   // How long close() waits while peers receive nothing.

@@ -133,9 +133,8 @@ Result<Hello> decode_hello(const std::byte* source) {
   const bool is_in_range = hello.wanted_connections >= 1 && hello.wanted_connections <= kMaxConnections &&
                            hello.connection < hello.wanted_connections;
   if (hello.version == kWireVersion && !is_in_range) {
-    return Failure(ErrorKind::corrupt_data,
-                   fmt::format("handshake names connection {} of {}: two ranks have 1 to {}", hello.connection,
-                               hello.wanted_connections, kMaxConnections));
+    return Failure(ErrorKind::corrupt_data, fmt::format("handshake names connection {} of {}: two ranks have 1 to {}",
+                                                        hello.connection, hello.wanted_connections, kMaxConnections));
   }
   return hello;
 }

@@ -76,7 +76,8 @@ struct Hello {
 };
 
 void encode_hello(const Hello& hello, std::byte* target);
-// CorruptData if these bytes are no Hello (magic, checksum, reserved bytes, connections). check_hello() says whether it matches.
+// CorruptData if these bytes are no Hello (magic, checksum, reserved bytes, connections). check_hello() says whether it
+// matches.
 Result<Hello> decode_hello(const std::byte* source);
 // Unsupported or Misuse, with the reason, if `got` does not belong to the same job as `own`.
 Status check_hello(const Hello& own, const Hello& got);

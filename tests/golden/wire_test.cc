@@ -123,12 +123,8 @@ TEST(GoldenHello, data_in_reserved_bytes_is_refused) {
 }
 
 TEST(GoldenHello, is_these_64_bytes) {
-  const wire::Hello hello{.rank = 3,
-                          .target = 5,
-                          .world = 8,
-                          .job = 0x1122334455667788,
-                          .wanted_connections = 8,
-                          .connection = 2};
+  const wire::Hello hello{
+      .rank = 3, .target = 5, .world = 8, .job = 0x1122334455667788, .wanted_connections = 8, .connection = 2};
   std::array<std::byte, wire::kHelloBytes> bytes;
   wire::encode_hello(hello, bytes.data());
   EXPECT_EQ(hex(bytes), kHello);

@@ -87,8 +87,8 @@ void Acceptor::welcome(os::Fd socket, SocketKind kind) {
   if (kind == SocketKind::local && !is_of_this_user(socket)) return;
   if (kind == SocketKind::tcp && !os::set_no_delay(socket)) return;
   if (!poller_.watch(socket.get(), socket_token(SocketOwner::acceptor, id))) return;
-  pending_.emplace(
-      id, Pending{Handshake(own_, policy_, {-1, kind, std::move(socket)}), saturating_add(clock_.now(), kHandshakeLimit)});
+  pending_.emplace(id, Pending{Handshake(own_, policy_, {-1, kind, std::move(socket)}),
+                               saturating_add(clock_.now(), kHandshakeLimit)});
   serve(id);
   if (pending_.size() > max_pending_) pending_.erase(pending_.begin());
 }

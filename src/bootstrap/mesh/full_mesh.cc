@@ -99,9 +99,9 @@ class ConnectedPeers {
   struct Peer {
     std::array<os::Fd, wire::kMaxConnections> tcp;
     os::Fd local;
-    bool is_settled = false;        // the first connections have been made, and say what belongs to them:
-    std::size_t expected_tcp = 0;   // TCP connections
-    bool expects_local = false;     // a unix socket
+    bool is_settled = false;       // the first connections have been made, and say what belongs to them:
+    std::size_t expected_tcp = 0;  // TCP connections
+    bool expects_local = false;    // a unix socket
 
     bool is_complete() const {
       const auto expected = tcp | std::views::take(expected_tcp);

@@ -118,7 +118,8 @@ TEST(FullMeshOfEachTransport, joins_every_rank_with_every_other) {
   for (const TransportChoice transport : {automatic, shm, tcp}) {
     for (int world = 1; world <= 8; ++world) {
       Host host;
-      expect_joined(host.start_all({.world = world, .transport = transport}), transport == shm ? 0 : 1, transport != tcp);
+      expect_joined(host.start_all({.world = world, .transport = transport}), transport == shm ? 0 : 1,
+                    transport != tcp);
     }
   }
 }

@@ -10,7 +10,9 @@
 namespace qccl::bootstrap {
 
 Handshake::Handshake(const wire::Hello& own, const ConnectionPolicy& policy, PeerSocket peer)
-    : step_(peer.rank < 0 ? kAcceptorSteps : peer.index > 0 ? kFurtherDiallerSteps : kDiallerSteps),
+    : step_(peer.rank < 0    ? kAcceptorSteps
+            : peer.index > 0 ? kFurtherDiallerSteps
+                             : kDiallerSteps),
       own_(own),
       peer_(std::move(peer)) {
   if (peer_.kind == SocketKind::tcp && peer_.confirm == ConfirmByte::alone && peer_.index == 0) {

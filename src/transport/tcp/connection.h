@@ -54,8 +54,7 @@ class Connection {
     if (!result.loss.empty() && !send_failure_.empty()) result.loss = std::move(send_failure_);
     return result;
   }
-  bool withdraw() { return reader_.withdraw(); }
-  void stop_reading() { reader_.stop(); }
+  FrameReader& reader() { return reader_; }
 
   void end() {
     ended_ = true;
@@ -104,7 +103,9 @@ class Link {
   // After the last add(): takes the memory that send_last() needs.
   void prepare() {
     lasts_.reserve(connections_.size());
-    while (is_numbered() && lasts_.size() < connections_.size()) lasts_.push_back(shared_.pool.take(wire::kHeaderBytes));
+    while (is_numbered() && lasts_.size() < connections_.size()) {
+      lasts_.push_back(shared_.pool.take(wire::kHeaderBytes));
+    }
   }
   const std::vector<std::unique_ptr<Connection>>& connections() const { return connections_; }
   bool is_open() const {

@@ -35,7 +35,8 @@ class ConnectionTable {
       if (sockets[rank].empty()) continue;
       links_[rank] = std::make_unique<Link>(WorldRank(rank), shared_);
       for (os::Fd& socket : sockets[rank]) {
-        connections_.push_back(&links_[rank]->add(first_token_ + connections_.size(), std::move(socket), send_queue_bytes));
+        connections_.push_back(
+            &links_[rank]->add(first_token_ + connections_.size(), std::move(socket), send_queue_bytes));
       }
       links_[rank]->prepare();
     }

@@ -116,7 +116,7 @@ class TcpReceiver {
   void withdraw() {
     bool has_all = true;
     for (Connection* const each : connections_.open_connections()) {
-      has_all &= each->withdraw() && keep_withdrawn(each->early);
+      has_all &= each->reader().withdraw() && keep_withdrawn(each->early);
     }
     has_all &= keep_withdrawn(undelivered_);
     if (!has_all) throw std::bad_alloc();
@@ -189,7 +189,7 @@ class TcpReceiver {
   // There is no memory for the frame, and its connection's frames end with those before it.
   void drop_withdrawn(FrameBuffer* frame) {
     frame->connection->undelivered_bytes -= frame->bytes;
-    frame->connection->stop_reading();
+    frame->connection->reader().stop();
     shared_.pool.put_back(frame);
   }
 
@@ -273,6 +273,10 @@ class TcpEndpoint final : public Endpoint {
     return peer.index() < options_.on_this_host.size() && options_.on_this_host[peer.index()];
   }
   const char* kind(WorldRank) const override { return "tcp"; }
+  int connections(WorldRank peer) const override {
+    const tcp::Link* const link = connections_.find(peer);
+    return link == nullptr ? 1 : static_cast<int>(link->connections().size());
+  }
   bool flushed() const override { return sender_.flushed(); }
   void set_close_patience(Nanoseconds patience) override { close_patience_ = patience; }
   void close() override { connections_.close_all(close_patience_); }

@@ -1,4 +1,4 @@
-"""The pages of docs/clients: each shows a program of examples/clients, which runs with the page's command on 2 ranks."""
+"""The pages of docs/clients: each shows a program of examples/clients that runs with its command on 2 ranks."""
 
 import importlib.metadata
 import os

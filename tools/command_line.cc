@@ -53,6 +53,10 @@ CommandLine::CommandLine(const std::string& description, const std::string& name
 }
 
 std::optional<int> CommandLine::read(std::vector<std::string> arguments, int usage_error) {
+  if (!arguments.empty() && arguments.front() == kCompleteFlag) {
+    print_completions(arguments.back());
+    return 0;
+  }
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them in reverse
   try {
     parse(std::move(arguments));
@@ -63,6 +67,22 @@ std::optional<int> CommandLine::read(std::vector<std::string> arguments, int usa
   } catch (const CLI::ParseError& error) {
     std::cerr << get_name() << ": " << error.what() << "\n'" << get_name() << " --help' lists the flags.\n";
     return dynamic_cast<const ValueError*>(&error) != nullptr ? error.get_exit_code() : usage_error;
+  }
+}
+
+void CommandLine::print_completions(const std::string& last_word) const {
+  const CLI::Option* last = last_word.starts_with('-') ? get_option_no_throw(last_word) : nullptr;
+  const std::string type = last != nullptr ? last->get_type_name() : "";  // "TEXT:{auto,shm,tcp}"
+  const std::size_t begin = type.find('{');
+  if (begin != std::string::npos) {
+    std::string values = type.substr(begin + 1, type.find('}') - begin - 1);
+    std::replace(values.begin(), values.end(), ',', '\n');
+    std::cout << values << "\n";
+    return;
+  }
+  for (const CLI::Option* option : get_options()) {
+    for (const std::string& name : option->get_lnames()) std::cout << "--" << name << "\n";
+    for (const std::string& name : option->get_snames()) std::cout << "-" << name << "\n";
   }
 }
 

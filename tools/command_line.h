@@ -32,6 +32,12 @@ int plan_show_main(const std::vector<std::string>& arguments);
 int plan_simulate_main(const std::vector<std::string>& arguments);
 int ps_main(const std::vector<std::string>& arguments);
 int run_main(const std::vector<std::string>& arguments);
+int version_main(const std::vector<std::string>& arguments);
+int completion_main(const std::vector<std::string>& arguments);
+
+// As the first argument of any command: it prints the words that may follow the others, one a line, and does nothing
+// else. The scripts of `qccl completion` ask so.
+inline constexpr const char* kCompleteFlag = "--complete";
 
 struct Command {
   const char* name;
@@ -53,6 +59,10 @@ class CommandLine : public CLI::App {
   // Exit code if the program should end here: 0 after --help, or `usage_error`, or a ValueError's, after printing what
   // is wrong.
   std::optional<int> read(std::vector<std::string> arguments, int usage_error = kExitUsage);
+
+ private:
+  // The flags, or after a flag that takes one of a few values those values.
+  void print_completions(const std::string& last_word) const;
 };
 
 // A wrong value that ends the program with its own exit code.
@@ -143,6 +153,10 @@ inline constexpr const char* kPictureEndings = ".png, .svg or .pdf";
 // If no picture can have that name, the reason: a wrong ending, a missing folder, or the name of a folder. Call this
 // and plot_problem() before work that takes long.
 std::optional<std::string> picture_name_problem(const std::string& path);
+
+// The Python of the checkout whose build folder holds this program, else the one beside this program, else the one in
+// PATH; quoted for a shell.
+std::string own_python();
 
 // If nothing can be drawn, the reason. Takes about half a second.
 std::optional<std::string> plot_problem();

@@ -15,15 +15,16 @@ constexpr const char* kHelp = R"(QCCL, the compressed collective communication l
 Usage: qccl COMMAND [OPTIONS]
 
 Commands:
-  run       start a program as the ranks of one job on this host
-  ps        show what the ranks on this host are doing, and which ranks they wait for
-  perf      time a collective and check its results, with nccl-tests' flags and columns
-  doctor    show what QCCL finds here and what it would do; say what is wrong and how to fix it
-  plan      check, show, price and simulate the plans of collectives
-  codec     list, explain and measure the codecs
-  log       sum up, draw and export what ranks have logged
-  trace     merge ranks' logs into one trace
-  version   print the version
+  run         start a program as the ranks of one job on this host
+  ps          show what the ranks on this host are doing, and which ranks they wait for
+  perf        time a collective and check its results, with nccl-tests' flags and columns
+  doctor      show what QCCL finds here and what it would do; say what is wrong and how to fix it
+  plan        check, show, price and simulate the plans of collectives
+  codec       list, explain and measure the codecs
+  log         sum up, draw and export what ranks have logged
+  trace       merge ranks' logs into one trace
+  version     print the version, the compiler, the processor and the torch that is installed
+  completion  print a script that completes commands and flags in a shell
 
 'qccl COMMAND --help' has the flags and examples of a command.
 
@@ -79,14 +80,30 @@ int codec_main(const std::vector<std::string>& arguments) {
   return dispatch("qccl codec", kCodecHelp, kCommands, arguments);
 }
 
-int version_main(const std::vector<std::string>&) {
-  fmt::print("qccl {}\n", version());
-  return 0;
-}
+constexpr Command kCommands[] = {{"run", run_main},         {"ps", ps_main},
+                                 {"perf", perf_main},       {"doctor", doctor_main},
+                                 {"plan", plan_main},       {"codec", codec_main},
+                                 {"log", log_main},         {"trace", trace_main},
+                                 {"version", version_main}, {"completion", completion_main}};
 
-constexpr Command kCommands[] = {{"run", run_main},       {"ps", ps_main},       {"perf", perf_main},
-                                 {"doctor", doctor_main}, {"plan", plan_main},   {"codec", codec_main},
-                                 {"log", log_main},       {"trace", trace_main}, {"version", version_main}};
+}  // namespace
+
+namespace {
+
+// Prints what may follow the words after kCompleteFlag: names of commands, or what the command itself says.
+int complete(std::span<const Command> commands, const std::vector<std::string>& arguments) {
+  if (arguments.size() == 1) {
+    for (const Command& command : commands) fmt::print("{}\n", command.name);
+    return 0;
+  }
+  for (const Command& command : commands) {
+    if (arguments[1] != command.name) continue;
+    std::vector<std::string> words = {kCompleteFlag};
+    words.insert(words.end(), arguments.begin() + 2, arguments.end());
+    return command.run(words);
+  }
+  return kExitUsage;
+}
 
 }  // namespace
 
@@ -97,6 +114,7 @@ int dispatch(const char* program, const char* help, std::span<const Command> com
     fmt::print("{}", help);
     return 0;
   }
+  if (word == kCompleteFlag) return complete(commands, arguments);
   std::string names;
   for (const Command& command : commands) {
     if (word == command.name) return command.run({arguments.begin() + 1, arguments.end()});

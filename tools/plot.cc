@@ -23,15 +23,16 @@ std::string shell_quoted(const std::string& text) {
   return quoted + "'";
 }
 
-// The Python of the checkout whose build folder holds this program, else the one in PATH.
-std::string python() {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const auto own = program.parent_path().parent_path() / ".venv" / "bin" / "python";
-  return !error && std::filesystem::exists(own, error) ? own.string() : "python3";
-}
-
 }  // namespace
+
+std::string own_python() {
+  std::error_code error;
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  for (const auto& candidate : {folder.parent_path() / ".venv" / "bin" / "python", folder / "python"}) {
+    if (!folder.empty() && std::filesystem::exists(candidate, error)) return shell_quoted(candidate.string());
+  }
+  return "python3";
+}
 
 std::optional<std::string> picture_name_problem(const std::string& path) {
   const std::filesystem::path picture(path);
@@ -51,14 +52,14 @@ std::optional<std::string> picture_name_problem(const std::string& path) {
 }
 
 std::optional<std::string> plot_problem() {
-  const std::string command = fmt::format("{} -c 'import matplotlib' >/dev/null 2>&1", shell_quoted(python()));
+  const std::string command = fmt::format("{} -c 'import matplotlib' >/dev/null 2>&1", own_python());
   if (std::system(command.c_str()) == 0) return std::nullopt;
-  return fmt::format("{}; '{}' is none", kNeeds, python());
+  return fmt::format("{}; {} is none", kNeeds, own_python());
 }
 
 std::optional<std::string> draw_plot(const char* kind, const std::string& report, const std::string& path) {
   const std::string command =
-      fmt::format("{} -c {} {} {}", shell_quoted(python()), shell_quoted(kPlotScript), kind, shell_quoted(path));
+      fmt::format("{} -c {} {} {}", own_python(), shell_quoted(kPlotScript), kind, shell_quoted(path));
   // A Python that ends before it has read the report must not end this program.
   const auto original = std::signal(SIGPIPE, SIG_IGN);
   std::FILE* pipe = ::popen(command.c_str(), "w");

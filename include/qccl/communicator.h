@@ -469,7 +469,7 @@ class Communicator {
 // that differ between ranks.
 Communicator init(const InitOptions& options = {});
 
-// "0.1.0"
+// The release, as in CHANGELOG.md: "MAJOR.MINOR.PATCH".
 const char* version();
 
 }  // namespace qccl

@@ -514,14 +514,6 @@ def test_flags_for_several_hosts_are_2_and_name_the_launchers_that_have_them(fla
     assert run("run", "-n", 1, "echo", flag, "node1").stdout == f"{flag} node1\n"
 
 
-def test_help_has_examples_and_the_version_is_one_line():
-    for arguments in (["--help"], ["run", "--help"], ["perf", "--help"]):
-        result = run(*arguments)
-        assert result.returncode == 0 and "Examples:" in result.stdout
-    version = run("version")
-    assert version.returncode == 0 and version.stdout.startswith("qccl ") and version.stdout.count("\n") == 1
-
-
 def test_an_unknown_command_is_2_and_names_the_others():
     result = run("fly")
     assert result.returncode == 2 and "'fly'" in result.stderr and "run, ps" in result.stderr

@@ -12,7 +12,7 @@
 namespace qccl::tools {
 namespace {
 
-constexpr const char* kListFooter = "Exit code: 0; 2 for wrong flags.\n";
+constexpr const char* kListFooter = "Example:\n  qccl codec list\n\nExit code: 0; 2 for wrong flags.\n";
 constexpr const char* kShowFooter =
     R"(Bits an element are those of a slice, the piece that is encoded at once, headers included; where the
 values decide, they are the most. The bound is that of the codec's own definition.

@@ -32,6 +32,21 @@ Commands:
 
 Programs write logs with QCCL_LOG_FILE=PREFIX, each rank to PREFIX<rank>.json, which ui.perfetto.dev opens as well.
 'qccl trace merge' makes one file of several. 'qccl log COMMAND --help' has the flags and examples of a command.
+
+Examples:
+  QCCL_LOG_FILE=log_ qccl run -n 4 -- python train.py
+  qccl log summary log_?.json
+)";
+
+constexpr const char* kSummaryFooter = R"(
+Examples:
+  qccl log summary log_?.json
+  qccl log summary --rank 2 --formulas deepspeed log_?.json
+)";
+
+constexpr const char* kPlotFooter = R"(
+Example:
+  qccl log plot ranks.png log_?.json
 )";
 
 constexpr const char* kTraceHelp = R"(Traces of ranks, for ui.perfetto.dev and chrome://tracing.
@@ -201,7 +216,7 @@ std::string print_summary(const std::vector<RankLog>& logs, const Flags& flags) 
 
 int summary_main(const std::vector<std::string>& arguments) {
   CommandLine app("Sums up the operations of one rank, and compares those of all ranks in the files.",
-                  "qccl log summary", "[OPTIONS] FILE...");
+                  "qccl log summary", "[OPTIONS] FILE...", kSummaryFooter);
   Flags flags;
   add_files(app, flags);
   app.add_option("--rank", flags.rank, "Whose operations (the first in the files)");
@@ -217,7 +232,7 @@ int summary_main(const std::vector<std::string>& arguments) {
 // A command that writes a file of the ranks' logs, as `text_of` has them.
 int convert(const std::string& description, const std::string& name, const std::vector<std::string>& arguments,
             std::string (*text_of)(std::span<const RankLog>)) {
-  CommandLine app(description, name, "OUT FILE...");
+  CommandLine app(description, name, "OUT FILE...", fmt::format("\nExample:\n  {} out log_?.json\n", name));
   Flags flags;
   app.add_option("OUT", flags.out, "The file to write")->required();
   add_files(app, flags);
@@ -230,7 +245,7 @@ int csv_main(const std::vector<std::string>& arguments) {
 }
 
 int plot_main(const std::vector<std::string>& arguments) {
-  CommandLine app("Draws the operations of all ranks in the files.", "qccl log plot", "OUT FILE...");
+  CommandLine app("Draws the operations of all ranks in the files.", "qccl log plot", "OUT FILE...", kPlotFooter);
   Flags flags;
   app.add_option("OUT", flags.out, fmt::format("The picture, {} (needs a Python with matplotlib)", kPictureEndings))
       ->required();

@@ -143,6 +143,7 @@ Status Context::connect(CostEnvironment cost_environment, std::shared_ptr<Store>
                                            .world = world(),
                                            .shares_cores = shares_cores,
                                            .link_rate = options.link_rate,
+                                           .congestion = options.congestion,
                                            .deadline = deadline};
   QCCL_ASSIGN(auto transport, make_transport(std::move(links), transport_options, clock_));
   const bool has_long_slices = shares_cores || is_loopback(*transport, membership_);

@@ -39,6 +39,7 @@ struct TransportOptions {
   int world = 1;
   bool shares_cores = false;               // the machine has more ranks than cores
   std::optional<std::string> link_rate{};  // "1gbit": see transport/pacing.h
+  std::string congestion = "system";       // QCCL_CONGESTION
   TimePoint deadline = kForever;           // of setting up shared memory
 };
 

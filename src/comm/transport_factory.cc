@@ -63,12 +63,14 @@ Status add_shm(Endpoints& endpoints, os::Poller& poller, bootstrap::PeerSockets&
   return {};
 }
 
-Status add_tcp(Endpoints& endpoints, os::Poller& poller, bootstrap::PeerSockets& links) {
+Status add_tcp(Endpoints& endpoints, os::Poller& poller, bootstrap::PeerSockets& links,
+               const TransportOptions& options) {
   if (std::ranges::all_of(links.tcp, &std::vector<os::Fd>::empty)) return {};
   for (std::size_t peer = 0; peer < links.tcp.size(); ++peer) {
     if (!links.tcp[peer].empty()) endpoints.of_rank[peer] = static_cast<int>(endpoints.all.size());
   }
   TcpOptions tcp;
+  tcp.distant_congestion_control = options.congestion == "system" ? "" : options.congestion;
   tcp.on_this_host = std::move(links.on_this_host);
   QCCL_ASSIGN(auto endpoint, make_tcp_endpoint(poller, tcp, std::move(links.tcp)));
   endpoints.all.push_back(std::move(endpoint));
@@ -87,7 +89,7 @@ Result<std::unique_ptr<Transport>> make_transport(bootstrap::PeerSockets links, 
   Endpoints endpoints;
   endpoints.of_rank.assign(world, -1);
   QCCL_TRY(add_shm(endpoints, *poller, links, options, clock));
-  QCCL_TRY(add_tcp(endpoints, *poller, links));
+  QCCL_TRY(add_tcp(endpoints, *poller, links, options));
   std::unique_ptr<Transport> transport =
       std::make_unique<Router>(std::move(poller), std::move(endpoints.all), std::move(endpoints.of_rank));
   if (!options.link_rate) return transport;

@@ -18,7 +18,7 @@ namespace qccl {
 // "10MB/s", "1.25GB/s", "500KB/s". InvalidArgument lists these forms.
 Result<std::uint64_t> parse_link_rate(std::string_view text);
 
-// One thread, as Transport says; `clock` must outlive it.
+// One thread, as Transport says; `clock` must outlive it. It has no board, which would bypass the pacing.
 class PacedTransport final : public Transport {
  public:
   PacedTransport(std::unique_ptr<Transport> inner, std::uint64_t bytes_per_second, const Clock& clock);
@@ -38,8 +38,6 @@ class PacedTransport final : public Transport {
   TimePoint next_send_time() const override;
   Nanoseconds round_trip(WorldRank peer) const override { return inner_->round_trip(peer); }
   bool is_local(WorldRank peer) const override { return inner_->is_local(peer); }
-  // None: it would bypass the pacing.
-  ExchangeCells* board() override { return nullptr; }
   const char* kind(WorldRank peer) const override { return inner_->kind(peer); }
   int connections(WorldRank peer) const override { return inner_->connections(peer); }
   bool flushed() const override { return inner_->flushed(); }

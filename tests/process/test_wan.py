@@ -145,6 +145,15 @@ def test_ranks_far_apart_agree_on_their_round_trip_and_add_right():
     assert "Out of bounds values : 0 OK" in results[0][0]
 
 
+def test_ranks_far_apart_have_several_connections_and_add_right_over_them():
+    with Line("--rate", "200mbit", "--delay", "30ms", "--wmem", "256k") as line:
+        by_distance = line.all_reduce("-b 4 -e 4M -f 1024 -n 2 -w 1 -c 1")
+        told = line.all_reduce("-b 4 -e 4M -f 1024 -n 2 -w 1 -c 1", 2, ("QCCL_CONNECTIONS=3", "QCCL_TRANSPORT=tcp"))
+    for results, connections in (by_distance, 8), (told, 3):
+        assert f"tcp by {connections} connections to rank" in results[0][0], results[0][0]
+        assert "Out of bounds values : 0 OK" in results[0][0]
+
+
 def test_eight_ranks_far_apart_are_ready_soon():
     """tests/threads/start_test.cc counts the round trips; the first ranks also wait for the start of the last."""
     with Line("--rate", "1gbit", "--delay", "50ms", hosts=8) as line:

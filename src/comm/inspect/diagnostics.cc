@@ -188,8 +188,9 @@ void describe_files(const Membership& own, Findings& found) {
 
 void describe_tcp(Findings& found) {
   const std::string folder = "/proc/sys/net/ipv4/";
-  found.fact("congestion control", os::system_value(folder + "tcp_congestion_control").value_or("unknown") +
-                                       " between hosts, reno inside a host");
+  found.fact("congestion control",
+             os::system_value(folder + "tcp_congestion_control").value_or("unknown") +
+                 " between hosts, QCCL_CONGESTION (bbr) between distant ones, reno inside a host");
   for (const char* name : {"tcp_wmem", "tcp_rmem"}) {
     std::istringstream words(os::system_value(folder + name).value_or(""));
     std::uint64_t least = 0, initial = 0, largest = 0;

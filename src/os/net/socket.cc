@@ -296,9 +296,9 @@ Status set_no_delay(const Fd& socket) {
   return os_failure("can't set TCP_NODELAY", errno);
 }
 
-void set_loopback_congestion_control(const Fd& socket) {
-  static constexpr char kReno[] = "reno";  // in every kernel, permitted to every user
-  static_cast<void>(::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kReno, sizeof(kReno) - 1));
+bool set_congestion_control(const Fd& socket, const std::string& name) {
+  const auto size = static_cast<socklen_t>(name.size());
+  return ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), size) == 0;
 }
 
 Result<bool> wait_ready(const Fd& socket, Direction direction, TimePoint deadline, const Clock& clock) {

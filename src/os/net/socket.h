@@ -53,9 +53,9 @@ Result<std::optional<Fd>> accept_connection(const Fd& listener);
 
 // Small frames leave at once (TCP_NODELAY). Does nothing for other stream sockets.
 Status set_no_delay(const Fd& socket);
-// For a connection inside this host: selects the simplest congestion control, because there is no network to control
-// and pacing ones (bbr) cost a timer a burst. Best effort.
-void set_loopback_congestion_control(const Fd& socket);
+// Selects TCP's congestion control by the system's name for it, such as "reno" or "bbr". False if the system does not
+// have it, or not for this user.
+bool set_congestion_control(const Fd& socket, const std::string& name);
 
 // Waits until `socket` can be read (or written), or is closed. False when the deadline passes.
 enum class Direction { read, write };

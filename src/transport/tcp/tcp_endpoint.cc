@@ -207,6 +207,15 @@ class TcpReceiver {
 
 namespace {
 
+constexpr Nanoseconds kDistantRoundTrip = std::chrono::milliseconds(1);
+
+// The congestion control that fits a connection to a rank on this host or elsewhere; empty: the system's. A choice that
+// the system refuses changes nothing.
+std::string congestion_control(const os::Fd& socket, bool is_local, const std::string& distant) {
+  if (is_local) return "reno";  // in every kernel, permitted to every user
+  return os::shortest_round_trip(socket.get()) >= kDistantRoundTrip ? distant : "";
+}
+
 class TcpEndpoint final : public Endpoint {
  public:
   TcpEndpoint(os::Poller& poller, const TcpOptions& options)
@@ -221,7 +230,8 @@ class TcpEndpoint final : public Endpoint {
     for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
       for (const os::Fd& socket : sockets[rank]) {
         QCCL_TRY(os::set_no_delay(socket));
-        if (is_local(WorldRank(rank))) os::set_loopback_congestion_control(socket);
+        const auto name = congestion_control(socket, is_local(WorldRank(rank)), options_.distant_congestion_control);
+        if (!name.empty()) os::set_congestion_control(socket, name);
       }
     }
     QCCL_TRY(connections_.open(std::move(sockets), options_.send_queue_bytes, options_.max_directly_read));

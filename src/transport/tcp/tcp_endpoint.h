@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "os/fd.h"
@@ -24,6 +25,9 @@ struct TcpOptions {
   // 0.30 us to read and 0.35 us among others, asking epoll 0.20 us for any number (tcp_bench).
   int max_directly_read = 1;
   std::uint8_t token_space = kTcpTokenSpace;
+  // TCP's congestion control for connections with a round trip of a millisecond or more, if the system has it; empty:
+  // the system's own. Inside a host it is reno: there is no network to control, and pacing ones cost a timer a burst.
+  std::string distant_congestion_control = "bbr";
   // By rank: the peer runs on this host, so that its bytes cross no network. Empty: no peer does.
   std::vector<bool> on_this_host{};
 };

@@ -63,7 +63,7 @@ Link loopback_link() {
   auto accepted = os::accept_connection(*listener);
   if (!accepted || !accepted->has_value()) fail("no connection to accept");
   Link link{std::move(*dialled), std::move(**accepted)};
-  for (const os::Fd* end : {&link.near, &link.far}) os::set_loopback_congestion_control(*end);
+  for (const os::Fd* end : {&link.near, &link.far}) os::set_congestion_control(*end, "reno");
   if (!os::set_no_delay(link.near).ok() || !os::set_no_delay(link.far).ok()) fail("no TCP_NODELAY");
   return link;
 }

@@ -133,7 +133,7 @@ TEST(GoldenHello, is_these_64_bytes) {
 
 TEST(GoldenHello, a_connection_out_of_range_is_refused_but_another_version_is_left_to_its_check) {
   std::array<std::byte, wire::kHelloBytes> bytes;
-  for (const auto [wanted, connection] : {std::pair{0, 0}, {17, 0}, {2, 2}, {65535, 65534}}) {
+  for (const auto& [wanted, connection] : {std::pair{0, 0}, {17, 0}, {2, 2}, {65535, 65534}}) {
     wire::Hello hello{.rank = 3, .target = 5, .world = 8};
     hello.wanted_connections = static_cast<std::uint16_t>(wanted);
     hello.connection = static_cast<std::uint16_t>(connection);

@@ -49,6 +49,7 @@ MAY_INCLUDE = {
     "bindings": [],
     "tools": ["base/text.h"],
     "tools/run": ["os/", "base/text.h"],
+    "tools/doctor": ["os/", "plan/", "base/"],
     "examples": [],
     "testing": [],
 }  # fmt: skip
@@ -59,7 +60,6 @@ TOOL_EXTRAS = {
     "plan_simulate": ["plan/", "codec/", "sim/"],
     "plan": ["plan/", "codec/"],
     "profile": ["plan/", "codec/", "base/"],
-    "doctor": ["plan/"],
     "command_line": ["plan/"],
     "codec": ["codec/", "kernels/simd.h", "base/"],
 }

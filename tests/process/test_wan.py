@@ -92,6 +92,22 @@ class Line:
             return float(sent.stdout or server.stdout.readline())
 
 
+    def doctor(self, *settings: str) -> str:
+        """What `qccl doctor` with a rank on each host prints."""
+        job = [f"WORLD_SIZE={self.hosts}", "MASTER_ADDR=10.78.0.1", "MASTER_PORT=29500", *settings]
+        command = [*job, str(ROOT / "build" / "qccl"), "doctor"]
+        ranks = [
+            subprocess.Popen(
+                [WAN, "exec", self.name, str(rank + 1), "env", f"RANK={rank}", *command],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(self.hosts)
+        ]
+        outputs = [rank.communicate(timeout=DEADLINE)[0] for rank in ranks]
+        assert [rank.returncode for rank in ranks] == [0] * self.hosts, outputs
+        return outputs[0]
+
     def all_reduce(self, options: str, each: int = 1, settings: tuple[str, ...] = ()) -> list[tuple[str, str]]:
         """What `qccl perf all_reduce` with so many ranks on each host prints, and its log."""
         perf = [str(ROOT / "build" / "qccl"), "perf", "all_reduce", *options.split()]
@@ -152,6 +168,22 @@ def test_ranks_far_apart_have_several_connections_and_add_right_over_them():
     for results, connections in (by_distance, 8), (told, 3):
         assert f"tcp by {connections} connections to rank" in results[0][0], results[0][0]
         assert "Out of bounds values : 0 OK" in results[0][0]
+
+
+def test_doctor_says_that_four_connections_carry_more_where_each_has_a_cap():
+    with Line("--rate", "1gbit", "--flow-rate", "200mbit") as line:
+        said = line.doctor()
+        told = line.doctor("QCCL_CONNECTIONS=4")
+    times = re.search(r"rank 0 to rank 1: four connections carry ([\d.]+) times as much as one", said)
+    assert times and float(times[1]) > 2, said
+    assert "QCCL_CONNECTIONS=8" in said
+    assert "QCCL has 4\n" in told and "fix: QCCL_CONNECTIONS" not in told, told
+
+
+def test_doctor_names_the_buffers_that_limit_a_distant_pair():
+    with Line("--rate", "400mbit", "--delay", "30ms", "--wmem", "256k") as line:
+        said = line.doctor("QCCL_CONNECTIONS=1")
+    assert "which TCP's buffers limit" in said and "sysctl -w net.ipv4.tcp_wmem=" in said, said
 
 
 def test_eight_ranks_far_apart_are_ready_soon():

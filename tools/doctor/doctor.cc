@@ -9,6 +9,7 @@
 
 #include "plan/cost/cost.h"
 #include "tools/command_line.h"
+#include "tools/doctor/line_rate.h"
 #include "tools/plan/profile_measure.h"
 
 namespace qccl::tools {
@@ -29,6 +30,10 @@ rank 0 prints for all; the others' warnings and faults carry their rank.
 
 Exit code: 0; 1 if something is broken; 2 for wrong flags. Warnings do not change it.
 
+Between ranks of different hosts it also measures the line, for some seconds a pair and one pair after another (one
+rank of each host, the first eight pairs of hosts): round trip, rate of one and of four TCP connections, and what
+TCP's buffers allow. A warning says what to raise, or to set QCCL_CONNECTIONS. --no-rates leaves this out.
+
 --measure FILE measures instead, for some seconds: memory, codecs, shared memory and loopback of rank 0's
 machine and, if the job has another host, the wire to it. Run nothing else meanwhile. With QCCL_PROFILE=FILE the
 choice of algorithms uses the file, a text of keys and values that you can edit.
@@ -37,6 +42,7 @@ Examples:
   qccl doctor                                    this machine and this process
   qccl doctor --measure machine.profile
   qccl run -n 4 -- qccl doctor                   four ranks of one host
+  qccl run -n 2 -- qccl doctor --no-rates        without traffic on the lines between hosts
   torchrun --nnodes 2 ... --no-python qccl doctor      before a job, with the job's own launcher
   QCCL_COMPRESSION=minmax:bits=4 qccl run -n 2 -- qccl doctor
 )";
@@ -108,16 +114,19 @@ bool adds_up(Communicator& world) {
   return true;
 }
 
-int examine_job(const std::vector<Finding>& findings, double timeout) {
+int examine_job(const std::vector<Finding>& findings, double timeout, bool rates) {
   Communicator world = init({.timeout = to_milliseconds(timeout), .init_timeout = to_milliseconds(timeout)});
   const std::string prefix = world.size() == 1 ? "" : fmt::format("rank {}: ", world.rank());
   const bool right = adds_up(world);
-  const auto reports = gather(world, complaints(findings, prefix));
+  const LineReport lines = rates ? measure_lines(world) : LineReport();
+  const auto reports = gather(world, complaints(findings, prefix) + lines.complaints);
+  const auto measured = gather(world, lines.lines);
   const auto reached = gather(world, world.describe());
   if (world.rank() == 0) {
     print_facts(findings);
     print_choices(world);
     for (const std::string& text : reached) fmt::print("{}", line("reached", text));
+    for (const std::string& text : measured) fmt::print("{}", text);
     for (const std::string& text : reports) fmt::print("{}", text);
     const bool complained = std::ranges::any_of(reports, [](const auto& text) { return !text.empty(); });
     if (right && !complained) fmt::print("Nothing is wrong.\n");
@@ -155,6 +164,8 @@ int doctor_main(const std::vector<std::string>& arguments) {
   double timeout = 20;
   add_seconds(app, "--timeout", timeout, CLI::PositiveNumber, "Seconds to wait for the other ranks")
       ->capture_default_str();
+  bool no_rates = false;
+  app.add_flag("--no-rates", no_rates, "Don't measure the lines between hosts");
   std::string profile;
   app.add_option("--measure", profile, "Measure and write a profile to this file");
   if (const auto code = app.read(arguments)) return *code;
@@ -166,7 +177,7 @@ int doctor_main(const std::vector<std::string>& arguments) {
     return kExitFailed;
   }
   try {
-    return profile.empty() ? examine_job(findings, timeout) : measure(profile, timeout);
+    return profile.empty() ? examine_job(findings, timeout, !no_rates) : measure(profile, timeout);
   } catch (const Error& error) {
     print_facts(findings);
     fmt::print("{}BROKEN  the job: {}\n", complaints(findings, ""), error.what());

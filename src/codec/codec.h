@@ -50,7 +50,7 @@ struct BlockSummary {
   // Bound on the norm of a block of `elements` values: the tighter of the two that are known.
   double norm_of(std::size_t elements) const {
     const double widest = magnitude() * std::sqrt(static_cast<double>(elements));
-    return norm < widest ? norm : widest;
+    return std::min(widest, norm);
   }
 };
 

@@ -78,12 +78,12 @@ class PostedCall {
   void note_sent(std::size_t plain_bytes) { plain_bytes_ += plain_bytes; }
 
   Group& group_;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t sequence_;  // set by begin()
   CallArguments arguments_;
   TimePoint deadline_ = kForever;
   TimePoint last_moved_{};
   LogNotes log_notes_;
-  std::uint64_t plain_bytes_ = 0;
+  std::uint64_t plain_bytes_;  // set by begin()
   bool waits_for_turn_ = false;
 };
 
@@ -137,9 +137,8 @@ class Operation : public PostedCall {
     if (is_message() || is_on_board()) return 0;
     const std::uint64_t elements = std::max(plan().input_elements(), plan().output_elements());
     const std::uint64_t bytes = elements * element_bytes(call().type);
-    if (bytes < AdmissionControl::kLongBytes || call().window_bytes == 0) {
-      return bytes < AdmissionControl::kLongBytes ? 0 : bytes;
-    }
+    if (bytes < AdmissionControl::kLongBytes) return 0;
+    if (call().window_bytes == 0) return bytes;
     // Between distant ranks as many run together as fill three windows with encoded bytes.
     const std::uint64_t most = std::max(AdmissionControl::kRunningBytes, 3 * call().window_bytes);
     const double encoded = static_cast<double>(plan().payload_limit(elements, false));
@@ -174,9 +173,7 @@ class OperationTable {
 
   Operation& add(std::unique_ptr<Operation> operation) { return *list_.emplace_back(std::move(operation)); }
   // The next add() to an empty table takes no memory.
-  void make_room() {
-    if (list_.capacity() == 0) list_.reserve(1);
-  }
+  void make_room() { list_.reserve(1); }
   void clear() { list_.clear(); }
   void erase_ended() { std::erase(list_, nullptr); }
 

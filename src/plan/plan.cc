@@ -47,7 +47,6 @@ int lanes_of_window(std::uint64_t window_bytes, int world, std::uint64_t slice_b
 
 std::vector<Range> chunks(const Request& request) {
   if (has_pieces(request.collective)) return piece_ranges(request);
-  if (request.collective == Collective::barrier) return {{0, 0}};
   const int count = chunk_count(request);
   if (count == 1) return {{0, request.count}};
   return chunk_ranges(request.count, count, request.bucket_size);

@@ -59,7 +59,7 @@ struct Lane {
   std::uint64_t count = 0;
   std::vector<Step> steps;
   bool scratch = false;  // the "output" is the engine's memory: this rank only passes it on
-  int after = -1;        // index of the lane in this schedule that must end first
+  int after = -1;        // index of the lane in this schedule that must end first; -1: none
 };
 
 struct RankSchedule {

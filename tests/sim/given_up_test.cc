@@ -50,6 +50,33 @@ TEST(GivenUp, a_rank_whose_data_was_damaged_learns_by_whom_and_why) {
   }
 }
 
+// The last frame's first line is the number of the kind.
+TEST(GivenUp, a_rank_learns_of_which_kind_and_takes_an_unknown_kind_for_a_loss) {
+  const int last = static_cast<int>(ErrorKind::unsupported);
+  for (int number = 0; number <= last + 1; ++number) {
+    SimWorld world(2);
+    world.network().set_tap([&](int, int to, Bytes frame) {
+      wire::FrameHeader header = wire::decode_header(frame.data()).value();
+      if (to == 0 && header.kind == wire::FrameKind::data) frame.back() ^= std::byte{1};
+      if (header.kind != wire::FrameKind::given_up) return;
+      const Bytes text = frame.subspan(wire::kHeaderBytes);
+      text[0] = static_cast<std::byte>('0' + number);
+      header.payload_checksum = wire::payload_checksum(text);
+      wire::encode_header(header, frame.data());
+    });
+    SimCall call(world, world_group(world), make_call(Collective::gather, 1000, DataType::float32, 2, {.root = 0}));
+    call.post_all();
+    world.run_for(milliseconds(100));
+    SimCall next(world, world_group(world), all_reduce(10, 2));
+    next.post(1);
+    world.run_for(milliseconds(1));
+    ASSERT_TRUE(next.done(1) && next.failure(1)) << number;
+    const ErrorKind expected = number <= last ? static_cast<ErrorKind>(number) : ErrorKind::peer_lost;
+    EXPECT_EQ(next.failure(1)->kind, expected) << next.failure(1)->message;
+    EXPECT_TRUE(contains(next.failure(1)->message, "rank 0 gave this rank up")) << next.failure(1)->message;
+  }
+}
+
 // The rank was stopped for longer than its peers wait, and resumes. After 100 s heartbeats have filled all the room,
 // and the last frame waits for some.
 TEST(GivenUp, a_rank_that_was_silent_too_long_learns_by_whom_and_why_when_it_goes_on) {

@@ -1,6 +1,8 @@
 // The log on a virtual clock, where every time is known.
 #include <gtest/gtest.h>
 
+#include <deque>
+
 #include "observe/log_store.h"
 #include "plan/plan.h"
 #include "qccl/log_report.h"
@@ -78,6 +80,26 @@ TEST(Log, has_the_clocks_own_times) {
   EXPECT_EQ(log.records[0].times.started_ns, posted.time_since_epoch().count());
   EXPECT_EQ(log.records[0].times.ended_ns, ended.time_since_epoch().count());
   EXPECT_EQ(log.records[0].times, call.works()[1]->times());
+}
+
+TEST(Log, of_a_call_that_waited_for_its_turn_says_when_it_began) {
+  LoggedWorld world;
+  std::deque<SimCall> calls;
+  for (int i = 0; i < 2; ++i) {
+    calls.emplace_back(*world, world_group(*world), all_reduce(3'000'000));
+    calls.back().post_all();
+  }
+  ASSERT_TRUE(world->run(works_of(calls)));
+  for (int rank = 0; rank < kWorld; ++rank) {
+    const RankLog log = world.log(rank);
+    ASSERT_EQ(log.records.size(), 2u);
+    const OperationTimes& first = log.records[0].times;
+    const OperationTimes& second = log.records[1].times;
+    EXPECT_EQ(first.posted_ns, second.posted_ns);
+    EXPECT_GT(first.ended_ns, first.started_ns);
+    EXPECT_GE(second.started_ns, first.ended_ns);
+    EXPECT_GT(second.ended_ns, second.started_ns);
+  }
 }
 
 TEST(Log, counts_what_each_rank_sends) {

@@ -297,6 +297,38 @@ TEST(Message, of_large_size_sends_nothing_before_its_receive_is_there) {
 
 // ---- misfits and failures
 
+// While the receiver is busy, a sender announces a large message and sends a slice of it at once. Its second message
+// stands in for that slice.
+TEST(Message, whose_data_comes_before_it_was_granted_is_refused) {
+  SimWorld world(2);
+  bool hit = false;
+  world.network().set_tap([&](int, int, Bytes frame) {
+    wire::FrameHeader header = wire::decode_header(frame.data()).value();
+    if (header.kind != wire::FrameKind::message || header.sequence != 2) return;
+    hit = true;
+    header.kind = wire::FrameKind::message_data;
+    header.sequence = 1;
+    header.phase = 0;
+    wire::encode_header(header, frame.data());
+  });
+  Post post(world);
+  const Mail& received = post.receive(1, 0, kLarge);
+  world.network().stop(1);
+  post.send(0, 1, 1, kLarge);
+  post.send(0, 1, 2, kSmall);
+  world.run_for(milliseconds(5));
+  world.network().resume(1);
+  world.run_for(milliseconds(5));
+  ASSERT_TRUE(hit && received.work->done() && received.work->failure());
+  const ErrorInfo& failure = *received.work->failure();
+  EXPECT_EQ(failure.kind, ErrorKind::corrupt_data) << failure.message;
+  EXPECT_EQ(failure.peer, 0) << failure.message;
+  EXPECT_NE(failure.message.find("sent slice 0 of message 1, which recv(count=3000001, uint8, from=0) does not expect"),
+            std::string::npos)
+      << failure.message;
+  EXPECT_TRUE(received.holds(0xEE));
+}
+
 struct Misfit {
   const char* what;
   std::uint64_t sent;
@@ -420,6 +452,18 @@ TEST(Goodbye, fails_a_receive_from_the_rank_and_no_message_that_it_sent_before) 
   ASSERT_TRUE(after.work->failure());
   EXPECT_EQ(after.work->failure()->kind, ErrorKind::peer_lost);
   EXPECT_EQ(after.work->failure()->peer, 2);
+}
+
+TEST(Goodbye, fails_a_large_message_that_the_rank_has_not_taken) {
+  SimWorld world(3);
+  Post post(world);
+  const Mail& sent = post.send(0, 2, 9, kLarge);
+  world.run_for(milliseconds(1));
+  world.engine(2).say_goodbye();
+  world.run_for(milliseconds(1));
+  ASSERT_TRUE(sent.work->done() && sent.work->failure());
+  EXPECT_EQ(sent.work->failure()->kind, ErrorKind::peer_lost);
+  EXPECT_EQ(sent.work->failure()->peer, 2);
 }
 
 TEST(Abort, ends_messages_of_both_halves_and_gives_back_what_came) {

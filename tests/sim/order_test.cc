@@ -215,5 +215,22 @@ TEST(GroupRanks, are_added_in_the_groups_order) {
   expect_all_right(calls);
 }
 
+// Rank 0 is alone in its calls, so none of them ends.
+TEST(LongCalls, wait_for_their_turn_from_256_kib_on) {
+  using Admission = engine::AdmissionControl;
+  SimWorld world(2);
+  std::deque<SimCall> calls;
+  for (const std::uint64_t bytes : {Admission::kRunningBytes, Admission::kLongBytes, Admission::kLongBytes - 4}) {
+    calls.emplace_back(world, world_group(world), all_reduce(bytes / sizeof(float), 2));
+    calls.back().post(0);
+  }
+  std::vector<bool> waits;
+  for (const auto& operation : world.engine(0).parts().operations) waits.push_back(operation->waits_for_turn());
+  EXPECT_EQ(waits, (std::vector<bool>{false, true, false}));
+  for (SimCall& call : calls) call.post(1);
+  ASSERT_TRUE(world.run(works_of(calls)));
+  expect_all_right(calls);
+}
+
 }  // namespace
 }  // namespace qccl::testing

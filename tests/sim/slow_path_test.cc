@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "support/sim_call.h"
+#include "wire/frame.h"
 
 namespace qccl::testing {
 namespace {
@@ -77,6 +78,24 @@ TEST(LeavingRank, waits_for_nobody_long_after_a_failure) {
   world.run_for(seconds(2));
   ASSERT_TRUE(call.done(0) && call.failure(0));
   EXPECT_EQ(world.engine(0).leave_patience(), seconds(2));
+}
+
+// Heartbeats have filled all the room on the way to a peer that has stopped.
+TEST(LeavingRank, says_goodbye_once_to_each_peer_however_late_there_is_room) {
+  SimWorld world(4);
+  std::vector<int> goodbyes(4);
+  world.network().set_tap([&](int from, int to, Bytes frame) {
+    const auto kind = wire::decode_header(frame.data()).value().kind;
+    if (from == 0 && kind == wire::FrameKind::goodbye) ++goodbyes[static_cast<std::size_t>(to)];
+  });
+  world.network().stop(2);
+  world.run_for(seconds(100));
+  world.engine(0).say_goodbye();
+  world.run_for(seconds(1));
+  EXPECT_EQ(goodbyes, (std::vector<int>{0, 1, 0, 1}));
+  world.network().resume(2);
+  world.run_for(seconds(1));
+  EXPECT_EQ(goodbyes, (std::vector<int>{0, 1, 1, 1}));
 }
 
 }  // namespace

@@ -182,7 +182,7 @@ StreamLayout::StreamLayout(const ExecutablePlan& plan, int world) {
       }
     }
     const Step& opening = lane.steps.front();
-    if (opening.kind != StepKind::send_input || lane.after >= 0) continue;
+    if (opening.kind != StepKind::send_input || lane.after != -1) continue;
     if (eager_slices(plan, world, lane.count, opening.raw) == 0) continue;
     for (const int peer : opening.peers) address(GroupRank(peer));
   }

@@ -52,11 +52,12 @@ class CellMeeting {
   Group& group_;
   ExchangeCells& cells_;
   FrameSender& frame_sender_;
-  std::uint64_t number_ = 0;
-  std::uint64_t fingerprint_ = 0;
   const std::byte* own_part_ = nullptr;
-  bool is_published_ = false;
-  bool differs_ = false;
+  // Set by begin().
+  std::uint64_t number_;
+  std::uint64_t fingerprint_;
+  bool is_published_;
+  bool differs_;
   std::vector<const std::byte*> parts_;
 };
 
@@ -131,7 +132,7 @@ class CellOperation : public Operation {
  private:
   const std::uint64_t rounds_;
   CellExchange exchange_;
-  std::uint64_t round_ = 0;
+  std::uint64_t round_;  // set by begin() and adopt()
 };
 
 // all_reduce in place of a buffer that every rank of the group maps (MappedRegion): each rank reduces its own chunk
@@ -156,8 +157,8 @@ class MappedOperation final : public CellOperation {
   void reduce_slice(std::uint64_t first, std::size_t elements);
   std::byte* buffer(GroupRank member, std::uint64_t element) const;
 
-  const Range chunk_;  // of this rank
-  std::uint64_t done_ = 0;
+  const Range chunk_;   // of this rank
+  std::uint64_t done_;  // set by begin()
   SliceAccumulator sum_;
 };
 

@@ -106,8 +106,9 @@ class InputSource {
 
  private:
   const MathContext& math_;
-  std::uint64_t first_element_ = 0;
-  bool is_current_ = false;
+  // Set by begin().
+  std::uint64_t first_element_;
+  bool is_current_;
   ScratchPool::Buffer changed_;
 };
 

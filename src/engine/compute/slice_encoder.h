@@ -55,8 +55,8 @@ class SliceEncoder {
   std::size_t encode_floats(std::uint64_t key, std::span<const float> values, Bytes payload) const;
 
   const MathContext& math_;
-  std::uint64_t first_element_ = 0;
-  bool is_current_ = false;  // encoded() is of this slice of input
+  std::uint64_t first_element_;  // set by begin(), as is the next
+  bool is_current_;              // encoded() is of this slice of input
   std::size_t encoded_bytes_ = 0;
   ScratchPool::Buffer converted_;
   ScratchPool::Buffer encoded_;
@@ -103,10 +103,11 @@ class SliceAccumulator {
   float* averaged(std::size_t elements);
 
   const MathContext& math_;
-  std::uint64_t first_element_ = 0;
-  int expected_ = 0;
-  int added_ = 0;
-  const std::byte* pending_ = nullptr;  // raw: the first part, or the sum so far
+  // Set by begin().
+  std::uint64_t first_element_;
+  int expected_;
+  int added_;
+  const std::byte* pending_;  // raw: the first part, or the sum so far
   bool encodes_ = false;
   ScratchPool::Buffer accumulator_;
 };

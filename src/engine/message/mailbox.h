@@ -73,12 +73,13 @@ class SendOperation final : public MessageOperation {
   bool send_slice();
 
   const std::size_t slice_bytes_;
-  std::uint64_t channel_number_ = 0;
-  std::uint64_t slices_ = 0;  // 0 once the data went with the envelope
-  bool announced_ = false;
-  bool answered_ = false;
-  std::uint64_t granted_ = 0;
-  std::uint64_t sent_ = 0;
+  // Set by begin().
+  std::uint64_t channel_number_;
+  std::uint64_t slices_;  // 0 once the data went with the envelope
+  bool announced_;
+  bool answered_;
+  std::uint64_t granted_;
+  std::uint64_t sent_;
 };
 
 class RecvOperation final : public MessageOperation {
@@ -112,13 +113,14 @@ class RecvOperation final : public MessageOperation {
   Status check(GroupRank source, const wire::Envelope& envelope);
   bool is_next(const wire::FrameHeader& header) const;
 
+  // Set by begin().
   GroupRank source_;
-  std::uint64_t channel_number_ = 0;
-  std::uint64_t slices_ = 0;
-  std::uint64_t granted_ = 0;
-  std::uint64_t received_ = 0;
-  std::size_t received_bytes_ = 0;
-  std::uint64_t placed_ = 0;  // slices before this one have come or were offered a destination
+  std::uint64_t channel_number_;
+  std::uint64_t slices_;
+  std::uint64_t granted_;
+  std::uint64_t received_;
+  std::size_t received_bytes_;
+  std::uint64_t placed_;  // slices before this one have come or were offered a destination
 };
 
 // 1 MiB of envelopes as they are kept.

@@ -6,6 +6,7 @@
 #include <new>
 #include <thread>
 
+#include "engine/progress/stillness.h"
 #include "kernels/float_environment.h"
 
 namespace qccl::engine {
@@ -39,19 +40,6 @@ constexpr int kExchangesARound = 256;
 
 // A process that computes for long hears of its peers after this time.
 constexpr Nanoseconds kIdleCheckInterval = std::chrono::milliseconds(50);
-
-// How long nothing has moved, without a look at the clock while something does.
-class Stillness {
- public:
-  void end() { since_ = TimePoint{}; }
-  Nanoseconds until(TimePoint now) {
-    if (since_ == TimePoint{}) since_ = now;
-    return now - since_;
-  }
-
- private:
-  TimePoint since_{};
-};
 
 }  // namespace
 
@@ -125,10 +113,9 @@ bool EngineLoop::drive_until(const std::function<bool()>& done, TimePoint deadli
       continue;
     }
     const TimePoint now = clock_.now();
-    const Nanoseconds still = stillness.until(now);
     if (now >= deadline) return false;
-    if (still < options_.spin) {
-      if (options_.yield_while_spinning || still > kAloneFor) std::this_thread::yield();
+    if (!stillness.has_lasted(options_.spin, now)) {
+      if (options_.yield_while_spinning || stillness.has_lasted(kAloneFor, now)) std::this_thread::yield();
       continue;
     }
     sleep_until_event(deadline, false);
@@ -147,8 +134,7 @@ void EngineLoop::drive_in_background() {
       stillness.end();
       continue;
     }
-    const Nanoseconds still = stillness.until(clock_.now());
-    if (!engine_.idle() && still < spin) continue;
+    if (!engine_.idle() && !stillness.has_lasted(spin, clock_.now())) continue;
     sleep_until_event(kForever, true);
   }
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <ranges>
+#include <set>
 
 #include "plan/algorithms/registry.h"
 
@@ -203,6 +204,36 @@ TEST(Checker, finds_a_slice_encoded_twice) {
   EXPECT_NE(complaint(request, schedules), "");
 }
 
+// The owner of a chunk encodes the sum for one peer and, as the result, for the others: with error feedback its error
+// would count twice.
+TEST(Checker, finds_a_sum_encoded_for_each_peer_anew) {
+  Request request = request_of(Collective::all_reduce, Algorithm::sra, 3, 192);
+  request.compressed = true;
+  auto schedules = schedules_of(request);
+  int changed = 0;
+  for (RankSchedule& schedule : schedules) {
+    for (Lane& lane : schedule.lanes) {
+      Step& last = lane.steps.back();
+      if (last.kind != StepKind::send_result) continue;
+      Step anew = last;
+      anew.kind = StepKind::send_sum;
+      anew.peers = {last.peers.back()};
+      last.peers.pop_back();
+      lane.steps.push_back(anew);
+      ++changed;
+    }
+  }
+  EXPECT_EQ(changed, 3);
+  EXPECT_TRUE(contains(complaint(request, schedules), "encodes a slice twice"));
+}
+
+TEST(Checker, names_the_lane_that_waits_for_ever) {
+  const Request request = request_of(Collective::all_gather, Algorithm::ring, 1, 64);
+  auto schedules = schedules_of(request);
+  schedules[0].lanes[0].after = 0;  // for itself
+  EXPECT_EQ(complaint(request, schedules), "deadlock: rank 0 waits in chunk 0, slice 0, step 0 (local_copy)");
+}
+
 // Plants the mistake in each suitable place of each plan. The checker must refuse them all, and the first of each plan
 // with these words. Returns the number of plans with suitable places.
 int expect_named(Mistake mistake, const std::string& words) {
@@ -247,6 +278,17 @@ TEST(Mistakes, order_of_one_rank_alone_is_a_disagreement_between_ranks) {
   EXPECT_TRUE(contains(complaint(request, schedules), "disagree"));
 }
 
+TEST(Mistakes, crossed_waits_make_each_lane_wait_for_the_one_before_it) {
+  const Request request = request_of(Collective::all_reduce, Algorithm::sra, 3, 192);
+  std::vector<RankSchedule> schedules = schedules_of(request);
+  ASSERT_TRUE(plant(Mistake::crossed_waits, request, schedules));
+  for (const RankSchedule& schedule : schedules) {
+    for (int lane = 0; lane < static_cast<int>(schedule.lanes.size()); ++lane) {
+      EXPECT_EQ(schedule.lanes[static_cast<std::size_t>(lane)].after, lane - 1);
+    }
+  }
+}
+
 TEST(Coverage, has_every_world_and_ragged_counts_and_stops_at_a_failure) {
   std::vector<int> worlds(kMaxCheckedWorld + 1);
   int ragged = 0;
@@ -268,6 +310,17 @@ TEST(Coverage, has_every_world_and_ragged_counts_and_stops_at_a_failure) {
   const Status failed = for_each_request(Collective::all_reduce, Algorithm::ring, 4, fail);
   EXPECT_EQ(visited, 3);
   EXPECT_EQ(failed.error().message, "all_reduce ring, world 1, 7 elements");
+}
+
+TEST(Coverage, of_hierarchies_has_hosts_of_three_ranks_a_host_of_one_and_interleaved_hosts) {
+  std::set<std::vector<int>> layouts;
+  const auto note = [&](const Requests& requests) -> Status {
+    if (requests[0].world == 7) layouts.insert(requests[0].hosts);
+    return {};
+  };
+  ASSERT_TRUE(for_each_request(Collective::all_reduce, Algorithm::hierarchical, 7, note).ok());
+  const std::set<std::vector<int>> expected = {{0, 0, 0, 1, 1, 1, 2}, {0, 1, 1, 1, 1, 1, 1}, {0, 1, 2, 0, 1, 2, 0}};
+  EXPECT_EQ(layouts, expected);
 }
 
 }  // namespace

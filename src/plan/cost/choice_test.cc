@@ -121,6 +121,14 @@ TEST(Choice, is_the_cheapest_within_a_tenth_and_says_why) {
   }
 }
 
+TEST(Choice, says_that_a_compressed_sum_is_encoded_twice_at_most) {
+  const auto reason = [](bool compressed) {
+    return explain(key(Collective::all_reduce, 16 * kMiB, compressed), spread(2, 1), links()).reason;
+  };
+  EXPECT_EQ(reason(true), "compressed: an element is encoded twice at most, whatever the world");
+  EXPECT_EQ(reason(false), "predicted to be the fastest");
+}
+
 // Hosts of four ranks, two hosts to a site, 50 ms between the sites.
 TEST(Choice, of_a_hierarchy_is_by_sites_where_their_lines_are_slow) {
   const Layout layout(spread(4, 4), spread(2, 8));

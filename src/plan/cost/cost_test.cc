@@ -219,10 +219,16 @@ TEST(Profile, missing_keys_have_the_default_values) {
   EXPECT_EQ(profile.value().machine, default_profile().machine);
 }
 
+TEST(Profile, zero_is_a_value) {
+  const auto profile = parse_profile("wire.latency_us 0\n");
+  ASSERT_TRUE(profile.ok()) << profile.error().message;
+  EXPECT_EQ(profile.value().wire.latency, 0);
+}
+
 TEST(Profile, names_the_wrong_line) {
   for (const char* line : {"wire.latency_us", "wire.latency_us fast", "wire.latency_us -1", "wire.latency_us nan",
-                           "wire.latency_us 1 2", "wire.latency_us inf", "wires.latency_us 1", "codec_GBps",
-                           "codec_GBps minmax 1", "codec_GBps minmax 0 1", "codec_GBps minmax 1 2 3"}) {
+                           "wire.latency_us 1 2", "wire.latency_us inf", "wire.latency_us 1e15", "wires.latency_us 1",
+                           "codec_GBps", "codec_GBps minmax 1", "codec_GBps minmax 0 1", "codec_GBps minmax 1 2 3"}) {
     const auto profile = parse_profile(std::string("copy_GBps 9\n") + line + "\nadd_GBps 9\n");
     ASSERT_FALSE(profile.ok()) << line;
     EXPECT_EQ(profile.error().kind, ErrorKind::invalid_argument);

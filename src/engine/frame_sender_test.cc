@@ -1,0 +1,60 @@
+#include "engine/frame_sender.h"
+
+#include <gtest/gtest.h>
+
+namespace qccl::engine {
+namespace {
+
+constexpr std::uint64_t kWindow = std::uint64_t{48} << 20;
+constexpr std::size_t kSlice = 128 * 1024;
+const WorldRank kPeer(1);
+
+TEST(EagerBudget, is_each_peers_share_of_the_window) {
+  EXPECT_EQ(eager_budget(kWindow, 4), kWindow / 3);
+  EXPECT_EQ(eager_budget(kWindow, 2), kWindow);
+  EXPECT_EQ(eager_budget(kWindow, 1), kWindow) << "without peers";
+  EXPECT_EQ(eager_stream_bytes(kWindow, 4), kWindow / 6);
+}
+
+TEST(EagerBudget, is_the_one_of_near_ranks_at_least_and_one_gibibyte_at_most) {
+  EXPECT_EQ(eager_budget(kWindow, 1000), kEagerBudget);
+  EXPECT_EQ(eager_budget(0, 2), kEagerBudget);
+  EXPECT_EQ(eager_stream_bytes(0, 2), kEagerStreamBytes);
+  EXPECT_EQ(eager_budget(std::uint64_t{1} << 40, 2), std::uint32_t{1} << 30);
+}
+
+TEST(EagerBudgets, begin_with_nothing_sent_and_nothing_to_report) {
+  EagerBudgets budgets(2);
+  EXPECT_TRUE(budgets.has_room(kPeer, kEagerBudget - wire::kHeaderBytes));
+  EXPECT_FALSE(budgets.has_room(kPeer, kEagerBudget - wire::kHeaderBytes + 1));
+  EXPECT_FALSE(budgets.owes_report(kPeer));
+  EXPECT_FALSE(budgets.take_due());
+  EXPECT_EQ(budgets.report(kPeer), 0u);
+}
+
+TEST(EagerBudgets, have_room_again_for_what_the_peer_reports_as_consumed) {
+  EagerBudgets budgets(2);
+  const std::uint32_t cost = kSlice + wire::kHeaderBytes;
+  budgets.note_sent(kPeer, kSlice);
+  EXPECT_FALSE(budgets.has_room(kPeer, kEagerBudget - cost));
+  budgets.note_returned(kPeer, cost + 1);
+  EXPECT_FALSE(budgets.has_room(kPeer, kEagerBudget - cost)) << "more than was sent";
+  budgets.note_returned(kPeer, cost);
+  EXPECT_TRUE(budgets.has_room(kPeer, kEagerBudget - cost));
+}
+
+TEST(EagerBudgets, owe_a_report_of_more_than_a_quarter) {
+  EagerBudgets budgets(2);
+  budgets.note_consumed(kPeer, kEagerBudget / 4 - wire::kHeaderBytes);
+  EXPECT_FALSE(budgets.owes_report(kPeer));
+  EXPECT_FALSE(budgets.take_due());
+  budgets.note_consumed(kPeer, 0);
+  EXPECT_TRUE(budgets.owes_report(kPeer));
+  EXPECT_TRUE(budgets.take_due());
+  EXPECT_FALSE(budgets.take_due());
+  EXPECT_EQ(budgets.report(kPeer), kEagerBudget / 4 + wire::kHeaderBytes);
+  EXPECT_FALSE(budgets.owes_report(kPeer));
+}
+
+}  // namespace
+}  // namespace qccl::engine

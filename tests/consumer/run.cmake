@@ -44,7 +44,8 @@ file(GLOB version_file ${work}/prefix/lib*/cmake/qccl/qcclConfigVersion.cmake)
 include(${version_file})  # sets PACKAGE_VERSION
 file(COPY ${CMAKE_CURRENT_LIST_DIR}/project DESTINATION ${work})
 run(${CMAKE_COMMAND} -S ${work}/project -B ${work}/app -G Ninja -D CMAKE_CXX_COMPILER=${compiler}
-    -D CMAKE_PREFIX_PATH=${work}/prefix -D qccl_prefix=${work}/prefix -D qccl_version=${PACKAGE_VERSION} -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF)
+    -D CMAKE_PREFIX_PATH=${work}/prefix -D qccl_prefix=${work}/prefix -D qccl_version=${PACKAGE_VERSION}
+    -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF)
 run(${CMAKE_COMMAND} --build ${work}/app)
 run(${CMAKE_COMMAND} -E env --unset=RANK --unset=WORLD_SIZE ${work}/app/app)
 run(${CMAKE_COMMAND} -E env --unset=RANK --unset=WORLD_SIZE ${work}/app/training)

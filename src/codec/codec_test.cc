@@ -165,5 +165,14 @@ TEST(Codecs, errors_come_near_the_bound) {
   }
 }
 
+TEST(BlockSummary, bounds_the_norm_by_the_tighter_of_extremes_and_norm) {
+  BlockSummary block{.minimum = -3, .maximum = 2};
+  EXPECT_EQ(block.norm_of(4), 6);
+  block.norm = 7;
+  EXPECT_EQ(block.norm_of(4), 6);
+  block.norm = 5;
+  EXPECT_EQ(block.norm_of(4), 5);
+}
+
 }  // namespace
 }  // namespace qccl

@@ -3,6 +3,7 @@
 // numbers, and addition of two is commutative. If N is no power of two, the first ranks pair up: the odd ones give
 // their part to the rank before them in advance, and get the result afterwards. Compressed, every swap would encode a
 // sum anew, so one-shot is built instead.
+#include <algorithm>
 #include <bit>
 
 #include "plan/algorithms/registry.h"
@@ -20,7 +21,7 @@ class Swaps {
   int ranks() const { return ranks_; }
   int extra() const { return extra_; }
   int count() const { return std::countr_zero(static_cast<unsigned>(ranks_)); }
-  int rank_at(int virtual_rank) const { return virtual_rank < extra_ ? 2 * virtual_rank : virtual_rank + extra_; }
+  int rank_at(int virtual_rank) const { return virtual_rank + std::min(virtual_rank, extra_); }
   // -1 if the rank does not swap.
   int virtual_rank_of(int rank) const {
     if (rank >= 2 * extra_) return rank - extra_;

@@ -13,6 +13,7 @@
 #include "base/options.h"
 #include "bootstrap/store/open_store.h"
 #include "codec/registry.h"
+#include "os/net/socket.h"
 #include "os/process.h"
 
 namespace qccl::comm {
@@ -171,7 +172,7 @@ Result<bootstrap::PeerSockets> Context::meet(std::shared_ptr<Store> own_store, d
   }
   mesh.connections = {.told = settings_.options.connections,
                       .bytes_per_second = line_rate,
-                      .send_buffer_bytes = bootstrap::largest_send_buffer()};
+                      .send_buffer_bytes = os::tcp_buffer_sizes("tcp_wmem").value_or(os::BufferSizes{}).largest};
   mesh.deadline = deadline;
   mesh.timeout = settings_.options.init_timeout;
   if (world() == 1) return bootstrap::connect_full_mesh(nullptr, mesh, clock_);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <sstream>
 
 #include "base/options.h"
 #include "os/net/poller.h"
@@ -51,10 +50,7 @@ Plan plan_for(Nanoseconds round_trip) {
 }
 
 std::uint64_t largest_buffer(const char* name) {
-  std::istringstream words(os::system_value(std::string("/proc/sys/net/ipv4/") + name).value_or(""));
-  std::uint64_t least = 0, initial = 0, largest = 0;
-  words >> least >> initial >> largest;
-  return largest;
+  return os::tcp_buffer_sizes(name).value_or(os::BufferSizes{}).largest;
 }
 
 template <class T>

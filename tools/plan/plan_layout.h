@@ -53,7 +53,7 @@ struct PlanLayout {
   std::shared_ptr<const Codec> codec;
 
   int host_count() const { return hosts.empty() ? 0 : hosts.back() + 1; }
-  // Of each rank; empty if there is one.
+  // By rank; empty if there is one site.
   std::vector<int> sites_of_ranks() const;
   plan::Layout places() const { return {hosts, sites_of_ranks()}; }
   plan::MachineModel links() const;

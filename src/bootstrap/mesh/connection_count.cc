@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 
-#include "os/process.h"
+#include "os/net/socket.h"
 
 namespace qccl::bootstrap {
 namespace {
 
-constexpr Nanoseconds kDistantRoundTrip = std::chrono::milliseconds(1);
 // By distance alone, a pair has at most so many, and a rank to all its peers together about twice as many.
 constexpr int kMostOfAPair = 8;
 constexpr int kMostOfARank = 16;
@@ -20,18 +18,11 @@ constexpr double kFilledPart = 0.5;
 
 std::uint16_t wanted_connections(const ConnectionPolicy& policy, Nanoseconds round_trip) {
   if (policy.told) return static_cast<std::uint16_t>(*policy.told);
-  if (round_trip < kDistantRoundTrip || policy.send_buffer_bytes == 0) return 1;
+  if (round_trip < os::kDistantRoundTrip || policy.send_buffer_bytes == 0) return 1;
   const double bytes_on_their_way = policy.bytes_per_second * std::chrono::duration<double>(round_trip).count();
   const double needed = std::ceil(bytes_on_their_way / (kFilledPart * static_cast<double>(policy.send_buffer_bytes)));
   const int most = std::clamp(kMostOfARank / std::max(1, policy.remote_peers), 1, kMostOfAPair);
   return static_cast<std::uint16_t>(std::clamp(needed, 1.0, static_cast<double>(most)));
-}
-
-std::uint64_t largest_send_buffer() {
-  std::istringstream words(os::system_value("/proc/sys/net/ipv4/tcp_wmem").value_or(""));
-  std::uint64_t least = 0, initial = 0, largest = 0;
-  words >> least >> initial >> largest;
-  return largest;
 }
 
 }  // namespace qccl::bootstrap

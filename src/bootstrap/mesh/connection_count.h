@@ -21,7 +21,4 @@ struct ConnectionPolicy {
 // What this rank wants on a pair with that round trip (0: unknown); the pair gets the larger of its two ranks' numbers.
 std::uint16_t wanted_connections(const ConnectionPolicy& policy, Nanoseconds round_trip);
 
-// The third number of net.ipv4.tcp_wmem; 0 if the system does not say.
-std::uint64_t largest_send_buffer();
-
 }  // namespace qccl::bootstrap

@@ -388,7 +388,7 @@ TEST_F(TcpStoreTest, get_gives_up_after_its_timeout_and_the_client_still_works) 
   EXPECT_EQ(good.get("never", milliseconds(0)), "came");
 }
 
-// Of the first number and the check that follows it.
+// The first number and the check that follows it.
 const std::size_t kIntroductionBytes = kIntroduction.size() + 1 + 8 + 8 + wire_key(kServesAwait).size();
 
 // A server simulated by the test, whose answer to the wait crosses the client's cancellation.

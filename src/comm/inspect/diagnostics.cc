@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <sstream>
-
 #include "base/options.h"
 #include "comm/context.h"
 #include "kernels/simd.h"
@@ -192,9 +190,9 @@ void describe_tcp(Findings& found) {
              os::system_value(folder + "tcp_congestion_control").value_or("unknown") +
                  " between hosts, QCCL_CONGESTION (bbr) between distant ones, reno inside a host");
   for (const char* name : {"tcp_wmem", "tcp_rmem"}) {
-    std::istringstream words(os::system_value(folder + name).value_or(""));
-    std::uint64_t least = 0, initial = 0, largest = 0;
-    if (!(words >> least >> initial >> largest)) continue;
+    const auto sizes = os::tcp_buffer_sizes(name);
+    if (!sizes) continue;
+    const auto [least, initial, largest] = *sizes;
     // A buffer passes in a round trip.
     found.fact(name,
                fmt::format("grows to {}, which carries {:.2g} Gbit/s over a round trip of 100 ms (docs/distance.md)",

@@ -147,6 +147,18 @@ std::size_t send_backlog(int fd);
 // The shortest round trip that the system has measured on a TCP connection in the last minutes; 0 if it has none.
 Nanoseconds shortest_round_trip(int fd);
 
+// Connections with this round trip or more are distant; plan/cost/cost.h has the same bound in seconds.
+inline constexpr Nanoseconds kDistantRoundTrip = std::chrono::milliseconds(1);
+
+// How large the system lets a connection's buffer be, in bytes. `name`: "tcp_wmem" or "tcp_rmem". Nothing if it does
+// not say.
+struct BufferSizes {
+  std::uint64_t least = 0;
+  std::uint64_t initial = 0;
+  std::uint64_t largest = 0;
+};
+std::optional<BufferSizes> tcp_buffer_sizes(const std::string& name);
+
 // True if the peer has closed or reset the connection; reads nothing.
 bool peer_closed(int fd);
 

@@ -11,6 +11,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <sstream>
+
+#include "os/process.h"
 
 namespace qccl::os {
 namespace {
@@ -140,6 +143,13 @@ std::size_t unacknowledged_bytes(int fd, Bytes scratch) {
 std::size_t send_backlog(int fd) {
   int left = 0;
   return ::ioctl(fd, SIOCOUTQ, &left) == 0 ? static_cast<std::size_t>(left) : 0;
+}
+
+std::optional<BufferSizes> tcp_buffer_sizes(const std::string& name) {
+  std::istringstream words(system_value("/proc/sys/net/ipv4/" + name).value_or(""));
+  BufferSizes sizes;
+  if (words >> sizes.least >> sizes.initial >> sizes.largest) return sizes;
+  return std::nullopt;
 }
 
 bool peer_closed(int fd) {

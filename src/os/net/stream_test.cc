@@ -103,5 +103,16 @@ TEST_F(Stream, too_many_descriptors_are_refused) {
   EXPECT_EQ(send_descriptors(near(), pattern(1, 0), descriptors).error, EINVAL);
 }
 
+TEST(TcpBuffers, have_the_sizes_that_the_system_says) {
+  for (const char* name : {"tcp_wmem", "tcp_rmem"}) {
+    const auto sizes = tcp_buffer_sizes(name);
+    ASSERT_TRUE(sizes) << name;
+    EXPECT_GE(sizes->least, 1u);
+    EXPECT_GT(sizes->largest, 4096u);
+    EXPECT_LE(sizes->initial, sizes->largest);
+  }
+  EXPECT_FALSE(tcp_buffer_sizes("no_such_setting"));
+}
+
 }  // namespace
 }  // namespace qccl::os

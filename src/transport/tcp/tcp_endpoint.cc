@@ -207,13 +207,11 @@ class TcpReceiver {
 
 namespace {
 
-constexpr Nanoseconds kDistantRoundTrip = std::chrono::milliseconds(1);
-
 // The congestion control that fits a connection to a rank on this host or elsewhere; empty: the system's. A choice that
 // the system refuses changes nothing.
 std::string congestion_control(const os::Fd& socket, bool is_local, const std::string& distant) {
   if (is_local) return "reno";  // in every kernel, permitted to every user
-  return os::shortest_round_trip(socket.get()) >= kDistantRoundTrip ? distant : "";
+  return os::shortest_round_trip(socket.get()) >= os::kDistantRoundTrip ? distant : "";
 }
 
 class TcpEndpoint final : public Endpoint {

@@ -35,6 +35,7 @@ def write(path: Path, text: str) -> None:
     if path.exists() and path.read_text() == text:
         return
     path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)  # another environment may share it by a hard link
     path.write_text(text)
 
 

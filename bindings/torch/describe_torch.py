@@ -8,6 +8,9 @@ import os
 import sys
 import sysconfig
 
+# torch loads backends that packages of the environment announce: an earlier qccl, whose folder may be gone.
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+
 ISOLATION = ("PYTHONPATH", "PYTHONNOUSERSITE")
 
 

@@ -1,0 +1,147 @@
+// Devices over the fake driver, which every test leaves without misuse.
+#include "device/device.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "base/expect_failure.h"
+#include "device/fake/fake_cuda.h"
+
+namespace qccl::device {
+namespace {
+
+class DeviceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    runtime_ = Runtime::open().take_or_throw();
+    device_ = runtime_->device(0).take_or_throw();
+  }
+  void TearDown() override { EXPECT_EQ(fake::take_misuses(), std::vector<std::string>{}); }
+
+  static void wait_for(const Event& event) {
+    while (!event.has_happened().take_or_throw()) std::this_thread::yield();
+  }
+
+  std::unique_ptr<Runtime> runtime_;
+  Device* device_ = nullptr;
+};
+
+TEST_F(DeviceTest, a_runtime_counts_and_names_its_devices) {
+  EXPECT_EQ(runtime_->device_count(), fake::kDevices);
+  EXPECT_EQ(runtime_->driver_version(), "12.0");
+  EXPECT_EQ(device_->name(), "Fake device 0");
+  EXPECT_EQ(runtime_->device(1).take_or_throw()->index(), 1);
+  EXPECT_EQ(runtime_->device(0).take_or_throw(), device_);
+}
+
+TEST_F(DeviceTest, a_device_that_is_not_there_is_refused_with_the_number_of_those_that_are) {
+  for (const int index : {-1, fake::kDevices}) {
+    const auto refused = runtime_->device(index);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().kind, ErrorKind::invalid_argument);
+    EXPECT_NE(refused.error().message.find("sees 2"), std::string::npos) << refused.error().message;
+  }
+}
+
+TEST_F(DeviceTest, copies_go_to_pinned_memory_and_back_and_events_say_when) {
+  constexpr std::size_t kBytes = 10'000;
+  const auto stream = Stream::create(*device_).take_or_throw();
+  const auto event = Event::create(*device_).take_or_throw();
+  const auto pinned = PinnedMemory::allocate(*device_, kBytes).take_or_throw();
+  auto* const memory = static_cast<std::byte*>(fake::allocate(fake::Kind::device, kBytes));
+  std::memset(pinned->data(), 7, kBytes);
+  stream->copy_to_device(memory, pinned->data(), kBytes).take_or_throw();
+  stream->copy_to_host(pinned->data() + 10, memory + 20, 100).take_or_throw();
+  event->record(stream->handle()).take_or_throw();
+  wait_for(*event);
+  EXPECT_EQ(pinned->data()[10], std::byte{7});
+  std::vector<std::byte> seen(kBytes);
+  fake::read(nullptr, memory, seen.data(), kBytes);
+  EXPECT_EQ(seen, std::vector<std::byte>(kBytes, std::byte{7}));
+  fake::free(memory);
+}
+
+TEST_F(DeviceTest, an_event_happens_when_the_work_before_it_has_ended) {
+  CUstream_st* const program = fake::make_stream();
+  const auto event = Event::create(*device_).take_or_throw();
+  EXPECT_TRUE(event->has_happened().take_or_throw());
+  fake::hold(program);
+  event->record(program).take_or_throw();
+  EXPECT_FALSE(event->has_happened().take_or_throw());
+  fake::release(program);
+  wait_for(*event);
+  fake::destroy(program);
+}
+
+TEST_F(DeviceTest, memory_is_known_by_its_kind_and_device) {
+  std::vector<float> own(10);
+  void* const device_memory = fake::allocate(fake::Kind::device, 100, 1);
+  void* const managed = fake::allocate(fake::Kind::managed, 100);
+  const auto pinned = PinnedMemory::allocate(*device_, 100).take_or_throw();
+  const auto place_of = [&](const void* memory) { return device_->place_of(memory).take_or_throw(); };
+  EXPECT_EQ(place_of(own.data()).type, MemoryType::unknown);
+  EXPECT_EQ(place_of(pinned->data()).type, MemoryType::host);
+  EXPECT_EQ(place_of(static_cast<std::byte*>(device_memory) + 99).type, MemoryType::device);
+  EXPECT_EQ(place_of(device_memory).device, 1);
+  EXPECT_FALSE(place_of(device_memory).is_managed);
+  EXPECT_TRUE(place_of(managed).is_managed);
+  fake::free(device_memory);
+  fake::free(managed);
+}
+
+TEST_F(DeviceTest, a_stream_in_capture_is_refused) {
+  CUstream_st* const program = fake::make_stream();
+  EXPECT_TRUE(check_not_capturing(*device_, program).ok());
+  fake::capture(program, true);
+  expect_failure(check_not_capturing(*device_, program), ErrorKind::unsupported, "CUDA graph");
+  fake::destroy(program);
+}
+
+TEST_F(DeviceTest, failures_name_the_device_the_function_and_the_reason) {
+  fake::fail("cuMemHostAlloc", Code::out_of_memory);
+  expect_failure(PinnedMemory::allocate(*device_, 100), ErrorKind::resource_exhausted,
+                 "device 0: cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY");
+  fake::fail("cuEventQuery", static_cast<Code>(700));
+  const auto event = Event::create(*device_).take_or_throw();
+  expect_failure(event->has_happened(), ErrorKind::aborted, "device 0: cuEventQuery: error 700");
+}
+
+TEST_F(DeviceTest, a_driver_that_finds_no_device_is_unsupported_in_its_own_words) {
+  fake::fail("cuInit", Code::no_device);
+  expect_failure(load_driver(), ErrorKind::unsupported, "no CUDA-capable device is detected");
+}
+
+TEST_F(DeviceTest, everything_is_given_back) {
+  const std::size_t before = fake::live_objects();
+  {
+    const auto stream = Stream::create(*device_).take_or_throw();
+    const auto event = Event::create(*device_).take_or_throw();
+    const auto pinned = PinnedMemory::allocate(*device_, 100).take_or_throw();
+    EXPECT_EQ(fake::live_objects(), before + 3);
+  }
+  EXPECT_EQ(fake::live_objects(), before);
+}
+
+// The fake notes what a real driver would not forgive.
+TEST(FakeDriver, misuse_is_noted) {
+  const Driver driver = load_driver().take_or_throw();
+  CUevent_st* event = nullptr;
+  EXPECT_EQ(driver.event_create(&event, 0), Code::invalid_context);
+  CUctx_st* context = nullptr;
+  driver.device_primary_ctx_retain(&context, 0);
+  driver.ctx_push_current(context);
+  driver.event_create(&event, 0);
+  driver.event_destroy(event);
+  EXPECT_NE(driver.event_query(event), Code::success);
+  std::byte own[8]{};
+  EXPECT_NE(driver.memcpy_dtoh_async(own, reinterpret_cast<DevicePointer>(own), 8, nullptr), Code::success);
+  driver.ctx_pop_current(&context);
+  const std::vector<std::string> expected = {"cuEventCreate without a context", "cuEventQuery of no event",
+                                             "cuMemcpyDtoHAsync with memory that is not the device's"};
+  EXPECT_EQ(fake::take_misuses(), expected);
+}
+
+}  // namespace
+}  // namespace qccl::device

@@ -1,0 +1,302 @@
+#include "device/fake/fake_cuda.h"
+
+#include <cstring>
+
+#include "device/fake/fake_driver.h"
+
+namespace qccl::device::fake {
+namespace {
+
+const void* pointer(DevicePointer address) { return reinterpret_cast<const void*>(address); }
+
+// ---- the driver's functions
+
+Code init(unsigned int) { return driver().next_result("cuInit"); }
+
+Code driver_get_version(int* version) {
+  *version = kDriverVersion;
+  return Code::success;
+}
+
+Code get_error_name(Code code, const char** name) {
+  switch (code) {
+    case Code::invalid_value: *name = "CUDA_ERROR_INVALID_VALUE"; return Code::success;
+    case Code::out_of_memory: *name = "CUDA_ERROR_OUT_OF_MEMORY"; return Code::success;
+    case Code::no_device: *name = "CUDA_ERROR_NO_DEVICE"; return Code::success;
+    default: return Code::invalid_value;
+  }
+}
+
+Code get_error_string(Code code, const char** text) {
+  if (code != Code::no_device) return Code::invalid_value;
+  *text = "no CUDA-capable device is detected";
+  return Code::success;
+}
+
+Code device_get_count(int* count) {
+  *count = kDevices;
+  return Code::success;
+}
+
+Code device_get(int* device, int index) {
+  if (index < 0 || index >= kDevices) return Code::invalid_device;
+  *device = index;
+  return Code::success;
+}
+
+Code device_get_name(char* name, int length, int device) {
+  std::strncpy(name, ("Fake device " + std::to_string(device)).c_str(), static_cast<std::size_t>(length));
+  return Code::success;
+}
+
+Code device_primary_ctx_retain(CUctx_st** context, int device) {
+  *context = driver().primary(device);
+  return Code::success;
+}
+
+Code device_primary_ctx_release(int) { return Code::success; }
+Code ctx_push_current(CUctx_st* context) { return driver().push(context); }
+Code ctx_pop_current(CUctx_st** context) { return driver().pop(context); }
+
+Code ctx_get_stream_priority_range(int* least, int* greatest) {
+  int device = 0;
+  *least = 0;
+  *greatest = -5;
+  return driver().begin("cuCtxGetStreamPriorityRange", device);
+}
+
+Code thread_exchange_stream_capture_mode(CaptureMode* mode) {
+  int device = 0;
+  *mode = *mode == CaptureMode::relaxed ? CaptureMode::global : CaptureMode::relaxed;
+  return driver().begin("cuThreadExchangeStreamCaptureMode", device);
+}
+
+Code stream_create_with_priority(CUstream_st** stream, unsigned int, int) {
+  int device = 0;
+  const Code code = driver().begin("cuStreamCreateWithPriority", device);
+  if (code == Code::success) *stream = driver().make_stream(device);
+  return code;
+}
+
+Code stream_destroy(CUstream_st* stream) {
+  int device = 0;
+  const Code code = driver().begin("cuStreamDestroy", device);
+  if (code != Code::success) return code;
+  return driver().destroy(stream) ? Code::success : driver().misuse("cuStreamDestroy of no stream");
+}
+
+// The stream, if the function may use it now; else null, and `code` says why not.
+CUstream_st* usable(const char* function, CUstream_st* handle, Code& code) {
+  int device = 0;
+  code = driver().begin(function, device);
+  if (code != Code::success) return nullptr;
+  CUstream_st* const stream = driver().stream(handle);
+  if (stream == nullptr) {
+    code = driver().misuse(std::string(function) + " of no stream");
+  } else if (stream->device() != device) {
+    code = driver().misuse(std::string(function) + " of another device's stream");
+  } else {
+    return stream;
+  }
+  return nullptr;
+}
+
+Code stream_is_capturing(CUstream_st* handle, CaptureStatus* status) {
+  Code code{};
+  CUstream_st* const stream = usable("cuStreamIsCapturing", handle, code);
+  if (stream != nullptr) *status = stream->captures ? CaptureStatus::active : CaptureStatus::none;
+  return code;
+}
+
+Code event_create(CUevent_st** event, unsigned int) {
+  int device = 0;
+  const Code code = driver().begin("cuEventCreate", device);
+  if (code == Code::success) *event = driver().make_event();
+  return code;
+}
+
+Code event_destroy(CUevent_st* event) {
+  int device = 0;
+  const Code code = driver().begin("cuEventDestroy", device);
+  if (code != Code::success) return code;
+  return driver().destroy(event) ? Code::success : driver().misuse("cuEventDestroy of no event");
+}
+
+Code event_record(CUevent_st* event, CUstream_st* handle) {
+  Code code{};
+  CUstream_st* const stream = usable("cuEventRecord", handle, code);
+  if (stream == nullptr) return code;
+  if (!driver().is_alive(event)) return driver().misuse("cuEventRecord of no event");
+  if (stream->captures) return driver().misuse("cuEventRecord in a captured stream");
+  event->happened = std::make_shared<std::atomic<bool>>(false);
+  stream->add([happened = event->happened] { happened->store(true, std::memory_order_release); });
+  return Code::success;
+}
+
+Code event_query(CUevent_st* event) {
+  int device = 0;
+  const Code code = driver().begin("cuEventQuery", device);
+  if (code != Code::success) return code;
+  if (!driver().is_alive(event)) return driver().misuse("cuEventQuery of no event");
+  const bool happened = event->happened == nullptr || event->happened->load(std::memory_order_acquire);
+  return happened ? Code::success : Code::not_ready;
+}
+
+Code mem_host_alloc(void** memory, std::size_t bytes, unsigned int) {
+  int device = 0;
+  const Code code = driver().begin("cuMemHostAlloc", device);
+  if (code == Code::success) *memory = driver().allocate(Kind::pinned, bytes, device);
+  return code;
+}
+
+Code mem_free_host(void* memory) {
+  int device = 0;
+  const Code code = driver().begin("cuMemFreeHost", device);
+  if (code != Code::success) return code;
+  return driver().free(memory) ? Code::success : driver().misuse("cuMemFreeHost of other memory");
+}
+
+// A copy between device memory and the host's, which may be pageable.
+struct Copy {
+  const void* device_memory;
+  std::byte* host_memory;
+  std::size_t bytes;
+  bool to_host;
+};
+
+// Pageable memory is copied before the function returns.
+Code copy_async(const char* function, const Copy& copy, CUstream_st* handle) {
+  Code code{};
+  CUstream_st* const stream = usable(function, handle, code);
+  if (stream == nullptr) return code;
+  auto device_side = driver().find(copy.device_memory, copy.bytes);
+  if (device_side == nullptr || device_side->kind != Kind::device) {
+    return driver().misuse(std::string(function) + " with memory that is not the device's");
+  }
+  auto host_side = driver().find(copy.host_memory, copy.bytes);
+  std::byte* const stored =
+      device_side->storage + (static_cast<const std::byte*>(copy.device_memory) - device_side->address);
+  stream->add([copy, stored, device_side, host_side] {
+    std::memcpy(copy.to_host ? copy.host_memory : stored, copy.to_host ? stored : copy.host_memory, copy.bytes);
+  });
+  if (host_side == nullptr) stream->synchronize();
+  return Code::success;
+}
+
+Code memcpy_dtoh_async(void* target, DevicePointer source, std::size_t bytes, CUstream_st* stream) {
+  return copy_async("cuMemcpyDtoHAsync", {pointer(source), static_cast<std::byte*>(target), bytes, true}, stream);
+}
+
+Code memcpy_htod_async(DevicePointer target, const void* source, std::size_t bytes, CUstream_st* stream) {
+  auto* const host = const_cast<std::byte*>(static_cast<const std::byte*>(source));
+  return copy_async("cuMemcpyHtoDAsync", {pointer(target), host, bytes, false}, stream);
+}
+
+Code pointer_get_attributes(unsigned int count, PointerAttribute* attributes, void** values, DevicePointer memory) {
+  int device = 0;
+  if (const Code code = driver().begin("cuPointerGetAttributes", device); code != Code::success) return code;
+  const auto found = driver().find(pointer(memory), 1);
+  for (unsigned int i = 0; i < count; ++i) {
+    switch (attributes[i]) {
+      case PointerAttribute::memory_type: {
+        const MemoryType known =
+            found != nullptr && found->kind == Kind::pinned ? MemoryType::host : MemoryType::device;
+        *static_cast<MemoryType*>(values[i]) = found == nullptr ? MemoryType::unknown : known;
+        break;
+      }
+      case PointerAttribute::is_managed:
+        *static_cast<unsigned int*>(values[i]) = found != nullptr && found->kind == Kind::managed ? 1 : 0;
+        break;
+      case PointerAttribute::device_ordinal: *static_cast<int*>(values[i]) = found ? found->device : -2; break;
+    }
+  }
+  return Code::success;
+}
+
+template <class Function>
+void* address_of(Function* function) {
+  return reinterpret_cast<void*>(function);
+}
+
+// By the names that cuGetProcAddress() takes.
+const std::map<std::string, void*>& functions() {
+  static const auto* const kFunctions = new std::map<std::string, void*>{
+      {"cuInit", address_of(init)},
+      {"cuDriverGetVersion", address_of(driver_get_version)},
+      {"cuGetErrorName", address_of(get_error_name)},
+      {"cuGetErrorString", address_of(get_error_string)},
+      {"cuDeviceGetCount", address_of(device_get_count)},
+      {"cuDeviceGet", address_of(device_get)},
+      {"cuDeviceGetName", address_of(device_get_name)},
+      {"cuDevicePrimaryCtxRetain", address_of(device_primary_ctx_retain)},
+      {"cuDevicePrimaryCtxRelease", address_of(device_primary_ctx_release)},
+      {"cuCtxPushCurrent", address_of(ctx_push_current)},
+      {"cuCtxPopCurrent", address_of(ctx_pop_current)},
+      {"cuCtxGetStreamPriorityRange", address_of(ctx_get_stream_priority_range)},
+      {"cuThreadExchangeStreamCaptureMode", address_of(thread_exchange_stream_capture_mode)},
+      {"cuStreamCreateWithPriority", address_of(stream_create_with_priority)},
+      {"cuStreamDestroy", address_of(stream_destroy)},
+      {"cuStreamIsCapturing", address_of(stream_is_capturing)},
+      {"cuEventCreate", address_of(event_create)},
+      {"cuEventDestroy", address_of(event_destroy)},
+      {"cuEventRecord", address_of(event_record)},
+      {"cuEventQuery", address_of(event_query)},
+      {"cuMemHostAlloc", address_of(mem_host_alloc)},
+      {"cuMemFreeHost", address_of(mem_free_host)},
+      {"cuMemcpyDtoHAsync", address_of(memcpy_dtoh_async)},
+      {"cuMemcpyHtoDAsync", address_of(memcpy_htod_async)},
+      {"cuPointerGetAttributes", address_of(pointer_get_attributes)},
+  };
+  return *kFunctions;
+}
+
+}  // namespace
+
+// ---- for tests
+
+void set_delays(std::uint64_t seed, std::chrono::microseconds longest) { driver().set_delays(seed, longest); }
+void fail(const std::string& function, Code code, int calls) { driver().order_failure(function, code, calls); }
+std::vector<std::string> take_misuses() { return driver().take_misuses(); }
+std::size_t live_objects() { return driver().live_objects(); }
+void* allocate(Kind kind, std::size_t bytes, int device) { return driver().allocate(kind, bytes, device); }
+void free(void* memory) {
+  if (!driver().free(memory)) static_cast<void>(driver().misuse("the test frees memory that is not the fake's"));
+}
+
+CUstream_st* make_stream(int device) { return driver().make_stream(device); }
+void destroy(CUstream_st* stream) { static_cast<void>(driver().destroy(stream)); }
+void hold(CUstream_st* stream) { driver().stream(stream)->set_held(true); }
+void release(CUstream_st* stream) { driver().stream(stream)->set_held(false); }
+void capture(CUstream_st* stream, bool captures) { driver().stream(stream)->captures = captures; }
+
+void launch(CUstream_st* stream, void* memory, std::function<void(std::byte*)> work) {
+  auto allocation = driver().find(memory, 0);
+  driver().stream(stream)->add([=, work = std::move(work)] {
+    work(allocation->storage + (static_cast<std::byte*>(memory) - allocation->address));
+  });
+}
+
+void write(CUstream_st* stream, void* memory, const void* source, std::size_t bytes) {
+  const auto* const first = static_cast<const std::byte*>(source);
+  launch(stream, memory, [copied = std::vector<std::byte>(first, first + bytes)](std::byte* stored) {
+    std::copy(copied.begin(), copied.end(), stored);
+  });
+}
+
+void read(CUstream_st* stream, const void* memory, void* target, std::size_t bytes) {
+  launch(stream, const_cast<void*>(memory), [=](std::byte* stored) { std::memcpy(target, stored, bytes); });
+  synchronize(stream);
+}
+
+void synchronize(CUstream_st* stream) { driver().stream(stream)->synchronize(); }
+
+}  // namespace qccl::device::fake
+
+extern "C" qccl::device::Code cuGetProcAddress_v2(const char* symbol, void** function, int version, std::uint64_t,
+                                                  int*) {
+  using namespace qccl::device;
+  const auto found = fake::functions().find(symbol);
+  if (found == fake::functions().end() || version < kDriverVersion) return Code::not_found;
+  *function = found->second;
+  return Code::success;
+}

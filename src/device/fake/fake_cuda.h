@@ -1,0 +1,56 @@
+// A CUDA driver without a GPU, for tests: a library that the loader finds as libcuda.so.1. Tests link it, or processes
+// get its folder in LD_LIBRARY_PATH. The library under test sees the functions of driver.h, a test sees what follows.
+//
+// A stream is a thread that runs the stream's items in order, each after a delay drawn from the seed. Device memory is
+// an address that nobody can read or write, with the bytes kept elsewhere: code that touches it on the host crashes.
+// Bytes are poisoned when they are allocated. Streams share no lock while their items run, so ThreadSanitizer sees a
+// read or write that no event orders.
+//
+// Calls that a real driver would not forgive, or that would make it crash, are misuses: without a context, with handles
+// or memory that are not alive. Each is refused and noted.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "device/driver.h"
+
+namespace qccl::device::fake {
+
+inline constexpr std::byte kPoison{0xDB};
+inline constexpr int kDevices = 2;
+
+// Of the streams made from now on.
+void set_delays(std::uint64_t seed, std::chrono::microseconds longest);
+// Lets the function's call after `calls` others fail.
+void fail(const std::string& function, Code code, int calls = 0);
+// The misuses since the last call.
+std::vector<std::string> take_misuses();
+// Streams, events, device and pinned allocations that are alive.
+std::size_t live_objects();
+
+// ---- what a program does with the CUDA runtime
+
+enum class Kind { device, managed, pinned };
+void* allocate(Kind kind, std::size_t bytes, int device = 0);
+void free(void* memory);
+
+// A held stream runs no items until release(); a capturing one can't be used.
+CUstream_st* make_stream(int device = 0);
+void destroy(CUstream_st* stream);
+void hold(CUstream_st* stream);
+void release(CUstream_st* stream);
+void capture(CUstream_st* stream, bool captures);
+
+// Items for a stream (null: device 0's default stream): a kernel that calls `work` with the memory's bytes, and copies.
+void launch(CUstream_st* stream, void* memory, std::function<void(std::byte*)> work);
+void write(CUstream_st* stream, void* memory, const void* source, std::size_t bytes);
+// Waits for the stream, then copies.
+void read(CUstream_st* stream, const void* memory, void* target, std::size_t bytes);
+void synchronize(CUstream_st* stream);
+
+}  // namespace qccl::device::fake

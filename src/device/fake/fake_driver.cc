@@ -1,0 +1,233 @@
+#include "device/fake/fake_driver.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+CUstream_st::CUstream_st(int device, std::uint64_t seed, std::chrono::microseconds longest_delay)
+    : device_(device), longest_delay_(longest_delay), random_(seed), thread_([this] { run(); }) {}
+
+// Runs what it has: a held stream too.
+CUstream_st::~CUstream_st() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+    held_ = false;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void CUstream_st::add(std::function<void()> item) {
+  {
+    const std::lock_guard lock(mutex_);
+    items_.push_back(std::move(item));
+  }
+  changed_.notify_all();
+}
+
+void CUstream_st::set_held(bool held) {
+  {
+    const std::lock_guard lock(mutex_);
+    held_ = held;
+  }
+  changed_.notify_all();
+}
+
+void CUstream_st::synchronize() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return items_.empty() && !busy_; });
+}
+
+void CUstream_st::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return ending_ || (!items_.empty() && !held_); });
+    if (items_.empty()) return;
+    const auto item = std::move(items_.front());
+    items_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    const auto longest = static_cast<std::uint64_t>(longest_delay_.count());
+    std::this_thread::sleep_for(std::chrono::microseconds(longest == 0 ? 0 : random_() % (longest + 1)));
+    item();
+    lock.lock();
+    busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+namespace qccl::device::fake {
+namespace {
+
+// Address ranges of devices are whole pages.
+std::size_t pages(std::size_t bytes) { return (std::max<std::size_t>(bytes, 1) + 4095) / 4096 * 4096; }
+
+std::byte* make_storage(std::size_t bytes) {
+  auto* const storage = static_cast<std::byte*>(std::malloc(std::max<std::size_t>(bytes, 1)));
+  std::fill_n(storage, bytes, kPoison);
+  return storage;
+}
+
+// An item may still use it when the program frees it: the bytes live as long as the last item.
+void free_allocation(Allocation* allocation) {
+  if (allocation->address != allocation->storage) ::munmap(allocation->address, pages(allocation->bytes));
+  std::free(allocation->storage);
+  delete allocation;
+}
+
+}  // namespace
+
+// Never destroyed, because threads of the program may outlive main().
+FakeDriver& driver() {
+  static auto* const only = new FakeDriver;
+  return *only;
+}
+
+FakeDriver::FakeDriver() {
+  for (int device = 0; device < kDevices; ++device) contexts_[device].device = device;
+  default_stream_ = std::make_unique<CUstream_st>(0, 0, longest_delay_);
+}
+
+Code Faults::misuse(const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  misuses_.push_back(what);
+  return Code::invalid_value;
+}
+
+std::vector<std::string> Faults::take_misuses() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(misuses_, {});
+}
+
+void Faults::order_failure(const std::string& function, Code code, int calls) {
+  const std::lock_guard lock(mutex_);
+  failures_[function] = {code, calls};
+}
+
+Code Faults::next_result(const std::string& function) {
+  const std::lock_guard lock(mutex_);
+  const auto found = failures_.find(function);
+  if (found == failures_.end() || found->second.calls-- > 0) return Code::success;
+  const Code code = found->second.code;
+  failures_.erase(found);
+  return code;
+}
+
+Code FakeDriver::begin(const char* function, int& device) {
+  if (const Code ordered = next_result(function); ordered != Code::success) return ordered;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto& stack = current_[std::this_thread::get_id()];
+    if (!stack.empty()) {
+      device = stack.back()->device;
+      return Code::success;
+    }
+  }
+  static_cast<void>(misuse(std::string(function) + " without a context"));
+  return Code::invalid_context;
+}
+
+Code FakeDriver::push(CUctx_st* context) {
+  if (context < contexts_ || context >= contexts_ + kDevices) return misuse("cuCtxPushCurrent of no context");
+  const std::lock_guard lock(mutex_);
+  current_[std::this_thread::get_id()].push_back(context);
+  return Code::success;
+}
+
+Code FakeDriver::pop(CUctx_st** context) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto entry = current_.find(std::this_thread::get_id());
+    if (entry != current_.end() && !entry->second.empty()) {
+      *context = entry->second.back();
+      entry->second.pop_back();
+      if (entry->second.empty()) current_.erase(entry);
+      return Code::success;
+    }
+  }
+  return misuse("cuCtxPopCurrent without a context");
+}
+
+CUstream_st* FakeDriver::make_stream(int device) {
+  const std::lock_guard lock(mutex_);
+  auto made = std::make_unique<CUstream_st>(device, seed_++, longest_delay_);
+  CUstream_st* const handle = made.get();
+  streams_[handle] = std::move(made);
+  return handle;
+}
+
+CUstream_st* FakeDriver::stream(CUstream_st* handle) {
+  const std::lock_guard lock(mutex_);
+  if (handle == nullptr) return default_stream_.get();
+  return streams_.contains(handle) ? handle : nullptr;
+}
+
+bool FakeDriver::destroy(CUstream_st* stream) {
+  std::unique_ptr<CUstream_st> ended;
+  const std::lock_guard lock(mutex_);
+  const auto found = streams_.find(stream);
+  if (found == streams_.end()) return false;
+  ended = std::move(found->second);
+  streams_.erase(found);
+  return true;
+}
+
+CUevent_st* FakeDriver::make_event() {
+  const std::lock_guard lock(mutex_);
+  auto made = std::make_unique<CUevent_st>();
+  CUevent_st* const handle = made.get();
+  events_[handle] = std::move(made);
+  return handle;
+}
+
+bool FakeDriver::is_alive(CUevent_st* event) {
+  const std::lock_guard lock(mutex_);
+  return events_.contains(event);
+}
+
+bool FakeDriver::destroy(CUevent_st* event) {
+  const std::lock_guard lock(mutex_);
+  return events_.erase(event) > 0;
+}
+
+void* FakeDriver::allocate(Kind kind, std::size_t bytes, int device) {
+  std::byte* const storage = make_storage(bytes);
+  std::byte* address = storage;
+  if (kind == Kind::device) {
+    address = static_cast<std::byte*>(
+        ::mmap(nullptr, pages(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  }
+  const std::lock_guard lock(mutex_);
+  allocations_[address] = {new Allocation{kind, device, bytes, address, storage}, free_allocation};
+  return address;
+}
+
+bool FakeDriver::free(void* memory) {
+  const std::lock_guard lock(mutex_);
+  return allocations_.erase(static_cast<const std::byte*>(memory)) > 0;
+}
+
+std::shared_ptr<Allocation> FakeDriver::find(const void* memory, std::size_t bytes) {
+  const auto* const address = static_cast<const std::byte*>(memory);
+  const std::lock_guard lock(mutex_);
+  auto after = allocations_.upper_bound(address);
+  if (after == allocations_.begin()) return nullptr;
+  const auto& found = std::prev(after)->second;
+  return address + bytes <= found->address + found->bytes ? found : nullptr;
+}
+
+void FakeDriver::set_delays(std::uint64_t seed, std::chrono::microseconds longest) {
+  const std::lock_guard lock(mutex_);
+  seed_ = seed;
+  longest_delay_ = longest;
+}
+
+std::size_t FakeDriver::live_objects() {
+  const std::lock_guard lock(mutex_);
+  return streams_.size() + events_.size() + allocations_.size();
+}
+
+}  // namespace qccl::device::fake

@@ -1,0 +1,126 @@
+// The state behind fake_cuda.h: contexts, allocations, streams that are threads, and events.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "device/fake/fake_cuda.h"
+
+// The driver's handles point to these.
+struct CUctx_st {
+  int device = 0;
+};
+
+struct CUevent_st {
+  // Of the last record: whether the work before it has ended. Null: never recorded. Release and acquire: the work.
+  std::shared_ptr<std::atomic<bool>> happened;
+};
+
+// Thread-safe.
+struct CUstream_st {
+ public:
+  CUstream_st(int device, std::uint64_t seed, std::chrono::microseconds longest_delay);
+  ~CUstream_st();
+
+  int device() const { return device_; }
+  void add(std::function<void()> item);
+  void set_held(bool held);
+  void synchronize();
+
+  std::atomic<bool> captures{false};
+
+ private:
+  void run();
+
+  const int device_;
+  const std::chrono::microseconds longest_delay_;
+  std::mt19937_64 random_;  // the thread's
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> items_;  // guarded by mutex_, as what follows
+  bool held_ = false;
+  bool ending_ = false;
+  bool busy_ = false;
+  std::thread thread_;
+};
+
+namespace qccl::device::fake {
+
+// Bytes of an allocation. A device's address range is reserved and unreadable, and the bytes lie elsewhere.
+struct Allocation {
+  Kind kind;
+  int device;
+  std::size_t bytes;
+  std::byte* address;
+  std::byte* storage;
+};
+
+// The program's misuses, and failures to order. Thread-safe.
+class Faults {
+ public:
+  Code misuse(const std::string& what);
+  std::vector<std::string> take_misuses();
+  void order_failure(const std::string& function, Code code, int calls);
+  // Success unless a failure of the function is due.
+  Code next_result(const std::string& function);
+
+ private:
+  struct OrderedFailure {
+    Code code;
+    int calls;
+  };
+
+  std::mutex mutex_;  // guards what follows
+  std::vector<std::string> misuses_;
+  std::map<std::string, OrderedFailure> failures_;
+};
+
+// Thread-safe. One a process, as the functions of a C library have no object.
+class FakeDriver : public Faults {
+ public:
+  FakeDriver();
+
+  // The same for a function that needs a current context, whose device it sets.
+  Code begin(const char* function, int& device);
+
+  // ---- contexts of threads
+  CUctx_st* primary(int device) { return &contexts_[device]; }
+  Code push(CUctx_st* context);
+  Code pop(CUctx_st** context);
+
+  // ---- objects
+  CUstream_st* make_stream(int device);
+  CUstream_st* stream(CUstream_st* handle);  // the default stream for null; null if it is not alive
+  bool destroy(CUstream_st* stream);
+  CUevent_st* make_event();
+  bool is_alive(CUevent_st* event);
+  bool destroy(CUevent_st* event);
+  void* allocate(Kind kind, std::size_t bytes, int device);
+  bool free(void* memory);
+  // The allocation that contains the range; null if there is none.
+  std::shared_ptr<Allocation> find(const void* memory, std::size_t bytes);
+  void set_delays(std::uint64_t seed, std::chrono::microseconds longest);
+  std::size_t live_objects();
+
+ private:
+  std::mutex mutex_;  // guards what follows
+  CUctx_st contexts_[kDevices];
+  std::map<std::thread::id, std::vector<CUctx_st*>> current_;
+  std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams_;
+  std::unique_ptr<CUstream_st> default_stream_;
+  std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events_;
+  std::map<const std::byte*, std::shared_ptr<Allocation>> allocations_;
+  std::uint64_t seed_ = 1;
+  std::chrono::microseconds longest_delay_{200};
+};
+
+FakeDriver& driver();
+
+}  // namespace qccl::device::fake

@@ -39,11 +39,11 @@ MAY_INCLUDE = {
     "src/engine": [
         *("plan/", "codec/", "kernels/copy.h", "kernels/reduce/reduce.h"),
         "kernels/float_environment.h",
-        *("wire/", "transport/transport.h", "observe/", "base/"),
+        *("wire/", "transport/transport.h", "observe/", "device/", "base/"),
     ],
     # Runs the engine over the simulated network; the only layer besides comm that names a concrete transport.
     "src/sim": ["engine/", "plan/", "codec/", "base/", "transport/sim/"],
-    "src/comm": ["base/", "os/", "kernels/", "codec/", "wire/", "bootstrap/", "plan/", "engine/", "observe/",
+    "src/comm": ["base/", "os/", "kernels/", "codec/", "wire/", "bootstrap/", "plan/", "engine/", "observe/", "device/",
                  "transport/", "transport/sim/", "transport/shm/", "transport/tcp/"],
     "src/train": [],
     "src/parallel": [],

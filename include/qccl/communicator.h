@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "qccl/compression.h"
+#include "qccl/device.h"
 #include "qccl/error.h"
 #include "qccl/error_feedback.h"
 #include "qccl/log.h"
@@ -58,6 +59,8 @@ struct CallOptions {
   // For the _async calls: the caller waits for the operation right away, so no other thread is woken to drive it. If
   // the caller does not wait, the operation begins up to 50 ms late.
   bool awaited = false;
+  // The buffers are in the stream's device's memory (or pinned): see device.h. Unset: they are in host memory.
+  std::optional<DeviceStream> stream{};
 };
 
 // Settings of one message.
@@ -65,6 +68,7 @@ struct MessageOptions {
   int tag = 0;                            // not negative; a recv takes only messages of its own tag
   std::optional<Milliseconds> timeout{};  // of this operation; unset: the group's
   std::string log_name{};                 // see CallOptions::log_name
+  std::optional<DeviceStream> stream{};   // see CallOptions::stream; the peer's buffer may be in other memory
 };
 
 // One operation of a coalesced call: input, output and count mean what they mean in the collective itself.

@@ -20,8 +20,8 @@ struct Finding {
 };
 
 // Reports what init(options) would use: rank and meeting point, settings, cores, instruction set, network interfaces,
-// shared memory, limits and system settings. Contacts no peer and changes nothing; takes milliseconds. Reports problems
-// as findings and never throws for them.
+// shared memory, limits, system settings and devices. Contacts no peer and changes nothing; takes milliseconds, more
+// where it loads a GPU's driver. Reports problems as findings and never throws for them.
 std::vector<Finding> diagnose(const InitOptions& options = {});
 
 }  // namespace qccl

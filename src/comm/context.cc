@@ -117,7 +117,8 @@ EngineRuntime::~EngineRuntime() {
 Context::Context(Membership membership, Settings settings)
     : membership_(std::move(membership)),
       settings_(std::move(settings)),
-      log_(make_log(membership_, settings_.log, clock_)) {}
+      log_(make_log(membership_, settings_.log, clock_)),
+      device_staging_(std::make_unique<DeviceStaging>(settings_.options.pinned_limit)) {}
 
 Result<std::shared_ptr<Context>> Context::create(const InitOptions& init) {
   QCCL_ASSIGN(Settings settings, merge_options(init));
@@ -201,6 +202,7 @@ engine::EngineOptions Context::engine_options() const {
 Context::~Context() {
   if (mark_.inherited()) {
     static_cast<void>(runtime_.release());
+    static_cast<void>(device_staging_.release());
     return;
   }
   if (runtime_ == nullptr) return;

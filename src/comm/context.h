@@ -15,6 +15,7 @@
 #include "bootstrap/launcher/membership.h"
 #include "bootstrap/mesh/full_mesh.h"
 #include "comm/call_poster.h"
+#include "comm/device_staging.h"
 #include "comm/inspect/status_server.h"
 #include "comm/job_groups.h"
 #include "engine/engine.h"
@@ -92,6 +93,7 @@ class Context {
   engine::ProgressDriver& driver() { return runtime_->driver(); }
   CallBatch& call_batch() { return call_batch_; }
   const Clock& clock() const { return clock_; }
+  DeviceStaging& device_staging() { return *device_staging_; }
   const std::shared_ptr<internal::LogStore>& log() const { return log_; }
   // Describes the group for people: see Communicator::describe().
   std::string describe(const GroupIdentity& group) const;
@@ -109,6 +111,7 @@ class Context {
   SteadyClock clock_;
   const std::shared_ptr<internal::LogStore> log_;
   CallBatch call_batch_;
+  std::unique_ptr<DeviceStaging> device_staging_;  // outlives the operations
   std::unique_ptr<EngineRuntime> runtime_;
   std::optional<JobGroups> groups_;
 };

@@ -41,12 +41,7 @@ Result<std::unique_ptr<Device>> Device::open(const Driver& driver, int index) {
   if (const Code code = driver.device_primary_ctx_retain(&context, handle); code != Code::success) {
     return failure_of(driver, "cuDevicePrimaryCtxRetain", code);
   }
-  std::unique_ptr<Device> opened(new Device(driver, index, handle, context));
-  std::array<char, 128> name{};
-  const Code code = driver.device_get_name(name.data(), static_cast<int>(name.size()) - 1, handle);
-  if (code != Code::success) return failure_of(driver, "cuDeviceGetName", code);
-  opened->name_ = name.data();
-  return opened;
+  return std::unique_ptr<Device>(new Device(driver, index, handle, context));
 }
 
 Device::~Device() { static_cast<void>(driver_.device_primary_ctx_release(handle_)); }
@@ -79,6 +74,17 @@ std::string Runtime::driver_version() const {
   int version = 0;
   static_cast<void>(driver_.driver_get_version(&version));
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+Result<std::string> Runtime::device_name(int index) const {
+  int handle = 0;
+  std::array<char, 128> name{};
+  if (const Code code = driver_.device_get(&handle, index); code != Code::success) {
+    return failure_of(driver_, "cuDeviceGet", code);
+  }
+  const Code code = driver_.device_get_name(name.data(), static_cast<int>(name.size()) - 1, handle);
+  if (code != Code::success) return failure_of(driver_, "cuDeviceGetName", code);
+  return std::string(name.data());
 }
 
 Result<Device*> Runtime::device(int index) {

@@ -31,7 +31,6 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   int index() const { return index_; }
-  const std::string& name() const { return name_; }
   const Driver& driver() const { return driver_; }
   Result<MemoryPlace> place_of(const void* memory) const;
 
@@ -65,7 +64,6 @@ class Device {
   const int index_;
   const int handle_;
   CUctx_st* const context_;
-  std::string name_;
 };
 
 // The driver and the devices that have been used. Thread-safe.
@@ -79,6 +77,8 @@ class Runtime {
   int device_count() const { return static_cast<int>(devices_.size()); }
   // "12.8"
   std::string driver_version() const;
+  // Without opening the device.
+  Result<std::string> device_name(int index) const;
   // Opens the device the first time. InvalidArgument if there is none of this index.
   Result<Device*> device(int index);
 

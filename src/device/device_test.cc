@@ -31,7 +31,7 @@ class DeviceTest : public ::testing::Test {
 TEST_F(DeviceTest, a_runtime_counts_and_names_its_devices) {
   EXPECT_EQ(runtime_->device_count(), fake::kDevices);
   EXPECT_EQ(runtime_->driver_version(), "12.0");
-  EXPECT_EQ(device_->name(), "Fake device 0");
+  EXPECT_EQ(runtime_->device_name(1).take_or_throw(), "Fake device 1");
   EXPECT_EQ(runtime_->device(1).take_or_throw()->index(), 1);
   EXPECT_EQ(runtime_->device(0).take_or_throw(), device_);
 }

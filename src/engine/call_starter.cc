@@ -116,8 +116,8 @@ bool CallStarter::exchange_or_post(CallArguments&& arguments, const std::shared_
   Group* const target = parts_.groups.find(arguments.group);
   // Stored frames may be those of a peer that has made another call.
   const bool may_exchange = parts_.operations.empty() && target != nullptr && !target->failure &&
-                            target->stored.empty() && !arguments.message && arguments.plan->call().board &&
-                            !parts_.recorder.is_on();
+                            target->stored.empty() && !arguments.message && arguments.staged == nullptr &&
+                            arguments.plan->call().board && !parts_.recorder.is_on();
   if (!may_exchange) {
     arguments.work = work;
     post(std::move(arguments));

@@ -7,8 +7,41 @@
 #include <utility>
 
 #include "engine/message/mailbox.h"
+#include "engine/staged/staged_call.h"
 
 namespace qccl::engine {
+namespace {
+
+// What a call on device memory does before and after its host operation, whose deadline begins with it. True if
+// anything moved.
+bool advance_copies(Operation& operation, EngineParts& parts, FailureHandler& failures) {
+  StagedCall& staged = *operation.staged();
+  auto advanced = staged.advance();
+  if (!advanced.ok()) {
+    failures.fail(operation, advanced.error().kind, advanced.error().message);
+    return false;
+  }
+  if (*advanced && staged.runs()) {
+    operation.start(parts.now);
+    parts.operations.note_deadline(operation.deadline());
+  }
+  parts.next_device_look = std::min(parts.next_device_look, parts.now + staged.patience());
+  return *advanced;
+}
+
+// The host operation of a call on device memory has ended. True if there is nothing to copy back.
+bool begin_return(Operation& operation, FailureHandler& failures) {
+  const Status begun = operation.staged()->begin_return();
+  if (!begun.ok()) failures.fail(operation, begun.error().kind, begun.error().message);
+  return operation.staged()->has_ended();
+}
+
+void end(std::unique_ptr<Operation>& operation, EngineParts& parts, FailureHandler& failures) {
+  failures.complete(*operation, nullptr);
+  parts.operations.park(std::move(operation));
+}
+
+}  // namespace
 
 Engine::Engine(Transport& transport, const Clock& clock, EngineOptions options)
     : parts_(transport, clock, std::move(options)),
@@ -41,6 +74,7 @@ bool Engine::progress() {
 
 bool Engine::move() {
   parts_.now = parts_.clock.now();
+  parts_.next_device_look = kForever;
   parts_.frame_sender.set_now(parts_.now);
   parts_.operations.start_timers(parts_.now);
   bool moved = parts_.transport.progress();
@@ -68,7 +102,7 @@ Nanoseconds Engine::leave_patience() const {
 
 TimePoint Engine::next_timer() const {
   return std::min({parts_.operations.next_deadline(), mismatches_.next_deadline(), parts_.peers.next_heartbeat(),
-                   parts_.transport.next_send_time()});
+                   parts_.transport.next_send_time(), parts_.next_device_look});
 }
 
 bool Engine::advance_operations() {
@@ -88,6 +122,12 @@ bool Engine::advance_operations() {
 }
 
 bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
+  StagedCall* const staged = operation->staged();
+  if (staged != nullptr && !staged->runs()) {
+    const bool moved = advance_copies(*operation, parts_, failures_);
+    if (staged->has_ended()) end(operation, parts_, failures_);
+    return moved;
+  }
   auto advanced = operation->log_notes().is_wanted ? parts_.recorder.advance(*operation) : operation->advance();
   if (!advanced.ok()) {
     failures_.fail(*operation, advanced.error().kind, advanced.error().message);
@@ -97,8 +137,7 @@ bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
   if (operation->has_differing_call()) mismatches_.begin(operation->group(), operation->sequence());
   if (operation->finished()) {
     end_turn(*operation);
-    failures_.complete(*operation, nullptr);
-    parts_.operations.park(std::move(operation));
+    if (staged == nullptr || begin_return(*operation, failures_)) end(operation, parts_, failures_);
   }
   return *advanced;
 }
@@ -121,6 +160,11 @@ std::vector<std::string> Engine::describe_in_flight(std::uint64_t group) const {
   std::vector<std::string> list;
   for (const auto& operation : parts_.operations) {
     if (operation == nullptr || operation->group().id != group) continue;
+    if (const StagedCall* const staged = operation->staged(); staged != nullptr && !staged->runs()) {
+      list.push_back(
+          fmt::format("{} #{} waits for {}", operation->describe(), operation->sequence(), staged->awaited()));
+      continue;
+    }
     const Waiting waiting = operation->waiting();
     const std::vector<GroupRank> peers = parts_.peers.suspects(operation->group(), waiting.peers, parts_.now);
     list.push_back(fmt::format("{} #{} waits for {} ({})", operation->describe(), operation->sequence(),
@@ -137,7 +181,10 @@ std::optional<ErrorInfo> Engine::given_up(const internal::WorkState& work, Milli
   const Operation& operation = **found;
   const Waiting waiting = operation.waiting();
   const std::vector<GroupRank> peers = parts_.peers.suspects(operation.group(), waiting.peers, parts_.now);
-  const std::string awaited = peers.empty() ? "" : ", waiting for " + operation.group().rank_list(peers);
+  std::string awaited = peers.empty() ? "" : ", waiting for " + operation.group().rank_list(peers);
+  if (const StagedCall* const staged = operation.staged(); staged != nullptr && !staged->runs()) {
+    awaited = fmt::format(", waiting for {}", staged->awaited());
+  }
   return failures_.failure_of(operation, ErrorKind::deadline_exceeded,
                               fmt::format("did not end within the {} ms that wait() was given{} ({}); it goes on",
                                           waited.count(), awaited, waiting.progress()));

@@ -77,7 +77,8 @@ struct EngineParts {
   Transport& transport;
   const Clock& clock;
   EngineOptions options;
-  TimePoint now;  // as of this round of progress
+  TimePoint now;                          // as of this round of progress
+  TimePoint next_device_look = kForever;  // at the copies of staged calls
   FrameSender frame_sender;
   ScratchPool pool;
   GroupTable groups;

@@ -52,6 +52,8 @@ class PostedCall {
   std::uint64_t sequence() const { return sequence_; }
   const CallArguments& arguments() const { return arguments_; }
   const std::shared_ptr<internal::WorkState>& work() const { return arguments_.work; }
+  // Null: the call's buffers are in host memory, and it waits for no stream.
+  StagedCall* staged() const { return arguments_.staged.get(); }
   bool is_message() const { return arguments_.message.has_value(); }
   // Only of collectives.
   const ExecutablePlan& plan() const { return *arguments_.plan; }
@@ -109,6 +111,7 @@ class Operation : public PostedCall {
   virtual void park() {
     arguments_.work.reset();
     arguments_.region.reset();
+    arguments_.staged.reset();
   }
 
   // It goes through shared memory cells.

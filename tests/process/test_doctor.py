@@ -1,5 +1,6 @@
 """`qccl doctor` end to end: its output if nothing is wrong, and for each possible fault."""
 
+import ctypes
 import re
 import sys
 
@@ -28,6 +29,20 @@ def test_alone_it_says_what_is_here_and_that_nothing_is_wrong():
         assert topic in said
     assert said["rank"] == "0 of 1, from a single process" or said["rank"].startswith("0 of 1")
     assert "BROKEN" not in done.stdout
+
+
+def test_devices_are_counted_and_named():
+    said = lines_of(doctor(LD_LIBRARY_PATH=str(PROGRAM.parent / "fake_cuda")).stdout)
+    assert said["devices"] == "2, driver 12.0, Fake device 0, Fake device 1 (docs/gpu.md)"
+
+
+def test_a_machine_without_a_gpu_says_so_in_the_loaders_words():
+    try:
+        ctypes.CDLL("libcuda.so.1")
+        pytest.skip("this machine has a GPU's driver")
+    except OSError:
+        said = lines_of(doctor().stdout)
+        assert said["devices"].startswith("none: device memory needs NVIDIA's driver: libcuda.so.1: cannot open shared")
 
 
 def test_rank_0_prints_who_reaches_whom_by_what():

@@ -6,6 +6,7 @@
 
 #include "base/options.h"
 #include "comm/context.h"
+#include "device/device.h"
 #include "kernels/simd.h"
 #include "os/memory.h"
 #include "os/net/socket.h"
@@ -204,6 +205,17 @@ void describe_tcp(Findings& found) {
   }
 }
 
+void describe_devices(Findings& found) {
+  const auto runtime = device::Runtime::open();
+  if (!runtime.ok()) return found.fact("devices", "none: " + runtime.error().message);
+  std::string text = fmt::format("{}, driver {}", runtime.value()->device_count(), runtime.value()->driver_version());
+  for (int index = 0; index < runtime.value()->device_count(); ++index) {
+    const auto name = runtime.value()->device_name(index);
+    text += fmt::format(", {}", name.ok() ? name.value() : name.error().message);
+  }
+  found.fact("devices", text + " (docs/gpu.md)");
+}
+
 }  // namespace
 
 std::vector<Finding> diagnose(const InitOptions& options) {
@@ -224,6 +236,7 @@ std::vector<Finding> diagnose(const InitOptions& options) {
   describe_memory(membership, transport, found);
   describe_files(membership, found);
   describe_tcp(found);
+  describe_devices(found);
   return std::move(found.list);
 }
 

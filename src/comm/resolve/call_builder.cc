@@ -13,6 +13,11 @@ namespace {
 
 using engine::CallArguments;
 
+// A barrier has no buffers, and says nothing about devices.
+bool is_staged(const CollectiveCall& call) {
+  return call.options.stream.has_value() && call.collective != Collective::barrier;
+}
+
 // Why there is no such message; empty if the call is right.
 std::string invalid_reason(const MessageCall& call, int world) {
   const int lowest = call.incoming ? kAnySource : 0;
@@ -50,6 +55,7 @@ std::optional<MappedRegions::Match> MappedRegions::find(const void* begin, std::
 
 CallBuilder::CallBuilder(const GroupIdentity& group, Context& context, const GroupAgreement& agreement)
     : group_(group),
+      staging_(group, context.device_staging()),
       log_(context.log()),
       algorithms_(context.groups().cost_environment(), context.hosts_of(group.ranks), agreement.distance),
       timeout_(context.settings().options.timeout) {
@@ -90,6 +96,7 @@ CallArguments CallBuilder::build(const CollectiveCall& call) {
   if (arguments.plan->codec() != nullptr) arguments.feedback = call.options.error_feedback.state();
   if (arguments.plan->call().region != 0) arguments.region = std::move(region->region);
   arguments.awaited = call.options.awaited;
+  if (is_staged(call)) staging_.stage(arguments, call);
   return arguments;
 }
 
@@ -103,6 +110,7 @@ CallArguments CallBuilder::build(const MessageCall& call) const {
                        .tag = call.options.tag,
                        .count = call.count,
                        .type = call.type};
+  if (call.options.stream) staging_.stage(arguments, call);
   return arguments;
 }
 
@@ -126,8 +134,8 @@ void CallBuilder::set_compression(const Compression& compression) {
 
 // The region of an all_reduce in place, unless it is a premul_sum: no rank knows another's factor.
 std::optional<MappedRegions::Match> CallBuilder::find_region(const CollectiveCall& call) {
-  const bool may_use_one = call.collective == Collective::all_reduce && call.input == call.output && call.count > 0 &&
-                           call.options.op != ReduceOp::premul_sum;
+  const bool may_use_one = !call.options.stream && call.collective == Collective::all_reduce &&
+                           call.input == call.output && call.count > 0 && call.options.op != ReduceOp::premul_sum;
   if (!may_use_one) return std::nullopt;
   return regions_.find(call.output, call.count * element_bytes(call.type), group_.rank);
 }
@@ -154,6 +162,7 @@ PlanCache::Plan CallBuilder::plan_of(const CollectiveCall& call, const std::opti
     info.operation = to_string(call.collective);
     throw Error(std::move(info));
   }
+  if (is_staged(call)) resolved->memory = staging_.memory_of(call, *resolved);
   if (region && suits_region(*resolved, *region->region, call.options)) {
     if (region->region->on_board) resolved->algorithm = Algorithm::one_shot;
     resolved->region = offset.region;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/context.h"
+#include "comm/resolve/call_staging.h"
 #include "comm/resolve/plan_cache.h"
 
 namespace qccl::comm {
@@ -72,6 +73,7 @@ class CallBuilder {
   engine::CallArguments arguments_of(const AnyCall& call) const;
 
   const GroupIdentity& group_;
+  const CallStaging staging_;
   MappedRegions regions_;
   const std::shared_ptr<internal::LogStore> log_;
   AlgorithmTable algorithms_;

@@ -38,10 +38,10 @@ class PlanCache {
   PlanCache() { entries_.reserve(kPlans); }
 
   using Plan = std::shared_ptr<const engine::ExecutablePlan>;
-  // False for a call that is resolved each time, to compare its counts in the resolved form or to check its error
-  // feedback.
+  // False for a call that is resolved each time, to compare its counts in the resolved form, or to check its error
+  // feedback or the kind of its memory.
   static bool has_signature(const CollectiveCall& call) {
-    return !call.counts && call.options.error_feedback.is_none();
+    return !call.counts && call.options.error_feedback.is_none() && !call.options.stream;
   }
 
   // The plan added for an equal call that has a signature; null if there is none.

@@ -74,7 +74,7 @@ Code thread_exchange_stream_capture_mode(CaptureMode* mode) {
 Code stream_create_with_priority(CUstream_st** stream, unsigned int, int) {
   int device = 0;
   const Code code = driver().begin("cuStreamCreateWithPriority", device);
-  if (code == Code::success) *stream = driver().make_stream(device);
+  if (code == Code::success) *stream = driver().make_stream(device, true);
   return code;
 }
 
@@ -263,7 +263,8 @@ void free(void* memory) {
   if (!driver().free(memory)) static_cast<void>(driver().misuse("the test frees memory that is not the fake's"));
 }
 
-CUstream_st* make_stream(int device) { return driver().make_stream(device); }
+CUstream_st* make_stream(int device) { return driver().make_stream(device, false); }
+std::vector<CUstream_st*> library_streams() { return driver().library_streams(); }
 void destroy(CUstream_st* stream) { static_cast<void>(driver().destroy(stream)); }
 void hold(CUstream_st* stream) { driver().stream(stream)->set_held(true); }
 void release(CUstream_st* stream) { driver().stream(stream)->set_held(false); }

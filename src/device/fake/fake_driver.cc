@@ -151,12 +151,18 @@ Code FakeDriver::pop(CUctx_st** context) {
   return misuse("cuCtxPopCurrent without a context");
 }
 
-CUstream_st* FakeDriver::make_stream(int device) {
+CUstream_st* FakeDriver::make_stream(int device, bool is_library) {
   const std::lock_guard lock(mutex_);
   auto made = std::make_unique<CUstream_st>(device, seed_++, longest_delay_);
   CUstream_st* const handle = made.get();
   streams_[handle] = std::move(made);
+  if (is_library) library_streams_.push_back(handle);
   return handle;
+}
+
+std::vector<CUstream_st*> FakeDriver::library_streams() {
+  const std::lock_guard lock(mutex_);
+  return library_streams_;
 }
 
 CUstream_st* FakeDriver::stream(CUstream_st* handle) {
@@ -172,6 +178,7 @@ bool FakeDriver::destroy(CUstream_st* stream) {
   if (found == streams_.end()) return false;
   ended = std::move(found->second);
   streams_.erase(found);
+  std::erase(library_streams_, stream);
   return true;
 }
 

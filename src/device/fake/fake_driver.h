@@ -96,7 +96,8 @@ class FakeDriver : public Faults {
   Code pop(CUctx_st** context);
 
   // ---- objects
-  CUstream_st* make_stream(int device);
+  CUstream_st* make_stream(int device, bool is_library);
+  std::vector<CUstream_st*> library_streams();
   CUstream_st* stream(CUstream_st* handle);  // the default stream for null; null if it is not alive
   bool destroy(CUstream_st* stream);
   CUevent_st* make_event();
@@ -114,6 +115,7 @@ class FakeDriver : public Faults {
   CUctx_st contexts_[kDevices];
   std::map<std::thread::id, std::vector<CUctx_st*>> current_;
   std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams_;
+  std::vector<CUstream_st*> library_streams_;
   std::unique_ptr<CUstream_st> default_stream_;
   std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events_;
   std::map<const std::byte*, std::shared_ptr<Allocation>> allocations_;

@@ -173,6 +173,13 @@ struct MappedRegion {
   std::vector<std::shared_ptr<std::byte>> of_member;  // by group rank; null on other hosts
 };
 
+// The copies of a call on device memory (engine/staged/staged_call.h). Dropping it waits for those under way.
+class StagedCall;
+struct StagedCallReturn {
+  void operator()(StagedCall* call) const;
+};
+using StagedCallPtr = std::unique_ptr<StagedCall, StagedCallReturn>;
+
 // A send or a recv.
 struct Message {
   bool incoming = false;
@@ -195,6 +202,7 @@ struct CallArguments {
   std::optional<std::uint64_t> random_counter{};
   std::shared_ptr<internal::FeedbackState> feedback{};  // only with a codec
   std::shared_ptr<const MappedRegion> region{};         // that the call reduces in place
+  StagedCallPtr staged{};                               // then `input` and `output` are its host memory
   Nanoseconds timeout{0};
   std::shared_ptr<internal::WorkState> work;
   TimePoint posted{};      // for the log; unset: the time at which the engine gets it

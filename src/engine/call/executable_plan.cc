@@ -92,6 +92,7 @@ std::uint64_t ResolvedCall::fingerprint() const {
   }
   if (error_feedback) value = digest("error feedback", value);
   if (region != 0) value = digest(region_offset, digest(region, value));
+  if (memory == MemoryKind::device) value = digest("device memory", value);
   if (window_bytes != 0) value = digest(window_bytes, value);
   for (const int host : hosts) value = digest(static_cast<std::uint64_t>(host), value);
   if (counts.empty()) return value;
@@ -112,6 +113,7 @@ std::string ResolvedCall::describe() const {
   if (algorithm != Algorithm::one_shot) text += fmt::format(", {}", to_string(algorithm));
   if (!compression.is_none()) text += ", " + compression.to_string();
   if (error_feedback) text += ", error feedback";
+  if (memory == MemoryKind::device) text += ", device memory";
   if (region != 0) text += fmt::format(", byte {} of shared buffer {}", region_offset, region);
   const bool one_host = std::equal(hosts.begin() + (hosts.empty() ? 0 : 1), hosts.end(), hosts.begin());
   if (!one_host) text += fmt::format(", hosts=[{}]", fmt::join(hosts, " "));

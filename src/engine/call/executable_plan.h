@@ -21,6 +21,9 @@
 
 namespace qccl::engine {
 
+// Where a call's buffers lie.
+enum class MemoryKind : std::uint8_t { host, device };
+
 // A collective with every choice made. A value. Every field is the same on all ranks of the group, except the counts of
 // an all_to_all.
 struct ResolvedCall {
@@ -41,6 +44,7 @@ struct ResolvedCall {
   // receives from each.
   PooledVector<std::uint64_t> counts{};
   PooledVector<int> hosts{};  // of each rank, for hierarchical plans only
+  MemoryKind memory = MemoryKind::host;
 
   friend bool operator==(const ResolvedCall&, const ResolvedCall&) = default;
   std::uint64_t fingerprint() const;

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <new>
 #include <utility>
 
 #include "engine/message/mailbox.h"
+#include "engine/staged/staged_call.h"
 
 namespace qccl::engine {
 using wire::FrameKind;
@@ -76,6 +78,9 @@ void FailureHandler::poison_peers(std::uint64_t group, const std::vector<int>& r
 
 void FailureHandler::close(Group& group) {
   if (group.failure == nullptr) group.failure = closed_;
+  for (const auto& operation : parts_.operations) {
+    if (&operation->group() == &group && operation->staged() != nullptr) operation->staged()->drain();
+  }
   sweep_needed_ = true;
   sweep();
 }
@@ -100,7 +105,14 @@ void FailureHandler::sweep() {
   for (auto& operation : parts_.operations) {
     if (!operation->group().failure) continue;
     operation->drop_frames();
-    complete(*operation, operation->finished() ? nullptr : operation->group().failure);
+    StagedCall* const staged = operation->staged();
+    if (staged != nullptr && !staged->abandon()) {
+      sweep_needed_ = true;
+      parts_.next_device_look = std::min(parts_.next_device_look, parts_.now + staged->patience());
+      continue;
+    }
+    const bool well = operation->finished() && (staged == nullptr || staged->has_returned());
+    complete(*operation, well ? nullptr : operation->group().failure);
     operation.reset();
   }
   parts_.operations.erase_ended();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "engine/staged/staged_call.h"
 
 namespace qccl::engine {
 namespace {
@@ -131,6 +132,12 @@ void PeerFailures::check_deadlines() {
 void PeerFailures::miss_deadline(const Operation& operation) {
   const Group& owner = operation.group();
   const Nanoseconds timeout = operation.arguments().timeout;
+  if (const StagedCall* const staged = operation.staged(); staged != nullptr && !staged->runs()) {
+    return failures_.fail(operation, ErrorKind::deadline_exceeded,
+                          fmt::format("the deadline of {:.3g} s passed while this rank waited for {}", seconds(timeout),
+                                      staged->awaited()),
+                          parts_.options.rank);
+  }
   const Waiting waiting = operation.waiting();
   const std::vector<GroupRank> blamed = parts_.peers.suspects(owner, waiting.peers, parts_.now);
   std::string state = waiting.progress();

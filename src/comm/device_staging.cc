@@ -1,0 +1,72 @@
+#include "comm/device_staging.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+namespace qccl::comm {
+
+using engine::MemoryKind;
+
+namespace {
+
+Failure refuse(const UsedBuffer& buffer, const std::string& what) {
+  return Failure(ErrorKind::invalid_argument, fmt::format("the {} {}", buffer.name, what));
+}
+
+Result<MemoryKind> kind_of_buffer(const device::Device& device, const UsedBuffer& buffer) {
+  QCCL_ASSIGN(const device::MemoryPlace place, device.place_of(buffer.begin));
+  if (place.is_managed) {
+    return refuse(buffer, "is managed memory, which moves between host and device; copy it to device memory");
+  }
+  if (place.type == device::MemoryType::host) return MemoryKind::host;
+  if (place.type == device::MemoryType::unknown) {
+    return refuse(buffer, "is memory that the device's driver does not know; leave `stream` unset for host memory");
+  }
+  if (place.device == device.index()) return MemoryKind::device;
+  return refuse(buffer, fmt::format("is on device {}, but the stream is device {}'s", place.device, device.index()));
+}
+
+const char* name_of(MemoryKind kind) { return kind == MemoryKind::device ? "device memory" : "pinned host memory"; }
+
+}  // namespace
+
+Result<engine::StagingDevice*> DeviceStaging::open(int device) {
+  const std::lock_guard lock(mutex_);
+  if (runtime_ == nullptr) {
+    QCCL_ASSIGN(runtime_, device::Runtime::open());
+    devices_.resize(static_cast<std::size_t>(runtime_->device_count()));
+  }
+  QCCL_ASSIGN(const device::Device* const opened, runtime_->device(device));
+  auto& staging = devices_[static_cast<std::size_t>(device)];
+  if (staging == nullptr) {
+    QCCL_ASSIGN(staging, engine::StagingDevice::open(*opened, shadows_));
+  }
+  return staging.get();
+}
+
+Result<MemoryKind> DeviceStaging::kind_of(const DeviceStream& stream, std::span<const UsedBuffer> buffers) {
+  QCCL_ASSIGN(const engine::StagingDevice* const staging, open(stream.device));
+  const UsedBuffer* first = nullptr;
+  MemoryKind kind = MemoryKind::device;
+  for (const UsedBuffer& buffer : buffers) {
+    if (buffer.begin == nullptr || buffer.bytes == 0) continue;
+    QCCL_ASSIGN(const MemoryKind own, kind_of_buffer(staging->device(), buffer));
+    if (first != nullptr && own != kind) {
+      return refuse(buffer, fmt::format("is {}, but the {} is {}", name_of(own), first->name, name_of(kind)));
+    }
+    first = &buffer;
+    kind = own;
+  }
+  return kind;
+}
+
+Result<engine::StagedCallPtr> DeviceStaging::begin(const DeviceStream& stream,
+                                                   const engine::StagedCall::Buffers& buffers, MemoryKind kind) {
+  QCCL_ASSIGN(engine::StagingDevice* const staging, open(stream.device));
+  QCCL_ASSIGN(engine::StagedCallPtr call, staging->take());
+  QCCL_TRY(call->begin(static_cast<CUstream_st*>(stream.handle), buffers, kind == MemoryKind::device));
+  return call;
+}
+
+}  // namespace qccl::comm

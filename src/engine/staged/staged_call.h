@@ -1,0 +1,121 @@
+// A call on device memory, run by the host: the input is copied to a shadow in host memory, the ordinary operation runs
+// on the shadow, and its output is copied back.
+//
+//   awaits_caller   until the event has happened that the call recorded on the caller's stream when it was made
+//   copies_in       until the event behind the copy of the input has
+//   runs            the host operation
+//   copies_out      until the event behind the copy of the output has
+//   ended
+//
+// Nothing is submitted to the device that waits for a peer or for the caller's kernels, so copies end within
+// milliseconds whatever becomes of the call, and the device's memory is the call's until the host has seen that. The
+// host only ever asks whether an event has happened; it does not block on a device.
+//
+// Calls on pinned memory that name a stream have no copies, only the wait for the stream.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/clock.h"
+#include "device/device.h"
+#include "engine/call/call_arguments.h"
+#include "engine/staged/shadow_pool.h"
+
+namespace qccl::engine {
+
+class StagingDevice;
+
+// One call at a time. One thread at a time: the caller's until the call is posted, then the engine's.
+class StagedCall {
+ public:
+  // The parts of the caller's buffers that the call reads and writes; they may overlap.
+  struct Buffers {
+    const std::byte* input = nullptr;
+    std::size_t input_bytes = 0;
+    std::byte* output = nullptr;
+    std::size_t output_bytes = 0;
+  };
+
+  StagedCall(StagingDevice& home, std::unique_ptr<device::Event> event) : home_(home), event_(std::move(event)) {}
+  StagedCall(const StagedCall&) = delete;
+  StagedCall& operator=(const StagedCall&) = delete;
+
+  // Records the caller's stream as it is now. `is_device`: the buffers are the device's, else pinned. Throws
+  // std::bad_alloc.
+  Status begin(CUstream_st* caller, const Buffers& buffers, bool is_device);
+  // The memory that the host operation uses.
+  const std::byte* input() const { return host_.input; }
+  std::byte* output() const { return host_.output; }
+
+  StagingDevice& home() const { return home_; }
+  bool runs() const { return state_ == State::runs; }
+  bool has_ended() const { return state_ == State::ended; }
+  // Goes on to the next state if the event has happened; true if it has. A failure is the device's, or memory's.
+  Result<bool> advance();
+  // The host operation has ended well.
+  Status begin_return();
+  // The call has failed: ends it, unless a copy is under way. True once it has ended.
+  bool abandon();
+  // It has ended with its output in the caller's buffer.
+  bool has_returned() const { return has_returned_; }
+  // The same, and waits for the copy.
+  void drain();
+
+  // When to look for the event again.
+  Nanoseconds patience() const { return patience_; }
+  // "the work before it on its stream", to say what a call waits for. Not while the host operation runs.
+  const char* awaited() const;
+
+ private:
+  enum class State { awaits_caller, copies_in, runs, copies_out, ended };
+
+  void make_shadow();
+  Status copy_in();
+  void end_return();
+
+  StagingDevice& home_;
+  const std::unique_ptr<device::Event> event_;
+  State state_ = State::ended;
+  Buffers device_;
+  Buffers host_;
+  Shadow shadow_;
+  std::size_t input_at_ = 0;  // in the shadow
+  Nanoseconds patience_{};
+  bool has_returned_ = false;
+
+  friend class StagingDevice;
+};
+
+// The streams that copy, and the calls to reuse. Thread-safe. The device and the pool outlive it, as it does its calls.
+class StagingDevice {
+ public:
+  static Result<std::unique_ptr<StagingDevice>> open(const device::Device& device, ShadowPool& shadows);
+  StagingDevice(const StagingDevice&) = delete;
+  StagingDevice& operator=(const StagingDevice&) = delete;
+
+  const device::Device& device() const { return device_; }
+  ShadowPool& shadows() const { return shadows_; }
+  device::Stream& inward() const { return *inward_; }
+  device::Stream& outward() const { return *outward_; }
+
+  // A call that has ended, to begin. Throws std::bad_alloc.
+  Result<StagedCallPtr> take();
+  // Drains it. Takes no memory.
+  void give_back(StagedCall* call);
+
+ private:
+  StagingDevice(const device::Device& device, ShadowPool& shadows) : device_(device), shadows_(shadows) {}
+
+  const device::Device& device_;
+  ShadowPool& shadows_;
+  std::unique_ptr<device::Stream> inward_;  // from the device; two, so that copies both ways overlap
+  std::unique_ptr<device::Stream> outward_;
+  std::mutex mutex_;                               // guards what follows
+  std::vector<std::unique_ptr<StagedCall>> free_;  // with room for all
+  std::size_t made_ = 0;
+};
+
+}  // namespace qccl::engine

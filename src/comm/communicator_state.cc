@@ -19,7 +19,8 @@ CommunicatorState::CommunicatorState(const std::shared_ptr<Context>& context, co
       child_ids_(group_.id),
       poster_(group_.id, group_.ranks.size()),
       context_(context),
-      builder_(group_, *context, agreement) {}
+      builder_(group_, *context, agreement),
+      measured_(mutex_, builder_, group_, *context, agreement) {}
 
 Result<std::shared_ptr<CommunicatorState>> CommunicatorState::open(std::shared_ptr<Context> context,
                                                                    comm::GroupIdentity group,
@@ -83,7 +84,9 @@ engine::ArgumentsList CommunicatorState::build_all(std::span<const Call> calls) 
 template <class Call>
 int CommunicatorState::run(const Call& call) {
   std::optional<TimedCall> timed;
-  if constexpr (std::is_same_v<Call, CollectiveCall>) timed = begin_timed(call);
+  if constexpr (std::is_same_v<Call, CollectiveCall>) {
+    if (measured_.counts(call)) timed = measured_.begin(call, *context());
+  }
   BuiltCall built = build(call);
   if (timed) timed->begin();
   const int source = CallPoster::run(std::move(built.arguments), *built.context);
@@ -94,7 +97,9 @@ int CommunicatorState::run(const Call& call) {
 template <class Call>
 std::shared_ptr<WorkState> CommunicatorState::post(const Call& call) {
   std::optional<TimedCall> timed;
-  if constexpr (std::is_same_v<Call, CollectiveCall>) timed = begin_timed(call);
+  if constexpr (std::is_same_v<Call, CollectiveCall>) {
+    if (measured_.counts(call)) timed = measured_.begin(call, *context());
+  }
   BuiltCall built = build(call);
   if (timed) {
     timed->begin();
@@ -124,41 +129,6 @@ template int CommunicatorState::run_all(std::span<const CollectiveCall>);
 template int CommunicatorState::run_all(std::span<const MessageCall>);
 template std::shared_ptr<WorkState> CommunicatorState::post(const CollectiveCall&);
 template std::shared_ptr<WorkState> CommunicatorState::post(const MessageCall&);
-
-// The call's part in a trial of automatic compression (comm/auto/compression_trial.h), if it has one. Calls in groups
-// and lists take the fastest candidate so far and do not count. The ranks compare their times by an all_reduce of the
-// group like any other: one call posts it, and a later one waits for it.
-std::optional<TimedCall> CommunicatorState::begin_timed(const CollectiveCall& call) {
-  if (!builder_.is_automatic(call)) return {};
-  std::unique_lock lock(mutex_);
-  const std::shared_ptr<Context> context = usable_context();
-  if (context->call_batch().work() != nullptr) return {};
-  comm::ClassTrial* const calls = builder_.trial_of(call);
-  if (calls == nullptr) return {};
-  const auto step = calls->trial.next();
-  if (step == comm::CompressionTrial::Step::compare) {
-    const CallOptions options = calls->comparison_options();
-    const std::span<double> times = calls->measured();
-    CallArguments arguments = builder_.build(
-        CollectiveCall{Collective::all_reduce, times.data(), times.data(), times.size(), DataType::float64, options});
-    arguments.is_logged = false;
-    arguments.awaited = true;  // the calls that follow drive it
-    arguments.work = internal::make_work();
-    calls->comparison = arguments.work;
-    lock.unlock();
-    context->driver().post(std::move(arguments));
-    lock.lock();
-  }
-  if (step == comm::CompressionTrial::Step::conclude) {
-    const auto compared = std::exchange(calls->comparison, nullptr);
-    lock.unlock();
-    context->driver().wait(*compared, kForever);
-    lock.lock();
-    if (!compared->failure()) calls->trial.conclude(calls->times);
-  }
-  if (!calls->trial.is_timed()) return {};
-  return TimedCall(calls->trial.times(), calls->trial.candidate(), context->clock());
-}
 
 void CommunicatorState::group_start() {
   const auto context = this->context();

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "comm/auto/measured_calls.h"
 #include "comm/call_poster.h"
 #include "comm/context.h"
 #include "comm/resolve/call_builder.h"
@@ -114,7 +115,6 @@ class CommunicatorState {
   BuiltCall build(const Call& call);
   template <class Call>
   engine::ArgumentsList build_all(std::span<const Call> calls);
-  std::optional<comm::TimedCall> begin_timed(const comm::CollectiveCall& call);
 
   const comm::GroupIdentity group_;
   ChildIds child_ids_;
@@ -123,6 +123,7 @@ class CommunicatorState {
   mutable std::mutex mutex_;                // guards what follows
   std::shared_ptr<comm::Context> context_;  // null once closed
   comm::CallBuilder builder_;
+  comm::MeasuredCalls measured_;
 };
 
 }  // namespace qccl::internal

@@ -64,6 +64,13 @@ class JobGroups {
     driver_.with_engine([&](engine::Engine& engine) { engine.groups().refuse(group.id, std::move(group.ranks)); });
   }
 
+  // The bytes a second that this rank's line to distant ranks carries, as measured; 0 if unknown.
+  double line_rate() {
+    double rate = 0;
+    driver_.with_engine([&](engine::Engine& engine) { rate = engine.parts().peers.line().rate(); });
+    return rate;
+  }
+
   // The same on all ranks once the first group is open.
   const CostEnvironment& cost_environment() const { return cost_environment_; }
   std::size_t slice_bytes() const { return slice_bytes_; }

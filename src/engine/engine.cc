@@ -89,6 +89,7 @@ bool Engine::move() {
     parts_.peers.beat(parts_.frame_sender, parts_.now);
     peer_failures_.check_silent_peers();
   }
+  if (parts_.now >= parts_.peers.line().next()) parts_.peers.measure_line(parts_.transport, parts_.now);
   failures_.sweep();
   groups_.notify_quiet();
   return moved;

@@ -80,6 +80,7 @@ class Router final : public Transport {
   void sleep(TimePoint deadline, const Clock& clock) override;
   void wake() override { poller_->wake(); }
   Nanoseconds round_trip(WorldRank peer) const override { return endpoint(peer).round_trip(peer); }
+  Acknowledged acknowledged(WorldRank peer) const override { return endpoint(peer).acknowledged(peer); }
   bool is_local(WorldRank peer) const override { return endpoint(peer).is_local(peer); }
   // The endpoint's board if one endpoint reaches every peer.
   ExchangeCells* board() override { return reaches_all_ != nullptr ? reaches_all_->board() : nullptr; }

@@ -152,6 +152,13 @@ class Transport {
     static_cast<void>(peer);
     return {};
   }
+  // What the peer's machine has acknowledged since the start, and whether bytes wait here for the network. Nothing if
+  // nobody says.
+  struct Acknowledged {
+    std::uint64_t bytes = 0;
+    bool waits = false;
+  };
+  virtual Acknowledged acknowledged(WorldRank /*peer*/) const { return {}; }
   // True if the peer runs on this host, so that its frames cross no network and need no payload checksum.
   virtual bool is_local(WorldRank peer) const = 0;
   // Null if not all ranks are on this host, or this transport has none.

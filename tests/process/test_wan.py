@@ -242,3 +242,16 @@ def test_ranks_find_out_which_of_them_are_near():
         results = line.all_reduce("-b 1M -e 1M -n 2 -w 1 -c 1 --algorithm hierarchical", 2, ("QCCL_HOSTS=4x1",))
     for rank, (_, log) in enumerate(results):
         assert re.search(rf"rank {rank}: group 'world' has ranks 4\d\.\d ms apart .* in 2 sites", log), log
+
+
+def test_ranks_learn_the_rate_of_their_line_alike_unless_it_is_given():
+    perf = "-b 4M -e 4M -n 12 -w 0"
+    with Line("--rate", "200mbit", "--delay", "10ms") as line:
+        learned = line.all_reduce(perf)
+        given = line.all_reduce(perf, settings=("QCCL_LINK_RATE=10gbit",))
+    rates = [re.findall(r"a line carries ([0-9.]+) Gbit/s: a window of (\d+) bytes", log) for _, log in learned]
+    assert rates[0], "a default of 10 Gbit/s is far from 0.2"
+    assert rates[0] == rates[1]
+    assert all(0.02 < float(rate) < 0.4 for rate, _ in rates[0]), rates
+    assert all(int(window) == 1 << 20 for _, window in rates[0]), "the least there is holds this line's round trip"
+    assert not any("a line carries" in log for _, log in given)

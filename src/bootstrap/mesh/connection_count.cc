@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/distance.h"
 #include "os/net/socket.h"
 
 namespace qccl::bootstrap {
@@ -18,7 +19,7 @@ constexpr double kFilledPart = 0.5;
 
 std::uint16_t wanted_connections(const ConnectionPolicy& policy, Nanoseconds round_trip) {
   if (policy.told) return static_cast<std::uint16_t>(*policy.told);
-  if (round_trip < os::kDistantRoundTrip || policy.send_buffer_bytes == 0) return 1;
+  if (round_trip < kDistantRoundTrip || policy.send_buffer_bytes == 0) return 1;
   const double bytes_on_their_way = policy.bytes_per_second * std::chrono::duration<double>(round_trip).count();
   const double needed = std::ceil(bytes_on_their_way / (kFilledPart * static_cast<double>(policy.send_buffer_bytes)));
   const int most = std::clamp(kMostOfARank / std::max(1, policy.remote_peers), 1, kMostOfAPair);

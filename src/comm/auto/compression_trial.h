@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "codec/registry.h"
+#include "comm/auto/comparison.h"
 #include "comm/resolve/algorithm_table.h"
 #include "qccl/communicator.h"
 
@@ -115,22 +116,19 @@ struct ClassTrial {
       : candidates(candidates_of(call.compression)), has_root(is_rooted(call.collective)), trial(candidates.size()) {}
 
   const Compression& current() const { return candidates[trial.candidate()]; }
-  // This rank's times, for the all_reduce by which the ranks compare theirs. The fastest rank's count: it came last and
-  // waited for no other. With a root, the slowest's: the others only send, or only receive.
-  std::span<double> measured() {
-    times.resize(candidates.size());
-    for (std::size_t i = 0; i < times.size(); ++i) times[i] = trial.times()->of(i);
-    return times;
+  // This rank's times, for the ranks to compare. The fastest rank's count: it came last and waited for no other. With a
+  // root, the slowest's: the others only send, or only receive.
+  Comparison& compare() {
+    comparison.values.resize(candidates.size());
+    for (std::size_t i = 0; i < candidates.size(); ++i) comparison.values[i] = trial.times()->of(i);
+    return comparison;
   }
-  CallOptions comparison_options() const {
-    return {.op = has_root ? ReduceOp::max : ReduceOp::min, .compression = none(), .algorithm = Algorithm::one_shot};
-  }
+  ReduceOp comparison_op() const { return has_root ? ReduceOp::max : ReduceOp::min; }
 
   std::vector<Compression> candidates;
   bool has_root;
   CompressionTrial trial;
-  std::vector<double> times;                          // what the ranks compare, until the trial concludes
-  std::shared_ptr<internal::WorkState> comparison{};  // the call that compares them
+  Comparison comparison{};  // of times
 };
 
 // Measures one call for a trial. The clock outlives it.

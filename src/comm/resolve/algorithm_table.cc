@@ -93,6 +93,7 @@ Result<CostEnvironment> cost_environment_of(const Options& options) {
     QCCL_ASSIGN(const auto rate, parse_link_rate(*options.link_rate));
     cost_environment.paced_rate = static_cast<double>(rate);
   }
+  cost_environment.rate_is_given = options.profile || options.link_rate;
   if (options.profile) {
     QCCL_ASSIGN(cost_environment.profile, read_profile(*options.profile));
   }
@@ -100,9 +101,10 @@ Result<CostEnvironment> cost_environment_of(const Options& options) {
 }
 
 std::string to_text(const CostEnvironment& cost_environment) {
-  return fmt::format("inside {}\npaced {}\nslice {}\nwindow {}\ncores {}\nmachines {}\nsites {}\n{}",
+  return fmt::format("inside {}\npaced {}\nrate {}\nslice {}\nwindow {}\ncores {}\nmachines {}\nsites {}\n{}",
                      cost_environment.tcp_inside ? "tcp" : "shm", cost_environment.paced_rate,
-                     cost_environment.slice_bytes, cost_environment.most_window_bytes, cost_environment.shared_cores,
+                     cost_environment.rate_is_given ? "given" : "learned", cost_environment.slice_bytes,
+                     cost_environment.most_window_bytes, cost_environment.shared_cores,
                      cost_environment.one_machine ? "one" : "several", cost_environment.sites,
                      plan::to_text(cost_environment.profile));
 }
@@ -110,14 +112,15 @@ std::string to_text(const CostEnvironment& cost_environment) {
 Result<CostEnvironment> parse_cost_environment(std::string_view text) {
   const std::string_view inside = take_value(text, "inside ");
   const auto paced = parse_number<double>(take_value(text, "paced "));
+  const std::string_view rate = take_value(text, "rate ");
   const auto slice = parse_number<std::size_t>(take_value(text, "slice "));
   const auto window = parse_number<std::uint64_t>(take_value(text, "window "));
   const auto cores = parse_number<int>(take_value(text, "cores "));
   const std::string_view machines = take_value(text, "machines ");
   const std::string sites(take_value(text, "sites "));
   auto profile = plan::parse_profile(text);
-  const bool has_words =
-      (inside == "tcp" || inside == "shm") && (machines == "one" || machines == "several") && parse_sites(sites).ok();
+  const bool has_words = (inside == "tcp" || inside == "shm") && (rate == "given" || rate == "learned") &&
+                         (machines == "one" || machines == "several") && parse_sites(sites).ok();
   const bool has_numbers = paced && slice && window && cores && *paced >= 0 && *slice > 0 && *cores >= 0;
   if (!has_words || !has_numbers || !profile.ok()) {
     return Failure(ErrorKind::corrupt_data, "rank 0's profile can't be read");
@@ -129,7 +132,8 @@ Result<CostEnvironment> parse_cost_environment(std::string_view text) {
                          .most_window_bytes = *window,
                          .shared_cores = *cores,
                          .one_machine = machines == "one",
-                         .sites = sites};
+                         .sites = sites,
+                         .rate_is_given = rate == "given"};
 }
 
 // ---- AlgorithmTable
@@ -156,6 +160,12 @@ plan::SelectionKey AlgorithmTable::selection_key(const CallClass& call) const {
   key.encoded_bytes =
       static_cast<double>(codec->max_encoded_bytes(key.slice_elements)) / static_cast<double>(key.slice_elements);
   return key;
+}
+
+void AlgorithmTable::use_line_rate(double rate) {
+  cost_environment_.profile.wire_rate = rate / plan::kTcpEfficiency;
+  chosen_.clear();
+  goes_by_sites_.clear();
 }
 
 Algorithm AlgorithmTable::choose(const CallClass& call) {

@@ -23,9 +23,10 @@ struct CostEnvironment {
   double paced_rate = 0;    // QCCL_LINK_RATE in bytes a second: each rank has a link of its own; 0: not paced
   std::size_t slice_bytes = kDefaultSliceBytes;
   std::uint64_t most_window_bytes = plan::kMostWindowBytes;  // QCCL_WINDOW_BYTES
-  int shared_cores = 0;      // of rank 0's machine, if its ranks are more; 0: each rank has a core of its own
-  bool one_machine = false;  // all ranks are on rank 0's machine; hosts are containers on it
-  std::string sites{};       // QCCL_SITES; empty: as measured
+  int shared_cores = 0;        // of rank 0's machine, if its ranks are more; 0: each rank has a core of its own
+  bool one_machine = false;    // all ranks are on rank 0's machine; hosts are containers on it
+  std::string sites{};         // QCCL_SITES; empty: as measured
+  bool rate_is_given = false;  // by QCCL_PROFILE or QCCL_LINK_RATE; otherwise it is learned between distant ranks
 
   // Bytes a second of a rank's line to other hosts.
   double line_rate() const { return paced_rate > 0 ? paced_rate : profile.wire_rate; }
@@ -65,6 +66,7 @@ class CallClassMemo {
     const auto found = values_.find(call);
     return found == values_.end() ? nullptr : &found->second;
   }
+  void clear() { values_.clear(); }
   // The class's value, which is make() the first time.
   template <class Make>
   Value& find_or_make(const CallClass& call, const Make& make) {
@@ -99,6 +101,9 @@ class AlgorithmTable {
   // `hosts` by group rank.
   AlgorithmTable(const CostEnvironment& cost_environment, const std::vector<int>& hosts, Distance distance = {});
 
+  // Chooses anew, for lines of that rate in bytes a second of payload.
+  void use_line_rate(double rate);
+  std::uint64_t window_bytes() const { return cost_environment_.window_bytes(distance_.round_trip); }
   Algorithm choose(const CallClass& call);
   // A hierarchical plan of the call goes over the group's sites, not its hosts.
   bool goes_by_sites(const CallClass& call);

@@ -65,7 +65,7 @@ CallBuilder::CallBuilder(const GroupIdentity& group, Context& context, const Gro
   defaults_.algorithm = settings.options.algorithm;
   defaults_.has_board = agreement.has_board;
   defaults_.slice_bytes = context.groups().slice_bytes();
-  defaults_.window_bytes = context.groups().cost_environment().window_bytes(agreement.distance.round_trip);
+  defaults_.window_bytes = algorithms_.window_bytes();
   defaults_.hosts.assign(hosts.begin(), hosts.end());
   defaults_.sites.assign(agreement.distance.sites.begin(), agreement.distance.sites.end());
   defaults_.algorithms = &algorithms_;
@@ -130,6 +130,13 @@ void CallBuilder::set_compression(const Compression& compression) {
   defaults_.compression = compression;
   defaults_to_automatic_ = qccl::is_automatic(compression);
   plans_.clear();
+}
+
+std::uint64_t CallBuilder::use_line_rate(double rate) {
+  algorithms_.use_line_rate(rate);
+  defaults_.window_bytes = algorithms_.window_bytes();
+  plans_.clear();
+  return defaults_.window_bytes;
 }
 
 // The region of an all_reduce in place, unless it is a premul_sum: no rank knows another's factor.

@@ -57,6 +57,9 @@ class CallBuilder {
   // The trial of the call's class; null if its compression is not automatic after all.
   ClassTrial* trial_of(const CollectiveCall& call);
 
+  // Calls from now on have the window, which is returned, and the algorithms for lines of so many bytes a second.
+  std::uint64_t use_line_rate(double rate);
+
   MappedRegions& regions() { return regions_; }
   const Compression& compression() const { return defaults_.compression; }
   void set_compression(const Compression& compression);

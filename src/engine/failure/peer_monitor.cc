@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "base/distance.h"
+
 namespace qccl::engine {
 
 PeerMonitor::PeerMonitor(WorldRank rank, int world, Nanoseconds heartbeat_interval, Nanoseconds peer_timeout,
@@ -55,6 +57,8 @@ void PeerMonitor::measure(const Transport& transport) {
   for (WorldRank peer(0); peer.index() < peers_.size(); ++peer) {
     if (peer != rank_ && !at(peer).lost) at(peer).round_trip = transport.round_trip(peer);
   }
+  const Nanoseconds longest = longest_round_trip();
+  line_.set_round_trip(longest < kDistantRoundTrip ? Nanoseconds{} : longest);
 }
 
 Nanoseconds PeerMonitor::longest_round_trip(const Group& group) const {
@@ -65,6 +69,18 @@ Nanoseconds PeerMonitor::longest_round_trip(const Group& group) const {
 
 Nanoseconds PeerMonitor::longest_round_trip() const {
   return std::ranges::max_element(peers_, {}, &Peer::round_trip)->round_trip;
+}
+
+void PeerMonitor::measure_line(const Transport& transport, TimePoint now) {
+  Transport::Acknowledged all;
+  for (WorldRank peer(0); peer.index() < peers_.size(); ++peer) {
+    const Peer& of = (*this)[peer];
+    if (peer == rank_ || of.lost || of.round_trip < kDistantRoundTrip) continue;
+    const Transport::Acknowledged one = transport.acknowledged(peer);
+    all.bytes += one.bytes;
+    all.waits |= one.waits;
+  }
+  line_.sample(all.bytes, all.waits, now);
 }
 
 bool PeerMonitor::any_may_wait(const Transport& transport) const {

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "engine/frame_sender.h"
 #include "engine/group/group.h"
+#include "engine/line_meter.h"
 #include "transport/transport.h"
 #include "wire/frame.h"
 
@@ -48,6 +49,9 @@ class PeerMonitor {
   void measure(const Transport& transport);
   Nanoseconds longest_round_trip(const Group& group) const;
   Nanoseconds longest_round_trip() const;
+  const LineMeter& line() const { return line_; }
+  // Samples the line to the distant peers. Call it from line().next() on.
+  void measure_line(const Transport& transport, TimePoint now);
   // Peers on other hosts that are neither lost nor have said goodbye.
   bool any_may_wait(const Transport& transport) const;
 
@@ -75,6 +79,7 @@ class PeerMonitor {
   std::vector<Transport::PeerLoss> losses_;  // seen in the last round
   std::vector<Transport::PeerLoss> due_;     // seen in the round before
   TimePoint next_heartbeat_{};
+  LineMeter line_;
 };
 
 // Control frames with text (poison, calls, reasons) and goodbyes, which wait for room in the transport. One thread. The

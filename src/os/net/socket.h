@@ -147,8 +147,12 @@ std::size_t send_backlog(int fd);
 // The shortest round trip that the system has measured on a TCP connection in the last minutes; 0 if it has none.
 Nanoseconds shortest_round_trip(int fd);
 
-// Connections with this round trip or more are distant; plan/cost/cost.h has the same bound in seconds.
-inline constexpr Nanoseconds kDistantRoundTrip = std::chrono::milliseconds(1);
+// What the peer's machine has acknowledged on a TCP connection, and whether bytes wait that have never left this one.
+struct Acknowledged {
+  std::uint64_t bytes = 0;
+  bool waits = false;
+};
+Acknowledged acknowledged(int fd);
 
 // How large the system lets a connection's buffer be, in bytes. `name`: "tcp_wmem" or "tcp_rmem". Nothing if it does
 // not say.

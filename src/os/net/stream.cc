@@ -119,11 +119,26 @@ IoResult recv_descriptors(int fd, Bytes target, std::vector<Fd>& descriptors) {
 
 void end_sending(int fd) { ::shutdown(fd, SHUT_WR); }
 
-Nanoseconds shortest_round_trip(int fd) {
+namespace {
+
+tcp_info state_of(int fd) {
   tcp_info info{};
+  info.tcpi_min_rtt = UINT32_MAX;
   socklen_t size = sizeof(info);
-  const bool is_known = ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_min_rtt != UINT32_MAX;
-  return is_known ? std::chrono::microseconds(info.tcpi_min_rtt) : Nanoseconds{};
+  ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size);
+  return info;
+}
+
+}  // namespace
+
+Nanoseconds shortest_round_trip(int fd) {
+  const tcp_info info = state_of(fd);
+  return info.tcpi_min_rtt == UINT32_MAX ? Nanoseconds{} : std::chrono::microseconds(info.tcpi_min_rtt);
+}
+
+Acknowledged acknowledged(int fd) {
+  const tcp_info info = state_of(fd);
+  return {.bytes = std::uint64_t{info.tcpi_delivered} * info.tcpi_snd_mss, .waits = info.tcpi_notsent_bytes > 0};
 }
 
 std::size_t unacknowledged_bytes(int fd, Bytes scratch) {

@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/distance.h"
 #include "base/result.h"
 #include "plan/plan.h"
 #include "qccl/types.h"
@@ -133,8 +134,7 @@ struct CostEstimate {
   double mean_sent_bytes = 0;     // by a rank to ranks of other hosts, mean over all ranks
 };
 
-// Ranks are distant from a round trip of this many seconds on.
-inline constexpr double kDistantRoundTrip = 1e-3;
+inline constexpr double kDistantRoundTrip = std::chrono::duration<double>(qccl::kDistantRoundTrip).count();  // seconds
 // What the window of a rank is at most, unless QCCL_WINDOW_BYTES says otherwise.
 inline constexpr std::uint64_t kMostWindowBytes = std::uint64_t{64} << 20;
 // The window of ranks a round trip of so many seconds apart, in bytes: what the link carries in that time and a quarter

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/distance.h"
 #include "base/log.h"
 #include "os/net/socket.h"
 #include "transport/tcp/connection_table.h"
@@ -211,7 +212,7 @@ namespace {
 // the system refuses changes nothing.
 std::string congestion_control(const os::Fd& socket, bool is_local, const std::string& distant) {
   if (is_local) return "reno";  // in every kernel, permitted to every user
-  return os::shortest_round_trip(socket.get()) >= os::kDistantRoundTrip ? distant : "";
+  return os::shortest_round_trip(socket.get()) >= kDistantRoundTrip ? distant : "";
 }
 
 class TcpEndpoint final : public Endpoint {
@@ -276,6 +277,18 @@ class TcpEndpoint final : public Endpoint {
     const tcp::Link* const link = connections_.find(peer);
     const bool is_known = link != nullptr && link->connections().front()->is_open() && !is_local(peer);
     return is_known ? os::shortest_round_trip(link->connections().front()->socket()) : Nanoseconds{};
+  }
+  Acknowledged acknowledged(WorldRank peer) const override {
+    Acknowledged all;
+    const tcp::Link* const link = connections_.find(peer);
+    if (link == nullptr) return all;
+    for (const auto& each : link->connections()) {
+      if (!each->is_open()) continue;
+      const os::Acknowledged one = os::acknowledged(each->socket());
+      all.bytes += one.bytes;
+      all.waits |= one.waits || each->has_unsent();
+    }
+    return all;
   }
   bool is_local(WorldRank peer) const override {
     return peer.index() < options_.on_this_host.size() && options_.on_this_host[peer.index()];

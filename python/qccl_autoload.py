@@ -17,7 +17,7 @@ def register() -> None:
     import torch.distributed as dist
 
     if dist.is_available():
-        dist.Backend.register_backend("qccl", _create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend("qccl", _create, extended_api=True, devices=["cpu", "cuda"])
         if wanted := os.environ.get("QCCL_REPLACE"):
             replace(wanted)
 

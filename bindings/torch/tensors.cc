@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <functional>
@@ -65,6 +66,9 @@ double factor_of(const c10d::ReduceOp& op) {
   if (supplement == nullptr) return 1;
   return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>() : supplement->double_factor;
 }
+
+// A device of PrivateUse1 is CUDA's under another name, as in the tests, or the driver does not know its memory.
+bool is_served(const c10::Device& device) { return device.is_cuda() || device.is_privateuseone(); }
 
 // torch's own programs look for the word "timeout" in the exceptions they catch.
 constexpr const char* kWhichTimeout =
@@ -129,13 +133,27 @@ Elements elements_of(const at::Tensor& tensor) {
   return {DataType::uint8, static_cast<std::size_t>(tensor.element_size())};
 }
 
+std::optional<DeviceStream> stream_of(std::span<const at::Tensor> tensors, const char* operation) {
+  std::optional<c10::Device> device;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    require(!device || *device == tensor.device(), operation, "needs tensors on one device, got some on ",
+            device.value_or(tensor.device()), " and on ", tensor.device());
+    device = tensor.device();
+  }
+  if (!device || !is_served(*device)) return std::nullopt;
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device->type()).getStream(*device);
+  return DeviceStream{device->index(), stream.native_handle()};
+}
+
 void check_readable(const at::Tensor& tensor, const char* operation) {
   require(tensor.defined(), operation, "got an undefined tensor");
   if (tensor.layout() != at::kStrided) {
     C10_THROW_ERROR(NotImplementedError,
                     c10::str("qccl: ", operation, " of sparse tensors is not supported by the qccl backend"));
   }
-  require(tensor.device().is_cpu(), operation, "needs tensors on the CPU, got one on ", tensor.device());
+  require(tensor.device().is_cpu() || is_served(tensor.device()), operation,
+          "needs tensors on the CPU or a CUDA device, got one on ", tensor.device());
 }
 
 void check_writable(const at::Tensor& tensor, const char* operation) {

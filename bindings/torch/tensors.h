@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 
 #include <exception>
+#include <optional>
 #include <span>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
@@ -57,7 +58,11 @@ void require(bool condition, const char* operation, const Words&... problem) {
   if (!condition) C10_THROW_ERROR(ValueError, c10::str("qccl: ", operation, ": ", problem...));
 }
 
-// ValueError unless the tensor is on the CPU and can be read (or written); NotImplementedError if it is sparse.
+// The current stream of the device that the tensors are on, empty for the CPU. ValueError if they are on several.
+std::optional<DeviceStream> stream_of(std::span<const at::Tensor> tensors, const char* operation);
+
+// ValueError unless the tensor is on the CPU or a device that the library serves, and can be read (or written);
+// NotImplementedError if it is sparse.
 void check_readable(const at::Tensor& tensor, const char* operation);
 void check_writable(const at::Tensor& tensor, const char* operation);
 void check_same_type(const at::Tensor& a, const at::Tensor& b, const char* operation);

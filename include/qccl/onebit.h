@@ -16,6 +16,8 @@
 #include <cstddef>
 #include <optional>
 
+#include "qccl/device.h"
+
 namespace qccl {
 
 // Sizes of the error buffers of Communicator::compressed_allreduce(), which are zero before the first step.
@@ -30,6 +32,7 @@ OnebitSizes onebit_sizes(std::size_t count, int world);
 
 struct OnebitOptions {
   std::optional<std::chrono::milliseconds> timeout{};  // of each of the two exchanges; unset: the group's
+  std::optional<DeviceStream> stream{};                // see CallOptions::stream; of all four buffers
 };
 
 }  // namespace qccl

@@ -15,6 +15,7 @@
 #include <new>
 
 #include "base/result.h"
+#include "comm/blocking_stage.h"
 #include "comm/communicator_state.h"
 #include "kernels/float_environment.h"
 #include "kernels/onebit/onebit.h"
@@ -204,6 +205,38 @@ void run(CommunicatorState& group, const OnebitArguments& arguments, const Onebi
   group.onebit_memory.give_back(std::move(messages));
 }
 
+template <class T>
+comm::UsedBuffer used(const char* name, std::span<T> buffer) {
+  return {name, reinterpret_cast<const std::byte*>(buffer.data()), buffer.size_bytes()};
+}
+
+// Runs in host memory, between copies from and to the device.
+void run_staged(CommunicatorState& group, const OnebitArguments& arguments, const OnebitOptions& options) {
+  const auto context = group.context();
+  const Nanoseconds timeout = group.with_builder([](const comm::CallBuilder& builder) { return builder.timeout(); });
+  const auto deadline = [&] {
+    return saturating_add(context->clock().now(), options.timeout ? Nanoseconds(*options.timeout) : timeout);
+  };
+  const auto check = [&group](Status status) {
+    if (!status.ok()) throw Error(group.group().failure(status.error().kind, status.error().message));
+  };
+  comm::BlockingStage stage(context->device_staging(), context->clock());
+  using Use = comm::BlockingStage::Use;
+  const comm::BlockingStage::Buffer buffers[] = {{used("input", arguments.input), Use::read},
+                                                 {used("output", arguments.output), Use::write},
+                                                 {used("worker_error", arguments.worker_error), Use::update},
+                                                 {used("server_error", arguments.server_error), Use::update}};
+  check(stage.bring(*options.stream, buffers, deadline()));
+  const auto on_host = [&](std::size_t index, std::size_t count) {
+    return std::span(reinterpret_cast<float*>(stage.host(index)), count);
+  };
+  run(group,
+      {on_host(0, arguments.input.size()), on_host(1, arguments.output.size()),
+       on_host(2, arguments.worker_error.size()), on_host(3, arguments.server_error.size())},
+      options);
+  check(stage.give_back(deadline()));
+}
+
 }  // namespace
 
 std::unique_ptr<OnebitMemory::Messages> OnebitMemory::take() {
@@ -245,7 +278,7 @@ void Communicator::compressed_allreduce(std::span<const float> input, std::span<
       throw state_->group().invalid_argument(kName, reason);
     }
     try {
-      internal::run(*state_, arguments, options);
+      options.stream ? internal::run_staged(*state_, arguments, options) : internal::run(*state_, arguments, options);
     } catch (const Error& error) {
       ErrorInfo info = error.info();
       info.operation = kName;

@@ -182,5 +182,33 @@ TEST_P(StagedCollectives, error_feedback_gives_the_bits_and_residuals_of_host_me
   });
 }
 
+TEST_P(StagedCollectives, the_1_bit_all_reduce_gives_the_bits_of_host_memory) {
+  constexpr std::size_t kCount = 20'003;
+  expect_success(kWorld, [](Communicator& comm) {
+    const auto sizes = onebit_sizes(kCount, kWorld);
+    std::vector<float> values(kCount), worker(sizes.worker_error), server(sizes.server_error);
+    for (std::size_t i = 0; i < kCount; ++i)
+      values[i] = std::sin(static_cast<float>(i) + static_cast<float>(comm.rank()));
+    const ProgramStream stream;
+    const DeviceBuffer data(4 * kCount), worker_error(4 * worker.size()), server_error(4 * server.size());
+    worker_error.write(stream, ByteVector(worker_error.bytes()));
+    server_error.write(stream, ByteVector(server_error.bytes()));
+    const auto floats = [](const DeviceBuffer& memory) {
+      return std::span(reinterpret_cast<float*>(memory.data()), memory.bytes() / sizeof(float));
+    };
+    for (int step = 0; step < 2; ++step) {
+      fake::write(stream.handle(), data.data(), values.data(), data.bytes());
+      comm.compressed_allreduce(values, worker, server);
+      comm.compressed_allreduce(floats(data), floats(worker_error), floats(server_error), {.stream = stream});
+      const auto expect = [&](const DeviceBuffer& memory, const std::vector<float>& host) {
+        EXPECT_EQ(std::memcmp(memory.read(stream).data(), host.data(), memory.bytes()), 0);
+      };
+      expect(data, values);
+      expect(worker_error, worker);
+      expect(server_error, server);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace qccl::testing

@@ -1,4 +1,7 @@
 // Messages and calls in groups on device memory, and the order of device calls among others.
+#include <algorithm>
+#include <cstring>
+#include <memory>
 #include <thread>
 
 #include "gpu/device_job.h"

@@ -14,10 +14,10 @@
 namespace qccl::torch_binding {
 namespace {
 
-MessageOptions message_options(const char* operation, int tag) {
+MessageOptions message_options(const char* operation, int tag, const TorchCall& call) {
   require(tag >= 0 && tag < Backend::kReservedTags, operation, "the tag must be from 0 to ", Backend::kReservedTags - 1,
           ", it is ", tag);
-  return {.tag = tag, .log_name = log_caller()};
+  return {.tag = tag, .log_name = log_caller(), .stream = call.stream()};
 }
 
 // ---- The monitored barrier
@@ -173,7 +173,7 @@ Backend::WorkPointer Backend::send(Tensors& tensors, int to, int tag) {
   const at::Tensor memory = call.memory.read(tensors);
   const Elements elements = elements_of(memory);
   call.posts.push_back([=, data = memory.const_data_ptr(), count = elements.count_in(memory),
-                        options = message_options("send", tag)](Communicator& group) {
+                        options = message_options("send", tag, call)](Communicator& group) {
     return group.send_async(data, count, elements.type, to, options);
   });
   return start(std::move(call));
@@ -191,7 +191,7 @@ Backend::WorkPointer Backend::receive(Tensors& tensors, int from, int tag) {
   const at::Tensor memory = call.memory.write(tensors);
   const Elements elements = elements_of(memory);
   call.posts.push_back([=, data = memory.mutable_data_ptr(), count = elements.count_in(memory),
-                        options = message_options("recv", tag)](Communicator& group) {
+                        options = message_options("recv", tag, call)](Communicator& group) {
     return group.recv_async(data, count, elements.type, from, options);
   });
   return start(std::move(call));

@@ -12,6 +12,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -163,12 +165,18 @@ class CallMemory {
     }
   }
 
-  // Copies results to their tensors, once all operations have ended.
+  // Copies results to their tensors, once all operations have ended. A device copies in a stream of its own, and has
+  // when this returns: what this thread's stream is, is the program's business.
   void finish() const {
-    for (const CopyBack& copy : copies_) {
-      const WriteGuard guard(copy.target);
-      copy.target.copy_(copy.source);
+    if (copies_.empty()) return;
+    const c10::Device device = copies_.front().target.device();
+    if (device.is_cpu()) return copy_results();
+    const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+    {
+      const c10::StreamGuard guard(stream);
+      copy_results();
     }
+    stream.synchronize();
   }
 
   // Takes over the tensors and copies of `other`.
@@ -247,6 +255,13 @@ class CallMemory {
     const auto& [smaller, larger] =
         std::minmax(a, b, [](const auto& x, const auto& y) { return x.nbytes() < y.nbytes(); });
     return start_of(smaller) == start_of(larger) + offset;
+  }
+
+  void copy_results() const {
+    for (const CopyBack& copy : copies_) {
+      const WriteGuard guard(copy.target);
+      copy.target.copy_(copy.source);
+    }
   }
 
   void note(const Tensors& tensors, bool written) {

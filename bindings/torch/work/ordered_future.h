@@ -43,16 +43,18 @@ class VISIBILITY_HIDDEN OrderedFuture : public torch::jit::PythonFutureWrapper,
   // These are like the functions of torch.futures.Future. A callback is added to a separate future, before that future
   // can be completed.
   std::shared_ptr<OrderedFuture> then(py::function callback) {
-    const auto value = std::make_shared<PythonFutureWrapper>(c10::make_intrusive<Future>(fut->elementType()));
+    const auto value =
+        std::make_shared<PythonFutureWrapper>(c10::make_intrusive<Future>(fut->elementType(), fut->devices()));
     const auto returned = value->then(std::move(callback))->fut;
-    const auto announced = c10::make_intrusive<Future>(returned->elementType());
+    const auto announced = c10::make_intrusive<Future>(returned->elementType(), returned->devices());
     const auto announce = [returned, announced] { copy_outcome(*returned, *announced); };
     auto next = std::make_shared<OrderedFuture>(announced, order_, pool_);
     next->origin_ = std::make_shared<Origin>(Origin{pass_on_in_turn(value->fut, announce), fut, origin_});
     return next;
   }
   void add_done_callback(py::function callback) {
-    const auto value = std::make_shared<PythonFutureWrapper>(c10::make_intrusive<Future>(fut->elementType()));
+    const auto value =
+        std::make_shared<PythonFutureWrapper>(c10::make_intrusive<Future>(fut->elementType(), fut->devices()));
     value->add_done_callback(std::move(callback));
     pass_on_in_turn(value->fut);
   }

@@ -11,6 +11,7 @@
 
 #include "backend/call_memory.h"
 #include "qccl/communicator.h"
+#include "tensors.h"
 
 namespace qccl::torch_binding {
 
@@ -40,6 +41,12 @@ struct TorchCall {
 
   bool is_message() const { return c10d::isP2POp(type); }
   bool is_asynchronous() const { return !options.awaited; }
+  // Of the device that its tensors are on.
+  std::optional<DeviceStream> stream() const {
+    std::vector<at::Tensor> all = inputs;
+    for (const auto& list : outputs) all.insert(all.end(), list.begin(), list.end());
+    return stream_of(all, title);
+  }
   std::chrono::milliseconds timeout() const { return options.timeout.value_or(c10d::kUnsetTimeout); }
 
   void post(Collective collective, const CallBuffers& buffers, DataType element, const CallOptions& own_options) {
@@ -66,6 +73,7 @@ TorchCall make_call(c10d::OpType type, const char* title, std::vector<at::Tensor
   call.options.log_name = log_caller();
   call.options.awaited = !torch_options.asyncOp;
   if (torch_options.timeout != c10d::kUnsetTimeout) call.options.timeout = torch_options.timeout;
+  call.options.stream = call.stream();
   return call;
 }
 

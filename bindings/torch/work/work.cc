@@ -45,6 +45,14 @@ std::string text_of(const std::exception_ptr& failure) {
   }
 }
 
+// The devices of the outputs, which are on one.
+std::vector<c10::Device> devices_of(const TorchCall& call) {
+  for (const auto& list : call.outputs) {
+    if (!list.empty() && !list.front().device().is_cpu()) return {list.front().device()};
+  }
+  return {};
+}
+
 // Copies the results of a call whose operations have ended.
 CallEnd end_of(TorchCall& call, const PostedOperations& operations) {
   for (const auto& work : call.earlier) work->wait_for_results();
@@ -213,11 +221,11 @@ std::vector<at::Tensor> CollectiveWork::result() {
 c10::intrusive_ptr<c10::ivalue::Future> CollectiveWork::getFuture() {
   c10::TypePtr type = c10::ListType::create(c10::TensorType::get());
   if (call_.outputs.size() > 1) type = c10::ListType::create(type);
-  return value_.get(type, has_results_, [this](auto& future) { complete_value(future); });
+  return value_.get(type, devices_of(call_), has_results_, [this](auto& future) { complete_value(future); });
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> CollectiveWork::getFutureResult() {
-  return result_.get(c10::IntType::get(), has_results_, [this](auto& future) { complete_result(future); });
+  return result_.get(c10::IntType::get(), {}, has_results_, [this](auto& future) { complete_result(future); });
 }
 
 void CollectiveWork::complete_value(c10::ivalue::Future& future) const {

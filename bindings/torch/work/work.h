@@ -69,11 +69,12 @@ class LazyFuture {
   using Complete = std::function<void(Future&)>;
 
   // Makes the future on the first call, and completes it then if `has_value`.
-  c10::intrusive_ptr<Future> get(const c10::TypePtr& type, const std::atomic<bool>& has_value,
-                                 const Complete& complete) {
+  // `devices`: of the tensors in its value, without the CPU.
+  c10::intrusive_ptr<Future> get(const c10::TypePtr& type, std::vector<c10::Device> devices,
+                                 const std::atomic<bool>& has_value, const Complete& complete) {
     const std::lock_guard lock(mutex_);
     if (!future_) {
-      future_ = c10::make_intrusive<Future>(type);
+      future_ = c10::make_intrusive<Future>(type, std::move(devices));
       is_given_ = has_value;
       if (is_given_) complete(*future_);
     }

@@ -1,5 +1,6 @@
 #include "device/fake/fake_cuda.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "device/fake/fake_driver.h"
@@ -270,6 +271,8 @@ void hold(CUstream_st* stream) { driver().stream(stream)->set_held(true); }
 void release(CUstream_st* stream) { driver().stream(stream)->set_held(false); }
 void capture(CUstream_st* stream, bool captures) { driver().stream(stream)->captures = captures; }
 
+void enqueue(CUstream_st* stream, std::function<void()> work) { driver().stream(stream)->add(std::move(work)); }
+
 void launch(CUstream_st* stream, void* memory, std::function<void(std::byte*)> work) {
   auto allocation = driver().find(memory, 0);
   driver().stream(stream)->add([=, work = std::move(work)] {
@@ -285,7 +288,8 @@ void write(CUstream_st* stream, void* memory, const void* source, std::size_t by
 }
 
 void read(CUstream_st* stream, const void* memory, void* target, std::size_t bytes) {
-  launch(stream, const_cast<void*>(memory), [=](std::byte* stored) { std::memcpy(target, stored, bytes); });
+  launch(stream, const_cast<void*>(memory),
+         [=](std::byte* stored) { std::copy_n(stored, bytes, static_cast<std::byte*>(target)); });
   synchronize(stream);
 }
 

@@ -49,6 +49,9 @@ void capture(CUstream_st* stream, bool captures);
 // The streams that the library has made and not destroyed, in order.
 std::vector<CUstream_st*> library_streams();
 
+// An item for a stream that touches no memory of the device.
+void enqueue(CUstream_st* stream, std::function<void()> work);
+
 // Items for a stream (null: device 0's default stream): a kernel that calls `work` with the memory's bytes, and copies.
 void launch(CUstream_st* stream, void* memory, std::function<void(std::byte*)> work);
 void write(CUstream_st* stream, void* memory, const void* source, std::size_t bytes);

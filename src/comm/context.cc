@@ -173,7 +173,8 @@ Result<bootstrap::PeerSockets> Context::meet(std::shared_ptr<Store> own_store, d
   }
   mesh.connections = {.told = settings_.options.connections,
                       .bytes_per_second = line_rate,
-                      .send_buffer_bytes = os::tcp_buffer_sizes("tcp_wmem").value_or(os::BufferSizes{}).largest};
+                      .send_buffer_bytes = os::tcp_buffer_sizes("tcp_wmem").value_or(os::BufferSizes{}).largest,
+                      .in_cloud = bootstrap::is_in_limiting_cloud()};
   mesh.deadline = deadline;
   mesh.timeout = settings_.options.init_timeout;
   if (world() == 1) return bootstrap::connect_full_mesh(nullptr, mesh, clock_);

@@ -186,6 +186,13 @@ def test_doctor_names_the_buffers_that_limit_a_distant_pair():
     assert "which TCP's buffers limit" in said and "sysctl -w net.ipv4.tcp_wmem=" in said, said
 
 
+def test_doctor_measures_each_line_both_ways():
+    with Line("--rate", "200mbit", hosts=3) as line:
+        said = line.doctor()
+    pairs = re.findall(r"^line +rank (\d) to rank (\d): .* ms there and back; ", said, re.MULTILINE)
+    assert sorted(pairs) == [(a, b) for a in "012" for b in "012" if a != b], said
+
+
 def test_eight_ranks_far_apart_are_ready_soon():
     """tests/threads/start_test.cc counts the round trips; the first ranks also wait for the start of the last."""
     with Line("--rate", "1gbit", "--delay", "50ms", hosts=8) as line:

@@ -30,9 +30,9 @@ rank 0 prints for all; the others' warnings and faults carry their rank.
 
 Exit code: 0; 1 if something is broken; 2 for wrong flags. Warnings do not change it.
 
-Between ranks of different hosts it also measures the line, for some seconds a pair and one pair after another (one
-rank of each host, the first eight pairs of hosts): round trip, rate of one and of four TCP connections, and what
-TCP's buffers allow. A warning says what to raise, or to set QCCL_CONNECTIONS. --no-rates leaves this out.
+Between ranks of different hosts it also measures the line both ways, for some seconds a pair (one rank of each host,
+the first eight hosts, pairs of different hosts at the same time): round trip, rate of one and of four TCP connections,
+and what TCP's buffers allow. A warning says what to raise, or to set QCCL_CONNECTIONS. --no-rates leaves this out.
 
 --measure FILE measures instead, for some seconds: memory, codecs, shared memory and loopback of rank 0's
 machine and, if the job has another host, the wire to it. Run nothing else meanwhile. With QCCL_PROFILE=FILE the

@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::size_t kMostPairs = 8;
+constexpr std::size_t kMostHosts = 8;
 // The first connection carries questions and answers, the next one the measurement of one, the rest that of four.
 constexpr std::size_t kSockets = 6;
 constexpr Nanoseconds kToConnect = milliseconds(2000);  // to each address
@@ -244,29 +244,49 @@ void report(const Communicator& world, int peer, const Rates& rates, std::uint64
                                 rates.four / rates.one, limited ? ", which TCP's buffers limit" : "", remedy);
 }
 
-// Pairs of the hosts' first ranks.
-std::vector<std::pair<int, int>> pairs_of(const std::vector<int>& hosts) {
+// The first rank of each host.
+std::vector<int> first_ranks(const std::vector<int>& hosts) {
   std::vector<int> firsts;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
     if (std::find(hosts.begin(), hosts.end(), hosts[rank]) - hosts.begin() == static_cast<std::ptrdiff_t>(rank)) {
       firsts.push_back(static_cast<int>(rank));
     }
   }
-  std::vector<std::pair<int, int>> pairs;
-  for (std::size_t a = 0; a < firsts.size(); ++a) {
-    for (std::size_t b = a + 1; b < firsts.size() && pairs.size() < kMostPairs; ++b) {
-      pairs.emplace_back(firsts[a], firsts[b]);
-    }
+  return firsts;
+}
+
+// The partner of each in a round of a tournament in which each meets each: number `rounds` stays where it is, the
+// others go around. An odd one has itself.
+std::size_t partner_of(std::size_t player, std::size_t round, std::size_t players) {
+  const std::size_t rounds = players % 2 == 0 ? players - 1 : players;
+  const std::size_t opposite = (2 * round + rounds - player % rounds) % rounds;
+  if (players % 2 != 0) return opposite;
+  if (player == rounds) return round;
+  return opposite == player ? rounds : opposite;
+}
+
+// `cards`: by rank.
+void measure_line(Communicator& world, const std::vector<Card>& cards, int receiver, const Clock& clock,
+                  LineReport& out) {
+  const Card& card = cards[static_cast<std::size_t>(receiver)];
+  const Card& own = cards[static_cast<std::size_t>(world.rank())];
+  const auto rates = measure_to(card, clock);
+  if (rates.ok()) {
+    report(world, receiver, rates.value(), std::min(own.send_buffer, card.receive_buffer), out);
+    return;
   }
-  return pairs;
+  out.complaints +=
+      fmt::format("WARNING rank {} to rank {}: the line can't be measured: {}\n    fix: {}\n", world.rank(), receiver,
+                  rates.error().message, "open TCP ports between the hosts; QCCL_SOCKET_IFNAME chooses the interface");
 }
 
 }  // namespace
 
 LineReport measure_lines(Communicator& world) {
   LineReport out;
-  const auto pairs = pairs_of(world.hosts());
-  if (pairs.empty()) return out;
+  std::vector<int> players = first_ranks(world.hosts());
+  players.resize(std::min(players.size(), kMostHosts));
+  if (players.size() < 2) return out;
   const SteadyClock clock;
   const std::uint64_t nonce = os::random_nonce() | 1;
   Card own;
@@ -276,18 +296,16 @@ LineReport measure_lines(Communicator& world) {
   }
   std::vector<Card> cards(static_cast<std::size_t>(world.size()));
   world.all_gather(&own, cards.data(), sizeof(Card), DataType::uint8);
-  for (const auto& [sender, receiver] : pairs) {
-    const Card& peer = cards[static_cast<std::size_t>(receiver)];
-    if (world.rank() == sender) {
-      const auto rates = measure_to(peer, clock);
-      if (rates.ok()) {
-        report(world, receiver, rates.value(), std::min(own.send_buffer, peer.receive_buffer), out);
-      } else {
-        out.complaints += fmt::format("WARNING rank {} to rank {}: the line can't be measured: {}\n    fix: {}\n",
-                                      sender, receiver, rates.error().message,
-                                      "open TCP ports between the hosts; QCCL_SOCKET_IFNAME chooses the interface");
-      }
-    } else if (world.rank() == receiver && own.nonce != 0) {
+  const auto found = std::find(players.begin(), players.end(), world.rank());
+  const auto player = static_cast<std::size_t>(found - players.begin());
+  const std::size_t rounds = players.size() - 1 + players.size() % 2;
+  // Each round twice, so that both partners send.
+  for (std::size_t turn = 0; turn < 2 * rounds; ++turn) {
+    const std::size_t partner = player < players.size() ? partner_of(player, turn / 2, players.size()) : player;
+    const bool sends = (player < partner) == (turn % 2 == 0);
+    if (partner != player && sends) {
+      measure_line(world, cards, players[partner], clock, out);
+    } else if (partner != player && own.nonce != 0) {
       // The sender reports a failure: it loses its connections.
       static_cast<void>(answer(listener.value(), nonce, clock).ok());
     }

@@ -13,9 +13,9 @@ struct LineReport {
   std::string complaints;  // warnings with their remedies
 };
 
-// Measures from one rank of each host to one of each later host, one pair after another and at most eight pairs.
-// Collective. A measurement that fails is a complaint of its sender; every wait has a deadline. Throws qccl::Error
-// where a collective fails.
+// Measures both ways between the first ranks of each two hosts, of at most eight hosts; pairs of different hosts at the
+// same time. Collective. A measurement that fails is a complaint of its sender; every wait has a deadline. Throws
+// qccl::Error where a collective fails.
 LineReport measure_lines(Communicator& world);
 
 }  // namespace qccl::tools

@@ -1,6 +1,11 @@
 #include "bootstrap/mesh/connection_count.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 namespace qccl::bootstrap {
 namespace {
@@ -18,14 +23,39 @@ TEST(ConnectionCount, near_ranks_have_one) {
   }
 }
 
-TEST(ConnectionCount, distant_ranks_have_as_many_as_hold_what_is_on_its_way) {
+TEST(ConnectionCount, distant_ranks_have_as_many_as_hold_what_is_on_its_way_and_at_least_four) {
   const ConnectionPolicy policy{.bytes_per_second = kTenGigabits, .send_buffer_bytes = kUsualBuffer};
-  EXPECT_EQ(wanted_connections(policy, milliseconds(1)), 1);
-  EXPECT_EQ(wanted_connections(policy, milliseconds(2)), 2);  // 2.5 MB in halves of 4 MiB
-  EXPECT_EQ(wanted_connections(policy, milliseconds(6)), 4);
+  EXPECT_EQ(wanted_connections(policy, milliseconds(1)), 4);
+  EXPECT_EQ(wanted_connections(policy, milliseconds(6)), 4);  // 7.5 MB in halves of 4 MiB
+  EXPECT_EQ(wanted_connections(policy, milliseconds(8)), 5);
   EXPECT_EQ(wanted_connections(policy, milliseconds(100)), 8);
   const ConnectionPolicy large_buffers{.bytes_per_second = kTenGigabits / 10, .send_buffer_bytes = 32 << 20};
-  EXPECT_EQ(wanted_connections(large_buffers, milliseconds(100)), 1);
+  EXPECT_EQ(wanted_connections(large_buffers, milliseconds(100)), 4);
+  EXPECT_EQ(wanted_connections({.bytes_per_second = kTenGigabits}, milliseconds(100)), 4) << "an unknown buffer";
+}
+
+TEST(ConnectionCount, near_ranks_in_a_cloud_that_limits_connections_have_four) {
+  ConnectionPolicy policy{.bytes_per_second = kTenGigabits, .send_buffer_bytes = kUsualBuffer, .in_cloud = true};
+  EXPECT_EQ(wanted_connections(policy, microseconds(100)), 4);
+  policy.remote_peers = 8;
+  EXPECT_EQ(wanted_connections(policy, microseconds(100)), 2);
+}
+
+TEST(ConnectionCount, a_cloud_is_known_by_its_network_card) {
+  const std::filesystem::path folder = testing::TempDir() + "qccl_cards_" + std::to_string(::getpid());
+  EXPECT_FALSE(is_in_limiting_cloud(folder));
+  const auto add = [&](const std::string& card, const std::string& vendor) {
+    std::filesystem::create_directories(folder / card / "device");
+    std::ofstream(folder / card / "device" / "vendor") << vendor << "\n";
+  };
+  std::filesystem::create_directories(folder / "lo");
+  add("eth0", "0x8086");
+  EXPECT_FALSE(is_in_limiting_cloud(folder));
+  add("eth1", "0x1d0f");
+  EXPECT_TRUE(is_in_limiting_cloud(folder));
+  add("eth1", "0x1ae0");
+  EXPECT_TRUE(is_in_limiting_cloud(folder));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(ConnectionCount, many_peers_share_sixteen_and_each_has_one) {
@@ -40,10 +70,6 @@ TEST(ConnectionCount, what_is_told_counts_at_any_distance) {
   const ConnectionPolicy policy{.told = 5, .remote_peers = 100};
   EXPECT_EQ(wanted_connections(policy, Nanoseconds(0)), 5);
   EXPECT_EQ(wanted_connections(policy, milliseconds(100)), 5);
-}
-
-TEST(ConnectionCount, without_a_known_buffer_there_is_one) {
-  EXPECT_EQ(wanted_connections({.bytes_per_second = kTenGigabits}, milliseconds(100)), 1);
 }
 
 }  // namespace

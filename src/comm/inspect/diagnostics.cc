@@ -25,7 +25,7 @@ constexpr std::uint64_t kMiB = 1 << 20;
 constexpr std::size_t kPairBytes = shm::pair_bytes(shm::kMaxLargeSlots);
 // Listener, store, poller, standard streams and the program's own files.
 constexpr std::uint64_t kBaseFiles = 32;
-// TCP, unix socket, memory and doorbell of a neighbour.
+// TCP, unix socket, memory and doorbell of a neighbour, or the connections to a distant peer.
 constexpr std::uint64_t kFilesPerPeer = 4;
 // A link of 10 Gbit/s with 5 ms there and back holds this much.
 constexpr std::uint64_t kGoodSocketBytes = 6 * kMiB;
@@ -173,10 +173,12 @@ void describe_memory(const Membership& own, TransportChoice transport, Findings&
   found.fact("locked memory", fmt::format("{} (QCCL locks none)", amount(locked.soft)));
 }
 
-void describe_files(const Membership& own, Findings& found) {
+// `told`: QCCL_CONNECTIONS.
+void describe_files(const Membership& own, std::optional<int> told, Findings& found) {
   const os::Limit files = os::open_files_limit();
   const std::uint64_t open = os::open_file_count();
-  const std::uint64_t needed = open + kBaseFiles + kFilesPerPeer * static_cast<std::uint64_t>(own.world - 1);
+  const std::uint64_t per_peer = std::max(kFilesPerPeer, static_cast<std::uint64_t>(told.value_or(1)));
+  const std::uint64_t needed = open + kBaseFiles + per_peer * static_cast<std::uint64_t>(own.world - 1);
   const std::string text =
       fmt::format("{} may be open, {} are, {} ranks need about {}", count(files.soft), open, own.world, needed);
   if (files.soft >= needed) return found.fact("open files", text);
@@ -234,7 +236,7 @@ std::vector<Finding> diagnose(const InitOptions& options) {
   describe_simd(found);
   describe_interfaces(membership, transport, found);
   describe_memory(membership, transport, found);
-  describe_files(membership, found);
+  describe_files(membership, settings.ok() ? settings.value().options.connections : std::nullopt, found);
   describe_tcp(found);
   describe_devices(found);
   return std::move(found.list);

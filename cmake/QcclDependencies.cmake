@@ -2,6 +2,7 @@
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
+find_package(OpenSSL 3 REQUIRED)
 include(QcclHighway)
 if(NOT TARGET hwy::hwy)
   message(FATAL_ERROR "Highway is missing: install libhwy-dev")

@@ -21,17 +21,18 @@ MAY_INCLUDE = {
     "include/qccl": [],
     "src/base": [],
     "src/os": ["base/"],
+    "src/secure": ["os/", "base/"],
     "src/kernels": ["base/"],
     "src/wire": ["base/"],
     "src/codec": ["kernels/", "base/", "codec/*/"],
     "src/codec/*": ["kernels/", "base/", "codec/"],  # each codec; no other layer sees one
     "src/plan": ["codec/geometry.h", "base/"],
-    "src/bootstrap": ["os/", "wire/", "base/"],
+    "src/bootstrap": ["secure/", "os/", "wire/", "base/"],
     "src/transport/transport.h": ["base/"],  # the contract that engine and sim see
     "src/transport": ["os/", "base/"],  # the code that the real transports share
     "src/transport/sim": ["transport/transport.h", "base/"],
     "src/transport/shm": ["transport/", "wire/", "os/", "base/"],
-    "src/transport/tcp": ["transport/", "wire/", "os/", "base/"],
+    "src/transport/tcp": ["transport/", "secure/", "wire/", "os/", "base/"],
     "src/observe": ["base/"],
     "src/device": ["base/"],
     "src/device/fake": ["device/"],  # for tests only
@@ -43,8 +44,8 @@ MAY_INCLUDE = {
     ],
     # Runs the engine over the simulated network; the only layer besides comm that names a concrete transport.
     "src/sim": ["engine/", "plan/", "codec/", "base/", "transport/sim/"],
-    "src/comm": ["base/", "os/", "kernels/", "codec/", "wire/", "bootstrap/", "plan/", "engine/", "observe/", "device/",
-                 "transport/", "transport/sim/", "transport/shm/", "transport/tcp/"],
+    "src/comm": ["base/", "os/", "secure/", "kernels/", "codec/", "wire/", "bootstrap/", "plan/", "engine/", "observe/",
+                 "device/", "transport/", "transport/sim/", "transport/shm/", "transport/tcp/"],
     "src/train": [],
     "src/parallel": [],
     "src/sparse": ["kernels/reduce/reduce.h", "base/"],
@@ -69,6 +70,7 @@ TOOL_EXTRAS = {
 # Third-party headers that only these folders may include.
 THIRD_PARTY = {
     "hwy/": ("src/kernels",),
+    "openssl/": ("src/secure",),
     "gtest/": ("testing",),
     "gmock/": (),
     "benchmark/": (),
@@ -139,6 +141,7 @@ TEST_HEADERS = (
     "src/kernels/codec_kernel_contract.h",
     "src/kernels/every_simd.h",
     "src/os/test_user.h",
+    "src/secure/tls_pair.h",
 )
 
 

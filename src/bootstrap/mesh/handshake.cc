@@ -34,7 +34,6 @@ Result<bool> Handshake::run(Step step) {
   switch (step) {
     case Step::send_hello: {
       own_.wanted_connections = peer_.count;
-      own_.wanted_connections = peer_.count;
       std::array<std::byte, wire::kHelloBytes> bytes;
       wire::encode_hello(own_, bytes.data());
       return send(bytes);
@@ -53,7 +52,6 @@ Result<bool> Handshake::run(Step step) {
     case Step::receive_confirm: {
       QCCL_ASSIGN(const bool complete, receive(1));
       peer_.confirm = static_cast<ConfirmByte>(received_[0]);
-      if (peer_.confirm == ConfirmByte::beside_local) peer_.count = 1;
       if (peer_.confirm == ConfirmByte::beside_local) peer_.count = 1;
       if (!complete || peer_.confirm == ConfirmByte::alone || peer_.confirm == ConfirmByte::beside_local)
         return complete;

@@ -154,33 +154,6 @@ Interface describe_interface(const ifaddrs& entry) {
           .link_local = ipv6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)};
 }
 
-struct Wait {
-  const Fd& socket;
-  Direction direction;
-  TimePoint deadline;
-  const Clock& clock;
-};
-
-Status move_exactly(const Wait& wait, std::size_t total, const auto& move_from) {
-  for (std::size_t done = 0; done < total;) {
-    const IoResult io = move_from(done);
-    done += io.bytes;
-    if (io.lost()) {
-      Failure failure(ErrorKind::peer_lost, describe(io));
-      failure.info().os_error = io.error;
-      return failure;
-    }
-    if (!io.would_block) continue;
-    QCCL_ASSIGN(const bool is_ready, wait_ready(wait.socket, wait.direction, wait.deadline, wait.clock));
-    if (!is_ready) {
-      return Failure(ErrorKind::deadline_exceeded,
-                     fmt::format("{} of {} bytes {} before the deadline", done, total,
-                                 wait.direction == Direction::read ? "received" : "sent"));
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 std::string address_text(const std::string& host, std::uint16_t port) {
@@ -310,6 +283,26 @@ Result<bool> wait_ready(const Fd& socket, Direction direction, TimePoint deadlin
     if (count < 0 && errno != EINTR) return os_failure("can't wait for a socket", errno);
     if (left == Nanoseconds::zero()) return false;
   }
+}
+
+Status move_exactly(const Wait& wait, std::size_t total, const std::function<IoResult(std::size_t)>& move_from) {
+  for (std::size_t done = 0; done < total;) {
+    const IoResult io = move_from(done);
+    done += io.bytes;
+    if (io.lost()) {
+      Failure failure(ErrorKind::peer_lost, describe(io));
+      failure.info().os_error = io.error;
+      return failure;
+    }
+    if (!io.would_block) continue;
+    QCCL_ASSIGN(const bool is_ready, wait_ready(wait.socket, wait.direction, wait.deadline, wait.clock));
+    if (!is_ready) {
+      return Failure(ErrorKind::deadline_exceeded,
+                     fmt::format("{} of {} bytes {} before the deadline", done, total,
+                                 wait.direction == Direction::read ? "received" : "sent"));
+    }
+  }
+  return {};
 }
 
 Status read_exactly(const Fd& socket, Bytes target, TimePoint deadline, const Clock& clock) {

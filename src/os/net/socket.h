@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -65,6 +66,16 @@ Result<bool> wait_ready(const Fd& socket, Direction direction, TimePoint deadlin
 Status read_exactly(const Fd& socket, Bytes target, TimePoint deadline, const Clock& clock);
 Status write_exactly(const Fd& socket, ConstBytes source, TimePoint deadline, const Clock& clock);
 
+// The loop of both: calls `move_from` with the number of bytes that have moved, until they are `total`.
+struct Wait {
+  const Fd& socket;
+  Direction direction;
+  TimePoint deadline;
+  const Clock& clock;
+};
+struct IoResult;
+Status move_exactly(const Wait& wait, std::size_t total, const std::function<IoResult(std::size_t done)>& move_from);
+
 // ---- unix sockets: abstract names; they can pass descriptors
 
 // The name is the kernel's, not a file system's: it goes with its owner. It is visible to this network namespace only,
@@ -89,6 +100,8 @@ PeerCredentials own_credentials();
 // Whether the peer belongs to this process's user; call it before trusting the first byte. Any user of the host who
 // knows an abstract name can connect to it, and can listen on it first. Misuse names both users.
 Status check_same_user(const Fd& unix_socket);
+// The same for credentials that are known.
+Status check_same_user(const PeerCredentials& peer, const PeerCredentials& own);
 
 // A new descriptor for a socket that other code of this process or its parent owns. Misuse if it is no open socket.
 Result<Fd> duplicate_socket(int descriptor);
@@ -111,6 +124,10 @@ struct IoResult {
   bool ok() const { return bytes != 0; }
   bool lost() const { return closed || error != 0; }
 };
+
+// Results of a layer above the socket: the bytes fail authentication; there is no memory.
+IoResult changed_on_the_way();
+IoResult out_of_memory();
 
 // "closed the connection (end of file)", "connection reset (errno 104)": for a lost() result.
 std::string describe(const IoResult& result);

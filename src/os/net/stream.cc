@@ -61,9 +61,13 @@ void take_descriptors(msghdr& message, std::vector<Fd>& descriptors) {
 
 }  // namespace
 
+IoResult changed_on_the_way() { return {.error = EBADMSG}; }
+IoResult out_of_memory() { return {.error = ENOMEM}; }
+
 std::string describe(const IoResult& result) {
   if (result.closed) return "closed the connection (end of file)";
   if (result.error == ECONNRESET) return "connection reset (errno " + std::to_string(ECONNRESET) + ")";
+  if (result.error == EBADMSG) return "sent bytes that fail authentication: they were changed on the way";
   return error_text(result.error);
 }
 

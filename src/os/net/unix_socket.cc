@@ -79,7 +79,10 @@ PeerCredentials own_credentials() { return {::getpid(), ::geteuid()}; }
 
 Status check_same_user(const Fd& unix_socket) {
   QCCL_ASSIGN(const PeerCredentials peer, peer_credentials(unix_socket));
-  const PeerCredentials own = own_credentials();
+  return check_same_user(peer, own_credentials());
+}
+
+Status check_same_user(const PeerCredentials& peer, const PeerCredentials& own) {
   if (peer.user == own.user) return {};
   return Failure(
       ErrorKind::misuse,

@@ -38,6 +38,16 @@ TEST(UnixSocket, both_ends_of_one_user_are_told_so) {
   EXPECT_FALSE(check_same_user(Fd(::open("/dev/null", O_RDONLY))).ok());
 }
 
+TEST(UnixSocket, another_user_is_named_with_this_one_whoever_runs_the_test) {
+  const PeerCredentials own{.process = 7, .user = 1000}, same{.process = 8, .user = 1000};
+  const PeerCredentials root{.process = 9, .user = 0}, other{.process = 10, .user = 4'000'000'000};
+  EXPECT_TRUE(check_same_user(same, own).ok());
+  expect_failure(check_same_user(root, own), ErrorKind::misuse,
+                 "process 9 at the other end of the unix socket belongs to user 0, this process to user 1000");
+  expect_failure(check_same_user(other, own), ErrorKind::misuse, "belongs to user 4000000000, this process to user 1000");
+  expect_failure(check_same_user(own, root), ErrorKind::misuse, "belongs to user 1000, this process to user 0");
+}
+
 TEST(UnixSocket, a_dialler_of_another_user_is_named) {
   if (!can_act_as_another()) GTEST_SKIP() << kNeedsRoot;
   const std::string name = unique_name();

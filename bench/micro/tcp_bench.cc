@@ -158,7 +158,7 @@ struct Side {
     auto made = os::Poller::create();
     if (!made) fail(made.error().message);
     poller = std::make_unique<os::Poller>(std::move(*made));
-    std::vector<std::vector<os::Fd>> sockets(2);
+    std::vector<std::vector<secure::Stream>> sockets(2);
     sockets[static_cast<std::size_t>(peer)].push_back(std::move(fd));
     for (std::size_t i = 0; i < idle_peers; ++i) {
       Link link = loopback_link();

@@ -43,6 +43,7 @@ struct InitOptions {
   std::optional<Milliseconds> init_timeout{};   // to find all ranks; QCCL_INIT_TIMEOUT, else 300 s
   std::optional<TransportChoice> transport{};   // QCCL_TRANSPORT, else automatic
   std::optional<Compression> compression{};     // QCCL_COMPRESSION, else none
+  std::string key{};                            // of the job, 16 bytes or more (docs/security.md); QCCL_KEY, else none
   std::optional<LogOptions> log{};              // QCCL_LOG_FILE also turns it on, and names the file
 };
 

@@ -50,6 +50,7 @@ struct Options {
   std::string congestion = "bbr";                          // QCCL_CONGESTION, between distant ranks; system
   std::uint64_t seed = 0;                                  // QCCL_SEED, of codecs that draw random numbers
   bool checksum = true;                                    // QCCL_CHECKSUM=0|1, payloads between hosts
+  bool encryption = true;                                  // QCCL_ENCRYPTION=on|off, if the job has a key
   std::optional<Nanoseconds> spin{};                       // QCCL_SPIN_US, polling before sleep
   std::uint64_t pinned_limit = std::uint64_t{1} << 30;     // QCCL_PINNED_LIMIT, bytes of host memory for devices
   std::optional<std::string> log_file;                     // QCCL_LOG_FILE, prefix of the logs' file names

@@ -74,6 +74,8 @@ Result<Settings> merge_options(const InitOptions& init) {
   if (init.init_timeout) chosen.init_timeout = *init.init_timeout;
   if (init.transport) chosen.transport = *init.transport;
   if (init.log) settings.log = *init.log;
+  settings.protection.encrypts = chosen.encryption;
+  QCCL_ASSIGN(settings.protection.key, secure::find_key(init.key));
   if (chosen.log_file) {
     settings.log.enabled = true;
     settings.log.file = *chosen.log_file;
@@ -163,6 +165,7 @@ Result<bootstrap::PeerSockets> Context::meet(std::shared_ptr<Store> own_store, d
   bootstrap::FullMeshOptions mesh;
   mesh.membership = membership_;
   mesh.transport = settings_.options.transport;
+  mesh.protection = settings_.protection;
   if (const auto& grid = settings_.options.hosts) {
     if (grid->hosts * grid->ranks != world()) {
       return Failure(ErrorKind::invalid_argument,

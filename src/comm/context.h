@@ -23,6 +23,7 @@
 #include "observe/log_store.h"
 #include "os/fd.h"
 #include "qccl/communicator.h"
+#include "secure/key.h"
 #include "transport/transport.h"
 
 namespace qccl::comm {
@@ -32,6 +33,7 @@ struct Settings {
   Options options;
   Compression compression;  // of groups that do not set their own
   LogOptions log{};
+  secure::Protection protection{};
 };
 Result<Settings> merge_options(const InitOptions& init);
 

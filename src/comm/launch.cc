@@ -13,6 +13,7 @@
 #include "bootstrap/store/open_store.h"
 #include "os/net/socket.h"
 #include "os/process.h"
+#include "secure/key.h"
 
 namespace qccl {
 namespace {
@@ -52,14 +53,19 @@ Status read_location(const std::string& card, Launch& launch) {
 Status meet(Membership own, const InitOptions& options, std::uint16_t port, Launch& launch) {
   own.job += "/launch";
   QCCL_ASSIGN(const Options settings, Options::from_environment());
+  QCCL_ASSIGN(const auto key, secure::find_key(options.key));
   const SteadyClock clock;
   const Nanoseconds timeout = options.init_timeout ? Nanoseconds(*options.init_timeout) : settings.init_timeout;
   const TimePoint deadline = saturating_add(clock.now(), timeout);
   QCCL_ASSIGN(auto meeting, bootstrap::open_store(own, options.store, deadline, clock));
   if (own.rank == 0) QCCL_TRY(choose_port(port, launch));
   const std::string address = meeting.address.empty() ? kThisHost : meeting.address;
-  const bootstrap::Participant self{own.rank, own.world, bootstrap::own_process_text(),
-                                    fmt::format("{} {}", launch.master_port, address), meeting.location};
+  const bootstrap::Participant self{own.rank,
+                                    own.world,
+                                    bootstrap::own_process_text(),
+                                    fmt::format("{} {}", launch.master_port, address),
+                                    meeting.location,
+                                    {key, own.job, own.restart}};
   bootstrap::KeySpace keys(*meeting.store, own.job, own.restart, clock);
   auto gathered = bootstrap::gather_cards(keys, self, {&clock, deadline, timeout});
   meeting.close(kStoreLinger);

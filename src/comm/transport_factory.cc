@@ -65,7 +65,7 @@ Status add_shm(Endpoints& endpoints, os::Poller& poller, bootstrap::PeerSockets&
 
 Status add_tcp(Endpoints& endpoints, os::Poller& poller, bootstrap::PeerSockets& links,
                const TransportOptions& options) {
-  if (std::ranges::all_of(links.tcp, &std::vector<os::Fd>::empty)) return {};
+  if (std::ranges::all_of(links.tcp, &std::vector<secure::Stream>::empty)) return {};
   for (std::size_t peer = 0; peer < links.tcp.size(); ++peer) {
     if (!links.tcp[peer].empty()) endpoints.of_rank[peer] = static_cast<int>(endpoints.all.size());
   }

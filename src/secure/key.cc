@@ -37,8 +37,9 @@ struct Source {
 };
 
 // The variables that people set; at most one may be.
-std::array<Source, 2> variables() { return {{{"QCCL_KEY", environment("QCCL_KEY")},
-                                            {"QCCL_KEY_FILE", environment("QCCL_KEY_FILE")}}}; }
+std::array<Source, 2> variables() {
+  return {{{"QCCL_KEY", environment("QCCL_KEY")}, {"QCCL_KEY_FILE", environment("QCCL_KEY_FILE")}}};
+}
 
 Result<std::shared_ptr<const Key>> shared(std::string text, const std::string& source) {
   QCCL_ASSIGN(Key key, Key::from_text(text, source));

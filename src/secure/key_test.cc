@@ -105,8 +105,8 @@ TEST_F(KeySource, the_option_comes_before_the_environment) {
   EXPECT_EQ(find_key("").take_or_throw(), nullptr);
   EXPECT_EQ(key_source(""), "");
   ::setenv("QCCL_KEY", "a key of the environment", 1);
-  EXPECT_TRUE(equal(find_key("").take_or_throw()->derive("a").bytes(),
-                    key_of("a key of the environment").derive("a").bytes()));
+  EXPECT_TRUE(
+      equal(find_key("").take_or_throw()->derive("a").bytes(), key_of("a key of the environment").derive("a").bytes()));
   EXPECT_TRUE(equal(find_key("a key of the program").take_or_throw()->derive("a").bytes(),
                     key_of("a key of the program").derive("a").bytes()));
 }

@@ -34,6 +34,10 @@ class Stream {
     tls_.reset();
     socket_.reset();
   }
+  os::Fd take_socket() {
+    tls_.reset();
+    return std::move(socket_);
+  }
 
   // Begins, or with null ends, TLS.
   void set_tls(std::unique_ptr<Tls> tls) { tls_ = std::move(tls); }

@@ -4,20 +4,15 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
-#include <algorithm>
-#include <cstring>
 #include <new>
 #include <utility>
 
 namespace qccl::secure {
 namespace {
 
-constexpr std::size_t kRecordBytes = 16384;     // of plain text: TLS's limit
-constexpr std::size_t kRecordOverhead = 5 + 17;  // header; content type and tag
-constexpr std::size_t kBatchRecords = 4;         // encrypted before they are sent, so that they stay in cache
-constexpr std::size_t kBatchBytes = kBatchRecords * kRecordBytes;
-constexpr std::size_t kReadAheadBytes = kBatchRecords * (kRecordBytes + kRecordOverhead) + 1024;  // and new keys
-constexpr std::uint64_t kRekeyBytes = std::uint64_t{1} << 36;  // a sixth of AES-GCM's limit for full records
+// One record more than a batch: new keys, and a rest.
+constexpr std::size_t kBufferBytes =
+    (RecordWriter::kBatchRecords + 1) * (RecordWriter::kRecordBytes + RecordWriter::kRecordOverhead);
 constexpr unsigned char kAes128Gcm[] = {0x13, 0x01};
 
 Tls* owner(SSL* ssl) { return static_cast<Tls*>(SSL_get_app_data(ssl)); }
@@ -68,14 +63,14 @@ struct Callbacks {
   static int read(BIO* bio, char* target, int bytes) {
     BIO_clear_retry_flags(bio);
     auto& self = *static_cast<Tls*>(::BIO_get_data(bio));
-    const int got = self.fill(reinterpret_cast<std::byte*>(target), static_cast<std::size_t>(bytes));
+    const int got = self.socket_.read(std::as_writable_bytes(std::span(target, static_cast<std::size_t>(bytes))));
     if (got < 0) BIO_set_retry_read(bio);
     return got < 0 ? -1 : got;
   }
 
   static int write(BIO* bio, const char* source, int bytes) {
     auto& self = *static_cast<Tls*>(::BIO_get_data(bio));
-    return self.keep(std::as_bytes(std::span(source, static_cast<std::size_t>(bytes)))) ? bytes : -1;
+    return self.socket_.write(std::as_bytes(std::span(source, static_cast<std::size_t>(bytes)))) ? bytes : -1;
   }
 
   static long control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
@@ -115,8 +110,8 @@ struct Callbacks {
 
 void Tls::FreeSsl::operator()(ssl_st* ssl) const { ::SSL_free(ssl); }
 
-Tls::Tls(int fd, bool is_server) : fd_(fd), is_server_(is_server), rekey_interval_(kRekeyBytes) {}
-Tls::~Tls() { wipe(record_); }
+Tls::Tls(int fd, bool is_server) : socket_(fd), is_server_(is_server) {}
+Tls::~Tls() = default;
 
 Result<std::unique_ptr<Tls>> Tls::client(int fd, Credentials credentials) {
   std::unique_ptr<Tls> made(new Tls(fd, false));
@@ -152,14 +147,14 @@ Status Tls::open(Credentials credentials, FindSecret find) {
 Result<bool> Tls::shake_hands() {
   ::ERR_clear_error();
   const int result = ::SSL_do_handshake(ssl_.get());
-  const os::IoResult sent = send_encrypted();
-  if (sent.lost()) return Failure(ErrorKind::peer_lost, os::describe(sent) + " during the handshake");
+  const os::IoResult sent = socket_.send();
   if (result != 1) {
-    if (::SSL_get_error(ssl_.get(), result) == SSL_ERROR_WANT_READ) return false;
-    return failed_handshake();
+    if (::SSL_get_error(ssl_.get(), result) != SSL_ERROR_WANT_READ) return failed_handshake();
+    if (!sent.lost()) return false;
   }
-  if (!output_.empty()) return false;
-  is_done_ = true;
+  if (sent.lost()) return Failure(ErrorKind::peer_lost, os::describe(sent) + " during the handshake");
+  if (!socket_.is_empty()) return false;
+  socket_.end_handshake();
   credentials_ = {};
   find_ = nullptr;
   return true;
@@ -168,9 +163,10 @@ Result<bool> Tls::shake_hands() {
 Failure Tls::failed_handshake() {
   const auto reason = ERR_GET_REASON(::ERR_peek_last_error());
   ::ERR_clear_error();
-  if (last_read_.lost()) return Failure(ErrorKind::peer_lost, os::describe(last_read_) + " during the handshake");
-  if (!speaks_tls_) return Failure(ErrorKind::corrupt_data, "speaks no TLS");
-  if (handshake_bytes_ > kMaxHandshakeBytes) return Failure(ErrorKind::corrupt_data, "sent too much for a handshake");
+  const os::IoResult& last = socket_.last_read();
+  if (last.lost()) return Failure(ErrorKind::peer_lost, os::describe(last) + " during the handshake");
+  if (!socket_.speaks_tls()) return Failure(ErrorKind::corrupt_data, "speaks no TLS");
+  if (socket_.is_flooded()) return Failure(ErrorKind::corrupt_data, "sent too much for a handshake");
   if (!refusal_.empty()) return Failure(ErrorKind::misuse, refusal_);
   if (is_server_ && reason == SSL_R_BINDER_DOES_NOT_VERIFY) return Failure(ErrorKind::misuse, "has another key");
   const bool is_alert = reason >= SSL_AD_REASON_OFFSET;
@@ -180,59 +176,11 @@ Failure Tls::failed_handshake() {
                  std::string("sent no valid TLS handshake (") + (words == nullptr ? "?" : words) + ")");
 }
 
-// ---- bytes from and to the socket
-
-// The number of bytes; 0 at the end, -1 if there are none now.
-int Tls::fill(std::byte* target, std::size_t bytes) {
-  if (input_begin_ == input_end_ && !input_.empty()) {
-    last_read_ = os::read_some(fd_, input_);
-    input_begin_ = 0;
-    input_end_ = last_read_.bytes;
-  }
-  if (!input_.empty()) {
-    const std::size_t taken = std::min(bytes, input_end_ - input_begin_);
-    if (taken == 0) return last_read_.lost() ? 0 : -1;
-    std::memcpy(target, input_.data() + input_begin_, taken);
-    input_begin_ += taken;
-    return static_cast<int>(taken);
-  }
-  last_read_ = os::read_some(fd_, Bytes(target, bytes));
-  if (!is_done_ && last_read_.ok()) {
-    if (handshake_bytes_ == 0 && target[0] != kFirstByte && target[0] != std::byte{0x15}) speaks_tls_ = false;
-    handshake_bytes_ += last_read_.bytes;
-    if (handshake_bytes_ > kMaxHandshakeBytes) return 0;
-  }
-  if (last_read_.ok()) return static_cast<int>(last_read_.bytes);
-  return last_read_.lost() ? 0 : -1;
-}
-
-bool Tls::keep(ConstBytes encrypted) {
-  try {
-    output_.insert(output_.end(), encrypted.begin(), encrypted.end());
-    return true;
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-}
-
-os::IoResult Tls::send_encrypted() {
-  os::IoResult io;
-  while (output_begin_ < output_.size()) {
-    io = os::write_some(fd_, ConstBytes(output_).subspan(output_begin_));
-    if (!io.ok()) return io;
-    output_begin_ += io.bytes;
-  }
-  output_.clear();
-  output_begin_ = 0;
-  return io;
-}
-
 // ---- plain text
 
 void Tls::read_ahead() {
-  input_.resize(kReadAheadBytes);
-  output_.reserve(kReadAheadBytes);
-  record_.resize(kRecordBytes);
+  socket_.use_buffers(kBufferBytes);
+  writer_.reserve();
 }
 
 os::IoResult Tls::read_record(Bytes target) {
@@ -242,8 +190,9 @@ os::IoResult Tls::read_record(Bytes target) {
   if (result == 1) return {.bytes = bytes};
   const int why = ::SSL_get_error(ssl_.get(), result);
   if (why == SSL_ERROR_WANT_READ) return {.would_block = true};
-  if (last_read_.error != 0) return {.error = last_read_.error};
-  if (why == SSL_ERROR_ZERO_RETURN || last_read_.closed) return {.closed = true};
+  const os::IoResult& last = socket_.last_read();
+  if (last.error != 0) return {.error = last.error};
+  if (why == SSL_ERROR_ZERO_RETURN || last.closed) return {.closed = true};
   return os::changed_on_the_way();
 }
 
@@ -265,48 +214,14 @@ os::IoResult Tls::read_some(Bytes first, Bytes second) {
 os::IoResult Tls::write_some(std::span<const ConstBytes> pieces) {
   std::size_t taken = 0;
   for (;;) {
-    const os::IoResult sent = send_encrypted();
+    const os::IoResult sent = socket_.send();
     if (sent.lost()) return sent;
-    if (!output_.empty()) return {.bytes = taken, .would_block = taken == 0};
+    if (!socket_.is_empty()) return {.bytes = taken, .would_block = taken == 0};
     taken += std::exchange(encrypted_ahead_, 0);
-    encrypted_ahead_ = encrypt(pieces, taken);
-    if (is_broken_) return os::out_of_memory();
+    encrypted_ahead_ = writer_.encrypt(ssl_.get(), pieces, taken);
+    if (writer_.is_broken()) return os::out_of_memory();
     if (encrypted_ahead_ == 0) return {.bytes = taken, .would_block = taken == 0};
   }
-}
-
-// Makes records of the pieces' bytes from `skip` on: the header of a frame shares its first one with the payload.
-std::size_t Tls::encrypt(std::span<const ConstBytes> pieces, std::size_t skip) {
-  std::size_t encrypted = 0, staged = 0;
-  record_.resize(kRecordBytes);
-  for (ConstBytes piece : pieces) {
-    const std::size_t skipped = std::min(skip, piece.size());
-    piece = piece.subspan(skipped);
-    skip -= skipped;
-    while (!piece.empty() && encrypted < kBatchBytes) {
-      const std::size_t bytes = std::min(piece.size(), kRecordBytes - staged);
-      const bool is_whole = bytes == kRecordBytes;
-      if (!is_whole) std::memcpy(record_.data() + staged, piece.data(), bytes);
-      staged += bytes;
-      if (staged == kRecordBytes) encrypted += encrypt_record(is_whole ? piece.first(bytes) : ConstBytes(record_));
-      staged %= kRecordBytes;
-      piece = piece.subspan(bytes);
-    }
-  }
-  if (staged > 0) encrypted += encrypt_record(ConstBytes(record_).first(staged));
-  return encrypted;
-}
-
-std::size_t Tls::encrypt_record(ConstBytes plain) {
-  since_rekey_ += plain.size();
-  ::ERR_clear_error();
-  if (since_rekey_ > rekey_interval_) {
-    is_broken_ |= ::SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) != 1;
-    since_rekey_ = 0;
-  }
-  std::size_t bytes = 0;
-  is_broken_ |= ::SSL_write_ex(ssl_.get(), plain.data(), plain.size(), &bytes) != 1;
-  return bytes;
 }
 
 }  // namespace qccl::secure

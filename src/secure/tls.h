@@ -15,16 +15,15 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/bytes.h"
 #include "base/result.h"
 #include "os/net/socket.h"
+#include "secure/encrypted_socket.h"
 #include "secure/key.h"
+#include "secure/record_writer.h"
 
 struct ssl_st;
-struct ssl_ctx_st;
-struct bio_st;
 
 namespace qccl::secure {
 
@@ -37,10 +36,7 @@ using FindSecret = std::function<Result<Secret>(std::string_view identity)>;
 
 class Tls {
  public:
-  // Handshakes of ranks read less: what a stranger sends beyond it is refused.
-  static constexpr std::size_t kMaxHandshakeBytes = 4096;
-  // A TLS connection's first byte; QCCL's own protocols begin with others.
-  static constexpr std::byte kFirstByte{0x16};
+  static constexpr std::byte kFirstByte = EncryptedSocket::kFirstByte;
 
   // `fd` outlives the object. ResourceExhausted: no memory.
   static Result<std::unique_ptr<Tls>> client(int fd, Credentials credentials);
@@ -52,7 +48,7 @@ class Tls {
   // Goes on as far as possible now; true once both ends have the same secret. Misuse: the peer has another key or none;
   // PeerLost: the connection ended; CorruptData: the peer does not speak TLS. The message completes "it ...".
   Result<bool> shake_hands();
-  // Of the peer, once the handshake is done.
+  // The client's, once the handshake is done.
   const std::string& identity() const { return identity_; }
 
   // From now on reads take many records at once from the socket. Call it after the handshake, to keep TLS.
@@ -64,11 +60,11 @@ class Tls {
   bool has_input() const { return has_input_; }
 
   // As os::write_some(), with one more condition: after less than everything was taken, the next call begins with the
-  // rest, in the same order. `skip`: leading bytes of the pieces that count as taken.
+  // rest, in the same order.
   os::IoResult write_some(std::span<const ConstBytes> pieces);
 
-  // The other end gets new keys after so many bytes; AES-GCM's limit is 2^24 records. For tests.
-  void set_rekey_interval(std::uint64_t bytes) { rekey_interval_ = bytes; }
+  // This end takes new keys after so many bytes. For tests.
+  void set_rekey_interval(std::uint64_t bytes) { writer_.set_rekey_interval(bytes); }
 
  private:
   struct FreeSsl {
@@ -78,40 +74,20 @@ class Tls {
   Tls(int fd, bool is_server);
   Status open(Credentials credentials, FindSecret find);
   Failure failed_handshake();
-  std::size_t encrypt(std::span<const ConstBytes> pieces, std::size_t skip);
-  std::size_t encrypt_record(ConstBytes plain);
-  os::IoResult send_encrypted();
   os::IoResult read_record(Bytes target);
 
-  // OpenSSL's callbacks.
-  friend struct Callbacks;
-  int fill(std::byte* target, std::size_t bytes);
-  bool keep(ConstBytes encrypted);
+  friend struct Callbacks;  // OpenSSL's
 
-  const int fd_;
+  EncryptedSocket socket_;
   const bool is_server_;
   std::unique_ptr<ssl_st, FreeSsl> ssl_;
   Credentials credentials_;  // the client's
   FindSecret find_;          // the server's
-  std::string identity_;     // the peer's
-  std::string refusal_;      // why the server has no secret
-
-  std::size_t handshake_bytes_ = 0;  // read in the handshake
-  bool is_done_ = false;
-  bool speaks_tls_ = true;  // the peer's first byte
-  os::IoResult last_read_;
-
-  std::vector<std::byte> input_;  // encrypted bytes read ahead
-  std::size_t input_begin_ = 0, input_end_ = 0;
+  std::string identity_;     // the client's, at both ends
+  std::string refusal_;      // why the server has no secret for it
   bool has_input_ = false;
-
-  std::vector<std::byte> output_;   // encrypted bytes that the socket has not taken...
-  std::size_t output_begin_ = 0;    // ...from here on
-  std::size_t encrypted_ahead_ = 0; // plain bytes in it, which write_some() has not reported as taken
-  std::vector<std::byte> record_;  // plain bytes of several pieces
-  bool is_broken_ = false;         // for want of memory
-  std::uint64_t since_rekey_ = 0;
-  std::uint64_t rekey_interval_;
+  RecordWriter writer_;
+  std::size_t encrypted_ahead_ = 0;  // plain bytes in socket_ that write_some() has not reported as taken
 };
 
 }  // namespace qccl::secure

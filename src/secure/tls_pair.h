@@ -14,14 +14,22 @@ namespace qccl::secure {
 
 inline Key key_of(std::string text = "sixteen bytes, or more") { return Key::from_text(text, "test").take_or_throw(); }
 
+// A TLS connection between two connected sockets, ready to carry frames.
+inline void encrypt(Stream& client, Stream& server);
+
 struct TlsPair {
   Stream client, server;
 
   // The server knows only the identity "one to two".
   explicit TlsPair(std::string_view client_key = "sixteen bytes, or more", std::string identity = "one to two") {
     auto sockets = os::socket_pair().take_or_throw();
-    client = Stream(std::move(sockets.first));
-    server = Stream(std::move(sockets.second));
+    begin(Stream(std::move(sockets.first)), Stream(std::move(sockets.second)), client_key, identity);
+  }
+  TlsPair(Stream one, Stream other) { begin(std::move(one), std::move(other), "sixteen bytes, or more", "one to two"); }
+
+  void begin(Stream one, Stream other, std::string_view client_key, const std::string& identity) {
+    client = std::move(one);
+    server = std::move(other);
     const Key own = key_of(std::string(client_key));
     client.set_tls(Tls::client(client.get(), {identity, own.derive(identity)}).take_or_throw());
     server.set_tls(Tls::server(server.get(), [](std::string_view asked) -> Result<Secret> {
@@ -58,5 +66,13 @@ struct TlsPair {
     if (!done.ok()) status = done.failure();
   }
 };
+
+inline void encrypt(Stream& client, Stream& server) {
+  TlsPair pair(std::move(client), std::move(server));
+  pair.join();
+  client = std::move(pair.client);
+  server = std::move(pair.server);
+  for (Stream* end : {&client, &server}) end->tls()->read_ahead();
+}
 
 }  // namespace qccl::secure

@@ -87,18 +87,20 @@ TEST(Tls, a_peer_that_leaves_is_lost) {
   TlsPair pair;
   EXPECT_FALSE(pair.client.tls()->shake_hands().take_or_throw());
   pair.client.reset();
-  expect_failure([&] {
-    for (int turn = 0;; ++turn) {
-      auto done = pair.server.tls()->shake_hands();
-      if (!done || turn > 5) return done;
-    }
-  }(), ErrorKind::peer_lost, "during the handshake");
+  expect_failure(
+      [&] {
+        for (int turn = 0;; ++turn) {
+          auto done = pair.server.tls()->shake_hands();
+          if (!done || turn > 5) return done;
+        }
+      }(),
+      ErrorKind::peer_lost, "during the handshake");
 }
 
 // A record header announces 16 KiB, which come a byte at a time.
 TEST(Tls, a_handshake_without_end_is_refused) {
   TlsPair pair;
-  std::vector<std::byte> flood(Tls::kMaxHandshakeBytes + 64);
+  std::vector<std::byte> flood(EncryptedSocket::kMaxHandshakeBytes + 64);
   flood[0] = Tls::kFirstByte;
   flood[1] = std::byte{3};
   flood[2] = std::byte{1};

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "os/net/socket.h"
+#include "secure/stream.h"
 #include "transport/endpoint.h"
 #include "wire/frame.h"
 
@@ -132,8 +133,8 @@ inline std::vector<std::vector<os::Fd>> connect_all(int world, Connect connect) 
 }
 
 // As the connections of make_tcp_endpoint: one to each rank that has a socket.
-inline std::vector<std::vector<os::Fd>> one_each(std::vector<os::Fd> sockets) {
-  std::vector<std::vector<os::Fd>> connections(sockets.size());
+inline std::vector<std::vector<secure::Stream>> one_each(std::vector<os::Fd> sockets) {
+  std::vector<std::vector<secure::Stream>> connections(sockets.size());
   for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
     if (sockets[rank].valid()) connections[rank].push_back(std::move(sockets[rank]));
   }

@@ -36,6 +36,12 @@ std::unique_ptr<Mesh> make_several(int world) {
   return std::make_unique<TcpMesh>(world, connect, TcpOptions{}, 3);
 }
 
+template <int connections, int max_directly_read>
+std::unique_ptr<Mesh> make_encrypted(int world) {
+  return std::make_unique<TcpMesh>(world, tcp_pair, TcpOptions{.max_directly_read = max_directly_read}, connections,
+                                   true);
+}
+
 template <int ranks_per_host>
 std::unique_ptr<Mesh> make_routed(int world) {
   return std::make_unique<RoutedMesh>(world, ranks_per_host);
@@ -57,6 +63,9 @@ INSTANTIATE_TEST_SUITE_P(All, TransportContract,
                                            Kind{"tcp_through_epoll", make_tcp<tcp_pair, 0>},
                                            Kind{"three_unix_connections", make_several<unix_pair>},
                                            Kind{"three_tcp_connections", make_several<tcp_pair>},
+                                           Kind{"encrypted_directly_read", make_encrypted<1, 8>},
+                                           Kind{"encrypted_through_epoll", make_encrypted<1, 0>},
+                                           Kind{"three_encrypted_connections", make_encrypted<3, 1>},
                                            Kind{"router_to_shm", make_routed<2>},
                                            Kind{"router_to_tcp", make_routed<1>}),
                          [](const auto& info) { return std::string(info.param.name); });

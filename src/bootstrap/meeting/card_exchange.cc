@@ -65,7 +65,11 @@ class Attempt {
  private:
   std::string key(const char* name) const { return generation_key(generation_, name); }
   std::string key(const char* name, int rank) const { return fmt::format("{}/{}/{}", generation_, name, rank); }
-  Record own_record() const { return {static_cast<std::uint32_t>(self_.world), token_, self_.process, self_.card}; }
+  Record own_record() const {
+    Record record{static_cast<std::uint32_t>(self_.world), token_, self_.process, self_.card};
+    record.seal = self_.seal.make(generation_, self_.rank, record);
+    return record;
+  }
 
   // For rank 0.
   Result<std::string> await_record(int rank) {
@@ -73,6 +77,8 @@ class Attempt {
       QCCL_ASSIGN(auto value, keys_.get(key("card", rank), std::min(limit_.deadline, within(kLookForClosedEvery))));
       if (value) {
         QCCL_ASSIGN(const auto record, decode_record(*value));
+        const Status sealed = self_.seal.check(generation_, rank, record);
+        if (!sealed.ok()) return give_up(sealed.error().kind, rank, sealed.error().message);
         if (record.world == static_cast<std::uint32_t>(self_.world)) return std::move(*value);
         return give_up(
             ErrorKind::invalid_argument, rank,
@@ -166,6 +172,8 @@ class Attempt {
     GatheredCards gathered{.generation = generation_, .nonce = outcome.nonce, .cards = {}, .processes = {}};
     for (int rank = 0; rank < self_.world; ++rank) {
       QCCL_ASSIGN(auto record, decode_record(outcome.records[static_cast<std::size_t>(rank)]));
+      const Status sealed = self_.seal.check(generation_, rank, record);
+      if (!sealed.ok()) return failure_about(sealed.error().kind, rank, sealed.error().message);
       if (rank == self_.rank && record.token != token_) return rank_taken(record.process);
       gathered.cards.push_back(std::move(record.card));
       gathered.processes.push_back(std::move(record.process));

@@ -31,6 +31,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "bootstrap/meeting/card_seal.h"
 #include "bootstrap/meeting/job_keys.h"
 
 namespace qccl::bootstrap {
@@ -48,6 +49,7 @@ struct Participant {
   std::string process;   // for messages: "process 123 on node0"; at most kMaxProcessBytes
   std::string card;      // at most kMaxCardBytes
   std::string location;  // of the store, for messages: "at 127.0.0.1:29500"
+  CardSeal seal{};
 };
 
 struct GatheredCards {
@@ -58,7 +60,7 @@ struct GatheredCards {
 };
 
 // Blocks until all ranks have arrived. DeadlineExceeded names the missing ranks; Misuse: another process has this rank;
-// InvalidArgument: ranks disagree about the world size; else the store's error.
+// InvalidArgument: ranks disagree about the world size, or have different keys; else the store's error.
 Result<GatheredCards> gather_cards(KeySpace& keys, const Participant& self, const StartLimit& limit);
 
 // report_failure() tells the ranks of a generation that this one failed after the cards were exchanged, best effort.

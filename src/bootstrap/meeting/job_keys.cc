@@ -12,8 +12,8 @@
 namespace qccl::bootstrap {
 namespace {
 
-constexpr std::size_t kRecordOverhead = 4 + 8 + 8 + 8;  // world, token, two lengths
-constexpr std::size_t kMaxRecordBytes = kRecordOverhead + kMaxProcessBytes + kMaxCardBytes;
+constexpr std::size_t kRecordOverhead = 4 + 8 + 3 * 8;  // world, token, three lengths
+constexpr std::size_t kMaxRecordBytes = kRecordOverhead + kMaxProcessBytes + kMaxCardBytes + kMaxSealBytes;
 constexpr std::size_t kOutcomeOverhead = 64;
 constexpr std::size_t kMaxRecords = 4096;  // larger than any world; the cost of larger worlds is tested
 static_assert(kMaxWorld * (8 + kMaxRecordBytes) + kOutcomeOverhead <= kMaxValueBytes,
@@ -31,6 +31,7 @@ void visit_record(auto& fields, auto& record) {
   fields.integer(record.token);
   fields.string(record.process, kMaxProcessBytes);
   fields.string(record.card, kMaxCardBytes);
+  fields.string(record.seal, kMaxSealBytes);
 }
 
 void visit_outcome(auto& fields, auto& outcome) {

@@ -18,6 +18,7 @@ namespace qccl::bootstrap {
 // Limits of a record.
 inline constexpr std::size_t kMaxCardBytes = 768;
 inline constexpr std::size_t kMaxProcessBytes = 128;
+inline constexpr std::size_t kMaxSealBytes = 32;
 // Limit of an outcome's reason, and of a rank's description of its failure.
 inline constexpr std::size_t kMaxReasonBytes = 4096;
 
@@ -27,6 +28,7 @@ struct Record {
   std::uint64_t token = 0;  // distinguishes processes that claim the same rank
   std::string process;      // "process 123 on node0"
   std::string card;
+  std::string seal{};  // see card_seal.h; empty if the job has no key
 };
 
 std::string encode_record(const Record& record);

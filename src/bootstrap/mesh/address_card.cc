@@ -47,6 +47,7 @@ Result<Addresses> filtered_addresses(const std::string& filter, const std::strin
 void visit(auto& fields, auto& card) {
   fields.integer(card.wire_version);
   fields.integer(card.transport);
+  fields.template integer<std::uint8_t>(card.encrypts);
   fields.integer(card.first_cpu);
   fields.integer(card.port);
   fields.string(card.boot_id, kMaxTextBytes);
@@ -89,6 +90,12 @@ Status check_card(const AddressCard& own, int rank, const AddressCard& other) {
                    fmt::format("the transport is {} on rank {} but {} here: give all ranks the same (QCCL_TRANSPORT or "
                                "InitOptions::transport)",
                                setting(other.transport), rank, setting(own.transport)));
+  }
+  if (other.encrypts != own.encrypts) {
+    return Failure(ErrorKind::invalid_argument, fmt::format("rank {} {} what it sends and this rank {}: give all ranks "
+                                                            "the same QCCL_ENCRYPTION",
+                                                            rank, other.encrypts ? "encrypts" : "does not encrypt",
+                                                            own.encrypts ? "does" : "does not"));
   }
   if (other.transport != TransportChoice::shm && (other.addresses.empty() || other.port == 0)) {
     return Failure(ErrorKind::corrupt_data, fmt::format("rank {} gave no address", rank));

@@ -18,6 +18,7 @@ inline constexpr std::size_t kMaxCardAddresses = 8;
 struct AddressCard {
   std::uint32_t wire_version = wire::kWireVersion;
   TransportChoice transport = TransportChoice::automatic;
+  bool encrypts = false;                 // has a key, and uses it for more than the handshakes
   std::string boot_id{};                 // and network namespace; equal: same host; empty: unknown
   std::string unix_name{};               // abstract unix socket; empty: does not listen on one
   std::uint32_t first_cpu = 0;           // the lowest core it may run on; differs between ranks that a launcher binds

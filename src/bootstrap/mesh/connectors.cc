@@ -45,9 +45,10 @@ Result<std::string> Acceptor::listen_local() {
   return name;
 }
 
-Status Acceptor::start(const wire::Hello& own, const ConnectionPolicy& policy) {
+Status Acceptor::start(const wire::Hello& own, const ConnectionPolicy& policy, const PairSecrets* secrets) {
   own_ = own;
   policy_ = policy;
+  secrets_ = secrets;
   next_id_ = kFirstPending;
   max_pending_ =
       static_cast<std::size_t>(std::clamp<std::uint64_t>(os::spare_files() / 4, kFewestPending, kMaxPending));
@@ -87,7 +88,7 @@ void Acceptor::welcome(os::Fd socket, SocketKind kind) {
   if (kind == SocketKind::local && !is_of_this_user(socket)) return;
   if (kind == SocketKind::tcp && !os::set_no_delay(socket)) return;
   if (!poller_.watch(socket.get(), socket_token(SocketOwner::acceptor, id))) return;
-  pending_.emplace(id, Pending{Handshake(own_, policy_, {-1, kind, std::move(socket)}),
+  pending_.emplace(id, Pending{Handshake(own_, policy_, secrets_, {-1, kind, std::move(socket)}),
                                saturating_add(clock_.now(), kHandshakeLimit)});
   serve(id);
   if (pending_.size() > max_pending_) pending_.erase(pending_.begin());
@@ -114,9 +115,17 @@ void Acceptor::serve(std::uint64_t id) {
     poller_.forget(handshake.socket().get());
     peers_.push_back(handshake.take());
   } else if (done.error().kind == ErrorKind::misuse || done.error().kind == ErrorKind::unsupported) {
-    log(LogLevel::info, "dropped a connection: " + done.error().message);
+    refused(handshake.socket(), done.error());
   }
   pending_.erase(found);
+}
+
+// With a key, logs the first as a warning: a rank with another key finds itself refused, and whoever started it asks
+// here.
+void Acceptor::refused(const os::Fd& socket, const ErrorInfo& why) {
+  const bool warns = secrets_ != nullptr && secrets_->has_key() && !std::exchange(warned_of_key_, true);
+  log(warns ? LogLevel::warning : LogLevel::info,
+      fmt::format("rank {} dropped a connection from {}: {}", own_.rank, os::peer_address(socket), why.message));
 }
 
 void Acceptor::expire() {
@@ -188,7 +197,7 @@ Status Dialler::ready(std::uint64_t index, bool writable) {
 Status Dialler::shake_hands(Dial& dial, os::Fd socket) {
   const DialTarget& target = dial.target;
   PeerSocket peer{target.rank, dial.kind, std::move(socket), dial.confirm, target.index, target.count};
-  dial.handshake.emplace(own_, policy_, std::move(peer));
+  dial.handshake.emplace(own_, policy_, secrets_, std::move(peer));
   dial.due = saturating_add(clock_.now(), kHandshakeLimit);
   QCCL_TRY(poller_.watch(dial.handshake->socket().get(), token_of(dial.target)));
   return advance(dial);

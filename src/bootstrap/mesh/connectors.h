@@ -33,8 +33,8 @@ class Acceptor {
   Result<std::uint16_t> listen_tcp(const std::string& address);
   // Returns the random name of the socket.
   Result<std::string> listen_local();
-  // `own` describes this rank; its target is filled in.
-  Status start(const wire::Hello& own, const ConnectionPolicy& policy);
+  // `own` describes this rank; its target is filled in. `secrets` outlive this; null: the job has no key.
+  Status start(const wire::Hello& own, const ConnectionPolicy& policy, const PairSecrets* secrets = nullptr);
 
   // The descriptor with this index has an event. ResourceExhausted if no descriptor is left to accept with.
   Status ready(std::uint64_t index);
@@ -53,6 +53,7 @@ class Acceptor {
   void welcome(os::Fd socket, SocketKind kind);
   bool is_of_this_user(const os::Fd& socket);
   void serve(std::uint64_t id);
+  void refused(const os::Fd& socket, const ErrorInfo& why);
 
   os::Poller& poller_;
   const Clock& clock_;
@@ -60,10 +61,12 @@ class Acceptor {
   os::Fd local_listener_;
   wire::Hello own_;
   ConnectionPolicy policy_;
+  const PairSecrets* secrets_ = nullptr;
   std::map<std::uint64_t, Pending> pending_;  // ids grow, so the first is the oldest
   std::uint64_t next_id_;
   std::size_t max_pending_ = kMaxPending;
   bool warned_of_user_ = false;
+  bool warned_of_key_ = false;
   std::vector<PeerSocket> peers_;
 };
 
@@ -86,9 +89,11 @@ class Dialler {
   static constexpr Nanoseconds kHandshakeLimit = std::chrono::seconds(10);
   static constexpr Nanoseconds kRefusedLimit = std::chrono::seconds(3);
 
-  // `own` describes this rank; its target is filled in. `poller` and `clock` outlive this.
-  Dialler(os::Poller& poller, const Clock& clock, const wire::Hello& own, const ConnectionPolicy& policy)
-      : poller_(poller), clock_(clock), own_(own), policy_(policy) {}
+  // `own` describes this rank; its target is filled in. `poller`, `clock` and `secrets` outlive this; without secrets
+  // the job has no key.
+  Dialler(os::Poller& poller, const Clock& clock, const wire::Hello& own, const ConnectionPolicy& policy,
+          const PairSecrets* secrets = nullptr)
+      : poller_(poller), clock_(clock), own_(own), policy_(policy), secrets_(secrets) {}
 
   void add(DialTarget target);
   // The descriptor with this index has an event.
@@ -134,6 +139,7 @@ class Dialler {
   const Clock& clock_;
   wire::Hello own_;
   ConnectionPolicy policy_;
+  const PairSecrets* secrets_;
   std::map<std::uint64_t, Dial> dials_;  // not yet connected, by the index of their descriptors
   std::vector<PeerSocket> peers_;
 };

@@ -25,8 +25,9 @@ constexpr Nanoseconds kLookForFailuresEvery = std::chrono::seconds(1);
 
 std::size_t slot(int rank) { return static_cast<std::size_t>(rank); }
 
-std::uint64_t job_digest(const Membership& membership, const GatheredCards& gathered) {
-  return digest(fmt::format("{}/{}/{}/{}", membership.job, membership.restart, gathered.generation, gathered.nonce));
+// The job, and the attempt to start it.
+std::string attempt_of(const Membership& membership, const GatheredCards& gathered) {
+  return fmt::format("{}/{}/{}/{}", membership.job, membership.restart, gathered.generation, gathered.nonce);
 }
 
 // Fills in what the cards of all ranks say about hosts and cores.
@@ -74,7 +75,7 @@ class ConnectedPeers {
   const os::Fd& find(std::uint64_t index) const {
     const Peer& peer = peers_[index / kSocketsOfAPeer];
     const std::uint64_t number = index % kSocketsOfAPeer;
-    return number == wire::kMaxConnections ? peer.local : peer.tcp[number];
+    return (number == wire::kMaxConnections ? peer.local : peer.tcp[number]).socket();
   }
   static int rank_of(std::uint64_t index) { return static_cast<int>(index / kSocketsOfAPeer); }
   // Ranks whose connections are not complete.
@@ -87,9 +88,9 @@ class ConnectedPeers {
   }
   void take(PeerSockets& sockets) {
     for (Peer& peer : peers_) {
-      std::vector<os::Fd>& tcp = sockets.tcp.emplace_back();
+      std::vector<secure::Stream>& tcp = sockets.tcp.emplace_back();
       for (std::size_t i = 0; i < peer.expected_tcp; ++i) tcp.push_back(std::move(peer.tcp[i]));
-      sockets.local.push_back(std::move(peer.local));
+      sockets.local.push_back(peer.local.take_socket());
     }
   }
 
@@ -97,15 +98,15 @@ class ConnectedPeers {
   static constexpr std::uint64_t kSocketsOfAPeer = wire::kMaxConnections + 1;
 
   struct Peer {
-    std::array<os::Fd, wire::kMaxConnections> tcp;
-    os::Fd local;
+    std::array<secure::Stream, wire::kMaxConnections> tcp;
+    secure::Stream local;
     bool is_settled = false;       // the first connections have been made, and say what belongs to them:
     std::size_t expected_tcp = 0;  // TCP connections
     bool expects_local = false;    // a unix socket
 
     bool is_complete() const {
       const auto expected = tcp | std::views::take(expected_tcp);
-      return is_settled && local.valid() == expects_local && std::ranges::all_of(expected, &os::Fd::valid);
+      return is_settled && local.valid() == expects_local && std::ranges::all_of(expected, &secure::Stream::valid);
     }
   };
   std::vector<Peer> peers_;  // by rank
@@ -144,6 +145,7 @@ class FullMesh {
  private:
   Status listen() {
     card_.transport = options_.transport;
+    card_.encrypts = options_.protection.key != nullptr && options_.protection.encrypts;
     card_.first_cpu = static_cast<std::uint32_t>(os::first_available_cpu());
     card_.boot_id = os::boot_id();
     if (!card_.boot_id.empty()) card_.boot_id += os::network_namespace() + options_.host_suffix;
@@ -159,7 +161,12 @@ class FullMesh {
   }
 
   Status exchange_cards() {
-    const Participant self{rank_, world_, own_process_text(), encode_card(card_), options_.location};
+    const Participant self{rank_,
+                           world_,
+                           own_process_text(),
+                           encode_card(card_),
+                           options_.location,
+                           {options_.protection.key, options_.membership.job, options_.membership.restart}};
     QCCL_ASSIGN(gathered_, gather_cards(keys_, self, {&clock_, options_.deadline, options_.timeout}));
     return {};
   }
@@ -175,13 +182,15 @@ class FullMesh {
     }
     describe_hosts(cards, rank_, sockets_);
     sockets_.processes = gathered_.processes;
-    sockets_.job = job_digest(options_.membership, gathered_);
+    const std::string attempt = attempt_of(options_.membership, gathered_);
+    sockets_.job = digest(attempt);
+    secrets_.emplace(options_.protection, attempt);
     const wire::Hello own{
         .rank = static_cast<std::uint32_t>(rank_), .world = static_cast<std::uint32_t>(world_), .job = sockets_.job};
     ConnectionPolicy policy = options_.connections;
     policy.remote_peers = world_ - sockets_.local_ranks;
-    QCCL_TRY(acceptor_.start(own, policy));
-    dialler_.emplace(poller_, clock_, own, policy);
+    QCCL_TRY(acceptor_.start(own, policy, &*secrets_));
+    dialler_.emplace(poller_, clock_, own, policy, &*secrets_);
     for (int rank = 0; rank < rank_; ++rank) {
       const AddressCard& card = cards[slot(rank)];
       dialler_->add({.rank = rank,
@@ -276,6 +285,7 @@ class FullMesh {
   const Clock& clock_;
   const int rank_;
   const int world_;
+  std::optional<PairSecrets> secrets_;
   Acceptor acceptor_;
   std::optional<Dialler> dialler_;
   AddressCard card_;

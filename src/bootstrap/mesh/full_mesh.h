@@ -16,6 +16,7 @@
 #include "os/fd.h"
 #include "qccl/store.h"
 #include "qccl/types.h"
+#include "secure/stream.h"
 
 namespace qccl::bootstrap {
 
@@ -26,21 +27,23 @@ struct FullMeshOptions {
   std::string host_suffix{};       // QCCL_HOSTS: separates ranks of one host as if they were on several
   std::string location{};          // where the store is, for messages: "at 10.0.0.1:29500"
   ConnectionPolicy connections{};  // its remote_peers is filled in
+  secure::Protection protection{};
   TimePoint deadline = kForever;
   Nanoseconds timeout{};  // from which the deadline was computed, for messages
 };
 
 // All handshakes are done, nothing has been read beyond them; non-blocking. By rank; this rank's own entry is invalid.
 struct PeerSockets {
-  std::vector<std::vector<os::Fd>> tcp{};  // to all peers, in one order at both ends; none if the transport is shm
-  std::vector<os::Fd> local{};             // unix sockets: peers that share this host's memory, unless it is tcp
-  std::vector<bool> on_this_host{};        // ranks of this boot of this host, including this one
-  int local_ranks = 1;                     // their number; the same on all of them
-  int machine_ranks = 1;                   // of this machine, including other containers: they share its cores
-  int machine_cores = 1;                   // lower bound: ranks may be bound to different cores
-  std::vector<int> hosts{};                // each rank's host, as the first rank on it; the same on all ranks
-  std::vector<std::string> processes{};    // "process 123 on node0"
-  std::uint64_t job = 0;                   // digest of name, restart, generation and a nonce; same on all
+  std::vector<std::vector<secure::Stream>>
+      tcp{};                             // to all peers, in one order at both ends; none if the transport is shm
+  std::vector<os::Fd> local{};           // unix sockets: peers that share this host's memory, unless it is tcp
+  std::vector<bool> on_this_host{};      // ranks of this boot of this host, including this one
+  int local_ranks = 1;                   // their number; the same on all of them
+  int machine_ranks = 1;                 // of this machine, including other containers: they share its cores
+  int machine_cores = 1;                 // lower bound: ranks may be bound to different cores
+  std::vector<int> hosts{};              // each rank's host, as the first rank on it; the same on all ranks
+  std::vector<std::string> processes{};  // "process 123 on node0"
+  std::uint64_t job = 0;                 // digest of name, restart, generation and a nonce; same on all
 };
 
 // Blocks in this thread until all ranks are connected. Listens to nothing afterwards. The store (null in a world of 1)

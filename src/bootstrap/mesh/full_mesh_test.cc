@@ -24,7 +24,15 @@ struct Rank {
   std::string job = "job";
   std::uint32_t restart = 0;
   int connections = 1;
+  std::string key = "";  // empty: none
+  bool encrypts = true;
 };
+
+secure::Protection protection_of(const Rank& rank) {
+  if (rank.key.empty()) return {};
+  std::string text = rank.key;
+  return {std::make_shared<secure::Key>(secure::Key::from_text(text, "test").take_or_throw()), rank.encrypts};
+}
 
 FullMeshOptions options_of(const Rank& rank, std::uint16_t port) {
   FullMeshOptions options;
@@ -37,6 +45,7 @@ FullMeshOptions options_of(const Rank& rank, std::uint16_t port) {
   options.transport = rank.transport;
   options.location = os::address_text("at 127.0.0.1", port);
   options.connections.told = rank.connections;
+  options.protection = protection_of(rank);
   options.deadline = soon(rank.timeout);
   options.timeout = rank.timeout;
   return options;
@@ -76,30 +85,34 @@ class Host {
 
 // Waits for the ranks. Each sends every other rank its number over every connection, which shows that each end is the
 // right one and that nothing is left over in it. Returns the digest of their job.
-std::uint64_t expect_joined(Started started, std::size_t tcp = 1, bool local = true) {
+std::uint64_t expect_joined(Started started, std::size_t tcp = 1, bool local = true, bool encrypted = false) {
   std::vector<PeerSockets> ranks;
   for (auto& rank : started) ranks.push_back(rank.get().take_or_throw());
+  for (PeerSockets& rank : ranks) {
+    for (std::size_t peer = 0; peer < ranks.size(); ++peer) {
+      for (const secure::Stream& stream : rank.tcp[peer]) EXPECT_EQ(stream.is_encrypted(), encrypted);
+    }
+  }
   const auto each_pair = [&](auto&& action) {
     for (std::size_t self = 0; self < ranks.size(); ++self) {
       for (std::size_t peer = 0; peer < ranks.size(); ++peer) {
         if (self == peer) continue;
-        for (os::Fd& socket : ranks[self].tcp[peer]) action(socket, self, peer);
-        if (local) action(ranks[self].local[peer], self, peer);
+        for (secure::Stream& stream : ranks[self].tcp[peer]) action(stream, self, peer);
         EXPECT_EQ(ranks[self].tcp[peer].size(), tcp);
         EXPECT_EQ(ranks[self].local[peer].valid(), local);
       }
     }
   };
-  each_pair([](os::Fd& socket, std::size_t self, std::size_t peer) {
-    ASSERT_TRUE(socket.valid()) << self << " to " << peer;
+  each_pair([](secure::Stream& stream, std::size_t self, std::size_t peer) {
+    ASSERT_TRUE(stream.valid()) << self << " to " << peer;
     const auto number = static_cast<std::byte>(self);
-    os::write_exactly(socket, ConstBytes(&number, 1), soon(), kClock).take_or_throw();
+    stream.write_exactly(ConstBytes(&number, 1), soon(), kClock).take_or_throw();
   });
-  each_pair([](os::Fd& socket, std::size_t, std::size_t peer) {
+  each_pair([](secure::Stream& stream, std::size_t, std::size_t peer) {
     std::byte number{};
-    os::read_exactly(socket, Bytes(&number, 1), soon(), kClock).take_or_throw();
+    stream.read_exactly(Bytes(&number, 1), soon(), kClock).take_or_throw();
     EXPECT_EQ(static_cast<std::size_t>(number), peer);
-    EXPECT_TRUE(os::read_some(socket.get(), Bytes(&number, 1)).would_block);
+    EXPECT_TRUE(stream.read_some(Bytes(&number, 1)).would_block);
   });
   for (const auto& rank : ranks) {
     EXPECT_EQ(rank.job, ranks[0].job);
@@ -216,6 +229,57 @@ TEST_F(FullMesh, different_transports_are_an_error_on_both_sides) {
                  "rank 1 of 2: the transport is tcp on rank 0 but auto here");
   expect_failure(rank_0.get(), ErrorKind::invalid_argument,
                  "rank 0 of 2: the transport is auto on rank 1 but tcp here");
+}
+
+constexpr const char* kKey = "a key of the test's job";
+
+TEST(FullMeshWithKey, joins_every_rank_with_every_other) {
+  using enum TransportChoice;
+  for (const TransportChoice transport : {automatic, shm, tcp}) {
+    for (const bool encrypts : {true, false}) {
+      Host host;
+      expect_joined(host.start_all({.world = 4, .transport = transport, .key = kKey, .encrypts = encrypts}),
+                    transport == shm ? 0 : 1, transport != tcp, encrypts);
+    }
+  }
+}
+
+TEST(FullMeshWithKey, protects_each_of_several_connections) {
+  using enum TransportChoice;
+  for (const bool encrypts : {true, false}) {
+    Host host;
+    const Rank rank{.world = 3, .transport = tcp, .connections = 5, .key = kKey, .encrypts = encrypts};
+    expect_joined(host.start_all(rank), 5, false, encrypts);
+  }
+}
+
+// Two ranks' keys, and what rank 0 says; rank 1 reads it.
+struct KeysDiffer {
+  std::string key_of_0, key_of_1, said;
+};
+
+TEST(FullMeshWithKey, another_key_or_none_is_an_error_on_both_sides_at_once) {
+  const std::vector<KeysDiffer> cases = {{kKey, "a key of another job....", "has another key than this rank"},
+                                         {kKey, "", "has no key, and this rank has one"},
+                                         {"", kKey, "has a key, and this rank has none"}};
+  for (const auto& [key_of_0, key_of_1, said] : cases) {
+    Host host;
+    auto rank_0 = host.start({.rank = 0, .timeout = seconds(60), .key = key_of_0});
+    const auto of_1 = host.connect({.rank = 1, .timeout = seconds(60), .key = key_of_1});
+    const auto of_0 = rank_0.get();
+    expect_failure(of_0, ErrorKind::invalid_argument, said);
+    expect_failure(of_0, ErrorKind::invalid_argument, "give all ranks the same key (QCCL_KEY_FILE");
+    expect_failure(of_1, ErrorKind::invalid_argument, "rank 0 gave up: rank 1 (process");
+    expect_failure(of_1, ErrorKind::invalid_argument, said);
+  }
+}
+
+TEST(FullMeshWithKey, one_that_encrypts_and_one_that_does_not_are_an_error_on_both_sides) {
+  Host host;
+  auto rank_0 = host.start({.rank = 0, .key = kKey});
+  expect_failure(host.connect({.rank = 1, .key = kKey, .encrypts = false}), ErrorKind::invalid_argument,
+                 "rank 0 encrypts what it sends and this rank does not: give all ranks the same QCCL_ENCRYPTION");
+  expect_failure(rank_0.get(), ErrorKind::invalid_argument, "rank 1 does not encrypt what it sends and this rank does");
 }
 
 // A crowd of connections that send nothing, half of a Hello, or nonsense.

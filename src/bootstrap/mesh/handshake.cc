@@ -9,11 +9,13 @@
 
 namespace qccl::bootstrap {
 
-Handshake::Handshake(const wire::Hello& own, const ConnectionPolicy& policy, PeerSocket peer)
+Handshake::Handshake(const wire::Hello& own, const ConnectionPolicy& policy, const PairSecrets* secrets,
+                     PeerSocket peer)
     : step_(peer.rank < 0    ? kAcceptorSteps
             : peer.index > 0 ? kFurtherDiallerSteps
                              : kDiallerSteps),
       own_(own),
+      secrets_(secrets != nullptr && secrets->has_key() && peer.kind == SocketKind::tcp ? secrets : nullptr),
       peer_(std::move(peer)) {
   if (peer_.kind == SocketKind::tcp && peer_.confirm == ConfirmByte::alone && peer_.index == 0) {
     peer_.count = wanted_connections(policy, os::shortest_round_trip(peer_.socket.get()));
@@ -30,8 +32,50 @@ Result<bool> Handshake::advance() {
   return true;
 }
 
+PeerSocket Handshake::take() {
+  if (secrets_ != nullptr && secrets_->encrypts()) {
+    peer_.socket.tls()->read_ahead();
+  } else {
+    peer_.socket.set_tls(nullptr);
+  }
+  return std::move(peer_);
+}
+
+Result<bool> Handshake::authenticate() {
+  if (secrets_ == nullptr) return true;
+  if (peer_.socket.tls() == nullptr) {
+    QCCL_ASSIGN(const bool has_begun, begin_tls());
+    if (!has_begun) return false;
+  }
+  auto done = peer_.socket.tls()->shake_hands();
+  if (!done) return Failure(done.error().kind, "it " + done.error().message);
+  return done;
+}
+
+// TLS takes memory, so the acceptor begins it only for a peer that does. False: the peer has sent nothing so far.
+Result<bool> Handshake::begin_tls() {
+  if (peer_.rank >= 0) {
+    const PairIdentity identity{own_.job, own_.rank, own_.target, peer_.index};
+    QCCL_ASSIGN(auto tls, secure::Tls::client(peer_.socket.get(), secrets_->credentials(identity)));
+    peer_.socket.set_tls(std::move(tls));
+    return true;
+  }
+  std::byte first{};
+  const os::IoResult io = os::peek(peer_.socket.get(), first);
+  if (io.lost()) return Failure(ErrorKind::peer_lost, "it " + os::describe(io) + " during the handshake");
+  if (!io.ok()) return false;
+  if (first != secure::Tls::kFirstByte) return Failure(ErrorKind::misuse, "it has no key, which this job has");
+  const auto find = [secrets = secrets_, own = own_](std::string_view identity) {
+    return secrets->find(identity, own.job, own.rank);
+  };
+  QCCL_ASSIGN(auto tls, secure::Tls::server(peer_.socket.get(), find));
+  peer_.socket.set_tls(std::move(tls));
+  return true;
+}
+
 Result<bool> Handshake::run(Step step) {
   switch (step) {
+    case Step::authenticate: return authenticate();
     case Step::send_hello: {
       own_.wanted_connections = peer_.count;
       std::array<std::byte, wire::kHelloBytes> bytes;
@@ -64,14 +108,14 @@ Result<bool> Handshake::run(Step step) {
 
 // A new socket takes everything at once.
 Result<bool> Handshake::send(ConstBytes bytes) {
-  if (os::write_some(peer_.socket.get(), bytes).bytes == bytes.size()) return true;
+  if (peer_.socket.write_some(bytes).bytes == bytes.size()) return true;
   return Failure(ErrorKind::peer_lost, "connection lost during the handshake");
 }
 
 // Reads exactly `bytes` as they arrive, not a byte beyond them.
 Result<bool> Handshake::receive(std::size_t bytes) {
   const auto rest = Bytes(received_).subspan(received_bytes_, bytes - received_bytes_);
-  const os::IoResult io = os::read_some(peer_.socket.get(), rest);
+  const os::IoResult io = peer_.socket.read_some(rest);
   if (io.lost()) return Failure(ErrorKind::peer_lost, "it " + os::describe(io) + " during the handshake");
   received_bytes_ += io.bytes;
   if (received_bytes_ < bytes) return false;
@@ -84,6 +128,11 @@ Status Handshake::check(const wire::Hello& hello) {
   const bool is_higher = hello.rank > own_.rank && (hello.connection == 0 || peer_.kind == SocketKind::tcp);
   const bool fits = peer_.rank < 0 ? is_higher : hello.rank == own_.target;
   if (!fits) return Failure(ErrorKind::misuse, fmt::format("another rank ({}) is at the other end", hello.rank));
+  const bool is_acceptor = peer_.rank < 0;
+  const PairIdentity claimed{own_.job, hello.rank, own_.rank, hello.connection};
+  if (is_acceptor && secrets_ != nullptr && peer_.socket.tls()->identity() != encode_identity(claimed)) {
+    return Failure(ErrorKind::misuse, fmt::format("it calls itself rank {}, but has shown to be another", hello.rank));
+  }
   peer_.rank = static_cast<int>(hello.rank);
   own_.target = hello.rank;
   peer_.index = hello.connection;

@@ -125,7 +125,7 @@ TEST_F(ConnectionsTest, the_larger_number_wanted_is_made_at_the_address_that_ans
   const std::vector<std::uint16_t> expected = {0, 1, 2};
   EXPECT_EQ(indices(dialled), expected);
   EXPECT_EQ(indices(accepted), expected);
-  for (const auto& peer : dialled) EXPECT_EQ(os::peer_address(peer.socket), "127.0.0.1");
+  for (const auto& peer : dialled) EXPECT_EQ(os::peer_address(peer.socket.socket()), "127.0.0.1");
   for (const auto& peer : accepted) EXPECT_EQ(peer.count, 3);
 }
 
@@ -152,7 +152,7 @@ TEST_F(HandshakeTest, an_address_that_refuses_gives_way_to_the_next) {
   several.addresses = {"127.0.0.2", "127.0.0.3", "127.0.0.1"};
   dialler.add(several);
   turn_until_connected(1);
-  EXPECT_EQ(os::peer_address(dialled[0].socket), "127.0.0.1");
+  EXPECT_EQ(os::peer_address(dialled[0].socket.socket()), "127.0.0.1");
 }
 
 TEST_F(HandshakeTest, a_rank_that_refuses_at_every_address_for_long_has_ended) {

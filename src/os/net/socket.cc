@@ -275,7 +275,8 @@ bool set_congestion_control(const Fd& socket, const std::string& name) {
 }
 
 Result<bool> wait_ready(const Fd& socket, Direction direction, TimePoint deadline, const Clock& clock) {
-  pollfd entry{.fd = socket.get(), .events = direction == Direction::read ? POLLIN : POLLOUT, .revents = 0};
+  pollfd entry{
+      .fd = socket.get(), .events = static_cast<short>(direction == Direction::read ? POLLIN : POLLOUT), .revents = 0};
   for (;;) {
     const Nanoseconds left = std::max(deadline - clock.now(), Nanoseconds::zero());
     const int count = ::poll(&entry, 1, poll_milliseconds(left));

@@ -182,6 +182,8 @@ std::optional<BufferSizes> tcp_buffer_sizes(const std::string& name);
 
 // True if the peer has closed or reset the connection; reads nothing.
 bool peer_closed(int fd);
+// The next byte, which stays to be read.
+IoResult peek(int fd, std::byte& next);
 
 // ---- the addresses of this host that other hosts should use
 

@@ -171,9 +171,11 @@ std::optional<BufferSizes> tcp_buffer_sizes(const std::string& name) {
   return std::nullopt;
 }
 
+IoResult peek(int fd, std::byte& next) { return result_of(::recv(fd, &next, 1, MSG_PEEK | MSG_DONTWAIT), true); }
+
 bool peer_closed(int fd) {
   std::byte next;
-  return result_of(::recv(fd, &next, 1, MSG_PEEK | MSG_DONTWAIT), true).lost();
+  return peek(fd, next).lost();
 }
 
 }  // namespace qccl::os

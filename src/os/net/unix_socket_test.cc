@@ -44,7 +44,8 @@ TEST(UnixSocket, another_user_is_named_with_this_one_whoever_runs_the_test) {
   EXPECT_TRUE(check_same_user(same, own).ok());
   expect_failure(check_same_user(root, own), ErrorKind::misuse,
                  "process 9 at the other end of the unix socket belongs to user 0, this process to user 1000");
-  expect_failure(check_same_user(other, own), ErrorKind::misuse, "belongs to user 4000000000, this process to user 1000");
+  expect_failure(check_same_user(other, own), ErrorKind::misuse,
+                 "belongs to user 4000000000, this process to user 1000");
   expect_failure(check_same_user(own, root), ErrorKind::misuse, "belongs to user 1000, this process to user 0");
 }
 

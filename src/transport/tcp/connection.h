@@ -10,27 +10,27 @@
 #include <utility>
 #include <vector>
 
-#include "os/fd.h"
 #include "os/net/socket.h"
+#include "secure/stream.h"
 #include "transport/tcp/frame_stream.h"
 
 namespace qccl::tcp {
 
 class Link;
 
-// One socket: the queue of frames to send, and the frame being received. It is in use until this rank ends it, which
-// then still sends the queued frames and discards incoming ones, or until it is closed.
+// One socket, with TLS or without: the queue of frames to send, and the frame being received. It is in use until this
+// rank ends it, which then still sends the queued frames and discards incoming ones, or until it is closed.
 class Connection {
  public:
   // `token` is its name in the poller.
-  Connection(Link& link, std::uint64_t token, os::Fd socket, SharedBuffers& shared, std::size_t send_queue_bytes);
+  Connection(Link& link, std::uint64_t token, secure::Stream stream, SharedBuffers& shared,
+             std::size_t send_queue_bytes);
 
   Link& link() const { return link_; }
   std::uint64_t token() const { return token_; }
-  int socket() const { return socket_.get(); }
-  // Made by an ancestor of this process.
-  bool is_inherited() const { return socket_.inherited(); }
-  bool is_open() const { return socket_.valid(); }
+  int socket() const { return stream_.get(); }
+  const secure::Stream& stream() const { return stream_; }
+  bool is_open() const { return stream_.valid(); }
   bool is_ended() const { return ended_; }
   bool in_use() const { return is_open() && !ended_; }
 
@@ -39,10 +39,10 @@ class Connection {
   }
   // See FrameWriter. A failure shows in read(): the peer's frames before it may still be there to read.
   void send(FrameBuffer* frame, std::uint64_t burst, ConstBytes outside) {
-    check(writer_.push(socket(), frame, burst, outside));
+    check(writer_.push(stream_, frame, burst, outside));
   }
   // True if anything was sent or sending failed.
-  bool flush() { return check(writer_.flush(socket())); }
+  bool flush() { return check(writer_.flush(stream_)); }
   bool has_unsent() const { return !writer_.empty(); }
   bool gathers() const { return writer_.gathers(); }
   // Bytes that wait here or that the peer's machine has yet to acknowledge.
@@ -50,7 +50,7 @@ class Connection {
 
   // See FrameReader. The loss is the first failure, of sending or of reading.
   FrameReader::ReadResult read(std::size_t budget, PayloadPlacement* placement, FrameList& frames) {
-    auto result = reader_.read(socket(), budget, placement, frames);
+    auto result = reader_.read(stream_, budget, placement, frames);
     if (!result.loss.empty() && !send_failure_.empty()) result.loss = std::move(send_failure_);
     return result;
   }
@@ -63,7 +63,7 @@ class Connection {
   void close() {
     writer_.clear();
     reader_.clear();
-    socket_.reset();
+    stream_.reset();
   }
 
   std::size_t undelivered_bytes = 0;  // in frames that receive() has not handed out
@@ -82,7 +82,7 @@ class Connection {
 
   Link& link_;
   const std::uint64_t token_;
-  os::Fd socket_;
+  secure::Stream stream_;
   FrameReader reader_;
   FrameWriter writer_;
   std::string send_failure_;
@@ -96,8 +96,8 @@ class Link {
 
   WorldRank peer() const { return peer_; }
   // While the link is opened.
-  Connection& add(std::uint64_t token, os::Fd socket, std::size_t send_queue_bytes) {
-    connections_.push_back(std::make_unique<Connection>(*this, token, std::move(socket), shared_, send_queue_bytes));
+  Connection& add(std::uint64_t token, secure::Stream stream, std::size_t send_queue_bytes) {
+    connections_.push_back(std::make_unique<Connection>(*this, token, std::move(stream), shared_, send_queue_bytes));
     return *connections_.back();
   }
   // After the last add(): takes the memory that send_last() needs.
@@ -206,11 +206,11 @@ class Link {
   std::uint32_t received_ = 0;       // frames in order, modulo 2^32
 };
 
-inline Connection::Connection(Link& link, std::uint64_t token, os::Fd socket, SharedBuffers& shared,
+inline Connection::Connection(Link& link, std::uint64_t token, secure::Stream stream, SharedBuffers& shared,
                               std::size_t send_queue_bytes)
     : link_(link),
       token_(token),
-      socket_(std::move(socket)),
+      stream_(std::move(stream)),
       reader_(link.peer(), shared),
       writer_(shared, send_queue_bytes) {}
 

@@ -20,7 +20,7 @@
 namespace qccl::tcp {
 
 // By rank, the sockets of the connections to it.
-using SocketsByRank = std::vector<std::vector<os::Fd>>;
+using SocketsByRank = std::vector<std::vector<secure::Stream>>;
 
 class ConnectionTable {
  public:
@@ -34,7 +34,7 @@ class ConnectionTable {
     for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
       if (sockets[rank].empty()) continue;
       links_[rank] = std::make_unique<Link>(WorldRank(rank), shared_);
-      for (os::Fd& socket : sockets[rank]) {
+      for (secure::Stream& socket : sockets[rank]) {
         connections_.push_back(
             &links_[rank]->add(first_token_ + connections_.size(), std::move(socket), send_queue_bytes));
       }
@@ -105,7 +105,7 @@ class ConnectionTable {
   // Sends what the sockets take and closes all, once the peers' machines have acknowledged everything or nothing for
   // `patience`; does not touch them in a forked child.
   void close_all(Nanoseconds patience) {
-    if (!open_.empty() && !open_.front()->is_inherited()) {
+    if (!open_.empty() && !open_.front()->stream().inherited()) {
       for (const auto& link : links_) {
         if (link != nullptr) link->send_last();
       }

@@ -13,19 +13,20 @@ void fill_from(FrameBuffer* frame, ConstBytes outside, std::size_t begin) {
   if (from < frame->bytes) std::memcpy(frame->data() + from, outside.data() + (from - inside), frame->bytes - from);
 }
 
-os::IoResult write_frame(int fd, FrameBuffer* frame, ConstBytes outside) {
-  if (outside.empty()) return os::write_some(fd, ConstBytes(frame->data(), frame->bytes));
+os::IoResult write_frame(secure::Stream& stream, FrameBuffer* frame, ConstBytes outside) {
+  if (outside.empty()) return stream.write_some(ConstBytes(frame->data(), frame->bytes));
   const std::array<ConstBytes, 2> pieces{ConstBytes(frame->data(), frame->bytes - outside.size()), outside};
-  return os::write_some(fd, std::span<const ConstBytes>(pieces));
+  return stream.write_some(std::span<const ConstBytes>(pieces));
 }
 
 }  // namespace
 
-FrameReader::ReadResult FrameReader::read(int fd, std::size_t budget, PayloadPlacement* placement, FrameList& frames) {
+FrameReader::ReadResult FrameReader::read(secure::Stream& stream, std::size_t budget, PayloadPlacement* placement,
+                                          FrameList& frames) {
   ReadResult result;
   while (result.bytes < budget) {
     std::size_t offered = 0;
-    const auto io = read_once(fd, offered);
+    const auto io = read_once(stream, offered);
     if (io.lost()) result.loss = describe_end(io);
     if (!io.ok()) return result;
     result.bytes += io.bytes;
@@ -50,17 +51,17 @@ FrameReader::ReadResult FrameReader::read(int fd, std::size_t budget, PayloadPla
 }
 
 // Fills the current frame first, then the staging area behind the partial header.
-os::IoResult FrameReader::read_once(int fd, std::size_t& offered) {
+os::IoResult FrameReader::read_once(secure::Stream& stream, std::size_t& offered) {
   const Bytes staging = Bytes(shared_->staging).first(expect_large_ ? kPeekBytes : kStagingBytes);
   if (current_ != nullptr) {
     const Bytes rest = missing_part();
     offered = rest.size() + staging.size();
-    return os::read_some(fd, rest, staging);
+    return stream.read_some(rest, staging);
   }
   std::memcpy(staging.data(), header_.data(), header_bytes_);
   const Bytes target = staging.subspan(header_bytes_);
   offered = target.size();
-  return os::read_some(fd, target);
+  return stream.read_some(target);
 }
 
 // Parses the front of the staging area (a partial header and `staged` new bytes) into frames.
@@ -153,15 +154,15 @@ void FrameReader::clear() {
   header_bytes_ = 0;
 }
 
-os::IoResult FrameWriter::push(int fd, FrameBuffer* frame, std::uint64_t burst, ConstBytes outside) {
+os::IoResult FrameWriter::push(secure::Stream& stream, FrameBuffer* frame, std::uint64_t burst, ConstBytes outside) {
   const bool first = std::exchange(last_burst_, burst) != burst;
   if (!queue_.empty() || (!first && frame->bytes < kGatherBytes)) {
     fill_from(frame, outside, 0);
     enqueue(frame);
-    if (!blocked_ && queued_bytes() >= kGatherBytes) return flush(fd);
+    if (!blocked_ && queued_bytes() >= kGatherBytes) return flush(stream);
     return {};
   }
-  const auto io = write_frame(fd, frame, outside);
+  const auto io = write_frame(stream, frame, outside);
   if (io.bytes == frame->bytes) {
     shared_->pool.put_back(frame);
     return io;
@@ -173,7 +174,7 @@ os::IoResult FrameWriter::push(int fd, FrameBuffer* frame, std::uint64_t burst, 
   return io;
 }
 
-os::IoResult FrameWriter::flush(int fd) {
+os::IoResult FrameWriter::flush(secure::Stream& stream) {
   std::array<ConstBytes, os::kMaxWritePieces> pieces;
   std::size_t count = 0, total = 0;
   for (FrameBuffer* frame = queue_.front(); frame != nullptr && count < pieces.size() && total < kFlushBytes;
@@ -183,7 +184,7 @@ os::IoResult FrameWriter::flush(int fd) {
     total += frame->bytes - sent;
   }
   if (count == 0) return {};
-  const auto io = count == 1 ? os::write_some(fd, pieces[0]) : os::write_some(fd, std::span(pieces).first(count));
+  const auto io = count == 1 ? stream.write_some(pieces[0]) : stream.write_some(std::span(pieces).first(count));
   consume(io.bytes);
   blocked_ = io.bytes < total;
   return io;

@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "os/net/socket.h"
+#include "secure/stream.h"
 #include "transport/transport.h"
 #include "wire/frame.h"
 
@@ -116,7 +117,7 @@ class FrameReader {
   // Reads about `budget` bytes at most and appends the complete frames to `frames`, even when it reports a loss.
   // `placement` may be null. If memory for a frame runs out it throws std::bad_alloc; the start of the next frame is
   // then unknown, so later reads only drain the connection to its end.
-  ReadResult read(int fd, std::size_t budget, PayloadPlacement* placement, FrameList& frames);
+  ReadResult read(secure::Stream& stream, std::size_t budget, PayloadPlacement* placement, FrameList& frames);
 
   // Moves the placed part of a half received payload to memory of its own, which also takes the rest. False if there is
   // no memory: no more frames will come, as in read().
@@ -130,7 +131,7 @@ class FrameReader {
   static constexpr std::size_t kLargePayloadBytes = 8 * 1024;  // copying it costs more than another read
   static constexpr std::size_t kPeekBytes = 1024;              // the next header and a small frame
 
-  os::IoResult read_once(int fd, std::size_t& offered);
+  os::IoResult read_once(secure::Stream& stream, std::size_t& offered);
   Status parse(std::size_t staged, PayloadPlacement* placement, FrameList& frames);
   Status begin_frame(const std::byte* header, PayloadPlacement* placement);
   std::size_t fill_frame(ConstBytes source, FrameList& frames);
@@ -164,9 +165,9 @@ class FrameWriter {
   // Sends `frame` at once if nothing waits before it, otherwise queues it. The first frame of a burst leaves without
   // delay; the small frames behind it leave together, once enough have gathered or at the next flush(). `burst` is its
   // number. `outside` are the frame's last bytes if they lie elsewhere; those not sent at once are copied.
-  os::IoResult push(int fd, FrameBuffer* frame, std::uint64_t burst, ConstBytes outside = {});
+  os::IoResult push(secure::Stream& stream, FrameBuffer* frame, std::uint64_t burst, ConstBytes outside = {});
   // Sends from the queue, at most about kFlushBytes. bytes == 0 if nothing could be sent.
-  os::IoResult flush(int fd);
+  os::IoResult flush(secure::Stream& stream);
 
   bool empty() const { return queue_.empty(); }
   std::size_t queued_bytes() const { return queued_[0] + queued_[1]; }

@@ -14,7 +14,7 @@ namespace {
 class TcpConnections : public ::testing::Test, public EndpointMesh {
  protected:
   TcpConnections() {
-    std::vector<std::vector<os::Fd>> sockets(2);
+    std::vector<std::vector<secure::Stream>> sockets(2);
     for (os::Fd& peer : peers_) {
       auto pair = unix_pair();
       sockets[1].push_back(std::move(pair.first));

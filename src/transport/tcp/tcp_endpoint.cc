@@ -73,8 +73,12 @@ class TcpReceiver {
   TcpReceiver(SharedBuffers& shared, ConnectionTable& connections, std::size_t limit_bytes)
       : shared_(shared), connections_(connections), limit_bytes_(limit_bytes) {}
 
-  // Call this once the connections are open: reserves memory, so that no loss is missed for want of it.
-  void prepare() { losses_.reserve(connections_.open_connections().size()); }
+  // Call this once the connections are open: reserves memory, so that no loss is missed for want of it. `encrypts`: a
+  // connection may have input that its socket does not show.
+  void prepare(bool encrypts) {
+    encrypts_ = encrypts;
+    losses_.reserve(connections_.open_connections().size());
+  }
 
   // Reads the sockets, at most some of their data; true if any had data or was lost.
   bool read() {
@@ -84,6 +88,9 @@ class TcpReceiver {
     if (os::Poller* const poller = connections_.own_poller()) {
       for (const auto& event : poller->wait(Nanoseconds::zero())) {
         if (event.readable && bytes < kReadBytesPerCall) bytes += read_from(connections_.of(event));
+      }
+      while (Connection* const connection = bytes < kReadBytesPerCall ? with_hidden_input() : nullptr) {
+        bytes += read_from(*connection);
       }
     } else {
       // A loss closes its connection, so that the next one may have to wait for the next call.
@@ -95,7 +102,7 @@ class TcpReceiver {
     return bytes > 0 || open.size() != open_before;
   }
   // True if receive() or next_loss() may have something.
-  bool has_news() const { return !undelivered_.empty() || !losses_.empty(); }
+  bool has_news() const { return !undelivered_.empty() || !losses_.empty() || with_hidden_input() != nullptr; }
 
   // See Transport.
   std::optional<ReceivedFrame> receive() {
@@ -140,6 +147,16 @@ class TcpReceiver {
   // Limits for one read(), so that the engine decodes while data is still in cache and no peer starves another.
   static constexpr std::size_t kReadBytesPerPeer = kMaxFrameBytes;
   static constexpr std::size_t kReadBytesPerCall = 1024 * 1024;
+
+  // A connection that has decrypted input, and room for its frames; null if there is none.
+  Connection* with_hidden_input() const {
+    if (!encrypts_) return nullptr;
+    const auto& open = connections_.open_connections();
+    const auto found = std::ranges::find_if(open, [this](const Connection* each) {
+      return each->stream().has_input() && each->in_use() && each->undelivered_bytes < limit_bytes_;
+    });
+    return found == open.end() ? nullptr : *found;
+  }
 
   std::size_t read_from(Connection& connection) {
     if (!connection.in_use() || connection.undelivered_bytes >= limit_bytes_) return 0;
@@ -197,6 +214,7 @@ class TcpReceiver {
   SharedBuffers& shared_;
   ConnectionTable& connections_;
   const std::size_t limit_bytes_;
+  bool encrypts_ = false;
   PayloadPlacement* placement_ = nullptr;
   FrameList undelivered_;
   std::vector<std::pair<Link*, std::string>> losses_;  // with their causes
@@ -227,14 +245,16 @@ class TcpEndpoint final : public Endpoint {
 
   Status open(tcp::SocketsByRank sockets) {
     for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
-      for (const os::Fd& socket : sockets[rank]) {
+      for (const secure::Stream& stream : sockets[rank]) {
+        const os::Fd& socket = stream.socket();
+        encrypts_ |= stream.is_encrypted();
         QCCL_TRY(os::set_no_delay(socket));
         const auto name = congestion_control(socket, is_local(WorldRank(rank)), options_.distant_congestion_control);
         if (!name.empty()) os::set_congestion_control(socket, name);
       }
     }
     QCCL_TRY(connections_.open(std::move(sockets), options_.send_queue_bytes, options_.max_directly_read));
-    receiver_.prepare();
+    receiver_.prepare(encrypts_);
     return {};
   }
 
@@ -305,6 +325,7 @@ class TcpEndpoint final : public Endpoint {
  private:
   const TcpOptions options_;
   Nanoseconds close_patience_ = kClosePatience;
+  bool encrypts_ = false;  // any connection does
   tcp::SharedBuffers shared_;
   tcp::ConnectionTable connections_;
   tcp::TcpSender sender_;
@@ -314,7 +335,7 @@ class TcpEndpoint final : public Endpoint {
 }  // namespace
 
 Result<std::unique_ptr<Endpoint>> make_tcp_endpoint(os::Poller& poller, const TcpOptions& options,
-                                                    std::vector<std::vector<os::Fd>> sockets_by_rank) {
+                                                    std::vector<std::vector<secure::Stream>> sockets_by_rank) {
   auto endpoint = std::make_unique<TcpEndpoint>(poller, options);
   QCCL_TRY(endpoint->open(std::move(sockets_by_rank)));
   return std::unique_ptr<Endpoint>(std::move(endpoint));

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "os/fd.h"
 #include "os/net/poller.h"
+#include "secure/stream.h"
 #include "transport/endpoint.h"
 
 namespace qccl {
@@ -36,6 +36,6 @@ struct TcpOptions {
 // nothing read beyond it; empty if there is none. Several carry frames side by side, each on the one with the least
 // backlog; they arrive in order all the same. The loss of one loses the peer. Fails if a socket cannot be watched.
 Result<std::unique_ptr<Endpoint>> make_tcp_endpoint(os::Poller& poller, const TcpOptions& options,
-                                                    std::vector<std::vector<os::Fd>> sockets_by_rank);
+                                                    std::vector<std::vector<secure::Stream>> sockets_by_rank);
 
 }  // namespace qccl

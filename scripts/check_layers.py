@@ -51,7 +51,7 @@ MAY_INCLUDE = {
     "src/sparse": ["kernels/reduce/reduce.h", "base/"],
     "bindings": [],
     "tools": ["base/text.h"],
-    "tools/run": ["os/", "base/text.h"],
+    "tools/run": ["os/", "secure/key.h", "base/text.h"],
     "tools/doctor": ["os/", "plan/", "base/"],
     "examples": [],
     "testing": [],
@@ -64,6 +64,7 @@ TOOL_EXTRAS = {
     "plan": ["plan/", "codec/"],
     "profile": ["plan/", "codec/", "base/"],
     "command_line": ["plan/"],
+    "key": ["secure/key.h", "os/secret_file.h"],
     "codec": ["codec/", "kernels/simd.h", "base/"],
 }
 

@@ -24,6 +24,7 @@ int codec_list_main(const std::vector<std::string>& arguments);
 int codec_show_main(const std::vector<std::string>& arguments);
 int codec_bench_main(const std::vector<std::string>& arguments);
 int doctor_main(const std::vector<std::string>& arguments);
+int key_main(const std::vector<std::string>& arguments);
 int log_main(const std::vector<std::string>& arguments);
 int trace_main(const std::vector<std::string>& arguments);
 int perf_main(const std::vector<std::string>& arguments);  // nccl-tests' exit codes; the collective comes first

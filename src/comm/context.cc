@@ -181,7 +181,8 @@ Result<bootstrap::PeerSockets> Context::meet(std::shared_ptr<Store> own_store, d
   mesh.deadline = deadline;
   mesh.timeout = settings_.options.init_timeout;
   if (world() == 1) return bootstrap::connect_full_mesh(nullptr, mesh, clock_);
-  QCCL_ASSIGN(auto meeting, bootstrap::open_store(membership_, std::move(own_store), deadline, clock_));
+  QCCL_ASSIGN(auto meeting,
+              bootstrap::open_store(membership_, std::move(own_store), deadline, clock_, settings_.protection.key));
   mesh.location = meeting.location;
   mesh.membership.master_address = meeting.address;
   auto links = bootstrap::connect_full_mesh(meeting.store.get(), mesh, clock_);

@@ -57,7 +57,7 @@ Status meet(Membership own, const InitOptions& options, std::uint16_t port, Laun
   const SteadyClock clock;
   const Nanoseconds timeout = options.init_timeout ? Nanoseconds(*options.init_timeout) : settings.init_timeout;
   const TimePoint deadline = saturating_add(clock.now(), timeout);
-  QCCL_ASSIGN(auto meeting, bootstrap::open_store(own, options.store, deadline, clock));
+  QCCL_ASSIGN(auto meeting, bootstrap::open_store(own, options.store, deadline, clock, key));
   if (own.rank == 0) QCCL_TRY(choose_port(port, launch));
   const std::string address = meeting.address.empty() ? kThisHost : meeting.address;
   const bootstrap::Participant self{own.rank,

@@ -149,7 +149,8 @@ Result<bool> Tls::shake_hands() {
   const int result = ::SSL_do_handshake(ssl_.get());
   const os::IoResult sent = socket_.send();
   if (result != 1) {
-    if (::SSL_get_error(ssl_.get(), result) != SSL_ERROR_WANT_READ) return failed_handshake();
+    const bool waits = ::SSL_get_error(ssl_.get(), result) == SSL_ERROR_WANT_READ && socket_.speaks_tls();
+    if (!waits) return failed_handshake();
     if (!sent.lost()) return false;
   }
   if (sent.lost()) return Failure(ErrorKind::peer_lost, os::describe(sent) + " during the handshake");
@@ -164,8 +165,8 @@ Failure Tls::failed_handshake() {
   const auto reason = ERR_GET_REASON(::ERR_peek_last_error());
   ::ERR_clear_error();
   const os::IoResult& last = socket_.last_read();
-  if (last.lost()) return Failure(ErrorKind::peer_lost, os::describe(last) + " during the handshake");
   if (!socket_.speaks_tls()) return Failure(ErrorKind::corrupt_data, "speaks no TLS");
+  if (last.lost()) return Failure(ErrorKind::peer_lost, os::describe(last) + " during the handshake");
   if (socket_.is_flooded()) return Failure(ErrorKind::corrupt_data, "sent too much for a handshake");
   if (!refusal_.empty()) return Failure(ErrorKind::misuse, refusal_);
   if (is_server_ && reason == SSL_R_BINDER_DOES_NOT_VERIFY) return Failure(ErrorKind::misuse, "has another key");

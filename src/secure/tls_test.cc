@@ -78,6 +78,9 @@ TEST(Tls, a_peer_that_speaks_something_else_is_told_apart) {
   ASSERT_NE(hello[0], Tls::kFirstByte);
   ASSERT_EQ(os::write_some(pair.server.get(), hello).bytes, hello.size());
   expect_failure(pair.client.tls()->shake_hands(), ErrorKind::corrupt_data, "speaks no TLS");
+  TlsPair brief;
+  ASSERT_EQ(os::write_some(brief.server.get(), ConstBytes(hello).first(1)).bytes, 1u);
+  expect_failure(brief.client.tls()->shake_hands(), ErrorKind::corrupt_data, "speaks no TLS");
   TlsPair other;
   ASSERT_EQ(os::write_some(other.client.get(), hello).bytes, hello.size());
   expect_failure(other.server.tls()->shake_hands(), ErrorKind::corrupt_data, "speaks no TLS");

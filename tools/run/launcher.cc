@@ -14,6 +14,8 @@
 #include <utility>
 
 #include "os/net/socket.h"
+#include "os/secret_file.h"
+#include "secure/key.h"
 #include "tools/run/process/job_processes.h"
 #include "tools/run/process/rank_output.h"
 
@@ -66,6 +68,21 @@ class ForegroundGroup {
   bool is_lent_ = false;
 };
 
+// Gives the ranks a key of their own, unless the user gave one. They are on one host, whose loopback nobody else reads,
+// so they need not encrypt what they send.
+std::optional<StartFailure> pass_key(LaunchOptions& options, os::PassedSecret& passed) {
+  if (!is_set(options.variables, "QCCL_ENCRYPTION")) options.variables.emplace_back("QCCL_ENCRYPTION", "off");
+  if (is_set(options.variables, "QCCL_KEY") || is_set(options.variables, "QCCL_KEY_FILE")) return std::nullopt;
+  auto text = secure::make_key_text();
+  if (!text) return StartFailure{1, text.error().message};
+  auto made = os::pass_secret(*text);
+  secure::wipe(*text);
+  if (!made) return StartFailure{1, made.error().message};
+  passed = std::move(*made);
+  options.variables.emplace_back("QCCL_KEY_FD", passed.location);
+  return std::nullopt;
+}
+
 // One thread runs one poll() loop over the ranks' ends, signals, the keeper's death, the ranks' output, and deadlines,
 // until the last process that the ranks left behind has ended.
 class Supervisor {
@@ -112,7 +129,9 @@ class Supervisor {
     if (!number.ok()) return StartFailure{1, "can't find a free port for MASTER_PORT: " + number.error().message};
     port_ = std::move(*port);
     forget_outer_launcher();
-    for (const RankSpec& spec : rank_specs(options_, number.value())) {
+    LaunchOptions options = options_;
+    if (auto failure = pass_key(options, key_)) return failure;
+    for (const RankSpec& spec : rank_specs(options, number.value())) {
       os::Fd output, errors;
       if (auto failure = processes_.start(spec, output, errors)) return failure;
       if (spec.pipe_output) console_.add_pipes(spec.rank, std::move(output), std::move(errors));
@@ -219,7 +238,8 @@ class Supervisor {
 
   const LaunchOptions& options_;
   const pid_t keeper_;
-  os::Fd port_;  // reserved for MASTER_PORT
+  os::Fd port_;           // reserved for MASTER_PORT
+  os::PassedSecret key_;  // which the ranks inherit
   JobProcesses processes_;
   ForegroundGroup foreground_;
   Console console_;

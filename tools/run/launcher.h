@@ -40,6 +40,9 @@ std::vector<int> share_of_cores(const std::vector<int>& cores, int local_rank, i
 // Unsets the variables with which an outer launcher started this process, so that no rank takes them for its own.
 void forget_outer_launcher();
 
+// True if these variables or the launcher's own environment have the name.
+bool is_set(const Variables& variables, const char* name);
+
 // One specification for each rank. Rank 0's listener takes `master_port`.
 std::vector<RankSpec> rank_specs(const LaunchOptions& options, int master_port);
 

@@ -18,11 +18,6 @@ int topology(int cpu, const char* what) {
   return file >> number ? number : 0;
 }
 
-bool is_set(const Variables& variables, const char* name) {
-  return std::getenv(name) != nullptr ||
-         std::any_of(variables.begin(), variables.end(), [&](const auto& variable) { return variable.first == name; });
-}
-
 RankSpec rank_spec(const LaunchOptions& options, int rank, int master_port, const std::vector<int>& cores) {
   RankSpec spec;
   spec.rank = rank;
@@ -48,6 +43,11 @@ RankSpec rank_spec(const LaunchOptions& options, int rank, int master_port, cons
 }
 
 }  // namespace
+
+bool is_set(const Variables& variables, const char* name) {
+  return std::getenv(name) != nullptr ||
+         std::any_of(variables.begin(), variables.end(), [&](const auto& variable) { return variable.first == name; });
+}
 
 std::vector<int> usable_cores() {
   cpu_set_t usable;

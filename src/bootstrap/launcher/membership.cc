@@ -212,8 +212,8 @@ Status read_master(const Inputs& inputs, Membership& own) {
                                own.master_address.empty() ? "MASTER_ADDR" : "MASTER_PORT", advice));
   }
   const bool from_variables = address && port && !options.master_address && !options.master_port;
-  const bool launcher_serves = from_variables && inputs.lookup("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  own.hosts_store = own.rank == 0 && !launcher_serves;
+  own.launcher_serves = from_variables && inputs.lookup("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  own.hosts_store = own.rank == 0 && !own.launcher_serves;
   return {};
 }
 

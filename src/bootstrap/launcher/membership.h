@@ -30,6 +30,7 @@ struct Membership {
   int pmi_descriptor = -1;         // else: ranks learn address and port through the launcher (bootstrap/launcher/pmi.h)
   std::string own_name{};          // name of this host for the other ranks, as the launcher gives it; may be empty
   bool hosts_store = false;        // this process serves the store
+  bool launcher_serves = false;    // the launcher does, torchrun for example: the store is torch's
   bool master_is_guess = false;    // the address is the launcher's own host: rank 0 must be there, too
   std::string job = "default";     // separates the ranks of different jobs on one store
   std::uint32_t restart = 0;       // how often the launcher has restarted this job

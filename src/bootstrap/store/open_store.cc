@@ -15,6 +15,14 @@ namespace {
 
 using Server = std::unique_ptr<TcpStoreServer>;
 
+// A job's part in opening its store.
+struct Opening {
+  const Membership& membership;
+  const StoreSecrets secrets;
+  const TimePoint deadline;
+  const Clock& clock;
+};
+
 JobKeys keys_of(const Membership& membership) { return {membership.job, membership.restart, membership.world}; }
 
 std::shared_ptr<Store> client_of(TcpStoreServer* own, TcpStoreOptions options) {
@@ -31,8 +39,8 @@ Result<Server> or_advice(Result<Server> server, const char* advice) {
 }
 
 // `address`: "" for every interface.
-Result<Server> start_server(const std::string& address, const Membership& membership) {
-  return or_advice(TcpStoreServer::start(address, membership.master_port, keys_of(membership)),
+Result<Server> start_server(const std::string& address, const Membership& membership, const StoreSecrets& secrets) {
+  return or_advice(TcpStoreServer::start(address, membership.master_port, keys_of(membership), secrets),
                    "; another job, or another process with rank 0, uses MASTER_PORT: end it or choose another port");
 }
 
@@ -48,7 +56,8 @@ Status check_guess(const Membership& membership) {
 }
 
 // `server`: rank 0's, if it is listening already.
-Result<OpenStore> open_at_address(const Membership& membership, Server server, TimePoint deadline, const Clock& clock) {
+Result<OpenStore> open_at_address(const Opening& opening, Server server) {
+  const Membership& membership = opening.membership;
   if (membership.hosts_store) {
     QCCL_TRY(check_guess(membership));
     std::string address;
@@ -56,10 +65,15 @@ Result<OpenStore> open_at_address(const Membership& membership, Server server, T
       QCCL_ASSIGN(address, os::local_address_towards(membership.master_address));
     }
     if (server == nullptr) {
-      QCCL_ASSIGN(server, start_server(address, membership));
+      QCCL_ASSIGN(server, start_server(address, membership, opening.secrets));
     }
   }
-  TcpStoreOptions options{membership.master_address, membership.master_port, deadline, &clock};
+  TcpStoreOptions options{.host = membership.master_address,
+                          .port = membership.master_port,
+                          .deadline = opening.deadline,
+                          .clock = &opening.clock,
+                          .secrets = opening.secrets,
+                          .rank = membership.rank};
   OpenStore opened{.location = "at " + os::address_text(options.host, options.port), .address = options.host};
   opened.store = client_of(server.get(), std::move(options));
   opened.server = std::move(server);
@@ -104,18 +118,19 @@ Status parse_master(const std::string& text, Membership& membership) {
 }
 
 // Rank 0 listens on any free port before it announces that port.
-Result<OpenStore> open_through_launcher(Membership membership, TimePoint deadline, const Clock& clock) {
+Result<OpenStore> open_through_launcher(const Opening& opening) {
+  Membership membership = opening.membership;
   Server server;
   std::string own;
   if (membership.hosts_store && !pmi_has_shared()) {
     QCCL_ASSIGN(const auto address, own_address(membership));
-    QCCL_ASSIGN(server, start_server("", membership));
+    QCCL_ASSIGN(server, start_server("", membership, opening.secrets));
     own = fmt::format("{}/{}", server->port(), address);
   }
-  auto shared = pmi_share(membership.pmi_descriptor, membership.rank, own, deadline, clock);
+  auto shared = pmi_share(membership.pmi_descriptor, membership.rank, own, opening.deadline, opening.clock);
   if (!shared) return shared.failure();
   QCCL_TRY(parse_master(*shared, membership));
-  return open_at_address(membership, std::move(server), deadline, clock);
+  return open_at_address({membership, opening.secrets, opening.deadline, opening.clock}, std::move(server));
 }
 
 }  // namespace
@@ -127,14 +142,16 @@ void OpenStore::close(Nanoseconds linger) {
 }
 
 Result<OpenStore> open_store(const Membership& membership, std::shared_ptr<Store> own, TimePoint deadline,
-                             const Clock& clock) {
+                             const Clock& clock, std::shared_ptr<const secure::Key> key) {
   if (own != nullptr) {
     return OpenStore{
         .store = std::move(own), .location = "in the program's own store", .address = membership.master_address};
   }
+  if (membership.launcher_serves) key.reset();
+  const Opening opening{membership, {std::move(key), membership.job, membership.restart}, deadline, clock};
   auto opened = !membership.meeting_socket.empty() ? open_on_host(membership, deadline, clock)
-                : membership.pmi_descriptor >= 0   ? open_through_launcher(membership, deadline, clock)
-                                                   : open_at_address(membership, nullptr, deadline, clock);
+                : membership.pmi_descriptor >= 0   ? open_through_launcher(opening)
+                                                   : open_at_address(opening, nullptr);
   if (!opened) return named(membership.rank, membership.world, opened.error());
   return opened;
 }

@@ -15,6 +15,8 @@
 // | ping        | 13   | u32                 | the same u32                                        |
 // | await       | 64   | key                 | u8 like wait's; after 0 the string (ours only)      |
 //
+// If the job has a key, all of this goes through TLS (store_secrets.h), except on unix sockets.
+//
 // A server that knows await and keeps the first value of every key has the key kServesAwait.
 #pragma once
 
@@ -51,6 +53,8 @@ inline constexpr std::uint8_t kReady = 0;
 inline constexpr std::uint8_t kNotReady = 1;
 inline constexpr std::uint8_t kWaitCancelled = 1;
 inline constexpr std::uint8_t kServerEnds = 2;
+// Ours only, in place of the first answer: the server has a key and this client does not, or the other way around.
+inline constexpr std::uint8_t kKeysDiffer = 3;
 
 // Limits of the server. Nothing longer is ever buffered.
 inline constexpr std::size_t kMaxKeyBytes = 4096;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "os/net/socket.h"
 
@@ -111,10 +113,10 @@ void AnswerQueue::add(std::shared_ptr<const std::string> bytes) {
   if (!bytes->empty()) pieces_.push_back(std::move(bytes));
 }
 
-bool AnswerQueue::send(const os::Fd& socket) {
+bool AnswerQueue::send(secure::Stream& stream) {
   while (!pieces_.empty()) {
     const auto rest = std::as_bytes(std::span(*pieces_.front())).subspan(sent_);
-    const os::IoResult io = os::write_some(socket.get(), rest);
+    const os::IoResult io = stream.write_some(rest);
     if (io.lost()) return false;
     if (io.would_block) return true;
     sent_ += io.bytes;
@@ -128,7 +130,7 @@ bool AnswerQueue::send(const os::Fd& socket) {
 StoreClient& StoreClients::add(Id id, os::Fd socket, std::string address, bool is_own) {
   StoreClient& client = clients_[id];
   client.id = id;
-  client.socket = std::move(socket);
+  client.stream = std::move(socket);
   client.address = std::move(address);
   if (is_own) {
     client.standing = StoreClient::Standing::own;
@@ -172,8 +174,49 @@ void StoreClients::forget_stranger(const StoreClient& client) {
 }
 
 bool StoreService::serve(StoreClient& client) {
-  if (!client.answers.send(client.socket) || !answer_requests(client)) return false;
-  return !client.answers.empty() || (read(client) && answer_requests(client));
+  if (client.needs_key) {
+    const Result<bool> done = authenticate(client);
+    if (!done) refuse(client, done.error());
+    if (!done || !done.value()) return done.ok();
+  }
+  if (!client.answers.send(client.stream) || !answer_requests(client)) return false;
+  do {
+    if (!client.answers.empty()) return true;
+    if (!read(client) || !answer_requests(client)) return false;
+  } while (client.stream.has_input());
+  return true;
+}
+
+// TLS takes memory, so it begins only for a client that begins it.
+Result<bool> StoreService::authenticate(StoreClient& client) {
+  if (client.stream.tls() == nullptr) {
+    std::byte first{};
+    const os::IoResult io = os::peek(client.stream.get(), first);
+    if (io.lost()) return Failure(ErrorKind::peer_lost, os::describe(io));
+    if (!io.ok()) return false;
+    if (first == std::byte{static_cast<std::uint8_t>(Query::validate)}) return Failure(ErrorKind::misuse, "has no key");
+    if (first != secure::Tls::kFirstByte) return Failure(ErrorKind::corrupt_data, "is no rank");
+    const auto find = [this](std::string_view identity) { return secrets_.find(identity); };
+    QCCL_ASSIGN(auto tls, secure::Tls::server(client.stream.get(), find));
+    client.stream.set_tls(std::move(tls));
+  }
+  QCCL_ASSIGN(const bool is_done, client.stream.tls()->shake_hands());
+  client.needs_key = !is_done;
+  return is_done;
+}
+
+// Tells a rank without a key what is wrong, after reading what it has sent: else closing would discard the answer. Logs
+// the first that is refused, not a thousand of them.
+void StoreService::refuse(StoreClient& client, const ErrorInfo& why) {
+  if (why.kind != ErrorKind::misuse) return;
+  if (client.stream.tls() == nullptr) {
+    client.stream.read_some(buffer_);
+    client.answers.add(integer_bytes(kKeysDiffer));
+    client.answers.send(client.stream);
+  }
+  if (!std::exchange(warned_of_key_, true)) {
+    log(LogLevel::warning, "the store refused a connection from " + client.address + ": it " + why.message);
+  }
 }
 
 // False at end of file, on failure, and if a request does not end.
@@ -181,7 +224,7 @@ bool StoreService::read(StoreClient& client) {
   const std::size_t limit = is_limited(client) ? JobKeys::kMaxRequestBytes : kMaxAnyRequestBytes;
   const std::size_t room = limit - std::min(limit, client.received.size());
   if (room == 0) return false;
-  const os::IoResult got = os::read_some(client.socket.get(), Bytes(buffer_).first(std::min(room, kReadBytes)));
+  const os::IoResult got = client.stream.read_some(Bytes(buffer_).first(std::min(room, kReadBytes)));
   client.received.append(reinterpret_cast<const char*>(buffer_.data()), got.bytes);
   return !got.lost();
 }
@@ -191,13 +234,17 @@ bool StoreService::read(StoreClient& client) {
 bool StoreService::answer_requests(StoreClient& client) {
   std::size_t taken = 0;
   if (client.received.empty()) return true;
-  if (!client.is_introduced && Query{static_cast<std::uint8_t>(client.received[0])} != Query::validate) return false;
+  if (!client.is_introduced && Query{static_cast<std::uint8_t>(client.received[0])} != Query::validate) {
+    const bool has_key = std::byte{static_cast<unsigned char>(client.received[0])} == secure::Tls::kFirstByte;
+    if (has_key) refuse(client, Failure(ErrorKind::misuse, "has a key, which this job has not").info());
+    return false;
+  }
   while (client.answers.empty()) {
     auto parsed = parse_request(std::string_view(client.received).substr(taken));
     if (!parsed) return false;
     if (parsed->bytes == 0) break;
     taken += parsed->bytes;
-    if (!answer(client, parsed->request) || !client.answers.send(client.socket)) return false;
+    if (!answer(client, parsed->request) || !client.answers.send(client.stream)) return false;
   }
   client.received.erase(0, taken);
   return true;

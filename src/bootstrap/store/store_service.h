@@ -16,7 +16,9 @@
 #include "base/result.h"
 #include "bootstrap/meeting/job_keys.h"
 #include "bootstrap/store/store_protocol.h"
+#include "bootstrap/store/store_secrets.h"
 #include "os/fd.h"
+#include "secure/stream.h"
 
 namespace qccl::bootstrap {
 
@@ -64,7 +66,7 @@ class AnswerQueue {
   void add(std::string bytes) { add(std::make_shared<const std::string>(std::move(bytes))); }
   bool empty() const { return pieces_.empty(); }
   // Sends as much as the socket takes now. False if the connection is lost.
-  bool send(const os::Fd& socket);
+  bool send(secure::Stream& stream);
 
  private:
   std::deque<std::shared_ptr<const std::string>> pieces_;
@@ -77,9 +79,10 @@ struct StoreClient {
   enum class Standing : std::uint8_t { stranger, member, own };
 
   Id id = 0;
-  os::Fd socket;
+  secure::Stream stream;
   std::string address;  // "" on a unix socket
   Standing standing = Standing::stranger;
+  bool needs_key = false;      // TLS's handshake comes first
   bool is_introduced = false;  // has sent the protocol's first request
   std::string received;        // and not yet answered
   std::string awaited;         // the key of its await; empty while it waits for keys alone
@@ -118,8 +121,9 @@ class StoreClients {
 class StoreService {
  public:
   // Without `keys` every client may write every key, repeatedly. All of them outlive this.
-  StoreService(StoreClients& clients, StoreState& state, const std::optional<JobKeys>& keys)
-      : clients_(clients), state_(state), keys_(keys) {}
+  StoreService(StoreClients& clients, StoreState& state, const std::optional<JobKeys>& keys,
+               const StoreSecrets& secrets)
+      : clients_(clients), state_(state), keys_(keys), secrets_(secrets) {}
 
   // Sends, reads and answers as much as possible now; reads nothing while an answer waits to be taken. False if the
   // connection is lost or the client broke the protocol. A wait without an answer is recorded in the state, by client.
@@ -135,6 +139,8 @@ class StoreService {
   static constexpr std::size_t kReadBytes = 64 * 1024;
 
   bool is_limited(const StoreClient& client) const { return keys_ && client.standing != StoreClient::Standing::own; }
+  Result<bool> authenticate(StoreClient& client);
+  void refuse(StoreClient& client, const ErrorInfo& why);
   bool read(StoreClient& client);
   bool answer_requests(StoreClient& client);
   bool answer(StoreClient& client, StoreRequest& request);
@@ -145,7 +151,9 @@ class StoreService {
   StoreClients& clients_;
   StoreState& state_;
   const std::optional<JobKeys>& keys_;
+  const StoreSecrets& secrets_;
   bool refuses_waits_ = false;
+  bool warned_of_key_ = false;
   std::array<std::byte, kReadBytes> buffer_;
 };
 

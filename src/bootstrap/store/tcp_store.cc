@@ -34,12 +34,30 @@ TimePoint within(std::chrono::milliseconds timeout, const TcpStoreOptions& optio
   return std::min(options.deadline, saturating_add(options.clock->now(), timeout));
 }
 
+Failure keys_differ(const TcpStoreOptions& options, const char* what) {
+  return Failure(ErrorKind::invalid_argument,
+                 fmt::format("{} {}: give all ranks the same key (QCCL_KEY_FILE, QCCL_KEY or InitOptions::key)",
+                             location(options), what));
+}
+
+// TLS's handshake, if the store has a key.
+Status authenticate(const TcpStoreOptions& options, secure::Stream& stream, TimePoint deadline) {
+  if (!options.secrets.has_key() || !options.socket.empty()) return {};
+  QCCL_ASSIGN(auto tls, secure::Tls::client(stream.get(), options.secrets.credentials(options.rank)));
+  stream.set_tls(std::move(tls));
+  const Status done = stream.shake_hands(deadline, *options.clock);
+  if (done.ok()) return {};
+  if (done.error().kind == ErrorKind::misuse) return keys_differ(options, "refused this rank's key");
+  if (done.error().kind == ErrorKind::corrupt_data) return keys_differ(options, "has no key, and this rank has one");
+  return Failure(done.error());
+}
+
 }  // namespace
 
 TcpStore::TcpStore(TcpStoreOptions options) : options_(std::move(options)), connect_deadline_(options_.deadline) {}
 
 TcpStore::TcpStore(TcpStoreOptions options, os::Fd connected) : TcpStore(std::move(options)) {
-  socket_ = std::move(connected);
+  stream_ = std::move(connected);
   was_connected_ = true;
 }
 
@@ -66,7 +84,7 @@ Failure TcpStore::not_reached(const ErrorInfo& cause, Nanoseconds waited) const 
 
 // The connection cannot be used any more.
 Failure TcpStore::lost(const ErrorInfo& cause) {
-  socket_.reset();
+  stream_.reset();
   if (has_left_something_) {
     connect_deadline_ = std::min(options_.deadline, saturating_add(options_.clock->now(), kVanishedLimit));
   }
@@ -94,16 +112,17 @@ Result<os::Fd> TcpStore::dial() const {
 }
 
 Status TcpStore::connect(const Exchange& first) {
-  if (socket_.valid()) return {};
+  if (stream_.valid()) return {};
   const Clock& clock = *options_.clock;
   const TimePoint start = clock.now();
   for (Nanoseconds delay = kFirstRetryDelay;; delay = std::min(2 * delay, kLastRetryDelay)) {
     auto fd = dial();
     if (!fd) return not_reached(fd.error(), clock.now() - start);
-    socket_ = std::move(*fd);
+    stream_ = std::move(*fd);
     const auto introduced = introduce(first, std::min(connect_deadline_, clock.now() + kIntroductionLimit));
     if (introduced.ok()) break;
-    socket_.reset();
+    stream_.reset();
+    if (introduced.error().kind == ErrorKind::invalid_argument) return Failure(introduced.error());
     const Nanoseconds left = connect_deadline_ - clock.now();
     if (left <= Nanoseconds::zero()) return not_reached(introduced.error(), clock.now() - start);
     os::pause(std::min(delay, left));
@@ -118,22 +137,24 @@ Status TcpStore::connect(const Exchange& first) {
 Status TcpStore::introduce(const Exchange& first, TimePoint deadline) {
   const std::string bytes = encode_request({.query = Query::validate, .number = kStoreMagic}) +
                             encode_request({.query = Query::check, .keys = {wire_key(kServesAwait)}}) + first.requests;
-  QCCL_TRY(os::write_exactly(socket_, std::as_bytes(std::span(bytes)), deadline, *options_.clock));
+  QCCL_TRY(authenticate(options_, stream_, deadline));
+  QCCL_TRY(stream_.write_exactly(std::as_bytes(std::span(bytes)), deadline, *options_.clock));
   std::byte answer{};
-  QCCL_TRY(os::read_exactly(socket_, Bytes(&answer, 1), deadline, *options_.clock));
+  QCCL_TRY(stream_.read_exactly(Bytes(&answer, 1), deadline, *options_.clock));
+  if (answer == std::byte{kKeysDiffer}) return keys_differ(options_, "has a key, and this rank has none");
   serves_await_ = answer == std::byte{kReady};
-  return first.answers.empty() ? Status() : os::read_exactly(socket_, first.answers, deadline, *options_.clock);
+  return first.answers.empty() ? Status() : stream_.read_exactly(first.answers, deadline, *options_.clock);
 }
 
 Status TcpStore::send(const std::string& requests) {
   QCCL_TRY(connect());
-  const auto sent = os::write_exactly(socket_, std::as_bytes(std::span(requests)), answer_deadline(), *options_.clock);
+  const auto sent = stream_.write_exactly(std::as_bytes(std::span(requests)), answer_deadline(), *options_.clock);
   if (!sent.ok()) return lost(sent.error());
   return {};
 }
 
 Status TcpStore::receive(Bytes target, TimePoint deadline) {
-  const auto got = os::read_exactly(socket_, target, deadline, *options_.clock);
+  const auto got = stream_.read_exactly(target, deadline, *options_.clock);
   if (!got.ok()) return lost(got.error());
   return {};
 }
@@ -168,7 +189,7 @@ Result<std::optional<std::string>> TcpStore::look_for(const std::string& key) {
 
 // After an await or a wait for the key has been sent: its value, or nothing if it does not exist by the deadline.
 Result<std::optional<std::string>> TcpStore::receive_awaited(const std::string& key, TimePoint deadline) {
-  auto ready = os::wait_ready(socket_, os::Direction::read, deadline, *options_.clock);
+  auto ready = stream_.wait_readable(deadline, *options_.clock);
   if (!ready) return lost(ready.error());
   const bool cancels = !*ready;
   if (cancels) QCCL_TRY(send({.query = Query::cancel_wait}));
@@ -224,7 +245,7 @@ std::vector<std::int64_t> TcpStore::counters(const std::vector<std::string>& key
     check_sizes(key, 0).take_or_throw();
     exchange.requests += encode_request({.query = Query::add, .keys = {wire_key(key)}});
   }
-  if (socket_.valid()) {
+  if (stream_.valid()) {
     send(exchange.requests).take_or_throw();
     receive(exchange.answers, answer_deadline()).take_or_throw();
   } else {

@@ -17,7 +17,9 @@
 #include "base/result.h"
 #include "bootstrap/meeting/pipelined_store.h"
 #include "bootstrap/store/store_protocol.h"
+#include "bootstrap/store/store_secrets.h"
 #include "os/fd.h"
+#include "secure/stream.h"
 
 namespace qccl::bootstrap {
 
@@ -27,6 +29,8 @@ struct TcpStoreOptions {
   TimePoint deadline = kForever;  // for everything this client does
   const Clock* clock = nullptr;   // outlives the client
   std::string socket = {};        // not empty: an abstract unix socket of this host and user, instead of host and port
+  StoreSecrets secrets = {};      // with a key: the store has it too, unless it is at a unix socket
+  int rank = 0;                   // of this process, for the key
 };
 
 class TcpStore final : public PipelinedStore {
@@ -39,7 +43,8 @@ class TcpStore final : public PipelinedStore {
   TcpStore(TcpStoreOptions options, os::Fd connected);
 
   // All throw Error: peer_lost if the connection broke (the next call connects anew, so the caller may retry),
-  // deadline_exceeded if no store answers at the address by the deadline.
+  // deadline_exceeded if no store answers at the address by the deadline,
+  // invalid_argument if it has another key or none, or has one where this rank has none.
   void set(const std::string& key, const std::string& value) override;
   std::optional<std::string> get(const std::string& key, std::chrono::milliseconds timeout) override;
   std::int64_t add(const std::string& key, std::int64_t delta) override;
@@ -72,7 +77,7 @@ class TcpStore final : public PipelinedStore {
   Failure not_reached(const ErrorInfo& cause, Nanoseconds waited) const;
 
   TcpStoreOptions options_;
-  os::Fd socket_;
+  secure::Stream stream_;
   TimePoint connect_deadline_;
   bool was_connected_ = false;
   bool serves_await_ = false;  // the server at the other end

@@ -32,11 +32,12 @@ std::size_t most_strangers(const std::optional<JobKeys>& keys) {
 // Everything the thread owns. Other threads call only request_stop().
 class TcpStoreServer::Loop {
  public:
-  Loop(os::Poller poller, os::Fd listener, bool is_local, std::optional<JobKeys> keys)
+  Loop(os::Poller poller, os::Fd listener, bool is_local, std::optional<JobKeys> keys, StoreSecrets secrets)
       : poller_(std::move(poller)),
         listener_(std::move(listener)),
         is_local_(is_local),
         keys_(std::move(keys)),
+        secrets_(std::move(secrets)),
         clients_(most_strangers(keys_)) {}
 
   // before run()
@@ -119,7 +120,9 @@ class TcpStoreServer::Loop {
     if (is_local_ && !is_of_this_user(socket)) return;
     if (!os::set_no_delay(socket) || !poller_.watch(socket.get(), id)) return;
     std::string address = is_local_ ? "" : os::peer_address(socket);
-    serve(clients_.add(id, std::move(socket), std::move(address), false));
+    StoreClient& client = clients_.add(id, std::move(socket), std::move(address), false);
+    client.needs_key = secrets_.has_key();
+    serve(client);
     if (!clients_.has_too_many_strangers()) return;
     if (const auto stranger = clients_.stranger_to_drop()) drop(*stranger);
   }
@@ -143,14 +146,14 @@ class TcpStoreServer::Loop {
     served_ = id;
     StoreClient& client = *clients_.find(id);
     service_.answer_wait(client, answer);
-    if (!client.answers.send(client.socket) || !watch(client)) return drop(id);
+    if (!client.answers.send(client.stream) || !watch(client)) return drop(id);
     state_.cancel(id);
   }
 
   // Waits for the socket to take more, or to deliver more. False on failure.
   bool watch(const StoreClient& client) {
-    if (client.answers.empty()) return poller_.watch(client.socket.get(), client.id).ok();
-    return poller_.watch_writable(client.socket.get(), client.id).ok();
+    if (client.answers.empty()) return poller_.watch(client.stream.get(), client.id).ok();
+    return poller_.watch_writable(client.stream.get(), client.id).ok();
   }
 
   // Works even if welcome() was interrupted; does nothing if there is no such client. Allocates nothing.
@@ -165,10 +168,11 @@ class TcpStoreServer::Loop {
   os::Fd listener_;
   const bool is_local_;
   const std::optional<JobKeys> keys_;
+  const StoreSecrets secrets_;
   SteadyClock clock_;
   StoreState state_;
   StoreClients clients_;
-  StoreService service_{clients_, state_, keys_};
+  StoreService service_{clients_, state_, keys_, secrets_};
   Id next_id_ = kListenerToken + 1;
   Id served_ = kListenerToken;  // the client being served in this turn
   bool is_listening_ = true;
@@ -179,23 +183,24 @@ class TcpStoreServer::Loop {
 };
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(const std::string& address, std::uint16_t port,
-                                                              std::optional<JobKeys> keys) {
+                                                              std::optional<JobKeys> keys, StoreSecrets secrets) {
   QCCL_ASSIGN(auto listener, os::listen_tcp(address, port));
   QCCL_ASSIGN(const auto bound_port, os::local_port(listener));
-  return serve(std::move(listener), bound_port, std::move(keys));
+  return serve(std::move(listener), bound_port, std::move(keys), std::move(secrets));
 }
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start_local(const std::string& name,
                                                                     std::optional<JobKeys> keys) {
   QCCL_ASSIGN(auto listener, os::listen_unix_abstract(name));
-  return serve(std::move(listener), 0, std::move(keys));
+  return serve(std::move(listener), 0, std::move(keys), {});
 }
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::serve(os::Fd listener, std::uint16_t port,
-                                                              std::optional<JobKeys> keys) {
+                                                              std::optional<JobKeys> keys, StoreSecrets secrets) {
   QCCL_ASSIGN(auto poller, os::Poller::create());
   QCCL_ASSIGN(auto own, os::socket_pair());
-  auto loop = std::make_unique<Loop>(std::move(poller), std::move(listener), port == 0, std::move(keys));
+  auto loop =
+      std::make_unique<Loop>(std::move(poller), std::move(listener), port == 0, std::move(keys), std::move(secrets));
   QCCL_TRY(loop->listen(std::move(own.first)));
   return std::unique_ptr<TcpStoreServer>(new TcpStoreServer(std::move(loop), port, std::move(own.second)));
 }

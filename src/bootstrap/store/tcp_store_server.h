@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "bootstrap/meeting/job_keys.h"
+#include "bootstrap/store/store_secrets.h"
 #include "os/fd.h"
 
 namespace qccl::bootstrap {
@@ -28,9 +29,10 @@ class TcpStoreServer {
   static constexpr std::size_t kMaxStrangers = 256;
 
   // Serves on a numeric address ("": every interface); port 0 lets the system choose. Without `keys` every client may
-  // write every key, repeatedly, as in torch's store. ResourceExhausted if the port is taken.
+  // write every key, repeatedly, as in torch's store. With `secrets` only ranks that have the key are served.
+  // ResourceExhausted if the port is taken.
   static Result<std::unique_ptr<TcpStoreServer>> start(const std::string& address, std::uint16_t port,
-                                                       std::optional<JobKeys> keys = {});
+                                                       std::optional<JobKeys> keys = {}, StoreSecrets secrets = {});
 
   // The same for processes of this host and user, on an abstract unix socket. ResourceExhausted if the name is taken.
   static Result<std::unique_ptr<TcpStoreServer>> start_local(const std::string& name, std::optional<JobKeys> keys = {});
@@ -51,8 +53,8 @@ class TcpStoreServer {
  private:
   class Loop;
   // `port`: 0 for a unix socket.
-  static Result<std::unique_ptr<TcpStoreServer>> serve(os::Fd listener, std::uint16_t port,
-                                                       std::optional<JobKeys> keys);
+  static Result<std::unique_ptr<TcpStoreServer>> serve(os::Fd listener, std::uint16_t port, std::optional<JobKeys> keys,
+                                                       StoreSecrets secrets);
   TcpStoreServer(std::unique_ptr<Loop> loop, std::uint16_t port, os::Fd own_client);
 
   std::unique_ptr<Loop> loop_;

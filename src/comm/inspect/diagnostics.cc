@@ -11,6 +11,7 @@
 #include "os/memory.h"
 #include "os/net/socket.h"
 #include "os/process.h"
+#include "os/secret_file.h"
 #include "transport/shm/layout.h"
 
 namespace qccl {
@@ -98,6 +99,22 @@ void describe_settings(const comm::Settings& settings, Findings& found) {
   found.fact("profile", fmt::format("{}: measured on {}; links of {:.4g} Gbit/s, {:.3g} us away",
                                     options.profile.value_or("built in"), profile.machine, profile.wire_rate * 8e-9,
                                     profile.wire.latency * 1e6));
+}
+
+// The key itself is never shown.
+void describe_key(const Membership& own, const comm::Settings& settings, const std::string& source, Findings& found) {
+  const bool has_key = settings.protection.key != nullptr;
+  found.fact("key", !has_key ? "none: whoever reaches the ports of a job on several hosts can join it"
+                             : fmt::format("from {}; what ranks send over TCP {}", source,
+                                           settings.protection.encrypts ? "is encrypted" : "is not encrypted"));
+  if (!has_key && own.world > 1 && !bootstrap::on_one_host(own)) {
+    found.warning("key", "ranks may be on several hosts, and the job has no key: who reaches their ports can join it",
+                  "make one with qccl key FILE, copy it to every host and set QCCL_KEY_FILE there");
+  }
+  const auto file = environment("QCCL_KEY_FILE");
+  if (file && os::is_readable_by_others(*file)) {
+    found.warning("key", *file + " can be read by other users", "chmod 600 " + *file);
+  }
 }
 
 void describe_cores(const Membership& own, Findings& found) {
@@ -232,6 +249,7 @@ std::vector<Finding> diagnose(const InitOptions& options) {
   if (own.ok()) describe_rank(membership, found);
   describe_sources(bootstrap::list_sources(options, lookup), found);
   if (settings.ok()) describe_settings(settings.value(), found);
+  if (settings.ok()) describe_key(membership, settings.value(), secure::key_source(options.key), found);
   describe_cores(membership, found);
   describe_simd(found);
   describe_interfaces(membership, transport, found);

@@ -1,0 +1,100 @@
+// Rank 0's store with a key: ranks, and strangers, over real sockets of this host.
+#include "bootstrap/store/store_secrets.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bootstrap/store/tcp_store.h"
+#include "bootstrap/store/tcp_store_server.h"
+#include "bootstrap/test_support.h"
+#include "os/net/socket.h"
+#include "secure/tls_pair.h"
+
+namespace qccl::bootstrap {
+namespace {
+
+StoreSecrets secrets_of(std::string key = "sixteen bytes, or more", const std::string& job = "job") {
+  return {std::make_shared<secure::Key>(secure::key_of(std::move(key))), job, 0};
+}
+
+TEST(StoreSecrets, are_found_for_the_ranks_of_the_job_only) {
+  const StoreSecrets own = secrets_of();
+  const auto credentials = own.credentials(7);
+  EXPECT_TRUE(secure::equal(own.find(credentials.identity).take_or_throw().bytes(), credentials.secret.bytes()));
+  EXPECT_FALSE(secure::equal(own.credentials(8).secret.bytes(), credentials.secret.bytes()));
+  for (const std::string& identity :
+       {secrets_of("sixteen bytes, or more", "other").credentials(7).identity, std::string(), std::string("qccl store"),
+        credentials.identity + "0000", credentials.identity + " "}) {
+    expect_failure(own.find(identity), ErrorKind::misuse, "belongs to another job");
+  }
+}
+
+struct KeyedStore : testing::Test {
+  std::unique_ptr<TcpStoreServer> server = TcpStoreServer::start("127.0.0.1", 0, {}, secrets_of()).take_or_throw();
+
+  TcpStore client(StoreSecrets secrets, std::uint16_t port = 0) const {
+    return TcpStore({.host = "127.0.0.1",
+                     .port = port == 0 ? server->port() : port,
+                     .deadline = soon(),
+                     .clock = &kClock,
+                     .secrets = std::move(secrets),
+                     .rank = 3});
+  }
+};
+
+TEST_F(KeyedStore, serves_ranks_that_have_the_key) {
+  TcpStore one = client(secrets_of()), other = client(secrets_of());
+  const std::string large(1000 * 1000, 'x');
+  one.set("large", large);
+  EXPECT_EQ(other.get("large", seconds(30)), large);
+  auto awaited = std::async(std::launch::async, [&] { return other.get("later", seconds(30)); });
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(one.add("n", 1), i + 1);
+  one.set("later", "value");
+  EXPECT_EQ(awaited.get(), "value");
+  TcpStore own({.host = "", .deadline = soon(), .clock = &kClock}, server->take_own_client());
+  EXPECT_EQ(own.add("n", 0), 100);
+}
+
+TEST_F(KeyedStore, refuses_another_key_job_or_none_at_once_and_says_why) {
+  TcpStore good = client(secrets_of());
+  const std::string advice = ": give all ranks the same key (QCCL_KEY_FILE, QCCL_KEY or InitOptions::key)";
+  for (StoreSecrets wrong : {secrets_of("sixteen other bytes"), secrets_of("sixteen bytes, or more", "other")}) {
+    TcpStore stranger = client(std::move(wrong));
+    expect_failure(caught([&] { stranger.set("n", "1"); }), ErrorKind::invalid_argument,
+                   "refused this rank's key" + advice);
+  }
+  TcpStore without = client({});
+  expect_failure(caught([&] { without.set("n", "1"); }), ErrorKind::invalid_argument,
+                 "has a key, and this rank has none" + advice);
+  EXPECT_EQ(good.add("n", 1), 1);
+}
+
+TEST_F(KeyedStore, a_rank_with_a_key_says_so_where_the_store_has_none) {
+  const auto plain = TcpStoreServer::start("127.0.0.1", 0).take_or_throw();
+  TcpStore rank = client(secrets_of(), plain->port());
+  expect_failure(caught([&] { rank.set("n", "1"); }), ErrorKind::invalid_argument, "has no key, and this rank has one");
+}
+
+TEST_F(KeyedStore, a_thousand_half_open_handshakes_disturb_no_rank) {
+  allow_many_descriptors();
+  TcpStore good = client(secrets_of());
+  EXPECT_EQ(good.add("n", 1), 1);
+  std::vector<os::Fd> crowd;
+  const std::string beginning = "\x16\x03\x01\x02";
+  for (std::size_t i = 0; i < 1000; ++i) {
+    crowd.push_back(os::connect_tcp("127.0.0.1", server->port(), soon(), kClock).take_or_throw());
+    const auto bytes = std::as_bytes(std::span(beginning)).first(i % 5);
+    if (!bytes.empty()) static_cast<void>(os::write_some(crowd.back().get(), bytes));
+  }
+  TcpStore late = client(secrets_of());
+  EXPECT_EQ(late.add("n", 1), 2);
+  EXPECT_TRUE(os::wait_ready(crowd.front(), os::Direction::read, soon(), kClock).take_or_throw());
+  EXPECT_TRUE(os::peer_closed(crowd.front().get()));
+}
+
+}  // namespace
+}  // namespace qccl::bootstrap

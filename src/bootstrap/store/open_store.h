@@ -25,8 +25,8 @@ struct OpenStore {
 };
 
 // Starts the server if this rank serves the store; the server accepts only the keys of `membership`'s job. The client
-// connects on first use and works until `deadline`. `own` may be null; `clock` outlives the store. With `key`, the store
-// that rank 0 serves over TCP is for ranks that have it; other stores see nothing of it. ResourceExhausted if
+// connects on first use and works until `deadline`. `own` may be null; `clock` outlives the store. With `key`, the
+// store that rank 0 serves over TCP is for ranks that have it; other stores see nothing of it. ResourceExhausted if
 // MASTER_PORT is taken; InvalidArgument if rank 0 is not on the host that the launcher's address names. If ranks learn
 // address and port through the launcher (pmi.h), this is collective, and fails like pmi_share().
 Result<OpenStore> open_store(const Membership& membership, std::shared_ptr<Store> own, TimePoint deadline,

@@ -73,10 +73,10 @@ class TcpReceiver {
   TcpReceiver(SharedBuffers& shared, ConnectionTable& connections, std::size_t limit_bytes)
       : shared_(shared), connections_(connections), limit_bytes_(limit_bytes) {}
 
-  // Call this once the connections are open: reserves memory, so that no loss is missed for want of it. `encrypts`: a
-  // connection may have input that its socket does not show.
-  void prepare(bool encrypts) {
-    encrypts_ = encrypts;
+  // Call this once the connections are open: reserves memory, so that no loss is missed for want of it.
+  void prepare() {
+    const auto is_encrypted = [](const Connection* each) { return each->stream().is_encrypted(); };
+    encrypts_ = std::ranges::any_of(connections_.open_connections(), is_encrypted);
     losses_.reserve(connections_.open_connections().size());
   }
 
@@ -214,7 +214,7 @@ class TcpReceiver {
   SharedBuffers& shared_;
   ConnectionTable& connections_;
   const std::size_t limit_bytes_;
-  bool encrypts_ = false;
+  bool encrypts_ = false;  // a connection may have input that its socket does not show
   PayloadPlacement* placement_ = nullptr;
   FrameList undelivered_;
   std::vector<std::pair<Link*, std::string>> losses_;  // with their causes
@@ -247,14 +247,13 @@ class TcpEndpoint final : public Endpoint {
     for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
       for (const secure::Stream& stream : sockets[rank]) {
         const os::Fd& socket = stream.socket();
-        encrypts_ |= stream.is_encrypted();
         QCCL_TRY(os::set_no_delay(socket));
         const auto name = congestion_control(socket, is_local(WorldRank(rank)), options_.distant_congestion_control);
         if (!name.empty()) os::set_congestion_control(socket, name);
       }
     }
     QCCL_TRY(connections_.open(std::move(sockets), options_.send_queue_bytes, options_.max_directly_read));
-    receiver_.prepare(encrypts_);
+    receiver_.prepare();
     return {};
   }
 
@@ -325,7 +324,6 @@ class TcpEndpoint final : public Endpoint {
  private:
   const TcpOptions options_;
   Nanoseconds close_patience_ = kClosePatience;
-  bool encrypts_ = false;  // any connection does
   tcp::SharedBuffers shared_;
   tcp::ConnectionTable connections_;
   tcp::TcpSender sender_;

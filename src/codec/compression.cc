@@ -21,15 +21,11 @@ struct Alternative {
 };
 
 Alternative parse_alternative(std::string_view text, double index) {
-  const bool is_word = (text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z');
-  if (is_word) return {text, index, index};
   const auto dots = text.find("..");
-  const std::string_view least = text.substr(0, dots);
-  const std::string_view most = dots == std::string_view::npos ? least : text.substr(dots + 2);
-  return {{},
-          parse_number<double>(least).value(),
-          parse_number<double>(most).value(),
-          most.find('.') != std::string_view::npos};
+  const auto least = parse_number<double>(text.substr(0, dots));
+  if (!least) return {text, index, index};
+  const std::string_view most = dots == std::string_view::npos ? text : text.substr(dots + 2);
+  return {{}, *least, parse_number<double>(most).value(), most.find('.') != std::string_view::npos};
 }
 
 // The first alternative for which `matches` holds.

@@ -172,6 +172,12 @@ TEST(Compression, every_refusal_names_the_text_and_lists_what_is_allowed) {
   }
 }
 
+TEST(Compression, a_refusal_names_the_key_and_its_value) {
+  const auto refusal_of = [](const char* text) { return refusal([&] { return Compression::parse(text); }); };
+  EXPECT_NE(refusal_of("minmax:bits=33").find("bits can't be '33'"), std::string::npos);
+  EXPECT_NE(refusal_of("minmax:rounding=up").find("rounding can't be 'up'"), std::string::npos);
+}
+
 TEST(Compression, factories_refuse_what_does_not_exist) {
   EXPECT_THROW(minmax({.bits = 33}), Error);
   EXPECT_THROW(block_int({.bits = 1}), Error);

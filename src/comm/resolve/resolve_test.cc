@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "comm/resolve/plan_cache.h"
+#include "wire/frame.h"
 
 namespace qccl::comm {
 namespace {
@@ -337,6 +338,8 @@ TEST(PlanCache, forgets_the_oldest_plan_once_it_is_full) {
   cache.clear();
   EXPECT_EQ(cache.find(all_reduce(129, options), {}), nullptr);
 }
+
+TEST(Price, counts_the_header_of_a_frame) { EXPECT_EQ(plan::Encoding{}.frame_bytes, wire::kHeaderBytes); }
 
 }  // namespace
 }  // namespace qccl::comm

@@ -144,9 +144,7 @@ struct CriticalPath {
 
 // The cost of a hop, to tell which path is the longest.
 struct HopCosts {
-  double wire = 1;
-  double local = 0;
-  double near = 0;
+  double wire, local, near;
 };
 
 // Measures an algorithm's paths between ranks. References its arguments.

@@ -111,7 +111,7 @@ std::vector<std::vector<int>> layouts(int world) {
 }
 
 TEST(CriticalPath, by_formula_is_the_longest_through_the_plan) {
-  const HopCosts costs{.wire = 5, .local = 1};
+  const HopCosts costs{.wire = 5, .local = 1, .near = 0};
   for (const Collective collective : kEveryCollective) {
     if (collective == Collective::barrier) continue;  // moves no elements
     for (const Algorithm algorithm : algorithms_of(collective)) {

@@ -3,6 +3,7 @@
 
 #include "qccl/communicator.h"
 #include "qccl/compression.h"
+#include "qccl/device.h"
 #include "qccl/diagnostics.h"
 #include "qccl/error.h"
 #include "qccl/error_feedback.h"

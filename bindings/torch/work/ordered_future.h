@@ -22,6 +22,7 @@ inline void copy_outcome(c10::ivalue::Future& source, c10::ivalue::Future& targe
     if (source.hasError()) {
       target.setError(source.exception_ptr());
     } else {
+      source.wait();  // this thread's streams come after those of the callback, and the target's events after both
       target.markCompleted(source.value());
     }
   } catch (const std::exception&) {

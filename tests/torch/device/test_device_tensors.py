@@ -6,6 +6,7 @@ memory crashes the host that touches it, and its streams run late.
 
 import importlib.util
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +34,7 @@ def fake() -> ModuleType:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         sys.modules["qccl_fake_device"] = module
+        module.set_delays(1, 10_000)  # microseconds, of torch's pool: later than the default stream, which made its own
         torch._register_device_module("fakecuda", ModuleType("fakecuda"))
     return sys.modules["qccl_fake_device"]
 
@@ -120,8 +122,9 @@ def test_a_call_takes_what_the_current_stream_has_when_it_is_made():
         device.hold()
         tensor.copy_(numbers(rank, 1000))
         work = dist.all_reduce(tensor, async_op=True)
-        assert not work.is_completed()
         device.use_stream(before)
+        time.sleep(0.05)  # a call that does not wait for its stream would end by then
+        assert not work.is_completed()
         device.release(2)
         work.wait()
         assert torch.equal(tensor.cpu(), numbers(0, 1000) + numbers(1, 1000))

@@ -22,6 +22,7 @@
 #include "qccl/device.h"
 #include "qccl/error.h"
 #include "qccl/error_feedback.h"
+#include "qccl/failures.h"
 #include "qccl/log.h"
 #include "qccl/onebit.h"
 #include "qccl/store.h"
@@ -167,8 +168,8 @@ class Communicator {
   //   misuse                          The communicator is closed or inherited by a forked child, or error feedback is
   //                                   unusable: nothing was sent. Or the ranks made different calls, which the message
   //                                   names: the group is lost.
-  //   any other                       The group is lost: every later call throws the same first error. Close it; the
-  //                                   remaining ranks can make another (see subgroup()).
+  //   any other                       The group is lost: every later call throws the same first error. The remaining
+  //                                   ranks go on by shrink(), or close it.
 
   // output = input reduced over all ranks. `count` elements each. In place: input == output.
   void all_reduce(const void* input, void* output, std::size_t count, DataType type, const CallOptions& = {});
@@ -406,6 +407,23 @@ class Communicator {
   std::optional<Communicator> split(int colour, int key = 0);
   // A group of the same ranks and settings with a sequence of its own. Collective over this group.
   Communicator dup();
+
+  // After a failure: a group of the members that live, in their old order, with this group's settings. All members that
+  // live call it; all that return have the same members, whatever dies or stops meanwhile. Members lost so far are left
+  // out; one that is lost while the call returns may still be in the new group, whose calls then fail: shrink that one.
+  // With ShrinkOptions::without also without a failure; wait for this group's operations first. Blocks until all living
+  // members have called, at most for the timeout; one that stops is waited for for ShrinkOptions::patience. Ends this
+  // group: later calls throw Error(aborted), or its first failure. Connections with a lost member that may still run
+  // are closed; when it goes on, its calls of this group throw Error(aborted) that names those that went on without it.
+  // Throws:
+  //   invalid_argument    `without` names this rank, or a rank twice or that does not exist.
+  //   misuse              Members gave different `without` or `quorum`, two threads call, or between group_start() and
+  //                       group_end(). Call it again.
+  //   aborted             Too few members are left (see Quorum), or the others went on without this rank. Final.
+  //   deadline_exceeded   Members that live have not called. May be called again.
+  Communicator shrink(const ShrinkOptions& options = {});
+  // The lost members that this rank knows of, by rank. More may have been lost; shrink() finds them.
+  std::vector<LostRank> failed() const;
 
   // `count` elements of zeroed memory that all ranks of this group on one host map. An all_reduce in place on it, or on
   // the same part of it on every rank, reduces it where it lies, several times as fast if all ranks run on one host; in

@@ -7,6 +7,7 @@
 #include "qccl/diagnostics.h"
 #include "qccl/error.h"
 #include "qccl/error_feedback.h"
+#include "qccl/failures.h"
 #include "qccl/launch.h"
 #include "qccl/log.h"
 #include "qccl/log_report.h"

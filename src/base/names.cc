@@ -2,6 +2,7 @@
 #include <cstddef>
 
 #include "qccl/error.h"
+#include "qccl/failures.h"
 #include "qccl/types.h"
 
 namespace qccl {
@@ -20,6 +21,11 @@ const char* to_string(ErrorKind kind) {
                                            "deadline_exceeded",  "aborted",    "corrupt_data",
                                            "resource_exhausted", "unsupported"};
   return name_in(kNames, kind);
+}
+
+const char* to_string(LossGrade grade) {
+  static constexpr const char* kNames[] = {"gone", "left", "silent"};
+  return name_in(kNames, grade);
 }
 
 std::string_view to_string(DataType type) {

@@ -23,7 +23,7 @@ constexpr const char* kNewGroup = "new group";
 // `ranks`: world ranks.
 GroupState make_child(const std::shared_ptr<Context>& context, GroupIdentity child, const GroupIdentity& parent) {
   child.rank = static_cast<int>(std::ranges::find(child.ranks, context->rank()) - child.ranks.begin());
-  return CommunicatorState::open(context, std::move(child), parent.id).take_or_throw();
+  return CommunicatorState::open(context, std::move(child), {.parent = parent.id}).take_or_throw();
 }
 
 void check_members(const GroupIdentity& parent, const std::vector<int>& members, const std::string& name) {
@@ -94,13 +94,17 @@ GroupState CommunicatorState::dup() {
   GroupIdentity child{.name = group_.name + "/dup", .ranks = group_.ranks};
   child.id = child_ids_.next_child();
   const auto twin = make_child(context, std::move(child), group_);
-  const auto [compression, timeout] = with_builder(
+  copy_settings(*this, *twin);
+  return twin;
+}
+
+void copy_settings(CommunicatorState& from, CommunicatorState& to) {
+  const auto [compression, timeout] = from.with_builder(
       [](const comm::CallBuilder& builder) { return std::pair(builder.compression(), builder.timeout()); });
-  twin->with_builder([&](comm::CallBuilder& builder) {
+  to.with_builder([&](comm::CallBuilder& builder) {
     builder.set_compression(compression);
     builder.set_timeout(timeout);
   });
-  return twin;
 }
 
 }  // namespace qccl::internal

@@ -229,6 +229,19 @@ Communicator Communicator::dup() {
   return memory_checked([&] { return Communicator(state_->dup()); });
 }
 
+Communicator Communicator::shrink(const ShrinkOptions& options) {
+  return memory_checked([&] { return Communicator(internal::shrink_group(*state_, options)); });
+}
+
+std::vector<LostRank> Communicator::failed() const {
+  return memory_checked([&] {
+    std::vector<LostRank> lost;
+    state_->context()->driver().with_engine(
+        [&](engine::Engine& engine) { lost = engine.shrinker().lost(state_->group().id); });
+    return lost;
+  });
+}
+
 std::shared_ptr<void> Communicator::allocate_bytes(std::size_t bytes) {
   return memory_checked([&] { return state_->allocate_mapped(bytes); });
 }

@@ -24,10 +24,10 @@ CommunicatorState::CommunicatorState(const std::shared_ptr<Context>& context, co
 
 Result<std::shared_ptr<CommunicatorState>> CommunicatorState::open(std::shared_ptr<Context> context,
                                                                    comm::GroupIdentity group,
-                                                                   std::optional<std::uint64_t> parent) {
+                                                                   const comm::GroupOrigin& origin) {
   // The other members wait for a group that this rank has no memory for: it tells them.
   try {
-    auto agreement = context->groups().open(group, parent);
+    auto agreement = context->groups().open(group, origin);
     if (agreement.ok()) {
       return std::shared_ptr<CommunicatorState>(new CommunicatorState(context, group, agreement.value()));
     }

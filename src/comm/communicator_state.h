@@ -61,11 +61,10 @@ struct BuiltCall {
 // closes the group. Blocking calls throw their failure, others leave it in the Work's state.
 class CommunicatorState {
  public:
-  // Collective over the group. `parent` is the group from which it is made, if any: a failure of the parent ends the
-  // wait for the other ranks.
+  // Collective over the group.
   static Result<std::shared_ptr<CommunicatorState>> open(std::shared_ptr<comm::Context> context,
                                                          comm::GroupIdentity group,
-                                                         std::optional<std::uint64_t> parent = std::nullopt);
+                                                         const comm::GroupOrigin& origin = {});
   ~CommunicatorState() { close(); }
 
   // A CollectiveCall or MessageCall. Between group_start() and group_end() of the calling thread these only record the
@@ -125,5 +124,10 @@ class CommunicatorState {
   comm::CallBuilder builder_;
   comm::MeasuredCalls measured_;
 };
+
+// Gives a new group the settings of another.
+void copy_settings(CommunicatorState& from, CommunicatorState& to);
+// See Communicator::shrink().
+std::shared_ptr<CommunicatorState> shrink_group(CommunicatorState& state, const ShrinkOptions& options);
 
 }  // namespace qccl::internal

@@ -55,7 +55,7 @@ void log_distance(const GroupIdentity& group, const Distance& distance, std::uin
 }  // namespace
 
 // Runs a call of the library's own.
-Status JobGroups::run(const GroupIdentity& group, const CollectiveCall& call) {
+Status JobGroups::run(const GroupIdentity& group, const CollectiveCall& call, std::optional<Nanoseconds> timeout) {
   GroupDefaults defaults;
   defaults.slice_bytes = slice_bytes_;
   QCCL_ASSIGN(const engine::ResolvedCall resolved, resolve(call, group.size(), defaults));
@@ -65,7 +65,7 @@ Status JobGroups::run(const GroupIdentity& group, const CollectiveCall& call) {
       std::make_shared<const engine::ExecutablePlan>(resolved, group.size(), GroupRank(group.rank), nullptr);
   arguments.input = static_cast<const std::byte*>(call.input);
   arguments.output = static_cast<std::byte*>(call.output);
-  arguments.timeout = timeout_;
+  arguments.timeout = timeout.value_or(timeout_);
   arguments.is_logged = false;
   const auto work = driver_.run(std::move(arguments));
   if (work != nullptr && work->failure()) return Failure(*work->failure());
@@ -88,23 +88,23 @@ struct JobGroups::Opening {
 // The members use the board if all of them have a cell. They all have the same cost environment if its smallest digest
 // and its smallest complement belong together. This call is also the barrier after which every member has opened the
 // group.
-Status JobGroups::agree(const GroupIdentity& group, Opening& opening) {
+Status JobGroups::agree(const GroupIdentity& group, Opening& opening, std::optional<Nanoseconds> timeout) {
   const std::uint64_t own = digest(to_text(cost_environment_));
   opening.words[Opening::kDigest] = own;
   opening.words[Opening::kDigestComplement] = ~own;
   const CallOptions least{.op = ReduceOp::min, .algorithm = Algorithm::one_shot};
   std::uint64_t* const words = opening.words.data();
-  QCCL_TRY(run(group, {Collective::all_reduce, words, words, opening.words.size(), DataType::uint64, least}));
+  QCCL_TRY(run(group, {Collective::all_reduce, words, words, opening.words.size(), DataType::uint64, least}, timeout));
   const bool is_same = words[Opening::kDigest] == ~words[Opening::kDigestComplement];
   return is_same ? Status() : adopt_cost_environment(group);
 }
 
-Result<GroupAgreement> JobGroups::open(const GroupIdentity& group, std::optional<std::uint64_t> parent) {
+Result<GroupAgreement> JobGroups::open(const GroupIdentity& group, const GroupOrigin& origin) {
   Status opened;
   Opening opening(group.size());
   const std::vector<int> own_sites = parse_sites(cost_environment_.sites).take_or_throw();
   driver_.with_engine([&](engine::Engine& engine) {
-    opened = engine.groups().open(group.id, group.name, group.ranks, parent);
+    opened = engine.groups().open(group.id, group.name, group.ranks, origin.parent);
     opening.words[Opening::kBoard] = opened.ok() && engine.groups().prepare_board(group.id) ? 1 : 0;
     const RoundTrips own = measured(engine.parts().transport, group, own_sites);
     opening.set_seconds(Opening::kLongestComplement, own.longest);
@@ -112,7 +112,8 @@ Result<GroupAgreement> JobGroups::open(const GroupIdentity& group, std::optional
     opening.nearest()[static_cast<std::size_t>(group.rank)] = static_cast<std::uint64_t>(own.nearest);
   });
   if (!opened.ok()) return opened.failure();
-  if (Status agreed = agree(group, opening); !agreed.ok()) {
+  if (Status agreed = agree(group, opening, origin.timeout); !agreed.ok()) {
+    if (origin.may_be_lost) return GroupAgreement{};
     close(group.id);
     return agreed.failure();
   }
@@ -124,8 +125,8 @@ Result<GroupAgreement> JobGroups::open(const GroupIdentity& group, std::optional
   driver_.with_engine([&](engine::Engine& engine) {
     engine.groups().end_opening(group.id);
     engine.groups().use_board(group.id, result.has_board);
-    if (!parent) window_bytes_ = window;
-    engine.use_sizes(cost_environment_.slice_bytes, window_bytes_);
+    if (!window_bytes_) window_bytes_ = window;
+    engine.use_sizes(cost_environment_.slice_bytes, *window_bytes_);
   });
   slice_bytes_ = cost_environment_.slice_bytes;
   if (window > 0) log_distance(group, result.distance, window);

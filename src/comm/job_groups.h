@@ -44,6 +44,13 @@ struct GroupAgreement {
   Distance distance;
 };
 
+// How a group comes to be.
+struct GroupOrigin {
+  std::optional<std::uint64_t> parent{};  // its members make the group together: fails at once if the parent fails
+  std::optional<Nanoseconds> timeout{};   // of the agreement; unset: the job's
+  bool may_be_lost = false;               // a group that fails while it opens is not an error, but one that has failed
+};
+
 // Each member opens a group in the same order; one thread at a time opens one.
 class JobGroups {
  public:
@@ -54,8 +61,8 @@ class JobGroups {
       : driver_(driver), cost_environment_(std::move(cost_environment)), slice_bytes_(slice_bytes), timeout_(timeout) {}
 
   // Opens the group and agrees with its members, also on the cost environment, which is that of the group's first rank.
-  // Collective over the group. Fails at once if the group `parent`, from which it is made, fails.
-  Result<GroupAgreement> open(const GroupIdentity& group, std::optional<std::uint64_t> parent);
+  // Collective over the group.
+  Result<GroupAgreement> open(const GroupIdentity& group, const GroupOrigin& origin);
   void close(std::uint64_t id) {
     driver_.with_engine([id](engine::Engine& engine) { engine.groups().close(id); });
   }
@@ -78,8 +85,8 @@ class JobGroups {
  private:
   struct Opening;
 
-  Status run(const GroupIdentity& group, const CollectiveCall& call);
-  Status agree(const GroupIdentity& group, Opening& opening);
+  Status run(const GroupIdentity& group, const CollectiveCall& call, std::optional<Nanoseconds> timeout = {});
+  Status agree(const GroupIdentity& group, Opening& opening, std::optional<Nanoseconds> timeout);
   Status adopt_cost_environment(const GroupIdentity& group);
   // The sites by group rank: QCCL_SITES', or those of `nearest`.
   std::vector<int> sites_of(const GroupIdentity& group, std::span<const std::uint64_t> nearest) const;
@@ -87,7 +94,7 @@ class JobGroups {
   engine::ProgressDriver& driver_;
   CostEnvironment cost_environment_;
   std::size_t slice_bytes_;
-  std::uint64_t window_bytes_ = 0;  // of the world's ranks
+  std::optional<std::uint64_t> window_bytes_;  // of the first group's ranks
   const Nanoseconds timeout_;
 };
 

@@ -46,11 +46,9 @@ void end(std::unique_ptr<Operation>& operation, EngineParts& parts, FailureHandl
 Engine::Engine(Transport& transport, const Clock& clock, EngineOptions options)
     : parts_(transport, clock, std::move(options)),
       failures_(parts_),
-      mismatches_(parts_, failures_),
-      peer_failures_(parts_, failures_),
-      dispatcher_(parts_, failures_, peer_failures_, mismatches_),
-      starter_(parts_, failures_, peer_failures_, dispatcher_),
-      groups_(parts_, failures_, mismatches_, dispatcher_) {}
+      dispatcher_(parts_, failures_.handler, failures_.peers, failures_.mismatches, failures_.shrinker),
+      starter_(parts_, failures_.handler, failures_.peers, dispatcher_),
+      groups_(parts_, failures_.handler, failures_.mismatches, failures_.shrinker, dispatcher_) {}
 
 Engine::~Engine() {
   Transport& transport = parts_.transport;
@@ -67,7 +65,7 @@ bool Engine::progress() {
   try {
     return move();
   } catch (const std::bad_alloc&) {
-    failures_.abandon_all_groups();
+    failures_.handler.abandon_all_groups();
     return false;
   }
 }
@@ -79,31 +77,33 @@ bool Engine::move() {
   parts_.operations.start_timers(parts_.now);
   bool moved = parts_.transport.progress();
   moved |= dispatcher_.receive();
-  moved |= peer_failures_.look_for_losses();
+  moved |= failures_.peers.look_for_losses();
   moved |= advance_operations();
+  failures_.shrinker.advance();
   moved |= parts_.frame_sender.send_reports();
   if (!has_sent_control()) moved |= parts_.control.send();
-  mismatches_.check();
-  if (parts_.now >= parts_.operations.next_deadline()) peer_failures_.check_deadlines();
+  failures_.mismatches.check();
+  if (parts_.now >= parts_.operations.next_deadline()) failures_.peers.check_deadlines();
   if (parts_.now >= parts_.peers.next_heartbeat()) {
     parts_.peers.beat(parts_.frame_sender, parts_.now);
-    peer_failures_.check_silent_peers();
+    failures_.peers.check_silent_peers();
   }
   if (parts_.now >= parts_.peers.line().next()) parts_.peers.measure_line(parts_.transport, parts_.now);
-  failures_.sweep();
+  failures_.handler.sweep();
   groups_.notify_quiet();
   return moved;
 }
 
 Nanoseconds Engine::leave_patience() const {
   const Nanoseconds patience = std::max(Transport::kClosePatience, 20 * parts_.peers.longest_round_trip());
-  if (failures_.any_failed() || !parts_.peers.any_may_wait(parts_.transport)) return patience;
+  if (failures_.handler.any_failed() || !parts_.peers.any_may_wait(parts_.transport)) return patience;
   return std::max(patience, parts_.options.peer_timeout);
 }
 
 TimePoint Engine::next_timer() const {
-  return std::min({parts_.operations.next_deadline(), mismatches_.next_deadline(), parts_.peers.next_heartbeat(),
-                   parts_.transport.next_send_time(), parts_.next_device_look});
+  return std::min({parts_.operations.next_deadline(), failures_.mismatches.next_deadline(),
+                   parts_.peers.next_heartbeat(), parts_.transport.next_send_time(), parts_.next_device_look,
+                   failures_.shrinker.next_timer()});
 }
 
 bool Engine::advance_operations() {
@@ -114,7 +114,7 @@ bool Engine::advance_operations() {
     try {
       moved |= advance_operation(operation);
     } catch (const std::bad_alloc&) {
-      failures_.run_out(operation->group(), operation.get());
+      failures_.handler.run_out(operation->group(), operation.get());
     }
     ended |= operation == nullptr;
   }
@@ -125,20 +125,20 @@ bool Engine::advance_operations() {
 bool Engine::advance_operation(std::unique_ptr<Operation>& operation) {
   StagedCall* const staged = operation->staged();
   if (staged != nullptr && !staged->runs()) {
-    const bool moved = advance_copies(*operation, parts_, failures_);
-    if (staged->has_ended()) end(operation, parts_, failures_);
+    const bool moved = advance_copies(*operation, parts_, failures_.handler);
+    if (staged->has_ended()) end(operation, parts_, failures_.handler);
     return moved;
   }
   auto advanced = operation->log_notes().is_wanted ? parts_.recorder.advance(*operation) : operation->advance();
   if (!advanced.ok()) {
-    failures_.fail(*operation, advanced.error().kind, advanced.error().message);
+    failures_.handler.fail(*operation, advanced.error().kind, advanced.error().message);
     return false;
   }
   if (*advanced) operation->note_moved(parts_.now);
-  if (operation->has_differing_call()) mismatches_.begin(operation->group(), operation->sequence());
+  if (operation->has_differing_call()) failures_.mismatches.begin(operation->group(), operation->sequence());
   if (operation->finished()) {
     end_turn(*operation);
-    if (staged == nullptr || begin_return(*operation, failures_)) end(operation, parts_, failures_);
+    if (staged == nullptr || begin_return(*operation, failures_.handler)) end(operation, parts_, failures_.handler);
   }
   return *advanced;
 }
@@ -186,9 +186,10 @@ std::optional<ErrorInfo> Engine::given_up(const internal::WorkState& work, Milli
   if (const StagedCall* const staged = operation.staged(); staged != nullptr && !staged->runs()) {
     awaited = fmt::format(", waiting for {}", staged->awaited());
   }
-  return failures_.failure_of(operation, ErrorKind::deadline_exceeded,
-                              fmt::format("did not end within the {} ms that wait() was given{} ({}); it goes on",
-                                          waited.count(), awaited, waiting.progress()));
+  return failures_.handler.failure_of(
+      operation, ErrorKind::deadline_exceeded,
+      fmt::format("did not end within the {} ms that wait() was given{} ({}); it goes on", waited.count(), awaited,
+                  waiting.progress()));
 }
 
 void Engine::report(RankStatus& status) const {

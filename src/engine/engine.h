@@ -25,6 +25,7 @@
 
 #include "engine/engine_parts.h"
 #include "engine/failure/failure_handler.h"
+#include "engine/membership/group_shrinker.h"
 #include "qccl/status.h"
 
 namespace qccl::engine {
@@ -34,7 +35,7 @@ namespace qccl::engine {
 class FrameDispatcher : private PayloadPlacement {
  public:
   FrameDispatcher(EngineParts& parts, FailureHandler& failures, PeerFailures& peer_failures,
-                  MismatchDetector& mismatches);
+                  MismatchDetector& mismatches, GroupShrinker& shrinker);
   ~FrameDispatcher() override;
 
   // True if any arrived.
@@ -60,6 +61,7 @@ class FrameDispatcher : private PayloadPlacement {
   FailureHandler& failures_;
   PeerFailures& peer_failures_;
   MismatchDetector& mismatches_;
+  GroupShrinker& shrinker_;
   std::vector<StoredFrame> due_;          // of replay_stored()
   std::optional<ReceivedFrame> retried_;  // comes next, because there was no memory to keep it
 };
@@ -98,9 +100,9 @@ class CallStarter {
 // Opens and closes groups. Where that is refused memory, it throws std::bad_alloc and has done nothing.
 class GroupLifecycle {
  public:
-  GroupLifecycle(EngineParts& parts, FailureHandler& failures, MismatchDetector& mismatches,
+  GroupLifecycle(EngineParts& parts, FailureHandler& failures, MismatchDetector& mismatches, GroupShrinker& shrinker,
                  FrameDispatcher& dispatcher)
-      : parts_(parts), failures_(failures), mismatches_(mismatches), dispatcher_(dispatcher) {}
+      : parts_(parts), failures_(failures), mismatches_(mismatches), shrinker_(shrinker), dispatcher_(dispatcher) {}
 
   // A group of `ranks` (world ranks, this one among them). InvalidArgument if the id is taken. Where members of the
   // group `parent` make it together, a failure of that group refuses it, and fails it until end_opening(): some members
@@ -133,8 +135,20 @@ class GroupLifecycle {
   EngineParts& parts_;
   FailureHandler& failures_;
   MismatchDetector& mismatches_;
+  GroupShrinker& shrinker_;
   FrameDispatcher& dispatcher_;
   std::vector<std::pair<std::uint64_t, std::shared_ptr<internal::WorkState>>> quiet_waiters_;
+};
+
+// What ends calls and groups.
+struct FailureParts {
+  explicit FailureParts(EngineParts& parts)
+      : handler(parts), mismatches(parts, handler), peers(parts, handler), shrinker(parts, handler, peers) {}
+
+  FailureHandler handler;
+  MismatchDetector mismatches;
+  PeerFailures peers;
+  GroupShrinker shrinker;
 };
 
 class Engine {
@@ -143,6 +157,7 @@ class Engine {
   ~Engine();
 
   GroupLifecycle& groups() { return groups_; }
+  GroupShrinker& shrinker() { return failures_.shrinker; }
 
   // The slices and the window (0: ranks are near) of calls from now on, alike on all ranks; none is in flight.
   void use_sizes(std::size_t slice_bytes, std::uint64_t window_bytes) {
@@ -200,9 +215,7 @@ class Engine {
   void end_turn(const Operation& ended);
 
   EngineParts parts_;
-  FailureHandler failures_;
-  MismatchDetector mismatches_;
-  PeerFailures peer_failures_;
+  FailureParts failures_;
   FrameDispatcher dispatcher_;
   CallStarter starter_;
   GroupLifecycle groups_;

@@ -43,8 +43,8 @@ Result<FrameHeader> check_frame(const ReceivedFrame& frame) {
 }  // namespace
 
 FrameDispatcher::FrameDispatcher(EngineParts& parts, FailureHandler& failures, PeerFailures& peer_failures,
-                                 MismatchDetector& mismatches)
-    : parts_(parts), failures_(failures), peer_failures_(peer_failures), mismatches_(mismatches) {
+                                 MismatchDetector& mismatches, GroupShrinker& shrinker)
+    : parts_(parts), failures_(failures), peer_failures_(peer_failures), mismatches_(mismatches), shrinker_(shrinker) {
   parts_.transport.set_placement(this);
 }
 
@@ -83,7 +83,10 @@ void FrameDispatcher::on_frame(const ReceivedFrame& frame) {
     return parts_.transport.release(frame);
   }
   if (Group* target = parts_.groups.find(header.group)) return on_group_frame(*target, header, frame);
-  if (parts_.groups.was_closed(header.group)) return parts_.frame_sender.consume(header, frame);
+  if (parts_.groups.was_closed(header.group)) {
+    if (header.kind == FrameKind::membership) shrinker_.answer_for_closed(header.group, frame.peer, frame.payload());
+    return parts_.frame_sender.consume(header, frame);
+  }
   keep_orphan(header, frame);
 }
 
@@ -132,6 +135,10 @@ void FrameDispatcher::on_member_frame(Group& group, const FrameHeader& header, c
   }
   if (header.kind == FrameKind::poison) {
     peer_failures_.on_poison(group, frame.peer, frame.payload());
+    return parts_.frame_sender.consume(header, frame);
+  }
+  if (header.kind == FrameKind::membership) {
+    shrinker_.on_frame(group, frame.peer, frame.payload());
     return parts_.frame_sender.consume(header, frame);
   }
   if (group.failure) return parts_.frame_sender.consume(header, frame);

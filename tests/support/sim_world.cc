@@ -96,6 +96,21 @@ SimWork SimWorld::post_message(int rank, const engine::Message& message, const S
   return work;
 }
 
+SimWorld::Shrinking SimWorld::shrink(int rank, const SimShrink& call) {
+  const Shrinking shrinking{std::make_shared<internal::WorkState>(), std::make_shared<std::vector<GroupRank>>()};
+  engine::ShrinkTerms terms{engine::MemberSet(groups_[call.group].size(), 0), call.quorum == Quorum::any};
+  for (const int member : call.without) terms.without[static_cast<std::size_t>(member)] = 1;
+  engine(rank).shrinker().begin(call.group,
+                                {std::move(terms), call.patience, call.timeout, shrinking.work, shrinking.members});
+  return shrinking;
+}
+
+std::vector<int> SimWorld::Shrinking::then(const std::vector<int>& ranks) const {
+  std::vector<int> found;
+  for (const GroupRank member : *members) found.push_back(ranks[member.index()]);
+  return found;
+}
+
 bool SimWorld::run(const std::vector<SimWork>& works, Nanoseconds limit) {
   std::size_t first = 0;  // works before it are done
   return run_until(

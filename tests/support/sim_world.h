@@ -49,6 +49,15 @@ struct SimMessage {
   std::uint64_t group = kSimGroup;
 };
 
+// A call of shrink() on one rank.
+struct SimShrink {
+  std::vector<int> without{};  // group ranks
+  Quorum quorum = Quorum::majority;
+  Nanoseconds patience = std::chrono::seconds(2);
+  Nanoseconds timeout = std::chrono::seconds(20);
+  std::uint64_t group = kSimGroup;
+};
+
 // An operation's state on one rank, which says how it has ended.
 using SimWork = std::shared_ptr<internal::WorkState>;
 
@@ -79,6 +88,13 @@ class SimWorld {
   SimWork post(int rank, const engine::ResolvedCall& call, const SimArguments& arguments);
   // Posts a send or a recv on one rank.
   SimWork post_message(int rank, const engine::Message& message, const SimMessage& of);
+  // Calls shrink() on one rank. The members that go on are in `then`, as world ranks, once the work has ended well.
+  struct Shrinking {
+    SimWork work;
+    std::shared_ptr<std::vector<GroupRank>> members;
+    std::vector<int> then(const std::vector<int>& ranks) const;
+  };
+  Shrinking shrink(int rank, const SimShrink& call = {});
   // Runs until the condition holds; false if virtual time reaches `limit` first.
   bool run_until(const std::function<bool()>& condition, Nanoseconds limit = std::chrono::seconds(100)) {
     return world_.run_until(condition, limit);

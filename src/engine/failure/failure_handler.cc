@@ -85,6 +85,12 @@ void FailureHandler::close(Group& group) {
   sweep();
 }
 
+void FailureHandler::end(Group& group, ErrorInfo failure) {
+  group.failure = std::make_shared<const ErrorInfo>(std::move(failure));
+  group.is_untold = false;
+  sweep_needed_ = any_failed_ = true;
+}
+
 internal::SharedFailure FailureHandler::failure_of_parent(const Group& opening) const {
   const Group* const parent = opening.parent ? parts_.groups.find(*opening.parent) : nullptr;
   if (parent == nullptr || parent->failure == nullptr || parent->failure == closed_) return nullptr;

@@ -37,6 +37,8 @@ class FailureHandler {
   void fail(const Operation& operation, ErrorKind kind, const std::string& what, WorldRank peer = {},
             bool tell_peers = true);
   void close(Group& group);
+  // The group goes on without this rank, or as a new one: `failure` stands in place of an earlier one.
+  void end(Group& group, ErrorInfo failure);
   // Ends the operations of failed groups and tells their members, if anything has failed.
   void sweep();
   // To the other `ranks` (in the world) of the group.
@@ -140,7 +142,13 @@ class PeerFailures {
  private:
   void miss_deadline(const Operation& operation);
   bool still_moves(const Operation& operation, const std::vector<GroupRank>& awaited) const;
-  void lose(WorldRank peer, ErrorKind kind, const std::string& what, bool tell_others = true);
+  struct Loss {
+    WorldRank peer;
+    LossGrade grade = LossGrade::silent;
+    ErrorKind kind = ErrorKind::peer_lost;
+    std::string what{};
+  };
+  void lose(const Loss& loss, bool tell_others = true);
 
   EngineParts& parts_;
   FailureHandler& failures_;

@@ -32,13 +32,14 @@ constexpr std::string_view kLeft = "left the job (closed its communicator or exi
 
 bool PeerFailures::look_for_losses() {
   for (const auto& loss : parts_.peers.poll(parts_.transport)) {
-    lose(loss.peer, ErrorKind::peer_lost, "was lost: " + loss.cause);
+    lose({loss.peer, LossGrade::gone, ErrorKind::peer_lost, "was lost: " + loss.cause});
   }
   return parts_.peers.sees_losses();
 }
 
-void PeerFailures::lose(WorldRank peer, ErrorKind kind, const std::string& what, bool tell_others) {
-  if (!parts_.peers.lose(peer, what)) return;
+void PeerFailures::lose(const Loss& loss, bool tell_others) {
+  const auto& [peer, grade, kind, what] = loss;
+  if (!parts_.peers.lose(peer, grade, what)) return;
   if (parts_.peers[peer].departed) return;  // it had said goodbye
   for (auto& [id, group] : parts_.groups) {
     if (group->group_rank(peer).is_none() || group->failure) continue;
@@ -57,7 +58,7 @@ void PeerFailures::give_up(WorldRank peer, ErrorKind kind, const std::string& wh
   if (parts_.peers[peer].lost) return;
   parts_.control.queue(peer, {.kind = FrameKind::given_up},
                        fmt::format("{}\n{}", static_cast<int>(kind), what.substr(0, kMaxPoisonText)));
-  lose(peer, kind, what);
+  lose({peer, LossGrade::silent, kind, what});
   parts_.control.send();
 }
 
@@ -67,9 +68,10 @@ void PeerFailures::on_given_up(WorldRank peer, ConstBytes payload) {
   const std::string_view text = as_text(payload);
   const auto end = text.find('\n');
   const std::string_view reason = end == std::string_view::npos ? "does not say why" : text.substr(end + 1);
-  lose(peer, kind_in(text.substr(0, end)).value_or(ErrorKind::peer_lost),
-       fmt::format("gave this rank up: it {}", reason), false);
+  const ErrorKind kind = kind_in(text.substr(0, end)).value_or(ErrorKind::peer_lost);
+  lose({peer, LossGrade::silent, kind, fmt::format("gave this rank up: it {}", reason)}, false);
   parts_.transport.disconnect(peer);
+  parts_.peers.end(peer);
 }
 
 void PeerFailures::on_goodbye(WorldRank peer) {

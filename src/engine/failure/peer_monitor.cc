@@ -18,10 +18,11 @@ PeerMonitor::PeerMonitor(WorldRank rank, int world, Nanoseconds heartbeat_interv
   due_.reserve(peers_.size());
 }
 
-bool PeerMonitor::lose(WorldRank peer, const std::string& what) {
+bool PeerMonitor::lose(WorldRank peer, LossGrade grade, const std::string& what) {
   Peer& lost = at(peer);
   if (lost.lost) return false;
   lost.lost = true;
+  lost.grade = grade;
   lost.what = what;
   return true;
 }
@@ -120,8 +121,14 @@ void ControlQueue::say_goodbye() {
   }
 }
 
+bool ControlQueue::holds(WorldRank peer, wire::FrameKind kind) const {
+  return std::ranges::any_of(
+      frames_, [&](const ControlFrame& frame) { return frame.peer == peer && frame.header.kind == kind; });
+}
+
 bool ControlQueue::send() {
   const std::size_t before = frames_.size();
+  std::ranges::fill(has_no_room_, 0);
   std::erase_if(frames_, [this](const ControlFrame& frame) { return send_or_drop(frame); });
   const bool has_sent = frames_.size() != before;
   return (frames_.empty() && send_goodbyes()) || has_sent;
@@ -131,8 +138,14 @@ bool ControlQueue::send() {
 bool ControlQueue::send_or_drop(const ControlFrame& frame) {
   const PeerMonitor::Peer& peer = peers_[frame.peer];
   const bool is_last = frame.header.kind == FrameKind::given_up;
-  if (peer.gone || (peer.lost && !is_last)) return true;
-  if (!frame_sender_.send_control(frame.peer, frame.header, frame.payload)) return false;
+  const bool is_for_the_lost = is_last || frame.header.kind == FrameKind::membership;
+  if (peer.gone || (peer.lost && !is_for_the_lost)) return true;
+  char& has_no_room = has_no_room_[frame.peer.index()];
+  if (has_no_room != 0) return false;
+  if (!frame_sender_.send_control(frame.peer, frame.header, frame.payload)) {
+    has_no_room = 1;
+    return false;
+  }
   if (is_last) frame_sender_.transport().disconnect(frame.peer);
   return true;
 }

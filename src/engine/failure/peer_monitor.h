@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "engine/frame_sender.h"
 #include "engine/group/group.h"
 #include "engine/line_meter.h"
+#include "qccl/failures.h"
 #include "transport/transport.h"
 #include "wire/frame.h"
 
@@ -26,7 +28,8 @@ class PeerMonitor {
     bool lost = false;
     bool gone = false;  // lost, and its connection has ended
     bool departed = false;
-    std::string what;  // what happened to a lost peer: "was lost: end of file"
+    LossGrade grade = LossGrade::silent;  // of a lost peer
+    std::string what;                     // what happened to a lost peer: "was lost: end of file"
   };
 
   // `rank`: this one.
@@ -36,7 +39,14 @@ class PeerMonitor {
   void heard(WorldRank peer, TimePoint now) { at(peer).last_heard = now; }
   void depart(WorldRank peer) { at(peer).departed = true; }
   // False if it was lost already.
-  bool lose(WorldRank peer, const std::string& what);
+  bool lose(WorldRank peer, LossGrade grade, const std::string& what);
+  // A lost peer's connection has ended.
+  void end(WorldRank peer) { at(peer).gone = true; }
+  // How the peer was lost, or that it has left; nothing otherwise.
+  std::optional<LossGrade> loss(WorldRank peer) const {
+    if ((*this)[peer].departed) return LossGrade::left;
+    return (*this)[peer].lost ? std::optional((*this)[peer].grade) : std::nullopt;
+  }
 
   // The connections that had ended at the last call, and are known to be gone from now on; valid until the next call.
   // A loss counts one round after it was seen: if a rank ended because another had left, the other's goodbye, which is
@@ -79,12 +89,16 @@ class PeerMonitor {
   LineMeter line_;
 };
 
-// Control frames with text (poison, calls, reasons) and goodbyes, which wait for room in the transport. One thread. The
-// others outlive it.
+// Control frames with text (poison, calls, reasons) and goodbyes, which wait for room in the transport. Those for one
+// peer keep their order. One thread. The others outlive it.
 class ControlQueue {
  public:
   ControlQueue(const PeerMonitor& peers, FrameSender& frame_sender, WorldRank rank, int world)
-      : peers_(peers), frame_sender_(frame_sender), rank_(rank), owes_goodbye_(static_cast<std::size_t>(world)) {}
+      : peers_(peers),
+        frame_sender_(frame_sender),
+        rank_(rank),
+        owes_goodbye_(static_cast<std::size_t>(world)),
+        has_no_room_(static_cast<std::size_t>(world)) {}
 
   void queue(WorldRank peer, wire::FrameHeader header, std::span<const char> text);
   // Queues a goodbye to every peer.
@@ -92,6 +106,8 @@ class ControlQueue {
   // Sends what there is room for; true if anything was sent. A peer is disconnected after its given_up frame.
   bool send();
   bool empty() const { return frames_.empty() && goodbyes_due_ == 0; }
+  // A frame of that kind waits to be sent to the peer.
+  bool holds(WorldRank peer, wire::FrameKind kind) const;
 
  private:
   struct ControlFrame {
@@ -108,6 +124,7 @@ class ControlQueue {
   const WorldRank rank_;
   std::vector<ControlFrame> frames_;
   std::vector<char> owes_goodbye_;  // by peer
+  std::vector<char> has_no_room_;   // by peer, during send()
   int goodbyes_due_ = 0;
 };
 

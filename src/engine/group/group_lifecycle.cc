@@ -53,6 +53,7 @@ void GroupLifecycle::end_opening(std::uint64_t id) {
 void GroupLifecycle::close(std::uint64_t id) {
   Group* closing = parts_.groups.find(id);
   if (closing == nullptr) return;
+  shrinker_.close(*closing);
   failures_.close(*closing);
   if (ExchangeCells* board = parts_.transport.board()) board->close(id);
   mismatches_.forget(id);

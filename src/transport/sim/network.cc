@@ -99,6 +99,7 @@ void Network::send(int from, int to, ConstBytes frame, TrafficClass traffic) {
   if (tap_) tap_(from, to, flight.bytes);
   flight.delays = sender.delays();
   ++link(from, to).in_flight;
+  if (link(from, to).is_cut) return flights_.recycle(flight);
   flights_.depart(flight, sender.free_at(), clock_.now());
 }
 

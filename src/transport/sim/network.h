@@ -73,6 +73,7 @@ struct Link {
   std::uint32_t in_flight = 0;                 // frames sent but not received
   bool has_ended = false;                      // by the sender
   bool loss_reported = false;                  // to the receiver
+  bool is_cut = false;                         // nothing that is sent arrives, nor the end of the connection
   std::unique_ptr<Connections> connections{};  // null: one, without a limit
 };
 
@@ -221,7 +222,7 @@ class SimEndpoint final : public Transport {
     if (unreported_losses_ == 0 || !network_.running(rank_)) return std::nullopt;
     for (int peer = 0; peer < network_.world(); ++peer) {
       Link& link = network_.link(peer, rank_);
-      if (!link.has_ended || link.loss_reported || link.in_flight > 0) continue;
+      if (!link.has_ended || link.loss_reported || link.in_flight > 0 || link.is_cut) continue;
       link.loss_reported = true;
       --unreported_losses_;
       if (network_.link(rank_, peer).has_ended) continue;

@@ -1,0 +1,218 @@
+#include "engine/membership/group_shrinker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace qccl::engine {
+
+using wire::FrameKind;
+using wire::MembershipKind;
+
+namespace {
+
+// Between a rejected ballot and the next one: some rounds of frames between ranks of a busy machine.
+constexpr Nanoseconds kLeastRetry = std::chrono::milliseconds(10);
+
+}  // namespace
+
+GroupShrinker::Shrinking* GroupShrinker::find(std::uint64_t group) {
+  const auto found = std::ranges::find(shrinkings_, group, [](const auto& each) { return each->group; });
+  return found == shrinkings_.end() ? nullptr : found->get();
+}
+
+GroupShrinker::Shrinking& GroupShrinker::find_or_make(const Group& group) {
+  if (Shrinking* const found = find(group.id)) return *found;
+  const Nanoseconds retry = std::max(kLeastRetry, 4 * parts_.peers.longest_round_trip(group));
+  shrinkings_.push_back(std::make_unique<Shrinking>(Shrinking{group.id, Agreement(group.ranks, group.rank, retry)}));
+  return *shrinkings_.back();
+}
+
+void GroupShrinker::begin(std::uint64_t id, ShrinkCall call) {
+  const Group* const group = parts_.groups.find(id);
+  if (group == nullptr) {
+    return end_call(call, {.kind = ErrorKind::misuse, .message = "QCCL: this communicator is closed"});
+  }
+  Shrinking& shrinking = find_or_make(*group);
+  if (shrinking.call) {
+    return end_call(call, failures_.group_error(*group, ErrorKind::misuse, {},
+                                                "shrink: another thread calls shrink() of this group"));
+  }
+  const TimePoint now = parts_.now = parts_.clock.now();
+  call.patience = std::max(call.patience, kLeastPatienceBeats * parts_.options.heartbeat_interval);
+  shrinking.deadline = saturating_add(now, call.timeout);
+  shrinking.call = std::move(call);
+  shrinking.agreement.enter(shrinking.call->terms, known_losses(*group), shrinking.deadline, now);
+  advance(shrinking);
+}
+
+Losses GroupShrinker::known_losses(const Group& group) const {
+  Losses losses;
+  for (const int rank : group.ranks) losses.push_back(parts_.peers.loss(WorldRank(rank)));
+  losses[group.rank.index()].reset();
+  return losses;
+}
+
+void GroupShrinker::on_frame(Group& group, WorldRank peer, ConstBytes payload) {
+  const auto message = wire::decode_membership(payload, group.ranks.size());
+  if (!message.ok()) {
+    return peer_failures_.give_up(peer, ErrorKind::corrupt_data, "sent a bad frame: " + message.error().message);
+  }
+  Shrinking& shrinking = find_or_make(group);
+  shrinking.agreement.receive(group.group_rank(peer), message.value(), parts_.now);
+  send(group, shrinking.agreement);
+}
+
+void GroupShrinker::answer_for_closed(std::uint64_t group, WorldRank peer, ConstBytes payload) {
+  // The kind and the presence say enough; the group's size is not known any more.
+  const std::size_t members = payload.size() - std::min(payload.size(), wire::kMembershipHeadBytes);
+  const auto message = wire::decode_membership(payload, members);
+  if (!message.ok() || message.value().kind != MembershipKind::suspects) return;
+  if (message.value().presence != wire::Presence::here) return;
+  parts_.control.queue(peer, {.kind = FrameKind::membership, .group = group},
+                       as_text(wire::encode_membership({.presence = wire::Presence::closed})));
+}
+
+void GroupShrinker::close(const Group& group) {
+  const auto found = std::ranges::find(shrinkings_, group.id, [](const auto& each) { return each->group; });
+  if (found == shrinkings_.end()) return;
+  if ((*found)->call) {
+    end_call(*(*found)->call, failures_.group_error(group, ErrorKind::misuse, {}, "shrink: the group was closed"));
+  }
+  shrinkings_.erase(found);
+}
+
+// A rank that was stopped itself has heard nobody meanwhile.
+void GroupShrinker::advance() {
+  const TimePoint now = parts_.now;
+  const Nanoseconds pause = now - std::exchange(last_look_, now);
+  if (pause > kLeastPatienceBeats * parts_.options.heartbeat_interval / 2) awake_since_ = now;
+  for (const auto& shrinking : shrinkings_) advance(*shrinking);
+}
+
+void GroupShrinker::advance(Shrinking& shrinking) {
+  Group* const group = parts_.groups.find(shrinking.group);
+  const bool is_over = !shrinking.call && (shrinking.has_ended_group || !shrinking.agreement.chosen());
+  if (group == nullptr || is_over) return;
+  if (shrinking.call) {
+    look_for_losses(shrinking, *group);
+    shrinking.agreement.advance(parts_.now);
+  }
+  send(*group, shrinking.agreement);
+  if (auto verdict = shrinking.agreement.take_verdict()) shrinking.verdict = std::move(verdict);
+  if (shrinking.agreement.chosen() && !has_passed_on(shrinking, *group)) return;
+  if (shrinking.agreement.chosen() && !shrinking.has_ended_group) end_group(shrinking, *group);
+  if (shrinking.verdict) deliver(shrinking, *group);
+}
+
+void GroupShrinker::look_for_losses(Shrinking& shrinking, const Group& group) {
+  for (GroupRank member(0); member.value() < group.world(); ++member) {
+    if (member == group.rank) continue;
+    const WorldRank peer = group.world_rank(member);
+    auto loss = parts_.peers.loss(peer);
+    if (!loss && parts_.now - last_heard(peer) >= shrinking.call->patience) loss = LossGrade::silent;
+    if (loss) shrinking.agreement.lose(member, *loss, parts_.now);
+  }
+}
+
+void GroupShrinker::send(const Group& group, Agreement& agreement) {
+  for (const auto& [to, message] : agreement.take_outgoing()) {
+    const WorldRank peer = group.world_rank(to);
+    if (parts_.peers[peer].lost) continue;
+    parts_.control.queue(peer, {.kind = FrameKind::membership, .group = group.id},
+                         as_text(wire::encode_membership(message)));
+  }
+  if (!parts_.control.empty()) parts_.control.send();
+}
+
+// A member that takes nothing keeps a call from its end only until the deadline.
+bool GroupShrinker::has_passed_on(const Shrinking& shrinking, const Group& group) const {
+  if (shrinking.call && parts_.now >= shrinking.deadline) return true;
+  const MemberSet& chosen = *shrinking.agreement.chosen();
+  for (GroupRank member(0); member.value() < group.world(); ++member) {
+    const WorldRank peer = group.world_rank(member);
+    const bool must_have_it =
+        chosen[member.index()] != 0 && !shrinking.agreement.roll().losses()[member.index()] && !parts_.peers[peer].lost;
+    if (must_have_it && parts_.control.holds(peer, FrameKind::membership)) return false;
+  }
+  return true;
+}
+
+// A member that was left out on purpose keeps its connections, which other groups may need.
+void GroupShrinker::end_group(Shrinking& shrinking, Group& group) {
+  shrinking.has_ended_group = true;
+  const MemberSet& chosen = *shrinking.agreement.chosen();
+  const std::string names = shrinking.agreement.roll().names(chosen);
+  const auto error = [&](const std::string& what) {
+    return failures_.group_error(group, ErrorKind::aborted, {}, what);
+  };
+  if (chosen[group.rank.index()] == 0) {
+    return failures_.end(group, error(names + " went on without this rank, in a new group"));
+  }
+  failures_.fail(group, error("shrink() made a new group of " + names + ", which goes on"), false);
+  for (GroupRank member(0); shrinking.call && member.value() < group.world(); ++member) {
+    const WorldRank peer = group.world_rank(member);
+    if (chosen[member.index()] != 0 || shrinking.call->terms.without[member.index()] != 0) continue;
+    if (parts_.peers.loss(peer)) continue;
+    peer_failures_.give_up(peer, ErrorKind::aborted, fmt::format("was left out: {} go on without it", names));
+  }
+}
+
+void GroupShrinker::deliver(Shrinking& shrinking, const Group& group) {
+  const auto call = std::exchange(shrinking.call, std::nullopt);
+  const auto verdict = std::exchange(shrinking.verdict, std::nullopt);
+  if (!call) return;
+  if (!verdict->ok()) {
+    const ErrorInfo& why = verdict->error();
+    ErrorInfo failure = failures_.group_error(group, why.kind, {}, "shrink: " + why.message);
+    failure.operation = "shrink";
+    return parts_.ended.push(call->work, std::make_shared<const ErrorInfo>(std::move(failure)));
+  }
+  for (GroupRank member(0); member.value() < group.world(); ++member) {
+    if (verdict->value()[member.index()] != 0) call->then->push_back(member);
+  }
+  parts_.ended.push(call->work, nullptr);
+}
+
+void GroupShrinker::end_call(ShrinkCall& call, ErrorInfo failure) {
+  failure.rank = parts_.options.rank.value();
+  failure.operation = "shrink";
+  parts_.ended.push(call.work, std::make_shared<const ErrorInfo>(std::move(failure)));
+}
+
+TimePoint GroupShrinker::next_timer() const {
+  TimePoint next = kForever;
+  for (const auto& shrinking : shrinkings_) {
+    const Group* const group = parts_.groups.find(shrinking->group);
+    if (!shrinking->call || group == nullptr) continue;
+    next = std::min({next, shrinking->agreement.next_timer(), next_silence(*shrinking, *group)});
+    if (shrinking->verdict) next = std::min(next, shrinking->deadline);
+  }
+  return next;
+}
+
+TimePoint GroupShrinker::next_silence(const Shrinking& shrinking, const Group& group) const {
+  TimePoint next = kForever;
+  for (GroupRank member(0); member.value() < group.world(); ++member) {
+    const WorldRank peer = group.world_rank(member);
+    if (member == group.rank || shrinking.agreement.roll().losses()[member.index()]) continue;
+    next = std::min(next, saturating_add(last_heard(peer), shrinking.call->patience));
+  }
+  return next;
+}
+
+std::vector<LostRank> GroupShrinker::lost(std::uint64_t id) const {
+  std::vector<LostRank> list;
+  const Group* const group = parts_.groups.find(id);
+  for (GroupRank member(0); group != nullptr && member.value() < group->world(); ++member) {
+    const WorldRank peer = group->world_rank(member);
+    const auto grade = member == group->rank ? std::nullopt : parts_.peers.loss(peer);
+    if (!grade) continue;
+    const std::string reason = *grade == LossGrade::left ? "left the job" : parts_.peers[peer].what;
+    list.push_back({member.value(), *grade, fmt::format("rank {} {}", peer, reason)});
+  }
+  return list;
+}
+
+}  // namespace qccl::engine

@@ -1,0 +1,85 @@
+// Shrinks groups to the members that live: gives each group's Agreement its events (frames, losses, silence, time),
+// sends its messages, and ends the old group once its members have agreed.
+//
+// A silent member is disconnected only when the others go on without it, so that it learns who they are.
+//
+// One thread. Functions that run out of memory throw std::bad_alloc; a call under way then ends by its deadline.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/engine_parts.h"
+#include "engine/failure/failure_handler.h"
+#include "engine/membership/agreement.h"
+
+namespace qccl::engine {
+
+// Silence is measured by heartbeats: a shorter patience is rounded up to this many of them.
+inline constexpr int kLeastPatienceBeats = 4;
+
+// A call of shrink().
+struct ShrinkCall {
+  ShrinkTerms terms;
+  Nanoseconds patience{};
+  Nanoseconds timeout{};
+  std::shared_ptr<internal::WorkState> work;     // ends with the call
+  std::shared_ptr<std::vector<GroupRank>> then;  // receives the members that go on, in order
+};
+
+class GroupShrinker {
+ public:
+  GroupShrinker(EngineParts& parts, FailureHandler& failures, PeerFailures& peer_failures)
+      : parts_(parts), failures_(failures), peer_failures_(peer_failures), last_look_(parts.now) {}
+
+  void begin(std::uint64_t group, ShrinkCall call);
+  // A member's message.
+  void on_frame(Group& group, WorldRank peer, ConstBytes payload);
+  // The same of a group that is closed here: the sender learns that this rank has left it.
+  void answer_for_closed(std::uint64_t group, WorldRank peer, ConstBytes payload);
+  // The group closes.
+  void close(const Group& group);
+
+  // Does what is due.
+  void advance();
+  TimePoint next_timer() const;
+
+  // The group's members that are lost.
+  std::vector<LostRank> lost(std::uint64_t group) const;
+
+ private:
+  struct Shrinking {
+    std::uint64_t group;
+    Agreement agreement;
+    std::optional<ShrinkCall> call{};
+    std::optional<ShrinkVerdict> verdict{};  // not delivered yet
+    TimePoint deadline{};
+    bool has_ended_group = false;
+  };
+
+  Shrinking* find(std::uint64_t group);
+  Shrinking& find_or_make(const Group& group);
+  Losses known_losses(const Group& group) const;
+  void advance(Shrinking& shrinking);
+  void look_for_losses(Shrinking& shrinking, const Group& group);
+  void send(const Group& group, Agreement& agreement);
+  // All members that go on have been sent the commit.
+  bool has_passed_on(const Shrinking& shrinking, const Group& group) const;
+  void end_group(Shrinking& shrinking, Group& group);
+  void deliver(Shrinking& shrinking, const Group& group);
+  void end_call(ShrinkCall& call, ErrorInfo failure);
+  TimePoint next_silence(const Shrinking& shrinking, const Group& group) const;
+  // When this rank last heard of the peer, or itself went on after a stop.
+  TimePoint last_heard(WorldRank peer) const { return std::max(parts_.peers[peer].last_heard, awake_since_); }
+
+  EngineParts& parts_;
+  FailureHandler& failures_;
+  PeerFailures& peer_failures_;
+  std::vector<std::unique_ptr<Shrinking>> shrinkings_;  // of open groups
+  TimePoint last_look_;
+  TimePoint awake_since_{};
+};
+
+}  // namespace qccl::engine

@@ -1,5 +1,5 @@
-# Installs QCCL, moves the installation, then configures, builds and runs against it: project/, and the project that
-# docs/testing.md shows.
+# Installs QCCL, moves the installation, then configures, builds and runs against it: project/, with the program of
+# docs/failures.md, and the project that docs/testing.md shows.
 # Arguments: source, build (QCCL's), work (a folder to fill), shared, compiler.
 # The shared library is built beside `build`, where ccache sees the same relative paths.
 
@@ -43,12 +43,14 @@ file(RENAME ${work}/first_prefix ${work}/prefix)
 file(GLOB version_file ${work}/prefix/lib*/cmake/qccl/qcclConfigVersion.cmake)
 include(${version_file})  # sets PACKAGE_VERSION
 file(COPY ${CMAKE_CURRENT_LIST_DIR}/project DESTINATION ${work})
+write_code_blocks(${source}/docs/failures.md cpp ${work}/project/failures.cc)
 run(${CMAKE_COMMAND} -S ${work}/project -B ${work}/app -G Ninja -D CMAKE_CXX_COMPILER=${compiler}
     -D CMAKE_PREFIX_PATH=${work}/prefix -D qccl_prefix=${work}/prefix -D qccl_version=${PACKAGE_VERSION}
     -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF)
 run(${CMAKE_COMMAND} --build ${work}/app)
 run(${CMAKE_COMMAND} -E env --unset=RANK --unset=WORLD_SIZE ${work}/app/app)
 run(${CMAKE_COMMAND} -E env --unset=RANK --unset=WORLD_SIZE ${work}/app/training)
+run(${CMAKE_COMMAND} -E env --unset=RANK --unset=WORLD_SIZE ${work}/app/failures)
 
 set(page ${source}/docs/testing.md)
 write_code_blocks(${page} cmake ${work}/documented/CMakeLists.txt)

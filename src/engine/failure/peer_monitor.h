@@ -30,6 +30,12 @@ class PeerMonitor {
     bool departed = false;
     LossGrade grade = LossGrade::silent;  // of a lost peer
     std::string what;                     // what happened to a lost peer: "was lost: end of file"
+
+    // How it was lost, or that it has left; nothing otherwise.
+    std::optional<LossGrade> loss() const {
+      if (departed) return LossGrade::left;
+      return lost ? std::optional(grade) : std::nullopt;
+    }
   };
 
   // `rank`: this one.
@@ -42,11 +48,6 @@ class PeerMonitor {
   bool lose(WorldRank peer, LossGrade grade, const std::string& what);
   // A lost peer's connection has ended.
   void end(WorldRank peer) { at(peer).gone = true; }
-  // How the peer was lost, or that it has left; nothing otherwise.
-  std::optional<LossGrade> loss(WorldRank peer) const {
-    if ((*this)[peer].departed) return LossGrade::left;
-    return (*this)[peer].lost ? std::optional((*this)[peer].grade) : std::nullopt;
-  }
 
   // The connections that had ended at the last call, and are known to be gone from now on; valid until the next call.
   // A loss counts one round after it was seen: if a rank ended because another had left, the other's goodbye, which is

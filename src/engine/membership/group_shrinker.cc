@@ -15,6 +15,9 @@ namespace {
 // Between a rejected ballot and the next one: some rounds of frames between ranks of a busy machine.
 constexpr Nanoseconds kLeastRetry = std::chrono::milliseconds(10);
 
+// After that time a connection that has not ended belongs to a member that lives.
+constexpr Nanoseconds kParting = std::chrono::seconds(1);
+
 }  // namespace
 
 GroupShrinker::Shrinking* GroupShrinker::find(std::uint64_t group) {
@@ -49,7 +52,7 @@ void GroupShrinker::begin(std::uint64_t id, ShrinkCall call) {
 
 Losses GroupShrinker::known_losses(const Group& group) const {
   Losses losses;
-  for (const int rank : group.ranks) losses.push_back(parts_.peers.loss(WorldRank(rank)));
+  for (const int rank : group.ranks) losses.push_back(parts_.peers[WorldRank(rank)].loss());
   losses[group.rank.index()].reset();
   return losses;
 }
@@ -93,8 +96,10 @@ void GroupShrinker::advance() {
 
 void GroupShrinker::advance(Shrinking& shrinking) {
   Group* const group = parts_.groups.find(shrinking.group);
+  if (group == nullptr) return;
+  if (!shrinking.left_out.empty()) part(shrinking, *group);
   const bool is_over = !shrinking.call && (shrinking.has_ended_group || !shrinking.agreement.chosen());
-  if (group == nullptr || is_over) return;
+  if (is_over) return;
   if (shrinking.call) {
     look_for_losses(shrinking, *group);
     shrinking.agreement.advance(parts_.now);
@@ -110,7 +115,7 @@ void GroupShrinker::look_for_losses(Shrinking& shrinking, const Group& group) {
   for (GroupRank member(0); member.value() < group.world(); ++member) {
     if (member == group.rank) continue;
     const WorldRank peer = group.world_rank(member);
-    auto loss = parts_.peers.loss(peer);
+    auto loss = parts_.peers[peer].loss();
     if (!loss && parts_.now - last_heard(peer) >= shrinking.call->patience) loss = LossGrade::silent;
     if (loss) shrinking.agreement.lose(member, *loss, parts_.now);
   }
@@ -151,12 +156,29 @@ void GroupShrinker::end_group(Shrinking& shrinking, Group& group) {
     return failures_.end(group, error(names + " went on without this rank, in a new group"));
   }
   failures_.fail(group, error("shrink() made a new group of " + names + ", which goes on"), false);
-  for (GroupRank member(0); shrinking.call && member.value() < group.world(); ++member) {
-    const WorldRank peer = group.world_rank(member);
-    if (chosen[member.index()] != 0 || shrinking.call->terms.without[member.index()] != 0) continue;
-    if (parts_.peers.loss(peer)) continue;
-    peer_failures_.give_up(peer, ErrorKind::aborted, fmt::format("was left out: {} go on without it", names));
+  if (!shrinking.call) return;
+  shrinking.parting = parts_.now + kParting;
+  for (std::size_t member = 0; member < chosen.size(); ++member) {
+    shrinking.left_out.push_back(chosen[member] == 0 && shrinking.call->terms.without[member] == 0 ? 1 : 0);
   }
+  part(shrinking, group);
+}
+
+// Gives up those that are left out: the silent ones at once. The end of the connection of one that others have lost may
+// still be on its way here, and is the better reason.
+void GroupShrinker::part(Shrinking& shrinking, const Group& group) {
+  for (GroupRank member(0); member.index() < shrinking.left_out.size(); ++member) {
+    std::uint8_t& is_left_out = shrinking.left_out[member.index()];
+    const WorldRank peer = group.world_rank(member);
+    const bool is_due = shrinking.agreement.roll().losses()[member.index()] || parts_.now >= shrinking.parting;
+    if (is_left_out == 0 || (!parts_.peers[peer].loss() && !is_due)) continue;
+    is_left_out = 0;
+    if (parts_.peers[peer].loss()) continue;
+    peer_failures_.give_up(peer, ErrorKind::aborted,
+                           fmt::format("was left out: {} go on without it",
+                                       shrinking.agreement.roll().names(*shrinking.agreement.chosen())));
+  }
+  if (std::ranges::find(shrinking.left_out, 1) == shrinking.left_out.end()) shrinking.left_out.clear();
 }
 
 void GroupShrinker::deliver(Shrinking& shrinking, const Group& group) {
@@ -185,6 +207,7 @@ TimePoint GroupShrinker::next_timer() const {
   TimePoint next = kForever;
   for (const auto& shrinking : shrinkings_) {
     const Group* const group = parts_.groups.find(shrinking->group);
+    if (group != nullptr && !shrinking->left_out.empty()) next = std::min(next, shrinking->parting);
     if (!shrinking->call || group == nullptr) continue;
     next = std::min({next, shrinking->agreement.next_timer(), next_silence(*shrinking, *group)});
     if (shrinking->verdict) next = std::min(next, shrinking->deadline);
@@ -207,7 +230,7 @@ std::vector<LostRank> GroupShrinker::lost(std::uint64_t id) const {
   const Group* const group = parts_.groups.find(id);
   for (GroupRank member(0); group != nullptr && member.value() < group->world(); ++member) {
     const WorldRank peer = group->world_rank(member);
-    const auto grade = member == group->rank ? std::nullopt : parts_.peers.loss(peer);
+    const auto grade = member == group->rank ? std::nullopt : parts_.peers[peer].loss();
     if (!grade) continue;
     const std::string reason = *grade == LossGrade::left ? "left the job" : parts_.peers[peer].what;
     list.push_back({member.value(), *grade, fmt::format("rank {} {}", peer, reason)});

@@ -57,6 +57,8 @@ class GroupShrinker {
     std::optional<ShrinkVerdict> verdict{};  // not delivered yet
     TimePoint deadline{};
     bool has_ended_group = false;
+    MemberSet left_out{};  // to be disconnected
+    TimePoint parting{};   // at the latest
   };
 
   Shrinking* find(std::uint64_t group);
@@ -68,6 +70,7 @@ class GroupShrinker {
   // All members that go on have been sent the commit.
   bool has_passed_on(const Shrinking& shrinking, const Group& group) const;
   void end_group(Shrinking& shrinking, Group& group);
+  void part(Shrinking& shrinking, const Group& group);
   void deliver(Shrinking& shrinking, const Group& group);
   void end_call(ShrinkCall& call, ErrorInfo failure);
   TimePoint next_silence(const Shrinking& shrinking, const Group& group) const;

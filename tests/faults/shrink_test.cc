@@ -48,8 +48,11 @@ TEST_P(Shrink, survivors_of_a_kill_in_the_middle_of_a_sum_finish_it_among_themse
     EXPECT_EQ(rest.rank(), rank.rank() < 2 ? rank.rank() : 2);
     expect_sum_over(rest, {0, 1, 3});
     rank.point("retried");
-    const std::vector<LostRank> lost = comm.failed();
+    std::vector<LostRank> lost = comm.failed();
     ASSERT_EQ(lost.size(), 1u);
+    // Another rank may have seen the end of its connection first.
+    const Time end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (lost[0].grade != LossGrade::gone && std::chrono::steady_clock::now() < end) lost = comm.failed();
     EXPECT_EQ(lost[0].rank, 2);
     EXPECT_EQ(lost[0].grade, LossGrade::gone) << lost[0].reason;
     EXPECT_TRUE(rest.failed().empty());
@@ -118,7 +121,9 @@ TEST_P(Shrink, a_stopped_rank_is_left_out_and_told_by_whom) {
     if (rank.rank() != 1) {
       Communicator rest = shrink();
       expect_sum_over(rest, {0, 2});
-      EXPECT_EQ(comm.failed()[0].grade, LossGrade::silent);
+      const std::vector<LostRank> lost = comm.failed();
+      ASSERT_EQ(lost.size(), 1u);
+      EXPECT_EQ(lost[0].grade, LossGrade::silent) << lost[0].reason;
       return rest.close();
     }
     try {

@@ -228,12 +228,20 @@ TimePoint GroupShrinker::next_silence(const Shrinking& shrinking, const Group& g
 std::vector<LostRank> GroupShrinker::lost(std::uint64_t id) const {
   std::vector<LostRank> list;
   const Group* const group = parts_.groups.find(id);
+  const auto shrinking = std::ranges::find(shrinkings_, id, [](const auto& each) { return each->group; });
+  const auto is_parting = [](const Shrinking& of, GroupRank member) {
+    return !of.left_out.empty() && of.left_out[member.index()] != 0;
+  };
   for (GroupRank member(0); group != nullptr && member.value() < group->world(); ++member) {
     const WorldRank peer = group->world_rank(member);
-    const auto grade = member == group->rank ? std::nullopt : parts_.peers[peer].loss();
-    if (!grade) continue;
-    const std::string reason = *grade == LossGrade::left ? "left the job" : parts_.peers[peer].what;
-    list.push_back({member.value(), *grade, fmt::format("rank {} {}", peer, reason)});
+    if (member == group->rank) continue;
+    if (const auto grade = parts_.peers[peer].loss()) {
+      const std::string reason = *grade == LossGrade::left ? "left the job" : parts_.peers[peer].what;
+      list.push_back({member.value(), *grade, fmt::format("rank {} {}", peer, reason)});
+    } else if (shrinking != shrinkings_.end() && is_parting(**shrinking, member)) {
+      const LossGrade reported = (*shrinking)->agreement.roll().reported(member).value_or(LossGrade::silent);
+      list.push_back({member.value(), reported, fmt::format("rank {} was lost by other members", peer)});
+    }
   }
   return list;
 }

@@ -29,10 +29,12 @@ Roll::Roll(std::vector<int> ranks, GroupRank self)
       self_(self),
       reports_(ranks_.size(), {Presence::away, {MemberSet(ranks_.size(), 0)}, Losses(ranks_.size())}) {}
 
-void Roll::enter(ShrinkTerms terms, Losses losses) { own() = {Presence::here, std::move(terms), std::move(losses)}; }
+void Roll::enter(ShrinkTerms terms, Losses losses) {
+  reports_[self_.index()] = {Presence::here, std::move(terms), std::move(losses)};
+}
 
 bool Roll::lose(GroupRank member, LossGrade grade) {
-  auto& loss = own().losses[member.index()];
+  auto& loss = reports_[self_.index()].losses[member.index()];
   if (loss) return false;
   loss = grade;
   return true;
@@ -48,6 +50,15 @@ void Roll::note(GroupRank from, const MembershipMessage& message) {
     report.terms.without[member] = (told & MembershipMessage::kLeftOut) != 0 ? 1 : 0;
     report.losses[member] = grade == 0 ? std::nullopt : std::optional(static_cast<LossGrade>(grade - 1));
   }
+}
+
+std::optional<LossGrade> Roll::reported(GroupRank member) const {
+  std::optional<LossGrade> surest;
+  for (const Report& report : reports_) {
+    const auto& loss = report.losses[member.index()];
+    if (loss && (!surest || is_certain(loss))) surest = loss;
+  }
+  return surest;
 }
 
 MembershipMessage Roll::suspects() const {

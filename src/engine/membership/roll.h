@@ -34,7 +34,7 @@ class Roll {
   // This rank calls.
   void enter(ShrinkTerms terms, Losses losses);
   // Its call has ended.
-  void leave(wire::Presence presence) { own().presence = presence; }
+  void leave(wire::Presence presence) { reports_[self_.index()].presence = presence; }
   // False if the member was lost before.
   bool lose(GroupRank member, LossGrade grade);
   // A member's suspects message.
@@ -44,6 +44,8 @@ class Roll {
 
   std::size_t size() const { return ranks_.size(); }
   const Losses& losses() const { return own().losses; }
+  // How the member was lost, as the surest of all that hold it for lost has seen it.
+  std::optional<LossGrade> reported(GroupRank member) const;
   // The lowest rank that may go on.
   GroupRank leader() const;
   // The members that the leader waits for: those that may go on and have not called.
@@ -70,7 +72,6 @@ class Roll {
   };
 
   const Report& of(GroupRank member) const { return reports_[member.index()]; }
-  Report& own() { return reports_[self_.index()]; }
   const Report& own() const { return of(self_); }
   bool leaves_out(GroupRank from, GroupRank member) const { return of(from).terms.without[member.index()] != 0; }
   bool may_go_on(GroupRank member) const;

@@ -13,7 +13,8 @@ cmake --preset fuzz >/dev/null
 cmake --build --preset fuzz --parallel "${JOBS:-$(nproc)}"
 
 failed=()
-for target in $(build-fuzz/tests/fuzz/decoder_fuzz --names | sed 's/^/decoder_fuzz:/') compression_fuzz policy_fuzz meeting_fuzz tls_fuzz; do
+codecs=$(build-fuzz/tests/fuzz/decoder_fuzz --names | sed 's/^/decoder_fuzz:/')
+for target in $codecs compression_fuzz policy_fuzz meeting_fuzz tls_fuzz; do
   name=${target/:/_}
   [[ $name == *"${FUZZ:-}"* ]] || continue
   echo "== $name"

@@ -1,5 +1,5 @@
-// TLS handshakes: whatever a stranger sends to either end, alone or mixed into a rank's own first message, the handshake
-// ends with a refusal or waits for more. It never succeeds.
+// TLS handshakes: whatever a stranger sends to either end, alone or mixed into a rank's own first message, the
+// handshake ends with a refusal or waits for more. It never succeeds.
 #include <algorithm>
 #include <array>
 #include <string>

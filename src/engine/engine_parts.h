@@ -68,7 +68,7 @@ struct EngineParts {
         options(std::move(used_options)),
         now(clock.now()),
         frame_sender(transport, options.world, options.checksum),
-        peers(options.rank, options.world, options.heartbeat_interval, now),
+        peers(options.rank, options.world, options.heartbeat_interval, options.peer_timeout, now),
         control(peers, frame_sender, options.rank, options.world),
         recorder(options.log, clock, frame_sender) {
     peers.measure(transport);

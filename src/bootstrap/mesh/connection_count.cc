@@ -20,12 +20,14 @@ constexpr double kFilledPart = 0.5;
 
 }  // namespace
 
-bool is_in_limiting_cloud(const std::string& folder) {
-  std::error_code error;
-  for (const auto& card : std::filesystem::directory_iterator(folder, error)) {
+// The iterator's forms without exceptions end the process where there is no memory.
+bool is_in_limiting_cloud(const std::string& folder) try {
+  for (const auto& card : std::filesystem::directory_iterator(folder)) {
     const std::string vendor = os::system_value(card.path() / "device" / "vendor").value_or("");
     if (vendor == "0x1d0f" || vendor == "0x1ae0") return true;  // Amazon, Google
   }
+  return false;
+} catch (const std::filesystem::filesystem_error&) {
   return false;
 }
 

@@ -8,9 +8,11 @@
 
 namespace qccl::engine {
 
-PeerMonitor::PeerMonitor(WorldRank rank, int world, Nanoseconds heartbeat_interval, TimePoint now)
+PeerMonitor::PeerMonitor(WorldRank rank, int world, Nanoseconds heartbeat_interval, Nanoseconds peer_timeout,
+                         TimePoint now)
     : rank_(rank),
       heartbeat_interval_(heartbeat_interval),
+      peer_timeout_(peer_timeout),
       peers_(static_cast<std::size_t>(world)),
       next_heartbeat_(saturating_add(now, heartbeat_interval)) {
   for (Peer& peer : peers_) peer.last_heard = now;
@@ -93,6 +95,13 @@ bool PeerMonitor::any_may_wait(const Transport& transport) const {
 // Two heartbeats and a half, and the time in which a network far away sends lost packets again.
 bool PeerMonitor::is_silent(WorldRank peer, TimePoint now) const {
   return (silence(peer, now) - 4 * (*this)[peer].round_trip) * 2 / 5 > heartbeat_interval_;
+}
+
+bool PeerMonitor::any_is_silent(TimePoint now) const {
+  for (WorldRank peer(0); peer.index() < peers_.size(); ++peer) {
+    if (peer != rank_ && !(*this)[peer].lost && silence(peer, now) >= peer_timeout_) return true;
+  }
+  return false;
 }
 
 void PeerMonitor::beat(FrameSender& frame_sender, TimePoint now) {

@@ -39,7 +39,7 @@ class PeerMonitor {
   };
 
   // `rank`: this one.
-  PeerMonitor(WorldRank rank, int world, Nanoseconds heartbeat_interval, TimePoint now);
+  PeerMonitor(WorldRank rank, int world, Nanoseconds heartbeat_interval, Nanoseconds peer_timeout, TimePoint now);
 
   const Peer& operator[](WorldRank peer) const { return peers_[peer.index()]; }
   void heard(WorldRank peer, TimePoint now) { at(peer).last_heard = now; }
@@ -72,6 +72,8 @@ class PeerMonitor {
   // others may be kept waiting on a busy machine. If none of those is silent, the silent ones of the group, on which
   // they may wait in turn. If there are none either, all that are waited for.
   std::vector<GroupRank> suspects(const Group& group, const std::vector<GroupRank>& waited_for, TimePoint now) const;
+  // Whether any peer has been silent for the peer timeout.
+  bool any_is_silent(TimePoint now) const;
   Nanoseconds silence(WorldRank peer, TimePoint now) const { return now - (*this)[peer].last_heard; }
 
   TimePoint next_heartbeat() const { return next_heartbeat_; }
@@ -83,6 +85,7 @@ class PeerMonitor {
 
   const WorldRank rank_;
   const Nanoseconds heartbeat_interval_;
+  const Nanoseconds peer_timeout_;
   std::vector<Peer> peers_;
   std::vector<Transport::PeerLoss> losses_;  // seen in the last round
   std::vector<Transport::PeerLoss> due_;     // seen in the round before

@@ -14,9 +14,9 @@ constexpr const char* kKeyFooter = R"(
 Writes 32 random bytes, as text, to a new file that only you can read. Only processes that have the key can join a job
 that has it; see docs/security.md. `qccl run` makes a key for each job by itself: files are for jobs on several hosts.
 
-Example, with the same file on every host:
+Example:
   qccl key ~/.qccl-key
-  scp ~/.qccl-key node1:
+  scp ~/.qccl-key node1:                 # the same file on every host
   export QCCL_KEY_FILE=~/.qccl-key       # on each host, before torchrun, mpirun or srun
 
 Exit code: 0; 1 if the file exists or can't be written; 2 for wrong flags.

@@ -93,7 +93,7 @@ TEST_P(Shrink, goes_on_until_one_rank_is_left) {
 
 TEST_P(Shrink, two_ranks_that_die_at_once_are_both_left_out) {
   JobOptions options = job(5);
-  options.faults = {{.rank = 0, .point = "summing"}, {.rank = 3, .point = "summing", .after = Milliseconds(5)}};
+  options.faults = {{.rank = 0, .point = "summing"}, {.rank = 3, .point = "failed"}};
   run_ranks(options, [](Rank& rank) {
     Communicator comm = rank.init();
     sum_until_failure(rank, comm);

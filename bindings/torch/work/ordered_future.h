@@ -22,7 +22,8 @@ inline void copy_outcome(c10::ivalue::Future& source, c10::ivalue::Future& targe
     if (source.hasError()) {
       target.setError(source.exception_ptr());
     } else {
-      source.wait();  // this thread's streams come after those of the callback, and the target's events after both
+      // This thread's streams come after those of the callback, and the target's events after both.
+      if (!source.devices().empty()) source.wait();
       target.markCompleted(source.value());
     }
   } catch (const std::exception&) {

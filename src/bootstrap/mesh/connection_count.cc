@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "base/distance.h"
+#include "os/net/socket.h"
 #include "os/process.h"
 
 namespace qccl::bootstrap {
@@ -20,15 +20,12 @@ constexpr double kFilledPart = 0.5;
 
 }  // namespace
 
-// The iterator's forms without exceptions end the process where there is no memory.
-bool is_in_limiting_cloud(const std::string& folder) try {
-  for (const auto& card : std::filesystem::directory_iterator(folder)) {
-    const std::string vendor = os::system_value(card.path() / "device" / "vendor").value_or("");
-    if (vendor == "0x1d0f" || vendor == "0x1ae0") return true;  // Amazon, Google
-  }
-  return false;
-} catch (const std::filesystem::filesystem_error&) {
-  return false;
+bool is_in_limiting_cloud(const std::string& folder) {
+  auto interfaces = os::list_interfaces("");
+  return interfaces.ok() && std::ranges::any_of(*interfaces, [&](const os::Interface& each) {
+           const std::string vendor = os::system_value(folder + "/" + each.name + "/device/vendor").value_or("");
+           return vendor == "0x1d0f" || vendor == "0x1ae0";  // Amazon, Google
+         });
 }
 
 std::uint16_t wanted_connections(const ConnectionPolicy& policy, Nanoseconds round_trip) {

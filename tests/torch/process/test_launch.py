@@ -94,8 +94,9 @@ ENDINGS = {
         import atexit, threading
         ending = threading.Event()
         peer = 1 - int(sys.argv[1])
-        work = dist.irecv(torch.zeros(10), peer)  # pending until the peer has its callback, too
+        work = dist.irecv(torch.zeros(10), peer)
         future = work.get_future().then(lambda _: (ending.wait(), sum(range(3_000_000))))
+        dist.barrier()  # a callback of a future that is done would run in this thread
         dist.send(torch.ones(10), peer)
         work.wait()
         dist.destroy_process_group()

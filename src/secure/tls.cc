@@ -10,6 +10,10 @@
 namespace qccl::secure {
 namespace {
 
+Failure without_key() {
+  return Failure(ErrorKind::corrupt_data, "shows a certificate in place of this job's key");
+}
+
 // One record more than a batch: new keys, and a rest.
 constexpr std::size_t kBufferBytes =
     (RecordWriter::kBatchRecords + 1) * (RecordWriter::kRecordBytes + RecordWriter::kRecordOverhead);
@@ -88,13 +92,21 @@ struct Callbacks {
     return made;
   }
 
+  // A server may leave out the client's key and show a certificate instead. None is good enough.
+  static int refuse_certificate(X509_STORE_CTX*, void*) { return 0; }
+
   static SSL_CTX* make_context() {
     SSL_CTX* const context = ::SSL_CTX_new(::TLS_method());
     if (context == nullptr) return nullptr;
-    ::SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
-    ::SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256");
-    SSL_CTX_set1_groups_list(context, "X25519");
-    ::SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
+    const bool is_restricted = ::SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
+                               ::SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") == 1 &&
+                               SSL_CTX_set1_groups_list(context, "X25519") == 1;
+    if (!is_restricted) {
+      ::SSL_CTX_free(context);
+      return nullptr;
+    }
+    ::SSL_CTX_set_cert_verify_callback(context, refuse_certificate, nullptr);
+    ::SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT | SSL_OP_ALLOW_NO_DHE_KEX);
     ::SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
     ::SSL_CTX_set_num_tickets(context, 0);
     ::SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
@@ -139,6 +151,7 @@ Status Tls::open(Credentials credentials, FindSecret find) {
   ::SSL_set_bio(ssl_.get(), bio, bio);
   SSL_set_app_data(ssl_.get(), this);
   is_server_ ? ::SSL_set_accept_state(ssl_.get()) : ::SSL_set_connect_state(ssl_.get());
+  ::SSL_set_verify(ssl_.get(), is_server_ ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, nullptr);
   return {};
 }
 
@@ -155,6 +168,7 @@ Result<bool> Tls::shake_hands() {
   }
   if (sent.lost()) return Failure(ErrorKind::peer_lost, os::describe(sent) + " during the handshake");
   if (!socket_.is_empty()) return false;
+  if (::SSL_session_reused(ssl_.get()) != 1) return without_key();
   socket_.end_handshake();
   credentials_ = {};
   find_ = nullptr;
@@ -170,6 +184,7 @@ Failure Tls::failed_handshake() {
   if (socket_.is_flooded()) return Failure(ErrorKind::corrupt_data, "sent too much for a handshake");
   if (!refusal_.empty()) return Failure(ErrorKind::misuse, refusal_);
   if (is_server_ && reason == SSL_R_BINDER_DOES_NOT_VERIFY) return Failure(ErrorKind::misuse, "has another key");
+  if (reason == SSL_R_CERTIFICATE_VERIFY_FAILED) return without_key();
   const bool is_alert = reason >= SSL_AD_REASON_OFFSET;
   if (is_alert && !is_server_) return Failure(ErrorKind::misuse, "refused this rank's key");
   const char* const words = ::ERR_reason_error_string(static_cast<unsigned long>(reason));

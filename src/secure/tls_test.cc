@@ -1,8 +1,12 @@
 #include "secure/tls.h"
 
 #include <gtest/gtest.h>
+#include <openssl/evp.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
 
 #include <algorithm>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -70,6 +74,51 @@ TEST(Tls, an_identity_that_does_not_belong_here_is_an_error_at_both_ends) {
   const auto [client, server] = pair.shake_hands();
   expect_failure(client, ErrorKind::misuse, "refused this rank's key");
   expect_failure(server, ErrorKind::misuse, "calls itself one to three");
+}
+
+// A TLS server without the key: it ignores what the client offers and shows a certificate that it has made itself.
+class CertificateServer {
+ public:
+  explicit CertificateServer(int fd) {
+    X509_gmtime_adj(X509_getm_notBefore(certificate_.get()), 0);
+    X509_gmtime_adj(X509_getm_notAfter(certificate_.get()), 3600);
+    EXPECT_EQ(X509_set_pubkey(certificate_.get(), key_.get()), 1);
+    EXPECT_GT(X509_sign(certificate_.get(), key_.get(), nullptr), 0);
+    EXPECT_EQ(SSL_CTX_use_certificate(context_.get(), certificate_.get()), 1);
+    EXPECT_EQ(SSL_CTX_use_PrivateKey(context_.get(), key_.get()), 1);
+    ssl_.reset(SSL_new(context_.get()));
+    EXPECT_EQ(SSL_set_fd(ssl_.get(), fd), 1);
+  }
+  bool accept() { return SSL_accept(ssl_.get()) == 1; }
+  std::string read() {
+    std::string text(100, '\0');
+    std::size_t bytes = 0;
+    SSL_read_ex(ssl_.get(), text.data(), text.size(), &bytes);
+    return text.substr(0, bytes);
+  }
+
+ private:
+  template <auto free>
+  struct Free {
+    void operator()(auto* owned) const { free(owned); }
+  };
+  std::unique_ptr<EVP_PKEY, Free<&EVP_PKEY_free>> key_{EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519")};
+  std::unique_ptr<X509, Free<&X509_free>> certificate_{X509_new()};
+  std::unique_ptr<SSL_CTX, Free<&SSL_CTX_free>> context_{SSL_CTX_new(TLS_server_method())};
+  std::unique_ptr<SSL, Free<&SSL_free>> ssl_;
+};
+
+TEST(Tls, a_server_that_shows_a_certificate_in_place_of_the_key_is_refused) {
+  TlsPair pair;
+  CertificateServer server(pair.server.get());
+  Result<bool> done = false;
+  for (int turn = 0; turn < 5 && done.ok() && !*done; ++turn) {
+    done = pair.client.tls()->shake_hands();
+    server.accept();
+  }
+  expect_failure(done, ErrorKind::corrupt_data, "shows a certificate in place of this job's key");
+  static_cast<void>(pair.client.write_some(random_bytes(10)));
+  EXPECT_EQ(server.read(), "");
 }
 
 TEST(Tls, a_peer_that_speaks_something_else_is_told_apart) {

@@ -31,6 +31,8 @@ class EncryptedSocket {
   // Sends what was written. Everything is sent if is_empty() afterwards.
   os::IoResult send();
   bool is_empty() const { return output_.empty(); }
+  // Has read bytes ahead that OpenSSL has not taken.
+  bool has_input() const { return input_begin_ != input_end_; }
   const os::IoResult& last_read() const { return last_read_; }
   bool speaks_tls() const { return speaks_tls_; }
   bool is_flooded() const { return handshake_bytes_ > kMaxHandshakeBytes; }

@@ -10,9 +10,7 @@
 namespace qccl::secure {
 namespace {
 
-Failure without_key() {
-  return Failure(ErrorKind::corrupt_data, "shows a certificate in place of this job's key");
-}
+Failure without_key() { return Failure(ErrorKind::corrupt_data, "shows a certificate in place of this job's key"); }
 
 // One record more than a batch: new keys, and a rest.
 constexpr std::size_t kBufferBytes =
@@ -145,7 +143,9 @@ Status Tls::open(Credentials credentials, FindSecret find) {
   const BIO_METHOD* const method = Callbacks::method();
   if (context != nullptr && method != nullptr) ssl_.reset(::SSL_new(context));
   BIO* const bio = ssl_ != nullptr ? ::BIO_new(method) : nullptr;
-  if (bio == nullptr) return Failure(ErrorKind::resource_exhausted, "no memory for a TLS connection");
+  if (bio == nullptr)
+    return Failure(ErrorKind::resource_exhausted,
+                   "no memory for a TLS connection, or OpenSSL has no AES-128-GCM and X25519 for it");
   ::BIO_set_data(bio, this);
   ::BIO_set_init(bio, 1);
   ::SSL_set_bio(ssl_.get(), bio, bio);
@@ -199,7 +199,9 @@ void Tls::read_ahead() {
   writer_.reserve();
 }
 
+// A connection that has failed stays so, for reads and writes.
 os::IoResult Tls::read_record(Bytes target) {
+  if (failure_.lost()) return failure_;
   std::size_t bytes = 0;
   ::ERR_clear_error();
   const int result = ::SSL_read_ex(ssl_.get(), target.data(), target.size(), &bytes);
@@ -207,9 +209,10 @@ os::IoResult Tls::read_record(Bytes target) {
   const int why = ::SSL_get_error(ssl_.get(), result);
   if (why == SSL_ERROR_WANT_READ) return {.would_block = true};
   const os::IoResult& last = socket_.last_read();
-  if (last.error != 0) return {.error = last.error};
-  if (why == SSL_ERROR_ZERO_RETURN || last.closed) return {.closed = true};
-  return os::changed_on_the_way();
+  const bool is_end = why == SSL_ERROR_ZERO_RETURN || last.closed;
+  if (is_end && last.error == 0) return {.closed = true};
+  failure_ = last.error != 0 ? os::IoResult{.error = last.error} : os::changed_on_the_way();
+  return failure_;
 }
 
 os::IoResult Tls::read_some(Bytes first, Bytes second) {
@@ -218,16 +221,20 @@ os::IoResult Tls::read_some(Bytes first, Bytes second) {
   for (const Bytes part : {first, second}) {
     for (std::size_t filled = 0; filled < part.size();) {
       const os::IoResult io = read_record(part.subspan(filled));
-      if (!io.ok()) return total.ok() ? total : io;
+      if (!io.ok()) {
+        has_input_ = total.ok() && io.lost();  // the next read says why
+        return total.ok() ? total : io;
+      }
       filled += io.bytes;
       total.bytes += io.bytes;
     }
   }
-  has_input_ = true;
+  has_input_ = ::SSL_has_pending(ssl_.get()) == 1 || socket_.has_input();
   return total;
 }
 
 os::IoResult Tls::write_some(std::span<const ConstBytes> pieces) {
+  if (failure_.lost()) return failure_;
   std::size_t taken = 0;
   for (;;) {
     const os::IoResult sent = socket_.send();

@@ -56,7 +56,8 @@ class Tls {
 
   // As os::read_some(). Bytes that fail authentication are an error that describe() explains, and end the connection.
   os::IoResult read_some(Bytes first, Bytes second = {});
-  // The last read left bytes that are decrypted or can be: the socket may not become ready for them.
+  // The last read left bytes that are decrypted or can be, or the connection's end: the socket may not become ready for
+  // them.
   bool has_input() const { return has_input_; }
 
   // As os::write_some(), with one more condition: after less than everything was taken, the next call begins with the
@@ -86,6 +87,7 @@ class Tls {
   std::string identity_;     // the client's, at both ends
   std::string refusal_;      // why the server has no secret for it
   bool has_input_ = false;
+  os::IoResult failure_;  // of a read
   RecordWriter writer_;
   std::size_t encrypted_ahead_ = 0;  // plain bytes in socket_ that write_some() has not reported as taken
 };

@@ -256,6 +256,37 @@ TEST(Tls, a_connection_can_go_on_without_it) {
   EXPECT_EQ(rest, second);
 }
 
+TEST(Tls, has_no_input_left_after_the_last_byte_is_read) {
+  for (const bool reads_ahead : {false, true}) {
+    TlsPair pair;
+    pair.join();
+    if (reads_ahead) pair.server.tls()->read_ahead();
+    ASSERT_EQ(pair.client.write_some(random_bytes(100)).bytes, 100u);
+    std::vector<std::byte> got(100);
+    EXPECT_EQ(pair.server.read_some(got).bytes, 100u);
+    EXPECT_FALSE(pair.server.has_input());
+    const SteadyClock clock;
+    EXPECT_FALSE(pair.server.wait_readable(clock.now(), clock).take_or_throw());
+  }
+}
+
+// The changed record comes in one read with a good one, and nothing follows.
+TEST(Tls, a_changed_record_behind_a_good_one_is_noticed_at_once_and_named_by_reads_and_writes) {
+  TlsPair pair;
+  pair.join();
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(pair.client.write_some(random_bytes(100)).bytes, 100u);
+  std::vector<std::byte> seen(1000), got(1000);
+  seen.resize(os::read_some(pair.server.get(), seen).bytes);
+  seen.back() ^= std::byte{1};
+  pair.server.tls()->read_ahead();
+  ASSERT_EQ(os::write_some(pair.client.get(), seen).bytes, seen.size());
+  EXPECT_EQ(pair.server.read_some(got).bytes, 100u);
+  EXPECT_TRUE(pair.server.has_input());
+  for (const os::IoResult& io : {pair.server.write_some(random_bytes(10)), pair.server.read_some(got)}) {
+    EXPECT_NE(os::describe(io).find("fail authentication"), std::string::npos) << os::describe(io);
+  }
+}
+
 TEST(Tls, says_whether_input_waits_that_the_socket_does_not_show) {
   TlsPair pair;
   pair.join();

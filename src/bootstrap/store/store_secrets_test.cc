@@ -59,6 +59,14 @@ TEST_F(KeyedStore, serves_ranks_that_have_the_key) {
   EXPECT_EQ(own.add("n", 0), 100);
 }
 
+TEST_F(KeyedStore, a_key_that_does_not_come_is_waited_for_no_longer_than_asked) {
+  TcpStore one = client(secrets_of());
+  EXPECT_EQ(one.add("n", 1), 1);
+  EXPECT_EQ(one.get("missing", milliseconds(20)), std::nullopt);
+  EXPECT_EQ(one.counters({"n", "m"}), (std::vector<std::int64_t>{1, 0}));
+  EXPECT_EQ(one.get("missing", milliseconds(20)), std::nullopt);
+}
+
 TEST_F(KeyedStore, refuses_another_key_job_or_none_at_once_and_says_why) {
   TcpStore good = client(secrets_of());
   const std::string advice = ": give all ranks the same key (QCCL_KEY_FILE, QCCL_KEY or InitOptions::key)";

@@ -1,8 +1,11 @@
 // Shared by the tests of this layer.
 #pragma once
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -14,6 +17,7 @@
 #include "base/clock.h"
 #include "base/expect_failure.h"
 #include "bootstrap/launcher/membership.h"
+#include "os/fd.h"
 #include "qccl/store.h"
 
 namespace qccl::bootstrap {
@@ -41,6 +45,19 @@ inline void allow_many_descriptors() {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 8192);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+// A connection from another address of this host.
+inline os::Fd connection_from(const char* address, std::uint16_t port) {
+  os::Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in own{}, server{};
+  own.sin_family = server.sin_family = AF_INET;
+  ::inet_pton(AF_INET, address, &own.sin_addr);
+  server.sin_port = htons(port);
+  server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&own), sizeof(own)), 0);
+  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&server), sizeof(server)), 0);
+  return fd;
 }
 
 // A store of this process, which never deletes anything, like a launcher's.

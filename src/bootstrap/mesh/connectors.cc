@@ -71,9 +71,10 @@ Status Acceptor::ready(std::uint64_t index) {
 Status Acceptor::accept_waiting(const os::Fd& listener, SocketKind kind) {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     auto accepted = os::accept_connection(listener);
-    if (!accepted && pending_.empty()) return accepted.failure();
     if (!accepted) {
-      pending_.erase(pending_.begin());
+      const auto displaced = strangers_.to_displace();
+      if (!displaced) return accepted.failure();
+      drop(*displaced);
       continue;
     }
     if (!*accepted) return {};
@@ -82,16 +83,22 @@ Status Acceptor::accept_waiting(const os::Fd& listener, SocketKind kind) {
   return {};
 }
 
-// A rank's connection brings its Hello along, so serve it at once: only strangers stay pending.
+// Without a key, a rank's connection brings its Hello along, so serve it at once: only strangers stay pending. With
+// one, its handshake takes a round trip, in which a crowd from elsewhere does not displace it.
 void Acceptor::welcome(os::Fd socket, SocketKind kind) {
   const std::uint64_t id = next_id_++;
   if (kind == SocketKind::local && !is_of_this_user(socket)) return;
   if (kind == SocketKind::tcp && !os::set_no_delay(socket)) return;
   if (!poller_.watch(socket.get(), socket_token(SocketOwner::acceptor, id))) return;
-  pending_.emplace(id, Pending{Handshake(own_, policy_, secrets_, {-1, kind, std::move(socket)}),
-                               saturating_add(clock_.now(), kHandshakeLimit)});
+  strangers_.add(id, kind == SocketKind::local ? "" : os::peer_address(socket), clock_.now());
+  pending_.emplace(id, Handshake(own_, policy_, secrets_, {-1, kind, std::move(socket)}));
   serve(id);
-  if (pending_.size() > max_pending_) pending_.erase(pending_.begin());
+  if (pending_.size() > max_pending_) drop(*strangers_.to_displace());
+}
+
+void Acceptor::drop(std::uint64_t id) {
+  pending_.erase(id);
+  strangers_.forget(id);
 }
 
 // Logs the first connection of another user, not a thousand of them.
@@ -108,7 +115,7 @@ bool Acceptor::is_of_this_user(const os::Fd& socket) {
 void Acceptor::serve(std::uint64_t id) {
   const auto found = pending_.find(id);
   if (found == pending_.end()) return;
-  Handshake& handshake = found->second.handshake;
+  Handshake& handshake = found->second;
   const Result<bool> done = handshake.advance();
   if (done && !done.value()) return;
   if (done) {
@@ -117,7 +124,7 @@ void Acceptor::serve(std::uint64_t id) {
   } else if (done.error().kind == ErrorKind::misuse || done.error().kind == ErrorKind::unsupported) {
     refused(handshake.socket(), done.error());
   }
-  pending_.erase(found);
+  drop(id);
 }
 
 // With a key, logs the first as a warning: a rank with another key finds itself refused, and whoever started it asks
@@ -129,7 +136,8 @@ void Acceptor::refused(const os::Fd& socket, const ErrorInfo& why) {
 }
 
 void Acceptor::expire() {
-  while (!pending_.empty() && pending_.begin()->second.deadline <= clock_.now()) pending_.erase(pending_.begin());
+  const TimePoint now = clock_.now();
+  while (const auto id = strangers_.overdue(now)) drop(*id);
 }
 
 void Dialler::add(DialTarget target) {

@@ -2,8 +2,8 @@
 //
 // The Acceptor accepts connections from any process and keeps those of higher ranks of this job. The handshakes of all
 // connections proceed concurrently. A stranger costs one descriptor until it sends something wrong, its time is up, or
-// enough others have come after it that it is the oldest. A unix socket connection of another user is closed before
-// anything is read from it. The Dialler connects to all lower ranks at once and retries until stopped.
+// so many have come that it is the oldest of the address with the most. A unix socket connection of another user is
+// closed before anything is read from it. The Dialler connects to all lower ranks at once and retries until stopped.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "bootstrap/mesh/handshake.h"
+#include "bootstrap/store/strangers.h"
 #include "os/net/poller.h"
 
 namespace qccl::bootstrap {
@@ -40,19 +41,17 @@ class Acceptor {
   Status ready(std::uint64_t index);
   // Drops connections whose time is up.
   void expire();
+  // When expire() has something to do.
+  TimePoint next_turn() const { return strangers_.next_deadline(); }
   // Connections whose handshake is complete.
   std::vector<PeerSocket> take_peers() { return std::exchange(peers_, {}); }
 
  private:
-  struct Pending {
-    Handshake handshake;
-    TimePoint deadline;
-  };
-
   Status accept_waiting(const os::Fd& listener, SocketKind kind);
   void welcome(os::Fd socket, SocketKind kind);
   bool is_of_this_user(const os::Fd& socket);
   void serve(std::uint64_t id);
+  void drop(std::uint64_t id);
   void refused(const os::Fd& socket, const ErrorInfo& why);
 
   os::Poller& poller_;
@@ -62,7 +61,8 @@ class Acceptor {
   wire::Hello own_;
   ConnectionPolicy policy_;
   const PairSecrets* secrets_ = nullptr;
-  std::map<std::uint64_t, Pending> pending_;  // ids grow, so the first is the oldest
+  std::map<std::uint64_t, Handshake> pending_;
+  Strangers strangers_{kHandshakeLimit};  // all of pending_
   std::uint64_t next_id_;
   std::size_t max_pending_ = kMaxPending;
   bool warned_of_user_ = false;

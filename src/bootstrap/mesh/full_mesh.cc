@@ -211,7 +211,7 @@ class FullMesh {
       QCCL_TRY(dialler_->turn());
       acceptor_.expire();
       QCCL_TRY(look_for_failures());
-      const TimePoint until = std::min({options_.deadline, dialler_->next_turn(), next_look_});
+      const TimePoint until = std::min({options_.deadline, dialler_->next_turn(), acceptor_.next_turn(), next_look_});
       for (const auto& event : poller_.wait(until - clock_.now())) QCCL_TRY(serve(event));
       QCCL_TRY(keep(acceptor_.take_peers()));
       QCCL_TRY(keep(dialler_->take_peers()));

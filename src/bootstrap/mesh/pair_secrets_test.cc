@@ -175,5 +175,22 @@ TEST_F(Keyed, a_thousand_half_open_handshakes_do_not_keep_a_rank_out) {
   EXPECT_TRUE(os::peer_closed(crowd.front().get()));
 }
 
+// The rank's handshake takes round trips; the crowd comes in between.
+TEST_F(Keyed, a_crowd_from_one_address_does_not_displace_a_rank_in_its_handshake) {
+  const os::Fd rank = connection_from("127.0.0.2", port);
+  std::vector<os::Fd> crowd;
+  for (std::size_t i = 0; i < Acceptor::kMaxPending + 10; ++i) {
+    crowd.push_back(os::connect_tcp("127.0.0.1", port, soon(), kClock).take_or_throw());
+    turn();
+  }
+  EXPECT_TRUE(os::peer_closed(crowd.front().get()));
+  EXPECT_FALSE(os::peer_closed(rank.get()));
+  EXPECT_EQ(acceptor.next_turn(), time.now() + Acceptor::kHandshakeLimit);
+  time.advance(Acceptor::kHandshakeLimit);
+  acceptor.expire();
+  EXPECT_TRUE(os::peer_closed(rank.get()));
+  EXPECT_EQ(acceptor.next_turn(), kForever);
+}
+
 }  // namespace
 }  // namespace qccl::bootstrap

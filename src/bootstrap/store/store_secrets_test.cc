@@ -87,6 +87,37 @@ TEST_F(KeyedStore, a_rank_with_a_key_says_so_where_the_store_has_none) {
   expect_failure(caught([&] { rank.set("n", "1"); }), ErrorKind::invalid_argument, "has no key, and this rank has one");
 }
 
+TEST_F(KeyedStore, drops_who_has_not_shown_the_key_when_the_time_is_up_but_no_rank) {
+  server = TcpStoreServer::start("127.0.0.1", 0, JobKeys("job", 0, 4), secrets_of(), milliseconds(500)).take_or_throw();
+  TcpStore rank = client(secrets_of());
+  EXPECT_EQ(rank.counters({"n"}), std::vector<std::int64_t>{0});
+  const std::string beginning = "\x16\x03\x01\x02";
+  std::vector<os::Fd> strangers;
+  for (const std::size_t bytes : {0u, 1u, 4u}) {
+    strangers.push_back(os::connect_tcp("127.0.0.1", server->port(), soon(), kClock).take_or_throw());
+    const auto sent = std::as_bytes(std::span(beginning)).first(bytes);
+    os::write_exactly(strangers.back(), sent, soon(), kClock).take_or_throw();
+  }
+  for (const os::Fd& stranger : strangers) {
+    EXPECT_TRUE(os::wait_ready(stranger, os::Direction::read, soon(), kClock).take_or_throw());
+    EXPECT_TRUE(os::peer_closed(stranger.get()));
+  }
+  EXPECT_EQ(rank.counters({"n"}), std::vector<std::int64_t>{0}) << "over the same connection";
+}
+
+// Ranks that have the key, but have stored nothing, are no strangers.
+TEST_F(KeyedStore, a_crowd_displaces_no_rank) {
+  allow_many_descriptors();
+  TcpStore rank = client(secrets_of());
+  EXPECT_EQ(rank.counters({"n"}), std::vector<std::int64_t>{0});
+  std::vector<os::Fd> crowd;
+  for (std::size_t i = 0; i < TcpStoreServer::kMaxStrangers + 1; ++i) {
+    crowd.push_back(os::connect_tcp("127.0.0.1", server->port(), soon(), kClock).take_or_throw());
+  }
+  EXPECT_TRUE(os::wait_ready(crowd.front(), os::Direction::read, soon(), kClock).take_or_throw());
+  EXPECT_EQ(rank.counters({"n"}), std::vector<std::int64_t>{0});
+}
+
 TEST_F(KeyedStore, a_thousand_half_open_handshakes_disturb_no_rank) {
   allow_many_descriptors();
   TcpStore good = client(secrets_of());

@@ -127,17 +127,20 @@ bool AnswerQueue::send(secure::Stream& stream) {
   return true;
 }
 
-StoreClient& StoreClients::add(Id id, os::Fd socket, std::string address, bool is_own) {
+StoreClient& StoreClients::add_own(Id id, os::Fd socket) {
+  StoreClient& client = clients_[id];
+  client.id = id;
+  client.stream = std::move(socket);
+  client.standing = StoreClient::Standing::own;
+  return client;
+}
+
+StoreClient& StoreClients::add_stranger(Id id, os::Fd socket, std::string address, TimePoint now) {
   StoreClient& client = clients_[id];
   client.id = id;
   client.stream = std::move(socket);
   client.address = std::move(address);
-  if (is_own) {
-    client.standing = StoreClient::Standing::own;
-  } else {
-    strangers_[client.address].insert(id);
-    ++stranger_count_;
-  }
+  strangers_.add(id, client.address, now);
   return client;
 }
 
@@ -147,30 +150,14 @@ StoreClient* StoreClients::find(Id id) {
 }
 
 void StoreClients::erase(Id id) {
-  const auto found = clients_.find(id);
-  if (found == clients_.end()) return;
-  forget_stranger(found->second);
-  clients_.erase(found);
+  strangers_.forget(id);
+  clients_.erase(id);
 }
 
 void StoreClients::make_member(StoreClient& client) {
   if (client.standing != StoreClient::Standing::stranger) return;
-  forget_stranger(client);
+  strangers_.forget(client.id);
   client.standing = StoreClient::Standing::member;
-}
-
-std::optional<StoreClient::Id> StoreClients::stranger_to_drop() const {
-  const auto crowd_size = [](const auto& entry) { return entry.second.size(); };
-  const auto crowd = std::ranges::max_element(strangers_, {}, crowd_size);
-  if (crowd == strangers_.end()) return std::nullopt;
-  return *crowd->second.begin();
-}
-
-void StoreClients::forget_stranger(const StoreClient& client) {
-  const auto found = strangers_.find(client.address);
-  if (found == strangers_.end()) return;
-  stranger_count_ -= found->second.erase(client.id);
-  if (found->second.empty()) strangers_.erase(found);
 }
 
 bool StoreService::serve(StoreClient& client) {
@@ -202,6 +189,7 @@ Result<bool> StoreService::authenticate(StoreClient& client) {
   }
   QCCL_ASSIGN(const bool is_done, client.stream.tls()->shake_hands());
   client.needs_key = !is_done;
+  if (is_done) clients_.make_member(client);
   return is_done;
 }
 

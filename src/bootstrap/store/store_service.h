@@ -17,6 +17,7 @@
 #include "bootstrap/meeting/job_keys.h"
 #include "bootstrap/store/store_protocol.h"
 #include "bootstrap/store/store_secrets.h"
+#include "bootstrap/store/strangers.h"
 #include "os/fd.h"
 #include "secure/stream.h"
 
@@ -46,6 +47,7 @@ class StoreState {
   void cancel(Waiter waiter);
   // A waiter whose keys all exist by now, until cancel().
   std::optional<Waiter> any_released() const;
+  bool is_waiting(Waiter waiter) const { return lacking_.contains(waiter); }
   // A waiter that still lacks a key.
   std::optional<Waiter> any_waiting() const;
 
@@ -75,7 +77,7 @@ class AnswerQueue {
 
 struct StoreClient {
   using Id = std::uint64_t;  // grows with every connection
-  // own: rank 0's connection. member: has stored something for the job.
+  // own: rank 0's connection. member: has shown the job's key, or, in a job without one, stored something for it.
   enum class Standing : std::uint8_t { stranger, member, own };
 
   Id id = 0;
@@ -93,10 +95,12 @@ class StoreClients {
  public:
   using Id = StoreClient::Id;
 
-  explicit StoreClients(std::size_t max_strangers) : max_strangers_(max_strangers) {}
+  StoreClients(std::size_t max_strangers, Nanoseconds stranger_limit)
+      : strangers_(stranger_limit), max_strangers_(max_strangers) {}
 
-  // Starts as a stranger, unless it is rank 0's own connection. If std::bad_alloc interrupts it, erase the id.
-  StoreClient& add(Id id, os::Fd socket, std::string address, bool is_own);
+  // Both: if std::bad_alloc interrupts it, erase the id.
+  StoreClient& add_own(Id id, os::Fd socket);
+  StoreClient& add_stranger(Id id, os::Fd socket, std::string address, TimePoint now);
   StoreClient* find(Id id);
   void erase(Id id);  // does nothing if there is no such client; allocates nothing
   void clear() { clients_.clear(); }
@@ -104,16 +108,12 @@ class StoreClients {
 
   // The client stops being a stranger.
   void make_member(StoreClient& client);
-  // The oldest stranger of the address with the most: a crowd from one address displaces only itself.
-  std::optional<Id> stranger_to_drop() const;
-  bool has_too_many_strangers() const { return stranger_count_ > max_strangers_; }
+  Strangers& strangers() { return strangers_; }
+  bool has_too_many_strangers() const { return strangers_.count() > max_strangers_; }
 
  private:
-  void forget_stranger(const StoreClient& client);
-
   std::map<Id, StoreClient> clients_;
-  std::map<std::string, std::set<Id>> strangers_;  // by address; the first id is the oldest
-  std::size_t stranger_count_ = 0;
+  Strangers strangers_;
   const std::size_t max_strangers_;
 };
 

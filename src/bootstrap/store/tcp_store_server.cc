@@ -32,20 +32,21 @@ std::size_t most_strangers(const std::optional<JobKeys>& keys) {
 // Everything the thread owns. Other threads call only request_stop().
 class TcpStoreServer::Loop {
  public:
-  Loop(os::Poller poller, os::Fd listener, bool is_local, std::optional<JobKeys> keys, StoreSecrets secrets)
+  Loop(os::Poller poller, os::Fd listener, bool is_local, std::optional<JobKeys> keys, StoreSecrets secrets,
+       Nanoseconds stranger_limit)
       : poller_(std::move(poller)),
         listener_(std::move(listener)),
         is_local_(is_local),
         keys_(std::move(keys)),
         secrets_(std::move(secrets)),
-        clients_(most_strangers(keys_)) {}
+        clients_(most_strangers(keys_), stranger_limit) {}
 
   // before run()
   Status listen(os::Fd own) {
     QCCL_TRY(poller_.watch(listener_.get(), kListenerToken));
     const Id id = next_id_++;
     QCCL_TRY(poller_.watch(own.get(), id));
-    clients_.add(id, std::move(own), "", true).is_introduced = true;
+    clients_.add_own(id, std::move(own)).is_introduced = true;
     return keys_ ? state_.set(wire_key(kServesAwait), "") : Status();
   }
 
@@ -73,7 +74,8 @@ class TcpStoreServer::Loop {
   using Id = StoreClient::Id;  // also the Poller's token
 
   void take_turn() {
-    for (const auto& event : poller_.wait(stop_at_ ? *stop_at_ - clock_.now() : kLongSleep)) {
+    const TimePoint next = std::min(stop_at_.value_or(kForever), clients_.strangers().next_deadline());
+    for (const auto& event : poller_.wait(std::min(next - clock_.now(), kLongSleep))) {
       if (event.token == kListenerToken) {
         accept_waiting();
       } else if (StoreClient* client = clients_.find(event.token)) {
@@ -81,6 +83,7 @@ class TcpStoreServer::Loop {
       }
     }
     while (const auto id = state_.any_released()) end_wait(*id, kReady);
+    drop_overdue();
     if (!stop_at_ && stop_requested_.load(std::memory_order_acquire)) {
       stop_at_ = saturating_add(clock_.now(), Nanoseconds(linger_nanoseconds_.load(std::memory_order_relaxed)));
       listener_.reset();
@@ -89,7 +92,16 @@ class TcpStoreServer::Loop {
     }
     if (!stop_at_) return;
     while (const auto id = state_.any_waiting()) end_wait(*id, kServerEnds);
-    while (const auto id = clients_.stranger_to_drop()) drop(*id);
+    while (const auto id = clients_.strangers().to_displace()) drop(*id);
+  }
+
+  // A stranger that waits is a rank that has come before rank 0 has begun, for all that this job can tell.
+  void drop_overdue() {
+    Strangers& strangers = clients_.strangers();
+    const TimePoint now = clock_.now();
+    while (const auto id = strangers.overdue(now)) {
+      state_.is_waiting(*id) ? strangers.extend(*id, now) : drop(*id);
+    }
   }
 
   void accept_waiting() {
@@ -104,7 +116,7 @@ class TcpStoreServer::Loop {
 
   // Out of descriptors: frees a stranger's, or stops accepting until a client leaves.
   bool make_room() {
-    if (const auto stranger = clients_.stranger_to_drop()) {
+    if (const auto stranger = clients_.strangers().to_displace()) {
       drop(*stranger);
       return true;
     }
@@ -120,11 +132,11 @@ class TcpStoreServer::Loop {
     if (is_local_ && !is_of_this_user(socket)) return;
     if (!os::set_no_delay(socket) || !poller_.watch(socket.get(), id)) return;
     std::string address = is_local_ ? "" : os::peer_address(socket);
-    StoreClient& client = clients_.add(id, std::move(socket), std::move(address), false);
+    StoreClient& client = clients_.add_stranger(id, std::move(socket), std::move(address), clock_.now());
     client.needs_key = secrets_.has_key();
     serve(client);
     if (!clients_.has_too_many_strangers()) return;
-    if (const auto stranger = clients_.stranger_to_drop()) drop(*stranger);
+    if (const auto stranger = clients_.strangers().to_displace()) drop(*stranger);
   }
 
   // Logs the first connection of another user, not a thousand of them.
@@ -183,24 +195,26 @@ class TcpStoreServer::Loop {
 };
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(const std::string& address, std::uint16_t port,
-                                                              std::optional<JobKeys> keys, StoreSecrets secrets) {
+                                                              std::optional<JobKeys> keys, StoreSecrets secrets,
+                                                              Nanoseconds stranger_limit) {
   QCCL_ASSIGN(auto listener, os::listen_tcp(address, port));
   QCCL_ASSIGN(const auto bound_port, os::local_port(listener));
-  return serve(std::move(listener), bound_port, std::move(keys), std::move(secrets));
+  return serve(std::move(listener), bound_port, std::move(keys), std::move(secrets), stranger_limit);
 }
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start_local(const std::string& name,
                                                                     std::optional<JobKeys> keys) {
   QCCL_ASSIGN(auto listener, os::listen_unix_abstract(name));
-  return serve(std::move(listener), 0, std::move(keys), {});
+  return serve(std::move(listener), 0, std::move(keys), {}, kStrangerLimit);
 }
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::serve(os::Fd listener, std::uint16_t port,
-                                                              std::optional<JobKeys> keys, StoreSecrets secrets) {
+                                                              std::optional<JobKeys> keys, StoreSecrets secrets,
+                                                              Nanoseconds stranger_limit) {
   QCCL_ASSIGN(auto poller, os::Poller::create());
   QCCL_ASSIGN(auto own, os::socket_pair());
-  auto loop =
-      std::make_unique<Loop>(std::move(poller), std::move(listener), port == 0, std::move(keys), std::move(secrets));
+  auto loop = std::make_unique<Loop>(std::move(poller), std::move(listener), port == 0, std::move(keys),
+                                     std::move(secrets), stranger_limit);
   QCCL_TRY(loop->listen(std::move(own.first)));
   return std::unique_ptr<TcpStoreServer>(new TcpStoreServer(std::move(loop), port, std::move(own.second)));
 }

@@ -4,8 +4,10 @@
 // Any process can reach its port. Rank 0 itself uses a socket pair, without restrictions. For all others:
 // - only keys that JobKeys allows are stored, and only once: existing keys are not overwritten (kServesAwait says so);
 // - requests are short, and the next one is read only after the client has taken the earlier answers;
-// - a client that has stored nothing yet is a stranger. The process's descriptors limit the number of strangers; beyond
-//   it, the oldest stranger of the address that has the most is dropped. A unix socket accepts no other user.
+// - a client that has not shown the job's key, or, in a job without one, has stored nothing yet, is a stranger. The
+//   process's descriptors limit the number of strangers; beyond it, the oldest stranger of the address that has the
+//   most is dropped. So is one that has been there for kStrangerLimit, unless it waits for a key, which only a job
+//   without one lets it do. A unix socket accepts no other user.
 #pragma once
 
 #include <cstddef>
@@ -27,12 +29,14 @@ class TcpStoreServer {
  public:
   // Connections that have stored nothing, in addition to those of the job's world.
   static constexpr std::size_t kMaxStrangers = 256;
+  static constexpr Nanoseconds kStrangerLimit = std::chrono::seconds(10);
 
   // Serves on a numeric address ("": every interface); port 0 lets the system choose. Without `keys` every client may
   // write every key, repeatedly, as in torch's store. With `secrets` only ranks that have the key are served.
   // ResourceExhausted if the port is taken.
   static Result<std::unique_ptr<TcpStoreServer>> start(const std::string& address, std::uint16_t port,
-                                                       std::optional<JobKeys> keys = {}, StoreSecrets secrets = {});
+                                                       std::optional<JobKeys> keys = {}, StoreSecrets secrets = {},
+                                                       Nanoseconds stranger_limit = kStrangerLimit);
 
   // The same for processes of this host and user, on an abstract unix socket. ResourceExhausted if the name is taken.
   static Result<std::unique_ptr<TcpStoreServer>> start_local(const std::string& name, std::optional<JobKeys> keys = {});
@@ -54,7 +58,7 @@ class TcpStoreServer {
   class Loop;
   // `port`: 0 for a unix socket.
   static Result<std::unique_ptr<TcpStoreServer>> serve(os::Fd listener, std::uint16_t port, std::optional<JobKeys> keys,
-                                                       StoreSecrets secrets);
+                                                       StoreSecrets secrets, Nanoseconds stranger_limit);
   TcpStoreServer(std::unique_ptr<Loop> loop, std::uint16_t port, os::Fd own_client);
 
   std::unique_ptr<Loop> loop_;

@@ -1,10 +1,7 @@
 // The embedded server and its client, over real sockets of this host.
 #include "bootstrap/store/tcp_store.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <fstream>
 #include <future>
@@ -266,19 +263,6 @@ TEST_F(JobStoreTest, even_a_waiting_stranger_learns_of_the_end) {
   EXPECT_TRUE(waiting.is_dropped());
 }
 
-// A connection from another address of this host.
-os::Fd connection_from(const char* address, std::uint16_t port) {
-  os::Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in own{}, server{};
-  own.sin_family = server.sin_family = AF_INET;
-  ::inet_pton(AF_INET, address, &own.sin_addr);
-  server.sin_port = htons(port);
-  server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&own), sizeof(own)), 0);
-  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&server), sizeof(server)), 0);
-  return fd;
-}
-
 TEST_F(JobStoreTest, a_crowd_evicts_the_oldest_of_its_own_address_and_no_rank) {
   auto rank_1 = client_of(*server);
   rank_1.set("qccl/job/0/1/card/1", card(1));
@@ -297,6 +281,22 @@ TEST_F(JobStoreTest, a_crowd_evicts_the_oldest_of_its_own_address_and_no_rank) {
   EXPECT_TRUE(elsewhere.ping());
   EXPECT_EQ(client_of(*server).get("qccl/job/0/1/card/1", seconds(10)), card(1));
   EXPECT_EQ(rank_1.get("qccl/job/0/1/card/1", seconds(10)), card(1));
+}
+
+TEST(TcpStoreServer, drops_strangers_when_their_time_is_up_but_no_rank_and_none_that_waits) {
+  const auto server =
+      TcpStoreServer::start("127.0.0.1", 0, JobKeys("job", 0, 2), {}, milliseconds(500)).take_or_throw();
+  auto rank_1 = client_of(*server);
+  rank_1.set("qccl/job/0/1/card/1", card(1));
+  RawClient waits(*server), introduced(*server), slow(*server), silent(*server);
+  waits.send(kIntroduction + "\x06\x01\0\0\0\0\0\0\0\x12\0\0\0\0\0\0\0/qccl/job/0/1/open"s);
+  introduced.send(kIntroduction);
+  slow.send(kIntroduction.substr(0, 3));
+  for (RawClient* stranger : {&introduced, &slow, &silent}) EXPECT_TRUE(stranger->is_dropped());
+  EXPECT_EQ(rank_1.get("qccl/job/0/1/card/1", seconds(10)), card(1));
+  TcpStore own({.host = "", .deadline = soon(), .clock = &kClock}, server->take_own_client());
+  own.set("qccl/job/0/1/open", "");
+  EXPECT_EQ(waits.receive(1), "\0"s);
 }
 
 TEST(TcpStoreServer, a_unix_socket_accepts_no_other_user) {

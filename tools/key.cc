@@ -30,7 +30,8 @@ int key_main(const std::vector<std::string>& arguments) {
   app.add_option("FILE", path, "The file to make")->required();
   if (const auto code = app.read(arguments)) return *code;
   auto text = secure::make_key_text();
-  const Status written = text ? os::write_secret_file(path, *text + "\n") : Status(text.failure());
+  if (text) text->push_back('\n');
+  const Status written = text ? os::write_secret_file(path, *text) : Status(text.failure());
   if (text) secure::wipe(*text);
   if (written.ok()) return 0;
   fmt::print(stderr, "qccl key: {}\n", written.error().message);

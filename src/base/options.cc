@@ -118,7 +118,7 @@ Result<Options> Options::from_environment() {
   int checksum = 1;
   QCCL_TRY(read_number("QCCL_CHECKSUM", 0, 1, 1, checksum));
   options.checksum = checksum != 0;
-  QCCL_TRY(read_choice<bool>("QCCL_ENCRYPTION", {{"on", true}, {"off", false}}, options.encryption));
+  QCCL_TRY(read_choice<std::optional<bool>>("QCCL_ENCRYPTION", {{"on", true}, {"off", false}}, options.encryption));
   return options;
 }
 

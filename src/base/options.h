@@ -20,6 +20,12 @@ inline std::optional<std::string> environment(const char* name) {
   return value;
 }
 
+// True if the variable is there without a value, which environment() does not tell from one that is not there.
+inline bool is_empty_variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value == '\0';
+}
+
 // Input bytes of a slice; half of the L2 cache holds it and its frames.
 inline constexpr std::size_t kDefaultSliceBytes = 128 * 1024;
 // For ranks that share cores, so that they wait for fewer turns; and for TCP inside a host, to need fewer system calls.
@@ -50,7 +56,7 @@ struct Options {
   std::string congestion = "bbr";                          // QCCL_CONGESTION, between distant ranks; system
   std::uint64_t seed = 0;                                  // QCCL_SEED, of codecs that draw random numbers
   bool checksum = true;                                    // QCCL_CHECKSUM=0|1, payloads between hosts
-  bool encryption = true;                                  // QCCL_ENCRYPTION=on|off, if the job has a key
+  std::optional<bool> encryption{};                        // QCCL_ENCRYPTION=on|off; empty: on if the job has a key
   std::optional<Nanoseconds> spin{};                       // QCCL_SPIN_US, polling before sleep
   std::uint64_t pinned_limit = std::uint64_t{1} << 30;     // QCCL_PINNED_LIMIT, bytes of host memory for devices
   std::optional<std::string> log_file;                     // QCCL_LOG_FILE, prefix of the logs' file names

@@ -74,8 +74,13 @@ Result<Settings> merge_options(const InitOptions& init) {
   if (init.init_timeout) chosen.init_timeout = *init.init_timeout;
   if (init.transport) chosen.transport = *init.transport;
   if (init.log) settings.log = *init.log;
-  settings.protection.encrypts = chosen.encryption;
+  settings.protection.encrypts = chosen.encryption.value_or(true);
   QCCL_ASSIGN(settings.protection.key, secure::find_key(init.key));
+  if (chosen.encryption == true && settings.protection.key == nullptr) {
+    return Failure(ErrorKind::invalid_argument,
+                   "QCCL_ENCRYPTION is on, but this rank has no key to encrypt with: set QCCL_KEY_FILE (qccl key FILE "
+                   "makes one), or unset QCCL_ENCRYPTION to send plain");
+  }
   if (chosen.log_file) {
     settings.log.enabled = true;
     settings.log.file = *chosen.log_file;

@@ -70,10 +70,14 @@ Status write_secret_file(const std::string& path, const std::string& content) {
 }
 
 Result<PassedSecret> pass_secret(const std::string& content) {
-  PassedSecret passed{Fd(::memfd_create(kName, 0)), ""};
+  PassedSecret passed{Fd(::memfd_create(kName, MFD_ALLOW_SEALING)), ""};
   if (!passed.fd.valid()) return os_failure("can't make a memory file for the key", errno);
   if (::write(passed.fd.get(), content.data(), content.size()) != static_cast<ssize_t>(content.size())) {
     return os_failure("can't write to the key's memory file", errno);
+  }
+  // Every child can read it, and none may change it for the others.
+  if (::fcntl(passed.fd.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK) != 0) {
+    return os_failure("can't seal the key's memory file", errno);
   }
   passed.location = fmt::format("{}@{}", passed.fd.get(), ::getpid());
   return passed;

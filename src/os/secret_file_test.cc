@@ -58,6 +58,13 @@ TEST(PassedSecret, is_read_again_and_again_from_the_inherited_descriptor) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(read_inherited_secret(passed.location, 100).take_or_throw(), "content");
 }
 
+TEST(PassedSecret, cannot_be_changed_by_those_that_inherit_it) {
+  const PassedSecret passed = pass_secret("content").take_or_throw();
+  EXPECT_EQ(::pwrite(passed.fd.get(), "x", 1, 0), -1);
+  EXPECT_EQ(::ftruncate(passed.fd.get(), 0), -1);
+  EXPECT_EQ(read_inherited_secret(passed.location, 100).take_or_throw(), "content");
+}
+
 TEST(PassedSecret, is_found_through_its_maker_if_the_descriptor_was_closed_or_is_another_file) {
   const PassedSecret passed = pass_secret("content").take_or_throw();
   for (const bool reuses : {false, true}) {

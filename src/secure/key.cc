@@ -31,14 +31,14 @@ std::array<std::byte, Secret::kBytes> hmac(ConstBytes key, ConstBytes message) {
   return tag;
 }
 
-struct Source {
-  const char* name;
-  std::optional<std::string> value;
-};
-
-// The variables that people set; at most one may be.
-std::array<Source, 2> variables() {
-  return {{{"QCCL_KEY", environment("QCCL_KEY")}, {"QCCL_KEY_FILE", environment("QCCL_KEY_FILE")}}};
+// Someone who sets a variable wants a key: an empty one must not start the job without.
+Status check_not_empty() {
+  for (const char* name : {"QCCL_KEY", "QCCL_KEY_FILE", kInherited}) {
+    if (!is_empty_variable(name)) continue;
+    return Failure(ErrorKind::invalid_argument,
+                   fmt::format("{} is set, but empty: give it its value, or unset it for a job without a key", name));
+  }
+  return {};
 }
 
 Result<std::shared_ptr<const Key>> shared(std::string text, const std::string& source) {
@@ -102,12 +102,15 @@ std::array<std::byte, Secret::kBytes> authenticate(const Secret& secret, ConstBy
 
 Result<std::shared_ptr<const Key>> find_key(const std::string& option) {
   if (!option.empty()) return shared(option, "InitOptions::key");
-  auto [text, file] = variables();
-  if (text.value && file.value) {
+  QCCL_TRY(check_not_empty());
+  auto text = environment("QCCL_KEY");
+  const auto file = environment("QCCL_KEY_FILE");
+  if (text && file) {
+    wipe(*text);
     return Failure(ErrorKind::invalid_argument, "QCCL_KEY and QCCL_KEY_FILE are both set: unset one");
   }
-  if (text.value) return shared(std::move(*text.value), "QCCL_KEY");
-  if (file.value) return from_reader(os::read_secret_file(*file.value, Key::kMaxBytes + 2), key_source(""));
+  if (text) return shared(std::move(*text), "QCCL_KEY");
+  if (file) return from_reader(os::read_secret_file(*file, Key::kMaxBytes + 2), key_source(""));
   if (const auto inherited = environment(kInherited)) {
     return from_reader(os::read_inherited_secret(*inherited, Key::kMaxBytes + 2), key_source(""));
   }
@@ -116,9 +119,11 @@ Result<std::shared_ptr<const Key>> find_key(const std::string& option) {
 
 std::string key_source(const std::string& option) {
   if (!option.empty()) return "InitOptions::key";
-  const auto [text, file] = variables();
-  if (text.value) return "QCCL_KEY";
-  if (file.value) return fmt::format("QCCL_KEY_FILE ({})", *file.value);
+  if (auto text = environment("QCCL_KEY")) {
+    wipe(*text);
+    return "QCCL_KEY";
+  }
+  if (const auto file = environment("QCCL_KEY_FILE")) return fmt::format("QCCL_KEY_FILE ({})", *file);
   return environment(kInherited) ? "QCCL_KEY_FD (of qccl run)" : "";
 }
 
@@ -128,7 +133,7 @@ Result<std::string> make_key_text() {
     return Failure(ErrorKind::resource_exhausted, "the system has no random bytes for a key");
   }
   std::string text;
-  text.reserve(2 * random.size());
+  text.reserve(2 * random.size() + 1);  // with a line's end, it does not move and leave a copy behind
   for (const std::byte byte : random) fmt::format_to(std::back_inserter(text), "{:02x}", static_cast<unsigned>(byte));
   wipe(random);
   return text;

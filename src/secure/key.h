@@ -82,8 +82,8 @@ struct Protection {
 };
 
 // Where a key may come from, in this order: `option` (InitOptions::key; empty: none), QCCL_KEY, QCCL_KEY_FILE,
-// QCCL_KEY_FD. Null if none is set. InvalidArgument if two of the variables that people set are, or the source has no
-// key. Thread-safe.
+// QCCL_KEY_FD. Null if none is set. InvalidArgument if two of the variables that people set are, one is set but empty,
+// or the source has no key. Thread-safe.
 Result<std::shared_ptr<const Key>> find_key(const std::string& option);
 // Where find_key() would look, for people: "QCCL_KEY_FILE (/run/key)", or "" if nothing is set.
 std::string key_source(const std::string& option);

@@ -117,6 +117,15 @@ TEST_F(KeySource, two_variables_contradict_each_other) {
   expect_failure(find_key(""), ErrorKind::invalid_argument, "QCCL_KEY and QCCL_KEY_FILE are both set");
 }
 
+TEST_F(KeySource, an_empty_variable_does_not_mean_no_key) {
+  for (const char* name : {"QCCL_KEY", "QCCL_KEY_FILE", "QCCL_KEY_FD"}) {
+    ::setenv(name, "", 1);
+    expect_failure(find_key(""), ErrorKind::invalid_argument, std::string(name) + " is set, but empty");
+    EXPECT_TRUE(find_key("a key of the program").ok());
+    clear();
+  }
+}
+
 TEST_F(KeySource, a_file_that_is_not_there_is_named) {
   ::setenv("QCCL_KEY_FILE", "/nowhere/key", 1);
   expect_failure(find_key(""), ErrorKind::invalid_argument, "QCCL_KEY_FILE (/nowhere/key): can't open /nowhere/key");

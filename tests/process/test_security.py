@@ -83,6 +83,24 @@ def test_a_rank_with_another_key_is_told_so_at_once(key: Path) -> None:
     assert re.search(r"warning: the store refused a connection from 127.0.0.1: it has another key", output), output
 
 
+@pytest.mark.parametrize("variable", ["QCCL_KEY", "QCCL_KEY_FILE"])
+def test_an_empty_variable_does_not_start_a_job_without_a_key(variable: str) -> None:
+    ran = run("run", "-n", "2", "--", *SUM, **{variable: ""})
+    assert ran.returncode != 0
+    assert f"{variable} is set, but empty: give it its value, or unset it for a job without a key" in ran.stderr
+
+
+def test_encryption_that_is_asked_for_needs_a_key(key: Path) -> None:
+    ranks = start_ranks({"QCCL_ENCRYPTION": "on"}, {"QCCL_ENCRYPTION": "on"})
+    for rank in ranks:
+        assert "QCCL_ENCRYPTION is on, but this rank has no key to encrypt with" in rank.communicate(timeout=30)[0]
+        assert rank.returncode != 0
+    ranks = start_ranks(*2 * [{"QCCL_ENCRYPTION": "on", "QCCL_KEY_FILE": str(key)}])
+    for rank in ranks:
+        rank.communicate(timeout=60)
+        assert rank.returncode == 0
+
+
 def test_run_makes_a_key_that_neither_arguments_nor_environment_show() -> None:
     show = "cat /proc/self/environ /proc/self/cmdline /proc/$PPID/cmdline | tr '\\0' '\\n'; readlink /proc/self/fd/*"
     ran = run("run", "-n", "1", "--", "sh", "-c", show)

@@ -202,8 +202,18 @@ class Attempt {
     }
     return give_up(ErrorKind::deadline_exceeded, missing.front(),
                    fmt::format("{} did not appear within {} {}: check that they run, with the same MASTER_ADDR, "
-                               "MASTER_PORT and job name",
-                               ranks_text(missing), seconds_text(limit_.timeout), self_.location));
+                               "MASTER_PORT and job name{}",
+                               ranks_text(missing), seconds_text(limit_.timeout), self_.location, refused_text()));
+  }
+
+  // A rank with another key looks like one that never came.
+  std::string refused_text() {
+    auto refused = keys_.get(kRefusals, TimePoint{});
+    if (!refused || !*refused) return "";
+    return fmt::format(
+        "; the store refused a connection from {}: give all ranks the same key (QCCL_KEY_FILE, QCCL_KEY "
+        "or InitOptions::key)",
+        printable((*refused)->substr(0, kMaxReasonBytes / 2)));
   }
 
   TimePoint within(Nanoseconds duration) const { return saturating_add(limit_.clock->now(), duration); }

@@ -13,6 +13,7 @@
 // | G/outcome  | the rank that closed  | all cards; or the failure; or "superseded"; no rank joins G   |
 // |            |                       | after it                                                      |
 // | G/failure  | any rank              | a failure after the outcome                                   |
+// | refused    | rank 0's own store    | whom it has refused for its key, for messages                 |
 //
 // Rank 0 closes the previous generation when it opens one, waits for all cards and writes them as one value. The others
 // join the newest generation if it is open, else wait for the next, and start again after a superseded one. Every wait

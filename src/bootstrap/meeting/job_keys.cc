@@ -147,6 +147,8 @@ Result<ClaimAnswer> KeySpace::claim(const ClaimRequest& request, TimePoint deadl
 JobKeys::JobKeys(const std::string& job, std::uint32_t restart, int world)
     : prefix_(wire_key(key_prefix(job, restart))), world_(world) {}
 
+std::string JobKeys::refusals_key() const { return prefix_ + kRefusals; }
+
 // Each number has only one spelling; otherwise a key could be written in many ways.
 std::optional<JobKeys::Parts> JobKeys::parts_of(std::string_view key) const {
   if (!key.starts_with(prefix_)) return std::nullopt;

@@ -48,6 +48,9 @@ std::string encode_outcome(const GenerationResult& outcome);
 // CorruptData if the bytes are no outcome. `reason` is made printable, because a stranger may have written it.
 Result<GenerationResult> decode_outcome(std::string_view bytes);
 
+// Whom the store that rank 0 serves has refused for its key: text for people. No client can write it.
+inline constexpr const char* kRefusals = "refused";
+
 // The job's keys in a Store that other jobs may use too. All begin with "qccl/JOB/RESTART/".
 class KeySpace {
  public:
@@ -85,6 +88,8 @@ class JobKeys {
   JobKeys(const std::string& job, std::uint32_t restart, int world);
 
   int world() const { return world_; }
+  // Where the server says whom it has refused, in its wire form; KeySpace's kRefusals.
+  std::string refusals_key() const;
   // `key` is in its wire form. Adding 0 only reads.
   bool may_add(std::string_view key, std::int64_t delta) const;
   bool may_set(std::string_view key, std::string_view value) const;

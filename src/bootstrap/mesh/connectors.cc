@@ -17,6 +17,7 @@ constexpr std::uint64_t kLocalListener = 1;
 constexpr std::uint64_t kFirstPending = 2;
 constexpr int kAcceptsPerTurn = 64;  // then connected peers are served
 constexpr std::uint64_t kFewestPending = 16;
+constexpr std::size_t kMostRefusals = 8;
 
 constexpr Nanoseconds kFirstDelay = std::chrono::milliseconds(5);
 constexpr Nanoseconds kLastDelay = std::chrono::milliseconds(250);
@@ -127,12 +128,14 @@ void Acceptor::serve(std::uint64_t id) {
   drop(id);
 }
 
-// With a key, logs the first as a warning: a rank with another key finds itself refused, and whoever started it asks
+// With a key, logs the first few as warnings: a rank with another key finds itself refused, and whoever started it asks
 // here.
 void Acceptor::refused(const os::Fd& socket, const ErrorInfo& why) {
-  const bool warns = secrets_ != nullptr && secrets_->has_key() && !std::exchange(warned_of_key_, true);
-  log(warns ? LogLevel::warning : LogLevel::info,
-      fmt::format("rank {} dropped a connection from {}: {}", own_.rank, os::peer_address(socket), why.message));
+  const auto text =
+      fmt::format("rank {} dropped a connection from {}: {}", own_.rank, os::peer_address(socket), why.message);
+  const bool has_key = secrets_ != nullptr && secrets_->has_key();
+  const bool warns = has_key && refusals_.size() < kMostRefusals && refusals_.insert(text).second;
+  log(warns ? LogLevel::warning : LogLevel::info, text);
 }
 
 void Acceptor::expire() {

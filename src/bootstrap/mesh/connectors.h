@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,7 +67,7 @@ class Acceptor {
   std::uint64_t next_id_;
   std::size_t max_pending_ = kMaxPending;
   bool warned_of_user_ = false;
-  bool warned_of_key_ = false;
+  std::set<std::string> refusals_;  // for their keys, that were logged as warnings
   std::vector<PeerSocket> peers_;
 };
 

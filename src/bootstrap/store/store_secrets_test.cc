@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap/meeting/card_exchange.h"
 #include "bootstrap/store/tcp_store.h"
 #include "bootstrap/store/tcp_store_server.h"
 #include "bootstrap/test_support.h"
@@ -79,6 +80,22 @@ TEST_F(KeyedStore, refuses_another_key_job_or_none_at_once_and_says_why) {
   expect_failure(caught([&] { without.set("n", "1"); }), ErrorKind::invalid_argument,
                  "has a key, and this rank has none" + advice);
   EXPECT_EQ(good.add("n", 1), 1);
+}
+
+TEST_F(KeyedStore, rank_0_says_whom_the_store_refused_when_it_has_waited_in_vain) {
+  server = TcpStoreServer::start("127.0.0.1", 0, JobKeys("job", 0, 2), secrets_of()).take_or_throw();
+  for (StoreSecrets wrong : {secrets_of("sixteen other bytes"), StoreSecrets(), StoreSecrets()}) {
+    TcpStore stranger = client(std::move(wrong));
+    EXPECT_FALSE(caught([&] { stranger.set("n", "1"); }).ok());
+  }
+  TcpStore own({.host = "", .deadline = soon(), .clock = &kClock}, server->take_own_client());
+  KeySpace keys(own, "job", 0, kClock);
+  const Participant rank_0{0, 2, "process 1 on here", "card", "at here"};
+  expect_failure(gather_cards(keys, rank_0, {&kClock, soon(milliseconds(10)), milliseconds(10)}),
+                 ErrorKind::deadline_exceeded,
+                 "rank 1 did not appear within 0.0 s at here: check that they run, with the same MASTER_ADDR, "
+                 "MASTER_PORT and job name; the store refused a connection from 127.0.0.1: it has another key; "
+                 "127.0.0.1: it has no key: give all ranks the same key");
 }
 
 TEST_F(KeyedStore, a_rank_with_a_key_says_so_where_the_store_has_none) {

@@ -194,7 +194,7 @@ Result<bool> StoreService::authenticate(StoreClient& client) {
 }
 
 // Tells a rank without a key what is wrong, after reading what it has sent: else closing would discard the answer. Logs
-// the first that is refused, not a thousand of them.
+// the first few that are refused, not a thousand of them, and keeps them for a rank 0 that waits in vain.
 void StoreService::refuse(StoreClient& client, const ErrorInfo& why) {
   if (why.kind != ErrorKind::misuse) return;
   if (client.stream.tls() == nullptr) {
@@ -202,9 +202,12 @@ void StoreService::refuse(StoreClient& client, const ErrorInfo& why) {
     client.answers.add(integer_bytes(kKeysDiffer));
     client.answers.send(client.stream);
   }
-  if (!std::exchange(warned_of_key_, true)) {
-    log(LogLevel::warning, "the store refused a connection from " + client.address + ": it " + why.message);
-  }
+  const std::string told = client.address + ": it " + why.message;
+  if (refusals_.size() == kMostRefusals || !refusals_.insert(told).second) return;
+  log(LogLevel::warning, "the store refused a connection from " + told);
+  if (!keys_) return;
+  const StoreState::Value before = state_.get(keys_->refusals_key());
+  static_cast<void>(state_.set(keys_->refusals_key(), (before == nullptr ? "" : *before + "; ") + told));
 }
 
 // False at end of file, on failure, and if a request does not end.

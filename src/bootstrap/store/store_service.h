@@ -137,6 +137,7 @@ class StoreService {
 
  private:
   static constexpr std::size_t kReadBytes = 64 * 1024;
+  static constexpr std::size_t kMostRefusals = 8;  // that are told
 
   bool is_limited(const StoreClient& client) const { return keys_ && client.standing != StoreClient::Standing::own; }
   Result<bool> authenticate(StoreClient& client);
@@ -153,7 +154,7 @@ class StoreService {
   const std::optional<JobKeys>& keys_;
   const StoreSecrets& secrets_;
   bool refuses_waits_ = false;
-  bool warned_of_key_ = false;
+  std::set<std::string> refusals_;  // for their keys: "10.0.0.1: it has no key"
   std::array<std::byte, kReadBytes> buffer_;
 };
 

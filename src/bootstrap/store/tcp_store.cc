@@ -34,7 +34,7 @@ TimePoint within(std::chrono::milliseconds timeout, const TcpStoreOptions& optio
   return std::min(options.deadline, saturating_add(options.clock->now(), timeout));
 }
 
-Failure keys_differ(const TcpStoreOptions& options, const char* what) {
+Failure keys_differ(const TcpStoreOptions& options, const std::string& what) {
   return Failure(ErrorKind::invalid_argument,
                  fmt::format("{} {}: give all ranks the same key (QCCL_KEY_FILE, QCCL_KEY or InitOptions::key)",
                              location(options), what));
@@ -48,7 +48,9 @@ Status authenticate(const TcpStoreOptions& options, secure::Stream& stream, Time
   const Status done = stream.shake_hands(deadline, *options.clock);
   if (done.ok()) return {};
   if (done.error().kind == ErrorKind::misuse) return keys_differ(options, "refused this rank's key");
-  if (done.error().kind == ErrorKind::corrupt_data) return keys_differ(options, "has no key, and this rank has one");
+  if (done.error().kind == ErrorKind::corrupt_data) {
+    return keys_differ(options, "has no key, and this rank has one (it " + done.error().message + ")");
+  }
   return Failure(done.error());
 }
 

@@ -23,6 +23,7 @@ MAY_INCLUDE = {
     "src/os": ["base/"],
     "src/secure": ["os/", "base/"],
     "src/kernels": ["base/"],
+    "src/kernels/device": ["kernels/", "base/"],
     "src/wire": ["base/"],
     "src/codec": ["kernels/", "base/", "codec/*/"],
     "src/codec/*": ["kernels/", "base/", "codec/"],  # each codec; no other layer sees one
@@ -140,6 +141,8 @@ TEST_HEADERS = (
     "src/bootstrap/test_support.h",
     "src/codec/round_trip.h",
     "src/kernels/codec_kernel_contract.h",
+    "src/kernels/device/job_case.h",
+    "src/kernels/device/slice_oracle.h",
     "src/kernels/every_simd.h",
     "src/os/test_user.h",
     "src/secure/tls_pair.h",

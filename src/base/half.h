@@ -10,7 +10,7 @@
 namespace qccl {
 
 inline constexpr std::uint32_t kCanonicalNanBits = 0x7FC00000u;
-inline float canonical_nan() { return std::bit_cast<float>(kCanonicalNanBits); }
+constexpr float canonical_nan() { return std::bit_cast<float>(kCanonicalNanBits); }
 
 constexpr float to_float(bfloat16 value) { return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16); }
 

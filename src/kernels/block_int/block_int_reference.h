@@ -85,7 +85,7 @@ constexpr std::int32_t sign_extended(std::uint32_t code, int bits) {
   return static_cast<std::int32_t>((code ^ sign) - sign);
 }
 
-inline float from_integer(std::int32_t integer, float scale) {
+constexpr float from_integer(std::int32_t integer, float scale) {
   return scale != scale ? canonical_nan() : static_cast<float>(integer) * scale;
 }
 

@@ -32,6 +32,7 @@
 #include <limits>
 
 #include "base/half.h"
+#include "base/host_device.h"
 
 namespace qccl::kernels::reference {
 
@@ -49,7 +50,7 @@ constexpr float largest_code(int bits) { return static_cast<float>((1 << bits) -
 
 enum class BucketKind : std::uint8_t { normal, wide, invalid };
 
-inline BucketKind kind_of(BucketHeader header, float levels) {
+QCCL_HD inline BucketKind kind_of(BucketHeader header, float levels) {
   if (!std::isfinite(header.unit) || !std::isfinite(header.minimum)) return BucketKind::invalid;
   const bool narrow = std::fabs(header.minimum) <= kWideFrom && std::fabs(header.unit * levels) <= kWideFrom;
   return narrow ? BucketKind::normal : BucketKind::wide;
@@ -62,12 +63,12 @@ inline bool all_finite(const float* bucket, std::size_t n) {
 }
 
 // The header of a bucket with these extremes, all elements finite.
-inline BucketHeader make_header(float minimum, float maximum, float levels) {
+constexpr BucketHeader make_header(float minimum, float maximum, float levels) {
   const float unit = maximum / levels - minimum / levels;
-  return {std::max(std::min(unit, kLargest), kSmallestUnit), minimum + 0.0f};
+  return {greater(lesser(unit, kLargest), kSmallestUnit), minimum + 0.0f};
 }
 
-inline BucketHeader invalid_header() { return {canonical_nan(), canonical_nan()}; }
+constexpr BucketHeader invalid_header() { return {canonical_nan(), canonical_nan()}; }
 
 // The values used for a bucket's elements: the header, or a quarter of it.
 struct Quantizer {
@@ -78,28 +79,28 @@ struct Quantizer {
   float inverse = 0;
 };
 
-inline Quantizer make_quantizer(BucketHeader header, float levels) {
+QCCL_HD inline Quantizer make_quantizer(BucketHeader header, float levels) {
   Quantizer quantizer{kind_of(header, levels), levels, header.minimum, header.unit};
   if (quantizer.kind == BucketKind::wide) {
     quantizer.minimum *= 0.25f;
-    quantizer.unit = std::max(quantizer.unit * 0.25f, kSmallestUnit);
+    quantizer.unit = greater(quantizer.unit * 0.25f, kSmallestUnit);
   }
   quantizer.inverse = 1.0f / quantizer.unit;
   return quantizer;
 }
 
 // For a bucket that is not invalid.
-inline float steps_of(const Quantizer& q, float x) {
+constexpr float steps_of(const Quantizer& q, float x) {
   if (q.kind == BucketKind::wide) x *= 0.25f;
-  return std::min((x - q.minimum) * q.inverse, q.levels);
+  return lesser((x - q.minimum) * q.inverse, q.levels);
 }
 
-inline std::uint32_t encode_element(const Quantizer& q, float x) {
+constexpr std::uint32_t encode_element(const Quantizer& q, float x) {
   if (q.kind == BucketKind::invalid) return 0;
   return static_cast<std::uint32_t>(steps_of(q, x) + 0.5f);
 }
 
-inline std::uint32_t encode_element(const Quantizer& q, float x, std::uint8_t byte) {
+constexpr std::uint32_t encode_element(const Quantizer& q, float x, std::uint8_t byte) {
   if (q.kind == BucketKind::invalid) return 0;
   constexpr float kWhole = 0x1p23f;  // from here on a float is a whole number
   const float fine = steps_of(q, x) * 256.0f;
@@ -107,7 +108,7 @@ inline std::uint32_t encode_element(const Quantizer& q, float x, std::uint8_t by
   return (static_cast<std::uint32_t>(rounded) + byte) >> 8;
 }
 
-inline float decode_element(const Quantizer& q, std::uint32_t code) {
+constexpr float decode_element(const Quantizer& q, std::uint32_t code) {
   if (q.kind == BucketKind::invalid) return canonical_nan();
   const float y = q.minimum + static_cast<float>(code) * q.unit;
   if (q.kind == BucketKind::normal) return y;

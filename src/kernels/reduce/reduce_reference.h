@@ -12,24 +12,25 @@
 #include <type_traits>
 
 #include "base/half.h"
+#include "base/host_device.h"
 #include "qccl/types.h"
 
 namespace qccl::kernels::reference {
 
 template <class T>
-T load_at(const void* from, std::size_t index) {
+QCCL_HD T load_at(const void* from, std::size_t index) {
   T value;
   std::memcpy(&value, static_cast<const char*>(from) + index * sizeof(T), sizeof(T));
   return value;
 }
 
 template <class T>
-void store_at(void* to, std::size_t index, T value) {
+QCCL_HD void store_at(void* to, std::size_t index, T value) {
   std::memcpy(static_cast<char*>(to) + index * sizeof(T), &value, sizeof(T));
 }
 
 template <class T>
-T canonical(T value) {
+constexpr T canonical(T value) {
   return value != value ? std::numeric_limits<T>::quiet_NaN() : value;
 }
 
@@ -56,7 +57,7 @@ constexpr ReduceOp logical(ReduceOp op) {
 }
 
 template <class T>
-T combine_floats(ReduceOp op, T a, T b) {
+QCCL_HD T combine_floats(ReduceOp op, T a, T b) {
   if (op == ReduceOp::prod) return canonical(a * b);
   if (adds(op)) return canonical(a + b);
   if (a != a || b != b) return std::numeric_limits<T>::quiet_NaN();
@@ -65,7 +66,7 @@ T combine_floats(ReduceOp op, T a, T b) {
 }
 
 template <class T>
-T combine_integers(ReduceOp op, T a, T b) {
+constexpr T combine_integers(ReduceOp op, T a, T b) {
   const auto x = static_cast<std::uint64_t>(a);
   const auto y = static_cast<std::uint64_t>(b);
   if (op == ReduceOp::prod) return static_cast<T>(x * y);
@@ -77,7 +78,7 @@ T combine_integers(ReduceOp op, T a, T b) {
 }
 
 template <class T>
-T combine(ReduceOp op, T a, T b) {
+QCCL_HD T combine(ReduceOp op, T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
     return combine_floats(op, a, b);
   } else {
@@ -85,12 +86,14 @@ T combine(ReduceOp op, T a, T b) {
   }
 }
 
-inline float widened_at(DataType type, const void* source, std::size_t index) {
-  const auto bits = load_at<std::uint16_t>(source, index);
+constexpr float widened(DataType type, std::uint16_t bits) {
   return type == DataType::float16 ? to_float(float16{bits}) : to_float(bfloat16{bits});
 }
+inline float widened_at(DataType type, const void* source, std::size_t index) {
+  return widened(type, load_at<std::uint16_t>(source, index));
+}
 
-inline std::uint16_t narrowed(DataType type, float value) {
+constexpr std::uint16_t narrowed(DataType type, float value) {
   return type == DataType::float16 ? to_float16(value).bits : to_bfloat16(value).bits;
 }
 

@@ -27,6 +27,7 @@
 #include <limits>
 
 #include "base/half.h"
+#include "base/host_device.h"
 #include "kernels/reduce/reduce_reference.h"
 #include "kernels/sign/sign.h"
 
@@ -57,13 +58,17 @@ inline double square_sum(const float* v, std::size_t n) {
   return sign_sum<double, kSignSquareLanes>(v, n, [](float x) { return double{x} * double{x}; });
 }
 
-inline float sign_scale_of(double scale) {
-  return static_cast<float>(std::min(scale, static_cast<double>(std::numeric_limits<float>::max())));
+constexpr float sign_scale_of(double scale) {
+  return static_cast<float>(lesser(scale, static_cast<double>(std::numeric_limits<float>::max())));
 }
 
 // From the bucket's square_sum().
-inline float norm_scale(double squares, std::size_t n) {
+QCCL_HD inline float norm_scale(double squares, std::size_t n) {
   return std::isfinite(squares) ? sign_scale_of(std::sqrt(squares / static_cast<double>(n))) : canonical_nan();
+}
+
+constexpr float mean_scale_of(double magnitudes, std::size_t n) {
+  return sign_scale_of(magnitudes / static_cast<double>(n));
 }
 
 // From the bucket's magnitude_sum(); reads the bucket again if that is not finite.
@@ -72,21 +77,24 @@ inline float mean_scale(double magnitudes, const float* v, std::size_t n) {
     if (!std::all_of(v, v + n, [](float x) { return std::isfinite(x); })) return canonical_nan();
     magnitudes = magnitude_sum(v, n, kSignShrink) / double{kSignShrink};
   }
-  return sign_scale_of(magnitudes / static_cast<double>(n));
+  return mean_scale_of(magnitudes, n);
 }
 
 // The value of a stored scale.
+constexpr float read_sign_scale(std::uint32_t bits) {
+  constexpr auto kLargest = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::max());
+  return bits <= kLargest ? std::bit_cast<float>(bits) : canonical_nan();
+}
 inline float read_sign_scale(const std::byte* stored) {
   std::uint32_t bits;
   std::memcpy(&bits, stored, sizeof(bits));
-  constexpr auto kLargest = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::max());
-  return bits <= kLargest ? std::bit_cast<float>(bits) : canonical_nan();
+  return read_sign_scale(bits);
 }
 
 inline bool is_negative(const std::byte* signs, std::size_t index) {
   return (std::to_integer<unsigned>(signs[index / 8]) >> (index % 8) & 1u) != 0;
 }
 
-inline float signed_scale(bool negative, float scale) { return negative && scale == scale ? -scale : scale; }
+constexpr float signed_scale(bool negative, float scale) { return negative && scale == scale ? -scale : scale; }
 
 }  // namespace qccl::kernels::reference

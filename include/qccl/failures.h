@@ -11,7 +11,7 @@ namespace qccl {
 
 // How certain it is that a lost rank has stopped.
 enum class LossGrade : std::uint8_t {
-  gone,    // its system closed the connection: certain
+  gone,    // its system closed the connection: it has ended
   left,    // it closed its communicator, or left the job in good order: certain
   silent,  // this rank or that one gave the other up: it may be stopped, cut off or slow, and may still be running
 };
@@ -36,11 +36,13 @@ enum class Quorum : std::uint8_t {
 
 // The ranks that call give the same `without` and `quorum`.
 struct ShrinkOptions {
-  std::vector<int> without{};  // ranks of the group to leave out, whether they live or not; they need not call
+  // Ranks of the group to leave out, whether they live or not. They need not call: those that live accept it by
+  // themselves.
+  std::vector<int> without{};
   Quorum quorum = Quorum::majority;
   // A member that is silent for this long counts as lost. Unset: QCCL_PEER_TIMEOUT, else 60 s.
   std::optional<std::chrono::milliseconds> patience{};
-  // Of the whole call. Unset: the group's timeout.
+  // Of the whole call. Unset: the group's timeout. Both times are positive.
   std::optional<std::chrono::milliseconds> timeout{};
 };
 

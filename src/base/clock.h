@@ -18,6 +18,13 @@ constexpr TimePoint saturating_add(TimePoint from, Nanoseconds duration) {
   return duration >= kForever - from ? kForever : from + duration;
 }
 
+// The same time in nanoseconds, as far as they reach: 292 years.
+constexpr Nanoseconds saturating_nanoseconds(std::chrono::milliseconds duration) {
+  constexpr auto kMost = std::chrono::floor<std::chrono::milliseconds>(Nanoseconds::max());
+  if (duration > kMost) return Nanoseconds::max();
+  return duration < -kMost ? Nanoseconds::min() : Nanoseconds(duration);
+}
+
 class Clock {
  public:
   virtual ~Clock() = default;

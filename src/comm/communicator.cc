@@ -96,7 +96,8 @@ void wait_until(const std::shared_ptr<internal::WorkState>& work, std::optional<
     const auto context = work->done() ? nullptr : std::static_pointer_cast<comm::Context>(work->context.lock());
     if (context != nullptr) {
       context->usable().take_or_throw();
-      const TimePoint deadline = timeout ? saturating_add(context->clock().now(), *timeout) : kForever;
+      const TimePoint deadline =
+          timeout ? saturating_add(context->clock().now(), saturating_nanoseconds(*timeout)) : kForever;
       if (!context->driver().wait(*work, deadline)) give_up(*context, *work, *timeout);
     }
     if (work->failure()) throw Error(*work->failure());
@@ -255,7 +256,7 @@ Compression Communicator::compression() const {
 }
 
 void Communicator::set_timeout(Milliseconds timeout) {
-  state_->with_builder([&](CallBuilder& builder) { builder.set_timeout(timeout); });
+  state_->with_builder([&](CallBuilder& builder) { builder.set_timeout(saturating_nanoseconds(timeout)); });
 }
 
 Compression Communicator::effective_compression(Collective collective, std::size_t count, DataType type,

@@ -70,8 +70,8 @@ Result<Settings> merge_options(const InitOptions& init) {
   QCCL_ASSIGN(Options options, Options::from_environment());
   Settings settings{.options = std::move(options), .compression = none()};
   Options& chosen = settings.options;
-  if (init.timeout) chosen.timeout = *init.timeout;
-  if (init.init_timeout) chosen.init_timeout = *init.init_timeout;
+  if (init.timeout) chosen.timeout = saturating_nanoseconds(*init.timeout);
+  if (init.init_timeout) chosen.init_timeout = saturating_nanoseconds(*init.init_timeout);
   if (init.transport) chosen.transport = *init.transport;
   if (init.log) settings.log = *init.log;
   settings.protection.encrypts = chosen.encryption.value_or(true);

@@ -96,7 +96,7 @@ Status JobGroups::agree(const GroupIdentity& group, Opening& opening, std::optio
   std::uint64_t* const words = opening.words.data();
   QCCL_TRY(run(group, {Collective::all_reduce, words, words, opening.words.size(), DataType::uint64, least}, timeout));
   const bool is_same = words[Opening::kDigest] == ~words[Opening::kDigestComplement];
-  return is_same ? Status() : adopt_cost_environment(group);
+  return is_same ? Status() : adopt_cost_environment(group, timeout);
 }
 
 Result<GroupAgreement> JobGroups::open(const GroupIdentity& group, const GroupOrigin& origin) {
@@ -141,12 +141,13 @@ std::vector<int> JobGroups::sites_of(const GroupIdentity& group, std::span<const
   return unless_one(std::move(sites));
 }
 
-Status JobGroups::adopt_cost_environment(const GroupIdentity& group) {
+Status JobGroups::adopt_cost_environment(const GroupIdentity& group, std::optional<Nanoseconds> timeout) {
   const std::string own = to_text(cost_environment_);
   std::string text = own;
   text.resize(kMaxCostEnvironmentBytes, '\0');
   const CallOptions options{.algorithm = Algorithm::one_shot};
-  QCCL_TRY(run(group, {Collective::broadcast, text.data(), text.data(), text.size(), DataType::uint8, options}));
+  QCCL_TRY(
+      run(group, {Collective::broadcast, text.data(), text.data(), text.size(), DataType::uint8, options}, timeout));
   text.resize(text.find('\0'));
   if (group.rank == 0 || text == own) return {};
   QCCL_ASSIGN(CostEnvironment cost_environment, parse_cost_environment(text));

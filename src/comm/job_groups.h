@@ -87,7 +87,7 @@ class JobGroups {
 
   Status run(const GroupIdentity& group, const CollectiveCall& call, std::optional<Nanoseconds> timeout = {});
   Status agree(const GroupIdentity& group, Opening& opening, std::optional<Nanoseconds> timeout);
-  Status adopt_cost_environment(const GroupIdentity& group);
+  Status adopt_cost_environment(const GroupIdentity& group, std::optional<Nanoseconds> timeout);
   // The sites by group rank: QCCL_SITES', or those of `nearest`.
   std::vector<int> sites_of(const GroupIdentity& group, std::span<const std::uint64_t> nearest) const;
 

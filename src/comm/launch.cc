@@ -55,7 +55,8 @@ Status meet(Membership own, const InitOptions& options, std::uint16_t port, Laun
   QCCL_ASSIGN(const Options settings, Options::from_environment());
   QCCL_ASSIGN(const auto key, secure::find_key(options.key));
   const SteadyClock clock;
-  const Nanoseconds timeout = options.init_timeout ? Nanoseconds(*options.init_timeout) : settings.init_timeout;
+  const Nanoseconds timeout =
+      options.init_timeout ? saturating_nanoseconds(*options.init_timeout) : settings.init_timeout;
   const TimePoint deadline = saturating_add(clock.now(), timeout);
   QCCL_ASSIGN(auto meeting, bootstrap::open_store(own, options.store, deadline, clock, key));
   if (own.rank == 0) QCCL_TRY(choose_port(port, launch));

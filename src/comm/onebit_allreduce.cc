@@ -215,7 +215,7 @@ void run_staged(CommunicatorState& group, const OnebitArguments& arguments, cons
   const auto context = group.context();
   const Nanoseconds timeout = group.with_builder([](const comm::CallBuilder& builder) { return builder.timeout(); });
   const auto deadline = [&] {
-    return saturating_add(context->clock().now(), options.timeout ? Nanoseconds(*options.timeout) : timeout);
+    return saturating_add(context->clock().now(), options.timeout ? saturating_nanoseconds(*options.timeout) : timeout);
   };
   const auto check = [&group](Status status) {
     if (!status.ok()) throw Error(group.group().failure(status.error().kind, status.error().message));

@@ -27,6 +27,11 @@ engine::ShrinkTerms terms_of(const GroupIdentity& group, const ShrinkOptions& op
   return terms;
 }
 
+Nanoseconds positive(const GroupIdentity& group, const char* name, std::chrono::milliseconds time) {
+  if (time.count() > 0) return saturating_nanoseconds(time);
+  throw group.invalid_argument("shrink", fmt::format("ShrinkOptions::{}: {} ms is not positive", name, time.count()));
+}
+
 // Blocks until the members have agreed; throws the failure.
 std::vector<GroupRank> agree(Context& context, std::uint64_t group, engine::ShrinkCall call) {
   const auto work = call.work = make_work();
@@ -37,7 +42,7 @@ std::vector<GroupRank> agree(Context& context, std::uint64_t group, engine::Shri
   return std::move(*then);
 }
 
-// A group has one successor at most, so its identity is used once.
+// A group has one successor at most: its identity is used once.
 GroupIdentity successor(const GroupIdentity& group, const std::vector<GroupRank>& members) {
   GroupIdentity next{.id = digest("shrunk", group.id), .name = group.name + "/shrunk"};
   for (const GroupRank member : members) {
@@ -56,9 +61,9 @@ std::shared_ptr<CommunicatorState> shrink_group(CommunicatorState& state, const 
   state.refuse_recording("shrink()");
   const Nanoseconds own_timeout =
       state.with_builder([](const comm::CallBuilder& builder) { return builder.timeout(); });
-  const Nanoseconds timeout = options.timeout ? Nanoseconds(*options.timeout) : own_timeout;
+  const Nanoseconds timeout = options.timeout ? positive(group, "timeout", *options.timeout) : own_timeout;
   const Nanoseconds patience =
-      options.patience ? Nanoseconds(*options.patience) : context->settings().options.peer_timeout;
+      options.patience ? positive(group, "patience", *options.patience) : context->settings().options.peer_timeout;
   const TimePoint deadline = saturating_add(context->clock().now(), timeout);
   const std::vector<GroupRank> members =
       agree(*context, group.id, {.terms = terms_of(group, options), .patience = patience, .timeout = timeout});

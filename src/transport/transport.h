@@ -129,10 +129,18 @@ class Transport {
   // Moves bytes without blocking; true if anything moved.
   virtual bool progress() = 0;
 
-  // A peer whose connection was lost (end of file, reset), and the cause. Each peer is reported once, after its frames.
+  // How a connection ended.
+  enum class End {
+    by_peer,  // end of file or reset: the peer's system ended it
+    broken,   // this side can't use it any more: it gets no answer, or the bytes fail authentication
+    faulty    // the peer sent what no rank sends. It can still be told, and must be given to disconnect()
+  };
+  // A peer whose connection was lost, and the cause. Each peer is reported once, after its frames; a faulty one once
+  // more if its connection ends by itself.
   struct PeerLoss {
     WorldRank peer;
     std::string cause;
+    End end = End::by_peer;
   };
   virtual std::optional<PeerLoss> next_loss() = 0;
   // Ends the connection with `peer`, which sees end of file after everything committed to it. Nothing more is sent to

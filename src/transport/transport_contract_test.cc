@@ -238,6 +238,7 @@ TEST_P(TransportContract, a_closed_peer_is_lost_after_the_frames_it_sent) {
   ASSERT_TRUE(loss);
   EXPECT_EQ(loss->peer, WorldRank(1));
   EXPECT_EQ(loss->cause, "closed the connection (end of file)");
+  EXPECT_EQ(loss->end, Transport::End::by_peer);
   EXPECT_FALSE(own_.next_loss()) << "reported twice";
   EXPECT_TRUE(own_.reserve(WorldRank(1), 64, TrafficClass::control).empty());
   EXPECT_FALSE(own_.progress());

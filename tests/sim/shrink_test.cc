@@ -164,6 +164,29 @@ TEST(Shrink, a_member_that_has_closed_the_group_is_not_waited_for) {
   expect_members(world, call_shrink(world, {0, 2}), {0, 2});
 }
 
+TEST(Shrink, a_member_that_closes_the_group_meanwhile_is_waited_for_no_longer) {
+  SimWorld world(3);
+  const auto callers = call_shrink(world, {0, 2});
+  world.run_for(milliseconds(5));
+  ASSERT_FALSE(callers[0].shrinking.work->done());
+  world.engine(1).groups().close(kSimGroup);
+  expect_members(world, callers, {0, 2});
+  const std::vector<LostRank> lost = world.engine(0).shrinker().lost(kSimGroup);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].grade, LossGrade::left);
+  EXPECT_EQ(lost[0].reason, "rank 1 closed the group");
+}
+
+TEST(Shrink, a_second_time_is_misuse_because_the_group_has_its_successor) {
+  SimWorld world(3);
+  expect_members(world, call_shrink(world, {0, 1, 2}), {0, 1, 2});
+  const auto again = call_shrink(world, {1});
+  ASSERT_TRUE(world.run(works_of(again), seconds(1)));
+  EXPECT_EQ(again[0].failure()->kind, ErrorKind::misuse);
+  EXPECT_TRUE(contains(again[0].failure()->message, "was shrunk before; shrink the group that shrink() returned"))
+      << again[0].failure()->message;
+}
+
 TEST(Shrink, ends_with_its_group) {
   SimWorld world(2);
   const auto callers = call_shrink(world, {0});

@@ -80,7 +80,7 @@ CallArguments CallBuilder::arguments_of(const AnyCall& call) const {
   arguments.group = group_.id;
   arguments.input = static_cast<const std::byte*>(call.input);
   arguments.output = static_cast<std::byte*>(call.output);
-  arguments.timeout = call.options.timeout ? Nanoseconds(*call.options.timeout) : timeout_;
+  arguments.timeout = call.options.timeout ? saturating_nanoseconds(*call.options.timeout) : timeout_;
   if (log_->is_on()) arguments.log_name = call.options.log_name;
   return arguments;
 }

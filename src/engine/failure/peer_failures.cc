@@ -31,8 +31,13 @@ constexpr std::string_view kLeft = "left the job (closed its communicator or exi
 }  // namespace
 
 bool PeerFailures::look_for_losses() {
-  for (const auto& loss : parts_.peers.poll(parts_.transport)) {
-    lose({loss.peer, LossGrade::gone, ErrorKind::peer_lost, "was lost: " + loss.cause});
+  for (const auto& loss : parts_.peers.poll(parts_.transport, parts_.now)) {
+    const std::string what = "was lost: " + loss.cause;
+    if (loss.end == Transport::End::faulty) {
+      give_up(loss.peer, ErrorKind::peer_lost, what);
+    } else {
+      lose({loss.peer, loss.grade, ErrorKind::peer_lost, what});
+    }
   }
   return parts_.peers.sees_losses();
 }

@@ -7,6 +7,17 @@
 #include "base/distance.h"
 
 namespace qccl::engine {
+namespace {
+
+// A reset says nothing of a rank on another host that was not heard for a while: after a time without answer, the
+// system of a rank that lives drops its connection without a word, and resets it once bytes come through again. That
+// rank has then missed this one for as long, and given it up.
+LossGrade grade_of(const Transport::PeerLoss& loss, bool is_local, bool is_silent) {
+  const bool is_certain = loss.end == Transport::End::by_peer && (is_local || !is_silent);
+  return is_certain ? LossGrade::gone : LossGrade::silent;
+}
+
+}  // namespace
 
 PeerMonitor::PeerMonitor(WorldRank rank, int world, Nanoseconds heartbeat_interval, Nanoseconds peer_timeout,
                          TimePoint now)
@@ -16,24 +27,30 @@ PeerMonitor::PeerMonitor(WorldRank rank, int world, Nanoseconds heartbeat_interv
       peers_(static_cast<std::size_t>(world)),
       next_heartbeat_(saturating_add(now, heartbeat_interval)) {
   for (Peer& peer : peers_) peer.last_heard = now;
-  losses_.reserve(peers_.size());
-  due_.reserve(peers_.size());
+  losses_.reserve(2 * peers_.size());
+  due_.reserve(2 * peers_.size());
 }
 
 bool PeerMonitor::lose(WorldRank peer, LossGrade grade, const std::string& what) {
   Peer& lost = at(peer);
-  if (lost.lost) return false;
+  if (lost.lost) {
+    if (grade != LossGrade::silent) lost.grade = grade;
+    return false;
+  }
   lost.lost = true;
   lost.grade = grade;
   lost.what = what;
   return true;
 }
 
-std::span<const Transport::PeerLoss> PeerMonitor::poll(Transport& transport) {
+std::span<const GradedLoss> PeerMonitor::poll(Transport& transport, TimePoint now) {
   due_.swap(losses_);
   losses_.clear();
-  for (const auto& loss : due_) at(loss.peer).gone = true;
-  while (auto loss = transport.next_loss()) losses_.push_back(std::move(*loss));
+  for (const GradedLoss& loss : due_) at(loss.peer).gone |= loss.end != Transport::End::faulty;
+  while (auto loss = transport.next_loss()) {
+    const LossGrade grade = grade_of(*loss, transport.is_local(loss->peer), is_silent(loss->peer, now));
+    losses_.push_back({std::move(*loss), grade});
+  }
   return due_;
 }
 

@@ -19,6 +19,10 @@
 
 namespace qccl::engine {
 
+struct GradedLoss : Transport::PeerLoss {
+  LossGrade grade = LossGrade::silent;
+};
+
 // One thread.
 class PeerMonitor {
  public:
@@ -44,7 +48,7 @@ class PeerMonitor {
   const Peer& operator[](WorldRank peer) const { return peers_[peer.index()]; }
   void heard(WorldRank peer, TimePoint now) { at(peer).last_heard = now; }
   void depart(WorldRank peer) { at(peer).departed = true; }
-  // False if it was lost already.
+  // False if it was lost already; it may be certain only now.
   bool lose(WorldRank peer, LossGrade grade, const std::string& what);
   // A lost peer's connection has ended.
   void end(WorldRank peer) { at(peer).gone = true; }
@@ -52,7 +56,7 @@ class PeerMonitor {
   // The connections that had ended at the last call, and are known to be gone from now on; valid until the next call.
   // A loss counts one round after it was seen: if a rank ended because another had left, the other's goodbye, which is
   // the better reason, may still wait in its own connection.
-  std::span<const Transport::PeerLoss> poll(Transport& transport);
+  std::span<const GradedLoss> poll(Transport& transport, TimePoint now);
   // The last poll() saw connections end.
   bool sees_losses() const { return !losses_.empty(); }
 
@@ -87,8 +91,8 @@ class PeerMonitor {
   const Nanoseconds heartbeat_interval_;
   const Nanoseconds peer_timeout_;
   std::vector<Peer> peers_;
-  std::vector<Transport::PeerLoss> losses_;  // seen in the last round
-  std::vector<Transport::PeerLoss> due_;     // seen in the round before
+  std::vector<GradedLoss> losses_;  // seen in the last round
+  std::vector<GradedLoss> due_;     // seen in the round before
   TimePoint next_heartbeat_{};
   LineMeter line_;
 };
@@ -110,6 +114,8 @@ class ControlQueue {
   // Sends what there is room for; true if anything was sent. A peer is disconnected after its given_up frame.
   bool send();
   bool empty() const { return frames_.empty() && goodbyes_due_ == 0; }
+  // Frames that wait, goodbyes apart.
+  std::size_t size() const { return frames_.size(); }
   // A frame of that kind waits to be sent to the peer.
   bool holds(WorldRank peer, wire::FrameKind kind) const;
 

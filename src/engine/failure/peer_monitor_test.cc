@@ -19,5 +19,62 @@ TEST(PeerMonitor, a_peer_is_silent_from_the_peer_timeout_on_unless_it_is_this_ra
   EXPECT_TRUE(peers.any_is_silent(start + seconds(100)));
 }
 
+// Reports what it is given.
+class LosingTransport final : public Transport {
+ public:
+  explicit LosingTransport(PeerLoss loss, bool is_near) : loss_(std::move(loss)), is_near_(is_near) {}
+  Bytes reserve(WorldRank, std::size_t, TrafficClass) override { return {}; }
+  void commit(std::size_t) override {}
+  std::optional<ReceivedFrame> receive() override { return std::nullopt; }
+  void release(const ReceivedFrame&) override {}
+  bool progress() override { return false; }
+  std::optional<PeerLoss> next_loss() override { return std::exchange(loss_, std::nullopt); }
+  void disconnect(WorldRank) override {}
+  void sleep(TimePoint, const Clock&) override {}
+  void wake() override {}
+  bool is_local(WorldRank) const override { return is_near_; }
+  const char* kind(WorldRank) const override { return "losing"; }
+  bool flushed() const override { return true; }
+  void close() override {}
+
+ private:
+  std::optional<PeerLoss> loss_;
+  const bool is_near_;
+};
+
+struct Graded {
+  Transport::End end;
+  bool is_near;
+  seconds silence;
+  LossGrade grade;
+};
+
+TEST(PeerMonitor, a_loss_is_certain_if_the_peers_system_tells_it_before_it_may_have_forgotten_the_connection) {
+  using End = Transport::End;
+  for (const auto& [end, is_near, silence, grade] : {Graded{End::by_peer, false, seconds(0), LossGrade::gone},
+                                                     {End::by_peer, false, seconds(9), LossGrade::silent},
+                                                     {End::by_peer, true, seconds(9), LossGrade::gone},
+                                                     {End::broken, true, seconds(0), LossGrade::silent},
+                                                     {End::faulty, false, seconds(0), LossGrade::silent}}) {
+    const TimePoint start(seconds(100));
+    PeerMonitor peers(WorldRank(0), 2, std::chrono::milliseconds(250), seconds(60), start);
+    LosingTransport transport({WorldRank(1), "lost", end}, is_near);
+    EXPECT_TRUE(peers.poll(transport, start + silence).empty()) << "a loss counts from the next round on";
+    const auto due = peers.poll(transport, start + silence);
+    ASSERT_EQ(due.size(), 1u);
+    EXPECT_EQ(due[0].grade, grade) << static_cast<int>(end) << is_near << silence.count();
+    EXPECT_EQ(peers[WorldRank(1)].gone, end != End::faulty) << "a faulty peer can still be told";
+  }
+}
+
+TEST(PeerMonitor, a_silent_peer_may_turn_out_to_be_gone_but_not_the_other_way_round) {
+  PeerMonitor peers(WorldRank(0), 2, std::chrono::milliseconds(250), seconds(60), TimePoint());
+  EXPECT_TRUE(peers.lose(WorldRank(1), LossGrade::silent, "is silent"));
+  EXPECT_FALSE(peers.lose(WorldRank(1), LossGrade::gone, "is gone"));
+  EXPECT_EQ(peers[WorldRank(1)].loss(), LossGrade::gone);
+  EXPECT_FALSE(peers.lose(WorldRank(1), LossGrade::silent, "is silent"));
+  EXPECT_EQ(peers[WorldRank(1)].loss(), LossGrade::gone);
+}
+
 }  // namespace
 }  // namespace qccl::engine

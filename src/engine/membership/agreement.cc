@@ -12,13 +12,19 @@ using wire::Presence;
 
 namespace {
 
-std::string deadline_text(const Roll& roll) {
+std::string deadline_text(const Roll& roll, const Proposer& proposer) {
   const MemberSet missing = roll.missing();
   if (std::ranges::find(missing, 1) != missing.end()) {
     return fmt::format(
         "the deadline passed: {} live and have not called shrink(). All that go on must call it; leave out the others "
         "by ShrinkOptions::without",
         roll.names(missing));
+  }
+  if (proposer.is_active()) {
+    return fmt::format(
+        "the deadline passed: {} did not answer. It may be stopped or cut off: give shrink() a timeout that is longer "
+        "than its patience, and call it again",
+        roll.names(proposer.awaited()));
   }
   return "the deadline passed before the members had agreed: give shrink() a longer timeout, and call it again";
 }
@@ -29,8 +35,8 @@ Agreement::Agreement(std::vector<int> ranks, GroupRank self, Nanoseconds retry)
     : self_(self), retry_(retry), roll_(std::move(ranks), self), proposer_(self), outbox_(self) {}
 
 void Agreement::enter(ShrinkTerms terms, Losses losses, TimePoint deadline, TimePoint now) {
-  roll_.enter(std::move(terms), std::move(losses));
   call_ = Call{deadline};
+  roll_.enter(std::move(terms), std::move(losses));
   verdict_.reset();
   proposer_.stop();
   outbox_.send_to_others(roll_.losses(), roll_.suspects());
@@ -39,7 +45,7 @@ void Agreement::enter(ShrinkTerms terms, Losses losses, TimePoint deadline, Time
 
 void Agreement::lose(GroupRank member, LossGrade grade, TimePoint now) {
   if (!roll_.lose(member, grade)) return;
-  if (is_called() && !chosen_) outbox_.send_to_others(roll_.losses(), roll_.suspects());
+  if (call_ && !chosen_) outbox_.send_to_others(roll_.losses(), roll_.suspects());
   advance(now);
 }
 
@@ -49,7 +55,7 @@ void Agreement::receive(GroupRank from, const MembershipMessage& message, TimePo
 }
 
 TimePoint Agreement::next_timer() const {
-  if (!is_called()) return kForever;
+  if (!call_) return kForever;
   return std::min(call_->deadline, call_->wait_until.value_or(kForever));
 }
 
@@ -59,12 +65,12 @@ void Agreement::advance(TimePoint now) {
   while (true) {
     for (const MembershipMessage& message : outbox_.take_own()) handle(self_, message, now);
     if (outbox_.has_own()) continue;
-    if (!is_called()) return;
+    if (!call_) return;
     if (chosen_) {
       if ((*chosen_)[self_.index()] != 0) return end_call(*chosen_, Presence::away);
       return fail(ErrorKind::aborted, roll_.names(*chosen_) + " went on without this rank");
     }
-    if (now >= call_->deadline) return fail(ErrorKind::deadline_exceeded, deadline_text(roll_));
+    if (now >= call_->deadline) return fail(ErrorKind::deadline_exceeded, deadline_text(roll_, proposer_));
     if (auto differing = roll_.differing_calls()) return fail(ErrorKind::misuse, std::move(*differing));
     if (roll_.leader() == self_) lead(now);
     if (!outbox_.has_own()) return;
@@ -76,7 +82,8 @@ void Agreement::lead(TimePoint now) {
   const MemberSet missing = roll_.missing();
   if (std::ranges::find(missing, 1) != missing.end()) return;
   const MemberSet quorum = roll_.quorum();
-  if (proposer_.is_active() && proposer_.quorum() == quorum) return;
+  const MemberSet acceptors = roll_.acceptors(quorum);
+  if (proposer_.is_active() && proposer_.quorum() == acceptors) return;
   const bool has_changed = !call_->doubted.empty() && call_->doubted != quorum;
   if (call_->wait_until && !has_changed) return;
   call_->wait_until.reset();
@@ -85,8 +92,8 @@ void Agreement::lead(TimePoint now) {
     return fail(ErrorKind::aborted, roll_.too_few(quorum), Presence::resigned);
   }
   call_->doubted.clear();
-  const wire::Ballot ballot = proposer_.begin(quorum);
-  outbox_.send_to(quorum, {.kind = MembershipKind::prepare, .ballot = ballot, .members = quorum});
+  const wire::Ballot ballot = proposer_.begin(acceptors, quorum);
+  outbox_.send_to(acceptors, {.kind = MembershipKind::prepare, .ballot = ballot, .members = quorum});
 }
 
 bool Agreement::doubt(const MemberSet& quorum, TimePoint now) {
@@ -99,9 +106,14 @@ bool Agreement::doubt(const MemberSet& quorum, TimePoint now) {
 
 void Agreement::end_call(ShrinkVerdict verdict, Presence presence) {
   verdict_ = std::move(verdict);
+  abandon();
+  roll_.leave(presence);
+}
+
+void Agreement::abandon() {
   call_.reset();
   proposer_.stop();
-  roll_.leave(presence);
+  roll_.leave(Presence::away);
 }
 
 void Agreement::fail(ErrorKind kind, std::string what, Presence presence) {
@@ -126,7 +138,7 @@ void Agreement::on_suspects(GroupRank from, const MembershipMessage& message) {
     return outbox_.send(from, {.kind = MembershipKind::commit, .members = *chosen_});
   }
   if (message.presence != Presence::closed) return roll_.note(from, message);
-  if (roll_.lose(from, LossGrade::left) && is_called()) outbox_.send_to_others(roll_.losses(), roll_.suspects());
+  if (roll_.lose(from, LossGrade::left) && call_) outbox_.send_to_others(roll_.losses(), roll_.suspects());
 }
 
 void Agreement::on_request(GroupRank from, const MembershipMessage& message) {
@@ -168,8 +180,8 @@ void Agreement::on_answer(GroupRank from, const MembershipMessage& message, Time
 
 void Agreement::choose(const MemberSet& value) {
   if (chosen_) return;
-  chosen_ = value;
   outbox_.send_to_others(roll_.losses(), {.kind = MembershipKind::commit, .members = value});
+  chosen_ = value;
 }
 
 void Outbox::send(GroupRank to, MembershipMessage message) {

@@ -3,19 +3,21 @@
 //
 // A member that calls tells all others whom it holds for lost, and what its call asks for. The leader is the lowest
 // rank that a member does not hold for lost. Once every member that the leader holds for alive has called, the leader
-// proposes those that hold each other for alive (paxos.h); all of them are the quorum. If the leader is lost, the next
-// rank is the leader and starts a higher ballot. A member passes a commit on to all others before it believes it, so
-// that a proposer that dies while it commits splits no group.
+// proposes those that hold each other for alive (paxos.h). All of them have to accept it, and those that the callers
+// leave out on purpose. If the leader is lost, the next rank is the leader and starts a higher ballot. A member passes
+// a commit on to all others before it believes it, so that a proposer that dies while it commits splits no group.
 //
-// A quorum may leave out members that are gone or have left, and those that all callers leave out on purpose. To leave
-// out others, which may be running, it needs more than half of the members, or the half with the lowest rank. Of two
-// disjoint quorums one therefore consists of members that have ended.
+// Members that are gone or have left need not accept. To do without others, which may be running, the acceptors must be
+// more than half of the members, or the half with the lowest rank. Of two disjoint sets of acceptors one therefore
+// consists of members that have ended.
 //
 // A group has one agreement in its life. A call that fails may be repeated: what was accepted stays.
 //
-// One thread. The owner passes time and events in, and sends what take_outgoing() returns, in order.
+// One thread. The owner passes time and events in, and sends what is in outbox(), in order. After std::bad_alloc a call
+// under way may be stuck until its deadline, or be abandoned.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
@@ -44,13 +46,16 @@ class Outbox {
   // To all but this rank and those that have ended: a silent member may wake up and read it.
   void send_to_others(const Losses& losses, const wire::MembershipMessage& message);
 
-  std::vector<Outgoing> take() { return std::exchange(outgoing_, {}); }
+  bool is_empty() const { return outgoing_.empty(); }
+  // The first to be sent; null: none.
+  const Outgoing* front() const { return outgoing_.empty() ? nullptr : &outgoing_.front(); }
+  void pop() { outgoing_.pop_front(); }
   bool has_own() const { return !own_.empty(); }
   std::vector<wire::MembershipMessage> take_own() { return std::exchange(own_, {}); }
 
  private:
   const GroupRank self_;
-  std::vector<Outgoing> outgoing_;
+  std::deque<Outgoing> outgoing_;
   std::vector<wire::MembershipMessage> own_;
 };
 
@@ -65,7 +70,6 @@ class Agreement {
 
   // This rank calls. `losses`: the members that it holds for lost.
   void enter(ShrinkTerms terms, Losses losses, TimePoint deadline, TimePoint now);
-  bool is_called() const { return call_.has_value(); }
   // The end of the call, once.
   std::optional<ShrinkVerdict> take_verdict() { return std::exchange(verdict_, std::nullopt); }
 
@@ -78,7 +82,10 @@ class Agreement {
   // When advance() has something to do without an event.
   TimePoint next_timer() const;
 
-  std::vector<Outbox::Outgoing> take_outgoing() { return outbox_.take(); }
+  // This rank's call ends without a verdict.
+  void abandon();
+
+  Outbox& outbox() { return outbox_; }
   // The members that go on, once that is known.
   const std::optional<MemberSet>& chosen() const { return chosen_; }
   const Roll& roll() const { return roll_; }

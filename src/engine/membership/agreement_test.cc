@@ -66,6 +66,57 @@ TEST(Agreement, leaves_out_those_that_all_callers_name) {
   expect_world(mesh, {1, 2});
 }
 
+TEST(Agreement, members_left_out_on_purpose_count_unless_they_live_or_have_ended) {
+  Mesh few(5, 1);
+  for (const int member : {0, 1, 2}) few.stop(member);
+  call_all(few, terms_of(few, {0, 1, 2}));
+  few.run();
+  for (const int member : {3, 4}) expect_error(few, member, ErrorKind::aborted, "too few to go on: 2 of 5");
+
+  Mesh many(3, 1);
+  many.stop(2);
+  call_all(many, terms_of(many, {2}));
+  many.run();
+  expect_world(many, {0, 1});
+
+  Mesh ended(3, 1);
+  for (const int member : {0, 1}) ended.kill(member);
+  call_all(ended, terms_of(ended, {0, 1}));
+  ended.run();
+  expect_world(ended, {2});
+}
+
+TEST(Agreement, two_parts_that_leave_each_other_out_do_not_both_go_on) {
+  for (const bool is_cut : {false, true}) {
+    Mesh mesh(4, 1);
+    for (const int low : {0, 1}) {
+      for (const int high : {2, 3}) {
+        if (!is_cut) continue;
+        mesh.cut(low, high);
+        mesh.cut(high, low);
+      }
+    }
+    for (int member = 0; member < 4; ++member) {
+      mesh.call(member, terms_of(mesh, member < 2 ? std::vector{2, 3} : std::vector{0, 1}));
+    }
+    mesh.run();
+    EXPECT_EQ(problem_of(mesh), "");
+    if (is_cut) expect_world(mesh, {0, 1});
+  }
+}
+
+TEST(Agreement, a_rank_left_out_on_purpose_that_does_not_answer_is_named_at_the_deadline) {
+  Agreement agreement({10, 11, 12}, GroupRank(0), std::chrono::milliseconds(10));
+  agreement.enter({MemberSet{0, 1, 1}}, Losses(3), TimePoint(std::chrono::seconds(1)), TimePoint());
+  agreement.receive(GroupRank(1), {.kind = wire::MembershipKind::promise, .ballot = {1, 0}, .members = MemberSet(3)},
+                    TimePoint());
+  agreement.advance(TimePoint(std::chrono::seconds(1)));
+  const auto verdict = agreement.take_verdict();
+  ASSERT_TRUE(verdict && !verdict->ok());
+  EXPECT_TRUE(contains(verdict->error().message, "the deadline passed: rank 12 did not answer"))
+      << verdict->error().message;
+}
+
 TEST(Agreement, a_rank_that_is_left_out_on_purpose_and_calls_is_told) {
   Mesh mesh(3, 1);
   mesh.call(2, terms_of(mesh));
@@ -279,6 +330,24 @@ struct Program {
     }
   }
 
+  // Mostly all call alike, and leave out nobody or one; else two parts leave each other out.
+  void draw_terms() {
+    const bool is_divided = random() % 8 == 0;
+    const std::uint64_t part = random();
+    std::vector<int> without;
+    if (random() % 4 == 0) without.push_back(member());
+    for (int each = 0; each < mesh.size(); ++each) {
+      if (is_divided) without.clear();
+      for (int other = 0; is_divided && other < mesh.size(); ++other) {
+        if (((part >> each ^ part >> other) & 1) != 0) without.push_back(other);
+      }
+      terms.push_back(terms_of(mesh, without));
+    }
+  }
+  bool calls(int each) const {
+    return terms[static_cast<std::size_t>(each)].without[static_cast<std::size_t>(each)] == 0;
+  }
+
   // Returns what went wrong, or "".
   std::string run() {
     const std::uint64_t before = random() % 3;
@@ -291,20 +360,18 @@ struct Program {
         mesh.before_frame(static_cast<int>(random() % 120), fault());
       }
     }
-    std::vector<int> without;
-    if (random() % 4 == 0) without.push_back(member());
-    const ShrinkTerms terms = terms_of(mesh, without);
+    draw_terms();
     for (int each = 0; each < mesh.size(); ++each) {
-      if (terms.without[static_cast<std::size_t>(each)] != 0) continue;
+      if (!calls(each)) continue;
       mesh.at(std::chrono::microseconds(random() % 2 == 0 ? 0 : random() % 3000),
-              [=, this] { mesh.call(each, terms); });
+              [=, this] { mesh.call(each, terms[static_cast<std::size_t>(each)]); });
     }
     mesh.run();
     if (std::string problem = problem_of(mesh); !problem.empty()) return problem;
     // Those that failed call again.
     for (int each = 0; each < mesh.size(); ++each) {
       mesh.resume(each);
-      if (mesh.node(each).world().empty() && terms.without[static_cast<std::size_t>(each)] == 0) mesh.call(each, terms);
+      if (mesh.node(each).world().empty() && calls(each)) mesh.call(each, terms[static_cast<std::size_t>(each)]);
     }
     mesh.run();
     return problem_of(mesh);
@@ -313,6 +380,7 @@ struct Program {
   const std::uint64_t seed;
   std::mt19937_64 random;
   Mesh mesh;
+  std::vector<ShrinkTerms> terms;  // by member
 };
 
 std::string replay(std::uint64_t seed) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace qccl::engine {
@@ -15,17 +16,46 @@ namespace {
 // Between a rejected ballot and the next one: some rounds of frames between ranks of a busy machine.
 constexpr Nanoseconds kLeastRetry = std::chrono::milliseconds(10);
 
+constexpr const char* kClosed = "shrink: the group was closed";
+
 // After that time a connection that has not ended belongs to a member that lives.
 constexpr Nanoseconds kParting = std::chrono::seconds(1);
 
 }  // namespace
 
-GroupShrinker::Shrinking* GroupShrinker::find(std::uint64_t group) {
+bool Shrinking::is_over() {
+  if (call || !agreement.outbox().is_empty()) return false;
+  return has_ended_group || !agreement.chosen();
+}
+
+// A member that was left out on purpose, or has closed the group, keeps its connections, which other groups may need.
+void Shrinking::begin_parting(TimePoint now) {
+  MemberSet others = *agreement.chosen();
+  for (std::size_t member = 0; member < others.size(); ++member) {
+    const bool goes_on = others[member] != 0;
+    const bool is_elsewhere = call->terms.without[member] != 0 || agreement.roll().losses()[member] == LossGrade::left;
+    others[member] = goes_on || is_elsewhere ? 0 : 1;
+  }
+  parting = saturating_add(now, kParting);
+  left_out = std::move(others);
+}
+
+std::optional<LostRank> Shrinking::lost_elsewhere(GroupRank member, WorldRank peer) const {
+  const Roll& roll = agreement.roll();
+  if (roll.losses()[member.index()] == LossGrade::left) {
+    return LostRank{member.value(), LossGrade::left, fmt::format("rank {} closed the group", peer)};
+  }
+  if (left_out.empty() || left_out[member.index()] == 0) return std::nullopt;
+  return LostRank{member.value(), roll.reported(member).value_or(LossGrade::silent),
+                  fmt::format("rank {} was lost by other members", peer)};
+}
+
+Shrinking* GroupShrinker::find(std::uint64_t group) {
   const auto found = std::ranges::find(shrinkings_, group, [](const auto& each) { return each->group; });
   return found == shrinkings_.end() ? nullptr : found->get();
 }
 
-GroupShrinker::Shrinking& GroupShrinker::find_or_make(const Group& group) {
+Shrinking& GroupShrinker::find_or_make(const Group& group) {
   if (Shrinking* const found = find(group.id)) return *found;
   const Nanoseconds retry = std::max(kLeastRetry, 4 * parts_.peers.longest_round_trip(group));
   shrinkings_.push_back(std::make_unique<Shrinking>(Shrinking{group.id, Agreement(group.ranks, group.rank, retry)}));
@@ -33,21 +63,31 @@ GroupShrinker::Shrinking& GroupShrinker::find_or_make(const Group& group) {
 }
 
 void GroupShrinker::begin(std::uint64_t id, ShrinkCall call) {
-  const Group* const group = parts_.groups.find(id);
+  Group* const group = parts_.groups.find(id);
   if (group == nullptr) {
-    return end_call(call, {.kind = ErrorKind::misuse, .message = "QCCL: this communicator is closed"});
+    return refuse(call, {.kind = ErrorKind::misuse, .message = "QCCL: this communicator is closed"});
   }
   Shrinking& shrinking = find_or_make(*group);
-  if (shrinking.call) {
-    return end_call(call, failures_.group_error(*group, ErrorKind::misuse, {},
-                                                "shrink: another thread calls shrink() of this group"));
-  }
+  if (auto failure = misuse(shrinking, *group)) return refuse(call, std::move(*failure));
   const TimePoint now = parts_.now = parts_.clock.now();
-  call.patience = std::max(call.patience, kLeastPatienceBeats * parts_.options.heartbeat_interval);
+  const Nanoseconds least =
+      kLeastPatienceBeats * parts_.options.heartbeat_interval + 4 * parts_.peers.longest_round_trip(*group);
+  call.patience = std::max(call.patience, least);
   shrinking.deadline = saturating_add(now, call.timeout);
   shrinking.call = std::move(call);
-  shrinking.agreement.enter(shrinking.call->terms, known_losses(*group), shrinking.deadline, now);
-  advance(shrinking);
+  try {
+    shrinking.agreement.enter(shrinking.call->terms, known_losses(*group), shrinking.deadline, now);
+    advance(shrinking, *group);
+  } catch (const std::bad_alloc&) {
+    abandon(shrinking);
+  }
+}
+
+std::optional<ErrorInfo> GroupShrinker::misuse(const Shrinking& shrinking, const Group& group) const {
+  const auto refusal = [&](const char* why) { return failures_.group_error(group, ErrorKind::misuse, {}, why); };
+  if (shrinking.call) return refusal("shrink: another thread calls shrink() of this group");
+  if (!shrinking.has_successor) return std::nullopt;
+  return refusal("shrink: this group was shrunk before; shrink the group that shrink() returned");
 }
 
 Losses GroupShrinker::known_losses(const Group& group) const {
@@ -58,12 +98,20 @@ Losses GroupShrinker::known_losses(const Group& group) const {
 }
 
 void GroupShrinker::on_frame(Group& group, WorldRank peer, ConstBytes payload) {
+  const auto give_up = [&](const std::string& why) {
+    peer_failures_.give_up(peer, ErrorKind::corrupt_data, "sent a bad frame: " + why);
+  };
   const auto message = wire::decode_membership(payload, group.ranks.size());
-  if (!message.ok()) {
-    return peer_failures_.give_up(peer, ErrorKind::corrupt_data, "sent a bad frame: " + message.error().message);
+  if (!message.ok()) return give_up(message.error().message);
+  const GroupRank member = group.group_rank(peer);
+  const bool is_request =
+      message.value().kind == MembershipKind::prepare || message.value().kind == MembershipKind::proposal;
+  if (is_request && message.value().ballot.proposer != static_cast<std::uint32_t>(member.value())) {
+    return give_up("membership message of another member's ballot");
   }
+  if (parts_.control.size() >= kMaxStoredFrames) return give_up("it asks for more answers than it takes");
   Shrinking& shrinking = find_or_make(group);
-  shrinking.agreement.receive(group.group_rank(peer), message.value(), parts_.now);
+  shrinking.agreement.receive(member, message.value(), parts_.now);
   send(group, shrinking.agreement);
 }
 
@@ -71,19 +119,34 @@ void GroupShrinker::answer_for_closed(std::uint64_t group, WorldRank peer, Const
   // The kind and the presence say enough; the group's size is not known any more.
   const std::size_t members = payload.size() - std::min(payload.size(), wire::kMembershipHeadBytes);
   const auto message = wire::decode_membership(payload, members);
-  if (!message.ok() || message.value().kind != MembershipKind::suspects) return;
-  if (message.value().presence != wire::Presence::here) return;
+  if (!message.ok() || parts_.control.size() >= kMaxStoredFrames) return;
+  const MembershipKind kind = message.value().kind;
+  const bool has_called = kind == MembershipKind::suspects && message.value().presence == wire::Presence::here;
+  if (has_called || kind == MembershipKind::prepare || kind == MembershipKind::proposal) tell_closed(group, peer);
+}
+
+void GroupShrinker::tell_closed(std::uint64_t group, WorldRank peer) {
   parts_.control.queue(peer, {.kind = FrameKind::membership, .group = group},
                        as_text(wire::encode_membership({.presence = wire::Presence::closed})));
 }
 
+// Members that are in shrink() wait for this rank no longer. One that learns of a commit needs to know no more.
 void GroupShrinker::close(const Group& group) {
   const auto found = std::ranges::find(shrinkings_, group.id, [](const auto& each) { return each->group; });
   if (found == shrinkings_.end()) return;
-  if ((*found)->call) {
-    end_call(*(*found)->call, failures_.group_error(group, ErrorKind::misuse, {}, "shrink: the group was closed"));
-  }
+  const std::unique_ptr<Shrinking> closing = std::move(*found);
   shrinkings_.erase(found);
+  try {
+    if (closing->call) refuse(*closing->call, failures_.group_error(group, ErrorKind::misuse, {}, kClosed));
+    closing->call.reset();
+    if (closing->agreement.chosen()) return;
+    for (GroupRank member(0); member.value() < group.world(); ++member) {
+      const WorldRank peer = group.world_rank(member);
+      if (member != group.rank && !parts_.peers[peer].loss()) tell_closed(group.id, peer);
+    }
+  } catch (const std::bad_alloc&) {
+    abandon(*closing);
+  }
 }
 
 // A rank that was stopped itself has heard nobody meanwhile.
@@ -91,24 +154,29 @@ void GroupShrinker::advance() {
   const TimePoint now = parts_.now;
   const Nanoseconds pause = now - std::exchange(last_look_, now);
   if (pause > kLeastPatienceBeats * parts_.options.heartbeat_interval / 2) awake_since_ = now;
-  for (const auto& shrinking : shrinkings_) advance(*shrinking);
+  for (const auto& shrinking : shrinkings_) {
+    Group* const group = parts_.groups.find(shrinking->group);
+    if (group == nullptr) continue;
+    try {
+      if (!shrinking->left_out.empty()) part(*shrinking, *group);
+      if (!shrinking->is_over()) advance(*shrinking, *group);
+    } catch (const std::bad_alloc&) {
+      abandon(*shrinking);
+    }
+  }
 }
 
-void GroupShrinker::advance(Shrinking& shrinking) {
-  Group* const group = parts_.groups.find(shrinking.group);
-  if (group == nullptr) return;
-  if (!shrinking.left_out.empty()) part(shrinking, *group);
-  const bool is_over = !shrinking.call && (shrinking.has_ended_group || !shrinking.agreement.chosen());
-  if (is_over) return;
+void GroupShrinker::advance(Shrinking& shrinking, Group& group) {
+  Agreement& agreement = shrinking.agreement;
   if (shrinking.call) {
-    look_for_losses(shrinking, *group);
-    shrinking.agreement.advance(parts_.now);
+    look_for_losses(shrinking, group);
+    agreement.advance(parts_.now);
   }
-  send(*group, shrinking.agreement);
-  if (auto verdict = shrinking.agreement.take_verdict()) shrinking.verdict = std::move(verdict);
-  if (shrinking.agreement.chosen() && !has_passed_on(shrinking, *group)) return;
-  if (shrinking.agreement.chosen() && !shrinking.has_ended_group) end_group(shrinking, *group);
-  if (shrinking.verdict) deliver(shrinking, *group);
+  send(group, agreement);
+  if (auto verdict = agreement.take_verdict()) shrinking.verdict = std::move(verdict);
+  if (agreement.chosen() && !has_passed_on(shrinking, group)) return;
+  if (agreement.chosen() && !shrinking.has_ended_group) end_group(shrinking, group);
+  if (shrinking.verdict) deliver(shrinking, group);
 }
 
 void GroupShrinker::look_for_losses(Shrinking& shrinking, const Group& group) {
@@ -122,11 +190,12 @@ void GroupShrinker::look_for_losses(Shrinking& shrinking, const Group& group) {
 }
 
 void GroupShrinker::send(const Group& group, Agreement& agreement) {
-  for (const auto& [to, message] : agreement.take_outgoing()) {
-    const WorldRank peer = group.world_rank(to);
+  Outbox& outbox = agreement.outbox();
+  for (; const Outbox::Outgoing* const next = outbox.front(); outbox.pop()) {
+    const WorldRank peer = group.world_rank(next->to);
     if (parts_.peers[peer].lost) continue;
     parts_.control.queue(peer, {.kind = FrameKind::membership, .group = group.id},
-                         as_text(wire::encode_membership(message)));
+                         as_text(wire::encode_membership(next->message)));
   }
   if (!parts_.control.empty()) parts_.control.send();
 }
@@ -144,24 +213,15 @@ bool GroupShrinker::has_passed_on(const Shrinking& shrinking, const Group& group
   return true;
 }
 
-// A member that was left out on purpose keeps its connections, which other groups may need.
 void GroupShrinker::end_group(Shrinking& shrinking, Group& group) {
-  shrinking.has_ended_group = true;
   const MemberSet& chosen = *shrinking.agreement.chosen();
   const std::string names = shrinking.agreement.roll().names(chosen);
-  const auto error = [&](const std::string& what) {
-    return failures_.group_error(group, ErrorKind::aborted, {}, what);
-  };
-  if (chosen[group.rank.index()] == 0) {
-    return failures_.end(group, error(names + " went on without this rank, in a new group"));
-  }
-  failures_.fail(group, error("shrink() made a new group of " + names + ", which goes on"), false);
-  if (!shrinking.call) return;
-  shrinking.parting = parts_.now + kParting;
-  for (std::size_t member = 0; member < chosen.size(); ++member) {
-    shrinking.left_out.push_back(chosen[member] == 0 && shrinking.call->terms.without[member] == 0 ? 1 : 0);
-  }
-  part(shrinking, group);
+  const bool goes_on = chosen[group.rank.index()] != 0;
+  ErrorInfo failure = failures_.group_error(group, ErrorKind::aborted, {},
+                                            goes_on ? "shrink() made a new group of " + names + ", which goes on"
+                                                    : names + " went on without this rank, in a new group");
+  goes_on ? failures_.fail(group, std::move(failure), false) : failures_.end(group, std::move(failure));
+  shrinking.has_ended_group = true;
 }
 
 // Gives up those that are left out: the silent ones at once. The end of the connection of one that others have lost may
@@ -182,22 +242,38 @@ void GroupShrinker::part(Shrinking& shrinking, const Group& group) {
 }
 
 void GroupShrinker::deliver(Shrinking& shrinking, const Group& group) {
-  const auto call = std::exchange(shrinking.call, std::nullopt);
-  const auto verdict = std::exchange(shrinking.verdict, std::nullopt);
-  if (!call) return;
-  if (!verdict->ok()) {
-    const ErrorInfo& why = verdict->error();
-    ErrorInfo failure = failures_.group_error(group, why.kind, {}, "shrink: " + why.message);
-    failure.operation = "shrink";
-    return parts_.ended.push(call->work, std::make_shared<const ErrorInfo>(std::move(failure)));
+  const ShrinkVerdict& verdict = *shrinking.verdict;
+  internal::SharedFailure failure;
+  if (!shrinking.call) return shrinking.verdict.reset();
+  if (verdict.ok()) {
+    std::vector<GroupRank> members;
+    for (GroupRank member(0); member.value() < group.world(); ++member) {
+      if (verdict.value()[member.index()] != 0) members.push_back(member);
+    }
+    shrinking.begin_parting(parts_.now);
+    part(shrinking, group);
+    *shrinking.call->then = std::move(members);
+    shrinking.has_successor = true;
+  } else {
+    const ErrorInfo& why = verdict.error();
+    ErrorInfo info = failures_.group_error(group, why.kind, {}, "shrink: " + why.message);
+    info.operation = "shrink";
+    failure = std::make_shared<const ErrorInfo>(std::move(info));
   }
-  for (GroupRank member(0); member.value() < group.world(); ++member) {
-    if (verdict->value()[member.index()] != 0) call->then->push_back(member);
-  }
-  parts_.ended.push(call->work, nullptr);
+  parts_.ended.push(shrinking.call->work, std::move(failure));
+  shrinking.call.reset();
+  shrinking.verdict.reset();
 }
 
-void GroupShrinker::end_call(ShrinkCall& call, ErrorInfo failure) {
+void GroupShrinker::abandon(Shrinking& shrinking) {
+  if (!shrinking.call) return;
+  parts_.ended.push(shrinking.call->work, failures_.no_memory());
+  shrinking.call.reset();
+  shrinking.verdict.reset();
+  shrinking.agreement.abandon();
+}
+
+void GroupShrinker::refuse(const ShrinkCall& call, ErrorInfo failure) {
   failure.rank = parts_.options.rank.value();
   failure.operation = "shrink";
   parts_.ended.push(call.work, std::make_shared<const ErrorInfo>(std::move(failure)));
@@ -228,19 +304,16 @@ TimePoint GroupShrinker::next_silence(const Shrinking& shrinking, const Group& g
 std::vector<LostRank> GroupShrinker::lost(std::uint64_t id) const {
   std::vector<LostRank> list;
   const Group* const group = parts_.groups.find(id);
+  if (group == nullptr) return list;
   const auto shrinking = std::ranges::find(shrinkings_, id, [](const auto& each) { return each->group; });
-  const auto is_parting = [](const Shrinking& of, GroupRank member) {
-    return !of.left_out.empty() && of.left_out[member.index()] != 0;
-  };
-  for (GroupRank member(0); group != nullptr && member.value() < group->world(); ++member) {
+  for (GroupRank member(0); member.value() < group->world(); ++member) {
     const WorldRank peer = group->world_rank(member);
     if (member == group->rank) continue;
     if (const auto grade = parts_.peers[peer].loss()) {
       const std::string reason = *grade == LossGrade::left ? "left the job" : parts_.peers[peer].what;
       list.push_back({member.value(), *grade, fmt::format("rank {} {}", peer, reason)});
-    } else if (shrinking != shrinkings_.end() && is_parting(**shrinking, member)) {
-      const LossGrade reported = (*shrinking)->agreement.roll().reported(member).value_or(LossGrade::silent);
-      list.push_back({member.value(), reported, fmt::format("rank {} was lost by other members", peer)});
+    } else if (shrinking != shrinkings_.end()) {
+      if (auto told = (*shrinking)->lost_elsewhere(member, peer)) list.push_back(std::move(*told));
     }
   }
   return list;

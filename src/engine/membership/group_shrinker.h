@@ -3,7 +3,7 @@
 //
 // A silent member is disconnected only when the others go on without it, so that it learns who they are.
 //
-// One thread. Functions that run out of memory throw std::bad_alloc; a call under way then ends by its deadline.
+// One thread. A call for which there is no memory fails at once.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,27 @@ struct ShrinkCall {
   ShrinkTerms terms;
   Nanoseconds patience{};
   Nanoseconds timeout{};
-  std::shared_ptr<internal::WorkState> work;     // ends with the call
-  std::shared_ptr<std::vector<GroupRank>> then;  // receives the members that go on, in order
+  std::shared_ptr<internal::WorkState> work{};     // ends with the call
+  std::shared_ptr<std::vector<GroupRank>> then{};  // receives the members that go on, in order
+};
+
+// A group that is shrunk, or may be.
+struct Shrinking {
+  std::uint64_t group;
+  Agreement agreement;
+  std::optional<ShrinkCall> call{};
+  std::optional<ShrinkVerdict> verdict{};  // not delivered yet
+  TimePoint deadline{};
+  bool has_ended_group = false;
+  bool has_successor = false;
+  MemberSet left_out{};  // to be disconnected
+  TimePoint parting{};   // at the latest
+
+  // Nothing is left to do without an event.
+  bool is_over();
+  void begin_parting(TimePoint now);
+  // What others have said of a member whose connection to this rank works.
+  std::optional<LostRank> lost_elsewhere(GroupRank member, WorldRank peer) const;
 };
 
 class GroupShrinker {
@@ -39,7 +58,7 @@ class GroupShrinker {
   void on_frame(Group& group, WorldRank peer, ConstBytes payload);
   // The same of a group that is closed here: the sender learns that this rank has left it.
   void answer_for_closed(std::uint64_t group, WorldRank peer, ConstBytes payload);
-  // The group closes.
+  // The group closes, which the members learn.
   void close(const Group& group);
 
   // Does what is due.
@@ -50,21 +69,12 @@ class GroupShrinker {
   std::vector<LostRank> lost(std::uint64_t group) const;
 
  private:
-  struct Shrinking {
-    std::uint64_t group;
-    Agreement agreement;
-    std::optional<ShrinkCall> call{};
-    std::optional<ShrinkVerdict> verdict{};  // not delivered yet
-    TimePoint deadline{};
-    bool has_ended_group = false;
-    MemberSet left_out{};  // to be disconnected
-    TimePoint parting{};   // at the latest
-  };
-
+  void tell_closed(std::uint64_t group, WorldRank peer);
   Shrinking* find(std::uint64_t group);
   Shrinking& find_or_make(const Group& group);
   Losses known_losses(const Group& group) const;
-  void advance(Shrinking& shrinking);
+  std::optional<ErrorInfo> misuse(const Shrinking& shrinking, const Group& group) const;
+  void advance(Shrinking& shrinking, Group& group);
   void look_for_losses(Shrinking& shrinking, const Group& group);
   void send(const Group& group, Agreement& agreement);
   // All members that go on have been sent the commit.
@@ -72,7 +82,9 @@ class GroupShrinker {
   void end_group(Shrinking& shrinking, Group& group);
   void part(Shrinking& shrinking, const Group& group);
   void deliver(Shrinking& shrinking, const Group& group);
-  void end_call(ShrinkCall& call, ErrorInfo failure);
+  // The call of this rank ends with an error. Takes no memory.
+  void abandon(Shrinking& shrinking);
+  void refuse(const ShrinkCall& call, ErrorInfo failure);
   TimePoint next_silence(const Shrinking& shrinking, const Group& group) const;
   // When this rank last heard of the peer, or itself went on after a stop.
   TimePoint last_heard(WorldRank peer) const { return std::max(parts_.peers[peer].last_heard, awake_since_); }

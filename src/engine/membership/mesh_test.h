@@ -103,9 +103,6 @@ class Mesh {
  private:
   MeshLink& link(int from, int to) { return links_[static_cast<std::size_t>(from * size() + to)]; }
   void push(int from, int to, MeshFrame frame) {
-    fmt::print("{} {}->{} kind {} loss {} ballot {}.{} pres {} members {}\n", now_.time_since_epoch().count() / 1000,
-               from, to, (int)frame.message.kind, frame.loss ? (int)*frame.loss : -1, frame.message.ballot.round,
-               frame.message.ballot.proposer, (int)frame.message.presence, fmt::join(frame.message.members, ","));
     MeshLink& way = link(from, to);
     if (from == to || way.is_cut) return;
     const auto travel = std::chrono::microseconds(20 + random_() % 200);
@@ -128,7 +125,9 @@ class Mesh {
   // Sends what the member has to send. It believes a commit once all of that has been sent.
   void pump(int member) {
     MeshNode& own = node(member);
-    for (const auto& outgoing : own.agreement.take_outgoing()) {
+    while (const auto* const next = own.agreement.outbox().front()) {
+      const Outbox::Outgoing outgoing = *next;
+      own.agreement.outbox().pop();
       const auto [first, last] = faults_.equal_range(frames_++);
       for (auto fault = first; fault != last; ++fault) fault->second();
       if (!own.is_running()) return;

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -57,12 +58,12 @@ class Proposer {
  public:
   explicit Proposer(GroupRank self) : self_(self) {}
 
-  // Begins a ballot above all that were seen. The quorum is also the value to propose if no other may have been chosen.
-  const Ballot& begin(MemberSet quorum) {
+  // Begins a ballot above all that were seen. `value` is proposed if no other may have been chosen.
+  const Ballot& begin(MemberSet quorum, MemberSet value) {
     ballot_ = {highest_round_ + 1, static_cast<std::uint32_t>(self_.value())};
     see(ballot_);
     promises_ = accepts_ = MemberSet(quorum.size(), 0);
-    value_ = {Ballot{}, quorum};
+    value_ = {Ballot{}, std::move(value)};
     quorum_ = std::move(quorum);
     is_active_ = true;
     return ballot_;
@@ -81,6 +82,14 @@ class Proposer {
   // True once the whole quorum has accepted: value() is chosen.
   bool on_accept(GroupRank from, const Ballot& ballot) { return is_mine(ballot) && note(accepts_, from); }
   bool is_mine(const Ballot& ballot) const { return is_active_ && ballot == ballot_; }
+
+  // The members of the quorum that have yet to answer.
+  MemberSet awaited() const {
+    MemberSet members = quorum_;
+    const MemberSet& answers = promises_ == quorum_ ? accepts_ : promises_;
+    for (std::size_t member = 0; member < members.size(); ++member) members[member] &= answers[member] == 0 ? 1 : 0;
+    return members;
+  }
 
   const Ballot& ballot() const { return ballot_; }
   const MemberSet& quorum() const { return quorum_; }

@@ -22,7 +22,7 @@ TEST(Acceptor, promises_and_accepts_nothing_of_a_lower_ballot) {
 
 TEST(Proposer, proposes_its_own_value_only_if_nothing_was_accepted) {
   Proposer proposer(GroupRank(0));
-  const Ballot ballot = proposer.begin(kBoth);
+  const Ballot ballot = proposer.begin(kBoth, kBoth);
   EXPECT_FALSE(proposer.on_promise(GroupRank(0), ballot, {}));
   EXPECT_TRUE(proposer.on_promise(GroupRank(1), ballot, {}));
   EXPECT_EQ(proposer.value(), kBoth);
@@ -30,7 +30,7 @@ TEST(Proposer, proposes_its_own_value_only_if_nothing_was_accepted) {
 
 TEST(Proposer, proposes_the_accepted_value_of_the_highest_ballot) {
   Proposer proposer(GroupRank(0));
-  const Ballot ballot = proposer.begin(kBoth);
+  const Ballot ballot = proposer.begin(kBoth, kBoth);
   EXPECT_FALSE(proposer.on_promise(GroupRank(0), ballot, {{2, 1}, kFirst}));
   EXPECT_TRUE(proposer.on_promise(GroupRank(1), ballot, {{1, 1}, kBoth}));
   EXPECT_EQ(proposer.value(), kFirst);
@@ -39,7 +39,7 @@ TEST(Proposer, proposes_the_accepted_value_of_the_highest_ballot) {
 TEST(Proposer, has_chosen_once_the_whole_quorum_has_accepted) {
   Proposer proposer(GroupRank(1));
   proposer.see({7, 0});
-  const Ballot ballot = proposer.begin(kBoth);
+  const Ballot ballot = proposer.begin(kBoth, kBoth);
   EXPECT_EQ(ballot, (Ballot{8, 1}));
   EXPECT_FALSE(proposer.on_accept(GroupRank(0), {7, 1})) << "of another ballot";
   EXPECT_FALSE(proposer.on_accept(GroupRank(0), ballot));

@@ -35,7 +35,7 @@ void Roll::enter(ShrinkTerms terms, Losses losses) {
 
 bool Roll::lose(GroupRank member, LossGrade grade) {
   auto& loss = reports_[self_.index()].losses[member.index()];
-  if (loss) return false;
+  if (is_certain(loss) || loss == grade) return false;
   loss = grade;
   return true;
 }
@@ -81,8 +81,6 @@ bool Roll::has_called(GroupRank member) const {
   return of(member).presence == Presence::here && !leaves_out(member, self_);
 }
 
-bool Roll::are_together(GroupRank a, GroupRank b) const { return !of(a).losses[b.index()] && !of(b).losses[a.index()]; }
-
 template <class Condition>
 MemberSet Roll::select(Condition condition) const {
   MemberSet members(size(), 0);
@@ -102,6 +100,9 @@ MemberSet Roll::missing() const {
 
 MemberSet Roll::quorum() const {
   std::vector<GroupRank> chosen{self_};
+  const auto are_together = [this](GroupRank a, GroupRank b) {
+    return !of(a).losses[b.index()] && !of(b).losses[a.index()];
+  };
   return select([&](GroupRank member) {
     if (member == self_) return true;
     const bool fits = may_go_on(member) && has_called(member) &&
@@ -124,15 +125,19 @@ bool Roll::is_certainly_lost(GroupRank member, const MemberSet& quorum) const {
   return false;
 }
 
+MemberSet Roll::acceptors(const MemberSet& quorum) const {
+  return select([&](GroupRank member) {
+    return quorum[member.index()] != 0 || (leaves_out(self_, member) && !own().losses[member.index()]);
+  });
+}
+
 bool Roll::may_decide(const MemberSet& quorum) const {
   if (own().terms.any_quorum) return true;
-  const MemberSet concerned = select([&](GroupRank member) { return !leaves_out(self_, member); });
-  const MemberSet uncertain = select([&](GroupRank member) {
-    return concerned[member.index()] != 0 && quorum[member.index()] == 0 && !is_certainly_lost(member, quorum);
-  });
-  if (count(uncertain) == 0 || 2 * count(quorum) > count(concerned)) return true;
-  const auto lowest = std::ranges::find(concerned, 1) - concerned.begin();
-  return 2 * count(quorum) == count(concerned) && quorum[static_cast<std::size_t>(lowest)] != 0;
+  const MemberSet accepting = acceptors(quorum);
+  const MemberSet uncertain =
+      select([&](GroupRank member) { return accepting[member.index()] == 0 && !is_certainly_lost(member, quorum); });
+  if (count(uncertain) == 0 || 2 * count(accepting) > size()) return true;
+  return 2 * count(accepting) == size() && accepting.front() != 0;
 }
 
 std::string Roll::names(const MemberSet& members) const {
@@ -161,9 +166,8 @@ std::optional<std::string> Roll::differing_calls() const {
 
 std::string Roll::too_few(const MemberSet& quorum) const {
   const MemberSet live = select([&](GroupRank member) { return !own().losses[member.index()]; });
-  const MemberSet others = select([&](GroupRank member) {
-    return live[member.index()] == 0 && !leaves_out(self_, member) && !is_certainly_lost(member, quorum);
-  });
+  const MemberSet others =
+      select([&](GroupRank member) { return live[member.index()] == 0 && !is_certainly_lost(member, quorum); });
   const std::string apart = count(others) == 0 ? "" : fmt::format(" ({})", names(others));
   return fmt::format(
       "too few to go on: {} of {}, the others may still be running{}. It takes more than half of the members, or the "

@@ -35,7 +35,7 @@ class Roll {
   void enter(ShrinkTerms terms, Losses losses);
   // Its call has ended.
   void leave(wire::Presence presence) { reports_[self_.index()].presence = presence; }
-  // False if the member was lost before.
+  // False if that says nothing new: the member was lost before, as surely.
   bool lose(GroupRank member, LossGrade grade);
   // A member's suspects message.
   void note(GroupRank from, const wire::MembershipMessage& message);
@@ -54,7 +54,9 @@ class Roll {
   MemberSet quorum() const;
   // Others have called too, but hold some of the quorum for lost or are held for lost by them.
   bool is_divided(const MemberSet& quorum) const;
-  // The quorum may decide without the others.
+  // Those that have to accept the quorum: itself, and the members that are left out on purpose and not lost.
+  MemberSet acceptors(const MemberSet& quorum) const;
+  // The quorum and the acceptors may decide without the others.
   bool may_decide(const MemberSet& quorum) const;
 
   // The calls, if they differ between members that may go on together.
@@ -76,8 +78,6 @@ class Roll {
   bool leaves_out(GroupRank from, GroupRank member) const { return of(from).terms.without[member.index()] != 0; }
   bool may_go_on(GroupRank member) const;
   bool has_called(GroupRank member) const;
-  // Neither holds the other for lost.
-  bool are_together(GroupRank a, GroupRank b) const;
   bool is_certainly_lost(GroupRank member, const MemberSet& quorum) const;
   template <class Condition>
   MemberSet select(Condition condition) const;

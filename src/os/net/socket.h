@@ -6,6 +6,7 @@
 // has its own timeout), wait_ready(), read_exactly() and write_exactly().
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -123,6 +124,8 @@ struct IoResult {
 
   bool ok() const { return bytes != 0; }
   bool lost() const { return closed || error != 0; }
+  // Lost, because the peer's system closed or reset the connection.
+  bool ended_by_peer() const { return closed || error == ECONNRESET || error == EPIPE; }
 };
 
 // Results of a layer above the socket: the bytes fail authentication; there is no memory.

@@ -134,7 +134,7 @@ class ShmEndpoint final : public Endpoint {
     const bool arrived = peers_.has_arrived();
     peers_.check_sockets_in_turn();
     if (const auto rank = board_ ? board_->take_fault() : std::nullopt) {
-      peers_.lose(*peers_.find(*rank), "corrupt data: its board cell is malformed");
+      peers_.lose(*peers_.find(*rank), {"corrupt data: its board cell is malformed"});
     }
     return arrived;
   }

@@ -115,9 +115,13 @@ TEST(ShmEndpoint, a_malformed_descriptor_loses_the_peer_and_no_other) {
   const auto loss = await_loss(host[0]);
   EXPECT_EQ(loss.peer, WorldRank(2));
   EXPECT_EQ(loss.cause, "corrupt data: it sent slot 65535 of 80");
+  EXPECT_EQ(loss.end, Transport::End::broken);
   ASSERT_TRUE(send_frame(host[1], 0, 100, 7));
   EXPECT_TRUE(is_frame(await_frame(host[0]).bytes, 7));
-  EXPECT_EQ(await_loss(host[2]).peer, WorldRank(0));
+  const auto told = await_loss(host[2]);
+  EXPECT_EQ(told.peer, WorldRank(0));
+  EXPECT_EQ(told.cause, "gave this rank up: it found corrupt data in the memory that they share");
+  EXPECT_EQ(told.end, Transport::End::broken) << "a rank that lives has not ended";
 }
 
 TEST(ShmEndpoint, a_malformed_return_loses_the_peer) {

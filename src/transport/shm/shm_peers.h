@@ -57,31 +57,39 @@ class ShmPeer {
     ring_for_returns();
   }
 
-  // Why the peer must be given up, or empty: it broke the rules of the queues, or its socket shows that it is gone.
-  std::string queue_fault() const {
+  struct Fault {
+    std::string cause;  // empty: none
+    Transport::End end = Transport::End::broken;
+  };
+  // Whether the peer broke the rules of the queues.
+  Fault queue_fault() const {
     const std::string& fault = receiver_.fault().empty() ? sender_.fault() : receiver_.fault();
-    return fault.empty() ? "" : "corrupt data: " + fault;
+    return {fault.empty() ? "" : "corrupt data: " + fault};
   }
-  std::string socket_fault() const {
-    if (!is_connected()) return "";
-    std::array<std::byte, 64> unexpected;
-    const auto got = os::read_some(socket(), unexpected);
-    if (got.lost()) return os::describe(got);
-    return got.ok() ? "corrupt data: it wrote to the socket that only shows whether it lives" : "";
+  // Whether the socket shows that the peer is gone, or has given this rank up.
+  Fault socket_fault() const {
+    if (!is_connected()) return {};
+    std::array<std::byte, 64> word;
+    const auto got = os::read_some(socket(), word);
+    if (got.lost()) return {os::describe(got), Transport::End::by_peer};
+    return {got.ok() ? "gave this rank up: it found corrupt data in the memory that they share" : ""};
   }
 
   bool is_connected() const { return state_ == State::connected; }
   bool is_gone() const { return state_ == State::gone; }
-  void lose(std::string cause) {
+  // A peer that lives learns that this rank does, too.
+  void lose(Fault fault) {
     state_ = State::lost;
-    cause_ = std::move(cause);
+    fault_ = std::move(fault);
+    const std::array<std::byte, 1> word{};
+    if (fault_.end == Transport::End::broken) static_cast<void>(os::write_some(socket(), word));
     link_.socket.reset();
   }
   // Only after the frames that the peer sent while it lived.
   bool may_report_loss() const { return state_ == State::lost && (!receiver_.arrived() || !receiver_.fault().empty()); }
   Transport::PeerLoss report_loss() {
     state_ = State::gone;
-    return {rank(), cause_};
+    return {rank(), fault_.cause, fault_.end};
   }
 
  private:
@@ -105,7 +113,7 @@ class ShmPeer {
   FrameQueueReceiver receiver_;
   PeerBell bell_;
   State state_ = State::connected;
-  std::string cause_;
+  Fault fault_;
 };
 
 class ShmPeers {
@@ -149,11 +157,11 @@ class ShmPeers {
   }
 
   void check_queues(ShmPeer& peer) {
-    if (auto fault = peer.queue_fault(); !fault.empty()) lose(peer, std::move(fault));
+    if (auto fault = peer.queue_fault(); !fault.cause.empty()) lose(peer, std::move(fault));
   }
   void check_socket(std::size_t index) {
     if (index >= peers_.size()) return;
-    if (auto fault = peers_[index]->socket_fault(); !fault.empty()) lose(*peers_[index], std::move(fault));
+    if (auto fault = peers_[index]->socket_fault(); !fault.cause.empty()) lose(*peers_[index], std::move(fault));
   }
   // Checks one socket in some thousand calls: a rank that never sleeps does not notice end of file otherwise.
   void check_sockets_in_turn() {
@@ -162,10 +170,10 @@ class ShmPeers {
     check_socket(checked_);
   }
 
-  void lose(ShmPeer& peer, std::string cause) {
+  void lose(ShmPeer& peer, ShmPeer::Fault fault) {
     if (!peer.is_connected()) return;
     poller_.forget(peer.socket());
-    peer.lose(std::move(cause));
+    peer.lose(std::move(fault));
     ++unreported_;
   }
   std::optional<Transport::PeerLoss> next_loss() {
@@ -177,7 +185,7 @@ class ShmPeers {
   }
   // The peer's loss is not reported.
   void disconnect(ShmPeer& peer) {
-    lose(peer, "disconnected");
+    lose(peer, {"disconnected", Transport::End::by_peer});
     if (peer.is_gone()) return;
     peer.report_loss();
     --unreported_;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,7 +36,7 @@ class Connection {
   bool in_use() const { return is_open() && !ended_; }
 
   bool may_send(std::size_t bytes, TrafficClass traffic) const {
-    return in_use() && send_failure_.empty() && writer_.has_room(bytes, traffic);
+    return in_use() && send_failure_.loss.empty() && writer_.has_room(bytes, traffic);
   }
   // See FrameWriter. A failure shows in read(): the peer's frames before it may still be there to read.
   void send(FrameBuffer* frame, std::uint64_t burst, ConstBytes outside) {
@@ -48,10 +49,13 @@ class Connection {
   // Bytes that wait here or that the peer's machine has yet to acknowledge.
   std::size_t backlog() const { return writer_.queued_bytes() + os::send_backlog(socket()); }
 
-  // See FrameReader. The loss is the first failure, of sending or of reading.
+  // See FrameReader. The loss is the first failure, of sending or of reading; what has arrived may say more.
   FrameReader::ReadResult read(std::size_t budget, PayloadPlacement* placement, FrameList& frames) {
     auto result = reader_.read(stream_, budget, placement, frames);
-    if (!result.loss.empty() && !send_failure_.empty()) result.loss = std::move(send_failure_);
+    const bool has_first = result.end == Transport::End::by_peer && !send_failure_.loss.empty();
+    if (result.loss.empty() || !has_first) return result;
+    result.loss = send_failure_.loss;
+    result.end = send_failure_.end;
     return result;
   }
   FrameReader& reader() { return reader_; }
@@ -60,7 +64,11 @@ class Connection {
     ended_ = true;
     reader_.clear();
   }
+  // What TLS still has to say, such as an alert, tells the peer that this is no end of file.
   void close() {
+    if (stream_.is_encrypted() && !stream_.inherited()) {
+      static_cast<void>(stream_.write_some(std::span<const ConstBytes>{}));
+    }
     writer_.clear();
     reader_.clear();
     stream_.reset();
@@ -74,7 +82,8 @@ class Connection {
  private:
   bool check(const os::IoResult& sent) {
     if (sent.error != 0) {
-      send_failure_ = os::describe(sent);
+      send_failure_.loss = os::describe(sent);
+      send_failure_.end = sent.ended_by_peer() ? Transport::End::by_peer : Transport::End::broken;
       writer_.clear();
     }
     return sent.ok() || sent.lost();
@@ -85,7 +94,7 @@ class Connection {
   secure::Stream stream_;
   FrameReader reader_;
   FrameWriter writer_;
-  std::string send_failure_;
+  FrameReader::ReadResult send_failure_;
   bool ended_ = false;
 };
 

@@ -27,7 +27,10 @@ FrameReader::ReadResult FrameReader::read(secure::Stream& stream, std::size_t bu
   while (result.bytes < budget) {
     std::size_t offered = 0;
     const auto io = read_once(stream, offered);
-    if (io.lost()) result.loss = describe_end(io);
+    if (io.lost()) {
+      result.loss = describe_end(io);
+      result.end = io.ended_by_peer() ? Transport::End::by_peer : Transport::End::broken;
+    }
     if (!io.ok()) return result;
     result.bytes += io.bytes;
     std::size_t staged = stopped_ ? 0 : io.bytes;
@@ -39,6 +42,7 @@ FrameReader::ReadResult FrameReader::read(secure::Stream& stream, std::size_t bu
     try {
       if (const auto status = parse(staged, placement, frames); !status.ok()) {
         result.loss = "sent bytes that are no frame: " + status.error().message;
+        result.end = Transport::End::faulty;
         return result;
       }
     } catch (const std::bad_alloc&) {

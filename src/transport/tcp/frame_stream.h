@@ -111,8 +111,9 @@ class FrameReader {
   FrameReader(WorldRank peer, SharedBuffers& shared) : peer_(peer), shared_(&shared) {}
 
   struct ReadResult {
-    std::size_t bytes = 0;  // read from the socket
-    std::string loss;       // why no more frames will come; empty while they may
+    std::size_t bytes = 0;                         // read from the socket
+    std::string loss;                              // why no more frames will come; empty while they may
+    Transport::End end = Transport::End::by_peer;  // of a loss
   };
   // Reads about `budget` bytes at most and appends the complete frames to `frames`, even when it reports a loss.
   // `placement` may be null. If memory for a frame runs out it throws std::bad_alloc; the start of the next frame is

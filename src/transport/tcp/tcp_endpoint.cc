@@ -77,7 +77,7 @@ class TcpReceiver {
   void prepare() {
     const auto is_encrypted = [](const Connection* each) { return each->stream().is_encrypted(); };
     encrypts_ = std::ranges::any_of(connections_.open_connections(), is_encrypted);
-    losses_.reserve(connections_.open_connections().size());
+    losses_.reserve(2 * connections_.open_connections().size());
   }
 
   // Reads the sockets, at most some of their data; true if any had data or was lost.
@@ -132,15 +132,15 @@ class TcpReceiver {
 
   std::optional<Transport::PeerLoss> next_loss() {
     const auto loss =
-        std::ranges::find_if(losses_, [](const auto& each) { return each.first->undelivered_bytes() == 0; });
+        std::ranges::find_if(losses_, [](const Loss& each) { return each.link->undelivered_bytes() == 0; });
     if (loss == losses_.end()) return std::nullopt;
-    Transport::PeerLoss taken{loss->first->peer(), std::move(loss->second)};
+    Transport::PeerLoss taken{loss->link->peer(), std::move(loss->cause), loss->end};
     losses_.erase(loss);
     return taken;
   }
   // Its loss is not reported.
   void forget_loss(const Link& link) {
-    std::erase_if(losses_, [&](const auto& loss) { return loss.first == &link; });
+    std::erase_if(losses_, [&](const Loss& loss) { return loss.link == &link; });
   }
 
  private:
@@ -161,7 +161,7 @@ class TcpReceiver {
   std::size_t read_from(Connection& connection) {
     if (!connection.in_use() || connection.undelivered_bytes >= limit_bytes_) return 0;
     auto result = read_frames(connection);
-    if (!result.loss.empty()) note_end(connection, std::move(result.loss));
+    if (!result.loss.empty()) note_end(connection, std::move(result));
     return result.bytes;
   }
 
@@ -169,14 +169,23 @@ class TcpReceiver {
     FrameList frames;
     auto result = connection.read(kReadBytesPerPeer, placement_, frames);
     std::string misuse = connection.link().arrange(connection, frames, undelivered_);
-    if (!misuse.empty()) result.loss = std::move(misuse);
+    if (!misuse.empty()) {
+      result.loss = std::move(misuse);
+      result.end = Transport::End::faulty;
+    }
     return result;
   }
 
   // A peer that leaves ends its connections one after the other: it is lost with the last. Any other end of one of them
-  // loses the peer, after what has arrived on the others.
-  void note_end(Connection& connection, std::string cause) {
+  // loses the peer, after what has arrived on the others. A faulty peer can still be told.
+  void note_end(Connection& connection, FrameReader::ReadResult end) {
     Link& link = connection.link();
+    if (end.end == Transport::End::faulty) {
+      for (const auto& each : link.connections()) each->reader().stop();
+      link.drop_early();
+      losses_.push_back({&link, std::move(end.loss), end.end});
+      return;
+    }
     connections_.close(connection);
     if (connection.was_ended_by_peer && link.is_open()) return;
     for (const auto& each : link.connections()) {
@@ -186,7 +195,7 @@ class TcpReceiver {
       }
     }
     link.drop_early();
-    losses_.emplace_back(&link, std::move(cause));
+    losses_.push_back({&link, std::move(end.loss), end.end});
   }
 
   bool keep_withdrawn(FrameList& frames) {
@@ -217,7 +226,12 @@ class TcpReceiver {
   bool encrypts_ = false;  // a connection may have input that its socket does not show
   PayloadPlacement* placement_ = nullptr;
   FrameList undelivered_;
-  std::vector<std::pair<Link*, std::string>> losses_;  // with their causes
+  struct Loss {
+    Link* link;
+    std::string cause;
+    Transport::End end;
+  };
+  std::vector<Loss> losses_;
   std::size_t next_to_read_ = 0;  // index of the open connection where a read() that reached its limit stopped
 };
 

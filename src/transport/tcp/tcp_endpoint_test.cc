@@ -142,6 +142,7 @@ TEST(TcpLoss, a_reset_connection_is_named) {
   half.peer.reset();
   const auto loss = await_loss(*half);
   EXPECT_NE(loss.cause.find("connection reset"), std::string::npos) << loss.cause;
+  EXPECT_EQ(loss.end, Transport::End::by_peer);
 }
 
 TEST(TcpLoss, bytes_that_are_no_frame_lose_the_peer_after_the_frames_before_them) {
@@ -151,7 +152,35 @@ TEST(TcpLoss, bytes_that_are_no_frame_lose_the_peer_after_the_frames_before_them
   EXPECT_TRUE(is_frame(await_frame(*half).bytes, 50, 1));
   const auto loss = await_loss(*half);
   EXPECT_NE(loss.cause.find("QCF1"), std::string::npos) << loss.cause;
-  EXPECT_TRUE(os::peer_closed(half.peer.get()));
+  EXPECT_EQ(loss.end, Transport::End::faulty);
+}
+
+TEST(TcpLoss, a_peer_that_sends_no_frames_can_be_told_and_is_lost_again_if_it_ends) {
+  for (const bool is_told : {true, false}) {
+    Half half(tcp_pair);
+    half.write(std::vector<std::byte>(64, std::byte{'x'}));
+    EXPECT_EQ(await_loss(*half).end, Transport::End::faulty);
+    half.write(std::vector<std::byte>(64, std::byte{'x'}));
+    half->progress();
+    EXPECT_FALSE(half->next_loss() || half->receive()) << "what else it sends is dropped";
+    if (is_told) {
+      ASSERT_TRUE(send_frame(*half, 1, 100, 5));
+      half->disconnect(WorldRank(1));
+      half->progress();
+      std::vector<std::byte> told(100);
+      ASSERT_TRUE(os::read_exactly(half.peer, told, wait_limit(), steady).ok());
+      EXPECT_TRUE(is_frame(told, 100 - wire::kHeaderBytes, 5));
+      for (const TimePoint limit = wait_limit(); !os::peer_closed(half.peer.get());) {
+        ASSERT_LT(steady.now(), limit);
+        half->progress();
+      }
+    } else {
+      half.peer.reset();
+      EXPECT_EQ(await_loss(*half).end, Transport::End::by_peer);
+    }
+    EXPECT_TRUE(half->reserve(WorldRank(1), 100, TrafficClass::control).empty());
+    EXPECT_FALSE(half->next_loss());
+  }
 }
 
 TEST(TcpLoss, a_damaged_header_loses_the_peer_whichever_bit_flips) {
@@ -175,17 +204,14 @@ TEST(TcpLoss, a_payload_over_the_limit_loses_the_peer) {
   EXPECT_NE(loss.cause.find("over the limit"), std::string::npos) << loss.cause;
 }
 
-// Whether the peer sends garbage or closes.
 TEST(TcpLoss, frames_that_wait_for_a_lost_peer_do_not_count_as_unsent) {
-  for (const bool closes : {false, true}) {
-    Half half(closes ? tcp_pair : unix_pair);
-    while (send_frame(*half, 1, kMaxFrameBytes, 0)) continue;
-    ASSERT_FALSE(half->flushed());
-    closes ? half.peer.reset() : half.write(std::vector<std::byte>(64, std::byte{'x'}));
-    EXPECT_EQ(await_loss(*half).peer, WorldRank(1));
-    EXPECT_TRUE(half->flushed());
-    EXPECT_TRUE(half->reserve(WorldRank(1), 100, TrafficClass::control).empty());
-  }
+  Half half(tcp_pair);
+  while (send_frame(*half, 1, kMaxFrameBytes, 0)) continue;
+  ASSERT_FALSE(half->flushed());
+  half.peer.reset();
+  EXPECT_EQ(await_loss(*half).peer, WorldRank(1));
+  EXPECT_TRUE(half->flushed());
+  EXPECT_TRUE(half->reserve(WorldRank(1), 100, TrafficClass::control).empty());
 }
 
 TEST(TcpLoss, frames_of_a_peer_that_vanished_are_received_although_sending_fails) {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
+#include "engine/stub_transport_test.h"
+
 namespace qccl::engine {
 namespace {
 
@@ -54,6 +58,35 @@ TEST(EagerBudgets, owe_a_report_of_more_than_a_quarter) {
   EXPECT_FALSE(budgets.take_due());
   EXPECT_EQ(budgets.report(kPeer), kEagerBudget / 4 + wire::kHeaderBytes);
   EXPECT_FALSE(budgets.owes_report(kPeer));
+}
+
+// Keeps the last frame.
+class KeepingTransport final : public testing::StubTransport {
+ public:
+  using StubTransport::StubTransport;
+  Bytes reserve(WorldRank, std::size_t max_bytes, TrafficClass) override {
+    frame_.assign(max_bytes, {});
+    return frame_;
+  }
+  wire::FrameHeader header() const { return wire::decode_header(frame_.data()).take_or_throw(); }
+
+ private:
+  std::vector<std::byte> frame_;
+};
+
+TEST(FrameSender, checks_payloads_between_hosts_unless_told_otherwise) {
+  const std::vector<std::byte> payload(100, std::byte{7});
+  for (const bool is_near : {false, true}) {
+    for (const bool checks : {false, true}) {
+      KeepingTransport transport(is_near);
+      FrameSender sender(transport, 2, checks);
+      ASSERT_TRUE(sender.send_control(kPeer, {.kind = wire::FrameKind::poison}, payload));
+      const std::uint64_t expected = checks && !is_near ? wire::payload_checksum(payload) : 0;
+      EXPECT_EQ(transport.header().payload_checksum, expected) << is_near << checks;
+      ASSERT_TRUE(sender.send_control(kPeer, {.kind = wire::FrameKind::heartbeat}, {}));
+      EXPECT_EQ(transport.header().payload_checksum, 0u) << "without a payload";
+    }
+  }
 }
 
 }  // namespace

@@ -514,6 +514,23 @@ TEST(DamagedMessage, frames_end_in_an_error_and_touch_nothing) {
   }
 }
 
+TEST(DamagedMessage, a_large_one_that_announces_no_slices_is_an_error) {
+  SimWorld world(2);
+  world.network().set_tap([](int, int, Bytes frame) {
+    auto header = wire::decode_header(frame.data()).value();
+    if (header.kind != wire::FrameKind::message) return;
+    header.slice = 0;
+    wire::encode_header(header, frame.data());
+  });
+  Post post(world);
+  post.send(0, 1, 1, kLarge);
+  const Mail& mail = post.receive(1, 0, kLarge);
+  world.run_for(milliseconds(50));
+  ASSERT_TRUE(mail.work->done() && mail.work->failure());
+  EXPECT_NE(mail.work->failure()->message.find("elements with 0 bytes in its frame"), std::string::npos)
+      << mail.work->failure()->message;
+}
+
 // ---- everything at once
 
 TEST(RandomMessages, of_all_sizes_and_tags_between_all_ranks_arrive_right) {

@@ -178,7 +178,7 @@ bool ControlQueue::send_or_drop(const ControlFrame& frame) {
 
 bool ControlQueue::send_goodbyes() {
   const int before = goodbyes_due_;
-  for (WorldRank peer(0); goodbyes_due_ > 0 && peer.index() < owes_goodbye_.size(); ++peer) {
+  for (WorldRank peer(0); peer.index() < owes_goodbye_.size(); ++peer) {
     if (owes_goodbye_[peer.index()] == 0) continue;
     if (!peers_[peer].lost && !frame_sender_.send_control(peer, {.kind = FrameKind::goodbye})) continue;
     owes_goodbye_[peer.index()] = 0;

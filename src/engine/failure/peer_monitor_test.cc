@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
+#include "engine/stub_transport_test.h"
+
 namespace qccl::engine {
 namespace {
 
@@ -20,26 +24,13 @@ TEST(PeerMonitor, a_peer_is_silent_from_the_peer_timeout_on_unless_it_is_this_ra
 }
 
 // Reports what it is given.
-class LosingTransport final : public Transport {
+class LosingTransport final : public testing::StubTransport {
  public:
-  explicit LosingTransport(PeerLoss loss, bool is_near) : loss_(std::move(loss)), is_near_(is_near) {}
-  Bytes reserve(WorldRank, std::size_t, TrafficClass) override { return {}; }
-  void commit(std::size_t) override {}
-  std::optional<ReceivedFrame> receive() override { return std::nullopt; }
-  void release(const ReceivedFrame&) override {}
-  bool progress() override { return false; }
+  LosingTransport(PeerLoss loss, bool is_near) : StubTransport(is_near), loss_(std::move(loss)) {}
   std::optional<PeerLoss> next_loss() override { return std::exchange(loss_, std::nullopt); }
-  void disconnect(WorldRank) override {}
-  void sleep(TimePoint, const Clock&) override {}
-  void wake() override {}
-  bool is_local(WorldRank) const override { return is_near_; }
-  const char* kind(WorldRank) const override { return "losing"; }
-  bool flushed() const override { return true; }
-  void close() override {}
 
  private:
   std::optional<PeerLoss> loss_;
-  const bool is_near_;
 };
 
 struct Graded {

@@ -42,6 +42,7 @@ std::size_t RecordWriter::encrypt_record(ssl_st* ssl, ConstBytes plain) {
   }
   std::size_t bytes = 0;
   is_broken_ |= ::SSL_write_ex(ssl, plain.data(), plain.size(), &bytes) != 1;
+  if (is_broken_) ::ERR_clear_error();
   return bytes;
 }
 

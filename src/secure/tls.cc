@@ -208,6 +208,7 @@ os::IoResult Tls::read_record(Bytes target) {
   if (result == 1) return {.bytes = bytes};
   const int why = ::SSL_get_error(ssl_.get(), result);
   if (why == SSL_ERROR_WANT_READ) return {.would_block = true};
+  ::ERR_clear_error();  // the program may use OpenSSL in this thread, too
   const os::IoResult& last = socket_.last_read();
   const bool is_end = why == SSL_ERROR_ZERO_RETURN || last.closed;
   if (is_end && last.error == 0) return {.closed = true};

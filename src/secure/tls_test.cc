@@ -1,6 +1,7 @@
 #include "secure/tls.h"
 
 #include <gtest/gtest.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
@@ -282,6 +283,7 @@ TEST(Tls, a_changed_record_behind_a_good_one_is_noticed_at_once_and_named_by_rea
   ASSERT_EQ(os::write_some(pair.client.get(), seen).bytes, seen.size());
   EXPECT_EQ(pair.server.read_some(got).bytes, 100u);
   EXPECT_TRUE(pair.server.has_input());
+  EXPECT_EQ(ERR_peek_error(), 0u) << "the program's own use of OpenSSL would take it for its own";
   for (const os::IoResult& io : {pair.server.write_some(random_bytes(10)), pair.server.read_some(got)}) {
     EXPECT_NE(os::describe(io).find("fail authentication"), std::string::npos) << os::describe(io);
   }

@@ -109,6 +109,14 @@ def test_run_makes_a_key_that_neither_arguments_nor_environment_show() -> None:
     assert not re.search(r"[0-9a-f]{64}", ran.stdout)
 
 
+def test_run_takes_no_key_that_ps_would_show(key: Path) -> None:
+    ran = run("run", "-n", "1", "--env", "QCCL_KEY=sixteen bytes, or more", "--", "true")
+    assert ran.returncode == 2
+    assert "--env: QCCL_KEY=VALUE would show the key to every user in ps: set QCCL_KEY_FILE" in ran.stderr
+    assert "sixteen" not in ran.stderr
+    assert run("run", "-n", "2", "--env", f"QCCL_KEY_FILE={key}", "--", *SUM).returncode == 0
+
+
 def test_a_program_in_between_may_close_all_descriptors() -> None:
     program = f"import subprocess, sys; sys.exit(subprocess.run({SUM!r}, close_fds=True).returncode)"
     ran = run("run", "-n", "2", "--", "python3", "-c", program, QCCL_TRANSPORT="tcp")

@@ -33,7 +33,7 @@ Examples:
   qccl run -n 4 -- python train.py --epochs 3
   qccl run -n 4 --tag-output --link-rate 1gbit --compression minmax:bits=4 -- ./trainer
   qccl run -n 2 --timeout 60 -- python -m pytest tests/two_ranks.py
-  qccl run -n 8 --bind-to core --log-dir logs --env HF_TOKEN=secret -- ./trainer
+  qccl run -n 8 --bind-to core --log-dir logs --env HF_TOKEN -- ./trainer
 )";
 
 struct RunFlags {
@@ -88,6 +88,11 @@ void add_given(const std::vector<std::string>& given, Variables& variables) {
     const char* value = name.size() < text.size() ? text.c_str() + name.size() + 1 : std::getenv(name.c_str());
     if (name.empty() || value == nullptr) {
       throw std::invalid_argument(fmt::format("--env: '{}' is not set here: give --env NAME=VALUE", text));
+    }
+    if (name == "QCCL_KEY" && name.size() < text.size()) {
+      throw std::invalid_argument(
+          "--env: QCCL_KEY=VALUE would show the key to every user in ps: set QCCL_KEY_FILE, or QCCL_KEY in the "
+          "environment of qccl run");
     }
     set_variable(variables, name, value);
   }

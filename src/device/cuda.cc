@@ -50,6 +50,10 @@ Status load_functions(GetProcAddress get, Driver& driver) {
       symbol("cuMemFreeHost", driver.mem_free_host),
       symbol("cuMemcpyDtoHAsync", driver.memcpy_dtoh_async),
       symbol("cuMemcpyHtoDAsync", driver.memcpy_htod_async),
+      symbol("cuModuleLoadData", driver.module_load_data),
+      symbol("cuModuleUnload", driver.module_unload),
+      symbol("cuModuleGetFunction", driver.module_get_function),
+      symbol("cuLaunchKernel", driver.launch_kernel),
       symbol("cuPointerGetAttributes", driver.pointer_get_attributes),
   };
   for (const Symbol& each : symbols) {

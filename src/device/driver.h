@@ -11,6 +11,8 @@
 
 struct CUctx_st;
 struct CUevent_st;
+struct CUfunc_st;
+struct CUmod_st;
 struct CUstream_st;
 
 namespace qccl::device {
@@ -25,6 +27,7 @@ enum class Code : int {
   no_device = 100,
   invalid_device = 101,
   invalid_context = 201,
+  no_binary_for_gpu = 209,
   invalid_handle = 400,
   not_found = 500,
   not_ready = 600,
@@ -73,6 +76,12 @@ struct Driver {
   Code (*mem_free_host)(void* memory);
   Code (*memcpy_dtoh_async)(void* target, DevicePointer source, std::size_t bytes, CUstream_st* stream);
   Code (*memcpy_htod_async)(DevicePointer target, const void* source, std::size_t bytes, CUstream_st* stream);
+  Code (*module_load_data)(CUmod_st** module, const void* image);
+  Code (*module_unload)(CUmod_st* module);
+  Code (*module_get_function)(CUfunc_st** function, CUmod_st* module, const char* name);
+  Code (*launch_kernel)(CUfunc_st* function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                        unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                        CUstream_st* stream, void** parameters, void** extra);
   Code (*pointer_get_attributes)(unsigned int count, PointerAttribute* attributes, void** values, DevicePointer memory);
 };
 

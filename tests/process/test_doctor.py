@@ -36,6 +36,12 @@ def test_devices_are_counted_and_named():
     assert said["devices"] == "2, driver 12.0, Fake device 0, Fake device 1 (docs/gpu.md)"
 
 
+def test_kernels_for_devices_are_those_that_the_build_has():
+    built = (PROGRAM.parent / "device_kernels" / "cubins.fatbin").exists()
+    said = lines_of(doctor().stdout)["device kernels"]
+    assert said.startswith("PTX, and machine code for sm_" if built else "none: built without CUDA's nvcc")
+
+
 def test_a_machine_without_a_gpu_says_so_in_the_loaders_words():
     try:
         ctypes.CDLL("libcuda.so.1")

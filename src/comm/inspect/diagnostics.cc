@@ -7,6 +7,7 @@
 #include "base/options.h"
 #include "comm/context.h"
 #include "device/device.h"
+#include "device/kernel_images.h"
 #include "kernels/simd.h"
 #include "os/memory.h"
 #include "os/net/socket.h"
@@ -224,6 +225,14 @@ void describe_tcp(Findings& found) {
   }
 }
 
+void describe_device_kernels(Findings& found) {
+  const device::KernelImages images = device::built_in_kernels();
+  std::string text = "none: built without CUDA's nvcc";
+  if (!images.empty())
+    text = fmt::format("PTX, and machine code for sm_{}; no call uses them yet", images.architectures);
+  found.fact("device kernels", text + " (docs/gpu.md)");
+}
+
 void describe_devices(Findings& found) {
   const auto runtime = device::Runtime::open();
   if (!runtime.ok()) return found.fact("devices", "none: " + runtime.error().message);
@@ -257,6 +266,7 @@ std::vector<Finding> diagnose(const InitOptions& options) {
   describe_files(membership, settings.ok() ? settings.value().options.connections : std::nullopt, found);
   describe_tcp(found);
   describe_devices(found);
+  describe_device_kernels(found);
   return std::move(found.list);
 }
 

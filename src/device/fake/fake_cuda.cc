@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "device/fake/fake_driver.h"
+#include "device/fake/fake_kernels.h"
 
 namespace qccl::device::fake {
 namespace {
@@ -15,7 +16,7 @@ const void* pointer(DevicePointer address) { return reinterpret_cast<const void*
 Code init(unsigned int) { return driver().next_result("cuInit"); }
 
 Code driver_get_version(int* version) {
-  *version = kDriverVersion;
+  *version = driver().version();
   return Code::success;
 }
 
@@ -86,25 +87,9 @@ Code stream_destroy(CUstream_st* stream) {
   return driver().destroy(stream) ? Code::success : driver().misuse("cuStreamDestroy of no stream");
 }
 
-// The stream, if the function may use it now; else null, and `code` says why not.
-CUstream_st* usable(const char* function, CUstream_st* handle, Code& code) {
-  int device = 0;
-  code = driver().begin(function, device);
-  if (code != Code::success) return nullptr;
-  CUstream_st* const stream = driver().stream(handle);
-  if (stream == nullptr) {
-    code = driver().misuse(std::string(function) + " of no stream");
-  } else if (stream->device() != device) {
-    code = driver().misuse(std::string(function) + " of another device's stream");
-  } else {
-    return stream;
-  }
-  return nullptr;
-}
-
 Code stream_is_capturing(CUstream_st* handle, CaptureStatus* status) {
   Code code{};
-  CUstream_st* const stream = usable("cuStreamIsCapturing", handle, code);
+  CUstream_st* const stream = driver().usable("cuStreamIsCapturing", handle, code);
   if (stream != nullptr) *status = stream->captures ? CaptureStatus::active : CaptureStatus::none;
   return code;
 }
@@ -125,7 +110,7 @@ Code event_destroy(CUevent_st* event) {
 
 Code event_record(CUevent_st* event, CUstream_st* handle) {
   Code code{};
-  CUstream_st* const stream = usable("cuEventRecord", handle, code);
+  CUstream_st* const stream = driver().usable("cuEventRecord", handle, code);
   if (stream == nullptr) return code;
   if (!driver().is_alive(event)) return driver().misuse("cuEventRecord of no event");
   if (stream->captures) return driver().misuse("cuEventRecord in a captured stream");
@@ -168,7 +153,7 @@ struct Copy {
 // Pageable memory is copied before the function returns.
 Code copy_async(const char* function, const Copy& copy, CUstream_st* handle) {
   Code code{};
-  CUstream_st* const stream = usable(function, handle, code);
+  CUstream_st* const stream = driver().usable(function, handle, code);
   if (stream == nullptr) return code;
   auto device_side = driver().find(copy.device_memory, copy.bytes);
   if (device_side == nullptr || device_side->kind != Kind::device) {
@@ -246,6 +231,10 @@ const std::map<std::string, void*>& functions() {
       {"cuMemFreeHost", address_of(mem_free_host)},
       {"cuMemcpyDtoHAsync", address_of(memcpy_dtoh_async)},
       {"cuMemcpyHtoDAsync", address_of(memcpy_htod_async)},
+      {"cuModuleLoadData", address_of(module_load_data)},
+      {"cuModuleUnload", address_of(module_unload)},
+      {"cuModuleGetFunction", address_of(module_get_function)},
+      {"cuLaunchKernel", address_of(launch_kernel)},
       {"cuPointerGetAttributes", address_of(pointer_get_attributes)},
   };
   return *kFunctions;
@@ -258,6 +247,8 @@ const std::map<std::string, void*>& functions() {
 void set_delays(std::uint64_t seed, std::chrono::microseconds longest) { driver().set_delays(seed, longest); }
 void fail(const std::string& function, Code code, int calls) { driver().order_failure(function, code, calls); }
 std::vector<std::string> take_misuses() { return driver().take_misuses(); }
+void set_driver_version(int version) { driver().set_version(version); }
+std::vector<const void*> loaded_images() { return driver().loaded_images(); }
 std::size_t live_objects() { return driver().live_objects(); }
 void* allocate(Kind kind, std::size_t bytes, int device) { return driver().allocate(kind, bytes, device); }
 void free(void* memory) {

@@ -6,6 +6,8 @@
 // Bytes are poisoned when they are allocated. Streams share no lock while their items run, so ThreadSanitizer sees a
 // read or write that no event orders.
 //
+// A module is whatever image is given, and its functions are the bodies of the library's kernels on the host.
+//
 // Calls that a real driver would not forgive, or that would make it crash, are misuses: without a context, with handles
 // or memory that are not alive. Each is refused and noted.
 #pragma once
@@ -30,7 +32,11 @@ void set_delays(std::uint64_t seed, std::chrono::microseconds longest);
 void fail(const std::string& function, Code code, int calls = 0);
 // The misuses since the last call.
 std::vector<std::string> take_misuses();
-// Streams, events, device and pinned allocations that are alive.
+// What cuDriverGetVersion() says: 12000 at first.
+void set_driver_version(int version);
+// The images of the modules that are alive.
+std::vector<const void*> loaded_images();
+// Streams, events, modules, device and pinned allocations that are alive.
 std::size_t live_objects();
 
 // ---- what a program does with the CUDA runtime

@@ -116,6 +116,35 @@ Code Faults::next_result(const std::string& function) {
   return code;
 }
 
+CUmod_st* Modules::make_module(const void* image) {
+  const std::lock_guard lock(mutex_);
+  auto made = std::make_unique<CUmod_st>();
+  made->image = image;
+  for (std::size_t i = 0; i < made->functions.size(); ++i) {
+    made->functions[i].entry = static_cast<kernels::device::Entry>(i);
+  }
+  CUmod_st* const handle = made.get();
+  modules_[handle] = std::move(made);
+  return handle;
+}
+
+std::vector<const void*> Modules::loaded_images() {
+  const std::lock_guard lock(mutex_);
+  std::vector<const void*> images;
+  for (const auto& [handle, module] : modules_) images.push_back(module->image);
+  return images;
+}
+
+bool Modules::is_alive(CUmod_st* module) {
+  const std::lock_guard lock(mutex_);
+  return modules_.contains(module);
+}
+
+bool Modules::destroy(CUmod_st* module) {
+  const std::lock_guard lock(mutex_);
+  return modules_.erase(module) > 0;
+}
+
 Code FakeDriver::begin(const char* function, int& device) {
   if (const Code ordered = next_result(function); ordered != Code::success) return ordered;
   {
@@ -128,6 +157,21 @@ Code FakeDriver::begin(const char* function, int& device) {
   }
   static_cast<void>(misuse(std::string(function) + " without a context"));
   return Code::invalid_context;
+}
+
+CUstream_st* FakeDriver::usable(const char* function, CUstream_st* handle, Code& code) {
+  int device = 0;
+  code = begin(function, device);
+  if (code != Code::success) return nullptr;
+  CUstream_st* const found = stream(handle);
+  if (found == nullptr) {
+    code = misuse(std::string(function) + " of no stream");
+  } else if (found->device() != device) {
+    code = misuse(std::string(function) + " of another device's stream");
+  } else {
+    return found;
+  }
+  return nullptr;
 }
 
 Code FakeDriver::push(CUctx_st* context) {
@@ -233,8 +277,9 @@ void FakeDriver::set_delays(std::uint64_t seed, std::chrono::microseconds longes
 }
 
 std::size_t FakeDriver::live_objects() {
+  const std::size_t modules = loaded_images().size();
   const std::lock_guard lock(mutex_);
-  return streams_.size() + events_.size() + allocations_.size();
+  return modules + streams_.size() + events_.size() + allocations_.size();
 }
 
 }  // namespace qccl::device::fake

@@ -1,6 +1,7 @@
 // The state behind fake_cuda.h: contexts, allocations, streams that are threads, and events.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -12,10 +13,20 @@
 #include <thread>
 
 #include "device/fake/fake_cuda.h"
+#include "kernels/device/slice_job.h"
 
 // The driver's handles point to these.
 struct CUctx_st {
   int device = 0;
+};
+
+struct CUfunc_st {
+  qccl::kernels::device::Entry entry{};
+};
+
+struct CUmod_st {
+  const void* image = nullptr;
+  std::array<CUfunc_st, qccl::kernels::device::kEntries> functions{};
 };
 
 struct CUevent_st {
@@ -82,13 +93,34 @@ class Faults {
   std::map<std::string, OrderedFailure> failures_;
 };
 
-// Thread-safe. One a process, as the functions of a C library have no object.
-class FakeDriver : public Faults {
+// Modules, and the version that decides which images the driver loads. Thread-safe.
+class Modules {
  public:
+  CUmod_st* make_module(const void* image);
+  bool is_alive(CUmod_st* module);
+  bool destroy(CUmod_st* module);
+  std::vector<const void*> loaded_images();
+  int version() const { return version_; }
+  void set_version(int version) { version_ = version; }
+
+ private:
+  std::atomic<int> version_{kDriverVersion};
+  std::mutex mutex_;  // guards what follows
+  std::map<CUmod_st*, std::unique_ptr<CUmod_st>> modules_;
+};
+
+// Thread-safe. One a process, as the functions of a C library have no object.
+class FakeDriver : public Faults, public Modules {
+ public:
+  using Modules::destroy;
+  using Modules::is_alive;
   FakeDriver();
 
   // The same for a function that needs a current context, whose device it sets.
   Code begin(const char* function, int& device);
+
+  // The stream, if the function may use it now; else null, and `code` says why not.
+  CUstream_st* usable(const char* function, CUstream_st* handle, Code& code);
 
   // ---- contexts of threads
   CUctx_st* primary(int device) { return &contexts_[device]; }

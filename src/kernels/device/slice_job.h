@@ -125,5 +125,6 @@ constexpr Entry entry(const SliceJob& job) {
 // Threads of a block: kGroups groups of kGroupLanes, each of which takes pieces of slices by itself.
 inline constexpr int kGroupLanes = 32;
 inline constexpr int kGroups = 8;
+inline constexpr int kThreads = kGroups * kGroupLanes;
 
 }  // namespace qccl::kernels::device

@@ -1,0 +1,110 @@
+#include "device/fake/fake_kernels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "device/fake/fake_driver.h"
+#include "kernels/device/host_launcher.h"
+
+namespace qccl::device::fake {
+namespace {
+
+using kernels::device::Entry;
+using kernels::device::kEntryNames;
+using kernels::device::kGroups;
+using kernels::device::SliceJob;
+using kernels::device::Source;
+
+// Replaces addresses by where their bytes are, and keeps those alive.
+class Translation {
+ public:
+  // False if the device may not touch the memory. Null stays null.
+  template <class T>
+  bool translate(T*& pointer, std::size_t bytes) {
+    if (pointer == nullptr || bytes == 0) return true;
+    auto found = driver().find(pointer, bytes);
+    if (found == nullptr) return false;
+    const auto offset = reinterpret_cast<const std::byte*>(pointer) - found->address;
+    pointer = reinterpret_cast<T*>(found->storage + offset);
+    allocations_.push_back(std::move(found));
+    return true;
+  }
+
+  bool translate(SliceJob& job) {
+    const std::size_t floats = std::size_t{job.count} * sizeof(float);
+    bool known = translate(job.output, source_bytes(job, kernels::device::SourceKind::elements)) &&
+                 translate(job.sum, floats) && translate(job.residual, floats);
+    for (std::size_t i = 0; i < job.source_count; ++i) {
+      known = known && translate(job.sources[i].data, source_bytes(job, job.sources[i].kind));
+    }
+    for (std::size_t i = 0; i < job.payload_count; ++i) {
+      known = known && translate(job.payloads[i], payload_bytes(job));
+    }
+    return known;
+  }
+
+ private:
+  std::vector<std::shared_ptr<Allocation>> allocations_;
+};
+
+// In the stream's thread, where a device reads the jobs too.
+void run(Entry entry, const SliceJob* jobs, unsigned int count, unsigned int blocks) {
+  Translation translation;
+  if (!translation.translate(jobs, count * sizeof(SliceJob))) {
+    static_cast<void>(driver().misuse("a kernel's jobs are not in memory of the device or pinned"));
+    return;
+  }
+  std::vector<SliceJob> copied(jobs, jobs + count);
+  for (SliceJob& job : copied) {
+    const bool fits = kernels::device::entry(job) == entry;
+    if (!fits) static_cast<void>(driver().misuse("a job is launched on another kernel than its own"));
+    const bool known = translation.translate(job);
+    if (!known) static_cast<void>(driver().misuse("a job names memory that is not the device's or pinned"));
+    if (!fits || !known) return;
+  }
+  kernels::device::run_on_host(entry, copied.data(), count, blocks * kGroups);
+}
+
+}  // namespace
+
+Code module_load_data(CUmod_st** module, const void* image) {
+  int device = 0;
+  if (const Code code = driver().begin("cuModuleLoadData", device); code != Code::success) return code;
+  if (image == nullptr) return driver().misuse("cuModuleLoadData of no image");
+  *module = driver().make_module(image);
+  return Code::success;
+}
+
+Code module_unload(CUmod_st* module) {
+  int device = 0;
+  if (const Code code = driver().begin("cuModuleUnload", device); code != Code::success) return code;
+  return driver().destroy(module) ? Code::success : driver().misuse("cuModuleUnload of no module");
+}
+
+Code module_get_function(CUfunc_st** function, CUmod_st* module, const char* name) {
+  int device = 0;
+  if (const Code code = driver().begin("cuModuleGetFunction", device); code != Code::success) return code;
+  if (!driver().is_alive(module)) return driver().misuse("cuModuleGetFunction of no module");
+  const auto* const found = std::find(kEntryNames.begin(), kEntryNames.end(), std::string(name));
+  if (found == kEntryNames.end()) return Code::not_found;
+  *function = &module->functions[static_cast<std::size_t>(found - kEntryNames.begin())];
+  return Code::success;
+}
+
+Code launch_kernel(CUfunc_st* function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                   unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                   CUstream_st* handle, void** parameters, void** extra) {
+  Code code{};
+  CUstream_st* const stream = driver().usable("cuLaunchKernel", handle, code);
+  if (stream == nullptr) return code;
+  const bool has_shape = grid_x > 0 && grid_y == 1 && grid_z == 1 && block_x == kernels::device::kThreads &&
+                         block_y == 1 && block_z == 1 && shared_bytes == 0 && extra == nullptr;
+  if (!has_shape) return driver().misuse("cuLaunchKernel of another shape than the kernels have");
+  stream->add([entry = function->entry, jobs = *static_cast<const SliceJob**>(parameters[0]),
+               count = *static_cast<unsigned int*>(parameters[1]), grid_x] { run(entry, jobs, count, grid_x); });
+  return Code::success;
+}
+
+}  // namespace qccl::device::fake

@@ -1,0 +1,63 @@
+#include "device/kernels.h"
+
+#include <fmt/format.h>
+
+namespace qccl::device {
+namespace {
+
+using kernels::device::kEntries;
+using kernels::device::kEntryNames;
+
+constexpr int kCubinVersion = 13000;  // of the oldest driver that reads the cubins
+
+Failure failure_at(const Device& device, const char* function, Code code) {
+  Failure failure = failure_of(device.driver(), function, code);
+  failure.info().message = fmt::format("device {}: {}", device.index(), failure.info().message);
+  return failure;
+}
+
+Code load_module(const Device& device, const KernelImages& images, CUmod_st*& module) {
+  int version = 0;
+  static_cast<void>(device.driver().driver_get_version(&version));
+  if (version >= kCubinVersion) {
+    const Code code = device.call(&Driver::module_load_data, &module, images.cubins);
+    if (code != Code::no_binary_for_gpu) return code;
+  }
+  return device.call(&Driver::module_load_data, &module, static_cast<const void*>(images.ptx));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Kernels>> Kernels::load(const Device& device, const KernelImages& images) {
+  if (images.empty()) {
+    return Failure(ErrorKind::unsupported,
+                   "this library has no kernels for devices: build it where CUDA's nvcc is found (docs/gpu.md)");
+  }
+  CUmod_st* module = nullptr;
+  const Code code = load_module(device, images, module);
+  if (code != Code::success) return failure_at(device, "cuModuleLoadData", code);
+  std::unique_ptr<Kernels> kernels(new Kernels(device, module));
+  QCCL_TRY(kernels->find_functions());
+  return kernels;
+}
+
+Kernels::~Kernels() { static_cast<void>(device_.call(&Driver::module_unload, module_)); }
+
+Status Kernels::find_functions() {
+  for (std::size_t i = 0; i < kEntries; ++i) {
+    const Code code = device_.call(&Driver::module_get_function, &functions_[i], module_, kEntryNames[i]);
+    if (code != Code::success) return failure_at(device_, "cuModuleGetFunction", code);
+  }
+  return {};
+}
+
+Status Kernels::launch(const Stream& stream, kernels::device::Entry entry, const kernels::device::SliceJob* jobs,
+                       std::uint32_t count, std::uint32_t blocks) const {
+  void* parameters[] = {&jobs, &count};
+  const Code code = device_.call(&Driver::launch_kernel, functions_[static_cast<std::size_t>(entry)], blocks, 1u, 1u,
+                                 kernels::device::kThreads, 1u, 1u, 0u, stream.handle(), +parameters, nullptr);
+  if (code != Code::success) return failure_at(device_, "cuLaunchKernel", code);
+  return {};
+}
+
+}  // namespace qccl::device

@@ -83,15 +83,18 @@ engine::ArgumentsList CommunicatorState::build_all(std::span<const Call> calls) 
 
 template <class Call>
 int CommunicatorState::run(const Call& call) {
-  std::optional<TimedCall> timed;
   if constexpr (std::is_same_v<Call, CollectiveCall>) {
-    if (measured_.counts(call)) timed = measured_.begin(call, *context());
+    if (measured_.counts(call)) [[unlikely]] {
+      std::optional<TimedCall> timed = measured_.begin(call, *context());
+      BuiltCall built = build(call);
+      if (timed) timed->begin();
+      const int source = CallPoster::run(std::move(built.arguments), *built.context);
+      if (timed) timed->end();
+      return source;
+    }
   }
   BuiltCall built = build(call);
-  if (timed) timed->begin();
-  const int source = CallPoster::run(std::move(built.arguments), *built.context);
-  if (timed) timed->end();
-  return source;
+  return CallPoster::run(std::move(built.arguments), *built.context);
 }
 
 template <class Call>

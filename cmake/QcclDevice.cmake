@@ -40,8 +40,21 @@ function(qccl_nvcc output)
     VERBATIM)
 endfunction()
 
-# qccl_add_device_kernels(TARGET): compiles the images into its kernel_images.cc.
+# qccl_add_device_kernels(TARGET): compiles the images into its kernel_images.cc, if QCCL_DEVICE_KERNELS asks for them.
+# AUTO is not for builds with sanitizers, which cannot look into them.
 function(qccl_add_device_kernels target)
+  if(QCCL_DEVICE_KERNELS STREQUAL "OFF" OR (QCCL_DEVICE_KERNELS STREQUAL "AUTO" AND (QCCL_SANITIZE OR QCCL_FUZZ)))
+    return()
+  endif()
+  qccl_find_nvcc()
+  if(QCCL_NVCC)
+    qccl_build_images(${target})
+  elseif(QCCL_DEVICE_KERNELS STREQUAL "ON")
+    message(FATAL_ERROR "QCCL_DEVICE_KERNELS is ON, but ${QCCL_NO_NVCC}")
+  endif()
+endfunction()
+
+function(qccl_build_images target)
   set(folder ${PROJECT_BINARY_DIR}/device_kernels)
   file(MAKE_DIRECTORY ${folder})
   get_filename_component(tools ${QCCL_NVCC} REALPATH)

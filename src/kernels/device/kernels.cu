@@ -1,6 +1,7 @@
 // The kernels of an image, one for each program of slice_body.h. `jobs` and whatever they name is memory that the device
 // reads and writes: its own, or pinned host memory.
 #include "kernels/device/slice_body.h"
+#include "kernels/device/warp.h"
 
 namespace qccl::kernels::device {
 namespace {
@@ -9,7 +10,7 @@ template <Entry kEntry>
 __device__ void run_block(const SliceJob* jobs, unsigned int count) {
   using Program = ProgramOf<kEntry>;
   using Memory = GroupMemory<Program>;
-  __shared__ alignas(16) unsigned char memory[kGroups][sizeof(Memory)];
+  alignas(16) __shared__ unsigned char memory[kGroups][sizeof(Memory)];
   const unsigned int group = threadIdx.x / kGroupLanes;
   Warp<typename Program::Lane> warp;
   run_jobs<Program>(jobs, count, {blockIdx.x * kGroups + group, gridDim.x * kGroups},

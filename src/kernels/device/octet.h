@@ -35,9 +35,13 @@ QCCL_HD bool is_aligned(const void* at) {
   return reinterpret_cast<std::uintptr_t>(at) % kBytes == 0;
 }
 
+// Both are aligned. Otherwise a device faults, and so does the host.
 template <std::size_t kBytes>
 QCCL_HD void copy_aligned(void* to, const void* from) {
   constexpr std::size_t kStep = kBytes < 16 ? kBytes : 16;
+#if !defined(__CUDACC__)
+  if (!is_aligned<kStep>(to) || !is_aligned<kStep>(from)) __builtin_trap();
+#endif
   auto* const target = static_cast<std::byte*>(__builtin_assume_aligned(to, kStep));
   const auto* const source = static_cast<const std::byte*>(__builtin_assume_aligned(from, kStep));
   QCCL_UNROLL
@@ -92,11 +96,11 @@ QCCL_HD inline std::uint64_t load_codes(const std::byte* codes, int bits, Run ru
   const std::uint64_t first_bit = std::uint64_t{run.first} * static_cast<unsigned>(bits);
   const std::byte* const from = codes + first_bit / 8;
   const int shift = static_cast<int>(first_bit % 8);
-  const int end = shift + run.count * bits;  // at most 64: codes of 8 bits have no shift
+  const int end = shift + run.count * bits;  // at most 64, which only codes of 8 bits reach, without a shift
   if (end == 64 && is_aligned<8>(from)) {
     std::uint64_t word;
     copy_aligned<8>(&word, from);
-    return word >> shift;
+    return word;
   }
   if (end == 32 && is_aligned<4>(from)) {
     std::uint32_t word;

@@ -175,6 +175,17 @@ TEST_F(BuiltInKernels, compute_with_single_operations_rounded_to_nearest) {
   EXPECT_GT(operations, 100);
 }
 
+// Only what is not copied into them uses the stack: unaligned runs and tails.
+TEST_F(BuiltInKernels, keep_their_octets_in_registers) {
+  std::istringstream text(images_.ptx);
+  std::string entry;
+  for (std::string line; std::getline(text, line);) {
+    if (line.find(".entry ") != std::string::npos) entry = line;
+    if (line.starts_with("}")) entry.clear();
+    EXPECT_TRUE(entry.empty() || line.find(".local") == std::string::npos) << entry << line;
+  }
+}
+
 TEST_F(BuiltInKernels, say_that_they_are_of_an_old_ptx_and_have_every_entry) {
   const std::string text = images_.ptx;
   EXPECT_NE(text.find("\n.version 7.0\n.target sm_75\n"), std::string::npos) << text.substr(0, 400);

@@ -61,7 +61,7 @@ constexpr std::uint32_t make_scale_bits(std::uint32_t magnitude, int bits) {
 constexpr float read_scale(std::uint16_t stored, int bits) {
   const std::uint32_t scale = std::uint32_t{stored} << 16;
   const bool valid = scale >= kSmallestScaleBits && scale <= largest_scale_bits(bits);
-  return std::bit_cast<float>(valid ? scale : kCanonicalNanBits);
+  return valid ? std::bit_cast<float>(scale) : canonical_nan();
 }
 
 // For magnitudes below 2^22: the last place of 1.5 * 2^23 is 1.

@@ -121,24 +121,18 @@ QCCL_HD Octet<float> decode_buckets(const Codec& codec, const std::byte* payload
 // A value of any alignment in a payload's headers.
 template <class T>
 QCCL_HD T load_header(const std::byte* payload, std::uint32_t index) {
-  T header;
   const std::byte* const from = payload + std::size_t{index} * sizeof(T);
-  if (is_aligned<sizeof(T)>(from)) {
-    copy_aligned<sizeof(T)>(&header, from);
-  } else {
-    std::memcpy(&header, from, sizeof(T));
-  }
+  if (is_aligned<sizeof(T)>(from)) return load_aligned<T>(from);
+  T header;
+  std::memcpy(&header, from, sizeof(T));
   return header;
 }
 
 template <class T>
 QCCL_HD void store_header(std::byte* payload, std::uint32_t index, T header) {
   std::byte* const to = payload + std::size_t{index} * sizeof(T);
-  if (is_aligned<sizeof(T)>(to)) {
-    copy_aligned<sizeof(T)>(to, &header);
-  } else {
-    std::memcpy(to, &header, sizeof(T));
-  }
+  if (is_aligned<sizeof(T)>(to)) return store_aligned(to, header);
+  std::memcpy(to, &header, sizeof(T));
 }
 
 }  // namespace qccl::kernels::device

@@ -35,17 +35,30 @@ QCCL_HD bool is_aligned(const void* at) {
   return reinterpret_cast<std::uintptr_t>(at) % kBytes == 0;
 }
 
-// Both are aligned. Otherwise a device faults, and so does the host.
+// What a lane moves at once, at most.
+template <class T>
+inline constexpr std::size_t kStep = sizeof(T) < 16 ? sizeof(T) : 16;
+
+// A device faults where memory is not aligned to the step, and so does the host.
 template <std::size_t kBytes>
-QCCL_HD void copy_aligned(void* to, const void* from) {
-  constexpr std::size_t kStep = kBytes < 16 ? kBytes : 16;
+QCCL_HD void check_aligned([[maybe_unused]] const void* at) {
 #if !defined(__CUDACC__)
-  if (!is_aligned<kStep>(to) || !is_aligned<kStep>(from)) __builtin_trap();
+  if (!is_aligned<kBytes>(at)) __builtin_trap();
 #endif
-  auto* const target = static_cast<std::byte*>(__builtin_assume_aligned(to, kStep));
-  const auto* const source = static_cast<const std::byte*>(__builtin_assume_aligned(from, kStep));
-  QCCL_UNROLL
-  for (std::size_t at = 0; at < kBytes; at += kStep) std::memcpy(target + at, source + at, kStep);
+}
+
+template <class T>
+QCCL_HD T load_aligned(const void* from) {
+  check_aligned<kStep<T>>(from);
+  T value;
+  std::memcpy(&value, __builtin_assume_aligned(from, kStep<T>), sizeof(T));
+  return value;
+}
+
+template <class T>
+QCCL_HD void store_aligned(void* to, const T& value) {
+  check_aligned<kStep<T>>(to);
+  std::memcpy(__builtin_assume_aligned(to, kStep<T>), &value, sizeof(T));
 }
 
 // The parts of a run that does not move in one piece.
@@ -61,23 +74,17 @@ QCCL_HD_COLD void store_elements(std::byte* to, int count, Octet<T> values) {
 }
 
 template <class T>
-inline constexpr std::size_t kOctetStep = sizeof(Octet<T>) < 16 ? sizeof(Octet<T>) : 16;
-
-template <class T>
 QCCL_HD Octet<T> load_octet(const void* array, Run run) {
   const auto* const from = static_cast<const std::byte*>(array) + std::size_t{run.first} * sizeof(T);
-  if (run.count < kOctet || !is_aligned<kOctetStep<T>>(from)) return load_elements<T>(from, run.count);
-  alignas(16) Octet<T> values;
-  copy_aligned<sizeof(values)>(&values, from);
-  return values;
+  if (run.count < kOctet || !is_aligned<kStep<Octet<T>>>(from)) return load_elements<T>(from, run.count);
+  return load_aligned<Octet<T>>(from);
 }
 
 template <class T>
 QCCL_HD void store_octet(void* array, Run run, const Octet<T>& values) {
   auto* const to = static_cast<std::byte*>(array) + std::size_t{run.first} * sizeof(T);
-  if (run.count < kOctet || !is_aligned<kOctetStep<T>>(to)) return store_elements(to, run.count, values);
-  alignas(16) const Octet<T> whole = values;
-  copy_aligned<sizeof(values)>(to, &whole);
+  if (run.count < kOctet || !is_aligned<kStep<Octet<T>>>(to)) return store_elements(to, run.count, values);
+  store_aligned(to, values);
 }
 
 // ---- codes of `bits` bits without gaps
@@ -97,16 +104,8 @@ QCCL_HD inline std::uint64_t load_codes(const std::byte* codes, int bits, Run ru
   const std::byte* const from = codes + first_bit / 8;
   const int shift = static_cast<int>(first_bit % 8);
   const int end = shift + run.count * bits;  // at most 64, which only codes of 8 bits reach, without a shift
-  if (end == 64 && is_aligned<8>(from)) {
-    std::uint64_t word;
-    copy_aligned<8>(&word, from);
-    return word;
-  }
-  if (end == 32 && is_aligned<4>(from)) {
-    std::uint32_t word;
-    copy_aligned<4>(&word, from);
-    return word >> shift;
-  }
+  if (end == 64 && is_aligned<8>(from)) return load_aligned<std::uint64_t>(from);
+  if (end == 32 && is_aligned<4>(from)) return load_aligned<std::uint32_t>(from) >> shift;
   return load_code_bytes(from, end) >> shift;
 }
 
@@ -114,11 +113,8 @@ QCCL_HD inline std::uint64_t load_codes(const std::byte* codes, int bits, Run ru
 QCCL_HD inline void store_codes(std::byte* codes, int bits, Run run, std::uint64_t word) {
   std::byte* const to = codes + std::size_t{run.first / 8} * static_cast<unsigned>(bits);
   const int end = run.count * bits;
-  if (end == 64 && is_aligned<8>(to)) return copy_aligned<8>(to, &word);
-  if (end == 32 && is_aligned<4>(to)) {
-    const auto half = static_cast<std::uint32_t>(word);
-    return copy_aligned<4>(to, &half);
-  }
+  if (end == 64 && is_aligned<8>(to)) return store_aligned(to, word);
+  if (end == 32 && is_aligned<4>(to)) return store_aligned(to, static_cast<std::uint32_t>(word));
   store_code_bytes(to, end, word);
 }
 

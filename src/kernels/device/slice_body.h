@@ -196,7 +196,7 @@ QCCL_HD void run_jobs(const SliceJob* jobs, std::uint32_t count, GroupIndex self
         auto* const to = reinterpret_cast<char*>(&memory.job);
         const auto* const from = reinterpret_cast<const char*>(job);
         for (auto at = static_cast<std::size_t>(lane) * 4; at < sizeof(SliceJob); at += 4 * kGroupLanes) {
-          copy_aligned<4>(to + at, from + at);
+          store_aligned(to + at, load_aligned<std::uint32_t>(from + at));
         }
       });
     }

@@ -86,7 +86,9 @@ QCCL_HD Octet<float> sum_of_parts(const Codec& codec, const SliceJob& job, Run r
 
 // All targets but the payload.
 QCCL_HD inline void write_targets(const SliceJob& job, Run run, const Octet<float>& values, const Octet<float>& sent) {
-  const Octet<float>& result = job.outputs_sent ? sent : values;
+  Octet<float> result{};
+  QCCL_UNROLL
+  for (int i = 0; i < kOctet; ++i) result.of[i] = job.outputs_sent ? sent.of[i] : values.of[i];
   if (job.keeps_residual) {
     auto residual = load_octet<float>(job.residual, run);
     QCCL_UNROLL

@@ -27,16 +27,18 @@ constexpr const char* kBash = R"sh(_qccl() {
 complete -o bashdefault -o default -F _qccl qccl
 )sh";
 
+// clang-format off: version 14 takes the quotation marks of this one for the string's end.
 constexpr const char* kZsh = R"sh(_qccl() {
   local -a before=("${(@)words[2,CURRENT-1]}") found
   if (( ! ${before[(Ie)--]} )); then # after it comes the program that `qccl run` starts
-    found=(${(f)" $("${words[1]}" --complete "${before[@]}" 2 > / dev / null) "})
-                                 compadd -
-                                 a found &&
-                             return fi _files
+    found=(${(f)"$("${words[1]}" --complete "${before[@]}" 2>/dev/null)"})
+    compadd -a found && return
+  fi
+  _files
 }
 compdef _qccl qccl
 )sh";
+// clang-format on
 
 }  // namespace
 

@@ -8,7 +8,7 @@ stamp=.venv/.qccl-stamp
 check_python='
 import os, sys, sysconfig, venv, ensurepip
 header = os.path.join(sysconfig.get_path("include"), "Python.h")
-if sys.version_info < (3, 11) or not os.path.exists(header): sys.exit(1)
+if sys.version_info < (3, 10) or not os.path.exists(header): sys.exit(1)
 print(getattr(sys, "_base_executable", None) or sys.executable)'
 
 find_python() {
@@ -16,7 +16,7 @@ find_python() {
   for candidate in ${QCCL_PYTHON:-python3 /usr/bin/python3}; do
     if "$candidate" -c "$check_python" 2>/dev/null; then return; fi
   done
-  echo "No Python 3.11 or later with venv and headers (python3-venv, python3-dev) found." >&2
+  echo "No Python 3.10 or later with venv and headers (python3-venv, python3-dev) found." >&2
   echo "Install one, or name one: QCCL_PYTHON=/path/to/python3 make ..." >&2
   return 1
 }

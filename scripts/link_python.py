@@ -2,9 +2,14 @@
 pyproject.toml, like `pip install --editable` but without a build. Changes nothing when all is in place.
 """
 
+import sys
 import sysconfig
-import tomllib
 from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -114,6 +114,20 @@ SharedJob::SharedJob(const GroupSpec& spec)
   if (spec.compression) communicator_.set_compression(*spec.compression);
 }
 
+SharedJob::SharedJob(const SharedJob& ended, Communicator living, const GroupSpec& spec)
+    : base_store_(ended.base_store_),
+      global_rank_(spec.global_ranks.at(spec.rank)),
+      global_ranks_(spec.global_ranks),
+      communicator_(std::move(living)),
+      trace_(ended.trace_),
+      log_(ended.log_),
+      groups_{communicator_} {}
+
+void SharedJob::add_group(const Communicator& group) {
+  const std::lock_guard lock(mutex_);
+  groups_.push_back(group);
+}
+
 Communicator SharedJob::subgroup(const GroupSpec& spec) {
   std::vector<int> ranks;
   for (const std::int64_t global : spec.global_ranks) {
@@ -128,8 +142,7 @@ Communicator SharedJob::subgroup(const GroupSpec& spec) {
   Communicator group = communicator_.subgroup(ranks, spec.name + "#" + std::to_string(use));
   if (spec.compression) group.set_compression(*spec.compression);
   if (spec.timeout) group.set_timeout(*spec.timeout);
-  std::lock_guard lock(mutex_);
-  groups_.push_back(group);
+  add_group(group);
   return group;
 }
 
@@ -137,8 +150,7 @@ Communicator SharedJob::twin(Communicator& group, const std::string& name) {
   std::vector<int> everyone(static_cast<std::size_t>(group.size()));
   std::iota(everyone.begin(), everyone.end(), 0);
   Communicator twin = group.subgroup(everyone, name);
-  std::lock_guard lock(mutex_);
-  groups_.push_back(twin);
+  add_group(twin);
   return twin;
 }
 
@@ -202,13 +214,13 @@ std::shared_ptr<SharedJob> JobRegistry::find(const GroupSpec& spec) {
   return nullptr;
 }
 
-void JobRegistry::add(const std::shared_ptr<SharedJob>& job) {
+void JobRegistry::add(const std::shared_ptr<SharedJob>& job, bool is_successor) {
   std::lock_guard lock(mutex_);
   std::erase_if(jobs_, [](const auto& other) { return other.expired(); });
   jobs_.push_back(job);
   std::erase_if(threads_, [](const auto& other) { return other.expired(); });
   threads_.push_back(job->pool()->threads());
-  logs_.push_back(job->log());
+  if (!is_successor) logs_.push_back(job->log());
   // The log settings from the environment apply to the whole process.
   log_options_ = job->log().options();
 }

@@ -36,9 +36,14 @@ class SharedJob {
  public:
   // Collective over the ranks of `spec`. Throws qccl::Error.
   explicit SharedJob(const GroupSpec& spec);
+  // The job goes on with a group of those of `ended`'s ranks that live, which are numbered anew.
+  // `spec` is that group's.
+  SharedJob(const SharedJob& ended, Communicator living, const GroupSpec& spec);
 
   // A group of some of the ranks; collective over them. Throws qccl::Error.
   Communicator subgroup(const GroupSpec& spec);
+  // Takes part in close_group() and the calls like it.
+  void add_group(const Communicator& group);
   // A group of the same ranks as `group`, with its own sequence of operations.
   Communicator twin(Communicator& group, const std::string& name);
 
@@ -84,8 +89,11 @@ class JobRegistry {
   static JobRegistry& instance();
   // The job that accepts the group, if any.
   std::shared_ptr<SharedJob> find(const GroupSpec& spec);
-  void add(const std::shared_ptr<SharedJob>& job);
+  // `is_successor`: its log is that of a job which was added before.
+  void add(const std::shared_ptr<SharedJob>& job, bool is_successor = false);
   std::vector<std::shared_ptr<SharedJob>> all();
+  // Different for each process group of this process; from 1.
+  std::uint64_t next_group() { return ++groups_; }
   // At the end of the process: ends the threads of all jobs, destroyed ones included.
   void end_threads(std::chrono::milliseconds limit);
 
@@ -103,6 +111,7 @@ class JobRegistry {
   std::vector<OperationLog> logs_;
   LogOptions log_options_;
   std::atomic<bool> log_says_caller_ = false;
+  std::atomic<std::uint64_t> groups_ = 0;
 };
 
 }  // namespace qccl::torch_binding

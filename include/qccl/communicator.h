@@ -287,6 +287,11 @@ class Communicator {
   // group_end() if it does not.
   void group_start();
   Work group_end();
+  // Ends the recording in place of group_end(), but posts none of its calls, all of which are this group's. Returns the
+  // seconds that they would take one after the other, as the cost model predicts them from the profile (`qccl doctor
+  // --measure`), without waiting for other ranks. Local; the recorded calls' Works never end. Throws misuse as
+  // group_end() does, and for calls of another group.
+  double group_estimate();
 
   // The same for containers of the listed element types.
   template <class T>
@@ -444,6 +449,7 @@ class Communicator {
   Compression compression() const;
   // Timeout of later calls that do not set their own.
   void set_timeout(Milliseconds timeout);
+  Milliseconds timeout() const;
 
   // The compression and, below, the algorithm that a call would use now, for reports. They follow the rules about
   // collective, size, type and operation (automatic: the fastest so far); without a collective, those of an all_reduce.
@@ -456,6 +462,8 @@ class Communicator {
   // ...)".
   std::string explain_algorithm(Collective collective, std::size_t count, DataType type, const CallOptions& = {}) const;
 
+  // The world rank of each rank of the group.
+  std::vector<int> world_ranks() const;
   // The host of each rank of the group, as the world rank of the first rank on it.
   std::vector<int> hosts() const;
   // This rank's traffic in all groups of this context.

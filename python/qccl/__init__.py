@@ -26,9 +26,11 @@ from ._api import (  # noqa: E402
     empty,
     monitored_barrier,
     set_compression,
+    time_estimator,
     trace,
     traffic,
 )
+from ._failures import LostRank, failed, shrink  # noqa: E402
 from ._feedback import ErrorFeedback  # noqa: E402
 from ._launch import init_distributed  # noqa: E402
 from ._log import comms_logger, configure_log, log_summary, save_log  # noqa: E402
@@ -36,6 +38,7 @@ from ._log import comms_logger, configure_log, log_summary, save_log  # noqa: E4
 __version__: str = _C.version()
 __all__ = [
     "ErrorFeedback",
+    "LostRank",
     "Options",
     "Policy",
     "Traffic",
@@ -46,6 +49,7 @@ __all__ = [
     "deepspeed",
     "describe",
     "empty",
+    "failed",
     "init_distributed",
     "log_summary",
     "mesh",
@@ -53,6 +57,8 @@ __all__ = [
     "pipeline",
     "save_log",
     "set_compression",
+    "shrink",
+    "time_estimator",
     "trace",
     "traffic",
     "__version__",

@@ -1,7 +1,8 @@
 """The calls that torch.distributed lacks: compression and traffic of a process group."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -182,6 +183,38 @@ def trace(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     """
     recorded: dict[str, Any] = json.loads(_C.trace(backend_of(group)))
     return recorded
+
+
+@dataclass
+class TimeEstimate:
+    """What time_estimator() yields."""
+
+    microseconds: float | None = None
+    """Of all calls together, one after the other; None until the block ends."""
+
+
+@contextmanager
+def time_estimator(group: dist.ProcessGroup | None = None) -> Iterator[TimeEstimate]:
+    """Predicts how long this thread's collectives and messages of the group would take, without making them.
+
+        with qccl.time_estimator() as estimate:
+            dist.all_reduce(gradient)
+        print(estimate.microseconds)
+
+    Local: only the rank that asks calls it. The cost model computes the time from the algorithm and compression that
+    each call would have, and from the profile (`qccl doctor --measure`). Tensors stay as they are. With torch 2.15 and
+    later dist._time_estimator() does the same.
+
+    Raises ValueError if this rank is not in the group or the group is not qccl's, NotImplementedError for sparse sums,
+    whose time depends on other ranks' elements.
+    """
+    backend = backend_of(group)
+    estimate = TimeEstimate()
+    _C.start_time_estimate(backend)
+    try:
+        yield estimate
+    finally:
+        estimate.microseconds = _C.end_time_estimate(backend)
 
 
 def monitored_barrier(

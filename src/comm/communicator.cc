@@ -207,6 +207,10 @@ Work Communicator::group_end() {
   return memory_checked([&] { return Work(state_->group_end()); });
 }
 
+double Communicator::group_estimate() {
+  return memory_checked([&] { return internal::estimate_recorded(*state_); });
+}
+
 void Communicator::check_parts(std::size_t whole, std::size_t part) const {
   if (whole == part * static_cast<std::size_t>(size())) return;
   throw Error(state_->group().failure(
@@ -277,9 +281,20 @@ std::string Communicator::explain_algorithm(Collective collective, std::size_t c
                                             const CallOptions& options) const {
   return memory_checked([&] {
     return state_->with_builder([&](const CallBuilder& builder) {
-      return builder.explain({collective, nullptr, nullptr, count, type, options});
+      const comm::CollectiveCall call{collective, nullptr, nullptr, count, type, options};
+      return comm::explain_algorithm(builder.resolve(call), size(), options, builder.defaults());
     });
   });
+}
+
+Milliseconds Communicator::timeout() const {
+  return state_->with_builder(
+      [](const CallBuilder& builder) { return std::chrono::duration_cast<Milliseconds>(builder.timeout()); });
+}
+
+std::vector<int> Communicator::world_ranks() const {
+  const auto& ranks = state_->group().ranks;
+  return {ranks.begin(), ranks.end()};
 }
 
 std::vector<int> Communicator::hosts() const {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <new>
 
 namespace qccl::internal {
@@ -12,6 +13,20 @@ using comm::Context;
 using comm::MessageCall;
 using comm::TimedCall;
 using engine::CallArguments;
+
+namespace {
+
+comm::CallBatch::Recording end_recording(Context& context, const char* end) {
+  comm::CallBatch::Recording recording = context.call_batch().end();
+  if (recording.work != nullptr) return recording;
+  throw Error({.kind = ErrorKind::misuse,
+               .message = fmt::format("QCCL rank {}: {} without group_start() in this thread, or a call in between was "
+                                      "refused",
+                                      context.rank(), end),
+               .rank = context.rank()});
+}
+
+}  // namespace
 
 CommunicatorState::CommunicatorState(const std::shared_ptr<Context>& context, comm::GroupIdentity group,
                                      const comm::GroupAgreement& agreement)
@@ -144,14 +159,7 @@ void CommunicatorState::group_start() {
 
 std::shared_ptr<WorkState> CommunicatorState::group_end() {
   const auto context = this->context();
-  comm::CallBatch::Recording recording = context->call_batch().end();
-  if (recording.work == nullptr) {
-    throw Error({.kind = ErrorKind::misuse,
-                 .message = fmt::format("QCCL rank {}: group_end() without group_start() in this thread, or a call in "
-                                        "between was refused",
-                                        context->rank()),
-                 .rank = context->rank()});
-  }
+  comm::CallBatch::Recording recording = end_recording(*context, "group_end()");
   return poster_.post(std::move(recording.calls), std::move(recording.work), context);
 }
 
@@ -173,6 +181,21 @@ void CommunicatorState::close() {
   if (context == nullptr || !context->usable().ok()) return;
   poster_.wait_until_quiet(*context);
   context->groups().close(group_.id);
+}
+
+double estimate_recorded(CommunicatorState& state) {
+  const auto context = state.context();
+  const comm::GroupIdentity& group = state.group();
+  const comm::CallBatch::Recording recording = end_recording(*context, "group_estimate()");
+  const auto is_own = [&group](const CallArguments& call) { return call.group == group.id; };
+  if (!std::ranges::all_of(recording.calls, is_own)) {
+    throw Error(group.failure(ErrorKind::misuse, "group_estimate() after calls of another group"));
+  }
+  return state.with_builder([&](const comm::CallBuilder& builder) {
+    double seconds = 0;
+    for (const CallArguments& call : recording.calls) seconds += predict_seconds(call, group, builder.defaults());
+    return seconds;
+  });
 }
 
 }  // namespace qccl::internal

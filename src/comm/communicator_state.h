@@ -127,6 +127,8 @@ class CommunicatorState {
 
 // Gives a new group the settings of another.
 void copy_settings(CommunicatorState& from, CommunicatorState& to);
+// See Communicator::group_estimate().
+double estimate_recorded(CommunicatorState& state);
 // See Communicator::shrink().
 std::shared_ptr<CommunicatorState> shrink_group(CommunicatorState& state, const ShrinkOptions& options);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <string>
 #include <thread>
@@ -41,6 +42,54 @@ TEST_P(Groups, are_split_by_colour_and_ordered_by_key_then_rank) {
     const Ranks expected = some ? Ranks{5, 2, 3, 4} : Ranks{};
     EXPECT_EQ(some ? members_of(*some, comm) : Ranks{}, expected);
     comm.barrier();
+  });
+}
+
+ErrorKind kind_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.kind();
+  }
+  return ErrorKind::corrupt_data;
+}
+
+TEST_P(Groups, estimate_recorded_calls_on_one_rank_and_send_nothing) {
+  expect_success(2, [](Communicator& comm) {
+    Communicator twin = comm.dup();
+    comm.barrier();
+    if (comm.rank() == 0) {
+      std::vector<float> data(1 << 20, 1.0F);
+      const auto estimate = [&](std::size_t count, int calls) {
+        comm.group_start();
+        for (int i = 0; i < calls; ++i) comm.all_reduce_async(data.data(), data.data(), count, DataType::float32);
+        return comm.group_estimate();
+      };
+      const Traffic before = comm.traffic();
+      EXPECT_EQ(estimate(1 << 20, 0), 0);
+      EXPECT_GT(estimate(16, 1), 0);
+      EXPECT_GT(estimate(1 << 20, 1), 10 * estimate(16, 1));
+      EXPECT_DOUBLE_EQ(estimate(1 << 20, 3), 3 * estimate(1 << 20, 1));
+      comm.group_start();
+      comm.send(data.data(), 1 << 20, DataType::float32, 1);
+      EXPECT_GT(comm.group_estimate(), 0);
+      const std::vector<std::size_t> counts{0, 1 << 18};
+      comm.group_start();
+      comm.all_to_all_v(data.data(), counts, data.data() + (1 << 19), counts, DataType::float32);
+      const double exchange = comm.group_estimate();
+      EXPECT_GT(exchange, estimate(16, 1));
+      EXPECT_EQ(comm.traffic().payload_bytes_sent, before.payload_bytes_sent);
+      EXPECT_EQ(data[0], 1.0F);
+      EXPECT_EQ(kind_of([&] { comm.group_estimate(); }), ErrorKind::misuse);
+      comm.group_start();
+      twin.all_reduce(data);
+      EXPECT_EQ(kind_of([&] { comm.group_estimate(); }), ErrorKind::misuse);
+    }
+    std::vector<float> sum(8, 1.0F);
+    comm.all_reduce(sum);  // in step with the rank that estimated nothing
+    EXPECT_EQ(sum[0], 2.0F);
+    EXPECT_EQ(twin.world_ranks(), (std::vector{0, 1}));
+    EXPECT_EQ(comm.subgroup({comm.rank()}, "alone").world_ranks(), std::vector{comm.rank()});
   });
 }
 

@@ -11,8 +11,8 @@ namespace {
 // How long a destroyed group waits for operations that its peers do not finish.
 constexpr std::chrono::seconds kShutdownLimit{10};
 
-c10::intrusive_ptr<c10d::Backend::Options> options_of(const GroupSpec& spec) {
-  auto options = c10::make_intrusive<c10d::Backend::Options>("qccl", spec.timeout.value_or(kBackendDefaultTimeout));
+c10::intrusive_ptr<c10d::Backend::Options> options_of(const GroupSpec& spec, const Communicator& group) {
+  auto options = c10::make_intrusive<c10d::Backend::Options>("qccl", group.timeout());
   options->group_name = spec.name;
   options->global_ranks_in_group.assign(spec.global_ranks.begin(), spec.global_ranks.end());
   return options;
@@ -25,6 +25,9 @@ std::shared_ptr<WorkShare> make_share(const std::shared_ptr<SharedJob>& job, con
   share->pool = job->pool();
   share->trace = job->trace();
   share->trace_group = share->trace->add_group(spec.name, spec.global_ranks);
+  share->timeout = group.timeout();
+  constexpr int kKeyBits = 40;  // a group's operations in years
+  share->first_completion_key = JobRegistry::instance().next_group() << kKeyBits;
   share->abort_group = [weak = std::weak_ptr(job), group](const std::string& reason) {
     if (const auto alive = weak.lock()) with_torch_errors([&] { alive->abort_group(group, reason); });
   };
@@ -62,6 +65,7 @@ TorchCall merged(std::vector<TorchCall> calls) {
     whole.memory.absorb(std::move(call.memory));
     append(whole.endings, call.endings);
     append(whole.earlier, call.earlier);
+    append(whole.part_keys, call.part_keys);
     whole.options.timeout = std::max(whole.options.timeout, call.options.timeout);
   }
   whole.outputs = {std::move(outputs)};
@@ -76,7 +80,7 @@ Backend::Backend(std::shared_ptr<SharedJob> job, Communicator group, const Group
       root_(root),
       keeps_feedback_(spec.error_feedback),
       all_gather_compression_(spec.all_gather_compression),
-      options_(options_of(spec)),
+      options_(options_of(spec, group)),
       group_(std::move(group)),
       groups_(job_, group_, spec),
       share_(make_share(job_, group_, spec)) {}
@@ -93,6 +97,7 @@ Backend::~Backend() {
 
 void Backend::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
+  share_->timeout = timeout;
   with_torch_errors([&] { groups_.set_timeout(timeout); });
 }
 
@@ -180,6 +185,7 @@ Backend::WorkList Backend::unfinished_works() {
 }
 
 Backend::WorkPointer Backend::start(TorchCall call) {
+  if (auto ended = estimate(call)) return ended;
   if (auto part = coalesce(call)) return part;
   const bool is_message = call.is_message();
   const bool asynchronous = call.is_asynchronous();
@@ -229,7 +235,8 @@ void Backend::startCoalescing() {
 Backend::WorkPointer Backend::coalesce(TorchCall& call) {
   const std::lock_guard lock(posting_);
   if (!coalescing_ || coalescing_->thread != std::this_thread::get_id()) return nullptr;
-  auto part = c10::make_intrusive<CoalescedPart>(getRank(), call.type);
+  auto part = c10::make_intrusive<CoalescedPart>(getRank(), call.type, share_->next_completion_key());
+  call.part_keys = {part->getCompletionKey()};
   coalescing_->calls.push_back(std::move(call));
   coalescing_->parts.push_back(part);
   return part;
@@ -244,7 +251,7 @@ Backend::WorkPointer Backend::endCoalescing() {
   if (!coalesced) {
     C10_THROW_ERROR(DistBackendError, "qccl: calls of group '" + group_.name() + "' are not being coalesced");
   }
-  if (coalesced->calls.empty()) return nullptr;
+  if (coalesced->calls.empty()) return estimate({c10d::OpType::COALESCED, "qccl:coalesced"});
   const WorkPointer work = start(merged(std::move(coalesced->calls)));
   const auto whole = c10::dynamic_intrusive_pointer_cast<CollectiveWork>(work);
   for (const auto& part : coalesced->parts) part->set_whole(whole);

@@ -20,6 +20,7 @@
 #include "backend/callback_groups.h"
 #include "shared_job.h"
 #include "tensors.h"
+#include "torch_release.h"
 #include "work/work.h"
 
 namespace qccl::torch_binding {
@@ -76,6 +77,24 @@ class Backend final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}  // every rank starts at 0
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   void enableCollectivesTiming() override {}  // a Work always knows its duration
+
+  // Between these two the calling thread's calls end at once and do nothing. Returns the microseconds that they would
+  // take one after the other (Communicator::group_estimate()). Local.
+  bool supportsTimeEstimation() const override { return true; }
+  void startTimeEstimate() QCCL_OVERRIDE_2_15;
+  float endTimeEstimate() QCCL_OVERRIDE_2_15;
+
+  // An abort hook runs when this rank sees the group's first failure, before wait() throws it in that thread. A
+  // completion hook runs for every Work that succeeds.
+  bool supportsAbortHooks() const QCCL_OVERRIDE_2_15 { return true; }
+  void registerAbortHook(std::int64_t id, std::function<void()> hook) QCCL_OVERRIDE_2_14;
+  void unregisterAbortHook(std::int64_t id) QCCL_OVERRIDE_2_14 { share_->failure_hooks.remove(id); }
+#if QCCL_TORCH_HAS_COMPLETION_HOOKS
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) override;
+  void unregisterCompletionHook(std::int64_t id) override { share_->completion_hooks.remove(id); }
+#endif
+
   void eagerConnectSingleDevice(at::Device) override {}
   c10d::ErrorType getError() override { return share_->first_error; }
   void abort() override;
@@ -90,6 +109,17 @@ class Backend final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
                                           const c10::intrusive_ptr<Options>& options, const int& rank,
                                           const int& size) override;
+
+  bool supportsShrinking() const override { return true; }
+  // The group of the ranks that are not listed. If others are lost as well, DistBackendError names them; a second call
+  // that lists all returns the group.
+  c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<std::int64_t>& without, int flags,
+                                           const c10::intrusive_ptr<Options>& options) override;
+  // The members of the group that goes on, as ranks of this one: all that live, without those that the options leave
+  // out. Collective over them.
+  std::vector<int> shrink_to_living(const ShrinkOptions& options);
+  // The group that shrink_to_living() has made; once.
+  c10::intrusive_ptr<Backend> successor(const c10::intrusive_ptr<Options>& options);
 
   bool supportsCoalescing() const override { return true; }
   // The calling thread's calls between these two are posted together, as one Work.
@@ -123,6 +153,8 @@ class Backend final : public c10d::Backend {
   WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions&) override;
   WorkPointer gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions&) override;
+  // Ignores the output on ranks other than the root.
+  WorkPointer gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions&) QCCL_OVERRIDE_2_14;
   WorkPointer scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions&) override;
   WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
                             std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions&) override;
@@ -137,6 +169,11 @@ class Backend final : public c10d::Backend {
  private:
   using WorkList = std::vector<c10::intrusive_ptr<CollectiveWork>>;
 
+  struct Survivors {
+    Communicator group;
+    std::vector<int> members;  // ranks of the group that was shrunk
+  };
+
   // Calls of one thread between startCoalescing() and endCoalescing().
   struct Coalescing {
     std::thread::id thread;
@@ -144,6 +181,13 @@ class Backend final : public c10d::Backend {
     std::vector<c10::intrusive_ptr<CoalescedPart>> parts;
   };
 
+  // The predicted time of a thread's calls.
+  struct Estimate {
+    std::thread::id thread;
+    double seconds = 0;
+  };
+
+  WorkPointer estimate(const TorchCall& call);
   WorkList unfinished_works();
   bool finish_operations(std::chrono::milliseconds limit);
   WorkPointer start(TorchCall call);
@@ -162,6 +206,7 @@ class Backend final : public c10d::Backend {
   const std::shared_ptr<WorkShare> share_;
   std::atomic<std::uint64_t> sequence_ = 0;  // of collectives
   std::atomic<int> monitored_barriers_ = 0;
+  std::optional<Survivors> survivors_;  // of shrink_to_living(); one thread at a time
 
   // Held while a collective is numbered and posted, so that numbers follow the order of posting. It stays held while
   // posting waits for room among the calls in flight.
@@ -170,6 +215,7 @@ class Backend final : public c10d::Backend {
   std::uint64_t messages_ = 0;
   std::vector<c10::weak_intrusive_ptr<CollectiveWork>> in_flight_;
   std::optional<Coalescing> coalescing_;
+  std::optional<Estimate> estimate_;
   std::map<std::string, int> sparse_reductions_;  // count so far, by CompletionOrder::current_sequence()
   FeedbackByAddress feedback_by_address_;
 };

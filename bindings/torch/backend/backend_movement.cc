@@ -210,6 +210,31 @@ Backend::WorkPointer Backend::gather(TensorLists& outputs, Tensors& inputs, cons
   return start(std::move(call));
 }
 
+Backend::WorkPointer Backend::gather_into_tensor(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::GatherOptions& options) {
+  check_readable(input, "gather");
+  Tensors inputs{input};
+  TensorLists outputs;
+  if (options.rootRank == getRank()) {
+    check_writable(output, "gather");
+    check_parts(*this, output, input, "gather");
+    outputs = {{output}};
+  }
+  TorchCall call = make_call(c10d::OpType::GATHER, "qccl:gather", inputs, outputs, options);
+  CallMemory::Pair memory;
+  if (outputs.empty()) {
+    memory.source = call.memory.read(inputs);
+  } else {
+    memory = call.memory.read_and_write(inputs, outputs.front(), static_cast<std::size_t>(getRank()) * input.nbytes());
+  }
+  const Elements elements = elements_of(input);
+  call.options.root = static_cast<int>(options.rootRank);
+  void* const target = outputs.empty() ? nullptr : memory.target.mutable_data_ptr();
+  call.post(&Communicator::gather_async, {memory.source.const_data_ptr(), target, elements.count_in(memory.source)},
+            elements.type, call.options);
+  return start(std::move(call));
+}
+
 Backend::WorkPointer Backend::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
   const at::Tensor& output = only(outputs, "scatter");
   const bool root = options.rootRank == getRank();

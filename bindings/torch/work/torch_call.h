@@ -38,6 +38,7 @@ struct TorchCall {
   CallMemory memory = {};                                        // of the posts; finished once all have succeeded
   std::vector<std::function<void()>> endings = {};               // called after memory.finish()
   std::vector<c10::intrusive_ptr<CollectiveWork>> earlier = {};  // a barrier also waits for these
+  std::vector<std::uint64_t> part_keys = {};                     // of its parts' Works, if it was coalesced
 
   bool is_message() const { return c10d::isP2POp(type); }
   bool is_asynchronous() const { return !options.awaited; }

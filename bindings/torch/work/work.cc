@@ -138,7 +138,11 @@ CallEnd PostedOperations::end() const {
 // ---- CollectiveWork
 
 CollectiveWork::CollectiveWork(int rank, TorchCall call, std::shared_ptr<WorkShare> share)
-    : c10d::Work(rank, call.type, call.title, call.inputs), call_(std::move(call)), share_(std::move(share)) {}
+    : c10d::Work(rank, call.type, call.title, call.inputs),
+      call_(std::move(call)),
+      share_(std::move(share)),
+      timeout_(call_.options.timeout.value_or(share_->timeout.load())),
+      completion_key_(share_->next_completion_key()) {}
 
 void CollectiveWork::post(const Communicator& group, std::uint64_t sequence) {
   operations_.post(call_, group);
@@ -182,21 +186,33 @@ bool CollectiveWork::wait_for_results(SteadyClock::time_point deadline) {
 // the library used, then completes the futures, whose callbacks run here. Does this once; returns
 // when all of it is done, except for callbacks that run in another thread.
 void CollectiveWork::complete() {
-  if (!has_results_) {
-    const std::lock_guard lock(completing_);
-    if (!has_results_) {
-      end_ = end_of(call_, operations_);
-      end_.at = SteadyClock::now();
-      auto none = c10d::ErrorType::SUCCESS;
-      share_->first_error.compare_exchange_strong(none, end_.error);
-      share_->trace->end(trace_handle_, text_of(end_.failure));
-      call_.release();
-      has_results_ = true;
-      finish(end_.failure);
-    }
+  if (!has_results_ && take_results()) {
+    auto none = c10d::ErrorType::SUCCESS;
+    run_hooks(share_->first_error.compare_exchange_strong(none, end_.error) && end_.error != none);
   }
   value_.complete([this](auto& future) { complete_value(future); });
   result_.complete([this](auto& future) { complete_result(future); });
+}
+
+// Returns false if another thread has.
+bool CollectiveWork::take_results() {
+  const std::lock_guard lock(completing_);
+  if (has_results_) return false;
+  end_ = end_of(call_, operations_);
+  end_.at = SteadyClock::now();
+  share_->trace->end(trace_handle_, text_of(end_.failure));
+  call_.release();
+  has_results_ = true;
+  finish(end_.failure);
+  return true;
+}
+
+// Without locks: hooks may ask this Work.
+void CollectiveWork::run_hooks(bool group_failed) const {
+  if (group_failed) share_->failure_hooks.run();
+  if (end_.failure) return;
+  share_->completion_hooks.run(completion_key_, getDuration());
+  for (const std::uint64_t key : call_.part_keys) share_->completion_hooks.run(key, getDuration());
 }
 
 // ---- torch's queries

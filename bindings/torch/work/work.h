@@ -18,8 +18,10 @@
 #include <utility>
 #include <vector>
 
+#include "torch_release.h"
 #include "work/completion_order.h"
 #include "work/completion_pool.h"
+#include "work/hooks.h"
 #include "work/operation_trace.h"
 #include "work/torch_call.h"
 
@@ -118,6 +120,14 @@ struct WorkShare {
   std::size_t trace_group = 0;
   std::function<void(const std::string& reason)> abort_group;
   std::atomic<c10d::ErrorType> first_error = c10d::ErrorType::SUCCESS;
+  std::atomic<std::chrono::milliseconds> timeout{};  // of calls that set none
+  Hooks<> failure_hooks;                             // run once, when the group's first failure is seen
+  // Run for every operation that succeeded, with its Work's getCompletionKey() and milliseconds.
+  Hooks<std::uint64_t, float> completion_hooks;
+  std::uint64_t first_completion_key = 0;  // of the group; no other group of the process has its keys
+  std::atomic<std::uint64_t> completion_keys = 0;
+
+  std::uint64_t next_completion_key() { return first_completion_key + completion_keys++; }
 };
 
 class CollectiveWork final : public c10d::Work {
@@ -146,14 +156,20 @@ class CollectiveWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   float getDuration() const override;  // milliseconds; throws before the operation has ended
   std::uint64_t getSequencenumber() const override { return sequence_; }
+  std::chrono::milliseconds getTimeout() const QCCL_OVERRIDE_2_14 { return timeout_; }
+  std::uint64_t getCompletionKey() const QCCL_OVERRIDE_2_15 { return completion_key_; }
 
  private:
   void complete();
+  bool take_results();
+  void run_hooks(bool group_failed) const;
   void complete_value(c10::ivalue::Future& future) const;
   void complete_result(c10::ivalue::Future& future) const;
 
   TorchCall call_;
   const std::shared_ptr<WorkShare> share_;
+  const std::chrono::milliseconds timeout_;
+  const std::uint64_t completion_key_;
   PostedOperations operations_;
   std::uint64_t sequence_ = 0;
   OperationTrace::Handle trace_handle_;
@@ -170,7 +186,9 @@ class CollectiveWork final : public c10d::Work {
 // endCoalescing() returns at once, because programs written for streams wait inside the coalesced block.
 class CoalescedPart final : public c10d::Work {
  public:
-  using c10d::Work::Work;
+  CoalescedPart(int rank, c10d::OpType type, std::uint64_t completion_key)
+      : c10d::Work(rank, type), completion_key_(completion_key) {}
+  std::uint64_t getCompletionKey() const QCCL_OVERRIDE_2_15 { return completion_key_; }
   void set_whole(c10::intrusive_ptr<CollectiveWork> whole) {
     const std::lock_guard lock(mutex_);
     whole_ = std::move(whole);
@@ -209,6 +227,7 @@ class CoalescedPart final : public c10d::Work {
     return whole == nullptr ? before : question(*whole);
   }
 
+  const std::uint64_t completion_key_;
   mutable std::mutex mutex_;
   c10::intrusive_ptr<CollectiveWork> whole_;
 };

@@ -178,6 +178,15 @@ bool AlgorithmTable::goes_by_sites(const CallClass& call) {
       call, [&] { return &plan::hierarchy_of(selection_key(call), layout_, links(call)) == &layout_.sites; });
 }
 
+double AlgorithmTable::predict(const CallClass& call, Algorithm algorithm) const {
+  return plan::predict(selection_key(call), algorithm, layout_, links(call)).seconds;
+}
+
+double AlgorithmTable::predict_message(double bytes, int from, int to) const {
+  const auto host_of = [this](int rank) { return layout_.hosts[static_cast<std::size_t>(rank)]; };
+  return plan::message_seconds(bytes, host_of(from) == host_of(to), cost_environment_.links("none", distance_));
+}
+
 plan::Choice AlgorithmTable::explain(const CallClass& call) const {
   return plan::explain(selection_key(call), layout_, links(call));
 }

@@ -108,6 +108,9 @@ class AlgorithmTable {
   // A hierarchical plan of the call goes over the group's sites, not its hosts.
   bool goes_by_sites(const CallClass& call);
   plan::Choice explain(const CallClass& call) const;
+  // The seconds that the cost model predicts for a call with this algorithm, and for a message.
+  double predict(const CallClass& call, Algorithm algorithm) const;
+  double predict_message(double bytes, int from, int to) const;
 
  private:
   plan::SelectionKey selection_key(const CallClass& call) const;

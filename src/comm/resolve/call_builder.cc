@@ -207,4 +207,13 @@ std::string CallBuilder::invalid_reason(const engine::ExecutablePlan& plan, cons
   return fmt::format("this rank sends itself {} elements and receives {}", sent, received);
 }
 
+double predict_seconds(const CallArguments& arguments, const GroupIdentity& group, const GroupDefaults& defaults) {
+  if (!arguments.message) return predict_seconds(arguments.plan->call(), group.size(), defaults);
+  const engine::Message& message = *arguments.message;
+  const auto bytes = static_cast<double>(message.count * element_bytes(message.type));
+  // A message of any rank counts as one of this host.
+  const int peer = message.peer.value() < 0 ? group.rank : message.peer.value();
+  return defaults.algorithms->predict_message(bytes, peer, group.rank);
+}
+
 }  // namespace qccl::comm

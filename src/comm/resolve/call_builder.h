@@ -44,13 +44,11 @@ class CallBuilder {
   // Throws Error, naming the group, if the call is wrong. A warm call finds its plan and allocates nothing.
   engine::CallArguments build(const CollectiveCall& call);
   engine::CallArguments build(const MessageCall& call) const;
-  // The choices that build() would make now, but for a mapped region, and the reason for the algorithm. Throws Error.
+  // The choices that build() would make now, but for a mapped region. Throws Error.
   engine::ResolvedCall resolve(const CollectiveCall& call) const {
     return comm::resolve(call, group_.size(), defaults_).take_or_throw();
   }
-  std::string explain(const CollectiveCall& call) const {
-    return explain_algorithm(resolve(call), group_.size(), call.options, defaults_);
-  }
+  const GroupDefaults& defaults() const { return defaults_; }
 
   // Any thread may ask.
   bool is_automatic(const CollectiveCall& call) const;
@@ -86,5 +84,9 @@ class CallBuilder {
   Nanoseconds timeout_;
   std::atomic<bool> defaults_to_automatic_{false};  // whether defaults_.compression is automatic
 };
+
+// The seconds that the cost model predicts for a call that the group's builder has built.
+double predict_seconds(const engine::CallArguments& arguments, const GroupIdentity& group,
+                       const GroupDefaults& defaults);
 
 }  // namespace qccl::comm

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <string_view>
 
 #include "codec/registry.h"
@@ -231,6 +232,17 @@ std::string explain_algorithm(const engine::ResolvedCall& call, int world, const
     }
   }
   return fmt::format("{}, {}: {}{}", name, own, choice.reason, others.empty() ? "" : fmt::format(" ({})", others));
+}
+
+double predict_seconds(const engine::ResolvedCall& call, int world, const GroupDefaults& defaults) {
+  CallClass own = class_of(call, world);
+  if (call.collective == Collective::all_to_all && !call.counts.empty()) {
+    const auto middle = call.counts.begin() + world;
+    const auto sent = std::accumulate(call.counts.begin(), middle, std::uint64_t{0});
+    own.elements = std::max(sent, std::accumulate(middle, call.counts.end(), std::uint64_t{0}));
+  }
+  return with_algorithms(world, defaults,
+                         [&](const AlgorithmTable& table) { return table.predict(own, call.algorithm); });
 }
 
 }  // namespace qccl::comm

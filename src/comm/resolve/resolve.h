@@ -77,4 +77,7 @@ Result<engine::ResolvedCall> resolve(const CollectiveCall& call, int world, cons
 std::string explain_algorithm(const engine::ResolvedCall& call, int world, const CallOptions& options,
                               const GroupDefaults& defaults);
 
+// The seconds that the cost model predicts for the call; without counts of other ranks, as if theirs were this rank's.
+double predict_seconds(const engine::ResolvedCall& call, int world, const GroupDefaults& defaults);
+
 }  // namespace qccl::comm

@@ -150,6 +150,19 @@ const std::vector<int>& hierarchy_of(const SelectionKey& key, const Layout& layo
   return seconds(layout.sites) < seconds(layout.hosts) ? layout.sites : layout.hosts;
 }
 
+CostEstimate predict(const SelectionKey& key, Algorithm algorithm, const Layout& layout, const MachineModel& links) {
+  const Request request = request_of(key, algorithm, hierarchy_of(key, layout, links), links.window_bytes);
+  return price(request, layout, links, encoding_of(key), kMostRanks);
+}
+
+double message_seconds(double bytes, bool inside_host, const MachineModel& links) {
+  const LinkCost& link = inside_host ? links.local : links.wire;
+  const double rate = inside_host ? links.local.rank_rate : links.wire_rate * links.wire_efficiency;
+  // A large message waits for its receiver's grant.
+  const double latencies = bytes > Encoding{}.eager_bytes ? 2 : 1;
+  return latencies * link.latency + (rate > 0 ? bytes / rate : 0);
+}
+
 Algorithm choose(const SelectionKey& key, const Layout& layout, const MachineModel& links) {
   const auto all = algorithms_of(key.collective);
   if (layout.hosts.size() == 1 || all.size() == 1) return all.front();

@@ -189,6 +189,11 @@ Choice explain(const SelectionKey& key, const Layout& layout, const MachineModel
 // Each rank's group in a hierarchical plan of the call: its host, or its site if that is cheaper.
 const std::vector<int>& hierarchy_of(const SelectionKey& key, const Layout& layout, const MachineModel& links);
 
+// The price of the call with this algorithm, at the key's own size. Examines the schedules of some 16 ranks.
+CostEstimate predict(const SelectionKey& key, Algorithm algorithm, const Layout& layout, const MachineModel& links);
+// The seconds of a message of so many bytes.
+double message_seconds(double bytes, bool inside_host, const MachineModel& links);
+
 // Sizes with the same number get the same choice; it grows with the elements.
 int size_class(std::uint64_t elements);
 // The smallest number of elements of the class.

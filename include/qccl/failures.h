@@ -42,7 +42,7 @@ struct ShrinkOptions {
   Quorum quorum = Quorum::majority;
   // A member that is silent for this long counts as lost. Unset: QCCL_PEER_TIMEOUT, else 60 s.
   std::optional<std::chrono::milliseconds> patience{};
-  // Of the whole call. Unset: the group's timeout. Both times are positive.
+  // The time for the whole call. Unset: the group's timeout. Both times are positive.
   std::optional<std::chrono::milliseconds> timeout{};
 };
 

@@ -1,9 +1,9 @@
 // Measures what this rank's line to distant peers carries, from the bytes that their machines acknowledge.
 //
-// They say what the line carries only while data waits: a window or a short call may let less through. A measurement is
-// therefore the mean over samples between which data has waited: over a round trip, because acknowledgements come in
-// bursts, but over two samples at least, because the phases of a short call fill no more. Once a rate is known, a round
-// trip in which more came counts in any case.
+// These bytes say what the line carries only while data waits: a window or a short call may let less through. A
+// measurement is therefore the mean over samples between which data has waited: over a round trip, because
+// acknowledgements come in bursts, but over two samples at least, because the phases of a short call fill no more. Once
+// a rate is known, a round trip in which more came counts in any case.
 #pragma once
 
 #include <algorithm>

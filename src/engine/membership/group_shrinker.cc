@@ -16,6 +16,9 @@ namespace {
 // Between a rejected ballot and the next one: some rounds of frames between ranks of a busy machine.
 constexpr Nanoseconds kLeastRetry = std::chrono::milliseconds(10);
 
+// Awaits an answer.
+bool is_request(MembershipKind kind) { return kind == MembershipKind::prepare || kind == MembershipKind::proposal; }
+
 constexpr const char* kClosed = "shrink: the group was closed";
 
 // After that time a connection that has not ended belongs to a member that lives.
@@ -50,7 +53,7 @@ std::optional<LostRank> Shrinking::lost_elsewhere(GroupRank member, WorldRank pe
                   fmt::format("rank {} was lost by other members", peer)};
 }
 
-Shrinking* GroupShrinker::find(std::uint64_t group) {
+Shrinking* GroupShrinker::find(std::uint64_t group) const {
   const auto found = std::ranges::find(shrinkings_, group, [](const auto& each) { return each->group; });
   return found == shrinkings_.end() ? nullptr : found->get();
 }
@@ -104,9 +107,8 @@ void GroupShrinker::on_frame(Group& group, WorldRank peer, ConstBytes payload) {
   const auto message = wire::decode_membership(payload, group.ranks.size());
   if (!message.ok()) return give_up(message.error().message);
   const GroupRank member = group.group_rank(peer);
-  const bool is_request =
-      message.value().kind == MembershipKind::prepare || message.value().kind == MembershipKind::proposal;
-  if (is_request && message.value().ballot.proposer != static_cast<std::uint32_t>(member.value())) {
+  if (is_request(message.value().kind) &&
+      message.value().ballot.proposer != static_cast<std::uint32_t>(member.value())) {
     return give_up("membership message of another member's ballot");
   }
   if (parts_.control.size() >= kMaxStoredFrames) return give_up("it asks for more answers than it takes");
@@ -122,7 +124,7 @@ void GroupShrinker::answer_for_closed(std::uint64_t group, WorldRank peer, Const
   if (!message.ok() || parts_.control.size() >= kMaxStoredFrames) return;
   const MembershipKind kind = message.value().kind;
   const bool has_called = kind == MembershipKind::suspects && message.value().presence == wire::Presence::here;
-  if (has_called || kind == MembershipKind::prepare || kind == MembershipKind::proposal) tell_closed(group, peer);
+  if (has_called || is_request(kind)) tell_closed(group, peer);
 }
 
 void GroupShrinker::tell_closed(std::uint64_t group, WorldRank peer) {
@@ -305,15 +307,15 @@ std::vector<LostRank> GroupShrinker::lost(std::uint64_t id) const {
   std::vector<LostRank> list;
   const Group* const group = parts_.groups.find(id);
   if (group == nullptr) return list;
-  const auto shrinking = std::ranges::find(shrinkings_, id, [](const auto& each) { return each->group; });
+  const Shrinking* const shrinking = find(id);
   for (GroupRank member(0); member.value() < group->world(); ++member) {
     const WorldRank peer = group->world_rank(member);
     if (member == group->rank) continue;
     if (const auto grade = parts_.peers[peer].loss()) {
       const std::string reason = *grade == LossGrade::left ? "left the job" : parts_.peers[peer].what;
       list.push_back({member.value(), *grade, fmt::format("rank {} {}", peer, reason)});
-    } else if (shrinking != shrinkings_.end()) {
-      if (auto told = (*shrinking)->lost_elsewhere(member, peer)) list.push_back(std::move(*told));
+    } else if (shrinking != nullptr) {
+      if (auto told = shrinking->lost_elsewhere(member, peer)) list.push_back(std::move(*told));
     }
   }
   return list;

@@ -70,7 +70,8 @@ class GroupShrinker {
 
  private:
   void tell_closed(std::uint64_t group, WorldRank peer);
-  Shrinking* find(std::uint64_t group);
+  // Null if nobody has called shrink() of the group.
+  Shrinking* find(std::uint64_t group) const;
   Shrinking& find_or_make(const Group& group);
   Losses known_losses(const Group& group) const;
   std::optional<ErrorInfo> misuse(const Shrinking& shrinking, const Group& group) const;

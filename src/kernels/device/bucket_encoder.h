@@ -162,7 +162,7 @@ class BucketEncoder {
   BucketMemory<Codec>& memory_;
   Group& group_;
   const std::uint32_t buckets_;
-  // Of the piece:
+  // These are the piece's.
   std::uint32_t begin_ = 0, end_ = 0;  // elements
   std::uint32_t first_bucket_ = 0;
   bool keeps_ = false;

@@ -11,7 +11,7 @@
 
 namespace qccl::kernels::device {
 
-// Of one element in four the bits of a corner case.
+// Gives one element in four the bits of a corner case.
 inline ByteVector integer_elements(std::size_t bytes, Random& random) {
   ByteVector elements(bytes);
   for (std::byte& byte : elements) byte = static_cast<std::byte>(random());

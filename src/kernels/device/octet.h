@@ -109,7 +109,7 @@ QCCL_HD inline std::uint64_t load_codes(const std::byte* codes, int bits, Run ru
   return load_code_bytes(from, end) >> shift;
 }
 
-// Of a run that begins at a multiple of eight. The bits behind the last code are 0.
+// The run begins at a multiple of eight. The bits behind the last code are 0.
 QCCL_HD inline void store_codes(std::byte* codes, int bits, Run run, std::uint64_t word) {
   std::byte* const to = codes + std::size_t{run.first / 8} * static_cast<unsigned>(bits);
   const int end = run.count * bits;
